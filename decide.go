@@ -1,0 +1,153 @@
+package drawgate
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"time"
+
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// This file is where stores meet the arithmetic: a store that keeps records in Go loads them, calls one of these functions under its own
+// lock or transaction, and writes them back. The functions are pure; now is in Unix microseconds.
+
+// Decide decides one take over the records of its buckets, in the order of t.Buckets. exact says that a rolling limit without a precision is exact.
+func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
+	var one [1]record.Ask
+	asks := one[:]
+	if len(recs) > 1 {
+		asks = make([]record.Ask, len(recs))
+	}
+	fill(asks, t.Buckets, recs, exact)
+	rt := record.Take{ID: t.ID, Hold: t.Hold.Microseconds(), Lease: t.Lease, Priority: t.Priority}
+	if t.ID != "" {
+		rt.Print = t.Print()
+	}
+	v := record.Decide(asks, &rt, now)
+	return Answer(t, v, asks)
+}
+
+// DecideOne is [Decide] for a plain take of one bucket. It does not allocate.
+func DecideOne(plan *Plan, rec *record.Record, n *Amounts, priority int8, now int64) Decision {
+	asks := [1]record.Ask{{Rec: rec, Specs: plan.specs, N: *n}}
+	t := record.Take{Priority: priority}
+	v := record.Decide(asks[:], &t, now)
+	d := head(v)
+	d.one = bucketResult{plan: plan, got: asks[0].Got, res: asks[0].Out}
+	if !v.Allowed {
+		d.one.got = Amounts{}
+	}
+	return d
+}
+
+// Answer makes a decision of what was decided elsewhere. Of asks, Out and Got are used.
+func Answer(t *Take, v record.Verdict, asks []record.Ask) Decision {
+	if v.Reused {
+		return Decision{Fail: ErrIDReused, at: v.Now}
+	}
+	d := head(v)
+	for i := range asks {
+		r := bucketResult{plan: t.Buckets[i].Plan, res: asks[i].Out}
+		if v.Allowed {
+			r.got = asks[i].Got
+		}
+		if i == 0 {
+			d.one = r
+		} else {
+			d.more = append(d.more, r)
+		}
+	}
+	return d
+}
+
+func head(v record.Verdict) Decision {
+	d := Decision{Allowed: v.Allowed, Replayed: v.Replayed, at: v.Now, end: v.End}
+	if !v.Allowed {
+		d.Reason, d.RetryAfter, d.Soonest = Limited, duration(v.RetryAfter), duration(v.Soonest)
+	}
+	return d
+}
+
+// AnswerOne makes the decision of a plain take of n units of a plan with one limit.
+func AnswerOne(plan *Plan, allowed bool, n int64, res record.Result, now int64) (d Decision) {
+	d.Allowed, d.at = allowed, now
+	d.one.plan, d.one.res[0] = plan, res
+	if allowed {
+		d.one.got[0] = n
+	} else {
+		d.Reason, d.RetryAfter, d.Soonest = Limited, duration(res.RetryAfter), duration(res.RetryAfter)
+	}
+	return d
+}
+
+// Carry carries out one settlement on the records of its buckets, in the order of s.Buckets.
+func Carry(s *Settlement, recs []*record.Record, exact bool, now int64) Outcome {
+	asks := make([]record.Ask, len(recs))
+	fill(asks, s.Buckets, recs, exact)
+	switch s.Op {
+	case OpSettle, OpCancel:
+		settled, _ := record.Settle(asks, s.ID, s.Op == OpCancel, now)
+		return Outcome{Gone: !settled}
+	case OpRenew:
+		renewed, end, _ := record.Renew(asks, s.ID, s.Hold.Microseconds(), now)
+		if !renewed {
+			return Outcome{Gone: true}
+		}
+		return Outcome{End: time.UnixMicro(end)}
+	case OpCharge:
+		record.Charge(asks, s.At.UnixMicro(), now)
+		return Outcome{}
+	}
+	return Outcome{Err: ErrInvalid}
+}
+
+// Describe describes a bucket by its record.
+func Describe(b *BucketCost, rec *record.Record, priority int8, exact bool, now int64) Status {
+	asks := []record.Ask{{Rec: rec, Specs: b.Plan.Specs(exact), N: b.N}}
+	v := record.Peek(&asks[0], priority, now)
+	t := Take{Buckets: []BucketCost{*b}}
+	s := Status{Decision: Answer(&t, v, asks), Open: len(rec.Open)}
+	for i := range b.Plan.specs {
+		u := rec.Usage(&asks[0].Specs[i], priority)
+		s.States = append(s.States, LimitUsage{
+			Used: u.Used, Held: u.Held, Debt: u.Debt, Most: u.Most, Start: micros(u.Start), End: micros(u.End),
+		})
+	}
+	s.one.got = Amounts{}
+	return s
+}
+
+func micros(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us)
+}
+
+func fill(asks []record.Ask, buckets []BucketCost, recs []*record.Record, exact bool) {
+	for i := range asks {
+		asks[i] = record.Ask{Rec: recs[i], Specs: buckets[i].Plan.Specs(exact), N: buckets[i].N}
+	}
+}
+
+// Print returns a fingerprint of what a take asks: the same id with another print is another take.
+func (t *Take) Print() uint64 {
+	buf := make([]byte, 0, 256)
+	for i := range t.Buckets {
+		b := &t.Buckets[i]
+		for _, part := range [...]string{b.Key.Tenant, b.Key.Policy, b.Key.Name} {
+			buf = binary.AppendUvarint(buf, uint64(len(part)))
+			buf = append(buf, part...)
+		}
+		for j := range b.Plan.specs {
+			buf = binary.BigEndian.AppendUint64(buf, b.Plan.specs[j].ID)
+			buf = binary.AppendVarint(buf, b.N[j])
+		}
+	}
+	buf = binary.AppendVarint(buf, t.Hold.Microseconds())
+	if t.Lease {
+		buf = append(buf, 1)
+	}
+	h := sha256.Sum256(buf)
+	return binary.BigEndian.Uint64(h[:])
+}

@@ -1,0 +1,189 @@
+package drawgate
+
+import (
+	"iter"
+	"math"
+	"time"
+
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// Reason says why a take was refused.
+type Reason uint8
+
+// The reasons.
+const (
+	Passed  Reason = iota // not refused
+	Limited               // a limit has not enough left
+	Queued                // others wait in front
+)
+
+// String returns "passed", "limited" or "queued".
+func (r Reason) String() string { return [...]string{"passed", "limited", "queued"}[min(r, 2)] }
+
+// Decision answers a take. Being over the limit is a normal answer, not an error.
+//
+// A Decision is a value: it may be copied and kept, and refers to nothing that changes.
+type Decision struct {
+	Allowed    bool
+	Replayed   bool          // the take's id was open already: this is its answer again, nothing more was charged
+	Reason     Reason        // why not
+	RetryAfter time.Duration // 0 if allowed; otherwise this take fits after this wait if nothing else happens; never negative
+	Soonest    time.Duration // at most RetryAfter: it fits no earlier, even if everything held were given back now
+	Fail       error         // in a batch: why this take was not decided; nothing else is set then
+
+	at, end int64
+	one     bucketResult
+	more    []bucketResult
+}
+
+// bucketResult is what a decision says of one bucket.
+type bucketResult struct {
+	plan *Plan
+	got  Amounts
+	res  [MaxLimits]record.Result
+}
+
+// LimitResult is what a decision says of one limit.
+type LimitResult struct {
+	Bucket     int // position of its bucket in the take
+	Policy     string
+	Limit      Limit
+	Granted    int64         // units charged by this decision; for a lease what it got
+	Remaining  int64         // units that a take of the same priority would be granted right now; never negative
+	RetryAfter time.Duration // until this limit would pass the take if nothing else happened; 0 if it passes
+	ResetAt    time.Time     // when nothing is used; for a calendar limit the end of its window
+}
+
+// Refused reports whether this limit refuses the take.
+func (r LimitResult) Refused() bool { return r.RetryAfter > 0 }
+
+// Limits yields what the decision says of each limit: bucket by bucket, in the policy's order.
+func (d *Decision) Limits() iter.Seq[LimitResult] {
+	return func(yield func(LimitResult) bool) {
+		for b := range d.Buckets() {
+			r := d.bucket(b)
+			for i := range r.plan.specs {
+				if !yield(d.limit(b, i)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Buckets returns the number of buckets that the decision describes.
+func (d *Decision) Buckets() int {
+	if d.one.plan == nil {
+		return 0
+	}
+	return 1 + len(d.more)
+}
+
+func (d *Decision) bucket(b int) *bucketResult {
+	if b == 0 {
+		return &d.one
+	}
+	return &d.more[b-1]
+}
+
+func (d *Decision) limit(b, i int) LimitResult {
+	r := d.bucket(b)
+	res := &r.res[i]
+	return LimitResult{
+		Bucket: b, Policy: r.plan.policy.Name, Limit: r.plan.policy.Limits[i], Granted: r.got[i],
+		Remaining: res.Remaining, RetryAfter: duration(res.RetryAfter), ResetAt: time.UnixMicro(res.ResetAt),
+	}
+}
+
+// Granted returns the units charged per limit of bucket b. For a lease they may be fewer than asked.
+func (d *Decision) Granted(b int) Amounts { return d.bucket(b).got }
+
+// Remaining returns what is left of the tightest limit: see [Decision.Tightest].
+func (d *Decision) Remaining() int64 {
+	t, _ := d.Tightest()
+	return t.Remaining
+}
+
+// Tightest returns the limit with the smallest remaining per amount, which is the one that headers describe. It is false for an empty decision.
+func (d *Decision) Tightest() (LimitResult, bool) {
+	best, bb, bi := math.Inf(1), -1, 0
+	for b := range d.Buckets() {
+		r := d.bucket(b)
+		for i := range r.plan.specs {
+			if f := float64(r.res[i].Remaining) / float64(r.plan.policy.Limits[i].Amount); f < best {
+				best, bb, bi = f, b, i
+			}
+		}
+	}
+	if bb < 0 {
+		return LimitResult{}, false
+	}
+	return d.limit(bb, bi), true
+}
+
+// Refusing returns the limit that refuses longest. It is false if none does.
+func (d *Decision) Refusing() (LimitResult, bool) {
+	most, bb, bi := int64(0), -1, 0
+	for b := range d.Buckets() {
+		r := d.bucket(b)
+		for i := range r.plan.specs {
+			if w := r.res[i].RetryAfter; w > most {
+				most, bb, bi = w, b, i
+			}
+		}
+	}
+	if bb < 0 {
+		return LimitResult{}, false
+	}
+	return d.limit(bb, bi), true
+}
+
+// refusingBucket returns the position of the first bucket that refuses; 0 if none does.
+func (d *Decision) refusingBucket() int {
+	for b := range d.Buckets() {
+		r := d.bucket(b)
+		for i := range r.plan.specs {
+			if r.res[i].RetryAfter > 0 {
+				return b
+			}
+		}
+	}
+	return 0
+}
+
+// At returns when it was decided, by the store's clock.
+func (d *Decision) At() time.Time { return time.UnixMicro(d.at) }
+
+// HoldEnd returns when the hold ends, by the store's clock; the zero time without a hold.
+func (d *Decision) HoldEnd() time.Time {
+	if d.end == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(d.end)
+}
+
+// Err returns nil if the take was allowed, and otherwise a *[LimitedError] that names the limit that refuses longest.
+func (d *Decision) Err() error {
+	if d.Allowed {
+		return nil
+	}
+	if d.Fail != nil {
+		return d.Fail
+	}
+	e := &LimitedError{RetryAfter: d.RetryAfter, Queued: d.Reason == Queued}
+	if r, ok := d.Refusing(); ok {
+		e.Policy, e.Limit, e.ResetAt = r.Policy, r.Limit.Name, r.ResetAt
+	} else if d.one.plan != nil {
+		e.Policy = d.one.plan.policy.Name
+	}
+	return e
+}
+
+// duration converts µs, saturating.
+func duration(us int64) time.Duration {
+	if us > math.MaxInt64/1000 {
+		return math.MaxInt64
+	}
+	return time.Duration(us) * time.Microsecond
+}

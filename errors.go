@@ -1,0 +1,93 @@
+package drawgate
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// What is not a refusal. A refusal is a [Decision] and no error.
+var (
+	// ErrNeverFits means that a take asks for more than a limit can ever grant at its priority: no wait will help. See [NeverFitsError].
+	ErrNeverFits = errors.New("drawgate: the cost can never fit")
+	// ErrUnknownUnit means that a cost names a unit that no limit of the policy has.
+	ErrUnknownUnit = errors.New("drawgate: unknown unit")
+	// ErrInvalid means that an argument is out of bounds.
+	ErrInvalid = errors.New("drawgate: invalid argument")
+	// ErrNeedsReserve means that a policy with a concurrency limit was used without a hold.
+	ErrNeedsReserve = errors.New("drawgate: the policy has a concurrency limit: use Reserve")
+	// ErrStoreAway means that the store did not decide: it could not be reached, did not answer in time, or failed. See [StoreError].
+	ErrStoreAway = errors.New("drawgate: the store is away")
+	// ErrQueueFull means that as many callers wait for the bucket as may.
+	ErrQueueFull = errors.New("drawgate: the queue is full")
+	// ErrDeadline means that the caller's deadline cannot be met, even if everything that is held were given back now.
+	ErrDeadline = errors.New("drawgate: the deadline cannot be met")
+	// ErrIDReused means that a reservation with this id is open, with another content. Nothing was taken.
+	ErrIDReused = errors.New("drawgate: the id is in use for another take")
+	// ErrGone means that a reservation is not open any more: it was settled, its hold ended, or its bucket was reset.
+	ErrGone = errors.New("drawgate: the reservation is gone")
+	// ErrClosed means that the limiter or the store was closed.
+	ErrClosed = errors.New("drawgate: closed")
+	// ErrLimited is what [Decision.Err] returns for a refusal. See [LimitedError].
+	ErrLimited = errors.New("drawgate: rate limit exceeded")
+)
+
+// LimitError is a mistake in a limit.
+type LimitError struct {
+	Policy, Limit string
+	Index         int // of the limit in its policy
+	Err           error
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("drawgate: policy %q, limit %d (%q): %v", e.Policy, e.Index+1, e.Limit, e.Err)
+}
+
+func (e *LimitError) Unwrap() error { return e.Err }
+
+// NeverFitsError says which limit can never grant a take. It is [ErrNeverFits].
+type NeverFitsError struct {
+	Policy, Limit, Unit string
+	N, Most             int64 // what was asked; the most that this limit grants at the take's priority
+}
+
+func (e *NeverFitsError) Error() string {
+	return fmt.Sprintf("drawgate: %d %s can never fit limit %q of policy %q, which grants at most %d at this priority", e.N, e.Unit, e.Limit, e.Policy, e.Most)
+}
+
+// Is makes the error match ErrNeverFits.
+func (e *NeverFitsError) Is(target error) bool { return target == ErrNeverFits }
+
+// StoreError says which store failed at what. No decision was made; where the outcome is unknown, the units count as spent. It is [ErrStoreAway].
+type StoreError struct {
+	Store, Op string // "sqlite", "take"
+	Err       error
+}
+
+func (e *StoreError) Error() string {
+	return fmt.Sprintf("drawgate: %s store: %s: %v", e.Store, e.Op, e.Err)
+}
+
+func (e *StoreError) Unwrap() error { return e.Err }
+
+// Is makes the error match ErrStoreAway.
+func (e *StoreError) Is(target error) bool { return target == ErrStoreAway }
+
+// LimitedError is a refusal as an error. It is [ErrLimited].
+type LimitedError struct {
+	Policy, Limit string        // the limit that refuses longest
+	RetryAfter    time.Duration // until this take would fit if nothing else happened
+	ResetAt       time.Time     // when that limit is unused, or its window ends
+	Queued        bool          // refused because others wait in front
+}
+
+func (e *LimitedError) Error() string {
+	if e.Queued {
+		return fmt.Sprintf("drawgate: rate limit exceeded: others are waiting for policy %q; retry after %v", e.Policy, e.RetryAfter)
+	}
+	return fmt.Sprintf("drawgate: rate limit exceeded: limit %q of policy %q; retry after %v, resets at %s",
+		e.Limit, e.Policy, e.RetryAfter, e.ResetAt.UTC().Format(time.RFC3339))
+}
+
+// Is makes the error match ErrLimited.
+func (e *LimitedError) Is(target error) bool { return target == ErrLimited }

@@ -1,0 +1,188 @@
+package record
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Record is the state of one bucket. The zero value is a bucket of which nothing is used.
+//
+// It may hold limits that a caller's policy does not have (another version of the program uses them): they are left as they are.
+type Record struct {
+	Last   int64 // the latest instant that was seen; time never runs back behind it
+	Limits []State
+	Open   map[string]*Open // reservations that are neither settled nor over, by id; the whole memory for idempotence
+	next   int64            // no hold ends before; 0 if none is open
+}
+
+// Open is a reservation that is neither settled nor over.
+type Open struct {
+	Print uint64 // of the take's content: the same id with another content is refused
+	End   int64  // the hold is over at End
+	Lease bool
+	Parts []Part
+}
+
+// Part is what an open reservation holds of one limit.
+type Part struct {
+	Limit uint64 // State.ID
+	N     int64
+	Ref   int64 // where the units were counted: bucket: instant; rolling: Entry.First; calendar: end of the window
+	Both  bool  // calendar: counted in the following window as well
+	Held  bool  // not counted yet: the units do not age while the reservation is open
+}
+
+// state returns the state of s, which usually stands at position i, or nil if nothing is stored.
+func (r *Record) state(s *Spec, i int) *State {
+	if i < len(r.Limits) && r.Limits[i].ID == s.ID {
+		return &r.Limits[i]
+	}
+	for j := range r.Limits {
+		if r.Limits[j].ID == s.ID {
+			return &r.Limits[j]
+		}
+	}
+	return nil
+}
+
+func (r *Record) byID(id uint64) *State {
+	for j := range r.Limits {
+		if r.Limits[j].ID == id {
+			return &r.Limits[j]
+		}
+	}
+	return nil
+}
+
+func (r *Record) ensure(s *Spec, i int, now int64) *State {
+	if st := r.state(s, i); st != nil {
+		return st
+	}
+	r.Limits = append(r.Limits, newState(s, now))
+	st := &r.Limits[len(r.Limits)-1]
+	st.advance(s, now)
+	return st
+}
+
+// Advance brings the record to now: holds that are over count as used from their end, windows and entries that are over are dropped.
+// A now that lies behind [Record.Last] is taken to be Last.
+func (r *Record) Advance(specs []Spec, now int64) {
+	now = max(now, r.Last)
+	r.Last = now
+	if r.next != 0 && now >= r.next {
+		r.endHolds(specs, now)
+	}
+	for i := range specs {
+		if st := r.state(&specs[i], i); st != nil {
+			st.advance(&specs[i], now)
+		}
+	}
+}
+
+// endHolds closes the reservations whose hold is over, in the order of their ends.
+func (r *Record) endHolds(specs []Spec, now int64) {
+	var over []string
+	for id, o := range r.Open {
+		if o.End <= now {
+			over = append(over, id)
+		}
+	}
+	slices.SortFunc(over, func(a, b string) int {
+		return cmp.Or(cmp.Compare(r.Open[a].End, r.Open[b].End), cmp.Compare(a, b))
+	})
+	for _, id := range over {
+		o := r.Open[id]
+		for i := range o.Parts {
+			r.closePart(specs, &o.Parts[i], o.Parts[i].N, o.End)
+		}
+		r.forget(id)
+	}
+}
+
+// closePart ends one part of a reservation at instant at, n units having been used of it.
+func (r *Record) closePart(specs []Spec, p *Part, n, at int64) {
+	st := r.byID(p.Limit)
+	if st == nil {
+		return
+	}
+	s := specOf(specs, p.Limit)
+	if !p.Held {
+		st.Loose -= p.N
+		return
+	}
+	st.Held -= p.N
+	if st.Kind == Concurrency {
+		return
+	}
+	st.advance(s, at)
+	margin := int64(0)
+	if s != nil && !s.ChargeEnd {
+		margin = s.Margin
+	}
+	st.enter(s, at, margin, n)
+}
+
+func specOf(specs []Spec, id uint64) *Spec {
+	for i := range specs {
+		if specs[i].ID == id {
+			return &specs[i]
+		}
+	}
+	return nil
+}
+
+// forget removes a reservation and what is only kept for open ones.
+func (r *Record) forget(id string) {
+	delete(r.Open, id)
+	r.reckon()
+	if len(r.Open) == 0 {
+		for i := range r.Limits {
+			r.Limits[i].Peak = 0
+		}
+	}
+}
+
+// reckon finds the instant at which the next hold ends.
+func (r *Record) reckon() {
+	r.next = 0
+	for _, o := range r.Open {
+		if r.next == 0 || o.End < r.next {
+			r.next = o.End
+		}
+	}
+}
+
+// add opens a reservation. An End of 0 does not occur: a hold is longer than nothing.
+func (r *Record) add(id string, o *Open) {
+	if r.Open == nil {
+		r.Open = make(map[string]*Open)
+	}
+	r.Open[id] = o
+	if r.next == 0 || o.End < r.next {
+		r.next = o.End
+	}
+	for i := range o.Parts {
+		if st := r.byID(o.Parts[i].Limit); st != nil && st.Kind == Bucket {
+			st.Peak = max(st.Peak, st.Rate)
+		}
+	}
+}
+
+// Until returns the instant from which on the record says nothing that an absent one would not say; the largest int64 while a hold is open.
+func (r *Record) Until() int64 {
+	if len(r.Open) > 0 {
+		return math.MaxInt64
+	}
+	until := int64(0)
+	for i := range r.Limits {
+		until = max(until, r.Limits[i].until())
+	}
+	return until
+}
+
+// NextEnd returns the instant at which the next open hold ends, or 0 if none is open.
+func (r *Record) NextEnd() int64 { return r.next }
+
+// Held reports whether the record has open reservations.
+func (r *Record) Held() bool { return len(r.Open) > 0 }

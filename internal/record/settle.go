@@ -1,0 +1,144 @@
+package record
+
+// Settle ends a reservation in every bucket that knows it, with what was really used: asks[i].N per limit, [Keep] where the estimate stands.
+// A limit that a caller's policy does not have stands as estimated; with cancel everything is given back. It reports whether the id was open anywhere.
+func Settle(asks []Ask, id string, cancel bool, now int64) (settled bool, at int64) {
+	now = advanceAll(asks, now)
+	for i := range asks {
+		r, specs := asks[i].Rec, asks[i].Specs
+		o := r.Open[id]
+		if o == nil {
+			continue
+		}
+		settled = true
+		for k := range o.Parts {
+			p := &o.Parts[k]
+			r.settlePart(specs, p, used(specs, &asks[i].N, p, cancel), now)
+		}
+		r.forget(id)
+	}
+	return settled, now
+}
+
+func advanceAll(asks []Ask, now int64) int64 {
+	for i := range asks {
+		now = max(now, asks[i].Rec.Last)
+	}
+	for i := range asks {
+		asks[i].Rec.Advance(asks[i].Specs, now)
+	}
+	return now
+}
+
+// used returns what a settlement says of one part.
+func used(specs []Spec, actual *Amounts, p *Part, cancel bool) int64 {
+	if cancel {
+		return 0
+	}
+	for j := range specs {
+		if specs[j].ID == p.Limit && actual[j] != Keep {
+			return actual[j]
+		}
+	}
+	return p.N
+}
+
+// settlePart corrects one limit. Held units are entered now; units that already count are corrected where they were counted.
+func (r *Record) settlePart(specs []Spec, p *Part, n, now int64) {
+	if p.Held {
+		r.closePart(specs, p, n, now)
+		return
+	}
+	st := r.byID(p.Limit)
+	if st == nil {
+		return
+	}
+	st.Loose -= p.N
+	switch st.Kind {
+	case Bucket:
+		st.settleBucket(p, n, now)
+	case Rolling:
+		if e := st.Entries.Find(p.Ref); e != nil {
+			was := e.N
+			e.N = max(0, min(was+n-p.N, maxUsed))
+			st.Used = max(0, min(st.Used+e.N-was, maxUsed))
+			st.touch(e.First)
+		}
+	case Calendar:
+		st.settleCalendar(p, n-p.N)
+	}
+}
+
+// settleBucket gives back at most what has not drained since the take: at most rate × elapsed can have, at the highest rate since.
+// (A clamp at the burst instead would mint units.) More than the estimate is debt.
+func (st *State) settleBucket(p *Part, n, now int64) {
+	if n >= p.N {
+		st.Used = min(addSat(st.Used, mulCap(n-p.N, st.Scale)), maxUsed)
+		return
+	}
+	undrained := max(0, mulCap(p.N, st.Scale)-st.drained(now-p.Ref))
+	st.Used = max(0, st.Used-min(mulCap(p.N-n, st.Scale), undrained))
+}
+
+// drained returns the most, in 1/Scale units and rounded up, that can have drained in dt µs at the highest rate since the oldest open take.
+func (st *State) drained(dt int64) int64 {
+	perUS := st.Window / st.Scale
+	if st.Peak <= st.Rate {
+		return mulSat(dt, st.Rate/perUS)
+	}
+	f := float64(dt)*float64(st.Peak)/float64(perUS)*(1+0x1p-50) + 1
+	return int64(min(f, maxUsed))
+}
+
+// settleCalendar corrects the windows in which the units were counted, as far as they are not over.
+func (st *State) settleCalendar(p *Part, d int64) {
+	switch {
+	case p.Ref == st.End:
+		st.Used = max(0, min(st.Used+d, maxUsed))
+		if p.Both {
+			st.Next = max(0, min(st.Next+d, maxUsed))
+		}
+	case p.Both && p.Ref == st.At: // the window that was ahead is open now
+		st.Used = max(0, min(st.Used+d, maxUsed))
+	}
+}
+
+// Renew sets the end of a reservation's hold to now + hold, never earlier than it was, in every bucket that knows it.
+// It reports whether the id was open anywhere, and the end.
+func Renew(asks []Ask, id string, hold, now int64) (renewed bool, end, at int64) {
+	now = advanceAll(asks, now)
+	for i := range asks {
+		r := asks[i].Rec
+		o := r.Open[id]
+		if o == nil {
+			continue
+		}
+		o.End = max(o.End, now+hold)
+		end = max(end, o.End)
+		renewed = true
+		r.reckon()
+	}
+	return renewed, end, now
+}
+
+// Charge counts asks[i].N units that were used at instant at, whatever the limits say: calendar limits in the window of that instant if it is
+// still open, the others now. Concurrency limits are left alone.
+func Charge(asks []Ask, at, now int64) int64 {
+	now = advanceAll(asks, now)
+	for i := range asks {
+		r := asks[i].Rec
+		for j := range asks[i].Specs {
+			s, n := &asks[i].Specs[j], asks[i].N[j]
+			if n <= 0 || s.Kind == Concurrency {
+				continue
+			}
+			st := r.ensure(s, j, now)
+			if s.Kind == Calendar {
+				st.enter(s, min(at, now), 0, n)
+			} else {
+				st.enter(s, now, 0, n)
+			}
+		}
+	}
+	return now
+}

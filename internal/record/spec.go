@@ -1,0 +1,57 @@
+package record
+
+import "github.com/drawgate/drawgate/internal/calendar"
+
+// MaxLimits is the most limits that a policy may have.
+const MaxLimits = 6
+
+// Priorities is the number of priorities: 0 (lowest) to 9.
+const Priorities = 10
+
+// Keep in an Amounts of a settlement says: stands as estimated.
+const Keep int64 = -1
+
+// Amounts holds one number of units per limit of a policy, in the policy's order.
+type Amounts [MaxLimits]int64
+
+// Kind is the kind of a limit. The numbers are stored: they never change.
+type Kind uint8
+
+// The four kinds.
+const (
+	Bucket Kind = iota + 1
+	Rolling
+	Calendar
+	Concurrency
+)
+
+// Spec is one limit made ready for arithmetic. It is immutable.
+type Spec struct {
+	ID        uint64            // identity: name, unit, kind, window, zone, anchor; never 0
+	Kind      Kind              //
+	ChargeEnd bool              // units count from the settlement; while held they do not age
+	Window    int64             // µs: a rolling window, a bucket's period
+	Join      int64             // rolling, µs: how far after an entry's first take another may join it; 0 never
+	Rule      calendar.Rule     // calendar
+	Margin    int64             // µs between the decision and the latest instant at which the unit may arrive
+	Effective [Priorities]int64 // what a take of each priority may use in all; bucket: of the burst
+	Rate      int64             // bucket: units drained per Window
+	Scale     int64             // bucket: State.Used counts 1/Scale units
+	Drain     int64             // bucket: 1/Scale units drained per µs
+}
+
+// Fits reports whether n units could ever be granted at this priority.
+func (s *Spec) Fits(n int64, priority int8) bool { return n <= s.Effective[priority] }
+
+// BucketScale returns the scale and the drain per µs with which rate units per window µs are counted without fractions.
+func BucketScale(rate, window int64) (scale, drain int64) {
+	g := gcd(rate, window)
+	return window / g, rate / g
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

@@ -1,0 +1,248 @@
+package record
+
+import "math"
+
+// State is what one limit of a bucket has used.
+type State struct {
+	ID     uint64 // of the Spec
+	Kind   Kind
+	Window int64 // of the Spec
+	Used   int64 // units that age; bucket: in 1/Scale units; calendar: of the open window
+	Held   int64 // units that do not age: held and charged at the end, leased, or concurrency slots
+	Loose  int64 // units of open reservations that already age, and that a settlement may give back
+	At     int64 // bucket: drained up to here; calendar: start of the open window
+	End    int64 // calendar: end of the open window, whatever a later tzdata says
+	Next   int64 // calendar: units charged ahead to the following window
+	After  int64 // calendar: end of the following window, known when Next > 0
+	Rate   int64 // bucket: the rate used last
+	Peak   int64 // bucket: the highest rate since the oldest open reservation was taken
+	Scale  int64 // bucket
+
+	Entries Ring    // rolling
+	Dirty   []int64 // First of entries added or changed since a store cleared it; kept only if Track
+	Track   bool    // rolling: fill Dirty (for stores that keep entries one by one)
+}
+
+func newState(s *Spec, now int64) State {
+	st := State{ID: s.ID, Kind: s.Kind, Window: s.Window}
+	if s.Kind == Bucket {
+		st.At, st.Rate, st.Scale = now, s.Rate, s.Scale
+	}
+	return st
+}
+
+// advance brings the state to now. s may be nil if no caller knows this limit any more; then only a calendar window that is over stays.
+func (st *State) advance(s *Spec, now int64) {
+	switch st.Kind {
+	case Bucket:
+		st.drain(s, now)
+	case Rolling:
+		st.expire(now)
+	case Calendar:
+		if now >= st.End && s != nil {
+			st.roll(s, now)
+		}
+	}
+}
+
+// drain lets a bucket leak until now. When the rate has changed since, nobody knows when: the lower of the two drains, so that no unit is minted.
+func (st *State) drain(s *Spec, now int64) {
+	if s != nil && s.Rate != st.Rate {
+		old := st.Rate
+		st.leak(min(old, s.Rate), now)
+		st.Used = rescale(st.Used, st.Scale, s.Scale)
+		st.Rate, st.Scale = s.Rate, s.Scale
+		if st.Peak > 0 {
+			st.Peak = max(st.Peak, s.Rate)
+		}
+		return
+	}
+	dt := now - st.At
+	if dt <= 0 {
+		return
+	}
+	if st.Used > 0 {
+		st.Used = max(0, st.Used-mulSat(dt, st.perMicro(s)))
+	}
+	st.At = now
+}
+
+// perMicro returns how many 1/Scale units drain in a microsecond.
+func (st *State) perMicro(s *Spec) int64 {
+	if s != nil {
+		return s.Drain
+	}
+	return st.Rate / (st.Window / st.Scale)
+}
+
+// leak drains at a rate that may be lower than the one Scale was made for; fractions of 1/Scale stay used.
+func (st *State) leak(rate, now int64) {
+	dt := now - st.At
+	if dt <= 0 {
+		return
+	}
+	st.At = now
+	perUS := st.Window / st.Scale // rate/perUS is 1/Scale units per µs
+	if rate%perUS == 0 {
+		st.Used = max(0, st.Used-mulSat(dt, rate/perUS))
+		return
+	}
+	out := math.Floor(float64(dt) * float64(rate) / float64(perUS) * (1 - 0x1p-50))
+	st.Used = max(0, st.Used-int64(min(out, maxUsed)))
+}
+
+// expire drops the entries whose window is over: a unit counted at t counts in [t, t+window).
+func (st *State) expire(now int64) {
+	for st.Entries.Len() > 0 {
+		e := st.Entries.At(0)
+		if e.Last+st.Window > now {
+			return
+		}
+		st.Used = max(0, st.Used-e.N)
+		st.Entries.Pop()
+	}
+}
+
+// roll opens the window that contains now. It starts no earlier than the end of the last one, so a falling clock or another tzdata opens none twice.
+func (st *State) roll(s *Spec, now int64) {
+	start, end := s.Rule.Window(now)
+	carry := int64(0)
+	if start <= st.End && st.End > 0 {
+		carry, start = st.Next, st.End
+	}
+	st.At, st.End, st.Used, st.Next, st.After = start, end, carry, 0, 0
+}
+
+// used returns the units that count now, rounded up.
+func (st *State) used() int64 {
+	u := st.Used
+	if st.Kind == Bucket {
+		u = ceilDiv(u, st.Scale)
+	}
+	return addSat(u, st.Held)
+}
+
+// excess returns by how much n more units would exceed what may be used: 0 if they fit. For a bucket it is in 1/Scale units.
+// The state has been advanced to now.
+func (st *State) excess(s *Spec, now, n int64, priority int8) int64 {
+	eff := s.Effective[priority]
+	if s.Kind == Bucket {
+		return max(0, addSat(st.Used, mulSat(addSat(st.Held, n), s.Scale))-eff*s.Scale)
+	}
+	over := addSat(addSat(st.Used, st.Held), n) - eff
+	if s.Kind == Calendar && now+s.Margin >= st.End {
+		over = max(over, addSat(addSat(st.Next, st.Held), n)-eff)
+	}
+	return max(0, over)
+}
+
+// room returns how many units would be granted now.
+func (st *State) room(s *Spec, now int64, priority int8) int64 {
+	eff := s.Effective[priority]
+	if s.Kind == Bucket {
+		return max(0, (eff*s.Scale-st.Used)/s.Scale-st.Held)
+	}
+	used := st.Used
+	if s.Kind == Calendar && now+s.Margin >= st.End {
+		used = max(used, st.Next)
+	}
+	return max(0, eff-addSat(used, st.Held))
+}
+
+// enter counts n units from instant at on, whatever the limit says. It returns what a settlement needs to find them again.
+// s may be nil: see advance.
+func (st *State) enter(s *Spec, at, margin, n int64) (ref int64, both bool) {
+	if n <= 0 {
+		return 0, false
+	}
+	switch st.Kind {
+	case Bucket:
+		st.Used = min(addSat(st.Used, mulCap(n, st.Scale)), maxUsed)
+		return at, false
+	case Rolling:
+		join := int64(0)
+		if s != nil {
+			join = s.Join
+		}
+		return st.push(at+margin, join, n), false
+	case Calendar:
+		return st.count(s, at, margin, n)
+	}
+	return 0, false
+}
+
+// push adds n units at instant at to the newest entry, if that one's first take is near enough, or to a new one.
+// An entry never starts before the newest one's last take: units that arrive out of order count longer, never shorter.
+func (st *State) push(at, join, n int64) int64 {
+	st.Used = min(addSat(st.Used, n), maxUsed)
+	if k := st.Entries.Len(); k > 0 {
+		e := st.Entries.At(k - 1)
+		at = max(at, e.Last)
+		if at-e.First < join || at == e.First {
+			e.Last = at
+			e.N = min(addSat(e.N, n), maxUsed)
+			st.touch(e.First)
+			return e.First
+		}
+	}
+	st.Entries.Push(Entry{First: at, Last: at, N: n})
+	st.touch(at)
+	return at
+}
+
+func (st *State) touch(first int64) {
+	if st.Track && (len(st.Dirty) == 0 || st.Dirty[len(st.Dirty)-1] != first) {
+		st.Dirty = append(st.Dirty, first)
+	}
+}
+
+// count charges the open window and, if [at, at+margin] crosses its end, the following one too.
+func (st *State) count(s *Spec, at, margin, n int64) (ref int64, both bool) {
+	if at >= st.End && s != nil {
+		st.roll(s, at)
+	}
+	if at >= st.End { // nobody knows the zone any more: whoever comes back finds it charged
+		st.Next = min(addSat(st.Next, n), maxUsed)
+		return st.End, false
+	}
+	if at < st.At { // a window that is over
+		return 0, false
+	}
+	st.Used = min(addSat(st.Used, n), maxUsed)
+	if at+margin < st.End || s == nil {
+		return st.End, false
+	}
+	st.Next = min(addSat(st.Next, n), maxUsed)
+	if st.After == 0 {
+		_, st.After = s.Rule.Window(st.End)
+	}
+	return st.End, true
+}
+
+// until returns the instant from which on nothing that ages is used.
+func (st *State) until() int64 {
+	switch st.Kind {
+	case Bucket:
+		if st.Used > 0 {
+			return addSat(st.At, ceilDiv(st.Used, st.perMicro(nil)))
+		}
+	case Rolling:
+		if k := st.Entries.Len(); k > 0 {
+			return addSat(st.Entries.At(k-1).Last, st.Window)
+		}
+	case Calendar:
+		if st.Next > 0 {
+			if st.After == 0 {
+				return addSat(st.End, maxCalendar)
+			}
+			return st.After
+		}
+		if st.Used > 0 {
+			return st.End
+		}
+	}
+	return 0
+}
+
+// maxCalendar is longer than any calendar window, in µs.
+const maxCalendar = 33 * 24 * 3600 * 1e6

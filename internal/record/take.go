@@ -1,0 +1,250 @@
+package record
+
+import "math"
+
+// Ask is one bucket's part of a take, with room for the answer.
+type Ask struct {
+	Rec   *Record
+	Specs []Spec
+	N     Amounts           // units asked, per limit; a lease: most wanted
+	Out   [MaxLimits]Result // per limit, after the decision
+	Got   Amounts           // units charged: N, or less for a lease
+}
+
+// Result is what a decision says of one limit.
+type Result struct {
+	Remaining  int64 // units that a take of the same priority would be granted right now; never negative
+	RetryAfter int64 // µs until this limit would pass the take if nothing else happened; 0 if it passes
+	ResetAt    int64 // when nothing is used (calendar: the window's end)
+}
+
+// Take is what the parts have in common.
+type Take struct {
+	ID       string // "" for a plain take
+	Print    uint64 // of the content
+	Hold     int64  // µs; 0 for a plain take
+	Lease    bool
+	Priority int8
+}
+
+// Verdict is the answer to a take.
+type Verdict struct {
+	Now        int64 // the instant of the decision
+	Allowed    bool
+	Replayed   bool  // the id is open: this is its answer again, and nothing was charged
+	Reused     bool  // the id is open with another content: nothing was decided
+	End        int64 // when the hold ends
+	RetryAfter int64 // the largest of the refusing limits
+	Soonest    int64 // µs until it could pass if every open hold ended now; at most RetryAfter
+}
+
+// Decide decides one take over its buckets: all or nothing. A refusal changes nothing.
+//
+// now may lie behind a record's last change (a clock that was set back): the decision is then made at that change.
+func Decide(asks []Ask, t *Take, now int64) Verdict {
+	for i := range asks {
+		now = max(now, asks[i].Rec.Last)
+	}
+	v := Verdict{Now: now}
+	for i := range asks {
+		asks[i].Rec.Advance(asks[i].Specs, now)
+	}
+	if t.ID != "" && replay(asks, t, &v) {
+		return v
+	}
+	if v.Allowed = fits(asks, t, now); v.Allowed {
+		if t.Hold > 0 {
+			v.End = now + t.Hold
+		}
+		for i := range asks {
+			asks[i].charge(t, now, v.End)
+		}
+	}
+	answer(asks, t, &v)
+	return v
+}
+
+// replay answers a take whose id is open already.
+func replay(asks []Ask, t *Take, v *Verdict) bool {
+	for i := range asks {
+		o := asks[i].Rec.Open[t.ID]
+		if o == nil {
+			continue
+		}
+		if o.Print != t.Print {
+			*v = Verdict{Now: v.Now, Reused: true}
+			return true
+		}
+		v.Replayed, v.Allowed, v.End = true, true, o.End
+		for _, p := range o.Parts {
+			for j := range asks[i].Specs {
+				if asks[i].Specs[j].ID == p.Limit {
+					asks[i].Got[j] = p.N
+				}
+			}
+		}
+	}
+	if v.Replayed {
+		answer(asks, t, v)
+	}
+	return v.Replayed
+}
+
+// fits tests every limit, and settles how much of it a lease gets.
+func fits(asks []Ask, t *Take, now int64) bool {
+	for i := range asks {
+		a := &asks[i]
+		a.Got = a.N
+		for j := range a.Specs {
+			n, s := a.N[j], &a.Specs[j]
+			if n == 0 {
+				continue
+			}
+			st := a.Rec.state(s, j)
+			switch {
+			case s.Kind == Concurrency && t.Hold == 0: // nothing would ever free the slot
+				return false
+			case t.Lease:
+				room := s.Effective[t.Priority]
+				if st != nil {
+					room = st.room(s, now, t.Priority)
+				}
+				if a.Got[j] = min(n, room); room == 0 {
+					return false
+				}
+			case st == nil:
+				if n > s.Effective[t.Priority] {
+					return false
+				}
+			case st.excess(s, now, n, t.Priority) > 0:
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// charge counts the units of an allowed take in one bucket.
+func (a *Ask) charge(t *Take, now, end int64) {
+	var parts []Part
+	if end != 0 {
+		parts = make([]Part, 0, len(a.Specs))
+	}
+	for j := range a.Specs {
+		n, s := a.Got[j], &a.Specs[j]
+		if n == 0 {
+			continue
+		}
+		st := a.Rec.ensure(s, j, now)
+		p := Part{Limit: s.ID, N: n}
+		if s.Kind == Concurrency || end != 0 && (t.Lease || s.ChargeEnd) {
+			p.Held = true
+			st.Held = min(addSat(st.Held, n), maxUsed)
+		} else {
+			margin := s.Margin
+			if s.ChargeEnd {
+				margin = 0
+			}
+			p.Ref, p.Both = st.enter(s, now, margin, n)
+			if end != 0 {
+				st.Loose = min(addSat(st.Loose, n), maxUsed)
+			}
+		}
+		if end != 0 {
+			parts = append(parts, p)
+		}
+	}
+	if end != 0 {
+		a.Rec.add(t.ID, &Open{Print: t.Print, End: end, Lease: t.Lease, Parts: parts})
+	}
+}
+
+// answer fills in what the decision says of each limit.
+func answer(asks []Ask, t *Take, v *Verdict) {
+	for i := range asks {
+		a := &asks[i]
+		for j := range a.Specs {
+			n := a.N[j]
+			if v.Allowed {
+				n = 0 // nothing is left to wait for
+			} else if t.Lease {
+				n = min(n, 1) // any part of a lease is welcome
+			}
+			soonest := a.result(j, v.Now, n, t.Priority)
+			v.RetryAfter = max(v.RetryAfter, a.Out[j].RetryAfter)
+			v.Soonest = max(v.Soonest, soonest)
+		}
+	}
+}
+
+// result describes one limit to a take of n units, and returns how soon it could pass.
+func (a *Ask) result(j int, now, n int64, priority int8) (soonest int64) {
+	s, res := &a.Specs[j], &a.Out[j]
+	st := a.Rec.state(s, j)
+	if st == nil {
+		*res = Result{Remaining: s.Effective[priority], ResetAt: now}
+		if s.Kind == Calendar {
+			_, res.ResetAt = s.Rule.Window(now)
+		}
+	} else {
+		*res = Result{Remaining: st.room(s, now, priority), ResetAt: a.Rec.resetAt(s, st, now)}
+	}
+	if n == 0 {
+		return 0
+	}
+	if n > s.Effective[priority] || n > 0 && s.Effective[priority] <= 0 {
+		res.RetryAfter = math.MaxInt64
+		return math.MaxInt64
+	}
+	if st == nil {
+		return 0
+	}
+	over := st.excess(s, now, n, priority)
+	if over == 0 {
+		return 0
+	}
+	res.RetryAfter = a.Rec.wait(s, st, now, n, priority)
+	return min(res.RetryAfter, st.soonest(s, now, over))
+}
+
+// Peek says what a take would get, and spends nothing.
+func Peek(a *Ask, priority int8, now int64) Verdict {
+	now = max(now, a.Rec.Last)
+	a.Rec.Advance(a.Specs, now)
+	asks := [1]Ask{*a}
+	v := Verdict{Now: now}
+	allowed := true
+	for j := range a.Specs {
+		soonest := asks[0].result(j, now, a.N[j], priority)
+		allowed = allowed && asks[0].Out[j].RetryAfter == 0
+		v.RetryAfter = max(v.RetryAfter, asks[0].Out[j].RetryAfter)
+		v.Soonest = max(v.Soonest, soonest)
+	}
+	v.Allowed = allowed
+	a.Out = asks[0].Out
+	return v
+}
+
+// Usage describes one limit of an advanced record.
+type Usage struct {
+	Used, Held, Debt, Most int64
+	Start, End             int64 // calendar: the open window
+}
+
+// Usage says what of s is used. The record has been advanced.
+func (r *Record) Usage(s *Spec, priority int8) Usage {
+	u := Usage{Most: s.Effective[priority]}
+	if s.Kind == Calendar {
+		u.Start, u.End = s.Rule.Window(r.Last)
+	}
+	st := r.byID(s.ID)
+	if st == nil {
+		return u
+	}
+	u.Used, u.Held = st.used(), st.Held
+	u.Debt = max(0, u.Used-s.Effective[Priorities-1])
+	if s.Kind == Calendar {
+		u.Start, u.End = st.At, st.End
+	}
+	return u
+}

@@ -1,0 +1,172 @@
+package record
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// freed is an instant at which held units of a limit stop being held.
+type freed struct{ at, n int64 }
+
+// ends lists the held parts of a limit in the order in which their holds end.
+func (r *Record) ends(st *State) []freed {
+	if st.Held == 0 {
+		return nil
+	}
+	var fs []freed
+	for _, o := range r.Open {
+		for i := range o.Parts {
+			if p := &o.Parts[i]; p.Held && p.Limit == st.ID {
+				fs = append(fs, freed{o.End, p.N})
+			}
+		}
+	}
+	slices.SortFunc(fs, func(a, b freed) int { return cmp.Compare(a.at, b.at) })
+	return fs
+}
+
+// wait returns the time in µs after which n units would fit if nothing else happened: holds end at their end and then count as used.
+// n is at most what an unused limit grants.
+func (r *Record) wait(s *Spec, st *State, now, n int64, priority int8) int64 {
+	eff := s.Effective[priority]
+	fs := r.ends(st)
+	switch s.Kind {
+	case Bucket:
+		return st.waitBucket(s, fs, now, eff*s.Scale-n*s.Scale)
+	case Rolling:
+		return st.waitRolling(s, fs, now, addSat(addSat(st.Used, st.Held), n)-eff)
+	case Calendar:
+		return st.waitCalendar(s, fs, now, eff-n)
+	case Concurrency:
+		need := st.Held + n - eff
+		for _, f := range fs {
+			if need -= f.n; need <= 0 {
+				return f.at - now
+			}
+		}
+	}
+	return math.MaxInt64
+}
+
+// waitBucket returns when used, in 1/Scale units, is at most want. Held units start to drain when their hold ends.
+func (st *State) waitBucket(s *Spec, fs []freed, now, want int64) int64 {
+	level, held, at := st.Used, mulSat(st.Held, s.Scale), now
+	for i := 0; ; i++ {
+		if need := addSat(level, held) - want; need <= 0 {
+			return at - now
+		} else if t := ceilDiv(need, s.Drain); need <= level && (i == len(fs) || at+t <= fs[i].at) {
+			return at + t - now
+		}
+		if i == len(fs) {
+			return math.MaxInt64
+		}
+		level = max(0, level-mulSat(fs[i].at-at, s.Drain))
+		moved := min(held, mulSat(fs[i].n, s.Scale))
+		level, held, at = addSat(level, moved), held-moved, fs[i].at
+	}
+}
+
+// waitRolling returns when need units have left the window: an entry leaves one window after its last take, held units one window after their
+// hold's end.
+func (st *State) waitRolling(s *Spec, fs []freed, now, need int64) int64 {
+	margin := int64(0)
+	if !s.ChargeEnd {
+		margin = s.Margin
+	}
+	i, j := 0, 0
+	for i < st.Entries.Len() || j < len(fs) {
+		var at int64
+		if j == len(fs) || i < st.Entries.Len() && st.Entries.At(i).Last <= fs[j].at+margin {
+			at = st.Entries.At(i).Last
+			need -= st.Entries.At(i).N
+			i++
+		} else {
+			at = fs[j].at + margin
+			need -= fs[j].n
+			j++
+		}
+		if need <= 0 {
+			return at + st.Window - now
+		}
+	}
+	return math.MaxInt64
+}
+
+// waitCalendar goes from window to window until used is at most want.
+func (st *State) waitCalendar(s *Spec, fs []freed, now, want int64) int64 {
+	end, carry := st.End, st.Next
+	held, margin := st.Held, int64(0)
+	if !s.ChargeEnd {
+		margin = s.Margin
+	}
+	for {
+		at := end
+		_, end = s.Rule.Window(at)
+		used := carry
+		carry = 0
+		for len(fs) > 0 && fs[0].at <= at { // the hold is over: counted in an earlier window, and in this one if it ended at the edge
+			held -= fs[0].n
+			if fs[0].at+margin >= at {
+				used += fs[0].n
+			}
+			fs = fs[1:]
+		}
+		if used+held <= want {
+			return at - now
+		}
+		if len(fs) == 0 && used == 0 {
+			return math.MaxInt64
+		}
+	}
+}
+
+// soonest returns a time before which excess units cannot fit even if every open hold ended, and gave back all it can, now.
+func (st *State) soonest(s *Spec, now, excess int64) int64 {
+	back := addSat(st.Held, st.Loose)
+	if s.Kind == Bucket {
+		back = mulSat(back, s.Scale)
+	}
+	need := excess - back
+	if need <= 0 {
+		return 0
+	}
+	switch s.Kind {
+	case Bucket:
+		return ceilDiv(need, s.Drain)
+	case Rolling:
+		for i := range st.Entries.Len() {
+			e := st.Entries.At(i)
+			if need -= e.N; need <= 0 {
+				return e.Last + st.Window - now
+			}
+		}
+	case Calendar:
+		return st.End - now
+	}
+	return 0
+}
+
+// resetAt returns when nothing is used any more, holds counting as used from their end; for a calendar limit the end of the window.
+func (r *Record) resetAt(s *Spec, st *State, now int64) int64 {
+	switch s.Kind {
+	case Calendar:
+		return st.End
+	case Bucket:
+		if st.Held == 0 {
+			return now + ceilDiv(st.Used, s.Drain)
+		}
+		return addSat(now, st.waitBucket(s, r.ends(st), now, 0))
+	}
+	reset := now
+	if k := st.Entries.Len(); k > 0 {
+		reset = st.Entries.At(k-1).Last + st.Window
+	}
+	if fs := r.ends(st); len(fs) > 0 {
+		reset = max(reset, fs[len(fs)-1].at)
+		if s.Kind == Rolling {
+			reset = max(reset, fs[len(fs)-1].at+st.Window)
+		}
+	}
+	return reset
+}

@@ -1,0 +1,183 @@
+package drawgate
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate/internal/calendar"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// Requests is the unit of a limit or cost that names none.
+const Requests = "requests"
+
+// Bounds of what a policy may say. Together they keep every intermediate value within 2^53, the largest integer that all stores count exactly.
+const (
+	MaxLimits    = record.MaxLimits // limits in a policy
+	MaxBuckets   = 8                // buckets in one take
+	MaxAmount    = 1_000_000_000_000
+	MinWindow    = time.Millisecond
+	MaxWindow    = 366 * 24 * time.Hour
+	MinPrecision = 100
+	MaxPrecision = 10_000
+	MaxPriority  = record.Priorities - 1
+)
+
+// Kind says how a limit forgets what was used.
+type Kind uint8
+
+// The four kinds. See [Limit] for what each admits.
+const (
+	Bucket      = Kind(record.Bucket)      // rate with burst: used drains at Amount per Window
+	Rolling     = Kind(record.Rolling)     // at most Amount in every interval of length Window
+	Calendar    = Kind(record.Calendar)    // at most Amount per calendar minute, hour, day, week or month
+	Concurrency = Kind(record.Concurrency) // at most Amount slots held at once
+)
+
+var kindNames = map[Kind]string{Bucket: "bucket", Rolling: "rolling", Calendar: "calendar", Concurrency: "concurrency"}
+
+// String returns the name used in configuration files.
+func (k Kind) String() string { return kindNames[k] }
+
+// Every is the length of a calendar limit's window.
+type Every = calendar.Unit
+
+// The calendar windows. A week starts on Monday; a month is a real one and may start on any day ([Limit.Anchor]).
+const (
+	Minute = calendar.Minute
+	Hour   = calendar.Hour
+	Day    = calendar.Day
+	Week   = calendar.Week
+	Month  = calendar.Month
+)
+
+// Charge says when a unit counts.
+type Charge uint8
+
+const (
+	// ChargeDefault is ChargeEnd for what is only known afterwards (output_tokens, and money: units that start with usd, eur, gbp, cny or
+	// jpy), ChargeStart for everything else.
+	ChargeDefault Charge = iota
+	// ChargeStart counts a unit from the decision on (plus Margin). A settlement changes the amount, never the time.
+	ChargeStart
+	// ChargeEnd counts a unit from its settlement on. Until then it is held: it counts in every window and does not age.
+	ChargeEnd
+)
+
+// Share is a part of an amount, in units or in per cent, whichever is not zero. Percent is used to four decimals.
+type Share struct {
+	Units   int64
+	Percent float64
+}
+
+// String returns the form used in configuration files: "10" or "12.5%".
+func (s Share) String() string {
+	if s.Percent != 0 {
+		return fmt.Sprintf("%g%%", s.Percent)
+	}
+	return fmt.Sprintf("%d", s.Units)
+}
+
+// of returns the share of amount, rounded up.
+func (s Share) of(amount int64) int64 {
+	if s.Percent == 0 {
+		return s.Units
+	}
+	const million = 1_000_000
+	ppm := int64(s.Percent*10_000 + 0.5)
+	return amount/million*ppm + (amount%million*ppm+million-1)/million
+}
+
+func (s Share) check() error {
+	switch {
+	case s.Units < 0 || s.Percent < 0 || s.Percent >= 100 || s.Percent != s.Percent:
+		return fmt.Errorf("%s is not between 0 and 100%%", s)
+	case s.Units != 0 && s.Percent != 0:
+		return fmt.Errorf("both %d units and %g%% are given", s.Units, s.Percent)
+	}
+	return nil
+}
+
+// Exact as a [Limit.Precision] gives every take an entry of its own.
+const Exact = -1
+
+// Limit is one rule: at most Amount of a unit per window.
+//
+//   - Bucket: in any interval T at most Burst + Amount·T/Window. A bucket with Burst = Amount admits up to twice Amount in one Window.
+//   - Rolling: at most Amount in every half-open interval of length Window. Takes within Window/Precision of each other may be counted
+//     together until the last of them leaves the window, so the error is always on the safe side.
+//   - Calendar: at most Amount in each window of the calendar of Zone, daylight saving included.
+//   - Concurrency: at most Amount units held at once; such a policy can only be used with [Limiter.Reserve].
+//
+// A limit's state belongs to (Name, Unit, Kind, Window or Every, Zone, Anchor). Everything else may change freely between versions of a program,
+// and what is used stays used. Another identity is another limit, which starts unused.
+type Limit struct {
+	Name      string        // required; unique in its policy; at most 64 letters, digits, '.', '-' or '_'
+	Unit      string        // "" means requests
+	Kind      Kind          // required
+	Amount    int64         // 1 to MaxAmount
+	Window    time.Duration // Bucket: the period of Amount; Rolling: the window; MinWindow to MaxWindow in whole microseconds
+	Burst     int64         // Bucket: units available after a long rest; 0 means Amount
+	Every     Every         // Calendar: the window
+	Zone      string        // Calendar: a name of the IANA time zone database; "" means UTC
+	Anchor    int           // Calendar, Month: the day on which it starts, 1 to 31; 0 means 1; beyond a month's length its last day
+	Precision int           // Rolling: MinPrecision to MaxPrecision, or Exact; 0 means the store's default (128; SQLite: Exact)
+
+	Charge   Charge        // when a unit counts
+	Margin   time.Duration // how long after the decision a unit may reach whoever counts it too; at most half a window, and 10 min
+	Headroom Share         // kept unused, always; for a Bucket of Amount and of Burst
+	Keep     map[int]Share // per priority 1 to 9: kept for takes of at least that priority, after Headroom; rounded up
+}
+
+// unit returns the unit, by its default.
+func (l *Limit) unit() string { return cmp.Or(l.Unit, Requests) }
+
+func (l *Limit) chargeEnd() bool {
+	if l.Charge != ChargeDefault {
+		return l.Charge == ChargeEnd
+	}
+	unit, _, _ := strings.Cut(l.unit(), "_")
+	switch unit {
+	case "usd", "eur", "gbp", "cny", "jpy":
+		return true
+	}
+	return l.unit() == "output_tokens"
+}
+
+// identity names the state that the limit uses.
+func (l *Limit) identity() uint64 {
+	zone, anchor := "", 0
+	if l.Kind == Calendar {
+		zone = cmp.Or(l.Zone, "UTC")
+		if l.Every == Month {
+			anchor = max(1, l.Anchor)
+		}
+	}
+	h := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d %d %q %d", l.Name, l.unit(), l.Kind, l.Window.Microseconds(), l.Every, zone, anchor))
+	return max(1, binary.BigEndian.Uint64(h[:]))
+}
+
+// PerSecond, PerMinute, PerHour and PerDay return a policy of one rolling limit: at most n requests in every interval of that length.
+func PerSecond(n int64) Policy { return per("second", time.Second, n) }
+
+// PerMinute is like [PerSecond].
+func PerMinute(n int64) Policy { return per("minute", time.Minute, n) }
+
+// PerHour is like [PerSecond].
+func PerHour(n int64) Policy { return per("hour", time.Hour, n) }
+
+// PerDay is like [PerSecond]: the last 24 hours, not a calendar day.
+func PerDay(n int64) Policy { return per("day", 24*time.Hour, n) }
+
+func per(name string, window time.Duration, n int64) Policy {
+	return Policy{Name: "per-" + name, Limits: []Limit{{Name: name, Kind: Rolling, Window: window, Amount: n}}}
+}
+
+// Rate returns a policy of one bucket limit: n requests per period, and burst at once after a rest.
+func Rate(n int64, period time.Duration, burst int64) Policy {
+	return Policy{Name: "rate", Limits: []Limit{{Name: "rate", Kind: Bucket, Window: period, Amount: n, Burst: burst}}}
+}
