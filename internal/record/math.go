@@ -25,8 +25,8 @@ func addSat(a, b int64) int64 {
 	return math.MaxInt64
 }
 
-// ceilDiv returns a/b rounded up, for a >= 0, b > 0.
-func ceilDiv(a, b int64) int64 {
+// CeilDiv returns a/b rounded up, for a >= 0, b > 0.
+func CeilDiv(a, b int64) int64 {
 	q := a / b
 	if q*b != a {
 		q++
@@ -51,3 +51,6 @@ func rescale(used, from, to int64) int64 {
 }
 
 func mulCap(a, b int64) int64 { return min(mulSat(a, b), maxUsed) }
+
+// Never is the wait of what can never pass, in µs.
+const Never = math.MaxInt64

@@ -117,7 +117,7 @@ func (st *State) roll(s *Spec, now int64) {
 func (st *State) used() int64 {
 	u := st.Used
 	if st.Kind == Bucket {
-		u = ceilDiv(u, st.Scale)
+		u = CeilDiv(u, st.Scale)
 	}
 	return addSat(u, st.Held)
 }
@@ -224,7 +224,7 @@ func (st *State) until() int64 {
 	switch st.Kind {
 	case Bucket:
 		if st.Used > 0 {
-			return addSat(st.At, ceilDiv(st.Used, st.perMicro(nil)))
+			return addSat(st.At, CeilDiv(st.Used, st.perMicro(nil)))
 		}
 	case Rolling:
 		if k := st.Entries.Len(); k > 0 {

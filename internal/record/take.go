@@ -1,7 +1,5 @@
 package record
 
-import "math"
-
 // Ask is one bucket's part of a take, with room for the answer.
 type Ask struct {
 	Rec   *Record
@@ -193,8 +191,8 @@ func (a *Ask) result(j int, now, n int64, priority int8) (soonest int64) {
 		return 0
 	}
 	if n > s.Effective[priority] || n > 0 && s.Effective[priority] <= 0 {
-		res.RetryAfter = math.MaxInt64
-		return math.MaxInt64
+		res.RetryAfter = Never
+		return Never
 	}
 	if st == nil {
 		return 0

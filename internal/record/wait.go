@@ -2,7 +2,6 @@ package record
 
 import (
 	"cmp"
-	"math"
 	"slices"
 )
 
@@ -46,7 +45,7 @@ func (r *Record) wait(s *Spec, st *State, now, n int64, priority int8) int64 {
 			}
 		}
 	}
-	return math.MaxInt64
+	return Never
 }
 
 // waitBucket returns when used, in 1/Scale units, is at most want. Held units start to drain when their hold ends.
@@ -55,11 +54,11 @@ func (st *State) waitBucket(s *Spec, fs []freed, now, want int64) int64 {
 	for i := 0; ; i++ {
 		if need := addSat(level, held) - want; need <= 0 {
 			return at - now
-		} else if t := ceilDiv(need, s.Drain); need <= level && (i == len(fs) || at+t <= fs[i].at) {
+		} else if t := CeilDiv(need, s.Drain); need <= level && (i == len(fs) || at+t <= fs[i].at) {
 			return at + t - now
 		}
 		if i == len(fs) {
-			return math.MaxInt64
+			return Never
 		}
 		level = max(0, level-mulSat(fs[i].at-at, s.Drain))
 		moved := min(held, mulSat(fs[i].n, s.Scale))
@@ -90,7 +89,7 @@ func (st *State) waitRolling(s *Spec, fs []freed, now, need int64) int64 {
 			return at + st.Window - now
 		}
 	}
-	return math.MaxInt64
+	return Never
 }
 
 // waitCalendar goes from window to window until used is at most want.
@@ -116,7 +115,7 @@ func (st *State) waitCalendar(s *Spec, fs []freed, now, want int64) int64 {
 			return at - now
 		}
 		if len(fs) == 0 && used == 0 {
-			return math.MaxInt64
+			return Never
 		}
 	}
 }
@@ -133,7 +132,7 @@ func (st *State) soonest(s *Spec, now, excess int64) int64 {
 	}
 	switch s.Kind {
 	case Bucket:
-		return ceilDiv(need, s.Drain)
+		return CeilDiv(need, s.Drain)
 	case Rolling:
 		for i := range st.Entries.Len() {
 			e := st.Entries.At(i)
@@ -154,7 +153,7 @@ func (r *Record) resetAt(s *Spec, st *State, now int64) int64 {
 		return st.End
 	case Bucket:
 		if st.Held == 0 {
-			return now + ceilDiv(st.Used, s.Drain)
+			return now + CeilDiv(st.Used, s.Drain)
 		}
 		return addSat(now, st.waitBucket(s, r.ends(st), now, 0))
 	}

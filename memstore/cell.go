@@ -1,0 +1,159 @@
+package memstore
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// cell is one bucket.
+//
+// A bucket whose policy is a single bucket limit, and which has no reservations, is one word that a compare-and-swap changes: the instant
+// since the store was made, in 1/Drain µs, at which nothing is used any more (the virtual scheduling form of the leaky bucket, ITU-T I.371).
+// Whatever needs more (a reservation, another version of the policy) turns it into a record under a lock, for as long as it lives.
+type cell struct {
+	word atomic.Int64
+	lean *lean // how word counts; nil if this was never a word
+	full atomic.Pointer[full]
+}
+
+// Words that are not instants.
+const (
+	dead   = math.MinInt64     // swept: not in the map any more, look the bucket up again
+	isFull = math.MinInt64 + 1 // see cell.full
+)
+
+// full is a bucket with a record.
+type full struct {
+	mu   sync.Mutex
+	rec  record.Record // guarded by mu
+	gone bool          // guarded by mu: swept, look the bucket up again
+}
+
+// lean is how a word counts.
+type lean struct {
+	spec record.Spec
+}
+
+// maxDrain keeps words of the next hundred years below 2^62.
+const maxDrain = 1 << 62 / (100 * 366 * 24 * 3600 * 1_000_000)
+
+// leanOf returns how a word counts the plan's buckets, or nil if a word cannot. Equal ways are the same pointer.
+func (sp *space) leanOf(plan *drawgate.Plan) *lean {
+	specs := plan.Specs(false)
+	if len(specs) != 1 || specs[0].Kind != record.Bucket || specs[0].Drain > maxDrain {
+		return nil
+	}
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	for _, l := range sp.leans {
+		if l.spec.ID == specs[0].ID && l.spec.Rate == specs[0].Rate {
+			return l
+		}
+	}
+	l := &lean{spec: specs[0]}
+	sp.leans = append(sp.leans, l)
+	return l
+}
+
+// cell returns the bucket of that name, made if it does not exist.
+func (sp *space) cell(name string, l *lean) (*cell, error) {
+	if c, ok := sp.cells.Load(name); ok && c.word.Load() != dead {
+		return c, nil
+	}
+	return sp.open(name, l)
+}
+
+func (sp *space) open(name string, l *lean) (*cell, error) {
+	s := sp.store
+	if !s.room(s.most) {
+		return nil, ErrFull
+	}
+	made := &cell{lean: l}
+	if l == nil {
+		made.word.Store(isFull)
+		made.full.Store(&full{})
+	}
+	for {
+		c, ok := sp.cells.LoadOrStore(name, made)
+		if !ok {
+			s.opened(sp.store)
+			return c, nil
+		}
+		if c.word.Load() != dead {
+			return c, nil
+		}
+		sp.remove(name, c)
+	}
+}
+
+// remove takes a dead cell out of the map, unless another one has its place already.
+func (sp *space) remove(name string, c *cell) {
+	sp.cells.Compute(name, func(old *cell, loaded bool) (*cell, xsyncOp) {
+		if loaded && old == c {
+			sp.store.count.Add(-1)
+			return nil, xsyncDelete
+		}
+		return old, xsyncKeep
+	})
+}
+
+// lock returns the bucket's record, locked. If it does not exist it is made, or, with create false, nil is returned.
+func (sp *space) lock(name string, create bool) (*full, error) {
+	for {
+		c, ok := sp.cells.Load(name)
+		if !ok || c.word.Load() == dead {
+			if !create {
+				return nil, nil
+			}
+			var err error
+			if c, err = sp.open(name, nil); err != nil {
+				return nil, err
+			}
+		}
+		if fl := c.lock(sp.store); fl != nil {
+			return fl, nil
+		}
+	}
+}
+
+// lock returns the cell's record, locked, or nil if the cell is dead. A word becomes a record.
+func (c *cell) lock(s *Store) *full {
+	fl := c.full.Load()
+	if fl == nil {
+		mine := &full{}
+		mine.mu.Lock()
+		if c.full.CompareAndSwap(nil, mine) {
+			w := c.word.Swap(isFull)
+			if w == dead {
+				mine.gone = true
+				c.word.Store(dead)
+				mine.mu.Unlock()
+				return nil
+			}
+			mine.rec = c.lean.record(w, s.now(), s.base)
+			return mine
+		}
+		fl = c.full.Load()
+	}
+	fl.mu.Lock()
+	if fl.gone {
+		fl.mu.Unlock()
+		return nil
+	}
+	return fl
+}
+
+// record returns what a word says, at now µs after the store was made.
+func (l *lean) record(word, now, base int64) record.Record {
+	used := max(0, word-now*l.spec.Drain)
+	if used == 0 {
+		return record.Record{}
+	}
+	return record.Record{Last: base + now, Limits: []record.State{{
+		ID: l.spec.ID, Kind: l.spec.Kind, Window: l.spec.Window, Used: used, At: base + now, Rate: l.spec.Rate, Scale: l.spec.Scale,
+	}}}
+}
