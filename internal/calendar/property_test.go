@@ -1,0 +1,90 @@
+package calendar
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// The years in which a rule is promised to work.
+var (
+	earliest = time.Date(1900, time.January, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	latest   = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+)
+
+func TestWindowProperties(t *testing.T) {
+	t.Parallel()
+	zones := allZones(t)
+	rapid.Check(t, func(t *rapid.T) {
+		rule := Rule{Unit: Unit(rapid.IntRange(int(Minute), int(Month)).Draw(t, "unit"))}
+		rule.Zone = rapid.SampledFrom(zones).Draw(t, "zone")
+		if rule.Unit == Month {
+			rule.Anchor = rapid.IntRange(0, 31).Draw(t, "anchor")
+		}
+		at := rapid.Int64Range(earliest, latest).Draw(t, "at")
+		if _, end := time.UnixMicro(at).In(rule.Zone).ZoneBounds(); !end.IsZero() && rapid.Bool().Draw(t, "near a change") {
+			at = end.UnixMicro() + rapid.Int64Range(-2*day, 2*day).Draw(t, "from the change")
+		}
+		start, end := rule.Window(at)
+		checkWindow(t, rule, at, start, end)
+
+		unit := shown(rule, start)
+		for range 20 { // the definition, by samples: start is the first instant that shows its unit or anything later, end the next such
+			if s := start - 1 - rapid.Int64Range(0, 60*hour).Draw(t, "before"); shown(rule, s) >= unit {
+				t.Fatalf("%v in %v: %s shows the unit of the window that starts at %s", rule.Unit, rule.Zone, utc(s), utc(start))
+			}
+			if s := rapid.Int64Range(start, end-1).Draw(t, "inside"); shown(rule, s) > unit {
+				t.Fatalf("%v in %v: %s shows a later unit than its window's start, %s", rule.Unit, rule.Zone, utc(s), utc(start))
+			}
+		}
+		if shown(rule, end) <= unit {
+			t.Fatalf("%v in %v: the clock at the end %s shows no later unit than at the start %s", rule.Unit, rule.Zone, utc(end), utc(start))
+		}
+	})
+}
+
+// shown is the serial number of the unit that the local clock shows at t.
+func shown(rule Rule, t int64) int64 {
+	_, seconds := time.UnixMicro(t).In(rule.Zone).Zone()
+	return serial(rule, time.UnixMicro(t).UTC().Add(time.Duration(seconds)*time.Second))
+}
+
+// checkWindow checks what holds for the window [start, end) of any instant at.
+func checkWindow(t fatalist, rule Rule, at, start, end int64) {
+	t.Helper()
+	if at < start || end <= at {
+		t.Fatalf("%v in %v: Window(%s) = [%s, %s) does not contain it", rule.Unit, rule.Zone, utc(at), utc(start), utc(end))
+	}
+	for _, same := range []int64{start, end - 1} {
+		if s, e := rule.Window(same); s != start || e != end {
+			t.Fatalf("%v in %v: Window(%s) = [%s, %s), but at %s it is [%s, %s)",
+				rule.Unit, rule.Zone, utc(same), utc(s), utc(e), utc(at), utc(start), utc(end))
+		}
+	}
+	checkNeighbours(t, rule, start, end)
+}
+
+func FuzzWindow(f *testing.F) {
+	f.Add("UTC", uint8(Day), 0, int64(0))
+	f.Add("Pacific/Apia", uint8(Day), 0, int64(1325239200e6))
+	f.Add("America/New_York", uint8(Minute), 0, int64(1793512800e6))
+	f.Add("Europe/Dublin", uint8(Month), 31, int64(2240697600e6)) // the last day of leap year 2040
+	f.Add("America/Sitka", uint8(Week), 0, int64(-3225223727e6))
+	f.Add("Local", uint8(0), -1, int64(1))
+	first := time.Date(1, time.January, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	last := time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC).UnixMicro()
+	f.Fuzz(func(t *testing.T, name string, unit uint8, anchor int, at int64) {
+		zone, err := LoadZone(name)
+		if (zone == nil) == (err == nil) {
+			t.Fatalf("LoadZone(%q) = %v, %v", name, zone, err)
+		}
+		rule := Rule{Unit: Unit(unit), Zone: zone, Anchor: anchor}
+		if err != nil || rule.Validate() != nil {
+			t.Skip("not a rule")
+		}
+		at = min(max(at, first), last)
+		start, end := rule.Window(at)
+		checkWindow(t, rule, at, start, end)
+	})
+}

@@ -1,0 +1,262 @@
+package calendar
+
+import (
+	"archive/zip"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The zones of Go's own copy of the time zone database, each set of rules once (most names are links).
+var goZones = sync.OnceValues(func() ([]*time.Location, error) {
+	root, err := exec.Command("go", "env", "GOROOT").Output() //nolint:noctx // it ends by itself, and serves all tests
+	if err != nil {
+		return nil, err
+	}
+	database, err := zip.OpenReader(filepath.Join(strings.TrimSpace(string(root)), "lib", "time", "zoneinfo.zip"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = database.Close() }()
+	var zones []*time.Location
+	seen := map[string]bool{}
+	for _, file := range database.File {
+		if file.FileInfo().IsDir() {
+			continue
+		}
+		r, err := file.Open()
+		if err != nil {
+			return nil, err
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			return nil, err
+		}
+		if seen[string(data)] {
+			continue
+		}
+		seen[string(data)] = true
+		zone, err := time.LoadLocationFromTZData(file.Name, data)
+		if err != nil {
+			return nil, err
+		}
+		zones = append(zones, zone)
+	}
+	return zones, nil
+})
+
+func allZones(tb testing.TB) []*time.Location {
+	tb.Helper()
+	zones, err := goZones()
+	if err != nil {
+		tb.Skipf("needs the zoneinfo.zip of a Go installation: %v", err)
+	}
+	return zones
+}
+
+func zoneNamed(tb testing.TB, name string) *time.Location {
+	tb.Helper()
+	zones := allZones(tb)
+	i := slices.IndexFunc(zones, func(z *time.Location) bool { return z.String() == name })
+	if i < 0 {
+		tb.Fatalf("no zone %q", name)
+	}
+	return zones[i]
+}
+
+// A change is an instant at which a zone's offset changes, in Unix seconds.
+type change struct{ at, before, after int64 }
+
+// changes returns the changes of a zone from 1970 to 2037. It looks at the clock alone and does not ask for the zone's table.
+func changes(zone *time.Location) []change {
+	const step = 12 * 3600
+	var found []change
+	last := offset(zone, unix(1970))
+	for s := unix(1970); s < unix(2038); s += step {
+		now := offset(zone, s)
+		if now == last {
+			continue
+		}
+		low, high := s-step, s // the change is in (low, high]
+		for high-low > 1 {
+			if mid := low + (high-low)/2; offset(zone, mid) == last {
+				low = mid
+			} else {
+				high = mid
+			}
+		}
+		found = append(found, change{high, last, now})
+		last = now
+	}
+	return found
+}
+
+func unix(year int) int64 { return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC).Unix() }
+
+func offset(zone *time.Location, s int64) int64 {
+	_, seconds := time.Unix(s, 0).In(zone).Zone()
+	return int64(seconds)
+}
+
+// serial numbers the units of a calendar: it grows by at least one from each unit to the next.
+func serial(rule Rule, clock time.Time) int64 {
+	year, month, day := clock.Date()
+	switch rule.Unit {
+	case Minute:
+		return ((int64(year*12+int(month))*31+int64(day))*24+int64(clock.Hour()))*60 + int64(clock.Minute())
+	case Hour:
+		return (int64(year*12+int(month))*31+int64(day))*24 + int64(clock.Hour())
+	case Day:
+		return int64(year*12+int(month))*31 + int64(day)
+	case Week:
+		year, week := clock.ISOWeek()
+		return int64(year*54 + week)
+	case Month:
+		daysInMonth := time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()
+		if day < min(max(rule.Anchor, 1), daysInMonth) {
+			month--
+		}
+		return int64(year*12 + int(month))
+	}
+	panic(rule.Unit)
+}
+
+// modelEdges is the definition of windows, in slow motion: it walks from one instant to another, all Unix seconds, and returns for each
+// rule the instants at which the highest unit that the local clock has shown so far grows. Both the changes of the clock and the
+// starts of units must be on multiples of step.
+func modelEdges(zone *time.Location, rules []Rule, from, to, step int64) [][]int64 {
+	edges := make([][]int64, len(rules))
+	highest := make([]int64, len(rules))
+	for s := from; s < to; s += step {
+		clock := time.Unix(s+offset(zone, s), 0).UTC()
+		for i, rule := range rules {
+			if shown := serial(rule, clock); s == from {
+				highest[i] = shown
+			} else if shown > highest[i] {
+				highest[i] = shown
+				edges[i] = append(edges[i], s)
+			}
+		}
+	}
+	return edges
+}
+
+// checkWindows compares Window with the edges that the model found between two instants, all Unix seconds.
+func checkWindows(t *testing.T, rule Rule, edges []int64, from, to int64) {
+	t.Helper()
+	edges = slices.DeleteFunc(slices.Clone(edges), func(s int64) bool { return s <= from })
+	for i := range len(edges) + 1 {
+		first, last := i == 0, i == len(edges) // of these windows, one edge lies outside
+		low, high := from*1e6, to*1e6
+		if !first {
+			low = edges[i-1] * 1e6
+		}
+		if !last {
+			high = edges[i] * 1e6
+		}
+		wantStart, wantEnd := rule.Window(low)
+		if wantStart > low || !first && wantStart != low || wantEnd < high || !last && wantEnd != high {
+			t.Errorf("%v in %v: Window(%s) = [%s, %s), the model has edges at %s and %s",
+				rule.Unit, rule.Zone, utc(low), utc(wantStart), utc(wantEnd), utc(low), utc(high))
+			return
+		}
+		for _, at := range []int64{low + (high-low)/2, high - 1} {
+			if start, end := rule.Window(at); start != wantStart || end != wantEnd {
+				t.Errorf("%v in %v: Window(%s) = [%s, %s), want [%s, %s) as at %s",
+					rule.Unit, rule.Zone, utc(at), utc(start), utc(end), utc(wantStart), utc(wantEnd), utc(low))
+				return
+			}
+		}
+		if first || last {
+			checkNeighbours(t, rule, wantStart, wantEnd)
+		}
+	}
+}
+
+// fatalist is what *testing.T and *rapid.T have in common here.
+type fatalist interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// checkNeighbours checks that the windows before and after [start, end) touch it.
+func checkNeighbours(t fatalist, rule Rule, start, end int64) {
+	t.Helper()
+	if before, got := rule.Window(start - 1); got != start || before >= start {
+		t.Fatalf("%v in %v: the window before %s is [%s, %s)", rule.Unit, rule.Zone, utc(start), utc(before), utc(got))
+	}
+	if got, after := rule.Window(end); got != end || after <= end {
+		t.Fatalf("%v in %v: the window at %s is [%s, %s)", rule.Unit, rule.Zone, utc(end), utc(got), utc(after))
+	}
+}
+
+// Every change of every zone from 1970 to 2037, all units, against the model.
+func TestEveryTransitionOfEveryZone(t *testing.T) {
+	t.Parallel()
+	every := 1
+	if testing.Short() || raceEnabled() {
+		every = 16
+	}
+	for i, zone := range allZones(t) {
+		if i%every != 0 {
+			continue
+		}
+		t.Run(zone.String(), func(t *testing.T) {
+			t.Parallel()
+			checkChanges(t, zone)
+		})
+	}
+}
+
+func checkChanges(t *testing.T, zone *time.Location) {
+	t.Helper()
+	const day = 24 * 3600
+	long := []Rule{{Unit: Day, Zone: zone}, {Unit: Week, Zone: zone}, {Unit: Month, Zone: zone}, {Unit: Month, Zone: zone, Anchor: 30}}
+	all := changes(zone)
+	step := grain(3600, all)
+	minutes := grain(60, all)
+	for i, c := range all {
+		if i > 0 && c.at-all[i-1].at < 3*day {
+			t.Fatalf("two changes within three days, at %s: the walks below are too short", utc(c.at*1e6))
+		}
+		jump := max(c.before, c.after) - min(c.before, c.after)
+		checkWalk(t, long, step, c.at-4*day, c.at-2*day, c.at+3*day)
+		checkWalk(t, []Rule{{Unit: Hour, Zone: zone}}, step, c.at-2*3600, c.at-3600, c.at+jump+2*3600)
+		checkWalk(t, []Rule{{Unit: Minute, Zone: zone}}, minutes, c.at-300, c.at-180, c.at+jump+300)
+	}
+}
+
+// checkWalk compares Window between two instants with a model that begins its walk earlier. Rules are of one zone.
+func checkWalk(t *testing.T, rules []Rule, step, begin, from, to int64) {
+	t.Helper()
+	begin = begin / step * step
+	for i, edges := range modelEdges(rules[0].Zone, rules, begin, to, step) {
+		checkWindows(t, rules[i], edges, from, to)
+	}
+}
+
+// grain returns the longest step that divides a unit's length, every offset and every instant of change, in seconds: on a grid of
+// such steps the local clock misses no change and no start of a unit.
+func grain(length int64, all []change) int64 {
+	step := length
+	for _, c := range all {
+		for _, n := range []int64{c.at, c.before, c.after} {
+			for n != 0 {
+				step, n = n, step%n
+			}
+			step = max(step, -step)
+		}
+	}
+	return step
+}
+
+func raceEnabled() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
