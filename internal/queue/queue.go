@@ -1,0 +1,138 @@
+// Package queue orders those who wait for one bucket in one process, and says how long the one in front waits before it tries again.
+//
+// It is a state machine: no clock, no goroutine, no lock.
+package queue
+
+import (
+	"container/heap"
+	"time"
+)
+
+// Age is how long a waiter must have waited to stand in front of a newcomer whose priority is higher by one. So nobody waits for ever.
+const Age = 10 * time.Second
+
+// Waiter is one who waits.
+type Waiter struct {
+	Turn  chan struct{} // given one element when the waiter has come to the front, or should try at once; holds one
+	rank  int64         // arrival in ns less Age per priority: smaller is nearer to the front
+	seq   uint64        // arrival, in order
+	index int           // in the heap
+}
+
+// Line is who waits for one bucket: by priority, then arrival, aged. The zero value is an empty line.
+type Line struct {
+	h   waiters
+	seq uint64
+}
+
+// Len returns how many wait.
+func (l *Line) Len() int { return len(l.h) }
+
+// Front returns who is next, or nil.
+func (l *Line) Front() *Waiter {
+	if len(l.h) == 0 {
+		return nil
+	}
+	return l.h[0]
+}
+
+// Leads reports whether somebody of that priority who arrives at now (any monotonic ns) would stand in front of everybody.
+func (l *Line) Leads(priority int8, now int64) bool {
+	return len(l.h) == 0 || rank(priority, now) < l.h[0].rank
+}
+
+// Add lets somebody wait.
+func (l *Line) Add(priority int8, now int64) *Waiter {
+	l.seq++
+	w := &Waiter{Turn: make(chan struct{}, 1), rank: rank(priority, now), seq: l.seq}
+	heap.Push(&l.h, w)
+	return w
+}
+
+// Remove lets a waiter leave. If another one comes to the front by that, it is given its turn.
+func (l *Line) Remove(w *Waiter) {
+	was := l.Front()
+	heap.Remove(&l.h, w.index)
+	if was == w {
+		l.Nudge()
+	}
+}
+
+// Nudge gives the one in front its turn.
+func (l *Line) Nudge() {
+	if f := l.Front(); f != nil {
+		select {
+		case f.Turn <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func rank(priority int8, now int64) int64 { return now - int64(priority)*int64(Age) }
+
+// waiters is a heap by rank, then arrival.
+type waiters []*Waiter
+
+func (h waiters) Len() int { return len(h) }
+func (h waiters) Less(i, j int) bool {
+	if h[i].rank != h[j].rank {
+		return h[i].rank < h[j].rank
+	}
+	return h[i].seq < h[j].seq
+}
+
+func (h waiters) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *waiters) Push(x any) {
+	w := x.(*Waiter)
+	w.index = len(*h)
+	*h = append(*h, w)
+}
+
+func (h *waiters) Pop() any {
+	old := *h
+	w := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return w
+}
+
+// Bounds of the waits while what blocks is held, and may come back at any time.
+const (
+	firstHeld = 250 * time.Millisecond
+	lastHeld  = 5 * time.Second
+	maxJitter = time.Second
+)
+
+// Refusal is what the one in front knows about its last attempt.
+type Refusal struct {
+	Attempt    int           // 1 for the first
+	RetryAfter time.Duration // when it fits if nothing else happens
+	Soonest    time.Duration // when it fits at the earliest: less than RetryAfter if held units stand in the way
+	Spread     time.Duration // most jitter: see [Spread]
+}
+
+// Delay returns how long to wait before the next attempt. random is in [0, 1).
+func (r Refusal) Delay(backoff []time.Duration, random float64) time.Duration {
+	if len(backoff) > 0 {
+		return backoff[min(r.Attempt, len(backoff))-1]
+	}
+	jitter := time.Duration(random * float64(r.Spread))
+	if r.Soonest < r.RetryAfter {
+		step := lastHeld
+		if shift := r.Attempt - 1; shift < 5 {
+			step = min(lastHeld, firstHeld<<shift)
+		}
+		return min(r.RetryAfter, max(step, r.Soonest)) + jitter
+	}
+	return r.RetryAfter + jitter
+}
+
+// Spread returns the most jitter for a limit: one unit's refill, a 2000th of the window, or a second, whichever is least.
+// A window of 0 (concurrency) has none.
+func Spread(window time.Duration, amount int64) time.Duration {
+	return min(window/time.Duration(max(1, amount)), window/2000, maxJitter)
+}

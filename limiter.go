@@ -1,0 +1,326 @@
+package drawgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Times that a caller may spend on the store.
+const (
+	defaultTimeout = 50 * time.Millisecond // Allow, all of it
+	stepTimeout    = 2 * time.Second       // one store call of Wait, Reserve, Settle, Status, Reset
+)
+
+// MaxKey is the most bytes of a key's name, and of a tenant's.
+const MaxKey = 64 << 10
+
+// Options holds what a Limiter can do without. The zero value is ready to use.
+type Options struct {
+	// Tenant is a part of every key, so that tenants share nothing. "" is a tenant too.
+	Tenant string
+	// StoreTimeout bounds an Allow, all attempts included: 0 means 50ms, negative means that only the caller's context bounds it.
+	// A store in memory needs none.
+	StoreTimeout time.Duration
+}
+
+// Limiter decides takes under one policy. It is safe for concurrent use.
+//
+// A plain user needs [Limiter.Allow], which answers now, and [Limiter.Wait], which waits in a fair queue. Where the cost is only known
+// afterwards, or slots are counted, [Limiter.Reserve] holds an estimate until it is settled. [Limiter.Take] is the same with everything
+// that can be said: several buckets, priorities, labels. Limiters made with [Limiter.With] share a store and a queue, and may be mixed in one take.
+type Limiter struct {
+	store   Store
+	local   Local // nil: the store does I/O
+	plan    *Plan
+	tenant  string
+	timeout time.Duration // 0: none
+	one     Amounts       // what a take without costs asks
+	plain   bool          // such a take needs no hold and fits at priority 0
+	lobby   *lobby
+}
+
+// New returns a Limiter over store, which stays the caller's to close. opts may be nil. It reports bad limits here, so that no later call has to.
+func New(store Store, policy Policy, opts *Options) (*Limiter, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	if len(opts.Tenant) > MaxKey {
+		return nil, fmt.Errorf("%w: the tenant has %d bytes, more than %d", ErrInvalid, len(opts.Tenant), MaxKey)
+	}
+	base := &Limiter{store: store, tenant: opts.Tenant, timeout: opts.StoreTimeout, lobby: newLobby(store)}
+	switch {
+	case base.timeout == 0:
+		base.timeout = defaultTimeout
+	case base.timeout < 0:
+		base.timeout = 0
+	}
+	return base.With(policy)
+}
+
+// With returns a Limiter for another policy that shares everything else.
+func (l *Limiter) With(policy Policy) (*Limiter, error) {
+	plan, err := policy.Compile()
+	if err != nil {
+		return nil, err
+	}
+	o := *l
+	o.plan, o.local = plan, nil
+	if s, ok := l.store.(Opener); ok {
+		o.local = s.Open(l.tenant, plan)
+	}
+	o.one, _ = plan.Amounts(nil)
+	o.plain = !plan.needs && plan.neverFits(&o.one, 0) == nil
+	return &o, nil
+}
+
+// Plan returns the policy as it was checked.
+func (l *Limiter) Plan() *Plan { return l.plan }
+
+// Close ends all waiting with ErrClosed, here and in every Limiter made with [Limiter.With]. The store stays open.
+func (l *Limiter) Close() error {
+	l.lobby.close()
+	return nil
+}
+
+// Ask is one bucket's part of a [Request]: a key under a limiter's policy, and what is asked of it.
+type Ask struct {
+	Limiter *Limiter // nil: the one that is asked
+	Key     string
+	Costs   []Cost // a unit that is not named costs 0, requests 1
+}
+
+// Ask asks for units of the bucket of key under this limiter's policy, in a [Request].
+func (l *Limiter) Ask(key string, costs ...Cost) Ask {
+	return Ask{Limiter: l, Key: key, Costs: costs}
+}
+
+// Request is a take with everything that can be said of it.
+type Request struct {
+	Buckets  []Ask         // 1 to MaxBuckets different ones: all or nothing
+	Wait     bool          // Take: wait in the queue. Reserve always does, unless NoWait
+	NoWait   bool          // Reserve: answer now
+	Priority int           // 0 to MaxPriority: who waits is served by priority, and a limit may keep a share for high ones
+	Labels   []Label       // for the store's history: a task's type, its id
+	Hold     time.Duration // Reserve: how long the units are held; 1ms to MaxHold
+	ID       string        // Reserve: "" makes a random one. A take with an id that is still open is answered again, at no cost
+	Lease    bool          // Reserve: the units do not age while held, and may be granted in part
+}
+
+// Bounds of what is held.
+const (
+	MinHold = time.Millisecond
+	MaxHold = 31 * 24 * time.Hour
+	maxID   = 128 // bytes
+)
+
+// Allow decides now: may this take of key pass? Without costs it asks for one request.
+//
+// A refusal is a Decision and no error; it costs nothing. The error is ErrNeverFits, ErrUnknownUnit, ErrInvalid or ErrNeedsReserve if the question
+// itself is wrong, ErrClosed, ctx's error, or a *[StoreError] if the store could not decide (the Decision is then not Allowed).
+// Where others wait for the bucket the answer is a refusal with the reason [Queued].
+func (l *Limiter) Allow(ctx context.Context, key string, costs ...Cost) (Decision, error) {
+	if l.local != nil && l.plain && len(costs) == 0 && len(key) <= MaxKey && l.lobby.idle() {
+		if err := ctx.Err(); err != nil {
+			return Decision{}, err
+		}
+		return l.local.TakeOne(key, l.one, 0)
+	}
+	return l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}})
+}
+
+// Wait is like [Limiter.Allow], but waits in the queue until the take fits: by priority and arrival, among the callers of this process.
+//
+// It ends with ErrDeadline at once if ctx's deadline (or the policy's UpTo) could not be met even if everything that is held were given
+// back now, with ErrQueueFull if too many wait already, and with ctx's error if ctx ends first. Nothing is spent then.
+func (l *Limiter) Wait(ctx context.Context, key string, costs ...Cost) (Decision, error) {
+	return l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}, Wait: true})
+}
+
+// Take decides a plain take: see [Limiter.Allow] and, with r.Wait, [Limiter.Wait].
+func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
+	if r.Hold != 0 || r.ID != "" || r.Lease {
+		return Decision{}, fmt.Errorf("%w: hold, id and lease are for Reserve", ErrInvalid)
+	}
+	t, err := l.take(&r)
+	if err != nil {
+		return Decision{}, err
+	}
+	if r.Wait && !r.NoWait {
+		return l.wait(ctx, t)
+	}
+	return l.try(ctx, t)
+}
+
+// take checks a request and makes the store's form of it.
+func (l *Limiter) take(r *Request) (*Take, error) {
+	if n := len(r.Buckets); n == 0 || n > MaxBuckets {
+		return nil, fmt.Errorf("%w: %d buckets are not 1 to %d", ErrInvalid, n, MaxBuckets)
+	}
+	if r.Priority < 0 || r.Priority > MaxPriority {
+		return nil, fmt.Errorf("%w: priority %d is not 0 to %d", ErrInvalid, r.Priority, MaxPriority)
+	}
+	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, Hold: r.Hold, ID: r.ID, Lease: r.Lease}
+	for i := range r.Buckets {
+		b := &r.Buckets[i]
+		o := b.Limiter
+		if o == nil {
+			o = l
+		}
+		if o.store != l.store {
+			return nil, fmt.Errorf("%w: the buckets of one take must be in one store", ErrInvalid)
+		}
+		if len(b.Key) > MaxKey {
+			return nil, fmt.Errorf("%w: the key has %d bytes, more than %d", ErrInvalid, len(b.Key), MaxKey)
+		}
+		n, err := o.plan.Amounts(b.Costs)
+		if err != nil {
+			return nil, err
+		}
+		if o.plan.needs && r.Hold == 0 {
+			return nil, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, o.plan.policy.Name)
+		}
+		if !r.Lease {
+			if err := o.plan.neverFits(&n, t.Priority); err != nil {
+				return nil, err
+			}
+		}
+		t.Buckets[i] = BucketCost{Key: o.key(b.Key), Plan: o.plan, N: n}
+		for j := range i {
+			if t.Buckets[j].Key == t.Buckets[i].Key {
+				return nil, fmt.Errorf("%w: a bucket of policy %q is named twice", ErrInvalid, o.plan.policy.Name)
+			}
+		}
+	}
+	return t, nil
+}
+
+func (l *Limiter) key(name string) Key {
+	return Key{Tenant: l.tenant, Policy: l.plan.policy.Name, Name: name}
+}
+
+// try decides now, behind those who wait.
+func (l *Limiter) try(ctx context.Context, t *Take) (Decision, error) {
+	if d, refused := l.lobby.queued(t); refused {
+		return d, nil
+	}
+	return l.ask(ctx, t, l.timeout)
+}
+
+// ask makes one store call within timeout.
+func (l *Limiter) ask(ctx context.Context, t *Take, timeout time.Duration) (Decision, error) {
+	if err := ctx.Err(); err != nil {
+		return Decision{}, err
+	}
+	if l.lobby.closed.Load() {
+		return Decision{}, ErrClosed
+	}
+	var out [1]Decision
+	err := l.within(ctx, timeout, func(ctx context.Context) error { return l.store.Take(ctx, []Take{*t}, out[:]) })
+	if err == nil {
+		err = out[0].Fail
+	}
+	if err != nil {
+		return Decision{}, l.storeError(ctx, "take", err)
+	}
+	return out[0], nil
+}
+
+// within calls f with a deadline; a store in memory needs none.
+func (l *Limiter) within(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
+	if l.local == nil && timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	return f(ctx)
+}
+
+// storeError makes sure that what a store reports is one of our errors.
+func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
+	if errors.Is(err, ErrStoreAway) || errors.Is(err, ErrClosed) || errors.Is(err, ErrIDReused) || errors.Is(err, ErrInvalid) {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return &StoreError{Store: "unknown", Op: op, Err: err}
+}
+
+// Status describes the bucket of key, and what a take of costs at priority 0 would get. It spends nothing.
+func (l *Limiter) Status(ctx context.Context, key string, costs ...Cost) (Status, error) {
+	return l.StatusAt(ctx, 0, l.Ask(key, costs...))
+}
+
+// StatusAt is like [Limiter.Status] for a priority. A cost that never fits shows as a RetryAfter of [Never].
+func (l *Limiter) StatusAt(ctx context.Context, priority int, b Ask) (Status, error) {
+	o := b.Limiter
+	if o == nil {
+		o = l
+	}
+	if priority < 0 || priority > MaxPriority || len(b.Key) > MaxKey {
+		return Status{}, fmt.Errorf("%w: priority %d is not 0 to %d, or the key is too long", ErrInvalid, priority, MaxPriority)
+	}
+	n, err := o.plan.Amounts(b.Costs)
+	if err != nil {
+		return Status{}, err
+	}
+	var out [1]Status
+	err = l.within(ctx, stepTimeout, func(ctx context.Context) error {
+		return l.store.Peek(ctx, []BucketCost{{Key: o.key(b.Key), Plan: o.plan, N: n}}, int8(priority), out[:])
+	})
+	if err == nil {
+		err = out[0].Fail
+	}
+	if err != nil {
+		return Status{}, l.storeError(ctx, "peek", err)
+	}
+	return out[0], nil
+}
+
+// Reset forgets everything about the buckets of keys, open reservations included. It is ErrInvalid if the store cannot.
+func (l *Limiter) Reset(ctx context.Context, keys ...string) error {
+	s, ok := l.store.(Resetter)
+	if !ok {
+		return fmt.Errorf("%w: the store cannot reset buckets", ErrInvalid)
+	}
+	ks := make([]Key, len(keys))
+	for i, k := range keys {
+		ks[i] = l.key(k)
+	}
+	if err := l.within(ctx, stepTimeout, func(ctx context.Context) error { return s.Reset(ctx, ks) }); err != nil {
+		return l.storeError(ctx, "reset", err)
+	}
+	for i := range ks {
+		l.lobby.nudge(ks[i])
+	}
+	return nil
+}
+
+// Handle is one key of a [Limiter], for code that knows only that one. Its methods are those of a rate limiter in golang.org/x/time/rate.
+type Handle struct {
+	l   *Limiter
+	key string
+}
+
+// Key returns a handle on one key.
+func (l *Limiter) Key(key string) Handle { return Handle{l, key} }
+
+// Allow reports whether one request may pass now. It is false if the store cannot decide.
+func (h Handle) Allow() bool {
+	d, err := h.l.Allow(context.Background(), h.key)
+	return err == nil && d.Allowed
+}
+
+// Wait waits until one request may pass: see [Limiter.Wait].
+func (h Handle) Wait(ctx context.Context) error {
+	_, err := h.l.Wait(ctx, h.key)
+	return err
+}
+
+// WaitN waits until n requests may pass: see [Limiter.Wait].
+func (h Handle) WaitN(ctx context.Context, n int) error {
+	_, err := h.l.Wait(ctx, h.key, Cost{N: int64(n)})
+	return err
+}

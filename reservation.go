@@ -1,0 +1,262 @@
+package drawgate
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"sync"
+	"time"
+)
+
+// clockRate is by how much a process's clock may run wrong, in parts per million: a holder's deadline ends before the store's by that.
+const clockRate = 1000
+
+// Attempts to get an answer where asking again is safe, because the id makes it so.
+const (
+	attempts   = 3
+	firstRetry = 20 * time.Millisecond
+)
+
+// Reservation is an allowed take that is held until it is settled, cancelled, or its hold ends (then it counts as used).
+//
+// It is safe for concurrent use. The first Settle or Cancel that reaches the store counts; every later one is ErrGone.
+type Reservation struct {
+	Decision Decision // as it was granted
+	l        *Limiter
+	take     *Take
+
+	mu  sync.Mutex
+	end time.Time // guarded by mu: when the holder must have stopped
+}
+
+// Reserve takes units and holds them for at most hold. It waits like [Limiter.Wait]; a ctx without deadline waits as long as the policy allows.
+//
+// Every Reserve should be followed by a Settle or Cancel before its deadline; work that takes longer renews. The error is as for Wait.
+func (l *Limiter) Reserve(ctx context.Context, key string, hold time.Duration, costs ...Cost) (*Reservation, error) {
+	return l.ReserveRequest(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}, Hold: hold})
+}
+
+// ReserveRequest is [Limiter.Reserve] with everything that can be said. With r.NoWait a refusal is returned as its *[LimitedError].
+func (l *Limiter) ReserveRequest(ctx context.Context, r Request) (*Reservation, error) {
+	if r.Hold < MinHold || r.Hold > MaxHold {
+		return nil, fmt.Errorf("%w: hold %v is not between %v and %v", ErrInvalid, r.Hold, MinHold, MaxHold)
+	}
+	if len(r.ID) > maxID {
+		return nil, fmt.Errorf("%w: the id has %d bytes, more than %d", ErrInvalid, len(r.ID), maxID)
+	}
+	if r.ID == "" {
+		r.ID = rand.Text()
+	}
+	t, err := l.take(&r)
+	if err != nil {
+		return nil, err
+	}
+	res := &Reservation{l: l, take: t}
+	if r.NoWait {
+		res.Decision, err = l.try(ctx, t)
+	} else {
+		res.Decision, err = l.wait(ctx, t)
+	}
+	if err == nil {
+		err = res.Decision.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	res.end = time.Now().Add(holderLife(res.remaining()))
+	return res, nil
+}
+
+// remaining returns how long the store holds the units from its decision on.
+func (r *Reservation) remaining() time.Duration {
+	return r.Decision.HoldEnd().Sub(r.Decision.At())
+}
+
+// holderLife is how long a holder may rely on a hold of d, given that clocks differ in rate.
+func holderLife(d time.Duration) time.Duration { return d - d/(1_000_000/clockRate) }
+
+// Resume returns a reservation that was made elsewhere (by another process, or before a restart), to settle, cancel or renew it.
+// Buckets are those of the take with the costs that were asked; end is when the holder must have stopped.
+func (l *Limiter) Resume(id string, end time.Time, buckets ...Ask) (*Reservation, error) {
+	if id == "" || len(id) > maxID {
+		return nil, fmt.Errorf("%w: an id has 1 to %d bytes", ErrInvalid, maxID)
+	}
+	t, err := l.take(&Request{Buckets: buckets, ID: id, Hold: MinHold, Lease: true})
+	if err != nil {
+		return nil, err
+	}
+	return &Reservation{l: l, take: t, end: end}, nil
+}
+
+// ID returns the reservation's id.
+func (r *Reservation) ID() string { return r.take.ID }
+
+// Deadline returns when the holder must have settled, renewed or stopped. It lies a little before the end that the store knows.
+func (r *Reservation) Deadline() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.end
+}
+
+// Settle ends the reservation with what was really used. Units that are not named stand as estimated. More than the estimate is allowed, and becomes
+// debt.
+//
+// It is ErrGone if the reservation is not open any more: nothing is credited then, but what was used beyond the estimate is charged.
+// A lost answer is asked for again, which is safe; if the store stays away, the error is a *[StoreError] and the hold will end by itself, as used.
+func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
+	s, err := r.settlement(OpSettle, used)
+	if err != nil {
+		return err
+	}
+	out, late, err := r.carry(ctx, s)
+	if err != nil || !out.Gone {
+		return err
+	}
+	if late {
+		if err := r.chargeExcess(ctx, s); err != nil {
+			return err
+		}
+	}
+	return ErrGone
+}
+
+// Cancel ends the reservation and gives everything back that has not aged away. It is ErrGone if the reservation is not open any more.
+func (r *Reservation) Cancel(ctx context.Context) error {
+	s, err := r.settlement(OpCancel, nil)
+	if err != nil {
+		return err
+	}
+	out, _, err := r.carry(ctx, s)
+	if err == nil && out.Gone {
+		err = ErrGone
+	}
+	return err
+}
+
+// Renew makes the hold end hold from now, never earlier than it did. On ErrGone the caller must stop: the units, or the slot, may be another's.
+func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
+	if hold < MinHold || hold > MaxHold {
+		return fmt.Errorf("%w: hold %v is not between %v and %v", ErrInvalid, hold, MinHold, MaxHold)
+	}
+	s, err := r.settlement(OpRenew, nil)
+	if err != nil {
+		return err
+	}
+	s.Hold = hold
+	sent := time.Now()
+	out, _, err := r.carry(ctx, s)
+	if err != nil {
+		return err
+	}
+	if out.Gone {
+		return ErrGone
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if end := sent.Add(holderLife(hold)); end.After(r.end) {
+		r.end = end
+	}
+	return nil
+}
+
+// settlement makes the store's form. A unit must be known to one of the buckets.
+func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
+	s := &Settlement{Op: op, ID: r.take.ID, Buckets: make([]BucketCost, len(r.take.Buckets))}
+	copy(s.Buckets, r.take.Buckets)
+	known := make([]bool, len(used))
+	for i := range s.Buckets {
+		plan := s.Buckets[i].Plan
+		mine := make([]Cost, 0, len(used))
+		for k, c := range used {
+			if _, err := plan.Actual(used[k : k+1]); errors.Is(err, ErrUnknownUnit) {
+				continue
+			} else if err != nil {
+				return nil, err
+			}
+			known[k] = true
+			mine = append(mine, c)
+		}
+		s.Buckets[i].N, _ = plan.Actual(mine)
+	}
+	for k, ok := range known {
+		if !ok {
+			return nil, fmt.Errorf("%w: %q", ErrUnknownUnit, used[k].Unit)
+		}
+	}
+	return s, nil
+}
+
+// carry sends a settlement until it is answered: the id makes repeating safe. late says that the hold was over when the answered attempt was sent.
+func (r *Reservation) carry(ctx context.Context, s *Settlement) (out Outcome, late bool, err error) {
+	for i := range attempts {
+		late = !time.Now().Before(r.Deadline())
+		out, err = r.l.settle(ctx, s)
+		if err == nil {
+			if s.Op != OpRenew {
+				for k := range s.Buckets {
+					r.l.lobby.nudge(s.Buckets[k].Key)
+				}
+			}
+			return out, late, nil
+		}
+		if !errors.Is(err, ErrStoreAway) || i == attempts-1 || !sleep(ctx, backoff(i)) {
+			break
+		}
+	}
+	return out, late, err
+}
+
+// backoff returns the pause after failed attempt i, with jitter.
+func backoff(i int) time.Duration {
+	d := firstRetry << (2 * i)
+	return d/2 + mathrand.N(d) //nolint:gosec // jitter needs no secrecy
+}
+
+// sleep reports whether d passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// settle makes one store call.
+func (l *Limiter) settle(ctx context.Context, s *Settlement) (Outcome, error) {
+	if err := ctx.Err(); err != nil {
+		return Outcome{}, err
+	}
+	var out [1]Outcome
+	err := l.within(ctx, stepTimeout, func(ctx context.Context) error { return l.store.Settle(ctx, []Settlement{*s}, out[:]) })
+	if err == nil {
+		err = out[0].Err
+	}
+	if err != nil {
+		return Outcome{}, l.storeError(ctx, s.Op.String(), err)
+	}
+	return out[0], nil
+}
+
+// chargeExcess charges what a holder whose hold had ended used beyond its estimate. It is sent once: a lost answer leaves it charged.
+func (r *Reservation) chargeExcess(ctx context.Context, s *Settlement) error {
+	c := &Settlement{Op: OpCharge, Buckets: make([]BucketCost, len(s.Buckets)), At: r.Deadline()}
+	copy(c.Buckets, s.Buckets)
+	more := false
+	for i := range c.Buckets {
+		for j := range c.Buckets[i].Plan.specs {
+			n := max(0, s.Buckets[i].N[j]-r.take.Buckets[i].N[j])
+			c.Buckets[i].N[j] = n
+			more = more || n > 0
+		}
+	}
+	if !more {
+		return nil
+	}
+	_, err := r.l.settle(ctx, c)
+	return err
+}
