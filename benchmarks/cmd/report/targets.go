@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// ours is the name of our own rows, in every section.
+const ours = "drawgate"
+
+// peerBest stands for the fastest keyed peer of section A in the same case.
+const peerBest = "every keyed peer"
+
+// target is one promise about speed: ours is at most (or at least) factor times the base's median, in one run.
+type target struct {
+	section, kase, metric string
+	atLeast               bool
+	factor                float64
+	base, baseCase        string // no base: factor is the value itself; no case: the same one
+}
+
+var targets = []target{
+	{"A", "hot-allow", "allocs/op cpu=1", false, 0, "", ""},
+	{"A", "hot-allow", "ns/op cpu=2", false, 2, "floor-gcra-atomic", ""},
+	{"A", "hot-allow", "ns/op cpu=1", false, 2.5, "floor-gcra-atomic", ""},
+	{"A", "hot-allow", "ns/op cpu=2", false, 1, peerBest, ""},
+	{"A", "hot-allow", "ns/op cpu=1", false, 1, peerBest, ""},
+	{"A", "hot-deny", "allocs/op cpu=1", false, 0, "", ""},
+	{"A", "hot-deny", "ns/op cpu=2", false, 1, peerBest, ""},
+	{"A", "hot-deny", "ns/op cpu=1", false, 1, peerBest, ""},
+	{"A", "three-allow", "allocs/op cpu=1", false, 0, "", ""},
+	{"A", "three-allow", "ns/op cpu=2", false, 1, "xtime-mutexmap", ""},
+	{"A", "three-allow", "ns/op cpu=1", false, 1, "xtime-mutexmap", ""},
+	{"A", "1Mkeys", "allocs/op cpu=1", false, 0, "", ""},
+	{"A", "1Mkeys", "ns/op cpu=2", false, 1.5, "floor-gcra-sharded-map", ""},
+	{"A", "1Mkeys", "ns/op cpu=1", false, 1.5, "floor-gcra-sharded-map", ""},
+	{"A", "1Mkeys", "ns/op cpu=2", false, 1, peerBest, ""},
+	{"A", "1Mkeys", "ns/op cpu=1", false, 1, peerBest, ""},
+	{"A", "1Mkeys", "B/key cpu=1", false, 128, "", ""},
+	{"B", "c1-hot", "ops_s", true, 1, "redis_rate", ""},
+	{"B", "c64-hot", "ops_s", true, 1, "redis_rate", ""},
+	{"B", "c1-hot", "redis_us_op", false, 1, "redis_rate", ""},
+	{"B", "c64-hot", "redis_us_op", false, 1, "redis_rate", ""},
+	{"B", "c64-10k", "redis_us_op", false, 1, "redis_rate", ""},
+	{"B", "three-c64-10k", "redis_us_op", false, 2, "redis_rate", "c64-10k"},
+	{"D", "c64-1key", "ops_s", true, 0.7, "floor-group-commit", ""},
+	{"D", "c64-1000keys", "ops_s", true, 0.7, "floor-group-commit", ""},
+	{"D", "c64-1key", "ops_s", true, 8, "floor-tx-per-take", ""},
+	{"D", "c64-1000keys", "ops_s", true, 4, "floor-tx-per-take", ""},
+}
+
+func (r *results) writeTargets(w io.Writer) {
+	fmt.Fprint(w, "\n| case | metric | target | asks for | ours | |\n|---|---|---|---|---|---|\n")
+	for _, t := range targets {
+		want := t.factor * r.base(t)
+		got, reached := "–", ""
+		if v := r.values[cell{t.section, t.kase, ours}][t.metric]; len(v) > 0 {
+			m := median(v)
+			got, reached = number(m), "missed"
+			if (t.atLeast && m >= want) || (!t.atLeast && m <= want) {
+				reached = "reached"
+			}
+		}
+		asks := "–" // the base was not measured
+		if !math.IsNaN(want) {
+			asks = number(want)
+		}
+		fmt.Fprintf(w, "| %s: %s | %s | %s | %s | %s | %s |\n", t.section, t.kase, t.metric, t, asks, got, reached)
+	}
+}
+
+// String is the target in words.
+func (t target) String() string {
+	s := "at most "
+	if t.atLeast {
+		s = "at least "
+	}
+	s += number(t.factor)
+	if t.base != "" {
+		s += "× " + strings.TrimSpace(t.base+" "+t.baseCase)
+	}
+	return s
+}
+
+// base is the base's median, NaN if there is none.
+func (r *results) base(t target) float64 {
+	kase := t.baseCase
+	if kase == "" {
+		kase = t.kase
+	}
+	names := []string{t.base}
+	switch t.base {
+	case "":
+		return 1
+	case peerBest:
+		names = r.keyedPeers()
+	}
+	best := math.NaN()
+	for _, n := range names {
+		if v := r.values[cell{t.section, kase, n}][t.metric]; len(v) > 0 && !(best <= median(v)) {
+			best = median(v)
+		}
+	}
+	return best
+}

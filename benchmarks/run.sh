@@ -1,0 +1,38 @@
+#!/bin/sh
+# Runs the sections named on the command line (a b d e; all of them without one) in one go and writes new result files.
+# Environment: OUT (folder, default results), REPS (repetitions), ONLY (regexp of names), MAX_OTHER (cores that others may use).
+set -eu
+cd "$(dirname "$0")"
+# Above other work on the machine, where that is allowed.
+renice -n -10 -p $$ >/dev/null 2>&1 || true
+out=${OUT:-results}
+only=${ONLY:-.}
+set -- "${@:-a b d e}"
+mkdir -p .bin "$out"
+go build -o .bin/ ./cmd/...
+for section in $*; do
+  case $section in
+  a)
+    rm -f "$out/a-inproc.txt"
+    .bin/inprocbench -reps "${REPS:-6}" -only "$only" -max-other "${MAX_OTHER:-0.3}" -out "$out/a-inproc.txt"
+    ;;
+  b)
+    rm -f "$out/b-redis.jsonl"
+    .bin/redisbench -reps "${REPS:-5}" -only "$only" -max-other "${MAX_OTHER:-0.3}" -out "$out/b-redis.jsonl"
+    ;;
+  d)
+    rm -f "$out/d-sqlite.jsonl"
+    .bin/sqlitebench -reps "${REPS:-5}" -only "$only" -max-other "${MAX_OTHER:-0.9}" -out "$out/d-sqlite.jsonl"
+    ;;
+  e)
+    rm -f "$out/e-accuracy.jsonl"
+    .bin/redisbench -mode acc -reps "${REPS:-3}" -only "$only" -out "$out/e-accuracy.jsonl"
+    .bin/redisbench -mode stop -reps 1 -only "$only" -out "$out/e-accuracy.jsonl"
+    .bin/redisbench -mode kill -reps 1 -only "$only" -out "$out/e-accuracy.jsonl"
+    ;;
+  *)
+    echo "no section $section" >&2
+    exit 2
+    ;;
+  esac
+done
