@@ -131,8 +131,9 @@ func (r Refusal) Delay(backoff []time.Duration, random float64) time.Duration {
 	return r.RetryAfter + jitter
 }
 
-// Spread returns the most jitter for a limit: one unit's refill, a 2000th of the window, or a second, whichever is least.
+// Spread returns the most jitter for a limit: a 100th of one unit's refill, a 2000th of the window, or a second, whichever is least.
+// A whole unit's refill would waste half of a bucket whose burst is one unit: what comes while nobody asks is lost.
 // A window of 0 (concurrency) has none.
 func Spread(window time.Duration, amount int64) time.Duration {
-	return min(window/time.Duration(max(1, amount)), window/2000, maxJitter)
+	return min(window/time.Duration(max(1, amount))/100, window/2000, maxJitter)
 }
