@@ -14,6 +14,21 @@ type Record struct {
 	Limits []State
 	Open   map[string]*Open // reservations that are neither settled nor over, by id; the whole memory for idempotence
 	next   int64            // no hold ends before; 0 if none is open
+
+	missing int      // reservations that Complete expects
+	Changes *Changes // filled unless nil, State.Dirty and State.Popped too: for stores that keep entries and reservations one by one
+}
+
+// Changes says what happened to the reservations of a record since a store cleared it.
+type Changes struct {
+	Touched []string // ids of those that were opened, renewed or closed; may repeat
+	Ended   []Ended  // those whose hold ended unsettled
+}
+
+// Ended is a hold that ended unsettled.
+type Ended struct {
+	ID string
+	*Open
 }
 
 // Open is a reservation that is neither settled nor over.
@@ -61,6 +76,7 @@ func (r *Record) ensure(s *Spec, i int, now int64) *State {
 	}
 	r.Limits = append(r.Limits, newState(s, now))
 	st := &r.Limits[len(r.Limits)-1]
+	st.Track = r.Changes != nil
 	st.advance(s, now)
 	return st
 }
@@ -97,6 +113,9 @@ func (r *Record) endHolds(specs []Spec, now int64) {
 			r.closePart(specs, &o.Parts[i], o.Parts[i].N, o.End)
 		}
 		r.forget(id)
+		if r.Changes != nil {
+			r.Changes.Ended = append(r.Changes.Ended, Ended{id, o})
+		}
 	}
 }
 
@@ -135,6 +154,7 @@ func specOf(specs []Spec, id uint64) *Spec {
 // forget removes a reservation and what is only kept for open ones.
 func (r *Record) forget(id string) {
 	delete(r.Open, id)
+	r.touch(id)
 	r.reckon()
 	if len(r.Open) == 0 {
 		for i := range r.Limits {
@@ -159,6 +179,7 @@ func (r *Record) add(id string, o *Open) {
 		r.Open = make(map[string]*Open)
 	}
 	r.Open[id] = o
+	r.touch(id)
 	if r.next == 0 || o.End < r.next {
 		r.next = o.End
 	}
@@ -166,6 +187,12 @@ func (r *Record) add(id string, o *Open) {
 		if st := r.byID(o.Parts[i].Limit); st != nil && st.Kind == Bucket {
 			st.Peak = max(st.Peak, st.Rate)
 		}
+	}
+}
+
+func (r *Record) touch(id string) {
+	if r.Changes != nil {
+		r.Changes.Touched = append(r.Changes.Touched, id)
 	}
 }
 

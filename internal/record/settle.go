@@ -116,6 +116,7 @@ func Renew(asks []Ask, id string, hold, now int64) (renewed bool, end, at int64)
 		o.End = max(o.End, now+hold)
 		end = max(end, o.End)
 		renewed = true
+		r.touch(id)
 		r.reckon()
 	}
 	return renewed, end, now

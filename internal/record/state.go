@@ -20,7 +20,8 @@ type State struct {
 
 	Entries Ring    // rolling
 	Dirty   []int64 // First of entries added or changed since a store cleared it; kept only if Track
-	Track   bool    // rolling: fill Dirty (for stores that keep entries one by one)
+	Popped  int64   // First of the newest entry that was dropped since a store cleared it, which dropped all before it too; kept only if Track
+	Track   bool    // fill Dirty and Popped
 }
 
 func newState(s *Spec, now int64) State {
@@ -99,6 +100,9 @@ func (st *State) expire(now int64) {
 			return
 		}
 		st.Used = max(0, st.Used-e.N)
+		if st.Track {
+			st.Popped = e.First
+		}
 		st.Entries.Pop()
 	}
 }

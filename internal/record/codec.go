@@ -1,0 +1,186 @@
+package record
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"math"
+	"slices"
+)
+
+// The binary form of a record, for stores that keep records as bytes:
+//
+//	format, form, Last, number of limits, the limits, number of open reservations, [reservations], checksum
+//
+// Numbers are varints, instants are given relative to Last where they are near it. The checksum (CRC-32C, 4 bytes) makes a damaged record an
+// error, never a smaller one. The first byte is the format's version; a reader that does not know it must not guess.
+
+// codecVersion is the format that is written, and the only one that is read so far.
+const codecVersion = 1
+
+// Form says what the bytes of a record hold.
+type Form uint8
+
+const (
+	// Whole has everything.
+	Whole Form = 1
+	// Header leaves out the entries of rolling limits and the open reservations: they are kept elsewhere, one by one. It knows how many
+	// reservations are open and what the entries add up to, so that [Record.Complete] finds out if one was lost.
+	Header Form = 2
+)
+
+var (
+	// ErrVersion means that the bytes were written by a newer version of the program.
+	ErrVersion = errors.New("record: unknown format version")
+	// ErrDamaged means that the bytes are not what was written.
+	ErrDamaged = errors.New("record: damaged")
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// maxTime bounds instants and durations, in µs, so that no sum of a few overflows.
+const maxTime = 1 << 60
+
+// Append appends the bytes of a record to buf.
+func Append(buf []byte, r *Record, f Form) []byte {
+	start := len(buf)
+	buf = append(buf, codecVersion, byte(f))
+	buf = binary.AppendVarint(buf, r.Last)
+	buf = binary.AppendUvarint(buf, uint64(len(r.Limits)))
+	for i := range r.Limits {
+		buf = appendState(buf, &r.Limits[i], r.Last, f)
+	}
+	buf = binary.AppendUvarint(buf, uint64(len(r.Open)))
+	if f == Whole {
+		for _, id := range slices.Sorted(maps.Keys(r.Open)) {
+			buf = binary.AppendUvarint(buf, uint64(len(id)))
+			buf = append(buf, id...)
+			buf = appendOpen(buf, r.Open[id])
+		}
+	}
+	return appendSum(buf, start)
+}
+
+func appendSum(buf []byte, start int) []byte {
+	return binary.LittleEndian.AppendUint32(buf, crc32.Checksum(buf[start:], castagnoli))
+}
+
+func appendState(buf []byte, st *State, last int64, f Form) []byte {
+	buf = binary.BigEndian.AppendUint64(buf, st.ID)
+	buf = append(buf, byte(st.Kind))
+	buf = binary.AppendVarint(buf, st.Window)
+	buf = binary.AppendVarint(buf, st.Used)
+	switch st.Kind {
+	case Bucket:
+		for _, v := range [...]int64{last - st.At, st.Rate, st.Peak, st.Scale} {
+			buf = binary.AppendVarint(buf, v)
+		}
+	case Calendar:
+		for _, v := range [...]int64{last - st.At, st.End - st.At, st.Next, st.After} {
+			buf = binary.AppendVarint(buf, v)
+		}
+	case Rolling:
+		if f == Header {
+			return buf
+		}
+		buf = binary.AppendUvarint(buf, uint64(st.Entries.Len()))
+		before := last
+		for i := range st.Entries.Len() {
+			e := st.Entries.At(i)
+			buf = binary.AppendVarint(buf, e.First-before)
+			buf = binary.AppendVarint(buf, e.Last-e.First)
+			buf = binary.AppendVarint(buf, e.N)
+			before = e.First
+		}
+	}
+	return buf
+}
+
+// AppendOpen appends the bytes of one open reservation, without its id, to buf.
+func AppendOpen(buf []byte, o *Open) []byte {
+	start := len(buf)
+	return appendSum(appendOpen(append(buf, codecVersion), o), start)
+}
+
+const (
+	flagBoth = 1 << iota
+	flagHeld
+)
+
+func appendOpen(buf []byte, o *Open) []byte {
+	buf = binary.BigEndian.AppendUint64(buf, o.Print)
+	buf = binary.AppendVarint(buf, o.End)
+	lease := byte(0)
+	if o.Lease {
+		lease = 1
+	}
+	buf = append(buf, lease)
+	buf = binary.AppendUvarint(buf, uint64(len(o.Parts)))
+	for i := range o.Parts {
+		p := &o.Parts[i]
+		buf = binary.BigEndian.AppendUint64(buf, p.Limit)
+		flags := byte(0)
+		if p.Both {
+			flags |= flagBoth
+		}
+		if p.Held {
+			flags |= flagHeld
+		}
+		buf = append(buf, flags)
+		buf = binary.AppendVarint(buf, p.N)
+		buf = binary.AppendVarint(buf, p.Ref)
+	}
+	return buf
+}
+
+// Decode reads a record. One whose form is Header is not usable before its entries and reservations were added and [Record.Complete] was called.
+//
+// It never panics, allocates in proportion to len(b), and does not keep b.
+func Decode(b []byte) (*Record, Form, error) {
+	d, err := newDecoder(b)
+	if err != nil {
+		return nil, 0, err
+	}
+	f := Form(d.byte())
+	if f != Whole && f != Header {
+		d.fail("form")
+	}
+	r := &Record{Last: d.time()}
+	if n := d.count(minState); n > 0 {
+		r.Limits = make([]State, n)
+	}
+	for i := range r.Limits {
+		d.state(&r.Limits[i], r.Last, f)
+	}
+	if f == Header {
+		r.missing = int(d.uint(math.MaxInt32))
+	} else {
+		d.reservations(r)
+	}
+	if err := d.end(); err != nil {
+		return nil, 0, err
+	}
+	for i := range r.Limits {
+		for j := range i {
+			if r.Limits[i].ID == r.Limits[j].ID {
+				return nil, 0, fmt.Errorf("%w: a limit is there twice", ErrDamaged)
+			}
+		}
+	}
+	if f == Whole {
+		err = r.Complete()
+	}
+	return r, f, err
+}
+
+// DecodeOpen reads one open reservation.
+func DecodeOpen(b []byte) (*Open, error) {
+	d, err := newDecoder(b)
+	if err != nil {
+		return nil, err
+	}
+	o := d.open()
+	return o, d.end()
+}

@@ -1,0 +1,248 @@
+package record
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+)
+
+// decoder reads the parts of a record. After the first mistake it yields zeros.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+// newDecoder checks version and checksum.
+func newDecoder(b []byte) (*decoder, error) {
+	if len(b) > 0 && b[0] != codecVersion {
+		return nil, fmt.Errorf("%w %d, known is %d", ErrVersion, b[0], codecVersion)
+	}
+	n := len(b) - 4
+	if n < 1 {
+		return nil, fmt.Errorf("%w: %d bytes", ErrDamaged, len(b))
+	}
+	if crc32.Checksum(b[:n], castagnoli) != binary.LittleEndian.Uint32(b[n:]) {
+		return nil, fmt.Errorf("%w: wrong checksum", ErrDamaged)
+	}
+	return &decoder{b: b[1:n]}, nil
+}
+
+func (d *decoder) fail(what string) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%w: %s", ErrDamaged, what)
+	}
+	d.b = nil
+}
+
+func (d *decoder) end() error {
+	if d.err == nil && len(d.b) > 0 {
+		d.fail("bytes are left over")
+	}
+	return d.err
+}
+
+func (d *decoder) next(n int) []byte {
+	if n < 0 || n > len(d.b) {
+		d.fail("cut off")
+		return nil
+	}
+	p := d.b[:n]
+	d.b = d.b[n:]
+	return p
+}
+
+func (d *decoder) byte() byte {
+	if p := d.next(1); len(p) == 1 {
+		return p[0]
+	}
+	return 0
+}
+
+func (d *decoder) id() uint64 {
+	if p := d.next(8); len(p) == 8 {
+		return binary.BigEndian.Uint64(p)
+	}
+	return 0
+}
+
+func (d *decoder) uint(most uint64) uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 || v > most {
+		d.fail("number")
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+// int reads a number in [least, most].
+func (d *decoder) int(least, most int64) int64 {
+	v, n := binary.Varint(d.b)
+	if n <= 0 || v < least || v > most {
+		d.fail("number")
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) units() int64 { return d.int(0, maxUsed) }
+func (d *decoder) time() int64  { return d.int(0, maxTime) }
+func (d *decoder) delta() int64 { return d.int(-maxTime, maxTime) }
+
+// near reads an instant that was written relative to another one.
+func (d *decoder) near(base, sign int64) int64 {
+	t := base + sign*d.delta()
+	if t < 0 || t > maxTime {
+		d.fail("instant")
+		return 0
+	}
+	return t
+}
+
+// count reads the number of things of at least size bytes each that follow.
+func (d *decoder) count(size int) int {
+	return int(d.uint(uint64(len(d.b) / size)))
+}
+
+// The fewest bytes of one limit, entry, reservation and part.
+const (
+	minState = 11
+	minEntry = 3
+	minOpen  = 12
+	minPart  = 11
+)
+
+func (d *decoder) state(st *State, last int64, f Form) {
+	st.ID, st.Kind = d.id(), Kind(d.byte())
+	st.Window = d.time()
+	st.Used = d.units()
+	switch st.Kind {
+	case Bucket:
+		st.At = d.near(last, -1)
+		st.Rate, st.Peak, st.Scale = d.units(), d.units(), d.units()
+		if st.Scale < 1 || st.Window%st.Scale != 0 || st.Window == 0 || st.Rate == 0 || st.Rate%(st.Window/st.Scale) != 0 {
+			d.fail("rate")
+		}
+	case Calendar:
+		st.At = d.near(last, -1)
+		st.End = d.near(st.At, 1)
+		st.Next, st.After = d.units(), d.time()
+		if st.End < st.At {
+			d.fail("window")
+		}
+	case Rolling:
+		if st.Window == 0 {
+			d.fail("window")
+		}
+		if f == Whole {
+			d.entries(st, last)
+		}
+	case Concurrency:
+	default:
+		d.fail("kind of limit")
+	}
+}
+
+func (d *decoder) entries(st *State, last int64) {
+	before := last
+	for range d.count(minEntry) {
+		var e Entry
+		e.First = d.near(before, 1)
+		e.Last = d.near(e.First, 1)
+		e.N = d.units()
+		before = e.First
+		if d.err != nil {
+			return
+		}
+		st.Entries.Push(e)
+	}
+}
+
+func (d *decoder) reservations(r *Record) {
+	n := d.count(minOpen)
+	r.missing = n
+	for range n {
+		id := string(d.next(int(d.uint(uint64(len(d.b))))))
+		o := d.open()
+		if d.err != nil {
+			return
+		}
+		if r.Open == nil {
+			r.Open = make(map[string]*Open)
+		}
+		r.Open[id] = o
+	}
+}
+
+func (d *decoder) open() *Open {
+	o := &Open{Print: d.id(), End: d.time()}
+	switch d.byte() {
+	case 0:
+	case 1:
+		o.Lease = true
+	default:
+		d.fail("lease")
+	}
+	if n := d.count(minPart); n > 0 {
+		o.Parts = make([]Part, n)
+	}
+	for i := range o.Parts {
+		p := &o.Parts[i]
+		p.Limit = d.id()
+		flags := d.byte()
+		p.Both, p.Held = flags&flagBoth != 0, flags&flagHeld != 0
+		p.N, p.Ref = d.units(), d.time()
+	}
+	return o
+}
+
+// Complete checks a record that was put together from its parts, and recomputes what they add up to. What is there must be at least what the
+// header counted: a part that was lost is an error, so that no unit is forgotten.
+func (r *Record) Complete() error {
+	if len(r.Open) != r.missing {
+		return fmt.Errorf("%w: %d of %d reservations are there", ErrDamaged, len(r.Open), r.missing)
+	}
+	for i := range r.Limits {
+		if err := r.Limits[i].complete(); err != nil {
+			return err
+		}
+	}
+	for _, o := range r.Open {
+		for i := range o.Parts {
+			p := &o.Parts[i]
+			st := r.byID(p.Limit)
+			switch {
+			case st == nil:
+			case p.Held:
+				st.Held = min(addSat(st.Held, p.N), maxUsed)
+			default:
+				st.Loose = min(addSat(st.Loose, p.N), maxUsed)
+			}
+		}
+	}
+	r.missing = 0
+	r.reckon()
+	return nil
+}
+
+// complete checks the entries, and makes room for the sums over the reservations.
+func (st *State) complete() error {
+	st.Held, st.Loose = 0, 0
+	if st.Kind != Rolling {
+		return nil
+	}
+	sum, before := int64(0), Entry{First: -1}
+	for i := range st.Entries.Len() {
+		e := *st.Entries.At(i)
+		if e.First <= before.First || e.First < before.Last || e.Last < e.First || e.N < 0 {
+			return fmt.Errorf("%w: entries are out of order", ErrDamaged)
+		}
+		sum, before = min(addSat(sum, e.N), maxUsed), e
+	}
+	if sum < st.Used {
+		return fmt.Errorf("%w: entries of %d units are missing", ErrDamaged, st.Used-sum)
+	}
+	st.Used = sum
+	return nil
+}
