@@ -134,7 +134,11 @@ func (r *Record) closePart(specs []Spec, p *Part, n, at int64) {
 	if st.Kind == Concurrency {
 		return
 	}
-	st.advance(s, at)
+	if st.Kind == Bucket && s != nil && s.Rate != st.Rate {
+		st.leak(min(st.Rate, s.Rate), at) // the rate may have changed after the hold's end as well: see drain
+	} else {
+		st.advance(s, at)
+	}
 	margin := int64(0)
 	if s != nil && !s.ChargeEnd {
 		margin = s.Margin

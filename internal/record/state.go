@@ -205,8 +205,9 @@ func (st *State) count(s *Spec, at, margin, n int64) (ref int64, both bool) {
 	if at >= st.End && s != nil {
 		st.roll(s, at)
 	}
-	if at >= st.End { // nobody knows the zone any more: whoever comes back finds it charged
+	if at >= st.End { // nobody knows the zone any more: whoever comes back in the window of at, or before, finds it charged
 		st.Next = min(addSat(st.Next, n), maxUsed)
+		st.End, st.After = at, 0
 		return st.End, false
 	}
 	if at < st.At { // a window that is over

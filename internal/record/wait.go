@@ -66,30 +66,52 @@ func (st *State) waitBucket(s *Spec, fs []freed, now, want int64) int64 {
 	}
 }
 
-// waitRolling returns when need units have left the window: an entry leaves one window after its last take, held units one window after their
-// hold's end.
+// waitRolling returns when need units have left the window: an entry leaves one window after its last take.
 func (st *State) waitRolling(s *Spec, fs []freed, now, need int64) int64 {
+	n := st.Entries.Len()
+	if len(fs) > 0 {
+		n-- // the newest entry is the first of the later ones
+	}
+	for i := range n {
+		e := st.Entries.At(i)
+		if need -= e.N; need <= 0 {
+			return e.Last + st.Window - now
+		}
+	}
+	for _, e := range st.later(s, fs) {
+		if need -= e.N; need <= 0 {
+			return e.Last + st.Window - now
+		}
+	}
+	return Never
+}
+
+// later returns the newest entry and those after it as they will be once all holds are over: units whose hold ends may join the newest entry,
+// which then leaves later. It returns nothing if nothing is held.
+func (st *State) later(s *Spec, fs []freed) (es []Entry) {
+	if len(fs) == 0 {
+		return nil
+	}
 	margin := int64(0)
 	if !s.ChargeEnd {
 		margin = s.Margin
 	}
-	i, j := 0, 0
-	for i < st.Entries.Len() || j < len(fs) {
-		var at int64
-		if j == len(fs) || i < st.Entries.Len() && st.Entries.At(i).Last <= fs[j].at+margin {
-			at = st.Entries.At(i).Last
-			need -= st.Entries.At(i).N
-			i++
-		} else {
-			at = fs[j].at + margin
-			need -= fs[j].n
-			j++
-		}
-		if need <= 0 {
-			return at + st.Window - now
-		}
+	if k := st.Entries.Len(); k > 0 {
+		es = append(es, *st.Entries.At(k - 1))
 	}
-	return Never
+	for _, f := range fs {
+		at := f.at + margin
+		if k := len(es); k > 0 {
+			e := &es[k-1]
+			at = max(at, e.Last)
+			if at-e.First < s.Join || at == e.First {
+				e.Last, e.N = at, addSat(e.N, f.n)
+				continue
+			}
+		}
+		es = append(es, Entry{First: at, Last: at, N: f.n})
+	}
+	return es
 }
 
 // waitCalendar goes from window to window until used is at most want.
@@ -157,15 +179,28 @@ func (r *Record) resetAt(s *Spec, st *State, now int64) int64 {
 		}
 		return addSat(now, st.waitBucket(s, r.ends(st), now, 0))
 	}
-	reset := now
-	if k := st.Entries.Len(); k > 0 {
-		reset = st.Entries.At(k-1).Last + st.Window
+	fs := r.ends(st)
+	if s.Kind == Rolling {
+		return st.resetRolling(s, fs, now)
 	}
-	if fs := r.ends(st); len(fs) > 0 {
-		reset = max(reset, fs[len(fs)-1].at)
-		if s.Kind == Rolling {
-			reset = max(reset, fs[len(fs)-1].at+st.Window)
+	if len(fs) > 0 {
+		return fs[len(fs)-1].at
+	}
+	return now
+}
+
+// resetRolling returns when the newest entry of which something is used leaves.
+func (st *State) resetRolling(s *Spec, fs []freed, now int64) int64 {
+	es := st.later(s, fs)
+	for i := len(es) - 1; i >= 0; i-- {
+		if es[i].N > 0 {
+			return es[i].Last + st.Window
 		}
 	}
-	return reset
+	for i := st.Entries.Len() - 1; i >= 0; i-- {
+		if e := st.Entries.At(i); e.N > 0 {
+			return e.Last + st.Window
+		}
+	}
+	return now
 }

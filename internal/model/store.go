@@ -1,0 +1,161 @@
+package model
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// Store is a drawgate.Store made of ledgers.
+type Store struct {
+	now   func() int64 // Unix µs
+	exact bool
+
+	mu      sync.Mutex
+	ledgers map[drawgate.Key]*Ledger
+	closed  bool
+}
+
+var (
+	_ drawgate.Store    = (*Store)(nil)
+	_ drawgate.Resetter = (*Store)(nil)
+)
+
+// New returns an empty store with a clock, in Unix microseconds. exact says that a rolling limit without a precision is exact.
+func New(now func() int64, exact bool) *Store {
+	return &Store{now: now, exact: exact, ledgers: map[drawgate.Key]*Ledger{}}
+}
+
+func (s *Store) asks(buckets []drawgate.BucketCost) []Ask {
+	asks := make([]Ask, len(buckets))
+	for i, b := range buckets {
+		l := s.ledgers[b.Key]
+		if l == nil {
+			l = &Ledger{}
+			s.ledgers[b.Key] = l
+		}
+		asks[i] = Ask{Ledger: l, Specs: b.Plan.Specs(s.exact), N: b.N}
+	}
+	return asks
+}
+
+// Take implements drawgate.Store.
+func (s *Store) Take(_ context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return drawgate.ErrClosed
+	}
+	now := s.now()
+	for i := range batch {
+		t := &batch[i]
+		rt := record.Take{ID: t.ID, Hold: t.Hold.Microseconds(), Lease: t.Lease, Priority: t.Priority}
+		if t.ID != "" {
+			rt.Print = t.Print()
+		}
+		asks := s.asks(t.Buckets)
+		v := Decide(asks, &rt, now)
+		out[i] = drawgate.Answer(t, v, plain(asks))
+	}
+	return nil
+}
+
+// plain copies the answers into the type that decisions are made of.
+func plain(asks []Ask) []record.Ask {
+	out := make([]record.Ask, len(asks))
+	for i := range asks {
+		out[i] = record.Ask{Out: asks[i].Out, Got: asks[i].Got}
+	}
+	return out
+}
+
+// Settle implements drawgate.Store.
+func (s *Store) Settle(_ context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return drawgate.ErrClosed
+	}
+	now := s.now()
+	for i := range batch {
+		out[i] = s.settle(&batch[i], now)
+	}
+	return nil
+}
+
+func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
+	asks := s.asks(b.Buckets)
+	switch b.Op {
+	case drawgate.OpSettle, drawgate.OpCancel:
+		return drawgate.Outcome{Gone: !Settle(asks, b.ID, b.Op == drawgate.OpCancel, now)}
+	case drawgate.OpRenew:
+		renewed, end := Renew(asks, b.ID, b.Hold.Microseconds(), now)
+		if !renewed {
+			return drawgate.Outcome{Gone: true}
+		}
+		return drawgate.Outcome{End: time.UnixMicro(end)}
+	case drawgate.OpCharge:
+		Charge(asks, b.At.UnixMicro(), now)
+		return drawgate.Outcome{}
+	}
+	return drawgate.Outcome{Err: drawgate.ErrInvalid}
+}
+
+// Peek implements drawgate.Store.
+func (s *Store) Peek(_ context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return drawgate.ErrClosed
+	}
+	now := s.now()
+	for i := range buckets {
+		asks := s.asks(buckets[i : i+1])
+		v := Peek(&asks[0], priority, now)
+		t := drawgate.Take{Buckets: buckets[i : i+1]}
+		st := drawgate.Status{Decision: drawgate.Answer(&t, v, plain(asks)), Open: len(asks[0].Ledger.holds)}
+		for j := range asks[0].Specs {
+			st.States = append(st.States, asks[0].Ledger.usage(&asks[0].Specs[j], priority))
+		}
+		out[i] = st
+	}
+	return nil
+}
+
+func (l *Ledger) usage(s *record.Spec, priority int8) drawgate.LimitUsage {
+	lim, held := l.know(s), l.pending(s.ID)
+	u := drawgate.LimitUsage{Most: s.Effective[priority]}
+	if s.Kind == record.Calendar {
+		start, end := s.Rule.Window(l.last)
+		u.Start, u.End = time.UnixMicro(start), time.UnixMicro(end)
+		u.Used = lim.usedWindow(held, l.last, start, end)
+	} else {
+		u.Used = lim.used(held, l.last)
+	}
+	for _, p := range held {
+		u.Held += p.n
+	}
+	u.Debt = max(0, u.Used-s.Effective[record.Priorities-1])
+	return u
+}
+
+// Reset implements drawgate.Resetter.
+func (s *Store) Reset(_ context.Context, keys []drawgate.Key) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range keys {
+		delete(s.ledgers, k)
+	}
+	return nil
+}
+
+// Close implements drawgate.Store.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}

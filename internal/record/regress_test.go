@@ -1,0 +1,87 @@
+package record_test
+
+import (
+	"testing"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// TestRateRaisedAfterAHoldEnded: a hold ends, later the rate is raised, and only then does anybody look. The time between the hold's end and the
+// change must not drain at the new rate.
+func TestRateRaisedAfterAHoldEnded(t *testing.T) {
+	t.Parallel()
+	l := drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 1, Burst: 10, Charge: drawgate.ChargeEnd}
+	b := newBucket(t, l)
+	if !b.hold("a", sec, 10) {
+		t.Fatal("the first take was refused")
+	}
+	b.now += mnt + sec // the hold ended after a second; one unit has drained since
+	l.Amount, l.Name = 10, "l0"
+	b.specs = []record.Spec{spec(t, l)} // raised just now
+	if got := b.used(0).Used; got != 9 {
+		t.Fatalf("used = %d of 10 a minute after the hold's end at 1 per minute, want 9", got)
+	}
+}
+
+// TestHoldEndsWhileNobodyKnowsTheLimit: a hold of a calendar limit ends, days later, while only another version of the program is about, which
+// does not have the limit. Its units count in the window in which it ended.
+func TestHoldEndsWhileNobodyKnowsTheLimit(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t, drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 10, Charge: drawgate.ChargeEnd})
+	if !b.hold("a", 3*day+hour, 8) {
+		t.Fatal("the first take was refused")
+	}
+	other := newBucket(t, drawgate.Limit{Name: "other", Kind: drawgate.Rolling, Window: dur(sec), Amount: 1})
+	other.rec = b.rec
+	other.now += 3*day + 2*hour
+	other.allow(1)
+	b.now += 3*day + 3*hour
+	if b.allow(3) {
+		t.Fatal("3 granted beside 8 used on the same day, of 10")
+	}
+	if !b.allow(2) {
+		t.Fatal("2 refused beside 8 used on the same day, of 10")
+	}
+	b.now += day
+	if !b.allow(10) {
+		t.Fatal("10 of 10 refused on the next day")
+	}
+}
+
+// TestRetryAfterWhereAHoldWillJoin: the units of a hold that ends will join the newest entry, which then leaves later. The wait says so.
+func TestRetryAfterWhereAHoldWillJoin(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(100 * sec), Precision: 100, Amount: 10, Charge: drawgate.ChargeEnd})
+	if !b.allow(5) || !b.hold("a", sec/2, 5) {
+		t.Fatal("the first takes were refused")
+	}
+	v, _ := b.take(record.Take{}, 5)
+	if want := 100*sec + sec/2; v.Allowed || v.RetryAfter != want {
+		t.Fatalf("got %+v, want a refusal for %d µs", v, want)
+	}
+	b.now += v.RetryAfter - 1
+	if b.allow(5) {
+		t.Fatal("granted before retry-after")
+	}
+	if b.now++; !b.allow(5) {
+		t.Fatal("refused at retry-after")
+	}
+}
+
+// TestResetAtCountsMarginAndNothingElse: a lease of a limit with a margin leaves one window after its end and the margin; what was given back
+// entirely is not waited for.
+func TestResetAtCountsMarginAndNothingElse(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Precision: drawgate.Exact, Amount: 10, Margin: dur(2 * sec)})
+	_, out := b.take(record.Take{ID: "a", Hold: sec, Lease: true}, 5)
+	if got, want := out[0].ResetAt, b.now+sec+2*sec+mnt; got != want {
+		t.Fatalf("leased: reset at +%d, want +%d", got-b.now, want-b.now)
+	}
+	b.cancel("a")
+	b.hold("b", sec, 5)
+	b.cancel("b")
+	if _, out = b.peek(1); out[0].ResetAt != b.now || out[0].Remaining != 10 {
+		t.Fatalf("all given back: got %+v, want remaining 10, reset now", out[0])
+	}
+}
