@@ -1,0 +1,263 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+var batchCases = []testCase{
+	{"batch in order", "takes of a batch are decided in order, each seeing what those before it took", testBatchOrder, true},
+	{"batch of settlements", "settlements of a batch are carried out in order, results by position", testBatchSettle, true},
+	{"one of a batch fails", "an element that fails does not keep the others from being decided", testBatchFails, true},
+	{"an empty batch", "nothing is asked, nothing is answered", testBatchEmpty, true},
+	{"a batch over many buckets", "several takes over several buckets each are each all or nothing", testBatchMany, true},
+	{"arguments are left alone", "a store neither changes nor keeps what it is given", testArguments, true},
+	{"cancelled context", "with a context that is over, nothing is done and the error says so", testCancelled, true},
+}
+
+func testBatchOrder(e *env) {
+	b, c := e.bucket("k", rolling(5, time.Hour)), e.bucket("c", leaky(3, time.Hour, 0))
+	batch := []drawgate.Take{
+		{Buckets: b.costs(2)}, {Buckets: c.costs(2)}, {Buckets: b.costs(4)}, {Buckets: b.costs(3)}, {Buckets: c.costs(2)}, {Buckets: b.costs(1)},
+		{ID: "id", Hold: time.Hour, Buckets: c.costs(1)}, {Buckets: c.costs(1)}, {ID: "id", Hold: time.Hour, Buckets: c.costs(1)},
+	}
+	out := make([]drawgate.Decision, len(batch))
+	for i := range out {
+		out[i] = drawgate.Decision{Allowed: true, Fail: errors.New("left from before"), RetryAfter: time.Hour}
+	}
+	if err := e.s.Take(e.ctx(), batch, out); err != nil {
+		e.Fatal(err)
+	}
+	for i, want := range []bool{true, true, false, true, false, false, true, false, true} {
+		if ok(e, out[i]) != want || (out[i].RetryAfter > 0) == want {
+			e.Errorf("take %d: %+v, want allowed %v", i, out[i], want)
+		}
+		if out[i].Replayed != (i == 8) {
+			e.Errorf("take %d: replayed %v", i, out[i].Replayed)
+		}
+	}
+	b.wantUsed("b", 5)
+	c.wantUsed("c", 3)
+}
+
+func testBatchSettle(e *env) {
+	b := e.bucket("k", rolling(100, time.Hour), slots(10))
+	for i := range 5 {
+		e.allowed("reserve", b.hold(fmt.Sprint(i), time.Hour, 10, 1))
+	}
+	renew, charge := settlement(drawgate.OpRenew, "3", b.cost()), settlement(drawgate.OpCharge, "", b.cost(7))
+	renew.Hold, charge.At = 3*time.Hour, e.now()
+	batch := []drawgate.Settlement{
+		settlement(drawgate.OpSettle, "0", b.cost(4, 1)), settlement(drawgate.OpSettle, "unknown", b.cost(4, 1)), settlement(drawgate.OpCancel, "1", b.cost()),
+		settlement(drawgate.OpSettle, "0", b.cost(0, 0)), renew, charge, settlement(drawgate.OpSettle, "2", b.cost(12, 1)), settlement(drawgate.OpCancel, "2", b.cost()),
+	}
+	out := make([]drawgate.Outcome, len(batch))
+	for i := range out {
+		out[i] = drawgate.Outcome{Gone: true, End: time.Unix(1, 0), Err: errors.New("left from before")}
+	}
+	if err := e.s.Settle(e.ctx(), batch, out); err != nil {
+		e.Fatal(err)
+	}
+	for i, gone := range []bool{false, true, false, true, false, false, false, true} {
+		if out[i].Err != nil || out[i].Gone != gone || out[i].End.IsZero() == (i == 4) {
+			e.Errorf("settlement %d: %+v, want gone %v", i, out[i], gone)
+		}
+	}
+	b.wantUsed("4 and 12 settled, 20 open, 7 charged", 43, 2)
+}
+
+func testBatchFails(e *env) {
+	b := e.bucket("k", rolling(10, time.Hour))
+	e.allowed("reserve", b.hold("id", time.Hour, 1))
+	batch := []drawgate.Take{
+		{Buckets: b.costs(1)}, {ID: "id", Hold: time.Hour, Buckets: b.costs(2)}, {Buckets: b.costs(1)}, {Buckets: b.costs(9)}, {Buckets: b.costs(1)},
+	}
+	out := make([]drawgate.Decision, len(batch))
+	if err := e.s.Take(e.ctx(), batch, out); err != nil {
+		e.Fatal(err)
+	}
+	for i, want := range []bool{true, false, true, false, true} {
+		if out[i].Allowed != want || errors.Is(out[i].Fail, drawgate.ErrIDReused) != (i == 1) {
+			e.Errorf("take %d: allowed %v, error %v", i, out[i].Allowed, out[i].Fail)
+		}
+	}
+	b.wantUsed("one reserved, three taken", 4)
+}
+
+func testBatchEmpty(e *env) {
+	if err := e.s.Take(e.ctx(), nil, nil); err != nil {
+		e.Errorf("Take: %v", err)
+	}
+	if err := e.s.Settle(e.ctx(), nil, nil); err != nil {
+		e.Errorf("Settle: %v", err)
+	}
+	if err := e.s.Peek(e.ctx(), nil, 0, nil); err != nil {
+		e.Errorf("Peek: %v", err)
+	}
+}
+
+func testBatchMany(e *env) {
+	var buckets []*bucket
+	for i := range 6 {
+		buckets = append(buckets, e.bucket(fmt.Sprint("k", i), rolling(3, time.Hour), leaky(100, 24*time.Hour, 0)))
+	}
+	var batch []drawgate.Take
+	want, used := []bool{}, make([]int64, 6)
+	for i := range 40 {
+		t := drawgate.Take{Buckets: []drawgate.BucketCost{buckets[i%6].cost(1, 1), buckets[(i*5+1)%6].cost(1, 1)}}
+		if i%6 == (i*5+1)%6 {
+			t.Buckets = t.Buckets[:1]
+		}
+		fits := used[i%6] < 3 && used[(i*5+1)%6] < 3
+		if want = append(want, fits); fits {
+			used[i%6]++
+			if len(t.Buckets) == 2 {
+				used[(i*5+1)%6]++
+			}
+		}
+		batch = append(batch, t)
+	}
+	out := make([]drawgate.Decision, len(batch))
+	if err := e.s.Take(e.ctx(), batch, out); err != nil {
+		e.Fatal(err)
+	}
+	for i := range out {
+		if ok(e, out[i]) != want[i] {
+			e.Errorf("take %d: allowed %v, want %v", i, out[i].Allowed, want[i])
+		}
+	}
+	for i, b := range buckets {
+		b.wantUsed(fmt.Sprint("bucket ", i), used[i], used[i])
+	}
+}
+
+func testArguments(e *env) {
+	b, c := e.bucket("z", rolling(10, time.Hour), slots(5)), e.bucket("a", rolling(10, time.Hour))
+	t := drawgate.Take{
+		ID: "id", Hold: time.Hour, Lease: true, Buckets: []drawgate.BucketCost{b.cost(20, 2), c.cost(20)}, Labels: []drawgate.Label{{Name: "task", Value: "1"}},
+	}
+	t.Buckets[0].N[1] = 0 // a lease of no slots
+	batch, out := []drawgate.Take{t}, make([]drawgate.Decision, 1)
+	before := fmt.Sprint(batch)
+	if err := e.s.Take(e.ctx(), batch, out); err != nil || !out[0].Allowed {
+		e.Fatalf("%v, %v", err, out[0].Err())
+	}
+	if after := fmt.Sprint(batch); after != before {
+		e.Errorf("take: before %s, after %s", before, after)
+	}
+	batch[0].Buckets[0], batch[0].Buckets[1], batch[0].ID, batch[0].Labels[0] = c.cost(1), b.cost(1), "other", drawgate.Label{}
+	got := out[0].Granted(0)
+	out[0] = drawgate.Decision{}
+	if got[0] != 10 {
+		e.Errorf("granted %v, want 10", got)
+	}
+	if e.settle(settlement(drawgate.OpSettle, "id", b.cost(3), c.cost(4))).Gone {
+		e.Error("gone after the take was overwritten")
+	}
+	b.wantUsed("z", 3)
+	c.wantUsed("a", 4)
+}
+
+func testCancelled(e *env) {
+	b := e.bucket("k", rolling(10, time.Hour))
+	e.allowed("reserve", b.hold("id", time.Hour, 5))
+	same := e.unchanged(b)
+	for what, end := range map[string]func() (context.Context, context.CancelFunc){
+		"cancelled": func() (context.Context, context.CancelFunc) { return context.WithCancel(e.ctx()) },
+		"deadline":  func() (context.Context, context.CancelFunc) { return context.WithTimeout(e.ctx(), -time.Second) },
+	} {
+		ctx, cancel := end()
+		cancel()
+		if err := e.s.Take(ctx, []drawgate.Take{{Buckets: b.costs(1)}}, make([]drawgate.Decision, 1)); !isOver(err) {
+			e.Errorf("%s: take: %v", what, err)
+		}
+		if err := e.s.Settle(ctx, []drawgate.Settlement{settlement(drawgate.OpCancel, "id", b.cost())}, make([]drawgate.Outcome, 1)); !isOver(err) {
+			e.Errorf("%s: settle: %v", what, err)
+		}
+		if err := e.s.Peek(ctx, b.costs(1), 0, make([]drawgate.Status, 1)); !isOver(err) {
+			e.Errorf("%s: peek: %v", what, err)
+		}
+	}
+	same("after calls with a context that was over")
+}
+
+func isOver(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+var endCases = []testCase{
+	{"close", "after Close every call fails with ErrClosed; Close may be called again", testClose, true},
+	{"close under load", "calls under way when the store is closed are finished, or fail with ErrClosed", testCloseUnderLoad, true},
+}
+
+func testClose(e *env) {
+	b := e.bucket("k", rolling(10, time.Hour))
+	e.allowed("reserve", b.hold("id", time.Hour, 1))
+	for range 2 {
+		if err := e.s.Close(); err != nil {
+			e.Fatalf("Close: %v", err)
+		}
+		e.closed("Take", e.s.Take(e.ctx(), []drawgate.Take{{Buckets: b.costs(1)}}, make([]drawgate.Decision, 1)))
+		e.closed("Settle", e.s.Settle(e.ctx(), []drawgate.Settlement{settlement(drawgate.OpSettle, "id", b.cost(1))}, make([]drawgate.Outcome, 1)))
+		e.closed("Peek", e.s.Peek(e.ctx(), b.costs(1), 0, make([]drawgate.Status, 1)))
+		if s, ok := e.s.(drawgate.Resetter); ok {
+			e.closed("Reset", s.Reset(e.ctx(), []drawgate.Key{b.key}))
+		}
+		if s, ok := e.s.(drawgate.Lister); ok {
+			e.closed("List", s.List(e.ctx(), "t", "p", func(drawgate.Key) bool { return true }))
+		}
+		if s, ok := e.s.(drawgate.Journal); ok {
+			e.closed("Read", s.Read(e.ctx(), time.Time{}, time.Now(), func(drawgate.Event) bool { return true }))
+		}
+		if s, ok := e.s.(drawgate.Pinger); ok {
+			e.closed("Ping", s.Ping(e.ctx()))
+		}
+		if s, ok := e.s.(drawgate.Opener); ok {
+			_, err := s.Open("t", b.plan).TakeOne("k", drawgate.Amounts{1}, 0)
+			e.closed("TakeOne", err)
+		}
+	}
+}
+
+func (e *env) closed(what string, err error) {
+	e.Helper()
+	if !errors.Is(err, drawgate.ErrClosed) {
+		e.Errorf("%s after Close: %v, want %v", what, err, drawgate.ErrClosed)
+	}
+}
+
+func testCloseUnderLoad(e *env) {
+	plan := e.plan(leaky(1, time.Hour, 0))
+	started := make(chan struct{}, 8)
+	errs := e.start(8, func(g int) error {
+		out := make([]drawgate.Decision, 1)
+		for i := 0; ; i++ {
+			if i == 20 {
+				started <- struct{}{}
+			}
+			t := drawgate.Take{Buckets: e.of(fmt.Sprint(g, " ", i), plan).costs(1)}
+			if err := e.s.Take(e.ctx(), []drawgate.Take{t}, out); err != nil {
+				return err
+			}
+			if err := out[0].Fail; err != nil {
+				return err
+			}
+			if !out[0].Allowed {
+				return fmt.Errorf("take %d of %d: refused", i, g)
+			}
+		}
+	})
+	for range 8 {
+		<-started
+	}
+	if err := e.s.Close(); err != nil {
+		e.Errorf("Close: %v", err)
+	}
+	for range 8 {
+		e.closed("a take under way", <-errs)
+	}
+}

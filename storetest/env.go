@@ -1,0 +1,283 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// env is what a case works with: a store of its own.
+//
+// Its methods may end the case, so only the case's own goroutine calls them.
+type env struct {
+	*testing.T
+	h Harness
+	s drawgate.Store
+}
+
+// tick is the smallest step of a store's clock.
+const tick = time.Microsecond
+
+func (e *env) advance(d time.Duration) {
+	e.Helper()
+	if d < 0 {
+		e.Fatalf("advance by %v: a case must not turn the clock back", d)
+	}
+	if d > 0 {
+		e.h.Advance(e.s, d)
+	}
+}
+
+// now returns the store's clock.
+func (e *env) now() time.Time {
+	e.Helper()
+	st := e.bucket("clock", rolling(1, time.Hour)).peek()
+	return st.At()
+}
+
+// until advances to an instant.
+func (e *env) until(at time.Time) {
+	e.Helper()
+	e.advance(at.Sub(e.now()))
+}
+
+func (e *env) ctx() context.Context { return e.Context() }
+
+func (e *env) compile(p drawgate.Policy) *drawgate.Plan {
+	e.Helper()
+	plan, err := p.Compile()
+	if err != nil {
+		e.Fatal(err)
+	}
+	return plan
+}
+
+// plan compiles a policy named "p". Limits without a name get one.
+func (e *env) plan(limits ...drawgate.Limit) *drawgate.Plan {
+	e.Helper()
+	for i := range limits {
+		if limits[i].Name == "" {
+			limits[i].Name = fmt.Sprintf("limit%d", i)
+		}
+	}
+	return e.compile(drawgate.Policy{Name: "p", Limits: limits})
+}
+
+// take decides any take.
+func (e *env) take(t drawgate.Take) drawgate.Decision {
+	e.Helper()
+	out := make([]drawgate.Decision, 1)
+	if err := e.s.Take(e.ctx(), []drawgate.Take{t}, out); err != nil {
+		e.Fatalf("Take: %v", err)
+	}
+	return out[0]
+}
+
+// settle carries out any settlement.
+func (e *env) settle(s drawgate.Settlement) drawgate.Outcome {
+	e.Helper()
+	out := make([]drawgate.Outcome, 1)
+	if err := e.s.Settle(e.ctx(), []drawgate.Settlement{s}, out); err != nil {
+		e.Fatalf("Settle: %v", err)
+	}
+	if out[0].Err != nil {
+		e.Fatalf("%v of %q: %v", s.Op, s.ID, out[0].Err)
+	}
+	return out[0]
+}
+
+// bucket is one key under one policy.
+type bucket struct {
+	e    *env
+	key  drawgate.Key
+	plan *drawgate.Plan
+}
+
+func (e *env) bucket(name string, limits ...drawgate.Limit) *bucket {
+	e.Helper()
+	return e.of(name, e.plan(limits...))
+}
+
+func (e *env) of(name string, plan *drawgate.Plan) *bucket {
+	return &bucket{e: e, key: drawgate.Key{Tenant: "t", Policy: plan.Name(), Name: name}, plan: plan}
+}
+
+// with returns the same bucket as another version of the policy sees it.
+func (b *bucket) with(limits ...drawgate.Limit) *bucket {
+	b.e.Helper()
+	return &bucket{e: b.e, key: b.key, plan: b.e.plan(limits...)}
+}
+
+// cost is n units per limit; limits that are not given cost nothing.
+func (b *bucket) cost(n ...int64) drawgate.BucketCost {
+	c := drawgate.BucketCost{Key: b.key, Plan: b.plan}
+	copy(c.N[:], n)
+	return c
+}
+
+func (b *bucket) costs(n ...int64) []drawgate.BucketCost { return []drawgate.BucketCost{b.cost(n...)} }
+
+func (b *bucket) take(n ...int64) drawgate.Decision {
+	b.e.Helper()
+	return b.e.take(drawgate.Take{Buckets: b.costs(n...)})
+}
+
+func (b *bucket) takeAt(priority int8, n ...int64) drawgate.Decision {
+	b.e.Helper()
+	return b.e.take(drawgate.Take{Buckets: b.costs(n...), Priority: priority})
+}
+
+func (b *bucket) hold(id string, d time.Duration, n ...int64) drawgate.Decision {
+	b.e.Helper()
+	return b.e.take(drawgate.Take{ID: id, Hold: d, Buckets: b.costs(n...)})
+}
+
+func (b *bucket) lease(id string, d time.Duration, n ...int64) drawgate.Decision {
+	b.e.Helper()
+	return b.e.take(drawgate.Take{ID: id, Hold: d, Lease: true, Buckets: b.costs(n...)})
+}
+
+// settle returns whether the id was open.
+func (b *bucket) settle(id string, n ...int64) bool {
+	b.e.Helper()
+	return !b.e.settle(drawgate.Settlement{Op: drawgate.OpSettle, ID: id, Buckets: b.costs(n...)}).Gone
+}
+
+func (b *bucket) cancel(id string) bool {
+	b.e.Helper()
+	return !b.e.settle(drawgate.Settlement{Op: drawgate.OpCancel, ID: id, Buckets: b.costs()}).Gone
+}
+
+func (b *bucket) renew(id string, d time.Duration) drawgate.Outcome {
+	b.e.Helper()
+	return b.e.settle(drawgate.Settlement{Op: drawgate.OpRenew, ID: id, Hold: d, Buckets: b.costs()})
+}
+
+func (b *bucket) charge(at time.Time, n ...int64) {
+	b.e.Helper()
+	b.e.settle(drawgate.Settlement{Op: drawgate.OpCharge, At: at, Buckets: b.costs(n...)})
+}
+
+func (b *bucket) peek(n ...int64) drawgate.Status {
+	b.e.Helper()
+	return b.peekAt(0, n...)
+}
+
+func (b *bucket) peekAt(priority int8, n ...int64) drawgate.Status {
+	b.e.Helper()
+	out := make([]drawgate.Status, 1)
+	if err := b.e.s.Peek(b.e.ctx(), b.costs(n...), priority, out); err != nil {
+		b.e.Fatalf("Peek: %v", err)
+	}
+	if out[0].Fail != nil {
+		b.e.Fatalf("Peek: %v", out[0].Fail)
+	}
+	if len(out[0].States) != len(b.plan.Policy().Limits) {
+		b.e.Fatalf("Peek: %d states for %d limits", len(out[0].States), len(b.plan.Policy().Limits))
+	}
+	return out[0]
+}
+
+// used returns what the first limit has used.
+func (b *bucket) used() int64 { b.e.Helper(); return b.peek().States[0].Used }
+
+// wantUsed checks what each limit has used.
+func (b *bucket) wantUsed(when string, want ...int64) {
+	b.e.Helper()
+	st := b.peek()
+	for i, w := range want {
+		if st.States[i].Used != w {
+			b.e.Errorf("%s: limit %d has used %d, want %d", when, i, st.States[i].Used, w)
+		}
+	}
+}
+
+// drain takes one unit after the other until it is refused, and returns how many it got.
+func (b *bucket) drain() (n int64) {
+	b.e.Helper()
+	one := make([]int64, len(b.plan.Policy().Limits))
+	for i := range one {
+		one[i] = 1
+	}
+	for d := b.take(one...); ok(b.e, d); d = b.take(one...) {
+		if n++; n > 10_000 {
+			b.e.Fatal("10,000 units and no end")
+		}
+	}
+	return n
+}
+
+// ok returns whether a take was allowed; it fails if it was not decided.
+func ok(e *env, d drawgate.Decision) bool {
+	e.Helper()
+	if d.Fail != nil {
+		e.Fatalf("take: %v", d.Fail)
+	}
+	return d.Allowed
+}
+
+func (e *env) allowed(what string, d drawgate.Decision) {
+	e.Helper()
+	if !ok(e, d) {
+		e.Fatalf("%s: refused (%v), want allowed", what, d.Err())
+	}
+	if d.RetryAfter != 0 || d.Soonest != 0 || d.Reason != drawgate.Passed || d.Err() != nil {
+		e.Errorf("%s: allowed with retry-after %v, soonest %v, reason %v, error %v", what, d.RetryAfter, d.Soonest, d.Reason, d.Err())
+	}
+}
+
+// refused checks that a take was refused, and for how long; a negative wait is not checked.
+func (e *env) refused(what string, d drawgate.Decision, wait time.Duration) {
+	e.Helper()
+	if ok(e, d) {
+		e.Fatalf("%s: allowed, want refused", what)
+	}
+	if wait >= 0 && d.RetryAfter != wait {
+		e.Errorf("%s: retry-after %v, want %v", what, d.RetryAfter, wait)
+	}
+	if d.RetryAfter <= 0 || d.Soonest < 0 || d.Soonest > d.RetryAfter || d.Reason != drawgate.Limited || d.Err() == nil {
+		e.Errorf("%s: refused with retry-after %v, soonest %v, reason %v, error %v", what, d.RetryAfter, d.Soonest, d.Reason, d.Err())
+	}
+	for b := range d.Buckets() {
+		if d.Granted(b) != (drawgate.Amounts{}) {
+			e.Errorf("%s: refused, and %v granted", what, d.Granted(b))
+		}
+	}
+}
+
+// results returns what a decision says of each limit.
+func results(d drawgate.Decision) (rs []drawgate.LimitResult) {
+	for r := range d.Limits() {
+		rs = append(rs, r)
+	}
+	return rs
+}
+
+// The limits of the cases. Rolling limits name their precision: without one it is up to the store.
+
+func rolling(n int64, window time.Duration) drawgate.Limit {
+	return drawgate.Limit{Name: "rolling", Kind: drawgate.Rolling, Amount: n, Window: window, Precision: drawgate.Exact}
+}
+
+func joined(n int64, window time.Duration, precision int) drawgate.Limit {
+	return drawgate.Limit{Name: "joined", Kind: drawgate.Rolling, Amount: n, Window: window, Precision: precision}
+}
+
+func leaky(n int64, window time.Duration, burst int64) drawgate.Limit {
+	return drawgate.Limit{Name: "bucket", Kind: drawgate.Bucket, Amount: n, Window: window, Burst: burst}
+}
+
+func calendar(n int64, every drawgate.Every, zone string) drawgate.Limit {
+	return drawgate.Limit{Name: "calendar", Kind: drawgate.Calendar, Amount: n, Every: every, Zone: zone}
+}
+
+func slots(n int64) drawgate.Limit {
+	return drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Amount: n}
+}
+
+func (e *env) fourKinds(n int64) []drawgate.Limit {
+	return []drawgate.Limit{leaky(n, time.Hour, 0), rolling(n, time.Hour), joined(n, time.Hour, 100), calendar(n, drawgate.Month, "UTC"), slots(n)}
+}

@@ -1,0 +1,323 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+var optionalCases = []testCase{
+	{"reset", "a reset bucket is unused, its reservations gone, and others are left alone", testReset, false},
+	{"list", "every bucket in use is listed once, under its tenant and policy", testList, false},
+	{"list stops", "a listing ends when it is told to", testListStops, true},
+	{"journal", "every admitted take is in the history, in order, with its units and labels; refusals are not", testJournal, false},
+	{"journal of reservations", "so is what became of reservations", testJournalOps, false},
+	{"journal from and to", "a reading covers the instants from its start, up to and not including its end", testJournalRange, false},
+	{"ping", "a store that can decide says so", testPing, true},
+	{"watch", "watchers may be told of what was given back; a store never waits for them, and stops when told to", testWatch, true},
+	{"open", "takes that are decided in the caller's process are the same takes", testOpener, false},
+}
+
+func testReset(e *env) {
+	s, implemented := e.s.(drawgate.Resetter)
+	if !implemented {
+		return
+	}
+	b, other, lean := e.bucket("k", rolling(10, time.Hour), slots(2), calendar(10, drawgate.Month, "UTC")), e.bucket("other", rolling(10, time.Hour)), e.bucket("lean", leaky(10, time.Hour, 0))
+	e.allowed("take", b.hold("id", time.Hour, 10, 2, 10))
+	e.allowed("take", other.take(10))
+	e.allowed("take", lean.take(10))
+	never := e.bucket("never used", rolling(10, time.Hour))
+	if err := s.Reset(e.ctx(), []drawgate.Key{b.key, lean.key, never.key}); err != nil {
+		e.Fatal(err)
+	}
+	b.wantUsed("reset", 0, 0, 0)
+	lean.wantUsed("reset", 0)
+	other.wantUsed("another bucket", 10)
+	if st := b.peek(); st.Open != 0 {
+		e.Errorf("%d open after a reset", st.Open)
+	}
+	e.allowed("take", b.take(1, 0, 1))
+	if b.settle("id", 0, 0, 0) || b.cancel("id") || !b.renew("id", time.Hour).Gone {
+		e.Error("a reservation survived the reset")
+	}
+	b.wantUsed("after settling what was reset", 1, 0, 1)
+	e.advance(2 * time.Hour)
+	b.wantUsed("after the hold's end", 0, 0, 1)
+	e.allowed("the id is free", b.hold("id", time.Hour, 10, 2, 9))
+	if err := s.Reset(e.ctx(), nil); err != nil {
+		e.Errorf("reset of nothing: %v", err)
+	}
+}
+
+func testList(e *env) {
+	s, implemented := e.s.(drawgate.Lister)
+	if !implemented {
+		return
+	}
+	list := func(tenant, policy string) (got []string) {
+		e.Helper()
+		err := s.List(e.ctx(), tenant, policy, func(k drawgate.Key) bool {
+			if k.Tenant != tenant || k.Policy != policy {
+				e.Errorf("%+v among those of tenant %q, policy %q", k, tenant, policy)
+			}
+			got = append(got, k.Name)
+			return true
+		})
+		if err != nil {
+			e.Fatal(err)
+		}
+		sort.Strings(got)
+		return got
+	}
+	plan, lean := e.plan(rolling(10, time.Hour)), e.compile(drawgate.Policy{Name: "lean", Limits: []drawgate.Limit{leaky(10, time.Hour, 0)}})
+	if got := list("t", "p"); len(got) != 0 {
+		e.Errorf("an empty store lists %q", got)
+	}
+	want := names()
+	for _, n := range want {
+		e.allowed(n, e.of(n, plan).take(1))
+	}
+	foreign := e.of("foreign", plan)
+	foreign.key.Tenant = "t2"
+	e.allowed("another tenant", foreign.take(1))
+	e.allowed("another policy", e.of("l", lean).take(1))
+	held := e.of("held", lean)
+	e.allowed("held", held.hold("id", 5*time.Hour, 1))
+	e.of("peeked", plan).peek(1)
+	sort.Strings(want)
+	if got := list("t", "p"); !slices.Equal(got, want) {
+		e.Errorf("listed %.300q, want %.300q", got, want)
+	}
+	if got := list("t2", "p"); !slices.Equal(got, []string{"foreign"}) {
+		e.Errorf("another tenant: %.300q", got)
+	}
+	if got := list("t", "lean"); !slices.Equal(got, []string{"held", "l"}) {
+		e.Errorf("another policy: %.300q", got)
+	}
+	if got := list("t", "none"); len(got) != 0 {
+		e.Errorf("a policy that nobody used: %.300q", got)
+	}
+	e.advance(2 * time.Hour)
+	e.allowed("one is used again", e.of("a", plan).take(1))
+	if got := list("t", "p"); !slices.Contains(got, "a") {
+		e.Errorf("a bucket in use is not listed: %.300q", got)
+	}
+	if got := list("t", "lean"); !slices.Contains(got, "held") {
+		e.Errorf("a bucket with an open reservation is not listed: %.300q", got)
+	}
+}
+
+func testListStops(e *env) {
+	s, implemented := e.s.(drawgate.Lister)
+	if !implemented {
+		return
+	}
+	plan := e.plan(rolling(10, time.Hour))
+	for i := range 50 {
+		e.allowed("take", e.of(fmt.Sprint(i), plan).take(1))
+	}
+	n := 0
+	if err := s.List(e.ctx(), "t", "p", func(drawgate.Key) bool { n++; return n < 7 }); err != nil || n != 7 {
+		e.Errorf("%d keys, error %v; want 7", n, err)
+	}
+}
+
+// events returns the history of an interval.
+func (e *env) events(from, to time.Time) (all []drawgate.Event) {
+	e.Helper()
+	if err := e.s.(drawgate.Journal).Read(e.ctx(), from, to, func(ev drawgate.Event) bool { all = append(all, ev); return true }); err != nil {
+		e.Fatal(err)
+	}
+	for i := 1; i < len(all); i++ {
+		if all[i].At.Before(all[i-1].At) {
+			e.Errorf("event %d at %v, before the one before it", i, all[i].At)
+		}
+	}
+	return all
+}
+
+// unitsOf writes the units of an event in the order of their names, those of 0 left out.
+func unitsOf(ev drawgate.Event) string {
+	sums := map[string]int64{}
+	for _, c := range ev.Units {
+		sums[c.Unit] += c.N
+	}
+	var parts []string
+	for unit, n := range sums {
+		if n != 0 {
+			parts = append(parts, fmt.Sprintf("%s=%d", unit, n))
+		}
+	}
+	sort.Strings(parts)
+	return strings.Join(parts, " ")
+}
+
+// req: D5
+func testJournal(e *env) {
+	if _, implemented := e.s.(drawgate.Journal); !implemented {
+		return
+	}
+	tokens := leaky(100, time.Hour, 0)
+	tokens.Unit = "tokens"
+	b, c := e.bucket("k\x00\xff", rolling(10, time.Hour), tokens), e.bucket("other", calendar(3, drawgate.Month, "UTC"))
+	start := e.now()
+	var want []string
+	for i := range 20 {
+		t := drawgate.Take{Labels: []drawgate.Label{{Name: "type", Value: "export"}, {Name: "id", Value: fmt.Sprint(i)}}, Buckets: b.costs(1, int64(i))}
+		if i%4 == 1 {
+			t.Buckets = append(t.Buckets, c.cost(1))
+		}
+		if i%4 == 2 {
+			t.ID, t.Hold = fmt.Sprint("id", i), time.Hour
+		}
+		if d := e.take(t); ok(e, d) {
+			for k, units := range []string{fmt.Sprintf("requests=1 tokens=%d", i), "requests=1"}[:len(t.Buckets)] {
+				if i == 0 && k == 0 {
+					units = "requests=1"
+				}
+				want = append(want, fmt.Sprintf("%d %s %q %q %s %v", d.At().UnixMicro(), "take", t.ID, t.Buckets[k].Key.Name, units, t.Labels))
+			}
+		}
+		e.advance(time.Second)
+	}
+	var got []string
+	for _, ev := range e.events(start, e.now()) {
+		if ev.Key.Tenant != "t" || ev.Key.Policy != "p" {
+			e.Errorf("key %+v", ev.Key)
+		}
+		got = append(got, fmt.Sprintf("%d %s %q %q %s %v", ev.At.UnixMicro(), ev.Op, ev.ID, ev.Key.Name, unitsOf(ev), ev.Labels))
+	}
+	if len(want) < 10 || len(want) > 19 {
+		e.Fatalf("%d admitted: the case is wrong", len(want))
+	}
+	if !slices.Equal(got, want) {
+		e.Errorf("history:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func testJournalOps(e *env) {
+	if _, implemented := e.s.(drawgate.Journal); !implemented {
+		return
+	}
+	b := e.bucket("k", rolling(100, time.Hour))
+	start := e.now()
+	for _, id := range []string{"settled", "cancelled", "ended"} {
+		e.allowed("reserve", b.hold(id, 10*time.Second, 5))
+		e.advance(time.Millisecond)
+	}
+	b.settle("settled", 3)
+	e.advance(time.Millisecond)
+	b.cancel("cancelled")
+	e.advance(time.Millisecond)
+	b.settle("unknown", 3)
+	b.charge(e.now(), 7)
+	e.advance(time.Minute)
+	e.allowed("somebody looks", b.take(1))
+	e.advance(tick)
+	var got []string
+	for _, ev := range e.events(start, e.now()) {
+		got = append(got, fmt.Sprintf("%s %s %s", ev.Op, ev.ID, unitsOf(ev)))
+	}
+	sort.Strings(got)
+	want := []string{
+		"cancel cancelled ", "charge  requests=7", "expire ended requests=5", "settle settled requests=3",
+		"take  requests=1", "take cancelled requests=5", "take ended requests=5", "take settled requests=5",
+	}
+	if !slices.Equal(got, want) {
+		e.Errorf("history %q, want %q", got, want)
+	}
+}
+
+func testJournalRange(e *env) {
+	if _, implemented := e.s.(drawgate.Journal); !implemented {
+		return
+	}
+	b := e.bucket("k", rolling(100, time.Hour))
+	start := e.now()
+	for range 10 {
+		e.allowed("take", b.take(1))
+		e.advance(time.Second)
+	}
+	if n := len(e.events(start.Add(2*time.Second), start.Add(5*time.Second))); n != 3 {
+		e.Errorf("%d events in [2 s, 5 s), want 3", n)
+	}
+	n := 0
+	if err := e.s.(drawgate.Journal).Read(e.ctx(), start, e.now(), func(drawgate.Event) bool { n++; return n < 4 }); err != nil || n != 4 {
+		e.Errorf("%d events, error %v; want 4", n, err)
+	}
+}
+
+func testPing(e *env) {
+	if s, implemented := e.s.(drawgate.Pinger); implemented {
+		if err := s.Ping(e.ctx()); err != nil {
+			e.Error(err)
+		}
+	}
+}
+
+func testWatch(e *env) {
+	s, implemented := e.s.(drawgate.Watcher)
+	if !implemented {
+		return
+	}
+	b := e.bucket("k", slots(1))
+	blocked, stopped := make(chan drawgate.Key), make(chan drawgate.Key, 100)
+	defer s.Watch(blocked)()
+	s.Watch(stopped)()
+	for i := range 20 {
+		e.allowed("take", b.hold(fmt.Sprint(i), time.Hour, 1))
+		if !b.cancel(fmt.Sprint(i)) {
+			e.Error("gone")
+		}
+	}
+	if len(stopped) != 0 {
+		e.Errorf("%d keys after stop", len(stopped))
+	}
+}
+
+func testOpener(e *env) {
+	s, implemented := e.s.(drawgate.Opener)
+	if !implemented {
+		return
+	}
+	for i, limits := range [][]drawgate.Limit{{leaky(10, time.Minute, 7)}, {rolling(10, time.Minute)}, {leaky(10, time.Minute, 7), calendar(30, drawgate.Hour, "UTC")}} {
+		b := e.bucket(fmt.Sprint("k", i), limits...)
+		l := s.Open("t", b.plan)
+		for step := range 60 {
+			n := drawgate.Amounts{int64(step*5%4 + 1)}
+			if len(limits) > 1 {
+				n[1] = 1
+			}
+			st := b.peek(n[:len(limits)]...)
+			d, err := b.takeLocal(l, step, n)
+			if err != nil {
+				e.Fatal(err)
+			}
+			if d.Allowed != st.Allowed || d.RetryAfter != st.RetryAfter || d.Reason != st.Reason || !d.At().Equal(st.At()) {
+				e.Fatalf("plan %d, step %d: peek says %+v, the take %+v", i, step, st.Decision, d)
+			}
+			if was, is := results(st.Decision), results(d); !d.Allowed && fmt.Sprint(was) != fmt.Sprint(is) {
+				e.Fatalf("plan %d, step %d: peek says %+v, the take %+v", i, step, was, is)
+			}
+			if step%3 == 0 {
+				b.take(n[:len(limits)]...)
+			}
+			e.advance(4 * time.Second)
+		}
+	}
+}
+
+// takeLocal decides as a limiter does: by TakeLean where that is offered, and by TakeOne. step lets it sometimes do without.
+func (b *bucket) takeLocal(l drawgate.Local, step int, n drawgate.Amounts) (drawgate.Decision, error) {
+	if step%2 == 0 {
+		if g, ok := l.TakeLean(b.key.Name, n[0], 0); ok {
+			return drawgate.AnswerLean(b.plan, g), nil
+		}
+	}
+	return l.TakeOne(b.key.Name, n, 0)
+}

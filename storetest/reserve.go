@@ -1,0 +1,285 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+var reserveCases = []testCase{
+	{"settle with less", "what was not used is given back, in every bucket and limit", testSettleLess, true},
+	{"settle with more", "what was used beyond the estimate is debt: visible, and waited off", testSettleMore, false},
+	{"settle in part", "units that a settlement does not name stand as estimated", testSettleUnnamed, true},
+	{"cancel", "a cancelled reservation leaves nothing behind", testCancel, true},
+	{"settle once", "a second settlement or cancellation of an id finds it gone, and credits nothing", testSettleOnce, true},
+	{"unknown id", "an id that was never taken is gone, and charges and credits nothing", testUnknownID, true},
+	{"hold ends", "a hold that ends unsettled counts as used; a later settlement finds it gone", testHoldEnds, false},
+	{"renew", "a renewed hold ends that long from now, never earlier than it did; one that is over is gone", testRenew, false},
+	{"id replay", "a take with an id that is open gets its answer again and is not charged again", testReplay, false},
+	{"id reuse", "an id that is open for other content is refused as an error, and nothing is taken", testReuse, true},
+	{"id again", "an id that is not open any more is a new one", testIDAgain, false},
+	{"many open", "hundreds of open reservations of a bucket are each settled for themselves", testManyOpen, false},
+}
+
+func (e *env) twoBuckets() (a, b *bucket) {
+	tokens := leaky(1000, time.Hour, 0)
+	tokens.Unit = "tokens"
+	return e.bucket("a", rolling(10, time.Hour), tokens), e.bucket("b", calendar(10, drawgate.Month, "UTC"), slots(3))
+}
+
+func settlement(op drawgate.Op, id string, buckets ...drawgate.BucketCost) drawgate.Settlement {
+	return drawgate.Settlement{Op: op, ID: id, Buckets: buckets}
+}
+
+func testSettleLess(e *env) {
+	a, b := e.twoBuckets()
+	e.allowed("before", e.take(drawgate.Take{ID: "other", Hold: time.Hour, Buckets: []drawgate.BucketCost{a.cost(1, 10), b.cost(1, 1)}}))
+	d := e.take(drawgate.Take{ID: "id", Hold: time.Hour, Buckets: []drawgate.BucketCost{a.cost(5, 400), b.cost(5, 1)}})
+	e.allowed("reserve", d)
+	a.wantUsed("reserved", 6, 410)
+	b.wantUsed("reserved", 6, 2)
+	if e.settle(settlement(drawgate.OpSettle, "id", a.cost(2, 100), b.cost(0, 1))).Gone {
+		e.Error("settle: gone")
+	}
+	a.wantUsed("settled", 3, 110)
+	b.wantUsed("settled", 1, 1)
+	if st := a.peek(); st.Open != 1 {
+		e.Errorf("%d reservations open, want 1", st.Open)
+	}
+	e.allowed("the room is there again", a.take(7, 890))
+}
+
+// req: A4
+func testSettleMore(e *env) {
+	for i, c := range []struct {
+		limit drawgate.Limit
+		wait  time.Duration
+	}{{rolling(10, time.Minute), time.Minute}, {leaky(10, time.Minute, 0), 96 * time.Second}, {calendar(10, drawgate.Hour, "UTC"), -1}} {
+		b := e.bucket(fmt.Sprint("k", i), c.limit)
+		e.allowed("reserve", b.hold("id", time.Hour, 5))
+		if !b.settle("id", 25) {
+			e.Error("settle: gone")
+		}
+		st := b.peek(1)
+		if s := st.States[0]; s.Used != 25 || s.Debt != 15 || s.Most != 10 || results(st.Decision)[0].Remaining != 0 {
+			e.Errorf("limit %d: %+v, remaining %d; want 25 used, debt 15, nothing remaining", i, s, results(st.Decision)[0].Remaining)
+		}
+		d := b.take(1)
+		e.refused("in debt", d, c.wait)
+		e.advance(d.RetryAfter - tick)
+		e.refused("still in debt", b.take(1), tick)
+		e.advance(tick)
+		e.allowed("waited off", b.take(1))
+		if s := b.peek().States[0]; s.Debt != 0 {
+			e.Errorf("limit %d: debt %d at the end", i, s.Debt)
+		}
+	}
+}
+
+func testSettleUnnamed(e *env) {
+	a, _ := e.twoBuckets()
+	e.allowed("reserve", a.hold("id", time.Hour, 4, 300))
+	if !a.settle("id", drawgate.Unnamed, 120) {
+		e.Error("settle: gone")
+	}
+	a.wantUsed("settled", 4, 120)
+	e.allowed("reserve", a.hold("id", time.Hour, 4, 300))
+	if !a.settle("id", drawgate.Unnamed, drawgate.Unnamed) {
+		e.Error("settle: gone")
+	}
+	a.wantUsed("settled", 8, 420)
+}
+
+// req: D5
+func testCancel(e *env) {
+	a, b := e.twoBuckets()
+	same := e.unchanged(a, b)
+	for i := range 20 {
+		id := fmt.Sprint(i)
+		e.allowed("reserve", e.take(drawgate.Take{ID: id, Hold: time.Hour, Buckets: []drawgate.BucketCost{b.cost(10, 3), a.cost(10, 1)}}))
+		if e.settle(settlement(drawgate.OpCancel, id, b.cost(), a.cost())).Gone {
+			e.Error("cancel: gone")
+		}
+		// A real clock drains the bucket by a few units per hour: take few of it.
+	}
+	same("after 20 cancelled reservations")
+	if st := b.peek(); st.Open != 0 {
+		e.Errorf("%d reservations open", st.Open)
+	}
+}
+
+func testSettleOnce(e *env) {
+	for i, l := range e.fourKinds(10) {
+		b := e.bucket(fmt.Sprint("k", i), l)
+		e.allowed("reserve", b.hold("other", time.Hour, 5))
+		e.allowed("reserve", b.hold("id", time.Hour, 4))
+		if !b.settle("id", 1) {
+			e.Errorf("%s: settle: gone", l.Name)
+		}
+		same := e.unchanged(b)
+		for range 3 {
+			if b.settle("id", 0) || b.settle("id", 9) || b.cancel("id") || !b.renew("id", time.Hour).Gone {
+				e.Errorf("%s: settled twice", l.Name)
+			}
+		}
+		same(l.Name)
+	}
+}
+
+func testUnknownID(e *env) {
+	a, b := e.twoBuckets()
+	e.allowed("take", a.take(3, 30))
+	same := e.unchanged(a, b)
+	for _, op := range []drawgate.Op{drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew} {
+		s := settlement(op, "unknown", a.cost(1, 1), b.cost(1, 1))
+		s.Hold = time.Hour
+		if out := e.settle(s); !out.Gone {
+			e.Errorf("%v of an unknown id: %+v, want gone", op, out)
+		}
+	}
+	same("after settling an unknown id")
+}
+
+func testHoldEnds(e *env) {
+	b := e.bucket("k", rolling(10, time.Hour), calendar(10, drawgate.Month, "UTC"), slots(4))
+	e.allowed("reserve", b.hold("id", 10*time.Second, 4, 4, 4))
+	e.advance(10*time.Second - tick)
+	b.wantUsed("open", 4, 4, 4)
+	if st := b.peek(); st.Open != 1 {
+		e.Errorf("%d open, want 1", st.Open)
+	}
+	e.advance(tick)
+	b.wantUsed("over", 4, 4, 0)
+	if st := b.peek(); st.Open != 0 {
+		e.Errorf("%d open after the hold's end", st.Open)
+	}
+	if b.settle("id", 0, 0, 0) || b.cancel("id") {
+		e.Error("a hold that is over was settled")
+	}
+	b.wantUsed("settled too late", 4, 4, 0)
+	e.advance(time.Hour - 10*time.Second)
+	b.wantUsed("one window after the take, not after the end", 0, 4, 0)
+}
+
+func testRenew(e *env) {
+	b, c := e.bucket("k", slots(1)), e.bucket("other", slots(1))
+	both := func() []drawgate.BucketCost { return []drawgate.BucketCost{b.cost(1), c.cost(1)} }
+	e.allowed("reserve", e.take(drawgate.Take{ID: "id", Hold: 10 * time.Second, Buckets: both()}))
+	renew := func(d time.Duration) drawgate.Outcome {
+		e.Helper()
+		s := settlement(drawgate.OpRenew, "id", both()...)
+		s.Hold = d
+		return e.settle(s)
+	}
+	e.advance(6 * time.Second)
+	if out := renew(10 * time.Second); out.Gone || !out.End.Equal(e.now().Add(10*time.Second)) {
+		e.Errorf("renew: %+v, want an end in 10 s", out)
+	}
+	e.advance(6 * time.Second)
+	if out := renew(time.Second); out.Gone || !out.End.Equal(e.now().Add(4*time.Second)) {
+		e.Errorf("renew for less: %+v, want the end in 4 s as it was", out)
+	}
+	e.advance(4*time.Second - tick)
+	e.refused("held", b.hold("next", time.Second, 1), tick)
+	e.refused("held", c.hold("next", time.Second, 1), tick)
+	e.advance(tick)
+	if out := renew(time.Minute); !out.Gone {
+		e.Errorf("renew of a hold that is over: %+v, want gone", out)
+	}
+	e.allowed("free", b.hold("next", time.Second, 1))
+	e.allowed("free", c.hold("next", time.Second, 1))
+}
+
+// req: A12
+func testReplay(e *env) {
+	a, b := e.twoBuckets()
+	ask := drawgate.Take{ID: "id", Hold: 10 * time.Second, Buckets: []drawgate.BucketCost{a.cost(6, 300), b.cost(6, 2)}}
+	first := e.take(ask)
+	e.allowed("first", first)
+	if first.Replayed {
+		e.Error("the first answer is marked as a replay")
+	}
+	e.advance(time.Second)
+	same := e.unchanged(a, b)
+	for range 5 { // twice would not fit
+		d := e.take(ask)
+		e.allowed("again", d)
+		if !d.Replayed || !d.HoldEnd().Equal(first.HoldEnd()) || d.Granted(0) != first.Granted(0) || d.Granted(1) != first.Granted(1) {
+			e.Errorf("replayed %v, hold ends %v, granted %v and %v; want true, %v, %v and %v", d.Replayed, d.HoldEnd(), d.Granted(0), d.Granted(1),
+				first.HoldEnd(), first.Granted(0), first.Granted(1))
+		}
+	}
+	same("after five replays")
+	if e.settle(settlement(drawgate.OpSettle, "id", a.cost(1, 10), b.cost(1, 1))).Gone {
+		e.Error("settle: gone")
+	}
+	a.wantUsed("settled", 1, 10)
+	b.wantUsed("settled", 1, 0)
+}
+
+func testReuse(e *env) {
+	a, b := e.twoBuckets()
+	e.allowed("first", a.hold("id", time.Hour, 2, 30))
+	same := e.unchanged(a, b)
+	for what, t := range map[string]drawgate.Take{
+		"other amount":      {ID: "id", Hold: time.Hour, Buckets: a.costs(3, 30)},
+		"other limit":       {ID: "id", Hold: time.Hour, Buckets: a.costs(30, 2)},
+		"other hold":        {ID: "id", Hold: time.Hour + time.Second, Buckets: a.costs(2, 30)},
+		"a lease":           {ID: "id", Hold: time.Hour, Buckets: a.costs(2, 30), Lease: true},
+		"more buckets":      {ID: "id", Hold: time.Hour, Buckets: []drawgate.BucketCost{a.cost(2, 30), b.cost(1, 1)}},
+		"more buckets, too": {ID: "id", Hold: time.Hour, Buckets: []drawgate.BucketCost{b.cost(1, 1), a.cost(2, 30)}},
+	} {
+		if d := e.take(t); !errors.Is(d.Fail, drawgate.ErrIDReused) || d.Allowed {
+			e.Errorf("%s: allowed %v, error %v; want %v", what, d.Allowed, d.Fail, drawgate.ErrIDReused)
+		}
+	}
+	same("after the id was used for something else")
+	if st := b.peek(); st.Open != 0 {
+		e.Errorf("%d open in the other bucket", st.Open)
+	}
+	if !a.cancel("id") {
+		e.Error("the reservation is gone")
+	}
+}
+
+func testIDAgain(e *env) {
+	b := e.bucket("k", rolling(10, time.Hour))
+	for i, end := range []func(){
+		func() { b.settle("id", 1) },
+		func() { b.cancel("id") },
+		func() { e.advance(time.Minute) },
+	} {
+		e.allowed("take", b.hold("id", time.Minute, int64(i+1)))
+		end()
+	}
+	d := b.hold("id", time.Minute, 1)
+	e.allowed("take", d)
+	if d.Replayed {
+		e.Error("an id that was over is replayed")
+	}
+	b.wantUsed("settled 1, cancelled, let 3 end, took 1", 5)
+}
+
+func testManyOpen(e *env) {
+	tokens := rolling(1_000_000, time.Hour)
+	tokens.Name, tokens.Charge = "tokens", drawgate.ChargeEnd
+	b := e.bucket("k", rolling(10_000, time.Hour), tokens, slots(300))
+	for i := range 300 {
+		e.allowed("reserve", b.hold(fmt.Sprint(i), time.Minute+time.Duration(i)*time.Second, 1, 100, 1))
+	}
+	b.wantUsed("all open", 300, 30_000, 300)
+	for i := 0; i < 300; i += 3 {
+		if !b.settle(fmt.Sprint(i), 1, int64(i), 1) || !b.cancel(fmt.Sprint(i+1)) {
+			e.Fatalf("reservation %d is gone", i)
+		}
+	}
+	// 0+3+...+297 were settled; 2, 5, ... are open.
+	b.wantUsed("a third open", 200, 14_850+10_000, 100)
+	e.advance(time.Minute + 150*time.Second)
+	if st := b.peek(); st.Open != 49 || st.States[1].Held != 4900 || st.States[2].Used != 49 {
+		e.Errorf("%d open, %d held, %d slots; want 49, 4900, 49", st.Open, st.States[1].Held, st.States[2].Used)
+	}
+	b.wantUsed("some ended", 200, 24_850, 49)
+}

@@ -1,0 +1,56 @@
+package storetest
+
+import (
+	"testing"
+)
+
+// testCase is one promise.
+type testCase struct {
+	name    string
+	promise string
+	run     func(e *env)
+	still   bool // holds on a real clock as well: no other instant is needed
+}
+
+// Run checks every promise, one subtest each. Promises about [drawgate.Resetter], [drawgate.Lister], [drawgate.Journal], [drawgate.Pinger],
+// [drawgate.Watcher] and [drawgate.Opener] are checked if the store offers them.
+func Run(t *testing.T, h Harness) {
+	for _, group := range [][]testCase{
+		kindCases, refusalCases, answerCases, shareCases, marginCases, calendarCases, reserveCases, settleCases, chargeEndCases, leaseCases,
+		chargeCases, changeCases, keyCases, batchCases, endCases, raceCases, optionalCases,
+	} {
+		for _, c := range group {
+			if h.Advance != nil || c.still {
+				h.subtest(t, c)
+			}
+		}
+	}
+	if h.Advance == nil {
+		h.subtest(t, testCase{name: "real time", promise: "units come back as time passes", run: testRealTime})
+	}
+}
+
+func (h Harness) subtest(t *testing.T, c testCase) {
+	t.Run(c.name, func(t *testing.T) {
+		t.Parallel()
+		h.wrap(t, func(t *testing.T) {
+			t.Helper()
+			e := &env{T: t, h: h, s: h.New(t)}
+			defer func() {
+				if t.Failed() {
+					t.Logf("promise: %s", c.promise)
+				}
+			}()
+			c.run(e)
+		})
+	})
+}
+
+func (h Harness) wrap(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	if h.Wrap != nil {
+		h.Wrap(t, f)
+	} else {
+		f(t)
+	}
+}
