@@ -85,3 +85,41 @@ func TestResetAtCountsMarginAndNothingElse(t *testing.T) {
 		t.Fatalf("all given back: got %+v, want remaining 10, reset now", out[0])
 	}
 }
+
+// TestStrangerDrainsNothing: a bucket's rate is lowered, and the first to look, at a hold's end, is a version of the program that does not have the
+// limit: it cannot know the new rate.
+func TestStrangerDrainsNothing(t *testing.T) {
+	t.Parallel()
+	l := drawgate.Limit{Name: "l0", Kind: drawgate.Bucket, Window: dur(mnt), Amount: 10, Burst: 10, Charge: drawgate.ChargeEnd}
+	b := newBucket(t, l)
+	if !b.allow(9) || !b.hold("a", mnt/2, 1) {
+		t.Fatal("the first takes were refused")
+	}
+	l.Amount = 1
+	lowered := spec(t, l) // from now on
+	b.now += mnt / 2
+	b.rec.Advance([]record.Spec{{ID: 1, Kind: record.Rolling, Window: 1}}, b.now)
+	b.specs[0] = lowered
+	if got := b.used(0).Used; got != 10 {
+		t.Fatalf("used = %d of 10 half a minute later at 1 per minute, want 10", got)
+	}
+}
+
+// TestCreditWhereTheNextWindowWasCharged: a take that was charged to two calendar windows is corrected in both, whichever is open.
+func TestCreditWhereTheNextWindowWasCharged(t *testing.T) {
+	t.Parallel()
+	for _, wait := range []int64{sec, 3 * sec} { // before and after the edge
+		b := newBucket(t, drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 10, Margin: dur(2 * sec)})
+		b.now += mnt - 2*sec
+		if !b.hold("a", mnt, 10) || b.allow(1) {
+			t.Fatal("want 10 of 10 granted and no more")
+		}
+		b.now += wait
+		if !b.settle("a", 4) {
+			t.Fatal("not settled")
+		}
+		if b.now = epoch + mnt + sec; b.allow(7) || !b.allow(6) {
+			t.Fatalf("settled after %d µs: want 6 of 10 left in the second window", wait)
+		}
+	}
+}

@@ -98,7 +98,7 @@ func (st *State) settleCalendar(p *Part, d int64) {
 		if p.Both {
 			st.Next = max(0, min(st.Next+d, maxUsed))
 		}
-	case p.Both && p.Ref == st.At: // the window that was ahead is open now
+	case p.Both && st.At <= p.Ref && p.Ref < st.End: // the window that was ahead is open now
 		st.Used = max(0, min(st.Used+d, maxUsed))
 	}
 }

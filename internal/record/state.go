@@ -32,7 +32,8 @@ func newState(s *Spec, now int64) State {
 	return st
 }
 
-// advance brings the state to now. s may be nil if no caller knows this limit any more; then only a calendar window that is over stays.
+// advance brings the state to now. s may be nil if the caller does not know this limit: then a bucket does not drain, and a calendar window that
+// is over stays.
 func (st *State) advance(s *Spec, now int64) {
 	switch st.Kind {
 	case Bucket:
@@ -48,9 +49,12 @@ func (st *State) advance(s *Spec, now int64) {
 
 // drain lets a bucket leak until now. When the rate has changed since, nobody knows when: the lower of the two drains, so that no unit is minted.
 func (st *State) drain(s *Spec, now int64) {
-	if s != nil && s.Rate != st.Rate {
-		old := st.Rate
-		st.leak(min(old, s.Rate), now)
+	if s == nil { // nor does anybody know the rate: nothing drains
+		st.At = max(st.At, now)
+		return
+	}
+	if s.Rate != st.Rate {
+		st.leak(min(st.Rate, s.Rate), now)
 		st.Used = rescale(st.Used, st.Scale, s.Scale)
 		st.Rate, st.Scale = s.Rate, s.Scale
 		if st.Peak > 0 {
@@ -63,17 +67,9 @@ func (st *State) drain(s *Spec, now int64) {
 		return
 	}
 	if st.Used > 0 {
-		st.Used = max(0, st.Used-mulSat(dt, st.perMicro(s)))
+		st.Used = max(0, st.Used-mulSat(dt, s.Drain))
 	}
 	st.At = now
-}
-
-// perMicro returns how many 1/Scale units drain in a microsecond.
-func (st *State) perMicro(s *Spec) int64 {
-	if s != nil {
-		return s.Drain
-	}
-	return st.Rate / (st.Window / st.Scale)
 }
 
 // leak drains at a rate that may be lower than the one Scale was made for; fractions of 1/Scale stay used.
@@ -107,12 +103,12 @@ func (st *State) expire(now int64) {
 	}
 }
 
-// roll opens the window that contains now. It starts no earlier than the end of the last one, so a falling clock or another tzdata opens none twice.
+// roll opens the window that contains now. One that is open stays so until its end, whatever a falling clock or another tzdata says.
 func (st *State) roll(s *Spec, now int64) {
 	start, end := s.Rule.Window(now)
 	carry := int64(0)
 	if start <= st.End && st.End > 0 {
-		carry, start = st.Next, st.End
+		carry = st.Next
 	}
 	st.At, st.End, st.Used, st.Next, st.After = start, end, carry, 0, 0
 }
@@ -229,7 +225,7 @@ func (st *State) until() int64 {
 	switch st.Kind {
 	case Bucket:
 		if st.Used > 0 {
-			return addSat(st.At, CeilDiv(st.Used, st.perMicro(nil)))
+			return addSat(st.At, CeilDiv(st.Used, st.Rate/(st.Window/st.Scale)))
 		}
 	case Rolling:
 		if k := st.Entries.Len(); k > 0 {
