@@ -27,57 +27,64 @@ func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
 	return Answer(t, v, asks)
 }
 
-// DecideOne is [Decide] for a plain take of one bucket. It does not allocate.
-func DecideOne(plan *Plan, rec *record.Record, n *Amounts, priority int8, now int64) Decision {
+// DecideOne is [Decide] for a plain take of one bucket. It leaves the answer in d, which must be zero, and does not allocate for up to three limits.
+func DecideOne(d *Decision, plan *Plan, rec *record.Record, n *Amounts, priority int8, now int64) {
+	if len(plan.specs) <= inline {
+		if v, ok := record.One(rec, plan.specs, n, priority, now, d.res[:]); ok {
+			d.plan = plan
+			d.head(&v)
+			return
+		}
+	}
 	asks := [1]record.Ask{{Rec: rec, Specs: plan.specs, N: *n}}
 	t := record.Take{Priority: priority}
 	v := record.Decide(asks[:], &t, now)
-	d := head(v)
-	d.one = bucketResult{plan: plan, got: asks[0].Got, res: asks[0].Out}
-	if !v.Allowed {
-		d.one.got = Amounts{}
-	}
-	return d
+	d.head(&v)
+	d.results(plan, &asks[0].Out)
 }
 
 // Answer makes a decision of what was decided elsewhere. Of asks, Out and Got are used.
-func Answer(t *Take, v record.Verdict, asks []record.Ask) Decision {
+func Answer(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
 	if v.Reused {
 		return Decision{Fail: ErrIDReused, at: v.Now}
 	}
-	d := head(v)
+	d.head(&v)
+	if len(asks) > 1 || v.End != 0 {
+		d.more = &details{end: v.End}
+	}
+	d.results(t.Buckets[0].Plan, &asks[0].Out)
 	for i := range asks {
-		r := bucketResult{plan: t.Buckets[i].Plan, res: asks[i].Out}
-		if v.Allowed {
-			r.got = asks[i].Got
+		if i > 0 {
+			d.more.buckets = append(d.more.buckets, bucketResult{plan: t.Buckets[i].Plan, res: asks[i].Out})
 		}
-		if i == 0 {
-			d.one = r
-		} else {
-			d.more = append(d.more, r)
+		if v.End != 0 {
+			d.more.got = append(d.more.got, asks[i].Got)
 		}
 	}
 	return d
 }
 
-func head(v record.Verdict) Decision {
-	d := Decision{Allowed: v.Allowed, Replayed: v.Replayed, at: v.Now, end: v.End}
+func (d *Decision) head(v *record.Verdict) {
+	d.Allowed, d.Replayed, d.at = v.Allowed, v.Replayed, v.Now
 	if !v.Allowed {
 		d.Reason, d.RetryAfter, d.Soonest = Limited, duration(v.RetryAfter), duration(v.Soonest)
 	}
+}
+
+// AnswerLean makes a decision of a [Grant].
+func AnswerLean(plan *Plan, g Grant) (d Decision) {
+	d.grant(plan, g)
 	return d
 }
 
-// AnswerOne makes the decision of a plain take of n units of a plan with one limit.
-func AnswerOne(plan *Plan, allowed bool, n int64, res record.Result, now int64) (d Decision) {
-	d.Allowed, d.at = allowed, now
-	d.one.plan, d.one.res[0] = plan, res
-	if allowed {
-		d.one.got[0] = n
-	} else {
-		d.Reason, d.RetryAfter, d.Soonest = Limited, duration(res.RetryAfter), duration(res.RetryAfter)
+// grant makes the decision of a [Grant]. d must be zero.
+func (d *Decision) grant(plan *Plan, g Grant) {
+	d.Allowed, d.at, d.plan = g.Allowed, g.At, plan
+	d.res[0] = record.Result{Remaining: g.Remaining, RetryAfter: g.RetryAfter, ResetAt: g.ResetAt}
+	if !g.Allowed {
+		d.Reason, d.RetryAfter = Limited, duration(g.RetryAfter)
+		d.Soonest = d.RetryAfter
 	}
-	return d
 }
 
 // Carry carries out one settlement on the records of its buckets, in the order of s.Buckets.
@@ -113,7 +120,6 @@ func Describe(b *BucketCost, rec *record.Record, priority int8, exact bool, now 
 			Used: u.Used, Held: u.Held, Debt: u.Debt, Most: u.Most, Start: micros(u.Start), End: micros(u.End),
 		})
 	}
-	s.one.got = Amounts{}
 	return s
 }
 

@@ -32,15 +32,26 @@ type Decision struct {
 	Soonest    time.Duration // at most RetryAfter: it fits no earlier, even if everything held were given back now
 	Fail       error         // in a batch: why this take was not decided; nothing else is set then
 
-	at, end int64
-	one     bucketResult
-	more    []bucketResult
+	at   int64
+	plan *Plan                 // of the first bucket
+	res  [inline]record.Result // its first limits
+	more *details              // nil for a plain take of one bucket with few limits
 }
 
-// bucketResult is what a decision says of one bucket.
+// inline is how many limits a Decision describes by itself. It is copied at every return: a smaller one is faster.
+const inline = 3
+
+// details are what most decisions do not have; apart, so that a Decision is small enough to be copied without a thought.
+type details struct {
+	end     int64     // of the hold
+	got     []Amounts // per bucket: units charged
+	rest    [MaxLimits - inline]record.Result
+	buckets []bucketResult
+}
+
+// bucketResult is what a decision says of a bucket after the first.
 type bucketResult struct {
 	plan *Plan
-	got  Amounts
 	res  [MaxLimits]record.Result
 }
 
@@ -49,7 +60,6 @@ type LimitResult struct {
 	Bucket     int // position of its bucket in the take
 	Policy     string
 	Limit      Limit
-	Granted    int64         // units charged by this decision; for a lease what it got
 	Remaining  int64         // units that a take of the same priority would be granted right now; never negative
 	RetryAfter time.Duration // until this limit would pass the take if nothing else happened; 0 if it passes
 	ResetAt    time.Time     // when nothing is used; for a calendar limit the end of its window
@@ -62,8 +72,7 @@ func (r LimitResult) Refused() bool { return r.RetryAfter > 0 }
 func (d *Decision) Limits() iter.Seq[LimitResult] {
 	return func(yield func(LimitResult) bool) {
 		for b := range d.Buckets() {
-			r := d.bucket(b)
-			for i := range r.plan.specs {
+			for i := range d.bucket(b).specs {
 				if !yield(d.limit(b, i)) {
 					return
 				}
@@ -74,30 +83,61 @@ func (d *Decision) Limits() iter.Seq[LimitResult] {
 
 // Buckets returns the number of buckets that the decision describes.
 func (d *Decision) Buckets() int {
-	if d.one.plan == nil {
+	switch {
+	case d.plan == nil:
 		return 0
+	case d.more == nil:
+		return 1
 	}
-	return 1 + len(d.more)
+	return 1 + len(d.more.buckets)
 }
 
-func (d *Decision) bucket(b int) *bucketResult {
+// bucket returns the plan of bucket b.
+func (d *Decision) bucket(b int) *Plan {
 	if b == 0 {
-		return &d.one
+		return d.plan
 	}
-	return &d.more[b-1]
+	return d.more.buckets[b-1].plan
+}
+
+// result returns what is said of limit i of bucket b.
+func (d *Decision) result(b, i int) *record.Result {
+	switch {
+	case b > 0:
+		return &d.more.buckets[b-1].res[i]
+	case i < inline:
+		return &d.res[i]
+	}
+	return &d.more.rest[i-inline]
+}
+
+// results sets what is said of the first bucket.
+func (d *Decision) results(plan *Plan, out *[MaxLimits]record.Result) {
+	d.plan = plan
+	copy(d.res[:], out[:])
+	if len(plan.specs) > inline {
+		if d.more == nil {
+			d.more = &details{}
+		}
+		copy(d.more.rest[:], out[inline:])
+	}
 }
 
 func (d *Decision) limit(b, i int) LimitResult {
-	r := d.bucket(b)
-	res := &r.res[i]
+	plan, r := d.bucket(b), d.result(b, i)
 	return LimitResult{
-		Bucket: b, Policy: r.plan.policy.Name, Limit: r.plan.policy.Limits[i], Granted: r.got[i],
-		Remaining: res.Remaining, RetryAfter: duration(res.RetryAfter), ResetAt: time.UnixMicro(res.ResetAt),
+		Bucket: b, Policy: plan.policy.Name, Limit: plan.policy.Limits[i],
+		Remaining: r.Remaining, RetryAfter: duration(r.RetryAfter), ResetAt: time.UnixMicro(r.ResetAt),
 	}
 }
 
-// Granted returns the units charged per limit of bucket b. For a lease they may be fewer than asked.
-func (d *Decision) Granted(b int) Amounts { return d.bucket(b).got }
+// Granted returns the units that a hold was granted per limit of bucket b: for a lease they may be fewer than asked. It is zero for a plain take.
+func (d *Decision) Granted(b int) Amounts {
+	if d.more == nil || b >= len(d.more.got) {
+		return Amounts{}
+	}
+	return d.more.got[b]
+}
 
 // Remaining returns what is left of the tightest limit: see [Decision.Tightest].
 func (d *Decision) Remaining() int64 {
@@ -109,9 +149,9 @@ func (d *Decision) Remaining() int64 {
 func (d *Decision) Tightest() (LimitResult, bool) {
 	best, bb, bi := math.Inf(1), -1, 0
 	for b := range d.Buckets() {
-		r := d.bucket(b)
-		for i := range r.plan.specs {
-			if f := float64(r.res[i].Remaining) / float64(r.plan.policy.Limits[i].Amount); f < best {
+		plan := d.bucket(b)
+		for i := range plan.specs {
+			if f := float64(d.result(b, i).Remaining) / float64(plan.policy.Limits[i].Amount); f < best {
 				best, bb, bi = f, b, i
 			}
 		}
@@ -126,9 +166,8 @@ func (d *Decision) Tightest() (LimitResult, bool) {
 func (d *Decision) Refusing() (LimitResult, bool) {
 	most, bb, bi := int64(0), -1, 0
 	for b := range d.Buckets() {
-		r := d.bucket(b)
-		for i := range r.plan.specs {
-			if w := r.res[i].RetryAfter; w > most {
+		for i := range d.bucket(b).specs {
+			if w := d.result(b, i).RetryAfter; w > most {
 				most, bb, bi = w, b, i
 			}
 		}
@@ -142,9 +181,8 @@ func (d *Decision) Refusing() (LimitResult, bool) {
 // refusingBucket returns the position of the first bucket that refuses; 0 if none does.
 func (d *Decision) refusingBucket() int {
 	for b := range d.Buckets() {
-		r := d.bucket(b)
-		for i := range r.plan.specs {
-			if r.res[i].RetryAfter > 0 {
+		for i := range d.bucket(b).specs {
+			if d.result(b, i).RetryAfter > 0 {
 				return b
 			}
 		}
@@ -157,10 +195,10 @@ func (d *Decision) At() time.Time { return time.UnixMicro(d.at) }
 
 // HoldEnd returns when the hold ends, by the store's clock; the zero time without a hold.
 func (d *Decision) HoldEnd() time.Time {
-	if d.end == 0 {
+	if d.more == nil || d.more.end == 0 {
 		return time.Time{}
 	}
-	return time.UnixMicro(d.end)
+	return time.UnixMicro(d.more.end)
 }
 
 // Err returns nil if the take was allowed, and otherwise a *[LimitedError] that names the limit that refuses longest.
@@ -174,8 +212,8 @@ func (d *Decision) Err() error {
 	e := &LimitedError{RetryAfter: d.RetryAfter, Queued: d.Reason == Queued}
 	if r, ok := d.Refusing(); ok {
 		e.Policy, e.Limit, e.ResetAt = r.Policy, r.Limit.Name, r.ResetAt
-	} else if d.one.plan != nil {
-		e.Policy = d.one.plan.policy.Name
+	} else if d.plan != nil {
+		e.Policy = d.plan.policy.Name
 	}
 	return e
 }

@@ -37,7 +37,8 @@ type Limiter struct {
 	tenant  string
 	timeout time.Duration // 0: none
 	one     Amounts       // what a take without costs asks
-	plain   bool          // such a take needs no hold and fits at priority 0
+	plain   bool          // local, and such a take needs no hold and fits at priority 0
+	lean    bool          // plain, and the only limit is a bucket
 	lobby   *lobby
 }
 
@@ -71,7 +72,8 @@ func (l *Limiter) With(policy Policy) (*Limiter, error) {
 		o.local = s.Open(l.tenant, plan)
 	}
 	o.one, _ = plan.Amounts(nil)
-	o.plain = !plan.needs && plan.neverFits(&o.one, 0) == nil
+	o.plain = o.local != nil && !plan.needs && plan.neverFits(&o.one, 0) == nil
+	o.lean = o.plain && len(plan.specs) == 1 && policy.Limits[0].Kind == Bucket
 	return &o, nil
 }
 
@@ -120,13 +122,21 @@ const (
 // A refusal is a Decision and no error; it costs nothing. The error is ErrNeverFits, ErrUnknownUnit, ErrInvalid or ErrNeedsReserve if the question
 // itself is wrong, ErrClosed, ctx's error, or a *[StoreError] if the store could not decide (the Decision is then not Allowed).
 // Where others wait for the bucket the answer is a refusal with the reason [Queued].
-func (l *Limiter) Allow(ctx context.Context, key string, costs ...Cost) (Decision, error) {
-	if l.local != nil && l.plain && len(costs) == 0 && len(key) <= MaxKey && l.lobby.idle() {
-		if err := ctx.Err(); err != nil {
-			return Decision{}, err
-		}
-		return l.local.TakeOne(key, l.one, 0)
+func (l *Limiter) Allow(ctx context.Context, key string, costs ...Cost) (d Decision, err error) {
+	if !l.plain || len(costs) != 0 || len(key) > MaxKey || !l.lobby.idle() || ctx.Err() != nil {
+		return l.allow(ctx, key, costs)
 	}
+	if l.lean {
+		if g, ok := l.local.TakeLean(key, l.one[0], 0); ok {
+			d.grant(l.plan, g)
+			return d, nil
+		}
+	}
+	return l.local.TakeOne(key, l.one, 0)
+}
+
+// allow is the long way: apart, so that the short one stays short.
+func (l *Limiter) allow(ctx context.Context, key string, costs []Cost) (Decision, error) {
 	return l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}})
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/internal/queue"
+	"github.com/drawgate/drawgate/internal/record"
 )
 
 // Never is the RetryAfter of what can never pass.
@@ -76,18 +77,12 @@ func (lb *lobby) queued(t *Take) (Decision, bool) {
 		return Decision{}, false
 	}
 	after := max(time.Millisecond, time.Until(lb.lines[t.Buckets[i].Key].next))
-	d := Decision{Reason: Queued, RetryAfter: after, Soonest: after, at: time.Now().UnixMicro()}
-	for k := range t.Buckets {
-		r := bucketResult{plan: t.Buckets[k].Plan}
-		for j := range r.plan.specs {
-			r.res[j].ResetAt = d.at + after.Microseconds()
-		}
-		if k == 0 {
-			d.one = r
-		} else {
-			d.more = append(d.more, r)
-		}
+	d := Decision{Reason: Queued, RetryAfter: after, Soonest: after, at: time.Now().UnixMicro(), plan: t.Buckets[i].Plan}
+	var out [MaxLimits]record.Result
+	for j := range out {
+		out[j].ResetAt = d.at + after.Microseconds()
 	}
+	d.results(d.plan, &out)
 	return d, true
 }
 
@@ -294,7 +289,7 @@ func (d *Decision) pause(attempt int) time.Duration {
 	if r.Limit.Kind == Calendar {
 		window = max(0, r.ResetAt.Sub(d.At()))
 	}
-	plan := d.bucket(r.Bucket).plan
+	plan := d.bucket(r.Bucket)
 	return queue.Refusal{
 		Attempt: attempt, RetryAfter: d.RetryAfter, Soonest: d.Soonest, Spread: queue.Spread(window, r.Limit.Amount),
 	}.Delay(plan.policy.Wait.Backoff, rand.Float64()) //nolint:gosec // jitter needs no secrecy

@@ -119,9 +119,21 @@ type (
 		// Open returns the buckets of a plan.
 		Open(tenant string, plan *Plan) Local
 	}
-	// Local decides plain takes of one bucket at once. It does not allocate.
+	// Local decides plain takes of one bucket at once, without allocating.
 	Local interface {
+		// TakeOne decides a take of n units per limit.
 		TakeOne(name string, n Amounts, priority int8) (Decision, error)
+		// TakeLean decides a take of n units where that can be done faster, because the plan's only limit is a bucket. Otherwise ok is false,
+		// nothing was done, and TakeOne decides.
+		TakeLean(name string, n int64, priority int8) (g Grant, ok bool)
+	}
+	// Grant is the decision of a take of one limit of which nothing is ever held: small enough to travel in registers. Times are in µs.
+	Grant struct {
+		Allowed    bool
+		Remaining  int64
+		RetryAfter int64 // 0 if allowed
+		ResetAt    int64 // Unix
+		At         int64 // Unix
 	}
 )
 

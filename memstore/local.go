@@ -19,6 +19,7 @@ type local struct {
 	space *space
 	plan  *drawgate.Plan
 	lean  *lean
+	spec  *record.Spec // the only one, if lean
 }
 
 // Open implements [drawgate.Opener].
@@ -26,66 +27,78 @@ func (s *Store) Open(tenant string, plan *drawgate.Plan) drawgate.Local { return
 
 func (s *Store) local(tenant string, plan *drawgate.Plan) *local {
 	sp := s.space(tenant, plan.Name())
-	return &local{space: sp, plan: plan, lean: sp.leanOf(plan)}
+	return &local{space: sp, plan: plan, lean: sp.leanOf(plan), spec: &plan.Specs(false)[0]}
 }
 
 // TakeOne implements [drawgate.Local].
-func (l *local) TakeOne(name string, n drawgate.Amounts, priority int8) (drawgate.Decision, error) {
+func (l *local) TakeOne(name string, n drawgate.Amounts, priority int8) (d drawgate.Decision, err error) {
 	s := l.space.store
 	if s.closed.Load() {
-		return drawgate.Decision{}, drawgate.ErrClosed
+		return d, drawgate.ErrClosed
 	}
 	for {
 		c, err := l.space.cell(name, l.lean)
 		if err != nil {
-			return drawgate.Decision{}, s.fail("take", err)
+			return d, s.fail("take", err)
 		}
-		if l.lean != nil && l.lean == c.lean {
-			if d, ok := l.word(c, n[0], priority); ok {
-				return d, nil
-			}
+		if fl := c.lock(s); fl != nil {
+			drawgate.DecideOne(&d, l.plan, &fl.rec, &n, priority, s.base+s.now())
+			fl.mu.Unlock()
+			return d, nil
 		}
-		fl := c.lock(s)
-		if fl == nil {
-			continue
-		}
-		d := drawgate.DecideOne(l.plan, &fl.rec, &n, priority, s.base+s.now())
-		fl.mu.Unlock()
-		return d, nil
 	}
 }
 
-// word decides a plain take of n units on a bucket that is one word; false if it is one no more.
-func (l *local) word(c *cell, n int64, priority int8) (d drawgate.Decision, ok bool) {
-	s, spec := l.space.store, &l.plan.Specs(false)[0]
-	now := s.now()
-	zero, most := now*spec.Drain, spec.Effective[priority]
-	for {
-		w := c.word.Load()
-		if w == isFull || w == dead {
-			return d, false
-		}
-		used := max(0, w-zero)
-		var over int64
-		if n > most {
-			over = -1
-		} else if n > 0 {
-			over = max(0, used+(n-most)*spec.Scale)
-		}
-		if over == 0 {
-			if n > 0 && !c.word.CompareAndSwap(w, zero+used+n*spec.Scale) {
-				continue
-			}
-			used += n * spec.Scale
-		}
-		at := s.base + now
-		res := record.Result{Remaining: max(0, (most*spec.Scale-used)/spec.Scale), ResetAt: at + record.CeilDiv(used, spec.Drain)}
-		if over != 0 {
-			res.RetryAfter = record.Never
-			if over > 0 {
-				res.RetryAfter = record.CeilDiv(over, spec.Drain)
-			}
-		}
-		return drawgate.AnswerOne(l.plan, over == 0, n, res, at), true
+// TakeLean implements [drawgate.Local].
+func (l *local) TakeLean(name string, n int64, priority int8) (g drawgate.Grant, ok bool) {
+	s := l.space.store
+	if l.lean == nil || s.closed.Load() {
+		return g, false
 	}
+	for {
+		c, ok := l.space.cells.Load(name)
+		if !ok {
+			var err error
+			if c, err = l.space.open(name, l.lean); err != nil {
+				return g, false
+			}
+		}
+		spec, now := l.spec, s.now() // before the cell is touched: its cache line may be wanted elsewhere
+		zero, most := now*spec.Drain, spec.Effective[priority]
+		for {
+			w := c.word.Load()
+			if w == isFull || c.lean != l.lean {
+				return g, false
+			}
+			if w == dead {
+				l.space.remove(name, c)
+				break
+			}
+			used := max(0, w-zero)
+			over := used + (min(n, most)-most)*spec.Scale
+			if n > 0 && (over > 0 || n > most) {
+				g := l.grant(false, used, most, now)
+				if g.RetryAfter = record.Never; n <= most {
+					g.RetryAfter = record.CeilDiv(over, spec.Drain)
+				}
+				return g, true
+			}
+			if used += n * spec.Scale; n == 0 || c.word.CompareAndSwap(w, zero+used) {
+				return l.grant(true, used, most, now), true
+			}
+		}
+	}
+}
+
+// grant describes a bucket of which used parts are used.
+func (l *local) grant(allowed bool, used, most, now int64) drawgate.Grant {
+	at := l.space.store.base + now
+	left, reset := most*l.spec.Scale-used, used
+	if l.spec.Scale != 1 {
+		left /= l.spec.Scale
+	}
+	if l.spec.Drain != 1 {
+		reset = record.CeilDiv(used, l.spec.Drain)
+	}
+	return drawgate.Grant{Allowed: allowed, Remaining: max(0, left), ResetAt: at + reset, At: at}
 }

@@ -88,10 +88,18 @@ func (s *Store) space(tenant, policy string) *space {
 	return sp
 }
 
-// Take implements [drawgate.Store]. It never waits for anything but other takes of the same buckets.
-func (s *Store) Take(_ context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+// ready reports why nothing can be decided: the store is closed, or the caller does not want it any more.
+func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return drawgate.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// Take implements [drawgate.Store]. It never waits for anything but other takes of the same buckets.
+func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	if err := s.ready(ctx); err != nil {
+		return err
 	}
 	for i := range batch {
 		out[i] = s.take(&batch[i])
@@ -102,7 +110,11 @@ func (s *Store) Take(_ context.Context, batch []drawgate.Take, out []drawgate.De
 func (s *Store) take(t *drawgate.Take) (d drawgate.Decision) {
 	if len(t.Buckets) == 1 && t.ID == "" {
 		b := &t.Buckets[0]
-		d, err := s.local(b.Key.Tenant, b.Plan).TakeOne(b.Key.Name, b.N, t.Priority)
+		l := s.local(b.Key.Tenant, b.Plan)
+		if g, ok := l.TakeLean(b.Key.Name, b.N[0], t.Priority); ok {
+			return drawgate.AnswerLean(b.Plan, g)
+		}
+		d, err := l.TakeOne(b.Key.Name, b.N, t.Priority)
 		if err != nil {
 			d.Fail = err
 		}
@@ -118,9 +130,9 @@ func (s *Store) take(t *drawgate.Take) (d drawgate.Decision) {
 }
 
 // Settle implements [drawgate.Store].
-func (s *Store) Settle(_ context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
-	if s.closed.Load() {
-		return drawgate.ErrClosed
+func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	if err := s.ready(ctx); err != nil {
+		return err
 	}
 	for i := range batch {
 		st := &batch[i]
@@ -138,9 +150,9 @@ func (s *Store) Settle(_ context.Context, batch []drawgate.Settlement, out []dra
 }
 
 // Peek implements [drawgate.Store].
-func (s *Store) Peek(_ context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
-	if s.closed.Load() {
-		return drawgate.ErrClosed
+func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+	if err := s.ready(ctx); err != nil {
+		return err
 	}
 	for i := range buckets {
 		err := s.with(buckets[i:i+1], false, func(recs []*record.Record) {

@@ -7,6 +7,9 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
+// grace is how long in µs a bucket of which nothing is used is kept, because it is likely to be used again; not when the store is full.
+const grace = 10_000_000
+
 // firstSweep is the number of buckets from which on the store looks for ones of which nothing is used.
 const firstSweep = 4096
 
@@ -25,7 +28,7 @@ func (s *Store) room(most int64) bool {
 		return true
 	}
 	if s.busy.CompareAndSwap(false, true) {
-		s.sweep()
+		s.sweep(0)
 	}
 	return s.count.Load() < most
 }
@@ -38,16 +41,16 @@ func (sw *sweeper) opened(s *Store) {
 	sw.running.Add(1)
 	go func() {
 		defer sw.running.Done()
-		s.sweep()
+		s.sweep(grace)
 	}()
 }
 
-// sweep gives up idle buckets. The caller has set busy.
-func (s *Store) sweep() {
+// sweep gives up buckets that have been idle for so many µs. The caller has set busy.
+func (s *Store) sweep(idle int64) {
 	defer s.busy.Store(false)
 	for _, sp := range s.spaces.All() {
 		for name, c := range sp.cells.All() {
-			if sp.kill(c) {
+			if sp.kill(c, s.now()-idle) {
 				sp.remove(name, c)
 			}
 		}
@@ -55,19 +58,19 @@ func (s *Store) sweep() {
 	s.sweepAt.Store(max(firstSweep, 2*s.count.Load()))
 }
 
-// kill marks an idle bucket dead: whoever holds it looks it up again.
-func (sp *space) kill(c *cell) bool {
+// kill marks a bucket dead of which nothing was used at then: whoever holds it looks it up again.
+func (sp *space) kill(c *cell, then int64) bool {
 	s := sp.store
 	w := c.word.Load()
 	if w != isFull {
-		return w == dead || w <= s.now()*c.lean.spec.Drain && c.word.CompareAndSwap(w, dead)
+		return w == dead || w <= then*c.lean.spec.Drain && c.word.CompareAndSwap(w, dead)
 	}
 	fl := c.full.Load()
 	if fl == nil || !fl.mu.TryLock() { // in use this instant
 		return false
 	}
 	defer fl.mu.Unlock()
-	if fl.rec.Until() > s.base+s.now() {
+	if fl.rec.Until() > s.base+then {
 		return false
 	}
 	fl.gone = true

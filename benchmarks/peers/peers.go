@@ -9,7 +9,7 @@ import (
 )
 
 // Inproc lists section A.
-func Inproc() []lim.Inproc { return slices.Concat(inprocFloors(), inprocLibraries(), sentinels()) }
+func Inproc() []lim.Inproc { return slices.Concat(inprocFloors(), ours(), inprocLibraries(), sentinels()) }
 
 // Redis lists sections B and E.
 func Redis() []lim.Redis { return slices.Concat(redisFloors(), redisLibraries()) }

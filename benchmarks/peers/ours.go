@@ -1,0 +1,53 @@
+package peers
+
+import (
+	"context"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/benchmarks/lim"
+	"github.com/drawgate/drawgate/memstore"
+)
+
+// ours is Drawgate through Limiter.Allow, as a user calls it.
+func ours() []lim.Inproc {
+	return []lim.Inproc{{
+		Name: "drawgate", Alg: "bucket limit; three limits: one atomic take", Keyed: true,
+		New:      func(s lim.Spec) (lim.Limiter, error) { return allow(memstore.New(nil), bucket(s), nil) },
+		NewThree: func(s lim.Three) (lim.Limiter, error) { return allow(memstore.New(nil), three(s), nil) },
+	}}
+}
+
+func bucket(s lim.Spec) drawgate.Policy {
+	return drawgate.Rate(int64(s.Rate), s.Period, int64(s.Burst))
+}
+
+func three(s lim.Three) drawgate.Policy {
+	return drawgate.Policy{Name: "three", Limits: []drawgate.Limit{
+		{Name: "minute", Kind: drawgate.Rolling, Window: time.Minute, Amount: s.Minute},
+		{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: s.Hour},
+		{Name: "day", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: s.Day},
+	}}
+}
+
+// allow adapts a limiter. Where a policy has several limits it reads what is left of each.
+func allow(store drawgate.Store, p drawgate.Policy, opts *drawgate.Options) (lim.Limiter, error) {
+	l, err := drawgate.New(store, p, opts)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.Limits) == 1 {
+		return lim.WithClose(func(ctx context.Context, key string, _ int) (bool, error) {
+			d, err := l.Allow(ctx, key)
+			return d.Allowed, err
+		}, store.Close), nil
+	}
+	return lim.WithClose(func(ctx context.Context, key string, _ int) (bool, error) {
+		d, err := l.Allow(ctx, key)
+		left := int64(0)
+		for r := range d.Limits() {
+			left += r.Remaining
+		}
+		return d.Allowed && left >= 0, err
+	}, store.Close), nil
+}
