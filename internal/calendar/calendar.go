@@ -8,17 +8,33 @@
 // A zone's local clock shows, at each instant, UTC plus the offset then in force. It runs forward with time, except that at a transition
 // (daylight saving begins or ends, a country changes its zone or its side of the date line) it jumps, forward or back.
 //
-// A unit k (a certain hour, day, month, ...) is reached at the first instant at which the local clock shows its start or anything later.
+// By either of the rules below, windows are half-open, follow each other without gap or overlap, and their starts strictly increase.
+//
+// # Days, weeks and months
+//
+// These are dates: each has one window, however long it lasts.
+//
+// A unit k (a certain day, week or month) is reached at the first instant at which the local clock shows its start or anything later.
 // The unit in force at instant t is the latest one that has been reached at or before t: a running maximum, which never goes back. A
 // window is the longest stretch of time with the same unit in force. It follows:
 //
-//   - Windows are half-open, follow each other without gap or overlap, and their starts strictly increase.
 //   - Where the clock jumps over a unit's start, the window starts at the jump: a day without midnight starts at 01:00.
 //   - A unit that the clock jumps over entirely has no window: Samoa had no 30 December 2011.
 //   - Where the clock falls back over a unit's start, the unit already in force stays, and its window is the longer for it: the window
 //     is neither closed and opened again nor opened twice. Days of 23, 24.5, 25 or (at the date line) 47 hours are one window each.
-//   - The same holds for minutes: in the hour in which the clock is set back from 02:00 to 01:00, the window of 01:59 lasts 61 minutes.
-//     Who does not want that counts minutes in UTC.
+//
+// # Minutes and hours
+//
+// These are lengths of time, counted evenly: no window is longer than its unit.
+//
+// A window starts wherever the local clock shows a full minute or hour, and at every transition by anything but whole minutes or hours.
+// It lasts until the next such instant. It follows:
+//
+//   - In a stretch of constant offset, windows are aligned to the local clock: hours start at a quarter past in UTC for Kathmandu.
+//   - A transition by whole units changes no window, wherever it lies. Where the clock falls back from 02:00 to 01:00, the repeated hour
+//     is a window of its own, and so is each of its minutes; where it jumps from 02:00 to 03:00, the window of 03:00 follows that of 01:00.
+//   - Any other transition ends a window and starts the next, and one of them or both are short. Where Lord Howe Island falls back from
+//     02:00 to 01:30, the window of 01:00 is followed by one of half an hour. Only before 1973 did offsets with seconds cut minutes short.
 package calendar
 
 import (
@@ -51,6 +67,9 @@ func (u Unit) String() string {
 }
 
 func (u Unit) valid() bool { return Minute <= u && u <= Month }
+
+// even reports whether windows of u are counted evenly; others are dates.
+func (u Unit) even() bool { return u == Minute || u == Hour }
 
 // ParseUnit is the inverse of [Unit.String]. It accepts the exact names only.
 func ParseUnit(s string) (Unit, error) {

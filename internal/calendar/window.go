@@ -16,10 +16,10 @@ const (
 // longest holds, for each unit, its greatest length on a clock that does not jump.
 var longest = [...]int64{Minute: minute, Hour: hour, Day: day, Week: week, Month: 31 * day}
 
-// The offsets from UTC that a time zone file may hold: more than -25 hours and less than 26 hours.
+// The offsets from UTC that a time zone file should hold: more than -25 hours and less than 26 hours. Those of the IANA database do.
 // Two local clocks of one zone are thus less than offsetSpread apart, which bounds how far a jump can reach.
 //
-// Source: RFC 9636, section 3.2, utoff.
+// Source: RFC 9636, section 3.2, utoff. It only recommends them (SHOULD); outside of them, windows of dates may be wrong.
 const (
 	minOffset    = -25 * hour
 	maxOffset    = 26 * hour
@@ -32,8 +32,11 @@ const (
 // Window(start-1) ends at start. t is meant to be in the years 1 to 9999. r must be valid ([Rule.Validate]); an unknown unit panics.
 // Window does not allocate.
 func (r Rule) Window(t int64) (start, end int64) {
-	if r.Zone == nil || r.Zone == time.UTC {
+	switch {
+	case r.Zone == nil || r.Zone == time.UTC:
 		return r.span(t)
+	case r.Unit.even():
+		return r.evenWindow(t)
 	}
 	// The common case. The local clock has run evenly since at least offsetSpread before the start and past the end, so no other reading
 	// of it can have reached either of them before: what a clock shows less than offsetSpread late, it showed in that stretch.
@@ -45,6 +48,33 @@ func (r Rule) Window(t int64) (start, end int64) {
 	}
 	clockStart, clockEnd := r.span(highestClock(r.Zone, t))
 	return firstReached(r.Zone, clockStart), firstReached(r.Zone, clockEnd)
+}
+
+// evenWindow is Window for units that are counted evenly.
+//
+// It looks for transitions from one end of [time.Time.ZoneBounds] to the next, on both sides of t. The start of the bounds would tell of
+// the last one before t, but not always: in the year in which a zone's table ends, it may lie before the table's last transition.
+func (r Rule) evenWindow(t int64) (start, end int64) {
+	length := longest[r.Unit]
+	cut := t - length // the window starts after this, and not before the last transition that cuts
+	offset, until := offsetAt(r.Zone, cut)
+	for until <= t {
+		from, before := until, offset
+		offset, until = offsetAt(r.Zone, from)
+		if (offset-before)%length != 0 {
+			cut = from
+		}
+	}
+	start, end = r.span(t + offset)
+	start, end = max(start-offset, cut), end-offset
+	for until < end {
+		after, next := offsetAt(r.Zone, until)
+		if (after-offset)%length != 0 {
+			return start, until
+		}
+		until = next
+	}
+	return start, end
 }
 
 // highestClock returns the highest reading that the local clock of zone has shown at or before t.

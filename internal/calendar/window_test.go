@@ -162,18 +162,21 @@ func TestDateLine(t *testing.T) {
 		{"Apia 2011-12-30 is skipped", "Pacific/Apia", Day, 0, "2011-12-29T10:00 2011-12-30T10:00 2011-12-31T10:00"},
 		{"Kwajalein 1993-08-21 is skipped", "Pacific/Kwajalein", Day, 0, "1993-08-20T12:00 1993-08-21T12:00 1993-08-22T12:00"},
 		{"Kwajalein 1969-09-30 lasts 47 hours", "Pacific/Kwajalein", Day, 0, "1969-09-28T13:00 1969-09-29T13:00 1969-10-01T12:00 1969-10-02T12:00"},
-		{"Kwajalein 1969-09-30 23:xx lasts a day", "Pacific/Kwajalein", Hour, 0, "1969-09-30T11:00 1969-09-30T12:00 1969-10-01T12:00 1969-10-01T13:00"},
+		{"Kwajalein 1969-09-30: its hours come again", "Pacific/Kwajalein", Hour, 0, "1969-09-30T11:00 1969-09-30T12:00 1969-09-30T13:00 1969-09-30T14:00"},
 		{"Sitka 1867-10-19: the 18th comes again, then the 19th", "America/Sitka", Day, 0, "1867-10-17T09:01:13 1867-10-18T09:01:13 1867-10-20T09:01:13 1867-10-21T09:01:13"},
 		{"Kwajalein: September 1969 is not closed early", "Pacific/Kwajalein", Month, 0, "1969-08-31T13:00 1969-10-01T12:00 1969-11-01T12:00"},
 	})
 }
 
-func TestRepeatedHourIsOneWindow(t *testing.T) {
+func TestRepeatedHourIsAWindowOfItsOwn(t *testing.T) {
 	runChains(t, []chain{
-		{"hours", "America/New_York", Hour, 0, "2026-11-01T04:00 2026-11-01T05:00 2026-11-01T07:00 2026-11-01T08:00"},
-		{"minutes", "America/New_York", Minute, 0, "2026-11-01T05:58 2026-11-01T05:59 2026-11-01T07:00 2026-11-01T07:01"},
-		{"half an hour", "Australia/Lord_Howe", Hour, 0, "2024-04-06T13:00 2024-04-06T14:00 2024-04-06T15:30 2024-04-06T16:30"},
-		{"the minute after midnight", "America/St_Johns", Minute, 0, "2006-10-29T02:29 2006-10-29T02:30 2006-10-29T03:31 2006-10-29T03:32"},
+		{"hours", "America/New_York", Hour, 0, "2026-11-01T04:00 2026-11-01T05:00 2026-11-01T06:00 2026-11-01T07:00 2026-11-01T08:00"},
+		{"minutes before", "America/New_York", Minute, 0, "2026-11-01T05:58 2026-11-01T05:59 2026-11-01T06:00 2026-11-01T06:01 2026-11-01T06:02"},
+		{"minutes after", "America/New_York", Minute, 0, "2026-11-01T06:58 2026-11-01T06:59 2026-11-01T07:00 2026-11-01T07:01"},
+		{"half an hour", "Australia/Lord_Howe", Hour, 0, "2024-04-06T13:00 2024-04-06T14:00 2024-04-06T15:00 2024-04-06T15:30 2024-04-06T16:30"},
+		{"minutes of half an hour", "Australia/Lord_Howe", Minute, 0, "2024-04-06T14:58 2024-04-06T14:59 2024-04-06T15:00 2024-04-06T15:01"},
+		{"back at 00:01, minutes", "America/St_Johns", Minute, 0, "2006-10-29T02:29 2006-10-29T02:30 2006-10-29T02:31 2006-10-29T02:32"},
+		{"back at 00:01 by a whole hour, which cuts none", "America/St_Johns", Hour, 0, "2006-10-29T01:30 2006-10-29T02:30 2006-10-29T03:30 2006-10-29T04:30"},
 	})
 }
 
@@ -182,6 +185,8 @@ func TestSkippedHourHasNoWindow(t *testing.T) {
 		{"hours", "America/New_York", Hour, 0, "2026-03-08T06:00 2026-03-08T07:00 2026-03-08T08:00"},
 		{"minutes", "America/New_York", Minute, 0, "2026-03-08T06:58 2026-03-08T06:59 2026-03-08T07:00 2026-03-08T07:01"},
 		{"half an hour", "Australia/Lord_Howe", Hour, 0, "2024-10-05T14:30 2024-10-05T15:30 2024-10-05T16:00 2024-10-05T17:00"},
+		{"half an hour, in the middle of one", "Asia/Pyongyang", Hour, 0, "2018-05-04T13:30 2018-05-04T14:30 2018-05-04T15:00 2018-05-04T16:00"},
+		{"ahead at 00:01 by a whole hour, which cuts none", "America/St_Johns", Hour, 0, "2007-03-11T02:30 2007-03-11T03:30 2007-03-11T04:30 2007-03-11T05:30"},
 	})
 }
 
@@ -190,6 +195,8 @@ func TestOddOffsets(t *testing.T) {
 		{"hours at a quarter past", "Asia/Kathmandu", Hour, 0, "2026-05-05T11:15 2026-05-05T12:15"},
 		{"minutes with seconds: Monrovia 1972", "Africa/Monrovia", Minute, 0, "1972-01-06T23:59:30 1972-01-07T00:00:30"},
 		{"the change itself: Monrovia 1972-01-07", "Africa/Monrovia", Minute, 0, "1972-01-07T00:43:30 1972-01-07T00:44:30 1972-01-07T00:45 1972-01-07T00:46"},
+		{"back by seconds: Paris 1911-03-10", "Europe/Paris", Minute, 0, "1911-03-10T23:49:39 1911-03-10T23:50:39 1911-03-10T23:51 1911-03-10T23:52"},
+		{"two short hours: Paris 1911-03-10", "Europe/Paris", Hour, 0, "1911-03-10T22:50:39 1911-03-10T23:50:39 1911-03-11T00:00 1911-03-11T01:00"},
 	})
 }
 
@@ -199,6 +206,8 @@ func TestEndOfLeapYear(t *testing.T) {
 		{"days", "America/New_York", Day, 0, "2040-12-29T05:00 2040-12-30T05:00 2040-12-31T05:00 2041-01-01T05:00 2041-01-02T05:00"},
 		{"days, south", "Australia/Sydney", Day, 0, "2040-12-29T13:00 2040-12-30T13:00 2040-12-31T13:00 2041-01-01T13:00"},
 		{"hours", "America/New_York", Hour, 0, "2040-12-30T23:00 2040-12-31T00:00 2040-12-31T01:00"},
+		{"hours around the bounds' end", "Australia/Adelaide", Hour, 0, "2040-12-30T22:30 2040-12-30T23:30 2040-12-31T00:30 2040-12-31T01:30"},
+		{"hours around the year's end", "Australia/Adelaide", Hour, 0, "2040-12-31T22:30 2040-12-31T23:30 2041-01-01T00:30 2041-01-01T01:30"},
 		{"months", "America/New_York", Month, 0, "2040-11-01T04:00 2040-12-01T05:00 2041-01-01T05:00 2041-02-01T05:00"},
 	})
 }
