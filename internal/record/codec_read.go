@@ -197,6 +197,9 @@ func (d *decoder) open() *Open {
 	return o
 }
 
+// Missing returns the number of reservations that have to be added to a record whose form is Header.
+func (r *Record) Missing() int { return r.missing - len(r.Open) }
+
 // Complete checks a record that was put together from its parts, and recomputes what they add up to. What is there must be at least what the
 // header counted: a part that was lost is an error, so that no unit is forgotten.
 func (r *Record) Complete() error {

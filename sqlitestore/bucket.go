@@ -1,0 +1,300 @@
+package sqlitestore
+
+import (
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// bucket is a record in memory, and how it is stored.
+type bucket struct {
+	key    drawgate.Key
+	id     int64 // of its row; 0: it has none yet
+	rec    *record.Record
+	notes  map[string]note // of the open reservations
+	dirty  bool            // to be written in this transaction
+	gone   bool            // reset
+	weight int
+}
+
+// note is what the history says of an open reservation when it ends.
+type note struct {
+	units  string
+	labels []byte
+}
+
+// cache keeps records between transactions. It is right as long as no other process writes.
+type cache struct {
+	buckets map[drawgate.Key]*bucket
+	weight  int
+}
+
+// maxWeight is how much the cache may hold, in bytes, roughly.
+const maxWeight = 64 << 20
+
+func newCache() *cache { return &cache{buckets: map[drawgate.Key]*bucket{}} }
+
+func (c *cache) clear() {
+	clear(c.buckets)
+	c.weight = 0
+}
+
+func (c *cache) put(b *bucket) {
+	c.buckets[b.key] = b
+	c.weigh(b)
+}
+
+func (c *cache) remove(b *bucket) {
+	if c.buckets[b.key] == b {
+		delete(c.buckets, b.key)
+		c.weight -= b.weight
+	}
+}
+
+// weigh estimates the memory of a bucket again.
+func (c *cache) weigh(b *bucket) {
+	n := 512 + len(b.key.Tenant) + len(b.key.Policy) + len(b.key.Name) + 512*len(b.rec.Open)
+	for i := range b.rec.Limits {
+		n += 200 + 32*b.rec.Limits[i].Entries.Len()
+	}
+	c.weight += n - b.weight
+	b.weight = n
+}
+
+// shrink drops some buckets, any, if there are too many. It must not be called within a transaction.
+func (c *cache) shrink() {
+	for _, b := range c.buckets {
+		if c.weight <= maxWeight {
+			return
+		}
+		c.remove(b)
+	}
+}
+
+// isBucket reports whether an error concerns one bucket only.
+func isBucket(err error) bool {
+	return errors.Is(err, record.ErrDamaged) || errors.Is(err, record.ErrVersion)
+}
+
+// fetch returns the bucket of a key, from memory if it is there.
+func (w *writer) fetch(key drawgate.Key) (*bucket, error) {
+	if b := w.cache.buckets[key]; b != nil {
+		return b, nil
+	}
+	b, err := load(w.conn, key)
+	if err != nil {
+		return nil, err
+	}
+	w.cache.put(b)
+	return b, nil
+}
+
+// load reads a bucket. One that is not stored is empty.
+func load(c *conn, key drawgate.Key) (*bucket, error) {
+	b := &bucket{key: key, rec: &record.Record{}, notes: map[string]note{}}
+	err := c.query(qKey, func(row []driver.Value) (err error) {
+		b.id, _ = row[0].(int64)
+		blob, _ := row[1].([]byte)
+		var form record.Form
+		b.rec, form, err = record.Decode(blob)
+		if err == nil && form != record.Header {
+			err = fmt.Errorf("%w: not a header", record.ErrDamaged)
+		}
+		return err
+	}, key.Tenant, key.Policy, key.Name)
+	if err == nil && b.id != 0 {
+		err = b.complete(c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.rec.Changes = &record.Changes{}
+	return b, nil
+}
+
+// complete adds the rows of entries and reservations.
+func (b *bucket) complete(c *conn) error {
+	rolling := map[int64]*record.State{}
+	for i := range b.rec.Limits {
+		if st := &b.rec.Limits[i]; st.Kind == record.Rolling {
+			rolling[int64(st.ID)] = st //nolint:gosec // an identity: all 64 bits are kept
+			st.Track = true
+		}
+	}
+	if len(rolling) > 0 {
+		if err := b.entries(c, rolling); err != nil {
+			return err
+		}
+	}
+	if b.rec.Missing() > 0 {
+		if err := b.reservations(c); err != nil {
+			return err
+		}
+	}
+	return b.rec.Complete()
+}
+
+func (b *bucket) entries(c *conn, rolling map[int64]*record.State) error {
+	return c.query(qEntries, func(row []driver.Value) error {
+		var n [4]int64
+		for i := range n {
+			n[i], _ = row[i].(int64)
+		}
+		st := rolling[n[0]]
+		if st == nil {
+			return fmt.Errorf("%w: an entry of no limit", record.ErrDamaged)
+		}
+		st.Entries.Push(record.Entry{First: n[1], Last: n[2], N: n[3]})
+		return nil
+	}, b.id)
+}
+
+func (b *bucket) reservations(c *conn) error {
+	b.rec.Open = make(map[string]*record.Open, b.rec.Missing())
+	return c.query(qOpen, func(row []driver.Value) error {
+		id, _ := row[0].(string)
+		blob, _ := row[1].([]byte)
+		o, err := record.DecodeOpen(blob)
+		if err != nil {
+			return err
+		}
+		b.rec.Open[id] = o
+		n := note{}
+		n.units, _ = row[2].(string)
+		n.labels, _ = row[3].([]byte)
+		b.notes[id] = n
+		return nil
+	}, b.id)
+}
+
+// flush writes what has changed of a bucket.
+func (w *writer) flush(b *bucket) error {
+	b.dirty = false
+	if b.gone {
+		return nil
+	}
+	if b.id == 0 {
+		res, err := w.conn.exec(qNewKey, b.key.Tenant, b.key.Policy, b.key.Name)
+		if err != nil {
+			return err
+		}
+		if b.id, err = res.LastInsertId(); err != nil {
+			return err
+		}
+	}
+	w.buf = record.Append(w.buf[:0], b.rec, record.Header)
+	if _, err := w.conn.exec(qSetState, b.id, b.rec.Until(), w.buf); err != nil {
+		return err
+	}
+	for i := range b.rec.Limits {
+		if err := w.flushEntries(b.id, &b.rec.Limits[i]); err != nil {
+			return err
+		}
+	}
+	if err := w.flushOpen(b); err != nil {
+		return err
+	}
+	w.cache.weigh(b)
+	return nil
+}
+
+// flushEntries writes the entries of a rolling limit that are new, changed or over.
+func (w *writer) flushEntries(id int64, st *record.State) error {
+	lim := int64(st.ID) //nolint:gosec // an identity: all 64 bits are kept
+	if st.Popped != 0 {
+		if _, err := w.conn.exec(qDropEntries, id, lim, st.Popped); err != nil {
+			return err
+		}
+		st.Popped = 0
+	}
+	for _, first := range st.Dirty {
+		e := st.Entries.Find(first)
+		if e == nil {
+			continue
+		}
+		if _, err := w.conn.exec(qSetEntry, id, lim, e.First, e.Last, e.N); err != nil {
+			return err
+		}
+	}
+	st.Dirty = st.Dirty[:0]
+	return nil
+}
+
+// flushOpen writes the reservations that were opened, renewed or closed.
+func (w *writer) flushOpen(b *bucket) error {
+	for _, id := range b.rec.Changes.Touched {
+		var err error
+		if o := b.rec.Open[id]; o != nil {
+			w.buf = record.AppendOpen(w.buf[:0], o)
+			n := b.notes[id]
+			_, err = w.conn.exec(qSetOpen, b.id, id, w.buf, n.units, n.labels)
+		} else {
+			_, err = w.conn.exec(qDropOpen, b.id, id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	clear(b.rec.Changes.Touched)
+	b.rec.Changes.Touched = b.rec.Changes.Touched[:0]
+	return nil
+}
+
+// forget removes a bucket, even one that cannot be read.
+func (w *writer) forget(key drawgate.Key) error {
+	if b := w.cache.buckets[key]; b != nil {
+		b.gone = true
+		w.cache.remove(b)
+	}
+	id := int64(0)
+	err := w.conn.query(qKey, func(row []driver.Value) error {
+		id, _ = row[0].(int64)
+		return nil
+	}, key.Tenant, key.Policy, key.Name)
+	if err != nil || id == 0 {
+		return err
+	}
+	return w.drop(id)
+}
+
+// drop deletes the rows of a bucket.
+func (w *writer) drop(id int64) error {
+	w.wrote = true
+	for _, q := range [...]query{qDropState, qDropAllEntries, qDropAllOpen, qDropKey} {
+		if _, err := w.conn.exec(q, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkTake finds mistakes of a limiter, which a store must not follow.
+func checkTake(t *drawgate.Take) error {
+	switch {
+	case (t.ID != "") != (t.Hold > 0) || t.Hold < 0:
+		return fmt.Errorf("%w: a take has a hold if it has an id, and only then", drawgate.ErrInvalid)
+	case t.Priority < 0 || t.Priority > drawgate.MaxPriority:
+		return fmt.Errorf("%w: priority %d", drawgate.ErrInvalid, t.Priority)
+	}
+	return checkBuckets(t.Buckets)
+}
+
+func checkBuckets(buckets []drawgate.BucketCost) error {
+	if n := len(buckets); n < 1 || n > drawgate.MaxBuckets {
+		return fmt.Errorf("%w: %d buckets, not 1 to %d", drawgate.ErrInvalid, n, drawgate.MaxBuckets)
+	}
+	for i := range buckets {
+		if buckets[i].Plan == nil {
+			return fmt.Errorf("%w: a bucket has no plan", drawgate.ErrInvalid)
+		}
+		for j := range i {
+			if buckets[i].Key == buckets[j].Key {
+				return fmt.Errorf("%w: a bucket is named twice", drawgate.ErrInvalid)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+
+	"modernc.org/sqlite"
+)
+
+// conn is one connection with its prepared statements. It is used by one goroutine at a time.
+//
+// It calls the driver directly: database/sql would cost as much per row as SQLite itself.
+type conn struct {
+	raw   driver.Conn
+	stmts [stmtCount]driver.Stmt
+	args  []driver.NamedValue
+	row   []driver.Value
+}
+
+// dial opens a connection to a database file. mode is that of SQLite's URI: "rw" opens an existing file, "rwc" creates it.
+func dial(path, mode string) (*conn, error) {
+	raw, err := (&sqlite.Driver{}).Open("file:" + (&url.URL{Path: path}).EscapedPath() + "?mode=" + mode)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{raw: raw}, nil
+}
+
+func (c *conn) close() error {
+	for _, st := range c.stmts {
+		if st != nil {
+			_ = st.Close() // closing the connection says what is wrong
+		}
+	}
+	return c.raw.Close()
+}
+
+// stmt returns a prepared statement.
+func (c *conn) stmt(q query) (driver.Stmt, error) {
+	if st := c.stmts[q]; st != nil {
+		return st, nil
+	}
+	st, err := c.raw.Prepare(statements[q])
+	c.stmts[q] = st
+	return st, err
+}
+
+// values makes arguments of what a statement is given: int64, string, []byte or nil. A nil or empty []byte is NULL.
+func (c *conn) values(args []any) []driver.NamedValue {
+	c.args = c.args[:0]
+	for i, a := range args {
+		if b, ok := a.([]byte); ok && len(b) == 0 {
+			a = nil
+		}
+		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: a})
+	}
+	return c.args
+}
+
+func (c *conn) exec(q query, args ...any) (driver.Result, error) {
+	st, err := c.stmt(q)
+	if err != nil {
+		return nil, err
+	}
+	return st.(driver.StmtExecContext).ExecContext(context.Background(), c.values(args))
+}
+
+// query calls f with each row. What f is given is valid until it returns, except strings.
+func (c *conn) query(q query, f func(row []driver.Value) error, args ...any) error {
+	st, err := c.stmt(q)
+	if err != nil {
+		return err
+	}
+	rows, err := st.(driver.StmtQueryContext).QueryContext(context.Background(), c.values(args))
+	if err != nil {
+		return err
+	}
+	return c.each(rows, f)
+}
+
+func (c *conn) each(rows driver.Rows, f func(row []driver.Value) error) (err error) {
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	n := len(rows.Columns())
+	for len(c.row) < n {
+		c.row = append(c.row, nil)
+	}
+	for {
+		switch err := rows.Next(c.row[:n]); {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := f(c.row[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// number returns the integer that a statement yields first; ok is false without a row, or for NULL.
+func (c *conn) number(q query, args ...any) (n int64, ok bool, err error) {
+	err = c.query(q, func(row []driver.Value) error {
+		if !ok {
+			n, ok = row[0].(int64)
+		}
+		return nil
+	}, args...)
+	return n, ok, err
+}
+
+// script runs statements that are not prepared.
+func (c *conn) script(text string) error {
+	_, err := c.raw.(driver.ExecerContext).ExecContext(context.Background(), text, nil)
+	return err
+}
+
+// pragma returns the first value of what a pragma answers, as text.
+func (c *conn) pragma(text string) (value string, err error) {
+	rows, err := c.raw.(driver.QueryerContext).QueryContext(context.Background(), "PRAGMA "+text, nil)
+	if err != nil {
+		return "", err
+	}
+	first := true
+	err = c.each(rows, func(row []driver.Value) error {
+		if first && len(row) > 0 {
+			value, first = fmt.Sprint(row[0]), false
+		}
+		return nil
+	})
+	return value, err
+}
+
+// query numbers a prepared statement.
+type query int
+
+const (
+	qBegin query = iota
+	qBeginRead
+	qCommit
+	qRollback
+	qVersion
+	qKey
+	qNewKey
+	qDropKey
+	qSetState
+	qDropState
+	qEntries
+	qSetEntry
+	qDropEntries
+	qDropAllEntries
+	qOpen
+	qSetOpen
+	qDropOpen
+	qDropAllOpen
+	qAddPlain
+	qAddEvent
+	qFirstSeq
+	qLastSeq
+	qAtFrom
+	qEvents
+	qOldEvents
+	qDropEvents
+	qStates
+	qNames
+	qNamesAfter
+	qMeta
+	qSetMeta
+	stmtCount
+)
+
+var statements = [stmtCount]string{
+	qBegin:     `BEGIN IMMEDIATE`,
+	qBeginRead: `BEGIN`,
+	qCommit:    `COMMIT`,
+	qRollback:  `ROLLBACK`,
+	qVersion:   `PRAGMA data_version`,
+
+	qKey:     `SELECT k.id, s.record FROM key k LEFT JOIN state s ON s.key = k.id WHERE k.tenant = ? AND k.policy = ? AND k.name = ?`,
+	qNewKey:  `INSERT INTO key (tenant, policy, name) VALUES (?, ?, ?)`,
+	qDropKey: `DELETE FROM key WHERE id = ?`,
+
+	qSetState:  `INSERT INTO state (key, until, record) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET until = excluded.until, record = excluded.record`,
+	qDropState: `DELETE FROM state WHERE key = ?`,
+
+	qEntries:        `SELECT lim, first, last, n FROM entry WHERE key = ? ORDER BY lim, first`,
+	qSetEntry:       `INSERT INTO entry (key, lim, first, last, n) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET last = excluded.last, n = excluded.n`,
+	qDropEntries:    `DELETE FROM entry WHERE key = ? AND lim = ? AND first <= ?`,
+	qDropAllEntries: `DELETE FROM entry WHERE key = ?`,
+
+	qOpen: `SELECT id, reservation, units, labels FROM open WHERE key = ?`,
+	qSetOpen: `INSERT INTO open (key, id, reservation, units, labels) VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT DO UPDATE SET reservation = excluded.reservation, units = excluded.units, labels = excluded.labels`,
+	qDropOpen:    `DELETE FROM open WHERE key = ? AND id = ?`,
+	qDropAllOpen: `DELETE FROM open WHERE key = ?`,
+
+	qAddPlain:   `INSERT INTO history (at, op, tenant, policy, name, units) VALUES (?, ?, ?, ?, ?, ?)`,
+	qAddEvent:   `INSERT INTO history (at, op, tenant, policy, name, units, id, labels) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+	qFirstSeq:   `SELECT min(seq) FROM history`,
+	qLastSeq:    `SELECT max(seq) FROM history`,
+	qAtFrom:     `SELECT at FROM history WHERE seq >= ? ORDER BY seq LIMIT 1`,
+	qEvents:     `SELECT seq, at, op, tenant, policy, name, units, id, labels FROM history WHERE seq > ? ORDER BY seq LIMIT 512`,
+	qOldEvents:  `SELECT seq, at FROM history ORDER BY seq LIMIT 512`,
+	qDropEvents: `DELETE FROM history WHERE seq <= ?`,
+
+	qStates:     `SELECT s.key, s.until, k.tenant, k.policy, k.name FROM state s JOIN key k ON k.id = s.key WHERE s.key > ? ORDER BY s.key LIMIT 256`,
+	qNames:      `SELECT k.name, s.until FROM key k JOIN state s ON s.key = k.id WHERE k.tenant = ? AND k.policy = ? ORDER BY k.name LIMIT 256`,
+	qNamesAfter: `SELECT k.name, s.until FROM key k JOIN state s ON s.key = k.id WHERE k.tenant = ? AND k.policy = ? AND k.name > ? ORDER BY k.name LIMIT 256`,
+
+	qMeta:    `SELECT value FROM meta WHERE name = ?`,
+	qSetMeta: `INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`,
+}

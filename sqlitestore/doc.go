@@ -1,0 +1,46 @@
+// Package sqlitestore keeps buckets in a SQLite file: durable, exact, for any number of processes of one machine.
+//
+//	s, err := sqlitestore.Open("/var/lib/drawgate/state.db", nil)
+//	lim, err := drawgate.New(s, drawgate.PerMinute(10), nil)
+//
+// # Transactions
+//
+// What callers ask while a transaction is under way gathers and goes as one batch in the next one (group commit), so that many callers share one
+// sync of the disk. A decision is given when its transaction is durable: with [Full], the default, what was granted stays granted whatever is
+// killed or unplugged. A call whose context ends before its transaction began takes nothing; one whose context ends later may have.
+//
+// Refusals and [Store.Peek] write nothing.
+//
+// # Time
+//
+// The clock is the process's wall clock, which for the store never runs backwards: set back, it stands still until it has caught up.
+//
+// # Exactness
+//
+// A rolling limit without a precision is exact here: what was taken at one instant is a row, and leaves the window on its own. Rows are deleted when
+// they are over.
+//
+// # History
+//
+// Every admitted take, settlement, cancellation, charge and end of a hold is appended to a history ([Store.Read]), and kept for 35 days. Nothing
+// that counts depends on it. It is plain SQL:
+//
+//	SELECT datetime(at/1000000, 'unixepoch'), op, name, units FROM history ORDER BY seq DESC LIMIT 20;
+//
+// Once a day, in small steps while nobody asks anything, old history and buckets of which nothing is used any more are deleted. The file does not
+// shrink, the room is used again.
+//
+// # Several processes
+//
+// Any number of processes may open one file on a local disk (not on a network file system). Each keeps the records of its buckets in memory and
+// reads them again after another process has written. While another process writes, a transaction waits for at most [Options.BusyTimeout].
+//
+// Programs other than this must not open the file in this process with package os: closing it would drop SQLite's locks (POSIX).
+//
+// # When it fails
+//
+// A *[drawgate.StoreError] says what is wrong and what to do. A file that is locked, full, read-only or on a failing disk is tried again with each
+// call, so the store comes back by itself. A file that is corrupt, or was deleted or replaced while it was open, stays away ([ErrDamaged]) until
+// somebody has put it right and opens it again, because going on with an empty one would mint a full quota. A single bucket whose record is damaged
+// fails alone; [Store.Reset] forgets it.
+package sqlitestore

@@ -1,0 +1,81 @@
+package sqlitestore
+
+import (
+	"errors"
+	"fmt"
+
+	"modernc.org/sqlite"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+var (
+	// ErrDamaged means that the database is corrupt, truncated, not a database, or was deleted or replaced while it was open. The store stays
+	// away until somebody puts it right and opens it again: going on with an empty file would mint a full quota.
+	ErrDamaged = errors.New("the database is damaged, and stays away until it is repaired")
+	// ErrForeign means that the file is a database of another program, or of a newer version of this one.
+	ErrForeign = errors.New("the database is not one that this program can use")
+)
+
+// The primary result codes of SQLite that are told apart (https://sqlite.org/rescode.html). The driver reports extended ones, whose low byte they are.
+const (
+	codePerm     = 3
+	codeBusy     = 5
+	codeLocked   = 6
+	codeReadOnly = 8
+	codeIOErr    = 10
+	codeCorrupt  = 11
+	codeFull     = 13
+	codeCantOpen = 14
+	codeProtocol = 15
+	codeAuth     = 23
+	codeNotADB   = 26
+)
+
+// advice says what to do about a result code.
+var advice = map[int]string{
+	codePerm:     "this process may not use the file: check its permissions; the store comes back by itself",
+	codeBusy:     "another process holds the database locked: the store comes back by itself when it lets go",
+	codeLocked:   "another connection holds the database locked: the store comes back by itself when it lets go",
+	codeReadOnly: "the database cannot be written: check the permissions of the file and its directory, and that the disk is not mounted read-only; the store comes back by itself",
+	codeIOErr:    "the disk failed: check it; the store comes back by itself when it works again",
+	codeFull:     "the disk is full: free some space; the store comes back by itself",
+	codeCantOpen: "the database cannot be opened: check that its directory is there and may be written; the store comes back by itself",
+	codeProtocol: "the database cannot be locked: check that it is on a local disk",
+	codeCorrupt:  "restore the file, its -wal and its -shm from a backup, or move all three away to start with nothing used, and open the store again",
+	codeNotADB:   "restore the file, its -wal and its -shm from a backup, or move all three away to start with nothing used, and open the store again",
+}
+
+// code returns the primary result code of an error of SQLite, 0 for other errors.
+func code(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+func busy(err error) bool {
+	c := code(err)
+	return c == codeBusy || c == codeLocked
+}
+
+// explain adds what an error means and what to do about it.
+func explain(err error) error {
+	c := code(err)
+	switch {
+	case c == codeCorrupt || c == codeNotADB:
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, advice[c], err)
+	case errors.Is(err, record.ErrVersion):
+		return fmt.Errorf("%w: a bucket was written by a newer version: use that: %w", ErrForeign, err)
+	case errors.Is(err, record.ErrDamaged):
+		return fmt.Errorf("%w: a bucket's state is not what was written: restore the database from a backup, or reset the bucket: %w", ErrDamaged, err)
+	case advice[c] != "":
+		return fmt.Errorf("%s: %w", advice[c], err)
+	}
+	return err
+}
+
+func storeError(op string, err error) error {
+	return &drawgate.StoreError{Store: "sqlite", Op: op, Err: err}
+}

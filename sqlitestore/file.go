@@ -1,0 +1,258 @@
+package sqlitestore
+
+import (
+	"crypto/rand"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// applicationID marks our databases: "DRGW".
+const applicationID = 0x44524757
+
+// quickCheck is the size in bytes up to which the structure of a file is checked when it is opened (about 0.1 s).
+const quickCheck = 16 << 20
+
+// file is a database file that was found good, and what tells it from another one in its place.
+type file struct {
+	path     string // absolute, without symbolic links
+	main     fs.FileInfo
+	wal, shm fs.FileInfo
+}
+
+// prepare checks the file at path, creating it if there is none, brings its schema up to date, and opens a connection.
+func prepare(path string, o *Options) (*file, *conn, error) {
+	real, err := locate(path, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := dial(real, "rw")
+	if err != nil {
+		return nil, nil, explain(err)
+	}
+	f, err := vet(real, c, o)
+	if err != nil {
+		_ = c.close() // the first error says more
+		return nil, nil, explain(err)
+	}
+	return f, c, nil
+}
+
+// locate returns the path without symbolic links, of a file that is there and not empty.
+func locate(path string, o *Options) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := create(path, o); err != nil {
+			return "", err
+		}
+		info, err = os.Stat(path)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s is not a regular file", path)
+	case info.Size() == 0:
+		return "", fmt.Errorf("%w: %s is empty: restore it from a backup, or remove it to start with nothing used", ErrDamaged, path)
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+// create makes a new database beside path and links it there once it is complete, so that a file at path is never half made, whoever is killed, and
+// of several processes one wins.
+func create(path string, o *Options) error {
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("%s: its directory must be there: %w", path, err)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s is a symbolic link to a file that is not there", path)
+	}
+	if _, err := os.Stat(path + "-wal"); err == nil {
+		return fmt.Errorf("%w: %s is not there but its -wal is: restore the file, or remove the -wal to start with nothing used", ErrDamaged, path)
+	}
+	temp := path + ".new-" + rand.Text()
+	defer func() {
+		for _, end := range []string{"", "-wal", "-shm", "-journal"} {
+			_ = os.Remove(temp + end) // what is left of it does no harm
+		}
+	}()
+	c, err := dial(temp, "rwc")
+	if err != nil {
+		return explain(err)
+	}
+	err = errors.Join(settings(c, o), migrate(c), c.close())
+	if err != nil {
+		return explain(err)
+	}
+	err = os.Link(temp, path)
+	if err != nil && !errors.Is(err, fs.ErrExist) { // a file system without links
+		err = os.Rename(temp, path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes a new name in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	_ = d.Sync() // not every system can
+	return d.Close()
+}
+
+// settings makes the choices that are not stored in the file. The driver waits for no lock: the store does, so that callers can leave.
+func settings(c *conn, o *Options) error {
+	mode := "FULL"
+	if o.Synchronous == Normal {
+		mode = "NORMAL"
+	}
+	if _, err := c.pragma(fmt.Sprintf("busy_timeout = %d", o.busyTimeout().Milliseconds())); err != nil {
+		return err
+	}
+	if got, err := c.pragma("journal_mode = WAL"); err != nil {
+		return err
+	} else if got != "wal" {
+		return fmt.Errorf("write-ahead logging is not possible here (journal mode %s): put the file on a local disk", got)
+	}
+	for _, p := range [...]string{"synchronous = " + mode, "cache_size = -8000", "wal_autocheckpoint = 2000"} {
+		if _, err := c.pragma(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// vet checks that a file is one of ours and whole, before anything is written.
+func vet(path string, c *conn, o *Options) (*file, error) {
+	id, err := number(c, "application_id")
+	if err != nil {
+		return nil, err
+	}
+	if id != applicationID {
+		return nil, fmt.Errorf("%w: %s is a database of another program (its application_id is %d)", ErrForeign, path, id)
+	}
+	if err := whole(path, c); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(settings(c, o), migrate(c)); err != nil {
+		return nil, err
+	}
+	if _, err := c.pragma("busy_timeout = 0"); err != nil {
+		return nil, err
+	}
+	f := &file{path: path}
+	for end, info := range map[string]*fs.FileInfo{"": &f.main, "-wal": &f.wal, "-shm": &f.shm} {
+		if *info, err = os.Stat(path + end); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+func number(c *conn, pragma string) (int64, error) {
+	text, err := c.pragma(pragma)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
+// whole checks a file for what can be found out cheaply: SQLite itself compares its length with its header.
+func whole(path string, c *conn) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() > quickCheck {
+		return err
+	}
+	if found, err := c.pragma("quick_check(1)"); err != nil {
+		return err
+	} else if found != "ok" {
+		return fmt.Errorf("%w: %s: %s", ErrDamaged, advice[codeCorrupt], found)
+	}
+	return nil
+}
+
+// migrate brings the schema up to date: one transaction per step, numbered by user_version.
+func migrate(c *conn) error {
+	steps, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return err
+	}
+	slices.Sort(steps)
+	version, err := number(c, "user_version")
+	if err != nil {
+		return err
+	}
+	if version > int64(len(steps)) {
+		return fmt.Errorf("%w: its schema has version %d, this program knows up to %d: use a newer version", ErrForeign, version, len(steps))
+	}
+	for i := int(version); i < len(steps); i++ {
+		text, err := migrations.ReadFile(steps[i])
+		if err != nil {
+			return err
+		}
+		if err := step(c, i, string(text)); err != nil {
+			return fmt.Errorf("schema version %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// step runs one migration, unless another process has meanwhile.
+func step(c *conn, from int, text string) error {
+	if err := c.script("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	version, err := number(c, "user_version")
+	if err == nil && version == int64(from) {
+		err = c.script(text + fmt.Sprintf("\nPRAGMA user_version = %d;", from+1))
+	}
+	if err != nil {
+		return errors.Join(err, c.script("ROLLBACK"))
+	}
+	return c.script("COMMIT")
+}
+
+// check reports whether the file and its log are still the ones that were opened: a store that writes into a file without a name would forget it
+// all, and one that goes on with another file would mint its quota.
+func (f *file) check(logs bool) error {
+	if err := same(f.main, f.path); err != nil || !logs {
+		return err
+	}
+	if err := same(f.wal, f.path+"-wal"); err != nil {
+		return err
+	}
+	return same(f.shm, f.path+"-shm")
+}
+
+func same(was fs.FileInfo, path string) error {
+	now, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup, and open the store again", ErrDamaged, path)
+	case err != nil:
+		return err
+	case !os.SameFile(was, now):
+		return fmt.Errorf("%w: %s was replaced while it was in use: open the store again if the new one is right", ErrDamaged, path)
+	}
+	return nil
+}
+
+// checkLogs is how often the log's identity is checked; the file's own is checked in each transaction.
+const checkLogs = time.Second

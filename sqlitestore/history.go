@@ -1,0 +1,249 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// The operations of the history. The numbers are stored: they never change.
+const (
+	opTake int64 = iota
+	opSettle
+	opCancel
+	opCharge
+	opExpire
+)
+
+var opNames = [...]string{"take", "settle", "cancel", "charge", "expire"}
+
+// event is a row of the history.
+type event struct {
+	at     int64
+	op     int64
+	key    drawgate.Key
+	units  string
+	id     string
+	labels []byte
+}
+
+func (c *conn) add(e *event) (err error) {
+	if e.id == "" && e.labels == nil {
+		_, err = c.exec(qAddPlain, e.at, e.op, e.key.Tenant, e.key.Policy, e.key.Name, e.units)
+	} else {
+		_, err = c.exec(qAddEvent, e.at, e.op, e.key.Tenant, e.key.Policy, e.key.Name, e.units, e.id, e.labels)
+	}
+	return err
+}
+
+// formatUnits writes amounts as "requests=1 tokens=250": per unit, of several limits the largest.
+func formatUnits(limits []drawgate.Limit, n drawgate.Amounts, skip drawgate.Kind) string {
+	var buf []byte
+	for i := range limits {
+		unit, most, first := unitOf(&limits[i]), int64(0), true
+		for j := range limits {
+			if unitOf(&limits[j]) != unit || limits[j].Kind == skip {
+				continue
+			}
+			first = first && j >= i
+			most = max(most, n[j])
+		}
+		if !first || most == 0 {
+			continue
+		}
+		if len(buf) > 0 {
+			buf = append(buf, ' ')
+		}
+		buf = append(append(buf, unit...), '=')
+		buf = strconv.AppendInt(buf, most, 10)
+	}
+	return string(buf)
+}
+
+func unitOf(l *drawgate.Limit) string {
+	if l.Unit == "" {
+		return drawgate.Requests
+	}
+	return l.Unit
+}
+
+func parseUnits(text string) (units []drawgate.Cost) {
+	for f := range strings.FieldsSeq(text) {
+		unit, n, _ := strings.Cut(f, "=")
+		v, _ := strconv.ParseInt(n, 10, 64)
+		units = append(units, drawgate.Cost{Unit: unit, N: v})
+	}
+	return units
+}
+
+// unitsMemo remembers the last text: most takes of a batch are alike.
+type unitsMemo struct {
+	plan *drawgate.Plan
+	n    drawgate.Amounts
+	text string
+}
+
+func (m *unitsMemo) units(plan *drawgate.Plan, n drawgate.Amounts) string {
+	if m.plan != plan || m.n != n {
+		*m = unitsMemo{plan, n, formatUnits(plan.Policy().Limits, n, 0)}
+	}
+	return m.text
+}
+
+// settledUnits says what a settlement used of an open reservation.
+func settledUnits(bc *drawgate.BucketCost, open *record.Open) string {
+	var n drawgate.Amounts
+	specs := bc.Plan.Specs(true)
+	for i := range open.Parts {
+		p := &open.Parts[i]
+		for j := range specs {
+			if specs[j].ID != p.Limit {
+				continue
+			}
+			if n[j] = bc.N[j]; n[j] == drawgate.Unnamed {
+				n[j] = p.N
+			}
+		}
+	}
+	return formatUnits(bc.Plan.Policy().Limits, n, 0)
+}
+
+// chargedUnits says what a charge counted: concurrency limits take no part in it.
+func chargedUnits(bc *drawgate.BucketCost) string {
+	return formatUnits(bc.Plan.Policy().Limits, bc.N, drawgate.Concurrency)
+}
+
+func appendLabels(buf []byte, labels []drawgate.Label) []byte {
+	for _, l := range labels {
+		for _, s := range [...]string{l.Name, l.Value} {
+			buf = binary.AppendUvarint(buf, uint64(len(s)))
+			buf = append(buf, s...)
+		}
+	}
+	return buf
+}
+
+var errLabels = errors.New("labels of the history are damaged")
+
+func parseLabels(b []byte) (labels []drawgate.Label, err error) {
+	for len(b) > 0 {
+		var parts [2]string
+		for i := range parts {
+			n, k := binary.Uvarint(b)
+			if k <= 0 || n > uint64(len(b)-k) {
+				return nil, errLabels
+			}
+			parts[i] = string(b[k : k+int(n)]) //nolint:gosec // at most len(b)
+			b = b[k+int(n):]                   //nolint:gosec // at most len(b)
+		}
+		labels = append(labels, drawgate.Label{Name: parts[0], Value: parts[1]})
+	}
+	return labels, nil
+}
+
+// clockSlack is how far the clocks of those who write the history may disagree without Read missing anything.
+const clockSlack = int64(time.Hour / time.Microsecond)
+
+// Read implements [drawgate.Journal]: it yields what was admitted in [from, to), oldest first, and what is written meanwhile if to lies ahead. A
+// zero to means no end. The hold of a reservation that ended is told when the store noticed.
+//
+// The history has no index: Read looks for from by halving, which is right as long as clocks were not set back by more than an hour.
+func (s *Store) Read(ctx context.Context, from, to time.Time, yield func(drawgate.Event) bool) error {
+	last := int64(forever)
+	if !to.IsZero() {
+		last = to.UnixMicro()
+	}
+	var seq int64
+	err := s.read(ctx, "read", func(c *conn) (err error) {
+		seq, err = before(c, from.UnixMicro()-clockSlack)
+		return err
+	})
+	for err == nil {
+		var page []drawgate.Event
+		var more bool
+		err = s.read(ctx, "read", func(c *conn) (err error) {
+			page, seq, more, err = events(c, seq, from.UnixMicro(), last)
+			return err
+		})
+		for i := range page {
+			if !yield(page[i]) {
+				return nil
+			}
+		}
+		if !more {
+			break
+		}
+	}
+	return err
+}
+
+// before returns a sequence number behind which every event at or after instant at lies.
+func before(c *conn, at int64) (int64, error) {
+	lo, _, err := c.number(qFirstSeq)
+	if err != nil {
+		return 0, err
+	}
+	hi, _, err := c.number(qLastSeq)
+	if err != nil {
+		return 0, err
+	}
+	hi++
+	for lo < hi {
+		mid := lo + (hi-lo)/2
+		t, ok, err := c.number(qAtFrom, mid)
+		if err != nil {
+			return 0, err
+		}
+		if ok && t < at {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo - 1, nil
+}
+
+// events returns those of the next rows that lie in [from, to), the number of the last row, and whether there may be more.
+func events(c *conn, seq, from, to int64) (page []drawgate.Event, last int64, more bool, err error) {
+	last, rows, over := seq, 0, false
+	err = c.query(qEvents, func(row []driver.Value) error {
+		rows++
+		last, _ = row[0].(int64)
+		at, _ := row[1].(int64)
+		over = over || to < forever-clockSlack && at >= to+clockSlack
+		if over || at < from || at >= to {
+			return nil
+		}
+		e, err := eventOf(row[1:])
+		page = append(page, e)
+		return err
+	}, seq)
+	return page, last, rows > 0 && !over, err
+}
+
+func eventOf(row []driver.Value) (e drawgate.Event, err error) {
+	at, _ := row[0].(int64)
+	e.At = time.UnixMicro(at)
+	op, _ := row[1].(int64)
+	if op < 0 || op >= int64(len(opNames)) {
+		return e, fmt.Errorf("%w: an operation of the history is not known", ErrForeign)
+	}
+	e.Op = opNames[op]
+	e.Key.Tenant, _ = row[2].(string)
+	e.Key.Policy, _ = row[3].(string)
+	e.Key.Name, _ = row[4].(string)
+	units, _ := row[5].(string)
+	e.Units = parseUnits(units)
+	e.ID, _ = row[6].(string)
+	labels, _ := row[7].([]byte)
+	e.Labels, err = parseLabels(labels)
+	return e, err
+}

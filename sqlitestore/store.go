@@ -1,0 +1,236 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// Synchronous says how durable an answer is before it is given.
+type Synchronous uint8
+
+const (
+	// Full syncs the log with every transaction: what was answered survives a loss of power. The default.
+	Full Synchronous = iota
+	// Normal syncs at checkpoints only: what was answered survives a crash of the program, but the last answers before a loss of power may be
+	// forgotten, and their units granted again.
+	Normal
+)
+
+// Options holds what a Store can do without. The zero value is ready to use.
+type Options struct {
+	Synchronous Synchronous
+	BusyTimeout time.Duration // how long a transaction waits while another process writes; 0 means 2 s; negative means not at all
+	HistoryFor  time.Duration // how long the history is kept; 0 means 35 days; negative means that none is written
+	Logger      *slog.Logger  // told when cleaning fails, or the file is found damaged; nil discards
+}
+
+func (o *Options) busyTimeout() time.Duration {
+	if o.BusyTimeout == 0 {
+		return 2 * time.Second
+	}
+	return max(0, o.BusyTimeout)
+}
+
+const historyFor = 35 * 24 * time.Hour
+
+// Store keeps buckets in a SQLite file. It is safe for concurrent use, and several processes may use one file.
+type Store struct {
+	file atomic.Pointer[file]
+	opts Options
+	wall func() int64 // µs
+	last atomic.Int64 // the latest instant that was used
+
+	mu     sync.Mutex
+	queue  []*call
+	closed bool
+	broken error // set once the file is found damaged: it stays so
+
+	wake chan struct{} // holds a token when the writer has something to do
+	done chan struct{} // closed when the writer has ended
+	pool sync.Pool
+
+	readMu sync.Mutex
+	reader *conn // guarded by readMu; opened when it is needed
+}
+
+var (
+	_ drawgate.Store    = (*Store)(nil)
+	_ drawgate.Resetter = (*Store)(nil)
+	_ drawgate.Lister   = (*Store)(nil)
+	_ drawgate.Journal  = (*Store)(nil)
+	_ drawgate.Pinger   = (*Store)(nil)
+)
+
+// Open opens the database at path; opts may be nil. A file that is not there is created, in a directory that is.
+//
+// A file that is empty, truncated, damaged, of another program or of a newer version of this one is refused ([ErrDamaged], [ErrForeign]), and not
+// changed. Opening takes a check of the file's structure if it is smaller than 16 MiB.
+func Open(path string, opts *Options) (*Store, error) {
+	return open(path, opts, func() int64 { return time.Now().UnixMicro() })
+}
+
+func open(path string, opts *Options, wall func() int64) (*Store, error) {
+	s := &Store{wall: wall, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	if opts != nil {
+		s.opts = *opts
+	}
+	if s.opts.Logger == nil {
+		s.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if s.opts.HistoryFor == 0 {
+		s.opts.HistoryFor = historyFor
+	}
+	f, c, err := prepare(path, &s.opts)
+	if err != nil {
+		return nil, storeError("open", err)
+	}
+	s.file.Store(f)
+	s.pool.New = func() any { return &call{done: make(chan struct{}, 1)} }
+	w := &writer{s: s, conn: c, cache: newCache()}
+	go w.run()
+	return s, nil
+}
+
+// now returns the process's time in µs, which never runs backwards.
+func (s *Store) now() int64 {
+	for {
+		now, last := s.wall(), s.last.Load()
+		if now <= last {
+			return last
+		}
+		if s.last.CompareAndSwap(last, now) {
+			return now
+		}
+	}
+}
+
+// Take implements [drawgate.Store]. A call whose ctx ends before its transaction began takes nothing; one whose ctx ends later may have.
+func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	if len(batch) == 0 {
+		return s.usable()
+	}
+	c := s.get("take")
+	c.setTakes(batch)
+	if err := s.do(ctx, c); err != nil {
+		return err
+	}
+	copy(out, c.decisions)
+	s.put(c)
+	return nil
+}
+
+// Settle implements [drawgate.Store]. See [Store.Take] for what a ctx that ends does.
+func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	if len(batch) == 0 {
+		return s.usable()
+	}
+	c := s.get("settle")
+	c.setSettlements(batch)
+	if err := s.do(ctx, c); err != nil {
+		return err
+	}
+	copy(out, c.outcomes)
+	s.put(c)
+	return nil
+}
+
+// Peek implements [drawgate.Store]. It waits for no other process.
+func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+	if len(buckets) == 0 {
+		return s.usable()
+	}
+	c := s.get("peek")
+	c.setPeek(buckets, priority)
+	if err := s.do(ctx, c); err != nil {
+		return err
+	}
+	copy(out, c.statuses)
+	s.put(c)
+	return nil
+}
+
+// Reset implements [drawgate.Resetter].
+func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
+	if len(keys) == 0 {
+		return s.usable()
+	}
+	c := s.get("reset")
+	c.keys = append(c.keys[:0], keys...)
+	if err := s.do(ctx, c); err != nil {
+		return err
+	}
+	s.put(c)
+	return nil
+}
+
+// Ping implements [drawgate.Pinger]: it begins a transaction that may write.
+func (s *Store) Ping(ctx context.Context) error {
+	c := s.get("ping")
+	if err := s.do(ctx, c); err != nil {
+		return err
+	}
+	s.put(c)
+	return nil
+}
+
+// Close implements [drawgate.Store]. It waits for the writer.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.signal()
+	<-s.done
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
+	if s.reader == nil {
+		return nil
+	}
+	err := s.reader.close()
+	s.reader = nil
+	if err != nil {
+		return storeError("close", explain(err))
+	}
+	return nil
+}
+
+// usable returns why nothing can be decided, as far as it is known.
+func (s *Store) usable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return drawgate.ErrClosed
+	}
+	return nil
+}
+
+// setBroken remembers for good that the file is damaged.
+func (s *Store) setBroken(err error) {
+	if !errors.Is(err, ErrDamaged) || isBucket(err) {
+		return
+	}
+	s.mu.Lock()
+	first := s.broken == nil
+	if first {
+		s.broken = err
+	}
+	s.mu.Unlock()
+	if first {
+		s.opts.Logger.Error("sqlitestore: the database is damaged", "error", err)
+	}
+}
+
+func (s *Store) isBroken() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
+}
+
+// forever is later than any instant.
+const forever = math.MaxInt64

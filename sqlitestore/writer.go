@@ -1,0 +1,414 @@
+package sqlitestore
+
+import (
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// maxBatch is the most takes and settlements in one transaction: enough to share a sync among, few enough to take a few milliseconds.
+const maxBatch = 1024
+
+// writer is the goroutine that owns the connection. What callers ask while a transaction is under way goes as one batch in the next.
+type writer struct {
+	s     *Store
+	conn  *conn // nil after an error that may lie with it: opened again for the next transaction
+	cache *cache
+
+	version   int64     // of the data, as of the last transaction; 0: not known. Another process's write changes it
+	contended bool      // another process wrote, or held the lock, lately
+	logsAt    time.Time // when the log's identity was checked last
+
+	batch  []*call
+	dirty  []*bucket // to be written in this transaction
+	events []event   // to be written in this transaction
+	wrote  bool      // something was written in this transaction already
+	recs   []*record.Record
+	bkts   []*bucket
+	buf    []byte
+	memo   unitsMemo
+
+	cleaner
+}
+
+// errNobody means that all callers have left while the transaction waited for its lock.
+var errNobody = errors.New("nobody waits any more")
+
+func (w *writer) run() {
+	defer close(w.s.done)
+	defer w.hangUp()
+	for {
+		n, reads, closed := w.s.waiting()
+		switch {
+		case n > 0:
+			w.transact(reads)
+			// Those who were answered go first: what they ask next is in the next batch.
+			w.yield()
+		case closed:
+			return
+		case w.due():
+			w.clean()
+		default:
+			w.rest()
+		}
+	}
+}
+
+// hangUp closes the connection, which moves the log into the file if no other process has it open.
+func (w *writer) hangUp() {
+	if w.conn != nil {
+		if err := w.conn.close(); err != nil {
+			w.s.opts.Logger.Warn("sqlitestore: closing the database", "error", explain(err))
+		}
+		w.conn = nil
+	}
+}
+
+// polite is how long the writer stays away from the lock when other processes want it too: they look for it every millisecond or so.
+const polite = 300 * time.Microsecond
+
+func (w *writer) yield() {
+	if w.contended {
+		time.Sleep(rand.N(polite))
+		return
+	}
+	runtime.Gosched()
+}
+
+// transact answers one batch.
+func (w *writer) transact(reads bool) {
+	err := w.begin(reads)
+	if errors.Is(err, errNobody) {
+		return
+	}
+	most := maxBatch
+	if err != nil {
+		most = forever
+	}
+	w.batch = w.s.gather(w.batch[:0], reads && err == nil, most)
+	if err == nil {
+		if err = w.process(w.batch, w.s.now()); err == nil {
+			err = w.commit()
+		} else {
+			w.abort(err)
+		}
+	}
+	if err != nil {
+		err = explain(err)
+		w.s.setBroken(err)
+	}
+	for i, c := range w.batch {
+		c.err = err
+		c.done <- struct{}{}
+		w.batch[i] = nil
+	}
+	w.cache.shrink()
+}
+
+// begin begins a transaction and finds out what has changed since the last one. If it returns an error there is none.
+func (w *writer) begin(reads bool) error {
+	if err := w.s.isBroken(); err != nil {
+		return err
+	}
+	if err := w.dial(); err != nil {
+		return err
+	}
+	if err := w.lock(reads); err != nil {
+		if !errors.Is(err, errNobody) && !busy(err) {
+			w.abort(err)
+		}
+		return err
+	}
+	if err := w.look(); err != nil {
+		w.abort(err)
+		return err
+	}
+	return nil
+}
+
+// dial opens the connection again, of the same file only.
+func (w *writer) dial() error {
+	if w.conn != nil {
+		return nil
+	}
+	if err := w.s.file.Load().check(false); err != nil {
+		return err
+	}
+	path, main := w.s.file.Load().path, w.s.file.Load().main
+	c, err := dial(path, "rw")
+	if err != nil {
+		return err
+	}
+	f, err := vet(path, c, &w.s.opts)
+	if err == nil {
+		err = same(main, path)
+	}
+	if err != nil {
+		return errors.Join(err, c.close())
+	}
+	w.conn, w.version = c, 0
+	w.s.file.Store(f)
+	return nil
+}
+
+// lock begins the transaction. While another process holds the lock, callers may leave; if all have, it gives up.
+func (w *writer) lock(reads bool) error {
+	q := qBegin
+	if reads {
+		q = qBeginRead
+	}
+	var deadline time.Time
+	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 2*time.Millisecond) {
+		_, err := w.conn.exec(q)
+		if !busy(err) {
+			return err
+		}
+		w.contended = true
+		if n, _, _ := w.s.waiting(); n == 0 {
+			return errNobody
+		}
+		if deadline.IsZero() {
+			deadline = time.Now().Add(w.s.opts.busyTimeout())
+		}
+		if time.Now().Add(wait).After(deadline) {
+			return err
+		}
+		time.Sleep(wait/2 + rand.N(wait))
+	}
+}
+
+// look drops what is cached if another process wrote, and makes sure that the file is the one that was opened.
+func (w *writer) look() error {
+	version, _, err := w.conn.number(qVersion)
+	if err != nil {
+		return err
+	}
+	if version != w.version {
+		w.cache.clear()
+		w.contended = w.version != 0
+		w.version = version
+	} else if w.contended && rand.N(8) == 0 { // nobody else writes any more
+		w.contended = false
+	}
+	logs := time.Since(w.logsAt) >= checkLogs
+	if logs {
+		w.logsAt = time.Now()
+	}
+	return w.s.file.Load().check(logs)
+}
+
+// commit writes what the batch changed.
+func (w *writer) commit() error {
+	err := w.write()
+	if err == nil {
+		_, err = w.conn.exec(qCommit)
+	}
+	if err != nil {
+		w.abort(err)
+	}
+	w.reset()
+	return err
+}
+
+func (w *writer) write() error {
+	for _, b := range w.dirty {
+		if err := w.flush(b); err != nil {
+			return err
+		}
+	}
+	for i := range w.events {
+		if err := w.conn.add(&w.events[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) reset() {
+	clear(w.dirty)
+	clear(w.events)
+	w.dirty, w.events, w.wrote = w.dirty[:0], w.events[:0], false
+}
+
+// abort ends a transaction after an error. What is in memory may be wrong now.
+func (w *writer) abort(err error) {
+	w.reset()
+	w.cache.clear()
+	if w.conn == nil {
+		return
+	}
+	_, rollback := w.conn.exec(qRollback) // after some errors SQLite has rolled back already
+	switch c := code(err); {
+	case c == codeFull || c == codeBusy || c == codeLocked:
+	case rollback != nil || c != 0:
+		w.hangUp()
+	}
+}
+
+// process answers a batch. An error concerns all of it.
+func (w *writer) process(batch []*call, now int64) error {
+	for _, c := range batch {
+		var err error
+		switch c.op {
+		case "take":
+			for i := 0; i < len(c.takes) && err == nil; i++ {
+				c.decisions[i], err = w.take(&c.takes[i], now)
+			}
+		case "settle":
+			for i := 0; i < len(c.settlements) && err == nil; i++ {
+				c.outcomes[i], err = w.settle(&c.settlements[i], now)
+			}
+		case "peek":
+			for i := 0; i < len(c.buckets) && err == nil; i++ {
+				c.statuses[i], err = w.peek(&c.buckets[i], c.priority, now)
+			}
+		case "reset":
+			for i := 0; i < len(c.keys) && err == nil; i++ {
+				err = w.forget(c.keys[i])
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetchAll puts the records of buckets into w.recs.
+func (w *writer) fetchAll(buckets []drawgate.BucketCost) error {
+	w.recs, w.bkts = w.recs[:0], w.bkts[:0]
+	for i := range buckets {
+		b, err := w.fetch(buckets[i].Key)
+		if err != nil {
+			return err
+		}
+		w.recs, w.bkts = append(w.recs, b.rec), append(w.bkts, b)
+	}
+	return nil
+}
+
+// take decides one take.
+func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
+	if err := checkTake(t); err != nil {
+		return drawgate.Decision{Fail: err}, nil
+	}
+	if err := w.fetchAll(t.Buckets); err != nil {
+		if isBucket(err) {
+			return drawgate.Decision{Fail: storeError("take", explain(err))}, nil
+		}
+		return drawgate.Decision{}, err
+	}
+	d := drawgate.Decide(t, w.recs, true, now)
+	if !d.Allowed || d.Replayed {
+		return d, nil
+	}
+	var labels []byte
+	if len(t.Labels) > 0 {
+		labels = appendLabels(nil, t.Labels)
+	}
+	for i, b := range w.bkts {
+		n := t.Buckets[i].N
+		if t.ID != "" {
+			n = d.Granted(i) // of a lease perhaps a part
+		}
+		units := w.memo.units(t.Buckets[i].Plan, n)
+		w.mark(b, now)
+		w.note(event{at: now, op: opTake, key: b.key, units: units, id: t.ID, labels: labels})
+		if t.ID != "" {
+			b.notes[t.ID] = note{units, labels}
+		}
+	}
+	return d, nil
+}
+
+// settle carries out one settlement.
+func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, error) {
+	if err := checkBuckets(st.Buckets); err != nil {
+		return drawgate.Outcome{Err: err}, nil
+	}
+	if err := w.fetchAll(st.Buckets); err != nil {
+		if isBucket(err) {
+			return drawgate.Outcome{Err: storeError(st.Op.String(), explain(err))}, nil
+		}
+		return drawgate.Outcome{}, err
+	}
+	var open [drawgate.MaxBuckets]*record.Open
+	for _, rec := range w.recs {
+		now = max(now, rec.Last)
+	}
+	for i, rec := range w.recs {
+		rec.Advance(st.Buckets[i].Plan.Specs(true), now) // a hold that is over by now is not settled
+		open[i] = rec.Open[st.ID]
+	}
+	out := drawgate.Carry(st, w.recs, true, now)
+	if out.Gone || out.Err != nil {
+		return out, nil
+	}
+	for i, b := range w.bkts {
+		w.carried(st, &st.Buckets[i], b, open[i], now)
+	}
+	return out, nil
+}
+
+// carried notes what a settlement did to one bucket.
+func (w *writer) carried(st *drawgate.Settlement, bc *drawgate.BucketCost, b *bucket, open *record.Open, now int64) {
+	if open == nil && st.Op != drawgate.OpCharge {
+		return
+	}
+	w.mark(b, now)
+	e := event{at: now, key: b.key, id: st.ID, labels: b.notes[st.ID].labels}
+	switch st.Op {
+	case drawgate.OpRenew:
+		return
+	case drawgate.OpSettle:
+		e.op, e.units = opSettle, settledUnits(bc, open)
+	case drawgate.OpCancel:
+		e.op = opCancel
+	case drawgate.OpCharge:
+		e.op, e.units, e.id, e.labels = opCharge, chargedUnits(bc), "", nil
+	}
+	w.note(e)
+	if st.Op != drawgate.OpCharge {
+		delete(b.notes, st.ID)
+	}
+}
+
+// peek describes one bucket.
+func (w *writer) peek(bc *drawgate.BucketCost, priority int8, now int64) (drawgate.Status, error) {
+	if bc.Plan == nil {
+		return drawgate.Status{Decision: drawgate.Decision{Fail: drawgate.ErrInvalid}}, nil
+	}
+	b, err := w.fetch(bc.Key)
+	switch {
+	case err == nil:
+		return drawgate.Describe(bc, b.rec, priority, true, now), nil
+	case isBucket(err):
+		return drawgate.Status{Decision: drawgate.Decision{Fail: storeError("peek", explain(err))}}, nil
+	}
+	return drawgate.Status{}, err
+}
+
+// mark has a bucket written in this transaction, and notes the holds that ended.
+func (w *writer) mark(b *bucket, now int64) {
+	if !b.dirty {
+		b.dirty = true
+		w.dirty = append(w.dirty, b)
+	}
+	for _, e := range b.rec.Changes.Ended {
+		n := b.notes[e.ID]
+		w.note(event{at: now, op: opExpire, key: b.key, units: n.units, id: e.ID, labels: n.labels})
+		delete(b.notes, e.ID)
+	}
+	clear(b.rec.Changes.Ended)
+	b.rec.Changes.Ended = b.rec.Changes.Ended[:0]
+}
+
+func (w *writer) note(e event) {
+	if w.s.opts.HistoryFor > 0 {
+		w.events = append(w.events, e)
+	}
+}
