@@ -217,7 +217,7 @@ func testClose(e *env) {
 			e.closed("Ping", s.Ping(e.ctx()))
 		}
 		if s, ok := e.s.(drawgate.Opener); ok {
-			_, err := s.Open("t", b.plan).TakeOne("k", drawgate.Amounts{1}, 0)
+			_, err := drawgate.TakeLocal(s.Open("t", b.plan), b.plan, "k", drawgate.Amounts{1}, 0)
 			e.closed("TakeOne", err)
 		}
 	}

@@ -294,7 +294,7 @@ func testOpener(e *env) {
 				n[1] = 1
 			}
 			st := b.peek(n[:len(limits)]...)
-			d, err := b.takeLocal(l, step, n)
+			d, err := drawgate.TakeLocal(l, b.plan, b.key.Name, n, 0)
 			if err != nil {
 				e.Fatal(err)
 			}
@@ -310,14 +310,4 @@ func testOpener(e *env) {
 			e.advance(4 * time.Second)
 		}
 	}
-}
-
-// takeLocal decides as a limiter does: by TakeLean where that is offered, and by TakeOne. step lets it sometimes do without.
-func (b *bucket) takeLocal(l drawgate.Local, step int, n drawgate.Amounts) (drawgate.Decision, error) {
-	if step%2 == 0 {
-		if g, ok := l.TakeLean(b.key.Name, n[0], 0); ok {
-			return drawgate.AnswerLean(b.plan, g), nil
-		}
-	}
-	return l.TakeOne(b.key.Name, n, 0)
 }

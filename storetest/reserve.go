@@ -278,8 +278,8 @@ func testManyOpen(e *env) {
 	// 0+3+...+297 were settled; 2, 5, ... are open.
 	b.wantUsed("a third open", 200, 14_850+10_000, 100)
 	e.advance(time.Minute + 150*time.Second)
-	if st := b.peek(); st.Open != 49 || st.States[1].Held != 4900 || st.States[2].Used != 49 {
-		e.Errorf("%d open, %d held, %d slots; want 49, 4900, 49", st.Open, st.States[1].Held, st.States[2].Used)
+	if st := b.peek(); st.Open != 50 || st.States[1].Held != 5000 || st.States[2].Used != 50 {
+		e.Errorf("%d open, %d held, %d slots; want 50, 5000, 50", st.Open, st.States[1].Held, st.States[2].Used)
 	}
-	b.wantUsed("some ended", 200, 24_850, 49)
+	b.wantUsed("some ended", 200, 24_850, 50)
 }

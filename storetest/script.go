@@ -1,0 +1,400 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// Scripts plays n random scripts on the store of h and on a reference, and compares all answers: stores mean the same. The instants of two
+// stores need not be the same: a script starts on a Monday at midnight, and answers are compared as times since then.
+//
+// A script that is answered differently is shortened before it is shown.
+func Scripts(t *testing.T, h, reference Harness, n int) {
+	for seed := range uint64(n) {
+		sc := newScript(seed)
+		if sc.differs(t, h, reference) == "" {
+			continue
+		}
+		for size := len(sc.steps) / 2; size > 0; size /= 2 {
+			for i := 0; i+size <= len(sc.steps); {
+				shorter := &script{plans: sc.plans, steps: slices.Delete(slices.Clone(sc.steps), i, i+size), offset: sc.offset}
+				if shorter.differs(t, h, reference) != "" {
+					sc = shorter
+				} else {
+					i += size
+				}
+			}
+		}
+		t.Fatalf("seed %d:\n%s", seed, sc.differs(t, h, reference))
+	}
+}
+
+// script is a sequence of operations on a few buckets, in two versions of their policy.
+type script struct {
+	plans  [2]*drawgate.Plan
+	steps  []step
+	offset time.Duration // from Monday's midnight
+}
+
+// step is one operation, or a batch of one kind. It first lets time pass.
+type step struct {
+	wait        time.Duration
+	retry       bool          // wait for the last retry-after as well
+	early       time.Duration // less that
+	takes       []drawgate.Take
+	settlements []drawgate.Settlement
+	at          time.Duration // OpCharge: since now
+	peek        []drawgate.BucketCost
+	priority    int8
+	reset       []drawgate.Key
+}
+
+// maker makes a script.
+type maker struct {
+	*rand.Rand
+	sc *script
+}
+
+func newScript(seed uint64) *script {
+	m := &maker{Rand: rand.New(rand.NewPCG(seed, 17)), sc: &script{}}
+	first, second := m.policy(), drawgate.Policy{}
+	for {
+		second = m.version(first)
+		var errs [2]error
+		m.sc.plans[0], errs[0] = first.Compile()
+		m.sc.plans[1], errs[1] = second.Compile()
+		if errs[0] == nil && errs[1] == nil {
+			break
+		}
+		first = m.policy() // such as a headroom that leaves nothing
+	}
+	m.sc.offset = time.Duration(m.Int64N(int64(50 * time.Hour))).Truncate(tick)
+	for range 25 + m.IntN(40) {
+		m.sc.steps = append(m.sc.steps, m.step())
+	}
+	return m.sc
+}
+
+func pick[T any](m *maker, choices ...T) T { return choices[m.IntN(len(choices))] }
+
+func (m *maker) policy() drawgate.Policy {
+	p := drawgate.Policy{Name: "script"}
+	for i := range 1 + m.IntN(4) {
+		p.Limits = append(p.Limits, m.limit(fmt.Sprint("limit", i)))
+	}
+	return p
+}
+
+func (m *maker) limit(name string) drawgate.Limit {
+	l := pick(m,
+		leaky(m.amount(), pick(m, time.Second, 7*time.Second, time.Minute), 0),
+		leaky(m.amount(), pick(m, 10*time.Second, time.Hour), m.amount()),
+		rolling(m.amount(), pick(m, 5*time.Second, time.Minute, time.Hour)),
+		joined(m.amount(), pick(m, time.Minute, 10*time.Minute), pick(m, 100, 128, 1000)),
+		calendar(m.amount(), pick(m, drawgate.Minute, drawgate.Hour, drawgate.Day, drawgate.Week), pick(m, "", "UTC", "Asia/Kolkata")),
+		slots(m.amount()),
+	)
+	l.Name, l.Unit = name, pick(m, "", "", "tokens")
+	m.vary(&l)
+	return l
+}
+
+func (m *maker) amount() int64 { return pick(m, 1+m.Int64N(4), 5+m.Int64N(20), 100+m.Int64N(1000)) }
+
+// vary sets what is not part of a limit's identity.
+func (m *maker) vary(l *drawgate.Limit) {
+	l.Charge = pick(m, drawgate.ChargeDefault, drawgate.ChargeStart, drawgate.ChargeEnd)
+	l.Margin, l.Headroom, l.Keep = 0, drawgate.Share{}, nil
+	if m.IntN(3) == 0 && l.Kind != drawgate.Concurrency {
+		l.Margin = pick(m, 50*time.Millisecond, 2*time.Second)
+	}
+	if m.IntN(4) == 0 {
+		l.Headroom = pick(m, drawgate.Share{Units: 1}, drawgate.Share{Percent: 12.5})
+	}
+	if m.IntN(4) == 0 {
+		l.Keep = map[int]drawgate.Share{5: {Percent: 10}}
+	}
+}
+
+// version changes a policy as its next version might.
+func (m *maker) version(p drawgate.Policy) drawgate.Policy {
+	p.Limits = slices.Clone(p.Limits)
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		switch m.IntN(4) {
+		case 0:
+			m.vary(l)
+		case 1:
+			l.Amount = m.amount()
+		case 2:
+			if l.Window > 0 {
+				l.Window *= 2 // another limit
+			}
+		}
+	}
+	m.Shuffle(len(p.Limits), func(i, j int) { p.Limits[i], p.Limits[j] = p.Limits[j], p.Limits[i] })
+	return p
+}
+
+func (m *maker) step() step {
+	s := step{
+		wait: pick(m, 0, 0, tick, 137*time.Millisecond, time.Second-tick, 3700*time.Millisecond, 11*time.Second, time.Minute, 9*time.Minute, 25*time.Hour),
+	}
+	if s.retry = m.IntN(4) == 0; s.retry {
+		s.wait, s.early = 0, pick(m, 0, tick)
+	}
+	if m.IntN(2) == 0 {
+		s.wait = 0
+	}
+	batch := pick(m, 1, 1, 3)
+	switch kind := m.IntN(20); {
+	case kind < 11:
+		for range batch {
+			s.takes = append(s.takes, m.take())
+		}
+	case kind < 17:
+		for range batch {
+			s.settlements = append(s.settlements, m.settlement())
+		}
+		s.at = pick(m, 0, -time.Second, -time.Hour, -25*time.Hour, time.Minute)
+	case kind < 19:
+		s.peek, s.priority = m.buckets(m.IntN(4), m.IntN(2), 9), int8(m.IntN(10))
+	default:
+		s.reset = []drawgate.Key{m.key(m.IntN(3))}
+	}
+	return s
+}
+
+func (m *maker) key(k int) drawgate.Key {
+	return drawgate.Key{Tenant: "t", Policy: "script", Name: fmt.Sprint("key", k)}
+}
+
+// buckets returns one or two buckets of a version of the policy: set 0, 1 and 2 are one each, 3 is two.
+func (m *maker) buckets(set, version int, priority int8) (bs []drawgate.BucketCost) {
+	for k := range 3 {
+		if k == set || set == 3 && k < 2 {
+			b := drawgate.BucketCost{Key: m.key(k), Plan: m.sc.plans[version]}
+			for i, s := range b.Plan.Specs(false) {
+				if b.N[i] = pick(m, 0, 1, 1, 2, s.Effective[9]/3, s.Effective[9]); !s.Fits(b.N[i], priority) {
+					b.N[i] = 0 // a limiter would not send it
+				}
+			}
+			bs = append(bs, b)
+		}
+	}
+	return bs
+}
+
+func (m *maker) take() drawgate.Take {
+	set, version := m.IntN(4), m.IntN(2)
+	t := drawgate.Take{Priority: pick[int8](m, 0, 0, 5, 9)}
+	t.Buckets = m.buckets(set, version, t.Priority)
+	if m.IntN(2) == 0 { // an id belongs to a set of buckets
+		t.ID, t.Hold = fmt.Sprintf("id%d-%d", set, m.IntN(3)), pick(m, 200*time.Millisecond, 10*time.Second, 2*time.Minute, 3*time.Hour)
+		t.Lease = m.IntN(3) == 0
+	}
+	for k := range t.Buckets {
+		for i, l := range t.Buckets[k].Plan.Policy().Limits {
+			if l.Kind == drawgate.Concurrency && (t.ID == "" || t.Lease) {
+				t.Buckets[k].N[i] = 0
+			}
+		}
+	}
+	return t
+}
+
+func (m *maker) settlement() drawgate.Settlement {
+	set, version := m.IntN(4), m.IntN(2)
+	s := drawgate.Settlement{
+		Op: pick(m, drawgate.OpSettle, drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge), ID: fmt.Sprintf("id%d-%d", set, m.IntN(3)),
+		Buckets: m.buckets(set, version, 9), Hold: pick(m, time.Second, time.Minute),
+	}
+	for k := range s.Buckets {
+		for i := range s.Buckets[k].Plan.Policy().Limits {
+			if s.Op == drawgate.OpSettle && m.IntN(4) == 0 {
+				s.Buckets[k].N[i] = drawgate.Unnamed
+			}
+		}
+	}
+	return s
+}
+
+// differs plays the script on both stores, and describes where their answers part.
+func (sc *script) differs(t *testing.T, h, reference Harness) string {
+	t.Helper()
+	got, want := sc.play(t, h), sc.play(t, reference)
+	for i := range want {
+		if got[i] == want[i] {
+			continue
+		}
+		var b strings.Builder
+		for v, p := range sc.plans {
+			fmt.Fprintf(&b, "version %d:\n", v)
+			for _, l := range p.Policy().Limits {
+				fmt.Fprintf(&b, "  %+v\n", l)
+			}
+		}
+		for k := range i + 1 {
+			if k < len(sc.steps) {
+				fmt.Fprintf(&b, "step %d: %s\n", k, sc.describe(&sc.steps[k]))
+			}
+			fmt.Fprintf(&b, "   got: %s\n", got[k])
+		}
+		fmt.Fprintf(&b, "  want: %s\n", want[i])
+		return b.String()
+	}
+	return ""
+}
+
+func (sc *script) describe(s *step) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "wait %v", s.wait)
+	if s.retry {
+		fmt.Fprintf(&b, ", for the retry-after less %v", s.early)
+	}
+	costs := func(bs []drawgate.BucketCost) {
+		for _, c := range bs {
+			v := slices.Index(sc.plans[:], c.Plan)
+			fmt.Fprintf(&b, " %s v%d %v", c.Key.Name, v, c.N[:len(c.Plan.Policy().Limits)])
+		}
+	}
+	for _, t := range s.takes {
+		fmt.Fprintf(&b, "; take %q hold %v lease %v priority %d:", t.ID, t.Hold, t.Lease, t.Priority)
+		costs(t.Buckets)
+	}
+	for _, st := range s.settlements {
+		fmt.Fprintf(&b, "; %v %q hold %v at %v:", st.Op, st.ID, st.Hold, s.at)
+		costs(st.Buckets)
+	}
+	if s.peek != nil {
+		fmt.Fprintf(&b, "; peek at priority %d:", s.priority)
+		costs(s.peek)
+	}
+	for _, k := range s.reset {
+		fmt.Fprintf(&b, "; reset %s", k.Name)
+	}
+	return b.String()
+}
+
+// play plays the script on a new store and returns its answers, one line per step, and a look at everything.
+func (sc *script) play(t *testing.T, h Harness) (lines []string) {
+	t.Helper()
+	h.wrap(t, func(t *testing.T) {
+		e := &env{T: t, h: h, s: h.New(t)}
+		e.until(nextEdge(e.now(), drawgate.Week, "UTC", 1).Add(sc.offset))
+		p := &player{env: e, start: e.now()}
+		p.at = p.start
+		for i := range sc.steps {
+			lines = append(lines, p.step(&sc.steps[i]))
+		}
+		var all []drawgate.BucketCost
+		for _, plan := range sc.plans {
+			for k := range 3 {
+				all = append(all, drawgate.BucketCost{Key: drawgate.Key{Tenant: "t", Policy: "script", Name: fmt.Sprint("key", k)}, Plan: plan})
+			}
+		}
+		lines = append(lines, p.step(&step{peek: all}))
+	})
+	return lines
+}
+
+// player plays one script.
+type player struct {
+	*env
+	start, at time.Time
+	retry     time.Duration // the last one
+}
+
+func (p *player) step(s *step) string {
+	p.Helper()
+	wait := s.wait
+	if s.retry && p.retry < 48*time.Hour {
+		wait += max(0, p.retry-s.early)
+	}
+	p.advance(wait)
+	p.at = p.at.Add(wait)
+	var lines []string
+	ctx := p.ctx()
+	switch {
+	case s.takes != nil:
+		out := make([]drawgate.Decision, len(s.takes))
+		if err := p.s.Take(ctx, s.takes, out); err != nil {
+			p.Fatalf("Take: %v", err)
+		}
+		for i := range out {
+			if out[i].RetryAfter > 0 {
+				p.retry = out[i].RetryAfter
+			}
+			lines = append(lines, p.decision(&out[i], s.takes[i].ID != ""))
+		}
+	case s.settlements != nil:
+		batch, out := slices.Clone(s.settlements), make([]drawgate.Outcome, len(s.settlements))
+		for i := range batch {
+			batch[i].At = p.at.Add(s.at)
+		}
+		if err := p.s.Settle(ctx, batch, out); err != nil {
+			p.Fatalf("Settle: %v", err)
+		}
+		for _, o := range out {
+			lines = append(lines, fmt.Sprintf("gone %v, end %s, error %v", o.Gone, p.since(o.End), o.Err))
+		}
+	case s.peek != nil:
+		out := make([]drawgate.Status, len(s.peek))
+		if err := p.s.Peek(ctx, s.peek, s.priority, out); err != nil {
+			p.Fatalf("Peek: %v", err)
+		}
+		for i := range out {
+			line := p.decision(&out[i].Decision, false)
+			for _, u := range out[i].States {
+				line += fmt.Sprintf(" {used %d, held %d, debt %d, most %d, window %s to %s}", u.Used, u.Held, u.Debt, u.Most, p.since(u.Start), p.since(u.End))
+			}
+			lines = append(lines, fmt.Sprintf("%s open %d", line, out[i].Open))
+		}
+	case s.reset != nil:
+		if r, ok := p.s.(drawgate.Resetter); !ok {
+			p.Fatal("scripts reset buckets: the store cannot")
+		} else if err := r.Reset(ctx, s.reset); err != nil {
+			p.Fatalf("Reset: %v", err)
+		}
+	}
+	return strings.Join(lines, " | ")
+}
+
+// decision writes all that a decision says.
+func (p *player) decision(d *drawgate.Decision, held bool) string {
+	if errors.Is(d.Fail, drawgate.ErrIDReused) {
+		return "reused"
+	}
+	if d.Fail != nil {
+		return d.Fail.Error()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "at %s: allowed %v, replayed %v, %v, retry %v, hold until %s", p.since(d.At()), d.Allowed, d.Replayed, d.Reason, d.RetryAfter,
+		p.since(d.HoldEnd()))
+	if d.Soonest < 0 || d.Soonest > d.RetryAfter { // a lower bound: stores may know better or worse ones
+		p.Errorf("soonest %v, retry-after %v", d.Soonest, d.RetryAfter)
+	}
+	if held && d.Allowed {
+		for k := range d.Buckets() {
+			fmt.Fprintf(&b, ", granted %v", d.Granted(k))
+		}
+	}
+	for r := range d.Limits() {
+		fmt.Fprintf(&b, " [%d %s: remaining %d, retry %v, reset %s]", r.Bucket, r.Limit.Name, r.Remaining, r.RetryAfter, p.since(r.ResetAt))
+	}
+	return b.String()
+}
+
+func (p *player) since(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.Sub(p.start).String()
+}
