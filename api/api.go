@@ -1,0 +1,168 @@
+// Package api holds the types of Drawgate's wire protocol, version 1: JSON over HTTP.
+//
+//	POST /v1/take    TakeRequest    -> TakeAnswer
+//	POST /v1/settle  SettleRequest  -> SettleAnswer
+//	GET  /v1/status  ?policy=&key=&priority=  -> StatusAnswer
+//	POST /v1/status  StatusRequest  -> StatusAnswer
+//	GET  /healthz    -> Health: this process is alive
+//	GET  /readyz     -> Health: its store can decide; 503 if not
+//
+// Numbers are integers, instants RFC 3339 in UTC, durations milliseconds in fields that end in _ms, rounded up. A refusal is an answer (200, with
+// "allowed": false); only a question that could not be answered is an error, and then the body is a [Problem].
+// Fields may be added to answers at any time; a field that is not known in a request is an error.
+package api
+
+import "time"
+
+// DefaultKey is the key of a request that names none.
+const DefaultKey = "default"
+
+// Bounds of what a request may say.
+const (
+	MaxBody  = 1 << 20          // bytes of a request's body
+	MaxTakes = 100              // takes in a batch
+	MaxWait  = 60 * time.Minute // longest wait_ms
+)
+
+// Bucket names a bucket, and what is asked of it.
+type Bucket struct {
+	Policy string           `json:"policy,omitempty"` // may be left out where there is only one
+	Key    string           `json:"key,omitempty"`    // who is counted; "" means DefaultKey
+	Costs  map[string]int64 `json:"costs,omitempty"`  // units; one that is not named costs 0, "requests" 1
+}
+
+// Take asks for units: of one bucket, named beside the other fields, or of several, all or nothing.
+type Take struct {
+	Bucket
+	Buckets  []Bucket          `json:"buckets,omitempty"`  // instead of policy, key and costs: 1 to 8 different ones
+	Priority int               `json:"priority,omitempty"` // 0 to 9
+	WaitMS   int64             `json:"wait_ms,omitempty"`  // wait in the queue for at most this long, counted from the request's arrival; 0: answer now
+	HoldMS   int64             `json:"hold_ms,omitempty"`  // hold the units until they are settled, for at most this long; 0: they are used at once
+	ID       string            `json:"id,omitempty"`       // with hold_ms: the same id with the same content is answered again and costs nothing more
+	Labels   map[string]string `json:"labels,omitempty"`   // for the history: a task's type, its id
+}
+
+// TakeRequest is one take, or a batch of takes that are decided one after the other, each for itself.
+type TakeRequest struct {
+	Take
+	Takes []Take `json:"takes,omitempty"`
+}
+
+// Why a take was refused.
+const (
+	ReasonLimited   = "limited"    // a limit has not enough left
+	ReasonQueued    = "queued"     // others wait in front
+	ReasonQueueFull = "queue_full" // as many wait in front as may
+)
+
+// Answer answers one take.
+type Answer struct {
+	Allowed      bool       `json:"allowed"`
+	Reason       string     `json:"reason,omitempty"`      // why not
+	Message      string     `json:"message,omitempty"`     // why not, for people
+	RefusedBy    *LimitName `json:"refused_by,omitempty"`  // the limit that refuses longest
+	RetryAfterMS int64      `json:"retry_after_ms"`        // 0 if allowed; otherwise the same take fits after this wait if nothing else happens
+	ResetAt      *time.Time `json:"reset_at,omitempty"`    // of the limit that refuses longest; if none does, of the tightest
+	Remaining    int64      `json:"remaining"`             // of the tightest limit
+	Limits       []Limit    `json:"limits,omitempty"`      // bucket by bucket
+	Reservation  string     `json:"reservation,omitempty"` // of a take with hold_ms: the token to settle it with. Its content is not an interface
+	HoldEnd      *time.Time `json:"hold_end,omitempty"`    // by when it must be settled or renewed, by this server's clock
+	Replayed     bool       `json:"replayed,omitempty"`    // the id was open already: this is its answer again
+	Error        *Problem   `json:"error,omitempty"`       // in a batch: this take was not decided
+	NeverFits    bool       `json:"never_fits,omitempty"`  // in a status: the cost is more than a limit ever grants
+}
+
+// LimitName names a limit.
+type LimitName struct {
+	Policy string `json:"policy"`
+	Limit  string `json:"limit"`
+}
+
+// Limit is what a decision says of one limit.
+type Limit struct {
+	Bucket       int       `json:"bucket"` // position of its bucket in the take
+	Policy       string    `json:"policy"`
+	Name         string    `json:"name"`
+	Unit         string    `json:"unit"`
+	Amount       int64     `json:"amount"`
+	Remaining    int64     `json:"remaining"`      // units that a take of the same priority would be granted right now
+	RetryAfterMS int64     `json:"retry_after_ms"` // 0 if it passes
+	ResetAt      time.Time `json:"reset_at"`       // when nothing is used; for a calendar limit the end of its window
+	Refused      bool      `json:"refused"`
+}
+
+// TakeAnswer answers a [TakeRequest]: Answer for a take, Answers, in the order of the request, for a batch.
+type TakeAnswer struct {
+	*Answer
+	Answers []Answer `json:"answers,omitempty"`
+}
+
+// SettleRequest ends or prolongs a reservation. With only a token, what was held counts as used.
+type SettleRequest struct {
+	Reservation string           `json:"reservation"`
+	Used        map[string]int64 `json:"used,omitempty"`     // what was really used; a unit that is not named stands as estimated
+	Cancel      bool             `json:"cancel,omitempty"`   // give everything back
+	RenewMS     int64            `json:"renew_ms,omitempty"` // hold it for this long from now
+}
+
+// What became of a reservation.
+const (
+	OutcomeSettled   = "settled"
+	OutcomeCancelled = "cancelled"
+	OutcomeRenewed   = "renewed"
+	OutcomeGone      = "gone" // it was not open any more: settled, reset, or its hold had ended, and then it counts as used. Whoever holds it must stop
+)
+
+// SettleAnswer answers a [SettleRequest].
+type SettleAnswer struct {
+	Outcome     string     `json:"outcome"`
+	Reservation string     `json:"reservation,omitempty"` // renewed: the token to use from now on
+	HoldEnd     *time.Time `json:"hold_end,omitempty"`    // renewed: by when it must be settled or renewed
+}
+
+// StatusRequest asks what a take of Costs would get. Nothing is spent.
+type StatusRequest struct {
+	Bucket
+	Priority int `json:"priority,omitempty"`
+}
+
+// StatusAnswer describes a bucket.
+type StatusAnswer struct {
+	Policy string        `json:"policy"`
+	Key    string        `json:"key"`
+	At     time.Time     `json:"at"`     // the store's time
+	Open   int           `json:"open"`   // reservations
+	Take   Answer        `json:"take"`   // what a take of the costs would get now, without its Limits
+	Limits []LimitStatus `json:"limits"` // in the policy's order
+}
+
+// LimitStatus describes one limit of a bucket.
+type LimitStatus struct {
+	Limit
+	Kind        string     `json:"kind"`                   // bucket, rolling, calendar, concurrency
+	WindowMS    int64      `json:"window_ms,omitempty"`    // rolling: the window; bucket: the period of the amount
+	Every       string     `json:"every,omitempty"`        // calendar: minute, hour, day, week, month
+	Zone        string     `json:"zone,omitempty"`         // calendar
+	Burst       int64      `json:"burst,omitempty"`        // bucket
+	Used        int64      `json:"used"`                   // units that count now, held ones included
+	Held        int64      `json:"held"`                   // of these, units that are held and do not age
+	Debt        int64      `json:"debt"`                   // how far more is used than may be
+	Most        int64      `json:"most"`                   // what may be used in all at this priority: the amount less headroom and what is kept
+	WindowStart *time.Time `json:"window_start,omitempty"` // calendar: the open window
+	WindowEnd   *time.Time `json:"window_end,omitempty"`
+}
+
+// Health answers /healthz and /readyz.
+type Health struct {
+	Status   string       `json:"status"` // "ok" or "away"
+	Store    *StoreHealth `json:"store,omitempty"`
+	Policies []string     `json:"policies,omitempty"`
+	Waiting  int64        `json:"waiting"`   // takes that are waiting in this process
+	UptimeMS int64        `json:"uptime_ms"` // of this process
+}
+
+// StoreHealth says whether the store can decide. Why not is in the server's log.
+type StoreHealth struct {
+	Status    string `json:"status"` // "ok" or "away"
+	LatencyMS int64  `json:"latency_ms"`
+}

@@ -1,0 +1,39 @@
+package api
+
+import "fmt"
+
+// ProblemType is the media type of a [Problem] (RFC 9457).
+const ProblemType = "application/problem+json"
+
+// Code says what is wrong, for programs. Codes are never renamed.
+type Code string
+
+// The codes, with the HTTP status that goes with each.
+const (
+	CodeBadJSON       Code = "bad_json"       // 400: not JSON, a field that is not known, or a value of another type
+	CodeInvalid       Code = "invalid"        // 422: a value is out of bounds, or fields contradict each other
+	CodeUnknownPolicy Code = "unknown_policy" // 422
+	CodeUnknownUnit   Code = "unknown_unit"   // 422: no limit of the policy has it
+	CodeNeverFits     Code = "never_fits"     // 422: more than a limit can ever grant: no wait will help
+	CodeNeedsHold     Code = "needs_hold"     // 422: the policy has a concurrency limit: give hold_ms
+	CodeBadToken      Code = "bad_token"      // 422: the reservation is not one that this server, with its policies, gave out
+	CodeIDReused      Code = "id_reused"      // 409: the id is open with another content
+	CodeTooLarge      Code = "too_large"      // 413
+	CodeNotFound      Code = "not_found"      // 404: no such path
+	CodeBadMethod     Code = "bad_method"     // 405
+	CodeCrossOrigin   Code = "cross_origin"   // 403: sent by a web page of another origin
+	CodeStoreAway     Code = "store_away"     // 503: nothing was decided; if the outcome is unknown, the units count as spent
+	CodeClosing       Code = "closing"        // 503: this server is going away
+	CodeCancelled     Code = "cancelled"      // 499: the client went away. Nothing was spent
+)
+
+// Problem is an error on the wire (RFC 9457). It is an error.
+type Problem struct {
+	Type   string `json:"type"` // "about:blank": Code says more
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Code   Code   `json:"code"`
+	Detail string `json:"detail"` // a sentence for people: what was wrong, and what would be right
+}
+
+func (p *Problem) Error() string { return fmt.Sprintf("%s (%s)", p.Detail, p.Code) }

@@ -1,0 +1,199 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+)
+
+// Answer says a decision on the wire.
+func Answer(d *drawgate.Decision) api.Answer {
+	a := answer(slices.Collect(d.Limits()))
+	a.Allowed, a.Replayed = d.Allowed, d.Replayed
+	a.RetryAfterMS = millis(d.RetryAfter)
+	switch {
+	case d.Allowed:
+	case d.Reason == drawgate.Queued:
+		a.refuse(api.ReasonQueued)
+	default:
+		a.refuse(api.ReasonLimited)
+	}
+	return a.Answer
+}
+
+// draft is an answer with the limits that it was made of.
+type draft struct {
+	api.Answer
+	results []drawgate.LimitResult
+}
+
+// answer describes limits. Whether the take passes is for the caller to say.
+func answer(results []drawgate.LimitResult) draft {
+	a := draft{results: results}
+	tightest, longest := -1, -1
+	for i, r := range results {
+		a.Limits = append(a.Limits, limit(r))
+		if tightest < 0 || share(r) < share(results[tightest]) {
+			tightest = i
+		}
+		if r.Refused() && (longest < 0 || r.RetryAfter > results[longest].RetryAfter) {
+			longest = i
+		}
+	}
+	if tightest < 0 {
+		return a
+	}
+	a.Remaining, a.ResetAt = results[tightest].Remaining, ptr(results[tightest].ResetAt.UTC())
+	if longest >= 0 {
+		r := results[longest]
+		a.RefusedBy, a.ResetAt = &api.LimitName{Policy: r.Policy, Limit: r.Limit.Name}, ptr(r.ResetAt.UTC())
+		a.RetryAfterMS, a.NeverFits = millis(r.RetryAfter), r.RetryAfter == drawgate.Never
+	}
+	return a
+}
+
+// refuse makes the answer a refusal: it says why, and never that a retry might pass at once.
+func (a *draft) refuse(reason string) {
+	a.Allowed, a.Reason, a.RetryAfterMS = false, reason, max(1, a.RetryAfterMS)
+	wait := Duration(time.Duration(a.RetryAfterMS) * time.Millisecond)
+	switch {
+	case a.NeverFits:
+		a.Message = "this take can never fit: it asks for more than a limit grants"
+	case reason == api.ReasonQueued:
+		a.Message = fmt.Sprintf("others wait in front; try again in %s", wait)
+	case reason == api.ReasonQueueFull:
+		a.Message = fmt.Sprintf("as many callers wait as may; try again in %s", wait)
+	case a.RefusedBy == nil:
+		a.Message = fmt.Sprintf("a limit has not enough left; try again in %s", wait)
+	default:
+		a.Message = fmt.Sprintf("%s refused; this take fits in %s", strings.Join(a.refusing(), ", and "), wait)
+	}
+}
+
+// refusing says which limits refuse, the one that refuses longest first.
+func (a *draft) refusing() (all []string) {
+	rs := slices.Clone(a.results)
+	slices.SortStableFunc(rs, func(x, y drawgate.LimitResult) int { return cmp.Compare(y.RetryAfter, x.RetryAfter) })
+	for _, r := range rs {
+		if r.Refused() {
+			all = append(all, fmt.Sprintf("limit %q of policy %q (%s, %d left)", r.Limit.Name, r.Policy, Describe(r.Limit), r.Remaining))
+		}
+	}
+	return all
+}
+
+func share(r drawgate.LimitResult) float64 { return float64(r.Remaining) / float64(r.Limit.Amount) }
+
+func limit(r drawgate.LimitResult) api.Limit {
+	return api.Limit{
+		Bucket: r.Bucket, Policy: r.Policy, Name: r.Limit.Name, Unit: unit(r.Limit), Amount: r.Limit.Amount,
+		Remaining: r.Remaining, RetryAfterMS: millis(r.RetryAfter), ResetAt: r.ResetAt.UTC(), Refused: r.Refused(),
+	}
+}
+
+func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.Requests) }
+
+// Status says on the wire what a store says of a bucket.
+func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
+	take := Answer(&st.Decision)
+	limits := take.Limits
+	take.Limits = nil
+	out := api.StatusAnswer{Policy: policy, Key: key, At: st.At().UTC(), Open: st.Open, Take: take, Limits: []api.LimitStatus{}}
+	i := 0
+	for r := range st.Decision.Limits() {
+		l, u := r.Limit, st.States[i]
+		s := api.LimitStatus{
+			Limit: limits[i], Kind: l.Kind.String(), WindowMS: l.Window.Milliseconds(),
+			Used: u.Used, Held: u.Held, Debt: u.Debt, Most: u.Most, WindowStart: instant(u.Start), WindowEnd: instant(u.End),
+		}
+		switch l.Kind {
+		case drawgate.Bucket:
+			s.Burst = cmp.Or(l.Burst, l.Amount)
+		case drawgate.Calendar:
+			s.Every, s.Zone = l.Every.String(), cmp.Or(l.Zone, "UTC")
+		}
+		out.Limits = append(out.Limits, s)
+		i++
+	}
+	return out
+}
+
+// Describe says a limit in words: "10 requests per rolling 1m".
+func Describe(l *drawgate.Limit) string {
+	switch l.Kind {
+	case drawgate.Bucket:
+		return fmt.Sprintf("%d %s per %s, at most %d at once", l.Amount, unit(l), Duration(l.Window), cmp.Or(l.Burst, l.Amount))
+	case drawgate.Rolling:
+		return fmt.Sprintf("%d %s per rolling %s", l.Amount, unit(l), Duration(l.Window))
+	case drawgate.Calendar:
+		return fmt.Sprintf("%d %s per calendar %s in %s", l.Amount, unit(l), l.Every, cmp.Or(l.Zone, "UTC"))
+	}
+	return fmt.Sprintf("%d %s held at once", l.Amount, unit(l))
+}
+
+// Duration writes a duration for people, with two parts at most, rounded up: "450ms", "12.3s", "3h5m", "6d4h".
+func Duration(d time.Duration) string {
+	const day = 24 * time.Hour
+	up := func(unit time.Duration) time.Duration { return (d + unit - 1) / unit * unit }
+	switch {
+	case d >= drawgate.Never/2:
+		return "ever"
+	case d < time.Second:
+		return fmt.Sprintf("%dms", up(time.Millisecond).Milliseconds())
+	case d < time.Minute-100*time.Millisecond:
+		return fmt.Sprintf("%gs", up(100*time.Millisecond).Seconds())
+	case d <= time.Hour-time.Second:
+		return parts(up(time.Second), time.Minute, "m", time.Second, "s")
+	case d <= day-time.Minute:
+		return parts(up(time.Minute), time.Hour, "h", time.Minute, "m")
+	}
+	return parts(up(time.Hour), day, "d", time.Hour, "h")
+}
+
+func parts(d, large time.Duration, l string, small time.Duration, s string) string {
+	text := ""
+	if d >= large {
+		text = fmt.Sprintf("%d%s", d/large, l)
+	}
+	if rest := d % large / small; rest > 0 {
+		text += fmt.Sprintf("%d%s", rest, s)
+	}
+	return text
+}
+
+// millis rounds up.
+func millis(d time.Duration) int64 {
+	ms := d / time.Millisecond
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return int64(ms)
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func instant(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return ptr(t.UTC())
+}
+
+// isRefusal reports whether an error of a take says that it was refused, and why.
+func isRefusal(err error) (reason string, ok bool) {
+	switch e, limited := errors.AsType[*drawgate.LimitedError](err); {
+	case errors.Is(err, drawgate.ErrQueueFull):
+		return api.ReasonQueueFull, true
+	case limited && !e.Queued:
+		return api.ReasonLimited, true
+	case limited, errors.Is(err, drawgate.ErrDeadline):
+		return api.ReasonQueued, true
+	}
+	return "", false
+}

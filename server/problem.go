@@ -1,0 +1,98 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+)
+
+// statusCancelled is what is answered to a client that is not there any more.
+const statusCancelled = 499
+
+// kinds says which HTTP status and title a code has.
+var kinds = map[api.Code]struct {
+	status int
+	title  string
+}{
+	api.CodeBadJSON:       {http.StatusBadRequest, "The request is not understood"},
+	api.CodeInvalid:       {http.StatusUnprocessableEntity, "A value is not valid"},
+	api.CodeUnknownPolicy: {http.StatusUnprocessableEntity, "The policy is not known"},
+	api.CodeUnknownUnit:   {http.StatusUnprocessableEntity, "The unit is not known"},
+	api.CodeNeverFits:     {http.StatusUnprocessableEntity, "The cost can never fit"},
+	api.CodeNeedsHold:     {http.StatusUnprocessableEntity, "The take needs a hold"},
+	api.CodeBadToken:      {http.StatusUnprocessableEntity, "The reservation is not valid"},
+	api.CodeIDReused:      {http.StatusConflict, "The id is in use"},
+	api.CodeTooLarge:      {http.StatusRequestEntityTooLarge, "The request is too large"},
+	api.CodeNotFound:      {http.StatusNotFound, "Not found"},
+	api.CodeBadMethod:     {http.StatusMethodNotAllowed, "The method is not allowed"},
+	api.CodeCrossOrigin:   {http.StatusForbidden, "Another origin"},
+	api.CodeStoreAway:     {http.StatusServiceUnavailable, "The store is away"},
+	api.CodeClosing:       {http.StatusServiceUnavailable, "The server is stopping"},
+	api.CodeCancelled:     {statusCancelled, "The client went away"},
+}
+
+func problem(code api.Code, format string, args ...any) *api.Problem {
+	k := kinds[code]
+	return &api.Problem{Type: "about:blank", Title: k.title, Status: k.status, Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Problem says on the wire what an error of the library means. What the store said is not passed on.
+func Problem(err error) *api.Problem {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return p
+	}
+	text := strings.TrimPrefix(err.Error(), "drawgate: ")
+	switch {
+	case errors.Is(err, drawgate.ErrNeverFits):
+		return problem(api.CodeNeverFits, "%s", text)
+	case errors.Is(err, drawgate.ErrUnknownUnit):
+		return problem(api.CodeUnknownUnit, "%s", text)
+	case errors.Is(err, drawgate.ErrNeedsReserve):
+		return problem(api.CodeNeedsHold, "the policy has a concurrency limit: give hold_ms, and settle the reservation when the work is done")
+	case errors.Is(err, drawgate.ErrIDReused):
+		return problem(api.CodeIDReused, "a reservation with this id is open, with other content")
+	case errors.Is(err, drawgate.ErrInvalid):
+		return problem(api.CodeInvalid, "%s", strings.TrimPrefix(text, "invalid argument: "))
+	case errors.Is(err, drawgate.ErrClosed):
+		return problem(api.CodeClosing, "this server is stopping: ask another one, or again in a moment")
+	case errors.Is(err, context.Canceled):
+		return problem(api.CodeCancelled, "the client went away; nothing was spent")
+	}
+	return problem(api.CodeStoreAway, "the store could not decide; the server's log says why")
+}
+
+func writeProblem(w http.ResponseWriter, p *api.Problem) {
+	w.Header().Set("Content-Type", api.ProblemType)
+	if p.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	writeJSON(w, p.Status, p)
+}
+
+// warnEvery is how often a store that stays away is logged.
+const warnEvery = 10 * time.Second
+
+// fail makes a problem of an error, and logs what the client is not told.
+func (s *Server) fail(err error) *api.Problem {
+	p := Problem(err)
+	if s.drain.Err() != nil && p.Code == api.CodeCancelled {
+		p = Problem(drawgate.ErrClosed)
+	}
+	if p.Code == api.CodeStoreAway {
+		s.warn("the store is away", err)
+	}
+	return p
+}
+
+func (s *Server) warn(text string, err error) {
+	now, last := time.Now().UnixNano(), s.warned.Load()
+	if now-last > int64(warnEvery) && s.warned.CompareAndSwap(last, now) {
+		s.log.Warn(text, "error", err)
+	}
+}

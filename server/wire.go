@@ -1,0 +1,99 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/drawgate/drawgate/api"
+)
+
+// post serves a path that is only posted to.
+func post(h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if allowMethod(w, r, http.MethodPost) {
+			h(w, r)
+		}
+	})
+}
+
+// allowMethod reports whether the request has one of the methods; otherwise it was answered.
+func allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool {
+	for _, m := range methods {
+		if r.Method == m {
+			return true
+		}
+	}
+	w.Header().Set("Allow", strings.Join(methods, ", "))
+	writeProblem(w, problem(api.CodeBadMethod, "%s is answered to %s, not to %s", r.URL.Path, strings.Join(methods, " and "), r.Method))
+	return false
+}
+
+// decode reads one JSON value into v, strictly. It returns nil if all is well.
+func decode(w http.ResponseWriter, r *http.Request, v any) *api.Problem {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, api.MaxBody))
+	d.DisallowUnknownFields()
+	err := d.Decode(v)
+	if err == nil {
+		if _, err = d.Token(); err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			err = errors.New("something follows the JSON value")
+		}
+	}
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return problem(api.CodeTooLarge, "the body has more than %d bytes", tooLarge.Limit)
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return problem(api.CodeBadJSON, "%s must be %s, not %s", fieldOf(wrong), wants(wrong), wrong.Value)
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return problem(api.CodeBadJSON, "the body is empty: it must be a JSON object")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return problem(api.CodeBadJSON, "the JSON ends too early")
+	}
+	return problem(api.CodeBadJSON, "%s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+func fieldOf(e *json.UnmarshalTypeError) string {
+	if e.Field == "" {
+		return "the body"
+	}
+	return e.Field
+}
+
+// wants names a Go type as JSON does.
+func wants(e *json.UnmarshalTypeError) string {
+	switch k := e.Type.Kind().String(); {
+	case strings.HasPrefix(k, "int"):
+		return "an integer"
+	case k == "bool":
+		return "true or false"
+	case k == "slice":
+		return "an array"
+	case k == "struct" || k == "map":
+		return "an object"
+	default:
+		return "a string"
+	}
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil { // the types of package api can always be written
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	if h.Get("Content-Type") == "" {
+		h.Set("Content-Type", "application/json")
+	}
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // a client that went away needs no answer
+}
