@@ -3,8 +3,10 @@ package drawgate
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/cells"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -25,22 +27,6 @@ func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
 	}
 	v := record.Decide(asks, &rt, now)
 	return Answer(t, v, asks)
-}
-
-// DecideOne is [Decide] for a plain take of one bucket. It leaves the answer in d, which must be zero, and does not allocate for up to three limits.
-func DecideOne(d *Decision, plan *Plan, rec *record.Record, n *Amounts, priority int8, now int64) {
-	if len(plan.specs) <= inline {
-		if v, ok := record.One(rec, plan.specs, n, priority, now, d.res[:]); ok {
-			d.plan = plan
-			d.head(&v)
-			return
-		}
-	}
-	asks := [1]record.Ask{{Rec: rec, Specs: plan.specs, N: *n}}
-	t := record.Take{Priority: priority}
-	v := record.Decide(asks[:], &t, now)
-	d.head(&v)
-	d.results(plan, &asks[0].Out)
 }
 
 // Answer makes a decision of what was decided elsewhere. Of asks, Out and Got are used.
@@ -71,20 +57,53 @@ func (d *Decision) head(v *record.Verdict) {
 	}
 }
 
-// AnswerLean makes a decision of a [Grant].
-func AnswerLean(plan *Plan, g Grant) (d Decision) {
-	d.grant(plan, g)
-	return d
+// TakeLocal decides a plain take of one bucket in this process, as [Limiter.Allow] does.
+func TakeLocal(b *cells.Buckets, plan *Plan, name string, n Amounts, priority int8) (d Decision, err error) {
+	if len(plan.specs) == 1 && d.lean(b, plan, name, n[0], priority) {
+		return d, nil
+	}
+	err = d.local(b, plan, name, &n, priority)
+	return d, err
 }
 
-// grant makes the decision of a [Grant]. d must be zero.
-func (d *Decision) grant(plan *Plan, g Grant) {
-	d.Allowed, d.at, d.plan = g.Allowed, g.At, plan
-	d.res[0] = record.Result{Remaining: g.Remaining, RetryAfter: g.RetryAfter, ResetAt: g.ResetAt}
-	if !g.Allowed {
-		d.Reason, d.RetryAfter = Limited, duration(g.RetryAfter)
-		d.Soonest = d.RetryAfter
+// local decides a plain take of one bucket in this process. d must be zero. It does not allocate for up to three limits.
+func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *Amounts, priority int8) error {
+	d.plan = plan
+	out := d.res[:]
+	if len(plan.specs) > inline {
+		var all [MaxLimits]record.Result
+		out = all[:]
+		defer d.results(plan, &all)
 	}
+	v, err := b.Take(name, n, priority, out)
+	switch {
+	case errors.Is(err, cells.ErrClosed):
+		return ErrClosed
+	case err != nil:
+		return &StoreError{Store: "memory", Op: "take", Err: err}
+	}
+	d.head(&v)
+	return nil
+}
+
+// lean decides a plain take of one bucket of a policy that is a single bucket limit; false if that needs [Decision.local].
+func (d *Decision) lean(b *cells.Buckets, plan *Plan, name string, n int64, priority int8) bool {
+	g, ok := b.Lean(name, n, priority)
+	if !ok {
+		return false
+	}
+	d.Allowed, d.raw, d.at, d.plan = g.Allowed, true, g.At, plan
+	d.res[0].Remaining, d.res[0].ResetAt = g.Left, g.Used
+	if !g.Allowed {
+		d.Reason = Limited
+		d.res[0].RetryAfter = record.Never
+		if g.Over > 0 {
+			d.res[0].RetryAfter = record.CeilDiv(g.Over, plan.specs[0].Drain)
+		}
+		d.RetryAfter = duration(d.res[0].RetryAfter)
+		d.Soonest = d.RetryAfter // nothing is held that could come back
+	}
+	return true
 }
 
 // Carry carries out one settlement on the records of its buckets, in the order of s.Buckets.

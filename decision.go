@@ -28,6 +28,7 @@ type Decision struct {
 	Allowed    bool
 	Replayed   bool          // the take's id was open already: this is its answer again, nothing more was charged
 	Reason     Reason        // why not
+	raw        bool          // res[0] counts parts of a bucket: its divisions are left to whoever looks
 	RetryAfter time.Duration // 0 if allowed; otherwise this take fits after this wait if nothing else happens; never negative
 	Soonest    time.Duration // at most RetryAfter: it fits no earlier, even if everything held were given back now
 	Fail       error         // in a batch: why this take was not decided; nothing else is set then
@@ -59,7 +60,7 @@ type bucketResult struct {
 type LimitResult struct {
 	Bucket     int // position of its bucket in the take
 	Policy     string
-	Limit      Limit
+	Limit      *Limit        // must not be changed
 	Remaining  int64         // units that a take of the same priority would be granted right now; never negative
 	RetryAfter time.Duration // until this limit would pass the take if nothing else happened; 0 if it passes
 	ResetAt    time.Time     // when nothing is used; for a calendar limit the end of its window
@@ -101,14 +102,17 @@ func (d *Decision) bucket(b int) *Plan {
 }
 
 // result returns what is said of limit i of bucket b.
-func (d *Decision) result(b, i int) *record.Result {
+func (d *Decision) result(b, i int) record.Result {
 	switch {
 	case b > 0:
-		return &d.more.buckets[b-1].res[i]
+		return d.more.buckets[b-1].res[i]
+	case d.raw:
+		r, s := d.res[0], &d.plan.specs[0]
+		return record.Result{Remaining: max(0, r.Remaining) / s.Scale, RetryAfter: r.RetryAfter, ResetAt: d.at + record.CeilDiv(r.ResetAt, s.Drain)}
 	case i < inline:
-		return &d.res[i]
+		return d.res[i]
 	}
-	return &d.more.rest[i-inline]
+	return d.more.rest[i-inline]
 }
 
 // results sets what is said of the first bucket.
@@ -126,7 +130,7 @@ func (d *Decision) results(plan *Plan, out *[MaxLimits]record.Result) {
 func (d *Decision) limit(b, i int) LimitResult {
 	plan, r := d.bucket(b), d.result(b, i)
 	return LimitResult{
-		Bucket: b, Policy: plan.policy.Name, Limit: plan.policy.Limits[i],
+		Bucket: b, Policy: plan.policy.Name, Limit: &plan.policy.Limits[i],
 		Remaining: r.Remaining, RetryAfter: duration(r.RetryAfter), ResetAt: time.UnixMicro(r.ResetAt),
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/cells"
 )
 
 // Times that a caller may spend on the store.
@@ -32,7 +34,7 @@ type Options struct {
 // that can be said: several buckets, priorities, labels. Limiters made with [Limiter.With] share a store and a queue, and may be mixed in one take.
 type Limiter struct {
 	store   Store
-	local   Local // nil: the store does I/O
+	local   *cells.Buckets // nil: the store does I/O
 	plan    *Plan
 	tenant  string
 	timeout time.Duration // 0: none
@@ -126,13 +128,11 @@ func (l *Limiter) Allow(ctx context.Context, key string, costs ...Cost) (d Decis
 	if !l.plain || len(costs) != 0 || len(key) > MaxKey || !l.lobby.idle() || ctx.Err() != nil {
 		return l.allow(ctx, key, costs)
 	}
-	if l.lean {
-		if g, ok := l.local.TakeLean(key, l.one[0], 0); ok {
-			d.grant(l.plan, g)
-			return d, nil
-		}
+	if l.lean && d.lean(l.local, l.plan, key, l.one[0], 0) {
+		return d, nil
 	}
-	return l.local.TakeOne(key, l.one, 0)
+	err = d.local(l.local, l.plan, key, &l.one, 0)
+	return d, err
 }
 
 // allow is the long way: apart, so that the short one stays short.

@@ -26,7 +26,7 @@ type lobby struct {
 	watch  Watcher   // nil: the store gives no hints
 	closed atomic.Bool
 	ended  chan struct{} // closed by close
-	some   atomic.Int64  // waiters in all lines
+	some   atomic.Int64  // waiters in all lines, and one more once it is closed
 
 	mu    sync.Mutex
 	lines map[Key]*line // guarded by mu; none is empty
@@ -45,10 +45,11 @@ func newLobby(s Store) *lobby {
 }
 
 // idle reports whether nobody waits and the lobby is open.
-func (lb *lobby) idle() bool { return lb.some.Load() == 0 && !lb.closed.Load() }
+func (lb *lobby) idle() bool { return lb.some.Load() == 0 }
 
 func (lb *lobby) close() {
 	if lb.closed.CompareAndSwap(false, true) {
+		lb.some.Add(1)
 		close(lb.ended)
 	}
 }
@@ -100,10 +101,11 @@ func (lb *lobby) join(t *Take, i int) (*queue.Waiter, error) {
 	if ln.Len() >= most {
 		return nil, fmt.Errorf("%w: %d callers wait for this bucket of policy %q", ErrQueueFull, most, b.Plan.policy.Name)
 	}
-	lb.lines[b.Key] = ln
-	if lb.some.Add(1) == 1 {
+	if len(lb.lines) == 0 {
 		lb.listen()
 	}
+	lb.lines[b.Key] = ln
+	lb.some.Add(1)
 	return ln.Add(t.Priority, lb.now()), nil
 }
 
@@ -116,7 +118,8 @@ func (lb *lobby) leave(key Key, w *queue.Waiter) {
 	if ln.Len() == 0 {
 		delete(lb.lines, key)
 	}
-	if lb.some.Add(-1) == 0 && lb.stop != nil {
+	lb.some.Add(-1)
+	if len(lb.lines) == 0 && lb.stop != nil {
 		lb.stop()
 		lb.stop = nil
 	}

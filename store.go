@@ -3,6 +3,8 @@ package drawgate
 import (
 	"context"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/cells"
 )
 
 // Key says who is counted. Its parts may hold any bytes; no two different keys share a bucket.
@@ -114,26 +116,9 @@ type (
 	Watcher interface {
 		Watch(keys chan<- Key) (stop func())
 	}
-	// Opener is a store that decides in the caller's process, without I/O.
+	// Opener is a store that decides in the caller's process, without I/O: plain takes of one bucket go to its buckets directly.
 	Opener interface {
-		// Open returns the buckets of a plan.
-		Open(tenant string, plan *Plan) Local
-	}
-	// Local decides plain takes of one bucket at once, without allocating.
-	Local interface {
-		// TakeOne decides a take of n units per limit.
-		TakeOne(name string, n Amounts, priority int8) (Decision, error)
-		// TakeLean decides a take of n units where that can be done faster, because the plan's only limit is a bucket. Otherwise ok is false,
-		// nothing was done, and TakeOne decides.
-		TakeLean(name string, n int64, priority int8) (g Grant, ok bool)
-	}
-	// Grant is the decision of a take of one limit of which nothing is ever held: small enough to travel in registers. Times are in µs.
-	Grant struct {
-		Allowed    bool
-		Remaining  int64
-		RetryAfter int64 // 0 if allowed
-		ResetAt    int64 // Unix
-		At         int64 // Unix
+		Open(tenant string, plan *Plan) *cells.Buckets
 	}
 )
 

@@ -6,16 +6,11 @@ package memstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
-
-	"github.com/puzpuzpuz/xsync/v4"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/cells"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -27,29 +22,12 @@ type Options struct {
 }
 
 // ErrFull is in the StoreError of a take for which there was no room.
-var ErrFull = errors.New("as many buckets are in use as MaxBuckets allows")
+var ErrFull = cells.ErrFull
 
 // Store keeps buckets in memory. It is safe for concurrent use.
 type Store struct {
-	epoch  time.Time
-	base   int64 // epoch in Unix µs
-	most   int64
-	closed atomic.Bool
-	spaces *xsync.Map[spaceKey, *space]
-	sweeper
+	cells *cells.Store
 	watchers
-}
-
-type spaceKey struct{ tenant, policy string }
-
-// space holds the buckets of one policy for one tenant.
-type space struct {
-	store *Store
-	key   spaceKey
-	cells *xsync.Map[string, *cell]
-
-	mu    sync.Mutex
-	leans []*lean // one per way of counting, so that equal ways are the same pointer
 }
 
 var (
@@ -63,34 +41,21 @@ var (
 
 // New returns an empty store. opts may be nil.
 func New(opts *Options) *Store {
-	s := &Store{epoch: time.Now(), most: 10_000_000, spaces: xsync.NewMap[spaceKey, *space]()}
-	s.base = s.epoch.UnixMicro()
-	s.sweepAt.Store(firstSweep)
+	most := 10_000_000
 	if opts != nil && opts.MaxBuckets > 0 {
-		s.most = int64(opts.MaxBuckets)
+		most = opts.MaxBuckets
 	}
-	return s
+	return &Store{cells: cells.New(int64(most))}
 }
 
-// now returns the time in µs since the store was made.
-func (s *Store) now() int64 { return int64(time.Since(s.epoch)) / 1000 }
-
-func (s *Store) fail(op string, err error) error {
-	return &drawgate.StoreError{Store: "memory", Op: op, Err: err}
+// Open implements [drawgate.Opener].
+func (s *Store) Open(tenant string, plan *drawgate.Plan) *cells.Buckets {
+	return s.cells.Space(tenant, plan.Name()).Bind(plan.Specs(false))
 }
 
-func (s *Store) space(tenant, policy string) *space {
-	key := spaceKey{tenant, policy}
-	if sp, ok := s.spaces.Load(key); ok {
-		return sp
-	}
-	sp, _ := s.spaces.LoadOrStore(key, &space{store: s, key: key, cells: xsync.NewMap[string, *cell]()})
-	return sp
-}
-
-// ready reports why nothing can be decided: the store is closed, or the caller does not want it any more.
+// ready says why nothing is done: the store is closed, or the caller has given up.
 func (s *Store) ready(ctx context.Context) error {
-	if s.closed.Load() {
+	if s.cells.Closed() {
 		return drawgate.ErrClosed
 	}
 	return ctx.Err()
@@ -102,31 +67,15 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 		return err
 	}
 	for i := range batch {
-		out[i] = s.take(&batch[i])
+		t := &batch[i]
+		err := s.with(t.Buckets, true, func(recs []*record.Record) {
+			out[i] = drawgate.Decide(t, recs, false, s.cells.Now())
+		})
+		if err != nil {
+			out[i] = drawgate.Decision{Fail: fail("take", err)}
+		}
 	}
 	return nil
-}
-
-func (s *Store) take(t *drawgate.Take) (d drawgate.Decision) {
-	if len(t.Buckets) == 1 && t.ID == "" {
-		b := &t.Buckets[0]
-		l := s.local(b.Key.Tenant, b.Plan)
-		if g, ok := l.TakeLean(b.Key.Name, b.N[0], t.Priority); ok {
-			return drawgate.AnswerLean(b.Plan, g)
-		}
-		d, err := l.TakeOne(b.Key.Name, b.N, t.Priority)
-		if err != nil {
-			d.Fail = err
-		}
-		return d
-	}
-	err := s.with(t.Buckets, true, func(recs []*record.Record) {
-		d = drawgate.Decide(t, recs, false, s.base+s.now())
-	})
-	if err != nil {
-		return drawgate.Decision{Fail: s.fail("take", err)}
-	}
-	return d
 }
 
 // Settle implements [drawgate.Store].
@@ -137,10 +86,10 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	for i := range batch {
 		st := &batch[i]
 		err := s.with(st.Buckets, st.Op == drawgate.OpCharge, func(recs []*record.Record) {
-			out[i] = drawgate.Carry(st, recs, false, s.base+s.now())
+			out[i] = drawgate.Carry(st, recs, false, s.cells.Now())
 		})
 		if err != nil {
-			out[i] = drawgate.Outcome{Err: s.fail(st.Op.String(), err)}
+			out[i] = drawgate.Outcome{Err: fail(st.Op.String(), err)}
 		}
 		if st.Op == drawgate.OpSettle || st.Op == drawgate.OpCancel {
 			s.hint(st.Buckets)
@@ -156,72 +105,50 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	}
 	for i := range buckets {
 		err := s.with(buckets[i:i+1], false, func(recs []*record.Record) {
-			out[i] = drawgate.Describe(&buckets[i], recs[0], priority, false, s.base+s.now())
+			out[i] = drawgate.Describe(&buckets[i], recs[0], priority, false, s.cells.Now())
 		})
 		if err != nil {
-			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: s.fail("peek", err)}}
+			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: fail("peek", err)}}
 		}
 	}
 	return nil
 }
 
-// with calls f with the records of the buckets, all locked, in the order of buckets. Where create is false, a bucket that does not exist is an
-// empty record that is thrown away.
+func fail(op string, err error) error {
+	return &drawgate.StoreError{Store: "memory", Op: op, Err: err}
+}
+
+// with calls f with the records of the buckets, all locked, in the order of buckets.
 func (s *Store) with(buckets []drawgate.BucketCost, create bool, f func([]*record.Record)) error {
 	order := make([]int, len(buckets))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return compareKeys(buckets[a].Key, buckets[b].Key) })
-	recs := make([]*record.Record, len(buckets))
-	locked := make([]*full, 0, len(buckets))
-	defer func() {
-		for _, f := range locked {
-			f.mu.Unlock()
-		}
-	}()
+	slices.SortFunc(order, func(a, b int) int { return name(buckets[a].Key).Compare(name(buckets[b].Key)) })
+	names := make([]cells.Name, len(buckets))
 	for k, i := range order {
-		key := buckets[i].Key
-		if k > 0 && key == buckets[order[k-1]].Key {
+		if names[k] = name(buckets[i].Key); k > 0 && names[k] == names[k-1] {
 			return fmt.Errorf("%w: a bucket is named twice", drawgate.ErrInvalid)
 		}
-		fl, err := s.space(key.Tenant, key.Policy).lock(key.Name, create)
-		if err != nil {
-			return err
-		}
-		if fl == nil {
-			recs[i] = &record.Record{}
-			continue
-		}
-		recs[i] = &fl.rec
-		locked = append(locked, fl)
 	}
-	f(recs)
-	return nil
+	return s.cells.With(names, create, func(sorted []*record.Record) {
+		recs := make([]*record.Record, len(sorted))
+		for k, i := range order {
+			recs[i] = sorted[k]
+		}
+		f(recs)
+	})
 }
 
-func compareKeys(a, b drawgate.Key) int {
-	for _, p := range [...][2]string{{a.Tenant, b.Tenant}, {a.Policy, b.Policy}, {a.Name, b.Name}} {
-		if p[0] < p[1] {
-			return -1
-		} else if p[0] > p[1] {
-			return 1
-		}
-	}
-	return 0
-}
+func name(k drawgate.Key) cells.Name { return cells.Name(k) }
 
 // Reset implements [drawgate.Resetter].
-func (s *Store) Reset(_ context.Context, keys []drawgate.Key) error {
-	if s.closed.Load() {
-		return drawgate.ErrClosed
+func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
+	if err := s.ready(ctx); err != nil {
+		return err
 	}
 	for _, k := range keys {
-		sp := s.space(k.Tenant, k.Policy)
-		if fl, _ := sp.lock(k.Name, false); fl != nil {
-			fl.rec = record.Record{Last: fl.rec.Last}
-			fl.mu.Unlock()
-		}
+		s.cells.Reset(name(k))
 		s.hint([]drawgate.BucketCost{{Key: k}})
 	}
 	return nil
@@ -229,32 +156,20 @@ func (s *Store) Reset(_ context.Context, keys []drawgate.Key) error {
 
 // List implements [drawgate.Lister].
 func (s *Store) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
-	if s.closed.Load() {
-		return drawgate.ErrClosed
+	if err := s.ready(ctx); err != nil {
+		return err
 	}
-	sp := s.space(tenant, policy)
-	for name, c := range sp.cells.All() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if !sp.idle(c) && !yield(drawgate.Key{Tenant: tenant, Policy: policy, Name: name}) {
-			return nil
-		}
-	}
-	return nil
+	s.cells.Space(tenant, policy).List(func(name string) bool {
+		return ctx.Err() == nil && yield(drawgate.Key{Tenant: tenant, Policy: policy, Name: name})
+	})
+	return ctx.Err()
 }
 
 // Ping implements [drawgate.Pinger].
-func (s *Store) Ping(context.Context) error {
-	if s.closed.Load() {
-		return drawgate.ErrClosed
-	}
-	return nil
-}
+func (s *Store) Ping(ctx context.Context) error { return s.ready(ctx) }
 
 // Close implements [drawgate.Store]. Calls under way are finished.
 func (s *Store) Close() error {
-	s.closed.Store(true)
-	s.running.Wait()
+	s.cells.Close()
 	return nil
 }

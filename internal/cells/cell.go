@@ -1,11 +1,10 @@
-package memstore
+package cells
 
 import (
 	"math"
 	"sync"
 	"sync/atomic"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -15,9 +14,11 @@ import (
 // since the store was made, in 1/Drain µs, at which nothing is used any more (the virtual scheduling form of the leaky bucket, ITU-T I.371).
 // Whatever needs more (a reservation, another version of the policy) turns it into a record under a lock, for as long as it lives.
 type cell struct {
-	word atomic.Int64
-	lean *lean // how word counts; nil if this was never a word
-	full atomic.Pointer[full]
+	name  string
+	space *Space
+	word  atomic.Int64
+	lean  *lean // how word counts; nil if this was never a word
+	full  atomic.Pointer[full]
 }
 
 // Words that are not instants.
@@ -41,9 +42,8 @@ type lean struct {
 // maxDrain keeps words of the next hundred years below 2^62.
 const maxDrain = 1 << 62 / (100 * 366 * 24 * 3600 * 1_000_000)
 
-// leanOf returns how a word counts the plan's buckets, or nil if a word cannot. Equal ways are the same pointer.
-func (sp *space) leanOf(plan *drawgate.Plan) *lean {
-	specs := plan.Specs(false)
+// leanOf returns how a word counts, or nil if a word cannot. Equal ways are the same pointer.
+func (sp *Space) leanOf(specs []record.Spec) *lean {
 	if len(specs) != 1 || specs[0].Kind != record.Bucket || specs[0].Drain > maxDrain {
 		return nil
 	}
@@ -60,52 +60,50 @@ func (sp *space) leanOf(plan *drawgate.Plan) *lean {
 }
 
 // cell returns the bucket of that name, made if it does not exist.
-func (sp *space) cell(name string, l *lean) (*cell, error) {
-	if c, ok := sp.cells.Load(name); ok && c.word.Load() != dead {
+func (sp *Space) cell(name string, l *lean) (*cell, error) {
+	if c := sp.store.index.find(sp, name); c != nil && c.word.Load() != dead {
 		return c, nil
 	}
 	return sp.open(name, l)
 }
 
-func (sp *space) open(name string, l *lean) (*cell, error) {
+func (sp *Space) open(name string, l *lean) (*cell, error) {
 	s := sp.store
 	if !s.room(s.most) {
 		return nil, ErrFull
 	}
-	made := &cell{lean: l}
-	if l == nil {
-		made.word.Store(isFull)
-		made.full.Store(&full{})
-	}
 	for {
-		c, ok := sp.cells.LoadOrStore(name, made)
-		if !ok {
-			s.opened(sp.store)
+		c, made := s.index.insert(sp, name, func() *cell {
+			c := &cell{name: name, space: sp, lean: l}
+			if l == nil {
+				c.word.Store(isFull)
+				c.full.Store(&full{})
+			}
+			return c
+		})
+		if made {
+			s.opened(s)
 			return c, nil
 		}
 		if c.word.Load() != dead {
 			return c, nil
 		}
-		sp.remove(name, c)
+		s.remove(c)
 	}
 }
 
-// remove takes a dead cell out of the map, unless another one has its place already.
-func (sp *space) remove(name string, c *cell) {
-	sp.cells.Compute(name, func(old *cell, loaded bool) (*cell, xsyncOp) {
-		if loaded && old == c {
-			sp.store.count.Add(-1)
-			return nil, xsyncDelete
-		}
-		return old, xsyncKeep
-	})
+// remove takes a dead cell out of the index.
+func (s *Store) remove(c *cell) {
+	if s.index.remove(c) {
+		s.count.Add(-1)
+	}
 }
 
 // lock returns the bucket's record, locked. If it does not exist it is made, or, with create false, nil is returned.
-func (sp *space) lock(name string, create bool) (*full, error) {
+func (sp *Space) lock(name string, create bool) (*full, error) {
 	for {
-		c, ok := sp.cells.Load(name)
-		if !ok || c.word.Load() == dead {
+		c := sp.store.index.find(sp, name)
+		if c == nil || c.word.Load() == dead {
 			if !create {
 				return nil, nil
 			}

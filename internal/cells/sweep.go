@@ -1,10 +1,8 @@
-package memstore
+package cells
 
 import (
 	"sync"
 	"sync/atomic"
-
-	"github.com/drawgate/drawgate"
 )
 
 // grace is how long in µs a bucket of which nothing is used is kept, because it is likely to be used again; not when the store is full.
@@ -48,19 +46,17 @@ func (sw *sweeper) opened(s *Store) {
 // sweep gives up buckets that have been idle for so many µs. The caller has set busy.
 func (s *Store) sweep(idle int64) {
 	defer s.busy.Store(false)
-	for _, sp := range s.spaces.All() {
-		for name, c := range sp.cells.All() {
-			if sp.kill(c, s.now()-idle) {
-				sp.remove(name, c)
-			}
+	s.index.each(func(c *cell) bool {
+		if c.kill(s, s.now()-idle) {
+			s.remove(c)
 		}
-	}
+		return true
+	})
 	s.sweepAt.Store(max(firstSweep, 2*s.count.Load()))
 }
 
 // kill marks a bucket dead of which nothing was used at then: whoever holds it looks it up again.
-func (sp *space) kill(c *cell, then int64) bool {
-	s := sp.store
+func (c *cell) kill(s *Store, then int64) bool {
 	w := c.word.Load()
 	if w != isFull {
 		return w == dead || w <= then*c.lean.spec.Drain && c.word.CompareAndSwap(w, dead)
@@ -79,8 +75,7 @@ func (sp *space) kill(c *cell, then int64) bool {
 }
 
 // idle reports whether nothing of a bucket is used.
-func (sp *space) idle(c *cell) bool {
-	s := sp.store
+func (c *cell) idle(s *Store) bool {
 	if w := c.word.Load(); w != isFull {
 		return w == dead || w <= s.now()*c.lean.spec.Drain
 	}
@@ -90,45 +85,4 @@ func (sp *space) idle(c *cell) bool {
 	}
 	defer fl.mu.Unlock()
 	return fl.rec.Until() <= s.base+s.now()
-}
-
-// watchers are told when units of a bucket may have come free early.
-type watchers struct {
-	mu    sync.Mutex
-	some  atomic.Bool
-	chans map[chan<- drawgate.Key]bool // guarded by mu
-}
-
-// Watch implements [drawgate.Watcher].
-func (w *watchers) Watch(keys chan<- drawgate.Key) (stop func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.chans == nil {
-		w.chans = make(map[chan<- drawgate.Key]bool)
-	}
-	w.chans[keys] = true
-	w.some.Store(true)
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.chans, keys)
-		w.some.Store(len(w.chans) > 0)
-	}
-}
-
-// hint never blocks: a watcher that is behind misses it.
-func (w *watchers) hint(buckets []drawgate.BucketCost) {
-	if !w.some.Load() {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for ch := range w.chans {
-		for i := range buckets {
-			select {
-			case ch <- buckets[i].Key:
-			default:
-			}
-		}
-	}
 }

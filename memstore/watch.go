@@ -1,0 +1,49 @@
+package memstore
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/drawgate/drawgate"
+)
+
+// watchers are told when units of a bucket may have come free early.
+type watchers struct {
+	mu    sync.Mutex
+	some  atomic.Bool
+	chans map[chan<- drawgate.Key]bool // guarded by mu
+}
+
+// Watch implements [drawgate.Watcher].
+func (w *watchers) Watch(keys chan<- drawgate.Key) (stop func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.chans == nil {
+		w.chans = make(map[chan<- drawgate.Key]bool)
+	}
+	w.chans[keys] = true
+	w.some.Store(true)
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.chans, keys)
+		w.some.Store(len(w.chans) > 0)
+	}
+}
+
+// hint never blocks: a watcher that is behind misses it.
+func (w *watchers) hint(buckets []drawgate.BucketCost) {
+	if !w.some.Load() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ch := range w.chans {
+		for i := range buckets {
+			select {
+			case ch <- buckets[i].Key:
+			default:
+			}
+		}
+	}
+}
