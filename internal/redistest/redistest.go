@@ -1,0 +1,149 @@
+// Package redistest runs real Redis servers for tests.
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Server is a redis-server process of its own on a free port of the loopback interface, without persistence unless its arguments say so.
+type Server struct {
+	Addr string // host:port
+
+	tb   testing.TB
+	dir  string
+	args []string
+	cmd  *exec.Cmd
+	out  *strings.Builder
+	done chan struct{} // closed when the process has ended
+}
+
+// Start starts a server, with further arguments for redis-server, and stops it at the test's end. A machine without redis-server fails the test:
+// one that was skipped would show nothing.
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		tb.Fatalf("this test needs a real Redis: install redis-server (%v)", err)
+	}
+	s := &Server{tb: tb, dir: tb.TempDir(), args: args}
+	tb.Cleanup(s.stop)
+	var err error
+	for range 5 { // a port that was free a moment ago may be taken
+		s.Addr = freeAddr(tb)
+		if err = s.start(); err == nil {
+			return s
+		}
+		s.stop()
+	}
+	tb.Fatalf("redis-server does not start: %v\n%s", err, s.out)
+	return nil
+}
+
+func freeAddr(tb testing.TB) string {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// start starts the process and waits until it answers.
+func (s *Server) start() error {
+	_, port, _ := net.SplitHostPort(s.Addr)
+	args := append([]string{
+		"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
+	}, s.args...)
+	s.out = &strings.Builder{}
+	s.cmd = exec.Command("redis-server", args...)
+	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
+	s.cmd.SysProcAttr = dieWithParent()
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	s.done = done
+	go func(cmd *exec.Cmd) { // ends with the process
+		_ = cmd.Wait() // it is killed: its exit code says nothing
+		close(done)
+	}(s.cmd)
+	deadline := time.Now().Add(10 * time.Second)
+	for time.Now().Before(deadline) {
+		select {
+		case <-done:
+			return fmt.Errorf("it ended")
+		case <-time.After(5 * time.Millisecond):
+		}
+		if s.answers() {
+			return nil
+		}
+	}
+	return fmt.Errorf("it does not answer on %s", s.Addr)
+}
+
+// answers reports whether the server answers a PING, be it with an error that asks for a password.
+func (s *Server) answers() bool {
+	c, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	if _, err := c.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	buf := make([]byte, 64)
+	n, _ := c.Read(buf)
+	return strings.HasPrefix(string(buf[:n]), "+PONG") || strings.HasPrefix(string(buf[:n]), "-NOAUTH")
+}
+
+func (s *Server) stop() {
+	if s.cmd == nil || s.cmd.Process == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill() // it may have ended already
+	<-s.done
+}
+
+// URL returns the server's URL.
+func (s *Server) URL() string { return "redis://" + s.Addr }
+
+// PID returns the server's process id.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// Kill9 ends the server as a crash would.
+func (s *Server) Kill9() { s.stop() }
+
+// Restart starts the server again, on the same port, after Kill9 or in place of the running one.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.stop()
+	if err := s.start(); err != nil {
+		s.tb.Fatalf("redis-server does not start again: %v\n%s", err, s.out)
+	}
+}
+
+// Stop makes the server stand still (SIGSTOP): connections stay, nothing answers.
+func (s *Server) Stop() { s.signal(syscall.SIGSTOP) }
+
+// Continue lets a server go on that stands still.
+func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.tb.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+// CPU returns the processor time that the server has used.
+func (s *Server) CPU() time.Duration {
+	s.tb.Helper()
+	return cpuTime(s.tb, s.PID())
+}

@@ -1,0 +1,153 @@
+package redisstore
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"strings"
+
+	"github.com/drawgate/drawgate"
+)
+
+// A key is prefix:tenant:policy:name. Whatever could be mistaken in a part, by us, by SCAN's patterns or by a cluster's hash tags, is
+// percent-escaped. A part that is too long is replaced by "%~" and its SHA-256, which no escaped part starts with; the key's parts are then
+// stored in the bucket, so that it can be listed.
+
+// The longest parts that are written out, in escaped bytes: with the default prefix a key has at most 200.
+const (
+	longestName = 100
+	longestPart = 40
+)
+
+// bucketKey returns a bucket's key, and what must be stored in the bucket to find its parts again ("" if the key itself has them).
+func bucketKey(prefix string, k drawgate.Key) (key, raw string) {
+	buf := make([]byte, 0, 64)
+	buf = append(buf, prefix...)
+	whole := true
+	for i, part := range [...]string{k.Tenant, k.Policy, k.Name} {
+		most := longestPart
+		if i == 2 {
+			most = longestName
+		}
+		var short bool
+		buf, short = appendPart(append(buf, ':'), part, most)
+		whole = whole && short
+	}
+	if !whole {
+		raw = packKey(k)
+	}
+	return string(buf), raw
+}
+
+// appendPart appends an escaped part. It reports whether that was short enough to be written out.
+func appendPart(buf []byte, part string, most int) ([]byte, bool) {
+	const hexDigits = "0123456789ABCDEF"
+	start := len(buf)
+	for i := range len(part) {
+		c := part[i]
+		if plain(c) {
+			buf = append(buf, c)
+		} else {
+			buf = append(buf, '%', hexDigits[c>>4], hexDigits[c&15])
+		}
+		if len(buf)-start > most {
+			sum := sha256.Sum256([]byte(part))
+			return base64.RawURLEncoding.AppendEncode(append(buf[:start], "%~"...), sum[:]), false
+		}
+	}
+	return buf, true
+}
+
+// plain reports whether a byte stands for itself in a key.
+func plain(c byte) bool {
+	return c > ' ' && c < 0x7f && c != ':' && c != '%' && c != '{' && c != '}' && c != '*' && c != '?' && c != '[' && c != ']' && c != '\\'
+}
+
+var errKey = errors.New("not a key of ours")
+
+// parseKey is the inverse of bucketKey. raw is what was stored in the bucket.
+func parseKey(prefix, key, raw string) (k drawgate.Key, err error) {
+	rest, ok := strings.CutPrefix(key, prefix+":")
+	parts := strings.Split(rest, ":")
+	if !ok || len(parts) != 3 {
+		return k, errKey
+	}
+	if raw != "" {
+		k, err = unpackKey(raw)
+		if again, _ := bucketKey(prefix, k); err == nil && again != key {
+			err = errKey
+		}
+		return k, err
+	}
+	for i, dst := range [...]*string{&k.Tenant, &k.Policy, &k.Name} {
+		if *dst, err = unescape(parts[i]); err != nil {
+			return drawgate.Key{}, err
+		}
+	}
+	return k, nil
+}
+
+func unescape(part string) (string, error) {
+	if !strings.Contains(part, "%") {
+		return part, nil
+	}
+	buf := make([]byte, 0, len(part))
+	for i := 0; i < len(part); i++ {
+		if part[i] != '%' {
+			buf = append(buf, part[i])
+			continue
+		}
+		if i+2 >= len(part) {
+			return "", errKey
+		}
+		hi, lo := strings.IndexByte("0123456789ABCDEF", part[i+1]), strings.IndexByte("0123456789ABCDEF", part[i+2])
+		if hi < 0 || lo < 0 {
+			return "", errKey
+		}
+		buf = append(buf, byte(hi<<4|lo))
+		i += 2
+	}
+	return string(buf), nil
+}
+
+func packKey(k drawgate.Key) string {
+	var buf []byte
+	for _, part := range [...]string{k.Tenant, k.Policy, k.Name} {
+		buf = binary.AppendUvarint(buf, uint64(len(part)))
+		buf = append(buf, part...)
+	}
+	return string(buf)
+}
+
+func unpackKey(raw string) (k drawgate.Key, err error) {
+	buf := []byte(raw)
+	for _, dst := range [...]*string{&k.Tenant, &k.Policy, &k.Name} {
+		n, size := binary.Uvarint(buf)
+		if size <= 0 || n > uint64(len(buf)-size) {
+			return drawgate.Key{}, errKey
+		}
+		*dst = string(buf[size : size+int(n)])
+		buf = buf[size+int(n):]
+	}
+	if len(buf) > 0 {
+		return drawgate.Key{}, errKey
+	}
+	return k, nil
+}
+
+// pattern returns a SCAN pattern for the keys of a policy.
+func pattern(prefix, tenant, policy string) string {
+	var b strings.Builder
+	for i := range len(prefix) {
+		if strings.IndexByte(`*?[]\`, prefix[i]) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(prefix[i])
+	}
+	var buf []byte
+	for _, part := range [...]string{tenant, policy} {
+		buf, _ = appendPart(append(buf, ':'), part, longestPart)
+	}
+	return b.String() + string(buf) + ":*"
+}

@@ -1,0 +1,136 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+
+	"github.com/redis/rueidis"
+
+	"github.com/drawgate/drawgate"
+)
+
+// Reset implements [drawgate.Resetter].
+func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
+	c, err := s.begin(ctx, "reset")
+	if err != nil {
+		return err
+	}
+	defer s.running.Done()
+	for len(keys) > 0 {
+		page := keys[:min(len(keys), pageSize)]
+		keys = keys[len(page):]
+		names := make([]string, len(page))
+		for i, k := range page {
+			names[i], _ = bucketKey(s.prefix, k)
+		}
+		if err := c.Do(ctx, c.B().Unlink().Key(names...).Build()).Error(); err != nil {
+			return failure("reset", err, names)
+		}
+	}
+	return nil
+}
+
+// pageSize is how many keys are looked at in one step.
+const pageSize = 500
+
+// List implements [drawgate.Lister]. It goes through all keys of the server's database in small steps.
+func (s *Store) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
+	c, err := s.begin(ctx, "list")
+	if err != nil {
+		return err
+	}
+	defer s.running.Done()
+	seed, seen := maphash.MakeSeed(), map[uint64]bool{} // SCAN may name a key twice
+	match := pattern(s.prefix, tenant, policy)
+	for cursor := uint64(0); ; {
+		page, err := c.Do(ctx, c.B().Scan().Cursor(cursor).Match(match).Count(pageSize).Build()).AsScanEntry()
+		if err != nil {
+			return failure("list", err, nil)
+		}
+		names := page.Elements[:0]
+		for _, name := range page.Elements {
+			if h := maphash.String(seed, name); !seen[h] {
+				seen[h] = true
+				names = append(names, name)
+			}
+		}
+		keys, err := s.inUse(ctx, c, names)
+		if err != nil {
+			return failure("list", err, names)
+		}
+		for _, k := range keys {
+			if k.Tenant == tenant && k.Policy == policy && !yield(k) {
+				return nil
+			}
+		}
+		if cursor = page.Cursor; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// inUse returns the keys of those buckets of which something is used or held.
+func (s *Store) inUse(ctx context.Context, c rueidis.Client, names []string) (keys []drawgate.Key, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	cmds := make(rueidis.Commands, 0, 1+len(names))
+	cmds = append(cmds, c.B().Time().Build())
+	for _, name := range names {
+		cmds = append(cmds, c.B().Hmget().Key(name).Field("h", "k").Build())
+	}
+	res := c.DoMulti(ctx, cmds...)
+	time, err := res[0].AsIntSlice()
+	if err != nil {
+		return nil, err
+	}
+	if len(time) != 2 {
+		return nil, errAnswer
+	}
+	now := time[0]*1e6 + time[1]
+	if s.clock != nil {
+		now = s.clock()
+	}
+	for i, name := range names {
+		got, err := res[1+i].AsStrSlice()
+		if err != nil {
+			if _, ok := rueidis.IsRedisErr(err); ok {
+				continue // not a bucket
+			}
+			return nil, err
+		}
+		if len(got) != 2 || got[0] == "" { // it expired meanwhile
+			continue
+		}
+		st, err := readHeader([]byte(got[0]))
+		if err != nil {
+			return nil, err
+		}
+		if st.idle(now) {
+			continue
+		}
+		k, err := parseKey(s.prefix, name, got[1])
+		if errors.Is(err, errKey) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, k)
+	}
+	return keys, nil
+}
+
+// idle reports whether nothing of a bucket is used or held any more.
+func (st *stored) idle(now int64) bool {
+	if st.open > 0 && now < st.ends {
+		return false
+	}
+	st.complete(nil)
+	held := false
+	for i := range st.rec.Limits {
+		held = held || st.rec.Limits[i].Held > 0 // its hold ended, and nobody has entered it yet
+	}
+	return !held && st.rec.Until() <= max(now, st.rec.Last)
+}

@@ -1,0 +1,910 @@
+-- One decision on the buckets KEYS. It reads everything, decides, and writes last; a refusal writes nothing.
+--
+-- It is the counterpart of internal/record, function by function: what is not explained here is explained there. Numbers are doubles: all
+-- that is stored stays below 2^53, and where an intermediate value may not, both sides of the comparison are far from each other.
+--
+-- A bucket is a hash:
+--   h            the header: format, 1 if reservations are open, latest instant, instant until which the TTL is set;
+--                if reservations are open: their number, an instant before which no hold ends, one after which none does;
+--                then the limits, each with its identity and kind (+ 16 if units of it are held, or may be given back)
+--   e<limit><n>  entry n of a rolling limit, but for the newest one, which is in the header
+--   o<n>         open reservation n, counted from 1 without gaps
+--   i<id>        the number of an open reservation
+--   k            the key's parts, if the key itself is a digest
+--
+-- ARGV[1] is the operation, ARGV[2] the first bucket's request; wire.go describes both.
+local call = redis.call
+local op, blob = ARGV[1], ARGV[2]
+local time = call('TIME')
+local raw = time[1] * 1000000 + time[2]
+local pack, unpack_ = struct.pack, struct.unpack
+local MAX = 9007199254740991
+local head
+
+-- How much longer than needed a key lives, so that its TTL is not set at each take: a quarter of the need, between a minute and a day.
+local function slack(need)
+  local s = (need - raw) / 4
+  if s < 6e7 then return 6e7 elseif s > 8.64e10 then return 8.64e10 end
+  return math.floor(s)
+end
+
+-- A plain take from a bucket that has one limit, of kind bucket, and always had.
+if op == 'l' then
+  head = call('HGET', KEYS[1], 'h')
+  local id, n, eff, win, rate, scale, drain = unpack_('<c9xdddddd', blob, 2)
+  local now, used, ttl, lean = raw, 0, 0, true
+  if head then
+    lean = false
+    if #head == 59 then
+      local ver, held, last, t, i, u, at, r = unpack_('<BBddc9ddd', head)
+      if ver == 1 and held == 0 and i == id and r == rate then
+        lean, ttl = true, t
+        if last > now then now = last end
+        used = u - (now - at) * drain
+        if used < 0 then used = 0 end
+      end
+    end
+  end
+  if lean then
+    if used > (eff - n) * scale then return { 0, now, head or '' } end
+    used = used + n * scale
+    if used > MAX then used = MAX end
+    local need = now + used / drain
+    local short = need > ttl
+    if short then ttl = math.floor(need) + slack(need) end
+    head = pack('<BBddc9dddd', 1, 0, now, ttl, id, used, now, rate, win)
+    call('HSET', KEYS[1], 'h', head)
+    if short then call('PEXPIRE', KEYS[1], math.ceil((ttl - raw) / 1000)) end
+    return head
+  end
+end
+
+local byte, sub = string.byte, string.sub
+
+-- A plain take from a bucket of which nothing is held, and whose limits are all in this request, in this order.
+-- Whatever is less common leaves the loop, before anything was written, and goes the long way.
+if op == 'h' then
+  repeat
+    head = call('HGET', KEYS[1], 'h')
+    local now, ttl, hp, size, ver, held = raw, 0, 19, 0
+    if head then
+      local last
+      ver, held, last, ttl = unpack_('<BBdd', head)
+      if ver ~= 1 or held ~= 0 then break end
+      if last > now then now = last end
+      size = #head
+    end
+    local bp, need, k, fits = 2, 0, 2, true
+    local out, set, del = { '', '' }
+    for _ = 1, byte(blob) do
+      local id = sub(blob, bp, bp + 8)
+      local kind = byte(blob, bp + 8)
+      local has = size > hp and sub(head, hp, hp + 8) == id
+      k = k + 1
+      if kind == 1 then
+        local n, eff, win, rate, scale, drain
+        n, eff, win, rate, scale, drain, bp = unpack_('<dddddd', blob, bp + 10)
+        local used = 0
+        if has then
+          local at, r
+          used, at, r, hp = unpack_('<dddxxxxxxxx', head, hp + 9)
+          if r ~= rate then fits = false break end
+          used = used - (now - at) * drain
+          if used < 0 then used = 0 end
+        end
+        if n > 0 then
+          if n > eff or used > (eff - n) * scale then fits = false break end
+          used = used + n * scale
+          if used > MAX then used = MAX end
+        end
+        if used > 0 and now + used / drain > need then need = now + used / drain end
+        out[k] = (has or n > 0) and pack('<c9dddd', id, used, now, rate, win) or ''
+      elseif kind == 2 then
+        local fl = byte(blob, bp + 9)
+        local n, eff, win, join, margin
+        n, eff, win, join, margin, bp = unpack_('<ddddd', blob, bp + 10)
+        local used, first, tail, f, l, c, old = 0, 1, 0, 0, 0, 0, 0
+        if has then
+          used, first, tail, f, l, c, old, hp = unpack_('<xxxxxxxxddddddd', head, hp + 9)
+          if first <= tail then
+            if l + win <= now then -- all of it
+              if first < tail then fits = false break end
+              used, first = 0, tail + 1
+            elseif first < tail and old + win <= now then
+              local e = 'e' .. sub(id, 1, 8)
+              repeat
+                local _, _, gone = unpack_('<ddd', call('HGET', KEYS[1], e .. first))
+                used = used - gone
+                if used < 0 then used = 0 end
+                del = del or {}
+                del[#del + 1] = e .. first
+                first = first + 1
+                if first == tail then break end
+                _, old = unpack_('<dd', call('HGET', KEYS[1], e .. first))
+              until old + win > now
+            end
+          end
+        end
+        if n > 0 then
+          if used + n > eff then fits = false break end
+          used = used + n
+          local at = now
+          if fl == 0 then at = now + margin end
+          local joined = false
+          if first <= tail then
+            if at < l then at = l end
+            joined = at - f < join or at == f
+          end
+          if joined then
+            l, c = at, c + n
+            if c > MAX then c = MAX end
+          else
+            if first <= tail then
+              set = set or {}
+              set[#set + 1] = 'e' .. sub(id, 1, 8) .. tail
+              set[#set + 1] = pack('<ddd', f, l, c)
+              if first == tail then old = l end
+            end
+            tail, f, l, c = tail + 1, at, at, n
+          end
+        end
+        if first <= tail then
+          if c == 0 then fits = false break end -- an answer needs the newest entry that something is used of
+          if l + win > need then need = l + win end
+        end
+        out[k] = (has or n > 0) and pack('<c9dddddddd', id, win, used, first, tail, f, l, c, old) or ''
+      elseif kind == 3 then
+        local fl = byte(blob, bp + 9)
+        local n, eff, margin, s1, e1, s2, e2
+        n, eff, margin, bp = unpack_('<ddd', blob, bp + 10)
+        local count = byte(blob, bp) + 256 * byte(blob, bp + 1)
+        local wp = bp + 2
+        bp = wp + 16 * count
+        local used, at, fin, nxt, aft = 0, 0, 0, 0, 0
+        if has then
+          used, at, fin, nxt, aft, hp = unpack_('<ddddd', head, hp + 9)
+        end
+        if (has or n > 0) and now >= fin then
+          local s, e
+          for i = 1, count do
+            local a, z = unpack_('<dd', blob, wp + 16 * i - 16)
+            if a <= now and now < z then s, e = a, z end
+          end
+          if not s then fits = false break end
+          local carry = 0
+          if s <= fin and fin > 0 then carry = nxt end
+          used, at, fin, nxt, aft = carry, s, e, 0, 0
+        end
+        if n > 0 then
+          if used + n > eff or now + margin >= fin then fits = false break end
+          used = used + n
+        end
+        if nxt > 0 then fits = false break end
+        if used > 0 and fin > need then need = fin end
+        out[k] = (has or n > 0) and pack('<c9ddddd', id, used, at, fin, nxt, aft) or ''
+      else
+        fits = false
+        break
+      end
+    end
+    if not fits or size >= hp or need == 0 then break end
+    local short = need > ttl
+    if short then ttl = math.floor(need) + slack(need) end
+    out[1], out[2] = '\1\0', pack('<dd', now, ttl)
+    head = table.concat(out)
+    if set then
+      call('HSET', KEYS[1], 'h', head, unpack(set))
+    else
+      call('HSET', KEYS[1], 'h', head)
+    end
+    if del then call('HDEL', KEYS[1], unpack(del)) end
+    if short then call('PEXPIRE', KEYS[1], math.ceil((ttl - raw) / 1000)) end
+    return head
+  until true
+end
+
+-- The long way: any operation, any record.
+local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+local asked = {} -- instants whose calendar windows are not known; if there are any, nothing is written
+
+local function gcd(a, b)
+  while b > 0 do a, b = b, a % b end
+  return a
+end
+
+local function fields(r, names) -- reads fields into the cache
+  for i = 1, #names, 1000 do
+    local got = call('HMGET', r.key, unpack(names, i, min(i + 999, #names)))
+    for j = 1, #got do r.cache[names[i + j - 1]] = got[j] end
+  end
+end
+
+local function get(r, f)
+  local v = r.put[f]
+  if v == nil then v = r.cache[f] end
+  if v == nil then
+    v = call('HGET', r.key, f)
+    r.cache[f] = v
+  end
+  return v
+end
+
+-- Requests and records.
+
+local function specs(b)
+  local ss, p = { by = {} }, 2
+  for j = 1, byte(b) do
+    local s = {}
+    s.id, s.kind, s.fl, p = unpack_('<c8BB', b, p)
+    if s.kind == 1 then
+      s.n, s.eff, s.win, s.rate, s.scale, s.drain, p = unpack_('<dddddd', b, p)
+      s.margin = 0
+    elseif s.kind == 2 then
+      s.n, s.eff, s.win, s.join, s.margin, p = unpack_('<ddddd', b, p)
+    elseif s.kind == 3 then
+      local count
+      s.n, s.eff, s.margin, count, p = unpack_('<dddH', b, p)
+      s.wins = {}
+      for i = 1, count do
+        local a, z
+        a, z, p = unpack_('<dd', b, p)
+        s.wins[i] = { a, z }
+      end
+    else
+      s.n, s.eff, p = unpack_('<dd', b, p)
+    end
+    ss[j], ss.by[s.id] = s, s
+  end
+  return ss, sub(b, p)
+end
+
+local function load(key, h)
+  local r = { key = key, last = 0, ttl = 0, m = 0, next = 0, ends = 0, ls = {}, by = {}, put = {}, cache = {}, os = {} }
+  if h == nil then h = call('HGET', key, 'h') end
+  if not h then
+    r.new = true
+    return r
+  end
+  if byte(h) ~= 1 then return nil, 'DRAWGATE unknown record format ' .. byte(h) end
+  local open, p, _
+  _, open, r.last, r.ttl, p = unpack_('<BBdd', h)
+  if open == 1 then r.m, r.next, r.ends, p = unpack_('<ddd', h, p) end
+  while p <= #h do
+    local s, kind = { held = 0, loose = 0, peak = 0, used = 0 }
+    s.id, kind, p = unpack_('<c8B', h, p)
+    s.kind = kind % 16
+    if s.kind == 1 then
+      s.used, s.at, s.rate, s.win, p = unpack_('<dddd', h, p)
+      s.drain = gcd(s.rate, s.win)
+      s.scale, s.drain = s.win / s.drain, s.rate / s.drain
+    elseif s.kind == 2 then
+      s.win, s.used, s.head, s.tail, s.first, s.lst, s.n, s.old, p = unpack_('<dddddddd', h, p)
+    elseif s.kind == 3 then
+      s.used, s.at, s.fin, s.nxt, s.aft, p = unpack_('<ddddd', h, p)
+    elseif s.kind ~= 4 then
+      return nil, 'DRAWGATE unknown kind of limit ' .. kind
+    end
+    if kind >= 16 then s.held, s.loose, s.peak, p = unpack_('<ddd', h, p) end
+    r.ls[#r.ls + 1], r.by[s.id] = s, s
+  end
+  return r
+end
+
+-- One limit.
+
+local function window(s, t)
+  for _, w in ipairs(s.wins) do
+    if w[1] <= t and t < w[2] then return w[1], w[2] end
+  end
+  asked[#asked + 1] = t
+  return t, t + 1
+end
+
+local function roll(st, s, now)
+  local a, z = window(s, now)
+  local carry = 0
+  if a <= st.fin and st.fin > 0 then carry = st.nxt end
+  st.at, st.fin, st.used, st.nxt, st.aft = a, z, carry, 0, 0
+end
+
+local function rescale(used, from, to)
+  if from == to or used == 0 then return used end
+  local units = floor(used / from)
+  local frac = used - units * from
+  units = min(units * to, MAX)
+  if frac == 0 then return units end
+  return min(units + min(ceil(frac / from * to) + 1, to), MAX)
+end
+
+local function leak(st, rate, now)
+  local dt, per = now - st.at, st.win / st.scale
+  if dt <= 0 then return end
+  st.at = now
+  if rate % per == 0 then
+    st.used = max(0, st.used - dt * (rate / per))
+  else
+    st.used = max(0, st.used - min(floor(dt * rate / per * (1 - 2 ^ -50)), MAX))
+  end
+end
+
+local function drain(st, s, now)
+  if not s then
+    st.at = max(st.at, now)
+    return
+  end
+  if s.rate ~= st.rate then
+    leak(st, min(st.rate, s.rate), now)
+    st.used = rescale(st.used, st.scale, s.scale)
+    st.rate, st.scale, st.drain = s.rate, s.scale, s.drain
+    if st.peak > 0 then st.peak = max(st.peak, s.rate) end
+    return
+  end
+  local dt = now - st.at
+  if dt > 0 then
+    st.used = max(0, st.used - dt * st.drain)
+    st.at = now
+  end
+end
+
+local function expire(r, st, now)
+  while st.head <= st.tail do
+    local n
+    if st.head == st.tail then
+      if st.lst + st.win > now then return end
+      n = st.n
+    else
+      if st.old + st.win > now then return end
+      local f, _ = 'e' .. st.id .. st.head
+      _, _, n = unpack_('<ddd', get(r, f))
+      r.put[f] = false
+      if st.head + 1 < st.tail then _, st.old = unpack_('<dd', get(r, 'e' .. st.id .. st.head + 1)) end
+    end
+    st.used = max(0, st.used - n)
+    st.head = st.head + 1
+  end
+end
+
+local function advance(r, st, s, now)
+  if st.kind == 1 then
+    drain(st, s, now)
+  elseif st.kind == 2 then
+    expire(r, st, now)
+  elseif st.kind == 3 and s and now >= st.fin then
+    roll(st, s, now)
+  end
+end
+
+local function ensure(r, s, now)
+  local st = r.by[s.id]
+  if st then return st end
+  st = { id = s.id, kind = s.kind, win = s.win, used = 0, held = 0, loose = 0, peak = 0 }
+  if s.kind == 1 then
+    st.at, st.rate, st.scale, st.drain = now, s.rate, s.scale, s.drain
+  elseif s.kind == 2 then
+    st.head, st.tail, st.first, st.lst, st.n, st.old = 1, 0, 0, 0, 0, 0
+  elseif s.kind == 3 then
+    st.at, st.fin, st.nxt, st.aft = 0, 0, 0, 0
+  end
+  r.ls[#r.ls + 1], r.by[s.id] = st, st
+  advance(r, st, s, now)
+  return st
+end
+
+local function excess(st, s, now, n)
+  if s.kind == 1 then
+    return st.held + n > s.eff or st.used > (s.eff - st.held - n) * s.scale
+  end
+  local used = st.used
+  if s.kind == 3 and now + s.margin >= st.fin then used = max(used, st.nxt) end
+  return used + st.held + n > s.eff
+end
+
+local function room(st, s, now)
+  if s.kind == 1 then
+    return max(0, max(0, floor((s.eff * s.scale - st.used) / s.scale)) - st.held)
+  end
+  local used = st.used
+  if s.kind == 3 and now + s.margin >= st.fin then used = max(used, st.nxt) end
+  return max(0, s.eff - used - st.held)
+end
+
+-- enter counts n units. It returns what a settlement needs to find them: an instant, the entry's number, whether two windows count them.
+local function enter(r, st, s, at, margin, n)
+  if n <= 0 then return 0, 0, false end
+  if st.kind == 1 then
+    st.used = min(st.used + min(n * st.scale, MAX), MAX)
+    return at, 0, false
+  elseif st.kind == 2 then
+    at = at + margin
+    st.used = min(st.used + n, MAX)
+    if st.head <= st.tail then
+      at = max(at, st.lst)
+      if at - st.first < (s and s.join or 0) or at == st.first then
+        st.lst, st.n = at, min(st.n + n, MAX)
+        return st.first, st.tail, false
+      end
+      r.put['e' .. st.id .. st.tail] = pack('<ddd', st.first, st.lst, st.n)
+      if st.head == st.tail then st.old = st.lst end
+    end
+    st.tail = st.tail + 1
+    st.first, st.lst, st.n = at, at, n
+    return at, st.tail, false
+  elseif st.kind == 3 then
+    if at >= st.fin and s then roll(st, s, at) end
+    if at >= st.fin then
+      st.nxt = min(st.nxt + n, MAX)
+      st.fin, st.aft = at, 0
+      return at, 0, false
+    end
+    if at < st.at then return 0, 0, false end
+    st.used = min(st.used + n, MAX)
+    if at + margin < st.fin or not s then return st.fin, 0, false end
+    st.nxt = min(st.nxt + n, MAX)
+    if st.aft == 0 then
+      local _
+      _, st.aft = window(s, st.fin)
+    end
+    return st.fin, 0, true
+  end
+  return 0, 0, false
+end
+
+-- Reservations.
+
+local function open(r, k)
+  local o = r.os[k]
+  if o then return o end
+  local v = get(r, 'o' .. k)
+  local p, count
+  o = { k = k, parts = {} }
+  o.print, o.fin, o.lease, o.id, count, p = unpack_('<c8dBIc0B', v)
+  for i = 1, count do
+    local q, fl = {}
+    q.id, q.n, q.ref, q.seq, fl, p = unpack_('<c8dddB', v, p)
+    q.held, q.both = fl % 2 == 1, fl >= 2
+    o.parts[i] = q
+  end
+  r.os[k] = o
+  return o
+end
+
+local function save(r, o)
+  local out = { pack('<c8dBIc0B', o.print, o.fin, o.lease, #o.id, o.id, #o.parts) }
+  for i, q in ipairs(o.parts) do
+    out[i + 1] = pack('<c8dddB', q.id, q.n, q.ref, q.seq, (q.held and 1 or 0) + (q.both and 2 or 0))
+  end
+  r.os[o.k] = o
+  r.put['o' .. o.k] = table.concat(out)
+  r.put['i' .. o.id] = tostring(o.k)
+end
+
+local function find(r, id)
+  if r.m == 0 then return nil end
+  local k = get(r, 'i' .. id)
+  return k and open(r, tonumber(k))
+end
+
+local function all(r)
+  local names = {}
+  for k = 1, r.m do
+    if not r.os[k] and r.put['o' .. k] == nil then names[#names + 1] = 'o' .. k end
+  end
+  fields(r, names)
+  for k = 1, r.m do open(r, k) end
+end
+
+local function forget(r, o)
+  local last = open(r, r.m)
+  r.put['i' .. o.id] = false
+  if last ~= o then
+    last.k = o.k
+    save(r, last)
+  end
+  r.put['o' .. r.m], r.os[r.m] = false, nil
+  r.m = r.m - 1
+  if r.m == 0 then
+    r.next, r.ends = 0, 0
+    for _, st in ipairs(r.ls) do st.peak = 0 end
+  end
+end
+
+local function closePart(r, ss, q, n, at)
+  local st, s = r.by[q.id], ss.by[q.id]
+  if not st then return end
+  if not q.held then
+    st.loose = st.loose - q.n
+    return
+  end
+  st.held = st.held - q.n
+  if st.kind == 4 then return end
+  if st.kind == 1 and s and s.rate ~= st.rate then
+    leak(st, min(st.rate, s.rate), at)
+  else
+    advance(r, st, s, at)
+  end
+  enter(r, st, s, at, s and s.fl % 2 == 0 and s.margin or 0, n)
+end
+
+local function advanceAll(r, ss, now)
+  now = max(now, r.last)
+  r.last = now
+  if r.next ~= 0 and now >= r.next then
+    all(r)
+    local over = {}
+    r.next = 0
+    for k = 1, r.m do
+      local o = r.os[k]
+      if o.fin <= now then
+        over[#over + 1] = o
+      elseif r.next == 0 or o.fin < r.next then
+        r.next = o.fin
+      end
+    end
+    table.sort(over, function(a, b) return a.fin < b.fin end)
+    for _, o in ipairs(over) do
+      for _, q in ipairs(o.parts) do closePart(r, ss, q, q.n, o.fin) end
+      forget(r, o)
+    end
+  end
+  for _, s in ipairs(ss) do
+    local st = r.by[s.id]
+    if st then advance(r, st, s, now) end
+  end
+end
+
+-- Writing and answering.
+
+local function header(r, ss)
+  local out, ls = { '' }, {}
+  for _, s in ipairs(ss) do
+    if r.by[s.id] then ls[#ls + 1] = r.by[s.id] end
+  end
+  for _, st in ipairs(r.ls) do
+    if not ss.by[st.id] then ls[#ls + 1] = st end
+  end
+  if r.m > 0 then
+    out[1] = pack('<BBddddd', 1, 1, r.last, r.ttl, r.m, r.next, r.ends)
+  else
+    out[1] = pack('<BBdd', 1, 0, r.last, r.ttl)
+  end
+  for _, st in ipairs(ls) do
+    local more = st.held ~= 0 or st.loose ~= 0 or st.peak ~= 0
+    local kind = st.kind + (more and 16 or 0)
+    if st.kind == 1 then
+      out[#out + 1] = pack('<c8Bdddd', st.id, kind, st.used, st.at, st.rate, st.win)
+    elseif st.kind == 2 then
+      out[#out + 1] = pack('<c8Bdddddddd', st.id, kind, st.win, st.used, st.head, st.tail, st.first, st.lst, st.n, st.old)
+    elseif st.kind == 3 then
+      out[#out + 1] = pack('<c8Bddddd', st.id, kind, st.used, st.at, st.fin, st.nxt, st.aft)
+    else
+      out[#out + 1] = pack('<c8B', st.id, kind)
+    end
+    if more then out[#out + 1] = pack('<ddd', st.held, st.loose, st.peak) end
+  end
+  return table.concat(out)
+end
+
+local LONGEST = 33 * 24 * 3600 * 1e6 -- no calendar window is longer
+
+-- The instant until which a limit says something.
+local function until_(r, st)
+  local need, from = 0, r.ends
+  if st.kind == 1 then
+    if st.used > 0 then need = st.at + ceil(st.used / st.drain) end
+    if st.held > 0 then need = max(need, max(st.at, from) + ceil((st.used + st.held * st.scale) / st.drain)) end
+  elseif st.kind == 2 then
+    if st.head <= st.tail then need = st.lst + st.win end
+    if st.held > 0 then need = max(need, max(from, st.lst) + 2 * st.win) end -- a margin is at most half a window
+  elseif st.kind == 3 then
+    if st.nxt > 0 then
+      need = st.aft
+      if need == 0 then need = st.fin + LONGEST end
+    elseif st.used > 0 then
+      need = st.fin
+    end
+    if st.held > 0 then need = max(need, from + 2 * LONGEST) end
+  end
+  return need
+end
+
+local function write(r, ss, key)
+  local need = r.ends
+  if #r.ls > 16 and r.m == 0 then -- limits of long gone versions of the policy
+    local ls = {}
+    for _, st in ipairs(r.ls) do
+      if ss.by[st.id] or until_(r, st) > r.last then
+        ls[#ls + 1] = st
+      else
+        r.by[st.id] = nil
+        if st.kind == 2 then expire(r, st, r.last) end
+      end
+    end
+    r.ls = ls
+  end
+  for _, st in ipairs(r.ls) do need = max(need, until_(r, st)) end
+  need = max(need, raw)
+  local short = need > r.ttl or r.ttl - need > 3 * (need - raw) + 3.6e9
+  if short then r.ttl = need + slack(need) end
+  local set, del = { 'h', header(r, ss) }, {}
+  if r.new and key ~= '' then set[3], set[4] = 'k', key end
+  for f, v in pairs(r.put) do
+    if v then
+      set[#set + 1], set[#set + 2] = f, v
+    else
+      del[#del + 1] = f
+    end
+  end
+  for i = 1, #set, 2000 do call('HSET', r.key, unpack(set, i, min(i + 1999, #set))) end
+  for i = 1, #del, 2000 do call('HDEL', r.key, unpack(del, i, min(i + 1999, #del))) end
+  if short then call('PEXPIRE', r.key, ceil((r.ttl - raw) / 1000)) end
+end
+
+-- The entries of a rolling limit that an explanation needs: the oldest, as far as they make room for n units, and if nothing is used of the
+-- newest one, those before it back to one of which something is.
+local function entries(r, st, over)
+  local out, q = {}, st.head
+  while over > 0 and q < st.tail do
+    if q % 64 == 0 or q == st.head then
+      local names = {}
+      for i = q, min(q - q % 64 + 63, st.tail - 1) do names[#names + 1] = 'e' .. st.id .. i end
+      fields(r, names)
+    end
+    local v = get(r, 'e' .. st.id .. q)
+    local _, _, n = unpack_('<ddd', v)
+    out[#out + 1] = v
+    over, q = over - n, q + 1
+  end
+  local back, n, p, _ = {}, st.n, st.tail - 1
+  while n == 0 and p >= q do
+    local v = get(r, 'e' .. st.id .. p)
+    _, _, n = unpack_('<ddd', v)
+    back[#back + 1] = v
+    p = p - 1
+  end
+  for i = #back, 1, -1 do out[#out + 1] = back[i] end
+  return table.concat(out)
+end
+
+-- What a caller needs to explain a bucket: header, entries, reservations if units are held, and how many are open.
+local function view(r, ss, refused)
+  local es, os, held = {}, {}, false
+  for j, s in ipairs(ss) do
+    local st = r.by[s.id]
+    if st and st.held > 0 and (refused or st.kind ~= 3) then held = true end
+    if st and st.kind == 2 and st.head <= st.tail then
+      local over = 0
+      if refused and s.n > 0 and s.n <= s.eff then over = st.used + st.held + s.n - s.eff end
+      local e = entries(r, st, over)
+      if e ~= '' then es[#es + 1] = string.char(j) .. e end
+    end
+  end
+  if held then
+    all(r)
+    for k = 1, r.m do os[k] = get(r, 'o' .. k) end
+  end
+  return { header(r, ss), es, os, r.m }
+end
+
+-- The operations.
+
+local id, common, blobs = '', '', { blob }
+if op == 'l' or op == 'h' then
+  op = 't'
+else
+  id, common = ARGV[3], ARGV[4]
+  for i = 2, #KEYS do blobs[i] = ARGV[3 + i] end
+end
+local rs, sss, keys, now = {}, {}, {}, raw
+for i, key in ipairs(KEYS) do
+  local err
+  rs[i], err = load(key, i == 1 and head or nil)
+  if err then return redis.error_reply(err) end
+  sss[i], keys[i] = specs(blobs[i])
+  now = max(now, rs[i].last)
+end
+for i, r in ipairs(rs) do advanceAll(r, sss[i], now) end
+
+local res = { 0, now, 0 }
+
+local function take(print, hold, lease)
+  local was = false
+  if id ~= '' then
+    for i, r in ipairs(rs) do
+      local o = find(r, id)
+      if o then
+        if o.print ~= print then return 4 end
+        was, res[3] = true, o.fin
+        for _, q in ipairs(o.parts) do
+          if sss[i].by[q.id] then sss[i].by[q.id].got = q.n end
+        end
+      end
+    end
+  end
+  if was then return 3 end
+  for i, r in ipairs(rs) do
+    for _, s in ipairs(sss[i]) do
+      if s.n > 0 then
+        local st = r.by[s.id]
+        s.got = s.n
+        if s.kind == 4 and hold == 0 then
+          return 2
+        elseif lease == 1 then
+          local most = s.eff
+          if st then most = room(st, s, now) end
+          s.got = min(s.n, most)
+          if most == 0 then return 2 end
+        elseif not st then
+          if s.n > s.eff then return 2 end
+        elseif excess(st, s, now, s.n) then
+          return 2
+        end
+      end
+    end
+  end
+  local fin = 0
+  if hold > 0 then fin = now + hold end
+  res[3] = fin
+  for i, r in ipairs(rs) do
+    local parts = {}
+    for _, s in ipairs(sss[i]) do
+      local n = s.got or 0
+      if n > 0 then
+        local st = ensure(r, s, now)
+        local q = { id = s.id, n = n, ref = 0, seq = 0 }
+        if s.kind == 4 or fin > 0 and (lease == 1 or s.fl % 2 == 1) then
+          q.held = true
+          st.held = min(st.held + n, MAX)
+        else
+          q.ref, q.seq, q.both = enter(r, st, s, now, s.fl % 2 == 1 and 0 or s.margin, n)
+          if fin > 0 then st.loose = min(st.loose + n, MAX) end
+        end
+        parts[#parts + 1] = q
+        r.dirty = true
+      end
+    end
+    if fin > 0 then
+      r.m = r.m + 1
+      save(r, { k = r.m, id = id, print = print, fin = fin, lease = lease, parts = parts })
+      if r.next == 0 or fin < r.next then r.next = fin end
+      if fin > r.ends then r.ends = fin end
+      for _, q in ipairs(parts) do
+        local st = r.by[q.id]
+        if st.kind == 1 then st.peak = max(st.peak, st.rate) end
+      end
+      r.dirty = true
+    end
+  end
+  return 1
+end
+
+local function settleRolling(r, st, q, n)
+  local function set(was)
+    local c = max(0, min(was + n - q.n, MAX))
+    st.used = max(0, min(st.used + c - was, MAX))
+    return c
+  end
+  if q.seq < st.head or q.seq > st.tail then return end
+  if q.seq == st.tail then
+    st.n = set(st.n)
+  else
+    local f = 'e' .. st.id .. q.seq
+    local a, z, c = unpack_('<ddd', get(r, f))
+    r.put[f] = pack('<ddd', a, z, set(c))
+  end
+end
+
+local function settleBucket(st, q, n)
+  if n >= q.n then
+    st.used = min(st.used + min((n - q.n) * st.scale, MAX), MAX)
+    return
+  end
+  local dt, per, out = now - q.ref, st.win / st.scale
+  if st.peak <= st.rate then
+    out = dt * (st.rate / per)
+  else
+    out = floor(min(dt * st.peak / per * (1 + 2 ^ -50) + 1, MAX))
+  end
+  local undrained = max(0, min(q.n * st.scale, MAX) - out)
+  st.used = max(0, st.used - min(min((q.n - n) * st.scale, MAX), undrained))
+end
+
+local function settleCalendar(st, q, d)
+  local function add(v) return max(0, min(v + d, MAX)) end
+  if q.ref == st.fin then
+    st.used = add(st.used)
+    if q.both then st.nxt = add(st.nxt) end
+  elseif q.both and st.at <= q.ref and q.ref < st.fin then
+    st.used = add(st.used)
+  end
+end
+
+local function settle(cancel)
+  local found = false
+  for i, r in ipairs(rs) do
+    local o = find(r, id)
+    if o then
+      found, r.dirty = true, true
+      for _, q in ipairs(o.parts) do
+        local n, s = q.n, sss[i].by[q.id]
+        if cancel then
+          n = 0
+        elseif s and s.n >= 0 then
+          n = s.n
+        end
+        local st = r.by[q.id]
+        if q.held then
+          closePart(r, sss[i], q, n, now)
+        elseif st then
+          st.loose = st.loose - q.n
+          if st.kind == 1 then
+            settleBucket(st, q, n)
+          elseif st.kind == 2 then
+            settleRolling(r, st, q, n)
+          elseif st.kind == 3 then
+            settleCalendar(st, q, n - q.n)
+          end
+        end
+      end
+      forget(r, o)
+    end
+  end
+  return found and 5 or 6
+end
+
+local function renew(hold)
+  local found = false
+  for _, r in ipairs(rs) do
+    local o = find(r, id)
+    if o then
+      found, r.dirty = true, true
+      o.fin = max(o.fin, now + hold)
+      res[3] = max(res[3], o.fin)
+      r.ends = max(r.ends, o.fin)
+      save(r, o)
+    end
+  end
+  return found and 5 or 6
+end
+
+local function charge(at)
+  for i, r in ipairs(rs) do
+    for _, s in ipairs(sss[i]) do
+      if s.n > 0 and s.kind ~= 4 then
+        local st = ensure(r, s, now)
+        enter(r, st, s, s.kind == 3 and min(at, now) or now, 0, s.n)
+        r.dirty = true
+      end
+    end
+  end
+  return 5
+end
+
+if op == 't' then
+  local print, hold, lease = '', 0, 0
+  if common ~= '' then print, hold, lease = unpack_('<c8dB', common) end
+  res[1] = take(print, hold, lease)
+elseif op == 's' or op == 'x' then
+  res[1] = settle(op == 'x')
+elseif op == 'r' then
+  res[1] = renew((unpack_('<d', common)))
+elseif op == 'c' then
+  res[1] = charge((unpack_('<d', common)))
+else
+  res[1] = 7
+end
+if #asked > 0 then return { 9, now, asked } end
+if op == 't' and res[1] ~= 4 or op == 'p' then
+  for i, r in ipairs(rs) do
+    local v = view(r, sss[i], res[1] == 2 or op == 'p')
+    if id ~= '' then
+      local got = {}
+      for j, s in ipairs(sss[i]) do got[j] = s.got or 0 end
+      v[5] = got
+    end
+    res[3 + i] = v
+  end
+end
+for i, r in ipairs(rs) do
+  if r.dirty then write(r, sss[i], keys[i]) end
+end
+return res

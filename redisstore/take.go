@@ -1,0 +1,417 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// request is one element of a batch on its way.
+type request struct {
+	op       string
+	id       string
+	beside   string // what the operation has beside
+	priority int8
+	buckets  []drawgate.BucketCost
+	times    []int64 // whose calendar windows the script asked for
+	call
+	answer func(*rueidis.RedisMessage) error
+	err    error
+}
+
+// Bounds of what a take may say, so that every instant stays below 2^53 µs.
+const (
+	maxHold = 1e15 // µs, 31 years
+	maxID   = 1024 // bytes
+)
+
+// Take implements [drawgate.Store].
+func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	reqs := make([]request, len(batch))
+	for i := range batch {
+		t, d := &batch[i], &out[i]
+		*d = drawgate.Decision{}
+		reqs[i] = takeRequest(t)
+		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerTake(t, d, m) }
+	}
+	if err := s.carryOut(ctx, "take", reqs); err != nil {
+		return err
+	}
+	for i := range reqs {
+		if reqs[i].err != nil {
+			out[i] = drawgate.Decision{Fail: reqs[i].err}
+		}
+	}
+	return nil
+}
+
+func takeRequest(t *drawgate.Take) request {
+	r := request{op: opTake, id: t.ID, priority: t.Priority, buckets: t.Buckets}
+	hold := t.Hold.Microseconds()
+	if hold < 0 || hold > maxHold || len(t.ID) > maxID || (t.ID == "") != (hold == 0) {
+		r.err = fmt.Errorf("%w: an id of %d bytes, a hold of %v", drawgate.ErrInvalid, len(t.ID), t.Hold)
+		return r
+	}
+	if t.ID == "" && len(t.Buckets) == 1 {
+		r.op = opHot
+		b := &t.Buckets[0]
+		if specs := b.Plan.Specs(false); len(specs) == 1 && specs[0].Kind == record.Bucket && b.N[0] > 0 && specs[0].Fits(b.N[0], t.Priority) {
+			r.op = opLean
+		}
+		return r
+	}
+	buf := make([]byte, 0, 17)
+	if t.ID != "" {
+		buf = binary.BigEndian.AppendUint64(buf, t.Print())
+		buf = appendNum(buf, hold)
+		if t.Lease {
+			buf = append(buf, 1)
+		} else {
+			buf = append(buf, 0)
+		}
+	}
+	r.beside = string(buf)
+	return r
+}
+
+// Settle implements [drawgate.Store].
+func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	reqs := make([]request, len(batch))
+	for i := range batch {
+		st, o := &batch[i], &out[i]
+		*o = drawgate.Outcome{}
+		reqs[i] = settleRequest(st)
+		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerSettle(st, o, m) }
+	}
+	if err := s.carryOut(ctx, "settle", reqs); err != nil {
+		return err
+	}
+	for i := range reqs {
+		if reqs[i].err != nil {
+			out[i] = drawgate.Outcome{Err: reqs[i].err}
+		}
+	}
+	return nil
+}
+
+func settleRequest(st *drawgate.Settlement) request {
+	r := request{id: st.ID, buckets: st.Buckets}
+	switch st.Op {
+	case drawgate.OpSettle:
+		r.op = opSettle
+	case drawgate.OpCancel:
+		r.op = opCancel
+	case drawgate.OpRenew:
+		r.op = opRenew
+		hold := st.Hold.Microseconds()
+		if hold < 0 || hold > maxHold {
+			r.err = fmt.Errorf("%w: a hold of %v", drawgate.ErrInvalid, st.Hold)
+			return r
+		}
+		r.beside = string(appendNum(nil, hold))
+	case drawgate.OpCharge:
+		r.op, r.id = opCharge, ""
+		r.beside = string(appendNum(nil, min(max(st.At.UnixMicro(), -maxHold), 9*maxHold)))
+	default:
+		r.err = drawgate.ErrInvalid
+	}
+	return r
+}
+
+// Peek implements [drawgate.Store].
+func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+	reqs := make([]request, len(buckets))
+	for i := range buckets {
+		b, st := &buckets[i], &out[i]
+		*st = drawgate.Status{}
+		reqs[i] = request{op: opPeek, priority: priority, buckets: buckets[i : i+1]}
+		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerPeek(b, priority, st, m) }
+	}
+	if err := s.carryOut(ctx, "peek", reqs); err != nil {
+		return err
+	}
+	for i := range reqs {
+		if reqs[i].err != nil {
+			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: reqs[i].err}}
+		}
+	}
+	return nil
+}
+
+// mostRounds is how often the script may ask for further calendar windows: once for the clock, once for holds that ended long ago, once for
+// what follows from these, and once more for a clock that moved meanwhile.
+const mostRounds = 5
+
+// errRounds is why a request was given up.
+var errRounds = fmt.Errorf("%w: it asks for calendar windows without end", errAnswer)
+
+// carryOut sends requests until each is answered, and sets the err of those that failed. Its own error means that nothing was sent.
+func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
+	c, err := s.begin(ctx, op)
+	if err != nil {
+		return err
+	}
+	defer s.running.Done()
+	todo := make([]*request, 0, len(reqs))
+	for i := range reqs {
+		r := &reqs[i]
+		if r.err == nil {
+			r.err = r.name(s.prefix)
+		}
+		if r.err != nil {
+			r.err = storeError(op, r.err)
+			continue
+		}
+		todo = append(todo, r)
+	}
+	for round := 0; len(todo) > 0; round++ {
+		calls := make([]call, len(todo))
+		for i, r := range todo {
+			s.fill(r)
+			calls[i] = r.call
+		}
+		res := s.run(ctx, c, calls)
+		again := todo[:0]
+		for i, r := range todo {
+			err := s.read(r, &res[i])
+			if errors.Is(err, errAgain) {
+				if round < mostRounds {
+					again = append(again, r)
+					continue
+				}
+				err = errRounds
+			}
+			r.err = failure(op, err, r.keys)
+		}
+		todo = again
+	}
+	return nil
+}
+
+// name finds the keys of a request's buckets.
+func (r *request) name(prefix string) error {
+	if len(r.buckets) == 0 || len(r.buckets) > drawgate.MaxBuckets {
+		return fmt.Errorf("%w: %d buckets are not 1 to %d", drawgate.ErrInvalid, len(r.buckets), drawgate.MaxBuckets)
+	}
+	r.keys = make([]string, len(r.buckets))
+	for i := range r.buckets {
+		key, raw := bucketKey(prefix, r.buckets[i].Key)
+		r.keys[i] = key
+		for _, k := range r.keys[:i] {
+			if k == key {
+				return fmt.Errorf("%w: a bucket is named twice", drawgate.ErrInvalid)
+			}
+		}
+		if raw != "" && (r.op == opLean || r.op == opHot) {
+			r.op = opTake // the short way does not store a key's parts
+		}
+	}
+	return nil
+}
+
+// fill writes the arguments of a request's call.
+func (s *Store) fill(r *request) {
+	about := s.guess()
+	args := make([]string, 0, 4+len(r.buckets))
+	args = append(args, r.op)
+	var space [512]byte
+	for i := range r.buckets {
+		raw := ""
+		if r.op != opLean && r.op != opHot {
+			_, raw = bucketKey("", r.buckets[i].Key)
+		}
+		args = append(args, string(appendRequest(space[:0], &r.buckets[i], r.priority, raw, about, r.times)))
+		if i == 0 && r.op != opLean && r.op != opHot {
+			args = append(args, r.id, r.beside)
+		}
+	}
+	if s.clock != nil {
+		args = append(args, strconv.FormatInt(s.clock(), 10))
+	}
+	r.args = args
+}
+
+// guess returns what the server's clock may show, in Unix µs.
+func (s *Store) guess() int64 { return time.Now().UnixMicro() + s.offset.Load() }
+
+// learn keeps the guess near what the server's clock did show.
+func (s *Store) learn(now int64) {
+	const near = 10_000 // µs: a journey there and back
+	if off := now - time.Now().UnixMicro(); off-s.offset.Load() > near || s.offset.Load()-off > near {
+		s.offset.Store(off)
+	}
+}
+
+var (
+	// errAgain means that the script needs further calendar windows.
+	errAgain = errors.New("further calendar windows are needed")
+	// errDisagree is a bug: what the script refused, this side would allow.
+	errDisagree = errors.New("the script and the store disagree")
+)
+
+// read hands an answer to the request, or finds out why there is none.
+func (s *Store) read(r *request, res *rueidis.RedisResult) error {
+	m, err := res.ToMessage()
+	if err != nil {
+		return err
+	}
+	if !m.IsArray() {
+		return r.answer(&m)
+	}
+	parts, err := m.ToArray()
+	if err != nil || len(parts) < 2 {
+		return errAnswer
+	}
+	code, err := parts[0].AsInt64()
+	if err != nil || code != gotWindows {
+		return r.answer(&m)
+	}
+	now, err := parts[1].AsInt64()
+	if err != nil || len(parts) < 3 {
+		return errAnswer
+	}
+	times, err := parts[2].AsIntSlice()
+	if err != nil || len(times) == 0 {
+		return errAnswer
+	}
+	s.learn(now)
+	r.times = append(append(r.times, now), times...)
+	return errAgain
+}
+
+// answered splits the array that the script answers.
+func answered(m *rueidis.RedisMessage) (code, now int64, rest []rueidis.RedisMessage, err error) {
+	parts, err := m.ToArray()
+	if err != nil || len(parts) < 3 {
+		return 0, 0, nil, errAnswer
+	}
+	if code, err = parts[0].AsInt64(); err == nil {
+		now, err = parts[1].AsInt64()
+	}
+	if err != nil {
+		return 0, 0, nil, errAnswer
+	}
+	return code, now, parts[2:], nil
+}
+
+func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.RedisMessage) error {
+	if m.IsString() {
+		return s.answerShort(t, d, m)
+	}
+	code, now, rest, err := answered(m)
+	if err != nil {
+		return err
+	}
+	s.learn(now)
+	if code == gotShort {
+		st, err := header(&rest[0])
+		if err != nil {
+			return err
+		}
+		return refusal(t, d, []*stored{st}, now)
+	}
+	if code == gotReused {
+		*d = drawgate.Answer(t, record.Verdict{Now: now, Reused: true}, nil)
+		return nil
+	}
+	if len(rest) != 1+len(t.Buckets) || code < gotAllowed || code > gotReplayed {
+		return errAnswer
+	}
+	end, err := rest[0].AsInt64()
+	if err != nil {
+		return errAnswer
+	}
+	views := make([]*stored, len(t.Buckets))
+	asks := make([]record.Ask, len(t.Buckets))
+	for i := range views {
+		b := &t.Buckets[i]
+		st, got, err := readView(&rest[1+i], b)
+		if err != nil {
+			return err
+		}
+		views[i] = st
+		asks[i] = record.Ask{Rec: &st.rec, Specs: b.Plan.Specs(false), Got: got}
+		if code != gotRefused {
+			record.Peek(&asks[i], t.Priority, now)
+		}
+	}
+	if code == gotRefused {
+		return refusal(t, d, views, now)
+	}
+	*d = drawgate.Answer(t, record.Verdict{Now: now, Allowed: true, Replayed: code == gotReplayed, End: end}, asks)
+	return nil
+}
+
+// answerShort answers a plain take of one bucket that was allowed, by the bucket's new header.
+func (s *Store) answerShort(t *drawgate.Take, d *drawgate.Decision, m *rueidis.RedisMessage) error {
+	st, err := header(m)
+	if err != nil {
+		return err
+	}
+	now := st.rec.Last
+	s.learn(now)
+	st.complete(nil)
+	asks := [1]record.Ask{{Rec: &st.rec, Specs: t.Buckets[0].Plan.Specs(false)}}
+	record.Peek(&asks[0], t.Priority, now)
+	*d = drawgate.Answer(t, record.Verdict{Now: now, Allowed: true}, asks[:])
+	return nil
+}
+
+// refusal explains a refusal: the engine decides once more, on what the script saw.
+func refusal(t *drawgate.Take, d *drawgate.Decision, views []*stored, now int64) error {
+	recs := make([]*record.Record, len(views))
+	for i, st := range views {
+		recs[i] = &st.rec
+	}
+	*d = drawgate.Decide(t, recs, false, now)
+	if d.Allowed || d.Fail != nil {
+		return errDisagree
+	}
+	return nil
+}
+
+func (s *Store) answerSettle(st *drawgate.Settlement, o *drawgate.Outcome, m *rueidis.RedisMessage) error {
+	code, now, rest, err := answered(m)
+	if err != nil {
+		return err
+	}
+	s.learn(now)
+	switch code {
+	case gotGone:
+		o.Gone = true
+		return nil
+	case gotDone:
+		if st.Op == drawgate.OpRenew {
+			end, err := rest[0].AsInt64()
+			if err != nil {
+				return errAnswer
+			}
+			o.End = time.UnixMicro(end)
+		}
+		return nil
+	}
+	return errAnswer
+}
+
+func (s *Store) answerPeek(b *drawgate.BucketCost, priority int8, out *drawgate.Status, m *rueidis.RedisMessage) error {
+	code, now, rest, err := answered(m)
+	if err != nil || code != gotPeek || len(rest) != 2 {
+		return errAnswer
+	}
+	s.learn(now)
+	st, _, err := readView(&rest[1], b)
+	if err != nil {
+		return err
+	}
+	*out = drawgate.Describe(b, &st.rec, priority, false, now)
+	out.Open = st.open
+	return nil
+}

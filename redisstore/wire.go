@@ -1,0 +1,337 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/redis/rueidis"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// This file is the language between the store and its script. Numbers are doubles, little endian.
+//
+// Arguments of the script: operation, request of the first bucket, id, what the operation has beside, requests of the other buckets.
+// A request: number of limits; per limit its identity (8 bytes), kind, flags and numbers; the key's parts, if the key is a digest.
+// For the operations opLean and opHot, the request is all there is.
+
+// Operations of the script.
+const (
+	opLean   = "l" // plain take from one bucket that has one limit, of kind bucket; the script may find it needs the long way
+	opHot    = "h" // plain take from one bucket
+	opTake   = "t" // beside: print, hold, lease
+	opSettle = "s"
+	opCancel = "x"
+	opRenew  = "r" // beside: hold
+	opCharge = "c" // beside: the instant at which the units were used
+	opPeek   = "p"
+)
+
+// What the script answers: an array that starts with one of these and the instant. A plain take that was allowed on the short way is
+// answered by the bucket's new header alone.
+const (
+	gotShort    = 0 // refused on the short way; the header as it stands follows
+	gotAllowed  = 1 // end of the hold; views follow
+	gotRefused  = 2
+	gotReplayed = 3
+	gotReused   = 4
+	gotDone     = 5 // settled; renewed: end of the hold
+	gotGone     = 6
+	gotPeek     = 7
+	gotWindows  = 9 // instants follow whose calendar windows the script needs; nothing was done
+)
+
+const flagChargeEnd = 1
+
+func appendNum(buf []byte, v int64) []byte {
+	return binary.LittleEndian.AppendUint64(buf, math.Float64bits(float64(v)))
+}
+
+func appendNums(buf []byte, vs ...int64) []byte {
+	for _, v := range vs {
+		buf = appendNum(buf, v)
+	}
+	return buf
+}
+
+// appendRequest appends one bucket's request. Calendar windows are given for the instant about now, the one that follows, and those of times.
+func appendRequest(buf []byte, b *drawgate.BucketCost, priority int8, raw string, about int64, times []int64) []byte {
+	specs := b.Plan.Specs(false)
+	buf = append(buf, byte(len(specs)))
+	for i := range specs {
+		s := &specs[i]
+		flags := byte(0)
+		if s.ChargeEnd {
+			flags |= flagChargeEnd
+		}
+		buf = append(binary.BigEndian.AppendUint64(buf, s.ID), byte(s.Kind), flags)
+		buf = appendNums(buf, b.N[i], s.Effective[priority])
+		switch s.Kind {
+		case record.Bucket:
+			buf = appendNums(buf, s.Window, s.Rate, s.Scale, s.Drain)
+		case record.Rolling:
+			buf = appendNums(buf, s.Window, s.Join, s.Margin)
+		case record.Calendar:
+			buf = appendWindows(appendNum(buf, s.Margin), s, about, times)
+		}
+	}
+	return append(buf, raw...)
+}
+
+// mostWindows is how many windows of a limit fit into a request.
+const mostWindows = math.MaxUint16
+
+func appendWindows(buf []byte, s *record.Spec, about int64, times []int64) []byte {
+	at := len(buf)
+	start, end := s.Rule.Window(about)
+	_, next := s.Rule.Window(end)
+	buf = appendNums(append(buf, 2, 0), start, end, end, next)
+	if len(times) == 0 {
+		return buf
+	}
+	seen := map[int64]bool{start: true, end: true}
+	for _, t := range times {
+		start, end := s.Rule.Window(t)
+		if !seen[start] && len(seen) < mostWindows {
+			seen[start] = true
+			buf = appendNums(buf, start, end)
+		}
+	}
+	binary.LittleEndian.PutUint16(buf[at:], uint16(len(seen)))
+	return buf
+}
+
+// What the script's answers and the stored fields may look like other than expected.
+var (
+	errAnswer  = errors.New("the script's answer is not understood")
+	errDamaged = errors.New("the record is not understood")
+)
+
+// reader reads numbers off packed bytes. After the first mistake it only returns zeros.
+type reader struct {
+	buf []byte
+	bad bool
+}
+
+func (r *reader) bytes(n int) []byte {
+	if n < 0 || n > len(r.buf) {
+		r.bad, r.buf = true, nil
+		n = 0
+	}
+	b := r.buf[:n:n]
+	r.buf = r.buf[n:]
+	return b
+}
+
+func (r *reader) byte() byte {
+	if b := r.bytes(1); len(b) == 1 {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) id() uint64 {
+	if b := r.bytes(8); len(b) == 8 {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+// num reads an integer that a double holds exactly.
+func (r *reader) num() int64 {
+	b := r.bytes(8)
+	if len(b) < 8 {
+		return 0
+	}
+	f := math.Float64frombits(binary.LittleEndian.Uint64(b))
+	if f != math.Trunc(f) || math.Abs(f) > 1<<53 { // not a number is unequal to itself
+		r.bad = true
+		return 0
+	}
+	return int64(f)
+}
+
+// format is the version of the header that is written, and the only one that is read so far.
+const format = 1
+
+const kindHolds = 16 // added to a kind: held units follow
+
+// stored is a bucket as its header describes it.
+type stored struct {
+	rec  record.Record
+	ttl  int64                   // the instant until which its TTL was set
+	open int                     // reservations
+	ends int64                   // none ends later
+	last map[uint64]record.Entry // newest entry per rolling limit
+}
+
+// readHeader reads a bucket's header; an empty one is that of an unused bucket.
+func readHeader(b []byte) (*stored, error) {
+	st := &stored{}
+	if len(b) == 0 {
+		return st, nil
+	}
+	if b[0] != format {
+		return nil, fmt.Errorf("%w: unknown format %d", errDamaged, b[0])
+	}
+	r := reader{buf: b[1:]}
+	holds := r.byte()
+	st.rec.Last, st.ttl = r.num(), r.num()
+	if holds == 1 {
+		st.open = int(r.num())
+		r.num()
+		st.ends = r.num()
+	}
+	for len(r.buf) > 0 {
+		st.readState(&r)
+	}
+	if r.bad || holds > 1 || st.open < 0 {
+		return nil, errDamaged
+	}
+	return st, nil
+}
+
+func (st *stored) readState(r *reader) {
+	s := record.State{ID: r.id()}
+	kind := r.byte()
+	s.Kind = record.Kind(kind &^ kindHolds)
+	switch s.Kind {
+	case record.Bucket:
+		s.Used, s.At, s.Rate, s.Window = r.num(), r.num(), r.num(), r.num()
+		if s.Rate < 1 || s.Window < 1 {
+			r.bad = true
+			return
+		}
+		s.Scale, _ = record.BucketScale(s.Rate, s.Window)
+	case record.Rolling:
+		s.Window, s.Used = r.num(), r.num()
+		head, tail := r.num(), r.num()
+		e := record.Entry{First: r.num(), Last: r.num(), N: r.num()}
+		r.num()
+		if head <= tail {
+			if st.last == nil {
+				st.last = map[uint64]record.Entry{}
+			}
+			st.last[s.ID] = e
+		}
+	case record.Calendar:
+		s.Used, s.At, s.End, s.Next, s.After = r.num(), r.num(), r.num(), r.num(), r.num()
+	case record.Concurrency:
+	default:
+		r.bad = true
+	}
+	if kind >= kindHolds {
+		s.Held, s.Loose, s.Peak = r.num(), r.num(), r.num()
+	}
+	st.rec.Limits = append(st.rec.Limits, s)
+}
+
+// complete adds the newest entries, and the given older ones, to the rolling limits.
+func (st *stored) complete(older map[uint64][]record.Entry) {
+	for i := range st.rec.Limits {
+		l := &st.rec.Limits[i]
+		for _, e := range older[l.ID] {
+			l.Entries.Push(e)
+		}
+		if e, ok := st.last[l.ID]; ok {
+			l.Entries.Push(e)
+		}
+	}
+}
+
+// readOpen reads one open reservation.
+func readOpen(b []byte) (id string, o *record.Open, err error) {
+	r := reader{buf: b}
+	o = &record.Open{Print: r.id(), End: r.num(), Lease: r.byte() == 1}
+	if n := r.bytes(4); len(n) == 4 {
+		id = string(r.bytes(int(binary.LittleEndian.Uint32(n))))
+	}
+	for range r.byte() {
+		p := record.Part{Limit: r.id(), N: r.num(), Ref: r.num()}
+		r.num()
+		flags := r.byte()
+		p.Held, p.Both = flags&1 != 0, flags&2 != 0
+		o.Parts = append(o.Parts, p)
+	}
+	if r.bad || len(r.buf) > 0 {
+		return "", nil, errDamaged
+	}
+	return id, o, nil
+}
+
+// readView reads what the script tells of a bucket: enough of its record to answer by.
+func readView(m *rueidis.RedisMessage, b *drawgate.BucketCost) (st *stored, got drawgate.Amounts, err error) {
+	parts, err := m.ToArray()
+	if err != nil || len(parts) < 4 {
+		return nil, got, errAnswer
+	}
+	if st, err = header(&parts[0]); err != nil {
+		return nil, got, err
+	}
+	older, err := readEntries(&parts[1], b.Plan.Specs(false))
+	if err != nil {
+		return nil, got, err
+	}
+	st.complete(older)
+	opens, err := parts[2].AsStrSlice()
+	if err != nil {
+		return nil, got, errAnswer
+	}
+	for _, o := range opens {
+		id, open, err := readOpen([]byte(o))
+		if err != nil {
+			return nil, got, err
+		}
+		if st.rec.Open == nil {
+			st.rec.Open = make(map[string]*record.Open, len(opens))
+		}
+		st.rec.Open[id] = open
+	}
+	if len(parts) > 4 {
+		ns, err := parts[4].AsIntSlice()
+		if err != nil || len(ns) > len(got) {
+			return nil, got, errAnswer
+		}
+		copy(got[:], ns)
+	}
+	return st, got, nil
+}
+
+func header(m *rueidis.RedisMessage) (*stored, error) {
+	s, err := m.ToString()
+	if err != nil {
+		return nil, errAnswer
+	}
+	return readHeader([]byte(s))
+}
+
+// readEntries reads the oldest entries of rolling limits: per limit a string of its position, counted from 1, and the entries.
+func readEntries(m *rueidis.RedisMessage, specs []record.Spec) (map[uint64][]record.Entry, error) {
+	strs, err := m.AsStrSlice()
+	if err != nil {
+		return nil, errAnswer
+	}
+	if len(strs) == 0 {
+		return nil, nil
+	}
+	older := make(map[uint64][]record.Entry, len(strs))
+	for _, s := range strs {
+		r := reader{buf: []byte(s)}
+		j := int(r.byte())
+		if j < 1 || j > len(specs) {
+			return nil, errAnswer
+		}
+		es := make([]record.Entry, 0, len(r.buf)/24)
+		for len(r.buf) > 0 {
+			es = append(es, record.Entry{First: r.num(), Last: r.num(), N: r.num()})
+		}
+		if r.bad {
+			return nil, errDamaged
+		}
+		older[specs[j-1].ID] = es
+	}
+	return older, nil
+}
