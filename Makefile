@@ -1,0 +1,39 @@
+# make test   everything that the README promises: installs what the tests need, then runs all of them
+# make check  the same, and the linters
+# make build  bin/drawgate
+
+GO ?= go
+
+.PHONY: build run test check deps lint fuzz long bench
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/drawgate ./cmd/drawgate
+
+# The server on its embedded default: a SQLite file and a sample policy.
+run: build
+	bin/drawgate serve
+
+deps:
+	./tools/install.sh
+
+test: deps build
+	$(GO) vet ./...
+	./tools/test.sh ./...
+	cd benchmarks && $(GO) vet ./... && $(GO) build ./...
+	./tools/fuzz.sh 20s
+
+check: test lint
+	$(GO) mod tidy -diff
+
+lint:
+	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+
+# Long forms of what "make test" does briefly. Each prints what it did; the output of a run belongs into docs/results.
+fuzz:
+	./tools/fuzz.sh 10m
+
+long:
+	DRAWGATE_LONG=1 DRAWGATE_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout=60m ./...
+
+bench:
+	cd benchmarks && ./run.sh

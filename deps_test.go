@@ -1,0 +1,81 @@
+package drawgate_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/drawgate/drawgate"
+
+// rules say what the packages of this module may import of each other and of others' modules; the standard library is free for all. The longest
+// prefix of the package's path decides. Imports point inward: cmd → server, stores, config → drawgate → internal.
+var rules = map[string]struct{ own, others []string }{
+	"":                   {own: []string{"internal/calendar", "internal/record", "internal/queue", "internal/cells"}},
+	"api":                {},
+	"internal/calendar":  {},
+	"internal/queue":     {},
+	"internal/record":    {own: []string{"internal/calendar"}},
+	"internal/cells":     {own: []string{"internal/record"}},
+	"internal/model":     {own: []string{"", "internal/calendar", "internal/record"}},
+	"internal/redistest": {},
+	"storetest":          {own: []string{""}},
+	"memstore":           {own: []string{"", "internal/cells", "internal/record"}},
+	"sqlitestore":        {own: []string{"", "internal/record"}, others: []string{"modernc.org/sqlite"}},
+	"redisstore":         {own: []string{"", "internal/record", "internal/calendar"}, others: []string{"github.com/redis/rueidis"}},
+	"config":             {own: []string{"", "internal/calendar"}, others: []string{"github.com/goccy/go-yaml", "github.com/caarlos0/env", "github.com/invopop/jsonschema"}},
+	"server":             {own: []string{"", "api"}},
+	"cmd/drawgate":       {own: []string{"", "api", "config", "server", "memstore", "sqlitestore", "redisstore"}, others: []string{"github.com/spf13/cobra"}},
+	"examples":           {own: []string{"", "memstore", "sqlitestore", "redisstore"}},
+}
+
+// TestImports holds the import rule. Changing it is a design change: say why in docs/design.md.
+func TestImports(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		pkg, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
+		pkg = within(pkg)
+		for _, imp := range strings.Fields(imports) {
+			if first, _, _ := strings.Cut(imp, "/"); !strings.Contains(first, ".") {
+				continue // standard library
+			}
+			if !allowed(pkg, imp) {
+				t.Errorf("package %q imports %q, which the rule does not allow", pkg, imp)
+			}
+		}
+	}
+}
+
+// within returns a package's path inside this module.
+func within(path string) string { return strings.TrimPrefix(strings.TrimPrefix(path, module), "/") }
+
+func allowed(pkg, imp string) bool {
+	prefix := pkg
+	r, ok := rules[prefix]
+	for !ok && prefix != "" {
+		prefix = prefix[:max(0, strings.LastIndex(prefix, "/"))]
+		r, ok = rules[prefix]
+	}
+	if imp == module || strings.HasPrefix(imp, module+"/") {
+		imp = within(imp)
+		if prefix != "" && strings.HasPrefix(imp, prefix+"/") {
+			return true // its own parts
+		}
+		for _, own := range r.own {
+			if imp == own {
+				return true
+			}
+		}
+		return false
+	}
+	for _, o := range r.others {
+		if imp == o || strings.HasPrefix(imp, o+"/") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,18 @@
+#!/bin/sh
+# Runs the tests of the given packages under the race detector, in random order, and fails if one of them was skipped.
+set -eu
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+status=0
+go test -race -shuffle=on -count=1 -timeout=20m -v "$@" >"$out" 2>&1 || status=$?
+grep -E '^(ok|FAIL|---|panic:)|^\?|^# |\[build failed\]|\[setup failed\]' "$out" | grep -v -E '^--- (PASS|SKIP)' || true
+if [ "$status" -ne 0 ]; then
+  echo "---- the failures, in full ----"
+  grep -n -B40 -A15 -E '^ *--- FAIL|^panic:|DATA RACE|\[build failed\]' "$out" | tail -n 400 || true
+  exit "$status"
+fi
+if grep -E '^ *--- SKIP' "$out"; then
+  echo "tests were skipped: install what they need" >&2
+  exit 1
+fi
+echo "$(grep -c -E '^ *--- PASS' "$out") passed, 0 failed, 0 skipped"
