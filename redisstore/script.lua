@@ -74,7 +74,7 @@ if op == 'h' then
       if last > now then now = last end
       size = #head
     end
-    local bp, need, k, fits = 2, 0, 2, true
+    local bp, need, k, fits, any = 2, 0, 2, true, false
     local out, set, del = { '', '' }
     for _ = 1, byte(blob) do
       local id = sub(blob, bp, bp + 8)
@@ -93,6 +93,7 @@ if op == 'h' then
           if used < 0 then used = 0 end
         end
         if n > 0 then
+          any = true
           if n > eff or used > (eff - n) * scale then fits = false break end
           used = used + n * scale
           if used > MAX then used = MAX end
@@ -126,6 +127,7 @@ if op == 'h' then
           end
         end
         if n > 0 then
+          any = true
           if used + n > eff then fits = false break end
           used = used + n
           local at = now
@@ -176,6 +178,7 @@ if op == 'h' then
           used, at, fin, nxt, aft = carry, s, e, 0, 0
         end
         if n > 0 then
+          any = true
           if used + n > eff or now + margin >= fin then fits = false break end
           used = used + n
         end
@@ -187,7 +190,7 @@ if op == 'h' then
         break
       end
     end
-    if not fits or size >= hp or need == 0 then break end
+    if not fits or not any or size >= hp then break end
     local short = need > ttl
     if short then ttl = math.floor(need) + slack(need) end
     out[1], out[2] = '\1\0', pack('<dd', now, ttl)
@@ -666,14 +669,14 @@ local function entries(r, st, over)
 end
 
 -- What a caller needs to explain a bucket: header, entries, reservations if units are held, and how many are open.
-local function view(r, ss, refused)
+local function view(r, ss, refused, leased)
   local es, os, held = {}, {}, false
   for j, s in ipairs(ss) do
     local st = r.by[s.id]
     if st and st.held > 0 and (refused or st.kind ~= 3) then held = true end
     if st and st.kind == 2 and st.head <= st.tail then
-      local over = 0
-      if refused and s.n > 0 and s.n <= s.eff then over = st.used + st.held + s.n - s.eff end
+      local over, n = 0, leased and min(s.n, 1) or s.n
+      if refused and n > 0 and n <= s.eff then over = st.used + st.held + n - s.eff end
       local e = entries(r, st, over)
       if e ~= '' then es[#es + 1] = string.char(j) .. e end
     end
@@ -879,9 +882,11 @@ local function charge(at)
   return 5
 end
 
+local leased = false -- any part of a lease is welcome
 if op == 't' then
   local print, hold, lease = '', 0, 0
   if common ~= '' then print, hold, lease = unpack_('<c8dB', common) end
+  leased = lease == 1
   res[1] = take(print, hold, lease)
 elseif op == 's' or op == 'x' then
   res[1] = settle(op == 'x')
@@ -895,7 +900,7 @@ end
 if #asked > 0 then return { 9, now, asked } end
 if op == 't' and res[1] ~= 4 or op == 'p' then
   for i, r in ipairs(rs) do
-    local v = view(r, sss[i], res[1] == 2 or op == 'p')
+    local v = view(r, sss[i], res[1] == 2 or op == 'p', leased)
     if id ~= '' then
       local got = {}
       for j, s in ipairs(sss[i]) do got[j] = s.got or 0 end
