@@ -1,9 +1,11 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
@@ -17,6 +19,8 @@ type bucket struct {
 	notes  map[string]note // of the open reservations
 	dirty  bool            // to be written in this transaction
 	gone   bool            // reset
+	rev    int64           // of its row: another process's write changes it
+	seen   int64           // writer.epoch when the record was known to be right
 	weight int
 }
 
@@ -26,16 +30,19 @@ type note struct {
 	labels []byte
 }
 
-// cache keeps records between transactions. It is right as long as no other process writes.
+// cache keeps records between transactions. After another process has written, each is compared with its row before it is used again.
 type cache struct {
 	buckets map[drawgate.Key]*bucket
 	weight  int
+	most    int // that weight may be between transactions
 }
 
 // maxWeight is how much the cache may hold, in bytes, roughly.
 const maxWeight = 64 << 20
 
-func newCache() *cache { return &cache{buckets: map[drawgate.Key]*bucket{}} }
+func newCache(most int) *cache {
+	return &cache{buckets: map[drawgate.Key]*bucket{}, most: cmp.Or(most, maxWeight)}
+}
 
 func (c *cache) clear() {
 	clear(c.buckets)
@@ -67,7 +74,7 @@ func (c *cache) weigh(b *bucket) {
 // shrink drops some buckets, any, if there are too many. It must not be called within a transaction.
 func (c *cache) shrink() {
 	for _, b := range c.buckets {
-		if c.weight <= maxWeight {
+		if c.weight <= c.most {
 			return
 		}
 		c.remove(b)
@@ -82,14 +89,34 @@ func isBucket(err error) bool {
 // fetch returns the bucket of a key, from memory if it is there.
 func (w *writer) fetch(key drawgate.Key) (*bucket, error) {
 	if b := w.cache.buckets[key]; b != nil {
-		return b, nil
+		if ok, err := w.fresh(b); ok || err != nil {
+			return b, err
+		}
+		w.cache.remove(b)
 	}
 	b, err := load(w.conn, key)
 	if err != nil {
 		return nil, err
 	}
+	b.seen = w.epoch
 	w.cache.put(b)
 	return b, nil
+}
+
+// fresh reports whether a cached bucket is what is stored.
+func (w *writer) fresh(b *bucket) (bool, error) {
+	if b.seen == w.epoch {
+		return true, nil
+	}
+	if b.id == 0 {
+		return false, nil
+	}
+	rev, ok, err := w.conn.number(qRev, b.id)
+	if !ok || rev != b.rev {
+		return false, err
+	}
+	b.seen = w.epoch
+	return true, err
 }
 
 // load reads a bucket. One that is not stored is empty.
@@ -97,7 +124,8 @@ func load(c *conn, key drawgate.Key) (*bucket, error) {
 	b := &bucket{key: key, rec: &record.Record{}, notes: map[string]note{}}
 	err := c.query(qKey, func(row []driver.Value) (err error) {
 		b.id, _ = row[0].(int64)
-		blob, _ := row[1].([]byte)
+		b.rev, _ = row[1].(int64)
+		blob, _ := row[2].([]byte)
 		var form record.Form
 		b.rec, form, err = record.Decode(blob)
 		if err == nil && form != record.Header {
@@ -186,7 +214,8 @@ func (w *writer) flush(b *bucket) error {
 		}
 	}
 	w.buf = record.Append(w.buf[:0], b.rec, record.Header)
-	if _, err := w.conn.exec(qSetState, b.id, b.rec.Until(), w.buf); err != nil {
+	b.rev = rand.Int64()
+	if _, err := w.conn.exec(qSetState, b.id, b.rev, b.rec.Until(), w.buf); err != nil {
 		return err
 	}
 	for i := range b.rec.Limits {

@@ -146,6 +146,7 @@ const (
 	qKey
 	qNewKey
 	qDropKey
+	qRev
 	qSetState
 	qDropState
 	qEntries
@@ -179,11 +180,13 @@ var statements = [stmtCount]string{
 	qRollback:  `ROLLBACK`,
 	qVersion:   `PRAGMA data_version`,
 
-	qKey:     `SELECT k.id, s.record FROM key k LEFT JOIN state s ON s.key = k.id WHERE k.tenant = ? AND k.policy = ? AND k.name = ?`,
+	qKey:     `SELECT k.id, s.rev, s.record FROM key k LEFT JOIN state s ON s.key = k.id WHERE k.tenant = ? AND k.policy = ? AND k.name = ?`,
 	qNewKey:  `INSERT INTO key (tenant, policy, name) VALUES (?, ?, ?)`,
 	qDropKey: `DELETE FROM key WHERE id = ?`,
 
-	qSetState:  `INSERT INTO state (key, until, record) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET until = excluded.until, record = excluded.record`,
+	qRev: `SELECT rev FROM state WHERE key = ?`,
+	qSetState: `INSERT INTO state (key, rev, until, record) VALUES (?, ?, ?, ?)
+		ON CONFLICT (key) DO UPDATE SET rev = excluded.rev, until = excluded.until, record = excluded.record`,
 	qDropState: `DELETE FROM state WHERE key = ?`,
 
 	qEntries:        `SELECT lim, first, last, n FROM entry WHERE key = ? ORDER BY lim, first`,

@@ -1,5 +1,10 @@
 package sqlitestore
 
+import (
+	"database/sql/driver"
+	"testing"
+)
+
 // OpenAt is Open with another clock, which says µs.
 func OpenAt(path string, opts *Options, wall func() int64) (*Store, error) {
 	return open(path, opts, wall)
@@ -11,9 +16,61 @@ func Exec(path, sql string) error {
 	if err != nil {
 		return err
 	}
-	err = c.script(sql)
+	err = c.script("PRAGMA busy_timeout = 5000; " + sql)
 	if cerr := c.close(); err == nil {
 		err = cerr
 	}
 	return err
+}
+
+// Pragma returns the first value of a pragma.
+func Pragma(path, text string) (string, error) {
+	c, err := dial(path, "rw")
+	if err != nil {
+		return "", err
+	}
+	defer c.close()
+	return c.pragma(text)
+}
+
+// With returns options that set pragmas on the writing connection, and bound its cache.
+func With(weight int, pragmas ...string) *Options { return &Options{weight: weight, pragmas: pragmas} }
+
+// Lock holds the database's write lock until the function it returns is called.
+func Lock(path string) (unlock func() error, err error) {
+	c, err := dial(path, "rw")
+	if err != nil {
+		return nil, err
+	}
+	if err := c.script("PRAGMA busy_timeout = 5000; BEGIN IMMEDIATE"); err != nil {
+		return nil, err
+	}
+	return func() error {
+		if err := c.script("ROLLBACK"); err != nil {
+			return err
+		}
+		return c.close()
+	}, nil
+}
+
+// CheckLogs has the next transaction check the identity of the log, which it otherwise does once a second.
+func CheckLogs(s *Store) { s.checkLogs.Store(true) }
+
+// Count returns the number of rows of a table.
+func Count(tb testing.TB, path, table string) int {
+	tb.Helper()
+	c, err := dial(path, "rw")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer c.close()
+	rows, err := c.raw.(driver.QueryerContext).QueryContext(tb.Context(), "SELECT count(*) FROM "+table, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n := int64(-1)
+	if err := c.each(rows, func(row []driver.Value) error { n, _ = row[0].(int64); return nil }); err != nil {
+		tb.Fatal(err)
+	}
+	return int(n)
 }

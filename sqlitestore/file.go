@@ -117,7 +117,7 @@ func syncDir(dir string) error {
 	return d.Close()
 }
 
-// settings makes the choices that are not stored in the file. The driver waits for no lock: the store does, so that callers can leave.
+// settings makes the choices that are not stored in the file.
 func settings(c *conn, o *Options) error {
 	mode := "FULL"
 	if o.Synchronous == Normal {
@@ -154,8 +154,11 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 	if err := errors.Join(settings(c, o), migrate(c)); err != nil {
 		return nil, err
 	}
-	if _, err := c.pragma("busy_timeout = 0"); err != nil {
-		return nil, err
+	// From now on the driver waits for no lock: the store does, so that callers can leave.
+	for _, p := range append([]string{"busy_timeout = 0"}, o.pragmas...) {
+		if _, err := c.pragma(p); err != nil {
+			return nil, err
+		}
 	}
 	f := &file{path: path}
 	for end, info := range map[string]*fs.FileInfo{"": &f.main, "-wal": &f.wal, "-shm": &f.shm} {

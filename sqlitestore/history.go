@@ -159,18 +159,18 @@ const clockSlack = int64(time.Hour / time.Microsecond)
 func (s *Store) Read(ctx context.Context, from, to time.Time, yield func(drawgate.Event) bool) error {
 	last := int64(forever)
 	if !to.IsZero() {
-		last = to.UnixMicro()
+		last = ceilMicro(to)
 	}
-	var seq int64
+	first, seq := ceilMicro(from), int64(0)
 	err := s.read(ctx, "read", func(c *conn) (err error) {
-		seq, err = before(c, from.UnixMicro()-clockSlack)
+		seq, err = before(c, first-clockSlack)
 		return err
 	})
 	for err == nil {
 		var page []drawgate.Event
 		var more bool
 		err = s.read(ctx, "read", func(c *conn) (err error) {
-			page, seq, more, err = events(c, seq, from.UnixMicro(), last)
+			page, seq, more, err = events(c, seq, first, last)
 			return err
 		})
 		for i := range page {
@@ -184,6 +184,9 @@ func (s *Store) Read(ctx context.Context, from, to time.Time, yield func(drawgat
 	}
 	return err
 }
+
+// ceilMicro returns the first µs that is not before t.
+func ceilMicro(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
 
 // before returns a sequence number behind which every event at or after instant at lies.
 func before(c *conn, at int64) (int64, error) {

@@ -29,6 +29,9 @@ type Options struct {
 	BusyTimeout time.Duration // how long a transaction waits while another process writes; 0 means 2 s; negative means not at all
 	HistoryFor  time.Duration // how long the history is kept; 0 means 35 days; negative means that none is written
 	Logger      *slog.Logger  // told when cleaning fails, or the file is found damaged; nil discards
+
+	pragmas []string // for tests: set on the writing connection
+	weight  int      // for tests: of the cache; 0 means maxWeight
 }
 
 func (o *Options) busyTimeout() time.Duration {
@@ -46,6 +49,8 @@ type Store struct {
 	opts Options
 	wall func() int64 // µs
 	last atomic.Int64 // the latest instant that was used
+
+	checkLogs atomic.Bool // for tests: check the log in the next transaction
 
 	mu     sync.Mutex
 	queue  []*call
@@ -93,7 +98,7 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	}
 	s.file.Store(f)
 	s.pool.New = func() any { return &call{done: make(chan struct{}, 1)} }
-	w := &writer{s: s, conn: c, cache: newCache()}
+	w := &writer{s: s, conn: c, cache: newCache(s.opts.weight)}
 	go w.run()
 	return s, nil
 }

@@ -20,6 +20,7 @@ type writer struct {
 	cache *cache
 
 	version   int64     // of the data, as of the last transaction; 0: not known. Another process's write changes it
+	epoch     int64     // grows when version changes
 	contended bool      // another process wrote, or held the lock, lately
 	logsAt    time.Time // when the log's identity was checked last
 
@@ -188,13 +189,13 @@ func (w *writer) look() error {
 		return err
 	}
 	if version != w.version {
-		w.cache.clear()
+		w.epoch++
 		w.contended = w.version != 0
 		w.version = version
 	} else if w.contended && rand.N(8) == 0 { // nobody else writes any more
 		w.contended = false
 	}
-	logs := time.Since(w.logsAt) >= checkLogs
+	logs := time.Since(w.logsAt) >= checkLogs || w.s.checkLogs.Swap(false)
 	if logs {
 		w.logsAt = time.Now()
 	}

@@ -10,6 +10,7 @@ CREATE TABLE key (
 -- What is used, per key, in the binary form of internal/record, without entries and reservations.
 CREATE TABLE state (
 	key    INTEGER PRIMARY KEY,
+	rev    INTEGER NOT NULL, -- a number that no other writing of any state has: who has this one has the record
 	until  INTEGER NOT NULL, -- µs: nothing is used from then on; the largest integer while a reservation is open
 	record BLOB NOT NULL
 );

@@ -1,0 +1,199 @@
+package sqlitestore_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/sqlitestore"
+)
+
+// The tests with several processes start this test binary again, which then is one of these.
+var children = map[string]func(path string, args []string) error{
+	"crash":    crashChild,
+	"share":    shareChild,
+	"scribble": scribbleChild,
+}
+
+const childVar = "DRAWGATE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if kind := os.Getenv(childVar); kind != "" {
+		if err := children[kind](os.Args[1], os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func child(ctx context.Context, kind, path string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{path}, args...)...)
+	cmd.Env = append(os.Environ(), childVar+"="+kind)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+const tightAmount = 2000
+
+// plans returns what all processes of a test use: a limit that is soon exhausted, and one that never is.
+func plans() (tight, wide *drawgate.Plan) {
+	for i, amount := range []int64{tightAmount, 1_000_000_000} {
+		p, err := drawgate.Policy{Name: []string{"tight", "wide"}[i], Limits: []drawgate.Limit{rolling(amount, 24*time.Hour)}}.Compile()
+		if err != nil {
+			panic(err)
+		}
+		if i == 0 {
+			tight = p
+		} else {
+			wide = p
+		}
+	}
+	return tight, wide
+}
+
+// crashChild takes and settles with 8 goroutines until it is killed, and writes a line for whatever was acknowledged: the name of the operation and
+// what identifies it.
+func crashChild(path string, args []string) error {
+	s, err := sqlitestore.Open(path, nil)
+	if err != nil {
+		return err
+	}
+	tight, wide := plans()
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				id := args[0] + "-" + strconv.Itoa(g) + "-" + strconv.Itoa(i)
+				if err := crashStep(s, tight, wide, id, i); err != nil {
+					fmt.Fprintln(os.Stderr, err)
+					os.Exit(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+func crashStep(s *sqlitestore.Store, tight, wide *drawgate.Plan, id string, i int) error {
+	ctx := context.Background()
+	var d [1]drawgate.Decision
+	plan := wide
+	if i%4 == 0 {
+		plan = tight
+	}
+	if i%3 > 0 {
+		t := drawgate.Take{Buckets: buckets(plan, "k", 1), Labels: []drawgate.Label{{Name: "id", Value: id}}}
+		if err := s.Take(ctx, []drawgate.Take{t}, d[:]); err != nil || !d[0].Allowed {
+			return err
+		}
+		return ack("take", id)
+	}
+	t := drawgate.Take{ID: id, Hold: time.Hour, Buckets: buckets(plan, "k", 3), Labels: []drawgate.Label{{Name: "id", Value: id}}}
+	if err := s.Take(ctx, []drawgate.Take{t}, d[:]); err != nil || !d[0].Allowed {
+		return err
+	}
+	if err := ack("take", id); err != nil {
+		return err
+	}
+	var o [1]drawgate.Outcome
+	if err := s.Settle(ctx, []drawgate.Settlement{{Op: drawgate.OpSettle, ID: id, Buckets: buckets(plan, "k", 2)}}, o[:]); err != nil {
+		return err
+	}
+	if o[0].Gone {
+		return fmt.Errorf("%s is gone", id)
+	}
+	return ack("settle", id)
+}
+
+// ack writes a line at once: what the kernel has survives a kill.
+func ack(op, id string) error {
+	_, err := os.Stdout.WriteString(op + " " + id + "\n")
+	return err
+}
+
+// shareChild takes for a while with many goroutines and prints how many it was granted of each plan.
+func shareChild(path string, args []string) error {
+	goroutines, _ := strconv.Atoi(args[0])
+	d, err := time.ParseDuration(args[1])
+	if err != nil {
+		return err
+	}
+	s, err := sqlitestore.Open(path, &sqlitestore.Options{BusyTimeout: time.Minute})
+	if err != nil {
+		return err
+	}
+	tight, wide := plans()
+	var granted [2]atomic.Int64
+	var failed atomic.Pointer[error]
+	var slowest atomic.Int64
+	var wg sync.WaitGroup
+	end := time.Now().Add(d)
+	for range goroutines {
+		wg.Go(func() {
+			for i := 0; time.Now().Before(end) && failed.Load() == nil; i++ {
+				plan := []*drawgate.Plan{tight, wide}[i%2]
+				start := time.Now()
+				d, err := take(context.Background(), s, plan, "k", 1)
+				if err != nil {
+					failed.Store(&err)
+				}
+				if d.Allowed {
+					granted[i%2].Add(1)
+				}
+				slowest.Store(max(slowest.Load(), time.Since(start).Microseconds()))
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	fmt.Println(granted[0].Load(), granted[1].Load(), slowest.Load())
+	return s.Close()
+}
+
+// scribbleChild overwrites what lies behind the first 8 KiB of a file. It is a process of its own because closing a file drops SQLite's locks on it.
+func scribbleChild(path string, _ []string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	junk := []byte(strings.Repeat("junk", 1024))
+	for at := int64(8 << 10); at < info.Size(); at += int64(len(junk)) {
+		if _, err := f.WriteAt(junk, at); err != nil {
+			return err
+		}
+	}
+	return f.Close()
+}
+
+// lines reads lines until the end.
+func lines(t *testing.T, sc *bufio.Scanner, first chan<- struct{}) (all []string) {
+	t.Helper()
+	for sc.Scan() {
+		if len(all) == 0 {
+			close(first)
+		}
+		all = append(all, sc.Text())
+	}
+	if len(all) == 0 {
+		close(first)
+	}
+	return all
+}

@@ -1,0 +1,63 @@
+package sqlitestore_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/sqlitestore"
+)
+
+// TestProcesses has several processes take from one file: together they get exactly the limit, and all that was granted is counted.
+// DRAWGATE_LONG makes it 8 processes of 64 goroutines for 10 s.
+//
+// req: C1 D2 D11 D12 E1
+func TestProcesses(t *testing.T) {
+	t.Parallel()
+	processes, goroutines, d := 4, 16, 1500*time.Millisecond
+	if os.Getenv("DRAWGATE_LONG") != "" {
+		processes, goroutines, d = 8, 64, 10*time.Second
+	}
+	path := dbPath(t)
+	results := make(chan string, processes)
+	for range processes {
+		go func() {
+			out, err := child(t.Context(), "share", path, strconv.Itoa(goroutines), d.String()).Output()
+			if err != nil {
+				out = fmt.Append(nil, "failed: ", err)
+			}
+			results <- string(out)
+		}()
+	}
+	var tightSum, wideSum, slowest int64
+	for range processes {
+		var a, b, c int64
+		if text := <-results; true {
+			if _, err := fmt.Sscan(text, &a, &b, &c); err != nil {
+				t.Fatalf("a process said %q", text)
+			}
+		}
+		tightSum, wideSum, slowest = tightSum+a, wideSum+b, max(slowest, c)
+	}
+	s, err := sqlitestore.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tight, wide := plans()
+	if n := used(t, s, tight, "k"); n != tightSum || n > tightAmount {
+		t.Errorf("tight: %d used, %d granted, at most %d", n, tightSum, tightAmount)
+	}
+	if n := used(t, s, wide, "k"); n != wideSum {
+		t.Errorf("wide: %d used, %d granted", n, wideSum)
+	}
+	if n := int64(len(history(t, s, time.Time{}, time.Time{}))); n != tightSum+wideSum {
+		t.Errorf("%d takes in the history, %d granted", n, tightSum+wideSum)
+	}
+	if wideSum > 4*tightAmount && tightSum != tightAmount {
+		t.Errorf("%d of %d granted, though there was demand", tightSum, tightAmount)
+	}
+	t.Logf("%d processes × %d goroutines: %d + %d granted in %v, slowest %v", processes, goroutines, tightSum, wideSum, d, time.Duration(slowest)*time.Microsecond)
+}
