@@ -63,8 +63,12 @@ type LimitResult struct {
 	Limit      *Limit        // must not be changed
 	Remaining  int64         // units that a take of the same priority would be granted right now; never negative
 	RetryAfter time.Duration // until this limit would pass the take if nothing else happened; 0 if it passes
-	ResetAt    time.Time     // when nothing is used; for a calendar limit the end of its window
+
+	reset int64
 }
+
+// ResetAt returns when nothing is used; for a calendar limit the end of its window.
+func (r LimitResult) ResetAt() time.Time { return time.UnixMicro(r.reset) }
 
 // Refused reports whether this limit refuses the take.
 func (r LimitResult) Refused() bool { return r.RetryAfter > 0 }
@@ -131,7 +135,7 @@ func (d *Decision) limit(b, i int) LimitResult {
 	plan, r := d.bucket(b), d.result(b, i)
 	return LimitResult{
 		Bucket: b, Policy: plan.policy.Name, Limit: &plan.policy.Limits[i],
-		Remaining: r.Remaining, RetryAfter: duration(r.RetryAfter), ResetAt: time.UnixMicro(r.ResetAt),
+		Remaining: r.Remaining, RetryAfter: duration(r.RetryAfter), reset: r.ResetAt,
 	}
 }
 
@@ -215,7 +219,7 @@ func (d *Decision) Err() error {
 	}
 	e := &LimitedError{RetryAfter: d.RetryAfter, Queued: d.Reason == Queued}
 	if r, ok := d.Refusing(); ok {
-		e.Policy, e.Limit, e.ResetAt = r.Policy, r.Limit.Name, r.ResetAt
+		e.Policy, e.Limit, e.ResetAt = r.Policy, r.Limit.Name, r.ResetAt()
 	} else if d.plan != nil {
 		e.Policy = d.plan.policy.Name
 	}

@@ -290,7 +290,7 @@ func (d *Decision) pause(attempt int) time.Duration {
 	}
 	window := r.Limit.Window
 	if r.Limit.Kind == Calendar {
-		window = max(0, r.ResetAt.Sub(d.At()))
+		window = max(0, r.ResetAt().Sub(d.At()))
 	}
 	plan := d.bucket(r.Bucket)
 	return queue.Refusal{

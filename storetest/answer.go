@@ -46,7 +46,7 @@ func testResults(e *env) {
 	}
 	for i, r := range results(d) {
 		w := want[i]
-		if r.Remaining != w.remaining || r.RetryAfter != w.wait || !r.ResetAt.Equal(w.reset) || r.Limit.Name != b.plan.Policy().Limits[i].Name || r.Policy != "p" {
+		if r.Remaining != w.remaining || r.RetryAfter != w.wait || !r.ResetAt().Equal(w.reset) || r.Limit.Name != b.plan.Policy().Limits[i].Name || r.Policy != "p" {
 			e.Errorf("limit %d: %+v; want remaining %d, retry-after %v, reset %v", i, r, w.remaining, w.wait, w.reset)
 		}
 	}
@@ -124,15 +124,15 @@ func testResetAt(e *env) {
 	for i, l := range []drawgate.Limit{rolling(10, time.Minute), joined(10, time.Minute, 100), leaky(10, time.Minute, 7), calendar(10, drawgate.Hour, "UTC")} {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		if l.Kind != drawgate.Calendar {
-			if st := b.peek(); !results(st.Decision)[0].ResetAt.Equal(st.At()) {
-				e.Errorf("%s: unused, reset at %v, want now, %v", l.Name, results(st.Decision)[0].ResetAt, st.At())
+			if st := b.peek(); !results(st.Decision)[0].ResetAt().Equal(st.At()) {
+				e.Errorf("%s: unused, reset at %v, want now, %v", l.Name, results(st.Decision)[0].ResetAt(), st.At())
 			}
 		}
 		e.allowed(l.Name, b.take(1))
 		e.advance(time.Second)
 		d := b.take(3)
 		e.allowed(l.Name, d)
-		e.advance(results(d)[0].ResetAt.Sub(d.At()) - tick)
+		e.advance(results(d)[0].ResetAt().Sub(d.At()) - tick)
 		b.wantUsed(l.Name+": a microsecond before the reset", max(1, b.used()))
 		e.advance(tick)
 		b.wantUsed(l.Name+": at the reset", 0)

@@ -136,8 +136,8 @@ func testCalendarEdges(e *env) {
 			e.allowed("all", b.take(5))
 			d := b.take(1)
 			e.refused(fmt.Sprintf("limit %d, window %d", i, window), d, edge.Sub(e.now()))
-			if r := results(d)[0]; !r.ResetAt.Equal(edge) {
-				e.Errorf("limit %d: reset at %v, want %v", i, r.ResetAt, edge)
+			if r := results(d)[0]; !r.ResetAt().Equal(edge) {
+				e.Errorf("limit %d: reset at %v, want %v", i, r.ResetAt(), edge)
 			}
 			st := b.peek()
 			if s := st.States[0]; !s.End.Equal(edge) || s.Start.After(st.At()) {

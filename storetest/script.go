@@ -387,7 +387,7 @@ func (p *player) decision(d *drawgate.Decision, held bool) string {
 		}
 	}
 	for r := range d.Limits() {
-		fmt.Fprintf(&b, " [%d %s: remaining %d, retry %v, reset %s]", r.Bucket, r.Limit.Name, r.Remaining, r.RetryAfter, p.since(r.ResetAt))
+		fmt.Fprintf(&b, " [%d %s: remaining %d, retry %v, reset %s]", r.Bucket, r.Limit.Name, r.Remaining, r.RetryAfter, p.since(r.ResetAt()))
 	}
 	return b.String()
 }
