@@ -139,9 +139,9 @@ func TestLimitingBucketsSurvive(t *testing.T) {
 	})
 }
 
-// TestMemoryIsBounded takes of 300,000 distinct keys, of which few are in use at a time.
+// TestMemoryIsBounded takes from 150,000 distinct keys, of which few are in use at a time.
 func TestMemoryIsBounded(t *testing.T) {
-	const keys, most = 300_000, 20_000
+	const keys, most = 150_000, 20_000
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(&memstore.Options{MaxBuckets: most})
 		defer s.Close()
@@ -264,7 +264,10 @@ func TestRacesWithUpgradesAndSweeps(t *testing.T) {
 	wg.Wait()
 	for k := range keys {
 		for {
-			if d, err := hot.local(fmt.Sprint(k), 1); err != nil || !d.Allowed {
+			d, err := hot.local(fmt.Sprint(k), 1)
+			if errors.Is(err, memstore.ErrFull) {
+				continue // it sweeps a tenth of the time
+			} else if err != nil || !d.Allowed {
 				break
 			}
 			granted[k].Add(1)
@@ -278,7 +281,7 @@ func TestRacesWithUpgradesAndSweeps(t *testing.T) {
 // TestCloseWhileSweeping closes a store while it grows: Close waits for the sweep, and no later one starts.
 func TestCloseWhileSweeping(t *testing.T) {
 	t.Parallel()
-	for range 20 {
+	for range 5 {
 		s := memstore.New(nil)
 		c := client{s, compile(t, "p", bucketLimit(1, time.Hour)), t}
 		var wg sync.WaitGroup

@@ -82,7 +82,7 @@ func (sp *Space) open(name string, l *lean) (*cell, error) {
 			return c
 		})
 		if made {
-			s.opened(s)
+			s.opened()
 			return c, nil
 		}
 		if c.word.Load() != dead {

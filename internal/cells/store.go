@@ -80,7 +80,9 @@ func (s *Store) Closed() bool { return s.closed.Load() }
 
 // Close waits for what runs in the background.
 func (s *Store) Close() {
+	s.starting.Lock()
 	s.closed.Store(true)
+	s.starting.Unlock()
 	s.running.Wait()
 }
 

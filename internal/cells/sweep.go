@@ -17,30 +17,38 @@ type sweeper struct {
 	count   atomic.Int64 // buckets in the maps
 	sweepAt atomic.Int64
 	busy    atomic.Bool
-	running sync.WaitGroup
+	again   atomic.Int64 // when a full store may sweep again, in µs since it was made
+
+	starting sync.Mutex     // held to start a sweep, and to close
+	running  sync.WaitGroup // grows under starting, and no more once the store is closed
 }
 
-// room reports whether another bucket may be opened. When the store is full it sweeps first, at most one caller at a time.
+// room reports whether another bucket may be opened. When the store is full it sweeps first, at most one caller at a time, and for at most a tenth
+// of the time: otherwise a flood of new names would have each of them look at all buckets.
 func (s *Store) room(most int64) bool {
 	if s.count.Load() < most {
 		return true
 	}
-	if s.busy.CompareAndSwap(false, true) {
+	if start := s.now(); start >= s.again.Load() && s.busy.CompareAndSwap(false, true) {
 		s.sweep(0)
+		end := s.now()
+		s.again.Store(end + 9*(end-start))
 	}
 	return s.count.Load() < most
 }
 
 // opened counts a new bucket, and starts a sweep when there are many.
-func (sw *sweeper) opened(s *Store) {
-	if sw.count.Add(1) < sw.sweepAt.Load() || !sw.busy.CompareAndSwap(false, true) {
+func (s *Store) opened() {
+	if s.count.Add(1) < s.sweepAt.Load() || !s.busy.CompareAndSwap(false, true) {
 		return
 	}
-	sw.running.Add(1)
-	go func() {
-		defer sw.running.Done()
-		s.sweep(grace)
-	}()
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.closed.Load() {
+		s.busy.Store(false)
+		return
+	}
+	s.running.Go(func() { s.sweep(grace) })
 }
 
 // sweep gives up buckets that have been idle for so many µs. The caller has set busy.
