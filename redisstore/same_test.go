@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -216,7 +217,7 @@ func (s *script) priority() int8 { return rapid.SampledFrom([]int8{0, 0, 5, 9}).
 
 func (s *script) same(what string, got, want any) {
 	s.done = append(s.done, what)
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(drawgate.Limit{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
 		s.Fatalf("%s (-engine +Redis):\n%s\nhistory:\n%v", what, diff, join(s.done))
 	}
 }

@@ -21,11 +21,14 @@ local pack, unpack_ = struct.pack, struct.unpack
 local MAX = 9007199254740991
 local head
 
--- How much longer than needed a key lives, so that its TTL is not set at each take: a quarter of the need, between a minute and a day.
-local function slack(need)
-  local s = (need - raw) / 4
-  if s < 6e7 then return 6e7 elseif s > 8.64e10 then return 8.64e10 end
-  return math.floor(s)
+-- The instant until which a key lives that is needed until need. That is longer than needed, so that the TTL is not set at each take: by a
+-- quarter of the need, between a minute and a day.
+local function keep(need)
+  local slack = (need - raw) / 4
+  if slack < 6e7 then slack = 6e7 elseif slack > 8.64e10 then slack = 8.64e10 end
+  local ttl = math.floor(need + slack)
+  if ttl > MAX then ttl = MAX end
+  return ttl
 end
 
 -- A plain take from a bucket that has one limit, of kind bucket, and always had.
@@ -51,7 +54,7 @@ if op == 'l' then
     if used > MAX then used = MAX end
     local need = now + used / drain
     local short = need > ttl
-    if short then ttl = math.floor(need) + slack(need) end
+    if short then ttl = keep(need) end
     head = pack('<BBddc9dddd', 1, 0, now, ttl, id, used, now, rate, win)
     call('HSET', KEYS[1], 'h', head)
     if short then call('PEXPIRE', KEYS[1], math.ceil((ttl - raw) / 1000)) end
@@ -192,7 +195,7 @@ if op == 'h' then
     end
     if not fits or not any or size >= hp then break end
     local short = need > ttl
-    if short then ttl = math.floor(need) + slack(need) end
+    if short then ttl = keep(need) end
     out[1], out[2] = '\1\0', pack('<dd', now, ttl)
     head = table.concat(out)
     if set then
@@ -627,7 +630,7 @@ local function write(r, ss, key)
   for _, st in ipairs(r.ls) do need = max(need, until_(r, st)) end
   need = max(need, raw)
   local short = need > r.ttl or r.ttl - need > 3 * (need - raw) + 3.6e9
-  if short then r.ttl = need + slack(need) end
+  if short then r.ttl = keep(need) end
   local set, del = { 'h', header(r, ss) }, {}
   if r.new and key ~= '' then set[3], set[4] = 'k', key end
   for f, v in pairs(r.put) do
