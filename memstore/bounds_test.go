@@ -13,6 +13,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/storetest"
 )
 
 func compile(t testing.TB, name string, limits ...drawgate.Limit) *drawgate.Plan {
@@ -239,10 +240,14 @@ func TestRacesWithUpgradesAndSweeps(t *testing.T) {
 					case err != nil && !errors.Is(err, memstore.ErrFull):
 						t.Error(err)
 					case d.Allowed && i%100 == 99:
-						hot.settle(drawgate.OpCancel, id, name, 0)
+						if !hot.settle(drawgate.OpCancel, id, name, 0) {
+							t.Errorf("reservation %s of key %s is gone", id, name)
+						}
 					case d.Allowed:
 						granted[k].Add(1)
-						hot.settle(drawgate.OpSettle, id, name, 1)
+						if !hot.settle(drawgate.OpSettle, id, name, 1) {
+							t.Errorf("reservation %s of key %s is gone", id, name)
+						}
 					}
 				case i%3 == 0: // a bucket that is soon unused, for the sweeps
 					_, err := short.local(fmt.Sprint(g, " ", i%1000), 1)
@@ -423,4 +428,12 @@ func TestTakeDoesNotAllocate(t *testing.T) { // not parallel: AllocsPerRun count
 			t.Errorf("%s: %v allocations per take, want 0", c.plan.Name(), got)
 		}
 	}
+}
+
+func BenchmarkStore(b *testing.B) {
+	storetest.Bench(b, func(b *testing.B) drawgate.Store {
+		s := memstore.New(nil)
+		b.Cleanup(func() { _ = s.Close() })
+		return s
+	})
 }

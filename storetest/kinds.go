@@ -21,6 +21,7 @@ var kindCases = []testCase{
 	{"rolling leaves one by one", "each take of an exact limit leaves one window after it was made", testRollingOneByOne, false},
 	{"rolling joined", "takes near each other may leave together, with the last of them: late by less than window/precision, never early", testRollingJoined, false},
 	{"concurrency", "slots are taken by holds, and come free when these are settled, cancelled or over", testConcurrency, false},
+	{"huge numbers", "amounts up to the largest are counted exactly, and debt beyond 2^53 stays there instead of turning over", testHuge, false},
 	{"never over, never idle", "a greedy caller gets what the limit allows in every window, and all of it", testGreedy, false},
 }
 
@@ -235,6 +236,41 @@ func testConcurrency(e *env) {
 	e.advance(tick)
 	e.allowed("the holder is gone, its slot free", b.hold("f", 40*time.Second, 1))
 	b.wantUsed("at the end", 3)
+}
+
+func testHuge(e *env) {
+	const most = drawgate.MaxAmount
+	for i, l := range []drawgate.Limit{
+		leaky(most, time.Second, 0), leaky(most, time.Millisecond, 0), leaky(3, 366*24*time.Hour, 280), rolling(most, 366*24*time.Hour), joined(most, time.Second, 100),
+		calendar(most, drawgate.Month, "UTC"), slots(most),
+	} {
+		b := e.bucket(fmt.Sprint("k", i), l)
+		whole := b.peek().States[0].Most
+		e.allowed(l.Name, b.hold("all but one", time.Hour, whole-1))
+		e.refused(l.Name, b.hold("two", time.Hour, 2), -1)
+		e.allowed(l.Name, b.hold("one", time.Hour, 1))
+		e.refused(l.Name, b.hold("one more", time.Hour, 1), -1)
+		b.wantUsed(l.Name, whole)
+		if l.Kind == drawgate.Concurrency {
+			continue
+		}
+		batch, out := make([]drawgate.Settlement, 1000), make([]drawgate.Outcome, 1000)
+		for k := range batch {
+			batch[k] = settlement(drawgate.OpCharge, "", b.cost(most))
+			batch[k].At = e.now()
+		}
+		for range 10 { // 10^16
+			if err := e.s.Settle(e.ctx(), batch, out); err != nil {
+				e.Fatal(err)
+			}
+		}
+		st := b.peek(1)
+		if s := st.States[0]; s.Used < whole || s.Used > 1<<53 || s.Debt < 0 || st.Allowed || st.RetryAfter <= 0 || results(st.Decision)[0].Remaining != 0 {
+			e.Errorf("%s: after charges of 10^16: %+v, allowed %v, retry-after %v", l.Name, s, st.Allowed, st.RetryAfter)
+		}
+		e.advance(tick)
+		e.refused(l.Name+" in debt", b.take(whole), -1)
+	}
 }
 
 // req: C1, E10
