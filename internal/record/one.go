@@ -18,7 +18,7 @@ func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Re
 			if st.Entries.n == 0 || st.Entries.At(0).Last+s.Window <= now {
 				st.expire(now)
 			}
-			fits = fits && (n[i] == 0 || st.Used+n[i] <= s.Effective[priority])
+			fits = fits && (n[i] == 0 || addSat(st.Used, n[i]) <= s.Effective[priority])
 		case Calendar:
 			if now >= st.End {
 				st.roll(s, now)

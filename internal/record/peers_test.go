@@ -297,8 +297,11 @@ func TestPeers22HostileNumbers(t *testing.T) {
 			t.Errorf("%s: retry after %d", name, v.RetryAfter)
 		}
 		for _, n := range []int64{math.MaxInt64, math.MaxInt64 - 1, 1 << 62} {
-			if b.allow(n) {
-				t.Errorf("%s: %d granted", name, n)
+			asks := []record.Ask{{Rec: b.rec, Specs: b.specs, N: amounts(n)}}
+			for _, short := range []bool{false, true} {
+				if v := decide(asks, &record.Take{}, b.now, short); v.Allowed || v.RetryAfter != record.Never {
+					t.Errorf("%s: n=%d: %+v", name, n, v)
+				}
 			}
 		}
 	}

@@ -273,7 +273,7 @@ func (s *storm) take() string {
 	now := s.look()
 	used := s.book.counts(now, s.spec.Margin)
 	ask := s.ask(n)
-	v := record.Decide(ask, &t, s.now)
+	v := decide(ask, &t, s.now, s.d.one(2))
 	s.takes++
 	s.note("take %+v %d of %d, used %d: %+v", t, n, s.spec.Effective[prio], used, v)
 	switch {
