@@ -1,0 +1,50 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/drawgate/drawgate"
+)
+
+// caution is what is to be said of a limit that works and is perhaps not meant.
+type caution struct{ key, message, hint string }
+
+// cautions returns what is to be said of a limit. It must compile.
+func cautions(l *drawgate.Limit) (list []caution) {
+	if l.Kind == drawgate.Bucket {
+		list = append(list, burstCaution(l)...)
+	}
+	list = append(list, shareCaution("headroom", "headroom", l.Headroom, l.Amount)...)
+	for p := 1; p <= drawgate.MaxPriority; p++ {
+		list = append(list, shareCaution("keep", fmt.Sprintf("keep for priority %d", p), l.Keep[p], l.Amount)...)
+	}
+	spec, err := l.Spec()
+	if err == nil && spec.Effective[0] < 1 { // the lowest priority gets least
+		list = append(list, caution{key: "keep", message: "nothing is left for takes of priority 0: they can never pass"})
+	}
+	return list
+}
+
+// burstCaution is about buckets that admit twice their amount, where a hard cap may have been meant.
+func burstCaution(l *drawgate.Limit) []caution {
+	burst := l.Burst
+	if burst == 0 {
+		burst = l.Amount
+	}
+	if burst < l.Amount {
+		return nil
+	}
+	return []caution{{
+		key: "burst",
+		message: fmt.Sprintf("a bucket of %d per %s with burst %d admits up to %d within one such period",
+			l.Amount, formatDuration(l.Window), burst, burst+l.Amount),
+		hint: "where that must never happen use rolling, or a smaller burst",
+	}}
+}
+
+func shareCaution(key, what string, s drawgate.Share, amount int64) []caution {
+	if s.Percent == 0 || s.Percent*float64(amount) >= 100 {
+		return nil
+	}
+	return []caution{{key: key, message: fmt.Sprintf("%s: %s of %d is less than one unit and is rounded up to 1", what, s, amount)}}
+}

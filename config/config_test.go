@@ -1,0 +1,275 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	_ "time/tzdata" // the tests need no time zone database on the machine
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/config"
+)
+
+// golden compares with a file, or writes it with -update.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path) //nolint:gosec // a file of this package
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+func testdata(t *testing.T, pattern string, f func(t *testing.T, path string, data []byte)) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join("testdata", pattern))
+	if err != nil || len(paths) == 0 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(path) //nolint:gosec // a file of this package
+			if err != nil {
+				t.Fatal(err)
+			}
+			f(t, path, data)
+		})
+	}
+}
+
+// Every bad file gives all of its problems, each with a place, the line and a caret. What they say is in the golden files.
+func TestBadFiles(t *testing.T) {
+	t.Parallel()
+	testdata(t, "bad/*.yaml", func(t *testing.T, path string, data []byte) {
+		c, problems := config.Parse(filepath.Base(path), data)
+		if c != nil || len(problems) == 0 {
+			t.Errorf("Parse = %v, %d problems, want nil and some", c, len(problems))
+		}
+		text := config.Problems(problems).Error() + "\n"
+		if strings.Contains(text, "hunter2") || strings.Contains(text, "p@ss") {
+			t.Errorf("a password is shown in %s", text)
+		}
+		golden(t, strings.TrimSuffix(path, ".yaml")+".golden", text)
+	})
+}
+
+// req: D1, C2
+func TestGoodFiles(t *testing.T) {
+	t.Parallel()
+	testdata(t, "good/*.yaml", func(t *testing.T, path string, data []byte) {
+		c, problems := config.Parse(filepath.Base(path), data)
+		if len(problems) > 0 {
+			t.Fatal(config.Problems(problems))
+		}
+		var b strings.Builder
+		b.WriteString(c.String())
+		for _, o := range c.Explain() {
+			fmt.Fprintf(&b, "# %s from %s\n", o.Setting, o.From)
+		}
+		for _, w := range c.Warnings {
+			b.WriteString(w.Error() + "\n")
+		}
+		if strings.Contains(b.String(), "hunter2") {
+			t.Errorf("a password is shown in %s", b.String())
+		}
+		golden(t, strings.TrimSuffix(path, ".yaml")+".golden", b.String())
+		again, problems := config.Parse("again", c.YAML())
+		if len(problems) > 0 {
+			t.Fatal(config.Problems(problems))
+		}
+		if diff := cmp.Diff(c.Policies, again.Policies); diff != "" || c.Store != again.Store || c.Prefix != again.Prefix {
+			t.Errorf("YAML reads back as %v, %v: %s", again.Store, again.Prefix, diff)
+		}
+	})
+}
+
+// A file with five different mistakes gives five messages, each with its place.
+func TestFiveMistakesGiveFiveMessages(t *testing.T) {
+	t.Parallel()
+	_, err := config.Load("testdata/bad/five.yaml")
+	problems, ok := errors.AsType[config.Problems](err)
+	if !ok {
+		t.Fatalf("Load = %v, want Problems", err)
+	}
+	want := []struct {
+		line, column int
+		text, caret  string
+	}{
+		{6, 34, `unknown key "amout" in a limit; did you mean "amount"?`, "^^^^^"},
+		{7, 50, `"1 minute" is not a duration`, "^^^^^^^^"},
+		{8, 42, "unknown time zone America/Los_Angles", "^^^^^^^^^^^^^^^^^^"},
+		{9, 43, "amount 0 is not between 1 and", "^"},
+		{10, 31, "queue must be a whole number, not the text \"50\"; write it without quotes", "^^^^"},
+	}
+	if len(problems) != len(want) {
+		t.Fatalf("%d problems, want %d:\n%v", len(problems), len(want), err)
+	}
+	for i, p := range problems {
+		w := want[i]
+		lines := strings.Split(p.Error(), "\n")
+		place := fmt.Sprintf("testdata/bad/five.yaml:%d:%d: ", w.line, w.column)
+		if p.Line != w.line || p.Column != w.column || !strings.HasPrefix(lines[0], place) || !strings.Contains(lines[0], w.text) {
+			t.Errorf("problem %d: got %q, want %q and %q", i, lines[0], place, w.text)
+		}
+		if len(lines) != 3 || strings.TrimLeft(lines[2], " |") != w.caret {
+			t.Errorf("problem %d has no caret %s:\n%s", i, w.caret, p.Error())
+		}
+	}
+}
+
+func TestParseDesignExample(t *testing.T) {
+	t.Parallel()
+	c, err := config.Load("testdata/good/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, ok := c.Policy("gemini-flash")
+	want := drawgate.Policy{
+		Name: "gemini-flash",
+		Limits: []drawgate.Limit{
+			{Name: "rpm", Unit: "requests", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10, Headroom: drawgate.Share{Percent: 20}},
+			{Name: "tpm", Unit: "input_tokens", Kind: drawgate.Rolling, Window: time.Minute, Amount: 250_000, Headroom: drawgate.Share{Percent: 5}, Precision: drawgate.Exact},
+			{Name: "rpd", Unit: "requests", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/Los_Angeles", Amount: 250, Headroom: drawgate.Share{Percent: 20}},
+			{Name: "burst", Kind: drawgate.Bucket, Window: time.Minute, Amount: 100, Burst: 20},
+			{
+				Name: "month", Kind: drawgate.Calendar, Every: drawgate.Month, Anchor: 15, Amount: 7500,
+				Keep: map[int]drawgate.Share{7: {Percent: 10}, 9: {Units: 5}}, Margin: 2 * time.Second, Charge: drawgate.ChargeEnd,
+			},
+			{Name: "slots", Kind: drawgate.Concurrency, Amount: 5},
+		},
+		Wait: drawgate.Wait{UpTo: time.Minute, Queue: 50, Backoff: []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second}},
+	}
+	if diff := cmp.Diff(want, got); !ok || diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if _, ok := c.Policy("nobody"); ok {
+		t.Error("there is a policy that nobody wrote")
+	}
+}
+
+func TestUnreadableFiles(t *testing.T) {
+	t.Parallel()
+	limit := "policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}\n"
+	for name, c := range map[string]struct{ text, want string }{
+		"too large":         {strings.Repeat("# x\n", config.MaxSize/4+1), "f:1:1: the file is larger than 1048576 bytes"},
+		"line too long":     {limit + "#" + strings.Repeat(" ", 5000) + "\n", "f:2:1: the line is longer than 4096 bytes"},
+		"not UTF-8":         {limit + "# caf\xe9\n", "f:2:6: the file is not UTF-8 text"},
+		"NUL":               {limit + "# \x00\n", "f:2:3: the file has a NUL character"},
+		"nested":            {"a: " + strings.Repeat("[", 40), "f:1:36: more than 32 brackets are nested here"},
+		"nested over lines": {"a: " + strings.Repeat("[\n", 40), "f:33:1: more than 32 brackets are nested here"},
+		"anchors":           {"a: [" + strings.Repeat("&x 1, ", 200) + "]", "f:1:605: anchors, aliases, tags and complex keys are not supported"},
+		"keys":              {strings.Repeat("a: 1\n", 6000), "f:5001:2: one mapping has more than 5000 keys"},
+		"a list":            {"- a\n", "f:1:1: the file must be a mapping (key: value), not a list"},
+		"a word":            {"hello\n", `f:1:1: the file must be a mapping (key: value), not the text "hello"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c2, problems := config.Parse("f", []byte(c.text))
+			if c2 != nil || len(problems) == 0 || !strings.HasPrefix(problems[0].Error(), c.want) {
+				t.Errorf("got %v, want %s", config.Problems(problems), c.want)
+			}
+		})
+	}
+	if _, problems := config.Parse("bom", []byte("\xef\xbb\xbf"+limit)); len(problems) > 0 {
+		t.Error(config.Problems(problems))
+	}
+	if _, problems := config.Parse("crlf", []byte(strings.ReplaceAll("policies:\n  a:\n    limits:\n      - {name: a, rolling: 1m, amount: 1}\n", "\n", "\r\n"))); len(problems) > 0 {
+		t.Error(config.Problems(problems))
+	}
+	if _, err := config.Load(filepath.Join(t.TempDir(), "missing.yaml")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Load of a missing file = %v", err)
+	}
+}
+
+// However many mistakes there are, what is reported is bounded.
+func TestManyProblemsAreBounded(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&b, "key%d: 1\n", i)
+	}
+	if _, problems := config.Parse("f", []byte(b.String())); len(problems) != 100 {
+		t.Errorf("%d problems, want 100", len(problems))
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for text, want := range map[string]time.Duration{
+		"0": 0, "0s": 0, "60s": time.Minute, "1m": time.Minute, "1h30m": 90 * time.Minute, "7d": 7 * day, "30d": 30 * day, "1w": 7 * day,
+		"1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour, "2w1d": 15 * day, "250ms": 250 * time.Millisecond, "5us": 5 * time.Microsecond, "5µs": 5 * time.Microsecond,
+	} {
+		if got, err := config.ParseDuration(text); got != want || err != nil {
+			t.Errorf("ParseDuration(%q) = %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "1", "d", "-1s", "+1s", "1 m", "1month", "1y", "1D", ".5s", "1.s", "1e3s", "1s ", "99999999999d", "300000w"} {
+		if got, err := config.ParseDuration(text); err == nil {
+			t.Errorf("ParseDuration(%q) = %v, want an error", text, got)
+		}
+	}
+}
+
+func TestRedactURL(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"memory:":                         "memory:",
+		"sqlite:///var/lib/a.db":          "sqlite:///var/lib/a.db",
+		"redis://localhost:6379/3":        "redis://localhost:6379/3",
+		"redis://u:secret@h:6379/0":       "redis://u:xxxxx@h:6379/0",
+		"redis://:secret@h/0":             "redis://:xxxxx@h/0",
+		"redis://secret@h/0":              "redis://xxxxx@h/0",
+		"redis://u:p@ss/w:rd@h/0":         "redis://u:xxxxx@h/0",
+		"redis://h/0?password=secret&a=b": "redis://h/0?password=xxxxx&a=b",
+		"x://h?a=1&Auth_Token=secret":     "x://h?a=1&Auth_Token=xxxxx",
+		"redis:u:p@ss@h":                  "redis:u:xxxxx@h",
+		"sqlite:///var/a@b.db":            "sqlite:///var/a@b.db",
+		"redis://[::1]:6379":              "redis://[::1]:6379",
+		"":                                "",
+	} {
+		if got := config.RedactURL(url); got != want {
+			t.Errorf("RedactURL(%q) = %q, want %q", url, got, want)
+		}
+	}
+}
+
+func TestSQLitePath(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"sqlite:///var/lib/a.db": "/var/lib/a.db", "sqlite:a.db": "a.db", "sqlite:/a.db": "/a.db", "sqlite:data/100%.db": "data/100%.db",
+		"sqlite://a.db": "", "sqlite:": "", "sqlite://": "", "redis://h": "", "a.db": "",
+	} {
+		if got, ok := config.SQLitePath(url); ok != (want != "") || ok && got != want {
+			t.Errorf("SQLitePath(%q) = %q, %v, want %q", url, got, ok, want)
+		}
+	}
+}
+
+func TestStores(t *testing.T) {
+	t.Parallel()
+	for url, good := range map[string]bool{
+		"memory:": true, "sqlite:a.db": true, "sqlite:///a.db": true, "redis://h": true, "rediss://u:p@h:1/2": true,
+		"memory": false, "memory:x": false, "sqlite:": false, "sqlite://a.db": false, "redis:h": false, "redis://": false, "postgres://h": false, "a.db": false,
+	} {
+		_, problems := config.Parse("f", []byte(fmt.Sprintf("store: %q", url)))
+		if good != (len(problems) == 0) {
+			t.Errorf("store %q: %v, want good=%v", url, problems, good)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package config
+
+import (
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/drawgate/drawgate"
+)
+
+// limit is a limit while it is read.
+type limit struct {
+	drawgate.Limit
+
+	start span
+	at    map[string]span // where the value of each good key is; "kind" for the key that says the kind
+	bad   map[string]bool // keys whose value was refused
+}
+
+var kindKeys = map[string]drawgate.Kind{
+	"bucket": drawgate.Bucket, "rolling": drawgate.Rolling, "calendar": drawgate.Calendar, "concurrency": drawgate.Concurrency,
+}
+
+// kindOnly says which kind a key is for, and what to say otherwise.
+var kindOnly = map[string]drawgate.Kind{
+	"burst": drawgate.Bucket, "zone": drawgate.Calendar, "anchor": drawgate.Calendar, "precision": drawgate.Rolling,
+}
+
+func (d *decoder) limit(n ast.Node) *limit {
+	l := &limit{start: spanOf(n), at: map[string]span{}, bad: map[string]bool{}}
+	var kinds, special []entry
+	// read wraps the reader of a key, so that it is known whether its value was good.
+	read := func(key string, f func(entry)) field {
+		return field{key, func(e entry) {
+			before := len(d.problems)
+			f(e)
+			if _, ok := kindKeys[key]; ok {
+				kinds = append(kinds, e)
+				key = "kind"
+			}
+			if _, ok := kindOnly[key]; ok {
+				special = append(special, e)
+			}
+			if len(d.problems) > before {
+				l.bad[key] = true
+			} else {
+				l.at[key] = spanOf(e.value)
+			}
+		}}
+	}
+	before := len(d.problems)
+	seen := d.object(n, "a limit", []field{
+		read("name", func(e entry) { l.Name, _ = d.text(e) }),
+		read("unit", func(e entry) { l.Unit, _ = d.text(e) }),
+		read("bucket", func(e entry) { l.Window = d.duration(e) }),
+		read("rolling", func(e entry) { l.Window = d.duration(e) }),
+		read("calendar", func(e entry) { l.Every = d.every(e) }),
+		read("concurrency", func(e entry) { l.Amount = d.integer(e, 1, drawgate.MaxAmount) }),
+		read("amount", func(e entry) { d.amount(l, e) }),
+		read("burst", func(e entry) { l.Burst = d.integer(e, 1, drawgate.MaxAmount) }),
+		read("zone", func(e entry) { l.Zone, _ = d.text(e) }),
+		read("anchor", func(e entry) { l.Anchor = int(d.integer(e, 1, 31)) }),
+		read("precision", func(e entry) { l.Precision = d.precision(e) }),
+		read("charge", func(e entry) { l.Charge = d.charge(e) }),
+		read("margin", func(e entry) { l.Margin = d.duration(e) }),
+		read("headroom", func(e entry) { l.Headroom, _ = d.share(e) }),
+		read("keep", func(e entry) { l.Keep = d.keep(e) }),
+	})
+	if len(seen) == 0 && len(d.problems) > before {
+		return l // not even a mapping
+	}
+	d.kind(l, kinds, special, seen)
+	d.complete(l, seen)
+	d.check(l)
+	if len(d.problems) == before {
+		d.warnAbout(l)
+	}
+	return l
+}
+
+// amount reads the amount. A concurrency limit has it as its kind's value, and may say it again.
+func (d *decoder) amount(l *limit, e entry) {
+	n := d.integer(e, 1, drawgate.MaxAmount)
+	if n > 0 {
+		l.Amount = n
+	}
+}
+
+func (d *decoder) every(e entry) drawgate.Every {
+	units := []drawgate.Every{drawgate.Minute, drawgate.Hour, drawgate.Day, drawgate.Week, drawgate.Month}
+	words := make([]string, len(units))
+	for i, u := range units {
+		words[i] = u.String()
+	}
+	word, _ := d.oneOf(e, words...)
+	for _, u := range units {
+		if u.String() == word {
+			return u
+		}
+	}
+	return 0
+}
+
+func (d *decoder) precision(e entry) int {
+	if _, ok := e.value.(*ast.IntegerNode); ok {
+		return int(d.integer(e, drawgate.MinPrecision, drawgate.MaxPrecision))
+	}
+	if n, ok := e.value.(*ast.StringNode); ok && n.Value == "exact" {
+		return drawgate.Exact
+	}
+	d.problem(spanOf(e.value), "", "precision must be exact or a whole number from %d to %d, not %s",
+		drawgate.MinPrecision, drawgate.MaxPrecision, describe(e.value))
+	return 0
+}
+
+func (d *decoder) charge(e entry) drawgate.Charge {
+	switch word, _ := d.oneOf(e, "start", "end"); word {
+	case "start":
+		return drawgate.ChargeStart
+	case "end":
+		return drawgate.ChargeEnd
+	}
+	return drawgate.ChargeDefault
+}
+
+func (d *decoder) keep(e entry) map[int]drawgate.Share {
+	entries, ok := d.entries(e.value, "keep")
+	if ok && len(entries) == 0 {
+		d.problem(spanOf(e.value), "such as {7: 10%}", "keep is empty")
+	}
+	keep := map[int]drawgate.Share{}
+	for _, e := range entries {
+		priority, err := parseInteger(e.key)
+		if err != nil || priority < 1 || priority > drawgate.MaxPriority {
+			d.problem(e.at, "", "keep: %s is not a priority from 1 to %d", shorten(e.key), drawgate.MaxPriority)
+			continue
+		}
+		if share, ok := d.share(entry{"keep for priority " + e.key, e.at, e.value}); ok {
+			keep[int(priority)] = share
+		}
+	}
+	return keep
+}
+
+// kind settles the kind, of which there must be one, and reports keys that are for another.
+func (d *decoder) kind(l *limit, kinds, special []entry, seen map[string]bool) {
+	if len(kinds) == 0 {
+		if !seen["bucket"] && !seen["rolling"] && !seen["calendar"] && !seen["concurrency"] {
+			d.missing(l.start, aboutKinds, "the limit has no kind")
+		}
+		return
+	}
+	l.Kind = kindKeys[kinds[0].key]
+	for _, e := range kinds[1:] {
+		d.problem(e.at, aboutKinds, "the limit has two kinds, %s and %s", kinds[0].key, e.key)
+	}
+	if len(kinds) > 1 {
+		return
+	}
+	for _, e := range special {
+		if want := kindOnly[e.key]; l.Kind != want {
+			d.problem(e.at, "", "%s is for %s limits, this is a %s limit", e.key, want, l.Kind)
+			l.bad[e.key] = true
+		}
+	}
+	if l.Kind == drawgate.Concurrency {
+		d.slots(l, kinds[0])
+	}
+}
+
+// slots makes sure that a concurrency limit says one amount.
+func (d *decoder) slots(l *limit, e entry) {
+	n, ok := e.value.(*ast.IntegerNode)
+	if !ok || l.bad["kind"] {
+		return
+	}
+	slots, _ := parseInteger(n.GetToken().Value)
+	if at, also := l.at["amount"]; also && l.Amount != slots {
+		d.problem(at, "leave one of them out", "amount %d is not the %d of concurrency", l.Amount, slots)
+	}
+	l.Amount = slots
+}
+
+func (d *decoder) complete(l *limit, seen map[string]bool) {
+	if !seen["name"] {
+		d.missing(l.start, "such as name: rpm", "the limit has no name")
+	}
+	if !seen["amount"] && !seen["concurrency"] && l.Kind != 0 {
+		d.missing(l.start, "", "the limit has no amount")
+	}
+}
+
+// neutral makes a key say nothing that could be wrong. The order matters: where two keys do not fit each other, the first one here is told
+// to be wrong.
+var neutral = []struct {
+	key string
+	set func(*drawgate.Limit)
+}{
+	{"name", func(l *drawgate.Limit) { l.Name = "x" }},
+	{"unit", func(l *drawgate.Limit) { l.Unit = "" }},
+	{"zone", func(l *drawgate.Limit) { l.Zone = "" }},
+	{"anchor", func(l *drawgate.Limit) { l.Anchor = 0 }},
+	{"precision", func(l *drawgate.Limit) { l.Precision = 0 }},
+	{"margin", func(l *drawgate.Limit) { l.Margin = 0 }},
+	{"keep", func(l *drawgate.Limit) { l.Keep = nil }},
+	{"headroom", func(l *drawgate.Limit) { l.Headroom = drawgate.Share{} }},
+	{"burst", func(l *drawgate.Limit) { l.Burst = 0 }},
+	{"kind", func(l *drawgate.Limit) {
+		l.Margin, l.Burst, l.Anchor = 0, 0, 0 // what may be or not depends on the window
+		switch l.Kind {
+		case drawgate.Bucket, drawgate.Rolling:
+			l.Window = time.Minute
+		case drawgate.Calendar:
+			l.Every = drawgate.Day
+		default:
+			l.Amount = 1
+		}
+	}},
+	{"amount", func(l *drawgate.Limit) { l.Amount, l.Headroom, l.Burst, l.Keep = 1, drawgate.Share{}, 0, nil }},
+}
+
+// check reports what drawgate says against the limit, at the value that is to blame: the one without which it would say nothing, or
+// something else. Blamed values are set aside until nothing is said any more.
+func (d *decoder) check(l *limit) {
+	try := l.Limit
+	for _, n := range neutral {
+		_, given := l.at[n.key]
+		if l.bad[n.key] || !given && (n.key == "name" || n.key == "amount" && l.Kind != drawgate.Concurrency) {
+			n.set(&try)
+		}
+	}
+	if l.Kind == 0 {
+		try.Kind, try.Window = drawgate.Rolling, time.Minute
+		try.Burst, try.Zone, try.Anchor = 0, "", 0
+	} else if l.Kind == drawgate.Calendar || l.Kind == drawgate.Concurrency {
+		try.Window = 0 // two kinds were given
+	} else {
+		try.Every = 0
+	}
+	for range neutral {
+		_, err := try.Spec()
+		if err == nil {
+			return
+		}
+		key, rest := blame(l, try, err)
+		at, ok := l.at[key]
+		if !ok {
+			d.problem(l.start, "", "%s", plain(err))
+			return
+		}
+		d.problem(at, "", "%s", plain(err))
+		try = rest
+	}
+}
+
+func plain(err error) string { return strings.TrimPrefix(err.Error(), "calendar: ") }
+
+// blame finds the key that err is about, and the limit without it.
+func blame(l *limit, try drawgate.Limit, err error) (key string, rest drawgate.Limit) {
+	for _, n := range neutral {
+		if _, given := l.at[n.key]; !given {
+			continue
+		}
+		without := try
+		n.set(&without)
+		_, other := without.Spec()
+		if other == nil {
+			return n.key, without
+		}
+		if key == "" && other.Error() != err.Error() {
+			key, rest = n.key, without
+		}
+	}
+	return key, rest
+}
+
+// warnAbout warns of what works, and is perhaps not meant.
+func (d *decoder) warnAbout(l *limit) {
+	for _, c := range cautions(&l.Limit) {
+		at, ok := l.at[c.key]
+		if !ok {
+			at = l.at["kind"]
+		}
+		d.warn(at, c.hint, "%s", c.message)
+	}
+}

@@ -1,0 +1,52 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// redacted stands for a secret.
+const redacted = "xxxxx"
+
+// secrets finds what must not be shown of a URL: the password (or, without one, the user), and query values with a telling name. It
+// does not parse: a URL that is wrong may hold a secret too, so the slashes may be missing, and the last '@' before white space ends the
+// password.
+var secrets = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*:(?://)?(?:[^\s/:@?]*:)?([^\s"'/][^\s"']*)@|` +
+	`(?i)[?&][^=&\s]*(?:pass|secret|token|key|auth|credential)[^=&\s]*=([^&\s"']+)`)
+
+// RedactURL returns a store URL in which passwords and other secrets are replaced. The text need not be a valid URL.
+func RedactURL(url string) string {
+	if _, ok := SQLitePath(url); ok {
+		return url // a path may have any character
+	}
+	text, _ := redactLine(url, span{})
+	return text
+}
+
+// redactLine redacts a line and moves a place in it along.
+func redactLine(line string, at span) (string, span) {
+	var b strings.Builder
+	end, column := 0, at.column
+	for _, m := range secrets.FindAllStringSubmatchIndex(line, -1) {
+		from, to := m[2], m[3]
+		if from < 0 {
+			from, to = m[4], m[5]
+		}
+		b.WriteString(line[end:from] + redacted)
+		end = to
+		first, last := utf8.RuneCountInString(line[:from])+1, utf8.RuneCountInString(line[:to])
+		longer := len(redacted) - (last - first + 1)
+		switch {
+		case column > last:
+			at.column += longer
+		case column >= first: // inside the secret
+			at.column += first - column
+			at.width = len(redacted)
+		case column+at.width > last:
+			at.width += longer
+		}
+	}
+	b.WriteString(line[end:])
+	return b.String(), at
+}

@@ -1,0 +1,180 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/drawgate/drawgate"
+)
+
+// text reads a string that is not empty.
+func (d *decoder) text(e entry) (string, bool) {
+	switch n := e.value.(type) {
+	case *ast.StringNode:
+		if n.Value != "" {
+			return n.Value, true
+		}
+		d.problem(spanOf(n), "leave it out for its default", "%s is empty", e.key)
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		d.problem(spanOf(n), fmt.Sprintf("put it in quotes: %q", n.GetToken().Value), "%s must be a text, not %s", e.key, describe(n))
+	default:
+		d.problem(spanOf(n), "", "%s must be a text, not %s", e.key, describe(n))
+	}
+	return "", false
+}
+
+// oneOf reads one of a few words.
+func (d *decoder) oneOf(e entry, words ...string) (string, bool) {
+	if n, ok := e.value.(*ast.StringNode); ok {
+		for _, w := range words {
+			if n.Value == w {
+				return w, true
+			}
+		}
+		hint, _ := didYouMean(n.Value, words)
+		d.problem(spanOf(n), hint, "%s %s is not one of %s", e.key, shorten(n.Value), strings.Join(words, ", "))
+		return "", false
+	}
+	d.problem(spanOf(e.value), "", "%s must be one of %s, not %s", e.key, strings.Join(words, ", "), describe(e.value))
+	return "", false
+}
+
+func (d *decoder) boolean(e entry) bool {
+	if n, ok := e.value.(*ast.BoolNode); ok {
+		return n.Value
+	}
+	d.problem(spanOf(e.value), "", "%s must be true or false, not %s", e.key, describe(e.value))
+	return false
+}
+
+// integer reads a whole number; 0 if it is not one between least and most, which is reported.
+func (d *decoder) integer(e entry, least, most int64) int64 {
+	n, ok := e.value.(*ast.IntegerNode)
+	if !ok {
+		hint := ""
+		if s, isText := e.value.(*ast.StringNode); isText && integers.MatchString(s.Value) {
+			if s.Token.Type == token.StringType { // without quotes: the parser takes what it cannot hold for a text
+				d.problem(spanOf(s), "", "%s %s is not between %d and %d", e.key, s.Value, least, most)
+				return 0
+			}
+			hint = "write it without quotes"
+		}
+		d.problem(spanOf(e.value), hint, "%s must be a whole number, not %s", e.key, describe(e.value))
+		return 0
+	}
+	i, err := parseInteger(n.GetToken().Value)
+	switch {
+	case err != nil:
+		d.problem(spanOf(n), "", "%s: %s", e.key, err)
+		return 0
+	case i < least || i > most:
+		d.problem(spanOf(n), "", "%s %d is not between %d and %d", e.key, i, least, most)
+		return 0
+	}
+	return i
+}
+
+var integers = regexp.MustCompile(`^[+-]?(0|[1-9][0-9]*(_[0-9]+)*)$`)
+
+// parseInteger reads a decimal number. Groups of digits may be set apart by '_'; other bases, and leading zeros that could mean one, are
+// errors.
+func parseInteger(s string) (int64, error) {
+	if !integers.MatchString(s) {
+		return 0, fmt.Errorf("%s is not a whole decimal number", shorten(s))
+	}
+	i, err := strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s is too large", shorten(s))
+	}
+	return i, nil
+}
+
+// duration reads a duration; 0 if it is not one, which is reported.
+func (d *decoder) duration(e entry) time.Duration {
+	switch n := e.value.(type) {
+	case *ast.StringNode:
+		t, err := ParseDuration(n.Value)
+		if err != nil {
+			d.problem(spanOf(n), "", "%s: %s", e.key, err)
+		}
+		return t
+	case *ast.IntegerNode:
+		if n.GetToken().Value == "0" {
+			return 0
+		}
+		d.problem(spanOf(n), fmt.Sprintf("such as %ss or %[1]sm", n.GetToken().Value), "%s %s has no unit", e.key, n.GetToken().Value)
+	default:
+		d.problem(spanOf(n), "such as 90s, 1m or 7d", "%s must be a duration, not %s", e.key, describe(n))
+	}
+	return 0
+}
+
+var (
+	durations = regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ns|us|µs|μs|ms|s|m|h|d|w))+$`)
+	parts     = regexp.MustCompile(`([0-9.]+)([a-zµμ]+)`)
+)
+
+// ParseDuration reads a duration as Go writes it ("1h30m", "250ms"), and also with d for 24 hours and w for 7 days ("7d", "1d12h"). It
+// has no sign.
+func ParseDuration(s string) (time.Duration, error) {
+	if s == "0" {
+		return 0, nil
+	}
+	if !durations.MatchString(s) {
+		return 0, fmt.Errorf("%s is not a duration such as 90s, 1m, 12h or 7d", shorten(s))
+	}
+	var sum time.Duration
+	for _, m := range parts.FindAllStringSubmatch(s, -1) {
+		number, unit, times := m[1], m[2], time.Duration(1)
+		switch unit {
+		case "d":
+			unit, times = "h", 24
+		case "w":
+			unit, times = "h", 7*24
+		}
+		part, err := time.ParseDuration(number + unit)
+		if err != nil || part > (math.MaxInt64-sum)/times {
+			return 0, fmt.Errorf("%s is too long", shorten(s))
+		}
+		sum += part * times
+	}
+	return sum, nil
+}
+
+var percents = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]{1,4})?%$`)
+
+// share reads a number of units, or per cent.
+func (d *decoder) share(e entry) (drawgate.Share, bool) {
+	switch n := e.value.(type) {
+	case *ast.IntegerNode:
+		before := len(d.problems)
+		units := d.integer(e, 0, drawgate.MaxAmount)
+		return drawgate.Share{Units: units}, len(d.problems) == before
+	case *ast.FloatNode:
+		hint := ""
+		if f, err := strconv.ParseFloat(n.GetToken().Value, 64); err == nil && f > 0 && f < 1 {
+			hint = fmt.Sprintf("write %g%%", math.Round(f*1e6)/1e4)
+		}
+		d.problem(spanOf(n), hint, "%s %s is neither a whole number of units nor per cent", e.key, n.GetToken().Value)
+	case *ast.StringNode:
+		percent, err := strconv.ParseFloat(strings.TrimSuffix(n.Value, "%"), 64)
+		switch {
+		case !percents.MatchString(n.Value) || err != nil:
+			d.problem(spanOf(n), "such as 10 or 12.5%", "%s %s is neither a whole number of units nor per cent with at most four decimals", e.key, shorten(n.Value))
+		case percent >= 100:
+			d.problem(spanOf(n), "", "%s %s leaves nothing", e.key, n.Value)
+		default:
+			return drawgate.Share{Percent: percent}, true
+		}
+	default:
+		d.problem(spanOf(n), "such as 10 or 12.5%", "%s must be a number of units or per cent, not %s", e.key, describe(n))
+	}
+	return drawgate.Share{}, false
+}
