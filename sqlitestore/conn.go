@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strings"
 
 	"modernc.org/sqlite"
 )
@@ -158,6 +159,7 @@ const (
 	qDropOpen
 	qDropAllOpen
 	qAddPlain
+	qAddMany
 	qAddEvent
 	qFirstSeq
 	qLastSeq
@@ -201,6 +203,7 @@ var statements = [stmtCount]string{
 	qDropAllOpen: `DELETE FROM open WHERE key = ?`,
 
 	qAddPlain:   `INSERT INTO history (at, op, tenant, policy, name, units) VALUES (?, ?, ?, ?, ?, ?)`,
+	qAddMany:    `INSERT INTO history (at, op, tenant, policy, name, units) VALUES (?, ?, ?, ?, ?, ?)` + strings.Repeat(`, (?, ?, ?, ?, ?, ?)`, many-1),
 	qAddEvent:   `INSERT INTO history (at, op, tenant, policy, name, units, id, labels) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 	qFirstSeq:   `SELECT min(seq) FROM history`,
 	qLastSeq:    `SELECT max(seq) FROM history`,

@@ -421,3 +421,32 @@ func TestSchema(t *testing.T) {
 		t.Errorf("left beside the file: %q, %v", strings.Join(left, " "), err)
 	}
 }
+
+// TestHistoryOrder shows that the history has the order of the takes of a batch, plain and held ones.
+//
+// req: D5 D6
+func TestHistoryOrder(t *testing.T) {
+	t.Parallel()
+	s := openAt(t, dbPath(t), nil, newClock())
+	plan := compile(t, rolling(1000, time.Hour))
+	var batch []drawgate.Take
+	for i := range 100 {
+		tk := drawgate.Take{Buckets: buckets(plan, fmt.Sprint(i), 1)}
+		if i%20 == 17 {
+			tk.ID, tk.Hold, tk.Labels = fmt.Sprint("id ", i), time.Minute, []drawgate.Label{{Name: "task", Value: fmt.Sprint(i)}}
+		}
+		batch = append(batch, tk)
+	}
+	if err := s.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))); err != nil {
+		t.Fatal(err)
+	}
+	events := history(t, s, time.Time{}, time.Time{})
+	if len(events) != len(batch) {
+		t.Fatalf("%d events, want %d", len(events), len(batch))
+	}
+	for i, e := range events {
+		if e.Key != batch[i].Buckets[0].Key || e.ID != batch[i].ID || !slices.Equal(e.Labels, batch[i].Labels) || fmt.Sprint(e.Units) != "[{requests 1}]" {
+			t.Errorf("event %d is %+v", i, e)
+		}
+	}
+}

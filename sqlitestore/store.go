@@ -190,8 +190,16 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	err := s.closeReader() // the writer goes last: it moves the log into the file
 	s.signal()
 	<-s.done
+	if err != nil {
+		return storeError("close", explain(err))
+	}
+	return nil
+}
+
+func (s *Store) closeReader() error {
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
 	if s.reader == nil {
@@ -199,10 +207,7 @@ func (s *Store) Close() error {
 	}
 	err := s.reader.close()
 	s.reader = nil
-	if err != nil {
-		return storeError("close", explain(err))
-	}
-	return nil
+	return err
 }
 
 // usable returns why nothing can be decided, as far as it is known.

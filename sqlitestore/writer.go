@@ -221,12 +221,7 @@ func (w *writer) write() error {
 			return err
 		}
 	}
-	for i := range w.events {
-		if err := w.conn.add(&w.events[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.conn.addAll(w.events)
 }
 
 func (w *writer) reset() {
