@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,10 +48,10 @@ func answer(results []drawgate.LimitResult) draft {
 	if tightest < 0 {
 		return a
 	}
-	a.Remaining, a.ResetAt = results[tightest].Remaining, ptr(results[tightest].ResetAt.UTC())
+	a.Remaining, a.ResetAt = results[tightest].Remaining, ptr(results[tightest].ResetAt().UTC())
 	if longest >= 0 {
 		r := results[longest]
-		a.RefusedBy, a.ResetAt = &api.LimitName{Policy: r.Policy, Limit: r.Limit.Name}, ptr(r.ResetAt.UTC())
+		a.RefusedBy, a.ResetAt = &api.LimitName{Policy: r.Policy, Limit: r.Limit.Name}, ptr(r.ResetAt().UTC())
 		a.RetryAfterMS, a.NeverFits = millis(r.RetryAfter), r.RetryAfter == drawgate.Never
 	}
 	return a
@@ -72,7 +71,7 @@ func (a *draft) refuse(reason string) {
 	case a.RefusedBy == nil:
 		a.Message = fmt.Sprintf("a limit has not enough left; try again in %s", wait)
 	default:
-		a.Message = fmt.Sprintf("%s refused; this take fits in %s", strings.Join(a.refusing(), ", and "), wait)
+		a.Message = fmt.Sprintf("%s; this take fits in %s", strings.Join(a.refusing(), ", "), wait)
 	}
 }
 
@@ -82,7 +81,7 @@ func (a *draft) refusing() (all []string) {
 	slices.SortStableFunc(rs, func(x, y drawgate.LimitResult) int { return cmp.Compare(y.RetryAfter, x.RetryAfter) })
 	for _, r := range rs {
 		if r.Refused() {
-			all = append(all, fmt.Sprintf("limit %q of policy %q (%s, %d left)", r.Limit.Name, r.Policy, Describe(r.Limit), r.Remaining))
+			all = append(all, fmt.Sprintf("limit %q of policy %q (%s) has %d left", r.Limit.Name, r.Policy, Describe(r.Limit), r.Remaining))
 		}
 	}
 	return all
@@ -93,7 +92,7 @@ func share(r drawgate.LimitResult) float64 { return float64(r.Remaining) / float
 func limit(r drawgate.LimitResult) api.Limit {
 	return api.Limit{
 		Bucket: r.Bucket, Policy: r.Policy, Name: r.Limit.Name, Unit: unit(r.Limit), Amount: r.Limit.Amount,
-		Remaining: r.Remaining, RetryAfterMS: millis(r.RetryAfter), ResetAt: r.ResetAt.UTC(), Refused: r.Refused(),
+		Remaining: r.Remaining, RetryAfterMS: millis(r.RetryAfter), ResetAt: r.ResetAt().UTC(), Refused: r.Refused(),
 	}
 }
 
@@ -183,17 +182,4 @@ func instant(t time.Time) *time.Time {
 		return nil
 	}
 	return ptr(t.UTC())
-}
-
-// isRefusal reports whether an error of a take says that it was refused, and why.
-func isRefusal(err error) (reason string, ok bool) {
-	switch e, limited := errors.AsType[*drawgate.LimitedError](err); {
-	case errors.Is(err, drawgate.ErrQueueFull):
-		return api.ReasonQueueFull, true
-	case limited && !e.Queued:
-		return api.ReasonLimited, true
-	case limited, errors.Is(err, drawgate.ErrDeadline):
-		return api.ReasonQueued, true
-	}
-	return "", false
 }

@@ -135,7 +135,7 @@ func TestRefusalNamesTheLimitThatRefused(t *testing.T) {
 	if diff := cmp.Diff(&api.LimitName{Policy: "tiers", Limit: "minute"}, a.RefusedBy); diff != "" {
 		t.Error(diff)
 	}
-	if want := `limit "minute" of policy "tiers" (3 requests per rolling 1h, 0 left) refused`; !strings.Contains(a.Message, want) {
+	if want := `limit "minute" of policy "tiers" (3 requests per rolling 1h) has 0 left; this take fits in `; !strings.Contains(a.Message, want) {
 		t.Errorf("message %q does not say %q", a.Message, want)
 	}
 	if len(a.Limits) != 2 || !a.Limits[0].Refused || a.Limits[1].Refused || a.Limits[1].Remaining != 2 {

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -174,41 +173,9 @@ func Costs(m map[string]int64) []drawgate.Cost {
 
 // refused answers a take that failed: with a refusal if it is one.
 func (s *Server) refused(ctx context.Context, a *ask, err error) (api.Answer, *api.Problem) {
-	reason, ok := isRefusal(err)
-	if !ok && errors.Is(err, context.DeadlineExceeded) && errors.Is(context.Cause(ctx), drawgate.ErrDeadline) {
-		reason, ok = api.ReasonQueued, true // the time to wait ran out before anything could be asked
-	}
+	out, ok, err := Refusal(ctx, a.l, &a.req, err)
 	if !ok {
 		return api.Answer{}, s.fail(err)
 	}
-	out, peekErr := refusal(context.WithoutCancel(ctx), a, reason, err)
-	if peekErr != nil {
-		return api.Answer{}, s.fail(peekErr)
-	}
 	return out, nil
-}
-
-// refusal describes a refusal that came as an error, which says less than a decision: it looks at the buckets once more.
-func refusal(ctx context.Context, a *ask, reason string, err error) (api.Answer, error) {
-	var all []drawgate.LimitResult
-	for i, b := range a.req.Buckets {
-		st, err := a.l.StatusAt(ctx, a.req.Priority, b)
-		if err != nil {
-			return api.Answer{}, err
-		}
-		for r := range st.Decision.Limits() {
-			r.Bucket = i
-			all = append(all, r)
-		}
-	}
-	out := answer(all)
-	if e, ok := errors.AsType[*drawgate.LimitedError](err); ok && out.RefusedBy == nil {
-		// Room was made since. What was refused stays refused, by whom it was.
-		if e.Limit != "" {
-			out.RefusedBy = &api.LimitName{Policy: e.Policy, Limit: e.Limit}
-		}
-		out.RetryAfterMS = 1
-	}
-	out.refuse(reason)
-	return out.Answer, nil
 }

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+)
+
+// askFlags say what is asked of which buckets.
+type askFlags struct {
+	policy, key string
+	n           int64
+	costs       []string
+	buckets     []string
+	priority    int
+	labels      []string
+	wait        time.Duration
+}
+
+// bucket adds --policy and --key.
+func (a *app) bucket(cmd *cobra.Command, f *askFlags) {
+	cmd.Flags().StringVar(&f.policy, "policy", "", "policy (default: the only one)")
+	cmd.Flags().StringVar(&f.key, "key", api.DefaultKey, "who is counted")
+	// Errors of completion are not the user's business.
+	_ = cmd.RegisterFlagCompletionFunc("policy", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		s, err := a.resolve(a.flags)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return s.names(), cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// amounts adds the flags that say how much, and at which priority.
+func (f *askFlags) amounts(cmd *cobra.Command) {
+	cmd.Flags().Int64VarP(&f.n, "requests", "n", 1, "requests to take")
+	cmd.Flags().StringArrayVar(&f.costs, "cost", nil, "UNIT=N: units to take, such as tokens=500; may be given several times")
+	cmd.Flags().IntVar(&f.priority, "priority", 0, "0 to 9: a limit may keep a share for high ones, and who waits is served by it")
+}
+
+// take adds the flags of a take.
+func (f *askFlags) take(cmd *cobra.Command) {
+	f.amounts(cmd)
+	cmd.Flags().StringArrayVar(&f.buckets, "bucket", nil, "POLICY/KEY: instead of --policy and --key; may be given several times: all or nothing")
+	cmd.Flags().StringArrayVar(&f.labels, "label", nil, "NAME=VALUE: a note for the history, such as task=embed; may be given several times")
+	cmd.Flags().DurationVar(&f.wait, "wait", 0, "wait until the take fits, for at most this long (30s, 5m)")
+}
+
+// request makes the library's form.
+func (f *askFlags) request(cmd *cobra.Command, s *session) (*drawgate.Limiter, *drawgate.Request, error) {
+	costs, err := f.cost(cmd.Flags().Changed("requests"))
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.wait < 0 {
+		return nil, nil, usage("--wait %v is negative", f.wait)
+	}
+	r := &drawgate.Request{Priority: f.priority, Wait: f.wait > 0}
+	for _, l := range f.labels {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok || name == "" {
+			return nil, nil, usage("--label %q is not of the form NAME=VALUE", l)
+		}
+		r.Labels = append(r.Labels, drawgate.Label{Name: name, Value: value})
+	}
+	if len(f.buckets) == 0 {
+		l, err := s.limiter(f.policy)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.Buckets = []drawgate.Ask{l.Ask(f.key, costs...)}
+		return l, r, nil
+	}
+	if cmd.Flags().Changed("policy") || cmd.Flags().Changed("key") {
+		return nil, nil, usage("give either --bucket, or --policy and --key")
+	}
+	r.Buckets, err = f.several(s, costs)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.Buckets[0].Limiter, r, nil
+}
+
+// several asks each bucket for those of the units that it has.
+func (f *askFlags) several(s *session, costs []drawgate.Cost) ([]drawgate.Ask, error) {
+	known := make([]bool, len(costs))
+	var asks []drawgate.Ask
+	for _, b := range f.buckets {
+		policy, key, ok := strings.Cut(b, "/")
+		if !ok || policy == "" || key == "" {
+			return nil, usage("--bucket %q is not of the form POLICY/KEY", b)
+		}
+		l, err := s.limiter(policy)
+		if err != nil {
+			return nil, err
+		}
+		var mine []drawgate.Cost
+		for i, c := range costs {
+			if hasUnit(l, c.Unit) {
+				known[i], mine = true, append(mine, c)
+			}
+		}
+		asks = append(asks, l.Ask(key, mine...))
+	}
+	if i := slices.Index(known, false); i >= 0 {
+		return nil, usage("no limit of these policies counts %q", costs[i].Unit)
+	}
+	return asks, nil
+}
+
+func hasUnit(l *drawgate.Limiter, unit string) bool {
+	return slices.ContainsFunc(l.Plan().Policy().Limits, func(l drawgate.Limit) bool {
+		return l.Unit == unit || l.Unit == "" && unit == drawgate.Requests
+	})
+}
+
+// cost reads -n and --cost. A policy without requests takes none unless they are named.
+func (f *askFlags) cost(named bool) ([]drawgate.Cost, error) {
+	var all []drawgate.Cost
+	if named {
+		all = append(all, drawgate.Cost{Unit: drawgate.Requests, N: f.n})
+	}
+	for _, c := range f.costs {
+		unit, text, ok := strings.Cut(c, "=")
+		n, err := strconv.ParseInt(text, 10, 64)
+		if !ok || unit == "" || err != nil {
+			return nil, usage("--cost %q is not of the form UNIT=N, such as tokens=500", c)
+		}
+		all = append(all, drawgate.Cost{Unit: unit, N: n})
+	}
+	return all, nil
+}
+
+// patience returns the context of a take that may wait.
+func (f *askFlags) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	if f.wait <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, f.wait, drawgate.ErrDeadline)
+}

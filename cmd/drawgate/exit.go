@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/config"
+)
+
+// The exit codes. Those from 64 on are those of sysexits.h; `run` has further ones, as shells and other wrappers of commands do.
+const (
+	exitOK       = 0
+	exitUsage    = 64 // the command line is wrong, or what it asks can never be granted
+	exitAway     = 69 // the store is away: nothing was decided
+	exitInternal = 70
+	exitRefused  = 75 // try again later
+	exitConfig   = 78 // the configuration is wrong
+
+	exitLost       = 124 // run: the command was ended because its hold was lost
+	exitRunFailed  = 125 // run: drawgate itself failed
+	exitCannotExec = 126 // run: the command was found and could not be started
+	exitNotFound   = 127 // run: the command was not found
+	exitSignal     = 128 // run: plus the signal that ended the command
+)
+
+const exitHelp = `Exit codes:
+  0   allowed, or done
+  64  the command line is wrong, or asks for more than a limit can ever grant
+  69  the store is away: nothing was decided
+  70  an error inside drawgate
+  75  refused: try again later
+  78  the configuration is wrong
+  "run" has codes of its own: see drawgate run --help`
+
+// exitError ends the program with a code. A nil err says that all was said.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usage is a mistake in the command line.
+func usage(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// done ends the program with a code, without a message.
+func done(code int) error {
+	if code == exitOK {
+		return nil
+	}
+	return &exitError{code: code}
+}
+
+// exitCode says which code an error has.
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	if _, ok := errors.AsType[config.Problems](err); ok {
+		return exitConfig
+	}
+	_, isFile := errors.AsType[*fs.PathError](err)
+	switch {
+	case errors.Is(err, drawgate.ErrStoreAway), errors.Is(err, drawgate.ErrClosed):
+		return exitAway
+	case errors.Is(err, drawgate.ErrNeverFits), errors.Is(err, drawgate.ErrUnknownUnit), errors.Is(err, drawgate.ErrInvalid),
+		errors.Is(err, drawgate.ErrNeedsReserve):
+		return exitUsage
+	case isFile: // one that the configuration names
+		return exitConfig
+	}
+	return exitInternal
+}
+
+// advice says what to do about an error, where that is not obvious.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, drawgate.ErrNeverFits):
+		return "No wait will help: ask for less, or raise the limit."
+	case errors.Is(err, drawgate.ErrNeedsReserve):
+		return "Slots must be held while they are used: drawgate run -- COMMAND"
+	case errors.Is(err, drawgate.ErrStoreAway):
+		return "Nothing was decided. Check the store, or name another with --store."
+	}
+	return ""
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drawgate/drawgate/config"
+)
+
+func (a *app) validateCmd() *cobra.Command {
+	var show bool
+	cmd := &cobra.Command{
+		Use:   "validate [FILE]",
+		Short: "Check the configuration: a file, and the environment",
+		Long: `Check a file (default: --config, $` + config.EnvConfig + `) together with the environment variables, as the other commands would read them. All mistakes
+are reported at once, each with its place; warnings say what is allowed and seldom meant.
+
+The exit code is 78 if there is a mistake. Nothing is opened: a store that is away is not a mistake.`,
+		Example: `  drawgate validate drawgate.yaml
+  RATE_LIMIT_PER_DAY=500 drawgate validate --settings`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: action(func(_ *cobra.Command, args []string) error { return a.validate(args, show) }),
+	}
+	cmd.Flags().BoolVar(&show, "settings", false, "also print every setting, and where it comes from")
+	return cmd
+}
+
+// verdict is the answer of validate as JSON.
+type verdict struct {
+	Valid    bool      `json:"valid"`
+	Problems []note    `json:"problems,omitempty"`
+	Warnings []note    `json:"warnings,omitempty"`
+	Store    string    `json:"store,omitempty"`
+	Policies []string  `json:"policies,omitempty"`
+	Settings []setting `json:"settings,omitempty"`
+}
+
+type setting struct {
+	Setting string `json:"setting"`
+	Value   string `json:"value"`
+	From    string `json:"from"`
+}
+
+func (a *app) validate(args []string, show bool) error {
+	flags := a.flags
+	if len(args) > 0 {
+		flags.Config = args[0]
+	}
+	s, err := a.resolve(flags)
+	if problems, ok := errors.AsType[config.Problems](err); ok {
+		if a.json {
+			a.printJSON(verdict{Problems: notes(problems)})
+		} else {
+			a.printf("%v\n%s\n", err, count(len(problems), "problem"))
+		}
+		return done(exitConfig)
+	} else if err != nil {
+		return err
+	}
+	v := verdict{Valid: true, Warnings: notes(s.Warnings), Store: config.RedactURL(s.Store), Policies: s.names()}
+	if show {
+		for _, o := range s.Explain() {
+			v.Settings = append(v.Settings, setting{o.Setting, o.Value, o.From})
+		}
+	}
+	if a.json {
+		a.printJSON(v)
+		return nil
+	}
+	for _, w := range s.Warnings {
+		a.printf("warning: %v\n", w)
+	}
+	for _, o := range v.Settings {
+		a.printf("%s: %s  # %s\n", o.Setting, o.Value, o.From)
+	}
+	policies := strings.Join(v.Policies, ", ")
+	if s.off {
+		policies = "none: limits are switched off"
+	}
+	a.printf("valid: store %s; policies %s\n", v.Store, policies)
+	return nil
+}
+
+func (a *app) schemaCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "schema",
+		Short:   "Print the JSON Schema of the configuration file",
+		Long:    "Print the JSON Schema of the configuration file, which editors use to complete and check it.",
+		Example: `  drawgate schema > drawgate.schema.json`,
+		Args:    cobra.NoArgs,
+		RunE: action(func(*cobra.Command, []string) error {
+			_, err := a.out.Write(config.Schema())
+			return err
+		}),
+	}
+}
+
+func (a *app) versionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: action(func(*cobra.Command, []string) error {
+			version, goVersion, commit := build()
+			if a.json {
+				a.printJSON(map[string]string{"version": version, "go": goVersion, "commit": commit})
+				return nil
+			}
+			a.printf("drawgate %s (%s)\n", version, strings.TrimSuffix(fmt.Sprintf("%s, %s", goVersion, commit), ", "))
+			return nil
+		}),
+	}
+}
+
+// build returns what the binary was made of.
+func build() (version, goVersion, commit string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown", "", ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			commit = s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return cmp.Or(info.Main.Version, "unknown"), info.GoVersion, commit
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drawgate/drawgate/config"
+)
+
+// app is what all commands share.
+type app struct {
+	flags  config.Flags
+	tenant string
+	json   bool
+	out    io.Writer
+	errOut io.Writer
+}
+
+// run runs the program and returns its exit code.
+func run(ctx context.Context, args []string) int {
+	a := &app{out: os.Stdout, errOut: os.Stderr}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(a.out)
+	root.SetErr(a.errOut)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	e, ok := errors.AsType[*exitError](err)
+	if !ok { // the commands' own errors all are: this one is about the command line
+		e = &exitError{exitUsage, err}
+	}
+	a.report(e)
+	return e.code
+}
+
+const rootLong = `drawgate keeps any number of processes inside one quota.
+
+It works on a store of buckets, which all commands share: a SQLite file, or a Redis or Valkey server. Without any configuration that is a SQLite
+file of your own, with a policy to try things with:
+
+  drawgate take                       # take one request; exit code 75 if the limit has none left
+  drawgate run --wait 5m -- make all  # wait for a place, hold it while the command runs
+  drawgate serve                      # the same over HTTP, for other machines and languages
+
+Policies come from a file (--config, DRAWGATE_CONFIG) or from environment variables such as RATE_LIMIT_PER_DAY; drawgate validate checks them.
+
+`
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use: "drawgate", Short: "Keep programs inside their quotas", Long: rootLong + exitHelp,
+		SilenceErrors: true, SilenceUsage: true,
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&a.flags.Config, "config", "", "file with the policies (default $"+config.EnvConfig+")")
+	f.StringVar(&a.flags.Store, "store", "", "store: sqlite:PATH, sqlite:///ABSOLUTE/PATH or redis://HOST:PORT/DB (default $"+config.EnvStore+")")
+	f.StringVar(&a.tenant, "tenant", "", "tenant whose buckets these are; tenants share nothing")
+	f.BoolVar(&a.json, "json", false, "print JSON")
+	root.AddCommand(a.takeCmd(), a.runCmd(), a.statusCmd(), a.explainCmd(), a.resetCmd(), a.validateCmd(), a.serveCmd(), a.schemaCmd(), a.versionCmd())
+	return root
+}
+
+// action makes a command's function: its errors have exit codes.
+func action(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := f(cmd, args)
+		if err == nil {
+			return nil
+		}
+		if _, ok := errors.AsType[*exitError](err); ok {
+			return err
+		}
+		return &exitError{exitCode(err), err}
+	}
+}
+
+// report says why the program fails.
+func (a *app) report(e *exitError) {
+	if e.err == nil {
+		return
+	}
+	problems, _ := errors.AsType[config.Problems](e.err)
+	if a.json {
+		a.printJSON(failure{Error: text(e.err), ExitCode: e.code, Problems: notes(problems)})
+		return
+	}
+	if len(problems) > 0 {
+		fmt.Fprintf(a.errOut, "%v\ndrawgate: the configuration has %s; nothing was done\n", e.err, count(len(problems), "problem"))
+		return
+	}
+	fmt.Fprintf(a.errOut, "drawgate: %s\n", text(e.err))
+	if hint := advice(e.err); hint != "" {
+		fmt.Fprintln(a.errOut, hint)
+	}
+	if e.code == exitUsage {
+		fmt.Fprintln(a.errOut, "See drawgate --help.")
+	}
+}
+
+// text returns an error's text, without the library's name and without secrets.
+func text(err error) string {
+	return config.RedactURL(strings.TrimPrefix(err.Error(), "drawgate: "))
+}
+
+// failure is an error as JSON.
+type failure struct {
+	Error    string `json:"error"`
+	ExitCode int    `json:"exit_code"`
+	Problems []note `json:"problems,omitempty"`
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

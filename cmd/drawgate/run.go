@@ -1,0 +1,365 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/server"
+)
+
+// runFlags are the flags of run.
+type runFlags struct {
+	askFlags
+	hold, grace     time.Duration
+	onLost          string
+	cancelOnFailure bool
+}
+
+const (
+	onLostTerminate = "terminate"
+	onLostWarn      = "warn"
+)
+
+func (a *app) runCmd() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Hold units while a command runs",
+		Long: `Take units, hold them while a command runs, and settle them when it ends: they are used then. If the command does not start, or fails and
+--cancel-on-failure is given, everything is given back.
+
+The hold is renewed as long as the command runs. If it is lost (the bucket was reset, or the store stayed away until the hold ended), its units may
+be another's: the command gets SIGTERM, and SIGKILL after --grace. If drawgate itself is killed, its command is ended, the hold ends by itself, and its
+units count as used.
+
+Signals are passed on. The command runs in a process group of its own, unless the standard input is a terminal.
+
+Exit codes: that of the command, or
+  75     not granted
+  124    the command was ended because its hold was lost
+  125    drawgate failed: a wrong command line or configuration, the store is away
+  126    the command could not be started
+  127    the command was not found
+  128+n  the command was ended by signal n`,
+		Example: `  drawgate run --wait 5m -- ./train.sh
+  drawgate run --policy gpt --cost tokens=5000 --label task=embed --cancel-on-failure -- ./embed.py
+  drawgate run --policy builds --hold 1m -- make -j8   # a concurrency limit: at most so many at once`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return &exitError{exitRunFailed, errors.New("run needs a command: drawgate run -- COMMAND")}
+			}
+			return nil
+		},
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		err := a.run(cmd, &f, args)
+		e, ok := errors.AsType[*exitError](err)
+		if err == nil || ok && (e.err == nil || e.code == exitCannotExec || e.code == exitNotFound) {
+			return err
+		}
+		return &exitError{exitRunFailed, err}
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitRunFailed, err} })
+	a.bucket(cmd, &f.askFlags)
+	f.take(cmd)
+	cmd.Flags().DurationVar(&f.hold, "hold", 30*time.Second, "how long the units stay held if drawgate is killed; renewed after a third of it")
+	cmd.Flags().DurationVar(&f.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL")
+	cmd.Flags().StringVar(&f.onLost, "on-lost", onLostTerminate, "what to do if the hold is lost: terminate, or warn")
+	cmd.Flags().BoolVar(&f.cancelOnFailure, "cancel-on-failure", false, "give everything back if the command fails")
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+// outcome is what became of a command, as JSON.
+type outcome struct {
+	Allowed  bool   `json:"allowed"`
+	ExitCode int    `json:"exit_code"`
+	Units    string `json:"units"` // settled, cancelled, gone, lost, unsettled, unlimited
+	RanMS    int64  `json:"ran_ms"`
+}
+
+func (a *app) run(cmd *cobra.Command, f *runFlags, args []string) error {
+	a.out = a.errOut // the standard output is the command's
+	if f.onLost != onLostTerminate && f.onLost != onLostWarn {
+		return usage("--on-lost %q is neither terminate nor warn", f.onLost)
+	}
+	if f.grace < 0 {
+		return usage("--grace %v is negative", f.grace)
+	}
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		return startError(args[0], err) // before anything is taken
+	}
+	s, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	c := newChild(path, args, f.onLost == onLostTerminate)
+	if s.off {
+		code, err := c.supervise(signals, nil, nil)
+		return a.finished(outcome{Allowed: true, ExitCode: code, Units: "unlimited", RanMS: c.ran()}, err)
+	}
+	res, err := a.reserve(cmd, f, s, signals)
+	if err != nil {
+		return err
+	}
+	return a.supervise(cmd.Context(), f, c, res, signals)
+}
+
+// startError says why a command cannot be started, with the exit code of shells.
+func startError(name string, err error) error {
+	code := exitCannotExec
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		code = exitNotFound
+	}
+	return &exitError{code, fmt.Errorf("cannot run %s: %w", name, err)}
+}
+
+// reserve takes the units. A signal ends the waiting.
+func (a *app) reserve(cmd *cobra.Command, f *runFlags, s *session, signals <-chan os.Signal) (*drawgate.Reservation, error) {
+	l, r, err := f.request(cmd, s)
+	if err != nil {
+		return nil, err
+	}
+	r.Hold, r.NoWait = f.hold, f.wait == 0
+	ctx, cancel := f.patience(cmd.Context())
+	defer cancel()
+	type result struct {
+		res *drawgate.Reservation
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		res, err := l.ReserveRequest(ctx, *r)
+		done <- result{res, err}
+	}()
+	select {
+	case got := <-done:
+		if got.err != nil {
+			return nil, a.notGranted(ctx, l, r, got.err)
+		}
+		return got.res, nil
+	case sig := <-signals:
+		cancel()
+		if got := <-done; got.err == nil { // granted in the same moment
+			_ = got.res.Cancel(cmd.Context()) // or its hold ends, as used
+		}
+		return nil, done128(sig)
+	}
+}
+
+func done128(sig os.Signal) error {
+	n, _ := sig.(syscall.Signal)
+	return &exitError{exitSignal + int(n), nil}
+}
+
+func (a *app) notGranted(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err error) error {
+	refusal, ok, err := server.Refusal(ctx, l, r, err)
+	if !ok {
+		return err
+	}
+	a.refused(refusal)
+	return done(exitRefused)
+}
+
+func (a *app) refused(w api.Answer) {
+	if a.json {
+		a.printJSON(w)
+		return
+	}
+	a.warnf("%s", sentence(&w))
+}
+
+// supervise runs the command while its units are held, and settles them.
+func (a *app) supervise(ctx context.Context, f *runFlags, c *child, res *drawgate.Reservation, signals <-chan os.Signal) error {
+	hold := &holder{res: res, hold: f.hold, grace: min(f.grace, f.hold/3), lost: make(chan error, 1)}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	renewing := make(chan struct{})
+	go func() { defer close(renewing); hold.keep(ctx) }()
+	var lost error
+	onLost := func(err error) (grace time.Duration, terminate bool) {
+		lost = err
+		a.warnf("the hold is lost: %s", text(err))
+		return f.grace, f.onLost == onLostTerminate
+	}
+	code, err := c.supervise(signals, hold.lost, onLost)
+	stop()
+	<-renewing
+	out := outcome{Allowed: true, ExitCode: code, RanMS: c.ran()}
+	switch {
+	case lost != nil:
+		out.Units = "lost"
+		if c.terminated {
+			out.ExitCode = exitLost
+		}
+	case err != nil || code != 0 && f.cancelOnFailure:
+		out.Units = a.settled("cancelled", "given back", hold.end(res.Cancel))
+	default:
+		out.Units = a.settled("settled", "settled", hold.end(func(ctx context.Context) error { return res.Settle(ctx) }))
+	}
+	return a.finished(out, err)
+}
+
+// settled names what became of the units, and warns if that is not what was meant.
+func (a *app) settled(name, participle string, err error) string {
+	switch {
+	case err == nil:
+		return name
+	case errors.Is(err, drawgate.ErrGone):
+		a.warnf("the units could not be %s: the hold was over or the bucket reset", participle)
+		return "gone"
+	}
+	a.warnf("the units could not be %s, so the hold ends by itself and they count as used: %s", participle, text(err))
+	return "unsettled"
+}
+
+func (a *app) finished(out outcome, err error) error {
+	if err != nil {
+		return err
+	}
+	if a.json {
+		a.printJSON(out)
+	}
+	return done(out.ExitCode)
+}
+
+// child is the command.
+type child struct {
+	cmd        *exec.Cmd
+	name       string
+	group      bool // it has a process group of its own
+	started    time.Time
+	ended      time.Time
+	terminated bool // by us, because its hold was lost
+}
+
+func newChild(path string, args []string, bound bool) *child {
+	cmd := exec.Command(path, args[1:]...) //nolint:gosec,noctx // running it is what this is for; it ends when it ends
+	cmd.Args[0] = args[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c := &child{cmd: cmd, name: args[0], group: !terminal(os.Stdin)}
+	c.isolate(bound)
+	return c
+}
+
+func (c *child) ran() int64 { return c.ended.Sub(c.started).Milliseconds() }
+
+// supervise runs the command to its end and returns its exit code. The error says that it did not start. onLost is told what comes from lost, and says
+// whether to end the command, and how long it has for that.
+func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost func(error) (time.Duration, bool)) (int, error) {
+	// On Linux the command gets a signal when the thread that started it ends, so that thread must be there until the end.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	c.started = time.Now()
+	if err := c.cmd.Start(); err != nil {
+		c.ended = c.started
+		return 0, startError(c.name, err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.cmd.Wait() }()
+	var kill <-chan time.Time
+	for {
+		select {
+		case <-done:
+			c.ended = time.Now()
+			return c.code(), nil
+		case sig := <-signals:
+			if c.group || !fromTerminal(sig) {
+				c.signal(sig)
+			}
+		case err := <-lost:
+			if grace, terminate := onLost(err); terminate {
+				c.terminated = true
+				c.signal(syscall.SIGTERM)
+				kill = time.After(grace)
+			}
+		case <-kill:
+			c.signal(syscall.SIGKILL)
+		}
+	}
+}
+
+// code returns the exit code as shells say it.
+func (c *child) code() int {
+	if n, ok := endedBy(c.cmd.ProcessState); ok {
+		return exitSignal + n
+	}
+	return c.cmd.ProcessState.ExitCode()
+}
+
+// holder keeps a reservation open.
+type holder struct {
+	res         *drawgate.Reservation
+	hold, grace time.Duration
+	lost        chan error
+}
+
+// settleTimeout bounds the end of a hold.
+const settleTimeout = 10 * time.Second
+
+func (h *holder) end(f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
+// keep renews the hold after each third of it until ctx ends, or the hold is lost. While the store is away it tries more often, until there is just the
+// time left that a command needs to end before the hold does.
+func (h *holder) keep(ctx context.Context) {
+	next := h.hold / 3
+	for {
+		last := time.Until(h.res.Deadline()) - h.grace
+		if !wait(ctx, min(next, last)) {
+			return
+		}
+		err := h.renew(ctx)
+		switch {
+		case err == nil:
+			next = h.hold / 3
+			continue
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, drawgate.ErrGone):
+			h.lost <- err
+			return
+		case time.Until(h.res.Deadline()) <= h.grace:
+			h.lost <- fmt.Errorf("it could not be renewed in time: %w", err)
+			return
+		}
+		next = h.hold / 20
+	}
+}
+
+// renew asks once more, for as long as the hold lasts.
+func (h *holder) renew(ctx context.Context) error {
+	ctx, cancel := context.WithDeadline(ctx, h.res.Deadline().Add(-h.grace))
+	defer cancel()
+	return h.res.Renew(ctx, h.hold)
+}
+
+// wait reports whether d passed before ctx ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

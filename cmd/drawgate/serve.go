@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/server"
+)
+
+const defaultListen = "127.0.0.1:7878"
+
+func (a *app) serveCmd() *cobra.Command {
+	var listen string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Answer takes over HTTP",
+		Long: `Answer takes over HTTP: POST /v1/take, POST /v1/settle, GET and POST /v1/status, and GET /healthz and /readyz. SIGTERM ends it: requests under way
+are finished, those that wait are told to ask elsewhere.
+
+There is no authentication yet: whoever reaches the address may take and settle.`,
+		Example: `  drawgate serve
+  curl -d '{"key": "user-17"}' http://` + defaultListen + `/v1/take
+  drawgate serve --config drawgate.yaml --listen 0.0.0.0:7878`,
+		Args: cobra.NoArgs,
+		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, listen, timeout) }),
+	}
+	cmd.Flags().StringVar(&listen, "listen", defaultListen, "address to listen on; port 0 chooses one")
+	cmd.Flags().DurationVar(&timeout, "store-timeout", time.Second, "for a take that does not wait")
+	return cmd
+}
+
+func (a *app) serve(cmd *cobra.Command, listen string, timeout time.Duration) (err error) {
+	s, err := a.resolve(a.flags)
+	if err != nil {
+		return err
+	}
+	if s.off {
+		return &exitError{exitConfig, errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy: nothing to serve")}
+	}
+	log := a.logger()
+	for _, w := range s.Warnings {
+		log.Warn(w.Error())
+	}
+	store, err := s.store(log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	srv, err := server.New(store, s.Policies, &server.Options{Tenant: a.tenant, StoreTimeout: timeout, Logger: log})
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return &exitError{exitConfig, fmt.Errorf("%w: choose another address with --listen", err)}
+	}
+	if ip := ln.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
+		log.Warn("whoever reaches this address may take and settle: there is no authentication yet", "address", ln.Addr().String())
+	}
+	log.Info("listening on http://"+ln.Addr().String(), "store", config.RedactURL(s.Store), "policies", strings.Join(s.names(), ","))
+	if err := srv.Serve(ctx, ln); err != nil {
+		return err
+	}
+	log.Info("stopped")
+	return nil
+}
+
+func (a *app) logger() *slog.Logger {
+	if a.json {
+		return slog.New(slog.NewJSONHandler(a.errOut, nil))
+	}
+	return slog.New(slog.NewTextHandler(a.errOut, nil))
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/redisstore"
+	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/sqlitestore"
+)
+
+// storeTimeout bounds a take that does not wait. One command has more time than one request of a server.
+const storeTimeout = 5 * time.Second
+
+// sample is the policy of a program that was given none, to try things with.
+var sample = drawgate.Policy{Name: "sample", Limits: []drawgate.Limit{
+	{Name: "minute", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10},
+	{Name: "day", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100},
+}}
+
+// settings is what a command works with.
+type settings struct {
+	*config.Config
+	off bool // limits are switched off, and there are no others
+}
+
+// resolve reads the configuration, and completes it: without policies there is the sample, without a store the user's own SQLite file.
+func (a *app) resolve(flags config.Flags) (settings, error) {
+	c, err := config.Resolve(os.Environ(), flags)
+	if err != nil {
+		return settings{}, err
+	}
+	s := settings{Config: c}
+	if len(c.Policies) == 0 {
+		s.off = switchedOff()
+		c.Policies = []drawgate.Policy{sample}
+	}
+	if c.Explain()[0].From != "default" {
+		return s, nil
+	}
+	path, err := defaultPath()
+	if err != nil {
+		return settings{}, err
+	}
+	c.Store = "sqlite:" + path
+	return s, nil
+}
+
+// switchedOff reports whether the environment says that nothing is to be limited. Resolve has checked the variable.
+func switchedOff() bool {
+	return slices.Contains([]string{"false", "0", "no", "off"}, strings.ToLower(strings.TrimSpace(os.Getenv("RATE_LIMIT_ENABLED"))))
+}
+
+// defaultPath returns the file of a user who named no store.
+func defaultPath() (string, error) {
+	dir := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(dir) {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", &exitError{exitConfig, errors.New("there is no home directory to keep counts in: name a store, such as --store sqlite:drawgate.db")}
+		}
+		dir = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(dir, "drawgate", "drawgate.db"), nil
+}
+
+// store opens the store. A directory is made for the default file only.
+func (s *settings) store(log *slog.Logger) (drawgate.Store, error) {
+	if path, ok := config.SQLitePath(s.Store); ok {
+		if mine, err := defaultPath(); err == nil && mine == path {
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				return nil, fmt.Errorf("the default store: %w", err)
+			}
+		}
+		return sqlitestore.Open(path, &sqlitestore.Options{Logger: log})
+	}
+	if s.Store == config.Memory {
+		return memstore.New(nil), nil
+	}
+	return redisstore.Open(s.Store, &redisstore.Options{Prefix: s.Prefix, Logger: log})
+}
+
+// session is an open store with the policies' limiters.
+type session struct {
+	settings
+	limiters map[string]*drawgate.Limiter
+	opened   drawgate.Store
+}
+
+// open opens what a command of one process needs.
+func (a *app) open() (*session, error) {
+	s, err := a.resolve(a.flags)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range s.Warnings {
+		a.warnf("warning: %s", w.Error())
+	}
+	if s.off {
+		return &session{settings: s}, nil
+	}
+	if s.Store == config.Memory {
+		return nil, &exitError{exitConfig, errors.New(
+			"the store memory: ends with this command, so nothing would be limited: name a SQLite file or a Redis server with --store")}
+	}
+	store, err := s.store(slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		return nil, err
+	}
+	limiters, err := server.Limiters(store, s.Policies, &drawgate.Options{Tenant: a.tenant, StoreTimeout: storeTimeout})
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return &session{settings: s, limiters: limiters, opened: store}, nil
+}
+
+func (s *session) close() {
+	if s.opened != nil {
+		_ = s.opened.Close() // what was answered is durable
+	}
+}
+
+// limiter returns a policy's limiter; "" means the only one.
+func (s *session) limiter(policy string) (*drawgate.Limiter, error) {
+	if policy == "" && len(s.Policies) == 1 {
+		policy = s.Policies[0].Name
+	}
+	l := s.limiters[policy]
+	switch {
+	case l == nil && policy == "":
+		return nil, usage("which policy? Name one of %s with --policy", strings.Join(s.names(), ", "))
+	case l == nil:
+		return nil, usage("there is no policy %q, but %s", policy, strings.Join(s.names(), ", "))
+	}
+	return l, nil
+}
+
+func (s *settings) names() []string {
+	var names []string
+	for _, p := range s.Policies {
+		names = append(names, p.Name)
+	}
+	return names
+}

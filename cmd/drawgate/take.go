@@ -1,0 +1,66 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/server"
+)
+
+// allowedOff is the answer where limits are switched off.
+var allowedOff = api.Answer{Allowed: true, Message: "limits are switched off (RATE_LIMIT_ENABLED)"}
+
+func (a *app) takeCmd() *cobra.Command {
+	var f askFlags
+	cmd := &cobra.Command{
+		Use:   "take",
+		Short: "Take units, or be refused",
+		Long: `Take units from a bucket, or from several, all or nothing. A refusal costs nothing, says which limit refused and when the take would fit, and has
+the exit code 75.
+
+What is taken is used at once. To give units back when work fails, or to count slots, hold them: drawgate run.
+
+` + exitHelp,
+		Example: `  drawgate take && ./call-the-api
+  drawgate take --wait 1m && ./call-the-api      # wait for up to a minute
+  drawgate take --policy gpt --key team-a --cost requests=1 --cost tokens=500
+  drawgate take --bucket per-ip/192.0.2.1 --bucket api/global`,
+		Args: cobra.NoArgs,
+		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.take(cmd, &f) }),
+	}
+	a.bucket(cmd, &f)
+	f.take(cmd)
+	return cmd
+}
+
+func (a *app) take(cmd *cobra.Command, f *askFlags) error {
+	s, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if s.off {
+		a.answer(allowedOff)
+		return nil
+	}
+	l, r, err := f.request(cmd, s)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := f.patience(cmd.Context())
+	defer cancel()
+	d, err := l.Take(ctx, *r)
+	if err == nil {
+		a.answer(server.Answer(&d))
+		if d.Allowed {
+			return nil
+		}
+		return done(exitRefused)
+	}
+	refusal, ok, err := server.Refusal(ctx, l, r, err)
+	if !ok {
+		return err
+	}
+	a.answer(refusal)
+	return done(exitRefused)
+}

@@ -1,0 +1,56 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+)
+
+// Refusal describes a refusal that came as an error, from a wait or a reservation: such an error says less than a decision, so it looks at the
+// buckets once more. ok is false if err is no refusal; then err is returned, or what went wrong with looking.
+//
+// ctx is that of the take. If it bounded the waiting, its cause must be [drawgate.ErrDeadline].
+func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err error) (a api.Answer, ok bool, _ error) {
+	reason, ok := refusalReason(ctx, err)
+	if !ok {
+		return a, false, err
+	}
+	var all []drawgate.LimitResult
+	for i, b := range r.Buckets {
+		st, err := l.StatusAt(context.WithoutCancel(ctx), r.Priority, b)
+		if err != nil {
+			return a, false, err
+		}
+		for res := range st.Decision.Limits() {
+			res.Bucket = i
+			all = append(all, res)
+		}
+	}
+	out := answer(all)
+	// Room may have been made since. What was refused stays refused, by whom it was.
+	if e, limited := errors.AsType[*drawgate.LimitedError](err); limited && out.RefusedBy == nil && e.Limit != "" {
+		out.RefusedBy = &api.LimitName{Policy: e.Policy, Limit: e.Limit}
+	}
+	out.refuse(reason)
+	return out.Answer, true, nil
+}
+
+// refusalReason reports whether an error says that a take was refused, and why.
+func refusalReason(ctx context.Context, err error) (reason string, ok bool) {
+	e, limited := errors.AsType[*drawgate.LimitedError](err)
+	switch {
+	case errors.Is(err, drawgate.ErrStoreAway):
+		return "", false
+	case errors.Is(err, drawgate.ErrQueueFull):
+		return api.ReasonQueueFull, true
+	case limited && !e.Queued:
+		return api.ReasonLimited, true
+	case limited, errors.Is(err, drawgate.ErrDeadline):
+		return api.ReasonQueued, true
+	case errors.Is(err, context.DeadlineExceeded) && errors.Is(context.Cause(ctx), drawgate.ErrDeadline):
+		return api.ReasonQueued, true // the time ran out while the store was asked
+	}
+	return "", false
+}
