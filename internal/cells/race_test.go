@@ -1,0 +1,240 @@
+package cells
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// leaky is a bucket limit of n per window.
+func leaky(n int64, window time.Duration) []record.Spec {
+	s := record.Spec{ID: 1, Kind: record.Bucket, Window: window.Microseconds(), Rate: n}
+	s.Scale, s.Drain = record.BucketScale(n, s.Window)
+	for i := range s.Effective {
+		s.Effective[i] = n
+	}
+	return []record.Spec{s}
+}
+
+// take is what a limiter does: the word if that is enough.
+func take(b *Buckets, name string, n int64) (allowed bool, left int64, err error) {
+	if g, ok := b.Lean(name, n, 0); ok {
+		return g.Allowed, max(0, g.Left) / b.spec.Scale, nil
+	}
+	var out [1]record.Result
+	v, err := b.Take(name, &record.Amounts{n}, 0, out[:])
+	return v.Allowed, out[0].Remaining, err
+}
+
+// indexed counts the cells of the index one by one.
+func (s *Store) indexed() (n int64) {
+	s.index.each(func(*cell) bool { n++; return true })
+	return n
+}
+
+// TestUpgradeIsLinearizable: takes of a bucket that becomes a record, is swept, forgotten and made again have the answers of one after the other.
+// req: A3, A8
+func TestUpgradeIsLinearizable(t *testing.T) {
+	t.Parallel()
+	const most, workers, rounds = 6, 3, 60
+	type in struct {
+		reset bool
+		n     int64
+	}
+	type out struct {
+		allowed bool
+		left    int64
+	}
+	model := porcupine.Model{
+		Init: func() any { return int64(0) },
+		Step: func(state, input, output any) (bool, any) {
+			used, i, o := state.(int64), input.(in), output.(out)
+			switch {
+			case i.reset:
+				return true, int64(0)
+			case used+i.n <= most:
+				return o == out{true, most - used - i.n}, used + i.n
+			}
+			return o == out{false, most - used}, used
+		},
+	}
+	s := New(1000)
+	defer s.Close()
+	sp := s.Space("t", "p")
+	b := sp.Bind(leaky(most, 300*24*time.Hour)) // nothing comes back meanwhile
+	start := time.Now()
+	for round := range rounds {
+		name := fmt.Sprint("k", round)
+		var mu sync.Mutex
+		var ops []porcupine.Operation
+		var wg sync.WaitGroup
+		for w := range workers {
+			wg.Go(func() {
+				for k := range 8 {
+					i, o := in{n: int64(1 + (w+k)%2)}, out{}
+					call := time.Since(start).Nanoseconds()
+					switch {
+					case w == 0 && k == 3: // a record is asked for
+						_ = s.With([]Name{{"t", "p", name}}, true, func([]*record.Record) {})
+						continue
+					case w == 1 && k == 5:
+						i = in{reset: true}
+						s.Reset(Name{"t", "p", name})
+					case w == 2:
+						if s.busy.CompareAndSwap(false, true) {
+							s.sweep(0)
+						}
+						fallthrough
+					default:
+						var err error
+						if o.allowed, o.left, err = take(b, name, i.n); err != nil {
+							t.Error(err)
+						}
+					}
+					done := time.Since(start).Nanoseconds()
+					mu.Lock()
+					ops = append(ops, porcupine.Operation{ClientId: w, Input: i, Call: call, Output: o, Return: done})
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		if res := porcupine.CheckOperationsTimeout(model, ops, 10*time.Second); res != porcupine.Ok {
+			t.Fatalf("round %d: %v: %v", round, res, ops)
+		}
+	}
+}
+
+// TestSweepNeverMints: buckets that are empty again and again are swept while they are taken from, and never grant more than time allows.
+func TestSweepNeverMints(t *testing.T) {
+	t.Parallel()
+	const names, workers, burst = 8, 3, 4
+	const window = 2 * time.Millisecond
+	s := New(1000)
+	defer s.Close()
+	b := s.Space("t", "p").Bind(leaky(burst, window))
+	var granted [names]atomic.Int64
+	var done atomic.Bool
+	var takers, sweepers sync.WaitGroup
+	start := time.Now()
+	for w := range workers {
+		takers.Go(func() {
+			for i := range 20_000 {
+				k := (i + w) % names
+				if ok, _, err := take(b, fmt.Sprint(k), 1); err != nil {
+					t.Error(err)
+				} else if ok {
+					granted[k].Add(1)
+				}
+			}
+		})
+	}
+	sweepers.Go(func() {
+		for i := 0; !done.Load(); i++ {
+			if s.busy.CompareAndSwap(false, true) {
+				s.sweep(0)
+			}
+			if i%5 == 0 {
+				_ = s.With([]Name{{"t", "p", fmt.Sprint(i % names)}}, i%2 == 0, func([]*record.Record) {})
+			}
+		}
+	})
+	takers.Wait()
+	most := burst + int64(time.Since(start)*burst/window) + 1
+	done.Store(true)
+	sweepers.Wait()
+	for k := range granted {
+		if g := granted[k].Load(); g > most || g == 0 {
+			t.Errorf("bucket %d granted %d, at most %d", k, g, most)
+		}
+	}
+	if s.Len() != s.indexed() {
+		t.Errorf("%d buckets counted, %d there", s.Len(), s.indexed())
+	}
+	time.Sleep(2 * window) // all are empty now
+	s.busy.Store(true)
+	s.sweep(0)
+	if s.Len() != 0 || s.indexed() != 0 {
+		t.Errorf("%d buckets counted, %d there, none of them used", s.Len(), s.indexed())
+	}
+}
+
+// TestCountIsExact: however buckets come and go, the bound is kept, and what limits stays.
+func TestCountIsExact(t *testing.T) {
+	t.Parallel()
+	const most, workers = 200, 3
+	s := New(most)
+	defer s.Close()
+	lasting := s.Space("t", "lasting").Bind(leaky(1, time.Hour))
+	brief := s.Space("t", "brief").Bind(leaky(1, time.Millisecond))
+	for i := range most / 2 {
+		if ok, _, err := take(lasting, fmt.Sprint(i), 1); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := range 3000 {
+				if _, _, err := take(brief, fmt.Sprint(w, i), 1); err != nil && !errors.Is(err, ErrFull) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := s.Len(); n != s.indexed() || n > most+workers {
+		t.Errorf("%d counted, %d there, at most %d", n, s.indexed(), most+workers)
+	}
+	for i := range most / 2 {
+		if ok, _, err := take(lasting, fmt.Sprint(i), 1); ok || err != nil {
+			t.Fatalf("bucket %d was given up while it limits: %v %v", i, ok, err)
+		}
+	}
+}
+
+// TestDeadIsDead: who still holds a bucket that was swept is told to look it up again, however it wants to use it.
+func TestDeadIsDead(t *testing.T) {
+	t.Parallel()
+	s := New(10)
+	defer s.Close()
+	sp := s.Space("t", "p")
+	b := sp.Bind(leaky(1, time.Millisecond))
+	for _, record := range []bool{false, true} {
+		if _, _, err := take(b, "k", 1); err != nil {
+			t.Fatal(err)
+		}
+		c := s.index.find(sp, "k")
+		if record {
+			c.lock(s).mu.Unlock()
+		}
+		later := s.now() + 2000
+		if c.kill(s, s.now()-1000) || !c.kill(s, later) || !c.kill(s, later) {
+			t.Fatal("not killed when nothing is used, or before")
+		}
+		if c.lock(s) != nil || c.lock(s) != nil || !c.idle(s) {
+			t.Error("a dead bucket was locked")
+		}
+		if ok, left, err := take(b, "k", 1); !ok || left != 0 || err != nil || s.index.find(sp, "k") == c || s.Len() != 1 {
+			t.Errorf("looked up again: %v, %d left, %v, %d buckets", ok, left, err, s.Len())
+		}
+	}
+}
+
+// TestClosed answers nothing any more.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	s := New(10)
+	b := s.Space("t", "p").Bind(leaky(1, time.Hour))
+	s.Close()
+	if _, _, err := take(b, "k", 1); !errors.Is(err, ErrClosed) || !s.Closed() {
+		t.Errorf("%v", err)
+	}
+}
