@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/redis/rueidis"
+
+	"github.com/drawgate/drawgate"
 )
 
 // NewWithClock returns a store whose script takes the time in Unix µs from clock instead of the server's.
@@ -17,3 +19,12 @@ func NewWithClock(client rueidis.Client, opts *Options, clock func() int64) *Sto
 	s.script, s.clock = &sc, clock
 	return s
 }
+
+// KeyOf returns the server's key of a bucket.
+func KeyOf(prefix string, k drawgate.Key) string {
+	key, _ := bucketKey(prefix, k)
+	return key
+}
+
+// Learn tells the store what its server's clock shows.
+func (s *Store) Learn() { s.learn(s.clock()) }

@@ -175,7 +175,16 @@ func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 			return err
 		}
 	}
-	return c.Do(ctx, c.B().ScriptLoad().Script(s.script.body).Build()).Error()
+	res := c.DoMulti(ctx, c.B().ScriptLoad().Script(s.script.body).Build(), c.B().Time().Build())
+	if err := res[0].Error(); err != nil {
+		return err
+	}
+	t, err := res[1].AsIntSlice()
+	if err != nil || len(t) != 2 {
+		return errAnswer
+	}
+	s.learn(t[0]*1e6 + t[1])
+	return nil
 }
 
 // errOld is why a server is not used.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/rueidis"
 	"pgregory.net/rapid"
 
 	"github.com/drawgate/drawgate"
@@ -94,6 +95,11 @@ func (m *model) settle(s *drawgate.Settlement) drawgate.Outcome {
 func (m *model) peek(b *drawgate.BucketCost, priority int8) drawgate.Status {
 	recs, _ := m.load([]drawgate.BucketCost{*b})
 	return drawgate.Describe(b, recs[0], priority, false, m.now)
+}
+
+// equal reports whether two models would answer alike.
+func (m *model) equal(o *model) bool {
+	return m.now == o.now && reflect.DeepEqual(m.recs, o.recs)
 }
 
 // answer is a decision as it can be compared.
@@ -318,14 +324,35 @@ func (s *script) wait() {
 	s.model.now = s.clock.now()
 }
 
+// live checks that every bucket lives for as long as something in it is used or held.
+func (s *script) live(c rueidis.Client, prefix string) {
+	if s.Failed() {
+		return
+	}
+	for k, r := range s.model.recs {
+		until := r.Until()
+		if r.Held() {
+			until = 0
+			for _, o := range r.Open {
+				until = max(until, o.End)
+			}
+		}
+		ms, err := c.Do(s.Context(), c.B().Pttl().Key(redisstore.KeyOf(prefix, k)).Build()).AsInt64()
+		const late = 20_000 // ms since it was set: less than the least slack
+		if need := min((until-s.clock.now())/1000, 8e12); err != nil || ms < need-late {
+			s.Fatalf("%v lives for %d ms, %v; needed for %d ms", k, ms, err, need)
+		}
+	}
+}
+
 // req: B1, C3, E5, E10
 func TestSameAsEngine(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	conn := client(t, server)
 	rapid.Check(t, func(t *rapid.T) {
-		clock := newClock()
-		store := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix()}, clock.now)
+		clock, keys := newClock(), prefix()
+		store := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
 		s := &script{T: t, store: store, clock: clock, model: &model{recs: map[drawgate.Key]*record.Record{}, now: clock.now()}}
 		s.large = rapid.IntRange(0, 3).Draw(t, "large") == 0
 		for _, name := range []string{"p", "q"} {
@@ -339,6 +366,7 @@ func TestSameAsEngine(t *testing.T) {
 			}
 			s.plans = append(s.plans, versions)
 		}
+		defer s.live(conn, keys)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			switch rapid.IntRange(0, 9).Draw(t, "step") {
 			case 0, 1, 2, 3:

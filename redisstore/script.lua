@@ -211,6 +211,7 @@ end
 
 -- The long way: any operation, any record.
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+local instant -- of this operation, once the records are read
 local asked = {} -- instants whose calendar windows are not known; if there are any, nothing is written
 
 local function gcd(a, b)
@@ -301,6 +302,12 @@ end
 local function window(s, t)
   for _, w in ipairs(s.wins) do
     if w[1] <= t and t < w[2] then return w[1], w[2] end
+  end
+  local first = s.wins[1][1]
+  if t < first and first <= instant then
+    -- A hold ended in a window that is long over. Which one makes no difference, if it ends where the known ones start: a margin that
+    -- reaches into the known ones is at most half a window, so then this is the one before.
+    return t, first
   end
   asked[#asked + 1] = t
   return t, t + 1
@@ -708,6 +715,7 @@ for i, key in ipairs(KEYS) do
   sss[i], keys[i] = specs(blobs[i])
   now = max(now, rs[i].last)
 end
+instant = now
 for i, r in ipairs(rs) do advanceAll(r, sss[i], now) end
 
 local res = { 0, now, 0 }

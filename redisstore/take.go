@@ -146,8 +146,8 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	return nil
 }
 
-// mostRounds is how often the script may ask for further calendar windows: once for the clock, once for holds that ended long ago, once for
-// what follows from these, and once more for a clock that moved meanwhile.
+// mostRounds is how often the script may ask for further calendar windows: once if the server's clock is not where it was thought to be, and
+// again if it moved meanwhile. The rest of a batch is carried out before the one that was asked about.
 const mostRounds = 5
 
 // errRounds is why a request was given up.

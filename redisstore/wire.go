@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/redis/rueidis"
 
@@ -16,6 +17,7 @@ import (
 //
 // Arguments of the script: operation, request of the first bucket, id, what the operation has beside, requests of the other buckets.
 // A request: number of limits; per limit its identity (8 bytes), kind, flags and numbers; the key's parts, if the key is a digest.
+// Calendar windows cannot be computed by the script: a request has those about the server's time, and the script asks if it needs others.
 // For the operations opLean and opHot, the request is all there is.
 
 // Operations of the script.
@@ -81,26 +83,43 @@ func appendRequest(buf []byte, b *drawgate.BucketCost, priority int8, raw string
 	return append(buf, raw...)
 }
 
-// mostWindows is how many windows of a limit fit into a request.
-const mostWindows = math.MaxUint16
+// doubt is how far the server's clock may be behind the guess of it that windows are chosen by, in µs.
+const doubt = 1_000_000
 
+// appendWindows appends the windows that the script may need: those about now, earliest first, and those that it asked for.
 func appendWindows(buf []byte, s *record.Spec, about int64, times []int64) []byte {
 	at := len(buf)
-	start, end := s.Rule.Window(about)
-	_, next := s.Rule.Window(end)
-	buf = appendNums(append(buf, 2, 0), start, end, end, next)
-	if len(times) == 0 {
-		return buf
+	buf = append(buf, 0, 0)
+	var given [4]int64 // starts
+	n := 0
+	add := func(start, end int64) {
+		given[n] = start
+		buf = appendNums(buf, start, end)
+		n++
 	}
-	seen := map[int64]bool{start: true, end: true}
+	start, end := s.Rule.Window(about)
+	if about-start < doubt {
+		before, _ := s.Rule.Window(start - 1)
+		add(before, start)
+	}
+	add(start, end)
+	_, next := s.Rule.Window(end)
+	add(end, next)
+	if s.Margin > 0 { // right after an edge the margin may reach over another one
+		_, third := s.Rule.Window(next)
+		add(next, third)
+	}
+	count := n
+	seen := map[int64]bool{}
 	for _, t := range times {
 		start, end := s.Rule.Window(t)
-		if !seen[start] && len(seen) < mostWindows {
+		if !slices.Contains(given[:n], start) && !seen[start] && count < math.MaxUint16 {
 			seen[start] = true
 			buf = appendNums(buf, start, end)
+			count++
 		}
 	}
-	binary.LittleEndian.PutUint16(buf[at:], uint16(len(seen)))
+	binary.LittleEndian.PutUint16(buf[at:], uint16(count))
 	return buf
 }
 
