@@ -1,9 +1,9 @@
 package redisstore_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,16 +18,10 @@ import (
 // long is set to run the long forms of the tests that have one.
 var long = os.Getenv("DRAWGATE_LONG") != ""
 
-// common is a server that the tests share which neither stop it nor fill it up.
-var common struct {
-	sync.Mutex
-	server *redistest.Server
-	users  int
-	prefix atomic.Int64
-}
+var prefixes atomic.Int64
 
 // prefix returns a key prefix that no other test has.
-func prefix() string { return fmt.Sprintf("t%d", common.prefix.Add(1)) }
+func prefix() string { return fmt.Sprintf("t%d", prefixes.Add(1)) }
 
 // client returns a client of a server.
 func client(tb testing.TB, s *redistest.Server) rueidis.Client {
@@ -93,6 +87,9 @@ func take(tb testing.TB, s drawgate.Store, t drawgate.Take) drawgate.Decision {
 	if err := s.Take(tb.Context(), []drawgate.Take{t}, d[:]); err != nil {
 		tb.Fatal(err)
 	}
+	if d[0].Fail != nil && !errors.Is(d[0].Fail, drawgate.ErrIDReused) {
+		tb.Fatal(d[0].Fail)
+	}
 	return d[0]
 }
 
@@ -102,6 +99,9 @@ func settle(tb testing.TB, s drawgate.Store, st drawgate.Settlement) drawgate.Ou
 	if err := s.Settle(tb.Context(), []drawgate.Settlement{st}, o[:]); err != nil {
 		tb.Fatal(err)
 	}
+	if o[0].Err != nil {
+		tb.Fatal(o[0].Err)
+	}
 	return o[0]
 }
 
@@ -110,6 +110,9 @@ func peek(tb testing.TB, s drawgate.Store, b drawgate.BucketCost) drawgate.Statu
 	var st [1]drawgate.Status
 	if err := s.Peek(tb.Context(), []drawgate.BucketCost{b}, 0, st[:]); err != nil {
 		tb.Fatal(err)
+	}
+	if st[0].Fail != nil {
+		tb.Fatal(st[0].Fail)
 	}
 	return st[0]
 }
