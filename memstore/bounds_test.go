@@ -97,6 +97,7 @@ func TestLimitingBucketsSurvive(t *testing.T) {
 		floodRecords := client{s, compile(t, "flood records", rollingLimit(1, time.Millisecond)), t}
 		words, records := client{s, compile(t, "words", bucketLimit(1, 10*time.Hour)), t}, client{s, compile(t, "records", rollingLimit(1, 10*time.Hour)), t}
 		slots := client{s, compile(t, "slots", drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}), t}
+		time.Sleep(30 * 24 * time.Hour) // no bucket looks young by accident
 		for i := range 100 {
 			name := fmt.Sprint(i)
 			words.mustAllow(name, true)

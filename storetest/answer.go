@@ -11,7 +11,8 @@ var answerCases = []testCase{
 	{"results per limit", "a decision says of each limit what was granted, what remains, when it would pass and when it is unused again", testResults, false},
 	{"retry-after is exact", "a take refused with a wait is refused until a microsecond before it is over, and passes then", testRetryAfterExact, false},
 	{"retry-after with holds", "held units count as ending at the end of their hold; soonest says what an early return could bring", testRetryAfterHolds, false},
-	{"reset", "a limit is unused at its reset instant, and used until then", testResetAt, false},
+	{"retry-after with leases", "so does retry-after where a margin or another entry makes leased units count for longer", testRetryAfterLeases, false},
+	{"reset instant", "a limit is unused at its reset instant, and used until then", testResetAt, false},
 	{"peek", "a peek spends nothing and answers what a take would get", testPeek, false},
 	{"peek of many", "a peek describes each bucket for itself, in order", testPeekMany, true},
 	{"the clock is told", "decisions carry the store's instant, which never runs back", testInstants, false},
@@ -118,6 +119,43 @@ func testRetryAfterHolds(e *env) {
 		e.advance(tick)
 		e.allowed("on time", b.take(5))
 	}
+}
+
+func testRetryAfterLeases(e *env) {
+	r := rolling(10, time.Minute)
+	r.Margin = 2 * time.Second
+	b := e.bucket("rolling", r)
+	e.allowed("plain", b.take(4))
+	e.allowed("lease", b.lease("id", 30*time.Second, 6))
+	e.refused("until the lease's end, margin and window", b.take(5), 92*time.Second)
+	e.advance(92*time.Second - tick)
+	e.refused("a microsecond early", b.take(5), tick)
+	e.advance(tick)
+	e.allowed("on time", b.take(5))
+
+	c := calendar(10, drawgate.Hour, "UTC")
+	c.Margin = 2 * time.Second
+	b = e.bucket("calendar", c)
+	edge := nextEdge(e.now(), drawgate.Hour, "UTC", 1)
+	e.until(edge.Add(-time.Minute))
+	e.allowed("lease that ends in the margin of the edge", b.lease("id", 59*time.Second, 6))
+	e.refused("it counts in both windows", b.take(5), time.Hour+time.Minute)
+	e.until(edge)
+	e.refused("still", b.take(5), time.Hour)
+	e.allowed("what is left", b.take(4))
+	e.until(edge.Add(time.Hour))
+	e.allowed("and in no other", b.take(10))
+
+	// Units of a lease may join the entry before them, and keep it in the window for longer.
+	b = e.bucket("joined", joined(10, 100*time.Second, 100))
+	e.allowed("plain", b.take(5))
+	e.allowed("lease", b.lease("id", 500*time.Millisecond, 5))
+	d := b.take(1)
+	e.refused("full", d, -1)
+	e.advance(d.RetryAfter - tick)
+	e.refused("a microsecond early", b.take(1), tick)
+	e.advance(tick)
+	e.allowed("on time", b.take(1))
 }
 
 func testResetAt(e *env) {

@@ -238,7 +238,10 @@ func (e *env) refused(what string, d drawgate.Decision, wait time.Duration) {
 	if wait >= 0 && d.RetryAfter != wait {
 		e.Errorf("%s: retry-after %v, want %v", what, d.RetryAfter, wait)
 	}
-	if d.RetryAfter <= 0 || d.Soonest < 0 || d.Soonest > d.RetryAfter || d.Reason != drawgate.Limited || d.Err() == nil {
+	if d.RetryAfter <= 0 { // whoever waits for it would wait for ever
+		e.Fatalf("%s: refused with retry-after %v", what, d.RetryAfter)
+	}
+	if d.Soonest < 0 || d.Soonest > d.RetryAfter || d.Reason != drawgate.Limited || d.Err() == nil {
 		e.Errorf("%s: refused with retry-after %v, soonest %v, reason %v, error %v", what, d.RetryAfter, d.Soonest, d.Reason, d.Err())
 	}
 	for b := range d.Buckets() {

@@ -139,6 +139,7 @@ func testBucketOddRates(e *env) {
 	for got < 1000 {
 		d := b.take(1)
 		if !ok(e, d) {
+			e.refused("between two units", d, -1)
 			e.advance(d.RetryAfter)
 			continue
 		}
@@ -291,6 +292,7 @@ func testGreedy(e *env) {
 			if d := b.take(1); ok(e, d) {
 				admitted = append(admitted, d.At())
 			} else {
+				e.refused(l.Name, d, -1)
 				e.advance(min(d.RetryAfter, every/11)) // often too early
 			}
 		}

@@ -135,6 +135,9 @@ func testOversized(e *env) {
 		for _, n := range []int64{11, 1000, drawgate.MaxAmount} {
 			e.refused(fmt.Sprint(l.Name, " ", n), b.hold("id", time.Hour, n), -1)
 		}
+		kept := l
+		kept.Keep = map[int]drawgate.Share{1: {Units: 3}}
+		e.refused(l.Name+", for its priority", b.with(kept).hold("id", time.Hour, 8), -1)
 		e.allowed(l.Name, b.hold("id", time.Hour, 4))
 		e.refused(l.Name, b.hold("id2", time.Hour, drawgate.MaxAmount), -1)
 		b.wantUsed(l.Name, 4)
