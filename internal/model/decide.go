@@ -188,7 +188,7 @@ func (lim *limit) settle(p *part, n, now int64) {
 	case lim.spec.Kind != record.Bucket:
 		p.counted.n = n
 	case n >= p.n:
-		lim.level = new(big.Int).Add(lim.level, product(n-p.n, lim.spec.Window))
+		lim.owe(n - p.n)
 	default:
 		lim.level = atLeast0(new(big.Int).Sub(lim.level, lim.credit(p, n)))
 	}

@@ -88,7 +88,7 @@ func (lim *limit) usedRolling(held []pending, t int64) int64 {
 	for _, c := range late {
 		add(c, c.group.last)
 	}
-	return sum
+	return min(sum, most)
 }
 
 // usedWindow returns what counts at t in the window [start, end).
@@ -104,7 +104,7 @@ func (lim *limit) usedWindow(held []pending, t, start, end int64) int64 {
 			sum += p.n
 		}
 	}
-	return sum
+	return min(sum, most)
 }
 
 // room returns how many units a take at t would be granted.
@@ -117,7 +117,11 @@ func (lim *limit) wait(held []pending, now, n int64, priority int8) int64 {
 	if n > lim.spec.Effective[priority] {
 		return math.MaxInt64
 	}
-	return first(now, func(t int64) bool { return n <= lim.spec.Effective[priority]-lim.used(held, t) }) - now
+	at := first(now, func(t int64) bool { return n <= lim.spec.Effective[priority]-lim.used(held, t) })
+	if at == math.MaxInt64 {
+		return at
+	}
+	return at - now
 }
 
 // first returns the first instant from now on at which ok is true; once true, it stays so.
@@ -127,7 +131,9 @@ func first(now int64, ok func(t int64) bool) int64 {
 	}
 	step := int64(1)
 	for !ok(now + step) {
-		step *= 2
+		if step *= 2; step > 1<<61 {
+			return math.MaxInt64
+		}
 	}
 	for no := step / 2; no+1 < step; {
 		if mid := (no + step) / 2; ok(now + mid) {

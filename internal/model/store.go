@@ -29,6 +29,17 @@ func New(now func() int64, exact bool) *Store {
 	return &Store{now: now, exact: exact, ledgers: map[drawgate.Key]*Ledger{}}
 }
 
+// usable returns why a call is not carried out.
+func (s *Store) usable(ctx context.Context) error {
+	switch {
+	case s.closed:
+		return drawgate.ErrClosed
+	case ctx.Err() != nil:
+		return &drawgate.StoreError{Store: "model", Op: "begin", Err: ctx.Err()}
+	}
+	return nil
+}
+
 func (s *Store) asks(buckets []drawgate.BucketCost) []Ask {
 	asks := make([]Ask, len(buckets))
 	for i, b := range buckets {
@@ -43,11 +54,11 @@ func (s *Store) asks(buckets []drawgate.BucketCost) []Ask {
 }
 
 // Take implements drawgate.Store.
-func (s *Store) Take(_ context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return drawgate.ErrClosed
+	if err := s.usable(ctx); err != nil {
+		return err
 	}
 	now := s.now()
 	for i := range batch {
@@ -73,11 +84,11 @@ func plain(asks []Ask) []record.Ask {
 }
 
 // Settle implements drawgate.Store.
-func (s *Store) Settle(_ context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return drawgate.ErrClosed
+	if err := s.usable(ctx); err != nil {
+		return err
 	}
 	now := s.now()
 	for i := range batch {
@@ -105,11 +116,11 @@ func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
 }
 
 // Peek implements drawgate.Store.
-func (s *Store) Peek(_ context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return drawgate.ErrClosed
+	if err := s.usable(ctx); err != nil {
+		return err
 	}
 	now := s.now()
 	for i := range buckets {
@@ -143,9 +154,12 @@ func (l *Ledger) usage(s *record.Spec, priority int8) drawgate.LimitUsage {
 }
 
 // Reset implements drawgate.Resetter.
-func (s *Store) Reset(_ context.Context, keys []drawgate.Key) error {
+func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
 	for _, k := range keys {
 		delete(s.ledgers, k)
 	}
