@@ -12,6 +12,7 @@ var changeCases = []testCase{
 	{"a lowered amount", "use beyond a lowered limit is waited off", testLoweredAmount, false},
 	{"a changed burst", "what is used of a bucket stays used when its burst changes", testChangedBurst, false},
 	{"a changed rate", "while callers with two rates alternate, a bucket never lets more pass than the higher one", testAlternatingRates, false},
+	{"a raised rate", "a higher rate drains from when it is first seen on, not before; a lower one never drains more than was allowed", testRaisedRate, false},
 	{"another identity", "a limit of another name, unit, kind, window, calendar, zone or anchor starts unused", testIdentity, true},
 	{"versions side by side", "two versions of a policy never touch each other's limits", testVersions, false},
 	{"a reservation outlives its version", "a settlement by another version of the policy corrects what both know; the rest stands", testSettleByOther, true},
@@ -105,6 +106,33 @@ func testAlternatingRates(e *env) {
 	if least := 7 * e.now().Sub(start).Seconds() / 10 * 0.9; float64(spent) < least {
 		e.Errorf("%d spent, at least %v were allowed at any rate", spent, least)
 	}
+}
+
+func testRaisedRate(e *env) {
+	slow, fast := leaky(6, time.Minute, 60), leaky(60, time.Minute, 60)
+	b := e.bucket("raised", slow)
+	e.allowed("all", b.take(60))
+	e.advance(10 * time.Second)
+	raised := b.with(fast)
+	used := raised.used() // a change of rate may round up
+	if used < 59 || used > 60 {
+		e.Errorf("%d used after 10 s at 6 per minute, want 59, or 60 by rounding", used)
+	}
+	e.refused("no more than that is there", raised.take(2), -1)
+	e.advance(10 * time.Second)
+	raised.wantUsed("10 s at the higher rate", used-10)
+
+	b = e.bucket("lowered", fast)
+	e.allowed("all", b.take(60))
+	e.advance(10 * time.Second)
+	lowered := b.with(slow)
+	// Nobody knows when the rate was lowered: both are right.
+	if used := lowered.used(); used < 50 || used > 60 {
+		e.Errorf("%d used after 10 s at 6 or 60 per minute, want 50 to 59, or 60 by rounding", used)
+	}
+	used = lowered.used()
+	e.advance(10 * time.Second)
+	lowered.wantUsed("10 s at the lower rate", used-1)
 }
 
 func testIdentity(e *env) {
