@@ -28,6 +28,7 @@ type Decision struct {
 	Allowed    bool
 	Replayed   bool          // the take's id was open already: this is its answer again, nothing more was charged
 	Reason     Reason        // why not
+	first      uint8         // position of the first bucket that is described: not 0 only if Queued
 	raw        bool          // res[0] counts parts of a bucket: its divisions are left to whoever looks
 	RetryAfter time.Duration // 0 if allowed; otherwise this take fits after this wait if nothing else happens; never negative
 	Soonest    time.Duration // at most RetryAfter: it fits no earlier, even if everything held were given back now
@@ -45,6 +46,7 @@ const inline = 3
 // details are what most decisions do not have; apart, so that a Decision is small enough to be copied without a thought.
 type details struct {
 	end     int64     // of the hold
+	sent    time.Time // before the store was asked
 	got     []Amounts // per bucket: units charged
 	rest    [MaxLimits - inline]record.Result
 	buckets []bucketResult
@@ -134,7 +136,7 @@ func (d *Decision) results(plan *Plan, out *[MaxLimits]record.Result) {
 func (d *Decision) limit(b, i int) LimitResult {
 	plan, r := d.bucket(b), d.result(b, i)
 	return LimitResult{
-		Bucket: b, Policy: plan.policy.Name, Limit: &plan.policy.Limits[i],
+		Bucket: b + int(d.first), Policy: plan.policy.Name, Limit: &plan.policy.Limits[i],
 		Remaining: r.Remaining, RetryAfter: duration(r.RetryAfter), reset: r.ResetAt,
 	}
 }
@@ -186,16 +188,10 @@ func (d *Decision) Refusing() (LimitResult, bool) {
 	return d.limit(bb, bi), true
 }
 
-// refusingBucket returns the position of the first bucket that refuses; 0 if none does.
+// refusingBucket returns the position of the bucket that refuses longest; 0 if none does.
 func (d *Decision) refusingBucket() int {
-	for b := range d.Buckets() {
-		for i := range d.bucket(b).specs {
-			if d.result(b, i).RetryAfter > 0 {
-				return b
-			}
-		}
-	}
-	return 0
+	r, _ := d.Refusing()
+	return r.Bucket
 }
 
 // At returns when it was decided, by the store's clock.

@@ -23,7 +23,7 @@ type Options struct {
 	// Tenant is a part of every key, so that tenants share nothing. "" is a tenant too.
 	Tenant string
 	// StoreTimeout bounds an Allow, all attempts included: 0 means 50ms, negative means that only the caller's context bounds it.
-	// A store in memory needs none.
+	// A Reserve that does not wait is bounded like an Allow. A store in memory needs none.
 	StoreTimeout time.Duration
 }
 
@@ -154,6 +154,9 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 		return Decision{}, fmt.Errorf("%w: hold, id and lease are for Reserve", ErrInvalid)
 	}
 	t, err := l.take(&r)
+	if err == nil {
+		err = t.fits()
+	}
 	if err != nil {
 		return Decision{}, err
 	}
@@ -178,8 +181,8 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		if o == nil {
 			o = l
 		}
-		if o.store != l.store {
-			return nil, fmt.Errorf("%w: the buckets of one take must be in one store", ErrInvalid)
+		if o.lobby != l.lobby {
+			return nil, errForeign
 		}
 		if len(b.Key) > MaxKey {
 			return nil, fmt.Errorf("%w: the key has %d bytes, more than %d", ErrInvalid, len(b.Key), MaxKey)
@@ -191,11 +194,6 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		if o.plan.needs && r.Hold == 0 {
 			return nil, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, o.plan.policy.Name)
 		}
-		if !r.Lease {
-			if err := o.plan.neverFits(&n, t.Priority); err != nil {
-				return nil, err
-			}
-		}
 		t.Buckets[i] = BucketCost{Key: o.key(b.Key), Plan: o.plan, N: n}
 		for j := range i {
 			if t.Buckets[j].Key == t.Buckets[i].Key {
@@ -204,6 +202,26 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		}
 	}
 	return t, nil
+}
+
+// errForeign is the mistake of mixing limiters that share nothing.
+var errForeign = fmt.Errorf("%w: the limiters of one take must have been made from each other, by With", ErrInvalid)
+
+// fits returns an error if t can never be granted. Of a lease any part is welcome.
+func (t *Take) fits() error {
+	for i := range t.Buckets {
+		b := &t.Buckets[i]
+		n := b.N
+		if t.Lease {
+			for j := range n {
+				n[j] = min(n[j], 1)
+			}
+		}
+		if err := b.Plan.neverFits(&n, t.Priority); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l *Limiter) key(name string) Key {
@@ -215,16 +233,49 @@ func (l *Limiter) try(ctx context.Context, t *Take) (Decision, error) {
 	if d, refused := l.lobby.queued(t); refused {
 		return d, nil
 	}
-	return l.ask(ctx, t, l.timeout)
+	return l.ask(ctx, t, l.timeout, l.timeout)
 }
 
-// ask makes one store call within timeout.
-func (l *Limiter) ask(ctx context.Context, t *Take, timeout time.Duration) (Decision, error) {
-	if err := ctx.Err(); err != nil {
-		return Decision{}, err
+// ask gets an answer of the store, in at most step per attempt and all in all; 0 bounds nothing. A take with an id is sent again if the store is away:
+// if it had arrived, it is answered again at no cost. A plain take may have been spent, and is not sent again.
+func (l *Limiter) ask(ctx context.Context, t *Take, step, all time.Duration) (Decision, error) {
+	if t.ID == "" {
+		return l.once(ctx, t, step)
+	}
+	var lost error // an earlier attempt may have arrived
+	start := time.Now()
+	for i := 0; ; i++ {
+		d, err := l.once(ctx, t, step)
+		if lost != nil && err != nil && ctx.Err() != nil {
+			return d, lost
+		}
+		if !errors.Is(err, ErrStoreAway) || i == attempts-1 {
+			return d, err
+		}
+		lost = err
+		pause := backoff(i)
+		if all > 0 {
+			if step = all - time.Since(start) - pause; step <= 0 {
+				return d, err
+			}
+		}
+		if !sleep(ctx, pause) {
+			return d, err
+		}
+	}
+}
+
+// once makes one store call within timeout.
+func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Decision, error) {
+	if ctx.Err() != nil {
+		return Decision{}, ended(ctx, nil)
 	}
 	if l.lobby.closed.Load() {
 		return Decision{}, ErrClosed
+	}
+	var sent time.Time
+	if t.Hold > 0 {
+		sent = time.Now()
 	}
 	var out [1]Decision
 	err := l.within(ctx, timeout, func(ctx context.Context) error { return l.store.Take(ctx, []Take{*t}, out[:]) })
@@ -233,6 +284,9 @@ func (l *Limiter) ask(ctx context.Context, t *Take, timeout time.Duration) (Deci
 	}
 	if err != nil {
 		return Decision{}, l.storeError(ctx, "take", err)
+	}
+	if t.Hold > 0 && out[0].more != nil {
+		out[0].more.sent = sent
 	}
 	return out[0], nil
 }
@@ -253,7 +307,7 @@ func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return ended(ctx, nil)
 	}
 	return &StoreError{Store: "unknown", Op: op, Err: err}
 }
@@ -268,6 +322,9 @@ func (l *Limiter) StatusAt(ctx context.Context, priority int, b Ask) (Status, er
 	o := b.Limiter
 	if o == nil {
 		o = l
+	}
+	if o.lobby != l.lobby {
+		return Status{}, errForeign
 	}
 	if priority < 0 || priority > MaxPriority || len(b.Key) > MaxKey {
 		return Status{}, fmt.Errorf("%w: priority %d is not 0 to %d, or the key is too long", ErrInvalid, priority, MaxPriority)

@@ -27,16 +27,25 @@ type lobby struct {
 	closed atomic.Bool
 	ended  chan struct{} // closed by close
 	some   atomic.Int64  // waiters in all lines, and one more once it is closed
+	news   atomic.Uint64 // nudges, of all lines
 
-	mu    sync.Mutex
-	lines map[Key]*line // guarded by mu; none is empty
-	stop  func()        // guarded by mu: ends the hints
+	mu     sync.Mutex
+	lines  map[Key]*line // guarded by mu; none is empty
+	places queue.Places  // guarded by mu
+	stop   func()        // guarded by mu: ends the hints
 }
 
-// line is who waits for one bucket, and when the one in front is going to try again.
+// line is who waits for one bucket, and what is known of the one in front; both times are zero until it has been refused there.
 type line struct {
 	queue.Line
-	next time.Time
+	next    time.Time // it is going to try again
+	soonest time.Time // it passes no earlier
+}
+
+// spot is where a take waits: in the line of its bucket at, which is the one that refused it longest, or has others in front.
+type spot struct {
+	*queue.Waiter
+	at int
 }
 
 func newLobby(s Store) *lobby {
@@ -56,29 +65,41 @@ func (lb *lobby) close() {
 
 func (lb *lobby) now() int64 { return int64(time.Since(lb.start)) }
 
-// ahead returns the position of the first bucket of t for which others wait that t may not pass, and -1 if there is none. lb.mu is held.
-func (lb *lobby) ahead(t *Take) int {
+// ahead returns the position of the first bucket of t for which others wait that come before p, and -1 if there is none. lb.mu is held.
+func (lb *lobby) ahead(t *Take, p queue.Place) int {
 	for i := range t.Buckets {
-		if ln := lb.lines[t.Buckets[i].Key]; ln != nil && !ln.Leads(t.Priority, lb.now()) {
+		if ln := lb.lines[t.Buckets[i].Key]; ln != nil && !ln.Leads(p) {
 			return i
 		}
 	}
 	return -1
 }
 
-// queued refuses a take that will not wait, where others do.
+// queued refuses a take that will not wait, where others do: until the last of those in front tries again. It describes only that bucket.
 func (lb *lobby) queued(t *Take) (Decision, bool) {
 	if lb.some.Load() == 0 {
 		return Decision{}, false
 	}
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
-	i := lb.ahead(t)
-	if i < 0 || t.Buckets[i].Plan.policy.Wait.Barge {
+	p := lb.places.Next(t.Priority, lb.now())
+	after, at := time.Duration(0), 0
+	for i := range t.Buckets {
+		b := &t.Buckets[i]
+		ln := lb.lines[b.Key]
+		if ln == nil || ln.Leads(p) || b.Plan.policy.Wait.Barge {
+			continue
+		}
+		if w := max(time.Millisecond, time.Until(ln.next)); w > after {
+			after, at = w, i
+		}
+	}
+	if after == 0 {
 		return Decision{}, false
 	}
-	after := max(time.Millisecond, time.Until(lb.lines[t.Buckets[i].Key].next))
-	d := Decision{Reason: Queued, RetryAfter: after, Soonest: after, at: time.Now().UnixMicro(), plan: t.Buckets[i].Plan}
+	d := Decision{
+		Reason: Queued, RetryAfter: after, Soonest: after, at: time.Now().UnixMicro(), plan: t.Buckets[at].Plan, first: uint8(at), //nolint:gosec // < MaxBuckets
+	}
 	var out [MaxLimits]record.Result
 	for j := range out {
 		out[j].ResetAt = d.at + after.Microseconds()
@@ -87,42 +108,67 @@ func (lb *lobby) queued(t *Take) (Decision, bool) {
 	return d, true
 }
 
-// join puts a take into the line of bucket i. w.Turn says when it should try.
-func (lb *lobby) join(t *Take, i int) (*queue.Waiter, error) {
+// join puts a take into the line of bucket i. Turn says when it should try. lb.mu is held.
+func (lb *lobby) join(t *Take, i int, p queue.Place) (*spot, error) {
 	b := &t.Buckets[i]
 	most := b.Plan.policy.Wait.Queue
 	if most == 0 {
 		most = defaultQueue
 	}
-	ln := lb.lines[b.Key]
-	if ln == nil {
-		ln = &line{}
-	}
-	if ln.Len() >= most {
+	if ln := lb.lines[b.Key]; ln != nil && ln.Len() >= most {
 		return nil, fmt.Errorf("%w: %d callers wait for this bucket of policy %q", ErrQueueFull, most, b.Plan.policy.Name)
 	}
 	if len(lb.lines) == 0 {
 		lb.listen()
 	}
-	lb.lines[b.Key] = ln
+	s := &spot{queue.NewWaiter(p), i}
+	lb.add(b.Key, s)
 	lb.some.Add(1)
-	return ln.Add(t.Priority, lb.now()), nil
+	return s, nil
 }
 
-// leave takes a waiter out of its line: whoever comes to the front by that gets its turn.
-func (lb *lobby) leave(key Key, w *queue.Waiter) {
-	lb.mu.Lock()
-	defer lb.mu.Unlock()
+// add puts a waiter into a line. lb.mu is held.
+func (lb *lobby) add(key Key, s *spot) {
 	ln := lb.lines[key]
-	ln.Remove(w)
-	if ln.Len() == 0 {
+	if ln == nil {
+		ln = &line{}
+		lb.lines[key] = ln
+	}
+	if ln.Add(s.Waiter); ln.Front() == s.Waiter {
+		ln.next, ln.soonest = time.Time{}, time.Time{}
+	}
+}
+
+// remove takes a waiter out of its line: whoever comes to the front by that gets its turn. lb.mu is held.
+func (lb *lobby) remove(key Key, s *spot) {
+	ln := lb.lines[key]
+	if ln.Front() == s.Waiter {
+		ln.next, ln.soonest = time.Time{}, time.Time{}
+	}
+	if ln.Remove(s.Waiter); ln.Len() == 0 {
 		delete(lb.lines, key)
 	}
+}
+
+// leave ends the waiting of t.
+func (lb *lobby) leave(t *Take, s *spot) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	lb.remove(t.Buckets[s.at].Key, s)
 	lb.some.Add(-1)
 	if len(lb.lines) == 0 && lb.stop != nil {
 		lb.stop()
 		lb.stop = nil
 	}
+}
+
+// move lets t wait for its bucket i instead, at the same place among all. lb.mu is held.
+//
+// A line's bound does not count for who moves: it has been let in already.
+func (lb *lobby) move(t *Take, s *spot, i int) {
+	lb.remove(t.Buckets[s.at].Key, s)
+	s.at = i
+	lb.add(t.Buckets[i].Key, s)
 }
 
 // listen passes the store's hints on for as long as somebody waits. lb.mu is held.
@@ -147,6 +193,7 @@ func (lb *lobby) listen() {
 
 // nudge lets the one in front of a bucket's line try at once.
 func (lb *lobby) nudge(key Key) {
+	lb.news.Add(1) // first: see enter
 	if lb.some.Load() == 0 {
 		return
 	}
@@ -157,11 +204,19 @@ func (lb *lobby) nudge(key Key) {
 	}
 }
 
-// front reports whether w is in front of its line.
-func (lb *lobby) front(key Key, w *queue.Waiter) bool {
+// front reports whether it is t's turn. If it is in its own line, but in that of another of its buckets somebody stands before it, it moves there:
+// otherwise those who wait for that bucket would be passed by way of this one.
+func (lb *lobby) front(t *Take, s *spot) bool {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
-	return lb.lines[key].Front() == w
+	if lb.lines[t.Buckets[s.at].Key].Front() != s.Waiter {
+		return false
+	}
+	i := lb.ahead(t, s.Place)
+	if i >= 0 {
+		lb.move(t, s, i)
+	}
+	return i < 0
 }
 
 // wait asks for t until it passes.
@@ -171,13 +226,12 @@ func (l *Limiter) wait(ctx context.Context, t *Take) (Decision, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, up, fmt.Errorf("%w: waited %v, the most that the policy allows", ErrDeadline, up))
 		defer cancel()
 	}
-	w, at, d, err := l.enter(ctx, t)
-	if w == nil || err != nil {
+	s, d, err := l.enter(ctx, t)
+	if s == nil || err != nil {
 		return d, err
 	}
-	key := t.Buckets[at].Key
-	defer l.lobby.leave(key, w)
-	return l.stand(ctx, t, key, w, d)
+	defer l.lobby.leave(t, s)
+	return l.stand(ctx, t, s, d)
 }
 
 // upTo returns the shortest bound that the policies of t set on waiting; 0 if none does.
@@ -190,35 +244,41 @@ func (l *Limiter) upTo(t *Take) (up time.Duration) {
 	return up
 }
 
-// enter asks once if nobody is in front, and otherwise, or if refused, takes a place in a line. w is nil if there is nothing to wait for.
-func (l *Limiter) enter(ctx context.Context, t *Take) (w *queue.Waiter, at int, d Decision, err error) {
+// enter asks once if nobody is in front, and otherwise, or if refused, takes a place in a line. It is nil if there is nothing to wait for.
+func (l *Limiter) enter(ctx context.Context, t *Take) (s *spot, d Decision, err error) {
+	if ctx.Err() != nil {
+		return nil, d, ended(ctx, nil)
+	}
 	lb := l.lobby
 	lb.mu.Lock()
-	if at = lb.ahead(t); at >= 0 {
-		if err = reachable(ctx, max(0, time.Until(lb.lines[t.Buckets[at].Key].next)), nil); err == nil {
-			w, err = lb.join(t, at)
+	place := lb.places.Next(t.Priority, lb.now())
+	if at := lb.ahead(t, place); at >= 0 {
+		defer lb.mu.Unlock()
+		if err = reachable(ctx, max(0, time.Until(lb.lines[t.Buckets[at].Key].soonest)), nil); err == nil {
+			s, err = lb.join(t, at, place)
 		}
-		lb.mu.Unlock()
-		return w, at, d, err
+		return s, d, err
 	}
 	lb.mu.Unlock()
-	if d, err = l.ask(ctx, t, stepTimeout); err != nil || d.Allowed {
-		return nil, 0, d, err
+	news := lb.news.Load()
+	if d, err = l.ask(ctx, t, stepTimeout, 0); err != nil || d.Allowed {
+		return nil, d, err
 	}
 	if err = reachable(ctx, d.Soonest, &d); err != nil {
-		return nil, 0, d, err
+		return nil, d, err
 	}
-	at = d.refusingBucket()
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
-	w, err = lb.join(t, at)
-	return w, at, d, err
+	if s, err = lb.join(t, d.refusingBucket(), place); err == nil && lb.news.Load() != news {
+		s.Nudge() // what has come free since the question was put may not have found anybody in the line
+	}
+	return s, d, err
 }
 
 // reachable returns ErrDeadline if ctx ends before soonest has passed.
 func reachable(ctx context.Context, soonest time.Duration, d *Decision) error {
 	end, ok := ctx.Deadline()
-	if !ok || time.Until(end) >= soonest {
+	if !ok || time.Until(end) > soonest {
 		return nil
 	}
 	if d == nil {
@@ -228,14 +288,18 @@ func reachable(ctx context.Context, soonest time.Duration, d *Decision) error {
 }
 
 // stand waits in line until t passes. last is the refusal that brought it here; empty if it has not asked yet.
-func (l *Limiter) stand(ctx context.Context, t *Take, key Key, w *queue.Waiter, last Decision) (Decision, error) {
+func (l *Limiter) stand(ctx context.Context, t *Take, s *spot, last Decision) (Decision, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
-	for attempt := 0; ; {
-		if l.lobby.front(key, w) {
-			if last.Buckets() == 0 || attempt > 0 {
-				d, err := l.ask(ctx, t, stepTimeout)
+	attempt := 1
+	for ask := last.Buckets() == 0; ; ask = true {
+		if ctx.Err() != nil {
+			return last, ended(ctx, &last)
+		}
+		if l.lobby.front(t, s) {
+			if ask {
+				d, err := l.ask(ctx, t, stepTimeout, 0)
 				if err != nil || d.Allowed {
 					return d, err
 				}
@@ -244,42 +308,64 @@ func (l *Limiter) stand(ctx context.Context, t *Take, key Key, w *queue.Waiter, 
 				}
 				last = d
 			}
-			attempt++
-			delay := last.pause(attempt)
-			l.lobby.plan(key, w, delay)
-			timer.Reset(delay)
+			if delay := inTime(ctx, last.pause(attempt), last.RetryAfter); l.lobby.plan(t, s, &last, delay) {
+				timer.Reset(delay)
+			}
 		}
 		select {
-		case <-w.Turn:
-			attempt = max(attempt, 1) // in front now: ask, whatever the last answer was
+		case <-s.Turn:
 		case <-timer.C:
+			attempt++
 		case <-l.lobby.ended:
 			return Decision{}, ErrClosed
 		case <-ctx.Done():
-			return last, ended(ctx, &last)
 		}
 	}
 }
 
-// ended says why waiting ended with ctx.
+// inTime shortens a pause so that its jitter does not carry it over ctx's deadline.
+func inTime(ctx context.Context, pause, retryAfter time.Duration) time.Duration {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return pause
+	}
+	left := time.Until(end)
+	if retryAfter < left && left <= pause && pause-retryAfter <= queue.MaxJitter {
+		return retryAfter + (left-retryAfter)/2
+	}
+	return pause
+}
+
+// ended says why waiting ended with ctx: with ErrDeadline if that was a bound of the policy's, or of a caller who says so. last may be nil.
 func ended(ctx context.Context, last *Decision) error {
 	cause := context.Cause(ctx)
-	if errors.Is(cause, ErrDeadline) {
-		if last.Buckets() > 0 && !last.Allowed {
-			return fmt.Errorf("%w: %w", cause, last.Err())
-		}
-		return cause
+	if !errors.Is(cause, ErrDeadline) {
+		return ctx.Err()
+	}
+	if last != nil && last.Buckets() > 0 && !last.Allowed {
+		return fmt.Errorf("%w: %w", cause, last.Err())
 	}
 	return cause
 }
 
-// plan notes when the one in front is going to try again.
-func (lb *lobby) plan(key Key, w *queue.Waiter, delay time.Duration) {
+// plan notes when t, in front, is going to try again. If another of its buckets refuses it for longer, it goes to wait there, and plan is false unless
+// it is in front there as well: those who need only this bucket need not wait for that one.
+func (lb *lobby) plan(t *Take, s *spot, d *Decision, delay time.Duration) bool {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
-	if ln := lb.lines[key]; ln.Front() == w {
-		ln.next = time.Now().Add(delay)
+	if lb.lines[t.Buckets[s.at].Key].Front() != s.Waiter {
+		return false
 	}
+	if at := d.refusingBucket(); at != s.at {
+		lb.move(t, s, at)
+	}
+	ln := lb.lines[t.Buckets[s.at].Key]
+	if ln.Front() != s.Waiter {
+		return false
+	}
+	now := time.Now()
+	ln.next, ln.soonest = now.Add(delay), now.Add(d.Soonest)
+	return true
 }
 
 // pause returns how long to wait after a refusal.

@@ -50,7 +50,7 @@ type Plan struct {
 // Compile checks a policy. The error names the limit, what is wrong and what would be right; all mistakes are reported together.
 func (p Policy) Compile() (*Plan, error) {
 	pl := &Plan{policy: p}
-	pl.policy.Limits = slices.Clone(p.Limits)
+	pl.policy.Limits, pl.policy.Wait.Backoff = slices.Clone(p.Limits), slices.Clone(p.Wait.Backoff)
 	var errs []error
 	if p.Name == "" || len(p.Name) > 128 {
 		errs = append(errs, fmt.Errorf("drawgate: a policy needs a name of at most 128 bytes, got %q", p.Name))

@@ -1,6 +1,7 @@
 package drawgate
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -27,8 +28,9 @@ type Reservation struct {
 	l        *Limiter
 	take     *Take
 
-	mu  sync.Mutex
-	end time.Time // guarded by mu: when the holder must have stopped
+	mu   sync.Mutex
+	end  time.Time // guarded by mu: when the holder must have stopped
+	over bool      // guarded by mu: a settlement or cancellation was answered
 }
 
 // Reserve takes units and holds them for at most hold. It waits like [Limiter.Wait]; a ctx without deadline waits as long as the policy allows.
@@ -50,6 +52,9 @@ func (l *Limiter) ReserveRequest(ctx context.Context, r Request) (*Reservation, 
 		r.ID = rand.Text()
 	}
 	t, err := l.take(&r)
+	if err == nil {
+		err = t.fits()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -65,25 +70,28 @@ func (l *Limiter) ReserveRequest(ctx context.Context, r Request) (*Reservation, 
 	if err != nil {
 		return nil, err
 	}
-	res.end = time.Now().Add(holderLife(res.remaining()))
+	for i := range t.Buckets {
+		t.Buckets[i].N = res.Decision.Granted(i) // what is used beyond that is excess
+	}
+	res.end = res.Decision.deadline()
 	return res, nil
 }
 
-// remaining returns how long the store holds the units from its decision on.
-func (r *Reservation) remaining() time.Duration {
-	return r.Decision.HoldEnd().Sub(r.Decision.At())
+// deadline returns until when a holder may rely on a hold. The store's time began to run no earlier than the question was sent.
+func (d *Decision) deadline() time.Time {
+	return d.more.sent.Add(holderLife(d.HoldEnd().Sub(d.At())))
 }
 
 // holderLife is how long a holder may rely on a hold of d, given that clocks differ in rate.
 func holderLife(d time.Duration) time.Duration { return d - d/(1_000_000/clockRate) }
 
 // Resume returns a reservation that was made elsewhere (by another process, or before a restart), to settle, cancel or renew it.
-// Buckets are those of the take with the costs that were asked; end is when the holder must have stopped.
+// Buckets are those of the take with the costs that were granted; end is when the holder must have stopped.
 func (l *Limiter) Resume(id string, end time.Time, buckets ...Ask) (*Reservation, error) {
 	if id == "" || len(id) > maxID {
 		return nil, fmt.Errorf("%w: an id has 1 to %d bytes", ErrInvalid, maxID)
 	}
-	t, err := l.take(&Request{Buckets: buckets, ID: id, Hold: MinHold, Lease: true})
+	t, err := l.take(&Request{Buckets: buckets, ID: id, Hold: MinHold})
 	if err != nil {
 		return nil, err
 	}
@@ -103,21 +111,20 @@ func (r *Reservation) Deadline() time.Time {
 // Settle ends the reservation with what was really used. Units that are not named stand as estimated. More than the estimate is allowed, and becomes
 // debt.
 //
-// It is ErrGone if the reservation is not open any more: nothing is credited then, but what was used beyond the estimate is charged.
-// A lost answer is asked for again, which is safe; if the store stays away, the error is a *[StoreError] and the hold will end by itself, as used.
+// It is ErrGone if the reservation is not open any more: nothing is credited then; but if that is because its hold ended, what was used beyond the
+// estimate is charged. A lost answer is asked for again, which is safe; if the store stays away, the error is a *[StoreError] and the hold will end
+// by itself, as used.
 func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
 	s, err := r.settlement(OpSettle, used)
 	if err != nil {
 		return err
 	}
-	out, late, err := r.carry(ctx, s)
-	if err != nil || !out.Gone {
+	late, err := r.finish(ctx, s)
+	if !late {
 		return err
 	}
-	if late {
-		if err := r.chargeExcess(ctx, s); err != nil {
-			return err
-		}
+	if err := r.chargeExcess(ctx, s); err != nil {
+		return err
 	}
 	return ErrGone
 }
@@ -128,11 +135,37 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	out, _, err := r.carry(ctx, s)
-	if err == nil && out.Gone {
-		err = ErrGone
-	}
+	_, err = r.finish(ctx, s)
 	return err
+}
+
+// finish carries out a settlement or cancellation, the first that is answered. late says that it came to nothing because the hold had ended; whether
+// it had, nobody knows if an answer was lost before the end and the next one came after it: then too.
+func (r *Reservation) finish(ctx context.Context, s *Settlement) (late bool, err error) {
+	r.mu.Lock()
+	over := r.over
+	r.mu.Unlock()
+	if over {
+		return false, ErrGone
+	}
+	out, again, err := r.carry(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	over, r.over = r.over, true
+	switch {
+	case !out.Gone:
+		return false, nil
+	case over:
+		return false, ErrGone
+	case !time.Now().Before(r.end):
+		return true, ErrGone
+	case again: // an earlier attempt arrived: nothing else ends a reservation before its time
+		return false, nil
+	}
+	return false, ErrGone
 }
 
 // Renew makes the hold end hold from now, never earlier than it did. On ErrGone the caller must stop: the units, or the slot, may be another's.
@@ -182,16 +215,16 @@ func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
 	}
 	for k, ok := range known {
 		if !ok {
-			return nil, fmt.Errorf("%w: %q", ErrUnknownUnit, used[k].Unit)
+			return nil, fmt.Errorf("%w: %q in none of the reservation's policies", ErrUnknownUnit, cmp.Or(used[k].Unit, Requests))
 		}
 	}
 	return s, nil
 }
 
-// carry sends a settlement until it is answered: the id makes repeating safe. late says that the hold was over when the answered attempt was sent.
-func (r *Reservation) carry(ctx context.Context, s *Settlement) (out Outcome, late bool, err error) {
+// carry sends a settlement until it is answered: the id makes repeating safe. again says that the first answer was lost.
+func (r *Reservation) carry(ctx context.Context, s *Settlement) (out Outcome, again bool, err error) {
 	for i := range attempts {
-		late = !time.Now().Before(r.Deadline())
+		again = i > 0
 		out, err = r.l.settle(ctx, s)
 		if err == nil {
 			if s.Op != OpRenew {
@@ -199,13 +232,13 @@ func (r *Reservation) carry(ctx context.Context, s *Settlement) (out Outcome, la
 					r.l.lobby.nudge(s.Buckets[k].Key)
 				}
 			}
-			return out, late, nil
+			return out, again, nil
 		}
 		if !errors.Is(err, ErrStoreAway) || i == attempts-1 || !sleep(ctx, backoff(i)) {
 			break
 		}
 	}
-	return out, late, err
+	return out, again, err
 }
 
 // backoff returns the pause after failed attempt i, with jitter.
@@ -220,7 +253,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
+		return ctx.Err() == nil
 	case <-ctx.Done():
 		return false
 	}
@@ -228,8 +261,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // settle makes one store call.
 func (l *Limiter) settle(ctx context.Context, s *Settlement) (Outcome, error) {
-	if err := ctx.Err(); err != nil {
-		return Outcome{}, err
+	if ctx.Err() != nil {
+		return Outcome{}, ended(ctx, nil)
 	}
 	var out [1]Outcome
 	err := l.within(ctx, stepTimeout, func(ctx context.Context) error { return l.store.Settle(ctx, []Settlement{*s}, out[:]) })
@@ -242,7 +275,8 @@ func (l *Limiter) settle(ctx context.Context, s *Settlement) (Outcome, error) {
 	return out[0], nil
 }
 
-// chargeExcess charges what a holder whose hold had ended used beyond its estimate. It is sent once: a lost answer leaves it charged.
+// chargeExcess charges what a holder whose hold had ended used beyond what it was granted. It is sent once, because a charge has no id: a lost answer
+// leaves it charged. It is sent whatever has become of ctx: the units are used.
 func (r *Reservation) chargeExcess(ctx context.Context, s *Settlement) error {
 	c := &Settlement{Op: OpCharge, Buckets: make([]BucketCost, len(s.Buckets)), At: r.Deadline()}
 	copy(c.Buckets, s.Buckets)
@@ -257,6 +291,6 @@ func (r *Reservation) chargeExcess(ctx context.Context, s *Settlement) error {
 	if !more {
 		return nil
 	}
-	_, err := r.l.settle(ctx, c)
+	_, err := r.l.settle(context.WithoutCancel(ctx), c)
 	return err
 }

@@ -11,19 +11,49 @@ import (
 // Age is how long a waiter must have waited to stand in front of a newcomer whose priority is higher by one. So nobody waits for ever.
 const Age = 10 * time.Second
 
-// Waiter is one who waits.
-type Waiter struct {
-	Turn  chan struct{} // given one element when the waiter has come to the front, or should try at once; holds one
-	rank  int64         // arrival in ns less Age per priority: smaller is nearer to the front
-	seq   uint64        // arrival, in order
-	index int           // in the heap
+// Place is where somebody stands among all who wait in a process. No two are equal, so that who waits for several buckets stands alike in every line.
+type Place struct {
+	rank int64  // arrival in ns less Age per priority: smaller is nearer to the front
+	seq  uint64 // arrival, in order
 }
 
-// Line is who waits for one bucket: by priority, then arrival, aged. The zero value is an empty line.
-type Line struct {
-	h   waiters
-	seq uint64
+// Before reports whether p is nearer to the front than o.
+func (p Place) Before(o Place) bool {
+	if p.rank != o.rank {
+		return p.rank < o.rank
+	}
+	return p.seq < o.seq
 }
+
+// Places gives out places. The zero value is ready to use.
+type Places struct{ last uint64 }
+
+// Next returns the place of somebody of that priority who arrives at now (any monotonic ns).
+func (p *Places) Next(priority int8, now int64) Place {
+	p.last++
+	return Place{rank: now - int64(priority)*int64(Age), seq: p.last}
+}
+
+// Waiter is one who waits, in one line at a time.
+type Waiter struct {
+	Turn  chan struct{} // given one element when the waiter has come to the front, or should try at once; holds one
+	Place Place
+	index int // in the heap
+}
+
+// NewWaiter returns a waiter who is in no line yet.
+func NewWaiter(p Place) *Waiter { return &Waiter{Turn: make(chan struct{}, 1), Place: p} }
+
+// Nudge tells a waiter to try at once.
+func (w *Waiter) Nudge() {
+	select {
+	case w.Turn <- struct{}{}:
+	default:
+	}
+}
+
+// Line is who waits for one bucket. The zero value is an empty line.
+type Line struct{ h waiters }
 
 // Len returns how many wait.
 func (l *Line) Len() int { return len(l.h) }
@@ -36,18 +66,11 @@ func (l *Line) Front() *Waiter {
 	return l.h[0]
 }
 
-// Leads reports whether somebody of that priority who arrives at now (any monotonic ns) would stand in front of everybody.
-func (l *Line) Leads(priority int8, now int64) bool {
-	return len(l.h) == 0 || rank(priority, now) < l.h[0].rank
-}
+// Leads reports whether nobody in the line stands before p.
+func (l *Line) Leads(p Place) bool { return len(l.h) == 0 || !l.h[0].Place.Before(p) }
 
 // Add lets somebody wait.
-func (l *Line) Add(priority int8, now int64) *Waiter {
-	l.seq++
-	w := &Waiter{Turn: make(chan struct{}, 1), rank: rank(priority, now), seq: l.seq}
-	heap.Push(&l.h, w)
-	return w
-}
+func (l *Line) Add(w *Waiter) { heap.Push(&l.h, w) }
 
 // Remove lets a waiter leave. If another one comes to the front by that, it is given its turn.
 func (l *Line) Remove(w *Waiter) {
@@ -61,26 +84,15 @@ func (l *Line) Remove(w *Waiter) {
 // Nudge gives the one in front its turn.
 func (l *Line) Nudge() {
 	if f := l.Front(); f != nil {
-		select {
-		case f.Turn <- struct{}{}:
-		default:
-		}
+		f.Nudge()
 	}
 }
 
-func rank(priority int8, now int64) int64 { return now - int64(priority)*int64(Age) }
-
-// waiters is a heap by rank, then arrival.
+// waiters is a heap by place.
 type waiters []*Waiter
 
-func (h waiters) Len() int { return len(h) }
-func (h waiters) Less(i, j int) bool {
-	if h[i].rank != h[j].rank {
-		return h[i].rank < h[j].rank
-	}
-	return h[i].seq < h[j].seq
-}
-
+func (h waiters) Len() int           { return len(h) }
+func (h waiters) Less(i, j int) bool { return h[i].Place.Before(h[j].Place) }
 func (h waiters) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
@@ -104,12 +116,14 @@ func (h *waiters) Pop() any {
 const (
 	firstHeld = 250 * time.Millisecond
 	lastHeld  = 5 * time.Second
-	maxJitter = time.Second
 )
+
+// MaxJitter bounds every [Spread].
+const MaxJitter = time.Second
 
 // Refusal is what the one in front knows about its last attempt.
 type Refusal struct {
-	Attempt    int           // 1 for the first
+	Attempt    int           // 1 for the first; a try that a hint caused is not counted
 	RetryAfter time.Duration // when it fits if nothing else happens
 	Soonest    time.Duration // when it fits at the earliest: less than RetryAfter if held units stand in the way
 	Spread     time.Duration // most jitter: see [Spread]
@@ -126,14 +140,17 @@ func (r Refusal) Delay(backoff []time.Duration, random float64) time.Duration {
 		if shift := r.Attempt - 1; shift < 5 {
 			step = min(lastHeld, firstHeld<<shift)
 		}
-		return min(r.RetryAfter, max(step, r.Soonest)) + jitter
+		return later(min(r.RetryAfter, max(step, r.Soonest)), jitter)
 	}
-	return r.RetryAfter + jitter
+	return later(r.RetryAfter, jitter)
 }
+
+// later returns d + jitter, or d if that is more than can be said: what never fits is never tried.
+func later(d, jitter time.Duration) time.Duration { return max(d, d+jitter) }
 
 // Spread returns the most jitter for a limit: a 100th of one unit's refill, a 2000th of the window, or a second, whichever is least.
 // A whole unit's refill would waste half of a bucket whose burst is one unit: what comes while nobody asks is lost.
 // A window of 0 (concurrency) has none.
 func Spread(window time.Duration, amount int64) time.Duration {
-	return min(window/time.Duration(max(1, amount))/100, window/2000, maxJitter)
+	return min(window/time.Duration(max(1, amount))/100, window/2000, MaxJitter)
 }
