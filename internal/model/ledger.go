@@ -95,7 +95,7 @@ func (l *Ledger) advance(specs []record.Spec, now int64) {
 	}
 	for id, lim := range l.limits {
 		lim.drainTo(rates[id], l.last)
-		lim.list = slices.DeleteFunc(lim.list, func(c *counted) bool { return lim.gone(c, l.last) })
+		lim.forget(l.last)
 	}
 }
 
@@ -121,13 +121,15 @@ func (lim *limit) drainTo(rate, t int64) {
 	lim.at = t
 }
 
-// gone reports whether c can never count again.
-func (lim *limit) gone(c *counted, now int64) bool {
-	if lim.spec.Kind == record.Rolling {
-		return c.group.last+lim.spec.Window <= now
+// forget drops what can never count again.
+func (lim *limit) forget(now int64) {
+	switch lim.spec.Kind {
+	case record.Rolling:
+		lim.list = slices.DeleteFunc(lim.list, func(c *counted) bool { return c.group.last+lim.spec.Window <= now })
+	case record.Calendar:
+		start, _ := lim.spec.Rule.Window(now)
+		lim.list = slices.DeleteFunc(lim.list, func(c *counted) bool { return c.to < start })
 	}
-	start, _ := lim.spec.Rule.Window(now)
-	return c.to < start
 }
 
 // holdMargin is the margin with which held units are counted once their hold is over. (Charged at the end, they have arrived by then.)
