@@ -3,6 +3,7 @@ package drawgate_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -124,6 +125,7 @@ type faulty struct {
 	mu      sync.Mutex
 	next    []fault       // guarded by mu
 	slow    time.Duration // guarded by mu: every call takes so long, after it was done
+	passed  []string      // guarded by mu: the first labels of the takes that were allowed
 	takes   atomic.Int64
 	settles atomic.Int64
 }
@@ -151,7 +153,7 @@ func (s *faulty) call(ctx context.Context, op string, do func() error) error {
 		}
 	}
 	switch f {
-	case drops, half:
+	case drops:
 		return gone(errBroken)
 	case stalls, loses:
 		<-ctx.Done()
@@ -169,8 +171,36 @@ func (s *faulty) call(ctx context.Context, op string, do func() error) error {
 
 func (s *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	s.takes.Add(1)
-	return s.call(ctx, "take", func() error { return s.Store.Take(ctx, batch, out) })
+	return s.call(ctx, "take", func() error {
+		err := s.Store.Take(ctx, batch, out)
+		for i := range batch {
+			if err == nil && out[i].Allowed && len(batch[i].Labels) > 0 {
+				s.mu.Lock()
+				s.passed = append(s.passed, batch[i].Labels[0].Value)
+				s.mu.Unlock()
+			}
+		}
+		return err
+	})
 }
+
+// inOrder checks that the takes labelled from 0 to n-1 were allowed in that order.
+func (s *faulty) inOrder(t *testing.T, n int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, got := range s.passed {
+		if got != strconv.Itoa(i) {
+			t.Fatalf("number %s passed as %d", got, i)
+		}
+	}
+	if len(s.passed) != n {
+		t.Errorf("%d passed, want %d", len(s.passed), n)
+	}
+}
+
+// number is the label for [faulty.inOrder].
+func number(i int) []drawgate.Label { return []drawgate.Label{{Name: "n", Value: strconv.Itoa(i)}} }
 
 func (s *faulty) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
 	s.settles.Add(1)
