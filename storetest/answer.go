@@ -136,7 +136,7 @@ func testRetryAfterLeases(e *env) {
 	c := calendar(10, drawgate.Hour, "UTC")
 	c.Margin = 2 * time.Second
 	b = e.bucket("calendar", c)
-	edge := nextEdge(e.now(), drawgate.Hour, "UTC", 1)
+	edge := nextEdge(e.now().Add(time.Minute), drawgate.Hour, "UTC", 1)
 	e.until(edge.Add(-time.Minute))
 	e.allowed("lease that ends in the margin of the edge", b.lease("id", 59*time.Second, 6))
 	e.refused("it counts in both windows", b.take(5), time.Hour+time.Minute)
