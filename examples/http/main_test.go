@@ -1,0 +1,31 @@
+package main
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/server"
+)
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(nil)
+	s, err := server.New(store, []drawgate.Policy{drawgate.PerHour(10)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts := httptest.NewServer(s)
+	defer ts.Close()
+	if err := run(t.Context(), ts.URL); err != nil {
+		t.Fatal(err)
+	}
+	lim, err := drawgate.New(store, drawgate.PerHour(10), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := lim.Status(t.Context(), "user-17"); err != nil || st.States[0].Used != 1 {
+		t.Errorf("used %d, want 1; %v", st.States[0].Used, err)
+	}
+}

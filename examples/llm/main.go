@@ -1,0 +1,66 @@
+// Command llm calls a language model inside its quota. What a call costs is known only afterwards: it reserves an estimate, and settles with what
+// was really used. Eight workers wait in a fair queue for their turn.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/memstore"
+)
+
+// quota is what the provider grants. The margin covers the way to it, the headroom what others may use of it.
+var quota = drawgate.Policy{Name: "flash", Limits: []drawgate.Limit{
+	{Name: "rpm", Kind: drawgate.Rolling, Window: time.Second, Amount: 5, Margin: 50 * time.Millisecond},
+	{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Second, Amount: 10_000, Headroom: drawgate.Share{Percent: 10}},
+	{Name: "parallel", Unit: "calls", Kind: drawgate.Concurrency, Amount: 3},
+}}
+
+func main() {
+	lim, err := drawgate.New(memstore.New(nil), quota, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			used, err := ask(ctx, lim, fmt.Sprintf("question %d", i))
+			fmt.Printf("question %d: %d tokens, %v\n", i, used, err)
+		})
+	}
+	wg.Wait()
+}
+
+// ask reserves, calls, and settles.
+func ask(ctx context.Context, lim *drawgate.Limiter, prompt string) (used int64, err error) {
+	const estimate = 2_000
+	res, err := lim.Reserve(ctx, "project-a", 30*time.Second, drawgate.Cost{Unit: "tokens", N: estimate}, drawgate.Cost{Unit: "calls", N: 1}, drawgate.Cost{N: 1})
+	if err != nil {
+		return 0, err
+	}
+	// The call must end before the hold does.
+	call, cancel := context.WithDeadline(ctx, res.Deadline())
+	defer cancel()
+	used, err = model(call, prompt)
+	if err != nil {
+		// Nothing was sent, so nothing was used. Without this the estimate would count as used.
+		return 0, res.Cancel(ctx)
+	}
+	return used, res.Settle(ctx, drawgate.Cost{Unit: "tokens", N: used})
+}
+
+// model stands for the provider.
+func model(ctx context.Context, prompt string) (used int64, err error) {
+	select {
+	case <-time.After(20 * time.Millisecond):
+		return int64(100 * len(prompt)), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
