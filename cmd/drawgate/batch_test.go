@@ -1,0 +1,320 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/sqlitestore"
+)
+
+// quota is the policy that the variables of the multi-tier quota make.
+func quota(t *testing.T, environ ...string) drawgate.Policy {
+	t.Helper()
+	c, err := config.FromEnv(environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, ok := c.Policy(config.MultiTier)
+	if !ok {
+		t.Fatal("no policy")
+	}
+	return p
+}
+
+// tasks is the batch's own log: when each task was let through. It is an independent judge of every decision.
+type tasks []time.Time
+
+// within counts the tasks of the last window.
+func (ts tasks) within(window time.Duration, now time.Time) int64 {
+	i, _ := slices.BinarySearchFunc(ts, now.Add(-window), func(at, edge time.Time) int {
+		if at.After(edge) {
+			return 1
+		}
+		return -1 // one that is as old as the window has left it
+	})
+	return int64(len(ts) - i)
+}
+
+// refusing names the limits that have no room for n more.
+func (ts tasks) refusing(p drawgate.Policy, n int64, now time.Time) (names []string) {
+	for _, l := range p.Limits {
+		if ts.within(l.Window, now)+n > l.Amount {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
+// A month of 100,000 tasks, with restarts in between: the answers, the file and the tasks' own log agree exactly, and each refusal names the periods
+// that refused. All five periods do, sooner or later.
+//
+// req: D1, D2, D5, D11
+func TestBatchOfTasks(t *testing.T) {
+	t.Parallel()
+	const total, restart = 100_000 / scale, 4_999 / scale
+	per := func(period string, n int) string { return fmt.Sprintf("RATE_LIMIT_PER_%s=%d", period, n/scale) }
+	policy := quota(t, "RATE_LIMIT_PER_MINUTE=20", per("HOUR", 600), per("DAY", 4000), per("WEEK", 25000), per("MONTH", 95000))
+	path := filepath.Join(t.TempDir(), "counts.db")
+	synctest.Test(t, func(t *testing.T) {
+		b := batch{t: t, policy: policy, path: path, refusals: map[string]int{}, random: rand.New(rand.NewPCG(1, 2))}
+		b.open()
+		begin, next := time.Now(), restart
+		for len(b.log) < total {
+			b.step(min(1+b.random.Int64N(20), int64(total-len(b.log))))
+			if len(b.log) >= next {
+				b.close()
+				b.open()
+				next += restart
+			}
+		}
+		b.compare(begin)
+		b.close()
+		t.Logf("%d tasks in %v; refusals %v", len(b.log), time.Since(begin), b.refusals)
+		for _, l := range policy.Limits {
+			if b.refusals[l.Name] == 0 {
+				t.Errorf("limit %q never refused: this shows nothing of it", l.Name)
+			}
+		}
+	})
+}
+
+type batch struct {
+	t        *testing.T
+	policy   drawgate.Policy
+	path     string
+	store    *sqlitestore.Store
+	lim      *drawgate.Limiter
+	random   *rand.Rand
+	log      tasks
+	takes    []string // "ID N" of each take that was allowed
+	refusals map[string]int
+}
+
+func (b *batch) open() {
+	b.t.Helper()
+	var err error
+	if b.store, err = sqlitestore.Open(b.path, &sqlitestore.Options{Synchronous: sqlitestore.Normal}); err != nil {
+		b.t.Fatal(err)
+	}
+	// In the bubble time stands still while the disk is busy, so no deadline can be missed but by a bubble that is otherwise idle.
+	if b.lim, err = drawgate.New(b.store, b.policy, &drawgate.Options{StoreTimeout: -1}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *batch) close() {
+	b.t.Helper()
+	if err := b.store.Close(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// step asks for n tasks until they are let through. What is refused is asked for again when the refusal said: neither earlier nor later will do.
+func (b *batch) step(n int64) {
+	b.t.Helper()
+	if b.random.IntN(4) == 0 {
+		time.Sleep(time.Duration(b.random.Int64N(int64(10 * time.Second))))
+	}
+	id := strconv.Itoa(len(b.takes))
+	for attempt := 0; ; attempt++ {
+		d, err := b.lim.Take(b.t.Context(), drawgate.Request{
+			Buckets: []drawgate.Ask{b.lim.Ask("batch", drawgate.Cost{N: n})},
+			Labels:  []drawgate.Label{{Name: "id", Value: id}},
+		})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		var names []string
+		for r := range d.Limits() {
+			if r.Refused() {
+				names = append(names, r.Limit.Name)
+				b.refusals[r.Limit.Name]++
+			}
+		}
+		if diff := cmp.Diff(b.log.refusing(b.policy, n, d.At()), names); diff != "" || d.Allowed != (names == nil) {
+			b.t.Fatalf("after %d tasks, %d more: allowed %v, refused by (-log +answer)\n%s", len(b.log), n, d.Allowed, diff)
+		}
+		if d.Allowed {
+			for range n {
+				b.log = append(b.log, d.At())
+			}
+			b.takes = append(b.takes, fmt.Sprintf("%s %d", id, n))
+			return
+		}
+		if attempt > 0 {
+			b.t.Fatalf("after %d tasks: refused again after its retry-after: %v", len(b.log), d.Err())
+		}
+		time.Sleep(d.RetryAfter)
+	}
+}
+
+// compare holds the file against the log: the counters that are in force, and the history.
+func (b *batch) compare(begin time.Time) {
+	b.t.Helper()
+	st, err := b.lim.Status(b.t.Context(), "batch")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for i, l := range b.policy.Limits {
+		if got, want := st.States[i].Used, b.log.within(l.Window, st.At()); got != want {
+			b.t.Errorf("limit %q counts %d, the log %d", l.Name, got, want)
+		}
+	}
+	if diff := cmp.Diff(b.takes, history(b.t, b.store, begin)); diff != "" {
+		b.t.Errorf("the history is not the log (-log +history):\n%s", diff)
+	}
+}
+
+// history returns "ID N" of each take in a store's history.
+func history(t *testing.T, s drawgate.Journal, begin time.Time) (takes []string) {
+	t.Helper()
+	err := s.Read(t.Context(), begin, begin.AddDate(0, 2, 0), func(e drawgate.Event) bool {
+		if e.Op == "take" {
+			takes = append(takes, fmt.Sprintf("%s %d", e.Labels[0].Value, e.Units[0].N))
+		}
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return takes
+}
+
+// Real processes on one file, eight at a time, some of them killed while they hold: the answers, the file and the tasks' own log agree exactly.
+// DRAWGATE_LONG=1 lets them run for more than a minute, so that the minute comes free and the hour refuses.
+//
+// req: C1, D1, D2, D4, D5, D11
+func TestBatchOfProcesses(t *testing.T) {
+	t.Parallel()
+	const workers, perMinute, perHour = 8, 20, 35
+	want, last := perMinute, "minute" // the limit that refuses in the end
+	if os.Getenv("DRAWGATE_LONG") == "1" {
+		want, last = perHour, "hour"
+	}
+	b := newBench(t, "RATE_LIMIT_PER_MINUTE="+strconv.Itoa(perMinute), "RATE_LIMIT_PER_HOUR="+strconv.Itoa(perHour), "RATE_LIMIT_STORAGE_PATH=counts.db")
+	begin := time.Now()
+	tally := tally{refusals: map[string]int{}}
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := 0; tally.refusedBy(last) < 5*workers && tally.refusedBy("error") == 0; i++ {
+				tally.add(b.task(fmt.Sprintf("%d-%d", w, i), i%3 == 2))
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d granted in %v; refused by %v", len(tally.granted), time.Since(begin), tally.refusals)
+	if got := len(tally.granted); got != want {
+		t.Errorf("%d granted, want %d", got, want)
+	}
+	if tally.refusals["minute"] == 0 || len(tally.refusals) > 2 || last == "minute" && tally.refusals["hour"] > 0 {
+		t.Errorf("refusals name %v", tally.refusals)
+	}
+	slices.Sort(tally.granted)
+	log, err := os.ReadFile(filepath.Join(b.dir, "tasks.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(tally.granted, slices.Sorted(slices.Values(strings.Fields(string(log))))); diff != "" {
+		t.Errorf("the tasks that ran are not those that were granted (-granted +ran):\n%s", diff)
+	}
+	for _, l := range b.status().Limits {
+		if l.Name == "hour" && l.Used != int64(want) {
+			t.Errorf("the file counts %d, want %d", l.Used, want)
+		}
+	}
+	b.checkHistory(begin, tally.granted)
+}
+
+func (b bench) checkHistory(begin time.Time, granted []string) {
+	b.t.Helper()
+	s, err := sqlitestore.Open(filepath.Join(b.dir, "counts.db"), nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	var want []string
+	for _, id := range granted {
+		want = append(want, id+" 1")
+	}
+	if diff := cmp.Diff(want, slices.Sorted(slices.Values(history(b.t, s, begin)))); diff != "" {
+		b.t.Errorf("the history is not what was granted (-granted +history):\n%s", diff)
+	}
+}
+
+// tally is what the answers say.
+type tally struct {
+	mu       sync.Mutex
+	granted  []string
+	refusals map[string]int // by the limit that each named
+}
+
+func (y *tally) add(id, refusedBy string) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if refusedBy != "" {
+		y.refusals[refusedBy]++
+		return
+	}
+	y.granted = append(y.granted, id)
+}
+
+func (y *tally) refusedBy(limit string) int {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.refusals[limit]
+}
+
+// task runs one task in a process of its own; it is granted if its command ran. kill: the process is killed while the command runs.
+func (b bench) task(id string, kill bool) (string, string) {
+	script := "echo " + id + " >>tasks.log; echo ready"
+	if kill {
+		script += "; exec sleep 600"
+	}
+	cmd := b.command("run", "--json", "--label", "id="+id, "--", "sh", "-c", script)
+	var errOut strings.Builder
+	cmd.Stderr = &errOut
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		b.t.Error(err)
+		return id, "error"
+	}
+	ready := make([]byte, len("ready\n"))
+	if n, _ := out.Read(ready); n > 0 && kill {
+		_ = cmd.Process.Kill() // it has not ended by itself
+	}
+	_ = cmd.Wait() // the exit code says it
+	switch code := cmd.ProcessState.ExitCode(); {
+	case code == 0 && !kill, code == -1 && kill:
+		return id, ""
+	case code != exitRefused:
+		b.t.Errorf("task %s ended with %d: %s", id, code, errOut.String())
+		return id, "error"
+	}
+	var a api.Answer
+	if err := json.Unmarshal([]byte(errOut.String()), &a); err != nil || a.RefusedBy == nil {
+		b.t.Errorf("task %s was refused without a reason: %v in %s", id, err, errOut.String())
+		return id, "error"
+	}
+	return id, a.RefusedBy.Limit
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/drawgate/drawgate/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"drawgate": func() { os.Exit(run(context.Background(), os.Args[1:])) },
+	})
+}
+
+// req: A6, B3, B11, D1, D2, D3, D4, D5, D8
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: setup, Cmds: commands(), RequireExplicitExec: true, RequireUniqueNames: true})
+}
+
+// The same commands share a Redis server as they share a file.
+//
+// req: E1
+func TestScriptsOnRedis(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t).Addr
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/redis", Cmds: commands(), RequireExplicitExec: true, RequireUniqueNames: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("REDIS", "redis://"+addr+"/0")
+			return setup(e)
+		},
+	})
+}
+
+func setup(e *testscript.Env) error {
+	e.Setenv("XDG_STATE_HOME", e.WorkDir+"/state")
+	return nil
+}
+
+// commands are what scripts can do beside testscript's own.
+func commands() map[string]func(*testscript.TestScript, bool, []string) {
+	return map[string]func(*testscript.TestScript, bool, []string){
+		// code N PROGRAM ARGUMENT...: runs it, and checks its exit code.
+		"code": func(ts *testscript.TestScript, _ bool, args []string) {
+			want, err := strconv.Atoi(args[0])
+			ts.Check(err)
+			got := 0
+			if err := ts.Exec(args[1], args[2:]...); err != nil {
+				e, ok := err.(*exec.ExitError)
+				if !ok {
+					ts.Fatalf("%v", err)
+				}
+				got = e.ExitCode()
+			}
+			if got != want {
+				ts.Fatalf("exit code %d, want %d", got, want)
+			}
+		},
+		// await FILE [TEXT]: waits until the file is there and has the text.
+		"await": func(ts *testscript.TestScript, _ bool, args []string) {
+			for range 2000 {
+				if b, err := os.ReadFile(ts.MkAbs(args[0])); err == nil && (len(args) == 1 || strings.Contains(string(b), args[1])) {
+					return
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			ts.Fatalf("%s is not there", args)
+		},
+		// url NAME FILE: sets a variable to the address that a server wrote to its log.
+		"url": func(ts *testscript.TestScript, _ bool, args []string) {
+			_, rest, _ := strings.Cut(ts.ReadFile(args[1]), "listening on ")
+			addr, _, ok := strings.Cut(rest, `"`)
+			if !ok {
+				ts.Fatalf("%s does not say where it listens", args[1])
+			}
+			ts.Setenv(args[0], addr)
+		},
+	}
+}

@@ -1,0 +1,223 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/api"
+)
+
+// bench is a directory in which the real program runs, with no other environment than what is given.
+type bench struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+func newBench(t *testing.T, env ...string) bench {
+	t.Helper()
+	dir := t.TempDir()
+	return bench{t, dir, append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + dir}, env...)}
+}
+
+func (b bench) command(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(b.t.Context(), "drawgate", args...)
+	cmd.Dir, cmd.Env = b.dir, b.env
+	return cmd
+}
+
+// do runs the program to its end.
+func (b bench) do(args ...string) (stdout string, code int) {
+	b.t.Helper()
+	out, err := b.command(args...).Output()
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		return string(out), e.ExitCode()
+	} else if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(out), 0
+}
+
+func (b bench) write(name, text string) {
+	b.t.Helper()
+	if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b bench) status() api.StatusAnswer {
+	b.t.Helper()
+	out, code := b.do("status", "--json")
+	var st api.StatusAnswer
+	if err := json.Unmarshal([]byte(out), &st); err != nil || code != 0 {
+		b.t.Fatalf("status: %d, %v: %s", code, err, out)
+	}
+	return st
+}
+
+// job is a drawgate run whose command has said that it runs.
+type job struct {
+	cmd *exec.Cmd
+	out *bufio.Reader
+	err *bytes.Buffer
+}
+
+// start runs a shell script, whose first line of output must be "ready".
+func (b bench) start(script string, flags ...string) job {
+	b.t.Helper()
+	cmd := b.command(append(append([]string{"run"}, flags...), "--", "sh", "-c", script)...)
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	j := job{cmd, bufio.NewReader(pipe), &bytes.Buffer{}}
+	cmd.Stderr = j.err
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	if line, err := j.out.ReadString('\n'); line != "ready\n" {
+		b.t.Fatalf("the command said %q: %v; %s", line, err, j.err)
+	}
+	return j
+}
+
+// end waits until nobody has the output open any more: then the command, and all that it started, is gone.
+func (j job) end(t *testing.T) (rest string, code int) {
+	t.Helper()
+	out, err := io.ReadAll(j.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = j.cmd.Wait() // the exit code says it
+	return string(out), j.cmd.ProcessState.ExitCode()
+}
+
+// Whoever is killed gives nothing back: what it held counts as used, and its command does not go on without a hold.
+//
+// req: A1
+func TestKilledWhileHolding(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	j := b.start("echo ready; exec sleep 600", "-n", "4", "--hold", "1s")
+	if st := b.status(); st.Open != 1 || st.Limits[0].Used != 4 {
+		t.Errorf("while it is held: %d open, %d used", st.Open, st.Limits[0].Used)
+	}
+	if err := j.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, code := j.end(t); code != -1 {
+		t.Errorf("exit code %d", code)
+	}
+	st := b.status()
+	for st.Open > 0 { // until the hold ends
+		st = b.status()
+	}
+	if used := st.Limits[0].Used; used != 4 {
+		t.Errorf("%d used, want 4", used)
+	}
+}
+
+// req: D12
+func TestSlotOfOneThatWasKilledComesFree(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "DRAWGATE_CONFIG=slots.yaml")
+	b.write("slots.yaml", "store: sqlite:slots.db\npolicies:\n  slots: {limits: [{name: slots, concurrency: 1}]}\n")
+	j := b.start("echo ready; exec sleep 600", "--hold", "500ms")
+	if err := j.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	j.end(t)
+	if _, code := b.do("run", "--wait", "1m", "--", "true"); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestSignalsArePassedOn(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			j := b.start(`trap 'echo got; exit 7' TERM INT HUP USR1; echo ready; while :; do sleep 0.02; done`)
+			if err := j.cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if rest, code := j.end(t); rest != "got\n" || code != 7 {
+				t.Errorf("it said %q and ended with %d", rest, code)
+			}
+			if st := b.status(); st.Open != 0 || st.Limits[0].Used != 1 {
+				t.Errorf("%d open, %d used", st.Open, st.Limits[0].Used)
+			}
+		})
+	}
+}
+
+// A signal reaches all that the command started, and the exit code is a shell's.
+func TestSignalEndsTheWholeGroup(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	j := b.start("sleep 600 & echo ready; wait")
+	if err := j.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if _, code := j.end(t); code != 128+15 {
+		t.Errorf("exit code %d, want 143", code)
+	}
+}
+
+func TestSignalEndsTheWaiting(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if _, code := b.do("take", "-n", "10"); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	cmd := b.command("run", "--wait", "10m", "--", "touch", "ran")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }() // the exit code says it
+	// Nothing shows from outside that it waits; so it is told until it ends. One that is told before it listens just ends.
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		case <-time.After(100 * time.Millisecond):
+			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended in this moment
+		}
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 128+15 && code != -1 {
+		t.Errorf("exit code %d, want 143", code)
+	}
+	if _, err := os.Stat(filepath.Join(b.dir, "ran")); err == nil {
+		t.Error("the command ran")
+	}
+	if st := b.status(); st.Limits[0].Used != 10 || st.Open != 0 {
+		t.Errorf("%d used, %d open", st.Limits[0].Used, st.Open)
+	}
+}
+
+// A store that goes away while a command runs is waited for; when the hold cannot be renewed in time, the command is ended before the hold is.
+func TestStoreThatStaysAwayLosesTheHold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "DRAWGATE_STORE=sqlite:counts.db")
+	j := b.start("echo ready; exec sleep 600", "--hold", "1s")
+	if err := os.Rename(filepath.Join(b.dir, "counts.db"), filepath.Join(b.dir, "away.db")); err != nil {
+		t.Fatal(err)
+	}
+	if _, code := j.end(t); code != exitLost || !strings.Contains(j.err.String(), "could not be renewed in time") {
+		t.Errorf("exit code %d: %s", code, j.err)
+	}
+}
