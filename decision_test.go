@@ -1,0 +1,183 @@
+package drawgate_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// numbered returns n rolling limits, each of its own unit: the i-th allows 10·(i+1) per i+1 minutes.
+func numbered(name string, n int) drawgate.Policy {
+	p := drawgate.Policy{Name: name}
+	for i := range n {
+		p.Limits = append(p.Limits, of(fmt.Sprint("u", i), rolling(int64(10*(i+1)), time.Duration(i+1)*time.Minute)))
+	}
+	return p
+}
+
+// TestAccessors describe decisions over one, three and five limits, which are kept in different places, and over several buckets. req: A6, D1, C7
+func TestAccessors(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ first, second int }{{1, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {1, 1}, {3, 5}, {5, 3}, {6, 6}} {
+		synctest.Test(t, func(t *testing.T) {
+			a := local(t, numbered("a", c.first))
+			ask := []drawgate.Ask{a.Ask("k")}
+			counts := []int{c.first}
+			if c.second > 0 {
+				ask = append(ask, with(t, a, numbered("b", c.second)).Ask("k"))
+				counts = append(counts, c.second)
+			}
+			// Everywhere i+1 of the i-th unit, and of the very last one all.
+			for b := range ask {
+				for i := range counts[b] {
+					n := int64(i + 1)
+					if b == len(ask)-1 && i == counts[b]-1 {
+						n = int64(10 * (i + 1))
+					}
+					ask[b].Costs = append(ask[b].Costs, drawgate.Cost{Unit: fmt.Sprint("u", i), N: n})
+				}
+			}
+			last := drawgate.LimitResult{Bucket: len(ask) - 1, Policy: string("ab"[len(ask)-1])}
+			window := time.Duration(counts[last.Bucket]) * time.Minute
+			start := time.Now()
+			d, err := a.Take(t.Context(), drawgate.Request{Buckets: ask})
+			if err != nil || !d.Allowed || d.Buckets() != len(ask) || !d.At().Equal(start) || !d.HoldEnd().IsZero() || d.Granted(0) != (drawgate.Amounts{}) {
+				t.Fatalf("%v, %v: %d buckets at %v", err, d.Err(), d.Buckets(), d.At())
+			}
+			time.Sleep(10 * time.Second)
+			refused, err := a.Take(t.Context(), drawgate.Request{Buckets: ask})
+			if err != nil || refused.Allowed {
+				t.Fatal(err, "allowed")
+			}
+			for _, d := range []drawgate.Decision{d, refused} {
+				k := 0
+				for r := range d.Limits() {
+					b, i := 0, k
+					if k >= counts[0] {
+						b, i = 1, k-counts[0]
+					}
+					k++
+					full, wait := b == last.Bucket && i == counts[b]-1, time.Duration(0)
+					left := int64(9 * (i + 1))
+					if full {
+						left = 0
+						if !d.Allowed {
+							wait = window - 10*time.Second
+						}
+					}
+					if r.Bucket != b || r.Policy != string("ab"[b]) || r.Limit.Name != fmt.Sprint("u", i) || r.Remaining != left || r.RetryAfter != wait ||
+						r.Refused() != (wait > 0) || !r.ResetAt().Equal(start.Add(time.Duration(i+1)*time.Minute)) {
+						t.Errorf("%v, bucket %d, limit %d: %+v", c, b, i, r)
+					}
+				}
+				if k != c.first+c.second {
+					t.Errorf("%v: %d limits", c, k)
+				}
+				tight, ok := d.Tightest()
+				if !ok || tight.Bucket != last.Bucket || tight.Policy != last.Policy || tight.Limit.Name != fmt.Sprint("u", counts[last.Bucket]-1) || d.Remaining() != 0 {
+					t.Errorf("%v: tightest %+v", c, tight)
+				}
+			}
+			if r, ok := d.Refusing(); ok {
+				t.Errorf("%v: allowed, and %+v refuses", c, r)
+			}
+			r, ok := refused.Refusing()
+			e, isLimited := errors.AsType[*drawgate.LimitedError](refused.Err())
+			if !ok || !isLimited || r.Bucket != last.Bucket || e.Policy != r.Policy || e.Limit != r.Limit.Name || e.RetryAfter != window-10*time.Second || !e.ResetAt.Equal(r.ResetAt()) {
+				t.Errorf("%v: %+v, %+v", c, r, e)
+			}
+			for range refused.Limits() { // may stop
+				break
+			}
+		})
+	}
+}
+
+// TestEmptyDecision says nothing, and is not allowed.
+func TestEmptyDecision(t *testing.T) {
+	t.Parallel()
+	var d drawgate.Decision
+	_, tight := d.Tightest()
+	_, refusing := d.Refusing()
+	if d.Allowed || tight || refusing || d.Buckets() != 0 || d.Remaining() != 0 || !errors.Is(d.Err(), drawgate.ErrLimited) || !d.HoldEnd().IsZero() {
+		t.Errorf("%+v, %v", d, d.Err())
+	}
+	d.Fail = errBroken
+	wantErr(t, d.Err(), errBroken)
+}
+
+// TestBucketDecision: a bucket's divisions are left to whoever looks; they come out right.
+func TestBucketDecision(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := local(t, drawgate.Rate(7, time.Minute, 5))
+		var got []string
+		for range 7 {
+			d, err := l.Allow(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, _ := d.Tightest()
+			got = append(got, fmt.Sprint(d.Allowed, r.Remaining, d.RetryAfter, r.RetryAfter, r.ResetAt().Sub(d.At())))
+		}
+		// A unit comes back in 60/7 s, rounded up to the microsecond.
+		want := []string{
+			"true 4 0s 0s 8.571429s", "true 3 0s 0s 17.142858s", "true 2 0s 0s 25.714286s", "true 1 0s 0s 34.285715s", "true 0 0s 0s 42.857143s",
+			"false 0 8.571429s 8.571429s 42.857143s", "false 0 8.571429s 8.571429s 42.857143s",
+		}
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	if got := fmt.Sprint(drawgate.Passed, drawgate.Limited, drawgate.Queued, drawgate.Reason(7)); got != "passed limited queued queued" {
+		t.Error(got)
+	}
+	if got := fmt.Sprint(drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.Op(0)); got != "settle cancel renew charge none" {
+		t.Error(got)
+	}
+}
+
+// TestAllowDoesNotAllocate is a budget. req: E2
+func TestAllowDoesNotAllocate(t *testing.T) { // not parallel: AllocsPerRun counts for the whole process
+	if raceEnabled {
+		t.Log("not counted under the race detector")
+		return
+	}
+	const much = 1_000_000_000
+	day := drawgate.Limit{Name: "day", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: much}
+	once := rolling(1, time.Hour)
+	once.Name = "once"
+	for _, c := range []struct {
+		name    string
+		policy  drawgate.Policy
+		allowed bool
+	}{
+		{"one bucket", policy(leaky(much, time.Hour, 0)), true},
+		{"one bucket, refused", policy(leaky(1, time.Hour, 0)), false},
+		{"one rolling", drawgate.PerHour(much), true},
+		{"one rolling, refused", drawgate.PerHour(1), false},
+		{"three limits", policy(leaky(much, time.Hour, 0), drawgate.PerHour(much).Limits[0], day), true},
+		{"three limits, refused", policy(leaky(much, time.Hour, 0), once, day), false},
+	} {
+		l := local(t, c.policy)
+		take(t, l, "k", 1)
+		ctx := t.Context()
+		got := testing.AllocsPerRun(1000, func() {
+			if d, err := l.Allow(ctx, "k"); err != nil || d.Allowed != c.allowed {
+				t.Errorf("%s: allowed %v, %v", c.name, d.Allowed, err)
+			}
+		})
+		if got != 0 {
+			t.Errorf("%s: %v allocations, want 0", c.name, got)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package drawgate_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/memstore"
+)
+
+// At most two requests in any minute. A refusal is an answer, not an error, and costs nothing.
+func ExampleLimiter_Allow() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute(2), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		d, err := lim.Allow(context.Background(), "user-17")
+		switch {
+		case err != nil:
+			fmt.Println("not decided:", err)
+		case d.Allowed:
+			fmt.Println("allowed,", d.Remaining(), "left")
+		default:
+			fmt.Println("refused, retry after", d.RetryAfter.Round(time.Second))
+		}
+	}
+	// Output:
+	// allowed, 1 left
+	// allowed, 0 left
+	// refused, retry after 1m0s
+}
+
+// Status spends nothing.
+func ExampleLimiter_Status() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.PerHour(100), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	_, _ = lim.Allow(ctx, "user-17", drawgate.Cost{N: 30})
+	st, err := lim.Status(ctx, "user-17", drawgate.Cost{N: 80})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("used", st.States[0].Used, "of", st.States[0].Most)
+	fmt.Println("80 more would be allowed:", st.Allowed)
+	// Output:
+	// used 30 of 100
+	// 80 more would be allowed: false
+}

@@ -1,0 +1,78 @@
+package drawgate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/memstore"
+)
+
+// The cost of a call to a language model is known only afterwards: an estimate is held, and settled with what was used.
+func ExampleLimiter_Reserve() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "model", Limits: []drawgate.Limit{
+		{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Minute, Amount: 5000},
+	}}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	tokens := func(n int64) drawgate.Cost { return drawgate.Cost{Unit: "tokens", N: n} }
+	left := func() int64 {
+		st, _ := lim.Status(ctx, "project")
+		return st.Remaining()
+	}
+
+	res, err := lim.Reserve(ctx, "project", 30*time.Second, tokens(3750))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("while it is held:", left())
+	if err := res.Settle(ctx, tokens(900)); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("settled:", left())
+	fmt.Println("a second time:", errors.Is(res.Settle(ctx, tokens(0)), drawgate.ErrGone))
+
+	res, err = lim.Reserve(ctx, "project", 30*time.Second, tokens(1000))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := res.Cancel(ctx); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("cancelled:", left())
+	// Output:
+	// while it is held: 1250
+	// settled: 4100
+	// a second time: true
+	// cancelled: 4100
+}
+
+// At most two at once. A slot whose holder dies comes free when its hold ends.
+func ExampleLimiter_Reserve_concurrency() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "workers", Limits: []drawgate.Limit{
+		{Name: "at-once", Kind: drawgate.Concurrency, Amount: 2},
+	}}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	now := drawgate.Request{Buckets: []drawgate.Ask{lim.Ask("build")}, Hold: time.Minute, NoWait: true}
+	one, _ := lim.ReserveRequest(ctx, now)
+	_, _ = lim.ReserveRequest(ctx, now)
+	_, err = lim.ReserveRequest(ctx, now)
+	fmt.Println("a third:", errors.Is(err, drawgate.ErrLimited))
+	_ = one.Cancel(ctx)
+	_, err = lim.ReserveRequest(ctx, now)
+	fmt.Println("after one has ended:", err)
+	// Output:
+	// a third: true
+	// after one has ended: <nil>
+}

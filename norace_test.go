@@ -1,0 +1,5 @@
+//go:build !race
+
+package drawgate_test
+
+const raceEnabled = false
