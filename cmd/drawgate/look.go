@@ -41,6 +41,7 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 		a.answer(allowedOff)
 		return nil
 	}
+	a.caution(&s.settings)
 	names := s.names()
 	if f.policy != "" {
 		names = []string{f.policy}
@@ -107,6 +108,7 @@ func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 	if err != nil {
 		return err
 	}
+	a.caution(&s.settings)
 	st, err := l.StatusAt(cmd.Context(), f.priority, r.Buckets[0])
 	if err != nil {
 		return err

@@ -102,9 +102,6 @@ func (a *app) open() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range s.Warnings {
-		a.warnf("warning: %s", w.Error())
-	}
 	if s.off {
 		return &session{settings: s}, nil
 	}
@@ -121,6 +118,13 @@ func (a *app) open() (*session, error) {
 		return nil, errors.Join(err, store.Close())
 	}
 	return &session{settings: s, limiters: limiters, opened: store}, nil
+}
+
+// caution prints what is perhaps not meant. Commands for scripts stay silent about it; those for people say it.
+func (a *app) caution(s *settings) {
+	for _, w := range s.Warnings {
+		a.warnf("warning: %s", w.Error())
+	}
 }
 
 func (s *session) close() {
