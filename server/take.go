@@ -103,7 +103,7 @@ func (s *Server) decide(ctx context.Context, arrived time.Time, t *api.Take) (ap
 		return s.refused(ctx, a, err)
 	}
 	out := Answer(&res.Decision)
-	out.HoldEnd = ptr(res.Deadline().UTC())
+	out.HoldEnd = ptr(res.Deadline().UTC().Truncate(time.Millisecond))
 	out.Reservation = newToken(res.ID(), res.Deadline(), a.in)
 	return out, nil
 }
