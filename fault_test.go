@@ -182,6 +182,13 @@ func TestReserveGivesUp(t *testing.T) {
 		time.Sleep(time.Minute) // its hold ends, as used: that is the most that is lost
 		wantUsed(t, l, "k", 1)
 
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		s.script(0, drops, quits)
+		_, err = l.Reserve(ctx, "k", time.Minute)
+		wantErr(t, err, drawgate.ErrStoreAway) // the second attempt did nothing, but the first one may have landed
+		wantUsed(t, l, "k", 2)
+
 		s.script(0)
 		s.takes.Store(0)
 		_, err = l.ReserveRequest(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: 10})}, Hold: time.Minute, NoWait: true})
@@ -279,6 +286,17 @@ func TestExcessIsNotChargedTwice(t *testing.T) {
 		}
 		wantUsed(t, l, "k", 390)
 
+		// Two who settle at once are one settlement.
+		res = hold()
+		time.Sleep(time.Minute)
+		s.script(time.Millisecond)
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { wantErr(t, res.Settle(t.Context(), tokens(130)), drawgate.ErrGone) })
+		}
+		wg.Wait()
+		wantUsed(t, l, "k", 520)
+
 		// It is charged although the caller has given up: the units are used.
 		res = hold()
 		time.Sleep(time.Minute)
@@ -286,7 +304,7 @@ func TestExcessIsNotChargedTwice(t *testing.T) {
 		defer cancel()
 		s.script(100*time.Millisecond - 1)
 		wantErr(t, res.Settle(ctx, tokens(130)), drawgate.ErrGone)
-		wantUsed(t, l, "k", 520)
+		wantUsed(t, l, "k", 650)
 	})
 }
 

@@ -113,6 +113,7 @@ const (
 	stalls       // until the caller gives up, and nothing is done
 	loses        // it is done, and the reply is lost: the caller waits until it gives up
 	drops        // it is done, and the connection breaks
+	quits        // it waits until the caller gives up, says so, and nothing is done
 	half         // of a batch the first half is done
 )
 
@@ -146,6 +147,10 @@ func (s *faulty) call(ctx context.Context, op string, do func() error) error {
 	gone := func(err error) error { return &drawgate.StoreError{Store: "faulty", Op: op, Err: err} }
 	if f == fails {
 		return gone(errBroken)
+	}
+	if f == quits {
+		<-ctx.Done()
+		return ctx.Err()
 	}
 	if f != stalls {
 		if err := do(); err != nil {

@@ -366,6 +366,58 @@ func TestDeadlineIsMet(t *testing.T) {
 	})
 }
 
+// TestDeadlineLaterOutOfReach: held units that are used after all end the waiting of those who hoped for them. req: B1
+func TestDeadlineLaterOutOfReach(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limit := rolling(10, time.Minute)
+		limit.Charge = drawgate.ChargeEnd
+		l := local(t, policy(limit))
+		res, err := l.Reserve(t.Context(), "k", time.Hour, drawgate.Cost{N: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		start, c := time.Now(), newCrowd(t, l)
+		c.join(ctx, "x", requests(l, 1))
+		time.Sleep(time.Second)
+		if err := res.Settle(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c.Wait()
+		wantErr(t, c.errs["x"], drawgate.ErrDeadline)
+		wantTook(t, start, time.Second, 0)
+	})
+}
+
+// TestNewFrontIsUnknown: while the next one asks, nobody is told what was true of the one before. req: B1
+func TestNewFrontIsUnknown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := remote(t)
+		l := over(t, s, drawgate.PerHour(10))
+		take(t, l, "k", 7)
+		ctx, cancel := context.WithCancel(t.Context())
+		c := newCrowd(t, l)
+		c.join(ctx, "big", requests(l, 10))
+		c.join(t.Context(), "small", requests(l, 1))
+		s.script(100 * time.Millisecond)
+		cancel()
+		synctest.Wait() // small asks
+		short, end := context.WithTimeout(t.Context(), 5*time.Second)
+		defer end()
+		c.join(short, "late", requests(l, 1))
+		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Reason != drawgate.Queued || d.RetryAfter > time.Second {
+			t.Errorf("%v, %v, retry after %v", err, d.Reason, d.RetryAfter)
+		}
+		c.Wait()
+		if c.errs["small"] != nil || c.errs["late"] != nil {
+			t.Error(c.errs)
+		}
+	})
+}
+
 // TestUpTo bounds waiting where the caller does not. req: B5
 func TestUpTo(t *testing.T) {
 	t.Parallel()
@@ -647,19 +699,29 @@ func TestSettlementsWakeAtOnce(t *testing.T) {
 	}
 }
 
-// TestResetWakesAtOnce.
+// TestResetWakesAtOnce, with and without the store's hint.
 func TestResetWakesAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := local(t, drawgate.PerDay(1))
-		take(t, l, "k", 1)
-		start, c := time.Now(), newCrowd(t, l)
-		c.join(t.Context(), "x", requests(l, 1))
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
+		m := memory(t)
+		silent := struct {
+			drawgate.Store
+			drawgate.Resetter
+		}{m, m}
+		for _, s := range []drawgate.Store{m, silent} {
+			l := over(t, s, drawgate.PerDay(1))
+			take(t, l, "k", 1)
+			start, c := time.Now(), newCrowd(t, l)
+			c.join(t.Context(), "x", requests(l, 1))
+			if err := l.Reset(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			c.passed()
+			wantTook(t, start, 0, 0)
+			if err := l.Reset(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
 		}
-		c.passed()
-		wantTook(t, start, 0, 0)
 	})
 }
 
