@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/cells"
@@ -15,6 +16,9 @@ import (
 
 // Decide decides one take over the records of its buckets, in the order of t.Buckets. exact says that a rolling limit without a precision is exact.
 func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
+	if err := t.Check(); err != nil {
+		return Decision{Fail: err}
+	}
 	var one [1]record.Ask
 	asks := one[:]
 	if len(recs) > 1 {
@@ -132,9 +136,9 @@ func Describe(b *BucketCost, rec *record.Record, priority int8, exact bool, now 
 	asks := []record.Ask{{Rec: rec, Specs: b.Plan.Specs(exact), N: b.N}}
 	v := record.Peek(&asks[0], priority, now)
 	t := Take{Buckets: []BucketCost{*b}}
-	s := Status{Decision: Answer(&t, v, asks), Open: len(rec.Open)}
+	s := Status{Decision: Answer(&t, v, asks), Open: len(asks[0].Rec.Open)}
 	for i := range b.Plan.specs {
-		u := rec.Usage(&asks[0].Specs[i], priority)
+		u := asks[0].Rec.Usage(&asks[0].Specs[i], priority)
 		s.States = append(s.States, LimitUsage{
 			Used: u.Used, Held: u.Held, Debt: u.Debt, Most: u.Most, Start: micros(u.Start), End: micros(u.End),
 		})
@@ -153,6 +157,20 @@ func fill(asks []record.Ask, buckets []BucketCost, recs []*record.Record, exact 
 	for i := range asks {
 		asks[i] = record.Ask{Rec: recs[i], Specs: buckets[i].Plan.Specs(exact), N: buckets[i].N}
 	}
+}
+
+// Check reports what no store can decide: slots without a hold, which nothing would ever free. The library refuses more, and better; this is for stores
+// that are called by themselves.
+func (t *Take) Check() error {
+	for i := range t.Buckets {
+		b := &t.Buckets[i]
+		for j := range b.Plan.specs {
+			if t.Hold == 0 && b.N[j] > 0 && b.Plan.specs[j].Kind == record.Concurrency {
+				return fmt.Errorf("%w (policy %q)", ErrNeedsReserve, b.Plan.policy.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // Print returns a fingerprint of what a take asks: the same id with another print is another take.

@@ -213,7 +213,7 @@ func (d *Decision) Err() error {
 	if d.Fail != nil {
 		return d.Fail
 	}
-	e := &LimitedError{RetryAfter: d.RetryAfter, Queued: d.Reason == Queued}
+	e := &LimitedError{RetryAfter: d.RetryAfter, Queued: d.Reason == Queued, Decision: *d}
 	if r, ok := d.Refusing(); ok {
 		e.Policy, e.Limit, e.ResetAt = r.Policy, r.Limit.Name, r.ResetAt()
 	} else if d.plan != nil {

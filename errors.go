@@ -79,6 +79,7 @@ type LimitedError struct {
 	RetryAfter    time.Duration // until this take would fit if nothing else happened
 	ResetAt       time.Time     // when that limit is unused, or its window ends
 	Queued        bool          // refused because others wait in front
+	Decision      Decision      // the refusal, with what it says of every limit
 }
 
 func (e *LimitedError) Error() string {

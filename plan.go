@@ -3,6 +3,7 @@ package drawgate
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -154,7 +155,7 @@ func (p *Plan) resolve(costs []Cost, one string, rest int64) (a Amounts, err err
 			}
 		}
 		if !found {
-			return a, fmt.Errorf("%w: %q in policy %q, whose units are %s", ErrUnknownUnit, unit, p.policy.Name, strings.Join(p.units, ", "))
+			return a, fmt.Errorf("%w: %q in policy %q, whose units are %s", ErrUnknownUnit, unit, p.policy.Name, strings.Join(slices.Compact(slices.Sorted(slices.Values(p.units))), ", "))
 		}
 	}
 	return a, nil
@@ -287,7 +288,10 @@ func (l *Limit) checkAmounts(s *record.Spec) error {
 				burst, s.Rate, l.Window, s.Rate, roundWindow(l.Window, s.Rate))
 		}
 		// What may still be on its way when the next window starts is not available as burst.
-		margin := (s.Margin*s.Drain + s.Scale - 1) / s.Scale
+		margin := int64(MaxAmount)
+		if s.Margin < math.MaxInt64/s.Drain-s.Scale {
+			margin = (s.Margin*s.Drain + s.Scale - 1) / s.Scale
+		}
 		whole = burst - l.Headroom.of(burst) - margin
 		if whole < 1 {
 			return fmt.Errorf("burst %d less headroom %s and %d units for the margin %v leaves less than 1", burst, l.Headroom, margin, l.Margin)

@@ -6,6 +6,7 @@ package memstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -115,6 +116,9 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 }
 
 func fail(op string, err error) error {
+	if errors.Is(err, drawgate.ErrInvalid) {
+		return err
+	}
 	return &drawgate.StoreError{Store: "memory", Op: op, Err: err}
 }
 

@@ -141,6 +141,10 @@ func settings(c *conn, o *Options) error {
 
 // vet checks that a file is one of ours and whole, before anything is written.
 func vet(path string, c *conn, o *Options) (*file, error) {
+	// Before anything is read: another process may be recovering or closing the write-ahead log.
+	if _, err := c.pragma(fmt.Sprintf("busy_timeout = %d", o.busyTimeout().Milliseconds())); err != nil {
+		return nil, err
+	}
 	id, err := number(c, "application_id")
 	if err != nil {
 		return nil, err

@@ -7,7 +7,42 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/benchmarks/lim"
 	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/redisstore"
+	"github.com/drawgate/drawgate/sqlitestore"
 )
+
+// noTimeout leaves the deadline to the caller, as the peers do.
+var noTimeout = &drawgate.Options{StoreTimeout: -1}
+
+// oursRedis is Drawgate on Redis, one script call per take.
+func oursRedis() []lim.Redis {
+	open := func(e lim.RedisEnv, p drawgate.Policy) (lim.Limiter, error) {
+		s, err := redisstore.Open("redis://"+e.Addr, &redisstore.Options{Prefix: e.Prefix})
+		if err != nil {
+			return nil, err
+		}
+		return allow(s, p, noTimeout)
+	}
+	return []lim.Redis{{
+		Name: "drawgate", Alg: "bucket limit; three limits: one atomic take",
+		New:      func(e lim.RedisEnv, s lim.Spec) (lim.Limiter, error) { return open(e, bucket(s)) },
+		NewThree: func(e lim.RedisEnv, s lim.Three) (lim.Limiter, error) { return open(e, three(s)) },
+	}}
+}
+
+// oursSQLite is Drawgate on a SQLite file, with synchronous=FULL, which is its default.
+func oursSQLite() []lim.SQLite {
+	return []lim.SQLite{{
+		Name: "drawgate", Alg: "bucket limit, group commit, state and history",
+		New: func(path string, s lim.Spec) (lim.Limiter, error) {
+			st, err := sqlitestore.Open(path, nil)
+			if err != nil {
+				return nil, err
+			}
+			return allow(st, bucket(s), noTimeout)
+		},
+	}}
+}
 
 // ours is Drawgate through Limiter.Allow, as a user calls it.
 func ours() []lim.Inproc {

@@ -9,10 +9,12 @@ import (
 )
 
 // Inproc lists section A.
-func Inproc() []lim.Inproc { return slices.Concat(inprocFloors(), ours(), inprocLibraries(), sentinels()) }
+func Inproc() []lim.Inproc {
+	return slices.Concat(inprocFloors(), ours(), inprocLibraries(), sentinels())
+}
 
 // Redis lists sections B and E.
-func Redis() []lim.Redis { return slices.Concat(redisFloors(), redisLibraries()) }
+func Redis() []lim.Redis { return slices.Concat(redisFloors(), oursRedis(), redisLibraries()) }
 
 // SQLite lists section D.
-func SQLite() []lim.SQLite { return sqliteFloors() }
+func SQLite() []lim.SQLite { return slices.Concat(sqliteFloors(), oursSQLite()) }

@@ -10,7 +10,7 @@ func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Re
 	fits := true
 	for i := range specs {
 		s, st := &specs[i], &r.Limits[i]
-		if st.ID != s.ID {
+		if st.ID != s.ID || s.Kind == Bucket && st.Rate != s.Rate {
 			return v, false
 		}
 		switch s.Kind {

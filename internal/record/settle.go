@@ -3,7 +3,8 @@ package record
 // Settle ends a reservation in every bucket that knows it, with what was really used: asks[i].N per limit, [Keep] where the estimate stands.
 // A limit that a caller's policy does not have stands as estimated; with cancel everything is given back. It reports whether the id was open anywhere.
 func Settle(asks []Ask, id string, cancel bool, now int64) (settled bool, at int64) {
-	now = advanceAll(asks, now)
+	now = latest(asks, now)
+	advance(asks, now)
 	for i := range asks {
 		r, specs := asks[i].Rec, asks[i].Specs
 		o := r.Open[id]
@@ -18,16 +19,6 @@ func Settle(asks []Ask, id string, cancel bool, now int64) (settled bool, at int
 		r.forget(id)
 	}
 	return settled, now
-}
-
-func advanceAll(asks []Ask, now int64) int64 {
-	for i := range asks {
-		now = max(now, asks[i].Rec.Last)
-	}
-	for i := range asks {
-		asks[i].Rec.Advance(asks[i].Specs, now)
-	}
-	return now
 }
 
 // used returns what a settlement says of one part.
@@ -86,7 +77,7 @@ func (st *State) drained(dt int64) int64 {
 	if st.Peak <= st.Rate {
 		return mulSat(dt, st.Rate/perUS)
 	}
-	f := float64(dt)*float64(st.Peak)/float64(perUS)*(1+0x1p-50) + 1
+	f := float64(float64(dt)*float64(st.Peak)/float64(perUS)*(1+0x1p-50)) + 1 // the conversion forbids to fuse: Lua does not
 	return int64(min(f, maxUsed))
 }
 
@@ -106,7 +97,8 @@ func (st *State) settleCalendar(p *Part, d int64) {
 // Renew sets the end of a reservation's hold to now + hold, never earlier than it was, in every bucket that knows it.
 // It reports whether the id was open anywhere, and the end.
 func Renew(asks []Ask, id string, hold, now int64) (renewed bool, end, at int64) {
-	now = advanceAll(asks, now)
+	now = latest(asks, now)
+	advance(asks, now)
 	for i := range asks {
 		r := asks[i].Rec
 		o := r.Open[id]
@@ -125,7 +117,8 @@ func Renew(asks []Ask, id string, hold, now int64) (renewed bool, end, at int64)
 // Charge counts asks[i].N units that were used at instant at, whatever the limits say: calendar limits in the window of that instant if it is
 // still open, the others now. Concurrency limits are left alone.
 func Charge(asks []Ask, at, now int64) int64 {
-	now = advanceAll(asks, now)
+	now = latest(asks, now)
+	advance(asks, now)
 	for i := range asks {
 		r := asks[i].Rec
 		for j := range asks[i].Specs {

@@ -40,13 +40,9 @@ type Verdict struct {
 //
 // now may lie behind a record's last change (a clock that was set back): the decision is then made at that change.
 func Decide(asks []Ask, t *Take, now int64) Verdict {
-	for i := range asks {
-		now = max(now, asks[i].Rec.Last)
-	}
+	now = latest(asks, now)
 	v := Verdict{Now: now}
-	for i := range asks {
-		asks[i].Rec.Advance(asks[i].Specs, now)
-	}
+	advance(asks, now)
 	if t.ID != "" && replay(asks, t, &v) {
 		return v
 	}
@@ -202,12 +198,19 @@ func (a *Ask) result(j int, now, n int64, priority int8) (soonest int64) {
 		return 0
 	}
 	res.RetryAfter = a.Rec.wait(s, st, now, n, priority)
+	if st.Held == 0 && st.Loose == 0 {
+		return res.RetryAfter // nothing could come back
+	}
 	return min(res.RetryAfter, st.soonest(s, now, over))
 }
 
-// Peek says what a take would get, and spends nothing.
+// Peek says what a take would get, and spends nothing. Afterwards a.Rec has been advanced to the instant of the answer; it may be a copy.
 func Peek(a *Ask, priority int8, now int64) Verdict {
 	now = max(now, a.Rec.Last)
+	if a.Rec.Strange(a.Specs, now) {
+		a.Rec.Last = now
+		a.Rec = a.Rec.clone()
+	}
 	a.Rec.Advance(a.Specs, now)
 	asks := [1]Ask{*a}
 	v := Verdict{Now: now}

@@ -1,0 +1,69 @@
+package record
+
+import (
+	"maps"
+	"slices"
+)
+
+// latest returns now, or the latest instant that a record has seen if that is later.
+func latest(asks []Ask, now int64) int64 {
+	for i := range asks {
+		now = max(now, asks[i].Rec.Last)
+	}
+	return now
+}
+
+func advance(asks []Ask, now int64) {
+	for i := range asks {
+		asks[i].Rec.Advance(asks[i].Specs, now)
+	}
+}
+
+// Strange reports whether a caller with these limits would advance the record differently than others: it has another rate for a bucket, or ends a
+// hold on a limit that it does not know. Only then is a refusal (or a replay, or a settlement of what is gone) a change that a store must keep: the
+// rate that was seen is in force from now on. Otherwise whoever comes next advances the record to the same state.
+func (r *Record) Strange(specs []Spec, now int64) bool {
+	for i := range specs {
+		if specs[i].Kind != Bucket {
+			continue
+		}
+		if st := r.state(&specs[i], i); st != nil && st.Rate != specs[i].Rate {
+			return true
+		}
+	}
+	if r.next == 0 || now < r.next {
+		return false
+	}
+	for _, o := range r.Open {
+		if o.End > now {
+			continue
+		}
+		for i := range o.Parts {
+			if specOf(specs, o.Parts[i].Limit) == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// clone returns a copy that shares nothing.
+func (r *Record) clone() *Record {
+	c := *r
+	c.Limits = slices.Clone(r.Limits)
+	for i := range c.Limits {
+		st := &c.Limits[i]
+		st.Entries.buf = slices.Clone(st.Entries.buf)
+		st.Dirty = slices.Clone(st.Dirty)
+	}
+	c.Open = maps.Clone(r.Open)
+	for id, o := range c.Open {
+		oc := *o
+		oc.Parts = slices.Clone(o.Parts)
+		c.Open[id] = &oc
+	}
+	if r.Changes != nil {
+		c.Changes = &Changes{Touched: slices.Clone(r.Changes.Touched), Ended: slices.Clone(r.Changes.Ended)}
+	}
+	return &c
+}
