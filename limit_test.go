@@ -1,0 +1,197 @@
+package drawgate_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// TestBadLimits: a mistake is reported when a policy is compiled, with the limit, what is wrong and what would be right. req: B11
+func TestBadLimits(t *testing.T) {
+	t.Parallel()
+	rolling := drawgate.Limit{Name: "l", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10}
+	bucket := drawgate.Limit{Name: "l", Kind: drawgate.Bucket, Window: time.Minute, Amount: 10}
+	calendar := drawgate.Limit{Name: "l", Kind: drawgate.Calendar, Every: drawgate.Month, Amount: 10}
+	held := drawgate.Limit{Name: "l", Kind: drawgate.Concurrency, Amount: 10}
+	for _, c := range []struct {
+		limit  drawgate.Limit
+		change func(l *drawgate.Limit)
+		text   string
+	}{
+		{rolling, func(l *drawgate.Limit) { l.Name = "" }, `name "" is not 1 to 64 letters`},
+		{rolling, func(l *drawgate.Limit) { l.Name = strings.Repeat("x", 65) }, "is not 1 to 64 letters"},
+		{rolling, func(l *drawgate.Limit) { l.Name = "a b" }, `name "a b" is not 1 to 64 letters, digits, '.', '-' or '_'`},
+		{rolling, func(l *drawgate.Limit) { l.Unit = "€" }, `unit "€" is not`},
+		{rolling, func(l *drawgate.Limit) { l.Kind = 0 }, "the kind is missing"},
+		{rolling, func(l *drawgate.Limit) { l.Kind = 9 }, "the kind is missing"},
+		{rolling, func(l *drawgate.Limit) { l.Window = 0 }, "window 0s is not between 1ms and 8784h0m0s"},
+		{rolling, func(l *drawgate.Limit) { l.Window = time.Millisecond + 1 }, "in whole microseconds"},
+		{rolling, func(l *drawgate.Limit) { l.Window = drawgate.MaxWindow + time.Second }, "is not between"},
+		{rolling, func(l *drawgate.Limit) { l.Amount = 0 }, "amount 0 is not between 1 and 1000000000000"},
+		{rolling, func(l *drawgate.Limit) { l.Amount = drawgate.MaxAmount + 1 }, "amount 1000000000001 is not"},
+		{rolling, func(l *drawgate.Limit) { l.Burst = 1 }, "this is not a bucket"},
+		{rolling, func(l *drawgate.Limit) { l.Every = drawgate.Day }, "every, zone and anchor are for calendar limits, not for a rolling limit"},
+		{rolling, func(l *drawgate.Limit) { l.Precision = 99 }, "precision 99 is not between 100 and 10000, nor exact"},
+		{rolling, func(l *drawgate.Limit) { l.Precision = -2 }, "precision -2"},
+		{rolling, func(l *drawgate.Limit) { l.Margin = -1 }, "margin -1ns is not between 0 and 30s"},
+		{rolling, func(l *drawgate.Limit) { l.Margin = 31 * time.Second }, "margin 31s is not between 0 and 30s"},
+		{rolling, func(l *drawgate.Limit) { l.Headroom.Units = 10 }, "amount 10 less headroom 10 leaves less than 1"},
+		{rolling, func(l *drawgate.Limit) { l.Headroom.Units = -1 }, "headroom: -1 is not between 0 and 100%"},
+		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent = 100 }, "headroom: 100% is not between 0 and 100%"},
+		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent = math.NaN() }, "headroom: NaN% is not between"},
+		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent, l.Headroom.Units = 5, 5 }, "both 5 units and 5% are given"},
+		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent = 99 }, "amount 10 less headroom 99% leaves less than 1"},
+		{rolling, func(l *drawgate.Limit) { l.Keep = map[int]drawgate.Share{0: {Units: 1}} }, "keep: priority 0 is not between 1 and 9"},
+		{rolling, func(l *drawgate.Limit) { l.Keep = map[int]drawgate.Share{10: {Units: 1}} }, "keep: priority 10"},
+		{rolling, func(l *drawgate.Limit) { l.Keep = map[int]drawgate.Share{5: {Units: -1}} }, "keep: -1 is not"},
+		{bucket, func(l *drawgate.Limit) { l.Burst = -1 }, "burst -1 is not between 0 and"},
+		{bucket, func(l *drawgate.Limit) { l.Precision = 128 }, "precision is for rolling limits"},
+		{bucket, func(l *drawgate.Limit) { l.Burst, l.Margin = 2, 12*time.Second }, "burst 2 less headroom 0 and 2 units for the margin 12s leaves less than 1"},
+		{bucket, func(l *drawgate.Limit) { l.Amount, l.Window, l.Burst = 999_983, 366*24*time.Hour, 1_000_000 }, "is too fine to be counted exactly: choose a window that 999983 divides"},
+		{calendar, func(l *drawgate.Limit) { l.Every = 0 }, ""},
+		{calendar, func(l *drawgate.Limit) { l.Zone = "Mars/Olympus" }, "Mars/Olympus"},
+		{calendar, func(l *drawgate.Limit) { l.Anchor = 32 }, "32"},
+		{calendar, func(l *drawgate.Limit) { l.Window = time.Hour }, "a calendar limit has no window of its own"},
+		{held, func(l *drawgate.Limit) { l.Window = time.Hour }, "a concurrency limit has no window of its own"},
+	} {
+		good := policy(c.limit)
+		if _, err := good.Compile(); err != nil {
+			t.Fatal(err)
+		}
+		l := c.limit
+		c.change(&l)
+		_, err := policy(l).Compile()
+		e, ok := errors.AsType[*drawgate.LimitError](err)
+		if !ok || !strings.Contains(err.Error(), c.text) || !strings.HasPrefix(err.Error(), `drawgate: policy "p", limit 1 (`) || e.Index != 0 || e.Limit != l.Name {
+			t.Errorf("%v does not say %q", err, c.text)
+		}
+	}
+}
+
+// TestBadPolicies: all mistakes are reported together.
+func TestBadPolicies(t *testing.T) {
+	t.Parallel()
+	l := rolling(1, time.Minute)
+	for _, c := range []struct {
+		policy drawgate.Policy
+		text   string
+	}{
+		{drawgate.Policy{Limits: []drawgate.Limit{l}}, "a policy needs a name of at most 128 bytes"},
+		{drawgate.Policy{Name: strings.Repeat("x", 129), Limits: []drawgate.Limit{l}}, "a policy needs a name"},
+		{policy(), `policy "p" has 0 limits, not 1 to 6`},
+		{policy(l, l, l, l, l, l, l), "has 7 limits, not 1 to 6"},
+		{policy(l, l), `limit 2 ("rolling"): the name is used twice in this policy`},
+		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{UpTo: -1}}, "must not be negative"},
+		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Queue: -1}}, "must not be negative"},
+		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Backoff: make([]time.Duration, 33)}}, "at most 32 steps"},
+		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Backoff: []time.Duration{0}}}, "backoff 0s is not between 1ms and 24h"},
+	} {
+		if _, err := c.policy.Compile(); err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%v does not say %q", err, c.text)
+		}
+	}
+	_, err := drawgate.Policy{Limits: []drawgate.Limit{{Name: "a"}, l, {Name: "b"}}}.Compile()
+	for _, text := range []string{"a policy needs a name", `limit 1 ("a")`, `limit 3 ("b")`} {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%v does not say %q", err, text)
+		}
+	}
+}
+
+// TestMargins of safety: what remains of the documents' limits. req: A6, C2
+func TestMargins(t *testing.T) {
+	t.Parallel()
+	fifth := drawgate.Share{Percent: 20}
+	for _, c := range []struct {
+		amount int64
+		head   drawgate.Share
+		want   int64
+	}{
+		{10, fifth, 8}, {250, fifth, 200}, {5, fifth, 4}, {100, fifth, 80}, {25, drawgate.Share{Units: 1}, 24}, {7, fifth, 5}, // rounded up
+		{250_000, drawgate.Share{Percent: 5}, 237_500}, {drawgate.MaxAmount, drawgate.Share{Percent: 0.0001}, 999_999_000_000},
+	} {
+		l := local(t, policy(drawgate.Limit{Name: "l", Kind: drawgate.Rolling, Window: time.Minute, Amount: c.amount, Headroom: c.head}))
+		st, err := l.Status(t.Context(), "k")
+		if err != nil || st.States[0].Most != c.want || st.Remaining() != c.want {
+			t.Errorf("%d less %v: %d, %v, want %d", c.amount, c.head, st.States[0].Most, err, c.want)
+		}
+	}
+	if got := fmt.Sprint(fifth, drawgate.Share{Units: 3}, drawgate.Share{Percent: 12.5}); got != "20% 3 12.5%" {
+		t.Error(got)
+	}
+}
+
+// TestUnits: requests cost 1 where they are not named, everything else 0; what is known only afterwards is charged at the end.
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	plan, err := policy(rolling(10, time.Minute), of("tokens", rolling(10, time.Minute)), of("output_tokens", rolling(10, time.Minute))).Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		costs []drawgate.Cost
+		want  drawgate.Amounts
+	}{
+		{nil, drawgate.Amounts{1}},
+		{[]drawgate.Cost{tokens(5)}, drawgate.Amounts{1, 5}},
+		{[]drawgate.Cost{{N: 0}, tokens(5), tokens(6)}, drawgate.Amounts{0, 11}},
+		{[]drawgate.Cost{{Unit: drawgate.Requests, N: 3}, {N: 4}}, drawgate.Amounts{7}},
+	} {
+		if got, err := plan.Amounts(c.costs); err != nil || got != c.want {
+			t.Errorf("%v: %v, %v, want %v", c.costs, got, err, c.want)
+		}
+	}
+	if got, err := plan.Actual([]drawgate.Cost{tokens(0)}); err != nil || got != (drawgate.Amounts{drawgate.Unnamed, 0, drawgate.Unnamed}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if plan.NeedsHold() || plan.Name() != "p" || len(plan.Policy().Limits) != 3 {
+		t.Errorf("%+v", plan.Policy())
+	}
+	for unit, end := range map[string]bool{"": false, "tokens": false, "input_tokens": false, "output_tokens": true, "usd_micros": true, "eur": true, "usdc": false} {
+		l := rolling(10, time.Minute)
+		l.Unit = unit
+		if s, err := l.Spec(); err != nil || s.ChargeEnd != end {
+			t.Errorf("%q is charged at the end: %v, %v", unit, s.ChargeEnd, err)
+		}
+	}
+}
+
+// TestIdentity: what may change keeps the state, what makes another limit does not.
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	base := drawgate.Limit{Name: "l", Kind: drawgate.Calendar, Every: drawgate.Month, Amount: 10}
+	id := func(change func(l *drawgate.Limit)) uint64 {
+		l := base
+		change(&l)
+		s, err := l.Spec()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.ID
+	}
+	same := id(func(*drawgate.Limit) {})
+	for i, change := range []func(l *drawgate.Limit){
+		func(l *drawgate.Limit) { l.Amount = 20 }, func(l *drawgate.Limit) { l.Headroom.Units = 1 }, func(l *drawgate.Limit) { l.Charge = drawgate.ChargeEnd },
+		func(l *drawgate.Limit) { l.Margin = time.Second }, func(l *drawgate.Limit) { l.Keep = map[int]drawgate.Share{5: {Units: 1}} },
+		func(l *drawgate.Limit) { l.Zone = "UTC" }, func(l *drawgate.Limit) { l.Anchor = 1 }, func(l *drawgate.Limit) { l.Unit = drawgate.Requests },
+	} {
+		if id(change) != same {
+			t.Errorf("change %d makes another limit", i)
+		}
+	}
+	for i, change := range []func(l *drawgate.Limit){
+		func(l *drawgate.Limit) { l.Name = "m" }, func(l *drawgate.Limit) { l.Unit = "tokens" }, func(l *drawgate.Limit) { l.Every = drawgate.Day },
+		func(l *drawgate.Limit) { l.Zone = "Europe/Berlin" }, func(l *drawgate.Limit) { l.Anchor = 2 },
+		func(l *drawgate.Limit) { l.Kind, l.Every, l.Window = drawgate.Rolling, 0, time.Hour },
+		func(l *drawgate.Limit) { l.Kind, l.Every = drawgate.Concurrency, 0 },
+	} {
+		if id(change) == same {
+			t.Errorf("change %d is no other limit", i)
+		}
+	}
+}
