@@ -69,7 +69,7 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	}
 	for i := range batch {
 		t := &batch[i]
-		err := s.with(t.Buckets, true, func(recs []*record.Record) {
+		err := s.with(t.Buckets, s.cells.With, func(recs []*record.Record) {
 			out[i] = drawgate.Decide(t, recs, false, s.cells.Now())
 		})
 		if err != nil {
@@ -86,7 +86,11 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	}
 	for i := range batch {
 		st := &batch[i]
-		err := s.with(st.Buckets, st.Op == drawgate.OpCharge, func(recs []*record.Record) {
+		in := s.among
+		if st.Op == drawgate.OpCharge {
+			in = s.cells.With
+		}
+		err := s.with(st.Buckets, in, func(recs []*record.Record) {
 			out[i] = drawgate.Carry(st, recs, false, s.cells.Now())
 		})
 		if err != nil {
@@ -105,7 +109,7 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 		return err
 	}
 	for i := range buckets {
-		err := s.with(buckets[i:i+1], false, func(recs []*record.Record) {
+		err := s.with(buckets[i:i+1], s.among, func(recs []*record.Record) {
 			out[i] = drawgate.Describe(&buckets[i], recs[0], priority, false, s.cells.Now())
 		})
 		if err != nil {
@@ -122,20 +126,26 @@ func fail(op string, err error) error {
 	return &drawgate.StoreError{Store: "memory", Op: op, Err: err}
 }
 
-// with calls f with the records of the buckets, all locked, in the order of buckets.
-func (s *Store) with(buckets []drawgate.BucketCost, create bool, f func([]*record.Record)) error {
+func (s *Store) among(names []cells.Named, f func([]*record.Record)) error {
+	s.cells.Among(names, f)
+	return nil
+}
+
+// with calls f with the records of the buckets, all locked by in, in the order of buckets.
+func (s *Store) with(buckets []drawgate.BucketCost, in func([]cells.Named, func([]*record.Record)) error, f func([]*record.Record)) error {
 	order := make([]int, len(buckets))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return name(buckets[a].Key).Compare(name(buckets[b].Key)) })
-	names := make([]cells.Name, len(buckets))
+	names := make([]cells.Named, len(buckets))
 	for k, i := range order {
-		if names[k] = name(buckets[i].Key); k > 0 && names[k] == names[k-1] {
+		names[k] = cells.Named{Name: name(buckets[i].Key), Specs: buckets[i].Plan.Specs(false)}
+		if k > 0 && names[k].Name == names[k-1].Name {
 			return fmt.Errorf("%w: a bucket is named twice", drawgate.ErrInvalid)
 		}
 	}
-	return s.cells.With(names, create, func(sorted []*record.Record) {
+	return in(names, func(sorted []*record.Record) {
 		recs := make([]*record.Record, len(sorted))
 		for k, i := range order {
 			recs[i] = sorted[k]
@@ -163,7 +173,7 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(draw
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	s.cells.Space(tenant, policy).List(func(name string) bool {
+	s.cells.List(tenant, policy, func(name string) bool {
 		return ctx.Err() == nil && yield(drawgate.Key{Tenant: tenant, Policy: policy, Name: name})
 	})
 	return ctx.Err()

@@ -12,6 +12,7 @@ type Buckets struct {
 
 // Bind returns the buckets as the limits specs count them.
 func (sp *Space) Bind(specs []record.Spec) *Buckets {
+	sp.note(specs)
 	return &Buckets{space: sp, specs: specs, spec: &specs[0], lean: sp.leanOf(specs)}
 }
 
@@ -80,7 +81,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 		if err != nil {
 			return record.Verdict{}, err
 		}
-		fl := c.lock(s)
+		fl := c.lock(b.specs)
 		if fl == nil {
 			continue
 		}

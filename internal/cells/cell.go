@@ -37,6 +37,7 @@ type full struct {
 // lean is how a word counts.
 type lean struct {
 	spec record.Spec
+	most atomic.Int64 // the largest burst with which words were counted
 }
 
 // maxDrain keeps words of the next hundred years below 2^62.
@@ -51,10 +52,12 @@ func (sp *Space) leanOf(specs []record.Spec) *lean {
 	defer sp.mu.Unlock()
 	for _, l := range sp.leans {
 		if l.spec.ID == specs[0].ID && l.spec.Rate == specs[0].Rate {
+			l.most.Store(max(l.most.Load(), specs[0].Effective[record.Priorities-1]))
 			return l
 		}
 	}
 	l := &lean{spec: specs[0]}
+	l.most.Store(specs[0].Effective[record.Priorities-1])
 	sp.leans = append(sp.leans, l)
 	return l
 }
@@ -99,27 +102,24 @@ func (s *Store) remove(c *cell) {
 	}
 }
 
-// lock returns the bucket's record, locked. If it does not exist it is made, or, with create false, nil is returned.
-func (sp *Space) lock(name string, create bool) (*full, error) {
+// lock returns the bucket's record, locked, made if it does not exist. specs are how the caller counts.
+func (sp *Space) lock(name string, specs []record.Spec) (*full, error) {
 	for {
 		c := sp.store.index.find(sp, name)
 		if c == nil || c.word.Load() == dead {
-			if !create {
-				return nil, nil
-			}
 			var err error
 			if c, err = sp.open(name, nil); err != nil {
 				return nil, err
 			}
 		}
-		if fl := c.lock(sp.store); fl != nil {
+		if fl := c.lock(specs); fl != nil {
 			return fl, nil
 		}
 	}
 }
 
 // lock returns the cell's record, locked, or nil if the cell is dead. A word becomes a record.
-func (c *cell) lock(s *Store) *full {
+func (c *cell) lock(specs []record.Spec) *full {
 	fl := c.full.Load()
 	if fl == nil {
 		mine := &full{}
@@ -132,7 +132,7 @@ func (c *cell) lock(s *Store) *full {
 				mine.mu.Unlock()
 				return nil
 			}
-			mine.rec = c.lean.record(w, s.now(), s.base)
+			mine.rec = c.record(w, specs)
 			return mine
 		}
 		fl = c.full.Load()
@@ -145,13 +145,26 @@ func (c *cell) lock(s *Store) *full {
 	return fl
 }
 
-// record returns what a word says, at now µs after the store was made.
-func (l *lean) record(word, now, base int64) record.Record {
-	used := max(0, word-now*l.spec.Drain)
-	if used == 0 {
+// record returns what a word says to a caller that counts by specs.
+//
+// A word does not know when it was used last, and so not how long the rate of a caller that counts slower may have been in force: at the longest since
+// somebody came with that rate, or since the word was at its burst.
+func (c *cell) record(word int64, specs []record.Spec) record.Record {
+	s, spec := c.space.store, &c.lean.spec
+	now := s.now()
+	st := record.State{
+		ID: spec.ID, Kind: spec.Kind, Window: spec.Window, At: s.base + now, Rate: spec.Rate, Scale: spec.Scale,
+		Used: max(0, word-now*spec.Drain),
+	}
+	for i := range specs {
+		if specs[i].ID == spec.ID && specs[i].Rate < spec.Rate {
+			since := min(now, max(c.space.since(&specs[i]), (word-c.lean.most.Load()*spec.Scale)/spec.Drain))
+			st.Used, st.At = max(0, word-since*spec.Drain), s.base+since
+			st.Leak(specs[i].Rate, s.base+now)
+		}
+	}
+	if st.Used == 0 {
 		return record.Record{}
 	}
-	return record.Record{Last: base + now, Limits: []record.State{{
-		ID: l.spec.ID, Kind: l.spec.Kind, Window: l.spec.Window, Used: used, At: base + now, Rate: l.spec.Rate, Scale: l.spec.Scale,
-	}}}
+	return record.Record{Last: s.base + now, Limits: []record.State{st}}
 }

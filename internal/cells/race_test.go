@@ -82,7 +82,7 @@ func TestUpgradeIsLinearizable(t *testing.T) {
 					call := time.Since(start).Nanoseconds()
 					switch {
 					case w == 0 && k == 3: // a record is asked for
-						_ = s.With([]Name{{"t", "p", name}}, true, func([]*record.Record) {})
+						_ = s.With([]Named{{Name{"t", "p", name}, b.specs}}, func([]*record.Record) {})
 						continue
 					case w == 1 && k == 5:
 						i = in{reset: true}
@@ -142,7 +142,12 @@ func TestSweepNeverMints(t *testing.T) {
 				s.sweep(0)
 			}
 			if i%5 == 0 {
-				_ = s.With([]Name{{"t", "p", fmt.Sprint(i % names)}}, i%2 == 0, func([]*record.Record) {})
+				n := []Named{{Name{"t", "p", fmt.Sprint(i % names)}, b.specs}}
+				if i%2 == 0 {
+					_ = s.With(n, func([]*record.Record) {})
+				} else {
+					s.Among(n, func([]*record.Record) {})
+				}
 			}
 		}
 	})
@@ -213,13 +218,13 @@ func TestDeadIsDead(t *testing.T) {
 		}
 		c := s.index.find(sp, "k")
 		if record {
-			c.lock(s).mu.Unlock()
+			c.lock(nil).mu.Unlock()
 		}
 		later := s.now() + 2000
 		if c.kill(s, s.now()-1000) || !c.kill(s, later) || !c.kill(s, later) {
 			t.Fatal("not killed when nothing is used, or before")
 		}
-		if c.lock(s) != nil || c.lock(s) != nil || !c.idle(s) {
+		if c.lock(nil) != nil || c.lock(nil) != nil || !c.idle(s) {
 			t.Error("a dead bucket was locked")
 		}
 		if ok, left, err := take(b, "k", 1); !ok || left != 0 || err != nil || s.index.find(sp, "k") == c || s.Len() != 1 {

@@ -54,8 +54,43 @@ type Space struct {
 	store *Store
 	salt  uint64 // of its hashes
 
+	noted atomic.Pointer[record.Spec] // the first of the limits that were noted last
+
 	mu    sync.Mutex
-	leans []*lean // guarded by mu: one per way of counting, so that equal ways are the same pointer
+	rates map[rate]int64 // guarded by mu: when each was first seen, in µs since the store was made
+	leans []*lean        // guarded by mu: one per way of counting, so that equal ways are the same pointer
+}
+
+// rate is a bucket limit's.
+type rate struct {
+	limit uint64
+	units int64
+}
+
+// since returns when a bucket limit was first seen with its rate.
+func (sp *Space) since(s *record.Spec) int64 {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.rates[rate{s.ID, s.Rate}]
+}
+
+// note remembers how a caller counts, so that a change of a rate has an instant.
+func (sp *Space) note(specs []record.Spec) {
+	if sp.noted.Load() == &specs[0] {
+		return
+	}
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if sp.rates == nil {
+		sp.rates = make(map[rate]int64)
+	}
+	for i := range specs {
+		r := rate{specs[i].ID, specs[i].Rate}
+		if _, ok := sp.rates[r]; !ok && specs[i].Kind == record.Bucket {
+			sp.rates[r] = sp.store.now()
+		}
+	}
+	sp.noted.Store(&specs[0])
 }
 
 // New returns an empty store that keeps at most so many buckets.
@@ -104,9 +139,21 @@ func (s *Store) Space(tenant, policy string) *Space {
 	return sp
 }
 
-// With calls f with the records of the named buckets, all locked. The names are in order ([Name.Compare]) and different. Where create is false, a
-// bucket that does not exist is an empty record that is thrown away.
-func (s *Store) With(names []Name, create bool, f func([]*record.Record)) error {
+// find returns the buckets of a policy, or nil if there are none.
+func (s *Store) find(tenant, policy string) *Space {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.spaces[spaceKey{tenant, policy}]
+}
+
+// Named is a bucket and how its caller counts.
+type Named struct {
+	Name
+	Specs []record.Spec
+}
+
+// With calls f with the records of the buckets, all locked, made if they do not exist. The names are in order ([Name.Compare]) and different.
+func (s *Store) With(names []Named, f func([]*record.Record)) error {
 	recs := make([]*record.Record, len(names))
 	locked := make([]*full, 0, len(names))
 	defer func() {
@@ -115,32 +162,85 @@ func (s *Store) With(names []Name, create bool, f func([]*record.Record)) error 
 		}
 	}()
 	for i, n := range names {
-		fl, err := s.Space(n.Tenant, n.Policy).lock(n.Name, create)
-		switch {
-		case err != nil:
+		sp := s.Space(n.Tenant, n.Policy)
+		sp.note(n.Specs)
+		fl, err := sp.lock(n.Name.Name, n.Specs)
+		if err != nil {
 			return err
-		case fl == nil:
-			recs[i] = &record.Record{}
-		default:
-			recs[i] = &fl.rec
-			locked = append(locked, fl)
 		}
+		recs[i] = &fl.rec
+		locked = append(locked, fl)
 	}
 	f(recs)
 	return nil
 }
 
+// Among is like With for what changes nothing but open reservations: it makes no bucket, and what has none may be a copy that is thrown away.
+func (s *Store) Among(names []Named, f func([]*record.Record)) {
+	recs := make([]*record.Record, len(names))
+	locked := make([]*full, 0, len(names))
+	defer func() {
+		for _, fl := range locked {
+			fl.mu.Unlock()
+		}
+	}()
+	for i, n := range names {
+		fl, copied := s.existing(n)
+		if fl != nil {
+			copied = &fl.rec
+			locked = append(locked, fl)
+		}
+		recs[i] = copied
+	}
+	f(recs)
+}
+
+// existing returns a bucket's record, locked, or what a word or nothing at all says.
+func (s *Store) existing(n Named) (*full, *record.Record) {
+	sp := s.find(n.Tenant, n.Policy)
+	for sp != nil {
+		c := s.index.find(sp, n.Name.Name)
+		if c == nil {
+			break
+		}
+		w := c.word.Load()
+		if w == dead {
+			break
+		}
+		if w != isFull {
+			rec := c.record(w, n.Specs)
+			return nil, &rec
+		}
+		if fl := c.lock(n.Specs); fl != nil {
+			return fl, nil
+		}
+	}
+	return nil, &record.Record{}
+}
+
 // Reset forgets a bucket, its open reservations included.
 func (s *Store) Reset(n Name) {
-	if fl, _ := s.Space(n.Tenant, n.Policy).lock(n.Name, false); fl != nil {
+	sp := s.find(n.Tenant, n.Policy)
+	if sp == nil {
+		return
+	}
+	c := s.index.find(sp, n.Name)
+	if c == nil {
+		return
+	}
+	if fl := c.lock(nil); fl != nil {
 		fl.rec = record.Record{Last: fl.rec.Last}
 		fl.mu.Unlock()
 	}
 }
 
-// List yields the names of the buckets of which something is used, in no order, until yield returns false.
-func (sp *Space) List(yield func(string) bool) {
-	sp.store.index.each(func(c *cell) bool {
-		return c.space != sp || c.idle(sp.store) || yield(c.name)
+// List yields the names of a policy's buckets of which something is used, in no order, until yield returns false.
+func (s *Store) List(tenant, policy string, yield func(string) bool) {
+	sp := s.find(tenant, policy)
+	if sp == nil {
+		return
+	}
+	s.index.each(func(c *cell) bool {
+		return c.space != sp || c.idle(s) || yield(c.name)
 	})
 }

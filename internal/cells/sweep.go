@@ -87,7 +87,7 @@ func (c *cell) idle(s *Store) bool {
 	if w := c.word.Load(); w != isFull {
 		return w == dead || w <= s.now()*c.lean.spec.Drain
 	}
-	fl := c.lock(s)
+	fl := c.lock(nil)
 	if fl == nil {
 		return true
 	}

@@ -88,7 +88,7 @@ func checkLeak(t *testing.T, used, dt, rate, window int64) {
 	rate, dt = 1+abs(rate)%1_000_000_000_000, dt%(1<<52)
 	scale, _ := BucketScale(1+rate/3, window)
 	st := &State{Kind: Bucket, Window: window, Used: used, Scale: scale, Rate: 1 + rate/3}
-	st.leak(rate, dt)
+	st.Leak(rate, dt)
 	out := new(big.Int).Mul(big.NewInt(rate), big.NewInt(dt))
 	out.Mul(out, big.NewInt(scale)).Quo(out, big.NewInt(window))
 	want := int64(0)

@@ -135,7 +135,7 @@ func (r *Record) closePart(specs []Spec, p *Part, n, at int64) {
 		return
 	}
 	if st.Kind == Bucket && s != nil && s.Rate != st.Rate {
-		st.leak(min(st.Rate, s.Rate), at) // the rate may have changed after the hold's end as well: see drain
+		st.Leak(min(st.Rate, s.Rate), at) // the rate may have changed after the hold's end as well: see drain
 	} else {
 		st.advance(s, at)
 	}

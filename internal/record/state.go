@@ -54,7 +54,7 @@ func (st *State) drain(s *Spec, now int64) {
 		return
 	}
 	if s.Rate != st.Rate {
-		st.leak(min(st.Rate, s.Rate), now)
+		st.Leak(min(st.Rate, s.Rate), now)
 		st.Used = rescale(st.Used, st.Scale, s.Scale)
 		st.Rate, st.Scale = s.Rate, s.Scale
 		if st.Peak > 0 {
@@ -72,8 +72,8 @@ func (st *State) drain(s *Spec, now int64) {
 	st.At = now
 }
 
-// leak drains at a rate that may be lower than the one Scale was made for; fractions of 1/Scale stay used.
-func (st *State) leak(rate, now int64) {
+// Leak drains at a rate that may be lower than the one Scale was made for; fractions of 1/Scale stay used.
+func (st *State) Leak(rate, now int64) {
 	dt := now - st.At
 	if dt <= 0 {
 		return
