@@ -277,6 +277,10 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 	if t.Hold > 0 {
 		sent = time.Now()
 	}
+	if l.local != nil && t.ID == "" && len(t.Buckets) == 1 && t.Buckets[0].Plan == l.plan {
+		b := &t.Buckets[0]
+		return TakeLocal(l.local, l.plan, b.Key.Name, b.N, t.Priority)
+	}
 	var out [1]Decision
 	err := l.within(ctx, timeout, func(ctx context.Context) error { return l.store.Take(ctx, []Take{*t}, out[:]) })
 	if err == nil {
