@@ -211,18 +211,20 @@ func TestDeadIsDead(t *testing.T) {
 	s := New(10)
 	defer s.Close()
 	sp := s.Space("t", "p")
-	b := sp.Bind(leaky(1, time.Millisecond))
+	b := sp.Bind(leaky(1, time.Hour))
 	for _, record := range []bool{false, true} {
 		if _, _, err := take(b, "k", 1); err != nil {
 			t.Fatal(err)
 		}
 		c := s.index.find(sp, "k")
+		drained := c.word.Load() / b.spec.Drain
 		if record {
-			c.lock(nil).mu.Unlock()
+			fl := c.lock(nil)
+			drained = fl.rec.Until() - s.base
+			fl.mu.Unlock()
 		}
-		later := s.now() + 2000
-		if c.kill(s, s.now()-1000) || !c.kill(s, later) || !c.kill(s, later) {
-			t.Fatal("not killed when nothing is used, or before")
+		if c.kill(s, drained-1) || !c.kill(s, drained) || !c.kill(s, drained) {
+			t.Fatal("killed before nothing is used, or not then")
 		}
 		if c.lock(nil) != nil || c.lock(nil) != nil || !c.idle(s) {
 			t.Error("a dead bucket was locked")
