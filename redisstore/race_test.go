@@ -16,7 +16,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/redisstore"
 )
@@ -147,26 +147,26 @@ type (
 )
 
 // history is the sequential model: the engine, at the instant that the server answered.
-type history struct{ m *model }
+type history struct {
+	m   *model.Records
+	now int64
+}
 
-func (h history) step(in input, out output) (bool, history) {
-	next := history{&model{recs: map[drawgate.Key]*record.Record{}, now: h.m.now}}
-	for k, r := range h.m.recs {
-		next.m.recs[k] = r // replaced as a whole, never changed
+func (h history) step(t *testing.T, in input, out output) (bool, history) {
+	if in.take != nil && out.at < h.now {
+		return false, h
 	}
+	next := history{now: max(h.now, out.at)}
+	next.m = h.m.Fork(func() int64 { return next.now })
 	if in.take != nil {
-		if out.at < h.m.now {
-			return false, h
-		}
-		next.m.now = out.at
-		d := next.m.take(in.take)
+		d := take(t, next.m, *in.take)
 		got := output{allowed: d.Allowed, replayed: d.Replayed, reused: d.Fail != nil, at: d.At().UnixMicro()}
 		if d.Allowed && in.take.ID != "" {
 			got.granted = d.Granted(0)[0]
 		}
 		return got == out, next
 	}
-	return next.m.settle(in.settle).Gone == out.gone, next
+	return settle(t, next.m, *in.settle).Gone == out.gone, next
 }
 
 // TestLinearizable records what many callers of several clients saw, and looks for one order that explains it.
@@ -227,10 +227,11 @@ func TestLinearizable(t *testing.T) {
 	}
 	wg.Wait()
 	sequential := porcupine.Model{
-		Init: func() any { return history{&model{recs: map[drawgate.Key]*record.Record{}}} },
-		Step: func(state, in, out any) (bool, any) { return state.(history).step(in.(input), out.(output)) },
+		Init: func() any { return history{m: model.NewRecords(nil, false)} },
+		Step: func(state, in, out any) (bool, any) { return state.(history).step(t, in.(input), out.(output)) },
 		Equal: func(a, b any) bool {
-			return a.(history).m.equal(b.(history).m)
+			x, y := a.(history), b.(history)
+			return x.now == y.now && x.m.Equal(y.m)
 		},
 	}
 	if res := porcupine.CheckOperationsTimeout(sequential, ops, 20*time.Second); res != porcupine.Ok {

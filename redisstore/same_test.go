@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -14,100 +13,17 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/redisstore"
 )
-
-// model keeps records in memory and decides by the engine. What it does not answer with a change it does not keep, as Redis does.
-type model struct {
-	recs map[drawgate.Key]*record.Record
-	now  int64
-}
-
-func clone(r *record.Record) *record.Record {
-	if r == nil {
-		return &record.Record{}
-	}
-	c := *r
-	c.Limits = slices.Clone(r.Limits)
-	for i := range c.Limits {
-		c.Limits[i].Entries = record.Ring{}
-		for k := range r.Limits[i].Entries.Len() {
-			c.Limits[i].Entries.Push(*r.Limits[i].Entries.At(k))
-		}
-	}
-	c.Open = maps.Clone(r.Open)
-	for id, o := range c.Open {
-		oc := *o
-		oc.Parts = slices.Clone(o.Parts)
-		c.Open[id] = &oc
-	}
-	return &c
-}
-
-// load returns copies of the records of buckets, and the instant at which they are used.
-func (m *model) load(buckets []drawgate.BucketCost) (recs []*record.Record, now int64) {
-	now = m.now
-	for i := range buckets {
-		r := clone(m.recs[buckets[i].Key])
-		recs = append(recs, r)
-		now = max(now, r.Last)
-	}
-	return recs, now
-}
-
-func (m *model) take(t *drawgate.Take) drawgate.Decision {
-	recs, _ := m.load(t.Buckets)
-	d := drawgate.Decide(t, recs, false, m.now)
-	if !d.Allowed || d.Replayed {
-		return d
-	}
-	for i := range recs {
-		if t.Hold > 0 || t.Buckets[i].N != (drawgate.Amounts{}) {
-			m.recs[t.Buckets[i].Key] = recs[i]
-		}
-	}
-	return d
-}
-
-func (m *model) settle(s *drawgate.Settlement) drawgate.Outcome {
-	recs, now := m.load(s.Buckets)
-	o := drawgate.Carry(s, recs, false, m.now)
-	for i := range recs {
-		b := &s.Buckets[i]
-		changed := false
-		if s.Op == drawgate.OpCharge {
-			for j, l := range b.Plan.Policy().Limits {
-				changed = changed || l.Kind != drawgate.Concurrency && b.N[j] > 0
-			}
-		} else if was := m.recs[b.Key]; was != nil {
-			open := was.Open[s.ID]
-			changed = open != nil && open.End > now
-		}
-		if changed {
-			m.recs[b.Key] = recs[i]
-		}
-	}
-	return o
-}
-
-func (m *model) peek(b *drawgate.BucketCost, priority int8) drawgate.Status {
-	recs, _ := m.load([]drawgate.BucketCost{*b})
-	return drawgate.Describe(b, recs[0], priority, false, m.now)
-}
-
-// equal reports whether two models would answer alike.
-func (m *model) equal(o *model) bool {
-	return m.now == o.now && reflect.DeepEqual(m.recs, o.recs)
-}
 
 // answer is a decision as it can be compared.
 type answer struct {
 	Allowed, Replayed   bool
 	Reason              drawgate.Reason
 	RetryAfter, Soonest time.Duration
-	Reused              bool
+	Reused, NeedsHold   bool
 	At, End             time.Time
 	Limits              []drawgate.LimitResult
 	Granted             []drawgate.Amounts
@@ -116,7 +32,7 @@ type answer struct {
 func answerOf(d *drawgate.Decision) answer {
 	a := answer{
 		Allowed: d.Allowed, Replayed: d.Replayed, Reason: d.Reason, RetryAfter: d.RetryAfter, Soonest: d.Soonest,
-		Reused: errors.Is(d.Fail, drawgate.ErrIDReused), At: d.At(), End: d.HoldEnd(), Limits: slices.Collect(d.Limits()),
+		Reused: errors.Is(d.Fail, drawgate.ErrIDReused), NeedsHold: errors.Is(d.Fail, drawgate.ErrNeedsReserve), At: d.At(), End: d.HoldEnd(), Limits: slices.Collect(d.Limits()),
 	}
 	for b := range d.Buckets() {
 		a.Granted = append(a.Granted, d.Granted(b))
@@ -172,7 +88,7 @@ func someLimits(t *rapid.T, large bool) []drawgate.Limit {
 type script struct {
 	*rapid.T
 	store drawgate.Store
-	model *model
+	model *model.Records
 	clock *fakeClock
 	plans [][]*drawgate.Plan // per policy its versions
 	takes []drawgate.Take    // that were held
@@ -253,19 +169,18 @@ func (s *script) again() {
 }
 
 func (s *script) takeThis(t drawgate.Take) {
-	want := s.model.take(&t)
-	got := make([]drawgate.Decision, 1)
-	if err := s.store.Take(s.Context(), []drawgate.Take{t}, got); err != nil {
+	want, got := make([]drawgate.Decision, 1), make([]drawgate.Decision, 1)
+	if err := errors.Join(s.model.Take(s.Context(), []drawgate.Take{t}, want), s.store.Take(s.Context(), []drawgate.Take{t}, got)); err != nil {
 		s.Fatal(err)
 	}
-	if got[0].Fail != nil && !errors.Is(got[0].Fail, drawgate.ErrIDReused) {
+	if f := got[0].Fail; f != nil && !errors.Is(f, drawgate.ErrIDReused) && !errors.Is(f, drawgate.ErrNeedsReserve) {
 		s.Fatalf("take: %v\nhistory:\n%v", got[0].Fail, join(s.done))
 	}
 	what := fmt.Sprintf("%d take id=%q hold=%v lease=%v priority=%d", s.clock.now(), t.ID, t.Hold, t.Lease, t.Priority)
 	for _, b := range t.Buckets {
 		what += fmt.Sprintf(" %s/%s%v", b.Key.Policy, b.Key.Name, b.N)
 	}
-	s.same(what+fmt.Sprintf(" -> %v", want.Allowed), answerOf(&got[0]), answerOf(&want))
+	s.same(what+fmt.Sprintf(" -> %v", want[0].Allowed), answerOf(&got[0]), answerOf(&want[0]))
 }
 
 func (s *script) settle() {
@@ -287,22 +202,22 @@ func (s *script) settle() {
 			s.amounts(&st.Buckets[i], drawgate.Unnamed)
 		}
 	}
-	want := s.model.settle(&st)
-	got := make([]drawgate.Outcome, 1)
-	if err := s.store.Settle(s.Context(), []drawgate.Settlement{st}, got); err != nil {
+	want, got := make([]drawgate.Outcome, 1), make([]drawgate.Outcome, 1)
+	batch := []drawgate.Settlement{st}
+	if err := errors.Join(s.model.Settle(s.Context(), batch, want), s.store.Settle(s.Context(), batch, got)); err != nil {
 		s.Fatal(err)
 	}
 	if got[0].Err != nil {
 		s.Fatalf("%v: %v\nhistory:\n%v", st.Op, got[0].Err, join(s.done))
 	}
-	s.same(fmt.Sprintf("%d %v id=%q hold=%v at=%v -> gone=%v", s.clock.now(), st.Op, st.ID, st.Hold, st.At.UnixMicro(), want.Gone), got[0], want)
+	s.same(fmt.Sprintf("%d %v id=%q hold=%v at=%v -> gone=%v", s.clock.now(), st.Op, st.ID, st.Hold, st.At.UnixMicro(), want[0].Gone), got[0], want[0])
 }
 
 func (s *script) peek() {
 	b, priority := s.bucket(), s.priority()
-	want := s.model.peek(&b, priority)
-	got := make([]drawgate.Status, 1)
-	if err := s.store.Peek(s.Context(), []drawgate.BucketCost{b}, priority, got); err != nil {
+	want, got := make([]drawgate.Status, 1), make([]drawgate.Status, 1)
+	bs := []drawgate.BucketCost{b}
+	if err := errors.Join(s.model.Peek(s.Context(), bs, priority, want), s.store.Peek(s.Context(), bs, priority, got)); err != nil {
 		s.Fatal(err)
 	}
 	if got[0].Fail != nil {
@@ -314,14 +229,13 @@ func (s *script) peek() {
 		Open   int
 	}
 	s.same(fmt.Sprintf("%d peek %s/%s%v priority=%d", s.clock.now(), b.Key.Policy, b.Key.Name, b.N, priority),
-		status{answerOf(&got[0].Decision), got[0].States, got[0].Open}, status{answerOf(&want.Decision), want.States, want.Open})
+		status{answerOf(&got[0].Decision), got[0].States, got[0].Open}, status{answerOf(&want[0].Decision), want[0].States, want[0].Open})
 }
 
 func (s *script) wait() {
 	s.clock.us.Add(rapid.SampledFrom([]int64{
 		0, 1, 39062, 78125, 500_000, 999_999, 1e6, 2e6, 3e6, 5e6, 7e6, 10e6, 30e6, 60e6, 3600e6, 5 * 3600e6, 86400e6, 3 * 86400e6, -1, -4e6,
 	}).Draw(s.T, "wait"))
-	s.model.now = s.clock.now()
 }
 
 // live checks that every bucket lives for as long as something in it is used or held.
@@ -329,7 +243,7 @@ func (s *script) live(c rueidis.Client, prefix string) {
 	if s.Failed() {
 		return
 	}
-	for k, r := range s.model.recs {
+	for k, r := range s.model.All {
 		until := r.Until()
 		if r.Held() {
 			until = 0
@@ -353,7 +267,7 @@ func TestSameAsEngine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock, keys := newClock(), prefix()
 		store := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
-		s := &script{T: t, store: store, clock: clock, model: &model{recs: map[drawgate.Key]*record.Record{}, now: clock.now()}}
+		s := &script{T: t, store: store, clock: clock, model: model.NewRecords(clock.now, false)}
 		s.large = rapid.IntRange(0, 3).Draw(t, "large") == 0
 		for _, name := range []string{"p", "q"} {
 			var versions []*drawgate.Plan

@@ -1,4 +1,4 @@
--- One decision on the buckets KEYS. It reads everything, decides, and writes last; a refusal writes nothing.
+-- One decision on the buckets KEYS. It reads everything, decides, and writes last. A refusal writes nothing, unless it was strange.
 --
 -- It is the counterpart of internal/record, function by function: what is not explained here is explained there. Numbers are doubles: all
 -- that is stored stays below 2^53, and where an intermediate value may not, both sides of the comparison are far from each other.
@@ -538,6 +538,25 @@ local function closePart(r, ss, q, n, at)
   enter(r, st, s, at, s and s.fl % 2 == 0 and s.margin or 0, n)
 end
 
+-- Whether advancing for this caller is a change that must be kept, whatever the decision.
+local function strange(r, ss, now)
+  for _, s in ipairs(ss) do
+    local st = r.by[s.id]
+    if st and st.kind == 1 and st.rate ~= s.rate then return true end
+  end
+  if r.next == 0 or now < r.next then return false end
+  all(r)
+  for k = 1, r.m do
+    local o = r.os[k]
+    if o.fin <= now then
+      for _, q in ipairs(o.parts) do
+        if not ss.by[q.id] then return true end
+      end
+    end
+  end
+  return false
+end
+
 local function advanceAll(r, ss, now)
   now = max(now, r.last)
   r.last = now
@@ -716,7 +735,10 @@ for i, key in ipairs(KEYS) do
   now = max(now, rs[i].last)
 end
 instant = now
-for i, r in ipairs(rs) do advanceAll(r, sss[i], now) end
+for i, r in ipairs(rs) do
+  r.dirty = op ~= 'p' and strange(r, sss[i], now)
+  advanceAll(r, sss[i], now)
+end
 
 local res = { 0, now, 0 }
 

@@ -1,12 +1,11 @@
 package redisstore_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/redisstore"
 	"github.com/drawgate/drawgate/storetest"
@@ -54,47 +53,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, harness(t))
 }
 
-// modelStore is the model as a store.
-type modelStore struct {
-	*model
-	clock *fakeClock
-}
-
-func (s modelStore) Take(_ context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
-	s.now = s.clock.now()
-	for i := range batch {
-		out[i] = s.take(&batch[i])
-	}
-	return nil
-}
-
-func (s modelStore) Settle(_ context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
-	s.now = s.clock.now()
-	for i := range batch {
-		out[i] = s.settle(&batch[i])
-	}
-	return nil
-}
-
-func (s modelStore) Peek(_ context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
-	s.now = s.clock.now()
-	for i := range buckets {
-		out[i] = s.peek(&buckets[i], priority)
-	}
-	return nil
-}
-
-func (s modelStore) Reset(_ context.Context, keys []drawgate.Key) error {
-	for _, k := range keys {
-		delete(s.recs, k)
-	}
-	return nil
-}
-
-func (s modelStore) Close() error { return nil }
-
-// TestScripts plays the scripts of the suite. The reference is not the store in memory, which remembers of a refused take by which version of
-// the policy it was asked: here a refusal writes nothing.
+// TestScripts compares the store with the engine on the scripts of the suite.
 //
 // req: E5, E10
 func TestScripts(t *testing.T) {
@@ -103,11 +62,16 @@ func TestScripts(t *testing.T) {
 	if long {
 		n = 3000
 	}
+	type reference struct {
+		*model.Records
+		clock *fakeClock
+	}
 	storetest.Scripts(t, harness(t), storetest.Harness{
 		New: func(*testing.T) drawgate.Store {
-			return modelStore{&model{recs: map[drawgate.Key]*record.Record{}}, newClock()}
+			clock := newClock()
+			return &reference{model.NewRecords(clock.now, false), clock}
 		},
-		Advance: func(s drawgate.Store, d time.Duration) { s.(modelStore).clock.advance(d) },
+		Advance: func(s drawgate.Store, d time.Duration) { s.(*reference).clock.advance(d) },
 	}, n)
 }
 

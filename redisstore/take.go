@@ -60,6 +60,9 @@ func takeRequest(t *drawgate.Take) request {
 		r.err = fmt.Errorf("%w: an id of %d bytes, a hold of %v", drawgate.ErrInvalid, len(t.ID), t.Hold)
 		return r
 	}
+	if r.err = t.Check(); r.err != nil {
+		return r
+	}
 	if t.ID == "" && len(t.Buckets) == 1 {
 		r.op = opHot
 		b := &t.Buckets[0]
@@ -167,7 +170,9 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 			r.err = r.name(s.prefix)
 		}
 		if r.err != nil {
-			r.err = storeError(op, r.err)
+			if !errors.Is(r.err, drawgate.ErrNeedsReserve) { // every store says that alike
+				r.err = storeError(op, r.err)
+			}
 			continue
 		}
 		todo = append(todo, r)

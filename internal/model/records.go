@@ -1,0 +1,194 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"sync"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// Records is the plainest drawgate.Store that decides by package record: the bytes of a record per bucket. It is the reference for what a store
+// must keep: what was admitted or settled, and how a record was advanced where that was strange ([record.Record.Strange]). What any other refusal
+// or a peek did to a record is thrown away.
+//
+// Unlike [Store] it rounds where record does, so every answer of a real store can be compared with it.
+type Records struct {
+	now   func() int64 // Unix µs
+	exact bool
+
+	mu   sync.Mutex
+	kept map[drawgate.Key][]byte
+	done bool
+}
+
+var (
+	_ drawgate.Store    = (*Records)(nil)
+	_ drawgate.Resetter = (*Records)(nil)
+)
+
+// NewRecords returns an empty store with a clock, in Unix microseconds. exact says that a rolling limit without a precision is exact.
+func NewRecords(now func() int64, exact bool) *Records {
+	return &Records{now: now, exact: exact, kept: map[drawgate.Key][]byte{}}
+}
+
+func (s *Records) begin(ctx context.Context) (end func(), err error) {
+	s.mu.Lock()
+	switch {
+	case s.done:
+		err = drawgate.ErrClosed
+	case ctx.Err() != nil:
+		err = &drawgate.StoreError{Store: "records", Op: "begin", Err: ctx.Err()}
+	}
+	if err != nil {
+		s.mu.Unlock()
+	}
+	return s.mu.Unlock, err
+}
+
+// opened is the records of some buckets during one step.
+type opened struct {
+	s       *Records
+	buckets []drawgate.BucketCost
+	recs    []*record.Record
+	now     int64  // of the step
+	keep    []bool // the record is to be written back
+}
+
+func (s *Records) open(buckets []drawgate.BucketCost) *opened {
+	o := &opened{s: s, buckets: buckets, now: s.now(), keep: make([]bool, len(buckets))}
+	for i := range buckets {
+		rec := s.record(buckets[i].Key)
+		o.recs, o.now = append(o.recs, rec), max(o.now, rec.Last)
+	}
+	for i := range buckets {
+		o.keep[i] = o.recs[i].Strange(buckets[i].Plan.Specs(s.exact), o.now)
+	}
+	return o
+}
+
+func (s *Records) record(k drawgate.Key) *record.Record {
+	b, ok := s.kept[k]
+	if !ok {
+		return &record.Record{}
+	}
+	rec, _, err := record.Decode(b)
+	if err != nil {
+		panic(err)
+	}
+	return rec
+}
+
+func (o *opened) close() {
+	for i, keep := range o.keep {
+		if keep {
+			o.s.kept[o.buckets[i].Key] = record.Append(nil, o.recs[i], record.Whole)
+		}
+	}
+}
+
+// Take implements drawgate.Store.
+func (s *Records) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for i := range batch {
+		t := &batch[i]
+		if err := t.Check(); err != nil {
+			out[i] = drawgate.Decision{Fail: err}
+			continue
+		}
+		o := s.open(t.Buckets)
+		d := drawgate.Decide(t, o.recs, s.exact, o.now)
+		for k := range o.keep {
+			o.keep[k] = o.keep[k] || d.Allowed && !d.Replayed && (t.Hold > 0 || t.Buckets[k].N != drawgate.Amounts{})
+		}
+		o.close()
+		out[i] = d
+	}
+	return nil
+}
+
+// Settle implements drawgate.Store.
+func (s *Records) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for i := range batch {
+		b := &batch[i]
+		o := s.open(b.Buckets)
+		for k, rec := range o.recs {
+			if b.Op == drawgate.OpCharge {
+				for j, l := range b.Buckets[k].Plan.Policy().Limits {
+					o.keep[k] = o.keep[k] || l.Kind != drawgate.Concurrency && b.Buckets[k].N[j] > 0
+				}
+			} else if open := rec.Open[b.ID]; open != nil && open.End > o.now {
+				o.keep[k] = true
+			}
+		}
+		out[i] = drawgate.Carry(b, o.recs, s.exact, o.now)
+		o.close()
+	}
+	return nil
+}
+
+// Peek implements drawgate.Store.
+func (s *Records) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for i := range buckets {
+		out[i] = drawgate.Describe(&buckets[i], s.record(buckets[i].Key), priority, s.exact, s.now())
+	}
+	return nil
+}
+
+// Reset implements drawgate.Resetter.
+func (s *Records) Reset(ctx context.Context, keys []drawgate.Key) error {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for _, k := range keys {
+		delete(s.kept, k)
+	}
+	return nil
+}
+
+// All calls yield with the record of every bucket that was kept.
+func (s *Records) All(yield func(drawgate.Key, *record.Record) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.kept {
+		if !yield(k, s.record(k)) {
+			return
+		}
+	}
+}
+
+// Fork returns a copy with another clock.
+func (s *Records) Fork(now func() int64) *Records {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &Records{now: now, exact: s.exact, kept: maps.Clone(s.kept)}
+}
+
+// Equal reports whether two stores keep the same.
+func (s *Records) Equal(o *Records) bool { return maps.EqualFunc(s.kept, o.kept, bytes.Equal) }
+
+// Close implements drawgate.Store.
+func (s *Records) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done = true
+	return nil
+}
