@@ -308,7 +308,10 @@ func checkTake(t *drawgate.Take) error {
 	case t.Priority < 0 || t.Priority > drawgate.MaxPriority:
 		return fmt.Errorf("%w: priority %d", drawgate.ErrInvalid, t.Priority)
 	}
-	return checkBuckets(t.Buckets)
+	if err := checkBuckets(t.Buckets); err != nil {
+		return err
+	}
+	return t.Check()
 }
 
 func checkBuckets(buckets []drawgate.BucketCost) error {

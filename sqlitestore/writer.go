@@ -298,6 +298,7 @@ func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
 		}
 		return drawgate.Decision{}, err
 	}
+	w.keepStrange(t.Buckets, now)
 	d := drawgate.Decide(t, w.recs, true, now)
 	if !d.Allowed || d.Replayed {
 		return d, nil
@@ -333,9 +334,7 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 		return drawgate.Outcome{}, err
 	}
 	var open [drawgate.MaxBuckets]*record.Open
-	for _, rec := range w.recs {
-		now = max(now, rec.Last)
-	}
+	now = w.keepStrange(st.Buckets, now)
 	for i, rec := range w.recs {
 		rec.Advance(st.Buckets[i].Plan.Specs(true), now) // a hold that is over by now is not settled
 		open[i] = rec.Open[st.ID]
@@ -348,6 +347,21 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 		w.carried(st, &st.Buckets[i], b, open[i], now)
 	}
 	return out, nil
+}
+
+// keepStrange has those buckets written that this caller's limits advance in another way than others' do, whatever is decided.
+// It returns the instant at which they are advanced.
+func (w *writer) keepStrange(buckets []drawgate.BucketCost, now int64) int64 {
+	for _, rec := range w.recs {
+		now = max(now, rec.Last)
+	}
+	for i, b := range w.bkts {
+		if b.rec.Strange(buckets[i].Plan.Specs(true), now) {
+			b.rec.Advance(buckets[i].Plan.Specs(true), now)
+			w.mark(b, now)
+		}
+	}
+	return now
 }
 
 // carried notes what a settlement did to one bucket.
