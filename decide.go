@@ -72,22 +72,35 @@ func TakeLocal(b *cells.Buckets, plan *Plan, name string, n Amounts, priority in
 
 // local decides a plain take of one bucket in this process. d must be zero. It does not allocate for up to three limits.
 func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *Amounts, priority int8) error {
-	d.plan = plan
-	out := d.res[:]
 	if len(plan.specs) > inline {
-		var all [MaxLimits]record.Result
-		out = all[:]
-		defer d.results(plan, &all)
+		return d.localMany(b, plan, name, n, priority)
 	}
-	v, err := b.Take(name, n, priority, out)
-	switch {
-	case errors.Is(err, cells.ErrClosed):
-		return ErrClosed
-	case err != nil:
-		return &StoreError{Store: "memory", Op: "take", Err: err}
+	v, err := b.Take(name, n, priority, d.res[:])
+	if err != nil {
+		return localError(err)
 	}
+	d.plan = plan
 	d.head(&v)
 	return nil
+}
+
+// localMany is local for more limits than a decision holds by itself.
+func (d *Decision) localMany(b *cells.Buckets, plan *Plan, name string, n *Amounts, priority int8) error {
+	var out [MaxLimits]record.Result
+	v, err := b.Take(name, n, priority, out[:])
+	if err != nil {
+		return localError(err)
+	}
+	d.head(&v)
+	d.results(plan, &out)
+	return nil
+}
+
+func localError(err error) error {
+	if errors.Is(err, cells.ErrClosed) {
+		return ErrClosed
+	}
+	return &StoreError{Store: "memory", Op: "take", Err: err}
 }
 
 // lean decides a plain take of one bucket of a policy that is a single bucket limit; false if that needs [Decision.local].

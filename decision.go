@@ -25,19 +25,21 @@ func (r Reason) String() string { return [...]string{"passed", "limited", "queue
 //
 // A Decision is a value: it may be copied and kept, and refers to nothing that changes.
 type Decision struct {
-	Allowed    bool
-	Replayed   bool          // the take's id was open already: this is its answer again, nothing more was charged
-	Reason     Reason        // why not
-	first      uint8         // position of the first bucket that is described: not 0 only if Queued
-	raw        bool          // res[0] counts parts of a bucket: its divisions are left to whoever looks
-	RetryAfter time.Duration // 0 if allowed; otherwise this take fits after this wait if nothing else happens; never negative
-	Soonest    time.Duration // at most RetryAfter: it fits no earlier, even if everything held were given back now
-	Fail       error         // in a batch: why this take was not decided; nothing else is set then
+	Allowed  bool
+	Replayed bool   // the take's id was open already: this is its answer again, nothing more was charged
+	Reason   Reason // why not
+	first    uint8  // position of the first bucket that is described: not 0 only if Queued
+	raw      bool   // res[0] counts parts of a bucket: its divisions are left to whoever looks
 
+	// What an allowed take sets stands together: a copy is faster where it does not mix fresh words with old ones.
 	at   int64
 	plan *Plan                 // of the first bucket
 	res  [inline]record.Result // its first limits
-	more *details              // nil for a plain take of one bucket with few limits
+
+	RetryAfter time.Duration // 0 if allowed; otherwise this take fits after this wait if nothing else happens; never negative
+	Soonest    time.Duration // at most RetryAfter: it fits no earlier, even if everything held were given back now
+	Fail       error         // in a batch: why this take was not decided; nothing else is set then
+	more       *details      // nil for a plain take of one bucket with few limits
 }
 
 // inline is how many limits a Decision describes by itself. It is copied at every return: a smaller one is faster.
@@ -86,6 +88,14 @@ func (d *Decision) Limits() iter.Seq[LimitResult] {
 			}
 		}
 	}
+}
+
+// Left returns what remains of limit i of the first bucket, as [Decision.Limits] says: for programs that know their policy.
+func (d *Decision) Left(i int) int64 {
+	if d.raw || i >= inline {
+		return d.result(0, i).Remaining
+	}
+	return d.res[i].Remaining
 }
 
 // Buckets returns the number of buckets that the decision describes.

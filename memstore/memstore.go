@@ -109,7 +109,7 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 		return err
 	}
 	for i := range buckets {
-		err := s.with(buckets[i:i+1], s.among, func(recs []*record.Record) {
+		err := s.with(buckets[i:i+1], s.look, func(recs []*record.Record) {
 			out[i] = drawgate.Describe(&buckets[i], recs[0], priority, false, s.cells.Now())
 		})
 		if err != nil {
@@ -126,8 +126,14 @@ func fail(op string, err error) error {
 	return &drawgate.StoreError{Store: "memory", Op: op, Err: err}
 }
 
+// among and look are cells.Store.With where no bucket is made.
 func (s *Store) among(names []cells.Named, f func([]*record.Record)) error {
-	s.cells.Among(names, f)
+	s.cells.Among(names, false, f)
+	return nil
+}
+
+func (s *Store) look(names []cells.Named, f func([]*record.Record)) error {
+	s.cells.Among(names, true, f)
 	return nil
 }
 

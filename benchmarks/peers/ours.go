@@ -80,8 +80,8 @@ func allow(store drawgate.Store, p drawgate.Policy, opts *drawgate.Options) (lim
 	return lim.WithClose(func(ctx context.Context, key string, _ int) (bool, error) {
 		d, err := l.Allow(ctx, key)
 		left := int64(0)
-		for r := range d.Limits() {
-			left += r.Remaining
+		for i := range p.Limits {
+			left += d.Left(i)
 		}
 		return d.Allowed && left >= 0, err
 	}, store.Close), nil

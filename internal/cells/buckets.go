@@ -77,12 +77,24 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 		return record.Verdict{}, ErrClosed
 	}
 	for {
-		c, err := b.space.cell(name, b.lean)
-		if err != nil {
-			return record.Verdict{}, err
+		c := s.index.find(b.space, name)
+		if c == nil || c.word.Load() == dead {
+			var err error
+			if c, err = b.space.open(name, b.lean); err != nil {
+				return record.Verdict{}, err
+			}
 		}
-		fl := c.lock(b.specs)
+		fl := c.full.Load()
 		if fl == nil {
+			fl = c.lock(b.specs)
+		} else {
+			fl.mu.Lock()
+		}
+		if fl == nil {
+			continue
+		}
+		if fl.gone {
+			fl.mu.Unlock()
 			continue
 		}
 		v, ok := record.One(&fl.rec, b.specs, n, priority, s.Now(), out)

@@ -175,8 +175,9 @@ func (s *Store) With(names []Named, f func([]*record.Record)) error {
 	return nil
 }
 
-// Among is like With for what changes nothing but open reservations: it makes no bucket, and what has none may be a copy that is thrown away.
-func (s *Store) Among(names []Named, f func([]*record.Record)) {
+// Among is like With, but makes no bucket: one that does not exist is an empty record that is thrown away. A look, which changes nothing, is given copies
+// of words.
+func (s *Store) Among(names []Named, look bool, f func([]*record.Record)) {
 	recs := make([]*record.Record, len(names))
 	locked := make([]*full, 0, len(names))
 	defer func() {
@@ -185,7 +186,10 @@ func (s *Store) Among(names []Named, f func([]*record.Record)) {
 		}
 	}()
 	for i, n := range names {
-		fl, copied := s.existing(n)
+		if sp := s.find(n.Tenant, n.Policy); sp != nil && !look {
+			sp.note(n.Specs)
+		}
+		fl, copied := s.existing(n, look)
 		if fl != nil {
 			copied = &fl.rec
 			locked = append(locked, fl)
@@ -195,8 +199,8 @@ func (s *Store) Among(names []Named, f func([]*record.Record)) {
 	f(recs)
 }
 
-// existing returns a bucket's record, locked, or what a word or nothing at all says.
-func (s *Store) existing(n Named) (*full, *record.Record) {
+// existing returns a bucket's record, locked, or, for a look or if there is none, a copy.
+func (s *Store) existing(n Named, look bool) (*full, *record.Record) {
 	sp := s.find(n.Tenant, n.Policy)
 	for sp != nil {
 		c := s.index.find(sp, n.Name.Name)
@@ -207,7 +211,7 @@ func (s *Store) existing(n Named) (*full, *record.Record) {
 		if w == dead {
 			break
 		}
-		if w != isFull {
+		if w != isFull && look {
 			rec := c.record(w, n.Specs)
 			return nil, &rec
 		}

@@ -17,6 +17,9 @@ func (r *Ring) Len() int { return r.n }
 // At returns entry i, 0 being the oldest. The pointer is valid until the next Push.
 func (r *Ring) At(i int) *Entry { return &r.buf[(r.head+i)&(len(r.buf)-1)] }
 
+// newest returns the newest entry of a ring that is not empty.
+func (r *Ring) newest() *Entry { return &r.buf[(r.head+r.n-1)&(len(r.buf)-1)] }
+
 // Push adds the newest entry.
 func (r *Ring) Push(e Entry) {
 	if r.n == len(r.buf) {
