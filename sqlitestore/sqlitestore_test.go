@@ -1,40 +1,85 @@
 package sqlitestore_test
 
 import (
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/sqlitestore"
 	"github.com/drawgate/drawgate/storetest"
 )
 
-// req: A8 B1 C1 D1 D2 D5 D11 D12
-func TestStore(t *testing.T) {
-	t.Parallel()
-	type home struct {
-		path  string
-		clock *clock
-	}
+type home struct {
+	path  string
+	clock *clock
+}
+
+// harness returns stores on files of their own.
+func harness() storetest.Harness {
 	var homes sync.Map // of stores
-	storetest.Run(t, storetest.Harness{
-		New: func(t *testing.T) drawgate.Store {
-			h := home{dbPath(t), newClock()}
-			s := openAt(t, h.path, &sqlitestore.Options{Synchronous: sqlitestore.Normal}, h.clock)
-			homes.Store(s, h)
-			return s
-		},
+	on := func(t *testing.T, h home) drawgate.Store {
+		t.Helper()
+		s := openAt(t, h.path, &sqlitestore.Options{Synchronous: sqlitestore.Normal}, h.clock)
+		homes.Store(s, h)
+		return s
+	}
+	return storetest.Harness{
+		New: func(t *testing.T) drawgate.Store { return on(t, home{dbPath(t), newClock()}) },
 		Advance: func(s drawgate.Store, d time.Duration) {
 			h, _ := homes.Load(s)
 			h.(home).clock.advance(d)
 		},
 		Second: func(t *testing.T, s drawgate.Store) drawgate.Store {
-			v, _ := homes.Load(s)
-			h := v.(home)
-			second := openAt(t, h.path, &sqlitestore.Options{Synchronous: sqlitestore.Normal}, h.clock)
-			homes.Store(second, h)
-			return second
+			h, _ := homes.Load(s)
+			return on(t, h.(home))
 		},
-	})
+	}
+}
+
+// req: A8 B1 C1 D1 D2 D5 D11 D12
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, harness())
+}
+
+// TestScripts compares the store with the engine on the scripts of the suite: once as it is, and once with a cache that holds nothing, where all
+// that is known is what was written.
+//
+// req: A5 E10
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	n := 60
+	if os.Getenv("DRAWGATE_LONG") != "" {
+		n = 2000
+	}
+	type reference struct {
+		*model.Records
+		clock *clock
+	}
+	records := storetest.Harness{
+		New: func(*testing.T) drawgate.Store {
+			c := newClock()
+			return &reference{model.NewRecords(c.now, true), c}
+		},
+		Advance: func(s drawgate.Store, d time.Duration) { s.(*reference).clock.advance(d) },
+	}
+	for name, opts := range map[string]*sqlitestore.Options{"cached": sqlitestore.With(0, "synchronous = OFF"), "written": sqlitestore.With(1, "synchronous = OFF")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			type clocked struct {
+				*sqlitestore.Store
+				clock *clock
+			}
+			storetest.Scripts(t, storetest.Harness{
+				New: func(t *testing.T) drawgate.Store {
+					c := newClock()
+					return &clocked{openAt(t, dbPath(t), opts, c), c}
+				},
+				Advance: func(s drawgate.Store, d time.Duration) { s.(*clocked).clock.advance(d) },
+			}, records, n)
+		})
+	}
 }

@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -13,6 +15,8 @@ var changeCases = []testCase{
 	{"a changed burst", "what is used of a bucket stays used when its burst changes", testChangedBurst, false},
 	{"a changed rate", "while callers with two rates alternate, a bucket never lets more pass than the higher one", testAlternatingRates, false},
 	{"a raised rate", "a higher rate drains from when it is first seen on, not before; a lower one never drains more than was allowed", testRaisedRate, false},
+	{"a rate that was seen", "a rate that was lowered, and seen by nobody who was granted anything, is in force until it is raised", testSeenRate, false},
+	{"a rate that was looked at", "a peek with another rate changes nothing", testPeekedRate, false},
 	{"another identity", "a limit of another name, unit, kind, window, calendar, zone or anchor starts unused", testIdentity, true},
 	{"versions side by side", "two versions of a policy never touch each other's limits", testVersions, false},
 	{"a reservation outlives its version", "a settlement by another version of the policy corrects what both know; the rest stands", testSettleByOther, true},
@@ -134,6 +138,80 @@ func testRaisedRate(e *env) {
 	e.allowed("seen", lowered.take(1))
 	e.advance(10 * time.Second)
 	lowered.wantUsed("10 s at the lower rate", used+1-1)
+}
+
+// req: A5, E10
+func testSeenRate(e *env) {
+	slow, fast, beside := leaky(6, time.Minute, 60), leaky(60, time.Minute, 60), rolling(1000, 24*time.Hour)
+	ways := map[string]func(b *bucket){
+		"a refused take":        func(b *bucket) { e.refused("slow", b.take(60), -1) },
+		"a refused reservation": func(b *bucket) { e.refused("slow", b.hold("other", time.Hour, 60), -1) },
+		"a replayed take": func(b *bucket) {
+			if d := b.hold("id", time.Hour, 60); !ok(e, d) || !d.Replayed {
+				e.Error("not replayed")
+			}
+		},
+		"an id that is used again": func(b *bucket) {
+			if d := b.hold("id", time.Hour, 59); !errors.Is(d.Fail, drawgate.ErrIDReused) {
+				e.Errorf("reused: %v", d.Fail)
+			}
+		},
+		"a settlement of what is gone":   func(b *bucket) { b.settle("nobody", 1) },
+		"a cancellation of what is gone": func(b *bucket) { b.cancel("nobody") },
+		"a renewal of what is gone":      func(b *bucket) { b.renew("nobody", time.Hour) },
+		"a refused take of two": func(b *bucket) {
+			other := b.e.of("other", b.plan)
+			e.refused("slow", e.take(drawgate.Take{Buckets: []drawgate.BucketCost{b.cost(60), other.cost(1)}}), -1)
+		},
+	}
+	for what, see := range ways {
+		for _, more := range [][]drawgate.Limit{nil, {beside}} {
+			if strings.HasSuffix(what, "gone") && more == nil {
+				continue // a store in memory may have nothing to keep it in
+			}
+			b := e.bucket(fmt.Sprint(what, len(more)), append([]drawgate.Limit{fast}, more...)...)
+			lowered := b.with(append([]drawgate.Limit{slow}, more...)...)
+			if what == "a replayed take" || what == "an id that is used again" {
+				e.allowed("all", b.hold("id", time.Hour, 60))
+			} else {
+				e.allowed("all", b.take(60))
+			}
+			see(lowered)
+			e.advance(10 * time.Second)
+			see(lowered)
+			e.advance(20 * time.Second)
+			raised := b
+			if e.h.Second != nil { // by another process, which knows only what was stored
+				second := *e
+				second.s = e.h.Second(e.T, e.s)
+				raised = &bucket{e: &second, key: b.key, plan: b.plan}
+			}
+			// Whoever asks with the higher rate first may be refused too.
+			e.refused(what+": fast", raised.take(60), -1)
+			least := int64(57) // 30 s at 6 per minute
+			if u := raised.used(); u < least || u > least+1 {
+				e.Errorf("%s: %d used after 30 s at 6 per minute, want %d, or one more by rounding", what, u, least)
+			}
+			e.advance(10 * time.Second)
+			if u := b.used(); u < least-10 || u > least-9 {
+				e.Errorf("%s: %d used 10 s later at 60 per minute, want %d, or one more by rounding", what, u, least-10)
+			}
+		}
+	}
+}
+
+// req: E10
+func testPeekedRate(e *env) {
+	slow, fast := leaky(6, time.Minute, 60), leaky(60, time.Minute, 60)
+	b := e.bucket("k", fast)
+	lowered := b.with(slow)
+	e.allowed("all", b.take(60))
+	for range 20 {
+		lowered.peek(1)
+		e.advance(time.Second)
+	}
+	lowered.peek(60)
+	b.wantUsed("20 s at 60 per minute, the only rate that was asked by", 40)
 }
 
 func testIdentity(e *env) {

@@ -36,12 +36,14 @@ func Scripts(t *testing.T, h, reference Harness, n int) {
 	}
 }
 
-// script is a sequence of operations on a few buckets, in two versions of their policy.
+// script is a sequence of operations on a few buckets, in some versions of their policy.
 type script struct {
-	plans  [2]*drawgate.Plan
+	plans  [versions]*drawgate.Plan
 	steps  []step
 	offset time.Duration // from Monday's midnight
 }
+
+const versions = 3
 
 // step is one operation, or a batch of one kind. It first lets time pass.
 type step struct {
@@ -64,22 +66,28 @@ type maker struct {
 
 func newScript(seed uint64) *script {
 	m := &maker{Rand: rand.New(rand.NewPCG(seed, 17)), sc: &script{}}
-	first, second := m.policy(), drawgate.Policy{}
-	for {
-		second = m.version(first)
-		var errs [2]error
-		m.sc.plans[0], errs[0] = first.Compile()
-		m.sc.plans[1], errs[1] = second.Compile()
-		if errs[0] == nil && errs[1] == nil {
-			break
-		}
-		first = m.policy() // such as a headroom that leaves nothing
+	for !m.plans() { // such as a headroom that leaves nothing
+		continue
 	}
 	m.sc.offset = time.Duration(m.Int64N(int64(50 * time.Hour))).Truncate(tick)
 	for range 25 + m.IntN(40) {
 		m.sc.steps = append(m.sc.steps, m.step())
 	}
 	return m.sc
+}
+
+// plans makes a policy and its versions, and reports whether all of them can be.
+func (m *maker) plans() bool {
+	p := m.policy()
+	for i := range m.sc.plans {
+		plan, err := p.Compile()
+		if err != nil {
+			return false
+		}
+		m.sc.plans[i] = plan
+		p = m.version(p)
+	}
+	return true
 }
 
 func pick[T any](m *maker, choices ...T) T { return choices[m.IntN(len(choices))] }
@@ -128,12 +136,12 @@ func (m *maker) version(p drawgate.Policy) drawgate.Policy {
 	p.Limits = slices.Clone(p.Limits)
 	for i := range p.Limits {
 		l := &p.Limits[i]
-		switch m.IntN(4) {
+		switch m.IntN(6) {
 		case 0:
 			m.vary(l)
-		case 1:
+		case 1, 2, 3:
 			l.Amount = m.amount()
-		case 2:
+		case 4:
 			if l.Window > 0 {
 				l.Window *= 2 // another limit
 			}
@@ -165,7 +173,7 @@ func (m *maker) step() step {
 		}
 		s.at = pick(m, 0, -time.Second, -time.Hour, -25*time.Hour, time.Minute)
 	case kind < 19:
-		s.peek, s.priority = m.buckets(m.IntN(4), m.IntN(2), 9), int8(m.IntN(10))
+		s.peek, s.priority = m.buckets(m.IntN(4), m.IntN(versions), 9), int8(m.IntN(10))
 	default:
 		s.reset = []drawgate.Key{m.key(m.IntN(3))}
 	}
@@ -193,7 +201,7 @@ func (m *maker) buckets(set, version int, priority int8) (bs []drawgate.BucketCo
 }
 
 func (m *maker) take() drawgate.Take {
-	set, version := m.IntN(4), m.IntN(2)
+	set, version := m.IntN(4), m.IntN(versions)
 	t := drawgate.Take{Priority: pick[int8](m, 0, 0, 5, 9)}
 	t.Buckets = m.buckets(set, version, t.Priority)
 	if m.IntN(2) == 0 { // an id belongs to a set of buckets
@@ -211,7 +219,7 @@ func (m *maker) take() drawgate.Take {
 }
 
 func (m *maker) settlement() drawgate.Settlement {
-	set, version := m.IntN(4), m.IntN(2)
+	set, version := m.IntN(4), m.IntN(versions)
 	s := drawgate.Settlement{
 		Op: pick(m, drawgate.OpSettle, drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge), ID: fmt.Sprintf("id%d-%d", set, m.IntN(3)),
 		Buckets: m.buckets(set, version, 9), Hold: pick(m, time.Second, time.Minute),
@@ -289,7 +297,7 @@ func (sc *script) play(t *testing.T, h Harness) (lines []string) {
 	h.wrap(t, func(t *testing.T) {
 		e := &env{T: t, h: h, s: h.New(t)}
 		e.until(nextEdge(e.now(), drawgate.Week, "UTC", 1).Add(sc.offset))
-		p := &player{env: e, start: e.now()}
+		p := &player{env: e, start: e.now(), versions: map[drawgate.Key][]*drawgate.Plan{}}
 		p.at = p.start
 		for i := range sc.steps {
 			lines = append(lines, p.step(&sc.steps[i]))
@@ -309,7 +317,58 @@ func (sc *script) play(t *testing.T, h Harness) (lines []string) {
 type player struct {
 	*env
 	start, at time.Time
-	retry     time.Duration // the last one
+	retry     time.Duration                     // the last one
+	versions  map[drawgate.Key][]*drawgate.Plan // that used a bucket, the last one first
+}
+
+// change lets the versions that used a bucket charge a unit before another one asks; not before a take, if all that differs is a higher rate.
+// A store need not remember a refusal that changes nothing, so when a rate was lowered, and by which version's margin a hold ended meanwhile,
+// depends on the last change; from now on it is the same for all stores.
+func (p *player) change(buckets []drawgate.BucketCost, take, peek bool) {
+	p.Helper()
+	for i := range buckets {
+		b := &buckets[i]
+		used := p.versions[b.Key]
+		higher := take && !slices.ContainsFunc(used, func(old *drawgate.Plan) bool { return !raised(old, b.Plan) })
+		if len(used) > 0 && used[0] != b.Plan && !higher {
+			for _, old := range used {
+				if old != b.Plan {
+					p.charge(b.Key, old)
+				}
+			}
+		}
+		if !peek {
+			used = slices.DeleteFunc(slices.Clone(used), func(v *drawgate.Plan) bool { return v == b.Plan })
+			p.versions[b.Key] = slices.Insert(used, 0, b.Plan)
+		}
+	}
+}
+
+// charge counts one unit of the first limit that counts any.
+func (p *player) charge(key drawgate.Key, plan *drawgate.Plan) {
+	p.Helper()
+	b := drawgate.BucketCost{Key: key, Plan: plan}
+	for j, l := range plan.Policy().Limits {
+		if l.Kind != drawgate.Concurrency {
+			b.N[j] = 1
+			p.settle(drawgate.Settlement{Op: drawgate.OpCharge, At: p.at, Buckets: []drawgate.BucketCost{b}})
+			return
+		}
+	}
+}
+
+// raised reports whether a later version differs by limits that are new or may be used more or less, and by bucket rates that are higher.
+func raised(old, later *drawgate.Plan) bool {
+	for _, s := range old.Specs(false) {
+		known := false
+		for _, t := range later.Specs(false) {
+			known = known || s.ID == t.ID && s.Rate <= t.Rate && s.ChargeEnd == t.ChargeEnd && s.Margin == t.Margin && s.Join == t.Join
+		}
+		if !known {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *player) step(s *step) string {
@@ -322,6 +381,16 @@ func (p *player) step(s *step) string {
 	p.at = p.at.Add(wait)
 	var lines []string
 	ctx := p.ctx()
+	for i := range s.takes {
+		p.change(s.takes[i].Buckets, true, false)
+	}
+	for i := range s.settlements {
+		p.change(s.settlements[i].Buckets, false, false)
+	}
+	p.change(s.peek, false, true)
+	for _, k := range s.reset {
+		delete(p.versions, k)
+	}
 	switch {
 	case s.takes != nil:
 		out := make([]drawgate.Decision, len(s.takes))

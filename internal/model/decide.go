@@ -138,8 +138,15 @@ func (a *Ask) answer(j int, now, n int64, priority int8) (soonest int64) {
 	return a.Ledger.cancelled(lim).wait(nil, now, n, priority)
 }
 
-// Peek says what a take would get, and spends nothing.
+// Peek says what a take would get, and changes nothing. Afterwards a.Ledger stands at the instant of the answer; it may be a copy.
 func Peek(a *Ask, priority int8, now int64) record.Verdict {
+	a.Ledger.last = max(a.Ledger.last, now)
+	for i := range a.Specs {
+		if lim := a.Ledger.limits[a.Specs[i].ID]; lim == nil || lim.spec != a.Specs[i] {
+			a.Ledger = a.Ledger.clone()
+			break
+		}
+	}
 	asks := []Ask{*a}
 	v := record.Verdict{Now: begin(asks, now)}
 	for j := range a.Specs {

@@ -54,6 +54,44 @@ type part struct {
 // pending is a held number of units, which start to age at end if nothing else happens.
 type pending struct{ end, n int64 }
 
+// clone returns a copy that shares nothing that changes.
+func (l *Ledger) clone() *Ledger {
+	c := &Ledger{last: l.last, limits: map[uint64]*limit{}, holds: map[string]*hold{}}
+	groups, entries := map[*group]*group{nil: nil}, map[*counted]*counted{nil: nil}
+	copied := func(g *group) *group {
+		if _, ok := groups[g]; !ok {
+			one := *g
+			groups[g] = &one
+		}
+		return groups[g]
+	}
+	entry := func(from *counted) *counted {
+		if _, ok := entries[from]; !ok {
+			one := *from
+			one.group = copied(from.group)
+			entries[from] = &one
+		}
+		return entries[from]
+	}
+	for id, lim := range l.limits {
+		one := *lim
+		one.group, one.list = copied(lim.group), slices.Clone(lim.list)
+		for i := range one.list {
+			one.list[i] = entry(one.list[i])
+		}
+		c.limits[id] = &one
+	}
+	for id, h := range l.holds {
+		one := *h
+		one.parts = slices.Clone(h.parts)
+		for i := range one.parts {
+			one.parts[i].counted = entry(one.parts[i].counted)
+		}
+		c.holds[id] = &one
+	}
+	return c
+}
+
 // know returns the limit of s, remembering s.
 func (l *Ledger) know(s *record.Spec) *limit {
 	if l.limits == nil {

@@ -1,0 +1,78 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/storetest"
+)
+
+// records is the engine as a store that keeps no more than it must.
+var records = storetest.Harness{
+	New: func(*testing.T) drawgate.Store {
+		return model.NewRecords(func() int64 { return time.Now().UnixMicro() }, false)
+	},
+	Advance: obvious.Advance,
+	Wrap:    synctest.Test,
+}
+
+// TestRecords: a store that throws away all refusals but the strange ones keeps the contract.
+//
+// req: D1, E10
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, records)
+}
+
+// TestMemory compares the store in memory, by its batches and by the way of a limiter, with one that keeps no more than it must.
+//
+// req: A5, E10
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	n := 300
+	if os.Getenv("DRAWGATE_LONG") != "" {
+		n = 10_000
+	}
+	open := func(t *testing.T) *memstore.Store {
+		t.Helper()
+		s := memstore.New(nil)
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	for name, newStore := range map[string]func(t *testing.T) drawgate.Store{
+		"batches": func(t *testing.T) drawgate.Store { return open(t) },
+		"limiter": func(t *testing.T) drawgate.Store { return limiter{open(t)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Scripts(t, storetest.Harness{New: newStore, Advance: obvious.Advance, Wrap: synctest.Test}, records, n)
+		})
+	}
+}
+
+// limiter decides plain takes of one bucket in the caller's process.
+type limiter struct{ *memstore.Store }
+
+func (l limiter) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	for i := range batch {
+		t := &batch[i]
+		var err error
+		if t.ID == "" && len(t.Buckets) == 1 {
+			b := &t.Buckets[0]
+			out[i], err = drawgate.TakeLocal(l.Open(b.Key.Tenant, b.Plan), b.Plan, b.Key.Name, b.N, t.Priority)
+		} else {
+			err = l.Store.Take(ctx, batch[i:i+1], out[i:i+1])
+		}
+		if err != nil {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+	return nil
+}
