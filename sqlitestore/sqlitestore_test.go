@@ -1,6 +1,7 @@
 package sqlitestore_test
 
 import (
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -66,6 +67,7 @@ func TestScripts(t *testing.T) {
 		},
 		Advance: func(s drawgate.Store, d time.Duration) { s.(*reference).clock.advance(d) },
 	}
+	unused := uncleaned(t)
 	for name, opts := range map[string]*sqlitestore.Options{"cached": sqlitestore.With(0, "synchronous = OFF"), "written": sqlitestore.With(1, "synchronous = OFF")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,11 +77,39 @@ func TestScripts(t *testing.T) {
 			}
 			storetest.Scripts(t, storetest.Harness{
 				New: func(t *testing.T) drawgate.Store {
-					c := newClock()
-					return &clocked{openAt(t, dbPath(t), opts, c), c}
+					c, path := newClock(), dbPath(t)
+					if err := os.WriteFile(path, unused, 0o600); err != nil {
+						t.Fatal(err)
+					}
+					return &clocked{openAt(t, path, opts, c), c}
 				},
 				Advance: func(s drawgate.Store, d time.Duration) { s.(*clocked).clock.advance(d) },
 			}, records, n)
 		})
 	}
+}
+
+// uncleaned returns a database that is not cleaned for a century. Of what was cleaned away nobody knows the rate any more, and cleaning, in the
+// background, waits for no script.
+func uncleaned(t *testing.T) []byte {
+	t.Helper()
+	path := dbPath(t)
+	s, err := sqlitestore.OpenAt(path, nil, newClock().now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	late := newClock()
+	late.advance(100 * 365 * 24 * time.Hour)
+	set := "INSERT INTO meta (name, value) VALUES ('cleaned', %d) ON CONFLICT DO UPDATE SET value = excluded.value"
+	if err := sqlitestore.Exec(path, fmt.Sprintf(set, late.now())); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
