@@ -48,10 +48,10 @@ func answer(results []drawgate.LimitResult) draft {
 	if tightest < 0 {
 		return a
 	}
-	a.Remaining, a.ResetAt = results[tightest].Remaining, ptr(results[tightest].ResetAt().UTC())
+	a.Remaining, a.ResetAt = results[tightest].Remaining, new(results[tightest].ResetAt().UTC())
 	if longest >= 0 {
 		r := results[longest]
-		a.RefusedBy, a.ResetAt = &api.LimitName{Policy: r.Policy, Limit: r.Limit.Name}, ptr(r.ResetAt().UTC())
+		a.RefusedBy, a.ResetAt = &api.LimitName{Policy: r.Policy, Limit: r.Limit.Name}, new(r.ResetAt().UTC())
 		a.RetryAfterMS, a.NeverFits = millis(r.RetryAfter), r.RetryAfter == drawgate.Never
 	}
 	return a
@@ -105,7 +105,7 @@ func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 	take.Limits = nil
 	out := api.StatusAnswer{Policy: policy, Key: key, At: st.At().UTC(), Open: st.Open, Take: take, Limits: []api.LimitStatus{}}
 	i := 0
-	for r := range st.Decision.Limits() {
+	for r := range st.Limits() {
 		l, u := r.Limit, st.States[i]
 		s := api.LimitStatus{
 			Limit: limits[i], Kind: l.Kind.String(), WindowMS: l.Window.Milliseconds(),
@@ -139,7 +139,7 @@ func Describe(l *drawgate.Limit) string {
 // Duration writes a duration for people, with two parts at most, rounded up: "450ms", "12.3s", "3h5m", "6d4h".
 func Duration(d time.Duration) string {
 	const day = 24 * time.Hour
-	up := func(unit time.Duration) time.Duration { return (d + unit - 1) / unit * unit }
+	up := func(unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }
 	switch {
 	case d >= drawgate.Never/2:
 		return "ever"
@@ -175,11 +175,9 @@ func millis(d time.Duration) int64 {
 	return int64(ms)
 }
 
-func ptr[T any](v T) *T { return &v }
-
 func instant(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	return ptr(t.UTC())
+	return new(t.UTC())
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ func FuzzTake(f *testing.F) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest("POST", "/v1/take", strings.NewReader(body)))
+		s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(body)))
 		if w.Code == 200 {
 			var a api.TakeAnswer
 			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || a.Answer == nil && a.Answers == nil {
@@ -58,7 +59,7 @@ func FuzzToken(f *testing.F) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest("POST", "/v1/settle", strings.NewReader(string(body))))
+		s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/settle", strings.NewReader(string(body))))
 		if w.Code != 200 && w.Code != 422 || w.Code == 200 && !strings.Contains(w.Body.String(), api.OutcomeGone) {
 			t.Fatalf("%q: %d %s", text, w.Code, w.Body)
 		}

@@ -23,7 +23,7 @@ func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err 
 		if err != nil {
 			return a, false, err
 		}
-		for res := range st.Decision.Limits() {
+		for res := range st.Limits() {
 			res.Bucket = i
 			all = append(all, res)
 		}

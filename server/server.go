@@ -46,7 +46,7 @@ type Server struct {
 	read     time.Duration
 	mux      http.Handler
 
-	drain     context.Context // ends when waiting has to
+	drain     context.Context //nolint:containedctx // it is the server's, not a request's: it ends when waiting has to
 	endWaits  context.CancelFunc
 	anyPolicy *drawgate.Limiter // the one that is closed
 }

@@ -348,7 +348,7 @@ func TestClientThatGoesAwayLeavesTheQueue(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		req, _ := http.NewRequestWithContext(ctx, "POST", f.url+"/v1/take", strings.NewReader(`{"policy":"slots","hold_ms":1000,"wait_ms":600000}`))
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, f.url+"/v1/take", strings.NewReader(`{"policy":"slots","hold_ms":1000,"wait_ms":600000}`))
 		res, err := http.DefaultClient.Do(req)
 		if err == nil {
 			_ = res.Body.Close()
@@ -418,7 +418,7 @@ func TestProblems(t *testing.T) {
 func TestWebPagesOfOtherOriginsAreNotServed(t *testing.T) {
 	t.Parallel()
 	f := plain(t)
-	req, err := http.NewRequestWithContext(t.Context(), "POST", f.url+"/v1/take", strings.NewReader(`{"policy":"llm"}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/v1/take", strings.NewReader(`{"policy":"llm"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -540,7 +540,8 @@ func TestStoppingLetsWaitersGo(t *testing.T) {
 	if r := <-done; r.status != 503 || r.p.Code != api.CodeClosing {
 		t.Errorf("got %d %+v", r.status, r.p)
 	}
-	if _, err := http.Get(f.url + "/healthz"); err == nil { //nolint:noctx // it must fail
+	if res, err := http.Get(f.url + "/healthz"); err == nil {
+		_ = res.Body.Close()
 		t.Error("it still listens")
 	}
 }

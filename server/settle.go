@@ -32,7 +32,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 		out.Outcome, err = api.OutcomeCancelled, res.Cancel(r.Context())
 	case q.RenewMS != 0:
 		if err = res.Renew(r.Context(), time.Duration(q.RenewMS)*time.Millisecond); err == nil {
-			out = api.SettleAnswer{Outcome: api.OutcomeRenewed, Reservation: newToken(t.ID, res.Deadline(), t.Buckets), HoldEnd: ptr(res.Deadline().UTC().Truncate(time.Millisecond))}
+			out = api.SettleAnswer{Outcome: api.OutcomeRenewed, Reservation: newToken(t.ID, res.Deadline(), t.Buckets), HoldEnd: new(res.Deadline().UTC().Truncate(time.Millisecond))}
 		}
 	default:
 		out.Outcome, err = api.OutcomeSettled, res.Settle(r.Context(), Costs(q.Used)...)

@@ -86,7 +86,7 @@ func (s *Server) decide(ctx context.Context, arrived time.Time, t *api.Take) (ap
 		var end, stop context.CancelFunc
 		ctx, stop = context.WithCancel(ctx)
 		defer stop()
-		defer context.AfterFunc(s.drain, stop)()
+		defer context.AfterFunc(s.drain, stop)() //nolint:contextcheck // it ends the wait, whose context is the request's
 		ctx, end = context.WithDeadlineCause(ctx, arrived.Add(time.Duration(t.WaitMS)*time.Millisecond), drawgate.ErrDeadline)
 		defer end()
 	}
@@ -103,7 +103,7 @@ func (s *Server) decide(ctx context.Context, arrived time.Time, t *api.Take) (ap
 		return s.refused(ctx, a, err)
 	}
 	out := Answer(&res.Decision)
-	out.HoldEnd = ptr(res.Deadline().UTC().Truncate(time.Millisecond))
+	out.HoldEnd = new(res.Deadline().UTC().Truncate(time.Millisecond))
 	out.Reservation = newToken(res.ID(), res.Deadline(), a.in)
 	return out, nil
 }

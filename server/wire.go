@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/drawgate/drawgate/api"
@@ -21,10 +22,8 @@ func post(h http.HandlerFunc) http.Handler {
 
 // allowMethod reports whether the request has one of the methods; otherwise it was answered.
 func allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool {
-	for _, m := range methods {
-		if r.Method == m {
-			return true
-		}
+	if slices.Contains(methods, r.Method) {
+		return true
 	}
 	w.Header().Set("Allow", strings.Join(methods, ", "))
 	writeProblem(w, problem(api.CodeBadMethod, "%s is answered to %s, not to %s", r.URL.Path, strings.Join(methods, " and "), r.Method))
@@ -37,7 +36,7 @@ func decode(w http.ResponseWriter, r *http.Request, v any) *api.Problem {
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
 	if err == nil {
-		if _, err = d.Token(); err == io.EOF {
+		if _, err = d.Token(); errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {
