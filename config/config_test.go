@@ -25,7 +25,7 @@ func golden(t *testing.T, path, got string) {
 		}
 		return
 	}
-	want, err := os.ReadFile(path) //nolint:gosec // a file of this package
+	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func testdata(t *testing.T, pattern string, f func(t *testing.T, path string, da
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			t.Parallel()
-			data, err := os.ReadFile(path) //nolint:gosec // a file of this package
+			data, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}

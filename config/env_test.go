@@ -51,8 +51,10 @@ func TestMultiTierFromEnvironment(t *testing.T) {
 		{"enabled", "RATE_LIMIT_ENABLED=true", sqlite + all},
 		{"enabled in capitals", "RATE_LIMIT_ENABLED=True", sqlite + all},
 		{"one limit switches on", "RATE_LIMIT_PER_MINUTE=30", sqlite + rolling("minute", "1m", 30) + hour + day + week + month},
-		{"each limit", "RATE_LIMIT_PER_MINUTE=1 RATE_LIMIT_PER_HOUR=2 RATE_LIMIT_PER_DAY=3 RATE_LIMIT_PER_WEEK=4 RATE_LIMIT_PER_MONTH=5",
-			sqlite + rolling("minute", "1m", 1) + rolling("hour", "1h", 2) + rolling("day", "1d", 3) + rolling("week", "7d", 4) + rolling("month", "30d", 5)},
+		{
+			"each limit", "RATE_LIMIT_PER_MINUTE=1 RATE_LIMIT_PER_HOUR=2 RATE_LIMIT_PER_DAY=3 RATE_LIMIT_PER_WEEK=4 RATE_LIMIT_PER_MONTH=5",
+			sqlite + rolling("minute", "1m", 1) + rolling("hour", "1h", 2) + rolling("day", "1d", 3) + rolling("week", "7d", 4) + rolling("month", "30d", 5),
+		},
 		{"off wins", "RATE_LIMIT_ENABLED=false RATE_LIMIT_PER_MINUTE=30", "memory: \n"},
 		{"off by 0", "RATE_LIMIT_ENABLED=0 RATE_LIMIT_PER_MINUTE=30", "memory: \n"},
 		{"empty is unset", "RATE_LIMIT_ENABLED= RATE_LIMIT_PER_MINUTE=", "memory: \n"},
@@ -140,14 +142,18 @@ func TestGlobalFromEnvironment(t *testing.T) {
 		{"off", "ENABLE_DISTRIBUTED_RATE_LIMITING=off", "memory: \n"},
 		{"in memory", "RATE_LIMIT_GLOBAL_CAPACITY=30", "memory: \nglobal {name: global, bucket: 1m, amount: 60, burst: 30}\n"},
 		{"not distributed", "RATE_LIMIT_GLOBAL_CAPACITY=30 RATE_LIMIT_REDIS_URL=redis://h", "memory: \nglobal {name: global, bucket: 1m, amount: 60, burst: 30}\n"},
-		{"distributed", "ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=redis://host:6379/0",
-			"redis://host:6379/0 \nglobal {name: global, bucket: 1m, amount: 60, burst: 60}\n"},
+		{
+			"distributed", "ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=redis://host:6379/0",
+			"redis://host:6379/0 \nglobal {name: global, bucket: 1m, amount: 60, burst: 60}\n",
+		},
 		{"half a token a second", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.5", "memory: \nglobal {name: global, bucket: 1m, amount: 30, burst: 60}\n"},
 		{"one an hour", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.0025", "memory: \nglobal {name: global, bucket: 1h, amount: 9, burst: 60}\n"},
 		{"odd", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.333333", "memory: \nglobal {name: global, bucket: 277h46m40s, amount: 333333, burst: 60}\n"},
 		{"fast", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=1000 RATE_LIMIT_GLOBAL_CAPACITY=5000", "memory: \nglobal {name: global, bucket: 1m, amount: 60000, burst: 5000}\n"},
-		{"multi-tier too", "ENABLE_DISTRIBUTED_RATE_LIMITING=1 RATE_LIMIT_REDIS_URL=redis://h RATE_LIMIT_PER_MINUTE=1 RATE_LIMIT_PER_HOUR= RATE_LIMIT_PER_DAY= RATE_LIMIT_PER_WEEK= RATE_LIMIT_PER_MONTH=",
-			"redis://h \nmulti-tier {name: minute, rolling: 1m, amount: 1, precision: exact}\nglobal {name: global, bucket: 1m, amount: 60, burst: 60}\n"},
+		{
+			"multi-tier too", "ENABLE_DISTRIBUTED_RATE_LIMITING=1 RATE_LIMIT_REDIS_URL=redis://h RATE_LIMIT_PER_MINUTE=1 RATE_LIMIT_PER_HOUR= RATE_LIMIT_PER_DAY= RATE_LIMIT_PER_WEEK= RATE_LIMIT_PER_MONTH=",
+			"redis://h \nmulti-tier {name: minute, rolling: 1m, amount: 1, precision: exact}\nglobal {name: global, bucket: 1m, amount: 60, burst: 60}\n",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -168,9 +174,11 @@ func TestHTTPAPIFromEnvironment(t *testing.T) {
 	const documented = "ip {name: rate, bucket: 1m, amount: 10, burst: 5}\napi {name: rate, bucket: 1m, amount: 100, burst: 20}\n" +
 		"user {name: rate, bucket: 1m, amount: 20, burst: 10}\ntask {name: rate, bucket: 1m, amount: 50, burst: 15}\n"
 	for _, c := range []struct{ name, environ, want string }{
-		{"as documented", "IP_REQUESTS_PER_MINUTE=10 IP_BURST_SIZE=5 API_REQUESTS_PER_MINUTE=100 API_BURST_SIZE=20 USER_REQUESTS_PER_MINUTE=20 " +
-			"USER_BURST_SIZE=10 QUEUE_MAX_DEPTH=50 QUEUE_RETRY_DELAY_SECONDS=60 RATE_LIMIT_RETRY_MAX_ATTEMPTS=3 RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER=2.0",
-			"memory: ratelimit\n" + documented},
+		{
+			"as documented", "IP_REQUESTS_PER_MINUTE=10 IP_BURST_SIZE=5 API_REQUESTS_PER_MINUTE=100 API_BURST_SIZE=20 USER_REQUESTS_PER_MINUTE=20 " +
+				"USER_BURST_SIZE=10 QUEUE_MAX_DEPTH=50 QUEUE_RETRY_DELAY_SECONDS=60 RATE_LIMIT_RETRY_MAX_ATTEMPTS=3 RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER=2.0",
+			"memory: ratelimit\n" + documented,
+		},
 		{"one variable", "API_BURST_SIZE=30 RATE_LIMIT_REDIS_URL=redis://h/1", "redis://h/1 ratelimit\n" + strings.Replace(documented, "burst: 20", "burst: 30", 1)},
 		{"the queue's alone", "QUEUE_MAX_DEPTH=50", "memory: \n"},
 	} {

@@ -93,7 +93,7 @@ func (d *decoder) every(e entry) drawgate.Every {
 	for i, u := range units {
 		words[i] = u.String()
 	}
-	word, _ := d.oneOf(e, words...)
+	word := d.oneOf(e, words...)
 	for _, u := range units {
 		if u.String() == word {
 			return u
@@ -115,7 +115,7 @@ func (d *decoder) precision(e entry) int {
 }
 
 func (d *decoder) charge(e entry) drawgate.Charge {
-	switch word, _ := d.oneOf(e, "start", "end"); word {
+	switch word := d.oneOf(e, "start", "end"); word {
 	case "start":
 		return drawgate.ChargeStart
 	case "end":
@@ -230,12 +230,13 @@ func (d *decoder) check(l *limit) {
 			n.set(&try)
 		}
 	}
-	if l.Kind == 0 {
+	switch l.Kind {
+	case 0:
 		try.Kind, try.Window = drawgate.Rolling, time.Minute
 		try.Burst, try.Zone, try.Anchor = 0, "", 0
-	} else if l.Kind == drawgate.Calendar || l.Kind == drawgate.Concurrency {
+	case drawgate.Calendar, drawgate.Concurrency:
 		try.Window = 0 // two kinds were given
-	} else {
+	default:
 		try.Every = 0
 	}
 	for range neutral {

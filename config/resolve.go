@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -69,9 +70,7 @@ func (c *Config) add(env *environment) {
 			c.Warnings = append(c.Warnings, env.note("%s replaces policy %q of the file", strings.Join(p.asked, ", "), p.Name))
 			c.Policies[i] = p.policy
 		}
-		for setting, from := range p.origins {
-			c.origins[setting] = from
-		}
+		maps.Copy(c.origins, p.origins)
 	}
 	c.Warnings = append(c.Warnings, env.warnings...)
 }

@@ -30,20 +30,20 @@ func (d *decoder) text(e entry) (string, bool) {
 	return "", false
 }
 
-// oneOf reads one of a few words.
-func (d *decoder) oneOf(e entry, words ...string) (string, bool) {
+// oneOf reads one of a few words; "" if it is none of them, which is reported.
+func (d *decoder) oneOf(e entry, words ...string) string {
 	if n, ok := e.value.(*ast.StringNode); ok {
 		for _, w := range words {
 			if n.Value == w {
-				return w, true
+				return w
 			}
 		}
 		hint, _ := didYouMean(n.Value, words)
 		d.problem(spanOf(n), hint, "%s %s is not one of %s", e.key, shorten(n.Value), strings.Join(words, ", "))
-		return "", false
+		return ""
 	}
 	d.problem(spanOf(e.value), "", "%s must be one of %s, not %s", e.key, strings.Join(words, ", "), describe(e.value))
-	return "", false
+	return ""
 }
 
 func (d *decoder) boolean(e entry) bool {
@@ -132,7 +132,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	}
 	var sum time.Duration
 	for _, m := range parts.FindAllStringSubmatch(s, -1) {
-		number, unit, times := m[1], m[2], time.Duration(1)
+		number, unit, times := m[1], m[2], int64(1)
 		switch unit {
 		case "d":
 			unit, times = "h", 24
@@ -140,10 +140,10 @@ func ParseDuration(s string) (time.Duration, error) {
 			unit, times = "h", 7*24
 		}
 		part, err := time.ParseDuration(number + unit)
-		if err != nil || part > (math.MaxInt64-sum)/times {
+		if err != nil || part > (math.MaxInt64-sum)/time.Duration(times) {
 			return 0, fmt.Errorf("%s is too long", shorten(s))
 		}
-		sum += part * times
+		sum += part * time.Duration(times)
 	}
 	return sum, nil
 }
