@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"strconv"
@@ -55,7 +56,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 			ts.Check(err)
 			got := 0
 			if err := ts.Exec(args[1], args[2:]...); err != nil {
-				e, ok := err.(*exec.ExitError)
+				e, ok := errors.AsType[*exec.ExitError](err)
 				if !ok {
 					ts.Fatalf("%v", err)
 				}

@@ -270,8 +270,11 @@ func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost fu
 		c.ended = c.started
 		return 0, startError(c.name, err)
 	}
-	done := make(chan error, 1)
-	go func() { done <- c.cmd.Wait() }()
+	done := make(chan struct{})
+	go func() {
+		_ = c.cmd.Wait() // the state of the process says it
+		close(done)
+	}()
 	var kill <-chan time.Time
 	for {
 		select {
