@@ -30,13 +30,17 @@ func TestWire(t *testing.T) {
 			`{"allowed":false,"reason":"limited","message":"no","refused_by":{"policy":"p","limit":"rpm"},"retry_after_ms":1500,"reset_at":"2026-01-02T03:04:05Z","remaining":0,` +
 				`"limits":[{"bucket":0,"policy":"p","name":"rpm","unit":"requests","amount":10,"remaining":0,"retry_after_ms":1500,"reset_at":"2026-01-02T03:04:05Z","refused":true}]}`,
 		},
-		{api.TakeAnswer{Answers: []api.Answer{{Allowed: true, Remaining: 9, Reservation: "t", HoldEnd: &at, Replayed: true}}},
-			`{"answers":[{"allowed":true,"retry_after_ms":0,"remaining":9,"reservation":"t","hold_end":"2026-01-02T03:04:05Z","replayed":true}]}`},
+		{
+			api.TakeAnswer{Answers: []api.Answer{{Allowed: true, Remaining: 9, Reservation: "t", HoldEnd: &at, Replayed: true}}},
+			`{"answers":[{"allowed":true,"retry_after_ms":0,"remaining":9,"reservation":"t","hold_end":"2026-01-02T03:04:05Z","replayed":true}]}`,
+		},
 		{api.SettleRequest{Reservation: "t", Used: map[string]int64{"tokens": 7}}, `{"reservation":"t","used":{"tokens":7}}`},
 		{api.SettleRequest{Reservation: "t", Cancel: true}, `{"reservation":"t","cancel":true}`},
 		{api.SettleAnswer{Outcome: api.OutcomeRenewed, Reservation: "u", HoldEnd: &at}, `{"outcome":"renewed","reservation":"u","hold_end":"2026-01-02T03:04:05Z"}`},
-		{api.Problem{Type: "about:blank", Title: "T", Status: 422, Code: api.CodeNeverFits, Detail: "d"},
-			`{"type":"about:blank","title":"T","status":422,"code":"never_fits","detail":"d"}`},
+		{
+			api.Problem{Type: "about:blank", Title: "T", Status: 422, Code: api.CodeNeverFits, Detail: "d"},
+			`{"type":"about:blank","title":"T","status":422,"code":"never_fits","detail":"d"}`,
+		},
 	} {
 		got, err := json.Marshal(c.v)
 		if err != nil {
