@@ -15,7 +15,7 @@ import (
 
 // The zones of Go's own copy of the time zone database, each set of rules once (most names are links).
 var goZones = sync.OnceValues(func() ([]*time.Location, error) {
-	root, err := exec.Command("go", "env", "GOROOT").Output() //nolint:noctx // it ends by itself, and serves all tests
+	root, err := exec.Command("go", "env", "GOROOT").Output() // it ends by itself, and serves all tests
 	if err != nil {
 		return nil, err
 	}

@@ -62,14 +62,6 @@ func (sp *Space) leanOf(specs []record.Spec) *lean {
 	return l
 }
 
-// cell returns the bucket of that name, made if it does not exist.
-func (sp *Space) cell(name string, l *lean) (*cell, error) {
-	if c := sp.store.index.find(sp, name); c != nil && c.word.Load() != dead {
-		return c, nil
-	}
-	return sp.open(name, l)
-}
-
 func (sp *Space) open(name string, l *lean) (*cell, error) {
 	s := sp.store
 	if !s.room(s.most) {

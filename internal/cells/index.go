@@ -81,8 +81,8 @@ func (s *shard) find(sp *Space, name string, h uint64) *cell {
 	}
 }
 
-// insert returns the cell of that name, made by make if there is none, and whether it was made.
-func (x *index) insert(sp *Space, name string, make func() *cell) (c *cell, made bool) {
+// insert returns the cell of that name, made by create if there is none, and whether it was made.
+func (x *index) insert(sp *Space, name string, create func() *cell) (c *cell, made bool) {
 	h := x.hash(sp, name)
 	s := &x.shards[h&(shards-1)]
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (x *index) insert(sp *Space, name string, make func() *cell) (c *cell, made
 	if gs == nil || s.used >= len(*gs)*perGroup*3/4 {
 		gs = s.grow(x)
 	}
-	c = make()
+	c = create()
 	s.put(*gs, c, h)
 	return c, true
 }

@@ -174,8 +174,13 @@ func TestSpread(t *testing.T) {
 		amount int64
 		want   time.Duration
 	}{
-		{time.Minute, 1, 30 * time.Millisecond}, {time.Minute, 60, 10 * time.Millisecond}, {time.Minute, 1_000_000_000_000, 0},
-		{24 * time.Hour, 1, time.Second}, {366 * 24 * time.Hour, 1, time.Second}, {0, 5, 0}, {time.Hour, 0, time.Second},
+		{time.Minute, 1, 30 * time.Millisecond},
+		{time.Minute, 60, 10 * time.Millisecond},
+		{time.Minute, 1_000_000_000_000, 0},
+		{24 * time.Hour, 1, time.Second},
+		{366 * 24 * time.Hour, 1, time.Second},
+		{0, 5, 0},
+		{time.Hour, 0, time.Second},
 	} {
 		if got := queue.Spread(c.window, c.amount); got != c.want {
 			t.Errorf("%d per %v: at most %v of jitter, want %v", c.amount, c.window, got, c.want)

@@ -44,7 +44,7 @@ func allKinds(tb testing.TB) *bucket {
 }
 
 // lived returns a bucket after a random life.
-func lived(t *rapid.T, tb testing.TB) *bucket {
+func lived(tb testing.TB, t *rapid.T) *bucket {
 	tb.Helper()
 	b := allKinds(tb)
 	if rapid.Bool().Draw(t, "tracked") {
@@ -75,7 +75,7 @@ func lived(t *rapid.T, tb testing.TB) *bucket {
 func TestCodecRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		b := lived(rt, t)
+		b := lived(t, rt)
 		got, form, err := record.Decode(record.Append([]byte(nil), b.rec, record.Whole))
 		if err != nil || form != record.Whole {
 			rt.Fatalf("form %d, %v", form, err)
@@ -121,7 +121,7 @@ func parted(r *record.Record, loseEntry, loseOpen bool) (*record.Record, error) 
 func TestCodecHeader(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		b := lived(rt, t)
+		b := lived(t, rt)
 		got, err := parted(b.rec, false, false)
 		if err != nil {
 			rt.Fatal(err)

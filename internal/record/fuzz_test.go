@@ -60,6 +60,7 @@ func FuzzArithmetic(f *testing.F) {
 }
 
 func extremes(t *testing.T, c chooser, steps int) {
+	t.Helper()
 	l, ok := extreme(c)
 	if !ok {
 		return

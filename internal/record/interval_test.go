@@ -15,20 +15,20 @@ type settler interface {
 	settle(t, rate int64, id string, actual int64)
 }
 
-// real is the code that ships.
-type real struct {
+// shipped is the code that ships.
+type shipped struct {
 	b     *bucket
 	specs map[int64]record.Spec // by rate
 }
 
-func (r *real) at(t, rate int64) { r.b.now, r.b.specs = t, []record.Spec{r.specs[rate]} }
+func (r *shipped) at(t, rate int64) { r.b.now, r.b.specs = t, []record.Spec{r.specs[rate]} }
 
-func (r *real) take(t, rate int64, id string, n int64) bool {
+func (r *shipped) take(t, rate int64, id string, n int64) bool {
 	r.at(t, rate)
 	return r.b.hold(id, 100*hour, n)
 }
 
-func (r *real) settle(t, rate int64, id string, actual int64) {
+func (r *shipped) settle(t, rate int64, id string, actual int64) {
 	r.at(t, rate)
 	r.b.settle(id, actual)
 }
@@ -89,11 +89,10 @@ func history(seed uint64, s settler, burst, window int64, rates []int64) (grante
 	var book []line
 	t, run, rate := epoch, int64(0), rates[0]
 	pass := func(dt int64) { t, run = t+dt, run+rate*dt }
-	changed := false
 	for step := range 60 {
 		pass(d.between(0, window*burst/rates[len(rates)-1]/[]int64{1, 4, 40}[d.IntN(3)]))
-		if d.one(5) && !changed { // and some time may pass before anybody looks
-			rate, changed = rates[d.IntN(len(rates))], true
+		if d.one(5) { // and some time may pass before anybody looks
+			rate = rates[d.IntN(len(rates))]
 			if p, ok := s.(*plainLevel); ok {
 				p.pass(t, rate)
 			}
@@ -104,7 +103,6 @@ func history(seed uint64, s settler, burst, window int64, rates []int64) (grante
 			b := &book[i]
 			b.open, b.n = false, d.between(0, b.n)
 			s.settle(t, rate, b.id, b.n)
-			changed = false
 			continue
 		}
 		n := d.between(1, burst)
@@ -112,7 +110,6 @@ func history(seed uint64, s settler, burst, window int64, rates []int64) (grante
 			n = d.between(1, 1+burst/4)
 		}
 		id := fmt.Sprint(step)
-		changed = false
 		if !s.take(t, rate, id, n) {
 			continue
 		}
@@ -158,7 +155,7 @@ func TestBucketSettleRule(t *testing.T) {
 	}
 	granted := 0
 	for seed := range histories {
-		n, msg := history(seed, &real{&bucket{rec: &record.Record{}}, specs}, burst, window, rates)
+		n, msg := history(seed, &shipped{&bucket{rec: &record.Record{}}, specs}, burst, window, rates)
 		granted += n
 		if msg != "" {
 			t.Fatalf("seed %d: %s", seed, msg)
@@ -189,6 +186,7 @@ type arrival struct{ t, n int64 }
 // arrivals plays a random history on one limit and looks at it as the upstream does: each unit arrives at some instant that its charge and margin
 // allow. Leases are spent unit by unit, late or not at all. Then it checks every interval against what the limit says without its margin.
 func arrivals(t testing.TB, d dice, l drawgate.Limit) string {
+	t.Helper()
 	b := newBucket(t, l)
 	s := &b.specs[0]
 	var seen []arrival

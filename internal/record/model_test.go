@@ -94,7 +94,7 @@ func (w *twin) pass() {
 			w.now = max(w.now, end+w.c.pick("around", -1, 1))
 		}
 	case 8:
-		v, _ := w.peek()
+		v := w.peek()
 		if v.RetryAfter > 0 && v.RetryAfter < 10*w.span {
 			w.now = max(w.now, v.Now+v.RetryAfter+w.c.pick("around", -1, 1))
 		}
@@ -123,13 +123,13 @@ func (w *twin) costs() (n []record.Amounts) {
 	return n
 }
 
-func (w *twin) peek() (record.Verdict, record.Verdict) {
+func (w *twin) peek() record.Verdict {
 	ra, ma := w.asks([]record.Amounts{w.cost(0)})
 	prio := int8(w.c.pick("priority", 0, 9))
 	w.note("peek %v priority %d", ra[0].N, prio)
 	rv, mv := record.Peek(&ra[0], prio, w.now), model.Peek(&ma[0], prio, w.now)
 	w.compare("peek", rv, mv, ra, ma)
-	return rv, mv
+	return rv
 }
 
 func (w *twin) take() {
@@ -367,6 +367,7 @@ func TestModelPolicies(t *testing.T) {
 }
 
 func policies(t testing.TB, c chooser) *twin {
+	t.Helper()
 	names := []string{"bucket", "rolling exact", "rolling joined", "calendar", "concurrency"}
 	var specs [][]record.Spec
 	for i := range 2 {

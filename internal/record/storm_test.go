@@ -166,6 +166,7 @@ type storm struct {
 }
 
 func newStorm(t testing.TB, seed uint64, f family) *storm {
+	t.Helper()
 	s := &storm{d: newDice(seed), rec: &record.Record{}, now: epoch, seen: epoch}
 	s.limit = f(s.d)
 	s.spec = spec(t, s.limit)
@@ -180,6 +181,7 @@ func (s *storm) span() int64 { return spanOf(s.limit) }
 
 // change gives the limit other settings, its identity staying. At most once between two calls: nobody can know what was in force in between.
 func (s *storm) change(t testing.TB, f family) {
+	t.Helper()
 	if s.fresh {
 		return
 	}
@@ -316,7 +318,7 @@ func (s *storm) settle() string {
 	}
 	now := s.look()
 	a := s.book.find(id)
-	n, cancel := int64(record.Keep), s.d.one(4)
+	n, cancel := record.Keep, s.d.one(4)
 	switch {
 	case a == nil || s.d.one(6):
 	case s.d.one(6):
@@ -400,6 +402,7 @@ func (s *storm) stranger() string {
 }
 
 func (s *storm) step(t testing.TB, f family) string {
+	t.Helper()
 	if s.d.one(60) {
 		s.change(t, f)
 	}

@@ -12,7 +12,7 @@ import (
 // req: A5, E10
 func TestUsableToTheLimit(t *testing.T) {
 	t.Parallel()
-	rolling := func(precision int, amount int64, margin int64) drawgate.Limit {
+	rolling := func(precision int, amount, margin int64) drawgate.Limit {
 		return drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Precision: precision, Amount: amount, Margin: dur(margin)}
 	}
 	for name, c := range map[string]struct {

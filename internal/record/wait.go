@@ -192,7 +192,7 @@ func (r *Record) resetAt(s *Spec, st *State, now int64) int64 {
 // resetRolling returns when the newest entry of which something is used leaves.
 func (st *State) resetRolling(s *Spec, fs []freed, now int64) int64 {
 	es := st.later(s, fs)
-	for i := len(es) - 1; i >= 0; i-- {
+	for i := len(es) - 1; i >= 0; i-- { //nolint:modernize // as the loop below, and without copies
 		if es[i].N > 0 {
 			return es[i].Last + st.Window
 		}
