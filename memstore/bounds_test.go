@@ -320,8 +320,15 @@ func TestExtremeRates(t *testing.T) {
 		amount, burst int64
 		window        time.Duration
 	}{
-		{drawgate.MaxAmount, 0, time.Millisecond}, {drawgate.MaxAmount, 0, time.Second}, {1_457_000, 0, time.Millisecond}, {1_459_000, 0, time.Millisecond},
-		{1, 0, year}, {1, 0, time.Millisecond}, {3, 30, year}, {1_000_003, 100, time.Second}, {1_000_000_000_000, 1, year},
+		{drawgate.MaxAmount, 0, time.Millisecond},
+		{drawgate.MaxAmount, 0, time.Second},
+		{1_457_000, 0, time.Millisecond},
+		{1_459_000, 0, time.Millisecond},
+		{1, 0, year},
+		{1, 0, time.Millisecond},
+		{3, 30, year},
+		{1_000_003, 100, time.Second},
+		{1_000_000_000_000, 1, year},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := memstore.New(nil)
