@@ -46,7 +46,7 @@ func TestArguments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer res.Cancel(ctx) //nolint:errcheck // the other error is the one that is tested
+		defer res.Cancel(ctx) // the other error is the one that is tested
 		return res.Settle(ctx, used...)
 	}
 	second := func(_ any, err error) error { return err }
@@ -369,8 +369,8 @@ func TestHandle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := local(t, drawgate.Rate(1, time.Second, 2)).Key("k")
-		if !h.Allow() || !h.Allow() || h.Allow() {
-			t.Error("the burst is 2")
+		if got := [...]bool{h.Allow(), h.Allow(), h.Allow()}; got != [...]bool{true, true, false} {
+			t.Errorf("the burst is 2: %v", got)
 		}
 		start := time.Now()
 		if err := h.Wait(t.Context()); err != nil {

@@ -2,6 +2,7 @@ package drawgate_test
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,7 +40,7 @@ func TestImports(t *testing.T) {
 	for line := range strings.Lines(string(out)) {
 		pkg, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
 		pkg = within(pkg)
-		for _, imp := range strings.Fields(imports) {
+		for imp := range strings.FieldsSeq(imports) {
 			if first, _, _ := strings.Cut(imp, "/"); !strings.Contains(first, ".") {
 				continue // standard library
 			}
@@ -65,12 +66,7 @@ func allowed(pkg, imp string) bool {
 		if prefix != "" && strings.HasPrefix(imp, prefix+"/") {
 			return true // its own parts
 		}
-		for _, own := range r.own {
-			if imp == own {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(r.own, imp)
 	}
 	for _, o := range r.others {
 		if imp == o || strings.HasPrefix(imp, o+"/") {

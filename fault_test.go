@@ -391,8 +391,11 @@ func TestForeignStoreErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, whole := range []bool{false, true} {
 			for _, c := range []struct{ err, want error }{
-				{errBroken, drawgate.ErrStoreAway}, {context.DeadlineExceeded, drawgate.ErrStoreAway}, {drawgate.ErrClosed, drawgate.ErrClosed},
-				{drawgate.ErrInvalid, drawgate.ErrInvalid}, {&drawgate.StoreError{Store: "x", Op: "y", Err: errBroken}, errBroken},
+				{errBroken, drawgate.ErrStoreAway},
+				{context.DeadlineExceeded, drawgate.ErrStoreAway},
+				{drawgate.ErrClosed, drawgate.ErrClosed},
+				{drawgate.ErrInvalid, drawgate.ErrInvalid},
+				{&drawgate.StoreError{Store: "x", Op: "y", Err: errBroken}, errBroken},
 			} {
 				l := over(t, &failing{err: c.err, whole: whole}, drawgate.PerHour(1))
 				_, err := l.Allow(t.Context(), secret)

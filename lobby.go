@@ -98,7 +98,7 @@ func (lb *lobby) queued(t *Take) (Decision, bool) {
 		return Decision{}, false
 	}
 	d := Decision{
-		Reason: Queued, RetryAfter: after, Soonest: after, at: time.Now().UnixMicro(), plan: t.Buckets[at].Plan, first: uint8(at), //nolint:gosec // < MaxBuckets
+		Reason: Queued, RetryAfter: after, Soonest: after, at: time.Now().UnixMicro(), plan: t.Buckets[at].Plan, first: uint8(at),
 	}
 	var out [MaxLimits]record.Result
 	for j := range out {

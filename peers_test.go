@@ -59,7 +59,9 @@ func TestCostAboveTheBurstIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		for _, limit := range []drawgate.Limit{
-			leaky(100, time.Minute, 5), rolling(5, time.Minute), {Name: "c", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 5}, of("requests", slots(5)),
+			leaky(100, time.Minute, 5), rolling(5, time.Minute),
+			{Name: "c", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 5},
+			of("requests", slots(5)),
 			{Name: "h", Kind: drawgate.Rolling, Window: time.Minute, Amount: 6, Headroom: drawgate.Share{Units: 1}},
 			{Name: "m", Kind: drawgate.Bucket, Window: time.Minute, Amount: 60, Burst: 7, Margin: 2 * time.Second},
 		} {

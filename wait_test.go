@@ -67,8 +67,8 @@ func requests(l *drawgate.Limiter, n int64) drawgate.Request {
 	return drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: n})}}
 }
 
-func urgent(l *drawgate.Limiter, n int64, priority int) drawgate.Request {
-	r := requests(l, n)
+func urgent(l *drawgate.Limiter, priority int) drawgate.Request {
+	r := requests(l, 1)
 	r.Priority = priority
 	return r
 }
@@ -99,7 +99,7 @@ func TestHigherPriorityFirst(t *testing.T) {
 		take(t, l, "k", 1)
 		c := newCrowd(t, l)
 		for i, p := range []int{0, 3, 9, 3, 0, 9} {
-			c.join(t.Context(), fmt.Sprint(p, ".", i), urgent(l, 1, p))
+			c.join(t.Context(), fmt.Sprint(p, ".", i), urgent(l, p))
 		}
 		if got, want := c.passed(), "9.2 9.5 3.1 3.3 0.0 0.4"; got != want {
 			t.Errorf("order %q, want %q", got, want)
@@ -107,10 +107,10 @@ func TestHigherPriorityFirst(t *testing.T) {
 
 		// Two of priority 9 arrive for each one that passes: without aging priority 0 would never pass.
 		start, c := time.Now(), newCrowd(t, l)
-		c.join(t.Context(), "old", urgent(l, 1, 0))
+		c.join(t.Context(), "old", urgent(l, 0))
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := 0; !slices.Contains(c.soFar(), "old") && i < 1000; i++ {
-			c.join(ctx, fmt.Sprint(i), urgent(l, 1, 9))
+			c.join(ctx, fmt.Sprint(i), urgent(l, 9))
 			time.Sleep(500 * time.Millisecond)
 		}
 		cancel()
@@ -178,7 +178,7 @@ func TestAllowBehindWaiters(t *testing.T) {
 		if err != nil || d.Allowed {
 			t.Errorf("%v, allowed %v", err, d.Allowed)
 		}
-		if d, err := l.Take(t.Context(), urgent(l, 1, 1)); err != nil || !d.Allowed {
+		if d, err := l.Take(t.Context(), urgent(l, 1)); err != nil || !d.Allowed {
 			t.Errorf("more urgent: %v, %v", d.Err(), err)
 		}
 		take(t, barge, "k", 1)
@@ -624,14 +624,14 @@ func TestHeldUnitsArePolled(t *testing.T) {
 		synctest.Wait() // it was refused
 		s.takes.Store(0)
 		at := time.Duration(0)
-		for i, step := range []time.Duration{250, 500, 1000, 2000, 4000, 5000, 5000} {
-			at += step * time.Millisecond
+		for i, step := range []int{250, 500, 1000, 2000, 4000, 5000, 5000} {
+			at += time.Duration(step) * time.Millisecond
 			time.Sleep(at - time.Since(start) - 1)
 			synctest.Wait()
 			if n := s.takes.Load(); n != int64(i) {
 				t.Fatalf("%d attempts before %v, want %d", n, at, i)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			if n := s.takes.Load(); n != int64(i+1) {
 				t.Fatalf("%d attempts at %v, want %d", n, at, i+1)
