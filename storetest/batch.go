@@ -22,8 +22,15 @@ var batchCases = []testCase{
 func testBatchOrder(e *env) {
 	b, c := e.bucket("k", rolling(5, time.Hour)), e.bucket("c", leaky(3, time.Hour, 0))
 	batch := []drawgate.Take{
-		{Buckets: b.costs(2)}, {Buckets: c.costs(2)}, {Buckets: b.costs(4)}, {Buckets: b.costs(3)}, {Buckets: c.costs(2)}, {Buckets: b.costs(1)},
-		{ID: "id", Hold: time.Hour, Buckets: c.costs(1)}, {Buckets: c.costs(1)}, {ID: "id", Hold: time.Hour, Buckets: c.costs(1)},
+		{Buckets: b.costs(2)},
+		{Buckets: c.costs(2)},
+		{Buckets: b.costs(4)},
+		{Buckets: b.costs(3)},
+		{Buckets: c.costs(2)},
+		{Buckets: b.costs(1)},
+		{ID: "id", Hold: time.Hour, Buckets: c.costs(1)},
+		{Buckets: c.costs(1)},
+		{ID: "id", Hold: time.Hour, Buckets: c.costs(1)},
 	}
 	out := make([]drawgate.Decision, len(batch))
 	for i := range out {

@@ -27,6 +27,7 @@ func Bench(b *testing.B, open func(b *testing.B) drawgate.Store) {
 }
 
 func benchTake(b *testing.B, s drawgate.Store, limits, keys int, denied bool, callers int) {
+	b.Helper()
 	amount := int64(1_000_000_000)
 	if denied {
 		amount = 1

@@ -158,7 +158,7 @@ func testSeenRate(e *env) {
 		},
 		"a settlement of what is gone":   func(b *bucket) { b.settle("nobody", 1) },
 		"a cancellation of what is gone": func(b *bucket) { b.cancel("nobody") },
-		"a renewal of what is gone":      func(b *bucket) { b.renew("nobody", time.Hour) },
+		"a renewal of what is gone":      func(b *bucket) { b.renew("nobody") },
 		"a refused take of two": func(b *bucket) {
 			other := b.e.of("other", b.plan)
 			e.refused("slow", e.take(drawgate.Take{Buckets: []drawgate.BucketCost{b.cost(60), other.cost(1)}}), -1)

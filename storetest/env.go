@@ -151,9 +151,10 @@ func (b *bucket) cancel(id string) bool {
 	return !b.e.settle(drawgate.Settlement{Op: drawgate.OpCancel, ID: id, Buckets: b.costs()}).Gone
 }
 
-func (b *bucket) renew(id string, d time.Duration) drawgate.Outcome {
+// renew makes a hold end in an hour.
+func (b *bucket) renew(id string) drawgate.Outcome {
 	b.e.Helper()
-	return b.e.settle(drawgate.Settlement{Op: drawgate.OpRenew, ID: id, Hold: d, Buckets: b.costs()})
+	return b.e.settle(drawgate.Settlement{Op: drawgate.OpRenew, ID: id, Hold: time.Hour, Buckets: b.costs()})
 }
 
 func (b *bucket) charge(at time.Time, n ...int64) {

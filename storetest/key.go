@@ -84,11 +84,24 @@ func testTenants(e *env) {
 		buckets = append(buckets, b)
 	}
 	for _, k := range []drawgate.Key{
-		{Tenant: "a", Policy: "b", Name: "c"}, {Tenant: "a:b", Policy: "c", Name: ""}, {Tenant: "", Policy: "a", Name: "b:c"}, {Tenant: "a", Policy: "b:c", Name: ""},
-		{Tenant: "", Policy: "a:b", Name: "c"}, {Tenant: "a", Policy: "b", Name: ":c"}, {Tenant: "a:", Policy: "b", Name: "c"}, {Tenant: "a", Policy: ":b", Name: "c"},
-		{Tenant: "a%3Ab", Policy: "c", Name: ""}, {Tenant: "a_b", Policy: "c", Name: "d"}, {Tenant: "a", Policy: "b_c", Name: "d"}, {Tenant: "a\x00b", Policy: "c", Name: "d"},
-		{Tenant: "a", Policy: "b\x00c", Name: "d"}, {Tenant: "", Policy: "c", Name: ""}, {Tenant: "c", Policy: "c", Name: ""}, {Tenant: "", Policy: "c", Name: "c"},
-		{Tenant: "{a}", Policy: "b", Name: "c"}, {Tenant: "a}", Policy: "b", Name: "{c"},
+		{Tenant: "a", Policy: "b", Name: "c"},
+		{Tenant: "a:b", Policy: "c", Name: ""},
+		{Tenant: "", Policy: "a", Name: "b:c"},
+		{Tenant: "a", Policy: "b:c", Name: ""},
+		{Tenant: "", Policy: "a:b", Name: "c"},
+		{Tenant: "a", Policy: "b", Name: ":c"},
+		{Tenant: "a:", Policy: "b", Name: "c"},
+		{Tenant: "a", Policy: ":b", Name: "c"},
+		{Tenant: "a%3Ab", Policy: "c", Name: ""},
+		{Tenant: "a_b", Policy: "c", Name: "d"},
+		{Tenant: "a", Policy: "b_c", Name: "d"},
+		{Tenant: "a\x00b", Policy: "c", Name: "d"},
+		{Tenant: "a", Policy: "b\x00c", Name: "d"},
+		{Tenant: "", Policy: "c", Name: ""},
+		{Tenant: "c", Policy: "c", Name: ""},
+		{Tenant: "", Policy: "c", Name: "c"},
+		{Tenant: "{a}", Policy: "b", Name: "c"},
+		{Tenant: "a}", Policy: "b", Name: "{c"},
 	} {
 		add(k.Tenant, k.Policy, k.Name)
 	}

@@ -42,7 +42,7 @@ func testReset(e *env) {
 		e.Errorf("%d open after a reset", st.Open)
 	}
 	e.allowed("take", b.take(1, 0, 1))
-	if b.settle("id", 0, 0, 0) || b.cancel("id") || !b.renew("id", time.Hour).Gone {
+	if b.settle("id", 0, 0, 0) || b.cancel("id") || !b.renew("id").Gone {
 		e.Error("a reservation survived the reset")
 	}
 	b.wantUsed("after settling what was reset", 1, 0, 1)

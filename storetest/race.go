@@ -30,11 +30,11 @@ func (e *env) start(n int, f func(g int) error) <-chan error {
 	return errs
 }
 
-// race runs f in n goroutines and waits for them.
-func (e *env) race(n int, f func(g int) error) {
+// race runs f for each of the callers at once and waits for them.
+func (e *env) race(f func(g int) error) {
 	e.Helper()
-	errs := e.start(n, f)
-	for range n {
+	errs := e.start(callers, f)
+	for range callers {
 		if err := <-errs; err != nil {
 			e.Error(err)
 		}
@@ -59,7 +59,7 @@ func testRace(e *env) {
 	for i, l := range limits {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		var granted atomic.Int64
-		e.race(callers, func(g int) error { // 16 callers ask for 10 times 1 or 2 units: 240
+		e.race(func(g int) error { // 16 callers ask for 10 times 1 or 2 units: 240
 			for k := range each {
 				n := int64(1 + g%2)
 				t := drawgate.Take{Buckets: b.costs(n)}
@@ -100,7 +100,7 @@ func testTwoClients(e *env) {
 		e.Error("settled by the other client: gone, or settled again")
 	}
 	var granted atomic.Int64
-	e.race(callers, func(g int) error {
+	e.race(func(g int) error {
 		for range 5 {
 			d, err := takeOf(e, stores[g%2], drawgate.Take{Buckets: b.costs(1, 1)})
 			if err != nil {
@@ -125,7 +125,7 @@ func testRaceManyBuckets(e *env) {
 		buckets = append(buckets, e.bucket(fmt.Sprint("k", i), rolling(40, time.Hour), leaky(1000, 1000*time.Hour, 0)))
 	}
 	var granted atomic.Int64
-	e.race(callers, func(g int) error {
+	e.race(func(g int) error {
 		for k := range 8 {
 			t := drawgate.Take{}
 			for i := range buckets {
@@ -158,7 +158,7 @@ func testRaceSettle(e *env) {
 		id := fmt.Sprint(round)
 		e.allowed("reserve", e.take(drawgate.Take{ID: id, Hold: time.Hour, Buckets: []drawgate.BucketCost{a.cost(10), b.cost(10)}}))
 		var settled atomic.Int64
-		e.race(callers, func(g int) error {
+		e.race(func(g int) error {
 			s := settlement(drawgate.OpSettle, id, a.cost(3), b.cost(3))
 			if g%2 == 1 {
 				s.Buckets[0], s.Buckets[1] = s.Buckets[1], s.Buckets[0]
@@ -185,7 +185,7 @@ func testRaceReplay(e *env) {
 	a, b := e.bucket("a", rolling(100, time.Hour)), e.bucket("b", slots(100))
 	for round := range 10 {
 		var first, replayed atomic.Int64
-		e.race(callers, func(int) error {
+		e.race(func(int) error {
 			t := drawgate.Take{ID: fmt.Sprint(round), Hold: time.Hour, Buckets: []drawgate.BucketCost{b.cost(1), a.cost(7)}}
 			d, err := takeOf(e, e.s, t)
 			if d.Replayed {
@@ -206,7 +206,7 @@ func testRaceReplay(e *env) {
 func testRaceReserve(e *env) {
 	b := e.bucket("k", rolling(1000, time.Hour), chargeEnd(leaky(1_000_000, 8000*time.Hour, 0)), slots(5))
 	var used atomic.Int64
-	e.race(callers, func(g int) error {
+	e.race(func(g int) error {
 		for k := range 15 {
 			id := fmt.Sprint(g, " ", k)
 			d, err := takeOf(e, e.s, drawgate.Take{ID: id, Hold: time.Hour, Buckets: b.costs(5, 500, 1)})
@@ -240,7 +240,7 @@ func testRaceVersions(e *env) {
 	v1 := e.bucket("k", leaky(40, time.Hour, 0))
 	v2 := v1.with(leaky(40, 2*time.Hour, 0))
 	var granted [2]atomic.Int64
-	e.race(callers, func(g int) error {
+	e.race(func(g int) error {
 		for range 8 {
 			b := []*bucket{v1, v2}[g%2]
 			d, err := takeOf(e, e.s, drawgate.Take{Buckets: b.costs(1)})

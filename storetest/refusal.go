@@ -84,7 +84,7 @@ func testRefusedReservation(e *env) {
 	e.allowed("fill", b.take(1))
 	e.refused("reservation", e.take(drawgate.Take{ID: "id", Hold: time.Hour, Buckets: []drawgate.BucketCost{c.cost(1), b.cost(1)}}), -1)
 	for _, x := range []*bucket{b, c} {
-		if x.settle("id", 0) || x.cancel("id") || !x.renew("id", time.Hour).Gone {
+		if x.settle("id", 0) || x.cancel("id") || !x.renew("id").Gone {
 			e.Error("a refused reservation is open")
 		}
 		if st := x.peek(); st.Open != 0 {
@@ -158,8 +158,15 @@ func testTiers(e *env) {
 		got   int64
 		limit time.Duration
 	}{
-		{0, 20, time.Minute}, {time.Minute, 20, time.Minute}, {time.Minute, 10, time.Hour}, {time.Hour, 20, time.Minute},
-		{time.Minute, 20, day}, {time.Minute, 0, day}, {day, 20, time.Minute}, {time.Minute, 10, 7 * day}, {7 * day, 20, 30 * day},
+		{0, 20, time.Minute},
+		{time.Minute, 20, time.Minute},
+		{time.Minute, 10, time.Hour},
+		{time.Hour, 20, time.Minute},
+		{time.Minute, 20, day},
+		{time.Minute, 0, day},
+		{day, 20, time.Minute},
+		{time.Minute, 10, 7 * day},
+		{7 * day, 20, 30 * day},
 	}
 	for i, s := range steps {
 		e.advance(s.wait)

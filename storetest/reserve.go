@@ -120,7 +120,7 @@ func testSettleOnce(e *env) {
 		}
 		same := e.unchanged(b)
 		for range 3 {
-			if b.settle("id", 0) || b.settle("id", 9) || b.cancel("id") || !b.renew("id", time.Hour).Gone {
+			if b.settle("id", 0) || b.settle("id", 9) || b.cancel("id") || !b.renew("id").Gone {
 				e.Errorf("%s: settled twice", l.Name)
 			}
 		}

@@ -15,6 +15,7 @@ type testCase struct {
 // Run checks every promise, one subtest each. Promises about [drawgate.Resetter], [drawgate.Lister], [drawgate.Journal], [drawgate.Pinger],
 // [drawgate.Watcher] and [drawgate.Opener] are checked if the store offers them.
 func Run(t *testing.T, h Harness) {
+	t.Helper()
 	for _, group := range [][]testCase{
 		kindCases, refusalCases, answerCases, shareCases, marginCases, calendarCases, reserveCases, settleCases, chargeEndCases, leaseCases,
 		chargeCases, changeCases, keyCases, batchCases, endCases, raceCases, optionalCases,
@@ -31,6 +32,7 @@ func Run(t *testing.T, h Harness) {
 }
 
 func (h Harness) subtest(t *testing.T, c testCase) {
+	t.Helper()
 	t.Run(c.name, func(t *testing.T) {
 		t.Parallel()
 		h.wrap(t, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 //
 // A script that is answered differently is shortened before it is shown.
 func Scripts(t *testing.T, h, reference Harness, n int) {
+	t.Helper()
 	for seed := range uint64(n) {
 		sc := newScript(seed)
 		if sc.differs(t, h, reference) == "" {
@@ -420,11 +421,12 @@ func (p *player) step(s *step) string {
 			p.Fatalf("Peek: %v", err)
 		}
 		for i := range out {
-			line := p.decision(&out[i].Decision, false)
+			var line strings.Builder
+			line.WriteString(p.decision(&out[i].Decision, false))
 			for _, u := range out[i].States {
-				line += fmt.Sprintf(" {used %d, held %d, debt %d, most %d, window %s to %s}", u.Used, u.Held, u.Debt, u.Most, p.since(u.Start), p.since(u.End))
+				fmt.Fprintf(&line, " {used %d, held %d, debt %d, most %d, window %s to %s}", u.Used, u.Held, u.Debt, u.Most, p.since(u.Start), p.since(u.End))
 			}
-			lines = append(lines, fmt.Sprintf("%s open %d", line, out[i].Open))
+			lines = append(lines, fmt.Sprintf("%s open %d", &line, out[i].Open))
 		}
 	case s.reset != nil:
 		if r, ok := p.s.(drawgate.Resetter); !ok {
