@@ -82,6 +82,7 @@ func BenchmarkTransactionPerTake(b *testing.B) {
 
 // load has 64 goroutines call f with random keys, b.N times in all.
 func load(b *testing.B, keys int, f func(key string) error) {
+	b.Helper()
 	names := make([]string, keys)
 	for i := range names {
 		names[i] = "user-" + strconv.Itoa(100_000+i)
@@ -135,7 +136,7 @@ func newFloor(b *testing.B) *floor {
 		&f.state:    `INSERT INTO state (key, record) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET record = ?2`,
 		&f.addEvent: `INSERT INTO history (at, key, units) VALUES (?, ?, ?)`,
 	} {
-		if *st, err = db.Prepare(text); err != nil {
+		if *st, err = db.Prepare(text); err != nil { //nolint:sqlclosecheck // it is closed with the database
 			b.Fatal(err)
 		}
 	}

@@ -148,7 +148,7 @@ func (b *bucket) complete(c *conn) error {
 	rolling := map[int64]*record.State{}
 	for i := range b.rec.Limits {
 		if st := &b.rec.Limits[i]; st.Kind == record.Rolling {
-			rolling[int64(st.ID)] = st //nolint:gosec // an identity: all 64 bits are kept
+			rolling[int64(st.ID)] = st // an identity: all 64 bits are kept
 			st.Track = true
 		}
 	}
@@ -232,7 +232,7 @@ func (w *writer) flush(b *bucket) error {
 
 // flushEntries writes the entries of a rolling limit that are new, changed or over.
 func (w *writer) flushEntries(id int64, st *record.State) error {
-	lim := int64(st.ID) //nolint:gosec // an identity: all 64 bits are kept
+	lim := int64(st.ID) // an identity: all 64 bits are kept
 	if st.Popped != 0 {
 		if _, err := w.conn.exec(qDropEntries, id, lim, st.Popped); err != nil {
 			return err

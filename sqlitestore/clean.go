@@ -147,7 +147,7 @@ func (w *writer) cleanStates(now int64) error {
 		return err
 	}
 	if rows == 0 {
-		return w.endPass(now)
+		return w.endPass()
 	}
 	for _, f := range idle {
 		if f.until == forever {
@@ -191,7 +191,7 @@ func (w *writer) over(key drawgate.Key, now int64) (bool, error) {
 }
 
 // endPass ends a pass.
-func (w *writer) endPass(now int64) error {
+func (w *writer) endPass() error {
 	w.next = w.began + cleanEvery.Microseconds()
 	began := w.began
 	w.began = 0

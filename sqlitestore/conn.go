@@ -91,7 +91,7 @@ func (c *conn) each(rows driver.Rows, f func(row []driver.Value) error) (err err
 	}
 	for {
 		switch err := rows.Next(c.row[:n]); {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return err

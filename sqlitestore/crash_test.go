@@ -88,8 +88,8 @@ func checkCrash(t *testing.T, path string, acked map[string]bool) {
 			t.Errorf("%s is in the history twice", line)
 		}
 		found[line] = true
-		switch {
-		case e.Op == "settle":
+		switch e.Op {
+		case "settle":
 			sums[e.Key.Policy] += e.Units[0].N - 3
 		default:
 			sums[e.Key.Policy] += e.Units[0].N

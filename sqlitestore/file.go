@@ -31,15 +31,15 @@ type file struct {
 
 // prepare checks the file at path, creating it if there is none, brings its schema up to date, and opens a connection.
 func prepare(path string, o *Options) (*file, *conn, error) {
-	real, err := locate(path, o)
+	found, err := locate(path, o)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := dial(real, "rw")
+	c, err := dial(found, "rw")
 	if err != nil {
 		return nil, nil, explain(err)
 	}
-	f, err := vet(real, c, o)
+	f, err := vet(found, c, o)
 	if err != nil {
 		_ = c.close() // the first error says more
 		return nil, nil, explain(err)
@@ -109,7 +109,7 @@ func create(path string, o *Options) error {
 
 // syncDir makes a new name in a directory durable.
 func syncDir(dir string) error {
-	d, err := os.Open(dir)
+	d, err := os.Open(dir) //nolint:gosec // where the file is, as the caller named it
 	if err != nil {
 		return err
 	}

@@ -174,8 +174,8 @@ func parseLabels(b []byte) (labels []drawgate.Label, err error) {
 			if k <= 0 || n > uint64(len(b)-k) {
 				return nil, errLabels
 			}
-			parts[i] = string(b[k : k+int(n)]) //nolint:gosec // at most len(b)
-			b = b[k+int(n):]                   //nolint:gosec // at most len(b)
+			parts[i] = string(b[k : k+int(n)])
+			b = b[k+int(n):]
 		}
 		labels = append(labels, drawgate.Label{Name: parts[0], Value: parts[1]})
 	}

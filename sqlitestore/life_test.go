@@ -54,13 +54,13 @@ func (r *reference) peek(b *drawgate.BucketCost) string {
 	return say(&st.Decision) + fmt.Sprint(st.States, st.Open)
 }
 
-// real asks a store.
-type real struct {
+// stored asks a store.
+type stored struct {
 	*rapid.T
 	s *sqlitestore.Store
 }
 
-func (r real) take(t *drawgate.Take) string {
+func (r stored) take(t *drawgate.Take) string {
 	var out [1]drawgate.Decision
 	if err := r.s.Take(r.Context(), []drawgate.Take{*t}, out[:]); err != nil {
 		r.Fatal(err)
@@ -68,7 +68,7 @@ func (r real) take(t *drawgate.Take) string {
 	return say(&out[0])
 }
 
-func (r real) settle(s *drawgate.Settlement) string {
+func (r stored) settle(s *drawgate.Settlement) string {
 	var out [1]drawgate.Outcome
 	if err := r.s.Settle(r.Context(), []drawgate.Settlement{*s}, out[:]); err != nil {
 		r.Fatal(err)
@@ -76,7 +76,7 @@ func (r real) settle(s *drawgate.Settlement) string {
 	return fmt.Sprint(out[0])
 }
 
-func (r real) peek(b *drawgate.BucketCost) string {
+func (r stored) peek(b *drawgate.BucketCost) string {
 	var out [1]drawgate.Status
 	if err := r.s.Peek(r.Context(), []drawgate.BucketCost{*b}, 0, out[:]); err != nil {
 		r.Fatal(err)
@@ -138,7 +138,7 @@ func TestRestart(t *testing.T) {
 				reopen(rapid.IntRange(0, 1).Draw(rt, "which"))
 			}
 			c.advance(time.Duration(rapid.SampledFrom([]int64{0, 0, 1, 1e6, 7e6, 61e6, 3601e6}).Draw(rt, "wait")) * time.Microsecond)
-			s := real{rt, stores[rapid.IntRange(0, 1).Draw(rt, "store")]}
+			s := stored{rt, stores[rapid.IntRange(0, 1).Draw(rt, "store")]}
 			got, want := step(rt, plan, fmt.Sprint(run, " "), i, s, ref)
 			if got != want {
 				rt.Fatalf("step %d:\n got %s\nwant %s", i, got, want)
