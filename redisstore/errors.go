@@ -23,8 +23,10 @@ var (
 
 // notExecuted are the words in a server's error by which it says that it did not carry out the call, and may do so later. Servers before 7
 // wrap an error in a script in a text of their own, so they are looked for anywhere.
-var notExecuted = [...]string{"NOSCRIPT", "READONLY", "LOADING", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN",
-	"MOVED", "ASK", "REDIRECT", "max number of clients"}
+var notExecuted = [...]string{
+	"NOSCRIPT", "READONLY", "LOADING", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN",
+	"MOVED", "ASK", "REDIRECT", "max number of clients",
+}
 
 // failure makes an error of a call that was sent. err may be nil. keys are taken out of its text.
 func failure(op string, err error, keys []string) error {

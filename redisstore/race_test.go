@@ -153,6 +153,7 @@ type history struct {
 }
 
 func (h history) step(t *testing.T, in input, out output) (bool, history) {
+	t.Helper()
 	if in.take != nil && out.at < h.now {
 		return false, h
 	}

@@ -203,7 +203,9 @@ if op == 'h' then
     else
       call('HSET', KEYS[1], 'h', head)
     end
-    if del then call('HDEL', KEYS[1], unpack(del)) end
+    if del then
+      for i = 1, #del, 2000 do call('HDEL', KEYS[1], unpack(del, i, min(i + 1999, #del))) end
+    end
     if short then call('PEXPIRE', KEYS[1], math.ceil((ttl - raw) / 1000)) end
     return head
   until true
@@ -743,20 +745,25 @@ end
 local res = { 0, now, 0 }
 
 local function take(print, hold, lease)
-  local was = false
+  local was = 0
   if id ~= '' then
     for i, r in ipairs(rs) do
       local o = find(r, id)
       if o then
         if o.print ~= print then return 4 end
-        was, res[3] = true, o.fin
+        if was == 0 or o.fin < res[3] then res[3] = o.fin end
+        was = was + 1
         for _, q in ipairs(o.parts) do
           if sss[i].by[q.id] then sss[i].by[q.id].got = q.n end
         end
       end
     end
   end
-  if was then return 3 end
+  if was == #rs then return 3 end
+  if was > 0 then -- some of its buckets were settled or reset by themselves
+    res[3] = 0
+    return 4
+  end
   for i, r in ipairs(rs) do
     for _, s in ipairs(sss[i]) do
       if s.n > 0 then

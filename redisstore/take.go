@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -210,10 +211,8 @@ func (r *request) name(prefix string) error {
 	for i := range r.buckets {
 		key, raw := bucketKey(prefix, r.buckets[i].Key)
 		r.keys[i] = key
-		for _, k := range r.keys[:i] {
-			if k == key {
-				return fmt.Errorf("%w: a bucket is named twice", drawgate.ErrInvalid)
-			}
+		if slices.Contains(r.keys[:i], key) {
+			return fmt.Errorf("%w: a bucket is named twice", drawgate.ErrInvalid)
 		}
 		if raw != "" && (r.op == opLean || r.op == opHot) {
 			r.op = opTake // the short way does not store a key's parts
