@@ -125,6 +125,8 @@ func (d *decoder) object(n ast.Node, what string, fields []field) (seen map[stri
 	return seen
 }
 
+const noPolicies = "there are no policies: nothing will be limited"
+
 func (d *decoder) file(root ast.Node) {
 	d.object(root, "the file", []field{
 		{"store", d.store},
@@ -132,7 +134,7 @@ func (d *decoder) file(root ast.Node) {
 		{"policies", d.policies},
 	})
 	if len(d.problems) == 0 && len(d.config.Policies) == 0 {
-		d.warn(spanOf(root), "", "there are no policies: nothing will be limited")
+		d.warn(spanOf(root), "", noPolicies)
 	}
 }
 

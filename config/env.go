@@ -183,6 +183,7 @@ func (e *environment) multiTier() {
 	per := []string{envPer + "MINUTE", envPer + "HOUR", envPer + "DAY", envPer + "WEEK", envPer + "MONTH"}
 	asked := e.set(slices.Clone(per)...)
 	if !e.boolean(envEnabled, len(asked) > 0) {
+		e.idle(asked)
 		return
 	}
 	p := e.use(MultiTier)[MultiTier]
@@ -219,6 +220,16 @@ func (e *environment) multiTier() {
 	e.add(p)
 	if path := e.get(envStorage); path != "" {
 		e.named = append(e.named, choice{sqliteURL(path), "environment: " + envStorage})
+	}
+}
+
+// idle warns of variables that say how to limit where nothing says that anything is to be limited.
+func (e *environment) idle(asked []string) {
+	if len(asked) > 0 || e.get(envEnabled) != "" {
+		return // it was switched off, which is no oversight
+	}
+	for _, name := range e.set(envConcurrency, envStrategy, envStorage) {
+		e.warnings = append(e.warnings, e.note("%s has no effect until %s=true or a %s* variable is set", name, envEnabled, envPer))
 	}
 }
 

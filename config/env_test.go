@@ -265,6 +265,21 @@ func TestMisspeltVariableIsAWarning(t *testing.T) {
 	}
 }
 
+func TestVariablesWithoutEffectAreWarnings(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"CONCURRENCY_LIMIT=4", "RATE_LIMIT_STRATEGY=fixed", "RATE_LIMIT_STORAGE_PATH=x.db"} {
+		for more, want := range map[string]int{"": 1, "RATE_LIMIT_ENABLED=true": 0, "RATE_LIMIT_ENABLED=false": 0, "RATE_LIMIT_PER_DAY=5": 0} {
+			c, err := config.FromEnv([]string{name, more})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(c.Warnings) != want || want == 1 && !strings.Contains(c.Warnings[0].Message, "has no effect until RATE_LIMIT_ENABLED=true") {
+				t.Errorf("%s %s: got %v", name, more, c.Warnings)
+			}
+		}
+	}
+}
+
 func writeFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "drawgate.yaml")

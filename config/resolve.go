@@ -44,6 +44,9 @@ func Resolve(environ []string, flags Flags) (*Config, error) {
 		}
 	}
 	c.add(env)
+	if len(c.Policies) > 0 { // the environment's
+		c.Warnings = slices.DeleteFunc(c.Warnings, func(p Problem) bool { return p.Message == noPolicies })
+	}
 	problems = append(problems, c.chooseStore(env, flags)...)
 	if len(problems) > 0 {
 		return nil, problems

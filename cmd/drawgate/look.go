@@ -38,7 +38,7 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 	}
 	defer s.close()
 	if s.off {
-		a.answer(allowedOff)
+		a.statusOff(f)
 		return nil
 	}
 	a.caution(&s.settings)
@@ -66,6 +66,19 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 		a.table(&w)
 	}
 	return nil
+}
+
+// statusOff says that there is nothing to show.
+func (a *app) statusOff(f *askFlags) {
+	switch {
+	case !a.json:
+		a.printf("%s: nothing is counted\n", allowedOff.Message)
+	case f.policy != "":
+		a.printJSON(api.StatusAnswer{Policy: f.policy, Key: f.key, At: time.Now().UTC(), Take: allowedOff, Limits: []api.LimitStatus{}})
+	default:
+		a.warnf("%s: nothing is counted", allowedOff.Message)
+		a.printf("[]\n")
+	}
 }
 
 func (a *app) table(w *api.StatusAnswer) {

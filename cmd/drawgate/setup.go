@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,7 +43,13 @@ func (a *app) resolve(flags config.Flags) (settings, error) {
 	s := settings{Config: c}
 	if len(c.Policies) == 0 {
 		s.off = switchedOff()
-		c.Policies = []drawgate.Policy{sample}
+		if err := noPolicies(flags); err != nil && !s.off {
+			rest := slices.DeleteFunc(c.Warnings, func(w config.Problem) bool { return strings.HasPrefix(w.Message, err.Message) }) // the file's own
+			return settings{}, append(config.Problems{*err}, rest...)
+		}
+		if !s.off {
+			c.Policies = []drawgate.Policy{sample}
+		}
 	}
 	if c.Explain()[0].From != "default" {
 		return s, nil
@@ -53,6 +60,22 @@ func (a *app) resolve(flags config.Flags) (settings, error) {
 	}
 	c.Store = "sqlite:" + path
 	return s, nil
+}
+
+// noPolicies says what is wrong where policies are missing, unless nothing was configured: whoever configured something did not mean the sample.
+func noPolicies(flags config.Flags) *config.Problem {
+	if path := cmp.Or(flags.Config, os.Getenv(config.EnvConfig)); path != "" {
+		return &config.Problem{File: path, Message: "there are no policies", Hint: "add one, such as api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}"}
+	}
+	for _, name := range config.Variables() {
+		if name != config.EnvStore && strings.TrimSpace(os.Getenv(name)) != "" {
+			return &config.Problem{
+				File: "environment", Message: "there are no policies: " + name + " makes none",
+				Hint: "set a RATE_LIMIT_PER_* variable, or name a file with --config",
+			}
+		}
+	}
+	return nil
 }
 
 // switchedOff reports whether the environment says that nothing is to be limited. Resolve has checked the variable.
