@@ -16,6 +16,9 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
+// policy is the one of a server without configuration.
+const policy = "sample"
+
 func main() {
 	base := "http://127.0.0.1:7878"
 	if len(os.Args) > 1 {
@@ -29,7 +32,7 @@ func main() {
 // run holds units, works, and settles with what was used.
 func run(ctx context.Context, base string) error {
 	var a api.TakeAnswer
-	take := api.Take{Bucket: api.Bucket{Key: "user-17", Costs: map[string]int64{"requests": 3}}, HoldMS: 10_000, WaitMS: 2_000}
+	take := api.Take{Bucket: api.Bucket{Policy: policy, Key: "user-17", Costs: map[string]int64{"requests": 3}}, HoldMS: 10_000, WaitMS: 2_000}
 	if err := post(ctx, base+"/v1/take", take, &a); err != nil {
 		return err
 	}

@@ -12,7 +12,9 @@ import (
 func TestRun(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(nil)
-	s, err := server.New(store, []drawgate.Policy{drawgate.PerHour(10)}, nil)
+	quota := drawgate.PerHour(10)
+	quota.Name = policy
+	s, err := server.New(store, []drawgate.Policy{quota}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +23,7 @@ func TestRun(t *testing.T) {
 	if err := run(t.Context(), ts.URL); err != nil {
 		t.Fatal(err)
 	}
-	lim, err := drawgate.New(store, drawgate.PerHour(10), nil)
+	lim, err := drawgate.New(store, quota, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

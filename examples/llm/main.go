@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"sync"
@@ -30,33 +31,51 @@ func main() {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			used, err := ask(ctx, lim, fmt.Sprintf("question %d", i))
+			used, err := ask(ctx, lim, model, fmt.Sprintf("question %d", i))
 			fmt.Printf("question %d: %d tokens, %v\n", i, used, err)
 		})
 	}
 	wg.Wait()
 }
 
+// call asks a model. One that fails after it was sent may have used tokens: used says how many were delivered, if that is known.
+type call func(ctx context.Context, prompt string) (used int64, err error)
+
 // ask reserves, calls, and settles.
-func ask(ctx context.Context, lim *drawgate.Limiter, prompt string) (used int64, err error) {
+func ask(ctx context.Context, lim *drawgate.Limiter, model call, prompt string) (used int64, err error) {
 	const estimate = 2_000
 	res, err := lim.Reserve(ctx, "project-a", 30*time.Second, drawgate.Cost{Unit: "tokens", N: estimate}, drawgate.Cost{Unit: "calls", N: 1}, drawgate.Cost{N: 1})
 	if err != nil {
 		return 0, err
 	}
 	// The call must end before the hold does.
-	call, cancel := context.WithDeadline(ctx, res.Deadline())
+	limited, cancel := context.WithDeadline(ctx, res.Deadline())
 	defer cancel()
-	used, err = model(call, prompt)
-	if err != nil {
-		// Nothing was sent, so nothing was used. Without this the estimate would count as used.
-		return 0, res.Cancel(ctx)
+	used, err = model(limited, prompt)
+
+	// How it ended must be told even if ctx has ended meanwhile.
+	end, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer stop()
+	switch {
+	case err == nil:
+		return used, res.Settle(end, drawgate.Cost{Unit: "tokens", N: used})
+	case errors.Is(err, errNotSent):
+		return 0, errors.Join(err, res.Cancel(end)) // nothing was used
+	case used > 0:
+		return used, errors.Join(err, res.Settle(end, drawgate.Cost{Unit: "tokens", N: used})) // what was delivered until then
+	default:
+		return 0, errors.Join(err, res.Settle(end)) // nobody knows: the estimate stands
 	}
-	return used, res.Settle(ctx, drawgate.Cost{Unit: "tokens", N: used})
 }
+
+// errNotSent says that a call failed before anything was sent: there was no connection, say.
+var errNotSent = errors.New("the call was not sent")
 
 // model stands for the provider.
 func model(ctx context.Context, prompt string) (used int64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, errors.Join(errNotSent, err)
+	}
 	select {
 	case <-time.After(20 * time.Millisecond):
 		return int64(100 * len(prompt)), nil

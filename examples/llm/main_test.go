@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,7 +23,7 @@ func TestAskSettlesWithWhatWasUsed(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				if used, err := ask(t.Context(), lim, "1234567890"); used != 1000 || err != nil {
+				if used, err := ask(t.Context(), lim, model, "1234567890"); used != 1000 || err != nil {
 					t.Errorf("used %d, %v", used, err)
 				}
 			})
@@ -35,4 +37,34 @@ func TestAskSettlesWithWhatWasUsed(t *testing.T) {
 			t.Errorf("%d open, %d slots used, %v", st.Open, st.States[2].Used, err)
 		}
 	})
+}
+
+func TestAskTellsHowACallFailed(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("the connection broke")
+	for name, c := range map[string]struct {
+		err             error
+		delivered, used int64
+	}{
+		"not sent":         {errors.Join(errNotSent, broken), 0, 0},
+		"partly delivered": {broken, 700, 700},
+		"nobody knows":     {broken, 0, 2000},
+	} {
+		lim, err := drawgate.New(memstore.New(nil), quota, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err = ask(ctx, lim, func(context.Context, string) (int64, error) {
+			cancel() // as if the caller had gone away meanwhile
+			return c.delivered, c.err
+		}, "hello")
+		if !errors.Is(err, broken) {
+			t.Errorf("%s: the model's error is lost: %v", name, err)
+		}
+		st, err := lim.Status(t.Context(), "project-a")
+		if err != nil || st.Open != 0 || st.States[1].Used != c.used {
+			t.Errorf("%s: %d open, %d tokens used, want %d; %v", name, st.Open, st.States[1].Used, c.used, err)
+		}
+	}
 }

@@ -1,0 +1,59 @@
+package drawgate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/memstore"
+)
+
+// This function is in the README: TestREADME compares them.
+
+func work(ctx context.Context, store drawgate.Store) error {
+	lim, err := drawgate.New(store, drawgate.Policy{Name: "model", Limits: []drawgate.Limit{
+		{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10}, // of requests: each take is one
+		{Name: "tpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10_000, Unit: "tokens"},
+	}}, nil)
+	if err != nil {
+		return err
+	}
+
+	// Now or not. A refusal is an answer, and no error.
+	d, err := lim.Allow(ctx, "user-17", drawgate.Cost{Unit: "tokens", N: 3000})
+	if err != nil {
+		return err // not decided: the question was wrong, or the store is away
+	}
+	if !d.Allowed {
+		fmt.Println("refused, fits in", d.RetryAfter.Round(time.Second))
+		return d.Err() // the refusal as an error, which names the limit
+	}
+	fmt.Println("allowed,", d.Remaining(), "left of the tightest limit")
+
+	// In a fair queue, until it fits or ctx ends.
+	if _, err = lim.Wait(ctx, "user-17", drawgate.Cost{Unit: "tokens", N: 2000}); err != nil {
+		return err
+	}
+
+	// Where the cost is known afterwards: hold an estimate, work, settle what it really was, even if ctx has ended meanwhile.
+	res, err := lim.Reserve(ctx, "user-17", time.Minute, drawgate.Cost{Unit: "tokens", N: 4000})
+	if err != nil {
+		return err
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return res.Settle(end, drawgate.Cost{Unit: "tokens", N: 3120})
+}
+
+func Example() {
+	store := memstore.New(nil)
+	fmt.Println(work(context.Background(), store))
+	fmt.Println(errors.Is(work(context.Background(), store), drawgate.ErrLimited))
+	// Output:
+	// allowed, 7000 left of the tightest limit
+	// <nil>
+	// refused, fits in 1m0s
+	// true
+}
