@@ -27,7 +27,8 @@ type askFlags struct {
 // bucket adds --policy and --key.
 func (a *app) bucket(cmd *cobra.Command, f *askFlags) {
 	cmd.Flags().StringVar(&f.policy, "policy", "", "policy (default: the only one)")
-	cmd.Flags().StringVar(&f.key, "key", api.DefaultKey, "who is counted")
+	f.key = api.DefaultKey
+	cmd.Flags().Var((*keyValue)(&f.key), "key", "who is counted")
 	// Errors of completion are not the user's business.
 	_ = cmd.RegisterFlagCompletionFunc("policy", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		s, err := a.resolve(a.flags)
@@ -50,7 +51,7 @@ func (f *askFlags) take(cmd *cobra.Command) {
 	f.amounts(cmd)
 	cmd.Flags().StringArrayVar(&f.buckets, "bucket", nil, "POLICY/KEY: instead of --policy and --key; may be given several times: all or nothing")
 	cmd.Flags().StringArrayVar(&f.labels, "label", nil, "NAME=VALUE: a note for the history, such as task=embed; may be given several times")
-	cmd.Flags().DurationVar(&f.wait, "wait", 0, "wait until the take fits, for at most this long (30s, 5m)")
+	durationVar(cmd, &f.wait, "wait", 0, "wait until the take fits, for at most this long (30s, 5m)")
 }
 
 // request makes the library's form.
@@ -132,6 +133,9 @@ func (f *askFlags) cost(named bool) ([]drawgate.Cost, error) {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if !ok || unit == "" || err != nil {
 			return nil, usage("--cost %q is not of the form UNIT=N, such as tokens=500", c)
+		}
+		if named && unit == drawgate.Requests {
+			return nil, usage("-n %d and --cost %s both say how many requests: give one of them", f.n, c)
 		}
 		all = append(all, drawgate.Cost{Unit: unit, N: n})
 	}

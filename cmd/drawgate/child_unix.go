@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"syscall"
 
@@ -32,6 +33,11 @@ func (c *child) signal(sig os.Signal) {
 		pid = -pid
 	}
 	_ = syscall.Kill(pid, n) // it may have ended in this moment
+}
+
+// left reports whether anybody of the command's own process group is there.
+func (c *child) left() bool {
+	return c.group && !errors.Is(syscall.Kill(-c.cmd.Process.Pid, 0), syscall.ESRCH)
 }
 
 // fromTerminal reports whether a terminal sends this signal to the whole group by itself.

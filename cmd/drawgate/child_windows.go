@@ -12,6 +12,8 @@ func (c *child) isolate(bool) {}
 // signal ends the command: Windows has no signals.
 func (c *child) signal(os.Signal) { _ = c.cmd.Process.Kill() }
 
+func (c *child) left() bool { return false }
+
 // fromTerminal reports whether the console tells the command by itself.
 func fromTerminal(sig os.Signal) bool { return sig == os.Interrupt }
 

@@ -104,15 +104,21 @@ func (a *app) versionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: action(func(*cobra.Command, []string) error {
-			version, goVersion, commit := build()
 			if a.json {
+				version, goVersion, commit := build()
 				a.printJSON(map[string]string{"version": version, "go": goVersion, "commit": commit})
 				return nil
 			}
-			a.printf("drawgate %s (%s)\n", version, strings.TrimSuffix(fmt.Sprintf("%s, %s", goVersion, commit), ", "))
+			a.printf("%s\n", versionText())
 			return nil
 		}),
 	}
+}
+
+// versionText says for people what the binary was made of.
+func versionText() string {
+	version, goVersion, commit := build()
+	return fmt.Sprintf("drawgate %s (%s)", version, strings.TrimSuffix(goVersion+", "+commit, ", "))
 }
 
 // build returns what the binary was made of.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -219,5 +220,58 @@ func TestStoreThatStaysAwayLosesTheHold(t *testing.T) {
 	}
 	if _, code := j.end(t); code != exitLost || !strings.Contains(j.err.String(), "could not be renewed in time") {
 		t.Errorf("exit code %d: %s", code, j.err)
+	}
+}
+
+// stubborn is a script that ignores SIGTERM, and says so when it was not ended for a long time.
+const stubborn = `trap '' TERM; echo ready; i=0; while [ $i -lt 250 ]; do sleep 0.02; i=$((i+1)); done; echo survived`
+
+// A command that ignores SIGTERM is killed when the hold ends, however long the grace is.
+func TestCommandDoesNotOutliveItsHold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "DRAWGATE_STORE=sqlite:counts.db")
+	j := b.start(stubborn, "--hold", "1s", "--grace", "1h")
+	if err := os.Rename(filepath.Join(b.dir, "counts.db"), filepath.Join(b.dir, "away.db")); err != nil {
+		t.Fatal(err)
+	}
+	if rest, code := j.end(t); code != exitLost || rest != "" {
+		t.Errorf("it said %q and ended with %d: %s", rest, code, j.err)
+	}
+}
+
+// A command that ignores SIGTERM does not go on when nobody renews its hold.
+func TestCommandOfOneThatWasKilledIsKilled(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells a process that its parent has ended")
+	}
+	b := newBench(t)
+	j := b.start(stubborn)
+	if err := j.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if rest, _ := j.end(t); rest != "" {
+		t.Errorf("it said %q", rest)
+	}
+}
+
+// What the command has started is ended with it when the hold is lost, if it ignores SIGTERM, too; what ends by itself is not waited for longer.
+func TestLostHoldEndsTheWholeGroup(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ script, grace, says string }{
+		"killed":       {"(" + stubborn + ") & wait", "200ms", ""},
+		"ends by time": {`(trap 'sleep 0.3; echo bye; exit' TERM; echo ready; while :; do sleep 0.02; done) & wait`, "1h", "bye\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			j := b.start(c.script, "--hold", "2s", "--grace", c.grace)
+			if out, code := b.do("reset", "--yes"); code != 0 {
+				t.Fatalf("reset: %d: %s", code, out)
+			}
+			if rest, code := j.end(t); code != exitLost || rest != c.says {
+				t.Errorf("it said %q and ended with %d: %s", rest, code, j.err)
+			}
+		})
 	}
 }

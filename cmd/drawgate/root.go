@@ -29,7 +29,7 @@ func run(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	root.SetOut(a.out)
 	root.SetErr(a.errOut)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string) int {
 	if !ok { // the commands' own errors all are: this one is about the command line
 		e = &exitError{exitUsage, err}
 	}
-	a.report(e)
+	a.report(e, cmd.CommandPath())
 	return e.code
 }
 
@@ -58,7 +58,9 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "drawgate", Short: "Keep programs inside their quotas", Long: rootLong + exitHelp,
 		SilenceErrors: true, SilenceUsage: true,
+		Version: versionText(),
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	f := root.PersistentFlags()
 	f.StringVar(&a.flags.Config, "config", "", "file with the policies (default $"+config.EnvConfig+")")
 	f.StringVar(&a.flags.Store, "store", "", "store: sqlite:PATH, sqlite:///ABSOLUTE/PATH or redis://HOST:PORT/DB (default $"+config.EnvStore+")")
@@ -82,8 +84,8 @@ func action(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command
 	}
 }
 
-// report says why the program fails.
-func (a *app) report(e *exitError) {
+// report says why the program, or which of its commands, fails.
+func (a *app) report(e *exitError, command string) {
 	if e.err == nil {
 		return
 	}
@@ -101,7 +103,7 @@ func (a *app) report(e *exitError) {
 		fmt.Fprintln(a.errOut, hint)
 	}
 	if e.code == exitUsage {
-		fmt.Fprintln(a.errOut, "See drawgate --help.")
+		fmt.Fprintln(a.errOut, "See "+command+" --help.")
 	}
 }
 

@@ -40,8 +40,9 @@ func (a *app) runCmd() *cobra.Command {
 --cancel-on-failure is given, everything is given back.
 
 The hold is renewed as long as the command runs. If it is lost (the bucket was reset, or the store stayed away until the hold ended), its units may
-be another's: the command gets SIGTERM, and SIGKILL after --grace. If drawgate itself is killed, its command is ended, the hold ends by itself, and its
-units count as used.
+be another's: the command and all of its process group get SIGTERM, and SIGKILL after --grace, or when the hold ends if that is earlier. If drawgate
+itself is killed, the hold ends by itself, and its units count as used. On Linux the command is then killed, too, but not what the command has
+started; elsewhere it goes on.
 
 Signals are passed on. The command runs in a process group of its own, unless the standard input is a terminal.
 
@@ -73,8 +74,8 @@ Exit codes: that of the command, or
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitRunFailed, err} })
 	a.bucket(cmd, &f.askFlags)
 	f.take(cmd)
-	cmd.Flags().DurationVar(&f.hold, "hold", 30*time.Second, "how long the units stay held if drawgate is killed; renewed after a third of it")
-	cmd.Flags().DurationVar(&f.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL")
+	durationVar(cmd, &f.hold, "hold", 30*time.Second, "how long the units stay held if drawgate is killed; renewed after a third of it")
+	durationVar(cmd, &f.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL")
 	cmd.Flags().StringVar(&f.onLost, "on-lost", onLostTerminate, "what to do if the hold is lost: terminate, or warn")
 	cmd.Flags().BoolVar(&f.cancelOnFailure, "cancel-on-failure", false, "give everything back if the command fails")
 	cmd.Flags().SetInterspersed(false)
@@ -195,7 +196,7 @@ func (a *app) supervise(ctx context.Context, f *runFlags, c *child, res *drawgat
 	onLost := func(err error) (grace time.Duration, terminate bool) {
 		lost = err
 		a.warnf("the hold is lost: %s", text(err))
-		return f.grace, f.onLost == onLostTerminate
+		return min(f.grace, time.Until(res.Deadline())), f.onLost == onLostTerminate
 	}
 	code, err := c.supervise(signals, hold.lost, onLost)
 	stop()
@@ -259,8 +260,11 @@ func newChild(path string, args []string, bound bool) *child {
 
 func (c *child) ran() int64 { return c.ended.Sub(c.started).Milliseconds() }
 
+// lookEvery is how often a process group that has to end is looked at.
+const lookEvery = 10 * time.Millisecond
+
 // supervise runs the command to its end and returns its exit code. The error says that it did not start. onLost is told what comes from lost, and says
-// whether to end the command, and how long it has for that.
+// whether to end the command, and how long it and its process group have for that.
 func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost func(error) (time.Duration, bool)) (int, error) {
 	// On Linux the command gets a signal when the thread that started it ends, so that thread must be there until the end.
 	runtime.LockOSThread()
@@ -275,12 +279,23 @@ func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost fu
 		_ = c.cmd.Wait() // the state of the process says it
 		close(done)
 	}()
-	var kill <-chan time.Time
-	for {
+	defer func() { c.ended = time.Now() }()
+	var kill, look <-chan time.Time
+	for killed := false; ; {
 		select {
 		case <-done:
-			c.ended = time.Now()
-			return c.code(), nil
+			if killed || !c.terminated || !c.left() {
+				return c.code(), nil
+			}
+			// Others of its group go on with what is not held any more.
+			done = nil
+			t := time.NewTicker(lookEvery)
+			defer t.Stop()
+			look = t.C
+		case <-look:
+			if !c.left() {
+				return c.code(), nil
+			}
 		case sig := <-signals:
 			if c.group || !fromTerminal(sig) {
 				c.signal(sig)
@@ -292,7 +307,11 @@ func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost fu
 				kill = time.After(grace)
 			}
 		case <-kill:
+			killed = true
 			c.signal(syscall.SIGKILL)
+			if done == nil {
+				return c.code(), nil
+			}
 		}
 	}
 }

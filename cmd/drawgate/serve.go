@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,7 +36,7 @@ There is no authentication yet: whoever reaches the address may take and settle.
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, listen, timeout) }),
 	}
 	cmd.Flags().StringVar(&listen, "listen", defaultListen, "address to listen on; port 0 chooses one")
-	cmd.Flags().DurationVar(&timeout, "store-timeout", time.Second, "for a take that does not wait")
+	durationVar(cmd, &timeout, "store-timeout", time.Second, "for a take that does not wait")
 	return cmd
 }
 
@@ -64,7 +65,7 @@ func (a *app) serve(cmd *cobra.Command, listen string, timeout time.Duration) (e
 	defer stop()
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
-		return &exitError{exitConfig, fmt.Errorf("%w: choose another address with --listen", err)}
+		return listenError(listen, err)
 	}
 	if ip := ln.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
 		log.Warn("whoever reaches this address may take and settle: there is no authentication yet", "address", ln.Addr().String())
@@ -75,6 +76,22 @@ func (a *app) serve(cmd *cobra.Command, listen string, timeout time.Duration) (e
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// inUseWindows is what Windows calls [syscall.EADDRINUSE].
+const inUseWindows = syscall.Errno(10048)
+
+// listenError says why an address cannot be listened on. That another program has it is no mistake of the configuration.
+func listenError(listen string, err error) error {
+	if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, inUseWindows) {
+		return &exitError{exitConfig, fmt.Errorf("%w: choose another address with --listen", err)}
+	}
+	host, port, splitErr := net.SplitHostPort(listen)
+	if splitErr != nil {
+		return &exitError{exitAway, err}
+	}
+	return &exitError{exitAway, fmt.Errorf("port %s of %s is in use, perhaps by another drawgate serve: choose another one, such as --listen %s, or port 0 for a free one",
+		port, cmp.Or(host, "this machine"), net.JoinHostPort(host, "7879"))}
 }
 
 func (a *app) logger() *slog.Logger {

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drawgate/drawgate/config"
+)
+
+// durationValue is a flag that reads what a file reads: days and weeks, too.
+type durationValue time.Duration
+
+// durationVar adds a flag for a duration.
+func durationVar(cmd *cobra.Command, p *time.Duration, name string, value time.Duration, help string) {
+	*p = value
+	cmd.Flags().Var((*durationValue)(p), name, help)
+}
+
+func (d *durationValue) String() string {
+	if *d == 0 {
+		return "" // no default that is worth a word
+	}
+	return time.Duration(*d).String()
+}
+
+func (d *durationValue) Type() string { return "duration" }
+
+var bareNumber = regexp.MustCompile(`^[0-9]+$`)
+
+// Set reads a duration. The commands say which may be negative.
+func (d *durationValue) Set(text string) error {
+	positive, negative := strings.CutPrefix(text, "-")
+	if bareNumber.MatchString(positive) && strings.Trim(positive, "0") != "" {
+		return fmt.Errorf("it has no unit: write %ss for seconds, %[1]sm for minutes", text)
+	}
+	t, err := config.ParseDuration(positive)
+	if negative {
+		t = -t
+	}
+	*d = durationValue(t)
+	return err
+}
+
+// keyValue is a flag that must not be empty: that is a shell variable which is not set, and would be a caller of its own.
+type keyValue string
+
+func (k *keyValue) String() string { return string(*k) }
+func (k *keyValue) Type() string   { return "string" }
+
+func (k *keyValue) Set(text string) error {
+	if text == "" {
+		return errors.New("the key is empty: is a shell variable not set? Leave --key out for the default")
+	}
+	*k = keyValue(text)
+	return nil
+}
