@@ -35,6 +35,9 @@ func prepare(path string, o *Options) (*file, *conn, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := oneName(found); err != nil {
+		return nil, nil, err
+	}
 	c, err := dial(found, "rw")
 	if err != nil {
 		return nil, nil, explain(err)
@@ -243,6 +246,9 @@ func (f *file) check(logs bool) error {
 		return err
 	}
 	if err := same(f.wal, f.path+"-wal"); err != nil {
+		return err
+	}
+	if err := oneName(f.path); err != nil {
 		return err
 	}
 	return same(f.shm, f.path+"-shm")

@@ -1,0 +1,6 @@
+//go:build !unix
+
+package sqlitestore
+
+// oneName is not known here.
+func oneName(string) error { return nil }
