@@ -174,6 +174,9 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 	if r.Priority < 0 || r.Priority > MaxPriority {
 		return nil, fmt.Errorf("%w: priority %d is not 0 to %d", ErrInvalid, r.Priority, MaxPriority)
 	}
+	if err := checkLabels(r.Labels); err != nil {
+		return nil, err
+	}
 	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, Hold: r.Hold, ID: r.ID, Lease: r.Lease}
 	for i := range r.Buckets {
 		b := &r.Buckets[i]
@@ -219,6 +222,24 @@ func (t *Take) fits() error {
 		}
 		if err := b.Plan.neverFits(&n, t.Priority); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// Bounds of labels, which a store may keep for weeks.
+const (
+	maxLabels = 32
+	maxLabel  = 1024 // bytes, name and value together
+)
+
+func checkLabels(labels []Label) error {
+	if len(labels) > maxLabels {
+		return fmt.Errorf("%w: %d labels are more than %d", ErrInvalid, len(labels), maxLabels)
+	}
+	for _, b := range labels {
+		if len(b.Name)+len(b.Value) > maxLabel {
+			return fmt.Errorf("%w: a label has more than %d bytes", ErrInvalid, maxLabel)
 		}
 	}
 	return nil

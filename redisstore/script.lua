@@ -204,7 +204,7 @@ if op == 'h' then
       call('HSET', KEYS[1], 'h', head)
     end
     if del then
-      for i = 1, #del, 2000 do call('HDEL', KEYS[1], unpack(del, i, min(i + 1999, #del))) end
+      for i = 1, #del, 2000 do call('HDEL', KEYS[1], unpack(del, i, math.min(i + 1999, #del))) end
     end
     if short then call('PEXPIRE', KEYS[1], math.ceil((ttl - raw) / 1000)) end
     return head

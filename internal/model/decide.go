@@ -31,17 +31,25 @@ func Decide(asks []Ask, t *record.Take, now int64) record.Verdict {
 	now = begin(asks, now)
 	v := record.Verdict{Now: now}
 	if t.ID != "" {
+		open := 0
 		for i := range asks {
 			h := asks[i].Ledger.holds[t.ID]
-			switch {
-			case h == nil:
-			case h.print != t.Print:
-				return record.Verdict{Now: now, Reused: true}
-			default:
-				v.Allowed, v.Replayed, v.End = true, true, h.end
-				asks[i].Got = h.amounts(asks[i].Specs)
+			if h == nil {
+				continue
 			}
+			if h.print != t.Print {
+				return record.Verdict{Now: now, Reused: true}
+			}
+			if open == 0 || h.end < v.End {
+				v.End = h.end
+			}
+			open++
+			asks[i].Got = h.amounts(asks[i].Specs)
 		}
+		if open > 0 && open < len(asks) {
+			return record.Verdict{Now: now, Reused: true}
+		}
+		v.Allowed, v.Replayed = open > 0, open > 0
 	}
 	if !v.Replayed {
 		if v.Allowed = fits(asks, t, now); v.Allowed {

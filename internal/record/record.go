@@ -112,11 +112,13 @@ func (r *Record) endHolds(specs []Spec, now int64) {
 		for i := range o.Parts {
 			r.closePart(specs, &o.Parts[i], o.Parts[i].N, o.End)
 		}
-		r.forget(id)
+		delete(r.Open, id)
+		r.touch(id)
 		if r.Changes != nil {
 			r.Changes.Ended = append(r.Changes.Ended, Ended{id, o})
 		}
 	}
+	r.settled()
 }
 
 // closePart ends one part of a reservation at instant at, n units having been used of it.
@@ -157,8 +159,16 @@ func specOf(specs []Spec, id uint64) *Spec {
 
 // forget removes a reservation and what is only kept for open ones.
 func (r *Record) forget(id string) {
+	end := r.Open[id].End
 	delete(r.Open, id)
 	r.touch(id)
+	if end == r.next { // of the others none ends earlier
+		r.settled()
+	}
+}
+
+// settled reckons anew after reservations were closed.
+func (r *Record) settled() {
 	r.reckon()
 	if len(r.Open) == 0 {
 		for i := range r.Limits {

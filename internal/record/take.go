@@ -58,18 +58,22 @@ func Decide(asks []Ask, t *Take, now int64) Verdict {
 	return v
 }
 
-// replay answers a take whose id is open already.
+// replay answers a take whose id is open already: in all of its buckets, with the same content. An id that is open in some of them only, because the
+// others were settled or reset by themselves, is not this take any more.
 func replay(asks []Ask, t *Take, v *Verdict) bool {
+	open := 0
 	for i := range asks {
 		o := asks[i].Rec.Open[t.ID]
 		if o == nil {
 			continue
 		}
-		if o.Print != t.Print {
-			*v = Verdict{Now: v.Now, Reused: true}
-			return true
+		if open++; o.Print != t.Print {
+			open = -1
+			break
 		}
-		v.Replayed, v.Allowed, v.End = true, true, o.End
+		if v.End == 0 || o.End < v.End {
+			v.End = o.End
+		}
 		for _, p := range o.Parts {
 			for j := range asks[i].Specs {
 				if asks[i].Specs[j].ID == p.Limit {
@@ -78,10 +82,16 @@ func replay(asks []Ask, t *Take, v *Verdict) bool {
 			}
 		}
 	}
-	if v.Replayed {
+	switch open {
+	case 0:
+		return false
+	case len(asks):
+		v.Replayed, v.Allowed = true, true
 		answer(asks, t, v)
+	default:
+		*v = Verdict{Now: v.Now, Reused: true}
 	}
-	return v.Replayed
+	return true
 }
 
 // fits tests every limit, and settles how much of it a lease gets.
