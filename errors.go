@@ -1,8 +1,10 @@
 package drawgate
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -20,7 +22,8 @@ var (
 	ErrStoreAway = errors.New("drawgate: the store is away")
 	// ErrQueueFull means that as many callers wait for the bucket as may.
 	ErrQueueFull = errors.New("drawgate: the queue is full")
-	// ErrDeadline means that the caller's deadline cannot be met, even if everything that is held were given back now.
+	// ErrDeadline means that the caller's deadline, or the policy's bound on waiting, cannot be met or is over. An error that is ErrDeadline is
+	// context.DeadlineExceeded as well, and the *[LimitedError] of the last refusal if there was one.
 	ErrDeadline = errors.New("drawgate: the deadline cannot be met")
 	// ErrIDReused means that a reservation with this id is open, with another content. Nothing was taken.
 	ErrIDReused = errors.New("drawgate: the id is in use for another take")
@@ -86,8 +89,36 @@ func (e *LimitedError) Error() string {
 	if e.Queued {
 		return fmt.Sprintf("drawgate: rate limit exceeded: others are waiting for policy %q; retry after %v", e.Policy, e.RetryAfter)
 	}
-	return fmt.Sprintf("drawgate: rate limit exceeded: limit %q of policy %q; retry after %v, resets at %s",
-		e.Limit, e.Policy, e.RetryAfter, e.ResetAt.UTC().Format(time.RFC3339))
+	after := "retry after " + e.RetryAfter.String()
+	if e.RetryAfter == Never {
+		after = "it can never fit"
+	}
+	return fmt.Sprintf("drawgate: rate limit exceeded: limit %q of policy %q; %s, resets at %s",
+		e.Limit, e.Policy, after, e.ResetAt.UTC().Format(time.RFC3339))
+}
+
+// deadlineError ends waiting. It is ErrDeadline, context.DeadlineExceeded and the last refusal.
+type deadlineError struct {
+	text    string // "" if refusal says it
+	refusal error  // may be nil
+}
+
+func (e *deadlineError) Error() string {
+	text := ErrDeadline.Error()
+	if e.text != "" {
+		text += ": " + e.text
+	}
+	if e.refusal != nil {
+		text += ": " + strings.TrimPrefix(e.refusal.Error(), "drawgate: ")
+	}
+	return text
+}
+
+func (e *deadlineError) Unwrap() []error {
+	if e.refusal == nil {
+		return []error{ErrDeadline, context.DeadlineExceeded}
+	}
+	return []error{ErrDeadline, context.DeadlineExceeded, e.refusal}
 }
 
 // Is makes the error match ErrLimited.

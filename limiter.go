@@ -46,6 +46,9 @@ type Limiter struct {
 
 // New returns a Limiter over store, which stays the caller's to close. opts may be nil. It reports bad limits here, so that no later call has to.
 func New(store Store, policy Policy, opts *Options) (*Limiter, error) {
+	if store == nil {
+		return nil, fmt.Errorf("%w: there is no store: memstore.New(nil) is one", ErrInvalid)
+	}
 	if opts == nil {
 		opts = &Options{}
 	}

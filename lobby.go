@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -282,9 +283,9 @@ func reachable(ctx context.Context, soonest time.Duration, d *Decision) error {
 		return nil
 	}
 	if d == nil {
-		return fmt.Errorf("%w: others wait in front, for %v at least", ErrDeadline, soonest)
+		return &deadlineError{text: fmt.Sprintf("others wait in front, for %v at least", soonest)}
 	}
-	return fmt.Errorf("%w: %w", ErrDeadline, d.Err())
+	return &deadlineError{refusal: d.Err()}
 }
 
 // stand waits in line until t passes. last is the refusal that brought it here; empty if it has not asked yet.
@@ -338,14 +339,17 @@ func inTime(ctx context.Context, pause, retryAfter time.Duration) time.Duration 
 
 // ended says why waiting ended with ctx: with ErrDeadline if that was a bound of the policy's, or of a caller who says so. last may be nil.
 func ended(ctx context.Context, last *Decision) error {
-	cause := context.Cause(ctx)
-	if !errors.Is(cause, ErrDeadline) {
+	if errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrDeadline) {
 		return ctx.Err()
 	}
-	if last != nil && last.Buckets() > 0 && !last.Allowed {
-		return fmt.Errorf("%w: %w", cause, last.Err())
+	e := &deadlineError{text: "it is over"}
+	if cause := context.Cause(ctx); errors.Is(cause, ErrDeadline) {
+		e.text = strings.TrimPrefix(cause.Error(), ErrDeadline.Error()+": ")
 	}
-	return cause
+	if last != nil && last.Buckets() > 0 && !last.Allowed {
+		e.refusal = last.Err()
+	}
+	return e
 }
 
 // plan notes when t, in front, is going to try again. If another of its buckets refuses it for longer, it goes to wait there, and plan is false unless

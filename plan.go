@@ -48,7 +48,7 @@ type Plan struct {
 	needs  bool // has a concurrency limit
 }
 
-// Compile checks a policy. The error names the limit, what is wrong and what would be right; all mistakes are reported together.
+// Compile checks a policy. The error names the limit, what is wrong and what would be right; of each limit the first mistake is reported, all limits together.
 func (p Policy) Compile() (*Plan, error) {
 	pl := &Plan{policy: p}
 	pl.policy.Limits, pl.policy.Wait.Backoff = slices.Clone(p.Limits), slices.Clone(p.Wait.Backoff)

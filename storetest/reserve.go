@@ -18,6 +18,7 @@ var reserveCases = []testCase{
 	{"hold ends", "a hold that ends unsettled counts as used; a later settlement finds it gone", testHoldEnds, false},
 	{"renew", "a renewed hold ends that long from now, never earlier than it did; one that is over is gone", testRenew, false},
 	{"id replay", "a take with an id that is open gets its answer again and is not charged again", testReplay, false},
+	{"id partly open", "a take whose id is open in some of its buckets only is another take's: nothing is granted", testPartlyOpen, false},
 	{"id reuse", "an id that is open for other content is refused as an error, and nothing is taken", testReuse, true},
 	{"id again", "an id that is not open any more is a new one", testIDAgain, false},
 	{"many open", "hundreds of open reservations of a bucket are each settled for themselves", testManyOpen, false},
@@ -217,6 +218,26 @@ func testReplay(e *env) {
 	}
 	a.wantUsed("settled", 1, 10)
 	b.wantUsed("settled", 1, 0)
+}
+
+func testPartlyOpen(e *env) {
+	for what, end := range map[string]func(a, b *bucket){
+		"cancelled in one": func(a, b *bucket) {
+			if e.settle(settlement(drawgate.OpCancel, "id", a.cost(0, 0))).Gone {
+				e.Error("cancel in one bucket: gone")
+			}
+		},
+	} {
+		a, b := e.twoBuckets()
+		ask := drawgate.Take{ID: "id", Hold: 10 * time.Second, Buckets: []drawgate.BucketCost{a.cost(1, 1), b.cost(1, 1)}}
+		e.allowed("first", e.take(ask))
+		end(a, b)
+		same := e.unchanged(a, b)
+		if d := e.take(ask); d.Allowed || !errors.Is(d.Fail, drawgate.ErrIDReused) {
+			e.Errorf("%s: allowed %v, error %v; want %v", what, d.Allowed, d.Fail, drawgate.ErrIDReused)
+		}
+		same(what)
+	}
 }
 
 func testReuse(e *env) {
