@@ -180,6 +180,7 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 	if err := checkLabels(r.Labels); err != nil {
 		return nil, err
 	}
+	some := false
 	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, Hold: r.Hold, ID: r.ID, Lease: r.Lease}
 	for i := range r.Buckets {
 		b := &r.Buckets[i]
@@ -200,12 +201,16 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		if o.plan.needs && r.Hold == 0 {
 			return nil, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, o.plan.policy.Name)
 		}
+		some = some || n != Amounts{}
 		t.Buckets[i] = BucketCost{Key: o.key(b.Key), Plan: o.plan, N: n}
 		for j := range i {
 			if t.Buckets[j].Key == t.Buckets[i].Key {
 				return nil, fmt.Errorf("%w: a bucket of policy %q is named twice", ErrInvalid, o.plan.policy.Name)
 			}
 		}
+	}
+	if r.Hold > 0 && !some {
+		return nil, fmt.Errorf("%w: a hold of nothing", ErrInvalid)
 	}
 	return t, nil
 }
