@@ -26,9 +26,9 @@ const (
 
 // Bucket names a bucket, and what is asked of it.
 type Bucket struct {
-	Policy string           `json:"policy,omitempty"` // may be left out where there is only one
-	Key    string           `json:"key,omitempty"`    // who is counted; "" means DefaultKey
-	Costs  map[string]int64 `json:"costs,omitempty"`  // units; one that is not named costs 0, "requests" 1
+	Policy string `json:"policy,omitempty"` // may be left out where there is only one
+	Key    string `json:"key,omitempty"`    // who is counted; "" means DefaultKey
+	Costs  Costs  `json:"costs,omitempty"`  // units; one that is not named costs 0, "requests" 1
 }
 
 // Take asks for units: of one bucket, named beside the other fields, or of several, all or nothing.
@@ -61,7 +61,7 @@ type Answer struct {
 	Reason       string     `json:"reason,omitempty"`      // why not
 	Message      string     `json:"message,omitempty"`     // why not, for people
 	RefusedBy    *LimitName `json:"refused_by,omitempty"`  // the limit that refuses longest
-	RetryAfterMS int64      `json:"retry_after_ms"`        // 0 if allowed; otherwise the same take fits after this wait if nothing else happens
+	RetryAfterMS Millis     `json:"retry_after_ms"`        // 0 if allowed; otherwise the same take fits after this wait if nothing else happens; null: never
 	ResetAt      *time.Time `json:"reset_at,omitempty"`    // of the limit that refuses longest; if none does, of the tightest
 	Remaining    int64      `json:"remaining"`             // of the tightest limit
 	Limits       []Limit    `json:"limits,omitempty"`      // bucket by bucket
@@ -85,8 +85,9 @@ type Limit struct {
 	Name         string    `json:"name"`
 	Unit         string    `json:"unit"`
 	Amount       int64     `json:"amount"`
+	Most         int64     `json:"most"`           // what may be used in all at this priority: the amount, or a bucket's burst, less headroom and what is kept
 	Remaining    int64     `json:"remaining"`      // units that a take of the same priority would be granted right now
-	RetryAfterMS int64     `json:"retry_after_ms"` // 0 if it passes
+	RetryAfterMS Millis    `json:"retry_after_ms"` // 0 if it passes; null: never
 	ResetAt      time.Time `json:"reset_at"`       // when nothing is used; for a calendar limit the end of its window
 	Refused      bool      `json:"refused"`
 }
@@ -99,10 +100,10 @@ type TakeAnswer struct {
 
 // SettleRequest ends or prolongs a reservation. With only a token, what was held counts as used.
 type SettleRequest struct {
-	Reservation string           `json:"reservation"`
-	Used        map[string]int64 `json:"used,omitempty"`     // what was really used; a unit that is not named stands as estimated
-	Cancel      bool             `json:"cancel,omitempty"`   // give everything back
-	RenewMS     int64            `json:"renew_ms,omitempty"` // hold it for this long from now
+	Reservation string `json:"reservation"`
+	Used        Costs  `json:"used,omitempty"`     // what was really used; a unit that is not named stands as estimated
+	Cancel      bool   `json:"cancel,omitempty"`   // give everything back
+	RenewMS     int64  `json:"renew_ms,omitempty"` // hold it for this long from now
 }
 
 // What became of a reservation.
@@ -147,7 +148,6 @@ type LimitStatus struct {
 	Used        int64      `json:"used"`                   // units that count now, held ones included
 	Held        int64      `json:"held"`                   // of these, units that are held and do not age
 	Debt        int64      `json:"debt"`                   // how far more is used than may be
-	Most        int64      `json:"most"`                   // what may be used in all at this priority: the amount less headroom and what is kept
 	WindowStart *time.Time `json:"window_start,omitempty"` // calendar: the open window
 	WindowEnd   *time.Time `json:"window_end,omitempty"`
 }

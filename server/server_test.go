@@ -378,6 +378,11 @@ func TestProblems(t *testing.T) {
 		{"POST", "/v1/take", `{"polici":"llm"}`, 400, api.CodeBadJSON, `unknown field "polici"`},
 		{"POST", "/v1/take", `{"policy":"llm"} {}`, 400, api.CodeBadJSON, "follows"},
 		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":1.5}}`, 400, api.CodeBadJSON, "an integer"},
+		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":null}}`, 400, api.CodeBadJSON, "costs.tokens must be an integer, not null"},
+		{"POST", "/v1/take", `{"takes":[{"policy":"llm","costs":{"tokens":"5"}}]}`, 400, api.CodeBadJSON, "costs.tokens must be an integer, not string"},
+		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":1,"tokens":2}}`, 400, api.CodeBadJSON, `"tokens" is named twice`},
+		{"POST", "/v1/take", `{"policy":"llm","costs":[]}`, 400, api.CodeBadJSON, "costs must be an object, not array"},
+		{"POST", "/v1/settle", `{"reservation":"e30","used":{"tokens":null}}`, 400, api.CodeBadJSON, "used.tokens must be an integer, not null"},
 		{"POST", "/v1/take", `{"policy":"llm","wait_ms":"5s"}`, 400, api.CodeBadJSON, "wait_ms must be an integer, not string"},
 		{"POST", "/v1/take", `{}`, 422, api.CodeUnknownPolicy, `["llm" "slots" "tiers"]`},
 		{"POST", "/v1/take", `{"policy":"gpt"}`, 422, api.CodeUnknownPolicy, `"gpt"`},
@@ -410,6 +415,23 @@ func TestProblems(t *testing.T) {
 		status := f.do(c.method, c.path, c.body, &p)
 		if status != c.status || p.Status != c.status || p.Code != c.code || !strings.Contains(p.Detail, c.says) || p.Title == "" {
 			t.Errorf("%s %s %.80s: %d %+v, want %d %s with %q", c.method, c.path, c.body, status, p, c.status, c.code, c.says)
+		}
+	}
+}
+
+// What no text can say is not a key: two of them would be the same.
+func TestKeysAreText(t *testing.T) {
+	t.Parallel()
+	f := plain(t)
+	for _, key := range []string{"\xff", "a\xc3", `\ud800`, `\ud800x`, `\udc00`, `\uDBFF\u0041`, `\\\ud800`, `\udc00\ud800`, `\ud83d\ude00\ud83d`} {
+		var p api.Problem
+		if got := f.do("POST", "/v1/take", `{"policy":"llm","key":"`+key+`"}`, &p); got != 400 || p.Code != api.CodeBadJSON || !strings.Contains(p.Detail, "UTF-8") {
+			t.Errorf("%q: %d %+v", key, got, p)
+		}
+	}
+	for _, key := range []string{`\ud83d\ude00`, "😀", `\\ud800`, `\u00fc`, `\uFFFD`, `\"\n`} {
+		if a := f.take(`{"policy":"llm","key":"` + key + `"}`); !a.Allowed {
+			t.Errorf("%q: %+v", key, a)
 		}
 	}
 }

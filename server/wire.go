@@ -1,12 +1,16 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/drawgate/drawgate/api"
 )
@@ -32,9 +36,16 @@ func allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool
 
 // decode reads one JSON value into v, strictly. It returns nil if all is well.
 func decode(w http.ResponseWriter, r *http.Request, v any) *api.Problem {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, api.MaxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, api.MaxBody))
+	if err == nil && !isText(body) {
+		// encoding/json would make the same character of all of these: different keys would share a bucket.
+		return problem(api.CodeBadJSON, "the body is not valid UTF-8, or has half of a surrogate pair")
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
-	err := d.Decode(v)
+	if err == nil {
+		err = d.Decode(v)
+	}
 	if err == nil {
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
 			return nil
@@ -56,6 +67,41 @@ func decode(w http.ResponseWriter, r *http.Request, v any) *api.Problem {
 		return problem(api.CodeBadJSON, "the JSON ends too early")
 	}
 	return problem(api.CodeBadJSON, "%s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// isText reports whether JSON says only characters: no invalid UTF-8, and no escaped surrogate without its other half.
+func isText(body []byte) bool {
+	if !utf8.Valid(body) {
+		return false
+	}
+	for i := 0; i < len(body); i++ {
+		if body[i] != '\\' { // in JSON only strings have it
+			continue
+		}
+		r := escaped(body[i:])
+		if r < 0 || !utf16.IsSurrogate(r) {
+			i++ // what is escaped may be another backslash
+			continue
+		}
+		const escape = len(`\uD800`)
+		if utf16.DecodeRune(r, escaped(body[i+escape:])) == utf8.RuneError {
+			return false
+		}
+		i += 2*escape - 1
+	}
+	return true
+}
+
+// escaped returns the code of the \uXXXX that the text begins with, or -1.
+func escaped(text []byte) rune {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
 }
 
 func fieldOf(e *json.UnmarshalTypeError) string {
