@@ -11,11 +11,31 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// Answer says a decision on the wire.
-func Answer(d *drawgate.Decision) api.Answer {
-	a := answer(slices.Collect(d.Limits()))
+// Answer says a decision on a take of that priority on the wire.
+func Answer(d *drawgate.Decision, priority int) api.Answer {
+	results := slices.Collect(d.Limits())
+	most := make([]int64, len(results))
+	for i, r := range results {
+		most[i] = mostOf(r.Limit, priority)
+	}
+	return decision(d, results, most)
+}
+
+// mostOf returns what takes of a priority may use of a limit.
+func mostOf(l *drawgate.Limit, priority int) int64 {
+	plain := *l
+	plain.Zone = "" // it takes time to find, and has no part in this
+	spec, err := plain.Spec()
+	if err != nil || priority < 0 || priority >= len(spec.Effective) {
+		return l.Amount // both were checked long ago
+	}
+	return spec.Effective[priority]
+}
+
+func decision(d *drawgate.Decision, results []drawgate.LimitResult, most []int64) api.Answer {
+	a := answer(results, most)
 	a.Allowed, a.Replayed = d.Allowed, d.Replayed
-	a.RetryAfterMS = millis(d.RetryAfter)
+	a.RetryAfterMS = retryAfter(d.RetryAfter)
 	switch {
 	case d.Allowed:
 	case d.Reason == drawgate.Queued:
@@ -32,13 +52,13 @@ type draft struct {
 	results []drawgate.LimitResult
 }
 
-// answer describes limits. Whether the take passes is for the caller to say.
-func answer(results []drawgate.LimitResult) draft {
+// answer describes limits, of which takes may use most. Whether the take passes is for the caller to say.
+func answer(results []drawgate.LimitResult, most []int64) draft {
 	a := draft{results: results}
 	tightest, longest := -1, -1
 	for i, r := range results {
-		a.Limits = append(a.Limits, limit(r))
-		if tightest < 0 || share(r) < share(results[tightest]) {
+		a.Limits = append(a.Limits, limit(r, most[i]))
+		if tightest < 0 || share(&a.Limits[i]) < share(&a.Limits[tightest]) {
 			tightest = i
 		}
 		if r.Refused() && (longest < 0 || r.RetryAfter > results[longest].RetryAfter) {
@@ -52,7 +72,7 @@ func answer(results []drawgate.LimitResult) draft {
 	if longest >= 0 {
 		r := results[longest]
 		a.RefusedBy, a.ResetAt = &api.LimitName{Policy: r.Policy, Limit: r.Limit.Name}, new(r.ResetAt().UTC())
-		a.RetryAfterMS, a.NeverFits = millis(r.RetryAfter), r.RetryAfter == drawgate.Never
+		a.RetryAfterMS, a.NeverFits = retryAfter(r.RetryAfter), r.RetryAfter == drawgate.Never
 	}
 	return a
 }
@@ -60,7 +80,7 @@ func answer(results []drawgate.LimitResult) draft {
 // refuse makes the answer a refusal: it says why, and never that a retry might pass at once.
 func (a *draft) refuse(reason string) {
 	a.Allowed, a.Reason, a.RetryAfterMS = false, reason, max(1, a.RetryAfterMS)
-	wait := Duration(time.Duration(a.RetryAfterMS) * time.Millisecond)
+	wait := Duration(a.RetryAfterMS.Duration())
 	switch {
 	case a.NeverFits:
 		a.Message = "this take can never fit: it asks for more than a limit grants"
@@ -77,22 +97,30 @@ func (a *draft) refuse(reason string) {
 
 // refusing says which limits refuse, the one that refuses longest first.
 func (a *draft) refusing() (all []string) {
-	rs := slices.Clone(a.results)
-	slices.SortStableFunc(rs, func(x, y drawgate.LimitResult) int { return cmp.Compare(y.RetryAfter, x.RetryAfter) })
-	for _, r := range rs {
+	var order []int
+	for i, r := range a.results {
 		if r.Refused() {
-			all = append(all, fmt.Sprintf("limit %q of policy %q (%s) has %d left", r.Limit.Name, r.Policy, Describe(r.Limit), r.Remaining))
+			order = append(order, i)
 		}
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(a.results[y].RetryAfter, a.results[x].RetryAfter) })
+	for _, i := range order {
+		r := a.results[i]
+		text := Describe(r.Limit)
+		if kept := cmp.Or(r.Limit.Burst, r.Limit.Amount) - a.Limits[i].Most; kept > 0 {
+			text += fmt.Sprintf(", %d kept back", kept)
+		}
+		all = append(all, fmt.Sprintf("limit %q of policy %q (%s) has %d left", r.Limit.Name, r.Policy, text, r.Remaining))
 	}
 	return all
 }
 
-func share(r drawgate.LimitResult) float64 { return float64(r.Remaining) / float64(r.Limit.Amount) }
+func share(l *api.Limit) float64 { return float64(l.Remaining) / float64(max(1, l.Most)) }
 
-func limit(r drawgate.LimitResult) api.Limit {
+func limit(r drawgate.LimitResult, most int64) api.Limit {
 	return api.Limit{
-		Bucket: r.Bucket, Policy: r.Policy, Name: r.Limit.Name, Unit: unit(r.Limit), Amount: r.Limit.Amount,
-		Remaining: r.Remaining, RetryAfterMS: millis(r.RetryAfter), ResetAt: r.ResetAt().UTC(), Refused: r.Refused(),
+		Bucket: r.Bucket, Policy: r.Policy, Name: r.Limit.Name, Unit: unit(r.Limit), Amount: r.Limit.Amount, Most: most,
+		Remaining: r.Remaining, RetryAfterMS: retryAfter(r.RetryAfter), ResetAt: r.ResetAt().UTC(), Refused: r.Refused(),
 	}
 }
 
@@ -100,7 +128,11 @@ func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.Requests) }
 
 // Status says on the wire what a store says of a bucket.
 func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
-	take := Answer(&st.Decision)
+	most := make([]int64, len(st.States))
+	for i := range st.States {
+		most[i] = st.States[i].Most
+	}
+	take := decision(&st.Decision, slices.Collect(st.Limits()), most)
 	limits := take.Limits
 	take.Limits = nil
 	out := api.StatusAnswer{Policy: policy, Key: key, At: st.At().UTC(), Open: st.Open, Take: take, Limits: []api.LimitStatus{}}
@@ -109,7 +141,7 @@ func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 		l, u := r.Limit, st.States[i]
 		s := api.LimitStatus{
 			Limit: limits[i], Kind: l.Kind.String(), WindowMS: l.Window.Milliseconds(),
-			Used: u.Used, Held: u.Held, Debt: u.Debt, Most: u.Most, WindowStart: instant(u.Start), WindowEnd: instant(u.End),
+			Used: u.Used, Held: u.Held, Debt: u.Debt, WindowStart: instant(u.Start), WindowEnd: instant(u.End),
 		}
 		switch l.Kind {
 		case drawgate.Bucket:
@@ -165,6 +197,8 @@ func parts(d, large time.Duration, l string, small time.Duration, s string) stri
 	}
 	return text
 }
+
+func retryAfter(d time.Duration) api.Millis { return min(api.Millis(millis(d)), api.Never) }
 
 // millis rounds up.
 func millis(d time.Duration) int64 {

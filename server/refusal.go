@@ -18,17 +18,21 @@ func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err 
 		return a, false, err
 	}
 	var all []drawgate.LimitResult
+	var most []int64
 	for i, b := range r.Buckets {
 		st, err := l.StatusAt(context.WithoutCancel(ctx), r.Priority, b)
 		if err != nil {
 			return a, false, err
+		}
+		for _, u := range st.States {
+			most = append(most, u.Most)
 		}
 		for res := range st.Limits() {
 			res.Bucket = i
 			all = append(all, res)
 		}
 	}
-	out := answer(all)
+	out := answer(all, most)
 	// Room may have been made since. What was refused stays refused, by whom it was.
 	if e, limited := errors.AsType[*drawgate.LimitedError](err); limited && out.RefusedBy == nil && e.Limit != "" {
 		out.RefusedBy = &api.LimitName{Policy: e.Policy, Limit: e.Limit}

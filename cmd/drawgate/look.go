@@ -19,7 +19,8 @@ func (a *app) statusCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what is used and what is left",
-		Long: `Show, for each limit of a bucket, what is used and what is left. Nothing is spent. Without --policy all policies are shown.
+		Long: `Show, for each limit of a bucket, what is used and what is left. Nothing is spent. Without --policy all policies are shown; as JSON, in an
+array.
 
 USED counts what is held, too; MOST is what may be used: the amount less headroom; DEBT is what was used beyond that.`,
 		Example: `  drawgate status
@@ -46,6 +47,7 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 	if f.policy != "" {
 		names = []string{f.policy}
 	}
+	all := []api.StatusAnswer{}
 	for i, name := range names {
 		l, err := s.limiter(name)
 		if err != nil {
@@ -57,13 +59,19 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 		}
 		w := server.Status(name, f.key, &st)
 		if a.json {
-			a.printJSON(w)
+			all = append(all, w)
 			continue
 		}
 		if i > 0 {
 			a.printf("\n")
 		}
 		a.table(&w)
+	}
+	switch {
+	case a.json && f.policy != "":
+		a.printJSON(all[0])
+	case a.json:
+		a.printJSON(all)
 	}
 	return nil
 }
@@ -147,7 +155,7 @@ func (a *app) sentences(s *session, plan *drawgate.Plan, costs []drawgate.Cost, 
 	case w.Take.NeverFits:
 		verdict = "can never be allowed: it asks for more than a limit grants"
 	case !w.Take.Allowed:
-		verdict = "would be refused, and fits " + until(w.At.Add(millis(w.Take.RetryAfterMS)), w.At)
+		verdict = "would be refused, and fits " + until(w.At.Add(w.Take.RetryAfterMS.Duration()), w.At)
 	}
 	n, _ := plan.Amounts(costs) // they were resolved for the status already
 	a.printf("A take from policy %s for key %s %s.\n", w.Policy, w.Key, verdict)
@@ -181,10 +189,10 @@ func passes(l *api.LimitStatus, never bool, now time.Time) string {
 	switch {
 	case !l.Refused:
 		return "passes"
-	case never && l.RetryAfterMS >= drawgate.Never.Milliseconds():
+	case never && l.RetryAfterMS >= api.Never:
 		return "can never pass"
 	}
-	return "refuses, would pass " + until(now.Add(millis(l.RetryAfterMS)), now)
+	return "refuses, would pass " + until(now.Add(l.RetryAfterMS.Duration()), now)
 }
 
 // origin says where a limit comes from.

@@ -35,22 +35,22 @@ func (a *app) answer(w api.Answer) {
 // sentence says an answer in words.
 func sentence(w *api.Answer) string {
 	switch {
+	case w.NeverFits:
+		return "refused: " + w.Message
 	case !w.Allowed:
-		return "refused: " + w.Message + ", at " + clock(time.Now().Add(millis(w.RetryAfterMS)))
+		return "refused: " + w.Message + ", at " + clock(time.Now().Add(w.RetryAfterMS.Duration()))
 	case len(w.Limits) == 0:
 		return "allowed: " + w.Message
 	}
 	tight := &w.Limits[0]
 	for i := range w.Limits {
 		l := &w.Limits[i]
-		if float64(l.Remaining)/float64(l.Amount) < float64(tight.Remaining)/float64(tight.Amount) {
+		if float64(l.Remaining)/float64(max(1, l.Most)) < float64(tight.Remaining)/float64(max(1, tight.Most)) {
 			tight = l
 		}
 	}
-	return fmt.Sprintf("allowed: %d of %d %s left of limit %q of policy %q", tight.Remaining, tight.Amount, tight.Unit, tight.Name, tight.Policy)
+	return fmt.Sprintf("allowed: %d of %d %s left of limit %q of policy %q", tight.Remaining, tight.Most, tight.Unit, tight.Name, tight.Policy)
 }
-
-func millis(ms int64) time.Duration { return time.Duration(min(ms, 1<<43)) * time.Millisecond }
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 

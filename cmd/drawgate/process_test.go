@@ -61,11 +61,11 @@ func (b bench) write(name, text string) {
 func (b bench) status() api.StatusAnswer {
 	b.t.Helper()
 	out, code := b.do("status", "--json")
-	var st api.StatusAnswer
-	if err := json.Unmarshal([]byte(out), &st); err != nil || code != 0 {
+	var all []api.StatusAnswer
+	if err := json.Unmarshal([]byte(out), &all); err != nil || code != 0 || len(all) != 1 {
 		b.t.Fatalf("status: %d, %v: %s", code, err, out)
 	}
-	return st
+	return all[0]
 }
 
 // job is a drawgate run whose command has said that it runs.

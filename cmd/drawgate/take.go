@@ -51,7 +51,7 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 	defer cancel()
 	d, err := l.Take(ctx, *r)
 	if err == nil {
-		a.answer(server.Answer(&d))
+		a.answer(server.Answer(&d, r.Priority))
 		if d.Allowed {
 			return nil
 		}
