@@ -21,7 +21,7 @@ func TestConfigurationPage(t *testing.T) {
 func shown(t *testing.T, page, file, function string) {
 	t.Helper()
 	read := func(path string) string {
-		text, err := os.ReadFile(path) //nolint:gosec // files of this repository
+		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
