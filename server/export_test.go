@@ -1,6 +1,10 @@
 package server
 
-import "time"
+import (
+	"time"
+
+	"github.com/drawgate/drawgate/api"
+)
 
 // SetReadTimeout sets how long a request may take to arrive.
 func (s *Server) SetReadTimeout(d time.Duration) { s.read = d }
@@ -9,4 +13,23 @@ func (s *Server) SetReadTimeout(d time.Duration) { s.read = d }
 func ParseToken(text string) (id string, buckets int, err error) {
 	t, err := parseToken(text)
 	return t.ID, len(t.Buckets), err
+}
+
+// NewToken makes a token.
+func NewToken(id string, end time.Time, buckets []api.Bucket) string {
+	return newToken(id, end, buckets)
+}
+
+// Remembered returns which of the ids can be claimed from a memory of a size, after others were added.
+func Remembered(size int, add, claim []string) (got string) {
+	m := newMemory(size)
+	for _, id := range add {
+		m.add(markOf(id, nil))
+	}
+	for _, id := range claim {
+		if m.claim(markOf(id, nil)) {
+			got += id
+		}
+	}
+	return got
 }

@@ -40,6 +40,7 @@ type Server struct {
 	limiters map[string]*drawgate.Limiter
 	names    []string // of the policies, sorted
 	log      *slog.Logger
+	given    *memory
 	warned   atomic.Int64 // Unix ns of the last warning about the store
 	waiting  atomic.Int64
 	start    time.Time
@@ -56,7 +57,7 @@ func New(store drawgate.Store, policies []drawgate.Policy, opts *Options) (*Serv
 	if opts == nil {
 		opts = &Options{}
 	}
-	s := &Server{store: store, limiters: map[string]*drawgate.Limiter{}, log: opts.Logger, start: time.Now(), read: readTimeout}
+	s := &Server{store: store, limiters: map[string]*drawgate.Limiter{}, log: opts.Logger, given: newMemory(remembered), start: time.Now(), read: readTimeout}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

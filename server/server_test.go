@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -261,6 +263,109 @@ func TestAnyReplicaSettles(t *testing.T) {
 	}
 	if got := one.used("llm", "a/b:c"); got["tpm"] != 1200 {
 		t.Errorf("used %v, want 1200", got)
+	}
+}
+
+// What was used beyond the estimate is charged after the end of the hold, once, and only to what this process gave out.
+func TestExcessIsChargedOnce(t *testing.T) {
+	t.Parallel()
+	f := plain(t)
+	hold := func(key string, ms int) string {
+		return f.take(fmt.Sprintf(`{"policy":"llm","key":%q,"costs":{"tokens":10},"hold_ms":%d}`, key, ms)).Reservation
+	}
+	gone := func(token, key string, want int64) {
+		t.Helper()
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if got := f.settle(`{"reservation":"` + token + `","used":{"tokens":30}}`).Outcome; got != api.OutcomeGone {
+					t.Errorf("%s: got %q", key, got)
+				}
+			})
+		}
+		wg.Wait()
+		if got := f.used("llm", key)["tpm"]; got != want {
+			t.Errorf("%s: %d used, want %d", key, got, want)
+		}
+	}
+	late, settled, cancelled := hold("late", 1), hold("settled", 500), hold("cancelled", 500)
+	f.settle(`{"reservation":"` + settled + `","used":{"tokens":20}}`)
+	f.settle(`{"reservation":"` + cancelled + `","cancel":true}`)
+	time.Sleep(600 * time.Millisecond)
+	gone(late, "late", 30)
+	gone(settled, "settled", 20)
+	gone(cancelled, "cancelled", 0)
+	gone(server.NewToken("made-up", time.Now().Add(-time.Hour), []api.Bucket{{Policy: "llm", Key: "victim"}}), "victim", 0)
+	gone(server.NewToken("made-up", time.Now().Add(time.Hour), []api.Bucket{{Policy: "llm", Key: "victim"}}), "victim", 0)
+	// The same id is another reservation once the first one has ended.
+	for i := range int64(2) {
+		token := f.take(`{"policy":"llm","key":"id","costs":{"tokens":10},"hold_ms":1,"id":"job"}`).Reservation
+		time.Sleep(20 * time.Millisecond)
+		gone(token, "id", (i+1)*30)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	if got := server.Remembered(4, []string{"a", "b", "a", "c", "d", "e", "f"}, []string{"a", "b", "c", "d", "e", "f", "f"}); got != "cdef" {
+		t.Errorf("of six the newest four: got %q", got)
+	}
+}
+
+// A token that was given out can be given back.
+func TestTokenFitsIntoABody(t *testing.T) {
+	t.Parallel()
+	f := start(t, memstore.New(nil), policies(), &server.Options{StoreTimeout: -1})
+	var a struct {
+		api.Answer
+		api.Problem
+	}
+	for _, n := range []int{100_000, 300_000, 390_000, 400_000, 900_000} {
+		for _, c := range []string{"<", "k", "\u2028"} {
+			key := strings.Repeat(c, n/len(c))
+			a.Reservation, a.Code = "", ""
+			status := f.do("POST", "/v1/take", `{"policy":"llm","key":"`+key+`","hold_ms":60000}`, &a)
+			if status != 200 {
+				if n == 900_000 && (status != 413 || a.Code != api.CodeTooLarge) {
+					t.Errorf("%d %q: %d %s", n, c, status, a.Code)
+				}
+				continue
+			}
+			if got := f.settle(`{"reservation":"` + a.Reservation + `","cancel":true}`).Outcome; got != api.OutcomeCancelled {
+				t.Errorf("%d %q: %q", n, c, got)
+			}
+		}
+	}
+}
+
+// leaving is a store during whose answer the client goes away.
+type leaving struct {
+	drawgate.Store
+	leave func()
+}
+
+func (s leaving) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+	err := s.Store.Take(ctx, takes, out)
+	s.leave()
+	return err
+}
+
+func TestClientThatWentAwayHoldsNothing(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]int64{
+		`{"policy":"slots","hold_ms":600000}`:                             0,
+		`{"policy":"slots","hold_ms":600000,"wait_ms":1000}`:              0,
+		`{"takes":[{"policy":"slots","hold_ms":600000}]}`:                 0,
+		`{"policy":"slots","hold_ms":600000,"id":"it may ask once more"}`: 1,
+	} {
+		store := memstore.New(nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := start(t, leaving{store, cancel}, policies(), nil)
+		w := httptest.NewRecorder()
+		gone.srv.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(body)).WithContext(ctx))
+		if got := start(t, store, policies(), nil).used("slots", api.DefaultKey)["slots"]; got != want {
+			t.Errorf("%s: %d slots held, want %d; answered %d %s", body, got, want, w.Code, w.Body)
+		}
 	}
 }
 

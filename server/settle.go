@@ -9,7 +9,15 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
+// beyondAnyHold is later than a hold that a token says can end.
+const beyondAnyHold = 1000 * time.Hour
+
 // settle serves POST /v1/settle.
+//
+// A settlement that comes after the end of the hold is gone; what was used beyond the estimate is then charged, once, if this process gave the
+// reservation out and remembers it (the newest 65,536), and has neither settled nor cancelled it. So a token that was made up charges nothing. After a
+// restart, or at another replica, the excess of a hold that has ended is not charged. If another replica has settled a reservation, and the client asks
+// once more after the end of the hold, and here, the excess is charged again: too much is counted then, never too little.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	var q api.SettleRequest
 	p := decode(w, r, &q)
@@ -20,13 +28,23 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, p)
 		return
 	}
-	res, t, p := s.resume(q.Reservation)
+	t, err := parseToken(q.Reservation)
+	if err != nil {
+		writeProblem(w, problem(api.CodeBadToken, "%v: give what the take answered, unchanged", err))
+		return
+	}
+	k, end, mine := markOf(t.ID, t.Buckets), time.UnixMilli(t.End), false
+	if q.RenewMS == 0 {
+		if mine = s.given.claim(k); !mine {
+			end = time.Now().Add(beyondAnyHold) // for the library it does not come late, so it charges nothing
+		}
+	}
+	res, p := s.resume(&t, end)
 	if p != nil {
 		writeProblem(w, p)
 		return
 	}
 	var out api.SettleAnswer
-	var err error
 	switch {
 	case q.Cancel:
 		out.Outcome, err = api.OutcomeCancelled, res.Cancel(r.Context())
@@ -41,6 +59,9 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 		out, err = api.SettleAnswer{Outcome: api.OutcomeGone}, nil
 	}
 	if err != nil {
+		if mine && !charged(err) {
+			s.given.add(k)
+		}
 		writeProblem(w, s.fail(err))
 		return
 	}
@@ -67,19 +88,21 @@ func checkSettle(q *api.SettleRequest) *api.Problem {
 	return nil
 }
 
+// charged reports whether a settlement failed with its charge, which may have arrived.
+func charged(err error) bool {
+	e, ok := errors.AsType[*drawgate.StoreError](err)
+	return ok && e.Op == drawgate.OpCharge.String()
+}
+
 // resume makes a reservation of a token.
-func (s *Server) resume(text string) (*drawgate.Reservation, token, *api.Problem) {
-	t, err := parseToken(text)
-	if err != nil {
-		return nil, t, problem(api.CodeBadToken, "%v: give what the take answered, unchanged", err)
-	}
+func (s *Server) resume(t *token, end time.Time) (*drawgate.Reservation, *api.Problem) {
 	l, asks, _, p := s.buckets(t.Buckets)
 	if p != nil {
-		return nil, t, problem(api.CodeBadToken, "the reservation names a policy that this server does not have")
+		return nil, problem(api.CodeBadToken, "the reservation names a policy that this server does not have")
 	}
-	res, err := l.Resume(t.ID, time.UnixMilli(t.End), asks...)
+	res, err := l.Resume(t.ID, end, asks...)
 	if err != nil {
-		return nil, t, problem(api.CodeBadToken, "the reservation does not fit this server's policies: %s", Problem(err).Detail)
+		return nil, problem(api.CodeBadToken, "the reservation does not fit this server's policies: %s", Problem(err).Detail)
 	}
-	return res, t, nil
+	return res, nil
 }

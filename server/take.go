@@ -3,9 +3,11 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -22,7 +24,10 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) {
 	}
 	if q.Takes == nil {
 		s.patient(w, arrived, q.WaitMS)
-		a, p := s.decide(r.Context(), arrived, &q.Take)
+		a, res, p := s.decide(r.Context(), arrived, &q.Take)
+		if s.leave(r.Context(), res) {
+			p = problem(api.CodeCancelled, "the client went away; nothing was spent")
+		}
 		if p != nil {
 			writeProblem(w, p)
 			return
@@ -36,12 +41,34 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) {
 	}
 	s.patient(w, arrived, slices.MaxFunc(q.Takes, func(a, b api.Take) int { return cmp.Compare(a.WaitMS, b.WaitMS) }).WaitMS)
 	answers := make([]api.Answer, len(q.Takes))
+	held := make([]*drawgate.Reservation, len(q.Takes))
 	for i := range q.Takes {
-		a, p := s.decide(r.Context(), arrived, &q.Takes[i])
-		a.Error = p
-		answers[i] = a
+		answers[i], held[i], answers[i].Error = s.decide(r.Context(), arrived, &q.Takes[i])
 	}
+	s.leave(r.Context(), held...)
 	writeJSON(w, http.StatusOK, api.TakeAnswer{Answers: answers})
+}
+
+// leaveTimeout bounds giving back what a client that went away was granted.
+const leaveTimeout = 5 * time.Second
+
+// leave gives holds back if the client is not there any more to settle them, and reports whether it did.
+func (s *Server) leave(ctx context.Context, held ...*drawgate.Reservation) (left bool) {
+	if ctx.Err() == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	for _, res := range held {
+		if res == nil {
+			continue
+		}
+		left = true
+		if err := res.Cancel(ctx); err != nil && !errors.Is(err, drawgate.ErrGone) { // its hold will end, as used
+			s.warn("what a client that went away holds was not given back", err)
+		}
+	}
+	return left
 }
 
 func checkBatch(q *api.TakeRequest) *api.Problem {
@@ -74,11 +101,11 @@ type ask struct {
 	in  []api.Bucket // with every policy and key named
 }
 
-// decide decides one take.
-func (s *Server) decide(ctx context.Context, arrived time.Time, t *api.Take) (api.Answer, *api.Problem) {
+// decide decides one take. res is what it holds, if nobody but this client can know of it: who named an id may ask for it again, and have it.
+func (s *Server) decide(ctx context.Context, arrived time.Time, t *api.Take) (out api.Answer, res *drawgate.Reservation, p *api.Problem) {
 	a, p := s.ask(t)
 	if p != nil {
-		return api.Answer{}, p
+		return out, nil, p
 	}
 	if a.req.Wait {
 		s.waiting.Add(1)
@@ -93,20 +120,32 @@ func (s *Server) decide(ctx context.Context, arrived time.Time, t *api.Take) (ap
 	if a.req.Hold == 0 {
 		d, err := a.l.Take(ctx, a.req)
 		if err != nil {
-			return s.refused(ctx, a, err)
+			out, p = s.refused(ctx, a, err)
+			return out, nil, p
 		}
-		return Answer(&d, a.req.Priority), nil
+		return Answer(&d, t.Priority), nil, nil
 	}
 	a.req.NoWait = !a.req.Wait
 	res, err := a.l.ReserveRequest(ctx, a.req)
 	if err != nil {
-		return s.refused(ctx, a, err)
+		out, p = s.refused(ctx, a, err)
+		return out, nil, p
 	}
-	out := Answer(&res.Decision, a.req.Priority)
+	s.given.add(markOf(res.ID(), a.in))
+	out = Answer(&res.Decision, t.Priority)
 	out.HoldEnd = new(res.Deadline().UTC().Truncate(time.Millisecond))
 	out.Reservation = newToken(res.ID(), res.Deadline(), a.in)
-	return out, nil
+	if t.ID != "" {
+		res = nil
+	}
+	return out, res, nil
 }
+
+// What a token of an unknown id and end is measured with: it is as long as those of rand.Text, and of the next centuries.
+var (
+	anID  = strings.Repeat("A", 26)
+	anEnd = time.UnixMilli(1e13 - 1)
+)
 
 // ask checks what the library does not see.
 func (s *Server) ask(t *api.Take) (*ask, *api.Problem) {
@@ -133,8 +172,15 @@ func (s *Server) ask(t *api.Take) (*ask, *api.Problem) {
 	for _, k := range slices.Sorted(maps.Keys(t.Labels)) {
 		a.req.Labels = append(a.req.Labels, drawgate.Label{Name: k, Value: t.Labels[k]})
 	}
-	a.l, a.req.Buckets, a.in, p = s.buckets(a.in)
-	return a, p
+	if a.l, a.req.Buckets, a.in, p = s.buckets(a.in); p != nil {
+		return nil, p
+	}
+	if hold > 0 {
+		if n := len(newToken(cmp.Or(t.ID, anID), anEnd, a.in)); n > maxToken {
+			return nil, problem(api.CodeTooLarge, "the reservation would have %d bytes, more than %d: use shorter keys", n, maxToken)
+		}
+	}
+	return a, nil
 }
 
 func holdOf(field string, ms int64) (time.Duration, *api.Problem) {

@@ -11,7 +11,8 @@ import (
 
 // token is what a client is given of a reservation. It holds all that is needed to settle it, so that any replica can, even after a restart.
 //
-// It is not signed: whoever may settle may also take, and a token that was made up names an id that is not open.
+// It is not signed: whoever may settle may also take. One that was made up can end an open reservation whose id it guesses; one whose id is not open
+// changes nothing: what was used beyond an estimate is charged only to reservations that this process gave out and remembers.
 type token struct {
 	Version int          `json:"v"`
 	ID      string       `json:"i"`
@@ -21,14 +22,13 @@ type token struct {
 
 const tokenVersion = 1
 
+// maxToken is how many bytes a token may have: it has to come back in a body, beside other fields.
+const maxToken = api.MaxBody / 2
+
 var errToken = errors.New("not a reservation token")
 
 func newToken(id string, end time.Time, buckets []api.Bucket) string {
-	body, err := json.Marshal(token{Version: tokenVersion, ID: id, End: end.UnixMilli(), Buckets: buckets})
-	if err != nil { // strings and integers can always be written
-		return ""
-	}
-	return base64.RawURLEncoding.EncodeToString(body)
+	return base64.RawURLEncoding.EncodeToString(encode(token{Version: tokenVersion, ID: id, End: end.UnixMilli(), Buckets: buckets}))
 }
 
 func parseToken(text string) (token, error) {
