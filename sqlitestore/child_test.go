@@ -123,6 +123,25 @@ func ack(op, id string) error {
 	return err
 }
 
+// dayPlan returns a calendar day of so many units, in a zone whose midnight is not near.
+func dayPlan(amount int64, zone string) *drawgate.Plan {
+	p, err := drawgate.Policy{Name: "day", Limits: []drawgate.Limit{
+		{Name: "day", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: zone, Amount: amount},
+	}}.Compile()
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// dayZone returns a zone in which it is neither within a minute of midnight now nor soon.
+func dayZone() string {
+	if now := time.Now().UTC(); now.Hour() == 23 || now.Hour() == 0 {
+		return "Asia/Tokyo" // its midnight is at 15:00 UTC
+	}
+	return "UTC"
+}
+
 // shareChild takes for a while with many goroutines and prints how many it was granted of each plan.
 func shareChild(path string, args []string) error {
 	goroutines, _ := strconv.Atoi(args[0])
@@ -134,7 +153,9 @@ func shareChild(path string, args []string) error {
 	if err != nil {
 		return err
 	}
-	tight, wide := plans()
+	amount, _ := strconv.ParseInt(args[2], 10, 64)
+	tight := dayPlan(amount, args[3])
+	_, wide := plans()
 	var granted [2]atomic.Int64
 	var failed atomic.Pointer[error]
 	var slowest atomic.Int64

@@ -16,15 +16,16 @@ import (
 // req: C1 D2 D11 D12 E1
 func TestProcesses(t *testing.T) {
 	t.Parallel()
-	processes, goroutines, d := 4, 16, 1500*time.Millisecond
+	processes, goroutines, d, amount := 4, 16, 1500*time.Millisecond, int64(2000)
 	if os.Getenv("DRAWGATE_LONG") != "" {
-		processes, goroutines, d = 8, 64, 10*time.Second
+		processes, goroutines, d, amount = 8, 64, 10*time.Second, 20_000
 	}
+	zone := dayZone()
 	path := dbPath(t)
 	results := make(chan string, processes)
 	for range processes {
 		go func() {
-			out, err := child(t.Context(), "share", path, strconv.Itoa(goroutines), d.String()).Output()
+			out, err := child(t.Context(), "share", path, strconv.Itoa(goroutines), d.String(), strconv.FormatInt(amount, 10), zone).Output()
 			if err != nil {
 				out = fmt.Append(nil, "failed: ", err)
 			}
@@ -46,9 +47,10 @@ func TestProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	tight, wide := plans()
-	if n := used(t, s, tight, "k"); n != tightSum || n > tightAmount {
-		t.Errorf("tight: %d used, %d granted, at most %d", n, tightSum, tightAmount)
+	tight := dayPlan(amount, zone)
+	_, wide := plans()
+	if n := used(t, s, tight, "k"); n != tightSum || n > amount {
+		t.Errorf("tight: %d used, %d granted, at most %d", n, tightSum, amount)
 	}
 	if n := used(t, s, wide, "k"); n != wideSum {
 		t.Errorf("wide: %d used, %d granted", n, wideSum)
@@ -56,8 +58,8 @@ func TestProcesses(t *testing.T) {
 	if n := int64(len(history(t, s, time.Time{}, time.Time{}))); n != tightSum+wideSum {
 		t.Errorf("%d takes in the history, %d granted", n, tightSum+wideSum)
 	}
-	if wideSum > 4*tightAmount && tightSum != tightAmount {
-		t.Errorf("%d of %d granted, though there was demand", tightSum, tightAmount)
+	if wideSum > 4*amount && tightSum != amount {
+		t.Errorf("%d of %d granted, though there was demand", tightSum, amount)
 	}
 	t.Logf("%d processes × %d goroutines: %d + %d granted in %v, slowest %v", processes, goroutines, tightSum, wideSum, d, time.Duration(slowest)*time.Microsecond)
 }
