@@ -21,7 +21,7 @@ const (
 	CodeTooLarge      Code = "too_large"      // 413
 	CodeNotFound      Code = "not_found"      // 404: no such path
 	CodeBadMethod     Code = "bad_method"     // 405
-	CodeCrossOrigin   Code = "cross_origin"   // 403: sent by a web page of another origin
+	CodeCrossOrigin   Code = "cross_origin"   // 403: sent by a web page of another origin, or to a loopback address by another name
 	CodeStoreAway     Code = "store_away"     // 503: nothing was decided; if the outcome is unknown, the units count as spent
 	CodeClosing       Code = "closing"        // 503: this server is going away
 	CodeCancelled     Code = "cancelled"      // 499: the client went away. Nothing was spent

@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +33,8 @@ const (
 	writeTimeout  = 10 * time.Second // after a take has waited
 	idleTimeout   = 2 * time.Minute
 	drainTimeout  = 10 * time.Second
+	unreadTimeout = 2 * time.Second // of these, for requests that have not arrived
+	drainPoll     = 50 * time.Millisecond
 	defaultStore  = time.Second
 )
 
@@ -43,6 +47,7 @@ type Server struct {
 	given    *memory
 	warned   atomic.Int64 // Unix ns of the last warning about the store
 	waiting  atomic.Int64
+	busy     atomic.Int64 // requests that have arrived and are not answered
 	start    time.Time
 	read     time.Duration
 	mux      http.Handler
@@ -121,7 +126,11 @@ func (s *Server) routes() http.Handler {
 }
 
 // ServeHTTP implements [http.Handler].
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.busy.Add(1)
+	defer s.busy.Add(-1)
+	s.mux.ServeHTTP(w, r)
+}
 
 // Close ends all waiting takes and refuses to decide further ones. The store stays open.
 func (s *Server) Close() error {
@@ -129,11 +138,13 @@ func (s *Server) Close() error {
 	return s.anyPolicy.Close()
 }
 
-// Serve answers requests on ln until ctx ends, then stops accepting, lets takes that wait go with a 503, finishes the others, and closes ln.
-// It returns nil when it was stopped by ctx.
+// Serve answers requests on ln until ctx ends, then stops accepting, lets takes that wait go with a 503, finishes the others, and closes ln. Requests
+// that are still being sent have two seconds to arrive. It returns nil when it was stopped by ctx.
+//
+// If ln is on a loopback address, only requests whose Host is one, or localhost, are answered: see [api.CodeCrossOrigin].
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
-		Handler:           s,
+		Handler:           s.guard(ln.Addr()),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       s.read,
 		WriteTimeout:      s.read + writeTimeout, // a take that waits extends it
@@ -151,11 +162,63 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	s.endWaits()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
+	go s.endUnread(end, cancel)
 	err := srv.Shutdown(end)
-	if err != nil {
+	if err != nil && errors.Is(end.Err(), context.Canceled) {
+		s.log.Warn("connections were closed whose requests had not arrived")
+		err = srv.Close()
+	} else if err != nil {
 		err = errors.Join(fmt.Errorf("server: requests were cut off: %w", err), srv.Close())
 	}
 	return errors.Join(err, s.Close())
+}
+
+// endUnread ends a shutdown when there is nothing left but requests that do not arrive.
+func (s *Server) endUnread(ctx context.Context, stop context.CancelFunc) {
+	t := time.NewTimer(unreadTimeout)
+	defer t.Stop()
+	for idle := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if idle++; s.busy.Load() > 0 {
+			idle = 0
+		}
+		if idle == 2 { // between the two, what was answered last is sent
+			stop()
+			return
+		}
+		t.Reset(drainPoll)
+	}
+}
+
+// guard refuses requests to a loopback address that call it by another name: a web page can let its own name point here, and then its requests are not
+// of another origin.
+func (s *Server) guard(addr net.Addr) http.Handler {
+	if a, ok := addr.(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
+		return s
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "" && !isLoopback(r.Host) { // browsers always name it
+			writeProblem(w, problem(api.CodeCrossOrigin, "this server is called localhost, not %q: use http://%s, or let it listen on an address that is not loopback", r.Host, addr))
+			return
+		}
+		s.ServeHTTP(w, r)
+	})
+}
+
+func isLoopback(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback()
 }
 
 // limiter returns the limiter of a policy; "" means the only one.

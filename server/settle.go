@@ -20,7 +20,7 @@ const beyondAnyHold = 1000 * time.Hour
 // once more after the end of the hold, and here, the excess is charged again: too much is counted then, never too little.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	var q api.SettleRequest
-	p := decode(w, r, &q)
+	p := s.decode(w, r, &q)
 	if p == nil {
 		p = checkSettle(&q)
 	}

@@ -21,7 +21,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		p = statusQuery(r, &q)
 	} else {
-		p = decode(w, r, &q)
+		p = s.decode(w, r, &q)
 	}
 	if p != nil {
 		writeProblem(w, p)

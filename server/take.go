@@ -18,7 +18,7 @@ import (
 func (s *Server) take(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
 	var q api.TakeRequest
-	if p := decode(w, r, &q); p != nil {
+	if p := s.decode(w, r, &q); p != nil {
 		writeProblem(w, p)
 		return
 	}

@@ -35,8 +35,10 @@ func allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool
 }
 
 // decode reads one JSON value into v, strictly. It returns nil if all is well.
-func decode(w http.ResponseWriter, r *http.Request, v any) *api.Problem {
+func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) *api.Problem {
+	s.busy.Add(-1) // it has not arrived yet
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, api.MaxBody))
+	s.busy.Add(1)
 	if err == nil && !isText(body) {
 		// encoding/json would make the same character of all of these: different keys would share a bucket.
 		return problem(api.CodeBadJSON, "the body is not valid UTF-8, or has half of a surrogate pair")
