@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,6 +119,9 @@ func (d *decoder) object(n ast.Node, what string, fields []field) (seen map[stri
 		}
 		if !found {
 			hint, meant := unknownKey(e.key, known)
+			if meant != "" && slices.ContainsFunc(entries, func(e entry) bool { return e.key == meant }) {
+				hint = fmt.Sprintf("%q is there too: leave one of them out", meant)
+			}
 			seen[meant] = true
 			d.problem(e.at, hint, "unknown key %s in %s", shorten(e.key), what)
 		}
@@ -316,7 +320,10 @@ func checkStore(url string) (hint string, err error) {
 			return "such as redis://localhost:6379/0", fmt.Errorf("store %s does not name a server", shorten(url))
 		}
 	default:
-		hint, _ := didYouMean(scheme, []string{"memory", "sqlite", "redis", "rediss"})
+		hint, meant := didYouMean(scheme, []string{"memory", "sqlite", "redis", "rediss"})
+		if meant != "" {
+			hint = fmt.Sprintf("did you mean %q?", meant+":")
+		}
 		return hint, fmt.Errorf("store %s is of no known kind (memory:, sqlite:, redis:// or rediss://)", shorten(url))
 	}
 	return "", nil

@@ -156,6 +156,9 @@ func (d *decoder) kind(l *limit, kinds, special []entry, seen map[string]bool) {
 		d.problem(e.at, aboutKinds, "the limit has two kinds, %s and %s", kinds[0].key, e.key)
 	}
 	if len(kinds) > 1 {
+		for _, e := range special { // right for one of them, perhaps
+			l.bad[e.key] = true
+		}
 		return
 	}
 	for _, e := range special {
@@ -163,6 +166,10 @@ func (d *decoder) kind(l *limit, kinds, special []entry, seen map[string]bool) {
 			d.problem(e.at, "", "%s is for %s limits, this is a %s limit", e.key, want, l.Kind)
 			l.bad[e.key] = true
 		}
+	}
+	if at, given := l.at["anchor"]; given && l.Kind == drawgate.Calendar && l.Every != 0 && l.Every != drawgate.Month {
+		d.problem(at, "leave it out", "anchor is the day on which a month starts, and this limit counts by the %s", l.Every)
+		l.bad["anchor"] = true
 	}
 	if l.Kind == drawgate.Concurrency {
 		d.slots(l, kinds[0])

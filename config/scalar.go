@@ -169,7 +169,7 @@ func (d *decoder) share(e entry) (drawgate.Share, bool) {
 		case !percents.MatchString(n.Value) || err != nil:
 			d.problem(spanOf(n), "such as 10 or 12.5%", "%s %s is neither a whole number of units nor per cent with at most four decimals", e.key, shorten(n.Value))
 		case percent >= 100:
-			d.problem(spanOf(n), "", "%s %s leaves nothing", e.key, n.Value)
+			d.problem(spanOf(n), "", "%s %s is not less than 100%%: nothing would be left", e.key, n.Value)
 		default:
 			return drawgate.Share{Percent: percent}, true
 		}
