@@ -229,9 +229,9 @@ func (s *Server) limiter(policy string) (*drawgate.Limiter, *api.Problem) {
 	l := s.limiters[policy]
 	switch {
 	case l == nil && policy == "":
-		return nil, problem(api.CodeUnknownPolicy, "the policy is missing: one of %q", s.names)
+		return nil, problem(api.CodeUnknownPolicy, "the policy is missing: one of %s", strings.Join(s.names, ", "))
 	case l == nil:
-		return nil, problem(api.CodeUnknownPolicy, "there is no policy %q: one of %q", policy, s.names)
+		return nil, problem(api.CodeUnknownPolicy, "there is no policy %q: one of %s", policy, strings.Join(s.names, ", "))
 	}
 	return l, nil
 }

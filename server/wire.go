@@ -106,11 +106,20 @@ func escaped(text []byte) rune {
 	return rune(n)
 }
 
+// embedded removes from a field's path the Go types that its fields are embedded in, of which JSON knows nothing.
+func embedded(path string) string {
+	path = strings.TrimPrefix(strings.TrimPrefix(path, "Take."), "Bucket.")
+	if rest, ok := strings.CutPrefix(path, "takes.Bucket."); ok {
+		return "takes." + rest
+	}
+	return path
+}
+
 func fieldOf(e *json.UnmarshalTypeError) string {
 	if e.Field == "" {
 		return "the body"
 	}
-	return e.Field
+	return embedded(e.Field)
 }
 
 // wants names a Go type as JSON does.

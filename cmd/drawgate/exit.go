@@ -91,8 +91,6 @@ func advice(err error) string {
 	switch {
 	case errors.Is(err, drawgate.ErrNeverFits):
 		return "No wait will help: ask for less, or raise the limit."
-	case errors.Is(err, drawgate.ErrNeedsReserve):
-		return "Slots must be held while they are used: drawgate run -- COMMAND"
 	case errors.Is(err, drawgate.ErrStoreAway):
 		return "Nothing was decided. Check the store, or name another with --store."
 	}

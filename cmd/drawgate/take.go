@@ -1,8 +1,12 @@
 package main
 
 import (
+	"errors"
+	"slices"
+
 	"github.com/spf13/cobra"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/server"
 )
@@ -58,9 +62,18 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 		return done(exitRefused)
 	}
 	refusal, ok, err := server.Refusal(ctx, l, r, err)
+	if errors.Is(err, drawgate.ErrNeedsReserve) {
+		return needsRun(r)
+	}
 	if !ok {
 		return err
 	}
 	a.answer(refusal)
 	return done(exitRefused)
+}
+
+// needsRun says which policy has slots, which nobody would give back after a take.
+func needsRun(r *drawgate.Request) error {
+	i := max(0, slices.IndexFunc(r.Buckets, func(b drawgate.Ask) bool { return b.Limiter.Plan().NeedsHold() }))
+	return usage("policy %q has a concurrency limit, whose slots are held while they are used: use drawgate run -- COMMAND", r.Buckets[i].Limiter.Plan().Name())
 }
