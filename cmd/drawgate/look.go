@@ -94,7 +94,7 @@ func (a *app) table(w *api.StatusAnswer) {
 	t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "LIMIT\tUNIT\tUSED\tMOST\tLEFT\tHELD\tDEBT\tRESETS")
 	for _, l := range w.Limits {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", l.Name, l.Unit, l.Used, l.Most, l.Remaining, l.Held, l.Debt, until(l.ResetAt, w.At))
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", escape(l.Name, ""), escape(l.Unit, ""), l.Used, l.Most, l.Remaining, l.Held, l.Debt, until(l.ResetAt, w.At))
 	}
 	_ = t.Flush() // an output that is closed cannot be told
 }

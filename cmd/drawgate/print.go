@@ -3,7 +3,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
@@ -17,10 +21,44 @@ func (a *app) printJSON(v any) {
 	_ = e.Encode(v) // of our own types; an output that is closed cannot be told
 }
 
-func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.out, format, args...) }
+func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.out, format, visible(args)...) }
 
 func (a *app) warnf(format string, args ...any) {
-	fmt.Fprintf(a.errOut, "drawgate: "+format+"\n", args...)
+	fmt.Fprintf(a.errOut, "drawgate: "+format+"\n", visible(args)...)
+}
+
+// visible returns arguments in which keys and names cannot tell a terminal anything: what is not printable is escaped as in %q. The lines of an error
+// stay lines.
+func visible(args []any) []any {
+	out := slices.Clone(args)
+	for i, v := range args {
+		switch v := v.(type) {
+		case string:
+			out[i] = escape(v, "")
+		case error:
+			out[i] = escape(v.Error(), "\n\t")
+		}
+	}
+	return out
+}
+
+// escape escapes all that is not printable and not in keep.
+func escape(s, keep string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case strconv.IsPrint(r) || strings.ContainsRune(keep, r):
+			b.WriteRune(r)
+		default:
+			q := strconv.Quote(s[:n])
+			b.WriteString(q[1 : len(q)-1])
+		}
+		s = s[n:]
+	}
+	return b.String()
 }
 
 // answer prints what became of a take.

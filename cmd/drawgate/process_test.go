@@ -275,3 +275,21 @@ func TestLostHoldEndsTheWholeGroup(t *testing.T) {
 		})
 	}
 }
+
+// A key may come from anywhere; it must not tell the terminal of whoever looks at it anything.
+func TestKeysDoNotReachTheTerminalRaw(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const key, want = "ü\x1b[2Jb\xff\u202e", `ü\x1b[2Jb\xff\u202e`
+	for _, args := range [][]string{{"status", "--key", "\n" + key}, {"explain", "--key", key}, {"reset", "--key", key}, {"status", "--policy", key}, {"validate", key}} {
+		out, err := b.command(args...).CombinedOutput()
+		if e, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+			t.Fatal(err)
+		} else if ok && e.ExitCode() < 0 {
+			t.Error(e)
+		}
+		if text := string(out); !strings.Contains(text, want) || strings.ContainsAny(text, "\x1b\xff\u202e") {
+			t.Errorf("%s: %q", args[0], text)
+		}
+	}
+}

@@ -95,10 +95,10 @@ func (a *app) report(e *exitError, command string) {
 		return
 	}
 	if len(problems) > 0 {
-		fmt.Fprintf(a.errOut, "%v\ndrawgate: the configuration has %s; nothing was done\n", e.err, count(len(problems), "problem"))
+		fmt.Fprintf(a.errOut, "%v\ndrawgate: the configuration has %s; nothing was done\n", escape(e.err.Error(), "\n"), count(len(problems), "problem"))
 		return
 	}
-	fmt.Fprintf(a.errOut, "drawgate: %s\n", text(e.err))
+	fmt.Fprintf(a.errOut, "drawgate: %s\n", escape(text(e.err), "\n\t"))
 	if hint := advice(e.err); hint != "" {
 		fmt.Fprintln(a.errOut, hint)
 	}
