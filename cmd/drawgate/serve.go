@@ -78,12 +78,12 @@ func (a *app) serve(cmd *cobra.Command, listen string, timeout time.Duration) (e
 	return nil
 }
 
-// inUseWindows is what Windows calls [syscall.EADDRINUSE].
-const inUseWindows = syscall.Errno(10048)
+// errInUseWindows is what Windows calls [syscall.EADDRINUSE].
+const errInUseWindows = syscall.Errno(10048)
 
 // listenError says why an address cannot be listened on. That another program has it is no mistake of the configuration.
 func listenError(listen string, err error) error {
-	if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, inUseWindows) {
+	if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, errInUseWindows) {
 		return &exitError{exitConfig, fmt.Errorf("%w: choose another address with --listen", err)}
 	}
 	host, port, splitErr := net.SplitHostPort(listen)
