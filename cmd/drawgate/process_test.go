@@ -230,7 +230,7 @@ const stubborn = `trap '' TERM; echo ready; i=0; while [ $i -lt 250 ]; do sleep 
 func TestCommandDoesNotOutliveItsHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_STORE=sqlite:counts.db")
-	j := b.start(stubborn, "--hold", "1s", "--grace", "1h")
+	j := b.start(stubborn, "--hold", "2s", "--grace", "1h")
 	if err := os.Rename(filepath.Join(b.dir, "counts.db"), filepath.Join(b.dir, "away.db")); err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestLostHoldEndsTheWholeGroup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			j := b.start(c.script, "--hold", "2s", "--grace", c.grace)
+			j := b.start(c.script, "--hold", "3s", "--grace", c.grace)
 			if out, code := b.do("reset", "--yes"); code != 0 {
 				t.Fatalf("reset: %d: %s", code, out)
 			}
