@@ -89,6 +89,7 @@ func (c client) list() (n int) {
 }
 
 // TestLimitingBucketsSurvive floods a full store with short-lived buckets: no bucket that still limits is given up for them.
+// Peers fail here (11): evicting a bucket that still limits hands out a fresh quota.
 func TestLimitingBucketsSurvive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(&memstore.Options{MaxBuckets: 6000})

@@ -52,6 +52,8 @@ func takeOf(e *env, s drawgate.Store, t drawgate.Take) (drawgate.Decision, error
 	return out[0], out[0].Fail
 }
 
+// Peers fail here (5): check and update are one step.
+//
 // req: A1, A3, A8, C1, E1, E10
 func testRace(e *env) {
 	const amount, each = 100, 10
