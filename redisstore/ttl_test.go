@@ -24,7 +24,8 @@ func pttl(tb testing.TB, c rueidis.Client, key string) time.Duration {
 }
 
 // TestKeysExpire checks that every key has a TTL, from the write that made it on, and that it is not set anew by each take.
-// req: A9
+//
+// req: A7, A9
 func TestKeysExpire(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
