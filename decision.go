@@ -26,6 +26,7 @@ func (r Reason) String() string { return [...]string{"passed", "limited", "queue
 // A Decision is a value: it may be copied and kept, and refers to nothing that changes.
 type Decision struct {
 	Allowed  bool
+	Fallback bool   // the store was away: this process decided by itself, as the policy's [Fallback] says
 	Replayed bool   // the take's id was open already: this is its answer again, nothing more was charged
 	Reason   Reason // why not
 	first    uint8  // position of the first bucket that is described: not 0 only if Queued

@@ -131,6 +131,7 @@ type Limit struct {
 	Margin   time.Duration // how long after the decision a unit may reach whoever counts it too; at most half a window, and 10 min
 	Headroom Share         // kept unused, always; for a Bucket of Amount and of Burst
 	Keep     map[int]Share // per priority 1 to 9: kept for takes of at least that priority, after Headroom; rounded up
+	Fallback Fallback      // while the store is away; FallbackDefault means the policy's
 }
 
 // unit returns the unit, by its default.

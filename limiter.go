@@ -25,6 +25,8 @@ type Options struct {
 	// StoreTimeout bounds an Allow, all attempts included: 0 means 50ms, negative means that only the caller's context bounds it.
 	// A Reserve that does not wait is bounded like an Allow. A store in memory needs none.
 	StoreTimeout time.Duration
+	// Observer is told of every decision; nil costs nothing.
+	Observer *Observer
 }
 
 // Limiter decides takes under one policy. It is safe for concurrent use.
@@ -39,9 +41,10 @@ type Limiter struct {
 	tenant  string
 	timeout time.Duration // 0: none
 	one     Amounts       // what a take without costs asks
-	plain   bool          // local, and such a take needs no hold and fits at priority 0
+	plain   bool          // local, not observed, and such a take needs no hold and fits at priority 0
 	lean    bool          // plain, and the only limit is a bucket
 	lobby   *lobby
+	watch   *Observer // may be nil
 }
 
 // New returns a Limiter over store, which stays the caller's to close. opts may be nil. It reports bad limits here, so that no later call has to.
@@ -55,7 +58,7 @@ func New(store Store, policy Policy, opts *Options) (*Limiter, error) {
 	if len(opts.Tenant) > MaxKey {
 		return nil, fmt.Errorf("%w: the tenant has %d bytes, more than %d", ErrInvalid, len(opts.Tenant), MaxKey)
 	}
-	base := &Limiter{store: store, tenant: opts.Tenant, timeout: opts.StoreTimeout, lobby: newLobby(store)}
+	base := &Limiter{store: store, tenant: opts.Tenant, timeout: opts.StoreTimeout, lobby: newLobby(store), watch: opts.Observer}
 	switch {
 	case base.timeout == 0:
 		base.timeout = defaultTimeout
@@ -77,7 +80,7 @@ func (l *Limiter) With(policy Policy) (*Limiter, error) {
 		o.local = s.Open(l.tenant, plan)
 	}
 	o.one, _ = plan.Amounts(nil)
-	o.plain = o.local != nil && !plan.needs && plan.neverFits(&o.one, 0) == nil
+	o.plain = o.local != nil && o.watch == nil && !plan.needs && plan.neverFits(&o.one, 0) == nil
 	o.lean = o.plain && len(plan.specs) == 1 && policy.Limits[0].Kind == Bucket
 	return &o, nil
 }
@@ -94,6 +97,7 @@ func (l *Limiter) Close() error {
 // Ask is one bucket's part of a [Request]: a key under a limiter's policy, and what is asked of it.
 type Ask struct {
 	Limiter *Limiter // nil: the one that is asked
+	Tenant  string   // "": the limiter's own
 	Key     string
 	Costs   []Cost // a unit that is not named costs 0, requests 1
 }
@@ -163,10 +167,28 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	if r.Wait && !r.NoWait {
-		return l.wait(ctx, t)
+	return l.decide(ctx, t, r.Wait && !r.NoWait)
+}
+
+// decide decides now, or waits, and tells the observer.
+func (l *Limiter) decide(ctx context.Context, t *Take, wait bool) (d Decision, err error) {
+	if l.watch == nil || l.watch.Taken == nil {
+		if wait {
+			d, _, err = l.wait(ctx, t)
+			return d, err
+		}
+		return l.try(ctx, t)
 	}
-	return l.try(ctx, t)
+	e := Taken{Take: t, Wait: wait}
+	start := time.Now()
+	if wait {
+		d, e.Queued, err = l.wait(ctx, t)
+	} else {
+		d, err = l.try(ctx, t)
+	}
+	e.Decision, e.Err, e.Took = &d, err, time.Since(start)
+	l.watch.Taken(&e)
+	return d, err
 }
 
 // take checks a request and makes the store's form of it.
@@ -191,8 +213,8 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		if o.lobby != l.lobby {
 			return nil, errForeign
 		}
-		if len(b.Key) > MaxKey {
-			return nil, fmt.Errorf("%w: the key has %d bytes, more than %d", ErrInvalid, len(b.Key), MaxKey)
+		if n := max(len(b.Key), len(b.Tenant)); n > MaxKey {
+			return nil, fmt.Errorf("%w: the key or tenant has %d bytes, more than %d", ErrInvalid, n, MaxKey)
 		}
 		n, err := o.plan.Amounts(b.Costs)
 		if err != nil {
@@ -202,7 +224,7 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 			return nil, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, o.plan.policy.Name)
 		}
 		some = some || n != Amounts{}
-		t.Buckets[i] = BucketCost{Key: o.key(b.Key), Plan: o.plan, N: n}
+		t.Buckets[i] = BucketCost{Key: o.keyOf(b), Plan: o.plan, N: n}
 		for j := range i {
 			if t.Buckets[j].Key == t.Buckets[i].Key {
 				return nil, fmt.Errorf("%w: a bucket of policy %q is named twice", ErrInvalid, o.plan.policy.Name)
@@ -257,6 +279,15 @@ func (l *Limiter) key(name string) Key {
 	return Key{Tenant: l.tenant, Policy: l.plan.policy.Name, Name: name}
 }
 
+// keyOf returns the key of what is asked of this limiter's policy.
+func (l *Limiter) keyOf(b *Ask) Key {
+	k := l.key(b.Key)
+	if b.Tenant != "" {
+		k.Tenant = b.Tenant
+	}
+	return k
+}
+
 // try decides now, behind those who wait.
 func (l *Limiter) try(ctx context.Context, t *Take) (Decision, error) {
 	if d, refused := l.lobby.queued(t); refused {
@@ -306,12 +337,12 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 	if t.Hold > 0 {
 		sent = time.Now()
 	}
-	if l.local != nil && t.ID == "" && len(t.Buckets) == 1 && t.Buckets[0].Plan == l.plan {
+	if l.local != nil && t.ID == "" && len(t.Buckets) == 1 && t.Buckets[0].Plan == l.plan && t.Buckets[0].Key.Tenant == l.tenant {
 		b := &t.Buckets[0]
 		return TakeLocal(l.local, l.plan, b.Key.Name, b.N, t.Priority)
 	}
 	var out [1]Decision
-	err := l.within(ctx, timeout, func(ctx context.Context) error { return l.store.Take(ctx, []Take{*t}, out[:]) })
+	err := l.within(ctx, "take", timeout, func(ctx context.Context) error { return l.store.Take(ctx, []Take{*t}, out[:]) })
 	if err == nil {
 		err = out[0].Fail
 	}
@@ -324,8 +355,12 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 	return out[0], nil
 }
 
-// within calls f with a deadline; a store in memory needs none.
-func (l *Limiter) within(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
+// within calls the store with a deadline; a store in memory needs none.
+func (l *Limiter) within(ctx context.Context, op string, timeout time.Duration, f func(context.Context) error) (err error) {
+	if l.watch != nil {
+		start := time.Now()
+		defer func() { l.watch.called(op, start, err) }()
+	}
 	if l.local == nil && timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
@@ -359,7 +394,7 @@ func (l *Limiter) StatusAt(ctx context.Context, priority int, b Ask) (Status, er
 	if o.lobby != l.lobby {
 		return Status{}, errForeign
 	}
-	if priority < 0 || priority > MaxPriority || len(b.Key) > MaxKey {
+	if priority < 0 || priority > MaxPriority || len(b.Key) > MaxKey || len(b.Tenant) > MaxKey {
 		return Status{}, fmt.Errorf("%w: priority %d is not 0 to %d, or the key is too long", ErrInvalid, priority, MaxPriority)
 	}
 	n, err := o.plan.Amounts(b.Costs)
@@ -367,8 +402,8 @@ func (l *Limiter) StatusAt(ctx context.Context, priority int, b Ask) (Status, er
 		return Status{}, err
 	}
 	var out [1]Status
-	err = l.within(ctx, stepTimeout, func(ctx context.Context) error {
-		return l.store.Peek(ctx, []BucketCost{{Key: o.key(b.Key), Plan: o.plan, N: n}}, int8(priority), out[:])
+	err = l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
+		return l.store.Peek(ctx, []BucketCost{{Key: o.keyOf(&b), Plan: o.plan, N: n}}, int8(priority), out[:])
 	})
 	if err == nil {
 		err = out[0].Fail
@@ -389,7 +424,7 @@ func (l *Limiter) Reset(ctx context.Context, keys ...string) error {
 	for i, k := range keys {
 		ks[i] = l.key(k)
 	}
-	if err := l.within(ctx, stepTimeout, func(ctx context.Context) error { return s.Reset(ctx, ks) }); err != nil {
+	if err := l.within(ctx, "reset", stepTimeout, func(ctx context.Context) error { return s.Reset(ctx, ks) }); err != nil {
 		return l.storeError(ctx, "reset", err)
 	}
 	for i := range ks {

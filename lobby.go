@@ -31,9 +31,10 @@ type lobby struct {
 	news   atomic.Uint64 // nudges, of all lines
 
 	mu     sync.Mutex
-	lines  map[Key]*line // guarded by mu; none is empty
-	places queue.Places  // guarded by mu
-	stop   func()        // guarded by mu: ends the hints
+	lines  map[Key]*line      // guarded by mu; none is empty
+	spots  map[*spot]struct{} // guarded by mu: all who stand in them
+	places queue.Places       // guarded by mu
+	stop   func()             // guarded by mu: ends the hints
 }
 
 // line is who waits for one bucket, and what is known of the one in front; both times are zero until it has been refused there.
@@ -46,12 +47,13 @@ type line struct {
 // spot is where a take waits: in the line of its bucket at, which is the one that refused it longest, or has others in front.
 type spot struct {
 	*queue.Waiter
-	at int
+	at    int
+	since time.Time
 }
 
 func newLobby(s Store) *lobby {
 	w, _ := s.(Watcher)
-	return &lobby{start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line)}
+	return &lobby{start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line), spots: make(map[*spot]struct{})}
 }
 
 // idle reports whether nobody waits and the lobby is open.
@@ -122,7 +124,8 @@ func (lb *lobby) join(t *Take, i int, p queue.Place) (*spot, error) {
 	if len(lb.lines) == 0 {
 		lb.listen()
 	}
-	s := &spot{queue.NewWaiter(p), i}
+	s := &spot{queue.NewWaiter(p), i, time.Now()}
+	lb.spots[s] = struct{}{}
 	lb.add(b.Key, s)
 	lb.some.Add(1)
 	return s, nil
@@ -156,6 +159,7 @@ func (lb *lobby) leave(t *Take, s *spot) {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
 	lb.remove(t.Buckets[s.at].Key, s)
+	delete(lb.spots, s)
 	lb.some.Add(-1)
 	if len(lb.lines) == 0 && lb.stop != nil {
 		lb.stop()
@@ -220,8 +224,18 @@ func (lb *lobby) front(t *Take, s *spot) bool {
 	return i < 0
 }
 
-// wait asks for t until it passes.
-func (l *Limiter) wait(ctx context.Context, t *Take) (Decision, error) {
+// waiting returns how many wait in all lines, and how long the one who waits longest has.
+func (lb *lobby) waiting() (n int, oldest time.Duration) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	for s := range lb.spots {
+		oldest = max(oldest, time.Since(s.since))
+	}
+	return len(lb.spots), oldest
+}
+
+// wait asks for t until it passes, and says how long it stood in line.
+func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, stood time.Duration, err error) {
 	if up := l.upTo(t); up > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, up, fmt.Errorf("%w: waited %v, the most that the policy allows", ErrDeadline, up))
@@ -229,10 +243,11 @@ func (l *Limiter) wait(ctx context.Context, t *Take) (Decision, error) {
 	}
 	s, d, err := l.enter(ctx, t)
 	if s == nil || err != nil {
-		return d, err
+		return d, 0, err
 	}
 	defer l.lobby.leave(t, s)
-	return l.stand(ctx, t, s, d)
+	d, err = l.stand(ctx, t, s, d)
+	return d, time.Since(s.since), err
 }
 
 // upTo returns the shortest bound that the policies of t set on waiting; 0 if none does.

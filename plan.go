@@ -17,6 +17,8 @@ type Policy struct {
 	Name   string  // required; at most 128 bytes; part of every bucket's key
 	Limits []Limit // 1 to MaxLimits
 	Wait   Wait    // how callers wait
+
+	Fallback Fallback // while the store is away, for limits that say nothing of their own
 }
 
 // Wait says how callers of [Limiter.Wait] and [Limiter.Reserve] wait for a policy's buckets.
@@ -60,6 +62,9 @@ func (p Policy) Compile() (*Plan, error) {
 		errs = append(errs, fmt.Errorf("drawgate: policy %q has %d limits, not 1 to %d", p.Name, n, MaxLimits))
 	}
 	errs = append(errs, p.Wait.check(p.Name)...)
+	if p.Fallback > FallbackOpen {
+		errs = append(errs, fmt.Errorf("drawgate: policy %q: there is no fallback %d", p.Name, p.Fallback))
+	}
 	seen := map[string]bool{}
 	for i := range p.Limits {
 		l := &p.Limits[i]
@@ -230,6 +235,9 @@ func (l *Limit) checkWindow(s *record.Spec) error {
 	case Concurrency:
 	default:
 		return errors.New("the kind is missing: bucket, rolling, calendar or concurrency")
+	}
+	if l.Fallback > FallbackOpen {
+		return fmt.Errorf("there is no fallback %d", l.Fallback)
 	}
 	if l.Kind != Calendar && (l.Every != 0 || l.Zone != "" || l.Anchor != 0) {
 		return fmt.Errorf("every, zone and anchor are for calendar limits, not for a %s limit", l.Kind)

@@ -59,11 +59,7 @@ func (l *Limiter) ReserveRequest(ctx context.Context, r Request) (*Reservation, 
 		return nil, err
 	}
 	res := &Reservation{l: l, take: t}
-	if r.NoWait {
-		res.Decision, err = l.try(ctx, t)
-	} else {
-		res.Decision, err = l.wait(ctx, t)
-	}
+	res.Decision, err = l.decide(ctx, t, !r.NoWait)
 	if err == nil {
 		err = res.Decision.Err()
 	}
@@ -259,13 +255,23 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// settle makes one store call.
+// settle makes one store call, and tells the observer.
 func (l *Limiter) settle(ctx context.Context, s *Settlement) (Outcome, error) {
+	if l.watch == nil || l.watch.Settled == nil {
+		return l.settleOnce(ctx, s)
+	}
+	start := time.Now()
+	out, err := l.settleOnce(ctx, s)
+	l.watch.Settled(&Settled{Settlement: s, Outcome: out, Err: err, Took: time.Since(start)})
+	return out, err
+}
+
+func (l *Limiter) settleOnce(ctx context.Context, s *Settlement) (Outcome, error) {
 	if ctx.Err() != nil {
 		return Outcome{}, ended(ctx, nil)
 	}
 	var out [1]Outcome
-	err := l.within(ctx, stepTimeout, func(ctx context.Context) error { return l.store.Settle(ctx, []Settlement{*s}, out[:]) })
+	err := l.within(ctx, s.Op.String(), stepTimeout, func(ctx context.Context) error { return l.store.Settle(ctx, []Settlement{*s}, out[:]) })
 	if err == nil {
 		err = out[0].Err
 	}
