@@ -75,23 +75,25 @@ func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *Amounts, 
 	if len(plan.specs) > inline {
 		return d.localMany(b, plan, name, n, priority)
 	}
-	v, err := b.Take(name, n, priority, d.res[:])
+	allowed, at, after, soonest, err := b.Take(name, n, priority, d.res[:])
 	if err != nil {
 		return localError(err)
 	}
-	d.plan = plan
-	d.head(&v)
+	d.plan, d.at, d.Allowed = plan, at, allowed
+	if !allowed {
+		d.Reason, d.RetryAfter, d.Soonest = Limited, duration(after), duration(soonest)
+	}
 	return nil
 }
 
 // localMany is local for more limits than a decision holds by itself.
 func (d *Decision) localMany(b *cells.Buckets, plan *Plan, name string, n *Amounts, priority int8) error {
 	var out [MaxLimits]record.Result
-	v, err := b.Take(name, n, priority, out[:])
+	allowed, at, after, soonest, err := b.Take(name, n, priority, out[:])
 	if err != nil {
 		return localError(err)
 	}
-	d.head(&v)
+	d.head(&record.Verdict{Allowed: allowed, Now: at, RetryAfter: after, Soonest: soonest})
 	d.results(plan, &out)
 	return nil
 }
@@ -105,21 +107,23 @@ func localError(err error) error {
 
 // lean decides a plain take of one bucket of a policy that is a single bucket limit; false if that needs [Decision.local].
 func (d *Decision) lean(b *cells.Buckets, plan *Plan, name string, n int64, priority int8) bool {
-	g, ok := b.Lean(name, n, priority)
+	left, used, over, at, ok := b.Lean(name, n, priority)
 	if !ok {
 		return false
 	}
-	d.Allowed, d.raw, d.at, d.plan = g.Allowed, true, g.At, plan
-	d.res[0].Remaining, d.res[0].ResetAt = g.Left, g.Used
-	if !g.Allowed {
-		d.Reason = Limited
-		d.res[0].RetryAfter = record.Never
-		if g.Over > 0 {
-			d.res[0].RetryAfter = record.CeilDiv(g.Over, plan.specs[0].Drain)
-		}
-		d.RetryAfter = duration(d.res[0].RetryAfter)
-		d.Soonest = d.RetryAfter // nothing is held that could come back
+	d.raw, d.at, d.plan = true, at, plan
+	d.res[0].Remaining, d.res[0].ResetAt = left, used
+	if over == 0 {
+		d.Allowed = true
+		return true
 	}
+	d.Reason = Limited
+	d.res[0].RetryAfter = record.Never
+	if over > 0 {
+		d.res[0].RetryAfter = record.CeilDiv(over, plan.specs[0].Drain)
+	}
+	d.RetryAfter = duration(d.res[0].RetryAfter)
+	d.Soonest = d.RetryAfter // nothing is held that could come back
 	return true
 }
 

@@ -41,6 +41,7 @@ type Decision struct {
 	Soonest    time.Duration // at most RetryAfter: it fits no earlier, even if everything held were given back now
 	Fail       error         // in a batch: why this take was not decided; nothing else is set then
 	more       *details      // nil for a plain take of one bucket with few limits
+	_          [8]byte       // makes it a multiple of 16 bytes: the copy of an odd one overlaps, which stalls the next
 }
 
 // inline is how many limits a Decision describes by itself. It is copied at every return: a smaller one is faster.

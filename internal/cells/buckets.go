@@ -16,72 +16,64 @@ func (sp *Space) Bind(specs []record.Spec) *Buckets {
 	return &Buckets{space: sp, specs: specs, spec: &specs[0], lean: sp.leanOf(specs)}
 }
 
-// Grant is the raw answer of [Buckets.Lean], in parts: see [record.Spec.Scale]. It is small enough to travel in registers.
-type Grant struct {
-	Allowed bool
-	Left    int64 // parts; may be negative
-	Used    int64 // parts
-	Over    int64 // parts that are too many if refused; -1 if the take can never fit
-	At      int64 // Unix µs
-}
-
 // Lean decides a plain take of n units where the only limit is a bucket and nothing else was ever asked of it. Otherwise ok is false, nothing was
 // done, and Take decides.
-func (b *Buckets) Lean(name string, n int64, priority int8) (g Grant, ok bool) {
+//
+// The answer is raw, in parts (see [record.Spec.Scale]): what is left (it may be negative) and used, and if refused how much is too much, or -1 if the
+// take can never fit. It is not a struct, because these travel in registers.
+func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, at int64, ok bool) {
 	s := b.space.store
 	if b.lean == nil || s.closed.Load() {
-		return g, false
+		return 0, 0, 0, 0, false
 	}
 	for {
 		c := s.index.find(b.space, name)
 		if c == nil {
 			var err error
 			if c, err = b.space.open(name, b.lean); err != nil {
-				return g, false
+				return 0, 0, 0, 0, false
 			}
 		}
 		now := s.now() // before the cell is touched: its cache line may be wanted elsewhere
 		zero, most := now*b.spec.Drain, b.spec.Effective[priority]*b.spec.Scale
-		g.At = s.base + now
+		at = s.base + now
 		for {
 			w := c.word.Load()
 			if w == isFull || c.lean != b.lean {
-				return g, false
+				return 0, 0, 0, 0, false
 			}
 			if w == dead {
 				s.remove(c)
 				break
 			}
-			g.Used = max(0, w-zero)
-			g.Left = most - g.Used
+			used = max(0, w-zero)
+			left = most - used
 			if n > b.spec.Effective[priority] {
-				g.Over = -1
-				return g, true
+				return left, used, -1, at, true
 			}
 			parts := n * b.spec.Scale
-			if g.Over = parts - g.Left; g.Over > 0 && n > 0 {
-				return g, true
+			if over = parts - left; over > 0 && n > 0 {
+				return left, used, over, at, true
 			}
-			if g.Used += parts; n == 0 || c.word.CompareAndSwap(w, zero+g.Used) {
-				g.Allowed, g.Left = true, g.Left-parts
-				return g, true
+			if used += parts; n == 0 || c.word.CompareAndSwap(w, zero+used) {
+				return left - parts, used, 0, at, true
 			}
 		}
 	}
 }
 
-// Take decides a plain take of one bucket, and says of each limit what remains in out, which has room for all of them.
-func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []record.Result) (record.Verdict, error) {
+// Take decides a plain take of one bucket, and says of each limit what remains in out, which has room for all of them. at is the instant of the decision;
+// after and soonest are those of a [record.Verdict].
+func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []record.Result) (allowed bool, at, after, soonest int64, err error) {
 	s := b.space.store
 	if s.closed.Load() {
-		return record.Verdict{}, ErrClosed
+		return false, 0, 0, 0, ErrClosed
 	}
 	for {
 		c := s.index.find(b.space, name)
 		if c == nil || c.word.Load() == dead {
-			var err error
 			if c, err = b.space.open(name, b.lean); err != nil {
-				return record.Verdict{}, err
+				return false, 0, 0, 0, err
 			}
 		}
 		fl := c.full.Load()
@@ -97,12 +89,14 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 			fl.mu.Unlock()
 			continue
 		}
-		v, ok := record.One(&fl.rec, b.specs, n, priority, s.Now(), out)
+		at, after, ok := record.One(&fl.rec, b.specs, n, priority, s.Now(), out)
 		if !ok {
-			v = b.decide(&fl.rec, n, priority, out)
+			v := b.decide(&fl.rec, n, priority, out)
+			fl.mu.Unlock()
+			return v.Allowed, v.Now, v.RetryAfter, v.Soonest, nil
 		}
 		fl.mu.Unlock()
-		return v, nil
+		return after == 0, at, after, after, nil
 	}
 }
 

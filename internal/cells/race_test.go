@@ -25,12 +25,12 @@ func leaky(n int64, window time.Duration) []record.Spec {
 
 // take is what a limiter does: the word if that is enough.
 func take(b *Buckets, name string, n int64) (allowed bool, left int64, err error) {
-	if g, ok := b.Lean(name, n, 0); ok {
-		return g.Allowed, max(0, g.Left) / b.spec.Scale, nil
+	if left, _, over, _, ok := b.Lean(name, n, 0); ok {
+		return over == 0, max(0, left) / b.spec.Scale, nil
 	}
 	var out [1]record.Result
-	v, err := b.Take(name, &record.Amounts{n}, 0, out[:])
-	return v.Allowed, out[0].Remaining, err
+	allowed, _, _, _, err = b.Take(name, &record.Amounts{n}, 0, out[:])
+	return allowed, out[0].Remaining, err
 }
 
 // indexed counts the cells of the index one by one.

@@ -162,9 +162,9 @@ func (w *twin) take() {
 // decide is record.Decide, by the short way if that is wanted and possible.
 func decide(asks []record.Ask, t *record.Take, now int64, short bool) record.Verdict {
 	if a := &asks[0]; short && *t == (record.Take{Priority: t.Priority}) {
-		if v, ok := record.One(a.Rec, a.Specs, &a.N, t.Priority, now, a.Out[:]); ok {
+		if at, after, ok := record.One(a.Rec, a.Specs, &a.N, t.Priority, now, a.Out[:]); ok {
 			a.Got = a.N
-			return v
+			return record.Verdict{Now: at, Allowed: after == 0, RetryAfter: after, Soonest: after}
 		}
 	}
 	return record.Decide(asks, t, now)
@@ -214,6 +214,18 @@ func (w *twin) charge() {
 	model.Charge(ma, at, w.now)
 }
 
+func (w *twin) refund() {
+	ra, ma := w.asks(w.costs())
+	w.note("refund %v", ra[0].N)
+	record.Refund(ra, w.now)
+	model.Refund(ma, w.now)
+	for i := range ra {
+		if ra[i].Got != ma[i].Got {
+			w.fail("refund: bucket %d: got %v back, want %v", i, ra[i].Got, ma[i].Got)
+		}
+	}
+}
+
 // compare compares two verdicts with their answers.
 func (w *twin) compare(what string, rv, mv record.Verdict, ra []record.Ask, ma []model.Ask) {
 	if rv.Now != mv.Now || rv.Allowed != mv.Allowed || rv.Replayed != mv.Replayed || rv.Reused != mv.Reused || rv.End != mv.End ||
@@ -250,8 +262,11 @@ func (w *twin) step() {
 	case 9:
 		w.renew()
 	case 10:
-		if w.c.pick("charge", 0, 3) == 0 {
+		switch w.c.pick("charge", 0, 3) {
+		case 0:
 			w.charge()
+		case 1:
+			w.refund()
 		}
 	case 11:
 		w.peek()
@@ -398,6 +413,7 @@ func TestModelShrinking(t *testing.T) {
 					"settle": func(r *rapid.T) { w.c = drawn{r}; w.pass(); w.settle() },
 					"renew":  func(r *rapid.T) { w.c = drawn{r}; w.pass(); w.renew() },
 					"charge": func(r *rapid.T) { w.c = drawn{r}; w.pass(); w.charge() },
+					"refund": func(r *rapid.T) { w.c = drawn{r}; w.pass(); w.refund() },
 					"": func(r *rapid.T) {
 						if w.err != "" {
 							r.Fatalf("%+v: %s", l, w.story())

@@ -1,17 +1,18 @@
 package record
 
 // One is [Decide] for a plain take of one bucket, where nothing is held and every limit was used before: the common case, in one pass to test
-// and one to charge. It is false, and nothing is done, where that is not so.
-func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (v Verdict, ok bool) {
+// and one to charge. It is not ok, and nothing is done, where that is not so. at is the instant of the decision; after is 0 if the take is allowed, and
+// otherwise how long until it fits, which is no sooner if something is given back. They are not a [Verdict], because these travel in registers.
+func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64, ok bool) {
 	if len(r.Open) != 0 || len(r.Limits) < len(specs) || len(out) < len(specs) {
-		return v, false
+		return 0, 0, false
 	}
 	now = max(now, r.Last)
 	fits := true
 	for i := range specs {
 		s, st, k := &specs[i], &r.Limits[i], n[i]
 		if st.ID != s.ID {
-			return v, false
+			return 0, 0, false
 		}
 		switch s.Kind {
 		case Rolling:
@@ -26,17 +27,17 @@ func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Re
 			fits = fits && (k == 0 || st.excess(s, now, k, priority) == 0)
 		case Bucket:
 			if st.Rate != s.Rate {
-				return v, false
+				return 0, 0, false
 			}
 			st.drain(s, now)
 			fits = fits && (k == 0 || st.excess(s, now, k, priority) == 0)
 		default:
-			return v, false
+			return 0, 0, false
 		}
 	}
 	r.Last = now
 	if !fits {
-		return refuse(r, specs, n, priority, now, out), true
+		return now, refuse(r, specs, n, priority, now, out), true
 	}
 	for i := range specs {
 		s, st, k := &specs[i], &r.Limits[i], n[i]
@@ -57,7 +58,7 @@ func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Re
 		}
 		st.grant(s, now, k, priority, &out[i])
 	}
-	return Verdict{Now: now, Allowed: true}, true
+	return now, 0, true
 }
 
 // grant counts n units that fit, and says what remains. Nothing is held.
@@ -87,9 +88,8 @@ func (st *State) grant(s *Spec, now, n int64, priority int8, res *Result) {
 	}
 }
 
-// refuse says of each limit when the take would fit. Nothing is held.
-func refuse(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) Verdict {
-	v := Verdict{Now: now}
+// refuse says of each limit when the take would fit, and returns the latest. Nothing is held.
+func refuse(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (after int64) {
 	for i := range specs {
 		s, st := &specs[i], &r.Limits[i]
 		out[i] = Result{Remaining: st.room(s, now, priority), ResetAt: r.resetAt(s, st, now)}
@@ -101,8 +101,7 @@ func refuse(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out [
 		} else if over := st.excess(s, now, n[i], priority); over > 0 {
 			out[i].RetryAfter = r.wait(s, st, now, n[i], priority)
 		}
-		v.RetryAfter = max(v.RetryAfter, out[i].RetryAfter)
+		after = max(after, out[i].RetryAfter)
 	}
-	v.Soonest = v.RetryAfter // nothing is held that could come back
-	return v
+	return after
 }
