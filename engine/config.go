@@ -1,0 +1,39 @@
+package engine
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/rules"
+)
+
+// Config is what an engine decides by.
+type Config struct {
+	Policies []Policy
+	Rules    []rules.Rule
+}
+
+// Policy is a policy and what an engine adds to it.
+type Policy struct {
+	drawgate.Policy
+	Shadow    bool // evaluated and reported, never enforced
+	Overrides []Override
+}
+
+// Override gives some keys of a policy other amounts. The most exact one decides: the key itself before the longest prefix, and of two that are as exact
+// the one that names a tenant. It replaces what a rule says of amounts.
+type Override struct {
+	Key     string           // exact, or "prefix*"
+	Tenant  string           // "": of any tenant
+	Amounts map[string]int64 // per limit (and "limit.burst"); what is not named stays as in the policy
+}
+
+// Options holds what an Engine can do without. The zero value is ready to use.
+type Options struct {
+	Tenant       string             // of whoever names none
+	StoreTimeout time.Duration      // as in [drawgate.Options]; what is shadow waits no longer either
+	Observer     *drawgate.Observer // told of every decision; nil costs nothing
+	Diverged     func(*Divergence)  // told of every shadow that would have answered differently; on the caller's path: it must not block
+	Logger       *slog.Logger       // nil discards
+}

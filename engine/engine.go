@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/rules"
+)
+
+// Engine decides takes by the configuration in force. It is safe for concurrent use.
+type Engine struct {
+	base  *drawgate.Limiter // of no policy that is in use: what all limiters share
+	opts  Options
+	pool  sync.Pool // of *scratch
+	state atomic.Pointer[state]
+
+	mu sync.Mutex // held while the state is replaced
+}
+
+// New returns an engine over store, which stays the caller's to close. opts may be nil.
+//
+// The error joins all mistakes of the configuration: [*Error], [*rules.Error] and [*drawgate.LimitError].
+func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
+	e := &Engine{pool: sync.Pool{New: func() any { return &scratch{} }}}
+	if opts != nil {
+		e.opts = *opts
+	}
+	if e.opts.Logger == nil {
+		e.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	e.base, err = drawgate.New(store, drawgate.PerSecond(1), &drawgate.Options{
+		Tenant: e.opts.Tenant, StoreTimeout: e.opts.StoreTimeout, Observer: e.opts.Observer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := e.Replace(c); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Replace puts another configuration in force, all of it at once. Takes under way finish under the one that they began with; those who wait keep their
+// place. What was counted stays counted, by the rules of docs/semantics.md. After an error nothing has changed.
+func (e *Engine) Replace(c Config) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s, err := e.compile(c, e.state.Load())
+	if err != nil {
+		return err
+	}
+	e.state.Store(s)
+	return nil
+}
+
+// Limiter returns the limiter of a policy in force, with the policy's own amounts; nil if there is no such policy.
+func (e *Engine) Limiter(policy string) *drawgate.Limiter {
+	p := e.state.Load().policies[policy]
+	if p == nil {
+		return nil
+	}
+	return p.limiter
+}
+
+// Ask asks for units of one bucket, with the amounts that hold for this key, in a [drawgate.Request] or for [drawgate.Limiter.StatusAt].
+func (e *Engine) Ask(policy, tenant, key string, costs ...drawgate.Cost) (drawgate.Ask, error) {
+	s := e.state.Load()
+	p := s.policies[policy]
+	if p == nil {
+		return drawgate.Ask{}, s.unknown(policy)
+	}
+	return drawgate.Ask{Limiter: p.of(e.tenant(tenant), key, p.limiter), Tenant: tenant, Key: key, Costs: costs}, nil
+}
+
+// tenant returns the tenant that is meant.
+func (e *Engine) tenant(t string) string {
+	if t == "" {
+		return e.opts.Tenant
+	}
+	return t
+}
+
+// Policies describes the policies in force, in the order of the configuration.
+func (e *Engine) Policies() []Info {
+	s := e.state.Load()
+	infos := make([]Info, 0, len(s.config.Policies))
+	for i := range s.config.Policies {
+		c := &s.config.Policies[i]
+		infos = append(infos, Info{
+			Name: c.Name, Policy: c.Policy, Shadow: c.Shadow, Overrides: c.Overrides, DisabledUntil: s.policies[c.Name].disabled.until(time.Now()),
+		})
+	}
+	return infos
+}
+
+// Config returns the configuration in force. It must not be changed.
+func (e *Engine) Config() Config { return e.state.Load().config }
+
+// Disable leaves a policy out of all takes until then; it comes back by itself. It outlives a Replace that keeps the policy, and no restart.
+func (e *Engine) Disable(policy string, until time.Time) error {
+	s := e.state.Load()
+	p := s.policies[policy]
+	if p == nil {
+		return s.unknown(policy)
+	}
+	if !until.After(time.Now()) {
+		return fmt.Errorf("%w: policy %q cannot be disabled until %s, which is over", drawgate.ErrInvalid, policy, until.UTC().Format(time.RFC3339))
+	}
+	p.disabled.set(until)
+	return nil
+}
+
+// Enable takes back a [Engine.Disable].
+func (e *Engine) Enable(policy string) error {
+	s := e.state.Load()
+	p := s.policies[policy]
+	if p == nil {
+		return s.unknown(policy)
+	}
+	p.disabled.set(time.Time{})
+	return nil
+}
+
+// Waiting returns how many callers wait in this process, and how long the one who waits longest has.
+func (e *Engine) Waiting() (callers int, oldest time.Duration) { return e.base.Waiting() }
+
+// Close ends all waiting with drawgate.ErrClosed, as every later take. The store stays open.
+func (e *Engine) Close() error { return e.base.Close() }
+
+// Take decides a request.
+//
+// A refusal is a Result and no error, of a Hold too. The error is as for [drawgate.Limiter.Take] and [drawgate.Limiter.ReserveRequest],
+// [ErrUnknownPolicy], [ErrTooMany], or a *[rules.Error] if an expression failed on this request. The Decision is then not allowed.
+func (e *Engine) Take(ctx context.Context, r *Request) (Result, error) {
+	var res Result
+	err := e.TakeInto(ctx, r, &res)
+	return res, err
+}
+
+var _ = rules.MaxRules

@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/rules"
+)
+
+// Request is a take: of what the rules say for Attributes, and of Asks. One of the two is enough.
+type Request struct {
+	Attributes *rules.Attributes // nil: no rule is asked
+	Asks       []Ask
+
+	// Costs is what is asked of the policies that rules apply, unit by unit, in place of what the rules say. A policy without the unit is not asked for it.
+	Costs []drawgate.Cost
+
+	Wait         bool          // wait in the queue until the take fits
+	Hold         time.Duration // over 0: reserve, for so long; see [Result.Reservation]
+	HoldIfNeeded bool          // take plainly unless one of the policies has a concurrency limit
+	Lease        bool          // with Hold: the units do not age while held, and may be granted in part
+	ID           string        // of the reservation; "" makes a random one
+	Priority     int           // 0 to drawgate.MaxPriority
+	Labels       []drawgate.Label
+}
+
+// Ask names a policy and a key.
+type Ask struct {
+	Policy string
+	Tenant string // "": the engine's own
+	Key    string
+	Costs  []drawgate.Cost // without any it is one request
+}
+
+// Result answers a Request.
+type Result struct {
+	Decision    drawgate.Decision     // of what is enforced; allowed and without limits if that is nothing
+	Reservation *drawgate.Reservation // with Hold, if allowed and something is enforced
+	Applied     []Applied             // what counts this request, the enforced and the shadow, in order
+	Shadow      []Shadow              // of the applied, what is in shadow
+	Exempt      bool                  // a rule exempts the request
+	Unmatched   bool                  // no rule matched, and nothing was asked for by name
+}
+
+// Applied is one policy that counts a request.
+type Applied struct {
+	Rule     int    // position of the rule; -1 if it was asked for by name
+	RuleName string // may be empty
+	Policy   string
+	Tenant   string
+	Key      string // may be personal data
+	Shadow   bool
+	Bucket   int // position in the Decision; -1 if it is in shadow, or the policy is disabled
+}
+
+// The ways in which a shadow differs from what is enforced.
+const (
+	Same        = ""
+	WouldRefuse = "would_refuse" // what is enforced allows, the shadow refuses
+	WouldAllow  = "would_allow"  // what is enforced refuses, the shadow allows
+)
+
+// Shadow is how one policy in shadow would have answered. All of a request are one take: if one refuses, none is spent.
+type Shadow struct {
+	Policy     string
+	Rule       int // as in Applied
+	Tenant     string
+	Allowed    bool              // by this policy
+	Decision   drawgate.Decision // of all the shadows together
+	Bucket     int               // position in it
+	Divergence string            // Same, WouldRefuse or WouldAllow
+	Err        error             // why it was not evaluated: nothing is known then
+}
+
+// Divergence tells [Options.Diverged] of a shadow that differs. What it points to may not be kept.
+type Divergence struct {
+	Policy   string
+	RuleName string // "" if it was asked for by name, or the rule has none
+	Tenant   string
+	Way      string // WouldRefuse or WouldAllow
+	Enforced *drawgate.Decision
+	Shadow   *Shadow
+}
+
+// Info describes a policy in force.
+type Info struct {
+	Name          string
+	Policy        drawgate.Policy // its slices must not be changed
+	Shadow        bool
+	Overrides     []Override // must not be changed
+	DisabledUntil time.Time  // zero: it is not disabled
+}
