@@ -39,7 +39,7 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 		at = s.base + now
 		for {
 			w := c.word.Load()
-			if w == isFull || c.lean != b.lean {
+			if w == isFull || c.home.Load() != &b.lean.home {
 				return 0, 0, 0, 0, false
 			}
 			if w == dead {
@@ -76,7 +76,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 				return false, 0, 0, 0, err
 			}
 		}
-		fl := c.full.Load()
+		fl := c.home.Load().full
 		if fl == nil {
 			fl = c.lock(b.specs)
 		} else {

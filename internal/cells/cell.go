@@ -13,29 +13,45 @@ import (
 // A bucket whose policy is a single bucket limit, and which has no reservations, is one word that a compare-and-swap changes: the instant
 // since the store was made, in 1/Drain µs, at which nothing is used any more (the virtual scheduling form of the leaky bucket, ITU-T I.371).
 // Whatever needs more (a reservation, another version of the policy) turns it into a record under a lock, for as long as it lives.
+//
+// It is half a cache line, so that it never lies on two.
 type cell struct {
-	name  string
+	name string
+	word atomic.Int64
+	home atomic.Pointer[home]
+}
+
+// home is whose a cell is and how it counts. All words that count alike share one; a record has its own.
+type home struct {
 	space *Space
-	word  atomic.Int64
-	lean  *lean // how word counts; nil if this was never a word
-	full  atomic.Pointer[full]
+	lean  *lean // how the word counts, or did; nil if it was never a word
+	full  *full // nil for a word
 }
 
 // Words that are not instants.
 const (
 	dead   = math.MinInt64     // swept: not in the map any more, look the bucket up again
-	isFull = math.MinInt64 + 1 // see cell.full
+	isFull = math.MinInt64 + 1 // see home.full
 )
 
 // full is a bucket with a record.
 type full struct {
+	home
 	mu   sync.Mutex
 	rec  record.Record // guarded by mu
 	gone bool          // guarded by mu: swept, look the bucket up again
 }
 
+// newFull returns an empty record.
+func newFull(sp *Space, l *lean) *full {
+	fl := &full{home: home{space: sp, lean: l}}
+	fl.home.full = fl
+	return fl
+}
+
 // lean is how a word counts.
 type lean struct {
+	home
 	spec record.Spec
 	most atomic.Int64 // the largest burst with which words were counted
 }
@@ -56,7 +72,8 @@ func (sp *Space) leanOf(specs []record.Spec) *lean {
 			return l
 		}
 	}
-	l := &lean{spec: specs[0]}
+	l := &lean{home: home{space: sp}, spec: specs[0]}
+	l.home.lean = l
 	l.most.Store(specs[0].Effective[record.Priorities-1])
 	sp.leans = append(sp.leans, l)
 	return l
@@ -69,10 +86,12 @@ func (sp *Space) open(name string, l *lean) (*cell, error) {
 	}
 	for {
 		c, made := s.index.insert(sp, name, func() *cell {
-			c := &cell{name: name, space: sp, lean: l}
+			c := &cell{name: name}
 			if l == nil {
 				c.word.Store(isFull)
-				c.full.Store(&full{})
+				c.home.Store(&newFull(sp, nil).home)
+			} else {
+				c.home.Store(&l.home)
 			}
 			return c
 		})
@@ -112,11 +131,11 @@ func (sp *Space) lock(name string, specs []record.Spec) (*full, error) {
 
 // lock returns the cell's record, locked, or nil if the cell is dead. A word becomes a record.
 func (c *cell) lock(specs []record.Spec) *full {
-	fl := c.full.Load()
-	if fl == nil {
-		mine := &full{}
+	h := c.home.Load()
+	if h.full == nil {
+		mine := newFull(h.space, h.lean)
 		mine.mu.Lock()
-		if c.full.CompareAndSwap(nil, mine) {
+		if c.home.CompareAndSwap(h, &mine.home) {
 			w := c.word.Swap(isFull)
 			if w == dead {
 				mine.gone = true
@@ -124,11 +143,12 @@ func (c *cell) lock(specs []record.Spec) *full {
 				mine.mu.Unlock()
 				return nil
 			}
-			mine.rec = c.record(w, specs)
+			mine.rec = mine.record(w, specs)
 			return mine
 		}
-		fl = c.full.Load()
+		h = c.home.Load()
 	}
+	fl := h.full
 	fl.mu.Lock()
 	if fl.gone {
 		fl.mu.Unlock()
@@ -141,8 +161,8 @@ func (c *cell) lock(specs []record.Spec) *full {
 //
 // A word does not know when it was used last, and so not how long the rate of a caller that counts slower may have been in force: at the longest since
 // somebody came with that rate, or since the word was at its burst.
-func (c *cell) record(word int64, specs []record.Spec) record.Record {
-	s, spec := c.space.store, &c.lean.spec
+func (h *home) record(word int64, specs []record.Spec) record.Record {
+	s, spec := h.space.store, &h.lean.spec
 	now := s.now()
 	st := record.State{
 		ID: spec.ID, Kind: spec.Kind, Window: spec.Window, At: s.base + now, Rate: spec.Rate, Scale: spec.Scale,
@@ -150,7 +170,7 @@ func (c *cell) record(word int64, specs []record.Spec) record.Record {
 	}
 	for i := range specs {
 		if specs[i].ID == spec.ID && specs[i].Rate < spec.Rate {
-			since := min(now, max(c.space.since(&specs[i]), (word-c.lean.most.Load()*spec.Scale)/spec.Drain))
+			since := min(now, max(h.space.since(&specs[i]), (word-h.lean.most.Load()*spec.Scale)/spec.Drain))
 			st.Used, st.At = max(0, word-since*spec.Drain), s.base+since
 			st.Leak(specs[i].Rate, s.base+now)
 		}

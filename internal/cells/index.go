@@ -55,11 +55,7 @@ func zeros(v uint64) uint64 { return (v - lowBits) &^ v & highBits }
 // find returns a cell, or nil.
 func (x *index) find(sp *Space, name string) *cell {
 	h := x.hash(sp, name)
-	return x.shards[h&(shards-1)].find(sp, name, h)
-}
-
-func (s *shard) find(sp *Space, name string, h uint64) *cell {
-	gs := s.groups.Load()
+	gs := x.shards[h&(shards-1)].groups.Load()
 	if gs == nil {
 		return nil
 	}
@@ -71,7 +67,7 @@ func (s *shard) find(sp *Space, name string, h uint64) *cell {
 		tags := g.tags.Load()
 		for m := zeros(tags ^ want); m != 0; m &= m - 1 {
 			c := g.slots[bits.TrailingZeros64(m)/8].Load()
-			if c != nil && c.space == sp && c.name == name {
+			if c != nil && c.name == name && c.home.Load().space == sp {
 				return c
 			}
 		}
@@ -87,7 +83,7 @@ func (x *index) insert(sp *Space, name string, create func() *cell) (c *cell, ma
 	s := &x.shards[h&(shards-1)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.find(sp, name, h); c != nil {
+	if c := x.find(sp, name); c != nil { // whoever was first
 		return c, false
 	}
 	gs := s.groups.Load()
@@ -133,7 +129,7 @@ func (s *shard) grow(x *index) *[]group {
 			g := &(*old)[i]
 			for k := range g.slots {
 				if c := g.slots[k].Load(); c != nil {
-					s.put(groups, c, x.hash(c.space, c.name))
+					s.put(groups, c, x.hash(c.home.Load().space, c.name))
 				}
 			}
 		}
@@ -144,7 +140,7 @@ func (s *shard) grow(x *index) *[]group {
 
 // remove takes out a cell.
 func (x *index) remove(c *cell) bool {
-	h := x.hash(c.space, c.name)
+	h := x.hash(c.home.Load().space, c.name)
 	s := &x.shards[h&(shards-1)]
 	s.mu.Lock()
 	defer s.mu.Unlock()

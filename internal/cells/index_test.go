@@ -25,7 +25,11 @@ func colliding(x *index, sp *Space, n, tags int) (names []string) {
 }
 
 func newCell(sp *Space, name string) func() *cell {
-	return func() *cell { return &cell{space: sp, name: name} }
+	return func() *cell {
+		c := &cell{name: name}
+		c.home.Store(&home{space: sp})
+		return c
+	}
 }
 
 // TestIndexIsAMap compares the index with a map, for names that are as alike as can be and for others, in two spaces that have equal names.
@@ -82,7 +86,7 @@ func TestIndexIsAMap(t *testing.T) {
 				n := 0
 				x.each(func(c *cell) bool {
 					n++
-					if model[key{c.space, c.name}] != c {
+					if model[key{c.home.Load().space, c.name}] != c {
 						t.Fatalf("%q is listed and not there", c.name)
 					}
 					return true

@@ -212,7 +212,7 @@ func (s *Store) existing(n Named, look bool) (*full, *record.Record) {
 			break
 		}
 		if w != isFull && look {
-			rec := c.record(w, n.Specs)
+			rec := c.home.Load().record(w, n.Specs)
 			return nil, &rec
 		}
 		if fl := c.lock(n.Specs); fl != nil {
@@ -245,6 +245,6 @@ func (s *Store) List(tenant, policy string, yield func(string) bool) {
 		return
 	}
 	s.index.each(func(c *cell) bool {
-		return c.space != sp || c.idle(s) || yield(c.name)
+		return c.home.Load().space != sp || c.idle(s) || yield(c.name)
 	})
 }

@@ -67,9 +67,9 @@ func (s *Store) sweep(idle int64) {
 func (c *cell) kill(s *Store, then int64) bool {
 	w := c.word.Load()
 	if w != isFull {
-		return w == dead || w <= then*c.lean.spec.Drain && c.word.CompareAndSwap(w, dead)
+		return w == dead || w <= then*c.home.Load().lean.spec.Drain && c.word.CompareAndSwap(w, dead)
 	}
-	fl := c.full.Load()
+	fl := c.home.Load().full
 	if fl == nil || !fl.mu.TryLock() { // in use this instant
 		return false
 	}
@@ -85,7 +85,7 @@ func (c *cell) kill(s *Store, then int64) bool {
 // idle reports whether nothing of a bucket is used.
 func (c *cell) idle(s *Store) bool {
 	if w := c.word.Load(); w != isFull {
-		return w == dead || w <= s.now()*c.lean.spec.Drain
+		return w == dead || w <= s.now()*c.home.Load().lean.spec.Drain
 	}
 	fl := c.lock(nil)
 	if fl == nil {
