@@ -21,6 +21,9 @@ type admission struct {
 	end    int64 // of the hold
 	open   bool
 	held   bool // counts at every instant until closed, and then from the closing on
+
+	refund int64        // bucket: not an admission, but so many units that were given back
+	but    []*admission // what was open then: its units stay
 }
 
 // book is the list of everything that was admitted by one limit. It knows nothing of the code's state: what is used is added up from the list.
@@ -68,10 +71,52 @@ func (b *book) pass(now, margin int64) {
 	case record.Bucket:
 		for len(b.list) > 0 && !b.list[0].open {
 			a := b.list[0]
-			b.base = max(0, b.base-(a.run-b.baseRun)) + a.n*b.window
+			b.base = b.after(max(0, b.base-(a.run-b.baseRun)), a)
 			b.baseRun = a.run
 			b.list = b.list[1:]
 		}
+	}
+}
+
+// after returns a bucket's level × Window after a line of the list.
+func (b *book) after(level int64, a *admission) int64 {
+	if a.refund == 0 {
+		return level + a.n*b.window
+	}
+	stays := int64(0)
+	for _, o := range a.but {
+		stays += o.n * b.window
+	}
+	return max(level-a.refund*b.window, min(level, stays))
+}
+
+// refund strikes n units out, the latest first, that no open reservation has.
+func (b *book) refund(n, now int64) {
+	switch b.kind {
+	case record.Rolling:
+		for _, a := range slices.Backward(b.list) {
+			if !a.open {
+				d := min(n, a.n)
+				a.n, n = a.n-d, n-d
+			}
+		}
+	case record.Calendar:
+		start, end := b.rule(now)
+		sum := int64(0)
+		for _, a := range b.list {
+			if !a.open && a.at < end && a.at+a.margin >= start {
+				sum += a.n
+			}
+		}
+		b.admit(&admission{n: -min(n, sum), at: now})
+	case record.Bucket:
+		r := &admission{refund: n, at: now}
+		for _, a := range b.open {
+			if !a.held {
+				r.but = append(r.but, a)
+			}
+		}
+		b.admit(r)
 	}
 }
 
@@ -140,7 +185,7 @@ func (b *book) counts(now, margin int64) int64 {
 	case record.Bucket:
 		level, run := b.base, b.baseRun
 		for _, a := range b.list {
-			level, run = max(0, level-(a.run-run))+a.n*b.window, a.run
+			level, run = b.after(max(0, level-(a.run-run)), a), a.run
 		}
 		level = max(0, level-(b.run(now)-run))
 		return held + (level+b.window-1)/b.window
@@ -374,6 +419,20 @@ func (s *storm) charge() {
 	}
 }
 
+// refund gives units back that nobody may have taken.
+func (s *storm) refund() string {
+	n := 1 + s.d.upTo(s.spec.Effective[9]/2)
+	now := s.look()
+	ask := s.ask(n)
+	record.Refund(ask, s.now)
+	s.note("refund %d: %d", n, ask[0].Got[0])
+	if got := ask[0].Got[0]; got < 0 || got > n || got > 0 && s.book.kind == record.Concurrency {
+		return fmt.Sprintf("refund of %d: %d", n, got)
+	}
+	s.book.refund(n, now)
+	return ""
+}
+
 // stranger is a call by a version of the program that does not have this limit.
 func (s *storm) stranger() string {
 	if s.holdMargin() > 0 {
@@ -418,6 +477,9 @@ func (s *storm) step(t testing.TB, f family) string {
 	case k < 36:
 		return s.renew()
 	case k < 37:
+		if s.d.one(2) {
+			return s.refund()
+		}
 		s.charge()
 	case k < 38:
 		return s.stranger()
@@ -434,8 +496,8 @@ func (s *storm) peek() {
 }
 
 // TestNeverOver runs a million random steps per kind with holds, settles early and late, cancels, renewals, leases, priorities, margins, charges,
-// clocks that are set back and settings that keep changing. At each admission the plain sum over the list of admissions, plus what is admitted,
-// is at most what the limit allows at that moment; for a bucket: the level that the list and the integral of the rate in force give.
+// refunds, clocks that are set back and settings that keep changing. At each admission the plain sum over the list of admissions (less what was
+// refunded: the latest ones first, but for open reservations), plus what is admitted, is at most what the limit allows at that moment; for a bucket: the level that the list and the integral of the rate in force give.
 // req: A4, A5, A6, C1, C2, D1, D3, D12, E10
 func TestNeverOver(t *testing.T) {
 	t.Parallel()

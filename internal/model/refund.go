@@ -1,0 +1,76 @@
+package model
+
+import (
+	"math/big"
+	"slices"
+
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// Refund takes units off the list, the latest first, but for those of open holds: a.Got says how many. Units of a bucket that are not whole any
+// more count as one. A calendar limit gives back in the window of now only.
+func Refund(asks []Ask, now int64) {
+	now = begin(asks, now)
+	for i := range asks {
+		a := &asks[i]
+		a.Got = record.Amounts{}
+		for j := range a.Specs {
+			if n := a.N[j]; n > 0 {
+				a.Got[j] = a.Ledger.refund(a.Ledger.limits[a.Specs[j].ID], n, now)
+			}
+		}
+	}
+}
+
+func (l *Ledger) refund(lim *limit, n, now int64) int64 {
+	taken := int64(0)
+	open := map[*counted]bool{nil: true}
+	for _, h := range l.holds {
+		for _, p := range h.parts {
+			if p.limit == lim.spec.ID && !p.held {
+				open[p.counted], taken = true, taken+p.n
+			}
+		}
+	}
+	switch lim.spec.Kind {
+	case record.Bucket:
+		return lim.pay(n, taken)
+	case record.Rolling:
+		back := int64(0)
+		for _, c := range slices.Backward(lim.list) {
+			if !open[c] {
+				d := min(n-back, c.n)
+				c.n, back = c.n-d, back+d
+			}
+		}
+		return back
+	case record.Calendar:
+		start, end := lim.spec.Rule.Window(now)
+		sum := int64(0)
+		for _, c := range lim.list {
+			if c.from < end && c.to >= start && !open[c] {
+				sum += c.n
+			}
+		}
+		back := min(n, sum)
+		if back > 0 {
+			lim.list = append(lim.list, &counted{n: -back, from: now, to: now})
+		}
+		return back
+	}
+	return 0
+}
+
+// pay lowers a bucket's level by n units, but not below those taken by open holds. It returns by how many, rounded up.
+func (lim *limit) pay(n, taken int64) int64 {
+	back := atLeast0(new(big.Int).Sub(lim.level, product(taken, lim.spec.Window)))
+	if most := product(n, lim.spec.Window); back.Cmp(most) > 0 {
+		back = most
+	}
+	lim.level = new(big.Int).Sub(lim.level, back)
+	units, rest := new(big.Int).QuoRem(back, big.NewInt(lim.spec.Window), new(big.Int))
+	if rest.Sign() > 0 {
+		units.Add(units, big.NewInt(1))
+	}
+	return units.Int64()
+}
