@@ -144,8 +144,25 @@ func Carry(s *Settlement, recs []*record.Record, exact bool, now int64) Outcome 
 	case OpCharge:
 		record.Charge(asks, s.At.UnixMicro(), now)
 		return Outcome{}
+	case OpRefund:
+		record.Refund(asks, now)
+		return Refunded(asks)
 	}
 	return Outcome{Err: ErrInvalid}
+}
+
+// Refunded makes the outcome of an OpRefund that was carried out elsewhere. Of asks, Got is used: the units given back.
+func Refunded(asks []record.Ask) (o Outcome) {
+	for i := range asks {
+		if asks[i].Got == (Amounts{}) {
+			continue
+		}
+		if o.Back == nil {
+			o.Back = make([]Amounts, len(asks))
+		}
+		o.Back[i] = asks[i].Got
+	}
+	return o
 }
 
 // Describe describes a bucket by its record.

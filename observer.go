@@ -8,7 +8,7 @@ import "time"
 // Keys may be personal data: an observer that writes them anywhere must bound and hide them itself.
 type Observer struct {
 	Taken   func(*Taken)     // a take was decided, or failed
-	Settled func(*Settled)   // a reservation was settled, cancelled or renewed, or units were charged
+	Settled func(*Settled)   // a reservation was settled, cancelled or renewed, or units were charged or refunded
 	Called  func(*StoreCall) // a store was asked for something
 }
 
@@ -22,7 +22,7 @@ type Taken struct {
 	Took     time.Duration
 }
 
-// Settled describes the end or change of a reservation, or a charge.
+// Settled describes the end or change of a reservation, a charge, or a refund.
 type Settled struct {
 	Settlement *Settlement
 	Outcome    Outcome
@@ -32,7 +32,7 @@ type Settled struct {
 
 // StoreCall describes one call of the store by a limiter. A store in memory that is asked directly for a plain take makes none.
 type StoreCall struct {
-	Op   string // "take", "settle", "cancel", "renew", "charge", "peek" or "reset"
+	Op   string // "take", "settle", "cancel", "renew", "charge", "refund", "peek" or "reset"
 	Err  error  // nil, or why the store did not answer; a refusal is an answer
 	Took time.Duration
 }

@@ -39,18 +39,23 @@ const (
 	OpCancel               // end it and give everything back
 	OpRenew                // hold it for longer
 	OpCharge               // count units unconditionally
+	OpRefund               // give back units that were taken without an id; see [Limiter.Refund]
 )
 
-// String returns "settle", "cancel", "renew" or "charge".
+// String returns "settle", "cancel", "renew", "charge" or "refund"; "none" for what is not an Op.
 func (o Op) String() string {
-	return [...]string{"none", "settle", "cancel", "renew", "charge"}[min(o, 4)]
+	names := [...]string{"none", "settle", "cancel", "renew", "charge", "refund"}
+	if int(o) >= len(names) {
+		o = 0
+	}
+	return names[o]
 }
 
-// Settlement changes an open reservation, or charges units.
+// Settlement changes an open reservation, or charges or gives back units.
 type Settlement struct {
 	Op      Op
-	ID      string        // of the reservation; unused by OpCharge
-	Buckets []BucketCost  // the take's buckets; OpSettle: N is what was used ([Unnamed] where the estimate stands); OpCharge: what to count
+	ID      string        // of the reservation; unused by OpCharge and OpRefund
+	Buckets []BucketCost  // the take's buckets; OpSettle: N is what was used ([Unnamed] where the estimate stands); OpCharge: what to count; OpRefund: the most to give back
 	Hold    time.Duration // OpRenew: the hold ends this long from now, never earlier than it did
 	At      time.Time     // OpCharge: when the units were used
 }
@@ -59,6 +64,7 @@ type Settlement struct {
 type Outcome struct {
 	Gone bool      // the id is not open: settled, its hold over, or reset. Nothing was credited
 	End  time.Time // OpRenew: when the hold ends now
+	Back []Amounts // OpRefund: the units that were given back, per bucket, of a bucket limit rounded up; nil: none
 	Err  error     // this settlement failed; the others of the batch may not have
 }
 
@@ -125,9 +131,9 @@ type (
 // Event is one line of a store's history.
 type Event struct {
 	At     time.Time
-	Op     string // "take", "settle", "cancel", "charge" or "expire"
+	Op     string // "take", "settle", "cancel", "charge", "refund" or "expire"
 	ID     string // of the reservation, if any
 	Key    Key
-	Units  []Cost  // take: admitted; settle: used; per unit
+	Units  []Cost  // take: admitted; settle: used; refund: given back; per unit
 	Labels []Label // of the take
 }

@@ -96,7 +96,7 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 		if err != nil {
 			out[i] = drawgate.Outcome{Err: fail(st.Op.String(), err)}
 		}
-		if st.Op == drawgate.OpSettle || st.Op == drawgate.OpCancel {
+		if st.Op == drawgate.OpSettle || st.Op == drawgate.OpCancel || st.Op == drawgate.OpRefund {
 			s.hint(st.Buckets)
 		}
 	}

@@ -4,7 +4,7 @@
 // take would fit is found by asking "would it fit at t?" for one t after the other (by bisection), with the same question that decides. Nothing is
 // rounded, packed or cached, and nothing is shared with package record but its plain types. What record decides must agree with it.
 //
-// [Decide], [Settle], [Renew], [Charge] and [Peek] work on a [Ledger] as their namesakes do on a record. [Store] puts them behind
+// [Decide], [Settle], [Renew], [Charge], [Refund] and [Peek] work on a [Ledger] as their namesakes do on a record. [Store] puts them behind
 // drawgate.Store, so that a real store can be compared with it step by step.
 //
 // Where record may be stricter: after a bucket's rate has changed (its fractions are then rounded up, and a credit is reckoned with the highest

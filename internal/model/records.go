@@ -133,6 +133,9 @@ func (s *Records) Settle(ctx context.Context, batch []drawgate.Settlement, out [
 			}
 		}
 		out[i] = drawgate.Carry(b, o.recs, s.exact, o.now)
+		for k, back := range out[i].Back {
+			o.keep[k] = o.keep[k] || back != drawgate.Amounts{}
+		}
 		o.close()
 	}
 	return nil

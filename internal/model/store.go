@@ -111,6 +111,9 @@ func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
 	case drawgate.OpCharge:
 		Charge(asks, b.At.UnixMicro(), now)
 		return drawgate.Outcome{}
+	case drawgate.OpRefund:
+		Refund(asks, now)
+		return drawgate.Refunded(plain(asks))
 	}
 	return drawgate.Outcome{Err: drawgate.ErrInvalid}
 }

@@ -1,0 +1,108 @@
+package drawgate_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// TestRefund gives back the units that are named, or one request.
+func TestRefund(t *testing.T) {
+	t.Parallel()
+	l := local(t, policy(of("requests", rolling(10, time.Hour)), of("tokens", rolling(100, time.Hour))))
+	for range 4 {
+		if d, err := l.Allow(t.Context(), "k", drawgate.Cost{Unit: "tokens", N: 20}); err != nil || !d.Allowed {
+			t.Fatal(d.Err(), err)
+		}
+	}
+	for i, costs := range [][]drawgate.Cost{nil, {{Unit: "tokens", N: 5}}, {{Unit: "requests", N: 2}, {Unit: "tokens", N: 1}}} {
+		if err := l.Refund(t.Context(), "k", costs...); err != nil {
+			t.Fatal(err)
+		}
+		want := [][]int64{{3, 80}, {3, 75}, {1, 74}}[i]
+		wantUsed(t, l, "k", want...)
+	}
+	o := with(t, l, drawgate.Policy{Name: "q", Limits: []drawgate.Limit{rolling(1, time.Hour)}})
+	take(t, o, "k", 1)
+	if err := l.RefundAsk(t.Context(), o.Ask("k")); err != nil {
+		t.Fatal(err)
+	}
+	wantUsed(t, o, "k", 0)
+	wantUsed(t, l, "k", 1, 74)
+}
+
+// TestRefundMistakes are errors, and give nothing back.
+func TestRefundMistakes(t *testing.T) {
+	t.Parallel()
+	s := remote(t)
+	l := over(t, s, policy(rolling(10, time.Hour)))
+	take(t, l, "k", 5)
+	wantErr(t, l.Refund(t.Context(), "k", drawgate.Cost{Unit: "coins", N: 1}), drawgate.ErrUnknownUnit)
+	wantErr(t, l.Refund(t.Context(), "k", drawgate.Cost{N: -1}), drawgate.ErrInvalid)
+	wantErr(t, l.Refund(t.Context(), string(make([]byte, drawgate.MaxKey+1))), drawgate.ErrInvalid)
+	wantErr(t, l.RefundAsk(t.Context(), local(t, policy(rolling(10, time.Hour))).Ask("k")), drawgate.ErrInvalid)
+	if n := s.settles.Load(); n != 0 {
+		t.Errorf("the store was asked %d times", n)
+	}
+	wantUsed(t, l, "k", 5)
+}
+
+// TestRefundIsSentOnce: it has no id, so that a second one would give back twice.
+func TestRefundIsSentOnce(t *testing.T) {
+	t.Parallel()
+	for _, f := range []fault{fails, drops} {
+		s := remote(t)
+		l := over(t, s, policy(rolling(10, time.Hour)))
+		take(t, l, "k", 5)
+		s.script(0, f)
+		err := l.Refund(t.Context(), "k", drawgate.Cost{N: 2})
+		if !errors.Is(err, drawgate.ErrStoreAway) || s.settles.Load() != 1 {
+			t.Errorf("error %v after %d calls, want one that is ErrStoreAway, once", err, s.settles.Load())
+		}
+		wantUsed(t, l, "k", map[fault]int64{fails: 5, drops: 3}[f])
+	}
+}
+
+// TestRefundWakes: who waits in this process tries at once.
+func TestRefundWakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := over(t, remote(t), policy(rolling(1, time.Hour)))
+		take(t, l, "k", 1)
+		start, done := time.Now(), make(chan error)
+		go func() {
+			_, err := l.Wait(t.Context(), "k")
+			done <- err
+		}()
+		time.Sleep(time.Minute)
+		if err := l.Refund(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		wantTook(t, start, time.Minute, time.Second)
+	})
+}
+
+// TestRefundIsObserved with what it gave back.
+func TestRefundIsObserved(t *testing.T) {
+	t.Parallel()
+	var told []drawgate.Settled
+	l, err := drawgate.New(memory(t), policy(rolling(10, time.Hour)), &drawgate.Options{Observer: &drawgate.Observer{
+		Settled: func(e *drawgate.Settled) { told = append(told, *e) },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	take(t, l, "k", 3)
+	if err := l.Refund(t.Context(), "k", drawgate.Cost{N: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || told[0].Settlement.Op.String() != "refund" || told[0].Outcome.Back[0][0] != 3 {
+		t.Errorf("told %+v, want a refund of 3", told)
+	}
+}
