@@ -21,9 +21,10 @@ const (
 	opCancel
 	opCharge
 	opExpire
+	opRefund
 )
 
-var opNames = [...]string{"take", "settle", "cancel", "charge", "expire"}
+var opNames = [...]string{"take", "settle", "cancel", "charge", "expire", "refund"}
 
 // event is a row of the history.
 type event struct {

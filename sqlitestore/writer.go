@@ -344,7 +344,13 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 		return out, nil
 	}
 	for i, b := range w.bkts {
-		w.carried(st, &st.Buckets[i], b, open[i], now)
+		switch {
+		case st.Op != drawgate.OpRefund:
+			w.carried(st, &st.Buckets[i], b, open[i], now)
+		case out.Back != nil && out.Back[i] != drawgate.Amounts{}:
+			w.mark(b, now)
+			w.note(event{at: now, op: opRefund, key: b.key, units: formatUnits(st.Buckets[i].Plan.Policy().Limits, out.Back[i], 0)})
+		}
 	}
 	return out, nil
 }

@@ -39,7 +39,7 @@ CREATE TABLE open (
 CREATE TABLE history (
 	seq    INTEGER PRIMARY KEY,
 	at     INTEGER NOT NULL, -- µs
-	op     INTEGER NOT NULL, -- 0 take, 1 settle, 2 cancel, 3 charge, 4 expire
+	op     INTEGER NOT NULL, -- 0 take, 1 settle, 2 cancel, 3 charge, 4 expire, 5 refund
 	tenant TEXT NOT NULL,
 	policy TEXT NOT NULL,
 	name   TEXT NOT NULL,
