@@ -185,10 +185,12 @@ func (s *script) takeThis(t drawgate.Take) {
 
 func (s *script) settle() {
 	st := drawgate.Settlement{Op: rapid.SampledFrom([]drawgate.Op{
-		drawgate.OpSettle, drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge,
+		drawgate.OpSettle, drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpRefund,
 	}).Draw(s.T, "op")}
-	if st.Op == drawgate.OpCharge || len(s.takes) == 0 {
-		st.Op = drawgate.OpCharge
+	if st.Op == drawgate.OpCharge || st.Op == drawgate.OpRefund || len(s.takes) == 0 {
+		if st.Op != drawgate.OpRefund {
+			st.Op = drawgate.OpCharge
+		}
 		st.Buckets = s.buckets()
 		st.At = time.UnixMicro(s.clock.now() - rapid.SampledFrom([]int64{0, 0, 1e6, 60e6, 86400e6, -5e6}).Draw(s.T, "ago"))
 	} else {

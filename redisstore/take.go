@@ -124,6 +124,8 @@ func settleRequest(st *drawgate.Settlement) request {
 	case drawgate.OpCharge:
 		r.op, r.id = opCharge, ""
 		r.beside = string(appendNum(nil, min(max(st.At.UnixMicro(), -maxHold), 9*maxHold)))
+	case drawgate.OpRefund:
+		r.op, r.id = opRefund, ""
 	default:
 		r.err = drawgate.ErrInvalid
 	}
@@ -393,16 +395,35 @@ func (s *Store) answerSettle(st *drawgate.Settlement, o *drawgate.Outcome, m *ru
 		o.Gone = true
 		return nil
 	case gotDone:
-		if st.Op == drawgate.OpRenew {
+		switch st.Op {
+		case drawgate.OpRenew:
 			end, err := rest[0].AsInt64()
 			if err != nil {
 				return errAnswer
 			}
 			o.End = time.UnixMicro(end)
+		case drawgate.OpRefund:
+			*o, err = refunded(st, rest[1:])
 		}
-		return nil
+		return err
 	}
 	return errAnswer
+}
+
+// refunded reads what was given back per bucket.
+func refunded(st *drawgate.Settlement, parts []rueidis.RedisMessage) (o drawgate.Outcome, err error) {
+	asks := make([]record.Ask, len(st.Buckets))
+	if len(parts) != len(asks) {
+		return o, errAnswer
+	}
+	for i := range asks {
+		ns, err := parts[i].AsIntSlice()
+		if err != nil || len(ns) > len(asks[i].Got) {
+			return o, errAnswer
+		}
+		copy(asks[i].Got[:], ns)
+	}
+	return drawgate.Refunded(asks), nil
 }
 
 func (s *Store) answerPeek(b *drawgate.BucketCost, priority int8, out *drawgate.Status, m *rueidis.RedisMessage) error {

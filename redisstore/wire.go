@@ -29,6 +29,7 @@ const (
 	opCancel = "x"
 	opRenew  = "r" // beside: hold
 	opCharge = "c" // beside: the instant at which the units were used
+	opRefund = "b"
 	opPeek   = "p"
 )
 
@@ -40,7 +41,7 @@ const (
 	gotRefused  = 2
 	gotReplayed = 3
 	gotReused   = 4
-	gotDone     = 5 // settled; renewed: end of the hold
+	gotDone     = 5 // settled; renewed: end of the hold; refunded: units given back per bucket
 	gotGone     = 6
 	gotPeek     = 7
 	gotWindows  = 9 // instants follow whose calendar windows the script needs; nothing was done
