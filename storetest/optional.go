@@ -216,6 +216,9 @@ func testJournalOps(e *env) {
 	e.advance(time.Millisecond)
 	b.settle("unknown", 3)
 	b.charge(e.now(), 7)
+	e.advance(time.Millisecond)
+	b.refund(2)
+	e.of("unused", b.plan).refund(2)
 	e.advance(time.Minute)
 	e.allowed("somebody looks", b.take(1))
 	e.advance(tick)
@@ -225,7 +228,7 @@ func testJournalOps(e *env) {
 	}
 	sort.Strings(got)
 	want := []string{
-		"cancel cancelled ", "charge  requests=7", "expire ended requests=5", "settle settled requests=3",
+		"cancel cancelled ", "charge  requests=7", "expire ended requests=5", "refund  requests=2", "settle settled requests=3",
 		"take  requests=1", "take cancelled requests=5", "take ended requests=5", "take settled requests=5",
 	}
 	if !slices.Equal(got, want) {

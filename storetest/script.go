@@ -222,7 +222,7 @@ func (m *maker) take() drawgate.Take {
 func (m *maker) settlement() drawgate.Settlement {
 	set, version := m.IntN(4), m.IntN(versions)
 	s := drawgate.Settlement{
-		Op: pick(m, drawgate.OpSettle, drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge), ID: fmt.Sprintf("id%d-%d", set, m.IntN(3)),
+		Op: pick(m, drawgate.OpSettle, drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpRefund), ID: fmt.Sprintf("id%d-%d", set, m.IntN(3)),
 		Buckets: m.buckets(set, version, 9), Hold: pick(m, time.Second, time.Minute),
 	}
 	for k := range s.Buckets {
@@ -413,7 +413,7 @@ func (p *player) step(s *step) string {
 			p.Fatalf("Settle: %v", err)
 		}
 		for _, o := range out {
-			lines = append(lines, fmt.Sprintf("gone %v, end %s, error %v", o.Gone, p.since(o.End), o.Err))
+			lines = append(lines, fmt.Sprintf("gone %v, end %s, back %v, error %v", o.Gone, p.since(o.End), o.Back, o.Err))
 		}
 	case s.peek != nil:
 		out := make([]drawgate.Status, len(s.peek))

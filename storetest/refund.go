@@ -1,0 +1,219 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// The exception of the promise that an operator may allow: docs/semantics.md, The promise, 1 (e).
+var refundCases = []testCase{
+	{"refund", "units that were taken without an id come back, at most those that are used, and the outcome tells how many", testRefund, true},
+	{"a refund leaves what is held", "units of open reservations stay, whether they count already or not; their settlements give them back once", testRefundHeld, false},
+	{"a refund comes off the newest", "of a rolling limit the units come back that would count longest", testRefundNewest, false},
+	{"a refund and the window that is over", "nothing is given back in a window that is over, nor in one that was charged ahead", testRefundOver, false},
+	{"a refund of a bucket", "what drained is not given back, and a part of a unit counts as one in the outcome", testRefundBucket, false},
+	{"a refund of debt", "units that were charged beyond a limit come back too", testRefundDebt, true},
+	{"a refund of nothing", "slots, limits and buckets of which nothing is used stay as they are", testRefundNothing, true},
+	{"refunds bound what is exceeded", "a limit is exceeded by no more than the sum of the refunds, however senseless they are", testRefundBound, false},
+}
+
+// refund returns what was given back per limit.
+func (b *bucket) refund(n ...int64) drawgate.Amounts {
+	b.e.Helper()
+	out := b.e.settle(drawgate.Settlement{Op: drawgate.OpRefund, Buckets: b.costs(n...)})
+	if out.Gone || !out.End.IsZero() {
+		b.e.Errorf("refund: %+v", out)
+	}
+	if out.Back == nil {
+		return drawgate.Amounts{}
+	}
+	if len(out.Back) != 1 || out.Back[0] == (drawgate.Amounts{}) {
+		b.e.Fatalf("refund in one bucket: %v given back", out.Back)
+	}
+	return out.Back[0]
+}
+
+// wantBack checks what a refund gave back per limit.
+func (e *env) wantBack(what string, got drawgate.Amounts, want ...int64) {
+	e.Helper()
+	if !slices.Equal(got[:len(want)], want) {
+		e.Errorf("%s: %v given back, want %v", what, got[:len(want)], want)
+	}
+}
+
+func testRefund(e *env) {
+	tokens := rolling(100, time.Hour)
+	tokens.Name, tokens.Unit = "tokens", "tokens"
+	b, c := e.bucket("k", rolling(10, time.Hour), tokens, calendar(10, drawgate.Month, "UTC")), e.bucket("other", rolling(10, time.Hour))
+	e.allowed("take", b.take(5, 60, 5))
+	e.allowed("take", c.take(4))
+	e.wantBack("tokens only", b.refund(drawgate.Unnamed, 20, 0), 0, 20, 0)
+	b.wantUsed("20 of 60 tokens given back", 5, 40, 5)
+	e.wantBack("more than is used", b.refund(9, 1, 9), 5, 1, 5)
+	b.wantUsed("not below nothing", 0, 39, 0)
+	e.wantBack("again", b.refund(1, 0, 1), 0, 0, 0)
+	e.allowed("the room is there again", b.take(10, 61, 10))
+	c.wantUsed("another bucket", 4)
+	out := e.settle(drawgate.Settlement{Op: drawgate.OpRefund, Buckets: []drawgate.BucketCost{c.cost(1), b.cost(0, 1)}})
+	if len(out.Back) != 2 || out.Back[0] != (drawgate.Amounts{1}) || out.Back[1] != (drawgate.Amounts{0, 1}) {
+		e.Errorf("in two buckets: %v given back", out.Back)
+	}
+	c.wantUsed("two buckets", 3)
+	b.wantUsed("two buckets", 10, 99, 10)
+}
+
+func testRefundHeld(e *env) {
+	for i, l := range []drawgate.Limit{rolling(10, time.Hour), joined(10, time.Hour, 100), leaky(10, 10*time.Hour, 0), calendar(10, drawgate.Month, "UTC")} {
+		for end, charge := range []drawgate.Charge{drawgate.ChargeStart, drawgate.ChargeEnd} {
+			l.Charge = charge
+			what := l.Name + [...]string{", charged at the start", ", charged at the end"}[end]
+			b := e.bucket(fmt.Sprint("k", i, end), l)
+			e.allowed(what, b.take(1))
+			e.allowed(what, b.hold("a", time.Hour, 3))
+			e.allowed(what, b.lease("b", time.Hour, 2))
+			e.allowed(what, b.take(1))
+			e.wantBack(what, b.refund(10), 2)
+			b.wantUsed(what+": what is held stays", 5)
+			if st := b.peek(); st.Open != 2 {
+				e.Errorf("%s: %d open after a refund, want 2", what, st.Open)
+			}
+			if !b.settle("a", 1) || !b.cancel("b") {
+				e.Errorf("%s: gone after a refund", what)
+			}
+			b.wantUsed(what+": settled", 1)
+			e.wantBack(what+": settled units may be refunded", b.refund(10), 1)
+			b.wantUsed(what+": nothing is left", 0)
+		}
+	}
+	b := e.bucket("old", rolling(10, time.Minute))
+	e.allowed("reserve", b.hold("a", time.Hour, 5))
+	e.advance(time.Minute)
+	e.allowed("in the next window", b.take(5))
+	e.wantBack("what is reserved does not count any more", b.refund(5), 5)
+}
+
+func testRefundNewest(e *env) {
+	b := e.bucket("k", rolling(10, time.Minute))
+	for range 3 {
+		e.allowed("take", b.take(3))
+		e.advance(10 * time.Second)
+	}
+	e.wantBack("of two entries", b.refund(4), 4)
+	b.wantUsed("refunded", 5)
+	e.refused("the first entry is the one to wait for", b.take(8), 30*time.Second)
+	e.refused("the second, too", b.take(10), 40*time.Second)
+	e.advance(30*time.Second - tick)
+	b.wantUsed("before the first entry leaves", 5)
+	e.advance(tick)
+	b.wantUsed("the first entry left", 2)
+	e.advance(10 * time.Second)
+	b.wantUsed("the second entry left", 0)
+	e.allowed("all", b.take(10))
+
+	c := e.bucket("joined", joined(10, 100*time.Second, 100))
+	e.allowed("take", c.take(2))
+	e.advance(500 * time.Millisecond)
+	e.allowed("the same entry", c.hold("id", time.Hour, 4))
+	e.wantBack("but for what is reserved in it", c.refund(9), 2)
+	e.advance(400 * time.Millisecond)
+	e.allowed("the same entry", c.take(1))
+	c.wantUsed("joined after the refund", 5)
+	if !c.cancel("id") {
+		e.Error("gone")
+	}
+	c.wantUsed("cancelled", 1)
+}
+
+func testRefundOver(e *env) {
+	day := calendar(10, drawgate.Day, "UTC")
+	day.Name, day.Margin = "day", 2*time.Second
+	b := e.bucket("k", calendar(10, drawgate.Hour, "UTC"), day, rolling(10, time.Minute))
+	midnight := nextEdge(e.now(), drawgate.Day, "UTC", 1)
+	e.until(midnight.Add(-time.Minute))
+	e.allowed("take", b.take(5, 5, 5))
+	e.until(midnight.Add(-time.Second))
+	e.allowed("a take that may arrive in the next day", b.take(4, 4, 4))
+	e.wantBack("in the hour and the day that end", b.refund(1, 1, 1), 1, 1, 1)
+	b.wantUsed("refunded", 8, 8, 8)
+	e.until(midnight)
+	b.wantUsed("what was charged ahead stays", 0, 4, 3)
+	e.wantBack("the hour and the minute are over", b.refund(9, 2, 9), 0, 2, 3)
+	b.wantUsed("refunded", 0, 2, 0)
+	e.allowed("the next window", b.take(10, 8, 10))
+	e.until(midnight.Add(24 * time.Hour))
+	e.wantBack("all are over", b.refund(9, 9, 9), 0, 0, 0)
+	e.allowed("all", b.take(10, 10, 10))
+}
+
+func testRefundBucket(e *env) {
+	b := e.bucket("k", leaky(10, 10*time.Second, 0))
+	e.allowed("take", b.take(10))
+	e.advance(4*time.Second + 500*time.Millisecond)
+	b.wantUsed("four and a half drained", 6)
+	e.wantBack("three", b.refund(3), 3)
+	b.wantUsed("two and a half", 3)
+	e.refused("8 of 10", b.take(8), 500*time.Millisecond)
+	e.wantBack("no more than is there", b.refund(9), 3)
+	b.wantUsed("nothing", 0)
+	e.advance(time.Hour)
+	e.allowed("no more than the burst", b.take(10))
+	e.refused("full", b.take(1), time.Second)
+}
+
+func testRefundDebt(e *env) {
+	b := e.bucket("k", rolling(10, time.Hour), leaky(10, 24*time.Hour, 0), calendar(10, drawgate.Month, "UTC"))
+	b.charge(e.now(), 25, 25, 25)
+	e.wantBack("debt", b.refund(20, 20, 20), 20, 20, 20)
+	b.wantUsed("the rest", 5, 5, 5)
+	e.allowed("the room", b.take(5, 5, 5))
+}
+
+func testRefundNothing(e *env) {
+	b := e.bucket("k", slots(3), rolling(10, time.Hour), leaky(10, time.Hour, 0), calendar(10, drawgate.Month, "UTC"))
+	e.wantBack("an unused bucket", b.refund(1, 1, 1, 1), 0, 0, 0, 0)
+	if s, implemented := e.s.(drawgate.Lister); implemented {
+		err := s.List(e.ctx(), "t", "p", func(k drawgate.Key) bool {
+			e.Errorf("a refund made the bucket %+v", k)
+			return true
+		})
+		if err != nil {
+			e.Fatal(err)
+		}
+	}
+	e.allowed("slots", b.hold("id", time.Hour, 3))
+	same := e.unchanged(b)
+	e.wantBack("slots are not given back", b.refund(3, 1, 1, 1), 0, 0, 0, 0)
+	same("after a refund of slots")
+	e.refused("no slot is free", b.hold("next", time.Hour, 1), -1)
+}
+
+func testRefundBound(e *env) {
+	for i, l := range []drawgate.Limit{rolling(20, time.Minute), joined(20, time.Minute, 100), leaky(20, time.Minute, 0)} {
+		b := e.bucket(fmt.Sprint("k", i), l)
+		b.drain()
+		start, spent, refunded := e.now(), int64(20), int64(0)
+		for round := range 20 {
+			if d := b.hold(fmt.Sprint(round), time.Hour, 2); ok(e, d) {
+				spent += 2
+				refunded += b.refund(int64(round % 4))[0]
+				if !b.cancel(fmt.Sprint(round)) {
+					e.Fatal("gone")
+				}
+				spent -= 2
+			}
+			refunded += b.refund(int64(round % 3))[0]
+			spent += b.drain()
+			e.advance(time.Second)
+		}
+		most := 20 + refunded
+		if l.Kind == drawgate.Bucket {
+			most += int64(e.now().Sub(start) / (3 * time.Second))
+		}
+		if spent > most {
+			e.Errorf("%s: %d spent within the window, at most %d: %d refunded", l.Name, spent, most, refunded)
+		}
+	}
+}
