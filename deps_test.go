@@ -9,6 +9,8 @@ import (
 
 const module = "github.com/drawgate/drawgate"
 
+var grpcs = []string{"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"}
+
 // rules say what the packages of this module may import of each other and of others' modules; the standard library is free for all. The longest
 // prefix of the package's path decides. Imports point inward: cmd → server, stores, config → drawgate → internal.
 var rules = map[string]struct{ own, others []string }{
@@ -24,10 +26,25 @@ var rules = map[string]struct{ own, others []string }{
 	"memstore":           {own: []string{"", "internal/cells", "internal/record"}},
 	"sqlitestore":        {own: []string{"", "internal/record"}, others: []string{"modernc.org/sqlite"}},
 	"redisstore":         {own: []string{"", "internal/record", "internal/calendar"}, others: []string{"github.com/redis/rueidis"}},
-	"config":             {own: []string{"", "internal/calendar"}, others: []string{"github.com/goccy/go-yaml"}},
-	"server":             {own: []string{"", "api"}},
-	"cmd/drawgate":       {own: []string{"", "api", "config", "server", "memstore", "sqlitestore", "redisstore"}, others: []string{"github.com/spf13/cobra", "github.com/mattn/go-isatty"}},
-	"examples":           {own: []string{"", "api", "server", "memstore", "sqlitestore", "redisstore"}},
+	"rules":              {own: []string{""}, others: []string{"github.com/expr-lang/expr"}},
+	"engine":             {own: []string{"", "rules"}},
+	"guard":              {own: []string{"", "internal/cells", "internal/record", "internal/breaker"}},
+	"internal/breaker":   {},
+	"httplimit":          {own: []string{""}},
+	"grpclimit":          {own: []string{""}, others: grpcs},
+	"rls":                {own: []string{"", "engine", "rules", "httplimit"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
+	"telemetry":          {own: []string{"", "engine", "guard"}, others: []string{"github.com/prometheus"}},
+	"config":             {own: []string{"", "internal/calendar", "engine", "rules"}, others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify"}},
+	"server":             {own: []string{"", "api", "engine", "rules", "httplimit"}},
+	"client":             {own: []string{"api"}},
+	"cmd/drawgate": {
+		own: []string{
+			"", "api", "client", "config", "engine", "guard", "memstore", "redisstore", "rls", "rules", "server", "sqlitestore", "telemetry",
+		},
+		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty", "github.com/prometheus/client_golang"),
+	},
+	"deploy":   {},
+	"examples": {own: []string{"", "api", "client", "engine", "server", "memstore", "sqlitestore", "redisstore"}},
 }
 
 // TestImports holds the import rule. Changing it is a design change: say why in docs/design.md.
