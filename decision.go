@@ -16,10 +16,13 @@ const (
 	Passed  Reason = iota // not refused
 	Limited               // a limit has not enough left
 	Queued                // others wait in front
+	Away                  // the store is away, and a limit admits nothing, or nothing of that size, without it: see [Fallback]
 )
 
-// String returns "passed", "limited" or "queued".
-func (r Reason) String() string { return [...]string{"passed", "limited", "queued"}[min(r, 2)] }
+// String returns "passed", "limited", "queued" or "away".
+func (r Reason) String() string {
+	return [...]string{"passed", "limited", "queued", "away"}[min(r, Away)]
+}
 
 // Decision answers a take. Being over the limit is a normal answer, not an error.
 //

@@ -141,7 +141,7 @@ func TestBucketDecision(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	if got := fmt.Sprint(drawgate.Passed, drawgate.Limited, drawgate.Queued, drawgate.Reason(7)); got != "passed limited queued queued" {
+	if got := fmt.Sprint(drawgate.Passed, drawgate.Limited, drawgate.Queued, drawgate.Away, drawgate.Reason(7)); got != "passed limited queued away away" {
 		t.Error(got)
 	}
 	if got := fmt.Sprint(drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.Op(0)); got != "settle cancel renew charge none" {
@@ -202,4 +202,27 @@ func waitAndLeave(t *testing.T, l *drawgate.Limiter) {
 	}
 	cancel()
 	wg.Wait()
+}
+
+// TestAwayIsTold: a refusal because the store is away says so, and is not taken for a limit that is used up.
+func TestAwayIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := local(t, numbered("p", 1))
+		d, err := l.Allow(t.Context(), "k", drawgate.Cost{Unit: "u0", N: 10})
+		if err != nil || !d.Allowed {
+			t.Fatal(err, d.Err())
+		}
+		if d, err = l.Allow(t.Context(), "k", drawgate.Cost{Unit: "u0", N: 1}); err != nil || d.Allowed {
+			t.Fatal(err, d.Allowed)
+		}
+		d.Reason = drawgate.Away
+		if got := d.Err(); !errors.Is(got, drawgate.ErrLimited) || !strings.Contains(got.Error(), "the store is away") {
+			t.Errorf("got %v", got)
+		}
+	})
+	faults := fmt.Sprint(drawgate.FaultTransient, drawgate.FaultConfiguration, drawgate.FaultBucket, drawgate.FaultLasting, drawgate.Fault(9))
+	if faults != "transient configuration bucket lasting lasting" {
+		t.Errorf("faults %q", faults)
+	}
 }

@@ -65,6 +65,27 @@ func (e *NeverFitsError) Is(target error) bool { return target == ErrNeverFits }
 type StoreError struct {
 	Store, Op string // "sqlite", "take"
 	Err       error
+	Fault     Fault // what kind of failure it is, as far as the store knows
+}
+
+// Fault says what kind of failure a [StoreError] is: who must do something before the store comes back.
+type Fault uint8
+
+const (
+	// FaultTransient passes by itself: no connection, no answer in time, a busy or loading server, a locked file.
+	FaultTransient Fault = iota
+	// FaultConfiguration passes once somebody has put the store right, and needs nothing from this process then: credentials, permissions, a full
+	// memory or disk, a server or file that only reads.
+	FaultConfiguration
+	// FaultBucket concerns the buckets of this call only: a record that is damaged, of a newer version, or something else.
+	FaultBucket
+	// FaultLasting stays until the store is repaired and opened again: its data are damaged, or were taken away.
+	FaultLasting
+)
+
+// String returns "transient", "configuration", "bucket" or "lasting".
+func (f Fault) String() string {
+	return [...]string{"transient", "configuration", "bucket", "lasting"}[min(f, FaultLasting)]
 }
 
 func (e *StoreError) Error() string {
@@ -88,6 +109,10 @@ type LimitedError struct {
 func (e *LimitedError) Error() string {
 	if e.Queued {
 		return fmt.Sprintf("drawgate: rate limit exceeded: others are waiting for policy %q; retry after %v", e.Policy, e.RetryAfter)
+	}
+	if e.Decision.Reason == Away {
+		return fmt.Sprintf("drawgate: rate limit exceeded: the store is away, and limit %q of policy %q admits nothing without it; retry after %v",
+			e.Limit, e.Policy, e.RetryAfter)
 	}
 	after := "retry after " + e.RetryAfter.String()
 	if e.RetryAfter == Never {
