@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/rules"
 )
 
 // Engine decides takes by the configuration in force. It is safe for concurrent use.
@@ -19,6 +18,10 @@ type Engine struct {
 	pool  sync.Pool // of *scratch
 	state atomic.Pointer[state]
 
+	local   bool // the store does no I/O
+	shadows chan struct{}
+	running sync.WaitGroup // of shadows
+
 	mu sync.Mutex // held while the state is replaced
 }
 
@@ -26,7 +29,8 @@ type Engine struct {
 //
 // The error joins all mistakes of the configuration: [*Error], [*rules.Error] and [*drawgate.LimitError].
 func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
-	e := &Engine{pool: sync.Pool{New: func() any { return &scratch{} }}}
+	e := &Engine{pool: sync.Pool{New: func() any { return &scratch{} }}, shadows: make(chan struct{}, maxShadows)}
+	_, e.local = store.(drawgate.Opener)
 	if opts != nil {
 		e.opts = *opts
 	}
@@ -65,17 +69,16 @@ func (e *Engine) Limiter(policy string) *drawgate.Limiter {
 	if p == nil {
 		return nil
 	}
-	return p.limiter
+	return p.plain.own
 }
 
 // Ask asks for units of one bucket, with the amounts that hold for this key, in a [drawgate.Request] or for [drawgate.Limiter.StatusAt].
 func (e *Engine) Ask(policy, tenant, key string, costs ...drawgate.Cost) (drawgate.Ask, error) {
-	s := e.state.Load()
-	p := s.policies[policy]
-	if p == nil {
-		return drawgate.Ask{}, s.unknown(policy)
+	p, err := e.state.Load().find(policy)
+	if err != nil {
+		return drawgate.Ask{}, err
 	}
-	return drawgate.Ask{Limiter: p.of(e.tenant(tenant), key, p.limiter), Tenant: tenant, Key: key, Costs: costs}, nil
+	return drawgate.Ask{Limiter: p.of(e.tenant(tenant), key, p.plain).own, Tenant: tenant, Key: key, Costs: costs}, nil
 }
 
 // tenant returns the tenant that is meant.
@@ -93,7 +96,7 @@ func (e *Engine) Policies() []Info {
 	for i := range s.config.Policies {
 		c := &s.config.Policies[i]
 		infos = append(infos, Info{
-			Name: c.Name, Policy: c.Policy, Shadow: c.Shadow, Overrides: c.Overrides, DisabledUntil: s.policies[c.Name].disabled.until(time.Now()),
+			Name: c.Name, Policy: c.Policy, Shadow: c.Shadow, Overrides: c.Overrides, DisabledUntil: s.policies[c.Name].disabled.until(),
 		})
 	}
 	return infos
@@ -104,10 +107,9 @@ func (e *Engine) Config() Config { return e.state.Load().config }
 
 // Disable leaves a policy out of all takes until then; it comes back by itself. It outlives a Replace that keeps the policy, and no restart.
 func (e *Engine) Disable(policy string, until time.Time) error {
-	s := e.state.Load()
-	p := s.policies[policy]
-	if p == nil {
-		return s.unknown(policy)
+	p, err := e.state.Load().find(policy)
+	if err != nil {
+		return err
 	}
 	if !until.After(time.Now()) {
 		return fmt.Errorf("%w: policy %q cannot be disabled until %s, which is over", drawgate.ErrInvalid, policy, until.UTC().Format(time.RFC3339))
@@ -118,10 +120,9 @@ func (e *Engine) Disable(policy string, until time.Time) error {
 
 // Enable takes back a [Engine.Disable].
 func (e *Engine) Enable(policy string) error {
-	s := e.state.Load()
-	p := s.policies[policy]
-	if p == nil {
-		return s.unknown(policy)
+	p, err := e.state.Load().find(policy)
+	if err != nil {
+		return err
 	}
 	p.disabled.set(time.Time{})
 	return nil
@@ -131,7 +132,11 @@ func (e *Engine) Enable(policy string) error {
 func (e *Engine) Waiting() (callers int, oldest time.Duration) { return e.base.Waiting() }
 
 // Close ends all waiting with drawgate.ErrClosed, as every later take. The store stays open.
-func (e *Engine) Close() error { return e.base.Close() }
+func (e *Engine) Close() error {
+	err := e.base.Close()
+	e.running.Wait()
+	return err
+}
 
 // Take decides a request.
 //
@@ -142,5 +147,3 @@ func (e *Engine) Take(ctx context.Context, r *Request) (Result, error) {
 	err := e.TakeInto(ctx, r, &res)
 	return res, err
 }
-
-var _ = rules.MaxRules

@@ -39,7 +39,9 @@ type Result struct {
 	Applied     []Applied             // what counts this request, the enforced and the shadow, in order
 	Shadow      []Shadow              // of the applied, what is in shadow
 	Exempt      bool                  // a rule exempts the request
-	Unmatched   bool                  // no rule matched, and nothing was asked for by name
+	Unmatched   bool                  // no rule matched that is not in shadow, and nothing was asked for by name
+
+	beside *drawgate.Reservation // of the shadows
 }
 
 // Applied is one policy that counts a request.
@@ -50,7 +52,8 @@ type Applied struct {
 	Tenant   string
 	Key      string // may be personal data
 	Shadow   bool
-	Bucket   int // position in the Decision; -1 if it is in shadow, or the policy is disabled
+	Disabled bool // the policy is: see [Engine.Disable]
+	Bucket   int  // position in the Decision; -1 if it is in shadow or disabled
 }
 
 // The ways in which a shadow differs from what is enforced.
@@ -63,7 +66,8 @@ const (
 // Shadow is how one policy in shadow would have answered. All of a request are one take: if one refuses, none is spent.
 type Shadow struct {
 	Policy     string
-	Rule       int // as in Applied
+	Rule       int // this and RuleName as in Applied
+	RuleName   string
 	Tenant     string
 	Allowed    bool              // by this policy
 	Decision   drawgate.Decision // of all the shadows together

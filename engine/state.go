@@ -3,6 +3,8 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,32 +21,32 @@ type state struct {
 	config   Config
 	policies map[string]*policy
 	set      *rules.Set
-	applies  []use // by rules.Applied.Index
+	uses     []use // by rules.Applied.Index
 }
 
-// policy is a policy in force. Its limiters count in the same buckets.
+// policy is a policy in force.
 type policy struct {
-	name     string
-	shadow   bool
-	limiter  *drawgate.Limiter
-	beside   *drawgate.Limiter // for rules in shadow: with buckets of its own
-	exact    map[keyOf]*drawgate.Limiter
-	prefixes []prefix // longest first
-	disabled *disabled
-}
-
-type keyOf struct{ tenant, key string }
-
-type prefix struct {
-	keyOf
-	limiter *drawgate.Limiter
+	name      string
+	shadow    bool
+	plain     *variant // with the policy's own amounts
+	overrides overrides
+	disabled  *disabled
+	variants  variants
 }
 
 // use is what a rule applies, made ready.
 type use struct {
 	policy  *policy
-	limiter *drawgate.Limiter
+	variant *variant
 	costs   []drawgate.Cost
+}
+
+// of returns the variant for a key, if no override says otherwise.
+func (p *policy) of(tenant, key string, otherwise *variant) *variant {
+	if v := p.overrides.of(tenant, key); v != nil {
+		return v
+	}
+	return otherwise
 }
 
 // disabled is until when a policy is disabled, in Unix nanoseconds; 0 if it is not.
@@ -58,29 +60,39 @@ func (d *disabled) set(t time.Time) {
 	d.at.Store(t.UnixNano())
 }
 
-func (d *disabled) until(now time.Time) time.Time {
+func (d *disabled) now() bool {
 	at := d.at.Load()
-	if at == 0 || at <= now.UnixNano() {
-		return time.Time{}
-	}
-	return time.Unix(0, at)
+	return at != 0 && time.Now().UnixNano() < at
 }
 
-func (s *state) unknown(name string) error { return fmt.Errorf("%w %q", ErrUnknownPolicy, name) }
+func (d *disabled) until() time.Time {
+	if !d.now() {
+		return time.Time{}
+	}
+	return time.Unix(0, d.at.Load())
+}
+
+// find returns the policy of this name.
+func (s *state) find(name string) (*policy, error) {
+	if p := s.policies[name]; p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("%w %q%s", ErrUnknownPolicy, name, suggest(name, s.names()))
+}
+
+func (s *state) names() []string { return slices.Sorted(maps.Keys(s.policies)) }
 
 // compile makes a configuration ready. old may be nil.
 func (e *Engine) compile(c Config, old *state) (*state, error) {
 	s := &state{config: c, policies: make(map[string]*policy, len(c.Policies))}
+	beside := inShadow(&c)
 	var errs []error
 	for i := range c.Policies {
-		p, err := e.policy(i, &c.Policies[i])
-		if _, twice := s.policies[c.Policies[i].Name]; twice {
-			err = errors.Join(err, &Error{Policy: c.Policies[i].Name, Index: i, Field: "name", Err: errors.New("the name is used twice")})
+		p, mistakes := e.policy(i, &c.Policies[i], beside[c.Policies[i].Name])
+		if s.policies[p.name] != nil {
+			mistakes = append(mistakes, &Error{Policy: p.name, Index: i, Field: "name", Err: errors.New("the name is used twice")})
 		}
-		if err != nil {
-			errs = append(errs, err)
-		}
-		p.disabled = &disabled{}
+		errs = append(errs, mistakes...)
 		if old != nil && old.policies[p.name] != nil {
 			p.disabled = old.policies[p.name].disabled
 		}
@@ -89,53 +101,99 @@ func (e *Engine) compile(c Config, old *state) (*state, error) {
 	var err error
 	s.set, err = rules.Compile(c.Rules, func(name string) error {
 		if s.policies[name] == nil {
-			return fmt.Errorf("there is no policy %q", name)
+			return fmt.Errorf("there is no policy %q%s", name, suggest(name, s.names()))
 		}
 		return nil
 	})
 	errs = append(errs, err)
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
 	for i := range c.Rules {
-		for k := range c.Rules[i].Apply {
-			u, err := e.use(s, &c.Rules[i], k)
-			if err != nil {
-				errs = append(errs, &rules.Error{Rule: i, Name: c.Rules[i].Name, Field: fmt.Sprintf("apply[%d].amounts", k), Err: err})
-			}
-			s.applies = append(s.applies, u)
-		}
+		errs = append(errs, s.apply(i, &c.Rules[i])...)
 	}
 	return s, errors.Join(errs...)
 }
 
-func (e *Engine) policy(i int, c *Policy) (*policy, error) {
-	p := &policy{name: c.Name, shadow: c.Shadow, exact: map[keyOf]*drawgate.Limiter{}}
-	var errs []error
-	var err error
-	if p.limiter, err = e.base.With(c.Policy); err != nil {
-		errs = append(errs, err)
+// inShadow returns the policies that a rule applies in shadow.
+func inShadow(c *Config) map[string]bool {
+	names := map[string]bool{}
+	for i := range c.Rules {
+		for k := range c.Rules[i].Apply {
+			if a := &c.Rules[i].Apply[k]; a.Shadow || c.Rules[i].Shadow {
+				names[a.Policy] = true
+			}
+		}
+	}
+	return names
+}
+
+// policy makes policy i ready.
+func (e *Engine) policy(i int, c *Policy, beside bool) (p *policy, errs []error) {
+	p = &policy{
+		name: c.Name, shadow: c.Shadow, disabled: &disabled{},
+		variants: variants{base: e.base, policy: c.Policy, beside: beside && !c.Shadow, made: map[string]*variant{}},
+	}
+	fail := func(field string, err error) {
+		errs = append(errs, &Error{Policy: c.Name, Index: i, Field: field, Err: err})
 	}
 	if strings.HasSuffix(c.Name, shadowSuffix) {
-		errs = append(errs, &Error{Policy: c.Name, Index: i, Field: "name", Err: errors.New("names that end in " + shadowSuffix + " are for rules in shadow")})
+		fail("name", fmt.Errorf("names that end in %s are for rules in shadow", shadowSuffix))
 	}
-	return p, errors.Join(errs...)
+	var err error
+	if p.plain, err = p.variants.with(nil); err != nil {
+		return p, append(errs, err)
+	}
+	for k := range c.Overrides {
+		o := &c.Overrides[k]
+		v, err := p.variants.with(o.Amounts)
+		if err == nil && len(o.Amounts) == 0 {
+			err = errors.New("no amount is given")
+		}
+		if err != nil {
+			fail(fmt.Sprintf("overrides[%d].amounts", k), err)
+		} else if err = p.overrides.add(o, v); err != nil {
+			fail(fmt.Sprintf("overrides[%d].key", k), err)
+		}
+	}
+	return p, errs
 }
 
-func (e *Engine) use(s *state, r *rules.Rule, k int) (use, error) {
-	a := &r.Apply[k]
-	p := s.policies[a.Policy]
-	u := use{policy: p, limiter: p.limiter}
-	for unit, n := range a.Costs {
-		u.costs = append(u.costs, drawgate.Cost{Unit: unit, N: n})
+// apply makes ready what rule i applies. What the rules themselves say is not wrong is told here.
+func (s *state) apply(i int, r *rules.Rule) (errs []error) {
+	for k := range r.Apply {
+		a := &r.Apply[k]
+		fail := func(field string, err error) {
+			errs = append(errs, &rules.Error{Rule: i, Name: r.Name, Field: fmt.Sprintf("apply[%d].%s", k, field), Err: err})
+		}
+		u := use{policy: s.policies[a.Policy]}
+		if u.policy != nil && u.policy.plain != nil {
+			var err error
+			if u.variant, err = u.policy.variants.with(a.Amounts); err != nil {
+				fail("amounts", err)
+			} else if u.costs, err = costs(u.variant.own.Plan(), a.Costs); err != nil {
+				fail("costs", err)
+			}
+		}
+		s.uses = append(s.uses, u)
 	}
-	return u, nil
+	return errs
 }
 
-// of returns the limiter for a key: the override's, or otherwise this one.
-func (p *policy) of(tenant, key string, otherwise *drawgate.Limiter) *drawgate.Limiter {
-	if l := p.exact[keyOf{tenant, key}]; l != nil {
-		return l
+// costs checks what a rule asks of a policy. One request is nil, which is what a limiter asks by itself.
+func costs(plan *drawgate.Plan, units map[string]int64) (list []drawgate.Cost, err error) {
+	for _, unit := range slices.Sorted(maps.Keys(units)) {
+		list = append(list, drawgate.Cost{Unit: unit, N: units[unit]})
 	}
-	return otherwise
+	n, err := plan.Amounts(list)
+	if err != nil {
+		return nil, err
+	}
+	specs, policy := plan.Specs(false), plan.Policy()
+	for i := range specs {
+		if !specs[i].Fits(n[i], drawgate.MaxPriority) {
+			return nil, fmt.Errorf("%d can never fit limit %q of policy %q", n[i], policy.Limits[i].Name, policy.Name)
+		}
+	}
+	if one, _ := plan.Amounts(nil); n == one {
+		return nil, nil
+	}
+	return list, nil
 }

@@ -2,22 +2,77 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/rules"
 )
 
-// scratch is what one take needs and the next may use again.
-type scratch struct {
-	matches rules.Matches
-	asks    []drawgate.Ask
+// TakeInto is [Engine.Take] into a Result that is used again and again, which saves allocations. What the last one said is overwritten.
+func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
+	*res = Result{Applied: res.Applied[:0], Shadow: res.Shadow[:0]}
+	sc, _ := e.pool.Get().(*scratch)
+	defer func() {
+		sc.clear()
+		e.pool.Put(sc)
+	}()
+	if err := e.gather(e.state.Load(), r, sc, res); err != nil {
+		return err
+	}
+	if len(sc.shadow) == 0 {
+		return e.enforce(ctx, r, sc.enforced, res)
+	}
+	done := e.evaluate(ctx, r, sc.shadow, res)
+	err := e.enforce(ctx, r, sc.enforced, res)
+	done(err)
+	return err
 }
 
-// TakeInto is [Engine.Take] for callers who keep a Result to be filled again and again, which saves allocations.
-func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
-	*res = Result{}
-	res.Decision.Allowed = true
-	_ = ctx
-	_ = r
-	return nil
+// enforce takes what is enforced.
+func (e *Engine) enforce(ctx context.Context, r *Request, asks []drawgate.Ask, res *Result) (err error) {
+	if len(asks) == 0 {
+		res.Decision.Allowed = true
+		return ctx.Err()
+	}
+	l := asks[0].Limiter
+	if hold := holds(r, asks); hold {
+		res.Decision, res.Reservation, err = reserve(ctx, r, r.ID, r.Wait, asks)
+		return err
+	}
+	if len(asks) == 1 && !r.Wait && r.Priority == 0 && len(r.Labels) == 0 && asks[0].Tenant == "" && r.ID == "" {
+		res.Decision, err = l.Allow(ctx, asks[0].Key, asks[0].Costs...)
+		return err
+	}
+	res.Decision, err = l.Take(ctx, drawgate.Request{Buckets: asks, Wait: r.Wait, Priority: r.Priority, Labels: r.Labels})
+	return err
+}
+
+// holds reports whether a request is held.
+func holds(r *Request, asks []drawgate.Ask) bool {
+	if r.Hold == 0 || !r.HoldIfNeeded {
+		return r.Hold != 0 || r.ID != "" || r.Lease
+	}
+	for i := range asks {
+		if asks[i].Limiter.Plan().NeedsHold() {
+			return true
+		}
+	}
+	return false
+}
+
+// reserve takes and holds. A refusal is an answer; the end of waiting is an error with the last refusal.
+func reserve(ctx context.Context, r *Request, id string, wait bool, asks []drawgate.Ask) (drawgate.Decision, *drawgate.Reservation, error) {
+	res, err := asks[0].Limiter.ReserveRequest(ctx, drawgate.Request{
+		Buckets: asks, NoWait: !wait, Priority: r.Priority, Labels: r.Labels, Hold: r.Hold, ID: id, Lease: r.Lease,
+	})
+	if err == nil {
+		return res.Decision, res, nil
+	}
+	limited, ok := errors.AsType[*drawgate.LimitedError](err)
+	if !ok {
+		return drawgate.Decision{}, nil, err
+	}
+	if errors.Is(err, drawgate.ErrDeadline) {
+		return limited.Decision, nil, err
+	}
+	return limited.Decision, nil, nil
 }

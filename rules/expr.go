@@ -56,7 +56,7 @@ func compileExpr(source string, kind reflect.Kind) (*program, error) {
 	if len(source) > MaxSource {
 		return nil, fmt.Errorf("the expression has %d bytes, more than %d", len(source), MaxSource)
 	}
-	opts := []expr.Option{expr.Env((*env)(nil)), expr.MaxNodes(MaxNodes), expr.AsKind(kind), expr.DisableAllBuiltins()}
+	opts := []expr.Option{expr.Env(&env{}), expr.MaxNodes(MaxNodes), expr.AsKind(kind), expr.DisableAllBuiltins()}
 	for _, b := range builtins {
 		opts = append(opts, expr.EnableBuiltin(b))
 	}

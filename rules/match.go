@@ -17,6 +17,12 @@ type Matches struct {
 	attrs   *Attributes
 }
 
+// Clear lets go of what belongs to the last request.
+func (m *Matches) Clear() {
+	clear(m.Applied)
+	m.Applied, m.Exempt, m.Any = m.Applied[:0], false, false
+}
+
 // Applied is one policy to be taken of.
 type Applied struct {
 	Rule   int    // position of the rule

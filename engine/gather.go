@@ -1,0 +1,179 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/rules"
+)
+
+// scratch is what one take needs and the next one uses again.
+type scratch struct {
+	matches  rules.Matches
+	enforced []drawgate.Ask
+	shadow   []drawgate.Ask
+	costs    []drawgate.Cost
+	known    []bool // per cost of the request: a policy has its unit
+}
+
+// clear lets go of what belongs to the request.
+func (sc *scratch) clear() {
+	sc.matches.Clear()
+	clear(sc.enforced)
+	clear(sc.shadow)
+	sc.enforced, sc.shadow, sc.costs, sc.known = sc.enforced[:0], sc.shadow[:0], sc.costs[:0], sc.known[:0]
+}
+
+// gather finds what counts a request.
+func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		p, err := s.find(a.Policy)
+		if err != nil {
+			return err
+		}
+		u := use{policy: p, variant: p.plain, costs: a.Costs}
+		e.add(r, &u, Applied{Rule: -1, Policy: p.name, Tenant: a.Tenant, Key: a.Key, Shadow: p.shadow}, sc, res)
+	}
+	if r.Attributes != nil {
+		if err := e.match(s, r, sc, res); err != nil {
+			return err
+		}
+	}
+	res.Unmatched = len(r.Asks) == 0 && !sc.matches.Any
+	if len(sc.enforced) > drawgate.MaxBuckets || len(sc.shadow) > drawgate.MaxBuckets {
+		return tooMany(res.Applied)
+	}
+	return nil
+}
+
+// match adds what the rules apply.
+func (e *Engine) match(s *state, r *Request, sc *scratch, res *Result) error {
+	var now time.Time
+	if s.set.Timed() {
+		now = time.Now()
+	}
+	if err := s.set.Match(r.Attributes, now, &sc.matches); err != nil {
+		return err
+	}
+	res.Exempt = sc.matches.Exempt
+	sc.known = append(sc.known, make([]bool, len(r.Costs))...)
+	some := false
+	for i := range sc.matches.Applied {
+		m := &sc.matches.Applied[i]
+		u := s.uses[m.Index]
+		a := Applied{
+			Rule: m.Rule, RuleName: s.set.Rule(m.Rule).Name, Policy: u.policy.name, Tenant: m.Tenant, Key: m.Key, Shadow: m.Shadow || u.policy.shadow,
+		}
+		if e.twice(&a, res.Applied) {
+			continue
+		}
+		if len(r.Costs) > 0 {
+			u.costs = sc.merge(&u, r.Costs)
+			some = true
+		}
+		e.add(r, &u, a, sc, res)
+	}
+	for i, known := range sc.known {
+		if some && !known {
+			return fmt.Errorf("%w: %q in none of the policies that count this request", drawgate.ErrUnknownUnit, cmp.Or(r.Costs[i].Unit, drawgate.Requests))
+		}
+	}
+	return nil
+}
+
+// twice reports whether a bucket is there already: an ask by name goes before a rule, and an earlier apply of a rule before a later one.
+func (e *Engine) twice(a *Applied, list []Applied) bool {
+	for i := range list {
+		b := &list[i]
+		if a.Policy == b.Policy && a.Shadow == b.Shadow && a.Key == b.Key && e.tenant(a.Tenant) == e.tenant(b.Tenant) {
+			return true
+		}
+	}
+	return false
+}
+
+// merge returns the costs of a use, with those of the request in place of its own.
+func (sc *scratch) merge(u *use, asked []drawgate.Cost) []drawgate.Cost {
+	from := len(sc.costs)
+	for i := range asked {
+		if has(u.variant, asked[i].Unit) {
+			sc.costs = append(sc.costs, asked[i])
+			sc.known[i] = true
+		}
+	}
+	for i := range u.costs {
+		if !named(asked, u.costs[i].Unit) {
+			sc.costs = append(sc.costs, u.costs[i])
+		}
+	}
+	return sc.costs[from:len(sc.costs):len(sc.costs)]
+}
+
+// has reports whether a policy counts a unit.
+func has(v *variant, unit string) bool {
+	limits := v.own.Plan().Policy().Limits
+	for i := range limits {
+		if same(limits[i].Unit, unit) {
+			return true
+		}
+	}
+	return false
+}
+
+func named(list []drawgate.Cost, unit string) bool {
+	for i := range list {
+		if same(list[i].Unit, unit) {
+			return true
+		}
+	}
+	return false
+}
+
+// same reports whether two units are; "" is requests.
+func same(a, b string) bool { return cmp.Or(a, drawgate.Requests) == cmp.Or(b, drawgate.Requests) }
+
+// add puts a use where it belongs: among what is enforced, among the shadows, or nowhere if the policy is disabled.
+func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) {
+	a.Bucket, a.Disabled = -1, u.policy.disabled.now()
+	if !a.Disabled {
+		ask := drawgate.Ask{
+			Limiter: u.policy.of(e.tenant(a.Tenant), a.Key, u.variant).limiter(a.Shadow && !u.policy.shadow), Tenant: a.Tenant, Key: a.Key, Costs: u.costs,
+		}
+		if a.Shadow && r.Hold == 0 && ask.Limiter.Plan().NeedsHold() {
+			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: -1, Err: drawgate.ErrNeedsReserve})
+		} else if a.Shadow {
+			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: len(sc.shadow)})
+			sc.shadow = append(sc.shadow, ask)
+		} else {
+			a.Bucket = len(sc.enforced)
+			sc.enforced = append(sc.enforced, ask)
+		}
+	}
+	res.Applied = append(res.Applied, a)
+}
+
+// tooMany names the rules that are too many together.
+func tooMany(list []Applied) error {
+	var b strings.Builder
+	for i := range list {
+		a := &list[i]
+		switch {
+		case i > 0:
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "policy %q ", a.Policy)
+		switch {
+		case a.Rule < 0:
+			b.WriteString("(asked for by name)")
+		case a.RuleName != "":
+			fmt.Fprintf(&b, "(rule %d %q)", a.Rule+1, a.RuleName)
+		default:
+			fmt.Fprintf(&b, "(rule %d)", a.Rule+1)
+		}
+	}
+	return fmt.Errorf("%w: %d of at most %d: %s", ErrTooMany, len(list), drawgate.MaxBuckets, b.String())
+}

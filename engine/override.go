@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// overrides finds the variant of a key.
+type overrides struct {
+	exact  map[keyOf]*variant
+	starts map[keyOf]*variant // by what the key begins with
+	long   []int              // the lengths of these, longest first
+}
+
+// keyOf is a key of a tenant; of any, if the tenant is "".
+type keyOf struct{ tenant, key string }
+
+// add notes an override.
+func (o *overrides) add(c *Override, v *variant) error {
+	list, key := &o.exact, c.Key
+	if start, ok := strings.CutSuffix(c.Key, "*"); ok {
+		list, key = &o.starts, start
+		if !slices.Contains(o.long, len(start)) {
+			o.long = append(o.long, len(start))
+			slices.SortFunc(o.long, func(a, b int) int { return b - a })
+		}
+	}
+	k := keyOf{c.Tenant, key}
+	if _, twice := (*list)[k]; twice {
+		return errors.New("the same key and tenant are overridden twice")
+	}
+	if *list == nil {
+		*list = map[keyOf]*variant{}
+	}
+	(*list)[k] = v
+	return nil
+}
+
+// of returns the variant of a key: the one of the key itself, then that of the longest beginning, of the tenant before that of any. It is nil if there is
+// none.
+func (o *overrides) of(tenant, key string) *variant {
+	if v := either(o.exact, tenant, key); v != nil {
+		return v
+	}
+	for _, n := range o.long {
+		if n > len(key) {
+			continue
+		}
+		if v := either(o.starts, tenant, key[:n]); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+func either(list map[keyOf]*variant, tenant, key string) *variant {
+	if len(list) == 0 {
+		return nil
+	}
+	if v := list[keyOf{tenant, key}]; v != nil {
+		return v
+	}
+	return list[keyOf{"", key}]
+}

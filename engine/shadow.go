@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// Bounds of what a shadow may cost.
+const (
+	shadowTime  = 50 * time.Millisecond // of a store call for shadows, where no StoreTimeout is set
+	shadowGrace = 5 * time.Millisecond  // that an answer waits for its shadows, when it is there before them
+	maxShadows  = 256                   // store calls for shadows at once
+)
+
+// Why a shadow was not evaluated.
+var (
+	errLate = errors.New("engine: the shadow was not answered in time")
+	errBusy = errors.New("engine: too many shadows are evaluated at once")
+)
+
+// answer is what a shadow take came to.
+type answer struct {
+	decision    drawgate.Decision
+	reservation *drawgate.Reservation
+	err         error
+}
+
+// evaluate takes what is in shadow, beside what is enforced: it can neither fail nor change that, and hold it up by shadowGrace at most. The func that it
+// returns waits for the answer and compares, given the error of what is enforced.
+func (e *Engine) evaluate(ctx context.Context, r *Request, asks []drawgate.Ask, res *Result) func(error) {
+	if e.local {
+		a := e.shadow(ctx, r, asks)
+		return func(err error) { e.compare(&a, res, err) }
+	}
+	select {
+	case e.shadows <- struct{}{}:
+	default:
+		return func(err error) { e.compare(&answer{err: errBusy}, res, err) }
+	}
+	asks, own := slices.Clone(asks), *r
+	got := make(chan answer, 1)
+	e.running.Go(func() {
+		defer func() { <-e.shadows }()
+		got <- e.shadow(ctx, &own, asks)
+	})
+	return func(err error) {
+		timer := time.NewTimer(shadowGrace)
+		defer timer.Stop()
+		select {
+		case a := <-got:
+			e.compare(&a, res, err)
+		case <-timer.C:
+			e.compare(&answer{err: errLate}, res, err)
+		}
+	}
+}
+
+// shadow takes what is in shadow, now.
+func (e *Engine) shadow(ctx context.Context, r *Request, asks []drawgate.Ask) (a answer) {
+	ctx, cancel := context.WithTimeout(ctx, e.shadowTime())
+	defer cancel()
+	if holds(r, asks) {
+		a.decision, a.reservation, a.err = reserve(ctx, r, shadowID(r.ID), false, asks)
+		return a
+	}
+	a.decision, a.err = asks[0].Limiter.Take(ctx, drawgate.Request{Buckets: asks, Priority: r.Priority, Labels: r.Labels})
+	return a
+}
+
+func (e *Engine) shadowTime() time.Duration {
+	if t := e.opts.StoreTimeout; t > 0 {
+		return t
+	}
+	return shadowTime
+}
+
+// shadowID is the same for the same id, so that a request that is sent again finds its shadow again.
+func shadowID(id string) string {
+	if id == "" {
+		return ""
+	}
+	h := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(h[:16]) + shadowSuffix
+}
+
+// compare says how the shadows differ from what is enforced, which failed or not.
+func (e *Engine) compare(a *answer, res *Result, failed error) {
+	res.beside = a.reservation
+	if a.err != nil && !errors.Is(a.err, drawgate.ErrNeverFits) {
+		e.opts.Logger.Debug("a shadow was not evaluated", "error", a.err)
+	}
+	never, _ := errors.AsType[*drawgate.NeverFitsError](a.err)
+	for i := range res.Shadow {
+		s := &res.Shadow[i]
+		if s.Bucket < 0 {
+			continue // it was not asked
+		}
+		s.Decision = a.decision
+		switch {
+		case never != nil:
+			s.Allowed = never.Policy != s.Policy && never.Policy != s.Policy+shadowSuffix
+		case a.err != nil:
+			s.Err = a.err
+			continue
+		default:
+			s.Allowed = passes(&a.decision, s.Bucket)
+		}
+		switch {
+		case failed != nil:
+		case res.Decision.Allowed && !s.Allowed:
+			s.Divergence = WouldRefuse
+		case !res.Decision.Allowed && a.err == nil && a.decision.Allowed:
+			s.Divergence = WouldAllow
+		}
+		if s.Divergence != Same && e.opts.Diverged != nil {
+			e.opts.Diverged(&Divergence{
+				Policy: s.Policy, RuleName: s.RuleName, Tenant: s.Tenant, Way: s.Divergence, Enforced: &res.Decision, Shadow: s,
+			})
+		}
+	}
+}
+
+// passes reports whether no limit of a bucket refuses.
+func passes(d *drawgate.Decision, bucket int) bool {
+	if d.Allowed {
+		return true
+	}
+	for l := range d.Limits() {
+		if l.Bucket == bucket && l.Refused() {
+			return false
+		}
+	}
+	return true
+}
