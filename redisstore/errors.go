@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -28,6 +29,31 @@ var notExecuted = [...]string{
 	"MOVED", "ASK", "REDIRECT", "max number of clients",
 }
 
+// configuration are the words after which somebody must put the server right.
+var configuration = [...]string{
+	"READONLY", "OOM", "MISCONF", "NOAUTH", "WRONGPASS", "NOPERM", "can't run this command", "can't access", // the last two: within a script
+}
+
+// ofBucket are the words by which a server, or the script, says that a key does not hold a bucket that it understands. What the script stumbles over is
+// the key too: the script is the same for all of them.
+var ofBucket = [...]string{"WRONGTYPE", "DRAWGATE", "user_script", "Error running script", "Error compiling script"}
+
+// faultOf says what kind of failure a server reports.
+func faultOf(text string) drawgate.Fault {
+	has := func(words []string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
+	}
+	switch {
+	case has(configuration[:]):
+		return drawgate.FaultConfiguration
+	case has(notExecuted[:]):
+		return drawgate.FaultTransient
+	case has(ofBucket[:]):
+		return drawgate.FaultBucket
+	}
+	return drawgate.FaultConfiguration // CROSSSLOT, EXECABORT, an unknown command
+}
+
 // failure makes an error of a call that was sent. err may be nil. keys are taken out of its text.
 func failure(op string, err error, keys []string) error {
 	if err == nil {
@@ -38,13 +64,13 @@ func failure(op string, err error, keys []string) error {
 		for _, k := range keys {
 			text = strings.ReplaceAll(text, k, "<key>")
 		}
+		fault := faultOf(text)
 		for _, word := range notExecuted {
 			if strings.Contains(text, word) {
-				return storeError(op, errors.New(text))
+				return &drawgate.StoreError{Store: "redis", Op: op, Err: errors.New(text), Fault: fault}
 			}
 		}
-		// NOAUTH, WRONGPASS, NOPERM, WRONGTYPE, CROSSSLOT, EXECABORT, a record that the script does not understand, an unknown command.
-		return storeError(op, fmt.Errorf("%w: %s", ErrMisconfigured, text))
+		return &drawgate.StoreError{Store: "redis", Op: op, Err: fmt.Errorf("%w: %s", ErrMisconfigured, text), Fault: fault}
 	}
 	if ours(err) {
 		return storeError(op, err)
@@ -81,5 +107,12 @@ func notSent(op string, err error) error {
 }
 
 func storeError(op string, err error) error {
-	return &drawgate.StoreError{Store: "redis", Op: op, Err: err}
+	fault := drawgate.FaultTransient
+	switch {
+	case errors.Is(err, errOld):
+		fault = drawgate.FaultConfiguration
+	case errors.Is(err, errAnswer), errors.Is(err, errDamaged), errors.Is(err, errDisagree):
+		fault = drawgate.FaultBucket
+	}
+	return &drawgate.StoreError{Store: "redis", Op: op, Err: err, Fault: fault}
 }
