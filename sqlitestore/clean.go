@@ -17,6 +17,9 @@ const (
 // metaCleaned is the name under which it is stored when the last pass began.
 const metaCleaned = "cleaned"
 
+// metaPinged is what a ping writes: the instant.
+const metaPinged = "pinged"
+
 // afterHold is how long after the end of its hold a reservation may still count beyond what its record alone says: the longest margin of a limit.
 const afterHold = int64(10 * time.Minute / time.Microsecond)
 

@@ -77,5 +77,18 @@ func explain(err error) error {
 }
 
 func storeError(op string, err error) error {
-	return &drawgate.StoreError{Store: "sqlite", Op: op, Err: err}
+	return &drawgate.StoreError{Store: "sqlite", Op: op, Err: err, Fault: faultOf(err)}
+}
+
+// faultOf says what kind of failure an error is.
+func faultOf(err error) drawgate.Fault {
+	switch c := code(err); {
+	case isBucket(err):
+		return drawgate.FaultBucket
+	case errors.Is(err, ErrDamaged), errors.Is(err, ErrForeign):
+		return drawgate.FaultLasting
+	case c == codeBusy || c == codeLocked || advice[c] == "":
+		return drawgate.FaultTransient
+	}
+	return drawgate.FaultConfiguration
 }

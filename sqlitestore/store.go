@@ -175,7 +175,7 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 	return nil
 }
 
-// Ping implements [drawgate.Pinger]: it begins a transaction that may write.
+// Ping implements [drawgate.Pinger]: it writes, since a file that can only be read cannot decide.
 func (s *Store) Ping(ctx context.Context) error {
 	c := s.get("ping")
 	if err := s.do(ctx, c); err != nil {

@@ -266,6 +266,9 @@ func (w *writer) process(batch []*call, now int64) error {
 			for i := 0; i < len(c.keys) && err == nil; i++ {
 				err = w.forget(c.keys[i])
 			}
+		case "ping":
+			w.wrote = true
+			_, err = w.conn.exec(qSetMeta, metaPinged, now)
 		}
 		if err != nil {
 			return err
