@@ -1,0 +1,257 @@
+package httplimit
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// The headers that are written, in Go's canonical form. Names of headers know no case.
+const (
+	HeaderLimit     = "X-Ratelimit-Limit"     // units per window of the limit described: its rate, for a bucket
+	HeaderRemaining = "X-Ratelimit-Remaining" // units that are left of it now
+	HeaderReset     = "X-Ratelimit-Reset"     // Unix seconds at which nothing of it is used, or its calendar window ends
+	HeaderFallback  = "X-Ratelimit-Fallback"  // "true": decided by this process alone, because the store was away
+	HeaderPolicy    = "Ratelimit-Policy"      // the limits, as structured fields
+	HeaderRateLimit = "Ratelimit"             // what is left of them
+	HeaderRetry     = "Retry-After"           // seconds until the same request would pass; only on refusals that a wait can help
+)
+
+// Fields says which headers are written.
+type Fields uint8
+
+// The headers to choose from. Retry-After and X-RateLimit-Fallback are always written where they apply.
+const (
+	XRateLimit Fields = 1 << iota // X-RateLimit-Limit, -Remaining and -Reset
+	RateLimit                     // RateLimit and RateLimit-Policy
+	NoFields   Fields = 1 << 7    // neither
+	AllFields         = XRateLimit | RateLimit
+)
+
+// HeaderOptions holds what Headers can do without. The zero value is ready to use.
+type HeaderOptions struct {
+	// Policies names the policies whose limits are described; none means all that a decision has. What is described is told to callers: a limit
+	// that all of them share says how busy the others are.
+	Policies []string
+	// Fields says which headers are written; 0 means AllFields.
+	Fields Fields
+}
+
+// Headers says decisions in headers. It is safe for concurrent use, and remembers how each limit is described.
+//
+// X-RateLimit-Limit, -Remaining and -Reset describe one limit: of those described, on a refusal the one that refuses longest, otherwise the one of which
+// the smallest part remains; a concurrency limit only where there is no other. RateLimit-Policy and RateLimit list all limits described. They follow
+// draft-ietf-httpapi-ratelimit-headers-11: see docs/httplimit.md for what each value means.
+type Headers struct {
+	policies []string
+	fields   Fields
+	views    sync.Map // *drawgate.Limit → *view
+	known    atomic.Int64
+}
+
+// mostViews bounds what is remembered. A program whose policies are replaced while it runs has new limits each time.
+const mostViews = 4096
+
+// NewHeaders returns Headers. opts may be nil.
+func NewHeaders(opts *HeaderOptions) *Headers {
+	if opts == nil {
+		opts = &HeaderOptions{}
+	}
+	h := &Headers{policies: slices.Clone(opts.Policies), fields: opts.Fields}
+	if h.fields == 0 {
+		h.fields = AllFields
+	}
+	return h
+}
+
+// Append writes the headers of a decision into to. X-RateLimit-* and Retry-After replace what is there; RateLimit and RateLimit-Policy, which are lists,
+// are added to it. An empty decision, and one without a limit that is described, has no headers but those that it needs.
+func (h *Headers) Append(to http.Header, d *drawgate.Decision) {
+	if !d.Allowed {
+		if after, ok := RetryAfter(d); ok {
+			to[HeaderRetry] = []string{strconv.FormatInt(after, 10)}
+		}
+	}
+	if d.Fallback {
+		to[HeaderFallback] = []string{"true"}
+	}
+	if h.fields&AllFields == 0 {
+		return
+	}
+	h.describe(to, d)
+}
+
+// draft is what is being written: two lists of items, and the limit that the X-RateLimit headers describe.
+type draft struct {
+	items, policies []byte
+	n               int // limits described
+	only            *view
+	view            *view // of the limit described; nil if there is none
+	left, reset     int64
+	rank            float64 // the smaller, the rather it is described
+}
+
+// Ranks of limits that are described before all others, and after them. What remains is a part, between 0 and 1.
+const (
+	rankRefused = -1
+	rankSlots   = 2
+)
+
+func (h *Headers) describe(to http.Header, d *drawgate.Decision) {
+	var space [2][192]byte // the usual answer fits, so that it is no memory of its own
+	w := draft{items: space[0][:0], policies: space[1][:0]}
+	var longest time.Duration
+	after := int64(-1)
+	if !d.Allowed {
+		if s, ok := RetryAfter(d); ok {
+			after = s
+		}
+	}
+	for r := range d.Limits() {
+		if len(h.policies) != 0 && !slices.Contains(h.policies, r.Policy) {
+			continue
+		}
+		v := h.view(d, &r)
+		rank := float64(r.Remaining) / float64(v.most)
+		if v.slots {
+			rank += rankSlots
+		}
+		if r.RetryAfter > longest {
+			longest, rank = r.RetryAfter, rankRefused
+		}
+		if w.view == nil || rank < w.rank || rank == rankRefused {
+			w.view, w.rank, w.left, w.reset = v, rank, r.Remaining, resetAt(&r)
+		}
+		w.add(v, r.Remaining, window(d, &r, v, after))
+	}
+	if w.n > 0 {
+		w.write(to, h.fields)
+	}
+}
+
+// resetAt returns when a limit is unused, in Unix seconds, rounded up.
+func resetAt(r *drawgate.LimitResult) int64 { return ceilDiv(r.ResetAt().UnixMicro(), 1_000_000) }
+
+// window returns for how many seconds no more than what remains can be used; -1 if nobody knows. It never lies behind after, the Retry-After of a refusal
+// (-1: there is none), as section 6 of the draft asks.
+func window(d *drawgate.Decision, r *drawgate.LimitResult, v *view, after int64) int64 {
+	if v.slots {
+		return -1
+	}
+	t := max(0, ceilDiv(r.ResetAt().UnixMicro()-d.At().UnixMicro(), 1_000_000))
+	if r.Remaining == 0 && v.refill > 0 {
+		t = min(t, v.refill)
+	}
+	if r.Refused() && r.RetryAfter != drawgate.Never {
+		t = seconds(r.RetryAfter)
+	}
+	if after >= 0 {
+		t = min(t, after)
+	}
+	return t
+}
+
+func (w *draft) add(v *view, left, window int64) {
+	if w.n++; w.n == 1 {
+		w.only = v
+	} else {
+		if w.n == 2 {
+			w.policies = append(w.policies, w.only.policy...)
+		}
+		w.items = append(w.items, ", "...)
+		w.policies = append(append(w.policies, ", "...), v.policy...)
+	}
+	w.items = strconv.AppendInt(append(w.items, v.item...), left, 10)
+	if window >= 0 {
+		w.items = strconv.AppendInt(append(w.items, ";t="...), window, 10)
+	}
+}
+
+// write puts the headers into to. All values share one string and one slice: each of its own would be ten allocations more.
+func (w *draft) write(to http.Header, fields Fields) {
+	a := len(w.items)
+	text := strconv.AppendInt(w.items, w.left, 10)
+	b := len(text)
+	text = strconv.AppendInt(text, w.reset, 10)
+	c := len(text)
+	if w.n > 1 {
+		text = append(text, w.policies...)
+	}
+	all := string(text)
+	values := make([]string, 5)
+	if fields&XRateLimit != 0 {
+		values[0], values[1], values[2] = w.view.limit, all[a:b], all[b:c]
+		to[HeaderLimit] = values[0:1:1]
+		to[HeaderRemaining] = values[1:2:2]
+		if !w.view.slots {
+			to[HeaderReset] = values[2:3:3]
+		}
+	}
+	if fields&RateLimit == 0 {
+		return
+	}
+	values[3], values[4] = all[:a], all[c:]
+	if w.n == 1 {
+		values[4] = w.only.policy
+	}
+	if old := to[HeaderRateLimit]; old != nil {
+		to[HeaderRateLimit], to[HeaderPolicy] = append(old, values[3]), append(to[HeaderPolicy], values[4])
+		return
+	}
+	to[HeaderRateLimit] = values[3:4:4]
+	to[HeaderPolicy] = values[4:5:5]
+}
+
+// view returns how a limit is described.
+func (h *Headers) view(d *drawgate.Decision, r *drawgate.LimitResult) *view {
+	if v, ok := h.views.Load(r.Limit); ok {
+		return v.(*view)
+	}
+	return h.learn(*d, r)
+}
+
+func (h *Headers) learn(d drawgate.Decision, r *drawgate.LimitResult) *view {
+	n := 0
+	for o := range d.Limits() {
+		if o.Bucket == r.Bucket {
+			n++
+		}
+	}
+	v := newView(r.Policy, r.Limit, n == 1)
+	if h.known.Add(1) > mostViews {
+		h.views.Clear()
+		h.known.Store(1)
+	}
+	h.views.Store(r.Limit, v)
+	return v
+}
+
+// RetryAfter returns in how many seconds, rounded up and at least 1, the same request would pass if nothing else happened. It is false if it is
+// allowed, or can never pass: then there must not be a Retry-After.
+//
+// Slots come free when whoever holds them is done, which nobody knows, and the end of a hold, which is renewed, does not say: a request that only a
+// concurrency limit refuses may be tried again in a second.
+func RetryAfter(d *drawgate.Decision) (after int64, ok bool) {
+	if d.Allowed || d.RetryAfter == drawgate.Never {
+		return 0, false
+	}
+	wait, slots := time.Duration(0), false
+	for r := range d.Limits() {
+		switch {
+		case !r.Refused():
+		case r.Limit.Kind == drawgate.Concurrency:
+			slots = true
+		default:
+			wait = max(wait, r.RetryAfter)
+		}
+	}
+	if !slots {
+		wait = d.RetryAfter
+	}
+	return max(1, seconds(wait)), true
+}

@@ -1,0 +1,159 @@
+package httplimit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"net/netip"
+	"net/textproto"
+	"strings"
+)
+
+// Key says under which key a bucket counts a request. ok is false for a request that the bucket does not count.
+//
+// It is called by many goroutines at once, for every request that is not exempt, and must be quick. Stores keep keys as they are: see [Hashed] for
+// secrets.
+type Key func(r *http.Request) (key string, ok bool)
+
+// ipv6Bits is how much of an IPv6 address says who somebody is: a subscriber gets a /64 at least, and may change the rest at will.
+const ipv6Bits = 64
+
+// ByIP counts by the address of the client: IPv4 by address (192.0.2.1), IPv6 by network (2001:db8:1:2::/64). Without proxies, which may be nil, that is
+// who opened the connection, whatever headers say. Clients without an IP address share a bucket.
+func ByIP(proxies *Proxies) Key {
+	return func(r *http.Request) (string, bool) {
+		a := proxies.ClientIP(r)
+		if !a.Is4() {
+			return IPKey(a), true
+		}
+		// The usual case needs no memory of its own: the text of an address is its key.
+		if host, port, ok := strings.Cut(r.RemoteAddr, ":"); ok && port != "" && proxies.Header() == "" && a == addr4(host) {
+			return host, true
+		}
+		return a.String(), true
+	}
+}
+
+// addr4 returns the IPv4 address that text is, in its one form.
+func addr4(text string) netip.Addr {
+	a, _ := netip.ParseAddr(text)
+	return a
+}
+
+// IPKey returns the key under which [ByIP] counts an address; "" for the zero Addr.
+func IPKey(a netip.Addr) string {
+	a = plain(a)
+	switch {
+	case !a.IsValid():
+		return ""
+	case a.Is4():
+		return a.String()
+	}
+	p, _ := a.Prefix(ipv6Bits)
+	return p.String()
+}
+
+// ByHeader counts by the value of a header; of several the first one counts. Requests without it share a bucket, so that nobody escapes by leaving it
+// out: see [Given]. Whoever may choose the value freely may choose a fresh bucket, too: it should be a key that something behind the limit, or in
+// front of it, checks.
+func ByHeader(name string) Key {
+	name = textproto.CanonicalMIMEHeaderKey(name)
+	return func(r *http.Request) (string, bool) {
+		if v := r.Header[name]; len(v) > 0 {
+			return v[0], true
+		}
+		return "", true
+	}
+}
+
+// ByUser counts by what user says of a request: what an authentication in front of this middleware has put into its context. Requests for which it is ""
+// share a bucket: see [Given].
+func ByUser(user func(r *http.Request) string) Key {
+	return func(r *http.Request) (string, bool) { return user(r), true }
+}
+
+// ByRoute counts by the pattern that a router matched ([http.Request.Pattern]), without its method: the middleware must then stand behind the router.
+// In front of it all requests share a bucket. Adapters set the pattern for the routers that do not.
+func ByRoute() Key {
+	return func(r *http.Request) (string, bool) { return Route(r), true }
+}
+
+// Route returns the pattern that a router matched for r, without a method; "" if none did yet.
+func Route(r *http.Request) string {
+	if i := strings.IndexByte(r.Pattern, ' '); i >= 0 {
+		return strings.TrimLeft(r.Pattern[i:], " \t")
+	}
+	return r.Pattern
+}
+
+// Fixed counts all requests under one key.
+func Fixed(key string) Key {
+	return func(*http.Request) (string, bool) { return key, true }
+}
+
+// When leaves out the requests for which cond is false.
+func When(cond func(r *http.Request) bool, key Key) Key {
+	return func(r *http.Request) (string, bool) {
+		if !cond(r) {
+			return "", false
+		}
+		return key(r)
+	}
+}
+
+// Given leaves out the requests whose key is empty: those of no user, or without the header.
+func Given(key Key) Key {
+	return func(r *http.Request) (string, bool) {
+		k, ok := key(r)
+		return k, ok && k != ""
+	}
+}
+
+// Join counts by several things together. What the parts are is escaped, so that no two combinations share a bucket: a|b and c are not a and b|c.
+// A request that one of the keys leaves out is left out.
+func Join(keys ...Key) Key {
+	return func(r *http.Request) (string, bool) {
+		var b strings.Builder
+		for i, key := range keys {
+			k, ok := key(r)
+			if !ok {
+				return "", false
+			}
+			if i > 0 {
+				b.WriteByte('|')
+			}
+			b.WriteString(joinEscapes.Replace(k))
+		}
+		return b.String(), true
+	}
+}
+
+// joinEscapes makes the parts of a joined key tellable apart. It is never changed.
+var joinEscapes = strings.NewReplacer("%", "%25", "|", "%7C")
+
+// Hashed counts by the SHA-256 of a key, for keys that are secrets: what is stored and shown is not the key. Empty keys stay empty.
+func Hashed(key Key) Key {
+	return func(r *http.Request) (string, bool) {
+		k, ok := key(r)
+		if k == "" {
+			return k, ok
+		}
+		return digest("", k), ok
+	}
+}
+
+// longKey is how many bytes of a key are kept as they are. Clients may write keys of any length, and a store keeps each as long as it limits.
+const longKey = 256
+
+// bounded returns a key of bounded length in place of k. No client can write the prefix: a header has no NUL.
+func bounded(k string) string {
+	if len(k) <= longKey {
+		return k
+	}
+	return digest("\x00sha256:", k)
+}
+
+func digest(prefix, k string) string {
+	h := sha256.Sum256([]byte(k))
+	return prefix + hex.EncodeToString(h[:])
+}

@@ -1,0 +1,201 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/drawgate/drawgate"
+)
+
+// Pass is the answer to a request: serve it and call End, or refuse it with Problem.
+type Pass struct {
+	Problem *Problem // nil: serve the request
+	hold    *hold    // nil: nothing is held
+}
+
+// Held reports whether units are held until End: the handler should then run under [Pass.Context].
+func (p Pass) Held() bool { return p.hold != nil }
+
+// Context returns the context for the handler of a request whose context is ctx. If units are held it ends when they are lost, with [ErrHoldLost] as its
+// cause.
+func (p Pass) Context(ctx context.Context) context.Context {
+	if p.hold == nil {
+		return ctx
+	}
+	return p.hold.ctx
+}
+
+// End gives back what is held. It must be called when the request was served, however that ended, and may be called again. It waits for the store, for a
+// second at most.
+func (p Pass) End() {
+	if p.hold != nil {
+		p.hold.end()
+	}
+}
+
+// Begin decides a request and writes what was decided into the headers of its answer: for adapters, which do what [Middleware.Handler] does where the
+// framework is another. It waits if the middleware does, for as long as r's context lasts.
+func (m *Middleware) Begin(h http.Header, r *http.Request) Pass {
+	if m.skips(r) {
+		return Pass{}
+	}
+	if m.lone == nil {
+		return m.beginMany(h, r)
+	}
+	key, ok := m.key(r)
+	if !ok {
+		return Pass{}
+	}
+	d, err := m.lone.Allow(r.Context(), bounded(key))
+	if err == nil && d.Allowed {
+		m.headers.Append(h, &d)
+		return Pass{}
+	}
+	if err == nil && m.opts.Wait == 0 {
+		return m.refuse(h, d, nil)
+	}
+	t := take{m: m, ctx: r.Context(), n: 1}
+	t.asks[0] = drawgate.Ask{Limiter: m.lone, Key: bounded(key)}
+	return m.settle(h, r, t.waitAfter(answer{d: d, err: err}), &t)
+}
+
+// beginMany is Begin where more is asked than one request of one bucket.
+func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
+	t := take{m: m, ctx: r.Context()}
+	if m.opts.Priority != nil {
+		t.priority = m.opts.Priority(r)
+	}
+	for i := range m.buckets {
+		b := &m.buckets[i]
+		key, ok := b.Key(r)
+		if !ok {
+			continue
+		}
+		ask := drawgate.Ask{Limiter: b.Limiter, Key: bounded(key)}
+		if b.Costs != nil {
+			ask.Costs = b.Costs(r)
+		}
+		t.asks[t.n], t.shared[t.n] = ask, b.Shared
+		t.holds = t.holds || b.Limiter.Plan().NeedsHold()
+		t.n++
+	}
+	if t.n == 0 {
+		return Pass{}
+	}
+	return m.settle(h, r, t.waitAfter(t.ask(t.ctx, false)), &t)
+}
+
+// settle makes a pass of an answer.
+func (m *Middleware) settle(h http.Header, r *http.Request, a answer, t *take) Pass {
+	switch {
+	case a.err != nil:
+		return m.fail(h, r, a.err)
+	case !a.d.Allowed:
+		p := m.refuse(h, a.d, func(bucket int) bool { return t.shared[bucket] })
+		if a.full {
+			p.Problem.Code = CodeQueueFull
+			p.Problem.Detail = p.Problem.sentence(nil)
+		}
+		return p
+	}
+	m.headers.Append(h, &a.d)
+	if a.held == nil {
+		return Pass{}
+	}
+	return Pass{hold: m.newHold(r, a.held)}
+}
+
+func (m *Middleware) refuse(h http.Header, d drawgate.Decision, shared func(bucket int) bool) Pass {
+	if shared == nil {
+		shared = func(int) bool { return m.buckets[0].Shared }
+	}
+	m.headers.Append(h, &d)
+	return Pass{Problem: Refused(&d, shared)}
+}
+
+// fail answers what was not decided.
+func (m *Middleware) fail(h http.Header, r *http.Request, err error) Pass {
+	switch {
+	case r.Context().Err() != nil:
+		return Pass{Problem: blank(CodeCancelled, statusCancelled, "The client went away.")}
+	case errors.Is(err, drawgate.ErrNeverFits):
+		return Pass{Problem: neverFits(&Problem{})}
+	}
+	m.report(r, err)
+	switch {
+	case errors.Is(err, drawgate.ErrClosed):
+		return Pass{Problem: unavailable(CodeClosing, "This server is stopping. Try again in 1 s.")}
+	case !errors.Is(err, drawgate.ErrStoreAway) && !errors.Is(err, drawgate.ErrDeadline):
+		return Pass{Problem: blank(CodeInvalid, http.StatusInternalServerError, "The limits of this server are not set up rightly.")}
+	case m.opts.FailOpen:
+		h[HeaderFallback] = []string{"true"}
+		return Pass{}
+	}
+	return Pass{Problem: unavailable(CodeStoreAway, "Whether a limit has been reached cannot be decided at the moment. Try again in 1 s.")}
+}
+
+// take is what is asked for one request.
+type take struct {
+	m        *Middleware
+	ctx      context.Context //nolint:containedctx // of the request, and it lives no longer
+	asks     [drawgate.MaxBuckets]drawgate.Ask
+	shared   [drawgate.MaxBuckets]bool
+	n        int
+	priority int
+	holds    bool
+}
+
+// answer is what came of a take.
+type answer struct {
+	d    drawgate.Decision
+	held *drawgate.Reservation // nil: nothing is held
+	full bool                  // refused because too many wait
+	err  error                 // it was not decided
+}
+
+// ask asks once, or in the queue. A refusal is no error, unless it ended waiting.
+func (t *take) ask(ctx context.Context, wait bool) (a answer) {
+	req := drawgate.Request{Buckets: t.asks[:t.n], Wait: wait, NoWait: !wait, Priority: t.priority}
+	l := t.asks[0].Limiter
+	if !t.holds {
+		a.d, a.err = l.Take(ctx, req)
+		return a
+	}
+	req.Hold = t.m.opts.Hold
+	if a.held, a.err = l.ReserveRequest(ctx, req); a.err == nil {
+		a.d = a.held.Decision
+		return a
+	}
+	if e, refused := errors.AsType[*drawgate.LimitedError](a.err); refused && !wait {
+		return answer{d: e.Decision}
+	}
+	return a
+}
+
+// waitAfter lets a request that was refused wait, if it may. What it returns is never older than the end of the waiting.
+func (t *take) waitAfter(a answer) answer {
+	m := t.m
+	if a.err != nil || a.d.Allowed || m.opts.Wait == 0 || a.d.RetryAfter == drawgate.Never || a.d.Soonest > m.opts.Wait {
+		return a
+	}
+	if m.waiting.Add(1) > int64(m.opts.Queue) {
+		m.waiting.Add(-1)
+		a.full = true
+		return a
+	}
+	defer m.waiting.Add(-1)
+	ctx, cancel := context.WithTimeoutCause(t.ctx, m.opts.Wait, drawgate.ErrDeadline)
+	defer cancel()
+	w := t.ask(ctx, true)
+	switch {
+	case w.err == nil || t.ctx.Err() != nil || errors.Is(w.err, drawgate.ErrStoreAway) || errors.Is(w.err, drawgate.ErrClosed):
+		return w
+	case errors.Is(w.err, drawgate.ErrQueueFull):
+		a.full = true
+		return a
+	case errors.Is(w.err, drawgate.ErrDeadline), errors.Is(w.err, context.DeadlineExceeded):
+		return t.ask(t.ctx, false) // what it was refused with before it waited is old
+	}
+	return w
+}

@@ -1,0 +1,230 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// ProblemType is the media type of a [Problem] (RFC 9457).
+const ProblemType = "application/problem+json"
+
+// typeQuota is the type of a problem that a limit is (draft-ietf-httpapi-ratelimit-headers-11, section 5.1).
+const typeQuota = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// Code says why a request was not served, for programs. Codes are never renamed.
+type Code string
+
+// The codes, with the HTTP status that goes with each. Only a 429 or 503 is worth sending again.
+const (
+	CodeLimited   Code = "limited"    // 429: a limit has not enough left. Scope says whose
+	CodeQueued    Code = "queued"     // 429: others wait in front
+	CodeQueueFull Code = "queue_full" // 429: as many requests wait as may
+	CodeNeverFits Code = "never_fits" // 413: it costs more than a limit ever allows: no wait will help, and there is no Retry-After
+	CodeStoreAway Code = "store_away" // 503: nobody could decide
+	CodeClosing   Code = "closing"    // 503: this process is stopping
+	CodeInvalid   Code = "invalid"    // 500: the program asks for what its policies do not have
+	CodeCancelled Code = "cancelled"  // 499: the client went away while it waited. Nothing was spent
+)
+
+// statusCancelled is what logs show of a client that is not there any more.
+const statusCancelled = 499
+
+// Whose limit refuses.
+const (
+	ScopeCaller = "caller" // the caller's own
+	ScopeAPI    = "api"    // one that all callers share
+)
+
+// Problem says why a request was not served (RFC 9457). It is an error.
+type Problem struct {
+	Type     string   `json:"type"` // of the draft for what a limit refuses, otherwise "about:blank"
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Code     Code     `json:"code"`
+	Detail   string   `json:"detail"`                      // a sentence for people
+	Scope    string   `json:"scope,omitempty"`             // whose limit it is: ScopeCaller or ScopeAPI
+	Violated []string `json:"violated-policies,omitempty"` // the names of the limits that refuse, as RateLimit-Policy has them
+	After    int64    `json:"retry_after,omitempty"`       // seconds, as in Retry-After; 0: there is none
+}
+
+// Error returns the sentence and the code.
+func (p *Problem) Error() string { return fmt.Sprintf("httplimit: %s (%s)", p.Detail, p.Code) }
+
+// ServeHTTP answers with the problem. Headers that say more should have been set.
+func (p *Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body := p.JSON()
+	h := w.Header()
+	p.SetHeaders(h)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(p.Status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // a client that is gone needs no answer
+	}
+}
+
+// SetHeaders sets the headers that every answer with this problem needs.
+func (p *Problem) SetHeaders(h http.Header) {
+	h.Set("Content-Type", ProblemType)
+	h.Set("X-Content-Type-Options", "nosniff")
+	if h.Get("Cache-Control") == "" {
+		h.Set("Cache-Control", "no-store") // a 413 may be cached, and what is refused to one caller is not to all
+	}
+	p.setRetry(h)
+}
+
+func (p *Problem) setRetry(h http.Header) {
+	if p.After > 0 {
+		h[HeaderRetry] = []string{strconv.FormatInt(p.After, 10)}
+	}
+}
+
+// JSON returns the problem's body.
+func (p *Problem) JSON() []byte {
+	body, err := json.Marshal(p)
+	if err != nil { // strings and numbers cannot fail
+		return []byte("{}")
+	}
+	return append(body, '\n')
+}
+
+// blank returns a problem that is explained by its status.
+func blank(code Code, status int, detail string) *Problem {
+	title := http.StatusText(status)
+	if status == statusCancelled {
+		title = "Client Closed Request"
+	}
+	return &Problem{Type: "about:blank", Title: title, Status: status, Code: code, Detail: detail}
+}
+
+// unavailable returns a problem that may be gone in a second.
+func unavailable(code Code, detail string) *Problem {
+	p := blank(code, http.StatusServiceUnavailable, detail)
+	p.After = 1
+	return p
+}
+
+// Refused describes a refusal for the one who is refused. shared reports whether the bucket at a position of the take is one that all callers share; nil
+// means that none is. Of shared limits nothing but the name is told.
+func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
+	p := &Problem{Type: typeQuota, Title: "Quota Exceeded", Status: http.StatusTooManyRequests, Code: CodeLimited, Scope: ScopeCaller}
+	if d.RetryAfter == drawgate.Never {
+		return neverFits(p)
+	}
+	p.After, _ = RetryAfter(d)
+	counts := map[int]int{}
+	for r := range d.Limits() {
+		counts[r.Bucket]++
+	}
+	var longest drawgate.LimitResult
+	own := false // one of the caller's own limits refuses: that is what the caller can do something about
+	for r := range d.Limits() {
+		if !r.Refused() && d.Reason != drawgate.Queued {
+			continue
+		}
+		p.Violated = appendNew(p.Violated, nameOf(&r, counts[r.Bucket] == 1))
+		mine := shared == nil || !shared(r.Bucket)
+		if longest.Limit == nil || mine && !own || mine == own && r.RetryAfter > longest.RetryAfter {
+			longest, own = r, mine
+		}
+	}
+	if !own && longest.Limit != nil {
+		p.Scope = ScopeAPI
+	}
+	if d.Reason == drawgate.Queued {
+		p.Code = CodeQueued
+	}
+	p.Detail = p.sentence(longest.Limit)
+	return p
+}
+
+func neverFits(p *Problem) *Problem {
+	*p = *blank(CodeNeverFits, http.StatusRequestEntityTooLarge, "This request costs more than a limit ever allows: sending it again will not help.")
+	return p
+}
+
+func appendNew(all []string, s string) []string {
+	if slices.Contains(all, s) {
+		return all
+	}
+	return append(all, s)
+}
+
+// nameOf returns the name of a limit as RateLimit-Policy has it, without quotes.
+func nameOf(r *drawgate.LimitResult, alone bool) string {
+	if alone {
+		return r.Policy
+	}
+	return r.Policy + "/" + r.Limit.Name
+}
+
+// sentence says whose limit refuses, which, and what to do. l is nil if it is not known.
+func (p *Problem) sentence(l *drawgate.Limit) string {
+	again := fmt.Sprintf(" Try again in %d s.", p.After)
+	switch {
+	case p.Code == CodeQueued:
+		return "Other requests wait in front of this one." + again
+	case p.Code == CodeQueueFull:
+		return "As many requests wait as may." + again
+	case p.Scope == ScopeAPI:
+		return "The limit that all callers of this API share has been reached; it is not your own." + again
+	case l == nil:
+		return "Your limit has been reached." + again
+	case l.Kind == drawgate.Concurrency:
+		return fmt.Sprintf("You have as many %s under way as you may: %s. Try again when one of them has ended.", noun(l), describe(l))
+	}
+	return fmt.Sprintf("Your limit has been reached: %s.%s", describe(l), again)
+}
+
+// noun returns the unit of a limit for people.
+func noun(l *drawgate.Limit) string {
+	if l.Unit == "" {
+		return drawgate.Requests
+	}
+	return strings.ReplaceAll(l.Unit, "_", " ")
+}
+
+// describe says a limit in words, headroom taken off, as the caller sees it in the headers.
+func describe(l *drawgate.Limit) string {
+	q, most := quota(l)
+	switch l.Kind {
+	case drawgate.Bucket:
+		if most != q {
+			return fmt.Sprintf("%d %s per %s, and %d at once", q, noun(l), span(l.Window), most)
+		}
+		return fmt.Sprintf("%d %s per %s", q, noun(l), span(l.Window))
+	case drawgate.Rolling:
+		return fmt.Sprintf("%d %s per %s", q, noun(l), span(l.Window))
+	case drawgate.Calendar:
+		return fmt.Sprintf("%d %s per %s", q, noun(l), l.Every)
+	}
+	return fmt.Sprintf("%d at once", q)
+}
+
+// span writes a window for people: "minute", "24h", "1m30s".
+func span(d time.Duration) string {
+	switch d {
+	case time.Second:
+		return "second"
+	case time.Minute:
+		return "minute"
+	case time.Hour:
+		return "hour"
+	case 24 * time.Hour:
+		return "day"
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
