@@ -43,7 +43,7 @@ type Open struct {
 type Part struct {
 	Limit uint64 // State.ID
 	N     int64
-	Ref   int64 // where the units were counted: bucket: instant; rolling: Entry.First; calendar: end of the window
+	Ref   int64 // where the units were counted: bucket: instant; rolling: Entry.First; calendar: end of the window. Held: their margin, see closePart
 	Both  bool  // calendar: counted in the following window as well
 	Held  bool  // not counted yet: the units do not age while the reservation is open
 }
@@ -141,9 +141,9 @@ func (r *Record) closePart(specs []Spec, p *Part, n, at int64) {
 	} else {
 		st.advance(s, at)
 	}
-	margin := int64(0)
-	if s != nil && !s.ChargeEnd {
-		margin = s.Margin
+	margin := p.Ref // as it was when they were held; who knows the limit may know better
+	if s != nil {
+		margin = s.lateness()
 	}
 	st.enter(s, at, margin, n)
 }

@@ -43,6 +43,14 @@ type Spec struct {
 // Fits reports whether n units could ever be granted at this priority.
 func (s *Spec) Fits(n int64, priority int8) bool { return n <= s.Effective[priority] }
 
+// lateness is how long after their decision, or after the end of their hold, units may still arrive: those that are charged at the end have by then.
+func (s *Spec) lateness() int64 {
+	if s.ChargeEnd {
+		return 0
+	}
+	return s.Margin
+}
+
 // BucketScale returns the scale and the drain per µs with which rate units per window µs are counted without fractions.
 func BucketScale(rate, window int64) (scale, drain int64) {
 	g := gcd(rate, window)

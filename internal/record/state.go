@@ -13,7 +13,7 @@ type State struct {
 	At     int64 // bucket: drained up to here; calendar: start of the open window
 	End    int64 // calendar: end of the open window, whatever a later tzdata says
 	Next   int64 // calendar: units charged ahead to the following window
-	After  int64 // calendar: end of the following window, known when Next > 0
+	After  int64 // calendar, if Next > 0: end of the following window; 0 if nobody knows it. See count for where nobody knows the open one (At == End)
 	Rate   int64 // bucket: the rate used last
 	Peak   int64 // bucket: the highest rate since the oldest open reservation was taken
 	Scale  int64 // bucket
@@ -107,7 +107,7 @@ func (st *State) expire(now int64) {
 func (st *State) roll(s *Spec, now int64) {
 	start, end := s.Rule.Window(now)
 	carry := int64(0)
-	if start <= st.End && st.End > 0 {
+	if st.End > 0 && (start <= st.End || start < st.After) {
 		carry = st.Next
 	}
 	st.At, st.End, st.Used, st.Next, st.After = start, end, carry, 0, 0
@@ -201,20 +201,20 @@ func (st *State) count(s *Spec, at, margin, n int64) (ref int64, both bool) {
 	if at >= st.End && s != nil {
 		st.roll(s, at)
 	}
-	if at >= st.End { // nobody knows the zone any more: whoever comes back in the window of at, or before, finds it charged
+	if at >= st.End { // nobody knows the zone any more: whoever comes back in a window that starts until at + margin finds it charged
 		st.Next = min(addSat(st.Next, n), maxUsed)
-		st.End, st.After = at, 0
+		st.At, st.End, st.Used, st.After = at, at, 0, max(st.After, at+margin+1)
 		return st.End, false
 	}
 	if at < st.At { // a window that is over
 		return 0, false
 	}
 	st.Used = min(addSat(st.Used, n), maxUsed)
-	if at+margin < st.End || s == nil {
+	if at+margin < st.End {
 		return st.End, false
 	}
 	st.Next = min(addSat(st.Next, n), maxUsed)
-	if st.After == 0 {
+	if st.After == 0 && s != nil {
 		_, st.After = s.Rule.Window(st.End)
 	}
 	return st.End, true
@@ -232,10 +232,10 @@ func (st *State) until() int64 {
 			return addSat(st.Entries.At(k-1).Last, st.Window)
 		}
 	case Calendar:
+		if st.Next > 0 && (st.After == 0 || st.At == st.End) { // nobody knows the window that they count in
+			return addSat(max(st.End, st.After), maxCalendar)
+		}
 		if st.Next > 0 {
-			if st.After == 0 {
-				return addSat(st.End, maxCalendar)
-			}
 			return st.After
 		}
 		if st.Used > 0 {

@@ -20,7 +20,8 @@ type admission struct {
 	run    int64 // bucket: the integral of the rate up to at, × Window
 	end    int64 // of the hold
 	open   bool
-	held   bool // counts at every instant until closed, and then from the closing on
+	held   bool  // counts at every instant until closed, and then from the closing on
+	kept   int64 // the margin with which it was held: whoever does not know the limit closes it with that
 
 	refund int64        // bucket: not an admission, but so many units that were given back
 	but    []*admission // what was open then: its units stay
@@ -131,11 +132,17 @@ func (b *book) admit(a *admission) {
 	}
 }
 
+// byStranger, as a margin, is the one that an admission was held with.
+const byStranger = -1
+
 // close ends an open admission at an instant, n units having been used.
 func (b *book) close(a *admission, n, at, margin int64) {
 	b.open = slices.DeleteFunc(b.open, func(o *admission) bool { return o == a })
 	a.open, a.n = false, n
 	if a.held {
+		if margin == byStranger {
+			margin = a.kept
+		}
 		a.held, a.at, a.margin = false, at, margin
 		if b.kind != record.Concurrency {
 			b.admit(a)
@@ -291,8 +298,13 @@ func (s *storm) pass() {
 
 // look is what every call begins with: the book ends the holds that the call will find ended.
 func (s *storm) look() (now int64) {
-	s.seen, s.fresh = max(s.now, s.seen), false
-	s.book.pass(s.seen, s.holdMargin())
+	s.fresh = false
+	return s.lookAs(s.holdMargin())
+}
+
+func (s *storm) lookAs(margin int64) (now int64) {
+	s.seen = max(s.now, s.seen)
+	s.book.pass(s.seen, margin)
 	return s.seen
 }
 
@@ -341,7 +353,7 @@ func (s *storm) take() string {
 		return fmt.Sprintf("admitted %d while %d were used, of %d", got, used, s.spec.Effective[prio])
 	}
 	s.granted++
-	a := &admission{id: t.ID, n: got, at: now, margin: s.holdMargin(), end: now + t.Hold, open: t.ID != ""}
+	a := &admission{id: t.ID, n: got, at: now, margin: s.holdMargin(), kept: s.holdMargin(), end: now + t.Hold, open: t.ID != ""}
 	a.held = a.open && (t.Lease || s.spec.ChargeEnd || s.spec.Kind == record.Concurrency)
 	s.book.admit(a)
 	if a.open {
@@ -435,13 +447,8 @@ func (s *storm) refund() string {
 
 // stranger is a call by a version of the program that does not have this limit.
 func (s *storm) stranger() string {
-	if s.holdMargin() > 0 {
-		return "" // it cannot know the margin of leases that it finds ended
-	}
 	other := []record.Spec{{ID: 1, Kind: record.Rolling, Window: 1000, Effective: [10]int64{5, 5, 5, 5, 5, 5, 5, 5, 5, 5}}}
-	fresh := s.fresh
-	now := s.look()
-	s.fresh = fresh // the limit itself was not looked at
+	now := s.lookAs(byStranger) // the limit itself is not looked at
 	s.note("stranger")
 	asks := []record.Ask{{Rec: s.rec, Specs: other, N: amounts(1)}}
 	if s.d.one(2) && len(s.ids) > 0 {
@@ -452,7 +459,7 @@ func (s *storm) stranger() string {
 			return fmt.Sprintf("settle %s: %v, want %v", id, settled, a != nil)
 		}
 		if a != nil {
-			s.book.close(a, a.n, now, 0)
+			s.book.close(a, a.n, now, byStranger)
 		}
 		return ""
 	}

@@ -142,14 +142,10 @@ func (a *Ask) charge(t *Take, now, end int64) {
 		st := a.Rec.ensure(s, j, now)
 		p := Part{Limit: s.ID, N: n}
 		if s.Kind == Concurrency || end != 0 && (t.Lease || s.ChargeEnd) {
-			p.Held = true
+			p.Held, p.Ref = true, s.lateness()
 			st.Held = min(addSat(st.Held, n), maxUsed)
 		} else {
-			margin := s.Margin
-			if s.ChargeEnd {
-				margin = 0
-			}
-			p.Ref, p.Both = st.enter(s, now, margin, n)
+			p.Ref, p.Both = st.enter(s, now, s.lateness(), n)
 			if end != 0 {
 				st.Loose = min(addSat(st.Loose, n), maxUsed)
 			}

@@ -92,10 +92,7 @@ func (st *State) later(s *Spec, fs []freed) (es []Entry) {
 	if len(fs) == 0 {
 		return nil
 	}
-	margin := int64(0)
-	if !s.ChargeEnd {
-		margin = s.Margin
-	}
+	margin := s.lateness()
 	if k := st.Entries.Len(); k > 0 {
 		es = append(es, *st.Entries.At(k - 1))
 	}
@@ -117,10 +114,7 @@ func (st *State) later(s *Spec, fs []freed) (es []Entry) {
 // waitCalendar goes from window to window until used is at most want.
 func (st *State) waitCalendar(s *Spec, fs []freed, now, want int64) int64 {
 	end, carry := st.End, st.Next
-	held, margin := st.Held, int64(0)
-	if !s.ChargeEnd {
-		margin = s.Margin
-	}
+	held, margin := st.Held, s.lateness()
 	for {
 		at := end
 		_, end = s.Rule.Window(at)
