@@ -177,7 +177,7 @@ if op == 'h' then
           end
           if not s then fits = false break end
           local carry = 0
-          if s <= fin and fin > 0 then carry = nxt end
+          if fin > 0 and (s <= fin or s < aft) then carry = nxt end
           used, at, fin, nxt, aft = carry, s, e, 0, 0
         end
         if n > 0 then
@@ -318,7 +318,7 @@ end
 local function roll(st, s, now)
   local a, z = window(s, now)
   local carry = 0
-  if a <= st.fin and st.fin > 0 then carry = st.nxt end
+  if st.fin > 0 and (a <= st.fin or a < st.aft) then carry = st.nxt end
   st.at, st.fin, st.used, st.nxt, st.aft = a, z, carry, 0, 0
 end
 
@@ -448,14 +448,14 @@ local function enter(r, st, s, at, margin, n)
     if at >= st.fin and s then roll(st, s, at) end
     if at >= st.fin then
       st.nxt = min(st.nxt + n, MAX)
-      st.fin, st.aft = at, 0
+      st.used, st.at, st.fin, st.aft = 0, at, at, max(st.aft, at + margin + 1)
       return at, 0, false
     end
     if at < st.at then return 0, 0, false end
     st.used = min(st.used + n, MAX)
-    if at + margin < st.fin or not s then return st.fin, 0, false end
+    if at + margin < st.fin then return st.fin, 0, false end
     st.nxt = min(st.nxt + n, MAX)
-    if st.aft == 0 then
+    if st.aft == 0 and s then
       local _
       _, st.aft = window(s, st.fin)
     end
@@ -523,6 +523,11 @@ local function forget(r, o)
   end
 end
 
+-- How long after the end of their hold units may still arrive.
+local function lateness(s)
+  return s.fl % 2 == 0 and s.margin or 0
+end
+
 local function closePart(r, ss, q, n, at)
   local st, s = r.by[q.id], ss.by[q.id]
   if not st then return end
@@ -537,7 +542,7 @@ local function closePart(r, ss, q, n, at)
   else
     advance(r, st, s, at)
   end
-  enter(r, st, s, at, s and s.fl % 2 == 0 and s.margin or 0, n)
+  enter(r, st, s, at, s and lateness(s) or q.ref, n)
 end
 
 -- Whether advancing for this caller is a change that must be kept, whatever the decision.
@@ -630,9 +635,10 @@ local function until_(r, st)
     if st.head <= st.tail then need = st.lst + st.win end
     if st.held > 0 then need = max(need, max(from, st.lst) + 2 * st.win) end -- a margin is at most half a window
   elseif st.kind == 3 then
-    if st.nxt > 0 then
+    if st.nxt > 0 and (st.aft == 0 or st.at == st.fin) then
+      need = max(st.fin, st.aft) + LONGEST
+    elseif st.nxt > 0 then
       need = st.aft
-      if need == 0 then need = st.fin + LONGEST end
     elseif st.used > 0 then
       need = st.fin
     end
@@ -795,10 +801,10 @@ local function take(print, hold, lease)
         local st = ensure(r, s, now)
         local q = { id = s.id, n = n, ref = 0, seq = 0 }
         if s.kind == 4 or fin > 0 and (lease == 1 or s.fl % 2 == 1) then
-          q.held = true
+          q.held, q.ref = true, lateness(s)
           st.held = min(st.held + n, MAX)
         else
-          q.ref, q.seq, q.both = enter(r, st, s, now, s.fl % 2 == 1 and 0 or s.margin, n)
+          q.ref, q.seq, q.both = enter(r, st, s, now, lateness(s), n)
           if fin > 0 then st.loose = min(st.loose + n, MAX) end
         end
         parts[#parts + 1] = q
