@@ -20,6 +20,7 @@ var changeCases = []testCase{
 	{"another identity", "a limit of another name, unit, kind, window, calendar, zone or anchor starts unused", testIdentity, true},
 	{"versions side by side", "two versions of a policy never touch each other's limits", testVersions, false},
 	{"a reservation outlives its version", "a settlement by another version of the policy corrects what both know; the rest stands", testSettleByOther, true},
+	{"a margin outlives its version", "units that another version finds ended, or settles, still count with the margin that they were held with", testMarginByOther, false},
 	{"limits in another order", "the order of limits in a policy does not matter", testOrder, true},
 }
 
@@ -300,6 +301,41 @@ func testSettleByOther(e *env) {
 		e.Error("settle by the first version: gone")
 	}
 	v2.wantUsed("settled by the first version", 2, 15)
+}
+
+func testMarginByOther(e *env) {
+	roll, hour := rolling(10, time.Minute), calendar(10, drawgate.Hour, "UTC")
+	roll.Margin, hour.Margin = 10*time.Second, 10*time.Second
+	v1 := e.bucket("k", roll, hour)
+	v2 := v1.with(leaky(5, time.Hour, 0))
+	edge := nextEdge(e.now(), drawgate.Hour, "UTC", 1)
+
+	e.until(edge.Add(-12 * time.Second))
+	e.allowed("a lease that ends before the edge", v1.lease("a", 7*time.Second, 3, 3))
+	e.allowed("a lease that is settled", v1.lease("b", time.Hour, 2, 2))
+	e.advance(7*time.Second + time.Millisecond)
+	e.allowed("the other version finds the first one ended", v2.take(1))
+	if !v2.settle("b", drawgate.Unnamed) {
+		e.Error("gone")
+	}
+	v1.wantUsed("both ended", 5, 5)
+	e.until(edge)
+	v1.wantUsed("what may arrive after the edge counts there too", 5, 5)
+	e.until(edge.Add(time.Minute + 5*time.Second - tick))
+	v1.wantUsed("a window after the end, and the margin", 5, 5)
+	e.advance(tick)
+	v1.wantUsed("the first one left", 2, 5)
+	e.advance(time.Millisecond)
+	v1.wantUsed("the second one left", 0, 5)
+
+	e.until(edge.Add(30 * time.Minute))
+	e.allowed("a lease that ends in the next window, shortly before the one after", v1.lease("c", 90*time.Minute-5*time.Second, 3, 3))
+	e.until(edge.Add(2*time.Hour - time.Second))
+	e.allowed("the other version finds it ended", v2.take(1))
+	e.until(edge.Add(2*time.Hour + 30*time.Second))
+	v1.wantUsed("it counts in both", 3, 3)
+	e.until(edge.Add(3 * time.Hour))
+	v1.wantUsed("and in no other", 0, 0)
 }
 
 func testOrder(e *env) {
