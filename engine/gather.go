@@ -43,7 +43,7 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 			return err
 		}
 	}
-	res.Unmatched = len(r.Asks) == 0 && !sc.matches.Any
+	res.Unmatched = len(r.Asks) == 0 && !sc.matches.Matched
 	if len(sc.enforced) > drawgate.MaxBuckets || len(sc.shadow) > drawgate.MaxBuckets {
 		return tooMany(res.Applied)
 	}

@@ -3,9 +3,8 @@ package rules
 import (
 	"errors"
 	"fmt"
-	"net/http"
-	"net/netip"
-	"reflect"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -13,6 +12,8 @@ import (
 // Set is a list of rules made ready. It is immutable and safe for concurrent use.
 type Set struct {
 	rules   []rule
+	index   *index
+	texts   *texts
 	applies int
 	timed   bool
 }
@@ -20,10 +21,11 @@ type Set struct {
 // rule is a rule made ready.
 type rule struct {
 	Rule
-	when   *program // nil: always
-	hours  *hours   // nil: always
-	tenant *program // nil: the caller's own
-	keys   []*program
+	pairs  []pair            // conditions that are not indexed
+	when   *expression[bool] // nil: always
+	hours  *hours            // nil: always
+	tenant *expression[string]
+	keys   []*expression[string]
 	first  int // position of its first apply among all
 }
 
@@ -34,19 +36,25 @@ func Compile(list []Rule, has func(policy string) error) (*Set, error) {
 	if len(list) > MaxRules {
 		return nil, fmt.Errorf("rules: %d rules are more than %d", len(list), MaxRules)
 	}
-	s := &Set{rules: make([]rule, len(list))}
+	s := &Set{rules: make([]rule, len(list)), texts: newTexts()}
 	var errs []error
+	named := map[string]int{}
 	for i := range list {
 		c := compiler{index: i, has: has, rule: &s.rules[i]}
-		c.compile(list[i])
+		c.compile(&list[i])
+		if first, twice := named[list[i].Name]; twice && list[i].Name != "" {
+			c.fail("name", fmt.Errorf("rule %d has the same name", first+1))
+		}
+		named[list[i].Name] = i
 		errs = append(errs, c.errs...)
 		s.rules[i].first = s.applies
 		s.applies += len(list[i].Apply)
-		s.timed = s.timed || c.rule.hours != nil || c.rule.when != nil
+		s.timed = s.timed || c.timed
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
+	s.index = newIndex(s.rules)
 	return s, nil
 }
 
@@ -56,7 +64,7 @@ func (s *Set) Rules() int { return len(s.rules) }
 // Rule returns rule i. Its slices and maps must not be changed.
 func (s *Set) Rule(i int) *Rule { return &s.rules[i].Rule }
 
-// Applies returns how many policies all rules apply together: see [Applied.Index].
+// Applies returns how many policies all rules apply together: see [Applied].
 func (s *Set) Applies() int { return s.applies }
 
 // Timed reports whether what matches depends on the time.
@@ -67,6 +75,7 @@ type compiler struct {
 	index int
 	has   func(string) error
 	rule  *rule
+	timed bool
 	errs  []error
 }
 
@@ -76,33 +85,77 @@ func (c *compiler) fail(field string, err error) {
 	}
 }
 
-func (c *compiler) compile(r Rule) {
-	c.rule.Rule = r
+func (c *compiler) compile(r *Rule) {
+	c.rule.Rule = *r
+	c.rule.Apply = slices.Clone(r.Apply)
+	if len(r.Name) > MaxPattern {
+		c.fail("name", fmt.Errorf("%d bytes are more than %d", len(r.Name), MaxPattern))
+	}
+	c.match(&r.Match)
 	var err error
 	if r.When != "" {
-		c.rule.when, err = compileExpr(r.When, reflect.Bool)
+		c.rule.when, err = compileCondition(r.When)
 		c.fail("when", err)
+		c.timed = c.timed || err == nil && c.rule.when.timed
 	}
 	if r.Tenant != "" {
-		c.rule.tenant, err = compileExpr(r.Tenant, reflect.String)
-		c.fail("tenant", err)
+		c.rule.tenant = c.text("tenant", r.Tenant)
 	}
 	if r.Schedule != nil {
 		c.rule.hours, err = r.Schedule.compile()
 		c.fail("schedule", err)
+		c.timed = true
 	}
+	c.effect(r)
+	for i := range r.Apply {
+		c.apply("apply["+strconv.Itoa(i)+"]", &r.Apply[i])
+	}
+}
+
+// effect checks that a rule does something, and not what contradicts itself.
+func (c *compiler) effect(r *Rule) {
 	switch {
 	case r.Exempt && len(r.Apply) > 0:
 		c.fail("exempt", errors.New("an exempt rule applies nothing: leave apply out"))
 	case r.Exempt && r.Shadow:
 		c.fail("exempt", errors.New("an exemption takes nothing, so there is nothing to evaluate in shadow"))
-	case !r.Exempt && len(r.Apply) == 0 && !r.Final:
+	case len(r.Apply) == 0 && !r.Exempt && !r.Final:
 		c.fail("apply", errors.New("the rule does nothing: it needs apply, exempt or final"))
 	case len(r.Apply) > MaxApply:
 		c.fail("apply", fmt.Errorf("%d policies are more than %d", len(r.Apply), MaxApply))
 	}
-	for i := range r.Apply {
-		c.apply("apply["+strconv.Itoa(i)+"]", &r.Apply[i])
+}
+
+// match checks the conditions on single attributes.
+func (c *compiler) match(m *Match) {
+	c.fail("match.path", checkPath(m.Path))
+	c.fail("match.host", checkHost(m.Host))
+	c.fail("match.route", checkRoute(m.Route))
+	c.fail("match.user", checkValue(m.User))
+	c.fail("match.class", checkValue(m.Class))
+	for i, method := range m.Methods {
+		if method == "" || len(method) > MaxPattern || strings.ContainsAny(method, "* ") {
+			c.fail(fmt.Sprintf("match.methods[%d]", i), errors.New("it is not a method such as GET"))
+		}
+	}
+	for i, p := range m.IPs {
+		_, err := plainPrefix(p)
+		c.fail(fmt.Sprintf("match.ips[%d]", i), err)
+	}
+	c.values("match.headers", m.Headers)
+	c.values("match.attrs", m.Attrs)
+}
+
+func (c *compiler) values(field string, conds map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(conds)) {
+		switch cond := conds[name]; {
+		case name == "" || len(name) > MaxPattern:
+			c.fail(field, fmt.Errorf("a name has 1 to %d bytes", MaxPattern))
+		case cond == "":
+			c.fail(field+"."+name, errors.New(`a value is missing: "*" is any that is not empty; for an empty one use when`))
+		default:
+			c.fail(field+"."+name, checkValue(cond))
+		}
 	}
 }
 
@@ -112,96 +165,16 @@ func (c *compiler) apply(field string, a *Apply) {
 	} else if c.has != nil {
 		c.fail(field+".policy", c.has(a.Policy))
 	}
-	var key *program
-	var err error
 	if strings.TrimSpace(a.Key) == "" {
-		err = errors.New(`the key is missing: who is counted? ip, user, header("X-Api-Key"), or "global" for one bucket for all`)
-	} else {
-		key, err = compileExpr(a.Key, reflect.String)
+		c.fail(field+".key", errors.New(`the key is missing: who is counted? ip, user, header("X-Api-Key"), or "global" in quotes for one bucket for all`))
+		return
 	}
-	c.fail(field+".key", err)
-	c.rule.keys = append(c.rule.keys, key)
+	c.rule.keys = append(c.rule.keys, c.text(field+".key", a.Key))
 }
 
-// matches reports whether the conditions on single attributes hold.
-func (m *Match) matches(a *Attributes) bool {
-	return oneOf(m.Methods, a.Method) && pathHolds(m.Path, a.Path) && holds(m.Host, a.Host) && holds(m.Route, a.Route) && holds(m.User, a.User) &&
-		holds(m.Class, a.Class) && within(m.IPs, a.IP) && m.headers(a.Headers) && m.attrs(a.Extra)
-}
-
-func (m *Match) headers(h http.Header) bool {
-	for k, v := range m.Headers {
-		if !holds(v, h.Get(k)) {
-			return false
-		}
-	}
-	return true
-}
-
-func (m *Match) attrs(extra map[string]string) bool {
-	for k, v := range m.Attrs {
-		if !holds(v, extra[k]) {
-			return false
-		}
-	}
-	return true
-}
-
-func oneOf(list []string, s string) bool {
-	for _, l := range list {
-		if strings.EqualFold(l, s) {
-			return true
-		}
-	}
-	return len(list) == 0
-}
-
-// holds reports whether a value is what a condition asks for.
-func holds(cond, v string) bool {
-	switch {
-	case cond == "":
-		return true
-	case v == "":
-		return false
-	case strings.HasSuffix(cond, "*"):
-		return strings.HasPrefix(v, cond[:len(cond)-1])
-	}
-	return cond == v
-}
-
-// pathHolds reports whether a path is one of a pattern.
-func pathHolds(pattern, path string) bool {
-	if pattern == "" {
-		return true
-	}
-	for {
-		p, prest, pmore := strings.Cut(pattern, "/")
-		s, srest, smore := strings.Cut(path, "/")
-		switch {
-		case !pmore && strings.HasSuffix(p, "*"):
-			return strings.HasPrefix(path, p[:len(p)-1])
-		case strings.HasPrefix(p, "{"):
-			if s == "" {
-				return false
-			}
-		case p != s:
-			return false
-		}
-		if pmore != smore {
-			return false
-		}
-		if !pmore {
-			return true
-		}
-		pattern, path = prest, srest
-	}
-}
-
-func within(list []netip.Prefix, ip netip.Addr) bool {
-	for _, p := range list {
-		if p.Contains(plain(ip)) {
-			return true
-		}
-	}
-	return len(list) == 0
+func (c *compiler) text(field, source string) *expression[string] {
+	x, err := compileText(source)
+	c.fail(field, err)
+	c.timed = c.timed || err == nil && x.timed
+	return x
 }

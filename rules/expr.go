@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"time"
 
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/ast"
@@ -13,7 +12,7 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// names are what an expression may ask for; functions are the ones of its own that it may call. docs/rules.md explains them.
+// names are what an expression may ask for, and functions those of our own that it may call. docs/rules.md explains them.
 const (
 	names     = "method, path, host, route, ip, address, user, class, hour, weekday"
 	functions = `header("Name"), attr("name"), join(a, b, ...), inside("10.0.0.0/8", ...)`
@@ -28,7 +27,7 @@ var builtins = []string{
 // memoryBudget bounds what one evaluation may collect, in elements.
 const memoryBudget = 10_000
 
-// env is what an expression sees.
+// env is what an expression sees when the language's own machine runs it.
 type env struct {
 	Method  string                 `expr:"method"`
 	Path    string                 `expr:"path"`
@@ -46,36 +45,66 @@ type env struct {
 	Join    func(...string) string `expr:"join"`
 }
 
-// program is an expression made ready.
-type program struct {
-	code *vm.Program
+// expression is one of T, bool or string, made ready: as a Go func if it is of the usual sort, which costs nothing, and otherwise as a program of the
+// language's own machine.
+type expression[T any] struct {
+	direct func(*request) T
+	code   *vm.Program
+	timed  bool // looks at hour or weekday
 }
 
-// compileExpr checks an expression, whose value must be of this kind: reflect.Bool or reflect.String.
-func compileExpr(source string, kind reflect.Kind) (*program, error) {
-	if len(source) > MaxSource {
-		return nil, fmt.Errorf("the expression has %d bytes, more than %d", len(source), MaxSource)
+// compileCondition makes an expression that is true or false.
+func compileCondition(source string) (*expression[bool], error) {
+	code, timed, err := compileExpr(source, reflect.Bool, false)
+	if err != nil {
+		return nil, err
 	}
-	opts := []expr.Option{expr.Env(&env{}), expr.MaxNodes(MaxNodes), expr.AsKind(kind), expr.DisableAllBuiltins()}
+	x := &expression[bool]{timed: timed}
+	if x.direct = directBool(code.Node()); x.direct == nil {
+		x.code, _, err = compileExpr(source, reflect.Bool, true)
+	}
+	return x, err
+}
+
+// compileText makes an expression whose value is text.
+func compileText(source string) (*expression[string], error) {
+	code, timed, err := compileExpr(source, reflect.String, false)
+	if err != nil {
+		return nil, err
+	}
+	x := &expression[string]{timed: timed}
+	if x.direct = directString(code.Node()); x.direct == nil {
+		x.code, _, err = compileExpr(source, reflect.String, true)
+	}
+	return x, err
+}
+
+// compileExpr checks an expression.
+func compileExpr(source string, kind reflect.Kind, optimize bool) (code *vm.Program, timed bool, err error) {
+	if len(source) > MaxSource {
+		return nil, false, fmt.Errorf("the expression has %d bytes, more than %d", len(source), MaxSource)
+	}
+	c := &checker{}
+	opts := []expr.Option{
+		expr.Env(&env{}), expr.MaxNodes(MaxNodes), expr.AsKind(kind), expr.DisableAllBuiltins(), expr.Patch(c), expr.Optimize(optimize),
+	}
 	for _, b := range builtins {
 		opts = append(opts, expr.EnableBuiltin(b))
 	}
-	check := &checker{}
-	opts = append(opts, expr.Patch(check))
-	code, err := expr.Compile(source, opts...)
-	if err == nil {
-		err = check.err
+	code, err = expr.Compile(source, opts...)
+	if c.err != nil {
+		return nil, false, c.err
 	}
 	if err != nil {
-		return nil, explain(err)
+		return nil, false, explain(err)
 	}
-	return &program{code}, nil
+	return code, c.timed, nil
 }
 
 // explain says what is wrong with an expression without showing its text, in which there may be a secret.
 func explain(err error) error {
-	var e *file.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*file.Error](err)
+	if !ok {
 		return err
 	}
 	text := e.Message
@@ -86,44 +115,132 @@ func explain(err error) error {
 }
 
 // checker refuses what the language allows and rules do not.
-type checker struct{ err error }
+type checker struct {
+	err   error
+	timed bool
+}
+
+// Visit implements [ast.Visitor]. Children come before their parents.
+func (c *checker) Visit(n *ast.Node) {
+	if err := c.check(*n); c.err == nil && err != nil {
+		at := (*n).Location()
+		c.err = fmt.Errorf("at byte %d: %w", at.From+1, err)
+	}
+}
+
+func (c *checker) check(node ast.Node) error {
+	switch n := node.(type) {
+	case *ast.IdentifierNode:
+		c.timed = c.timed || n.Value == "hour" || n.Value == "weekday"
+	case *ast.BinaryNode:
+		return checkBinary(n)
+	case *ast.VariableDeclaratorNode, *ast.SequenceNode:
+		return errors.New("let and several expressions are not for rules")
+	case *ast.PredicateNode:
+		if loops(n.Node) {
+			return errors.New("a loop within a loop: what a caller sends could make it long")
+		}
+	case *ast.CallNode:
+		if called(n) == "inside" {
+			_, err := insideOf(n.Arguments)
+			return err
+		}
+	}
+	return nil
+}
+
+func checkBinary(n *ast.BinaryNode) error {
+	switch n.Operator {
+	case "matches":
+		if _, ok := n.Right.(*ast.StringNode); !ok {
+			return errors.New("the pattern of matches must be written out: one from a request could be any")
+		}
+	case "+":
+		if parts(n) > 1 {
+			return errors.New("texts that are put together with + can be the same for different callers: use join(a, b)")
+		}
+	case "..":
+		from, ok1 := n.Left.(*ast.IntegerNode)
+		to, ok2 := n.Right.(*ast.IntegerNode)
+		if !ok1 || !ok2 || to.Value-from.Value > memoryBudget {
+			return errors.New("the ends of a range must be written out, and near each other")
+		}
+	}
+	return nil
+}
+
+// parts returns how many of the parts of a sum are not written out.
+func parts(node ast.Node) int {
+	switch n := node.(type) {
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
+		return 0
+	case *ast.BinaryNode:
+		if n.Operator == "+" {
+			return parts(n.Left) + parts(n.Right)
+		}
+	}
+	return 1
+}
+
+// loops reports whether an expression goes through a list.
+func loops(node ast.Node) bool {
+	l := &loopFinder{}
+	ast.Walk(&node, l)
+	return l.found
+}
+
+type loopFinder struct{ found bool }
 
 // Visit implements [ast.Visitor].
-func (c *checker) Visit(n *ast.Node) {
-	b, ok := (*n).(*ast.BinaryNode)
-	if !ok || c.err != nil || b.Operator != "matches" {
-		return
-	}
-	if _, ok := b.Right.(*ast.StringNode); !ok {
-		c.err = errors.New("the pattern of matches must be written out: a pattern from a request may be any")
+func (l *loopFinder) Visit(n *ast.Node) {
+	if _, ok := (*n).(*ast.PredicateNode); ok {
+		l.found = true
 	}
 }
 
-// run evaluates the expression. What went wrong is not told: it may show the value of an attribute.
-func (p *program) run(machine *vm.VM, e *env) (any, error) {
-	machine.MemoryBudget = memoryBudget
-	v, err := machine.Run(p.code, e)
+// called returns the name of the function that is called.
+func called(n *ast.CallNode) string {
+	if id, ok := n.Callee.(*ast.IdentifierNode); ok {
+		return id.Value
+	}
+	return ""
+}
+
+// value evaluates an expression. What went wrong is not told: it may show the value of an attribute.
+func (x *expression[T]) value(m *Matches) (v T, err error) {
+	if x.direct != nil {
+		return x.direct(&m.request), nil
+	}
+	m.fill()
+	m.machine.MemoryBudget = memoryBudget
+	got, err := m.machine.Run(x.code, &m.env)
 	if err != nil {
-		return nil, failed(err)
+		if e, ok := errors.AsType[*file.Error](err); ok {
+			return v, fmt.Errorf("the expression failed on this request, at line %d, column %d", e.Line, e.Column+1)
+		}
+		return v, errors.New("the expression failed on this request")
+	}
+	v, ok := got.(T)
+	if !ok {
+		return v, errors.New("the expression came to nothing on this request")
 	}
 	return v, nil
-}
-
-func failed(err error) error {
-	var e *file.Error
-	if !errors.As(err, &e) {
-		return errors.New("the expression failed on this request")
-	}
-	return fmt.Errorf("the expression failed on this request, at line %d, column %d", e.Line, e.Column+1)
 }
 
 // weekdays are the values of weekday.
 var weekdays = [...]string{"sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"}
 
-// fill sets what expressions see.
-func (e *env) fill(a *Attributes, now time.Time) {
-	now = now.UTC()
-	e.Method, e.Path, e.Host, e.Route, e.User, e.Class = a.Method, a.Path, a.Host, a.Route, a.User, a.Class
-	e.IP, e.Address = network(a.IP), address(a.IP)
-	e.Hour, e.Weekday = now.Hour(), weekdays[now.Weekday()]
+// fill shows the request to the machine, once.
+func (m *Matches) fill() {
+	if m.filled {
+		return
+	}
+	m.filled = true
+	q, e := &m.request, &m.env
+	e.Method, e.Path, e.Host, e.Route, e.User, e.Class = q.method, q.path, q.host, q.Route, q.User, q.Class
+	e.IP, e.Address = q.network(), q.address()
+	e.Hour, e.Weekday = q.now.Hour(), weekdays[q.now.Weekday()]
+	if e.Header == nil {
+		e.Header, e.Attr, e.Join, e.Inside = q.headerOf, q.attr, Join, q.insideAny
+	}
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/expr-lang/expr/vm"
@@ -10,64 +11,68 @@ import (
 type Matches struct {
 	Applied []Applied // in the order of the rules
 	Exempt  bool      // a rule exempts the request: what rules before it applied stands
-	Any     bool      // a rule matched that is not a shadow
+	Matched bool      // a rule matched that is not in shadow
 
+	request request
+	bits    bitset // candidates, and as much again to work with
 	env     env
 	machine vm.VM
-	attrs   *Attributes
+	filled  bool // env shows the request
 }
 
 // Clear lets go of what belongs to the last request.
 func (m *Matches) Clear() {
 	clear(m.Applied)
-	m.Applied, m.Exempt, m.Any = m.Applied[:0], false, false
+	m.Applied, m.Exempt, m.Matched = m.Applied[:0], false, false
+	m.request.Attributes = nil
 }
 
 // Applied is one policy to be taken of.
 type Applied struct {
 	Rule   int    // position of the rule
-	Index  int    // position of the apply among all of the set
+	Index  int    // position of the apply among all of the set: those of the first rule, then those of the second
 	Apply  *Apply // must not be changed
 	Tenant string // "" is the caller's own
 	Key    string
 	Shadow bool // by the rule or the apply
 }
 
-// Match collects what the rules apply to a request at an instant into m, in place of what was there.
+// Match collects what the rules apply to a request at an instant into m, in place of what was there. It does not allocate for keys that are a single
+// attribute, once m has grown.
 //
 // An error says that an expression failed on this request. It is an [*Error]; nothing is applied then, and the request should be refused.
 func (s *Set) Match(a *Attributes, now time.Time, m *Matches) error {
-	m.Applied, m.Exempt, m.Any, m.attrs = m.Applied[:0], false, false, a
-	m.bind()
-	m.env.fill(a, now)
-	err := s.match(a, now, m)
-	m.attrs = nil
+	m.Applied, m.Exempt, m.Matched, m.filled = m.Applied[:0], false, false, false
+	m.request.set(a, now, s.texts)
+	n := len(s.index.all)
+	if len(m.bits) < 2*n {
+		m.bits = make(bitset, 2*n)
+	}
+	found := m.bits[:n]
+	s.index.candidates(&m.request, found, m.bits[n:2*n])
+	err := s.match(found, m)
 	if err != nil {
-		m.Applied = m.Applied[:0]
+		m.Applied, m.Exempt, m.Matched = m.Applied[:0], false, false
 	}
 	return err
 }
 
-func (s *Set) match(a *Attributes, now time.Time, m *Matches) error {
+func (s *Set) match(found bitset, m *Matches) error {
 	final := false // for shadows
-	for i := range s.rules {
+	for i := found.next(0); i >= 0; i = found.next(i + 1) {
 		r := &s.rules[i]
-		if final && r.Shadow || !r.Match.matches(a) || r.hours != nil && !r.hours.hold(now) {
+		if final && r.Shadow {
 			continue
 		}
-		if r.when != nil {
-			v, err := r.when.run(&m.machine, &m.env)
-			if err != nil {
-				return &Error{Rule: i, Name: r.Name, Field: "when", Err: err}
-			}
-			if v != true {
-				continue
-			}
+		if ok, err := r.holds(i, m); err != nil {
+			return err
+		} else if !ok {
+			continue
 		}
 		if err := s.collect(i, final, m); err != nil {
 			return err
 		}
-		m.Any = m.Any || !r.Shadow
+		m.Matched = m.Matched || !r.Shadow
 		if r.Exempt || r.Final && !r.Shadow {
 			m.Exempt = r.Exempt
 			return nil
@@ -77,15 +82,29 @@ func (s *Set) match(a *Attributes, now time.Time, m *Matches) error {
 	return nil
 }
 
+// holds reports whether the conditions of rule i hold that the index does not know.
+func (r *rule) holds(i int, m *Matches) (bool, error) {
+	if !m.request.pairsHold(r.pairs) || r.hours != nil && !r.hours.hold(m.request.now) {
+		return false, nil
+	}
+	if r.when == nil {
+		return true, nil
+	}
+	ok, err := r.when.value(m)
+	if err != nil {
+		return false, &Error{Rule: i, Name: r.Name, Field: "when", Err: err}
+	}
+	return ok, nil
+}
+
 // collect adds what rule i applies.
 func (s *Set) collect(i int, final bool, m *Matches) error {
 	r, before, tenant := &s.rules[i], len(m.Applied), ""
 	if r.tenant != nil {
-		v, err := r.tenant.run(&m.machine, &m.env)
-		if err != nil {
+		var err error
+		if tenant, err = r.tenant.value(m); err != nil {
 			return &Error{Rule: i, Name: r.Name, Field: "tenant", Err: err}
 		}
-		tenant, _ = v.(string)
 	}
 	for k := range r.Apply {
 		a := &r.Apply[k]
@@ -93,17 +112,16 @@ func (s *Set) collect(i int, final bool, m *Matches) error {
 		if shadow && final || m.has(a.Policy, shadow, before) {
 			continue
 		}
-		v, err := r.keys[k].run(&m.machine, &m.env)
+		key, err := r.keys[k].value(m)
 		if err != nil {
-			return &Error{Rule: i, Name: r.Name, Field: "key", Err: err}
+			return &Error{Rule: i, Name: r.Name, Field: "apply[" + strconv.Itoa(k) + "].key", Err: err}
 		}
-		key, _ := v.(string)
 		m.Applied = append(m.Applied, Applied{Rule: i, Index: r.first + k, Apply: a, Tenant: tenant, Key: key, Shadow: shadow})
 	}
 	return nil
 }
 
-// has reports whether an earlier rule applied the policy. What is enforced and what is shadow do not hide each other.
+// has reports whether an earlier rule applied the policy. What is enforced and what is in shadow do not hide each other.
 func (m *Matches) has(policy string, shadow bool, before int) bool {
 	for i := range before {
 		if a := &m.Applied[i]; a.Shadow == shadow && a.Apply.Policy == policy {
@@ -111,15 +129,4 @@ func (m *Matches) has(policy string, shadow bool, before int) bool {
 		}
 	}
 	return false
-}
-
-// bind gives the expressions their functions, once.
-func (m *Matches) bind() {
-	if m.env.Header != nil {
-		return
-	}
-	m.env.Header = func(name string) string { return m.attrs.Headers.Get(name) }
-	m.env.Attr = func(name string) string { return m.attrs.Extra[name] }
-	m.env.Join = Join
-	m.env.Inside = func(nets ...string) bool { return inside(nets, m.attrs.IP) }
 }

@@ -1,0 +1,110 @@
+package rules
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"path"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// request is what conditions and expressions look at: attributes in the form in which they are compared.
+type request struct {
+	*Attributes
+	method string     // in capitals
+	path   string     // without "//", "/./" and "/../"
+	host   string     // in small letters, without a port
+	ip     netip.Addr // without a zone, IPv4 as IPv4
+	now    time.Time  // in UTC
+	texts  *texts
+	text   *text // of ip; nil until it is asked for
+	join   []byte
+}
+
+// set makes the form that is compared. It allocates only where a request is written unusually.
+func (q *request) set(a *Attributes, now time.Time, t *texts) {
+	q.Attributes, q.method, q.path, q.host = a, strings.ToUpper(a.Method), cleanPath(a.Path), cleanHost(a.Host)
+	q.ip, q.now, q.texts, q.text = plain(a.IP), now.UTC(), t, nil
+}
+
+// header returns the first value of a header, whose name is in its canonical form.
+func (q *request) header(name string) string {
+	if v := q.Headers[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// network is who the address belongs to, address the whole of it.
+func (q *request) network() string { return q.texted().network }
+func (q *request) address() string { return q.texted().address }
+
+func (q *request) texted() *text {
+	if q.text == nil {
+		q.text = q.texts.of(q.ip)
+	}
+	return q.text
+}
+
+// cleanPath resolves what a server may resolve too: otherwise "/health/../v1" would be what it is not. It is the path itself if that is clean.
+func cleanPath(p string) string {
+	if p == "" || p[0] != '/' || !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
+		return p
+	}
+	c := path.Clean(p)
+	if last := p[strings.LastIndexByte(p, '/')+1:]; c != "/" && (last == "" || last == "." || last == "..") {
+		c += "/"
+	}
+	return c
+}
+
+func cleanHost(h string) string {
+	if i := strings.LastIndexByte(h, ':'); i >= 0 && strings.IndexByte(h[i:], ']') < 0 && (h[0] == '[' || strings.IndexByte(h, ':') == i) {
+		h = h[:i]
+	}
+	return strings.ToLower(strings.TrimSuffix(h, "."))
+}
+
+// plain returns an address without a zone, and an IPv4 address for one that is mapped into IPv6.
+func plain(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
+
+// text is an address as keys and expressions see it.
+type text struct {
+	ip               netip.Addr
+	network, address string
+}
+
+// newText makes the texts of an address, empty ones of none.
+//
+// A network's customer has at least 64 bits of IPv6 to choose addresses from, so that these together are one client.
+func newText(ip netip.Addr) *text {
+	if !ip.IsValid() {
+		return &text{}
+	}
+	t := &text{ip: ip, address: ip.String()}
+	t.network = t.address
+	if ip.Is6() {
+		p, _ := ip.Prefix(64)
+		t.network = p.String()
+	}
+	return t
+}
+
+// texts remembers the texts of addresses that were seen lately, so that a client's next request need not make them again.
+type texts struct {
+	seed maphash.Seed
+	list [4096]atomic.Pointer[text]
+}
+
+func newTexts() *texts { return &texts{seed: maphash.MakeSeed()} }
+
+func (t *texts) of(ip netip.Addr) *text {
+	slot := &t.list[maphash.Comparable(t.seed, ip)%uint64(len(t.list))]
+	if have := slot.Load(); have != nil && have.ip == ip {
+		return have
+	}
+	made := newText(ip)
+	slot.Store(made)
+	return made
+}
