@@ -1,0 +1,164 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// maxReply is how many bytes are read of an answer, so that its connection can be used again.
+const maxReply = 64 << 10
+
+// deliveries are what becomes of web calls: an event, or one attempt at it.
+type delivery uint8
+
+const (
+	delivered delivery = iota // an event was taken
+	retried                   // an attempt failed, and another one follows
+	rejected                  // an event was answered with what no repeating mends
+	gaveUp                    // an event was not taken, however often it was sent
+	dropped                   // an event was not sent: the queue was full, or the process ended
+	deliveries
+)
+
+var deliveryNames = [deliveries]string{"delivered", "retried", "rejected", "gave_up", "dropped"}
+
+// run delivers what is queued until the queue is closed and empty, or ctx ends: then it drops the rest.
+func (h *Webhook) run(ctx context.Context) {
+	defer close(h.done)
+	for e := range h.queue {
+		if ctx.Err() != nil {
+			h.drop(1)
+			continue
+		}
+		h.deliver(ctx, e)
+	}
+}
+
+// drop counts events that were not sent.
+func (h *Webhook) drop(n int) {
+	h.dropped.Add(int64(n))
+	h.opts.Metrics.delivered(dropped, n)
+}
+
+// deliver sends an event until it is taken, rejected, or was sent often enough.
+func (h *Webhook) deliver(ctx context.Context, e *Event) {
+	body, err := json.Marshal(e)
+	if err != nil {
+		h.lose(e, rejected, err)
+		return
+	}
+	for i := 1; ; i++ {
+		after, err := h.post(ctx, e, body)
+		switch _, final := errors.AsType[*finalError](err); {
+		case err == nil:
+			h.opts.Metrics.delivered(delivered, 1)
+			return
+		case ctx.Err() != nil:
+			h.drop(1)
+			return
+		case final:
+			h.lose(e, rejected, err)
+			return
+		case i == h.opts.Attempts:
+			h.lose(e, gaveUp, err)
+			return
+		}
+		h.opts.Metrics.delivered(retried, 1)
+		if !sleep(ctx, h.pause(i, after)) {
+			h.drop(1)
+			return
+		}
+	}
+}
+
+// lose counts an event that was not taken, and says so.
+func (h *Webhook) lose(e *Event, d delivery, err error) {
+	h.dropped.Add(1)
+	h.opts.Metrics.delivered(d, 1)
+	h.opts.Logger.Warn("a webhook event was not delivered", "event", string(e.Kind), "id", e.ID, "host", h.host, "error", err)
+}
+
+// pause returns how long to wait after failed attempt i, which asked for after, if that is not 0.
+func (h *Webhook) pause(i int, after time.Duration) time.Duration {
+	d := h.opts.Backoff
+	for range i - 1 {
+		d = min(2*d, h.opts.MaxBackoff)
+	}
+	d = d/2 + rand.N(d) //nolint:gosec // jitter needs no secrecy
+	return min(max(d, after), h.opts.MaxBackoff)
+}
+
+// finalError is an answer that no repeating mends.
+type finalError struct{ status string }
+
+func (e *finalError) Error() string { return "it was answered with " + e.status }
+
+// post makes one attempt. after is what the receiver asked to wait.
+func (h *Webhook) post(ctx context.Context, e *Event, body []byte) (after time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, h.opts.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
+	if err != nil {
+		return 0, withoutURL(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "drawgate")
+	req.Header.Set("Drawgate-Event", string(e.Kind))
+	req.Header.Set("Drawgate-Id", e.ID)
+	req.Header.Set(SignatureHeader, Sign(h.secret, body, time.Now()))
+	res, err := h.client.Do(req)
+	if err != nil {
+		return 0, withoutURL(err)
+	}
+	defer res.Body.Close() //nolint:errcheck // it was only read
+	_, _ = io.CopyN(io.Discard, res.Body, maxReply)
+	switch s := res.StatusCode; {
+	case s >= 200 && s < 300:
+		return 0, nil
+	case s >= 500, s == http.StatusTooManyRequests, s == http.StatusRequestTimeout, s == http.StatusTooEarly:
+		return retryAfter(res.Header), fmt.Errorf("it was answered with %s", status(s))
+	default:
+		return 0, &finalError{status(s)}
+	}
+}
+
+// status writes a status in our own words: the receiver's may hold anything.
+func status(code int) string { return fmt.Sprintf("%d %s", code, http.StatusText(code)) }
+
+// withoutURL takes the address, which may be a secret, out of an error.
+func withoutURL(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// retryAfter reads the seconds of a Retry-After header; 0 if there are none.
+func retryAfter(h http.Header) time.Duration {
+	s, err := strconv.ParseInt(h.Get("Retry-After"), 10, 32)
+	if err != nil || s < 0 {
+		return 0
+	}
+	return time.Duration(s) * time.Second
+}
+
+// sleep reports whether d passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

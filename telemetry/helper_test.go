@@ -1,0 +1,161 @@
+package telemetry_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/telemetry"
+)
+
+// rig is metrics, and limiters that they watch.
+type rig struct {
+	*testing.T
+	m     *telemetry.Metrics
+	reg   *prometheus.Registry
+	store *store
+}
+
+// newRig makes a rig. opts may be nil; its Store is set.
+func newRig(t *testing.T, opts *telemetry.Options) *rig {
+	t.Helper()
+	if opts == nil {
+		opts = &telemetry.Options{}
+	}
+	r := &rig{T: t, reg: prometheus.NewPedanticRegistry(), store: &store{Store: memstore.New(nil)}}
+	opts.Store = r.store
+	var err error
+	if r.m, err = telemetry.NewMetrics(r.reg, opts); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// limiter returns a limiter that is watched.
+func (r *rig) limiter(p drawgate.Policy) *drawgate.Limiter {
+	r.Helper()
+	l, err := drawgate.New(r.store, p, &drawgate.Options{Observer: r.m.Observer()})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return l
+}
+
+// want checks the value of a series: of a histogram it is the number of observations. labels are names and values in turn, and all of the series.
+func (r *rig) want(want float64, name string, labels ...string) {
+	r.Helper()
+	got, ok := r.value(name, labels...)
+	if !ok || got != want {
+		r.Errorf("%s%q is %v (%v), want %v", name, labels, got, ok, want)
+	}
+}
+
+// none checks that there is no such series.
+func (r *rig) none(name string, labels ...string) {
+	r.Helper()
+	if got, ok := r.value(name, labels...); ok {
+		r.Errorf("%s%q is %v, it should not be there", name, labels, got)
+	}
+}
+
+func (r *rig) value(name string, labels ...string) (float64, bool) {
+	r.Helper()
+	want := map[string]string{}
+	for i := 0; i < len(labels); i += 2 {
+		want[labels[i]] = labels[i+1]
+	}
+	for _, m := range r.family(name).GetMetric() {
+		got := map[string]string{}
+		for _, l := range m.GetLabel() {
+			got[l.GetName()] = l.GetValue()
+		}
+		if maps.Equal(got, want) {
+			return amount(m), true
+		}
+	}
+	return 0, false
+}
+
+// family returns a metric with all its series; without any if it is not there.
+func (r *rig) family(name string) *dto.MetricFamily {
+	r.Helper()
+	all, err := r.reg.Gather()
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() == name {
+			return f
+		}
+	}
+	return nil
+}
+
+func amount(m *dto.Metric) float64 {
+	switch {
+	case m.GetCounter() != nil:
+		return m.GetCounter().GetValue()
+	case m.GetHistogram() != nil:
+		return float64(m.GetHistogram().GetSampleCount())
+	}
+	return m.GetGauge().GetValue()
+}
+
+// store is a store that does I/O, as far as limiters know, and may be away.
+type store struct {
+	drawgate.Store
+	away  atomic.Bool
+	peeks atomic.Int64
+}
+
+var errDown = &drawgate.StoreError{Store: "test", Op: "any", Err: errors.New("connection refused"), Fault: drawgate.FaultTransient}
+
+func (s *store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	if s.away.Load() {
+		return errDown
+	}
+	return s.Store.Take(ctx, batch, out)
+}
+
+func (s *store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	if s.away.Load() {
+		return errDown
+	}
+	return s.Store.Settle(ctx, batch, out)
+}
+
+func (s *store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+	s.peeks.Add(1)
+	if s.away.Load() {
+		return errDown
+	}
+	return s.Store.Peek(ctx, buckets, priority, out)
+}
+
+// allow asks n times, and returns how many passed.
+func allow(t *testing.T, l *drawgate.Limiter, key string, n int) (passed int) {
+	t.Helper()
+	for range n {
+		d, err := l.Allow(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Allowed {
+			passed++
+		}
+	}
+	return passed
+}
+
+// rolling is a policy of one rolling limit.
+func rolling(policy, limit string, amount int64, window time.Duration) drawgate.Policy {
+	return drawgate.Policy{Name: policy, Limits: []drawgate.Limit{{Name: limit, Kind: drawgate.Rolling, Window: window, Amount: amount}}}
+}

@@ -1,0 +1,45 @@
+package telemetry
+
+import (
+	"slices"
+
+	"github.com/drawgate/drawgate"
+)
+
+// Join returns an observer that tells each of obs, in their order. Those that are nil are left out; if none is left, it is nil, which costs a limiter
+// nothing.
+func Join(obs ...*drawgate.Observer) *drawgate.Observer {
+	obs = slices.DeleteFunc(slices.Clone(obs), func(o *drawgate.Observer) bool { return o == nil })
+	switch len(obs) {
+	case 0:
+		return nil
+	case 1:
+		return obs[0]
+	}
+	return &drawgate.Observer{
+		Taken:   each(obs, func(o *drawgate.Observer) func(*drawgate.Taken) { return o.Taken }),
+		Settled: each(obs, func(o *drawgate.Observer) func(*drawgate.Settled) { return o.Settled }),
+		Called:  each(obs, func(o *drawgate.Observer) func(*drawgate.StoreCall) { return o.Called }),
+	}
+}
+
+// each returns a func that calls the chosen func of every observer that has it; nil if none has.
+func each[E any](obs []*drawgate.Observer, of func(*drawgate.Observer) func(*E)) func(*E) {
+	var all []func(*E)
+	for _, o := range obs {
+		if f := of(o); f != nil {
+			all = append(all, f)
+		}
+	}
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+	return func(e *E) {
+		for _, f := range all {
+			f(e)
+		}
+	}
+}

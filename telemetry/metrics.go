@@ -1,0 +1,129 @@
+package telemetry
+
+import (
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+)
+
+// Options holds what [Metrics] can do without. The zero value is ready to use.
+type Options struct {
+	// Hasher shows keys in the label "identifier"; nil means NewHasher(nil). Give a [Warner] the same one.
+	Hasher *Hasher
+	// RawIdentifiers shows keys as they are. They may be personal data or secrets, such as addresses and API keys.
+	RawIdentifiers bool
+	// Identifiers is how many keys of each policy rate_limit_hits_total tells apart: 0 means 20, negative none, at most 1000. All others are "other".
+	Identifiers int
+	// Local says that buckets live in this process alone, so that a refusal counts as local_exhausted, not as distributed_exhausted.
+	Local bool
+	// Store is asked about the buckets to watch when metrics are read; nil: their usage is not shown.
+	Store drawgate.Store
+	// Watch are buckets of policies with many keys, at most MaxWatched. The one bucket of a policy with a single key is watched anyway.
+	Watch []Watched
+	// Plan returns the policy that a key is counted under at present, with its overrides, and nil if there is none. A nil func means as last seen.
+	Plan func(drawgate.Key) *drawgate.Plan
+	// Waiting is [drawgate.Limiter.Waiting], or an engine's; nil: the queue is not shown.
+	Waiting func() (callers int, oldest time.Duration)
+	// ScrapeTimeout bounds the reading of Store: 0 means one second.
+	ScrapeTimeout time.Duration
+	// Version and Revision are of the program, for drawgate_build_info.
+	Version, Revision string
+}
+
+// Metrics counts for Prometheus. Its methods are safe for concurrent use; none waits, and in the steady state none allocates.
+//
+// docs/metrics.md says what each metric means, and how its labels are bounded.
+type Metrics struct {
+	opts  Options
+	seed  maphash.Seed // of the keys of this process, where they are told apart
+	vecs  vectors
+	table *table[policySeries]
+	holds *holds
+
+	check    prometheus.Histogram
+	deciding [outcomes]prometheus.Observer
+	queued   prometheus.Histogram
+	reasons  [reasons]prometheus.Counter
+	backend  prometheus.Counter
+	calls    [len(ops)]prometheus.Observer
+	failures [len(ops)][classes]prometheus.Counter
+	settled  [settlements]prometheus.Counter
+	loads    [2]prometheus.Counter // failed, done
+	loaded   prometheus.Gauge      // when, last
+	lastLoad prometheus.Gauge      // 1: it went well
+	state    atomic.Uint32         // BreakerState
+	told     [len(kinds)]prometheus.Counter
+	lost     [len(kinds)]prometheus.Counter
+	posts    [deliveries]prometheus.Counter
+}
+
+// NewMetrics makes the metrics and registers them. opts may be nil. The error is one of reg's: two of them cannot share a registry.
+func NewMetrics(reg prometheus.Registerer, opts *Options) (*Metrics, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	m := &Metrics{opts: *opts, seed: maphash.MakeSeed(), holds: newHolds()}
+	if m.opts.Hasher == nil {
+		m.opts.Hasher = NewHasher(nil)
+	}
+	switch {
+	case m.opts.Identifiers == 0:
+		m.opts.Identifiers = defaultIdentifiers
+	case m.opts.Identifiers < 0:
+		m.opts.Identifiers = 0
+	}
+	m.opts.Identifiers = min(m.opts.Identifiers, maxIdentifiers)
+	if m.opts.ScrapeTimeout == 0 {
+		m.opts.ScrapeTimeout = time.Second
+	}
+	if n := len(m.opts.Watch); n > MaxWatched {
+		return nil, fmt.Errorf("telemetry: %d buckets to watch are more than %d", n, MaxWatched)
+	}
+	m.table = newTable(m.newPolicy)
+	for _, c := range m.collectors() {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("telemetry: %w", err)
+		}
+	}
+	m.resolve()
+	return m, nil
+}
+
+// Observer returns what tells m of decisions: for [drawgate.Options.Observer].
+func (m *Metrics) Observer() *drawgate.Observer {
+	return &drawgate.Observer{Taken: m.taken, Settled: m.ended, Called: m.called}
+}
+
+// Declare says which policies are in force: those of an engine's configuration. Their series then exist before anything is decided under them, at
+// zero, so that rates show the first event, and what is in shadow is counted apart. Call it at start and after each change of the configuration.
+func (m *Metrics) Declare(policies ...engine.Policy) {
+	shadows := shadowsOf(policies)
+	for i := range policies {
+		p := m.table.get(policies[i].Name)
+		for j := range policies[i].Limits {
+			p.limits.get(&policies[i].Limits[j])
+		}
+	}
+	m.table.each(func(p *policySeries) { p.shadow.Store(shadows[p.name] || isBeside(p.name)) })
+}
+
+// shadowsOf returns the names of the policies that are in shadow, as labels.
+func shadowsOf(policies []engine.Policy) map[string]bool {
+	names := map[string]bool{}
+	for i := range policies {
+		if policies[i].Shadow {
+			names[label(policies[i].Name)] = true
+		}
+	}
+	return names
+}
+
+// isBeside reports whether a policy is the shadow of one that is enforced: a rule in shadow counts in buckets of its own, by that name.
+func isBeside(policy string) bool { return strings.HasSuffix(policy, "~shadow") }

@@ -1,0 +1,323 @@
+package telemetry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/telemetry"
+)
+
+// TestRefusalsAreCounted once per take, and per limit and key that refuse. // req: B9 D7 E8
+func TestRefusalsAreCounted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, &telemetry.Options{RawIdentifiers: true})
+	minute, day := r.limiter(tiers("minute", 2)), drawgate.Policy{}
+	day = rolling("day", "rpd", 1, 24*time.Hour)
+	o, err := minute.With(day)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := func() {
+		if _, err := minute.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{minute.Ask("a"), o.Ask("b")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both()                       // allowed
+	both()                       // refused by the day
+	allow(t, minute, "a", 2)     // allowed, refused by the minute
+	both()                       // refused by both
+	allow(t, minute, "other", 1) // allowed
+	r.want(3, "rate_limit_rejections_total", "reason", "distributed_exhausted")
+	r.want(0, "rate_limit_rejections_total", "reason", "local_exhausted")
+	r.want(2, "rate_limit_hits_total", "type", "minute", "identifier", "a")
+	r.want(0, "rate_limit_hits_total", "type", "minute", "identifier", "other")
+	r.want(2, "rate_limit_hits_total", "type", "day", "identifier", "b")
+	r.want(2, "rate_limit_exceeded_total", "period", "minute", "policy", "minute", "limit", "rpm")
+	r.want(2, "rate_limit_exceeded_total", "period", "day", "policy", "day", "limit", "rpd")
+	r.want(3, "drawgate_decisions_total", "policy", "minute", "outcome", "allowed")
+	r.want(3, "drawgate_decisions_total", "policy", "minute", "outcome", "refused")
+	r.want(1, "drawgate_decisions_total", "policy", "day", "outcome", "allowed")
+	r.want(6, "rate_limit_check_duration_seconds")
+	r.want(3, "drawgate_decision_duration_seconds", "outcome", "refused")
+	r.want(6, "drawgate_store_duration_seconds", "op", "take")
+}
+
+// TestReasons: a refusal is of what all share, of this process alone, or because the store is away, and counted once. // req: E8 A10
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		local  bool
+		change func(*drawgate.Taken)
+		want   string
+	}{
+		{"of all", false, func(*drawgate.Taken) {}, "distributed_exhausted"},
+		{"store in this process", true, func(*drawgate.Taken) {}, "local_exhausted"},
+		{"share used up", false, func(e *drawgate.Taken) { e.Decision.Fallback = true }, "local_exhausted"},
+		{"closed", false, func(e *drawgate.Taken) { e.Decision.Fallback, e.Decision.Reason = true, drawgate.Away }, "backend_error"},
+		{"queued", false, func(e *drawgate.Taken) { e.Decision.Reason = drawgate.Queued }, "distributed_exhausted"},
+		{"waited too long", false, func(e *drawgate.Taken) { e.Wait, e.Err = true, drawgate.ErrDeadline }, "distributed_exhausted"},
+		{"queue full", false, func(e *drawgate.Taken) { e.Decision, e.Err = &drawgate.Decision{}, drawgate.ErrQueueFull }, "distributed_exhausted"},
+		{"not decided", false, func(e *drawgate.Taken) { e.Decision, e.Err = &drawgate.Decision{}, errDown }, "backend_error"},
+		{"caller went away", false, func(e *drawgate.Taken) { e.Decision, e.Err = &drawgate.Decision{}, context.Canceled }, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, &telemetry.Options{Local: c.local})
+			_, e := decisions(t, 1)
+			c.change(e)
+			r.m.Observer().Taken(e)
+			for _, reason := range []string{"distributed_exhausted", "local_exhausted", "backend_error"} {
+				n := 0.0
+				if reason == c.want {
+					n = 1
+				}
+				r.want(n, "rate_limit_rejections_total", "reason", reason)
+			}
+		})
+	}
+}
+
+// TestBackendErrors are counted, by what they are. // req: E7 E8
+func TestBackendErrors(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	l := r.limiter(tiers("p", 5))
+	r.store.away.Store(true)
+	for range 3 {
+		if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, drawgate.ErrStoreAway) {
+			t.Fatal(err)
+		}
+	}
+	r.want(3, "rate_limit_backend_errors_total")
+	r.want(3, "rate_limit_rejections_total", "reason", "backend_error")
+	r.want(3, "drawgate_store_errors_total", "op", "take", "class", "transient")
+	r.want(3, "drawgate_decisions_total", "policy", "p", "outcome", "error")
+	called := r.m.Observer().Called
+	for _, c := range []struct {
+		err   error
+		class string
+		more  float64 // backend errors
+	}{
+		{context.DeadlineExceeded, "timeout", 1},
+		{&drawgate.StoreError{Err: errors.New("NOAUTH"), Fault: drawgate.FaultConfiguration}, "configuration", 1},
+		{&drawgate.StoreError{Err: errors.New("a record"), Fault: drawgate.FaultBucket}, "bucket", 1},
+		{&drawgate.StoreError{Err: errors.New("damaged"), Fault: drawgate.FaultLasting}, "lasting", 1},
+		{fmt.Errorf("take: %w", context.Canceled), "caller", 0},
+		{drawgate.ErrIDReused, "invalid", 0},
+		{errors.New("anything"), "transient", 1},
+	} {
+		before, _ := r.value("rate_limit_backend_errors_total")
+		called(&drawgate.StoreCall{Op: "settle", Err: c.err})
+		r.want(1, "drawgate_store_errors_total", "op", "settle", "class", c.class)
+		r.want(before+c.more, "rate_limit_backend_errors_total")
+	}
+	called(&drawgate.StoreCall{Op: "brew"})
+	r.want(1, "drawgate_store_duration_seconds", "op", "other")
+}
+
+// TestWaits are timed apart from deciding. // req: B9
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		l := r.limiter(drawgate.Rate(1, time.Second, 1))
+		allow(t, l, "k", 1)
+		if _, err := l.Wait(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		r.want(1, "rate_limit_waits_total", "type", "rate")
+		r.want(1, "rate_limit_wait_duration_seconds", "type", "rate")
+		r.want(1, "drawgate_queue_wait_seconds")
+		h := r.family("rate_limit_wait_duration_seconds").GetMetric()[0].GetHistogram()
+		if s := h.GetSampleSum(); s < 1 || s > 1.1 {
+			t.Errorf("it waited for %v s", s)
+		}
+		var bounds []string
+		for _, b := range h.GetBucket() {
+			bounds = append(bounds, fmt.Sprint(b.GetUpperBound()))
+		}
+		if got := strings.Join(bounds, " "); got != "0.1 0.5 1 5 10 30 60" {
+			t.Errorf("buckets %s", got)
+		}
+		if s := r.family("rate_limit_check_duration_seconds").GetMetric()[0].GetHistogram().GetSampleSum(); s > 0.1 {
+			t.Errorf("deciding took %v s", s)
+		}
+	})
+}
+
+// TestQueueIsShown as it is when metrics are read.
+func TestQueueIsShown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l *drawgate.Limiter
+		r := newRig(t, &telemetry.Options{Waiting: func() (int, time.Duration) { return l.Waiting() }})
+		l = r.limiter(drawgate.Rate(1, time.Minute, 1))
+		allow(t, l, "k", 1)
+		r.want(0, "drawgate_queue_length")
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 2 {
+			wg.Go(func() {
+				if _, err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(3 * time.Second)
+		r.want(2, "drawgate_queue_length")
+		r.want(3, "drawgate_queue_oldest_seconds")
+		cancel()
+		wg.Wait()
+		r.want(0, "drawgate_queue_length")
+		r.want(0, "drawgate_queue_oldest_seconds")
+		r.want(2, "drawgate_decisions_total", "policy", "rate", "outcome", "ended")
+		r.want(0, "rate_limit_rejections_total", "reason", "distributed_exhausted")
+	})
+}
+
+// TestReservationsAreFollowed until they are settled, or their hold ends by itself.
+func TestReservationsAreFollowed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		l := r.limiter(tiers("p", 10))
+		var held []*drawgate.Reservation
+		for range 4 {
+			res, err := l.Reserve(t.Context(), "k", time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, res)
+		}
+		r.want(4, "drawgate_open_reservations")
+		for _, err := range []error{held[0].Settle(t.Context()), held[1].Cancel(t.Context()), held[2].Renew(t.Context(), 2*time.Minute)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.want(2, "drawgate_open_reservations")
+		time.Sleep(61 * time.Second)
+		r.want(1, "drawgate_open_reservations")
+		if err := held[3].Cancel(t.Context()); !errors.Is(err, drawgate.ErrGone) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		r.want(0, "drawgate_open_reservations")
+		for _, result := range []string{"settled", "cancelled", "renewed", "gone"} {
+			r.want(1, "drawgate_settlements_total", "result", result)
+		}
+		r.want(0, "drawgate_settlements_total", "result", "error")
+	})
+}
+
+// TestFallbackIsMarked: what a process decides by itself is counted as such. // req: A10
+func TestFallbackIsMarked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	yes, no := decisions(t, 1)
+	yes.Decision.Fallback, no.Decision.Fallback = true, true
+	r.m.Observer().Taken(yes)
+	r.m.Observer().Taken(no)
+	r.want(1, "drawgate_fallback_decisions_total", "policy", "p0", "outcome", "allowed")
+	r.want(1, "drawgate_fallback_decisions_total", "policy", "p0", "outcome", "refused")
+	r.want(1, "drawgate_decisions_total", "policy", "p0", "outcome", "allowed")
+}
+
+// TestBreakerState is one gauge per state, and a count of changes. // req: C11
+func TestBreakerState(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.want(1, "drawgate_store_breaker_state", "state", "closed")
+	r.want(0, "drawgate_store_breaker_transitions_total", "state", "closed")
+	for range 2 {
+		r.m.Breaker(telemetry.BreakerOpen)
+		r.want(0, "drawgate_store_breaker_state", "state", "closed")
+		r.want(1, "drawgate_store_breaker_state", "state", "open")
+		r.want(1, "drawgate_store_breaker_transitions_total", "state", "open")
+	}
+	r.m.Breaker(telemetry.BreakerHalfOpen)
+	r.m.Breaker(telemetry.BreakerClosed)
+	r.want(1, "drawgate_store_breaker_state", "state", "closed")
+	r.want(1, "drawgate_store_breaker_transitions_total", "state", "half_open")
+	r.want(1, "drawgate_store_breaker_transitions_total", "state", "closed")
+}
+
+// TestReloadsAreCounted with when the configuration in force was loaded.
+func TestReloadsAreCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		start, _ := r.value("drawgate_config_last_reload_success_timestamp_seconds")
+		time.Sleep(time.Hour)
+		r.m.Reloaded(errors.New("a broken file"))
+		r.want(0, "drawgate_config_last_reload_successful")
+		r.want(start, "drawgate_config_last_reload_success_timestamp_seconds")
+		r.m.Reloaded(nil)
+		r.want(1, "drawgate_config_last_reload_successful")
+		r.want(start+3600, "drawgate_config_last_reload_success_timestamp_seconds")
+		r.want(1, "drawgate_config_reloads_total", "result", "failure")
+		r.want(1, "drawgate_config_reloads_total", "result", "success")
+	})
+}
+
+// TestShadowsAreCountedApart: a shadow's refusal is no refusal; that it differs is counted in both directions. // req: E9
+func TestShadowsAreCountedApart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	e, err := engine.New(r.store, engine.Config{Policies: []engine.Policy{
+		{Policy: tiers("live", 10)}, {Policy: tiers("candidate", 1), Shadow: true},
+	}}, &engine.Options{Observer: r.m.Observer(), Diverged: r.m.Diverged})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	r.m.Declare(e.Config().Policies...)
+	for range 3 {
+		res, err := e.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: "live", Key: "k"}, {Policy: "candidate", Key: "k"}}})
+		if err != nil || !res.Decision.Allowed {
+			t.Fatal(err, res.Decision.Allowed)
+		}
+	}
+	r.want(2, "rate_limit_shadow_divergence_total", "policy", "candidate", "direction", "would_refuse")
+	r.want(0, "rate_limit_shadow_divergence_total", "policy", "candidate", "direction", "would_allow")
+	r.want(0, "rate_limit_rejections_total", "reason", "distributed_exhausted")
+	r.want(3, "drawgate_decisions_total", "policy", "live", "outcome", "allowed")
+	r.want(0, "drawgate_decisions_total", "policy", "candidate", "outcome", "allowed")
+	r.m.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
+	r.want(1, "rate_limit_shadow_divergence_total", "policy", "candidate", "direction", "would_allow")
+}
+
+// TestDeclaredPoliciesStartAtZero, so that a rate shows the first refusal.
+func TestDeclaredPoliciesStartAtZero(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.m.Declare(engine.Policy{Policy: tiers("p", 1)})
+	r.want(0, "rate_limit_exceeded_total", "period", "day", "policy", "p", "limit", "rpd")
+	r.want(0, "rate_limit_hits_total", "type", "p", "identifier", "other")
+	r.want(0, "drawgate_decisions_total", "policy", "p", "outcome", "refused")
+	r.want(0, "drawgate_limit_milestones_total", "policy", "p", "limit", "rpm", "milestone", "80")
+}
+
+// TestTwoCannotShareARegistry, and too many buckets cannot be watched.
+func TestMistakesAreReported(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	if _, err := telemetry.NewMetrics(r.reg, nil); err == nil {
+		t.Error("two share a registry")
+	}
+	_, err := telemetry.NewMetrics(prometheus.NewRegistry(), &telemetry.Options{Watch: make([]telemetry.Watched, telemetry.MaxWatched+1)})
+	if err == nil {
+		t.Error("101 buckets are watched")
+	}
+}

@@ -1,0 +1,49 @@
+package telemetry
+
+import (
+	"errors"
+
+	"github.com/drawgate/drawgate"
+)
+
+// outcome is how a take ended, as far as metrics tell outcomes apart.
+type outcome uint8
+
+const (
+	allowed outcome = iota
+	refused         // by a limit, by those who wait in front, or because waiting was not worth it or took too long
+	away            // not decided: the store did not answer
+	ended           // not decided: the caller went away or ran out of time, or the process is stopping
+	outcomes
+)
+
+var outcomeNames = [outcomes]string{"allowed", "refused", "error", "ended"}
+
+func outcomeOf(e *drawgate.Taken) outcome {
+	switch {
+	case e.Err == nil && e.Decision.Allowed:
+		return allowed
+	case e.Err == nil:
+		return refused
+	}
+	return failureOf(e)
+}
+
+// failureOf is outcomeOf for what ended with an error.
+func failureOf(e *drawgate.Taken) outcome {
+	switch {
+	case errors.Is(e.Err, drawgate.ErrLimited), errors.Is(e.Err, drawgate.ErrQueueFull), e.Wait && errors.Is(e.Err, drawgate.ErrDeadline):
+		return refused
+	case errors.Is(e.Err, drawgate.ErrStoreAway):
+		return away
+	}
+	return ended
+}
+
+// decided returns the decision if a take was answered by one: an error that ends waiting may carry the last refusal.
+func decided(e *drawgate.Taken) *drawgate.Decision {
+	if e.Decision == nil || e.Decision.Buckets() == 0 || e.Err != nil && !errors.Is(e.Err, drawgate.ErrLimited) && !errors.Is(e.Err, drawgate.ErrQueueFull) {
+		return nil
+	}
+	return e.Decision
+}

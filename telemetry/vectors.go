@@ -1,0 +1,124 @@
+package telemetry
+
+import (
+	"cmp"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// waitBuckets are those with which rate_limit_wait_duration_seconds was asked for.
+var waitBuckets = []float64{0.1, 0.5, 1, 5, 10, 30, 60}
+
+// fineBuckets reach from a decision in memory to a store that is given up on.
+var fineBuckets = []float64{1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5}
+
+// queueBuckets reach from a turn that comes at once to the end of most people's patience.
+var queueBuckets = []float64{0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800}
+
+// vectors are the metrics with labels.
+type vectors struct {
+	hits, waits, exceeded, rejections, divergence *prometheus.CounterVec   // asked for by name
+	decisions, fallbacks, shadows, milestones     *prometheus.CounterVec   // of policies
+	failures, settlements, loads, transitions     *prometheus.CounterVec   // of the process
+	warnings, deliveries                          *prometheus.CounterVec   // of the other parts of this package
+	waited, deciding, calls                       *prometheus.HistogramVec // durations
+	breaker                                       *prometheus.GaugeVec
+}
+
+// collectors makes all metrics.
+func (m *Metrics) collectors() []prometheus.Collector {
+	v := &m.vecs
+	var all []prometheus.Collector
+	counter := func(vec **prometheus.CounterVec, name, help string, labels ...string) {
+		*vec = prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		all = append(all, *vec)
+	}
+	histogram := func(vec **prometheus.HistogramVec, name, help string, buckets []float64, labels ...string) {
+		*vec = prometheus.NewHistogramVec(histogram(name, help, buckets), labels)
+		all = append(all, *vec)
+	}
+	counter(&v.hits, "rate_limit_hits_total", "Takes that a policy refused, by key: the first ones, hashed; the rest is other.", "type", "identifier")
+	counter(&v.waits, "rate_limit_waits_total", "Takes that stood in the queue.", "type")
+	histogram(&v.waited, "rate_limit_wait_duration_seconds", "How long takes stood in the queue, whatever came of it.", waitBuckets, "type")
+	counter(&v.exceeded, "rate_limit_exceeded_total", "Takes that a limit refused.", "period", "policy", "limit")
+	counter(&v.rejections, "rate_limit_rejections_total", "Refused takes, each counted once.", "reason")
+	counter(&v.divergence, "rate_limit_shadow_divergence_total", "Requests that a shadow policy would have decided otherwise.", "policy", "direction")
+	counter(&v.decisions, "drawgate_decisions_total", "Takes by how they ended; one of several buckets counts for the policy of each.", "policy", "outcome")
+	counter(&v.fallbacks, "drawgate_fallback_decisions_total", "Of the decisions, those that this process made by itself.", "policy", "outcome")
+	counter(&v.shadows, "drawgate_shadow_decisions_total", "Takes of policies in shadow, which are counted nowhere else.", "policy", "outcome")
+	counter(&v.milestones, "drawgate_limit_milestones_total", "Times that a bucket had used this share of a limit, in per cent.", "policy", "limit", "milestone")
+	histogram(&v.deciding, "drawgate_decision_duration_seconds", "Time to decide: with the store's, without the queue's.", fineBuckets, "outcome")
+	histogram(&v.calls, "drawgate_store_duration_seconds", "Time of a store call.", fineBuckets, "op")
+	counter(&v.failures, "drawgate_store_errors_total", "Store calls that were not answered.", "op", "class")
+	counter(&v.settlements, "drawgate_settlements_total", "What became of reservations, and charges without one.", "result")
+	counter(&v.transitions, "drawgate_store_breaker_transitions_total", "Times that the store's breaker came into a state.", "state")
+	counter(&v.loads, "drawgate_config_reloads_total", "Changes of the configuration, tried while running.", "result")
+	counter(&v.warnings, "drawgate_warnings_total", "Warnings, by what became of them.", "kind", "result")
+	counter(&v.deliveries, "drawgate_webhook_deliveries_total", "Web calls, by what became of them.", "result")
+	v.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "drawgate_store_breaker_state", Help: "1 for the state of the store's breaker."}, []string{"state"})
+	return append(append(all, v.breaker), m.plain()...)
+}
+
+// histogram has classic buckets, and native ones for a server that wants them.
+func histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{
+		Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+	}
+}
+
+// plain makes the metrics without labels.
+func (m *Metrics) plain() []prometheus.Collector {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	m.check = prometheus.NewHistogram(histogram("rate_limit_check_duration_seconds", "Time to check limits: with the store's, without the queue's.", fineBuckets))
+	m.queued = prometheus.NewHistogram(histogram("drawgate_queue_wait_seconds", "How long takes stood in the queue, of those that did.", queueBuckets))
+	m.backend = prometheus.NewCounter(prometheus.CounterOpts{Name: "rate_limit_backend_errors_total", Help: "Store calls that failed."})
+	m.loaded = gauge("drawgate_config_last_reload_success_timestamp_seconds", "When the configuration in force was loaded.")
+	m.lastLoad = gauge("drawgate_config_last_reload_successful", "1 unless the last change of the configuration failed.")
+	all := []prometheus.Collector{m.check, m.queued, m.backend, m.loaded, m.lastLoad, newUsage(m)}
+	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "drawgate_open_reservations", Help: "Reservations that this process made or renewed, and that are open.",
+	}, func() float64 { return float64(m.holds.open()) }))
+	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "drawgate_build_info", Help: "1; the labels say which program this is.",
+		ConstLabels: prometheus.Labels{"version": cmp.Or(m.opts.Version, "unknown"), "revision": cmp.Or(m.opts.Revision, "unknown"), "goversion": runtime.Version()},
+	}, func() float64 { return 1 }))
+	return append(all, newQueue(m))
+}
+
+// resolve looks up the series whose labels are known, so that they exist from the start.
+func (m *Metrics) resolve() {
+	v := &m.vecs
+	for i, name := range outcomeNames {
+		m.deciding[i] = v.deciding.WithLabelValues(name)
+	}
+	for i, name := range reasonNames {
+		m.reasons[i] = v.rejections.WithLabelValues(name)
+	}
+	for i, op := range ops {
+		m.calls[i] = v.calls.WithLabelValues(op)
+		for c, name := range classNames {
+			m.failures[i][c] = v.failures.WithLabelValues(op, name)
+		}
+	}
+	for i, name := range settlementNames {
+		m.settled[i] = v.settlements.WithLabelValues(name)
+	}
+	for i, name := range loadNames {
+		m.loads[i] = v.loads.WithLabelValues(name)
+	}
+	for i, kind := range kinds {
+		m.told[i] = v.warnings.WithLabelValues(string(kind), "told")
+		m.lost[i] = v.warnings.WithLabelValues(string(kind), "dropped")
+	}
+	for i, name := range deliveryNames {
+		m.posts[i] = v.deliveries.WithLabelValues(name)
+	}
+	m.loaded.SetToCurrentTime()
+	m.lastLoad.Set(1)
+	m.showBreaker(BreakerClosed)
+}

@@ -1,0 +1,209 @@
+package telemetry
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+)
+
+// Defaults and bounds of warnings.
+const (
+	defaultEvery   = time.Minute
+	defaultBackend = 5 * time.Minute
+	perEvery       = 10  // milestones of one limit that are reported, at most, per interval
+	pending        = 256 // warnings on their way to the sinks
+)
+
+// WarnerOptions holds what a [Warner] can do without. The zero value is ready to use.
+type WarnerOptions struct {
+	// Hasher hides keys; nil means NewHasher(nil). Give [Metrics] the same one.
+	Hasher *Hasher
+	// Every is how often the refusals of one limit are reported: the first one at once, later ones at most once per interval, with the number of those
+	// in between. Divergences of shadows are reported once per interval too. 0 means a minute.
+	Every time.Duration
+	// BackendEvery is how often errors of the store are: 0 means 5 minutes.
+	BackendEvery time.Duration
+	// Metrics counts milestones and what becomes of warnings; it may be nil.
+	Metrics *Metrics
+}
+
+// Warner watches decisions for what somebody should know, and tells its sinks: [Log], a [Webhook]. It is safe for concurrent use.
+//
+// Everything is bounded: refusals, errors and milestones are sampled and counted, and which milestones a bucket has reached is remembered for some 32,000
+// of those that have used half of a limit or more. On the path of a decision nothing waits: sinks run in a goroutine of the Warner's own, and what they
+// cannot keep up with is dropped and counted.
+type Warner struct {
+	opts  WarnerOptions
+	sinks []func(*Warning)
+	table *table[policyWatch]
+	marks *marks
+
+	backend sampler
+	isAway  atomic.Bool
+	dropped atomic.Int64
+
+	out    chan *Warning
+	stop   chan struct{} // closed by Close
+	done   chan struct{} // closed when the sinks have been told everything
+	closed sync.Once
+}
+
+// policyWatch is what is known of one policy.
+type policyWatch struct {
+	name   string
+	shadow atomic.Bool
+	limits row[limitWatch]
+
+	wouldRefuse, wouldAllow atomic.Int64 // since they were reported
+}
+
+// limitWatch is what is known of one limit, of all buckets together.
+type limitWatch struct {
+	policy, limit, period string
+
+	refusals   sampler
+	milestones [len(milestones)]sampler
+}
+
+// NewWarner returns a Warner that tells sinks, each in turn. opts may be nil. It must be closed.
+func NewWarner(opts *WarnerOptions, sinks ...func(*Warning)) *Warner {
+	if opts == nil {
+		opts = &WarnerOptions{}
+	}
+	w := &Warner{
+		opts: *opts, sinks: sinks, table: newTable(newPolicyWatch), marks: newMarks(),
+		out: make(chan *Warning, pending), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	if w.opts.Hasher == nil {
+		w.opts.Hasher = NewHasher(nil)
+	}
+	if w.opts.Every <= 0 {
+		w.opts.Every = defaultEvery
+	}
+	if w.opts.BackendEvery <= 0 {
+		w.opts.BackendEvery = defaultBackend
+	}
+	go w.run()
+	return w
+}
+
+func newPolicyWatch(policy string) *policyWatch {
+	p := &policyWatch{name: policy}
+	p.shadow.Store(isBeside(policy))
+	p.limits.create = func(limit, period string) *limitWatch {
+		return &limitWatch{policy: policy, limit: limit, period: period}
+	}
+	return p
+}
+
+// Observer returns what tells w of decisions: for [drawgate.Options.Observer].
+func (w *Warner) Observer() *drawgate.Observer {
+	return &drawgate.Observer{Taken: w.taken, Called: w.called}
+}
+
+// Declare says which policies are in force, as [Metrics.Declare]: nobody is warned of what is in shadow, but for divergences.
+func (w *Warner) Declare(policies ...engine.Policy) {
+	shadows := shadowsOf(policies)
+	for i := range policies {
+		w.table.get(policies[i].Name)
+	}
+	w.table.each(func(p *policyWatch) { p.shadow.Store(shadows[label(p.name)] || isBeside(p.name)) })
+}
+
+// Dropped returns how many warnings were not told to the sinks because these were too slow.
+func (w *Warner) Dropped() int64 { return w.dropped.Load() }
+
+// Close tells the sinks what is left to tell, and ends. It waits for them, not for what they do behind: see [Webhook.Close].
+func (w *Warner) Close() error {
+	w.closed.Do(func() { close(w.stop) })
+	<-w.done
+	return nil
+}
+
+// run tells the sinks, and reports now and then what was held back.
+func (w *Warner) run() {
+	defer close(w.done)
+	tick := time.NewTicker(w.opts.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case e := <-w.out:
+			w.tell(e)
+		case <-tick.C:
+			w.sum(time.Now(), false)
+		case <-w.stop:
+			w.sum(time.Now(), true)
+			for {
+				select {
+				case e := <-w.out:
+					w.tell(e)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+func (w *Warner) tell(e *Warning) {
+	for _, sink := range w.sinks {
+		sink(e)
+	}
+	w.opts.Metrics.warned(e.Kind, true)
+}
+
+// warn hands a warning over to the goroutine that tells the sinks.
+func (w *Warner) warn(e *Warning) {
+	select {
+	case w.out <- e:
+	default:
+		w.dropped.Add(1)
+		w.opts.Metrics.warned(e.Kind, false)
+	}
+}
+
+// Diverged counts a shadow that would have decided otherwise, for the next report: for engine.Options.
+func (w *Warner) Diverged(d *engine.Divergence) {
+	p := w.table.get(d.Policy)
+	switch d.Way {
+	case engine.WouldRefuse:
+		p.wouldRefuse.Add(1)
+	case engine.WouldAllow:
+		p.wouldAllow.Add(1)
+	}
+}
+
+// Breaker notes a state of the breaker in front of the store. err is why it opened; it may be nil.
+func (w *Warner) Breaker(s BreakerState, err error) {
+	switch now := time.Now(); {
+	case s == BreakerOpen && w.isAway.CompareAndSwap(false, true):
+		w.warn(&Warning{Kind: FallbackActivated, At: now, Err: err, Fault: faultOf(err)})
+	case s == BreakerClosed && w.isAway.CompareAndSwap(true, false):
+		w.warn(&Warning{Kind: FallbackEnded, At: now})
+	}
+}
+
+func faultOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return classNames[classOf(err)]
+}
+
+// called watches for errors of the store.
+func (w *Warner) called(e *drawgate.StoreCall) {
+	if e.Err != nil && classOf(e.Err).isBackend() {
+		w.StoreFailed(e.Err)
+	}
+}
+
+// StoreFailed notes an error of the store: the first one is reported at once, later ones once per BackendEvery.
+func (w *Warner) StoreFailed(err error) {
+	now := time.Now()
+	if held, ok := w.backend.pass(now.UnixNano(), int64(w.opts.BackendEvery), 1); ok {
+		w.warn(&Warning{Kind: BackendError, At: now, Suppressed: held, Err: err, Fault: faultOf(err)})
+	}
+}

@@ -1,0 +1,91 @@
+package telemetry
+
+import (
+	"fmt"
+	"time"
+)
+
+// Kind says what a [Warning] is about.
+type Kind string
+
+// The kinds.
+const (
+	Milestone         Kind = "milestone"          // a bucket has used 50, 80, 95 or 100 % of a limit
+	LimitExceeded     Kind = "limit_exceeded"     // a limit refuses takes
+	BackendError      Kind = "backend_error"      // the store fails
+	FallbackActivated Kind = "fallback_activated" // the store is away: this process decides by itself
+	FallbackEnded     Kind = "fallback_ended"     // the store is back
+	ShadowDivergence  Kind = "shadow_divergence"  // a shadow policy would have decided otherwise
+)
+
+// kinds are all of them.
+var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence}
+
+// position returns where a kind stands in kinds.
+func (k Kind) position() int {
+	for i := range kinds {
+		if kinds[i] == k {
+			return i
+		}
+	}
+	return -1
+}
+
+// Warning is something that somebody should know. It holds no key, only its hash. It must not be changed.
+type Warning struct {
+	Kind Kind
+	At   time.Time
+
+	Policy     string // of Milestone, LimitExceeded and ShadowDivergence
+	Limit      string // of Milestone and LimitExceeded, as are Unit and Period
+	Unit       string
+	Period     string // see the func Period
+	Identifier string // the key's hash, see Hasher; "" where the warning stands for many keys
+
+	Percent    int           // Milestone: 50, 80, 95 or 100
+	Used, Most int64         // Milestone, LimitExceeded: units that count, and those that may at the take's priority
+	RetryAfter time.Duration // LimitExceeded: until the refused take would fit
+	ResetAt    time.Time     // Milestone, LimitExceeded: when nothing counts any more, or the window ends
+
+	Suppressed  int64 // as many more of the same, of any key, have not been reported since the last one
+	WouldRefuse int64 // ShadowDivergence: takes since the last one that the shadow would have refused
+	WouldAllow  int64 // ShadowDivergence: and those that it would have allowed
+
+	Fault string // BackendError, FallbackActivated: the class of the error, as in drawgate_store_errors_total
+	Err   error  // BackendError, FallbackActivated: what the store said; it may name hosts, and is for the log only
+}
+
+// Message says it in one English sentence, without Err.
+func (w *Warning) Message() string {
+	text := w.event()
+	if w.Suppressed > 0 {
+		text += fmt.Sprintf("; %d more since the last report", w.Suppressed)
+	}
+	return text
+}
+
+func (w *Warning) event() string {
+	limit := fmt.Sprintf("limit %q of policy %q", w.Limit, w.Policy)
+	switch w.Kind {
+	case Milestone:
+		if w.Identifier == "" {
+			return fmt.Sprintf("buckets have used %d%% of %s", w.Percent, limit)
+		}
+		return fmt.Sprintf("a bucket has used %d%% of %s: %d of %d %s", w.Percent, limit, w.Used, w.Most, w.Unit)
+	case LimitExceeded:
+		if w.Identifier == "" {
+			return fmt.Sprintf("%s refused takes", limit)
+		}
+		return fmt.Sprintf("%s was exceeded: %d of %d %s are used", limit, w.Used, w.Most, w.Unit)
+	case BackendError:
+		return fmt.Sprintf("the store failed (%s)", w.Fault)
+	case FallbackActivated:
+		return "the store is away: this process decides by itself, as the fallback of each limit says"
+	case FallbackEnded:
+		return "the store is back, and decides again"
+	case ShadowDivergence:
+		return fmt.Sprintf("policy %q in shadow would have refused %d takes that were allowed, and allowed %d that were refused",
+			w.Policy, w.WouldRefuse, w.WouldAllow)
+	}
+	return string(w.Kind)
+}

@@ -1,0 +1,106 @@
+package telemetry
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// taken watches one decision for milestones and refusals.
+func (w *Warner) taken(e *drawgate.Taken) {
+	d := decided(e)
+	if d == nil || d.Reason == drawgate.Queued || w.table.get(e.Take.Buckets[0].Plan.Name()).shadow.Load() {
+		return
+	}
+	i, at := 0, -1
+	var p *policyWatch
+	var plan *drawgate.Plan
+	for r := range d.Limits() {
+		if i++; r.Bucket != at {
+			i, at, plan = 0, r.Bucket, e.Take.Buckets[r.Bucket].Plan
+			p = w.table.get(plan.Name())
+		}
+		most := plan.Specs(false)[i].Effective[e.Take.Priority]
+		if !d.Fallback {
+			w.usage(p, &e.Take.Buckets[at].Key, d, &r, i, most)
+		}
+		if !d.Allowed && r.Refused() {
+			w.exceeded(p, &e.Take.Buckets[at].Key, &r, most)
+		}
+	}
+}
+
+// usage looks for milestones of one limit.
+func (w *Warner) usage(p *policyWatch, key *drawgate.Key, d *drawgate.Decision, r *drawgate.LimitResult, i int, most int64) {
+	if most < 1 {
+		return
+	}
+	l := look{key: key, limit: i, used: (most - r.Remaining) * 100 / most, at: d.At().UnixMicro()}
+	if l.used < interest && w.marks.some.Load() == 0 {
+		return
+	}
+	if r.Limit.Kind == drawgate.Calendar {
+		l.end = r.ResetAt().UnixMicro()
+	}
+	l.quiet = max(r.Limit.Window, w.opts.Every).Microseconds()
+	from, to := w.marks.reach(&l)
+	if to == from {
+		return
+	}
+	w.opts.Metrics.reached(p.name, r.Limit, from, to)
+	now := time.Now()
+	held, ok := p.limits.get(r.Limit).milestones[to-1].pass(now.UnixNano(), int64(w.opts.Every), perEvery)
+	if !ok {
+		return
+	}
+	warning := w.about(Milestone, now, p, key, r, most)
+	warning.Percent, warning.Suppressed = int(milestones[to-1]), held
+	w.warn(warning)
+}
+
+// exceeded reports a refusal by one limit, or counts it.
+func (w *Warner) exceeded(p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult, most int64) {
+	now := time.Now()
+	held, ok := p.limits.get(r.Limit).refusals.pass(now.UnixNano(), int64(w.opts.Every), 1)
+	if !ok {
+		return
+	}
+	warning := w.about(LimitExceeded, now, p, key, r, most)
+	warning.Suppressed, warning.RetryAfter = held, r.RetryAfter
+	w.warn(warning)
+}
+
+// about makes a warning of one limit of one bucket.
+func (w *Warner) about(kind Kind, now time.Time, p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult, most int64) *Warning {
+	return &Warning{
+		Kind: kind, At: now, Policy: p.name, Limit: r.Limit.Name, Unit: cmp.Or(r.Limit.Unit, drawgate.Requests), Period: Period(r.Limit),
+		Identifier: w.opts.Hasher.Key(*key), Used: most - r.Remaining, Most: most, ResetAt: r.ResetAt(),
+	}
+}
+
+// sum reports what was held back, of what has been quiet since; or of everything, at the end.
+func (w *Warner) sum(now time.Time, all bool) {
+	at := now.UnixNano()
+	if all {
+		at = 1<<63 - 1
+	}
+	w.table.each(func(p *policyWatch) {
+		p.limits.each(func(l *limitWatch) {
+			if n := l.refusals.rest(at); n > 0 {
+				w.tell(&Warning{Kind: LimitExceeded, At: now, Policy: l.policy, Limit: l.limit, Period: l.period, Suppressed: n})
+			}
+			for i := range l.milestones {
+				if n := l.milestones[i].rest(at); n > 0 {
+					w.tell(&Warning{Kind: Milestone, At: now, Policy: l.policy, Limit: l.limit, Period: l.period, Percent: int(milestones[i]), Suppressed: n})
+				}
+			}
+		})
+		if refuse, allow := p.wouldRefuse.Swap(0), p.wouldAllow.Swap(0); refuse+allow > 0 {
+			w.tell(&Warning{Kind: ShadowDivergence, At: now, Policy: p.name, WouldRefuse: refuse, WouldAllow: allow})
+		}
+	})
+	if n := w.backend.rest(at); n > 0 {
+		w.tell(&Warning{Kind: BackendError, At: now, Suppressed: n, Fault: classNames[transient]})
+	}
+}

@@ -1,0 +1,178 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults and bounds of web calls.
+const (
+	defaultQueue      = 1000
+	defaultTimeout    = 5 * time.Second
+	defaultAttempts   = 8
+	defaultBackoff    = time.Second
+	defaultClose      = 5 * time.Second
+	defaultMaxBackoff = time.Minute
+	idleConnection    = 90 * time.Second
+	minSecret         = 16 // bytes
+)
+
+// WebhookOptions holds what a [Webhook] can do without. The zero value is ready to use.
+type WebhookOptions struct {
+	// Kinds are those that are posted; none means all of them.
+	Kinds []Kind
+	// Queue is how many events wait at most: 0 means 1000. What does not fit is dropped and counted.
+	Queue int
+	// Timeout bounds one attempt, answer included: 0 means 5 seconds.
+	Timeout time.Duration
+	// Attempts is how often one event is sent at most: 0 means 8.
+	Attempts int
+	// Backoff is the mean pause after the first attempt that fails; it doubles with each further one up to MaxBackoff. 0 means one second and one
+	// minute. The pause is drawn between half and one and a half of it. A receiver may ask for more by Retry-After, up to MaxBackoff.
+	Backoff, MaxBackoff time.Duration
+	// CloseTimeout is how long Close goes on delivering: 0 means 5 seconds, negative not at all.
+	CloseTimeout time.Duration
+	// Transport makes the calls; nil means one like http.DefaultTransport of its own.
+	Transport http.RoundTripper
+	// Instance names this process in the events; "" means the host's name.
+	Instance string
+	// Logger is told of events that were not delivered, with the receiver's host, never its whole URL. nil discards.
+	Logger *slog.Logger
+	// Metrics counts what becomes of calls; it may be nil.
+	Metrics *Metrics
+}
+
+// Webhook posts warnings as JSON to a URL, signed: [Event] is the body, [SignatureHeader] the signature, [Verify] checks it.
+//
+// Events go out one after the other, in order, from a bounded queue, by a goroutine of its own. One that is answered with 2xx is delivered. If there is
+// no answer, or it is 408, 425, 429 or 5xx, it is sent again with growing pauses; so a receiver may get one twice, with the same id. Any other answer, a
+// redirect too, ends it. It is safe for concurrent use.
+type Webhook struct {
+	opts   WebhookOptions
+	url    string
+	host   string
+	secret []byte
+	client *http.Client
+
+	mu     sync.Mutex
+	closed bool        // guarded by mu: queue is closed
+	queue  chan *Event // guarded by mu against sending after it was closed
+
+	cancel  context.CancelFunc // ends what the goroutine is doing
+	done    chan struct{}      // closed when the goroutine has ended
+	dropped atomic.Int64
+}
+
+// NewWebhook returns a Webhook that posts to an http or https URL, signing with secret, of at least 16 bytes. opts may be nil. It must be closed.
+func NewWebhook(address string, secret []byte, opts *WebhookOptions) (*Webhook, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, errors.New("telemetry: webhook: the address must be an http or https URL; it is not shown, since it may be a secret")
+	}
+	if len(secret) < minSecret {
+		return nil, fmt.Errorf("telemetry: webhook: the secret has %d bytes, it needs %d: openssl rand -hex 32 makes one", len(secret), minSecret)
+	}
+	h := &Webhook{url: u.String(), host: u.Host, secret: bytes.Clone(secret), done: make(chan struct{})}
+	if opts != nil {
+		h.opts = *opts
+	}
+	for _, k := range h.opts.Kinds {
+		if k.position() < 0 {
+			return nil, fmt.Errorf("telemetry: webhook: there is no kind %q of event: they are %q", k, kinds)
+		}
+	}
+	h.opts.defaults()
+	h.queue = make(chan *Event, h.opts.Queue)
+	h.client = &http.Client{Transport: h.opts.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	ctx, cancel := context.WithCancel(context.Background())
+	h.cancel = cancel
+	go h.run(ctx)
+	return h, nil
+}
+
+func (o *WebhookOptions) defaults() {
+	o.Queue, o.Attempts = positive(o.Queue, defaultQueue), positive(o.Attempts, defaultAttempts)
+	o.Timeout, o.Backoff = positive(o.Timeout, defaultTimeout), positive(o.Backoff, defaultBackoff)
+	o.MaxBackoff = max(o.Backoff, positive(o.MaxBackoff, defaultMaxBackoff))
+	if o.CloseTimeout == 0 {
+		o.CloseTimeout = defaultClose
+	}
+	if o.Transport == nil {
+		o.Transport = &http.Transport{
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConns: 1, IdleConnTimeout: idleConnection, TLSHandshakeTimeout: o.Timeout,
+		}
+	}
+	if o.Instance == "" {
+		o.Instance, _ = os.Hostname()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func positive[N int | time.Duration](n, otherwise N) N {
+	if n <= 0 {
+		return otherwise
+	}
+	return n
+}
+
+// Warn queues a warning: it is a sink of a [Warner]. It never waits.
+func (h *Webhook) Warn(w *Warning) {
+	if len(h.opts.Kinds) > 0 && !slices.Contains(h.opts.Kinds, w.Kind) {
+		return
+	}
+	e := event(w, h.opts.Instance)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		select {
+		case h.queue <- e:
+			return
+		default:
+		}
+	}
+	h.drop(1)
+}
+
+// Dropped returns how many events were not delivered, for want of place or of a receiver that takes them.
+func (h *Webhook) Dropped() int64 { return h.dropped.Load() }
+
+// Queued returns how many events wait.
+func (h *Webhook) Queued() int { return len(h.queue) }
+
+// Close takes no more events, delivers what waits for as long as CloseTimeout says, and ends. The error says how many were not delivered.
+func (h *Webhook) Close() error {
+	h.mu.Lock()
+	if !h.closed {
+		h.closed = true
+		close(h.queue)
+	}
+	h.mu.Unlock()
+	if h.opts.CloseTimeout > 0 {
+		t := time.NewTimer(h.opts.CloseTimeout)
+		defer t.Stop()
+		select {
+		case <-h.done:
+		case <-t.C:
+		}
+	}
+	before := h.dropped.Load()
+	h.cancel()
+	<-h.done
+	h.client.CloseIdleConnections()
+	if n := h.dropped.Load() - before; n > 0 {
+		return fmt.Errorf("telemetry: webhook: %d events were not delivered to %s before the end", n, h.host)
+	}
+	return nil
+}
