@@ -118,7 +118,7 @@ func (s *shard) grow(x *index) *[]group {
 	n := 0
 	s.each(func(*cell) bool { n++; return true })
 	size := 1
-	for size*perGroup*3/8 < n+1 {
+	for size*perGroup*3/8 < n {
 		size *= 2
 	}
 	groups := make([]group, size)

@@ -247,3 +247,35 @@ func TestClosed(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestLastIsFoundAgain: the cell that is kept as the one asked for last is given up when it is swept, and not taken for another.
+func TestLastIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	s := New(10)
+	defer s.Close()
+	b := s.Space("t", "p").Bind(leaky(1, time.Hour))
+	for _, record := range []bool{false, true} {
+		if ok, _, err := take(b, "k", 1); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		c := s.index.find(b.space, "k")
+		b.last.Store(c)
+		if ok, left, err := take(b, "other", 1); !ok || left != 0 || err != nil {
+			t.Errorf("another bucket: %v, %d left, %v", ok, left, err)
+		}
+		s.Reset(Name{"t", "p", "other"})
+		drained := c.word.Load() / b.spec.Drain
+		if record {
+			fl := c.lock(nil)
+			drained = fl.rec.Until() - s.base
+			fl.mu.Unlock()
+		}
+		if !c.kill(s, drained) {
+			t.Fatal("not killed")
+		}
+		if ok, _, err := take(b, "k", 1); !ok || err != nil || b.last.Load() == c {
+			t.Errorf("after it was swept: %v %v", ok, err)
+		}
+		s.Reset(Name{"t", "p", "k"})
+	}
+}
