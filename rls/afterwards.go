@@ -1,0 +1,93 @@
+package rls
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// afterwards carries out what the request tells of what has happened already: hits that were used, and hits to give back. It does not depend on
+// whether the rest of the request passed.
+func (c *call) afterwards(ctx context.Context) error {
+	var errs []error
+	some, took := false, false
+	for i := range c.parts {
+		p := &c.parts[i]
+		took = took || p.does == takes
+		if p.policy == "" || p.hits == 0 || p.does != reports && p.does != refunds {
+			continue
+		}
+		some = true
+		carryOut := c.refund
+		if p.does == reports {
+			carryOut = c.report
+		}
+		if err := carryOut(ctx, p); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if !some {
+		return nil
+	}
+	err := errors.Join(errs...)
+	if err == nil {
+		err = c.peek(ctx, func(p *part) bool { return p.does == reports || p.does == refunds }, func(p *part) bool { return p.remaining <= 0 })
+	}
+	if err != nil && took {
+		c.s.log(c.request.GetDomain(), err) // the take stands: its answer is told
+		return nil
+	}
+	return err
+}
+
+// report counts hits that were used already: as a take if they fit, and otherwise as debt.
+func (c *call) report(ctx context.Context, p *part) error {
+	c.begin()
+	c.add(p, p.hits)
+	allowed, err := c.run(ctx)
+	if errors.Is(err, drawgate.ErrNeverFits) {
+		allowed, err = false, nil
+	}
+	if err != nil || allowed && !p.shadow {
+		return err
+	}
+	ask, err := c.askOf(p)
+	if err != nil {
+		return err
+	}
+	return charge(ctx, ask, p.hits)
+}
+
+// charge counts units whatever the limit says. A reservation whose hold is over is settled with more than it held: the difference is charged.
+func charge(ctx context.Context, ask drawgate.Ask, n int64) error {
+	ask.Costs = []drawgate.Cost{{N: 1}}
+	r, err := ask.Limiter.Resume(rand.Text(), time.Now(), ask)
+	if err != nil {
+		return err
+	}
+	if err := r.Settle(ctx, drawgate.Cost{N: min(n+1, drawgate.MaxAmount)}); !errors.Is(err, drawgate.ErrGone) {
+		return err
+	}
+	return nil
+}
+
+// refund gives hits back.
+func (c *call) refund(ctx context.Context, p *part) error {
+	ask, err := c.askOf(p)
+	if err != nil {
+		return err
+	}
+	ask.Costs = []drawgate.Cost{{N: p.hits}}
+	return ask.Limiter.RefundAsk(ctx, ask)
+}
+
+func (c *call) askOf(p *part) (drawgate.Ask, error) {
+	ask, err := c.s.engine.Ask(p.policy, c.s.opts.Tenant, p.key)
+	if err == nil && p.limiter != nil {
+		ask.Limiter = p.limiter
+	}
+	return ask, err
+}

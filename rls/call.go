@@ -1,0 +1,152 @@
+package rls
+
+import (
+	"context"
+	"net/http"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+)
+
+// does is what a descriptor asks for.
+type does uint8
+
+const (
+	nothing does = iota // no limit, or one that is replaced
+	takes               // spend hits
+	peeks               // 0 hits: tell, spend nothing
+	reports             // hits that are used already
+	refunds             // give hits back
+)
+
+// part is one descriptor of a request on its way to an answer.
+type part struct {
+	entries []*common.RateLimitDescriptor_Entry    // without marks
+	rule    *Rule                                  // nil: no limit
+	limiter *drawgate.Limiter                      // of the rate that the descriptor carries; nil: the rule's
+	current *ratelimit.RateLimitResponse_RateLimit // what is told of the limit
+	own     bool                                   // hits were told, in the descriptor or the request
+	policy  string
+	key     string
+	does    does
+	hits    int64
+	never   bool // more hits than the limit ever grants
+	ask     int  // position in the take; -1: not in it
+	told
+}
+
+// told is what the answer says of a descriptor.
+type told struct {
+	over       bool
+	known      bool // remaining and reset are
+	unlimited  bool
+	remaining  int64
+	retryAfter int64 // µs; 0: passes, or waiting does not help
+	resetAfter int64 // µs
+	shadow     bool  // in shadow, and would be refused
+}
+
+// call is one request being decided, with what the next one may use again.
+type call struct {
+	s       *Service
+	request *ratelimit.RateLimitRequest
+	rates   *rates
+
+	parts    []part
+	asks     []engine.Ask
+	costs    []drawgate.Cost // of asks, in place
+	labels   []drawgate.Label
+	dropped  []string // names of replaced rates
+	diverged []diverged
+	draft    http.Header
+	lent     bool // the engine may look at costs and labels after it has answered
+	req      engine.Request
+	res      engine.Result
+	carries  bool // a descriptor carries a rate
+	fallback bool // a decision was made without the store
+	refused  bool
+	retry    int64 // µs; of the refusal
+}
+
+func newCall() *call {
+	return &call{
+		parts: make([]part, 0, drawgate.MaxBuckets), asks: make([]engine.Ask, 0, drawgate.MaxBuckets), costs: make([]drawgate.Cost, 0, drawgate.MaxBuckets),
+	}
+}
+
+// clear forgets the request, so that nothing of it is kept or told to the next one.
+func (c *call) clear() {
+	clear(c.parts)
+	clear(c.asks)
+	c.renew()
+	clear(c.labels)
+	*c = call{parts: c.parts[:0], asks: c.asks[:0], costs: c.costs[:0], labels: c.labels[:0], dropped: c.dropped[:0], res: c.res}
+	c.res.Reservation = nil
+}
+
+// renew lets go of what the engine may still look at: it evaluates shadows for a while after it has answered.
+func (c *call) renew() {
+	if c.lent {
+		c.costs, c.labels, c.lent = nil, nil, false
+	}
+}
+
+// hits returns what a descriptor asks for, by the protocol's rules: its own number, or the request's, in which 0 says nothing and means 1.
+func (c *call) hits(d *common.RateLimitDescriptor, p *part) {
+	own := d.GetHitsAddend()
+	n := uint64(max(1, c.request.GetHitsAddend()))
+	if own != nil {
+		n = own.GetValue()
+	}
+	p.hits = int64(min(n, MaxHits))
+	var marked bool
+	p.entries, marked = withoutMarks(d.GetEntries())
+	switch {
+	case d.GetIsNegativeHits():
+		p.does = refunds
+	case n == 0:
+		p.does = peeks
+	case marked || own != nil && c.s.opts.Reports == ReportOwnHits:
+		p.does = reports
+	default:
+		p.does = takes
+	}
+}
+
+// withoutMarks returns the entries that are matched.
+func withoutMarks(entries []*common.RateLimitDescriptor_Entry) ([]*common.RateLimitDescriptor_Entry, bool) {
+	for i, e := range entries {
+		if e.GetKey() != ReportKey {
+			continue
+		}
+		rest := make([]*common.RateLimitDescriptor_Entry, 0, len(entries)-1)
+		rest = append(rest, entries[:i]...)
+		for _, e := range entries[i+1:] {
+			if e.GetKey() != ReportKey {
+				rest = append(rest, e)
+			}
+		}
+		return rest, true
+	}
+	return entries, false
+}
+
+// byTree decides a request of a domain with a tree.
+func (c *call) byTree(ctx context.Context, d *domain) (*ratelimit.RateLimitResponse, error) {
+	if err := c.classify(d); err != nil {
+		return nil, err
+	}
+	if err := c.peekAll(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.takeAll(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.afterwards(ctx); err != nil {
+		return nil, err
+	}
+	return c.answer(), nil
+}

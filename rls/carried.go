@@ -1,0 +1,200 @@
+package rls
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+)
+
+// carriedPolicy is the policy of rates that descriptors carry where no rule of the same window matches. The engine has it so that it can be disabled,
+// and so that there is a limiter to derive from.
+const carriedPolicy = "rls"
+
+// carried keeps the rates that requests have carried, up to a bound: whoever sends requests chooses their number.
+type carried struct {
+	mu    sync.Mutex
+	rates map[carriedKey]carriedRate // guarded by mu
+}
+
+type carriedKey struct {
+	rule     *Rule // with the same window; nil: none
+	domain   string
+	unit     ratelimit.RateLimitResponse_RateLimit_Unit
+	times    uint32
+	requests uint32
+}
+
+type carriedRate struct {
+	rule    *Rule
+	limiter *drawgate.Limiter
+}
+
+// maxCarried is how many rates are kept. A limiter takes a few hundred bytes, and microseconds to make.
+const maxCarried = 1024
+
+// carried returns the rate that a descriptor carries in place of the file's.
+//
+// If a rule with the same window matches, it counts in the rule's bucket, with another amount: whoever alternates between the two has one limit at a
+// time, not two. Otherwise it counts in a bucket of the descriptor's own.
+func (c *call) carried(d *domain, p *part, o *common.RateLimitDescriptor_RateLimitOverride) (*Rule, *drawgate.Limiter, error) {
+	k := carriedKey{
+		domain: d.name, unit: ratelimit.RateLimitResponse_RateLimit_Unit(o.GetUnit()), times: 1, requests: o.GetRequestsPerUnit(),
+	}
+	if m := o.GetUnitMultiplier(); m != nil {
+		k.times = m.GetValue()
+	}
+	length := unitLength(k.unit)
+	if length == 0 || k.times == 0 || k.times > uint32(drawgate.MaxWindow/length) {
+		return nil, nil, status.Errorf(codes.InvalidArgument, "rls: a descriptor carries a limit per %d %s, which is no window", k.times, strings.ToLower(o.GetUnit().String()))
+	}
+	if r := p.rule; r != nil && r.counts() && r.Unit == k.unit && r.Multiplier == k.times {
+		k.rule = r
+	}
+	rate, err := c.rates.carried.get(c.s.engine, k, c.rates.config.windows)
+	return rate.rule, rate.limiter, err
+}
+
+func (c *carried) get(e *engine.Engine, k carriedKey, w Windows) (carriedRate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if rate, ok := c.rates[k]; ok {
+		return rate, nil
+	}
+	rate, err := makeCarried(e, k, w)
+	if err != nil {
+		return rate, err
+	}
+	if c.rates == nil || len(c.rates) >= maxCarried {
+		c.rates = make(map[carriedKey]carriedRate)
+	}
+	c.rates[k] = rate
+	return rate, nil
+}
+
+// makeCarried makes the rule and the limiter of a rate. It counts, is never in shadow and is no quota.
+func makeCarried(e *engine.Engine, k carriedKey, w Windows) (carriedRate, error) {
+	r := &Rule{Domain: k.domain, Unit: k.unit, Multiplier: k.times, Requests: k.requests}
+	r.finish(w)
+	if k.requests == 0 {
+		return carriedRate{rule: r}, nil
+	}
+	base := carriedPolicy
+	if k.rule != nil {
+		base, r.Path = k.rule.policy.Name, k.rule.Path
+	}
+	r.policy.Name = base
+	l := e.Limiter(base)
+	if l == nil {
+		return carriedRate{}, engine.ErrUnknownPolicy
+	}
+	l, err := l.With(r.policy)
+	return carriedRate{rule: r, limiter: l}, err
+}
+
+// bucket returns the name of a part's bucket.
+func (r *Rule) bucket(p *part) string {
+	if r.Path != nil {
+		return r.key(p.entries)
+	}
+	var b strings.Builder
+	keyEscaper.WriteString(&b, r.Domain) //nolint:errcheck,gosec // a strings.Builder does not fail
+	for _, e := range p.entries {
+		b.WriteByte('|')
+		keyEscaper.WriteString(&b, e.GetKey()) //nolint:errcheck,gosec // as above
+		b.WriteByte('|')
+		keyEscaper.WriteString(&b, e.GetValue()) //nolint:errcheck,gosec // as above
+	}
+	return b.String()
+}
+
+// runCarried is [call.run] for a request of which some descriptors carry a rate. One take decides them with the others; what is in shadow is decided by
+// the engine beside it.
+func (c *call) runCarried(ctx context.Context) (allowed bool, err error) {
+	var shadows, enforced []int // asks
+	limiters := make([]*drawgate.Limiter, len(c.asks))
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.ask < 0 || limiters[p.ask] != nil {
+			continue
+		}
+		if p.shadowed() {
+			shadows = append(shadows, p.ask)
+			limiters[p.ask] = c.s.engine.Limiter(p.policy)
+			continue
+		}
+		if limiters[p.ask] = p.limiter; p.limiter == nil {
+			ask, err := c.s.engine.Ask(p.policy, c.s.opts.Tenant, p.key)
+			if err != nil {
+				return false, err
+			}
+			limiters[p.ask] = ask.Limiter
+		}
+		enforced = append(enforced, p.ask)
+	}
+	allowed = true
+	if enforced = c.withoutDisabled(enforced); len(enforced) > 0 {
+		request := drawgate.Request{Labels: c.label()}
+		for _, i := range enforced {
+			a := &c.asks[i]
+			request.Buckets = append(request.Buckets, drawgate.Ask{Limiter: limiters[i], Tenant: a.Tenant, Key: a.Key, Costs: a.Costs})
+		}
+		decision, err := limiters[enforced[0]].Take(ctx, request)
+		if err != nil {
+			return false, err
+		}
+		allowed = decision.Allowed
+		c.fallback = c.fallback || decision.Fallback
+		if !allowed {
+			c.retry = max(c.retry, decision.RetryAfter.Microseconds())
+		}
+		for bucket, i := range enforced {
+			c.tellAsk(i, &decision, bucket)
+		}
+		c.describeTake(&decision)
+	}
+	c.besides(ctx, shadows)
+	return allowed, nil
+}
+
+// withoutDisabled leaves out the asks of policies that are disabled.
+func (c *call) withoutDisabled(asks []int) []int {
+	off := map[string]bool{}
+	for _, p := range c.s.engine.Policies() {
+		if !p.DisabledUntil.IsZero() {
+			off[p.Name] = true
+		}
+	}
+	kept := asks[:0]
+	for _, i := range asks {
+		if !off[c.asks[i].Policy] {
+			kept = append(kept, i)
+		}
+	}
+	return kept
+}
+
+// besides evaluates what is in shadow. What fails there fails nobody.
+func (c *call) besides(ctx context.Context, asks []int) {
+	if len(asks) == 0 {
+		return
+	}
+	r := engine.Request{}
+	for _, i := range asks {
+		r.Asks = append(r.Asks, c.asks[i])
+	}
+	res, err := c.s.engine.Take(ctx, &r)
+	if err != nil || len(res.Shadow) != len(asks) {
+		return
+	}
+	for k, i := range asks {
+		c.tellShadow(i, &res.Shadow[k])
+	}
+}

@@ -1,0 +1,194 @@
+package rls
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// resolve returns what an anchor names and what an alias stands for; nil if it stands for nothing, which is reported. Each call counts
+// against the bound of a file, so that aliases of aliases cannot blow it up.
+func (r *reader) resolve(n ast.Node, depth int) ast.Node {
+	if r.visits++; r.visits > maxVisits || depth > maxDepth {
+		if !r.full {
+			r.problem(placeOf(n), "the file says too much: more than %d values, or %d levels", maxVisits, maxDepth)
+		}
+		r.full = true
+		return nil
+	}
+	for range maxDepth {
+		switch v := n.(type) {
+		case *ast.AnchorNode:
+			n = v.Value
+		case *ast.AliasNode:
+			name := v.Value.GetToken().Value
+			target, ok := r.anchors[name]
+			if !ok {
+				r.problem(placeOf(v), "there is no anchor %s before this", shorten(name))
+				return nil
+			}
+			n = target
+		default:
+			return n
+		}
+	}
+	r.problem(placeOf(n), "an alias stands for itself")
+	return nil
+}
+
+// anchorsOf notes every anchor of a tree by its name.
+type anchorsOf struct{ found map[string]ast.Node }
+
+// Visit implements [ast.Visitor].
+func (a anchorsOf) Visit(n ast.Node) ast.Visitor {
+	if anchor, ok := n.(*ast.AnchorNode); ok && anchor.Name != nil {
+		a.found[anchor.Name.GetToken().Value] = anchor.Value
+	}
+	return a
+}
+
+// entry is one key of a mapping and its value.
+type entry struct {
+	key   string
+	at    place // of the key
+	value ast.Node
+	depth int
+}
+
+// entries returns what a mapping holds, each key once, merged ones last.
+func (r *reader) entries(n ast.Node, what string, depth int) []entry {
+	n = r.resolve(n, depth)
+	var values []*ast.MappingValueNode
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		values = n.Values
+	case *ast.MappingValueNode:
+		values = []*ast.MappingValueNode{n}
+	case nil:
+		return nil
+	default:
+		r.problem(placeOf(n), "%s must be a mapping (key: value), not %s", what, describe(n))
+		return nil
+	}
+	first := map[string]int{}
+	var found, merged []entry
+	for _, v := range values {
+		at := placeOf(v.Key)
+		if v.Key.IsMergeKey() {
+			merged = append(merged, r.merged(v.Value, what, depth+1)...)
+			continue
+		}
+		key, ok := keyText(v.Key)
+		switch line := first[key]; {
+		case !ok:
+			r.problem(at, "a key of %s must be plain text", what)
+			continue
+		case line != 0:
+			r.problem(at, "%q is given twice in %s; the first one is on line %d", key, what, line)
+			continue
+		}
+		first[key] = at.line
+		found = append(found, entry{key, at, v.Value, depth + 1})
+	}
+	for _, e := range merged {
+		if first[e.key] == 0 {
+			first[e.key] = e.at.line
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// merged returns the entries behind a merge key: of a mapping, or of a list of them.
+func (r *reader) merged(n ast.Node, what string, depth int) []entry {
+	list, ok := r.resolve(n, depth).(*ast.SequenceNode)
+	if !ok {
+		return r.entries(n, what, depth)
+	}
+	var all []entry
+	for _, v := range list.Values {
+		all = append(all, r.entries(v, what, depth+1)...)
+	}
+	return all
+}
+
+func keyText(key ast.Node) (string, bool) {
+	switch key := key.(type) {
+	case *ast.StringNode:
+		return key.Value, true
+	case *ast.BoolNode, *ast.NullNode:
+		return key.GetToken().Value, true
+	}
+	return "", false
+}
+
+// list reads a list. An empty value is an empty list.
+func (r *reader) list(e entry) []ast.Node {
+	switch n := r.resolve(e.value, e.depth).(type) {
+	case *ast.SequenceNode:
+		return n.Values
+	case *ast.NullNode, nil:
+	default:
+		r.problem(placeOf(n), "%s must be a list, not %s", e.key, describe(n))
+	}
+	return nil
+}
+
+// text reads a text. Whole numbers and booleans are taken as they are written, and an empty value is "", as the format's first reader does.
+func (r *reader) text(e entry) string {
+	switch n := r.resolve(e.value, e.depth).(type) {
+	case *ast.StringNode:
+		return n.Value
+	case *ast.LiteralNode:
+		return n.Value.Value
+	case *ast.IntegerNode, *ast.BoolNode:
+		return n.GetToken().Value
+	case *ast.FloatNode:
+		r.problem(placeOf(n), "%s must be a text: put it in quotes: %q", e.key, n.GetToken().Value)
+	case *ast.NullNode, nil:
+	default:
+		r.problem(placeOf(n), "%s must be a text, not %s", e.key, describe(n))
+	}
+	return ""
+}
+
+// boolean reads true or false, in every spelling that YAML 1.1 has.
+func (r *reader) boolean(e entry) bool {
+	n := r.resolve(e.value, e.depth)
+	switch n := n.(type) {
+	case *ast.BoolNode:
+		return n.Value
+	case *ast.NullNode, nil:
+		return false
+	case *ast.StringNode:
+		if n.Token.Value == n.Value && !strings.ContainsAny(n.Token.Origin, `"'`) {
+			switch strings.ToLower(n.Value) {
+			case "y", "yes", "on":
+				return true
+			case "n", "no", "off":
+				return false
+			}
+		}
+	}
+	r.problem(placeOf(n), "%s must be true or false, not %s", e.key, describe(n))
+	return false
+}
+
+// number reads a whole number from least to 2^32 - 1.
+func (r *reader) number(e entry, least uint32) uint32 {
+	n := r.resolve(e.value, e.depth)
+	switch n := n.(type) {
+	case *ast.IntegerNode:
+		i, err := strconv.ParseUint(strings.ReplaceAll(n.GetToken().Value, "_", ""), 10, 32)
+		if err == nil && i >= uint64(least) {
+			return uint32(i)
+		}
+		r.problem(placeOf(n), "%s %s is not a whole number from %d to 4294967295", e.key, n.GetToken().Value, least)
+	case *ast.NullNode, nil:
+		return least
+	default:
+		r.problem(placeOf(n), "%s must be a whole number from %d to 4294967295, not %s", e.key, least, describe(n))
+	}
+	return least
+}

@@ -1,0 +1,102 @@
+package rls
+
+import (
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+)
+
+// ServerOptions holds what a gRPC server for a Service can do without. The zero value is ready to use.
+type ServerOptions struct {
+	Credentials credentials.TransportCredentials // nil: plaintext
+
+	MaxMessage int           // bytes of a request; 0 means 64 KiB; at most 1 MiB
+	MaxStreams uint32        // requests at once on a connection; 0 means 1,000
+	MaxAge     time.Duration // of a connection, after which it is asked to end, so that clients look up addresses again; 0 means none
+	MaxIdle    time.Duration // of a connection without a request; 0 means 15 min
+	Ping       time.Duration // after so long without a word a connection is checked, and closed 20 s later if it does not answer; 0 means 2 min
+
+	More []grpc.ServerOption // applied last: interceptors, stats handlers
+}
+
+// Bounds and defaults of a server.
+const (
+	maxMessage     = 1 << 20
+	defaultMessage = 64 << 10
+	defaultStreams = 1000
+	maxHeaders     = 16 << 10 // bytes of a request's metadata
+	defaultIdle    = 15 * time.Minute
+	defaultPing    = 2 * time.Minute
+	pingAnswer     = 20 * time.Second
+	graceOfAge     = 10 * time.Second
+	handshake      = 10 * time.Second
+	leastPing      = 10 * time.Second // how often clients may ping, also without a request: Envoy does
+)
+
+// NewServer returns a gRPC server with bounds on what a client can make it hold. opts may be nil. Services are registered with [Register].
+func NewServer(opts *ServerOptions) *grpc.Server {
+	o := ServerOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	if o.MaxMessage <= 0 {
+		o.MaxMessage = defaultMessage
+	}
+	if o.MaxStreams == 0 {
+		o.MaxStreams = defaultStreams
+	}
+	if o.MaxIdle == 0 {
+		o.MaxIdle = defaultIdle
+	}
+	if o.Ping == 0 {
+		o.Ping = defaultPing
+	}
+	list := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(min(o.MaxMessage, maxMessage)),
+		grpc.MaxConcurrentStreams(o.MaxStreams),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.ConnectionTimeout(handshake),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: o.MaxIdle, MaxConnectionAge: o.MaxAge, MaxConnectionAgeGrace: graceOfAge, Time: o.Ping, Timeout: pingAnswer,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}),
+	}
+	if o.Credentials != nil {
+		list = append(list, grpc.Creds(o.Credentials))
+	}
+	return grpc.NewServer(append(list, o.More...)...)
+}
+
+// Names under which health is told, beside "" for the whole server. The second is the one that envoyproxy/ratelimit uses.
+const (
+	ServiceName       = "envoy.service.ratelimit.v3.RateLimitService"
+	legacyServiceName = "ratelimit"
+)
+
+// Register registers a service with a gRPC server, and with it health (grpc.health.v1) and reflection. The health that it returns says SERVING;
+// [SetServing] changes it, and its Shutdown says NOT_SERVING for good, before the server is stopped.
+func Register(g *grpc.Server, s *Service) *health.Server {
+	ratelimit.RegisterRateLimitServiceServer(g, s)
+	h := health.NewServer()
+	healthpb.RegisterHealthServer(g, h)
+	reflection.Register(g)
+	SetServing(h, true)
+	return h
+}
+
+// SetServing says of all names of the service whether requests should be sent to it.
+func SetServing(h *health.Server, serving bool) {
+	state := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		state = healthpb.HealthCheckResponse_SERVING
+	}
+	for _, name := range [...]string{"", ServiceName, legacyServiceName} {
+		h.SetServingStatus(name, state)
+	}
+}

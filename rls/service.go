@@ -1,0 +1,162 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/httplimit"
+)
+
+// Service answers Envoy's rate limit requests by an engine. It is safe for concurrent use.
+type Service struct {
+	ratelimit.UnimplementedRateLimitServiceServer
+
+	engine *engine.Engine
+	opts   Options
+	draft  *httplimit.Headers
+	rates  atomic.Pointer[rates]
+	pool   sync.Pool // of *call
+	logged atomic.Int64
+}
+
+var _ ratelimit.RateLimitServiceServer = (*Service)(nil)
+
+// rates is a configuration in use, and the limiters of rates that requests carried under it.
+type rates struct {
+	config  *Config
+	carried carried
+}
+
+// New returns a service over e, which stays the caller's to close and must have the policies of opts.Config in force. opts may be nil.
+func New(e *engine.Engine, opts *Options) *Service {
+	s := &Service{engine: e, pool: sync.Pool{New: func() any { return newCall() }}}
+	if opts != nil {
+		s.opts = *opts
+	}
+	if s.opts.Logger == nil {
+		s.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	s.draft = httplimit.NewHeaders(&httplimit.HeaderOptions{Fields: httplimit.RateLimit})
+	s.Use(s.opts.Config)
+	return s
+}
+
+// Use puts another configuration in force; nil is none. Its policies must be in force in the engine before; those that it does not have any more may
+// leave the engine after. A request that comes in between is asked again for a few milliseconds, so that engine and service need not change together.
+func (s *Service) Use(c *Config) { s.rates.Store(&rates{config: c}) }
+
+// Attempts of a request whose policies the engine does not have: a new configuration is on its way.
+const (
+	unknownAttempts = 4
+	unknownPause    = 5 * time.Millisecond
+)
+
+// ShouldRateLimit decides a request. The status of an error is INVALID_ARGUMENT for a request without a domain or descriptors, or with too many;
+// FAILED_PRECONDITION for a refund where there are none; and UNAVAILABLE if the store did not decide: Envoy's failure_mode_deny then says what happens.
+// Descriptors without a limit are OK.
+func (s *Service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {
+	switch {
+	case r.GetDomain() == "":
+		return nil, status.Error(codes.InvalidArgument, "rls: the request has no domain")
+	case len(r.GetDescriptors()) == 0:
+		return nil, status.Error(codes.InvalidArgument, "rls: the request has no descriptors")
+	case len(r.GetDescriptors()) > MaxDescriptors:
+		return nil, status.Errorf(codes.InvalidArgument, "rls: %d descriptors are more than %d", len(r.GetDescriptors()), MaxDescriptors)
+	}
+	answer, err := s.decide(ctx, r)
+	for range unknownAttempts - 1 {
+		if !errors.Is(err, engine.ErrUnknownPolicy) || !pause(ctx, unknownPause) {
+			break
+		}
+		answer, err = s.decide(ctx, r)
+	}
+	if err == nil {
+		return answer, nil
+	}
+	return s.failed(r, err)
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *Service) decide(ctx context.Context, r *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {
+	c := s.pool.Get().(*call)
+	defer func() {
+		c.clear()
+		s.pool.Put(c)
+	}()
+	c.s, c.request, c.rates = s, r, s.rates.Load()
+	if c.rates.config != nil {
+		if d := c.rates.config.domains[r.GetDomain()]; d != nil {
+			return c.byTree(ctx, d)
+		}
+	}
+	return c.byRules(ctx)
+}
+
+// failed turns an error into a status.
+func (s *Service) failed(r *ratelimit.RateLimitRequest, err error) (*ratelimit.RateLimitResponse, error) {
+	if _, ok := status.FromError(err); ok {
+		return nil, err
+	}
+	code := codes.Unavailable
+	switch {
+	case errors.Is(err, context.Canceled):
+		return nil, status.Error(codes.Canceled, "rls: the caller has left")
+	case errors.Is(err, drawgate.ErrInvalid), errors.Is(err, engine.ErrTooMany), errors.Is(err, drawgate.ErrUnknownUnit):
+		code = codes.InvalidArgument
+	case errors.Is(err, drawgate.ErrNeedsReserve):
+		code = codes.FailedPrecondition
+	}
+	s.log(r.GetDomain(), err)
+	if s.opts.Shadow {
+		return ok(len(r.GetDescriptors())), nil
+	}
+	return nil, status.Error(code, public(err))
+}
+
+// public is what a caller is told: no addresses, no keys.
+func public(err error) string {
+	switch {
+	case errors.Is(err, drawgate.ErrStoreAway), errors.Is(err, context.DeadlineExceeded):
+		return "rls: the store did not decide"
+	case errors.Is(err, engine.ErrUnknownPolicy):
+		return "rls: the engine does not have the policies of the configuration"
+	case errors.Is(err, engine.ErrTooMany):
+		return "rls: the descriptors ask more buckets than one take can hold"
+	case errors.Is(err, drawgate.ErrNeedsReserve):
+		return "rls: a policy of the request has a concurrency limit, which this protocol cannot release"
+	case errors.Is(err, drawgate.ErrInvalid), errors.Is(err, drawgate.ErrUnknownUnit):
+		return "rls: the request cannot be decided: " + err.Error()
+	}
+	return "rls: the request could not be decided"
+}
+
+// logEvery is how often failures are logged.
+const logEvery = 10 * time.Second
+
+func (s *Service) log(domain string, err error) {
+	now, last := time.Now().UnixNano(), s.logged.Load()
+	if now-last < int64(logEvery) || !s.logged.CompareAndSwap(last, now) {
+		return
+	}
+	s.opts.Logger.Warn("a rate limit request was not decided", "domain", domain, "err", err)
+}

@@ -1,0 +1,223 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+)
+
+// peekAll asks how the descriptors with 0 hits stand, all in one step that spends nothing.
+//
+// One of which nothing is left is over: what is refused spends nothing here, so a count never passes its limit by itself.
+func (c *call) peekAll(ctx context.Context) error {
+	return c.peek(ctx, func(p *part) bool { return p.does == peeks }, func(p *part) bool { return p.remaining <= 0 })
+}
+
+// peek tells of the parts that it is asked for; over says whether one is over by what is left.
+func (c *call) peek(ctx context.Context, which, over func(*part) bool) error {
+	var group []int
+	for i := range c.parts {
+		if c.parts[i].policy != "" && which(&c.parts[i]) {
+			group = append(group, i)
+		}
+	}
+	for some := range slices.Chunk(group, drawgate.MaxBuckets) {
+		c.begin()
+		for _, i := range some {
+			c.add(&c.parts[i], 0)
+		}
+		if _, err := c.run(ctx); err != nil {
+			return err
+		}
+		for _, i := range some {
+			p := &c.parts[i]
+			p.ask = -1
+			if p.known && !p.shadowed() {
+				p.over = over(p)
+			}
+		}
+	}
+	return nil
+}
+
+// takeAll takes what the descriptors ask: all that are enforced, and of the quotas those that have room, in one step or not at all.
+func (c *call) takeAll(ctx context.Context) error {
+	first := true
+	for !c.blocked() {
+		c.begin()
+		for i := range c.parts {
+			p := &c.parts[i]
+			if p.does != takes || p.never || p.over && p.quota() || p.shadowed() && !first {
+				continue
+			}
+			c.add(p, p.hits)
+		}
+		if len(c.asks) == 0 {
+			return nil
+		}
+		allowed, err := c.run(ctx)
+		if never, ok := errors.AsType[*drawgate.NeverFitsError](err); ok && c.neverFits(never) {
+			continue
+		}
+		if err != nil || allowed {
+			return err
+		}
+		first = false
+		if !c.anyOver() {
+			break // refused without a limit that says so: others wait in front
+		}
+	}
+	c.refused = true
+	return c.peek(ctx, func(p *part) bool { return p.does == takes && !p.known && !p.never }, func(p *part) bool { return p.hits > p.remaining })
+}
+
+// neverFits notes whose hits are more than a limit ever grants; false if it is nobody's.
+func (c *call) neverFits(e *drawgate.NeverFitsError) bool {
+	found := false
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.ask >= 0 && p.policy == e.Policy && !p.never && c.costs[p.ask].N == e.N {
+			p.never, found = true, true
+		}
+	}
+	return found
+}
+
+func (c *call) anyOver() bool {
+	return slices.ContainsFunc(c.parts, func(p part) bool { return p.ask >= 0 && p.over })
+}
+
+// begin starts another take.
+func (c *call) begin() {
+	c.renew()
+	c.asks, c.costs = c.asks[:0], c.costs[:0]
+	for i := range c.parts {
+		c.parts[i].ask = -1
+	}
+}
+
+// add asks for units of a part's bucket. Descriptors with the same bucket ask together.
+func (c *call) add(p *part, n int64) {
+	for i := range c.parts {
+		if o := &c.parts[i]; o.ask >= 0 && o.key == p.key && o.policy == p.policy && o.limiter == p.limiter {
+			p.ask = o.ask
+			c.costs[o.ask].N = min(MaxHits, c.costs[o.ask].N+n)
+			return
+		}
+	}
+	p.ask = len(c.asks)
+	c.costs = append(c.costs, drawgate.Cost{N: n})
+	c.asks = append(c.asks, engine.Ask{Policy: p.policy, Tenant: c.s.opts.Tenant, Key: p.key})
+}
+
+// run decides the asks and notes for each part what is told of it.
+func (c *call) run(ctx context.Context) (allowed bool, err error) {
+	if len(c.asks) > drawgate.MaxBuckets {
+		return false, status.Errorf(codes.InvalidArgument, "rls: the descriptors ask %d buckets at once, more than %d", len(c.asks), drawgate.MaxBuckets)
+	}
+	for i := range c.asks { // now that costs does not move any more
+		if c.costs[i].N != 1 {
+			c.asks[i].Costs = c.costs[i : i+1 : i+1]
+		}
+	}
+	if c.carries {
+		return c.runCarried(ctx)
+	}
+	c.req = engine.Request{Asks: c.asks, Labels: c.label()}
+	err = c.s.engine.TakeInto(ctx, &c.req, &c.res)
+	c.lent = c.lent || len(c.res.Shadow) > 0
+	if err != nil {
+		return false, err
+	}
+	c.tell()
+	c.describeTake(&c.res.Decision)
+	return c.res.Decision.Allowed, nil
+}
+
+// describeTake notes the headers of a decision that asked for something, in place of those of an earlier attempt.
+func (c *call) describeTake(d *drawgate.Decision) {
+	if c.costs[0].N > 0 {
+		c.describeDraft(d, false)
+	}
+}
+
+// label names the rates for the history where their files ask for it.
+func (c *call) label() []drawgate.Label {
+	c.labels = c.labels[:0]
+	for i := range c.parts {
+		if p := &c.parts[i]; p.ask >= 0 && p.rule.named() && len(c.labels) == 0 {
+			c.labels = append(c.labels, drawgate.Label{Name: "rls", Value: bounded(p.rule.metric(p.entries))})
+		}
+	}
+	return c.labels
+}
+
+// tell notes what the engine's result says.
+func (c *call) tell() {
+	res := &c.res
+	c.fallback = c.fallback || res.Decision.Fallback
+	shadow := 0
+	for i := range min(len(res.Applied), len(c.asks)) {
+		a := &res.Applied[i]
+		if a.Shadow && shadow < len(res.Shadow) {
+			c.tellShadow(i, &res.Shadow[shadow])
+			shadow++
+		}
+		if a.Bucket >= 0 && !a.Shadow {
+			c.tellAsk(i, &res.Decision, a.Bucket)
+		}
+	}
+	if !res.Decision.Allowed {
+		c.retry = max(c.retry, res.Decision.RetryAfter.Microseconds())
+	}
+}
+
+// tellAsk notes for the parts of an ask what a decision says of its bucket: of the limit that refuses longest, or has the least left.
+func (c *call) tellAsk(ask int, d *drawgate.Decision, bucket int) {
+	var t told
+	for l := range d.Limits() {
+		if l.Bucket != bucket {
+			continue
+		}
+		if l.Refused() && l.RetryAfter.Microseconds() > t.retryAfter || !t.known || !t.over && !l.Refused() && l.Remaining < t.remaining {
+			t = told{
+				known: true, over: t.over || l.Refused(), remaining: l.Remaining,
+				retryAfter: l.RetryAfter.Microseconds(), resetAfter: max(0, l.ResetAt().Sub(d.At()).Microseconds()),
+			}
+		}
+	}
+	for i := range c.parts {
+		if p := &c.parts[i]; p.ask == ask {
+			t.shadow = p.shadow
+			p.told = t
+		}
+	}
+}
+
+// tellShadow notes how a rate in shadow would have answered. It never refuses.
+func (c *call) tellShadow(ask int, s *engine.Shadow) {
+	if s.Err == nil {
+		c.tellAsk(ask, &s.Decision, s.Bucket)
+	}
+	for i := range c.parts {
+		if p := &c.parts[i]; p.ask == ask {
+			p.over, p.shadow = false, s.Err == nil && !s.Allowed
+			c.diverge(p.policy, s.Divergence)
+		}
+	}
+}
+
+// bounded cuts a label's text to what the library takes.
+func bounded(s string) string {
+	const most = 256
+	if len(s) > most {
+		s = s[:most]
+	}
+	return s
+}

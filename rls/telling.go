@@ -1,0 +1,94 @@
+package rls
+
+import (
+	"maps"
+	"strings"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Keys of the dynamic metadata of an answer. All but the last two are those of envoyproxy/ratelimit.
+const (
+	metaDomain      = "domain"
+	metaDescriptors = "descriptors"
+	metaEntries     = "entries"
+	metaHits        = "hitsAddend"
+	metaQuota       = "quotaModeEnabled"
+	metaViolations  = "quotaModeViolations"
+	metaFallback    = "fallback" // true: decided without the store
+	metaShadow      = "shadow"   // policies in shadow that differ: {policy, divergence}
+)
+
+// tellMetadata adds dynamic metadata: what files say of descriptors that pass, what was decided without the store and, if that is asked for, the request.
+func (c *call) tellMetadata(r *ratelimit.RateLimitResponse) {
+	fields := map[string]*structpb.Value{}
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.rule == nil || p.rule.metadata == nil || p.refusedAlone() || c.refused {
+			continue
+		}
+		for name, value := range p.rule.metadata.GetFields() {
+			if _, earlier := fields[name]; !earlier {
+				fields[name] = value
+			}
+		}
+	}
+	if c.s.opts.Metadata {
+		maps.Copy(fields, c.described())
+	}
+	if c.fallback {
+		fields[metaFallback] = structpb.NewBoolValue(true)
+	}
+	if len(fields) > 0 {
+		r.DynamicMetadata = &structpb.Struct{Fields: fields}
+	}
+}
+
+// described is the request, and how quotas and shadows stand.
+func (c *call) described() map[string]*structpb.Value {
+	fields := map[string]*structpb.Value{metaDomain: text(c.request.GetDomain())}
+	descriptors, violations := &structpb.ListValue{}, &structpb.ListValue{}
+	quota := false
+	for i := range c.parts {
+		p := &c.parts[i]
+		entries := &structpb.ListValue{}
+		for _, e := range p.entries {
+			entries.Values = append(entries.Values, text(e.GetKey()+"="+e.GetValue()))
+		}
+		descriptors.Values = append(descriptors.Values, structpb.NewStructValue(&structpb.Struct{
+			Fields: map[string]*structpb.Value{metaEntries: structpb.NewListValue(entries)},
+		}))
+		if p.quota() {
+			quota = true
+			if p.refusedAlone() {
+				violations.Values = append(violations.Values, structpb.NewNumberValue(float64(i)))
+			}
+		}
+	}
+	fields[metaDescriptors] = structpb.NewListValue(descriptors)
+	fields[metaQuota] = structpb.NewBoolValue(quota)
+	if len(violations.Values) > 0 {
+		fields[metaViolations] = structpb.NewListValue(violations)
+	}
+	if n := c.request.GetHitsAddend(); n > 0 {
+		fields[metaHits] = structpb.NewNumberValue(float64(n))
+	}
+	if len(c.diverged) > 0 {
+		fields[metaShadow] = c.shadowList()
+	}
+	return fields
+}
+
+func (c *call) shadowList() *structpb.Value {
+	list := &structpb.ListValue{}
+	for _, d := range c.diverged {
+		list.Values = append(list.Values, structpb.NewStructValue(&structpb.Struct{
+			Fields: map[string]*structpb.Value{"policy": text(d.policy), "divergence": text(d.way)},
+		}))
+	}
+	return structpb.NewListValue(list)
+}
+
+// text is a text value. What is not UTF-8 would make the answer unreadable.
+func text(s string) *structpb.Value { return structpb.NewStringValue(strings.ToValidUTF8(s, "\uFFFD")) }

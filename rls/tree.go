@@ -1,0 +1,132 @@
+package rls
+
+import (
+	"strings"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+)
+
+// domain is the tree of one domain.
+type domain struct {
+	name string
+	root node
+}
+
+// pair is an entry of a descriptor. Key and value stay apart, so that no two pairs are taken for each other.
+type pair struct{ key, value string }
+
+// node is a descriptor of a file: what may follow it, and its rate.
+type node struct {
+	step  Step
+	rule  *Rule // nil: no rate here
+	exact map[pair]*node
+	wild  []*node // in the order of the file
+	any   map[string]*node
+	seen  map[string]place // names as envoyproxy/ratelimit joins them: two that are the same are a mistake there
+}
+
+// next returns the most specific descriptor for an entry: the value itself, then the first wildcard in the file, then the key alone.
+func (n *node) next(key, value string) *node {
+	if c := n.exact[pair{key, value}]; c != nil {
+		return c
+	}
+	for _, c := range n.wild {
+		if c.step.Key == key && strings.HasPrefix(value, c.step.Value) {
+			return c
+		}
+	}
+	return n.any[key]
+}
+
+// find returns the rate of a descriptor; nil if it has none. Every entry must lead one step down: a descriptor with more or fewer entries than a rate
+// has steps is another descriptor.
+func (d *domain) find(entries []*common.RateLimitDescriptor_Entry) *Rule {
+	n := &d.root
+	for _, e := range entries {
+		if n = n.next(e.GetKey(), e.GetValue()); n == nil {
+			return nil
+		}
+	}
+	return n.rule
+}
+
+// add puts a descriptor below n.
+func (n *node) add(c *node) {
+	s := &c.step
+	switch {
+	case s.Wildcard:
+		n.wild = append(n.wild, c)
+	case s.Value == "":
+		if n.any == nil {
+			n.any = map[string]*node{}
+		}
+		n.any[s.Key] = c
+	default:
+		if n.exact == nil {
+			n.exact = map[pair]*node{}
+		}
+		n.exact[pair{s.Key, s.Value}] = c
+	}
+}
+
+// key returns the bucket's name for a descriptor that the rule matches: the values that have buckets of their own.
+func (r *Rule) key(entries []*common.RateLimitDescriptor_Entry) string {
+	found, single := 0, ""
+	for i := range r.Path {
+		if r.Path[i].varies() {
+			found++
+			single = entries[i].GetValue()
+		}
+	}
+	if found <= 1 {
+		return single
+	}
+	var b strings.Builder
+	first := true
+	for i := range r.Path {
+		if !r.Path[i].varies() {
+			continue
+		}
+		if !first {
+			b.WriteByte('|')
+		}
+		first = false
+		keyEscaper.WriteString(&b, entries[i].GetValue()) //nolint:errcheck,gosec // a strings.Builder does not fail
+	}
+	return b.String()
+}
+
+// keyEscaper keeps values apart: no two lists of values have the same key.
+var keyEscaper = strings.NewReplacer(`\`, `\\`, `|`, `\|`)
+
+// metric names the rule for metrics as envoyproxy/ratelimit would: with the values of steps that ask for it.
+func (r *Rule) metric(entries []*common.RateLimitDescriptor_Entry) string {
+	var b strings.Builder
+	b.WriteString(r.Domain)
+	for i := range r.Path {
+		s, value := &r.Path[i], entries[i].GetValue()
+		b.WriteString("." + s.Key)
+		switch {
+		case s.Wildcard && (s.Shared || !s.Metric && !r.Detailed):
+			b.WriteString("_" + s.Value + "*")
+		case s.Wildcard || s.Value != "" || s.Metric || r.Detailed:
+			if value != "" {
+				b.WriteString("_" + value)
+			}
+		}
+	}
+	return b.String()
+}
+
+// named reports whether [Rule.metric] depends on the values of a request.
+func (r *Rule) named() bool {
+	if r.Detailed {
+		return true
+	}
+	for i := range r.Path {
+		if r.Path[i].Metric {
+			return true
+		}
+	}
+	return false
+}
