@@ -38,7 +38,7 @@ func plenty(b testing.TB) *drawgate.Limiter {
 
 // BenchmarkHeadersOnly is the floor: a middleware that writes five headers of the same lengths and does nothing else.
 func BenchmarkHeadersOnly(b *testing.B) {
-	b.Run("set", func(b *testing.B) {
+	b.Run("write=set", func(b *testing.B) {
 		serve(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h := w.Header()
 			h.Set("X-RateLimit-Limit", "1000000000")
@@ -49,7 +49,18 @@ func BenchmarkHeadersOnly(b *testing.B) {
 			done.ServeHTTP(w, r)
 		}), "192.0.2.1:1234")
 	})
-	b.Run("assign", func(b *testing.B) {
+	b.Run("write=canonical", func(b *testing.B) {
+		serve(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := w.Header()
+			h.Set("X-Ratelimit-Limit", "1000000000")
+			h.Set("X-Ratelimit-Remaining", "4")
+			h.Set("X-Ratelimit-Reset", "1795251600")
+			h.Set("Ratelimit", `"per-ip";r=4;t=1`)
+			h.Set("Ratelimit-Policy", `"per-ip";q=1000000000;w=60;drawgate-burst=5`)
+			done.ServeHTTP(w, r)
+		}), "192.0.2.1:1234")
+	})
+	b.Run("write=assign", func(b *testing.B) {
 		serve(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h := w.Header()
 			v := []string{"1000000000", "4", "1795251600", `"per-ip";r=4;t=1`, `"per-ip";q=1000000000;w=60;drawgate-burst=5`}
@@ -64,23 +75,23 @@ func BenchmarkHeadersOnly(b *testing.B) {
 }
 
 func BenchmarkMiddleware(b *testing.B) {
-	b.Run("buckets=1", func(b *testing.B) {
+	b.Run("take=plain", func(b *testing.B) {
 		serve(b, middleware(b, nil, httplimit.Bucket{Limiter: plenty(b)}).Handler(done), "192.0.2.1:1234")
 	})
-	b.Run("buckets=1/ip=6", func(b *testing.B) {
+	b.Run("take=ipv6", func(b *testing.B) {
 		serve(b, middleware(b, nil, httplimit.Bucket{Limiter: plenty(b)}).Handler(done), "[2001:db8::1]:1234")
 	})
-	b.Run("buckets=1/refused", func(b *testing.B) {
+	b.Run("take=refused", func(b *testing.B) {
 		lim := limiter(b, policy("per-ip", bucket(1, time.Hour, 1)))
 		serve(b, middleware(b, nil, httplimit.Bucket{Limiter: lim}).Handler(done), "192.0.2.1:1234")
 	})
-	b.Run("buckets=2", func(b *testing.B) {
+	b.Run("take=two", func(b *testing.B) {
 		lim := plenty(b)
 		api := with(b, lim, policy("api", bucket(drawgate.MaxAmount/1000, time.Minute, 5)))
 		m := middleware(b, nil, httplimit.Bucket{Limiter: lim}, httplimit.Bucket{Limiter: api, Key: httplimit.Fixed("global"), Shared: true})
 		serve(b, m.Handler(done), "192.0.2.1:1234")
 	})
-	b.Run("buckets=1/hold", func(b *testing.B) {
+	b.Run("take=hold", func(b *testing.B) {
 		lim := limiter(b, policy("slots", drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Amount: 10}))
 		serve(b, middleware(b, nil, httplimit.Bucket{Limiter: lim}).Handler(done), "192.0.2.1:1234")
 	})

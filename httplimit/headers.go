@@ -50,7 +50,8 @@ type HeaderOptions struct {
 type Headers struct {
 	policies []string
 	fields   Fields
-	views    sync.Map // *drawgate.Limit → *view
+	last     atomic.Pointer[view] // the one that was looked for last
+	views    sync.Map             // *drawgate.Limit → *view
 	known    atomic.Int64
 }
 
@@ -86,14 +87,12 @@ func (h *Headers) Append(to http.Header, d *drawgate.Decision) {
 	h.describe(to, d)
 }
 
-// draft is what is being written: two lists of items, and the limit that the X-RateLimit headers describe.
-type draft struct {
-	items, policies []byte
-	n               int // limits described
-	only            *view
-	view            *view // of the limit described; nil if there is none
-	left, reset     int64
-	rank            float64 // the smaller, the rather it is described
+// line is what is said of one limit.
+type line struct {
+	*view
+	left   int64
+	window int64 // seconds; -1: none is known
+	reset  int64 // Unix seconds
 }
 
 // Ranks of limits that are described before all others, and after them. What remains is a part, between 0 and 1.
@@ -103,10 +102,9 @@ const (
 )
 
 func (h *Headers) describe(to http.Header, d *drawgate.Decision) {
-	var space [2][192]byte // the usual answer fits, so that it is no memory of its own
-	w := draft{items: space[0][:0], policies: space[1][:0]}
-	var longest time.Duration
-	after := int64(-1)
+	var space [4]line // the usual answer fits
+	lines, best, lowest := space[:0], 0, float64(rankSlots+1)
+	longest, at, after := time.Duration(0), d.At().UnixMicro(), int64(-1)
 	if !d.Allowed {
 		if s, ok := RetryAfter(d); ok {
 			after = s
@@ -122,28 +120,29 @@ func (h *Headers) describe(to http.Header, d *drawgate.Decision) {
 			rank += rankSlots
 		}
 		if r.RetryAfter > longest {
-			longest, rank = r.RetryAfter, rankRefused
+			longest, rank, lowest = r.RetryAfter, rankRefused, 0
 		}
-		if w.view == nil || rank < w.rank || rank == rankRefused {
-			w.view, w.rank, w.left, w.reset = v, rank, r.Remaining, resetAt(&r)
+		if rank < lowest {
+			best, lowest = len(lines), rank
 		}
-		w.add(v, r.Remaining, window(d, &r, v, after))
+		reset := r.ResetAt().UnixMicro()
+		lines = append(lines, line{v, r.Remaining, window(&r, v, reset-at, after), ceilDiv(reset, micro)})
 	}
-	if w.n > 0 {
-		w.write(to, h.fields)
+	if len(lines) > 0 {
+		write(to, lines, &lines[best], h.fields)
 	}
 }
 
-// resetAt returns when a limit is unused, in Unix seconds, rounded up.
-func resetAt(r *drawgate.LimitResult) int64 { return ceilDiv(r.ResetAt().UnixMicro(), 1_000_000) }
+// micro is what a second has of microseconds.
+const micro = 1_000_000
 
-// window returns for how many seconds no more than what remains can be used; -1 if nobody knows. It never lies behind after, the Retry-After of a refusal
-// (-1: there is none), as section 6 of the draft asks.
-func window(d *drawgate.Decision, r *drawgate.LimitResult, v *view, after int64) int64 {
+// window returns for how many seconds no more than what remains can be used, if in untilReset µs nothing is used any more; -1 if nobody knows. It is at
+// most after, the Retry-After of a refusal (-1: there is none), as section 6 of the draft asks.
+func window(r *drawgate.LimitResult, v *view, untilReset, after int64) int64 {
 	if v.slots {
 		return -1
 	}
-	t := max(0, ceilDiv(r.ResetAt().UnixMicro()-d.At().UnixMicro(), 1_000_000))
+	t := ceilDiv(untilReset, micro)
 	if r.Remaining == 0 && v.refill > 0 {
 		t = min(t, v.refill)
 	}
@@ -156,39 +155,25 @@ func window(d *drawgate.Decision, r *drawgate.LimitResult, v *view, after int64)
 	return t
 }
 
-func (w *draft) add(v *view, left, window int64) {
-	if w.n++; w.n == 1 {
-		w.only = v
-	} else {
-		if w.n == 2 {
-			w.policies = append(w.policies, w.only.policy...)
-		}
-		w.items = append(w.items, ", "...)
-		w.policies = append(append(w.policies, ", "...), v.policy...)
-	}
-	w.items = strconv.AppendInt(append(w.items, v.item...), left, 10)
-	if window >= 0 {
-		w.items = strconv.AppendInt(append(w.items, ";t="...), window, 10)
-	}
-}
-
-// write puts the headers into to. All values share one string and one slice: each of its own would be ten allocations more.
-func (w *draft) write(to http.Header, fields Fields) {
-	a := len(w.items)
-	text := strconv.AppendInt(w.items, w.left, 10)
+// write puts the headers into to. All values share one string and one slice: each for itself they would be ten allocations.
+func write(to http.Header, lines []line, best *line, fields Fields) {
+	var space [256]byte
+	text := appendItems(space[:0], lines)
+	a := len(text)
+	text = strconv.AppendInt(text, best.left, 10)
 	b := len(text)
-	text = strconv.AppendInt(text, w.reset, 10)
+	text = strconv.AppendInt(text, best.reset, 10)
 	c := len(text)
-	if w.n > 1 {
-		text = append(text, w.policies...)
+	if len(lines) > 1 {
+		text = appendPolicies(text, lines)
 	}
 	all := string(text)
 	values := make([]string, 5)
 	if fields&XRateLimit != 0 {
-		values[0], values[1], values[2] = w.view.limit, all[a:b], all[b:c]
+		values[0], values[1], values[2] = best.limit, all[a:b], all[b:c]
 		to[HeaderLimit] = values[0:1:1]
 		to[HeaderRemaining] = values[1:2:2]
-		if !w.view.slots {
+		if !best.slots {
 			to[HeaderReset] = values[2:3:3]
 		}
 	}
@@ -196,8 +181,8 @@ func (w *draft) write(to http.Header, fields Fields) {
 		return
 	}
 	values[3], values[4] = all[:a], all[c:]
-	if w.n == 1 {
-		values[4] = w.only.policy
+	if len(lines) == 1 {
+		values[4] = best.policy
 	}
 	if old := to[HeaderRateLimit]; old != nil {
 		to[HeaderRateLimit], to[HeaderPolicy] = append(old, values[3]), append(to[HeaderPolicy], values[4])
@@ -207,28 +192,67 @@ func (w *draft) write(to http.Header, fields Fields) {
 	to[HeaderPolicy] = values[4:5:5]
 }
 
+// appendItems appends the value of RateLimit.
+func appendItems(text []byte, lines []line) []byte {
+	for i := range lines {
+		l := &lines[i]
+		if i > 0 {
+			text = append(text, ", "...)
+		}
+		text = strconv.AppendInt(append(text, l.item...), l.left, 10)
+		if l.window >= 0 {
+			text = strconv.AppendInt(append(text, ";t="...), l.window, 10)
+		}
+	}
+	return text
+}
+
+// appendPolicies appends the value of RateLimit-Policy.
+func appendPolicies(text []byte, lines []line) []byte {
+	for i := range lines {
+		if i > 0 {
+			text = append(text, ", "...)
+		}
+		text = append(text, lines[i].policy...)
+	}
+	return text
+}
+
 // view returns how a limit is described.
 func (h *Headers) view(d *drawgate.Decision, r *drawgate.LimitResult) *view {
+	if v := h.last.Load(); v != nil && v.of == r.Limit {
+		return v
+	}
 	if v, ok := h.views.Load(r.Limit); ok {
 		return v.(*view)
 	}
-	return h.learn(*d, r)
+	return h.learn(*d, r.Limit)
 }
 
-func (h *Headers) learn(d drawgate.Decision, r *drawgate.LimitResult) *view {
-	n := 0
-	for o := range d.Limits() {
-		if o.Bucket == r.Bucket {
-			n++
+// learn describes a limit of d, and keeps it in mind.
+func (h *Headers) learn(d drawgate.Decision, l *drawgate.Limit) *view {
+	var v *view
+	counts := limitsPerBucket(&d)
+	for r := range d.Limits() {
+		if r.Limit == l {
+			v = newView(r.Policy, l, counts[r.Bucket] == 1)
 		}
 	}
-	v := newView(r.Policy, r.Limit, n == 1)
 	if h.known.Add(1) > mostViews {
 		h.views.Clear()
 		h.known.Store(1)
 	}
-	h.views.Store(r.Limit, v)
+	h.views.Store(l, v)
+	h.last.Store(v)
 	return v
+}
+
+// limitsPerBucket returns how many limits a decision describes of each bucket of the take.
+func limitsPerBucket(d *drawgate.Decision) (n [drawgate.MaxBuckets]int) {
+	for r := range d.Limits() {
+		n[r.Bucket]++
+	}
+	return n
 }
 
 // RetryAfter returns in how many seconds, rounded up and at least 1, the same request would pass if nothing else happened. It is false if it is

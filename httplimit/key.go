@@ -21,23 +21,26 @@ const ipv6Bits = 64
 // ByIP counts by the address of the client: IPv4 by address (192.0.2.1), IPv6 by network (2001:db8:1:2::/64). Without proxies, which may be nil, that is
 // who opened the connection, whatever headers say. Clients without an IP address share a bucket.
 func ByIP(proxies *Proxies) Key {
+	if proxies.Header() != "" {
+		return func(r *http.Request) (string, bool) { return IPKey(proxies.ClientIP(r)), true }
+	}
 	return func(r *http.Request) (string, bool) {
-		a := proxies.ClientIP(r)
-		if !a.Is4() {
-			return IPKey(a), true
-		}
-		// The usual case needs no memory of its own: the text of an address is its key.
-		if host, port, ok := strings.Cut(r.RemoteAddr, ":"); ok && port != "" && proxies.Header() == "" && a == addr4(host) {
+		// The usual case needs no memory of its own: IPv4 has one form as text, and that is the key.
+		if host, _, _ := strings.Cut(r.RemoteAddr, ":"); isDotted(host) {
 			return host, true
 		}
-		return a.String(), true
+		return IPKey(proxies.ClientIP(r)), true
 	}
 }
 
-// addr4 returns the IPv4 address that text is, in its one form.
-func addr4(text string) netip.Addr {
-	a, _ := netip.ParseAddr(text)
-	return a
+// isDotted reports whether text is a dotted number, as a server writes the IPv4 address of its peer.
+func isDotted(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; (c < '0' || c > '9') && c != '.' {
+			return false
+		}
+	}
+	return text != "" && len(text) <= len("255.255.255.255")
 }
 
 // IPKey returns the key under which [ByIP] counts an address; "" for the zero Addr.

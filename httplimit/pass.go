@@ -52,12 +52,14 @@ func (m *Middleware) Begin(h http.Header, r *http.Request) Pass {
 		m.headers.Append(h, &d)
 		return Pass{}
 	}
-	if err == nil && m.opts.Wait == 0 {
-		return m.refuse(h, d, nil)
-	}
+	return m.beginLate(h, r, key, answer{d: d, err: err})
+}
+
+// beginLate is what follows on a first answer that did not let the request pass: apart, so that Begin stays short.
+func (m *Middleware) beginLate(h http.Header, r *http.Request, key string, a answer) Pass {
 	t := take{m: m, ctx: r.Context(), n: 1}
-	t.asks[0] = drawgate.Ask{Limiter: m.lone, Key: bounded(key)}
-	return m.settle(h, r, t.waitAfter(answer{d: d, err: err}), &t)
+	t.asks[0], t.shared[0] = drawgate.Ask{Limiter: m.lone, Key: bounded(key)}, m.buckets[0].Shared
+	return m.settle(h, r, t.waitAfter(a), &t)
 }
 
 // beginMany is Begin where more is asked than one request of one bucket.
@@ -92,12 +94,7 @@ func (m *Middleware) settle(h http.Header, r *http.Request, a answer, t *take) P
 	case a.err != nil:
 		return m.fail(h, r, a.err)
 	case !a.d.Allowed:
-		p := m.refuse(h, a.d, func(bucket int) bool { return t.shared[bucket] })
-		if a.full {
-			p.Problem.Code = CodeQueueFull
-			p.Problem.Detail = p.Problem.sentence(nil)
-		}
-		return p
+		return m.refuse(h, &a, t)
 	}
 	m.headers.Append(h, &a.d)
 	if a.held == nil {
@@ -106,12 +103,14 @@ func (m *Middleware) settle(h http.Header, r *http.Request, a answer, t *take) P
 	return Pass{hold: m.newHold(r, a.held)}
 }
 
-func (m *Middleware) refuse(h http.Header, d drawgate.Decision, shared func(bucket int) bool) Pass {
-	if shared == nil {
-		shared = func(int) bool { return m.buckets[0].Shared }
+func (m *Middleware) refuse(h http.Header, a *answer, t *take) Pass {
+	m.headers.Append(h, &a.d)
+	p := Refused(&a.d, func(bucket int) bool { return t.shared[bucket] })
+	if a.full {
+		p.Code = CodeQueueFull
+		p.Detail = p.sentence(nil)
 	}
-	m.headers.Append(h, &d)
-	return Pass{Problem: Refused(&d, shared)}
+	return Pass{Problem: p}
 }
 
 // fail answers what was not decided.

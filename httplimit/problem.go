@@ -118,10 +118,7 @@ func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 		return neverFits(p)
 	}
 	p.After, _ = RetryAfter(d)
-	counts := map[int]int{}
-	for r := range d.Limits() {
-		counts[r.Bucket]++
-	}
+	counts := limitsPerBucket(d)
 	var longest drawgate.LimitResult
 	own := false // one of the caller's own limits refuses: that is what the caller can do something about
 	for r := range d.Limits() {

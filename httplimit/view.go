@@ -11,6 +11,7 @@ import (
 
 // view is what headers say of a limit that does not change from one decision to the next.
 type view struct {
+	of     *drawgate.Limit
 	limit  string // X-RateLimit-Limit
 	policy string // its item of RateLimit-Policy: "per-ip";q=10;w=60
 	item   string // the start of its item of RateLimit: "per-ip";r=
@@ -30,7 +31,7 @@ func newView(policy string, l *drawgate.Limit, alone bool) *view {
 		name += "/" + l.Name
 	}
 	q, most := quota(l)
-	v := &view{limit: strconv.FormatInt(q, 10), most: most, slots: l.Kind == drawgate.Concurrency}
+	v := &view{of: l, limit: strconv.FormatInt(q, 10), most: most, slots: l.Kind == drawgate.Concurrency}
 	quoted := quote(name)
 	v.item = quoted + ";r="
 	v.policy = quoted + ";q=" + v.limit
