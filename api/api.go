@@ -1,11 +1,22 @@
 // Package api holds the types of Drawgate's wire protocol, version 1: JSON over HTTP.
 //
-//	POST /v1/take    TakeRequest    -> TakeAnswer
-//	POST /v1/settle  SettleRequest  -> SettleAnswer
-//	GET  /v1/status  ?policy=&key=&priority=  -> StatusAnswer
-//	POST /v1/status  StatusRequest  -> StatusAnswer
-//	GET  /healthz    -> Health: this process is alive
-//	GET  /readyz     -> Health: its store can decide; 503 if not
+//	POST /v1/take       TakeRequest     -> TakeAnswer
+//	POST /v1/settle     SettleRequest   -> SettleAnswer
+//	GET  /v1/status     ?policy=&tenant=&key=&priority=  -> StatusAnswer
+//	POST /v1/status     StatusRequest   -> StatusAnswer
+//	POST /v1/explain    ExplainRequest  -> ExplainAnswer
+//	GET  /v1/policies   -> PoliciesAnswer
+//	GET  /healthz       -> Health: this process is alive
+//	GET  /readyz        -> Health: it can decide; 503 if not
+//	GET  /openapi.json  -> the document that describes all of this
+//
+// and, for administrators only, on a listener of its own:
+//
+//	POST /v1/policies/{name}/disable  DisableRequest  -> Policy
+//	POST /v1/policies/{name}/enable   -> Policy
+//	GET  /v1/buckets    ?policy=&tenant=&limit=&after=   -> BucketsAnswer
+//	POST /v1/reset      ResetRequest    -> ResetAnswer
+//	POST /v1/reload     -> ReloadAnswer
 //
 // Numbers are integers, instants RFC 3339 in UTC, durations milliseconds in fields that end in _ms, rounded up. A refusal is an answer (200, with
 // "allowed": false); only a question that could not be answered is an error, and then the body is a [Problem].
@@ -27,19 +38,21 @@ const (
 // Bucket names a bucket, and what is asked of it.
 type Bucket struct {
 	Policy string `json:"policy,omitempty"` // may be left out where there is only one
+	Tenant string `json:"tenant,omitempty"` // whose key; "" means the server's own, or the one that the access token is bound to
 	Key    string `json:"key,omitempty"`    // who is counted; "" means DefaultKey
 	Costs  Costs  `json:"costs,omitempty"`  // units; one that is not named costs 0, "requests" 1
 }
 
-// Take asks for units: of one bucket, named beside the other fields, or of several, all or nothing.
+// Take asks for units: of one bucket, named beside the other fields, of several, all or nothing, or of those that the rules choose by attributes.
 type Take struct {
 	Bucket
-	Buckets  []Bucket          `json:"buckets,omitempty"`  // instead of policy, key and costs: 1 to 8 different ones
-	Priority int               `json:"priority,omitempty"` // 0 to 9
-	WaitMS   int64             `json:"wait_ms,omitempty"`  // wait in the queue for at most this long, counted from the request's arrival; 0: answer now
-	HoldMS   int64             `json:"hold_ms,omitempty"`  // hold the units until they are settled, for at most this long; 0: they are used at once
-	ID       string            `json:"id,omitempty"`       // with hold_ms: the same id with the same content is answered again and costs nothing more
-	Labels   map[string]string `json:"labels,omitempty"`   // for the history: a task's type, its id
+	Buckets    []Bucket          `json:"buckets,omitempty"`    // instead of policy, tenant, key and costs: 1 to 8 different ones
+	Attributes *Attributes       `json:"attributes,omitempty"` // instead of policy, tenant, key and buckets: the rules choose policies and keys, all or nothing
+	Priority   int               `json:"priority,omitempty"`   // 0 to 9
+	WaitMS     int64             `json:"wait_ms,omitempty"`    // wait in the queue for at most this long, counted from the request's arrival; 0: answer now
+	HoldMS     int64             `json:"hold_ms,omitempty"`    // hold the units until they are settled, for at most this long; 0: they are used at once
+	ID         string            `json:"id,omitempty"`         // with hold_ms: the same id with the same content is answered again and costs nothing more
+	Labels     map[string]string `json:"labels,omitempty"`     // for the history: a task's type, its id
 }
 
 // TakeRequest is one take, or a batch of takes that are decided one after the other, each for itself.
@@ -53,6 +66,7 @@ const (
 	ReasonLimited   = "limited"    // a limit has not enough left
 	ReasonQueued    = "queued"     // others wait in front
 	ReasonQueueFull = "queue_full" // as many wait in front as may
+	ReasonAway      = "away"       // the store is away, and a limit admits nothing, or nothing of that size, without it
 )
 
 // Answer answers one take.
@@ -68,6 +82,11 @@ type Answer struct {
 	Reservation  string     `json:"reservation,omitempty"` // of a take with hold_ms: the token to settle it with. Its content is not an interface
 	HoldEnd      *time.Time `json:"hold_end,omitempty"`    // by when it must be settled or renewed, by this server's clock
 	Replayed     bool       `json:"replayed,omitempty"`    // the id was open already: this is its answer again
+	Fallback     bool       `json:"fallback,omitempty"`    // the store was away: this server decided by itself, as the policies say
+	Exempt       bool       `json:"exempt,omitempty"`      // of attributes: a rule exempts them from all limits
+	Unmatched    bool       `json:"unmatched,omitempty"`   // of attributes: no rule applies a policy to them
+	Applied      []Applied  `json:"applied,omitempty"`     // of attributes: what the rules chose
+	Shadow       []Shadow   `json:"shadow,omitempty"`      // what is evaluated beside, and not enforced
 	Error        *Problem   `json:"error,omitempty"`       // in a batch: this take was not decided
 	NeverFits    bool       `json:"never_fits,omitempty"`  // in a status: the cost is more than a limit ever grants
 }
@@ -130,6 +149,7 @@ type StatusRequest struct {
 // StatusAnswer describes a bucket.
 type StatusAnswer struct {
 	Policy string        `json:"policy"`
+	Tenant string        `json:"tenant,omitempty"` // "": the server's own
 	Key    string        `json:"key"`
 	At     time.Time     `json:"at"`     // the store's time
 	Open   int           `json:"open"`   // reservations
@@ -150,19 +170,4 @@ type LimitStatus struct {
 	Debt        int64      `json:"debt"`                   // how far more is used than may be
 	WindowStart *time.Time `json:"window_start,omitempty"` // calendar: the open window
 	WindowEnd   *time.Time `json:"window_end,omitempty"`
-}
-
-// Health answers /healthz and /readyz.
-type Health struct {
-	Status   string       `json:"status"` // "ok" or "away"
-	Store    *StoreHealth `json:"store,omitempty"`
-	Policies []string     `json:"policies,omitempty"`
-	Waiting  int64        `json:"waiting"`   // takes that are waiting in this process
-	UptimeMS int64        `json:"uptime_ms"` // of this process
-}
-
-// StoreHealth says whether the store can decide. Why not is in the server's log.
-type StoreHealth struct {
-	Status    string `json:"status"` // "ok" or "away"
-	LatencyMS int64  `json:"latency_ms"`
 }

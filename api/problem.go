@@ -22,6 +22,13 @@ const (
 	CodeNotFound      Code = "not_found"      // 404: no such path
 	CodeBadMethod     Code = "bad_method"     // 405
 	CodeCrossOrigin   Code = "cross_origin"   // 403: sent by a web page of another origin, or to a loopback address by another name
+	CodeUnauthorized  Code = "unauthorized"   // 401: no access token, or none that this server knows
+	CodeForbidden     Code = "forbidden"      // 403: the access token has not the role that this path needs, or is bound to another tenant
+	CodeUntrusted     Code = "untrusted"      // 403: only trusted proxies may ask for the requests of others
+	CodeRuleFailed    Code = "rule_failed"    // 422: the expression of a rule fails on these attributes
+	CodeNotSupported  Code = "not_supported"  // 501: the store, or this server's set-up, cannot do it
+	CodeNotReloaded   Code = "not_reloaded"   // 422: the new configuration has mistakes; the old one stays in force
+	CodeLimited       Code = "limited"        // 429: only on the doors that proxies ask
 	CodeStoreAway     Code = "store_away"     // 503: nothing was decided; if the outcome is unknown, the units count as spent
 	CodeClosing       Code = "closing"        // 503: this server is going away
 	CodeCancelled     Code = "cancelled"      // 499: the client went away. Nothing was spent

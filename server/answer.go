@@ -34,12 +34,14 @@ func mostOf(l *drawgate.Limit, priority int) int64 {
 
 func decision(d *drawgate.Decision, results []drawgate.LimitResult, most []int64) api.Answer {
 	a := answer(results, most)
-	a.Allowed, a.Replayed = d.Allowed, d.Replayed
+	a.Allowed, a.Replayed, a.Fallback = d.Allowed, d.Replayed, d.Fallback
 	a.RetryAfterMS = retryAfter(d.RetryAfter)
 	switch {
 	case d.Allowed:
 	case d.Reason == drawgate.Queued:
 		a.refuse(api.ReasonQueued)
+	case d.Reason == drawgate.Away:
+		a.refuse(api.ReasonAway)
 	default:
 		a.refuse(api.ReasonLimited)
 	}
@@ -88,6 +90,8 @@ func (a *draft) refuse(reason string) {
 		a.Message = fmt.Sprintf("others wait in front; try again in %s", wait)
 	case reason == api.ReasonQueueFull:
 		a.Message = fmt.Sprintf("as many callers wait as may; try again in %s", wait)
+	case reason == api.ReasonAway:
+		a.Message = fmt.Sprintf("the store is away, and without it there is not enough left; try again in %s", wait)
 	case a.RefusedBy == nil:
 		a.Message = fmt.Sprintf("a limit has not enough left; try again in %s", wait)
 	default:

@@ -24,10 +24,10 @@ func NewToken(id string, end time.Time, buckets []api.Bucket) string {
 func Remembered(size int, add, claim []string) (got string) {
 	m := newMemory(size)
 	for _, id := range add {
-		m.add(markOf(id, nil))
+		m.add(markOf(id, nil), nil)
 	}
 	for _, id := range claim {
-		if m.claim(markOf(id, nil)) {
+		if _, ok := m.claim(markOf(id, nil)); ok {
 			got += id
 		}
 	}

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/drawgate/drawgate/api"
-	"github.com/drawgate/drawgate/memstore"
-	"github.com/drawgate/drawgate/server"
 )
 
 // FuzzTake sends bodies to /v1/take: each is answered with an answer or a problem that says something, and never both.
@@ -25,10 +23,7 @@ func FuzzTake(f *testing.F) {
 		if strings.Contains(body, "wait_ms") {
 			return // it would wait
 		}
-		s, err := server.New(memstore.New(nil), policies(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := setup{}.make(t)
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(body)))
 		if w.Code == 200 {
@@ -50,10 +45,7 @@ func FuzzToken(f *testing.F) {
 	f.Add("e30")
 	f.Add("eyJ2IjoxLCJpIjoiYSIsImUiOjEsImIiOlt7InBvbGljeSI6ImxsbSJ9XX0")
 	f.Fuzz(func(t *testing.T, text string) {
-		s, err := server.New(memstore.New(nil), policies(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := setup{}.make(t)
 		body, err := json.Marshal(api.SettleRequest{Reservation: text})
 		if err != nil {
 			t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
 )
 
 // remembered is how many reservations a server remembers that it gave out: the newest.
@@ -29,19 +30,24 @@ func encode(v any) []byte {
 }
 
 // memory knows which reservations this process gave out and has not seen the end of: only for these may what was used beyond the estimate be charged
-// after the hold has ended, and once. It is safe for concurrent use.
+// after the hold has ended, and once. It also has what is held beside them in shadow. It is safe for concurrent use.
 type memory struct {
 	mu   sync.Mutex
 	at   map[mark]int // guarded by mu: positions in ring
-	ring []mark       // guarded by mu
+	ring []entry      // guarded by mu
 	next int          // guarded by mu: the oldest, once the ring is full
 	size int
 }
 
+type entry struct {
+	mark
+	beside *engine.Result // nil: nothing is
+}
+
 func newMemory(size int) *memory { return &memory{at: map[mark]int{}, size: size} }
 
-// add remembers a mark, and forgets the oldest one if there are too many.
-func (m *memory) add(k mark) {
+// add remembers a reservation, and forgets the oldest one if there are too many.
+func (m *memory) add(k mark, beside *engine.Result) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.at[k]; ok {
@@ -49,21 +55,35 @@ func (m *memory) add(k mark) {
 	}
 	if len(m.ring) < m.size {
 		m.at[k] = len(m.ring)
-		m.ring = append(m.ring, k)
+		m.ring = append(m.ring, entry{k, beside})
 		return
 	}
-	if old := m.ring[m.next]; m.at[old] == m.next {
+	if old := m.ring[m.next].mark; m.at[old] == m.next {
 		delete(m.at, old)
 	}
-	m.ring[m.next], m.at[k] = k, m.next
+	m.ring[m.next], m.at[k] = entry{k, beside}, m.next
 	m.next = (m.next + 1) % m.size
 }
 
-// claim forgets a mark, and reports whether it was there: of several callers one gets it.
-func (m *memory) claim(k mark) bool {
+// claim forgets a reservation, and reports whether it was there: of several callers one gets it.
+func (m *memory) claim(k mark) (beside *engine.Result, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, ok := m.at[k]
+	i, ok := m.at[k]
+	if !ok {
+		return nil, false
+	}
 	delete(m.at, k)
-	return ok
+	beside, m.ring[i].beside = m.ring[i].beside, nil
+	return beside, true
+}
+
+// beside returns what is held in shadow beside a reservation, if that is known.
+func (m *memory) beside(k mark) *engine.Result {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i, ok := m.at[k]; ok {
+		return m.ring[i].beside
+	}
+	return nil
 }

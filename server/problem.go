@@ -10,6 +10,8 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/rules"
 )
 
 // statusCancelled is what is answered to a client that is not there any more.
@@ -32,6 +34,13 @@ var kinds = map[api.Code]struct {
 	api.CodeNotFound:      {http.StatusNotFound, "Not found"},
 	api.CodeBadMethod:     {http.StatusMethodNotAllowed, "The method is not allowed"},
 	api.CodeCrossOrigin:   {http.StatusForbidden, "Another origin"},
+	api.CodeUnauthorized:  {http.StatusUnauthorized, "An access token is needed"},
+	api.CodeForbidden:     {http.StatusForbidden, "The access token does not allow this"},
+	api.CodeUntrusted:     {http.StatusForbidden, "Not a trusted proxy"},
+	api.CodeRuleFailed:    {http.StatusUnprocessableEntity, "A rule failed"},
+	api.CodeNotSupported:  {http.StatusNotImplemented, "Not supported"},
+	api.CodeNotReloaded:   {http.StatusUnprocessableEntity, "The configuration was not reloaded"},
+	api.CodeLimited:       {http.StatusTooManyRequests, "Too many requests"},
 	api.CodeStoreAway:     {http.StatusServiceUnavailable, "The store is away"},
 	api.CodeClosing:       {http.StatusServiceUnavailable, "The server is stopping"},
 	api.CodeCancelled:     {statusCancelled, "The client went away"},
@@ -47,8 +56,15 @@ func Problem(err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return p
 	}
-	text := strings.TrimPrefix(err.Error(), "drawgate: ")
+	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "drawgate: "), "engine: ")
+	if failed, ok := errors.AsType[*rules.Error](err); ok { // it never shows a value
+		return problem(api.CodeRuleFailed, "%s", strings.TrimPrefix(failed.Error(), "rules: "))
+	}
 	switch {
+	case errors.Is(err, engine.ErrUnknownPolicy):
+		return problem(api.CodeUnknownPolicy, "there is no such policy: %s", text)
+	case errors.Is(err, engine.ErrTooMany):
+		return problem(api.CodeInvalid, "%s: let fewer rules apply policies", text)
 	case errors.Is(err, drawgate.ErrNeverFits):
 		return problem(api.CodeNeverFits, "%s", text)
 	case errors.Is(err, drawgate.ErrUnknownUnit):
@@ -68,11 +84,13 @@ func Problem(err error) *api.Problem {
 }
 
 func writeProblem(w http.ResponseWriter, p *api.Problem) {
-	w.Header().Set("Content-Type", api.ProblemType)
-	if p.Status == http.StatusServiceUnavailable {
+	switch p.Status {
+	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="drawgate"`)
 	}
-	writeJSON(w, p.Status, p)
+	write(w, p.Status, problemType, append(marshal(p), '\n'))
 }
 
 // warnEvery is how often a store that stays away is logged.

@@ -6,16 +6,21 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
 )
 
-// Refusal describes a refusal that came as an error, from a wait or a reservation: such an error says less than a decision, so it looks at the
-// buckets once more. ok is false if err is no refusal; then err is returned, or what went wrong with looking.
+// Refusal describes a refusal that came as an error, from a wait or a reservation. Where the error does not say enough, it looks at the buckets once
+// more. ok is false if err is no refusal; then err is returned, or what went wrong with looking.
 //
 // ctx is that of the take. If it bounded the waiting, its cause must be [drawgate.ErrDeadline].
 func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err error) (a api.Answer, ok bool, _ error) {
 	reason, ok := refusalReason(ctx, err)
 	if !ok {
 		return a, false, err
+	}
+	e, limited := errors.AsType[*drawgate.LimitedError](err)
+	if limited && !e.Queued && e.Decision.Buckets() == len(r.Buckets) {
+		return Answer(&e.Decision, r.Priority), true, nil
 	}
 	var all []drawgate.LimitResult
 	var most []int64
@@ -34,11 +39,45 @@ func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err 
 	}
 	out := answer(all, most)
 	// Room may have been made since. What was refused stays refused, by whom it was.
-	if e, limited := errors.AsType[*drawgate.LimitedError](err); limited && out.RefusedBy == nil && e.Limit != "" {
+	if limited && out.RefusedBy == nil && e.Limit != "" {
 		out.RefusedBy = &api.LimitName{Policy: e.Policy, Limit: e.Limit}
 	}
 	out.refuse(reason)
 	return out.Answer, true, nil
+}
+
+// refused answers a take that failed: with a refusal if it is one.
+func (s *Server) refused(ctx context.Context, req *engine.Request, res *engine.Result, err error) (api.Answer, *api.Problem) {
+	r := drawgate.Request{Priority: req.Priority}
+	for i := range res.Applied {
+		a := &res.Applied[i]
+		if a.Bucket < 0 {
+			continue
+		}
+		ask, err := s.engine.Ask(a.Policy, a.Tenant, a.Key, costsOf(req, a)...)
+		if err != nil {
+			return api.Answer{}, s.fail(err)
+		}
+		r.Buckets = append(r.Buckets, ask)
+	}
+	if len(r.Buckets) == 0 {
+		return api.Answer{}, s.fail(err)
+	}
+	out, ok, err := Refusal(ctx, r.Buckets[0].Limiter, &r, err)
+	if !ok {
+		return api.Answer{}, s.fail(err)
+	}
+	return out, nil
+}
+
+// costsOf returns what was asked of a bucket by name. What rules add to it is not known here.
+func costsOf(req *engine.Request, a *engine.Applied) []drawgate.Cost {
+	for i := range req.Asks {
+		if b := &req.Asks[i]; a.Rule < 0 && b.Policy == a.Policy && b.Key == a.Key && b.Tenant == a.Tenant {
+			return b.Costs
+		}
+	}
+	return nil
 }
 
 // refusalReason reports whether an error says that a take was refused, and why.

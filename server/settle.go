@@ -1,12 +1,14 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
 )
 
 // beyondAnyHold is later than a hold that a token says can end.
@@ -18,7 +20,7 @@ const beyondAnyHold = 1000 * time.Hour
 // reservation out and remembers it (the newest 65,536), and has neither settled nor cancelled it. So a token that was made up charges nothing. After a
 // restart, or at another replica, the excess of a hold that has ended is not charged. If another replica has settled a reservation, and the client asks
 // once more after the end of the hold, and here, the excess is charged again: too much is counted then, never too little.
-func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
+func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *access) {
 	var q api.SettleRequest
 	p := s.decode(w, r, &q)
 	if p == nil {
@@ -33,39 +35,58 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, problem(api.CodeBadToken, "%v: give what the take answered, unchanged", err))
 		return
 	}
-	k, end, mine := markOf(t.ID, t.Buckets), time.UnixMilli(t.End), false
-	if q.RenewMS == 0 {
-		if mine = s.given.claim(k); !mine {
-			end = time.Now().Add(beyondAnyHold) // for the library it does not come late, so it charges nothing
-		}
-	}
-	res, p := s.resume(&t, end)
-	if p != nil {
+	if p := who.mayTouch(t.Buckets); p != nil {
 		writeProblem(w, p)
 		return
 	}
-	var out api.SettleAnswer
-	switch {
-	case q.Cancel:
-		out.Outcome, err = api.OutcomeCancelled, res.Cancel(r.Context())
-	case q.RenewMS != 0:
-		if err = res.Renew(r.Context(), time.Duration(q.RenewMS)*time.Millisecond); err == nil {
-			out = api.SettleAnswer{Outcome: api.OutcomeRenewed, Reservation: newToken(t.ID, res.Deadline(), t.Buckets), HoldEnd: new(res.Deadline().UTC().Truncate(time.Millisecond))}
-		}
-	default:
-		out.Outcome, err = api.OutcomeSettled, res.Settle(r.Context(), Costs(q.Used)...)
-	}
-	if errors.Is(err, drawgate.ErrGone) {
-		out, err = api.SettleAnswer{Outcome: api.OutcomeGone}, nil
-	}
+	out, err := s.settleToken(r.Context(), &q, &t)
 	if err != nil {
-		if mine && !charged(err) {
-			s.given.add(k)
-		}
 		writeProblem(w, s.fail(err))
 		return
 	}
 	writeJSON(w, http.StatusOK, out)
+}
+
+// settleToken does to a reservation what is asked. The error may be a *[api.Problem].
+func (s *Server) settleToken(ctx context.Context, q *api.SettleRequest, t *token) (out api.SettleAnswer, err error) {
+	k, end, mine := markOf(t.ID, t.Buckets), time.UnixMilli(t.End), false
+	var beside *engine.Result
+	if q.RenewMS != 0 {
+		beside = s.given.beside(k)
+	} else if beside, mine = s.given.claim(k); !mine {
+		end = time.Now().Add(beyondAnyHold) // for the library it does not come late, so it charges nothing
+	}
+	res, err := s.resume(t, end)
+	if err == nil {
+		out, err = settle(ctx, q, t, res, beside)
+	}
+	if err != nil && mine && !charged(err) {
+		s.given.add(k, beside)
+	}
+	return out, err
+}
+
+// settle does to a reservation what is asked, and to what is held beside it.
+func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.Reservation, beside *engine.Result) (out api.SettleAnswer, err error) {
+	all := engine.Result{Reservation: res}
+	if beside != nil {
+		all = *beside
+		all.Reservation, res.Decision = res, beside.Decision // it tells whose the units are
+	}
+	switch {
+	case q.Cancel:
+		out.Outcome, err = api.OutcomeCancelled, all.Cancel(ctx)
+	case q.RenewMS != 0:
+		if err = all.Renew(ctx, time.Duration(q.RenewMS)*time.Millisecond); err == nil {
+			out = api.SettleAnswer{Outcome: api.OutcomeRenewed, Reservation: newToken(t.ID, res.Deadline(), t.Buckets), HoldEnd: new(res.Deadline().UTC().Truncate(time.Millisecond))}
+		}
+	default:
+		out.Outcome, err = api.OutcomeSettled, all.Settle(ctx, Costs(q.Used)...)
+	}
+	if errors.Is(err, drawgate.ErrGone) {
+		return api.SettleAnswer{Outcome: api.OutcomeGone}, nil
+	}
+	return out, err
 }
 
 func checkSettle(q *api.SettleRequest) *api.Problem {
@@ -95,12 +116,16 @@ func charged(err error) bool {
 }
 
 // resume makes a reservation of a token.
-func (s *Server) resume(t *token, end time.Time) (*drawgate.Reservation, *api.Problem) {
-	l, asks, _, p := s.buckets(t.Buckets)
-	if p != nil {
-		return nil, problem(api.CodeBadToken, "the reservation names a policy that this server does not have")
+func (s *Server) resume(t *token, end time.Time) (*drawgate.Reservation, error) {
+	asks := make([]drawgate.Ask, len(t.Buckets))
+	for i := range t.Buckets {
+		b := &t.Buckets[i]
+		var err error
+		if asks[i], err = s.engine.Ask(b.Policy, b.Tenant, b.Key, Costs(b.Costs)...); err != nil {
+			return nil, problem(api.CodeBadToken, "the reservation names a policy that this server does not have")
+		}
 	}
-	res, err := l.Resume(t.ID, end, asks...)
+	res, err := asks[0].Limiter.Resume(t.ID, end, asks...)
 	if err != nil {
 		return nil, problem(api.CodeBadToken, "the reservation does not fit this server's policies: %s", Problem(err).Detail)
 	}

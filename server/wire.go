@@ -15,39 +15,67 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// post serves a path that is only posted to.
-func post(h http.HandlerFunc) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if allowMethod(w, r, http.MethodPost) {
-			h(w, r)
-		}
-	})
-}
-
-// allowMethod reports whether the request has one of the methods; otherwise it was answered.
-func allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool {
-	if slices.Contains(methods, r.Method) {
-		return true
-	}
-	w.Header().Set("Allow", strings.Join(methods, ", "))
-	writeProblem(w, problem(api.CodeBadMethod, "%s is answered to %s, not to %s", r.URL.Path, strings.Join(methods, " and "), r.Method))
-	return false
-}
-
-// decode reads one JSON value into v, strictly. It returns nil if all is well.
-func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) *api.Problem {
+// read returns the body of a request, to be given back with done when nothing refers to it any more.
+func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, done func(), p *api.Problem) {
+	buf := s.bodies.Get().(*[]byte)
 	s.busy.Add(-1) // it has not arrived yet
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, api.MaxBody))
+	out, err := readAll((*buf)[:0], http.MaxBytesReader(w, r.Body, api.MaxBody))
 	s.busy.Add(1)
-	if err == nil && !isText(body) {
+	*buf = out
+	done = func() {
+		if cap(*buf) <= keptBody {
+			s.bodies.Put(buf)
+		}
+	}
+	if err == nil {
+		return out, done, nil
+	}
+	done()
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, nil, problem(api.CodeTooLarge, "the body has more than %d bytes", tooLarge.Limit)
+	}
+	return nil, nil, problem(api.CodeBadJSON, "the body did not arrive: %v", err)
+}
+
+// keptBody is how many bytes a buffer for bodies may have to be used again.
+const keptBody = 64 << 10
+
+// readAll is [io.ReadAll] into a buffer.
+func readAll(b []byte, r io.Reader) ([]byte, error) {
+	for {
+		if len(b) == cap(b) {
+			b = slices.Grow(b, 1024)
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if errors.Is(err, io.EOF) {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+}
+
+// decode reads the body, one JSON value, into v, strictly. It returns nil if all is well.
+func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) *api.Problem {
+	body, done, p := s.body(w, r)
+	if p != nil {
+		return p
+	}
+	defer done()
+	return parse(body, v)
+}
+
+// parse reads one JSON value into v, strictly.
+func parse(body []byte, v any) *api.Problem {
+	if !isText(body) {
 		// encoding/json would make the same character of all of these: different keys would share a bucket.
 		return problem(api.CodeBadJSON, "the body is not valid UTF-8, or has half of a surrogate pair")
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
-	if err == nil {
-		err = d.Decode(v)
-	}
+	err := d.Decode(v)
 	if err == nil {
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
 			return nil
@@ -55,9 +83,6 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) *api.Prob
 		if err == nil {
 			err = errors.New("something follows the JSON value")
 		}
-	}
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return problem(api.CodeTooLarge, "the body has more than %d bytes", tooLarge.Limit)
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return problem(api.CodeBadJSON, "%s must be %s, not %s", fieldOf(wrong), wants(wrong), wrong.Value)
@@ -138,18 +163,24 @@ func wants(e *json.UnmarshalTypeError) string {
 	}
 }
 
+// The media types of what is answered, as headers have them. They are not changed.
+var (
+	jsonType    = []string{"application/json"}
+	problemType = []string{api.ProblemType}
+	noStore     = []string{"no-store"}
+	noSniff     = []string{"nosniff"}
+)
+
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil { // the types of package api can always be written
-		w.WriteHeader(http.StatusInternalServerError)
-		return
-	}
+	write(w, status, jsonType, append(marshal(v), '\n'))
+}
+
+// write sends an answer. A client that went away needs none.
+func write(w http.ResponseWriter, status int, mediaType []string, body []byte) {
 	h := w.Header()
-	if h.Get("Content-Type") == "" {
-		h.Set("Content-Type", "application/json")
-	}
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
+	h["Content-Type"] = mediaType
+	h["Cache-Control"] = noStore
+	h["X-Content-Type-Options"] = noSniff
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // a client that went away needs no answer
+	_, _ = w.Write(body)
 }

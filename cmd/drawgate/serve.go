@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
 )
 
@@ -57,7 +58,12 @@ func (a *app) serve(cmd *cobra.Command, listen string, timeout time.Duration) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	srv, err := server.New(store, s.Policies, &server.Options{Tenant: a.tenant, StoreTimeout: timeout, Logger: log})
+	eng, err := engine.New(store, s.engine(), &engine.Options{Tenant: a.tenant, StoreTimeout: timeout, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, eng.Close()) }()
+	srv, err := server.New(eng, store, &server.Options{Tenant: a.tenant, Insecure: true, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -76,6 +82,14 @@ func (a *app) serve(cmd *cobra.Command, listen string, timeout time.Duration) (e
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// engine returns what the server decides by.
+func (s *settings) engine() (c engine.Config) {
+	for _, p := range s.Policies {
+		c.Policies = append(c.Policies, engine.Policy{Policy: p})
+	}
+	return c
 }
 
 // errInUseWindows is what Windows calls [syscall.EADDRINUSE].

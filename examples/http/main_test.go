@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/server"
 )
@@ -14,7 +15,11 @@ func TestRun(t *testing.T) {
 	store := memstore.New(nil)
 	quota := drawgate.PerHour(10)
 	quota.Name = policy
-	s, err := server.New(store, []drawgate.Policy{quota}, nil)
+	e, err := engine.New(store, engine.Config{Policies: []engine.Policy{{Policy: quota}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(e, store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,36 @@
+package api
+
+// Bounds of a list of buckets.
+const (
+	DefaultBuckets = 100  // keys in an answer
+	MaxBuckets     = 1000 // keys in an answer, at most
+)
+
+// BucketsAnswer lists keys of a policy whose buckets are in use, in the order of their bytes.
+type BucketsAnswer struct {
+	Policy string   `json:"policy"`
+	Tenant string   `json:"tenant,omitempty"`
+	Keys   []string `json:"keys"`
+	After  string   `json:"after,omitempty"` // there are more: give it as after to get them. Its content is not an interface
+}
+
+// ResetRequest forgets everything about buckets, open reservations included.
+type ResetRequest struct {
+	Policy string   `json:"policy,omitempty"` // may be left out where there is only one
+	Tenant string   `json:"tenant,omitempty"`
+	Key    string   `json:"key,omitempty"`
+	Keys   []string `json:"keys,omitempty"` // instead of key: 1 to MaxTakes
+}
+
+// ResetAnswer says how many buckets were reset.
+type ResetAnswer struct {
+	Reset int `json:"reset"`
+}
+
+// ReloadAnswer says what a new configuration changed: names of policies, and whether the rules differ.
+type ReloadAnswer struct {
+	Added   []string `json:"added,omitempty"`
+	Removed []string `json:"removed,omitempty"`
+	Changed []string `json:"changed,omitempty"`
+	Rules   bool     `json:"rules,omitempty"`
+}

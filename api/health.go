@@ -1,0 +1,33 @@
+package api
+
+// What a process, its store or a policy can do.
+const (
+	StatusOK       = "ok"
+	StatusDegraded = "degraded" // the store is away; every policy has a fallback that still admits something
+	StatusAway     = "away"     // it cannot decide
+	StatusDisabled = "disabled" // a policy: switched off
+)
+
+// Health answers /healthz and /readyz.
+type Health struct {
+	Status   string         `json:"status"` // ok, degraded or away
+	Store    *StoreHealth   `json:"store,omitempty"`
+	Policies []string       `json:"policies,omitempty"` // names
+	States   []PolicyHealth `json:"states,omitempty"`   // one per policy
+	Waiting  int64          `json:"waiting"`            // takes that are waiting in this process
+	UptimeMS int64          `json:"uptime_ms"`          // of this process
+}
+
+// StoreHealth says whether the store can decide. Why not is in the server's log.
+type StoreHealth struct {
+	Status    string `json:"status"` // ok or away
+	LatencyMS int64  `json:"latency_ms"`
+}
+
+// PolicyHealth says how a policy decides right now.
+type PolicyHealth struct {
+	Name     string `json:"name"`
+	Status   string `json:"status"`             // ok: by the store; degraded: by its fallback; away: not at all; disabled
+	Fallback string `json:"fallback,omitempty"` // what decides while the store is away: closed, share, open; left out: nothing
+	Shadow   bool   `json:"shadow,omitempty"`
+}

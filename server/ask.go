@@ -1,0 +1,180 @@
+package server
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/rules"
+)
+
+// request says a take in the engine's words, and checks what the engine does not see.
+func (s *Server) request(who *access, t *api.Take, req *engine.Request) *api.Problem {
+	if t.ID != "" && t.HoldMS == 0 {
+		return problem(api.CodeInvalid, "an id needs hold_ms")
+	}
+	if t.WaitMS < 0 || t.WaitMS > api.MaxWait.Milliseconds() {
+		return problem(api.CodeInvalid, "wait_ms %d is not between 0 and %d", t.WaitMS, api.MaxWait.Milliseconds())
+	}
+	if t.HoldMS != 0 {
+		hold, p := holdOf("hold_ms", t.HoldMS)
+		if p != nil {
+			return p
+		}
+		req.Hold = hold
+	}
+	req.Wait, req.Priority, req.ID = t.WaitMS > 0, t.Priority, t.ID
+	for _, k := range slices.Sorted(maps.Keys(t.Labels)) {
+		req.Labels = append(req.Labels, drawgate.Label{Name: k, Value: t.Labels[k]})
+	}
+	return s.what(who, &t.Bucket, t.Buckets, t.Attributes, req)
+}
+
+// what says in the engine's words what is asked for: one bucket, several, or what the rules choose.
+func (s *Server) what(who *access, one *api.Bucket, several []api.Bucket, at *api.Attributes, req *engine.Request) *api.Problem {
+	switch {
+	case at != nil && (named(one) || several != nil):
+		return problem(api.CodeInvalid, "give either attributes, or policies and keys")
+	case at != nil:
+		req.Costs = Costs(one.Costs)
+		return s.byRules(who, at, req)
+	case several == nil:
+		several = []api.Bucket{*one}
+	case named(one) || one.Costs != nil:
+		return problem(api.CodeInvalid, "give either buckets, or one policy, key and costs")
+	case len(several) == 0:
+		return problem(api.CodeInvalid, "buckets is empty")
+	case len(several) > drawgate.MaxBuckets:
+		return problem(api.CodeInvalid, "buckets has %d elements, not 1 to %d", len(several), drawgate.MaxBuckets)
+	}
+	req.Asks = make([]engine.Ask, len(several))
+	size := 0
+	for i := range several {
+		b := &several[i]
+		policy, p := s.policy(b.Policy)
+		if p != nil {
+			return p
+		}
+		tenant, p := who.tenantOf(b.Tenant)
+		if p != nil {
+			return p
+		}
+		req.Asks[i] = engine.Ask{Policy: policy, Tenant: tenant, Key: cmp.Or(b.Key, api.DefaultKey), Costs: Costs(b.Costs)}
+		size += len(b.Key) + len(tenant)
+	}
+	if req.Hold > 0 && size > maxToken/8 { // otherwise the token is small enough, whatever has to be escaped in it
+		return fits(req)
+	}
+	return nil
+}
+
+// byRules lets the rules choose.
+func (s *Server) byRules(who *access, at *api.Attributes, req *engine.Request) (p *api.Problem) {
+	if req.Attributes, p = attributes(at); p != nil || who.tenant == "" {
+		return p
+	}
+	return s.within(who, req.Attributes)
+}
+
+// attributes says attributes in the rules' words.
+func attributes(at *api.Attributes) (*rules.Attributes, *api.Problem) {
+	out := &rules.Attributes{Method: at.Method, Path: at.Path, Host: at.Host, Route: at.Route, User: at.User, Class: at.Class, Extra: at.Attrs}
+	if at.IP != "" {
+		ip, err := netip.ParseAddr(at.IP)
+		if err != nil {
+			return nil, problem(api.CodeInvalid, "attributes.ip is not an IP address such as 192.0.2.7 or 2001:db8::1")
+		}
+		out.IP = ip.Unmap().WithZone("")
+	}
+	if len(at.Headers) > 0 {
+		out.Headers = make(http.Header, len(at.Headers))
+		for name, v := range at.Headers {
+			out.Headers.Set(name, v)
+		}
+		if len(out.Headers) != len(at.Headers) {
+			return nil, problem(api.CodeInvalid, "attributes.headers names a header twice: the case of its letters does not matter")
+		}
+	}
+	return out, nil
+}
+
+// tenantAttr is the attribute by which rules know the tenant that an access token is bound to: tenant: attr("tenant").
+const tenantAttr = "tenant"
+
+// within lets the rules know which tenant an access token is bound to, and refuses if they apply a policy to another one.
+func (s *Server) within(who *access, at *rules.Attributes) *api.Problem {
+	extra := make(map[string]string, len(at.Extra)+1)
+	maps.Copy(extra, at.Extra)
+	extra[tenantAttr] = who.tenant
+	at.Extra = extra
+	set, err := s.rules.of(s.engine)
+	if err != nil {
+		return s.fail(err)
+	}
+	var m rules.Matches
+	if err := set.Match(at, time.Now(), &m); err != nil {
+		return s.fail(err)
+	}
+	for i := range m.Applied {
+		if m.Applied[i].Tenant != who.tenant {
+			return problem(api.CodeForbidden, "this access token is bound to a tenant, and rule %d applies policy %q to another one: its tenant should be attr(%q)",
+				m.Applied[i].Rule+1, m.Applied[i].Apply.Policy, tenantAttr)
+		}
+	}
+	return nil
+}
+
+// policy finds a policy's name; "" means the only one.
+func (s *Server) policy(name string) (string, *api.Problem) {
+	if name == "" {
+		if c := s.engine.Config(); len(c.Policies) == 1 {
+			return c.Policies[0].Name, nil
+		}
+		return "", problem(api.CodeUnknownPolicy, "the policy is missing: one of %s", strings.Join(s.names(), ", "))
+	}
+	if s.engine.Limiter(name) == nil {
+		return "", problem(api.CodeUnknownPolicy, "there is no policy %q: one of %s", name, strings.Join(s.names(), ", "))
+	}
+	return name, nil
+}
+
+// names returns the names of the policies in force, sorted.
+func (s *Server) names() []string {
+	var names []string
+	c := s.engine.Config()
+	for i := range c.Policies {
+		names = append(names, c.Policies[i].Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func holdOf(field string, ms int64) (time.Duration, *api.Problem) {
+	if ms < drawgate.MinHold.Milliseconds() || ms > drawgate.MaxHold.Milliseconds() {
+		return 0, problem(api.CodeInvalid, "%s %d is not between %d and %d", field, ms, drawgate.MinHold.Milliseconds(), drawgate.MaxHold.Milliseconds())
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// named reports whether a bucket is named.
+func named(b *api.Bucket) bool { return b.Policy != "" || b.Tenant != "" || b.Key != "" }
+
+// Costs returns costs in the library's form, by unit.
+func Costs(m map[string]int64) []drawgate.Cost {
+	if len(m) == 0 {
+		return nil
+	}
+	out := make([]drawgate.Cost, 0, len(m))
+	for u, n := range m {
+		out = append(out, drawgate.Cost{Unit: u, N: n})
+	}
+	slices.SortFunc(out, func(a, b drawgate.Cost) int { return cmp.Compare(a.Unit, b.Unit) })
+	return out
+}

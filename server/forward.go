@@ -1,0 +1,243 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/httplimit"
+)
+
+// forwardPath is where proxies ask.
+const forwardPath = "/auth"
+
+// ForwardAuth configures the door at /auth, where proxies ask whether a request may pass: nginx auth_request, Caddy forward_auth, Traefik ForwardAuth,
+// HAProxy. The rules decide. The zero value is ready to use.
+type ForwardAuth struct {
+	// Proxies may ask for the requests of others, and are not taken for clients themselves. None: programs of this machine, by loopback or a Unix socket.
+	Proxies []netip.Prefix
+	// ClientHeader is where they say who the client is: "" is X-Forwarded-For. See [httplimit.ProxyOptions].
+	ClientHeader string
+	// URI, Method and Host name the headers in which they describe the request. "" is X-Forwarded-Uri, X-Original-URI or X-Original-URL;
+	// X-Forwarded-Method or X-Original-Method; X-Forwarded-Host. The proxies must overwrite them: what they pass on, a client has written.
+	URI, Method, Host string
+	// User and Class name headers in which the proxies say who is signed in, and the class of the API key; "": they do not.
+	User, Class string
+	// Status answers a refusal: 0 is 429; 401 and 403 are for nginx, which passes nothing else on. The query parameter status goes before it.
+	Status int
+	// AllowAway lets requests pass, marked with X-RateLimit-Fallback, if the store does not decide. Otherwise they are answered with 503. What a fallback
+	// decides while the store is away is a decision, to which this does not apply.
+	AllowAway bool
+	// Shared names policies of which all callers share a bucket: a refusal then says that it is not the caller's own limit.
+	Shared []string
+	// Headers says how decisions are described; nil means all policies, in all headers.
+	Headers *httplimit.HeaderOptions
+}
+
+// Headers of the door's answers, beside those of httplimit.
+const (
+	headerShadow = "X-Ratelimit-Shadow" // shadow policies that differ: "policy=would_refuse, other=would_allow"
+	headerStatus = "X-Ratelimit-Status" // the status that a refusal has, whatever the answer's own
+)
+
+// forwarding is a ForwardAuth made ready.
+type forwarding struct {
+	ForwardAuth
+	clients           *httplimit.Proxies
+	say               *httplimit.Headers
+	unix              bool     // peers on a Unix socket are trusted
+	uri, method, host []string // names of headers
+}
+
+func newForwarding(f *ForwardAuth) (out forwarding, err error) {
+	if f != nil {
+		out.ForwardAuth = *f
+	}
+	if out.unix = len(out.Proxies) == 0; out.unix {
+		out.Proxies = loopback()
+	}
+	if out.Status, err = refusalStatus(out.Status); err != nil {
+		return out, fmt.Errorf("server: forward-auth: %w", err)
+	}
+	out.clients, err = httplimit.NewProxies(out.Proxies, &httplimit.ProxyOptions{Header: out.ClientHeader, Unix: out.unix})
+	if err != nil {
+		return out, fmt.Errorf("server: forward-auth: %w", err)
+	}
+	out.say = httplimit.NewHeaders(out.Headers)
+	out.uri = oneOr(out.URI, "X-Forwarded-Uri", "X-Original-Uri", "X-Original-Url")
+	out.method = oneOr(out.Method, "X-Forwarded-Method", "X-Original-Method")
+	out.host = oneOr(out.Host, "X-Forwarded-Host")
+	out.User, out.Class = textproto.CanonicalMIMEHeaderKey(out.User), textproto.CanonicalMIMEHeaderKey(out.Class)
+	return out, nil
+}
+
+// oneOr returns the header that is configured, or else the usual ones.
+func oneOr(configured string, usual ...string) []string {
+	if configured == "" {
+		return usual
+	}
+	return []string{textproto.CanonicalMIMEHeaderKey(configured)}
+}
+
+func refusalStatus(n int) (int, error) {
+	switch n {
+	case 0:
+		return http.StatusTooManyRequests, nil
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return n, nil
+	}
+	return 0, fmt.Errorf("a refusal cannot be answered with %d: 401, 403 or 429", n)
+}
+
+// forwardAuth serves /auth.
+func (s *Server) forwardAuth(w http.ResponseWriter, r *http.Request) {
+	q, p := s.forward.query(r)
+	var req engine.Request
+	if p == nil {
+		p = s.forwarded(r, q.route, &req)
+	}
+	if p != nil {
+		writeProblem(w, p)
+		return
+	}
+	var res engine.Result
+	if err := s.engine.TakeInto(r.Context(), &req, &res); err != nil {
+		s.forwardFailed(w, q.status, err)
+		return
+	}
+	h := w.Header()
+	s.forward.say.Append(h, &res.Decision)
+	sayShadows(h, res.Shadow)
+	if res.Decision.Allowed {
+		h["Cache-Control"] = noStore
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	s.forward.refuse(w, q.status, httplimit.Refused(&res.Decision, func(b int) bool { return s.forward.shared(res.Applied, b) }))
+}
+
+// forwarded says in the engine's words what a proxy asks.
+func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) *api.Problem {
+	if s.closed.Load() {
+		return Problem(drawgate.ErrClosed)
+	}
+	who := everyone
+	if len(s.gate) > 0 { // Authorization is the client's
+		if who = s.gate.find(r.Header.Get(tokenHeader)); who == nil || !who.take {
+			return problem(api.CodeForbidden, "the proxy must send an access token with the role %s in %s", RoleTake, tokenHeader)
+		}
+	}
+	if !s.forward.trusts(r.RemoteAddr) {
+		return problem(api.CodeUntrusted, "%s is not one of the trusted proxies, which alone may ask for the requests of others: name it among them", r.RemoteAddr)
+	}
+	var p *api.Problem
+	if req.Attributes, p = s.forward.attributes(r, route); p != nil || who.tenant == "" {
+		return p
+	}
+	return s.within(who, req.Attributes)
+}
+
+// forwardFailed answers a request that was not decided.
+func (s *Server) forwardFailed(w http.ResponseWriter, status int, err error) {
+	p := s.fail(err)
+	switch p.Code {
+	case api.CodeStoreAway:
+		if s.forward.AllowAway {
+			w.Header().Set(httplimit.HeaderFallback, "true")
+			w.WriteHeader(http.StatusOK)
+			return
+		}
+	case api.CodeNeverFits:
+		s.forward.refuse(w, status, &httplimit.Problem{
+			Type: p.Type, Title: p.Title, Status: http.StatusTooManyRequests, Code: httplimit.CodeNeverFits,
+			Detail: "This request costs more than a limit ever allows: sending it again will not help.",
+		})
+		return
+	case api.CodeNeedsHold:
+		p.Detail = "a rule applies a policy with a concurrency limit here: a proxy that asks does not say when the request ends, so nothing would free the slot. " +
+			"Limit what runs at once in the program (httplimit), or by /v1/take with hold_ms"
+		p.Status = http.StatusInternalServerError
+	case api.CodeCancelled, api.CodeClosing:
+	default: // nobody who asks can do anything about it
+		p.Status = http.StatusInternalServerError
+	}
+	if p.Status == http.StatusInternalServerError {
+		s.warn("a proxy's question could not be answered", errors.New(p.Detail))
+	}
+	writeProblem(w, p)
+}
+
+// refuse answers a refusal.
+func (f *forwarding) refuse(w http.ResponseWriter, status int, p *httplimit.Problem) {
+	w.Header()[headerStatus] = []string{strconv.Itoa(http.StatusTooManyRequests)}
+	p.SetHeaders(w.Header())
+	p.Status = status
+	w.WriteHeader(status)
+	_, _ = w.Write(p.JSON())
+}
+
+// shared reports whether all callers share a bucket.
+func (f *forwarding) shared(list []engine.Applied, bucket int) bool {
+	for i := range list {
+		if list[i].Bucket == bucket {
+			return slices.Contains(f.Shared, list[i].Policy)
+		}
+	}
+	return false
+}
+
+// sayShadows says which shadows differ.
+func sayShadows(h http.Header, list []engine.Shadow) {
+	var b []byte
+	for i := range list {
+		if list[i].Divergence == engine.Same {
+			continue
+		}
+		if len(b) > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(append(append(b, url.PathEscape(list[i].Policy)...), '='), list[i].Divergence...)
+	}
+	if len(b) > 0 {
+		h[headerShadow] = []string{string(b)}
+	}
+}
+
+// forwardQuery is what the address that a proxy asks says.
+type forwardQuery struct {
+	status int
+	route  string
+}
+
+func (f *forwarding) query(r *http.Request) (q forwardQuery, p *api.Problem) {
+	q.status = f.Status
+	if r.URL.RawQuery == "" {
+		return q, nil
+	}
+	for name, values := range r.URL.Query() {
+		v := values[len(values)-1]
+		switch name {
+		case "status":
+			n, _ := strconv.Atoi(v)
+			status, err := refusalStatus(n)
+			if err != nil || n == 0 {
+				return q, problem(api.CodeInvalid, "status %q is not 401, 403 or 429", v)
+			}
+			q.status = status
+		case "route":
+			q.route = v
+		default:
+			return q, problem(api.CodeInvalid, "%q is not one of status and route", strings.ToValidUTF8(name, "?"))
+		}
+	}
+	return q, nil
+}

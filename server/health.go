@@ -1,0 +1,105 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+)
+
+// healthz says that this process is alive. It asks nobody: a process must not be restarted because its store is away.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request, _ *access) {
+	writeJSON(w, http.StatusOK, s.health())
+}
+
+func (s *Server) health() api.Health {
+	waiting, _ := s.engine.Waiting()
+	return api.Health{Status: api.StatusOK, Waiting: int64(waiting), UptimeMS: time.Since(s.start).Milliseconds()}
+}
+
+// readyTimeout bounds how long the store may take to say that it is there.
+const readyTimeout = 2 * time.Second
+
+// readyz says whether this process can decide. Where access tokens are needed, only who may read is told of policies.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request, who *access) {
+	h := s.health()
+	sent := time.Now()
+	err := s.ping(r.Context())
+	h.Store = &api.StoreHealth{Status: api.StatusOK, LatencyMS: millis(time.Since(sent))}
+	if err != nil {
+		s.warn("the store is away", err)
+		h.Store.Status = api.StatusAway
+	}
+	h.States = s.policyHealth(err != nil)
+	for i := range h.States {
+		h.Policies = append(h.Policies, h.States[i].Name)
+		h.Status = worse(h.Status, h.States[i].Status)
+	}
+	if s.drain.Err() != nil || err != nil && h.Status == api.StatusOK {
+		h.Status = api.StatusAway
+	}
+	if !who.read {
+		h.Policies, h.States = nil, nil
+	}
+	status := http.StatusOK
+	if h.Status == api.StatusAway {
+		w.Header().Set("Retry-After", "1")
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, h)
+}
+
+// worse returns the worse of two states. A policy that is switched off needs no store.
+func worse(a, b string) string {
+	order := []string{api.StatusDisabled, api.StatusOK, api.StatusDegraded, api.StatusAway}
+	if slices.Index(order, b) > slices.Index(order, a) {
+		return b
+	}
+	return a
+}
+
+// fallbacks is a store that decides by itself while another one is away.
+type fallbacks interface {
+	// Fallback returns what decides on a policy then.
+	Fallback(policy *drawgate.Policy) drawgate.Fallback
+}
+
+// policyHealth says how each policy decides, by name.
+func (s *Server) policyHealth(away bool) []api.PolicyHealth {
+	guard, _ := s.store.(fallbacks)
+	var all []api.PolicyHealth
+	for _, info := range s.engine.Policies() {
+		h := api.PolicyHealth{Name: info.Name, Status: api.StatusOK, Shadow: info.Shadow}
+		fallback := drawgate.FallbackClosed
+		if guard != nil {
+			fallback = guard.Fallback(&info.Policy)
+			h.Fallback = fallback.String()
+		}
+		switch {
+		case !info.DisabledUntil.IsZero():
+			h.Status = api.StatusDisabled
+		case away && fallback != drawgate.FallbackClosed:
+			h.Status = api.StatusDegraded
+		case away:
+			h.Status = api.StatusAway
+		}
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b api.PolicyHealth) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// ping asks the store; one that cannot be asked is there.
+func (s *Server) ping(ctx context.Context) error {
+	p, ok := s.store.(drawgate.Pinger)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	return p.Ping(ctx)
+}

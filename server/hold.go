@@ -1,0 +1,72 @@
+package server
+
+import (
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
+)
+
+// heldBuckets says on the wire which buckets a reservation is of, with what it was granted: all that is needed to settle it elsewhere.
+func heldBuckets(res *engine.Result) []api.Bucket {
+	d := &res.Reservation.Decision
+	buckets := make([]api.Bucket, d.Buckets())
+	for i := range res.Applied {
+		if a := &res.Applied[i]; a.Bucket >= 0 {
+			buckets[a.Bucket] = api.Bucket{Policy: a.Policy, Tenant: a.Tenant, Key: a.Key, Costs: api.Costs{}}
+		}
+	}
+	bucket, n := -1, 0
+	var got drawgate.Amounts
+	for l := range d.Limits() {
+		if l.Bucket != bucket {
+			bucket, n = l.Bucket, 0
+			got = d.Granted(bucket)
+		}
+		buckets[bucket].Costs[unit(l.Limit)] = got[n]
+		n++
+	}
+	return buckets
+}
+
+// besideOf returns what of a result is settled beside its reservation: nil if no shadow is held.
+func besideOf(res *engine.Result) *engine.Result {
+	if len(res.Shadow) == 0 {
+		return nil
+	}
+	beside := *res
+	beside.Reservation = nil
+	return &beside
+}
+
+// What a token of an unknown id and end is measured with: it is as long as those of rand.Text, and of the next centuries.
+var (
+	anID  = strings.Repeat("A", 26)
+	anEnd = time.UnixMilli(1e13 - 1)
+)
+
+// fits reports a take whose token would not fit into a settlement.
+func fits(req *engine.Request) *api.Problem {
+	buckets := make([]api.Bucket, len(req.Asks))
+	for i := range req.Asks {
+		a := &req.Asks[i]
+		buckets[i] = api.Bucket{Policy: a.Policy, Tenant: a.Tenant, Key: a.Key, Costs: api.Costs{}}
+	}
+	id := req.ID
+	if id == "" {
+		id = anID
+	}
+	if n := len(newToken(id, anEnd, buckets)) + len(buckets)*costsSize; n > maxToken {
+		return tokenTooLarge(n)
+	}
+	return nil
+}
+
+// costsSize is more than the costs of a bucket take in a token: six units of 64 letters at most, and numbers.
+const costsSize = drawgate.MaxLimits * (64 + 20) * 4 / 3
+
+func tokenTooLarge(n int) *api.Problem {
+	return problem(api.CodeTooLarge, "the reservation would have %d bytes, more than %d: use shorter keys", n, maxToken)
+}

@@ -1,0 +1,105 @@
+package server
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
+)
+
+// policies serves GET /v1/policies.
+func (s *Server) policies(w http.ResponseWriter, _ *http.Request, _ *access) {
+	out := api.PoliciesAnswer{Policies: []api.Policy{}}
+	for _, info := range s.engine.Policies() {
+		out.Policies = append(out.Policies, Policy(&info))
+	}
+	slices.SortFunc(out.Policies, func(a, b api.Policy) int { return cmp.Compare(a.Name, b.Name) })
+	writeJSON(w, http.StatusOK, out)
+}
+
+// Policy says a policy in force on the wire.
+func Policy(info *engine.Info) api.Policy {
+	p := api.Policy{
+		Name: info.Name, Shadow: info.Shadow, DisabledUntil: instant(info.DisabledUntil), Fallback: info.Policy.Fallback.String(), Limits: []api.LimitSpec{},
+	}
+	for i := range info.Policy.Limits {
+		l := &info.Policy.Limits[i]
+		spec := api.LimitSpec{Name: l.Name, Unit: unit(l), Kind: l.Kind.String(), Amount: l.Amount, Most: mostOf(l, 0), WindowMS: l.Window.Milliseconds(), Description: Describe(l)}
+		switch l.Kind {
+		case drawgate.Bucket:
+			spec.Burst = cmp.Or(l.Burst, l.Amount)
+		case drawgate.Calendar:
+			spec.Every, spec.Zone = l.Every.String(), cmp.Or(l.Zone, "UTC")
+		}
+		p.Limits = append(p.Limits, spec)
+	}
+	return p
+}
+
+// disable serves POST /v1/policies/{name}/disable.
+func (s *Server) disable(w http.ResponseWriter, r *http.Request, who *access) {
+	var q api.DisableRequest
+	p := who.unbound()
+	if p == nil {
+		p = s.decode(w, r, &q)
+	}
+	var until time.Time
+	if p == nil {
+		until, p = disableUntil(&q)
+	}
+	s.change(w, r, p, func(name string) error {
+		s.log.Warn("a policy is switched off", "policy", name, "until", until.UTC())
+		return s.engine.Disable(name, until)
+	})
+}
+
+// enable serves POST /v1/policies/{name}/enable.
+func (s *Server) enable(w http.ResponseWriter, r *http.Request, who *access) {
+	s.change(w, r, who.unbound(), func(name string) error {
+		s.log.Info("a policy is switched on", "policy", name)
+		return s.engine.Enable(name)
+	})
+}
+
+// change changes the policy that the path names, if there is no problem yet, and answers with it.
+func (s *Server) change(w http.ResponseWriter, r *http.Request, p *api.Problem, how func(name string) error) {
+	name := r.PathValue("name")
+	if p == nil {
+		_, p = s.policy(name)
+	}
+	if p == nil {
+		if err := how(name); err != nil {
+			p = s.fail(err)
+		}
+	}
+	if p != nil {
+		writeProblem(w, p)
+		return
+	}
+	for _, info := range s.engine.Policies() {
+		if info.Name == name {
+			writeJSON(w, http.StatusOK, Policy(&info))
+			return
+		}
+	}
+	writeProblem(w, problem(api.CodeUnknownPolicy, "there is no policy %q any more", name))
+}
+
+func disableUntil(q *api.DisableRequest) (time.Time, *api.Problem) {
+	now := time.Now()
+	switch {
+	case (q.ForMS == 0) == (q.Until == nil):
+		return now, problem(api.CodeInvalid, "give one of for_ms and until: a policy is switched off for a time")
+	case q.Until != nil && !q.Until.After(now):
+		return now, problem(api.CodeInvalid, "until is over")
+	case q.Until != nil && q.Until.Sub(now) > api.MaxDisable, q.ForMS < 0 || q.ForMS > api.MaxDisable.Milliseconds():
+		return now, problem(api.CodeInvalid, "a policy is switched off for at most %d ms: leave it out of the configuration instead", api.MaxDisable.Milliseconds())
+	case q.Until != nil:
+		return *q.Until, nil
+	}
+	return now.Add(time.Duration(q.ForMS) * time.Millisecond), nil
+}

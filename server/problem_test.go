@@ -1,0 +1,84 @@
+package server_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/drawgate/drawgate/api"
+)
+
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	f := plain(t)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		code               api.Code
+		says               string
+	}{
+		{"POST", "/v1/take", ``, 400, api.CodeBadJSON, "empty"},
+		{"POST", "/v1/take", `{`, 400, api.CodeBadJSON, "too early"},
+		{"POST", "/v1/take", `[]`, 400, api.CodeBadJSON, "an object"},
+		{"POST", "/v1/take", `{"polici":"llm"}`, 400, api.CodeBadJSON, `unknown field "polici"`},
+		{"POST", "/v1/take", `{"policy":"llm"} {}`, 400, api.CodeBadJSON, "follows"},
+		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":1.5}}`, 400, api.CodeBadJSON, "an integer"},
+		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":null}}`, 400, api.CodeBadJSON, "^costs.tokens must be an integer, not null"},
+		{"POST", "/v1/take", `{"takes":[{"policy":"llm","costs":{"tokens":"5"}}]}`, 400, api.CodeBadJSON, "^takes.costs.tokens must be an integer, not string"},
+		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":1,"tokens":2}}`, 400, api.CodeBadJSON, `"tokens" is named twice`},
+		{"POST", "/v1/take", `{"policy":"llm","costs":[]}`, 400, api.CodeBadJSON, "costs must be an object, not array"},
+		{"POST", "/v1/settle", `{"reservation":"e30","used":{"tokens":null}}`, 400, api.CodeBadJSON, "used.tokens must be an integer, not null"},
+		{"POST", "/v1/take", `{"policy":"llm","wait_ms":"5s"}`, 400, api.CodeBadJSON, "^wait_ms must be an integer, not string"},
+		{"POST", "/v1/take", `{}`, 422, api.CodeUnknownPolicy, "the policy is missing: one of llm, slots, tiers"},
+		{"POST", "/v1/take", `{"policy":"gpt"}`, 422, api.CodeUnknownPolicy, `"gpt"`},
+		{"POST", "/v1/take", `{"policy":"llm","costs":{"bytes":1}}`, 422, api.CodeUnknownUnit, `"bytes"`},
+		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":-1}}`, 422, api.CodeInvalid, "-1"},
+		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":1001}}`, 422, api.CodeNeverFits, "at most 1000"},
+		{"POST", "/v1/take", `{"policy":"llm","priority":10}`, 422, api.CodeInvalid, "priority 10"},
+		{"POST", "/v1/take", `{"policy":"llm","wait_ms":-1}`, 422, api.CodeInvalid, "wait_ms -1"},
+		{"POST", "/v1/take", `{"policy":"llm","hold_ms":9223372036854775807}`, 422, api.CodeInvalid, "hold_ms"},
+		{"POST", "/v1/take", `{"policy":"llm","id":"x"}`, 422, api.CodeInvalid, "hold_ms"},
+		{"POST", "/v1/take", `{"policy":"slots"}`, 422, api.CodeNeedsHold, "hold_ms"},
+		{"POST", "/v1/take", `{"policy":"llm","buckets":[{"policy":"llm"}]}`, 422, api.CodeInvalid, "either"},
+		{"POST", "/v1/take", `{"buckets":[]}`, 422, api.CodeInvalid, "empty"},
+		{"POST", "/v1/take", `{"buckets":[{"policy":"llm"},{"policy":"llm"}]}`, 422, api.CodeInvalid, "twice"},
+		{"POST", "/v1/take", `{"takes":[]}`, 422, api.CodeInvalid, "1 to 100"},
+		{"POST", "/v1/take", `{"key":"k","takes":[{"policy":"llm"}]}`, 422, api.CodeInvalid, "no other field"},
+		{"POST", "/v1/take", `{"key":"` + strings.Repeat("k", api.MaxBody) + `"}`, 413, api.CodeTooLarge, "1048576"},
+		{"GET", "/v1/take", ``, 405, api.CodeBadMethod, "POST"},
+		{"POST", "/v1/settle", `{}`, 422, api.CodeInvalid, "reservation is missing"},
+		{"POST", "/v1/settle", `{"reservation":"x!"}`, 422, api.CodeBadToken, "unchanged"},
+		{"POST", "/v1/settle", `{"reservation":"e30"}`, 422, api.CodeBadToken, "unchanged"},
+		{"POST", "/v1/settle", `{"reservation":"e30","cancel":true,"used":{}}`, 422, api.CodeInvalid, "one of"},
+		{"POST", "/v1/settle", `{"reservation":"e30","renew_ms":-5}`, 422, api.CodeInvalid, "renew_ms"},
+		{"DELETE", "/v1/status", ``, 405, api.CodeBadMethod, "GET and POST"},
+		{"GET", "/v1/status?polici=llm", ``, 422, api.CodeInvalid, "polici"},
+		{"GET", "/v1/status?policy=llm&priority=x", ``, 422, api.CodeInvalid, "not a number"},
+		{"GET", "/v2/take", ``, 404, api.CodeNotFound, "/v1/take"},
+	} {
+		var p api.Problem
+		status := f.do(c.method, c.path, c.body, &p)
+		if status != c.status || p.Status != c.status || p.Code != c.code || !strings.Contains("^"+p.Detail, c.says) || p.Title == "" {
+			t.Errorf("%s %s %.80s: %d %+v, want %d %s with %q", c.method, c.path, c.body, status, p, c.status, c.code, c.says)
+		}
+	}
+}
+
+// A page that a user of this machine visits must not spend its units.
+func TestWebPagesOfOtherOriginsAreNotServed(t *testing.T) {
+	t.Parallel()
+	f := plain(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/v1/take", strings.NewReader(`{"policy":"llm"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Sec-Fetch-Site", "cross-site")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusForbidden {
+		t.Errorf("got %d", res.StatusCode)
+	}
+}

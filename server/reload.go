@@ -1,0 +1,59 @@
+package server
+
+import (
+	"net/http"
+	"reflect"
+	"slices"
+
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
+)
+
+// reloadConfig serves POST /v1/reload.
+func (s *Server) reloadConfig(w http.ResponseWriter, r *http.Request, who *access) {
+	if p := who.unbound(); p != nil {
+		writeProblem(w, p)
+		return
+	}
+	if s.opts.Reload == nil {
+		writeProblem(w, problem(api.CodeNotSupported, "this server was started without a configuration that it could read again"))
+		return
+	}
+	s.reload.Lock()
+	defer s.reload.Unlock()
+	before := s.engine.Config()
+	if err := s.opts.Reload(r.Context()); err != nil {
+		s.log.Error("the configuration was not reloaded; the old one stays in force", "error", err)
+		writeProblem(w, problem(api.CodeNotReloaded, "the old configuration stays in force: %v", err))
+		return
+	}
+	after := s.engine.Config()
+	out := changes(before.Policies, after.Policies)
+	out.Rules = !reflect.DeepEqual(before.Rules, after.Rules)
+	writeJSON(w, http.StatusOK, out)
+}
+
+// changes compares two configurations by the names of their policies.
+func changes(before, after []engine.Policy) (out api.ReloadAnswer) {
+	old := make(map[string]*engine.Policy, len(before))
+	for i := range before {
+		old[before[i].Name] = &before[i]
+	}
+	for i := range after {
+		was := old[after[i].Name]
+		switch {
+		case was == nil:
+			out.Added = append(out.Added, after[i].Name)
+		case !reflect.DeepEqual(was, &after[i]):
+			out.Changed = append(out.Changed, after[i].Name)
+		}
+		delete(old, after[i].Name)
+	}
+	for name := range old {
+		out.Removed = append(out.Removed, name)
+	}
+	slices.Sort(out.Added)
+	slices.Sort(out.Changed)
+	slices.Sort(out.Removed)
+	return out
+}

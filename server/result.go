@@ -1,0 +1,73 @@
+package server
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
+)
+
+// describe adds to an answer what the engine says beside its decision.
+func describe(out *api.Answer, res *engine.Result, t *api.Take) {
+	out.Exempt, out.Unmatched = res.Exempt, res.Unmatched
+	if t.Attributes != nil || someDisabled(res.Applied) {
+		out.Applied = make([]api.Applied, len(res.Applied))
+		for i := range res.Applied {
+			out.Applied[i] = applied(&res.Applied[i])
+		}
+	}
+	if len(res.Shadow) > 0 {
+		out.Shadow = make([]api.Shadow, len(res.Shadow))
+		for i := range res.Shadow {
+			out.Shadow[i] = shadow(&res.Shadow[i])
+		}
+	}
+}
+
+// someDisabled reports whether a policy that was asked for by name does not count.
+func someDisabled(list []engine.Applied) bool {
+	return slices.ContainsFunc(list, func(a engine.Applied) bool { return a.Disabled })
+}
+
+func applied(a *engine.Applied) api.Applied {
+	out := api.Applied{Rule: ruleName(a.Rule, a.RuleName), Policy: a.Policy, Tenant: a.Tenant, Key: a.Key, Shadow: a.Shadow, Disabled: a.Disabled}
+	if a.Bucket >= 0 {
+		out.Bucket = new(a.Bucket)
+	}
+	return out
+}
+
+// ruleName names a rule for people: "" if there is none.
+func ruleName(i int, name string) string {
+	if i >= 0 && name == "" {
+		return "#" + strconv.Itoa(i+1)
+	}
+	return name
+}
+
+func shadow(sh *engine.Shadow) api.Shadow {
+	out := api.Shadow{Policy: sh.Policy, Rule: ruleName(sh.Rule, sh.RuleName), Allowed: sh.Allowed, Divergence: sh.Divergence, Error: sh.Err != nil}
+	if sh.Err != nil || sh.Bucket < 0 {
+		return out
+	}
+	var longest, tightest drawgate.LimitResult
+	for l := range sh.Decision.Limits() {
+		if l.Bucket != sh.Bucket {
+			continue
+		}
+		if tightest.Limit == nil || float64(l.Remaining)/float64(l.Limit.Amount) < float64(tightest.Remaining)/float64(tightest.Limit.Amount) {
+			tightest = l
+		}
+		if l.Refused() && (longest.Limit == nil || l.RetryAfter > longest.RetryAfter) {
+			longest = l
+		}
+	}
+	out.Remaining = tightest.Remaining
+	if longest.Limit != nil {
+		out.RefusedBy = &api.LimitName{Policy: sh.Policy, Limit: longest.Limit.Name}
+		out.RetryAfterMS = retryAfter(longest.RetryAfter)
+	}
+	return out
+}

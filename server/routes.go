@@ -1,0 +1,100 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/drawgate/drawgate/api"
+)
+
+// route is one path of the protocol.
+type route struct {
+	path    string   // as [http.ServeMux] has it
+	methods []string // GET includes HEAD
+	role    Role     // "": everybody
+	admin   bool     // served by the admin handler only
+	serve   handler
+}
+
+// routes lists what is served. api/openapi.json describes the same (TestOpenAPIDescribesEveryRoute).
+func (s *Server) routes() []route {
+	get, post := []string{http.MethodGet}, []string{http.MethodPost}
+	all := []route{
+		{"/v1/take", post, RoleTake, false, s.take},
+		{"/v1/settle", post, RoleTake, false, s.settle},
+		{"/v1/status", []string{http.MethodGet, http.MethodPost}, RoleRead, false, s.status},
+		{"/v1/explain", post, RoleRead, false, s.explain},
+		{"/v1/policies", get, RoleRead, false, s.policies},
+		{"/v1/policies/{name}/disable", post, RoleAdmin, true, s.disable},
+		{"/v1/policies/{name}/enable", post, RoleAdmin, true, s.enable},
+		{"/v1/buckets", get, RoleAdmin, true, s.buckets},
+		{"/v1/reset", post, RoleAdmin, true, s.reset},
+		{"/v1/reload", post, RoleAdmin, true, s.reloadConfig},
+		{"/healthz", get, "", false, s.healthz},
+		{"/readyz", get, "", false, s.readyz},
+		{"/openapi.json", get, "", false, openAPI},
+	}
+	if s.opts.Metrics != nil {
+		all = append(all, route{"/metrics", get, RoleRead, true, s.metrics})
+	}
+	return all
+}
+
+// mux returns the handler of the public or of the admin listener.
+func (s *Server) mux(admin bool) http.Handler {
+	mux := http.NewServeMux()
+	var paths []string
+	for _, r := range s.routes() {
+		if r.admin && !admin {
+			mux.HandleFunc(r.path, elsewhere)
+			continue
+		}
+		mux.HandleFunc(r.path, answerTo(r.methods, s.only(r.role, r.serve)))
+		paths = append(paths, r.path)
+	}
+	slices.Sort(paths)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, problem(api.CodeNotFound, "there is no %s here: see %s, %s", r.URL.Path, strings.Join(paths, ", "), forwardPath))
+	})
+	// A page of another site must not spend units by making its visitor's browser post here.
+	guard := http.NewCrossOriginProtection()
+	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeProblem(w, problem(api.CodeCrossOrigin, "requests of web pages of another origin are not served"))
+	}))
+	// At the door for proxies the headers are those of somebody who visits the site behind it. It needs one that no browser sends.
+	outer := http.NewServeMux()
+	outer.HandleFunc(forwardPath, s.forwardAuth)
+	outer.Handle("/", guard.Handler(mux))
+	return outer
+}
+
+// elsewhere answers to an administrator who asks the wrong listener.
+func elsewhere(w http.ResponseWriter, r *http.Request) {
+	writeProblem(w, problem(api.CodeNotFound, "%s is served on the admin listener only", r.URL.Path))
+}
+
+// answerTo lets the methods pass that a path is answered to.
+func answerTo(methods []string, h http.HandlerFunc) http.HandlerFunc {
+	if slices.Contains(methods, http.MethodGet) {
+		methods = append(slices.Clone(methods), http.MethodHead)
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(methods, r.Method) {
+			w.Header().Set("Allow", strings.Join(methods, ", "))
+			writeProblem(w, problem(api.CodeBadMethod, "%s is answered to %s, not to %s", r.URL.Path, strings.Join(methods, " and "), r.Method))
+			return
+		}
+		h(w, r)
+	}
+}
+
+// openAPI serves GET /openapi.json.
+func openAPI(w http.ResponseWriter, _ *http.Request, _ *access) {
+	write(w, http.StatusOK, jsonType, []byte(api.OpenAPI()))
+}
+
+// metrics serves GET /metrics.
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request, _ *access) {
+	s.opts.Metrics.ServeHTTP(w, r)
+}

@@ -1,0 +1,120 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/server"
+)
+
+func TestStoppingLetsWaitersGo(t *testing.T) {
+	t.Parallel()
+	s := setup{}.make(t)
+	f, stop := serve(t, s)
+	f.take(`{"policy":"slots","hold_ms":600000}`)
+	type result struct {
+		status int
+		p      api.Problem
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		r.status = f.do("POST", "/v1/take", `{"policy":"slots","hold_ms":1000,"wait_ms":600000}`, &r.p)
+		done <- r
+	}()
+	f.waitFor(func(h api.Health) bool { return h.Waiting == 1 })
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if r := <-done; r.status != 503 || r.p.Code != api.CodeClosing {
+		t.Errorf("got %d %+v", r.status, r.p)
+	}
+	if res, err := http.Get(f.url + "/healthz"); err == nil {
+		_ = res.Body.Close()
+		t.Error("it still listens")
+	}
+}
+
+// Requests that do not arrive neither keep a server that has to stop, nor are they a failure; those that have arrived are finished.
+func TestStoppingDoesNotWaitForWhatIsNotSent(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s := setup{
+		store: slow{memstore.New(nil)}, engine: &engine.Options{StoreTimeout: -1}, options: &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+	}.make(t)
+	f, stop := serve(t, s)
+	for _, text := range []string{"", "POST /v1/ta", "POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"} {
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(f.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		if _, err := c.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan api.Answer, 1)
+	go func() { done <- f.take(`{"policy":"llm"}`) }()
+	time.Sleep(200 * time.Millisecond)
+	begin := time.Now()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(begin); d > 6*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	if a := <-done; !a.Allowed {
+		t.Errorf("got %+v", a)
+	}
+	if !strings.Contains(log.String(), "had not arrived") {
+		t.Errorf("log: %s", &log)
+	}
+}
+
+// slow is a store that needs longer than requests have to arrive.
+type slow struct{ drawgate.Store }
+
+func (s slow) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+	time.Sleep(3 * time.Second)
+	return s.Store.Take(ctx, takes, out)
+}
+
+// A page whose own name points at this machine must not spend its units.
+func TestOtherNamesOfALoopbackAddressAreNotServed(t *testing.T) {
+	t.Parallel()
+	s := setup{}.make(t)
+	f, stop := serve(t, s)
+	for host, want := range map[string]int{
+		"localhost": 200, "LOCALHOST:7878": 200, "127.0.0.1:1": 200, "127.9.9.9": 200, "[::1]:7878": 200, "[::1]": 200,
+		"rebound.example": 403, "rebound.example:7878": 403, "localhost.example": 403, "192.0.2.1": 403, "127.0.0.1.example:80": 403,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.url+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode != want || want == 403 && !strings.Contains(string(body), "localhost") {
+			t.Errorf("%s: %d %s", host, res.StatusCode, body)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}

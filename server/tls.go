@@ -1,0 +1,111 @@
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// TLSFiles names the files of a server's certificate.
+type TLSFiles struct {
+	Cert     string       // PEM: the certificate, and those between it and the authority's
+	Key      string       // PEM: its key
+	ClientCA string       // PEM: authorities of client certificates. If given, only clients with a certificate of one of them are served (mTLS)
+	Logger   *slog.Logger // nil discards
+}
+
+// recheck is how often files are looked at again, at most.
+const recheck = time.Second
+
+// LoadTLS returns a configuration for Options.TLS. Files that change are read again with the next connection, at most once a second: a new certificate
+// needs no restart. If what is new cannot be read or does not fit, the old stays in use, and the log says so once per change.
+func LoadTLS(f TLSFiles) (*tls.Config, error) {
+	if f.Cert == "" || f.Key == "" {
+		return nil, errors.New("server: TLS needs a certificate and a key file")
+	}
+	if f.Logger == nil {
+		f.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &certificates{files: f, seen: f.stamp()}
+	var err error
+	if c.now, err = f.load(); err != nil {
+		return nil, err
+	}
+	c.checked = time.Now()
+	outer := c.now.Clone()
+	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current(), nil }
+	return outer, nil
+}
+
+// certificates is a configuration that follows its files. It is safe for concurrent use.
+type certificates struct {
+	files TLSFiles
+
+	mu      sync.Mutex
+	now     *tls.Config // guarded by mu
+	seen    [3]stamp    // guarded by mu: the files that now, or the last failure, is of
+	checked time.Time   // guarded by mu
+}
+
+// stamp tells versions of a file apart.
+type stamp struct {
+	mod  time.Time
+	size int64
+}
+
+func (f *TLSFiles) stamp() (all [3]stamp) {
+	for i, name := range []string{f.Cert, f.Key, f.ClientCA} {
+		if info, err := os.Stat(name); err == nil {
+			all[i] = stamp{info.ModTime(), info.Size()}
+		}
+	}
+	return all
+}
+
+// current returns the newest configuration that is whole.
+func (c *certificates) current() *tls.Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.checked) < recheck {
+		return c.now
+	}
+	c.checked = time.Now()
+	seen := c.files.stamp()
+	if seen == c.seen {
+		return c.now
+	}
+	c.seen = seen
+	fresh, err := c.files.load()
+	if err != nil { // a certificate and its key are two files: the other one may follow
+		c.files.Logger.Warn("the new certificate is not used; the old one stays", "error", err)
+		return c.now
+	}
+	c.files.Logger.Info("the certificate was read again", "file", c.files.Cert)
+	c.now = fresh
+	return c.now
+}
+
+func (f *TLSFiles) load() (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if err != nil {
+		return nil, fmt.Errorf("server: certificate %s and key %s: %w", f.Cert, f.Key, err)
+	}
+	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	if f.ClientCA == "" {
+		return c, nil
+	}
+	pem, err := os.ReadFile(f.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("server: the authorities of client certificates: %w", err)
+	}
+	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !c.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("server: %s holds no certificate in PEM", f.ClientCA)
+	}
+	return c, nil
+}
