@@ -1,0 +1,36 @@
+package httplimittest
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/drawgate/drawgate"
+)
+
+// faulty is a store that can be away, and that can decide as a fallback does.
+type faulty struct {
+	drawgate.Store
+	away   atomic.Bool
+	marked bool
+}
+
+var errAway = &drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("a test: the store is away")}
+
+func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	if f.away.Load() {
+		return errAway
+	}
+	err := f.Store.Take(ctx, batch, out)
+	for i := range out {
+		out[i].Fallback = f.marked
+	}
+	return err
+}
+
+func (f *faulty) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	if f.away.Load() {
+		return errAway
+	}
+	return f.Store.Settle(ctx, batch, out)
+}

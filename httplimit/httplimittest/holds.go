@@ -1,0 +1,123 @@
+package httplimittest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/httplimit"
+)
+
+// held are buckets of one key, so that a test can look at them.
+func held(l *drawgate.Limiter) []httplimit.Bucket {
+	return []httplimit.Bucket{{Limiter: l, Key: httplimit.Fixed("all")}}
+}
+
+func testSlots(t *testing.T, h Harness) {
+	block := newGate()
+	l := newLimiter(t, nil, "slots", slots(2))
+	s := open(t, h, nil, held(l), Route{"/block", block.serve})
+	var under []<-chan result
+	for range 2 {
+		under = append(under, s.begin(t.Context(), "/block"))
+	}
+	block.waitFor(t, 2)
+	r := s.expect(http.StatusTooManyRequests, "/")
+	r.wantHeaders(t, map[string]string{
+		"X-RateLimit-Limit": "2", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "", "Retry-After": "1",
+		"RateLimit": `"slots";r=0`, "RateLimit-Policy": `"slots";q=2;qu="concurrent-requests"`,
+	})
+	block.open()
+	for _, c := range under {
+		if r := <-c; r.err != nil || r.status != http.StatusOK {
+			t.Errorf("%v, %v", r.status, r.err)
+		}
+	}
+	for range 5 { // one after the other they always fit
+		s.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Remaining": "1"})
+	}
+	eventually(t, "all slots are free", func() bool { return underWay(t, l, "all") == 0 })
+}
+
+func testPanic(t *testing.T, h Harness) {
+	l := newLimiter(t, nil, "slots", slots(1))
+	s := open(t, h, nil, held(l))
+	for range 3 {
+		_, _ = s.try(t.Context(), http.MethodGet, "/panic") // what the client sees is the framework's affair
+		eventually(t, "the slot is free", func() bool { return underWay(t, l, "all") == 0 })
+	}
+	s.expect(http.StatusOK, "/")
+}
+
+func testClientGone(t *testing.T, h Harness) {
+	block := newGate()
+	l := newLimiter(t, nil, "slots", slots(1))
+	s := open(t, h, nil, held(l), Route{"/block", block.serve})
+	ctx, cancel := context.WithCancel(t.Context())
+	first := s.begin(ctx, "/block")
+	block.waitFor(t, 1)
+	cancel()
+	<-first
+	if h.Deaf {
+		block.open() // nobody tells the handler: it ends by itself
+	}
+	eventually(t, "the slot is free", func() bool { return underWay(t, l, "all") == 0 })
+	s.expect(http.StatusOK, "/")
+}
+
+// testLong streams for several times as long as units are held.
+func testLong(t *testing.T, h Harness) {
+	const hold = 200 * time.Millisecond
+	l := newLimiter(t, nil, "slots", slots(1))
+	begun, lost := make(chan struct{}), make(chan error, 1)
+	stream := func(c *Call) {
+		close(begun)
+		for range 10 {
+			c.Write("part ")
+			if c.Flush != nil {
+				c.Flush()
+			}
+			select {
+			case <-time.After(hold / 2):
+			case <-c.Context.Done():
+				lost <- context.Cause(c.Context)
+				return
+			}
+		}
+	}
+	s := open(t, h, &httplimit.Options{Hold: hold}, held(l), Route{"/stream", stream})
+	first := s.begin(t.Context(), "/stream")
+	<-begun
+	for end := time.Now().Add(4 * hold); time.Now().Before(end); time.Sleep(hold / 4) {
+		s.expect(http.StatusTooManyRequests, "/")
+	}
+	r := <-first
+	if r.err != nil || r.status != http.StatusOK || len(r.body) != 10*len("part ") || len(lost) > 0 {
+		t.Fatalf("%v, %q, %v, lost %d", r.status, r.body, r.err, len(lost))
+	}
+	eventually(t, "the slot is free", func() bool { return underWay(t, l, "all") == 0 })
+}
+
+func testLost(t *testing.T, h Harness) {
+	block := newGate()
+	l := newLimiter(t, nil, "slots", slots(1))
+	s := open(t, h, &httplimit.Options{Hold: 200 * time.Millisecond}, held(l), Route{"/block", block.serve})
+	first := s.begin(t.Context(), "/block")
+	block.waitFor(t, 1)
+	if err := l.Reset(t.Context(), "all"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-block.causes:
+		if !errors.Is(err, httplimit.ErrHoldLost) {
+			t.Errorf("the handler's context ended with %v, want ErrHoldLost", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the handler was not told to stop within 10 s")
+		block.open()
+	}
+	<-first
+}
