@@ -3,6 +3,8 @@
 # make build  bin/drawgate
 
 GO ?= go
+# What "make deps" brings.
+export PATH := $(CURDIR)/.tools/envoy/bin:$(PATH):/usr/sbin
 
 .PHONY: build run test check deps lint fuzz long bench
 

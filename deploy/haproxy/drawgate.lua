@@ -1,0 +1,34 @@
+-- Asks Drawgate about a request, with HAProxy's own HTTP client (2.5 or newer). Sets txn.drawgate to "pass", "refused" or "away", and for the headers
+-- of the answer txn.drawgate_limit, txn.drawgate_remaining, txn.drawgate_reset and txn.drawgate_retry_after.
+local url = "http://127.0.0.1:7878/auth"
+
+local function first(headers, name)
+	local values = headers and headers[name]
+	return values and values[0] or values and values[1] or ""
+end
+
+core.register_action("drawgate", { "http-req" }, function(txn)
+	local asked = core.httpclient()
+	local answer = asked:get({
+		url = url,
+		timeout = 1000,
+		headers = {
+			["x-forwarded-for"] = { txn.sf:src() },
+			["x-forwarded-method"] = { txn.sf:method() },
+			["x-forwarded-host"] = { txn.sf:req_fhdr("host") or "" },
+			["x-forwarded-uri"] = { txn.sf:url() },
+		},
+	})
+	local verdict = "away"
+	if answer and answer.status == 200 then
+		verdict = "pass"
+	elseif answer and answer.status == 429 then
+		verdict = "refused"
+	end
+	txn:set_var("txn.drawgate", verdict)
+	local headers = answer and answer.headers
+	txn:set_var("txn.drawgate_limit", first(headers, "x-ratelimit-limit"))
+	txn:set_var("txn.drawgate_remaining", first(headers, "x-ratelimit-remaining"))
+	txn:set_var("txn.drawgate_reset", first(headers, "x-ratelimit-reset"))
+	txn:set_var("txn.drawgate_retry_after", first(headers, "retry-after"))
+end, 0)

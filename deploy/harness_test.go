@@ -1,0 +1,288 @@
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/sqlitestore"
+)
+
+// binary is drawgate, built once.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "drawgate")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "drawgate")
+	out, err := exec.Command("go", "build", "-o", path, "../cmd/drawgate").CombinedOutput() //nolint:noctx // it ends by itself
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := binary(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// The ports that the configurations name.
+const (
+	proxyAddr   = "127.0.0.1:8080"
+	siteAddr    = "127.0.0.1:8081"
+	gateAddr    = "127.0.0.1:7878"
+	gateRPCAddr = "127.0.0.1:7880"
+)
+
+// stand is a proxy in front of a site, with Drawgate beside it.
+type stand struct {
+	t      *testing.T
+	dir    string
+	swap   *strings.Replacer // of ports
+	proxy  string            // address
+	gate   string            // address
+	rpc    string            // address
+	daemon *process
+}
+
+// newStand starts a site, and Drawgate with that configuration.
+func newStand(t *testing.T, config string) *stand {
+	t.Helper()
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the site\n") }))
+	t.Cleanup(site.Close)
+	s := &stand{t: t, dir: t.TempDir(), proxy: freeAddr(t), gate: freeAddr(t), rpc: freeAddr(t)}
+	s.swap = strings.NewReplacer(proxyAddr, s.proxy, siteAddr, site.Listener.Addr().String(), gateAddr, s.gate, gateRPCAddr, s.rpc)
+	s.write("drawgate.yaml", config)
+	s.startGate()
+	return s
+}
+
+// freeAddr returns a loopback address that nobody listens on.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	return ln.Addr().String()
+}
+
+// write writes a configuration into the stand's folder, with its ports.
+func (s *stand) write(name, text string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(s.ports(text)), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// ports puts the stand's addresses in place of those that the configurations name. Envoy has hosts and ports apart.
+func (s *stand) ports(text string) string {
+	text = s.swap.Replace(text)
+	for from, to := range map[string]string{proxyAddr: s.proxy, siteAddr: s.swap.Replace(siteAddr), gateRPCAddr: s.rpc} {
+		_, old, _ := net.SplitHostPort(from)
+		_, port, _ := net.SplitHostPort(to)
+		text = strings.ReplaceAll(text, "port_value: "+old, "port_value: "+port)
+	}
+	return text
+}
+
+// copied writes a configuration of this folder.
+func (s *stand) copied(path string) {
+	s.t.Helper()
+	text, err := os.ReadFile(path) //nolint:gosec // one of ours
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.write(filepath.Base(path), string(text))
+}
+
+func (s *stand) startGate() {
+	s.t.Helper()
+	path, err := binary()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.daemon = s.start(path, "serve", "--config", "drawgate.yaml")
+	s.await("http://"+s.gate+"/readyz", http.StatusOK)
+}
+
+// process is a program that runs until the test ends.
+type process struct {
+	cmd  *exec.Cmd
+	log  *bytes.Buffer // what it printed; to be read when it has ended
+	done chan struct{}
+}
+
+// start runs a program in the stand's folder.
+func (s *stand) start(name string, args ...string) *process {
+	s.t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		s.t.Fatalf("%v: make deps installs it", err)
+	}
+	p := &process{cmd: exec.Command(path, args...), log: &bytes.Buffer{}, done: make(chan struct{})} //nolint:gosec,noctx // it is stopped by its process id
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.dir, p.log, p.log
+	p.cmd.Env = append(os.Environ(), "HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_CONFIG_HOME="+s.dir)
+	if err := p.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() { defer close(p.done); _ = p.cmd.Wait() }()
+	s.t.Cleanup(func() {
+		p.stop(syscall.SIGTERM)
+		if s.t.Failed() {
+			s.t.Logf("%s printed:\n%s", filepath.Base(name), p.log)
+		}
+	})
+	return p
+}
+
+// stop ends the program, by force if it does not go.
+func (p *process) stop(sig syscall.Signal) {
+	_ = p.cmd.Process.Signal(sig)
+	select {
+	case <-p.done:
+	case <-time.After(10 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+}
+
+// get asks once, from a client address ("" is any), and returns the answer; its body is read and closed.
+func (s *stand) get(url, from string) (*http.Response, error) {
+	d := &net.Dialer{Timeout: 5 * time.Second}
+	if from != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
+	tr := &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true}
+	defer tr.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	c := &http.Client{Transport: tr, Timeout: 10 * time.Second}
+	res, err := c.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.Copy(io.Discard, res.Body)
+	return res, errors.Join(err, res.Body.Close())
+}
+
+// await asks until the answer has that status.
+func (s *stand) await(url string, status int) *http.Response {
+	s.t.Helper()
+	last := ""
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		res, err := s.get(url, "")
+		if err == nil && res.StatusCode == status {
+			return res
+		}
+		if last = fmt.Sprint(err); err == nil {
+			last = res.Status
+		}
+	}
+	s.t.Fatalf("%s: %s, want %d", url, last, status)
+	return nil
+}
+
+// flood asks the proxy as fast as wrk can, from one address.
+func (s *stand) flood(d time.Duration) {
+	s.t.Helper()
+	p := s.start("wrk", "-t1", "-c32", fmt.Sprintf("-d%ds", int(d.Seconds())), "http://"+s.proxy+"/")
+	<-p.done
+	if !strings.Contains(p.log.String(), "requests in") {
+		s.t.Fatalf("wrk: %s", p.log)
+	}
+}
+
+// floodFrom asks the proxy as fast as it answers, from that many addresses at once.
+func (s *stand) floodFrom(addresses int, d time.Duration) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), d)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range addresses {
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(i/250), byte(1+i%250))}}
+		c := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}, Timeout: 5 * time.Second}
+		wg.Go(func() {
+			defer c.CloseIdleConnections()
+			for ctx.Err() == nil {
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.proxy+"/", http.NoBody)
+				if err != nil {
+					s.t.Error(err)
+					return
+				}
+				res, err := c.Do(r)
+				if err != nil {
+					continue // the end
+				}
+				_, _ = io.Copy(io.Discard, res.Body)
+				_ = res.Body.Close()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// admitted returns when takes were admitted under a policy, by key, as the store's history has it.
+func (s *stand) admitted(policy string) map[string][]time.Time {
+	s.t.Helper()
+	st, err := sqlitestore.Open(filepath.Join(s.dir, "drawgate.db"), nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	all := map[string][]time.Time{}
+	err = st.Read(s.t.Context(), time.Time{}, time.Now().Add(time.Hour), func(e drawgate.Event) bool {
+		if e.Key.Policy == policy && e.Op == "take" {
+			for _, u := range e.Units {
+				for range u.N {
+					all[e.Key.Name] = append(all[e.Key.Name], e.At)
+				}
+			}
+		}
+		return true
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return all
+}
+
+// within fails if more than most of the instants lie in any window of that length, half-open.
+func within(t *testing.T, what string, at []time.Time, most int, window time.Duration) {
+	t.Helper()
+	for i := range at {
+		if i+most < len(at) && at[i+most].Sub(at[i]) < window {
+			t.Fatalf("%s: %d in %v from %v, more than %d", what, most+1, at[i+most].Sub(at[i]), at[i], most)
+		}
+	}
+}
+
+// used returns how much of a limit was used between the first and the last instant.
+func used(at []time.Time, most int, window time.Duration) float64 {
+	if len(at) == 0 {
+		return 0
+	}
+	windows := float64(at[len(at)-1].Sub(at[0])) / float64(window)
+	return float64(len(at)) / (float64(most) * windows)
+}
