@@ -36,17 +36,17 @@ func (h *Webhook) run(ctx context.Context) {
 	defer close(h.done)
 	for e := range h.queue {
 		if ctx.Err() != nil {
-			h.drop(1)
+			h.drop()
 			continue
 		}
 		h.deliver(ctx, e)
 	}
 }
 
-// drop counts events that were not sent.
-func (h *Webhook) drop(n int) {
-	h.dropped.Add(int64(n))
-	h.opts.Metrics.delivered(dropped, n)
+// drop counts an event that was not sent.
+func (h *Webhook) drop() {
+	h.dropped.Add(1)
+	h.opts.Metrics.posted(dropped)
 }
 
 // deliver sends an event until it is taken, rejected, or was sent often enough.
@@ -60,10 +60,10 @@ func (h *Webhook) deliver(ctx context.Context, e *Event) {
 		after, err := h.post(ctx, e, body)
 		switch _, final := errors.AsType[*finalError](err); {
 		case err == nil:
-			h.opts.Metrics.delivered(delivered, 1)
+			h.opts.Metrics.posted(delivered)
 			return
 		case ctx.Err() != nil:
-			h.drop(1)
+			h.drop()
 			return
 		case final:
 			h.lose(e, rejected, err)
@@ -72,9 +72,9 @@ func (h *Webhook) deliver(ctx context.Context, e *Event) {
 			h.lose(e, gaveUp, err)
 			return
 		}
-		h.opts.Metrics.delivered(retried, 1)
+		h.opts.Metrics.posted(retried)
 		if !sleep(ctx, h.pause(i, after)) {
-			h.drop(1)
+			h.drop()
 			return
 		}
 	}
@@ -83,7 +83,7 @@ func (h *Webhook) deliver(ctx context.Context, e *Event) {
 // lose counts an event that was not taken, and says so.
 func (h *Webhook) lose(e *Event, d delivery, err error) {
 	h.dropped.Add(1)
-	h.opts.Metrics.delivered(d, 1)
+	h.opts.Metrics.posted(d)
 	h.opts.Logger.Warn("a webhook event was not delivered", "event", string(e.Kind), "id", e.ID, "host", h.host, "error", err)
 }
 

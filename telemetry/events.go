@@ -89,9 +89,9 @@ func (m *Metrics) reached(policy string, l *drawgate.Limit, from, to int) {
 	}
 }
 
-// delivered counts what became of n web calls. m may be nil.
-func (m *Metrics) delivered(d delivery, n int) {
+// posted counts what became of a web call. m may be nil.
+func (m *Metrics) posted(d delivery) {
 	if m != nil {
-		m.posts[d].Add(float64(n))
+		m.posts[d].Inc()
 	}
 }

@@ -21,9 +21,8 @@ import (
 func TestRefusalsAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, &telemetry.Options{RawIdentifiers: true})
-	minute, day := r.limiter(tiers("minute", 2)), drawgate.Policy{}
-	day = rolling("day", "rpd", 1, 24*time.Hour)
-	o, err := minute.With(day)
+	minute := r.limiter(tiers("minute", 2))
+	o, err := minute.With(rolling("day", "rpd", 1, 24*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +308,7 @@ func TestDeclaredPoliciesStartAtZero(t *testing.T) {
 	r.want(0, "drawgate_limit_milestones_total", "policy", "p", "limit", "rpm", "milestone", "80")
 }
 
-// TestTwoCannotShareARegistry, and too many buckets cannot be watched.
+// TestMistakesAreReported: two cannot share a registry, and too many buckets cannot be watched.
 func TestMistakesAreReported(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,9 +129,10 @@ func (r *row[T]) add(l *drawgate.Limit, s shape) *T {
 	if len(old) == maxLimits {
 		s, name, period = shape{}, other, other
 	}
-	all := append(old[:len(old):len(old)], entry[T]{s, r.create(label(name), period)})
+	e := entry[T]{s, r.create(label(name), period)}
+	all := slices.Concat(old, []entry[T]{e})
 	r.all.Store(&all)
-	return all[len(all)-1].v
+	return e.v
 }
 
 // each calls f for every T.

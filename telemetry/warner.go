@@ -135,15 +135,21 @@ func (w *Warner) run() {
 		case <-tick.C:
 			w.sum(time.Now(), false)
 		case <-w.stop:
+			w.drain()
 			w.sum(time.Now(), true)
-			for {
-				select {
-				case e := <-w.out:
-					w.tell(e)
-				default:
-					return
-				}
-			}
+			return
+		}
+	}
+}
+
+// drain tells the sinks what is on its way.
+func (w *Warner) drain() {
+	for {
+		select {
+		case e := <-w.out:
+			w.tell(e)
+		default:
+			return
 		}
 	}
 }

@@ -142,7 +142,7 @@ func (h *Webhook) Warn(w *Warning) {
 		default:
 		}
 	}
-	h.drop(1)
+	h.drop()
 }
 
 // Dropped returns how many events were not delivered, for want of place or of a receiver that takes them.

@@ -1,0 +1,154 @@
+package telemetry_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/telemetry"
+)
+
+// TestIdentifiersAreBounded and hidden: the first keys that are refused have a series each, the rest share one, and no key can be read. // req: B9
+func TestIdentifiersAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := telemetry.NewHasher([]byte("a salt that is long enough"))
+		r := newRig(t, &telemetry.Options{Identifiers: 3, Hasher: h})
+		l := r.limiter(rolling("per-ip", "rpm", 1, 365*24*time.Hour))
+		refuse := func(i, n int) { allow(t, l, fmt.Sprintf("203.0.113.%d", i), n) }
+		name := func(i int) string {
+			return h.Key(drawgate.Key{Policy: "per-ip", Name: fmt.Sprintf("203.0.113.%d", i)})
+		}
+		for i := range 100 {
+			refuse(i, 2)
+		}
+		r.want(97, "rate_limit_hits_total", "type", "per-ip", "identifier", "other")
+		for i := range 3 {
+			r.want(1, "rate_limit_hits_total", "type", "per-ip", "identifier", name(i))
+		}
+		if n := len(r.family("rate_limit_hits_total").GetMetric()); n != 4 {
+			t.Errorf("%d series", n)
+		}
+		if all := fmt.Sprint(r.family("rate_limit_hits_total")); strings.Contains(all, "203.0") {
+			t.Error(all)
+		}
+		// Who is quiet for an hour makes place.
+		time.Sleep(40 * time.Minute)
+		refuse(0, 1)
+		refuse(50, 1)
+		time.Sleep(40 * time.Minute)
+		refuse(50, 1)
+		r.want(2, "rate_limit_hits_total", "type", "per-ip", "identifier", name(0))
+		r.want(1, "rate_limit_hits_total", "type", "per-ip", "identifier", name(50))
+		r.none("rate_limit_hits_total", "type", "per-ip", "identifier", name(1))
+	})
+}
+
+// TestNoIdentifiers puts all keys together.
+func TestNoIdentifiers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, &telemetry.Options{Identifiers: -1, RawIdentifiers: true})
+	allow(t, r.limiter(rolling("p", "rpm", 1, time.Hour)), "k", 3)
+	r.want(2, "rate_limit_hits_total", "type", "p", "identifier", "other")
+}
+
+// TestRawIdentifiers are shown as they are, unless they are no label's value.
+func TestRawIdentifiers(t *testing.T) {
+	t.Parallel()
+	h := telemetry.NewHasher(nil)
+	r := newRig(t, &telemetry.Options{RawIdentifiers: true, Hasher: h})
+	l := r.limiter(rolling("p", "rpm", 1, time.Hour))
+	for _, k := range []drawgate.Key{{Name: "plain"}, {Tenant: "acme", Name: "plain"}, {Name: "\xff"}, {Name: strings.Repeat("long", 99)}, {Name: "other"}} {
+		for range 2 {
+			if _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Tenant: k.Tenant, Key: k.Name}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.Policy = "p"
+		want := h.Key(k)
+		switch {
+		case k.Tenant != "":
+			want = "acme/plain"
+		case k.Name == "plain":
+			want = "plain"
+		}
+		r.want(1, "rate_limit_hits_total", "type", "p", "identifier", want)
+	}
+}
+
+// TestPoliciesAreBounded: those beyond the first thousand, and the forms of limits beyond the first of a policy, share a series.
+func TestPoliciesAreBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	_, e := decisions(t, 1)
+	observe := r.m.Observer().Taken
+	for i := range 1100 {
+		plan, err := rolling(fmt.Sprintf("p%04d", i), "rpm", 1, time.Minute).Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Take.Buckets[0].Plan = plan
+		observe(e)
+	}
+	r.want(1, "drawgate_decisions_total", "policy", "p0999", "outcome", "refused")
+	r.want(100, "drawgate_decisions_total", "policy", "other", "outcome", "refused")
+	r.none("drawgate_decisions_total", "policy", "p1000", "outcome", "refused")
+
+	one := newRig(t, nil)
+	for i := range 100 {
+		allow(t, one.limiter(rolling("one", fmt.Sprintf("limit%d", i), 1, time.Hour)), "k", 2)
+	}
+	if n := len(one.family("rate_limit_exceeded_total").GetMetric()); n != 25 {
+		t.Errorf("%d series", n)
+	}
+	one.want(76, "rate_limit_exceeded_total", "period", "other", "policy", "one", "limit", "other")
+}
+
+// TestStrangePolicyNames are no label's value, and made one.
+func TestStrangePolicyNames(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	allow(t, r.limiter(rolling("a\xffb", "rpm", 1, time.Hour)), "k", 1)
+	r.want(1, "drawgate_decisions_total", "policy", "a\uFFFDb", "outcome", "allowed")
+}
+
+// TestHashes hide a key, tell keys and tenants apart, and mean the same in every process that has the salt.
+func TestHashes(t *testing.T) {
+	t.Parallel()
+	salt := []byte("a salt that is long enough")
+	a, b, random := telemetry.NewHasher(salt), telemetry.NewHasher(salt), telemetry.NewHasher(nil)
+	clear(salt) // it is the caller's
+	k := drawgate.Key{Tenant: "t", Policy: "p", Name: "secret"}
+	same := drawgate.Key{Tenant: "t", Policy: "q", Name: "secret"}
+	if a.Key(k) != b.Key(k) || a.Key(k) != a.Key(same) || len(a.Key(k)) != 12 || strings.Trim(a.Key(k), "0123456789abcdef") != "" {
+		t.Errorf("%q, %q and %q", a.Key(k), b.Key(k), a.Key(same))
+	}
+	if random.Key(k) == a.Key(k) || random.Key(k) == telemetry.NewHasher(nil).Key(k) {
+		t.Error("the salt has no part in it")
+	}
+	if a.Key(drawgate.Key{Tenant: "ts", Name: "ecret"}) == a.Key(k) {
+		t.Error("where the tenant ends has no part in it")
+	}
+}
+
+// TestNothingIsAllocated per decision, once its policy and key are known.
+func TestNothingIsAllocated(t *testing.T) {
+	m := newRig(t, nil).m
+	w := telemetry.NewWarner(&telemetry.WarnerOptions{Metrics: m})
+	defer w.Close()
+	yes, no := decisions(t, 2)
+	o := telemetry.Join(m.Observer(), w.Observer())
+	call := &drawgate.StoreCall{Op: "take"}
+	observe := func() {
+		o.Taken(yes)
+		o.Taken(no)
+		o.Called(call)
+	}
+	observe()
+	if n := testing.AllocsPerRun(100, observe); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

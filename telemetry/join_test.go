@@ -1,0 +1,32 @@
+package telemetry_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/telemetry"
+)
+
+// TestJoin tells each observer what it wants to be told, in order, and is nothing if there is none.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	var told []string
+	note := func(who string) *drawgate.Observer {
+		return &drawgate.Observer{
+			Taken:   func(*drawgate.Taken) { told = append(told, who+" taken") },
+			Settled: func(*drawgate.Settled) { told = append(told, who+" settled") },
+		}
+	}
+	a, b := note("a"), note("b")
+	b.Settled = nil
+	if telemetry.Join() != nil || telemetry.Join(nil, nil) != nil || telemetry.Join(nil, a) != a {
+		t.Error("none and one are not left as they are")
+	}
+	o := telemetry.Join(a, nil, b)
+	o.Taken(nil)
+	o.Settled(nil)
+	if got := fmt.Sprint(told); got != "[a taken b taken a settled]" || o.Called != nil {
+		t.Errorf("%s, called %v", got, o.Called == nil)
+	}
+}

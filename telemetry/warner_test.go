@@ -1,0 +1,309 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/telemetry"
+)
+
+// warned runs f in a bubble with a limiter that a Warner watches. news returns what the sinks were told since it was called last.
+func warned(t *testing.T, p drawgate.Policy, opts *telemetry.WarnerOptions, f func(t *testing.T, l *drawgate.Limiter, w *telemetry.Warner, news func() []string)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		told := make(chan string, 10_000)
+		w := telemetry.NewWarner(opts, func(w *telemetry.Warning) { told <- line(w) })
+		defer w.Close()
+		l, err := drawgate.New(memstore.New(nil), p, &drawgate.Options{Observer: w.Observer()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, l, w, func() (all []string) {
+			synctest.Wait()
+			for len(told) > 0 {
+				all = append(all, <-told)
+			}
+			return all
+		})
+	})
+}
+
+// line says a warning in short.
+func line(w *telemetry.Warning) string {
+	s := string(w.Kind)
+	if w.Limit != "" {
+		s += " " + w.Limit
+	}
+	if w.Percent > 0 {
+		s += fmt.Sprintf(" %d%%", w.Percent)
+	}
+	if w.Suppressed > 0 {
+		s += fmt.Sprintf(" +%d", w.Suppressed)
+	}
+	return s
+}
+
+func check(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if strings.Join(got, ", ") != strings.Join(want, ", ") {
+		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+// TestRefusalsAreSampled: the first at once, then at most one per interval, with the number of the others; and what came last is not forgotten. // req: D9
+func TestRefusalsAreSampled(t *testing.T) {
+	t.Parallel()
+	p := rolling("p", "rpd", 1, 24*time.Hour)
+	warned(t, p, nil, func(t *testing.T, l *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
+		for i := range 100 {
+			allow(t, l, fmt.Sprint(i), 1)
+		}
+		time.Sleep(time.Hour)
+		news() // of milestones
+		allow(t, l, "1", 1)
+		check(t, news(), "limit_exceeded rpd")
+		allow(t, l, "2", 500)
+		check(t, news())
+		time.Sleep(61 * time.Second)
+		check(t, news(), "limit_exceeded rpd +500")
+		allow(t, l, "3", 10)
+		check(t, news(), "limit_exceeded rpd")
+		w.Close()
+		check(t, news(), "limit_exceeded rpd +9")
+	})
+}
+
+// TestMilestonesOnce: each share of a limit is reported once per window. // req: D9 C11
+func TestMilestonesOnce(t *testing.T) {
+	t.Parallel()
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 100}}}
+	warned(t, p, nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
+		for range 2 { // days
+			allow(t, l, "k", 49)
+			check(t, news())
+			allow(t, l, "k", 1)
+			check(t, news(), "milestone rpd 50%")
+			allow(t, l, "k", 29)
+			check(t, news())
+			allow(t, l, "k", 1)
+			check(t, news(), "milestone rpd 80%")
+			allow(t, l, "k", 15)
+			check(t, news(), "milestone rpd 95%")
+			allow(t, l, "k", 5)
+			check(t, news(), "milestone rpd 100%")
+			time.Sleep(24 * time.Hour)
+			check(t, news())
+		}
+	})
+}
+
+// TestMilestonesHaveHysteresis: usage that goes up and down around a milestone is reported again only once it was well below, and not more often than
+// once per window. // req: D9
+func TestMilestonesHaveHysteresis(t *testing.T) {
+	t.Parallel()
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rate", Kind: drawgate.Bucket, Window: 100 * time.Second, Amount: 100}}}
+	warned(t, p, nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
+		allow(t, l, "k", 82)
+		check(t, news(), "milestone rate 50%", "milestone rate 80%")
+		for range 300 { // one unit per second drains, and is taken again
+			time.Sleep(3 * time.Second)
+			allow(t, l, "k", 3)
+		}
+		check(t, news())
+		time.Sleep(15 * time.Second) // to 67
+		allow(t, l, "k", 15)
+		check(t, news(), "milestone rate 80%")
+		time.Sleep(15 * time.Second)
+		allow(t, l, "k", 15) // within the window
+		check(t, news())
+		time.Sleep(200 * time.Second) // to 0
+		allow(t, l, "k", 1)
+		allow(t, l, "k", 99)
+		check(t, news(), "milestone rate 50%", "milestone rate 80%", "milestone rate 95%", "milestone rate 100%")
+	})
+}
+
+// TestManyMilestonesAreSampled: of one limit ten per interval are reported, whatever the number of keys, and all are counted.
+func TestManyMilestonesAreSampled(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	m, err := telemetry.NewMetrics(reg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{T: t, reg: reg}
+	p := rolling("p", "rpm", 1, time.Hour)
+	warned(t, p, &telemetry.WarnerOptions{Metrics: m}, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
+		for i := range 1000 {
+			allow(t, l, fmt.Sprint(i), 1)
+		}
+		if n := len(news()); n != 10 {
+			t.Errorf("%d were reported", n)
+		}
+		time.Sleep(61 * time.Second)
+		check(t, news(), "milestone rpm 100% +990")
+		r.want(1000, "drawgate_limit_milestones_total", "policy", "p", "limit", "rpm", "milestone", "100")
+		r.want(1000, "drawgate_limit_milestones_total", "policy", "p", "limit", "rpm", "milestone", "50")
+		r.want(11, "drawgate_warnings_total", "kind", "milestone", "result", "told")
+	})
+}
+
+// TestMarksAreBounded: a flood of keys takes no more memory, and is still reported.
+func TestMarksAreBounded(t *testing.T) {
+	t.Parallel()
+	p := rolling("p", "rpm", 2, time.Hour)
+	warned(t, p, &telemetry.WarnerOptions{Every: time.Millisecond}, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
+		for i := range 60_000 {
+			if _, err := l.Allow(t.Context(), fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		news()
+		allow(t, l, "newcomer", 2)
+		check(t, news(), "milestone rpm 50%", "milestone rpm 100%")
+	})
+}
+
+// TestStoreErrorsAreWarnedOf once per interval, with their number, and with what the store said. // req: E7 A10
+func TestStoreErrorsAreWarnedOf(t *testing.T) {
+	t.Parallel()
+	warned(t, tiers("p", 1), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
+		s := &store{Store: memstore.New(nil)}
+		s.away.Store(true)
+		l, err := drawgate.New(s, tiers("q", 1), &drawgate.Options{Observer: w.Observer()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second / 2) // apart from what is summed up every full minute
+		for range 590 {
+			if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, drawgate.ErrStoreAway) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		check(t, news(), "backend_error", "backend_error +299")
+		time.Sleep(time.Hour)
+		check(t, news(), "backend_error +289")
+	})
+}
+
+// TestFallbackIsAnnounced when it begins and when it ends, once each. // req: A10
+func TestFallbackIsAnnounced(t *testing.T) {
+	t.Parallel()
+	warned(t, tiers("p", 1), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
+		w.Breaker(telemetry.BreakerClosed, nil)
+		for range 2 {
+			w.Breaker(telemetry.BreakerOpen, errDown)
+			w.Breaker(telemetry.BreakerHalfOpen, nil)
+			w.Breaker(telemetry.BreakerOpen, errDown)
+			w.Breaker(telemetry.BreakerClosed, nil)
+			w.Breaker(telemetry.BreakerClosed, nil)
+			check(t, news(), "fallback_activated", "fallback_ended")
+		}
+	})
+}
+
+// TestDivergencesAreSummedUp per interval; and nobody is warned of a shadow's refusals. // req: E9
+func TestDivergencesAreSummedUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var told []telemetry.Warning
+		w := telemetry.NewWarner(nil, func(w *telemetry.Warning) { told = append(told, *w) })
+		w.Declare(engine.Policy{Policy: tiers("candidate", 1), Shadow: true})
+		for range 5 {
+			w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldRefuse})
+		}
+		w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
+		l, err := drawgate.New(memstore.New(nil), tiers("candidate", 1), &drawgate.Options{Observer: w.Observer()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		allow(t, l, "k", 3)
+		time.Sleep(61 * time.Second)
+		w.Close()
+		if len(told) != 1 || told[0].Kind != telemetry.ShadowDivergence || told[0].WouldRefuse != 5 || told[0].WouldAllow != 1 {
+			t.Errorf("told %+v", told)
+		}
+	})
+}
+
+// TestSlowSinkHoldsNobodyUp: what it cannot keep up with is dropped, and counted.
+func TestSlowSinkHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		w := telemetry.NewWarner(&telemetry.WarnerOptions{BackendEvery: 1}, func(*telemetry.Warning) { <-free })
+		start := time.Now()
+		for range 1000 {
+			w.StoreFailed(errDown)
+			time.Sleep(2 * time.Nanosecond)
+		}
+		if took := time.Since(start); took > time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		synctest.Wait()
+		if n := w.Dropped(); n != 1000-257 {
+			t.Errorf("%d were dropped", n)
+		}
+		close(free)
+		w.Close()
+	})
+}
+
+// TestLogHidesKeys and says everything else. // req: D9
+func TestLogHidesKeys(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	logger := slog.New(slog.NewJSONHandler(&out, nil))
+	h := telemetry.NewHasher(nil)
+	w := telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: h}, telemetry.Log(logger))
+	s := &store{Store: memstore.New(nil)}
+	l, err := drawgate.New(s, tiers("per-user", 2), &drawgate.Options{Observer: w.Observer(), Tenant: "tenant-7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	allow(t, l, "user-4711", 3)
+	s.away.Store(true)
+	if _, err := l.Allow(t.Context(), "user-4711"); err == nil {
+		t.Fatal("the store is not away")
+	}
+	w.Breaker(telemetry.BreakerOpen, errDown)
+	w.Breaker(telemetry.BreakerClosed, nil)
+	w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
+	w.Close()
+	if strings.Contains(out.String(), "4711") || strings.Contains(out.String(), "tenant-7") {
+		t.Error(out.String())
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		var e struct {
+			Level, Msg, Event, Limit, Identifier, Error string
+			Percent                                     int
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Limit != "" && e.Identifier != h.Key(drawgate.Key{Tenant: "tenant-7", Name: "user-4711"}) {
+			t.Errorf("%s", line)
+		}
+		got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %d", e.Level, e.Event, e.Limit, e.Percent)))
+		if e.Msg == "" || e.Event == "backend_error" && !strings.Contains(e.Error, "refused") {
+			t.Errorf("%s", line)
+		}
+	}
+	check(t, got, "INFO milestone rpm 50", "WARN milestone rpm 100", "WARN limit_exceeded rpm 0", "WARN backend_error  0", "WARN fallback_activated  0",
+		"INFO fallback_ended  0", "INFO shadow_divergence  0")
+}
