@@ -1,0 +1,169 @@
+package grpclimit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"net/netip"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
+
+// Key says under which key a bucket counts a call, by its context and its full method. ok is false for a call that the bucket does not count.
+//
+// It is called by many goroutines at once, for every call that is not exempt, and must be quick. Stores keep keys as they are: see [Hashed] for secrets.
+type Key func(ctx context.Context, method string) (key string, ok bool)
+
+// Proxies finds the address of a client behind proxies that are trusted to tell it, in metadata of the name that Header returns ("" for none). An
+// *httplimit.Proxies is one.
+type Proxies interface {
+	Client(peer netip.Addr, lines []string) netip.Addr
+	Header() string
+}
+
+// ipv6Bits is how much of an IPv6 address says who somebody is: a subscriber gets a /64 at least, and may change the rest at will.
+const ipv6Bits = 64
+
+// ByPeer counts by the address of the client: IPv4 by address (192.0.2.1), IPv6 by network (2001:db8:1:2::/64). Without proxies, which may be nil,
+// that is who opened the connection, whatever metadata say. Clients without an IP address share a bucket.
+func ByPeer(proxies Proxies) Key {
+	header := ""
+	if proxies != nil {
+		header = strings.ToLower(proxies.Header())
+	}
+	return func(ctx context.Context, _ string) (string, bool) {
+		addr := peerAddr(ctx)
+		if header != "" {
+			addr = proxies.Client(addr, metadata.ValueFromIncomingContext(ctx, header))
+		}
+		return ipKey(addr), true
+	}
+}
+
+// peerAddr returns the address that opened the connection; the zero Addr if it has none.
+func peerAddr(ctx context.Context) netip.Addr {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return netip.Addr{}
+	}
+	if tcp, ok := p.Addr.(*net.TCPAddr); ok {
+		addr, _ := netip.AddrFromSlice(tcp.IP)
+		return addr.Unmap()
+	}
+	ap, err := netip.ParseAddrPort(p.Addr.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap().WithZone("")
+}
+
+func ipKey(a netip.Addr) string {
+	a = a.Unmap().WithZone("")
+	switch {
+	case !a.IsValid():
+		return ""
+	case a.Is4():
+		return a.String()
+	}
+	p, _ := a.Prefix(ipv6Bits)
+	return p.String()
+}
+
+// ByMetadata counts by the value of a metadata key; of several the first one counts. Calls without it share a bucket, so that nobody escapes by leaving
+// it out: see [Given]. Whoever may choose the value freely may choose a fresh bucket, too: it should be a key that something behind the limit, or in
+// front of it, checks.
+func ByMetadata(name string) Key {
+	name = strings.ToLower(name)
+	return func(ctx context.Context, _ string) (string, bool) {
+		if v := metadata.ValueFromIncomingContext(ctx, name); len(v) > 0 {
+			return v[0], true
+		}
+		return "", true
+	}
+}
+
+// ByMethod counts by the full method.
+func ByMethod() Key {
+	return func(_ context.Context, method string) (string, bool) { return method, true }
+}
+
+// ByUser counts by what user says of a call: what an authentication in front of this interceptor has put into its context. Calls for which it is ""
+// share a bucket: see [Given].
+func ByUser(user func(ctx context.Context) string) Key {
+	return func(ctx context.Context, _ string) (string, bool) { return user(ctx), true }
+}
+
+// Fixed counts all calls under one key.
+func Fixed(key string) Key {
+	return func(context.Context, string) (string, bool) { return key, true }
+}
+
+// When leaves out the calls for which cond is false.
+func When(cond func(ctx context.Context, method string) bool, key Key) Key {
+	return func(ctx context.Context, method string) (string, bool) {
+		if !cond(ctx, method) {
+			return "", false
+		}
+		return key(ctx, method)
+	}
+}
+
+// Given leaves out the calls whose key is empty: those of no user, or without the metadata.
+func Given(key Key) Key {
+	return func(ctx context.Context, method string) (string, bool) {
+		k, ok := key(ctx, method)
+		return k, ok && k != ""
+	}
+}
+
+// Join counts by several things together. What the parts are is escaped, so that no two combinations share a bucket. A call that one of the keys leaves
+// out is left out.
+func Join(keys ...Key) Key {
+	return func(ctx context.Context, method string) (string, bool) {
+		var b strings.Builder
+		for i, key := range keys {
+			k, ok := key(ctx, method)
+			if !ok {
+				return "", false
+			}
+			if i > 0 {
+				b.WriteByte('|')
+			}
+			b.WriteString(joinEscapes.Replace(k))
+		}
+		return b.String(), true
+	}
+}
+
+// joinEscapes makes the parts of a joined key tellable apart. It is never changed.
+var joinEscapes = strings.NewReplacer("%", "%25", "|", "%7C")
+
+// Hashed counts by the SHA-256 of a key, for keys that are secrets: what is stored and shown is not the key. Empty keys stay empty.
+func Hashed(key Key) Key {
+	return func(ctx context.Context, method string) (string, bool) {
+		k, ok := key(ctx, method)
+		if k == "" {
+			return k, ok
+		}
+		return digest("", k), ok
+	}
+}
+
+// longKey is how many bytes of a key are kept as they are. Clients may write keys of any length, and a store keeps each as long as it limits.
+const longKey = 256
+
+// bounded returns a key of bounded length in place of k. No client can write the prefix: metadata have no NUL.
+func bounded(k string) string {
+	if len(k) <= longKey {
+		return k
+	}
+	return digest("\x00sha256:", k)
+}
+
+func digest(prefix, k string) string {
+	h := sha256.Sum256([]byte(k))
+	return prefix + hex.EncodeToString(h[:])
+}

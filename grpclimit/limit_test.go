@@ -1,0 +1,366 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	echo "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/grpclimit"
+	"github.com/drawgate/drawgate/httplimit"
+	"github.com/drawgate/drawgate/memstore"
+)
+
+func TestRefusalHasRetryInfoAndQuotaFailure(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, limit(t, limiter(t, drawgate.PerHour(2)), nil), &server{})
+	for range 2 {
+		if err := call(t, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var header metadata.MD
+	err := call(t, c, grpc.Header(&header))
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Fatalf("the third of two: %v", err)
+	}
+	var retry *errdetails.RetryInfo
+	var quota *errdetails.QuotaFailure
+	for _, d := range status.Convert(err).Details() {
+		switch d := d.(type) {
+		case *errdetails.RetryInfo:
+			retry = d
+		case *errdetails.QuotaFailure:
+			quota = d
+		}
+	}
+	if wait := retry.GetRetryDelay().AsDuration(); wait <= 59*time.Minute || wait > time.Hour {
+		t.Errorf("retry after %v, want nearly an hour", wait)
+	}
+	v := quota.GetViolations()
+	if len(v) != 1 || v[0].GetSubject() != "policy:per-hour" || v[0].GetQuotaId() != "hour" || v[0].GetQuotaValue() != 2 {
+		t.Errorf("quota failure %v", quota)
+	}
+	if after, _ := strconv.Atoi(one(header, grpclimit.MetadataRetry)); after < 3500 || after > 3600 {
+		t.Errorf("metadata %v, want retry-after of nearly an hour", header)
+	}
+}
+
+func TestMetadataDescribeTheTightestLimit(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, drawgate.Policy{Name: "two", Limits: []drawgate.Limit{
+		{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: 100},
+		{Name: "minute", Kind: drawgate.Rolling, Window: time.Minute, Amount: 5},
+	}})
+	c, _ := serve(t, limit(t, l, nil), &server{})
+	var header metadata.MD
+	if err := call(t, c, grpc.Header(&header)); err != nil {
+		t.Fatal(err)
+	}
+	reset, _ := strconv.ParseInt(one(header, grpclimit.MetadataReset), 10, 64)
+	if one(header, grpclimit.MetadataLimit) != "5" || one(header, grpclimit.MetadataRemaining) != "4" || reset < time.Now().Unix() {
+		t.Errorf("metadata %v", header)
+	}
+	quiet, _ := serve(t, limit(t, l, &grpclimit.Options{Quiet: true}), &server{})
+	header = nil
+	if err := call(t, quiet, grpc.Header(&header)); err != nil || header.Get(grpclimit.MetadataLimit) != nil {
+		t.Errorf("quiet: %v, %v", err, header)
+	}
+}
+
+func TestSeveralBucketsAreOneTake(t *testing.T) {
+	t.Parallel()
+	wide := limiter(t, drawgate.Policy{Name: "all", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: 5}}})
+	narrow, err := wide.With(drawgate.PerHour(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := serve(t, limitOf(t, nil,
+		grpclimit.Bucket{Limiter: wide, Key: grpclimit.Fixed("all")},
+		grpclimit.Bucket{Limiter: narrow, Key: grpclimit.ByMetadata("X-User")},
+	), &server{})
+	as := func(user string) error {
+		_, err := c.UnaryCall(metadata.AppendToOutgoingContext(t.Context(), "x-user", user), &echo.SimpleRequest{})
+		return err
+	}
+	if err := as("ann"); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err := as("ann"); status.Code(err) != codes.ResourceExhausted {
+			t.Fatalf("ann's second call: %v", err)
+		}
+	}
+	for i := range 4 { // what ann was refused cost nothing
+		if err := as("user" + strconv.Itoa(i)); err != nil {
+			t.Fatalf("call %d of 5: %v", i+2, err)
+		}
+	}
+	if err := as("zoe"); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("the sixth of five: %v", err)
+	}
+}
+
+func TestHealthIsExemptAndOthersMayBe(t *testing.T) {
+	t.Parallel()
+	c, health := serve(t, limit(t, limiter(t, drawgate.PerHour(1)), nil), &server{})
+	for range 5 {
+		if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := call(t, c); err != nil {
+		t.Errorf("health spent what was for others: %v", err)
+	}
+	c, health = serve(t, limit(t, limiter(t, drawgate.PerHour(1)), &grpclimit.Options{Exempt: []string{"/grpc.testing.TestService/UnaryCall"}}), &server{})
+	for range 3 {
+		if err := call(t, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _ = health.Check(t.Context(), &healthpb.HealthCheckRequest{})
+	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("health without an exemption: %v", err)
+	}
+}
+
+// slots is a policy of n calls at once.
+func slots(n int64) drawgate.Policy {
+	return drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "at-once", Kind: drawgate.Concurrency, Amount: n}}}
+}
+
+func TestSlotIsHeldWhileTheHandlerRuns(t *testing.T) {
+	t.Parallel()
+	begun, end := make(chan struct{}, 1), make(chan struct{})
+	var first atomic.Bool
+	c, _ := serve(t, limit(t, limiter(t, slots(1)), nil), &server{unary: func(context.Context) error {
+		if !first.CompareAndSwap(false, true) {
+			return nil
+		}
+		begun <- struct{}{}
+		<-end
+		return errors.New("it failed")
+	}})
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.UnaryCall(context.WithoutCancel(t.Context()), &echo.SimpleRequest{})
+		done <- err
+	}()
+	<-begun
+	err := call(t, c)
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a second call at once: %v", err)
+	}
+	close(end)
+	if err := <-done; status.Code(err) != codes.Unknown {
+		t.Errorf("the handler's own error: %v", err)
+	}
+	if err := call(t, c); err != nil {
+		t.Errorf("after the first has ended: %v", err)
+	}
+}
+
+func TestStreamHoldsItsSlotForLongerThanAHold(t *testing.T) {
+	t.Parallel()
+	const hold = 150 * time.Millisecond
+	c, _ := serve(t, limit(t, limiter(t, slots(1)), &grpclimit.Options{Hold: hold}), &server{
+		stream: func(s echo.TestService_FullDuplexCallServer) error {
+			if err := s.Send(&echo.StreamingOutputCallResponse{}); err != nil {
+				return err
+			}
+			_, err := s.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		},
+	})
+	s, err := c.FullDuplexCall(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(3 * hold); time.Now().Before(end); time.Sleep(hold / 10) {
+		if err := call(t, c); status.Code(err) != codes.ResourceExhausted {
+			t.Fatalf("a call while the stream is open: %v", err)
+		}
+	}
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	if err := call(t, c); err != nil {
+		t.Errorf("after the stream has ended: %v", err)
+	}
+}
+
+func TestLostHoldEndsTheHandler(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, slots(1))
+	cause, told := make(chan error, 1), make(chan error, 10)
+	begun := make(chan struct{})
+	c, _ := serve(t, limit(t, l, &grpclimit.Options{
+		Hold: 100 * time.Millisecond, OnError: func(_ context.Context, _ string, err error) { told <- err },
+	}), &server{stream: func(s echo.TestService_FullDuplexCallServer) error {
+		close(begun)
+		<-s.Context().Done()
+		cause <- context.Cause(s.Context())
+		return status.Error(codes.Aborted, "lost")
+	}})
+	s, err := c.FullDuplexCall(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	if err := l.Reset(t.Context(), "all"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-cause; !errors.Is(err, grpclimit.ErrHoldLost) {
+		t.Errorf("the stream ended because of %v", err)
+	}
+	if _, err := s.Recv(); status.Code(err) != codes.Aborted {
+		t.Errorf("the stream's status: %v", err)
+	}
+	if err := <-told; !errors.Is(err, grpclimit.ErrHoldLost) {
+		t.Errorf("told %v", err)
+	}
+}
+
+func TestCallMayWait(t *testing.T) {
+	t.Parallel()
+	p := drawgate.Policy{Name: "soon", Limits: []drawgate.Limit{{Name: "short", Kind: drawgate.Rolling, Window: 200 * time.Millisecond, Amount: 1}}}
+	c, _ := serve(t, limit(t, limiter(t, p), &grpclimit.Options{Wait: 10 * time.Second}), &server{})
+	for range 3 {
+		if err := call(t, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, _ = serve(t, limit(t, limiter(t, drawgate.PerHour(1)), &grpclimit.Options{Wait: 10 * time.Millisecond}), &server{})
+	_ = call(t, c)
+	if err := call(t, c); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a wait that is too long: %v", err)
+	}
+}
+
+// away is a store that decides nothing.
+type away struct{ drawgate.Store }
+
+func (away) Take(context.Context, []drawgate.Take, []drawgate.Decision) error {
+	return &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("the link is down")}
+}
+
+func TestStoreAwayIsUnavailableOrOpen(t *testing.T) {
+	t.Parallel()
+	l, err := drawgate.New(away{memstore.New(nil)}, drawgate.PerHour(1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan error, 1)
+	c, _ := serve(t, limit(t, l, &grpclimit.Options{OnError: func(_ context.Context, _ string, err error) { told <- err }}), &server{})
+	if err := call(t, c); status.Code(err) != codes.Unavailable {
+		t.Errorf("closed: %v", err)
+	}
+	if err := <-told; !errors.Is(err, drawgate.ErrStoreAway) {
+		t.Errorf("told %v", err)
+	}
+	c, _ = serve(t, limit(t, l, &grpclimit.Options{FailOpen: true}), &server{})
+	var header metadata.MD
+	if err := call(t, c, grpc.Header(&header)); err != nil || one(header, grpclimit.MetadataFallback) != "true" {
+		t.Errorf("open: %v, %v", err, header)
+	}
+}
+
+func TestCostThatNeverFitsHasNoRetryInfo(t *testing.T) {
+	t.Parallel()
+	b := grpclimit.Bucket{Limiter: limiter(t, drawgate.PerHour(2)), Key: grpclimit.ByMethod(), Costs: func(context.Context, string) []drawgate.Cost {
+		return []drawgate.Cost{{N: 3}}
+	}}
+	c, _ := serve(t, limitOf(t, nil, b), &server{})
+	err := call(t, c)
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Fatal(err)
+	}
+	for _, d := range status.Convert(err).Details() {
+		if _, retry := d.(*errdetails.RetryInfo); retry {
+			t.Errorf("it says to retry: %v", d)
+		}
+	}
+}
+
+func TestWrongSetUpIsReported(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, drawgate.PerHour(1))
+	other := limiter(t, drawgate.PerDay(1))
+	for name, c := range map[string]struct {
+		buckets []grpclimit.Bucket
+		opts    *grpclimit.Options
+	}{
+		"no bucket":        {},
+		"no limiter":       {buckets: []grpclimit.Bucket{{}}},
+		"same policy":      {buckets: []grpclimit.Bucket{{Limiter: l}, {Limiter: l}}},
+		"foreign limiters": {buckets: []grpclimit.Bucket{{Limiter: l}, {Limiter: other}}},
+		"short hold":       {buckets: []grpclimit.Bucket{{Limiter: l}}, opts: &grpclimit.Options{Hold: time.Millisecond}},
+		"negative wait":    {buckets: []grpclimit.Bucket{{Limiter: l}}, opts: &grpclimit.Options{Wait: -1}},
+		"no method":        {buckets: []grpclimit.Bucket{{Limiter: l}}, opts: &grpclimit.Options{Exempt: []string{"health"}}},
+		"every method":     {buckets: []grpclimit.Bucket{{Limiter: l}}, opts: &grpclimit.Options{Exempt: []string{"/*"}}},
+	} {
+		if _, err := grpclimit.New(c.buckets, c.opts); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// req: PEERS 21.
+func TestPeerIsCountedThroughTrustedProxiesOnly(t *testing.T) {
+	t.Parallel()
+	trusted, err := httplimit.NewProxies([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		proxies grpclimit.Proxies
+		passes  bool
+	}{"nobody is trusted": {nil, false}, "the peer is trusted": {trusted, true}} {
+		client, _ := serve(t, limitOf(t, nil, grpclimit.Bucket{Limiter: limiter(t, drawgate.PerHour(1)), Key: grpclimit.ByPeer(c.proxies)}), &server{})
+		from := func(addr string) error {
+			_, err := client.UnaryCall(metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", addr), &echo.SimpleRequest{})
+			return err
+		}
+		if err := from("192.0.2.1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := from("198.51.100.7"); (err == nil) != c.passes {
+			t.Errorf("%s: another address: %v", name, err)
+		}
+		if err := from("2001:db8::1"); (err == nil) != c.passes {
+			t.Errorf("%s: an IPv6 address: %v", name, err)
+		}
+		if err := from("2001:db8::2"); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("%s: the same /64: %v", name, err)
+		}
+	}
+}
+
+func one(md metadata.MD, name string) string {
+	if v := md.Get(name); len(v) == 1 {
+		return v[0]
+	}
+	return ""
+}

@@ -1,0 +1,146 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/drawgate/drawgate"
+)
+
+// The metadata of an answer. They are headers of HTTP/2, named as package httplimit names them.
+const (
+	MetadataLimit     = "x-ratelimit-limit"     // units per window of the limit described: the one that refuses longest, or has the least left
+	MetadataRemaining = "x-ratelimit-remaining" // units that are left of it now
+	MetadataReset     = "x-ratelimit-reset"     // Unix seconds at which nothing of it is used, or its calendar window ends
+	MetadataFallback  = "x-ratelimit-fallback"  // "true": decided without the store
+	MetadataRetry     = "retry-after"           // seconds, on refusals that a wait can help
+)
+
+// describe returns the metadata for a decision.
+func describe(d *drawgate.Decision, quiet bool) metadata.MD {
+	md := metadata.MD{}
+	if d.Fallback {
+		md[MetadataFallback] = []string{"true"}
+	}
+	if after, ok := retryAfter(d); ok {
+		md[MetadataRetry] = []string{strconv.FormatInt(seconds(after), 10)}
+	}
+	if quiet {
+		return md
+	}
+	l, ok := d.Refusing()
+	if !ok {
+		l, ok = d.Tightest()
+	}
+	if ok {
+		md[MetadataLimit] = []string{strconv.FormatInt(l.Limit.Amount, 10)}
+		md[MetadataRemaining] = []string{strconv.FormatInt(l.Remaining, 10)}
+		if l.Limit.Kind != drawgate.Concurrency {
+			md[MetadataReset] = []string{strconv.FormatInt(seconds(time.Duration(l.ResetAt().UnixNano())), 10)}
+		}
+	}
+	return md
+}
+
+// slotRetry is when a call that only a concurrency limit refuses may be tried again: the end of a hold, which is renewed, says nothing.
+const slotRetry = time.Second
+
+// retryAfter returns after how long the same call would pass if nothing else happened; false if it passes, or no wait helps.
+func retryAfter(d *drawgate.Decision) (time.Duration, bool) {
+	if d.Allowed || d.RetryAfter == drawgate.Never {
+		return 0, false
+	}
+	wait, slots := time.Duration(0), false
+	for l := range d.Limits() {
+		switch {
+		case !l.Refused():
+		case l.Limit.Kind == drawgate.Concurrency:
+			slots = true
+		default:
+			wait = max(wait, l.RetryAfter)
+		}
+	}
+	if slots {
+		return max(wait, slotRetry), true
+	}
+	return max(d.RetryAfter, time.Millisecond), true
+}
+
+// seconds rounds up.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// refusal is the status of a call that is refused.
+func refusal(d *drawgate.Decision, full bool) error {
+	text := "rate limit exceeded"
+	quota := &errdetails.QuotaFailure{}
+	for l := range d.Limits() {
+		if l.Refused() {
+			quota.Violations = append(quota.Violations, violation(l.Policy, l.Limit))
+		}
+	}
+	if l, ok := d.Refusing(); ok {
+		text = fmt.Sprintf("rate limit exceeded: limit %q of policy %q", l.Limit.Name, l.Policy)
+	}
+	if full {
+		text += ", and too many wait already"
+	}
+	details := []protoadapt.MessageV1{protoadapt.MessageV1Of(quota)}
+	if after, ok := retryAfter(d); ok {
+		details = append(details, protoadapt.MessageV1Of(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)}))
+	}
+	return withDetails(status.New(codes.ResourceExhausted, text), details...)
+}
+
+// violation names a limit. Who was counted stays out of it: keys may be secrets.
+func violation(policy string, l *drawgate.Limit) *errdetails.QuotaFailure_Violation {
+	unit := l.Unit
+	if unit == "" {
+		unit = drawgate.Requests
+	}
+	return &errdetails.QuotaFailure_Violation{
+		Subject: "policy:" + policy, Description: fmt.Sprintf("limit %q of %d %s is used up", l.Name, l.Amount, unit),
+		QuotaId: l.Name, QuotaMetric: unit, QuotaValue: l.Amount,
+	}
+}
+
+func withDetails(s *status.Status, details ...protoadapt.MessageV1) error {
+	if with, err := s.WithDetails(details...); err == nil {
+		return with.Err()
+	}
+	return s.Err() // details that cannot be written do not change the answer
+}
+
+// failed is the status of a call that could not be decided; nil if it may run.
+func (t *take) failed(ctx context.Context, err error, set func(metadata.MD)) error {
+	never, isNever := errors.AsType[*drawgate.NeverFitsError](err)
+	switch {
+	case isNever:
+		quota := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
+			Subject: "policy:" + never.Policy, Description: fmt.Sprintf("the call costs %d %s, limit %q never grants more than %d", never.N, never.Unit, never.Limit, never.Most),
+			QuotaId: never.Limit, QuotaMetric: never.Unit, QuotaValue: never.Most,
+		}}}
+		return withDetails(status.New(codes.ResourceExhausted, "the call costs more than a limit ever allows: no wait will help"), protoadapt.MessageV1Of(quota))
+	case ctx.Err() != nil:
+		return status.FromContextError(ctx.Err()).Err()
+	case errors.Is(err, drawgate.ErrStoreAway), errors.Is(err, drawgate.ErrClosed):
+		t.l.report(ctx, t.method, err)
+		if t.l.opts.FailOpen {
+			set(metadata.MD{MetadataFallback: []string{"true"}})
+			return nil
+		}
+		return withDetails(status.New(codes.Unavailable, "the rate limit could not be checked"),
+			protoadapt.MessageV1Of(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)}))
+	}
+	t.l.report(ctx, t.method, err)
+	return status.Error(codes.Internal, "the rate limit is set up wrongly")
+}
