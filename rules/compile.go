@@ -14,6 +14,7 @@ type Set struct {
 	rules   []rule
 	index   *index
 	texts   *texts
+	names   int // of policies
 	applies int
 	timed   bool
 }
@@ -26,7 +27,8 @@ type rule struct {
 	hours  *hours            // nil: always
 	tenant *expression[string]
 	keys   []*expression[string]
-	first  int // position of its first apply among all
+	ids    []int // of the policies that it applies: equal names have equal ids
+	first  int   // position of its first apply among all
 }
 
 // Compile checks rules and makes them ready. has reports what is wrong with the name of a policy; nil takes every name for good.
@@ -38,9 +40,9 @@ func Compile(list []Rule, has func(policy string) error) (*Set, error) {
 	}
 	s := &Set{rules: make([]rule, len(list)), texts: newTexts()}
 	var errs []error
-	named := map[string]int{}
+	named, made := map[string]int{}, map[string]*expression[string]{}
 	for i := range list {
-		c := compiler{index: i, has: has, rule: &s.rules[i]}
+		c := compiler{index: i, has: has, rule: &s.rules[i], made: made}
 		c.compile(&list[i])
 		if first, twice := named[list[i].Name]; twice && list[i].Name != "" {
 			c.fail("name", fmt.Errorf("rule %d has the same name", first+1))
@@ -55,7 +57,25 @@ func Compile(list []Rule, has func(policy string) error) (*Set, error) {
 		return nil, errors.Join(errs...)
 	}
 	s.index = newIndex(s.rules)
+	s.number()
 	return s, nil
+}
+
+// number gives the policies ids.
+func (s *Set) number() {
+	ids := map[string]int{}
+	for i := range s.rules {
+		r := &s.rules[i]
+		for k := range r.Apply {
+			id, ok := ids[r.Apply[k].Policy]
+			if !ok {
+				id = len(ids)
+				ids[r.Apply[k].Policy] = id
+			}
+			r.ids = append(r.ids, id)
+		}
+	}
+	s.names = len(ids)
 }
 
 // Rules returns the number of rules.
@@ -75,6 +95,7 @@ type compiler struct {
 	index int
 	has   func(string) error
 	rule  *rule
+	made  map[string]*expression[string] // by source: most rules count by the same few
 	timed bool
 	errs  []error
 }
@@ -173,8 +194,15 @@ func (c *compiler) apply(field string, a *Apply) {
 }
 
 func (c *compiler) text(field, source string) *expression[string] {
-	x, err := compileText(source)
-	c.fail(field, err)
-	c.timed = c.timed || err == nil && x.timed
+	x := c.made[source]
+	if x == nil {
+		var err error
+		if x, err = compileText(source); err != nil {
+			c.fail(field, err)
+			return nil
+		}
+		c.made[source] = x
+	}
+	c.timed = c.timed || x.timed
 	return x
 }

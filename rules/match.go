@@ -14,7 +14,8 @@ type Matches struct {
 	Matched bool      // a rule matched that is not in shadow
 
 	request request
-	bits    bitset // candidates, and as much again to work with
+	bits    bitset    // candidates, and as much again to work with
+	taken   [2]bitset // by id, the policies that earlier rules applied: enforced, and in shadow
 	env     env
 	machine vm.VM
 	filled  bool // env shows the request
@@ -45,9 +46,7 @@ func (s *Set) Match(a *Attributes, now time.Time, m *Matches) error {
 	m.Applied, m.Exempt, m.Matched, m.filled = m.Applied[:0], false, false, false
 	m.request.set(a, now, s.texts)
 	n := len(s.index.all)
-	if len(m.bits) < 2*n {
-		m.bits = make(bitset, 2*n)
-	}
+	m.grow(2*n, (s.names+63)/64)
 	found := m.bits[:n]
 	s.index.candidates(&m.request, found, m.bits[n:2*n])
 	err := s.match(found, m)
@@ -55,6 +54,19 @@ func (s *Set) Match(a *Attributes, now time.Time, m *Matches) error {
 		m.Applied, m.Exempt, m.Matched = m.Applied[:0], false, false
 	}
 	return err
+}
+
+// grow makes room, and forgets which policies were applied.
+func (m *Matches) grow(rules, policies int) {
+	if len(m.bits) < rules {
+		m.bits = make(bitset, rules)
+	}
+	for i := range m.taken {
+		if len(m.taken[i]) < policies {
+			m.taken[i] = make(bitset, policies)
+		}
+		clear(m.taken[i])
+	}
 }
 
 func (s *Set) match(found bitset, m *Matches) error {
@@ -109,7 +121,7 @@ func (s *Set) collect(i int, final bool, m *Matches) error {
 	for k := range r.Apply {
 		a := &r.Apply[k]
 		shadow := r.Shadow || a.Shadow
-		if shadow && final || m.has(a.Policy, shadow, before) {
+		if shadow && final || m.taken[side(shadow)].has(r.ids[k]) {
 			continue
 		}
 		key, err := r.keys[k].value(m)
@@ -118,15 +130,17 @@ func (s *Set) collect(i int, final bool, m *Matches) error {
 		}
 		m.Applied = append(m.Applied, Applied{Rule: i, Index: r.first + k, Apply: a, Tenant: tenant, Key: key, Shadow: shadow})
 	}
+	for k := before; k < len(m.Applied); k++ {
+		x := &m.Applied[k]
+		m.taken[side(x.Shadow)].add(r.ids[x.Index-r.first])
+	}
 	return nil
 }
 
-// has reports whether an earlier rule applied the policy. What is enforced and what is in shadow do not hide each other.
-func (m *Matches) has(policy string, shadow bool, before int) bool {
-	for i := range before {
-		if a := &m.Applied[i]; a.Shadow == shadow && a.Apply.Policy == policy {
-			return true
-		}
+// side says where an apply is noted: what is enforced and what is in shadow do not hide each other.
+func side(shadow bool) int {
+	if shadow {
+		return 1
 	}
-	return false
+	return 0
 }

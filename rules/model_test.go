@@ -5,6 +5,7 @@ import (
 	"path"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/expr-lang/expr/vm"
@@ -184,15 +185,26 @@ func modelHours(s *Schedule, now time.Time) bool {
 	return on(local.Weekday()) && clock >= s.From || on((local.Weekday()+6)%7) && clock < to
 }
 
+// modelCodes remembers what was compiled: a fuzz test has few expressions and many runs.
+var modelCodes sync.Map
+
 // modelValue runs an expression on the machine.
 func modelValue(source string, kind reflect.Kind, a *Attributes, now time.Time) (any, error) {
-	code, _, err := compileExpr(source, kind, false)
-	if err != nil {
-		return nil, err
+	type id struct {
+		source string
+		kind   reflect.Kind
+	}
+	code, ok := modelCodes.Load(id{source, kind})
+	if !ok {
+		made, _, err := compileExpr(source, kind, false)
+		if err != nil {
+			return nil, err
+		}
+		code, _ = modelCodes.LoadOrStore(id{source, kind}, made)
 	}
 	m := &Matches{}
 	m.request.set(a, now, newTexts())
 	m.fill()
 	machine := vm.VM{MemoryBudget: memoryBudget}
-	return machine.Run(code, &m.env)
+	return machine.Run(code.(*vm.Program), &m.env)
 }
