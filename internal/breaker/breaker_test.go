@@ -50,11 +50,11 @@ func TestStragglersDoNotCount(t *testing.T) {
 func TestPausesGrow(t *testing.T) {
 	t.Parallel()
 	b := breaker.New(1, 100*time.Millisecond, time.Second)
-	pauses := func(want ...time.Duration) {
+	pauses := func(want ...int64) {
 		t.Helper()
 		for i, w := range want {
-			if got := b.Pause(1); got != w*time.Millisecond {
-				t.Errorf("pause %d is %v, want %v ms", i, got, int64(w))
+			if got := b.Pause(1).Milliseconds(); got != w {
+				t.Errorf("pause %d is %d ms, want %d", i, got, w)
 			}
 		}
 	}

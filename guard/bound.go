@@ -1,0 +1,79 @@
+package guard
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// Unbounded as a number of units of a [Line] says that there is no bound.
+const Unbounded = -1
+
+// Line says what one limit may admit beyond itself when the store is away, at worst. See docs/fallback.md for how it is reckoned.
+type Line struct {
+	Policy, Limit, Unit string
+	Mode                drawgate.Fallback // closed, share or open
+	Instances           int
+	Most                int64 // what the limit admits per window (a bucket: at once): its amount less the headroom
+	Share               int64 // what one process may admit of it while away; 0 is nothing; Unbounded if open
+	Extra               int64 // units too many in the window in which the store goes away, of all processes together
+	After               int64 // the same in every later window, while all processes are cut off
+	Partly              int64 // the same in every window in which some processes are cut off and others are not
+}
+
+// Bound says for each limit of policies what so many instances may admit beyond it when the store is away; 0 means that nobody knows how many there are. It is
+// pure. A policy that does not compile is an error.
+func Bound(policies []drawgate.Policy, instances int) ([]Line, error) {
+	var lines []Line
+	for i := range policies {
+		plan, err := policies[i].Compile()
+		if err != nil {
+			return nil, fmt.Errorf("guard: policy %d: %w", i+1, err)
+		}
+		t := newTerms(plan, instances)
+		for j := range policies[i].Limits {
+			lines = append(lines, t.line(j, instances))
+		}
+	}
+	return lines, nil
+}
+
+func (t *terms) line(i, instances int) Line {
+	policy, n := t.plan.Policy(), int64(instances)
+	l := Line{
+		Policy: policy.Name, Limit: policy.Limits[i].Name, Unit: cmp.Or(policy.Limits[i].Unit, drawgate.Requests), Mode: Mode(&policy, i, instances),
+		Instances: instances, Most: t.plan.Specs(false)[i].Effective[record.Priorities-1],
+	}
+	switch l.Mode {
+	case drawgate.FallbackOpen:
+		l.Share, l.Extra, l.After, l.Partly = Unbounded, Unbounded, Unbounded, Unbounded
+	case drawgate.FallbackShare:
+		l.Share = l.Most / n
+		if t.mode[i] == drawgate.FallbackClosed {
+			l.Share = 0
+		}
+		l.Extra, l.Partly = (n-1)*l.Share, (n-1)*l.Share
+	case drawgate.FallbackDefault, drawgate.FallbackClosed:
+	}
+	return l
+}
+
+// String explains the line in a sentence or two.
+func (l Line) String() string {
+	head := fmt.Sprintf("policy %s, limit %s (%d %s): %s", l.Policy, l.Limit, l.Most, l.Unit, l.Mode)
+	switch {
+	case l.Mode == drawgate.FallbackOpen:
+		return head + ": while the store is away this limit steps aside; there is no bound"
+	case l.Mode == drawgate.FallbackClosed:
+		return head + ": while the store is away nothing is admitted; never over the limit"
+	case l.Share == 0:
+		return head + fmt.Sprintf(": a share of one of %d processes is less than one unit: while the store is away nothing is admitted; never over the limit", l.Instances)
+	case l.Instances == 1:
+		return head + ": the one process may use all of it, what it used before included; never over the limit"
+	}
+	return head + fmt.Sprintf(": each of %d processes may use %d while the store is away, what it used before included; in the window in which it goes away at most %d "+
+		"too many of all together (none if the load was even), later none while all are cut off, and at most %d in each window in which only some are",
+		l.Instances, l.Share, l.Extra, l.Partly)
+}

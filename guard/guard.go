@@ -1,0 +1,196 @@
+package guard
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/breaker"
+)
+
+// Options holds what a Store can do without. The zero value is ready to use.
+type Options struct {
+	// Instances is the number of processes that share the limits; each gets that part of a limit whose fallback is share. 0 means that nobody knows: the
+	// default is FallbackClosed then, and a share is nothing. For a store that only this process uses it is 1.
+	Instances int
+
+	// Timeout bounds what a caller waits for the store, all attempts included: 0 means 40ms, so that an Allow is answered within 50 ms.
+	// A caller whose own deadline is earlier is answered a little before that.
+	Timeout time.Duration
+
+	// Failures in a row after which callers are not sent to the store any more: 0 means 3.
+	Failures int
+
+	// StartFull trusts that nothing was admitted before the process started. Without it, a bucket that this process meets for the first time
+	// while the store is away is taken to have used its share when the process started: otherwise each restart during an outage would hand
+	// out another share.
+	StartFull bool
+
+	MaxBuckets int // most buckets that are recorded: 0 means a million. Of one for which there is no room nothing is admitted as a share
+	MaxHeld    int // most reservations and settlements that are kept: 0 means 100,000. Beyond, none are given while the store is away
+
+	WarnEvery time.Duration // at most one warning per cause in this time: 0 means a minute
+	Observer  *Observer     // is told what happens; nil costs nothing
+	Logger    *slog.Logger  // nil discards
+}
+
+const (
+	defaultTimeout = 40 * time.Millisecond
+	firstPause     = 100 * time.Millisecond // before the store is tried again
+	lastPause      = time.Second
+)
+
+// Store is a store that always answers. It is safe for concurrent use.
+//
+// It has a goroutine of its own: Close ends it. Use [Store.Full] where the store behind it offers more than every store does.
+type Store struct {
+	opts    Options
+	timeout time.Duration
+	terms   glossary
+	book    *book
+	held    heldTable
+	clock   clock
+	tell    teller
+	news    *reporter
+	hints   watchers
+
+	inner atomic.Pointer[drawgate.Store]
+
+	open  atomic.Bool // of brk: callers do not go to the store
+	epoch atomic.Uint64
+	mu    sync.Mutex
+	brk   *breaker.Breaker     // guarded by mu
+	fault *drawgate.StoreError // guarded by mu: the last failure
+	shaky atomic.Bool          // an attempt failed since the last one that succeeded
+
+	closed atomic.Bool
+	wake   chan struct{} // holds a token when there is something to do in the background
+	quit   chan struct{} // closed when the guard is
+	done   chan struct{} // closed when its goroutine has ended
+}
+
+var (
+	_ drawgate.Store   = (*Store)(nil)
+	_ drawgate.Pinger  = (*Store)(nil)
+	_ drawgate.Watcher = (*Store)(nil)
+)
+
+// New returns a guard before store, which from then on is the guard's to close. opts may be nil.
+//
+// A store in memory needs none: it is never away, and a guard keeps a limiter from using it directly.
+func New(store drawgate.Store, opts *Options) *Store {
+	s := &Store{wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+	if opts != nil {
+		s.opts = *opts
+	}
+	s.inner.Store(&store)
+	s.timeout = cmp.Or(max(0, s.opts.Timeout), defaultTimeout)
+	s.terms.instances = s.opts.Instances
+	s.book = newBook(cmp.Or(max(0, s.opts.MaxBuckets), 1_000_000))
+	s.held.init(cmp.Or(max(0, s.opts.MaxHeld), 100_000))
+	s.clock.init()
+	s.tell.init()
+	s.news = newReporter(&s.opts)
+	s.brk = breaker.New(cmp.Or(max(0, s.opts.Failures), 3), firstPause, lastPause)
+	s.news.started(s.opts.Instances)
+	go s.run()
+	return s
+}
+
+// store returns the store that is guarded.
+func (s *Store) store() drawgate.Store { return *s.inner.Load() }
+
+// Replace puts another store in the place of the one that is guarded, and returns that one, which is the caller's to close. It is for a store that stays
+// away until it is repaired and opened again. What the old one has yet to be told is told to the new one.
+func (s *Store) Replace(store drawgate.Store) (old drawgate.Store) {
+	was := s.inner.Swap(&store)
+	s.nudge()
+	return *was
+}
+
+// Close ends the guard and closes the store. What the store has yet to be told is told now, if that can be done within a second, and otherwise lost.
+func (s *Store) Close() error {
+	if !s.closed.CompareAndSwap(false, true) {
+		<-s.done
+		return nil
+	}
+	close(s.quit)
+	<-s.done
+	s.tellLast()
+	return s.store().Close()
+}
+
+// State is how a guard is.
+type State struct {
+	Away    bool      // callers are not sent to the store
+	Since   time.Time // since when, if it is away
+	Err     error     // the last failure, if it is away
+	Owed    int       // buckets of which the store has yet to be told something
+	Decided uint64    // takes that were decided here, since the guard was made
+	Buckets int       // buckets that are recorded
+}
+
+// State returns how the guard is.
+func (s *Store) State() State {
+	st := State{Away: s.open.Load(), Owed: s.tell.owing(), Decided: s.news.decided.Load(), Buckets: s.book.Len()}
+	if st.Away {
+		s.mu.Lock()
+		if s.fault != nil {
+			st.Err = s.fault
+		}
+		s.mu.Unlock()
+		st.Since = s.news.since()
+	}
+	return st
+}
+
+// ready says why nothing is decided: the guard is closed, or the caller has given up.
+func (s *Store) ready(ctx context.Context) error {
+	if s.closed.Load() {
+		return drawgate.ErrClosed
+	}
+	return ctx.Err()
+}
+
+func (s *Store) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// clock is the process's clock, set by the store's.
+type clock struct {
+	epoch  time.Time
+	base   int64        // epoch in Unix µs
+	offset atomic.Int64 // µs by which the store's clock is ahead
+}
+
+// instant is a time by both clocks, in µs: since the guard was made, plus one, and as the store's clock would show it.
+type instant struct{ own, at int64 }
+
+func (c *clock) init() {
+	c.epoch = time.Now()
+	c.base = c.epoch.UnixMicro()
+}
+
+func (c *clock) now() instant {
+	own := int64(time.Since(c.epoch)/time.Microsecond) + 1
+	return instant{own, c.at(own)}
+}
+
+// at returns what the store's clock showed then.
+func (c *clock) at(own int64) int64 { return c.base + own + c.offset.Load() }
+
+// learn sets the clock by an answer of the store.
+func (c *clock) learn(d *drawgate.Decision) {
+	const near = 10_000 // µs: a journey there and back
+	off := d.At().UnixMicro() - c.base - int64(time.Since(c.epoch)/time.Microsecond)
+	if diff := off - c.offset.Load(); diff > near || diff < -near {
+		c.offset.Store(off)
+	}
+}

@@ -1,0 +1,137 @@
+package guard
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// run is the guard's goroutine: while the store is away it tries it, and when it is back tells it what it has to know. It ends with quit.
+func (s *Store) run() {
+	defer close(s.done)
+	for !s.closed.Load() {
+		switch {
+		case s.open.Load():
+			s.mu.Lock()
+			pause := s.brk.Pause(rand.Float64()) //nolint:gosec // jitter needs no secrecy
+			s.mu.Unlock()
+			if !s.sleep(pause) {
+				return
+			}
+			s.expire(s.clock.now())
+			s.probe()
+		case s.tell.owing() > 0:
+			if !s.tellRound() && !s.open.Load() {
+				s.pause()
+			}
+		default:
+			select {
+			case <-s.wake:
+			case <-s.quit:
+			}
+		}
+	}
+}
+
+// sleep reports whether the guard is still there.
+func (s *Store) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-s.quit:
+		return false
+	}
+}
+
+// pause waits until what could not be told may be told, or somebody waits for it.
+func (s *Store) pause() {
+	t := time.NewTimer(lastPause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.wake:
+		_ = s.sleep(firstPause / 10) // the same may be wanted again and again
+	case <-s.quit:
+	}
+}
+
+// probe tries the store: whether it can be written, and whether it decides.
+func (s *Store) probe() {
+	start := time.Now()
+	err := s.try()
+	took := time.Since(start)
+	s.mu.Lock()
+	closed := s.brk.Probed(err == nil)
+	if err != nil {
+		s.fault = asStoreError("ping", err)
+	}
+	if closed {
+		s.turned()
+	}
+	s.mu.Unlock()
+	s.news.probed(&Probe{Err: err, Took: took})
+	if closed {
+		s.news.closed(s.tell.owing())
+		s.hints.all()
+	}
+}
+
+// probeKey is a bucket that nobody uses: a look at it is a call like any other, but for what it costs.
+var probeKey = drawgate.Key{Policy: "drawgate.guard", Name: "probe"}
+
+func (s *Store) try() error {
+	store := s.store()
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	if p, ok := store.(drawgate.Pinger); ok {
+		if err := p.Ping(ctx); err != nil {
+			return err
+		}
+	}
+	plan, err := drawgate.Policy{Name: probeKey.Policy, Limits: drawgate.PerSecond(1).Limits}.Compile()
+	if err != nil {
+		return err
+	}
+	var out [1]drawgate.Status
+	if err := store.Peek(ctx, []drawgate.BucketCost{{Key: probeKey, Plan: plan}}, 0, out[:]); err != nil {
+		return err
+	}
+	return out[0].Fail
+}
+
+// lastWords bounds the time for what the store has to be told when the guard is closed.
+const lastWords = time.Second
+
+// tellLast tells the store what it has to know, when nobody asks any more.
+func (s *Store) tellLast() {
+	s.expire(s.clock.now())
+	for end := time.Now().Add(lastWords); !s.open.Load() && s.tell.owing() > 0 && time.Now().Before(end); {
+		if !s.tellRound() {
+			break
+		}
+	}
+	if n := s.tell.owing(); n > 0 {
+		s.news.lost(n)
+	}
+}
+
+// Ping implements [drawgate.Pinger]. While callers are not sent to the store it says why, and does not ask.
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	if s.open.Load() {
+		return s.away("ping")
+	}
+	p, ok := s.store().(drawgate.Pinger)
+	if !ok {
+		return nil
+	}
+	actx, cancel, whole := s.limit(ctx)
+	defer cancel()
+	return s.attempt(actx, ctx, "ping", whole, p.Ping)
+}

@@ -1,0 +1,209 @@
+package guard
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// Observer is told what a guard does. Each func may be nil, and is called by callers and in the background, perhaps by several goroutines at once: it must be
+// quick and must not block.
+type Observer struct {
+	BackendError      func(*BackendError)      // an attempt failed
+	FallbackActivated func(*FallbackActivated) // takes begin to be decided here
+	Opened            func(*Opened)            // callers are not sent to the store any more
+	Probed            func(*Probe)             // the store was tried
+	Closed            func(*Closed)            // callers are sent to the store again
+	Charged           func(*Charged)           // the store was told what was admitted here
+}
+
+// BackendError is an attempt that failed. It is one of rate_limit_backend_errors_total.
+type BackendError struct {
+	Op    string // "take", "settle", "cancel", "renew", "charge", "peek", "ping", "reset", "list" or "read"
+	Err   error  // a *drawgate.StoreError
+	Fault drawgate.Fault
+}
+
+// FallbackActivated tells of the first take that is decided here since the store was asked last with success. There may be many more; each decision says it of
+// itself.
+type FallbackActivated struct {
+	At    time.Time
+	Err   error
+	Fault drawgate.Fault
+}
+
+// Opened tells that the store is away.
+type Opened struct {
+	At    time.Time
+	Err   error
+	Fault drawgate.Fault
+}
+
+// Probe is one try of the store in the background.
+type Probe struct {
+	Err  error // nil: it can be written, and decides
+	Took time.Duration
+}
+
+// Closed tells that the store is back.
+type Closed struct {
+	At      time.Time
+	Away    time.Duration // since it was found to be away
+	Decided uint64        // takes that were decided here meanwhile
+	Owed    int           // buckets of which it has yet to be told something
+}
+
+// Charged tells of units that were admitted here, and of which the store knows now.
+type Charged struct {
+	Buckets []drawgate.BucketCost // must not be changed
+}
+
+const defaultWarnEvery = time.Minute
+
+// reporter tells the observer and the log.
+type reporter struct {
+	to      *Observer
+	log     *slog.Logger
+	every   time.Duration
+	decided atomic.Uint64
+
+	active atomic.Bool // takes are being decided here
+
+	mu     sync.Mutex
+	away   time.Time            // guarded by mu: since when the store is; zero if it is not
+	before uint64               // guarded by mu: decided, then
+	said   map[string]time.Time // guarded by mu: warnings, by cause
+}
+
+func newReporter(o *Options) *reporter {
+	r := &reporter{to: o.Observer, log: o.Logger, every: o.WarnEvery, said: make(map[string]time.Time)}
+	if r.to == nil {
+		r.to = &Observer{}
+	}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	if r.every <= 0 {
+		r.every = defaultWarnEvery
+	}
+	return r
+}
+
+// started says once what happens while the store is away.
+func (r *reporter) started(instances int) {
+	mode := drawgate.FallbackClosed
+	if instances > 0 {
+		mode = drawgate.FallbackShare
+	}
+	r.log.Info("guard: while the store is away, limits that name no fallback admit by the default", "fallback", mode.String(), "instances", instances)
+}
+
+// due reports whether a warning may be given again. Causes are few: nothing that a caller chooses is in them.
+func (r *reporter) due(cause string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if last, ok := r.said[cause]; ok && now.Sub(last) < r.every {
+		return false
+	}
+	r.said[cause] = now
+	return true
+}
+
+// failed tells of an attempt that failed.
+func (r *reporter) failed(e *BackendError) {
+	if r.to.BackendError != nil {
+		r.to.BackendError(e)
+	}
+	if !r.due(e.Fault.String()) {
+		return
+	}
+	switch e.Fault {
+	case drawgate.FaultTransient:
+		r.log.Warn("guard: the store is away", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
+	case drawgate.FaultBucket:
+		r.log.Error("guard: the store cannot decide about one bucket: it is decided here", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
+	default:
+		r.log.Error("guard: the store must be put right: takes are decided here until then", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
+	}
+}
+
+// fell counts takes that were decided here.
+func (r *reporter) fell(cause *drawgate.StoreError, out []drawgate.Decision) {
+	r.decided.Add(uint64(len(out)))
+	if cause.Fault == drawgate.FaultBucket || !r.active.CompareAndSwap(false, true) || r.to.FallbackActivated == nil {
+		return
+	}
+	r.to.FallbackActivated(&FallbackActivated{At: time.Now(), Err: cause, Fault: cause.Fault})
+}
+
+// calm ends an episode of fallback that did not open the breaker.
+func (r *reporter) calm(closed bool) {
+	if closed {
+		r.active.Store(false)
+	}
+}
+
+func (r *reporter) opened(se *drawgate.StoreError) {
+	now := time.Now()
+	r.mu.Lock()
+	r.away, r.before = now, r.decided.Load()
+	r.mu.Unlock()
+	if r.to.Opened != nil {
+		r.to.Opened(&Opened{At: now, Err: se, Fault: se.Fault})
+	}
+}
+
+func (r *reporter) since() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.away
+}
+
+func (r *reporter) probed(p *Probe) {
+	if r.to.Probed != nil {
+		r.to.Probed(p)
+	}
+}
+
+func (r *reporter) closed(owed int) {
+	now := time.Now()
+	r.mu.Lock()
+	c := &Closed{At: now, Away: now.Sub(r.away), Decided: r.decided.Load() - r.before, Owed: owed}
+	r.away = time.Time{}
+	r.mu.Unlock()
+	r.active.Store(false)
+	r.log.Info("guard: the store is back", "away", c.Away, "decided", c.Decided, "owed", c.Owed)
+	if r.to.Closed != nil {
+		r.to.Closed(c)
+	}
+}
+
+func (r *reporter) charged(buckets []drawgate.BucketCost) {
+	if r.to.Charged != nil {
+		r.to.Charged(&Charged{Buckets: buckets})
+	}
+}
+
+// dropped tells of something that the store will never accept.
+func (r *reporter) dropped(err error) {
+	if r.due("dropped") {
+		r.log.Error("guard: the store does not accept what was admitted while it was away", "err", err)
+	}
+}
+
+// untold tells of buckets of which the store cannot be told.
+func (r *reporter) untold(failed map[drawgate.Key]error) {
+	for _, err := range failed {
+		r.failed(&BackendError{Op: "charge", Err: asStoreError("charge", err), Fault: asStoreError("charge", err).Fault})
+		return
+	}
+}
+
+// lost tells of what the store was not told before the guard was closed.
+func (r *reporter) lost(buckets int) {
+	r.log.Error("guard: closed while the store is away: what was admitted meanwhile is not charged", "buckets", buckets)
+}

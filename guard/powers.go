@@ -1,0 +1,138 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// Full returns the guard as a store that offers what the store behind it offers beside, and nothing else: of [drawgate.Resetter], [drawgate.Lister] and
+// [drawgate.Journal] it is those that the store was when Full was called. Limiters and doors ask a store what it is: give them this.
+//
+// While the store is away these report a [drawgate.StoreError]: there is nothing in their place. [drawgate.Opener] is never offered, since it would go past
+// the guard.
+func (s *Store) Full() drawgate.Store {
+	inner := s.store()
+	_, reset := inner.(drawgate.Resetter)
+	_, list := inner.(drawgate.Lister)
+	_, journal := inner.(drawgate.Journal)
+	r, l, j := resetter{s}, lister{s}, reader{s}
+	switch {
+	case reset && list && journal:
+		return struct {
+			*Store
+			resetter
+			lister
+			reader
+		}{s, r, l, j}
+	case reset && list:
+		return struct {
+			*Store
+			resetter
+			lister
+		}{s, r, l}
+	case reset && journal:
+		return struct {
+			*Store
+			resetter
+			reader
+		}{s, r, j}
+	case list && journal:
+		return struct {
+			*Store
+			lister
+			reader
+		}{s, l, j}
+	case reset:
+		return struct {
+			*Store
+			resetter
+		}{s, r}
+	case list:
+		return struct {
+			*Store
+			lister
+		}{s, l}
+	case journal:
+		return struct {
+			*Store
+			reader
+		}{s, j}
+	}
+	return s
+}
+
+// through calls f unless the store is away.
+func (s *Store) through(ctx context.Context, op string, f func(context.Context) error) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	if s.open.Load() {
+		return s.away(op)
+	}
+	return s.attempt(ctx, ctx, op, true, f)
+}
+
+// errLacks is what a store says of which another, which can do more, was in the place before.
+func errLacks(what string) error {
+	return fmt.Errorf("%w: the store cannot %s", drawgate.ErrInvalid, what)
+}
+
+type resetter struct{ s *Store }
+
+// Reset implements [drawgate.Resetter]. What the store has yet to be told of the buckets is forgotten too.
+func (r resetter) Reset(ctx context.Context, keys []drawgate.Key) error {
+	inner, ok := r.s.store().(drawgate.Resetter)
+	if !ok {
+		return errLacks("reset buckets")
+	}
+	err := r.s.through(ctx, "reset", func(ctx context.Context) error { return inner.Reset(ctx, keys) })
+	if err == nil {
+		r.s.forget(keys)
+	}
+	return err
+}
+
+// forget forgets buckets.
+func (s *Store) forget(keys []drawgate.Key) {
+	for _, k := range keys {
+		sh := &s.book.parts[s.book.shard(k)]
+		sh.mu.Lock()
+		if p := sh.pages[k]; p != nil {
+			s.held.mu.Lock()
+			for _, h := range p.owed {
+				if h.busy == nil {
+					s.held.drop(h) // a bucket of it is reset: nothing of it is open any more
+				}
+			}
+			s.held.mu.Unlock()
+			p.bills, p.owed, p.rec, p.fresh = nil, nil, record.Record{Last: p.rec.Last}, false
+		}
+		sh.mu.Unlock()
+	}
+}
+
+type lister struct{ s *Store }
+
+// List implements [drawgate.Lister].
+func (l lister) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
+	inner, ok := l.s.store().(drawgate.Lister)
+	if !ok {
+		return errLacks("list buckets")
+	}
+	return l.s.through(ctx, "list", func(ctx context.Context) error { return inner.List(ctx, tenant, policy, yield) })
+}
+
+type reader struct{ s *Store }
+
+// Read implements [drawgate.Journal].
+func (r reader) Read(ctx context.Context, from, to time.Time, yield func(drawgate.Event) bool) error {
+	inner, ok := r.s.store().(drawgate.Journal)
+	if !ok {
+		return errLacks("keep a history")
+	}
+	return r.s.through(ctx, "read", func(ctx context.Context) error { return inner.Read(ctx, from, to, yield) })
+}

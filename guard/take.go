@@ -1,0 +1,248 @@
+package guard
+
+import (
+	"context"
+	"slices"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// part is one bucket's part of a take or settlement.
+type part struct {
+	asking
+	key   drawgate.Key
+	shard int
+}
+
+func (s *Store) parts(buckets []drawgate.BucketCost) []part {
+	ps := make([]part, len(buckets))
+	for i := range buckets {
+		b := &buckets[i]
+		ps[i] = part{asking{s.terms.of(b.Plan), b.N}, b.Key, s.book.shard(b.Key)}
+	}
+	return ps
+}
+
+// request is a take on its way.
+type request struct {
+	take  *drawgate.Take
+	parts []part
+	sent  bool // the store may have it
+}
+
+// Take implements [drawgate.Store]. It does not return a [drawgate.StoreError], nor does a decision: what the store does not decide is decided here.
+func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	if err := valid(batch); err != nil {
+		return s.store().Take(ctx, batch, out) // it knows best what to say
+	}
+	reqs := make([]request, len(batch))
+	for i := range batch {
+		reqs[i] = request{take: &batch[i], parts: s.parts(batch[i].Buckets)}
+	}
+	cause := s.refusedBy()
+	if cause == nil {
+		var answered bool
+		if answered, cause = s.ask(ctx, batch, reqs, out); cause == nil || answered {
+			return s.took(reqs, out)
+		}
+		if gaveUp(ctx) {
+			s.release(reqs)
+			return ctx.Err()
+		}
+		if !isAway(cause) {
+			s.release(reqs)
+			return cause
+		}
+	}
+	for i := range reqs {
+		out[i] = s.decide(&reqs[i])
+	}
+	s.news.fell(asStoreError("take", cause), out)
+	return nil
+}
+
+// refusedBy returns why no caller is sent to the store; nil if they are.
+func (s *Store) refusedBy() error {
+	if !s.open.Load() {
+		return nil
+	}
+	return s.away("take")
+}
+
+// valid reports what cannot be decided here, nor anywhere.
+func valid(batch []drawgate.Take) error {
+	for i := range batch {
+		t := &batch[i]
+		if len(t.Buckets) == 0 || len(t.Buckets) > drawgate.MaxBuckets || (t.ID == "") != (t.Hold == 0) || t.Hold < 0 ||
+			t.Priority < 0 || t.Priority > drawgate.MaxPriority || twice(t.Buckets) {
+			return drawgate.ErrInvalid
+		}
+	}
+	return nil
+}
+
+func twice(buckets []drawgate.BucketCost) bool {
+	for i := range buckets {
+		if buckets[i].Plan == nil || slices.ContainsFunc(buckets[:i], func(b drawgate.BucketCost) bool { return b.Key == buckets[i].Key }) {
+			return true
+		}
+	}
+	return false
+}
+
+// ask has the store decide. While it does, the units count here: whatever is decided here at the same time must not count on them.
+//
+// It reports whether the store answered each take for itself, perhaps with a failure.
+func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []request, out []drawgate.Decision) (answered bool, err error) {
+	caller := ctx
+	ctx, cancel, whole := s.limit(ctx)
+	defer cancel()
+	if err := s.enter(ctx, reqs); err != nil {
+		return false, err
+	}
+	for i := range reqs {
+		reqs[i].sent = true
+	}
+	for try := 1; ; try++ {
+		answered = false
+		err = s.attempt(ctx, caller, "take", whole, func(ctx context.Context) error {
+			if err := s.store().Take(ctx, batch, out); err != nil {
+				return err
+			}
+			answered = true
+			return failedWide(out)
+		})
+		if err == nil || !isAway(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() || !nap(ctx) {
+			return answered, err
+		}
+	}
+}
+
+// attempts is how often a take with an id is sent, if there is time: if it had arrived it is answered again, at no cost.
+const attempts = 3
+
+// repeatable reports whether all takes of a batch have an id.
+func repeatable(batch []drawgate.Take) bool {
+	return !slices.ContainsFunc(batch, func(t drawgate.Take) bool { return t.ID == "" })
+}
+
+// failedWide returns the first failure of a take that is not of its buckets only.
+func failedWide(out []drawgate.Decision) error {
+	for i := range out {
+		if out[i].Fail != nil && wide(out[i].Fail) {
+			return out[i].Fail
+		}
+	}
+	return nil
+}
+
+// enter notes takes as being asked for. If the store has yet to be told something of their buckets, it waits for that.
+func (s *Store) enter(ctx context.Context, reqs []request) error {
+	now := s.clock.now()
+	var owing []drawgate.Key
+	for i := range reqs {
+		r := &reqs[i]
+		s.book.with(r.parts, kept, now, func(pages []*page) {
+			for k, p := range pages {
+				if p == nil {
+					continue
+				}
+				p.asked = append(p.asked, &r.parts[k].asking)
+				if p.owes() {
+					owing = append(owing, r.parts[k].key)
+				}
+			}
+		})
+	}
+	if len(owing) == 0 {
+		return nil
+	}
+	return s.tellFirst(ctx, owing)
+}
+
+// took takes note of what the store decided. A take that failed because the store is away, if only for its buckets, is decided here.
+func (s *Store) took(reqs []request, out []drawgate.Decision) error {
+	for i := range reqs {
+		r, d := &reqs[i], &out[i]
+		if isAway(d.Fail) {
+			cause := asStoreError("take", d.Fail)
+			if cause.Fault == drawgate.FaultBucket {
+				s.news.failed(&BackendError{Op: "take", Err: cause, Fault: cause.Fault})
+			}
+			*d = s.decide(r)
+			s.news.fell(cause, out[i:i+1])
+			continue
+		}
+		if d.Fail == nil {
+			s.clock.learn(d)
+		}
+		now := s.clock.now()
+		if d.Allowed && r.take.ID != "" {
+			s.held.granted(r, d, now)
+		}
+		s.book.with(r.parts, found, now, func(pages []*page) {
+			if d.Allowed {
+				s.note(r, pages, d)
+			}
+			r.leave(pages)
+		})
+	}
+	return nil
+}
+
+// release forgets takes whose caller has left.
+func (s *Store) release(reqs []request) {
+	now := s.clock.now()
+	for i := range reqs {
+		r := &reqs[i]
+		s.book.with(r.parts, found, now, func(pages []*page) { r.leave(pages) })
+	}
+}
+
+// leave ends the asking.
+func (r *request) leave(pages []*page) {
+	for k, p := range pages {
+		if p != nil {
+			p.forget(&r.parts[k].asking)
+		}
+	}
+}
+
+// note records what the store has allowed, whatever is left of this process's share.
+func (s *Store) note(r *request, pages []*page, d *drawgate.Decision) {
+	asks := make([]record.Ask, 0, len(pages))
+	for k, p := range pages {
+		pt := &r.parts[k]
+		if p == nil || len(pt.terms.at) == 0 {
+			continue
+		}
+		n := pt.n
+		if r.take.ID != "" {
+			n = d.Granted(k)
+		}
+		if p.fresh {
+			s.former(p, pt, leftAt(d, k, r.take.Priority, &n))
+		}
+		asks = append(asks, record.Ask{Rec: &p.rec, Specs: pt.terms.wide, N: pt.terms.pick(&n)})
+	}
+	if len(asks) == 0 {
+		return
+	}
+	t := record.Take{ID: r.take.ID, Hold: r.take.Hold.Microseconds(), Lease: r.take.Lease, Priority: drawgate.MaxPriority}
+	if t.ID != "" {
+		t.Print = r.take.Print()
+	}
+	record.Decide(asks, &t, d.At().UnixMicro())
+	for k, p := range pages {
+		if p != nil {
+			r.parts[k].terms.clamp(&p.rec)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package guard
+
+import (
+	"sync"
+
+	"github.com/drawgate/drawgate"
+)
+
+// watchers are told, beside what the store's own hints tell them, when the store is back: of buckets that refused a take meanwhile.
+type watchers struct {
+	mu      sync.Mutex
+	chans   map[chan<- drawgate.Key]bool // guarded by mu
+	refused map[drawgate.Key]struct{}    // guarded by mu
+}
+
+// mostRefused bounds the buckets of which watchers are told.
+const mostRefused = 1024
+
+// Watch implements [drawgate.Watcher].
+func (s *Store) Watch(keys chan<- drawgate.Key) (stop func()) {
+	inner := func() {}
+	if w, ok := s.store().(drawgate.Watcher); ok {
+		inner = w.Watch(keys)
+	}
+	h := &s.hints
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.chans == nil {
+		h.chans = make(map[chan<- drawgate.Key]bool)
+	}
+	h.chans[keys] = true
+	return func() {
+		inner()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if delete(h.chans, keys); len(h.chans) == 0 {
+			h.refused = nil
+		}
+	}
+}
+
+// note remembers a bucket that refused a take here, if anybody may wait for it.
+func (w *watchers) note(parts []part) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.chans) == 0 || len(w.refused) >= mostRefused {
+		return
+	}
+	if w.refused == nil {
+		w.refused = make(map[drawgate.Key]struct{})
+	}
+	for i := range parts {
+		w.refused[parts[i].key] = struct{}{}
+	}
+}
+
+// all tells of the buckets that are remembered. It never blocks: a watcher that is behind misses some.
+func (w *watchers) all() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ch := range w.chans {
+		for k := range w.refused {
+			select {
+			case ch <- k:
+			default:
+			}
+		}
+	}
+	w.refused = nil
+}
