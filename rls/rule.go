@@ -49,11 +49,11 @@ func (s *Step) varies() bool { return s.Value == "" && !s.Wildcard || s.Wildcard
 func (s *Step) text() string {
 	switch {
 	case s.Wildcard:
-		return s.Key + "=" + s.Value + "*"
+		return escape(s.Key) + "=" + escape(s.Value) + "*"
 	case s.Value == "":
-		return s.Key
+		return escape(s.Key)
 	}
-	return s.Key + "=" + s.Value
+	return escape(s.Key) + "=" + escape(s.Value)
 }
 
 // counts reports whether the rule needs a bucket.
@@ -79,7 +79,7 @@ func policyName(domain string, path []Step) string {
 	var b strings.Builder
 	b.WriteString("rls/" + escape(domain))
 	for i := range path {
-		b.WriteString("/" + escape(path[i].text()))
+		b.WriteString("/" + path[i].text())
 	}
 	name := b.String()
 	if len(name) <= maxPolicy {
@@ -91,7 +91,7 @@ func policyName(domain string, path []Step) string {
 	return strings.ToValidUTF8(cut, "") + hash
 }
 
-var escaper = strings.NewReplacer("%", "%25", "/", "%2F", "~", "%7E", "\n", "%0A", "\r", "%0D", "\t", "%09", " ", "%20")
+var escaper = strings.NewReplacer("%", "%25", "/", "%2F", "~", "%7E", "=", "%3D", "*", "%2A", "\n", "%0A", "\r", "%0D", "\t", "%09", " ", "%20")
 
 func escape(s string) string { return escaper.Replace(s) }
 
