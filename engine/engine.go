@@ -18,9 +18,9 @@ type Engine struct {
 	pool  sync.Pool // of *scratch
 	state atomic.Pointer[state]
 
-	local   bool // the store does no I/O
-	shadows chan struct{}
-	running sync.WaitGroup // of shadows
+	local   bool          // the store does no I/O
+	shadows chan struct{} // a place for each shadow that is evaluated; full when the engine is closed
+	close   sync.Once
 
 	mu sync.Mutex // held while the state is replaced
 }
@@ -134,7 +134,11 @@ func (e *Engine) Waiting() (callers int, oldest time.Duration) { return e.base.W
 // Close ends all waiting with drawgate.ErrClosed, as every later take. The store stays open.
 func (e *Engine) Close() error {
 	err := e.base.Close()
-	e.running.Wait()
+	e.close.Do(func() {
+		for range cap(e.shadows) {
+			e.shadows <- struct{}{}
+		}
+	})
 	return err
 }
 

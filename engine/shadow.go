@@ -45,10 +45,10 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, asks []drawgate.Ask, 
 	}
 	asks, own := slices.Clone(asks), *r
 	got := make(chan answer, 1)
-	e.running.Go(func() {
+	go func() {
 		defer func() { <-e.shadows }()
 		got <- e.shadow(ctx, &own, asks)
-	})
+	}()
 	return func(err error) {
 		timer := time.NewTimer(shadowGrace)
 		defer timer.Stop()

@@ -34,11 +34,11 @@ func (e *Engine) enforce(ctx context.Context, r *Request, asks []drawgate.Ask, r
 		return ctx.Err()
 	}
 	l := asks[0].Limiter
-	if hold := holds(r, asks); hold {
+	if holds(r, asks) {
 		res.Decision, res.Reservation, err = reserve(ctx, r, r.ID, r.Wait, asks)
 		return err
 	}
-	if len(asks) == 1 && !r.Wait && r.Priority == 0 && len(r.Labels) == 0 && asks[0].Tenant == "" && r.ID == "" {
+	if len(asks) == 1 && !r.Wait && r.Priority == 0 && len(r.Labels) == 0 && asks[0].Tenant == "" {
 		res.Decision, err = l.Allow(ctx, asks[0].Key, asks[0].Costs...)
 		return err
 	}
