@@ -30,8 +30,9 @@ func (s *site) pages(more []Route) []Route {
 		c.Write("served")
 	}
 	return append([]Route{
-		{"/", plain}, {"/health", plain}, {"/healthz/live", plain}, {"/things/{id}", plain}, {"/others/{id}", plain},
-		{"/panic", func(*Call) { panic("a test: the handler panics") }}, //nolint:forbidigo // it is what is tested
+		{Pattern: "/", Serve: plain}, {Pattern: "/health", Serve: plain}, {Pattern: "/healthz/live", Serve: plain},
+		{Pattern: "/things/{id}", Serve: plain}, {Pattern: "/others/{id}", Serve: plain},
+		{Pattern: "/panic", Serve: func(*Call) { panic("a test: the handler panics") }}, //nolint:forbidigo // it is what is tested
 	}, more...)
 }
 

@@ -19,7 +19,7 @@ func held(l *drawgate.Limiter) []httplimit.Bucket {
 func testSlots(t *testing.T, h Harness) {
 	block := newGate()
 	l := newLimiter(t, nil, "slots", slots(2))
-	s := open(t, h, nil, held(l), Route{"/block", block.serve})
+	s := open(t, h, nil, held(l), Route{Pattern: "/block", Serve: block.serve})
 	var under []<-chan result
 	for range 2 {
 		under = append(under, s.begin(t.Context(), "/block"))
@@ -55,7 +55,7 @@ func testPanic(t *testing.T, h Harness) {
 func testClientGone(t *testing.T, h Harness) {
 	block := newGate()
 	l := newLimiter(t, nil, "slots", slots(1))
-	s := open(t, h, nil, held(l), Route{"/block", block.serve})
+	s := open(t, h, nil, held(l), Route{Pattern: "/block", Serve: block.serve})
 	ctx, cancel := context.WithCancel(t.Context())
 	first := s.begin(ctx, "/block")
 	block.waitFor(t, 1)
@@ -77,9 +77,7 @@ func testLong(t *testing.T, h Harness) {
 		close(begun)
 		for range 10 {
 			c.Write("part ")
-			if c.Flush != nil {
-				c.Flush()
-			}
+			c.Flush()
 			select {
 			case <-time.After(hold / 2):
 			case <-c.Context.Done():
@@ -88,7 +86,7 @@ func testLong(t *testing.T, h Harness) {
 			}
 		}
 	}
-	s := open(t, h, &httplimit.Options{Hold: hold}, held(l), Route{"/stream", stream})
+	s := open(t, h, &httplimit.Options{Hold: hold}, held(l), Route{Pattern: "/stream", Serve: stream, Streams: true})
 	first := s.begin(t.Context(), "/stream")
 	<-begun
 	for end := time.Now().Add(4 * hold); time.Now().Before(end); time.Sleep(hold / 4) {
@@ -104,7 +102,7 @@ func testLong(t *testing.T, h Harness) {
 func testLost(t *testing.T, h Harness) {
 	block := newGate()
 	l := newLimiter(t, nil, "slots", slots(1))
-	s := open(t, h, &httplimit.Options{Hold: 200 * time.Millisecond}, held(l), Route{"/block", block.serve})
+	s := open(t, h, &httplimit.Options{Hold: 200 * time.Millisecond}, held(l), Route{Pattern: "/block", Serve: block.serve})
 	first := s.begin(t.Context(), "/block")
 	block.waitFor(t, 1)
 	if err := l.Reset(t.Context(), "all"); err != nil {

@@ -16,21 +16,20 @@ type Harness struct {
 	Serve func(t *testing.T, limit *httplimit.Middleware, routes []Route) (url string)
 	// Deaf says that the framework does not tell a handler that its client has gone.
 	Deaf bool
-	// Buffers says that the framework sends nothing before the handler returns, so that its handlers do not stream.
-	Buffers bool
 }
 
 // Route is a page of the program behind the middleware, in words that every framework has.
 type Route struct {
 	Pattern string // a path, perhaps with one {name} in it
 	Serve   func(c *Call)
+	Streams bool // it sends its answer in parts
 }
 
 // Call is a request that reached its handler.
 type Call struct {
 	Context context.Context //nolint:containedctx // the handler's, which lives as long as the call
 	Write   func(text string)
-	Flush   func() // sends what was written; nil if the framework cannot
+	Flush   func() // sends what was written; only if Route.Streams
 }
 
 type testCase struct {

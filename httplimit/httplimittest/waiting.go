@@ -31,7 +31,7 @@ func testWaitsInVain(t *testing.T, h Harness) {
 		t.Errorf("problem %s", r.body)
 	}
 	block := newGate()
-	s = open(t, h, &httplimit.Options{Wait: 100 * time.Millisecond}, one(newLimiter(t, nil, "slots", slots(1))), Route{"/block", block.serve})
+	s = open(t, h, &httplimit.Options{Wait: 100 * time.Millisecond}, one(newLimiter(t, nil, "slots", slots(1))), Route{Pattern: "/block", Serve: block.serve})
 	first := s.begin(t.Context(), "/block")
 	block.waitFor(t, 1)
 	r := s.expect(http.StatusTooManyRequests, "/") // it may come free at any time, so it waits, and does not
@@ -51,7 +51,7 @@ func testQueueFull(t *testing.T, h Harness) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := openWith(t, h, m, Route{"/block", block.serve})
+	s := openWith(t, h, m, Route{Pattern: "/block", Serve: block.serve})
 	first := s.begin(t.Context(), "/block")
 	block.waitFor(t, 1)
 	second := s.begin(t.Context(), "/")
@@ -78,7 +78,7 @@ func testGivesUp(t *testing.T, h Harness) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := openWith(t, h, m, Route{"/block", block.serve})
+	s := openWith(t, h, m, Route{Pattern: "/block", Serve: block.serve})
 	first := s.begin(t.Context(), "/block")
 	block.waitFor(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
