@@ -3,42 +3,61 @@ package telemetry
 import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/guard"
 )
 
-// BreakerState is a state of the breaker in front of a store.
-type BreakerState uint8
-
-// The states.
+// The states of the breaker in front of the store.
 const (
-	BreakerClosed   BreakerState = iota // the store is asked
-	BreakerOpen                         // it is not: this process decides by itself
-	BreakerHalfOpen                     // it is asked whether it is back
-	breakerStates
+	closed = iota // the store is asked
+	open          // it is not: this process decides by itself
+	states
 )
 
-var breakerNames = [breakerStates]string{"closed", "open", "half_open"}
+var stateNames = [states]string{"closed", "open"}
 
-// String returns "closed", "open" or "half_open".
-func (s BreakerState) String() string { return breakerNames[min(s, breakerStates-1)] }
-
-// Breaker notes that the breaker in front of the store is in a state. Being told the same again changes nothing.
-func (m *Metrics) Breaker(s BreakerState) {
-	if BreakerState(m.state.Swap(uint32(s))) == s {
-		return
+// Guard returns what tells m of the store's guard: for guard.Options. Errors of the store are then counted as the guard meets them, and no more as limiters
+// do: call it before anything is decided.
+func (m *Metrics) Guard() *guard.Observer {
+	m.guarded.Store(true)
+	return &guard.Observer{
+		BackendError: func(e *guard.BackendError) { m.failed(opOf(e.Op), e.Err) },
+		Opened:       func(*guard.Opened) { m.breaker(open) },
+		Closed:       func(*guard.Closed) { m.breaker(closed) },
+		Probed: func(p *guard.Probe) {
+			if p.Err != nil {
+				m.probes[0].Inc()
+			} else {
+				m.probes[1].Inc()
+			}
+		},
+		Charged: func(c *guard.Charged) { m.charges.Add(float64(len(c.Buckets))) },
 	}
-	m.vecs.transitions.WithLabelValues(s.String()).Inc()
-	m.showBreaker(s)
 }
 
-// showBreaker sets the gauges of the breaker's state.
-func (m *Metrics) showBreaker(s BreakerState) {
-	for _, name := range breakerNames {
+// breaker notes that the breaker is in a state.
+func (m *Metrics) breaker(state uint32) {
+	if m.state.Swap(state) != state {
+		m.transitions[state].Inc()
+		m.showBreaker(state)
+	}
+}
+
+func (m *Metrics) showBreaker(state uint32) {
+	for i, g := range m.breakers {
 		v := 0.0
-		if name == s.String() {
+		if uint32(i) == state {
 			v = 1
 		}
-		m.vecs.breaker.WithLabelValues(name).Set(v)
-		m.vecs.transitions.WithLabelValues(name) // so that it exists
+		g.Set(v)
+	}
+}
+
+// failed counts a call of the store that failed, if that was the store's fault, or somebody's.
+func (m *Metrics) failed(op int, err error) {
+	c := classOf(err)
+	m.failures[op][c].Inc()
+	if c.isBackend() {
+		m.backend.Inc()
 	}
 }
 
@@ -53,7 +72,7 @@ func (m *Metrics) Diverged(d *engine.Divergence) {
 	}
 }
 
-var loadNames = [2]string{"failure", "success"}
+var resultNames = [2]string{"failure", "success"}
 
 // Reloaded notes that a change of the configuration was tried: err is nil if the new one is in force.
 func (m *Metrics) Reloaded(err error) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/guard"
 )
 
 // Join returns an observer that tells each of obs, in their order. Those that are nil are left out; if none is left, it is nil, which costs a limiter
@@ -23,8 +24,27 @@ func Join(obs ...*drawgate.Observer) *drawgate.Observer {
 	}
 }
 
+// JoinGuards is [Join] for observers of a guard.
+func JoinGuards(obs ...*guard.Observer) *guard.Observer {
+	obs = slices.DeleteFunc(slices.Clone(obs), func(o *guard.Observer) bool { return o == nil })
+	switch len(obs) {
+	case 0:
+		return nil
+	case 1:
+		return obs[0]
+	}
+	return &guard.Observer{
+		BackendError:      each(obs, func(o *guard.Observer) func(*guard.BackendError) { return o.BackendError }),
+		FallbackActivated: each(obs, func(o *guard.Observer) func(*guard.FallbackActivated) { return o.FallbackActivated }),
+		Opened:            each(obs, func(o *guard.Observer) func(*guard.Opened) { return o.Opened }),
+		Probed:            each(obs, func(o *guard.Observer) func(*guard.Probe) { return o.Probed }),
+		Closed:            each(obs, func(o *guard.Observer) func(*guard.Closed) { return o.Closed }),
+		Charged:           each(obs, func(o *guard.Observer) func(*guard.Charged) { return o.Charged }),
+	}
+}
+
 // each returns a func that calls the chosen func of every observer that has it; nil if none has.
-func each[E any](obs []*drawgate.Observer, of func(*drawgate.Observer) func(*E)) func(*E) {
+func each[O, E any](obs []*O, of func(*O) func(*E)) func(*E) {
 	var all []func(*E)
 	for _, o := range obs {
 		if f := of(o); f != nil {

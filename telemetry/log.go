@@ -55,6 +55,10 @@ func attributes(w *Warning) []slog.Attr {
 	number("suppressed", w.Suppressed)
 	number("would_refuse", w.WouldRefuse)
 	number("would_allow", w.WouldAllow)
+	if w.Away > 0 {
+		all = append(all, slog.Duration("away", w.Away))
+	}
+	number("decided", w.Decided)
 	text("fault", w.Fault)
 	if w.Err != nil {
 		text("error", w.Err.Error())

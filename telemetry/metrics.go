@@ -11,6 +11,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/guard"
 )
 
 // Options holds what [Metrics] can do without. The zero value is ready to use.
@@ -31,6 +32,8 @@ type Options struct {
 	Plan func(drawgate.Key) *drawgate.Plan
 	// Waiting is [drawgate.Limiter.Waiting], or an engine's; nil: the queue is not shown.
 	Waiting func() (callers int, oldest time.Duration)
+	// Guard is the State of the store's guard; nil: what the guard has recorded is not shown.
+	Guard func() guard.State
 	// ScrapeTimeout bounds the reading of Store: 0 means one second.
 	ScrapeTimeout time.Duration
 	// Version and Revision are of the program, for drawgate_build_info.
@@ -47,21 +50,26 @@ type Metrics struct {
 	table *table[policySeries]
 	holds *holds
 
-	check    prometheus.Histogram
-	deciding [outcomes]prometheus.Observer
-	queued   prometheus.Histogram
-	reasons  [reasons]prometheus.Counter
-	backend  prometheus.Counter
-	calls    [len(ops)]prometheus.Observer
-	failures [len(ops)][classes]prometheus.Counter
-	settled  [settlements]prometheus.Counter
-	loads    [2]prometheus.Counter // failed, done
-	loaded   prometheus.Gauge      // when, last
-	lastLoad prometheus.Gauge      // 1: it went well
-	state    atomic.Uint32         // BreakerState
-	told     [len(kinds)]prometheus.Counter
-	lost     [len(kinds)]prometheus.Counter
-	posts    [deliveries]prometheus.Counter
+	check       prometheus.Histogram
+	deciding    [outcomes]prometheus.Observer
+	queued      prometheus.Histogram
+	reasons     [reasons]prometheus.Counter
+	backend     prometheus.Counter
+	calls       [len(ops)]prometheus.Observer
+	failures    [len(ops)][classes]prometheus.Counter
+	settled     [settlements]prometheus.Counter
+	loads       [2]prometheus.Counter // failed, done
+	loaded      prometheus.Gauge      // when, last
+	lastLoad    prometheus.Gauge      // 1: it went well
+	guarded     atomic.Bool           // errors of the store are the guard's to tell
+	state       atomic.Uint32         // of the guard's breaker
+	charges     prometheus.Counter
+	probes      [2]prometheus.Counter // failed, done
+	breakers    [states]prometheus.Gauge
+	transitions [states]prometheus.Counter
+	told        [len(kinds)]prometheus.Counter
+	lost        [len(kinds)]prometheus.Counter
+	posts       [deliveries]prometheus.Counter
 }
 
 // NewMetrics makes the metrics and registers them. opts may be nil. The error is one of reg's: two of them cannot share a registry.

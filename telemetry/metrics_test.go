@@ -14,6 +14,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/guard"
 	"github.com/drawgate/drawgate/telemetry"
 )
 
@@ -233,23 +234,73 @@ func TestFallbackIsMarked(t *testing.T) {
 	r.want(1, "drawgate_decisions_total", "policy", "p0", "outcome", "allowed")
 }
 
-// TestBreakerState is one gauge per state, and a count of changes. // req: C11
-func TestBreakerState(t *testing.T) {
+// TestStoreAwayBehindAGuard: the first failure is answered by this process, and counted as a fallback; the breaker shows; each attempt that failed is one
+// backend error, whoever else hears of it; and what was admitted is charged. // req: A10 C11 D10 E7 E8
+func TestStoreAwayBehindAGuard(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, nil)
-	r.want(1, "drawgate_store_breaker_state", "state", "closed")
-	r.want(0, "drawgate_store_breaker_transitions_total", "state", "closed")
-	for range 2 {
-		r.m.Breaker(telemetry.BreakerOpen)
-		r.want(0, "drawgate_store_breaker_state", "state", "closed")
+	synctest.Test(t, func(t *testing.T) {
+		var g *guard.Store
+		r := newRig(t, &telemetry.Options{Guard: func() guard.State { return g.State() }})
+		told := make(chan string, 100)
+		w := telemetry.NewWarner(nil, func(w *telemetry.Warning) { told <- line(w) })
+		g = guard.New(r.store, &guard.Options{Instances: 1, StartFull: true, Observer: telemetry.JoinGuards(r.m.Guard(), w.Guard())})
+		defer g.Close()
+		share := rolling("share", "rpm", 8, time.Minute)
+		share.Fallback = drawgate.FallbackShare
+		l, err := drawgate.New(g.Full(), share, &drawgate.Options{Observer: r.m.Observer()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shut := rolling("closed", "rpm", 8, time.Minute)
+		shut.Fallback = drawgate.FallbackClosed
+		c, err := l.With(shut)
+		if err != nil {
+			t.Fatal(err)
+		}
+		allow(t, l, "k", 2)
+		r.want(1, "drawgate_store_breaker_state", "state", "closed")
+		r.store.away.Store(true)
+		allow(t, l, "k", 7) // 6 by this process, one refused
+		allow(t, c, "k", 2)
+		r.want(6, "drawgate_fallback_decisions_total", "policy", "share", "outcome", "allowed")
+		r.want(1, "drawgate_fallback_decisions_total", "policy", "share", "outcome", "refused")
+		r.want(1, "rate_limit_rejections_total", "reason", "local_exhausted")
+		r.want(2, "rate_limit_rejections_total", "reason", "backend_error")
+		r.want(0, "rate_limit_rejections_total", "reason", "distributed_exhausted")
 		r.want(1, "drawgate_store_breaker_state", "state", "open")
+		r.want(0, "drawgate_store_breaker_state", "state", "closed")
 		r.want(1, "drawgate_store_breaker_transitions_total", "state", "open")
-	}
-	r.m.Breaker(telemetry.BreakerHalfOpen)
-	r.m.Breaker(telemetry.BreakerClosed)
-	r.want(1, "drawgate_store_breaker_state", "state", "closed")
-	r.want(1, "drawgate_store_breaker_transitions_total", "state", "half_open")
-	r.want(1, "drawgate_store_breaker_transitions_total", "state", "closed")
+		failed := 0.0
+		for _, m := range r.family("drawgate_store_errors_total").GetMetric() {
+			failed += amount(m)
+		}
+		r.want(3, "rate_limit_backend_errors_total") // which open the breaker
+		if failed != 3 {
+			t.Errorf("%v calls failed", failed)
+		}
+		calls, _ := r.value("drawgate_store_duration_seconds", "op", "take")
+		allow(t, l, "k", 10)
+		r.want(calls, "drawgate_store_duration_seconds", "op", "take") // the store is not asked any more
+		r.want(1, "drawgate_fallback_owed_buckets")
+		r.store.away.Store(false)
+		time.Sleep(3 * time.Second)
+		r.want(1, "drawgate_store_breaker_state", "state", "closed")
+		r.want(1, "drawgate_store_breaker_transitions_total", "state", "closed")
+		r.want(0, "drawgate_fallback_owed_buckets")
+		if n, _ := r.value("drawgate_store_probes_total", "result", "success"); n < 1 {
+			t.Errorf("%v probes succeeded", n)
+		}
+		if n, _ := r.value("drawgate_fallback_charged_buckets_total"); n < 1 {
+			t.Errorf("%v buckets were charged", n)
+		}
+		w.Close()
+		close(told)
+		var all []string
+		for s := range told {
+			all = append(all, s)
+		}
+		check(t, all[:3], "backend_error", "fallback_activated", "fallback_ended")
+	})
 }
 
 // TestReloadsAreCounted with when the configuration in force was loaded.

@@ -8,7 +8,7 @@ import (
 )
 
 // ops are what a store is asked for.
-var ops = [...]string{"take", "settle", "cancel", "renew", "charge", "refund", "peek", "reset", other}
+var ops = [...]string{"take", "settle", "cancel", "renew", "charge", "refund", "peek", "reset", "ping", "list", "read", other}
 
 // opOf returns the position in ops.
 func opOf(op string) int {
@@ -147,17 +147,15 @@ func (m *Metrics) refused(t *drawgate.Take, d *drawgate.Decision) {
 	}
 }
 
-// called counts a store call.
+// called counts a store call. While the guard's breaker is open there are none: it answers by itself.
 func (m *Metrics) called(e *drawgate.StoreCall) {
-	op := opOf(e.Op)
-	m.calls[op].Observe(e.Took.Seconds())
-	if e.Err == nil {
+	if m.state.Load() == open {
 		return
 	}
-	c := classOf(e.Err)
-	m.failures[op][c].Inc()
-	if c.isBackend() {
-		m.backend.Inc()
+	op := opOf(e.Op)
+	m.calls[op].Observe(e.Took.Seconds())
+	if e.Err != nil && !m.guarded.Load() {
+		m.failed(op, e.Err)
 	}
 }
 

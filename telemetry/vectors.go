@@ -22,7 +22,7 @@ type vectors struct {
 	hits, waits, exceeded, rejections, divergence *prometheus.CounterVec   // asked for by name
 	decisions, fallbacks, shadows, milestones     *prometheus.CounterVec   // of policies
 	failures, settlements, loads, transitions     *prometheus.CounterVec   // of the process
-	warnings, deliveries                          *prometheus.CounterVec   // of the other parts of this package
+	probes, warnings, deliveries                  *prometheus.CounterVec   // of the other parts of this package
 	waited, deciding, calls                       *prometheus.HistogramVec // durations
 	breaker                                       *prometheus.GaugeVec
 }
@@ -54,6 +54,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	counter(&v.failures, "drawgate_store_errors_total", "Store calls that were not answered.", "op", "class")
 	counter(&v.settlements, "drawgate_settlements_total", "What became of reservations, and charges without one.", "result")
 	counter(&v.transitions, "drawgate_store_breaker_transitions_total", "Times that the store's breaker came into a state.", "state")
+	counter(&v.probes, "drawgate_store_probes_total", "Tries of a store that is away.", "result")
 	counter(&v.loads, "drawgate_config_reloads_total", "Changes of the configuration, tried while running.", "result")
 	counter(&v.warnings, "drawgate_warnings_total", "Warnings, by what became of them.", "kind", "result")
 	counter(&v.deliveries, "drawgate_webhook_deliveries_total", "Web calls, by what became of them.", "result")
@@ -77,9 +78,12 @@ func (m *Metrics) plain() []prometheus.Collector {
 	m.check = prometheus.NewHistogram(histogram("rate_limit_check_duration_seconds", "Time to check limits: with the store's, without the queue's.", fineBuckets))
 	m.queued = prometheus.NewHistogram(histogram("drawgate_queue_wait_seconds", "How long takes stood in the queue, of those that did.", queueBuckets))
 	m.backend = prometheus.NewCounter(prometheus.CounterOpts{Name: "rate_limit_backend_errors_total", Help: "Store calls that failed."})
+	m.charges = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "drawgate_fallback_charged_buckets_total", Help: "Times that a store that was back was told what a bucket had admitted meanwhile.",
+	})
 	m.loaded = gauge("drawgate_config_last_reload_success_timestamp_seconds", "When the configuration in force was loaded.")
 	m.lastLoad = gauge("drawgate_config_last_reload_successful", "1 unless the last change of the configuration failed.")
-	all := []prometheus.Collector{m.check, m.queued, m.backend, m.loaded, m.lastLoad, newUsage(m)}
+	all := []prometheus.Collector{m.check, m.queued, m.backend, m.charges, m.loaded, m.lastLoad, newUsage(m)}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "drawgate_open_reservations", Help: "Reservations that this process made or renewed, and that are open.",
 	}, func() float64 { return float64(m.holds.open()) }))
@@ -87,7 +91,7 @@ func (m *Metrics) plain() []prometheus.Collector {
 		Name: "drawgate_build_info", Help: "1; the labels say which program this is.",
 		ConstLabels: prometheus.Labels{"version": cmp.Or(m.opts.Version, "unknown"), "revision": cmp.Or(m.opts.Revision, "unknown"), "goversion": runtime.Version()},
 	}, func() float64 { return 1 }))
-	return append(all, newQueue(m))
+	return append(all, newNow(m))
 }
 
 // resolve looks up the series whose labels are known, so that they exist from the start.
@@ -108,8 +112,11 @@ func (m *Metrics) resolve() {
 	for i, name := range settlementNames {
 		m.settled[i] = v.settlements.WithLabelValues(name)
 	}
-	for i, name := range loadNames {
-		m.loads[i] = v.loads.WithLabelValues(name)
+	for i, name := range resultNames {
+		m.loads[i], m.probes[i] = v.loads.WithLabelValues(name), v.probes.WithLabelValues(name)
+	}
+	for i, name := range stateNames {
+		m.breakers[i], m.transitions[i] = v.breaker.WithLabelValues(name), v.transitions.WithLabelValues(name)
 	}
 	for i, kind := range kinds {
 		m.told[i] = v.warnings.WithLabelValues(string(kind), "told")
@@ -120,5 +127,5 @@ func (m *Metrics) resolve() {
 	}
 	m.loaded.SetToCurrentTime()
 	m.lastLoad.Set(1)
-	m.showBreaker(BreakerClosed)
+	m.showBreaker(closed)
 }

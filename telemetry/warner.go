@@ -7,6 +7,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/guard"
 )
 
 // Defaults and bounds of warnings.
@@ -42,7 +43,7 @@ type Warner struct {
 	marks *marks
 
 	backend sampler
-	isAway  atomic.Bool
+	guarded atomic.Bool // errors of the store are the guard's to tell
 	dropped atomic.Int64
 
 	out    chan *Warning
@@ -182,13 +183,18 @@ func (w *Warner) Diverged(d *engine.Divergence) {
 	}
 }
 
-// Breaker notes a state of the breaker in front of the store. err is why it opened; it may be nil.
-func (w *Warner) Breaker(s BreakerState, err error) {
-	switch now := time.Now(); {
-	case s == BreakerOpen && w.isAway.CompareAndSwap(false, true):
-		w.warn(&Warning{Kind: FallbackActivated, At: now, Err: err, Fault: faultOf(err)})
-	case s == BreakerClosed && w.isAway.CompareAndSwap(true, false):
-		w.warn(&Warning{Kind: FallbackEnded, At: now})
+// Guard returns what tells w of the store's guard: for guard.Options. Errors of the store are then told as the guard meets them: call it before anything
+// is decided.
+func (w *Warner) Guard() *guard.Observer {
+	w.guarded.Store(true)
+	return &guard.Observer{
+		BackendError: func(e *guard.BackendError) { w.failed(e.Err) },
+		Opened: func(o *guard.Opened) {
+			w.warn(&Warning{Kind: FallbackActivated, At: o.At, Err: o.Err, Fault: faultOf(o.Err)})
+		},
+		Closed: func(c *guard.Closed) {
+			w.warn(&Warning{Kind: FallbackEnded, At: c.At, Away: c.Away, Decided: int64(c.Decided)})
+		},
 	}
 }
 
@@ -201,13 +207,16 @@ func faultOf(err error) string {
 
 // called watches for errors of the store.
 func (w *Warner) called(e *drawgate.StoreCall) {
-	if e.Err != nil && classOf(e.Err).isBackend() {
-		w.StoreFailed(e.Err)
+	if e.Err != nil && !w.guarded.Load() {
+		w.failed(e.Err)
 	}
 }
 
-// StoreFailed notes an error of the store: the first one is reported at once, later ones once per BackendEvery.
-func (w *Warner) StoreFailed(err error) {
+// failed tells of an error of the store: of the first one at once, of later ones once per BackendEvery.
+func (w *Warner) failed(err error) {
+	if !classOf(err).isBackend() {
+		return
+	}
 	now := time.Now()
 	if held, ok := w.backend.pass(now.UnixNano(), int64(w.opts.BackendEvery), 1); ok {
 		w.warn(&Warning{Kind: BackendError, At: now, Suppressed: held, Err: err, Fault: faultOf(err)})

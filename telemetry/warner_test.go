@@ -15,6 +15,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/guard"
 	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/telemetry"
 )
@@ -204,13 +205,10 @@ func TestStoreErrorsAreWarnedOf(t *testing.T) {
 func TestFallbackIsAnnounced(t *testing.T) {
 	t.Parallel()
 	warned(t, tiers("p", 1), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
-		w.Breaker(telemetry.BreakerClosed, nil)
+		g := w.Guard()
 		for range 2 {
-			w.Breaker(telemetry.BreakerOpen, errDown)
-			w.Breaker(telemetry.BreakerHalfOpen, nil)
-			w.Breaker(telemetry.BreakerOpen, errDown)
-			w.Breaker(telemetry.BreakerClosed, nil)
-			w.Breaker(telemetry.BreakerClosed, nil)
+			g.Opened(&guard.Opened{At: time.Now(), Err: errDown})
+			g.Closed(&guard.Closed{At: time.Now(), Away: time.Minute, Decided: 17})
 			check(t, news(), "fallback_activated", "fallback_ended")
 		}
 	})
@@ -246,9 +244,10 @@ func TestSlowSinkHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
 		w := telemetry.NewWarner(&telemetry.WarnerOptions{BackendEvery: 1}, func(*telemetry.Warning) { <-free })
+		failed := w.Guard().BackendError
 		start := time.Now()
 		for range 1000 {
-			w.StoreFailed(errDown)
+			failed(&guard.BackendError{Op: "take", Err: errDown})
 			time.Sleep(2 * time.Nanosecond)
 		}
 		if took := time.Since(start); took > time.Millisecond {
@@ -280,8 +279,9 @@ func TestLogHidesKeys(t *testing.T) {
 	if _, err := l.Allow(t.Context(), "user-4711"); err == nil {
 		t.Fatal("the store is not away")
 	}
-	w.Breaker(telemetry.BreakerOpen, errDown)
-	w.Breaker(telemetry.BreakerClosed, nil)
+	g := w.Guard()
+	g.Opened(&guard.Opened{At: time.Now(), Err: errDown})
+	g.Closed(&guard.Closed{At: time.Now(), Away: time.Minute, Decided: 17})
 	w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
 	w.Close()
 	if strings.Contains(out.String(), "4711") || strings.Contains(out.String(), "tenant-7") {

@@ -51,6 +51,9 @@ type Warning struct {
 	WouldRefuse int64 // ShadowDivergence: takes since the last one that the shadow would have refused
 	WouldAllow  int64 // ShadowDivergence: and those that it would have allowed
 
+	Away    time.Duration // FallbackEnded: how long the store was away
+	Decided int64         // FallbackEnded: takes that were decided without it
+
 	Fault string // BackendError, FallbackActivated: the class of the error, as in drawgate_store_errors_total
 	Err   error  // BackendError, FallbackActivated: what the store said; it may name hosts, and is for the log only
 }
@@ -82,7 +85,7 @@ func (w *Warning) event() string {
 	case FallbackActivated:
 		return "the store is away: this process decides by itself, as the fallback of each limit says"
 	case FallbackEnded:
-		return "the store is back, and decides again"
+		return fmt.Sprintf("the store is back after %s; %d takes were decided without it", w.Away.Round(time.Millisecond), w.Decided)
 	case ShadowDivergence:
 		return fmt.Sprintf("policy %q in shadow would have refused %d takes that were allowed, and allowed %d that were refused",
 			w.Policy, w.WouldRefuse, w.WouldAllow)

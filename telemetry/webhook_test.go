@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/guard"
 	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/telemetry"
 )
@@ -119,8 +120,9 @@ func TestLimitWarningsArePosted(t *testing.T) {
 		t.Fatal(err)
 	}
 	allow(t, l, "user-4711", 3)
-	w.Breaker(telemetry.BreakerOpen, errDown)
-	w.Breaker(telemetry.BreakerClosed, nil)
+	g := w.Guard()
+	g.Opened(&guard.Opened{At: time.Now(), Err: errDown})
+	g.Closed(&guard.Closed{At: time.Now(), Away: time.Minute, Decided: 17})
 	w.Close()
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
