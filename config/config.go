@@ -1,13 +1,15 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
-	"io"
-	"os"
 	"slices"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/rules"
 )
 
 // MaxSize is the largest file that is read, in bytes.
@@ -16,15 +18,63 @@ const MaxSize = 1 << 20
 // Memory is the store of a [Config] that names none: in this process, gone with it.
 const Memory = "memory:"
 
-// Config is what a program should run with. It is checked: every policy compiles.
+// Config is what a program should run with. It is checked: every policy and every rule compiles, and rules apply policies that there are.
+//
+// Fields that a file need not set are 0 where nothing was said, which means the default of whoever uses them.
 type Config struct {
-	Store    string            // "memory:", "sqlite:relative/path", "sqlite:///absolute/path", "redis://…" or "rediss://…"; "" where a file names none
-	Prefix   string            // what the keys of a shared store start with; "" means the store's default
-	Policies []drawgate.Policy // in the order of the file; names are unique
-	Warnings []Problem         // what is allowed and perhaps not meant
+	Off    bool   // everything passes and nothing is counted: see [Config.Engine]
+	Store  string // "memory:", "sqlite:relative/path", "sqlite:///absolute/path", "redis://…" or "rediss://…"; "" where a file names none
+	Prefix string // what the keys of a shared store start with; "" means the store's default
 
-	origins map[string]string // setting → source, for Explain
+	MaxBuckets   int           // most buckets in use at once in the store memory:
+	Instances    int           // how many processes share the limits, for the fallback share; 0: it is not known
+	StoreTimeout time.Duration // of a take that does not wait
+	WarnEvery    time.Duration // at most one warning per this time that the store is away
+
+	Policies []drawgate.Policy // in the order of the file; names are unique
+	Modes    map[string]Mode   // by policy: how it is used, where that is not plain
+	Rules    []rules.Rule      // in the order in which they are looked at: of the rules file, of the file, of the environment's presets
+	APIKeys  APIKeys
+	Queue    Queue
+
+	Server    Server
+	Envoy     Envoy
+	Telemetry Telemetry
+
+	Warnings []Problem // what is allowed and perhaps not meant
+
+	origins  map[string]string // setting → source, for Explain
+	at       map[string]place  // setting → where it stands, if a file says it
+	places   []rulePlace       // of Rules
+	broken   []string          // policies with mistakes
+	partial  bool              // something was left out because of a syntax error
+	read     readFiles         // what was read, for Watch
+	file     string            // the file's path
+	resolved bool              // by Resolve, for Watch
+	environ  []string          // for Watch
+	flags    Flags             // for Watch
 }
+
+// Mode is how a policy is used, beyond what it says.
+type Mode struct {
+	Shadow    bool              // evaluated and reported, never enforced
+	Disabled  bool              // switched off from the start
+	Overrides []engine.Override // other amounts for some keys
+}
+
+// setMode notes how a policy is used.
+func (c *Config) setMode(policy string, m Mode) {
+	delete(c.Modes, policy)
+	if m.plain() {
+		return
+	}
+	if c.Modes == nil {
+		c.Modes = map[string]Mode{}
+	}
+	c.Modes[policy] = m
+}
+
+func (m Mode) plain() bool { return !m.Shadow && !m.Disabled && len(m.Overrides) == 0 }
 
 // Policy returns the policy of that name.
 func (c *Config) Policy(name string) (drawgate.Policy, bool) {
@@ -35,16 +85,36 @@ func (c *Config) Policy(name string) (drawgate.Policy, bool) {
 	return c.Policies[i], true
 }
 
-// Load reads a file. The error is a [Problems] if the file was read and is wrong.
+// Engine returns the policies with their modes and the rules, for [engine.New] and [engine.Engine.Replace].
+//
+// Policies that [Config.Disabled] names are among them, so that they can be named and switched on again; the caller switches them off.
+func (c *Config) Engine() engine.Config {
+	e := engine.Config{Rules: slices.Clone(c.Rules)}
+	for _, p := range c.Policies {
+		m := c.Modes[p.Name]
+		e.Policies = append(e.Policies, engine.Policy{Policy: p, Shadow: m.Shadow, Overrides: m.Overrides})
+	}
+	return e
+}
+
+// Disabled returns the names of the policies that are to be switched off by [engine.Engine.Disable] from the start: with Off all of them.
+func (c *Config) Disabled() []string {
+	var names []string
+	for _, p := range c.Policies {
+		if c.Off || c.Modes[p.Name].Disabled {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// Load reads one file, without regard to the environment: secrets that it names are not looked up. The error is a [Problems] if the file
+// was read and is wrong.
 func Load(path string) (*Config, error) {
-	f, err := os.Open(path) //nolint:gosec // reading the file that the operator names is what this is for
+	var read readFiles
+	data, err := read.file(path, MaxSize)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
-	if err != nil {
-		return nil, fmt.Errorf("config: read %s: %w", path, err)
 	}
 	c, problems := Parse(path, data)
 	if len(problems) > 0 {
@@ -55,50 +125,23 @@ func Load(path string) (*Config, error) {
 
 // Parse reads the contents of a file; name is what its problems call it. Config is nil if there are problems.
 func Parse(name string, data []byte) (*Config, []Problem) {
-	d := decoder{source: newSource(name, data), config: &Config{origins: map[string]string{}}}
+	c, problems := parseFile(name, data, (*decoder).file)
+	if problems = append(problems, c.finish()...); len(problems) > 0 {
+		return nil, problems.sorted()
+	}
+	c.warn()
+	return c, nil
+}
+
+// parseFile reads a file with what its top is read by. What depends on other files is not checked yet: see [Config.finish].
+func parseFile(name string, data []byte, top func(*decoder, ast.Node)) (*Config, Problems) {
+	d := decoder{source: newSource(name, data), config: newConfig()}
 	if root, ok := d.parse(data); ok {
-		d.file(root)
+		top(&d, root)
 	}
-	if len(d.problems) > 0 {
-		return nil, d.problems.sorted()
-	}
-	d.config.Warnings = d.warnings.sorted()
-	return d.config, nil
+	d.config.partial = d.partial
+	d.config.Warnings = d.warnings.problems(d.source)
+	return d.config, d.problems.problems(d.source)
 }
 
-// Origin is one setting of a [Config], for people.
-type Origin struct {
-	Setting string // "store", "policies.api.limits.rpm"
-	Value   string // without secrets
-	From    string // "drawgate.yaml:5:9", "environment: RATE_LIMIT_PER_DAY", "flag --store", "preset gemini-free", "default"
-}
-
-// Explain lists the settings, what they are and where they came from.
-func (c *Config) Explain() []Origin {
-	list := []Origin{{"store", RedactURL(cmp.Or(c.Store, Memory)), c.from("store")}}
-	if c.Prefix != "" {
-		list = append(list, Origin{"prefix", c.Prefix, c.from("prefix")})
-	}
-	for i := range c.Policies {
-		p := &c.Policies[i]
-		for k := range p.Limits {
-			setting := limitSetting(p.Name, p.Limits[k].Name)
-			list = append(list, Origin{setting, formatLimit(&p.Limits[k]), c.from(setting)})
-		}
-		if wait := formatWait(&p.Wait); wait != "" {
-			list = append(list, Origin{waitSetting(p.Name), wait, c.from(waitSetting(p.Name))})
-		}
-	}
-	return list
-}
-
-func (c *Config) from(setting string) string {
-	if from, ok := c.origins[setting]; ok {
-		return from
-	}
-	return "default"
-}
-
-func limitSetting(policy, limit string) string { return "policies." + policy + ".limits." + limit }
-
-func waitSetting(policy string) string { return "policies." + policy + ".wait" }
+func newConfig() *Config { return &Config{origins: map[string]string{}, at: map[string]place{}} }

@@ -3,13 +3,11 @@ package config
 import (
 	"fmt"
 	"maps"
-	"math/big"
-	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/rules"
 )
 
 // The variables, as the presets' users know them.
@@ -28,13 +26,15 @@ const (
 
 // variables are all names that are known, those without effect in this package included: other packages read them.
 var variables = []string{
-	EnvConfig, EnvStore,
+	EnvConfig, EnvRules, EnvStore, envOn,
+	envListen, envAdmin, envGRPC, envCert, envKey, envClientCA, envProxies, envTakeToken, envReadToken, envAdminToken,
+	envInstances, envStoreTimeout, envWarnEvery,
 	envEnabled, envPer + "MINUTE", envPer + "HOUR", envPer + "DAY", envPer + "WEEK", envPer + "MONTH", envStorage, envStrategy, envConcurrency,
 	"GEMINI_FLASH_RPM_LIMIT", "GEMINI_FLASH_RPD_LIMIT", "GEMINI_PRO_RPM_LIMIT", "GEMINI_PRO_RPD_LIMIT", envRedisURL, envRedisPrefix,
 	envDistributed, envCapacity, envRefill,
 	"IP_REQUESTS_PER_MINUTE", "IP_BURST_SIZE", "API_REQUESTS_PER_MINUTE", "API_BURST_SIZE", "USER_REQUESTS_PER_MINUTE", "USER_BURST_SIZE",
-	"QUEUE_MAX_DEPTH", "QUEUE_RETRY_DELAY_SECONDS", "RATE_LIMIT_RETRY_MAX_ATTEMPTS", "RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER",
-	"CIRCUIT_BREAKER_ENABLED", "CIRCUIT_BREAKER_FAILURE_THRESHOLD", "CIRCUIT_BREAKER_TIMEOUT", "MONITORING_ENABLED", "RATE_LIMIT_RULES_PATH",
+	envQueueDepth, envQueueDelay, envAttempts, envMultiplier,
+	envMonitoring, "CIRCUIT_BREAKER_ENABLED", "CIRCUIT_BREAKER_FAILURE_THRESHOLD", "CIRCUIT_BREAKER_TIMEOUT",
 }
 
 // Variables returns the names of all environment variables that are known.
@@ -55,6 +55,8 @@ type environment struct {
 	vars map[string]string
 
 	policies    []envPolicy
+	rules       []rules.Rule // of presets in use
+	places      []rulePlace
 	problems    Problems
 	warnings    Problems
 	named       []choice // stores that variables name
@@ -88,7 +90,12 @@ func (e *environment) problem(name, format string, args ...any) {
 	e.problems = append(e.problems, e.note("%s=%s %s", name, e.show(name), fmt.Sprintf(format, args...)))
 }
 
-func (e *environment) show(name string) string { return shorten(e.vars[name]) }
+func (e *environment) show(name string) string {
+	if strings.HasSuffix(name, "_TOKEN") {
+		return redacted
+	}
+	return shorten(e.vars[name])
+}
 
 // set returns those of the names that have a value.
 func (e *environment) set(names ...string) []string {
@@ -145,6 +152,7 @@ func (e *environment) use(name string) map[string]*envPolicy {
 	if c.Prefix != "" && e.prefix.url == "" {
 		e.prefix = choice{c.Prefix, "preset " + name}
 	}
+	e.rules, e.places = append(e.rules, c.Rules...), append(e.places, c.places...)
 	return policies
 }
 
@@ -178,189 +186,14 @@ func (p *envPolicy) from(limit, variable string) {
 	p.origins[setting] = "environment: " + variable
 }
 
-// multiTier reads the preset multi-tier: limits per minute, hour, day, week and month.
-func (e *environment) multiTier() {
-	per := []string{envPer + "MINUTE", envPer + "HOUR", envPer + "DAY", envPer + "WEEK", envPer + "MONTH"}
-	asked := e.set(slices.Clone(per)...)
-	if !e.boolean(envEnabled, len(asked) > 0) {
-		e.idle(asked)
-		return
-	}
-	p := e.use(MultiTier)[MultiTier]
-	if p == nil {
-		return
-	}
-	p.asked = append(e.set(envEnabled), asked...)
-	wrong := len(e.problems)
-	fixed := e.strategy()
-	var limits []drawgate.Limit
-	for i, l := range p.Limits {
-		n, ok := e.amount(per[i], 0)
-		_, present := e.vars[per[i]]
-		switch {
-		case ok && n > 0:
-			l.Amount = n
-			p.from(l.Name, per[i])
-		case present: // 0 or empty: this period is not limited
-			continue
-		}
-		if fixed {
-			l = drawgate.Limit{Name: l.Name, Kind: drawgate.Calendar, Every: drawgate.Minute + drawgate.Every(i), Amount: l.Amount}
-		}
-		limits = append(limits, l)
-	}
-	if len(limits) == 0 && len(e.problems) == wrong {
-		e.problems = append(e.problems, e.note("%s…: every period is 0 or empty, nothing would be limited; to switch off set %s=false", envPer, envEnabled))
-	}
-	if n, ok := e.amount(envConcurrency, 0); ok && n > 0 {
-		limits = append(limits, drawgate.Limit{Name: "concurrency", Kind: drawgate.Concurrency, Amount: n})
-		p.from("concurrency", envConcurrency)
-	}
-	p.Limits = limits
-	e.add(p)
-	if path := e.get(envStorage); path != "" {
-		e.named = append(e.named, choice{sqliteURL(path), "environment: " + envStorage})
-	}
-}
-
-// idle warns of variables that say how to limit where nothing says that anything is to be limited.
-func (e *environment) idle(asked []string) {
-	if len(asked) > 0 || e.get(envEnabled) != "" {
-		return // it was switched off, which is no oversight
-	}
-	for _, name := range e.set(envConcurrency, envStrategy, envStorage) {
-		e.warnings = append(e.warnings, e.note("%s has no effect until %s=true or a %s* variable is set", name, envEnabled, envPer))
-	}
-}
-
-// strategy reports whether the windows are those of the calendar.
-func (e *environment) strategy() bool {
-	switch strings.ToLower(e.get(envStrategy)) {
-	case "", "rolling":
-		return false
-	case "fixed":
-		return true
-	}
-	e.problem(envStrategy, "is neither rolling nor fixed")
-	return false
-}
-
-func sqliteURL(path string) string {
-	if strings.HasPrefix(path, "/") {
-		return "sqlite://" + path
-	}
-	return "sqlite:" + path
-}
-
-// geminiFree reads the preset gemini-free. What a variable says is after the margin, so no headroom is taken from it.
-func (e *environment) geminiFree() {
-	models := []struct{ variable, policy string }{{"FLASH", "gemini-2.5-flash"}, {"PRO", "gemini-2.5-pro"}}
-	limits := []string{"rpm", "rpd"}
-	name := func(model, limit string) string { return "GEMINI_" + model + "_" + strings.ToUpper(limit) + "_LIMIT" }
-	if len(e.set(name("FLASH", "rpm"), name("FLASH", "rpd"), name("PRO", "rpm"), name("PRO", "rpd"))) == 0 {
-		return
-	}
-	e.redisAsked = true
-	policies := e.use(GeminiFree)
-	for _, m := range models {
-		p := policies[m.policy]
-		if p == nil {
-			continue
-		}
-		for i, limit := range limits {
-			if n, ok := e.amount(name(m.variable, limit), 1); ok {
-				p.Limits[i].Amount, p.Limits[i].Headroom = n, drawgate.Share{}
-				p.from(limit, name(m.variable, limit))
-			}
-		}
-		e.add(p)
-	}
-}
-
-// global reads the preset global: one bucket.
-func (e *environment) global() {
-	asked := e.set(envCapacity, envRefill)
-	if len(asked) == 0 && !e.distributed {
-		return
-	}
-	p := e.use(Global)[Global]
-	if p == nil {
-		return
-	}
-	if e.distributed {
-		p.asked = []string{envDistributed}
-	}
-	l := &p.Limits[0]
-	if n, ok := e.amount(envCapacity, 1); ok {
-		l.Burst = n
-		p.from(l.Name, envCapacity)
-	}
-	if e.get(envRefill) != "" {
-		amount, window, err := perSecond(e.get(envRefill))
-		if err != nil {
-			e.problem(envRefill, "%s", err)
-			return
-		}
-		l.Amount, l.Window = amount, window
-		p.from(l.Name, envRefill)
-	}
-	e.add(p)
-}
-
-var decimals = regexp.MustCompile(`^[0-9]{1,7}(\.[0-9]{1,6})?$`)
-
-// perSecond returns a rate per second as a whole number per period, without rounding. The period is a minute where that is possible, so
-// that a change of the rate seldom changes the limit's identity.
-func perSecond(text string) (amount int64, period time.Duration, err error) {
-	rate, ok := new(big.Rat).SetString(text)
-	if !decimals.MatchString(text) || !ok || rate.Sign() <= 0 || rate.Cmp(big.NewRat(1_000_000, 1)) > 0 {
-		return 0, 0, fmt.Errorf("is not a number above 0 and up to 1000000 with at most six decimals")
-	}
-	for _, period := range []time.Duration{time.Minute, time.Hour} {
-		if n := new(big.Rat).Mul(rate, big.NewRat(int64(period/time.Second), 1)); n.IsInt() {
-			return n.Num().Int64(), period, nil
-		}
-	}
-	const million = 1_000_000 // six decimals are whole per million seconds
-	return new(big.Rat).Mul(rate, big.NewRat(million, 1)).Num().Int64(), million * time.Second, nil
-}
-
-// httpAPI reads the preset http-api: per address, for the whole API, and per user. The task limit comes along.
-func (e *environment) httpAPI() {
-	scopes := []string{"ip", "api", "user"}
-	rate := func(scope string) string { return strings.ToUpper(scope) + "_REQUESTS_PER_MINUTE" }
-	burst := func(scope string) string { return strings.ToUpper(scope) + "_BURST_SIZE" }
-	asked := 0
-	for _, s := range scopes {
-		asked += len(e.set(rate(s), burst(s)))
-	}
-	if asked == 0 {
-		return
-	}
-	e.redisAsked = true
-	policies := e.use(HTTPAPI)
-	for _, s := range append(scopes, "task") {
-		p := policies[s]
-		if p == nil {
-			continue
-		}
-		l := &p.Limits[0]
-		if n, ok := e.amount(rate(s), 1); ok && s != "task" {
-			l.Amount = n
-			p.from(l.Name, rate(s))
-		}
-		if n, ok := e.amount(burst(s), 1); ok && s != "task" {
-			l.Burst = n
-			p.from(l.Name, burst(s))
-		}
-		e.add(p)
-	}
+func isOurs(name string) bool {
+	return slices.ContainsFunc([]string{"RATE_LIMIT_", "GEMINI_", "DRAWGATE_"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // misspelt warns of variables that look like one of ours and are not: a limit that is not set is worse than one that fails to start.
 func (e *environment) misspelt() {
 	for _, name := range slices.Sorted(maps.Keys(e.vars)) {
-		if !strings.HasPrefix(name, "RATE_LIMIT_") && !strings.HasPrefix(name, "GEMINI_") || slices.Contains(variables, name) {
+		if !isOurs(name) || slices.Contains(variables, name) {
 			continue
 		}
 		if hint, _ := didYouMean(name, variables); hint != "" {

@@ -30,11 +30,13 @@ func show(c *config.Config) string {
 
 // The preset multi-tier, by its variables alone.
 //
-// req: D4, D3, D1, D12
+// req: D4, D3, D1, D12, D10
 func TestMultiTierFromEnvironment(t *testing.T) {
 	t.Parallel()
+	// While the store is away the long windows step aside, the short ones are counted in this process.
+	aside := map[string]string{"day": ", fallback: open", "week": ", fallback: open", "month": ", fallback: open"}
 	rolling := func(name, window string, amount int) string {
-		return fmt.Sprintf("multi-tier {name: %s, rolling: %s, amount: %d, precision: exact}\n", name, window, amount)
+		return fmt.Sprintf("multi-tier {name: %s, rolling: %s, amount: %d, precision: exact%s}\n", name, window, amount, aside[name])
 	}
 	hour, day, week, month := rolling("hour", "1h", 100), rolling("day", "1d", 500), rolling("week", "7d", 2000), rolling("month", "30d", 7500)
 	all := rolling("minute", "1m", 20) + hour + day + week + month
@@ -43,7 +45,7 @@ func TestMultiTierFromEnvironment(t *testing.T) {
 		name   string
 		amount int
 	}{{"minute", 20}, {"hour", 100}, {"day", 500}, {"week", 2000}, {"month", 7500}} {
-		fixed += fmt.Sprintf("multi-tier {name: %s, calendar: %[1]s, amount: %d}\n", p.name, p.amount)
+		fixed += fmt.Sprintf("multi-tier {name: %s, calendar: %[1]s, amount: %d%s}\n", p.name, p.amount, aside[p.name])
 	}
 	const sqlite = "sqlite:rate_limits.db \n"
 	for _, c := range []struct{ name, environ, want string }{

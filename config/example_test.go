@@ -53,6 +53,7 @@ func ExampleFromEnv() {
 	//     limits:
 	//       - {name: minute, rolling: 1m, amount: 20, precision: exact}
 	//       - {name: hour, rolling: 1h, amount: 100, precision: exact}
-	//       - {name: day, rolling: 1d, amount: 400, precision: exact}
-	//       - {name: month, rolling: 30d, amount: 7500, precision: exact}
+	//       - {name: day, rolling: 1d, amount: 400, precision: exact, fallback: open}
+	//       - {name: month, rolling: 30d, amount: 7500, precision: exact, fallback: open}
+	//     fallback: share
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,12 +13,12 @@ import (
 )
 
 // YAML returns the configuration as a file that reads back as the same, passwords included.
-func (c *Config) YAML() []byte { return c.yaml(c.Store) }
+func (c *Config) YAML() []byte { return c.yaml(c.Store, false) }
 
 // String returns the configuration as a file, without passwords.
-func (c *Config) String() string { return string(c.yaml(RedactURL(c.Store))) }
+func (c *Config) String() string { return string(c.yaml(RedactURL(c.Store), true)) }
 
-func (c *Config) yaml(store string) []byte {
+func (c *Config) yaml(store string, hide bool) []byte {
 	var b bytes.Buffer
 	if store != "" {
 		fmt.Fprintf(&b, "store: %s\n", quote(store))
@@ -27,20 +26,78 @@ func (c *Config) yaml(store string) []byte {
 	if c.Prefix != "" {
 		fmt.Fprintf(&b, "prefix: %s\n", quote(c.Prefix))
 	}
+	node{pairs: c.general()}.writeBlock(&b, 0)
 	if len(c.Policies) > 0 {
 		b.WriteString("policies:\n")
 	}
 	for i := range c.Policies {
-		p := &c.Policies[i]
-		fmt.Fprintf(&b, "  %s:\n    limits:\n", quote(p.Name))
-		for k := range p.Limits {
-			fmt.Fprintf(&b, "      - %s\n", formatLimit(&p.Limits[k]))
-		}
-		if wait := formatWait(&p.Wait); wait != "" {
-			fmt.Fprintf(&b, "    wait: %s\n", wait)
-		}
+		c.writePolicy(&b, &c.Policies[i])
+	}
+	if len(c.Rules) > 0 {
+		b.WriteString("rules:\n")
+	}
+	for i := range c.Rules {
+		b.WriteString("  -")
+		node{pairs: ruleItems(&c.Rules[i])}.write(&b, 4)
+	}
+	for _, s := range c.sections(hide) {
+		fmt.Fprintf(&b, "%s:\n", s.key)
+		s.value.writeBlock(&b, 2)
 	}
 	return b.Bytes()
+}
+
+func (c *Config) writePolicy(b *bytes.Buffer, p *drawgate.Policy) {
+	fmt.Fprintf(b, "  %s:\n    limits:\n", quote(p.Name))
+	for k := range p.Limits {
+		fmt.Fprintf(b, "      - %s\n", formatLimit(&p.Limits[k]))
+	}
+	if wait := formatWait(&p.Wait); wait != "" {
+		fmt.Fprintf(b, "    wait: %s\n", wait)
+	}
+	node{pairs: modeItems(p, c.Modes[p.Name])}.writeBlock(b, 4)
+}
+
+// modeItems are what a policy says beside limits and wait.
+func modeItems(p *drawgate.Policy, m Mode) (b mapping) {
+	b.add("fallback", p.Fallback.String())
+	b.flag("shadow", m.Shadow)
+	b.flag("disabled", m.Disabled)
+	var list node
+	for _, o := range m.Overrides {
+		var item mapping
+		item.text("key", o.Key)
+		item.text("tenant", o.Tenant)
+		item.node("limits", amountsNode(o.Amounts))
+		list.list = append(list.list, node{pairs: item})
+	}
+	b.node("overrides", list)
+	return b
+}
+
+// amountsNode returns other amounts as a file has them: {rpm: 100, rate: {amount: 100, burst: 30}}.
+func amountsNode(amounts map[string]int64) node {
+	limits := map[string]mapping{}
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		if limit, ok := strings.CutSuffix(name, burstOf("")); ok {
+			m := limits[limit]
+			m.number("burst", amounts[name])
+			limits[limit] = m
+			continue
+		}
+		m := limits[name]
+		m.number("amount", amounts[name])
+		limits[name] = m
+	}
+	var list mapping
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		if m := limits[name]; len(m) == 1 && m[0].key == "amount" {
+			list.node(quote(name), m[0].value)
+		} else {
+			list.node(quote(name), node{pairs: m})
+		}
+	}
+	return node{pairs: list}
 }
 
 // formatLimit returns a limit as it stands in a file.
@@ -96,6 +153,7 @@ func formatLimit(l *drawgate.Limit) string {
 		}
 		b.add("keep", keep.String())
 	}
+	b.add("fallback", l.Fallback.String())
 	return b.String()
 }
 
@@ -124,13 +182,6 @@ func formatWait(w *drawgate.Wait) string {
 	return b.String()
 }
 
-// mapping is a YAML mapping on one line.
-type mapping []string
-
-func (m *mapping) add(key, value string) { *m = append(*m, key+": "+value) }
-
-func (m mapping) String() string { return "{" + strings.Join(m, ", ") + "}" }
-
 // formatDuration is the inverse of ParseDuration.
 func formatDuration(d time.Duration) string {
 	const day = 24 * time.Hour
@@ -152,17 +203,4 @@ func formatShare(s drawgate.Share) string {
 		return strconv.FormatFloat(s.Percent, 'f', -1, 64) + "%"
 	}
 	return strconv.FormatInt(s.Units, 10)
-}
-
-var (
-	bare     = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._/-]*$`)
-	reserved = regexp.MustCompile(`(?i)^(true|false|null|yes|no|on|off|y|n)$`)
-)
-
-// quote returns s as a YAML scalar that reads as this text.
-func quote(s string) string {
-	if bare.MatchString(s) && !reserved.MatchString(s) {
-		return s
-	}
-	return strconv.Quote(s)
 }

@@ -66,6 +66,7 @@ func (d *decoder) limit(n ast.Node) *limit {
 		read("margin", func(e entry) { l.Margin = d.duration(e) }),
 		read("headroom", func(e entry) { l.Headroom, _ = d.share(e) }),
 		read("keep", func(e entry) { l.Keep = d.keep(e) }),
+		read("fallback", func(e entry) { l.Fallback = d.fallback(e) }),
 	})
 	if len(seen) == 0 && len(d.problems) > before {
 		return l // not even a mapping

@@ -45,6 +45,9 @@ func preset(name string) (*Config, []Problem) {
 		for setting := range c.origins {
 			c.origins[setting] = "preset " + name
 		}
+		for i := range c.places {
+			c.places[i].from = "preset " + name
+		}
 	}
 	return c, problems
 }

@@ -60,10 +60,16 @@ func (p Problems) Unwrap() []error {
 // maxProblems is how many are worth reading. A hostile file could have hundreds of thousands.
 const maxProblems = 100
 
-// sorted returns the problems by position.
+// sorted returns the problems file by file, and in each by position.
 func (p Problems) sorted() []Problem {
+	files := map[string]int{}
+	for i := range p {
+		if _, ok := files[p[i].File]; !ok {
+			files[p[i].File] = len(files)
+		}
+	}
 	slices.SortStableFunc(p, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		return cmp.Or(cmp.Compare(files[a.File], files[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return p
 }
@@ -75,17 +81,18 @@ type span struct{ line, column, width int }
 type source struct {
 	name  string
 	lines []string
+	hide  []span // secrets: nothing of them is ever shown
 }
 
-func newSource(name string, data []byte) source {
+func newSource(name string, data []byte) *source {
 	if len(data) > MaxSize {
-		return source{name: name}
+		return &source{name: name}
 	}
 	lines := strings.Split(string(data), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimSuffix(lines[i], "\r")
 	}
-	return source{name, lines}
+	return &source{name: name, lines: lines}
 }
 
 // problem describes what is wrong at a place. A place outside the file is moved to the nearest one inside.
@@ -95,9 +102,72 @@ func (s *source) problem(at span, message, hint string) Problem {
 	if len(s.lines) > 0 {
 		line := s.lines[at.line-1]
 		at.column = max(1, min(at.column, utf8.RuneCountInString(line)+1))
-		p.Column, p.Snippet = at.column, snippet(line, at)
+		p.Column, p.Snippet = at.column, snippet(s.without(line, at.line), at)
 	}
 	return p
+}
+
+// without returns a line in which hidden secrets are covered, character by character, so that places stay where they are.
+func (s *source) without(line string, number int) string {
+	var shown []rune
+	for _, h := range s.hide {
+		if h.line != number {
+			continue
+		}
+		if shown == nil {
+			shown = []rune(line)
+		}
+		for i := h.column - 1; i < min(len(shown), h.column-1+h.width); i++ {
+			shown[i] = 'x'
+		}
+	}
+	if shown == nil {
+		return line
+	}
+	return string(shown)
+}
+
+// place is a place in a file.
+type place struct {
+	*source
+
+	at span
+}
+
+func (p place) String() string { return fmt.Sprintf("%s:%d:%d", p.name, p.at.line, p.at.column) }
+
+// draft is the list of what is wrong with a file while it is read. It is shown last, when all secrets of the file are known.
+type draft []struct {
+	at            span
+	message, hint string
+}
+
+func (l *draft) add(at span, message, hint string) {
+	if len(*l) < maxProblems {
+		*l = append(*l, struct {
+			at            span
+			message, hint string
+		}{at, message, hint})
+	}
+}
+
+// at reports whether there is something wrong at a place already.
+func (l draft) at(place span) bool {
+	for _, p := range l {
+		if p.at.line == place.line && p.at.column == place.column {
+			return true
+		}
+	}
+	return false
+}
+
+// problems returns the list by position.
+func (l draft) problems(s *source) Problems {
+	var list Problems
+	for _, p := range l {
+		list = append(list, s.problem(p.at, p.message, p.hint))
+	}
+	return list.sorted()
 }
 
 // snippetWidth is the most characters that are shown of a line; a longer one is cut around the mistake.

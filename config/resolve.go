@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,56 +10,128 @@ import (
 
 // The variables that say what a file or a flag can say.
 const (
-	EnvConfig = "DRAWGATE_CONFIG" // path of the file
-	EnvStore  = "DRAWGATE_STORE"  // store URL
+	EnvConfig = "DRAWGATE_CONFIG"       // path of the file
+	EnvRules  = "RATE_LIMIT_RULES_PATH" // path of a file with rules alone
+	EnvStore  = "DRAWGATE_STORE"        // store URL
 )
 
 // Flags is what a command line may say. An empty field says nothing.
 type Flags struct {
 	Config string // --config: path of the file
+	Rules  string // --rules: path of a file with rules alone
 	Store  string // --store
 }
 
 // Resolve puts together what a program runs with: defaults, over them a file, over it the environment, over that the flags.
 //
-// The file is flags.Config, or else DRAWGATE_CONFIG, or else there is none. environ is in the form of [os.Environ]. The environment's
-// policies stand beside the file's. Where both have a policy of the same name the environment's replaces it whole, with a warning; but a
-// policy that a preset merely brings along, without a variable about it, gives way to the file's.
+// The file is flags.Config, or else DRAWGATE_CONFIG, or else there is none. Rules may also stand in a file of their own, flags.Rules or
+// else RATE_LIMIT_RULES_PATH, with policies and API keys for them; they are looked at before those of the file. environ is in the form of
+// [os.Environ]. Secrets are looked up.
 //
-// The error is a [Problems] with all mistakes of all sources, or says why the file could not be read.
+// The environment's policies stand beside the files'. Where both have a policy of the same name the environment's replaces it whole, with a
+// warning; but a policy that a preset merely brings along, without a variable about it, gives way to the files'. A preset's rules come last.
+//
+// The error is a [Problems] with all mistakes of all sources, or says why a file could not be read.
 func Resolve(environ []string, flags Flags) (*Config, error) {
+	c, _, err := resolve(environ, flags)
+	return c, err
+}
+
+// resolve is Resolve. It says what it has read after an error too.
+func resolve(environ []string, flags Flags) (*Config, readFiles, error) {
 	env := readEnvironment(environ)
-	c := &Config{origins: map[string]string{}}
-	problems := env.problems
+	c, problems := newConfig(), slices.Clone(env.problems)
 	if path := cmp.Or(flags.Config, env.get(EnvConfig)); path != "" {
-		file, err := Load(path)
-		if p, ok := errors.AsType[Problems](err); ok {
-			problems = append(problems, p...)
-		} else if err != nil {
-			return nil, err
+		data, err := c.read.file(path, MaxSize)
+		if err != nil {
+			return nil, c.read, fmt.Errorf("config: %w", err)
 		}
-		if file != nil {
-			c = file
+		read := c.read
+		var wrong Problems
+		c, wrong = parseFile(path, data, (*decoder).file)
+		c.read, c.file = read, path
+		problems = append(problems, wrong...)
+	}
+	if path := cmp.Or(flags.Rules, env.get(EnvRules)); path != "" {
+		data, err := c.read.file(path, MaxSize)
+		if err != nil {
+			return nil, c.read, fmt.Errorf("config: the rules: %w", err)
 		}
+		rulesOf, wrong := parseFile(path, data, (*decoder).rulesFile)
+		problems = append(append(problems, wrong...), c.addRules(rulesOf)...)
 	}
 	c.add(env)
-	if len(c.Policies) > 0 { // the environment's
+	if len(c.Policies) > 0 { // of the environment, or of the rules' file
 		c.Warnings = slices.DeleteFunc(c.Warnings, func(p Problem) bool { return p.Message == noPolicies })
 	}
 	problems = append(problems, c.chooseStore(env, flags)...)
-	if len(problems) > 0 {
-		return nil, problems
+	problems = append(problems, env.settle(c)...)
+	problems = append(problems, c.lookUpSecrets(env)...)
+	problems = append(problems, c.finish()...)
+	for _, path := range c.Envoy.Configs {
+		c.read.foreign(path)
 	}
-	return c, nil
+	if len(problems) > 0 {
+		return nil, c.read, Problems(problems.sorted())
+	}
+	c.warn()
+	c.resolved, c.environ, c.flags = true, slices.Clone(environ), flags
+	return c, c.read, nil
+}
+
+// addRules takes over what a file of rules says: its rules come first.
+func (c *Config) addRules(r *Config) (problems Problems) {
+	for _, p := range r.Policies {
+		if _, twice := c.Policy(p.Name); twice {
+			setting := policySetting(p.Name)
+			problems = append(problems, r.note(setting, fmt.Sprintf("policy %s is in %s as well", shorten(p.Name), c.from(setting)), "leave one of them out"))
+			continue
+		}
+		c.Policies = append(c.Policies, p)
+		c.setMode(p.Name, r.Modes[p.Name])
+	}
+	if c.APIKeys.Classes != nil && r.APIKeys.Classes != nil {
+		problems = append(problems, r.note("api_keys", "api_keys is in "+c.from("api_keys")+" as well", "leave one of them out"))
+	} else if r.APIKeys.Classes != nil {
+		c.APIKeys = r.APIKeys
+	}
+	c.Rules, c.places = append(r.Rules, c.Rules...), append(r.places, c.places...)
+	c.broken, c.partial = append(c.broken, r.broken...), c.partial || r.partial
+	c.Warnings = append(c.Warnings, r.Warnings...)
+	for setting, from := range r.origins {
+		if _, taken := c.origins[setting]; !taken {
+			c.origins[setting] = from
+			if at, ok := r.at[setting]; ok {
+				c.at[setting] = at
+			}
+		}
+	}
+	return problems
+}
+
+// stands reports whether a setting is as a file says it.
+func (c *Config) stands(setting string) bool {
+	p, ok := c.at[setting]
+	return ok && p.String() == c.origins[setting]
+}
+
+// note is a problem or a warning about a setting, where it stands.
+func (c *Config) note(setting, message, hint string) Problem {
+	if p := c.at[setting]; c.stands(setting) {
+		return p.problem(p.at, message, hint)
+	}
+	return Problem{File: c.from(setting), Message: message, Hint: hint}
 }
 
 // FromEnv returns what the environment alone says, without a file: see [Resolve].
 func FromEnv(environ []string) (*Config, error) {
-	environ = slices.DeleteFunc(slices.Clone(environ), func(s string) bool { return strings.HasPrefix(s, EnvConfig+"=") })
+	environ = slices.DeleteFunc(slices.Clone(environ), func(s string) bool {
+		return strings.HasPrefix(s, EnvConfig+"=") || strings.HasPrefix(s, EnvRules+"=")
+	})
 	return Resolve(environ, Flags{})
 }
 
-// add puts the environment's policies beside or in place of those that are there.
+// add puts the environment's policies beside or in place of those that are there, and its rules behind them.
 func (c *Config) add(env *environment) {
 	for _, p := range env.policies {
 		i := slices.IndexFunc(c.Policies, func(q policy) bool { return q.Name == p.Name })
@@ -73,8 +144,10 @@ func (c *Config) add(env *environment) {
 			c.Warnings = append(c.Warnings, env.note("%s replaces policy %q of the file", strings.Join(p.asked, ", "), p.Name))
 			c.Policies[i] = p.policy
 		}
+		c.setMode(p.Name, Mode{})
 		maps.Copy(c.origins, p.origins)
 	}
+	c.Rules, c.places = append(c.Rules, env.rules...), append(c.places, env.places...)
 	c.Warnings = append(c.Warnings, env.warnings...)
 }
 
@@ -120,6 +193,11 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 	onRedis := strings.HasPrefix(c.Store, "redis")
 	if env.distributed && !onRedis {
 		problems = append(problems, env.note("%s=true needs %s", envDistributed, envRedisURL))
+	}
+	if env.distributed && onRedis && c.Instances == 0 && env.get(envInstances) == "" {
+		// Whoever sets the variable asks for the local bucket while Redis is away, whole in each process.
+		c.Instances, c.origins["instances"] = 1, "environment: "+envDistributed
+		c.Warnings = append(c.Warnings, env.note("while Redis is away each process admits the whole limit by itself: say how many there are with %s", envInstances))
 	}
 	c.choosePrefix(env, onRedis)
 	return append(problems, env.checkPrefix()...)

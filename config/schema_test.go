@@ -24,13 +24,28 @@ var update = flag.Bool("update", false, "write schema.json and the golden files"
 // TestEveryKeyIsRead holds the two together.
 type (
 	file struct {
-		Store    string            `json:"store,omitempty"  jsonschema_description:"Where what is used is kept: memory: (this process only), sqlite:///absolute/path or sqlite:relative/path (one machine, survives crashes), redis://host:6379/0 or rediss://… (any number of processes). Default memory:."`
-		Prefix   string            `json:"prefix,omitempty" jsonschema:"pattern=^[A-Za-z0-9._:/-]{1\\,64}$" jsonschema_description:"What every key in a shared store starts with, so that several installations can share it."`
-		Policies map[string]policy `json:"policies,omitempty" jsonschema_description:"Policies by name. A policy is a set of limits that must all pass, and how callers wait for them."`
+		Enabled      bool              `json:"enabled,omitempty" jsonschema:"default=true" jsonschema_description:"false switches all limits off: everything passes and nothing is counted."`
+		Store        string            `json:"store,omitempty"  jsonschema_description:"Where what is used is kept: memory: (this process only), sqlite:///absolute/path or sqlite:relative/path (one machine, survives crashes), redis://host:6379/0 or rediss://… (any number of processes). Default memory:."`
+		Prefix       string            `json:"prefix,omitempty" jsonschema:"pattern=^[A-Za-z0-9._:/-]{1\\,64}$" jsonschema_description:"What every key in a shared store starts with, so that several installations can share it."`
+		MaxBuckets   int64             `json:"max_buckets,omitempty" jsonschema:"minimum=1,maximum=1000000000" jsonschema_description:"Most buckets in use at once in the store memory:, about 100 bytes each. Default 10 million. Who would open another one is refused; no bucket that still limits is given up."`
+		Instances    int               `json:"instances,omitempty" jsonschema:"minimum=1,maximum=100000" jsonschema_description:"How many processes share the limits. While the store is away each admits its share: see fallback."`
+		StoreTimeout duration          `json:"store_timeout,omitempty" jsonschema_description:"How long a take that does not wait may take, all attempts included (1ms to 1m). Then the fallback decides. Default 50ms."`
+		WarnEvery    duration          `json:"warn_every,omitempty" jsonschema_description:"At most one warning per this time while the store is away (1s to 24h). Default 5m."`
+		Policies     map[string]policy `json:"policies,omitempty" jsonschema_description:"Policies by name. A policy is a set of limits that must all pass, and how callers wait for them."`
+		Rules        []rule            `json:"rules,omitempty" jsonschema:"maxItems=10000" jsonschema_description:"Which requests are counted by which policies, under which keys. Rules are looked at in order, and a policy that an earlier rule applied is not applied again: put the special rules first."`
+		APIKeys      *apiKeys          `json:"api_keys,omitempty"`
+		Queue        *queue            `json:"queue,omitempty"`
+		Server       *server           `json:"server,omitempty"`
+		Envoy        *envoy            `json:"envoy,omitempty"`
+		Telemetry    *telemetry        `json:"telemetry,omitempty"`
 	}
 	policy struct {
-		Limits []limit `json:"limits" jsonschema:"minItems=1,maxItems=6" jsonschema_description:"The limits that must all pass. A take that one of them refuses costs nothing in the others."`
-		Wait   *wait   `json:"wait,omitempty"`
+		Limits    []limit    `json:"limits" jsonschema:"minItems=1,maxItems=6" jsonschema_description:"The limits that must all pass. A take that one of them refuses costs nothing in the others."`
+		Wait      *wait      `json:"wait,omitempty"`
+		Fallback  fallback   `json:"fallback,omitempty"`
+		Shadow    bool       `json:"shadow,omitempty" jsonschema:"default=false" jsonschema_description:"Evaluated and reported with buckets of its own, never enforced."`
+		Disabled  bool       `json:"disabled,omitempty" jsonschema:"default=false" jsonschema_description:"Switched off from the start: left out of every take."`
+		Overrides []override `json:"overrides,omitempty" jsonschema:"minItems=1,maxItems=10000" jsonschema_description:"Other amounts for some keys. The most exact one decides."`
 	}
 	limit struct {
 		Name        string     `json:"name"                  jsonschema:"pattern=^[A-Za-z0-9._-]{1\\,64}$" jsonschema_description:"What messages and metrics call the limit, such as rpm. Unique in its policy. Another name is another limit, which starts unused."`
@@ -48,6 +63,7 @@ type (
 		Margin      duration   `json:"margin,omitempty"      jsonschema_description:"How long after the decision a unit may reach whoever counts it too. At most half a window, and 10m. 2s suits an upstream API. Default 0."`
 		Headroom    *share     `json:"headroom,omitempty"    jsonschema_description:"Kept unused, always: a number of units, or per cent of the amount (rounded up). Default 0."`
 		Keep        priorities `json:"keep,omitempty"`
+		Fallback    fallback   `json:"fallback,omitempty"`
 	}
 	wait struct {
 		UpTo    duration   `json:"up_to,omitempty"   jsonschema_description:"Longest wait where the caller has no earlier deadline. Default: no bound."`
@@ -64,7 +80,7 @@ type (
 
 func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	least, most := uint64(1), uint64(128)
-	s.Title = "Drawgate policies"
+	s.Title = "Drawgate"
 	if policies, ok := s.Properties.Get("policies"); ok {
 		policies.PropertyNames = &jsonschema.Schema{MinLength: &least, MaxLength: &most}
 	}
@@ -223,11 +239,28 @@ func TestEveryKeyIsRead(t *testing.T) {
 		slices.Sort(list)
 		return list
 	}
+	def := func(name string) []string { return keys(doc.Defs[name].Properties) }
 	for text, want := range map[string][]string{
 		"zzzzzz: 1":                                     keys(doc.Properties),
-		"policies: {p: {zzzzzz: 1}}":                    keys(doc.Defs["policy"].Properties),
-		"policies: {p: {limits: [{zzzzzz: 1}]}}":        keys(doc.Defs["limit"].Properties),
-		"policies: {p: {limits: [], wait: {zzzzz: 1}}}": keys(doc.Defs["wait"].Properties),
+		"policies: {p: {zzzzzz: 1}}":                    def("policy"),
+		"policies: {p: {overrides: [{zzzzzz: 1}]}}":     def("override"),
+		"policies: {p: {limits: [{zzzzzz: 1}]}}":        def("limit"),
+		"policies: {p: {limits: [], wait: {zzzzz: 1}}}": def("wait"),
+		"rules: [{zzzzzz: 1}]":                          def("rule"),
+		"rules: [{match: {zzzzzz: 1}}]":                 def("match"),
+		"rules: [{schedule: {zzzzzz: 1}}]":              def("schedule"),
+		"rules: [{apply: [{zzzzzz: 1}]}]":               def("apply"),
+		"api_keys: {zzzzzz: 1}":                         def("apiKeys"),
+		"queue: {zzzzzz: 1}":                            def("queue"),
+		"server: {zzzzzz: 1}":                           def("server"),
+		"server: {tls: {zzzzzz: 1}}":                    def("tlsFiles"),
+		"server: {tokens: [{zzzzzz: 1}]}":               def("token"),
+		"server: {proxies: {zzzzzz: 1}}":                def("proxies"),
+		"server: {forward_auth: {zzzzzz: 1}}":           def("forwardAuth"),
+		"envoy: {zzzzzz: 1}":                            def("envoy"),
+		"telemetry: {zzzzzz: 1}":                        def("telemetry"),
+		"telemetry: {watch: [{zzzzzz: 1}]}":             def("watched"),
+		"telemetry: {webhook: {zzzzzz: 1}}":             def("webhook"),
 	} {
 		_, problems := config.Parse("f", []byte(text))
 		known := ""
@@ -238,7 +271,8 @@ func TestEveryKeyIsRead(t *testing.T) {
 		}
 		got := strings.Split(known, ", ")
 		slices.Sort(got)
-		if !slices.Equal(got, want) || len(want) < 2 {
+		slices.Sort(want)
+		if !slices.Equal(got, want) || len(want) < 1 {
 			t.Errorf("%s: the decoder reads %v, the schema describes %v", text, got, want)
 		}
 	}

@@ -1,0 +1,144 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// The defaults of [APIKeys].
+const (
+	DefaultKeyHeader = "X-API-Key"
+	DefaultClass     = "default"
+)
+
+const maxAPIKeys = 100_000
+
+// APIKeys says which class an API key is of: rules match the class, and nobody stores the keys. Only their SHA-256 is known.
+type APIKeys struct {
+	Header  string // that carries the key; "" means [DefaultKeyHeader]
+	Default string // the class of requests without a key, or with one that is not known; "" means [DefaultClass]
+
+	// Classes are the classes of keys by their SHA-256. Nil: API keys are not looked at.
+	Classes map[[sha256.Size]byte]string
+}
+
+// Class returns the class of a request by its headers; "" if API keys are not looked at. Of several keys in a request the first one counts.
+func (k *APIKeys) Class(h http.Header) string {
+	if k.Classes == nil {
+		return ""
+	}
+	name := DefaultKeyHeader
+	if k.Header != "" {
+		name = k.Header
+	}
+	if key := h.Get(name); key != "" {
+		if class, ok := k.Classes[sha256.Sum256([]byte(key))]; ok {
+			return class
+		}
+	}
+	return k.class()
+}
+
+func (k *APIKeys) class() string {
+	if k.Default != "" {
+		return k.Default
+	}
+	return DefaultClass
+}
+
+// names returns the classes, sorted.
+func (k *APIKeys) names() []string {
+	return slices.Compact(slices.Sorted(maps.Values(k.Classes)))
+}
+
+// hashes returns the keys of a class as a file has them, sorted.
+func (k *APIKeys) hashes(class string) (list []string) {
+	for sum, c := range k.Classes {
+		if c == class {
+			list = append(list, hashPrefix+hex.EncodeToString(sum[:]))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+const hashPrefix = "sha256:"
+
+// parseHash reads sha256: and 64 hexadecimal digits.
+func parseHash(text string) (sum [sha256.Size]byte, ok bool) {
+	digits, found := strings.CutPrefix(text, hashPrefix)
+	data, err := hex.DecodeString(digits)
+	if !found || err != nil || len(data) != sha256.Size {
+		return sum, false
+	}
+	return [sha256.Size]byte(data), true
+}
+
+func (d *decoder) apiKeys(e entry) {
+	k := &d.config.APIKeys
+	k.Classes = map[[sha256.Size]byte]string{}
+	seen := d.object(e.value, "api_keys", d.noted("api_keys", []field{
+		{"header", func(e entry) { k.Header = d.header(e) }},
+		{"default", func(e entry) { k.Default = d.short(e) }},
+		{"classes", func(e entry) { d.classes(e, k) }},
+	}))
+	if !seen["classes"] {
+		d.missing(e.at, `such as classes: {privileged: ["sha256:…"]}`, "api_keys has no classes")
+	}
+}
+
+var headers = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
+
+// header reads the name of a header.
+func (d *decoder) header(e entry) string {
+	text, ok := d.text(e)
+	if ok && !headers.MatchString(text) {
+		d.problem(spanOf(e.value), "such as X-API-Key", "%s %s is not the name of a header", e.key, shorten(text))
+	}
+	return textproto.CanonicalMIMEHeaderKey(text)
+}
+
+func (d *decoder) classes(e entry, k *APIKeys) {
+	entries, ok := d.entries(e.value, "classes")
+	if ok && len(entries) == 0 {
+		d.missing(spanOf(e.value), `such as {privileged: ["sha256:…"]}`, "classes is empty")
+	}
+	for _, e := range entries {
+		if e.key == "" || len(e.key) > maxName {
+			d.problem(e.at, "", "a class needs a name of 1 to %d bytes", maxName)
+		}
+		keys, _ := d.list(e, maxAPIKeys)
+		for _, n := range keys {
+			d.keyHash(n, e.key, k)
+		}
+	}
+}
+
+// keyHash reads the hash of a key. What is none may be the key itself, and is not shown.
+func (d *decoder) keyHash(n ast.Node, class string, k *APIKeys) {
+	s, ok := n.(*ast.StringNode)
+	if !ok {
+		d.hideValue(n)
+		d.problem(spanOf(n), "", "a key of class %s must be sha256: and 64 hexadecimal digits", shorten(class))
+		return
+	}
+	sum, ok := parseHash(s.Value)
+	if !ok {
+		d.hideValue(n)
+		d.problem(spanOf(n), `keys do not stand in the file, only what sha256sum prints of them: printf %s "$KEY" | sha256sum`, "a key of class %s must be sha256: and 64 hexadecimal digits", shorten(class))
+		return
+	}
+	if other, twice := k.Classes[sum]; twice {
+		d.problem(spanOf(n), "", "this key is in class %s already", shorten(other))
+		return
+	}
+	k.Classes[sum] = class
+}

@@ -1,0 +1,50 @@
+package config
+
+// Envoy is how the rate limit service for Envoy answers.
+type Envoy struct {
+	Configs []string // files and directories in the format of envoyproxy/ratelimit
+	Merge   bool     // a file may add to a domain that another one began
+	Aligned bool     // count by full minutes, hours and days as envoyproxy/ratelimit does, instead of by the last ones
+	Refunds bool     // hits can be given back, which makes the limit less than certain
+
+	Shadow   bool         // everything is decided and counted, and every answer is OK
+	OwnHits  bool         // hits of a single descriptor were used already
+	Headers  EnvoyHeaders // which headers answers ask for
+	Metadata bool         // answers describe the request in dynamic metadata
+}
+
+// EnvoyHeaders says which headers an answer asks Envoy to add.
+type EnvoyHeaders string
+
+// The ways. "" means EnvoyRetryAfter.
+const (
+	EnvoyRetryAfter EnvoyHeaders = "retry-after" // Retry-After alone, on refusals; the other ways have it as well
+	EnvoyNone       EnvoyHeaders = "none"
+	EnvoyLegacy     EnvoyHeaders = "legacy" // RateLimit-Limit, -Remaining and -Reset, as envoyproxy/ratelimit has them
+	EnvoyX          EnvoyHeaders = "x"      // X-RateLimit-Limit, -Remaining and -Reset
+	EnvoyDraft      EnvoyHeaders = "draft"  // RateLimit and RateLimit-Policy
+)
+
+var envoyHeaders = []string{string(EnvoyRetryAfter), string(EnvoyNone), string(EnvoyLegacy), string(EnvoyX), string(EnvoyDraft)}
+
+const maxConfigs = 100
+
+func (d *decoder) envoy(e entry) {
+	v := &d.config.Envoy
+	d.object(e.value, "envoy", d.noted("envoy", []field{
+		{"configs", func(e entry) {
+			d.texts(e, maxConfigs, func(e entry) {
+				if path, ok := d.text(e); ok {
+					v.Configs = append(v.Configs, path)
+				}
+			})
+		}},
+		{"merge", func(e entry) { v.Merge = d.boolean(e) }},
+		{"windows", func(e entry) { v.Aligned = d.oneOf(e, "rolling", "aligned") == "aligned" }},
+		{"refunds", func(e entry) { v.Refunds = d.boolean(e) }},
+		{"shadow", func(e entry) { v.Shadow = d.boolean(e) }},
+		{"reports", func(e entry) { v.OwnHits = d.oneOf(e, "marked", "own-hits") == "own-hits" }},
+		{"headers", func(e entry) { v.Headers = EnvoyHeaders(d.oneOf(e, envoyHeaders...)) }},
+		{"metadata", func(e entry) { v.Metadata = d.boolean(e) }},
+	}))
+}

@@ -1,0 +1,191 @@
+package config
+
+import (
+	"fmt"
+	"math/big"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// multiTier reads the preset multi-tier: limits per minute, hour, day, week and month.
+func (e *environment) multiTier() {
+	per := []string{envPer + "MINUTE", envPer + "HOUR", envPer + "DAY", envPer + "WEEK", envPer + "MONTH"}
+	asked := e.set(slices.Clone(per)...)
+	if !e.boolean(envEnabled, len(asked) > 0) {
+		e.idle(asked)
+		return
+	}
+	p := e.use(MultiTier)[MultiTier]
+	if p == nil {
+		return
+	}
+	p.asked = append(e.set(envEnabled), asked...)
+	wrong := len(e.problems)
+	fixed := e.strategy()
+	var limits []drawgate.Limit
+	for i, l := range p.Limits {
+		n, ok := e.amount(per[i], 0)
+		_, present := e.vars[per[i]]
+		switch {
+		case ok && n > 0:
+			l.Amount = n
+			p.from(l.Name, per[i])
+		case present: // 0 or empty: this period is not limited
+			continue
+		}
+		if fixed {
+			l = drawgate.Limit{Name: l.Name, Kind: drawgate.Calendar, Every: drawgate.Minute + drawgate.Every(i), Amount: l.Amount, Fallback: l.Fallback}
+		}
+		limits = append(limits, l)
+	}
+	if len(limits) == 0 && len(e.problems) == wrong {
+		e.problems = append(e.problems, e.note("%s…: every period is 0 or empty, nothing would be limited; to switch off set %s=false", envPer, envEnabled))
+	}
+	if n, ok := e.amount(envConcurrency, 0); ok && n > 0 {
+		limits = append(limits, drawgate.Limit{Name: "concurrency", Kind: drawgate.Concurrency, Amount: n})
+		p.from("concurrency", envConcurrency)
+	}
+	p.Limits = limits
+	e.add(p)
+	if path := e.get(envStorage); path != "" {
+		e.named = append(e.named, choice{sqliteURL(path), "environment: " + envStorage})
+	}
+}
+
+// idle warns of variables that say how to limit where nothing says that anything is to be limited.
+func (e *environment) idle(asked []string) {
+	if len(asked) > 0 || e.get(envEnabled) != "" {
+		return // it was switched off, which is no oversight
+	}
+	for _, name := range e.set(envConcurrency, envStrategy, envStorage) {
+		e.warnings = append(e.warnings, e.note("%s has no effect until %s=true or a %s* variable is set", name, envEnabled, envPer))
+	}
+}
+
+// strategy reports whether the windows are those of the calendar.
+func (e *environment) strategy() bool {
+	switch strings.ToLower(e.get(envStrategy)) {
+	case "", "rolling":
+		return false
+	case "fixed":
+		return true
+	}
+	e.problem(envStrategy, "is neither rolling nor fixed")
+	return false
+}
+
+func sqliteURL(path string) string {
+	if strings.HasPrefix(path, "/") {
+		return "sqlite://" + path
+	}
+	return "sqlite:" + path
+}
+
+// geminiFree reads the preset gemini-free. What a variable says is after the margin, so no headroom is taken from it.
+func (e *environment) geminiFree() {
+	models := []struct{ variable, policy string }{{"FLASH", "gemini-2.5-flash"}, {"PRO", "gemini-2.5-pro"}}
+	limits := []string{"rpm", "rpd"}
+	name := func(model, limit string) string { return "GEMINI_" + model + "_" + strings.ToUpper(limit) + "_LIMIT" }
+	if len(e.set(name("FLASH", "rpm"), name("FLASH", "rpd"), name("PRO", "rpm"), name("PRO", "rpd"))) == 0 {
+		return
+	}
+	e.redisAsked = true
+	policies := e.use(GeminiFree)
+	for _, m := range models {
+		p := policies[m.policy]
+		if p == nil {
+			continue
+		}
+		for i, limit := range limits {
+			if n, ok := e.amount(name(m.variable, limit), 1); ok {
+				p.Limits[i].Amount, p.Limits[i].Headroom = n, drawgate.Share{}
+				p.from(limit, name(m.variable, limit))
+			}
+		}
+		e.add(p)
+	}
+}
+
+// global reads the preset global: one bucket.
+func (e *environment) global() {
+	asked := e.set(envCapacity, envRefill)
+	if len(asked) == 0 && !e.distributed {
+		return
+	}
+	p := e.use(Global)[Global]
+	if p == nil {
+		return
+	}
+	if e.distributed {
+		p.asked = []string{envDistributed}
+	}
+	l := &p.Limits[0]
+	if n, ok := e.amount(envCapacity, 1); ok {
+		l.Burst = n
+		p.from(l.Name, envCapacity)
+	}
+	if e.get(envRefill) != "" {
+		amount, window, err := perSecond(e.get(envRefill))
+		if err != nil {
+			e.problem(envRefill, "%s", err)
+			return
+		}
+		l.Amount, l.Window = amount, window
+		p.from(l.Name, envRefill)
+	}
+	e.add(p)
+}
+
+var decimals = regexp.MustCompile(`^[0-9]{1,7}(\.[0-9]{1,6})?$`)
+
+// perSecond returns a rate per second as a whole number per period, without rounding. The period is a minute where that is possible, so
+// that a change of the rate seldom changes the limit's identity.
+func perSecond(text string) (amount int64, period time.Duration, err error) {
+	rate, ok := new(big.Rat).SetString(text)
+	if !decimals.MatchString(text) || !ok || rate.Sign() <= 0 || rate.Cmp(big.NewRat(1_000_000, 1)) > 0 {
+		return 0, 0, fmt.Errorf("is not a number above 0 and up to 1000000 with at most six decimals")
+	}
+	for _, period := range []time.Duration{time.Minute, time.Hour} {
+		if n := new(big.Rat).Mul(rate, big.NewRat(int64(period/time.Second), 1)); n.IsInt() {
+			return n.Num().Int64(), period, nil
+		}
+	}
+	const million = 1_000_000 // six decimals are whole per million seconds
+	return new(big.Rat).Mul(rate, big.NewRat(million, 1)).Num().Int64(), million * time.Second, nil
+}
+
+// httpAPI reads the preset http-api: per address, for the whole API, and per user. The task limit comes along.
+func (e *environment) httpAPI() {
+	scopes := []string{"ip", "api", "user"}
+	rate := func(scope string) string { return strings.ToUpper(scope) + "_REQUESTS_PER_MINUTE" }
+	burst := func(scope string) string { return strings.ToUpper(scope) + "_BURST_SIZE" }
+	asked := 0
+	for _, s := range scopes {
+		asked += len(e.set(rate(s), burst(s)))
+	}
+	if asked == 0 {
+		return
+	}
+	e.redisAsked = true
+	policies := e.use(HTTPAPI)
+	for _, s := range append(scopes, "task") {
+		p := policies[s]
+		if p == nil {
+			continue
+		}
+		l := &p.Limits[0]
+		if n, ok := e.amount(rate(s), 1); ok && s != "task" {
+			l.Amount = n
+			p.from(l.Name, rate(s))
+		}
+		if n, ok := e.amount(burst(s), 1); ok && s != "task" {
+			l.Burst = n
+			p.from(l.Name, burst(s))
+		}
+		e.add(p)
+	}
+}

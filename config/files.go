@@ -1,0 +1,69 @@
+package config
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// readFiles is what was read of which files, so that it can be told later whether they are still the same.
+type readFiles struct {
+	sums map[string][sha256.Size]byte // by path; zero for a file that could not be read
+}
+
+// note remembers the contents of a file; nil for one that could not be read.
+func (r *readFiles) note(path string, data []byte) {
+	if r.sums == nil {
+		r.sums = map[string][sha256.Size]byte{}
+	}
+	sum := [sha256.Size]byte{}
+	if data != nil {
+		sum = sha256.Sum256(data)
+	}
+	r.sums[path] = sum
+}
+
+// file reads a file of at most so many bytes; of a larger one it returns one byte more.
+func (r *readFiles) file(path string, most int64) ([]byte, error) {
+	r.note(path, nil)
+	f, err := os.Open(path) //nolint:gosec // reading the file that the operator names is what this is for
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	r.note(path, data)
+	return data, nil
+}
+
+// maxForeign is how much of a file in another's format is compared.
+const maxForeign = 16 << 20
+
+// foreign notes a file that another package reads, or the YAML files of a directory.
+func (r *readFiles) foreign(path string) {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		_, _ = r.file(path, maxForeign) // whoever uses it will say what is wrong
+		return
+	}
+	r.note(path, []byte{})
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); (ext == ".yaml" || ext == ".yml") && !strings.HasPrefix(e.Name(), ".") {
+			_, _ = r.file(filepath.Join(path, e.Name()), maxForeign)
+		}
+	}
+}
+
+// same reports whether the same was read.
+func (r *readFiles) same(other *readFiles) bool { return maps.Equal(r.sums, other.sums) }
+
+// paths returns the files.
+func (r *readFiles) paths() []string { return slices.Collect(maps.Keys(r.sums)) }

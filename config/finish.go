@@ -1,0 +1,140 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/rules"
+)
+
+// finish checks what depends on several parts of a configuration, or on several files: whether rules apply policies that there are, with
+// limits that they have.
+func (c *Config) finish() (problems Problems) {
+	names := slices.Clone(c.broken)
+	for _, p := range c.Policies {
+		names = append(names, p.Name)
+	}
+	for i := range c.Rules {
+		for k := range c.Rules[i].Apply {
+			if len(problems) < maxProblems {
+				problems = append(problems, c.checkApply(i, k, names)...)
+			}
+		}
+	}
+	for _, w := range c.Telemetry.Watch {
+		if !slices.Contains(names, w.Policy) && !c.partial {
+			hint, _ := didYouMean(w.Policy, names)
+			problems = append(problems, c.note("telemetry.watch", "there is no policy "+shorten(w.Policy)+" to watch", hint))
+		}
+	}
+	if len(problems) == 0 && len(c.broken) == 0 && !c.partial {
+		problems = c.tryEngine()
+	}
+	return problems
+}
+
+// checkApply checks what a rule applies against the policy that it names.
+func (c *Config) checkApply(i, k int, names []string) (list Problems) {
+	a, place := &c.Rules[i].Apply[k], &c.places[i]
+	part := "apply[" + strconv.Itoa(k) + "]."
+	report := func(key, hint, format string, args ...any) {
+		if !place.bad[part+key] {
+			list = append(list, place.problem(place.place(part+key), fmt.Sprintf(format, args...), hint))
+		}
+	}
+	p, ok := c.Policy(a.Policy)
+	if !ok {
+		if !c.partial && !slices.Contains(names, a.Policy) { // otherwise what is wrong with it has been told
+			report("policy", someOf(a.Policy, names), "there is no policy %s", shorten(a.Policy))
+		}
+		return list
+	}
+	varied, wrong := vary(p, a.Amounts)
+	for _, m := range wrong {
+		report("limits."+m.key, m.hint, "%s", m.message)
+	}
+	plan, err := varied.Compile()
+	if err != nil {
+		return list
+	}
+	for _, unit := range slices.Sorted(maps.Keys(a.Costs)) {
+		n, err := plan.Amounts([]drawgate.Cost{{Unit: unit, N: a.Costs[unit]}})
+		if err != nil {
+			report("costs."+unit, unitsOf(p), "policy %s counts no %s", shorten(p.Name), shorten(unit))
+			continue
+		}
+		for l, spec := range plan.Specs(false) {
+			if !spec.Fits(n[l], drawgate.MaxPriority) && !place.bad[part+"costs"] {
+				report("costs."+unit, "", "%d can never fit limit %s of policy %s", n[l], shorten(p.Limits[l].Name), shorten(p.Name))
+				break
+			}
+		}
+	}
+	return list
+}
+
+// someOf is a hint that names the nearest of some names, or a few of them.
+func someOf(name string, names []string) string {
+	hint, _ := didYouMean(name, names)
+	if hint == "" && len(names) > 0 {
+		hint = "there is " + strings.Join(names[:min(len(names), 10)], ", ")
+	}
+	return hint
+}
+
+// unitsOf says what a policy counts.
+func unitsOf(p drawgate.Policy) string {
+	var units []string
+	for _, l := range p.Limits {
+		unit := l.Unit
+		if unit == "" {
+			unit = drawgate.Requests
+		}
+		if !slices.Contains(units, unit) {
+			units = append(units, unit)
+		}
+	}
+	return "it counts " + strings.Join(units, ", ")
+}
+
+// tryEngine makes an engine of the configuration. Everything has been checked by now, with better places; this makes sure that whatever is
+// returned works.
+func (c *Config) tryEngine() Problems {
+	e, err := engine.New(nowhere{}, c.Engine(), nil)
+	if err == nil {
+		_ = e.Close()
+		return nil
+	}
+	if r, ok := errors.AsType[*rules.Error](err); ok && r.Rule >= 0 && r.Rule < len(c.places) {
+		p := &c.places[r.Rule]
+		return Problems{p.problem(p.place(fileName(r.Field)), r.Err.Error(), "")}
+	}
+	if p, ok := errors.AsType[*engine.Error](err); ok {
+		return Problems{c.note(policySetting(p.Policy), p.Err.Error(), "")}
+	}
+	return Problems{c.note("policies", err.Error(), "")}
+}
+
+// nowhere is a store that is never asked.
+type nowhere struct{}
+
+func (nowhere) Take(context.Context, []drawgate.Take, []drawgate.Decision) error {
+	return drawgate.ErrClosed
+}
+
+func (nowhere) Settle(context.Context, []drawgate.Settlement, []drawgate.Outcome) error {
+	return drawgate.ErrClosed
+}
+
+func (nowhere) Peek(context.Context, []drawgate.BucketCost, int8, []drawgate.Status) error {
+	return drawgate.ErrClosed
+}
+
+func (nowhere) Close() error { return nil }

@@ -1,0 +1,176 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+)
+
+const (
+	maxOverrides = 10_000
+	maxPattern   = 1024 // bytes of a key, a path, a value
+)
+
+// burstOf is how other amounts name a limit's burst.
+func burstOf(limit string) string { return limit + ".burst" }
+
+// amounts are the amounts that differ for some keys or for one use of a policy, with their places.
+type amounts struct {
+	list map[string]int64
+	at   map[string]span
+}
+
+// amounts reads other amounts: {rpm: 100, rate: {amount: 100, burst: 30}}. Whether there are such limits is checked by vary.
+func (d *decoder) amounts(e entry) amounts {
+	a := amounts{map[string]int64{}, map[string]span{}}
+	entries, ok := d.entries(e.value, e.key)
+	if ok && len(entries) == 0 {
+		d.problem(spanOf(e.value), "such as {rpm: 100}", "%s is empty", e.key)
+	}
+	set := func(name string, e entry) {
+		a.at[name] = spanOf(e.value)
+		if n := d.integer(e, 1, drawgate.MaxAmount); n > 0 {
+			a.list[name] = n
+		}
+	}
+	for _, e := range entries {
+		switch e.value.(type) {
+		case *ast.MappingNode, *ast.MappingValueNode:
+			name := e.key
+			a.at[name] = e.at
+			seen := d.object(e.value, "the limit "+shorten(name), []field{
+				{"amount", func(e entry) { set(name, e) }},
+				{"burst", func(e entry) { set(burstOf(name), e) }},
+			})
+			if len(seen) == 0 {
+				d.problem(spanOf(e.value), "such as {amount: 100, burst: 30}", "%s says nothing", shorten(name))
+			}
+		default:
+			set(e.key, e)
+		}
+	}
+	return a
+}
+
+// mistake is what is wrong with one of the keys of a mapping.
+type mistake struct{ key, hint, message string }
+
+// vary returns a policy with other amounts, and what is wrong with them.
+func vary(p drawgate.Policy, list map[string]int64) (drawgate.Policy, []mistake) {
+	names := make([]string, len(p.Limits))
+	known := map[string]bool{}
+	var wrong []mistake
+	varied := p
+	varied.Limits = append([]drawgate.Limit(nil), p.Limits...)
+	for i := range varied.Limits {
+		l := &varied.Limits[i]
+		names[i] = l.Name
+		amount, more := list[l.Name]
+		burst, bursts := list[burstOf(l.Name)]
+		known[l.Name], known[burstOf(l.Name)] = true, true
+		switch {
+		case bursts && l.Kind != drawgate.Bucket:
+			wrong = append(wrong, mistake{burstOf(l.Name), "", fmt.Sprintf("burst is for bucket limits, %s is a %s limit", l.Name, l.Kind)})
+			continue
+		case bursts:
+			l.Burst = burst
+		}
+		if more {
+			l.Amount = amount
+		}
+		if _, err := l.Spec(); err != nil && (more || bursts) {
+			key := l.Name
+			if !more {
+				key = burstOf(l.Name)
+			}
+			wrong = append(wrong, mistake{key, "", plain(err)})
+		}
+	}
+	for name := range list {
+		if known[name] {
+			continue
+		}
+		hint, _ := didYouMean(name, names)
+		if hint == "" {
+			hint = "it has " + strings.Join(names, ", ")
+		}
+		wrong = append(wrong, mistake{name, hint, fmt.Sprintf("policy %s has no limit %s", shorten(p.Name), shorten(name))})
+	}
+	return varied, wrong
+}
+
+// overrides reads the other amounts of some keys of a policy.
+func (d *decoder) overrides(p drawgate.Policy, e entry) (list []engine.Override) {
+	items, ok := d.list(e, maxOverrides)
+	if !ok {
+		return nil
+	}
+	type target struct{ tenant, key string }
+	first := map[target]int{}
+	for _, n := range items {
+		o, places, ok := d.override(n)
+		if !ok {
+			continue
+		}
+		if line := first[target{o.Tenant, o.Key}]; line != 0 {
+			d.problem(spanOf(n), fmt.Sprintf("the first one is on line %d", line), "key %s has two overrides", shorten(o.Key))
+			continue
+		}
+		first[target{o.Tenant, o.Key}] = spanOf(n).line
+		if len(p.Limits) > 0 && !d.isBroken(p) {
+			_, wrong := vary(p, o.Amounts)
+			d.mistakes(wrong, places)
+		}
+		list = append(list, o)
+	}
+	d.origin(overridesSetting(p.Name), e.at)
+	return list
+}
+
+// isBroken reports whether a policy has mistakes of its own, which would only be told again.
+func (d *decoder) isBroken(p drawgate.Policy) bool {
+	_, err := p.Compile()
+	return err != nil
+}
+
+func (d *decoder) mistakes(list []mistake, places map[string]span) {
+	for _, m := range list {
+		d.problem(places[m.key], m.hint, "%s", m.message)
+	}
+}
+
+func (d *decoder) override(n ast.Node) (o engine.Override, places map[string]span, ok bool) {
+	before := len(d.problems)
+	seen := d.object(n, "an override", []field{
+		{"key", func(e entry) { o.Key = d.pattern(e) }},
+		{"tenant", func(e entry) { o.Tenant, _ = d.text(e) }},
+		{"limits", func(e entry) {
+			a := d.amounts(e)
+			o.Amounts, places = a.list, a.at
+		}},
+	})
+	for _, key := range []string{"key", "limits"} {
+		if !seen[key] && len(d.problems) == before {
+			d.missing(spanOf(n), `such as {key: "vip-*", limits: {rpm: 100}}`, "the override has no %s", key)
+		}
+	}
+	return o, places, len(d.problems) == before
+}
+
+// pattern reads an exact value, or "prefix*".
+func (d *decoder) pattern(e entry) string {
+	text, ok := d.text(e)
+	switch {
+	case !ok:
+		return ""
+	case len(text) > maxPattern:
+		d.problem(spanOf(e.value), "", "%s has %d bytes, more than %d", e.key, len(text), maxPattern)
+	case strings.Contains(strings.TrimSuffix(text, "*"), "*"):
+		d.problem(spanOf(e.value), "write an exact value, or prefix*", "%s %s has a * that is not at its end", e.key, shorten(text))
+	}
+	return text
+}

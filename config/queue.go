@@ -1,0 +1,50 @@
+package config
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+const (
+	maxDepth      = 1_000_000_000
+	maxAttempts   = 1000
+	maxMultiplier = 100
+)
+
+// Queue is how programs that put tasks into a queue of their own hold back, and try again. Limits do not depend on it.
+type Queue struct {
+	MaxDepth    int           // tasks in the queue beyond which none may be put in; 0 means 50
+	RetryDelay  time.Duration // until a task that could not run is tried again; 0 means 60s
+	MaxAttempts int           // how often it is tried; 0 means 3
+	Multiplier  float64       // of the delay after each attempt; 0 means 2
+}
+
+func (d *decoder) queue(e entry) {
+	q := &d.config.Queue
+	d.object(e.value, "queue", d.noted("queue", []field{
+		{"max_depth", func(e entry) { q.MaxDepth = int(d.integer(e, 1, maxDepth)) }},
+		{"retry_delay", func(e entry) { q.RetryDelay = d.between(e, time.Millisecond, maxStep) }},
+		{"max_attempts", func(e entry) { q.MaxAttempts = int(d.integer(e, 1, maxAttempts)) }},
+		{"multiplier", func(e entry) { q.Multiplier = d.multiplier(e) }},
+	}))
+}
+
+func (d *decoder) multiplier(e entry) float64 {
+	switch n := e.value.(type) {
+	case *ast.IntegerNode, *ast.FloatNode:
+		if f, ok := parseMultiplier(n.GetToken().Value); ok {
+			return f
+		}
+		d.problem(spanOf(n), "", "%s %s is not between 1 and %d", e.key, n.GetToken().Value, maxMultiplier)
+	default:
+		d.problem(spanOf(n), "such as 2 or 1.5", "%s must be a number, not %s", e.key, describe(n))
+	}
+	return 0
+}
+
+func parseMultiplier(text string) (float64, bool) {
+	f, err := strconv.ParseFloat(text, 64)
+	return f, err == nil && decimals.MatchString(text) && f >= 1 && f <= maxMultiplier
+}

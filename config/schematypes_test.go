@@ -1,0 +1,249 @@
+package config_test
+
+import (
+	"github.com/invopop/jsonschema"
+)
+
+// The types of what a file says besides policies: see schema_test.go.
+type (
+	override struct {
+		Key    string             `json:"key"              jsonschema:"minLength=1,maxLength=1024,pattern=^[^*]*\\*?$" jsonschema_description:"The key, or a prefix of keys with * behind it."`
+		Tenant string             `json:"tenant,omitempty" jsonschema_description:"Only for this tenant's keys. Default: any tenant's."`
+		Limits map[string]varying `json:"limits"           jsonschema:"minProperties=1" jsonschema_description:"Other amounts by the names of limits. What is not named stays. The buckets are the same."`
+	}
+	varying  string
+	fallback string
+
+	rule struct {
+		Name     string    `json:"name,omitempty"     jsonschema:"maxLength=128" jsonschema_description:"What answers, messages and metrics call the rule."`
+		Match    *match    `json:"match,omitempty"`
+		When     string    `json:"when,omitempty"     jsonschema:"maxLength=4096" jsonschema_description:"An expression that must be true, such as path startsWith \"/v1/\" && user != \"\". Conditions that match can say are faster there."`
+		Schedule *schedule `json:"schedule,omitempty"`
+		Tenant   string    `json:"tenant,omitempty"   jsonschema:"maxLength=4096" jsonschema_description:"An expression that says whose keys they are, such as header(\"X-Tenant\"). Default: the caller's own tenant."`
+		Apply    []apply   `json:"apply,omitempty"    jsonschema:"minItems=1,maxItems=8" jsonschema_description:"The policies that count the request: all pass, or nothing is spent."`
+		Exempt   bool      `json:"exempt,omitempty"   jsonschema:"default=false" jsonschema_description:"Nothing is applied to the request, by this rule or later ones."`
+		Final    bool      `json:"final,omitempty"    jsonschema:"default=false" jsonschema_description:"Later rules are not looked at."`
+		Shadow   bool      `json:"shadow,omitempty"   jsonschema:"default=false" jsonschema_description:"What the rule applies is evaluated and reported with buckets of its own, never enforced."`
+	}
+	match struct {
+		Methods oneOrMore         `json:"methods,omitempty" jsonschema_description:"One of these methods."`
+		Path    string            `json:"path,omitempty"    jsonschema:"maxLength=1024" jsonschema_description:"/v1/items, /v1/* for everything that begins with /v1/, /v1/items/{id} for any one segment."`
+		Host    string            `json:"host,omitempty"    jsonschema:"maxLength=1024" jsonschema_description:"api.example.com or *.example.com."`
+		Route   string            `json:"route,omitempty"   jsonschema:"maxLength=1024" jsonschema_description:"The pattern or name that a router found: exact, or prefix*."`
+		User    string            `json:"user,omitempty"    jsonschema:"maxLength=1024,pattern=^[^*]*\\*?$" jsonschema_description:"Who is authenticated: exact, prefix*, or * for anybody who is."`
+		Class   string            `json:"class,omitempty"   jsonschema:"maxLength=1024,pattern=^[^*]*\\*?$" jsonschema_description:"The class of the API key: see api_keys."`
+		IPs     oneOrMore         `json:"ips,omitempty"     jsonschema_description:"The client's address is in one of these networks, such as 10.0.0.0/8."`
+		Headers map[string]string `json:"headers,omitempty" jsonschema:"minProperties=1" jsonschema_description:"Values of headers by their names: exact, prefix*, or * for any."`
+		Attrs   map[string]string `json:"attrs,omitempty"   jsonschema:"minProperties=1" jsonschema_description:"Values of other attributes that callers send, by their names: exact, prefix*, or * for any."`
+	}
+	schedule struct {
+		Days oneOrMore `json:"days,omitempty" jsonschema_description:"Days of the week, such as mon. With a time past midnight, the day on which it begins. Default: all."`
+		From string    `json:"from,omitempty" jsonschema:"pattern=^[0-9]{1\\,2}:[0-9]{2}$" jsonschema_description:"The time of day, from \"00:00\". Put it in quotes."`
+		To   string    `json:"to,omitempty"   jsonschema:"pattern=^[0-9]{1\\,2}:[0-9]{2}$" jsonschema_description:"The time of day before which it ends, up to \"24:00\". Not after from: on the next day."`
+		Zone string    `json:"zone,omitempty" jsonschema:"default=UTC" jsonschema_description:"A name of the IANA time zone database."`
+	}
+	apply struct {
+		Policy string             `json:"policy"           jsonschema_description:"The name of a policy."`
+		Key    string             `json:"key"              jsonschema:"minLength=1,maxLength=4096" jsonschema_description:"An expression that says who is counted: ip, user, path, header(\"X-Team\"), join(user, route), or '\"global\"' for one bucket for all."`
+		Limits map[string]varying `json:"limits,omitempty" jsonschema:"minProperties=1" jsonschema_description:"Other amounts for this use, by the names of limits. The buckets are the same."`
+		Costs  map[string]count0  `json:"costs,omitempty"  jsonschema:"minProperties=1" jsonschema_description:"How many units of each kind the request costs. Default: one request."`
+		Shadow bool               `json:"shadow,omitempty" jsonschema:"default=false" jsonschema_description:"Evaluated and reported with buckets of its own, never enforced."`
+	}
+	oneOrMore []string
+	count0    int64
+
+	apiKeys struct {
+		Header  string             `json:"header,omitempty"  jsonschema:"default=X-API-Key" jsonschema_description:"The header that carries the key."`
+		Default string             `json:"default,omitempty" jsonschema:"default=default" jsonschema_description:"The class of requests without a key, or with one that is not known."`
+		Classes map[string]keyList `json:"classes"           jsonschema:"minProperties=1" jsonschema_description:"By the name of a class the SHA-256 of its keys. Keys themselves never stand in the file."`
+	}
+	keyList []string
+
+	queue struct {
+		MaxDepth    int      `json:"max_depth,omitempty"    jsonschema:"minimum=1,maximum=1000000000,default=50" jsonschema_description:"Tasks in the queue beyond which none may be put in."`
+		RetryDelay  duration `json:"retry_delay,omitempty"  jsonschema_description:"Until a task that could not run is tried again (1ms to 24h). Default 60s."`
+		MaxAttempts int      `json:"max_attempts,omitempty" jsonschema:"minimum=1,maximum=1000,default=3" jsonschema_description:"How often a task is tried."`
+		Multiplier  float64  `json:"multiplier,omitempty"   jsonschema:"minimum=1,maximum=100,default=2" jsonschema_description:"Of the delay after each attempt."`
+	}
+
+	server struct {
+		Listen      string       `json:"listen,omitempty"       jsonschema:"default=127.0.0.1:7878" jsonschema_description:"host:port of the API and of the door for proxies; off for none."`
+		Admin       string       `json:"admin,omitempty"        jsonschema:"default=127.0.0.1:7879" jsonschema_description:"host:port for administrators and metrics; off for none."`
+		GRPC        string       `json:"grpc,omitempty"         jsonschema:"default=off" jsonschema_description:"host:port of the rate limit service for Envoy; off for none."`
+		TLS         *tlsFiles    `json:"tls,omitempty"`
+		Tokens      []token      `json:"tokens,omitempty"       jsonschema:"minItems=1,maxItems=1000" jsonschema_description:"Access tokens. Without any, whoever reaches a listener may do everything, and only loopback addresses are served."`
+		Insecure    bool         `json:"insecure,omitempty"     jsonschema:"default=false" jsonschema_description:"Serve other addresses than loopback without tokens and client certificates."`
+		Proxies     *proxies     `json:"proxies,omitempty"`
+		ForwardAuth *forwardAuth `json:"forward_auth,omitempty"`
+	}
+	tlsFiles struct {
+		Cert     string `json:"cert"                jsonschema_description:"File of the certificate, and of those between it and the authority's, in PEM."`
+		Key      string `json:"key"                 jsonschema_description:"File of its key, in PEM."`
+		ClientCA string `json:"client_ca,omitempty" jsonschema_description:"File of authorities in PEM: only clients with a certificate of one of them are served."`
+	}
+	token struct {
+		Name      string   `json:"name,omitempty"       jsonschema_description:"For people."`
+		Role      roleList `json:"role"                 jsonschema_description:"take (take, settle, the door for proxies), read (status, explain, policies, metrics), admin (everything), or a list of them."`
+		Tenant    string   `json:"tenant,omitempty"     jsonschema_description:"The only tenant whose buckets it may name."`
+		TokenEnv  string   `json:"token_env,omitempty"  jsonschema_description:"The environment variable that holds the token, of at least 16 bytes."`
+		TokenFile string   `json:"token_file,omitempty" jsonschema_description:"The file that holds the token."`
+		SHA256    string   `json:"sha256,omitempty"     jsonschema:"pattern=^(sha256:)?[0-9a-fA-F]{64}$" jsonschema_description:"The SHA-256 of the token."`
+	}
+	roleList []string
+	proxies  struct {
+		Trusted oneOrMore `json:"trusted,omitempty" jsonschema_description:"Networks of proxies that are trusted to say for whom they ask."`
+		Header  string    `json:"header,omitempty"  jsonschema:"default=X-Forwarded-For" jsonschema_description:"The header in which they say it. It is read from the right, up to the first address that is not trusted."`
+		Unix    bool      `json:"unix,omitempty"    jsonschema:"default=false" jsonschema_description:"Peers that connect over a Unix socket are trusted too."`
+	}
+	forwardAuth struct {
+		Status int `json:"status,omitempty" jsonschema:"minimum=400,maximum=599,default=429" jsonschema_description:"The status of a refusal. nginx needs 403."`
+	}
+
+	envoy struct {
+		Configs  oneOrMore `json:"configs,omitempty"  jsonschema_description:"Files and directories in the format of envoyproxy/ratelimit."`
+		Merge    bool      `json:"merge,omitempty"    jsonschema:"default=false" jsonschema_description:"A file may add to a domain that another one began."`
+		Windows  string    `json:"windows,omitempty"  jsonschema:"enum=rolling,enum=aligned,default=rolling" jsonschema_description:"rolling: the last minute, so that no minute has more. aligned: from one full minute to the next, as envoyproxy/ratelimit counts."`
+		Refunds  bool      `json:"refunds,omitempty"  jsonschema:"default=false" jsonschema_description:"Hits can be given back. They carry no id, so a limit may be exceeded by as many."`
+		Shadow   bool      `json:"shadow,omitempty"   jsonschema:"default=false" jsonschema_description:"Everything is decided and counted, and every answer is OK."`
+		Reports  string    `json:"reports,omitempty"  jsonschema:"enum=marked,enum=own-hits,default=marked" jsonschema_description:"Which hits were used already and count even over the limit: those of descriptors that are marked, or of those with hits of their own too."`
+		Headers  string    `json:"headers,omitempty"  jsonschema:"enum=retry-after,enum=none,enum=legacy,enum=x,enum=draft,default=retry-after" jsonschema_description:"Which headers answers ask Envoy to add."`
+		Metadata bool      `json:"metadata,omitempty" jsonschema:"default=false" jsonschema_description:"Answers describe the request in dynamic metadata."`
+	}
+
+	telemetry struct {
+		Metrics        bool      `json:"metrics,omitempty"         jsonschema:"default=true" jsonschema_description:"Prometheus metrics on the admin listener."`
+		Identifiers    int       `json:"identifiers,omitempty"     jsonschema:"minimum=0,maximum=1000,default=20" jsonschema_description:"How many keys of each policy metrics tell apart."`
+		RawIdentifiers bool      `json:"raw_identifiers,omitempty" jsonschema:"default=false" jsonschema_description:"Metrics show keys as they are. They may be personal data or secrets."`
+		SaltEnv        string    `json:"salt_env,omitempty"        jsonschema_description:"The environment variable of the secret that hides keys, the same in all processes. Default: another one at each start."`
+		SaltFile       string    `json:"salt_file,omitempty"       jsonschema_description:"The file of that secret."`
+		Watch          []watched `json:"watch,omitempty"           jsonschema:"minItems=1,maxItems=100" jsonschema_description:"Buckets of policies with many keys of which metrics show the usage."`
+		Webhook        *webhook  `json:"webhook,omitempty"`
+	}
+	watched struct {
+		Policy string `json:"policy"           jsonschema_description:"The policy."`
+		Tenant string `json:"tenant,omitempty" jsonschema_description:"The tenant."`
+		Key    string `json:"key"              jsonschema_description:"The key."`
+		Name   string `json:"name,omitempty"   jsonschema:"maxLength=128" jsonschema_description:"What metrics call it. Default: the key's hash."`
+	}
+	webhook struct {
+		URL        string   `json:"url"                   jsonschema:"pattern=^https?://" jsonschema_description:"Where warnings are posted to."`
+		SecretEnv  string   `json:"secret_env,omitempty"  jsonschema_description:"The environment variable of the secret that signs them, of at least 16 bytes."`
+		SecretFile string   `json:"secret_file,omitempty" jsonschema_description:"The file of that secret."`
+		Milestones []string `json:"milestones,omitempty"  jsonschema:"minItems=1,maxItems=4,enum=50%,enum=80%,enum=95%,enum=100%" jsonschema_description:"Which parts of a limit are told when they are used. Default: all four."`
+	}
+)
+
+func (varying) JSONSchema() *jsonschema.Schema {
+	n := (count(0)).JSONSchema()
+	pairs := jsonschema.NewProperties()
+	pairs.Set("amount", n)
+	pairs.Set("burst", n)
+	least := uint64(1)
+	return &jsonschema.Schema{AnyOf: append(n.AnyOf, &jsonschema.Schema{
+		Type: "object", Properties: pairs, AdditionalProperties: jsonschema.FalseSchema, MinProperties: &least,
+	})}
+}
+
+func (fallback) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{
+		Type: "string", Enum: []any{"closed", "share", "open"},
+		Description: "What is admitted while the store is away: closed (nothing), share (the amount divided by instances, in this process), open (everything). " +
+			"Of a limit: the policy's. Of a policy: share where instances is known, else closed.",
+	}
+}
+
+func (count0) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
+		{Type: "integer", Minimum: "0", Maximum: "1000000000000"},
+		{Type: "string", Pattern: `^[1-9][0-9]*(_[0-9]+)+$`},
+	}}
+}
+
+func oneOrList(one *jsonschema.Schema) *jsonschema.Schema {
+	least := uint64(1)
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{one, {Type: "array", Items: one, MinItems: &least}}}
+}
+
+func (oneOrMore) JSONSchema() *jsonschema.Schema {
+	return oneOrList(&jsonschema.Schema{Type: "string"})
+}
+
+func (roleList) JSONSchema() *jsonschema.Schema {
+	return oneOrList(&jsonschema.Schema{Type: "string", Enum: []any{"take", "read", "admin"}})
+}
+
+func (keyList) JSONSchema() *jsonschema.Schema {
+	least := uint64(1)
+	return &jsonschema.Schema{Type: "array", MinItems: &least, Items: &jsonschema.Schema{Type: "string", Pattern: "^sha256:[0-9a-fA-F]{64}$"}}
+}
+
+func (override) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = "Other amounts for some keys of a policy."
+}
+
+func (rule) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = "All of match, when and schedule must hold; what is left out always does."
+	need := func(key string) *jsonschema.Schema { return &jsonschema.Schema{Required: []string{key}} }
+	s.AnyOf = []*jsonschema.Schema{need("apply"), need("exempt"), need("final")}
+}
+
+func (match) JSONSchemaExtend(s *jsonschema.Schema) {
+	least := uint64(1)
+	s.Description, s.MinProperties = "Conditions on single attributes of a request. All that are given must hold.", &least
+}
+
+func (schedule) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = `When the rule holds: {days: [mon, tue], from: "08:00", to: "18:00", zone: Europe/Paris}.`
+}
+
+func (apply) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = "A policy that counts the request, and under which key."
+}
+
+func (apiKeys) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = "Classes of API keys, for rules: {header: X-API-Key, classes: {privileged: [\"sha256:…\"]}}."
+}
+
+func (queue) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = "How programs that put tasks into a queue of their own hold back, and try again."
+}
+
+func (server) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = "How the server listens, and whom it trusts."
+}
+
+func (tlsFiles) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = "TLS on all listeners. Files that change are read again."
+}
+
+func (token) JSONSchemaExtend(s *jsonschema.Schema) {
+	need := func(key string) *jsonschema.Schema { return &jsonschema.Schema{Required: []string{key}} }
+	s.OneOf = []*jsonschema.Schema{need("token_env"), need("token_file"), need("sha256")}
+	s.Description = "An access token. It stands in an environment variable or a file, never here."
+}
+
+func (proxies) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = "Whose word on the client's address is taken. Default: nobody's, the client is whoever opened the connection."
+}
+
+func (forwardAuth) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = "The door for nginx auth_request, Caddy forward_auth and Traefik ForwardAuth."
+}
+
+func (envoy) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = "The rate limit service for Envoy."
+}
+
+func (telemetry) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = "What is shown of what limiters do."
+}
+
+func (watched) JSONSchemaExtend(s *jsonschema.Schema) {
+	s.Description = "A bucket whose usage metrics show."
+}
+
+func (webhook) JSONSchemaExtend(s *jsonschema.Schema) {
+	need := func(key string) *jsonschema.Schema { return &jsonschema.Schema{Required: []string{key}} }
+	s.OneOf = []*jsonschema.Schema{need("secret_env"), need("secret_file")}
+	s.Description = "Who is told of warnings by signed web calls."
+}

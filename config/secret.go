@@ -1,0 +1,142 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// minSecret is how many bytes a secret has at least: shorter ones can be guessed. maxSecret is what a file of one may hold.
+const (
+	minSecret = 16
+	maxSecret = 4096
+)
+
+// Secret is a secret by the name of the environment variable or of the file that holds it. [Resolve] looks it up; it is never shown.
+type Secret struct {
+	Env  string // the variable
+	File string // the file; white space around the secret is not a part of it
+
+	value string
+}
+
+// Reveal returns the secret; "" if there is none, or if it was not looked up.
+func (s Secret) Reveal() string { return s.value }
+
+// String says where the secret is.
+func (s Secret) String() string {
+	switch {
+	case s.Env != "":
+		return "environment: " + s.Env
+	case s.File != "":
+		return "file: " + s.File
+	}
+	return ""
+}
+
+// GoString says where the secret is, for %#v.
+func (s Secret) GoString() string { return fmt.Sprintf("config.Secret{%s}", s) }
+
+// LogValue says where the secret is.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// lookUp finds the secret. Its error says where it was looked for, and nothing of what was found.
+func (s *Secret) lookUp(env *environment, read *readFiles) (err error) {
+	where := s.Env
+	switch {
+	case s.Env != "":
+		if s.value = env.get(s.Env); s.value == "" {
+			return fmt.Errorf("the environment variable %s is not set", s.Env)
+		}
+	case s.File != "":
+		where = s.File
+		data, err := read.file(s.File, maxSecret)
+		if err != nil {
+			return withoutPath(err, s.File)
+		}
+		if s.value = strings.TrimSpace(string(data)); s.value == "" {
+			return fmt.Errorf("%s is empty", s.File)
+		}
+	default:
+		return nil
+	}
+	switch {
+	case len(s.value) > maxSecret:
+		err = fmt.Errorf("the secret in %s has more than %d bytes", where, maxSecret)
+	case len(s.value) < minSecret:
+		err = fmt.Errorf("the secret in %s has less than %d bytes: make a random one", where, minSecret)
+	case strings.ContainsAny(s.value, "\r\n"):
+		err = fmt.Errorf("the secret in %s has more than one line", where)
+	}
+	if err != nil {
+		s.value = ""
+	}
+	return err
+}
+
+// withoutPath says which file could not be read, and names it once.
+func withoutPath(err error, path string) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return fmt.Errorf("%s cannot be read: %w", path, e.Err)
+	}
+	return err
+}
+
+var variableNames = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+
+// secretFields returns the keys under which a secret is named, and those under which it must not stand.
+func (d *decoder) secretFields(word string, s *Secret) []field {
+	fields := []field{
+		{word + "_env", func(e entry) { s.Env = d.variableName(e) }},
+		{word + "_file", func(e entry) { s.File, _ = d.text(e) }},
+	}
+	return append(fields, field{word, func(e entry) {
+		d.hideValue(e.value)
+		d.problem(e.at, fmt.Sprintf("put it in an environment variable or a file, and name that with %s_env or %[1]s_file", word), "a secret does not stand in the file")
+	}})
+}
+
+func (d *decoder) variableName(e entry) string {
+	text, ok := d.text(e)
+	if ok && !variableNames.MatchString(text) {
+		d.hideValue(e.value) // it may be the secret itself
+		d.problem(spanOf(e.value), "such as DRAWGATE_TOKEN", "%s is not the name of an environment variable", e.key)
+	}
+	return text
+}
+
+// hideValue keeps a value out of everything that is said about the file.
+func (d *decoder) hideValue(n ast.Node) {
+	at := spanOf(n)
+	if _, ok := n.(*ast.StringNode); ok {
+		d.hide = append(d.hide, at)
+		return
+	}
+	// A block or something else of several lines: nothing of it is shown. It ends where what follows is indented less than it is.
+	d.hide = append(d.hide, span{at.line, at.column, maxLine})
+	if at.line > len(d.lines) {
+		return
+	}
+	outer := indent(d.lines[at.line-1])
+	for i := at.line; i < len(d.lines) && (indent(d.lines[i]) > outer || strings.TrimSpace(d.lines[i]) == ""); i++ {
+		d.hide = append(d.hide, span{i + 1, 1, maxLine})
+	}
+}
+
+// oneSecret makes sure that a secret is named once. more is another way to give it, "" if it was not used.
+func (d *decoder) oneSecret(at span, what, word, more string, s Secret, wrong bool) {
+	count := 0
+	for _, given := range []string{s.Env, s.File, more} {
+		if given != "" {
+			count++
+		}
+	}
+	if count != 1 && !wrong {
+		d.missing(at, fmt.Sprintf("name it with %s_env or %[1]s_file", word), "%s needs one secret, not %d", what, count)
+	}
+}

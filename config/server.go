@@ -1,0 +1,219 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// ListenOff as an address switches a listener off.
+const ListenOff = "off"
+
+const maxTokens = 1000
+
+// Server is how the server listens, and whom it trusts.
+type Server struct {
+	Listen string // host:port for programs and proxies, ListenOff, or "" for the server's default, on loopback
+	Admin  string // host:port for administrators and metrics, ListenOff, or "" for the server's default, on loopback
+	GRPC   string // host:port for Envoy, ListenOff or "" for none
+
+	TLS      TLS
+	Tokens   []Token // none: who reaches a listener may do everything
+	Insecure bool    // listen on other addresses than loopback without tokens and client certificates
+
+	Proxies     Proxies
+	ForwardAuth ForwardAuth
+}
+
+// TLS names the files of the server's certificate, in PEM. All empty: no TLS.
+type TLS struct {
+	Cert, Key string
+	ClientCA  string // if given, only clients with a certificate of this authority are served
+}
+
+// Role is what an access token allows.
+type Role string
+
+// The roles. RoleAdmin includes the others.
+const (
+	RoleTake  Role = "take"
+	RoleRead  Role = "read"
+	RoleAdmin Role = "admin"
+)
+
+var roles = []string{string(RoleTake), string(RoleRead), string(RoleAdmin)}
+
+// Token is an access token of the server. Its secret is known by its SHA-256 alone.
+type Token struct {
+	Name   string // for people; may be empty
+	Roles  []Role
+	Tenant string // if not "", the only tenant whose buckets it may name
+
+	// Sum is the SHA-256 of the secret. It is zero in what [Load] and [Parse] return if the secret is named by Secret: [Resolve] looks it up.
+	Sum    [sha256.Size]byte
+	Secret Secret // where the secret is; empty if the file has its SHA-256
+}
+
+// Digest returns the SHA-256 of the secret in hexadecimal digits.
+func (t *Token) Digest() string { return hex.EncodeToString(t.Sum[:]) }
+
+// Proxies are those that are trusted to say for whom they ask.
+type Proxies struct {
+	Trusted []netip.Prefix // none: the client is whoever opened the connection
+	Header  string         // in which they say it; "" means X-Forwarded-For
+	Unix    bool           // peers that connect over a Unix socket are trusted as well
+}
+
+// ForwardAuth is how the door for proxies answers (nginx auth_request, Caddy forward_auth, Traefik ForwardAuth).
+type ForwardAuth struct {
+	Status int // of a refusal; 0 means 429
+}
+
+func (d *decoder) server(e entry) {
+	s := &d.config.Server
+	d.object(e.value, "server", d.noted("server", []field{
+		{"listen", func(e entry) { s.Listen = d.address(e) }},
+		{"admin", func(e entry) { s.Admin = d.address(e) }},
+		{"grpc", func(e entry) { s.GRPC = d.address(e) }},
+		{"tls", func(e entry) { s.TLS = d.tls(e) }},
+		{"tokens", func(e entry) { s.Tokens = d.tokens(e) }},
+		{"insecure", func(e entry) { s.Insecure = d.boolean(e) }},
+		{"proxies", func(e entry) { s.Proxies = d.proxies(e) }},
+		{"forward_auth", func(e entry) { s.ForwardAuth = d.forwardAuth(e) }},
+	}))
+}
+
+func (d *decoder) tls(e entry) (t TLS) {
+	before := len(d.problems)
+	d.object(e.value, "tls", []field{
+		{"cert", func(e entry) { t.Cert, _ = d.text(e) }},
+		{"key", func(e entry) { t.Key = d.keyFile(e) }},
+		{"client_ca", func(e entry) { t.ClientCA, _ = d.text(e) }},
+	})
+	if len(d.problems) == before && (t.Cert == "" || t.Key == "") {
+		d.missing(spanOf(e.value), "such as {cert: /etc/drawgate/tls.crt, key: /etc/drawgate/tls.key}", "tls needs cert and key, the files of the certificate and of its key")
+	}
+	return t
+}
+
+// keyFile reads the path of a private key. The key itself must not stand there.
+func (d *decoder) keyFile(e entry) string {
+	if _, ok := e.value.(*ast.LiteralNode); ok {
+		d.hideValue(e.value)
+		d.problem(e.at, "write the path of its file", "a key does not stand in the file")
+		return ""
+	}
+	text, _ := d.text(e)
+	return text
+}
+
+func (d *decoder) tokens(e entry) (list []Token) {
+	items, _ := d.list(e, maxTokens)
+	for _, n := range items {
+		list = append(list, d.token(n))
+	}
+	return list
+}
+
+func (d *decoder) token(n ast.Node) (t Token) {
+	before := len(d.problems)
+	hash := ""
+	fields := []field{
+		{"name", func(e entry) { t.Name = d.short(e) }},
+		{"role", func(e entry) { t.Roles = d.roles(e) }},
+		{"tenant", func(e entry) { t.Tenant = d.short(e) }},
+		{"sha256", func(e entry) { hash, t.Sum = d.digest(e) }},
+	}
+	seen := d.object(n, "a token", append(fields, d.secretFields("token", &t.Secret)...))
+	wrong := len(d.problems) > before
+	d.oneSecret(spanOf(n), "a token", "token", hash, t.Secret, wrong)
+	if !seen["role"] && !wrong {
+		d.missing(spanOf(n), "give it one of take, read, admin, or a list of them", "the token has no role")
+	}
+	return t
+}
+
+func (d *decoder) roles(e entry) (list []Role) {
+	d.texts(e, len(roles), func(e entry) {
+		if r := Role(d.oneOf(e, roles...)); r != "" && !slices.Contains(list, r) {
+			list = append(list, r)
+		}
+	})
+	return list
+}
+
+var digests = regexp.MustCompile(`^(sha256:)?[0-9a-fA-F]{64}$`)
+
+// digest reads the SHA-256 of a secret. What is none may be the secret itself, and is not shown.
+func (d *decoder) digest(e entry) (text string, sum [sha256.Size]byte) {
+	n, ok := e.value.(*ast.StringNode)
+	switch {
+	case ok && digests.MatchString(n.Value):
+		sum, _ = parseHash(hashPrefix + n.Value[len(n.Value)-2*sha256.Size:])
+		return n.Value, sum
+	default:
+		d.hideValue(e.value)
+		d.problem(spanOf(e.value), `it is what sha256sum prints: printf %s "$TOKEN" | sha256sum; put it in quotes`, "sha256 must be 64 hexadecimal digits")
+	}
+	return "", sum
+}
+
+func (d *decoder) proxies(e entry) (p Proxies) {
+	before := len(d.problems)
+	d.object(e.value, "proxies", []field{
+		{"trusted", func(e entry) { p.Trusted = d.trusted(e) }},
+		{"header", func(e entry) { p.Header = d.header(e) }},
+		{"unix", func(e entry) { p.Unix = d.boolean(e) }},
+	})
+	if len(d.problems) == before && len(p.Trusted) == 0 && !p.Unix {
+		d.missing(spanOf(e.value), "such as {trusted: [10.0.0.0/8]}", "proxies trusts nobody: it needs trusted or unix")
+	}
+	return p
+}
+
+// trusted reads the networks of proxies.
+func (d *decoder) trusted(e entry) []netip.Prefix {
+	list := d.networks(e)
+	for _, p := range list {
+		if p.Bits() == 0 {
+			d.warn(spanOf(e.value), "name the networks of your proxies", "every client in %s is trusted to say which address it has: each can choose whose limit it uses", p)
+		}
+	}
+	return list
+}
+
+func (d *decoder) forwardAuth(e entry) (f ForwardAuth) {
+	d.object(e.value, "forward_auth", []field{
+		{"status", func(e entry) { f.Status = int(d.integer(e, 400, 599)) }},
+	})
+	return f
+}
+
+// lookUpSecrets finds the secrets that the configuration names.
+func (c *Config) lookUpSecrets(env *environment) (problems Problems) {
+	report := func(setting string, err error) {
+		if err != nil {
+			problems = append(problems, Problem{File: c.from(setting), Message: fmt.Sprintf("%s: %s", setting, err)})
+		}
+	}
+	for i := range c.Server.Tokens {
+		t := &c.Server.Tokens[i]
+		if t.Secret == (Secret{}) {
+			continue
+		}
+		err := t.Secret.lookUp(env, &c.read)
+		report("server.tokens", err)
+		if err == nil {
+			t.Sum = sha256.Sum256([]byte(t.Secret.value))
+			t.Secret.value = ""
+		}
+	}
+	w := &c.Telemetry.Webhook
+	report("telemetry.webhook", w.Secret.lookUp(env, &c.read))
+	return problems
+}

@@ -1,0 +1,80 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+func (d *decoder) store(e entry) {
+	text, ok := d.text(e)
+	if !ok {
+		return
+	}
+	if hint, err := checkStore(text); err != nil {
+		d.problem(spanOf(e.value), hint, "%s", err)
+		return
+	}
+	d.config.Store = text
+}
+
+func (d *decoder) prefix(e entry) {
+	text, ok := d.text(e)
+	if !ok {
+		return
+	}
+	if err := checkPrefix(text); err != nil {
+		d.problem(spanOf(e.value), "", "%s", err)
+		return
+	}
+	d.config.Prefix = text
+}
+
+var prefixes = regexp.MustCompile(`^[A-Za-z0-9._:/-]{1,64}$`)
+
+func checkPrefix(text string) error {
+	if !prefixes.MatchString(text) {
+		return fmt.Errorf("prefix %s is not 1 to 64 letters, digits, '.', '-', '_', ':' or '/'", shorten(text))
+	}
+	return nil
+}
+
+// checkStore reports a store URL that no store of this version understands.
+func checkStore(url string) (hint string, err error) {
+	scheme, rest, ok := strings.Cut(url, ":")
+	switch {
+	case !ok:
+		return "such as memory:, sqlite:///var/lib/drawgate/state.db or redis://localhost:6379/0",
+			fmt.Errorf("store %s is not a URL", shorten(url))
+	case scheme == "memory":
+		if rest != "" {
+			return "write memory:", fmt.Errorf("store %s has something behind \"memory:\"", shorten(url))
+		}
+	case scheme == "sqlite":
+		if _, ok := SQLitePath(url); !ok {
+			return "write sqlite:///absolute/path or sqlite:relative/path", fmt.Errorf("store %s does not name a file", shorten(url))
+		}
+	case scheme == "redis" || scheme == "rediss":
+		if host := strings.TrimPrefix(rest, "//"); host == rest || host == "" {
+			return "such as redis://localhost:6379/0", fmt.Errorf("store %s does not name a server", shorten(url))
+		}
+	default:
+		hint, meant := didYouMean(scheme, []string{"memory", "sqlite", "redis", "rediss"})
+		if meant != "" {
+			hint = fmt.Sprintf("did you mean %q?", meant+":")
+		}
+		return hint, fmt.Errorf("store %s is of no known kind (memory:, sqlite:, redis:// or rediss://)", shorten(url))
+	}
+	return "", nil
+}
+
+// SQLitePath returns the path in a store URL of the form sqlite:///absolute/path or sqlite:relative/path; false for any other. The path
+// stands as it is: nothing in it is escaped.
+func SQLitePath(store string) (path string, ok bool) {
+	path, ok = strings.CutPrefix(store, "sqlite:")
+	if rest, found := strings.CutPrefix(path, "//"); found {
+		// With two slashes a host would follow; only the empty one is allowed.
+		path, ok = rest, ok && strings.HasPrefix(rest, "/")
+	}
+	return path, ok && path != ""
+}

@@ -1,0 +1,114 @@
+package config
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+const (
+	maxIdentifiers = 1000
+	maxWatched     = 100
+)
+
+// Telemetry is what is shown of what limiters do.
+type Telemetry struct {
+	MetricsOff     bool      // no Prometheus metrics; otherwise the admin listener has them
+	Identifiers    int       // how many keys of each policy metrics tell apart: 0 means 20, negative none
+	RawIdentifiers bool      // metrics show keys as they are
+	Salt           Secret    // what hides keys in metrics, logs and web calls, the same in all processes; none: another one at each start
+	Watch          []Watched // buckets of policies with many keys of which metrics show the usage
+	Webhook        Webhook
+}
+
+// Watched is a bucket of which metrics show the usage.
+type Watched struct {
+	Policy, Tenant, Key string
+
+	Name string // shows in metrics; "" means the key's hash
+}
+
+// Webhook is whom the server tells what somebody should know.
+type Webhook struct {
+	URL        string // none if empty
+	Secret     Secret // signs what is sent
+	Milestones []int  // per cent of a limit that are told when they are used: of 50, 80, 95 and 100; none means all
+}
+
+func (d *decoder) telemetry(e entry) {
+	t := &d.config.Telemetry
+	fields := []field{
+		{"metrics", func(e entry) { t.MetricsOff = !d.boolean(e) }},
+		{"identifiers", func(e entry) {
+			if t.Identifiers = int(d.integer(e, 0, maxIdentifiers)); t.Identifiers == 0 {
+				t.Identifiers = -1
+			}
+		}},
+		{"raw_identifiers", func(e entry) { t.RawIdentifiers = d.boolean(e) }},
+		{"watch", func(e entry) { t.Watch = d.watch(e) }},
+		{"webhook", func(e entry) { t.Webhook = d.webhook(e) }},
+	}
+	d.object(e.value, "telemetry", d.noted("telemetry", append(fields, d.secretFields("salt", &t.Salt)...)))
+	if t.Salt.Env != "" && t.Salt.File != "" {
+		d.problem(e.at, "leave one of them out", "telemetry has both salt_env and salt_file")
+	}
+}
+
+func (d *decoder) watch(e entry) (list []Watched) {
+	items, _ := d.list(e, maxWatched)
+	for _, n := range items {
+		var w Watched
+		before := len(d.problems)
+		seen := d.object(n, "a watched bucket", []field{
+			{"policy", func(e entry) { w.Policy = d.short(e) }},
+			{"tenant", func(e entry) { w.Tenant = d.short(e) }},
+			{"key", func(e entry) { w.Key = d.short(e) }},
+			{"name", func(e entry) { w.Name = d.ruleName(e) }},
+		})
+		if (!seen["policy"] || !seen["key"]) && len(d.problems) == before {
+			d.missing(spanOf(n), "such as {policy: api, key: global}", "a watched bucket needs policy and key")
+		}
+		list = append(list, w)
+	}
+	return list
+}
+
+func (d *decoder) webhook(e entry) (w Webhook) {
+	before := len(d.problems)
+	fields := []field{
+		{"url", func(e entry) { w.URL = d.link(e) }},
+		{"milestones", func(e entry) { w.Milestones = d.milestones(e) }},
+	}
+	seen := d.object(e.value, "webhook", append(fields, d.secretFields("secret", &w.Secret)...))
+	wrong := len(d.problems) > before
+	if !seen["url"] && !wrong {
+		d.missing(spanOf(e.value), "such as url: https://hooks.example.com/limits", "webhook has no url")
+	}
+	d.oneSecret(spanOf(e.value), "webhook", "secret", "", w.Secret, wrong)
+	return w
+}
+
+var milestones = []int{50, 80, 95, 100}
+
+// milestones reads a list such as [80%, 100%].
+func (d *decoder) milestones(e entry) (list []int) {
+	items, _ := d.list(e, len(milestones))
+	for _, n := range items {
+		text := ""
+		if s, ok := n.(*ast.StringNode); ok {
+			text = s.Value
+		}
+		percent, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
+		if err != nil || !strings.HasSuffix(text, "%") || !slices.Contains(milestones, percent) {
+			d.problem(spanOf(n), "", "milestones are of 50%%, 80%%, 95%% and 100%%, not %s", describe(n))
+			continue
+		}
+		if !slices.Contains(list, percent) {
+			list = append(list, percent)
+		}
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,177 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/drawgate/drawgate"
+)
+
+// warn adds to the warnings what works, and is perhaps not meant, where that takes a look at several parts of the configuration. What a limit
+// says by itself is warned of by cautions.
+func (c *Config) warn() {
+	if c.Off {
+		c.warnOf("enabled", "", "all limits are switched off: everything passes")
+	}
+	for i := range c.Policies {
+		c.warnAway(&c.Policies[i])
+		if c.Modes[c.Policies[i].Name].Disabled && !c.Off {
+			c.warnOf(policySetting(c.Policies[i].Name)+".disabled", "", "policy %s is switched off: it limits nothing", shorten(c.Policies[i].Name))
+		}
+	}
+	if c.Instances > 1 && !c.shared() {
+		c.warnOf("instances", "name a Redis server as the store, or leave instances out", "%d instances do not share the store %s", c.Instances, RedactURL(c.Store))
+	}
+	c.warnRules()
+	c.warnServer()
+	if len(c.Warnings) > maxProblems {
+		c.Warnings = c.Warnings[:maxProblems]
+	}
+	c.Warnings = Problems(c.Warnings).sorted()
+}
+
+// warnOf adds a warning about a setting, where it stands.
+func (c *Config) warnOf(setting, hint, format string, args ...any) {
+	c.Warnings = append(c.Warnings, c.note(setting, fmt.Sprintf(format, args...), hint))
+}
+
+// shared reports whether several machines may have the same store.
+func (c *Config) shared() bool { return strings.HasPrefix(c.Store, "redis") }
+
+// warnAway warns of what a policy does while the store is away.
+func (c *Config) warnAway(p *drawgate.Policy) {
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		mode := l.Fallback
+		if mode == drawgate.FallbackDefault {
+			mode = p.Fallback
+		}
+		setting := limitSetting(p.Name, l.Name)
+		switch {
+		case mode == drawgate.FallbackOpen && c.stands(setting): // a preset means it
+			c.warnOf(setting, "", "limit %s of policy %s is open: while the store is away it does not limit at all", shorten(l.Name), shorten(p.Name))
+		case mode == drawgate.FallbackShare && c.Instances == 0 && c.shared():
+			c.warnOf(setting, "set instances", "limit %s of policy %s is to be shared out while the store is away, and nobody says among how many: it admits nothing then",
+				shorten(l.Name), shorten(p.Name))
+		case mode != drawgate.FallbackClosed && c.Instances > 1:
+			c.warnShare(l, setting)
+		}
+	}
+}
+
+// warnShare warns of a share of less than one unit.
+func (c *Config) warnShare(l *drawgate.Limit, setting string) {
+	spec, err := l.Spec()
+	if most := spec.Effective[drawgate.MaxPriority]; err == nil && most < int64(c.Instances) {
+		c.warnOf(setting, "", "the share of one of %d instances in %d is less than one unit: while the store is away limit %s admits nothing", c.Instances, most, shorten(l.Name))
+	}
+}
+
+// warnRules warns of rules without effect, and of policies without rules.
+func (c *Config) warnRules() {
+	if len(c.Rules) == 0 {
+		return
+	}
+	applied := map[string]bool{}
+	for i := range c.Rules {
+		for k := range c.Rules[i].Apply {
+			applied[c.Rules[i].Apply[k].Policy] = true
+		}
+		c.warnRule(i)
+	}
+	c.warnOrder()
+	for _, p := range c.Policies {
+		if !applied[p.Name] && c.stands(policySetting(p.Name)) {
+			c.warnOf(policySetting(p.Name), "", "no rule applies policy %s: it limits only takes that name it", shorten(p.Name))
+		}
+	}
+}
+
+// warnRule warns of what one rule says.
+func (c *Config) warnRule(i int) {
+	r, at := &c.Rules[i], &c.places[i]
+	warn := func(part, hint, format string, args ...any) {
+		c.Warnings = append(c.Warnings, at.problem(at.place(part), fmt.Sprintf(format, args...), hint))
+	}
+	if r.Match.Path != "" && likeRegexp.MatchString(r.Match.Path) {
+		warn("match.path", "/v1/* matches everything that begins with /v1/, {name} any one segment; for patterns use when: path matches \"…\"",
+			"path %s looks like a regular expression, which it is not", shorten(r.Match.Path))
+	}
+	classes := append(c.APIKeys.names(), c.APIKeys.class())
+	if class := r.Match.Class; class != "" && c.APIKeys.Classes != nil && !strings.HasSuffix(class, "*") && !slices.Contains(classes, class) {
+		hint, _ := didYouMean(class, classes)
+		warn("match.class", hint, "no API key is of class %s", shorten(class))
+	}
+	if r.Shadow || !r.Exempt || len(r.Match.IPs) == 0 {
+		return
+	}
+	for _, p := range r.Match.IPs {
+		if p.Bits() == 0 {
+			warn("match.ips", "", "every client in %s is exempt", p)
+		}
+	}
+}
+
+var likeRegexp = regexp.MustCompile(`[\\^$()|+\[\]]|\.\*|/:[A-Za-z_]`)
+
+// warnServer warns of what the server would refuse, or better not do.
+func (c *Config) warnServer() {
+	s := &c.Server
+	if s.GRPC == "" || s.GRPC == ListenOff {
+		if len(c.Envoy.Configs) > 0 {
+			c.warnOf("envoy.configs", "such as server: {grpc: 127.0.0.1:7880}", "nobody can ask for these limits: the listener for gRPC is off")
+		}
+	}
+	if c.Envoy.Refunds {
+		c.warnOf("envoy.refunds", "", "hits that are given back carry no id: limits may be exceeded by as many")
+	}
+	if len(s.Tokens) > 0 || s.TLS.ClientCA != "" {
+		if s.Insecure {
+			c.warnOf("server.insecure", "leave it out", "insecure has no effect: the server asks for tokens or client certificates")
+		}
+		if s.TLS.Cert == "" {
+			c.warnPlain()
+		}
+		return
+	}
+	for _, l := range s.listeners() {
+		if !onLoopback(l.address) && !s.Insecure {
+			c.warnOf(l.setting, "add server.tokens or server.tls.client_ca, or say insecure: true", "%s is not a loopback address, and nobody has to show a token: the server will refuse to listen", l.address)
+		}
+	}
+}
+
+// warnPlain warns of tokens that go over a network without TLS.
+func (c *Config) warnPlain() {
+	for _, l := range c.Server.listeners() {
+		if !onLoopback(l.address) {
+			c.warnOf(l.setting, "set server.tls, unless something in front of it does", "tokens are sent to %s without TLS", l.address)
+		}
+	}
+}
+
+type listener struct{ setting, address string }
+
+// listeners are the addresses that are listened on, as far as they are named.
+func (s *Server) listeners() (list []listener) {
+	for _, l := range []listener{{"server.listen", s.Listen}, {"server.admin", s.Admin}, {"server.grpc", s.GRPC}} {
+		if l.address != "" && l.address != ListenOff {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// onLoopback reports whether only this machine can reach an address.
+func onLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host == "localhost" {
+		return err == nil
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
