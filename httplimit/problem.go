@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -181,10 +182,15 @@ func (p *Problem) sentence(l *drawgate.Limit) string {
 
 // noun returns the unit of a limit for people.
 func noun(l *drawgate.Limit) string {
-	if l.Unit == "" {
-		return drawgate.Requests
+	return strings.ReplaceAll(cmp.Or(l.Unit, drawgate.Requests), "_", " ")
+}
+
+// count writes a number of units for people: "1 request", "10 output tokens".
+func count(n int64, l *drawgate.Limit) string {
+	if n == 1 {
+		return "1 " + strings.TrimSuffix(noun(l), "s")
 	}
-	return strings.ReplaceAll(l.Unit, "_", " ")
+	return strconv.FormatInt(n, 10) + " " + noun(l)
 }
 
 // describe says a limit in words, headroom taken off, as the caller sees it in the headers.
@@ -193,13 +199,13 @@ func describe(l *drawgate.Limit) string {
 	switch l.Kind {
 	case drawgate.Bucket:
 		if most != q {
-			return fmt.Sprintf("%d %s per %s, and %d at once", q, noun(l), span(l.Window), most)
+			return fmt.Sprintf("%s per %s, and %d at once", count(q, l), span(l.Window), most)
 		}
-		return fmt.Sprintf("%d %s per %s", q, noun(l), span(l.Window))
+		return fmt.Sprintf("%s per %s", count(q, l), span(l.Window))
 	case drawgate.Rolling:
-		return fmt.Sprintf("%d %s per %s", q, noun(l), span(l.Window))
+		return fmt.Sprintf("%s per %s", count(q, l), span(l.Window))
 	case drawgate.Calendar:
-		return fmt.Sprintf("%d %s per %s", q, noun(l), l.Every)
+		return fmt.Sprintf("%s per %s", count(q, l), l.Every)
 	}
 	return fmt.Sprintf("%d at once", q)
 }

@@ -4,11 +4,14 @@ go 1.26.0
 
 replace github.com/drawgate/drawgate => ../..
 
-require github.com/drawgate/drawgate v0.0.0-00010101000000-000000000000
+require (
+	github.com/drawgate/drawgate v0.0.0-00010101000000-000000000000
+	github.com/gofiber/fiber/v3 v3.1.0
+	github.com/valyala/fasthttp v1.69.0
+)
 
 require (
 	github.com/andybalholm/brotli v1.2.0 // indirect
-	github.com/gofiber/fiber/v3 v3.1.0 // indirect
 	github.com/gofiber/schema v1.7.0 // indirect
 	github.com/gofiber/utils/v2 v2.0.2 // indirect
 	github.com/google/uuid v1.6.0 // indirect
@@ -18,7 +21,6 @@ require (
 	github.com/philhofer/fwd v1.2.0 // indirect
 	github.com/tinylib/msgp v1.6.3 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
-	github.com/valyala/fasthttp v1.69.0 // indirect
 	golang.org/x/crypto v0.57.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
