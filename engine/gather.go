@@ -36,6 +36,9 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 			return err
 		}
 		u := use{policy: p, variant: p.plain, costs: a.Costs}
+		if len(a.Costs) == 1 && a.Costs[0].N == 1 && same(a.Costs[0].Unit, drawgate.Requests) && has(p.plain, drawgate.Requests) {
+			u.costs = nil // what is asked anyway goes the short way
+		}
 		e.add(r, &u, Applied{Rule: -1, Policy: p.name, Tenant: a.Tenant, Key: a.Key, Shadow: p.shadow}, sc, res)
 	}
 	if r.Attributes != nil {
