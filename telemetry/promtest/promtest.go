@@ -1,0 +1,140 @@
+// Package promtest runs a real Prometheus for tests.
+package promtest
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Server is a Prometheus process of its own on a free port of the loopback interface.
+type Server struct {
+	URL string
+
+	tb testing.TB
+}
+
+var listening = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
+
+// Start starts a Prometheus that scrapes /metrics of host:port five times a second, with further arguments, and stops it at the test's end. It returns once
+// it has scraped twice. A machine without prometheus fails the test: one that was skipped would show nothing.
+func Start(tb testing.TB, target string, args ...string) *Server {
+	tb.Helper()
+	if _, err := exec.LookPath("prometheus"); err != nil {
+		tb.Fatalf("this test needs a real Prometheus: install prometheus (%v)", err)
+	}
+	dir := tb.TempDir()
+	config := "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nscrape_configs:\n- {job_name: test, static_configs: [{targets: ['" + target + "']}]}\n"
+	file := filepath.Join(dir, "prometheus.yml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	args = append([]string{"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0"}, args...)
+	cmd := exec.CommandContext(tb.Context(), "prometheus", args...) //nolint:gosec // the arguments are the test's
+	cmd.SysProcAttr = dieWithParent()
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, 10*time.Second
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	address, done := make(chan string, 1), make(chan struct{})
+	go read(out, address, done)
+	tb.Cleanup(func() { // the test's context has ended by now
+		<-done
+		_ = cmd.Wait()
+	})
+	s := &Server{tb: tb}
+	select {
+	case a := <-address:
+		s.URL = "http://" + a
+	case <-done:
+		tb.Fatal("prometheus ended before it listened")
+	case <-time.After(30 * time.Second):
+		tb.Fatal("prometheus did not listen within 30 s")
+	}
+	s.Eventually("count_over_time(up[1m]) >= 2")
+	return s
+}
+
+// read looks through what a Prometheus says for the address it listens on, until it ends.
+func read(out io.Reader, address chan<- string, done chan<- struct{}) {
+	defer close(done)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if f := listening.FindStringSubmatch(lines.Text()); f != nil {
+			select {
+			case address <- f[1]:
+			default:
+			}
+		}
+	}
+}
+
+// Sample is one series of an answer.
+type Sample struct {
+	Metric map[string]string
+	Value  string
+}
+
+// Query asks an expression now.
+func (s *Server) Query(expr string) ([]Sample, error) {
+	req, err := http.NewRequestWithContext(s.tb.Context(), http.MethodGet, s.URL+"/api/v1/query?query="+url.QueryEscape(expr), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close() //nolint:errcheck // it was only read
+	var answer struct {
+		Error string
+		Data  struct {
+			Result []struct {
+				Metric map[string]string
+				Value  [2]any
+			}
+		}
+	}
+	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("promtest: %s: %w", res.Status, err)
+	}
+	if answer.Error != "" {
+		return nil, fmt.Errorf("promtest: %s: %s", expr, answer.Error)
+	}
+	var all []Sample
+	for _, r := range answer.Data.Result {
+		all = append(all, Sample{r.Metric, fmt.Sprint(r.Value[1])})
+	}
+	return all, nil
+}
+
+// Eventually asks an expression until it has a result, and fails the test if it has none within 30 seconds.
+func (s *Server) Eventually(expr string) []Sample {
+	s.tb.Helper()
+	var err error
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		var all []Sample
+		if all, err = s.Query(expr); len(all) > 0 {
+			return all
+		}
+		if err != nil && strings.Contains(err.Error(), "parse error") {
+			break
+		}
+	}
+	s.tb.Errorf("%s has no result: %v", expr, err)
+	return nil
+}
