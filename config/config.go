@@ -30,6 +30,7 @@ type Config struct {
 	Instances    int           // how many processes share the limits, for the fallback share; 0: it is not known
 	StoreTimeout time.Duration // of a take that does not wait
 	WarnEvery    time.Duration // at most one warning per this time that the store is away
+	StartFull    bool          // a process that starts while the store is away trusts that nothing was admitted before
 
 	Policies []drawgate.Policy // in the order of the file; names are unique
 	Modes    map[string]Mode   // by policy: how it is used, where that is not plain

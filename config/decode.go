@@ -140,6 +140,7 @@ func (d *decoder) file(root ast.Node) {
 		{"max_buckets", func(e entry) { c.MaxBuckets = int(d.integer(e, 1, maxBuckets)) }},
 		{"instances", func(e entry) { c.Instances = int(d.integer(e, 1, maxInstances)) }},
 		{"store_timeout", func(e entry) { c.StoreTimeout = d.between(e, time.Millisecond, maxTimeout) }},
+		{"start_full", func(e entry) { c.StartFull = d.boolean(e) }},
 		{"warn_every", func(e entry) { c.WarnEvery = d.between(e, time.Second, maxStep) }},
 	}), []field{
 		{"policies", d.policies},

@@ -62,6 +62,7 @@ type environment struct {
 	named       []choice // stores that variables name
 	defaults    []choice // stores that the presets in use start from
 	prefix      choice   // the prefix that a preset in use starts from
+	httpDoor    bool     // the preset http-api is in use
 	redisAsked  bool     // a preset or a variable asks for Redis
 	distributed bool     // ENABLE_DISTRIBUTED_RATE_LIMITING=true
 }

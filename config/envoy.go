@@ -7,10 +7,13 @@ type Envoy struct {
 	Aligned bool     // count by full minutes, hours and days as envoyproxy/ratelimit does, instead of by the last ones
 	Refunds bool     // hits can be given back, which makes the limit less than certain
 
-	Shadow   bool         // everything is decided and counted, and every answer is OK
-	OwnHits  bool         // hits of a single descriptor were used already
-	Headers  EnvoyHeaders // which headers answers ask for
-	Metadata bool         // answers describe the request in dynamic metadata
+	Shadow  bool         // everything is decided and counted, and every answer is OK
+	OwnHits bool         // hits of a single descriptor were used already
+	Headers EnvoyHeaders // which headers answers ask for
+	// Names for those of EnvoyLegacy; "" means the name that envoyproxy/ratelimit has.
+	LimitHeader, RemainingHeader, ResetHeader string
+	ShadowHeader                              bool // answers tell Envoy's clients which policies in shadow differ
+	Metadata                                  bool // answers describe the request in dynamic metadata
 }
 
 // EnvoyHeaders says which headers an answer asks Envoy to add.
@@ -45,6 +48,10 @@ func (d *decoder) envoy(e entry) {
 		{"shadow", func(e entry) { v.Shadow = d.boolean(e) }},
 		{"reports", func(e entry) { v.OwnHits = d.oneOf(e, "marked", "own-hits") == "own-hits" }},
 		{"headers", func(e entry) { v.Headers = EnvoyHeaders(d.oneOf(e, envoyHeaders...)) }},
+		{"limit_header", func(e entry) { v.LimitHeader = d.header(e) }},
+		{"remaining_header", func(e entry) { v.RemainingHeader = d.header(e) }},
+		{"reset_header", func(e entry) { v.ResetHeader = d.header(e) }},
+		{"shadow_header", func(e entry) { v.ShadowHeader = d.boolean(e) }},
 		{"metadata", func(e entry) { v.Metadata = d.boolean(e) }},
 	}))
 }

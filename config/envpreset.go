@@ -170,7 +170,7 @@ func (e *environment) httpAPI() {
 	if asked == 0 {
 		return
 	}
-	e.redisAsked = true
+	e.redisAsked, e.httpDoor = true, true
 	policies := e.use(HTTPAPI)
 	for _, s := range append(scopes, "task") {
 		p := policies[s]

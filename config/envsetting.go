@@ -39,6 +39,10 @@ func (e *environment) settle(c *Config) Problems {
 			c.origins[setting] = "environment: " + name
 		}
 	}
+	if f := &c.Server.ForwardAuth; e.httpDoor && len(f.Shared) == 0 && len(f.Describe) == 0 {
+		f.Shared, f.Describe = []string{"api"}, []string{"ip"}
+		c.origins["server.forward_auth"] = "preset " + HTTPAPI
+	}
 	set(envOn, "enabled", func(string) { c.Off = !e.boolean(envOn, true) })
 	e.settleServer(c, set)
 	set(envInstances, "instances", func(string) { c.Instances = int(e.number(envInstances, maxInstances)) })

@@ -34,6 +34,11 @@ func (c *Config) finish() (problems Problems) {
 			problems = append(problems, c.note("telemetry.watch", "there is no policy "+shorten(w.Policy)+" to watch", hint))
 		}
 	}
+	for _, name := range slices.Concat(c.Server.ForwardAuth.Shared, c.Server.ForwardAuth.Describe) {
+		if !slices.Contains(names, name) && !c.partial {
+			problems = append(problems, c.note("server.forward_auth", "there is no policy "+shorten(name), someOf(name, names)))
+		}
+	}
 	if len(problems) == 0 && len(c.broken) == 0 && !c.partial {
 		problems = c.tryEngine()
 	}

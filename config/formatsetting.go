@@ -15,6 +15,7 @@ func (c *Config) general() (b mapping) {
 	b.number("instances", int64(c.Instances))
 	b.duration("store_timeout", c.StoreTimeout)
 	b.duration("warn_every", c.WarnEvery)
+	b.flag("start_full", c.StartFull)
 	return b
 }
 
@@ -59,7 +60,7 @@ func (s *Server) items() (b mapping) {
 	b.text("listen", s.Listen)
 	b.text("admin", s.Admin)
 	b.text("grpc", s.GRPC)
-	var tls, proxies, forward mapping
+	var tls, proxies mapping
 	tls.text("cert", s.TLS.Cert)
 	tls.text("key", s.TLS.Key)
 	tls.text("client_ca", s.TLS.ClientCA)
@@ -74,8 +75,20 @@ func (s *Server) items() (b mapping) {
 	proxies.text("header", s.Proxies.Header)
 	proxies.flag("unix", s.Proxies.Unix)
 	b.node("proxies", node{pairs: proxies})
-	forward.number("status", int64(s.ForwardAuth.Status))
-	b.node("forward_auth", node{pairs: forward})
+	b.node("forward_auth", node{pairs: s.ForwardAuth.items()})
+	return b
+}
+
+func (f *ForwardAuth) items() (b mapping) {
+	b.number("status", int64(f.Status))
+	b.flag("allow_away", f.AllowAway)
+	b.node("shared", texts(f.Shared))
+	b.node("describe", texts(f.Describe))
+	b.text("uri_header", f.URI)
+	b.text("method_header", f.Method)
+	b.text("host_header", f.Host)
+	b.text("user_header", f.User)
+	b.text("class_header", f.Class)
 	return b
 }
 
@@ -112,6 +125,10 @@ func (v *Envoy) items() (b mapping) {
 		b.add("reports", "own-hits")
 	}
 	b.text("headers", string(v.Headers))
+	b.text("limit_header", v.LimitHeader)
+	b.text("remaining_header", v.RemainingHeader)
+	b.text("reset_header", v.ResetHeader)
+	b.flag("shadow_header", v.ShadowHeader)
 	b.flag("metadata", v.Metadata)
 	return b
 }
@@ -125,6 +142,7 @@ func (t *Telemetry) items(hide bool) (b mapping) {
 	}
 	b.flag("raw_identifiers", t.RawIdentifiers)
 	b.secret("salt", t.Salt)
+	b.duration("refusals_every", t.RefusalsEvery)
 	var watch node
 	for _, w := range t.Watch {
 		var m mapping
@@ -152,5 +170,6 @@ func (w *Webhook) items(hide bool) (b mapping) {
 		marks.list = append(marks.list, node{scalar: strconv.Itoa(m) + "%"})
 	}
 	b.node("milestones", marks)
+	b.node("kinds", texts(w.Kinds))
 	return b
 }

@@ -90,24 +90,37 @@ type (
 		SHA256    string   `json:"sha256,omitempty"     jsonschema:"pattern=^(sha256:)?[0-9a-fA-F]{64}$" jsonschema_description:"The SHA-256 of the token."`
 	}
 	roleList []string
+	kindList []string
 	proxies  struct {
 		Trusted oneOrMore `json:"trusted,omitempty" jsonschema_description:"Networks of proxies that are trusted to say for whom they ask."`
 		Header  string    `json:"header,omitempty"  jsonschema:"default=X-Forwarded-For" jsonschema_description:"The header in which they say it. It is read from the right, up to the first address that is not trusted."`
 		Unix    bool      `json:"unix,omitempty"    jsonschema:"default=false" jsonschema_description:"Peers that connect over a Unix socket are trusted too."`
 	}
 	forwardAuth struct {
-		Status int `json:"status,omitempty" jsonschema:"minimum=400,maximum=599,default=429" jsonschema_description:"The status of a refusal. nginx needs 403."`
+		Status       int       `json:"status,omitempty" jsonschema:"minimum=400,maximum=599,default=429" jsonschema_description:"The status of a refusal. nginx needs 403."`
+		AllowAway    bool      `json:"allow_away,omitempty" jsonschema:"default=false" jsonschema_description:"Requests pass, marked, if the store does not decide. Otherwise they are answered with 503. What a fallback decides is a decision."`
+		Shared       oneOrMore `json:"shared,omitempty" jsonschema_description:"Policies of which all callers share a bucket: a refusal then says that it is not the caller's own limit."`
+		Describe     oneOrMore `json:"describe,omitempty" jsonschema_description:"Policies whose limits the headers describe. Default: all."`
+		URIHeader    string    `json:"uri_header,omitempty" jsonschema_description:"In which the proxy gives the request's path. Default: X-Forwarded-Uri, X-Original-URI or X-Original-URL."`
+		MethodHeader string    `json:"method_header,omitempty" jsonschema_description:"Its method. Default: X-Forwarded-Method or X-Original-Method."`
+		HostHeader   string    `json:"host_header,omitempty" jsonschema_description:"Its host. Default: X-Forwarded-Host."`
+		UserHeader   string    `json:"user_header,omitempty" jsonschema_description:"Who is signed in. Default: none. The proxy must overwrite it."`
+		ClassHeader  string    `json:"class_header,omitempty" jsonschema_description:"The class of the caller. Default: none; see api_keys. The proxy must overwrite it."`
 	}
 
 	envoy struct {
-		Configs  oneOrMore `json:"configs,omitempty"  jsonschema_description:"Files and directories in the format of envoyproxy/ratelimit."`
-		Merge    bool      `json:"merge,omitempty"    jsonschema:"default=false" jsonschema_description:"A file may add to a domain that another one began."`
-		Windows  string    `json:"windows,omitempty"  jsonschema:"enum=rolling,enum=aligned,default=rolling" jsonschema_description:"rolling: the last minute, so that no minute has more. aligned: from one full minute to the next, as envoyproxy/ratelimit counts."`
-		Refunds  bool      `json:"refunds,omitempty"  jsonschema:"default=false" jsonschema_description:"Hits can be given back. They carry no id, so a limit may be exceeded by as many."`
-		Shadow   bool      `json:"shadow,omitempty"   jsonschema:"default=false" jsonschema_description:"Everything is decided and counted, and every answer is OK."`
-		Reports  string    `json:"reports,omitempty"  jsonschema:"enum=marked,enum=own-hits,default=marked" jsonschema_description:"Which hits were used already and count even over the limit: those of descriptors that are marked, or of those with hits of their own too."`
-		Headers  string    `json:"headers,omitempty"  jsonschema:"enum=retry-after,enum=none,enum=legacy,enum=x,enum=draft,default=retry-after" jsonschema_description:"Which headers answers ask Envoy to add."`
-		Metadata bool      `json:"metadata,omitempty" jsonschema:"default=false" jsonschema_description:"Answers describe the request in dynamic metadata."`
+		Configs         oneOrMore `json:"configs,omitempty"  jsonschema_description:"Files and directories in the format of envoyproxy/ratelimit."`
+		Merge           bool      `json:"merge,omitempty"    jsonschema:"default=false" jsonschema_description:"A file may add to a domain that another one began."`
+		Windows         string    `json:"windows,omitempty"  jsonschema:"enum=rolling,enum=aligned,default=rolling" jsonschema_description:"rolling: the last minute, so that no minute has more. aligned: from one full minute to the next, as envoyproxy/ratelimit counts."`
+		Refunds         bool      `json:"refunds,omitempty"  jsonschema:"default=false" jsonschema_description:"Hits can be given back. They carry no id, so a limit may be exceeded by as many."`
+		Shadow          bool      `json:"shadow,omitempty"   jsonschema:"default=false" jsonschema_description:"Everything is decided and counted, and every answer is OK."`
+		Reports         string    `json:"reports,omitempty"  jsonschema:"enum=marked,enum=own-hits,default=marked" jsonschema_description:"Which hits were used already and count even over the limit: those of descriptors that are marked, or of those with hits of their own too."`
+		Headers         string    `json:"headers,omitempty"  jsonschema:"enum=retry-after,enum=none,enum=legacy,enum=x,enum=draft,default=retry-after" jsonschema_description:"Which headers answers ask Envoy to add."`
+		LimitHeader     string    `json:"limit_header,omitempty" jsonschema:"default=RateLimit-Limit" jsonschema_description:"With legacy: the name of that header."`
+		RemainingHeader string    `json:"remaining_header,omitempty" jsonschema:"default=RateLimit-Remaining" jsonschema_description:"With legacy: the name of that header."`
+		ResetHeader     string    `json:"reset_header,omitempty" jsonschema:"default=RateLimit-Reset" jsonschema_description:"With legacy: the name of that header."`
+		ShadowHeader    bool      `json:"shadow_header,omitempty" jsonschema:"default=false" jsonschema_description:"X-RateLimit-Shadow tells Envoy's clients which policies in shadow differ."`
+		Metadata        bool      `json:"metadata,omitempty" jsonschema:"default=false" jsonschema_description:"Answers describe the request in dynamic metadata."`
 	}
 
 	telemetry struct {
@@ -116,6 +129,7 @@ type (
 		RawIdentifiers bool      `json:"raw_identifiers,omitempty" jsonschema:"default=false" jsonschema_description:"Metrics show keys as they are. They may be personal data or secrets."`
 		SaltEnv        string    `json:"salt_env,omitempty"        jsonschema_description:"The environment variable of the secret that hides keys, the same in all processes. Default: another one at each start."`
 		SaltFile       string    `json:"salt_file,omitempty"       jsonschema_description:"The file of that secret."`
+		RefusalsEvery  duration  `json:"refusals_every,omitempty" jsonschema_description:"At most one warning of the refusals of one limit per this time, with their number (1s to 24h). Default 1m."`
 		Watch          []watched `json:"watch,omitempty"           jsonschema:"minItems=1,maxItems=100" jsonschema_description:"Buckets of policies with many keys of which metrics show the usage."`
 		Webhook        *webhook  `json:"webhook,omitempty"`
 	}
@@ -129,6 +143,7 @@ type (
 		URL        string   `json:"url"                   jsonschema:"pattern=^https?://" jsonschema_description:"Where warnings are posted to."`
 		SecretEnv  string   `json:"secret_env,omitempty"  jsonschema_description:"The environment variable of the secret that signs them, of at least 16 bytes."`
 		SecretFile string   `json:"secret_file,omitempty" jsonschema_description:"The file of that secret."`
+		Kinds      kindList `json:"kinds,omitempty" jsonschema_description:"Which warnings are told. Default: all."`
 		Milestones []string `json:"milestones,omitempty"  jsonschema:"minItems=1,maxItems=4,enum=50%,enum=80%,enum=95%,enum=100%" jsonschema_description:"Which parts of a limit are told when they are used. Default: all four."`
 	}
 )
@@ -170,6 +185,12 @@ func (oneOrMore) JSONSchema() *jsonschema.Schema {
 
 func (roleList) JSONSchema() *jsonschema.Schema {
 	return oneOrList(&jsonschema.Schema{Type: "string", Enum: []any{"take", "read", "admin"}})
+}
+
+func (kindList) JSONSchema() *jsonschema.Schema {
+	return oneOrList(&jsonschema.Schema{Type: "string", Enum: []any{
+		"milestone", "limit_exceeded", "backend_error", "fallback_activated", "fallback_ended", "shadow_divergence",
+	}})
 }
 
 func (keyList) JSONSchema() *jsonschema.Schema {

@@ -71,7 +71,13 @@ type Proxies struct {
 
 // ForwardAuth is how the door for proxies answers (nginx auth_request, Caddy forward_auth, Traefik ForwardAuth).
 type ForwardAuth struct {
-	Status int // of a refusal; 0 means 429
+	Status    int      // of a refusal; 0 means 429
+	AllowAway bool     // requests pass if the store does not decide; what a fallback decides is a decision
+	Shared    []string // policies of which all callers share a bucket: a refusal says that it is not the caller's own limit
+	Describe  []string // policies whose limits the headers describe; none means all
+
+	// The headers in which proxies describe the request. "" means those of nginx, Caddy and Traefik, and none for user and class.
+	URI, Method, Host, User, Class string
 }
 
 func (d *decoder) server(e entry) {
@@ -190,8 +196,26 @@ func (d *decoder) trusted(e entry) []netip.Prefix {
 func (d *decoder) forwardAuth(e entry) (f ForwardAuth) {
 	d.object(e.value, "forward_auth", []field{
 		{"status", func(e entry) { f.Status = int(d.integer(e, 400, 599)) }},
+		{"allow_away", func(e entry) { f.AllowAway = d.boolean(e) }},
+		{"shared", func(e entry) { f.Shared = d.policyNames(e) }},
+		{"describe", func(e entry) { f.Describe = d.policyNames(e) }},
+		{"uri_header", func(e entry) { f.URI = d.header(e) }},
+		{"method_header", func(e entry) { f.Method = d.header(e) }},
+		{"host_header", func(e entry) { f.Host = d.header(e) }},
+		{"user_header", func(e entry) { f.User = d.header(e) }},
+		{"class_header", func(e entry) { f.Class = d.header(e) }},
 	})
 	return f
+}
+
+// policyNames reads names of policies. Whether there are such policies is checked by finish.
+func (d *decoder) policyNames(e entry) (names []string) {
+	d.texts(e, maxTokens, func(e entry) {
+		if name, ok := d.text(e); ok {
+			names = append(names, name)
+		}
+	})
+	return names
 }
 
 // lookUpSecrets finds the secrets that the configuration names.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -15,11 +16,12 @@ const (
 
 // Telemetry is what is shown of what limiters do.
 type Telemetry struct {
-	MetricsOff     bool      // no Prometheus metrics; otherwise the admin listener has them
-	Identifiers    int       // how many keys of each policy metrics tell apart: 0 means 20, negative none
-	RawIdentifiers bool      // metrics show keys as they are
-	Salt           Secret    // what hides keys in metrics, logs and web calls, the same in all processes; none: another one at each start
-	Watch          []Watched // buckets of policies with many keys of which metrics show the usage
+	MetricsOff     bool          // no Prometheus metrics; otherwise the admin listener has them
+	Identifiers    int           // how many keys of each policy metrics tell apart: 0 means 20, negative none
+	RawIdentifiers bool          // metrics show keys as they are
+	Salt           Secret        // what hides keys in metrics, logs and web calls, the same in all processes; none: another one at each start
+	RefusalsEvery  time.Duration // at most one warning of a limit's refusals per this time; 0 means a minute
+	Watch          []Watched     // buckets of policies with many keys of which metrics show the usage
 	Webhook        Webhook
 }
 
@@ -32,9 +34,10 @@ type Watched struct {
 
 // Webhook is whom the server tells what somebody should know.
 type Webhook struct {
-	URL        string // none if empty
-	Secret     Secret // signs what is sent
-	Milestones []int  // per cent of a limit that are told when they are used: of 50, 80, 95 and 100; none means all
+	URL        string   // none if empty
+	Secret     Secret   // signs what is sent
+	Kinds      []string // of warnings that are told: of those in docs/configuration.md; none means all
+	Milestones []int    // per cent of a limit that are told when they are used: of 50, 80, 95 and 100; none means all
 }
 
 func (d *decoder) telemetry(e entry) {
@@ -47,6 +50,7 @@ func (d *decoder) telemetry(e entry) {
 			}
 		}},
 		{"raw_identifiers", func(e entry) { t.RawIdentifiers = d.boolean(e) }},
+		{"refusals_every", func(e entry) { t.RefusalsEvery = d.between(e, time.Second, maxStep) }},
 		{"watch", func(e entry) { t.Watch = d.watch(e) }},
 		{"webhook", func(e entry) { t.Webhook = d.webhook(e) }},
 	}
@@ -80,6 +84,13 @@ func (d *decoder) webhook(e entry) (w Webhook) {
 	fields := []field{
 		{"url", func(e entry) { w.URL = d.link(e) }},
 		{"milestones", func(e entry) { w.Milestones = d.milestones(e) }},
+		{"kinds", func(e entry) {
+			d.texts(e, len(warningKinds), func(e entry) {
+				if kind := d.oneOf(e, warningKinds...); kind != "" && !slices.Contains(w.Kinds, kind) {
+					w.Kinds = append(w.Kinds, kind)
+				}
+			})
+		}},
 	}
 	seen := d.object(e.value, "webhook", append(fields, d.secretFields("secret", &w.Secret)...))
 	wrong := len(d.problems) > before
@@ -89,6 +100,9 @@ func (d *decoder) webhook(e entry) (w Webhook) {
 	d.oneSecret(spanOf(e.value), "webhook", "secret", "", w.Secret, wrong)
 	return w
 }
+
+// warningKinds are what package telemetry warns of.
+var warningKinds = []string{"milestone", "limit_exceeded", "backend_error", "fallback_activated", "fallback_ended", "shadow_divergence"}
 
 var milestones = []int{50, 80, 95, 100}
 

@@ -26,6 +26,9 @@ func (c *Config) warn() {
 	if c.Instances > 1 && !c.shared() {
 		c.warnOf("instances", "name a Redis server as the store, or leave instances out", "%d instances do not share the store %s", c.Instances, RedactURL(c.Store))
 	}
+	if c.StartFull {
+		c.warnOf("start_full", "", "each process that starts while the store is away admits its share again, whatever was admitted before")
+	}
 	c.warnRules()
 	c.warnServer()
 	if len(c.Warnings) > maxProblems {
