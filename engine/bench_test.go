@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/drawgate/drawgate"
@@ -10,6 +9,7 @@ import (
 )
 
 func bench(t testing.TB) *engine.Engine {
+	t.Helper()
 	fast := tokenBucket("fast", 1_000_000_000, 1_000_000)
 	return newEngine(t, engine.Config{
 		Policies: policies(fast, perDay("other", 1_000_000_000)), Rules: []rules.Rule{{Name: "one", Match: rules.Match{Path: "/"}, Apply: []rules.Apply{{Policy: "fast", Key: "user"}}}},
@@ -46,7 +46,7 @@ func BenchmarkTake(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			var res engine.Result
-			r := from(fmt.Sprint("u"))
+			r := from("u")
 			for pb.Next() {
 				if err := e.TakeInto(b.Context(), r, &res); err != nil {
 					b.Error(err)

@@ -17,14 +17,21 @@ func TestMistakesAreTold(t *testing.T) {
 	t.Parallel()
 	p := tokenBucket("per-user", 10, 5)
 	p.Overrides = []engine.Override{
-		{Key: "a", Amounts: map[string]int64{"minutes": 5}}, {Key: "b", Amounts: map[string]int64{"minute": 0}}, {Key: "c"}, {Key: "d", Amounts: map[string]int64{"minute.burst": 3}},
-		{Key: "d", Amounts: map[string]int64{"minute": 3}}, {Key: "e", Amounts: map[string]int64{"minute.burst": 0}},
+		{Key: "a", Amounts: map[string]int64{"minutes": 5}},
+		{Key: "b", Amounts: map[string]int64{"minute": 0}},
+		{Key: "c"},
+		{Key: "d", Amounts: map[string]int64{"minute.burst": 3}},
+		{Key: "d", Amounts: map[string]int64{"minute": 3}},
+		{Key: "e", Amounts: map[string]int64{"minute.burst": 0}},
 	}
 	bad := perDay("day", 5)
 	bad.Limits[0].Kind = 0
 	r := rules.Rule{Name: "r", Apply: []rules.Apply{
-		{Policy: "per-usr", Key: "user"}, {Policy: "per-user", Key: "usr"}, {Policy: "slow", Key: "ip", Amounts: map[string]int64{"day.burst": 3}},
-		{Policy: "slow", Key: "ip", Costs: map[string]int64{"tokens": 3}}, {Policy: "slow", Key: "ip", Costs: map[string]int64{"requests": 6}},
+		{Policy: "per-usr", Key: "user"},
+		{Policy: "per-user", Key: "usr"},
+		{Policy: "slow", Key: "ip", Amounts: map[string]int64{"day.burst": 3}},
+		{Policy: "slow", Key: "ip", Costs: map[string]int64{"tokens": 3}},
+		{Policy: "slow", Key: "ip", Costs: map[string]int64{"requests": 6}},
 	}}
 	c := engine.Config{Policies: []engine.Policy{p, bad, perDay("slow", 5), perDay("slow", 5), perDay("x~shadow", 1)}, Rules: []rules.Rule{r}}
 	_, err := engine.New(memstore.New(nil), c, nil)

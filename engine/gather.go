@@ -146,12 +146,13 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) {
 		ask := drawgate.Ask{
 			Limiter: u.policy.of(e.tenant(a.Tenant), a.Key, u.variant).limiter(a.Shadow && !u.policy.shadow), Tenant: a.Tenant, Key: a.Key, Costs: u.costs,
 		}
-		if a.Shadow && r.Hold == 0 && ask.Limiter.Plan().NeedsHold() {
+		switch {
+		case a.Shadow && r.Hold == 0 && ask.Limiter.Plan().NeedsHold():
 			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: -1, Err: drawgate.ErrNeedsReserve})
-		} else if a.Shadow {
+		case a.Shadow:
 			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: len(sc.shadow)})
 			sc.shadow = append(sc.shadow, ask)
-		} else {
+		default:
 			a.Bucket = len(sc.enforced)
 			sc.enforced = append(sc.enforced, ask)
 		}
@@ -164,8 +165,7 @@ func tooMany(list []Applied) error {
 	var b strings.Builder
 	for i := range list {
 		a := &list[i]
-		switch {
-		case i > 0:
+		if i > 0 {
 			b.WriteString(", ")
 		}
 		fmt.Fprintf(&b, "policy %q ", a.Policy)

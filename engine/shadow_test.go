@@ -110,7 +110,7 @@ func TestRulesInShadowHaveBucketsOfTheirOwn(t *testing.T) {
 	if s := res.Shadow[0]; !res.Decision.Allowed || s.Allowed || s.Divergence != engine.WouldRefuse || s.RuleName != "trial" {
 		t.Errorf("the trial has seen 3 of 3: %+v", s)
 	}
-	if got := left(t, e, "p", "", "global"); got != 2 {
+	if got := left(t, e, "p", "global"); got != 2 {
 		t.Errorf("the policy's own bucket of that key has %d left, want 2", got)
 	}
 }
@@ -150,7 +150,7 @@ func TestPeers1RefusalsAndShadowsSpendNothing(t *testing.T) {
 	if allowed.Load() != 40 || refusing.Load() != 760 {
 		t.Errorf("%d allowed, want 4 users' 10; %d refused by their own limit, want 760", allowed.Load(), refusing.Load())
 	}
-	if got := left(t, e, "shared", "", "global"); got != 60 {
+	if got := left(t, e, "shared", "global"); got != 60 {
 		t.Errorf("the shared bucket has %d left, want 60: 760 refusals are free", got)
 	}
 	if got := wouldRefuse.Load(); got < 39 || got > 40 {

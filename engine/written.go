@@ -35,7 +35,7 @@ func says(r *rules.Rule) string {
 
 // written returns a part of a rule as a person would write it; "none" if it is empty.
 func written(v any) string {
-	t := ""
+	var t string
 	switch v := v.(type) {
 	case []rules.Apply:
 		t = applies(v)

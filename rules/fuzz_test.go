@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -115,7 +116,7 @@ func agree(s *Set, list []Rule, a *Attributes, now time.Time, m *Matches) error 
 	err := s.Match(a, now, m)
 	applied, exempt, matched, failed := model{list}.match(a, now)
 	if (err != nil) != failed {
-		return fmt.Errorf("error %v, the model fails: %v", err, failed)
+		return fmt.Errorf("the model fails: %v, the set: %w", failed, err)
 	}
 	same := slices.EqualFunc(m.Applied, applied, func(x, y Applied) bool {
 		return x.Rule == y.Rule && x.Index == y.Index && x.Tenant == y.Tenant && x.Key == y.Key && x.Shadow == y.Shadow && x.Apply.Policy == y.Apply.Policy
@@ -131,7 +132,9 @@ func usable(list []Rule, err error) (good []Rule) {
 	bad := map[int]bool{}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
-			bad[e.(*Error).Rule] = true
+			if mistake, ok := errors.AsType[*Error](e); ok {
+				bad[mistake.Rule] = true
+			}
 		}
 	}
 	for i, r := range list {

@@ -170,7 +170,7 @@ func (x *index) candidates(q *request, b, scratch bitset) {
 func (q *request) pairsHold(list []pair) bool {
 	for i := range list {
 		p := &list[i]
-		v := ""
+		var v string
 		if p.header {
 			v = q.header(p.name)
 		} else {

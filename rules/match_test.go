@@ -65,12 +65,12 @@ func TestIndexFindsWhatALinearSearchFinds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		data := make([]byte, 40_000)
+		data := make([]byte, 20_000)
 		for i := 0; i < len(data); i += 8 {
 			binary.LittleEndian.PutUint64(data[i:], r.Uint64())
 		}
 		s := &script{data}
-		list := make([]Rule, rapid.IntRange(0, 300).Draw(t, "rules"))
+		list := make([]Rule, rapid.IntRange(0, 150).Draw(t, "rules"))
 		for i := range list {
 			list[i] = s.rule(i)
 			list[i].Final, list[i].Exempt = list[i].Final && i%16 == 0, list[i].Exempt && i%16 == 0

@@ -42,7 +42,7 @@ func (m model) match(a *Attributes, now time.Time) (applied []Applied, exempt, m
 			}
 			tenant = v.(string)
 		}
-		var new []*Apply
+		var fresh []*Apply
 		for k := range r.Apply {
 			p := &r.Apply[k]
 			isShadow := r.Shadow || p.Shadow
@@ -54,9 +54,9 @@ func (m model) match(a *Attributes, now time.Time) (applied []Applied, exempt, m
 				return nil, false, false, true
 			}
 			applied = append(applied, Applied{Rule: i, Index: first + k, Apply: p, Tenant: tenant, Key: key.(string), Shadow: isShadow})
-			new = append(new, p)
+			fresh = append(fresh, p)
 		}
-		for _, p := range new {
+		for _, p := range fresh {
 			if r.Shadow || p.Shadow {
 				shadow[p.Policy] = true
 			} else {
@@ -79,7 +79,7 @@ func modelMatches(m *Match, a *Attributes) bool {
 	if len(m.Methods) > 0 {
 		ok := false
 		for _, x := range m.Methods {
-			ok = ok || strings.ToUpper(x) == strings.ToUpper(a.Method)
+			ok = ok || strings.EqualFold(x, a.Method)
 		}
 		if !ok {
 			return false
