@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -121,8 +122,8 @@ func (p *Proxies) trusts(a netip.Addr) bool {
 // walk goes from addr, which is trusted, to the left until somebody is not. Where a proxy hides or garbles whom it was asked by, it stands for all of them.
 func (p *Proxies) walk(addr netip.Addr, lines []string) netip.Addr {
 	hops := 0
-	for i := len(lines) - 1; i >= 0; i-- {
-		for rest := lines[i]; rest != ""; hops++ {
+	for _, line := range slices.Backward(lines) {
+		for rest := line; rest != ""; hops++ {
 			if hops == maxHops {
 				return addr
 			}
@@ -203,7 +204,7 @@ func isPort(text string) bool {
 		return false
 	}
 	for i := 1; i < len(text); i++ {
-		if c := text[i]; !('0' <= c && c <= '9') && text[1] != '_' {
+		if c := text[i]; (c < '0' || c > '9') && text[1] != '_' {
 			return false
 		}
 	}

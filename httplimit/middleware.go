@@ -193,7 +193,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		defer p.End()
+		defer p.End() //nolint:contextcheck // what is held is given back whatever has become of the request
 		next.ServeHTTP(w, r.WithContext(p.Context(r.Context())))
 	})
 }

@@ -19,6 +19,7 @@ func TestMiddleware(t *testing.T) {
 
 // serveMux serves routes by a ServeMux, with the middleware behind it so that it knows the route.
 func serveMux(t *testing.T, limit *httplimit.Middleware, routes []httplimittest.Route) string {
+	t.Helper()
 	mux := http.NewServeMux()
 	for _, r := range routes {
 		pattern := r.Pattern

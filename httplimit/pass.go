@@ -57,14 +57,14 @@ func (m *Middleware) Begin(h http.Header, r *http.Request) Pass {
 
 // beginLate is what follows on a first answer that did not let the request pass: apart, so that Begin stays short.
 func (m *Middleware) beginLate(h http.Header, r *http.Request, key string, a answer) Pass {
-	t := take{m: m, ctx: r.Context(), n: 1}
+	t := take{m: m, n: 1}
 	t.asks[0], t.shared[0] = drawgate.Ask{Limiter: m.lone, Key: bounded(key)}, m.buckets[0].Shared
-	return m.settle(h, r, t.waitAfter(a), &t)
+	return m.settle(h, r, t.waitAfter(r.Context(), a), &t)
 }
 
 // beginMany is Begin where more is asked than one request of one bucket.
 func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
-	t := take{m: m, ctx: r.Context()}
+	t := take{m: m}
 	if m.opts.Priority != nil {
 		t.priority = m.opts.Priority(r)
 	}
@@ -85,7 +85,7 @@ func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
 	if t.n == 0 {
 		return Pass{}
 	}
-	return m.settle(h, r, t.waitAfter(t.ask(t.ctx, false)), &t)
+	return m.settle(h, r, t.waitAfter(r.Context(), t.ask(r.Context(), false)), &t)
 }
 
 // settle makes a pass of an answer.
@@ -137,7 +137,6 @@ func (m *Middleware) fail(h http.Header, r *http.Request, err error) Pass {
 // take is what is asked for one request.
 type take struct {
 	m        *Middleware
-	ctx      context.Context //nolint:containedctx // of the request, and it lives no longer
 	asks     [drawgate.MaxBuckets]drawgate.Ask
 	shared   [drawgate.MaxBuckets]bool
 	n        int
@@ -173,7 +172,7 @@ func (t *take) ask(ctx context.Context, wait bool) (a answer) {
 }
 
 // waitAfter lets a request that was refused wait, if it may. What it returns is never older than the end of the waiting.
-func (t *take) waitAfter(a answer) answer {
+func (t *take) waitAfter(ctx context.Context, a answer) answer {
 	m := t.m
 	if a.err != nil || a.d.Allowed || m.opts.Wait == 0 || a.d.RetryAfter == drawgate.Never || a.d.Soonest > m.opts.Wait {
 		return a
@@ -184,17 +183,17 @@ func (t *take) waitAfter(a answer) answer {
 		return a
 	}
 	defer m.waiting.Add(-1)
-	ctx, cancel := context.WithTimeoutCause(t.ctx, m.opts.Wait, drawgate.ErrDeadline)
+	until, cancel := context.WithTimeoutCause(ctx, m.opts.Wait, drawgate.ErrDeadline)
 	defer cancel()
-	w := t.ask(ctx, true)
+	w := t.ask(until, true)
 	switch {
-	case w.err == nil || t.ctx.Err() != nil || errors.Is(w.err, drawgate.ErrStoreAway) || errors.Is(w.err, drawgate.ErrClosed):
+	case w.err == nil || ctx.Err() != nil || errors.Is(w.err, drawgate.ErrStoreAway) || errors.Is(w.err, drawgate.ErrClosed):
 		return w
 	case errors.Is(w.err, drawgate.ErrQueueFull):
 		a.full = true
 		return a
 	case errors.Is(w.err, drawgate.ErrDeadline), errors.Is(w.err, context.DeadlineExceeded):
-		return t.ask(t.ctx, false) // what it was refused with before it waited is old
+		return t.ask(ctx, false) // what it was refused with before it waited is old
 	}
 	return w
 }

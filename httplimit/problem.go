@@ -43,7 +43,7 @@ const (
 	ScopeAPI    = "api"    // one that all callers share
 )
 
-// Problem says why a request was not served (RFC 9457). It is an error.
+// Problem says why a request was not served (RFC 9457). It is an http.Handler that answers with it.
 type Problem struct {
 	Type     string   `json:"type"` // of the draft for what a limit refuses, otherwise "about:blank"
 	Title    string   `json:"title"`
@@ -54,9 +54,6 @@ type Problem struct {
 	Violated []string `json:"violated-policies,omitempty"` // the names of the limits that refuse, as RateLimit-Policy has them
 	After    int64    `json:"retry_after,omitempty"`       // seconds, as in Retry-After; 0: there is none
 }
-
-// Error returns the sentence and the code.
-func (p *Problem) Error() string { return fmt.Sprintf("httplimit: %s (%s)", p.Detail, p.Code) }
 
 // ServeHTTP answers with the problem. Headers that say more should have been set.
 func (p *Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {

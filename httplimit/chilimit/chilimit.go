@@ -5,9 +5,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/drawgate/drawgate/httplimit"
+	"github.com/go-chi/chi/v5"
 )
 
 // ByRoute counts by the pattern of the route that chi serves r with: see [Route].

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gofiber/fiber/v3"
-	"github.com/gofiber/fiber/v3/middleware/recover"
-
 	"github.com/drawgate/drawgate/httplimit"
-	"github.com/drawgate/drawgate/httplimit/fiberlimit"
 	"github.com/drawgate/drawgate/httplimit/httplimittest"
+	"github.com/gofiber/fiber/v3"
+	recovery "github.com/gofiber/fiber/v3/middleware/recover"
+
+	"github.com/drawgate/drawgate/httplimit/fiberlimit"
 )
 
 // TestFiber holds fiber against what every adapter promises, as far as it can know: it is not told that a client has gone.
@@ -21,8 +21,9 @@ func TestFiber(t *testing.T) {
 }
 
 func serve(t *testing.T, limit *httplimit.Middleware, routes []httplimittest.Route) string {
+	t.Helper()
 	app := fiber.New()
-	app.Use(recover.New())
+	app.Use(recovery.New())
 	for _, r := range routes {
 		app.All(strings.NewReplacer("{", ":", "}", "").Replace(r.Pattern), fiberlimit.Middleware(limit), handler(r))
 	}

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/drawgate/drawgate/httplimit"
+	"github.com/drawgate/drawgate/httplimit/httplimittest"
 	"github.com/gin-gonic/gin"
 
-	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/httplimit/ginlimit"
-	"github.com/drawgate/drawgate/httplimit/httplimittest"
 )
 
 func TestMain(m *testing.M) {
@@ -25,6 +25,7 @@ func TestGin(t *testing.T) {
 }
 
 func serve(t *testing.T, limit *httplimit.Middleware, routes []httplimittest.Route) string {
+	t.Helper()
 	engine := gin.New()
 	engine.Use(gin.RecoveryWithWriter(io.Discard), ginlimit.Middleware(limit))
 	for _, r := range routes {

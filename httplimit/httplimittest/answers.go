@@ -24,7 +24,8 @@ func (r reply) wantHeaders(t *testing.T, want map[string]string) {
 	}
 }
 
-func testSuccess(t *testing.T, h Harness) {
+func testSuccess(e *env) {
+	t, h := e.t, e.h
 	s := open(t, h, nil, one(newLimiter(t, nil, "per-ip", rate(60, time.Hour, 5))))
 	r := s.expect(http.StatusOK, "/")
 	if r.body != "served" {
@@ -47,7 +48,8 @@ func wantReset(t *testing.T, r reply, ahead time.Duration) {
 	}
 }
 
-func testRefusal(t *testing.T, h Harness) {
+func testRefusal(e *env) {
+	t, h := e.t, e.h
 	s := open(t, h, nil, one(newLimiter(t, nil, "per-ip", rate(60, time.Hour, 2))))
 	s.expect(http.StatusOK, "/")
 	s.expect(http.StatusOK, "/")
@@ -71,7 +73,7 @@ func testRefusal(t *testing.T, h Harness) {
 }
 
 // ownThenShared are buckets as document B has them: per IP, and for the whole API.
-func ownThenShared(t *testing.T, perIP, api drawgate.Limit) ([]httplimit.Bucket, *httplimit.Proxies) {
+func ownThenShared(t *testing.T, perIP, api drawgate.Limit) []httplimit.Bucket {
 	t.Helper()
 	proxies, err := httplimit.NewProxies(httplimit.PrivateNetworks(), nil)
 	if err != nil {
@@ -81,12 +83,13 @@ func ownThenShared(t *testing.T, perIP, api drawgate.Limit) ([]httplimit.Bucket,
 	return []httplimit.Bucket{
 		{Limiter: l, Key: httplimit.ByIP(proxies)},
 		{Limiter: with(t, l, "api", api), Key: httplimit.Fixed("global"), Shared: true},
-	}, proxies
+	}
 }
 
 // req: B2, B4.
-func testOwnThenShared(t *testing.T, h Harness) {
-	buckets, _ := ownThenShared(t, rate(10, time.Minute, 5), rate(100, time.Minute, 20))
+func testOwnThenShared(e *env) {
+	t, h := e.t, e.h
+	buckets := ownThenShared(t, rate(10, time.Minute, 5), rate(100, time.Minute, 20))
 	s := open(t, h, nil, buckets)
 	const from = "X-Forwarded-For"
 	s.expect(http.StatusOK, "/", from, "198.51.100.1").wantHeaders(t, map[string]string{
@@ -121,8 +124,9 @@ func (s *site) until(status, n int, ip string) (r reply) {
 	return r
 }
 
-func testRefusalCostsNothing(t *testing.T, h Harness) {
-	buckets, _ := ownThenShared(t, rate(1, time.Hour, 1), rate(10, time.Hour, 2))
+func testRefusalCostsNothing(e *env) {
+	t, h := e.t, e.h
+	buckets := ownThenShared(t, rate(1, time.Hour, 1), rate(10, time.Hour, 2))
 	s := open(t, h, nil, buckets)
 	s.expect(http.StatusOK, "/", "X-Forwarded-For", "198.51.100.1")
 	for range 5 {
@@ -134,7 +138,8 @@ func testRefusalCostsNothing(t *testing.T, h Harness) {
 	r.wantHeaders(t, map[string]string{"X-RateLimit-Remaining": "1"})
 }
 
-func testHead(t *testing.T, h Harness) {
+func testHead(e *env) {
+	t, h := e.t, e.h
 	s := open(t, h, nil, one(newLimiter(t, nil, "per-ip", rate(1, time.Hour, 1))))
 	s.expect(http.StatusOK, "/")
 	r := s.do(t.Context(), http.MethodHead, "/")
@@ -144,7 +149,8 @@ func testHead(t *testing.T, h Harness) {
 }
 
 // req: B4.
-func testExempt(t *testing.T, h Harness) {
+func testExempt(e *env) {
+	t, h := e.t, e.h
 	s := open(t, h, &httplimit.Options{Exempt: []string{"/health*"}}, one(newLimiter(t, nil, "per-ip", rate(1, time.Hour, 1))))
 	for range 3 {
 		s.expect(http.StatusOK, "/health").wantHeaders(t, map[string]string{"X-RateLimit-Limit": "", "RateLimit": "", "RateLimit-Policy": ""})
@@ -155,7 +161,8 @@ func testExempt(t *testing.T, h Harness) {
 	s.expect(http.StatusOK, "/health")
 }
 
-func testNeverFits(t *testing.T, h Harness) {
+func testNeverFits(e *env) {
+	t, h := e.t, e.h
 	b := one(newLimiter(t, nil, "upload", drawgate.Limit{Name: "bytes", Unit: "content-bytes", Kind: drawgate.Rolling, Amount: 100, Window: time.Minute}))
 	b[0].Costs = func(*http.Request) []drawgate.Cost { return []drawgate.Cost{{Unit: "content-bytes", N: 101}} }
 	r := open(t, h, nil, b).expect(http.StatusRequestEntityTooLarge, "/")
@@ -164,7 +171,8 @@ func testNeverFits(t *testing.T, h Harness) {
 	}
 }
 
-func testStoreAway(t *testing.T, h Harness) {
+func testStoreAway(e *env) {
+	t, h := e.t, e.h
 	away := func(s drawgate.Store) drawgate.Store {
 		f := &faulty{Store: s}
 		f.away.Store(true)
@@ -183,7 +191,8 @@ func testStoreAway(t *testing.T, h Harness) {
 }
 
 // PEERS 20: a degraded "allow" that the caller cannot tell from a real one.
-func testFallback(t *testing.T, h Harness) {
+func testFallback(e *env) {
+	t, h := e.t, e.h
 	marked := func(s drawgate.Store) drawgate.Store { return &faulty{Store: s, marked: true} }
 	s := open(t, h, nil, one(newLimiter(t, marked, "per-ip", rate(1, time.Hour, 1))))
 	s.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Fallback": "true", "X-RateLimit-Remaining": "0"})
@@ -191,7 +200,8 @@ func testFallback(t *testing.T, h Harness) {
 }
 
 // req: E3.
-func testRoute(t *testing.T, h Harness) {
+func testRoute(e *env) {
+	t, h := e.t, e.h
 	l := newLimiter(t, nil, "per-route", rate(1, time.Hour, 1))
 	s := open(t, h, nil, []httplimit.Bucket{{Limiter: l, Key: httplimit.ByRoute()}})
 	s.expect(http.StatusOK, "/things/1")
@@ -200,7 +210,8 @@ func testRoute(t *testing.T, h Harness) {
 }
 
 // PEERS 21: the address of the client taken from the left of X-Forwarded-For, where anyone can choose a bucket.
-func testProxies(t *testing.T, h Harness) {
+func testProxies(e *env) {
+	t, h := e.t, e.h
 	proxies, err := httplimit.NewProxies([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("10.0.0.0/8")}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +230,8 @@ func testProxies(t *testing.T, h Harness) {
 }
 
 // PEERS 21, where no proxy is trusted.
-func testSpoofed(t *testing.T, h Harness) {
+func testSpoofed(e *env) {
+	t, h := e.t, e.h
 	s := open(t, h, nil, one(newLimiter(t, nil, "per-ip", rate(1, time.Hour, 1))))
 	s.expect(http.StatusOK, "/", "X-Forwarded-For", "203.0.113.1")
 	for i, name := range []string{"X-Forwarded-For", "X-Real-IP", "Forwarded", "True-Client-IP"} {
@@ -227,7 +239,8 @@ func testSpoofed(t *testing.T, h Harness) {
 	}
 }
 
-func testOwnRefusal(t *testing.T, h Harness) {
+func testOwnRefusal(e *env) {
+	t, h := e.t, e.h
 	opts := &httplimit.Options{Refuse: func(w http.ResponseWriter, _ *http.Request, p *httplimit.Problem) {
 		w.Header().Set("Content-Type", "text/plain")
 		w.WriteHeader(http.StatusTeapot)

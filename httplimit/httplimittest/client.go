@@ -30,8 +30,11 @@ func (s *site) pages(more []Route) []Route {
 		c.Write("served")
 	}
 	return append([]Route{
-		{Pattern: "/", Serve: plain}, {Pattern: "/health", Serve: plain}, {Pattern: "/healthz/live", Serve: plain},
-		{Pattern: "/things/{id}", Serve: plain}, {Pattern: "/others/{id}", Serve: plain},
+		{Pattern: "/", Serve: plain},
+		{Pattern: "/health", Serve: plain},
+		{Pattern: "/healthz/live", Serve: plain},
+		{Pattern: "/things/{id}", Serve: plain},
+		{Pattern: "/others/{id}", Serve: plain},
 		{Pattern: "/panic", Serve: func(*Call) { panic("a test: the handler panics") }}, //nolint:forbidigo // it is what is tested
 	}, more...)
 }
@@ -90,7 +93,7 @@ func (s *site) try(ctx context.Context, method, path string, headers ...string) 
 	if err != nil {
 		return r, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	r = reply{status: resp.StatusCode, header: resp.Header, body: string(body)}
 	if resp.Header.Get("Content-Type") == httplimit.ProblemType && len(body) > 0 {

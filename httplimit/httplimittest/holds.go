@@ -4,19 +4,22 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/httplimit"
 )
 
+// everybody is the key of held.
+const everybody = "all"
+
 // held are buckets of one key, so that a test can look at them.
 func held(l *drawgate.Limiter) []httplimit.Bucket {
-	return []httplimit.Bucket{{Limiter: l, Key: httplimit.Fixed("all")}}
+	return []httplimit.Bucket{{Limiter: l, Key: httplimit.Fixed(everybody)}}
 }
 
-func testSlots(t *testing.T, h Harness) {
+func testSlots(e *env) {
+	t, h := e.t, e.h
 	block := newGate()
 	l := newLimiter(t, nil, "slots", slots(2))
 	s := open(t, h, nil, held(l), Route{Pattern: "/block", Serve: block.serve})
@@ -39,20 +42,22 @@ func testSlots(t *testing.T, h Harness) {
 	for range 5 { // one after the other they always fit
 		s.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Remaining": "1"})
 	}
-	eventually(t, "all slots are free", func() bool { return underWay(t, l, "all") == 0 })
+	eventually(t, "all slots are free", func() bool { return underWay(t, l) == 0 })
 }
 
-func testPanic(t *testing.T, h Harness) {
+func testPanic(e *env) {
+	t, h := e.t, e.h
 	l := newLimiter(t, nil, "slots", slots(1))
 	s := open(t, h, nil, held(l))
 	for range 3 {
 		_, _ = s.try(t.Context(), http.MethodGet, "/panic") // what the client sees is the framework's affair
-		eventually(t, "the slot is free", func() bool { return underWay(t, l, "all") == 0 })
+		eventually(t, "the slot is free", func() bool { return underWay(t, l) == 0 })
 	}
 	s.expect(http.StatusOK, "/")
 }
 
-func testClientGone(t *testing.T, h Harness) {
+func testClientGone(e *env) {
+	t, h := e.t, e.h
 	block := newGate()
 	l := newLimiter(t, nil, "slots", slots(1))
 	s := open(t, h, nil, held(l), Route{Pattern: "/block", Serve: block.serve})
@@ -64,12 +69,13 @@ func testClientGone(t *testing.T, h Harness) {
 	if h.Deaf {
 		block.open() // nobody tells the handler: it ends by itself
 	}
-	eventually(t, "the slot is free", func() bool { return underWay(t, l, "all") == 0 })
+	eventually(t, "the slot is free", func() bool { return underWay(t, l) == 0 })
 	s.expect(http.StatusOK, "/")
 }
 
 // testLong streams for several times as long as units are held.
-func testLong(t *testing.T, h Harness) {
+func testLong(e *env) {
+	t, h := e.t, e.h
 	const hold = 200 * time.Millisecond
 	l := newLimiter(t, nil, "slots", slots(1))
 	begun, lost := make(chan struct{}), make(chan error, 1)
@@ -96,16 +102,17 @@ func testLong(t *testing.T, h Harness) {
 	if r.err != nil || r.status != http.StatusOK || len(r.body) != 10*len("part ") || len(lost) > 0 {
 		t.Fatalf("%v, %q, %v, lost %d", r.status, r.body, r.err, len(lost))
 	}
-	eventually(t, "the slot is free", func() bool { return underWay(t, l, "all") == 0 })
+	eventually(t, "the slot is free", func() bool { return underWay(t, l) == 0 })
 }
 
-func testLost(t *testing.T, h Harness) {
+func testLost(e *env) {
+	t, h := e.t, e.h
 	block := newGate()
 	l := newLimiter(t, nil, "slots", slots(1))
 	s := open(t, h, &httplimit.Options{Hold: 200 * time.Millisecond}, held(l), Route{Pattern: "/block", Serve: block.serve})
 	first := s.begin(t.Context(), "/block")
 	block.waitFor(t, 1)
-	if err := l.Reset(t.Context(), "all"); err != nil {
+	if err := l.Reset(t.Context(), everybody); err != nil {
 		t.Fatal(err)
 	}
 	select {

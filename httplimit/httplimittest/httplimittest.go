@@ -35,7 +35,13 @@ type Call struct {
 type testCase struct {
 	name    string
 	promise string
-	run     func(t *testing.T, h Harness)
+	run     func(e *env)
+}
+
+// env is what a case runs with.
+type env struct {
+	t *testing.T
+	h Harness
 }
 
 // Run runs the suite.
@@ -45,7 +51,7 @@ func Run(t *testing.T, h Harness) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			t.Log(c.promise)
-			c.run(t, h)
+			c.run(&env{t, h})
 		})
 	}
 }

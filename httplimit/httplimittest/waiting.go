@@ -12,7 +12,8 @@ import (
 )
 
 // req: B7.
-func testWaits(t *testing.T, h Harness) {
+func testWaits(e *env) {
+	t, h := e.t, e.h
 	s := open(t, h, &httplimit.Options{Wait: 10 * time.Second}, one(newLimiter(t, nil, "per-ip", rate(4, time.Second, 1))))
 	start := time.Now()
 	for range 4 { // one at once, and three a quarter of a second apart
@@ -24,7 +25,8 @@ func testWaits(t *testing.T, h Harness) {
 }
 
 // req: B7.
-func testWaitsInVain(t *testing.T, h Harness) {
+func testWaitsInVain(e *env) {
+	t, h := e.t, e.h
 	s := open(t, h, &httplimit.Options{Wait: 100 * time.Millisecond}, one(newLimiter(t, nil, "per-ip", rate(1, time.Hour, 1))))
 	s.expect(http.StatusOK, "/")
 	if r := s.expect(http.StatusTooManyRequests, "/"); r.problem.Code != httplimit.CodeLimited {
@@ -45,7 +47,8 @@ func testWaitsInVain(t *testing.T, h Harness) {
 }
 
 // req: B7.
-func testQueueFull(t *testing.T, h Harness) {
+func testQueueFull(e *env) {
+	t, h := e.t, e.h
 	block := newGate()
 	m, err := httplimit.New(one(newLimiter(t, nil, "slots", slots(1))), &httplimit.Options{Wait: 30 * time.Second, Queue: 1})
 	if err != nil {
@@ -68,7 +71,8 @@ func testQueueFull(t *testing.T, h Harness) {
 }
 
 // req: B7.
-func testGivesUp(t *testing.T, h Harness) {
+func testGivesUp(e *env) {
+	t, h := e.t, e.h
 	block := newGate()
 	wait := 30 * time.Second
 	if h.Deaf {
@@ -145,10 +149,10 @@ func (g *gate) waitFor(t *testing.T, n int) {
 	}
 }
 
-// underWay returns how many slots of a limiter's bucket are taken.
-func underWay(t *testing.T, l *drawgate.Limiter, key string) int64 {
+// underWay returns how many slots of a limiter are taken, by all who share the key of held.
+func underWay(t *testing.T, l *drawgate.Limiter) int64 {
 	t.Helper()
-	st, err := l.Status(t.Context(), key)
+	st, err := l.Status(t.Context(), everybody)
 	if err != nil {
 		t.Fatal(err)
 	}
