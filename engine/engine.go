@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -13,10 +14,11 @@ import (
 
 // Engine decides takes by the configuration in force. It is safe for concurrent use.
 type Engine struct {
-	base  *drawgate.Limiter // of no policy that is in use: what all limiters share
-	opts  Options
-	pool  sync.Pool // of *scratch
-	state atomic.Pointer[state]
+	base   *drawgate.Limiter // of no policy that is in use: what all limiters are made from
+	beside *drawgate.Limiter // the same for shadows: they stand in no queue, and no observer takes them for what is enforced
+	opts   Options
+	pool   sync.Pool // of *scratch
+	state  atomic.Pointer[state]
 
 	local   bool          // the store does no I/O
 	shadows chan struct{} // a place for each shadow that is evaluated; full when the engine is closed
@@ -37,11 +39,17 @@ func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
 	if e.opts.Logger == nil {
 		e.opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	o := drawgate.Options{Tenant: e.opts.Tenant, StoreTimeout: e.opts.StoreTimeout, Observer: e.opts.Observer}
 	var err error
-	e.base, err = drawgate.New(store, drawgate.PerSecond(1), &drawgate.Options{
-		Tenant: e.opts.Tenant, StoreTimeout: e.opts.StoreTimeout, Observer: e.opts.Observer,
-	})
-	if err != nil {
+	if e.base, err = drawgate.New(store, drawgate.PerSecond(1), &o); err != nil {
+		return nil, err
+	}
+	if o.Observer != nil && o.Observer.Called != nil {
+		o.Observer = &drawgate.Observer{Called: o.Observer.Called}
+	} else {
+		o.Observer = nil
+	}
+	if e.beside, err = drawgate.New(store, drawgate.PerSecond(1), &o); err != nil {
 		return nil, err
 	}
 	if err := e.Replace(c); err != nil {
@@ -133,7 +141,7 @@ func (e *Engine) Waiting() (callers int, oldest time.Duration) { return e.base.W
 
 // Close ends all waiting with drawgate.ErrClosed, as every later take. The store stays open.
 func (e *Engine) Close() error {
-	err := e.base.Close()
+	err := errors.Join(e.base.Close(), e.beside.Close())
 	e.close.Do(func() {
 		for range cap(e.shadows) {
 			e.shadows <- struct{}{}

@@ -455,6 +455,22 @@ func TestSwitchedOff(t *testing.T) {
 	})
 }
 
+func TestMatchTakesNothing(t *testing.T) {
+	t.Parallel()
+	try := perDay("try", 1)
+	try.Shadow = true
+	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 1), try), Rules: []rules.Rule{by("r", "p", "user", "try", "ip")}}, nil)
+	for range 3 {
+		res, err := e.Match(from("u").Attributes)
+		if err != nil || len(res.Applied) != 2 || res.Applied[0].Key != "u" || !res.Applied[1].Shadow || res.Unmatched || res.Exempt {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+	if got := left(t, e, "p", "u"); got != 1 {
+		t.Errorf("%d left, want 1", got)
+	}
+}
+
 func TestFailedExpressionsRefuse(t *testing.T) {
 	t.Parallel()
 	r := by("r", "p", "user")

@@ -71,12 +71,12 @@ func (e *Engine) match(s *state, r *Request, sc *scratch, res *Result) error {
 		a := Applied{
 			Rule: m.Rule, RuleName: s.set.Rule(m.Rule).Name, Policy: u.policy.name, Tenant: m.Tenant, Key: m.Key, Shadow: m.Shadow || u.policy.shadow,
 		}
-		if e.twice(&a, res.Applied) {
-			continue
-		}
 		if len(r.Costs) > 0 {
 			u.costs = sc.merge(&u, r.Costs)
 			some = true
+		}
+		if e.twice(&a, res.Applied) {
+			continue
 		}
 		e.add(r, &u, a, sc, res)
 	}
@@ -144,7 +144,7 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) {
 	a.Bucket, a.Disabled = -1, u.policy.disabled.now()
 	if !a.Disabled {
 		ask := drawgate.Ask{
-			Limiter: u.policy.of(e.tenant(a.Tenant), a.Key, u.variant).limiter(a.Shadow && !u.policy.shadow), Tenant: a.Tenant, Key: a.Key, Costs: u.costs,
+			Limiter: u.policy.of(e.tenant(a.Tenant), a.Key, u.variant).limiter(a.Shadow), Tenant: a.Tenant, Key: a.Key, Costs: u.costs,
 		}
 		switch {
 		case a.Shadow && r.Hold == 0 && ask.Limiter.Plan().NeedsHold():

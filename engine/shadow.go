@@ -118,7 +118,7 @@ func (e *Engine) compare(a *answer, res *Result, failed error) {
 		case !res.Decision.Allowed && a.err == nil && a.decision.Allowed:
 			s.Divergence = WouldAllow
 		}
-		if s.Divergence != Same && e.opts.Diverged != nil {
+		if s.Divergence != Same && e.opts.Diverged != nil && !res.Decision.Replayed {
 			e.opts.Diverged(&Divergence{
 				Policy: s.Policy, RuleName: s.RuleName, Tenant: s.Tenant, Way: s.Divergence, Enforced: &res.Decision, Shadow: s,
 			})

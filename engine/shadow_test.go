@@ -158,6 +158,32 @@ func TestPeers1RefusalsAndShadowsSpendNothing(t *testing.T) {
 	}
 }
 
+// TestObserversSeeWhatIsEnforced: a shadow's refusal is no refusal. Store calls are told all the same.
+func TestObserversSeeWhatIsEnforced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var taken, refused, settled, called atomic.Int64
+		e := overIO(t, &faulty{}, shadowed(), &engine.Options{Observer: &drawgate.Observer{
+			Taken: func(x *drawgate.Taken) {
+				taken.Add(1)
+				if !x.Decision.Allowed {
+					refused.Add(1)
+				}
+			},
+			Settled: func(*drawgate.Settled) { settled.Add(1) },
+			Called:  func(*drawgate.StoreCall) { called.Add(1) },
+		}})
+		defer e.Close()
+		take(t, e, from("u"))
+		if res := take(t, e, from("u")); res.Shadow[0].Divergence != engine.WouldRefuse {
+			t.Errorf("%+v", res.Shadow)
+		}
+		if taken.Load() != 2 || refused.Load() != 0 || settled.Load() != 0 || called.Load() != 4 {
+			t.Errorf("%d takes, %d of them refused, %d settled, %d store calls; want 2, 0, 0, 4", taken.Load(), refused.Load(), settled.Load(), called.Load())
+		}
+	})
+}
+
 // TestShadowsThatCannotBeAsked change nothing: a cost that never fits would be refused, slots without a hold are not known.
 func TestShadowsThatCannotBeAsked(t *testing.T) {
 	t.Parallel()

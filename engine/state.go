@@ -129,7 +129,13 @@ func inShadow(c *Config) map[string]bool {
 func (e *Engine) policy(i int, c *Policy, beside bool) (p *policy, errs []error) {
 	p = &policy{
 		name: c.Name, shadow: c.Shadow, disabled: &disabled{},
-		variants: variants{base: e.base, policy: c.Policy, beside: beside && !c.Shadow, made: map[string]*variant{}},
+		variants: variants{base: e.base, policy: c.Policy, made: map[string]*variant{}},
+	}
+	switch {
+	case c.Shadow: // counts where it will count when it is enforced
+		p.variants.beside = e.beside
+	case beside:
+		p.variants.beside, p.variants.suffix = e.beside, shadowSuffix
 	}
 	fail := func(field string, err error) {
 		errs = append(errs, &Error{Policy: c.Name, Index: i, Field: field, Err: err})

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/rules"
 )
 
 // TakeInto is [Engine.Take] into a Result that is used again and again, which saves allocations. What the last one said is overwritten.
@@ -25,6 +26,20 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 	err := e.enforce(ctx, r, sc.enforced, res)
 	done(err)
 	return err
+}
+
+// Match says what counts a request with these attributes, and takes nothing: the Applied, Exempt and Unmatched of a Result. For what their buckets have left
+// see [Engine.Ask].
+func (e *Engine) Match(a *rules.Attributes) (Result, error) {
+	var res Result
+	sc, _ := e.pool.Get().(*scratch)
+	defer func() {
+		sc.clear()
+		e.pool.Put(sc)
+	}()
+	err := e.gather(e.state.Load(), &Request{Attributes: a}, sc, &res)
+	res.Shadow = nil
+	return res, err
 }
 
 // enforce takes what is enforced.
