@@ -60,16 +60,9 @@ func (f *askFlags) request(cmd *cobra.Command, s *session) (*drawgate.Limiter, *
 	if err != nil {
 		return nil, nil, err
 	}
-	if f.wait < 0 {
-		return nil, nil, usage("--wait %v is negative", f.wait)
-	}
-	r := &drawgate.Request{Priority: f.priority, Wait: f.wait > 0}
-	for _, l := range f.labels {
-		name, value, ok := strings.Cut(l, "=")
-		if !ok || name == "" {
-			return nil, nil, usage("--label %q is not of the form NAME=VALUE", l)
-		}
-		r.Labels = append(r.Labels, drawgate.Label{Name: name, Value: value})
+	r, err := f.plain()
+	if err != nil {
+		return nil, nil, err
 	}
 	if len(f.buckets) == 0 {
 		l, err := s.limiter(f.policy)
@@ -87,6 +80,22 @@ func (f *askFlags) request(cmd *cobra.Command, s *session) (*drawgate.Limiter, *
 		return nil, nil, err
 	}
 	return r.Buckets[0].Limiter, r, nil
+}
+
+// plain makes a request without its buckets.
+func (f *askFlags) plain() (*drawgate.Request, error) {
+	if f.wait < 0 {
+		return nil, usage("--wait %v is negative", f.wait)
+	}
+	r := &drawgate.Request{Priority: f.priority, Wait: f.wait > 0}
+	for _, l := range f.labels {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok || name == "" {
+			return nil, usage("--label %q is not of the form NAME=VALUE", l)
+		}
+		r.Labels = append(r.Labels, drawgate.Label{Name: name, Value: value})
+	}
+	return r, nil
 }
 
 // several asks each bucket for those of the units that it has.

@@ -33,6 +33,9 @@ USED counts what is held, too; MOST is what may be used: the amount less headroo
 }
 
 func (a *app) status(cmd *cobra.Command, f *askFlags) error {
+	if a.serverURL() != "" {
+		return a.statusRemote(cmd, f)
+	}
 	s, err := a.open()
 	if err != nil {
 		return err
@@ -48,7 +51,7 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 		names = []string{f.policy}
 	}
 	all := []api.StatusAnswer{}
-	for i, name := range names {
+	for _, name := range names {
 		l, err := s.limiter(name)
 		if err != nil {
 			return err
@@ -57,23 +60,28 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 		if err != nil {
 			return err
 		}
-		w := server.Status(name, f.key, &st)
-		if a.json {
-			all = append(all, w)
-			continue
-		}
+		all = append(all, server.Status(name, f.key, &st))
+	}
+	a.statuses(all, f.policy != "")
+	return nil
+}
+
+// statuses prints buckets; one that was asked for by itself is no list.
+func (a *app) statuses(all []api.StatusAnswer, one bool) {
+	switch {
+	case a.json && one:
+		a.printJSON(all[0])
+		return
+	case a.json:
+		a.printJSON(all)
+		return
+	}
+	for i := range all {
 		if i > 0 {
 			a.printf("\n")
 		}
-		a.table(&w)
+		a.table(&all[i])
 	}
-	switch {
-	case a.json && f.policy != "":
-		a.printJSON(all[0])
-	case a.json:
-		a.printJSON(all)
-	}
-	return nil
 }
 
 // statusOff says that there is nothing to show.
@@ -116,6 +124,9 @@ would be refused, 64 if it can never fit.`,
 }
 
 func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
+	if a.serverURL() != "" {
+		return a.explainRemote(cmd, f, nil)
+	}
 	s, err := a.open()
 	if err != nil {
 		return err
@@ -225,6 +236,9 @@ of it learns that they are gone: drawgate run ends its command.`,
 }
 
 func (a *app) reset(cmd *cobra.Command, f *askFlags, yes bool) error {
+	if a.serverURL() != "" {
+		return a.resetRemote(cmd, f, yes)
+	}
 	s, err := a.open()
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 // app is what all commands share.
 type app struct {
 	flags  config.Flags
+	server string
 	tenant string
 	json   bool
 	out    io.Writer
@@ -64,9 +65,11 @@ func (a *app) root() *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVar(&a.flags.Config, "config", "", "file with the policies (default $"+config.EnvConfig+")")
 	f.StringVar(&a.flags.Store, "store", "", "store: sqlite:PATH, sqlite:///ABSOLUTE/PATH or redis://HOST:PORT/DB (default $"+config.EnvStore+")")
+	f.StringVar(&a.server, "server", "", "ask a drawgate server at this URL, not a store (default $"+envServer+"; its access token is $"+envToken+")")
 	f.StringVar(&a.tenant, "tenant", "", "tenant whose buckets these are; tenants share nothing")
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.takeCmd(), a.runCmd(), a.statusCmd(), a.explainCmd(), a.resetCmd(), a.validateCmd(), a.serveCmd(), a.schemaCmd(), a.versionCmd())
+	root.AddCommand(a.takeCmd(), a.runCmd(), a.statusCmd(), a.explainCmd(), a.resetCmd(), a.validateCmd(), a.serveCmd(), a.policyCmd(), a.planCmd(), a.boundCmd(),
+		a.schemaCmd(), a.manCmd(), a.versionCmd())
 	return root
 }
 

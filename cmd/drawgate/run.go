@@ -102,19 +102,26 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	if err != nil {
 		return startError(args[0], err) // before anything is taken
 	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	c := newChild(path, args, f.onLost == onLostTerminate)
+	if a.serverURL() != "" {
+		res, err := a.reserve(cmd, func(ctx context.Context) (held, error) { return a.reserveThere(ctx, cmd, f) }, signals)
+		if err != nil {
+			return err
+		}
+		return a.supervise(cmd.Context(), f, c, res, signals)
+	}
 	s, err := a.open()
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, forwarded...)
-	c := newChild(path, args, f.onLost == onLostTerminate)
 	if s.off {
 		code, err := c.supervise(signals, nil, nil)
 		return a.finished(outcome{Allowed: true, ExitCode: code, Units: "unlimited", RanMS: c.ran()}, err)
 	}
-	res, err := a.reserve(cmd, f, s, signals)
+	res, err := a.reserve(cmd, func(ctx context.Context) (held, error) { return a.reserveHere(ctx, cmd, f, s) }, signals)
 	if err != nil {
 		return err
 	}
@@ -131,29 +138,21 @@ func startError(name string, err error) error {
 }
 
 // reserve takes the units. A signal ends the waiting.
-func (a *app) reserve(cmd *cobra.Command, f *runFlags, s *session, signals <-chan os.Signal) (*drawgate.Reservation, error) {
-	l, r, err := f.request(cmd, s)
-	if err != nil {
-		return nil, err
-	}
-	r.Hold, r.NoWait = f.hold, f.wait == 0
-	ctx, cancel := f.patience(cmd.Context())
+func (a *app) reserve(cmd *cobra.Command, take func(context.Context) (held, error), signals <-chan os.Signal) (held, error) {
+	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	type result struct {
-		res *drawgate.Reservation
+		res held
 		err error
 	}
 	done := make(chan result, 1)
 	go func() {
-		res, err := l.ReserveRequest(ctx, *r)
+		res, err := take(ctx)
 		done <- result{res, err}
 	}()
 	select {
 	case got := <-done:
-		if got.err != nil {
-			return nil, a.notGranted(ctx, l, r, got.err)
-		}
-		return got.res, nil
+		return got.res, got.err
 	case sig := <-signals:
 		cancel()
 		if got := <-done; got.err == nil { // granted in the same moment
@@ -161,6 +160,22 @@ func (a *app) reserve(cmd *cobra.Command, f *runFlags, s *session, signals <-cha
 		}
 		return nil, done128(sig)
 	}
+}
+
+// reserveHere takes the units of a store. A refusal is said.
+func (a *app) reserveHere(ctx context.Context, cmd *cobra.Command, f *runFlags, s *session) (held, error) {
+	l, r, err := f.request(cmd, s)
+	if err != nil {
+		return nil, err
+	}
+	r.Hold, r.NoWait = f.hold, f.wait == 0
+	ctx, cancel := f.patience(ctx)
+	defer cancel()
+	res, err := l.ReserveRequest(ctx, *r)
+	if err != nil {
+		return nil, a.notGranted(ctx, l, r, err)
+	}
+	return heldHere{res}, nil
 }
 
 func done128(sig os.Signal) error {
@@ -186,7 +201,7 @@ func (a *app) refused(w api.Answer) {
 }
 
 // supervise runs the command while its units are held, and settles them.
-func (a *app) supervise(ctx context.Context, f *runFlags, c *child, res *drawgate.Reservation, signals <-chan os.Signal) error {
+func (a *app) supervise(ctx context.Context, f *runFlags, c *child, res held, signals <-chan os.Signal) error {
 	hold := &holder{res: res, hold: f.hold, grace: min(f.grace, f.hold/3), lost: make(chan error, 1)}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -211,7 +226,7 @@ func (a *app) supervise(ctx context.Context, f *runFlags, c *child, res *drawgat
 	case err != nil || code != 0 && f.cancelOnFailure:
 		out.Units = a.settled("cancelled", "given back", hold.end(res.Cancel))
 	default:
-		out.Units = a.settled("settled", "settled", hold.end(func(ctx context.Context) error { return res.Settle(ctx) }))
+		out.Units = a.settled("settled", "settled", hold.end(res.Settle))
 	}
 	return a.finished(out, err)
 }
@@ -326,7 +341,7 @@ func (c *child) code() int {
 
 // holder keeps a reservation open.
 type holder struct {
-	res         *drawgate.Reservation
+	res         held
 	hold, grace time.Duration
 	lost        chan error
 }

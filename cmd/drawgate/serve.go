@@ -2,46 +2,85 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/drawgate/drawgate/config"
-	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/rls"
 	"github.com/drawgate/drawgate/server"
 )
 
-const defaultListen = "127.0.0.1:7878"
+// Where the server listens by default.
+const (
+	defaultListen = "127.0.0.1:7878"
+	adminPort     = "7879"
+	defaultAdmin  = "127.0.0.1:" + adminPort
+)
+
+// serveFlags go before what the file and the environment say.
+type serveFlags struct {
+	listen, admin, grpc string
+	timeout             time.Duration
+	insecure            bool
+}
 
 func (a *app) serveCmd() *cobra.Command {
-	var listen string
-	var timeout time.Duration
+	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Answer takes over HTTP",
-		Long: `Answer takes over HTTP: POST /v1/take, POST /v1/settle, GET and POST /v1/status, and GET /healthz and /readyz. SIGTERM ends it: requests under way
-are finished, those that wait are told to ask elsewhere.
+		Short: "Answer takes over HTTP and gRPC",
+		Long: `Answer takes: over HTTP for programs (POST /v1/take and others) and for proxies that ask about requests (/auth), and, with --grpc, over gRPC for
+Envoy's rate limit filter. Administrators have an address of their own, with everything, and with Prometheus' metrics at /metrics.
 
-There is no authentication yet: whoever reaches the address may take and settle.`,
+The configuration is read again when one of its files changes, on SIGHUP, and on POST /v1/reload; if it has mistakes, the old one stays in force.
+SIGTERM ends the server: requests under way are finished, those that wait are told to ask elsewhere.
+
+Addresses that are not loopback need access tokens (server.tokens) or client certificates (server.tls.client_ca), or --insecure.`,
 		Example: `  drawgate serve
   curl -d '{"key": "user-17"}' http://` + defaultListen + `/v1/take
-  drawgate serve --config drawgate.yaml --listen 0.0.0.0:7878`,
+  curl http://` + defaultAdmin + `/metrics
+  drawgate serve --config drawgate.yaml --listen 0.0.0.0:7878 --grpc 0.0.0.0:7880`,
 		Args: cobra.NoArgs,
-		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, listen, timeout) }),
+		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, &f) }),
 	}
-	cmd.Flags().StringVar(&listen, "listen", defaultListen, "address to listen on; port 0 chooses one")
-	durationVar(cmd, &timeout, "store-timeout", time.Second, "for a take that does not wait")
+	cmd.Flags().StringVar(&f.listen, "listen", "", "address for programs and proxies; port 0 chooses one (default "+defaultListen+")")
+	cmd.Flags().StringVar(&f.admin, "admin", "", "address for administrators, or off (default "+defaultAdmin+"; with --listen and port 0 a free port)")
+	cmd.Flags().StringVar(&f.grpc, "grpc", "", "address for Envoy, or off (default off)")
+	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "let everybody who reaches the addresses do everything")
+	durationVar(cmd, &f.timeout, "store-timeout", 0, "how long the store has for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms)")
 	return cmd
 }
 
-func (a *app) serve(cmd *cobra.Command, listen string, timeout time.Duration) (err error) {
+// merge puts the flags over the configuration, and the defaults under it.
+func (f *serveFlags) merge(c *config.Config) {
+	s := &c.Server
+	s.Listen = cmp.Or(f.listen, s.Listen, defaultListen)
+	admin := defaultAdmin
+	if _, port, err := net.SplitHostPort(s.Listen); err == nil && port == "0" {
+		admin = "127.0.0.1:0"
+	}
+	s.Admin = cmp.Or(f.admin, s.Admin, admin)
+	s.GRPC = cmp.Or(f.grpc, s.GRPC, config.ListenOff)
+	s.Insecure = s.Insecure || f.insecure
+	c.StoreTimeout = cmp.Or(f.timeout, c.StoreTimeout)
+}
+
+func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
+	if f.timeout < 0 {
+		return usage("--store-timeout %v is negative", f.timeout)
+	}
 	s, err := a.resolve(a.flags)
 	if err != nil {
 		return err
@@ -49,63 +88,157 @@ func (a *app) serve(cmd *cobra.Command, listen string, timeout time.Duration) (e
 	if s.off {
 		return &exitError{exitConfig, errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy: nothing to serve")}
 	}
+	f.merge(s.Config)
 	log := a.logger()
 	for _, w := range s.Warnings {
 		log.Warn(w.Error())
 	}
-	store, err := s.store(log)
+	v, err := newService(a, s, log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	eng, err := engine.New(store, s.engine(), &engine.Options{Tenant: a.tenant, StoreTimeout: timeout, Logger: log})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, eng.Close()) }()
-	srv, err := server.New(eng, store, &server.Options{Tenant: a.tenant, Insecure: true, Logger: log})
-	if err != nil {
-		return err
-	}
+	v.flags = f
+	defer func() { err = errors.Join(err, v.close()) }()
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+	doors, err := v.listen(ctx)
 	if err != nil {
-		return listenError(listen, err)
+		return err
 	}
-	if ip := ln.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
-		log.Warn("whoever reaches this address may take and settle: there is no authentication yet", "address", ln.Addr().String())
-	}
-	log.Info("listening on http://"+ln.Addr().String(), "store", config.RedactURL(s.Store), "policies", strings.Join(s.names(), ","))
-	if err := srv.Serve(ctx, ln); err != nil {
+	v.follow(ctx)
+	defer v.files.Close()
+	go v.hangups(ctx)
+	if err := together(ctx, doors); err != nil {
 		return err
 	}
 	log.Info("stopped")
 	return nil
 }
 
-// engine returns what the server decides by.
-func (s *settings) engine() (c engine.Config) {
-	for _, p := range s.Policies {
-		c.Policies = append(c.Policies, engine.Policy{Policy: p})
+// hangups reads the configuration again on SIGHUP.
+func (v *service) hangups(ctx context.Context) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	for {
+		select {
+		case <-signals:
+			_ = v.reload(ctx) // the log and the metrics say it
+		case <-ctx.Done():
+			return
+		}
 	}
-	return c
+}
+
+// door answers on one address until its context ends.
+type door func(ctx context.Context) error
+
+// together runs doors until ctx ends or one of them fails, and then ends all.
+func together(ctx context.Context, doors []door) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	errs := make([]error, len(doors))
+	var wg sync.WaitGroup
+	for i, d := range doors {
+		wg.Go(func() {
+			defer stop()
+			errs[i] = d(ctx)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// listen opens the addresses.
+func (v *service) listen(ctx context.Context) (doors []door, err error) {
+	s := &v.now.Server
+	var open []net.Listener
+	defer func() {
+		if err != nil {
+			for _, ln := range open {
+				_ = ln.Close() // nobody was told of it
+			}
+		}
+	}()
+	for _, d := range []struct {
+		flag, address string
+		serve         func(context.Context, net.Listener) error
+		say           func(addr string)
+	}{
+		{"--listen", s.Listen, v.http.Serve, func(addr string) {
+			v.log.Info("listening on "+v.scheme()+"://"+addr, "store", config.RedactURL(v.now.Store), "policies", strings.Join(v.now.names(), ","))
+		}},
+		{"--admin", s.Admin, v.http.ServeAdmin, func(addr string) { v.log.Info("administration at " + v.scheme() + "://" + addr) }},
+		{"--grpc", s.GRPC, v.serveEnvoy, func(addr string) { v.log.Info("Envoy's rate limit service at grpc://" + addr) }},
+	} {
+		if d.address == config.ListenOff {
+			continue
+		}
+		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.address)
+		if err != nil {
+			return nil, listenError(d.flag, d.address, err)
+		}
+		open = append(open, ln)
+		d.say(ln.Addr().String())
+		doors = append(doors, func(ctx context.Context) error { return d.serve(ctx, ln) })
+	}
+	return doors, nil
+}
+
+func (v *service) scheme() string {
+	if v.now.Server.TLS != (config.TLS{}) {
+		return "https"
+	}
+	return "http"
+}
+
+// stopTime is how long calls of Envoy's service that are under way may take when the server stops.
+const stopTime = 5 * time.Second
+
+// serveEnvoy answers Envoy until ctx ends.
+func (v *service) serveEnvoy(ctx context.Context, ln net.Listener) error {
+	o := &rls.ServerOptions{}
+	if t := v.now.Server.TLS; t != (config.TLS{}) {
+		c, err := server.LoadTLS(server.TLSFiles{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA, Logger: v.log})
+		if err != nil {
+			return errors.Join(err, ln.Close())
+		}
+		o.Credentials = credentials.NewTLS(c)
+	}
+	if a, ok := ln.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && !v.now.Server.Insecure && v.now.Server.TLS.ClientCA == "" {
+		return errors.Join(&exitError{exitConfig, errors.New(
+			"Envoy's service has no access tokens: on an address that is not loopback it needs client certificates (server.tls.client_ca), or --insecure")}, ln.Close())
+	}
+	g := rls.NewServer(o)
+	health := rls.Register(g, v.envoy)
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(ln) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	health.Shutdown()
+	force := time.AfterFunc(stopTime, g.Stop)
+	defer force.Stop()
+	g.GracefulStop()
+	return <-done
 }
 
 // errInUseWindows is what Windows calls [syscall.EADDRINUSE].
 const errInUseWindows = syscall.Errno(10048)
 
 // listenError says why an address cannot be listened on. That another program has it is no mistake of the configuration.
-func listenError(listen string, err error) error {
+func listenError(flag, listen string, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, errInUseWindows) {
-		return &exitError{exitConfig, fmt.Errorf("%w: choose another address with --listen", err)}
+		return &exitError{exitConfig, fmt.Errorf("%w: choose another address with %s", err, flag)}
 	}
 	host, port, splitErr := net.SplitHostPort(listen)
 	if splitErr != nil {
 		return &exitError{exitAway, err}
 	}
-	return &exitError{exitAway, fmt.Errorf("port %s of %s is in use, perhaps by another drawgate serve: choose another one, such as --listen %s, or port 0 for a free one",
-		port, cmp.Or(host, "this machine"), net.JoinHostPort(host, "7879"))}
+	return &exitError{exitAway, fmt.Errorf("port %s of %s is in use, perhaps by another drawgate serve: choose another one, such as %s %s, or port 0 for a free one",
+		port, cmp.Or(host, "this machine"), flag, net.JoinHostPort(host, "7979"))}
 }
 
 func (a *app) logger() *slog.Logger {

@@ -40,8 +40,13 @@ func (a *app) resolve(flags config.Flags) (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
+	return completed(c, flags)
+}
+
+// completed adds what nobody configured.
+func completed(c *config.Config, flags config.Flags) (settings, error) {
 	s := settings{Config: c}
-	if len(c.Policies) == 0 {
+	if len(c.Policies) == 0 && len(c.Envoy.Configs) == 0 {
 		s.off = switchedOff()
 		if err := noPolicies(flags); err != nil && !s.off {
 			rest := slices.DeleteFunc(c.Warnings, func(w config.Problem) bool { return strings.HasPrefix(w.Message, err.Message) }) // the file's own

@@ -38,6 +38,9 @@ What is taken is used at once. To give units back when work fails, or to count s
 }
 
 func (a *app) take(cmd *cobra.Command, f *askFlags) error {
+	if a.serverURL() != "" {
+		return a.takeRemote(cmd, f)
+	}
 	s, err := a.open()
 	if err != nil {
 		return err

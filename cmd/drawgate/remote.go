@@ -1,0 +1,324 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/client"
+)
+
+// The variables that say which server to ask in place of a store.
+const (
+	envServer = "DRAWGATE_SERVER"
+	envToken  = "DRAWGATE_TOKEN" //nolint:gosec // the name of a variable, not a secret
+)
+
+// serverURL returns the server that the commands are to ask; "" for a store of their own.
+func (a *app) serverURL() string {
+	if a.flags.Store != "" && a.server == "" {
+		return "" // the command line goes before the environment
+	}
+	return cmp.Or(a.server, os.Getenv(envServer))
+}
+
+// client returns a client of the server. The token is never an argument, which other users of the machine could read.
+func (a *app) client() (*client.Client, error) {
+	c, err := client.New(a.serverURL(), &client.Options{Token: os.Getenv(envToken)})
+	if err != nil {
+		return nil, usage("%s", strings.TrimPrefix(err.Error(), "client: "))
+	}
+	return c, nil
+}
+
+// remoteError gives an error of a server its exit code.
+func remoteError(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := exitUsage
+	switch client.Code(err) {
+	case "", api.CodeStoreAway, api.CodeClosing: // nobody answered, or could decide
+		code = exitAway
+	case api.CodeUnauthorized:
+		return &exitError{exitConfig, fmt.Errorf("%w: set %s to an access token of the server", err, envToken)}
+	case api.CodeForbidden, api.CodeNotReloaded, api.CodeNotSupported, api.CodeCrossOrigin, api.CodeNotFound:
+		code = exitConfig
+	}
+	return &exitError{code, err}
+}
+
+// wire makes the form of the server.
+func (f *askFlags) wire(cmd *cobra.Command, a *app, c *client.Client) (t api.Take, err error) {
+	r, err := f.plain()
+	if err != nil {
+		return t, err
+	}
+	costs, err := f.cost(cmd.Flags().Changed("requests"))
+	if err != nil {
+		return t, err
+	}
+	t = api.Take{Priority: f.priority, WaitMS: f.wait.Milliseconds()}
+	for _, l := range r.Labels {
+		if t.Labels == nil {
+			t.Labels = map[string]string{}
+		}
+		t.Labels[l.Name] = l.Value
+	}
+	if len(f.buckets) == 0 {
+		t.Bucket = api.Bucket{Policy: f.policy, Tenant: a.tenant, Key: f.key, Costs: costsOf(costs)}
+		return t, nil
+	}
+	if cmd.Flags().Changed("policy") || cmd.Flags().Changed("key") {
+		return t, usage("give either --bucket, or --policy and --key")
+	}
+	t.Buckets, err = f.severalWire(cmd.Context(), a, c, costs)
+	return t, err
+}
+
+// severalWire asks each bucket for those of the units that it has. The server knows which.
+func (f *askFlags) severalWire(ctx context.Context, a *app, c *client.Client, costs []drawgate.Cost) (list []api.Bucket, err error) {
+	var policies []api.Policy
+	if len(costs) > 0 {
+		if policies, err = c.Policies(ctx); err != nil {
+			return nil, remoteError(err)
+		}
+	}
+	known := make([]bool, len(costs))
+	for _, b := range f.buckets {
+		policy, key, ok := strings.Cut(b, "/")
+		if !ok || policy == "" || key == "" {
+			return nil, usage("--bucket %q is not of the form POLICY/KEY", b)
+		}
+		var mine []drawgate.Cost
+		for i, co := range costs {
+			if countsUnit(policies, policy, co.Unit) {
+				known[i], mine = true, append(mine, co)
+			}
+		}
+		list = append(list, api.Bucket{Policy: policy, Tenant: a.tenant, Key: key, Costs: costsOf(mine)})
+	}
+	if i := slices.Index(known, false); i >= 0 {
+		return nil, usage("no limit of these policies counts %q", costs[i].Unit)
+	}
+	return list, nil
+}
+
+func countsUnit(policies []api.Policy, policy, unit string) bool {
+	return slices.ContainsFunc(policies, func(p api.Policy) bool {
+		return p.Name == policy && slices.ContainsFunc(p.Limits, func(l api.LimitSpec) bool { return l.Unit == unit })
+	})
+}
+
+func costsOf(costs []drawgate.Cost) api.Costs {
+	if len(costs) == 0 {
+		return nil
+	}
+	m := api.Costs{}
+	for _, c := range costs {
+		m[c.Unit] += c.N
+	}
+	return m
+}
+
+func (a *app) takeRemote(cmd *cobra.Command, f *askFlags) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	t, err := f.wire(cmd, a, c)
+	if err != nil {
+		return err
+	}
+	w, err := c.Take(cmd.Context(), t)
+	if client.Code(err) == api.CodeNeedsHold {
+		return usage("%s: use drawgate run -- COMMAND", err)
+	} else if err != nil {
+		return remoteError(err)
+	}
+	a.answer(w)
+	if !w.Allowed {
+		return done(exitRefused)
+	}
+	return nil
+}
+
+// held is a reservation, of a store or of a server.
+type held interface {
+	Deadline() time.Time
+	Renew(ctx context.Context, hold time.Duration) error
+	Settle(ctx context.Context) error
+	Cancel(ctx context.Context) error
+}
+
+// heldHere is one of a store.
+type heldHere struct{ *drawgate.Reservation }
+
+func (h heldHere) Settle(ctx context.Context) error { return h.Reservation.Settle(ctx) }
+
+// heldThere is one of a server.
+type heldThere struct{ *client.Reservation }
+
+func (h heldThere) Settle(ctx context.Context) error { return gone(h.Reservation.Settle(ctx, nil)) }
+func (h heldThere) Cancel(ctx context.Context) error { return gone(h.Reservation.Cancel(ctx)) }
+func (h heldThere) Renew(ctx context.Context, hold time.Duration) error {
+	return gone(h.Reservation.Renew(ctx, hold))
+}
+
+func gone(err error) error {
+	if errors.Is(err, client.ErrGone) {
+		return drawgate.ErrGone
+	}
+	return err
+}
+
+// reserveThere takes the units of a server. A refusal is said.
+func (a *app) reserveThere(ctx context.Context, cmd *cobra.Command, f *runFlags) (held, error) {
+	c, err := a.client()
+	if err != nil {
+		return nil, err
+	}
+	t, err := f.wire(cmd, a, c)
+	if err != nil {
+		return nil, err
+	}
+	t.HoldMS = f.hold.Milliseconds()
+	res, w, err := c.Reserve(ctx, t)
+	if err != nil {
+		return nil, remoteError(err)
+	}
+	if res == nil {
+		a.refused(w)
+		return nil, done(exitRefused)
+	}
+	return heldThere{res}, nil
+}
+
+func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	names := []string{f.policy}
+	if f.policy == "" {
+		policies, err := c.Policies(cmd.Context())
+		if err != nil {
+			return remoteError(err)
+		}
+		names = nil
+		for _, p := range policies {
+			names = append(names, p.Name)
+		}
+	}
+	all := []api.StatusAnswer{}
+	for _, name := range names {
+		w, err := c.Status(cmd.Context(), api.StatusRequest{Bucket: api.Bucket{Policy: name, Tenant: a.tenant, Key: f.key}})
+		if err != nil {
+			return remoteError(err)
+		}
+		all = append(all, w)
+	}
+	a.statuses(all, f.policy != "")
+	return nil
+}
+
+// explainRemote says what rules and limits of a server would say to a take, or to a request with attributes.
+func (a *app) explainRemote(cmd *cobra.Command, f *askFlags, attrs *api.Attributes) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	q := api.ExplainRequest{Attributes: attrs, Priority: f.priority}
+	if attrs == nil {
+		t, err := f.wire(cmd, a, c)
+		if err != nil {
+			return err
+		}
+		q.Bucket = t.Bucket
+	}
+	w, err := c.Explain(cmd.Context(), q)
+	if err != nil {
+		return remoteError(err)
+	}
+	if a.json {
+		a.printJSON(w)
+	} else {
+		a.explained(&w)
+	}
+	if !w.Allowed {
+		return done(exitRefused)
+	}
+	return nil
+}
+
+// explained says an explanation in words.
+func (a *app) explained(w *api.ExplainAnswer) {
+	switch {
+	case w.Exempt:
+		a.printf("A rule exempts this request from all limits.\n")
+	case w.Unmatched:
+		a.printf("No rule applies a policy to this request: it passes.\n")
+	case w.Allowed:
+		a.printf("A take would be allowed.\n")
+	default:
+		a.printf("A take would be refused.\n")
+	}
+	for i := range w.Applied {
+		e := &w.Applied[i]
+		how := ""
+		switch {
+		case e.Disabled:
+			how = ", switched off"
+		case e.Shadow:
+			how = ", in shadow"
+		}
+		a.printf("policy %s, key %s%s", e.Policy, e.Key, how)
+		if e.Rule != "" {
+			a.printf(", by rule %s", e.Rule)
+		}
+		a.printf("\n")
+		if e.Error != nil {
+			a.printf("- %s\n", e.Error.Error())
+		}
+		if e.Status == nil {
+			continue
+		}
+		for k := range e.Status.Limits {
+			l := &e.Status.Limits[k]
+			a.printf("- %s: used %s %s, left %d: %s\n", l.Name, usedOf(l), l.Unit, l.Remaining, passes(l, e.Status.Take.NeverFits, e.Status.At))
+		}
+	}
+}
+
+func (a *app) resetRemote(cmd *cobra.Command, f *askFlags, yes bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if !yes {
+		return usage("this would forget what the server has counted for key %s: say --yes to do it", f.key)
+	}
+	n, err := c.Reset(cmd.Context(), api.ResetRequest{Policy: f.policy, Tenant: a.tenant, Key: f.key})
+	if err != nil {
+		return remoteError(err)
+	}
+	if a.json {
+		a.printJSON(api.ResetAnswer{Reset: n})
+		return nil
+	}
+	a.printf("reset: key %s\n", f.key)
+	return nil
+}

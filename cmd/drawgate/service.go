@@ -1,0 +1,406 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/guard"
+	"github.com/drawgate/drawgate/rls"
+	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/telemetry"
+)
+
+// service is what serve runs: a store, what decides over it, what shows what it does, and the doors.
+type service struct {
+	app   *app
+	log   *slog.Logger
+	now   settings // in force
+	flags *serveFlags
+
+	store   drawgate.Store
+	guarded *guard.Store // nil: the store is this process's memory
+	engine  *engine.Engine
+	metrics *telemetry.Metrics // nil: they are off
+	warner  *telemetry.Warner
+	scrape  http.Handler // nil: metrics are off
+	http    *server.Server
+	envoy   *rls.Service    // nil: there is no listener for it
+	files   *config.Watcher // nil: nothing is watched yet
+
+	watching atomic.Pointer[guard.Observer] // what the guard tells
+	closers  []func() error                 // to be called in reverse
+}
+
+// newService puts the parts together. What was opened is closed by close, after an error as well.
+func newService(a *app, s settings, log *slog.Logger) (v *service, err error) {
+	v = &service{app: a, log: log, now: s}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, v.close())
+		}
+	}()
+	inner, err := s.store(log)
+	if err != nil {
+		return v, err
+	}
+	v.store = inner
+	v.closers = append(v.closers, inner.Close)
+	if !s.local() {
+		v.guarded = guard.New(inner, &guard.Options{
+			Instances: s.instances(), Timeout: s.patience(), WarnEvery: s.WarnEvery, Observer: v.watchful(), Logger: log,
+		})
+		v.store = v.guarded.Full()
+		v.closers = append(v.closers, v.guarded.Close) // before the store behind it
+	}
+	if err := v.observe(); err != nil {
+		return v, err
+	}
+	if err := v.decide(); err != nil {
+		return v, err
+	}
+	return v, v.open()
+}
+
+// close closes what was opened, the last first.
+func (v *service) close() error {
+	var errs []error
+	for _, f := range slices.Backward(v.closers) {
+		errs = append(errs, f())
+	}
+	v.closers = nil
+	return errors.Join(errs...)
+}
+
+// observe sets up metrics, warnings and web calls.
+func (v *service) observe() error {
+	t := &v.now.Telemetry
+	hasher := telemetry.NewHasher([]byte(t.Salt.Reveal()))
+	if !t.MetricsOff {
+		reg := prometheus.NewRegistry()
+		version, _, revision := build()
+		var watch []telemetry.Watched
+		for _, w := range t.Watch {
+			watch = append(watch, telemetry.Watched{Policy: w.Policy, Tenant: cmp.Or(w.Tenant, v.app.tenant), Key: w.Key, Name: w.Name})
+		}
+		var err error
+		if v.metrics, err = telemetry.NewMetrics(reg, &telemetry.Options{
+			Hasher: hasher, RawIdentifiers: t.RawIdentifiers, Identifiers: t.Identifiers, Local: v.now.local(),
+			Store: v.store, Watch: watch, Plan: v.plan, Waiting: v.waiting, Version: version, Revision: revision,
+		}); err != nil {
+			return err
+		}
+		reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		v.scrape = telemetry.Handler(reg)
+	}
+	sinks := []func(*telemetry.Warning){telemetry.Log(v.log)}
+	if w := &t.Webhook; w.URL != "" {
+		hook, err := telemetry.NewWebhook(w.URL, []byte(w.Secret.Reveal()), &telemetry.WebhookOptions{Logger: v.log, Metrics: v.metrics})
+		if err != nil {
+			return err
+		}
+		v.closers = append(v.closers, hook.Close)
+		sinks = append(sinks, chosen(w.Milestones, hook.Warn))
+	}
+	v.warner = telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: hasher, BackendEvery: v.now.WarnEvery, Metrics: v.metrics}, sinks...)
+	v.closers = append(v.closers, v.warner.Close)
+	watching := v.warner.Guard()
+	if v.metrics != nil {
+		watching = telemetry.JoinGuards(v.metrics.Guard(), watching)
+	}
+	v.watching.Store(watching)
+	return nil
+}
+
+// watchful returns what the guard tells: metrics and warnings, once they are there.
+func (v *service) watchful() *guard.Observer {
+	each := func(f func(*guard.Observer)) {
+		if o := v.watching.Load(); o != nil {
+			f(o)
+		}
+	}
+	return &guard.Observer{
+		BackendError:      func(e *guard.BackendError) { each(func(o *guard.Observer) { tell(o.BackendError, e) }) },
+		FallbackActivated: func(e *guard.FallbackActivated) { each(func(o *guard.Observer) { tell(o.FallbackActivated, e) }) },
+		Opened:            func(e *guard.Opened) { each(func(o *guard.Observer) { tell(o.Opened, e) }) },
+		Probed:            func(e *guard.Probe) { each(func(o *guard.Observer) { tell(o.Probed, e) }) },
+		Closed:            func(e *guard.Closed) { each(func(o *guard.Observer) { tell(o.Closed, e) }) },
+		Charged:           func(e *guard.Charged) { each(func(o *guard.Observer) { tell(o.Charged, e) }) },
+	}
+}
+
+func tell[E any](f func(*E), e *E) {
+	if f != nil {
+		f(e)
+	}
+}
+
+// chosen passes on only milestones of these per cents; none means all.
+func chosen(percents []int, to func(*telemetry.Warning)) func(*telemetry.Warning) {
+	return func(w *telemetry.Warning) {
+		if w.Kind != telemetry.Milestone || len(percents) == 0 || slices.Contains(percents, w.Percent) {
+			to(w)
+		}
+	}
+}
+
+// plan returns what a key is counted under at present.
+func (v *service) plan(k drawgate.Key) *drawgate.Plan {
+	if v.engine == nil {
+		return nil
+	}
+	ask, err := v.engine.Ask(k.Policy, k.Tenant, k.Name)
+	if err != nil {
+		return nil
+	}
+	return ask.Limiter.Plan()
+}
+
+// waiting returns who waits.
+func (v *service) waiting() (int, time.Duration) {
+	if v.engine == nil {
+		return 0, 0
+	}
+	return v.engine.Waiting()
+}
+
+// decide makes the engine.
+func (v *service) decide() error {
+	c, _, err := compile(v.now.Config)
+	if err != nil {
+		return err
+	}
+	obs := v.warner.Observer()
+	if v.metrics != nil {
+		obs = telemetry.Join(v.metrics.Observer(), obs)
+	}
+	v.engine, err = engine.New(v.store, c, &engine.Options{
+		Tenant: v.app.tenant, StoreTimeout: v.now.patience() + slack, Observer: obs, Diverged: v.diverged, Logger: v.log,
+	})
+	if err != nil {
+		return err
+	}
+	v.closers = append(v.closers, v.engine.Close)
+	return v.applied(c)
+}
+
+func (v *service) diverged(d *engine.Divergence) {
+	if v.metrics != nil {
+		v.metrics.Diverged(d)
+	}
+	v.warner.Diverged(d)
+}
+
+// compile returns what the engine and Envoy's service decide by.
+func compile(s *config.Config) (c engine.Config, envoy *rls.Config, err error) {
+	c = s.Engine()
+	if len(s.Envoy.Configs) == 0 {
+		return c, nil, nil
+	}
+	if envoy, err = loadEnvoy(&s.Envoy); err != nil {
+		return c, nil, err
+	}
+	c.Policies = append(c.Policies, envoy.Policies()...)
+	return c, envoy, nil
+}
+
+// applied switches off what the configuration says is off, and tells the observers what there is.
+func (v *service) applied(c engine.Config) error {
+	if v.metrics != nil {
+		v.metrics.Declare(c.Policies...)
+	}
+	v.warner.Declare(c.Policies...)
+	for _, name := range v.now.Disabled() {
+		if err := v.engine.Disable(name, time.Unix(math.MaxInt32, 0)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open makes the doors.
+func (v *service) open() (err error) {
+	s := &v.now.Server
+	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, Metrics: v.scrape, Logger: v.log, Reload: v.reload}
+	for _, t := range s.Tokens {
+		var roles []server.Role
+		for _, r := range t.Roles {
+			roles = append(roles, server.Role(r))
+		}
+		opts.Tokens = append(opts.Tokens, server.Token{Name: t.Name, SHA256: t.Digest(), Roles: roles, Tenant: t.Tenant})
+	}
+	if s.TLS != (config.TLS{}) {
+		if opts.TLS, err = server.LoadTLS(server.TLSFiles{Cert: s.TLS.Cert, Key: s.TLS.Key, ClientCA: s.TLS.ClientCA, Logger: v.log}); err != nil {
+			return err
+		}
+	}
+	opts.ForwardAuth = &server.ForwardAuth{Proxies: s.Proxies.Trusted, ClientHeader: s.Proxies.Header, Status: s.ForwardAuth.Status}
+	if v.http, err = server.New(v.engine, v.store, opts); err != nil {
+		return err
+	}
+	v.closers = append(v.closers, v.http.Close)
+	if s.GRPC == "" || s.GRPC == config.ListenOff {
+		return nil
+	}
+	return v.openEnvoy()
+}
+
+// openEnvoy makes the rate limit service of Envoy.
+func (v *service) openEnvoy() error {
+	e := &v.now.Envoy
+	_, c, err := compile(v.now.Config)
+	if err != nil {
+		return err
+	}
+	o := &rls.Options{Config: c, Refunds: e.Refunds, Shadow: e.Shadow, Metadata: e.Metadata, Logger: v.log}
+	if e.OwnHits {
+		o.Reports = rls.ReportOwnHits
+	}
+	switch e.Headers {
+	case config.EnvoyNone:
+		o.Headers = rls.HeadersNone
+	case config.EnvoyLegacy:
+		o.Headers = rls.HeadersLegacy
+	case config.EnvoyX:
+		o.Headers, o.LimitHeader, o.RemainingHeader, o.ResetHeader = rls.HeadersLegacy, "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"
+	case config.EnvoyDraft:
+		o.Headers = rls.HeadersDraft
+	}
+	v.envoy = rls.New(v.engine, o)
+	return nil
+}
+
+// reload reads the configuration again and puts it in force, if it has no mistake.
+func (v *service) reload(ctx context.Context) error {
+	if v.files == nil {
+		return errors.New("there is no configuration file to read again")
+	}
+	return v.files.Reload(ctx)
+}
+
+// follow watches the files of the configuration until ctx ends.
+func (v *service) follow(ctx context.Context) {
+	v.files = config.Watch(ctx, v.now.Config, func(c *config.Config) error {
+		next, err := completed(c, v.app.flags)
+		if err == nil {
+			v.flags.merge(c)
+			err = v.use(&next)
+		}
+		v.reloaded(err)
+		return err
+	}, &config.WatchOptions{Logger: v.log, Failed: func(err error) {
+		v.reloaded(err)
+		v.log.Warn("the new configuration is not in force; the old one is", "error", err)
+	}})
+}
+
+func (v *service) reloaded(err error) {
+	if v.metrics != nil {
+		v.metrics.Reloaded(err)
+	}
+}
+
+// use puts a configuration in force.
+func (v *service) use(next *settings) error {
+	c, envoy, err := compile(next.Config)
+	if err != nil {
+		return err
+	}
+	if err := v.engine.Replace(c); err != nil {
+		return err
+	}
+	if v.envoy != nil {
+		v.envoy.Use(envoy)
+	}
+	for _, fixed := range v.now.fixed(next) {
+		v.log.Warn("this change needs a restart: " + fixed)
+	}
+	for _, name := range v.now.Disabled() {
+		if !slices.Contains(next.Disabled(), name) {
+			_ = v.engine.Enable(name) // it may be gone
+		}
+	}
+	for _, w := range next.Warnings {
+		v.log.Warn(w.Error())
+	}
+	v.now.Policies, v.now.Modes, v.now.Rules, v.now.APIKeys, v.now.Off = next.Policies, next.Modes, next.Rules, next.APIKeys, next.Off
+	if err := v.applied(c); err != nil {
+		return err
+	}
+	v.log.Info("the new configuration is in force", "policies", len(c.Policies), "rules", len(c.Rules))
+	return nil
+}
+
+// local reports whether buckets live in this process alone.
+func (s *settings) local() bool { return s.Store == config.Memory }
+
+// instances returns how many processes share the limits; 0 if nobody knows. A file is this server's own unless something else is said.
+func (s *settings) instances() int {
+	if _, ok := config.SQLitePath(s.Store); ok {
+		return cmp.Or(s.Instances, 1)
+	}
+	return s.Instances
+}
+
+// What a take that does not wait may take of the store, after which the fallback decides. A disk has moments in which it is slow.
+const (
+	slack        = 10 * time.Millisecond // for the answer
+	patience     = 40 * time.Millisecond
+	diskPatience = 500 * time.Millisecond
+)
+
+// patience returns how long the store has for a take that does not wait.
+func (s *settings) patience() time.Duration {
+	if _, ok := config.SQLitePath(s.Store); ok {
+		return cmp.Or(s.StoreTimeout, diskPatience)
+	}
+	return cmp.Or(s.StoreTimeout, patience)
+}
+
+// fixed names what differs and is not changed while the server runs.
+func (s *settings) fixed(next *settings) (names []string) {
+	for _, f := range []struct {
+		name      string
+		old, next any
+	}{
+		{"store", s.Store, next.Store},
+		{"prefix", s.Prefix, next.Prefix},
+		{"instances", s.Instances, next.Instances},
+		{"server", fmt.Sprintf("%+v", s.Server), fmt.Sprintf("%+v", next.Server)},
+		{"telemetry", fmt.Sprintf("%+v", s.Telemetry), fmt.Sprintf("%+v", next.Telemetry)},
+	} {
+		if f.old != f.next {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// loadEnvoy reads the files in the format of envoyproxy/ratelimit.
+func loadEnvoy(e *config.Envoy) (*rls.Config, error) {
+	if len(e.Configs) != 1 {
+		return nil, errors.New("envoy.configs: one file or folder is read")
+	}
+	o := &rls.ConfigOptions{Merge: e.Merge}
+	if e.Aligned {
+		o.Windows = rls.Aligned
+	}
+	if _, err := os.Stat(e.Configs[0]); err != nil {
+		return nil, &exitError{exitConfig, err}
+	}
+	return rls.Load(e.Configs[0], o)
+}
