@@ -35,7 +35,7 @@ type answer struct {
 // returns waits for the answer and compares, given the error of what is enforced.
 func (e *Engine) evaluate(ctx context.Context, r *Request, asks []drawgate.Ask, res *Result) func(error) {
 	if e.local {
-		a := e.shadow(ctx, r, asks)
+		a := shadow(ctx, r, asks) // takes no time
 		return func(err error) { e.compare(&a, res, err) }
 	}
 	select {
@@ -47,7 +47,9 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, asks []drawgate.Ask, 
 	got := make(chan answer, 1)
 	go func() {
 		defer func() { <-e.shadows }()
-		got <- e.shadow(ctx, &own, asks)
+		ctx, cancel := context.WithTimeout(ctx, e.shadowTime())
+		defer cancel()
+		got <- shadow(ctx, &own, asks)
 	}()
 	return func(err error) {
 		timer := time.NewTimer(shadowGrace)
@@ -62,9 +64,7 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, asks []drawgate.Ask, 
 }
 
 // shadow takes what is in shadow, now.
-func (e *Engine) shadow(ctx context.Context, r *Request, asks []drawgate.Ask) (a answer) {
-	ctx, cancel := context.WithTimeout(ctx, e.shadowTime())
-	defer cancel()
+func shadow(ctx context.Context, r *Request, asks []drawgate.Ask) (a answer) {
 	if holds(r, asks) {
 		a.decision, a.reservation, a.err = reserve(ctx, r, shadowID(r.ID), false, asks)
 		return a
