@@ -114,7 +114,7 @@ func (g gatekeeper) find(secret string) (found *access) {
 }
 
 // tokenHeader carries the access token where Authorization is somebody else's: at the forward-auth door it is the client's of the site.
-const tokenHeader = "X-Drawgate-Token"
+const tokenHeader = "X-Drawgate-Token" //nolint:gosec // the name of a header is no secret
 
 // secretOf returns the secret that a request carries, "" if it has none.
 func secretOf(h http.Header) string {

@@ -182,5 +182,5 @@ func write(w http.ResponseWriter, status int, mediaType []string, body []byte) {
 	h["Cache-Control"] = noStore
 	h["X-Content-Type-Options"] = noSniff
 	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	_, _ = w.Write(body) //nolint:gosec // JSON, and browsers are told not to guess otherwise
 }

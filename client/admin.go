@@ -1,0 +1,93 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/drawgate/drawgate/api"
+)
+
+// What follows is answered on the server's admin listener.
+
+// Disable switches a policy off for a time: takes pass as if it were not there, and nothing is counted under it.
+func (c *Client) Disable(ctx context.Context, policy string, d time.Duration) (out api.Policy, err error) {
+	q := api.DisableRequest{ForMS: d.Milliseconds()}
+	_, err = c.do(ctx, call{method: http.MethodPost, path: policyPath(policy, "disable"), body: q, again: true}, &out)
+	return out, err
+}
+
+// Enable switches a policy on again.
+func (c *Client) Enable(ctx context.Context, policy string) (out api.Policy, err error) {
+	_, err = c.do(ctx, call{method: http.MethodPost, path: policyPath(policy, "enable"), again: true}, &out)
+	return out, err
+}
+
+func policyPath(policy, verb string) string {
+	return "/v1/policies/" + url.PathEscape(policy) + "/" + verb
+}
+
+// BucketsQuery says which buckets to list.
+type BucketsQuery struct {
+	Policy string // may be left out where there is only one
+	Tenant string // "": the server's own
+	Limit  int    // keys in an answer: 0 means api.DefaultBuckets, at most api.MaxBuckets
+	After  string // of the answer before; "": from the first
+}
+
+// Buckets lists keys of a policy whose buckets are in use: one page. See [Client.Keys] for all.
+func (c *Client) Buckets(ctx context.Context, q BucketsQuery) (out api.BucketsAnswer, err error) {
+	v := url.Values{}
+	for name, s := range map[string]string{"policy": q.Policy, "tenant": q.Tenant, "after": q.After} {
+		if s != "" {
+			v.Set(name, s)
+		}
+	}
+	if q.Limit != 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/buckets?" + v.Encode(), wait: listTime, again: true}, &out)
+	return out, err
+}
+
+// listTime is how long a server may go through its keys.
+const listTime = 30 * time.Second
+
+// Keys yields the keys of a policy whose buckets are in use, page by page, in the order of their bytes, until there are no more or an error is yielded.
+func (c *Client) Keys(ctx context.Context, q BucketsQuery) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for {
+			page, err := c.Buckets(ctx, q)
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for _, key := range page.Keys {
+				if !yield(key, nil) {
+					return
+				}
+			}
+			if q.After = page.After; q.After == "" {
+				return
+			}
+		}
+	}
+}
+
+// Reset forgets everything about buckets, open reservations included, and returns how many they were. It is sent once: a second one would forget what
+// was counted since the first.
+func (c *Client) Reset(ctx context.Context, q api.ResetRequest) (int, error) {
+	var out api.ResetAnswer
+	_, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/reset", body: q}, &out)
+	return out.Reset, err
+}
+
+// Reload lets the server read its configuration again, and returns what changed. If it has mistakes, the old one stays in force; the problem says what
+// is wrong.
+func (c *Client) Reload(ctx context.Context) (out api.ReloadAnswer, err error) {
+	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/reload"}, &out)
+	return out, err
+}

@@ -1,0 +1,168 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate/api"
+)
+
+// The pauses between attempts.
+const (
+	firstPause = 50 * time.Millisecond // doubling, with jitter
+	longest    = 5 * time.Second
+)
+
+// maxAnswer is how many bytes of an answer are read.
+const maxAnswer = 16 << 20
+
+// call is one question.
+type call struct {
+	method, path string
+	body         any           // nil: none
+	wait         time.Duration // how long the server may take to answer, beside the client's timeout
+	again        bool          // it may be carried out twice
+}
+
+// do asks until there is an answer, and decodes it into out. unsure says that an earlier attempt may have been carried out.
+func (c *Client) do(ctx context.Context, q call, out any) (unsure bool, err error) {
+	var body []byte
+	if q.body != nil {
+		if body, err = json.Marshal(q.body); err != nil {
+			return false, fmt.Errorf("client: %s %s: %w", q.method, q.path, err)
+		}
+	}
+	for i := 1; ; i++ {
+		pause, err := c.attempt(ctx, q, body, out)
+		if err == nil || i >= c.attempts || !again(q, err) || ctx.Err() != nil {
+			return unsure, err
+		}
+		unsure = unsure || maybe(err)
+		if !sleep(ctx, max(pause, backoff(i))) {
+			return unsure, err
+		}
+	}
+}
+
+// again reports whether a call that failed so may be sent again.
+func again(q call, err error) bool {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return q.again && (p.Code == api.CodeStoreAway || p.Code == api.CodeClosing)
+	}
+	e, ok := errors.AsType[*Error](err)
+	return ok && (q.again || !e.Maybe && refused(err))
+}
+
+// refused reports whether there was no connection, so that nothing was sent.
+func refused(err error) bool {
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "dial"
+}
+
+// maybe reports whether a call that failed so may have been carried out.
+func maybe(err error) bool {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Maybe
+	}
+	return Code(err) == api.CodeStoreAway
+}
+
+// attempt asks once. pause is what the server asks for before the next attempt.
+func (c *Client) attempt(ctx context.Context, q call, body []byte, out any) (pause time.Duration, err error) {
+	if c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout+q.wait)
+		defer cancel()
+	}
+	req, err := http.NewRequestWithContext(ctx, q.method, c.base+q.path, bytes.NewReader(body))
+	if err != nil {
+		return 0, q.failed(false, err)
+	}
+	if q.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return 0, q.failed(!refused(err), err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return 0, q.failed(true, err)
+	}
+	return retryAfter(res.Header), q.read(res, text, out)
+}
+
+// read decodes an answer.
+func (q *call) read(res *http.Response, text []byte, out any) error {
+	switch media, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";"); {
+	case media == api.ProblemType:
+		var p api.Problem
+		if err := json.Unmarshal(text, &p); err != nil || p.Code == "" {
+			return q.failed(true, errors.New("a problem that is none"))
+		}
+		return &p
+	case res.StatusCode == http.StatusOK && media == "application/json", res.StatusCode == http.StatusServiceUnavailable && media == "application/json":
+		if err := json.Unmarshal(text, out); err != nil {
+			return q.failed(true, err)
+		}
+		return nil
+	}
+	return q.failed(true, fmt.Errorf("the answer has status %s and is no Drawgate server's: is the address right?", res.Status))
+}
+
+func (q *call) failed(maybe bool, err error) error {
+	path, _, _ := strings.Cut(q.path, "?") // a query may have keys
+	return &Error{Op: q.method + " " + path, Maybe: maybe, Err: withoutURL(err)}
+}
+
+// withoutURL takes away what [http.Client] adds: the address, which may have keys.
+func withoutURL(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+func retryAfter(h http.Header) time.Duration {
+	n, err := strconv.Atoi(h.Get("Retry-After"))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return min(time.Duration(n)*time.Second, longest)
+}
+
+// backoff returns the pause after attempt i, with jitter.
+func backoff(i int) time.Duration {
+	d := min(firstPause<<(i-1), longest)
+	return d/2 + rand.N(d) //nolint:gosec // jitter needs no secrecy
+}
+
+// sleep reports whether d passed before ctx ended. Where it cannot, it does not wait.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < d {
+		return false
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,36 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/drawgate/drawgate/api"
+)
+
+// ErrGone means that a reservation is not open any more: it was settled, its bucket was reset, or its hold ended, and then it counts as used. Whoever
+// holds it must stop.
+var ErrGone = errors.New("client: the reservation is gone")
+
+// Error says that a call had no answer that could be understood.
+type Error struct {
+	Op    string // "POST /v1/take"
+	Maybe bool   // it may have been carried out all the same
+	Err   error
+}
+
+func (e *Error) Error() string {
+	if e.Maybe {
+		return fmt.Sprintf("client: %s: no answer, and it may have been carried out: %v", e.Op, e.Err)
+	}
+	return fmt.Sprintf("client: %s: %v", e.Op, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Code returns the code of the problem that a server answered with, "" if err is no such answer.
+func Code(err error) api.Code {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return p.Code
+	}
+	return ""
+}

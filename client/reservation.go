@@ -1,0 +1,121 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/drawgate/drawgate/api"
+)
+
+// Reservation is an allowed take that is held until it is settled, cancelled, or its hold ends (then it counts as used). It is safe for concurrent use.
+type Reservation struct {
+	Answer api.Answer // as it was granted
+
+	c     *Client
+	mu    sync.Mutex
+	token string    // guarded by mu; "" if nothing is held, because nothing counts the take
+	end   time.Time // guarded by mu: by when it must be settled or renewed, by this process's clock; zero if that is not known
+}
+
+// Reserve takes units and holds them for HoldMS. The reservation is nil if the take was refused; then the answer says why.
+//
+// A take without an ID gets a random one, so that it can be sent again until it is answered. Every reservation should be followed by Settle or Cancel before
+// its Deadline; work that takes longer renews. If ctx ends before the answer is there, units may be held until the hold ends.
+func (c *Client) Reserve(ctx context.Context, t api.Take) (*Reservation, api.Answer, error) {
+	if t.ID == "" && t.HoldMS != 0 {
+		t.ID = rand.Text()
+	}
+	sent := time.Now()
+	a, err := c.Take(ctx, t)
+	if err != nil || !a.Allowed {
+		return nil, a, err
+	}
+	return &Reservation{Answer: a, c: c, token: a.Reservation, end: endOf(sent, t.WaitMS, t.HoldMS, a.HoldEnd)}, a, nil
+}
+
+// endOf returns when a hold ends by this process's clock, given when it was asked for: no later than it does by the server's. A take that waited was
+// granted later; then the server's clock has to do.
+func endOf(sent time.Time, waitMS, holdMS int64, end *time.Time) time.Time {
+	if waitMS > 0 && end != nil {
+		return *end
+	}
+	hold := time.Duration(holdMS) * time.Millisecond
+	return sent.Add(hold - hold/1000) // clocks differ in rate, too
+}
+
+// Resume returns a reservation of a token that a take answered, here or elsewhere.
+func (c *Client) Resume(token string) *Reservation { return &Reservation{c: c, token: token} }
+
+// Token returns what another process needs to settle the reservation. It changes with each renewal.
+func (r *Reservation) Token() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.token
+}
+
+// Deadline returns by when the reservation must be settled or renewed; zero if that is not known, after [Client.Resume].
+func (r *Reservation) Deadline() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.end
+}
+
+// Settle ends the reservation with what was really used. A unit that is not named stands as estimated; more than the estimate becomes debt.
+// It is [ErrGone] if the reservation was not open any more.
+func (r *Reservation) Settle(ctx context.Context, used api.Costs) error {
+	return r.finish(ctx, api.SettleRequest{Used: used})
+}
+
+// Cancel ends the reservation and gives everything back. It is [ErrGone] if the reservation was not open any more.
+func (r *Reservation) Cancel(ctx context.Context) error {
+	return r.finish(ctx, api.SettleRequest{Cancel: true})
+}
+
+func (r *Reservation) finish(ctx context.Context, q api.SettleRequest) error {
+	q.Reservation = r.Token()
+	if q.Reservation == "" {
+		return nil
+	}
+	out, unsure, err := r.settle(ctx, q)
+	if err != nil {
+		return err
+	}
+	if out.Outcome != api.OutcomeGone {
+		return nil
+	}
+	if end := r.Deadline(); unsure && time.Now().Before(end) { // an earlier attempt arrived: nothing else ends a reservation before its time
+		return nil
+	}
+	return ErrGone
+}
+
+// Renew makes the hold end hold from now, never earlier than it did. On [ErrGone] the caller must stop: the units, or the slot, may be another's.
+func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
+	q := api.SettleRequest{Reservation: r.Token(), RenewMS: hold.Milliseconds()}
+	if q.Reservation == "" {
+		return nil
+	}
+	sent := time.Now()
+	out, _, err := r.settle(ctx, q)
+	if err != nil {
+		return err
+	}
+	if out.Outcome == api.OutcomeGone {
+		return ErrGone
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.token = out.Reservation
+	if end := endOf(sent, 0, q.RenewMS, nil); end.After(r.end) {
+		r.end = end
+	}
+	return nil
+}
+
+func (r *Reservation) settle(ctx context.Context, q api.SettleRequest) (out api.SettleAnswer, unsure bool, err error) {
+	unsure, err = r.c.do(ctx, call{method: http.MethodPost, path: "/v1/settle", body: q, again: true}, &out)
+	return out, unsure, err
+}
