@@ -131,7 +131,9 @@ func (m *Middleware) fail(h http.Header, r *http.Request, err error) Pass {
 		h[HeaderFallback] = []string{"true"}
 		return Pass{}
 	}
-	return Pass{Problem: unavailable(CodeStoreAway, "Whether a limit has been reached cannot be decided at the moment. Try again in 1 s.")}
+	p := unavailable(CodeStoreAway, "")
+	p.Detail = p.sentence(nil)
+	return Pass{Problem: p}
 }
 
 // take is what is asked for one request.

@@ -16,8 +16,11 @@ import (
 // ProblemType is the media type of a [Problem] (RFC 9457).
 const ProblemType = "application/problem+json"
 
-// typeQuota is the type of a problem that a limit is (draft-ietf-httpapi-ratelimit-headers-11, section 5.1).
-const typeQuota = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+// The types of problems that limits are (draft-ietf-httpapi-ratelimit-headers-11, sections 5.1 and 5.2).
+const (
+	typeQuota   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	typeReduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+)
 
 // Code says why a request was not served, for programs. Codes are never renamed.
 type Code string
@@ -28,7 +31,7 @@ const (
 	CodeQueued    Code = "queued"     // 429: others wait in front
 	CodeQueueFull Code = "queue_full" // 429: as many requests wait as may
 	CodeNeverFits Code = "never_fits" // 413: it costs more than a limit ever allows: no wait will help, and there is no Retry-After
-	CodeStoreAway Code = "store_away" // 503: nobody could decide
+	CodeStoreAway Code = "store_away" // 503: nobody could decide, or a limit admits nothing while the store is away
 	CodeClosing   Code = "closing"    // 503: this process is stopping
 	CodeInvalid   Code = "invalid"    // 500: the program asks for what its policies do not have
 	CodeCancelled Code = "cancelled"  // 499: the client went away while it waited. Nothing was spent
@@ -108,8 +111,9 @@ func unavailable(code Code, detail string) *Problem {
 	return p
 }
 
-// Refused describes a refusal for the one who is refused. shared reports whether the bucket at a position of the take is one that all callers share; nil
-// means that none is. Of shared limits nothing but the name is told.
+// Refused describes a refusal for the one who is refused: a 429, a 413 if it can never pass, or a 503 if that is for want of the store
+// ([drawgate.Away]). shared reports whether the bucket at a position of the take is one that all callers share; nil means that none is. Of shared limits
+// nothing but the name is told. Where a limit of the caller's own refuses too, that one is named.
 func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 	p := &Problem{Type: typeQuota, Title: "Quota Exceeded", Status: http.StatusTooManyRequests, Code: CodeLimited, Scope: ScopeCaller}
 	if d.RetryAfter == drawgate.Never {
@@ -132,8 +136,12 @@ func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 	if !own && longest.Limit != nil {
 		p.Scope = ScopeAPI
 	}
-	if d.Reason == drawgate.Queued {
+	switch d.Reason {
+	case drawgate.Queued:
 		p.Code = CodeQueued
+	case drawgate.Away:
+		p.Type, p.Title, p.Status = typeReduced, "Temporary Reduced Capacity", http.StatusServiceUnavailable
+		p.Code, p.Scope = CodeStoreAway, ""
 	}
 	p.Detail = p.sentence(longest.Limit)
 	return p
@@ -163,6 +171,8 @@ func nameOf(r *drawgate.LimitResult, alone bool) string {
 func (p *Problem) sentence(l *drawgate.Limit) string {
 	again := fmt.Sprintf(" Try again in %d s.", p.After)
 	switch {
+	case p.Code == CodeStoreAway:
+		return "Whether a limit has been reached cannot be decided at the moment." + again
 	case p.Code == CodeQueued:
 		return "Other requests wait in front of this one." + again
 	case p.Code == CodeQueueFull:
