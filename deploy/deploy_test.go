@@ -46,8 +46,14 @@ var proxies = []struct {
 	}, http.StatusInternalServerError},
 }
 
-// floodTime is how long a proxy is asked as fast as it answers.
-const floodTime = 10 * time.Second
+// flooded is how long a proxy is asked as fast as it answers, and how much of a limit must be used meanwhile. A machine that does other things as well
+// asks and answers late.
+func flooded() (d time.Duration, least float64) {
+	if os.Getenv("DRAWGATE_LONG") != "" {
+		return 10 * time.Second, 0.98
+	}
+	return 4 * time.Second, 0.85
+}
 
 // TestOneClient: a single client that asks as fast as it can gets 300 in every second, and no more, through each proxy.
 //
@@ -59,7 +65,8 @@ func TestOneClient(t *testing.T) {
 			p.start(s)
 			res := s.await("http://"+s.proxy+"/", http.StatusOK)
 			described(t, res)
-			s.flood(floodTime)
+			d, least := flooded()
+			s.flood(d)
 			if res, err := s.get("http://"+s.proxy+"/", ""); err != nil {
 				t.Error(err)
 			} else if res.StatusCode == http.StatusTooManyRequests {
@@ -67,7 +74,7 @@ func TestOneClient(t *testing.T) {
 			}
 			at := s.admitted("site")["all"]
 			within(t, "the site", at, 300, time.Second)
-			if u := used(at[1:], 300, time.Second); u < 0.98 {
+			if u := used(at[1:], 300, time.Second); u < least {
 				t.Errorf("%.3f of the limit was used", u)
 			}
 			t.Logf("%d admitted, %.3f of the limit", len(at), used(at[1:], 300, time.Second))
@@ -103,7 +110,8 @@ func TestManyClients(t *testing.T) {
 			s := newStand(t, strings.Replace(config, "apply: [", "apply: [{policy: per-ip, key: '"+key+"'}, ", 1))
 			p.start(s)
 			s.await("http://"+s.proxy+"/", http.StatusOK)
-			s.floodFrom(30, floodTime)
+			d, least := flooded()
+			s.floodFrom(30, d)
 			clients := s.admitted("per-ip")
 			if len(clients) < 30 {
 				t.Errorf("%d clients were told apart, want 30 and this one", len(clients))
@@ -113,9 +121,10 @@ func TestManyClients(t *testing.T) {
 			}
 			at := s.admitted("site")["all"]
 			within(t, "the site", at, 300, time.Second)
-			if u := used(at[1:], 300, time.Second); u < 0.98 {
+			if u := used(at[1:], 300, time.Second); u < least {
 				t.Errorf("%.3f of the limit was used", u)
 			}
+			t.Logf("%d admitted, %.3f of the limit, %d clients", len(at), used(at[1:], 300, time.Second), len(clients))
 		})
 	}
 }

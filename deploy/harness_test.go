@@ -60,6 +60,7 @@ type stand struct {
 	proxy  string            // address
 	gate   string            // address
 	rpc    string            // address
+	db     string            // the file of the store
 	daemon *process
 }
 
@@ -70,9 +71,21 @@ func newStand(t *testing.T, config string) *stand {
 	t.Cleanup(site.Close)
 	s := &stand{t: t, dir: t.TempDir(), proxy: freeAddr(t), gate: freeAddr(t), rpc: freeAddr(t)}
 	s.swap = strings.NewReplacer(proxyAddr, s.proxy, siteAddr, site.Listener.Addr().String(), gateAddr, s.gate, gateRPCAddr, s.rpc)
-	s.write("drawgate.yaml", config)
+	s.db = filepath.Join(fastDir(t), "drawgate.db")
+	s.write("drawgate.yaml", strings.Replace(config, "sqlite:drawgate.db", "sqlite://"+s.db, 1))
 	s.startGate()
 	return s
+}
+
+// fastDir returns a folder in memory if there is one: it is the proxies that are tested here, not a disk that others use as well.
+func fastDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "drawgate")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // freeAddr returns a loopback address that nobody listens on.
@@ -246,7 +259,7 @@ func (s *stand) floodFrom(addresses int, d time.Duration) {
 // admitted returns when takes were admitted under a policy, by key, as the store's history has it.
 func (s *stand) admitted(policy string) map[string][]time.Time {
 	s.t.Helper()
-	st, err := sqlitestore.Open(filepath.Join(s.dir, "drawgate.db"), nil)
+	st, err := sqlitestore.Open(s.db, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
