@@ -3,6 +3,7 @@ package config_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	_ "time/tzdata" // the tests need no time zone database on the machine
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
@@ -32,6 +34,12 @@ func golden(t *testing.T, path, got string) {
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}
+}
+
+// differs compares what two configurations say.
+func differs(a, b *config.Config) string {
+	return cmp.Diff(a, b, cmpopts.IgnoreUnexported(config.Config{}), cmpopts.IgnoreFields(config.Config{}, "Warnings"), cmpopts.EquateEmpty(),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b config.Secret) bool { return a == b }))
 }
 
 func testdata(t *testing.T, pattern string, f func(t *testing.T, path string, data []byte)) {
@@ -80,6 +88,9 @@ func TestGoodFiles(t *testing.T) {
 		b.WriteString(c.String())
 		for _, o := range c.Explain() {
 			fmt.Fprintf(&b, "# %s from %s\n", o.Setting, o.From)
+			if strings.Contains(o.Value, "hunter2") {
+				t.Errorf("a secret is shown in %s: %s", o.Setting, o.Value)
+			}
 		}
 		for _, w := range c.Warnings {
 			b.WriteString(w.Error() + "\n")
@@ -88,12 +99,19 @@ func TestGoodFiles(t *testing.T) {
 			t.Errorf("a password is shown in %s", b.String())
 		}
 		golden(t, strings.TrimSuffix(path, ".yaml")+".golden", b.String())
+		if s := compileSchema(t); len(c.Policies) > 0 {
+			for _, text := range [][]byte{data, c.YAML()} {
+				if err := conforms(t, s, text); err != nil {
+					t.Errorf("the schema refuses it: %v", err)
+				}
+			}
+		}
 		again, problems := config.Parse("again", c.YAML())
 		if len(problems) > 0 {
 			t.Fatal(config.Problems(problems))
 		}
-		if diff := cmp.Diff(c.Policies, again.Policies); diff != "" || c.Store != again.Store || c.Prefix != again.Prefix {
-			t.Errorf("YAML reads back as %v, %v: %s", again.Store, again.Prefix, diff)
+		if diff := differs(c, again); diff != "" {
+			t.Errorf("YAML reads back as another one (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -101,20 +119,40 @@ func TestGoodFiles(t *testing.T) {
 // A file with five different mistakes gives five messages, each with its place.
 func TestFiveMistakesGiveFiveMessages(t *testing.T) {
 	t.Parallel()
-	_, err := config.Load("testdata/bad/five.yaml")
-	problems, ok := errors.AsType[config.Problems](err)
-	if !ok {
-		t.Fatalf("Load = %v, want Problems", err)
-	}
-	want := []struct {
-		line, column int
-		text, caret  string
-	}{
+	fiveMistakes(t, "testdata/bad/five.yaml", []placed{
 		{6, 34, `unknown key "amout" in a limit; did you mean "amount"?`, "^^^^^"},
 		{7, 50, `"1 minute" is not a duration`, "^^^^^^^^"},
 		{8, 42, "unknown time zone America/Los_Angles", "^^^^^^^^^^^^^^^^^^"},
 		{9, 43, "amount 0 is not between 1 and", "^"},
 		{10, 31, "queue must be a whole number, not the text \"50\"; write it without quotes", "^^^^"},
+	})
+}
+
+// The same for rules, within expressions too.
+//
+// req: E3
+func TestFiveMistakesInRulesGiveFiveMessages(t *testing.T) {
+	t.Parallel()
+	fiveMistakes(t, "testdata/bad/rules-five.yaml", []placed{
+		{8, 33, `unknown key "method" in match; did you mean "methods"?`, "^^^^^^"},
+		{11, 39, "when: unknown name usr; there are method, path,", "^^^"},
+		{14, 19, `ips: "10.0.0.0/33" is neither an address nor a network`, "^^^^^^^^^^^"},
+		{15, 22, `there is no policy "per-ipp"; did you mean "per-ip"?`, "^^^^^^^"},
+		{17, 28, `"tues" is not a day of the week such as mon or monday; did you mean "tue"?`, "^^^^"},
+	})
+}
+
+type placed struct {
+	line, column int
+	text, caret  string
+}
+
+func fiveMistakes(t *testing.T, path string, want []placed) {
+	t.Helper()
+	_, err := config.Load(path)
+	problems, ok := errors.AsType[config.Problems](err)
+	if !ok {
+		t.Fatalf("Load = %v, want Problems", err)
 	}
 	if len(problems) != len(want) {
 		t.Fatalf("%d problems, want %d:\n%v", len(problems), len(want), err)
@@ -122,7 +160,7 @@ func TestFiveMistakesGiveFiveMessages(t *testing.T) {
 	for i, p := range problems {
 		w := want[i]
 		lines := strings.Split(p.Error(), "\n")
-		place := fmt.Sprintf("testdata/bad/five.yaml:%d:%d: ", w.line, w.column)
+		place := fmt.Sprintf("%s:%d:%d: ", path, w.line, w.column)
 		if p.Line != w.line || p.Column != w.column || !strings.HasPrefix(lines[0], place) || !strings.Contains(lines[0], w.text) {
 			t.Errorf("problem %d: got %q, want %q and %q", i, lines[0], place, w.text)
 		}

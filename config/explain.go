@@ -72,8 +72,6 @@ func limitSetting(policy, limit string) string { return policySetting(policy) + 
 
 func waitSetting(policy string) string { return policySetting(policy) + ".wait" }
 
-func overridesSetting(policy string) string { return policySetting(policy) + ".overrides" }
-
 // ruleSetting is how Explain calls a rule.
 func ruleSetting(i int, name string) string {
 	if name == "" {

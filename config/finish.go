@@ -21,6 +21,7 @@ func (c *Config) finish() (problems Problems) {
 	for _, p := range c.Policies {
 		names = append(names, p.Name)
 	}
+	problems = c.checkNames()
 	for i := range c.Rules {
 		for k := range c.Rules[i].Apply {
 			if len(problems) < maxProblems {
@@ -41,6 +42,23 @@ func (c *Config) finish() (problems Problems) {
 	}
 	if len(problems) == 0 && len(c.broken) == 0 && !c.partial {
 		problems = c.tryEngine()
+	}
+	return problems
+}
+
+// checkNames reports rules of several files with the same name.
+func (c *Config) checkNames() (problems Problems) {
+	first := map[string]int{}
+	for i := range c.Rules {
+		name := c.Rules[i].Name
+		j, twice := first[name]
+		if p := &c.places[i]; twice && name != "" && p.source != c.places[j].source {
+			at := place{c.places[j].source, c.places[j].start}
+			problems = append(problems, p.problem(p.place("name"), "rule name "+shorten(name)+" is used twice", "the first one is at "+at.String()))
+		}
+		if !twice {
+			first[name] = i
+		}
 	}
 	return problems
 }

@@ -38,7 +38,7 @@ func (c *Config) yaml(store string, hide bool) []byte {
 	}
 	for i := range c.Rules {
 		b.WriteString("  -")
-		node{pairs: ruleItems(&c.Rules[i])}.write(&b, 4)
+		node{pairs: ruleItems(&c.Rules[i])}.writeItem(&b, 4)
 	}
 	for _, s := range c.sections(hide) {
 		fmt.Fprintf(&b, "%s:\n", s.key)

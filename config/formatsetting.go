@@ -160,10 +160,14 @@ func (t *Telemetry) items(hide bool) (b mapping) {
 // items hides the path of the URL, which of some services is a secret.
 func (w *Webhook) items(hide bool) (b mapping) {
 	link := w.URL
+	if w.Address != (Secret{}) {
+		link = ""
+	}
 	if u, err := url.Parse(link); hide && err == nil && len(u.Path+u.RawQuery) > 1 {
 		link = u.Scheme + "://" + u.Host + "/…"
 	}
 	b.text("url", link)
+	b.secret("url", w.Address)
 	b.secret("secret", w.Secret)
 	var marks node
 	for _, m := range w.Milestones {

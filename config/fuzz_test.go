@@ -59,8 +59,8 @@ func FuzzParse(f *testing.F) {
 		if len(problems) > 0 {
 			t.Fatalf("%v\nin what was written for\n%s", config.Problems(problems), data)
 		}
-		if diff := cmp.Diff(c.Policies, again.Policies); diff != "" || again.Store != c.Store || again.Prefix != c.Prefix {
-			t.Errorf("reads back as %q, %q: %s", again.Store, again.Prefix, diff)
+		if diff := differs(c, again); diff != "" {
+			t.Errorf("reads back as another one (-want +got):\n%s\nby\n%s", diff, c.YAML())
 		}
 	})
 }
@@ -144,7 +144,7 @@ func TestEveryPolicyReadsBack(t *testing.T) {
 func TestSchemaFindsMistakes(t *testing.T) {
 	t.Parallel()
 	s := compileSchema(t)
-	for _, name := range []string{"five", "unknown", "types", "numbers", "durations", "kinds", "long", "secret"} {
+	for _, name := range []string{"five", "unknown", "types", "numbers", "durations", "kinds", "long", "secret", "rules-five", "rules", "server"} {
 		data, err := os.ReadFile(filepath.Join("testdata", "bad", name+".yaml"))
 		if err != nil {
 			t.Fatal(err)

@@ -98,12 +98,16 @@ func (d *decoder) link(e entry) string {
 	if !ok {
 		return ""
 	}
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Fragment != "" {
+	if !isLink(text) {
 		d.problem(spanOf(e.value), "such as https://hooks.example.com/limits", "%s is not an http or https URL", e.key)
 		return ""
 	}
 	return text
+}
+
+func isLink(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.Fragment == ""
 }
 
 // between reads a duration from least to most.

@@ -15,6 +15,9 @@ const (
 	maxPattern   = 1024 // bytes of a key, a path, a value
 )
 
+// nameOf is under which the place of a key itself is noted, beside the one of its value.
+func nameOf(key string) string { return key + " (name)" }
+
 // burstOf is how other amounts name a limit's burst.
 func burstOf(limit string) string { return limit + ".burst" }
 
@@ -32,7 +35,7 @@ func (d *decoder) amounts(e entry) amounts {
 		d.problem(spanOf(e.value), "such as {rpm: 100}", "%s is empty", e.key)
 	}
 	set := func(name string, e entry) {
-		a.at[name] = spanOf(e.value)
+		a.at[name], a.at[nameOf(name)] = spanOf(e.value), e.at
 		if n := d.integer(e, 1, drawgate.MaxAmount); n > 0 {
 			a.list[name] = n
 		}
@@ -41,7 +44,7 @@ func (d *decoder) amounts(e entry) amounts {
 		switch e.value.(type) {
 		case *ast.MappingNode, *ast.MappingValueNode:
 			name := e.key
-			a.at[name] = e.at
+			a.at[name], a.at[nameOf(name)] = e.at, e.at
 			seen := d.object(e.value, "the limit "+shorten(name), []field{
 				{"amount", func(e entry) { set(name, e) }},
 				{"burst", func(e entry) { set(burstOf(name), e) }},
@@ -98,7 +101,7 @@ func vary(p drawgate.Policy, list map[string]int64) (drawgate.Policy, []mistake)
 		if hint == "" {
 			hint = "it has " + strings.Join(names, ", ")
 		}
-		wrong = append(wrong, mistake{name, hint, fmt.Sprintf("policy %s has no limit %s", shorten(p.Name), shorten(name))})
+		wrong = append(wrong, mistake{nameOf(name), hint, fmt.Sprintf("policy %s has no limit %s", shorten(p.Name), shorten(name))})
 	}
 	return varied, wrong
 }
@@ -111,8 +114,15 @@ func (d *decoder) overrides(p drawgate.Policy, e entry) (list []engine.Override)
 	}
 	type target struct{ tenant, key string }
 	first := map[target]int{}
+	_, err := p.Compile()
 	for _, n := range items {
 		o, places, ok := d.override(n)
+		if err == nil { // else its mistakes would be told again
+			_, wrong := vary(p, o.Amounts)
+			for _, m := range wrong {
+				d.problem(places[m.key], m.hint, "%s", m.message)
+			}
+		}
 		if !ok {
 			continue
 		}
@@ -121,26 +131,9 @@ func (d *decoder) overrides(p drawgate.Policy, e entry) (list []engine.Override)
 			continue
 		}
 		first[target{o.Tenant, o.Key}] = spanOf(n).line
-		if len(p.Limits) > 0 && !d.isBroken(p) {
-			_, wrong := vary(p, o.Amounts)
-			d.mistakes(wrong, places)
-		}
 		list = append(list, o)
 	}
-	d.origin(overridesSetting(p.Name), e.at)
 	return list
-}
-
-// isBroken reports whether a policy has mistakes of its own, which would only be told again.
-func (d *decoder) isBroken(p drawgate.Policy) bool {
-	_, err := p.Compile()
-	return err != nil
-}
-
-func (d *decoder) mistakes(list []mistake, places map[string]span) {
-	for _, m := range list {
-		d.problem(places[m.key], m.hint, "%s", m.message)
-	}
 }
 
 func (d *decoder) override(n ast.Node) (o engine.Override, places map[string]span, ok bool) {

@@ -35,7 +35,7 @@ func (d *decoder) policies(e entry) {
 		}
 		d.config.Policies = append(d.config.Policies, p)
 		d.config.setMode(p.Name, mode)
-		d.origin("policies."+p.Name, e.at)
+		d.origin(policySetting(p.Name), e.at)
 	}
 }
 
@@ -54,14 +54,15 @@ func (d *decoder) policy(e entry) (p drawgate.Policy, m Mode) {
 	}
 	before := len(d.problems)
 	var overrides *entry
-	seen := d.object(e.value, what, []field{
+	seen := d.object(e.value, what, append([]field{
 		{"limits", func(e entry) { p.Limits = d.limits(p.Name, e) }},
 		{"wait", func(e entry) { p.Wait = d.wait(p.Name, e) }},
+	}, d.noted(policySetting(p.Name), []field{
 		{"fallback", func(e entry) { p.Fallback = d.fallback(e) }},
 		{"shadow", func(e entry) { m.Shadow = d.boolean(e) }},
 		{"disabled", func(e entry) { m.Disabled = d.boolean(e) }},
 		{"overrides", func(e entry) { overrides = &e }},
-	})
+	})...))
 	if !seen["limits"] && len(d.problems) == before {
 		d.missing(e.at, "", "%s has no limits", what)
 	}

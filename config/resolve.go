@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/drawgate/drawgate/rules"
 )
 
 // The variables that say what a file or a flag can say.
@@ -57,8 +59,8 @@ func resolve(environ []string, flags Flags) (*Config, readFiles, error) {
 		if err != nil {
 			return nil, c.read, fmt.Errorf("config: the rules: %w", err)
 		}
-		rulesOf, wrong := parseFile(path, data, (*decoder).rulesFile)
-		problems = append(append(problems, wrong...), c.addRules(rulesOf)...)
+		only, wrong := parseFile(path, data, (*decoder).rulesFile)
+		problems = append(append(problems, wrong...), c.addRules(only)...)
 	}
 	c.add(env)
 	if len(c.Policies) > 0 { // of the environment, or of the rules' file
@@ -147,7 +149,12 @@ func (c *Config) add(env *environment) {
 		c.setMode(p.Name, Mode{})
 		maps.Copy(c.origins, p.origins)
 	}
-	c.Rules, c.places = append(c.Rules, env.rules...), append(c.places, env.places...)
+	for i, r := range env.rules {
+		if slices.ContainsFunc(c.Rules, func(other rules.Rule) bool { return other.Name == r.Name }) {
+			r.Name = "" // a file's rule has the name
+		}
+		c.Rules, c.places = append(c.Rules, r), append(c.places, env.places[i])
+	}
 	c.Warnings = append(c.Warnings, env.warnings...)
 }
 

@@ -64,6 +64,7 @@ func (d *decoder) rules(e entry) {
 		r, at := d.rule(n)
 		if line := first[r.Name]; line != 0 && r.Name != "" {
 			d.problem(at.at["name"], fmt.Sprintf("the first one is on line %d", line), "rule name %s is used twice", shorten(r.Name))
+			at.bad["name"] = true
 		}
 		first[r.Name] = at.start.line
 		d.config.Rules = append(d.config.Rules, r)
@@ -76,7 +77,8 @@ func (d *decoder) rules(e entry) {
 func (d *decoder) rule(n ast.Node) (r rules.Rule, p rulePlace) {
 	p = rulePlace{source: d.source, start: spanOf(n), at: map[string]span{}, nodes: map[string]ast.Node{}, bad: map[string]bool{}}
 	read := d.reader(&p, "")
-	d.object(n, "a rule", []field{
+	before := len(d.problems)
+	seen := d.object(n, "a rule", []field{
 		read("name", func(e entry) { r.Name = d.ruleName(e) }),
 		read("match", func(e entry) { r.Match = d.match(e, &p) }),
 		read("when", func(e entry) { r.When = d.expression(e) }),
@@ -87,6 +89,9 @@ func (d *decoder) rule(n ast.Node) (r rules.Rule, p rulePlace) {
 		read("final", func(e entry) { r.Final = d.boolean(e) }),
 		read("shadow", func(e entry) { r.Shadow = d.boolean(e) }),
 	})
+	if _, there := p.at["apply"]; len(seen) == 0 && len(d.problems) > before || seen["apply"] && !there {
+		p.bad["apply"] = true // no mapping, or misspelt: what it does is not known
+	}
 	return r, p
 }
 
@@ -186,12 +191,20 @@ func (d *decoder) schedule(e entry, p *rulePlace) *rules.Schedule {
 		read("days", func(e entry) { s.Days = d.days(e) }),
 		read("from", func(e entry) { s.From = d.clock(e) }),
 		read("to", func(e entry) { s.To = d.clock(e) }),
-		read("zone", func(e entry) { s.Zone, _ = d.text(e) }),
+		read("zone", func(e entry) { s.Zone = d.zone(e) }),
 	})
 	if len(seen) == 0 {
 		d.missing(spanOf(e.value), `such as {days: [mon, tue], from: "08:00", to: "18:00", zone: Europe/Paris}`, "schedule is empty")
 	}
 	return s
+}
+
+func (d *decoder) zone(e entry) string {
+	text, ok := d.text(e)
+	if _, err := time.LoadLocation(text); ok && err != nil {
+		d.problem(spanOf(e.value), "such as Europe/Paris", "zone %s is not in the IANA time zone database", shorten(text))
+	}
+	return text
 }
 
 func (d *decoder) days(e entry) (days []time.Weekday) {

@@ -140,7 +140,9 @@ type (
 		Name   string `json:"name,omitempty"   jsonschema:"maxLength=128" jsonschema_description:"What metrics call it. Default: the key's hash."`
 	}
 	webhook struct {
-		URL        string   `json:"url"                   jsonschema:"pattern=^https?://" jsonschema_description:"Where warnings are posted to."`
+		URL        string   `json:"url,omitempty"                   jsonschema:"pattern=^https?://" jsonschema_description:"Where warnings are posted to."`
+		URLEnv     string   `json:"url_env,omitempty" jsonschema_description:"The environment variable of the URL, if it is a secret itself."`
+		URLFile    string   `json:"url_file,omitempty" jsonschema_description:"The file of the URL."`
 		SecretEnv  string   `json:"secret_env,omitempty"  jsonschema_description:"The environment variable of the secret that signs them, of at least 16 bytes."`
 		SecretFile string   `json:"secret_file,omitempty" jsonschema_description:"The file of that secret."`
 		Kinds      kindList `json:"kinds,omitempty" jsonschema_description:"Which warnings are told. Default: all."`
@@ -265,6 +267,9 @@ func (watched) JSONSchemaExtend(s *jsonschema.Schema) {
 
 func (webhook) JSONSchemaExtend(s *jsonschema.Schema) {
 	need := func(key string) *jsonschema.Schema { return &jsonschema.Schema{Required: []string{key}} }
-	s.OneOf = []*jsonschema.Schema{need("secret_env"), need("secret_file")}
+	s.AllOf = []*jsonschema.Schema{
+		{OneOf: []*jsonschema.Schema{need("secret_env"), need("secret_file")}},
+		{OneOf: []*jsonschema.Schema{need("url"), need("url_env"), need("url_file")}},
+	}
 	s.Description = "Who is told of warnings by signed web calls."
 }

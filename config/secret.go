@@ -39,6 +39,14 @@ func (s Secret) String() string {
 	return ""
 }
 
+// kind returns how the secret is named: "env" or "file".
+func (s Secret) kind() string {
+	if s.File != "" {
+		return "file"
+	}
+	return "env"
+}
+
 // GoString says where the secret is, for %#v.
 func (s Secret) GoString() string { return fmt.Sprintf("config.Secret{%s}", s) }
 
@@ -130,13 +138,17 @@ func (d *decoder) hideValue(n ast.Node) {
 
 // oneSecret makes sure that a secret is named once. more is another way to give it, "" if it was not used.
 func (d *decoder) oneSecret(at span, what, word, more string, s Secret, wrong bool) {
-	count := 0
-	for _, given := range []string{s.Env, s.File, more} {
-		if given != "" {
-			count++
+	if given := count(s.Env, s.File, more); given != 1 && !wrong {
+		d.missing(at, fmt.Sprintf("name it with %s_env or %[1]s_file", word), "%s needs one secret, not %d", what, given)
+	}
+}
+
+// count returns how many of the texts are not empty.
+func count(list ...string) (n int) {
+	for _, s := range list {
+		if s != "" {
+			n++
 		}
 	}
-	if count != 1 && !wrong {
-		d.missing(at, fmt.Sprintf("name it with %s_env or %[1]s_file", word), "%s needs one secret, not %d", what, count)
-	}
+	return n
 }

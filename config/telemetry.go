@@ -34,7 +34,8 @@ type Watched struct {
 
 // Webhook is whom the server tells what somebody should know.
 type Webhook struct {
-	URL        string   // none if empty
+	URL        string   // none if empty; in what [Load] and [Parse] return also if Address names it
+	Address    Secret   // where the URL is, of services to which it is a secret
 	Secret     Secret   // signs what is sent
 	Kinds      []string // of warnings that are told: of those in docs/configuration.md; none means all
 	Milestones []int    // per cent of a limit that are told when they are used: of 50, 80, 95 and 100; none means all
@@ -82,7 +83,10 @@ func (d *decoder) watch(e entry) (list []Watched) {
 func (d *decoder) webhook(e entry) (w Webhook) {
 	before := len(d.problems)
 	fields := []field{
-		{"url", func(e entry) { w.URL = d.link(e) }},
+		{"url", func(e entry) {
+			d.hideValue(e.value) // it may be a secret to those who take the calls
+			w.URL = d.link(e)
+		}},
 		{"milestones", func(e entry) { w.Milestones = d.milestones(e) }},
 		{"kinds", func(e entry) {
 			d.texts(e, len(warningKinds), func(e entry) {
@@ -92,10 +96,11 @@ func (d *decoder) webhook(e entry) (w Webhook) {
 			})
 		}},
 	}
-	seen := d.object(e.value, "webhook", append(fields, d.secretFields("secret", &w.Secret)...))
+	fields = append(fields, d.secretFields("url", &w.Address)[:2]...)
+	d.object(e.value, "webhook", append(fields, d.secretFields("secret", &w.Secret)...))
 	wrong := len(d.problems) > before
-	if !seen["url"] && !wrong {
-		d.missing(spanOf(e.value), "such as url: https://hooks.example.com/limits", "webhook has no url")
+	if given := count(w.URL, w.Address.Env, w.Address.File); given != 1 && !wrong {
+		d.missing(spanOf(e.value), "give it url, url_env or url_file", "webhook needs one URL, not %d", given)
 	}
 	d.oneSecret(spanOf(e.value), "webhook", "secret", "", w.Secret, wrong)
 	return w

@@ -99,12 +99,23 @@ func (n node) write(b *bytes.Buffer, indent int) {
 	n.writeBlock(b, indent)
 }
 
+// writeItem writes what follows "-". The first key of a long mapping is on the same line.
+func (n node) writeItem(b *bytes.Buffer, indent int) {
+	if len(n.pairs) == 0 || len(n.flow(0)) <= longest {
+		n.write(b, indent)
+		return
+	}
+	b.WriteString(" " + n.pairs[0].key + ":")
+	n.pairs[0].value.write(b, indent+2)
+	node{pairs: n.pairs[1:]}.writeBlock(b, indent)
+}
+
 // writeBlock writes a list or a mapping on lines of its own.
 func (n node) writeBlock(b *bytes.Buffer, indent int) {
 	space := strings.Repeat(" ", indent)
 	for _, v := range n.list {
 		b.WriteString(space + "-")
-		v.write(b, indent+2)
+		v.writeItem(b, indent+2)
 	}
 	for _, p := range n.pairs {
 		b.WriteString(space + p.key + ":")
@@ -128,7 +139,7 @@ func quote(s string) string {
 // quoteExpression is quote for text with quotes in it.
 func quoteExpression(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) || !strings.Contains(s, `"`) {
-		return strconv.Quote(s)
+		return quote(s)
 	}
 	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 }
