@@ -36,7 +36,7 @@ func TestBatch(t *testing.T) {
 	t.Parallel()
 	c := plain(t)
 	answers, err := c.TakeBatch(t.Context(), []api.Take{take("k", 600), take("k", 600), {Bucket: api.Bucket{Policy: "nope"}}})
-	if none, err := c.TakeBatch(t.Context(), nil); none != nil || err != nil || used(t, c, "llm", api.DefaultKey)["rpm"] != 0 {
+	if none, err := c.TakeBatch(t.Context(), nil); none != nil || err != nil || used(t, c, api.DefaultKey)["rpm"] != 0 {
 		t.Errorf("an empty batch: %v, %v", none, err)
 	}
 	if err != nil || len(answers) != 3 || !answers[0].Allowed || answers[1].Allowed || answers[2].Error == nil || answers[2].Error.Code != api.CodeUnknownPolicy {
@@ -75,7 +75,7 @@ func TestReservation(t *testing.T) {
 			t.Errorf("%s once more: %v, want gone", name, err)
 		}
 	}
-	if got := used(t, c, "llm", "k"); got["tpm"] != 100 || got["rpm"] != 1 {
+	if got := used(t, c, "k"); got["tpm"] != 100 || got["rpm"] != 1 {
 		t.Errorf("used %v, want 100 tokens and 1 request", got)
 	}
 }
@@ -149,7 +149,7 @@ func TestAdministration(t *testing.T) {
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Error(diff)
 	}
-	if n, err := c.Reset(t.Context(), api.ResetRequest{Policy: "llm", Keys: []string{"a", "b"}}); err != nil || n != 2 || used(t, c, "llm", "a")["tpm"] != 0 {
+	if n, err := c.Reset(t.Context(), api.ResetRequest{Policy: "llm", Keys: []string{"a", "b"}}); err != nil || n != 2 || used(t, c, "a")["tpm"] != 0 {
 		t.Errorf("got %d, %v", n, err)
 	}
 	if _, err := c.Reload(t.Context()); err != nil {

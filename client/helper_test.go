@@ -84,10 +84,10 @@ func take(key string, tokens int64) api.Take {
 	return api.Take{Bucket: api.Bucket{Policy: "llm", Key: key, Costs: api.Costs{"tokens": tokens}}}
 }
 
-// used returns the units that count, per limit.
-func used(t *testing.T, c *client.Client, policy, key string) map[string]int64 {
+// used returns the units of the policy llm that count, per limit.
+func used(t *testing.T, c *client.Client, key string) map[string]int64 {
 	t.Helper()
-	st, err := c.Status(t.Context(), api.StatusRequest{Bucket: api.Bucket{Policy: policy, Key: key}})
+	st, err := c.Status(t.Context(), api.StatusRequest{Bucket: api.Bucket{Policy: "llm", Key: key}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestPlainTakeIsSentOnce(t *testing.T) {
 	if !ok || !e.Maybe || proxy.passed.Load() != 1 {
 		t.Fatalf("%d requests, %v", proxy.passed.Load(), err)
 	}
-	if got := used(t, dial(t, at, nil), "llm", "k"); got["tpm"] != 100 {
+	if got := used(t, dial(t, at, nil), "k"); got["tpm"] != 100 {
 		t.Errorf("used %v: it had arrived", got)
 	}
 	if _, err := c.TakeBatch(t.Context(), []api.Take{take("k", 1)}); err != nil {
@@ -60,7 +60,7 @@ func TestLostRepliesCostNothing(t *testing.T) {
 		if err != nil || res == nil || !a.Replayed {
 			t.Fatalf("%s: %v, %+v, %v", end.name, res, a, err)
 		}
-		if got := used(t, direct, "llm", end.name); got["tpm"] != 100 || got["rpm"] != 1 {
+		if got := used(t, direct, end.name); got["tpm"] != 100 || got["rpm"] != 1 {
 			t.Errorf("%s: held %v", end.name, got)
 		}
 		proxy.lose.Store(2)
@@ -71,7 +71,7 @@ func TestLostRepliesCostNothing(t *testing.T) {
 		if err := end.do(res); err != nil {
 			t.Errorf("%s: %v", end.name, err)
 		}
-		if got := used(t, direct, "llm", end.name); got["tpm"] != end.want {
+		if got := used(t, direct, end.name); got["tpm"] != end.want {
 			t.Errorf("%s: used %v, want %d", end.name, got, end.want)
 		}
 	}
@@ -149,7 +149,7 @@ func TestServerIsRestarted(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := used(t, c, "llm", "k"); got["tpm"] != 50+30+7 || got["rpm"] != 3 {
+	if got := used(t, c, "k"); got["tpm"] != 50+30+7 || got["rpm"] != 3 {
 		t.Errorf("used %v, want 87 tokens and 3 requests", got)
 	}
 }

@@ -77,8 +77,14 @@ func (s *Server) what(who *access, one *api.Bucket, several []api.Bucket, at *ap
 
 // byRules lets the rules choose.
 func (s *Server) byRules(who *access, at *api.Attributes, req *engine.Request) (p *api.Problem) {
-	if req.Attributes, p = attributes(at); p != nil || who.tenant == "" {
+	if req.Attributes, p = attributes(at); p != nil {
 		return p
+	}
+	if a := req.Attributes; a.Class == "" && s.opts.Class != nil {
+		a.Class = s.opts.Class(a.Headers)
+	}
+	if who.tenant == "" {
+		return nil
 	}
 	return s.within(who, req.Attributes)
 }

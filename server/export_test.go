@@ -1,6 +1,9 @@
 package server
 
 import (
+	"maps"
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate/api"
@@ -33,3 +36,23 @@ func Remembered(size int, add, claim []string) (got string) {
 	}
 	return got
 }
+
+// Route describes one path that is served.
+type Route struct {
+	Path    string
+	Methods []string
+	Role    Role
+	Admin   bool
+}
+
+// Routes returns what is served.
+func (s *Server) Routes() []Route {
+	all := []Route{{forwardPath, []string{http.MethodGet, http.MethodHead}, RoleTake, false}}
+	for _, r := range s.routes() {
+		all = append(all, Route{r.path, r.methods, r.role, r.admin})
+	}
+	return all
+}
+
+// Codes returns the codes of the problems that a server answers.
+func Codes() []api.Code { return slices.Collect(maps.Keys(kinds)) }

@@ -54,8 +54,9 @@ type forwarding struct {
 	ForwardAuth
 	clients           *httplimit.Proxies
 	say               *httplimit.Headers
-	unix              bool     // peers on a Unix socket are trusted
-	uri, method, host []string // names of headers
+	unix              bool                     // peers on a Unix socket are trusted
+	uri, method, host []string                 // names of headers
+	class             func(http.Header) string // Options.Class
 }
 
 func newForwarding(f *ForwardAuth) (out forwarding, err error) {

@@ -51,6 +51,9 @@ func (f *forwarding) attributes(r *http.Request, route string) (*rules.Attribute
 	if f.Class != "" {
 		a.Class = r.Header.Get(f.Class)
 	}
+	if a.Class == "" && f.class != nil {
+		a.Class = f.class(r.Header)
+	}
 	return a, nil
 }
 

@@ -62,27 +62,17 @@ func worse(a, b string) string {
 	return a
 }
 
-// fallbacks is a store that decides by itself while another one is away.
-type fallbacks interface {
-	// Fallback returns what decides on a policy then.
-	Fallback(policy *drawgate.Policy) drawgate.Fallback
-}
-
 // policyHealth says how each policy decides, by name.
 func (s *Server) policyHealth(away bool) []api.PolicyHealth {
-	guard, _ := s.store.(fallbacks)
 	var all []api.PolicyHealth
 	for _, info := range s.engine.Policies() {
 		h := api.PolicyHealth{Name: info.Name, Status: api.StatusOK, Shadow: info.Shadow}
-		fallback := drawgate.FallbackClosed
-		if guard != nil {
-			fallback = guard.Fallback(&info.Policy)
-			h.Fallback = fallback.String()
-		}
+		fallback := s.fallback(&info.Policy)
+		h.Fallback = fallback.String()
 		switch {
 		case !info.DisabledUntil.IsZero():
 			h.Status = api.StatusDisabled
-		case away && fallback != drawgate.FallbackClosed:
+		case away && fallback > drawgate.FallbackClosed:
 			h.Status = api.StatusDegraded
 		case away:
 			h.Status = api.StatusAway
@@ -91,6 +81,20 @@ func (s *Server) policyHealth(away bool) []api.PolicyHealth {
 	}
 	slices.SortFunc(all, func(a, b api.PolicyHealth) int { return cmp.Compare(a.Name, b.Name) })
 	return all
+}
+
+// fallback returns what decides on a policy while the store is away: of its limits' fallbacks the one that admits least, and FallbackDefault if nothing
+// does.
+func (s *Server) fallback(p *drawgate.Policy) (least drawgate.Fallback) {
+	if s.opts.Fallback == nil {
+		return drawgate.FallbackDefault
+	}
+	for i := range p.Limits {
+		if f := s.opts.Fallback(p, i); i == 0 || f < least {
+			least = f
+		}
+	}
+	return least
 }
 
 // ping asks the store; one that cannot be asked is there.

@@ -26,8 +26,13 @@ type Options struct {
 	Tenant string
 	// TLS, if not nil, is spoken on all listeners. [LoadTLS] makes one of files.
 	TLS *tls.Config
+	// Fallback says what limit i of a policy does while the store is away, where the store is guarded: package guard has it. nil: nothing is decided then.
+	Fallback func(policy *drawgate.Policy, i int) drawgate.Fallback
 	// Reload puts a new configuration in force, if it has no mistake. nil: /v1/reload is not supported.
 	Reload func(ctx context.Context) error
+	// Class returns the class of a request by its headers, which carry an API key: for what rules match, where nobody has said the class. "" is none; nil: there
+	// are no classes.
+	Class func(h http.Header) string
 	// Metrics is served at /metrics of the admin handler; nil: nothing is.
 	Metrics http.Handler
 	// ForwardAuth is the door for proxies; nil means its defaults.
@@ -80,6 +85,7 @@ func New(e *engine.Engine, store drawgate.Store, opts *Options) (*Server, error)
 	if s.forward, err = newForwarding(s.opts.ForwardAuth); err != nil {
 		return nil, err
 	}
+	s.forward.class = s.opts.Class
 	s.bodies.New = func() any { return new([]byte) }
 	s.drain, s.endWaits = context.WithCancel(context.Background())
 	s.public, s.admin = s.mux(false), s.mux(true)
