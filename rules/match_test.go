@@ -86,7 +86,7 @@ func TestIndexFindsWhatALinearSearchFinds(t *testing.T) {
 		for range 20 {
 			a := s.attributes()
 			if err := agree(set, list, a, time.Date(2026, 10, 25, s.byte()%24, 30, 0, 0, time.UTC), &m); err != nil {
-				t.Fatalf("%+v: %v", a, err)
+				t.Fatalf("%+v: %v\n%+v", a, err, list[0])
 			}
 		}
 	})

@@ -88,8 +88,8 @@ func modelMatches(m *Match, a *Attributes) bool {
 	if len(m.IPs) > 0 {
 		ok := false
 		for _, p := range m.IPs {
-			ip := a.IP.WithZone("")
-			ok = ok || p.Contains(ip) || p.Contains(ip.Unmap()) || ip.Unmap().Is4() && p.Contains(netip.AddrFrom16(ip.As16())) && p.Bits() >= 96
+			ip := a.IP.WithZone("").Unmap()
+			ok = ok || p.Contains(ip) || ip.Is4() && p.Addr().Is4In6() && p.Contains(netip.AddrFrom16(ip.As16()))
 		}
 		if !ok {
 			return false
