@@ -39,7 +39,7 @@ var rules = map[string]struct{ own, others []string }{
 	"client":             {own: []string{"api"}},
 	"cmd/drawgate": {
 		own: []string{
-			"", "api", "client", "config", "engine", "guard", "memstore", "redisstore", "rls", "rules", "server", "sqlitestore", "telemetry",
+			"", "api", "client", "config", "engine", "guard", "httplimit", "memstore", "redisstore", "rls", "rules", "server", "sqlitestore", "telemetry",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty", "github.com/prometheus/client_golang"),
 	},

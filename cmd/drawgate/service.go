@@ -20,6 +20,7 @@ import (
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/guard"
+	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/rls"
 	"github.com/drawgate/drawgate/server"
 	"github.com/drawgate/drawgate/telemetry"
@@ -42,6 +43,7 @@ type service struct {
 	envoy   *rls.Service    // nil: there is no listener for it
 	files   *config.Watcher // nil: nothing is watched yet
 
+	keys     atomic.Pointer[config.APIKeys]
 	watching atomic.Pointer[guard.Observer] // what the guard tells
 	closers  []func() error                 // to be called in reverse
 }
@@ -224,6 +226,7 @@ func (v *service) applied(c engine.Config) error {
 		v.metrics.Declare(c.Policies...)
 	}
 	v.warner.Declare(c.Policies...)
+	v.keys.Store(&v.now.APIKeys)
 	for _, name := range v.now.Disabled() {
 		if err := v.engine.Disable(name, time.Unix(math.MaxInt32, 0)); err != nil {
 			return err
@@ -248,7 +251,13 @@ func (v *service) open() (err error) {
 			return err
 		}
 	}
-	opts.ForwardAuth = &server.ForwardAuth{Proxies: s.Proxies.Trusted, ClientHeader: s.Proxies.Header, Status: s.ForwardAuth.Status}
+	opts.Class = func(h http.Header) string { return v.keys.Load().Class(h) }
+	f := &s.ForwardAuth
+	opts.ForwardAuth = &server.ForwardAuth{
+		Proxies: s.Proxies.Trusted, ClientHeader: s.Proxies.Header, Status: f.Status,
+		URI: f.URI, Method: f.Method, Host: f.Host, User: f.User, Class: f.Class, AllowAway: f.AllowAway, Shared: f.Shared,
+		Headers: &httplimit.HeaderOptions{Policies: f.Describe},
+	}
 	if v.http, err = server.New(v.engine, v.store, opts); err != nil {
 		return err
 	}
@@ -337,7 +346,9 @@ func (v *service) use(next *settings) error {
 	for _, w := range next.Warnings {
 		v.log.Warn(w.Error())
 	}
-	v.now.Policies, v.now.Modes, v.now.Rules, v.now.APIKeys, v.now.Off = next.Policies, next.Modes, next.Rules, next.APIKeys, next.Off
+	fresh := *v.now.Config // what is read elsewhere does not change under its reader
+	fresh.Policies, fresh.Modes, fresh.Rules, fresh.APIKeys, fresh.Off = next.Policies, next.Modes, next.Rules, next.APIKeys, next.Off
+	v.now.Config = &fresh
 	if err := v.applied(c); err != nil {
 		return err
 	}
