@@ -184,11 +184,17 @@ func (a *access) mayTouch(buckets []api.Bucket) *api.Problem {
 // handler serves one path for those who may.
 type handler func(w http.ResponseWriter, r *http.Request, who *access)
 
-// only lets those pass who have a role.
+// nobody is who asks without a token where one is needed.
+var nobody = &access{}
+
+// only lets those pass who have a role; "" lets everybody pass.
 func (s *Server) only(role Role, h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		who, p := s.gate.who(secretOf(r.Header))
-		if p == nil && !who.has(role) {
+		switch {
+		case role == "" && p != nil:
+			who, p = nobody, nil
+		case p == nil && !who.has(role):
 			p = problem(api.CodeForbidden, "this access token has not the role %s", role)
 		}
 		if p != nil {

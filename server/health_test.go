@@ -22,6 +22,9 @@ func (away) err() error {
 
 func (s away) Take(context.Context, []drawgate.Take, []drawgate.Decision) error { return s.err() }
 
+func (s away) Peek(context.Context, []drawgate.BucketCost, int8, []drawgate.Status) error {
+	return s.err()
+}
 func (s away) Ping(context.Context) error { return s.err() }
 
 // req: D8
