@@ -1,6 +1,8 @@
 package rls_test
 
 import (
+	"context"
+	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -157,4 +159,60 @@ func limitOf(tb testing.TB, unit string, n uint32) *common.RateLimitDescriptor_R
 		tb.Fatalf("no unit %s", unit)
 	}
 	return &common.RateLimitDescriptor_RateLimitOverride{Unit: envoytype.RateLimitUnit(u), RequestsPerUnit: n}
+}
+
+// negative makes a descriptor one that gives hits back.
+func negative(d *common.RateLimitDescriptor, n uint64) *common.RateLimitDescriptor {
+	d.IsNegativeHits = true
+	return hits(d, n)
+}
+
+// header returns a header that an answer asks to add.
+func header(a *ratelimit.RateLimitResponse, name string) string {
+	for _, h := range a.GetResponseHeadersToAdd() {
+		if h.GetKey() == name {
+			return h.GetValue()
+		}
+	}
+	return ""
+}
+
+// put puts another configuration in force.
+func put(t *testing.T, e *engine.Engine, s *rls.Service, c *rls.Config) {
+	t.Helper()
+	if err := e.Replace(engine.Config{Policies: c.Policies()}); err != nil {
+		t.Fatal(err)
+	}
+	s.Use(c)
+}
+
+// marking is a store whose decisions are marked as a guard marks those that it makes itself.
+type marking struct{ drawgate.Store }
+
+func (m marking) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	err := m.Store.Take(ctx, batch, out)
+	for i := range out {
+		out[i].Fallback = true
+	}
+	return err
+}
+
+// broken is a store that decides nothing.
+type broken struct{ drawgate.Store }
+
+func (broken) Take(context.Context, []drawgate.Take, []drawgate.Decision) error {
+	return &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("secret.example:6379 is down")}
+}
+
+// descriptorOf returns a descriptor that leads to a rate of a file.
+func descriptorOf(r *rls.Rule) *common.RateLimitDescriptor {
+	d := &common.RateLimitDescriptor{}
+	for _, s := range r.Path {
+		value := s.Value
+		if s.Wildcard || value == "" {
+			value += "any"
+		}
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: s.Key, Value: value})
+	}
+	return d
 }

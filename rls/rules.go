@@ -96,8 +96,21 @@ func (c *call) rulesTake(ctx context.Context, last int) (err error) {
 		if res.Reservation != nil {
 			held = append(held, res)
 		}
+		if slots(&res.Decision) {
+			return drawgate.ErrNeedsReserve
+		}
 	}
 	return nil
+}
+
+// slots reports whether a decision is of a concurrency limit: nothing would ever say when a slot that this protocol took comes free.
+func slots(d *drawgate.Decision) bool {
+	for l := range d.Limits() {
+		if l.Limit.Kind == drawgate.Concurrency {
+			return true
+		}
+	}
+	return false
 }
 
 // anyRule stands for the rules that count a descriptor: they are enforced.
