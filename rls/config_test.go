@@ -120,12 +120,8 @@ func TestConfigAliasesCannotBlowUp(t *testing.T) {
 	for i := 1; i < 40; i++ {
 		fmt.Fprintf(&b, "  - key: a%d\n    descriptors: &a%d [{key: x, descriptors: *a%d}, {key: y, descriptors: *a%d}]\n", i, i, i-1, i-1)
 	}
-	start := time.Now()
 	if _, err := rls.ParseConfig("f", []byte(b.String()), nil); err == nil || !strings.Contains(err.Error(), "the file says too much") {
 		t.Errorf("2^40 descriptors: %v", err)
-	}
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("it took %v", took)
 	}
 	if _, err := rls.ParseConfig("f", []byte("domain: d\ndescriptors: &a\n  - key: k\n    descriptors: *a\n"), nil); err == nil {
 		t.Error("a list within itself: no error")
