@@ -1,0 +1,201 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/server"
+)
+
+func TestPoliciesAreListed(t *testing.T) {
+	t.Parallel()
+	f := setup{config: ruled()}.start(t)
+	var got api.PoliciesAnswer
+	f.do("GET", "/v1/policies", "", &got)
+	var names []string
+	for _, p := range got.Policies {
+		names = append(names, p.Name)
+	}
+	if diff := cmp.Diff([]string{"api", "candidate", "llm", "per-ip", "slots"}, names); diff != "" {
+		t.Error(diff)
+	}
+	if !got.Policies[1].Shadow || got.Policies[2].Limits[1].Unit != "tokens" || got.Policies[2].Limits[1].WindowMS != 3_600_000 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestBucketsAreListedPageByPage(t *testing.T) {
+	t.Parallel()
+	f := plain(t)
+	var want []string
+	for i := range 23 {
+		key := fmt.Sprintf("k%02d", i)
+		want = append(want, key)
+		f.take(`{"policy":"llm","key":"` + key + `"}`)
+		f.take(`{"policy":"tiers","key":"other-` + key + `"}`)
+	}
+	for _, limit := range []int{1, 7, 22, 23, 24, 1000} {
+		var got []string
+		for after, pages := "", 0; ; pages++ {
+			var b api.BucketsAnswer
+			f.do("GET", fmt.Sprintf("/v1/buckets?policy=llm&limit=%d&after=%s", limit, after), "", &b)
+			if len(b.Keys) > limit || pages > 23 {
+				t.Fatalf("limit %d: %+v", limit, b)
+			}
+			got = append(got, b.Keys...)
+			if after = b.After; after == "" {
+				break
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("limit %d: %s", limit, diff)
+		}
+	}
+	var p api.Problem
+	for _, query := range []string{"policy=nope", "policy=llm&limit=1001", "policy=llm&limit=x", "policy=llm&after=*", "policy=llm&page=2", ""} {
+		if got := f.do("GET", "/v1/buckets?"+query, "", &p); got != 422 {
+			t.Errorf("%s: %d %+v", query, got, p)
+		}
+	}
+}
+
+// Who waits for a bucket gets its turn when the bucket is reset.
+func TestResetForgetsAndWakes(t *testing.T) {
+	t.Parallel()
+	f := plain(t)
+	held := f.take(`{"policy":"slots","hold_ms":600000}`)
+	done := make(chan api.Answer)
+	go func() { done <- f.take(`{"policy":"slots","hold_ms":1000,"wait_ms":60000}`) }()
+	f.waitFor(func(h api.Health) bool { return h.Waiting == 1 })
+	var r api.ResetAnswer
+	if got := f.do("POST", "/v1/reset", `{"policy":"slots"}`, &r); got != 200 || r.Reset != 1 {
+		t.Errorf("got %d %+v", got, r)
+	}
+	if a := <-done; !a.Allowed {
+		t.Errorf("got %+v", a)
+	}
+	if got := f.settle(`{"reservation":"` + held.Reservation + `"}`).Outcome; got != api.OutcomeGone {
+		t.Errorf("got %q", got)
+	}
+	for range 3 {
+		f.take(`{"policy":"tiers","tenant":"t","key":"a"}`)
+	}
+	f.do("POST", "/v1/reset", `{"policy":"tiers","tenant":"t","keys":["a","b"]}`, &r)
+	if a := f.take(`{"policy":"tiers","tenant":"t","key":"a"}`); !a.Allowed || r.Reset != 2 {
+		t.Errorf("%+v after %+v", a, r)
+	}
+	var p api.Problem
+	for _, body := range []string{
+		`{"policy":"nope"}`, `{"policy":"llm","key":"k","keys":["k"]}`, `{"policy":"llm","keys":[]}`, `{"policy":"llm","keys":["` + strings.Repeat("k", drawgate.MaxKey+1) + `"]}`,
+	} {
+		if got := f.do("POST", "/v1/reset", body, &p); got != 422 {
+			t.Errorf("%.80s: %d %+v", body, got, p)
+		}
+	}
+}
+
+// bare is a store that can only what every store can.
+type bare struct{ drawgate.Store }
+
+func TestWhatTheStoreCannot(t *testing.T) {
+	t.Parallel()
+	f := setup{store: bare{memstore.New(nil)}}.start(t)
+	var p api.Problem
+	for _, c := range [][3]string{{"GET", "/v1/buckets?policy=llm", ""}, {"POST", "/v1/reset", `{"policy":"llm"}`}, {"POST", "/v1/reload", ""}} {
+		if got := f.do(c[0], c[1], c[2], &p); got != 501 || p.Code != api.CodeNotSupported {
+			t.Errorf("%s: %d %+v", c[1], got, p)
+		}
+	}
+}
+
+func TestReloadSaysWhatChanged(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(nil)
+	e, err := engine.New(store, engine.Config{Policies: enforced(policies()...)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := ruled()
+	next.Policies = append(next.Policies, enforced(policies()[0])...)
+	next.Policies[3].Limits[0].Amount = 11
+	var fail error
+	s, err := server.New(e, store, &server.Options{Reload: func(context.Context) error {
+		if fail != nil {
+			return fail
+		}
+		return e.Replace(next)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := s.AdminHandler()
+	decode(t, ask(h, "POST", "/v1/take", `{"policy":"llm","costs":{"tokens":400}}`), &api.Answer{})
+	var got api.ReloadAnswer
+	decode(t, ask(h, "POST", "/v1/reload", ""), &got)
+	if diff := cmp.Diff(api.ReloadAnswer{Added: []string{"api", "candidate", "per-ip"}, Changed: []string{"llm"}, Rules: true}, got); diff != "" {
+		t.Error(diff)
+	}
+	var a api.Answer
+	decode(t, ask(h, "POST", "/v1/take", `{"policy":"llm","costs":{"tokens":400}}`), &a)
+	if a.Remaining != 200 || a.Limits[0].Amount != 11 {
+		t.Errorf("what was counted is lost: %+v", a)
+	}
+	fail = errors.New("drawgate.yaml:3:5: amount must be at least 1")
+	if w := ask(h, "POST", "/v1/reload", ""); w.Code != 422 || !strings.Contains(w.Body.String(), "3:5") || !strings.Contains(w.Body.String(), "stays in force") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	fail = nil
+	got = api.ReloadAnswer{}
+	if decode(t, ask(h, "POST", "/v1/reload", ""), &got); !cmp.Equal(got, api.ReloadAnswer{}) {
+		t.Errorf("nothing changed, and it says %+v", got)
+	}
+}
+
+// What is held when the policies change is settled under the new ones.
+func TestReservationOutlivesAReload(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(nil)
+	e, err := engine.New(store, ruled(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(e, store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			key := fmt.Sprintf("u%d", i)
+			for range 20 {
+				var a api.Answer
+				decode(t, ask(s, "POST", "/v1/take", `{"attributes":{"path":"/model","user":"`+key+`"},"hold_ms":60000}`), &a)
+				var out api.SettleAnswer
+				decode(t, ask(s, "POST", "/v1/settle", `{"reservation":"`+a.Reservation+`","cancel":true}`), &out)
+				if out.Outcome != api.OutcomeCancelled {
+					t.Errorf("got %+v of %+v", out, a)
+				}
+			}
+		})
+	}
+	for i := range int64(50) {
+		next := ruled()
+		next.Policies[3].Limits[0].Amount = 10 + i%7
+		if err := e.Replace(next); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	wg.Wait()
+}
