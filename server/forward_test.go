@@ -1,0 +1,281 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/httplimit"
+	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/server"
+)
+
+// asked is what a proxy says, as headers.
+func asked(method, uri, host, client string) []string {
+	return []string{"X-Forwarded-Method: " + method, "X-Forwarded-Uri: " + uri, "X-Forwarded-Host: " + host, "X-Forwarded-For: " + client}
+}
+
+// site asks for a client of the site.
+func site(path, client string) []string { return asked("GET", path, "api.example.com", client) }
+
+// req: B4, E9
+func TestForwardAuthSaysWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	s := setup{config: ruled(), options: &server.Options{ForwardAuth: &server.ForwardAuth{Shared: []string{"api"}}}}.make(t)
+	for i := range 3 {
+		w := ask(s, "GET", "/auth", "", site("/x?y=1", "192.0.2.1")...)
+		h := w.Header()
+		if w.Code != 200 || w.Body.Len() != 0 || h.Get("X-RateLimit-Limit") != "3" || h.Get("X-RateLimit-Remaining") != string(rune('2'-i)) || h.Get("X-RateLimit-Reset") == "" || h.Get("RateLimit") == "" {
+			t.Errorf("%d: %d %v", i, w.Code, h)
+		}
+		if want := []string{"", "candidate=would_refuse", "candidate=would_refuse"}[i]; h.Get("X-RateLimit-Shadow") != want {
+			t.Errorf("%d: shadow %q, want %q", i, h.Get("X-RateLimit-Shadow"), want)
+		}
+	}
+	w := ask(s, "GET", "/auth", "", site("/x", "192.0.2.1")...)
+	if h := w.Header(); w.Code != 429 || h.Get("Retry-After") == "" || h.Get("X-RateLimit-Status") != "429" || h.Get("Content-Type") != api.ProblemType ||
+		!strings.Contains(w.Body.String(), `"scope":"caller"`) {
+		t.Errorf("%d %v %s", w.Code, h, w.Body)
+	}
+	for range 2 {
+		ask(s, "GET", "/auth", "", site("/x", "192.0.2.2")...)
+	}
+	if w := ask(s, "GET", "/auth", "", site("/x", "192.0.2.3")...); w.Code != 429 || !strings.Contains(w.Body.String(), `"scope":"api"`) {
+		t.Errorf("the limit of all: %d %s", w.Code, w.Body)
+	}
+	if w := ask(s, "GET", "/auth", "", site("/health", "192.0.2.1")...); w.Code != 200 || w.Header().Get("X-RateLimit-Limit") != "" {
+		t.Errorf("what is exempt: %d %v", w.Code, w.Header())
+	}
+}
+
+func TestForwardAuthStatus(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		configured int
+		query      string
+		want       int
+	}{{0, "", 429}, {403, "", 403}, {401, "", 401}, {0, "?status=403", 403}, {403, "?status=429", 429}, {0, "?status=401&route=r", 401}} {
+		s := setup{config: ruled(), options: &server.Options{ForwardAuth: &server.ForwardAuth{Status: c.configured}}}.make(t)
+		var w *httptest.ResponseRecorder
+		for range 4 {
+			w = ask(s, "GET", "/auth"+c.query, "", site("/x", "192.0.2.1")...)
+		}
+		if w.Code != c.want || w.Header().Get("X-RateLimit-Status") != "429" || w.Header().Get("Retry-After") == "" {
+			t.Errorf("%+v: %d %v", c, w.Code, w.Header())
+		}
+	}
+	e, err := engine.New(memstore.New(nil), ruled(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []server.ForwardAuth{{Status: 500}, {Status: 200}, {Proxies: make([]netip.Prefix, 1)}} {
+		if _, err := server.New(e, memstore.New(nil), &server.Options{ForwardAuth: &bad}); err == nil {
+			t.Errorf("%+v: no error", bad)
+		}
+	}
+}
+
+// from asks as a peer.
+func from(h http.Handler, peer string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "/auth", nil)
+	r.RemoteAddr = peer
+	for _, text := range headers {
+		name, v, _ := strings.Cut(text, ": ")
+		r.Header.Add(name, v)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// PEERS.md, line 21: whoever is not a trusted proxy can say what it wants.
+func TestPeers21OnlyTrustedProxiesSayForWhomTheyAsk(t *testing.T) {
+	t.Parallel()
+	cfg := engine.Config{Policies: ruled().Policies, Rules: []rules.Rule{{Apply: []rules.Apply{{Policy: "per-ip", Key: "ip"}}}}}
+	nets := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
+	s := setup{config: cfg, options: &server.Options{ForwardAuth: &server.ForwardAuth{Proxies: nets}}}.make(t)
+	for _, peer := range []string{"192.0.2.1:1", "[2001:db9::1]:1", "127.0.0.1:1", "@", ""} {
+		if w := from(s, peer, site("/x", "203.0.113.1")...); w.Code != 403 || !strings.Contains(w.Body.String(), string(api.CodeUntrusted)) {
+			t.Errorf("%s: %d %s", peer, w.Code, w.Body)
+		}
+	}
+	// The client chooses what stands on the left; only what trusted proxies appended counts.
+	for i, list := range []string{"203.0.113.1", "198.51.100.7, 203.0.113.1", "garbage, 203.0.113.1, 10.9.9.9", "203.0.113.1:4711"} {
+		w := from(s, "10.0.0.1:1", site("/x", list)...)
+		if want := []int{200, 200, 200, 429}[i]; w.Code != want {
+			t.Errorf("%s: %d, want %d: another bucket was chosen", list, w.Code, want)
+		}
+	}
+	def := setup{config: cfg}.make(t)
+	for peer, want := range map[string]int{"127.0.0.1:1": 200, "[::1]:1": 200, "[::ffff:127.0.0.1]:1": 200, "@": 200, "10.0.0.1:1": 403} {
+		if w := from(def, peer, site("/x", "203.0.113.2")...); w.Code != want && w.Code != 429 {
+			t.Errorf("by default %s: %d, want %d", peer, w.Code, want)
+		}
+	}
+}
+
+// What a proxy does not overwrite, its client may have written.
+func TestDescriptionsMustAgree(t *testing.T) {
+	t.Parallel()
+	s := setup{config: ruled()}.make(t)
+	for _, c := range []struct {
+		want    int
+		headers []string
+	}{
+		{200, []string{"X-Original-URI: /x?a", "X-Original-Method: GET"}},
+		{200, []string{"X-Original-URL: https://api.example.com/x?a", "X-Original-Method: GET"}},
+		{200, []string{"X-Original-URL: https://api.example.com/x?a", "X-Forwarded-Uri: /x?a", "X-Original-Method: GET"}},
+		{200, []string{"X-Original-URI: /x", "X-Forwarded-Uri: /x", "X-Original-Method: GET", "X-Forwarded-Method: GET"}},
+		{422, []string{"X-Original-URI: /x", "X-Forwarded-Uri: /health", "X-Original-Method: GET"}},
+		{422, []string{"X-Forwarded-Uri: /x", "X-Forwarded-Uri: /health", "X-Original-Method: GET"}},
+		{422, []string{"X-Original-URI: /x", "X-Original-Method: GET", "X-Forwarded-Method: POST"}},
+		{422, []string{"X-Original-URI: /x"}},
+		{422, []string{"X-Original-Method: GET"}},
+		{422, []string{"X-Original-URI: /x", "X-Original-Method: GET /health"}},
+		{422, []string{"X-Original-URI: x", "X-Original-Method: GET"}},
+		{422, []string{"X-Original-URI: /%zz", "X-Original-Method: GET"}},
+		{422, []string{"X-Original-URI: *", "X-Original-Method: OPTIONS"}},
+		{422, []string{"X-Original-URI: /x", "X-Original-Method: GET", "X-Forwarded-Host: a", "X-Forwarded-Host: b"}},
+	} {
+		w := ask(s, "GET", "/auth", "", c.headers...)
+		if w.Code != c.want {
+			t.Errorf("%q: %d %s", c.headers, w.Code, w.Body)
+		}
+	}
+	f := &server.ForwardAuth{URI: "x-my-uri", Method: "x-my-method", Host: "x-my-host", User: "x-my-user", Class: "x-my-class", ClientHeader: "X-Real-IP"}
+	own := setup{config: engine.Config{Policies: ruled().Policies, Rules: []rules.Rule{{
+		Match: rules.Match{Path: "/mine", Host: "my.host", User: "alice", Class: "gold", Methods: []string{"PUT"}, IPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.9/32")}},
+		Apply: []rules.Apply{{Policy: "per-ip", Key: "ip"}},
+	}}}, options: &server.Options{ForwardAuth: f}}.make(t)
+	mine := []string{
+		"X-My-Uri: /mine", "X-My-Method: PUT", "X-My-Host: my.host", "X-My-User: alice", "X-My-Class: gold", "X-Real-IP: 203.0.113.9",
+		"X-Original-URI: /other", "X-Forwarded-Method: GET",
+	}
+	if w := ask(own, "GET", "/auth", "", mine...); w.Code != 200 || w.Header().Get("X-RateLimit-Limit") != "3" {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
+// A path in another spelling must not be exempt, or go to another bucket.
+func TestPathsAreTakenInTheirShortestForm(t *testing.T) {
+	t.Parallel()
+	cfg := engine.Config{Policies: ruled().Policies, Rules: []rules.Rule{
+		{Match: rules.Match{Path: "/health*"}, Exempt: true}, {Match: rules.Match{Path: "/login"}, Apply: []rules.Apply{{Policy: "per-ip", Key: `"all"`}}},
+	}}
+	s := setup{config: cfg}.make(t)
+	for i, path := range []string{"/login?a=/health", "/health/../login", "//login", "/./login", "/%6cogin", "/health/%2e%2e/login", "/health%2F..%2flogin", "/a/..//login"} {
+		w := ask(s, "GET", "/auth", "", site(path, "192.0.2.1")...)
+		if want := i >= 3; (w.Code == 429) != want || w.Header().Get("X-RateLimit-Limit") == "" {
+			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+		}
+	}
+}
+
+func TestProxyNeedsATokenOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := setup{config: ruled(), options: &server.Options{Tokens: tokens()}}.make(t)
+	for _, c := range []struct {
+		want    int
+		headers []string
+	}{
+		{200, []string{"X-Drawgate-Token: " + taker, bearer("the client's own")}},
+		{403, []string{bearer(taker)}}, // it is the client's header
+		{403, []string{"X-Drawgate-Token: " + reader}},
+		{403, []string{"X-Drawgate-Token: guess"}},
+		{403, nil},
+	} {
+		if w := ask(s, "GET", "/auth", "", append(site("/x", "192.0.2.1"), c.headers...)...); w.Code != c.want || w.Header().Get("WWW-Authenticate") != "" {
+			t.Errorf("%q: %d %s", c.headers, w.Code, w.Body)
+		}
+	}
+}
+
+// What goes wrong is said to operators, and never taken for a yes.
+func TestForwardAuthThatCannotDecide(t *testing.T) {
+	t.Parallel()
+	cfg := ruled()
+	cfg.Rules = append([]rules.Rule{
+		{Match: rules.Match{Path: "/n"}, When: `int(header("X-N")) > 1`, Apply: []rules.Apply{{Policy: "api", Key: "ip"}}},
+		{Match: rules.Match{Path: "/huge"}, Apply: []rules.Apply{{Policy: "llm", Key: "ip", Costs: map[string]int64{"tokens": 500}}}, Final: true},
+	}, cfg.Rules...)
+	cfg.Policies[3].Overrides = []engine.Override{{Key: "192.0.2.1", Amounts: map[string]int64{"tpm": 50}}}
+	s := setup{config: cfg}.make(t)
+	for path, want := range map[string]struct {
+		status int
+		says   string
+	}{
+		"/stream": {500, "nothing would free the slot"}, "/n": {500, "rule 1"}, "/huge": {429, "will not help"},
+	} {
+		w := ask(s, "GET", "/auth", "", site(path, "192.0.2.1")...)
+		if w.Code != want.status || !strings.Contains(w.Body.String(), want.says) || w.Header().Get("Retry-After") != "" {
+			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
+		}
+	}
+	for allow, want := range map[bool]int{false: 503, true: 200} {
+		s := setup{store: away{}, config: ruled(), options: &server.Options{ForwardAuth: &server.ForwardAuth{AllowAway: allow}}}.make(t)
+		w := ask(s, "GET", "/auth", "", site("/x", "192.0.2.1")...)
+		if w.Code != want || (w.Header().Get("X-RateLimit-Fallback") == "true") != allow || (w.Header().Get("Retry-After") != "") == allow {
+			t.Errorf("%v: %d %v", allow, w.Code, w.Header())
+		}
+	}
+	s = setup{config: ruled(), options: &server.Options{ForwardAuth: &server.ForwardAuth{AllowAway: true}}}.make(t)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w := ask(s, "GET", "/auth", "", site("/x", "192.0.2.1")...); w.Code != 503 {
+		t.Errorf("a server that was closed: %d", w.Code)
+	}
+}
+
+// local is a store whose answers are decided by a fallback.
+type local struct{ drawgate.Store }
+
+func (s local) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+	err := s.Store.Take(ctx, takes, out)
+	for i := range out {
+		out[i].Fallback = true
+	}
+	return err
+}
+
+// PEERS.md, line 20: an answer that was given without the store can be told from a real one.
+func TestPeers20FallbackIsMarked(t *testing.T) {
+	t.Parallel()
+	f := setup{store: local{memstore.New(nil)}, config: ruled()}.start(t)
+	if a := f.take(`{"policy":"llm"}`); !a.Fallback {
+		t.Errorf("got %+v", a)
+	}
+	if w := ask(f.srv, "GET", "/auth", "", site("/x", "192.0.2.1")...); w.Header().Get("X-RateLimit-Fallback") != "true" {
+		t.Errorf("got %v", w.Header())
+	}
+}
+
+func TestForwardAuthHeadersCanBeChosen(t *testing.T) {
+	t.Parallel()
+	f := &server.ForwardAuth{Headers: &httplimit.HeaderOptions{Fields: httplimit.XRateLimit, Policies: []string{"api"}}}
+	s := setup{config: ruled(), options: &server.Options{ForwardAuth: f}}.make(t)
+	w := ask(s, "GET", "/auth", "", site("/x", "192.0.2.1")...)
+	if h := w.Header(); h.Get("X-RateLimit-Limit") != "5" || h.Get("RateLimit") != "" {
+		t.Errorf("got %v", h)
+	}
+}
+
+// Browsers do not ask at this door: a page of another origin cannot send its headers, and the headers of those that visit the site are not ours to judge.
+func TestForwardAuthPassesOnWhatBrowsersSay(t *testing.T) {
+	t.Parallel()
+	s := setup{config: ruled()}.make(t)
+	w := ask(s, "POST", "/auth", "", append(asked("POST", "/x", "api.example.com", "192.0.2.1"), "Sec-Fetch-Site: cross-site", "Origin: https://evil.example")...)
+	if w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := ask(s, "GET", "/auth", "", "Sec-Fetch-Site: cross-site"); w.Code != 422 {
+		t.Errorf("without a description: %d %s", w.Code, w.Body)
+	}
+}
