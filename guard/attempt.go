@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -140,8 +139,8 @@ func (s *Store) away(op string) *drawgate.StoreError {
 var errAway = errors.New("it is away, and is tried again in the background")
 
 // nap waits a moment before a take with an id is sent again. It reports whether there is time left.
-func nap(ctx context.Context) bool {
-	t := time.NewTimer(time.Millisecond + rand.N(4*time.Millisecond)) //nolint:gosec // jitter needs no secrecy
+func (s *Store) nap(ctx context.Context) bool {
+	t := time.NewTimer(time.Millisecond + time.Duration(s.opts.random()*float64(4*time.Millisecond)))
 	defer t.Stop()
 	select {
 	case <-t.C:

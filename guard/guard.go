@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,8 @@ type Options struct {
 	WarnEvery time.Duration // at most one warning per cause in this time: 0 means a minute
 	Observer  *Observer     // is told what happens; nil costs nothing
 	Logger    *slog.Logger  // nil discards
+
+	random func() float64 // for tests: in [0, 1)
 }
 
 const (
@@ -88,6 +91,9 @@ func New(store drawgate.Store, opts *Options) *Store {
 		s.opts = *opts
 	}
 	s.inner.Store(&store)
+	if s.opts.random == nil {
+		s.opts.random = rand.Float64
+	}
 	s.timeout = cmp.Or(max(0, s.opts.Timeout), defaultTimeout)
 	s.terms.instances = s.opts.Instances
 	s.book = newBook(cmp.Or(max(0, s.opts.MaxBuckets), 1_000_000))
@@ -184,13 +190,13 @@ func (c *clock) now() instant {
 }
 
 // at returns what the store's clock showed then.
-func (c *clock) at(own int64) int64 { return c.base + own + c.offset.Load() }
+func (c *clock) at(own int64) int64 { return c.base + own - 1 + c.offset.Load() }
 
-// learn sets the clock by an answer of the store.
+// learn sets the clock by an answer of the store: it is never ahead of the store's, and behind by no more than a journey there and back.
 func (c *clock) learn(d *drawgate.Decision) {
-	const near = 10_000 // µs: a journey there and back
+	const near = 10_000 // µs
 	off := d.At().UnixMicro() - c.base - int64(time.Since(c.epoch)/time.Microsecond)
-	if diff := off - c.offset.Load(); diff > near || diff < -near {
+	if diff := off - c.offset.Load(); diff > near || diff < 0 {
 		c.offset.Store(off)
 	}
 }

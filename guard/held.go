@@ -22,6 +22,7 @@ type held struct {
 	take    drawgate.Take
 	parts   []part
 	granted []drawgate.Amounts
+	given   int64 // when it was given here, by the store's clock; 0: the store gave it
 
 	sent  bool                // guarded by heldTable.mu: given here, but the store was asked for it and may have it
 	stage stage               // guarded by heldTable.mu
@@ -84,7 +85,7 @@ func (t *heldTable) give(l *local, now instant) *held {
 		return nil
 	}
 	h := newHeld(l.request, holdEnd(now, l.take.Hold))
-	h.stage, h.granted = here, l.granted()
+	h.stage, h.granted, h.given = here, l.granted(), now.at
 	t.ids[l.take.ID] = h
 	return h
 }

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -15,7 +14,7 @@ func (s *Store) run() {
 		switch {
 		case s.open.Load():
 			s.mu.Lock()
-			pause := s.brk.Pause(rand.Float64()) //nolint:gosec // jitter needs no secrecy
+			pause := s.brk.Pause(s.opts.random())
 			s.mu.Unlock()
 			if !s.sleep(pause) {
 				return

@@ -147,7 +147,8 @@ func (s *Store) settleHere(ctx context.Context, st *drawgate.Settlement) (o draw
 	for {
 		s.held.mu.Lock()
 		h := s.held.ids[st.ID]
-		if h == nil || h.stage == inStore {
+		now := s.clock.now()
+		if h == nil || h.stage == inStore && (h.given == 0 || st.Op == drawgate.OpRenew && h.end > now.at) {
 			s.held.mu.Unlock()
 			return o, false, nil
 		}
@@ -164,26 +165,29 @@ func (s *Store) settleHere(ctx context.Context, st *drawgate.Settlement) (o draw
 		if stage == ending { // it was settled already
 			return drawgate.Outcome{Gone: true}, true, nil
 		}
-		if o, done := s.end(h, st); done {
+		if o, done := s.end(h, st, now); done {
 			return o, true, nil
 		}
 	}
 }
 
-// end settles, cancels or renews a reservation that was given here. It is not done if the store is being told of it, or knows it by now.
-func (s *Store) end(h *held, st *drawgate.Settlement) (o drawgate.Outcome, done bool) {
-	now := s.clock.now()
+// end settles, cancels or renews a reservation that was given here, even if the store knows of it by now: for the store it lasts longer, since it heard of it
+// later. It is not done if the store is being told.
+func (s *Store) end(h *held, st *drawgate.Settlement, now instant) (o drawgate.Outcome, ended bool) {
 	s.book.with(h.parts, every, now, func(pages []*page) {
 		s.held.mu.Lock()
 		defer s.held.mu.Unlock()
-		if h.busy != nil || h.stage != here && h.stage != counted {
+		if h.busy != nil || h.stage == ending || h.stage == done {
 			return
 		}
-		done = true
 		if h.end <= now.at {
-			o.Gone = true
+			o.Gone, ended = true, true
 			return
 		}
+		if h.stage == inStore && st.Op == drawgate.OpRenew {
+			return
+		}
+		ended = true
 		mine := h.inOrder(st)
 		s.carry(&mine, h.partsOf(&mine), pages, now)
 		if st.Op == drawgate.OpRenew {
@@ -191,9 +195,36 @@ func (s *Store) end(h *held, st *drawgate.Settlement) (o drawgate.Outcome, done 
 			o.End = time.UnixMicro(h.end)
 			return
 		}
-		s.bill(h, &mine, pages)
+		s.bill(h, h.late(&mine, now.at), pages)
 	})
-	return o, done
+	s.nudge()
+	return o, ended
+}
+
+// late returns a settlement of a reservation that was given here, as a store has to be told of it that hears of it later: a bucket gives nothing back that
+// has drained since it was given.
+func (h *held) late(st *drawgate.Settlement, now int64) *drawgate.Settlement {
+	told := *st
+	told.Op, told.Buckets = drawgate.OpSettle, slices.Clone(st.Buckets)
+	for k := range told.Buckets {
+		b := &told.Buckets[k]
+		b.N = usedOf(st, k, &h.granted[k])
+		specs := b.Plan.Specs(false)
+		for j := range specs {
+			if s := &specs[j]; s.Kind == record.Bucket && !s.ChargeEnd && !h.take.Lease {
+				b.N[j] = max(b.N[j], drained(s, h.granted[k][j], now-h.given))
+			}
+		}
+	}
+	return &told
+}
+
+// drained returns how many of n units have left a bucket in dt µs, rounded up.
+func drained(s *record.Spec, n, dt int64) int64 {
+	if dt >= record.CeilDiv(n*s.Scale, s.Drain) {
+		return n
+	}
+	return record.CeilDiv(max(0, dt)*s.Drain, s.Scale)
 }
 
 // inOrder returns a settlement with the reservation's buckets, in their order; where it says nothing, the estimate stands.
@@ -225,8 +256,14 @@ func (h *held) partsOf(st *drawgate.Settlement) []part {
 
 // bill has the store told how a reservation ended that was given here. The pages and s.held are locked.
 func (s *Store) bill(h *held, st *drawgate.Settlement, pages []*page) {
-	if h.sent && h.stage == here { // the store may have it: it is told the same, and charged only if it has not
-		h.was, h.stage, h.last = here, ending, *st
+	if h.stage == inStore || h.sent && h.stage == here { // it knows it, or may: it is told the same, and charged only if it has never known it
+		h.was, h.stage, h.last = h.stage, ending, *st
+		for k, p := range pages {
+			if p != nil && !slices.Contains(p.owed, h) {
+				p.owed = append(p.owed, h)
+				s.tell.mark(h.parts[k].key)
+			}
+		}
 		return
 	}
 	given := h.stage == here

@@ -119,7 +119,7 @@ func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []request, 
 			answered = true
 			return failedWide(out)
 		})
-		if err == nil || !isAway(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() || !nap(ctx) {
+		if err == nil || !isAway(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() || !s.nap(ctx) {
 			return answered, err
 		}
 	}

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -362,8 +363,8 @@ func (s *Store) closeHeld(d *dues, h *held, pt *part, n *drawgate.Amounts, aged 
 	}
 }
 
-// tellOpens makes reservations that were given here the store's. One that it has already, because only its answer was lost, is answered again.
-// One for which there is no room is charged.
+// tellOpens makes reservations that were given here the store's, whatever it has admitted to others meanwhile. One that it has already, because only its
+// answer was lost, is answered again.
 func (s *Store) tellOpens(d *dues) error {
 	var opens []*held
 	for _, h := range d.opens {
@@ -380,6 +381,10 @@ func (s *Store) tellOpens(d *dues) error {
 	for i, h := range opens {
 		batch[i] = h.take
 		batch[i].Priority = drawgate.MaxPriority
+		batch[i].Buckets = slices.Clone(h.take.Buckets)
+		for k := range batch[i].Buckets {
+			batch[i].Buckets[k].Plan = h.parts[k].terms.force()
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
@@ -431,7 +436,7 @@ func (s *Store) opened(d *dues, opens []*held, out []drawgate.Decision) error {
 		switch o := &out[i]; {
 		case isAway(o.Fail):
 			d.fail(h, o.Fail)
-		case !o.Allowed: // no room, or an id that is another's there
+		case !o.Allowed: // the id is another's there
 			s.charge(d, h, h.granted, counted)
 		default:
 			missing := make([]drawgate.Amounts, len(h.parts)) // of a lease that the store grants in part only
@@ -454,8 +459,7 @@ func (s *Store) prolong(d *dues, opens []*held, out []drawgate.Decision) error {
 	s.held.mu.Lock()
 	for i, h := range opens {
 		if o := &out[i]; o.Allowed {
-			if end := o.HoldEnd().UnixMicro(); end >= h.end {
-				h.end = end
+			if o.HoldEnd().UnixMicro() >= h.end {
 				continue
 			}
 			hold := time.Duration(h.end-d.now.at) * time.Microsecond

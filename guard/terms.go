@@ -2,13 +2,14 @@ package guard
 
 import (
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// terms are what a policy admits while the store is away. They are immutable.
+// terms are what a policy admits while the store is away.
 //
 // Limits that admit something then are kept here all along: each by a spec of its own for what is decided here (share), and by one without bound for what
 // the store has decided (wide), both with one identity, so that they count in one state.
@@ -19,6 +20,9 @@ type terms struct {
 	part []record.Spec                         // what this process may use of it while away
 	wide []record.Spec
 	sole bool // there is no other process
+
+	once   sync.Once
+	lifted *drawgate.Plan // see force
 }
 
 // unbounded is more than any limit ever counts.
@@ -92,6 +96,29 @@ func lift(s *record.Spec) {
 	for p := range s.Effective {
 		s.Effective[p] = most
 	}
+}
+
+// force returns the policy with amounts that no take exceeds, and else the same limits: what was admitted already is entered by it in a store, whatever the
+// store has admitted to others meanwhile. Amounts are no part of a limit's identity. A bucket's rate stays, since it is how the bucket drains.
+func (t *terms) force() *drawgate.Plan {
+	t.once.Do(func() {
+		p := t.plan.Policy()
+		p.Limits = slices.Clone(p.Limits)
+		for i := range p.Limits {
+			l := &p.Limits[i]
+			l.Keep = nil
+			if l.Kind == drawgate.Bucket {
+				l.Burst = min(drawgate.MaxAmount, 1<<53/t.plan.Specs(false)[i].Scale)
+			} else {
+				l.Amount, l.Headroom = drawgate.MaxAmount, drawgate.Share{}
+			}
+		}
+		t.lifted = t.plan
+		if plan, err := p.Compile(); err == nil {
+			t.lifted = plan
+		}
+	})
+	return t.lifted
 }
 
 // pick returns what n says of the kept limits.
