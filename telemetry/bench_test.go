@@ -51,14 +51,22 @@ func tiers(name string, perMinute int64) drawgate.Policy {
 	}}
 }
 
-// BenchmarkObserver is what a decision costs with all metrics on. It must not allocate.
+// BenchmarkObserver is what a decision costs with all metrics on, and with warnings as well. It must not allocate.
 func BenchmarkObserver(b *testing.B) {
 	for _, c := range []struct {
 		name    string
 		buckets int
 		refused bool
+		warn    bool
 	}{
-		{"buckets=1/allowed", 1, false}, {"buckets=1/refused", 1, true}, {"buckets=3/allowed", 3, false}, {"buckets=3/refused", 3, true},
+		{"buckets=1/allowed/metrics", 1, false, false},
+		{"buckets=1/allowed/all", 1, false, true},
+		{"buckets=1/refused/metrics", 1, true, false},
+		{"buckets=1/refused/all", 1, true, true},
+		{"buckets=3/allowed/metrics", 3, false, false},
+		{"buckets=3/allowed/all", 3, false, true},
+		{"buckets=3/refused/metrics", 3, true, false},
+		{"buckets=3/refused/all", 3, true, true},
 	} {
 		yes, no := decisions(b, c.buckets)
 		e := yes
@@ -71,6 +79,11 @@ func BenchmarkObserver(b *testing.B) {
 				b.Fatal(err)
 			}
 			o := m.Observer()
+			if c.warn {
+				w := telemetry.NewWarner(&telemetry.WarnerOptions{Metrics: m})
+				defer w.Close()
+				o = telemetry.Join(o, w.Observer())
+			}
 			call := &drawgate.StoreCall{Op: "take", Took: 50 * time.Microsecond}
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {

@@ -3,7 +3,6 @@ package telemetry
 import (
 	"fmt"
 	"hash/maphash"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -110,28 +109,12 @@ func (m *Metrics) Observer() *drawgate.Observer {
 }
 
 // Declare says which policies are in force: those of an engine's configuration. Their series then exist before anything is decided under them, at
-// zero, so that rates show the first event, and what is in shadow is counted apart. Call it at start and after each change of the configuration.
+// zero, so that rates show the first event. Call it at start and after each change of the configuration.
 func (m *Metrics) Declare(policies ...engine.Policy) {
-	shadows := shadowsOf(policies)
 	for i := range policies {
 		p := m.table.get(policies[i].Name)
 		for j := range policies[i].Limits {
 			p.limits.get(&policies[i].Limits[j])
 		}
 	}
-	m.table.each(func(p *policySeries) { p.shadow.Store(shadows[p.name] || isBeside(p.name)) })
 }
-
-// shadowsOf returns the names of the policies that are in shadow, as labels.
-func shadowsOf(policies []engine.Policy) map[string]bool {
-	names := map[string]bool{}
-	for i := range policies {
-		if policies[i].Shadow {
-			names[label(policies[i].Name)] = true
-		}
-	}
-	return names
-}
-
-// isBeside reports whether a policy is the shadow of one that is enforced: a rule in shadow counts in buckets of its own, by that name.
-func isBeside(policy string) bool { return strings.HasSuffix(policy, "~shadow") }

@@ -84,6 +84,9 @@ func TestReasons(t *testing.T) {
 				}
 				r.want(n, "rate_limit_rejections_total", "reason", reason)
 			}
+			if c.want == "backend_error" { // which is no limit's doing
+				r.none("rate_limit_exceeded_total", "period", "minute", "policy", "p0", "limit", "rpm")
+			}
 		})
 	}
 }
@@ -334,11 +337,13 @@ func TestShadowsAreCountedApart(t *testing.T) {
 	defer e.Close()
 	r.m.Declare(e.Config().Policies...)
 	for range 3 {
-		res, err := e.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: "live", Key: "k"}, {Policy: "candidate", Key: "k"}}})
+		asks := []engine.Ask{{Policy: "live", Key: "k"}, {Policy: "candidate", Key: "k"}}
+		res, err := e.Take(t.Context(), &engine.Request{Asks: asks, Hold: time.Minute})
 		if err != nil || !res.Decision.Allowed {
 			t.Fatal(err, res.Decision.Allowed)
 		}
 	}
+	r.want(3, "drawgate_open_reservations")
 	r.want(2, "rate_limit_shadow_divergence_total", "policy", "candidate", "direction", "would_refuse")
 	r.want(0, "rate_limit_shadow_divergence_total", "policy", "candidate", "direction", "would_allow")
 	r.want(0, "rate_limit_rejections_total", "reason", "distributed_exhausted")

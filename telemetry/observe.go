@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/drawgate/drawgate"
 )
@@ -55,13 +56,16 @@ func classOf(err error) class {
 // isBackend reports whether an error of that class is the store's.
 func (c class) isBackend() bool { return c != caller && c != misused }
 
+// series are those of the policies of a take's buckets.
+type series [drawgate.MaxBuckets]*policySeries
+
 // taken counts a take. It is called for every decision.
 func (m *Metrics) taken(e *drawgate.Taken) {
-	o := outcomeOf(e)
-	if m.table.get(e.Take.Buckets[0].Plan.Name()).shadow.Load() {
-		m.shadowed(e.Take, o)
-		return
+	var s series
+	for i := range e.Take.Buckets {
+		s[i] = m.table.get(e.Take.Buckets[i].Plan.Name())
 	}
+	o := outcomeOf(e)
 	deciding := (e.Took - e.Queued).Seconds()
 	m.check.Observe(deciding)
 	m.deciding[o].Observe(deciding)
@@ -70,80 +74,76 @@ func (m *Metrics) taken(e *drawgate.Taken) {
 	}
 	d := decided(e)
 	for i := range e.Take.Buckets {
-		b := &e.Take.Buckets[i]
-		p := m.table.get(b.Plan.Name())
-		p.decisions[o].Inc()
-		p.saw(b)
-		if d != nil && d.Fallback {
-			p.fallbacks[o].Inc()
-		}
-		if e.Queued > 0 {
-			p.waits.Inc()
-			p.waited.Observe(e.Queued.Seconds())
-		}
+		s[i].took(&e.Take.Buckets[i], e.Queued, o, d != nil && d.Fallback)
 	}
 	if d != nil {
-		m.looked(e.Take, d)
+		s.looked(d)
 	}
 	switch {
 	case o == allowed && e.Take.Hold > 0 && !e.Decision.Replayed:
 		m.holds.start(e.Take.ID, e.Take.Hold)
 	case o == refused:
-		m.refused(e.Take, d)
+		m.reasons[m.reason(d)].Inc()
+		s.refused(e.Take, d)
 	case o == away:
 		m.reasons[backendError].Inc()
 	}
 }
 
-// shadowed counts a take of policies in shadow, which has no part in anything else.
-func (m *Metrics) shadowed(t *drawgate.Take, o outcome) {
-	for i := range t.Buckets {
-		m.table.get(t.Buckets[i].Plan.Name()).shadows[o].Inc()
+// took counts a take for the policy of one of its buckets.
+func (p *policySeries) took(b *drawgate.BucketCost, queued time.Duration, o outcome, fallback bool) {
+	p.decisions[o].Inc()
+	p.saw(b)
+	if fallback {
+		p.fallbacks[o].Inc()
+	}
+	if queued > 0 {
+		p.waits.Inc()
+		p.waited.Observe(queued.Seconds())
 	}
 }
 
 // looked notes what a decision says is left of the tightest limit of each bucket.
-func (m *Metrics) looked(t *drawgate.Take, d *drawgate.Decision) {
+func (s *series) looked(d *drawgate.Decision) {
 	if d.Reason == drawgate.Queued {
 		return // it says nothing of limits
 	}
 	at, least, share := -1, int64(0), 0.0
 	for r := range d.Limits() {
-		if s := float64(r.Remaining) / float64(r.Limit.Amount); r.Bucket != at || s < share {
-			if r.Bucket != at && at >= 0 {
-				m.table.get(t.Buckets[at].Plan.Name()).remaining.Store(least)
-			}
-			at, least, share = r.Bucket, r.Remaining, s
+		f := float64(r.Remaining) / float64(r.Limit.Amount)
+		switch {
+		case r.Bucket == at && f >= share:
+			continue
+		case r.Bucket != at && at >= 0:
+			s[at].remaining.Store(least)
 		}
+		at, least, share = r.Bucket, r.Remaining, f
 	}
 	if at >= 0 {
-		m.table.get(t.Buckets[at].Plan.Name()).remaining.Store(least)
+		s[at].remaining.Store(least)
 	}
 }
 
-// refused counts a refused take once, and the keys and limits that refused it each. d is nil if it was refused without being asked for.
-func (m *Metrics) refused(t *drawgate.Take, d *drawgate.Decision) {
-	m.reasons[m.reason(d)].Inc()
+// refused counts the keys and limits that refused a take, each. d is nil if it was refused without being asked for. That the store is away is no limit's
+// doing.
+func (s *series) refused(t *drawgate.Take, d *drawgate.Decision) {
+	if d != nil && d.Reason == drawgate.Away {
+		return
+	}
 	hit := -1
 	if d != nil {
 		for r := range d.Limits() {
-			b := &t.Buckets[r.Bucket]
-			if !r.Refused() && d.Reason != drawgate.Queued {
-				continue
-			}
-			p := m.table.get(b.Plan.Name())
 			if r.Refused() {
-				p.limits.get(r.Limit).exceeded.Inc()
+				s[r.Bucket].limits.get(r.Limit).exceeded.Inc()
 			}
-			if hit != r.Bucket {
+			if hit != r.Bucket && (r.Refused() || d.Reason == drawgate.Queued) {
 				hit = r.Bucket
-				p.hits.hit(&b.Key)
+				s[hit].hits.hit(&t.Buckets[hit].Key)
 			}
 		}
 	}
 	if hit < 0 {
-		b := &t.Buckets[0] // others wait in front of one of them; which, nobody says
-		m.table.get(b.Plan.Name()).hits.hit(&b.Key)
+		s[0].hits.hit(&t.Buckets[0].Key) // others wait in front of one of them; of which, nobody says
 	}
 }
 

@@ -64,7 +64,10 @@ func newSite(t *testing.T) *site {
 	slow := drawgate.Rate(20, time.Second, 1)
 	slow.Fallback = drawgate.FallbackClosed
 	s.Engine, err = engine.New(g.Full(), engine.Config{Policies: []engine.Policy{
-		{Policy: tasks}, {Policy: slow}, {Policy: rolling("per-ip", "rpm", 3, time.Minute)}, {Policy: rolling("candidate", "rpm", 5, time.Minute), Shadow: true},
+		{Policy: tasks},
+		{Policy: slow},
+		{Policy: rolling("per-ip", "rpm", 3, time.Minute)},
+		{Policy: rolling("candidate", "rpm", 5, time.Minute), Shadow: true},
 		{Policy: drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "at-once", Kind: drawgate.Concurrency, Amount: 1000}}}},
 		{Policy: rolling("lenient", "rpm", 1_000_000, time.Minute), Shadow: true},
 	}}, &engine.Options{Observer: telemetry.Join(s.m.Observer(), s.w.Observer()), Diverged: func(d *engine.Divergence) {
@@ -74,7 +77,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Engine.Close() })
+	t.Cleanup(func() { _ = s.Close() })
 	s.m.Declare(s.Config().Policies...)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", telemetry.Handler(s.reg))

@@ -14,11 +14,9 @@ var milestones = [...]int64{50, 80, 95, 100}
 
 // policySeries are the series of one policy, looked up once.
 type policySeries struct {
-	name      string      // as a label
-	shadow    atomic.Bool // it is not enforced
+	name      string // as a label
 	decisions [outcomes]prometheus.Counter
 	fallbacks [outcomes]prometheus.Counter
-	shadows   [outcomes]prometheus.Counter
 	waits     prometheus.Counter
 
 	wouldRefuse, wouldAllow prometheus.Counter
@@ -43,10 +41,8 @@ var milestoneNames = [len(milestones)]string{"50", "80", "95", "100"}
 
 func (m *Metrics) newPolicy(policy string) *policySeries {
 	p := &policySeries{name: label(policy)}
-	p.shadow.Store(isBeside(policy))
 	for o := range outcomes {
 		p.decisions[o] = m.vecs.decisions.WithLabelValues(p.name, outcomeNames[o])
-		p.shadows[o] = m.vecs.shadows.WithLabelValues(p.name, outcomeNames[o])
 		p.fallbacks[o] = m.vecs.fallbacks.WithLabelValues(p.name, outcomeNames[o])
 	}
 	p.wouldRefuse = m.vecs.divergence.WithLabelValues(p.name, engine.WouldRefuse)

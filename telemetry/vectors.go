@@ -20,7 +20,7 @@ var queueBuckets = []float64{0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800}
 // vectors are the metrics with labels.
 type vectors struct {
 	hits, waits, exceeded, rejections, divergence *prometheus.CounterVec   // asked for by name
-	decisions, fallbacks, shadows, milestones     *prometheus.CounterVec   // of policies
+	decisions, fallbacks, milestones              *prometheus.CounterVec   // of policies
 	failures, settlements, loads, transitions     *prometheus.CounterVec   // of the process
 	probes, warnings, deliveries                  *prometheus.CounterVec   // of the other parts of this package
 	waited, deciding, calls                       *prometheus.HistogramVec // durations
@@ -47,7 +47,6 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	counter(&v.divergence, "rate_limit_shadow_divergence_total", "Requests that a shadow policy would have decided otherwise.", "policy", "direction")
 	counter(&v.decisions, "drawgate_decisions_total", "Takes by how they ended; one of several buckets counts for the policy of each.", "policy", "outcome")
 	counter(&v.fallbacks, "drawgate_fallback_decisions_total", "Of the decisions, those that this process made by itself.", "policy", "outcome")
-	counter(&v.shadows, "drawgate_shadow_decisions_total", "Takes of policies in shadow, which are counted nowhere else.", "policy", "outcome")
 	counter(&v.milestones, "drawgate_limit_milestones_total", "Times that a bucket had used this share of a limit, in per cent.", "policy", "limit", "milestone")
 	histogram(&v.deciding, "drawgate_decision_duration_seconds", "Time to decide: with the store's, without the queue's.", fineBuckets, "outcome")
 	histogram(&v.calls, "drawgate_store_duration_seconds", "Time of a store call.", fineBuckets, "op")

@@ -55,7 +55,6 @@ type Warner struct {
 // policyWatch is what is known of one policy.
 type policyWatch struct {
 	name   string
-	shadow atomic.Bool
 	limits row[limitWatch]
 
 	wouldRefuse, wouldAllow atomic.Int64 // since they were reported
@@ -93,7 +92,6 @@ func NewWarner(opts *WarnerOptions, sinks ...func(*Warning)) *Warner {
 
 func newPolicyWatch(policy string) *policyWatch {
 	p := &policyWatch{name: policy}
-	p.shadow.Store(isBeside(policy))
 	p.limits.create = func(limit, period string) *limitWatch {
 		return &limitWatch{policy: policy, limit: limit, period: period}
 	}
@@ -103,15 +101,6 @@ func newPolicyWatch(policy string) *policyWatch {
 // Observer returns what tells w of decisions: for [drawgate.Options.Observer].
 func (w *Warner) Observer() *drawgate.Observer {
 	return &drawgate.Observer{Taken: w.taken, Called: w.called}
-}
-
-// Declare says which policies are in force, as [Metrics.Declare]: nobody is warned of what is in shadow, but for divergences.
-func (w *Warner) Declare(policies ...engine.Policy) {
-	shadows := shadowsOf(policies)
-	for i := range policies {
-		w.table.get(policies[i].Name)
-	}
-	w.table.each(func(p *policyWatch) { p.shadow.Store(shadows[label(p.name)] || isBeside(p.name)) })
 }
 
 // Dropped returns how many warnings were not told to the sinks because these were too slow.

@@ -10,7 +10,7 @@ import (
 // taken watches one decision for milestones and refusals.
 func (w *Warner) taken(e *drawgate.Taken) {
 	d := decided(e)
-	if d == nil || d.Reason == drawgate.Queued || w.table.get(e.Take.Buckets[0].Plan.Name()).shadow.Load() {
+	if d == nil || d.Reason == drawgate.Queued {
 		return
 	}
 	i, at := 0, -1
@@ -25,7 +25,7 @@ func (w *Warner) taken(e *drawgate.Taken) {
 		if !d.Fallback {
 			w.usage(p, &e.Take.Buckets[at].Key, d, &r, i, most)
 		}
-		if !d.Allowed && r.Refused() {
+		if !d.Allowed && d.Reason == drawgate.Limited && r.Refused() {
 			w.exceeded(p, &e.Take.Buckets[at].Key, &r, most)
 		}
 	}
