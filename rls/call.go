@@ -83,8 +83,10 @@ func (c *call) clear() {
 	clear(c.asks)
 	c.renew()
 	clear(c.labels)
-	*c = call{parts: c.parts[:0], asks: c.asks[:0], costs: c.costs[:0], labels: c.labels[:0], dropped: c.dropped[:0], res: c.res}
-	c.res.Reservation = nil
+	c.parts, c.asks, c.costs, c.labels, c.dropped, c.diverged = c.parts[:0], c.asks[:0], c.costs[:0], c.labels[:0], c.dropped[:0], c.diverged[:0]
+	c.s, c.request, c.rates, c.draft, c.req.Labels = nil, nil, nil, nil, nil
+	c.carries, c.fallback, c.refused, c.retry = false, false, false, 0
+	c.res.Reservation = nil // the rest is overwritten by the next take, and tells who asked last to nobody
 }
 
 // renew lets go of what the engine may still look at: it evaluates shadows for a while after it has answered.

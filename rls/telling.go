@@ -1,7 +1,6 @@
 package rls
 
 import (
-	"maps"
 	"strings"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -22,26 +21,29 @@ const (
 
 // tellMetadata adds dynamic metadata: what files say of descriptors that pass, what was decided without the store and, if that is asked for, the request.
 func (c *call) tellMetadata(r *ratelimit.RateLimitResponse) {
-	fields := map[string]*structpb.Value{}
-	for i := range c.parts {
-		p := &c.parts[i]
-		if p.rule == nil || p.rule.metadata == nil || p.refusedAlone() || c.refused {
-			continue
-		}
-		for name, value := range p.rule.metadata.GetFields() {
-			if _, earlier := fields[name]; !earlier {
-				fields[name] = value
-			}
-		}
-	}
 	if c.s.opts.Metadata {
-		maps.Copy(fields, c.described())
+		c.tellFields(r, c.described())
 	}
 	if c.fallback {
-		fields[metaFallback] = structpb.NewBoolValue(true)
+		c.tellFields(r, map[string]*structpb.Value{metaFallback: structpb.NewBoolValue(true)})
 	}
-	if len(fields) > 0 {
-		r.DynamicMetadata = &structpb.Struct{Fields: fields}
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.rule != nil && p.rule.metadata != nil && !p.refusedAlone() && !c.refused {
+			c.tellFields(r, p.rule.metadata.GetFields())
+		}
+	}
+}
+
+// tellFields adds fields to the metadata. What is there already stays.
+func (c *call) tellFields(r *ratelimit.RateLimitResponse, fields map[string]*structpb.Value) {
+	if r.DynamicMetadata == nil {
+		r.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	}
+	for name, value := range fields {
+		if _, earlier := r.DynamicMetadata.Fields[name]; !earlier {
+			r.DynamicMetadata.Fields[name] = value
+		}
 	}
 }
 
