@@ -2,6 +2,7 @@ package server
 
 import (
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -56,3 +57,27 @@ func (s *Server) Routes() []Route {
 
 // Codes returns the codes of the problems that a server answers.
 func Codes() []api.Code { return slices.Collect(maps.Keys(kinds)) }
+
+// MayListen reports why an address may not be served.
+func (s *Server) MayListen(addr net.Addr) error { return s.mayListen(addr) }
+
+// Often returns files that are looked at again with every connection.
+func (f TLSFiles) Often() TLSFiles {
+	f.every = time.Nanosecond
+	return f
+}
+
+// AppendTakeAnswer writes an answer.
+func AppendTakeAnswer(b []byte, a *api.TakeAnswer) []byte { return appendTakeAnswer(b, a) }
+
+// Scan reads a request the fast way.
+func Scan(body []byte) (q api.TakeRequest, ok bool) {
+	ok = scanTake(body, &q)
+	return q, ok
+}
+
+// Parse reads a request as encoding/json does.
+func Parse(body []byte) (q api.TakeRequest, p *api.Problem) {
+	p = parse(body, &q)
+	return q, p
+}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -17,6 +18,8 @@ type TLSFiles struct {
 	Key      string       // PEM: its key
 	ClientCA string       // PEM: authorities of client certificates. If given, only clients with a certificate of one of them are served (mTLS)
 	Logger   *slog.Logger // nil discards
+
+	every time.Duration // how often they are looked at again, at most; 0: a second
 }
 
 // recheck is how often files are looked at again, at most.
@@ -71,7 +74,7 @@ func (f *TLSFiles) stamp() (all [3]stamp) {
 func (c *certificates) current() *tls.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.checked) < recheck {
+	if time.Since(c.checked) < cmp.Or(c.files.every, recheck) {
 		return c.now
 	}
 	c.checked = time.Now()

@@ -1,0 +1,111 @@
+package server_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/server"
+)
+
+// anything fills a value of any of our types.
+func anything(t *rapid.T, v reflect.Value) {
+	switch v.Interface().(type) {
+	case time.Time:
+		v.Set(reflect.ValueOf(time.UnixMicro(rapid.Int64Range(-1e15, 1e17).Draw(t, "time")).UTC()))
+		return
+	case api.Millis:
+		v.SetInt(rapid.OneOf(rapid.Int64Range(0, 1e12), rapid.Just(int64(api.Never))).Draw(t, "millis"))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			anything(t, v.Field(i))
+		}
+	case reflect.Pointer:
+		if rapid.Bool().Draw(t, "some") {
+			v.Set(reflect.New(v.Type().Elem()))
+			anything(t, v.Elem())
+		}
+	case reflect.Slice:
+		for range rapid.IntRange(0, 2).Draw(t, "n") {
+			e := reflect.New(v.Type().Elem()).Elem()
+			anything(t, e)
+			v.Set(reflect.Append(v, e))
+		}
+	case reflect.String:
+		v.SetString(rapid.OneOf(rapid.StringMatching(`[a-z~/:. -]{0,9}`), rapid.String()).Draw(t, "string"))
+	case reflect.Bool:
+		v.SetBool(rapid.Bool().Draw(t, "bool"))
+	default:
+		v.SetInt(rapid.Int64Range(-1e6, 1e12).Draw(t, "int"))
+	}
+}
+
+func TestAnswersAreWrittenAsEncodingJSONDoes(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var a api.TakeAnswer
+		anything(t, reflect.ValueOf(&a).Elem())
+		want, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := server.AppendTakeAnswer(nil, &a); string(got) != string(want) {
+			t.Fatalf("got  %s\nwant %s", got, want)
+		}
+	})
+}
+
+// usual are requests that are read the fast way.
+var usual = []string{
+	`{}`, `{"policy":"llm","key":"user-17"}`, ` { "policy" : "llm" , "costs" : { "tokens" : 500 , "requests" : 0 } } `, `{"policy":"a","policy":"b"}`,
+	`{"policy":"llm","tenant":"t","key":"k","costs":{"tokens":-5},"priority":3,"wait_ms":1,"hold_ms":999999999999999999,"id":"i","labels":{"a":"b","a":"c"}}`,
+	`{"buckets":[{"policy":"a"},{}],"takes":[{"policy":"b","attributes":{}}]}`, `{"takes":[]}`, `{"costs":{}}`,
+	`{"attributes":{"method":"GET","path":"/x","host":"h","route":"r","ip":"::1","user":"u","class":"c","headers":{"A":"b"},"attrs":{"x":"y"}}}`,
+}
+
+// odd are requests that are left to encoding/json, right or wrong.
+var odd = []string{
+	``, `null`, `[]`, `{"Policy":"llm"}`, `{"policy":null}`, `{"policy":"a\n"}`, `{"key":"ü"}`, "{\"key\":\"\x01\"}", `{"wait_ms":01}`, `{"wait_ms":1.0}`, `{"wait_ms":1e3}`,
+	`{"wait_ms":-}`, `{"wait_ms":9223372036854775807}`, `{"wait_ms":true}`, `{"policy":"a",}`, `{"policy":"a"}x`, `{"policy":"a"`, `{"policy" "a"}`, `{"nope":1}`,
+	`{"costs":null}`, `{"costs":{"a":1,"a":2}}`, `{"takes":[{}],"takes":[{}]}`, `{"takes":null}`, `{"takes":[{},]}`, `{"attributes":{},"attributes":{}}`, `{"labels":{"a":1}}`,
+}
+
+// The fast way of reading is used where it should be, and never says anything else than the other.
+func TestUsualRequestsAreReadFast(t *testing.T) {
+	t.Parallel()
+	for _, body := range usual {
+		if _, ok := server.Scan([]byte(body)); !ok {
+			t.Errorf("%s is read the long way", body)
+		}
+		same(t, body)
+	}
+	for _, body := range odd {
+		if q, ok := server.Scan([]byte(body)); ok {
+			t.Errorf("%s is read the fast way, as %+v", body, q)
+		}
+	}
+}
+
+// same compares the two ways of reading a request.
+func same(t *testing.T, body string) {
+	t.Helper()
+	got, ok := server.Scan([]byte(body))
+	if !ok {
+		return
+	}
+	want, p := server.Parse([]byte(body))
+	if p != nil {
+		t.Fatalf("%q: it was read as %+v, and is wrong: %v", body, got, p)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("%q: (-encoding/json +scan)\n%s", body, diff)
+	}
+}
