@@ -84,6 +84,7 @@ func parseHash(text string) (sum [sha256.Size]byte, ok bool) {
 
 func (d *decoder) apiKeys(e entry) {
 	k := &d.config.APIKeys
+	d.origin("api_keys", e.at)
 	k.Classes = map[[sha256.Size]byte]string{}
 	seen := d.object(e.value, "api_keys", d.noted("api_keys", []field{
 		{"header", func(e entry) { k.Header = d.header(e) }},

@@ -44,16 +44,14 @@ type Config struct {
 
 	Warnings []Problem // what is allowed and perhaps not meant
 
-	origins  map[string]string // setting → source, for Explain
-	at       map[string]place  // setting → where it stands, if a file says it
-	places   []rulePlace       // of Rules
-	broken   []string          // policies with mistakes
-	partial  bool              // something was left out because of a syntax error
-	read     readFiles         // what was read, for Watch
-	file     string            // the file's path
-	resolved bool              // by Resolve, for Watch
-	environ  []string          // for Watch
-	flags    Flags             // for Watch
+	origins map[string]string                  // setting → source, for Explain
+	at      map[string]place                   // setting → where it stands, if a file says it
+	places  []rulePlace                        // of Rules
+	broken  []string                           // policies with mistakes
+	partial bool                               // something was left out because of a syntax error
+	read    readFiles                          // what was read, for Watch
+	file    string                             // the path of the file, for Watch
+	again   func() (*Config, readFiles, error) // resolves the same sources again, for Watch; nil if it was not resolved. A func shows no variable
 }
 
 // Mode is how a policy is used, beyond what it says.
@@ -127,11 +125,20 @@ func Load(path string) (*Config, error) {
 // Parse reads the contents of a file; name is what its problems call it. Config is nil if there are problems.
 func Parse(name string, data []byte) (*Config, []Problem) {
 	c, problems := parseFile(name, data, (*decoder).file)
-	if problems = append(problems, c.finish()...); len(problems) > 0 {
+	if problems = append(problems, c.finish(len(problems) == 0)...); len(problems) > 0 {
 		return nil, problems.sorted()
 	}
 	c.warn()
+	c.trim()
 	return c, nil
+}
+
+// trim gives up what only checking needs: the parsed file hangs on it.
+func (c *Config) trim() {
+	for i := range c.places {
+		p := &c.places[i]
+		c.places[i] = rulePlace{source: p.source, from: p.from, start: p.start}
+	}
 }
 
 // parseFile reads a file with what its top is read by. What depends on other files is not checked yet: see [Config.finish].

@@ -15,8 +15,8 @@ import (
 )
 
 // finish checks what depends on several parts of a configuration, or on several files: whether rules apply policies that there are, with
-// limits that they have.
-func (c *Config) finish() (problems Problems) {
+// limits that they have. good says that nothing wrong was found so far.
+func (c *Config) finish(good bool) (problems Problems) {
 	names := slices.Clone(c.broken)
 	for _, p := range c.Policies {
 		names = append(names, p.Name)
@@ -40,7 +40,7 @@ func (c *Config) finish() (problems Problems) {
 			problems = append(problems, c.note("server.forward_auth", "there is no policy "+shorten(name), someOf(name, names)))
 		}
 	}
-	if len(problems) == 0 && len(c.broken) == 0 && !c.partial {
+	if good && len(problems) == 0 {
 		problems = c.tryEngine()
 	}
 	return problems

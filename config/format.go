@@ -18,6 +18,9 @@ func (c *Config) YAML() []byte { return c.yaml(c.Store, false) }
 // String returns the configuration as a file, without passwords.
 func (c *Config) String() string { return string(c.yaml(RedactURL(c.Store), true)) }
 
+// GoString is String, for %#v.
+func (c *Config) GoString() string { return c.String() }
+
 func (c *Config) yaml(store string, hide bool) []byte {
 	var b bytes.Buffer
 	if store != "" {

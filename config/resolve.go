@@ -69,7 +69,7 @@ func resolve(environ []string, flags Flags) (*Config, readFiles, error) {
 	problems = append(problems, c.chooseStore(env, flags)...)
 	problems = append(problems, env.settle(c)...)
 	problems = append(problems, c.lookUpSecrets(env)...)
-	problems = append(problems, c.finish()...)
+	problems = append(problems, c.finish(len(problems) == 0)...)
 	for _, path := range c.Envoy.Configs {
 		c.read.foreign(path)
 	}
@@ -77,7 +77,9 @@ func resolve(environ []string, flags Flags) (*Config, readFiles, error) {
 		return nil, c.read, Problems(problems.sorted())
 	}
 	c.warn()
-	c.resolved, c.environ, c.flags = true, slices.Clone(environ), flags
+	c.trim()
+	environ = slices.Clone(environ)
+	c.again = func() (*Config, readFiles, error) { return resolve(environ, flags) }
 	return c, c.read, nil
 }
 

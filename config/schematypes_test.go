@@ -151,7 +151,7 @@ type (
 )
 
 func (varying) JSONSchema() *jsonschema.Schema {
-	n := (count(0)).JSONSchema()
+	n := count(0).JSONSchema()
 	pairs := jsonschema.NewProperties()
 	pairs.Set("amount", n)
 	pairs.Set("burst", n)

@@ -171,13 +171,13 @@ func (w *Watcher) look(force bool) (again bool, err error) {
 
 // load reads the files. The directories are followed before: whatever changes after that is noticed, and whatever changed before is read.
 func (w *Watcher) load() (c *Config, read readFiles, err error) {
-	if !w.base.resolved {
+	if w.base.again == nil {
 		return nil, w.known, errors.New("config: only what Resolve returned can be read again")
 	}
 	paths := w.paths()
 	w.dirs.follow(paths)
 	for range patience {
-		c, read, err = resolve(w.base.environ, w.base.flags)
+		c, read, err = w.base.again()
 		paths = append(paths, read.paths()...)
 		if !w.dirs.follow(paths) {
 			break
