@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the sections named on the command line (a b d e; all of them without one) in one go and writes new result files.
+# Runs the sections named on the command line (a b c d e; all of them without one) in one go and writes new result files.
 # Environment: OUT (folder, default results), REPS (repetitions), ONLY (regexp of names), MAX_OTHER (cores that others may use).
 set -eu
 cd "$(dirname "$0")"
@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 renice -n -10 -p $$ >/dev/null 2>&1 || true
 out=${OUT:-results}
 only=${ONLY:-.}
-set -- "${@:-a b d e}"
+set -- "${@:-a b c d e}"
 mkdir -p .bin "$out"
 go build -o .bin/ ./cmd/...
 for section in $*; do
@@ -19,6 +19,12 @@ for section in $*; do
   b)
     rm -f "$out/b-redis.jsonl"
     .bin/redisbench -reps "${REPS:-5}" -only "$only" -max-other "${MAX_OTHER:-0.3}" -out "$out/b-redis.jsonl"
+    ;;
+  c)
+    rm -f "$out/c-servers.jsonl"
+    (cd .. && go build -o benchmarks/.bin/drawgate ./cmd/drawgate)
+    [ -x .bin/service_cmd ] || GOBIN="$PWD/.bin" go install github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36
+    .bin/serverbench -reps "${REPS:-5}" -only "$only" -max-other "${MAX_OTHER:-0.3}" -out "$out/c-servers.jsonl"
     ;;
   d)
     rm -f "$out/d-sqlite.jsonl"

@@ -26,6 +26,7 @@ var (
 var columns = map[string]string{
 	"A": "ns/op cpu=1,ns/op cpu=2,allocs/op cpu=1,allocs/op cpu=2,%allowed cpu=1,B/key cpu=1",
 	"B": "ops_s,p50_us,p99_us,client_us_op,redis_us_op,allowed_pct",
+	"C": "ops_s,p50_us,p99_us,server_us_op,redis_us_op,client_us_op,allowed_pct",
 	"D": "ops_s,p50_us,p99_us,cpu_us_op,allowed_pct",
 	"E": "admitted,over_pct,max_1s,steady_1s,errors,admitted_in_outage,admitted_1s_after,recovered_after_s",
 }

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/drawgate/drawgate/benchmarks/internal/sysx"
+)
+
+// server is a program that is measured.
+type server struct {
+	name  string
+	note  string
+	http  bool // otherwise Envoy's rate limit service
+	redis bool
+	start func(at place) (*exec.Cmd, error)
+}
+
+// place is where a server runs.
+type place struct {
+	dir   string // its own
+	addr  string // where it is to listen
+	redis string
+}
+
+const redisPort = 7393
+
+var servers = []server{
+	{name: "floor-noop", note: "grpc-go, generated types, no decision", start: noop},
+	{name: "drawgate", note: "memory, metrics on", start: ours("memory:", true)},
+	{name: "drawgate-bare", note: "memory, metrics off", start: ours("memory:", false)},
+	{name: "drawgate-redis", note: "Redis, metrics on", redis: true, start: ours("", true)},
+	{name: "envoy-ratelimit", note: "defaults, Redis", redis: true, start: envoyRatelimit},
+	{name: "floor-noop-http", note: "net/http, the same bytes, no decision", http: true, start: noopHTTP},
+	{name: "drawgate-http", note: "memory, metrics on", http: true, start: ours("memory:", true)},
+	{name: "drawgate-http-bare", note: "memory, metrics off", http: true, start: ours("memory:", false)},
+}
+
+// limits is what all are configured with, in the format of envoyproxy/ratelimit: one that no run reaches.
+const limits = `domain: bench
+descriptors:
+  - key: user
+    rate_limit: {unit: second, requests_per_unit: 4000000000}
+`
+
+func noop(at place) (*exec.Cmd, error) {
+	return exec.Command(program("noopserver"), "-grpc", at.addr), nil //nolint:gosec,noctx // ours; it is stopped by its process id
+}
+
+// answer is what drawgate answers to a take of the benchmark, to the byte but for digits.
+const answer = `{"allowed":true,"retry_after_ms":0,"reset_at":"2026-11-21T10:20:30.123456Z","remaining":999999999,"limits":[{"bucket":0,"policy":"bench","name":"rps","unit":"requests","amount":1000000000,"most":1000000000,"remaining":999999999,"retry_after_ms":0,"reset_at":"2026-11-21T10:20:30.123456Z","refused":false}]}
+`
+
+func noopHTTP(at place) (*exec.Cmd, error) {
+	path := filepath.Join(at.dir, "answer.json")
+	if err := os.WriteFile(path, []byte(answer), 0o600); err != nil {
+		return nil, err
+	}
+	return exec.Command(program("noopserver"), "-http", at.addr, "-answer", path), nil //nolint:gosec,noctx // ours
+}
+
+// ours is drawgate serve. An empty store is the Redis that was started.
+func ours(store string, metrics bool) func(place) (*exec.Cmd, error) {
+	return func(at place) (*exec.Cmd, error) {
+		url := store
+		if url == "" {
+			url = "redis://" + at.redis
+		}
+		if err := os.WriteFile(filepath.Join(at.dir, "limits.yaml"), []byte(limits), 0o600); err != nil {
+			return nil, err
+		}
+		config := fmt.Sprintf(`store: %q
+instances: 1
+policies:
+  bench: {limits: [{name: rps, bucket: 1s, amount: 1000000000}]}
+envoy: {configs: [limits.yaml]}
+telemetry: {metrics: %v}
+`, url, metrics)
+		if err := os.WriteFile(filepath.Join(at.dir, "drawgate.yaml"), []byte(config), 0o600); err != nil {
+			return nil, err
+		}
+		args := []string{"serve", "--config", "drawgate.yaml", "--admin", "off", "--store-timeout", "1s"}
+		if at.http() {
+			args = append(args, "--listen", at.addr)
+		} else {
+			args = append(args, "--listen", "127.0.0.1:0", "--grpc", at.addr)
+		}
+		return exec.Command(program("drawgate"), args...), nil //nolint:gosec,noctx // ours
+	}
+}
+
+func (at place) http() bool { return strings.HasSuffix(at.dir, "-http") }
+
+// envoyRatelimit is Envoy's own service.
+func envoyRatelimit(at place) (*exec.Cmd, error) {
+	dir := filepath.Join(at.dir, "current", "ratelimit", "config")
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bench.yaml"), []byte(limits), 0o600); err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(at.addr)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(program("service_cmd")) //nolint:gosec,noctx // built from its module
+	cmd.Env = append(os.Environ(), "GRPC_HOST="+host, "GRPC_PORT="+port, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"LOG_LEVEL=error", "USE_STATSD=false", "RUNTIME_ROOT="+filepath.Join(at.dir, "current"), "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SINGLE", "REDIS_URL="+at.redis, "BACKEND_TYPE=redis", "TRACING_ENABLED=false")
+	return cmd, nil
+}
+
+func program(name string) string {
+	path, err := filepath.Abs(filepath.Join(*bin, name))
+	if err != nil {
+		return name
+	}
+	return path
+}
+
+// running is a server that was started.
+type running struct {
+	addr  string
+	dir   string
+	cmd   *exec.Cmd
+	redis *sysx.Redis
+	done  chan struct{}
+}
+
+// start starts a server on a free port, and waits until it listens.
+func start(s server) (_ *running, err error) {
+	r := &running{done: make(chan struct{})}
+	kind := "-grpc"
+	if s.http {
+		kind = "-http"
+	}
+	if r.dir, err = os.MkdirTemp("", "bench*"+kind); err != nil {
+		return nil, err
+	}
+	at := place{dir: r.dir}
+	if at.addr, err = free(); err != nil {
+		return nil, err
+	}
+	r.addr = at.addr
+	if s.redis {
+		if r.redis, err = sysx.StartRedis(redisPort); err != nil {
+			return nil, err
+		}
+		at.redis = r.redis.Addr
+	}
+	if r.cmd, err = s.start(at); err != nil {
+		return nil, err
+	}
+	var printed bytes.Buffer
+	r.cmd.Dir, r.cmd.Stdout, r.cmd.Stderr = r.dir, &printed, &printed
+	if err := r.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { defer close(r.done); _ = r.cmd.Wait() }()
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		c, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", r.addr)
+		if err == nil {
+			time.Sleep(300 * time.Millisecond)
+			return r, c.Close()
+		}
+	}
+	r.stop()
+	return nil, fmt.Errorf("it does not listen:\n%s", &printed)
+}
+
+func free() (string, error) {
+	ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return ln.Addr().String(), ln.Close()
+}
+
+func (r *running) pids() []int {
+	pids := []int{r.cmd.Process.Pid}
+	if r.redis != nil {
+		pids = append(pids, r.redis.PID())
+	}
+	return pids
+}
+
+// stopTime is how long a server may take to go.
+const stopTime = 5 * time.Second
+
+func (r *running) stop() {
+	_ = r.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-r.done:
+	case <-time.After(stopTime):
+		_ = r.cmd.Process.Kill()
+		<-r.done
+	}
+	if r.redis != nil {
+		r.redis.Kill()
+	}
+	_ = os.RemoveAll(r.dir)
+}
