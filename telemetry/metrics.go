@@ -93,7 +93,7 @@ func NewMetrics(reg prometheus.Registerer, opts *Options) (*Metrics, error) {
 	if n := len(m.opts.Watch); n > MaxWatched {
 		return nil, fmt.Errorf("telemetry: %d buckets to watch are more than %d", n, MaxWatched)
 	}
-	m.table = newTable(m.newPolicy)
+	m.table = newTable(maxPolicies, m.newPolicy)
 	for _, c := range m.collectors() {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("telemetry: %w", err)

@@ -112,7 +112,7 @@ func (s *site) load(stop <-chan struct{}) *sync.WaitGroup {
 	}
 	ctx := s.t.Context()
 	for range 4 {
-		worker(time.Millisecond, func(i int) {
+		worker(5*time.Millisecond, func(i int) {
 			s.take(ctx, engine.Request{Asks: []engine.Ask{
 				{Policy: "tasks", Key: "default"}, {Policy: "candidate", Key: "default"}, {Policy: "per-ip", Key: fmt.Sprintf("192.0.2.%d", i%50)},
 			}})
@@ -120,7 +120,7 @@ func (s *site) load(stop <-chan struct{}) *sync.WaitGroup {
 		})
 	}
 	for range 8 {
-		worker(time.Millisecond, func(int) { s.take(ctx, engine.Request{Asks: []engine.Ask{{Policy: "rate", Key: "all"}}, Wait: true}) })
+		worker(5*time.Millisecond, func(int) { s.take(ctx, engine.Request{Asks: []engine.Ask{{Policy: "rate", Key: "all"}}, Wait: true}) })
 	}
 	worker(10*time.Millisecond, func(i int) {
 		r := s.take(ctx, engine.Request{Asks: []engine.Ask{{Policy: "slots", Key: "all"}}, Hold: time.Minute})

@@ -19,8 +19,9 @@ const (
 // other stands for everything beyond a bound, in labels.
 const other = "other"
 
-// table holds one T per policy, for the first maxPolicies that are seen, and one for all others. Reading takes no lock and allocates nothing.
+// table holds one T per policy, for the first ones that are seen, and one for all others. Reading takes no lock and allocates nothing.
 type table[T any] struct {
+	most   int
 	create func(policy string) *T
 
 	all  atomic.Pointer[map[string]*T]
@@ -28,8 +29,8 @@ type table[T any] struct {
 	mu   sync.Mutex        // serialises additions
 }
 
-func newTable[T any](create func(policy string) *T) *table[T] {
-	t := &table[T]{create: create}
+func newTable[T any](most int, create func(policy string) *T) *table[T] {
+	t := &table[T]{most: most, create: create}
 	t.all.Store(&map[string]*T{})
 	return t
 }
@@ -52,7 +53,7 @@ func (t *table[T]) add(policy string) *T {
 	if v := old[policy]; v != nil {
 		return v
 	}
-	if len(old) >= maxPolicies {
+	if len(old) >= t.most {
 		if t.rest.Load() == nil {
 			t.rest.Store(t.create(other))
 		}

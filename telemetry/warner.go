@@ -74,7 +74,7 @@ func NewWarner(opts *WarnerOptions, sinks ...func(*Warning)) *Warner {
 		opts = &WarnerOptions{}
 	}
 	w := &Warner{
-		opts: *opts, sinks: sinks, table: newTable(newPolicyWatch), marks: newMarks(),
+		opts: *opts, sinks: sinks, table: newTable(maxPolicies, newPolicyWatch), marks: newMarks(),
 		out: make(chan *Warning, pending), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if w.opts.Hasher == nil {
