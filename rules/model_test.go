@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"net/netip"
 	"path"
 	"reflect"
@@ -206,5 +207,9 @@ func modelValue(source string, kind reflect.Kind, a *Attributes, now time.Time) 
 	m.request.set(a, now, newTexts())
 	m.fill()
 	machine := vm.VM{MemoryBudget: memoryBudget}
-	return machine.Run(code.(*vm.Program), &m.env)
+	v, err := machine.Run(code.(*vm.Program), &m.env)
+	if err == nil && (v == nil || reflect.TypeOf(v).Kind() != kind) {
+		err = errors.New("a value of another kind")
+	}
+	return v, err
 }
