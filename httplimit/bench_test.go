@@ -8,7 +8,6 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/httplimit"
-	"github.com/drawgate/drawgate/memstore"
 )
 
 // nowhere is a response writer that costs as little as one can, so that what is measured is the middleware.
@@ -95,41 +94,4 @@ func BenchmarkMiddleware(b *testing.B) {
 		lim := limiter(b, policy("slots", drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Amount: 10}))
 		serve(b, middleware(b, nil, httplimit.Bucket{Limiter: lim}).Handler(done), "192.0.2.1:1234")
 	})
-}
-
-func limiter(t testing.TB, p drawgate.Policy) *drawgate.Limiter {
-	t.Helper()
-	store := memstore.New(nil)
-	l, err := drawgate.New(store, p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close(); _ = store.Close() })
-	return l
-}
-
-func with(t testing.TB, l *drawgate.Limiter, p drawgate.Policy) *drawgate.Limiter {
-	t.Helper()
-	o, err := l.With(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
-}
-
-func policy(name string, limits ...drawgate.Limit) drawgate.Policy {
-	return drawgate.Policy{Name: name, Limits: limits}
-}
-
-func bucket(n int64, window time.Duration, burst int64) drawgate.Limit {
-	return drawgate.Limit{Name: "rate", Kind: drawgate.Bucket, Amount: n, Window: window, Burst: burst}
-}
-
-func middleware(t testing.TB, opts *httplimit.Options, buckets ...httplimit.Bucket) *httplimit.Middleware {
-	t.Helper()
-	m, err := httplimit.New(buckets, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
 }

@@ -33,14 +33,18 @@ func ByIP(proxies *Proxies) Key {
 	}
 }
 
-// isDotted reports whether text is a dotted number, as a server writes the IPv4 address of its peer.
+// isDotted reports whether text is four numbers with dots between them, as a server writes the IPv4 address of its peer.
 func isDotted(text string) bool {
+	dots := 0
 	for i := range len(text) {
-		if c := text[i]; (c < '0' || c > '9') && c != '.' {
+		switch c := text[i]; {
+		case c == '.':
+			dots++
+		case c < '0' || c > '9':
 			return false
 		}
 	}
-	return text != "" && len(text) <= len("255.255.255.255")
+	return dots == 3 && len(text) <= len("255.255.255.255")
 }
 
 // IPKey returns the key under which [ByIP] counts an address; "" for the zero Addr.

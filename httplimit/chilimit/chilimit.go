@@ -5,8 +5,9 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/drawgate/drawgate/httplimit"
 	"github.com/go-chi/chi/v5"
+
+	"github.com/drawgate/drawgate/httplimit"
 )
 
 // ByRoute counts by the pattern of the route that chi serves r with: see [Route].

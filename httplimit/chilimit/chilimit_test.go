@@ -7,11 +7,11 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/drawgate/drawgate/httplimit"
-	"github.com/drawgate/drawgate/httplimit/httplimittest"
 	"github.com/go-chi/chi/v5"
 
+	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/httplimit/chilimit"
+	"github.com/drawgate/drawgate/httplimit/httplimittest"
 )
 
 // TestChi holds chi against what every adapter promises, with the middleware at the routes.

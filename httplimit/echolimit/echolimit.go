@@ -11,8 +11,9 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/drawgate/drawgate/httplimit"
 	"github.com/labstack/echo/v5"
+
+	"github.com/drawgate/drawgate/httplimit"
 )
 
 // Middleware returns limit as middleware of echo. A refused request ends here, without an error for echo to handle; while units are held, the handler's

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/drawgate/drawgate/httplimit"
-	"github.com/drawgate/drawgate/httplimit/httplimittest"
 	"github.com/labstack/echo/v5"
 	"github.com/labstack/echo/v5/middleware"
 
+	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/httplimit/echolimit"
+	"github.com/drawgate/drawgate/httplimit/httplimittest"
 )
 
 // TestEcho holds echo against what every adapter promises.

@@ -16,9 +16,10 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/drawgate/drawgate/httplimit"
 	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
+
+	"github.com/drawgate/drawgate/httplimit"
 )
 
 // Middleware returns limit as a fiber handler. A refused request ends here, without an error for fiber to handle; while units are held, the handlers'

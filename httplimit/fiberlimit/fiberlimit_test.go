@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/drawgate/drawgate/httplimit"
-	"github.com/drawgate/drawgate/httplimit/httplimittest"
 	"github.com/gofiber/fiber/v3"
 	recovery "github.com/gofiber/fiber/v3/middleware/recover"
 
+	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/httplimit/fiberlimit"
+	"github.com/drawgate/drawgate/httplimit/httplimittest"
 )
 
 // TestFiber holds fiber against what every adapter promises, as far as it can know: it is not told that a client has gone.

@@ -10,8 +10,9 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/drawgate/drawgate/httplimit"
 	"github.com/gin-gonic/gin"
+
+	"github.com/drawgate/drawgate/httplimit"
 )
 
 // Middleware returns limit as a gin handler. A refused request ends here; while units are held, the handlers' request has a context that ends when they

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/drawgate/drawgate/httplimit"
-	"github.com/drawgate/drawgate/httplimit/httplimittest"
 	"github.com/gin-gonic/gin"
 
+	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/httplimit/ginlimit"
+	"github.com/drawgate/drawgate/httplimit/httplimittest"
 )
 
 func TestMain(m *testing.M) {
