@@ -42,7 +42,8 @@ type Warning struct {
 	Period     string // see the func Period
 	Identifier string // the key's hash, see Hasher; "" where the warning stands for many keys
 
-	Percent    int           // Milestone: 50, 80, 95 or 100
+	Percent    int           // Milestone: 50, 80, 95 or 100: the highest one that is reached now
+	From       int           // Milestone: the lowest one that was not reached before; one take may pass several
 	Used, Most int64         // Milestone, LimitExceeded: units that count, and those that may at the take's priority
 	RetryAfter time.Duration // LimitExceeded: until the refused take would fit
 	ResetAt    time.Time     // Milestone, LimitExceeded: when nothing counts any more, or the window ends

@@ -55,7 +55,7 @@ func (w *Warner) usage(p *policyWatch, key *drawgate.Key, d *drawgate.Decision, 
 		return
 	}
 	warning := w.about(Milestone, now, p, key, r, most)
-	warning.Percent, warning.Suppressed = int(milestones[to-1]), held
+	warning.Percent, warning.From, warning.Suppressed = int(milestones[to-1]), int(milestones[from]), held
 	w.warn(warning)
 }
 
@@ -92,7 +92,10 @@ func (w *Warner) sum(now time.Time, all bool) {
 			}
 			for i := range l.milestones {
 				if n := l.milestones[i].rest(at); n > 0 {
-					w.tell(&Warning{Kind: Milestone, At: now, Policy: l.policy, Limit: l.limit, Period: l.period, Percent: int(milestones[i]), Suppressed: n})
+					w.tell(&Warning{
+						Kind: Milestone, At: now, Policy: l.policy, Limit: l.limit, Period: l.period, Suppressed: n,
+						Percent: int(milestones[i]), From: int(milestones[i]),
+					})
 				}
 			}
 		})

@@ -31,6 +31,8 @@ const (
 type WebhookOptions struct {
 	// Kinds are those that are posted; none means all of them.
 	Kinds []Kind
+	// Milestones are those, in per cent, that are posted; none means all of 50, 80, 95 and 100.
+	Milestones []int
 	// Queue is how many events wait at most: 0 means 1000. What does not fit is dropped and counted.
 	Queue int
 	// Timeout bounds one attempt, answer included: 0 means 5 seconds.
@@ -91,6 +93,11 @@ func NewWebhook(address string, secret []byte, opts *WebhookOptions) (*Webhook, 
 			return nil, fmt.Errorf("telemetry: webhook: there is no kind %q of event: they are %q", k, kinds)
 		}
 	}
+	for _, p := range h.opts.Milestones {
+		if !slices.Contains(milestones[:], int64(p)) {
+			return nil, fmt.Errorf("telemetry: webhook: there is no milestone of %d%%: they are %d", p, milestones)
+		}
+	}
 	h.opts.defaults()
 	h.queue = make(chan *Event, h.opts.Queue)
 	h.client = &http.Client{Transport: h.opts.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -129,7 +136,7 @@ func positive[N int | time.Duration](n, otherwise N) N {
 
 // Warn queues a warning: it is a sink of a [Warner]. It never waits.
 func (h *Webhook) Warn(w *Warning) {
-	if len(h.opts.Kinds) > 0 && !slices.Contains(h.opts.Kinds, w.Kind) {
+	if !h.wants(w) {
 		return
 	}
 	e := event(w, h.opts.Instance)
@@ -143,6 +150,15 @@ func (h *Webhook) Warn(w *Warning) {
 		}
 	}
 	h.drop()
+}
+
+// wants reports whether a warning is to be posted.
+func (h *Webhook) wants(w *Warning) bool {
+	if len(h.opts.Kinds) > 0 && !slices.Contains(h.opts.Kinds, w.Kind) {
+		return false
+	}
+	return w.Kind != Milestone || len(h.opts.Milestones) == 0 ||
+		slices.ContainsFunc(h.opts.Milestones, func(p int) bool { return w.From <= p && p <= w.Percent })
 }
 
 // Dropped returns how many events were not delivered, for want of place or of a receiver that takes them.

@@ -317,10 +317,11 @@ func TestWebhookMistakes(t *testing.T) {
 		{"https://a b/hush%zz", string(secret), "", "http or https"},
 		{"https://receiver.example", "hush", "", "needs 16"},
 		{"https://receiver.example", string(secret), "nothing", "there is no kind"},
+		{"https://receiver.example", string(secret), telemetry.Milestone, "no milestone of 90%"},
 	} {
 		opts := &telemetry.WebhookOptions{}
 		if c.kind != "" {
-			opts.Kinds = []telemetry.Kind{c.kind}
+			opts.Kinds, opts.Milestones = []telemetry.Kind{c.kind}, []int{90}
 		}
 		_, err := telemetry.NewWebhook(c.address, []byte(c.secret), opts)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hush") {
@@ -344,13 +345,43 @@ func TestOnlyChosenKindsArePosted(t *testing.T) {
 	}
 }
 
+// TestOnlyChosenMilestonesArePosted: one that a take passes on its way to a higher one is reached too.
+func TestOnlyChosenMilestonesArePosted(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	h, _, _ := hook(t, r.URL, telemetry.WebhookOptions{Milestones: []int{80}})
+	w := telemetry.NewWarner(nil, h.Warn)
+	l, err := drawgate.New(memstore.New(nil), rolling("p", "rpm", 10, time.Minute), &drawgate.Options{Observer: w.Observer()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a", "b"} {
+		for _, n := range map[string][]int64{"a": {5, 3, 2}, "b": {6, 4}}[key] { // 50, 80, 100 per cent; 50, 100
+			if _, err := l.Allow(t.Context(), key, drawgate.Cost{N: n}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = w.Close()
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	events, _ := r.got()
+	var got []string
+	for _, e := range events {
+		got = append(got, fmt.Sprint(e.Percent))
+	}
+	check(t, got, "80", "100")
+}
+
 // TestSignature is valid for its secret, its body and its time only.
 func TestSignature(t *testing.T) {
 	t.Parallel()
 	now, body := time.Unix(1_800_000_000, 0), []byte(`{"version":1}`)
 	good := telemetry.Sign(secret, body, now)
-	if want := "t=1800000000,v1=8b1a"; !strings.HasPrefix(good, want[:13]) || len(good) != len("t=1800000000,v1=")+64 {
-		t.Errorf("got %s", good)
+	// printf '1800000000.{"version":1}' | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef
+	if want := "t=1800000000,v1=0a2259bdff7d2c451d6ee61a55f52ab673a1b8fe616fbd4e1abf193a2037b566"; good != want {
+		t.Errorf("got %s, want %s", good, want)
 	}
 	other := telemetry.Sign([]byte("another secret of 32 bytes......"), body, now)
 	_, v1, _ := strings.Cut(good, ",")
