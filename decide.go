@@ -38,6 +38,9 @@ func Answer(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
 	if v.Reused {
 		return Decision{Fail: ErrIDReused, at: v.Now}
 	}
+	if v.Full {
+		return Decision{Fail: ErrTooManyOpen, at: v.Now}
+	}
 	d.head(&v)
 	if len(asks) > 1 || v.End != 0 {
 		d.more = &details{end: v.End}

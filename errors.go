@@ -27,6 +27,8 @@ var (
 	ErrDeadline = errors.New("drawgate: the deadline cannot be met")
 	// ErrIDReused means that a reservation with this id is open, with another content. Nothing was taken.
 	ErrIDReused = errors.New("drawgate: the id is in use for another take")
+	// ErrTooManyOpen means that [MaxOpen] reservations are open in one of a take's buckets. Nothing was taken. It passes when one is settled or ends.
+	ErrTooManyOpen = errors.New("drawgate: too many reservations are open in this bucket")
 	// ErrGone means that a reservation is not open any more: it was settled, its hold ended, or its bucket was reset.
 	ErrGone = errors.New("drawgate: the reservation is gone")
 	// ErrClosed means that the limiter or the store was closed.

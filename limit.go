@@ -19,6 +19,7 @@ const Requests = "requests"
 const (
 	MaxLimits    = record.MaxLimits // limits in a policy
 	MaxBuckets   = 8                // buckets in one take
+	MaxOpen      = record.MaxOpen   // reservations that are open in one bucket: see ErrTooManyOpen
 	MaxAmount    = 1_000_000_000_000
 	MinWindow    = time.Millisecond
 	MaxWindow    = 366 * 24 * time.Hour

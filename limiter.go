@@ -371,7 +371,8 @@ func (l *Limiter) within(ctx context.Context, op string, timeout time.Duration, 
 
 // storeError makes sure that what a store reports is one of our errors.
 func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
-	if errors.Is(err, ErrStoreAway) || errors.Is(err, ErrClosed) || errors.Is(err, ErrIDReused) || errors.Is(err, ErrInvalid) {
+	if errors.Is(err, ErrStoreAway) || errors.Is(err, ErrClosed) || errors.Is(err, ErrIDReused) || errors.Is(err, ErrInvalid) ||
+		errors.Is(err, ErrTooManyOpen) {
 		return err
 	}
 	if ctx.Err() != nil {

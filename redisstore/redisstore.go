@@ -1,8 +1,8 @@
 // Package redisstore keeps buckets in one Redis (6.2 or newer) or Valkey server, so that any number of processes share them.
 //
 // Every decision is one call of one script, which the server carries out as a whole: it reads the server's clock once, decides about all
-// buckets of the take, and writes at most one hash per bucket, last. A refusal writes nothing, but for the first one that shows another rate.
-// A bucket's key expires by itself once nothing in it is used or held.
+// buckets of the take, and writes at most one hash per bucket, last. A refusal writes nothing, but for the first one that shows another rate, or
+// finds many holds ended. A bucket's key expires by itself once nothing in it is used or held.
 //
 // # What is lost with the server
 //

@@ -4,12 +4,14 @@
 -- that is stored stays below 2^53, and where an intermediate value may not, both sides of the comparison are far from each other.
 --
 -- A bucket is a hash:
---   h            the header: format, 1 if reservations are open, latest instant, instant until which the TTL is set;
+--   h            the header: format, 2 if reservations are open, latest instant, instant until which the TTL is set;
 --                if reservations are open: their number, an instant before which no hold ends, one after which none does;
 --                then the limits, each with its identity and kind (+ 16 if units of it are held, or may be given back)
 --   e<limit><n>  entry n of a rolling limit, but for the newest one, which is in the header
 --   o<n>         open reservation n, counted from 1 without gaps
 --   i<id>        the number of an open reservation
+--   x<c>         the ends of 64 open reservations: those from 64c+1 on
+--   u<limit><c>  what they hold of a limit; where it ends before they do, nothing
 --   k            the key's parts, if the key itself is a digest
 --
 -- ARGV[1] is the operation, ARGV[2] the first bucket's request; wire.go describes both.
@@ -277,7 +279,8 @@ local function load(key, h)
   if byte(h) ~= 1 then return nil, 'DRAWGATE unknown record format ' .. byte(h) end
   local open, p, _
   _, open, r.last, r.ttl, p = unpack_('<BBdd', h)
-  if open == 1 then r.m, r.next, r.ends, p = unpack_('<ddd', h, p) end
+  if open > 0 then r.m, r.next, r.ends, p = unpack_('<ddd', h, p) end
+  r.old = open == 1 -- before there were x and u
   while p <= #h do
     local s, kind = { held = 0, loose = 0, peak = 0, used = 0 }
     s.id, kind, p = unpack_('<c8B', h, p)
@@ -483,6 +486,72 @@ local function open(r, k)
   return o
 end
 
+-- A list of numbers, one per open reservation, is kept in chunks: what they hold and until when is wanted of all of them, often.
+local CHUNK = 64
+
+local function chunk(r, name, k)
+  local c = floor((k - 1) / CHUNK)
+  return name .. c, get(r, name .. c) or '', 8 * (k - 1 - c * CHUNK)
+end
+
+local function set(r, name, k, v)
+  local f, b, p = chunk(r, name, k)
+  r.put[f] = sub(b, 1, p) .. string.rep('\0', p - #b) .. pack('<d', v) .. sub(b, p + 9)
+end
+
+-- Takes number k and all after it off a list.
+local function cut(r, name, k)
+  local f, b, p = chunk(r, name, k)
+  if p == 0 then
+    r.put[f] = false
+  elseif #b > p then
+    r.put[f] = sub(b, 1, p)
+  end
+end
+
+-- The chunks of a list, one after the other. A limit's may be short, or have zeros left at its end.
+local function list(r, name)
+  local names, out = {}, {}
+  for c = 0, ceil(r.m / CHUNK) - 1 do
+    if r.put[name .. c] == nil and r.cache[name .. c] == nil then names[#names + 1] = name .. c end
+  end
+  fields(r, names)
+  for c = 0, ceil(r.m / CHUNK) - 1 do
+    local b, n = get(r, name .. c) or '', 8 * min(CHUNK, r.m - c * CHUNK)
+    out[c + 1] = sub(b, 1, n) .. string.rep('\0', n - #b)
+  end
+  return table.concat(out)
+end
+
+-- Puts a reservation into the lists, at its number. before is the one that had the number.
+local function enlist(r, o, before)
+  set(r, 'x', o.k, o.fin)
+  local held = {}
+  for _, q in ipairs(before and before.parts or {}) do
+    if q.held and r.by[q.id].held > 0 then held[q.id] = 0 end
+  end
+  for _, q in ipairs(o.parts) do
+    if q.held then held[q.id] = q.n end
+  end
+  for id, n in pairs(held) do set(r, 'u' .. id, o.k, n) end
+end
+
+-- Takes the last number off the lists, which is that of last. Those of limits of which nothing is held any more, now that o is closed, are not needed.
+local function unlist(r, last, o)
+  cut(r, 'x', r.m)
+  if r.m % CHUNK == 1 then -- a limit's may have zeros left there
+    for _, st in ipairs(r.ls) do r.put['u' .. st.id .. (r.m - 1) / CHUNK] = false end
+  end
+  for _, q in ipairs(last.parts) do
+    if q.held then cut(r, 'u' .. q.id, r.m) end
+  end
+  for _, q in ipairs(o.parts) do
+    if q.held and r.by[q.id].held == 0 then
+      for c = 0, ceil(r.m / CHUNK) - 1 do r.put['u' .. q.id .. c] = false end
+    end
+  end
+end
+
 local function save(r, o)
   local out = { pack('<c8dBIc0B', o.print, o.fin, o.lease, #o.id, o.id, #o.parts) }
   for i, q in ipairs(o.parts) do
@@ -511,9 +580,11 @@ end
 local function forget(r, o)
   local last = open(r, r.m)
   r.put['i' .. o.id] = false
+  unlist(r, last, o)
   if last ~= o then
     last.k = o.k
     save(r, last)
+    enlist(r, last, o)
   end
   r.put['o' .. r.m], r.os[r.m] = false, nil
   r.m = r.m - 1
@@ -545,45 +616,52 @@ local function closePart(r, ss, q, n, at)
   enter(r, st, s, at, s and lateness(s) or q.ref, n)
 end
 
+-- The reservations whose hold is over, the earliest first, and an instant before which none of the others ends.
+local function over(r, now)
+  if r.next == 0 or now < r.next then return {}, r.next end
+  local gone, names, ends, next = {}, {}, list(r, 'x'), 0
+  for at = 0, r.m - 1, CHUNK do
+    local n = min(CHUNK, r.m - at)
+    local fins = { unpack_('<' .. string.rep('d', n), ends, 8 * at + 1) }
+    for i = 1, n do
+      local fin = fins[i]
+      if fin <= now then
+        gone[#gone + 1] = at + i
+        if not r.os[at + i] then names[#names + 1] = 'o' .. at + i end
+      elseif next == 0 or fin < next then
+        next = fin
+      end
+    end
+  end
+  fields(r, names)
+  for i, k in ipairs(gone) do gone[i] = open(r, k) end
+  table.sort(gone, function(a, b) return a.fin < b.fin end)
+  return gone, next
+end
+
+-- So many holds that ended are cheaper written down than found again by whoever asks next.
+local MANY = 16
+
 -- Whether advancing for this caller is a change that must be kept, whatever the decision.
 local function strange(r, ss, now)
   for _, s in ipairs(ss) do
     local st = r.by[s.id]
     if st and st.kind == 1 and st.rate ~= s.rate then return true end
   end
-  if r.next == 0 or now < r.next then return false end
-  all(r)
-  for k = 1, r.m do
-    local o = r.os[k]
-    if o.fin <= now then
-      for _, q in ipairs(o.parts) do
-        if not ss.by[q.id] then return true end
-      end
+  for _, o in ipairs(r.over) do
+    for _, q in ipairs(o.parts) do
+      if not ss.by[q.id] then return true end
     end
   end
-  return false
+  return #r.over > MANY
 end
 
 local function advanceAll(r, ss, now)
   now = max(now, r.last)
   r.last = now
-  if r.next ~= 0 and now >= r.next then
-    all(r)
-    local over = {}
-    r.next = 0
-    for k = 1, r.m do
-      local o = r.os[k]
-      if o.fin <= now then
-        over[#over + 1] = o
-      elseif r.next == 0 or o.fin < r.next then
-        r.next = o.fin
-      end
-    end
-    table.sort(over, function(a, b) return a.fin < b.fin end)
-    for _, o in ipairs(over) do
-      for _, q in ipairs(o.parts) do closePart(r, ss, q, q.n, o.fin) end
-      forget(r, o)
-    end
+  for _, o in ipairs(r.over) do
+    for _, q in ipairs(o.parts) do closePart(r, ss, q, q.n, o.fin) end
+    forget(r, o)
   end
   for _, s in ipairs(ss) do
     local st = r.by[s.id]
@@ -602,7 +680,7 @@ local function header(r, ss)
     if not ss.by[st.id] then ls[#ls + 1] = st end
   end
   if r.m > 0 then
-    out[1] = pack('<BBddddd', 1, 1, r.last, r.ttl, r.m, r.next, r.ends)
+    out[1] = pack('<BBddddd', 1, 2, r.last, r.ttl, r.m, r.next, r.ends)
   else
     out[1] = pack('<BBdd', 1, 0, r.last, r.ttl)
   end
@@ -705,12 +783,15 @@ local function entries(r, st, over)
   return table.concat(out)
 end
 
--- What a caller needs to explain a bucket: header, entries, reservations if units are held, and how many are open.
+-- What a caller needs to explain a bucket: header, entries, if units are held until when and how many, and how many reservations are open.
 local function view(r, ss, refused, leased)
-  local es, os, held = {}, {}, false
+  local es, us = {}, {}
   for j, s in ipairs(ss) do
     local st = r.by[s.id]
-    if st and st.held > 0 and (refused or st.kind ~= 3) then held = true end
+    if st and st.held > 0 and (refused or st.kind ~= 3) then
+      if #us == 0 then us[1] = list(r, 'x') end
+      us[#us + 1] = string.char(j) .. list(r, 'u' .. st.id)
+    end
     if st and st.kind == 2 and st.head <= st.tail then
       local over, n = 0, leased and min(s.n, 1) or s.n
       if refused and n > 0 and n <= s.eff then over = st.used + st.held + n - s.eff end
@@ -718,11 +799,7 @@ local function view(r, ss, refused, leased)
       if e ~= '' then es[#es + 1] = string.char(j) .. e end
     end
   end
-  if held then
-    all(r)
-    for k = 1, r.m do os[k] = get(r, 'o' .. k) end
-  end
-  return { header(r, ss), es, os, r.m }
+  return { header(r, ss), es, us, r.m }
 end
 
 -- The operations.
@@ -744,11 +821,19 @@ for i, key in ipairs(KEYS) do
 end
 instant = now
 for i, r in ipairs(rs) do
+  if r.old then
+    all(r)
+    for k = 1, r.m do enlist(r, r.os[k]) end
+  end
+  local next
+  r.over, next = over(r, now)
   r.dirty = op ~= 'p' and strange(r, sss[i], now)
+  r.next = next
   advanceAll(r, sss[i], now)
 end
 
 local res = { 0, now, 0 }
+local MAXOPEN = 10000 -- record.MaxOpen
 
 local function take(print, hold, lease)
   local was = 0
@@ -791,7 +876,12 @@ local function take(print, hold, lease)
     end
   end
   local fin = 0
-  if hold > 0 then fin = now + hold end
+  if hold > 0 then
+    for _, r in ipairs(rs) do
+      if r.m >= MAXOPEN then return 8 end
+    end
+    fin = now + hold
+  end
   res[3] = fin
   for i, r in ipairs(rs) do
     local parts = {}
@@ -813,7 +903,9 @@ local function take(print, hold, lease)
     end
     if fin > 0 then
       r.m = r.m + 1
-      save(r, { k = r.m, id = id, print = print, fin = fin, lease = lease, parts = parts })
+      local o = { k = r.m, id = id, print = print, fin = fin, lease = lease, parts = parts }
+      save(r, o)
+      enlist(r, o)
       if r.next == 0 or fin < r.next then r.next = fin end
       if fin > r.ends then r.ends = fin end
       for _, q in ipairs(parts) do
@@ -910,6 +1002,7 @@ local function renew(hold)
       res[3] = max(res[3], o.fin)
       r.ends = max(r.ends, o.fin)
       save(r, o)
+      set(r, 'x', o.k, o.fin)
     end
   end
   return found and 5 or 6
@@ -1011,7 +1104,7 @@ else
   res[1] = 7
 end
 if #asked > 0 then return { 9, now, asked } end
-if op == 't' and res[1] ~= 4 or op == 'p' then
+if op == 't' and res[1] ~= 4 and res[1] ~= 8 or op == 'p' then
   for i, r in ipairs(rs) do
     local v = view(r, sss[i], res[1] == 2 or op == 'p', leased)
     if id ~= '' then

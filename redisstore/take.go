@@ -328,6 +328,10 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 		*d = drawgate.Answer(t, record.Verdict{Now: now, Reused: true}, nil)
 		return nil
 	}
+	if code == gotFull {
+		*d = drawgate.Answer(t, record.Verdict{Now: now, Full: true}, nil)
+		return nil
+	}
 	if len(rest) != 1+len(t.Buckets) || code < gotAllowed || code > gotReplayed {
 		return errAnswer
 	}

@@ -44,6 +44,7 @@ const (
 	gotDone     = 5 // settled; renewed: end of the hold; refunded: units given back per bucket
 	gotGone     = 6
 	gotPeek     = 7
+	gotFull     = 8 // record.MaxOpen reservations are open
 	gotWindows  = 9 // instants follow whose calendar windows the script needs; nothing was done
 )
 
@@ -177,6 +178,9 @@ func (r *reader) num() int64 {
 // format is the version of the header that is written, and the only one that is read so far.
 const format = 1
 
+// holdsListed is what a header says of open reservations whose ends and amounts are listed; 1 was before they were.
+const holdsListed = 2
+
 const kindHolds = 16 // added to a kind: held units follow
 
 // stored is a bucket as its header describes it.
@@ -200,7 +204,7 @@ func readHeader(b []byte) (*stored, error) {
 	r := reader{buf: b[1:]}
 	holds := r.byte()
 	st.rec.Last, st.ttl = r.num(), r.num()
-	if holds == 1 {
+	if holds > 0 {
 		st.open = int(r.num())
 		r.num()
 		st.ends = r.num()
@@ -208,7 +212,7 @@ func readHeader(b []byte) (*stored, error) {
 	for len(r.buf) > 0 {
 		st.readState(&r)
 	}
-	if r.bad || holds > 1 || st.open < 0 {
+	if r.bad || holds > holdsListed || st.open < 0 {
 		return nil, errDamaged
 	}
 	return st, nil
@@ -262,24 +266,38 @@ func (st *stored) complete(older map[uint64][]record.Entry) {
 	}
 }
 
-// readOpen reads one open reservation.
-func readOpen(b []byte) (id string, o *record.Open, err error) {
-	r := reader{buf: b}
-	o = &record.Open{Print: r.id(), End: r.num(), Lease: r.byte() == 1}
-	if n := r.bytes(4); len(n) == 4 {
-		id = string(r.bytes(int(binary.LittleEndian.Uint32(n))))
+// readHeld reads what is held of a bucket's limits: the ends of all open reservations, and per limit its position, counted from 1, and what each holds
+// of it.
+func (st *stored) readHeld(lists []string, specs []record.Spec) error {
+	if len(lists) == 0 {
+		return nil
 	}
-	for range r.byte() {
-		p := record.Part{Limit: r.id(), N: r.num(), Ref: r.num()}
-		r.num()
-		flags := r.byte()
-		p.Held, p.Both = flags&1 != 0, flags&2 != 0
-		o.Parts = append(o.Parts, p)
+	ends := reader{buf: []byte(lists[0])}
+	at := make([]int64, len(lists[0])/8)
+	for i := range at {
+		at[i] = ends.num()
 	}
-	if r.bad || len(r.buf) > 0 {
-		return "", nil, errDamaged
+	for _, list := range lists[1:] {
+		r := reader{buf: []byte(list)}
+		j := int(r.byte())
+		if j < 1 || j > len(specs) || len(r.buf) != len(lists[0]) {
+			return errAnswer
+		}
+		held := make([]record.Freed, 0, len(at))
+		for i := range at {
+			if n := r.num(); n > 0 {
+				held = append(held, record.Freed{At: at[i], N: n})
+			}
+		}
+		if r.bad {
+			return errDamaged
+		}
+		st.rec.SetHeld(specs[j-1].ID, held)
 	}
-	return id, o, nil
+	if ends.bad || len(ends.buf) > 0 {
+		return errDamaged
+	}
+	return nil
 }
 
 // readView reads what the script tells of a bucket: enough of its record to answer by.
@@ -296,19 +314,12 @@ func readView(m *rueidis.RedisMessage, b *drawgate.BucketCost) (st *stored, got 
 		return nil, got, err
 	}
 	st.complete(older)
-	opens, err := parts[2].AsStrSlice()
+	lists, err := parts[2].AsStrSlice()
 	if err != nil {
 		return nil, got, errAnswer
 	}
-	for _, o := range opens {
-		id, open, err := readOpen([]byte(o))
-		if err != nil {
-			return nil, got, err
-		}
-		if st.rec.Open == nil {
-			st.rec.Open = make(map[string]*record.Open, len(opens))
-		}
-		st.rec.Open[id] = open
+	if err := st.readHeld(lists, b.Plan.Specs(false)); err != nil {
+		return nil, got, err
 	}
 	if len(parts) > 4 {
 		ns, err := parts[4].AsIntSlice()

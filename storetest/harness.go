@@ -33,6 +33,9 @@ type Harness struct {
 	// Wrap runs a case: testing/synctest.Test for stores in this process. nil calls it, in parallel to the others.
 	Wrap func(t *testing.T, f func(t *testing.T))
 
+	// Slow leaves out the case that opens as many reservations as may be: for models, which look at all of them at each step.
+	Slow bool
+
 	// Second returns another client of the same buckets and the same clock, as another process would have. nil if the store has none.
 	Second func(t *testing.T, s drawgate.Store) drawgate.Store
 }

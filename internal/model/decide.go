@@ -54,6 +54,11 @@ func Decide(asks []Ask, t *record.Take, now int64) record.Verdict {
 	if !v.Replayed {
 		if v.Allowed = fits(asks, t, now); v.Allowed {
 			if t.Hold > 0 {
+				for i := range asks {
+					if len(asks[i].Ledger.holds) >= record.MaxOpen {
+						return record.Verdict{Now: now, Full: true}
+					}
+				}
 				v.End = now + t.Hold
 			}
 			for i := range asks {

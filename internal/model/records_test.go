@@ -21,6 +21,7 @@ var records = storetest.Harness{
 	},
 	Advance: obvious.Advance,
 	Wrap:    synctest.Test,
+	Slow:    true,
 }
 
 // TestRecords: a store that throws away all refusals but the strange ones keeps the contract.

@@ -17,6 +17,7 @@ var obvious = storetest.Harness{
 	},
 	Advance: func(_ drawgate.Store, d time.Duration) { time.Sleep(d) },
 	Wrap:    synctest.Test,
+	Slow:    true,
 }
 
 // TestStore: the obvious version keeps the contract of stores, so the contract asks for what the model says.

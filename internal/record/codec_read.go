@@ -225,7 +225,7 @@ func (r *Record) Complete() error {
 		}
 	}
 	r.missing = 0
-	r.reckon()
+	r.Reorder()
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package record
 
 import (
-	"cmp"
 	"math"
 	"slices"
 )
@@ -13,7 +12,7 @@ type Record struct {
 	Last   int64 // the latest instant that was seen; time never runs back behind it
 	Limits []State
 	Open   map[string]*Open // reservations that are neither settled nor over, by id; the whole memory for idempotence
-	next   int64            // no hold ends before; 0 if none is open
+	order  []*Open          // the same, in the order of their ends: see order.go
 
 	missing int      // reservations that Complete expects
 	Changes *Changes // filled unless nil, State.Dirty and State.Popped too: for stores that keep entries and reservations one by one
@@ -37,6 +36,7 @@ type Open struct {
 	End   int64  // the hold is over at End
 	Lease bool
 	Parts []Part
+	id    string // set while it is in Record.order
 }
 
 // Part is what an open reservation holds of one limit.
@@ -86,7 +86,7 @@ func (r *Record) ensure(s *Spec, i int, now int64) *State {
 func (r *Record) Advance(specs []Spec, now int64) {
 	now = max(now, r.Last)
 	r.Last = now
-	if r.next != 0 && now >= r.next {
+	if len(r.order) > 0 && now >= r.order[0].End {
 		r.endHolds(specs, now)
 	}
 	for i := range specs {
@@ -98,26 +98,22 @@ func (r *Record) Advance(specs []Spec, now int64) {
 
 // endHolds closes the reservations whose hold is over, in the order of their ends.
 func (r *Record) endHolds(specs []Spec, now int64) {
-	var over []string
-	for id, o := range r.Open {
-		if o.End <= now {
-			over = append(over, id)
+	n := 0
+	for _, o := range r.order {
+		if o.End > now {
+			break
 		}
-	}
-	slices.SortFunc(over, func(a, b string) int {
-		return cmp.Or(cmp.Compare(r.Open[a].End, r.Open[b].End), cmp.Compare(a, b))
-	})
-	for _, id := range over {
-		o := r.Open[id]
 		for i := range o.Parts {
 			r.closePart(specs, &o.Parts[i], o.Parts[i].N, o.End)
 		}
-		delete(r.Open, id)
-		r.touch(id)
+		delete(r.Open, o.id)
+		r.touch(o.id)
 		if r.Changes != nil {
-			r.Changes.Ended = append(r.Changes.Ended, Ended{id, o})
+			r.Changes.Ended = append(r.Changes.Ended, Ended{o.id, o})
 		}
+		n++
 	}
+	r.order = slices.Delete(r.order, 0, n)
 	r.settled()
 }
 
@@ -159,17 +155,14 @@ func specOf(specs []Spec, id uint64) *Spec {
 
 // forget removes a reservation and what is only kept for open ones.
 func (r *Record) forget(id string) {
-	end := r.Open[id].End
+	r.unorder(r.Open[id])
 	delete(r.Open, id)
 	r.touch(id)
-	if end == r.next { // of the others none ends earlier
-		r.settled()
-	}
+	r.settled()
 }
 
-// settled reckons anew after reservations were closed.
+// settled drops what is only kept for open reservations once there are none.
 func (r *Record) settled() {
-	r.reckon()
 	if len(r.Open) == 0 {
 		for i := range r.Limits {
 			r.Limits[i].Peak = 0
@@ -177,26 +170,15 @@ func (r *Record) settled() {
 	}
 }
 
-// reckon finds the instant at which the next hold ends.
-func (r *Record) reckon() {
-	r.next = 0
-	for _, o := range r.Open {
-		if r.next == 0 || o.End < r.next {
-			r.next = o.End
-		}
-	}
-}
-
-// add opens a reservation. An End of 0 does not occur: a hold is longer than nothing.
+// add opens a reservation.
 func (r *Record) add(id string, o *Open) {
 	if r.Open == nil {
 		r.Open = make(map[string]*Open)
 	}
 	r.Open[id] = o
+	o.id = id
+	r.enorder(o)
 	r.touch(id)
-	if r.next == 0 || o.End < r.next {
-		r.next = o.End
-	}
 	for i := range o.Parts {
 		if st := r.byID(o.Parts[i].Limit); st != nil && st.Kind == Bucket {
 			st.Peak = max(st.Peak, st.Rate)
@@ -223,7 +205,12 @@ func (r *Record) Until() int64 {
 }
 
 // NextEnd returns the instant at which the next open hold ends, or 0 if none is open.
-func (r *Record) NextEnd() int64 { return r.next }
+func (r *Record) NextEnd() int64 {
+	if len(r.order) == 0 {
+		return 0
+	}
+	return r.order[0].End
+}
 
 // Held reports whether the record has open reservations.
 func (r *Record) Held() bool { return len(r.Open) > 0 }

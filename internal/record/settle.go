@@ -105,11 +105,12 @@ func Renew(asks []Ask, id string, hold, now int64) (renewed bool, end, at int64)
 		if o == nil {
 			continue
 		}
+		r.unorder(o)
 		o.End = max(o.End, now+hold)
+		r.enorder(o)
 		end = max(end, o.End)
 		renewed = true
 		r.touch(id)
-		r.reckon()
 	}
 	return renewed, end, now
 }

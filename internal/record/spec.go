@@ -5,6 +5,9 @@ import "github.com/drawgate/drawgate/internal/calendar"
 // MaxLimits is the most limits that a policy may have.
 const MaxLimits = 6
 
+// MaxOpen is the most reservations that may be open in one bucket: every answer that explains what is held looks at all of them.
+const MaxOpen = 10_000
+
 // Priorities is the number of priorities: 0 (lowest) to 9.
 const Priorities = 10
 

@@ -22,6 +22,7 @@ type State struct {
 	Dirty   []int64 // First of entries added or changed since a store cleared it; kept only if Track
 	Popped  int64   // First of the newest entry that was dropped since a store cleared it, which dropped all before it too; kept only if Track
 	Track   bool    // fill Dirty and Popped
+	held    []Freed // see SetHeld
 }
 
 func newState(s *Spec, now int64) State {

@@ -31,12 +31,9 @@ func (r *Record) Strange(specs []Spec, now int64) bool {
 			return true
 		}
 	}
-	if r.next == 0 || now < r.next {
-		return false
-	}
-	for _, o := range r.Open {
+	for _, o := range r.order {
 		if o.End > now {
-			continue
+			break
 		}
 		for i := range o.Parts {
 			if specOf(specs, o.Parts[i].Limit) == nil {
@@ -62,6 +59,8 @@ func (r *Record) clone() *Record {
 		oc.Parts = slices.Clone(o.Parts)
 		c.Open[id] = &oc
 	}
+	c.order = nil
+	c.Reorder()
 	if r.Changes != nil {
 		c.Changes = &Changes{Touched: slices.Clone(r.Changes.Touched), Ended: slices.Clone(r.Changes.Ended)}
 	}

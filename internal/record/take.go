@@ -31,6 +31,7 @@ type Verdict struct {
 	Allowed    bool
 	Replayed   bool  // the id is open: this is its answer again, and nothing was charged
 	Reused     bool  // the id is open with another content: nothing was decided
+	Full       bool  // it fits, but MaxOpen reservations are open in one of its buckets: nothing was taken
 	End        int64 // when the hold ends
 	RetryAfter int64 // the largest of the refusing limits
 	Soonest    int64 // µs until it could pass if every open hold ended now; at most RetryAfter
@@ -48,6 +49,9 @@ func Decide(asks []Ask, t *Take, now int64) Verdict {
 	}
 	if v.Allowed = fits(asks, t, now); v.Allowed {
 		if t.Hold > 0 {
+			if full(asks) {
+				return Verdict{Now: now, Full: true}
+			}
 			v.End = now + t.Hold
 		}
 		for i := range asks {
@@ -126,6 +130,16 @@ func fits(asks []Ask, t *Take, now int64) bool {
 		}
 	}
 	return true
+}
+
+// full reports whether no further reservation may be opened in all of the buckets.
+func full(asks []Ask) bool {
+	for i := range asks {
+		if len(asks[i].Rec.Open) >= MaxOpen {
+			return true
+		}
+	}
+	return false
 }
 
 // charge counts the units of an allowed take in one bucket.

@@ -5,23 +5,34 @@ import (
 	"slices"
 )
 
-// freed is an instant at which held units of a limit stop being held.
-type freed struct{ at, n int64 }
+// Freed is an instant at which held units of a limit stop being held.
+type Freed struct{ At, N int64 }
+
+// SetHeld says until when how many units of a limit are held, to a record that is only to be looked at and was not given its reservations. It keeps
+// and sorts held.
+func (r *Record) SetHeld(limit uint64, held []Freed) {
+	if st := r.byID(limit); st != nil {
+		slices.SortFunc(held, func(a, b Freed) int { return cmp.Compare(a.At, b.At) })
+		st.held = held
+	}
+}
 
 // ends lists the held parts of a limit in the order in which their holds end.
-func (r *Record) ends(st *State) []freed {
+func (r *Record) ends(st *State) []Freed {
 	if st.Held == 0 {
 		return nil
 	}
-	var fs []freed
-	for _, o := range r.Open {
+	if st.held != nil {
+		return st.held
+	}
+	fs := make([]Freed, 0, len(r.order))
+	for _, o := range r.order {
 		for i := range o.Parts {
 			if p := &o.Parts[i]; p.Held && p.Limit == st.ID {
-				fs = append(fs, freed{o.End, p.N})
+				fs = append(fs, Freed{o.End, p.N})
 			}
 		}
 	}
-	slices.SortFunc(fs, func(a, b freed) int { return cmp.Compare(a.at, b.at) })
 	return fs
 }
 
@@ -40,8 +51,8 @@ func (r *Record) wait(s *Spec, st *State, now, n int64, priority int8) int64 {
 	case Concurrency:
 		need := st.Held + n - eff
 		for _, f := range fs {
-			if need -= f.n; need <= 0 {
-				return f.at - now
+			if need -= f.N; need <= 0 {
+				return f.At - now
 			}
 		}
 	}
@@ -49,25 +60,25 @@ func (r *Record) wait(s *Spec, st *State, now, n int64, priority int8) int64 {
 }
 
 // waitBucket returns when used, in 1/Scale units, is at most want. Held units start to drain when their hold ends.
-func (st *State) waitBucket(s *Spec, fs []freed, now, want int64) int64 {
+func (st *State) waitBucket(s *Spec, fs []Freed, now, want int64) int64 {
 	level, held, at := st.Used, mulSat(st.Held, s.Scale), now
 	for i := 0; ; i++ {
 		if need := addSat(level, held) - want; need <= 0 {
 			return at - now
-		} else if t := CeilDiv(need, s.Drain); need <= level && (i == len(fs) || at+t <= fs[i].at) {
+		} else if t := CeilDiv(need, s.Drain); need <= level && (i == len(fs) || at+t <= fs[i].At) {
 			return at + t - now
 		}
 		if i == len(fs) {
 			return Never
 		}
-		level = max(0, level-mulSat(fs[i].at-at, s.Drain))
-		moved := min(held, mulSat(fs[i].n, s.Scale))
-		level, held, at = addSat(level, moved), held-moved, fs[i].at
+		level = max(0, level-mulSat(fs[i].At-at, s.Drain))
+		moved := min(held, mulSat(fs[i].N, s.Scale))
+		level, held, at = addSat(level, moved), held-moved, fs[i].At
 	}
 }
 
 // waitRolling returns when need units have left the window: an entry leaves one window after its last take.
-func (st *State) waitRolling(s *Spec, fs []freed, now, need int64) int64 {
+func (st *State) waitRolling(s *Spec, fs []Freed, now, need int64) int64 {
 	n := st.Entries.Len()
 	if len(fs) > 0 {
 		n-- // the newest entry is the first of the later ones
@@ -88,7 +99,7 @@ func (st *State) waitRolling(s *Spec, fs []freed, now, need int64) int64 {
 
 // later returns the newest entry and those after it as they will be once all holds are over: units whose hold ends may join the newest entry,
 // which then leaves later. It returns nothing if nothing is held.
-func (st *State) later(s *Spec, fs []freed) (es []Entry) {
+func (st *State) later(s *Spec, fs []Freed) (es []Entry) {
 	if len(fs) == 0 {
 		return nil
 	}
@@ -97,22 +108,22 @@ func (st *State) later(s *Spec, fs []freed) (es []Entry) {
 		es = append(es, *st.Entries.At(k - 1))
 	}
 	for _, f := range fs {
-		at := f.at + margin
+		at := f.At + margin
 		if k := len(es); k > 0 {
 			e := &es[k-1]
 			at = max(at, e.Last)
 			if at-e.First < s.Join || at == e.First {
-				e.Last, e.N = at, addSat(e.N, f.n)
+				e.Last, e.N = at, addSat(e.N, f.N)
 				continue
 			}
 		}
-		es = append(es, Entry{First: at, Last: at, N: f.n})
+		es = append(es, Entry{First: at, Last: at, N: f.N})
 	}
 	return es
 }
 
 // waitCalendar goes from window to window until used is at most want.
-func (st *State) waitCalendar(s *Spec, fs []freed, now, want int64) int64 {
+func (st *State) waitCalendar(s *Spec, fs []Freed, now, want int64) int64 {
 	end, carry := st.End, st.Next
 	held, margin := st.Held, s.lateness()
 	for {
@@ -120,10 +131,10 @@ func (st *State) waitCalendar(s *Spec, fs []freed, now, want int64) int64 {
 		_, end = s.Rule.Window(at)
 		used := carry
 		carry = 0
-		for len(fs) > 0 && fs[0].at <= at { // the hold is over: counted in an earlier window, and in this one if it ended at the edge
-			held -= fs[0].n
-			if fs[0].at+margin >= at {
-				used += fs[0].n
+		for len(fs) > 0 && fs[0].At <= at { // the hold is over: counted in an earlier window, and in this one if it ended at the edge
+			held -= fs[0].N
+			if fs[0].At+margin >= at {
+				used += fs[0].N
 			}
 			fs = fs[1:]
 		}
@@ -173,18 +184,29 @@ func (r *Record) resetAt(s *Spec, st *State, now int64) int64 {
 		}
 		return addSat(now, st.waitBucket(s, r.ends(st), now, 0))
 	}
-	fs := r.ends(st)
 	if s.Kind == Rolling {
-		return st.resetRolling(s, fs, now)
+		return st.resetRolling(s, r.ends(st), now)
 	}
-	if len(fs) > 0 {
-		return fs[len(fs)-1].at
+	return r.lastEnd(st, now)
+}
+
+// lastEnd returns the end of the last hold of which units of a limit are held, or now.
+func (r *Record) lastEnd(st *State, now int64) int64 {
+	if n := len(st.held); n > 0 {
+		return st.held[n-1].At
+	}
+	for _, o := range slices.Backward(r.order) {
+		for i := range o.Parts {
+			if p := &o.Parts[i]; p.Held && p.Limit == st.ID {
+				return o.End
+			}
+		}
 	}
 	return now
 }
 
 // resetRolling returns when the newest entry of which something is used leaves.
-func (st *State) resetRolling(s *Spec, fs []freed, now int64) int64 {
+func (st *State) resetRolling(s *Spec, fs []Freed, now int64) int64 {
 	es := st.later(s, fs)
 	for i := len(es) - 1; i >= 0; i-- { //nolint:modernize // as the loop below, and without copies
 		if es[i].N > 0 {
