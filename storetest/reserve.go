@@ -21,6 +21,7 @@ var reserveCases = []testCase{
 	{"id partly open", "a take whose id is open in some of its buckets only is another take's: nothing is granted", testPartlyOpen, false},
 	{"id reuse", "an id that is open for other content is refused as an error, and nothing is taken", testReuse, true},
 	{"id again", "an id that is not open any more is a new one", testIDAgain, false},
+	{"too many open", "a bucket that holds as many reservations as may be says so, takes nothing, and takes again once one is settled", testTooManyOpen, false},
 	{"many open", "hundreds of open reservations of a bucket are each settled for themselves", testManyOpen, false},
 }
 
@@ -303,4 +304,40 @@ func testManyOpen(e *env) {
 		e.Errorf("%d open, %d held, %d slots; want 50, 5000, 50", st.Open, st.States[1].Held, st.States[2].Used)
 	}
 	b.wantUsed("some ended", 200, 24_850, 50)
+}
+
+func testTooManyOpen(e *env) {
+	if e.h.Slow {
+		return
+	}
+	b, other := e.bucket("k", calendar(drawgate.MaxAmount, drawgate.Month, "UTC")), e.bucket("other", rolling(10, time.Hour))
+	const many = 500
+	for from := 0; from < drawgate.MaxOpen; from += many {
+		batch, out := make([]drawgate.Take, many), make([]drawgate.Decision, many)
+		for i := range batch {
+			batch[i] = drawgate.Take{ID: fmt.Sprint(from + i), Hold: time.Hour + time.Duration(i)*time.Second, Buckets: b.costs(1)}
+		}
+		if err := e.s.Take(e.ctx(), batch, out); err != nil {
+			e.Fatal(err)
+		}
+		for i := range out {
+			e.allowed("reserve", out[i])
+		}
+	}
+	full := drawgate.Take{ID: "one more", Hold: time.Hour, Buckets: []drawgate.BucketCost{other.cost(1), b.cost(1)}}
+	if d := e.take(full); d.Allowed || !errors.Is(d.Fail, drawgate.ErrTooManyOpen) {
+		e.Errorf("one more: allowed %v, error %v; want %v", d.Allowed, d.Fail, drawgate.ErrTooManyOpen)
+	}
+	other.wantUsed("nothing was taken", 0)
+	if st := b.peek(); st.Open != drawgate.MaxOpen || st.States[0].Used != drawgate.MaxOpen {
+		e.Errorf("%d open, %d used; want %d", st.Open, st.States[0].Used, drawgate.MaxOpen)
+	}
+	e.allowed("a plain take", b.take(1))
+	if d := b.hold("0", time.Hour, 1); !d.Replayed {
+		e.Errorf("an open one again: %+v", d)
+	}
+	if !b.settle("17", 1) {
+		e.Error("gone")
+	}
+	e.allowed("one was settled", e.take(full))
 }
