@@ -51,6 +51,7 @@ func gaveUp(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 func classify(err error) (fault drawgate.Fault, away bool) {
 	for _, mistake := range [...]error{
 		drawgate.ErrInvalid, drawgate.ErrIDReused, drawgate.ErrClosed, drawgate.ErrNeedsReserve, drawgate.ErrNeverFits, drawgate.ErrUnknownUnit,
+		drawgate.ErrTooManyOpen,
 	} {
 		if errors.Is(err, mistake) {
 			return 0, false
