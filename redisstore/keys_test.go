@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
 )
 
 // req: E4
@@ -95,7 +96,7 @@ func FuzzParseKey(f *testing.F) {
 	})
 }
 
-// FuzzHeader reads headers that are damaged.
+// FuzzHeader reads headers and lists of what is held that are damaged.
 func FuzzHeader(f *testing.F) {
 	f.Add([]byte{1, 0})
 	f.Add(append([]byte{1, 0}, make([]byte, 16+9+32)...))
@@ -103,6 +104,8 @@ func FuzzHeader(f *testing.F) {
 		if st, err := readHeader(b); err == nil {
 			st.complete(nil)
 			st.idle(0)
+			half := len(b) / 2
+			_ = st.readHeld([]string{string(b[:half]), string(b[half:])}, []record.Spec{{ID: 1}})
 		}
 	})
 }
