@@ -24,8 +24,17 @@ The exit code is 0 whether they differ or not, and 78 if one of them has mistake
 
 // change is a line of plan as JSON.
 type change struct {
-	engine.Change
-	Text string `json:"text"`
+	What   string `json:"what"`
+	Policy string `json:"policy,omitempty"`
+	Limit  string `json:"limit,omitempty"`
+	Rule   string `json:"rule,omitempty"`
+	Tenant string `json:"tenant,omitempty"`
+	Key    string `json:"key,omitempty"`
+	Field  string `json:"field,omitempty"`
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+	Unused bool   `json:"starts_unused"`
+	Text   string `json:"text"`
 }
 
 func (a *app) plan(before, after string) error {
@@ -41,7 +50,7 @@ func (a *app) plan(before, after string) error {
 	if a.json {
 		out := []change{}
 		for _, c := range list {
-			out = append(out, change{c, c.String()})
+			out = append(out, change{string(c.What), c.Policy, c.Limit, c.Rule, c.Tenant, c.Key, c.Field, c.Before, c.After, c.Unused, c.String()})
 		}
 		a.printJSON(out)
 		return nil
@@ -105,11 +114,37 @@ func (a *app) bound(args []string, instances int) error {
 		return err
 	}
 	if a.json {
-		a.printJSON(lines)
+		out := []excess{}
+		for _, l := range lines {
+			out = append(out, excess{l.Policy, l.Limit, l.Unit, l.Mode.String(), l.Instances, l.Most, bounded(l.Share), bounded(l.Extra), bounded(l.After), bounded(l.Partly), l.String()})
+		}
+		a.printJSON(out)
 		return nil
 	}
 	for i := range lines {
 		a.printf("%s\n", lines[i].String())
 	}
 	return nil
+}
+
+// excess is a line of bound as JSON. null has no bound.
+type excess struct {
+	Policy    string `json:"policy"`
+	Limit     string `json:"limit"`
+	Unit      string `json:"unit"`
+	Fallback  string `json:"fallback"`
+	Instances int    `json:"instances"`
+	Most      int64  `json:"most"`
+	Share     *int64 `json:"share"`
+	Extra     *int64 `json:"extra"`  // in the window in which the store goes away
+	Later     *int64 `json:"later"`  // in each later one, while all are cut off
+	Partly    *int64 `json:"partly"` // in each in which only some are
+	Text      string `json:"text"`
+}
+
+func bounded(n int64) *int64 {
+	if n == guard.Unbounded {
+		return nil
+	}
+	return &n
 }

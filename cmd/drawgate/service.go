@@ -225,7 +225,6 @@ func (v *service) applied(c engine.Config) error {
 	if v.metrics != nil {
 		v.metrics.Declare(c.Policies...)
 	}
-	v.warner.Declare(c.Policies...)
 	v.keys.Store(&v.now.APIKeys)
 	for _, name := range v.now.Disabled() {
 		if err := v.engine.Disable(name, time.Unix(math.MaxInt32, 0)); err != nil {
