@@ -13,16 +13,19 @@ import (
 
 // Answer says a decision on a take of that priority on the wire.
 func Answer(d *drawgate.Decision, priority int) api.Answer {
-	results := slices.Collect(d.Limits())
-	most := make([]int64, len(results))
-	for i, r := range results {
-		most[i] = mostOf(r.Limit, priority)
-	}
-	return decision(d, results, most)
+	var a api.Answer
+	new(draft).decision(&a, d, priority)
+	return a
 }
 
 // mostOf returns what takes of a priority may use of a limit.
 func mostOf(l *drawgate.Limit, priority int) int64 {
+	if l.Headroom == (drawgate.Share{}) && len(l.Keep) == 0 && l.Margin == 0 {
+		if l.Kind == drawgate.Bucket {
+			return cmp.Or(l.Burst, l.Amount)
+		}
+		return l.Amount
+	}
 	plain := *l
 	plain.Zone = "" // it takes time to find, and has no part in this
 	spec, err := plain.Spec()
@@ -32,55 +35,70 @@ func mostOf(l *drawgate.Limit, priority int) int64 {
 	return spec.Effective[priority]
 }
 
-func decision(d *drawgate.Decision, results []drawgate.LimitResult, most []int64) api.Answer {
-	a := answer(results, most)
+// draft is what an answer is made of: limits, of which takes may use most. It may be used again and again.
+type draft struct {
+	results []drawgate.LimitResult
+	most    []int64
+}
+
+func (f *draft) add(r drawgate.LimitResult, most int64) {
+	f.results, f.most = append(f.results, r), append(f.most, most)
+}
+
+// decision makes an answer of a decision.
+func (f *draft) decision(a *api.Answer, d *drawgate.Decision, priority int) {
+	f.results, f.most = f.results[:0], f.most[:0]
+	for r := range d.Limits() {
+		f.add(r, mostOf(r.Limit, priority))
+	}
+	f.decided(a, d)
+}
+
+// decided makes an answer of a decision whose limits were added.
+func (f *draft) decided(a *api.Answer, d *drawgate.Decision) {
+	f.describe(a)
 	a.Allowed, a.Replayed, a.Fallback = d.Allowed, d.Replayed, d.Fallback
 	a.RetryAfterMS = retryAfter(d.RetryAfter)
 	switch {
 	case d.Allowed:
 	case d.Reason == drawgate.Queued:
-		a.refuse(api.ReasonQueued)
+		f.refuse(a, api.ReasonQueued)
 	case d.Reason == drawgate.Away:
-		a.refuse(api.ReasonAway)
+		f.refuse(a, api.ReasonAway)
 	default:
-		a.refuse(api.ReasonLimited)
+		f.refuse(a, api.ReasonLimited)
 	}
-	return a.Answer
 }
 
-// draft is an answer with the limits that it was made of.
-type draft struct {
-	api.Answer
-	results []drawgate.LimitResult
-}
-
-// answer describes limits, of which takes may use most. Whether the take passes is for the caller to say.
-func answer(results []drawgate.LimitResult, most []int64) draft {
-	a := draft{results: results}
+// describe says the limits. Whether the take passes is for the caller to say.
+func (f *draft) describe(a *api.Answer) {
 	tightest, longest := -1, -1
-	for i, r := range results {
-		a.Limits = append(a.Limits, limit(r, most[i]))
+	if n := len(f.results); cap(a.Limits) < n {
+		a.Limits = make([]api.Limit, 0, n)
+	}
+	for i := range f.results {
+		r := &f.results[i]
+		a.Limits = append(a.Limits, limit(r, f.most[i]))
 		if tightest < 0 || share(&a.Limits[i]) < share(&a.Limits[tightest]) {
 			tightest = i
 		}
-		if r.Refused() && (longest < 0 || r.RetryAfter > results[longest].RetryAfter) {
+		if r.Refused() && (longest < 0 || r.RetryAfter > f.results[longest].RetryAfter) {
 			longest = i
 		}
 	}
 	if tightest < 0 {
-		return a
+		return
 	}
-	a.Remaining, a.ResetAt = results[tightest].Remaining, new(results[tightest].ResetAt().UTC())
+	a.Remaining, a.ResetAt = f.results[tightest].Remaining, &a.Limits[tightest].ResetAt
 	if longest >= 0 {
-		r := results[longest]
-		a.RefusedBy, a.ResetAt = &api.LimitName{Policy: r.Policy, Limit: r.Limit.Name}, new(r.ResetAt().UTC())
+		r := &f.results[longest]
+		a.RefusedBy, a.ResetAt = &api.LimitName{Policy: r.Policy, Limit: r.Limit.Name}, &a.Limits[longest].ResetAt
 		a.RetryAfterMS, a.NeverFits = retryAfter(r.RetryAfter), r.RetryAfter == drawgate.Never
 	}
-	return a
 }
 
 // refuse makes the answer a refusal: it says why, and never that a retry might pass at once.
-func (a *draft) refuse(reason string) {
+func (f *draft) refuse(a *api.Answer, reason string) {
 	a.Allowed, a.Reason, a.RetryAfterMS = false, reason, max(1, a.RetryAfterMS)
 	wait := Duration(a.RetryAfterMS.Duration())
 	switch {
@@ -95,23 +113,23 @@ func (a *draft) refuse(reason string) {
 	case a.RefusedBy == nil:
 		a.Message = fmt.Sprintf("a limit has not enough left; try again in %s", wait)
 	default:
-		a.Message = fmt.Sprintf("%s; this take fits in %s", strings.Join(a.refusing(), ", "), wait)
+		a.Message = fmt.Sprintf("%s; this take fits in %s", strings.Join(f.refusing(), ", "), wait)
 	}
 }
 
 // refusing says which limits refuse, the one that refuses longest first.
-func (a *draft) refusing() (all []string) {
+func (f *draft) refusing() (all []string) {
 	var order []int
-	for i, r := range a.results {
-		if r.Refused() {
+	for i := range f.results {
+		if f.results[i].Refused() {
 			order = append(order, i)
 		}
 	}
-	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(a.results[y].RetryAfter, a.results[x].RetryAfter) })
+	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(f.results[y].RetryAfter, f.results[x].RetryAfter) })
 	for _, i := range order {
-		r := a.results[i]
+		r := &f.results[i]
 		text := Describe(r.Limit)
-		if kept := cmp.Or(r.Limit.Burst, r.Limit.Amount) - a.Limits[i].Most; kept > 0 {
+		if kept := cmp.Or(r.Limit.Burst, r.Limit.Amount) - f.most[i]; kept > 0 {
 			text += fmt.Sprintf(", %d kept back", kept)
 		}
 		all = append(all, fmt.Sprintf("limit %q of policy %q (%s) has %d left", r.Limit.Name, r.Policy, text, r.Remaining))
@@ -121,7 +139,7 @@ func (a *draft) refusing() (all []string) {
 
 func share(l *api.Limit) float64 { return float64(l.Remaining) / float64(max(1, l.Most)) }
 
-func limit(r drawgate.LimitResult, most int64) api.Limit {
+func limit(r *drawgate.LimitResult, most int64) api.Limit {
 	return api.Limit{
 		Bucket: r.Bucket, Policy: r.Policy, Name: r.Limit.Name, Unit: unit(r.Limit), Amount: r.Limit.Amount, Most: most,
 		Remaining: r.Remaining, RetryAfterMS: retryAfter(r.RetryAfter), ResetAt: r.ResetAt().UTC(), Refused: r.Refused(),
@@ -132,11 +150,12 @@ func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.Requests) }
 
 // Status says on the wire what a store says of a bucket.
 func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
-	most := make([]int64, len(st.States))
-	for i := range st.States {
-		most[i] = st.States[i].Most
+	var f draft
+	for r := range st.Limits() {
+		f.add(r, st.States[len(f.most)].Most)
 	}
-	take := decision(&st.Decision, slices.Collect(st.Limits()), most)
+	var take api.Answer
+	f.decided(&take, &st.Decision)
 	limits := take.Limits
 	take.Limits = nil
 	out := api.StatusAnswer{Policy: policy, Key: key, At: st.At().UTC(), Open: st.Open, Take: take, Limits: []api.LimitStatus{}}

@@ -31,10 +31,22 @@ func (s *Server) request(who *access, t *api.Take, req *engine.Request) *api.Pro
 		req.Hold = hold
 	}
 	req.Wait, req.Priority, req.ID = t.WaitMS > 0, t.Priority, t.ID
-	for _, k := range slices.Sorted(maps.Keys(t.Labels)) {
-		req.Labels = append(req.Labels, drawgate.Label{Name: k, Value: t.Labels[k]})
+	req.Labels = labels(t.Labels)
+	if p := s.what(who, &t.Bucket, t.Buckets, t.Attributes, req); p != nil || req.Hold == 0 {
+		return p
 	}
-	return s.what(who, &t.Bucket, t.Buckets, t.Attributes, req)
+	return fits(req)
+}
+
+// labels returns labels in the library's form, by name.
+func labels(m map[string]string) (list []drawgate.Label) {
+	if len(m) == 0 {
+		return nil
+	}
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, drawgate.Label{Name: k, Value: m[k]})
+	}
+	return list
 }
 
 // what says in the engine's words what is asked for: one bucket, several, or what the rules choose.
@@ -46,7 +58,7 @@ func (s *Server) what(who *access, one *api.Bucket, several []api.Bucket, at *ap
 		req.Costs = Costs(one.Costs)
 		return s.byRules(who, at, req)
 	case several == nil:
-		several = []api.Bucket{*one}
+		return s.byName(who, one, req)
 	case named(one) || one.Costs != nil:
 		return problem(api.CodeInvalid, "give either buckets, or one policy, key and costs")
 	case len(several) == 0:
@@ -54,24 +66,25 @@ func (s *Server) what(who *access, one *api.Bucket, several []api.Bucket, at *ap
 	case len(several) > drawgate.MaxBuckets:
 		return problem(api.CodeInvalid, "buckets has %d elements, not 1 to %d", len(several), drawgate.MaxBuckets)
 	}
-	req.Asks = make([]engine.Ask, len(several))
-	size := 0
 	for i := range several {
-		b := &several[i]
-		policy, p := s.policy(b.Policy)
-		if p != nil {
+		if p := s.byName(who, &several[i], req); p != nil {
 			return p
 		}
-		tenant, p := who.tenantOf(b.Tenant)
-		if p != nil {
-			return p
-		}
-		req.Asks[i] = engine.Ask{Policy: policy, Tenant: tenant, Key: cmp.Or(b.Key, api.DefaultKey), Costs: Costs(b.Costs)}
-		size += len(b.Key) + len(tenant)
 	}
-	if req.Hold > 0 && size > maxToken/8 { // otherwise the token is small enough, whatever has to be escaped in it
-		return fits(req)
+	return nil
+}
+
+// byName adds a bucket that is named.
+func (s *Server) byName(who *access, b *api.Bucket, req *engine.Request) *api.Problem {
+	policy, p := s.policy(b.Policy)
+	if p != nil {
+		return p
 	}
+	tenant, p := who.tenantOf(b.Tenant)
+	if p != nil {
+		return p
+	}
+	req.Asks = append(req.Asks, engine.Ask{Policy: policy, Tenant: tenant, Key: cmp.Or(b.Key, api.DefaultKey), Costs: Costs(b.Costs)})
 	return nil
 }
 

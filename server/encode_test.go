@@ -25,8 +25,8 @@ func anything(t *rapid.T, v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			anything(t, v.Field(i))
+		for _, f := range v.Fields() {
+			anything(t, f)
 		}
 	case reflect.Pointer:
 		if rapid.Bool().Draw(t, "some") {

@@ -37,7 +37,7 @@ func besideOf(res *engine.Result) *engine.Result {
 		return nil
 	}
 	beside := *res
-	beside.Reservation = nil
+	beside.Reservation, beside.Applied, beside.Shadow = nil, nil, nil // the lists are used again
 	return &beside
 }
 
@@ -49,6 +49,13 @@ var (
 
 // fits reports a take whose token would not fit into a settlement.
 func fits(req *engine.Request) *api.Problem {
+	size := 0
+	for i := range req.Asks {
+		size += len(req.Asks[i].Key) + len(req.Asks[i].Tenant)
+	}
+	if size < maxToken/16 { // whatever has to be escaped in it
+		return nil
+	}
 	buckets := make([]api.Bucket, len(req.Asks))
 	for i := range req.Asks {
 		a := &req.Asks[i]

@@ -119,8 +119,7 @@ func TestOpenAPIDescribesEveryField(t *testing.T) {
 
 // fields returns the names that JSON has for the fields of a type.
 func fields(t reflect.Type) (names []string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		if f.Anonymous {
 			names = append(names, fields(f.Type)...)
 			continue

@@ -22,28 +22,26 @@ func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err 
 	if limited && !e.Queued && e.Decision.Buckets() == len(r.Buckets) {
 		return Answer(&e.Decision, r.Priority), true, nil
 	}
-	var all []drawgate.LimitResult
-	var most []int64
+	var f draft
 	for i, b := range r.Buckets {
 		st, err := l.StatusAt(context.WithoutCancel(ctx), r.Priority, b)
 		if err != nil {
 			return a, false, err
 		}
-		for _, u := range st.States {
-			most = append(most, u.Most)
-		}
+		n := 0
 		for res := range st.Limits() {
 			res.Bucket = i
-			all = append(all, res)
+			f.add(res, st.States[n].Most)
+			n++
 		}
 	}
-	out := answer(all, most)
+	f.describe(&a)
 	// Room may have been made since. What was refused stays refused, by whom it was.
-	if limited && out.RefusedBy == nil && e.Limit != "" {
-		out.RefusedBy = &api.LimitName{Policy: e.Policy, Limit: e.Limit}
+	if limited && a.RefusedBy == nil && e.Limit != "" {
+		a.RefusedBy = &api.LimitName{Policy: e.Policy, Limit: e.Limit}
 	}
-	out.refuse(reason)
-	return out.Answer, true, nil
+	f.refuse(&a, reason)
+	return a, true, nil
 }
 
 // refused answers a take that failed: with a refusal if it is one.

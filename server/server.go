@@ -51,7 +51,7 @@ type Server struct {
 	log     *slog.Logger
 	given   *memory
 	rules   ruleSet
-	bodies  sync.Pool    // of *[]byte
+	pool    sync.Pool    // of *work
 	warned  atomic.Int64 // Unix ns of the last warning about the store
 	busy    atomic.Int64 // requests that have arrived and are not answered
 	serving atomic.Int64 // listeners
@@ -86,7 +86,7 @@ func New(e *engine.Engine, store drawgate.Store, opts *Options) (*Server, error)
 		return nil, err
 	}
 	s.forward.class = s.opts.Class
-	s.bodies.New = func() any { return new([]byte) }
+	s.pool.New = func() any { return new(work) }
 	s.drain, s.endWaits = context.WithCancel(context.Background())
 	s.public, s.admin = s.mux(false), s.mux(true)
 	return s, nil

@@ -13,46 +13,73 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
+// work is what one request to take needs and the next one uses again.
+type work struct {
+	body, text []byte
+	q          api.TakeRequest
+	job        job
+}
+
+// job is what one take needs.
+type job struct {
+	req    engine.Request
+	res    engine.Result
+	draft  draft
+	answer api.Answer
+}
+
+// keptBuffer is how many bytes a buffer may have to be used again.
+const keptBuffer = 64 << 10
+
+// done gives work back, without what belonged to the request.
+func (s *Server) done(k *work) {
+	if cap(k.body) > keptBuffer || cap(k.text) > keptBuffer {
+		return
+	}
+	k.q = api.TakeRequest{}
+	k.job.clear()
+	s.pool.Put(k)
+}
+
+func (j *job) clear() {
+	clear(j.req.Asks)
+	j.req = engine.Request{Asks: j.req.Asks[:0]}
+	j.answer = api.Answer{Limits: j.answer.Limits[:0]}
+}
+
 // take serves POST /v1/take.
 func (s *Server) take(w http.ResponseWriter, r *http.Request, who *access) {
 	arrived := time.Now()
-	body, done, p := s.body(w, r)
-	if p != nil {
-		writeProblem(w, p)
-		return
-	}
-	defer done()
-	var q api.TakeRequest
-	if !scanTake(body, &q) {
-		q = api.TakeRequest{}
-		if p := parse(body, &q); p != nil {
-			writeProblem(w, p)
-			return
-		}
+	k := s.pool.Get().(*work)
+	defer s.done(k)
+	var p *api.Problem
+	if k.body, p = s.body(w, r, k.body); p == nil && !scanTake(k.body, &k.q) {
+		k.q = api.TakeRequest{}
+		p = parse(k.body, &k.q)
 	}
 	var out api.TakeAnswer
-	if q.Takes == nil {
-		out.Answer, p = s.takeOne(w, r, who, arrived, &q.Take)
-	} else {
-		out.Answers, p = s.takeBatch(w, r, who, arrived, &q)
+	switch {
+	case p != nil:
+	case k.q.Takes == nil:
+		out.Answer, p = &k.job.answer, s.takeOne(w, r, who, arrived, k)
+	default:
+		out.Answers, p = s.takeBatch(w, r, who, arrived, &k.q)
 	}
 	if p != nil {
 		writeProblem(w, p)
 		return
 	}
-	text := s.bodies.Get().(*[]byte)
-	*text = append(appendTakeAnswer((*text)[:0], &out), '\n')
-	write(w, http.StatusOK, jsonType, *text)
-	s.bodies.Put(text)
+	k.text = append(appendTakeAnswer(k.text[:0], &out), '\n')
+	write(w, http.StatusOK, jsonType, k.text)
 }
 
-func (s *Server) takeOne(w http.ResponseWriter, r *http.Request, who *access, arrived time.Time, t *api.Take) (*api.Answer, *api.Problem) {
-	s.patient(w, arrived, t.WaitMS)
-	a, held, p := s.decide(r.Context(), who, arrived, t)
+func (s *Server) takeOne(w http.ResponseWriter, r *http.Request, who *access, arrived time.Time, k *work) *api.Problem {
+	s.patient(w, arrived, k.q.WaitMS)
+	held, p := s.decide(r.Context(), who, arrived, &k.q.Take, &k.job)
 	if s.leave(r.Context(), held) {
-		return nil, problem(api.CodeCancelled, "the client went away; nothing was spent")
+		return problem(api.CodeCancelled, "the client went away; nothing was spent")
 	}
-	return &a, p
+	return p
 }
 
 func (s *Server) takeBatch(w http.ResponseWriter, r *http.Request, who *access, arrived time.Time, q *api.TakeRequest) ([]api.Answer, *api.Problem) {
@@ -63,7 +90,9 @@ func (s *Server) takeBatch(w http.ResponseWriter, r *http.Request, who *access, 
 	answers := make([]api.Answer, len(q.Takes))
 	held := make([]*engine.Result, len(q.Takes))
 	for i := range q.Takes {
-		answers[i], held[i], answers[i].Error = s.decide(r.Context(), who, arrived, &q.Takes[i])
+		var j job
+		held[i], j.answer.Error = s.decide(r.Context(), who, arrived, &q.Takes[i], &j)
+		answers[i] = j.answer
 	}
 	s.leave(r.Context(), held...)
 	return answers, nil
@@ -118,16 +147,16 @@ func (s *Server) patient(w http.ResponseWriter, arrived time.Time, waitMS int64)
 	_ = c.SetWriteDeadline(arrived.Add(wait + writeTimeout))
 }
 
-// decide decides one take. held is what it holds, if nobody but this client can know of it: who named an id may ask for it again, and have it.
-func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *api.Take) (out api.Answer, held *engine.Result, p *api.Problem) {
-	var req engine.Request
-	if p := s.request(who, t, &req); p != nil {
-		return out, nil, p
+// decide decides one take into j, which is empty. held is what it holds, if nobody but this client can know of it: who named an id may ask for it again,
+// and have it.
+func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *api.Take, j *job) (held *engine.Result, p *api.Problem) {
+	if p := s.request(who, t, &j.req); p != nil {
+		return nil, p
 	}
 	if s.closed.Load() {
-		return out, nil, Problem(drawgate.ErrClosed)
+		return nil, Problem(drawgate.ErrClosed)
 	}
-	if req.Wait {
+	if j.req.Wait {
 		var end, stop context.CancelFunc
 		ctx, stop = context.WithCancel(ctx)
 		defer stop()
@@ -135,23 +164,26 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 		ctx, end = context.WithDeadlineCause(ctx, arrived.Add(time.Duration(t.WaitMS)*time.Millisecond), drawgate.ErrDeadline)
 		defer end()
 	}
-	var res engine.Result
-	if err := s.engine.TakeInto(ctx, &req, &res); err != nil {
-		out, p = s.refused(ctx, &req, &res, err)
-		return out, nil, p
+	if err := s.engine.TakeInto(ctx, &j.req, &j.res); err != nil {
+		j.answer, p = s.refused(ctx, &j.req, &j.res, err)
+	} else {
+		j.draft.decision(&j.answer, &j.res.Decision, t.Priority)
 	}
-	out = Answer(&res.Decision, t.Priority)
-	describe(&out, &res, t)
-	if res.Reservation == nil {
-		return out, nil, nil
+	if p != nil {
+		return nil, p
 	}
-	if p := s.hold(ctx, &out, &res); p != nil {
-		return api.Answer{}, nil, p
+	describe(&j.answer, &j.res, t)
+	if j.res.Reservation == nil {
+		return nil, nil
+	}
+	if p := s.hold(ctx, &j.answer, &j.res); p != nil {
+		j.answer = api.Answer{}
+		return nil, p
 	}
 	if t.ID == "" {
-		held = &res
+		held = &j.res
 	}
-	return out, held, nil
+	return held, nil
 }
 
 // hold says in an answer how to settle what was reserved.

@@ -15,30 +15,23 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// read returns the body of a request, to be given back with done when nothing refers to it any more.
-func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, done func(), p *api.Problem) {
-	buf := s.bodies.Get().(*[]byte)
+// body reads the body of a request into a buffer.
+func (s *Server) body(w http.ResponseWriter, r *http.Request, buf []byte) ([]byte, *api.Problem) {
+	in := r.Body
+	if r.ContentLength < 0 || r.ContentLength > api.MaxBody { // otherwise it has no more than it says
+		in = http.MaxBytesReader(w, in, api.MaxBody)
+	}
 	s.busy.Add(-1) // it has not arrived yet
-	out, err := readAll((*buf)[:0], http.MaxBytesReader(w, r.Body, api.MaxBody))
+	buf, err := readAll(buf[:0], in)
 	s.busy.Add(1)
-	*buf = out
-	done = func() {
-		if cap(*buf) <= keptBody {
-			s.bodies.Put(buf)
-		}
-	}
 	if err == nil {
-		return out, done, nil
+		return buf, nil
 	}
-	done()
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, nil, problem(api.CodeTooLarge, "the body has more than %d bytes", tooLarge.Limit)
+		return buf, problem(api.CodeTooLarge, "the body has more than %d bytes", tooLarge.Limit)
 	}
-	return nil, nil, problem(api.CodeBadJSON, "the body did not arrive: %v", err)
+	return buf, problem(api.CodeBadJSON, "the body did not arrive: %v", err)
 }
-
-// keptBody is how many bytes a buffer for bodies may have to be used again.
-const keptBody = 64 << 10
 
 // readAll is [io.ReadAll] into a buffer.
 func readAll(b []byte, r io.Reader) ([]byte, error) {
@@ -59,11 +52,10 @@ func readAll(b []byte, r io.Reader) ([]byte, error) {
 
 // decode reads the body, one JSON value, into v, strictly. It returns nil if all is well.
 func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) *api.Problem {
-	body, done, p := s.body(w, r)
+	body, p := s.body(w, r, nil)
 	if p != nil {
 		return p
 	}
-	defer done()
 	return parse(body, v)
 }
 
