@@ -62,6 +62,7 @@ func NewServer(opts *ServerOptions) *grpc.Server {
 		grpc.MaxConcurrentStreams(o.MaxStreams),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(handshake),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: o.MaxIdle, MaxConnectionAge: o.MaxAge, MaxConnectionAgeGrace: graceOfAge, Time: o.Ping, Timeout: pingAnswer,
 		}),
@@ -72,6 +73,10 @@ func NewServer(opts *ServerOptions) *grpc.Server {
 	}
 	return grpc.NewServer(append(list, o.More...)...)
 }
+
+// streamWorkers is how many goroutines stand ready for calls; more calls at once start their own. A fresh goroutine's stack grows, and is copied, at
+// every call: with these a call took 10 to 25 % less CPU (BenchmarkRLS, 64 callers, 2 cores; 0, 2, 16 and 64 workers were tried).
+const streamWorkers = 64
 
 // Names under which health is told, beside "" for the whole server. The second is the one that envoyproxy/ratelimit uses.
 const (
