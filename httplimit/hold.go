@@ -18,83 +18,102 @@ var ErrHoldLost = errors.New("httplimit: the hold of this request is lost")
 // Times of a hold.
 const (
 	minHold      = 100 * time.Millisecond // less cannot be renewed in time
-	renewParts   = 3                      // a hold is renewed after this part of it, so that two more attempts fit
-	endTimeout   = time.Second            // for giving back, while the client waits for the end of the answer
+	renewParts   = 3                      // a hold is renewed after this part of it, so that more attempts fit
+	lastParts    = 20                     // of a hold lie between the last attempts
 	renewTimeout = 2 * time.Second
+	endTimeout   = time.Second // for giving back, while the client waits for the end of the answer
 )
 
-// hold is what a request holds while its handler runs. It is renewed by a timer: a process that dies renews nothing, and the store ends the hold.
+// hold is what a request holds while its handler runs. This process renews it: one that dies renews nothing, and the store ends the hold.
 type hold struct {
 	m      *Middleware
 	r      *http.Request
 	res    *drawgate.Reservation
 	ctx    context.Context //nolint:containedctx // the handler's, which this ends
 	cancel context.CancelCauseFunc
+	life   context.Context //nolint:containedctx // of the hold, for renewals: it does not end with the client
+	stop   context.CancelFunc
 	once   sync.Once
-
-	mu    sync.Mutex  // held while it is being renewed
-	timer *time.Timer // guarded by mu
-	over  bool        // guarded by mu: ended, or lost
-	lost  bool        // guarded by mu
+	first  *time.Timer   // starts renewing: most requests are served before
+	done   chan struct{} // closed when renewing has ended
+	lost   bool          // set before done is closed
 }
 
 func (m *Middleware) newHold(r *http.Request, res *drawgate.Reservation) *hold {
-	h := &hold{m: m, r: r, res: res}
+	h := &hold{m: m, r: r, res: res, done: make(chan struct{})}
 	h.ctx, h.cancel = context.WithCancelCause(r.Context())
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.timer = time.AfterFunc(m.opts.Hold/renewParts, h.renew)
+	h.life, h.stop = context.WithCancel(context.WithoutCancel(r.Context()))
+	h.first = time.AfterFunc(m.opts.Hold/renewParts, h.keep)
 	return h
 }
 
-// renew renews the hold, again and again. It ends the handler's context when the holder must have stopped.
-func (h *hold) renew() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.over {
-		return
+// keep renews the hold until it ends. It ends the handler's context when the holder must have stopped, and not later.
+func (h *hold) keep() {
+	defer close(h.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-h.life.Done():
+			return
+		case <-timer.C:
+		}
+		err := h.renew()
+		if h.life.Err() != nil {
+			return
+		}
+		next, lost := h.next(err)
+		switch {
+		case lost:
+			h.lost = true
+			h.cancel(ErrHoldLost)
+			h.m.report(h.r, fmt.Errorf("%w: %w", ErrHoldLost, err))
+			return
+		case err != nil:
+			h.m.report(h.r, err)
+		}
+		timer.Reset(next)
 	}
-	err := h.try()
+}
+
+// renew renews once, in the time that is left.
+func (h *hold) renew() error {
+	limit := min(renewTimeout, h.m.opts.Hold/renewParts)
+	if !h.m.opts.FailOpen {
+		limit = min(limit, time.Until(h.res.Deadline()))
+	}
+	ctx, cancel := context.WithTimeout(h.life, max(0, limit))
+	defer cancel()
+	if err := h.res.Renew(ctx, h.m.opts.Hold); err != nil {
+		return fmt.Errorf("httplimit: a hold was not renewed: %w", err)
+	}
+	return nil
+}
+
+// next says when to renew again after a renewal that ended with err, or that the hold is lost. While the store is away, who fails open keeps going.
+func (h *hold) next(err error) (after time.Duration, lost bool) {
+	every := h.m.opts.Hold / renewParts
 	left := time.Until(h.res.Deadline())
 	switch {
 	case err == nil:
-		h.timer.Reset(h.m.opts.Hold / renewParts)
-		return
-	case !errors.Is(err, drawgate.ErrGone) && (left > 0 || h.m.opts.FailOpen):
-		h.m.report(h.r, fmt.Errorf("httplimit: a hold was not renewed: %w", err))
-		h.timer.Reset(max(left/renewParts, h.m.opts.Hold/20)) // the last attempt comes after the deadline: then it is lost
-		return
+		return every, false
+	case errors.Is(err, drawgate.ErrGone):
+		return 0, true
+	case left > 0:
+		return min(left, max(left/renewParts, h.m.opts.Hold/lastParts)), false
 	}
-	h.over, h.lost = true, true
-	h.m.report(h.r, fmt.Errorf("%w: %w", ErrHoldLost, err))
-	h.cancel(ErrHoldLost)
+	return every, !h.m.opts.FailOpen
 }
-
-// try renews once. An end of the handler does not wait for it.
-func (h *hold) try() error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), min(renewTimeout, h.m.opts.Hold/renewParts))
-	defer cancel()
-	stop := context.AfterFunc(h.ctx, func() {
-		if context.Cause(h.ctx) == errEnded { //nolint:errorlint // it is that one and no other
-			cancel()
-		}
-	})
-	defer stop()
-	return h.res.Renew(ctx, h.m.opts.Hold)
-}
-
-// errEnded is the cause of the end of a handler's context when the handler has returned.
-var errEnded = fmt.Errorf("httplimit: the request was served (%w)", context.Canceled)
 
 // end settles what was held as it was estimated: what was asked for counts as used, slots come free. It does not depend on the client: one that went away
 // has used them too. If the store is away the hold ends by itself.
 func (h *hold) end() {
 	h.once.Do(func() {
-		h.cancel(errEnded)
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.timer.Stop()
-		h.over = true
+		h.stop()
+		if !h.first.Stop() {
+			<-h.done
+		}
+		h.cancel(nil)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.r.Context()), endTimeout)
 		defer cancel()
 		if err := h.res.Settle(ctx); err != nil && !h.lost {

@@ -1,0 +1,151 @@
+package httplimit_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/httplimit"
+)
+
+// outcome is what became of a request, and when.
+type outcome struct {
+	status int
+	code   httplimit.Code
+	after  time.Duration
+	header http.Header
+}
+
+// send begins a request, ends it at once, and says what became of it.
+func send(ctx context.Context, m *httplimit.Middleware) outcome {
+	start, h := time.Now(), http.Header{}
+	p := m.Begin(h, httptest.NewRequest(http.MethodGet, "/", http.NoBody).WithContext(ctx))
+	o := outcome{status: http.StatusOK, after: time.Since(start), header: h}
+	if p.Problem != nil {
+		o.status, o.code = p.Problem.Status, p.Problem.Code
+	}
+	p.End()
+	return o
+}
+
+// TestThreeOutcomes: allow, queue, reject. req: B7.
+func TestThreeOutcomes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := one(t, &httplimit.Options{Wait: 15 * time.Second}, policy("p", bucket(10, time.Minute, 1)))
+		if o := send(t.Context(), m); o.status != http.StatusOK || o.after != 0 {
+			t.Errorf("allow: %+v", o)
+		}
+		all := make(chan outcome, 3)
+		for range 3 {
+			go func() { all <- send(t.Context(), m) }()
+			synctest.Wait()
+		}
+		var waited, refused int
+		for range 3 {
+			o := <-all
+			switch {
+			case o.status == http.StatusOK && o.after >= 6*time.Second && o.after <= 13*time.Second:
+				waited++
+			case o.status == http.StatusTooManyRequests && o.after <= 16*time.Second && o.header.Get("Retry-After") != "":
+				refused++
+			default:
+				t.Errorf("%+v", o)
+			}
+		}
+		if waited != 2 || refused != 1 {
+			t.Errorf("%d waited, %d refused: of three, two fit within 15 s", waited, refused)
+		}
+	})
+}
+
+// TestWhoCannotPassInTimeIsRefusedAtOnce, and not after the time is over.
+func TestWhoCannotPassInTimeIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := one(t, &httplimit.Options{Wait: 15 * time.Second}, policy("p", bucket(1, time.Minute, 1)))
+		send(t.Context(), m)
+		if o := send(t.Context(), m); o.status != http.StatusTooManyRequests || o.after != 0 || o.header.Get("Retry-After") != "60" {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// TestAWaitInVainTellsTheTruth: what a refusal says is not older than the refusal.
+func TestAWaitInVainTellsTheTruth(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := one(t, &httplimit.Options{Wait: 10 * time.Second, Hold: time.Minute}, policy("p", slots(1), rolling(2, time.Minute)))
+		first := m.Begin(http.Header{}, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		defer first.End()
+		o := send(t.Context(), m)
+		if o.status != http.StatusTooManyRequests || o.after != 10*time.Second || o.header.Get("Retry-After") != "1" {
+			t.Errorf("%+v", o)
+		}
+		wantHeaders(t, o.header, "RateLimit", `"p/slots";r=0, "p/rolling";r=1;t=1`)
+		time.Sleep(45 * time.Second)
+		o = send(t.Context(), m) // in 5 s the rolling limit is unused
+		wantHeaders(t, o.header, "RateLimit", `"p/slots";r=0, "p/rolling";r=2;t=0`)
+	})
+}
+
+// TestHeldUnitsComeInTime: a request that waits for a slot gets it when it comes free.
+func TestHeldUnitsComeInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := one(t, &httplimit.Options{Wait: time.Minute}, policy("p", slots(1)))
+		first := m.Begin(http.Header{}, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		done := make(chan outcome)
+		go func() { done <- send(t.Context(), m) }()
+		time.Sleep(7 * time.Second)
+		if m.Waiting() != 1 {
+			t.Errorf("%d wait", m.Waiting())
+		}
+		first.End()
+		if o := <-done; o.status != http.StatusOK || o.after != 7*time.Second {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// TestThePolicysBoundsCount as well: its queue, and how long it lets anybody wait.
+func TestThePolicysBoundsCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := policy("p", slots(1))
+		p.Wait = drawgate.Wait{Queue: 1, UpTo: 5 * time.Second}
+		m := one(t, &httplimit.Options{Wait: time.Minute}, p)
+		first := m.Begin(http.Header{}, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		defer first.End()
+		done := make(chan outcome)
+		go func() { done <- send(t.Context(), m) }()
+		synctest.Wait()
+		if o := send(t.Context(), m); o.code != httplimit.CodeQueueFull || o.after != 0 {
+			t.Errorf("%+v", o)
+		}
+		if o := <-done; o.status != http.StatusTooManyRequests || o.after != 5*time.Second {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// TestStoreGoesAwayWhileWaiting: nobody is kept, and the plain answer is 503.
+func TestStoreGoesAwayWhileWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFlaky(t, policy("p", bucket(10, time.Minute, 1)))
+		m := middleware(t, &httplimit.Options{Wait: time.Minute}, httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
+		send(t.Context(), m)
+		done := make(chan outcome)
+		go func() { done <- send(t.Context(), m) }()
+		synctest.Wait()
+		f.away.Store(true)
+		if o := <-done; o.status != http.StatusServiceUnavailable || o.code != httplimit.CodeStoreAway || o.after > 7*time.Second {
+			t.Errorf("%+v", o)
+		}
+	})
+}
