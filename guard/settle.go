@@ -266,21 +266,28 @@ func (s *Store) bill(h *held, st *drawgate.Settlement, pages []*page) {
 		}
 		return
 	}
-	given := h.stage == here
+	n := make([]drawgate.Amounts, len(h.parts))
+	for k := range n {
+		n[k] = usedOf(st, k, &h.granted[k])
+		for j := range n[k] {
+			if h.stage == counted { // what was granted is charged already, and is not given back
+				n[k][j] = max(0, n[k][j]-h.granted[k][j])
+			}
+		}
+	}
 	s.held.drop(h)
+	s.owes(h, n, pages)
+}
+
+// owes notes on the pages of a reservation that n units are to be charged in its place. The pages are locked.
+func (s *Store) owes(h *held, n []drawgate.Amounts, pages []*page) {
 	for k, p := range pages {
 		if p == nil {
 			continue
 		}
 		p.settle(h)
-		n := usedOf(st, k, &h.granted[k])
-		for j := range n {
-			if !given { // what was granted is charged already, and is not given back
-				n[j] = max(0, n[j]-h.granted[k][j])
-			}
-		}
 		pt := &h.parts[k]
-		some := pt.terms.pick(&n)
+		some := pt.terms.pick(&n[k])
 		some = pt.terms.place(&some)
 		if p.charge(pt.terms, &some); p.owes() {
 			s.tell.mark(pt.key)
@@ -365,23 +372,16 @@ func wrapped(op string, cause error) error {
 	return &drawgate.StoreError{Store: se.Store, Op: op, Err: se.Err, Fault: se.Fault}
 }
 
-// expire has the store charged for reservations that were given here and ended by themselves.
+// expire has the store charged for reservations that were given here and ended by themselves. If it has one of them, it counts there as well.
 func (s *Store) expire(now instant) {
 	for _, h := range s.held.overdue(now.at) {
 		s.book.with(h.parts, every, now, func(pages []*page) {
 			s.held.mu.Lock()
 			defer s.held.mu.Unlock()
-			if h.stage != here || h.busy != nil || h.end > now.at {
-				return
+			if h.stage == here && h.busy == nil && h.end <= now.at {
+				h.stage = counted
+				s.owes(h, h.granted, pages)
 			}
-			h.sent = false // if the store has it, it counts there as well
-			s.bill(h, &drawgate.Settlement{Op: drawgate.OpSettle, Buckets: unnamed(h)}, pages)
 		})
 	}
-}
-
-// unnamed says that all estimates of a reservation stand.
-func unnamed(h *held) []drawgate.BucketCost {
-	st := h.inOrder(&drawgate.Settlement{})
-	return st.Buckets
 }

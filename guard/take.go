@@ -64,6 +64,7 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	for i := range reqs {
 		out[i] = s.decide(&reqs[i])
 	}
+	s.nudge()
 	s.news.fell(asStoreError("take", cause), out)
 	return nil
 }
@@ -177,6 +178,7 @@ func (s *Store) took(reqs []request, out []drawgate.Decision) error {
 				s.news.failed(&BackendError{Op: "take", Err: cause, Fault: cause.Fault})
 			}
 			*d = s.decide(r)
+			s.nudge()
 			s.news.fell(cause, out[i:i+1])
 			continue
 		}

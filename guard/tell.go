@@ -369,7 +369,7 @@ func (s *Store) tellOpens(d *dues) error {
 	var opens []*held
 	for _, h := range d.opens {
 		if s.over(d, h) {
-			s.charge(d, h, h.granted, done)
+			s.charge(d, h, h.granted, counted, true)
 		} else {
 			opens = append(opens, h)
 		}
@@ -413,17 +413,13 @@ func (s *Store) over(d *dues, h *held) bool {
 	return h.end <= d.now.at
 }
 
-// charge has the store charged for a reservation in place of knowing it, and leaves it at a stage.
-func (s *Store) charge(d *dues, h *held, n []drawgate.Amounts, at stage) {
+// charge has the store charged for a reservation, for all of n or for what still counts of it, and leaves it at a stage.
+func (s *Store) charge(d *dues, h *held, n []drawgate.Amounts, at stage, aged bool) {
 	s.held.mu.Lock()
-	if at == done {
-		s.held.drop(h)
-	} else {
-		h.stage = at
-	}
+	h.stage = at
 	s.held.mu.Unlock()
 	for k := range h.parts {
-		s.closeHeld(d, h, &h.parts[k], &n[k], at == done)
+		s.closeHeld(d, h, &h.parts[k], &n[k], aged)
 	}
 }
 
@@ -437,7 +433,7 @@ func (s *Store) opened(d *dues, opens []*held, out []drawgate.Decision) error {
 		case isAway(o.Fail):
 			d.fail(h, o.Fail)
 		case !o.Allowed: // the id is another's there
-			s.charge(d, h, h.granted, counted)
+			s.charge(d, h, h.granted, counted, false)
 		default:
 			missing := make([]drawgate.Amounts, len(h.parts)) // of a lease that the store grants in part only
 			for k := range missing {
@@ -446,7 +442,7 @@ func (s *Store) opened(d *dues, opens []*held, out []drawgate.Decision) error {
 					missing[k][j] = max(0, h.granted[k][j]-got[j])
 				}
 			}
-			s.charge(d, h, missing, inStore)
+			s.charge(d, h, missing, inStore, false)
 		}
 	}
 	return nil
