@@ -6,6 +6,9 @@ GO ?= go
 # What "make deps" brings.
 export PATH := $(CURDIR)/.tools/envoy/bin:$(PATH):/usr/sbin
 
+# Modules of their own, so that nobody downloads frameworks that they do not use.
+ADAPTERS := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod))
+
 .PHONY: build run test check deps lint fuzz long bench
 
 build:
@@ -21,11 +24,13 @@ deps:
 test: deps build
 	$(GO) vet ./...
 	./tools/test.sh ./...
+	for m in $(ADAPTERS); do (cd $$m && $(GO) vet ./... && $(GO) test ./...) || exit 1; done
 	cd benchmarks && $(GO) vet ./... && $(GO) build ./...
 	./tools/fuzz.sh 20s
 
 check: test lint
 	$(GO) mod tidy -diff
+	for m in $(ADAPTERS) benchmarks; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 lint:
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
