@@ -6,6 +6,9 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/drawgate/drawgate"
 )
 
@@ -36,11 +39,14 @@ func (c *call) afterwards(ctx context.Context) error {
 	if err == nil {
 		err = c.peek(ctx, func(p *part) bool { return p.does == reports || p.does == refunds }, func(p *part) bool { return p.remaining <= 0 })
 	}
-	if err != nil && took {
-		c.s.log(c.request.GetDomain(), err) // the take stands: its answer is told
+	if err == nil {
 		return nil
 	}
-	return err
+	c.s.log(c.request.GetDomain(), err)
+	if took {
+		return nil // the take stands: its answer is told
+	}
+	return status.Error(codes.Unavailable, public(err)) // whatever it was: some of it may have been carried out, so it is not tried again
 }
 
 // report counts hits that were used already: as a take if they fit, and otherwise as debt.

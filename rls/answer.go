@@ -74,13 +74,10 @@ func (p *part) describe(s *status1) {
 		s.status.LimitRemaining = unlimitedRemaining
 		return
 	}
-	if p.rule == nil {
+	if p.rule == nil || !p.known { // no limit; or one that is disabled, or in shadow and not answered in time: nothing is known of it
 		return
 	}
 	s.status.CurrentLimit = p.current
-	if !p.known {
-		return
-	}
 	s.status.LimitRemaining = uint32(min(max(0, p.remaining), math.MaxUint32))
 	s.reset.Seconds, s.reset.Nanos = p.resetAfter/1e6, int32(p.resetAfter%1e6*1000)
 	s.status.DurationUntilReset = &s.reset

@@ -12,6 +12,7 @@ import (
 	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/drawgate/drawgate"
@@ -58,12 +59,19 @@ func service(tb testing.TB, store drawgate.Store, c *rls.Config, opts *rls.Optio
 // serve serves a service on loopback and returns a client of it.
 func serve(tb testing.TB, s *rls.Service) (ratelimit.RateLimitServiceClient, *grpc.ClientConn) {
 	tb.Helper()
+	c, conn, _ := serveHealth(tb, s)
+	return c, conn
+}
+
+// serveHealth is serve for tests that change what is told of the server's health.
+func serveHealth(tb testing.TB, s *rls.Service) (ratelimit.RateLimitServiceClient, *grpc.ClientConn, *health.Server) {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	g := rls.NewServer(nil)
-	rls.Register(g, s)
+	h := rls.Register(g, s)
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(l) }()
 	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -75,7 +83,7 @@ func serve(tb testing.TB, s *rls.Service) (ratelimit.RateLimitServiceClient, *gr
 		g.Stop()
 		<-done
 	})
-	return ratelimit.NewRateLimitServiceClient(conn), conn
+	return ratelimit.NewRateLimitServiceClient(conn), conn, h
 }
 
 // client serves a configuration from memory.

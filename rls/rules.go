@@ -51,7 +51,10 @@ func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error
 		}
 	}
 	if err := c.rulesAfterwards(ctx); err != nil {
-		return nil, err
+		c.s.log(c.request.GetDomain(), err)
+		if last < 0 { // otherwise the take stands, and its answer is told
+			return nil, status.Error(codes.Unavailable, public(err))
+		}
 	}
 	return c.answer(), nil
 }

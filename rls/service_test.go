@@ -338,7 +338,7 @@ func TestEngineWithoutThePoliciesIsUnavailable(t *testing.T) {
 func TestHealthAndReflection(t *testing.T) {
 	t.Parallel()
 	s, _ := service(t, memory(t), config(t, users), nil)
-	_, conn := serve(t, s)
+	_, conn, served := serveHealth(t, s)
 	health := healthpb.NewHealthClient(conn)
 	for _, name := range []string{"", rls.ServiceName, "ratelimit"} {
 		if r, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name}); err != nil || r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
@@ -354,6 +354,10 @@ func TestHealthAndReflection(t *testing.T) {
 	}
 	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("watched: %v, %v", r, err)
+	}
+	rls.SetServing(served, false)
+	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("watched, not serving: %v, %v", r, err)
 	}
 	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 	if err != nil {
@@ -375,4 +379,31 @@ func TestHealthAndReflection(t *testing.T) {
 			t.Errorf("reflection lists %q, not %s", names, want)
 		}
 	}
+}
+
+func TestDisabledPolicyDoesNotCount(t *testing.T) {
+	t.Parallel()
+	s, e := service(t, memory(t), config(t, users), nil)
+	c, _ := serve(t, s)
+	passes(t, c, "d", "user=ann", 3)
+	const policy = "rls/d/user"
+	if err := e.Disable(policy, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if s := free(t, c, "d", "user=ann", 5).GetStatuses()[0]; s.GetCurrentLimit() != nil {
+		t.Errorf("disabled: %v", s)
+	}
+	carrying := descriptor("user=ann")
+	carrying.Limit = limitOf(t, "HOUR", 1)
+	for _, d := range []*common.RateLimitDescriptor{carrying, hits(descriptor("user=ann"), 0)} {
+		if a := answered(t, c, request("d", d)); a.GetOverallCode() != ok {
+			t.Errorf("disabled: %v", a)
+		}
+	}
+	if err := e.Enable(policy); err != nil {
+		t.Fatal(err)
+	}
+	passes(t, c, "d", "user=ann", 0)
+	s.Use(nil)
+	free(t, c, "d", "user=ann", 5)
 }
