@@ -30,39 +30,56 @@ func FuzzParse(f *testing.F) {
 			f.Add(data)
 		}
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		c, problems := config.Parse("f", data)
-		if (c == nil) != (len(problems) > 0) {
-			t.Fatalf("Parse = %v with %d problems", c, len(problems))
+	f.Fuzz(func(t *testing.T, data []byte) { fuzzFile(t, data, config.Parse) })
+}
+
+// The same for a file of rules alone: conditions, expressions, schedules, other amounts.
+func FuzzRules(f *testing.F) {
+	for _, rule := range []string{
+		`{match: {path: /v1/*, methods: [GET]}, apply: [{policy: a, key: ip}]}`, `{when: 'path startsWith "/x" && hour in 9..17', exempt: true}`,
+		`{when: "header(\"X\") == 'é'", final: true}`, `{schedule: {days: mon, from: "22:00", to: "06:00", zone: Europe/Paris}, apply: [{policy: a, key: user}]}`,
+		`{apply: [{policy: a, key: 'join(user, "x")', limits: {a: 1, a.burst: 3, b: {burst: 2}}, costs: {requests: 2}, shadow: true}]}`,
+		`{match: {ips: [10.0.0.0/8, "::/0"], headers: {X: "*"}, attrs: {a: b*}, class: c, host: "*.h", user: "*"}, tenant: 'attr("t")', apply: [{policy: a, key: '"g"'}]}`,
+		"{when: |\n  oops\n, exempt: true}", `{when: 'a' 'b'}`, `{match: {path: "/a/{b}/{c}"}, when: "true", exempt: true, name: "~"}`,
+	} {
+		f.Add([]byte(fileOf(3) + "      - {name: b, bucket: 1s, amount: 5, burst: 2}\nrules:\n  - " + rule + "\n  - " + rule + "\n"))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { fuzzFile(t, data, config.ParseRules) })
+}
+
+func fuzzFile(t *testing.T, data []byte, parse func(string, []byte) (*config.Config, []config.Problem)) {
+	t.Helper()
+	c, problems := parse("f", data)
+	if (c == nil) != (len(problems) > 0) {
+		t.Fatalf("Parse = %v with %d problems", c, len(problems))
+	}
+	if c != nil {
+		problems = c.Warnings
+	}
+	lines := strings.Split(string(data), "\n")
+	for _, p := range problems {
+		if p.File != "f" || p.Message == "" || p.Line < 1 || p.Line > len(lines) || p.Column < 1 || p.Column > utf8.RuneCountInString(lines[p.Line-1])+1 {
+			t.Errorf("no place in a file of %d lines: %#v", len(lines), p)
 		}
-		if c != nil {
-			problems = c.Warnings
+		if parts := strings.Split(p.Snippet, "\n"); len(parts) != 2 || !strings.Contains(parts[1], "^") {
+			t.Errorf("no caret: %#v", p)
 		}
-		lines := strings.Split(string(data), "\n")
-		for _, p := range problems {
-			if p.File != "f" || p.Message == "" || p.Line < 1 || p.Line > len(lines) || p.Column < 1 || p.Column > utf8.RuneCountInString(lines[p.Line-1])+1 {
-				t.Errorf("no place in a file of %d lines: %#v", len(lines), p)
-			}
-			if parts := strings.Split(p.Snippet, "\n"); len(parts) != 2 || !strings.Contains(parts[1], "^") {
-				t.Errorf("no caret: %#v", p)
-			}
+	}
+	if c == nil {
+		return
+	}
+	for _, p := range c.Policies {
+		if _, err := p.Compile(); err != nil {
+			t.Errorf("accepted, and does not compile: %v", err)
 		}
-		if c == nil {
-			return
-		}
-		for _, p := range c.Policies {
-			if _, err := p.Compile(); err != nil {
-				t.Errorf("accepted, and does not compile: %v", err)
-			}
-		}
-		again, problems := config.Parse("again", c.YAML())
-		if len(problems) > 0 {
-			t.Fatalf("%v\nin what was written for\n%s", config.Problems(problems), data)
-		}
-		if diff := differs(c, again); diff != "" {
-			t.Errorf("reads back as another one (-want +got):\n%s\nby\n%s", diff, c.YAML())
-		}
-	})
+	}
+	again, problems := parse("again", c.YAML())
+	if len(problems) > 0 {
+		t.Fatalf("%v\nin what was written for\n%s", config.Problems(problems), data)
+	}
+	if diff := differs(c, again); diff != "" {
+		t.Errorf("reads back as another one (-want +got):\n%s\nby\n%s", diff, c.YAML())
+	}
 }
 
 func genShare(t *rapid.T, most int64) drawgate.Share {

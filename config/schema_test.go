@@ -241,28 +241,33 @@ func TestEveryKeyIsRead(t *testing.T) {
 		return list
 	}
 	def := func(name string) []string { return keys(doc.Defs[name].Properties) }
-	for text, want := range map[string][]string{
-		"zzzzzz: 1":                                     keys(doc.Properties),
-		"policies: {p: {zzzzzz: 1}}":                    def("policy"),
-		"policies: {p: {overrides: [{zzzzzz: 1}]}}":     def("override"),
-		"policies: {p: {limits: [{zzzzzz: 1}]}}":        def("limit"),
-		"policies: {p: {limits: [], wait: {zzzzz: 1}}}": def("wait"),
-		"rules: [{zzzzzz: 1}]":                          def("rule"),
-		"rules: [{match: {zzzzzz: 1}}]":                 def("match"),
-		"rules: [{schedule: {zzzzzz: 1}}]":              def("schedule"),
-		"rules: [{apply: [{zzzzzz: 1}]}]":               def("apply"),
-		"api_keys: {zzzzzz: 1}":                         def("apiKeys"),
-		"queue: {zzzzzz: 1}":                            def("queue"),
-		"server: {zzzzzz: 1}":                           def("server"),
-		"server: {tls: {zzzzzz: 1}}":                    def("tlsFiles"),
-		"server: {tokens: [{zzzzzz: 1}]}":               def("token"),
-		"server: {proxies: {zzzzzz: 1}}":                def("proxies"),
-		"server: {forward_auth: {zzzzzz: 1}}":           def("forwardAuth"),
-		"envoy: {zzzzzz: 1}":                            def("envoy"),
-		"telemetry: {zzzzzz: 1}":                        def("telemetry"),
-		"telemetry: {watch: [{zzzzzz: 1}]}":             def("watched"),
-		"telemetry: {webhook: {zzzzzz: 1}}":             def("webhook"),
-	} {
+	cases := []struct {
+		text string
+		want []string
+	}{
+		{"zzzzzz: 1", keys(doc.Properties)},
+		{"policies: {p: {zzzzzz: 1}}", def("policy")},
+		{"policies: {p: {overrides: [{zzzzzz: 1}]}}", def("override")},
+		{"policies: {p: {limits: [{zzzzzz: 1}]}}", def("limit")},
+		{"policies: {p: {limits: [], wait: {zzzzz: 1}}}", def("wait")},
+		{"rules: [{zzzzzz: 1}]", def("rule")},
+		{"rules: [{match: {zzzzzz: 1}}]", def("match")},
+		{"rules: [{schedule: {zzzzzz: 1}}]", def("schedule")},
+		{"rules: [{apply: [{zzzzzz: 1}]}]", def("apply")},
+		{"api_keys: {zzzzzz: 1}", def("apiKeys")},
+		{"queue: {zzzzzz: 1}", def("queue")},
+		{"server: {zzzzzz: 1}", def("server")},
+		{"server: {tls: {zzzzzz: 1}}", def("tlsFiles")},
+		{"server: {tokens: [{zzzzzz: 1}]}", def("token")},
+		{"server: {proxies: {zzzzzz: 1}}", def("proxies")},
+		{"server: {forward_auth: {zzzzzz: 1}}", def("forwardAuth")},
+		{"envoy: {zzzzzz: 1}", def("envoy")},
+		{"telemetry: {zzzzzz: 1}", def("telemetry")},
+		{"telemetry: {watch: [{zzzzzz: 1}]}", def("watched")},
+		{"telemetry: {webhook: {zzzzzz: 1}}", def("webhook")},
+	}
+	for _, c := range cases {
+		text, want := c.text, c.want
 		_, problems := config.Parse("f", []byte(text))
 		known := ""
 		for _, p := range problems {

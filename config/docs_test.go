@@ -1,0 +1,74 @@
+package config_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/drawgate/drawgate/config"
+)
+
+func page(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The page explains every key that the schema has, and every variable.
+func TestPageHasEveryKeyAndVariable(t *testing.T) {
+	t.Parallel()
+	text := page(t, "../docs/configuration.md")
+	var doc struct {
+		Properties map[string]json.RawMessage
+		Defs       map[string]struct{ Properties map[string]json.RawMessage } `json:"$defs"`
+	}
+	if err := json.Unmarshal(config.Schema(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	keys := 0
+	check := func(where string, properties map[string]json.RawMessage) {
+		for key := range properties {
+			if keys++; !strings.Contains(text, "`"+key+"`") {
+				t.Errorf("docs/configuration.md does not explain %s of %s", key, where)
+			}
+		}
+	}
+	check("the file", doc.Properties)
+	for name, def := range doc.Defs {
+		check(name, def.Properties)
+	}
+	if keys < 100 {
+		t.Errorf("the schema has %d keys", keys)
+	}
+	for _, name := range config.Variables() {
+		if !strings.Contains(text, "`"+name+"`") {
+			t.Errorf("docs/configuration.md does not explain the variable %s", name)
+		}
+	}
+}
+
+// Every example of a file in these pages is one that the schema and the parser accept.
+func TestExamplesOfPages(t *testing.T) {
+	t.Parallel()
+	s := compileSchema(t)
+	for _, path := range []string{"../docs/configuration.md", "../docs/http.md", "../README.md"} {
+		_, rest, more := strings.Cut(page(t, path), "```yaml\n")
+		for more {
+			var block string
+			block, rest, _ = strings.Cut(rest, "```")
+			if strings.Contains("\n"+block, "\npolicies:") {
+				if err := conforms(t, s, []byte(block)); err != nil {
+					t.Errorf("%s: %v in\n%s", path, err, block)
+				}
+				if _, problems := config.Parse(path, []byte(block)); len(problems) > 0 {
+					t.Error(config.Problems(problems))
+				}
+			}
+			_, rest, more = strings.Cut(rest, "```yaml\n")
+		}
+	}
+}

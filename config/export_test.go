@@ -1,0 +1,12 @@
+package config
+
+// ParseRules reads a file of rules alone.
+func ParseRules(name string, data []byte) (*Config, []Problem) {
+	c, problems := parseFile(name, data, (*decoder).rulesFile)
+	if problems = append(problems, c.finish(len(problems) == 0)...); len(problems) > 0 {
+		return nil, problems.sorted()
+	}
+	c.warn()
+	c.trim()
+	return c, nil
+}
