@@ -14,7 +14,7 @@ const (
 	here                 // it was given here, and the store has yet to be told
 	counted              // it was given here, and its units were charged to the store, which does not know its id
 	ending               // it is settled, or is a charge: the store has yet to be told
-	done                 // nothing has to be told any more
+	done                 // nothing has to be told any more: its id is remembered for a while, as gone
 )
 
 // held is a reservation of this process, or something else that the store has to be told.
@@ -52,7 +52,7 @@ func (t *heldTable) granted(r *request, d *drawgate.Decision, now instant) {
 	end := d.HoldEnd().UnixMicro()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h := t.ids[r.take.ID]; h != nil {
+	if h := t.ids[r.take.ID]; h != nil && h.stage != done {
 		if h.stage == inStore {
 			h.end = end
 		}
@@ -81,7 +81,7 @@ func newHeld(r *request, end int64) *held {
 func (t *heldTable) give(l *local, now instant) *held {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h := t.ids[l.take.ID]; h != nil && h.stage != inStore || h == nil && !t.room(now) {
+	if h := t.ids[l.take.ID]; h != nil && h.stage != inStore && h.stage != done || h == nil && !t.room(now) {
 		return nil
 	}
 	h := newHeld(l.request, holdEnd(now, l.take.Hold))
@@ -90,11 +90,11 @@ func (t *heldTable) give(l *local, now instant) *held {
 	return h
 }
 
-// room reports whether one more may be kept. Those that the store gave, and whose hold is over, make room. t.mu is held.
+// room reports whether one more may be kept. Those of which nothing has to be told, and whose hold is over, make room. t.mu is held.
 func (t *heldTable) room(now instant) bool {
 	if len(t.ids)+t.charges >= t.sweepAt {
 		for id, h := range t.ids {
-			if h.end <= now.at && (h.stage == inStore || h.stage == counted) {
+			if h.stage == done || h.end <= now.at && (h.stage == inStore || h.stage == counted) {
 				h.stage = done
 				delete(t.ids, id)
 			}

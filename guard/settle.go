@@ -162,7 +162,7 @@ func (s *Store) settleHere(ctx context.Context, st *drawgate.Settlement) (o draw
 				return o, true, ctx.Err()
 			}
 		}
-		if stage == ending { // it was settled already
+		if stage == ending || stage == done { // it was settled already
 			return drawgate.Outcome{Gone: true}, true, nil
 		}
 		if o, done := s.end(h, st, now); done {
@@ -275,7 +275,7 @@ func (s *Store) bill(h *held, st *drawgate.Settlement, pages []*page) {
 			}
 		}
 	}
-	s.held.drop(h)
+	h.stage = done
 	s.owes(h, n, pages)
 }
 
