@@ -14,6 +14,9 @@ type BucketsAnswer struct {
 	After  string   `json:"after,omitempty"` // there are more: give it as after to get them. Its content is not an interface
 }
 
+// MaxChanges is how many changes an answer tells.
+const MaxChanges = 100
+
 // ResetRequest forgets everything about buckets, open reservations included.
 type ResetRequest struct {
 	Policy string   `json:"policy,omitempty"` // may be left out where there is only one
@@ -33,4 +36,5 @@ type ReloadAnswer struct {
 	Removed []string `json:"removed,omitempty"`
 	Changed []string `json:"changed,omitempty"`
 	Rules   bool     `json:"rules,omitempty"`
+	Changes []string `json:"changes,omitempty"` // each in a sentence; the first MaxChanges
 }

@@ -143,6 +143,10 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 	decode(t, ask(h, "POST", "/v1/take", `{"policy":"llm","costs":{"tokens":400}}`), &api.Answer{})
 	var got api.ReloadAnswer
 	decode(t, ask(h, "POST", "/v1/reload", ""), &got)
+	if len(got.Changes) == 0 || got.Changes[0] != `policy "llm", limit "rpm": changed: amount 10 → 11` {
+		t.Errorf("changes: %q", got.Changes)
+	}
+	got.Changes = nil
 	if diff := cmp.Diff(api.ReloadAnswer{Added: []string{"api", "candidate", "per-ip"}, Changed: []string{"llm"}, Rules: true}, got); diff != "" {
 		t.Error(diff)
 	}

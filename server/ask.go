@@ -133,18 +133,14 @@ func (s *Server) within(who *access, at *rules.Attributes) *api.Problem {
 	maps.Copy(extra, at.Extra)
 	extra[tenantAttr] = who.tenant
 	at.Extra = extra
-	set, err := s.rules.of(s.engine)
+	res, err := s.engine.Match(at)
 	if err != nil {
 		return s.fail(err)
 	}
-	var m rules.Matches
-	if err := set.Match(at, time.Now(), &m); err != nil {
-		return s.fail(err)
-	}
-	for i := range m.Applied {
-		if m.Applied[i].Tenant != who.tenant {
-			return problem(api.CodeForbidden, "this access token is bound to a tenant, and rule %d applies policy %q to another one: its tenant should be attr(%q)",
-				m.Applied[i].Rule+1, m.Applied[i].Apply.Policy, tenantAttr)
+	for i := range res.Applied {
+		if a := &res.Applied[i]; a.Tenant != who.tenant {
+			return problem(api.CodeForbidden, "this access token is bound to a tenant, and rule %q applies policy %q to another one: its tenant should be attr(%q)",
+				ruleName(a.Rule, a.RuleName), a.Policy, tenantAttr)
 		}
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
@@ -70,53 +69,58 @@ type use struct {
 
 // uses finds what would apply, as [engine.Engine.Take] does.
 func (s *Server) uses(req *engine.Request, out *api.ExplainAnswer) (uses []use, err error) {
+	res := engine.Result{}
+	config := s.engine.Config()
+	if req.Attributes != nil {
+		if res, err = s.engine.Match(req.Attributes); err != nil {
+			return nil, err
+		}
+		out.Exempt, out.Unmatched = res.Exempt, res.Unmatched
+	}
+	for _, a := range req.Asks {
+		res.Applied = append(res.Applied, engine.Applied{Rule: -1, Policy: a.Policy, Tenant: a.Tenant, Key: a.Key})
+	}
 	infos := map[string]*engine.Info{}
 	for _, info := range s.engine.Policies() {
 		infos[info.Name] = &info
 	}
-	add := func(a api.Applied, apply *rules.Apply, costs []drawgate.Cost) error {
+	for i := range res.Applied {
+		a := &res.Applied[i]
 		info := infos[a.Policy]
-		if info == nil {
-			return engine.ErrUnknownPolicy // it was replaced this moment
+		if info == nil || a.Rule >= len(config.Rules) {
+			return nil, engine.ErrUnknownPolicy // the configuration was replaced this moment
 		}
-		a.Disabled = !info.DisabledUntil.IsZero()
-		ask, err := s.engine.Ask(a.Policy, a.Tenant, a.Key, costs...)
-		if err == nil && apply != nil {
-			err = s.vary(&ask, info, apply, a.Shadow && !info.Shadow)
+		u := use{out: api.Explanation{Applied: applied(a)}}
+		u.out.Bucket = nil
+		if a.Rule < 0 {
+			u.ask, err = s.engine.Ask(a.Policy, a.Tenant, a.Key, req.Asks[i].Costs...)
+			u.out.Shadow, u.out.Disabled = info.Shadow, !info.DisabledUntil.IsZero()
+		} else {
+			u.ask, err = s.askByRule(a, info, &config.Rules[a.Rule], req.Costs)
 		}
-		a.Shadow = a.Shadow || info.Shadow
-		uses = append(uses, use{api.Explanation{Applied: a}, ask})
-		return err
-	}
-	for _, a := range req.Asks {
-		if err := add(api.Applied{Policy: a.Policy, Tenant: a.Tenant, Key: a.Key}, nil, a.Costs); err != nil {
+		if err != nil {
 			return nil, err
 		}
-	}
-	if req.Attributes == nil {
-		return uses, nil
-	}
-	set, err := s.rules.of(s.engine)
-	if err != nil {
-		return nil, err
-	}
-	var m rules.Matches
-	if err := set.Match(req.Attributes, time.Now(), &m); err != nil {
-		return nil, err
-	}
-	out.Exempt, out.Unmatched = m.Exempt, !m.Matched
-	for i := range m.Applied {
-		a := &m.Applied[i]
-		info := infos[a.Apply.Policy]
-		if info == nil {
-			return nil, engine.ErrUnknownPolicy
-		}
-		name := ruleName(a.Rule, set.Rule(a.Rule).Name)
-		if err := add(api.Applied{Rule: name, Policy: info.Name, Tenant: a.Tenant, Key: a.Key, Shadow: a.Shadow}, a.Apply, mergeCosts(&info.Policy, a.Apply.Costs, req.Costs)); err != nil {
-			return nil, err
-		}
+		uses = append(uses, u)
 	}
 	return uses, nil
+}
+
+// askByRule asks for what a rule applies: with its amounts and costs, in the buckets that it counts by.
+func (s *Server) askByRule(a *engine.Applied, info *engine.Info, rule *rules.Rule, costs []drawgate.Cost) (drawgate.Ask, error) {
+	i := slices.IndexFunc(rule.Apply, func(p rules.Apply) bool {
+		return p.Policy == a.Policy && (p.Shadow || rule.Shadow || info.Shadow) == a.Shadow
+	})
+	if i < 0 {
+		return drawgate.Ask{}, engine.ErrUnknownPolicy
+	}
+	apply := &rule.Apply[i]
+	ask, err := s.engine.Ask(a.Policy, a.Tenant, a.Key, mergeCosts(&info.Policy, apply.Costs, costs)...)
+	if err != nil {
+		return ask, err
+	}
+	err = s.vary(&ask, info, apply, a.Shadow && !info.Shadow)
+	return ask, err
 }
 
 // shadowSuffix ends the policy part of the keys that a rule in shadow counts by.

@@ -30,6 +30,7 @@ var kinds = map[api.Code]struct {
 	api.CodeNeedsHold:     {http.StatusUnprocessableEntity, "The take needs a hold"},
 	api.CodeBadToken:      {http.StatusUnprocessableEntity, "The reservation is not valid"},
 	api.CodeIDReused:      {http.StatusConflict, "The id is in use"},
+	api.CodeTooManyOpen:   {http.StatusTooManyRequests, "Too many reservations are open"},
 	api.CodeTooLarge:      {http.StatusRequestEntityTooLarge, "The request is too large"},
 	api.CodeNotFound:      {http.StatusNotFound, "Not found"},
 	api.CodeBadMethod:     {http.StatusMethodNotAllowed, "The method is not allowed"},
@@ -73,6 +74,8 @@ func Problem(err error) *api.Problem {
 		return problem(api.CodeNeedsHold, "the policy has a concurrency limit: give hold_ms, and settle the reservation when the work is done")
 	case errors.Is(err, drawgate.ErrIDReused):
 		return problem(api.CodeIDReused, "a reservation with this id is open, with other content")
+	case errors.Is(err, drawgate.ErrTooManyOpen):
+		return problem(api.CodeTooManyOpen, "%d reservations are open in one of the buckets: settle what is done, hold for a shorter time, or use more keys", drawgate.MaxOpen)
 	case errors.Is(err, drawgate.ErrInvalid):
 		return problem(api.CodeInvalid, "%s", strings.TrimPrefix(text, "invalid argument: "))
 	case errors.Is(err, drawgate.ErrClosed):

@@ -29,6 +29,11 @@ func (s *Server) reloadConfig(w http.ResponseWriter, r *http.Request, who *acces
 	}
 	after := s.engine.Config()
 	out := changes(before.Policies, after.Policies)
+	for _, c := range engine.Compare(before, after) {
+		if len(out.Changes) < api.MaxChanges {
+			out.Changes = append(out.Changes, c.String())
+		}
+	}
 	out.Rules = !reflect.DeepEqual(before.Rules, after.Rules)
 	writeJSON(w, http.StatusOK, out)
 }

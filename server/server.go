@@ -50,7 +50,6 @@ type Server struct {
 	forward forwarding
 	log     *slog.Logger
 	given   *memory
-	rules   ruleSet
 	pool    sync.Pool    // of *work
 	warned  atomic.Int64 // Unix ns of the last warning about the store
 	busy    atomic.Int64 // requests that have arrived and are not answered
