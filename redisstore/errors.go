@@ -29,10 +29,11 @@ var notExecuted = [...]string{
 	"MOVED", "ASK", "REDIRECT", "max number of clients",
 }
 
+// permission are the words by which a server says that the user may not: the last two within a script.
+var permission = [...]string{"NOPERM", "can't run this command", "can't access"}
+
 // configuration are the words after which somebody must put the server right.
-var configuration = [...]string{
-	"READONLY", "OOM", "MISCONF", "NOAUTH", "WRONGPASS", "NOPERM", "can't run this command", "can't access", // the last two: within a script
-}
+var configuration = append([]string{"READONLY", "OOM", "MISCONF", "NOAUTH", "WRONGPASS"}, permission[:]...)
 
 // ofBucket are the words by which a server, or the script, says that a key does not hold a bucket that it understands. What the script stumbles over is
 // the key too: the script is the same for all of them.
@@ -44,7 +45,7 @@ func faultOf(text string) drawgate.Fault {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 	}
 	switch {
-	case has(configuration[:]):
+	case has(configuration):
 		return drawgate.FaultConfiguration
 	case has(notExecuted[:]):
 		return drawgate.FaultTransient
@@ -60,17 +61,7 @@ func failure(op string, err error, keys []string) error {
 		return nil
 	}
 	if re, ok := rueidis.IsRedisErr(err); ok {
-		text := re.Error()
-		for _, k := range keys {
-			text = strings.ReplaceAll(text, k, "<key>")
-		}
-		fault := faultOf(text)
-		for _, word := range notExecuted {
-			if strings.Contains(text, word) {
-				return &drawgate.StoreError{Store: "redis", Op: op, Err: errors.New(text), Fault: fault}
-			}
-		}
-		return &drawgate.StoreError{Store: "redis", Op: op, Err: fmt.Errorf("%w: %s", ErrMisconfigured, text), Fault: fault}
+		return reported(op, re.Error(), keys)
 	}
 	if ours(err) {
 		return storeError(op, err)
@@ -81,9 +72,23 @@ func failure(op string, err error, keys []string) error {
 	return storeError(op, fmt.Errorf("%w: %w", ErrUnknownOutcome, err))
 }
 
+// reported makes an error of what a server answered. keys are taken out of it.
+func reported(op, text string, keys []string) error {
+	for _, k := range keys {
+		text = strings.ReplaceAll(text, k, "<key>")
+	}
+	fault := faultOf(text)
+	for _, word := range notExecuted {
+		if strings.Contains(text, word) {
+			return &drawgate.StoreError{Store: "redis", Op: op, Err: errors.New(text), Fault: fault}
+		}
+	}
+	return &drawgate.StoreError{Store: "redis", Op: op, Err: fmt.Errorf("%w: %s", ErrMisconfigured, text), Fault: fault}
+}
+
 // ours reports whether the error was found on this side, in an answer or before a call.
 func ours(err error) bool {
-	return errors.Is(err, errAnswer) || errors.Is(err, errDamaged) || errors.Is(err, errOld) || errors.Is(err, errDisagree) ||
+	return errors.Is(err, errAnswer) || errors.Is(err, errDamaged) || errors.Is(err, errOld) || errors.Is(err, errDisagree) || errors.Is(err, errDenied) ||
 		errors.Is(err, drawgate.ErrInvalid)
 }
 
@@ -109,7 +114,7 @@ func notSent(op string, err error) error {
 func storeError(op string, err error) error {
 	fault := drawgate.FaultTransient
 	switch {
-	case errors.Is(err, errOld):
+	case errors.Is(err, errOld), errors.Is(err, errDenied):
 		fault = drawgate.FaultConfiguration
 	case errors.Is(err, errAnswer), errors.Is(err, errDamaged), errors.Is(err, errDisagree):
 		fault = drawgate.FaultBucket

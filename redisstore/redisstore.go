@@ -17,6 +17,14 @@
 // A take with an id may be sent again, since an open id replays its answer; a plain take must not be. A settlement may be sent again as well:
 // an id that is not open any more is gone, and credits nothing.
 //
+// # Permissions
+//
+// A user of its own needs, on the keys that start with the prefix: EVALSHA, SCRIPT LOAD, TIME, HSET, HGET, HMGET, HDEL and PEXPIRE, and INFO for the
+// warnings above; [Store.Reset] needs UNLINK, [Store.List] SCAN. What a take needs is tried at the first call and by every [Store.Ping], and an error
+// names what is missing:
+//
+//	ACL SETUSER drawgate on >SECRET ~drawgate:* +@connection +info +script|load +evalsha +time +hset +hget +hmget +hdel +pexpire +unlink +scan
+//
 // A Redis Cluster is not supported yet: the buckets of one take must live on one server.
 package redisstore
 
@@ -149,17 +157,6 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Ping implements [drawgate.Pinger]: it writes, since a server that only reads cannot decide.
-func (s *Store) Ping(ctx context.Context) error {
-	c, err := s.begin(ctx, "ping")
-	if err != nil {
-		return err
-	}
-	defer s.running.Done()
-	err = c.Do(ctx, c.B().Set().Key(s.prefix+":%ping").Value("").PxMilliseconds(1000).Build()).Error()
-	return failure("ping", err, nil)
-}
-
 // check looks at the server before its first use.
 func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 	for _, r := range c.DoMulti(ctx, c.B().Info().Section("server").Build(), c.B().Info().Section("memory").Build()) {
@@ -180,11 +177,17 @@ func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 		return err
 	}
 	t, err := res[1].AsIntSlice()
-	if err != nil || len(t) != 2 {
+	if err != nil {
+		return err
+	} else if len(t) != 2 {
 		return errAnswer
 	}
 	s.learn(t[0]*1e6 + t[1])
-	return nil
+	denied, _, err := s.probe(ctx, c)
+	if denied != nil {
+		return denied
+	}
+	return err
 }
 
 // errOld is why a server is not used.
