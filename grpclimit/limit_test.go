@@ -173,6 +173,23 @@ func TestSlotIsHeldWhileTheHandlerRuns(t *testing.T) {
 	}
 }
 
+func TestPanicGivesTheSlotBack(t *testing.T) {
+	t.Parallel()
+	l := limit(t, limiter(t, slots(1)), nil)
+	info := &grpc.UnaryServerInfo{FullMethod: "/s/m"}
+	for range 3 {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the handler was not called")
+				}
+			}()
+			_, err := l.Unary(t.Context(), nil, info, func(context.Context, any) (any, error) { panic("handler") })
+			t.Errorf("it did not panic: %v", err)
+		}()
+	}
+}
+
 func TestStreamHoldsItsSlotForLongerThanAHold(t *testing.T) {
 	t.Parallel()
 	const hold = 150 * time.Millisecond

@@ -251,3 +251,22 @@ descriptors:
 		t.Errorf("reset in %v, want nearly 10 minutes", reset)
 	}
 }
+
+// The file in docs/envoy.md is read, and does what the page says.
+func TestConfigOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "docs", "envoy.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(page), "```yaml\ndomain: shop\n")
+	text, _, ended := strings.Cut("domain: shop\n"+text, "```")
+	if !found || !ended {
+		t.Fatal("docs/envoy.md has no file of the domain shop")
+	}
+	c := client(t, text, nil)
+	passes(t, c, "shop", "remote_address=192.0.2.66", 0)
+	passes(t, c, "shop", "path=/files/a", 100)
+	free(t, c, "shop", "path=/files/b", 1)
+	free(t, c, "shop", "service=api,customer=ann", 1001)
+}

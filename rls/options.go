@@ -44,7 +44,7 @@ const (
 type Options struct {
 	Config *Config // domains with trees of their own; nil: the engine's rules decide alone. [Service.Use] replaces it
 
-	Tenant  string  // part of all keys of Config's limits, and of rules that name none; "": the engine's own
+	Tenant  string  // part of all keys of Config's limits; "": the engine's own. Rules name their own
 	Refunds bool    // is_negative_hits gives units back: an exception of the promise, because nobody can tell whether they were taken (docs/semantics.md)
 	Reports Reports // whose hits are counted even over the limit
 	Shadow  bool    // everything is decided and told per descriptor, and every answer is OK, with SHADOW_MODE's meaning
