@@ -33,7 +33,7 @@
 // # Several processes
 //
 // Any number of processes may open one file on a local disk (not on a network file system). Each keeps the records of its buckets in memory and
-// reads them again after another process has written. While another process writes, a transaction waits for at most [Options.BusyTimeout].
+// reads them again after another process has written. While another process writes, each caller waits for at most [Options.BusyTimeout].
 //
 // Programs other than this must not open the file in this process with package os: closing it would drop SQLite's locks (POSIX).
 //

@@ -323,6 +323,55 @@ func TestLocked(t *testing.T) {
 	}
 }
 
+// TestLockedForEachCaller: each waits for as long as it may by itself. Who comes while another one waits does not fail with it.
+//
+// req: D10
+func TestLockedForEachCaller(t *testing.T) {
+	t.Parallel()
+	path := filled(t)
+	const patience = time.Second
+	s, err := sqlitestore.Open(path, &sqlitestore.Options{BusyTimeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	unlock, err := sqlitestore.Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := compile(t, rolling(10, time.Hour))
+	ask := func() chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := take(t.Context(), s, plan, "k", 1)
+			done <- err
+		}()
+		return done
+	}
+	start := time.Now()
+	first := ask()
+	time.Sleep(patience / 2) // less than the first one waits
+	second := ask()
+	wantAway(t, <-first, "another process")
+	if took := time.Since(start); took < patience*9/10 {
+		t.Errorf("the first one failed after %v, want %v", took, patience)
+	}
+	select {
+	case err := <-second:
+		t.Errorf("the second one ended with the first: %v", err)
+	default:
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-second; err != nil {
+		t.Errorf("the second one, within its own time: %v", err)
+	}
+	if n := takes(t, s, plan, "k"); n != 9 {
+		t.Errorf("%d granted, want 9", n)
+	}
+}
+
 // TestLockedForAWhile waits for the lock: no error.
 func TestLockedForAWhile(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/drawgate/drawgate"
 )
@@ -12,6 +13,7 @@ import (
 type call struct {
 	op      string // "take", "settle", "peek", "reset" or "ping"
 	started bool   // its transaction has begun; guarded by Store.mu
+	asked   time.Time
 	done    chan struct{}
 	err     error
 
@@ -100,6 +102,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	if err := ctx.Err(); err != nil {
 		return storeError(c.op, fmt.Errorf("nothing was done: %w", err))
 	}
+	c.asked = time.Now()
 	s.mu.Lock()
 	switch {
 	case s.closed:
@@ -160,6 +163,30 @@ func (s *Store) waiting() (n int, reads, closed bool) {
 		}
 	}
 	return len(s.queue), true, s.closed
+}
+
+// oldest returns when the call that has waited longest was asked; ok is false if none waits.
+func (s *Store) oldest() (asked time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		return time.Time{}, false
+	}
+	return s.queue[0].asked, true
+}
+
+// overdue takes those calls out of the queue that were asked before an instant.
+func (s *Store) overdue(batch []*call, before time.Time) []*call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for n < len(s.queue) && s.queue[n].asked.Before(before) {
+		s.queue[n].started = true
+		n++
+	}
+	batch = append(batch, s.queue[:n]...)
+	s.queue = slices.Delete(s.queue, 0, n)
+	return batch
 }
 
 // gather takes calls out of the queue for one transaction, in their order: the first ones, up to most takes; only those that read if reads is set.

@@ -26,7 +26,7 @@ const (
 // Options holds what a Store can do without. The zero value is ready to use.
 type Options struct {
 	Synchronous Synchronous
-	BusyTimeout time.Duration // how long a transaction waits while another process writes; 0 means 2 s; negative means not at all
+	BusyTimeout time.Duration // how long a caller waits while another process writes; 0 means 2 s; negative means not at all
 	HistoryFor  time.Duration // how long the history is kept; 0 means 35 days; negative means that none is written
 	Logger      *slog.Logger  // told when cleaning fails, or the file is found damaged; nil discards
 

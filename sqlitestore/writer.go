@@ -23,6 +23,7 @@ type writer struct {
 	epoch     int64     // grows when version changes
 	contended bool      // another process wrote, or held the lock, lately
 	logsAt    time.Time // when the log's identity was checked last
+	locked    time.Time // since when another process has had the lock, as far as is known; zero if it does not
 
 	batch  []*call
 	dirty  []*bucket // to be written in this transaction
@@ -86,11 +87,14 @@ func (w *writer) transact(reads bool) {
 	if errors.Is(err, errNobody) {
 		return
 	}
-	most := maxBatch
-	if err != nil {
-		most = forever
+	switch {
+	case err == nil:
+		w.batch = w.s.gather(w.batch[:0], reads, maxBatch)
+	case busy(err) && !w.locked.IsZero(): // who came later waits on
+		w.batch = w.s.overdue(w.batch[:0], w.outOfPatience(time.Now()))
+	default:
+		w.batch = w.s.gather(w.batch[:0], false, forever)
 	}
-	w.batch = w.s.gather(w.batch[:0], reads && err == nil, most)
 	if err == nil {
 		if err = w.process(w.batch, w.s.now()); err == nil {
 			err = w.commit()
@@ -156,26 +160,42 @@ func (w *writer) dial() error {
 	return nil
 }
 
-// lock begins the transaction. While another process holds the lock, callers may leave; if all have, it gives up.
+// longestWait is between two looks at a lock that another process has.
+const longestWait = 2 * time.Millisecond
+
+// outOfPatience returns the instant such that calls that were asked before have waited for the lock for as long as they may: since they were asked, or
+// since it was taken.
+func (w *writer) outOfPatience(now time.Time) time.Time {
+	before := now.Add(longestWait - w.s.opts.busyTimeout())
+	if !w.locked.Before(before) {
+		return time.Time{}
+	}
+	return before
+}
+
+// lock begins the transaction. While another process holds the lock, callers may leave; if all have, it gives up. It fails once the call that has
+// waited longest may not wait longer.
 func (w *writer) lock(reads bool) error {
 	q := qBegin
 	if reads {
 		q = qBeginRead
 	}
-	var deadline time.Time
-	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 2*time.Millisecond) {
+	for wait := 50 * time.Microsecond; ; wait = min(2*wait, longestWait) {
 		_, err := w.conn.exec(q)
 		if !busy(err) {
+			w.locked = time.Time{}
 			return err
 		}
 		w.contended = true
-		if n, _, _ := w.s.waiting(); n == 0 {
+		now := time.Now()
+		if w.locked.IsZero() {
+			w.locked = now
+		}
+		asked, waiting := w.s.oldest()
+		if !waiting {
 			return errNobody
 		}
-		if deadline.IsZero() {
-			deadline = time.Now().Add(w.s.opts.busyTimeout())
-		}
-		if time.Now().Add(wait).After(deadline) {
+		if asked.Before(w.outOfPatience(now)) {
 			return err
 		}
 		time.Sleep(wait/2 + rand.N(wait))
