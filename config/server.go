@@ -237,6 +237,9 @@ func (c *Config) lookUpSecrets(env *environment) (problems Problems) {
 			t.Secret.value = ""
 		}
 	}
+	if i, k, same := sameToken(c.Server.Tokens); same && len(problems) == 0 {
+		report("server.tokens", fmt.Errorf("tokens %d and %d are the same", i+1, k+1))
+	}
 	t := &c.Telemetry
 	report("telemetry.salt_"+t.Salt.kind(), t.Salt.lookUp(env, &c.read))
 	report("telemetry.webhook", t.Webhook.Secret.lookUp(env, &c.read))
@@ -248,4 +251,16 @@ func (c *Config) lookUpSecrets(env *environment) (problems Problems) {
 		report("telemetry.webhook", err)
 	}
 	return problems
+}
+
+// sameToken returns the positions of two tokens with the same secret.
+func sameToken(list []Token) (i, k int, same bool) {
+	first := map[[sha256.Size]byte]int{}
+	for k := range list {
+		if i, same := first[list[k].Sum]; same {
+			return i, k, true
+		}
+		first[list[k].Sum] = k
+	}
+	return 0, 0, false
 }

@@ -186,9 +186,15 @@ func TestSecretMistakes(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", named, err, want)
 		}
 	}
-	path := at("hook.yaml")
+	path := at("same.yaml")
+	write(t, path, fileOf(1)+"server: {tokens: [{role: take, token_env: A}, {role: read, token_env: B}]}\n")
+	_, err := config.Resolve([]string{"A=hunter2-hunter2-hunter2", "B=hunter2-hunter2-hunter2"}, config.Flags{Config: path})
+	if err == nil || !strings.Contains(err.Error(), "tokens 1 and 2 are the same") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("got %v", err)
+	}
+	path = at("hook.yaml")
 	write(t, path, fileOf(1)+"telemetry: {webhook: {url_env: HOOK, secret_env: SECRET}}\n")
-	_, err := config.Resolve([]string{"HOOK=ftp://hunter2.example.com", "SECRET=0123456789abcdef"}, config.Flags{Config: path})
+	_, err = config.Resolve([]string{"HOOK=ftp://hunter2.example.com", "SECRET=0123456789abcdef"}, config.Flags{Config: path})
 	if err == nil || !strings.Contains(err.Error(), "what environment: HOOK holds is not an http or https URL") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v", err)
 	}

@@ -53,6 +53,9 @@ var otherWords = map[string]string{
 	"tz": "zone", "timezone": "zone", "type": "", "kind": "", "window": "", "period": "", "per": "", "interval": "", "rate": "",
 	"reserve": "headroom", "safety_margin": "headroom", "timeout": "up_to", "max_wait": "up_to", "length": "queue",
 	"key_prefix": "prefix", "database": "store", "storage": "store", "limits": "policies", "policy": "policies", "day": "anchor",
+	"amounts": "limits", "cidr": "ips", "cidrs": "ips", "networks": "ips", "attributes": "attrs", "labels": "attrs", "if": "when", "condition": "when",
+	"skip": "exempt", "ignore": "exempt", "allow": "exempt", "stop": "final", "dry_run": "shadow", "shadow_mode": "shadow", "on_error": "fallback",
+	"failure_mode": "fallback", "address": "listen", "bind": "listen", "port": "listen", "apikeys": "api_keys", "replicas": "instances",
 }
 
 const aboutKinds = "a limit has one of bucket: PERIOD (a rate with burst), rolling: WINDOW (a hard cap), calendar: day, concurrency: N"

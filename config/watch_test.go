@@ -93,6 +93,13 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
+// replace writes a file at once: nobody sees it empty, however long the machine is busy with something else.
+func replace(t *testing.T, path, text string) {
+	t.Helper()
+	write(t, path+".new", text)
+	must(t, os.Rename(path+".new", path))
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -140,12 +147,8 @@ func TestWatchSurvivesKubernetesSymlinkSwap(t *testing.T) {
 func TestWatchSeesEveryWayToWrite(t *testing.T) {
 	t.Parallel()
 	for name, save := range map[string]func(t *testing.T, path, text string){
-		"in place": write,
-		"rename over it": func(t *testing.T, path, text string) {
-			t.Helper()
-			write(t, path+".tmp", text)
-			must(t, os.Rename(path+".tmp", path))
-		},
+		"in place":       write,
+		"rename over it": replace,
 		"backup, then anew": func(t *testing.T, path, text string) {
 			t.Helper()
 			must(t, os.Rename(path, path+"~"))
@@ -201,15 +204,15 @@ func TestWatchKeepsTheOldOneWhileTheFileIsBroken(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
 	w := watch(t, nil, config.Flags{Config: path}, noPoll)
-	write(t, path, strings.Replace(fileOf(2), "amount", "amout", 1))
+	replace(t, path, strings.Replace(fileOf(2), "amount", "amout", 1))
 	err := w.fails()
 	problems, ok := errors.AsType[config.Problems](err)
 	if !ok || !strings.Contains(problems[0].Message, `unknown key "amout"`) || problems[0].Line != 4 {
 		t.Errorf("told %v", err)
 	}
-	write(t, path, fileOf(1))
+	replace(t, path, fileOf(1))
 	w.until(1)
-	write(t, path, fileOf(3))
+	replace(t, path, fileOf(3))
 	w.until(3)
 	if len(w.failed) > 0 {
 		t.Errorf("told again: %v", <-w.failed)
@@ -225,7 +228,7 @@ func TestWatchSurvivesRemovalAndReturn(t *testing.T) {
 		if err := w.fails(); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("told %v, want that the file is missing", err)
 		}
-		write(t, path, fileOf(n))
+		replace(t, path, fileOf(n))
 		w.until(int64(n))
 	}
 }
@@ -308,14 +311,14 @@ func TestWatchIgnoresWhatChangesNothing(t *testing.T) {
 	path := newFile(t)
 	w := watch(t, nil, config.Flags{Config: path}, noPoll)
 	for range 5 {
-		write(t, path, fileOf(1))
+		replace(t, path, fileOf(1))
 		must(t, os.Chtimes(path, time.Now(), time.Now()))
 		must(t, os.Chmod(path, 0o640))
 		write(t, path+".log", "something else")
 		must(t, os.Rename(path, path+".b"))
 		must(t, os.Rename(path+".b", path))
 	}
-	write(t, path, fileOf(2))
+	replace(t, path, fileOf(2))
 	if c := <-w.applied; amountOf(c) != 2 {
 		t.Errorf("applied amount %d without a change", amountOf(c))
 	}
@@ -366,11 +369,11 @@ func TestWatchReadsAllFiles(t *testing.T) {
 		}
 		return nil
 	}
-	if c := next(func() { write(t, at("rules.yaml"), rule(2)) }); c.Rules[0].Name != "r2" {
+	if c := next(func() { replace(t, at("rules.yaml"), rule(2)) }); c.Rules[0].Name != "r2" {
 		t.Errorf("rule %s is in force", c.Rules[0].Name)
 	}
-	before := next(func() { write(t, at("envoy/two.yaml"), "domain: b") })
-	if c := next(func() { write(t, at("token"), "fedcba9876543210\n") }); c.Server.Tokens[0].Sum == before.Server.Tokens[0].Sum {
+	before := next(func() { replace(t, at("envoy/two.yaml"), "domain: b") })
+	if c := next(func() { replace(t, at("token"), "fedcba9876543210\n") }); c.Server.Tokens[0].Sum == before.Server.Tokens[0].Sum {
 		t.Error("the old token is in force")
 	}
 	next(func() { must(t, os.Remove(at("envoy/one.yaml"))) })
@@ -383,7 +386,7 @@ func TestReload(t *testing.T) {
 	w := watch(t, nil, config.Flags{Config: path}, noPoll)
 	must(t, w.Reload(t.Context()))
 	w.until(1)
-	write(t, path, "policies: 1")
+	replace(t, path, "policies: 1")
 	if _, ok := errors.AsType[config.Problems](w.Reload(t.Context())); !ok {
 		t.Error("the mistake was not returned")
 	}
@@ -391,7 +394,7 @@ func TestReload(t *testing.T) {
 		t.Error("the mistake was not told")
 	}
 	w.refuse = errors.New("no room")
-	write(t, path, fileOf(2))
+	replace(t, path, fileOf(2))
 	if err := w.Reload(t.Context()); !errors.Is(err, w.refuse) {
 		t.Errorf("Reload = %v, want what apply returned", err)
 	}
@@ -435,11 +438,11 @@ func TestWatchRefusesWhatLeavesNoPolicy(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
 	w := watch(t, nil, config.Flags{Config: path}, noPoll)
-	write(t, path, "")
+	replace(t, path, "")
 	if err := w.fails(); !strings.Contains(err.Error(), path+": there are no policies") {
 		t.Errorf("told %v", err)
 	}
-	write(t, path, "enabled: false\n"+fileOf(2))
+	replace(t, path, "enabled: false\n"+fileOf(2))
 	if c := <-w.applied; !c.Off || len(c.Disabled()) != 1 {
 		t.Errorf("applied %s", c)
 	}
