@@ -117,6 +117,10 @@ type Request struct {
 	Hold     time.Duration // Reserve: how long the units are held; 1ms to MaxHold
 	ID       string        // Reserve: "" makes a random one. A take with an id that is still open is answered again, at no cost
 	Lease    bool          // Reserve: the units do not age while held, and may be granted in part
+
+	// Renew tells a take that waits which limiter counts its bucket i by now, before each attempt: see [Limiter.Rouse]. nil leaves it as it is, as
+	// does one whose policy has another name or other limits; amounts and the like may differ.
+	Renew func(i int) *Limiter
 }
 
 // Bounds of what is held.
@@ -203,7 +207,7 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		return nil, err
 	}
 	some := false
-	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, Hold: r.Hold, ID: r.ID, Lease: r.Lease}
+	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, Hold: r.Hold, ID: r.ID, Lease: r.Lease, renew: r.Renew}
 	for i := range r.Buckets {
 		b := &r.Buckets[i]
 		o := b.Limiter
@@ -342,10 +346,12 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 		return TakeLocal(l.local, l.plan, b.Key.Name, b.N, t.Priority)
 	}
 	var out [1]Decision
-	err := l.within(ctx, "take", timeout, func(ctx context.Context) error { return l.store.Take(ctx, []Take{*t}, out[:]) })
-	if err == nil {
-		err = out[0].Fail
-	}
+	err := l.within(ctx, "take", timeout, func(ctx context.Context) error {
+		if err := l.store.Take(ctx, []Take{*t}, out[:]); err != nil {
+			return err
+		}
+		return out[0].Fail
+	})
 	if err != nil {
 		return Decision{}, l.storeError(ctx, "take", err)
 	}
@@ -404,11 +410,11 @@ func (l *Limiter) StatusAt(ctx context.Context, priority int, b Ask) (Status, er
 	}
 	var out [1]Status
 	err = l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
-		return l.store.Peek(ctx, []BucketCost{{Key: o.keyOf(&b), Plan: o.plan, N: n}}, int8(priority), out[:])
+		if err := l.store.Peek(ctx, []BucketCost{{Key: o.keyOf(&b), Plan: o.plan, N: n}}, int8(priority), out[:]); err != nil {
+			return err
+		}
+		return out[0].Fail
 	})
-	if err == nil {
-		err = out[0].Fail
-	}
 	if err != nil {
 		return Status{}, l.storeError(ctx, "peek", err)
 	}

@@ -209,6 +209,33 @@ func (lb *lobby) nudge(key Key) {
 	}
 }
 
+// Rouse lets everybody who is in front of a queue, of all limiters made from each other, try again at once: the amounts have changed by which they are
+// counted. Those amounts come from [Request.Renew].
+func (l *Limiter) Rouse() { l.lobby.rouse() }
+
+func (lb *lobby) rouse() {
+	lb.news.Add(1) // first: see enter
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	for _, ln := range lb.lines {
+		ln.next, ln.soonest = time.Time{}, time.Time{}
+		ln.Nudge()
+	}
+}
+
+// renewed lets t be counted by the policies that are in force by now. It is ErrNeverFits if it cannot fit any more.
+func (t *Take) renewed() error {
+	if t.renew == nil {
+		return nil
+	}
+	for i := range t.Buckets {
+		if l := t.renew(i); l != nil && l.plan != t.Buckets[i].Plan && l.plan.sameLimits(t.Buckets[i].Plan) {
+			t.Buckets[i].Plan = l.plan
+		}
+	}
+	return t.fits()
+}
+
 // front reports whether it is t's turn. If it is in its own line, but in that of another of its buckets somebody stands before it, it moves there:
 // otherwise those who wait for that bucket would be passed by way of this one.
 func (lb *lobby) front(t *Take, s *spot) bool {
@@ -315,6 +342,9 @@ func (l *Limiter) stand(ctx context.Context, t *Take, s *spot, last Decision) (D
 		}
 		if l.lobby.front(t, s) {
 			if ask {
+				if err := t.renewed(); err != nil {
+					return last, err
+				}
 				d, err := l.ask(ctx, t, stepTimeout, 0)
 				if err != nil || d.Allowed {
 					return d, err

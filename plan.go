@@ -109,6 +109,11 @@ func (p *Plan) Name() string { return p.policy.Name }
 // Policy returns the policy. Its slices must not be changed.
 func (p *Plan) Policy() Policy { return p.policy }
 
+// sameLimits reports whether two plans count in the same way, in the same buckets: what one asks of a limit can be asked by the other.
+func (p *Plan) sameLimits(o *Plan) bool {
+	return p.policy.Name == o.policy.Name && slices.EqualFunc(p.specs, o.specs, func(a, b record.Spec) bool { return a.ID == b.ID })
+}
+
 // NeedsHold reports whether the policy has a concurrency limit, so that a take needs a hold.
 func (p *Plan) NeedsHold() bool { return p.needs }
 

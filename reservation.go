@@ -271,10 +271,12 @@ func (l *Limiter) settleOnce(ctx context.Context, s *Settlement) (Outcome, error
 		return Outcome{}, ended(ctx, nil)
 	}
 	var out [1]Outcome
-	err := l.within(ctx, s.Op.String(), stepTimeout, func(ctx context.Context) error { return l.store.Settle(ctx, []Settlement{*s}, out[:]) })
-	if err == nil {
-		err = out[0].Err
-	}
+	err := l.within(ctx, s.Op.String(), stepTimeout, func(ctx context.Context) error {
+		if err := l.store.Settle(ctx, []Settlement{*s}, out[:]); err != nil {
+			return err
+		}
+		return out[0].Err
+	})
 	if err != nil {
 		return Outcome{}, l.storeError(ctx, s.Op.String(), err)
 	}

@@ -28,6 +28,8 @@ type Take struct {
 	Lease    bool          // units do not age while open, and may be granted in part (at least 1 of each that is asked); needs a hold
 	Priority int8          // 0 to MaxPriority
 	Labels   []Label       // for the history
+
+	renew func(int) *Limiter // of who waits; may be nil
 }
 
 // Op is what a [Settlement] does.

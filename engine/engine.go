@@ -68,6 +68,7 @@ func (e *Engine) Replace(c Config) error {
 		return err
 	}
 	e.state.Store(s)
+	e.base.Rouse() // a limit that was raised lets in who waits for it
 	return nil
 }
 

@@ -200,3 +200,51 @@ func TestReplacingUnderLoadLosesNoCount(t *testing.T) {
 		t.Errorf("%d admitted, want exactly %d, over %d replacements", got, amount, replaced)
 	}
 }
+
+// TestPeers16RaisedLimitsLetWaitersIn, in their order, and nobody is kept behind them by what was in force before.
+func TestPeers16RaisedLimitsLetWaitersIn(t *testing.T) {
+	t.Parallel()
+	for name, hold := range map[string]time.Duration{"plain": 0, "held": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				strict := by("r", "p", "user")
+				strict.Apply[0].Amounts = map[string]int64{"day": 1}
+				c := engine.Config{Policies: policies(perDay("p", 9)), Rules: []rules.Rule{strict}}
+				e := newEngine(t, c, nil)
+				take(t, e, from("u"))
+				start, done := time.Now(), make(chan int, 3)
+				for i := range 3 {
+					go func() {
+						r := from("u")
+						r.Wait, r.Hold = true, hold
+						if res, err := e.Take(t.Context(), r); err != nil || !res.Decision.Allowed || (res.Reservation != nil) != (hold > 0) {
+							t.Errorf("waiter %d: %v", i, err)
+						}
+						done <- i
+					}()
+					synctest.Wait()
+				}
+				if take(t, e, from("u")).Decision.Reason != drawgate.Queued {
+					t.Error("nobody waits")
+				}
+				c.Rules[0].Apply[0].Amounts = map[string]int64{"day": 4}
+				if err := e.Replace(c); err != nil {
+					t.Fatal(err)
+				}
+				for i := range 2 {
+					if got := <-done; got != i {
+						t.Errorf("waiter %d was served as number %d", got, i)
+					}
+				}
+				if took := time.Since(start); took > time.Second {
+					t.Errorf("served after %v", took)
+				}
+				<-done
+				if res := take(t, e, from("u")); res.Decision.Allowed || res.Decision.Reason != drawgate.Limited {
+					t.Errorf("all 4 are used: %+v", res.Decision.Reason)
+				}
+			})
+		})
+	}
+}

@@ -66,7 +66,7 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, asks []drawgate.Ask, 
 // shadow takes what is in shadow, now.
 func shadow(ctx context.Context, r *Request, asks []drawgate.Ask) (a answer) {
 	if holds(r, asks) {
-		a.decision, a.reservation, a.err = reserve(ctx, r, shadowID(r.ID), false, asks)
+		a.decision, a.reservation, a.err = reserve(ctx, r, shadowID(r.ID), nil, asks)
 		return a
 	}
 	a.decision, a.err = asks[0].Limiter.Take(ctx, drawgate.Request{Buckets: asks, Priority: r.Priority, Labels: r.Labels})

@@ -22,6 +22,7 @@ type state struct {
 	policies map[string]*policy
 	set      *rules.Set
 	uses     []use // by rules.Applied.Index
+	byRule   map[useOf]*variant
 }
 
 // policy is a policy in force.
@@ -84,7 +85,7 @@ func (s *state) names() []string { return slices.Sorted(maps.Keys(s.policies)) }
 
 // compile makes a configuration ready. old may be nil.
 func (e *Engine) compile(c Config, old *state) (*state, error) {
-	s := &state{config: c, policies: make(map[string]*policy, len(c.Policies))}
+	s := &state{config: c, policies: make(map[string]*policy, len(c.Policies)), byRule: map[useOf]*variant{}}
 	beside := inShadow(&c)
 	var errs []error
 	for i := range c.Policies {
@@ -179,6 +180,9 @@ func (s *state) apply(i int, r *rules.Rule) (errs []error) {
 			}
 		}
 		s.uses = append(s.uses, u)
+		if id := (useOf{ruleName(s.config.Rules, i), a.Policy}); s.byRule[id] == nil {
+			s.byRule[id] = u.variant
+		}
 	}
 	return errs
 }

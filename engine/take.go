@@ -16,14 +16,15 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 		sc.clear()
 		e.pool.Put(sc)
 	}()
-	if err := e.gather(e.state.Load(), r, sc, res); err != nil {
+	s := e.state.Load()
+	if err := e.gather(s, r, sc, res); err != nil {
 		return err
 	}
 	if len(sc.shadow) == 0 {
-		return e.enforce(ctx, r, sc.enforced, res)
+		return e.enforce(ctx, s, r, sc.enforced, res)
 	}
 	done := e.evaluate(ctx, r, sc.shadow, res)
-	err := e.enforce(ctx, r, sc.enforced, res)
+	err := e.enforce(ctx, s, r, sc.enforced, res)
 	done(err)
 	return err
 }
@@ -43,21 +44,21 @@ func (e *Engine) Match(a *rules.Attributes) (Result, error) {
 }
 
 // enforce takes what is enforced.
-func (e *Engine) enforce(ctx context.Context, r *Request, asks []drawgate.Ask, res *Result) (err error) {
+func (e *Engine) enforce(ctx context.Context, s *state, r *Request, asks []drawgate.Ask, res *Result) (err error) {
 	if len(asks) == 0 {
 		res.Decision.Allowed = true
 		return ctx.Err()
 	}
 	l := asks[0].Limiter
 	if holds(r, asks) {
-		res.Decision, res.Reservation, err = reserve(ctx, r, r.ID, r.Wait, asks)
+		res.Decision, res.Reservation, err = reserve(ctx, r, r.ID, e.renew(s, r, res), asks)
 		return err
 	}
 	if len(asks) == 1 && !r.Wait && r.Priority == 0 && len(r.Labels) == 0 && asks[0].Tenant == "" {
 		res.Decision, err = l.Allow(ctx, asks[0].Key, asks[0].Costs...)
 		return err
 	}
-	res.Decision, err = l.Take(ctx, drawgate.Request{Buckets: asks, Wait: r.Wait, Priority: r.Priority, Labels: r.Labels})
+	res.Decision, err = l.Take(ctx, drawgate.Request{Buckets: asks, Wait: r.Wait, Priority: r.Priority, Labels: r.Labels, Renew: e.renew(s, r, res)})
 	return err
 }
 
@@ -75,9 +76,9 @@ func holds(r *Request, asks []drawgate.Ask) bool {
 }
 
 // reserve takes and holds. A refusal is an answer; the end of waiting is an error with the last refusal.
-func reserve(ctx context.Context, r *Request, id string, wait bool, asks []drawgate.Ask) (drawgate.Decision, *drawgate.Reservation, error) {
+func reserve(ctx context.Context, r *Request, id string, renew func(int) *drawgate.Limiter, asks []drawgate.Ask) (drawgate.Decision, *drawgate.Reservation, error) {
 	res, err := asks[0].Limiter.ReserveRequest(ctx, drawgate.Request{
-		Buckets: asks, NoWait: !wait, Priority: r.Priority, Labels: r.Labels, Hold: r.Hold, ID: id, Lease: r.Lease,
+		Buckets: asks, NoWait: renew == nil, Priority: r.Priority, Labels: r.Labels, Hold: r.Hold, ID: id, Lease: r.Lease, Renew: renew,
 	})
 	if err == nil {
 		return res.Decision, res, nil

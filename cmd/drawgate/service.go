@@ -102,7 +102,7 @@ func (v *service) observe() error {
 		var err error
 		if v.metrics, err = telemetry.NewMetrics(reg, &telemetry.Options{
 			Hasher: hasher, RawIdentifiers: t.RawIdentifiers, Identifiers: t.Identifiers, Local: v.now.local(),
-			Store: v.store, Watch: watch, Plan: v.plan, Waiting: v.waiting, Version: version, Revision: revision,
+			Store: v.store, Watch: watch, Plan: v.plan, Waiting: v.waiting, Guard: v.guardState(), Version: version, Revision: revision,
 		}); err != nil {
 			return err
 		}
@@ -111,12 +111,12 @@ func (v *service) observe() error {
 	}
 	sinks := []func(*telemetry.Warning){telemetry.Log(v.log)}
 	if w := &t.Webhook; w.URL != "" {
-		hook, err := telemetry.NewWebhook(w.URL, []byte(w.Secret.Reveal()), &telemetry.WebhookOptions{Logger: v.log, Metrics: v.metrics})
+		hook, err := telemetry.NewWebhook(w.URL, []byte(w.Secret.Reveal()), &telemetry.WebhookOptions{Milestones: w.Milestones, Logger: v.log, Metrics: v.metrics})
 		if err != nil {
 			return err
 		}
 		v.closers = append(v.closers, hook.Close)
-		sinks = append(sinks, chosen(w.Milestones, hook.Warn))
+		sinks = append(sinks, hook.Warn)
 	}
 	v.warner = telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: hasher, BackendEvery: v.now.WarnEvery, Metrics: v.metrics}, sinks...)
 	v.closers = append(v.closers, v.warner.Close)
@@ -151,13 +151,12 @@ func tell[E any](f func(*E), e *E) {
 	}
 }
 
-// chosen passes on only milestones of these per cents; none means all.
-func chosen(percents []int, to func(*telemetry.Warning)) func(*telemetry.Warning) {
-	return func(w *telemetry.Warning) {
-		if w.Kind != telemetry.Milestone || len(percents) == 0 || slices.Contains(percents, w.Percent) {
-			to(w)
-		}
+// guardState returns what tells the state of the guard; nil if there is none.
+func (v *service) guardState() func() guard.State {
+	if v.guarded == nil {
+		return nil
 	}
+	return v.guarded.State
 }
 
 // plan returns what a key is counted under at present.
@@ -251,6 +250,10 @@ func (v *service) open() (err error) {
 		}
 	}
 	opts.Class = func(h http.Header) string { return v.keys.Load().Class(h) }
+	if v.guarded != nil {
+		instances := v.now.instances()
+		opts.Fallback = func(p *drawgate.Policy, i int) drawgate.Fallback { return guard.Mode(p, i, instances) }
+	}
 	f := &s.ForwardAuth
 	opts.ForwardAuth = &server.ForwardAuth{
 		Proxies: s.Proxies.Trusted, ClientHeader: s.Proxies.Header, Status: f.Status,
