@@ -25,6 +25,8 @@ const forwardPath = "/auth"
 type ForwardAuth struct {
 	// Proxies may ask for the requests of others, and are not taken for clients themselves. None: programs of this machine, by loopback or a Unix socket.
 	Proxies []netip.Prefix
+	// Unix trusts peers on a Unix socket beside Proxies.
+	Unix bool
 	// ClientHeader is where they say who the client is: "" is X-Forwarded-For. See [httplimit.ProxyOptions].
 	ClientHeader string
 	// URI, Method and Host name the headers in which they describe the request. "" is X-Forwarded-Uri, X-Original-URI or X-Original-URL;
@@ -54,7 +56,6 @@ type forwarding struct {
 	ForwardAuth
 	clients           *httplimit.Proxies
 	say               *httplimit.Headers
-	unix              bool                     // peers on a Unix socket are trusted
 	uri, method, host []string                 // names of headers
 	class             func(http.Header) string // Options.Class
 }
@@ -63,13 +64,13 @@ func newForwarding(f *ForwardAuth) (out forwarding, err error) {
 	if f != nil {
 		out.ForwardAuth = *f
 	}
-	if out.unix = len(out.Proxies) == 0; out.unix {
-		out.Proxies = loopback()
+	if len(out.Proxies) == 0 {
+		out.Unix, out.Proxies = true, loopback()
 	}
 	if out.Status, err = refusalStatus(out.Status); err != nil {
 		return out, fmt.Errorf("server: forward-auth: %w", err)
 	}
-	out.clients, err = httplimit.NewProxies(out.Proxies, &httplimit.ProxyOptions{Header: out.ClientHeader, Unix: out.unix})
+	out.clients, err = httplimit.NewProxies(out.Proxies, &httplimit.ProxyOptions{Header: out.ClientHeader, Unix: out.Unix})
 	if err != nil {
 		return out, fmt.Errorf("server: forward-auth: %w", err)
 	}

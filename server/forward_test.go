@@ -113,6 +113,10 @@ func TestPeers21OnlyTrustedProxiesSayForWhomTheyAsk(t *testing.T) {
 			t.Errorf("%s: %d, want %d: another bucket was chosen", list, w.Code, want)
 		}
 	}
+	unix := setup{config: cfg, options: &server.Options{ForwardAuth: &server.ForwardAuth{Proxies: nets, Unix: true}}}.make(t)
+	if w := from(unix, "@", site("/x", "203.0.113.3")...); w.Code != 200 {
+		t.Errorf("a trusted socket: %d %s", w.Code, w.Body)
+	}
 	def := setup{config: cfg}.make(t)
 	for peer, want := range map[string]int{"127.0.0.1:1": 200, "[::1]:1": 200, "[::ffff:127.0.0.1]:1": 200, "@": 200, "10.0.0.1:1": 403} {
 		if w := from(def, peer, site("/x", "203.0.113.2")...); w.Code != want && w.Code != 429 {

@@ -15,7 +15,7 @@ import (
 func (f *forwarding) trusts(remote string) bool {
 	peer, err := netip.ParseAddrPort(remote)
 	if err != nil {
-		return f.unix // it has no address: a Unix socket
+		return f.Unix // it has no address: a Unix socket
 	}
 	a := peer.Addr().Unmap().WithZone("")
 	for _, t := range f.Proxies {

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/server"
 )
 
@@ -54,6 +57,54 @@ func TestReady(t *testing.T) {
 	f := plain(t)
 	var h api.Health
 	if got := f.do("GET", "/readyz", "", &h); got != 200 || h.Status != "ok" || h.Store.Status != "ok" {
+		t.Errorf("got %d %+v", got, h)
+	}
+}
+
+// A process whose policies are decided by fallbacks can decide: it must not be taken out of service with all of its like.
+//
+// req: D8, B11
+func TestReadyWithFallbacks(t *testing.T) {
+	t.Parallel()
+	limit := policies()[0].Limits[0]
+	named := func(name string, fs ...drawgate.Fallback) (p drawgate.Policy) {
+		p.Name = name
+		for i, f := range fs {
+			l := limit
+			l.Name, l.Fallback = fmt.Sprintf("l%d", i), f
+			p.Limits = append(p.Limits, l)
+		}
+		return p
+	}
+	open, share, mixed := named("open", drawgate.FallbackOpen), named("share", drawgate.FallbackShare, drawgate.FallbackOpen), named("mixed", drawgate.FallbackOpen, drawgate.FallbackClosed)
+	mode := func(p *drawgate.Policy, i int) drawgate.Fallback { return p.Limits[i].Fallback }
+	for _, c := range []struct {
+		store  drawgate.Store
+		ps     []drawgate.Policy
+		status int
+		health string
+		states string
+	}{
+		{away{}, []drawgate.Policy{open, share}, 200, api.StatusDegraded, "open:degraded:open share:degraded:share "},
+		{away{}, []drawgate.Policy{open, mixed}, 503, api.StatusAway, "mixed:away:closed open:degraded:open "},
+		{memstore.New(nil), []drawgate.Policy{open, mixed}, 200, api.StatusOK, "mixed:ok:closed open:ok:open "},
+	} {
+		f := setup{store: c.store, config: engine.Config{Policies: enforced(c.ps...)}, options: &server.Options{Fallback: mode}}.start(t)
+		var h api.Health
+		states := ""
+		got := f.do("GET", "/readyz", "", &h)
+		for _, s := range h.States {
+			states += s.Name + ":" + s.Status + ":" + s.Fallback + " "
+		}
+		if got != c.status || h.Status != c.health || states != c.states {
+			t.Errorf("got %d %+v, want %+v", got, h, c)
+		}
+	}
+	f := setup{store: away{}, config: engine.Config{Policies: enforced(mixed)}, options: &server.Options{Fallback: mode}}.start(t)
+	var p api.Policy
+	f.do("POST", "/v1/policies/mixed/disable", `{"for_ms":60000}`, &p)
+	var h api.Health
+	if got := f.do("GET", "/readyz", "", &h); got != 503 || h.States[0].Status != api.StatusDisabled || h.Store.Status != api.StatusAway {
 		t.Errorf("got %d %+v", got, h)
 	}
 }

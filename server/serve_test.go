@@ -118,3 +118,43 @@ func TestOtherNamesOfALoopbackAddressAreNotServed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What one listener has under way is finished though the other has stopped.
+func TestListenersStopTogether(t *testing.T) {
+	t.Parallel()
+	s := setup{store: slow{memstore.New(nil)}, engine: &engine.Options{StoreTimeout: -1}}.make(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 2)
+	var urls []string
+	for _, run := range []func(context.Context, net.Listener) error{s.Serve, s.ServeAdmin} {
+		ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		urls = append(urls, "http://"+ln.Addr().String())
+		go func() { done <- run(ctx, ln) }()
+	}
+	public, admin := fixture{t, urls[0], s}, fixture{t, urls[1], s}
+	var p api.Problem
+	if got := public.do("POST", "/v1/reload", "", &p); got != 404 || !strings.Contains(p.Detail, "admin listener") {
+		t.Errorf("got %d %+v", got, p)
+	}
+	if got := admin.do("POST", "/v1/reload", "", &p); got != 501 {
+		t.Errorf("got %d %+v", got, p)
+	}
+	answer := make(chan api.Answer, 1)
+	go func() { answer <- admin.take(`{"policy":"llm"}`) }()
+	time.Sleep(200 * time.Millisecond)
+	cancel()
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if a := <-answer; !a.Allowed {
+		t.Errorf("got %+v", a)
+	}
+	if w := ask(s, "POST", "/v1/take", `{"policy":"llm"}`); w.Code != 503 || !strings.Contains(w.Body.String(), string(api.CodeClosing)) {
+		t.Errorf("a server that has stopped: %d %s", w.Code, w.Body)
+	}
+}
