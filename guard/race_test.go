@@ -82,6 +82,36 @@ func TestRacingCallersWhileTheStoreComesAndGoes(t *testing.T) {
 	}
 }
 
+// TestTakesUnderWayCount: while the store is being asked for the last unit, it is not given away here; nor is it lost if the store refuses.
+func TestTakesUnderWayCount(t *testing.T) {
+	t.Parallel()
+	for _, l := range []drawgate.Limit{rolling(1, time.Hour), leaky(1, time.Hour, 1), daily(1)} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			plan := policy(t, 0, l)
+			store.during = func() { time.Sleep(20 * time.Millisecond) }
+			var first drawgate.Decision
+			var wg sync.WaitGroup
+			wg.Go(func() { first = take(t, g, plan, "k", 1) })
+			time.Sleep(10 * time.Millisecond)
+			store.mu.Lock()
+			store.during = nil
+			store.only = func(string, bool) mood { return refuses }
+			store.mu.Unlock()
+			second := take(t, g, plan, "k", 1)
+			store.mu.Lock()
+			store.only = nil
+			store.mu.Unlock()
+			wg.Wait()
+			if !first.Allowed || first.Fallback || second.Allowed || !second.Fallback || second.RetryAfter <= 0 || second.Err() == nil {
+				t.Errorf("%v: the first allowed %v (fallback %v), the second %v (%v): %v", l.Kind, first.Allowed, first.Fallback, second.Allowed, second.Fallback, second.Err())
+			}
+			if l, ok := second.Refusing(); !ok || l.Limit.Name != "a" {
+				t.Errorf("refused by %+v", l)
+			}
+		})
+	}
+}
+
 // TestRacingSettlementsAndReturns settles reservations while the store is being told of them.
 func TestRacingSettlementsAndReturns(t *testing.T) {
 	t.Parallel()

@@ -62,12 +62,23 @@ func TestChargedBeforeTheNextTake(t *testing.T) {
 				}
 			}
 		}
+		store.during = func() { time.Sleep(time.Millisecond) }
 		store.set(well)
-		time.Sleep(time.Second)
+		for g.State().Away {
+			time.Sleep(time.Millisecond)
+		}
+		told := 0
 		for i := range keys {
-			if d := take(t, g, plan, fmt.Sprint(keys-1-i), 1); d.Allowed {
+			d := take(t, g, plan, fmt.Sprint(keys-1-i), 1)
+			if d.Allowed {
 				t.Fatalf("bucket %d: a fourth unit of three, fallback %v", i, d.Fallback)
 			}
+			if !d.Fallback {
+				told++
+			}
+		}
+		if told != keys {
+			t.Errorf("%d of %d were decided by the store, which was there", told, keys)
 		}
 	})
 }
