@@ -22,7 +22,7 @@ const Memory = "memory:"
 //
 // Fields that a file need not set are 0 where nothing was said, which means the default of whoever uses them.
 type Config struct {
-	Off    bool   // everything passes and nothing is counted: see [Config.Engine]
+	Off    bool   // everything passes and nothing is counted: see [Config.Disabled]
 	Store  string // "memory:", "sqlite:relative/path", "sqlite:///absolute/path", "redis://…" or "rediss://…"; "" where a file names none
 	Prefix string // what the keys of a shared store start with; "" means the store's default
 
