@@ -20,6 +20,7 @@ import (
 // The tests with several processes start this test binary again, which then is one of these.
 var children = map[string]func(path string, args []string) error{
 	"crash":    crashChild,
+	"disk":     diskChild,
 	"share":    shareChild,
 	"scribble": scribbleChild,
 }

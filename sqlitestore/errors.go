@@ -39,7 +39,7 @@ var advice = map[int]string{
 	codeBusy:     "another process holds the database locked: the store comes back by itself when it lets go",
 	codeLocked:   "another connection holds the database locked: the store comes back by itself when it lets go",
 	codeReadOnly: "the database cannot be written: check the permissions of the file and its directory, and that the disk is not mounted read-only; the store comes back by itself",
-	codeIOErr:    "the disk failed: check it; the store comes back by itself when it works again",
+	codeIOErr:    "the disk failed, or does not take more (a quota, ulimit -f): check it; the store comes back by itself when it works again",
 	codeFull:     "the disk is full: free some space; the store comes back by itself",
 	codeCantOpen: "the database cannot be opened: check that its directory is there and may be written; the store comes back by itself",
 	codeProtocol: "the database cannot be locked: check that it is on a local disk",

@@ -14,4 +14,13 @@ func mountReadOnly(dir string) error {
 		syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""))
 }
 
+// remount makes the file system that is mounted at dir read-only, or writable again.
+func remount(dir string, ro bool) error {
+	flags := uintptr(syscall.MS_REMOUNT)
+	if ro {
+		flags |= syscall.MS_RDONLY
+	}
+	return syscall.Mount("tmpfs", dir, "tmpfs", flags, "size=1m")
+}
+
 func unmount(dir string) error { return syscall.Unmount(dir, 0) }

@@ -6,4 +6,5 @@ import "errors"
 
 func mountSmall(string) error    { return errors.ErrUnsupported }
 func mountReadOnly(string) error { return errors.ErrUnsupported }
+func remount(string, bool) error { return errors.ErrUnsupported }
 func unmount(string) error       { return nil }

@@ -89,22 +89,27 @@ func TestScripts(t *testing.T) {
 	}
 }
 
+// makeUncleaned makes a database that is not cleaned for a century.
+func makeUncleaned(path string) error {
+	s, err := sqlitestore.OpenAt(path, nil, newClock().now)
+	if err != nil {
+		return err
+	}
+	if err := s.Close(); err != nil {
+		return err
+	}
+	late := newClock()
+	late.advance(100 * 365 * 24 * time.Hour)
+	set := "INSERT INTO meta (name, value) VALUES ('cleaned', %d) ON CONFLICT DO UPDATE SET value = excluded.value"
+	return sqlitestore.Exec(path, fmt.Sprintf(set, late.now()))
+}
+
 // uncleaned returns a database that is not cleaned for a century. Of what was cleaned away nobody knows the rate any more, and cleaning, in the
 // background, waits for no script.
 func uncleaned(t *testing.T) []byte {
 	t.Helper()
 	path := dbPath(t)
-	s, err := sqlitestore.OpenAt(path, nil, newClock().now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	late := newClock()
-	late.advance(100 * 365 * 24 * time.Hour)
-	set := "INSERT INTO meta (name, value) VALUES ('cleaned', %d) ON CONFLICT DO UPDATE SET value = excluded.value"
-	if err := sqlitestore.Exec(path, fmt.Sprintf(set, late.now())); err != nil {
+	if err := makeUncleaned(path); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(path)

@@ -1,0 +1,209 @@
+//go:build unix
+
+package sqlitestore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/sqlitestore"
+)
+
+// nobody is the user that root becomes where a test is about permissions.
+const nobody = 65534
+
+// TestDiskComesBack: a disk that takes no more, and one that turns read-only while the store is open, are told with what to do, nothing that was granted
+// is lost, nothing that failed is spent, and the store comes back by itself with the first call after the disk did.
+//
+// The disk is a limit on what a process of its own may write (RLIMIT_FSIZE), which needs no permission. It turns read-only as a broken file system
+// does: a write fails first, then nothing can be opened for writing any more; by the modes of file and directory, and where this process may mount
+// by remounting a file system as well.
+//
+// req: D2, D10
+func TestDiskComesBack(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"full", "modes", "mount"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			dir, err := os.MkdirTemp("", "drawgate-disk-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = os.Chmod(dir, 0o700)
+				if err := os.RemoveAll(dir); err != nil {
+					t.Error(err)
+				}
+			})
+			switch {
+			case mode == "modes" && os.Getuid() == 0:
+				if err := os.Chown(dir, nobody, nobody); err != nil {
+					t.Fatal(err)
+				}
+			case mode == "mount":
+				if err := mountSmall(dir); err != nil {
+					t.Logf("nothing can be mounted here (%v): the modes show the same", err)
+					return
+				}
+				t.Cleanup(func() {
+					if err := unmount(dir); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			cmd := child(t.Context(), "disk", filepath.Join(dir, "state.db"), mode)
+			cmd.Stderr = nil
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// diskChild is the process whose disk fails.
+func diskChild(path string, args []string) error {
+	signal.Ignore(syscall.SIGXFSZ) // as a server has to: writing fails instead
+	if args[0] == "modes" && os.Getuid() == 0 {
+		if err := errors.Join(syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
+			return err
+		}
+	}
+	if err := makeUncleaned(path); err != nil { // cleaning, in the background, would open the file again at any time
+		return err
+	}
+	s, err := sqlitestore.Open(path, nil)
+	if err != nil {
+		return err
+	}
+	d := &disk{s: s, path: path, plan: widePlan()}
+	switch args[0] {
+	case "full":
+		err = d.full()
+	case "modes":
+		err = d.readOnly(func(ro bool) error { return modes(path, ro) })
+	case "mount":
+		err = d.readOnly(func(ro bool) error { return remount(filepath.Dir(path), ro) })
+	}
+	return errors.Join(err, s.Close())
+}
+
+func widePlan() *drawgate.Plan {
+	_, wide := plans()
+	return wide
+}
+
+// disk is a store on a disk that fails.
+type disk struct {
+	s       *sqlitestore.Store
+	path    string
+	plan    *drawgate.Plan
+	granted int64
+}
+
+// take takes a unit with a large label.
+func (d *disk) take() error {
+	out := make([]drawgate.Decision, 1)
+	tk := drawgate.Take{Buckets: buckets(d.plan, "k", 1), Labels: []drawgate.Label{{Name: "pad", Value: strings.Repeat("x", 2000)}}}
+	err := d.s.Take(context.Background(), []drawgate.Take{tk}, out)
+	if err == nil {
+		err = out[0].Fail
+	}
+	if err == nil {
+		d.granted++
+	}
+	return err
+}
+
+// fails checks that a take fails, and says what to do.
+func (d *disk) fails(when, says string) error {
+	err := d.take()
+	if se, ok := errors.AsType[*drawgate.StoreError](err); !ok || se.Fault != drawgate.FaultConfiguration || !strings.Contains(err.Error(), says) {
+		return fmt.Errorf("%s: got %w, want an error of the configuration that says %q", when, err, says)
+	}
+	return nil
+}
+
+// back checks that the store has come back, with all that was granted and no more.
+func (d *disk) back() error {
+	if err := d.take(); err != nil {
+		return fmt.Errorf("the disk is well again: %w", err)
+	}
+	out := make([]drawgate.Status, 1)
+	if err := d.s.Peek(context.Background(), buckets(d.plan, "k", 1), 0, out); err != nil {
+		return err
+	}
+	told := int64(0)
+	err := d.s.Read(context.Background(), time.Time{}, time.Time{}, func(drawgate.Event) bool { told++; return true })
+	if used := out[0].States[0].Used; used != d.granted || told != d.granted || err != nil {
+		return fmt.Errorf("%d used, %d in the history, %d granted, %w", used, told, d.granted, err)
+	}
+	return nil
+}
+
+func (d *disk) full() error {
+	for range 3 { // a disk may be full again and again
+		info, err := os.Stat(d.path)
+		if err == nil {
+			err = writeUpTo(info.Size() + 100<<10)
+		}
+		failed := 0 // in a row: until the file itself is full, moving the log into it makes room
+		for n := 0; err == nil && failed < 3; n++ {
+			if failed++; d.take() == nil {
+				failed = 0
+			}
+			if n > 1000 {
+				return fmt.Errorf("%d takes fit into 100 KiB", n)
+			}
+		}
+		if err = errors.Join(err, d.fails("full", "disk"), writeUpTo(-1), d.back()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readOnly has the disk fail, turn read-only, and come back.
+func (d *disk) readOnly(set func(ro bool) error) error {
+	err := errors.Join(d.take(), writeUpTo(0), d.fails("a disk that takes no more", "disk"), writeUpTo(-1), set(true))
+	if err != nil {
+		return err
+	}
+	err = errors.Join(d.fails("read-only", "written"), d.fails("still read-only", "written"))
+	return errors.Join(err, set(false), d.back())
+}
+
+// writeUpTo bounds the size up to which this process may write files; a negative one lifts the bound.
+func writeUpTo(size int64) error {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
+		return err
+	}
+	bound(&l.Cur, l.Max, size)
+	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
+}
+
+// bound exists because the type of a limit is not the same everywhere.
+func bound[T int64 | uint64](to *T, most T, size int64) {
+	if *to = most; size >= 0 {
+		*to = min(most, T(size))
+	}
+}
+
+// modes takes away or gives back the permission to write a database.
+func modes(path string, ro bool) error {
+	file, dir := os.FileMode(0o600), os.FileMode(0o700)
+	if ro {
+		file, dir = 0o400, 0o500
+	}
+	return errors.Join(os.Chmod(filepath.Dir(path), 0o700), os.Chmod(path, file), os.Chmod(path+"-wal", file), os.Chmod(path+"-shm", file),
+		os.Chmod(filepath.Dir(path), dir))
+}
