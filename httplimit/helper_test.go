@@ -16,13 +16,20 @@ import (
 // limiter returns a limiter over a store of its own in memory.
 func limiter(t testing.TB, p drawgate.Policy) *drawgate.Limiter {
 	t.Helper()
-	store := memstore.New(nil)
-	l, err := drawgate.New(store, p, nil)
+	l, err := drawgate.New(limiterStore(t), p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close(); _ = store.Close() })
+	t.Cleanup(func() { _ = l.Close() })
 	return l
+}
+
+// limiterStore returns a store of its own in memory.
+func limiterStore(t testing.TB) drawgate.Store {
+	t.Helper()
+	store := memstore.New(nil)
+	t.Cleanup(func() { _ = store.Close() })
+	return store
 }
 
 func with(t testing.TB, l *drawgate.Limiter, p drawgate.Policy) *drawgate.Limiter {

@@ -31,18 +31,29 @@ func listen(t *testing.T, h http.Handler, h2 bool) *httptest.Server {
 	return srv
 }
 
-func get(ctx context.Context, srv *httptest.Server, path string) (*http.Response, string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+path, http.NoBody)
+// reply is what a client sees.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func get(ctx context.Context, srv *httptest.Server, path string) (reply, error) {
+	return do(ctx, srv, http.MethodGet, path, http.NoBody)
+}
+
+func do(ctx context.Context, srv *httptest.Server, method, path string, body io.Reader) (r reply, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, srv.URL+path, body)
 	if err != nil {
-		return nil, "", err
+		return r, err
 	}
 	resp, err := srv.Client().Do(req)
 	if err != nil {
-		return nil, "", err
+		return r, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return resp, string(body), err
+	text, err := io.ReadAll(resp.Body)
+	return reply{resp.StatusCode, resp.Header, string(text)}, err
 }
 
 func eventually(t *testing.T, what string, cond func() bool) {
@@ -75,32 +86,20 @@ func TestHTTP2(t *testing.T) {
 		}
 	})), true)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { _, _, _ = get(ctx, srv, "/block") }()
+	go func() { _, _ = get(ctx, srv, "/block") }()
 	if p := <-in; p != "HTTP/2.0" {
 		t.Fatalf("protocol %s", p)
 	}
 	leaves, leave := context.WithCancel(t.Context())
-	go func() { _, _, _ = post(leaves, srv, strings.NewReader(strings.Repeat("x", 1<<20))) }() // a body that nobody reads
+	go func() { _, _ = do(leaves, srv, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 1<<20))) }() // a body that nobody reads
 	eventually(t, "the second stream waits", func() bool { return m.Waiting() == 1 })
 	leave()
 	eventually(t, "its place is free", func() bool { return m.Waiting() == 0 })
 	cancel()
 	eventually(t, "the slot is free", free(t, l))
-	if resp, _, err := get(t.Context(), srv, "/"); err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("RateLimit") != `"slots";r=0` {
+	if resp, err := get(t.Context(), srv, "/"); err != nil || resp.status != http.StatusOK || resp.header.Get("RateLimit") != `"slots";r=0` {
 		t.Errorf("%v, %v", resp, err)
 	}
-}
-
-func post(ctx context.Context, srv *httptest.Server, body io.Reader) (*http.Response, string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL, body)
-	if err != nil {
-		return nil, "", err
-	}
-	resp, err := srv.Client().Do(req)
-	if err != nil {
-		return nil, "", err
-	}
-	return resp, "", resp.Body.Close()
 }
 
 // TestHijack: the response writer is passed on as it is, so that connections can be taken over, as websockets do. The slot is held until the handler returns.
@@ -134,7 +133,7 @@ func TestHijack(t *testing.T) {
 	if status, err := r.ReadString('\n'); err != nil || !strings.Contains(status, "101") {
 		t.Fatalf("status %q, %v", status, err)
 	}
-	if resp, _, err := get(t.Context(), srv, "/"); err != nil || resp.StatusCode != http.StatusTooManyRequests {
+	if resp, err := get(t.Context(), srv, "/"); err != nil || resp.status != http.StatusTooManyRequests {
 		t.Errorf("while the socket is open: %v, %v", resp, err)
 	}
 	_, _ = io.WriteString(conn, "hello\n")
@@ -164,7 +163,7 @@ func TestTLSKeys(t *testing.T) {
 	l := limiter(t, policy("p", rolling(1, time.Hour)))
 	srv := listen(t, middleware(t, nil, httplimit.Bucket{Limiter: l, Key: byTLS}).Handler(http.NotFoundHandler()), true)
 	for _, want := range []int{http.StatusNotFound, http.StatusTooManyRequests} {
-		if resp, _, err := get(t.Context(), srv, "/"); err != nil || resp.StatusCode != want {
+		if resp, err := get(t.Context(), srv, "/"); err != nil || resp.status != want {
 			t.Errorf("status %v (%v), want %d", resp, err, want)
 		}
 	}
@@ -178,16 +177,16 @@ func TestClosing(t *testing.T) {
 	srv := listen(t, m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })), false)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { _, _, _ = get(ctx, srv, "/") }()
+	go func() { _, _ = get(ctx, srv, "/") }()
 	eventually(t, "the slot is taken", func() bool { return !free(t, l)() })
 	answers := make(chan int, 1)
 	go func() {
-		resp, _, err := get(t.Context(), srv, "/")
+		resp, err := get(t.Context(), srv, "/")
 		if err != nil {
 			answers <- 0
 			return
 		}
-		answers <- resp.StatusCode
+		answers <- resp.status
 	}()
 	eventually(t, "the second request waits", func() bool { return m.Waiting() == 1 })
 	if err := l.Close(); err != nil {
@@ -196,9 +195,9 @@ func TestClosing(t *testing.T) {
 	if got := <-answers; got != http.StatusServiceUnavailable {
 		t.Errorf("status %d, want 503", got)
 	}
-	resp, body, err := get(t.Context(), srv, "/")
-	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" || !strings.Contains(body, `"closing"`) {
-		t.Errorf("%v, %q, %v", resp, body, err)
+	resp, err := get(t.Context(), srv, "/")
+	if err != nil || resp.status != http.StatusServiceUnavailable || resp.header.Get("Retry-After") != "1" || !strings.Contains(resp.body, `"closing"`) {
+		t.Errorf("%v, %v", resp, err)
 	}
 }
 

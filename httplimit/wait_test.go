@@ -28,7 +28,7 @@ func send(ctx context.Context, m *httplimit.Middleware) outcome {
 	if p.Problem != nil {
 		o.status, o.code = p.Problem.Status, p.Problem.Code
 	}
-	p.End()
+	p.End() //nolint:contextcheck // it does not depend on the client
 	return o
 }
 

@@ -75,19 +75,30 @@ func testClientGone(e *env) {
 
 // testLong streams for several times as long as units are held.
 func testLong(e *env) {
+	for range 3 {
+		if long(e) {
+			return
+		}
+		e.t.Log("this machine was too busy to renew a hold in time")
+	}
+	e.t.Error("no hold was renewed")
+}
+
+// long reports whether the hold was kept until the end. It fails the test if another got the slot of a handler that was not told to stop.
+func long(e *env) (kept bool) {
 	t, h := e.t, e.h
-	const hold = 200 * time.Millisecond
+	const hold = 500 * time.Millisecond
 	l := newLimiter(t, nil, "slots", slots(1))
-	begun, lost := make(chan struct{}), make(chan error, 1)
+	begun, lost := make(chan struct{}), make(chan struct{}, 1)
 	stream := func(c *Call) {
 		close(begun)
 		for range 10 {
 			c.Write("part ")
 			c.Flush()
 			select {
-			case <-time.After(hold / 2):
+			case <-time.After(hold / 5):
 			case <-c.Context.Done():
-				lost <- context.Cause(c.Context)
+				lost <- struct{}{}
 				return
 			}
 		}
@@ -95,14 +106,27 @@ func testLong(e *env) {
 	s := open(t, h, &httplimit.Options{Hold: hold}, held(l), Route{Pattern: "/stream", Serve: stream, Streams: true})
 	first := s.begin(t.Context(), "/stream")
 	<-begun
-	for end := time.Now().Add(4 * hold); time.Now().Before(end); time.Sleep(hold / 4) {
-		s.expect(http.StatusTooManyRequests, "/")
+	for end := time.Now().Add(9 * hold / 5); time.Now().Before(end); time.Sleep(hold / 10) {
+		if r := s.get("/"); r.status == http.StatusTooManyRequests {
+			continue
+		}
+		select {
+		case <-lost:
+			<-first
+			return false
+		case <-time.After(10 * time.Second):
+			t.Fatal("another got the slot of a handler that was not told to stop")
+		}
 	}
 	r := <-first
-	if r.err != nil || r.status != http.StatusOK || len(r.body) != 10*len("part ") || len(lost) > 0 {
-		t.Fatalf("%v, %q, %v, lost %d", r.status, r.body, r.err, len(lost))
+	if len(lost) > 0 {
+		return false
+	}
+	if r.err != nil || r.status != http.StatusOK || len(r.body) != 10*len("part ") {
+		t.Fatalf("%v, %q, %v", r.status, r.body, r.err)
 	}
 	eventually(t, "the slot is free", func() bool { return underWay(t, l) == 0 })
+	return true
 }
 
 func testLost(e *env) {
