@@ -64,6 +64,7 @@ func (a *app) root() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	f := root.PersistentFlags()
 	f.StringVar(&a.flags.Config, "config", "", "file with the policies (default $"+config.EnvConfig+")")
+	f.StringVar(&a.flags.Rules, "rules", "", "file with rules alone (default $"+config.EnvRules+")")
 	f.StringVar(&a.flags.Store, "store", "", "store: sqlite:PATH, sqlite:///ABSOLUTE/PATH or redis://HOST:PORT/DB (default $"+config.EnvStore+")")
 	f.StringVar(&a.server, "server", "", "ask a drawgate server at this URL, not a store (default $"+envServer+"; its access token is $"+envToken+")")
 	f.StringVar(&a.tenant, "tenant", "", "tenant whose buckets these are; tenants share nothing")

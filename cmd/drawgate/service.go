@@ -64,7 +64,7 @@ func newService(a *app, s settings, log *slog.Logger) (v *service, err error) {
 	v.closers = append(v.closers, inner.Close)
 	if !s.local() {
 		v.guarded = guard.New(inner, &guard.Options{
-			Instances: s.instances(), Timeout: s.patience(), WarnEvery: s.WarnEvery, Observer: v.watchful(), Logger: log,
+			Instances: s.instances(), StartFull: s.StartFull, Timeout: s.patience(), WarnEvery: s.WarnEvery, Observer: v.watchful(), Logger: log,
 		})
 		v.store = v.guarded.Full()
 		v.closers = append(v.closers, v.guarded.Close) // before the store behind it
@@ -111,14 +111,18 @@ func (v *service) observe() error {
 	}
 	sinks := []func(*telemetry.Warning){telemetry.Log(v.log)}
 	if w := &t.Webhook; w.URL != "" {
-		hook, err := telemetry.NewWebhook(w.URL, []byte(w.Secret.Reveal()), &telemetry.WebhookOptions{Milestones: w.Milestones, Logger: v.log, Metrics: v.metrics})
+		var kinds []telemetry.Kind
+		for _, k := range w.Kinds {
+			kinds = append(kinds, telemetry.Kind(k))
+		}
+		hook, err := telemetry.NewWebhook(w.URL, []byte(w.Secret.Reveal()), &telemetry.WebhookOptions{Kinds: kinds, Milestones: w.Milestones, Logger: v.log, Metrics: v.metrics})
 		if err != nil {
 			return err
 		}
 		v.closers = append(v.closers, hook.Close)
 		sinks = append(sinks, hook.Warn)
 	}
-	v.warner = telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: hasher, BackendEvery: v.now.WarnEvery, Metrics: v.metrics}, sinks...)
+	v.warner = telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: hasher, Every: t.RefusalsEvery, BackendEvery: v.now.WarnEvery, Metrics: v.metrics}, sinks...)
 	v.closers = append(v.closers, v.warner.Close)
 	watching := v.warner.Guard()
 	if v.metrics != nil {
@@ -256,7 +260,7 @@ func (v *service) open() (err error) {
 	}
 	f := &s.ForwardAuth
 	opts.ForwardAuth = &server.ForwardAuth{
-		Proxies: s.Proxies.Trusted, ClientHeader: s.Proxies.Header, Status: f.Status,
+		Proxies: s.Proxies.Trusted, Unix: s.Proxies.Unix, ClientHeader: s.Proxies.Header, Status: f.Status,
 		URI: f.URI, Method: f.Method, Host: f.Host, User: f.User, Class: f.Class, AllowAway: f.AllowAway, Shared: f.Shared,
 		Headers: &httplimit.HeaderOptions{Policies: f.Describe},
 	}
@@ -277,7 +281,10 @@ func (v *service) openEnvoy() error {
 	if err != nil {
 		return err
 	}
-	o := &rls.Options{Config: c, Refunds: e.Refunds, Shadow: e.Shadow, Metadata: e.Metadata, Logger: v.log}
+	o := &rls.Options{
+		Config: c, Refunds: e.Refunds, Shadow: e.Shadow, Metadata: e.Metadata, ShadowHeader: e.ShadowHeader, Logger: v.log,
+		LimitHeader: e.LimitHeader, RemainingHeader: e.RemainingHeader, ResetHeader: e.ResetHeader,
+	}
 	if e.OwnHits {
 		o.Reports = rls.ReportOwnHits
 	}

@@ -73,7 +73,7 @@ func noPolicies(flags config.Flags) *config.Problem {
 		return &config.Problem{File: path, Message: "there are no policies", Hint: "add one, such as api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}"}
 	}
 	for _, name := range config.Variables() {
-		if name != config.EnvStore && strings.TrimSpace(os.Getenv(name)) != "" {
+		if !strings.HasPrefix(name, "DRAWGATE_") && strings.TrimSpace(os.Getenv(name)) != "" {
 			return &config.Problem{
 				File: "environment", Message: "there are no policies: " + name + " makes none",
 				Hint: "set a RATE_LIMIT_PER_* variable, or name a file with --config",
@@ -112,7 +112,7 @@ func (s *settings) store(log *slog.Logger) (drawgate.Store, error) {
 		return sqlitestore.Open(path, &sqlitestore.Options{Logger: log})
 	}
 	if s.Store == config.Memory {
-		return memstore.New(nil), nil
+		return memstore.New(&memstore.Options{MaxBuckets: s.MaxBuckets}), nil
 	}
 	return redisstore.Open(s.Store, &redisstore.Options{Prefix: s.Prefix, Logger: log})
 }
