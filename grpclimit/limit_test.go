@@ -137,16 +137,16 @@ func TestHealthIsExemptAndOthersMayBe(t *testing.T) {
 	}
 }
 
-// slots is a policy of n calls at once.
-func slots(n int64) drawgate.Policy {
-	return drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "at-once", Kind: drawgate.Concurrency, Amount: n}}}
+// single is a policy of one call at once.
+func single() drawgate.Policy {
+	return drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "at-once", Kind: drawgate.Concurrency, Amount: 1}}}
 }
 
 func TestSlotIsHeldWhileTheHandlerRuns(t *testing.T) {
 	t.Parallel()
 	begun, end := make(chan struct{}, 1), make(chan struct{})
 	var first atomic.Bool
-	c, _ := serve(t, limit(t, limiter(t, slots(1)), nil), &server{unary: func(context.Context) error {
+	c, _ := serve(t, limit(t, limiter(t, single()), nil), &server{unary: func(context.Context) error {
 		if !first.CompareAndSwap(false, true) {
 			return nil
 		}
@@ -175,7 +175,7 @@ func TestSlotIsHeldWhileTheHandlerRuns(t *testing.T) {
 
 func TestPanicGivesTheSlotBack(t *testing.T) {
 	t.Parallel()
-	l := limit(t, limiter(t, slots(1)), nil)
+	l := limit(t, limiter(t, single()), nil)
 	info := &grpc.UnaryServerInfo{FullMethod: "/s/m"}
 	for range 3 {
 		func() {
@@ -193,7 +193,7 @@ func TestPanicGivesTheSlotBack(t *testing.T) {
 func TestStreamHoldsItsSlotForLongerThanAHold(t *testing.T) {
 	t.Parallel()
 	const hold = 150 * time.Millisecond
-	c, _ := serve(t, limit(t, limiter(t, slots(1)), &grpclimit.Options{Hold: hold}), &server{
+	c, _ := serve(t, limit(t, limiter(t, single()), &grpclimit.Options{Hold: hold}), &server{
 		stream: func(s echo.TestService_FullDuplexCallServer) error {
 			if err := s.Send(&echo.StreamingOutputCallResponse{}); err != nil {
 				return err
@@ -230,7 +230,7 @@ func TestStreamHoldsItsSlotForLongerThanAHold(t *testing.T) {
 
 func TestLostHoldEndsTheHandler(t *testing.T) {
 	t.Parallel()
-	l := limiter(t, slots(1))
+	l := limiter(t, single())
 	cause, told := make(chan error, 1), make(chan error, 10)
 	begun := make(chan struct{})
 	c, _ := serve(t, limit(t, l, &grpclimit.Options{

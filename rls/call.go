@@ -28,6 +28,8 @@ type part struct {
 	rule    *Rule                                  // nil: no limit
 	limiter *drawgate.Limiter                      // of the rate that the descriptor carries; nil: the rule's
 	current *ratelimit.RateLimitResponse_RateLimit // what is told of the limit
+	applied []engine.Applied                       // by the engine's rules
+	counted bool                                   // something of it is enforced
 	own     bool                                   // hits were told, in the descriptor or the request
 	policy  string
 	key     string

@@ -22,18 +22,24 @@ const holdTime = 10 * time.Second
 
 // byRules decides a request by the engine's rules: the entries of each descriptor are the attributes of a request of its own.
 //
-// The engine takes for one set of attributes at a time. Of several descriptors all but the last are held, and given back if one is refused.
+// The engine takes for one set of attributes at a time. Where several descriptors are counted, all but the last are held, and given back if one is refused.
 func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error) {
-	last := -1
+	last, took := -1, false
 	for i, d := range c.request.GetDescriptors() {
 		c.parts = append(c.parts, part{ask: -1})
 		p := &c.parts[i]
 		c.hits(d, p)
 		p.own = d.GetHitsAddend() != nil || c.request.GetHitsAddend() > 0
-		if p.does == refunds && !c.s.opts.Refunds {
+		if p.does == takes && len(c.request.GetDescriptors()) == 1 {
+			p.counted = true // it need not be known before
+		} else if err := c.find(p); err != nil {
+			return nil, err
+		}
+		if p.does == refunds && p.counted && !c.s.opts.Refunds {
 			return nil, status.Error(codes.FailedPrecondition, "rls: is_negative_hits gives units back, which this server does not allow")
 		}
-		if p.does == takes {
+		took = took || p.does == takes
+		if p.does == takes && p.counted {
 			last = i
 		}
 	}
@@ -52,7 +58,7 @@ func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error
 	}
 	if err := c.rulesAfterwards(ctx); err != nil {
 		c.s.log(c.request.GetDomain(), err)
-		if last < 0 { // otherwise the take stands, and its answer is told
+		if !took { // otherwise the take stands, and its answer is told
 			return nil, status.Error(codes.Unavailable, public(err))
 		}
 	}
@@ -75,11 +81,11 @@ func (c *call) rulesTake(ctx context.Context, last int) (err error) {
 	}()
 	for i := range c.parts {
 		p := &c.parts[i]
-		if p.does != takes {
+		if p.does != takes || len(p.applied) == 0 && !p.counted {
 			continue
 		}
 		hold := holdTime
-		if i == last {
+		if i == last || !p.counted {
 			hold = 0
 		}
 		res, err := c.rulesAsk(ctx, p, p.hits, hold)
@@ -140,12 +146,8 @@ func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 		if !which(p) {
 			continue
 		}
-		applied, err := c.applied(ctx, p)
-		if err != nil {
-			return err
-		}
-		for k := range applied {
-			a := &applied[k]
+		for k := range p.applied {
+			a := &p.applied[k]
 			if a.Shadow || a.Disabled {
 				continue
 			}
@@ -169,24 +171,24 @@ func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 	return nil
 }
 
-// probe is a priority that nobody has: the engine finds out what counts a request, and takes nothing.
-const probe = -1
-
-// applied returns what counts a descriptor, without taking.
-func (c *call) applied(ctx context.Context, p *part) ([]engine.Applied, error) {
-	var res engine.Result
-	err := c.s.engine.TakeInto(ctx, &engine.Request{Attributes: c.attributes(p), Priority: probe}, &res)
-	if err != nil && !errors.Is(err, drawgate.ErrInvalid) {
-		return nil, err
+// find finds what counts a descriptor.
+func (c *call) find(p *part) error {
+	res, err := c.s.engine.Match(c.attributes(p))
+	if err != nil {
+		return err
 	}
-	return res.Applied, nil
+	p.applied = res.Applied
+	for i := range p.applied {
+		p.counted = p.counted || !p.applied[i].Shadow && !p.applied[i].Disabled
+	}
+	return nil
 }
 
 // rulesAfterwards counts reports and gives back refunds.
 func (c *call) rulesAfterwards(ctx context.Context) error {
 	for i := range c.parts {
 		p := &c.parts[i]
-		if p.hits == 0 || p.does != reports && p.does != refunds {
+		if p.hits == 0 || len(p.applied) == 0 || p.does != reports && p.does != refunds {
 			continue
 		}
 		if p.does == reports {
@@ -209,12 +211,8 @@ func (c *call) rulesAfterwards(ctx context.Context) error {
 
 // rulesEach charges, or refunds, a descriptor's hits in all buckets that count it.
 func (c *call) rulesEach(ctx context.Context, p *part) error {
-	applied, err := c.applied(ctx, p)
-	if err != nil {
-		return err
-	}
-	for i := range applied {
-		a := &applied[i]
+	for i := range p.applied {
+		a := &p.applied[i]
 		if a.Shadow || a.Disabled {
 			continue
 		}
