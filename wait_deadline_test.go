@@ -1,0 +1,195 @@
+package drawgate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// TestDeadlineThatCannotBeMet is an error at once. req: B1, C7
+func TestDeadlineThatCannotBeMet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		l := local(t, policy(rolling(10, time.Minute)))
+		held := with(t, l, drawgate.Policy{Name: "held", Limits: []drawgate.Limit{slots(1)}})
+		within := func(d time.Duration) context.Context {
+			c, cancel := context.WithTimeout(ctx, d)
+			t.Cleanup(cancel)
+			return c
+		}
+		start := time.Now()
+		take(t, l, secret, 10)
+		d, err := l.Wait(within(30*time.Second), secret)
+		if _, ok := errors.AsType[*drawgate.LimitedError](err); !ok || d.RetryAfter != time.Minute {
+			t.Errorf("%v does not say what refused, or when it fits: %v", err, d.RetryAfter)
+		}
+		wantErr(t, err, drawgate.ErrDeadline)
+		_, err = l.Wait(within(time.Minute), secret) // at the very end is too late
+		wantErr(t, err, drawgate.ErrDeadline)
+		_, err = l.Reserve(within(30*time.Second), secret, time.Second)
+		wantErr(t, err, drawgate.ErrDeadline)
+		if strings.Contains(err.Error(), secret) {
+			t.Error(err)
+		}
+		// Behind one who must wait that long as well.
+		c := newCrowd(t, l)
+		c.join(ctx, "first", requests(l, 1))
+		c.join(ctx, "front", drawgate.Request{Buckets: []drawgate.Ask{l.Ask(secret)}})
+		_, err = l.Wait(within(30*time.Second), secret)
+		wantErr(t, err, drawgate.ErrDeadline)
+		if !strings.Contains(err.Error(), "others wait in front, for 1m0s at least") {
+			t.Error(err)
+		}
+		wantTook(t, start, 0, 0)
+		c.passed()
+
+		// What is held may come back at any time.
+		res, err := held.Reserve(ctx, "k", time.Hour, drawgate.Cost{Unit: "slots", N: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start = time.Now()
+		var wg sync.WaitGroup
+		for i := range 2 { // the second behind the first
+			wg.Go(func() {
+				_, err := held.Reserve(within(time.Duration(50+50*i)*time.Millisecond), "k", time.Hour, drawgate.Cost{Unit: "slots", N: 1})
+				wantErr(t, err, context.DeadlineExceeded)
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		wantTook(t, start, 100*time.Millisecond, 0)
+		// But not what was used beside it: even with the held ones back, 6 of 10 do not fit before the 5 are over.
+		take(t, l, "mixed", 5)
+		if _, err := l.Reserve(ctx, "mixed", time.Hour, drawgate.Cost{N: 5}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.Wait(within(59*time.Second), "mixed", drawgate.Cost{N: 6})
+		wantErr(t, err, drawgate.ErrDeadline)
+		if err := res.Cancel(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestDeadlineIsMet if it lies after the instant at which the take fits, however little: no jitter carries it over. req: B1
+func TestDeadlineIsMet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := local(t, drawgate.PerDay(1))
+		for i := range 20 {
+			key := fmt.Sprint(i)
+			take(t, l, key, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour+time.Millisecond)
+			if _, err := l.Wait(ctx, key); err != nil {
+				t.Errorf("%v", err)
+			}
+			cancel()
+		}
+	})
+}
+
+// TestDeadlineLaterOutOfReach: held units that are used after all end the waiting of those who hoped for them. req: B1
+func TestDeadlineLaterOutOfReach(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limit := rolling(10, time.Minute)
+		limit.Charge = drawgate.ChargeEnd
+		l := local(t, policy(limit))
+		res, err := l.Reserve(t.Context(), "k", time.Hour, drawgate.Cost{N: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		start, c := time.Now(), newCrowd(t, l)
+		c.join(ctx, "x", requests(l, 1))
+		time.Sleep(time.Second)
+		if err := res.Settle(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c.Wait()
+		wantErr(t, c.errs["x"], drawgate.ErrDeadline)
+		wantTook(t, start, time.Second, 0)
+	})
+}
+
+// TestNewFrontIsUnknown: while the next one asks, nobody is told what was true of the one before. req: B1
+func TestNewFrontIsUnknown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := remote(t)
+		l := over(t, s, drawgate.PerHour(10))
+		take(t, l, "k", 7)
+		ctx, cancel := context.WithCancel(t.Context())
+		c := newCrowd(t, l)
+		c.join(ctx, "big", requests(l, 10))
+		c.join(t.Context(), "small", requests(l, 1))
+		s.script(100 * time.Millisecond)
+		cancel()
+		synctest.Wait() // small asks
+		short, end := context.WithTimeout(t.Context(), 5*time.Second)
+		defer end()
+		c.join(short, "late", requests(l, 1))
+		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Reason != drawgate.Queued || d.RetryAfter > time.Second {
+			t.Errorf("%v, %v, retry after %v", err, d.Reason, d.RetryAfter)
+		}
+		c.Wait()
+		if c.errs["small"] != nil || c.errs["late"] != nil {
+			t.Error(c.errs)
+		}
+	})
+}
+
+// TestUpTo bounds waiting where the caller does not. req: B5
+func TestUpTo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := policy(slots(1))
+		p.Wait.UpTo = 5 * time.Second
+		s := remote(t)
+		l := over(t, s, p)
+		slot := drawgate.Cost{Unit: "slots", N: 1}
+		if _, err := l.Reserve(t.Context(), "k", time.Minute, slot); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		_, err := l.Reserve(t.Context(), "k", time.Minute, slot)
+		wantErr(t, err, drawgate.ErrDeadline)
+		wantErr(t, err, drawgate.ErrLimited)
+		if !strings.Contains(err.Error(), "waited 5s, the most that the policy allows") {
+			t.Error(err)
+		}
+		wantTook(t, start, 5*time.Second, 0)
+		start = time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = l.Reserve(ctx, "k", time.Minute, slot)
+		wantErr(t, err, context.DeadlineExceeded) // the caller's own deadline was earlier
+		wantTook(t, start, time.Second, 0)
+		// A store that does not answer makes it no later.
+		start = time.Now()
+		s.script(0, stalls, stalls, stalls, stalls, stalls)
+		_, err = l.Reserve(t.Context(), "k", time.Minute, slot)
+		wantErr(t, err, drawgate.ErrStoreAway)
+		wantTook(t, start, 5*time.Second, 0)
+
+		p = drawgate.PerMinute(1)
+		p.Wait.UpTo = 5 * time.Second
+		short := local(t, p)
+		long := with(t, short, drawgate.Policy{Name: "long", Limits: []drawgate.Limit{rolling(1, time.Minute)}})
+		take(t, short, "k", 1)
+		start = time.Now()
+		_, err = long.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{long.Ask("k"), short.Ask("k")}, Wait: true})
+		wantErr(t, err, drawgate.ErrDeadline) // the shortest bound of all policies counts
+		wantTook(t, start, 0, 0)
+	})
+}
