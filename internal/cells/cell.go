@@ -96,6 +96,7 @@ func (sp *Space) open(name string, l *lean) (*cell, error) {
 			return c
 		})
 		if made {
+			sp.cells.Add(1)
 			s.opened()
 			return c, nil
 		}
@@ -109,6 +110,7 @@ func (sp *Space) open(name string, l *lean) (*cell, error) {
 // remove takes a dead cell out of the index.
 func (s *Store) remove(c *cell) {
 	if s.index.remove(c) {
+		c.home.Load().space.cells.Add(-1)
 		s.count.Add(-1)
 	}
 }

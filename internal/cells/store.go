@@ -51,8 +51,12 @@ type spaceKey struct{ tenant, policy string }
 
 // Space holds the buckets of one policy for one tenant.
 type Space struct {
-	store *Store
-	salt  uint64 // of its hashes
+	store  *Store
+	key    spaceKey
+	salt   uint64       // of its hashes
+	pinned bool         // guarded by store.mu: somebody keeps it
+	users  atomic.Int64 // who is about to look for a bucket in it; grows under store.mu
+	cells  atomic.Int64 // buckets in the index
 
 	noted atomic.Pointer[record.Spec] // the first of the limits that were noted last
 
@@ -121,29 +125,62 @@ func (s *Store) Close() {
 	s.running.Wait()
 }
 
-// Space returns the buckets of a policy.
+// Space returns the buckets of a policy, for as long as the store lives.
 func (s *Store) Space(tenant, policy string) *Space {
-	key := spaceKey{tenant, policy}
-	s.mu.RLock()
-	sp := s.spaces[key]
-	s.mu.RUnlock()
-	if sp != nil {
-		return sp
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sp = s.spaces[key]; sp == nil {
-		sp = &Space{store: s, salt: rand.Uint64()} //nolint:gosec // spreads the hashes of equal names; the hash itself is keyed
+	sp := s.space(spaceKey{tenant, policy})
+	sp.pinned = true
+	return sp
+}
+
+// space returns the buckets of a policy. s.mu is held.
+func (s *Store) space(key spaceKey) *Space {
+	sp := s.spaces[key]
+	if sp == nil {
+		sp = &Space{store: s, key: key, salt: rand.Uint64()} //nolint:gosec // spreads the hashes of equal names; the hash itself is keyed
 		s.spaces[key] = sp
 	}
 	return sp
 }
 
-// find returns the buckets of a policy, or nil if there are none.
+// use returns the buckets of a policy, which stay there until done is called: tenants may be as many as callers invent, so those without a bucket are
+// given up.
+func (s *Store) use(tenant, policy string) *Space {
+	key := spaceKey{tenant, policy}
+	if sp := s.find(tenant, policy); sp != nil {
+		return sp
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sp := s.space(key)
+	sp.users.Add(1)
+	return sp
+}
+
+// find is use, but makes none: it is nil then.
 func (s *Store) find(tenant, policy string) *Space {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.spaces[spaceKey{tenant, policy}]
+	sp := s.spaces[spaceKey{tenant, policy}]
+	if sp != nil {
+		sp.users.Add(1)
+	}
+	return sp
+}
+
+// done ends a use.
+func (sp *Space) done() { sp.users.Add(-1) }
+
+// tidy gives up the spaces that nobody uses.
+func (s *Store) tidy() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, sp := range s.spaces {
+		if !sp.pinned && sp.users.Load() == 0 && sp.cells.Load() == 0 {
+			delete(s.spaces, key)
+		}
+	}
 }
 
 // Named is a bucket and how its caller counts.
@@ -162,9 +199,10 @@ func (s *Store) With(names []Named, f func([]*record.Record)) error {
 		}
 	}()
 	for i, n := range names {
-		sp := s.Space(n.Tenant, n.Policy)
+		sp := s.use(n.Tenant, n.Policy)
 		sp.note(n.Specs)
 		fl, err := sp.lock(n.Name.Name, n.Specs)
+		sp.done() // it has a bucket now
 		if err != nil {
 			return err
 		}
@@ -186,9 +224,6 @@ func (s *Store) Among(names []Named, look bool, f func([]*record.Record)) {
 		}
 	}()
 	for i, n := range names {
-		if sp := s.find(n.Tenant, n.Policy); sp != nil && !look {
-			sp.note(n.Specs)
-		}
 		fl, copied := s.existing(n, look)
 		if fl != nil {
 			copied = &fl.rec
@@ -202,7 +237,14 @@ func (s *Store) Among(names []Named, look bool, f func([]*record.Record)) {
 // existing returns a bucket's record, locked, or, for a look or if there is none, a copy.
 func (s *Store) existing(n Named, look bool) (*full, *record.Record) {
 	sp := s.find(n.Tenant, n.Policy)
-	for sp != nil {
+	if sp == nil {
+		return nil, &record.Record{}
+	}
+	defer sp.done()
+	if !look {
+		sp.note(n.Specs)
+	}
+	for {
 		c := s.index.find(sp, n.Name.Name)
 		if c == nil {
 			break
@@ -228,6 +270,7 @@ func (s *Store) Reset(n Name) {
 	if sp == nil {
 		return
 	}
+	defer sp.done()
 	c := s.index.find(sp, n.Name)
 	if c == nil {
 		return
@@ -244,6 +287,7 @@ func (s *Store) List(tenant, policy string, yield func(string) bool) {
 	if sp == nil {
 		return
 	}
+	defer sp.done()
 	s.index.each(func(c *cell) bool {
 		return c.home.Load().space != sp || c.idle(s) || yield(c.name)
 	})

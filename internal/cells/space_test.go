@@ -1,0 +1,94 @@
+package cells
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// takeOf is a take by way of a store's records, as of a tenant that callers name.
+func takeOf(s *Store, tenant string, specs []record.Spec) (allowed bool, err error) {
+	err = s.With([]Named{{Name{tenant, "p", "k"}, specs}}, func(recs []*record.Record) {
+		asks := []record.Ask{{Rec: recs[0], Specs: specs, N: record.Amounts{1}}}
+		allowed = record.Decide(asks, &record.Take{}, s.Now()).Allowed
+	})
+	return allowed, err
+}
+
+// TestSpacesAreGivenUp: callers may name as many tenants as they like; what is kept for those of which nothing is used is given up.
+func TestSpacesAreGivenUp(t *testing.T) {
+	t.Parallel()
+	s := New(10_000)
+	defer s.Close()
+	pinned := s.Space("mine", "p").Bind(leaky(1, time.Hour))
+	brief, lasting := leaky(1, time.Millisecond), leaky(1, time.Hour)
+	for i := range 5000 {
+		if _, err := takeOf(s, fmt.Sprint("t", i), brief); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ok, err := takeOf(s, "lasting", lasting); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	time.Sleep(2 * time.Millisecond) // nothing is used by then
+	s.busy.Store(true)
+	s.sweep(0)
+	if n := len(s.spaces); n != 2 {
+		t.Errorf("%d spaces are kept, want the pinned one and that of which something is used", n)
+	}
+	if ok, err := takeOf(s, "lasting", lasting); ok || err != nil {
+		t.Errorf("what limits was given up: %v %v", ok, err)
+	}
+	if ok, _, err := take(pinned, "k", 1); !ok || err != nil {
+		t.Error(ok, err)
+	}
+	if ok, err := takeOf(s, "mine", lasting); ok || err != nil {
+		t.Errorf("another way to the same bucket counts apart: %v %v", ok, err)
+	}
+}
+
+// TestSpacesNeverMint: spaces come and go while they are taken from, and never grant more than time allows.
+func TestSpacesNeverMint(t *testing.T) {
+	t.Parallel()
+	const tenants, workers, burst = 4, 3, 2
+	const window = 2 * time.Millisecond
+	s := New(1000)
+	defer s.Close()
+	specs := leaky(burst, window)
+	var granted [tenants]atomic.Int64
+	var done atomic.Bool
+	var takers, sweepers sync.WaitGroup
+	start := time.Now()
+	for w := range workers {
+		takers.Go(func() {
+			for i := range 5000 {
+				k := (i + w) % tenants
+				if ok, err := takeOf(s, fmt.Sprint(k), specs); err != nil {
+					t.Error(err)
+				} else if ok {
+					granted[k].Add(1)
+				}
+			}
+		})
+	}
+	sweepers.Go(func() {
+		for !done.Load() {
+			if s.busy.CompareAndSwap(false, true) {
+				s.sweep(0)
+			}
+		}
+	})
+	takers.Wait()
+	most := burst + int64(time.Since(start)*burst/window) + 1
+	done.Store(true)
+	sweepers.Wait()
+	for k := range granted {
+		if g := granted[k].Load(); g > most || g == 0 {
+			t.Errorf("tenant %d was granted %d, at most %d", k, g, most)
+		}
+	}
+}
