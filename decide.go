@@ -15,6 +15,8 @@ import (
 // lock or transaction, and writes them back. The functions are pure; now is in Unix microseconds.
 
 // Decide decides one take over the records of its buckets, in the order of t.Buckets. exact says that a rolling limit without a precision is exact.
+//
+// For stores: called under the store's lock or in its transaction, which also writes the records back.
 func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
 	if err := t.Check(); err != nil {
 		return Decision{Fail: err}
@@ -34,6 +36,8 @@ func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
 }
 
 // Answer makes a decision of what was decided elsewhere. Of asks, Out and Got are used.
+//
+// For stores: for those that do not decide by [Decide], such as one that decides in a script.
 func Answer(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
 	if v.Reused {
 		return Decision{Fail: ErrIDReused, at: v.Now}
@@ -65,6 +69,8 @@ func (d *Decision) head(v *record.Verdict) {
 }
 
 // TakeLocal decides a plain take of one bucket in this process, as [Limiter.Allow] does.
+//
+// For stores: what a limiter does with an [Opener], for tests of one.
 func TakeLocal(b *cells.Buckets, plan *Plan, name string, n Amounts, priority int8) (d Decision, err error) {
 	if len(plan.specs) == 1 && d.lean(b, plan, name, n[0], priority) {
 		return d, nil
@@ -131,6 +137,8 @@ func (d *Decision) lean(b *cells.Buckets, plan *Plan, name string, n int64, prio
 }
 
 // Carry carries out one settlement on the records of its buckets, in the order of s.Buckets.
+//
+// For stores: called as [Decide] is.
 func Carry(s *Settlement, recs []*record.Record, exact bool, now int64) Outcome {
 	asks := make([]record.Ask, len(recs))
 	fill(asks, s.Buckets, recs, exact)
@@ -155,6 +163,8 @@ func Carry(s *Settlement, recs []*record.Record, exact bool, now int64) Outcome 
 }
 
 // Refunded makes the outcome of an OpRefund that was carried out elsewhere. Of asks, Got is used: the units given back.
+//
+// For stores: for those that do not carry out by [Carry].
 func Refunded(asks []record.Ask) (o Outcome) {
 	for i := range asks {
 		if asks[i].Got == (Amounts{}) {
@@ -169,6 +179,8 @@ func Refunded(asks []record.Ask) (o Outcome) {
 }
 
 // Describe describes a bucket by its record.
+//
+// For stores: rec may be advanced to now, which is no change that has to be kept.
 func Describe(b *BucketCost, rec *record.Record, priority int8, exact bool, now int64) Status {
 	asks := []record.Ask{{Rec: rec, Specs: b.Plan.Specs(exact), N: b.N}}
 	v := record.Peek(&asks[0], priority, now)
@@ -198,6 +210,8 @@ func fill(asks []record.Ask, buckets []BucketCost, recs []*record.Record, exact 
 
 // Check reports what no store can decide: slots without a hold, which nothing would ever free. The library refuses more, and better; this is for stores
 // that are called by themselves.
+//
+// For stores: to be asked before anything is decided elsewhere; [Decide] asks it too.
 func (t *Take) Check() error {
 	for i := range t.Buckets {
 		b := &t.Buckets[i]
@@ -211,6 +225,8 @@ func (t *Take) Check() error {
 }
 
 // Print returns a fingerprint of what a take asks: the same id with another print is another take.
+//
+// For stores: kept with an open reservation.
 func (t *Take) Print() uint64 {
 	buf := make([]byte, 0, 256)
 	for i := range t.Buckets {

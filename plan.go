@@ -118,6 +118,8 @@ func (p *Plan) sameLimits(o *Plan) bool {
 func (p *Plan) NeedsHold() bool { return p.needs }
 
 // Specs returns the limits as the stores of this module compute them; exact says that a rolling limit without a precision is exact.
+//
+// For stores: in the order of the policy's limits and of [Amounts].
 func (p *Plan) Specs(exact bool) []record.Spec {
 	if exact {
 		return p.exact
@@ -191,6 +193,8 @@ func (p *Plan) neverFits(n *Amounts, priority int8) error {
 }
 
 // Spec checks a limit and makes it ready for arithmetic.
+//
+// For stores: [Policy.Compile] calls it for each limit.
 func (l Limit) Spec() (record.Spec, error) {
 	s := record.Spec{ID: l.identity(), Kind: record.Kind(l.Kind), ChargeEnd: l.chargeEnd(), Window: l.Window.Microseconds(), Margin: l.Margin.Microseconds()}
 	if err := l.checkNames(); err != nil {
