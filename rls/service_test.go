@@ -17,6 +17,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/rls"
 )
@@ -406,4 +407,52 @@ func TestDisabledPolicyDoesNotCount(t *testing.T) {
 	passes(t, c, "d", "user=ann", 0)
 	s.Use(nil)
 	free(t, c, "d", "user=ann", 5)
+}
+
+// lazy is a store that is not in this process, as far as an engine knows, and takes its time for what is in shadow.
+type lazy struct{ drawgate.Store }
+
+func (l lazy) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	if strings.HasSuffix(batch[0].Buckets[0].Key.Policy, "soft") {
+		time.Sleep(10 * time.Millisecond) // longer than an engine waits for shadows
+	}
+	return l.Store.Take(ctx, batch, out)
+}
+
+// What is in shadow may be evaluated after the answer was given, when the next request is being decided: the two share nothing. (The race detector looks.)
+func TestLateShadowsDoNotDisturb(t *testing.T) {
+	t.Parallel()
+	s, _ := service(t, lazy{memory(t)}, config(t, `
+domain: d
+descriptors:
+  - {key: soft, shadow_mode: true, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 1000000}}
+  - {key: hard, rate_limit: {unit: hour, requests_per_unit: 1000000}}
+`), nil)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 20 {
+				n := uint64(2 + g + i)
+				soft, hard := "soft=x"+strconv.Itoa(g), "hard=y"+strconv.Itoa(g)
+				a, err := s.ShouldRateLimit(t.Context(), request("d", hits(descriptor(soft), n), hits(descriptor(hard), n)))
+				if err != nil || a.GetOverallCode() != ok {
+					t.Errorf("%v, %v", a, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	time.Sleep(50 * time.Millisecond)
+	for g := range 4 {
+		want := uint32(1000000)
+		for i := range 20 {
+			want -= uint32(2 + g + i)
+		}
+		for _, key := range []string{"soft=x", "hard=y"} {
+			a, err := s.ShouldRateLimit(t.Context(), request("d", hits(descriptor(key+strconv.Itoa(g)), 0)))
+			if left := a.GetStatuses()[0].GetLimitRemaining(); err != nil || left != want && key != "soft=x" {
+				t.Errorf("%s%d: %d remain, want %d: %v", key, g, left, want, err)
+			}
+		}
+	}
 }
