@@ -92,9 +92,11 @@ type LimitUsage struct {
 // A batch may be answered in part: each element has an error of its own, and the method's error says that nothing at all was done. Where the outcome
 // of a take is unknown (a reply was lost), the error is a [StoreError] and the units may be spent. Neither arguments nor results are kept.
 type Store interface {
-	// Take decides each take of the batch in one atomic step, in order. len(out) == len(batch).
+	// Take decides each take of the batch in one atomic step, in order. len(out) == len(batch). One that fits, but would open more reservations in a
+	// bucket than may be, fails with ErrTooManyOpen.
 	Take(ctx context.Context, batch []Take, out []Decision) error
-	// Settle carries out each settlement in one atomic step, in order. len(out) == len(batch).
+	// Settle carries out each settlement in one atomic step, in order. len(out) == len(batch). What is in its history of an OpRefund, and in the
+	// outcome, is what was given back.
 	Settle(ctx context.Context, batch []Settlement, out []Outcome) error
 	// Peek describes buckets, each for itself: what a take of N at this priority would get. It spends nothing. len(out) == len(buckets).
 	Peek(ctx context.Context, buckets []BucketCost, priority int8, out []Status) error

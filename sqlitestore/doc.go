@@ -22,7 +22,7 @@
 //
 // # History
 //
-// Every admitted take, settlement, cancellation, charge and end of a hold is appended to a history ([Store.Read]), and kept for 35 days. Nothing
+// Every admitted take, settlement, cancellation, charge, refund and end of a hold is appended to a history ([Store.Read]), and kept for 35 days. Nothing
 // that counts depends on it. It is plain SQL:
 //
 //	SELECT datetime(at/1000000, 'unixepoch'), op, name, units FROM history ORDER BY seq DESC LIMIT 20;
