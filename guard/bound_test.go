@@ -29,12 +29,18 @@ func TestBound(t *testing.T) {
 			{Mode: drawgate.FallbackClosed, Most: 54},
 		}, []string{"at most 36", "no bound", "at most 12", "less than one unit", "nothing is admitted"}},
 		{1, []guard.Line{
-			{Mode: drawgate.FallbackShare, Most: 54, Share: 54}, {Mode: drawgate.FallbackOpen, Most: 1000, Share: -1, Extra: -1, After: -1, Partly: -1},
-			{Mode: drawgate.FallbackShare, Most: 20, Share: 20}, {Mode: drawgate.FallbackShare, Most: 2, Share: 2}, {Mode: drawgate.FallbackClosed, Most: 54},
+			{Mode: drawgate.FallbackShare, Most: 54, Share: 54},
+			{Mode: drawgate.FallbackOpen, Most: 1000, Share: -1, Extra: -1, After: -1, Partly: -1},
+			{Mode: drawgate.FallbackShare, Most: 20, Share: 20},
+			{Mode: drawgate.FallbackShare, Most: 2, Share: 2},
+			{Mode: drawgate.FallbackClosed, Most: 54},
 		}, []string{"never over", "no bound", "never over", "never over", "never over"}},
 		{0, []guard.Line{
-			{Mode: drawgate.FallbackClosed, Most: 54}, {Mode: drawgate.FallbackOpen, Most: 1000, Share: -1, Extra: -1, After: -1, Partly: -1},
-			{Mode: drawgate.FallbackClosed, Most: 20}, {Mode: drawgate.FallbackClosed, Most: 2}, {Mode: drawgate.FallbackClosed, Most: 54},
+			{Mode: drawgate.FallbackClosed, Most: 54},
+			{Mode: drawgate.FallbackOpen, Most: 1000, Share: -1, Extra: -1, After: -1, Partly: -1},
+			{Mode: drawgate.FallbackClosed, Most: 20},
+			{Mode: drawgate.FallbackClosed, Most: 2},
+			{Mode: drawgate.FallbackClosed, Most: 54},
 		}, []string{"nothing", "no bound", "nothing", "nothing", "nothing"}},
 	} {
 		got, err := guard.Bound(p, c.instances)

@@ -59,7 +59,7 @@ func TestTheFirstFailureIsAnsweredHere(t *testing.T) {
 					t.Errorf("callers asked %d times, want 3", n)
 				}
 				store.set(well)
-				wantState(t, g, false, 2*time.Second)
+				wantBack(t, g, 2*time.Second)
 				if d := take(t, g, plan, "k", 1); d.Allowed || d.Fallback {
 					t.Errorf("the store is back, and knows: allowed %v, fallback %v", d.Allowed, d.Fallback)
 				}
@@ -156,11 +156,13 @@ func TestModes(t *testing.T) {
 		{"a day's share", 3, drawgate.FallbackShare, []drawgate.Limit{daily(10)}, 3, drawgate.Limited},
 		{
 			"the day steps aside, the minute stays", 2, drawgate.FallbackShare,
-			[]drawgate.Limit{rolling(20, time.Minute), rolling(100, time.Hour), mode(daily(3), drawgate.FallbackOpen)}, 10, drawgate.Limited,
+			[]drawgate.Limit{rolling(20, time.Minute), rolling(100, time.Hour), mode(daily(3), drawgate.FallbackOpen)},
+			10, drawgate.Limited,
 		},
 		{
 			"one closed limit is enough", 2, drawgate.FallbackOpen,
-			[]drawgate.Limit{rolling(20, time.Minute), mode(daily(3), drawgate.FallbackClosed)}, 0, drawgate.Away,
+			[]drawgate.Limit{rolling(20, time.Minute), mode(daily(3), drawgate.FallbackClosed)},
+			0, drawgate.Away,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -314,7 +316,7 @@ func TestSeveralBucketsAllOrNothing(t *testing.T) {
 			t.Errorf("used %v by takes of which two were refused, want 2", got)
 		}
 		store.set(well)
-		wantState(t, g, false, 2*time.Second)
+		wantBack(t, g, 2*time.Second)
 		if got := used(t, store, plan, "k"); !slices.Equal(got, []int64{2, 2}) {
 			t.Errorf("charged %v, want 2", got)
 		}
@@ -351,7 +353,7 @@ func TestOneBucketThatCannotBeRead(t *testing.T) {
 		store.mu.Lock()
 		store.blocked = nil
 		store.mu.Unlock()
-		wantState(t, g, false, 3*time.Second)
+		wantBack(t, g, 3*time.Second)
 		if d := take(t, g, plan, "bad", 1); d.Fallback || d.Allowed {
 			t.Errorf("repaired: fallback %v, allowed %v", d.Fallback, d.Allowed)
 		}

@@ -249,13 +249,13 @@ func drain(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n
 	return n
 }
 
-// wantState waits until the guard is away, or is not and owes nothing.
-func wantState(tb testing.TB, g *guard.Store, away bool, within time.Duration) {
+// wantBack waits until the guard's store is back and knows everything.
+func wantBack(tb testing.TB, g *guard.Store, within time.Duration) {
 	tb.Helper()
 	end := time.Now().Add(within)
-	for st := g.State(); st.Away != away || !away && st.Owed > 0; st = g.State() {
+	for st := g.State(); st.Away || st.Owed > 0; st = g.State() {
 		if time.Now().After(end) {
-			tb.Fatalf("after %v: %+v, want away %v", within, st, away)
+			tb.Fatalf("after %v: %+v, want it back and owed nothing", within, st)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -68,7 +68,9 @@ func someLimits(t *rapid.T, kinds int, fallbacks ...drawgate.Fallback) drawgate.
 	for i := range rapid.IntRange(1, 3).Draw(t, "limits") {
 		n := rapid.Int64Range(1, 12).Draw(t, "amount")
 		l := []drawgate.Limit{
-			rolling(n, time.Minute), rolling(n, 10*time.Second), daily(n), {Kind: drawgate.Calendar, Amount: n, Every: drawgate.Minute}, slots(n),
+			rolling(n, time.Minute), rolling(n, 10*time.Second), daily(n),
+			{Kind: drawgate.Calendar, Amount: n, Every: drawgate.Minute},
+			slots(n),
 			leaky(n, time.Minute, 0), leaky(3*n, time.Minute, n),
 		}[rapid.IntRange(0, kinds-1).Draw(t, "kind")]
 		l.Name = fmt.Sprint("l", i)
@@ -247,7 +249,7 @@ func (w *world) renew() {
 		o.unsure = true
 		w.open[id] = o
 	case !out.Gone:
-		w.truth[o.key].renew(id, out.End.Sub(time.Now()), time.Now())
+		w.truth[o.key].renew(id, time.Until(out.End), time.Now())
 	}
 }
 

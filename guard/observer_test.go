@@ -118,7 +118,7 @@ func TestOneWarningPerCause(t *testing.T) {
 			take(t, g, plan, "secret-key", 0)
 		}
 		store.set(well)
-		wantState(t, g, false, 3*time.Second)
+		wantBack(t, g, 3*time.Second)
 		time.Sleep(2 * time.Minute)
 		store.set(refuses)
 		take(t, g, plan, "secret-key", 1)

@@ -36,7 +36,7 @@ func TestPeers19StoreAway(t *testing.T) {
 			}
 			store.set(well)
 			for _, g := range guards {
-				wantState(t, g, false, 2*time.Second)
+				wantBack(t, g, 2*time.Second)
 			}
 			for _, g := range guards {
 				if d := take(t, g, plan, "k", 1); d.Allowed || d.Fallback {

@@ -19,7 +19,7 @@ func full(n int) *guard.Options { return &guard.Options{Instances: n, StartFull:
 func back(t *testing.T, g *guard.Store, store *faulty) {
 	t.Helper()
 	store.set(well)
-	wantState(t, g, false, 2*time.Second)
+	wantBack(t, g, 2*time.Second)
 }
 
 // TestReturnWithinTwoSeconds, however long the store was away.
@@ -173,7 +173,7 @@ func TestReservationsGivenHere(t *testing.T) {
 		if o := end(t, g, drawgate.OpSettle, "id2", plan, "k", 0, 1); o.Err != nil || o.Gone {
 			t.Errorf("settled after the return: %+v", o)
 		}
-		wantState(t, g, false, time.Second)
+		wantBack(t, g, time.Second)
 		if o := end(t, g, drawgate.OpSettle, "id2", plan, "k", 2, 1); !o.Gone {
 			t.Errorf("settled again: %+v", o)
 		}
@@ -208,7 +208,7 @@ func TestSlotsGivenHereCountInTheStore(t *testing.T) {
 			t.Error("a fifth slot")
 		}
 		end(t, g, drawgate.OpCancel, "here0", plan, "k")
-		wantState(t, g, false, time.Second)
+		wantBack(t, g, time.Second)
 		if !hold(t, g, "more", time.Hour, plan, "k", 1).Allowed {
 			t.Error("the slot did not come free")
 		}
@@ -281,7 +281,7 @@ func TestALostAnswerNeverCountsTooLittle(t *testing.T) {
 		if o := end(t, g, drawgate.OpSettle, "id", plan, "reserved", 3); o.Gone || o.Err != nil {
 			t.Errorf("%+v", o)
 		}
-		wantState(t, g, false, time.Second)
+		wantBack(t, g, time.Second)
 		if got := used(t, store, plan, "reserved")[0]; got != 3 {
 			t.Errorf("settled with 3, it counts %d", got)
 		}
@@ -308,7 +308,7 @@ func TestABucketGivesNothingBackThatHasDrained(t *testing.T) {
 			back(t, g, store)
 			if late {
 				settle()
-				wantState(t, g, false, time.Second)
+				wantBack(t, g, time.Second)
 			}
 			// Had the store been there: 30 less the 10 of 40 that had not drained.
 			if got := used(t, store, plan, "k")[0]; got < 19 || got > 31 {
@@ -432,7 +432,7 @@ func TestReservationHandles(t *testing.T) {
 		if err := here.Settle(t.Context(), drawgate.Cost{N: 2}); err != nil {
 			t.Error(err)
 		}
-		wantState(t, g, false, time.Second)
+		wantBack(t, g, time.Second)
 		st, err := lim.Status(t.Context(), "k")
 		if err != nil || st.States[0].Used != 3 || st.Open != 0 {
 			t.Errorf("%v: %+v, %d open; want 3 used", err, st.States, st.Open)
@@ -463,7 +463,7 @@ func TestReplace(t *testing.T) {
 		if err := broken.Close(); err != nil {
 			t.Error(err)
 		}
-		wantState(t, g, false, 2*time.Second)
+		wantBack(t, g, 2*time.Second)
 		if got := used(t, repaired, plan, "k")[0]; got != 3 {
 			t.Errorf("%d charged to the new store, want the 3 that the old one does not know", got)
 		}

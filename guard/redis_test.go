@@ -1,0 +1,218 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/guard"
+	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/redisstore"
+)
+
+// site is a real Redis behind a proxy.
+type site struct {
+	*redistest.Server
+	*proxy
+	admin rueidis.Client
+}
+
+func newSite(t *testing.T, args ...string) *site {
+	t.Helper()
+	s := &site{Server: redistest.Start(t, args...)}
+	s.proxy = newProxy(t, s.Addr)
+	s.connect(t)
+	return s
+}
+
+// connect connects the administrator, who goes past the proxy.
+func (s *site) connect(t *testing.T) {
+	t.Helper()
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	s.admin = c
+}
+
+func (s *site) do(t *testing.T, words ...string) {
+	t.Helper()
+	if err := s.admin.Do(context.WithoutCancel(t.Context()), s.admin.B().Arbitrary(words...).Build()).Error(); err != nil {
+		t.Error(words, err)
+	}
+}
+
+func (s *site) guard(t *testing.T, opts *guard.Options) *guard.Store {
+	t.Helper()
+	store, err := redisstore.Open("redis://"+s.addr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guarded(t, store, opts)
+}
+
+// plans are a limit with a share and a closed one, neither of which leaves its window while a test runs.
+func faultPlans(t *testing.T, amount int64) []*drawgate.Plan {
+	t.Helper()
+	l := drawgate.Limit{Name: "h", Kind: drawgate.Rolling, Amount: amount, Window: time.Hour}
+	return []*drawgate.Plan{
+		compile(t, drawgate.Policy{Name: "share", Limits: []drawgate.Limit{l}, Fallback: drawgate.FallbackShare}),
+		compile(t, drawgate.Policy{Name: "closed", Limits: []drawgate.Limit{l}, Fallback: drawgate.FallbackClosed}),
+	}
+}
+
+// away is how long a fault lasts.
+func away() time.Duration {
+	if long {
+		return 3 * time.Second
+	}
+	return 600 * time.Millisecond
+}
+
+// TestRedisFaults: whatever a real Redis does, takes are answered in time, marked, as their policy says, never over the limit, and by the store again soon
+// after it answers writes.
+//
+// req: A10, A11, A12, B11, C12, E7
+func TestRedisFaults(t *testing.T) {
+	t.Parallel()
+	for _, f := range []struct {
+		name   string
+		args   []string
+		begin  func(t *testing.T, s *site)
+		end    func(t *testing.T, s *site)
+		none   bool // callers notice nothing
+		losses bool // the server forgets what it has acknowledged
+	}{
+		{name: "stands still", begin: func(_ *testing.T, s *site) { s.Stop() }, end: func(_ *testing.T, s *site) { s.Continue() }},
+		{
+			name: "killed, with every write on disk", args: []string{"--appendonly", "yes", "--appendfsync", "always"},
+			begin: func(_ *testing.T, s *site) { s.Kill9() }, end: func(_ *testing.T, s *site) { s.Restart() },
+		},
+		{name: "killed, without persistence", begin: func(_ *testing.T, s *site) { s.Kill9() }, end: func(_ *testing.T, s *site) { s.Restart() }, losses: true},
+		{
+			name: "answers after half a second", begin: func(_ *testing.T, s *site) { s.delay.Store(int64(500 * time.Millisecond)) },
+			end: func(_ *testing.T, s *site) { s.delay.Store(0) },
+		},
+		{name: "loses its answers", begin: func(_ *testing.T, s *site) { s.mute.Store(true) }, end: func(_ *testing.T, s *site) { s.mute.Store(false) }},
+		{
+			name: "wants another password", begin: func(t *testing.T, s *site) {
+				s.do(t, "CONFIG", "SET", "requirepass", "other")
+				s.do(t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			}, end: func(t *testing.T, s *site) { s.do(t, "CONFIG", "SET", "requirepass", "") },
+		},
+		{
+			name: "is full", begin: func(t *testing.T, s *site) { s.do(t, "CONFIG", "SET", "maxmemory", "1") },
+			end: func(t *testing.T, s *site) { s.do(t, "CONFIG", "SET", "maxmemory", "0") },
+		},
+		{
+			name: "is made a replica", begin: func(t *testing.T, s *site) { s.do(t, "REPLICAOF", "127.0.0.1", "1") },
+			end: func(t *testing.T, s *site) { s.do(t, "REPLICAOF", "NO", "ONE") },
+		},
+		{
+			name: "has to be told the script again", none: true, begin: func(t *testing.T, s *site) {
+				for range 10 {
+					s.do(t, "SCRIPT", "FLUSH")
+					time.Sleep(20 * time.Millisecond)
+				}
+			}, end: func(*testing.T, *site) {},
+		},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			const amount = 20
+			s := newSite(t, f.args...)
+			g := s.guard(t, &guard.Options{Instances: 1, StartFull: true})
+			plans := faultPlans(t, amount)
+			l := drive(t, 3*time.Millisecond, 5, plans, g)
+			l.awaits()
+			f.begin(t, s)
+			_, before := l.counts()
+			time.Sleep(away())
+			_, during := l.counts()
+			f.end(t, s)
+			back := l.awaits()
+			time.Sleep(200 * time.Millisecond)
+			passed, _ := l.counts()
+			time.Sleep(300 * time.Millisecond)
+			if after, _ := l.counts(); after == passed {
+				t.Error("after the return nothing is decided by the store")
+			}
+			l.stop()
+			t.Logf("decided by the store %v after it was back", back)
+			if during == before && !f.none {
+				t.Error("nothing was decided without the store: the fault was none")
+			}
+			most := int64(amount)
+			if f.losses {
+				most *= 2 // at most what was lost
+			}
+			l.within(plans[0], most)
+			l.within(plans[1], most)
+		})
+	}
+}
+
+// TestThreeProcessesOnRedis are within the printed bound when their server stands still.
+//
+// req: A10, E1, E7
+func TestThreeProcessesOnRedis(t *testing.T) {
+	t.Parallel()
+	const amount = 60
+	s := newSite(t)
+	plans := faultPlans(t, amount)
+	lines, err := guard.Bound([]drawgate.Policy{plans[0].Policy(), plans[1].Policy()}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var guards []*guard.Store
+	for range 3 {
+		guards = append(guards, s.guard(t, &guard.Options{Instances: 3, StartFull: true}))
+	}
+	for i := range 2 * 55 { // one of them takes nearly all
+		take(t, guards[0], plans[0], fmt.Sprint(i%2), 1)
+	}
+	l := drive(t, 3*time.Millisecond, 2, plans, guards...)
+	l.awaits()
+	s.Stop()
+	time.Sleep(away())
+	s.Continue()
+	l.awaits()
+	time.Sleep(time.Second)
+	l.stop()
+	l.within(plans[0], amount+lines[0].Extra)
+	l.within(plans[1], amount)
+}
+
+// TestARedisThatIsAwayAtTheStart is used once it is there.
+//
+// req: B11, E7
+func TestARedisThatIsAwayAtTheStart(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.Kill9()
+	g := s.guard(t, &guard.Options{Instances: 1, StartFull: true})
+	plan := faultPlans(t, 10)[0]
+	for range 5 {
+		if d := take(t, g, plan, "k", 1); !d.Allowed || !d.Fallback {
+			t.Errorf("allowed %v, fallback %v", d.Allowed, d.Fallback)
+		}
+	}
+	s.Restart()
+	wantBack(t, g, 10*time.Second)
+	for end := time.Now().Add(10 * time.Second); ; {
+		if d := take(t, g, plan, "k", 0); !d.Fallback {
+			if d.Remaining() > 5 {
+				t.Errorf("%d left of 10 after 5 were admitted", d.Remaining())
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("it does not decide")
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package guard_test
+
+import (
+	"database/sql"
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/guard"
+	"github.com/drawgate/drawgate/sqlitestore"
+)
+
+// openFile opens a SQLite store behind a guard, for the one process that uses it.
+func openFile(t *testing.T, path string) *guard.Store {
+	t.Helper()
+	s, err := sqlitestore.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guarded(t, s, &guard.Options{Instances: 1, StartFull: true})
+}
+
+// tiers are document D's limits: while the file is away, the long ones step aside and the short ones stay.
+func tiers(t *testing.T, minute, day int64) *drawgate.Plan {
+	t.Helper()
+	return compile(t, drawgate.Policy{Name: "tiers", Fallback: drawgate.FallbackShare, Limits: []drawgate.Limit{
+		{Name: "hour", Kind: drawgate.Rolling, Amount: minute, Window: time.Hour},
+		{Name: "day", Kind: drawgate.Rolling, Amount: day, Window: 24 * time.Hour, Fallback: drawgate.FallbackOpen},
+	}})
+}
+
+// sqliteFault drives takes while a file is away, and checks what was admitted.
+func sqliteFault(t *testing.T, path string, begin, end func()) {
+	t.Helper()
+	const amount = 20
+	g := openFile(t, path)
+	plans := append(faultPlans(t, amount), tiers(t, amount, 5))
+	l := drive(t, 5*time.Millisecond, 3, plans, g)
+	l.awaits()
+	begin()
+	_, before := l.counts()
+	time.Sleep(away())
+	_, during := l.counts()
+	end()
+	back := l.awaits()
+	time.Sleep(300 * time.Millisecond)
+	l.stop()
+	t.Logf("decided by the store %v after it was back", back)
+	if during == before {
+		t.Error("nothing was decided without the store: the fault was none")
+	}
+	l.within(plans[0], amount)
+	l.within(plans[1], amount)
+	l.within(plans[2], amount) // the day steps aside, the hour stays
+}
+
+// TestSQLiteLocked by another program: short limits stay, long ones step aside, and the store comes back by itself.
+//
+// req: D10
+func TestSQLiteLocked(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var tx *sql.Tx
+	sqliteFault(t, path, func() {
+		if tx, err = db.BeginTx(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+	}, func() {
+		if tx != nil {
+			_ = tx.Rollback()
+		}
+	})
+}
+
+const childVar = "DRAWGATE_TEST_CHILD"
+
+// inChild runs a test again in a process of its own, since it does to the process what others must not notice. It reports whether this is that process.
+func inChild(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(childVar) != "" {
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.v")
+	cmd.Env = append(os.Environ(), childVar+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	return false
+}
+
+// setFileSize bounds the files that this process may write: 0 lets it write none.
+func setFileSize(t *testing.T, most uint64) {
+	t.Helper()
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
+		t.Error(err)
+	}
+	l.Cur = min(most, l.Max)
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSQLiteCannotBeWritten, as on a disk that is mounted read-only or has failed.
+//
+// req: D10
+func TestSQLiteCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	if !inChild(t) {
+		return
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	sqliteFault(t, filepath.Join(t.TempDir(), "state.db"), func() { setFileSize(t, 0) }, func() { setFileSize(t, 1<<62) })
+}
+
+// TestSQLiteOnAFullDisk can write what it has, and no more.
+//
+// req: D10
+func TestSQLiteOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	if !inChild(t) {
+		return
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	path := filepath.Join(t.TempDir(), "state.db")
+	sqliteFault(t, path, func() {
+		info, err := os.Stat(path + "-wal")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		setFileSize(t, uint64(info.Size())+2000)
+	}, func() { setFileSize(t, 1<<62) })
+}
+
+// TestSQLiteGone: a file that was deleted, replaced or overwritten stays away, though something good is put in its place, until the process is given the
+// store that was opened again: going on with another file would mint its quota.
+//
+// req: D2, D10
+func TestSQLiteGone(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(t *testing.T, path string){
+		"deleted": func(t *testing.T, path string) {
+			for _, end := range []string{"", "-wal", "-shm"} {
+				if err := os.Remove(path + end); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+		"replaced": func(t *testing.T, path string) {
+			other := filepath.Join(t.TempDir(), "other.db")
+			s, err := sqlitestore.Open(other, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(s.Close(), os.Rename(other, path)); err != nil {
+				t.Error(err)
+			}
+		},
+		"overwritten": func(t *testing.T, path string) {
+			// By another process: closing the file in this one would drop SQLite's locks.
+			out, err := exec.CommandContext(t.Context(), "dd", "if=/dev/urandom", "of="+path, "bs=4096", "seek=1", "count=200", "conv=notrunc").CombinedOutput()
+			if err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+			out, err = exec.CommandContext(t.Context(), "dd", "if=/dev/urandom", "of="+path+"-wal", "bs=4096", "count=200", "conv=notrunc").CombinedOutput()
+			if err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const amount = 10
+			path := filepath.Join(t.TempDir(), "state.db")
+			g := openFile(t, path)
+			plans := append(faultPlans(t, amount), tiers(t, amount, 5))
+			l := drive(t, 5*time.Millisecond, 3, plans, g)
+			l.awaits()
+			harm(t, path)
+			for end := time.Now().Add(10 * time.Second); !g.State().Away && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+				// Pages that are in memory say nothing: somebody has to read others.
+				_ = g.Full().(drawgate.Journal).Read(t.Context(), time.Time{}, time.Now(), func(drawgate.Event) bool { return true })
+			}
+			if se, ok := errors.AsType[*drawgate.StoreError](g.State().Err); !ok || se.Fault != drawgate.FaultLasting {
+				t.Errorf("it is away by %v", g.State().Err)
+			}
+			time.Sleep(away() * 2)
+			if !g.State().Away {
+				t.Error("it came back by itself")
+			}
+			fresh, err := sqlitestore.Open(filepath.Join(t.TempDir(), "new.db"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = g.Replace(fresh).Close()
+			l.awaits()
+			l.stop()
+			l.within(plans[0], 2*amount) // the new file was empty: `drawgate repair` makes one that is not
+			l.within(plans[1], 2*amount)
+		})
+	}
+}
