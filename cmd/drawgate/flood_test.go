@@ -1,0 +1,178 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/client"
+)
+
+// flood is how many distinct keys a server is asked about that may keep buckets of how many.
+func flood() (keys, buckets int) {
+	if os.Getenv("DRAWGATE_LONG") != "" {
+		return 10_000_000, 1_000_000
+	}
+	return 100_000, 10_000
+}
+
+// What a bucket takes in memory, with its record, what finds it and what the collector leaves lying; and a program that keeps none.
+const (
+	bytesPerBucket = 1500
+	bytesAtRest    = 160 << 20 // the race detector's included
+)
+
+// TestFlood: a flood of distinct keys, and of distinct tenants, does not make the server forget a bucket that still limits, nor grow beyond what its
+// configuration lets it; newcomers for whom there is no room are told that nothing was decided.
+func TestFlood(t *testing.T) {
+	keys, buckets := flood()
+	b := newBench(t)
+	b.write("drawgate.yaml", fmt.Sprintf(`
+store: "memory:"
+max_buckets: %d
+policies:
+  api: {limits: [{name: rpd, rolling: 24h, amount: 2}]}
+`, buckets))
+	cmd := b.command("serve", "--config", "drawgate.yaml", "--listen", "127.0.0.1:0")
+	var log syncBuffer
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() })
+	c, err := client.New(log.await(t, `listening on (http://[^"]+)`), &client.Options{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := func(tenant, key string) api.Answer {
+		t.Helper()
+		a, err := c.Take(t.Context(), api.Take{Bucket: api.Bucket{Policy: "api", Tenant: tenant, Key: key}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for range 2 {
+		if !one("", "victim").Allowed {
+			t.Fatal("refused")
+		}
+	}
+	decided, refused := send(t, c, keys)
+	if one("", "victim").Allowed {
+		t.Error("a bucket that limits was forgotten")
+	}
+	if decided+refused != keys || decided < buckets-1 || decided > buckets+100 {
+		t.Errorf("%d were decided and %d not, of %d keys, with room for %d buckets", decided, refused, keys, buckets)
+	}
+	rss := memory(t, cmd.Process.Pid)
+	if most := buckets*bytesPerBucket + bytesAtRest; rss > most {
+		t.Errorf("the server took %d MB, more than %d", rss>>20, most>>20)
+	}
+	t.Logf("%d keys: %d decided, %d not; at most %d MB", keys, decided, refused, rss>>20)
+}
+
+// send asks about so many keys, each of a tenant of its own or of none, and returns how many were decided, and for how many there was no room.
+func send(t *testing.T, c *client.Client, keys int) (decided, refused int) {
+	t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	batches := make(chan int)
+	for range 4 {
+		wg.Go(func() {
+			for first := range batches {
+				takes := make([]api.Take, api.MaxTakes)
+				for i := range takes {
+					takes[i].Policy, takes[i].Key = "api", fmt.Sprint("key-", first+i)
+					if i%2 == 1 {
+						takes[i].Tenant = fmt.Sprint("tenant-", first+i)
+					}
+				}
+				answers, err := c.TakeBatch(t.Context(), takes)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				mu.Lock()
+				for i := range answers {
+					switch a := &answers[i]; {
+					case a.Allowed:
+						decided++
+					case a.Error != nil && a.Error.Code == api.CodeStoreAway:
+						refused++
+					default:
+						t.Errorf("%+v", a)
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for first := 0; first < keys; first += api.MaxTakes {
+		batches <- first
+	}
+	close(batches)
+	wg.Wait()
+	return decided, refused
+}
+
+// memory returns the most that a process has taken, in bytes.
+func memory(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); f[0] == "VmHWM:" {
+			kb, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kb << 10
+		}
+	}
+	t.Fatal("no VmHWM")
+	return 0
+}
+
+// syncBuffer is what a program prints, to be read while it does.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer // guarded by mu
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+// await returns what the parentheses of a pattern match, once it is there.
+func (s *syncBuffer) await(t *testing.T, pattern string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	re := regexp.MustCompile(pattern)
+	for {
+		s.mu.Lock()
+		m := re.FindStringSubmatch(s.b.String())
+		s.mu.Unlock()
+		if m != nil {
+			return m[1]
+		}
+		if !wait(ctx, 10*time.Millisecond) {
+			t.Fatalf("%s is not printed", pattern)
+		}
+	}
+}
