@@ -98,7 +98,7 @@ func TestForwarded(t *testing.T) {
 		{"quotes inside", "10.0.0.1", []string{`for=198"51.100.1"`}},
 		{"no equals sign", "10.0.0.1", []string{"198.51.100.1"}},
 		{"a space in the name", "10.0.0.1", []string{"f or=198.51.100.1"}},
-		{"a semicolon at the end", "198.51.100.1", []string{"for=198.51.100.1;"}},
+		{"empty parameters", "198.51.100.1", []string{" ;; proto=http;\t; for=198.51.100.1; "}},
 		{"ends in an escape", "10.0.0.1", []string{`for="198.51.100.1\`}},
 	} {
 		if got := client(p, "10.0.0.1:1", c.lines...); got != c.want {

@@ -32,10 +32,13 @@ func escaped(line string, i int) bool {
 	return n%2 == 1
 }
 
+// between is what may stand between the parameters of an element: empty ones mean nothing.
+const between = "; \t"
+
 // forwardedFor returns the value of the parameter "for" of one element of a Forwarded header. It is false if there is not exactly one, or what it is in is
 // not well-formed. "unknown" and hidden names (_x) are returned like any other: they are no addresses.
 func forwardedFor(element string) (value string, ok bool) {
-	for rest := element; rest != ""; {
+	for rest := strings.TrimLeft(element, between); rest != ""; rest = strings.TrimLeft(rest, between) {
 		name, v, more, valid := parameter(rest)
 		if !valid {
 			return "", false

@@ -57,14 +57,13 @@ func (m *Middleware) Begin(h http.Header, r *http.Request) Pass {
 
 // beginLate is what follows on a first answer that did not let the request pass: apart, so that Begin stays short.
 func (m *Middleware) beginLate(h http.Header, r *http.Request, key string, a answer) Pass {
-	t := take{m: m, n: 1}
-	t.asks[0], t.shared[0] = drawgate.Ask{Limiter: m.lone, Key: bounded(key)}, m.buckets[0].Shared
+	t := take{m: m, asks: []drawgate.Ask{{Limiter: m.lone, Key: bounded(key)}}}
 	return m.settle(h, r, t.waitAfter(r.Context(), a), &t)
 }
 
 // beginMany is Begin where more is asked than one request of one bucket.
 func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
-	t := take{m: m}
+	t := take{m: m, asks: make([]drawgate.Ask, 0, len(m.buckets))}
 	if m.opts.Priority != nil {
 		t.priority = m.opts.Priority(r)
 	}
@@ -78,11 +77,11 @@ func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
 		if b.Costs != nil {
 			ask.Costs = b.Costs(r)
 		}
-		t.asks[t.n], t.shared[t.n] = ask, b.Shared
+		t.from[len(t.asks)] = b
+		t.asks = append(t.asks, ask)
 		t.holds = t.holds || b.Limiter.Plan().NeedsHold()
-		t.n++
 	}
-	if t.n == 0 {
+	if len(t.asks) == 0 {
 		return Pass{}
 	}
 	return m.settle(h, r, t.waitAfter(r.Context(), t.ask(r.Context(), false)), &t)
@@ -105,7 +104,7 @@ func (m *Middleware) settle(h http.Header, r *http.Request, a answer, t *take) P
 
 func (m *Middleware) refuse(h http.Header, a *answer, t *take) Pass {
 	m.headers.Append(h, &a.d)
-	p := Refused(&a.d, func(bucket int) bool { return t.shared[bucket] })
+	p := Refused(&a.d, t.shared)
 	if a.full {
 		p.Code = CodeQueueFull
 		p.Detail = p.sentence(nil)
@@ -139,11 +138,18 @@ func (m *Middleware) fail(h http.Header, r *http.Request, err error) Pass {
 // take is what is asked for one request.
 type take struct {
 	m        *Middleware
-	asks     [drawgate.MaxBuckets]drawgate.Ask
-	shared   [drawgate.MaxBuckets]bool
-	n        int
+	asks     []drawgate.Ask
+	from     [drawgate.MaxBuckets]*Bucket // of each ask; unused if the middleware has one bucket
 	priority int
 	holds    bool
+}
+
+// shared reports whether all callers share a bucket of the take.
+func (t *take) shared(i int) bool {
+	if len(t.m.buckets) == 1 {
+		return t.m.buckets[0].Shared
+	}
+	return t.from[i].Shared
 }
 
 // answer is what came of a take.
@@ -156,7 +162,7 @@ type answer struct {
 
 // ask asks once, or in the queue. A refusal is no error, unless it ended waiting.
 func (t *take) ask(ctx context.Context, wait bool) (a answer) {
-	req := drawgate.Request{Buckets: t.asks[:t.n], Wait: wait, NoWait: !wait, Priority: t.priority}
+	req := drawgate.Request{Buckets: t.asks, Wait: wait, NoWait: !wait, Priority: t.priority}
 	l := t.asks[0].Limiter
 	if !t.holds {
 		a.d, a.err = l.Take(ctx, req)
