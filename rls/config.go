@@ -47,26 +47,28 @@ func ParseConfig(name string, data []byte, opts *ConfigOptions) (*Config, error)
 	return parse([]file{{name, data}}, opts)
 }
 
-// Load reads every *.yaml and *.yml of a directory, and nothing below it; a path to a file is that file alone. Files that begin with a dot are left
-// out. opts may be nil. The error is a [ConfigErrors], or says why the directory could not be read; no file at all is one.
-func Load(path string, opts *ConfigOptions) (*Config, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("rls: %w", err)
-	}
-	names := []string{path}
-	if info.IsDir() {
-		if names, err = yamlFiles(path); err != nil {
-			return nil, err
-		}
-	}
-	files := make([]file, len(names))
-	for i, name := range names {
-		data, err := os.ReadFile(name) //nolint:gosec // the operator names the directory
+// Load reads files, and of directories every *.yaml and *.yml, nothing below it, and none that begins with a dot. opts may be nil. The error is a
+// [ConfigErrors], or says why a path could not be read; a directory without any file is one.
+func Load(paths []string, opts *ConfigOptions) (*Config, error) {
+	var files []file
+	for _, path := range paths {
+		info, err := os.Stat(path)
 		if err != nil {
 			return nil, fmt.Errorf("rls: %w", err)
 		}
-		files[i] = file{name, data}
+		names := []string{path}
+		if info.IsDir() {
+			if names, err = yamlFiles(path); err != nil {
+				return nil, err
+			}
+		}
+		for _, name := range names {
+			data, err := os.ReadFile(name) //nolint:gosec // the operator names it
+			if err != nil {
+				return nil, fmt.Errorf("rls: %w", err)
+			}
+			files = append(files, file{name, data})
+		}
 	}
 	return parse(files, opts)
 }

@@ -197,7 +197,7 @@ func TestConfigDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := rls.Load(dir, nil); err == nil || !strings.Contains(err.Error(), "no *.yaml") {
+	if _, err := rls.Load([]string{dir}, nil); err == nil || !strings.Contains(err.Error(), "no *.yaml") {
 		t.Errorf("an empty directory: %v", err)
 	}
 	write("b.yaml", "domain: b\n")
@@ -210,27 +210,27 @@ func TestConfigDirectory(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "d.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	c, err := rls.Load(dir, nil)
+	c, err := rls.Load([]string{dir}, nil)
 	if err != nil || !slices.Equal(c.Domains(), []string{"a", "b"}) {
 		t.Fatalf("%v, %v", c, err)
 	}
-	if c, err := rls.Load(filepath.Join(dir, "a.yml"), nil); err != nil || !slices.Equal(c.Domains(), []string{"a"}) {
+	if c, err := rls.Load([]string{filepath.Join(dir, "a.yml")}, nil); err != nil || !slices.Equal(c.Domains(), []string{"a"}) {
 		t.Errorf("one file: %v, %v", c, err)
 	}
 
 	// The same domain in two files is a mistake, unless files may be merged; the same descriptor in both is one always.
 	write("e.yaml", "domain: a\ndescriptors: [{key: l, rate_limit: {unit: hour, requests_per_unit: 3}}]\n")
-	if _, err := rls.Load(dir, nil); err == nil || !strings.Contains(err.Error(), "e.yaml:1:1: the domain \"a\" is in another file already") {
+	if _, err := rls.Load([]string{dir}, nil); err == nil || !strings.Contains(err.Error(), "e.yaml:1:1: the domain \"a\" is in another file already") {
 		t.Errorf("a domain twice: %v", err)
 	}
-	if c, err := rls.Load(dir, &rls.ConfigOptions{Merge: true}); err != nil || len(c.Rules()) != 2 {
+	if c, err := rls.Load([]string{dir}, &rls.ConfigOptions{Merge: true}); err != nil || len(c.Rules()) != 2 {
 		t.Errorf("merged: %v, %v", c, err)
 	}
 	write("f.yaml", "domain: a\ndescriptors: [{key: k}]\n")
-	if _, err := rls.Load(dir, &rls.ConfigOptions{Merge: true}); err == nil || !strings.Contains(err.Error(), "is here twice") {
+	if _, err := rls.Load([]string{dir}, &rls.ConfigOptions{Merge: true}); err == nil || !strings.Contains(err.Error(), "is here twice") {
 		t.Errorf("a descriptor twice: %v", err)
 	}
-	if _, err := rls.Load(filepath.Join(dir, "none"), nil); !errors.Is(err, os.ErrNotExist) {
+	if _, err := rls.Load([]string{filepath.Join(dir, "none")}, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/rls"
 )
 
 // The exit codes. Those from 64 on are those of sysexits.h; `run` has further ones, as shells and other wrappers of commands do.
@@ -71,6 +72,9 @@ func exitCode(err error) int {
 		return e.code
 	}
 	if _, ok := errors.AsType[config.Problems](err); ok {
+		return exitConfig
+	}
+	if _, ok := errors.AsType[rls.ConfigErrors](err); ok {
 		return exitConfig
 	}
 	_, isFile := errors.AsType[*fs.PathError](err)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -412,15 +411,9 @@ func (s *settings) fixed(next *settings) (names []string) {
 
 // loadEnvoy reads the files in the format of envoyproxy/ratelimit.
 func loadEnvoy(e *config.Envoy) (*rls.Config, error) {
-	if len(e.Configs) != 1 {
-		return nil, errors.New("envoy.configs: one file or folder is read")
-	}
 	o := &rls.ConfigOptions{Merge: e.Merge}
 	if e.Aligned {
 		o.Windows = rls.Aligned
 	}
-	if _, err := os.Stat(e.Configs[0]); err != nil {
-		return nil, &exitError{exitConfig, err}
-	}
-	return rls.Load(e.Configs[0], o)
+	return rls.Load(e.Configs, o)
 }
