@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,8 +81,10 @@ func FuzzForwardAuth(f *testing.F) {
 	f.Add("/x?a=b", "/x?a=b", "GET", "api.example.com", "192.0.2.1, 10.0.0.1", "status=403")
 	f.Add("/health/../x", "", "POST", "[::1]:80", "[2001:db8::1]:80", "")
 	f.Add("", "http://h/%2e%2e", "", "", "unknown", "route=%zz&status=1")
+	cfg := ruled()
+	cfg.Rules = slices.Delete(cfg.Rules, 1, 2) // what comes from inside is exempt, however it is spelled
+	s := setup{config: cfg}.make(f)
 	f.Fuzz(func(t *testing.T, uri, url, method, host, client, query string) {
-		s := setup{config: ruled()}.make(t)
 		r := httptest.NewRequest(http.MethodGet, "/auth", nil)
 		r.RemoteAddr, r.URL.RawQuery = "127.0.0.1:1", query
 		for name, v := range map[string]string{
@@ -93,13 +96,12 @@ func FuzzForwardAuth(f *testing.F) {
 		}
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
-		if w.Code != 200 && w.Code != 422 {
+		if w.Code != 200 && w.Code != 422 && w.Header().Get("X-RateLimit-Status") != "429" {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
-		exempt := w.Code == 200 && w.Header().Get("X-RateLimit-Limit") == ""
-		if strings.HasPrefix(host, "api.example.com") && exempt && !strings.Contains(uri+url, "health") && !strings.HasPrefix(strings.TrimPrefix(client, "::ffff:"), "10.") &&
-			!strings.Contains(client, "10.") && !strings.Contains(uri+url, "%") {
-			t.Fatalf("%q %q of %q for %q is not counted: %v", uri, url, host, client, w.Header())
+		counted := w.Code != http.StatusOK || w.Header().Get("X-RateLimit-Limit") != ""
+		if host == "api.example.com" && !counted && !strings.Contains(uri+url, "health") && !strings.Contains(uri+url, "%") {
+			t.Fatalf("%q %q for %q is not counted: %v", uri, url, client, w.Header())
 		}
 	})
 }

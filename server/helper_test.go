@@ -50,7 +50,7 @@ type setup struct {
 }
 
 // make makes the server.
-func (c setup) make(t *testing.T) *server.Server {
+func (c setup) make(t testing.TB) *server.Server {
 	t.Helper()
 	if c.store == nil {
 		c.store = memstore.New(nil)
