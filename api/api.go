@@ -9,6 +9,7 @@
 //	GET  /healthz       -> Health: this process is alive
 //	GET  /readyz        -> Health: it can decide; 503 if not
 //	GET  /openapi.json  -> the document that describes all of this
+//	     /auth          ?status=&route=  the door for proxies: headers in, 200 or 429 and headers out
 //
 // and, for administrators only, on a listener of its own:
 //
