@@ -127,7 +127,7 @@ var _ io.Closer = (*end)(nil)
 // returned is called when the handler has returned, or panicked. If it left a stream, that is sent later: fasthttp closes what a request carries when it is
 // done with it, whether the client took all of it or not. A request that a time-out abandoned is never closed.
 func (e *end) returned(c fiber.Ctx) {
-	if c.Response().IsBodyStream() && !c.IsAbandoned() {
+	if !c.IsAbandoned() && c.Response().IsBodyStream() {
 		c.RequestCtx().SetUserValue(endKey{}, e)
 		return
 	}
