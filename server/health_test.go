@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
@@ -106,5 +107,32 @@ func TestReadyWithFallbacks(t *testing.T) {
 	var h api.Health
 	if got := f.do("GET", "/readyz", "", &h); got != 503 || h.States[0].Status != api.StatusDisabled || h.Store.Status != api.StatusAway {
 		t.Errorf("got %d %+v", got, h)
+	}
+}
+
+// hanging is a store that never answers.
+type hanging struct{ drawgate.Store }
+
+func (hanging) Take(ctx context.Context, _ []drawgate.Take, _ []drawgate.Decision) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// PEERS.md, line 19: a store that hangs is an answer in time, at every door, and never a yes.
+func TestPeers19StoreThatHangsIsAnsweredInTime(t *testing.T) {
+	t.Parallel()
+	f := setup{store: hanging{memstore.New(nil)}, config: ruled(), engine: &engine.Options{StoreTimeout: 50 * time.Millisecond}}.start(t)
+	begin := time.Now()
+	var p api.Problem
+	for _, body := range []string{`{"policy":"llm"}`, `{"policy":"slots","hold_ms":1000}`, `{"attributes":{"host":"api.example.com"}}`} {
+		if got := f.do("POST", "/v1/take", body, &p); got != 503 || p.Code != api.CodeStoreAway {
+			t.Errorf("%s: %d %+v", body, got, p)
+		}
+	}
+	if w := ask(f.srv, "GET", "/auth", "", site("/x", "192.0.2.1")...); w.Code != 503 {
+		t.Errorf("/auth: %d %s", w.Code, w.Body)
+	}
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Errorf("four answers took %v", d)
 	}
 }
