@@ -128,7 +128,7 @@ func (d *decoder) keyHash(n ast.Node, class string, k *APIKeys) {
 	s, ok := n.(*ast.StringNode)
 	if !ok {
 		d.hideValue(n)
-		d.problem(spanOf(n), "", "a key of class %s must be sha256: and 64 hexadecimal digits", shorten(class))
+		d.problem(spanOf(n), "put it in quotes within brackets", "a key of class %s must be sha256: and 64 hexadecimal digits", shorten(class))
 		return
 	}
 	sum, ok := parseHash(s.Value)

@@ -80,7 +80,7 @@ func (e *environment) settleServer(c *Config, set func(name, setting string, f f
 	for name, to := range map[string]*string{envCert: &s.TLS.Cert, envKey: &s.TLS.Key, envClientCA: &s.TLS.ClientCA} {
 		set(name, "server.tls", func(value string) { *to = value })
 	}
-	if (s.TLS.Cert == "") != (s.TLS.Key == "") || s.TLS.ClientCA != "" && s.TLS.Cert == "" {
+	if len(e.set(envCert, envKey, envClientCA)) > 0 && ((s.TLS.Cert == "") != (s.TLS.Key == "") || s.TLS.ClientCA != "" && s.TLS.Cert == "") {
 		e.problems = append(e.problems, e.note("%s, %s: TLS needs both the certificate and its key", envCert, envKey))
 	}
 	set(envProxies, "server.proxies", func(value string) { s.Proxies.Trusted = e.networks(envProxies, value) })

@@ -21,7 +21,7 @@ func (d *decoder) text(e entry) (string, bool) {
 		if n.Value != "" {
 			return n.Value, true
 		}
-		d.problem(spanOf(n), "leave it out for its default", "%s is empty", e.key)
+		d.problem(spanOf(n), "say something, or leave it out if it has a default", "%s is empty", e.key)
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		d.problem(spanOf(n), fmt.Sprintf("put it in quotes: %q", n.GetToken().Value), "%s must be a text, not %s", e.key, describe(n))
 	default:

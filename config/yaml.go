@@ -186,6 +186,8 @@ func syntaxHint(message string, line, open int) string {
 		return fmt.Sprintf("a bracket is open since line %d", open)
 	case strings.Contains(message, "mapping value is not allowed"):
 		return "if this is a text, put it in quotes; otherwise look at the indentation"
+	case strings.Contains(message, "value is not allowed in this context"):
+		return "look at the indentation: it must be that of the entries above"
 	}
 	return ""
 }

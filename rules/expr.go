@@ -109,7 +109,10 @@ func explain(err error) error {
 	}
 	text := e.Message
 	if strings.Contains(text, "unknown name") {
-		text += "; there are " + names + " and the functions " + functions
+		text += "; there are " + names + " and the functions " + functions + "; a text stands in quotes"
+	}
+	if strings.Contains(text, `Operator("=")`) {
+		text += "; compare with =="
 	}
 	return fmt.Errorf("line %d, column %d: %s", e.Line, e.Column+1, text)
 }
