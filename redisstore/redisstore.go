@@ -99,6 +99,7 @@ func Open(url string, opts *Options) (*Store, error) {
 	if o.Dialer.Timeout == 0 {
 		o.Dialer.Timeout = dialTimeout
 	}
+	impatient(&o)
 	s.link.dial = func() (rueidis.Client, error) { return rueidis.NewClient(o) }
 	s.link.owned = true
 	return s, nil

@@ -1,0 +1,84 @@
+package redisstore_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/redisstore"
+)
+
+// TestSilentServer: a server that takes connections and says nothing keeps callers no longer than they will wait, new connections included; one that
+// was slow to greet is used as soon as it does.
+//
+// req: C12, E7
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := newProxy(t, server.Addr)
+	s, err := redisstore.Open("redis://"+p.addr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	plan := day(t, 1000)
+	take(t, s, takeOf(plan, "k", 1))
+	server.Stop()
+	p.mu.Lock()
+	for _, c := range p.conns {
+		c.Close()
+	}
+	p.mu.Unlock()
+	var wg sync.WaitGroup
+	slowest := make([]time.Duration, 20)
+	for i := range slowest {
+		wg.Go(func() {
+			time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
+			defer cancel()
+			start := time.Now()
+			if tryTake(ctx, s, takeOf(plan, "k", 1)) == nil {
+				t.Error("a server that stands still has answered")
+			}
+			slowest[i] = time.Since(start)
+		})
+	}
+	wg.Wait()
+	server.Continue()
+	most := time.Duration(0)
+	for _, d := range slowest {
+		most = max(most, d)
+	}
+	t.Logf("with a deadline of 40 ms the slowest of %d calls took %v", len(slowest), most)
+	if most > 500*time.Millisecond { // it was a second
+		t.Errorf("a call with a deadline of 40 ms took %v", most)
+	}
+	for i := 0; tryTake(t.Context(), s, takeOf(plan, "k", 1)) != nil; i++ {
+		if i == 20 {
+			t.Fatal("the store does not come back")
+		}
+	}
+}
+
+// TestSocket dials a server by its socket.
+func TestSocket(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir() + "/redis.sock"
+	redistest.Start(t, "--unixsocket", path)
+	if c, err := net.Dial("unix", path); err != nil {
+		t.Fatal(err)
+	} else {
+		c.Close()
+	}
+	s, err := redisstore.Open("unix://"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if d := take(t, s, takeOf(day(t, 5), "k", 1)); !d.Allowed {
+		t.Error(d.Err())
+	}
+}
