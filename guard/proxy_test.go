@@ -47,14 +47,19 @@ func newProxy(t *testing.T, server string) *proxy {
 	})
 	t.Cleanup(func() {
 		l.Close()
-		p.mu.Lock()
-		for _, c := range p.conns {
-			c.Close()
-		}
-		p.mu.Unlock()
+		p.cut()
 		p.wg.Wait()
 	})
 	return p
+}
+
+// cut closes all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		c.Close()
+	}
 }
 
 // chunk is what the server answered, and when it may arrive.

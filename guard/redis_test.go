@@ -90,6 +90,12 @@ func TestRedisFaults(t *testing.T) {
 	}{
 		{name: "stands still", begin: func(_ *testing.T, s *site) { s.Stop() }, end: func(_ *testing.T, s *site) { s.Continue() }},
 		{
+			name: "stands still, and its connections are cut", begin: func(_ *testing.T, s *site) {
+				s.Stop()
+				s.cut()
+			}, end: func(_ *testing.T, s *site) { s.Continue() },
+		},
+		{
 			name: "killed, with every write on disk", args: []string{"--appendonly", "yes", "--appendfsync", "always"},
 			begin: func(_ *testing.T, s *site) { s.Kill9() }, end: func(_ *testing.T, s *site) { s.Restart() },
 		},
