@@ -22,14 +22,14 @@ import (
 // flood is how many distinct keys a server is asked about that may keep buckets of how many.
 func flood() (keys, buckets int) {
 	if os.Getenv("DRAWGATE_LONG") != "" {
-		return 10_000_000, 1_000_000
+		return 10_000_000, 500_000
 	}
 	return 100_000, 10_000
 }
 
 // What a bucket takes in memory, with its record, what finds it and what the collector leaves lying; and a program that keeps none.
 const (
-	bytesPerBucket = 1500
+	bytesPerBucket = 3000
 	bytesAtRest    = 160 << 20 // the race detector's included
 )
 
