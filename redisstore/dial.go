@@ -8,9 +8,6 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// dialFunc makes a connection, as rueidis asks for it.
-type dialFunc = func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error)
-
 // impatient makes o close a connection on which the server has said nothing when the call ends that dialled it.
 //
 // A client that gives up its first words to a server that stands still waits up to a second more for an answer to its farewell (rueidis, pipe.Close), and
