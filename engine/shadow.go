@@ -44,6 +44,10 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, asks []drawgate.Ask, 
 		return func(err error) { e.compare(&answer{err: errBusy}, res, err) }
 	}
 	asks, own := slices.Clone(asks), *r
+	for i := range asks { // it may look at these after the answer, when their owners use them again
+		asks[i].Costs = slices.Clone(asks[i].Costs)
+	}
+	own.Labels = slices.Clone(r.Labels)
 	got := make(chan answer, 1)
 	go func() {
 		defer func() { <-e.shadows }()

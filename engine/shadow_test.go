@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -333,4 +334,45 @@ func TestClosedEnginesHaveNoShadows(t *testing.T) {
 			t.Errorf("%+v, %v", res, err)
 		}
 	})
+}
+
+// strict checks that takes of the policy "strict" ask what their key says.
+type strict struct {
+	drawgate.Store
+	t *testing.T
+}
+
+func (s *strict) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	if b := &batch[0].Buckets[0]; b.Key.Policy == "strict" && strconv.FormatInt(b.N[0], 10) != b.Key.Name {
+		s.t.Errorf("the shadow of %s was asked for %d", b.Key.Name, b.N[0])
+	}
+	return s.Store.Take(ctx, batch, out)
+}
+
+// TestLateShadows ask for what was asked, though the answer is out by then and the next take uses the same memory.
+func TestLateShadows(t *testing.T) {
+	t.Parallel()
+	shadow := perDay("strict", 1e9)
+	shadow.Shadow = true
+	store := memstore.New(nil)
+	defer store.Close()
+	c := engine.Config{Policies: policies(perDay("real", 1e9), shadow), Rules: []rules.Rule{by("both", "real", "user", "strict", "user")}}
+	e, err := engine.New(&strict{store, t}, c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			r := from(strconv.Itoa(g + 1))
+			r.Costs = []drawgate.Cost{{N: int64(g + 1)}}
+			for range 200 {
+				if _, err := e.Take(t.Context(), r); err != nil && !errors.Is(err, drawgate.ErrStoreAway) && !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
