@@ -262,6 +262,33 @@ func TestSettledWhileAway(t *testing.T) {
 	}
 }
 
+// TestSettledWhileAwayByAnotherPlan: who settles may count by a plan that was compiled again, with other limits and amounts. What it says counts all the same.
+func TestSettledWhileAwayByAnotherPlan(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int64{9, 1} {
+		for _, given := range []mood{well, refuses} { // by the store, or here
+			bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+				limits := []drawgate.Limit{rolling(10, time.Hour), rolling(99, time.Minute)}
+				limits[0].Name, limits[1].Name = "hour", "minute"
+				plan := compile(t, drawgate.Policy{Name: "p", Limits: limits})
+				again := compile(t, drawgate.Policy{Name: "p", Limits: []drawgate.Limit{limits[1], limits[0]}})
+				store.set(given)
+				if !hold(t, g, "id", time.Minute, plan, "k", 3, 3).Allowed {
+					t.Fatal("refused")
+				}
+				store.set(refuses)
+				if o := end(t, g, drawgate.OpSettle, "id", again, "k", n+1, n); o.Err != nil || o.Gone {
+					t.Fatalf("%+v", o)
+				}
+				back(t, g, store)
+				if got := used(t, store, plan, "k"); got[0] != n || got[1] != n+1 {
+					t.Errorf("settled with %d and %d, the store has %d", n, n+1, got)
+				}
+			})
+		}
+	}
+}
+
 // TestALostAnswerNeverCountsTooLittle: a take with an id counts once, whether or not it arrived; what has no id may count twice.
 //
 // req: A12

@@ -237,12 +237,25 @@ func (h *held) inOrder(st *drawgate.Settlement) drawgate.Settlement {
 			b.N[j] = drawgate.Unnamed
 		}
 		i := slices.IndexFunc(st.Buckets, func(o drawgate.BucketCost) bool { return o.Key == b.Key })
-		if i >= 0 && st.Buckets[i].Plan == b.Plan {
-			b.N = st.Buckets[i].N
+		if i >= 0 && st.Buckets[i].Plan != nil {
+			b.N = said(&st.Buckets[i], b.Plan)
 		}
 		mine.Buckets[k] = b
 	}
 	return mine
+}
+
+// said returns what a settlement says of a bucket, by the limits of a plan. Its caller may count by another plan, because the configuration was replaced
+// or by what an override or a rule says of amounts: limits are the same by their identity.
+func said(b *drawgate.BucketCost, plan *drawgate.Plan) (n drawgate.Amounts) {
+	theirs := b.Plan.Specs(false)
+	for j, spec := range plan.Specs(false) {
+		n[j] = drawgate.Unnamed
+		if i := slices.IndexFunc(theirs, func(s record.Spec) bool { return s.ID == spec.ID }); i >= 0 {
+			n[j] = b.N[i]
+		}
+	}
+	return n
 }
 
 // partsOf returns the reservation's parts with what a settlement says of them.
