@@ -13,12 +13,7 @@ import (
 // A client that gives up its first words to a server that stands still waits up to a second more for an answer to its farewell (rueidis, pipe.Close), and
 // with it everybody who waits for the same connection: for them a deadline of 40 ms would be a second. A closed connection answers at once.
 func impatient(o *rueidis.ClientOption) {
-	dial := o.DialCtxFn
-	if old := o.DialFn; dial == nil && old != nil { //nolint:staticcheck // it is how a URL of a socket is dialled
-		dial = func(_ context.Context, addr string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
-			return old(addr, d, t)
-		}
-	}
+	dial := o.DialCtxFn // set for a socket
 	if dial == nil {
 		dial = dialTCP
 	}
