@@ -34,19 +34,11 @@ func TestDiskComesBack(t *testing.T) {
 	for _, mode := range []string{"full", "modes", "mount"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			dir, err := os.MkdirTemp("", "drawgate-disk-")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				_ = os.Chmod(dir, 0o700)
-				if err := os.RemoveAll(dir); err != nil {
-					t.Error(err)
-				}
-			})
+			dir := t.TempDir()
+			t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
 			switch {
 			case mode == "modes" && os.Getuid() == 0:
-				if err := os.Chown(dir, nobody, nobody); err != nil {
+				if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, nobody, nobody)); err != nil {
 					t.Fatal(err)
 				}
 			case mode == "mount":
