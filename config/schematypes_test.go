@@ -97,7 +97,7 @@ type (
 		Unix    bool      `json:"unix,omitempty"    jsonschema:"default=false" jsonschema_description:"Peers that connect over a Unix socket are trusted too."`
 	}
 	forwardAuth struct {
-		Status       int       `json:"status,omitempty" jsonschema:"minimum=400,maximum=599,default=429" jsonschema_description:"The status of a refusal. nginx needs 403."`
+		Status       int       `json:"status,omitempty" jsonschema:"enum=401,enum=403,enum=429,default=429" jsonschema_description:"The status of a refusal. nginx needs 403."`
 		AllowAway    bool      `json:"allow_away,omitempty" jsonschema:"default=false" jsonschema_description:"Requests pass, marked, if the store does not decide. Otherwise they are answered with 503. What a fallback decides is a decision."`
 		Shared       oneOrMore `json:"shared,omitempty" jsonschema_description:"Policies of which all callers share a bucket: a refusal then says that it is not the caller's own limit."`
 		Describe     oneOrMore `json:"describe,omitempty" jsonschema_description:"Policies whose limits the headers describe. Default: all."`

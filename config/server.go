@@ -80,6 +80,9 @@ type ForwardAuth struct {
 	URI, Method, Host, User, Class string
 }
 
+// refusalStatuses are those that proxies understand as a refusal.
+var refusalStatuses = []int{401, 403, 429}
+
 func (d *decoder) server(e entry) {
 	s := &d.config.Server
 	d.object(e.value, "server", d.noted("server", []field{
@@ -195,7 +198,11 @@ func (d *decoder) trusted(e entry) []netip.Prefix {
 
 func (d *decoder) forwardAuth(e entry) (f ForwardAuth) {
 	d.object(e.value, "forward_auth", []field{
-		{"status", func(e entry) { f.Status = int(d.integer(e, 400, 599)) }},
+		{"status", func(e entry) {
+			if f.Status = int(d.integer(e, 1, 999)); f.Status != 0 && !slices.Contains(refusalStatuses, f.Status) {
+				d.problem(spanOf(e.value), "", "a refusal cannot be answered with %d: 401, 403 or 429", f.Status)
+			}
+		}},
 		{"allow_away", func(e entry) { f.AllowAway = d.boolean(e) }},
 		{"shared", func(e entry) { f.Shared = d.policyNames(e) }},
 		{"describe", func(e entry) { f.Describe = d.policyNames(e) }},
