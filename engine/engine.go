@@ -90,6 +90,19 @@ func (e *Engine) Ask(policy, tenant, key string, costs ...drawgate.Cost) (drawga
 	return drawgate.Ask{Limiter: p.of(e.tenant(tenant), key, p.plain).own, Tenant: tenant, Key: key, Costs: costs}, nil
 }
 
+// AskApplied is [Engine.Ask] for what a rule applies, with the amounts that the rule says.
+func (e *Engine) AskApplied(a *Applied, costs ...drawgate.Cost) (drawgate.Ask, error) {
+	ask, err := e.Ask(a.Policy, a.Tenant, a.Key, costs...)
+	s := e.state.Load()
+	if err != nil || a.Rule < 0 || a.Rule >= len(s.config.Rules) || s.policies[a.Policy] == nil {
+		return ask, err
+	}
+	if v := s.byRule[useOf{ruleName(s.config.Rules, a.Rule), a.Policy}]; v != nil {
+		ask.Limiter = s.policies[a.Policy].of(e.tenant(a.Tenant), a.Key, v).own
+	}
+	return ask, nil
+}
+
 // tenant returns the tenant that is meant.
 func (e *Engine) tenant(t string) string {
 	if t == "" {

@@ -141,10 +141,14 @@ func same(a, b string) bool { return cmp.Or(a, drawgate.Requests) == cmp.Or(b, d
 
 // add puts a use where it belongs: among what is enforced, among the shadows, or nowhere if the policy is disabled.
 func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) {
+	key := a.Key
+	if a.Rule >= 0 {
+		a.Tenant, a.Key = BoundedKey(a.Tenant), BoundedKey(key)
+	}
 	a.Bucket, a.Disabled = -1, u.policy.disabled.now()
 	if !a.Disabled {
 		ask := drawgate.Ask{
-			Limiter: u.policy.of(e.tenant(a.Tenant), a.Key, u.variant).limiter(a.Shadow), Tenant: a.Tenant, Key: a.Key, Costs: u.costs,
+			Limiter: u.policy.of(e.tenant(a.Tenant), key, u.variant).limiter(a.Shadow), Tenant: a.Tenant, Key: a.Key, Costs: u.costs,
 		}
 		switch {
 		case a.Shadow && r.Hold == 0 && ask.Limiter.Plan().NeedsHold():

@@ -151,7 +151,7 @@ func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 			if a.Shadow || a.Disabled {
 				continue
 			}
-			ask, err := c.s.engine.Ask(a.Policy, a.Tenant, a.Key)
+			ask, err := c.s.engine.AskApplied(a)
 			if err != nil {
 				return err
 			}
@@ -216,7 +216,7 @@ func (c *call) rulesEach(ctx context.Context, p *part) error {
 		if a.Shadow || a.Disabled {
 			continue
 		}
-		ask, err := c.s.engine.Ask(a.Policy, a.Tenant, a.Key)
+		ask, err := c.s.engine.AskApplied(a)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package rls_test
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -156,6 +157,52 @@ func TestRulesWithSlotsNeedAnotherProtocol(t *testing.T) {
 	for range 2 { // what was held meanwhile is given back
 		if a, err := c.ShouldRateLimit(t.Context(), request("any", descriptor("k=v"), descriptor("other=w"))); status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("%v, %v: nothing releases a slot", a, err)
+		}
+	}
+}
+
+// TestLooksByTheRulesAmounts: a rule's own amounts hold for a look too.
+func TestLooksByTheRulesAmounts(t *testing.T) {
+	t.Parallel()
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Amount: 2, Window: time.Hour}}}
+	c := byRules(t, engine.Config{Policies: []engine.Policy{{Policy: p}}, Rules: []rules.Rule{
+		{Apply: []rules.Apply{{Policy: "p", Key: "user", Amounts: map[string]int64{"hour": 10}}}},
+	}}, nil)
+	for range 5 {
+		if a := answered(t, c, request("d", descriptor("user=u"))); a.GetOverallCode() != ok {
+			t.Fatal(a)
+		}
+	}
+	if a := answered(t, c, request("d", hits(descriptor("user=u"), 0))); a.GetOverallCode() != ok || a.GetStatuses()[0].GetLimitRemaining() != 5 {
+		t.Errorf("5 of 10 are used: %v", a)
+	}
+}
+
+// TestLongValues are limited like others: whoever chooses a value must not choose whether it is decided about, since Envoy lets pass what is an error.
+func TestLongValues(t *testing.T) {
+	t.Parallel()
+	tree := client(t, `
+domain: d
+descriptors:
+  - key: agent
+    descriptors:
+      - {key: ip, rate_limit: {unit: hour, requests_per_unit: 1}}
+`, nil)
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Amount: 1, Window: time.Hour}}}
+	rule := byRules(t, engine.Config{Policies: []engine.Policy{{Policy: p}}, Rules: []rules.Rule{
+		{Apply: []rules.Apply{{Policy: "p", Key: `join(attr("agent"), attr("ip"))`}}},
+	}}, nil)
+	long := strings.Repeat("|%", 25_000) // escaped it is longer than any key may be
+	for name, c := range map[string]ratelimit.RateLimitServiceClient{"tree": tree, "rules": rule} {
+		for _, value := range []string{long, long + "x"} {
+			passes(t, c, "d", "agent="+value+",ip=1", 1)
+		}
+		r := request("d")
+		for i := range drawgate.MaxBuckets {
+			r.Descriptors = append(r.Descriptors, descriptor(fmt.Sprintf("agent=%s,ip=%d", long, 10+i)))
+		}
+		if a := answered(t, c, r); a.GetOverallCode() != ok {
+			t.Errorf("%s: %v", name, a.GetOverallCode())
 		}
 	}
 }

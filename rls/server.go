@@ -16,7 +16,7 @@ import (
 type ServerOptions struct {
 	Credentials credentials.TransportCredentials // nil: plaintext
 
-	MaxMessage int           // bytes of a request; 0 means 64 KiB; at most 1 MiB
+	MaxMessage int           // bytes of a request; 0 means 512 KiB; at most 1 MiB. Envoy takes headers of 60 KiB, of which each descriptor may have its copy
 	MaxStreams uint32        // requests at once on a connection; 0 means 1,000
 	MaxAge     time.Duration // of a connection, after which it is asked to end, so that clients look up addresses again; 0 means none
 	MaxIdle    time.Duration // of a connection without a request; 0 means 15 min
@@ -28,7 +28,7 @@ type ServerOptions struct {
 // Bounds and defaults of a server.
 const (
 	maxMessage     = 1 << 20
-	defaultMessage = 64 << 10
+	defaultMessage = 512 << 10
 	defaultStreams = 1000
 	maxHeaders     = 16 << 10 // bytes of a request's metadata
 	defaultIdle    = 15 * time.Minute

@@ -47,7 +47,7 @@ func TestRequestsThatCannotBeDecidedAreErrors(t *testing.T) {
 		"65 descriptors": {request("d", lots...), codes.InvalidArgument},
 		"no unit":        {request("d", unit), codes.InvalidArgument},
 		"a refund":       {request("d", negative(descriptor("user=ann"), 1)), codes.FailedPrecondition},
-		"a long key":     {request("d", descriptor("user="+strings.Repeat("x", 65<<10))), codes.ResourceExhausted}, // gRPC's own: the message is too large
+		"a long message": {request("d", descriptor("user="+strings.Repeat("x", 513<<10))), codes.ResourceExhausted}, // gRPC's own: the message is too large
 	} {
 		if a, err := c.ShouldRateLimit(t.Context(), x.r); status.Code(err) != x.want {
 			t.Errorf("%s: %v, %v, want %v", name, a, err, x.want)
