@@ -174,10 +174,25 @@ func TestPathsAreTakenInTheirShortestForm(t *testing.T) {
 		{Match: rules.Match{Path: "/health*"}, Exempt: true}, {Match: rules.Match{Path: "/login"}, Apply: []rules.Apply{{Policy: "per-ip", Key: `"all"`}}},
 	}}
 	s := setup{config: cfg}.make(t)
-	for i, path := range []string{"/login?a=/health", "/health/../login", "//login", "/./login", "/%6cogin", "/health/%2e%2e/login", "/health%2F..%2flogin", "/a/..//login"} {
+	for i, path := range []string{"/login?a=/health", "/health/../login", "//login", "/./login", "/%6cogin", "/health/%2e%2e/login", "/a/..//login"} {
 		w := ask(s, "GET", "/auth", "", site(path, "192.0.2.1")...)
 		if want := i >= 3; (w.Code == 429) != want || w.Header().Get("X-RateLimit-Limit") == "" {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+		}
+	}
+}
+
+// Where programs do not agree what a path is, one that means something else to the site than here must not pass as that.
+func TestPathsWithTwoMeaningsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := setup{config: ruled()}.make(t)
+	for path, want := range map[string]int{
+		"/login/..%2fhealth": 422, "/health%2F..%2flogin": 422, "/login%2f../health": 422, "/a/%2e%2E%2Fhealth": 422, "/a/..%2f../b": 422, "/a%2f.": 422,
+		"/x/../login/..%2fhealth": 422, "/x/./login/%2E./..%2Fhealth": 422,
+		"/fetch/https%3A%2F%2Fexample.com%2Fa..b": 200, "/a%2fb": 200, "/a/../b": 200, "/..a%2f..b": 200, "/%252e%252e%252fa": 200,
+	} {
+		if w := ask(s, "GET", "/auth", "", site(path, "192.0.2.7")...); w.Code != want && (want != 200 || w.Code != 429) {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func inner(name, v string) string {
 }
 
 // pathOf returns the path of an address in its shortest form, as those who serve it understand it: decoded, and without "..", "." and "//". Otherwise
-// /health/../login would be exempt where /health is.
+// /health/../login would be exempt where /health is. Of /login/..%2fhealth nobody knows how they understand it, and nobody needs it: it is refused.
 func pathOf(uri string) (string, bool) {
 	u, err := url.ParseRequestURI(uri)
 	if err != nil || u.Opaque != "" {
@@ -98,11 +98,22 @@ func pathOf(uri string) (string, bool) {
 	if u.Path[0] != '/' {
 		return "", false
 	}
+	if apart, err := url.PathUnescape(path.Clean(dotted.Replace(u.EscapedPath()))); err != nil || hasDots(apart) {
+		return "", false
+	}
 	short := path.Clean(u.Path)
 	if strings.HasSuffix(u.Path, "/") && short != "/" {
 		short += "/"
 	}
 	return short, true
+}
+
+// dotted writes dots as dots, which in addresses they are however they are written.
+var dotted = strings.NewReplacer("%2e", ".", "%2E", ".")
+
+// hasDots reports whether one of a path's segments is "." or "..".
+func hasDots(p string) bool {
+	return strings.Contains(p+"/", "/./") || strings.Contains(p+"/", "/../")
 }
 
 // isToken reports whether text can be a method (RFC 9110, section 5.6.2).
