@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,6 +67,9 @@ func again(q call, err error) bool {
 
 // refused reports whether there was no connection, so that nothing was sent.
 func refused(err error) bool {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true // nothing is sent to who it is not
+	}
 	e, ok := errors.AsType[*net.OpError](err)
 	return ok && e.Op == "dial"
 }

@@ -151,7 +151,7 @@ func (d *decoder) file(root ast.Node) {
 		{"envoy", d.envoy},
 		{"telemetry", d.telemetry},
 	}...))
-	if len(d.problems) == 0 && len(d.config.Policies) == 0 {
+	if len(d.problems) == 0 && len(d.config.Policies) == 0 && len(d.config.Envoy.Configs) == 0 {
 		d.warn(spanOf(root), "", noPolicies)
 	}
 }
