@@ -62,6 +62,14 @@ func (a *app) validate(args []string, show bool) error {
 	} else if err != nil {
 		return err
 	}
+	if _, _, err := compile(s.Config); err != nil {
+		if a.json {
+			a.printJSON(verdict{Problems: []note{{File: "envoy.configs", Message: err.Error()}}})
+		} else {
+			a.printf("%v\n", err)
+		}
+		return done(exitConfig)
+	}
 	v := verdict{Valid: true, Warnings: notes(s.Warnings), Store: config.RedactURL(s.Store), Policies: s.names()}
 	if show {
 		for _, o := range s.Explain() {

@@ -179,10 +179,30 @@ func (v *service) listen(ctx context.Context) (doors []door, err error) {
 			return nil, listenError(d.flag, d.address, err)
 		}
 		open = append(open, ln)
+		if err := v.mayListen(d.flag, ln.Addr()); err != nil {
+			return nil, err
+		}
 		d.say(ln.Addr().String())
 		doors = append(doors, func(ctx context.Context) error { return d.serve(ctx, ln) })
 	}
 	return doors, nil
+}
+
+// mayListen returns an error where everybody who reaches an address that is not loopback could do everything.
+func (v *service) mayListen(flag string, addr net.Addr) error {
+	s := &v.now.Server
+	a, ok := addr.(*net.TCPAddr)
+	switch {
+	case ok && a.IP.IsLoopback(), s.Insecure, s.TLS.ClientCA != "":
+		return nil
+	case flag == "--grpc":
+		return &exitError{exitConfig, errors.New(
+			"Envoy's service has no access tokens: on an address that is not loopback it needs client certificates (server.tls.client_ca), or --insecure")}
+	case len(s.Tokens) == 0:
+		return &exitError{exitConfig, fmt.Errorf(
+			"everybody who reaches %s could take and settle: configure server.tokens or server.tls.client_ca, or say --insecure", addr)}
+	}
+	return nil
 }
 
 func (v *service) scheme() string {
@@ -204,10 +224,6 @@ func (v *service) serveEnvoy(ctx context.Context, ln net.Listener) error {
 			return errors.Join(err, ln.Close())
 		}
 		o.Credentials = credentials.NewTLS(c)
-	}
-	if a, ok := ln.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && !v.now.Server.Insecure && v.now.Server.TLS.ClientCA == "" {
-		return errors.Join(&exitError{exitConfig, errors.New(
-			"Envoy's service has no access tokens: on an address that is not loopback it needs client certificates (server.tls.client_ca), or --insecure")}, ln.Close())
 	}
 	g := rls.NewServer(o)
 	health := rls.Register(g, v.envoy)

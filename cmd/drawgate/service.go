@@ -61,6 +61,7 @@ func newService(a *app, s settings, log *slog.Logger) (v *service, err error) {
 	}
 	v.store = inner
 	v.closers = append(v.closers, inner.Close)
+	v.greet(inner)
 	if !s.local() {
 		v.guarded = guard.New(inner, &guard.Options{
 			Instances: s.instances(), StartFull: s.StartFull, Timeout: s.patience(), WarnEvery: s.WarnEvery, Observer: v.watchful(), Logger: log,
@@ -75,6 +76,22 @@ func newService(a *app, s settings, log *slog.Logger) (v *service, err error) {
 		return v, err
 	}
 	return v, v.open()
+}
+
+// greetTime is how long the store has to answer before the server starts without it.
+const greetTime = 5 * time.Second
+
+// greet waits until the store answers, so that the first take does not have to wait for the first connection.
+func (v *service) greet(store drawgate.Store) {
+	p, ok := store.(drawgate.Pinger)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), greetTime)
+	defer cancel()
+	if err := p.Ping(ctx); err != nil {
+		v.log.Warn("the store does not answer; the server starts without it", "error", err)
+	}
 }
 
 // close closes what was opened, the last first.
