@@ -30,7 +30,7 @@ func flood() (keys, buckets int) {
 // What a bucket takes in memory, with its record, what finds it and what the collector leaves lying; and a program that keeps none.
 const (
 	bytesPerBucket = 3000
-	bytesAtRest    = 160 << 20 // the race detector's included
+	bytesAtRest    = 320 << 20 // the race detector's included
 )
 
 // TestFlood: a flood of distinct keys, and of distinct tenants, does not make the server forget a bucket that still limits, nor grow beyond what its
