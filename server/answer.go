@@ -110,6 +110,8 @@ func (f *draft) refuse(a *api.Answer, reason string) {
 		a.Message = fmt.Sprintf("as many callers wait as may; try again in %s", wait)
 	case reason == api.ReasonAway:
 		a.Message = fmt.Sprintf("the store is away, and without it there is not enough left; try again in %s", wait)
+	case a.Fallback:
+		a.Message = fmt.Sprintf("the store is away, and this server's share of what follows is used: %s; try again in %s", strings.Join(f.refusing(), ", "), wait)
 	case a.RefusedBy == nil:
 		a.Message = fmt.Sprintf("a limit has not enough left; try again in %s", wait)
 	default:
