@@ -41,6 +41,6 @@
 //
 // A *[drawgate.StoreError] says what is wrong and what to do. A file that is locked, full, read-only or on a failing disk is tried again with each
 // call, so the store comes back by itself. A file that is corrupt, or was deleted or replaced while it was open, stays away ([ErrDamaged]) until
-// somebody has put it right and opens it again, because going on with an empty one would mint a full quota. A single bucket whose record is damaged
+// somebody has put it right ([Repair]) and opens it again, because going on with an empty one would mint a full quota. A single bucket whose record is damaged
 // fails alone; [Store.Reset] forgets it.
 package sqlitestore

@@ -74,3 +74,15 @@ func Count(tb testing.TB, path, table string) int {
 	}
 	return int(n)
 }
+
+// RepairAt is Repair at another time, in µs.
+func RepairAt(path string, opts *RepairOptions, now int64) (*Repaired, error) {
+	if opts == nil {
+		opts = &RepairOptions{}
+	}
+	r, err := repair(path, opts, now)
+	if err != nil {
+		return nil, storeError("repair", explain(err))
+	}
+	return r, nil
+}

@@ -258,7 +258,7 @@ func same(was fs.FileInfo, path string) error {
 	now, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup, and open the store again", ErrDamaged, path)
+		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup or have it repaired (drawgate repair), and open the store again", ErrDamaged, path)
 	case err != nil:
 		return err
 	case !os.SameFile(was, now):

@@ -15,9 +15,10 @@ const maxBatch = 1024
 
 // writer is the goroutine that owns the connection. What callers ask while a transaction is under way goes as one batch in the next.
 type writer struct {
-	s     *Store
-	conn  *conn // nil after an error that may lie with it: opened again for the next transaction
-	cache *cache
+	s       *Store
+	unknown unknown
+	conn    *conn // nil after an error that may lie with it: opened again for the next transaction
+	cache   *cache
 
 	version   int64     // of the data, as of the last transaction; 0: not known. Another process's write changes it
 	epoch     int64     // grows when version changes
@@ -298,13 +299,14 @@ func (w *writer) process(batch []*call, now int64) error {
 }
 
 // fetchAll puts the records of buckets into w.recs.
-func (w *writer) fetchAll(buckets []drawgate.BucketCost) error {
+func (w *writer) fetchAll(buckets []drawgate.BucketCost, now int64) error {
 	w.recs, w.bkts = w.recs[:0], w.bkts[:0]
 	for i := range buckets {
 		b, err := w.fetch(buckets[i].Key)
 		if err != nil {
 			return err
 		}
+		w.unknown.fill(b, buckets[i].Plan, now)
 		w.recs, w.bkts = append(w.recs, b.rec), append(w.bkts, b)
 	}
 	return nil
@@ -315,7 +317,7 @@ func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
 	if err := checkTake(t); err != nil {
 		return drawgate.Decision{Fail: err}, nil
 	}
-	if err := w.fetchAll(t.Buckets); err != nil {
+	if err := w.fetchAll(t.Buckets, now); err != nil {
 		if isBucket(err) {
 			return drawgate.Decision{Fail: storeError("take", explain(err))}, nil
 		}
@@ -350,7 +352,7 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 	if err := checkBuckets(st.Buckets); err != nil {
 		return drawgate.Outcome{Err: err}, nil
 	}
-	if err := w.fetchAll(st.Buckets); err != nil {
+	if err := w.fetchAll(st.Buckets, now); err != nil {
 		if isBucket(err) {
 			return drawgate.Outcome{Err: storeError(st.Op.String(), explain(err))}, nil
 		}
@@ -424,6 +426,7 @@ func (w *writer) peek(bc *drawgate.BucketCost, priority int8, now int64) (drawga
 	b, err := w.fetch(bc.Key)
 	switch {
 	case err == nil:
+		w.unknown.fill(b, bc.Plan, now)
 		return drawgate.Describe(bc, b.rec, priority, true, now), nil
 	case isBucket(err):
 		return drawgate.Status{Decision: drawgate.Decision{Fail: storeError("peek", explain(err))}}, nil

@@ -1,0 +1,16 @@
+package record
+
+// Lasts reports whether units that were used at instant at, at most all that the limit grants, may still count now. Slots do not: nobody knows until
+// when they were held.
+func (s *Spec) Lasts(at, now int64) bool {
+	switch s.Kind {
+	case Bucket:
+		return now-at < CeilDiv(s.Effective[Priorities-1]*s.Scale, s.Drain)
+	case Rolling:
+		return now-at < s.Window
+	case Calendar:
+		_, end := s.Rule.Window(at)
+		return now < end
+	}
+	return false
+}

@@ -1,0 +1,206 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/drawgate/drawgate"
+)
+
+// What is copied of a damaged database: each table by its own tree, from both ends towards what cannot be read.
+var salvaged = [...]struct{ table, columns, key string }{
+	{"key", "id, tenant, policy, name", "id"},
+	{"state", "key, rev, until, record", "key"},
+	{"entry", "key, lim, first, last, n", "key, lim, first"},
+	{"open", "key, id, reservation, units, labels", "key, id"},
+	{"history", "seq, at, op, tenant, policy, name, units, id, labels", "seq"},
+}
+
+// salvage copies what can be read of a database, and drops what is not whole by itself.
+func salvage(to *conn, aside string, r *Repaired) error {
+	readable, err := lengthen(aside)
+	if err != nil {
+		return err
+	}
+	if readable != aside {
+		defer func() { _ = errors.Join(os.Remove(readable), os.Remove(readable+"-wal"), os.Remove(readable+"-shm")) }() // what is left of it does no harm
+	}
+	from, err := dial(readable, "ro")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.close() }() // it was only read
+	if err := to.script("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	for _, t := range salvaged {
+		complete, err := copyTable(to, from, t.table, t.columns, t.key)
+		if err != nil {
+			return errors.Join(err, to.script("ROLLBACK"))
+		}
+		if !complete {
+			r.Incomplete = append(r.Incomplete, t.table)
+		}
+	}
+	if err := sift(to, r); err != nil {
+		return errors.Join(err, to.script("ROLLBACK"))
+	}
+	return to.script("COMMIT")
+}
+
+// lengthen returns the name of a file of which everything can be read that is there: SQLite reads nothing of one that is shorter than its first page says. It is
+// the file itself, or a copy with empty pages at its end.
+func lengthen(aside string) (string, error) {
+	f, err := os.Open(aside) //nolint:gosec // what is to be repaired, as the caller named it
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	var head [32]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil {
+		return aside, nil // there is nothing to be read
+	}
+	page, pages := int64(binary.BigEndian.Uint16(head[16:])), int64(binary.BigEndian.Uint32(head[28:])) // https://sqlite.org/fileformat.html
+	if page == 1 {
+		page = 64 << 10
+	}
+	info, err := f.Stat()
+	if err != nil || info.Size() >= page*pages || page < 512 || pages > 1<<31 {
+		return aside, err
+	}
+	to := aside + ".reading"
+	for _, end := range []string{"", "-wal"} {
+		if err := copyFile(to+end, aside+end); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	return to, os.Truncate(to, page*pages)
+}
+
+func copyFile(to, from string) error {
+	src, err := os.Open(from) //nolint:gosec // beside what is to be repaired
+	if err != nil {
+		return err
+	}
+	defer func() { _ = src.Close() }()                                    // it was only read
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // beside what is to be repaired
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close())
+}
+
+// copyTable copies the rows that can be read, and reports whether that is all of them. An error is one of writing.
+func copyTable(to, from *conn, table, columns, key string) (complete bool, err error) {
+	into := "INSERT OR IGNORE INTO " + table + " (" + columns + ") VALUES (?" + strings.Repeat(", ?", strings.Count(columns, ",")) + ")"
+	stmt, err := to.raw.Prepare(into)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = stmt.Close() }() // what it did is in the transaction
+	put := stmt.(driver.StmtExecContext)
+	down := strings.ReplaceAll(key, ",", " DESC,") + " DESC"
+	for _, order := range []string{key, down} {
+		var failed error
+		complete, failed = from.rows("SELECT "+columns+" FROM "+table+" ORDER BY "+order, func(row []driver.Value) error {
+			_, err := put.ExecContext(context.Background(), named(row))
+			return err
+		})
+		if failed != nil {
+			return false, failed
+		}
+		if complete {
+			return order == key, nil
+		}
+	}
+	return false, nil
+}
+
+func named(row []driver.Value) []driver.NamedValue {
+	args := make([]driver.NamedValue, len(row))
+	for i, v := range row {
+		args[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
+	}
+	return args
+}
+
+// rows calls f with each row of a query, as far as they can be read, and reports whether that is all of them. The error is f's.
+func (c *conn) rows(text string, f func(row []driver.Value) error) (complete bool, err error) {
+	rows, err := c.raw.(driver.QueryerContext).QueryContext(context.Background(), text, nil)
+	if err != nil {
+		return false, nil // that it cannot be read is the answer
+	}
+	err = nil
+	read := c.each(rows, func(row []driver.Value) error {
+		err = f(row)
+		return err
+	})
+	return read == nil, err
+}
+
+// sift drops buckets whose rows are not whole, and counts.
+func sift(c *conn, r *Repaired) error {
+	var keys []drawgate.Key
+	_, err := c.rows("SELECT tenant, policy, name FROM key", func(row []driver.Value) error {
+		var k drawgate.Key
+		k.Tenant, _ = row[0].(string)
+		k.Policy, _ = row[1].(string)
+		k.Name, _ = row[2].(string)
+		keys = append(keys, k)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		b, err := load(c, k)
+		switch {
+		case err == nil && b.rec.Last > 0:
+			r.Buckets++
+			r.last = max(r.last, b.rec.Last)
+			continue
+		case isBucket(err):
+			r.Damaged++
+		case err != nil:
+			return err
+		}
+		if err := dropKey(c, k); err != nil {
+			return err
+		}
+	}
+	for _, t := range []string{"state", "entry", "open"} { // of buckets whose name could not be read
+		if err := c.script("DELETE FROM " + t + " WHERE key NOT IN (SELECT id FROM key)"); err != nil {
+			return err
+		}
+	}
+	for table, n := range map[string]*int{"open": &r.Reservations, "history": &r.Events} {
+		if _, err := c.rows("SELECT count(*) FROM "+table, func(row []driver.Value) error {
+			v, _ := row[0].(int64)
+			*n = int(v)
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func dropKey(c *conn, k drawgate.Key) error {
+	id, ok, err := c.number(qKey, k.Tenant, k.Policy, k.Name)
+	if err != nil || !ok {
+		return err
+	}
+	for _, q := range [...]query{qDropState, qDropAllEntries, qDropAllOpen, qDropKey} {
+		if _, err := c.exec(q, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
