@@ -48,7 +48,7 @@ func (s *Store) former(p *page, pt *part, used func(t *terms, i int) int64) {
 	some := false
 	for k, i := range t.at {
 		spec := &t.part[k]
-		if t.mode[i] != drawgate.FallbackShare || spec.Kind == record.Concurrency || !lasts(spec, at, s.clock.now().at) {
+		if t.mode[i] != drawgate.FallbackShare || spec.Kind == record.Concurrency || !spec.Lasts(at, s.clock.now().at) {
 			continue
 		}
 		ask[0].N[k] = min(spec.Effective[drawgate.MaxPriority], used(t, i))
@@ -57,18 +57,4 @@ func (s *Store) former(p *page, pt *part, used func(t *terms, i int) int64) {
 	if some {
 		record.Charge(ask[:], at, at)
 	}
-}
-
-// lasts reports whether anything that was used at instant at may count now.
-func lasts(s *record.Spec, at, now int64) bool {
-	switch s.Kind {
-	case record.Bucket:
-		return now-at < record.CeilDiv(s.Effective[drawgate.MaxPriority]*s.Scale, s.Drain)
-	case record.Rolling:
-		return now-at < s.Window
-	case record.Calendar:
-		_, end := s.Rule.Window(at)
-		return now < end
-	}
-	return false
 }
