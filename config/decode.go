@@ -114,6 +114,9 @@ func (d *decoder) object(n ast.Node, what string, fields []field) (seen map[stri
 				hint = fmt.Sprintf("%q is there too: leave one of them out", meant)
 			}
 			seen[meant] = true
+			if secretName.MatchString(e.key) {
+				d.hideValue(e.value)
+			}
 			d.problem(e.at, hint, "unknown key %s in %s", shorten(e.key), what)
 		}
 	}

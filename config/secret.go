@@ -95,6 +95,9 @@ func withoutPath(err error, path string) error {
 	return err
 }
 
+// secretName is what people call secrets: under a key of such a name there may be one, though the key is not known.
+var secretName = regexp.MustCompile(`(?i)secret|token|passw|credential|bearer|api.?key`)
+
 var variableNames = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
 // secretFields returns the keys under which a secret is named, and those under which it must not stand.
