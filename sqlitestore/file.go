@@ -27,6 +27,7 @@ type file struct {
 	path     string // absolute, without symbolic links
 	main     fs.FileInfo
 	wal, shm fs.FileInfo
+	unknown  unknown
 }
 
 // prepare checks the file at path, creating it if there is none, brings its schema up to date, and opens a connection.
@@ -161,13 +162,17 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 	if err := errors.Join(settings(c, o), migrate(c)); err != nil {
 		return nil, err
 	}
+	u, err := readUnknown(c)
+	if err != nil {
+		return nil, err
+	}
 	// From now on the driver waits for no lock: the store does, so that callers can leave.
 	for _, p := range append([]string{"busy_timeout = 0"}, o.pragmas...) {
 		if _, err := c.pragma(p); err != nil {
 			return nil, err
 		}
 	}
-	f := &file{path: path}
+	f := &file{path: path, unknown: u}
 	for end, info := range map[string]*fs.FileInfo{"": &f.main, "-wal": &f.wal, "-shm": &f.shm} {
 		if *info, err = os.Stat(path + end); err != nil {
 			return nil, err

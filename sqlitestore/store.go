@@ -96,13 +96,9 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	if err != nil {
 		return nil, storeError("open", err)
 	}
-	u, err := readUnknown(c)
-	if err != nil {
-		return nil, storeError("open", errors.Join(explain(err), c.close()))
-	}
 	s.file.Store(f)
 	s.pool.New = func() any { return &call{done: make(chan struct{}, 1)} }
-	w := &writer{s: s, unknown: u, conn: c, cache: newCache(s.opts.weight)}
+	w := &writer{s: s, unknown: f.unknown, conn: c, cache: newCache(s.opts.weight)}
 	go w.run()
 	return s, nil
 }
