@@ -147,8 +147,8 @@ func TestSQLiteOnAFullDisk(t *testing.T) {
 	}, func() { setFileSize(t, 1<<62) })
 }
 
-// TestSQLiteGone: a file that was deleted, replaced or overwritten stays away, though something good is put in its place, until the process is given the
-// store that was opened again: going on with another file would mint its quota.
+// TestSQLiteGone: a file that was deleted, replaced or overwritten stays away, though something good is put in its place, until it is repaired and the process
+// is given the store that was opened again: going on with another file would mint its quota. So it is never over.
 //
 // req: D2, D10
 func TestSQLiteGone(t *testing.T) {
@@ -203,15 +203,27 @@ func TestSQLiteGone(t *testing.T) {
 			if !g.State().Away {
 				t.Error("it came back by itself")
 			}
-			fresh, err := sqlitestore.Open(filepath.Join(t.TempDir(), "new.db"), nil)
+			r, err := sqlitestore.Repair(path, &sqlitestore.RepairOptions{Hold: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = g.Replace(fresh).Close()
+			t.Logf("repaired: %d buckets, %d reservations, %d events", r.Buckets, r.Reservations, r.Events)
+			repaired, err := sqlitestore.Open(path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := g.Replace(repaired).Close(); err != nil {
+				t.Error(err)
+			}
 			l.awaits()
+			time.Sleep(200 * time.Millisecond)
 			l.stop()
-			l.within(plans[0], 2*amount) // the new file was empty: `drawgate repair` makes one that is not
-			l.within(plans[1], 2*amount)
+			for _, plan := range plans {
+				l.within(plan, amount)
+			}
+			if err := repaired.Ping(t.Context()); err != nil {
+				t.Errorf("after the old one was closed: %v", err)
+			}
 		})
 	}
 }
