@@ -160,7 +160,7 @@ func (s *Store) Close() error {
 
 // check looks at the server before its first use.
 func (s *Store) check(ctx context.Context, c rueidis.Client) error {
-	for _, r := range c.DoMulti(ctx, c.B().Info().Section("server").Build(), c.B().Info().Section("memory").Build()) {
+	for _, r := range c.DoMulti(ctx, c.B().Info().Section("server").Build(), c.B().Info().Section("memory").Build(), c.B().Info().Section("replication").Build()) {
 		text, err := r.ToString()
 		if err != nil {
 			if _, answered := rueidis.IsRedisErr(err); !answered {
@@ -207,6 +207,10 @@ func (s *Store) checkInfo(text string) error {
 	if policy := info["maxmemory_policy"]; policy != "" && policy != "noeviction" && info["maxmemory"] != "0" {
 		s.logger.Warn("redisstore: the server may evict buckets, which hands out fresh quotas: set maxmemory-policy to noeviction",
 			"maxmemory_policy", policy, "maxmemory", info["maxmemory"])
+	}
+	if n := info["connected_slaves"]; n != "" && n != "0" && info["role"] == "master" && info["min_slaves_good_slaves"] == "" {
+		s.logger.Warn("redisstore: a fail-over may forget what the server has acknowledged, which may be admitted again: "+
+			"set min-replicas-to-write to 1 and min-replicas-max-lag to 2", "replicas", n)
 	}
 	return nil
 }
