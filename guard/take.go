@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/drawgate/drawgate"
@@ -29,6 +30,7 @@ type request struct {
 	take  *drawgate.Take
 	parts []part
 	sent  bool // the store may have it
+	hasty bool // its caller had less time than a store may take
 }
 
 // Take implements [drawgate.Store]. It does not return a [drawgate.StoreError], nor does a decision: what the store does not decide is decided here.
@@ -61,12 +63,29 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 			return cause
 		}
 	}
+	if reqs[0].hasty && opens(reqs) {
+		s.release(reqs)
+		return context.DeadlineExceeded
+	}
 	for i := range reqs {
 		out[i] = s.decide(&reqs[i])
 	}
 	s.nudge()
 	s.news.fell(asStoreError("take", cause), out)
 	return nil
+}
+
+// opens reports whether a limit would step aside. Not for a caller that gives a store which is not known to be away no time: otherwise callers could choose
+// by their deadlines to be admitted without bound.
+func opens(reqs []request) bool {
+	for i := range reqs {
+		for k := range reqs[i].parts {
+			if slices.Contains(reqs[i].parts[k].terms.mode[:], drawgate.FallbackOpen) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // refusedBy returns why no caller is sent to the store; nil if they are.
@@ -120,6 +139,7 @@ func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []request, 
 			answered = true
 			return failedWide(out)
 		})
+		reqs[0].hasty = !whole && errors.Is(err, context.DeadlineExceeded)
 		if err == nil || !isAway(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() || !s.nap(ctx) {
 			return answered, err
 		}
