@@ -127,7 +127,8 @@ func (e *Engine) Policies() []Info {
 // Config returns the configuration in force. It must not be changed.
 func (e *Engine) Config() Config { return e.state.Load().config }
 
-// Disable leaves a policy out of all takes until then; it comes back by itself. It outlives a Replace that keeps the policy, and no restart.
+// Disable leaves a policy out of all takes from now until then; it comes back by itself. Who waits already goes on waiting. It outlives a Replace that
+// keeps the policy, and no restart.
 func (e *Engine) Disable(policy string, until time.Time) error {
 	p, err := e.state.Load().find(policy)
 	if err != nil {
