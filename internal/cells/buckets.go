@@ -105,6 +105,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 				return false, 0, 0, 0, err
 			}
 		}
+		now := s.Now() // not under the lock, for which others wait
 		fl := c.home.Load().full
 		if fl == nil {
 			fl = c.lock(b.specs)
@@ -118,7 +119,6 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 			fl.mu.Unlock()
 			continue
 		}
-		now := s.Now()
 		b.asked(c, now)
 		at, after, ok := record.One(&fl.rec, b.specs, n, priority, now, out)
 		if !ok {
