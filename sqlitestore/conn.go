@@ -46,8 +46,11 @@ func (c *conn) stmt(q query) (driver.Stmt, error) {
 		return st, nil
 	}
 	st, err := c.raw.Prepare(statements[q])
+	if err != nil {
+		return nil, err // what came with it is no statement, though not nil
+	}
 	c.stmts[q] = st
-	return st, err
+	return st, nil
 }
 
 // values makes arguments of what a statement is given: int64, string, []byte or nil. A nil or empty []byte is NULL.

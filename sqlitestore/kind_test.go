@@ -67,3 +67,20 @@ func TestKindsOfFaults(t *testing.T) {
 		})
 	}
 }
+
+// TestStatementThatCannotBePrepared fails, and nothing else does: a table is gone.
+func TestStatementThatCannotBePrepared(t *testing.T) {
+	t.Parallel()
+	path := filled(t)
+	s, err := sqlitestore.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	execSQL(t, path, "DROP TABLE history")
+	for range 2 {
+		wantAway(t, s.Read(t.Context(), time.Time{}, time.Now(), func(drawgate.Event) bool { return true }), "history")
+		_, err = take(t.Context(), s, compile(t, rolling(10, time.Hour)), "k", 1)
+		wantAway(t, err, "history")
+	}
+}
