@@ -125,37 +125,44 @@ const (
 
 // with calls f with the pages of buckets, locked, in their order; nil where there is none. now is for sweeping, by the guard's clock and by the store's.
 func (b *book) with(parts []part, w want, now instant, f func(pages []*page)) {
-	var room [drawgate.MaxBuckets]*page
-	var of [drawgate.MaxBuckets]int
-	n := len(parts)
-	pages, order := room[:0], of[:0]
-	if n > drawgate.MaxBuckets {
-		pages, order = make([]*page, 0, n), make([]int, 0, n)
-	}
+	h := handPool.Get().(*hand)
+	defer h.put()
 	for i := range parts {
-		order = append(order, parts[i].shard)
+		h.shards = append(h.shards, parts[i].shard)
 	}
-	sorted := order
-	if n > 1 {
-		sorted = slices.Clone(order)
-		slices.Sort(sorted)
-		sorted = slices.Compact(sorted)
+	if len(parts) > 1 {
+		slices.Sort(h.shards)
+		h.shards = slices.Compact(h.shards)
 	}
-	for _, s := range sorted {
+	for _, s := range h.shards {
 		b.parts[s].mu.Lock()
 	}
 	for i := range parts {
-		pages = append(pages, b.page(&b.parts[order[i]], &parts[i], w, now))
+		h.pages = append(h.pages, b.page(&b.parts[parts[i].shard], &parts[i], w, now))
 	}
-	f(pages)
-	for i, p := range pages {
+	f(h.pages)
+	for i, p := range h.pages {
 		if p != nil && p.blank() {
-			delete(b.parts[order[i]].pages, parts[i].key)
+			delete(b.parts[parts[i].shard].pages, parts[i].key)
 		}
 	}
-	for _, s := range sorted {
+	for _, s := range h.shards {
 		b.parts[s].mu.Unlock()
 	}
+}
+
+// hand is room for the pages of one call.
+type hand struct {
+	pages  []*page
+	shards []int
+}
+
+var handPool = sync.Pool{New: func() any { return &hand{} }}
+
+func (h *hand) put() {
+	clear(h.pages)
+	h.pages, h.shards = h.pages[:0], h.shards[:0]
+	handPool.Put(h)
 }
 
 // page returns a bucket's page. s.mu is held.

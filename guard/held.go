@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/drawgate/drawgate"
@@ -70,7 +71,7 @@ func (t *heldTable) granted(r *request, d *drawgate.Decision, now instant) {
 
 // newHeld copies what is needed of a take: its caller may use it again.
 func newHeld(r *request, end int64) *held {
-	h := &held{take: *r.take, parts: r.parts, sent: r.sent, end: end}
+	h := &held{take: *r.take, parts: slices.Clone(r.parts), sent: r.sent, end: end}
 	h.take.Buckets = append([]drawgate.BucketCost(nil), r.take.Buckets...)
 	h.take.Labels = append([]drawgate.Label(nil), r.take.Labels...)
 	h.granted = make([]drawgate.Amounts, len(r.parts))

@@ -3,6 +3,7 @@ package guard_test
 import (
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -147,6 +148,25 @@ func TestSQLiteOnAFullDisk(t *testing.T) {
 	}, func() { setFileSize(t, 1<<62) })
 }
 
+// old is how many buckets fill uses.
+const old = 2000
+
+// fill makes a file of many pages.
+func fill(t *testing.T, path string, plan *drawgate.Plan) {
+	t.Helper()
+	s, err := sqlitestore.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := make([]drawgate.Take, old)
+	for i := range batch {
+		batch[i].Buckets = []drawgate.BucketCost{cost(plan, fmt.Sprint("old ", i), 1)}
+	}
+	if err := errors.Join(s.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestSQLiteGone: a file that was deleted, replaced or overwritten stays away, though something good is put in its place, until it is repaired and the process
 // is given the store that was opened again: going on with another file would mint its quota. So it is never over.
 //
@@ -187,8 +207,9 @@ func TestSQLiteGone(t *testing.T) {
 			t.Parallel()
 			const amount = 10
 			path := filepath.Join(t.TempDir(), "state.db")
-			g := openFile(t, path)
 			plans := append(faultPlans(t, amount), tiers(t, amount, 5))
+			fill(t, path, plans[0])
+			g := openFile(t, path)
 			l := drive(t, 5*time.Millisecond, 3, plans, g)
 			l.awaits()
 			harm(t, path)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
@@ -19,10 +20,13 @@ type part struct {
 func (s *Store) parts(buckets []drawgate.BucketCost) []part {
 	ps := make([]part, len(buckets))
 	for i := range buckets {
-		b := &buckets[i]
-		ps[i] = part{asking{s.terms.of(b.Plan), b.N}, b.Key, s.book.shard(b.Key)}
+		ps[i] = s.part(&buckets[i])
 	}
 	return ps
+}
+
+func (s *Store) part(b *drawgate.BucketCost) part {
+	return part{asking{s.terms.of(b.Plan), b.N}, b.Key, s.book.shard(b.Key)}
 }
 
 // request is a take on its way.
@@ -31,6 +35,24 @@ type request struct {
 	parts []part
 	sent  bool // the store may have it
 	hasty bool // its caller had less time than a store may take
+}
+
+// requests makes what a batch needs on its way.
+func (s *Store) requests(batch []drawgate.Take) []request {
+	if len(batch) == 1 && len(batch[0].Buckets) == 1 { // most are
+		one := &struct {
+			reqs  [1]request
+			parts [1]part
+		}{}
+		one.parts[0] = s.part(&batch[0].Buckets[0])
+		one.reqs[0] = request{take: &batch[0], parts: one.parts[:]}
+		return one.reqs[:]
+	}
+	reqs := make([]request, len(batch))
+	for i := range batch {
+		reqs[i] = request{take: &batch[i], parts: s.parts(batch[i].Buckets)}
+	}
+	return reqs
 }
 
 // Take implements [drawgate.Store]. It does not return a [drawgate.StoreError], nor does a decision: what the store does not decide is decided here.
@@ -44,10 +66,7 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	if err := valid(batch); err != nil {
 		return s.store().Take(ctx, batch, out) // it knows best what to say
 	}
-	reqs := make([]request, len(batch))
-	for i := range batch {
-		reqs[i] = request{take: &batch[i], parts: s.parts(batch[i].Buckets)}
-	}
+	reqs := s.requests(batch)
 	cause := s.refusedBy()
 	if cause == nil {
 		var answered bool
@@ -125,6 +144,7 @@ func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []request, 
 	ctx, cancel, whole := s.limit(ctx)
 	defer cancel()
 	if err := s.enter(ctx, reqs); err != nil {
+		reqs[0].hasty = !whole && errors.Is(err, context.DeadlineExceeded)
 		return false, err
 	}
 	for i := range reqs {
@@ -192,6 +212,10 @@ func (s *Store) enter(ctx context.Context, reqs []request) error {
 func (s *Store) took(reqs []request, out []drawgate.Decision) error {
 	for i := range reqs {
 		r, d := &reqs[i], &out[i]
+		if isAway(d.Fail) && reqs[0].hasty && opens(reqs[i:i+1]) { // see opens: nobody decides
+			s.release(reqs[i : i+1])
+			continue
+		}
 		if isAway(d.Fail) {
 			cause := asStoreError("take", d.Fail)
 			if cause.Fault == drawgate.FaultBucket {
@@ -237,9 +261,18 @@ func (r *request) leave(pages []*page) {
 	}
 }
 
+// asksPool holds room for what a take asks of its pages.
+var asksPool = sync.Pool{New: func() any { return new([]record.Ask) }}
+
 // note records what the store has allowed, whatever is left of this process's share.
 func (s *Store) note(r *request, pages []*page, d *drawgate.Decision) {
-	asks := make([]record.Ask, 0, len(pages))
+	room := asksPool.Get().(*[]record.Ask)
+	asks := (*room)[:0]
+	defer func() {
+		clear(asks)
+		*room = asks[:0]
+		asksPool.Put(room)
+	}()
 	for k, p := range pages {
 		pt := &r.parts[k]
 		if p == nil || len(pt.terms.at) == 0 {
