@@ -32,6 +32,9 @@ type load struct {
 // drive begins to send takes to guards in turn.
 func drive(t *testing.T, every time.Duration, keys int, plans []*drawgate.Plan, guards ...*guard.Store) *load {
 	t.Helper()
+	if long { // about a third of what two cores can do
+		every /= 20
+	}
 	l := &load{t: t, plans: plans, keys: keys, every: every, allowed: map[drawgate.Key]int64{}, quit: make(chan struct{})}
 	l.wg.Go(func() {
 		tick := time.NewTicker(every)
