@@ -26,6 +26,9 @@ func (b *Buckets) cell(name string) *cell {
 	return b.space.store.index.find(b.space, name)
 }
 
+// behind is how much earlier, in µs, one caller may have read the clock than another who changed the word in between.
+const behind = 1000
+
 // seldom is how often a cell becomes the last one: at every so many µs, because writing what others read takes time of theirs.
 const seldom = 64
 
@@ -52,7 +55,6 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 	if b.lean == nil || s.closed.Load() {
 		return 0, 0, 0, 0, false
 	}
-	now := s.now() // first: reading the clock ends what the processor does ahead, which is most where memory is waited for
 	for {
 		c := b.cell(name)
 		if c == nil {
@@ -61,10 +63,9 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 				return 0, 0, 0, 0, false
 			}
 		}
-		zero, most := now*b.spec.Drain, b.spec.Effective[priority]*b.spec.Scale
-		at = s.base + now
-		b.asked(c, now)
-		for {
+		now := s.now() // before the cell is touched: its cache line may be wanted elsewhere
+		most := b.spec.Effective[priority] * b.spec.Scale
+		for again := true; ; {
 			w := c.word.Load()
 			if w == isFull || c.home.Load() != &b.lean.home {
 				return 0, 0, 0, 0, false
@@ -74,6 +75,9 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 				b.last.CompareAndSwap(c, nil)
 				break
 			}
+			b.asked(c, now)
+			at = s.base + now
+			zero := now * b.spec.Drain
 			used = max(0, w-zero)
 			left = most - used
 			if n > b.spec.Effective[priority] {
@@ -81,6 +85,10 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 			}
 			parts := n * b.spec.Scale
 			if over = parts - left; over > 0 && n > 0 {
+				if again && over <= behind*b.spec.Drain { // it may only seem so, by a clock that was read before who wrote the word read his
+					now, again = s.now(), false
+					continue
+				}
 				return left, used, over, at, true
 			}
 			if used += parts; n == 0 || c.word.CompareAndSwap(w, zero+used) {
