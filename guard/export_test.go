@@ -5,3 +5,6 @@ func Steady(o *Options) *Options {
 	o.random = func() float64 { return 0.5 }
 	return o
 }
+
+// Valid reports what a guard leaves to its store to refuse.
+var Valid = valid
