@@ -24,7 +24,7 @@ func flood() (keys, buckets int) {
 	if os.Getenv("DRAWGATE_LONG") != "" {
 		return 10_000_000, 500_000
 	}
-	return 100_000, 10_000
+	return 50_000 / scale, 5_000 / scale
 }
 
 // What a bucket takes in memory, with its record, what finds it and what the collector leaves lying; and a program that keeps none.

@@ -111,7 +111,7 @@ func (j job) end(t *testing.T) (rest string, code int) {
 func TestKilledWhileHolding(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	j := b.start("echo ready; exec sleep 600", "-n", "4", "--hold", "1s")
+	j := b.start("echo ready; exec sleep 600", "-n", "4", "--hold", "5s")
 	if st := b.status(); st.Open != 1 || st.Limits[0].Used != 4 {
 		t.Errorf("while it is held: %d open, %d used", st.Open, st.Limits[0].Used)
 	}
