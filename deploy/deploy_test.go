@@ -73,17 +73,17 @@ func TestOneClient(t *testing.T) {
 				described(t, res)
 			}
 			at := s.admitted("site")["all"]
-			within(t, "the site", at, 300, time.Second)
-			if u := used(at[1:], 300, time.Second); u < least {
+			within(t, "the site", at, siteRate, time.Second)
+			if u := used(at[1:]); u < least {
 				t.Errorf("%.3f of the limit was used", u)
 			}
-			t.Logf("%d admitted, %.3f of the limit", len(at), used(at[1:], 300, time.Second))
+			t.Logf("%d admitted, %.3f of the limit", len(at), used(at[1:]))
 		})
 	}
 }
 
 // described checks the headers of an answer that went through a proxy.
-func described(t *testing.T, res *http.Response) {
+func described(t *testing.T, res *reply) {
 	t.Helper()
 	for _, h := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
 		if res.Header.Get(h) == "" {
@@ -120,11 +120,11 @@ func TestManyClients(t *testing.T) {
 				within(t, ip, at, perClient, time.Second)
 			}
 			at := s.admitted("site")["all"]
-			within(t, "the site", at, 300, time.Second)
-			if u := used(at[1:], 300, time.Second); u < least {
+			within(t, "the site", at, siteRate, time.Second)
+			if u := used(at[1:]); u < least {
 				t.Errorf("%.3f of the limit was used", u)
 			}
-			t.Logf("%d admitted, %.3f of the limit, %d clients", len(at), used(at[1:], 300, time.Second), len(clients))
+			t.Logf("%d admitted, %.3f of the limit, %d clients", len(at), used(at[1:]), len(clients))
 		})
 	}
 }

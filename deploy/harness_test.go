@@ -29,7 +29,7 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "drawgate")
-	out, err := exec.Command("go", "build", "-o", path, "../cmd/drawgate").CombinedOutput() //nolint:noctx // it ends by itself
+	out, err := exec.Command("go", "build", "-o", path, "../cmd/drawgate").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
@@ -80,7 +80,7 @@ func newStand(t *testing.T, config string) *stand {
 // fastDir returns a folder in memory if there is one: it is the proxies that are tested here, not a disk that others use as well.
 func fastDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "drawgate")
+	dir, err := os.MkdirTemp("/dev/shm", "drawgate") //nolint:usetesting // in memory
 	if err != nil {
 		return t.TempDir()
 	}
@@ -121,7 +121,7 @@ func (s *stand) ports(text string) string {
 // copied writes a configuration of this folder.
 func (s *stand) copied(path string) {
 	s.t.Helper()
-	text, err := os.ReadFile(path) //nolint:gosec // one of ours
+	text, err := os.ReadFile(path)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func (s *stand) start(name string, args ...string) *process {
 	if err != nil {
 		s.t.Fatalf("%v: make deps installs it", err)
 	}
-	p := &process{cmd: exec.Command(path, args...), log: &bytes.Buffer{}, done: make(chan struct{})} //nolint:gosec,noctx // it is stopped by its process id
+	p := &process{cmd: exec.Command(path, args...), log: &bytes.Buffer{}, done: make(chan struct{})} //nolint:noctx // it is stopped by its process id
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.dir, p.log, p.log
 	p.cmd.Env = append(os.Environ(), "HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_CONFIG_HOME="+s.dir)
 	if err := p.cmd.Start(); err != nil {
@@ -179,8 +179,15 @@ func (p *process) stop(sig syscall.Signal) {
 	}
 }
 
-// get asks once, from a client address ("" is any), and returns the answer; its body is read and closed.
-func (s *stand) get(url, from string) (*http.Response, error) {
+// reply is an answer without its body.
+type reply struct {
+	StatusCode int
+	Status     string
+	Header     http.Header
+}
+
+// get asks once, from a client address ("" is any).
+func (s *stand) get(url, from string) (*reply, error) {
 	d := &net.Dialer{Timeout: 5 * time.Second}
 	if from != "" {
 		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
@@ -197,11 +204,11 @@ func (s *stand) get(url, from string) (*http.Response, error) {
 		return nil, err
 	}
 	_, err = io.Copy(io.Discard, res.Body)
-	return res, errors.Join(err, res.Body.Close())
+	return &reply{res.StatusCode, res.Status, res.Header}, errors.Join(err, res.Body.Close())
 }
 
 // await asks until the answer has that status.
-func (s *stand) await(url string, status int) *http.Response {
+func (s *stand) await(url string, status int) *reply {
 	s.t.Helper()
 	last := ""
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -291,11 +298,13 @@ func within(t *testing.T, what string, at []time.Time, most int, window time.Dur
 	}
 }
 
-// used returns how much of a limit was used between the first and the last instant.
-func used(at []time.Time, most int, window time.Duration) float64 {
+// siteRate is the limit of the whole site, in requests a second.
+const siteRate = 300
+
+// used returns how much of it was used between the first and the last instant.
+func used(at []time.Time) float64 {
 	if len(at) == 0 {
 		return 0
 	}
-	windows := float64(at[len(at)-1].Sub(at[0])) / float64(window)
-	return float64(len(at)) / (float64(most) * windows)
+	return float64(len(at)) / (siteRate * at[len(at)-1].Sub(at[0]).Seconds())
 }

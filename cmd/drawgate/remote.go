@@ -20,7 +20,7 @@ import (
 // The variables that say which server to ask in place of a store.
 const (
 	envServer = "DRAWGATE_SERVER"
-	envToken  = "DRAWGATE_TOKEN" //nolint:gosec // the name of a variable, not a secret
+	envToken  = "DRAWGATE_TOKEN"
 )
 
 // serverURL returns the server that the commands are to ask; "" for a store of their own.

@@ -197,7 +197,7 @@ func (v *service) mayListen(flag string, addr net.Addr) error {
 		return nil
 	case flag == "--grpc":
 		return &exitError{exitConfig, errors.New(
-			"Envoy's service has no access tokens: on an address that is not loopback it needs client certificates (server.tls.client_ca), or --insecure")}
+			"the service for Envoy has no access tokens: on an address that is not loopback it needs client certificates (server.tls.client_ca), or --insecure")}
 	case len(s.Tokens) == 0:
 		return &exitError{exitConfig, fmt.Errorf(
 			"everybody who reaches %s could take and settle: configure server.tokens or server.tls.client_ca, or say --insecure", addr)}

@@ -45,7 +45,7 @@ type full struct {
 // newFull returns an empty record.
 func newFull(sp *Space, l *lean) *full {
 	fl := &full{home: home{space: sp, lean: l}}
-	fl.home.full = fl
+	fl.full = fl
 	return fl
 }
 
@@ -73,7 +73,7 @@ func (sp *Space) leanOf(specs []record.Spec) *lean {
 		}
 	}
 	l := &lean{home: home{space: sp}, spec: specs[0]}
-	l.home.lean = l
+	l.lean = l
 	l.most.Store(specs[0].Effective[record.Priorities-1])
 	sp.leans = append(sp.leans, l)
 	return l
