@@ -152,7 +152,7 @@ func (s *stand) start(name string, args ...string) *process {
 	if err != nil {
 		s.t.Fatalf("%v: make deps installs it", err)
 	}
-	p := &process{cmd: exec.Command(path, args...), log: &bytes.Buffer{}, done: make(chan struct{})} //nolint:noctx // it is stopped by its process id
+	p := &process{cmd: exec.Command(path, args...), log: &bytes.Buffer{}, done: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.dir, p.log, p.log
 	p.cmd.Env = append(os.Environ(), "HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_CONFIG_HOME="+s.dir)
 	if err := p.cmd.Start(); err != nil {

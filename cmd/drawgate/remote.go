@@ -58,7 +58,7 @@ func remoteError(err error) error {
 }
 
 // wire makes the form of the server.
-func (f *askFlags) wire(cmd *cobra.Command, a *app, c *client.Client) (t api.Take, err error) {
+func (f *askFlags) wire(ctx context.Context, cmd *cobra.Command, a *app, c *client.Client) (t api.Take, err error) {
 	r, err := f.plain()
 	if err != nil {
 		return t, err
@@ -81,7 +81,7 @@ func (f *askFlags) wire(cmd *cobra.Command, a *app, c *client.Client) (t api.Tak
 	if cmd.Flags().Changed("policy") || cmd.Flags().Changed("key") {
 		return t, usage("give either --bucket, or --policy and --key")
 	}
-	t.Buckets, err = f.severalWire(cmd.Context(), a, c, costs)
+	t.Buckets, err = f.severalWire(ctx, a, c, costs)
 	return t, err
 }
 
@@ -136,7 +136,7 @@ func (a *app) takeRemote(cmd *cobra.Command, f *askFlags) error {
 		return err
 	}
 	defer c.Close()
-	t, err := f.wire(cmd, a, c)
+	t, err := f.wire(cmd.Context(), cmd, a, c)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (a *app) reserveThere(ctx context.Context, cmd *cobra.Command, f *runFlags)
 	if err != nil {
 		return nil, err
 	}
-	t, err := f.wire(cmd, a, c)
+	t, err := f.wire(ctx, cmd, a, c)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func (a *app) explainRemote(cmd *cobra.Command, f *askFlags, attrs *api.Attribut
 	defer c.Close()
 	q := api.ExplainRequest{Attributes: attrs, Priority: f.priority}
 	if attrs == nil {
-		t, err := f.wire(cmd, a, c)
+		t, err := f.wire(cmd.Context(), cmd, a, c)
 		if err != nil {
 			return err
 		}
