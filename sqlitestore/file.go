@@ -75,19 +75,25 @@ func locate(path string, o *Options) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
+// unfinished follows the name of a database in that of one that is being made for it.
+const unfinished = ".new-"
+
 // create makes a new database beside path and links it there once it is complete, so that a file at path is never half made, whoever is killed, and
 // of several processes one wins.
 func create(path string, o *Options) error {
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("%s: its directory must be there: %w", path, err)
 	}
-	if _, err := os.Lstat(path); err == nil {
+	_, noLog := os.Stat(path + "-wal")
+	switch info, err := os.Lstat(path); { // after the log: whoever makes both makes the file first
+	case err == nil && info.Mode()&fs.ModeSymlink != 0:
 		return fmt.Errorf("%s is a symbolic link to a file that is not there", path)
-	}
-	if _, err := os.Stat(path + "-wal"); err == nil {
+	case err == nil:
+		return nil // somebody else has made it meanwhile
+	case noLog == nil:
 		return fmt.Errorf("%w: %s is not there but its -wal is: restore the file, or remove the -wal to start with nothing used", ErrDamaged, path)
 	}
-	temp := path + ".new-" + rand.Text()
+	temp := path + unfinished + rand.Text()
 	defer func() {
 		for _, end := range []string{"", "-wal", "-shm", "-journal"} {
 			_ = os.Remove(temp + end) // what is left of it does no harm

@@ -69,3 +69,45 @@ func TestFileMountedByItself(t *testing.T) {
 		t.Errorf("a file that is mounted by itself: %v", err)
 	}
 }
+
+// TestNameOfOneThatWasKilled: who makes a file and is killed before it has removed the name under which it made it does not lock the others out.
+func TestNameOfOneThatWasKilled(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a.db")
+	for range 2 {
+		s, err := Open(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if left, _ := filepath.Glob(path + unfinished + "*"); len(left) != 0 {
+			t.Fatalf("left: %q", left)
+		}
+		if err := os.Link(path, path+unfinished+"KILLED"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestMadeMeanwhile: who finds no file, and then one that another process has made in that instant, goes on with that one.
+func TestMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a.db")
+	s, err := Open(path, nil) // with its log
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := create(path, &Options{}); err != nil {
+		t.Error(err)
+	}
+	dangling := path + "-link"
+	if err := os.Symlink(path+"-none", dangling); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(dangling, &Options{}); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("a link to nothing: %v", err)
+	}
+}

@@ -6,25 +6,45 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
-	"time"
 )
 
 // oneName checks that a database has one name. Under two, by a hard link or by mounting the file itself somewhere else, two processes would write two
 // logs of one database: each would admit the whole limit, and the file would break.
 func oneName(path string) error {
-	for wait := time.Millisecond; ; wait *= 2 { // a file that is being created has two names for a moment
-		links, err := names(path)
-		switch {
-		case err != nil:
-			return err
-		case links <= 1:
-			return mounted(path)
-		case wait > 300*time.Millisecond:
-			return fmt.Errorf("%s has %d names (hard links), and each would have a log of its own: remove the others (find them with find -samefile)",
-				path, links)
+	links, err := names(path)
+	if err == nil && links > 1 { // whoever made the file may not have come to remove the name under which it was made
+		dropUnfinished(path)
+		links, err = names(path)
+	}
+	switch {
+	case err != nil:
+		return err
+	case links > 1:
+		return fmt.Errorf("%s has %d names (hard links), and each would have a log of its own: remove the others (find them with find -samefile)", path, links)
+	}
+	return mounted(path)
+}
+
+// dropUnfinished removes the other names of a file that it had while it was made.
+func dropUnfinished(path string) {
+	file, err := os.Stat(path)
+	if err != nil {
+		return
+	}
+	dir, base := filepath.Split(path)
+	entries, err := os.ReadDir(filepath.Clean(dir))
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), base+unfinished) {
+			continue
 		}
-		time.Sleep(wait)
+		if other, err := e.Info(); err == nil && os.SameFile(file, other) {
+			_ = os.Remove(filepath.Join(dir, e.Name())) // a name that stays is counted
+		}
 	}
 }
 
