@@ -25,7 +25,7 @@ const afterHold = int64(10 * time.Minute / time.Microsecond)
 
 // cleaner is the state of the pass that is under way.
 type cleaner struct {
-	next    int64 // µs: when the next pass, or the next step of this one, is due; 0: not known yet
+	next    int64 // µs: when the next pass, or the next step of this one, is due
 	began   int64 // µs: when this pass began; 0: none is under way
 	history bool  // the history is done
 	cursor  int64 // keys up to here are done
@@ -83,13 +83,22 @@ func (w *writer) cleanStep(now int64) error {
 	return w.cleanStates(now)
 }
 
-// beginPass begins a pass, unless there was one within a day: processes that run shortly clean now and then, too.
+// nextPass returns when the next pass is due: a day after the last one began, whichever process made it.
+func nextPass(c *conn) (int64, error) {
+	last, ok, err := c.number(qMeta, metaCleaned)
+	if err != nil || !ok {
+		return 0, err
+	}
+	return last + cleanEvery.Microseconds(), nil
+}
+
+// beginPass begins a pass, unless another process has made it meanwhile.
 func (w *writer) beginPass(now int64) error {
-	last, ok, err := w.conn.number(qMeta, metaCleaned)
+	due, err := nextPass(w.conn)
 	if err != nil {
 		return err
 	}
-	if due := last + cleanEvery.Microseconds(); ok && now < due {
+	if now < due {
 		w.next = due
 		return nil
 	}

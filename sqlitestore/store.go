@@ -96,9 +96,14 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	if err != nil {
 		return nil, storeError("open", err)
 	}
+	next, err := nextPass(c)
+	if err != nil {
+		return nil, storeError("open", errors.Join(explain(err), c.close()))
+	}
 	s.file.Store(f)
 	s.pool.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	w := &writer{s: s, unknown: f.unknown, conn: c, cache: newCache(s.opts.weight)}
+	w.next = next
 	go w.run()
 	return s, nil
 }
