@@ -125,7 +125,7 @@ would be refused, 64 if it can never fit.`,
 
 func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 	if a.serverURL() != "" {
-		return a.explainRemote(cmd, f, nil)
+		return a.explainRemote(cmd.Context(), cmd, f, nil)
 	}
 	s, err := a.open()
 	if err != nil {

@@ -130,17 +130,17 @@ func costsOf(costs []drawgate.Cost) api.Costs {
 	return m
 }
 
-func (a *app) takeRemote(cmd *cobra.Command, f *askFlags) error {
+func (a *app) takeRemote(ctx context.Context, cmd *cobra.Command, f *askFlags) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	t, err := f.wire(cmd.Context(), cmd, a, c)
+	t, err := f.wire(ctx, cmd, a, c)
 	if err != nil {
 		return err
 	}
-	w, err := c.Take(cmd.Context(), t)
+	w, err := c.Take(ctx, t)
 	if client.Code(err) == api.CodeNeedsHold {
 		return usage("%s: use drawgate run -- COMMAND", err)
 	} else if err != nil {
@@ -234,7 +234,7 @@ func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) error {
 }
 
 // explainRemote says what rules and limits of a server would say to a take, or to a request with attributes.
-func (a *app) explainRemote(cmd *cobra.Command, f *askFlags, attrs *api.Attributes) error {
+func (a *app) explainRemote(ctx context.Context, cmd *cobra.Command, f *askFlags, attrs *api.Attributes) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -242,13 +242,13 @@ func (a *app) explainRemote(cmd *cobra.Command, f *askFlags, attrs *api.Attribut
 	defer c.Close()
 	q := api.ExplainRequest{Attributes: attrs, Priority: f.priority}
 	if attrs == nil {
-		t, err := f.wire(cmd.Context(), cmd, a, c)
+		t, err := f.wire(ctx, cmd, a, c)
 		if err != nil {
 			return err
 		}
 		q.Bucket = t.Bucket
 	}
-	w, err := c.Explain(cmd.Context(), q)
+	w, err := c.Explain(ctx, q)
 	if err != nil {
 		return remoteError(err)
 	}

@@ -39,7 +39,7 @@ What is taken is used at once. To give units back when work fails, or to count s
 
 func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 	if a.serverURL() != "" {
-		return a.takeRemote(cmd, f)
+		return a.takeRemote(cmd.Context(), cmd, f)
 	}
 	s, err := a.open()
 	if err != nil {
