@@ -67,7 +67,7 @@ func (d *decoder) entries(n ast.Node, what string) (entries []entry, ok bool) {
 			d.problem(at, fmt.Sprintf("the first one is on line %d", line), "%q is given twice in %s", key, what)
 			continue
 		}
-		first[key] = at.line
+		first[key] = at.Line
 		entries = append(entries, entry{key, at, v.Value})
 	}
 	return entries, true

@@ -67,7 +67,7 @@ func (c *Config) ruleName(i int) string {
 	if c.Rules[i].Name != "" {
 		name = "rule " + shorten(c.Rules[i].Name)
 	}
-	return fmt.Sprintf("%s on line %d", name, c.places[i].start.line)
+	return fmt.Sprintf("%s on line %d", name, c.places[i].start.Line)
 }
 
 // covers reports whether a matches everything that b matches, as far as that can be seen.

@@ -130,7 +130,7 @@ func (d *decoder) overrides(p drawgate.Policy, e entry) (list []engine.Override)
 			d.problem(spanOf(n), fmt.Sprintf("the first one is on line %d", line), "key %s has two overrides", shorten(o.Key))
 			continue
 		}
-		first[target{o.Tenant, o.Key}] = spanOf(n).line
+		first[target{o.Tenant, o.Key}] = spanOf(n).Line
 		list = append(list, o)
 	}
 	return list

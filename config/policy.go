@@ -107,7 +107,7 @@ func (d *decoder) limits(policy string, e entry) (limits []drawgate.Limit) {
 		if line := first[l.Name]; line != 0 && l.Name != "" {
 			d.problem(l.at["name"], fmt.Sprintf("the first one is on line %d", line), "limit name %q is used twice in this policy", l.Name)
 		} else {
-			first[l.Name] = l.start.line
+			first[l.Name] = l.start.Line
 		}
 		d.origin(limitSetting(policy, l.Name), l.start)
 		limits = append(limits, l.Limit)

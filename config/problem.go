@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/drawgate/drawgate/internal/yamltext"
 )
 
 // Problem is one mistake, or one warning.
@@ -74,8 +76,8 @@ func (p Problems) sorted() []Problem {
 	return p
 }
 
-// span is a stretch of a line. Line and column count from 1, in characters.
-type span struct{ line, column, width int }
+// span is a part of a line.
+type span = yamltext.Span
 
 // source is a file with its lines at hand.
 type source struct {
@@ -97,12 +99,12 @@ func newSource(name string, data []byte) *source {
 
 // problem describes what is wrong at a place. A place outside the file is moved to the nearest one inside.
 func (s *source) problem(at span, message, hint string) Problem {
-	at.line = max(1, min(at.line, len(s.lines)))
-	p := Problem{File: s.name, Line: at.line, Column: 1, Message: message, Hint: hint}
+	at.Line = max(1, min(at.Line, len(s.lines)))
+	p := Problem{File: s.name, Line: at.Line, Column: 1, Message: message, Hint: hint}
 	if len(s.lines) > 0 {
-		line := s.lines[at.line-1]
-		at.column = max(1, min(at.column, utf8.RuneCountInString(line)+1))
-		p.Column, p.Snippet = at.column, snippet(s.without(line, at.line), at)
+		line := s.lines[at.Line-1]
+		at.Column = max(1, min(at.Column, utf8.RuneCountInString(line)+1))
+		p.Column, p.Snippet = at.Column, snippet(s.without(line, at.Line), at)
 	}
 	return p
 }
@@ -111,13 +113,13 @@ func (s *source) problem(at span, message, hint string) Problem {
 func (s *source) without(line string, number int) string {
 	var shown []rune
 	for _, h := range s.hide {
-		if h.line != number {
+		if h.Line != number {
 			continue
 		}
 		if shown == nil {
 			shown = []rune(line)
 		}
-		for i := h.column - 1; i < min(len(shown), h.column-1+h.width); i++ {
+		for i := h.Column - 1; i < min(len(shown), h.Column-1+h.Width); i++ {
 			shown[i] = 'x'
 		}
 	}
@@ -134,7 +136,7 @@ type place struct {
 	at span
 }
 
-func (p place) String() string { return fmt.Sprintf("%s:%d:%d", p.name, p.at.line, p.at.column) }
+func (p place) String() string { return fmt.Sprintf("%s:%d:%d", p.name, p.at.Line, p.at.Column) }
 
 // draft is the list of what is wrong with a file while it is read. It is shown last, when all secrets of the file are known.
 type draft []struct {
@@ -154,7 +156,7 @@ func (l *draft) add(at span, message, hint string) {
 // at reports whether there is something wrong at a place already.
 func (l draft) at(place span) bool {
 	for _, p := range l {
-		if p.at.line == place.line && p.at.column == place.column {
+		if p.at.Line == place.Line && p.at.Column == place.Column {
 			return true
 		}
 	}
@@ -181,14 +183,14 @@ func snippet(line string, at span) string {
 		}
 		return r
 	}, line))
-	from := at.column - 1
-	width := max(1, min(at.width, len(shown)-from))
+	from := at.Column - 1
+	width := max(1, min(at.Width, len(shown)-from))
 	if len(shown) > snippetWidth {
 		start := max(0, min(from-snippetWidth/2, len(shown)-snippetWidth))
 		shown, from = shown[start:start+snippetWidth], from-start
 		width = max(1, min(width, len(shown)-from))
 	}
-	number := fmt.Sprintf("%5d", at.line)
+	number := fmt.Sprintf("%5d", at.Line)
 	return fmt.Sprintf("%s | %s\n%s | %s%s", number, strings.TrimRight(string(shown), " "),
 		strings.Repeat(" ", len(number)), strings.Repeat(" ", from), strings.Repeat("^", width))
 }

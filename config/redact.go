@@ -27,7 +27,7 @@ func RedactURL(url string) string {
 // redactLine redacts a line and moves a place in it along.
 func redactLine(line string, at span) (string, span) {
 	var b strings.Builder
-	end, column := 0, at.column
+	end, column := 0, at.Column
 	for _, m := range secrets.FindAllStringSubmatchIndex(line, -1) {
 		from, to := m[2], m[3]
 		if from < 0 {
@@ -39,12 +39,12 @@ func redactLine(line string, at span) (string, span) {
 		longer := len(redacted) - (last - first + 1)
 		switch {
 		case column > last:
-			at.column += longer
+			at.Column += longer
 		case column >= first: // inside the secret
-			at.column += first - column
-			at.width = len(redacted)
-		case column+at.width > last:
-			at.width += longer
+			at.Column += first - column
+			at.Width = len(redacted)
+		case column+at.Width > last:
+			at.Width += longer
 		}
 	}
 	b.WriteString(line[end:])

@@ -66,7 +66,7 @@ func (d *decoder) rules(e entry) {
 			d.problem(at.at["name"], fmt.Sprintf("the first one is on line %d", line), "rule name %s is used twice", shorten(r.Name))
 			at.bad["name"] = true
 		}
-		first[r.Name] = at.start.line
+		first[r.Name] = at.start.Line
 		d.config.Rules = append(d.config.Rules, r)
 		d.config.places = append(d.config.places, at)
 	}

@@ -19,7 +19,7 @@ func (d *decoder) compileRules() {
 	_, err := rules.Compile(d.config.Rules, nil)
 	for _, e := range ruleErrors(err) {
 		if e.Rule < 0 || e.Rule >= len(d.config.places) {
-			d.problem(span{1, 1, 1}, "", "%s", e.Err)
+			d.problem(span{Line: 1, Column: 1, Width: 1}, "", "%s", e.Err)
 			continue
 		}
 		p := &d.config.places[e.Rule]
@@ -82,11 +82,11 @@ func (s *source) inside(n ast.Node, line, column int) (span, bool) {
 	case *ast.LiteralNode:
 		return s.insideBlock(n, line, column)
 	case *ast.StringNode:
-		if line != 1 || at.line > len(s.lines) {
+		if line != 1 || at.Line > len(s.lines) {
 			return span{}, false
 		}
-		text := []rune(s.lines[at.line-1])
-		i := at.column - 1
+		text := []rune(s.lines[at.Line-1])
+		i := at.Column - 1
 		switch n.Token.Type {
 		case token.SingleQuoteType:
 			i = afterQuoted(text, i+1, column-1, '\'')
@@ -95,7 +95,7 @@ func (s *source) inside(n ast.Node, line, column int) (span, bool) {
 		default:
 			i += column - 1
 		}
-		return wordAt(text, at.line, i)
+		return wordAt(text, at.Line, i)
 	}
 	return span{}, false
 }
@@ -137,7 +137,7 @@ func wordAt(text []rune, line, i int) (span, bool) {
 	for i+width < len(text) && isWord(text[i+width]) {
 		width++
 	}
-	return span{line, i + 1, max(1, width)}, true
+	return span{Line: line, Column: i + 1, Width: max(1, width)}, true
 }
 
 func isWord(r rune) bool {

@@ -129,13 +129,13 @@ func (d *decoder) hideValue(n ast.Node) {
 		return
 	}
 	// A block or something else of several lines: nothing of it is shown. It ends where what follows is indented less than it is.
-	d.hide = append(d.hide, span{at.line, at.column, maxLine})
-	if at.line > len(d.lines) {
+	d.hide = append(d.hide, span{Line: at.Line, Column: at.Column, Width: MaxSize})
+	if at.Line > len(d.lines) {
 		return
 	}
-	outer := indent(d.lines[at.line-1])
-	for i := at.line; i < len(d.lines) && (indent(d.lines[i]) > outer || strings.TrimSpace(d.lines[i]) == ""); i++ {
-		d.hide = append(d.hide, span{i + 1, 1, maxLine})
+	outer := indent(d.lines[at.Line-1])
+	for i := at.Line; i < len(d.lines) && (indent(d.lines[i]) > outer || strings.TrimSpace(d.lines[i]) == ""); i++ {
+		d.hide = append(d.hide, span{Line: i + 1, Column: 1, Width: MaxSize})
 	}
 }
 
