@@ -90,21 +90,16 @@ func (h *Headers) Append(to http.Header, d *drawgate.Decision) {
 // line is what is said of one limit.
 type line struct {
 	*view
-	left   int64
-	window int64 // seconds; -1: none is known
-	reset  int64 // Unix seconds
+	left     int64
+	window   int64         // seconds; -1: none is known
+	reset    int64         // Unix seconds
+	refusal  time.Duration // until it would pass the take; 0 if it does
+	from, to int           // where left stands in the text that is written
 }
 
-// Ranks of limits that are described before all others, and after them. What remains is a part, between 0 and 1.
-const (
-	rankRefused = -1
-	rankSlots   = 2
-)
-
 func (h *Headers) describe(to http.Header, d *drawgate.Decision) {
-	var space [4]line // the usual answer fits
-	lines, best, lowest := space[:0], 0, float64(rankSlots+1)
-	longest, at, after := time.Duration(0), d.At().UnixMicro(), int64(-1)
+	var space [3]line // the usual answer fits
+	lines, at, after := space[:0], d.At().UnixMicro(), int64(-1)
 	if !d.Allowed {
 		if s, ok := RetryAfter(d); ok {
 			after = s
@@ -114,23 +109,37 @@ func (h *Headers) describe(to http.Header, d *drawgate.Decision) {
 		if len(h.policies) != 0 && !slices.Contains(h.policies, r.Policy) {
 			continue
 		}
-		v := h.view(d, &r)
-		rank := float64(r.Remaining) / float64(v.most)
-		if v.slots {
+		v, reset := h.view(d, &r), r.ResetAt().UnixMicro()
+		lines = append(lines, line{view: v, left: r.Remaining, window: window(&r, v, reset-at, after), reset: ceilDiv(reset, micro), refusal: r.RetryAfter})
+	}
+	switch len(lines) {
+	case 0:
+	case 1:
+		write(to, lines, &lines[0], h.fields)
+	default:
+		write(to, lines, tightest(lines), h.fields)
+	}
+}
+
+// rankSlots is added to the rank of concurrency limits, which are described after all others. What remains of a limit is a part, between 0 and 1.
+const rankSlots = 2
+
+// tightest returns the line of the limit that refuses longest; if none does, of the one of which the smallest part remains.
+func tightest(lines []line) *line {
+	var best *line
+	lowest := float64(rankSlots + 1)
+	for i := range lines {
+		l := &lines[i]
+		rank := float64(l.left) / float64(l.most)
+		if l.slots {
 			rank += rankSlots
 		}
-		if r.RetryAfter > longest {
-			longest, rank, lowest = r.RetryAfter, rankRefused, 0
+		switch {
+		case best == nil, l.refusal > best.refusal, l.refusal == best.refusal && rank < lowest:
+			best, lowest = l, rank
 		}
-		if rank < lowest {
-			best, lowest = len(lines), rank
-		}
-		reset := r.ResetAt().UnixMicro()
-		lines = append(lines, line{v, r.Remaining, window(&r, v, reset-at, after), ceilDiv(reset, micro)})
 	}
-	if len(lines) > 0 {
-		write(to, lines, &lines[best], h.fields)
-	}
+	return best
 }
 
 // micro is what a second has of microseconds.
@@ -160,46 +169,52 @@ func write(to http.Header, lines []line, best *line, fields Fields) {
 	var space [256]byte
 	text := appendItems(space[:0], lines)
 	a := len(text)
-	text = strconv.AppendInt(text, best.left, 10)
-	b := len(text)
 	text = strconv.AppendInt(text, best.reset, 10)
-	c := len(text)
+	b := len(text)
 	if len(lines) > 1 {
 		text = appendPolicies(text, lines)
 	}
 	all := string(text)
-	values := make([]string, 5)
-	if fields&XRateLimit != 0 {
-		values[0], values[1], values[2] = best.limit, all[a:b], all[b:c]
-		to[HeaderLimit] = values[0:1:1]
-		to[HeaderRemaining] = values[1:2:2]
-		if !best.slots {
-			to[HeaderReset] = values[2:3:3]
-		}
-	}
-	if fields&RateLimit == 0 {
-		return
-	}
-	values[3], values[4] = all[:a], all[c:]
+	values := []string{all[:a], all[b:], best.limit, all[best.from:best.to], all[a:b]}
 	if len(lines) == 1 {
-		values[4] = best.policy
+		values[1] = best.policy
 	}
-	if old := to[HeaderRateLimit]; old != nil {
-		to[HeaderRateLimit], to[HeaderPolicy] = append(old, values[3]), append(to[HeaderPolicy], values[4])
+	if fields&RateLimit != 0 {
+		others := len(to) > 0
+		to[HeaderRateLimit] = joined(to, HeaderRateLimit, values[0:1:1], others)
+		to[HeaderPolicy] = joined(to, HeaderPolicy, values[1:2:2], others)
+	}
+	if fields&XRateLimit == 0 {
 		return
 	}
-	to[HeaderRateLimit] = values[3:4:4]
-	to[HeaderPolicy] = values[4:5:5]
+	to[HeaderLimit] = values[2:3:3]
+	to[HeaderRemaining] = values[3:4:4]
+	if !best.slots {
+		to[HeaderReset] = values[4:5:5]
+	}
 }
 
-// appendItems appends the value of RateLimit.
+// joined returns what a header that is a list has now, with value. Nothing is looked up unless others says that there are headers: usually there are none.
+func joined(to http.Header, name string, value []string, others bool) []string {
+	if others {
+		if old := to[name]; old != nil {
+			return append(old, value...)
+		}
+	}
+	return value
+}
+
+// appendItems appends the value of RateLimit, and notes where in it the numbers of X-RateLimit-Remaining are.
 func appendItems(text []byte, lines []line) []byte {
 	for i := range lines {
 		l := &lines[i]
 		if i > 0 {
 			text = append(text, ", "...)
 		}
-		text = strconv.AppendInt(append(text, l.item...), l.left, 10)
+		text = append(text, l.item...)
+		l.from = len(text)
+		text = strconv.AppendInt(text, l.left, 10)
+		l.to = len(text)
 		if l.window >= 0 {
 			text = strconv.AppendInt(append(text, ";t="...), l.window, 10)
 		}

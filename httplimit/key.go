@@ -26,25 +26,29 @@ func ByIP(proxies *Proxies) Key {
 	}
 	return func(r *http.Request) (string, bool) {
 		// The usual case needs no memory of its own: IPv4 has one form as text, and that is the key.
-		if host, _, _ := strings.Cut(r.RemoteAddr, ":"); isDotted(host) {
-			return host, true
+		if n := dotted(r.RemoteAddr); n > 0 {
+			return r.RemoteAddr[:n], true
 		}
 		return IPKey(proxies.ClientIP(r)), true
 	}
 }
 
-// isDotted reports whether text is four numbers with dots between them, as a server writes the IPv4 address of its peer.
-func isDotted(text string) bool {
-	dots := 0
-	for i := range len(text) {
-		switch c := text[i]; {
+// dotted returns the length of the address in "192.0.2.1:1234" or "192.0.2.1", as a server writes the IPv4 address of its peer; 0 if text is none.
+func dotted(text string) int {
+	dots, n := 0, 0
+	for n < len(text) && text[n] != ':' {
+		switch c := text[n]; {
 		case c == '.':
 			dots++
 		case c < '0' || c > '9':
-			return false
+			return 0
 		}
+		n++
 	}
-	return dots == 3 && len(text) <= len("255.255.255.255")
+	if dots != 3 || n > len("255.255.255.255") {
+		return 0
+	}
+	return n
 }
 
 // IPKey returns the key under which [ByIP] counts an address; "" for the zero Addr.
