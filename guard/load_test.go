@@ -1,9 +1,11 @@
 package guard_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,42 +34,78 @@ type load struct {
 // drive begins to send takes to guards in turn.
 func drive(t *testing.T, every time.Duration, keys int, plans []*drawgate.Plan, guards ...*guard.Store) *load {
 	t.Helper()
-	if long { // about a third of what two cores can do
-		every /= 20
-	}
 	l := &load{t: t, plans: plans, keys: keys, every: every, allowed: map[drawgate.Key]int64{}, quit: make(chan struct{})}
-	l.wg.Go(func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-l.quit:
-				return
-			case <-tick.C:
-				l.wg.Go(func() { l.one(i, guards[i%len(guards)]) })
-			}
-		}
-	})
+	if long {
+		most := l.capacity(guards)
+		l.every = time.Duration(float64(time.Second) / (0.3 * most))
+		t.Logf("%.0f takes a second, 30 %% of the %.0f that 64 callers get answered when nothing fails", 0.3*most, most)
+	}
+	l.wg.Go(func() { l.send(guards) })
 	return l
 }
 
-func (l *load) one(i int, g *guard.Store) {
-	plan := l.plans[i%len(l.plans)]
-	b := cost(plan, fmt.Sprint(i/len(l.plans)%l.keys), 1)
-	var out [1]drawgate.Decision
+// capacity returns how many takes of the same kind are answered a second.
+func (l *load) capacity(guards []*guard.Store) float64 {
+	var sent atomic.Int64
+	var wg sync.WaitGroup
 	start := time.Now()
+	for range 64 {
+		wg.Go(func() {
+			for time.Since(start) < 2*time.Second {
+				i := int(sent.Add(1))
+				_, err := l.take(i, "before ", guards[i%len(guards)])
+				if err != nil {
+					l.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return float64(sent.Load()) / time.Since(start).Seconds()
+}
+
+// send sends what is due, every millisecond or as soon as it comes to it.
+func (l *load) send(guards []*guard.Store) {
+	tick := time.NewTicker(min(l.every, time.Millisecond))
+	defer tick.Stop()
+	start := time.Now()
+	for i := 0; ; {
+		select {
+		case <-l.quit:
+			return
+		case <-tick.C:
+		}
+		for due := start.Add(time.Duration(i) * l.every); !due.After(time.Now()); due = due.Add(l.every) {
+			n := i
+			l.wg.Go(func() { l.one(n, due, guards[n%len(guards)]) })
+			i++
+		}
+	}
+}
+
+// take makes the take with a number, and returns its decision.
+func (l *load) take(i int, prefix string, g *guard.Store) (*drawgate.Decision, error) {
+	b := cost(l.plans[i%len(l.plans)], prefix+fmt.Sprint(i/len(l.plans)%l.keys), 1)
+	var out [1]drawgate.Decision
 	err := g.Take(l.t.Context(), []drawgate.Take{{Buckets: []drawgate.BucketCost{b}}}, out[:])
-	took := time.Since(start)
-	d := &out[0]
-	if err != nil || d.Fail != nil {
-		l.t.Errorf("a caller was given an error: %v, %v", err, d.Fail)
+	return &out[0], errors.Join(err, out[0].Fail)
+}
+
+// one makes a take that was due at an instant, from which on its time counts.
+func (l *load) one(i int, due time.Time, g *guard.Store) {
+	plan := l.plans[i%len(l.plans)]
+	d, err := l.take(i, "", g)
+	took := time.Since(due)
+	if err != nil {
+		l.t.Errorf("a caller was given an error: %v", err)
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.took = append(l.took, took)
 	if d.Allowed {
-		l.allowed[b.Key]++
+		l.allowed[drawgate.Key{Policy: plan.Name(), Name: fmt.Sprint(i / len(l.plans) % l.keys)}]++
 	}
 	switch {
 	case !d.Fallback:
