@@ -35,64 +35,93 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 		if err != nil {
 			return err
 		}
-		u := use{policy: p, variant: p.plain, costs: a.Costs}
+		u := use{policy: p, variant: p.of(e.tenant(a.Tenant), a.Key, p.plain), costs: a.Costs}
 		if len(a.Costs) == 1 && a.Costs[0].N == 1 && same(a.Costs[0].Unit, drawgate.Requests) && has(p.plain, drawgate.Requests) {
 			u.costs = nil // what is asked anyway goes the short way
 		}
-		e.add(r, &u, Applied{Rule: -1, Policy: p.name, Tenant: a.Tenant, Key: a.Key, Shadow: p.shadow}, sc, res)
-	}
-	if r.Attributes != nil {
-		if err := e.match(s, r, sc, res); err != nil {
+		if err := e.add(r, &u, Applied{Rule: -1, Policy: p.name, Tenant: a.Tenant, Key: a.Key, Shadow: p.shadow}, sc, res); err != nil {
 			return err
 		}
 	}
-	res.Unmatched = len(r.Asks) == 0 && !sc.matches.Matched
-	if len(sc.enforced) > drawgate.MaxBuckets || len(sc.shadow) > drawgate.MaxBuckets {
-		return tooMany(res.Applied)
+	if err := e.match(s, r, sc, res); err != nil {
+		return err
+	}
+	if n := max(len(sc.enforced), len(sc.shadow)); n > drawgate.MaxBuckets {
+		return tooMany(n, res.Applied)
 	}
 	return nil
 }
 
-// match adds what the rules apply.
+// match adds what the rules apply, to each set of attributes by itself.
 func (e *Engine) match(s *state, r *Request, sc *scratch, res *Result) error {
+	one := [1]Set{{r.Attributes, r.Costs}}
+	sets := one[:]
+	switch {
+	case len(r.Sets) > 0 && (r.Attributes != nil || r.Costs != nil):
+		return fmt.Errorf("%w: give either Sets, or Attributes and Costs", drawgate.ErrInvalid)
+	case len(r.Sets) > 0:
+		sets = r.Sets
+	case r.Attributes == nil:
+		res.Unmatched = len(r.Asks) == 0
+		return nil
+	}
 	var now time.Time
 	if s.set.Timed() {
 		now = time.Now()
 	}
-	if err := s.set.Match(r.Attributes, now, &sc.matches); err != nil {
-		return err
+	exempt, matched := true, len(r.Asks) > 0
+	for i := range sets {
+		if sets[i].Attributes == nil {
+			return fmt.Errorf("%w: set %d has no Attributes", drawgate.ErrInvalid, i)
+		}
+		if err := s.set.Match(sets[i].Attributes, now, &sc.matches); err != nil {
+			return err
+		}
+		if err := e.apply(s, r, i, sets[i].Costs, sc, res); err != nil {
+			return err
+		}
+		exempt, matched = exempt && sc.matches.Exempt, matched || sc.matches.Matched
 	}
-	res.Exempt = sc.matches.Exempt
-	sc.known = append(sc.known, make([]bool, len(r.Costs))...)
+	res.Exempt, res.Unmatched = exempt, !matched
+	return nil
+}
+
+// apply adds what the rules that matched apply to set i, which asks for costs.
+func (e *Engine) apply(s *state, r *Request, i int, costs []drawgate.Cost, sc *scratch, res *Result) error {
+	sc.known = append(sc.known[:0], make([]bool, len(costs))...)
 	some := false
-	for i := range sc.matches.Applied {
-		m := &sc.matches.Applied[i]
+	for k := range sc.matches.Applied {
+		m := &sc.matches.Applied[k]
 		u := s.uses[m.Index]
 		a := Applied{
-			Rule: m.Rule, RuleName: s.set.Rule(m.Rule).Name, Policy: u.policy.name, Tenant: m.Tenant, Key: m.Key, Shadow: m.Shadow || u.policy.shadow,
+			Set: i, Rule: m.Rule, RuleName: s.set.Rule(m.Rule).Name, Policy: u.policy.name, Tenant: BoundedKey(m.Tenant), Key: BoundedKey(m.Key),
+			Shadow: m.Shadow || u.policy.shadow,
 		}
-		if len(r.Costs) > 0 {
-			u.costs = sc.merge(&u, r.Costs)
+		if len(costs) > 0 {
+			u.costs = sc.merge(&u, costs)
 			some = true
 		}
 		if e.twice(&a, res.Applied) {
 			continue
 		}
-		e.add(r, &u, a, sc, res)
+		u.variant = u.policy.of(e.tenant(a.Tenant), m.Key, u.variant)
+		if err := e.add(r, &u, a, sc, res); err != nil {
+			return err
+		}
 	}
-	for i, known := range sc.known {
+	for k, known := range sc.known {
 		if some && !known {
-			return fmt.Errorf("%w: %q in none of the policies that count this request", drawgate.ErrUnknownUnit, cmp.Or(r.Costs[i].Unit, drawgate.Requests))
+			return fmt.Errorf("%w: %q in none of the policies that count this request", drawgate.ErrUnknownUnit, cmp.Or(costs[k].Unit, drawgate.Requests))
 		}
 	}
 	return nil
 }
 
-// twice reports whether a bucket is there already: an ask by name goes before a rule, and an earlier apply of a rule before a later one.
+// twice reports whether a bucket is there already: an ask by name goes before a rule, and an earlier apply of a rule before a later one for the same set.
 func (e *Engine) twice(a *Applied, list []Applied) bool {
 	for i := range list {
 		b := &list[i]
-		if a.Policy == b.Policy && a.Shadow == b.Shadow && a.Key == b.Key && e.tenant(a.Tenant) == e.tenant(b.Tenant) {
+		if (a.Set == b.Set || b.Rule < 0) && a.Policy == b.Policy && a.Shadow == b.Shadow && a.Key == b.Key && e.tenant(a.Tenant) == e.tenant(b.Tenant) {
 			return true
 		}
 	}
@@ -140,32 +169,28 @@ func named(list []drawgate.Cost, unit string) bool {
 func same(a, b string) bool { return cmp.Or(a, drawgate.Requests) == cmp.Or(b, drawgate.Requests) }
 
 // add puts a use where it belongs: among what is enforced, among the shadows, or nowhere if the policy is disabled.
-func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) {
-	key := a.Key
-	if a.Rule >= 0 {
-		a.Tenant, a.Key = BoundedKey(a.Tenant), BoundedKey(key)
-	}
+func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (err error) {
 	a.Bucket, a.Disabled = -1, u.policy.disabled.now()
 	if !a.Disabled {
-		ask := drawgate.Ask{
-			Limiter: u.policy.of(e.tenant(a.Tenant), key, u.variant).limiter(a.Shadow), Tenant: a.Tenant, Key: a.Key, Costs: u.costs,
-		}
+		ask := drawgate.Ask{Limiter: u.variant.limiter(a.Shadow), Tenant: a.Tenant, Key: a.Key, Costs: u.costs}
 		switch {
 		case a.Shadow && r.Hold == 0 && ask.Limiter.Plan().NeedsHold():
 			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: -1, Err: drawgate.ErrNeedsReserve})
 		case a.Shadow:
-			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: len(sc.shadow)})
-			sc.shadow = append(sc.shadow, ask)
+			n, k := len(sc.shadow), 0
+			if sc.shadow, k, err = e.together(sc, sc.shadow, a.Set, &ask); k == n {
+				res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: k})
+			}
 		default:
-			a.Bucket = len(sc.enforced)
-			sc.enforced = append(sc.enforced, ask)
+			sc.enforced, a.Bucket, err = e.together(sc, sc.enforced, a.Set, &ask)
 		}
 	}
 	res.Applied = append(res.Applied, a)
+	return err
 }
 
-// tooMany names the rules that are too many together.
-func tooMany(list []Applied) error {
+// tooMany names the rules that ask for n buckets.
+func tooMany(n int, list []Applied) error {
 	var b strings.Builder
 	for i := range list {
 		a := &list[i]
@@ -182,5 +207,5 @@ func tooMany(list []Applied) error {
 			fmt.Fprintf(&b, "(rule %d)", a.Rule+1)
 		}
 	}
-	return fmt.Errorf("%w: %d of at most %d: %s", ErrTooMany, len(list), drawgate.MaxBuckets, b.String())
+	return fmt.Errorf("%w: %d of at most %d: %s", ErrTooMany, n, drawgate.MaxBuckets, b.String())
 }

@@ -7,13 +7,19 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// Request is a take: of what the rules say for Attributes, and of Asks. One of the two is enough.
+// Request is a take: of what the rules say for Attributes, or for several Sets of them, and of Asks. One of these is enough.
 type Request struct {
 	Attributes *rules.Attributes // nil: no rule is asked
 	Asks       []Ask
 
 	// Costs is what is asked of the policies that rules apply, unit by unit, in place of what the rules say. A policy without the unit is not asked for it.
 	Costs []drawgate.Cost
+
+	// Sets are several Attributes, each with its Costs, in place of the two above: the rules look at each by itself, and what they apply is one take.
+	//
+	// What two sets ask of one bucket adds up, unit by unit, and has to pass the lower of their amounts. Within a set a bucket is asked for once, and not at all if
+	// one of Asks names it. An exemption ends the rules of its set.
+	Sets []Set
 
 	Wait         bool          // wait in the queue until the take fits
 	Hold         time.Duration // over 0: reserve, for so long; see [Result.Reservation]
@@ -22,6 +28,12 @@ type Request struct {
 	ID           string        // of the reservation; "" makes a random one
 	Priority     int           // 0 to drawgate.MaxPriority
 	Labels       []drawgate.Label
+}
+
+// Set is what is known of a part of a request, such as one descriptor of a proxy's, and what that part costs: see [Request].
+type Set struct {
+	Attributes *rules.Attributes // required
+	Costs      []drawgate.Cost
 }
 
 // Ask names a policy and a key.
@@ -38,22 +50,24 @@ type Result struct {
 	Reservation *drawgate.Reservation // with Hold, if allowed and something is enforced
 	Applied     []Applied             // what counts this request, the enforced and the shadow, in order
 	Shadow      []Shadow              // of the applied, what is in shadow
-	Exempt      bool                  // a rule exempts the request
-	Unmatched   bool                  // no rule matched that is not in shadow, and nothing was asked for by name
+	Exempt      bool                  // a rule exempts the request; every one of its Sets
+	Unmatched   bool                  // no rule matched that is not in shadow, none of its Sets, and nothing was asked for by name
 
 	beside *drawgate.Reservation // of the shadows
 }
 
 // Applied is one policy that counts a request.
 type Applied struct {
-	Rule     int    // position of the rule; -1 if it was asked for by name
-	RuleName string // may be empty
-	Policy   string
-	Tenant   string
-	Key      string // may be personal data
-	Shadow   bool
-	Disabled bool // the policy is: see [Engine.Disable]
-	Bucket   int  // position in the Decision; -1 if it is in shadow or disabled
+	Set       int    // position in [Request.Sets] of what it counts; 0 without them
+	Rule      int    // position of the rule; -1 if it was asked for by name
+	RuleName  string // may be empty
+	Policy    string
+	Tenant    string
+	Key       string // may be personal data
+	Shadow    bool
+	Disabled  bool // the policy is: see [Engine.Disable]
+	Bucket    int  // position in the Decision, the same for all Sets that ask for the bucket; -1 if it is in shadow or disabled
+	NeverFits bool // one of its limits never grants what is asked: why the error is [drawgate.ErrNeverFits]
 }
 
 // The ways in which a shadow differs from what is enforced.
@@ -63,7 +77,7 @@ const (
 	WouldAllow  = "would_allow"  // what is enforced refuses, the shadow allows
 )
 
-// Shadow is how one policy in shadow would have answered. All of a request are one take: if one refuses, none is spent.
+// Shadow is how one policy in shadow would have answered. All of a request are one take: if one refuses, none is spent. There is one of each bucket.
 type Shadow struct {
 	Policy     string
 	Rule       int // this and RuleName as in Applied

@@ -20,11 +20,14 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 	if err := e.gather(s, r, sc, res); err != nil {
 		return err
 	}
-	if len(sc.shadow) == 0 {
-		return e.enforce(ctx, s, r, sc.enforced, res)
+	done := func(error) {}
+	if len(sc.shadow) > 0 {
+		done = e.evaluate(ctx, r, sc.shadow, res)
 	}
-	done := e.evaluate(ctx, r, sc.shadow, res)
 	err := e.enforce(ctx, s, r, sc.enforced, res)
+	if errors.Is(err, drawgate.ErrNeverFits) {
+		neverFits(r, sc.enforced, res)
+	}
 	done(err)
 	return err
 }
