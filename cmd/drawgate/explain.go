@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/server"
+)
+
+func (a *app) explainCmd() *cobra.Command {
+	var f askFlags
+	cmd := &cobra.Command{
+		Use:   "explain",
+		Short: "Say what a take would get now, and why",
+		Long: `Say what a take would get now, limit by limit, and where the policy comes from. Nothing is spent. The exit code is that of the take: 75 if it
+would be refused, 64 if it can never fit.`,
+		Example: `  drawgate explain --policy gpt --key team-a --cost tokens=5000`,
+		Args:    cobra.NoArgs,
+		RunE:    action(func(cmd *cobra.Command, _ []string) error { return a.explain(cmd, &f) }),
+	}
+	a.bucket(cmd, &f)
+	f.amounts(cmd)
+	return cmd
+}
+
+func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
+	if a.serverURL() != "" {
+		return a.explainRemote(cmd.Context(), cmd, f, nil)
+	}
+	s, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if s.off {
+		a.answer(allowedOff)
+		return nil
+	}
+	l, r, err := f.request(cmd, s)
+	if err != nil {
+		return err
+	}
+	a.caution(&s.settings)
+	st, err := l.StatusAt(cmd.Context(), f.priority, r.Buckets[0])
+	if err != nil {
+		return err
+	}
+	w := server.Status(l.Plan().Name(), f.key, &st)
+	if a.json {
+		a.printJSON(w)
+	} else {
+		a.sentences(s, l.Plan(), r.Buckets[0].Costs, &w)
+	}
+	switch {
+	case w.Take.Allowed:
+		return nil
+	case w.Take.NeverFits:
+		return done(exitUsage)
+	}
+	return done(exitRefused)
+}
+
+func (a *app) sentences(s *session, plan *drawgate.Plan, costs []drawgate.Cost, w *api.StatusAnswer) {
+	verdict := "would be allowed"
+	switch {
+	case w.Take.NeverFits:
+		verdict = "can never be allowed: it asks for more than a limit grants"
+	case !w.Take.Allowed:
+		verdict = "would be refused, and fits " + until(w.At.Add(w.Take.RetryAfterMS.Duration()), w.At)
+	}
+	n, _ := plan.Amounts(costs) // they were resolved for the status already
+	a.printf("A take from policy %s for key %s %s.\n", w.Policy, w.Key, verdict)
+	policy := plan.Policy()
+	for i, l := range w.Limits {
+		a.printf("- %s: %s (%s). Used %s, left %d, asked %d: %s.\n", l.Name, server.Describe(&policy.Limits[i]), s.origin(w.Policy, l.Name),
+			usedOf(&l), l.Remaining, n[i], passes(&l, w.Take.NeverFits, w.At))
+	}
+	a.printf("Store: %s.\n", config.RedactURL(s.Store))
+}
+
+func usedOf(l *api.LimitStatus) string {
+	text := fmt.Sprintf("%d of %d", l.Used, l.Most)
+	var also []string
+	if l.Held > 0 {
+		also = append(also, fmt.Sprintf("%d of them held", l.Held))
+	}
+	if l.Debt > 0 {
+		also = append(also, fmt.Sprintf("a debt of %d", l.Debt))
+	}
+	if l.Most < l.Amount && l.Kind != drawgate.Bucket.String() {
+		also = append(also, fmt.Sprintf("%d kept back", l.Amount-l.Most))
+	}
+	if len(also) > 0 {
+		text += " (" + strings.Join(also, ", ") + ")"
+	}
+	return text
+}
+
+func passes(l *api.LimitStatus, never bool, now time.Time) string {
+	switch {
+	case !l.Refused:
+		return "passes"
+	case never && l.RetryAfterMS >= api.Never:
+		return "can never pass"
+	}
+	return "refuses, would pass " + until(now.Add(l.RetryAfterMS.Duration()), now)
+}
+
+// origin says where a limit comes from.
+func (s *session) origin(policy, limit string) string {
+	for _, o := range s.Explain() {
+		if o.Setting == "policies."+policy+".limits."+limit {
+			if o.From != "default" {
+				return "from " + o.From
+			}
+		}
+	}
+	return "built in"
+}
+
+// explainRemote says what rules and limits of a server would say to a take, or to a request with attributes.
+func (a *app) explainRemote(ctx context.Context, cmd *cobra.Command, f *askFlags, attrs *api.Attributes) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	q := api.ExplainRequest{Attributes: attrs, Priority: f.priority}
+	if attrs == nil {
+		t, err := f.wire(ctx, cmd, a, c)
+		if err != nil {
+			return err
+		}
+		q.Bucket = t.Bucket
+	}
+	w, err := c.Explain(ctx, q)
+	if err != nil {
+		return remoteError(err)
+	}
+	if a.json {
+		a.printJSON(w)
+	} else {
+		a.explained(&w)
+	}
+	if !w.Allowed {
+		return done(exitRefused)
+	}
+	return nil
+}
+
+// explained says an explanation in words.
+func (a *app) explained(w *api.ExplainAnswer) {
+	switch {
+	case w.Exempt:
+		a.printf("A rule exempts this request from all limits.\n")
+	case w.Unmatched:
+		a.printf("No rule applies a policy to this request: it passes.\n")
+	case w.Allowed:
+		a.printf("A take would be allowed.\n")
+	default:
+		a.printf("A take would be refused.\n")
+	}
+	for i := range w.Applied {
+		e := &w.Applied[i]
+		how := ""
+		switch {
+		case e.Disabled:
+			how = ", switched off"
+		case e.Shadow:
+			how = ", in shadow"
+		}
+		a.printf("policy %s, key %s%s", e.Policy, e.Key, how)
+		if e.Rule != "" {
+			a.printf(", by rule %s", e.Rule)
+		}
+		a.printf("\n")
+		if e.Error != nil {
+			a.printf("- %s\n", e.Error.Error())
+		}
+		if e.Status == nil {
+			continue
+		}
+		for k := range e.Status.Limits {
+			l := &e.Status.Limits[k]
+			a.printf("- %s: used %s %s, left %d: %s\n", l.Name, usedOf(l), l.Unit, l.Remaining, passes(l, e.Status.Take.NeverFits, e.Status.At))
+		}
+	}
+}

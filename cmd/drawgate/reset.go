@@ -1,0 +1,80 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/drawgate/drawgate/api"
+)
+
+func (a *app) resetCmd() *cobra.Command {
+	var f askFlags
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "reset",
+		Short: "Forget what a bucket has used",
+		Long: `Forget everything about a bucket: what is used, what is held. Its limits start unused, so more may be admitted than they say. Whoever holds units
+of it learns that they are gone: drawgate run ends its command.`,
+		Example: `  drawgate reset --policy gpt --key team-a --yes`,
+		Args:    cobra.NoArgs,
+		RunE:    action(func(cmd *cobra.Command, _ []string) error { return a.reset(cmd, &f, yes) }),
+	}
+	a.bucket(cmd, &f)
+	cmd.Flags().BoolVar(&yes, "yes", false, "really do it")
+	return cmd
+}
+
+func (a *app) reset(cmd *cobra.Command, f *askFlags, yes bool) error {
+	if a.serverURL() != "" {
+		return a.resetRemote(cmd, f, yes)
+	}
+	s, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if s.off {
+		return usage("limits are switched off: there is nothing to reset")
+	}
+	l, err := s.limiter(f.policy)
+	if err != nil {
+		return err
+	}
+	name := l.Plan().Name()
+	if !yes {
+		return usage("this would forget what policy %s has counted for key %s: say --yes to do it", name, f.key)
+	}
+	if err := l.Reset(cmd.Context(), f.key); err != nil {
+		return err
+	}
+	if a.json {
+		a.printJSON(struct {
+			Reset  bool   `json:"reset"`
+			Policy string `json:"policy"`
+			Key    string `json:"key"`
+		}{true, name, f.key})
+		return nil
+	}
+	a.printf("reset: policy %s, key %s\n", name, f.key)
+	return nil
+}
+
+func (a *app) resetRemote(cmd *cobra.Command, f *askFlags, yes bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if !yes {
+		return usage("this would forget what the server has counted for key %s: say --yes to do it", f.key)
+	}
+	n, err := c.Reset(cmd.Context(), api.ResetRequest{Policy: f.policy, Tenant: a.tenant, Key: f.key})
+	if err != nil {
+		return remoteError(err)
+	}
+	if a.json {
+		a.printJSON(api.ResetAnswer{Reset: n})
+		return nil
+	}
+	a.printf("reset: key %s\n", f.key)
+	return nil
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/server"
+)
+
+func (a *app) statusCmd() *cobra.Command {
+	var f askFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what is used and what is left",
+		Long: `Show, for each limit of a bucket, what is used and what is left. Nothing is spent. Without --policy all policies are shown; as JSON, in an
+array.
+
+USED counts what is held, too; MOST is what may be used: the amount less headroom; DEBT is what was used beyond that.`,
+		Example: `  drawgate status
+  drawgate status --policy gpt --key team-a --json`,
+		Args: cobra.NoArgs,
+		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.status(cmd, &f) }),
+	}
+	a.bucket(cmd, &f)
+	return cmd
+}
+
+func (a *app) status(cmd *cobra.Command, f *askFlags) error {
+	if a.serverURL() != "" {
+		return a.statusRemote(cmd, f)
+	}
+	s, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if s.off {
+		a.statusOff(f)
+		return nil
+	}
+	a.caution(&s.settings)
+	names := s.names()
+	if f.policy != "" {
+		names = []string{f.policy}
+	}
+	all := []api.StatusAnswer{}
+	for _, name := range names {
+		l, err := s.limiter(name)
+		if err != nil {
+			return err
+		}
+		st, err := l.Status(cmd.Context(), f.key)
+		if err != nil {
+			return err
+		}
+		all = append(all, server.Status(name, f.key, &st))
+	}
+	a.statuses(all, f.policy != "")
+	return nil
+}
+
+// statuses prints buckets; one that was asked for by itself is no list.
+func (a *app) statuses(all []api.StatusAnswer, one bool) {
+	switch {
+	case a.json && one:
+		a.printJSON(all[0])
+		return
+	case a.json:
+		a.printJSON(all)
+		return
+	}
+	for i := range all {
+		if i > 0 {
+			a.printf("\n")
+		}
+		a.table(&all[i])
+	}
+}
+
+// statusOff says that there is nothing to show.
+func (a *app) statusOff(f *askFlags) {
+	switch {
+	case !a.json:
+		a.printf("%s: nothing is counted\n", allowedOff.Message)
+	case f.policy != "":
+		a.printJSON(api.StatusAnswer{Policy: f.policy, Key: f.key, At: time.Now().UTC(), Take: allowedOff, Limits: []api.LimitStatus{}})
+	default:
+		a.warnf("%s: nothing is counted", allowedOff.Message)
+		a.printf("[]\n")
+	}
+}
+
+func (a *app) table(w *api.StatusAnswer) {
+	a.printf("policy %s, key %s, %s\n", w.Policy, w.Key, count(w.Open, "open reservation"))
+	t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "LIMIT\tUNIT\tUSED\tMOST\tLEFT\tHELD\tDEBT\tRESETS")
+	for _, l := range w.Limits {
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", escape(l.Name, ""), escape(l.Unit, ""), l.Used, l.Most, l.Remaining, l.Held, l.Debt, until(l.ResetAt, w.At))
+	}
+	_ = t.Flush() // an output that is closed cannot be told
+}
+
+func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	names := []string{f.policy}
+	if f.policy == "" {
+		policies, err := c.Policies(cmd.Context())
+		if err != nil {
+			return remoteError(err)
+		}
+		names = nil
+		for _, p := range policies {
+			names = append(names, p.Name)
+		}
+	}
+	all := []api.StatusAnswer{}
+	for _, name := range names {
+		w, err := c.Status(cmd.Context(), api.StatusRequest{Bucket: api.Bucket{Policy: name, Tenant: a.tenant, Key: f.key}})
+		if err != nil {
+			return remoteError(err)
+		}
+		all = append(all, w)
+	}
+	a.statuses(all, f.policy != "")
+	return nil
+}
