@@ -177,9 +177,9 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (e
 		case a.Shadow && r.Hold == 0 && ask.Limiter.Plan().NeedsHold():
 			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: -1, Err: drawgate.ErrNeedsReserve})
 		case a.Shadow:
-			n, k := len(sc.shadow), 0
-			if sc.shadow, k, err = e.together(sc, sc.shadow, a.Set, &ask); k == n {
-				res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: k})
+			n := len(sc.shadow)
+			if sc.shadow, _, err = e.together(sc, sc.shadow, a.Set, &ask); len(sc.shadow) > n {
+				res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: n})
 			}
 		default:
 			sc.enforced, a.Bucket, err = e.together(sc, sc.enforced, a.Set, &ask)

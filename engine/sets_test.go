@@ -154,8 +154,11 @@ func TestSetsPassTheLowerAmounts(t *testing.T) {
 		return r
 	}
 	for _, sets := range [][]engine.Set{
-		{set("user=ann,a=1"), set("user=ann,b=1")}, {set("user=bob,b=1"), set("user=bob,a=1")}, {set("user=cid,b=1"), set("user=cid,c=1")},
-		{set("user=dan,a=1"), set("user=dan,c=1")}, {set("user=eve,b=1"), set("user=eve,a=1"), set("user=eve,c=1")},
+		{set("user=ann,a=1"), set("user=ann,b=1")},
+		{set("user=bob,b=1"), set("user=bob,a=1")},
+		{set("user=cid,b=1"), set("user=cid,c=1")},
+		{set("user=dan,a=1"), set("user=dan,c=1")},
+		{set("user=eve,b=1"), set("user=eve,a=1"), set("user=eve,c=1")},
 	} {
 		e := newEngine(t, engine.Config{Policies: policies(p), Rules: []rules.Rule{with("a", 8, 40), with("b", 90, 12), with("c", 5, 6)}}, nil)
 		want := map[string]int{"ann": 4, "bob": 4, "cid": 2, "dan": 2, "eve": 1}[sets[0].Attributes.Extra["user"]]

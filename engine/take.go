@@ -8,7 +8,8 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// TakeInto is [Engine.Take] into a Result that is used again and again, which saves allocations. What the last one said is overwritten.
+// TakeInto is [Engine.Take] into a Result that is used again and again, which saves allocations. What the last one said is overwritten. Once it returns, r
+// and what it points to are the caller's again.
 func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 	*res = Result{Applied: res.Applied[:0], Shadow: res.Shadow[:0]}
 	sc, _ := e.pool.Get().(*scratch)

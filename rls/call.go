@@ -29,7 +29,6 @@ type part struct {
 	limiter *drawgate.Limiter                      // of the rate that the descriptor carries; nil: the rule's
 	current *ratelimit.RateLimitResponse_RateLimit // what is told of the limit
 	applied []engine.Applied                       // by the engine's rules
-	counted bool                                   // something of it is enforced
 	own     bool                                   // hits were told, in the descriptor or the request
 	policy  string
 	key     string
@@ -59,12 +58,12 @@ type call struct {
 
 	parts    []part
 	asks     []engine.Ask
-	costs    []drawgate.Cost // of asks, in place
+	sets     []engine.Set
+	costs    []drawgate.Cost // of asks, or of sets, in place
 	labels   []drawgate.Label
 	dropped  []string // names of replaced rates
 	diverged []diverged
 	draft    http.Header
-	lent     bool // the engine may look at costs and labels after it has answered
 	req      engine.Request
 	res      engine.Result
 	carries  bool // a descriptor carries a rate
@@ -83,19 +82,13 @@ func newCall() *call {
 func (c *call) clear() {
 	clear(c.parts)
 	clear(c.asks)
-	c.renew()
+	clear(c.sets)
 	clear(c.labels)
-	c.parts, c.asks, c.costs, c.labels, c.dropped, c.diverged = c.parts[:0], c.asks[:0], c.costs[:0], c.labels[:0], c.dropped[:0], c.diverged[:0]
-	c.s, c.request, c.rates, c.draft, c.req.Labels = nil, nil, nil, nil, nil
+	c.parts, c.asks, c.sets, c.costs, c.labels = c.parts[:0], c.asks[:0], c.sets[:0], c.costs[:0], c.labels[:0]
+	c.dropped, c.diverged = c.dropped[:0], c.diverged[:0]
+	c.s, c.request, c.rates, c.draft, c.req = nil, nil, nil, nil, engine.Request{}
 	c.carries, c.fallback, c.refused, c.retry = false, false, false, 0
 	c.res.Reservation = nil // the rest is overwritten by the next take, and tells who asked last to nobody
-}
-
-// renew lets go of what the engine may still look at: it evaluates shadows for a while after it has answered.
-func (c *call) renew() {
-	if c.lent {
-		c.costs, c.labels, c.lent = nil, nil, false
-	}
 }
 
 // hits returns what a descriptor asks for, by the protocol's rules: its own number, or the request's, in which 0 says nothing and means 1.

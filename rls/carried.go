@@ -190,7 +190,6 @@ func (c *call) besides(ctx context.Context, asks []int) {
 	for _, i := range asks {
 		r.Asks = append(r.Asks, c.asks[i])
 	}
-	c.lent = true
 	res, err := c.s.engine.Take(ctx, &r)
 	if err != nil || len(res.Shadow) != len(asks) {
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,42 +18,28 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// holdTime is how long the units of one descriptor are held while the others are decided. If this process ends in between they count as used.
-const holdTime = 10 * time.Second
-
-// byRules decides a request by the engine's rules: the entries of each descriptor are the attributes of a request of its own.
-//
-// The engine takes for one set of attributes at a time. Where several descriptors are counted, all but the last are held, and given back if one is refused.
+// byRules decides a request by the engine's rules: the entries of each descriptor are a set of attributes, and all descriptors that take are one take.
 func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error) {
-	last, took := -1, false
-	for i, d := range c.request.GetDescriptors() {
+	took := false
+	for _, d := range c.request.GetDescriptors() {
 		c.parts = append(c.parts, part{ask: -1})
-		p := &c.parts[i]
+		p := &c.parts[len(c.parts)-1]
 		c.hits(d, p)
 		p.own = d.GetHitsAddend() != nil || c.request.GetHitsAddend() > 0
-		if p.does == takes && len(c.request.GetDescriptors()) == 1 {
-			p.counted = true // it need not be known before
+		if p.does == takes {
+			took = true
 		} else if err := c.find(p); err != nil {
 			return nil, err
 		}
-		if p.does == refunds && p.counted && !c.s.opts.Refunds {
+		if p.does == refunds && p.counted() && !c.s.opts.Refunds {
 			return nil, status.Error(codes.FailedPrecondition, "rls: is_negative_hits gives units back, which this server does not allow")
-		}
-		took = took || p.does == takes
-		if p.does == takes && p.counted {
-			last = i
 		}
 	}
 	if err := c.rulesPeek(ctx, func(p *part) bool { return p.does == peeks }); err != nil {
 		return nil, err
 	}
-	if !c.refused {
-		if err := c.rulesTake(ctx, last); err != nil {
-			return nil, err
-		}
-	}
-	if c.refused {
-		if err := c.rulesPeek(ctx, func(p *part) bool { return p.does == takes && !p.known && !p.never }); err != nil {
+	if took {
+		if err := c.rulesTake(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -65,81 +52,82 @@ func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error
 	return c.answer(), nil
 }
 
-// rulesTake takes for each descriptor.
-func (c *call) rulesTake(ctx context.Context, last int) (err error) {
-	var held []engine.Result
-	defer func() {
-		for i := range held {
-			end := held[i].Settle
-			if err != nil || c.refused {
-				end = func(ctx context.Context, _ ...drawgate.Cost) error { return held[i].Cancel(ctx) }
-			}
-			if e := end(context.WithoutCancel(ctx)); e != nil && !errors.Is(e, drawgate.ErrGone) {
-				c.s.log(c.request.GetDomain(), e) // it counts as used when the hold ends
-			}
-		}
-	}()
-	for i := range c.parts {
-		p := &c.parts[i]
-		if p.does != takes || len(p.applied) == 0 && !p.counted {
-			continue
-		}
-		hold := holdTime
-		if i == last || !p.counted {
-			hold = 0
-		}
-		res, err := c.rulesAsk(ctx, p, p.hits, hold)
-		if errors.Is(err, drawgate.ErrNeverFits) {
-			p.never, p.rule, c.refused = true, anyRule, true
-			return nil
-		}
-		if err != nil {
+// rulesTake takes for all descriptors in one step, or not at all. What is refused already is only looked at.
+func (c *call) rulesTake(ctx context.Context) error {
+	if !c.refused {
+		if err := c.rulesAsk(ctx, func(p *part) bool { return p.does == takes }); err != nil {
 			return err
 		}
-		c.rulesTell(p, &res.Decision)
-		c.describeDraft(&res.Decision, i > 0)
-		if !res.Decision.Allowed {
-			c.refused, c.retry = true, res.Decision.RetryAfter.Microseconds()
+		d := &c.res.Decision
+		c.describeDraft(d, false)
+		if d.Allowed {
 			return nil
 		}
-		if res.Reservation != nil {
-			held = append(held, res)
-		}
-		if slots(&res.Decision) {
-			return drawgate.ErrNeedsReserve
+		c.refused, c.retry = true, d.RetryAfter.Microseconds()
+	}
+	untold := func(p *part) bool { return p.does == takes && !p.known && !p.never }
+	for i := range c.parts {
+		if p := &c.parts[i]; untold(p) {
+			if err := c.find(p); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
-}
-
-// slots reports whether a decision is of a concurrency limit: nothing would ever say when a slot that this protocol took comes free.
-func slots(d *drawgate.Decision) bool {
-	for l := range d.Limits() {
-		if l.Limit.Kind == drawgate.Concurrency {
-			return true
-		}
-	}
-	return false
+	return c.rulesPeek(ctx, untold)
 }
 
 // anyRule stands for the rules that count a descriptor: they are enforced.
 var anyRule = &Rule{}
 
-// rulesAsk asks the engine for one descriptor.
-func (c *call) rulesAsk(ctx context.Context, p *part, n int64, hold time.Duration) (engine.Result, error) {
-	r := engine.Request{Attributes: c.attributes(p), Hold: hold}
-	if p.own {
-		r.Costs = []drawgate.Cost{{N: n}}
+// rulesAsk asks the engine for some of the descriptors, as one take, and notes what is told of each. Hits that never fit are a refusal.
+func (c *call) rulesAsk(ctx context.Context, which func(*part) bool) error {
+	c.begin()
+	for i := range c.parts {
+		if p := &c.parts[i]; which(p) {
+			p.ask = len(c.sets)
+			c.sets = append(c.sets, engine.Set{Attributes: c.attributes(p)})
+			c.costs = append(c.costs, drawgate.Cost{N: p.hits})
+		}
 	}
-	res, err := c.s.engine.Take(ctx, &r)
-	c.fallback = c.fallback || res.Decision.Fallback
-	for i := range res.Shadow {
-		c.diverge(res.Shadow[i].Policy, res.Shadow[i].Divergence)
+	for i := range c.parts { // now that costs does not move any more
+		if p := &c.parts[i]; p.ask >= 0 && p.own {
+			c.sets[p.ask].Costs = c.costs[p.ask : p.ask+1 : p.ask+1]
+		}
 	}
-	return res, err
+	c.req = engine.Request{Sets: c.sets}
+	err := c.s.engine.TakeInto(ctx, &c.req, &c.res)
+	if err != nil && !errors.Is(err, drawgate.ErrNeverFits) {
+		return err
+	}
+	c.fallback = c.fallback || c.res.Decision.Fallback
+	for i := range c.res.Shadow {
+		c.diverge(c.res.Shadow[i].Policy, c.res.Shadow[i].Divergence)
+	}
+	for i := range c.parts {
+		if p := &c.parts[i]; p.ask >= 0 {
+			c.rulesTellSet(p)
+		}
+	}
+	return nil
 }
 
-// rulesPeek tells how descriptors stand. One is over if a limit has too little left for its hits; for one.
+// rulesTellSet notes what the engine's result says of a descriptor: of the buckets that count it.
+func (c *call) rulesTellSet(p *part) {
+	buckets := uint(0)
+	for i := range c.res.Applied {
+		a := &c.res.Applied[i]
+		if a.Set == p.ask && a.Bucket >= 0 {
+			buckets |= 1 << a.Bucket
+			p.never = p.never || a.NeverFits
+		}
+	}
+	if p.never {
+		p.rule = anyRule
+	}
+	c.rulesTell(p, &c.res.Decision, buckets)
+}
+
+// rulesPeek tells how descriptors stand. One that takes is over if a limit has too little left for its hits, another if nothing is left.
 func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -155,14 +143,14 @@ func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 			if err != nil {
 				return err
 			}
-			if p.hits > 1 {
+			if p.does == takes && p.hits > 1 {
 				ask.Costs = []drawgate.Cost{{N: p.hits}}
 			}
 			st, err := ask.Limiter.StatusAt(ctx, 0, ask)
 			if err != nil {
 				return err
 			}
-			c.rulesTell(p, &st.Decision)
+			c.rulesTell(p, &st.Decision, everyBucket)
 		}
 		if p.over && p.does == peeks {
 			c.refused = true
@@ -178,10 +166,12 @@ func (c *call) find(p *part) error {
 		return err
 	}
 	p.applied = res.Applied
-	for i := range p.applied {
-		p.counted = p.counted || !p.applied[i].Shadow && !p.applied[i].Disabled
-	}
 	return nil
+}
+
+// counted reports whether something that is enforced counts a descriptor.
+func (p *part) counted() bool {
+	return slices.ContainsFunc(p.applied, func(a engine.Applied) bool { return !a.Shadow && !a.Disabled })
 }
 
 // rulesAfterwards counts reports and gives back refunds.
@@ -193,14 +183,13 @@ func (c *call) rulesAfterwards(ctx context.Context) error {
 		}
 		if p.does == reports {
 			p.own = true
-			res, err := c.rulesAsk(ctx, p, p.hits, 0)
-			if err == nil && res.Decision.Allowed {
-				c.rulesTell(p, &res.Decision)
-				continue
-			}
-			if err != nil && !errors.Is(err, drawgate.ErrNeverFits) {
+			if err := c.rulesAsk(ctx, func(o *part) bool { return o == p }); err != nil {
 				return err
 			}
+			if c.res.Decision.Allowed {
+				continue
+			}
+			p.never, p.rule, p.told = false, nil, told{} // it is counted all the same
 		}
 		if err := c.rulesEach(ctx, p); err != nil {
 			return err
@@ -233,21 +222,35 @@ func (c *call) rulesEach(ctx context.Context, p *part) error {
 	return nil
 }
 
-// rulesTell notes what a decision says of a descriptor: of the limit that refuses longest, or has the least left.
-func (c *call) rulesTell(p *part, d *drawgate.Decision) {
-	l, some := d.Refusing()
-	if !some {
-		l, some = d.Tightest()
+// everyBucket of a decision.
+const everyBucket = ^uint(0)
+
+// rulesTell notes what a decision says of a descriptor, of which some buckets count it: of the limit that refuses longest, or has the least left.
+func (c *call) rulesTell(p *part, d *drawgate.Decision, buckets uint) {
+	var worst drawgate.LimitResult
+	for l := range d.Limits() {
+		if buckets>>l.Bucket&1 != 0 && (worst.Limit == nil || worse(&l, &worst)) {
+			worst = l
+		}
 	}
-	if !some || p.known && !l.Refused() && l.Remaining >= p.remaining {
+	retry := worst.RetryAfter.Microseconds()
+	if worst.Limit == nil || p.over && retry <= p.retryAfter || p.known && !worst.Refused() && worst.Remaining >= p.remaining {
 		return
 	}
 	p.told = told{
-		known: true, over: p.over || l.Refused(), remaining: l.Remaining, retryAfter: l.RetryAfter.Microseconds(),
-		resetAfter: max(0, l.ResetAt().Sub(d.At()).Microseconds()),
+		known: true, over: p.over || worst.Refused(), remaining: worst.Remaining, retryAfter: retry,
+		resetAfter: max(0, worst.ResetAt().Sub(d.At()).Microseconds()),
 	}
 	p.rule = anyRule
-	p.current = rateOf(&l)
+	p.current = rateOf(&worst)
+}
+
+// worse reports whether a limit refuses longer than another or, where neither refuses, has a smaller part of it left.
+func worse(l, o *drawgate.LimitResult) bool {
+	if l.Refused() || o.Refused() {
+		return l.RetryAfter > o.RetryAfter
+	}
+	return float64(l.Remaining)/float64(l.Limit.Amount) < float64(o.Remaining)/float64(o.Limit.Amount)
 }
 
 // attributes are a descriptor's entries, and the domain under its name. What Envoy's actions and common sense name alike has a field of its own too.

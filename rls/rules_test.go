@@ -1,9 +1,12 @@
 package rls_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +24,12 @@ import (
 // byRules serves an engine with rules of its own.
 func byRules(t *testing.T, c engine.Config, opts *rls.Options) ratelimit.RateLimitServiceClient {
 	t.Helper()
-	e, err := engine.New(memory(t), c, nil)
+	return byRulesOver(t, memory(t), c, opts)
+}
+
+func byRulesOver(t *testing.T, store drawgate.Store, c engine.Config, opts *rls.Options) ratelimit.RateLimitServiceClient {
+	t.Helper()
+	e, err := engine.New(store, c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +83,152 @@ func TestRulesTellTheLimit(t *testing.T) {
 		t.Errorf("status %v, headers %v", s, a.GetResponseHeadersToAdd())
 	}
 	passes(t, c, "any", "k=v", 2)
+}
+
+// dying is a store that takes as often as it is told to, and then does nothing more but tell how buckets stand.
+type dying struct {
+	drawgate.Store
+	lives, takes atomic.Int64
+}
+
+var errDead = &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("dead")}
+
+func (d *dying) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	d.takes.Add(1)
+	if d.lives.Add(-1) < 0 {
+		return errDead
+	}
+	return d.Store.Take(ctx, batch, out)
+}
+
+func (d *dying) Settle(context.Context, []drawgate.Settlement, []drawgate.Outcome) error {
+	return errDead
+}
+
+// perDescriptor counts users by one policy, and everybody by another.
+func perDescriptor(user, all int64) engine.Config {
+	return engine.Config{
+		Policies: []engine.Policy{hourly("per-user", user), hourly("all", all)},
+		Rules: []rules.Rule{
+			{Match: rules.Match{Attrs: map[string]string{"user": "*"}}, Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
+			{Match: rules.Match{Attrs: map[string]string{"all": "*"}}, Apply: []rules.Apply{{Policy: "all", Key: `"global"`}}},
+		},
+	}
+}
+
+// remaining looks at a descriptor.
+func remaining(t *testing.T, c ratelimit.RateLimitServiceClient, text string) uint32 {
+	t.Helper()
+	return answered(t, c, request("d", hits(descriptor(text), 0))).GetStatuses()[0].GetLimitRemaining()
+}
+
+// TestRulesTakeForAllDescriptorsAtOnce: it is one store call, so there is no moment at which one descriptor has spent and another may still refuse.
+// req: B2.
+func TestRulesTakeForAllDescriptorsAtOnce(t *testing.T) {
+	t.Parallel()
+	store := &dying{Store: memory(t)}
+	store.lives.Store(3)
+	c := byRulesOver(t, store, perDescriptor(2, 10), nil)
+	r := request("d", descriptor("all=x"), descriptor("user=ann"), descriptor("all=y,nothing=x"))
+	for i, want := range []ratelimit.RateLimitResponse_Code{ok, ok, over} {
+		a := answered(t, c, r)
+		if a.GetOverallCode() != want || a.GetStatuses()[0].GetCode() != ok || a.GetStatuses()[1].GetCode() != want || store.takes.Load() != int64(i+1) {
+			t.Fatalf("request %d: %d store calls, %v", i+1, store.takes.Load(), a)
+		}
+		if want == over && (header(a, "Retry-After") == "" || a.GetStatuses()[0].GetLimitRemaining() != 6 || a.GetStatuses()[2].GetLimitRemaining() != 6) {
+			t.Errorf("a refusal tells what the others have left, and when to come again: %v", a)
+		}
+	}
+	if a, err := c.ShouldRateLimit(t.Context(), request("d", descriptor("all=x"), descriptor("user=bob"))); status.Code(err) != codes.Unavailable {
+		t.Errorf("a store that is away: %v, %v", a, err)
+	}
+	for text, want := range map[string]uint32{"all=x": 6, "user=ann": 0, "user=bob": 2} {
+		if got := remaining(t, c, text); got != want {
+			t.Errorf("%s: %d left, want %d: what is refused or fails spends nothing", text, got, want)
+		}
+	}
+	if store.takes.Load() != 4 {
+		t.Errorf("%d store calls, want 4: one for each request", store.takes.Load())
+	}
+}
+
+// TestRulesAddUpDescriptorsOfOneBucket: the bucket pays for both, and neither passes alone.
+// req: B2.
+func TestRulesAddUpDescriptorsOfOneBucket(t *testing.T) {
+	t.Parallel()
+	c := byRules(t, perDescriptor(5, 100), nil)
+	both := request("d", descriptor("user=ann,path=/a"), hits(descriptor("user=ann,path=/b"), 2), descriptor("all=x"))
+	for i, want := range []ratelimit.RateLimitResponse_Code{ok, over} {
+		a := answered(t, c, both)
+		if s := a.GetStatuses(); a.GetOverallCode() != want || s[0].GetCode() != want || s[1].GetCode() != want || s[2].GetCode() != ok || s[0].GetLimitRemaining() != 2 || s[1].GetLimitRemaining() != 2 {
+			t.Errorf("request %d of 3 in a bucket of 5: %v", i+1, a)
+		}
+	}
+	if got := remaining(t, c, "all=x"); got != 99 {
+		t.Errorf("%d left, want 99", got)
+	}
+	never := answered(t, c, request("d", descriptor("all=x"), hits(descriptor("user=bob"), 3), hits(descriptor("user=bob,path=/b"), 3), descriptor("user=cid")))
+	s := never.GetStatuses()
+	if never.GetOverallCode() != over || header(never, "Retry-After") != "" || s[0].GetCode() != ok || s[1].GetCode() != over || s[2].GetCode() != over || s[3].GetCode() != ok {
+		t.Errorf("3 and 3 of 5 can never fit: %v", never)
+	}
+	if s[0].GetLimitRemaining() != 99 || s[3].GetLimitRemaining() != 5 {
+		t.Errorf("the others are told how they stand: %v", never)
+	}
+}
+
+// TestRulesOfTooManyBuckets are an error that says so.
+// req: B2.
+func TestRulesOfTooManyBuckets(t *testing.T) {
+	t.Parallel()
+	c := byRules(t, perDescriptor(5, 100), nil)
+	r := request("d")
+	for i := range drawgate.MaxBuckets {
+		r.Descriptors = append(r.Descriptors, descriptor(fmt.Sprint("user=", i)), descriptor(fmt.Sprint("free=", i)))
+	}
+	if a := answered(t, c, r); a.GetOverallCode() != ok || a.GetStatuses()[14].GetLimitRemaining() != 4 {
+		t.Errorf("as many as there may be: %v", a)
+	}
+	r.Descriptors = append(r.Descriptors, descriptor("all=x"))
+	_, err := c.ShouldRateLimit(t.Context(), r)
+	if s := status.Convert(err); s.Code() != codes.InvalidArgument || !strings.Contains(s.Message(), "more than 8 buckets") {
+		t.Errorf("one more: %v", err)
+	}
+	if got := remaining(t, c, "user=1"); got != 4 {
+		t.Errorf("%d left, want 4", got)
+	}
+}
+
+// TestRulesWithEverythingAtOnce: looks, takes, reports, shadows and what is exempt in one request.
+func TestRulesWithEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	config := perDescriptor(3, 4)
+	config.Policies = append(config.Policies, hourly("soft", 1))
+	config.Rules = append([]rules.Rule{
+		{Match: rules.Match{Class: "internal"}, Exempt: true},
+		{Shadow: true, Match: rules.Match{Attrs: map[string]string{"all": "*"}}, Apply: []rules.Apply{{Policy: "soft", Key: `"global"`}}},
+	}, config.Rules...)
+	c := byRules(t, config, &rls.Options{ShadowHeader: true, Headers: rls.HeadersDraft})
+	r := request("d", hits(descriptor("user=ann"), 0), descriptor("all=x"), descriptor("user=bob"), descriptor("user=bob,class=internal"), hits(descriptor("user=cid,"+rls.ReportKey+"=1"), 2))
+	for i := range 3 {
+		a := answered(t, c, r)
+		s := a.GetStatuses()
+		if a.GetOverallCode() != ok || s[0].GetLimitRemaining() != 3 || s[1].GetLimitRemaining() != uint32(3-i) || s[2].GetLimitRemaining() != uint32(2-i) || s[3].GetCurrentLimit() != nil {
+			t.Errorf("request %d: %v", i+1, a)
+		}
+		if want := uint32(max(0, 1-2*i)); s[4].GetLimitRemaining() != want || (s[4].GetCode() == over) != (i > 0) {
+			t.Errorf("request %d: the report's status is %v, want %d left", i+1, s[4], want)
+		}
+		if got := header(a, "X-RateLimit-Shadow"); (got == "soft;would_refuse") != (i > 0) || !strings.HasPrefix(header(a, "Ratelimit"), `"all";r=`) {
+			t.Errorf("request %d: headers %v", i+1, a.GetResponseHeadersToAdd())
+		}
+	}
+	if a := answered(t, c, r); a.GetOverallCode() != over || a.GetStatuses()[2].GetCode() != over || a.GetStatuses()[1].GetCode() != ok || remaining(t, c, "all=x") != 1 {
+		t.Errorf("bob has had his 3: %v", a)
+	}
+	if a := answered(t, c, request("d", hits(descriptor("user=bob"), 0), descriptor("all=x"))); a.GetOverallCode() != over || a.GetStatuses()[1].GetLimitRemaining() != 1 || remaining(t, c, "all=x") != 1 {
+		t.Errorf("a look that is over refuses what takes: %v", a)
+	}
 }
 
 // req: PEERS 1.
@@ -154,7 +308,7 @@ func TestRulesWithSlotsNeedAnotherProtocol(t *testing.T) {
 	if a, err := c.ShouldRateLimit(t.Context(), request("any", descriptor("k=v"))); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("%v, %v", a, err)
 	}
-	for range 2 { // what was held meanwhile is given back
+	for range 2 {
 		if a, err := c.ShouldRateLimit(t.Context(), request("any", descriptor("k=v"), descriptor("other=w"))); status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("%v, %v: nothing releases a slot", a, err)
 		}

@@ -3,6 +3,7 @@ package rls
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -141,7 +142,7 @@ func public(err error) string {
 	case errors.Is(err, engine.ErrUnknownPolicy):
 		return "rls: the engine does not have the policies of the configuration"
 	case errors.Is(err, engine.ErrTooMany):
-		return "rls: the descriptors ask more buckets than one take can hold"
+		return fmt.Sprintf("rls: the descriptors ask more than %d buckets at once", drawgate.MaxBuckets)
 	case errors.Is(err, drawgate.ErrNeedsReserve):
 		return "rls: a policy of the request has a concurrency limit, which this protocol cannot release"
 	case errors.Is(err, drawgate.ErrInvalid), errors.Is(err, drawgate.ErrUnknownUnit):

@@ -95,8 +95,7 @@ func (c *call) anyOver() bool {
 
 // begin starts another take.
 func (c *call) begin() {
-	c.renew()
-	c.asks, c.costs = c.asks[:0], c.costs[:0]
+	c.asks, c.sets, c.costs = c.asks[:0], c.sets[:0], c.costs[:0]
 	for i := range c.parts {
 		c.parts[i].ask = -1
 	}
@@ -131,7 +130,6 @@ func (c *call) run(ctx context.Context) (allowed bool, err error) {
 	}
 	c.req = engine.Request{Asks: c.asks, Labels: c.label()}
 	err = c.s.engine.TakeInto(ctx, &c.req, &c.res)
-	c.lent = c.lent || len(c.res.Shadow) > 0
 	if err != nil {
 		return false, err
 	}
