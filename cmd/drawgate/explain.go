@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -16,23 +16,35 @@ import (
 
 func (a *app) explainCmd() *cobra.Command {
 	var f askFlags
+	var attrs []string
 	cmd := &cobra.Command{
 		Use:   "explain",
 		Short: "Say what a take would get now, and why",
 		Long: `Say what a take would get now, limit by limit, and where the policy comes from. Nothing is spent. The exit code is that of the take: 75 if it
-would be refused, 64 if it can never fit.`,
-		Example: `  drawgate explain --policy gpt --key team-a --cost tokens=5000`,
-		Args:    cobra.NoArgs,
-		RunE:    action(func(cmd *cobra.Command, _ []string) error { return a.explain(cmd, &f) }),
+would be refused, 64 if it can never fit.
+
+With --attr the rules choose the policies and keys, by what a request is like: rules can be tried before any server runs with them. NAME is one of
+` + strings.Join(attributeNames, ", ") + `,
+or headers.NAME for a header, or attrs.NAME for an attribute of your own.`,
+		Example: `  drawgate explain --policy gpt --key team-a --cost tokens=5000
+  drawgate explain --config new.yaml --attr method=GET --attr path=/v1/x --attr ip=192.0.2.1 --attr headers.X-Api-Key=k`,
+		Args: cobra.NoArgs,
+		RunE: action(func(cmd *cobra.Command, _ []string) error {
+			if len(attrs) > 0 {
+				return a.explainByRules(cmd, &f, attrs)
+			}
+			return a.explain(cmd, &f)
+		}),
 	}
 	a.bucket(cmd, &f)
 	f.amounts(cmd)
+	cmd.Flags().StringArrayVar(&attrs, "attr", nil, "NAME=VALUE: what a request is like, in place of --policy and --key; may be given several times")
 	return cmd
 }
 
 func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 	if a.serverURL() != "" {
-		return a.explainRemote(cmd.Context(), cmd, f, nil)
+		return a.explainRemote(cmd, f)
 	}
 	s, err := a.open()
 	if err != nil {
@@ -125,34 +137,50 @@ func (s *session) origin(policy, limit string) string {
 	return "built in"
 }
 
-// explainRemote says what rules and limits of a server would say to a take, or to a request with attributes.
-func (a *app) explainRemote(ctx context.Context, cmd *cobra.Command, f *askFlags, attrs *api.Attributes) error {
+// explainRemote says what the limits of a server would say to a take.
+func (a *app) explainRemote(cmd *cobra.Command, f *askFlags) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	q := api.ExplainRequest{Attributes: attrs, Priority: f.priority}
-	if attrs == nil {
-		t, err := f.wire(ctx, cmd, a, c)
-		if err != nil {
-			return err
-		}
-		q.Bucket = t.Bucket
+	t, err := f.wire(cmd.Context(), cmd, a, c)
+	if err != nil {
+		return err
 	}
-	w, err := c.Explain(ctx, q)
+	w, err := c.Explain(cmd.Context(), api.ExplainRequest{Bucket: t.Bucket, Priority: f.priority})
+	return a.explanation(&w, err)
+}
+
+// explanation prints an explanation, and makes an exit code of it.
+func (a *app) explanation(w *api.ExplainAnswer, err error) error {
 	if err != nil {
 		return remoteError(err)
 	}
 	if a.json {
 		a.printJSON(w)
 	} else {
-		a.explained(&w)
+		a.explained(w)
 	}
-	if !w.Allowed {
-		return done(exitRefused)
+	return done(verdictOf(w))
+}
+
+// verdictOf returns the exit code of the take that is explained.
+func verdictOf(w *api.ExplainAnswer) int {
+	if w.Allowed {
+		return exitOK
 	}
-	return nil
+	code := exitRefused
+	for i := range w.Applied {
+		switch e := &w.Applied[i]; {
+		case e.Bucket == nil: // it does not decide
+		case e.Error != nil:
+			return exitCode(remoteError(e.Error))
+		case e.Status.Take.NeverFits:
+			code = exitUsage
+		}
+	}
+	return code
 }
 
 // explained says an explanation in words.
@@ -164,6 +192,8 @@ func (a *app) explained(w *api.ExplainAnswer) {
 		a.printf("No rule applies a policy to this request: it passes.\n")
 	case w.Allowed:
 		a.printf("A take would be allowed.\n")
+	case verdictOf(w) == exitUsage:
+		a.printf("A take can never be allowed: it asks for more than a limit grants.\n")
 	default:
 		a.printf("A take would be refused.\n")
 	}
@@ -176,7 +206,7 @@ func (a *app) explained(w *api.ExplainAnswer) {
 		case e.Shadow:
 			how = ", in shadow"
 		}
-		a.printf("policy %s, key %s%s", e.Policy, e.Key, how)
+		a.printf("policy %s, key %s%s", e.Policy, cmp.Or(e.Key, `""`), how)
 		if e.Rule != "" {
 			a.printf(", by rule %s", e.Rule)
 		}

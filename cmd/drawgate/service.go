@@ -245,8 +245,13 @@ func (v *service) applied(c engine.Config) error {
 		v.metrics.Declare(c.Policies...)
 	}
 	v.keys.Store(&v.now.APIKeys)
-	for _, name := range v.now.Disabled() {
-		if err := v.engine.Disable(name, time.Unix(math.MaxInt32, 0)); err != nil {
+	return switchOff(v.engine, &v.now)
+}
+
+// switchOff switches off what the configuration says is off.
+func switchOff(e *engine.Engine, s *settings) error {
+	for _, name := range s.Disabled() {
+		if err := e.Disable(name, time.Unix(math.MaxInt32, 0)); err != nil {
 			return err
 		}
 	}
