@@ -133,10 +133,11 @@ func secretOf(h http.Header) string {
 }
 
 // who returns what a request may do; a problem if it carries no token that is known.
-func (g gatekeeper) who(secret string) (*access, *api.Problem) {
+func (g gatekeeper) who(h http.Header) (*access, *api.Problem) {
 	if len(g) == 0 {
 		return everyone, nil
 	}
+	secret := secretOf(h)
 	if secret == "" {
 		return nil, problem(api.CodeUnauthorized, "an access token is needed: send Authorization: Bearer and the token")
 	}
@@ -190,7 +191,7 @@ var nobody = &access{}
 // only lets those pass who have a role; "" lets everybody pass.
 func (s *Server) only(role Role, h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		who, p := s.gate.who(secretOf(r.Header))
+		who, p := s.gate.who(r.Header)
 		switch {
 		case role == "" && p != nil:
 			who, p = nobody, nil

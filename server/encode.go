@@ -46,12 +46,21 @@ func appendFields(b []byte, a *api.Answer) []byte {
 	}
 	b = append(b, `,"retry_after_ms":`...)
 	b = appendMillis(b, a.RetryAfterMS)
+	from := len(b)
 	b = appendInstant(b, `,"reset_at":`, a.ResetAt)
+	resetAt := b[from:]
 	b = append(b, `,"remaining":`...)
 	b = strconv.AppendInt(b, a.Remaining, 10)
 	for i := range a.Limits {
 		b = appendNext(b, `,"limits":[`, i)
-		b = appendLimit(b, &a.Limits[i])
+		l := &a.Limits[i]
+		if b = appendLimit(b, l); a.ResetAt == &l.ResetAt { // nothing takes longer to write than an instant
+			b = append(b, resetAt...)
+		} else {
+			b = appendInstant(b, `,"reset_at":`, &l.ResetAt)
+		}
+		b = strconv.AppendBool(append(b, `,"refused":`...), l.Refused)
+		b = append(b, '}')
 	}
 	b = appendEnd(b, len(a.Limits))
 	b = appendText(b, `,"reservation":`, a.Reservation)
@@ -77,6 +86,7 @@ func appendFields(b []byte, a *api.Answer) []byte {
 	return appendFlag(b, `,"never_fits":true`, a.NeverFits)
 }
 
+// appendLimit writes what comes before reset_at.
 func appendLimit(b []byte, l *api.Limit) []byte {
 	b = append(b, `{"bucket":`...)
 	b = strconv.AppendInt(b, int64(l.Bucket), 10)
@@ -93,11 +103,7 @@ func appendLimit(b []byte, l *api.Limit) []byte {
 	b = append(b, `,"remaining":`...)
 	b = strconv.AppendInt(b, l.Remaining, 10)
 	b = append(b, `,"retry_after_ms":`...)
-	b = appendMillis(b, l.RetryAfterMS)
-	b = appendInstant(b, `,"reset_at":`, &l.ResetAt)
-	b = append(b, `,"refused":`...)
-	b = strconv.AppendBool(b, l.Refused)
-	return append(b, '}')
+	return appendMillis(b, l.RetryAfterMS)
 }
 
 func appendApplied(b []byte, a *api.Applied) []byte {

@@ -73,7 +73,7 @@ func (s *Server) mux(admin bool) http.Handler {
 		}
 		mux.HandleFunc(r.path, h)
 		if !strings.Contains(r.path, "{") {
-			d.exact[r.path] = guard.Handler(h)
+			d.exact[r.path] = ofPages(guard, h)
 		}
 	}
 	slices.Sort(paths)
@@ -83,6 +83,18 @@ func (s *Server) mux(admin bool) http.Handler {
 	// At the door for proxies the headers are those of somebody who visits the site behind it. It needs one that no browser sends.
 	d.exact[forwardPath] = http.HandlerFunc(s.forwardAuth)
 	return d
+}
+
+// ofPages lets a guard look at what web pages send. Others do not send the headers by which it knows them.
+func ofPages(guard *http.CrossOriginProtection, h http.Handler) http.HandlerFunc {
+	guarded := guard.Handler(h)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header["Origin"] == nil && r.Header["Sec-Fetch-Site"] == nil {
+			h.ServeHTTP(w, r)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	}
 }
 
 // elsewhere answers to an administrator who asks the wrong listener.

@@ -141,10 +141,11 @@ func (s *Server) guard(addr net.Addr, h http.Handler) http.Handler {
 	if a, ok := addr.(*net.TCPAddr); !ok || !a.IP.IsLoopback() || len(s.gate) > 0 {
 		return h
 	}
+	own := addr.String() // most callers call it by this
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Host != "" && !isLoopback(r.Host) { // browsers always name it
+		if r.Host != own && r.Host != "" && !isLoopback(r.Host) { // browsers always name it
 			writeProblem(w, problem(api.CodeCrossOrigin,
-				"this server is called localhost, not %q: send Host: %s, configure access tokens, or let it listen on an address that is not loopback", r.Host, addr))
+				"this server is called localhost, not %q: send Host: %s, configure access tokens, or let it listen on an address that is not loopback", r.Host, own))
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -41,6 +41,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// cacheLine keeps what every request writes away from what every request reads.
+const cacheLine = 64
+
 // Server answers takes by what an engine decides. It is safe for concurrent use.
 type Server struct {
 	engine  *engine.Engine
@@ -52,7 +55,6 @@ type Server struct {
 	given   *memory
 	pool    sync.Pool    // of *work
 	warned  atomic.Int64 // Unix ns of the last warning about the store
-	busy    atomic.Int64 // requests that have arrived and are not answered
 	serving atomic.Int64 // listeners
 	closed  atomic.Bool
 	start   time.Time
@@ -60,6 +62,10 @@ type Server struct {
 	public  http.Handler
 	admin   http.Handler
 	reload  sync.Mutex // held while the configuration is read again
+
+	_    [cacheLine]byte
+	busy atomic.Int64 // requests that have arrived and are not answered
+	_    [cacheLine]byte
 
 	drain    context.Context //nolint:containedctx // it is the server's, not a request's: it ends when waiting has to, before the rest
 	endWaits context.CancelFunc
