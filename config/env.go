@@ -24,7 +24,7 @@ const (
 	envRefill      = "RATE_LIMIT_GLOBAL_REFILL_PER_SEC"
 )
 
-// variables are all names that are known, those without effect in this package included: other packages read them.
+// variables are all names that are known, those without effect yet included.
 var variables = []string{
 	EnvConfig, EnvRules, EnvStore, envOn,
 	envListen, envAdmin, envGRPC, envCert, envKey, envClientCA, envProxies, envTakeToken, envReadToken, envAdminToken,
@@ -34,7 +34,7 @@ var variables = []string{
 	envDistributed, envCapacity, envRefill,
 	"IP_REQUESTS_PER_MINUTE", "IP_BURST_SIZE", "API_REQUESTS_PER_MINUTE", "API_BURST_SIZE", "USER_REQUESTS_PER_MINUTE", "USER_BURST_SIZE",
 	envQueueDepth, envQueueDelay, envAttempts, envMultiplier,
-	envMonitoring, "CIRCUIT_BREAKER_ENABLED", "CIRCUIT_BREAKER_FAILURE_THRESHOLD", "CIRCUIT_BREAKER_TIMEOUT",
+	envMonitoring, envBreaker, envFailures, envRecovery,
 }
 
 // Variables returns the names of all environment variables that are known.
@@ -80,6 +80,7 @@ func readEnvironment(environ []string) *environment {
 	e.geminiFree()
 	e.global()
 	e.httpAPI()
+	e.breaker()
 	e.misspelt()
 	return e
 }
@@ -176,10 +177,14 @@ func (e *environment) add(p *envPolicy) {
 
 // from notes that a variable says a limit.
 func (p *envPolicy) from(limit, variable string) {
+	p.origin(limitSetting(p.Name, limit), variable)
+}
+
+// origin notes that a variable says a setting.
+func (p *envPolicy) origin(setting, variable string) {
 	if !slices.Contains(p.asked, variable) {
 		p.asked = append(p.asked, variable)
 	}
-	setting := limitSetting(p.Name, limit)
 	if before := p.origins[setting]; strings.HasPrefix(before, "environment: ") {
 		p.origins[setting] = before + ", " + variable
 		return

@@ -111,7 +111,7 @@ func TestGeminiFromEnvironment(t *testing.T) {
 			"another Redis", "GEMINI_PRO_RPM_LIMIT=3 RATE_LIMIT_REDIS_URL=rediss://h:1/2 RATE_LIMIT_REDIS_PREFIX=x:y",
 			"rediss://h:1/2 x:y\n" + flash(with("10"), day("250", margin+", headroom: 20%")) + pro("3"+margin, day("100", margin+", headroom: 20%")),
 		},
-		{"empty is unset", "GEMINI_PRO_RPM_LIMIT= CIRCUIT_BREAKER_ENABLED=maybe", "memory: \n"},
+		{"empty is unset", "GEMINI_PRO_RPM_LIMIT= CIRCUIT_BREAKER_ENABLED=", "memory: \n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -195,12 +195,40 @@ func TestHTTPAPIFromEnvironment(t *testing.T) {
 			}
 		})
 	}
-	task, err := config.FromEnv([]string{"IP_BURST_SIZE=6"})
-	if err != nil {
-		t.Fatal(err)
+	for environ, queue := range map[string]int{"IP_BURST_SIZE=6": 50, "IP_BURST_SIZE=6 QUEUE_MAX_DEPTH=7": 7} {
+		c, err := config.FromEnv(strings.Fields(environ))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, ok := c.Policy("task"); !ok || p.Wait.UpTo != 5*time.Minute || p.Wait.Queue != queue {
+			t.Errorf("%s: a task waits up to %v and behind %d others, want 5m and %d", environ, p.Wait.UpTo, p.Wait.Queue, queue)
+		}
 	}
-	if p, ok := task.Policy("task"); !ok || p.Wait.UpTo != 5*time.Minute {
-		t.Errorf("a task waits up to %v, want 5m", p.Wait.UpTo)
+}
+
+// Variables that have no effect yet are not passed over in silence: who sets them relies on what they say.
+//
+// req: C10, B8
+func TestVariablesWithoutEffectYet(t *testing.T) {
+	t.Parallel()
+	const breaker, queue = "They are about calls to an upstream, and Drawgate makes none", "Drawgate has no queue of tasks yet"
+	for environ, want := range map[string][]string{
+		"CIRCUIT_BREAKER_ENABLED=true":                                   {"no effect yet: CIRCUIT_BREAKER_ENABLED. " + breaker},
+		"CIRCUIT_BREAKER_FAILURE_THRESHOLD=5 CIRCUIT_BREAKER_TIMEOUT=60": {"no effect yet: CIRCUIT_BREAKER_FAILURE_THRESHOLD, CIRCUIT_BREAKER_TIMEOUT. " + breaker},
+		"CIRCUIT_BREAKER_ENABLED=false CIRCUIT_BREAKER_TIMEOUT=60":       nil, // there is none, as is asked
+		"QUEUE_RETRY_DELAY_SECONDS=60":                                   {"environment: QUEUE_RETRY_DELAY_SECONDS: queue.retry_delay has no effect by itself: " + queue},
+		"RATE_LIMIT_RETRY_MAX_ATTEMPTS=3":                                {"queue.max_attempts has no effect by itself"},
+		"RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER=2.0":                        {"queue.multiplier has no effect by itself"},
+		"QUEUE_MAX_DEPTH=50":                                             {"queue.max_depth has no effect by itself"},
+		"QUEUE_MAX_DEPTH=50 API_BURST_SIZE=20":                           nil, // it bounds who waits for task
+	} {
+		c, err := config.FromEnv(strings.Fields(environ))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(c.Warnings) != len(want) || len(want) == 1 && !strings.Contains(c.Warnings[0].Error(), want[0]) {
+			t.Errorf("%s: got %v, want %q", environ, c.Warnings, want)
+		}
 	}
 }
 

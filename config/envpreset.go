@@ -186,6 +186,17 @@ func (e *environment) httpAPI() {
 			l.Burst = n
 			p.from(l.Name, burst(s))
 		}
+		if s == "task" {
+			e.line(p)
+		}
 		e.add(p)
+	}
+}
+
+// line bounds the line of tasks that wait. That the number is one is checked with the other settings of the queue.
+func (e *environment) line(task *envPolicy) {
+	if n, err := parseInteger(e.get(envQueueDepth)); err == nil && n > 0 {
+		task.Wait.Queue = int(min(n, maxQueue))
+		task.origin(waitSetting(task.Name), envQueueDepth)
 	}
 }

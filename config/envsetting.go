@@ -28,6 +28,9 @@ const (
 	envQueueDelay   = "QUEUE_RETRY_DELAY_SECONDS"
 	envAttempts     = "RATE_LIMIT_RETRY_MAX_ATTEMPTS"
 	envMultiplier   = "RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER"
+	envBreaker      = "CIRCUIT_BREAKER_ENABLED"
+	envFailures     = "CIRCUIT_BREAKER_FAILURE_THRESHOLD"
+	envRecovery     = "CIRCUIT_BREAKER_TIMEOUT"
 )
 
 // settle lets the variables say what a file can say. They win over it.
@@ -140,4 +143,20 @@ func (e *environment) duration(name string, least, most time.Duration) time.Dura
 		return d
 	}
 	return 0
+}
+
+// breaker checks the variables of a breaker around calls to an upstream, and warns that there is none yet: who sets them relies on it.
+func (e *environment) breaker() {
+	on := e.boolean(envBreaker, true)
+	asked := e.set(envBreaker, envFailures, envRecovery)
+	for name, most := range map[string]int64{envFailures: maxAttempts, envRecovery: int64(maxStep / time.Second)} {
+		if e.get(name) != "" {
+			e.number(name, most)
+		}
+	}
+	if on && len(asked) > 0 {
+		p := e.note("no effect yet: %s. They are about calls to an upstream, and Drawgate makes none", strings.Join(asked, ", "))
+		p.Hint = "keep a breaker of your own around these calls; the one in front of the store is another, and always on"
+		e.warnings = append(e.warnings, p)
+	}
 }

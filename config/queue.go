@@ -48,3 +48,15 @@ func parseMultiplier(text string) (float64, bool) {
 	f, err := strconv.ParseFloat(text, 64)
 	return f, err == nil && decimals.MatchString(text) && f >= 1 && f <= maxMultiplier
 }
+
+// warnQueue warns of settings that nothing but programs of others looks at. QUEUE_MAX_DEPTH says a policy's line as well.
+func (c *Config) warnQueue() {
+	hint := "wait: {queue: …} of a policy bounds who waits for it"
+	for _, key := range []string{"max_depth", "retry_delay", "max_attempts", "multiplier"} {
+		setting := "queue." + key
+		if from, said := c.origins[setting]; said && from != c.origins[waitSetting("task")] {
+			c.warnOf(setting, hint, "%s has no effect by itself: Drawgate has no queue of tasks yet, only programs that read it from the configuration heed it", setting)
+		}
+		hint = ""
+	}
+}

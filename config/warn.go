@@ -31,6 +31,7 @@ func (c *Config) warn() {
 	}
 	c.warnRules()
 	c.warnServer()
+	c.warnQueue()
 	if len(c.Warnings) > maxProblems {
 		c.Warnings = c.Warnings[:maxProblems]
 	}
