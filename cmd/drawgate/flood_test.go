@@ -22,7 +22,7 @@ import (
 // flood is how many distinct keys a server is asked about that may keep buckets of how many.
 func flood() (keys, buckets int) {
 	if os.Getenv("DRAWGATE_LONG") != "" {
-		return 10_000_000, 500_000
+		return 10_000_000, 200_000
 	}
 	return 50_000 / scale, 5_000 / scale
 }
@@ -50,7 +50,13 @@ policies:
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() })
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("the server said:\n%s", log.String())
+		}
+	})
 	c, err := client.New(log.await(t, `listening on (http://[^"]+)`), &client.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -158,6 +164,12 @@ func (s *syncBuffer) Write(p []byte) (int, error) {
 	return s.b.Write(p)
 }
 
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
 // await returns what the parentheses of a pattern match, once it is there.
 func (s *syncBuffer) await(t *testing.T, pattern string) string {
 	t.Helper()
@@ -165,10 +177,7 @@ func (s *syncBuffer) await(t *testing.T, pattern string) string {
 	defer cancel()
 	re := regexp.MustCompile(pattern)
 	for {
-		s.mu.Lock()
-		m := re.FindStringSubmatch(s.b.String())
-		s.mu.Unlock()
-		if m != nil {
+		if m := re.FindStringSubmatch(s.String()); m != nil {
 			return m[1]
 		}
 		if !wait(ctx, 10*time.Millisecond) {
