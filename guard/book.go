@@ -20,6 +20,8 @@ type page struct {
 	owed   []*held   // the same of reservations, and of settlements
 	telled bool      // the store is being told
 	fault  error     // why it could not be told, for this bucket alone
+
+	oneAsked [1]*asking // room for asked, which most pages never need more of
 }
 
 // asking is one bucket's part of a take that the store is being asked for: until it has answered, its units count here.
@@ -180,6 +182,7 @@ func (b *book) page(s *shard, pt *part, w want, now instant) *page {
 		return nil
 	}
 	p = &page{fresh: true}
+	p.asked = p.oneAsked[:0]
 	s.pages[pt.key] = p
 	return p
 }

@@ -24,7 +24,6 @@ type load struct {
 	took     []time.Duration
 	allowed  map[drawgate.Key]int64
 	fallback int
-	passed   int       // decided by the store
 	open     int       // allowed in its place although the limit is closed
 	normal   time.Time // the last decision by the store
 	wg       sync.WaitGroup
@@ -109,7 +108,6 @@ func (l *load) one(i int, due time.Time, g *guard.Store) {
 	}
 	switch {
 	case !d.Fallback:
-		l.passed++
 		l.normal = time.Now()
 	case d.Allowed && plan.Policy().Fallback == drawgate.FallbackClosed:
 		l.open++
@@ -137,11 +135,23 @@ func (l *load) awaits() time.Duration {
 	return within
 }
 
-// counts returns how many takes were decided by the store, and in its place.
-func (l *load) counts() (passed, fallback int) {
+// fallbacks returns how many takes were decided in the store's place.
+func (l *load) fallbacks() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.passed, l.fallback
+	return l.fallback
+}
+
+// falls waits until more takes than before were decided in the store's place: on a busy machine the first may be late.
+func (l *load) falls(before int) {
+	l.t.Helper()
+	const within = 10 * time.Second
+	for start := time.Now(); l.fallbacks() == before; time.Sleep(time.Millisecond) {
+		if time.Since(start) > within {
+			l.t.Error("nothing was decided without the store: the fault was none")
+			return
+		}
+	}
 }
 
 // stop ends the load and reports it. No call hung, and none was allowed by a closed limit while the store was away.

@@ -283,7 +283,8 @@ func (s *Store) note(r *request, pages []*page, d *drawgate.Decision) {
 			n = d.Granted(k)
 		}
 		if p.fresh {
-			s.former(p, pt, leftAt(d, k, r.take.Priority, &n))
+			took := n // n itself is not for the heap
+			s.former(p, pt, leftAt(d, k, r.take.Priority, &took))
 		}
 		asks = append(asks, record.Ask{Rec: &p.rec, Specs: pt.terms.wide, N: pt.terms.pick(&n)})
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"runtime"
+	"sync/atomic"
 
 	"github.com/redis/rueidis"
 )
@@ -12,7 +14,7 @@ import (
 //
 // A client that gives up its first words to a server that stands still waits up to a second more for an answer to its farewell (rueidis, pipe.Close), and
 // with it everybody who waits for the same connection: for them a deadline of 40 ms would be a second. A closed connection answers at once.
-func impatient(o *rueidis.ClientOption) {
+func impatient(o *rueidis.ClientOption, calls *atomic.Int64) {
 	dial := o.DialCtxFn // set for a socket
 	if dial == nil {
 		dial = dialTCP
@@ -22,7 +24,7 @@ func impatient(o *rueidis.ClientOption) {
 		if err != nil {
 			return nil, err
 		}
-		g := &greeted{Conn: c}
+		g := &greeted{Conn: c, calls: calls}
 		g.stop = context.AfterFunc(ctx, func() { _ = c.Close() })
 		return g, nil
 	}
@@ -38,7 +40,8 @@ func dialTCP(ctx context.Context, addr string, d *net.Dialer, t *tls.Config) (ne
 // greeted is a connection that lasts once the server has said something on it.
 type greeted struct {
 	net.Conn
-	stop func() bool // nil afterwards; only the reader uses it
+	stop  func() bool   // nil afterwards; only the reader uses it
+	calls *atomic.Int64 // under way
 }
 
 func (g *greeted) Read(b []byte) (int, error) {
@@ -48,4 +51,16 @@ func (g *greeted) Read(b []byte) (int, error) {
 		g.stop = nil
 	}
 	return n, err
+}
+
+// many is how many calls are under way when it is worth waiting for further ones before a write.
+const many = 8
+
+// Write lets other goroutines run first, if there are many calls: what they ask for meanwhile goes out together with the next write. So the calls of a
+// connection are sent, carried out and answered in larger parts, the larger the busier the process is.
+func (g *greeted) Write(b []byte) (int, error) {
+	if g.calls.Load() >= many {
+		runtime.Gosched()
+	}
+	return g.Conn.Write(b)
 }

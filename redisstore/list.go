@@ -16,7 +16,7 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 	if err != nil {
 		return err
 	}
-	defer s.running.Done()
+	defer s.end()
 	for len(keys) > 0 {
 		page := keys[:min(len(keys), pageSize)]
 		keys = keys[len(page):]
@@ -40,7 +40,7 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(draw
 	if err != nil {
 		return err
 	}
-	defer s.running.Done()
+	defer s.end()
 	seed, seen := maphash.MakeSeed(), map[uint64]bool{} // SCAN may name a key twice
 	match := pattern(s.prefix, tenant, policy)
 	for cursor := uint64(0); ; {
@@ -103,7 +103,7 @@ func (s *Store) inUse(ctx context.Context, c rueidis.Client, names []string) (ke
 		if len(got) != 2 || got[0] == "" { // it expired meanwhile
 			continue
 		}
-		st, err := readHeader([]byte(got[0]))
+		st, err := readHeader(got[0])
 		if err != nil {
 			return nil, err
 		}

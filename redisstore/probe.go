@@ -69,7 +69,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer s.running.Done()
+	defer s.end()
 	denied, wrong, err := s.probe(ctx, c)
 	switch {
 	case err != nil:

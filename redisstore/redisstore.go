@@ -66,6 +66,7 @@ type Store struct {
 	mu      sync.RWMutex
 	closed  bool
 	running sync.WaitGroup // calls under way; added to while mu is held and the store is open
+	calls   atomic.Int64   // the same, as a number
 }
 
 var (
@@ -99,7 +100,7 @@ func Open(url string, opts *Options) (*Store, error) {
 	if o.Dialer.Timeout == 0 {
 		o.Dialer.Timeout = dialTimeout
 	}
-	impatient(&o)
+	impatient(&o, &s.calls)
 	s.link.dial = func() (rueidis.Client, error) { return rueidis.NewClient(o) }
 	s.link.owned = true
 	return s, nil
@@ -137,15 +138,22 @@ func (s *Store) begin(ctx context.Context, op string) (rueidis.Client, error) {
 	}
 	s.running.Add(1)
 	s.mu.RUnlock()
+	s.calls.Add(1)
 	c, err := s.link.client(ctx)
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		s.running.Done()
+		s.end()
 		return nil, notSent(op, err)
 	}
 	return c, nil
+}
+
+// end counts a call as done.
+func (s *Store) end() {
+	s.calls.Add(-1)
+	s.running.Done()
 }
 
 // Close implements [drawgate.Store]. Calls under way are finished.

@@ -24,18 +24,19 @@ func newScript(body string) script {
 // call is one call of the script.
 type call struct{ keys, args []string }
 
-// run calls the script, in order. Only calls of which the server says that it does not know the script are sent again, once.
-func (s *Store) run(ctx context.Context, c rueidis.Client, calls []call) []rueidis.RedisResult {
-	if len(calls) == 1 {
-		res := []rueidis.RedisResult{c.Do(ctx, s.command(c, &calls[0]))}
-		if unknownScript(&res[0]) && s.load(ctx, c, &res[0]) {
-			res[0] = c.Do(ctx, s.command(c, &calls[0]))
+// run calls the script for requests, in order, and returns what it answers: in room, which has one place, if that is enough. Only calls of which the server
+// says that it does not know the script are sent again, once.
+func (s *Store) run(ctx context.Context, c rueidis.Client, reqs []*request, room []rueidis.RedisResult) []rueidis.RedisResult {
+	if len(reqs) == 1 {
+		room[0] = c.Do(ctx, s.command(c, &reqs[0].call))
+		if unknownScript(&room[0]) && s.load(ctx, c, &room[0]) {
+			room[0] = c.Do(ctx, s.command(c, &reqs[0].call))
 		}
-		return res
+		return room
 	}
-	cmds := make(rueidis.Commands, len(calls))
-	for i := range calls {
-		cmds[i] = s.command(c, &calls[i])
+	cmds := make(rueidis.Commands, len(reqs))
+	for i, r := range reqs {
+		cmds[i] = s.command(c, &r.call)
 	}
 	res := c.DoMulti(ctx, cmds...)
 	var again []int
@@ -49,7 +50,7 @@ func (s *Store) run(ctx context.Context, c rueidis.Client, calls []call) []rueid
 	}
 	cmds = cmds[:0]
 	for _, i := range again {
-		cmds = append(cmds, s.command(c, &calls[i]))
+		cmds = append(cmds, s.command(c, &reqs[i].call))
 	}
 	for k, r := range c.DoMulti(ctx, cmds...) {
 		res[again[k]] = r

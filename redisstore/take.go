@@ -24,8 +24,13 @@ type request struct {
 	buckets  []drawgate.BucketCost
 	times    []int64 // whose calendar windows the script asked for
 	call
+	msg    rueidis.RedisMessage // what the script answered
 	answer func(*rueidis.RedisMessage) error
 	err    error
+
+	// Room for what most requests have, so that it need not be allocated.
+	oneKey   [1]string
+	twoWords [2]string
 }
 
 // Bounds of what a take may say, so that every instant stays below 2^53 µs.
@@ -165,8 +170,9 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 	if err != nil {
 		return err
 	}
-	defer s.running.Done()
-	todo := make([]*request, 0, len(reqs))
+	defer s.end()
+	var room [1]*request // for most
+	todo := room[:0]
 	for i := range reqs {
 		r := &reqs[i]
 		if r.err == nil {
@@ -181,12 +187,11 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 		todo = append(todo, r)
 	}
 	for round := 0; len(todo) > 0; round++ {
-		calls := make([]call, len(todo))
-		for i, r := range todo {
+		for _, r := range todo {
 			s.fill(r)
-			calls[i] = r.call
 		}
-		res := s.run(ctx, c, calls)
+		var room [1]rueidis.RedisResult
+		res := s.run(ctx, c, todo, room[:])
 		again := todo[:0]
 		for i, r := range todo {
 			err := s.read(r, &res[i])
@@ -209,7 +214,10 @@ func (r *request) name(prefix string) error {
 	if len(r.buckets) == 0 || len(r.buckets) > drawgate.MaxBuckets {
 		return fmt.Errorf("%w: %d buckets are not 1 to %d", drawgate.ErrInvalid, len(r.buckets), drawgate.MaxBuckets)
 	}
-	r.keys = make([]string, len(r.buckets))
+	r.keys = r.oneKey[:]
+	if len(r.buckets) > 1 {
+		r.keys = make([]string, len(r.buckets))
+	}
 	for i := range r.buckets {
 		key, raw := bucketKey(prefix, r.buckets[i].Key)
 		r.keys[i] = key
@@ -226,8 +234,10 @@ func (r *request) name(prefix string) error {
 // fill writes the arguments of a request's call.
 func (s *Store) fill(r *request) {
 	about := s.guess()
-	args := make([]string, 0, 4+len(r.buckets))
-	args = append(args, r.op)
+	args := append(r.twoWords[:0], r.op)
+	if r.op != opLean && r.op != opHot {
+		args = append(make([]string, 0, 4+len(r.buckets)), r.op)
+	}
 	var space [512]byte
 	for i := range r.buckets {
 		raw := ""
@@ -265,12 +275,13 @@ var (
 
 // read hands an answer to the request, or finds out why there is none.
 func (s *Store) read(r *request, res *rueidis.RedisResult) error {
-	m, err := res.ToMessage()
-	if err != nil {
+	var err error
+	if r.msg, err = res.ToMessage(); err != nil {
 		return err
 	}
+	m := &r.msg
 	if !m.IsArray() {
-		return r.answer(&m)
+		return r.answer(m)
 	}
 	parts, err := m.ToArray()
 	if err != nil || len(parts) < 2 {
@@ -278,7 +289,7 @@ func (s *Store) read(r *request, res *rueidis.RedisResult) error {
 	}
 	code, err := parts[0].AsInt64()
 	if err != nil || code != gotWindows {
-		return r.answer(&m)
+		return r.answer(m)
 	}
 	now, err := parts[1].AsInt64()
 	if err != nil || len(parts) < 3 {

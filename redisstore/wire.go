@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/redis/rueidis"
@@ -133,16 +134,16 @@ var (
 
 // reader reads numbers off packed bytes. After the first mistake it only returns zeros.
 type reader struct {
-	buf []byte
+	buf string
 	bad bool
 }
 
-func (r *reader) bytes(n int) []byte {
+func (r *reader) bytes(n int) string {
 	if n < 0 || n > len(r.buf) {
-		r.bad, r.buf = true, nil
+		r.bad, r.buf = true, ""
 		n = 0
 	}
-	b := r.buf[:n:n]
+	b := r.buf[:n]
 	r.buf = r.buf[n:]
 	return b
 }
@@ -154,20 +155,22 @@ func (r *reader) byte() byte {
 	return 0
 }
 
-func (r *reader) id() uint64 {
-	if b := r.bytes(8); len(b) == 8 {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
-}
-
-// num reads an integer that a double holds exactly.
-func (r *reader) num() int64 {
+// word reads 8 bytes, the lowest first.
+func (r *reader) word() uint64 {
 	b := r.bytes(8)
 	if len(b) < 8 {
 		return 0
 	}
-	f := math.Float64frombits(binary.LittleEndian.Uint64(b))
+	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 | uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+}
+
+func (r *reader) id() uint64 {
+	return bits.ReverseBytes64(r.word())
+}
+
+// num reads an integer that a double holds exactly.
+func (r *reader) num() int64 {
+	f := math.Float64frombits(r.word())
 	if f != math.Trunc(f) || math.Abs(f) > 1<<53 { // not a number is unequal to itself
 		r.bad = true
 		return 0
@@ -186,15 +189,26 @@ const kindHolds = 16 // added to a kind: held units follow
 // stored is a bucket as its header describes it.
 type stored struct {
 	rec  record.Record
-	ttl  int64                   // the instant until which its TTL was set
-	open int                     // reservations
-	ends int64                   // none ends later
-	last map[uint64]record.Entry // newest entry per rolling limit
+	ttl  int64    // the instant until which its TTL was set
+	open int      // reservations
+	ends int64    // none ends later
+	last []newest // of rolling limits
+
+	// Room for a bucket of one limit, so that it need not be allocated.
+	oneState  [1]record.State
+	oneNewest [1]newest
+}
+
+// newest is the newest entry of limit i of a header.
+type newest struct {
+	i int
+	e record.Entry
 }
 
 // readHeader reads a bucket's header; an empty one is that of an unused bucket.
-func readHeader(b []byte) (*stored, error) {
+func readHeader(b string) (*stored, error) {
 	st := &stored{}
+	st.rec.Limits, st.last = st.oneState[:0], st.oneNewest[:0]
 	if len(b) == 0 {
 		return st, nil
 	}
@@ -236,10 +250,7 @@ func (st *stored) readState(r *reader) {
 		e := record.Entry{First: r.num(), Last: r.num(), N: r.num()}
 		r.num()
 		if head <= tail {
-			if st.last == nil {
-				st.last = map[uint64]record.Entry{}
-			}
-			st.last[s.ID] = e
+			st.last = append(st.last, newest{len(st.rec.Limits), e})
 		}
 	case record.Calendar:
 		s.Used, s.At, s.End, s.Next, s.After = r.num(), r.num(), r.num(), r.num(), r.num()
@@ -260,9 +271,9 @@ func (st *stored) complete(older map[uint64][]record.Entry) {
 		for _, e := range older[l.ID] {
 			l.Entries.Push(e)
 		}
-		if e, ok := st.last[l.ID]; ok {
-			l.Entries.Push(e)
-		}
+	}
+	for _, n := range st.last {
+		st.rec.Limits[n.i].Entries.Push(n.e)
 	}
 }
 
@@ -272,13 +283,13 @@ func (st *stored) readHeld(lists []string, specs []record.Spec) error {
 	if len(lists) == 0 {
 		return nil
 	}
-	ends := reader{buf: []byte(lists[0])}
+	ends := reader{buf: lists[0]}
 	at := make([]int64, len(lists[0])/8)
 	for i := range at {
 		at[i] = ends.num()
 	}
 	for _, list := range lists[1:] {
-		r := reader{buf: []byte(list)}
+		r := reader{buf: list}
 		j := int(r.byte())
 		if j < 1 || j > len(specs) || len(r.buf) != len(lists[0]) {
 			return errAnswer
@@ -336,7 +347,7 @@ func header(m *rueidis.RedisMessage) (*stored, error) {
 	if err != nil {
 		return nil, errAnswer
 	}
-	return readHeader([]byte(s))
+	return readHeader(s)
 }
 
 // readEntries reads the oldest entries of rolling limits: per limit a string of its position, counted from 1, and the entries.
@@ -350,7 +361,7 @@ func readEntries(m *rueidis.RedisMessage, specs []record.Spec) (map[uint64][]rec
 	}
 	older := make(map[uint64][]record.Entry, len(strs))
 	for _, s := range strs {
-		r := reader{buf: []byte(s)}
+		r := reader{buf: s}
 		j := int(r.byte())
 		if j < 1 || j > len(specs) {
 			return nil, errAnswer
