@@ -37,4 +37,5 @@ type ReloadAnswer struct {
 	Changed []string `json:"changed,omitempty"`
 	Rules   bool     `json:"rules,omitempty"`
 	Changes []string `json:"changes,omitempty"` // each in a sentence; the first MaxChanges
+	Restart []string `json:"restart,omitempty"` // keys of the configuration whose new values are not in force: they need a restart
 }

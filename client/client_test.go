@@ -113,11 +113,11 @@ func TestExplainAndStatus(t *testing.T) {
 func TestAdministration(t *testing.T) {
 	t.Parallel()
 	reloaded := 0
-	opts := &server.Options{Reload: func(ctx context.Context) error {
+	opts := &server.Options{Reload: func(context.Context) ([]string, error) {
 		if reloaded++; reloaded > 1 {
-			return errors.New("line 3: amount must be at least 1")
+			return nil, errors.New("line 3: amount must be at least 1")
 		}
-		return nil
+		return []string{"store"}, nil
 	}}
 	c := dial(t, listen(t, newServer(t, memstore.New(nil), opts).AdminHandler()), nil)
 	ps, err := c.Policies(t.Context())
@@ -152,8 +152,8 @@ func TestAdministration(t *testing.T) {
 	if n, err := c.Reset(t.Context(), api.ResetRequest{Policy: "llm", Keys: []string{"a", "b"}}); err != nil || n != 2 || used(t, c, "a")["tpm"] != 0 {
 		t.Errorf("got %d, %v", n, err)
 	}
-	if _, err := c.Reload(t.Context()); err != nil {
-		t.Error(err)
+	if got, err := c.Reload(t.Context()); err != nil || !slices.Equal(got.Restart, []string{"store"}) {
+		t.Errorf("got %+v, %v", got, err)
 	}
 	if _, err := c.Reload(t.Context()); client.Code(err) != api.CodeNotReloaded || !strings.Contains(err.Error(), "line 3") {
 		t.Errorf("got %v", err)

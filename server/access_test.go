@@ -155,7 +155,7 @@ func TestBoundTokenTouchesOneTenantOnly(t *testing.T) {
 		{Match: rules.Match{Path: "/chosen"}, Tenant: `header("X-Tenant")`, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
 		{Match: rules.Match{Path: "/shared"}, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
 	}}
-	reload := func(context.Context) error { return nil }
+	reload := func(context.Context) ([]string, error) { return nil, nil }
 	h := setup{config: cfg, options: &server.Options{Tokens: tokens(), Reload: reload}}.make(t).AdminHandler()
 	acme, other := reservation(t, h, `"tenant":"acme"`), reservation(t, h, `"tenant":"other"`)
 	for _, c := range []struct {

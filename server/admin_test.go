@@ -130,11 +130,12 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 	next.Policies = append(next.Policies, enforced(policies()[0])...)
 	next.Policies[3].Limits[0].Amount = 11
 	var fail error
-	s, err := server.New(e, store, &server.Options{Reload: func(context.Context) error {
+	restart := []string{"server", "store"}
+	s, err := server.New(e, store, &server.Options{Reload: func(context.Context) ([]string, error) {
 		if fail != nil {
-			return fail
+			return nil, fail
 		}
-		return e.Replace(next)
+		return restart, e.Replace(next)
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +148,7 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 		t.Errorf("changes: %q", got.Changes)
 	}
 	got.Changes = nil
-	if diff := cmp.Diff(api.ReloadAnswer{Added: []string{"api", "candidate", "per-ip"}, Changed: []string{"llm"}, Rules: true}, got); diff != "" {
+	if diff := cmp.Diff(api.ReloadAnswer{Added: []string{"api", "candidate", "per-ip"}, Changed: []string{"llm"}, Rules: true, Restart: restart}, got); diff != "" {
 		t.Error(diff)
 	}
 	var a api.Answer
@@ -159,7 +160,7 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 	if w := ask(h, "POST", "/v1/reload", ""); w.Code != 422 || !strings.Contains(w.Body.String(), "3:5") || !strings.Contains(w.Body.String(), "stays in force") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	fail = nil
+	fail, restart = nil, nil
 	got = api.ReloadAnswer{}
 	if decode(t, ask(h, "POST", "/v1/reload", ""), &got); !cmp.Equal(got, api.ReloadAnswer{}) {
 		t.Errorf("nothing changed, and it says %+v", got)

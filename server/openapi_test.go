@@ -234,11 +234,11 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 				w.Header().Set("Content-Type", "text/plain")
 				_, _ = io.WriteString(w, "up 1\n")
 			}),
-			Reload: func(context.Context) error {
+			Reload: func(context.Context) ([]string, error) {
 				if fail {
-					return errors.New("line 3")
+					return nil, errors.New("line 3")
 				}
-				return nil
+				return []string{"store"}, nil
 			},
 		},
 	}

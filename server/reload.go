@@ -22,7 +22,8 @@ func (s *Server) reloadConfig(w http.ResponseWriter, r *http.Request, who *acces
 	s.reload.Lock()
 	defer s.reload.Unlock()
 	before := s.engine.Config()
-	if err := s.opts.Reload(r.Context()); err != nil {
+	restart, err := s.opts.Reload(r.Context())
+	if err != nil {
 		s.log.Error("the configuration was not reloaded; the old one stays in force", "error", err)
 		writeProblem(w, problem(api.CodeNotReloaded, "the old configuration stays in force: %v", err))
 		return
@@ -34,7 +35,7 @@ func (s *Server) reloadConfig(w http.ResponseWriter, r *http.Request, who *acces
 			out.Changes = append(out.Changes, c.String())
 		}
 	}
-	out.Rules = !reflect.DeepEqual(before.Rules, after.Rules)
+	out.Rules, out.Restart = !reflect.DeepEqual(before.Rules, after.Rules), restart
 	writeJSON(w, http.StatusOK, out)
 }
 

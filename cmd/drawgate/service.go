@@ -261,7 +261,8 @@ func switchOff(e *engine.Engine, s *settings) error {
 // open makes the doors.
 func (v *service) open() (err error) {
 	s := &v.now.Server
-	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, Metrics: v.scrape, Logger: v.log, Reload: v.reload}
+	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, Metrics: v.scrape, Logger: v.log}
+	opts.Reload = func(ctx context.Context) ([]string, error) { return nil, v.reload(ctx) }
 	for _, t := range s.Tokens {
 		var roles []server.Role
 		for _, r := range t.Roles {
