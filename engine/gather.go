@@ -54,16 +54,16 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 
 // match adds what the rules apply, to each set of attributes by itself.
 func (e *Engine) match(s *state, r *Request, sc *scratch, res *Result) error {
-	one := [1]Set{{r.Attributes, r.Costs}}
-	sets := one[:]
+	sets := r.Sets
 	switch {
-	case len(r.Sets) > 0 && (r.Attributes != nil || r.Costs != nil):
-		return fmt.Errorf("%w: give either Sets, or Attributes and Costs", drawgate.ErrInvalid)
-	case len(r.Sets) > 0:
-		sets = r.Sets
-	case r.Attributes == nil:
+	case len(sets) == 0 && r.Attributes == nil:
 		res.Unmatched = len(r.Asks) == 0
 		return nil
+	case len(sets) == 0:
+		one := [1]Set{{r.Attributes, r.Costs}}
+		sets = one[:]
+	case r.Attributes != nil || r.Costs != nil:
+		return fmt.Errorf("%w: give either Sets, or Attributes and Costs", drawgate.ErrInvalid)
 	}
 	var now time.Time
 	if s.set.Timed() {

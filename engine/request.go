@@ -66,8 +66,8 @@ type Applied struct {
 	Key       string // may be personal data
 	Shadow    bool
 	Disabled  bool // the policy is: see [Engine.Disable]
-	Bucket    int  // position in the Decision, the same for all Sets that ask for the bucket; -1 if it is in shadow or disabled
 	NeverFits bool // one of its limits never grants what is asked: why the error is [drawgate.ErrNeverFits]
+	Bucket    int  // position in the Decision, the same for all Sets that ask for the bucket; -1 if it is in shadow or disabled
 }
 
 // The ways in which a shadow differs from what is enforced.

@@ -21,15 +21,17 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 	if err := e.gather(s, r, sc, res); err != nil {
 		return err
 	}
-	done := func(error) {}
+	var compare func(error)
 	if len(sc.shadow) > 0 {
-		done = e.evaluate(ctx, r, sc.shadow, res)
+		compare = e.evaluate(ctx, r, sc.shadow, res)
 	}
 	err := e.enforce(ctx, s, r, sc.enforced, res)
-	if errors.Is(err, drawgate.ErrNeverFits) {
+	if err != nil && errors.Is(err, drawgate.ErrNeverFits) {
 		neverFits(r, sc.enforced, res)
 	}
-	done(err)
+	if compare != nil {
+		compare(err)
+	}
 	return err
 }
 

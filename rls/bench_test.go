@@ -20,6 +20,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/rls"
+	"github.com/drawgate/drawgate/rules"
 )
 
 // benched has a rate of everything that a request is usually counted by, far from being used up.
@@ -163,11 +164,28 @@ func cpuTime(b *testing.B, pid int) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// BenchmarkDecide is the decision alone.
+// BenchmarkDecide is the decision alone, by a file and by rules.
 func BenchmarkDecide(b *testing.B) {
 	s, _ := service(b, memory(b), config(b, benched), nil)
+	decide(b, s, "by=file")
+	e, err := engine.New(memory(b), engine.Config{
+		Policies: []engine.Policy{hourly("per-ip", 1e8), hourly("per-user", 1e8)},
+		Rules: []rules.Rule{
+			{Match: rules.Match{Attrs: map[string]string{"remote_address": "*"}}, Apply: []rules.Apply{{Policy: "per-ip", Key: "ip"}}},
+			{Match: rules.Match{User: "*"}, Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
+		},
+	}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	decide(b, rls.New(e, nil), "by=rules")
+}
+
+func decide(b *testing.B, s *rls.Service, name string) {
+	b.Helper()
 	for descriptors := 1; descriptors <= 2; descriptors++ {
-		b.Run(fmt.Sprintf("descriptors=%d", descriptors), func(b *testing.B) {
+		b.Run(fmt.Sprintf("%s/descriptors=%d", name, descriptors), func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				r := request("bench", descriptor("remote_address=192.0.2.1"), descriptor("service=api,user=ann"))

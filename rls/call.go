@@ -86,7 +86,7 @@ func (c *call) clear() {
 	clear(c.labels)
 	c.parts, c.asks, c.sets, c.costs, c.labels = c.parts[:0], c.asks[:0], c.sets[:0], c.costs[:0], c.labels[:0]
 	c.dropped, c.diverged = c.dropped[:0], c.diverged[:0]
-	c.s, c.request, c.rates, c.draft, c.req = nil, nil, nil, nil, engine.Request{}
+	c.s, c.request, c.rates, c.draft, c.req.Labels = nil, nil, nil, nil, nil
 	c.carries, c.fallback, c.refused, c.retry = false, false, false, 0
 	c.res.Reservation = nil // the rest is overwritten by the next take, and tells who asked last to nobody
 }
