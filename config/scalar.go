@@ -150,6 +150,15 @@ func ParseDuration(s string) (time.Duration, error) {
 
 var percents = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]{1,4})?%$`)
 
+// between reads a duration from least to most.
+func (d *decoder) between(e entry, least, most time.Duration) time.Duration {
+	t := d.duration(e)
+	if t < least || t > most {
+		d.rangeProblem(e, e.key, "", fmt.Sprintf("from %s to %s", formatDuration(least), formatDuration(most)))
+	}
+	return t
+}
+
 // share reads a number of units, or per cent.
 func (d *decoder) share(e entry) (drawgate.Share, bool) {
 	switch n := e.value.(type) {
