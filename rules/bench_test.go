@@ -93,6 +93,7 @@ func TestMatchingDoesNotAllocate(t *testing.T) {
 	}{
 		"200 rules":     {compile(t, many()...), 0},
 		"a key of two":  {compile(t, Rule{Apply: apply("p", "join(ip, path)")}), 1},
+		"a secret":      {compile(t, Rule{Apply: apply("p", `hash(header("X-Api-Key"))`)}), 1},
 		"a tenant, too": {compile(t, Rule{Tenant: `attr("team")`, Apply: apply("p", "weekday", "q", "address")}), 0},
 	} {
 		a, now := manyAttributes(), time.Now()

@@ -72,6 +72,9 @@ func directCall(n *ast.CallNode) func(*request) string {
 	if len(n.Arguments) != 1 {
 		return nil
 	}
+	if name == "hash" {
+		return directHash(n.Arguments[0])
+	}
 	arg, ok := n.Arguments[0].(*ast.StringNode)
 	if !ok {
 		return nil
@@ -85,6 +88,14 @@ func directCall(n *ast.CallNode) func(*request) string {
 		return func(q *request) string { return q.Extra[key] }
 	}
 	return nil
+}
+
+func directHash(arg ast.Node) func(*request) string {
+	secret := directString(arg)
+	if secret == nil {
+		return nil
+	}
+	return func(q *request) string { return Hash(secret(q)) }
 }
 
 func directJoin(args []ast.Node) func(*request) string {

@@ -40,6 +40,11 @@ func Example() {
 	//    api ann map[]
 }
 
+func ExampleHash() {
+	fmt.Println(rules.Hash("foo")) // printf %s foo | sha256sum
+	// Output: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
+}
+
 func ExampleJoin() {
 	fmt.Println(rules.Join("ann", "/v1/items"), rules.Join("ann|", "v1/items"))
 	// Output: ann|/v1/items ann%7C|v1/items

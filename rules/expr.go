@@ -15,7 +15,7 @@ import (
 // names are what an expression may ask for, and functions those of our own that it may call. docs/rules.md explains them.
 const (
 	names     = "method, path, host, route, ip, address, user, class, hour, weekday"
-	functions = `header("Name"), attr("name"), join(a, b, ...), inside("10.0.0.0/8", ...)`
+	functions = `header("Name"), attr("name"), join(a, b, ...), hash(a), inside("10.0.0.0/8", ...)`
 )
 
 // builtins are the language's own functions that are of use here. None can make much of little.
@@ -43,6 +43,7 @@ type env struct {
 	Attr    func(string) string    `expr:"attr"`
 	Inside  func(...string) bool   `expr:"inside"`
 	Join    func(...string) string `expr:"join"`
+	Hash    func(string) string    `expr:"hash"`
 }
 
 // expression is one of T, bool or string, made ready: as a Go func if it is of the usual sort, which costs nothing, and otherwise as a program of the
@@ -247,6 +248,6 @@ func (m *Matches) fill() {
 	e.IP, e.Address = q.network(), q.address()
 	e.Hour, e.Weekday = q.now.Hour(), weekdays[q.now.Weekday()]
 	if e.Header == nil {
-		e.Header, e.Attr, e.Join, e.Inside = q.headerOf, q.attr, Join, q.insideAny
+		e.Header, e.Attr, e.Join, e.Hash, e.Inside = q.headerOf, q.attr, Join, Hash, q.insideAny
 	}
 }

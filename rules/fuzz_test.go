@@ -55,6 +55,7 @@ var (
 	someKeys = []string{
 		"ip", "user", "path", `"global"`, `header("x-a")`, `attr("team")`, "join(ip, path)", "join(user, path, host)", "address", "class + \"x\"", "user + path",
 		`user != "" ? join("u", user) : join("ip", ip)`, `trim(user)`, "", "hour", `string(int(user))`, `join(join(user, path), ip)`, `route`, "join()", "method",
+		`hash(user)`, `join("key", hash(header("x-a")))`, `join(hash(join(user, path)), "x")`, `hash(trim(user))`, `hash()`, `hash(hash(header("x-b")))`,
 	}
 	somePolicies = []string{"p", "q", "r", "s", "unknown", ""}
 )

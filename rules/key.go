@@ -1,6 +1,22 @@
 package rules
 
-import "strings"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// Hash makes a key of a secret, such as an API key, so that the store, its backups, and whoever lists buckets do not have the secret: its SHA-256 in hexadecimal
+// digits, as sha256sum prints it. Nothing stays nothing. What can be guessed, such as an address or a name, can be found from its hash.
+func Hash(secret string) string {
+	if secret == "" {
+		return ""
+	}
+	h := sha256.Sum256([]byte(secret))
+	var text [2 * sha256.Size]byte
+	hex.Encode(text[:], h[:])
+	return string(text[:])
+}
 
 // Join makes one key of several parts, such that different parts never make the same key: "%" and "|" within a part are escaped.
 func Join(parts ...string) string {

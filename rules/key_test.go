@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -30,6 +31,29 @@ func TestPeers21JoinedPartsNeverCollide(t *testing.T) {
 			t.Fatalf("%q and %q: %q, %q", a, b, Join(a...), Join(b...))
 		}
 	})
+}
+
+// TestHashedKeysHideSecrets, and stay the same for good: buckets are found by them, and administrators make them with sha256sum.
+func TestHashedKeysHideSecrets(t *testing.T) {
+	t.Parallel()
+	const foo = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+	s := compile(t, Rule{
+		When: `hash(header("X-Api-Key")) != "` + strings.Repeat("0", 64) + `"`, Tenant: `hash(attr("team"))`,
+		Apply: apply("p", `hash(header("X-Api-Key"))`, "q", `join(user, hash(header("X-Api-Key")))`, "r", `hash(lower(header("X-Api-Key")))`),
+	})
+	a := &Attributes{User: "u", Headers: http.Header{"X-Api-Key": {"foo"}}}
+	if got, want := counted(t, s, a), "p="+foo+" q=u|"+foo+" r="+foo; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	a.Headers, a.Extra = nil, map[string]string{"team": "foo"}
+	if got, want := counted(t, s, a), foo+"/p= "+foo+"/q=u| "+foo+"/r="; got != want {
+		t.Errorf("what is missing stays empty: got %q, want %q", got, want)
+	}
+	for _, key := range []string{`hash()`, `hash(user, path)`, `hash(hour)`, `hash(nothing)`, `hash(user) + hash(path)`} {
+		if _, err := Compile([]Rule{{Apply: apply("p", key)}}, nil); err == nil {
+			t.Errorf("%s is no key", key)
+		}
+	}
 }
 
 // TestPeers21ConcatenatedKeysAreRefused: who puts a key together with + is told what to use.

@@ -58,8 +58,8 @@ type Match struct {
 // Apply is one policy that a rule applies.
 type Apply struct {
 	Policy string
-	// Key is an expression that says who is counted: ip, user, path, header("X-Api-Key"), attr("team"), join(user, route), or "global" for one bucket
-	// for all. If an attribute is missing, the key is empty: all who lack it are counted together.
+	// Key is an expression that says who is counted: ip, user, path, hash(header("X-Api-Key")), attr("team"), join(user, route), or "global" for one
+	// bucket for all. If an attribute is missing, the key is empty: all who lack it are counted together.
 	Key     string
 	Amounts map[string]int64 // per limit (and "limit.burst"): its amount for this use; the bucket stays the same
 	Costs   map[string]int64 // per unit; without any it is one request
