@@ -196,6 +196,20 @@ func TestTenantsAreIsolated(t *testing.T) {
 	if res := take(t, e, of("other")); res.Applied[0].Tenant != "other" || res.Applied[0].Key != "a" || res.Applied[0].RuleName != "r" {
 		t.Errorf("applied %+v", res.Applied)
 	}
+	bound := func(own, named string) *engine.Request {
+		q := of(named)
+		q.Attributes.Tenant = own
+		return q
+	}
+	if got := admitted(t, e, bound("bound", ""), 5); got != 2 {
+		t.Errorf("who is bound to a tenant has %d, want its own 2", got)
+	}
+	if res := take(t, e, bound("other", "acme")); res.Decision.Allowed || res.Applied[0].Tenant != "acme" {
+		t.Errorf("what a rule names goes before: %+v", res.Applied)
+	}
+	if res, err := e.Match(bound("bound", "").Attributes); err != nil || res.Applied[0].Tenant != "bound" {
+		t.Errorf("a look: %+v, %v", res.Applied, err)
+	}
 	r2 := ask("p", "a")
 	r2.Asks[0].Tenant = "third"
 	if got := admitted(t, e, r2, 5); got != 2 {

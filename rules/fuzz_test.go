@@ -109,6 +109,7 @@ func (s *script) attributes() *Attributes {
 	if s.byte()%2 == 1 {
 		a.Extra = map[string]string{"team": s.text(someValues...), "plan": s.text(someValues...)}
 	}
+	a.Tenant = s.text("", "", "t", "x")
 	return a
 }
 

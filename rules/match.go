@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -33,7 +34,7 @@ type Applied struct {
 	Rule   int    // position of the rule
 	Index  int    // position of the apply among all of the set: those of the first rule, then those of the second
 	Apply  *Apply // must not be changed
-	Tenant string // "" is the caller's own
+	Tenant string // that the rule names, or else [Attributes.Tenant]; "" is the door's own
 	Key    string
 	Shadow bool // by the rule or the apply
 }
@@ -111,12 +112,13 @@ func (r *rule) holds(i int, m *Matches) (bool, error) {
 
 // collect adds what rule i applies.
 func (s *Set) collect(i int, final bool, m *Matches) error {
-	r, before, tenant := &s.rules[i], len(m.Applied), ""
+	r, before, tenant := &s.rules[i], len(m.Applied), m.request.Tenant
 	if r.tenant != nil {
-		var err error
-		if tenant, err = r.tenant.value(m); err != nil {
+		named, err := r.tenant.value(m)
+		if err != nil {
 			return &Error{Rule: i, Name: r.Name, Field: "tenant", Err: err}
 		}
+		tenant = cmp.Or(named, tenant)
 	}
 	for k := range r.Apply {
 		a := &r.Apply[k]

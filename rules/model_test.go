@@ -35,13 +35,15 @@ func (m model) match(a *Attributes, now time.Time) (applied []Applied, exempt, m
 				continue
 			}
 		}
-		tenant := ""
+		tenant := a.Tenant
 		if r.Tenant != "" {
 			v, err := modelValue(r.Tenant, reflect.String, a, now)
 			if err != nil {
 				return nil, false, false, true
 			}
-			tenant = v.(string)
+			if v != "" {
+				tenant = v.(string)
+			}
 		}
 		var fresh []*Apply
 		for k := range r.Apply {

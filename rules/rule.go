@@ -23,6 +23,7 @@ type Attributes struct {
 	IP      netip.Addr // of the client, as trusted proxies tell it
 	User    string     // who is authenticated
 	Class   string     // of the API key: "default", "privileged", "internal"
+	Tenant  string     // to which the caller is bound, as by an access token: of what is applied by rules that name no other; "": the door's own
 	Headers http.Header
 	Extra   map[string]string // whatever else the caller sends
 }
@@ -33,7 +34,7 @@ type Rule struct {
 	Match    Match     // indexed
 	When     string    // an expression that is true or false
 	Schedule *Schedule // nil: always
-	Tenant   string    // an expression whose value is the tenant; empty: the caller's own
+	Tenant   string    // an expression whose value is the tenant; none, or an empty value: the caller's own
 	Apply    []Apply   // at most MaxApply
 	Exempt   bool      // nothing is applied, of this rule or later ones
 	Final    bool      // later rules are not looked at
