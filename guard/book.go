@@ -4,7 +4,6 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
@@ -81,7 +80,6 @@ type book struct {
 	seed  maphash.Seed
 	most  int // pages in a shard
 	parts [shards]shard
-	full  atomic.Int64 // when a page was wanted last for which there was no room; in µs as the guard's clock counts them, 0 if never
 }
 
 type shard struct {
@@ -89,6 +87,7 @@ type shard struct {
 	pages   map[drawgate.Key]*page // guarded by mu
 	sweepAt int                    // guarded by mu
 	again   int64                  // guarded by mu: when it may be swept again while it is full, by the guard's own clock
+	lost    int64                  // guarded by mu: until when something may have been admitted that has no page, by the guard's own clock; 0 if nothing was
 }
 
 // firstSweep is the number of pages in a shard from which on it is looked through for those that say nothing any more.
@@ -178,7 +177,7 @@ func (b *book) page(s *shard, pt *part, w want, now instant) *page {
 		s.again = now.own + sweepPause
 	}
 	if len(s.pages) >= b.most {
-		b.full.Store(now.own)
+		s.lose(now.own)
 		return nil
 	}
 	p = &page{fresh: true}
@@ -186,6 +185,9 @@ func (b *book) page(s *shard, pt *part, w want, now instant) *page {
 	s.pages[pt.key] = p
 	return p
 }
+
+// lose notes that something may be admitted until then of a bucket that has no page. s.mu is held.
+func (s *shard) lose(until int64) { s.lost = max(s.lost, until) }
 
 // sweep gives up the pages that say nothing any more. s.mu is held.
 func (s *shard) sweep(now int64) {

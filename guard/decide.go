@@ -15,10 +15,11 @@ type local struct {
 	*request
 	pages []*page
 	now   int64
-	asks  []record.Ask // of the buckets that have a page with kept limits
-	of    []int        // of each: its bucket
-	shut  bool         // a limit admits nothing of it, or there is no room to count it
-	room  bool         // there was room to keep it
+	asks  []record.Ask              // of the buckets that have a page with kept limits
+	of    []int                     // of each: its bucket
+	blind [drawgate.MaxBuckets]bool // of each bucket: nobody knows what of a share is used
+	shut  bool                      // a limit admits nothing of it, or there is no room to count it
+	room  bool                      // there was room to keep it
 }
 
 // decide decides one take here.
@@ -53,12 +54,15 @@ func (s *Store) prepare(l *local) {
 		if len(pt.terms.at) == 0 {
 			continue
 		}
-		if p == nil {
-			l.shut = l.shut || pt.terms.counts(&pt.n)
-			continue
-		}
-		if p.fresh {
+		if p != nil && p.fresh {
 			s.former(p, pt, all)
+		}
+		if p == nil || p.fresh { // a share cannot be counted
+			l.blind[k] = true
+			l.shut = l.shut || pt.terms.counts(&pt.n)
+		}
+		if p == nil {
+			continue
 		}
 		l.asks, l.of = append(l.asks, record.Ask{Rec: &p.rec, Specs: pt.terms.part, N: pt.terms.pick(&pt.n)}), append(l.of, k)
 	}
@@ -285,7 +289,7 @@ func (l *local) blame(full []record.Ask, v *record.Verdict) (away bool) {
 		pt := &l.parts[k]
 		for j := range pt.terms.plan.Specs(false) {
 			out, mode := &full[k].Out[j], pt.terms.mode[j]
-			none := mode == drawgate.FallbackClosed || mode == drawgate.FallbackShare && l.pages[k] == nil
+			none := mode == drawgate.FallbackClosed || mode == drawgate.FallbackShare && l.blind[k]
 			if pt.n[j] > 0 && (none || !l.room || out.RetryAfter == record.Never) {
 				out.RetryAfter, away = wait, true
 			}

@@ -31,12 +31,16 @@ func leftAt(d *drawgate.Decision, k int, priority int8, took *drawgate.Amounts) 
 // all says that everything may have been used.
 func all(*terms, int) int64 { return unbounded }
 
-// former enters on a new page what former processes may have used: at most a share. used says how much of limit i of the plan.
+// former enters on a new page, which is locked, what former processes may have used: at most a share. used says how much of limit i of the plan.
 //
-// Slots are not entered: whoever held them in this process's place has ended with it.
+// Slots are not entered: whoever held them in this process's place has ended with it. But what the store gave when there was no room for a page may be held
+// still, and count later: until it cannot any more the page stays fresh.
 func (s *Store) former(p *page, pt *part, used func(t *terms, i int) int64) {
+	cold := s.book.parts[pt.shard].lost
+	if cold > s.clock.now().own {
+		return
+	}
 	p.fresh = false
-	cold := s.book.full.Load()
 	if !s.opts.StartFull {
 		cold = max(cold, 1)
 	}

@@ -400,6 +400,48 @@ func TestNoRoom(t *testing.T) {
 	})
 }
 
+// TestHoldsWithoutRoomStillCount: what the store gave while there was no room to record it counts in the share for as long as it may be held. Until then
+// nothing is admitted of buckets that are not known, because it may be of one of these.
+//
+// req: A10
+func TestHoldsWithoutRoomStillCount(t *testing.T) {
+	t.Parallel()
+	for _, renewed := range []bool{false, true} {
+		bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, store *faulty) {
+			others := compile(t, drawgate.Policy{Name: "others", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour}}})
+			for i := range 1000 {
+				take(t, g, others, fmt.Sprint(i), 1)
+			}
+			plan := policy(t, 0, slots(2))
+			for _, id := range []string{"a", "b"} {
+				if d := hold(t, g, id, 3*time.Hour, plan, "k", 1); !d.Allowed || d.Fallback {
+					t.Fatalf("the store gives a slot: %v", d.Err())
+				}
+			}
+			time.Sleep(150 * time.Minute) // of the others nothing counts any more, and there is room again
+			open := 30 * time.Minute
+			if renewed {
+				if o := end(t, g, drawgate.OpRenew, "b", plan, "k"); o.Err != nil || o.Gone {
+					t.Fatalf("renewed: %+v", o)
+				}
+				open = time.Hour
+			}
+			store.set(refuses)
+			if d := hold(t, g, "c", time.Minute, plan, "k", 1); d.Allowed || d.Reason != drawgate.Away || d.RetryAfter <= 0 {
+				t.Errorf("renewed %v: a third of two slots: allowed %v, reason %v, retry-after %v", renewed, d.Allowed, d.Reason, d.RetryAfter)
+			}
+			time.Sleep(open - time.Minute)
+			if d := hold(t, g, "d", time.Second, plan, "k", 1); d.Allowed {
+				t.Errorf("renewed %v: a third of two slots a minute before their end", renewed)
+			}
+			time.Sleep(2 * time.Minute)
+			if d := hold(t, g, "e", time.Minute, plan, "k", 1); !d.Allowed {
+				t.Errorf("renewed %v: after their end: %v", renewed, d.Err())
+			}
+		})
+	}
+}
+
 // TestWaitersWakeWhenTheStoreIsBack, and do not sleep until a share would be free.
 func TestWaitersWakeWhenTheStoreIsBack(t *testing.T) {
 	t.Parallel()

@@ -113,6 +113,9 @@ func (s *Store) carry(st *drawgate.Settlement, parts []part, pages []*page, now 
 	asks := make([]record.Ask, 0, len(pages))
 	for k, p := range pages {
 		pt := &parts[k]
+		if st.Op == drawgate.OpRenew && s.book.parts[pt.shard].lost > 0 && (p == nil || p.rec.Open[st.ID] == nil) {
+			s.unrecorded(pt, st.Hold)
+		}
 		if p == nil || len(pt.terms.at) == 0 {
 			continue
 		}

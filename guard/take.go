@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
@@ -264,6 +265,13 @@ func (r *request) leave(pages []*page) {
 // asksPool holds room for what a take asks of its pages.
 var asksPool = sync.Pool{New: func() any { return new([]record.Ask) }}
 
+// unrecorded notes that something is held of a bucket that has no page, or not a word of it. The bucket is locked.
+func (s *Store) unrecorded(pt *part, hold time.Duration) {
+	if hold > 0 && len(pt.terms.at) > 0 {
+		s.book.parts[pt.shard].lose(s.clock.now().own + hold.Microseconds() + 1)
+	}
+}
+
 // note records what the store has allowed, whatever is left of this process's share.
 func (s *Store) note(r *request, pages []*page, d *drawgate.Decision) {
 	room := asksPool.Get().(*[]record.Ask)
@@ -276,6 +284,7 @@ func (s *Store) note(r *request, pages []*page, d *drawgate.Decision) {
 	for k, p := range pages {
 		pt := &r.parts[k]
 		if p == nil || len(pt.terms.at) == 0 {
+			s.unrecorded(pt, r.take.Hold)
 			continue
 		}
 		n := pt.n
