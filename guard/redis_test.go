@@ -17,14 +17,14 @@ import (
 // site is a real Redis behind a proxy.
 type site struct {
 	*redistest.Server
-	*proxy
+	*redistest.Proxy
 	admin rueidis.Client
 }
 
 func newSite(t *testing.T, args ...string) *site {
 	t.Helper()
 	s := &site{Server: redistest.Start(t, args...)}
-	s.proxy = newProxy(t, s.Addr)
+	s.Proxy = redistest.NewProxy(t, s.Server.Addr)
 	s.connect(t)
 	return s
 }
@@ -32,7 +32,7 @@ func newSite(t *testing.T, args ...string) *site {
 // connect connects the administrator, who goes past the proxy.
 func (s *site) connect(t *testing.T) {
 	t.Helper()
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableCache: true})
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Server.Addr}, ForceSingleClient: true, DisableCache: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func (s *site) do(t *testing.T, words ...string) {
 
 func (s *site) guard(t *testing.T, opts *guard.Options) *guard.Store {
 	t.Helper()
-	store, err := redisstore.Open("redis://"+s.addr, nil)
+	store, err := redisstore.Open("redis://"+s.Proxy.Addr, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestRedisFaults(t *testing.T) {
 		{
 			name: "stands still, and its connections are cut", begin: func(_ *testing.T, s *site) {
 				s.Stop()
-				s.cut()
+				s.Cut()
 			}, end: func(_ *testing.T, s *site) { s.Continue() },
 		},
 		{
@@ -101,10 +101,10 @@ func TestRedisFaults(t *testing.T) {
 		},
 		{name: "killed, without persistence", begin: func(_ *testing.T, s *site) { s.Kill9() }, end: func(_ *testing.T, s *site) { s.Restart() }, losses: true},
 		{
-			name: "answers after half a second", begin: func(_ *testing.T, s *site) { s.delay.Store(int64(500 * time.Millisecond)) },
-			end: func(_ *testing.T, s *site) { s.delay.Store(0) },
+			name: "answers after half a second", begin: func(_ *testing.T, s *site) { s.Delay.Store(int64(500 * time.Millisecond)) },
+			end: func(_ *testing.T, s *site) { s.Delay.Store(0) },
 		},
-		{name: "loses its answers", begin: func(_ *testing.T, s *site) { s.mute.Store(true) }, end: func(_ *testing.T, s *site) { s.mute.Store(false) }},
+		{name: "loses its answers", begin: func(_ *testing.T, s *site) { s.Mute.Store(true) }, end: func(_ *testing.T, s *site) { s.Mute.Store(false) }},
 		{
 			name: "wants another password", begin: func(t *testing.T, s *site) {
 				s.do(t, "CONFIG", "SET", "requirepass", "other")

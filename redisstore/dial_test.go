@@ -18,8 +18,8 @@ import (
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	p := newProxy(t, server.Addr)
-	s, err := redisstore.Open("redis://"+p.addr, nil)
+	p := redistest.NewProxy(t, server.Addr)
+	s, err := redisstore.Open("redis://"+p.Addr, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,11 +27,7 @@ func TestSilentServer(t *testing.T) {
 	plan := day(t, 1000)
 	take(t, s, takeOf(plan, "k", 1))
 	server.Stop()
-	p.mu.Lock()
-	for _, c := range p.conns {
-		c.Close()
-	}
-	p.mu.Unlock()
+	p.Cut()
 	var wg sync.WaitGroup
 	slowest := make([]time.Duration, 20)
 	for i := range slowest {

@@ -5,12 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,68 +16,6 @@ import (
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/redisstore"
 )
-
-// proxy passes bytes between clients and a server, and can lose what the server answers.
-type proxy struct {
-	addr string
-	mute atomic.Bool // close a connection instead of passing its next answer on
-
-	mu    sync.Mutex
-	conns []net.Conn
-	wg    sync.WaitGroup
-}
-
-func newProxy(t *testing.T, server string) *proxy {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{addr: l.Addr().String()}
-	p.wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			s, err := net.Dial("tcp", server)
-			if err != nil {
-				c.Close()
-				continue
-			}
-			p.mu.Lock()
-			p.conns = append(p.conns, c, s)
-			p.mu.Unlock()
-			p.wg.Go(func() { _, _ = io.Copy(s, c); s.Close() })
-			p.wg.Go(func() { p.answers(c, s) })
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		p.mu.Lock()
-		for _, c := range p.conns {
-			c.Close()
-		}
-		p.mu.Unlock()
-		p.wg.Wait()
-	})
-	return p
-}
-
-func (p *proxy) answers(c, s net.Conn) {
-	defer c.Close()
-	defer s.Close()
-	buf := make([]byte, 1<<16)
-	for {
-		n, err := s.Read(buf)
-		if err != nil || p.mute.Load() && buf[0] != '%' { // a new connection begins with the answer to HELLO, a map
-			return
-		}
-		if _, err := c.Write(buf[:n]); err != nil {
-			return
-		}
-	}
-}
 
 func day(tb testing.TB, amount int64) *drawgate.Plan {
 	tb.Helper()
@@ -119,10 +53,10 @@ func tryTake(ctx context.Context, s drawgate.Store, t drawgate.Take) error {
 func TestLostReplyIsNotChargedTwice(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	p := newProxy(t, server.Addr)
+	p := redistest.NewProxy(t, server.Addr)
 	plan := day(t, 1000)
 	direct := open(t, server, nil)
-	s, err := redisstore.Open("redis://"+p.addr, nil)
+	s, err := redisstore.Open("redis://"+p.Addr, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,9 +76,9 @@ func TestLostReplyIsNotChargedTwice(t *testing.T) {
 	}
 	lose := func(f func() error) {
 		t.Helper()
-		p.mute.Store(true)
+		p.Mute.Store(true)
 		err := f()
-		p.mute.Store(false)
+		p.Mute.Store(false)
 		failed(t, "a lost reply", err, redisstore.ErrUnknownOutcome)
 	}
 	used := func() int64 {

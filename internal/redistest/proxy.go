@@ -1,0 +1,112 @@
+package redistest
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Proxy passes bytes between clients and a server. It can delay what the server answers, lose it, and cut connections. It is safe for concurrent use.
+type Proxy struct {
+	Addr  string       // host:port, for clients
+	Delay atomic.Int64 // of each answer that the server gives from now on, in ns
+	Mute  atomic.Bool  // close a connection instead of passing its next answer on; the first one, to HELLO, is passed on
+
+	server string
+	mu     sync.Mutex
+	conns  []net.Conn // guarded by mu
+	wg     sync.WaitGroup
+}
+
+// NewProxy starts a proxy before the server at an address, and stops it at the test's end.
+func NewProxy(tb testing.TB, server string) *Proxy {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Proxy{Addr: l.Addr().String(), server: server}
+	p.wg.Go(func() { p.accept(l) })
+	tb.Cleanup(func() {
+		_ = l.Close()
+		p.Cut()
+		p.wg.Wait()
+	})
+	return p
+}
+
+func (p *Proxy) accept(l net.Listener) {
+	defer p.Cut() // what was accepted while the test ended
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		s, err := net.Dial("tcp", p.server)
+		if err != nil {
+			_ = c.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.conns = append(p.conns, c, s)
+		p.mu.Unlock()
+		p.wg.Go(func() {
+			_, _ = io.Copy(s, c)
+			_ = s.Close()
+		})
+		p.wg.Go(func() { p.answers(c, s) })
+	}
+}
+
+// Cut closes all connections that there are.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
+}
+
+// chunk is what the server answered, and when it may arrive.
+type chunk struct {
+	b    []byte
+	when time.Time
+}
+
+// backlog is how many chunks may be on their way: more than a client leaves unread that is still there.
+const backlog = 1000
+
+// answers passes on what the server says on s, each part after the delay that was set when it was said.
+func (p *Proxy) answers(c, s net.Conn) {
+	chunks := make(chan chunk, backlog)
+	defer func() { _ = s.Close() }()
+	defer close(chunks)
+	p.wg.Go(func() { pass(c, chunks) })
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := s.Read(buf)
+		if err != nil || p.Mute.Load() && buf[0] != '%' { // the answer to HELLO is a map
+			return
+		}
+		select {
+		case chunks <- chunk{append([]byte(nil), buf[:n]...), time.Now().Add(time.Duration(p.Delay.Load()))}:
+		default: // nobody reads any more
+			return
+		}
+	}
+}
+
+// pass writes chunks to a client when they may arrive, and then closes its connection.
+func pass(c net.Conn, chunks <-chan chunk) {
+	defer func() { _ = c.Close() }()
+	for ch := range chunks {
+		time.Sleep(time.Until(ch.when))
+		if _, err := c.Write(ch.b); err != nil {
+			return
+		}
+	}
+}
