@@ -14,9 +14,11 @@ import (
 const (
 	defaultEvery   = time.Minute
 	defaultBackend = 5 * time.Minute
-	perEvery       = 10  // milestones of one limit that are reported, at most, per interval
 	pending        = 256 // warnings on their way to the sinks
 )
+
+// perEvery is how often each milestone of one limit is reported, at most, per interval: ten in all, most of them of those that matter most.
+var perEvery = [len(milestones)]int64{1, 2, 3, 4}
 
 // WarnerOptions holds what a [Warner] can do without. The zero value is ready to use.
 type WarnerOptions struct {

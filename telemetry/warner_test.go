@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -136,7 +138,7 @@ func TestMilestonesHaveHysteresis(t *testing.T) {
 	})
 }
 
-// TestManyMilestonesAreSampled: of one limit ten per interval are reported, whatever the number of keys, and all are counted.
+// TestManyMilestonesAreSampled: of one limit ten per interval are reported at most, whatever the number of keys, and all are counted.
 func TestManyMilestonesAreSampled(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -150,14 +152,31 @@ func TestManyMilestonesAreSampled(t *testing.T) {
 		for i := range 1000 {
 			allow(t, l, fmt.Sprint(i), 1)
 		}
-		if n := len(news()); n != 10 {
-			t.Errorf("%d were reported", n)
-		}
+		check(t, news(), slices.Repeat([]string{"milestone rpm 100%"}, 4)...)
 		time.Sleep(61 * time.Second)
-		check(t, news(), "milestone rpm 100% +990")
+		check(t, news(), "milestone rpm 100% +996")
 		r.want(1000, "drawgate_limit_milestones_total", "policy", "p", "limit", "rpm", "milestone", "100")
 		r.want(1000, "drawgate_limit_milestones_total", "policy", "p", "limit", "rpm", "milestone", "50")
-		r.want(11, "drawgate_warnings_total", "kind", "milestone", "result", "told")
+		r.want(5, "drawgate_warnings_total", "kind", "milestone", "result", "told")
+	})
+}
+
+// TestSmallLimitsAreNotChatty: of a limit of five, three takes of five reach a milestone; with many keys few of these are told, the fuller the bucket the more.
+func TestSmallLimitsAreNotChatty(t *testing.T) {
+	t.Parallel()
+	warned(t, rolling("p", "rpm", 5, time.Hour), nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
+		for i := range 1000 {
+			for range 5 {
+				allow(t, l, fmt.Sprint(i), 1)
+			}
+		}
+		count := map[string]int{}
+		for _, line := range news() {
+			count[line]++
+		}
+		if want := (map[string]int{"milestone rpm 50%": 1, "milestone rpm 80%": 2, "milestone rpm 100%": 4}); !maps.Equal(count, want) {
+			t.Errorf("told %v, want %v", count, want)
+		}
 	})
 }
 

@@ -50,7 +50,7 @@ func (w *Warner) usage(p *policyWatch, key *drawgate.Key, d *drawgate.Decision, 
 	}
 	w.opts.Metrics.reached(p.name, r.Limit, from, to)
 	now := time.Now()
-	held, ok := p.limits.get(r.Limit).milestones[to-1].pass(now.UnixNano(), int64(w.opts.Every), perEvery)
+	held, ok := p.limits.get(r.Limit).milestones[to-1].pass(now.UnixNano(), int64(w.opts.Every), perEvery[to-1])
 	if !ok {
 		return
 	}
