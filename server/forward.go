@@ -34,7 +34,8 @@ type ForwardAuth struct {
 	URI, Method, Host string
 	// User and Class name headers in which the proxies say who is signed in, and the class of the API key; "": they do not.
 	User, Class string
-	// Status answers a refusal: 0 is 429; 401 and 403 are for nginx, which passes nothing else on. The query parameter status goes before it.
+	// Status answers a refusal: 0 is 429, or 503 where a fallback refuses for want of the store; 401 and 403 are for nginx, which passes nothing else on. The
+	// query parameter status goes before it.
 	Status int
 	// AllowAway lets requests pass, marked with X-RateLimit-Fallback, if the store does not decide. Otherwise they are answered with 503. What a fallback
 	// decides while the store is away is a decision, to which this does not apply.
@@ -178,9 +179,16 @@ func (s *Server) forwardFailed(w http.ResponseWriter, status int, err error) {
 	writeProblem(w, p)
 }
 
-// refuse answers a refusal.
+// refuse answers a refusal. For want of the store it is a 503 wherever else it would be a 429, as it is of httplimit.
 func (f *forwarding) refuse(w http.ResponseWriter, status int, p *httplimit.Problem) {
-	w.Header()[headerStatus] = []string{strconv.Itoa(http.StatusTooManyRequests)}
+	own := http.StatusTooManyRequests
+	if p.Status == http.StatusServiceUnavailable {
+		own = p.Status
+	}
+	if status == http.StatusTooManyRequests {
+		status = own
+	}
+	w.Header()[headerStatus] = []string{strconv.Itoa(own)}
 	p.SetHeaders(w.Header())
 	p.Status = status
 	w.WriteHeader(status)

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -253,13 +254,37 @@ func TestForwardAuthThatCannotDecide(t *testing.T) {
 	}
 }
 
+// A fallback that refuses for want of the store says so as httplimit does: nobody used up a limit.
+func TestForwardAuthRefusesForWantOfTheStore(t *testing.T) {
+	t.Parallel()
+	for query, want := range map[string]int{"": 503, "?status=429": 503, "?status=403": 403} {
+		s := setup{store: local{memstore.New(nil), drawgate.Away}, config: ruled()}.make(t)
+		var w *httptest.ResponseRecorder
+		for range 4 {
+			w = ask(s, "GET", "/auth"+query, "", site("/x", "192.0.2.1")...)
+		}
+		var p api.Problem
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != want || p.Status != want || p.Code != api.CodeStoreAway {
+			t.Errorf("%q: %d, %v in %s", query, w.Code, err, w.Body)
+		}
+		if h := w.Header(); h.Get("X-RateLimit-Status") != "503" || h.Get("X-RateLimit-Fallback") != "true" || h.Get("Retry-After") == "" {
+			t.Errorf("%q: %v", query, h)
+		}
+	}
+}
+
 // local is a store whose answers are decided by a fallback.
-type local struct{ drawgate.Store }
+type local struct {
+	drawgate.Store
+	refuses drawgate.Reason // why; 0: as the store says
+}
 
 func (s local) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
 	err := s.Store.Take(ctx, takes, out)
 	for i := range out {
-		out[i].Fallback = true
+		if out[i].Fallback = true; !out[i].Allowed && s.refuses != 0 {
+			out[i].Reason = s.refuses
+		}
 	}
 	return err
 }
@@ -267,7 +292,7 @@ func (s local) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.D
 // PEERS.md, line 20: an answer that was given without the store can be told from a real one.
 func TestPeers20FallbackIsMarked(t *testing.T) {
 	t.Parallel()
-	f := setup{store: local{memstore.New(nil)}, config: ruled()}.start(t)
+	f := setup{store: local{Store: memstore.New(nil)}, config: ruled()}.start(t)
 	if a := f.take(`{"policy":"llm"}`); !a.Fallback {
 		t.Errorf("got %+v", a)
 	}
