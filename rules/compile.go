@@ -23,6 +23,7 @@ type Set struct {
 type rule struct {
 	Rule
 	pairs  []pair            // conditions that are not indexed
+	asks   bool              // there are pairs, when or hours
 	when   *expression[bool] // nil: always
 	hours  *hours            // nil: always
 	tenant *expression[string]
@@ -57,6 +58,10 @@ func Compile(list []Rule, has func(policy string) error) (*Set, error) {
 		return nil, errors.Join(errs...)
 	}
 	s.index = newIndex(s.rules)
+	for i := range s.rules {
+		r := &s.rules[i]
+		r.asks = r.pairs != nil || r.when != nil || r.hours != nil
+	}
 	s.number()
 	return s, nil
 }

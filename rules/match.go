@@ -15,8 +15,9 @@ type Matches struct {
 	Matched bool      // a rule matched that is not in shadow
 
 	request request
-	bits    bitset    // candidates, and as much again to work with
-	taken   [2]bitset // by id, the policies that earlier rules applied: enforced, and in shadow
+	bits    bitset      // candidates, and as much again to work with
+	taken   [2][]uint64 // by a policy's id, base and the position of the rule that applied it last: enforced, and in shadow
+	base    uint64      // over what earlier matches left in taken, which need not be cleared
 	env     env
 	machine vm.VM
 	filled  bool // env shows the request
@@ -44,10 +45,11 @@ type Applied struct {
 //
 // An error says that an expression failed on this request. It is an [*Error]; nothing is applied then, and the request should be refused.
 func (s *Set) Match(a *Attributes, now time.Time, m *Matches) error {
+	clear(m.Applied) // what Clear would not reach
 	m.Applied, m.Exempt, m.Matched, m.filled = m.Applied[:0], false, false, false
 	m.request.set(a, now, s.texts)
 	n := len(s.index.all)
-	m.grow(2*n, (s.names+63)/64)
+	m.grow(2*n, s.names)
 	found := m.bits[:n]
 	s.index.candidates(&m.request, found, m.bits[n:2*n])
 	err := s.match(found, m)
@@ -64,10 +66,10 @@ func (m *Matches) grow(rules, policies int) {
 	}
 	for i := range m.taken {
 		if len(m.taken[i]) < policies {
-			m.taken[i] = make(bitset, policies)
+			m.taken[i] = make([]uint64, policies)
 		}
-		clear(m.taken[i])
 	}
+	m.base += MaxRules
 }
 
 func (s *Set) match(found bitset, m *Matches) error {
@@ -77,10 +79,12 @@ func (s *Set) match(found bitset, m *Matches) error {
 		if final && r.Shadow {
 			continue
 		}
-		if ok, err := r.holds(i, m); err != nil {
-			return err
-		} else if !ok {
-			continue
+		if r.asks {
+			if ok, err := r.holds(i, m); err != nil {
+				return err
+			} else if !ok {
+				continue
+			}
 		}
 		if err := s.collect(i, final, m); err != nil {
 			return err
@@ -112,7 +116,7 @@ func (r *rule) holds(i int, m *Matches) (bool, error) {
 
 // collect adds what rule i applies.
 func (s *Set) collect(i int, final bool, m *Matches) error {
-	r, before, tenant := &s.rules[i], len(m.Applied), m.request.Tenant
+	r, tenant, mine := &s.rules[i], m.request.Tenant, m.base+uint64(i)
 	if r.tenant != nil {
 		named, err := r.tenant.value(m)
 		if err != nil {
@@ -123,20 +127,30 @@ func (s *Set) collect(i int, final bool, m *Matches) error {
 	for k := range r.Apply {
 		a := &r.Apply[k]
 		shadow := r.Shadow || a.Shadow
-		if shadow && final || m.taken[side(shadow)].has(r.ids[k]) {
+		by := &m.taken[side(shadow)][r.ids[k]]
+		if shadow && final || *by >= m.base && *by != mine {
 			continue
 		}
+		*by = mine
 		key, err := r.keys[k].value(m)
 		if err != nil {
 			return &Error{Rule: i, Name: r.Name, Field: "apply[" + strconv.Itoa(k) + "].key", Err: err}
 		}
-		m.Applied = append(m.Applied, Applied{Rule: i, Index: r.first + k, Apply: a, Tenant: tenant, Key: key, Shadow: shadow})
-	}
-	for k := before; k < len(m.Applied); k++ {
-		x := &m.Applied[k]
-		m.taken[side(x.Shadow)].add(r.ids[x.Index-r.first])
+		x := m.more()
+		x.Rule, x.Index, x.Apply, x.Tenant, x.Key, x.Shadow = i, r.first+k, a, tenant, key, shadow
 	}
 	return nil
+}
+
+// more returns room for one more, in place: it is most of what a match writes.
+func (m *Matches) more() *Applied {
+	n := len(m.Applied)
+	if n == cap(m.Applied) {
+		m.Applied = append(m.Applied, Applied{})
+	} else {
+		m.Applied = m.Applied[:n+1]
+	}
+	return &m.Applied[n]
 }
 
 // side says where an apply is noted: what is enforced and what is in shadow do not hide each other.

@@ -100,13 +100,21 @@ func (n *pathNode) walk(rest string, b bitset) {
 	if n.next == nil && n.any == nil {
 		return
 	}
-	segment, rest, more := strings.Cut(rest, "/")
+	segment, rest, more := cutSegment(rest)
 	if c := n.next[segment]; c != nil {
 		c.enter(rest, more, b)
 	}
 	if n.any != nil && segment != "" {
 		n.any.enter(rest, more, b)
 	}
+}
+
+// cutSegment is strings.Cut at a slash, and faster.
+func cutSegment(p string) (segment, rest string, more bool) {
+	if i := strings.IndexByte(p, '/'); i >= 0 {
+		return p[:i], p[i+1:], true
+	}
+	return p, "", false
 }
 
 func (n *pathNode) enter(rest string, more bool, b bitset) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 )
 
 // request is what conditions and expressions look at: attributes in the form in which they are compared.
@@ -59,11 +60,24 @@ func cleanPath(p string) string {
 	return c
 }
 
+// cleanHost returns a host in small letters, without its port. It is the host itself if that is clean.
 func cleanHost(h string) string {
+	if isCleanHost(h) {
+		return h
+	}
 	if i := strings.LastIndexByte(h, ':'); i >= 0 && strings.IndexByte(h[i:], ']') < 0 && (h[0] == '[' || strings.IndexByte(h, ':') == i) {
 		h = h[:i]
 	}
 	return strings.ToLower(strings.TrimSuffix(h, "."))
+}
+
+func isCleanHost(h string) bool {
+	for i := range len(h) {
+		if c := h[i]; c == ':' || c >= 'A' && c <= 'Z' || c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return h == "" || h[len(h)-1] != '.'
 }
 
 // plain returns an address without a zone, and an IPv4 address for one that is mapped into IPv6.
