@@ -32,7 +32,7 @@ func flood() (keys, buckets int) {
 const (
 	bytesPerBucket = 1500
 	bytesAtRest    = 64 << 20
-	slack          = 320 << 20
+	afloat         = 320 << 20
 )
 
 // TestFlood: a flood of distinct keys, and of distinct tenants, does not make the server forget a bucket that still limits, nor grow beyond what its
@@ -86,7 +86,7 @@ policies:
 		t.Errorf("%d were decided and %d not, of %d keys, with room for %d buckets", decided, refused, keys, buckets)
 	}
 	rss := memory(t, cmd.Process.Pid)
-	if rss > most+slack {
+	if rss > most+afloat {
 		t.Errorf("the server took %d MB, with a memory limit of %d", rss>>20, most>>20)
 	}
 	t.Logf("%d keys: %d decided, %d not; at most %d MB, with a memory limit of %d", keys, decided, refused, rss>>20, most>>20)
