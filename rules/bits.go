@@ -2,14 +2,12 @@ package rules
 
 import "math/bits"
 
-// bitset is a set of small numbers: rules, or policies.
+// bitset is a set of rules.
 type bitset []uint64
 
 func newBitset(rules int) bitset { return make(bitset, (rules+63)/64) }
 
 func (b bitset) add(i int) { b[i/64] |= 1 << (i % 64) }
-
-func (b bitset) has(i int) bool { return b[i/64]>>(i%64)&1 != 0 }
 
 func (b bitset) or(o bitset) {
 	for i := range o {

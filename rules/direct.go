@@ -217,10 +217,15 @@ func compareTexts(n *ast.BinaryNode, l, r func(*request) string) func(*request) 
 	case "contains":
 		return func(q *request) bool { return strings.Contains(l(q), r(q)) }
 	case "matches":
-		if pattern, ok := n.Right.(*ast.StringNode); ok {
-			if re, err := regexp.Compile(pattern.Value); err == nil {
-				return func(q *request) bool { return re.MatchString(l(q)) }
-			}
+		source, ok := n.Right.(*ast.StringNode)
+		if !ok {
+			return nil
+		}
+		if p := simplePattern(source.Value); p != nil {
+			return func(q *request) bool { return p.match(l(q)) }
+		}
+		if re, err := regexp.Compile(source.Value); err == nil {
+			return func(q *request) bool { return re.MatchString(l(q)) }
 		}
 	}
 	return nil
