@@ -3,6 +3,7 @@ package server_test
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,8 +66,8 @@ func TestAnswersAreWrittenAsEncodingJSONDoes(t *testing.T) {
 
 // usual are requests that are read the fast way.
 var usual = []string{
-	`{}`, `{"policy":"llm","key":"user-17"}`, ` { "policy" : "llm" , "costs" : { "tokens" : 500 , "requests" : 0 } } `, `{"policy":"a","policy":"b"}`,
-	`{"policy":"llm","tenant":"t","key":"k","costs":{"tokens":-5},"priority":3,"wait_ms":1,"hold_ms":999999999999999999,"id":"i","labels":{"a":"b","a":"c"}}`,
+	`{}`, `{"policy":"llm","key":"user-17"}`, ` { "policy" : "llm" , "costs" : { "tokens" : 500 , "requests" : 0 } } `,
+	`{"policy":"llm","tenant":"t","key":"k","costs":{"tokens":-5},"priority":3,"wait_ms":1,"hold_ms":999999999999999999,"id":"i","labels":{"a":"b","b":"b"}}`,
 	`{"buckets":[{"policy":"a"},{}],"takes":[{"policy":"b","attributes":{}}]}`, `{"takes":[]}`, `{"costs":{}}`,
 	`{"attributes":{"method":"GET","path":"/x","host":"h","route":"r","ip":"::1","user":"u","class":"c","headers":{"A":"b"},"attrs":{"x":"y"}}}`,
 }
@@ -76,6 +77,7 @@ var odd = []string{
 	``, `null`, `[]`, `{"Policy":"llm"}`, `{"policy":null}`, `{"policy":"a\n"}`, `{"key":"ü"}`, "{\"key\":\"\x01\"}", `{"wait_ms":01}`, `{"wait_ms":1.0}`, `{"wait_ms":1e3}`,
 	`{"wait_ms":-}`, `{"wait_ms":9223372036854775807}`, `{"wait_ms":true}`, `{"policy":"a",}`, `{"policy":"a"}x`, `{"policy":"a"`, `{"policy" "a"}`, `{"nope":1}`,
 	`{"costs":null}`, `{"costs":{"a":1,"a":2}}`, `{"takes":[{}],"takes":[{}]}`, `{"takes":null}`, `{"takes":[{},]}`, `{"attributes":{},"attributes":{}}`, `{"labels":{"a":1}}`,
+	`{"policy":"a","policy":"b"}`, `{"policy":"","policy":""}`, `{"labels":{"a":"b","a":"b"}}`, `{"takes":[{"key":"a","key":"a"}]}`,
 }
 
 // The fast way of reading is used where it should be, and never says anything else than the other.
@@ -90,6 +92,39 @@ func TestUsualRequestsAreReadFast(t *testing.T) {
 	for _, body := range odd {
 		if q, ok := server.Scan([]byte(body)); ok {
 			t.Errorf("%s is read the fast way, as %+v", body, q)
+		}
+	}
+}
+
+// A name that is there twice, or in other letters, is refused wherever it stands, since no two programs agree on what it means.
+func TestNamesAreExactAndThereOnce(t *testing.T) {
+	t.Parallel()
+	h := setup{}.make(t).AdminHandler()
+	for _, c := range [][3]string{
+		{"/v1/take", `{"policy":"llm","policy":"llm"}`, `"policy" is named twice`},
+		{"/v1/take", `{"policy":"llm","Policy":"tiers"}`, `unknown field "Policy"`},
+		{"/v1/take", `{"POLICY":"llm"}`, `unknown field "POLICY"`},
+		{"/v1/take", "{\"\u212aey\":\"a\"}", "unknown field"}, // the sign of the kelvin, which encoding/json takes for a k
+		{"/v1/take", `{"policy":"llm","polic\u0079":"tiers"}`, `"policy" is named twice`},
+		{"/v1/take", `{"policy":"llm","costs":{"tokens":1,"tokens":2}}`, `"tokens" is named twice`},
+		{"/v1/take", `{"takes":[{"policy":"llm"},{"policy":"llm","labels":{"a":"b","a":"b"}}]}`, `"a" is named twice`},
+		{"/v1/take", `{"buckets":[{"policy":"llm","key":"a","key":"b"}]}`, `"key" is named twice`},
+		{"/v1/take", `{"attributes":{"ip":"::1","ip":"::2"}}`, `"ip" is named twice`},
+		{"/v1/settle", `{"reservation":"a","used":{"tokens":1,"tokens":1}}`, `"tokens" is named twice`},
+		{"/v1/status", `{"policy":"llm","key":"a","key":"b"}`, `"key" is named twice`},
+		{"/v1/explain", `{"attributes":{"IP":"::1"}}`, `unknown field "IP"`},
+		{"/v1/reset", `{"policy":"llm","keys":["a"],"keys":["b"]}`, `"keys" is named twice`},
+		{"/v1/policies/llm/disable", `{"for_ms":1000,"for_ms":2000}`, `"for_ms" is named twice`},
+	} {
+		var p api.Problem
+		w := ask(h, "POST", c[0], c[1])
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 400 || p.Code != api.CodeBadJSON || !strings.Contains(p.Detail, c[2]) {
+			t.Errorf("%s %s: %d %s", c[0], c[1], w.Code, w.Body)
+		}
+	}
+	for _, body := range []string{`{"policy":"llm","costs":{"Tokens":1}}`, `{"attributes":{"headers":{"a":"b","c":"d"}}}`} {
+		if w := ask(h, "POST", "/v1/take", body); w.Code == 400 {
+			t.Errorf("names of units and headers have letters as they like: %s %s", body, w.Body)
 		}
 	}
 }

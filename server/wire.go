@@ -70,11 +70,13 @@ func parse(body []byte, v any) *api.Problem {
 	err := d.Decode(v)
 	if err == nil {
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
+			err = exact(body, v)
+		} else if err == nil {
 			err = errors.New("something follows the JSON value")
 		}
+	}
+	if err == nil {
+		return nil
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return problem(api.CodeBadJSON, "%s must be %s, not %s", fieldOf(wrong), wants(wrong), wrong.Value)
