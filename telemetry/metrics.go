@@ -49,12 +49,11 @@ type Metrics struct {
 	table *table[policySeries]
 	holds *holds
 
-	check       prometheus.Histogram
-	deciding    [outcomes]prometheus.Observer
+	deciding    *durationsBy // by outcome; all together are rate_limit_check_duration_seconds
 	queued      prometheus.Histogram
 	reasons     [reasons]prometheus.Counter
 	backend     prometheus.Counter
-	calls       [len(ops)]prometheus.Observer
+	calls       *durationsBy // by op
 	failures    [len(ops)][classes]prometheus.Counter
 	settled     [settlements]prometheus.Counter
 	loads       [2]prometheus.Counter // failed, done

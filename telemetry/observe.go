@@ -67,9 +67,7 @@ func (m *Metrics) taken(e *drawgate.Taken) {
 		s[i] = m.table.get(e.Take.Buckets[i].Plan.Name())
 	}
 	o := outcomeOf(e)
-	deciding := (e.Took - e.Queued).Seconds()
-	m.check.Observe(deciding)
-	m.deciding[o].Observe(deciding)
+	m.deciding.all[o].observe(e.Took - e.Queued)
 	if e.Queued > 0 {
 		m.queued.Observe(e.Queued.Seconds())
 	}
@@ -154,7 +152,7 @@ func (m *Metrics) called(e *drawgate.StoreCall) {
 		return
 	}
 	op := opOf(e.Op)
-	m.calls[op].Observe(e.Took.Seconds())
+	m.calls.all[op].observe(e.Took)
 	if e.Err != nil && !m.guarded.Load() {
 		m.failed(op, e.Err)
 	}

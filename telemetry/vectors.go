@@ -23,7 +23,7 @@ type vectors struct {
 	decisions, fallbacks, milestones              *prometheus.CounterVec   // of policies
 	failures, settlements, loads, transitions     *prometheus.CounterVec   // of the process
 	probes, warnings, deliveries                  *prometheus.CounterVec   // of the other parts of this package
-	waited, deciding, calls                       *prometheus.HistogramVec // durations
+	waited                                        *prometheus.HistogramVec // durations
 	breaker                                       *prometheus.GaugeVec
 }
 
@@ -48,8 +48,11 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	counter(&v.decisions, "drawgate_decisions_total", "Takes by how they ended; one of several buckets counts for the policy of each.", "policy", "outcome")
 	counter(&v.fallbacks, "drawgate_fallback_decisions_total", "Of the decisions, those that this process made by itself.", "policy", "outcome")
 	counter(&v.milestones, "drawgate_limit_milestones_total", "Times that a bucket had used this share of a limit, in per cent.", "policy", "limit", "milestone")
-	histogram(&v.deciding, "drawgate_decision_duration_seconds", "Time to decide: with the store's, without the queue's.", fineBuckets, "outcome")
-	histogram(&v.calls, "drawgate_store_duration_seconds", "Time of a store call.", fineBuckets, "op")
+	fine := newBins(fineBuckets)
+	m.deciding = newDurationsBy(fine, "drawgate_decision_duration_seconds", "Time to decide: with the store's, without the queue's.", "outcome", outcomeNames[:])
+	m.deciding.total = prometheus.NewDesc("rate_limit_check_duration_seconds", "Time to check limits: with the store's, without the queue's.", nil, nil)
+	m.calls = newDurationsBy(fine, "drawgate_store_duration_seconds", "Time of a store call.", "op", ops[:])
+	all = append(all, m.deciding, m.calls)
 	counter(&v.failures, "drawgate_store_errors_total", "Store calls that were not answered.", "op", "class")
 	counter(&v.settlements, "drawgate_settlements_total", "What became of reservations, and charges without one.", "result")
 	counter(&v.transitions, "drawgate_store_breaker_transitions_total", "Times that the store's breaker came into a state.", "state")
@@ -74,7 +77,6 @@ func (m *Metrics) plain() []prometheus.Collector {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
-	m.check = prometheus.NewHistogram(histogram("rate_limit_check_duration_seconds", "Time to check limits: with the store's, without the queue's.", fineBuckets))
 	m.queued = prometheus.NewHistogram(histogram("drawgate_queue_wait_seconds", "How long takes stood in the queue, of those that did.", queueBuckets))
 	m.backend = prometheus.NewCounter(prometheus.CounterOpts{Name: "rate_limit_backend_errors_total", Help: "Store calls that failed."})
 	m.charges = prometheus.NewCounter(prometheus.CounterOpts{
@@ -82,7 +84,7 @@ func (m *Metrics) plain() []prometheus.Collector {
 	})
 	m.loaded = gauge("drawgate_config_last_reload_success_timestamp_seconds", "When the configuration in force was loaded.")
 	m.lastLoad = gauge("drawgate_config_last_reload_successful", "1 unless the last change of the configuration failed.")
-	all := []prometheus.Collector{m.check, m.queued, m.backend, m.charges, m.loaded, m.lastLoad, newUsage(m)}
+	all := []prometheus.Collector{m.queued, m.backend, m.charges, m.loaded, m.lastLoad, newUsage(m)}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "drawgate_open_reservations", Help: "Reservations that this process made or renewed, and that are open.",
 	}, func() float64 { return float64(m.holds.open()) }))
@@ -96,14 +98,10 @@ func (m *Metrics) plain() []prometheus.Collector {
 // resolve looks up the series whose labels are known, so that they exist from the start.
 func (m *Metrics) resolve() {
 	v := &m.vecs
-	for i, name := range outcomeNames {
-		m.deciding[i] = v.deciding.WithLabelValues(name)
-	}
 	for i, name := range reasonNames {
 		m.reasons[i] = v.rejections.WithLabelValues(name)
 	}
 	for i, op := range ops {
-		m.calls[i] = v.calls.WithLabelValues(op)
 		for c, name := range classNames {
 			m.failures[i][c] = v.failures.WithLabelValues(op, name)
 		}
