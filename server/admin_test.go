@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,6 +70,50 @@ func TestBucketsAreListedPageByPage(t *testing.T) {
 			t.Errorf("%s: %d %+v", query, got, p)
 		}
 	}
+}
+
+// A page of long keys has fewer of them, and no two pages go through the store at once.
+func TestPagesOfBucketsAreBounded(t *testing.T) {
+	t.Parallel()
+	store := &listed{Store: memstore.New(nil)}
+	f := setup{store: store}.start(t)
+	var want []string
+	for i := range 20 {
+		want = append(want, string(rune('a'+i))+strings.Repeat("k", drawgate.MaxKey-1))
+		f.take(`{"policy":"llm","key":"` + want[i] + `"}`)
+	}
+	var got []string
+	pages, after := 0, ""
+	for more := true; more; pages++ {
+		var b api.BucketsAnswer
+		f.do("GET", "/v1/buckets?policy=llm&limit=1000&after="+after, "", &b)
+		if n := len(b.Keys); n < 1 || n > 16 {
+			t.Fatalf("a page of %d keys", n)
+		}
+		got, after, more = append(got, b.Keys...), b.After, b.After != ""
+	}
+	if !slices.Equal(got, want) || pages != 2 {
+		t.Errorf("%d keys on %d pages", len(got), pages)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { ask(f.srv.AdminHandler(), "GET", "/v1/buckets?policy=llm", "") })
+	}
+	if wg.Wait(); store.most.Load() != 1 {
+		t.Errorf("%d at once", store.most.Load())
+	}
+}
+
+// listed is a store that knows how often it was listed at once.
+type listed struct {
+	*memstore.Store
+	now, most atomic.Int64
+}
+
+func (s *listed) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
+	s.most.Store(max(s.most.Load(), s.now.Add(1)))
+	defer s.now.Add(-1)
+	return s.Store.List(ctx, tenant, policy, yield)
 }
 
 // Who waits for a bucket gets its turn when the bucket is reset.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -12,10 +13,13 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// listTimeout bounds going through all keys of a policy.
-const listTimeout = 30 * time.Second
+// Bounds of going through all keys of a policy.
+const (
+	listTimeout = 30 * time.Second // waiting for the one before included
+	maxPage     = 1 << 20          // bytes of the keys of a page, unless one alone has more
+)
 
-// buckets serves GET /v1/buckets. A store lists keys in no order, so each page goes through all of them, and keeps no more than it answers.
+// buckets serves GET /v1/buckets. A store lists keys in no order, so each page goes through all of them, one at a time, and keeps no more than it answers.
 func (s *Server) buckets(w http.ResponseWriter, r *http.Request, who *access) {
 	q, p := s.listQuery(r, who)
 	lister, ok := s.store.(drawgate.Lister)
@@ -30,27 +34,37 @@ func (s *Server) buckets(w http.ResponseWriter, r *http.Request, who *access) {
 	defer cancel()
 	c := http.NewResponseController(w)
 	_ = c.SetWriteDeadline(time.Now().Add(listTimeout + writeTimeout)) // a writer that knows no deadlines has none to move
-	page := page{after: q.after, size: q.limit + 1}
+	page := page{after: q.after, size: q.limit, keys: []string{}}
+	if err := s.list(ctx, lister, &q, &page); errors.Is(err, context.DeadlineExceeded) {
+		writeProblem(w, problem(api.CodeStoreAway, "to go through all keys of the policy takes more than %v", listTimeout))
+		return
+	} else if err != nil {
+		writeProblem(w, s.fail(err))
+		return
+	}
+	out := api.BucketsAnswer{Policy: q.policy, Tenant: q.tenant, Keys: page.keys}
+	if page.more {
+		out.After = base64.RawURLEncoding.EncodeToString([]byte(out.Keys[len(out.Keys)-1]))
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+// list fills a page, when nobody else goes through the store.
+func (s *Server) list(ctx context.Context, lister drawgate.Lister, q *listQuery, p *page) error {
+	select {
+	case s.listing <- struct{}{}:
+		defer func() { <-s.listing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	err := lister.List(ctx, q.tenant, q.policy, func(k drawgate.Key) bool {
-		page.add(k.Name)
+		p.add(k.Name)
 		return ctx.Err() == nil
 	})
 	if err == nil {
 		err = ctx.Err()
 	}
-	if err != nil {
-		writeProblem(w, s.fail(err))
-		return
-	}
-	out := api.BucketsAnswer{Policy: q.policy, Tenant: q.tenant, Keys: page.keys}
-	if len(out.Keys) > q.limit {
-		out.Keys = out.Keys[:q.limit]
-		out.After = base64.RawURLEncoding.EncodeToString([]byte(out.Keys[q.limit-1]))
-	}
-	if out.Keys == nil {
-		out.Keys = []string{}
-	}
-	writeJSON(w, http.StatusOK, out)
+	return err
 }
 
 // page keeps the first keys, in the order of their bytes, after one.
@@ -58,20 +72,25 @@ type page struct {
 	after string
 	size  int
 	keys  []string // in order
+	bytes int      // of keys
+	more  bool     // there are keys behind these
 }
 
 func (p *page) add(key string) {
-	if key <= p.after || len(p.keys) == p.size && key >= p.keys[p.size-1] {
+	if key <= p.after {
 		return
 	}
 	i, twice := slices.BinarySearch(p.keys, key)
-	if twice { // a store that is changed while it is listed may say a key again
+	if twice || p.more && i == len(p.keys) { // a store that is changed while it is listed may say a key again
 		return
 	}
-	if len(p.keys) == p.size {
-		p.keys = p.keys[:p.size-1]
-	}
 	p.keys = slices.Insert(p.keys, i, key)
+	p.bytes += len(key)
+	for len(p.keys) > p.size || p.bytes > maxPage && len(p.keys) > 1 {
+		last := len(p.keys) - 1
+		p.bytes -= len(p.keys[last])
+		p.keys, p.more = slices.Delete(p.keys, last, last+1), true
+	}
 }
 
 type listQuery struct {

@@ -61,7 +61,8 @@ type Server struct {
 	read    time.Duration
 	public  http.Handler
 	admin   http.Handler
-	reload  sync.Mutex // held while the configuration is read again
+	reload  sync.Mutex    // held while the configuration is read again
+	listing chan struct{} // of one: who goes through the store
 
 	_    [cacheLine]byte
 	busy atomic.Int64 // requests that have arrived and are not answered
@@ -76,7 +77,7 @@ func New(e *engine.Engine, store drawgate.Store, opts *Options) (*Server, error)
 	if e == nil || store == nil {
 		return nil, errors.New("server: it needs an engine and the engine's store")
 	}
-	s := &Server{engine: e, store: store, given: newMemory(remembered), start: time.Now(), read: readTimeout}
+	s := &Server{engine: e, store: store, given: newMemory(remembered), start: time.Now(), read: readTimeout, listing: make(chan struct{}, 1)}
 	if opts != nil {
 		s.opts = *opts
 	}
