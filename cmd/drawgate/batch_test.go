@@ -204,9 +204,9 @@ func history(t *testing.T, s drawgate.Journal, begin time.Time) (takes []string)
 func TestBatchOfProcesses(t *testing.T) {
 	t.Parallel()
 	const workers, perMinute, perHour = 8, 20, 35
-	want, last := perMinute, "minute" // the limit that refuses in the end
+	want, last, refusals := perMinute, "minute", 2*workers // the limit that refuses in the end, and how often it has to
 	if os.Getenv("DRAWGATE_LONG") == "1" {
-		want, last = perHour, "hour"
+		want, last, refusals = perHour, "hour", 5*workers
 	}
 	b := newBench(t, "RATE_LIMIT_PER_MINUTE="+strconv.Itoa(perMinute), "RATE_LIMIT_PER_HOUR="+strconv.Itoa(perHour), "RATE_LIMIT_STORAGE_PATH=counts.db")
 	begin := time.Now()
@@ -214,7 +214,7 @@ func TestBatchOfProcesses(t *testing.T) {
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			for i := 0; tally.refusedBy(last) < 5*workers && tally.refusedBy("error") == 0; i++ {
+			for i := 0; tally.refusedBy(last) < refusals && tally.refusedBy("error") == 0; i++ {
 				tally.add(b.task(fmt.Sprintf("%d-%d", w, i), i%3 == 2))
 			}
 		})

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"strconv"
@@ -15,7 +16,14 @@ import (
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
+// parallel is how many tests run at once, unless -parallel says it: most of the time they wait, for processes and for holds that end. Two at a time, which is
+// the default on two processors, leave the processors idle.
+const parallel = "4"
+
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", parallel); err != nil {
+		panic(err)
+	}
 	testscript.Main(m, map[string]func(){
 		"drawgate": func() { os.Exit(run(context.Background(), os.Args[1:])) },
 	})
