@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/server"
+)
+
+// inProcess returns a server of the rules and policies in s, which is asked without a network.
+func (a *app) inProcess(s *settings, store drawgate.Store, log *slog.Logger) (*inProcess, error) {
+	c, _, err := compile(s.Config)
+	if err != nil {
+		return nil, err
+	}
+	e, err := engine.New(store, c, &engine.Options{Tenant: a.tenant, StoreTimeout: storeTimeout, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	h, err := server.New(e, store, &server.Options{Tenant: a.tenant, Class: s.APIKeys.Class, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	return &inProcess{h}, switchOff(e, s)
+}
+
+// inProcess is a server that is asked without a network, for one client.
+type inProcess struct{ handler http.Handler }
+
+// RoundTrip implements http.RoundTripper.
+func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := &written{header: http.Header{}, status: http.StatusOK}
+	p.handler.ServeHTTP(w, r)
+	return &http.Response{
+		Status: http.StatusText(w.status), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: w.header, Body: io.NopCloser(&w.body), ContentLength: int64(w.body.Len()), Request: r,
+	}, nil
+}
+
+// written is an answer that was written to memory.
+type written struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (w *written) Header() http.Header         { return w.header }
+func (w *written) WriteHeader(status int)      { w.status = status }
+func (w *written) Write(b []byte) (int, error) { return w.body.Write(b) }
