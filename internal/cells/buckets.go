@@ -13,29 +13,50 @@ type Buckets struct {
 	spec  *record.Spec // the first
 	lean  *lean        // nil if a word cannot count them
 
-	// last is a cell that was asked for not long ago. Many a policy has one key, or one that is asked for more than all others together: it need not be
-	// looked up, which is a quarter of a decision.
+	// last is the cell that two samples in a row met, or nil. Many a policy has one key, or one that is asked for more than all others together: it need
+	// not be looked up, which is a quarter of a decision.
 	last atomic.Pointer[cell]
+	met  atomic.Pointer[cell] // by the latest sample
 }
 
-// cell returns the bucket of that name, or nil.
-func (b *Buckets) cell(name string) *cell {
-	if c := b.last.Load(); c != nil && c.name == name {
-		return c
+// look reads the clock, and returns the bucket of that name, or nil.
+//
+// Reading the clock waits for every memory access before it, while those behind it overlap with whatever the caller does next. So nothing comes before it
+// but the name's bytes: neither the index and the cell, which among many buckets are in no cache, nor the cell of a hot key, which others write.
+func (b *Buckets) look(name string) (c *cell, now int64) {
+	s := b.space.store
+	if c = b.last.Load(); c != nil {
+		if now = s.now(); c.name.is(name) {
+			return c, now
+		}
+		return s.index.find(b.space, name), now
 	}
-	return b.space.store.index.find(b.space, name)
+	h := s.index.hash(b.space, name)
+	now = s.now()
+	return s.index.findHashed(b.space, name, h), now
 }
 
 // behind is how much earlier, in µs, one caller may have read the clock than another who changed the word in between.
 const behind = 1000
 
-// seldom is how often a cell becomes the last one: at every so many µs, because writing what others read takes time of theirs.
+// seldom is how often a sample is taken: at every so many µs, because writing what others read takes time of theirs.
 const seldom = 64
 
 // asked notes that c was asked for at now.
 func (b *Buckets) asked(c *cell, now int64) {
-	if now&(seldom-1) == 0 && b.last.Load() != c {
+	if now&(seldom-1) == 0 {
+		b.sample(c)
+	}
+}
+
+func (b *Buckets) sample(c *cell) {
+	switch c {
+	case b.last.Load():
+	case b.met.Load():
 		b.last.Store(c)
+	default:
+		b.met.Store(c)
+		b.last.Store(nil)
 	}
 }
 
@@ -55,19 +76,22 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 	if b.lean == nil || s.closed.Load() {
 		return 0, 0, 0, 0, false
 	}
+	// What does not need the cell is done before: a processor looks some 250 instructions ahead, and what the caller does next should be among them while
+	// the cell is on its way from memory.
+	spec, whose := b.spec, &b.lean.home
+	never := n > spec.Effective[priority]
+	most, parts := spec.Effective[priority]*spec.Scale, n*spec.Scale
 	for {
-		c := b.cell(name)
+		c, now := b.look(name)
 		if c == nil {
 			var err error
 			if c, err = b.space.open(name, b.lean); err != nil {
 				return 0, 0, 0, 0, false
 			}
 		}
-		now := s.now() // before the cell is touched: its cache line may be wanted elsewhere
-		most := b.spec.Effective[priority] * b.spec.Scale
 		for again := true; ; {
 			w := c.word.Load()
-			if w == isFull || c.home.Load() != &b.lean.home {
+			if c.home.Load() != whose { // a record, whose home changed before its word, or who counts otherwise
 				return 0, 0, 0, 0, false
 			}
 			if w == dead {
@@ -75,24 +99,25 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 				b.last.CompareAndSwap(c, nil)
 				break
 			}
-			b.asked(c, now)
 			at = s.base + now
-			zero := now * b.spec.Drain
+			zero := now * spec.Drain
 			used = max(0, w-zero)
 			left = most - used
-			if n > b.spec.Effective[priority] {
+			switch over = parts - left; {
+			case never:
 				return left, used, -1, at, true
-			}
-			parts := n * b.spec.Scale
-			if over = parts - left; over > 0 && n > 0 {
-				if again && over <= behind*b.spec.Drain { // it may only seem so, by a clock that was read before who wrote the word read his
-					now, again = s.now(), false
-					continue
+			case n == 0:
+				return left, used, 0, at, true
+			case over <= 0:
+				if used += parts; c.word.CompareAndSwap(w, zero+used) {
+					b.asked(c, now)
+					return left - parts, used, 0, at, true
 				}
+			case again && over <= behind*spec.Drain: // it may only seem so, by a clock that was read before who wrote the word read his
+				now, again = s.now(), false
+			default:
+				b.asked(c, now)
 				return left, used, over, at, true
-			}
-			if used += parts; n == 0 || c.word.CompareAndSwap(w, zero+used) {
-				return left - parts, used, 0, at, true
 			}
 		}
 	}
@@ -106,14 +131,13 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 		return false, 0, 0, 0, ErrClosed
 	}
 	for {
-		c := b.cell(name)
+		c, now := b.look(name) // not under the lock, for which others wait
 		if c == nil || c.word.Load() == dead {
 			b.last.CompareAndSwap(c, nil)
 			if c, err = b.space.open(name, b.lean); err != nil {
 				return false, 0, 0, 0, err
 			}
 		}
-		now := s.Now() // not under the lock, for which others wait
 		fl := c.home.Load().full
 		if fl == nil {
 			fl = c.lock(b.specs)
@@ -128,7 +152,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 			continue
 		}
 		b.asked(c, now)
-		at, after, ok := record.One(&fl.rec, b.specs, n, priority, now, out)
+		at, after, ok := record.One(&fl.rec, b.specs, n, priority, s.base+now, out)
 		if !ok {
 			v := b.decide(&fl.rec, n, priority, out)
 			fl.mu.Unlock()

@@ -14,11 +14,11 @@ import (
 // since the store was made, in 1/Drain µs, at which nothing is used any more (the virtual scheduling form of the leaky bucket, ITU-T I.371).
 // Whatever needs more (a reservation, another version of the policy) turns it into a record under a lock, for as long as it lives.
 //
-// It is half a cache line, so that it never lies on two.
+// It is a cache line, so that it never lies on two, and nothing else that is busy lies beside it.
 type cell struct {
-	name string
 	word atomic.Int64
-	home atomic.Pointer[home]
+	home atomic.Pointer[home] // changes before a word becomes isFull
+	name nameCopy
 }
 
 // home is whose a cell is and how it counts. All words that count alike share one; a record has its own.
@@ -86,7 +86,7 @@ func (sp *Space) open(name string, l *lean) (*cell, error) {
 	}
 	for {
 		c, made := s.index.insert(sp, name, func() *cell {
-			c := &cell{name: name}
+			c := &cell{name: copyName(name)}
 			if l == nil {
 				c.word.Store(isFull)
 				c.home.Store(&newFull(sp, nil).home)

@@ -26,7 +26,7 @@ func colliding(x *index, sp *Space, n, tags int) (names []string) {
 
 func newCell(sp *Space, name string) func() *cell {
 	return func() *cell {
-		c := &cell{name: name}
+		c := &cell{name: copyName(name)}
 		c.home.Store(&home{space: sp})
 		return c
 	}
@@ -86,8 +86,8 @@ func TestIndexIsAMap(t *testing.T) {
 				n := 0
 				x.each(func(c *cell) bool {
 					n++
-					if model[key{c.home.Load().space, c.name}] != c {
-						t.Fatalf("%q is listed and not there", c.name)
+					if model[key{c.home.Load().space, c.name.String()}] != c {
+						t.Fatalf("%q is listed and not there", c.name.String())
 					}
 					return true
 				})
@@ -136,14 +136,14 @@ func TestIndexNeverLosesACell(t *testing.T) {
 		readers.Go(func() {
 			for !done.Load() {
 				for _, n := range fixed {
-					if c := x.find(sp, n); c == nil || c.name != n {
+					if c := x.find(sp, n); c == nil || !c.name.is(n) {
 						t.Errorf("find %q: %v", n, c)
 						return
 					}
 				}
 				seen := 0
 				x.each(func(c *cell) bool {
-					if slices.Contains(fixed, c.name) {
+					if slices.Contains(fixed, c.name.String()) {
 						seen++
 					}
 					return true
@@ -169,13 +169,13 @@ func TestIndexNeverLosesACell(t *testing.T) {
 					cells = append(cells, c)
 				}
 				for _, c := range cells {
-					if x.find(sp, c.name) != c {
-						t.Errorf("lost %q", c.name)
+					if x.find(sp, c.name.String()) != c {
+						t.Errorf("lost %q", c.name.String())
 					}
 				}
 				for _, c := range cells {
-					if !x.remove(c) || x.find(sp, c.name) != nil {
-						t.Errorf("%q was not removed", c.name)
+					if !x.remove(c) || x.find(sp, c.name.String()) != nil {
+						t.Errorf("%q was not removed", c.name.String())
 					}
 				}
 			}

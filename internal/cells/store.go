@@ -289,6 +289,6 @@ func (s *Store) List(tenant, policy string, yield func(string) bool) {
 	}
 	defer sp.done()
 	s.index.each(func(c *cell) bool {
-		return c.home.Load().space != sp || c.idle(s) || yield(c.name)
+		return c.home.Load().space != sp || c.idle(s) || yield(c.name.String())
 	})
 }
