@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -36,6 +37,9 @@ func config(tb testing.TB, text string) *rls.Config {
 	return c
 }
 
+// patient engines give a busy machine the time that it takes.
+var patient = &engine.Options{StoreTimeout: 10 * time.Second}
+
 // service returns a service over a store for a configuration; opts may be nil.
 func service(tb testing.TB, store drawgate.Store, c *rls.Config, opts *rls.Options) (*rls.Service, *engine.Engine) {
 	tb.Helper()
@@ -43,7 +47,7 @@ func service(tb testing.TB, store drawgate.Store, c *rls.Config, opts *rls.Optio
 	if c != nil {
 		policies = c.Policies()
 	}
-	e, err := engine.New(store, engine.Config{Policies: policies}, nil)
+	e, err := engine.New(store, engine.Config{Policies: policies}, patient)
 	if err != nil {
 		tb.Fatal(err)
 	}
