@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/hold"
 )
 
 // Unary is a grpc.UnaryServerInterceptor.
@@ -20,8 +21,8 @@ func (l *Limit) Unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 	if h == nil {
 		return next(ctx, request)
 	}
-	defer h.end()               //nolint:contextcheck // what was held is given back, whoever has left
-	return next(h.ctx, request) //nolint:contextcheck // it is ctx, and ends with what is held
+	defer h.End()                     //nolint:contextcheck // what was held is given back, whoever has left
+	return next(h.Context(), request) //nolint:contextcheck // it is ctx, and ends with what is held
 }
 
 // Stream is a grpc.StreamServerInterceptor. A stream is one call: it is decided when it is opened, and what it holds is held while it is open.
@@ -34,8 +35,8 @@ func (l *Limit) Stream(server any, stream grpc.ServerStream, info *grpc.StreamSe
 	if h == nil {
 		return next(server, stream)
 	}
-	defer h.end()
-	return next(server, &heldStream{ServerStream: stream, ctx: h.ctx})
+	defer h.End()
+	return next(server, &heldStream{ServerStream: stream, ctx: h.Context()})
 }
 
 // heldStream is a stream whose context ends when what it holds is lost.
@@ -58,7 +59,7 @@ type take struct {
 }
 
 // begin decides a call. Without an error it may run, and holds h, which may be nil.
-func (l *Limit) begin(ctx context.Context, method string, set func(metadata.MD)) (*hold, error) {
+func (l *Limit) begin(ctx context.Context, method string, set func(metadata.MD)) (*hold.Hold, error) {
 	if l.skips(ctx, method) {
 		return nil, nil //nolint:nilnil // no hold and no error: the call runs
 	}
@@ -85,7 +86,7 @@ func (l *Limit) begin(ctx context.Context, method string, set func(metadata.MD))
 	return t.decide(ctx, set)
 }
 
-func (t *take) decide(ctx context.Context, set func(metadata.MD)) (*hold, error) {
+func (t *take) decide(ctx context.Context, set func(metadata.MD)) (*hold.Hold, error) {
 	d, err := t.ask(ctx, false)
 	full := false
 	if err == nil && !d.Allowed {
@@ -101,7 +102,7 @@ func (t *take) decide(ctx context.Context, set func(metadata.MD)) (*hold, error)
 	if t.res == nil {
 		return nil, nil //nolint:nilnil // as in begin
 	}
-	return t.l.newHold(ctx, t.method, t.res), nil
+	return t.l.keep(ctx, t.method, t.res), nil
 }
 
 // ask takes, and holds if a policy needs it. A refusal is a decision.

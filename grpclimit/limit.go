@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/hold"
 )
 
 // Bucket says what is taken for a call: units of the bucket of its key under a limiter's policy.
@@ -56,7 +57,6 @@ type Options struct {
 const (
 	defaultHold  = 30 * time.Second
 	defaultQueue = 1000
-	minHold      = 100 * time.Millisecond // less cannot be renewed in time
 	healthMethod = "/grpc.health.v1.Health/*"
 )
 
@@ -120,8 +120,8 @@ func (l *Limit) checkOptions() error {
 	if o.Queue == 0 {
 		o.Queue = defaultQueue
 	}
-	if o.Hold < minHold || o.Hold > drawgate.MaxHold {
-		return fmt.Errorf("grpclimit: hold %v is not between %v and %v", o.Hold, minHold, drawgate.MaxHold)
+	if o.Hold < hold.Min || o.Hold > drawgate.MaxHold {
+		return fmt.Errorf("grpclimit: hold %v is not between %v and %v", o.Hold, hold.Min, drawgate.MaxHold)
 	}
 	if o.Wait < 0 || o.Queue < 0 {
 		return fmt.Errorf("grpclimit: wait %v and queue %d must not be negative", o.Wait, o.Queue)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/hold"
 )
 
 // Bucket says what is taken for a request: units of the bucket of its key under a limiter's policy.
@@ -131,8 +132,8 @@ func (m *Middleware) checkOptions() error {
 	if o.Queue == 0 {
 		o.Queue = defaultQueue
 	}
-	if o.Hold < minHold || o.Hold > drawgate.MaxHold {
-		return fmt.Errorf("httplimit: hold %v is not between %v and %v", o.Hold, minHold, drawgate.MaxHold)
+	if o.Hold < hold.Min || o.Hold > drawgate.MaxHold {
+		return fmt.Errorf("httplimit: hold %v is not between %v and %v", o.Hold, hold.Min, drawgate.MaxHold)
 	}
 	if o.Wait < 0 || o.Queue < 0 {
 		return fmt.Errorf("httplimit: wait %v and queue %d must not be negative", o.Wait, o.Queue)

@@ -6,12 +6,13 @@ import (
 	"net/http"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/hold"
 )
 
 // Pass is the answer to a request: serve it and call End, or refuse it with Problem.
 type Pass struct {
-	Problem *Problem // nil: serve the request
-	hold    *hold    // nil: nothing is held
+	Problem *Problem   // nil: serve the request
+	hold    *hold.Hold // nil: nothing is held
 }
 
 // Held reports whether units are held until End: the handler should then run under [Pass.Context].
@@ -23,14 +24,14 @@ func (p Pass) Context(ctx context.Context) context.Context {
 	if p.hold == nil {
 		return ctx
 	}
-	return p.hold.ctx
+	return p.hold.Context()
 }
 
 // End gives back what is held. It must be called when the request was served, however that ended, and may be called again. It waits for the store, for a
 // second at most.
 func (p Pass) End() {
 	if p.hold != nil {
-		p.hold.end()
+		p.hold.End()
 	}
 }
 
@@ -99,7 +100,7 @@ func (m *Middleware) settle(h http.Header, r *http.Request, a answer, t *take) P
 	if a.held == nil {
 		return Pass{}
 	}
-	return Pass{hold: m.newHold(r, a.held)}
+	return Pass{hold: m.keep(r, a.held)}
 }
 
 func (m *Middleware) refuse(h http.Header, a *answer, t *take) Pass {

@@ -1,0 +1,133 @@
+// Package hold keeps the units of a reservation held while a handler runs, and gives them back when it has ended.
+package hold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// Min is the shortest hold: less cannot be renewed in time.
+const Min = 100 * time.Millisecond
+
+// Times of a hold.
+const (
+	renewParts   = 3  // a hold is renewed after this part of it, so that more attempts fit
+	lastParts    = 20 // of a hold lie between the last attempts
+	renewTimeout = 2 * time.Second
+	endTimeout   = time.Second // for giving back, while the client waits for the end of the answer
+)
+
+// Options say how to hold. All but FailOpen is required.
+type Options struct {
+	Package  string        // whose errors these are
+	For      time.Duration // how long the units are held without being renewed, as they were reserved; Min at least
+	FailOpen bool          // go on while the store is away, though the hold may have ended
+	Lost     error         // the cause of the end of the handler's context whose hold is lost
+	Report   func(error)   // is told of what went wrong
+}
+
+// Hold is what is held while a handler runs. This process renews it: one that dies renews nothing, and the store ends the hold.
+type Hold struct {
+	opts   Options
+	res    *drawgate.Reservation
+	ctx    context.Context //nolint:containedctx // the handler's, which this ends
+	cancel context.CancelCauseFunc
+	life   context.Context //nolint:containedctx // of the hold, for renewals: it does not end with the client
+	stop   context.CancelFunc
+	once   sync.Once
+	first  *time.Timer   // starts renewing: most handlers have ended before
+	done   chan struct{} // closed when renewing has ended
+	lost   bool          // set before done is closed
+}
+
+// Keep renews a reservation until End. ctx is the request's.
+func Keep(ctx context.Context, res *drawgate.Reservation, opts Options) *Hold {
+	h := &Hold{opts: opts, res: res, done: make(chan struct{})}
+	h.ctx, h.cancel = context.WithCancelCause(ctx)
+	h.life, h.stop = context.WithCancel(context.WithoutCancel(ctx))
+	h.first = time.AfterFunc(opts.For/renewParts, h.keep)
+	return h
+}
+
+// Context returns the handler's context. It ends when the holder must have stopped.
+func (h *Hold) Context() context.Context { return h.ctx }
+
+// keep renews the hold until it ends. It ends the handler's context when the holder must have stopped, and not later.
+func (h *Hold) keep() {
+	defer close(h.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-h.life.Done():
+			return
+		case <-timer.C:
+		}
+		err := h.renew()
+		if h.life.Err() != nil {
+			return
+		}
+		next, lost := h.next(err)
+		switch {
+		case lost:
+			h.lost = true
+			h.cancel(h.opts.Lost)
+			h.opts.Report(fmt.Errorf("%w: %w", h.opts.Lost, err))
+			return
+		case err != nil:
+			h.opts.Report(err)
+		}
+		timer.Reset(next)
+	}
+}
+
+// renew renews once, in the time that is left.
+func (h *Hold) renew() error {
+	limit := min(renewTimeout, h.opts.For/renewParts)
+	if !h.opts.FailOpen {
+		limit = min(limit, time.Until(h.res.Deadline()))
+	}
+	ctx, cancel := context.WithTimeout(h.life, max(0, limit))
+	defer cancel()
+	if err := h.res.Renew(ctx, h.opts.For); err != nil {
+		return fmt.Errorf("%s: a hold was not renewed: %w", h.opts.Package, err)
+	}
+	return nil
+}
+
+// next says when to renew again after a renewal that ended with err, or that the hold is lost. While the store is away, who fails open keeps going.
+func (h *Hold) next(err error) (after time.Duration, lost bool) {
+	every := h.opts.For / renewParts
+	left := time.Until(h.res.Deadline())
+	switch {
+	case err == nil:
+		return every, false
+	case errors.Is(err, drawgate.ErrGone):
+		return 0, true
+	case left > 0:
+		return min(left, max(left/renewParts, h.opts.For/lastParts)), false
+	}
+	return every, !h.opts.FailOpen
+}
+
+// End settles what was held as it was estimated: what was asked for counts as used, slots come free. It does not depend on the client: one that went away
+// has used them too. If the store is away the hold ends by itself.
+func (h *Hold) End() {
+	h.once.Do(func() {
+		h.stop()
+		if !h.first.Stop() {
+			<-h.done
+		}
+		h.cancel(nil)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), endTimeout)
+		defer cancel()
+		if err := h.res.Settle(ctx); err != nil && !h.lost {
+			h.opts.Report(fmt.Errorf("%s: what was held was not given back, and ends by itself: %w", h.opts.Package, err))
+		}
+	})
+}
