@@ -181,6 +181,9 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (e
 			if sc.shadow, _, err = e.together(sc, sc.shadow, a.Set, &ask); len(sc.shadow) > n {
 				res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: n})
 			}
+		case a.Set == 0: // before which nobody asked
+			a.Bucket = len(sc.enforced)
+			sc.enforced = append(sc.enforced, ask)
 		default:
 			sc.enforced, a.Bucket, err = e.together(sc, sc.enforced, a.Set, &ask)
 		}
