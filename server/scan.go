@@ -10,8 +10,7 @@ import (
 // to 18 digits. It reports false for whatever else there may be, right or wrong: that is for encoding/json to read, or to say what is wrong with it, in four
 // times the time. What it does read, encoding/json reads the same (FuzzScan).
 func scanTake(body []byte, q *api.TakeRequest) bool {
-	var room [maxNames][]byte
-	s := scanner{text: body, names: room[:0]}
+	s := scanner{text: body}
 	ok := s.object(func(name []byte) bool {
 		if string(name) == "takes" {
 			return s.takes(&q.Takes)
@@ -128,11 +127,15 @@ func (s *scanner) texts(m *map[string]string) bool {
 type scanner struct {
 	text  []byte
 	at    int
-	names [][]byte // of the objects that are open
+	names [maxNames]span // the first of them: those of the objects that are open
+	open  int            // how many
 }
 
-// maxNames is how many names an object may have to be read here: each is compared with all before it.
-const maxNames = 16
+// maxNames is how many names may be open to be read here: each is compared with those of its object before it.
+const maxNames = 24
+
+// span is a part of the text.
+type span struct{ from, to int32 }
 
 func (s *scanner) space() {
 	for s.at < len(s.text) {
@@ -162,14 +165,14 @@ func (s *scanner) object(field func(name []byte) bool) bool {
 	if s.mark('}') {
 		return true
 	}
-	outer := len(s.names)
+	outer := s.open
 	for {
 		name, ok := s.plain()
 		if !ok || !s.first(name, outer) || !s.mark(':') || !field(name) {
 			return false
 		}
 		if s.mark('}') {
-			s.names = s.names[:outer]
+			s.open = outer
 			return true
 		}
 		if !s.mark(',') {
@@ -178,15 +181,20 @@ func (s *scanner) object(field func(name []byte) bool) bool {
 	}
 }
 
-// first notes a name of the object whose names begin there. It reports false if the object has it already, or too many.
+// first notes the name that was read last, of the object whose names begin there. It reports false if the object has it already, or there are too many.
 func (s *scanner) first(name []byte, from int) bool {
-	for _, other := range s.names[from:] {
-		if bytes.Equal(name, other) {
+	for _, other := range s.names[from:s.open] {
+		if bytes.Equal(name, s.text[other.from:other.to]) {
 			return false
 		}
 	}
-	s.names = append(s.names, name)
-	return len(s.names)-from <= maxNames
+	if s.open == maxNames {
+		return false
+	}
+	end := s.at - 1                                            // of the quotation mark
+	s.names[s.open] = span{int32(end - len(name)), int32(end)} //nolint:gosec // a body has at most api.MaxBody
+	s.open++
+	return true
 }
 
 func (s *scanner) array(element func() bool) bool {
