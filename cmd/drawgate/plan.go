@@ -3,9 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/guard"
 )
 
 func (a *app) planCmd() *cobra.Command {
@@ -74,77 +72,4 @@ func (a *app) compiled(path string) (engine.Config, error) {
 	}
 	c, _, err := compile(s.Config)
 	return c, err
-}
-
-func (a *app) boundCmd() *cobra.Command {
-	var instances int
-	cmd := &cobra.Command{
-		Use:   "bound [FILE]",
-		Short: "Say what may be admitted too much while the store is away",
-		Long: `Say for each limit what its fallback may admit beyond it while the store is away, in the worst case: in the window in which the store goes away, in
-later ones while all instances are cut off, and while only some of them are. 0 is never. Nothing is opened.`,
-		Example: `  drawgate bound drawgate.yaml --instances 3`,
-		Args:    cobra.MaximumNArgs(1),
-		RunE:    action(func(_ *cobra.Command, args []string) error { return a.bound(args, instances) }),
-	}
-	cmd.Flags().IntVar(&instances, "instances", 0, "how many processes share the limits (default: what the configuration says; 1 on SQLite)")
-	return cmd
-}
-
-func (a *app) bound(args []string, instances int) error {
-	flags := a.flags
-	if len(args) > 0 {
-		flags.Config = args[0]
-	}
-	if instances < 0 {
-		return usage("--instances %d is negative", instances)
-	}
-	s, err := a.resolve(flags)
-	if err != nil {
-		return err
-	}
-	if instances == 0 {
-		instances = s.instances()
-	}
-	if s.Store == config.Memory {
-		instances = max(1, instances)
-	}
-	lines, err := guard.Bound(s.Policies, instances)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		out := []excess{}
-		for _, l := range lines {
-			out = append(out, excess{l.Policy, l.Limit, l.Unit, l.Mode.String(), l.Instances, l.Most, bounded(l.Share), bounded(l.Extra), bounded(l.After), bounded(l.Partly), l.String()})
-		}
-		a.printJSON(out)
-		return nil
-	}
-	for i := range lines {
-		a.printf("%s\n", lines[i].String())
-	}
-	return nil
-}
-
-// excess is a line of bound as JSON. null has no bound.
-type excess struct {
-	Policy    string `json:"policy"`
-	Limit     string `json:"limit"`
-	Unit      string `json:"unit"`
-	Fallback  string `json:"fallback"`
-	Instances int    `json:"instances"`
-	Most      int64  `json:"most"`
-	Share     *int64 `json:"share"`
-	Extra     *int64 `json:"extra"`  // in the window in which the store goes away
-	Later     *int64 `json:"later"`  // in each later one, while all are cut off
-	Partly    *int64 `json:"partly"` // in each in which only some are
-	Text      string `json:"text"`
-}
-
-func bounded(n int64) *int64 {
-	if n == guard.Unbounded {
-		return nil
-	}
-	return &n
 }

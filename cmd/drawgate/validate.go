@@ -1,10 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -106,39 +103,4 @@ func (a *app) schemaCmd() *cobra.Command {
 			return err
 		}),
 	}
-}
-
-func (a *app) versionCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		RunE: action(func(*cobra.Command, []string) error {
-			if a.json {
-				version, goVersion, commit := build()
-				a.printJSON(map[string]string{"version": version, "go": goVersion, "commit": commit})
-				return nil
-			}
-			a.printf("%s\n", versionText())
-			return nil
-		}),
-	}
-}
-
-// versionText says for people what the binary was made of.
-func versionText() string {
-	version, goVersion, commit := build()
-	return fmt.Sprintf("drawgate %s (%s)", version, strings.TrimSuffix(goVersion+", "+commit, ", "))
-}
-
-// build returns what the binary was made of.
-func build() (version, goVersion, commit string) {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown", "", ""
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			commit = s.Value[:min(12, len(s.Value))]
-		}
-	}
-	return cmp.Or(info.Main.Version, "unknown"), info.GoVersion, commit
 }

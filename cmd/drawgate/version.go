@@ -1,0 +1,45 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) versionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: action(func(*cobra.Command, []string) error {
+			if a.json {
+				version, goVersion, commit := build()
+				a.printJSON(map[string]string{"version": version, "go": goVersion, "commit": commit})
+				return nil
+			}
+			a.printf("%s\n", versionText())
+			return nil
+		}),
+	}
+}
+
+// versionText says for people what the binary was made of.
+func versionText() string {
+	version, goVersion, commit := build()
+	return fmt.Sprintf("drawgate %s (%s)", version, strings.TrimSuffix(goVersion+", "+commit, ", "))
+}
+
+// build returns what the binary was made of.
+func build() (version, goVersion, commit string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown", "", ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			commit = s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return cmp.Or(info.Main.Version, "unknown"), info.GoVersion, commit
+}
