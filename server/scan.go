@@ -192,7 +192,7 @@ func (s *scanner) first(name []byte, from int) bool {
 		return false
 	}
 	end := s.at - 1                                            // of the quotation mark
-	s.names[s.open] = span{int32(end - len(name)), int32(end)} //nolint:gosec // a body has at most api.MaxBody
+	s.names[s.open] = span{int32(end - len(name)), int32(end)} // a body has at most api.MaxBody
 	s.open++
 	return true
 }
