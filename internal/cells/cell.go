@@ -110,8 +110,10 @@ func (sp *Space) open(name string, l *lean) (*cell, error) {
 // remove takes a dead cell out of the index.
 func (s *Store) remove(c *cell) {
 	if s.index.remove(c) {
-		c.home.Load().space.cells.Add(-1)
 		s.count.Add(-1)
+		if sp := c.home.Load().space; sp.cells.Add(-1) == 0 {
+			sp.drop()
+		}
 	}
 }
 

@@ -92,3 +92,22 @@ func TestSpacesNeverMint(t *testing.T) {
 		}
 	}
 }
+
+// TestNoSpaceWithoutRoom: a flood of tenants at a full store leaves nothing behind.
+func TestNoSpaceWithoutRoom(t *testing.T) {
+	t.Parallel()
+	const most = 100
+	s := New(most)
+	defer s.Close()
+	lasting := leaky(1, time.Hour)
+	full := 0
+	for i := range 10 * most {
+		if _, err := takeOf(s, fmt.Sprint("t", i), lasting); err != nil {
+			full++
+		}
+		s.Among([]Named{{Name{fmt.Sprint("u", i), "p", "k"}, lasting}}, false, func([]*record.Record) {})
+	}
+	if n := len(s.spaces); n != most || full != 9*most {
+		t.Errorf("%d spaces are kept for %d buckets; %d of %d takes found no room", n, most, full, 10*most)
+	}
+}

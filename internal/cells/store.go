@@ -54,7 +54,7 @@ type Space struct {
 	store  *Store
 	key    spaceKey
 	salt   uint64       // of its hashes
-	pinned bool         // guarded by store.mu: somebody keeps it
+	pinned atomic.Bool  // somebody keeps it; set under store.mu
 	users  atomic.Int64 // who is about to look for a bucket in it; grows under store.mu
 	cells  atomic.Int64 // buckets in the index
 
@@ -130,7 +130,7 @@ func (s *Store) Space(tenant, policy string) *Space {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sp := s.space(spaceKey{tenant, policy})
-	sp.pinned = true
+	sp.pinned.Store(true)
 	return sp
 }
 
@@ -145,17 +145,19 @@ func (s *Store) space(key spaceKey) *Space {
 }
 
 // use returns the buckets of a policy, which stay there until done is called: tenants may be as many as callers invent, so those without a bucket are
-// given up.
-func (s *Store) use(tenant, policy string) *Space {
-	key := spaceKey{tenant, policy}
+// given up, and where there is no room for a bucket none is made.
+func (s *Store) use(tenant, policy string) (*Space, error) {
 	if sp := s.find(tenant, policy); sp != nil {
-		return sp
+		return sp, nil
+	}
+	if !s.room(s.most) {
+		return nil, ErrFull
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sp := s.space(key)
+	sp := s.space(spaceKey{tenant, policy})
 	sp.users.Add(1)
-	return sp
+	return sp, nil
 }
 
 // find is use, but makes none: it is nil then.
@@ -170,16 +172,22 @@ func (s *Store) find(tenant, policy string) *Space {
 }
 
 // done ends a use.
-func (sp *Space) done() { sp.users.Add(-1) }
+func (sp *Space) done() {
+	if sp.users.Add(-1) == 0 {
+		sp.drop()
+	}
+}
 
-// tidy gives up the spaces that nobody uses.
-func (s *Store) tidy() {
+// drop gives the space up if nobody uses it and it has no bucket.
+func (sp *Space) drop() {
+	if sp.pinned.Load() || sp.cells.Load() > 0 {
+		return
+	}
+	s := sp.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, sp := range s.spaces {
-		if !sp.pinned && sp.users.Load() == 0 && sp.cells.Load() == 0 {
-			delete(s.spaces, key)
-		}
+	if !sp.pinned.Load() && sp.users.Load() == 0 && sp.cells.Load() == 0 && s.spaces[sp.key] == sp {
+		delete(s.spaces, sp.key)
 	}
 }
 
@@ -199,7 +207,10 @@ func (s *Store) With(names []Named, f func([]*record.Record)) error {
 		}
 	}()
 	for i, n := range names {
-		sp := s.use(n.Tenant, n.Policy)
+		sp, err := s.use(n.Tenant, n.Policy)
+		if err != nil {
+			return err
+		}
 		sp.note(n.Specs)
 		fl, err := sp.lock(n.Name.Name, n.Specs)
 		sp.done() // it has a bucket now

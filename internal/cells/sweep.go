@@ -60,7 +60,6 @@ func (s *Store) sweep(idle int64) {
 		}
 		return true
 	})
-	s.tidy()
 	s.sweepAt.Store(max(firstSweep, 2*s.count.Load()))
 }
 
