@@ -153,7 +153,8 @@ func TestBoundTokenTouchesOneTenantOnly(t *testing.T) {
 	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{
 		{Match: rules.Match{Path: "/own"}, Tenant: `attr("tenant")`, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
 		{Match: rules.Match{Path: "/chosen"}, Tenant: `header("X-Tenant")`, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
-		{Match: rules.Match{Path: "/shared"}, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
+		{Match: rules.Match{Path: "/silent"}, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
+		{Match: rules.Match{Path: "/shared"}, Tenant: `"all"`, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
 	}}
 	reload := func(context.Context) ([]string, error) { return nil, nil }
 	h := setup{config: cfg, options: &server.Options{Tokens: tokens(), Reload: reload}}.make(t).AdminHandler()
@@ -170,6 +171,7 @@ func TestBoundTokenTouchesOneTenantOnly(t *testing.T) {
 		{"/v1/take", `{"attributes":{"path":"/own","user":"u","attrs":{"tenant":"other"}}}`, 200},
 		{"/v1/take", `{"attributes":{"path":"/chosen","user":"u","headers":{"X-Tenant":"acme"}}}`, 200},
 		{"/v1/take", `{"attributes":{"path":"/chosen","user":"u","headers":{"X-Tenant":"other"}}}`, 403},
+		{"/v1/take", `{"attributes":{"path":"/silent","user":"u"}}`, 200},
 		{"/v1/take", `{"attributes":{"path":"/shared","user":"u"}}`, 403},
 		{"/v1/explain", `{"attributes":{"path":"/chosen","user":"u","headers":{"X-Tenant":"other"}}}`, 403},
 		{"/v1/status", `{"policy":"llm","tenant":"other"}`, 403},

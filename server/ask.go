@@ -124,7 +124,7 @@ func attributes(at *api.Attributes) (*rules.Attributes, *api.Problem) {
 	return out, nil
 }
 
-// tenantAttr is the attribute by which rules know the tenant that an access token is bound to: tenant: attr("tenant").
+// tenantAttr is the attribute by which rules may match the tenant that an access token is bound to.
 const tenantAttr = "tenant"
 
 // within lets the rules know which tenant an access token is bound to, and refuses if they apply a policy to another one.
@@ -132,15 +132,15 @@ func (s *Server) within(who *access, at *rules.Attributes) *api.Problem {
 	extra := make(map[string]string, len(at.Extra)+1)
 	maps.Copy(extra, at.Extra)
 	extra[tenantAttr] = who.tenant
-	at.Extra = extra
+	at.Extra, at.Tenant = extra, who.tenant
 	res, err := s.engine.Match(at)
 	if err != nil {
 		return s.fail(err)
 	}
 	for i := range res.Applied {
 		if a := &res.Applied[i]; a.Tenant != who.tenant {
-			return problem(api.CodeForbidden, "this access token is bound to a tenant, and rule %q applies policy %q to another one: its tenant should be attr(%q)",
-				ruleName(a.Rule, a.RuleName), a.Policy, tenantAttr)
+			return problem(api.CodeForbidden, "this access token is bound to a tenant, and rule %q applies policy %q to another one: a rule without a tenant applies it to the caller's",
+				ruleName(a.Rule, a.RuleName), a.Policy)
 		}
 	}
 	return nil

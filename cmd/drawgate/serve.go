@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -77,6 +78,10 @@ func (f *serveFlags) merge(c *config.Config) {
 	c.StoreTimeout = cmp.Or(f.timeout, c.StoreTimeout)
 }
 
+// leastHeap is memory that is reserved and not touched, so that the collector waits until there is something to collect: requests leave a few kilobytes
+// each, and a server that keeps little would collect every thousand of them.
+const leastHeap = 32 << 20
+
 func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	if f.timeout < 0 {
 		return usage("--store-timeout %v is negative", f.timeout)
@@ -89,6 +94,8 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 		return &exitError{exitConfig, errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy: nothing to serve")}
 	}
 	f.merge(s.Config)
+	ballast := make([]byte, leastHeap)
+	defer runtime.KeepAlive(ballast)
 	log := a.logger()
 	for _, w := range s.Warnings {
 		log.Warn(w.Error())

@@ -43,6 +43,7 @@ type service struct {
 	files   *config.Watcher // nil: nothing is watched yet
 
 	keys     atomic.Pointer[config.APIKeys]
+	fixed    atomic.Pointer[[]string]       // what of the configuration that was read last needs a restart
 	watching atomic.Pointer[guard.Observer] // what the guard tells
 	closers  []func() error                 // to be called in reverse
 }
@@ -262,7 +263,15 @@ func switchOff(e *engine.Engine, s *settings) error {
 func (v *service) open() (err error) {
 	s := &v.now.Server
 	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, Metrics: v.scrape, Logger: v.log}
-	opts.Reload = func(ctx context.Context) ([]string, error) { return nil, v.reload(ctx) }
+	opts.Reload = func(ctx context.Context) ([]string, error) {
+		if err := v.reload(ctx); err != nil {
+			return nil, err
+		}
+		if fixed := v.fixed.Load(); fixed != nil {
+			return *fixed, nil
+		}
+		return nil, nil
+	}
 	for _, t := range s.Tokens {
 		var roles []server.Role
 		for _, r := range t.Roles {
@@ -366,8 +375,10 @@ func (v *service) use(next *settings) error {
 	if v.envoy != nil {
 		v.envoy.Use(envoy)
 	}
-	for _, fixed := range v.now.fixed(next) {
-		v.log.Warn("this change needs a restart: " + fixed)
+	fixed := v.now.fixed(next)
+	v.fixed.Store(&fixed)
+	for _, name := range fixed {
+		v.log.Warn("this change needs a restart: " + name)
 	}
 	for _, name := range v.now.Disabled() {
 		if !slices.Contains(next.Disabled(), name) {
@@ -421,9 +432,11 @@ func (s *settings) fixed(next *settings) (names []string) {
 	}{
 		{"store", s.Store, next.Store},
 		{"prefix", s.Prefix, next.Prefix},
+		{"max_buckets", s.MaxBuckets, next.MaxBuckets},
 		{"instances", s.Instances, next.Instances},
 		{"server", fmt.Sprintf("%+v", s.Server), fmt.Sprintf("%+v", next.Server)},
 		{"telemetry", fmt.Sprintf("%+v", s.Telemetry), fmt.Sprintf("%+v", next.Telemetry)},
+		{"envoy", fmt.Sprintf("%+v", s.Envoy), fmt.Sprintf("%+v", next.Envoy)},
 	} {
 		if f.old != f.next {
 			names = append(names, f.name)
