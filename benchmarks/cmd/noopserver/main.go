@@ -60,7 +60,9 @@ func run(rpc, web, answer string) error {
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				return
 			}
-			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Type", "application/json") // the headers of our answers, too
+			w.Header().Set("Cache-Control", "no-store")
+			w.Header().Set("X-Content-Type-Options", "nosniff")
 			_, _ = w.Write(body)
 		})
 		s := &http.Server{Addr: web, Handler: h, ReadHeaderTimeout: 5 * time.Second}
