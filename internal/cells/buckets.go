@@ -88,6 +88,7 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 			if c, err = b.space.open(name, b.lean); err != nil {
 				return 0, 0, 0, 0, false
 			}
+			now = s.now() // making room may have taken long
 		}
 		for again := true; ; {
 			w := c.word.Load()

@@ -91,6 +91,7 @@ func (sp *Space) open(name string, l *lean) (*cell, error) {
 				c.word.Store(isFull)
 				c.home.Store(&newFull(sp, nil).home)
 			} else {
+				c.word.Store(s.now() * l.spec.Drain) // unused from now on: who read the clock before a sweep took the cell before it away does not count from then
 				c.home.Store(&l.home)
 			}
 			return c

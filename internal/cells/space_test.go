@@ -111,3 +111,28 @@ func TestNoSpaceWithoutRoom(t *testing.T) {
 		t.Errorf("%d spaces are kept for %d buckets; %d of %d takes found no room", n, most, full, 10*most)
 	}
 }
+
+// TestDecidedAfterMakingRoom: who has to make room in a full store first, which takes long, decides as of then, and the bucket is unused from then on: not
+// for as long as making room took, which would be admitted twice.
+func TestDecidedAfterMakingRoom(t *testing.T) {
+	t.Parallel()
+	const most = 20_000
+	s := New(most)
+	defer s.Close()
+	s.sweepAt.Store(1 << 60) // not before it is full
+	idle := s.Space("", "idle").Bind(leaky(1, time.Microsecond))
+	for i := range most {
+		idle.Lean(fmt.Sprint(i), 1, 0)
+	}
+	specs := leaky(10, time.Hour)
+	b := s.Space("", "p").Bind(specs)
+	begin := s.now()
+	_, _, over, at, ok := b.Lean("k", 10, 0)
+	swept := (s.again.Load() + 9*begin) / 10 // at the earliest: it may sweep again nine times as long after
+	if !ok || over > 0 || at-s.base < swept {
+		t.Errorf("over %d, %v; decided %d µs before there was room", over, ok, swept-(at-s.base))
+	}
+	if w := s.index.find(b.space, "k").word.Load(); w < swept*specs[0].Drain {
+		t.Error("the bucket counts as unused since before it was made")
+	}
+}
