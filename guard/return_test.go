@@ -570,3 +570,26 @@ func TestClose(t *testing.T) {
 type unclosed struct{ drawgate.Store }
 
 func (unclosed) Close() error { return nil }
+
+// TestFullBookCountsFromTheAnswer: of a bucket that there is no room to write down nothing is admitted here for as long as what the store has admitted of it
+// counts, which begins when the store answers, not when it was asked.
+//
+// req: A11
+func TestFullBookCountsFromTheAnswer(t *testing.T) {
+	t.Parallel()
+	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, store *faulty) {
+		others := compile(t, drawgate.Policy{Name: "others", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})
+		for i := range 1000 {
+			take(t, g, others, fmt.Sprint(i), 1)
+		}
+		plan := policy(t, 0, rolling(2, time.Hour))
+		store.during = func() { time.Sleep(30 * time.Millisecond) }
+		first := take(t, g, plan, "k", 2)
+		store.during = nil
+		time.Sleep(time.Until(first.At().Add(time.Hour - 10*time.Millisecond)))
+		store.set(refuses)
+		if d := take(t, g, plan, "k", 2); !first.Allowed || first.Fallback || d.Allowed {
+			t.Errorf("%v %v, then within the hour %v", first.Allowed, first.Fallback, d.Allowed)
+		}
+	})
+}

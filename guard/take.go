@@ -267,7 +267,7 @@ var asksPool = sync.Pool{New: func() any { return new([]record.Ask) }}
 
 // unrecorded notes that something is held of a bucket that has no page, or not a word of it. The bucket is locked.
 func (s *Store) unrecorded(pt *part, hold time.Duration) {
-	if hold > 0 && len(pt.terms.at) > 0 {
+	if len(pt.terms.at) > 0 {
 		s.book.parts[pt.shard].lose(s.clock.now().own + hold.Microseconds() + 1)
 	}
 }
