@@ -143,7 +143,7 @@ func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 			if err != nil {
 				return err
 			}
-			if p.does == takes && p.hits > 1 {
+			if p.does == takes && p.hits > 1 && countsHits(ask.Limiter) {
 				ask.Costs = []drawgate.Cost{{N: p.hits}}
 			}
 			st, err := ask.Limiter.StatusAt(ctx, 0, ask)
@@ -208,6 +208,9 @@ func (c *call) rulesEach(ctx context.Context, p *part) error {
 		ask, err := c.s.engine.AskApplied(a)
 		if err != nil {
 			return err
+		}
+		if !countsHits(ask.Limiter) {
+			continue
 		}
 		if p.does == reports {
 			err = charge(ctx, ask, p.hits)
@@ -313,4 +316,10 @@ func unitsOf(window time.Duration) (ratelimit.RateLimitResponse_RateLimit_Unit, 
 		}
 	}
 	return ratelimit.RateLimitResponse_RateLimit_UNKNOWN, 1
+}
+
+// countsHits reports whether a policy counts requests, which hits are. A take passes over one that does not.
+func countsHits(l *drawgate.Limiter) bool {
+	_, err := l.Plan().Amounts([]drawgate.Cost{{N: 1}})
+	return err == nil
 }

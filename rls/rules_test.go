@@ -332,6 +332,40 @@ func TestLooksByTheRulesAmounts(t *testing.T) {
 	}
 }
 
+// TestRulesOfUnitsThatHitsAreNot: a rule may also apply a policy that counts tokens only. Hits pass over it, when they are taken, looked at, given back and
+// when others are refused.
+func TestRulesOfUnitsThatHitsAreNot(t *testing.T) {
+	t.Parallel()
+	tokens := drawgate.Limit{Name: "tpd", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100}
+	c := byRules(t, engine.Config{
+		Policies: []engine.Policy{hourly("per-user", 2), {Policy: drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{tokens}}}},
+		Rules: []rules.Rule{
+			{Match: rules.Match{Attrs: map[string]string{"user": "*"}}, Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
+			{Match: rules.Match{Attrs: map[string]string{"k": "*"}}, Apply: []rules.Apply{
+				{Policy: "tokens", Key: `attr("k")`, Costs: map[string]int64{"tokens": 5}}, {Policy: "per-user", Key: `attr("k")`},
+			}},
+		},
+	}, &rls.Options{Refunds: true})
+	for _, step := range []struct {
+		what string
+		ask  []*common.RateLimitDescriptor
+		want ratelimit.RateLimitResponse_Code
+	}{
+		{"a take", []*common.RateLimitDescriptor{hits(descriptor("k=v"), 2)}, ok},
+		{"beside one that never fits", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 9), hits(descriptor("k=w"), 2)}, over},
+		{"a take of another", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 2)}, ok},
+		{"beside a look at one that is full", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 0), hits(descriptor("k=w"), 2)}, over},
+		{"beside one that is refused", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 2), hits(descriptor("k=w"), 2)}, over},
+		{"giving back", []*common.RateLimitDescriptor{negative(descriptor("k=v"), 2)}, ok},
+		{"after it", []*common.RateLimitDescriptor{hits(descriptor("k=v"), 2)}, ok},
+	} {
+		a, err := c.ShouldRateLimit(t.Context(), request("d", step.ask...))
+		if err != nil || a.GetOverallCode() != step.want {
+			t.Errorf("%s: %v, %v", step.what, a.GetOverallCode(), err)
+		}
+	}
+}
+
 // TestLongValues are limited like others: whoever chooses a value must not choose whether it is decided about, since Envoy lets pass what is an error.
 func TestLongValues(t *testing.T) {
 	t.Parallel()
