@@ -24,6 +24,9 @@ func scanTake(body []byte, q *api.TakeRequest) bool {
 func (s *scanner) takes(list *[]api.Take) bool {
 	*list = []api.Take{}
 	return s.array(func() bool {
+		if len(*list) == api.MaxTakes {
+			return false // too many
+		}
 		*list = append(*list, api.Take{})
 		t := &(*list)[len(*list)-1]
 		return s.object(func(name []byte) bool { return s.take(name, t) })
@@ -58,6 +61,9 @@ func (s *scanner) take(name []byte, t *api.Take) bool {
 func (s *scanner) buckets(list *[]api.Bucket) bool {
 	*list = []api.Bucket{}
 	return s.array(func() bool {
+		if len(*list) == api.MaxTakes {
+			return false // by far
+		}
 		*list = append(*list, api.Bucket{})
 		b := &(*list)[len(*list)-1]
 		return s.object(func(name []byte) bool { return s.bucket(name, b) })

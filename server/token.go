@@ -37,6 +37,9 @@ func parseToken(text string) (token, error) {
 	if err != nil {
 		return t, errToken
 	}
+	if crowded(body) != nil {
+		return t, errToken
+	}
 	if err := json.Unmarshal(body, &t); err != nil || t.ID == "" || len(t.Buckets) == 0 {
 		return t, errToken
 	}

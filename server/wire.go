@@ -65,6 +65,9 @@ func parse(body []byte, v any) *api.Problem {
 		// encoding/json would make the same character of all of these: different keys would share a bucket.
 		return problem(api.CodeBadJSON, "the body is not valid UTF-8, or has half of a surrogate pair")
 	}
+	if p := crowded(body); p != nil {
+		return p
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
