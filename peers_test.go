@@ -103,7 +103,9 @@ func TestOddInput(t *testing.T) {
 		wantErr(t, err, drawgate.ErrInvalid)
 	}
 	most := tokens(drawgate.MaxAmount)
-	d, err := l.Allow(ctx, "k", most, most, most, most, most, most, most, most, most, most) // saturates
+	_, err := l.Allow(ctx, "k", most, most, most, most, most, most, most, most, most, most)
+	wantErr(t, err, drawgate.ErrInvalid)
+	d, err := l.Allow(ctx, "k", most, tokens(0))
 	if err != nil || !d.Allowed || d.Remaining() != 0 {
 		t.Errorf("%v, %v", err, d.Err())
 	}
@@ -113,6 +115,12 @@ func TestOddInput(t *testing.T) {
 		}
 	}
 	wantUsed(t, l, "k", drawgate.MaxAmount)
+	held, err := l.Reserve(ctx, "held", time.Second, tokens(1))
+	if err == nil {
+		err = held.Settle(ctx, most, most) // it was used, and has to count
+	}
+	wantErr(t, err, nil)
+	wantUsed(t, l, "held", drawgate.MaxAmount)
 
 	l = local(t, drawgate.PerHour(1))
 	for _, key := range []string{"", "\x00", "\xff\xfe", "{}", "%00", "a:b", "ключ", strings.Repeat("x", drawgate.MaxKey)} {

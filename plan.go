@@ -129,7 +129,8 @@ func (p *Plan) Specs(exact bool) []record.Spec {
 
 // Amounts resolves costs to one number per limit. A unit that is not named costs 0, requests 1.
 //
-// It reports a unit that no limit of the policy has ([ErrUnknownUnit]) and a number out of bounds ([ErrInvalid]). Costs of the same unit add up.
+// It reports a unit that no limit of the policy has ([ErrUnknownUnit]) and a number out of bounds ([ErrInvalid]). Costs of the same unit add up, and their sum
+// has the same bounds.
 func (p *Plan) Amounts(costs []Cost) (Amounts, error) {
 	return p.resolve(costs, Requests, 0)
 }
@@ -160,17 +161,17 @@ func (p *Plan) resolve(costs []Cost, one string, rest int64) (a Amounts, err err
 				continue
 			}
 			found = true
-			if named(costs[:k], unit) {
-				a[i] = min(a[i]+c.N, MaxAmount)
-			} else {
+			if !named(costs[:k], unit) {
 				a[i] = c.N
+			} else if a[i] += c.N; a[i] > MaxAmount { // a settlement, which has to count, counts this much
+				a[i], err = MaxAmount, fmt.Errorf("%w: the costs add up to more than %d %s", ErrInvalid, int64(MaxAmount), unit)
 			}
 		}
 		if !found {
 			return a, fmt.Errorf("%w: %q in policy %q, whose units are %s", ErrUnknownUnit, unit, p.policy.Name, strings.Join(slices.Compact(slices.Sorted(slices.Values(p.units))), ", "))
 		}
 	}
-	return a, nil
+	return a, err
 }
 
 func named(costs []Cost, unit string) bool {
