@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -17,6 +18,8 @@ type scratch struct {
 	shadow   []drawgate.Ask
 	costs    []drawgate.Cost
 	known    []bool // per cost of the request: a policy has its unit
+	never    error  // sets ask together of an enforced bucket what no limit grants
+	failed   error  // why the shadows cannot be evaluated
 }
 
 // clear lets go of what belongs to the request.
@@ -25,6 +28,7 @@ func (sc *scratch) clear() {
 	clear(sc.enforced)
 	clear(sc.shadow)
 	sc.enforced, sc.shadow, sc.costs, sc.known = sc.enforced[:0], sc.shadow[:0], sc.costs[:0], sc.known[:0]
+	sc.never, sc.failed = nil, nil
 }
 
 // gather finds what counts a request.
@@ -43,13 +47,7 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 			return err
 		}
 	}
-	if err := e.match(s, r, sc, res); err != nil {
-		return err
-	}
-	if n := max(len(sc.enforced), len(sc.shadow)); n > drawgate.MaxBuckets {
-		return tooMany(n, res.Applied)
-	}
-	return nil
+	return e.match(s, r, sc, res)
 }
 
 // match adds what the rules apply, to each set of attributes by itself.
@@ -120,12 +118,24 @@ func (e *Engine) apply(s *state, r *Request, i int, costs []drawgate.Cost, sc *s
 // twice reports whether a bucket is there already: an ask by name goes before a rule, and an earlier apply of a rule before a later one for the same set.
 func (e *Engine) twice(a *Applied, list []Applied) bool {
 	for i := range list {
-		b := &list[i]
-		if (a.Set == b.Set || b.Rule < 0) && a.Policy == b.Policy && a.Shadow == b.Shadow && a.Key == b.Key && e.tenant(a.Tenant) == e.tenant(b.Tenant) {
+		if list[i].Rule >= 0 {
+			break // asks by name are in front
+		}
+		if e.equal(a, &list[i]) {
+			return true
+		}
+	}
+	for i := len(list) - 1; i >= 0 && list[i].Set == a.Set; i-- { // its own set is at the end, and there may be very many sets
+		if e.equal(a, &list[i]) {
 			return true
 		}
 	}
 	return false
+}
+
+// equal reports whether two uses count in the same bucket.
+func (e *Engine) equal(a, b *Applied) bool {
+	return a.Policy == b.Policy && a.Shadow == b.Shadow && a.Key == b.Key && e.tenant(a.Tenant) == e.tenant(b.Tenant)
 }
 
 // merge returns the costs of a use, with those of the request in place of its own.
@@ -177,25 +187,43 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (e
 		case a.Shadow && r.Hold == 0 && ask.Limiter.Plan().NeedsHold():
 			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: -1, Err: drawgate.ErrNeedsReserve})
 		case a.Shadow:
-			n := len(sc.shadow)
-			if sc.shadow, _, err = e.together(sc, sc.shadow, a.Set, &ask); len(sc.shadow) > n {
-				res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: n})
-			}
+			e.addShadow(r, &a, &ask, sc, res)
 		case a.Set == 0: // before which nobody asked
 			a.Bucket = len(sc.enforced)
 			sc.enforced = append(sc.enforced, ask)
 		default:
-			sc.enforced, a.Bucket, err = e.together(sc, sc.enforced, a.Set, &ask)
+			sc.enforced, a.Bucket, err = e.together(r, sc, sc.enforced, a.Set, &ask)
+			if errors.Is(err, drawgate.ErrNeverFits) { // all that counts the request is told of first
+				a.NeverFits, sc.never, err = true, err, nil
+			}
 		}
 	}
 	res.Applied = append(res.Applied, a)
+	if max(len(sc.enforced), len(sc.shadow)) > drawgate.MaxBuckets {
+		return tooMany(res.Applied)
+	}
 	return err
 }
 
-// tooMany names the rules that ask for n buckets.
-func tooMany(n int, list []Applied) error {
+// addShadow puts an ask among the shadows. What is wrong with it is no mistake of what is enforced.
+func (e *Engine) addShadow(r *Request, a *Applied, ask *drawgate.Ask, sc *scratch, res *Result) {
+	list, n, err := e.together(r, sc, sc.shadow, a.Set, ask)
+	if len(list) > len(sc.shadow) {
+		res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: n})
+	}
+	if sc.shadow = list; sc.failed == nil {
+		sc.failed = err
+	}
+}
+
+// tooMany names the first of what asks for too many buckets.
+func tooMany(list []Applied) error {
 	var b strings.Builder
 	for i := range list {
+		if i == drawgate.MaxBuckets+1 {
+			b.WriteString(", and more")
+			break
+		}
 		a := &list[i]
 		if i > 0 {
 			b.WriteString(", ")
@@ -210,5 +238,5 @@ func tooMany(n int, list []Applied) error {
 			fmt.Fprintf(&b, "(rule %d)", a.Rule+1)
 		}
 	}
-	return fmt.Errorf("%w: %d of at most %d: %s", ErrTooMany, n, drawgate.MaxBuckets, b.String())
+	return fmt.Errorf("%w: more than %d: %s", ErrTooMany, drawgate.MaxBuckets, b.String())
 }

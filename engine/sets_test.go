@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -234,7 +235,7 @@ func TestSetsThatCannotBe(t *testing.T) {
 	for i := range drawgate.MaxBuckets + 1 {
 		many.Sets = append(many.Sets, set(fmt.Sprint("user=", i)), set(fmt.Sprint("user=", i)))
 	}
-	if _, err := e.Take(t.Context(), many); !errors.Is(err, engine.ErrTooMany) || !strings.Contains(err.Error(), "9 of at most 8") {
+	if _, err := e.Take(t.Context(), many); !errors.Is(err, engine.ErrTooMany) || !strings.Contains(err.Error(), "more than 8: ") {
 		t.Errorf("too many: %v", err)
 	}
 	many.Sets = many.Sets[2:]
@@ -248,5 +249,78 @@ func TestSetsThatCannotBe(t *testing.T) {
 		if _, err := e.Take(t.Context(), r); !errors.Is(err, drawgate.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestSetsThatAskTooMuchTogether: what two sets ask of one bucket never passes a limit that could grant each, were they capped to what can be counted.
+// req: B2.
+func TestSetsThatAskTooMuchTogether(t *testing.T) {
+	t.Parallel()
+	all := func(name string) engine.Policy {
+		return engine.Policy{Policy: drawgate.Policy{Name: name, Limits: []drawgate.Limit{
+			{Name: "tokens", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: drawgate.MaxAmount},
+		}}}
+	}
+	try := where("user", "try")
+	try.Shadow = true
+	beside := all("beside")
+	beside.Shadow = true
+	e, store := over(t, engine.Config{Policies: policies(all("p"), all("try"), beside, perDay("q", 5)), Rules: []rules.Rule{where("key", "p"), try, where("all", "q")}})
+	c := drawgate.Cost{Unit: "tokens", N: drawgate.MaxAmount}
+	r := &engine.Request{Sets: []engine.Set{set("all=x"), set("key=a", c), set("key=a", c), set("key=a", c)}}
+	res, err := e.Take(t.Context(), r)
+	if never, ok := errors.AsType[*drawgate.NeverFitsError](err); !ok || res.Decision.Allowed || store.takes.Load() != 0 || never.N != 2*c.N || never.Most != c.N || never.Limit != "tokens" {
+		t.Fatalf("%v, after %d store calls: %+v", err, store.takes.Load(), res.Decision)
+	}
+	if a := res.Applied; len(a) != 4 || a[0].NeverFits || !a[1].NeverFits || !a[2].NeverFits || !a[3].NeverFits {
+		t.Errorf("applied %+v", a)
+	}
+	r.Priority = drawgate.MaxPriority + 1
+	if _, err := e.Take(t.Context(), r); !errors.Is(err, drawgate.ErrInvalid) {
+		t.Errorf("priority 10: %v", err)
+	}
+	named := &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "a", Costs: []drawgate.Cost{c, c}}}}
+	if _, err := e.Take(t.Context(), named); !errors.Is(err, drawgate.ErrInvalid) || !strings.Contains(err.Error(), "more than 1000000000000 tokens") || store.takes.Load() != 0 {
+		t.Errorf("one ask names the unit twice: %v", err)
+	}
+	lease := &engine.Request{Sets: []engine.Set{set("key=a", c), set("key=a", c)}, Hold: time.Minute, Lease: true}
+	if res := take(t, e, lease); !res.Decision.Allowed || left(t, e, "p", "a") != 0 {
+		t.Errorf("of a lease any part is welcome: %+v", res.Decision)
+	}
+	for i, wrong := range []drawgate.Cost{c, {Unit: "tokens", N: -1}} {
+		res := take(t, e, &engine.Request{Sets: []engine.Set{set("all=x"), set("user=u", c), set("user=u", wrong)}})
+		if s := res.Shadow; !res.Decision.Allowed || res.Decision.Buckets() != 1 || len(s) != 1 || s[0].Allowed ||
+			(s[0].Divergence == engine.WouldRefuse) != (i == 0) || errors.Is(s[0].Err, drawgate.ErrInvalid) != (i == 1) {
+			t.Errorf("in shadow, with %+v: %+v", wrong, res)
+		}
+	}
+	named = &engine.Request{Asks: []engine.Ask{{Policy: "q", Key: "x"}, {Policy: "beside", Key: "a", Costs: []drawgate.Cost{c, c}}}}
+	if res := take(t, e, named); !res.Decision.Allowed || len(res.Shadow) != 1 || !errors.Is(res.Shadow[0].Err, drawgate.ErrInvalid) {
+		t.Errorf("in shadow, by name: %+v", res)
+	}
+	if got := left(t, e, "q", "x"); got != 2 {
+		t.Errorf("%d left, want 2", got)
+	}
+}
+
+// TestManySetsAreNotGathered beyond what a take can hold. Those of one bucket are one take, however many they are.
+func TestManySetsAreNotGathered(t *testing.T) {
+	t.Parallel()
+	try := where("try", "p")
+	try.Shadow = true
+	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 30_000)), Rules: []rules.Rule{where("user", "p"), try}}, nil)
+	for _, attr := range []string{"user", "try"} {
+		r := &engine.Request{}
+		for i := range 20_000 {
+			r.Sets = append(r.Sets, set(fmt.Sprint(attr, "=", i)))
+		}
+		res, err := e.Take(t.Context(), r)
+		if !errors.Is(err, engine.ErrTooMany) || len(res.Applied) != drawgate.MaxBuckets+1 || len(err.Error()) > 1000 {
+			t.Errorf("%s: %d applied, %v", attr, len(res.Applied), err)
+		}
+	}
+	r := &engine.Request{Sets: slices.Repeat([]engine.Set{set("user=u")}, 20_000)}
+	if res := take(t, e, r); !res.Decision.Allowed || left(t, e, "p", "u") != 10_000 {
+		t.Errorf("20,000 sets of one bucket: %+v", res.Decision)
 	}
 }

@@ -33,9 +33,12 @@ type answer struct {
 
 // evaluate takes what is in shadow, beside what is enforced: it can neither fail nor change that, and hold it up by shadowGrace at most. The func that it
 // returns waits for the answer and compares, given the error of what is enforced.
-func (e *Engine) evaluate(ctx context.Context, r *Request, asks []drawgate.Ask, res *Result) func(error) {
+func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Result) func(error) {
+	if failed := sc.failed; failed != nil {
+		return func(err error) { e.compare(&answer{err: failed}, res, err) }
+	}
 	if e.local {
-		a := shadow(ctx, r, asks) // takes no time
+		a := shadow(ctx, r, sc.shadow) // takes no time
 		return func(err error) { e.compare(&a, res, err) }
 	}
 	select {
@@ -43,7 +46,7 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, asks []drawgate.Ask, 
 	default:
 		return func(err error) { e.compare(&answer{err: errBusy}, res, err) }
 	}
-	asks, own := slices.Clone(asks), *r
+	asks, own := slices.Clone(sc.shadow), *r
 	for i := range asks { // it may look at these after the answer, when their owners use them again
 		asks[i].Costs = slices.Clone(asks[i].Costs)
 	}

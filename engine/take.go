@@ -23,9 +23,12 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 	}
 	var compare func(error)
 	if len(sc.shadow) > 0 {
-		compare = e.evaluate(ctx, r, sc.shadow, res)
+		compare = e.evaluate(ctx, r, sc, res)
 	}
-	err := e.enforce(ctx, s, r, sc.enforced, res)
+	err := sc.never
+	if err == nil {
+		err = e.enforce(ctx, s, r, sc.enforced, res)
+	}
 	if err != nil && errors.Is(err, drawgate.ErrNeverFits) {
 		neverFits(r, sc.enforced, res)
 	}

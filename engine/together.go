@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -8,34 +9,50 @@ import (
 )
 
 // together adds an ask of a set to a list, or what it costs to the ask of an earlier set for the same bucket, and returns the ask's position.
-func (e *Engine) together(sc *scratch, list []drawgate.Ask, set int, ask *drawgate.Ask) ([]drawgate.Ask, int, error) {
+func (e *Engine) together(r *Request, sc *scratch, list []drawgate.Ask, set int, ask *drawgate.Ask) ([]drawgate.Ask, int, error) {
 	for i := range list {
 		if set == 0 {
 			break // nobody asked before
 		}
 		if o := &list[i]; o.Key == ask.Key && o.Limiter.Plan().Name() == ask.Limiter.Plan().Name() && e.tenant(o.Tenant) == e.tenant(ask.Tenant) {
-			return list, i, sc.join(o, ask)
+			return list, i, sc.join(r, o, ask)
 		}
 	}
 	return append(list, *ask), len(list), nil
 }
 
-// join lets an ask cost what both of two cost, by the lower of their amounts.
-func (sc *scratch) join(to, more *drawgate.Ask) (err error) {
+// join lets an ask cost what both of two cost, by the lower of their amounts. The error is [drawgate.ErrNeverFits] if that is more than any limit grants.
+func (sc *scratch) join(r *Request, to, more *drawgate.Ask) error {
 	a, errA := to.Limiter.Plan().Amounts(to.Costs)
 	b, errB := more.Limiter.Plan().Amounts(more.Costs)
 	if err := errors.Join(errA, errB); err != nil {
 		return err
 	}
-	limits, from := to.Limiter.Plan().Policy().Limits, len(sc.costs)
+	both, err := lower(to.Limiter, more.Limiter)
+	if err != nil {
+		return err
+	}
+	to.Limiter = both
+	limits, from := both.Plan().Policy().Limits, len(sc.costs)
 	for i := range limits {
+		if n := a[i] + b[i]; err == nil && n > drawgate.MaxAmount && !r.Lease { // of a lease any part is welcome
+			err = beyond(both.Plan(), i, n, r.Priority)
+		}
 		if !named(sc.costs[from:], limits[i].Unit) {
 			sc.costs = append(sc.costs, drawgate.Cost{Unit: limits[i].Unit, N: min(a[i]+b[i], drawgate.MaxAmount)})
 		}
 	}
 	to.Costs = sc.costs[from:len(sc.costs):len(sc.costs)]
-	to.Limiter, err = lower(to.Limiter, more.Limiter)
 	return err
+}
+
+// beyond is the error for n units that no limit i grants. A priority that there is not is for the limiter to refuse.
+func beyond(p *drawgate.Plan, i int, n int64, priority int) error {
+	if priority < 0 || priority > drawgate.MaxPriority {
+		return nil
+	}
+	l := &p.Policy().Limits[i]
+	return &drawgate.NeverFitsError{Policy: p.Name(), Limit: l.Name, Unit: cmp.Or(l.Unit, drawgate.Requests), N: n, Most: p.Specs(false)[i].Effective[priority]}
 }
 
 // lower returns a limiter with the lower amount of each limit of two that differ in nothing else: what passes it passes both.
@@ -66,7 +83,7 @@ func neverFits(r *Request, asks []drawgate.Ask, res *Result) {
 	for i := range asks {
 		plan := asks[i].Limiter.Plan()
 		n, err := plan.Amounts(asks[i].Costs)
-		never := false
+		never := slices.ContainsFunc(res.Applied, func(a Applied) bool { return a.Bucket == i && a.NeverFits }) // of sets together
 		for k, spec := range plan.Specs(false) {
 			never = never || err == nil && !spec.Fits(n[k], int8(r.Priority))
 		}
