@@ -34,17 +34,26 @@ type load struct {
 func drive(t *testing.T, every time.Duration, keys int, plans []*drawgate.Plan, guards ...*guard.Store) *load {
 	t.Helper()
 	l := &load{t: t, plans: plans, keys: keys, every: every, allowed: map[drawgate.Key]int64{}, quit: make(chan struct{})}
-	if long {
-		most := l.capacity(guards)
-		l.every = time.Duration(float64(time.Second) / (0.3 * most))
-		t.Logf("%.0f takes a second, 30 %% of the %.0f that 64 callers get answered when nothing fails", 0.3*most, most)
-	}
 	l.wg.Go(func() { l.send(guards) })
 	return l
 }
 
-// capacity returns how many takes of the same kind are answered a second.
-func (l *load) capacity(guards []*guard.Store) float64 {
+// pace returns how often to take: in the long form 30 % of what guards grant when nothing fails.
+func pace(t *testing.T, short time.Duration, guards ...*guard.Store) time.Duration {
+	t.Helper()
+	if !long {
+		return short
+	}
+	most := capacity(t, guards)
+	t.Logf("%.0f takes a second, 30 %% of the %.0f that 64 callers are granted when nothing fails", 0.3*most, most)
+	return time.Duration(float64(time.Second) / (0.3 * most))
+}
+
+// capacity returns how many takes are granted a second.
+func capacity(t *testing.T, guards []*guard.Store) float64 {
+	t.Helper()
+	wide := compile(t, drawgate.Policy{Name: "capacity", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling, Amount: 1e9, Window: time.Hour}}})
+	l := load{t: t, keys: 10, plans: []*drawgate.Plan{wide}}
 	var sent atomic.Int64
 	var wg sync.WaitGroup
 	start := time.Now()
@@ -52,9 +61,8 @@ func (l *load) capacity(guards []*guard.Store) float64 {
 		wg.Go(func() {
 			for time.Since(start) < 2*time.Second {
 				i := int(sent.Add(1))
-				_, err := l.take(i, "before ", guards[i%len(guards)])
-				if err != nil {
-					l.t.Error(err)
+				if d, err := l.take(i, guards[i%len(guards)]); err != nil || !d.Allowed {
+					t.Errorf("%+v, %v", d, err)
 					return
 				}
 			}
@@ -84,8 +92,8 @@ func (l *load) send(guards []*guard.Store) {
 }
 
 // take makes the take with a number, and returns its decision.
-func (l *load) take(i int, prefix string, g *guard.Store) (*drawgate.Decision, error) {
-	b := cost(l.plans[i%len(l.plans)], prefix+fmt.Sprint(i/len(l.plans)%l.keys), 1)
+func (l *load) take(i int, g *guard.Store) (*drawgate.Decision, error) {
+	b := cost(l.plans[i%len(l.plans)], fmt.Sprint(i/len(l.plans)%l.keys), 1)
 	var out [1]drawgate.Decision
 	err := g.Take(l.t.Context(), []drawgate.Take{{Buckets: []drawgate.BucketCost{b}}}, out[:])
 	return &out[0], errors.Join(err, out[0].Fail)
@@ -94,7 +102,7 @@ func (l *load) take(i int, prefix string, g *guard.Store) (*drawgate.Decision, e
 // one makes a take that was due at an instant, from which on its time counts.
 func (l *load) one(i int, due time.Time, g *guard.Store) {
 	plan := l.plans[i%len(l.plans)]
-	d, err := l.take(i, "", g)
+	d, err := l.take(i, g)
 	took := time.Since(due)
 	if err != nil {
 		l.t.Errorf("a caller was given an error: %v", err)

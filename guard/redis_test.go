@@ -134,7 +134,7 @@ func TestRedisFaults(t *testing.T) {
 			s := newSite(t, f.args...)
 			g := s.guard(t, &guard.Options{Instances: 1, StartFull: true})
 			plans := faultPlans(t, amount)
-			l := drive(t, 3*time.Millisecond, 5, plans, g)
+			l := drive(t, pace(t, 3*time.Millisecond, g), 5, plans, g)
 			l.awaits()
 			f.begin(t, s)
 			before := l.fallbacks()
@@ -177,7 +177,7 @@ func TestThreeProcessesOnRedis(t *testing.T) {
 	for i := range 2 * 55 { // one of them takes nearly all
 		take(t, guards[0], plans[0], fmt.Sprint(i%2), 1)
 	}
-	l := drive(t, 3*time.Millisecond, 2, plans, guards...)
+	l := drive(t, pace(t, 3*time.Millisecond, guards...), 2, plans, guards...)
 	l.awaits()
 	s.Stop()
 	time.Sleep(away())

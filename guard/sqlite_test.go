@@ -43,7 +43,8 @@ func sqliteFault(t *testing.T, path string, begin, end func()) {
 	const amount = 20
 	g := openFile(t, path)
 	plans := append(faultPlans(t, amount), tiers(t, amount, 5))
-	l := drive(t, 5*time.Millisecond, 3, plans, g)
+	spare := openFile(t, filepath.Join(t.TempDir(), "spare.db")) // the file itself stays as small as it is
+	l := drive(t, pace(t, 5*time.Millisecond, spare), 3, plans, g)
 	l.awaits()
 	begin()
 	before := l.fallbacks()
@@ -207,7 +208,7 @@ func TestSQLiteGone(t *testing.T) {
 			plans := append(faultPlans(t, amount), tiers(t, amount, 5))
 			fill(t, path, plans[0])
 			g := openFile(t, path)
-			l := drive(t, 5*time.Millisecond, 3, plans, g)
+			l := drive(t, pace(t, 5*time.Millisecond, g), 3, plans, g)
 			l.awaits()
 			harm(t, path)
 			lasting := func() bool { // on a busy machine it may be away first because it is late
