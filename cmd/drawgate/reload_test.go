@@ -28,7 +28,7 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	admin := log.await(t, `administration at (http://[^"]+)`)
 	b.write("drawgate.yaml", "store: \"sqlite:state.db\"\nmax_buckets: 7\ninstances: 3\nenvoy: {refunds: true}\n"+policies("3"))
 	for range 2 {
-		resp, err := http.Post(admin+"/v1/reload", "", nil) //nolint:noctx // bounded by the test
+		resp, err := http.Post(admin+"/v1/reload", "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 		}
 	}
 	var st api.StatusAnswer
-	resp, err := http.Get(admin + "/v1/status?policy=api&key=k") //nolint:noctx // bounded by the test
+	resp, err := http.Get(admin + "/v1/status?policy=api&key=k")
 	if err != nil {
 		t.Fatal(err)
 	}
