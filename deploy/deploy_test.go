@@ -26,24 +26,25 @@ var proxies = []struct {
 	name  string
 	start func(s *stand) *process
 	away  int // status while Drawgate is away
+	store int // status while Drawgate's store is away, and its fallback refuses
 }{
 	{"nginx", func(s *stand) *process {
 		s.copied("nginx/nginx.conf")
 		return s.start("nginx", "-p", s.dir, "-c", s.dir+"/nginx.conf")
-	}, http.StatusOK},
+	}, http.StatusOK, http.StatusServiceUnavailable},
 	{"caddy", func(s *stand) *process {
 		s.copied("caddy/Caddyfile")
 		return s.start("caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile")
-	}, http.StatusBadGateway},
+	}, http.StatusBadGateway, http.StatusServiceUnavailable},
 	{"haproxy", func(s *stand) *process {
 		s.copied("haproxy/drawgate.lua")
 		s.copied("haproxy/haproxy.cfg")
 		return s.start("haproxy", "-f", "haproxy.cfg")
-	}, http.StatusServiceUnavailable},
+	}, http.StatusServiceUnavailable, http.StatusServiceUnavailable},
 	{"envoy", func(s *stand) *process {
 		s.copied("envoy/envoy.yaml")
 		return s.start("envoy", "-c", "envoy.yaml", "--concurrency", "2", "--use-dynamic-base-id", "--log-level", "error")
-	}, http.StatusInternalServerError},
+	}, http.StatusInternalServerError, http.StatusTooManyRequests},
 }
 
 // flooded is how long a proxy is asked as fast as it answers, and how much of a limit must be used meanwhile. A machine that does other things as well
@@ -152,6 +153,27 @@ func TestAway(t *testing.T) {
 					t.Fatalf("it is not asked again: %v", res.Header)
 				}
 			}
+		})
+	}
+}
+
+// TestStoreAway: while the store is away and the fallback refuses, each proxy refuses, and those that can say so do not call it too many requests.
+//
+// req: A11
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	for _, p := range proxies {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStand(t, strings.Replace(one, "amount: 300}]}", "amount: 300}], fallback: closed}", 1))
+			p.start(s)
+			s.await("http://"+s.proxy+"/", http.StatusOK)
+			for _, end := range []string{"", "-wal", "-shm"} {
+				if err := os.Remove(s.db + end); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.await("http://"+s.proxy+"/", p.store)
 		})
 	}
 }
