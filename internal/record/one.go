@@ -91,15 +91,31 @@ func (st *State) grant(s *Spec, now, n int64, priority int8, res *Result) {
 // refuse says of each limit when the take would fit, and returns the latest. Nothing is held.
 func refuse(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (after int64) {
 	for i := range specs {
-		s, st := &specs[i], &r.Limits[i]
-		out[i] = Result{Remaining: st.room(s, now, priority), ResetAt: r.resetAt(s, st, now)}
-		if n[i] == 0 {
+		s, st, k := &specs[i], &r.Limits[i], n[i]
+		eff := s.Effective[priority]
+		// As in One, the two commonest cases are written out: others wait for the bucket meanwhile.
+		if s.Kind == Rolling && st.Entries.n != 0 && st.Held == 0 && k <= eff {
+			oldest, newest := &st.Entries.buf[st.Entries.head], &st.Entries.buf[(st.Entries.head+st.Entries.n-1)&(len(st.Entries.buf)-1)]
+			if over := addSat(st.Used, k) - eff; newest.N != 0 && over <= oldest.N {
+				out[i] = Result{Remaining: max(0, eff-st.Used), ResetAt: newest.Last + st.Window}
+				if k != 0 && over > 0 {
+					out[i].RetryAfter = oldest.Last + st.Window - now
+					after = max(after, out[i].RetryAfter)
+				}
+				continue
+			}
+		} else if s.Kind == Calendar && now+s.Margin < st.End && st.Held == 0 && (k == 0 || addSat(st.Used, k) <= eff) {
+			out[i] = Result{Remaining: max(0, eff-st.Used), ResetAt: st.End}
 			continue
 		}
-		if n[i] > s.Effective[priority] {
+		out[i] = Result{Remaining: st.room(s, now, priority), ResetAt: r.resetAt(s, st, now)}
+		if k == 0 {
+			continue
+		}
+		if k > eff {
 			out[i].RetryAfter = Never
-		} else if over := st.excess(s, now, n[i], priority); over > 0 {
-			out[i].RetryAfter = r.wait(s, st, now, n[i], priority)
+		} else if over := st.excess(s, now, k, priority); over > 0 {
+			out[i].RetryAfter = r.wait(s, st, now, k, priority)
 		}
 		after = max(after, out[i].RetryAfter)
 	}
