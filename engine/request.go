@@ -27,6 +27,7 @@ type Request struct {
 	Lease        bool          // with Hold: the units do not age while held, and may be granted in part
 	ID           string        // of the reservation; "" makes a random one
 	Priority     int           // 0 to drawgate.MaxPriority
+	Within       string        // unless "": the only tenant whose buckets may count the request, otherwise it is ErrOtherTenant and takes nothing
 	Labels       []drawgate.Label
 }
 

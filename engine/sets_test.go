@@ -324,3 +324,36 @@ func TestManySetsAreNotGathered(t *testing.T) {
 		t.Errorf("20,000 sets of one bucket: %+v", res.Decision)
 	}
 }
+
+// TestWithinOneTenant: a request that may not leave a tenant takes nothing if a rule, or an ask by name, counts it for another one.
+func TestWithinOneTenant(t *testing.T) {
+	t.Parallel()
+	own, other := where("own", "p"), where("other", "p")
+	other.Tenant = `"other"`
+	e, store := over(t, engine.Config{
+		Policies: []engine.Policy{{Policy: drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "l", Kind: drawgate.Rolling, Window: time.Hour, Amount: 9}}}}},
+		Rules:    []rules.Rule{own, other},
+	})
+	ask := func(tenant string) []engine.Ask { return []engine.Ask{{Policy: "p", Tenant: tenant, Key: "k"}} }
+	matching := func(attr string) *rules.Attributes {
+		return &rules.Attributes{Tenant: "acme", Extra: map[string]string{attr: "k"}}
+	}
+	for _, c := range []struct {
+		what string
+		r    engine.Request
+		ok   bool
+	}{
+		{"its own by name", engine.Request{Asks: ask("acme")}, true},
+		{"another by name", engine.Request{Asks: ask("other")}, false},
+		{"the engine's own", engine.Request{Asks: ask("")}, false},
+		{"its own by a rule", engine.Request{Attributes: matching("own")}, true},
+		{"another by a rule", engine.Request{Attributes: matching("other")}, false},
+	} {
+		before := store.takes.Load()
+		c.r.Within = "acme"
+		_, err := e.Take(t.Context(), &c.r)
+		if took := store.takes.Load() > before; took != c.ok || c.ok != (err == nil) || !c.ok && !errors.Is(err, engine.ErrOtherTenant) {
+			t.Errorf("%s: taken %v, %v", c.what, took, err)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/rules"
@@ -21,6 +22,9 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 	if err := e.gather(s, r, sc, res); err != nil {
 		return err
 	}
+	if err := e.within(r, res); err != nil {
+		return err
+	}
 	var compare func(error)
 	if len(sc.shadow) > 0 {
 		compare = e.evaluate(ctx, r, sc, res)
@@ -36,6 +40,19 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 		compare(err)
 	}
 	return err
+}
+
+// within returns an error if a bucket is of another tenant than the request may name.
+func (e *Engine) within(r *Request, res *Result) error {
+	if r.Within == "" {
+		return nil
+	}
+	for i := range res.Applied {
+		if a := &res.Applied[i]; e.tenant(a.Tenant) != r.Within {
+			return fmt.Errorf("%w: of policy %q", ErrOtherTenant, a.Policy)
+		}
+	}
+	return nil
 }
 
 // Match says what counts a request with these attributes, and takes nothing: the Applied, Exempt and Unmatched of a Result. For what their buckets have left

@@ -99,7 +99,7 @@ func (s *Server) byRules(who *access, at *api.Attributes, req *engine.Request) (
 	if who.tenant == "" {
 		return nil
 	}
-	return s.within(who, req.Attributes)
+	return s.within(who, req)
 }
 
 // attributes says attributes in the rules' words.
@@ -127,8 +127,11 @@ func attributes(at *api.Attributes) (*rules.Attributes, *api.Problem) {
 // tenantAttr is the attribute by which rules may match the tenant that an access token is bound to.
 const tenantAttr = "tenant"
 
-// within lets the rules know which tenant an access token is bound to, and refuses if they apply a policy to another one.
-func (s *Server) within(who *access, at *rules.Attributes) *api.Problem {
+// within lets the rules know which tenant an access token is bound to, and refuses if they apply a policy to another one. Should other rules come into force
+// before the take, the engine refuses.
+func (s *Server) within(who *access, req *engine.Request) *api.Problem {
+	at := req.Attributes
+	req.Within = who.tenant
 	extra := make(map[string]string, len(at.Extra)+1)
 	maps.Copy(extra, at.Extra)
 	extra[tenantAttr] = who.tenant

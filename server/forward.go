@@ -146,7 +146,7 @@ func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) *
 	if req.Attributes, p = s.forward.attributes(r, route); p != nil || who.tenant == "" {
 		return p
 	}
-	return s.within(who, req.Attributes)
+	return s.within(who, req)
 }
 
 // forwardFailed answers a request that was not decided.

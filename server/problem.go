@@ -64,6 +64,8 @@ func Problem(err error) *api.Problem {
 	switch {
 	case errors.Is(err, engine.ErrUnknownPolicy):
 		return problem(api.CodeUnknownPolicy, "there is no such policy: %s", text)
+	case errors.Is(err, engine.ErrOtherTenant):
+		return problem(api.CodeForbidden, "this access token is bound to a tenant: %s", text)
 	case errors.Is(err, engine.ErrTooMany):
 		return problem(api.CodeInvalid, "%s: let fewer rules apply policies", text)
 	case errors.Is(err, drawgate.ErrNeverFits):
