@@ -24,8 +24,7 @@ func (a *app) explainCmd() *cobra.Command {
 would be refused, 64 if it can never fit.
 
 With --attr the rules choose the policies and keys, by what a request is like: rules can be tried before any server runs with them. NAME is one of
-` + strings.Join(attributeNames, ", ") + `,
-or headers.NAME for a header, or attrs.NAME for an attribute of your own.`,
+` + strings.Join(attributeNames, ", ") + `, or headers.NAME for a header, or attrs.NAME for an attribute of your own.`,
 		Example: `  drawgate explain --policy gpt --key team-a --cost tokens=5000
   drawgate explain --config new.yaml --attr method=GET --attr path=/v1/x --attr ip=192.0.2.1 --attr headers.X-Api-Key=k`,
 		Args: cobra.NoArgs,

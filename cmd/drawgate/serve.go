@@ -98,7 +98,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	defer runtime.KeepAlive(ballast)
 	log := a.logger()
 	for _, w := range s.Warnings {
-		log.Warn(w.Error())
+		log.Warn(oneLine(w))
 	}
 	v, err := newService(a, s, log)
 	if err != nil {

@@ -386,7 +386,7 @@ func (v *service) use(next *settings) error {
 		}
 	}
 	for _, w := range next.Warnings {
-		v.log.Warn(w.Error())
+		v.log.Warn(oneLine(w))
 	}
 	fresh := *v.now.Config // what is read elsewhere does not change under its reader
 	fresh.Policies, fresh.Modes, fresh.Rules, fresh.APIKeys, fresh.Off = next.Policies, next.Modes, next.Rules, next.APIKeys, next.Off

@@ -151,7 +151,7 @@ func (a *app) open() (*session, error) {
 // caution prints what is perhaps not meant. Commands for scripts stay silent about it; those for people say it.
 func (a *app) caution(s *settings) {
 	for _, w := range s.Warnings {
-		a.warnf("warning: %s", w.Error())
+		a.warnf("warning: %s", oneLine(w))
 	}
 }
 
@@ -182,4 +182,10 @@ func (s *settings) names() []string {
 		names = append(names, p.Name)
 	}
 	return names
+}
+
+// oneLine says a problem without the line that it is in, where that would not be shown below it.
+func oneLine(p config.Problem) string {
+	p.Snippet = ""
+	return p.Error()
 }
