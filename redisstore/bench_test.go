@@ -9,7 +9,6 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
-	"github.com/drawgate/drawgate/redisstore"
 )
 
 // BenchmarkTake measures decisions, and the server's processor time for each (redis-µs/op).
@@ -27,22 +26,19 @@ func BenchmarkTake(b *testing.B) {
 		name          string
 		plan          *drawgate.Plan
 		callers, keys int
-		delay         time.Duration
 		hold          bool
 	}{
-		{"limits=bucket/callers=1/keys=1", bucket, 1, 1, 0, false},
-		{"limits=bucket/callers=64/keys=1", bucket, 64, 1, 0, false},
-		{"limits=bucket/callers=64/keys=1/delay=20µs", bucket, 64, 1, 20 * time.Microsecond, false},
-		{"limits=bucket/callers=64/keys=1e4/delay=20µs", bucket, 64, 10_000, 20 * time.Microsecond, false},
-		{"limits=bucket/callers=64/keys=1/delay=20µs/hit=denied", refuse, 64, 1, 20 * time.Microsecond, false},
-		{"limits=three/callers=1/keys=1e4", three, 1, 10_000, 0, false},
-		{"limits=three/callers=64/keys=1e4", three, 64, 10_000, 0, false},
-		{"limits=three/callers=64/keys=1e4/delay=20µs", three, 64, 10_000, 20 * time.Microsecond, false},
-		{"limits=two/callers=64/keys=1e4/delay=20µs/held", slots, 64, 10_000, 20 * time.Microsecond, true},
+		{"limits=bucket/callers=1/keys=1", bucket, 1, 1, false},
+		{"limits=bucket/callers=64/keys=1", bucket, 64, 1, false},
+		{"limits=bucket/callers=64/keys=1e4", bucket, 64, 10_000, false},
+		{"limits=bucket/callers=64/keys=1/hit=denied", refuse, 64, 1, false},
+		{"limits=three/callers=1/keys=1e4", three, 1, 10_000, false},
+		{"limits=three/callers=64/keys=1e4", three, 64, 10_000, false},
+		{"limits=two/callers=64/keys=1e4/held", slots, 64, 10_000, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			server := redistest.Start(b)
-			s := open(b, server, &redisstore.Options{MaxFlushDelay: c.delay})
+			s := open(b, server, nil)
 			if err := s.Ping(b.Context()); err != nil {
 				b.Fatal(err)
 			}

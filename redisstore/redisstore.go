@@ -45,12 +45,7 @@ import (
 
 // Options holds what a Store can do without. The zero value is ready to use.
 type Options struct {
-	Prefix string // of every key; "" means "drawgate"; stores with different prefixes share nothing
-
-	// MaxFlushDelay lets a connection gather calls for this long before it sends them, for that much latency. Many calls at once are gathered without it,
-	// for as long as this process has something else to do: with 64 callers on the same machine 20µs gained nothing more. 0 sends at once. Unused by New.
-	MaxFlushDelay time.Duration
-
+	Prefix string       // of every key; "" means "drawgate"; stores with different prefixes share nothing
 	Logger *slog.Logger // told of settings of the server that endanger limits; nil discards
 }
 
@@ -94,9 +89,6 @@ func Open(url string, opts *Options) (*Store, error) {
 	o.ForceSingleClient = true
 	o.DisableRetry = true // even of reads: the caller's deadline is shorter than any retry is worth
 	o.DisableCache = true
-	if opts != nil {
-		o.MaxFlushDelay = opts.MaxFlushDelay
-	}
 	if o.Dialer.Timeout == 0 {
 		o.Dialer.Timeout = dialTimeout
 	}
