@@ -16,7 +16,7 @@ func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Re
 		}
 		switch s.Kind {
 		case Rolling:
-			if st.Entries.n != 0 && st.Entries.buf[st.Entries.head].Last+s.Window <= now {
+			if st.Entries.n != 0 && st.Entries.due+s.Window <= now {
 				st.expire(now)
 			}
 			fits = fits && (k == 0 || addSat(st.Used, k) <= s.Effective[priority])
@@ -43,7 +43,7 @@ func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Re
 		s, st, k := &specs[i], &r.Limits[i], n[i]
 		// The two commonest cases are written out: a call each is a tenth of the whole decision.
 		if s.Kind == Rolling && st.Entries.n != 0 && k != 0 && !st.Track {
-			e := &st.Entries.buf[(st.Entries.head+st.Entries.n-1)&(len(st.Entries.buf)-1)]
+			e := &st.Entries.last
 			if at := now + s.Margin; at >= e.Last && at-e.First < s.Join && !s.ChargeEnd {
 				e.Last = at
 				e.N += k
@@ -74,8 +74,8 @@ func (st *State) grant(s *Spec, now, n int64, priority int8, res *Result) {
 		}
 		res.Remaining, res.RetryAfter, res.ResetAt = max(0, s.Effective[priority]-st.Used), 0, now
 		if st.Used != 0 {
-			res.ResetAt = st.Entries.newest().Last + s.Window
-			if st.Entries.newest().N == 0 {
+			res.ResetAt = st.Entries.last.Last + s.Window
+			if st.Entries.last.N == 0 {
 				res.ResetAt = st.resetRolling(s, nil, now)
 			}
 		}
@@ -95,7 +95,7 @@ func refuse(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out [
 		eff := s.Effective[priority]
 		// As in One, the two commonest cases are written out: others wait for the bucket meanwhile.
 		if s.Kind == Rolling && st.Entries.n != 0 && st.Held == 0 && k <= eff {
-			oldest, newest := &st.Entries.buf[st.Entries.head], &st.Entries.buf[(st.Entries.head+st.Entries.n-1)&(len(st.Entries.buf)-1)]
+			oldest, newest := st.Entries.At(0), &st.Entries.last
 			if over := addSat(st.Used, k) - eff; newest.N != 0 && over <= oldest.N {
 				out[i] = Result{Remaining: max(0, eff-st.Used), ResetAt: newest.Last + st.Window}
 				if k != 0 && over > 0 {

@@ -5,46 +5,63 @@ package record
 type Entry struct{ First, Last, N int64 }
 
 // Ring is a queue of entries in the order of First. The zero value is empty.
+//
+// The newest one, which nearly every take changes, stands in the ring itself: see [State].
 type Ring struct {
-	buf  []Entry // len is a power of two, or 0
-	head int
-	n    int
+	n, head uint32
+	last    Entry   // the newest, if there is one
+	due     int64   // no entry's Last is before it
+	buf     []Entry // the others; len is a power of two, or 0
 }
 
 // Len returns the number of entries.
-func (r *Ring) Len() int { return r.n }
+func (r *Ring) Len() int { return int(r.n) }
 
-// At returns entry i, 0 being the oldest. The pointer is valid until the next Push.
-func (r *Ring) At(i int) *Entry { return &r.buf[(r.head+i)&(len(r.buf)-1)] }
-
-// newest returns the newest entry of a ring that is not empty.
-func (r *Ring) newest() *Entry { return &r.buf[(r.head+r.n-1)&(len(r.buf)-1)] }
+// At returns entry i, 0 being the oldest. The pointer is valid until the next Push or Pop.
+func (r *Ring) At(i int) *Entry {
+	if i == int(r.n)-1 {
+		return &r.last
+	}
+	return &r.buf[(int(r.head)+i)&(len(r.buf)-1)]
+}
 
 // Push adds the newest entry.
 func (r *Ring) Push(e Entry) {
-	if r.n == len(r.buf) {
-		buf := make([]Entry, max(4, 2*len(r.buf)))
-		for i := range r.n {
+	if r.n == 0 {
+		r.due = e.Last
+	} else {
+		r.shelve()
+	}
+	r.n++
+	r.last = e
+}
+
+// shelve makes the newest entry one of the others.
+func (r *Ring) shelve() {
+	older := int(r.n) - 1
+	if older == len(r.buf) {
+		buf := make([]Entry, max(4, 2*older))
+		for i := range older {
 			buf[i] = *r.At(i)
 		}
 		r.buf, r.head = buf, 0
 	}
-	r.n++
-	*r.At(r.n - 1) = e
+	r.buf[(int(r.head)+older)&(len(r.buf)-1)] = r.last
 }
 
 // Pop removes the oldest entry. A ring that has become empty gives its memory back once it is large.
 func (r *Ring) Pop() {
-	r.head = (r.head + 1) & (len(r.buf) - 1)
 	r.n--
-	if r.n == 0 && len(r.buf) > 1024 {
+	if r.n != 0 {
+		r.head = (r.head + 1) & uint32(len(r.buf)-1)
+	} else if len(r.buf) > 1024 {
 		*r = Ring{}
 	}
 }
 
 // Find returns the entry whose First is first, or nil.
 func (r *Ring) Find(first int64) *Entry {
-	lo, hi := 0, r.n
+	lo, hi := 0, r.Len()
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
 		if r.At(mid).First < first {
@@ -53,7 +70,7 @@ func (r *Ring) Find(first int64) *Entry {
 			hi = mid
 		}
 	}
-	if lo < r.n && r.At(lo).First == first {
+	if lo < r.Len() && r.At(lo).First == first {
 		return r.At(lo)
 	}
 	return nil

@@ -3,26 +3,30 @@ package record
 import "math"
 
 // State is what one limit of a bucket has used.
+//
+// What nearly every take changes stands first, in one cache line: processors that take turns at a bucket hand over each line that they write.
 type State struct {
-	ID     uint64 // of the Spec
+	ID      uint64 // of the Spec
+	Used    int64  // units that age; bucket: in 1/Scale units; calendar: of the open window
+	End     int64  // calendar: end of the open window, whatever a later tzdata says
+	Entries Ring   // rolling
+
 	Kind   Kind
+	Track  bool  // fill Dirty and Popped
 	Window int64 // of the Spec
-	Used   int64 // units that age; bucket: in 1/Scale units; calendar: of the open window
 	Held   int64 // units that do not age: held and charged at the end, leased, or concurrency slots
 	Loose  int64 // units of open reservations that already age, and that a settlement may give back
 	At     int64 // bucket: drained up to here; calendar: start of the open window
-	End    int64 // calendar: end of the open window, whatever a later tzdata says
 	Next   int64 // calendar: units charged ahead to the following window
 	After  int64 // calendar, if Next > 0: end of the following window; 0 if nobody knows it. See count for where nobody knows the open one (At == End)
 	Rate   int64 // bucket: the rate used last
 	Peak   int64 // bucket: the highest rate since the oldest open reservation was taken
 	Scale  int64 // bucket
 
-	Entries Ring    // rolling
-	Dirty   []int64 // First of entries added or changed since a store cleared it; kept only if Track
-	Popped  int64   // First of the newest entry that was dropped since a store cleared it, which dropped all before it too; kept only if Track
-	Track   bool    // fill Dirty and Popped
-	held    []Freed // see SetHeld
+	Dirty  []int64  // First of entries added or changed since a store cleared it; kept only if Track
+	Popped int64    // First of the newest entry that was dropped since a store cleared it, which dropped all before it too; kept only if Track
+	held   []Freed  // see SetHeld
+	_      [32]byte // a multiple of a cache line
 }
 
 func newState(s *Spec, now int64) State {
@@ -94,6 +98,7 @@ func (st *State) expire(now int64) {
 	for st.Entries.Len() > 0 {
 		e := st.Entries.At(0)
 		if e.Last+st.Window > now {
+			st.Entries.due = e.Last
 			return
 		}
 		st.Used = max(0, st.Used-e.N)
