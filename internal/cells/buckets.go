@@ -13,27 +13,32 @@ type Buckets struct {
 	spec  *record.Spec // the first
 	lean  *lean        // nil if a word cannot count them
 
-	// last is the cell that two samples in a row met, or nil. Many a policy has one key, or one that is asked for more than all others together: it need
+	// hot is the bucket that two samples in a row met, or nil. Many a policy has one key, or one that is asked for more than all others together: it need
 	// not be looked up, which is a quarter of a decision.
-	last atomic.Pointer[cell]
-	met  atomic.Pointer[cell] // by the latest sample
+	hot atomic.Pointer[hot]
+	met atomic.Pointer[cell] // by the latest sample
 }
 
-// look reads the clock, and returns the bucket of that name, or nil.
+// hot is a bucket and what callers need to know of it before they touch it. Others, on other processors, change it all the time: whoever reads what they
+// wrote waits, and makes the next writer wait.
+type hot struct {
+	cell    *cell
+	name    string
+	refuses atomic.Bool // it refused the latest sample
+}
+
+// look reads the clock, and returns the bucket of that name, or nil. h is not nil if it is hot.
 //
 // Reading the clock waits for every memory access before it, while those behind it overlap with whatever the caller does next. So nothing comes before it
 // but the name's bytes: neither the index and the cell, which among many buckets are in no cache, nor the cell of a hot key, which others write.
-func (b *Buckets) look(name string) (c *cell, now int64) {
+func (b *Buckets) look(name string) (c *cell, h *hot, now int64) {
 	s := b.space.store
-	if c = b.last.Load(); c != nil {
-		if now = s.now(); c.name.is(name) {
-			return c, now
-		}
-		return s.index.find(b.space, name), now
+	if h = b.hot.Load(); h != nil && h.name == name {
+		return h.cell, h, s.now()
 	}
-	h := s.index.hash(b.space, name)
+	hash := s.index.hash(b.space, name)
 	now = s.now()
-	return s.index.findHashed(b.space, name, h), now
+	return s.index.findHashed(b.space, name, hash), nil, now
 }
 
 // behind is how much earlier, in µs, one caller may have read the clock than another who changed the word in between.
@@ -43,20 +48,30 @@ const behind = 1000
 const seldom = 64
 
 // asked notes that c was asked for at now.
-func (b *Buckets) asked(c *cell, now int64) {
+func (b *Buckets) asked(c *cell, now int64, refused bool) {
 	if now&(seldom-1) == 0 {
-		b.sample(c)
+		b.sample(c, refused)
 	}
 }
 
-func (b *Buckets) sample(c *cell) {
-	switch c {
-	case b.last.Load():
-	case b.met.Load():
-		b.last.Store(c)
+func (b *Buckets) sample(c *cell, refused bool) {
+	switch h := b.hot.Load(); {
+	case h != nil && h.cell == c:
+		if h.refuses.Load() != refused {
+			h.refuses.Store(refused)
+		}
+	case b.met.Load() == c:
+		b.hot.Store(&hot{cell: c, name: c.name.String()})
 	default:
 		b.met.Store(c)
-		b.last.Store(nil)
+		b.hot.Store(nil)
+	}
+}
+
+// cool forgets that c is hot.
+func (b *Buckets) cool(c *cell) {
+	if h := b.hot.Load(); h != nil && h.cell == c {
+		b.hot.CompareAndSwap(h, nil)
 	}
 }
 
@@ -82,7 +97,7 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 	never := n > spec.Effective[priority]
 	most, parts := spec.Effective[priority]*spec.Scale, n*spec.Scale
 	for {
-		c, now := b.look(name)
+		c, h, now := b.look(name)
 		if c == nil {
 			var err error
 			if c, err = b.space.open(name, b.lean); err != nil {
@@ -91,13 +106,12 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 			now = s.now() // making room may have taken long
 		}
 		for again := true; ; {
-			w := c.word.Load()
+			w := c.look(h)
 			if c.home.Load() != whose { // a record, whose home changed before its word, or who counts otherwise
 				return 0, 0, 0, 0, false
 			}
 			if w == dead {
-				s.remove(c)
-				b.last.CompareAndSwap(c, nil)
+				b.cool(c)
 				break
 			}
 			at = s.base + now
@@ -111,13 +125,13 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 				return left, used, 0, at, true
 			case over <= 0:
 				if used += parts; c.word.CompareAndSwap(w, zero+used) {
-					b.asked(c, now)
+					b.asked(c, now, false)
 					return left - parts, used, 0, at, true
 				}
 			case again && over <= behind*spec.Drain: // it may only seem so, by a clock that was read before who wrote the word read his
 				now, again = s.now(), false
 			default:
-				b.asked(c, now)
+				b.asked(c, now, true)
 				return left, used, over, at, true
 			}
 		}
@@ -132,27 +146,24 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 		return false, 0, 0, 0, ErrClosed
 	}
 	for {
-		c, now := b.look(name) // not under the lock, for which others wait
+		c, _, now := b.look(name) // not under the lock, for which others wait
 		if c == nil || c.word.Load() == dead {
-			b.last.CompareAndSwap(c, nil)
+			b.cool(c)
 			if c, err = b.space.open(name, b.lean); err != nil {
 				return false, 0, 0, 0, err
 			}
 		}
 		fl := c.home.Load().full
-		if fl == nil {
-			fl = c.lock(b.specs)
-		} else {
+		if fl != nil {
 			fl.mu.Lock()
-		}
-		if fl == nil {
+		} else if fl = c.lock(b.specs); fl == nil {
 			continue
 		}
 		if fl.gone {
 			fl.mu.Unlock()
+			b.cool(c)
 			continue
 		}
-		b.asked(c, now)
 		at, after, ok := record.One(&fl.rec, b.specs, n, priority, s.base+now, out)
 		if !ok {
 			v := b.decide(&fl.rec, n, priority, out)
@@ -160,6 +171,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 			return v.Allowed, v.Now, v.RetryAfter, v.Soonest, nil
 		}
 		fl.mu.Unlock()
+		b.asked(c, now, after != 0)
 		return after == 0, at, after, after, nil
 	}
 }

@@ -30,15 +30,15 @@ type home struct {
 
 // Words that are not instants.
 const (
-	dead   = math.MinInt64     // swept: not in the map any more, look the bucket up again
+	dead   = math.MinInt64     // swept, or another cell has taken its place: look the bucket up again
 	isFull = math.MinInt64 + 1 // see home.full
 )
 
 // full is a bucket with a record.
 type full struct {
+	mu sync.Mutex
 	home
-	mu   sync.Mutex
-	rec  record.Record // guarded by mu
+	rec  record.Record // guarded by mu; the words that every take changes lie in the cache line of mu
 	gone bool          // guarded by mu: swept, look the bucket up again
 }
 
@@ -79,50 +79,41 @@ func (sp *Space) leanOf(specs []record.Spec) *lean {
 	return l
 }
 
+// open returns the bucket of that name, made if it does not exist: as a word if l is not nil.
 func (sp *Space) open(name string, l *lean) (*cell, error) {
 	s := sp.store
 	if !s.room(s.most) {
 		return nil, ErrFull
 	}
-	for {
-		c, made := s.index.insert(sp, name, func() *cell {
-			c := &cell{name: copyName(name)}
-			if l == nil {
-				c.word.Store(isFull)
-				c.home.Store(&newFull(sp, nil).home)
-			} else {
-				c.word.Store(s.now() * l.spec.Drain) // unused from now on: who read the clock before a sweep took the cell before it away does not count from then
-				c.home.Store(&l.home)
-			}
-			return c
-		})
-		if made {
-			sp.cells.Add(1)
-			s.opened()
-			return c, nil
+	c, made := s.index.insert(sp, name, func() (int64, *home) {
+		sp.cells.Add(1)
+		if l == nil {
+			return isFull, &newFull(sp, nil).home
 		}
-		if c.word.Load() != dead {
-			return c, nil
-		}
-		s.remove(c)
+		return s.now() * l.spec.Drain, &l.home // unused from now on: who read the clock before a sweep took the cell before it away does not count from then
+	})
+	if made {
+		s.opened()
 	}
+	return c, nil
 }
 
-// remove takes a dead cell out of the index.
-func (s *Store) remove(c *cell) {
-	if s.index.remove(c) {
-		s.count.Add(-1)
-		if sp := c.home.Load().space; sp.cells.Add(-1) == 0 {
-			sp.drop()
-		}
+// look returns a word that is about to be changed; h is not nil if others change it, too.
+//
+// Reading fetches a cache line that another processor has written, and changing it then asks that processor a second time. Adding nothing fetches it to be
+// changed at once. Where takes are refused nothing changes, and processors read at the same time.
+func (c *cell) look(h *hot) int64 {
+	if h != nil && !h.refuses.Load() {
+		return c.word.Add(0)
 	}
+	return c.word.Load()
 }
 
 // lock returns the bucket's record, locked, made if it does not exist. specs are how the caller counts.
 func (sp *Space) lock(name string, specs []record.Spec) (*full, error) {
 	for {
 		c := sp.store.index.find(sp, name)
-		if c == nil || c.word.Load() == dead {
+		if c == nil {
 			var err error
 			if c, err = sp.open(name, nil); err != nil {
 				return nil, err

@@ -2,200 +2,175 @@ package cells
 
 import (
 	"hash/maphash"
-	"math/bits"
 	"sync"
 	"sync/atomic"
 )
 
-// index finds cells by space and name. Finding takes no lock and two memory accesses that depend on each other (group, cell); a general map of pointers
-// takes three or four.
+// index finds cells by space and name. It is where the cells lie: finding one takes no lock and, among so many that none is in a processor's cache, a single
+// access to memory. Whatever keeps pointers to them takes two at least.
 //
-// It is a hash table of groups the size of a cache line, seven cells and a tag for each: as in a Swiss table, the tags tell which cells to look at.
-// What does not fit into its group goes to the next one. Writers hold a lock per shard; a growing shard is copied.
+// It is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, 1979). The first bits of a hash find a page by way of a directory. In
+// the page others find a cell, or the one behind it (linear probing). A page that is full is replaced by a larger one or by two, so that nobody waits for
+// more than some thousand cells to move, however many there are.
 type index struct {
-	seed   maphash.Seed
-	shards [shards]shard
+	seed maphash.Seed
+	dir  atomic.Pointer[directory]
+	mu   sync.Mutex // held to change dir or what stands in it, by who holds the page that goes
 }
 
-const (
-	shards    = 64
-	shardBits = 6
-	perGroup  = 7
-)
-
-type shard struct {
-	mu     sync.Mutex
-	groups atomic.Pointer[[]group] // the length is a power of two
-	used   int                     // guarded by mu: slots that are not empty, deleted ones included
-	_      [40]byte                // a cache line each
+// directory is a page for each value of the first bits of a hash. One for which fewer bits are enough stands there several times.
+type directory struct {
+	depth uint // bits, 1 or more
+	pages []atomic.Pointer[page]
 }
 
-// group is seven slots. Byte i of tags describes slot i: 0 empty, 1 deleted, otherwise seven bits of the hash and the top bit.
-type group struct {
-	tags  atomic.Uint64
-	slots [perGroup]atomic.Pointer[cell]
+func newIndex() *index {
+	x := &index{seed: maphash.MakeSeed()}
+	d := newDirectory(1)
+	for i := range d.pages {
+		d.pages[i].Store(newPage(0, uint64(i)<<63, 1))
+	}
+	x.dir.Store(d)
+	return x
 }
 
-const (
-	lowBits  = 0x0001_0101_0101_0101
-	highBits = 0x0080_8080_8080_8080
-	deleted  = 1
-)
+func newDirectory(depth uint) *directory {
+	return &directory{depth: depth, pages: make([]atomic.Pointer[page], 1<<depth)}
+}
 
-func newIndex() *index { return &index{seed: maphash.MakeSeed()} }
+func (d *directory) page(h uint64) *page { return d.pages[h>>((64-d.depth)&63)].Load() }
 
 func (x *index) hash(sp *Space, name string) uint64 { return maphash.String(x.seed, name) ^ sp.salt }
 
 func (x *index) hashOf(c *cell) uint64 { return c.name.hash(x.seed) ^ c.home.Load().space.salt }
 
-// tagged returns seven bytes of a tag.
-func tagOf(h uint64) uint64 { return h>>57 | 0x80 }
-
-// zeros has the top bit set of the lowest zero byte among the seven, and perhaps of some above it.
-func zeros(v uint64) uint64 { return (v - lowBits) &^ v & highBits }
-
-// find returns a cell, or nil.
+// find returns a cell that was not dead just now, or nil.
 func (x *index) find(sp *Space, name string) *cell { return x.findHashed(sp, name, x.hash(sp, name)) }
 
 // findHashed is find for those who know the hash.
 func (x *index) findHashed(sp *Space, name string, h uint64) *cell {
-	gs := x.shards[h&(shards-1)].groups.Load()
-	if gs == nil {
-		return nil
-	}
-	groups := *gs
-	mask := uint64(len(groups) - 1)
-	want := tagOf(h) * lowBits
-	for i := h >> shardBits & mask; ; i = (i + 1) & mask {
-		g := &groups[i]
-		tags := g.tags.Load()
-		for m := zeros(tags ^ want); m != 0; m &= m - 1 {
-			c := g.slots[bits.TrailingZeros64(m)/8].Load()
-			if c != nil && c.name.is(name) && c.home.Load().space == sp {
-				return c
-			}
+	for {
+		p := x.dir.Load().page(h)
+		if c := p.find(sp, name, h); c != nil || !p.moved.Load() {
+			return c
 		}
-		if zeros(tags) != 0 {
-			return nil
-		}
+		p.mu.Lock() // until the cells are where they go
+		p.mu.Unlock()
 	}
 }
 
-// insert returns the cell of that name, made by create if there is none, and whether it was made.
-func (x *index) insert(sp *Space, name string, create func() *cell) (c *cell, made bool) {
+// insert returns the cell of that name, made if there is none, and whether it was made. create tells how it begins.
+func (x *index) insert(sp *Space, name string, create func() (word int64, h *home)) (c *cell, made bool) {
 	h := x.hash(sp, name)
-	s := &x.shards[h&(shards-1)]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := x.findHashed(sp, name, h); c != nil { // whoever was first
-		return c, false
+	for {
+		p := x.lock(h)
+		if c := p.find(sp, name, h); c != nil { // whoever was first
+			p.mu.Unlock()
+			return c, false
+		}
+		if !p.full() {
+			word, hm := create()
+			c := p.add(copyName(name), word, hm, h)
+			p.mu.Unlock()
+			return c, true
+		}
+		x.replace(p, 1)
+		p.mu.Unlock()
 	}
-	gs := s.groups.Load()
-	if gs == nil || s.used >= len(*gs)*perGroup*3/4 {
-		gs = s.grow(x)
-	}
-	c = create()
-	s.put(*gs, c, h)
-	return c, true
 }
 
-// put adds a cell to groups that have room. s.mu is held.
-func (s *shard) put(groups []group, c *cell, h uint64) {
-	mask := uint64(len(groups) - 1)
-	for i := h >> shardBits & mask; ; i = (i + 1) & mask {
-		g := &groups[i]
-		tags := g.tags.Load()
-		m := zeros(tags)
-		if m == 0 {
-			continue
+// lock returns the page of a hash, locked.
+func (x *index) lock(h uint64) *page {
+	for {
+		p := x.dir.Load().page(h)
+		p.mu.Lock()
+		if !p.moved.Load() {
+			return p
 		}
-		slot := bits.TrailingZeros64(m) / 8
-		g.slots[slot].Store(c)
-		g.tags.Store(tags | tagOf(h)<<(8*slot))
-		s.used++
+		p.mu.Unlock()
+	}
+}
+
+// replace moves the living cells of a page to where there is room for them and so many more. p.mu is held.
+func (x *index) replace(p *page, more int) {
+	p.moved.Store(true)
+	halves := p.living(x)
+	if size, ok := sizeFor(halves[0] + halves[1] + more); ok {
+		q := newPage(size, p.first, p.depth)
+		p.move(x, q, q)
+		x.put(q)
 		return
 	}
+	var q [2]*page
+	for i := range q {
+		size, _ := sizeFor(halves[i])
+		q[i] = newPage(size, p.first|uint64(i)<<(63-p.depth), p.depth+1)
+	}
+	p.move(x, q[0], q[1])
+	x.put(q[:]...)
 }
 
-// grow copies the cells that are alive into groups with room for twice as many. s.mu is held.
-func (s *shard) grow(x *index) *[]group {
-	n := 0
-	s.each(func(*cell) bool { n++; return true })
-	size := 1
-	for size*perGroup*3/8 < n {
-		size *= 2
+// put enters pages where one was that is gone.
+func (x *index) put(pages ...*page) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	d := x.dir.Load()
+	if pages[0].depth > d.depth {
+		twice := newDirectory(d.depth + 1)
+		for i := range twice.pages {
+			twice.pages[i].Store(d.pages[i/2].Load())
+		}
+		d = twice
 	}
-	groups := make([]group, size)
-	old := s.groups.Load()
-	s.used = 0
-	if old != nil {
-		for i := range *old {
-			g := &(*old)[i]
-			for k := range g.slots {
-				if c := g.slots[k].Load(); c != nil {
-					s.put(groups, c, x.hashOf(c))
-				}
-			}
+	for _, p := range pages {
+		at := p.first >> (64 - d.depth)
+		for i := range uint64(1) << (d.depth - p.depth) {
+			d.pages[at+i].Store(p)
 		}
 	}
-	s.groups.Store(&groups)
-	return &groups
+	x.dir.Store(d)
 }
 
-// remove takes out a cell.
-func (x *index) remove(c *cell) bool {
-	h := x.hashOf(c)
-	s := &x.shards[h&(shards-1)]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	gs := s.groups.Load()
-	if gs == nil {
-		return false
-	}
-	groups := *gs
-	mask := uint64(len(groups) - 1)
-	for i := h >> shardBits & mask; ; i = (i + 1) & mask {
-		g := &groups[i]
-		tags := g.tags.Load()
-		for k := range g.slots {
-			if g.slots[k].Load() != c {
-				continue
-			}
-			tag := uint64(deleted)
-			if zeros(tags) != 0 { // nobody looks past this group
-				tag = 0
-				s.used--
-			}
-			g.tags.Store(tags&^(0xff<<(8*k)) | tag<<(8*k))
-			g.slots[k].Store(nil)
-			return true
-		}
-		if zeros(tags) != 0 {
-			return false
-		}
-	}
-}
-
-// each yields the cells of a shard that are there all the time, and perhaps others, until yield returns false.
-func (s *shard) each(yield func(*cell) bool) bool {
-	gs := s.groups.Load()
-	if gs == nil {
-		return true
-	}
-	for i := range *gs {
-		for k := range (*gs)[i].slots {
-			if c := (*gs)[i].slots[k].Load(); c != nil && !yield(c) {
+// each yields the cells that are there all the time, and perhaps others, until yield returns false. One may be dead by then.
+func (x *index) each(yield func(*cell) bool) {
+	var found []*cell
+	x.eachPage(func(p *page) {
+		found = p.appendAlive(found[:0])
+	}, func() bool {
+		for _, c := range found {
+			if !yield(c) {
 				return false
 			}
 		}
-	}
-	return true
+		return true
+	})
 }
 
-// each yields the cells that are there all the time, and perhaps others, until yield returns false.
-func (x *index) each(yield func(*cell) bool) {
-	for i := range x.shards {
-		if !x.shards[i].each(yield) {
+// sweep asks of each cell whether it died, and gives up the room of those that did. kill must not wait for another cell.
+func (x *index) sweep(kill func(*cell) bool) {
+	x.eachPage(func(p *page) {
+		left := 0
+		for i := range p.cells {
+			if c := &p.cells[i]; c.alive() && !kill(c) {
+				left++
+			}
+		}
+		if size, ok := sizeFor(left); ok && size < len(p.cells) {
+			x.replace(p, 0)
+		}
+	}, func() bool { return true })
+}
+
+// eachPage calls locked with each page, which is locked, and then between, until that returns false.
+func (x *index) eachPage(locked func(*page), between func() bool) {
+	for h := uint64(0); ; {
+		p := x.lock(h)
+		locked(p)
+		p.mu.Unlock()
+		if !between() {
+			return
+		}
+		if h = p.first + 1<<(64-p.depth); h == 0 {
 			return
 		}
 	}

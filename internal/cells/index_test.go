@@ -3,42 +3,51 @@ package cells
 import (
 	"fmt"
 	"runtime"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
 
-// colliding returns n names of a space that want the same group of the same shard, and among them some that have the same tag as well.
-func colliding(x *index, sp *Space, n, tags int) (names []string) {
-	const first = 1<<(shardBits+3) - 1 // of eight groups
+// colliding returns n names of a space that want the same place, the last or the first one of a page of any size, and belong to the same page as long as
+// their hashes have those bits in common.
+func colliding(x *index, sp *Space, n int, bits uint) (names []string) {
 	for i := 0; len(names) < n; i++ {
 		name := strconv.Itoa(i)
-		if h := x.hash(sp, name); h&first == 0 && (len(names) >= tags || tagOf(h) == 0x80) {
+		if h := x.hash(sp, name); h>>(64-bits) == 0 && (place(h, 1280) == 0 || place(h, 8) == 7 && place(h, 1280) == 1279) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-func newCell(sp *Space, name string) func() *cell {
-	return func() *cell {
-		c := &cell{name: copyName(name)}
-		c.home.Store(&home{space: sp})
-		return c
-	}
+// size returns how many cells the pages have room for, and checks that the directory leads to each by all of its hashes.
+func (x *index) size(t interface{ Fatalf(string, ...any) }) (n int) {
+	x.eachPage(func(p *page) {
+		n += len(p.cells)
+		if used := p.living(x); p.used < used[0]+used[1] || p.used*5 > len(p.cells)*4 {
+			t.Fatalf("%d of %d cells used, %v living", p.used, len(p.cells), used)
+		}
+		d := x.dir.Load()
+		for i := range d.pages {
+			if h := uint64(i) << (64 - d.depth); (d.pages[i].Load() == p) != (h>>(64-p.depth) == p.first>>(64-p.depth)) {
+				t.Fatalf("page %x of %d bits stands for %x", p.first, p.depth, h)
+			}
+		}
+	}, func() bool { return true })
+	return n
 }
 
 // TestIndexIsAMap compares the index with a map, for names that are as alike as can be and for others, in two spaces that have equal names.
 func TestIndexIsAMap(t *testing.T) {
 	t.Parallel()
-	x := newIndex()
+	seeded := newIndex()
 	one, two := &Space{}, &Space{} // without salt their equal names have equal hashes, too
-	names := colliding(x, one, 30, 4)
-	for i := range 10 {
+	names := colliding(seeded, one, 30, 3)
+	for i := range 1500 {
 		names = append(names, fmt.Sprint("other", i))
 	}
 	type key struct {
@@ -46,47 +55,91 @@ func TestIndexIsAMap(t *testing.T) {
 		name string
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		x := &index{seed: x.seed}
-		model := map[key]*cell{}
-		draw := func(t *rapid.T) key {
-			return key{rapid.SampledFrom([]*Space{one, two}).Draw(t, "space"), rapid.SampledFrom(names).Draw(t, "name")}
+		x := newIndex()
+		x.seed = seeded.seed
+		model := map[key]any{} // its word, or its record
+		is := func(c *cell) any {
+			if w := c.word.Load(); w != isFull {
+				return w
+			}
+			return c.home.Load().full
 		}
-		insert := func(t *rapid.T) {
-			k := draw(t)
-			c, made := x.insert(k.sp, k.name, newCell(k.sp, k.name))
-			if old := model[k]; made != (old == nil) || old != nil && c != old {
+		count := int64(0)
+		insert := func(t *rapid.T, k key) {
+			count++
+			var mine any
+			c, made := x.insert(k.sp, k.name, func() (int64, *home) {
+				if count%3 == 0 {
+					fl := newFull(k.sp, nil)
+					mine = fl
+					return isFull, &fl.home
+				}
+				mine = count
+				return count, &home{space: k.sp}
+			})
+			old := model[k]
+			if made != (old == nil) {
 				t.Fatalf("insert %q: made %v, and there was %v", k.name, made, old)
 			}
-			model[k] = c
+			if made {
+				model[k] = mine
+			}
+			if is(c) != model[k] {
+				t.Fatalf("insert %q: %v, want %v", k.name, is(c), model[k])
+			}
+		}
+		draw := func(t *rapid.T) key {
+			return key{rapid.SampledFrom([]*Space{one, two}).Draw(t, "space"), rapid.SampledFrom(names[:40]).Draw(t, "name")}
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"insert":       insert,
-			"insert again": insert, // so that it grows
-			"find": func(t *rapid.T) {
-				k := draw(t)
-				if got := x.find(k.sp, k.name); got != model[k] {
-					t.Fatalf("find %q: %v, want %v", k.name, got, model[k])
+			"insert": func(t *rapid.T) { insert(t, draw(t)) },
+			"insert many": func(t *rapid.T) { // so that it grows
+				for _, name := range names[:rapid.SampledFrom([]int{10, 30, 100, len(names)}).Draw(t, "many")] {
+					insert(t, key{two, name})
 				}
 			},
-			"remove": func(t *rapid.T) {
+			"find": func(t *rapid.T) {
 				k := draw(t)
-				c := model[k]
-				if c == nil {
-					if c = newCell(k.sp, k.name)(); x.remove(c) {
-						t.Fatalf("removed %q, which was not there", k.name)
-					}
-					return
+				c := x.find(k.sp, k.name)
+				if (c == nil) != (model[k] == nil) || c != nil && is(c) != model[k] {
+					t.Fatalf("find %q: %v, want %v", k.name, c, model[k])
 				}
-				if !x.remove(c) || x.remove(c) {
-					t.Fatalf("%q was not removed once", k.name)
+			},
+			"kill": func(t *rapid.T) {
+				k := draw(t)
+				killed := 0
+				x.sweep(func(c *cell) bool {
+					if c.home.Load().space != k.sp || c.name.String() != k.name {
+						return false
+					}
+					killed++
+					c.word.Store(dead)
+					return true
+				})
+				if was := model[k] != nil; killed != 0 != was || killed > 1 {
+					t.Fatalf("killed %q %d times; it was there: %v", k.name, killed, was)
 				}
 				delete(model, k)
+			},
+			"kill many": func(*rapid.T) { // so that it shrinks
+				x.sweep(func(c *cell) bool {
+					if c.home.Load().space == one {
+						return false
+					}
+					c.word.Store(dead)
+					return true
+				})
+				for k := range model {
+					if k.sp == two {
+						delete(model, k)
+					}
+				}
 			},
 			"": func(t *rapid.T) {
 				n := 0
 				x.each(func(c *cell) bool {
 					n++
-					if model[key{c.home.Load().space, c.name.String()}] != c {
+					if model[key{c.home.Load().space, c.name.String()}] != is(c) {
 						t.Fatalf("%q is listed and not there", c.name.String())
 					}
 					return true
@@ -94,12 +147,8 @@ func TestIndexIsAMap(t *testing.T) {
 				if n != len(model) {
 					t.Fatalf("%d are listed, want %d", n, len(model))
 				}
-				used := 0
-				for i := range x.shards {
-					used += x.shards[i].used
-				}
-				if used < n {
-					t.Fatalf("%d slots used for %d cells", used, n)
+				if most := 64 + 2*int(count); x.size(t) > most {
+					t.Fatalf("room for %d cells, and there never were more than %d", x.size(t), count)
 				}
 			},
 		})
@@ -111,7 +160,7 @@ func TestIndexStopsListing(t *testing.T) {
 	t.Parallel()
 	x, sp := newIndex(), &Space{}
 	for i := range 100 {
-		x.insert(sp, fmt.Sprint(i), newCell(sp, fmt.Sprint(i)))
+		x.insert(sp, fmt.Sprint(i), func() (int64, *home) { return 1, &home{space: sp} })
 	}
 	n := 0
 	x.each(func(*cell) bool { n++; return n < 7 })
@@ -120,63 +169,83 @@ func TestIndexStopsListing(t *testing.T) {
 	}
 }
 
-// TestIndexNeverLosesACell: while others insert, remove and grow beside it in the same groups, a cell that is there is found.
+// TestIndexNeverLosesACell: while others insert, die and are moved beside it in the same pages, a cell that is there is found, and listed once.
 func TestIndexNeverLosesACell(t *testing.T) {
 	t.Parallel()
 	x, sp := newIndex(), &Space{}
-	const workers, each = 4, 12
-	names := colliding(x, sp, workers*each, 2)
+	const workers, each = 4, 40
+	names := colliding(x, sp, each, 3)
+	for i := len(names); i < workers*each; i++ {
+		names = append(names, fmt.Sprint("other", i))
+	}
+	word := func(i int) func() (int64, *home) {
+		return func() (int64, *home) { return int64(i), &home{space: sp} }
+	}
 	var done atomic.Bool
 	var readers, writers sync.WaitGroup
-	fixed := names[:each] // are there all the time
-	for _, n := range fixed {
-		x.insert(sp, n, newCell(sp, n))
+	fixed := map[string]int64{} // are there all the time
+	for i := 0; i < len(names); i += workers {
+		x.insert(sp, names[i], word(i))
+		fixed[names[i]] = int64(i)
 	}
 	for range 2 {
 		readers.Go(func() {
 			for !done.Load() {
-				for _, n := range fixed {
-					if c := x.find(sp, n); c == nil || !c.name.is(n) {
-						t.Errorf("find %q: %v", n, c)
-						return
+				for n, want := range fixed {
+					for c := x.find(sp, n); ; c = x.find(sp, n) {
+						if c == nil {
+							t.Errorf("%q is lost", n)
+							return
+						}
+						if w := c.word.Load(); w == want {
+							break
+						} else if w != dead { // moved since it was found
+							t.Errorf("%q is %d, want %d", n, w, want)
+							return
+						}
 					}
 				}
-				seen := 0
+				seen := map[string]int{}
 				x.each(func(c *cell) bool {
-					if slices.Contains(fixed, c.name.String()) {
-						seen++
-					}
+					seen[c.name.String()]++
 					return true
 				})
-				if seen != len(fixed) {
-					t.Errorf("%d of %d are listed", seen, len(fixed))
-					return
+				for n := range fixed {
+					if seen[n] != 1 {
+						t.Errorf("%q is listed %d times", n, seen[n])
+						return
+					}
 				}
 				runtime.Gosched()
 			}
 		})
 	}
-	for w := range workers - 1 {
-		mine := names[(w+1)*each : (w+2)*each]
+	for w := 1; w < workers; w++ {
 		writers.Go(func() {
-			for round := range 300 {
-				cells := make([]*cell, 0, each)
-				for _, n := range mine[:1+round%each] {
-					c, made := x.insert(sp, n, newCell(sp, n))
-					if !made {
-						t.Errorf("%q is there already", n)
+			for round := range 100 {
+				mine := map[string]bool{}
+				for i := w; i < len(names) && len(mine) < 1+round%each; i += workers {
+					if _, made := x.insert(sp, names[i], word(i)); !made {
+						t.Errorf("%q is there already", names[i])
 					}
-					cells = append(cells, c)
+					mine[names[i]] = true
 				}
-				for _, c := range cells {
-					if x.find(sp, c.name.String()) != c {
-						t.Errorf("lost %q", c.name.String())
+				for n := range mine {
+					if x.find(sp, n) == nil {
+						t.Errorf("%q is lost", n)
 					}
 				}
-				for _, c := range cells {
-					if !x.remove(c) || x.find(sp, c.name.String()) != nil {
-						t.Errorf("%q was not removed", c.name.String())
+				killed := 0
+				x.sweep(func(c *cell) bool {
+					if !mine[c.name.String()] {
+						return false
 					}
+					killed++
+					c.word.Store(dead)
+					return true
+				})
+				if killed != len(mine) {
+					t.Errorf("%d of %d were there to be killed", killed, len(mine))
 				}
 			}
 		})
@@ -189,6 +258,7 @@ func TestIndexNeverLosesACell(t *testing.T) {
 	if n != len(fixed) {
 		t.Errorf("%d cells are left, want %d", n, len(fixed))
 	}
+	x.size(t)
 }
 
 // TestIndexMakesOneCellPerName when many want it at once.
@@ -197,17 +267,18 @@ func TestIndexMakesOneCellPerName(t *testing.T) {
 	x, sp := newIndex(), &Space{}
 	const names, workers = 2000, 4
 	var made atomic.Int64
-	got := make([][names]*cell, workers)
+	var got [workers][names]int64
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
 			for i := range names {
-				name := fmt.Sprint(i)
-				c, m := x.insert(sp, name, newCell(sp, name))
+				c, m := x.insert(sp, fmt.Sprint(i), func() (int64, *home) { return int64(i*workers + w), &home{space: sp} })
 				if m {
 					made.Add(1)
 				}
-				got[w][i] = c
+				for got[w][i] = c.word.Load(); got[w][i] == dead; { // moved since
+					got[w][i] = x.find(sp, fmt.Sprint(i)).word.Load()
+				}
 			}
 		})
 	}
@@ -219,5 +290,151 @@ func TestIndexMakesOneCellPerName(t *testing.T) {
 	}
 	if made.Load() != names {
 		t.Errorf("%d made, want %d", made.Load(), names)
+	}
+	if n := x.size(t); n > 2*names {
+		t.Errorf("room for %d cells for %d", n, names)
+	}
+}
+
+// TestARecordThatMovesIsTheSame for those who found it before, until it dies, and for those who find it after.
+func TestARecordThatMovesIsTheSame(t *testing.T) {
+	t.Parallel()
+	s := New(10_000)
+	defer s.Close()
+	sp := s.Space("t", "p")
+	specs := leaky(10, 1<<40)
+	b := sp.Bind(specs)
+	fl, err := sp.lock("k", specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fl.mu.Unlock()
+	if ok, _, err := take(b, "k", 1); !ok || err != nil { // otherwise it is swept
+		t.Fatal(ok, err)
+	}
+	old := s.index.find(sp, "k")
+	b.hot.Store(&hot{cell: old, name: "k"})
+	for i := range 5000 {
+		if _, _, err := take(b, fmt.Sprint(i), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c := s.index.find(sp, "k"); c == old || c.home.Load().full != fl || old.home.Load().full != fl {
+		t.Error("it did not move, or is another record now")
+	}
+	for range 2 { // by the old one, and by the new one
+		if ok, _, err := take(b, "k", 1); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		b.hot.Store(nil)
+	}
+	if u := fl.rec.Limits[0].Used; u <= 2*specs[0].Scale || u > 3*specs[0].Scale {
+		t.Errorf("%d parts used", u)
+	}
+	b.hot.Store(&hot{cell: old, name: "k"})
+	s.index.sweep(func(c *cell) bool { return c.kill(s, 1<<50) })
+	if ok, left, err := take(b, "k", 1); !ok || left != 9 || err != nil {
+		t.Errorf("after it died: %v, %d left, %v", ok, left, err)
+	}
+}
+
+// TestAWordThatMovesIsElsewhere for those who found it before, and counts on.
+func TestAWordThatMovesIsElsewhere(t *testing.T) {
+	t.Parallel()
+	s := New(10)
+	defer s.Close()
+	sp := s.Space("t", "p")
+	b := sp.Bind(leaky(2, 1<<40))
+	if ok, left, err := take(b, "k", 1); !ok || left != 1 || err != nil {
+		t.Fatal(ok, left, err)
+	}
+	old := s.index.find(sp, "k")
+	b.hot.Store(&hot{cell: old, name: "k"})
+	s.move(sp, "k")
+	if ok, left, err := take(b, "k", 1); !ok || left != 0 || err != nil || old.lock(nil) != nil {
+		t.Errorf("by its old cell: %v, %d left, %v", ok, left, err)
+	}
+	if ok, _, err := take(b, "k", 1); ok || err != nil {
+		t.Errorf("by its new one: %v, %v", ok, err)
+	}
+}
+
+// TestAWordThatBecomesARecordMoves as that record.
+func TestAWordThatBecomesARecordMoves(t *testing.T) {
+	t.Parallel()
+	s := New(10)
+	defer s.Close()
+	sp := s.Space("t", "p")
+	specs := leaky(2, 1<<40)
+	b := sp.Bind(specs)
+	if ok, _, err := take(b, "k", 1); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	c := s.index.find(sp, "k")
+	fl := newFull(sp, b.lean) // the first half of what cell.lock does
+	fl.mu.Lock()
+	c.home.Store(&fl.home)
+	s.move(sp, "k")
+	w := c.word.Swap(isFull) // and the second
+	if w == dead {
+		t.Fatal("it died")
+	}
+	fl.rec = fl.record(w, specs)
+	fl.mu.Unlock()
+	for i, want := range []bool{true, false} {
+		if ok, _, err := take(b, "k", 1); ok != want || err != nil {
+			t.Errorf("take %d: %v, %v", i, ok, err)
+		}
+	}
+}
+
+// TestRoomIsGivenBack when what was many buckets is few.
+func TestRoomIsGivenBack(t *testing.T) {
+	t.Parallel()
+	x, sp := newIndex(), &Space{}
+	const many, few = 20_000, 500
+	for i := range many {
+		x.insert(sp, fmt.Sprint(i), func() (int64, *home) { return int64(i), &home{space: sp} })
+	}
+	if n := x.size(t); n > 2*many {
+		t.Errorf("room for %d cells for %d", n, many)
+	}
+	for range 2 {
+		x.sweep(func(c *cell) bool {
+			if c.word.Load() < few {
+				return false
+			}
+			c.word.Store(dead)
+			return true
+		})
+	}
+	if n := x.size(t); n > 3*few {
+		t.Errorf("room for %d cells for %d that are left of %d", n, few, many)
+	}
+}
+
+// TestCellsLieInCacheLines of their own, in pages of every size.
+func TestCellsLieInCacheLines(t *testing.T) {
+	t.Parallel()
+	if n := unsafe.Sizeof(cell{}); n != 64 {
+		t.Errorf("a cell has %d bytes", n)
+	}
+	last := 0
+	for n := range 854 {
+		size, ok := sizeFor(n)
+		if !ok || size < n || size < last || size > max(8, 3*n) {
+			t.Errorf("%d cells for %d, %v", size, n, ok)
+		}
+		if n == 0 || size == last {
+			continue
+		}
+		last = size
+		for range 3 {
+			var kept atomic.Pointer[page] // not on the stack
+			kept.Store(newPage(size, 0, 1))
+			if cells := kept.Load().cells; len(cells) != size || uintptr(unsafe.Pointer(&cells[0]))%64 != 0 {
+				t.Errorf("the first of %d cells stands at %p", size, &cells[0])
+			}
+		}
 	}
 }

@@ -59,25 +59,33 @@ func TestNamesAreCopied(t *testing.T) {
 	}
 }
 
-// TestCellIsACacheLine so that deciding touches no more memory than that.
-func TestCellIsACacheLine(t *testing.T) {
+// TestHotWasMetTwice: a cell is kept at hand when two samples in a row met it, until one meets another.
+func TestHotWasMetTwice(t *testing.T) {
 	t.Parallel()
-	if n := unsafe.Sizeof(cell{}); n != 64 {
-		t.Errorf("a cell has %d bytes", n)
+	b, one, two := &Buckets{}, &cell{}, &cell{}
+	for i, step := range []struct{ met, hot *cell }{
+		{one, nil}, {one, one}, {one, one}, {two, nil}, {one, nil}, {two, nil}, {two, two}, {one, nil}, {one, one},
+	} {
+		b.asked(two, seldom+1, false) // no sample
+		b.asked(step.met, 5*seldom, false)
+		var at *cell
+		if h := b.hot.Load(); h != nil {
+			at = h.cell
+		}
+		if at != step.hot {
+			t.Errorf("step %d: what is at hand is not as it should be", i)
+		}
 	}
 }
 
-// TestLastWasMetTwice: a cell is kept at hand when two samples in a row met it, until one meets another.
-func TestLastWasMetTwice(t *testing.T) {
+// TestHotRefuses as its latest sample did.
+func TestHotRefuses(t *testing.T) {
 	t.Parallel()
-	b, one, two := &Buckets{}, &cell{}, &cell{}
-	for i, step := range []struct{ met, last *cell }{
-		{one, nil}, {one, one}, {one, one}, {two, nil}, {one, nil}, {two, nil}, {two, two}, {one, nil}, {one, one},
-	} {
-		b.asked(two, seldom+1) // no sample
-		b.asked(step.met, 5*seldom)
-		if b.last.Load() != step.last {
-			t.Errorf("step %d: last is not as it should be", i)
+	b, c := &Buckets{}, &cell{}
+	for i, refused := range []bool{true, true, true, false, true} {
+		b.asked(c, 0, refused)
+		if h := b.hot.Load(); i > 1 && (h == nil || h.refuses.Load() != refused) {
+			t.Errorf("sample %d: %+v", i, h)
 		}
 	}
 }

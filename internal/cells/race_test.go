@@ -39,7 +39,14 @@ func (s *Store) indexed() (n int64) {
 	return n
 }
 
-// TestUpgradeIsLinearizable: takes of a bucket that becomes a record, is swept, forgotten and made again have the answers of one after the other.
+// move moves the cell of a name, and all that share its page.
+func (s *Store) move(sp *Space, name string) {
+	p := s.index.lock(s.index.hash(sp, name))
+	s.index.replace(p, 0)
+	p.mu.Unlock()
+}
+
+// TestUpgradeIsLinearizable: takes of a bucket that becomes a record, is moved, swept, forgotten and made again have the answers of one after the other.
 // req: A3, A8
 func TestUpgradeIsLinearizable(t *testing.T) {
 	t.Parallel()
@@ -83,6 +90,9 @@ func TestUpgradeIsLinearizable(t *testing.T) {
 					switch {
 					case w == 0 && k == 3: // a record is asked for
 						_ = s.With([]Named{{Name{"t", "p", name}, b.specs}}, func([]*record.Record) {})
+						continue
+					case w == 1 && k == 2: // it is moved
+						s.move(sp, name)
 						continue
 					case w == 1 && k == 5:
 						i = in{reset: true}
@@ -140,6 +150,9 @@ func TestSweepNeverMints(t *testing.T) {
 		for i := 0; !done.Load(); i++ {
 			if s.busy.CompareAndSwap(false, true) {
 				s.sweep(0)
+			}
+			if i%3 == 0 {
+				s.move(b.space, fmt.Sprint(i%names))
 			}
 			if i%5 == 0 {
 				n := []Named{{Name{"t", "p", fmt.Sprint(i % names)}, b.specs}}
@@ -223,11 +236,11 @@ func TestDeadIsDead(t *testing.T) {
 			drained = fl.rec.Until() - s.base
 			fl.mu.Unlock()
 		}
-		if c.kill(s, drained-1) || !c.kill(s, drained) || !c.kill(s, drained) {
-			t.Fatal("killed before nothing is used, or not then")
+		if c.kill(s, drained-1) || !c.kill(s, drained) || c.kill(s, drained) || s.Len() != 0 {
+			t.Fatal("killed before nothing is used, or not then, or twice")
 		}
 		for range 2 {
-			if c.lock(nil) != nil || !c.idle(s) {
+			if c.lock(nil) != nil || !s.idle(c) {
 				t.Error("a dead bucket was locked")
 			}
 		}
@@ -248,8 +261,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestLastIsFoundAgain: the cell that is kept as the one asked for last is given up when it is swept, and not taken for another.
-func TestLastIsFoundAgain(t *testing.T) {
+// TestHotIsFoundAgain: the cell that is kept as the one asked for last is given up when it is swept, and not taken for another.
+func TestHotIsFoundAgain(t *testing.T) {
 	t.Parallel()
 	s := New(10)
 	defer s.Close()
@@ -259,7 +272,7 @@ func TestLastIsFoundAgain(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 		c := s.index.find(b.space, "k")
-		b.last.Store(c)
+		b.hot.Store(&hot{cell: c, name: "k"})
 		if ok, left, err := take(b, "other", 1); !ok || left != 0 || err != nil {
 			t.Errorf("another bucket: %v, %d left, %v", ok, left, err)
 		}
@@ -273,7 +286,7 @@ func TestLastIsFoundAgain(t *testing.T) {
 		if !c.kill(s, drained) {
 			t.Fatal("not killed")
 		}
-		if ok, _, err := take(b, "k", 1); !ok || err != nil || b.last.Load() == c {
+		if ok, _, err := take(b, "k", 1); !ok || err != nil || b.hot.Load() != nil {
 			t.Errorf("after it was swept: %v %v", ok, err)
 		}
 		s.Reset(Name{"t", "p", "k"})

@@ -258,13 +258,9 @@ func (s *Store) existing(n Named, look bool) (*full, *record.Record) {
 	for {
 		c := s.index.find(sp, n.Name.Name)
 		if c == nil {
-			break
+			return nil, &record.Record{}
 		}
-		w := c.word.Load()
-		if w == dead {
-			break
-		}
-		if w != isFull && look {
+		if w := c.word.Load(); look && w != isFull && w != dead {
 			rec := c.home.Load().record(w, n.Specs)
 			return nil, &rec
 		}
@@ -272,7 +268,6 @@ func (s *Store) existing(n Named, look bool) (*full, *record.Record) {
 			return fl, nil
 		}
 	}
-	return nil, &record.Record{}
 }
 
 // Reset forgets a bucket, its open reservations included.
@@ -282,13 +277,16 @@ func (s *Store) Reset(n Name) {
 		return
 	}
 	defer sp.done()
-	c := s.index.find(sp, n.Name)
-	if c == nil {
-		return
-	}
-	if fl := c.lock(nil); fl != nil {
-		fl.rec = record.Record{Last: fl.rec.Last}
-		fl.mu.Unlock()
+	for {
+		c := s.index.find(sp, n.Name)
+		if c == nil {
+			return
+		}
+		if fl := c.lock(nil); fl != nil {
+			fl.rec = record.Record{Last: fl.rec.Last}
+			fl.mu.Unlock()
+			return
+		}
 	}
 }
 
@@ -300,6 +298,6 @@ func (s *Store) List(tenant, policy string, yield func(string) bool) {
 	}
 	defer sp.done()
 	s.index.each(func(c *cell) bool {
-		return c.home.Load().space != sp || c.idle(s) || yield(c.name.String())
+		return c.home.Load().space != sp || s.idle(c) || yield(c.name.String())
 	})
 }

@@ -54,43 +54,57 @@ func (s *Store) opened() {
 // sweep gives up buckets that have been idle for so many µs. The caller has set busy.
 func (s *Store) sweep(idle int64) {
 	defer s.busy.Store(false)
-	s.index.each(func(c *cell) bool {
-		if c.kill(s, s.now()-idle) {
-			s.remove(c)
-		}
-		return true
-	})
+	s.index.sweep(func(c *cell) bool { return c.kill(s, s.now()-idle) })
 	s.sweepAt.Store(max(firstSweep, 2*s.count.Load()))
 }
 
-// kill marks a bucket dead of which nothing was used at then: whoever holds it looks it up again.
+// kill marks a bucket dead of which nothing was used at then: whoever holds it looks it up again. Its page is locked.
 func (c *cell) kill(s *Store, then int64) bool {
 	w := c.word.Load()
-	if w != isFull {
-		return w == dead || w <= then*c.home.Load().lean.spec.Drain && c.word.CompareAndSwap(w, dead)
-	}
-	fl := c.home.Load().full
-	if fl == nil || !fl.mu.TryLock() { // in use this instant
+	h := c.home.Load() // after the word: what is full has its record
+	switch {
+	case w == dead:
 		return false
-	}
-	defer fl.mu.Unlock()
-	if fl.rec.Until() > s.base+then {
+	case w != isFull:
+		if w > then*h.lean.spec.Drain || !c.word.CompareAndSwap(w, dead) {
+			return false
+		}
+	case !h.full.end(s.base + then):
 		return false
+	default:
+		c.word.Store(dead)
 	}
-	fl.gone = true
-	c.word.Store(dead)
+	s.count.Add(-1)
+	if h.space.cells.Add(-1) == 0 {
+		h.space.drop()
+	}
 	return true
 }
 
-// idle reports whether nothing of a bucket is used.
-func (c *cell) idle(s *Store) bool {
-	if w := c.word.Load(); w != isFull {
-		return w == dead || w <= s.now()*c.home.Load().lean.spec.Drain
-	}
-	fl := c.lock(nil)
-	if fl == nil {
-		return true
+// end gives a record up of which nothing was used at then, unless it is in use this instant.
+func (fl *full) end(then int64) bool {
+	if !fl.mu.TryLock() {
+		return false
 	}
 	defer fl.mu.Unlock()
-	return fl.rec.Until() <= s.base+s.now()
+	fl.gone = fl.rec.Until() <= then
+	return fl.gone
+}
+
+// idle reports whether nothing of a bucket is used.
+func (s *Store) idle(c *cell) bool {
+	for sp := c.home.Load().space; c != nil; c = s.index.find(sp, c.name.String()) {
+		w := c.word.Load()
+		if w == dead {
+			continue
+		}
+		if w != isFull {
+			return w <= s.now()*c.home.Load().lean.spec.Drain
+		}
+		if fl := c.lock(nil); fl != nil {
+			defer fl.mu.Unlock()
+			return fl.rec.Until() <= s.base+s.now()
+		}
+	}
+	return true
 }

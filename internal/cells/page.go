@@ -1,0 +1,164 @@
+package cells
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// page is a part of an index: a table of cells, some of them free.
+type page struct {
+	cells []cell
+	moved atomic.Bool // set before the first cell moves: who does not find one looks again, once mu is free
+	depth uint        // bits of first that count
+	first uint64      // the hashes that belong here
+
+	mu   sync.Mutex // held to add cells, to kill them, and to move them
+	used int        // guarded by mu: cells that are not free, dead ones included
+}
+
+// newPage returns an empty page of so many cells.
+func newPage(cells int, first uint64, depth uint) *page {
+	return &page{cells: newCells(cells), first: first, depth: depth}
+}
+
+// full reports whether another cell would make the way to each too long. p.mu is held.
+func (p *page) full() bool { return (p.used+1)*5 > len(p.cells)*4 }
+
+// sizeFor returns the cells of a page for n, with room for a fifth more at least. It is not ok if that is more than a page has.
+func sizeFor(n int) (size int, ok bool) {
+	if n == 0 {
+		return 0, true // none until there is one
+	}
+	for _, size = range [...]int{8, 15, 31, 63, 127, 255, 512, 896, 1280} {
+		if n*3 <= size*2 {
+			return size, true
+		}
+	}
+	return size, false
+}
+
+// find returns the cell of that name, or nil.
+func (p *page) find(sp *Space, name string, h uint64) *cell {
+	n := len(p.cells)
+	if n == 0 {
+		return nil
+	}
+	for i := place(h, n); ; {
+		c := &p.cells[i]
+		hm := c.home.Load()
+		if hm == nil {
+			return nil
+		}
+		if c.name.is(name) && hm.space == sp && c.word.Load() != dead {
+			return c
+		}
+		if i++; i == n {
+			i = 0
+		}
+	}
+}
+
+// place returns where a hash belongs among n cells. The bits that found the page are not among those that tell.
+func place(h uint64, n int) int { return int(h & (1<<32 - 1) * uint64(n) >> 32) }
+
+// add makes a cell of a name that is not there. p.mu is held, or nobody else knows p.
+func (p *page) add(name nameCopy, word int64, hm *home, h uint64) *cell {
+	i := place(h, len(p.cells))
+	for p.cells[i].home.Load() != nil {
+		if i++; i == len(p.cells) {
+			i = 0
+		}
+	}
+	c := &p.cells[i]
+	c.name = name
+	c.word.Store(word)
+	c.home.Store(hm) // last: now it can be found
+	p.used++
+	return c
+}
+
+// living counts the cells that are not dead, in each half of the page's hashes. p.mu is held.
+func (p *page) living(x *index) (n [2]int) {
+	for i := range p.cells {
+		if c := &p.cells[i]; c.alive() {
+			n[x.hashOf(c)>>(63-p.depth)&1]++
+		}
+	}
+	return n
+}
+
+// appendAlive appends the cells that are not dead. p.mu is held.
+func (p *page) appendAlive(cells []*cell) []*cell {
+	for i := range p.cells {
+		if c := &p.cells[i]; c.alive() {
+			cells = append(cells, c)
+		}
+	}
+	return cells
+}
+
+// move moves the cells that are not dead, each into the page of its half. p.mu is held, p.moved is set, and nobody knows the others.
+func (p *page) move(x *index, zero, one *page) {
+	for i := range p.cells {
+		c := &p.cells[i]
+		if !c.alive() {
+			continue
+		}
+		h := x.hashOf(c)
+		word, hm := c.leave()
+		if h>>(63-p.depth)&1 == 0 {
+			zero.add(c.name, word, hm, h)
+		} else {
+			one.add(c.name, word, hm, h)
+		}
+	}
+}
+
+// alive reports whether there is a cell, and it is not dead. Its page is locked.
+func (c *cell) alive() bool { return c.home.Load() != nil && c.word.Load() != dead }
+
+// leave returns what a cell is that takes c's place. A word is dead then; a record is the same one in both.
+func (c *cell) leave() (word int64, h *home) {
+	for {
+		w := c.word.Load()
+		h := c.home.Load()
+		if w == isFull || h.full != nil { // or it becomes one this instant, whose lock is held until it knows the word
+			return isFull, h
+		}
+		if c.word.CompareAndSwap(w, dead) {
+			return w, h
+		}
+	}
+}
+
+// newCells returns n free cells, each a cache line: of a type for each number where Go's allocator puts a word before what holds pointers.
+func newCells(n int) []cell {
+	switch n {
+	case 15:
+		return new(struct {
+			_ [56]byte
+			c [15]cell
+		}).c[:]
+	case 31:
+		return new(struct {
+			_ [56]byte
+			c [31]cell
+		}).c[:]
+	case 63:
+		return new(struct {
+			_ [56]byte
+			c [63]cell
+		}).c[:]
+	case 127:
+		return new(struct {
+			_ [56]byte
+			c [127]cell
+		}).c[:]
+	case 255:
+		return new(struct {
+			_ [56]byte
+			c [255]cell
+		}).c[:]
+	}
+	return make([]cell, n)
+}
