@@ -54,8 +54,7 @@ func (x *index) findHashed(sp *Space, name string, h uint64) *cell {
 		if c := p.find(sp, name, h); c != nil || !p.moved.Load() {
 			return c
 		}
-		p.mu.Lock() // until the cells are where they go
-		p.mu.Unlock()
+		x.lock(h).mu.Unlock() // once the cells are where they go
 	}
 }
 
