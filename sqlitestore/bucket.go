@@ -149,7 +149,7 @@ func (b *bucket) complete(c *conn) error {
 	for i := range b.rec.Limits {
 		if st := &b.rec.Limits[i]; st.Kind == record.Rolling {
 			rolling[int64(st.ID)] = st // an identity: all 64 bits are kept
-			st.Track = true
+			st.Log = &record.Log{}
 		}
 	}
 	if len(rolling) > 0 {
@@ -230,16 +230,19 @@ func (w *writer) flush(b *bucket) error {
 	return nil
 }
 
-// flushEntries writes the entries of a rolling limit that are new, changed or over.
+// flushEntries writes the entries of a limit that are new, changed or over.
 func (w *writer) flushEntries(id int64, st *record.State) error {
+	if st.Log == nil {
+		return nil
+	}
 	lim := int64(st.ID) // an identity: all 64 bits are kept
-	if st.Popped != 0 {
-		if _, err := w.conn.exec(qDropEntries, id, lim, st.Popped); err != nil {
+	if st.Log.Popped != 0 {
+		if _, err := w.conn.exec(qDropEntries, id, lim, st.Log.Popped); err != nil {
 			return err
 		}
-		st.Popped = 0
+		st.Log.Popped = 0
 	}
-	for _, first := range st.Dirty {
+	for _, first := range st.Log.Dirty {
 		e := st.Entries.Find(first)
 		if e == nil {
 			continue
@@ -248,7 +251,7 @@ func (w *writer) flushEntries(id int64, st *record.State) error {
 			return err
 		}
 	}
-	st.Dirty = st.Dirty[:0]
+	st.Log.Dirty = st.Log.Dirty[:0]
 	return nil
 }
 

@@ -238,8 +238,8 @@ func TestGoneUnderneath(t *testing.T) {
 			if err := s.Ping(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			sqlitestore.CheckLogs(s)
 			c.change(t, path)
+			sqlitestore.CheckLogs(s)
 			for range 2 {
 				_, err = take(t.Context(), s, plan, "k", 1)
 				wantAway(t, err, c.says)

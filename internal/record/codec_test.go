@@ -20,7 +20,7 @@ import (
 var same = cmp.Options{
 	cmpopts.IgnoreUnexported(record.Record{}, record.State{}, record.Open{}),
 	cmpopts.IgnoreFields(record.Record{}, "Changes"),
-	cmpopts.IgnoreFields(record.State{}, "Dirty", "Popped", "Track"),
+	cmpopts.IgnoreFields(record.State{}, "Log"),
 	cmpopts.EquateEmpty(),
 	cmp.Transformer("entries", func(r record.Ring) (es []record.Entry) {
 		for i := range r.Len() {
@@ -212,16 +212,16 @@ func write(r *record.Record, entries map[int64]record.Entry, open map[string]rec
 			continue
 		}
 		for first := range entries {
-			if first <= st.Popped {
+			if first <= st.Log.Popped {
 				delete(entries, first)
 			}
 		}
-		for _, first := range st.Dirty {
+		for _, first := range st.Log.Dirty {
 			if e := st.Entries.Find(first); e != nil {
 				entries[first] = *e
 			}
 		}
-		st.Popped, st.Dirty = 0, nil
+		*st.Log = record.Log{}
 	}
 	for _, id := range r.Changes.Touched {
 		delete(open, id)

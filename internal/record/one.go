@@ -42,7 +42,7 @@ func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Re
 	for i := range specs {
 		s, st, k := &specs[i], &r.Limits[i], n[i]
 		// The two commonest cases are written out: a call each is a tenth of the whole decision.
-		if s.Kind == Rolling && st.Entries.n != 0 && k != 0 && !st.Track {
+		if s.Kind == Rolling && st.Entries.n != 0 && k != 0 && st.Log == nil {
 			e := &st.Entries.last
 			if at := now + s.Margin; at >= e.Last && at-e.First < s.Join && !s.ChargeEnd {
 				e.Last = at

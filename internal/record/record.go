@@ -14,8 +14,9 @@ type Record struct {
 	Open   map[string]*Open // reservations that are neither settled nor over, by id; the whole memory for idempotence
 	order  []*Open          // the same, in the order of their ends: see order.go
 
-	missing int      // reservations that Complete expects
-	Changes *Changes // filled unless nil, State.Dirty and State.Popped too: for stores that keep entries and reservations one by one
+	missing int                // reservations that Complete expects
+	freed   map[uint64][]Freed // by State.ID: see SetHeld
+	Changes *Changes           // filled unless nil, State.Log too: for stores that keep entries and reservations one by one
 }
 
 // Changes says what happened to the reservations of a record since a store cleared it.
@@ -70,13 +71,20 @@ func (r *Record) byID(id uint64) *State {
 	return nil
 }
 
-func (r *Record) ensure(s *Spec, i int, now int64) *State {
+// ensure returns the state of specs[i].
+func (r *Record) ensure(specs []Spec, i int, now int64) *State {
+	s := &specs[i]
 	if st := r.state(s, i); st != nil {
 		return st
 	}
+	if r.Limits == nil {
+		r.Limits = make([]State, 0, len(specs))
+	}
 	r.Limits = append(r.Limits, newState(s, now))
 	st := &r.Limits[len(r.Limits)-1]
-	st.Track = r.Changes != nil
+	if r.Changes != nil && s.Kind == Rolling {
+		st.Log = &Log{}
+	}
 	st.advance(s, now)
 	return st
 }

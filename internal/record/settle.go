@@ -127,7 +127,7 @@ func Charge(asks []Ask, at, now int64) int64 {
 			if n <= 0 || s.Kind == Concurrency {
 				continue
 			}
-			st := r.ensure(s, j, now)
+			st := r.ensure(asks[i].Specs, j, now)
 			if s.Kind == Calendar {
 				st.enter(s, min(at, now), 0, n)
 			} else {

@@ -12,7 +12,6 @@ type State struct {
 	Entries Ring   // rolling
 
 	Kind   Kind
-	Track  bool  // fill Dirty and Popped
 	Window int64 // of the Spec
 	Held   int64 // units that do not age: held and charged at the end, leased, or concurrency slots
 	Loose  int64 // units of open reservations that already age, and that a settlement may give back
@@ -23,10 +22,15 @@ type State struct {
 	Peak   int64 // bucket: the highest rate since the oldest open reservation was taken
 	Scale  int64 // bucket
 
-	Dirty  []int64  // First of entries added or changed since a store cleared it; kept only if Track
-	Popped int64    // First of the newest entry that was dropped since a store cleared it, which dropped all before it too; kept only if Track
-	held   []Freed  // see SetHeld
-	_      [32]byte // a multiple of a cache line
+	Log *Log // rolling: filled unless nil, for stores that keep entries one by one
+
+	_ [16]byte // makes it a multiple of a cache line
+}
+
+// Log says what happened to the entries of a rolling limit since a store cleared it.
+type Log struct {
+	Dirty  []int64 // First of those added or changed
+	Popped int64   // First of the newest that was dropped: all before it were, too
 }
 
 func newState(s *Spec, now int64) State {
@@ -102,8 +106,8 @@ func (st *State) expire(now int64) {
 			return
 		}
 		st.Used = max(0, st.Used-e.N)
-		if st.Track {
-			st.Popped = e.First
+		if st.Log != nil {
+			st.Log.Popped = e.First
 		}
 		st.Entries.Pop()
 	}
@@ -197,8 +201,8 @@ func (st *State) push(at, join, n int64) int64 {
 }
 
 func (st *State) touch(first int64) {
-	if st.Track && (len(st.Dirty) == 0 || st.Dirty[len(st.Dirty)-1] != first) {
-		st.Dirty = append(st.Dirty, first)
+	if l := st.Log; l != nil && (len(l.Dirty) == 0 || l.Dirty[len(l.Dirty)-1] != first) {
+		l.Dirty = append(l.Dirty, first)
 	}
 }
 

@@ -51,7 +51,9 @@ func (r *Record) clone() *Record {
 	for i := range c.Limits {
 		st := &c.Limits[i]
 		st.Entries.buf = slices.Clone(st.Entries.buf)
-		st.Dirty = slices.Clone(st.Dirty)
+		if st.Log != nil {
+			st.Log = &Log{Dirty: slices.Clone(st.Log.Dirty), Popped: st.Log.Popped}
+		}
 	}
 	c.Open = maps.Clone(r.Open)
 	for id, o := range c.Open {

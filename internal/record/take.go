@@ -153,7 +153,7 @@ func (a *Ask) charge(t *Take, now, end int64) {
 		if n == 0 {
 			continue
 		}
-		st := a.Rec.ensure(s, j, now)
+		st := a.Rec.ensure(a.Specs, j, now)
 		p := Part{Limit: s.ID, N: n}
 		if s.Kind == Concurrency || end != 0 && (t.Lease || s.ChargeEnd) {
 			p.Held, p.Ref = true, s.lateness()

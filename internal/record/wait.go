@@ -11,10 +11,11 @@ type Freed struct{ At, N int64 }
 // SetHeld says until when how many units of a limit are held, to a record that is only to be looked at and was not given its reservations. It keeps
 // and sorts held.
 func (r *Record) SetHeld(limit uint64, held []Freed) {
-	if st := r.byID(limit); st != nil {
-		slices.SortFunc(held, func(a, b Freed) int { return cmp.Compare(a.At, b.At) })
-		st.held = held
+	slices.SortFunc(held, func(a, b Freed) int { return cmp.Compare(a.At, b.At) })
+	if r.freed == nil {
+		r.freed = make(map[uint64][]Freed)
 	}
+	r.freed[limit] = held
 }
 
 // ends lists the held parts of a limit in the order in which their holds end.
@@ -22,8 +23,8 @@ func (r *Record) ends(st *State) []Freed {
 	if st.Held == 0 {
 		return nil
 	}
-	if st.held != nil {
-		return st.held
+	if fs := r.freed[st.ID]; fs != nil {
+		return fs
 	}
 	fs := make([]Freed, 0, len(r.order))
 	for _, o := range r.order {
@@ -192,8 +193,8 @@ func (r *Record) resetAt(s *Spec, st *State, now int64) int64 {
 
 // lastEnd returns the end of the last hold of which units of a limit are held, or now.
 func (r *Record) lastEnd(st *State, now int64) int64 {
-	if n := len(st.held); n > 0 {
-		return st.held[n-1].At
+	if fs := r.freed[st.ID]; len(fs) > 0 {
+		return fs[len(fs)-1].At
 	}
 	for _, o := range slices.Backward(r.order) {
 		for i := range o.Parts {
