@@ -132,15 +132,7 @@ func (c *cell) lock(specs []record.Spec) *full {
 		mine := newFull(h.space, h.lean)
 		mine.mu.Lock()
 		if c.home.CompareAndSwap(h, &mine.home) {
-			w := c.word.Swap(isFull)
-			if w == dead {
-				mine.gone = true
-				c.word.Store(dead)
-				mine.mu.Unlock()
-				return nil
-			}
-			mine.rec = mine.record(w, specs)
-			return mine
+			return c.become(mine, specs)
 		}
 		h = c.home.Load()
 	}
@@ -151,6 +143,23 @@ func (c *cell) lock(specs []record.Spec) *full {
 		return nil
 	}
 	return fl
+}
+
+// become makes a record, locked, of the word, or unlocks it and returns nil if the cell is dead. What is dead stays so, and does not seem to live for an
+// instant: who moves the page's cells relies on it.
+func (c *cell) become(fl *full, specs []record.Spec) *full {
+	for {
+		w := c.word.Load()
+		if w == dead {
+			fl.gone = true
+			fl.mu.Unlock()
+			return nil
+		}
+		if c.word.CompareAndSwap(w, isFull) {
+			fl.rec = fl.record(w, specs)
+			return fl
+		}
+	}
 }
 
 // record returns what a word says to a caller that counts by specs.

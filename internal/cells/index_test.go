@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"pgregory.net/rapid"
@@ -375,17 +376,56 @@ func TestAWordThatBecomesARecordMoves(t *testing.T) {
 	fl.mu.Lock()
 	c.home.Store(&fl.home)
 	s.move(sp, "k")
-	w := c.word.Swap(isFull) // and the second
-	if w == dead {
+	if c.become(fl, specs) == nil { // and the second
 		t.Fatal("it died")
 	}
-	fl.rec = fl.record(w, specs)
 	fl.mu.Unlock()
 	for i, want := range []bool{true, false} {
 		if ok, _, err := take(b, "k", 1); ok != want || err != nil {
 			t.Errorf("take %d: %v, %v", i, ok, err)
 		}
 	}
+}
+
+// TestADeadWordStaysDead while who found it before asks for its record: if it seemed to live for an instant, whoever moves its page then would move it.
+//
+// Not parallel: who watches must be awake in that instant.
+func TestADeadWordStaysDead(t *testing.T) {
+	s := New(10)
+	defer s.Close()
+	words := s.Space("t", "p").leanOf(leaky(1, time.Hour))
+	cells := make([]cell, 50_000)
+	for i := range cells {
+		cells[i].word.Store(dead)
+		cells[i].home.Store(&words.home)
+	}
+	var watcher sync.WaitGroup
+	var next atomic.Int64 // that is watched
+	watcher.Go(func() {
+		for i := range cells {
+			next.Store(int64(i))
+			for spun := 1; cells[i].home.Load().full == nil; spun++ {
+				if spun%1000 == 0 { // not at once: it would be too late to see an instant
+					runtime.Gosched()
+				}
+			}
+			for range 20 {
+				if w := cells[i].word.Load(); w != dead {
+					t.Errorf("%d, want %d", w, dead)
+					return
+				}
+			}
+		}
+	})
+	for i := range cells {
+		for next.Load() < int64(i) && !t.Failed() {
+			runtime.Gosched()
+		}
+		if cells[i].lock(nil) != nil {
+			t.Error("a dead bucket was locked")
+		}
+	}
+	watcher.Wait()
 }
 
 // TestRoomIsGivenBack when what was many buckets is few.
