@@ -147,11 +147,13 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 	}
 	for {
 		c, _, now := b.look(name) // not under the lock, for which others wait
-		if c == nil || c.word.Load() == dead {
-			b.cool(c)
+		if c == nil {
 			if c, err = b.space.open(name, b.lean); err != nil {
 				return false, 0, 0, 0, err
 			}
+		} else if c.word.Load() == dead { // or moved: then a full store has it, and no room for another
+			b.cool(c)
+			continue
 		}
 		fl := c.home.Load().full
 		if fl != nil {

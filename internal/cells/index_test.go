@@ -428,6 +428,29 @@ func TestADeadWordStaysDead(t *testing.T) {
 	watcher.Wait()
 }
 
+// TestAMovedBucketIsFoundInAFullStore by who knows only where it was, which others knew, too, and asked for its record there.
+func TestAMovedBucketIsFoundInAFullStore(t *testing.T) {
+	t.Parallel()
+	s := New(1)
+	defer s.Close()
+	sp := s.Space("t", "p")
+	b := sp.Bind(leaky(2, time.Hour))
+	if ok, _, err := take(b, "k", 1); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	old := s.index.find(sp, "k")
+	s.move(sp, "k")
+	if old.lock(nil) != nil {
+		t.Fatal("a dead bucket was locked")
+	}
+	b.hot.Store(&hot{cell: old, name: "k"})
+	for i, want := range []bool{true, false} {
+		if ok, _, err := take(b, "k", 1); ok != want || err != nil {
+			t.Errorf("take %d: %v, %v", i, ok, err)
+		}
+	}
+}
+
 // TestRoomIsGivenBack when what was many buckets is few.
 func TestRoomIsGivenBack(t *testing.T) {
 	t.Parallel()
