@@ -239,6 +239,9 @@ func TestDeadIsDead(t *testing.T) {
 		if c.kill(s, drained-1) || !c.kill(s, drained) || c.kill(s, drained) || s.Len() != 0 {
 			t.Fatal("killed before nothing is used, or not then, or twice")
 		}
+		if fl := c.home.Load().full; record && (!fl.gone || fl.rec.Limits != nil) {
+			t.Error("a dead record keeps what it was")
+		}
 		for range 2 {
 			if c.lock(nil) != nil || !s.idle(c) {
 				t.Error("a dead bucket was locked")

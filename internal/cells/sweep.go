@@ -3,6 +3,8 @@ package cells
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/drawgate/drawgate/internal/record"
 )
 
 // grace is how long in µs a bucket of which nothing is used is kept, because it is likely to be used again; not when the store is full.
@@ -87,7 +89,9 @@ func (fl *full) end(then int64) bool {
 		return false
 	}
 	defer fl.mu.Unlock()
-	fl.gone = fl.rec.Until() <= then
+	if fl.gone = fl.rec.Until() <= then; fl.gone {
+		fl.rec = record.Record{} // the cell keeps its record until its page is replaced, and whoever found it last longer
+	}
 	return fl.gone
 }
 
