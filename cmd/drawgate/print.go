@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -78,7 +79,7 @@ func sentence(w *api.Answer) string {
 	case !w.Allowed:
 		return "refused: " + w.Message + ", at " + clock(time.Now().Add(w.RetryAfterMS.Duration()))
 	case len(w.Limits) == 0:
-		return "allowed: " + w.Message
+		return "allowed: " + cmp.Or(w.Message, "no limit in force counts this take")
 	}
 	tight := &w.Limits[0]
 	for i := range w.Limits {

@@ -13,7 +13,7 @@ func (a *app) resetCmd() *cobra.Command {
 		Use:   "reset",
 		Short: "Forget what a bucket has used",
 		Long: `Forget everything about a bucket: what is used, what is held. Its limits start unused, so more may be admitted than they say. Whoever holds units
-of it learns that they are gone: drawgate run ends its command.`,
+of it learns that they are gone: drawgate run ends its command. A server is asked at its address for administrators.`,
 		Example: `  drawgate reset --policy gpt --key team-a --yes`,
 		Args:    cobra.NoArgs,
 		RunE:    action(func(cmd *cobra.Command, _ []string) error { return a.reset(cmd, &f, yes) }),

@@ -26,6 +26,7 @@ USED counts what is held, too; MOST is what may be used: the amount less headroo
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.status(cmd, &f) }),
 	}
 	a.bucket(cmd, &f)
+	cmd.Flags().Lookup("policy").Usage = "policy (default: all of them)"
 	return cmd
 }
 
