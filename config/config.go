@@ -22,7 +22,7 @@ const Memory = "memory:"
 //
 // Fields that a file need not set are 0 where nothing was said, which means the default of whoever uses them.
 type Config struct {
-	Off    bool   // everything passes and nothing is counted: see [Config.Disabled]
+	Off    bool   // everything passes and nothing is counted
 	Store  string // "memory:", "sqlite:relative/path", "sqlite:///absolute/path", "redis://…" or "rediss://…"; "" where a file names none
 	Prefix string // what the keys of a shared store start with; "" means the store's default
 
@@ -86,25 +86,14 @@ func (c *Config) Policy(name string) (drawgate.Policy, bool) {
 
 // Engine returns the policies with their modes and the rules, for [engine.New] and [engine.Engine.Replace].
 //
-// Policies that [Config.Disabled] names are among them, so that they can be named and switched on again; the caller switches them off.
+// Policies that are switched off are among them, disabled, so that they can be named and switched on again; with Off all of them are.
 func (c *Config) Engine() engine.Config {
 	e := engine.Config{Rules: slices.Clone(c.Rules)}
 	for _, p := range c.Policies {
 		m := c.Modes[p.Name]
-		e.Policies = append(e.Policies, engine.Policy{Policy: p, Shadow: m.Shadow, Overrides: m.Overrides})
+		e.Policies = append(e.Policies, engine.Policy{Policy: p, Shadow: m.Shadow, Disabled: c.Off || m.Disabled, Overrides: m.Overrides})
 	}
 	return e
-}
-
-// Disabled returns the names of the policies that are to be switched off by [engine.Engine.Disable] from the start: with Off all of them.
-func (c *Config) Disabled() []string {
-	var names []string
-	for _, p := range c.Policies {
-		if c.Off || c.Modes[p.Name].Disabled {
-			names = append(names, p.Name)
-		}
-	}
-	return names
 }
 
 // Load reads one file, without regard to the environment: secrets that it names are not looked up. The error is a [Problems] if the file

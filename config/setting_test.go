@@ -62,8 +62,8 @@ func TestSettingsFromEnvironment(t *testing.T) {
 			t.Errorf("token %d is %+v", i, got)
 		}
 	}
-	if !slices.Equal(c.Disabled(), []string{"multi-tier"}) {
-		t.Errorf("disabled are %v", c.Disabled())
+	if p := c.Engine().Policies; len(p) != 1 || p[0].Name != "multi-tier" || !p[0].Disabled {
+		t.Errorf("policies are %+v", p)
 	}
 	want := map[string]string{
 		"enabled": "DRAWGATE_ENABLED", "server.listen": "DRAWGATE_LISTEN", "server.admin": "DRAWGATE_ADMIN_LISTEN", "server.grpc": "DRAWGATE_GRPC_LISTEN",

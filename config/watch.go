@@ -58,7 +58,7 @@ var ErrNotWatching = errors.New("config: the configuration is not watched any mo
 // Kubernetes swaps are seen, whichever part of the path they change. Notices that change no content do nothing. What was written last is
 // always read in the end.
 //
-// A change that leaves no policy is refused, for it may be a file that was cut off: to switch limits off say enabled: false.
+// A change that leaves no policy, and no file of Envoy's, is refused, for it may be a file that was cut off: to switch limits off say enabled: false.
 func Watch(ctx context.Context, c *Config, apply func(*Config) error, opts *WatchOptions) *Watcher {
 	w := &Watcher{apply: apply, base: c, known: c.read, ask: make(chan chan error), done: make(chan struct{})}
 	if opts != nil {
@@ -183,7 +183,7 @@ func (w *Watcher) load() (c *Config, read readFiles, err error) {
 			break
 		}
 	}
-	if err == nil && len(c.Policies) == 0 && !c.Off {
+	if err == nil && len(c.Policies) == 0 && len(c.Envoy.Configs) == 0 && !c.Off {
 		return nil, read, Problems{{File: c.policiesFrom(), Message: "there are no policies", Hint: "what was in force stays; to switch limits off say enabled: false"}}
 	}
 	return c, read, err

@@ -443,7 +443,18 @@ func TestWatchRefusesWhatLeavesNoPolicy(t *testing.T) {
 		t.Errorf("told %v", err)
 	}
 	replace(t, path, "enabled: false\n"+fileOf(2))
-	if c := <-w.applied; !c.Off || len(c.Disabled()) != 1 {
+	if c := <-w.applied; !c.Off || !c.Engine().Policies[0].Disabled {
+		t.Errorf("applied %s", c)
+	}
+}
+
+// A server for Envoy has its limits in Envoy's files, and needs no other policies.
+func TestWatchTakesEnvoysFilesForPolicies(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	w := watch(t, nil, config.Flags{Config: path}, noPoll)
+	replace(t, path, "envoy: {configs: [edge.yaml]}\n")
+	if c := <-w.applied; len(c.Envoy.Configs) != 1 || len(c.Policies) != 0 {
 		t.Errorf("applied %s", c)
 	}
 }

@@ -51,7 +51,7 @@ func (c Change) String() string {
 		fmt.Fprintf(&b, ", limit %q", c.Limit)
 	}
 	if c.Rule != "" {
-		fmt.Fprintf(&b, "rule %s", c.Rule)
+		fmt.Fprintf(&b, "rule %s", quoted(c.Rule))
 	}
 	if c.Key != "" {
 		fmt.Fprintf(&b, ", override of %q", c.Key)
@@ -71,6 +71,14 @@ func (c Change) String() string {
 		b.WriteString(" (starts unused)")
 	}
 	return b.String()
+}
+
+// quoted returns the name of a rule in quotes, and the number of one without a name as it is.
+func quoted(rule string) string {
+	if strings.HasPrefix(rule, "#") {
+		return rule
+	}
+	return fmt.Sprintf("%q", rule)
 }
 
 // Compare says which answers another configuration would change, and how: what [Engine.Replace] would do. It is pure, and takes both to be without
@@ -108,6 +116,7 @@ func comparePolicies(p, q *Policy) (list []Change) {
 		}
 	}
 	differ("shadow", p.Shadow, q.Shadow)
+	differ("disabled", p.Disabled, q.Disabled)
 	differ("wait.up_to", p.Wait.UpTo, q.Wait.UpTo)
 	differ("wait.queue", p.Wait.Queue, q.Wait.Queue)
 	differ("wait.backoff", p.Wait.Backoff, q.Wait.Backoff)

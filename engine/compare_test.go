@@ -36,12 +36,13 @@ func TestComparePolicies(t *testing.T) {
 	b.Policies[2].Limits = append(b.Policies[2].Limits, drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 3})
 	b.Policies[2].Shadow, b.Policies[2].Wait.UpTo = true, time.Minute
 	b.Policies[1].Limits[0].Headroom, b.Policies[1].Limits[0].Keep = drawgate.Share{Percent: 10}, map[int]drawgate.Share{7: {Units: 2}}
-	b.Policies[1].Fallback = drawgate.FallbackClosed
+	b.Policies[1].Fallback, b.Policies[1].Disabled = drawgate.FallbackClosed, true
 	expect(t, a, b,
 		`policy "p": changed: shadow false → true`,
 		`policy "p": changed: wait.up_to 0s → 1m0s`,
 		`policy "p", limit "day": restarts: window 24h0m0s → 1h0m0s (starts unused)`,
 		`policy "p", limit "rpm": added (starts unused)`,
+		`policy "b": changed: disabled false → true`,
 		`policy "b": changed: fallback default → closed`,
 		`policy "b", limit "minute": changed: amount 10 → 20`,
 		`policy "b", limit "minute": changed: headroom 0 → 10%`,
@@ -95,6 +96,15 @@ func TestCompareRules(t *testing.T) {
 		`rule #1: changed: final false → true`,
 		`rule #1: changed: apply p by ip → p by user (starts unused)`,
 	)
+}
+
+// TestCompareNamesRulesAsTheyAre: for programs a name stands without quotes, and a rule without a name is told by its place.
+func TestCompareNamesRulesAsTheyAre(t *testing.T) {
+	t.Parallel()
+	list := engine.Compare(engine.Config{}, engine.Config{Rules: []rules.Rule{by("all", "p", "ip"), by("", "p", "user")}})
+	if len(list) != 2 || list[0].Rule != "all" || list[1].Rule != "#2" {
+		t.Errorf("%+v", list)
+	}
 }
 
 // TestCompareFindsNothingInTheSame, and finds something in whatever differs in order.

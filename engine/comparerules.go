@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -17,19 +18,19 @@ func compareRules(before, after []rules.Rule) (list []Change) {
 	}
 	for i, k := range pair {
 		if k < 0 {
-			list = append(list, Change{What: RuleRemoved, Rule: ruleName(before, i), Before: says(&before[i])})
+			list = append(list, Change{What: RuleRemoved, Rule: nameOrPlace(before, i), Before: says(&before[i])})
 			continue
 		}
 		from[k] = i
-		list = append(list, compareRule(ruleName(after, k), &before[i], &after[k])...)
+		list = append(list, compareRule(nameOrPlace(after, k), &before[i], &after[k])...)
 	}
 	stay := inOrder(from)
 	for k, i := range from {
 		switch {
 		case i < 0:
-			list = append(list, Change{What: RuleAdded, Rule: ruleName(after, k), After: says(&after[k]), Unused: len(after[k].Apply) > 0})
+			list = append(list, Change{What: RuleAdded, Rule: nameOrPlace(after, k), After: says(&after[k]), Unused: len(after[k].Apply) > 0})
 		case !stay[k]:
-			list = append(list, Change{What: RuleMoved, Rule: ruleName(after, k), Field: "position", Before: fmt.Sprint(i + 1), After: fmt.Sprint(k + 1)})
+			list = append(list, Change{What: RuleMoved, Rule: nameOrPlace(after, k), Field: "position", Before: fmt.Sprint(i + 1), After: fmt.Sprint(k + 1)})
 		}
 	}
 	return list
@@ -120,6 +121,12 @@ func otherBuckets(r, q *rules.Rule) bool {
 	})
 }
 
+// nameOrPlace is how a change calls a rule.
+func nameOrPlace(list []rules.Rule, i int) string {
+	return cmp.Or(list[i].Name, fmt.Sprintf("#%d", i+1))
+}
+
+// ruleName tells the rules of a list apart: a name is in quotes, so that none is taken for a place.
 func ruleName(list []rules.Rule, i int) string {
 	if list[i].Name != "" {
 		return fmt.Sprintf("%q", list[i].Name)

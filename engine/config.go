@@ -18,6 +18,7 @@ type Config struct {
 type Policy struct {
 	drawgate.Policy
 	Shadow    bool // evaluated and reported, never enforced
+	Disabled  bool // left out of all takes until [Engine.Enable], or until a configuration is in force that does not say so
 	Overrides []Override
 }
 

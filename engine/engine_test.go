@@ -507,3 +507,34 @@ func TestClosed(t *testing.T) {
 		t.Errorf("closed twice: %v", err)
 	}
 }
+
+// TestDisabledByTheConfiguration: it is off as soon as the configuration is in force and on as soon as one is that does not say so. What was said
+// meanwhile holds until then.
+func TestDisabledByTheConfiguration(t *testing.T) {
+	t.Parallel()
+	on := engine.Config{Policies: policies(perDay("p", 1)), Rules: []rules.Rule{by("r", "p", "user")}}
+	off := engine.Config{Policies: policies(perDay("p", 1)), Rules: on.Rules}
+	off.Policies[0].Disabled = true
+	e := newEngine(t, off, nil)
+	expect := func(when string, want bool) {
+		t.Helper()
+		if a := take(t, e, from("u")).Applied[0]; a.Disabled != want {
+			t.Errorf("%s: disabled is %v", when, a.Disabled)
+		}
+	}
+	expect("from the start", true)
+	if err := e.Enable("p"); err != nil {
+		t.Fatal(err)
+	}
+	expect("enabled", false)
+	for _, step := range []struct {
+		name   string
+		config engine.Config
+		want   bool
+	}{{"said again", off, true}, {"not said", on, false}, {"still not said", on, false}, {"said", off, true}} {
+		if err := e.Replace(step.config); err != nil {
+			t.Fatal(err)
+		}
+		expect(step.name, step.want)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -29,6 +30,7 @@ type state struct {
 type policy struct {
 	name      string
 	shadow    bool
+	off       bool     // the configuration says that it is disabled
 	plain     *variant // with the policy's own amounts
 	overrides overrides
 	disabled  *disabled
@@ -49,6 +51,9 @@ func (p *policy) of(tenant, key string, otherwise *variant) *variant {
 	}
 	return otherwise
 }
+
+// endless is the end of what has none, in a form that all clients can read.
+var endless = time.Unix(math.MaxInt32, 0)
 
 // disabled is until when a policy is disabled, in Unix nanoseconds; 0 if it is not.
 type disabled struct{ at atomic.Int64 }
@@ -73,6 +78,19 @@ func (d *disabled) until() time.Time {
 	return time.Unix(0, d.at.Load())
 }
 
+// disabled says until when a policy is disabled under the next configuration: what was said while this one is in force goes on, but not what this one itself
+// says. s may be nil.
+func (s *state) disabled(next *Policy) *disabled {
+	d := &disabled{}
+	switch {
+	case next.Disabled:
+		d.set(endless)
+	case s != nil && s.policies[next.Name] != nil && !s.policies[next.Name].off:
+		return s.policies[next.Name].disabled
+	}
+	return d
+}
+
 // find returns the policy of this name.
 func (s *state) find(name string) (*policy, error) {
 	if p := s.policies[name]; p != nil {
@@ -94,9 +112,7 @@ func (e *Engine) compile(c Config, old *state) (*state, error) {
 			mistakes = append(mistakes, &Error{Policy: p.name, Index: i, Field: "name", Err: errors.New("the name is used twice")})
 		}
 		errs = append(errs, mistakes...)
-		if old != nil && old.policies[p.name] != nil {
-			p.disabled = old.policies[p.name].disabled
-		}
+		p.disabled = old.disabled(&c.Policies[i])
 		s.policies[p.name] = p
 	}
 	var err error
@@ -129,7 +145,7 @@ func inShadow(c *Config) map[string]bool {
 // policy makes policy i ready.
 func (e *Engine) policy(i int, c *Policy, beside bool) (p *policy, errs []error) {
 	p = &policy{
-		name: c.Name, shadow: c.Shadow, disabled: &disabled{},
+		name: c.Name, shadow: c.Shadow, off: c.Disabled,
 		variants: variants{base: e.base, policy: c.Policy, made: map[string]*variant{}},
 	}
 	switch {

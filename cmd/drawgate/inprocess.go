@@ -25,7 +25,7 @@ func (a *app) inProcess(s *settings, store drawgate.Store, log *slog.Logger) (*i
 	if err != nil {
 		return nil, err
 	}
-	return &inProcess{h}, switchOff(e, s)
+	return &inProcess{h}, nil
 }
 
 // inProcess is a server that is asked without a network, for one client.

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"fmt"
+	"regexp"
+
 	"github.com/spf13/cobra"
 
+	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
 )
 
@@ -11,13 +15,22 @@ func (a *app) planCmd() *cobra.Command {
 		Use:   "plan OLD NEW",
 		Short: "Show whose answers another configuration would change",
 		Long: `Compare two configuration files, and show which policies, limits and rules answer differently: amounts that rise and fall, limits that start unused because
-they are other ones, rules that match otherwise. Nothing is opened and nothing changes. The environment counts for both, as for the other commands.
+they are other ones, rules that match otherwise, and settings beside them, but for those of telemetry. Nothing is opened and nothing changes. The
+environment counts for both, as for the other commands.
 
 The exit code is 0 whether they differ or not, and 78 if one of them has mistakes.`,
 		Example: `  drawgate plan drawgate.yaml drawgate.new.yaml`,
-		Args:    cobra.ExactArgs(2),
+		Args:    twoFiles,
 		RunE:    action(func(_ *cobra.Command, args []string) error { return a.plan(args[0], args[1]) }),
 	}
+}
+
+// twoFiles makes sure that there is something to compare.
+func twoFiles(_ *cobra.Command, args []string) error {
+	if len(args) != 2 {
+		return usage("plan compares two files, not %d: give the one in force and the new one, such as drawgate plan drawgate.yaml drawgate.new.yaml", len(args))
+	}
+	return nil
 }
 
 // change is a line of plan as JSON.
@@ -36,25 +49,24 @@ type change struct {
 }
 
 func (a *app) plan(before, after string) error {
-	old, err := a.compiled(before)
+	old, was, err := a.compiled(before)
 	if err != nil {
 		return err
 	}
-	next, err := a.compiled(after)
+	next, is, err := a.compiled(after)
 	if err != nil {
 		return err
 	}
-	list := engine.Compare(old, next)
+	list := settingChanges(config.Compare(old.Config, next.Config))
+	for _, c := range engine.Compare(was, is) {
+		list = append(list, change{string(c.What), c.Policy, c.Limit, c.Rule, c.Tenant, c.Key, c.Field, c.Before, c.After, c.Unused, c.String()})
+	}
 	if a.json {
-		out := []change{}
-		for _, c := range list {
-			out = append(out, change{string(c.What), c.Policy, c.Limit, c.Rule, c.Tenant, c.Key, c.Field, c.Before, c.After, c.Unused, c.String()})
-		}
-		a.printJSON(out)
+		a.printJSON(list)
 		return nil
 	}
 	for _, c := range list {
-		a.printf("%s\n", c.String())
+		a.printf("%s\n", c.Text)
 	}
 	if len(list) == 0 {
 		a.printf("no answer changes\n")
@@ -62,14 +74,35 @@ func (a *app) plan(before, after string) error {
 	return nil
 }
 
+// silent are the settings that change no answer.
+var silent = regexp.MustCompile(`^(queue|telemetry)\.|^warn_every$`)
+
+// settingChanges are the lines of settings beside policies and rules. Another store, or another prefix in it, has other buckets.
+func settingChanges(list []config.Difference) []change {
+	out := []change{}
+	for _, d := range list {
+		if silent.MatchString(d.Setting) {
+			continue
+		}
+		c := change{
+			What: "setting_changed", Field: d.Setting, Before: d.Before, After: d.After, Unused: d.Setting == "store" || d.Setting == "prefix",
+			Text: fmt.Sprintf("%s: changed: %s → %s", d.Setting, d.Before, d.After),
+		}
+		if c.Unused {
+			c.Text += " (all buckets start unused)"
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
 // compiled reads a file.
-func (a *app) compiled(path string) (engine.Config, error) {
+func (a *app) compiled(path string) (s settings, c engine.Config, err error) {
 	flags := a.flags
 	flags.Config = path
-	s, err := a.resolve(flags)
-	if err != nil {
-		return engine.Config{}, err
+	if s, err = a.resolve(flags); err != nil {
+		return s, c, err
 	}
-	c, _, err := compile(s.Config)
-	return c, err
+	c, _, err = compile(s.Config)
+	return s, c, err
 }

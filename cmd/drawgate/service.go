@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -217,7 +216,8 @@ func (v *service) decide() error {
 		return err
 	}
 	v.closers = append(v.closers, v.engine.Close)
-	return v.applied(c)
+	v.applied(c)
+	return nil
 }
 
 func (v *service) diverged(d *engine.Divergence) {
@@ -236,27 +236,19 @@ func compile(s *config.Config) (c engine.Config, envoy *rls.Config, err error) {
 	if envoy, err = loadEnvoy(&s.Envoy); err != nil {
 		return c, nil, err
 	}
-	c.Policies = append(c.Policies, envoy.Policies()...)
+	for _, p := range envoy.Policies() {
+		p.Disabled = s.Off
+		c.Policies = append(c.Policies, p)
+	}
 	return c, envoy, nil
 }
 
-// applied switches off what the configuration says is off, and tells the observers what there is.
-func (v *service) applied(c engine.Config) error {
+// applied tells the observers what there is.
+func (v *service) applied(c engine.Config) {
 	if v.metrics != nil {
 		v.metrics.Declare(c.Policies...)
 	}
 	v.keys.Store(&v.now.APIKeys)
-	return switchOff(v.engine, &v.now)
-}
-
-// switchOff switches off what the configuration says is off.
-func switchOff(e *engine.Engine, s *settings) error {
-	for _, name := range s.Disabled() {
-		if err := e.Disable(name, time.Unix(math.MaxInt32, 0)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // open makes the doors.
@@ -380,20 +372,13 @@ func (v *service) use(next *settings) error {
 	for _, name := range fixed {
 		v.log.Warn("this change needs a restart: " + name)
 	}
-	for _, name := range v.now.Disabled() {
-		if !slices.Contains(next.Disabled(), name) {
-			_ = v.engine.Enable(name) // it may be gone
-		}
-	}
 	for _, w := range next.Warnings {
 		v.log.Warn(oneLine(w))
 	}
 	fresh := *v.now.Config // what is read elsewhere does not change under its reader
 	fresh.Policies, fresh.Modes, fresh.Rules, fresh.APIKeys, fresh.Off = next.Policies, next.Modes, next.Rules, next.APIKeys, next.Off
 	v.now.Config = &fresh
-	if err := v.applied(c); err != nil {
-		return err
-	}
+	v.applied(c)
 	v.log.Info("the new configuration is in force", "policies", len(c.Policies), "rules", len(c.Rules))
 	return nil
 }
