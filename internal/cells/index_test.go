@@ -334,8 +334,11 @@ func TestARecordThatMovesIsTheSame(t *testing.T) {
 	}
 	b.hot.Store(&hot{cell: old, name: "k"})
 	s.index.sweep(func(c *cell) bool { return c.kill(s, 1<<50) })
-	if ok, left, err := take(b, "k", 1); !ok || left != 9 || err != nil {
-		t.Errorf("after it died: %v, %d left, %v", ok, left, err)
+	for _, want := range []int64{9, 8} { // by the old one, and by the new one: they are the same bucket
+		if ok, left, err := take(b, "k", 1); !ok || left != want || err != nil {
+			t.Errorf("after it died: %v, %d left, %v; want %d", ok, left, err, want)
+		}
+		b.hot.Store(nil)
 	}
 }
 
@@ -357,6 +360,39 @@ func TestAWordThatMovesIsElsewhere(t *testing.T) {
 	}
 	if ok, _, err := take(b, "k", 1); ok || err != nil {
 		t.Errorf("by its new one: %v, %v", ok, err)
+	}
+}
+
+// TestWhatMovesIsWaitedFor: who looks for a bucket that is between two pages finds it.
+func TestWhatMovesIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := New(10)
+	defer s.Close()
+	sp := s.Space("t", "p")
+	if ok, _, err := take(sp.Bind(leaky(2, time.Hour)), "k", 1); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	old, h := s.index.find(sp, "k"), s.index.hash(sp, "k")
+	page := s.index.dir.Load().page(h)
+	var mover, finder sync.WaitGroup
+	s.index.mu.Lock() // the new page cannot be entered
+	mover.Go(func() { s.move(sp, "k") })
+	for old.word.Load() != dead {
+		runtime.Gosched()
+	}
+	var found atomic.Pointer[cell]
+	finder.Go(func() { found.Store(s.index.find(sp, "k")) })
+	for range 1000 { // time enough to miss it
+		runtime.Gosched()
+	}
+	if s.index.dir.Load().page(h) != page {
+		t.Error("the new page was entered while another might be")
+	}
+	s.index.mu.Unlock()
+	mover.Wait()
+	finder.Wait()
+	if c := found.Load(); c == nil || c == old {
+		t.Error("the bucket was not found")
 	}
 }
 

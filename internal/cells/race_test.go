@@ -256,6 +256,24 @@ func TestDeadIsDead(t *testing.T) {
 	}
 }
 
+// TestAWordHasOneWayToCount: whoever counts otherwise makes a record of it, and what is used stays used.
+func TestAWordHasOneWayToCount(t *testing.T) {
+	t.Parallel()
+	s := New(10)
+	defer s.Close()
+	sp := s.Space("t", "p")
+	slow, fast := sp.Bind(leaky(6, 300*24*time.Hour)), sp.Bind(leaky(12, 300*24*time.Hour))
+	if ok, left, err := take(slow, "k", 4); !ok || left != 2 || err != nil {
+		t.Fatal(ok, left, err)
+	}
+	if ok, left, err := take(fast, "k", 1); !ok || left < 6 || left > 7 || err != nil { // rounded up, if at all
+		t.Errorf("%v, %d left, %v", ok, left, err)
+	}
+	if c := s.index.find(sp, "k"); c.word.Load() != isFull {
+		t.Error("it is a word still")
+	}
+}
+
 // TestClosed answers nothing any more.
 func TestClosed(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package cells
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -90,6 +91,39 @@ func TestSpacesNeverMint(t *testing.T) {
 		if g := granted[k].Load(); g > most || g == 0 {
 			t.Errorf("tenant %d was granted %d, at most %d", k, g, most)
 		}
+	}
+}
+
+// TestASpaceInUseStays until its last user is done.
+func TestASpaceInUseStays(t *testing.T) {
+	t.Parallel()
+	s := New(10)
+	defer s.Close()
+	sp, err := s.use("t", "p")
+	if err != nil || s.find("t", "p") != sp {
+		t.Fatal(err, "or it is not there")
+	}
+	sp.done()
+	sp.drop() // as if its last bucket was swept
+	if len(s.spaces) != 1 {
+		t.Error("given up while it was in use")
+	}
+	if sp.done(); len(s.spaces) != 0 {
+		t.Error("not given up")
+	}
+}
+
+// TestMakingRoomWaitsForNobody: who holds a bucket and needs another one sweeps a full store.
+func TestMakingRoomWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	s := New(1)
+	defer s.Close()
+	specs := leaky(1, time.Hour)
+	err := s.With([]Named{{Name{"t", "p", "a"}, specs}, {Name{"t", "p", "b"}, specs}}, func([]*record.Record) {
+		t.Error("there was room for two")
+	})
+	if !errors.Is(err, ErrFull) || s.Len() != 1 {
+		t.Errorf("%v, %d buckets", err, s.Len())
 	}
 }
 
