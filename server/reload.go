@@ -24,7 +24,6 @@ func (s *Server) reloadConfig(w http.ResponseWriter, r *http.Request, who *acces
 	before := s.engine.Config()
 	restart, err := s.opts.Reload(r.Context())
 	if err != nil {
-		s.log.Error("the configuration was not reloaded; the old one stays in force", "error", err)
 		writeProblem(w, problem(api.CodeNotReloaded, "the old configuration stays in force: %v", err))
 		return
 	}

@@ -28,7 +28,8 @@ type Options struct {
 	TLS *tls.Config
 	// Fallback says what limit i of a policy does while the store is away, where the store is guarded: package guard has it. nil: nothing is decided then.
 	Fallback func(policy *drawgate.Policy, i int) drawgate.Fallback
-	// Reload puts a new configuration in force, if it has no mistake, and names the keys of it whose new values need a restart. nil: /v1/reload is not supported.
+	// Reload puts a new configuration in force, if it has no mistake, and names the keys of it whose new values need a restart. Its error is
+	// answered and not logged. nil: /v1/reload is not supported.
 	Reload func(ctx context.Context) (restart []string, err error)
 	// Class returns the class of a request by its headers, which carry an API key: for what rules match, where nobody has said the class. "" is none; nil: there
 	// are no classes.

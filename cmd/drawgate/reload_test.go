@@ -2,13 +2,44 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/drawgate/drawgate/api"
 )
+
+// serve starts a server of drawgate.yaml, and returns the address of its administrators.
+func (b bench) serve() (admin string, log *syncBuffer) {
+	b.t.Helper()
+	cmd := b.command("serve", "--config", "drawgate.yaml", "--listen", "127.0.0.1:0")
+	log = &syncBuffer{}
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() })
+	return log.await(b.t, `administration at (http://[^"]+)`), log
+}
+
+// get returns what a server answers.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
 
 // TestReloadNamesWhatNeedsARestart: what cannot change while the server runs is named by the answer, each time, and the rest is in force.
 func TestReloadNamesWhatNeedsARestart(t *testing.T) {
@@ -18,14 +49,7 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 		return "policies:\n  api: {limits: [{name: rpd, rolling: 24h, amount: " + amount + "}]}\n"
 	}
 	b.write("drawgate.yaml", "store: \"memory:\"\n"+policies("2"))
-	cmd := b.command("serve", "--config", "drawgate.yaml", "--listen", "127.0.0.1:0")
-	var log syncBuffer
-	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() })
-	admin := log.await(t, `administration at (http://[^"]+)`)
+	admin, _ := b.serve()
 	b.write("drawgate.yaml", "store: \"sqlite:state.db\"\nmax_buckets: 7\ninstances: 3\nenvoy: {refunds: true}\n"+policies("3"))
 	for range 2 {
 		resp, err := http.Post(admin+"/v1/reload", "", nil)
@@ -47,5 +71,35 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || len(st.Limits) != 1 || st.Limits[0].Amount != 3 {
 		t.Errorf("%v: %+v", err, st)
+	}
+}
+
+// TestReloadTellsAMistakeOnce: in the log and in the metrics, whether the file is wrong or what it names cannot be put in force. The watcher may find the
+// mistake by itself, too, before it is asked.
+func TestReloadTellsAMistakeOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const good = "store: \"memory:\"\npolicies:\n  api: {limits: [{name: rpd, rolling: 24h, amount: 2}]}\n"
+	b.write("drawgate.yaml", good)
+	admin, log := b.serve()
+	told := func(file, mistake string) int {
+		b.write("drawgate.yaml", file)
+		resp, err := http.Post(admin+"/v1/reload", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if _ = resp.Body.Close(); err != nil || resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(body), mistake) {
+			t.Errorf("%d %v: %s", resp.StatusCode, err, body)
+		}
+		return strings.Count(log.String(), mistake)
+	}
+	least := told("policies: {api: {}}\n", "has no limits") + told(good+"envoy: {configs: [nowhere]}\n", "nowhere: no such file")
+	metrics := get(t, admin+"/metrics")
+	lines := strings.Count(log.String(), "level=WARN") + strings.Count(log.String(), "level=ERROR")
+	_, count, _ := strings.Cut(metrics, `drawgate_config_reloads_total{result="failure"} `)
+	count, _, _ = strings.Cut(count, "\n")
+	if n, err := strconv.Atoi(count); err != nil || n < least || n > lines || strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("%v: %d in the metrics; told %d times, in %d lines:\n%s", err, n, least, lines, log)
 	}
 }

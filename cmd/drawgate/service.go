@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -42,7 +42,7 @@ type service struct {
 	files   *config.Watcher // nil: nothing is watched yet
 
 	keys     atomic.Pointer[config.APIKeys]
-	fixed    atomic.Pointer[[]string]       // what of the configuration that was read last needs a restart
+	restart  atomic.Pointer[[]string]       // what of the configuration that was read last needs a restart
 	watching atomic.Pointer[guard.Observer] // what the guard tells
 	closers  []func() error                 // to be called in reverse
 }
@@ -259,8 +259,8 @@ func (v *service) open() (err error) {
 		if err := v.reload(ctx); err != nil {
 			return nil, err
 		}
-		if fixed := v.fixed.Load(); fixed != nil {
-			return *fixed, nil
+		if restart := v.restart.Load(); restart != nil {
+			return *restart, nil
 		}
 		return nil, nil
 	}
@@ -341,7 +341,9 @@ func (v *service) follow(ctx context.Context) {
 			v.flags.merge(c)
 			err = v.use(&next)
 		}
-		v.reloaded(err)
+		if err == nil {
+			v.reloaded(nil) // Failed tells the rest
+		}
 		return err
 	}, &config.WatchOptions{Logger: v.log, Failed: func(err error) {
 		v.reloaded(err)
@@ -367,10 +369,10 @@ func (v *service) use(next *settings) error {
 	if v.envoy != nil {
 		v.envoy.Use(envoy)
 	}
-	fixed := v.now.fixed(next)
-	v.fixed.Store(&fixed)
-	for _, name := range fixed {
-		v.log.Warn("this change needs a restart: " + name)
+	restart := needsRestart(v.now.Config, next.Config)
+	v.restart.Store(&restart)
+	for _, key := range restart {
+		v.log.Warn("this change needs a restart: " + key)
 	}
 	for _, w := range next.Warnings {
 		v.log.Warn(oneLine(w))
@@ -409,25 +411,35 @@ func (s *settings) patience() time.Duration {
 	return cmp.Or(s.StoreTimeout, patience)
 }
 
-// fixed names what differs and is not changed while the server runs.
-func (s *settings) fixed(next *settings) (names []string) {
-	for _, f := range []struct {
-		name      string
-		old, next any
-	}{
-		{"store", s.Store, next.Store},
-		{"prefix", s.Prefix, next.Prefix},
-		{"max_buckets", s.MaxBuckets, next.MaxBuckets},
-		{"instances", s.Instances, next.Instances},
-		{"server", fmt.Sprintf("%+v", s.Server), fmt.Sprintf("%+v", next.Server)},
-		{"telemetry", fmt.Sprintf("%+v", s.Telemetry), fmt.Sprintf("%+v", next.Telemetry)},
-		{"envoy", fmt.Sprintf("%+v", s.Envoy), fmt.Sprintf("%+v", next.Envoy)},
-	} {
-		if f.old != f.next {
-			names = append(names, f.name)
+// fixed are the keys of the file of which a running server keeps the value that it started with.
+var fixed = []struct {
+	key   string
+	value func(c *config.Config) any
+}{
+	{"store", func(c *config.Config) any { return c.Store }},
+	{"prefix", func(c *config.Config) any { return c.Prefix }},
+	{"max_buckets", func(c *config.Config) any { return c.MaxBuckets }},
+	{"instances", func(c *config.Config) any { return c.Instances }},
+	{"store_timeout", func(c *config.Config) any { return c.StoreTimeout }},
+	{"warn_every", func(c *config.Config) any { return c.WarnEvery }},
+	{"start_full", func(c *config.Config) any { return c.StartFull }},
+	{"server", func(c *config.Config) any { return c.Server }},
+	{"telemetry", func(c *config.Config) any { return c.Telemetry }},
+	{"envoy", func(c *config.Config) any {
+		e := c.Envoy
+		e.Configs, e.Merge, e.Aligned = nil, false, false // what compile looks at
+		return e
+	}},
+}
+
+// needsRestart names what differs and is not changed while the server runs. Secrets are compared by value, and nothing of them is said.
+func needsRestart(old, next *config.Config) (keys []string) {
+	for _, f := range fixed {
+		if !reflect.DeepEqual(f.value(old), f.value(next)) {
+			keys = append(keys, f.key)
 		}
 	}
-	return names
+	return keys
 }
 
 // loadEnvoy reads the files in the format of envoyproxy/ratelimit.

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/drawgate/drawgate/config"
@@ -29,6 +31,100 @@ func TestSwitchedOffForEnvoyToo(t *testing.T) {
 	for _, p := range c.Policies {
 		if !p.Disabled {
 			t.Errorf("policy %s is not disabled", p.Name)
+		}
+	}
+}
+
+// inForce are the fields of a configuration that a reload puts in force, or that do nothing.
+var inForce = []string{
+	"Off", "Policies", "Modes", "Rules", "APIKeys.Header", "APIKeys.Default", "APIKeys.Classes", "Envoy.Configs", "Envoy.Merge", "Envoy.Aligned",
+	"Queue.MaxDepth", "Queue.RetryDelay", "Queue.MaxAttempts", "Queue.Multiplier", // of no effect yet
+	"Warnings",
+}
+
+// TestEveryFieldIsReloadedOrNeedsARestart: whoever adds a field has to say which.
+func TestEveryFieldIsReloadedOrNeedsARestart(t *testing.T) {
+	t.Parallel()
+	fields := 0
+	eachField(reflect.TypeFor[config.Config](), nil, "", func(index []int, name string) {
+		fields++
+		var next config.Config
+		alter(t, reflect.ValueOf(&next).Elem().FieldByIndex(index), name)
+		if keys := needsRestart(&config.Config{}, &next); len(keys) > 0 == slices.Contains(inForce, name) {
+			t.Errorf("%s: needs a restart of %q, and in force at once is %v", name, keys, slices.Contains(inForce, name))
+		}
+	})
+	if fields < 50 {
+		t.Errorf("looked at %d fields", fields)
+	}
+}
+
+// eachField calls f with the exported fields of a struct, those of structs in it one by one.
+func eachField(s reflect.Type, index []int, prefix string, f func(index []int, name string)) {
+	for i := range s.NumField() {
+		field, path := s.Field(i), append(slices.Clone(index), i)
+		switch {
+		case !field.IsExported():
+		case field.Type.Kind() == reflect.Struct:
+			eachField(field.Type, path, prefix+field.Name+".", f)
+		default:
+			f(path, prefix+field.Name)
+		}
+	}
+}
+
+// alter gives a field that is zero another value.
+func alter(t *testing.T, v reflect.Value, name string) {
+	t.Helper()
+	switch v.Kind() { //nolint:exhaustive // whatever else there is fails
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Float64:
+		v.SetFloat(1)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.Zero(v.Type().Key()), reflect.Zero(v.Type().Elem()))
+	default:
+		t.Errorf("%s is a %s: teach this test to alter one", name, v.Kind())
+	}
+}
+
+// TestOtherSecretsNeedARestart: a secret that changed behind the same name is noticed.
+func TestOtherSecretsNeedARestart(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	text := "policies: {api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}}\n" +
+		"telemetry: {salt_env: SALT, webhook: {url: 'https://example.com', secret_env: SECRET}}\nserver: {tokens: [{role: take, token_env: TOKEN}]}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	resolve := func(salt, secret, token string) *config.Config {
+		const long = "-0123456789abcdef"
+		c, err := config.Resolve([]string{"SALT=" + salt + long, "SECRET=" + secret + long, "TOKEN=" + token + long}, config.Flags{Config: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	before := resolve("a", "b", "c")
+	for _, c := range []struct {
+		name  string
+		after *config.Config
+		want  []string
+	}{
+		{"the same", resolve("a", "b", "c"), nil},
+		{"salt", resolve("x", "b", "c"), []string{"telemetry"}},
+		{"secret of the web call", resolve("a", "x", "c"), []string{"telemetry"}},
+		{"token", resolve("a", "b", "x"), []string{"server"}},
+	} {
+		if got := needsRestart(before, c.after); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }
