@@ -80,6 +80,21 @@ func TestReservation(t *testing.T) {
 	}
 }
 
+// TestReserveNeedsAHold: without one the units would be used at once, and Settle would settle nothing.
+func TestReserveNeedsAHold(t *testing.T) {
+	t.Parallel()
+	c := plain(t)
+	for _, ms := range []int64{0, -1} {
+		res, _, err := c.Reserve(t.Context(), api.Take{Bucket: take("k", 600).Bucket, HoldMS: ms})
+		if res != nil || err == nil || !strings.Contains(err.Error(), "HoldMS") {
+			t.Errorf("HoldMS %d: %v, %v", ms, res, err)
+		}
+	}
+	if n := used(t, c, "k")["tpm"]; n != 0 {
+		t.Errorf("%d are used", n)
+	}
+}
+
 func TestNothingIsHeldWhereNothingCounts(t *testing.T) {
 	t.Parallel()
 	c := plain(t)

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -20,12 +21,16 @@ type Reservation struct {
 	end   time.Time // guarded by mu: by when it must be settled or renewed, by this process's clock; zero if that is not known
 }
 
-// Reserve takes units and holds them for HoldMS. The reservation is nil if the take was refused; then the answer says why.
+// Reserve takes units and holds them for HoldMS. The reservation is nil if the take was refused; then the answer says why. Without HoldMS nothing would be
+// held: that is an error, and nothing is asked.
 //
 // A take without an ID gets a random one, so that it can be sent again until it is answered. Every reservation should be followed by Settle or Cancel before
 // its Deadline; work that takes longer renews. If ctx ends before the answer is there, units may be held until the hold ends.
 func (c *Client) Reserve(ctx context.Context, t api.Take) (*Reservation, api.Answer, error) {
-	if t.ID == "" && t.HoldMS != 0 {
+	if t.HoldMS <= 0 {
+		return nil, api.Answer{}, fmt.Errorf("client: a reservation with HoldMS %d holds nothing: set how many milliseconds it may take, or use Take", t.HoldMS)
+	}
+	if t.ID == "" {
 		t.ID = rand.Text()
 	}
 	sent := time.Now()
