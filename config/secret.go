@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -53,39 +54,60 @@ func (s Secret) GoString() string { return fmt.Sprintf("config.Secret{%s}", s) }
 // LogValue says where the secret is.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// lookUp finds the secret. Its error says where it was looked for, and nothing of what was found.
-func (s *Secret) lookUp(env *environment, read *readFiles) (err error) {
-	where := s.Env
+// lookUp finds the secret, which must be one that nobody guesses. Its error says where it was looked for, and nothing of what was found.
+func (s *Secret) lookUp(env *environment, read *readFiles) error {
+	return s.find(env, read, func(value string) error {
+		switch {
+		case len(value) < minSecret:
+			return fmt.Errorf("the secret in %s has less than %d bytes: make a random one", s.name(), minSecret)
+		case strings.ContainsAny(value, "\r\n"):
+			return fmt.Errorf("the secret in %s has more than one line", s.name())
+		}
+		return nil
+	})
+}
+
+// lookUpLink is lookUp for a URL, which may be as short as it likes.
+func (s *Secret) lookUpLink(env *environment, read *readFiles) error {
+	return s.find(env, read, func(value string) error {
+		if !isLink(value) {
+			return fmt.Errorf("what %s holds is not an http or https URL", s.name())
+		}
+		return nil
+	})
+}
+
+// find finds what is not shown, and has it checked.
+func (s *Secret) find(env *environment, read *readFiles, check func(value string) error) error {
+	value := ""
 	switch {
 	case s.Env != "":
-		if s.value = env.get(s.Env); s.value == "" {
+		if value = env.get(s.Env); value == "" {
 			return fmt.Errorf("the environment variable %s is not set", s.Env)
 		}
 	case s.File != "":
-		where = s.File
 		data, err := read.file(s.File, maxSecret)
 		if err != nil {
 			return withoutPath(err, s.File)
 		}
-		if s.value = strings.TrimSpace(string(data)); s.value == "" {
+		if value = strings.TrimSpace(string(data)); value == "" {
 			return fmt.Errorf("%s is empty", s.File)
 		}
 	default:
 		return nil
 	}
-	switch {
-	case len(s.value) > maxSecret:
-		err = fmt.Errorf("the secret in %s has more than %d bytes", where, maxSecret)
-	case len(s.value) < minSecret:
-		err = fmt.Errorf("the secret in %s has less than %d bytes: make a random one", where, minSecret)
-	case strings.ContainsAny(s.value, "\r\n"):
-		err = fmt.Errorf("the secret in %s has more than one line", where)
+	if len(value) > maxSecret {
+		return fmt.Errorf("what is in %s has more than %d bytes", s.name(), maxSecret)
 	}
-	if err != nil {
-		s.value = ""
+	if err := check(value); err != nil {
+		return err
 	}
-	return err
+	s.value = value
+	return nil
 }
+
+// name returns the name of the variable or of the file.
+func (s *Secret) name() string { return cmp.Or(s.Env, s.File) }
 
 // withoutPath says which file could not be read, and names it once.
 func withoutPath(err error, path string) error {

@@ -250,12 +250,9 @@ func (c *Config) lookUpSecrets(env *environment) (problems Problems) {
 	t := &c.Telemetry
 	report("telemetry.salt_"+t.Salt.kind(), t.Salt.lookUp(env, &c.read))
 	report("telemetry.webhook", t.Webhook.Secret.lookUp(env, &c.read))
-	if t.Webhook.Address != (Secret{}) {
-		err := t.Webhook.Address.lookUp(env, &c.read)
-		if t.Webhook.URL = t.Webhook.Address.value; err == nil && !isLink(t.Webhook.URL) {
-			err = fmt.Errorf("what %s holds is not an http or https URL", t.Webhook.Address)
-		}
-		report("telemetry.webhook", err)
+	if a := &t.Webhook.Address; *a != (Secret{}) {
+		report("telemetry.webhook", a.lookUpLink(env, &c.read))
+		t.Webhook.URL = a.value
 	}
 	return problems
 }

@@ -197,9 +197,14 @@ func TestSecretMistakes(t *testing.T) {
 	}
 	path = at("hook.yaml")
 	write(t, path, fileOf(1)+"telemetry: {webhook: {url_env: HOOK, secret_env: SECRET}}\n")
-	_, err = config.Resolve([]string{"HOOK=ftp://hunter2.example.com", "SECRET=0123456789abcdef"}, config.Flags{Config: path})
-	if err == nil || !strings.Contains(err.Error(), "what environment: HOOK holds is not an http or https URL") || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("got %v", err)
+	for _, wrong := range []string{"ftp://hunter2.example.com", "ftp://hunter2", "hunter2"} {
+		_, err = config.Resolve([]string{"HOOK=" + wrong, "SECRET=0123456789abcdef"}, config.Flags{Config: path})
+		if err == nil || !strings.Contains(err.Error(), "telemetry.webhook: what HOOK holds is not an http or https URL") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("got %v", err)
+		}
+	}
+	if c, err := config.Resolve([]string{"HOOK=http://h:1", "SECRET=0123456789abcdef"}, config.Flags{Config: path}); err != nil || c.Telemetry.Webhook.URL != "http://h:1" {
+		t.Errorf("a short URL: %v", err)
 	}
 }
 
