@@ -14,9 +14,9 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// carriedPolicy is the policy of rates that descriptors carry where no rule of the same window matches. The engine has it so that it can be disabled,
+// CarriedPolicy is the policy of rates that descriptors carry where no rule of the same window matches. The engine has it so that it can be disabled,
 // and so that there is a limiter to derive from.
-const carriedPolicy = "rls"
+const CarriedPolicy = "rls"
 
 // carried keeps the rates that requests have carried, up to a bound: whoever sends requests chooses their number.
 type carried struct {
@@ -86,7 +86,7 @@ func makeCarried(e *engine.Engine, k carriedKey, w Windows) (carriedRate, error)
 	if k.requests == 0 {
 		return carriedRate{rule: r}, nil
 	}
-	base := carriedPolicy
+	base := CarriedPolicy
 	if k.rule != nil {
 		base, r.Path = k.rule.policy.Name, k.rule.Path
 	}

@@ -126,7 +126,7 @@ func parse(files []file, opts *ConfigOptions) (*Config, error) {
 // and one named "rls", of which rates that requests carry are made.
 func (c *Config) Policies() []engine.Policy {
 	base := drawgate.PerSecond(1)
-	base.Name = carriedPolicy
+	base.Name = CarriedPolicy
 	list := []engine.Policy{{Policy: base}}
 	for _, r := range c.rules {
 		if r.counts() {

@@ -3,8 +3,10 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/guard"
+	"github.com/drawgate/drawgate/rls"
 )
 
 func (a *app) boundCmd() *cobra.Command {
@@ -13,7 +15,8 @@ func (a *app) boundCmd() *cobra.Command {
 		Use:   "bound [FILE]",
 		Short: "Say what may be admitted too much while the store is away",
 		Long: `Say for each limit what its fallback may admit beyond it while the store is away, in the worst case: in the window in which the store goes away, in
-later ones while all instances are cut off, and while only some of them are. 0 is never. Nothing is opened.`,
+later ones while all instances are cut off, and while only some of them are. 0 is never. Limits of Envoy's files are among them; rates that requests carry
+are not. Nothing is opened.`,
 		Example: `  drawgate bound drawgate.yaml --instances 3`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    action(func(_ *cobra.Command, args []string) error { return a.bound(args, instances) }),
@@ -40,7 +43,11 @@ func (a *app) bound(args []string, instances int) error {
 	if s.Store == config.Memory {
 		instances = max(1, instances)
 	}
-	lines, err := guard.Bound(s.Policies, instances)
+	policies, err := s.counted()
+	if err != nil {
+		return err
+	}
+	lines, err := guard.Bound(policies, instances)
 	if err != nil {
 		return err
 	}
@@ -56,6 +63,17 @@ func (a *app) bound(args []string, instances int) error {
 		a.printf("%s\n", lines[i].String())
 	}
 	return nil
+}
+
+// counted returns the policies of the configuration and those of Envoy's files, without what is made of rates that requests carry: nobody knows those before.
+func (s *settings) counted() (list []drawgate.Policy, err error) {
+	c, _, err := compile(s.Config)
+	for i := range c.Policies {
+		if p := &c.Policies[i].Policy; p.Name != rls.CarriedPolicy {
+			list = append(list, *p)
+		}
+	}
+	return list, err
 }
 
 // excess is a line of bound as JSON. null has no bound.

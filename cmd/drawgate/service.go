@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -442,11 +443,22 @@ func needsRestart(old, next *config.Config) (keys []string) {
 	return keys
 }
 
-// loadEnvoy reads the files in the format of envoyproxy/ratelimit.
+// loadEnvoy reads the files in the format of envoyproxy/ratelimit. What is wrong is [config.Problems].
 func loadEnvoy(e *config.Envoy) (*rls.Config, error) {
 	o := &rls.ConfigOptions{Merge: e.Merge}
 	if e.Aligned {
 		o.Windows = rls.Aligned
 	}
-	return rls.Load(e.Configs, o)
+	c, err := rls.Load(e.Configs, o)
+	if wrong, ok := errors.AsType[rls.ConfigErrors](err); ok {
+		problems := config.Problems{}
+		for _, p := range wrong {
+			problems = append(problems, config.Problem{File: p.File, Line: p.Line, Column: p.Column, Message: p.Message})
+		}
+		return nil, problems
+	}
+	if err != nil {
+		return nil, config.Problems{{File: "envoy.configs", Message: strings.TrimPrefix(err.Error(), "rls: ")}}
+	}
+	return c, nil
 }

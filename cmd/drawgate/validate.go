@@ -49,6 +49,9 @@ func (a *app) validate(args []string, show bool) error {
 		flags.Config = args[0]
 	}
 	s, err := a.resolve(flags)
+	if err == nil {
+		_, _, err = compile(s.Config)
+	}
 	if problems, ok := errors.AsType[config.Problems](err); ok {
 		if a.json {
 			a.printJSON(verdict{Problems: notes(problems)})
@@ -58,14 +61,6 @@ func (a *app) validate(args []string, show bool) error {
 		return done(exitConfig)
 	} else if err != nil {
 		return err
-	}
-	if _, _, err := compile(s.Config); err != nil {
-		if a.json {
-			a.printJSON(verdict{Problems: []note{{File: "envoy.configs", Message: err.Error()}}})
-		} else {
-			a.printf("%v\n", err)
-		}
-		return done(exitConfig)
 	}
 	v := verdict{Valid: true, Warnings: notes(s.Warnings), Store: config.RedactURL(s.Store), Policies: s.names()}
 	if show {
