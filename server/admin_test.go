@@ -72,6 +72,24 @@ func TestBucketsAreListedPageByPage(t *testing.T) {
 	}
 }
 
+// TestBucketsOfRulesInShadowAreListed under the policy's name and ~shadow, and those of the policy without them.
+func TestBucketsOfRulesInShadowAreListed(t *testing.T) {
+	t.Parallel()
+	f := setup{config: ruled()}.start(t)
+	f.take(`{"attributes":{"host":"api.example.com","path":"/x","ip":"192.0.2.1"}}`)
+	for policy, key := range map[string]string{"api": "global", "api~shadow": "192.0.2.1"} {
+		var b api.BucketsAnswer
+		f.do("GET", "/v1/buckets?policy="+policy, "", &b)
+		if b.Policy != policy || !slices.Equal(b.Keys, []string{key}) {
+			t.Errorf("%s: %+v, want %s", policy, b, key)
+		}
+	}
+	var p api.Problem
+	if got := f.do("GET", "/v1/buckets?policy=nope~shadow", "", &p); got != 422 || p.Code != api.CodeUnknownPolicy {
+		t.Errorf("%d %+v", got, p)
+	}
+}
+
 // A page of long keys has fewer of them, and no two pages go through the store at once.
 func TestPagesOfBucketsAreBounded(t *testing.T) {
 	t.Parallel()

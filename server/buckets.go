@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -123,7 +124,11 @@ func (s *Server) listQuery(r *http.Request, who *access) (q listQuery, p *api.Pr
 			return q, problem(api.CodeInvalid, "%q is not one of policy, tenant, limit and after", name)
 		}
 	}
-	if q.policy, p = s.policy(q.policy); p == nil {
+	name, shadow := strings.CutSuffix(q.policy, shadowSuffix) // whose buckets a rule in shadow counts in
+	if q.policy, p = s.policy(name); p == nil {
+		if shadow {
+			q.policy += shadowSuffix
+		}
 		q.tenant, p = who.tenantOf(q.tenant)
 	}
 	if q.tenant == "" {
