@@ -103,6 +103,9 @@ func (a *app) table(w *api.StatusAnswer) {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", escape(l.Name, ""), escape(l.Unit, ""), l.Used, l.Most, l.Remaining, l.Held, l.Debt, until(l.ResetAt, w.At))
 	}
 	_ = t.Flush() // an output that is closed cannot be told
+	if w.Take.Fallback {
+		a.printf("the store is away: these are the numbers of the server's own share\n")
+	}
 }
 
 func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) error {

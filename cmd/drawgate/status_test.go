@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/server"
+)
+
+// alone is a store that says of everything that this process decided it by itself.
+type alone struct{ drawgate.Store }
+
+func (a alone) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+	err := a.Store.Peek(ctx, buckets, priority, out)
+	for i := range out {
+		out[i].Fallback = true
+	}
+	return err
+}
+
+// TestStatusSaysWhoseNumbersTheseAre: a server's own share is not taken for the whole limit.
+func TestStatusSaysWhoseNumbersTheseAre(t *testing.T) {
+	t.Parallel()
+	policy := drawgate.Policy{Name: "api", Limits: []drawgate.Limit{{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10}}}
+	inner := memstore.New(nil)
+	t.Cleanup(func() { _ = inner.Close() })
+	for _, store := range []drawgate.Store{inner, alone{inner}} {
+		e, err := engine.New(store, engine.Config{Policies: []engine.Policy{{Policy: policy}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := server.New(e, store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := httptest.NewServer(s.AdminHandler())
+		t.Cleanup(func() { h.Close(); _, _ = s.Close(), e.Close() })
+		out, code := newBench(t).do("status", "--server", h.URL, "--policy", "api", "--key", "k")
+		if _, away := store.(alone); code != 0 || strings.Contains(out, "the store is away: ") != away {
+			t.Errorf("away %v: %d, %s", away, code, out)
+		}
+	}
+}
