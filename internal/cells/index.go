@@ -93,16 +93,15 @@ func (x *index) lock(h uint64) *page {
 // replace moves the living cells of a page to where there is room for them and so many more. p.mu is held.
 func (x *index) replace(p *page, more int) {
 	p.moved.Store(true)
-	halves := p.living(x)
-	if size, ok := sizeFor(halves[0] + halves[1] + more); ok {
+	if size, ok := sizeFor(p.living() + more); ok {
 		q := newPage(size, p.first, p.depth)
 		p.move(x, q, q)
 		x.put(q)
 		return
 	}
 	var q [2]*page
-	for i := range q {
-		size, _ := sizeFor(halves[i])
+	for i, n := range p.halves(x) {
+		size, _ := sizeFor(n)
 		q[i] = newPage(size, p.first|uint64(i)<<(63-p.depth), p.depth+1)
 	}
 	p.move(x, q[0], q[1])

@@ -29,8 +29,8 @@ func colliding(x *index, sp *Space, n int, bits uint) (names []string) {
 func (x *index) size(t interface{ Fatalf(string, ...any) }) (n int) {
 	x.eachPage(func(p *page) {
 		n += len(p.cells)
-		if used := p.living(x); p.used < used[0]+used[1] || p.used*5 > len(p.cells)*4 {
-			t.Fatalf("%d of %d cells used, %v living", p.used, len(p.cells), used)
+		if living := p.living(); p.used < living || p.used*5 > len(p.cells)*4 {
+			t.Fatalf("%d of %d cells used, %d living", p.used, len(p.cells), living)
 		}
 		d := x.dir.Load()
 		for i := range d.pages {

@@ -77,8 +77,18 @@ func (p *page) add(name nameCopy, word int64, hm *home, h uint64) *cell {
 	return c
 }
 
-// living counts the cells that are not dead, in each half of the page's hashes. p.mu is held.
-func (p *page) living(x *index) (n [2]int) {
+// living counts the cells that are not dead. p.mu is held.
+func (p *page) living() (n int) {
+	for i := range p.cells {
+		if p.cells[i].alive() {
+			n++
+		}
+	}
+	return n
+}
+
+// halves counts them in each half of the page's hashes. p.mu is held.
+func (p *page) halves(x *index) (n [2]int) {
 	for i := range p.cells {
 		if c := &p.cells[i]; c.alive() {
 			n[x.hashOf(c)>>(63-p.depth)&1]++
