@@ -79,7 +79,7 @@ func (s *Secret) lookUpLink(env *environment, read *readFiles) error {
 
 // find finds what is not shown, and has it checked.
 func (s *Secret) find(env *environment, read *readFiles, check func(value string) error) error {
-	value := ""
+	var value string
 	switch {
 	case s.Env != "":
 		if value = env.get(s.Env); value == "" {
