@@ -34,6 +34,7 @@ type Override struct {
 type Options struct {
 	Tenant       string             // of whoever names none
 	StoreTimeout time.Duration      // as in [drawgate.Options]; what is shadow waits no longer either
+	ShadowGrace  time.Duration      // how long an answer waits for its shadows, when it is there before them: 0 means 5ms
 	Observer     *drawgate.Observer // told of every decision that is enforced, and of every store call; nil costs nothing
 	Diverged     func(*Divergence)  // told of every shadow that would have answered differently; on the caller's path: it must not block
 	Logger       *slog.Logger       // nil discards

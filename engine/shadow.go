@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,7 +15,7 @@ import (
 // Bounds of what a shadow may cost.
 const (
 	shadowTime  = 50 * time.Millisecond // of a store call for shadows, where no StoreTimeout is set
-	shadowGrace = 5 * time.Millisecond  // that an answer waits for its shadows, when it is there before them
+	shadowGrace = 5 * time.Millisecond  // that an answer waits for its shadows, where no ShadowGrace is set
 	maxShadows  = 256                   // store calls for shadows at once
 )
 
@@ -31,7 +32,7 @@ type answer struct {
 	err         error
 }
 
-// evaluate takes what is in shadow, beside what is enforced: it can neither fail nor change that, and hold it up by shadowGrace at most. The func that it
+// evaluate takes what is in shadow, beside what is enforced: it can neither fail nor change that, and hold it up by ShadowGrace at most. The func that it
 // returns waits for the answer and compares, given the error of what is enforced.
 func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Result) func(error) {
 	if failed := sc.failed; failed != nil {
@@ -59,7 +60,7 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Res
 		got <- shadow(ctx, &own, asks)
 	}()
 	return func(err error) {
-		timer := time.NewTimer(shadowGrace)
+		timer := time.NewTimer(cmp.Or(e.opts.ShadowGrace, shadowGrace))
 		defer timer.Stop()
 		select {
 		case a := <-got:

@@ -317,6 +317,20 @@ func TestFailingShadowsDisturbNothing(t *testing.T) {
 	})
 }
 
+// TestAnswersWaitForTheirShadows for as long as was said.
+func TestAnswersWaitForTheirShadows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{stall: make(chan struct{})}
+		e := overIO(t, f, shadowed(), &engine.Options{StoreTimeout: time.Second, ShadowGrace: time.Second})
+		defer e.Close()
+		time.AfterFunc(500*time.Millisecond, func() { close(f.stall) })
+		if res := take(t, e, from("u")); !res.Decision.Allowed || res.Shadow[0].Err != nil || !res.Shadow[0].Allowed {
+			t.Errorf("%+v", res.Shadow[0])
+		}
+	})
+}
+
 // TestClosedEnginesHaveNoShadows: Close waits for those under way.
 func TestClosedEnginesHaveNoShadows(t *testing.T) {
 	t.Parallel()

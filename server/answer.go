@@ -184,13 +184,21 @@ func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 func Describe(l *drawgate.Limit) string {
 	switch l.Kind {
 	case drawgate.Bucket:
-		return fmt.Sprintf("%d %s per %s, at most %d at once", l.Amount, unit(l), Duration(l.Window), cmp.Or(l.Burst, l.Amount))
+		return fmt.Sprintf("%s per %s, at most %d at once", Units(l.Amount, unit(l)), Duration(l.Window), cmp.Or(l.Burst, l.Amount))
 	case drawgate.Rolling:
-		return fmt.Sprintf("%d %s per rolling %s", l.Amount, unit(l), Duration(l.Window))
+		return fmt.Sprintf("%s per rolling %s", Units(l.Amount, unit(l)), Duration(l.Window))
 	case drawgate.Calendar:
-		return fmt.Sprintf("%d %s per calendar %s in %s", l.Amount, unit(l), l.Every, cmp.Or(l.Zone, "UTC"))
+		return fmt.Sprintf("%s per calendar %s in %s", Units(l.Amount, unit(l)), l.Every, cmp.Or(l.Zone, "UTC"))
 	}
-	return fmt.Sprintf("%d %s held at once", l.Amount, unit(l))
+	return fmt.Sprintf("%s held at once", Units(l.Amount, unit(l)))
+}
+
+// Units writes so many of a unit: "10 requests", "1 request". Units of whose names nothing is known stay as they are.
+func Units(n int64, unit string) string {
+	if known := unit == drawgate.Requests || strings.HasSuffix(unit, "tokens"); n == 1 && known {
+		unit = strings.TrimSuffix(unit, "s")
+	}
+	return fmt.Sprintf("%d %s", n, unit)
 }
 
 // Duration writes a duration for people, with two parts at most, rounded up: "450ms", "12.3s", "3h5m", "6d4h".

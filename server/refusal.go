@@ -46,24 +46,33 @@ func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err 
 
 // refused answers a take that failed: with a refusal if it is one.
 func (s *Server) refused(ctx context.Context, req *engine.Request, res *engine.Result, err error) (api.Answer, *api.Problem) {
+	out, err := refusalOf(ctx, s.engine, req, res, err)
+	if err != nil {
+		return api.Answer{}, s.fail(err)
+	}
+	return out, nil
+}
+
+// refusalOf is [Refusal] for a request to an engine. The error is why there is none.
+func refusalOf(ctx context.Context, e *engine.Engine, req *engine.Request, res *engine.Result, err error) (api.Answer, error) {
 	r := drawgate.Request{Priority: req.Priority}
 	for i := range res.Applied {
 		a := &res.Applied[i]
 		if a.Bucket < 0 {
 			continue
 		}
-		ask, err := s.engine.Ask(a.Policy, a.Tenant, a.Key, costsOf(req, a)...)
+		ask, err := e.Ask(a.Policy, a.Tenant, a.Key, costsOf(req, a)...)
 		if err != nil {
-			return api.Answer{}, s.fail(err)
+			return api.Answer{}, err
 		}
 		r.Buckets = append(r.Buckets, ask)
 	}
 	if len(r.Buckets) == 0 {
-		return api.Answer{}, s.fail(err)
+		return api.Answer{}, err
 	}
 	out, ok, err := Refusal(ctx, r.Buckets[0].Limiter, &r, err)
 	if !ok {
-		return api.Answer{}, s.fail(err)
+		return api.Answer{}, err
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"slices"
 	"strconv"
 
@@ -9,10 +10,23 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
+// Result says on the wire what an engine answered to a request, as POST /v1/take does. The error is err, or what went wrong with looking, unless err is a
+// refusal; for ctx see [Refusal].
+func Result(ctx context.Context, e *engine.Engine, req *engine.Request, res *engine.Result, err error) (api.Answer, error) {
+	var out api.Answer
+	if err == nil {
+		out = Answer(&res.Decision, req.Priority)
+	} else if out, err = refusalOf(ctx, e, req, res, err); err != nil {
+		return out, err
+	}
+	describe(&out, res, req.Attributes != nil)
+	return out, nil
+}
+
 // describe adds to an answer what the engine says beside its decision.
-func describe(out *api.Answer, res *engine.Result, t *api.Take) {
+func describe(out *api.Answer, res *engine.Result, byRules bool) {
 	out.Exempt, out.Unmatched = res.Exempt, res.Unmatched
-	if t.Attributes != nil || someDisabled(res.Applied) {
+	if byRules || someDisabled(res.Applied) {
 		out.Applied = make([]api.Applied, len(res.Applied))
 		for i := range res.Applied {
 			out.Applied[i] = applied(&res.Applied[i])

@@ -172,7 +172,7 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 	if p != nil {
 		return nil, p
 	}
-	describe(&j.answer, &j.res, t)
+	describe(&j.answer, &j.res, t.Attributes != nil)
 	if j.res.Reservation == nil {
 		return nil, nil
 	}

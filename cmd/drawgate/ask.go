@@ -11,6 +11,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
 )
 
 // askFlags say what is asked of which buckets.
@@ -54,40 +55,37 @@ func (f *askFlags) take(cmd *cobra.Command) {
 	durationVar(cmd, &f.wait, "wait", 0, "wait until the take fits, for at most this long (30s, 5m)")
 }
 
-// request makes the library's form.
-func (f *askFlags) request(cmd *cobra.Command, s *session) (*drawgate.Limiter, *drawgate.Request, error) {
+// request makes the engine's form.
+func (f *askFlags) request(cmd *cobra.Command, s *session) (*engine.Request, error) {
 	costs, err := f.cost(cmd.Flags().Changed("requests"))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r, err := f.plain()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(f.buckets) == 0 {
-		l, err := s.limiter(f.policy)
+		policy, err := s.policy(f.policy)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		r.Buckets = []drawgate.Ask{l.Ask(f.key, costs...)}
-		return l, r, nil
+		r.Asks = []engine.Ask{{Policy: policy, Tenant: s.tenant, Key: f.key, Costs: costs}}
+		return r, nil
 	}
 	if cmd.Flags().Changed("policy") || cmd.Flags().Changed("key") {
-		return nil, nil, usage("give either --bucket, or --policy and --key")
+		return nil, usage("give either --bucket, or --policy and --key")
 	}
-	r.Buckets, err = f.several(s, costs)
-	if err != nil {
-		return nil, nil, err
-	}
-	return r.Buckets[0].Limiter, r, nil
+	r.Asks, err = f.several(s, costs)
+	return r, err
 }
 
 // plain makes a request without its buckets.
-func (f *askFlags) plain() (*drawgate.Request, error) {
+func (f *askFlags) plain() (*engine.Request, error) {
 	if f.wait < 0 {
 		return nil, usage("--wait %v is negative", f.wait)
 	}
-	r := &drawgate.Request{Priority: f.priority, Wait: f.wait > 0}
+	r := &engine.Request{Priority: f.priority, Wait: f.wait > 0}
 	for _, l := range f.labels {
 		name, value, ok := strings.Cut(l, "=")
 		if !ok || name == "" {
@@ -99,25 +97,24 @@ func (f *askFlags) plain() (*drawgate.Request, error) {
 }
 
 // several asks each bucket for those of the units that it has.
-func (f *askFlags) several(s *session, costs []drawgate.Cost) ([]drawgate.Ask, error) {
+func (f *askFlags) several(s *session, costs []drawgate.Cost) ([]engine.Ask, error) {
 	known := make([]bool, len(costs))
-	var asks []drawgate.Ask
+	var asks []engine.Ask
 	for _, b := range f.buckets {
 		policy, key, ok := strings.Cut(b, "/")
 		if !ok || policy == "" || key == "" {
 			return nil, usage("--bucket %q is not of the form POLICY/KEY", b)
 		}
-		l, err := s.limiter(policy)
-		if err != nil {
+		if _, err := s.policy(policy); err != nil {
 			return nil, err
 		}
 		var mine []drawgate.Cost
 		for i, c := range costs {
-			if hasUnit(l, c.Unit) {
+			if hasUnit(s.engine.Limiter(policy), c.Unit) {
 				known[i], mine = true, append(mine, c)
 			}
 		}
-		asks = append(asks, l.Ask(key, mine...))
+		asks = append(asks, engine.Ask{Policy: policy, Tenant: s.tenant, Key: key, Costs: mine})
 	}
 	if i := slices.Index(known, false); i >= 0 {
 		return nil, usage("no limit of these policies counts %q", costs[i].Unit)

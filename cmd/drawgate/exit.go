@@ -7,6 +7,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/rls"
 )
 
@@ -82,7 +83,7 @@ func exitCode(err error) int {
 	case errors.Is(err, drawgate.ErrStoreAway), errors.Is(err, drawgate.ErrClosed):
 		return exitAway
 	case errors.Is(err, drawgate.ErrNeverFits), errors.Is(err, drawgate.ErrUnknownUnit), errors.Is(err, drawgate.ErrInvalid),
-		errors.Is(err, drawgate.ErrNeedsReserve):
+		errors.Is(err, drawgate.ErrNeedsReserve), errors.Is(err, engine.ErrTooMany):
 		return exitUsage
 	case isFile: // one that the configuration names
 		return exitConfig

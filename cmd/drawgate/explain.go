@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -45,7 +44,7 @@ func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 	if a.serverURL() != "" {
 		return a.explainRemote(cmd, f)
 	}
-	s, err := a.open()
+	s, err := a.open(true)
 	if err != nil {
 		return err
 	}
@@ -54,44 +53,46 @@ func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 		a.answer(allowedOff)
 		return nil
 	}
-	l, r, err := f.request(cmd, s)
+	r, err := f.request(cmd, s)
 	if err != nil {
 		return err
 	}
 	a.caution(&s.settings)
-	st, err := l.StatusAt(cmd.Context(), f.priority, r.Buckets[0])
+	ask := &r.Asks[0]
+	e, plan, err := s.look(cmd.Context(), ask.Policy, f, ask.Costs...)
 	if err != nil {
 		return err
 	}
-	w := server.Status(l.Plan().Name(), f.key, &st)
+	w := api.ExplainAnswer{Allowed: e.Bucket == nil || e.Status.Take.Allowed, Applied: []api.Explanation{e}}
 	if a.json {
 		a.printJSON(w)
 	} else {
-		a.sentences(s, l.Plan(), r.Buckets[0].Costs, &w)
+		a.sentences(s, plan, ask.Costs, &e)
 	}
-	switch {
-	case w.Take.Allowed:
-		return nil
-	case w.Take.NeverFits:
-		return done(exitUsage)
-	}
-	return done(exitRefused)
+	return done(verdictOf(&w))
 }
 
-func (a *app) sentences(s *session, plan *drawgate.Plan, costs []drawgate.Cost, w *api.StatusAnswer) {
-	verdict := "would be allowed"
+func (a *app) sentences(s *session, plan *drawgate.Plan, costs []drawgate.Cost, e *api.Explanation) {
+	w, text := e.Status, "would be allowed"
 	switch {
 	case w.Take.NeverFits:
-		verdict = "can never be allowed: it asks for more than a limit grants"
+		text = "can never be allowed: it asks for more than a limit grants"
 	case !w.Take.Allowed:
-		verdict = "would be refused, and fits " + until(w.At.Add(w.Take.RetryAfterMS.Duration()), w.At)
+		text = "would be refused, and fits " + until(w.At.Add(w.Take.RetryAfterMS.Duration()), w.At)
+	}
+	switch {
+	case e.Disabled:
+		text = "would be allowed: the policy is switched off. Otherwise it " + text
+	case e.Shadow:
+		text = "would be allowed: the policy is in shadow. Otherwise it " + text
 	}
 	n, _ := plan.Amounts(costs) // they were resolved for the status already
-	a.printf("A take from policy %s for key %s %s.\n", w.Policy, w.Key, verdict)
+	a.printf("A take from policy %s for %s %s.\n", w.Policy, who(w.Tenant, w.Key), text)
 	policy := plan.Policy()
-	for i, l := range w.Limits {
-		a.printf("- %s: %s (%s). Used %s, left %d, asked %d: %s.\n", l.Name, server.Describe(&policy.Limits[i]), s.origin(w.Policy, l.Name),
-			usedOf(&l), l.Remaining, n[i], passes(&l, w.Take.NeverFits, w.At))
+	for i := range w.Limits {
+		l := &w.Limits[i]
+		a.printf("- %s: %s (%s). Used %s, left %d, asked %d: %s.\n", l.Name, server.Describe(&policy.Limits[i]), s.origin(&policy, i),
+			usedOf(l), l.Remaining, n[i], passes(l, w.Take.NeverFits, w.At))
 	}
 	a.printf("Store: %s.\n", config.RedactURL(s.Store))
 }
@@ -124,16 +125,19 @@ func passes(l *api.LimitStatus, never bool, now time.Time) string {
 	return "refuses, would pass " + until(now.Add(l.RetryAfterMS.Duration()), now)
 }
 
-// origin says where a limit comes from.
-func (s *session) origin(policy, limit string) string {
+// origin says where limit i of a policy comes from, whose amounts are those of a key.
+func (s *session) origin(p *drawgate.Policy, i int) string {
+	limit := &p.Limits[i]
+	from := "built in"
 	for _, o := range s.Explain() {
-		if o.Setting == "policies."+policy+".limits."+limit {
-			if o.From != "default" {
-				return "from " + o.From
-			}
+		if o.Setting == "policies."+p.Name+".limits."+limit.Name && o.From != "default" {
+			from = "from " + o.From
 		}
 	}
-	return "built in"
+	if plain := &s.engine.Limiter(p.Name).Plan().Policy().Limits[i]; plain.Amount != limit.Amount || plain.Burst != limit.Burst {
+		from += ", overridden for this key"
+	}
+	return from
 }
 
 // explainRemote says what the limits of a server would say to a take.
@@ -198,14 +202,7 @@ func (a *app) explained(w *api.ExplainAnswer) {
 	}
 	for i := range w.Applied {
 		e := &w.Applied[i]
-		how := ""
-		switch {
-		case e.Disabled:
-			how = ", switched off"
-		case e.Shadow:
-			how = ", in shadow"
-		}
-		a.printf("policy %s, key %s%s", e.Policy, cmp.Or(e.Key, `""`), how)
+		a.printf("policy %s, %s%s", e.Policy, who(e.Tenant, e.Key), modeOf(e.Disabled, e.Shadow))
 		if e.Rule != "" {
 			a.printf(", by rule %s", e.Rule)
 		}

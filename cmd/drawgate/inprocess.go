@@ -13,11 +13,7 @@ import (
 
 // inProcess returns a server of the rules and policies in s, which is asked without a network.
 func (a *app) inProcess(s *settings, store drawgate.Store, log *slog.Logger) (*inProcess, error) {
-	c, _, err := compile(s.Config)
-	if err != nil {
-		return nil, err
-	}
-	e, err := engine.New(store, c, &engine.Options{Tenant: a.tenant, StoreTimeout: storeTimeout, Logger: log})
+	e, err := a.engine(s, store, log)
 	if err != nil {
 		return nil, err
 	}
@@ -26,6 +22,15 @@ func (a *app) inProcess(s *settings, store drawgate.Store, log *slog.Logger) (*i
 		return nil, err
 	}
 	return &inProcess{h}, nil
+}
+
+// engine returns what decides by the rules and policies in s, as it does in a server.
+func (a *app) engine(s *settings, store drawgate.Store, log *slog.Logger) (*engine.Engine, error) {
+	c, _, err := compile(s.Config)
+	if err != nil {
+		return nil, err
+	}
+	return engine.New(store, c, &engine.Options{Tenant: a.tenant, StoreTimeout: storeTimeout, ShadowGrace: storeTimeout, Logger: log})
 }
 
 // inProcess is a server that is asked without a network, for one client.

@@ -73,13 +73,33 @@ func (a *app) answer(w api.Answer) {
 
 // sentence says an answer in words.
 func sentence(w *api.Answer) string {
+	var parts []string
+	if !w.Allowed || len(w.Limits) > 0 || len(w.Shadow) == 0 && !slices.ContainsFunc(w.Applied, func(a api.Applied) bool { return a.Disabled }) {
+		parts = append(parts, enforced(w))
+	}
+	for i := range w.Applied {
+		if a := &w.Applied[i]; a.Disabled {
+			parts = append(parts, fmt.Sprintf("policy %q is switched off: it limits nothing", a.Policy))
+		}
+	}
+	for i := range w.Shadow {
+		parts = append(parts, shadowed(&w.Shadow[i]))
+	}
+	if !w.Allowed {
+		return "refused: " + strings.Join(parts, "; ")
+	}
+	return "allowed: " + strings.Join(parts, "; ")
+}
+
+// enforced says what the policies that are enforced answer.
+func enforced(w *api.Answer) string {
 	switch {
 	case w.NeverFits:
-		return "refused: " + w.Message
+		return w.Message
 	case !w.Allowed:
-		return "refused: " + w.Message + ", at " + clock(time.Now().Add(w.RetryAfterMS.Duration()))
+		return w.Message + ", at " + clock(time.Now().Add(w.RetryAfterMS.Duration()))
 	case len(w.Limits) == 0:
-		return "allowed: " + cmp.Or(w.Message, "no limit in force counts this take")
+		return cmp.Or(w.Message, "no limit in force counts this take")
 	}
 	tight := &w.Limits[0]
 	for i := range w.Limits {
@@ -88,7 +108,21 @@ func sentence(w *api.Answer) string {
 			tight = l
 		}
 	}
-	return fmt.Sprintf("allowed: %d of %d %s left of limit %q of policy %q", tight.Remaining, tight.Most, tight.Unit, tight.Name, tight.Policy)
+	return fmt.Sprintf("%d of %s left of limit %q of policy %q", tight.Remaining, server.Units(tight.Most, tight.Unit), tight.Name, tight.Policy)
+}
+
+// shadowed says what a policy that is not enforced would have answered.
+func shadowed(s *api.Shadow) string {
+	text := fmt.Sprintf("policy %q is in shadow: ", s.Policy)
+	switch {
+	case s.Error:
+		return text + "what it would have said is not known"
+	case s.Allowed:
+		return text + fmt.Sprintf("it would have allowed this take, with %d left", s.Remaining)
+	case s.RefusedBy == nil:
+		return text + "it could never have allowed this take"
+	}
+	return text + fmt.Sprintf("it would have refused this take by limit %q, for %s", s.RefusedBy.Limit, server.Duration(s.RetryAfterMS.Duration()))
 }
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }

@@ -15,6 +15,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/client"
+	"github.com/drawgate/drawgate/engine"
 )
 
 // The variables that say which server to ask in place of a store.
@@ -159,16 +160,40 @@ type held interface {
 	Renew(ctx context.Context, hold time.Duration) error
 	Settle(ctx context.Context) error
 	Cancel(ctx context.Context) error
+	answer() *api.Answer // as it was granted
+	free() bool          // nothing is held, because nothing limits it
 }
 
-// heldHere is one of a store.
-type heldHere struct{ *drawgate.Reservation }
+// farOff is how far off the end of a hold is where nothing is held, and so nothing can be lost, however long the command runs.
+const farOff = drawgate.MaxHold
 
-func (h heldHere) Settle(ctx context.Context) error { return h.Reservation.Settle(ctx) }
+// heldHere is one of a store. Where nothing is enforced it holds what is in shadow.
+type heldHere struct {
+	*engine.Result
+	w api.Answer
+}
+
+func (h heldHere) Settle(ctx context.Context) error { return h.Result.Settle(ctx) }
+func (h heldHere) answer() *api.Answer              { return &h.w }
+func (h heldHere) free() bool                       { return h.Reservation == nil }
+func (h heldHere) Deadline() time.Time {
+	if h.free() {
+		return time.Now().Add(farOff)
+	}
+	return h.Reservation.Deadline()
+}
 
 // heldThere is one of a server.
 type heldThere struct{ *client.Reservation }
 
+func (h heldThere) answer() *api.Answer { return &h.Answer }
+func (h heldThere) free() bool          { return h.Answer.Reservation == "" }
+func (h heldThere) Deadline() time.Time {
+	if h.free() {
+		return time.Now().Add(farOff)
+	}
+	return h.Reservation.Deadline()
+}
 func (h heldThere) Settle(ctx context.Context) error { return gone(h.Reservation.Settle(ctx, nil)) }
 func (h heldThere) Cancel(ctx context.Context) error { return gone(h.Reservation.Cancel(ctx)) }
 func (h heldThere) Renew(ctx context.Context, hold time.Duration) error {

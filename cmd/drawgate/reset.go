@@ -27,7 +27,7 @@ func (a *app) reset(cmd *cobra.Command, f *askFlags, yes bool) error {
 	if a.serverURL() != "" {
 		return a.resetRemote(cmd, f, yes)
 	}
-	s, err := a.open()
+	s, err := a.open(true)
 	if err != nil {
 		return err
 	}
@@ -35,15 +35,14 @@ func (a *app) reset(cmd *cobra.Command, f *askFlags, yes bool) error {
 	if s.off {
 		return usage("limits are switched off: there is nothing to reset")
 	}
-	l, err := s.limiter(f.policy)
+	name, err := s.policy(f.policy)
 	if err != nil {
 		return err
 	}
-	name := l.Plan().Name()
 	if !yes {
 		return usage("this would forget what policy %s has counted for key %s: say --yes to do it", name, f.key)
 	}
-	if err := l.Reset(cmd.Context(), f.key); err != nil {
+	if err := s.engine.Limiter(name).Reset(cmd.Context(), f.key); err != nil {
 		return err
 	}
 	if a.json {

@@ -111,9 +111,9 @@ func (a *app) report(e *exitError, command string) {
 	}
 }
 
-// text returns an error's text, without the library's name and without secrets.
+// text returns an error's text, without the name of the library or of the engine, and without secrets.
 func text(err error) string {
-	return config.RedactURL(strings.TrimPrefix(err.Error(), "drawgate: "))
+	return config.RedactURL(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "drawgate: "), "engine: "))
 }
 
 // failure is an error as JSON.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -88,6 +89,8 @@ type outcome struct {
 	ExitCode int    `json:"exit_code"`
 	Units    string `json:"units"` // settled, cancelled, gone, lost, unsettled, unlimited
 	RanMS    int64  `json:"ran_ms"`
+
+	Shadow []api.Shadow `json:"shadow,omitempty"` // what was evaluated beside, and not enforced
 }
 
 func (a *app) run(cmd *cobra.Command, f *runFlags, args []string) error {
@@ -97,6 +100,9 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	}
 	if f.grace < 0 {
 		return usage("--grace %v is negative", f.grace)
+	}
+	if f.hold < drawgate.MinHold || f.hold > drawgate.MaxHold {
+		return usage("--hold %v is not between %v and %v", f.hold, drawgate.MinHold, drawgate.MaxHold)
 	}
 	path, err := exec.LookPath(args[0])
 	if err != nil {
@@ -112,7 +118,7 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, args []string) error {
 		}
 		return a.supervise(cmd.Context(), f, c, res, signals)
 	}
-	s, err := a.open()
+	s, err := a.open(false)
 	if err != nil {
 		return err
 	}
@@ -164,32 +170,28 @@ func (a *app) reserve(cmd *cobra.Command, take func(context.Context) (held, erro
 
 // reserveHere takes the units of a store. A refusal is said.
 func (a *app) reserveHere(ctx context.Context, cmd *cobra.Command, f *runFlags, s *session) (held, error) {
-	l, r, err := f.request(cmd, s)
+	r, err := f.request(cmd, s)
 	if err != nil {
 		return nil, err
 	}
-	r.Hold, r.NoWait = f.hold, f.wait == 0
+	r.Hold = f.hold
 	ctx, cancel := f.patience(ctx)
 	defer cancel()
-	res, err := l.ReserveRequest(ctx, *r)
-	if err != nil {
-		return nil, a.notGranted(ctx, l, r, err)
+	res, err := s.engine.Take(ctx, r)
+	w, err := server.Result(ctx, s.engine, r, &res, err)
+	switch {
+	case err != nil:
+		return nil, err
+	case !w.Allowed:
+		a.refused(w)
+		return nil, done(exitRefused)
 	}
-	return heldHere{res}, nil
+	return heldHere{&res, w}, nil
 }
 
 func done128(sig os.Signal) error {
 	n, _ := sig.(syscall.Signal)
 	return &exitError{exitSignal + int(n), nil}
-}
-
-func (a *app) notGranted(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err error) error {
-	refusal, ok, err := server.Refusal(ctx, l, r, err)
-	if !ok {
-		return err
-	}
-	a.refused(refusal)
-	return done(exitRefused)
 }
 
 func (a *app) refused(w api.Answer) {
@@ -202,6 +204,9 @@ func (a *app) refused(w api.Answer) {
 
 // supervise runs the command while its units are held, and settles them.
 func (a *app) supervise(ctx context.Context, f *runFlags, c *child, res held, signals <-chan os.Signal) error {
+	if w := res.answer(); !a.json && slices.ContainsFunc(w.Shadow, func(s api.Shadow) bool { return !s.Allowed }) {
+		a.warnf("%s", sentence(w))
+	}
 	hold := &holder{res: res, hold: f.hold, grace: min(f.grace, f.hold/3), lost: make(chan error, 1)}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -216,7 +221,7 @@ func (a *app) supervise(ctx context.Context, f *runFlags, c *child, res held, si
 	code, err := c.supervise(signals, hold.lost, onLost)
 	stop()
 	<-renewing
-	out := outcome{Allowed: true, ExitCode: code, RanMS: c.ran()}
+	out := outcome{Allowed: true, ExitCode: code, RanMS: c.ran(), Shadow: res.answer().Shadow}
 	switch {
 	case lost != nil:
 		out.Units = "lost"
@@ -227,6 +232,9 @@ func (a *app) supervise(ctx context.Context, f *runFlags, c *child, res held, si
 		out.Units = a.settled("cancelled", "given back", hold.end(res.Cancel))
 	default:
 		out.Units = a.settled("settled", "settled", hold.end(res.Settle))
+	}
+	if res.free() {
+		out.Units = "unlimited"
 	}
 	return a.finished(out, err)
 }

@@ -13,9 +13,9 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/redisstore"
-	"github.com/drawgate/drawgate/server"
 	"github.com/drawgate/drawgate/sqlitestore"
 )
 
@@ -117,15 +117,17 @@ func (s *settings) store(log *slog.Logger) (drawgate.Store, error) {
 	return redisstore.Open(s.Store, &redisstore.Options{Prefix: s.Prefix, Logger: log})
 }
 
-// session is an open store with the policies' limiters.
+// session is an open store, and what decides over it.
 type session struct {
 	settings
-	limiters map[string]*drawgate.Limiter
-	opened   drawgate.Store
+	tenant string
+	engine *engine.Engine // nil: limits are off, and there are no policies
+	opened drawgate.Store
 }
 
-// open opens what a command of one process needs.
-func (a *app) open() (*session, error) {
+// open opens what a command of one process needs. One that looks needs the store even where the configuration switches all limits off; the others must pass
+// then, whatever the store does.
+func (a *app) open(looks bool) (*session, error) {
 	s, err := a.resolve(a.flags)
 	if err != nil {
 		return nil, err
@@ -133,19 +135,24 @@ func (a *app) open() (*session, error) {
 	if s.off {
 		return &session{settings: s}, nil
 	}
-	if s.Store == config.Memory {
+	log := slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var store drawgate.Store
+	switch {
+	case s.Off && !looks:
+		store = memstore.New(nil)
+	case s.Store == config.Memory:
 		return nil, &exitError{exitConfig, errors.New(
 			"the store memory: ends with this command, so nothing would be limited: name a SQLite file or a Redis server with --store")}
+	default:
+		if store, err = s.store(log); err != nil {
+			return nil, err
+		}
 	}
-	store, err := s.store(slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	if err != nil {
-		return nil, err
-	}
-	limiters, err := server.Limiters(store, s.Policies, &drawgate.Options{Tenant: a.tenant, StoreTimeout: storeTimeout})
+	e, err := a.engine(&s, store, log)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	return &session{settings: s, limiters: limiters, opened: store}, nil
+	return &session{settings: s, tenant: a.tenant, engine: e, opened: store}, nil
 }
 
 // caution prints what is perhaps not meant. Commands for scripts stay silent about it; those for people say it.
@@ -157,23 +164,44 @@ func (a *app) caution(s *settings) {
 
 func (s *session) close() {
 	if s.opened != nil {
+		_ = s.engine.Close() // its shadows are under way until then
 		_ = s.opened.Close() // what was answered is durable
 	}
 }
 
-// limiter returns a policy's limiter; "" means the only one.
-func (s *session) limiter(policy string) (*drawgate.Limiter, error) {
-	if policy == "" && len(s.Policies) == 1 {
-		policy = s.Policies[0].Name
+// policy returns a policy's name; "" means the only one.
+func (s *session) policy(name string) (string, error) {
+	if name == "" && len(s.Policies) == 1 {
+		name = s.Policies[0].Name
 	}
-	l := s.limiters[policy]
 	switch {
-	case l == nil && policy == "":
-		return nil, usage("which policy? Name one of %s with --policy", strings.Join(s.names(), ", "))
-	case l == nil:
-		return nil, usage("there is no policy %q, but %s", policy, strings.Join(s.names(), ", "))
+	case s.engine.Limiter(name) != nil:
+		return name, nil
+	case name == "":
+		return "", usage("which policy? Name one of %s with --policy", strings.Join(s.names(), ", "))
 	}
-	return l, nil
+	return "", usage("there is no policy %q, but %s", name, strings.Join(s.names(), ", "))
+}
+
+// info says of a policy whether it limits.
+func (s *session) info(policy string) (info engine.Info) {
+	list := s.engine.Policies()
+	if i := slices.IndexFunc(list, func(p engine.Info) bool { return p.Name == policy }); i >= 0 {
+		return list[i]
+	}
+	return info
+}
+
+// names returns the names of the policies; of those of Envoy's files, if there are no others.
+func (s *session) names() []string {
+	if names := s.settings.names(); len(names) > 0 {
+		return names
+	}
+	var names []string
+	for _, p := range s.engine.Policies() {
+		names = append(names, p.Name)
+	}
+	return names
 }
 
 func (s *settings) names() []string {

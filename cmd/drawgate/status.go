@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/server"
 )
@@ -34,7 +37,7 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 	if a.serverURL() != "" {
 		return a.statusRemote(cmd, f)
 	}
-	s, err := a.open()
+	s, err := a.open(true)
 	if err != nil {
 		return err
 	}
@@ -48,24 +51,53 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 	if f.policy != "" {
 		names = []string{f.policy}
 	}
-	all := []api.StatusAnswer{}
+	all, modes := []api.StatusAnswer{}, map[string]string{}
 	for _, name := range names {
-		l, err := s.limiter(name)
+		if name, err = s.policy(name); err != nil {
+			return err
+		}
+		e, _, err := s.look(cmd.Context(), name, f)
 		if err != nil {
 			return err
 		}
-		st, err := l.Status(cmd.Context(), f.key)
-		if err != nil {
-			return err
-		}
-		all = append(all, server.Status(name, f.key, &st))
+		all, modes[name] = append(all, *e.Status), modeOf(e.Disabled, e.Shadow)
 	}
-	a.statuses(all, f.policy != "")
+	a.statuses(all, f.policy != "", modes)
 	return nil
 }
 
-// statuses prints buckets; one that was asked for by itself is no list.
-func (a *app) statuses(all []api.StatusAnswer, one bool) {
+// look looks at a bucket, and whether its policy limits.
+func (s *session) look(ctx context.Context, policy string, f *askFlags, costs ...drawgate.Cost) (e api.Explanation, plan *drawgate.Plan, err error) {
+	ask, err := s.engine.Ask(policy, s.tenant, f.key, costs...)
+	if err != nil {
+		return e, nil, err
+	}
+	st, err := ask.Limiter.StatusAt(ctx, f.priority, ask)
+	if err != nil {
+		return e, nil, err
+	}
+	w, info := server.Status(policy, f.key, &st), s.info(policy)
+	w.Tenant = s.tenant
+	e = api.Explanation{Applied: api.Applied{Policy: policy, Tenant: s.tenant, Key: f.key, Shadow: info.Shadow, Disabled: !info.DisabledUntil.IsZero()}, Status: &w}
+	if !e.Shadow && !e.Disabled {
+		e.Bucket = new(0)
+	}
+	return e, ask.Limiter.Plan(), nil
+}
+
+// modeOf says how a policy is in force, where that is not plain.
+func modeOf(disabled, shadow bool) string {
+	switch {
+	case disabled:
+		return ", switched off"
+	case shadow:
+		return ", in shadow"
+	}
+	return ""
+}
+
+// statuses prints buckets; one that was asked for by itself is no list. modes says how the policies are in force.
+func (a *app) statuses(all []api.StatusAnswer, one bool, modes map[string]string) {
 	switch {
 	case a.json && one:
 		a.printJSON(all[0])
@@ -78,7 +110,7 @@ func (a *app) statuses(all []api.StatusAnswer, one bool) {
 		if i > 0 {
 			a.printf("\n")
 		}
-		a.table(&all[i])
+		a.table(&all[i], modes[all[i].Policy])
 	}
 }
 
@@ -95,8 +127,8 @@ func (a *app) statusOff(f *askFlags) {
 	}
 }
 
-func (a *app) table(w *api.StatusAnswer) {
-	a.printf("policy %s, key %s, %s\n", w.Policy, w.Key, count(w.Open, "open reservation"))
+func (a *app) table(w *api.StatusAnswer, mode string) {
+	a.printf("policy %s, %s%s, %s\n", w.Policy, who(w.Tenant, w.Key), mode, count(w.Open, "open reservation"))
 	t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "LIMIT\tUNIT\tUSED\tMOST\tLEFT\tHELD\tDEBT\tRESETS")
 	for _, l := range w.Limits {
@@ -108,21 +140,36 @@ func (a *app) table(w *api.StatusAnswer) {
 	}
 }
 
+// who says whose bucket it is.
+func who(tenant, key string) string {
+	text := "key " + cmp.Or(key, `""`)
+	if tenant != "" {
+		text += ", tenant " + tenant
+	}
+	return text
+}
+
 func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	names := []string{f.policy}
-	if f.policy == "" {
+	names, modes := []string{f.policy}, map[string]string{}
+	if f.policy == "" || !a.json {
 		policies, err := c.Policies(cmd.Context())
 		if err != nil {
 			return remoteError(err)
 		}
-		names = nil
-		for _, p := range policies {
-			names = append(names, p.Name)
+		if f.policy == "" {
+			names = nil
+		}
+		for i := range policies {
+			p := &policies[i]
+			modes[p.Name] = modeOf(p.DisabledUntil != nil, p.Shadow)
+			if f.policy == "" {
+				names = append(names, p.Name)
+			}
 		}
 	}
 	all := []api.StatusAnswer{}
@@ -133,6 +180,6 @@ func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) error {
 		}
 		all = append(all, w)
 	}
-	a.statuses(all, f.policy != "")
+	a.statuses(all, f.policy != "", modes)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
 )
 
@@ -41,7 +42,7 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 	if a.serverURL() != "" {
 		return a.takeRemote(cmd.Context(), cmd, f)
 	}
-	s, err := a.open()
+	s, err := a.open(false)
 	if err != nil {
 		return err
 	}
@@ -50,33 +51,29 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 		a.answer(allowedOff)
 		return nil
 	}
-	l, r, err := f.request(cmd, s)
+	r, err := f.request(cmd, s)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := f.patience(cmd.Context())
 	defer cancel()
-	d, err := l.Take(ctx, *r)
-	if err == nil {
-		a.answer(server.Answer(&d, r.Priority))
-		if d.Allowed {
-			return nil
-		}
-		return done(exitRefused)
-	}
-	refusal, ok, err := server.Refusal(ctx, l, r, err)
+	res, err := s.engine.Take(ctx, r)
 	if errors.Is(err, drawgate.ErrNeedsReserve) {
-		return needsRun(r)
+		return s.needsRun(&res)
 	}
-	if !ok {
+	w, err := server.Result(ctx, s.engine, r, &res, err)
+	if err != nil {
 		return err
 	}
-	a.answer(refusal)
-	return done(exitRefused)
+	a.answer(w)
+	if !w.Allowed {
+		return done(exitRefused)
+	}
+	return nil
 }
 
 // needsRun says which policy has slots, which nobody would give back after a take.
-func needsRun(r *drawgate.Request) error {
-	i := max(0, slices.IndexFunc(r.Buckets, func(b drawgate.Ask) bool { return b.Limiter.Plan().NeedsHold() }))
-	return usage("policy %q has a concurrency limit, whose slots are held while they are used: use drawgate run -- COMMAND", r.Buckets[i].Limiter.Plan().Name())
+func (s *session) needsRun(res *engine.Result) error {
+	i := max(0, slices.IndexFunc(res.Applied, func(a engine.Applied) bool { return a.Bucket >= 0 && s.engine.Limiter(a.Policy).Plan().NeedsHold() }))
+	return usage("policy %q has a concurrency limit, whose slots are held while they are used: use drawgate run -- COMMAND", res.Applied[i].Policy)
 }
