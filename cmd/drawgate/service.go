@@ -241,6 +241,9 @@ func compile(s *config.Config) (c engine.Config, envoy *rls.Config, err error) {
 		p.Disabled = s.Off
 		c.Policies = append(c.Policies, p)
 	}
+	if s.Off {
+		envoy = nil // a rate of 0 refuses without a policy
+	}
 	return c, envoy, nil
 }
 

@@ -24,9 +24,12 @@ func envoyFile(t *testing.T) (path string) {
 // TestSwitchedOffForEnvoyToo: what switches all limits off switches off those of Envoy's files.
 func TestSwitchedOffForEnvoyToo(t *testing.T) {
 	t.Parallel()
-	c, _, err := compile(&config.Config{Off: true, Envoy: config.Envoy{Configs: []string{envoyFile(t)}}})
+	c, envoy, err := compile(&config.Config{Off: true, Envoy: config.Envoy{Configs: []string{envoyFile(t)}}})
 	if err != nil || len(c.Policies) == 0 {
 		t.Fatalf("%v: %d policies", err, len(c.Policies))
+	}
+	if envoy != nil {
+		t.Error("descriptors are still matched, and a rate of 0 would refuse")
 	}
 	for _, p := range c.Policies {
 		if !p.Disabled {
