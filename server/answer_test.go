@@ -20,3 +20,20 @@ func TestDuration(t *testing.T) {
 		}
 	}
 }
+
+func TestDescribeCountsInWords(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		l    drawgate.Limit
+		want string
+	}{
+		{drawgate.Limit{Kind: drawgate.Rolling, Window: time.Minute, Amount: 1}, "1 request per rolling 1m"},
+		{drawgate.Limit{Kind: drawgate.Rolling, Window: time.Minute, Amount: 2}, "2 requests per rolling 1m"},
+		{drawgate.Limit{Kind: drawgate.Concurrency, Amount: 1, Unit: "input_tokens"}, "1 input_token held at once"},
+		{drawgate.Limit{Kind: drawgate.Concurrency, Amount: 1, Unit: "gas"}, "1 gas held at once"},
+	} {
+		if got := server.Describe(&c.l); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}

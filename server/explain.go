@@ -103,7 +103,22 @@ func (s *Server) uses(req *engine.Request, out *api.ExplainAnswer) (uses []use, 
 		}
 		uses = append(uses, u)
 	}
-	return uses, nil
+	return uses, counted(uses, req.Costs)
+}
+
+// counted returns an error for a unit that none of the policies that the rules apply counts, as a take does.
+func counted(uses []use, costs []drawgate.Cost) error {
+	for _, c := range costs {
+		if len(uses) > 0 && !slices.ContainsFunc(uses, func(u use) bool { return has(u.ask.Limiter.Plan().Policy().Limits, c.Unit) }) {
+			return problem(api.CodeUnknownUnit, "unknown unit: %q in none of the policies that count this request", c.Unit)
+		}
+	}
+	return nil
+}
+
+// has reports whether one of the limits counts a unit.
+func has(limits []drawgate.Limit, name string) bool {
+	return slices.ContainsFunc(limits, func(l drawgate.Limit) bool { return unit(&l) == cmp.Or(name, drawgate.Requests) })
 }
 
 // askByRule asks for what a rule applies: with its amounts and costs, in the buckets that it counts by.
@@ -151,7 +166,7 @@ func mergeCosts(p *drawgate.Policy, rule map[string]int64, asked []drawgate.Cost
 		all = map[string]int64{}
 	}
 	for _, c := range asked {
-		if slices.ContainsFunc(p.Limits, func(l drawgate.Limit) bool { return unit(&l) == c.Unit }) {
+		if has(p.Limits, c.Unit) {
 			all[c.Unit] = c.N
 		}
 	}

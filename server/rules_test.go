@@ -203,6 +203,10 @@ func TestBadAttributes(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", body, p, want)
 		}
 	}
+	var p api.Problem
+	if f.do("POST", "/v1/explain", `{"attributes":{"path":"/model"},"costs":{"bytes":1}}`, &p); p.Code != api.CodeUnknownUnit {
+		t.Errorf("explained, a unit that nothing counts is %+v", p)
+	}
 }
 
 // Explain says of every request what a take then finds.

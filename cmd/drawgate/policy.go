@@ -120,5 +120,5 @@ func (a *app) ask(ctx context.Context, f func(context.Context, *client.Client) e
 		return err
 	}
 	defer c.Close()
-	return remoteError(f(ctx, c))
+	return adminError(f(ctx, c))
 }

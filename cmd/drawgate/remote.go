@@ -58,6 +58,14 @@ func remoteError(err error) error {
 	return &exitError{code, err}
 }
 
+// adminError is remoteError for what is asked of an address for administrators.
+func adminError(err error) error {
+	if client.Code(err) == api.CodeNotFound {
+		err = fmt.Errorf("%w: name the server's address for administrators with --server, such as --server http://127.0.0.1:%s", err, adminPort)
+	}
+	return remoteError(err)
+}
+
 // wire makes the form of the server.
 func (f *askFlags) wire(ctx context.Context, cmd *cobra.Command, a *app, c *client.Client) (t api.Take, err error) {
 	r, err := f.plain()

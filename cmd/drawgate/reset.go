@@ -68,7 +68,7 @@ func (a *app) resetRemote(cmd *cobra.Command, f *askFlags, yes bool) error {
 	}
 	n, err := c.Reset(cmd.Context(), api.ResetRequest{Policy: f.policy, Tenant: a.tenant, Key: f.key})
 	if err != nil {
-		return remoteError(err)
+		return adminError(err)
 	}
 	if a.json {
 		a.printJSON(api.ResetAnswer{Reset: n})

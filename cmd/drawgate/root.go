@@ -93,13 +93,13 @@ func (a *app) report(e *exitError, command string) {
 	if e.err == nil {
 		return
 	}
-	problems, _ := errors.AsType[config.Problems](e.err)
+	problems, warnings, _ := mistakes(e.err)
 	if a.json {
-		a.printJSON(failure{Error: text(e.err), ExitCode: e.code, Problems: notes(problems)})
+		a.printJSON(failure{Error: text(e.err), ExitCode: e.code, Problems: notes(problems), Warnings: notes(warnings)})
 		return
 	}
 	if len(problems) > 0 {
-		fmt.Fprintf(a.errOut, "%v\ndrawgate: the configuration has %s; nothing was done\n", escape(e.err.Error(), "\n"), count(len(problems), "problem"))
+		fmt.Fprintf(a.errOut, "%v\ndrawgate: the configuration has %s; nothing was done\n", escape(e.err.Error(), "\n"), apart(problems, warnings))
 		return
 	}
 	fmt.Fprintf(a.errOut, "drawgate: %s\n", escape(text(e.err), "\n\t"))
@@ -121,6 +121,7 @@ type failure struct {
 	Error    string `json:"error"`
 	ExitCode int    `json:"exit_code"`
 	Problems []note `json:"problems,omitempty"`
+	Warnings []note `json:"warnings,omitempty"`
 }
 
 func count(n int, noun string) string {

@@ -43,6 +43,40 @@ func (a *app) resolve(flags config.Flags) (settings, error) {
 	return completed(c, flags)
 }
 
+// unfitError is a configuration with mistakes, and what else of it is perhaps not meant.
+type unfitError struct {
+	problems config.Problems
+	warnings []config.Problem
+}
+
+func (e *unfitError) Error() string {
+	lines := []string{e.problems.Error()}
+	for _, w := range e.warnings {
+		lines = append(lines, "warning: "+w.Error())
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (e *unfitError) Unwrap() error { return e.problems }
+
+// mistakes returns the problems and the warnings of an error, if it is about the configuration.
+func mistakes(err error) (problems config.Problems, warnings []config.Problem, ok bool) {
+	if e, is := errors.AsType[*unfitError](err); is {
+		return e.problems, e.warnings, true
+	}
+	problems, ok = errors.AsType[config.Problems](err)
+	return problems, nil, ok
+}
+
+// apart counts them apart.
+func apart(problems config.Problems, warnings []config.Problem) string {
+	text := count(len(problems), "problem")
+	if len(warnings) > 0 {
+		text += " and " + count(len(warnings), "warning")
+	}
+	return text
+}
+
 // completed adds what nobody configured.
 func completed(c *config.Config, flags config.Flags) (settings, error) {
 	s := settings{Config: c}
@@ -50,7 +84,7 @@ func completed(c *config.Config, flags config.Flags) (settings, error) {
 		s.off = switchedOff()
 		if err := noPolicies(flags); err != nil && !s.off {
 			rest := slices.DeleteFunc(c.Warnings, func(w config.Problem) bool { return strings.HasPrefix(w.Message, err.Message) }) // the file's own
-			return settings{}, append(config.Problems{*err}, rest...)
+			return settings{}, &unfitError{config.Problems{*err}, rest}
 		}
 		if !s.off {
 			c.Policies = []drawgate.Policy{sample}

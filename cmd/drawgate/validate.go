@@ -1,12 +1,13 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/rls"
 )
 
 func (a *app) validateCmd() *cobra.Command {
@@ -49,14 +50,15 @@ func (a *app) validate(args []string, show bool) error {
 		flags.Config = args[0]
 	}
 	s, err := a.resolve(flags)
+	var envoy *rls.Config
 	if err == nil {
-		_, _, err = compile(s.Config)
+		_, envoy, err = compile(s.Config)
 	}
-	if problems, ok := errors.AsType[config.Problems](err); ok {
+	if problems, warnings, ok := mistakes(err); ok {
 		if a.json {
-			a.printJSON(verdict{Problems: notes(problems)})
+			a.printJSON(verdict{Problems: notes(problems), Warnings: notes(warnings)})
 		} else {
-			a.printf("%v\n%s\n", err, count(len(problems), "problem"))
+			a.printf("%v\n%s\n", err, apart(problems, warnings))
 		}
 		return done(exitConfig)
 	} else if err != nil {
@@ -78,12 +80,20 @@ func (a *app) validate(args []string, show bool) error {
 	for _, o := range v.Settings {
 		a.printf("%s: %s  # %s\n", o.Setting, o.Value, o.From)
 	}
-	policies := strings.Join(v.Policies, ", ")
-	if s.off {
-		policies = "none: limits are switched off"
-	}
-	a.printf("valid: store %s; policies %s\n", v.Store, policies)
+	a.printf("valid: store %s; policies %s\n", v.Store, policyText(&s, envoy))
 	return nil
+}
+
+// policyText says which policies there are.
+func policyText(s *settings, envoy *rls.Config) string {
+	text := cmp.Or(strings.Join(s.names(), ", "), "none")
+	switch {
+	case s.off || s.Off:
+		text += ": limits are switched off"
+	case envoy != nil:
+		text += "; Envoy's domains " + strings.Join(envoy.Domains(), ", ")
+	}
+	return text
 }
 
 func (a *app) schemaCmd() *cobra.Command {
