@@ -19,6 +19,7 @@ type bucket struct {
 	notes  map[string]note // of the open reservations
 	dirty  bool            // to be written in this transaction
 	gone   bool            // reset
+	reset  int64           // µs: when it was, since the file was repaired; 0: never, or it does not matter
 	rev    int64           // of its row: another process's write changes it
 	seen   int64           // writer.epoch when the record was known to be right
 	weight int
@@ -97,6 +98,11 @@ func (w *writer) fetch(key drawgate.Key) (*bucket, error) {
 	b, err := load(w.conn, key)
 	if err != nil {
 		return nil, err
+	}
+	if b.rec.Last < w.unknown.last() {
+		if b.reset, _, err = w.conn.number(qMeta, resetName(key)); err != nil {
+			return nil, err
+		}
 	}
 	b.seen = w.epoch
 	w.cache.put(b)
@@ -275,11 +281,17 @@ func (w *writer) flushOpen(b *bucket) error {
 	return nil
 }
 
-// forget removes a bucket, even one that cannot be read.
-func (w *writer) forget(key drawgate.Key) error {
+// forget removes a bucket, even one that cannot be read, and what a repair holds for it.
+func (w *writer) forget(key drawgate.Key, now int64) error {
 	if b := w.cache.buckets[key]; b != nil {
 		b.gone = true
 		w.cache.remove(b)
+	}
+	if last := w.unknown.last(); last > 0 {
+		w.wrote = true
+		if _, err := w.conn.exec(qSetMeta, resetName(key), max(now, last)); err != nil {
+			return err
+		}
 	}
 	id := int64(0)
 	err := w.conn.query(qKey, func(row []driver.Value) error {

@@ -21,6 +21,7 @@ import (
 var children = map[string]func(path string, args []string) error{
 	"crash":    crashChild,
 	"disk":     diskChild,
+	"repair":   repairChild,
 	"share":    shareChild,
 	"scribble": scribbleChild,
 }
@@ -203,6 +204,24 @@ func scribbleChild(path string, _ []string) error {
 		}
 	}
 	return f.Close()
+}
+
+// repairChild repairs a file, and is killed after so many of its changes to the directory.
+func repairChild(path string, args []string) error {
+	left, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	_, err = sqlitestore.Repair(path, sqlitestore.Stepwise(func() {
+		if left--; left > 0 {
+			return
+		}
+		if p, err := os.FindProcess(os.Getpid()); err == nil {
+			_ = p.Kill()
+		}
+		select {} // it is not at once everywhere
+	}))
+	return err
 }
 
 // lines reads lines until the end.

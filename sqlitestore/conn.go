@@ -40,6 +40,15 @@ func (c *conn) close() error {
 	return c.raw.Close()
 }
 
+// leave closes a connection to a file that must not be changed: the last one that is closed would move the log into it, unless it can only read.
+func (c *conn) leave(path string) {
+	if last, err := dial(path, "ro"); err == nil {
+		defer func() { _ = last.close() }()  // it was only read
+		_, _ = last.pragma("schema_version") // what cannot be read has no log that could be moved
+	}
+	_ = c.close() // why it is left says more
+}
+
 // stmt returns a prepared statement.
 func (c *conn) stmt(q query) (driver.Stmt, error) {
 	if st := c.stmts[q]; st != nil {

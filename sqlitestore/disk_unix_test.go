@@ -3,6 +3,7 @@
 package sqlitestore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,9 @@ func TestDiskComesBack(t *testing.T) {
 // diskChild is the process whose disk fails.
 func diskChild(path string, args []string) error {
 	signal.Ignore(syscall.SIGXFSZ) // as a server has to: writing fails instead
+	if args[0] == "repair" {
+		return repairFull(path)
+	}
 	if args[0] == "modes" && os.Getuid() == 0 {
 		if err := errors.Join(syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
 			return err
@@ -171,6 +175,56 @@ func (d *disk) readOnly(set func(ro bool) error) error {
 	}
 	err = errors.Join(d.fails("read-only", "written"), d.fails("still read-only", "written"))
 	return errors.Join(err, set(false), d.back())
+}
+
+// TestRepairOnAFullDisk fails, wherever the room ends, and changes nothing by it: the damaged file stays where it is, and is refused. With room it succeeds.
+//
+// req: D2, D10
+func TestRepairOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	path := filled(t)
+	damaged := content(t, path)
+	copy(damaged[8192:], strings.Repeat("junk", 1024))
+	write(t, path, damaged)
+	cmd := child(t.Context(), "disk", path, "repair")
+	cmd.Stderr = nil
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if r := repair(t, path, nil, newClock()); !r.Whole {
+		t.Errorf("%+v", r)
+	}
+}
+
+// repairFull repairs a file with more and more room.
+func repairFull(path string) error {
+	before, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	for size := int64(0); ; size += 20_000 {
+		err := writeUpTo(size)
+		if err != nil {
+			return err
+		}
+		_, failed := sqlitestore.Repair(path, nil)
+		if err := writeUpTo(-1); err != nil {
+			return err
+		}
+		if failed == nil && size == 0 {
+			return errors.New("it was repaired without any room")
+		}
+		if failed == nil {
+			return nil
+		}
+		if _, err := sqlitestore.Open(path, nil); !errors.Is(err, sqlitestore.ErrDamaged) {
+			return fmt.Errorf("with %d bytes: opening it: %w, want ErrDamaged", size, err)
+		}
+		left, err := filepath.Glob(path + ".*")
+		if after, failed := os.ReadFile(path); err != nil || failed != nil || len(left) > 0 || !bytes.Equal(before, after) {
+			return fmt.Errorf("with %d bytes: %q are left, the file was changed: %v", size, left, !bytes.Equal(before, after))
+		}
+	}
 }
 
 // writeUpTo bounds the size up to which this process may write files; a negative one lifts the bound.

@@ -86,3 +86,6 @@ func RepairAt(path string, opts *RepairOptions, now int64) (*Repaired, error) {
 	}
 	return r, nil
 }
+
+// Stepwise returns options that call step after each change that a repair makes to the directory.
+func Stepwise(step func()) *RepairOptions { return &RepairOptions{step: step} }

@@ -22,6 +22,9 @@ const applicationID = 0x44524757
 // quickCheck is the size in bytes up to which the structure of a file is checked when it is opened (about 0.1 s).
 const quickCheck = 16 << 20
 
+// empty is the size in bytes up to which SQLite takes a file to be a new database.
+const empty = 1
+
 // file is a database file that was found good, and what tells it from another one in its place.
 type file struct {
 	path     string // absolute, without symbolic links
@@ -45,7 +48,7 @@ func prepare(path string, o *Options) (*file, *conn, error) {
 	}
 	f, err := vet(found, c, o)
 	if err != nil {
-		_ = c.close() // the first error says more
+		c.leave(found)
 		return nil, nil, explain(err)
 	}
 	return f, c, nil
@@ -59,6 +62,9 @@ func locate(path string, o *Options) (string, error) {
 	}
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if err := unrepaired(path); err != nil {
+			return "", err
+		}
 		if err := create(path, o); err != nil {
 			return "", err
 		}
@@ -69,10 +75,13 @@ func locate(path string, o *Options) (string, error) {
 		return "", err
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("%s is not a regular file", path)
-	case info.Size() == 0:
+	case info.Size() <= empty:
 		return "", fmt.Errorf("%w: %s is empty: restore it from a backup, or remove it to start with nothing used", ErrDamaged, path)
 	}
-	return filepath.EvalSymlinks(path)
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return "", err
+	}
+	return path, unrepaired(path)
 }
 
 // unfinished follows the name of a database in that of one that is being made for it.
@@ -91,19 +100,15 @@ func create(path string, o *Options) error {
 	case err == nil:
 		return nil // somebody else has made it meanwhile
 	case noLog == nil:
-		return fmt.Errorf("%w: %s is not there but its -wal is: restore the file, or remove the -wal to start with nothing used", ErrDamaged, path)
+		return fmt.Errorf("%w: %s is not there but its -wal is: restore the file or have it repaired (drawgate repair), or remove the -wal to start with nothing used", ErrDamaged, path)
 	}
 	temp := path + unfinished + rand.Text()
-	defer func() {
-		for _, end := range []string{"", "-wal", "-shm", "-journal"} {
-			_ = os.Remove(temp + end) // what is left of it does no harm
-		}
-	}()
+	defer dropFiles(temp)
 	c, err := dial(temp, "rwc")
 	if err != nil {
 		return explain(err)
 	}
-	err = errors.Join(settings(c, o), migrate(c), c.close())
+	err = errors.Join(settings(c, o), migrate(c), c.emptyLog(), c.close())
 	if err != nil {
 		return explain(err)
 	}
@@ -125,6 +130,15 @@ func syncDir(dir string) error {
 	}
 	_ = d.Sync() // not every system can
 	return d.Close()
+}
+
+// emptyLog moves the log into the file, so that the file alone is all of it. Closing it does so too, but does not say if it cannot.
+func (c *conn) emptyLog() error {
+	busy, err := number(c, "wal_checkpoint(TRUNCATE)")
+	if err == nil && busy != 0 {
+		err = errors.New("the log cannot be moved into the file: somebody else has it open")
+	}
+	return err
 }
 
 // settings makes the choices that are not stored in the file.
@@ -269,7 +283,7 @@ func same(was fs.FileInfo, path string) error {
 	now, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup or have it repaired (drawgate repair), and open the store again", ErrDamaged, path)
+		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup or have it made again (drawgate repair --hold), and open the store again", ErrDamaged, path)
 	case err != nil:
 		return err
 	case !os.SameFile(was, now):

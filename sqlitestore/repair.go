@@ -18,13 +18,23 @@ type RepairOptions struct {
 
 	// Hold counts everything as used up even if the file is whole: for one that was restored from a backup, or whose -wal was lost, which does not know
 	// what was used since.
+	//
+	// A file that is not there is made: in a deleted file everything had perhaps been used.
 	Hold bool
+
+	step func() // for tests: called after each change of the directory
+}
+
+func (o *RepairOptions) changed() {
+	if o.step != nil {
+		o.step()
+	}
 }
 
 // Repaired says what a repair did.
 type Repaired struct {
-	Whole bool      // the file was whole: nothing was done, unless RepairOptions.Hold was set
-	Aside []string  // where the damaged files are now; nothing of them was deleted
+	Whole bool      // the file was whole: nothing was done, unless RepairOptions.Hold was set; nothing was copied, so nothing below is counted
+	Aside []string  // where the damaged files are now, the database first; nothing of them was deleted
 	Since time.Time // what is not known counts as used then, and ages; zero if nothing was done
 
 	Buckets      int // whose record could be read
@@ -37,14 +47,18 @@ type Repaired struct {
 	last int64 // the latest instant that a record knows
 }
 
-// Repair puts a database in the place of one that is damaged or was deleted ([ErrDamaged]). Nobody may have it open: stop the programs that use it first.
+// Repair puts a database in the place of one that is damaged ([ErrDamaged]). Nobody may have it open: stop the programs that use it first.
 //
-// The damaged file is renamed, with its log, and what can be read of it is copied into a new one: buckets, open reservations, history. Nobody knows whether
-// that is all, or the latest. So every bucket counts as used up at the instant of the repair, and comes back from then on as its limits do: a rolling limit
-// after its window, a calendar limit in its next window, a bucket at its rate ([RepairOptions.Trust] does it only to those that could not be read).
+// The damaged file keeps its bytes under another name, with its log, and what can be read of it is copied into a new one: buckets, open reservations,
+// history. Nobody knows whether that is all, or the latest. So every bucket counts as used up at the instant of the repair, and comes back from then on as
+// its limits do: a rolling limit after its window, a calendar limit in its next window, a bucket at its rate ([RepairOptions.Trust] does it only to those
+// that could not be read; [Store.Reset] lifts it from one).
 // Slots of a concurrency limit that were held by reservations that could not be read are free: make sure that what held them has ended.
 //
-// A file that is whole is left alone. The error is a *[drawgate.StoreError]; what had been renamed by then stays renamed.
+// A file that is whole is left alone, and one that is not there is an error (fs.ErrNotExist), unless [RepairOptions.Hold] is set or its log is still there.
+//
+// The error is a *[drawgate.StoreError]. A repair that failed has changed nothing. One that was interrupted at any point has left a file that [Open]
+// refuses, until the next repair, which begins anew.
 func Repair(path string, opts *RepairOptions) (*Repaired, error) {
 	if opts == nil {
 		opts = &RepairOptions{}
@@ -57,47 +71,68 @@ func Repair(path string, opts *RepairOptions) (*Repaired, error) {
 }
 
 func repair(path string, opts *RepairOptions, now int64) (*Repaired, error) {
-	path, err := filepath.Abs(path)
+	path, err := resolve(path)
 	if err != nil {
 		return nil, err
-	}
-	whole, err := inspect(path)
-	if err != nil {
-		return nil, err
-	}
-	if whole {
-		return mark(path, opts, now)
 	}
 	r := &Repaired{}
-	aside, err := setAside(path, now, r)
-	if err != nil {
+	if err := resume(path, r); err != nil {
 		return nil, err
 	}
-	return r, rebuild(path, aside, opts, now, r)
+	readable, whole, err := inspect(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case whole:
+		r.Whole = true
+		if opts.Hold {
+			err = mark(path, opts, now, r)
+		}
+		return r, err
+	case !opts.Hold && !exists(path) && !exists(path+"-wal"):
+		return nil, fmt.Errorf("there is no file %s to repair; if it was deleted, make one in which everything counts as used up (drawgate repair --hold): %w", path, fs.ErrNotExist)
+	}
+	return r, replace(path, readable, opts, now, r)
 }
 
-// inspect reports whether the file is there and whole, and refuses one that must not be touched.
-func inspect(path string) (bool, error) {
+// resolve returns the path without symbolic links, of a file that may be missing.
+func resolve(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	found, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return found, err
+	}
+	if exists(path) {
+		return "", fmt.Errorf("%s is a symbolic link to a file that is not there", path)
+	}
+	return path, nil
+}
+
+// inspect reports whether something may be read of the file and whether it is whole, and refuses one that must not be touched.
+func inspect(path string) (readable, whole bool, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
+		return false, false, nil
 	case err != nil:
-		return false, err
+		return false, false, err
 	case !info.Mode().IsRegular():
-		return false, fmt.Errorf("%s is not a regular file", path)
-	case info.Size() == 0:
-		return false, nil
+		return false, false, fmt.Errorf("%s is not a regular file", path)
+	case info.Size() <= empty: // SQLite would delete its log
+		return false, false, nil
 	}
 	c, err := dial(path, "ro") // a damaged file is left as it is
 	if err != nil {
-		return false, damage(err)
+		return true, false, damage(err)
 	}
 	err = sound(path, c)
 	if cerr := c.close(); err == nil {
 		err = cerr
 	}
-	return err == nil, damage(err)
+	return true, err == nil, damage(err)
 }
 
 // sound checks all of a file.
@@ -124,21 +159,17 @@ func damage(err error) error {
 	return err
 }
 
-// mark notes in a file that is whole that everything counts as used up, if that is wanted.
-func mark(path string, opts *RepairOptions, now int64) (*Repaired, error) {
-	r := &Repaired{Whole: true}
-	if !opts.Hold {
-		return r, nil
-	}
+// mark notes in a file that is whole that everything counts as used up.
+func mark(path string, opts *RepairOptions, now int64, r *Repaired) error {
 	c, err := dial(path, "rw")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	err = settings(c, &Options{})
 	if err == nil {
 		err = r.hold(c, opts, now)
 	}
-	return r, errors.Join(err, c.close())
+	return errors.Join(err, c.close())
 }
 
 // hold stores that what was used before now is not known. It lies after everything that is known.
@@ -156,55 +187,4 @@ func (r *Repaired) hold(c *conn, opts *RepairOptions, now int64) error {
 	}
 	r.Since = time.UnixMicro(u.absent)
 	return u.write(c)
-}
-
-// setAside renames the files, and returns the new name of the database; "" if there is none.
-func setAside(path string, now int64, r *Repaired) (aside string, err error) {
-	to := path + ".damaged-" + time.UnixMicro(now).UTC().Format("20060102T150405.000000")
-	for _, end := range []string{"-wal", "-shm", ""} { // the database last: until then the store finds it damaged still
-		switch err := os.Rename(path+end, to+end); {
-		case errors.Is(err, fs.ErrNotExist):
-			continue
-		case err != nil:
-			return "", err
-		}
-		r.Aside = append(r.Aside, to+end)
-		if end == "" {
-			aside = to
-		}
-	}
-	return aside, nil
-}
-
-// rebuild makes the new database beside path, with what can be read of the old one, and puts it there.
-func rebuild(path, aside string, opts *RepairOptions, now int64, r *Repaired) error {
-	o := &Options{}
-	temp := path + ".repaired"
-	defer func() {
-		for _, end := range []string{"", "-wal", "-shm", "-journal"} {
-			_ = os.Remove(temp + end) // what is left of it does no harm
-		}
-	}()
-	c, err := dial(temp, "rwc")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(settings(c, o), migrate(c))
-	if err == nil && aside != "" {
-		err = salvage(c, aside, r)
-	}
-	if err == nil {
-		err = r.hold(c, opts, now)
-	}
-	if err = errors.Join(err, c.close()); err != nil {
-		return err
-	}
-	if err := os.Link(temp, path); err != nil && !errors.Is(err, fs.ErrExist) { // a file system without links
-		if err := os.Rename(temp, path); err != nil {
-			return err
-		}
-	} else if err != nil {
-		return fmt.Errorf("somebody has put another file at %s meanwhile: %w", path, err)
-	}
-	return syncDir(filepath.Dir(path))
 }

@@ -20,17 +20,12 @@ func scribbled(t *testing.T, c *clock, plan *drawgate.Plan, seed uint64) string 
 	t.Helper()
 	path := dbPath(t)
 	s := openAt(t, path, nil, c)
+	var batch []drawgate.Take
 	for i := range 400 {
 		name := fmt.Sprint("user-", i)
-		if d, err := take(t.Context(), s, plan, name, 3); err != nil || !d.Allowed {
-			t.Fatal(err)
-		}
-		tk := []drawgate.Take{{ID: name, Hold: 24 * time.Hour, Buckets: buckets(plan, name, 4)}}
-		if err := s.Take(t.Context(), tk, make([]drawgate.Decision, 1)); err != nil {
-			t.Fatal(err)
-		}
+		batch = append(batch, drawgate.Take{Buckets: buckets(plan, name, 3)}, drawgate.Take{ID: name, Hold: 24 * time.Hour, Buckets: buckets(plan, name, 4)})
 	}
-	if err := s.Close(); err != nil {
+	if err := errors.Join(s.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	b := content(t, path)
@@ -130,7 +125,7 @@ func TestRepairMintsNothing(t *testing.T) {
 	}
 }
 
-// TestRepairOfADeletedFile: nothing is known, so everything is used.
+// TestRepairOfADeletedFile: nothing is known, so everything is used, if that is what is wanted. A file that perhaps never existed is not made by itself.
 //
 // req: D2, D10
 func TestRepairOfADeletedFile(t *testing.T) {
@@ -147,9 +142,14 @@ func TestRepairOfADeletedFile(t *testing.T) {
 	if _, err := take(t.Context(), s, plan, "k", 1); !errors.Is(err, sqlitestore.ErrDamaged) {
 		t.Errorf("%v, want ErrDamaged", err)
 	}
-	if r := repair(t, path, nil, c); r.Whole || len(r.Aside) != 0 || r.Since.IsZero() {
+	if _, err := sqlitestore.RepairAt(path, nil, c.now()); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "--hold") {
+		t.Errorf("%v, want that there is no file", err)
+	}
+	wantFiles(t, path)
+	if r := repair(t, path, &sqlitestore.RepairOptions{Hold: true}, c); r.Whole || len(r.Aside) != 0 || r.Since.IsZero() {
 		t.Errorf("%+v", r)
 	}
+	wantFiles(t, path, "")
 	s = openAt(t, path, nil, c)
 	for _, name := range []string{"k", "other"} {
 		if n := takes(t, s, plan, name); n != 0 {
@@ -180,29 +180,39 @@ func TestRepairOptions(t *testing.T) {
 		t.Errorf("%d granted by a file that is held", n)
 	}
 
+	const users = 1000
 	c = newClock()
-	path = dbPath(t)
-	s = openAt(t, path, nil, c)
-	for i := range 2000 {
-		if _, err := take(t.Context(), s, plan, fmt.Sprint("user-", i), 1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	path = many(t, plan, users, c)
 	b := content(t, path)
 	write(t, path, b[:len(b)*3/4]) // the last pages are missing
 	r := repair(t, path, &sqlitestore.RepairOptions{Trust: true}, c)
 	t.Logf("%+v", *r)
 	s = openAt(t, path, nil, c)
-	rest := map[int64]int{}
-	for i := range 2000 {
-		rest[takes(t, s, plan, fmt.Sprint("user-", i))]++
+	counts := map[int64]int{}
+	for i := range users {
+		counts[used(t, s, plan, fmt.Sprint("user-", i))]++
 	}
-	if r.Buckets < 100 || len(rest) > 2 || rest[0]+rest[9] != 2000 || rest[9] != r.Buckets || takes(t, s, plan, "nobody") != 0 {
-		t.Errorf("granted %v times, %d buckets were read; want 9 by those and nothing by others", rest, r.Buckets)
+	if r.Buckets < 100 || len(counts) > 2 || counts[1]+counts[10] != users || counts[1] != r.Buckets || takes(t, s, plan, "nobody") != 0 {
+		t.Errorf("used of so many: %v, %d buckets were read; want 1 of those and everything of others", counts, r.Buckets)
 	}
+}
+
+// many makes a database in which so many users have used one unit.
+func many(t *testing.T, plan *drawgate.Plan, users int, c *clock) (path string) {
+	t.Helper()
+	path = dbPath(t)
+	s, err := sqlitestore.OpenAt(path, nil, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := make([]drawgate.Take, users)
+	for i := range batch {
+		batch[i].Buckets = buckets(plan, fmt.Sprint("user-", i), 1)
+	}
+	if err := errors.Join(s.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // TestRepairRefuses what it must not touch.

@@ -3,11 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"database/sql/driver"
-	"encoding/binary"
 	"errors"
-	"io"
-	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/drawgate/drawgate"
@@ -23,19 +19,17 @@ var salvaged = [...]struct{ table, columns, key string }{
 }
 
 // salvage copies what can be read of a database, and drops what is not whole by itself.
-func salvage(to *conn, aside string, r *Repaired) error {
-	readable, err := lengthen(aside)
-	if err != nil {
-		return err
-	}
-	if readable != aside {
-		defer func() { _ = errors.Join(os.Remove(readable), os.Remove(readable+"-wal"), os.Remove(readable+"-shm")) }() // what is left of it does no harm
-	}
-	from, err := dial(readable, "ro")
+func salvage(to *conn, path string, r *Repaired) error {
+	from, err := dial(path, "ro") // a damaged file is left as it is
 	if err != nil {
 		return err
 	}
 	defer func() { _ = from.close() }() // it was only read
+	// SQLite reads nothing of a file that is shorter than its first page says, unless its schema may be written, which is what somebody would do who
+	// repairs it by hand (https://sqlite.org/pragma.html#pragma_writable_schema).
+	if _, err := from.pragma("writable_schema = ON"); err != nil {
+		return err
+	}
 	if err := to.script("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
@@ -52,49 +46,6 @@ func salvage(to *conn, aside string, r *Repaired) error {
 		return errors.Join(err, to.script("ROLLBACK"))
 	}
 	return to.script("COMMIT")
-}
-
-// lengthen returns the name of a file of which everything can be read that is there: SQLite reads nothing of one that is shorter than its first page says. It is
-// the file itself, or a copy with empty pages at its end.
-func lengthen(aside string) (string, error) {
-	f, err := os.Open(aside) //nolint:gosec // what is to be repaired, as the caller named it
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	var head [32]byte
-	if _, err := io.ReadFull(f, head[:]); err != nil {
-		return aside, nil // there is nothing to be read
-	}
-	page, pages := int64(binary.BigEndian.Uint16(head[16:])), int64(binary.BigEndian.Uint32(head[28:])) // https://sqlite.org/fileformat.html
-	if page == 1 {
-		page = 64 << 10
-	}
-	info, err := f.Stat()
-	if err != nil || info.Size() >= page*pages || page < 512 || pages > 1<<31 {
-		return aside, err
-	}
-	to := aside + ".reading"
-	for _, end := range []string{"", "-wal"} {
-		if err := copyFile(to+end, aside+end); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", err
-		}
-	}
-	return to, os.Truncate(to, page*pages)
-}
-
-func copyFile(to, from string) error {
-	src, err := os.Open(from) //nolint:gosec // beside what is to be repaired
-	if err != nil {
-		return err
-	}
-	defer func() { _ = src.Close() }()                                    // it was only read
-	dst, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // beside what is to be repaired
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(dst, src)
-	return errors.Join(err, dst.Close())
 }
 
 // copyTable copies the rows that can be read, and reports whether that is all of them. An error is one of writing.

@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
@@ -14,10 +15,19 @@ import (
 const (
 	metaUnknown  = "unknown"  // µs: what was used before then is not known, of buckets that have no record
 	metaDoubtful = "doubtful" // the same, of all buckets that nothing was entered in since
+	metaReset    = "reset"    // µs, for each bucket that was reset after a repair: what was used before then does not matter. See resetName
 )
 
 // unknown says what is not known of a file. Zeros: nothing.
 type unknown struct{ absent, all int64 }
+
+// last returns the instant of the last repair, 0 if there was none.
+func (u unknown) last() int64 { return max(u.absent, u.all) }
+
+// resetName returns the name under which it is stored that a bucket was reset.
+func resetName(k drawgate.Key) string {
+	return fmt.Sprintf("%s %d %d %s%s%s", metaReset, len(k.Tenant), len(k.Policy), k.Tenant, k.Policy, k.Name)
+}
 
 func readUnknown(c *conn) (u unknown, err error) {
 	u.absent, _, err = c.number(qMeta, metaUnknown)
@@ -44,7 +54,7 @@ func (u unknown) fill(b *bucket, plan *drawgate.Plan, now int64) {
 	if b.id == 0 && b.rec.Last == 0 {
 		since = max(since, u.absent)
 	}
-	if since <= b.rec.Last {
+	if since <= max(b.rec.Last, b.reset) {
 		return
 	}
 	specs := plan.Specs(true)

@@ -285,7 +285,7 @@ func (w *writer) process(batch []*call, now int64) error {
 			}
 		case "reset":
 			for i := 0; i < len(c.keys) && err == nil; i++ {
-				err = w.forget(c.keys[i])
+				err = w.forget(c.keys[i], now)
 			}
 		case "ping":
 			w.wrote = true
