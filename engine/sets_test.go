@@ -52,7 +52,7 @@ func (c *counting) Take(ctx context.Context, batch []drawgate.Take, out []drawga
 func over(t *testing.T, c engine.Config) (*engine.Engine, *counting) {
 	t.Helper()
 	store := &counting{Store: memstore.New(nil)}
-	e, err := engine.New(store, c, nil)
+	e, err := engine.New(store, c, &engine.Options{StoreTimeout: time.Minute, ShadowGrace: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
