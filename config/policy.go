@@ -8,6 +8,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
 )
 
 // The bounds of how callers wait.
@@ -16,9 +17,6 @@ const (
 	maxBackoff = 32
 	maxStep    = 24 * time.Hour
 )
-
-// shadowSuffix ends the names under which the engine counts rules in shadow.
-const shadowSuffix = "~shadow"
 
 func (d *decoder) policies(e entry) {
 	entries, _ := d.entries(e.value, "policies")
@@ -44,8 +42,8 @@ func (d *decoder) policy(e entry) (p drawgate.Policy, m Mode) {
 	switch {
 	case e.key == "" || len(e.key) > maxName:
 		d.problem(e.at, "", "a policy needs a name of 1 to %d bytes", maxName)
-	case strings.HasSuffix(e.key, shadowSuffix):
-		d.problem(e.at, "choose another one", "names of policies that end in %q are for rules in shadow", shadowSuffix)
+	case strings.HasSuffix(e.key, engine.ShadowSuffix):
+		d.problem(e.at, "choose another one", "names of policies that end in %q are for rules in shadow", engine.ShadowSuffix)
 	}
 	what := "policy " + shorten(e.key)
 	if _, ok := e.value.(*ast.NullNode); ok {

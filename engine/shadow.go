@@ -94,7 +94,7 @@ func shadowID(id string) string {
 		return ""
 	}
 	h := sha256.Sum256([]byte(id))
-	return hex.EncodeToString(h[:16]) + shadowSuffix
+	return hex.EncodeToString(h[:16]) + ShadowSuffix
 }
 
 // compare says how the shadows differ from what is enforced, which failed or not.
@@ -112,7 +112,7 @@ func (e *Engine) compare(a *answer, res *Result, failed error) {
 		s.Decision = a.decision
 		switch {
 		case never != nil:
-			s.Allowed = never.Policy != s.Policy && never.Policy != s.Policy+shadowSuffix
+			s.Allowed = never.Policy != s.Policy && never.Policy != s.Policy+ShadowSuffix
 		case a.err != nil:
 			s.Err = a.err
 			continue

@@ -14,8 +14,8 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// shadowSuffix ends the policy part of the keys that a rule in shadow counts by.
-const shadowSuffix = "~shadow"
+// ShadowSuffix ends the policy part of the keys that a rule in shadow counts by. No policy of one's own has a name that ends so.
+const ShadowSuffix = "~shadow"
 
 // state is a configuration in force.
 type state struct {
@@ -152,13 +152,13 @@ func (e *Engine) policy(i int, c *Policy, beside bool) (p *policy, errs []error)
 	case c.Shadow: // counts where it will count when it is enforced
 		p.variants.beside = e.beside
 	case beside:
-		p.variants.beside, p.variants.suffix = e.beside, shadowSuffix
+		p.variants.beside, p.variants.suffix = e.beside, ShadowSuffix
 	}
 	fail := func(field string, err error) {
 		errs = append(errs, &Error{Policy: c.Name, Index: i, Field: field, Err: err})
 	}
-	if strings.HasSuffix(c.Name, shadowSuffix) {
-		fail("name", fmt.Errorf("names that end in %s are for rules in shadow", shadowSuffix))
+	if strings.HasSuffix(c.Name, ShadowSuffix) {
+		fail("name", fmt.Errorf("names that end in %s are for rules in shadow", ShadowSuffix))
 	}
 	var err error
 	if p.plain, err = p.variants.with(nil); err != nil {

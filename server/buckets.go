@@ -12,6 +12,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
 )
 
 // Bounds of going through all keys of a policy.
@@ -124,10 +125,10 @@ func (s *Server) listQuery(r *http.Request, who *access) (q listQuery, p *api.Pr
 			return q, problem(api.CodeInvalid, "%q is not one of policy, tenant, limit and after", name)
 		}
 	}
-	name, shadow := strings.CutSuffix(q.policy, shadowSuffix) // whose buckets a rule in shadow counts in
+	name, shadow := strings.CutSuffix(q.policy, engine.ShadowSuffix) // whose buckets a rule in shadow counts in
 	if q.policy, p = s.policy(name); p == nil {
 		if shadow {
-			q.policy += shadowSuffix
+			q.policy += engine.ShadowSuffix
 		}
 		q.tenant, p = who.tenantOf(q.tenant)
 	}

@@ -138,9 +138,6 @@ func (s *Server) askByRule(a *engine.Applied, info *engine.Info, rule *rules.Rul
 	return ask, err
 }
 
-// shadowSuffix ends the policy part of the keys that a rule in shadow counts by.
-const shadowSuffix = "~shadow"
-
 // vary gives an ask the amounts and the buckets that a rule says. An override for the key goes before a rule's amounts.
 func (s *Server) vary(ask *drawgate.Ask, info *engine.Info, apply *rules.Apply, beside bool) (err error) {
 	p := ask.Limiter.Plan().Policy()
@@ -153,7 +150,7 @@ func (s *Server) vary(ask *drawgate.Ask, info *engine.Info, apply *rules.Apply, 
 		}
 	}
 	if beside {
-		p.Name += shadowSuffix
+		p.Name += engine.ShadowSuffix
 	}
 	ask.Limiter, err = ask.Limiter.With(p)
 	return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
 )
 
 // resetTimeout bounds forgetting buckets.
@@ -66,7 +67,7 @@ func (s *Server) forget(ctx context.Context, q *api.ResetRequest) error {
 	own := tenant == s.opts.Tenant
 	var keys []drawgate.Key
 	for _, k := range q.Keys {
-		keys = append(keys, drawgate.Key{Tenant: tenant, Policy: q.Policy + shadowSuffix, Name: k})
+		keys = append(keys, drawgate.Key{Tenant: tenant, Policy: q.Policy + engine.ShadowSuffix, Name: k})
 		if !own {
 			keys = append(keys, drawgate.Key{Tenant: tenant, Policy: q.Policy, Name: k})
 		}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
 )
 
 func (a *app) resetCmd() *cobra.Command {
@@ -42,7 +45,7 @@ func (a *app) reset(cmd *cobra.Command, f *askFlags, yes bool) error {
 	if !yes {
 		return usage("this would forget what policy %s has counted for key %s: say --yes to do it", name, f.key)
 	}
-	if err := s.engine.Limiter(name).Reset(cmd.Context(), f.key); err != nil {
+	if err := s.forget(cmd.Context(), name, f.key); err != nil {
 		return err
 	}
 	if a.json {
@@ -55,6 +58,21 @@ func (a *app) reset(cmd *cobra.Command, f *askFlags, yes bool) error {
 	}
 	a.printf("reset: policy %s, key %s\n", name, f.key)
 	return nil
+}
+
+// forget resets a bucket, and the one in which rules in shadow count beside it.
+func (s *session) forget(ctx context.Context, policy, key string) error {
+	l := s.engine.Limiter(policy)
+	if err := l.Reset(ctx, key); err != nil {
+		return err
+	}
+	beside := l.Plan().Policy()
+	beside.Name += engine.ShadowSuffix
+	l, err := l.With(beside)
+	if err != nil {
+		return err
+	}
+	return l.Reset(ctx, key)
 }
 
 func (a *app) resetRemote(cmd *cobra.Command, f *askFlags, yes bool) error {
