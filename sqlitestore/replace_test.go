@@ -204,6 +204,60 @@ func TestRepairWhereItWasInterruptedAndRestored(t *testing.T) {
 	}
 }
 
+// TestRepairThatCannotGoOn: whatever fails while files are renamed, they get their names back, and a file that somebody has put there is left alone.
+//
+// req: D2, D10
+func TestRepairThatCannotGoOn(t *testing.T) {
+	t.Parallel()
+	template := unlike(t, compile(t, rolling(10, time.Hour)))
+	database, log := content(t, template), content(t, template+"-wal")
+	for step := 3; step <= 5; step++ { // two names are given, or three, or four
+		for _, c := range []struct {
+			name string
+			harm func(t *testing.T, path string)
+			same bool
+		}{
+			{"the new file is gone", func(t *testing.T, path string) { remove(t, path+".new-repaired") }, true},
+			{"another file", func(t *testing.T, path string) { remove(t, path); write(t, path, []byte("another")) }, false},
+		} {
+			t.Run(fmt.Sprint(c.name, " ", step), func(t *testing.T) {
+				t.Parallel()
+				path := dbPath(t)
+				write(t, path, database)
+				write(t, path+"-wal", log)
+				left := step
+				opts := sqlitestore.Stepwise(func() {
+					if left--; left == 0 {
+						c.harm(t, path)
+					}
+				})
+				_, err := sqlitestore.Repair(path, opts)
+				wantAway(t, err, "new-repaired")
+				_ = os.Remove(path + "-shm")
+				if c.same {
+					wantFiles(t, path, "", "-wal")
+					if !bytes.Equal(content(t, path), database) || !bytes.Equal(content(t, path+"-wal"), log) {
+						t.Error("the damaged files were changed")
+					}
+				} else if string(content(t, path)) != "another" || exists(path+".repairing") || exists(path+"-wal") {
+					t.Error("the other file is not left alone, or was given a log")
+				}
+				if s, err := sqlitestore.Open(path, nil); !errors.Is(err, sqlitestore.ErrDamaged) {
+					t.Errorf("opening it: %v, want ErrDamaged", err)
+					if err == nil {
+						s.Close()
+					}
+				}
+			})
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
 // TestRepairMissing: what is not there is not made, unless something of it is left.
 func TestRepairMissing(t *testing.T) {
 	t.Parallel()
