@@ -324,7 +324,8 @@ type player struct {
 
 // change lets the versions that used a bucket charge a unit before another one asks; not before a take, if all that differs is a higher rate.
 // A store need not remember a refusal that changes nothing, so when a rate was lowered, and by which version's margin a hold ended meanwhile,
-// depends on the last change; from now on it is the same for all stores.
+// depends on the last change; from now on it is the same for all stores. Nor need it remember a look, which lets a bucket drain that others, who end a
+// hold on it without knowing its rate, do not drain: so whoever looks charges a unit, too.
 func (p *player) change(buckets []drawgate.BucketCost, take, peek bool) {
 	p.Helper()
 	for i := range buckets {
@@ -333,7 +334,7 @@ func (p *player) change(buckets []drawgate.BucketCost, take, peek bool) {
 		higher := take && !slices.ContainsFunc(used, func(old *drawgate.Plan) bool { return !raised(old, b.Plan) })
 		if len(used) > 0 && used[0] != b.Plan && !higher {
 			for _, old := range used {
-				if old != b.Plan {
+				if old != b.Plan || peek {
 					p.charge(b.Key, old)
 				}
 			}
