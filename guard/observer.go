@@ -52,7 +52,7 @@ type Probe struct {
 type Closed struct {
 	At      time.Time
 	Away    time.Duration // since it was found to be away
-	Decided uint64        // takes that were decided here meanwhile
+	Decided uint64        // takes that were decided here since the first that it did not answer
 	Owed    int           // buckets of which it has yet to be told something
 }
 
@@ -68,14 +68,14 @@ type reporter struct {
 	to      *Observer
 	log     *slog.Logger
 	every   time.Duration
-	decided atomic.Uint64
+	decided atomic.Uint64 // takes that were decided here, in all
+	episode atomic.Uint64 // and since the store answered last
 
 	active atomic.Bool // takes are being decided here
 
-	mu     sync.Mutex
-	away   time.Time            // guarded by mu: since when the store is; zero if it is not
-	before uint64               // guarded by mu: decided, then
-	said   map[string]time.Time // guarded by mu: warnings, by cause
+	mu   sync.Mutex
+	away time.Time            // guarded by mu: since when the store is; zero if it is not
+	said map[string]time.Time // guarded by mu: warnings, by cause
 }
 
 func newReporter(o *Options) *reporter {
@@ -134,6 +134,7 @@ func (r *reporter) failed(e *BackendError) {
 // fell counts takes that were decided here.
 func (r *reporter) fell(cause *drawgate.StoreError, out []drawgate.Decision) {
 	r.decided.Add(uint64(len(out)))
+	r.episode.Add(uint64(len(out)))
 	if cause.Fault == drawgate.FaultBucket || !r.active.CompareAndSwap(false, true) || r.to.FallbackActivated == nil {
 		return
 	}
@@ -144,13 +145,14 @@ func (r *reporter) fell(cause *drawgate.StoreError, out []drawgate.Decision) {
 func (r *reporter) calm(closed bool) {
 	if closed {
 		r.active.Store(false)
+		r.episode.Store(0)
 	}
 }
 
 func (r *reporter) opened(se *drawgate.StoreError) {
 	now := time.Now()
 	r.mu.Lock()
-	r.away, r.before = now, r.decided.Load()
+	r.away = now
 	r.mu.Unlock()
 	if r.to.Opened != nil {
 		r.to.Opened(&Opened{At: now, Err: se, Fault: se.Fault})
@@ -172,7 +174,7 @@ func (r *reporter) probed(p *Probe) {
 func (r *reporter) closed(owed int) {
 	now := time.Now()
 	r.mu.Lock()
-	c := &Closed{At: now, Away: now.Sub(r.away), Decided: r.decided.Load() - r.before, Owed: owed}
+	c := &Closed{At: now, Away: now.Sub(r.away), Decided: r.episode.Swap(0), Owed: owed}
 	r.away = time.Time{}
 	r.mu.Unlock()
 	r.active.Store(false)

@@ -90,8 +90,8 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	for i := range reqs {
 		out[i] = s.decide(&reqs[i])
 	}
-	s.nudge()
 	s.news.fell(asStoreError("take", cause), out)
+	s.nudge()
 	return nil
 }
 
@@ -223,8 +223,8 @@ func (s *Store) took(reqs []request, out []drawgate.Decision) error {
 				s.news.failed(&BackendError{Op: "take", Err: cause, Fault: cause.Fault})
 			}
 			*d = s.decide(r)
-			s.nudge()
 			s.news.fell(cause, out[i:i+1])
+			s.nudge()
 			continue
 		}
 		if d.Fail == nil {
