@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 
 // app is what all commands share.
 type app struct {
+	args   []string // the command line
 	flags  config.Flags
 	server string
 	tenant string
@@ -25,7 +27,7 @@ type app struct {
 
 // run runs the program and returns its exit code.
 func run(ctx context.Context, args []string) int {
-	a := &app{out: os.Stdout, errOut: os.Stderr}
+	a := &app{args: args, out: os.Stdout, errOut: os.Stderr}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetOut(a.out)
@@ -36,10 +38,26 @@ func run(ctx context.Context, args []string) int {
 	}
 	e, ok := errors.AsType[*exitError](err)
 	if !ok { // the commands' own errors all are: this one is about the command line
-		e = &exitError{exitUsage, err}
+		e = a.misread(exitUsage, err)
 	}
 	a.report(e, cmd.CommandPath())
 	return e.code
+}
+
+// misread is the error of a command line that could not be parsed. Whether it is told as JSON does not depend on what stands in front of the mistake.
+func (a *app) misread(code int, err error) *exitError {
+	for _, arg := range a.args {
+		name, value, given := strings.Cut(arg, "=")
+		switch {
+		case arg == "--":
+			return &exitError{code, err}
+		case name == "--json" && !given:
+			a.json = true
+		case name == "--json":
+			a.json, _ = strconv.ParseBool(value)
+		}
+	}
+	return &exitError{code, err}
 }
 
 const rootLong = `drawgate keeps any number of processes inside one quota.

@@ -72,7 +72,7 @@ Exit codes: that of the command, or
 		}
 		return &exitError{exitRunFailed, err}
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitRunFailed, err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return a.misread(exitRunFailed, err) })
 	a.bucket(cmd, &f.askFlags)
 	f.take(cmd)
 	durationVar(cmd, &f.hold, "hold", 30*time.Second, "how long the units stay held if drawgate is killed; renewed after a third of it")
