@@ -37,6 +37,15 @@ func TestRefusalHasRetryInfoAndQuotaFailure(t *testing.T) {
 	if status.Code(err) != codes.ResourceExhausted {
 		t.Fatalf("the third of two: %v", err)
 	}
+	wantsAnHour(t, err, 2)
+	if after, _ := strconv.Atoi(one(header, grpclimit.MetadataRetry)); after < 3500 || after > 3600 {
+		t.Errorf("metadata %v, want retry-after of nearly an hour", header)
+	}
+}
+
+// wantsAnHour looks at the details of a refusal by a limit per hour that was used up just now.
+func wantsAnHour(t *testing.T, err error, amount int64) {
+	t.Helper()
 	var retry *errdetails.RetryInfo
 	var quota *errdetails.QuotaFailure
 	for _, d := range status.Convert(err).Details() {
@@ -51,9 +60,31 @@ func TestRefusalHasRetryInfoAndQuotaFailure(t *testing.T) {
 		t.Errorf("retry after %v, want nearly an hour", wait)
 	}
 	v := quota.GetViolations()
-	if len(v) != 1 || v[0].GetSubject() != "policy:per-hour" || v[0].GetQuotaId() != "hour" || v[0].GetQuotaValue() != 2 {
+	if len(v) != 1 || v[0].GetSubject() != "policy:per-hour" || v[0].GetQuotaId() != "hour" || v[0].GetQuotaValue() != amount {
 		t.Errorf("quota failure %v", quota)
 	}
+}
+
+func TestStreamIsRefusedBeforeItsHandler(t *testing.T) {
+	t.Parallel()
+	var ran atomic.Bool
+	c, _ := serve(t, limit(t, limiter(t, drawgate.PerHour(1)), nil), &server{stream: func(echo.TestService_FullDuplexCallServer) error {
+		ran.Store(true)
+		return nil
+	}})
+	if err := call(t, c); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.FullDuplexCall(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Recv()
+	if status.Code(err) != codes.ResourceExhausted || ran.Load() {
+		t.Fatalf("a stream after the only call of an hour: %v; its handler ran: %v", err, ran.Load())
+	}
+	wantsAnHour(t, err, 1)
+	header, _ := s.Header()
 	if after, _ := strconv.Atoi(one(header, grpclimit.MetadataRetry)); after < 3500 || after > 3600 {
 		t.Errorf("metadata %v, want retry-after of nearly an hour", header)
 	}
@@ -226,6 +257,43 @@ func TestStreamHoldsItsSlotForLongerThanAHold(t *testing.T) {
 	if err := call(t, c); err != nil {
 		t.Errorf("after the stream has ended: %v", err)
 	}
+}
+
+// A client that goes away without a word ends its stream as well.
+func TestStreamsTakeSlotsFromEachOtherUntilTheyEnd(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, limit(t, limiter(t, single()), nil), &server{stream: func(s echo.TestService_FullDuplexCallServer) error {
+		if err := s.Send(&echo.StreamingOutputCallResponse{}); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return s.Context().Err()
+	}})
+	open := func() (leave context.CancelFunc, err error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s, err := c.FullDuplexCall(ctx)
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return cancel, err
+	}
+	leave, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a second stream while the first is open: %v", err)
+	}
+	leave()
+	patience := time.Now().Add(20 * time.Second) // until the server has heard of it
+	again, err := open()
+	for ; status.Code(err) == codes.ResourceExhausted && time.Now().Before(patience); again, err = open() {
+		again()
+	}
+	if err != nil {
+		t.Errorf("after the first has left: %v", err)
+	}
+	again()
 }
 
 func TestLostHoldEndsTheHandler(t *testing.T) {
