@@ -2,7 +2,9 @@ package sqlitestore
 
 import (
 	"database/sql/driver"
+	"io/fs"
 	"testing"
+	"time"
 )
 
 // OpenAt is Open with another clock, which says µs.
@@ -35,6 +37,25 @@ func Pragma(path, text string) (string, error) {
 
 // With returns options that set pragmas on the writing connection, and bound its cache.
 func With(weight int, pragmas ...string) *Options { return &Options{weight: weight, pragmas: pragmas} }
+
+// Migrations are the steps of the schema, as this program has them.
+func Migrations() fs.FS { return migrations }
+
+// WithSchema returns options of a program with other steps.
+func WithSchema(steps fs.FS) *Options { return &Options{schema: steps, BusyTimeout: time.Minute} }
+
+// WriterPragma asks a store's writing connection. Its writer must rest meanwhile, as it does in a bubble after synctest.Wait.
+func WriterPragma(s *Store, text string) (string, error) { return s.writer.conn.pragma(text) }
+
+// HangUp closes a store's writing connection, as some errors do. Its writer must rest meanwhile.
+func HangUp(s *Store) { s.writer.hangUp() }
+
+// ReaderPragma asks a store's reading connection, which has to be open.
+func ReaderPragma(s *Store, text string) (string, error) {
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
+	return s.reader.pragma(text)
+}
 
 // Lock holds the database's write lock until the function it returns is called.
 func Lock(path string) (unlock func() error, err error) {

@@ -108,7 +108,7 @@ func create(path string, o *Options) error {
 	if err != nil {
 		return explain(err)
 	}
-	err = errors.Join(settings(c, o), migrate(c), c.emptyLog(), c.close())
+	err = errors.Join(settings(c, o), migrate(c, o), c.emptyLog(), c.close())
 	if err != nil {
 		return explain(err)
 	}
@@ -179,7 +179,7 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 	if err := whole(path, c); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(settings(c, o), migrate(c)); err != nil {
+	if err := errors.Join(settings(c, o), migrate(c, o)); err != nil {
 		return nil, err
 	}
 	u, err := readUnknown(c)
@@ -224,8 +224,12 @@ func whole(path string, c *conn) error {
 }
 
 // migrate brings the schema up to date: one transaction per step, numbered by user_version.
-func migrate(c *conn) error {
-	steps, err := fs.Glob(migrations, "migrations/*.sql")
+func migrate(c *conn, o *Options) error {
+	schema := o.schema
+	if schema == nil {
+		schema = migrations
+	}
+	steps, err := fs.Glob(schema, "migrations/*.sql")
 	if err != nil {
 		return err
 	}
@@ -238,7 +242,7 @@ func migrate(c *conn) error {
 		return fmt.Errorf("%w: its schema has version %d, this program knows up to %d: use a newer version", ErrForeign, version, len(steps))
 	}
 	for i := int(version); i < len(steps); i++ {
-		text, err := migrations.ReadFile(steps[i])
+		text, err := fs.ReadFile(schema, steps[i])
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"math"
 	"sync"
@@ -32,6 +33,7 @@ type Options struct {
 
 	pragmas []string // for tests: set on the writing connection
 	weight  int      // for tests: of the cache; 0 means maxWeight
+	schema  fs.FS    // for tests: the steps of the schema; nil means migrations
 }
 
 func (o *Options) busyTimeout() time.Duration {
@@ -57,9 +59,10 @@ type Store struct {
 	closed bool
 	broken error // set once the file is found damaged: it stays so
 
-	wake chan struct{} // holds a token when the writer has something to do
-	done chan struct{} // closed when the writer has ended
-	pool sync.Pool
+	writer *writer       // for tests: its goroutine alone may touch it
+	wake   chan struct{} // holds a token when the writer has something to do
+	done   chan struct{} // closed when the writer has ended
+	pool   sync.Pool
 
 	readMu sync.Mutex
 	reader *conn // guarded by readMu; opened when it is needed
@@ -104,6 +107,7 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	s.pool.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	w := &writer{s: s, unknown: f.unknown, conn: c, cache: newCache(s.opts.weight)}
 	w.next = next
+	s.writer = w
 	go w.run()
 	return s, nil
 }
