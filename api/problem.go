@@ -10,7 +10,7 @@ type Code string
 
 // The codes, with the HTTP status that goes with each.
 const (
-	CodeBadJSON       Code = "bad_json"       // 400: not JSON, a field that is not known, or a value of another type
+	CodeBadJSON       Code = "bad_json"       // 400: not JSON, a field that is not known, is there twice or is spelled in other letters, or a value of another type
 	CodeInvalid       Code = "invalid"        // 422: a value is out of bounds, or fields contradict each other
 	CodeUnknownPolicy Code = "unknown_policy" // 422
 	CodeUnknownUnit   Code = "unknown_unit"   // 422: no limit of the policy has it
@@ -30,7 +30,7 @@ const (
 	CodeNotSupported  Code = "not_supported"  // 501: the store, or this server's set-up, cannot do it
 	CodeNotReloaded   Code = "not_reloaded"   // 422: the new configuration has mistakes; the old one stays in force
 	CodeLimited       Code = "limited"        // 429: only on the doors that proxies ask
-	CodeStoreAway     Code = "store_away"     // 503: nothing was decided; if the outcome is unknown, the units count as spent
+	CodeStoreAway     Code = "store_away"     // 503: nothing was decided, and if the outcome is unknown, the units count as spent; or, at /auth, refused for want of the store
 	CodeClosing       Code = "closing"        // 503: this server is going away
 	CodeCancelled     Code = "cancelled"      // 499: the client went away. Nothing was spent
 )

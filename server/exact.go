@@ -6,16 +6,17 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 )
 
 // exact returns an error if an object names something twice, or spells a field in another way than the protocol. encoding/json takes the last one, and does
 // not mind the case of letters; what stands between a client and this server may read the same text otherwise. The JSON has been read into v before.
 func exact(body []byte, v any) error {
-	return exactly(json.NewDecoder(bytes.NewReader(body)), reflect.TypeOf(v).Elem(), fields{})
+	return exactly(json.NewDecoder(bytes.NewReader(body)), reflect.TypeOf(v).Elem())
 }
 
 // exactly checks the next value, which was read into a t.
-func exactly(d *json.Decoder, t reflect.Type, known fields) error {
+func exactly(d *json.Decoder, t reflect.Type) error {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -28,10 +29,10 @@ func exactly(d *json.Decoder, t reflect.Type, known fields) error {
 		var of reflect.Type
 		if begin == json.Delim('[') {
 			of = t.Elem()
-		} else if of, err = member(d, t, seen, known); err != nil {
+		} else if of, err = member(d, t, seen); err != nil {
 			return err
 		}
-		if err := exactly(d, of, known); err != nil {
+		if err := exactly(d, of); err != nil {
 			return err
 		}
 	}
@@ -40,7 +41,7 @@ func exactly(d *json.Decoder, t reflect.Type, known fields) error {
 }
 
 // member reads a name of an object, and returns the type of what it names.
-func member(d *json.Decoder, t reflect.Type, seen map[string]bool, known fields) (reflect.Type, error) {
+func member(d *json.Decoder, t reflect.Type, seen map[string]bool) (reflect.Type, error) {
 	token, err := d.Token()
 	if err != nil {
 		return nil, err
@@ -53,22 +54,24 @@ func member(d *json.Decoder, t reflect.Type, seen map[string]bool, known fields)
 	if t.Kind() == reflect.Map {
 		return t.Elem(), nil
 	}
-	if of := known.of(t)[name]; of != nil {
+	if of := fieldsOf(t)[name]; of != nil {
 		return of, nil
 	}
 	return nil, fmt.Errorf("unknown field %q: names are in lower case", name)
 }
 
-// fields are the types of the fields of structs, by their names in JSON.
-type fields map[reflect.Type]map[string]reflect.Type
+// fields has the types of the fields of each struct of the protocol, by their names in JSON: a map[string]reflect.Type by reflect.Type.
+var fields sync.Map
 
-func (f fields) of(t reflect.Type) map[string]reflect.Type {
-	if f[t] == nil {
-		f[t] = map[string]reflect.Type{}
-		for _, v := range reflect.VisibleFields(t) {
-			name, _, _ := strings.Cut(v.Tag.Get("json"), ",")
-			f[t][name] = v.Type
-		}
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	if have, ok := fields.Load(t); ok {
+		return have.(map[string]reflect.Type) //nolint:forcetypeassert // nothing else is in it
 	}
-	return f[t]
+	made := map[string]reflect.Type{}
+	for _, v := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(v.Tag.Get("json"), ",")
+		made[name] = v.Type
+	}
+	fields.Store(t, made)
+	return made
 }
