@@ -1,5 +1,6 @@
 -- Asks Drawgate about a request, with HAProxy's own HTTP client (2.5 or newer). Sets txn.drawgate to "pass", "refused" or "away", and for the headers
--- of the answer txn.drawgate_limit, txn.drawgate_remaining, txn.drawgate_reset and txn.drawgate_retry_after.
+-- of the answer txn.drawgate_limit, txn.drawgate_remaining, txn.drawgate_reset and txn.drawgate_retry_after. txn.drawgate_status is the status of a refusal:
+-- "429", or "503" if the store is away and the fallback refuses.
 local url = "http://127.0.0.1:7878/auth"
 
 local function first(headers, name)
@@ -19,14 +20,16 @@ core.register_action("drawgate", { "http-req" }, function(txn)
 			["x-forwarded-uri"] = { txn.sf:url() },
 		},
 	})
+	local headers = answer and answer.headers
+	local status = first(headers, "x-ratelimit-status") -- every refusal has one, and no other answer
 	local verdict = "away"
 	if answer and answer.status == 200 then
 		verdict = "pass"
-	elseif answer and answer.status == 429 then
+	elseif status ~= "" then
 		verdict = "refused"
 	end
 	txn:set_var("txn.drawgate", verdict)
-	local headers = answer and answer.headers
+	txn:set_var("txn.drawgate_status", status)
 	txn:set_var("txn.drawgate_limit", first(headers, "x-ratelimit-limit"))
 	txn:set_var("txn.drawgate_remaining", first(headers, "x-ratelimit-remaining"))
 	txn:set_var("txn.drawgate_reset", first(headers, "x-ratelimit-reset"))
