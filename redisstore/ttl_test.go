@@ -73,6 +73,57 @@ func TestKeysExpire(t *testing.T) {
 	}
 }
 
+// TestExpiredKeys count as unused, all of them: their buckets are full, and what was held there is gone.
+//
+// req: A7, A9
+func TestExpiredKeys(t *testing.T) {
+	t.Parallel()
+	c, clock := client(t, redistest.Start(t)), newClock()
+	s := redisstore.NewWithClock(c, nil, clock.now)
+	for _, l := range []drawgate.Limit{
+		{Name: "b", Kind: drawgate.Bucket, Window: time.Minute, Amount: 60},
+		{Name: "r", Kind: drawgate.Rolling, Window: time.Hour, Amount: 60},
+		{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 60},
+		{Name: "n", Kind: drawgate.Concurrency, Amount: 60},
+	} {
+		plan := compile(t, l.Name, l)
+		all := func(id string) drawgate.Take { return held(takeOf(plan, "k", 60), id, time.Hour) }
+		if d := take(t, s, all("first")); !d.Allowed {
+			t.Fatalf("%v: %v", l.Kind, d.Err())
+		}
+		if d := take(t, s, all("second")); d.Allowed {
+			t.Errorf("%v: there was more", l.Kind)
+		}
+		expire(t, c, redisstore.KeyOf("drawgate", all("").Buckets[0].Key))
+		if d := take(t, s, all("third")); !d.Allowed || d.Remaining() != 0 {
+			t.Errorf("%v, expired: %v, %d remain", l.Kind, d.Err(), d.Remaining())
+		}
+		if d := take(t, s, all("fourth")); d.Allowed {
+			t.Errorf("%v: there was more after the key had expired", l.Kind)
+		}
+		if o := settle(t, s, drawgate.Settlement{Op: drawgate.OpCancel, ID: "first", Buckets: all("first").Buckets}); !o.Gone {
+			t.Errorf("%v: what was held before is not gone", l.Kind)
+		}
+	}
+}
+
+// expire makes the server let a key expire, and waits until it has.
+func expire(t *testing.T, c rueidis.Client, key string) {
+	t.Helper()
+	if n, err := c.Do(t.Context(), c.B().Pexpire().Key(key).Milliseconds(1).Build()).AsInt64(); err != nil || n != 1 {
+		t.Fatalf("no key %q to expire: %v", key, err)
+	}
+	for {
+		n, err := c.Do(t.Context(), c.B().Exists().Key(key).Build()).AsInt64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			return
+		}
+	}
+}
+
 // TestOldLimitsAreDropped lets a policy change its window many times while its bucket is never idle.
 func TestOldLimitsAreDropped(t *testing.T) {
 	t.Parallel()
