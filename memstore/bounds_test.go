@@ -88,9 +88,10 @@ func (c client) list() (n int) {
 	return n
 }
 
-// TestLimitingBucketsSurvive floods a full store with short-lived buckets: no bucket that still limits is given up for them.
-// Peers fail here (11): evicting a bucket that still limits hands out a fresh quota.
-func TestLimitingBucketsSurvive(t *testing.T) {
+// TestPeers11LimitingBucketsSurvive floods a full store with short-lived buckets: no bucket that still limits is given up for them, which would hand out a
+// fresh quota.
+// req: PEERS 11
+func TestPeers11LimitingBucketsSurvive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(&memstore.Options{MaxBuckets: 6000})
 		defer s.Close()

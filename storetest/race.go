@@ -12,7 +12,8 @@ import (
 const callers = 16
 
 var raceCases = []testCase{
-	{"racing takes", "racing callers get all of each kind of limit and never a unit more", testRace, true},
+	{"peers 05, racing takes", "racing callers get all of each kind of limit and never a unit more", testPeers05RacingTakes, true},
+	{"racing refills", "a minute brings back a minute's allocation once, however many callers find it there", testRaceRefill, false},
 	{"racing over two clients", "so do callers of two clients of the same buckets, one limit being one limit however many processes ask", testTwoClients, true},
 	{"racing over many buckets", "takes over several buckets in opposite orders neither deadlock nor tear", testRaceManyBuckets, true},
 	{"racing settlements", "of racing settlements of an id one settles it, and credits once", testRaceSettle, true},
@@ -52,10 +53,10 @@ func takeOf(e *env, s drawgate.Store, t drawgate.Take) (drawgate.Decision, error
 	return out[0], out[0].Fail
 }
 
-// Peers fail here (5): check and update are one step.
+// Check and update are one step.
 //
-// req: A1, A3, A8, C1, E1, E10
-func testRace(e *env) {
+// req: A1, A3, A8, C1, E1, E10, PEERS 5
+func testPeers05RacingTakes(e *env) {
 	const amount, each = 100, 10
 	limits := append(e.fourKinds(amount), chargeEnd(rolling(amount, 2*time.Hour)))
 	for i, l := range limits {
@@ -83,6 +84,33 @@ func testRace(e *env) {
 		}
 		b.wantUsed(l.Name, amount)
 	}
+}
+
+// Requests and tokens of each minute are taken by some of the callers who race for them, and none is left.
+//
+// req: A4
+func testRaceRefill(e *env) {
+	const requests, tokens = 5, 250_000
+	b := e.bucket("k", leaky(requests, time.Minute, 0), drawgate.Limit{Name: "tokens", Unit: "tokens", Kind: drawgate.Bucket, Window: time.Minute, Amount: tokens})
+	e.allowed("all of it", b.take(requests, tokens))
+	for _, c := range []struct {
+		after time.Duration
+		want  int64
+	}{{time.Minute, requests}, {24 * time.Second, 2}, {12*time.Second - tick, 0}, {tick, 1}, {time.Hour, requests}} {
+		e.advance(c.after)
+		var granted atomic.Int64
+		e.race(func(int) error {
+			d, err := takeOf(e, e.s, drawgate.Take{Buckets: b.costs(1, tokens/requests)})
+			if d.Allowed {
+				granted.Add(1)
+			}
+			return err
+		})
+		if n := granted.Load(); n != c.want {
+			e.Errorf("%v later %d callers got in, want %d", c.after, n, c.want)
+		}
+	}
+	b.wantUsed("at the end", requests, tokens)
 }
 
 // req: E1
