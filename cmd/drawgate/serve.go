@@ -20,7 +20,6 @@ import (
 
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/rls"
-	"github.com/drawgate/drawgate/server"
 )
 
 // Where the server listens by default.
@@ -86,6 +85,9 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	if f.timeout < 0 {
 		return usage("--store-timeout %v is negative", f.timeout)
 	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // from the start: one that nobody takes would end the process
+	defer signal.Stop(hangups)
 	s, err := a.resolve(a.flags)
 	if err != nil {
 		return err
@@ -114,7 +116,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	}
 	v.follow(ctx)
 	defer v.files.Close()
-	go v.hangups(ctx)
+	go v.hangups(ctx, hangups)
 	if err := together(ctx, doors); err != nil {
 		return err
 	}
@@ -122,11 +124,8 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	return nil
 }
 
-// hangups reads the configuration again on SIGHUP.
-func (v *service) hangups(ctx context.Context) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP)
-	defer signal.Stop(signals)
+// hangups reads the configuration again at each signal, until ctx ends.
+func (v *service) hangups(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		select {
 		case <-signals:
@@ -225,12 +224,8 @@ const stopTime = 5 * time.Second
 // serveEnvoy answers Envoy until ctx ends.
 func (v *service) serveEnvoy(ctx context.Context, ln net.Listener) error {
 	o := &rls.ServerOptions{}
-	if t := v.now.Server.TLS; t != (config.TLS{}) {
-		c, err := server.LoadTLS(server.TLSFiles{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA, Logger: v.log})
-		if err != nil {
-			return errors.Join(err, ln.Close())
-		}
-		o.Credentials = credentials.NewTLS(c)
+	if v.tls != nil {
+		o.Credentials = credentials.NewTLS(v.tls)
 	}
 	g := rls.NewServer(o)
 	health := rls.Register(g, v.envoy)

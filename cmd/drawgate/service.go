@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -38,6 +39,7 @@ type service struct {
 	metrics *telemetry.Metrics // nil: they are off
 	warner  *telemetry.Warner
 	scrape  http.Handler // nil: metrics are off
+	tls     *tls.Config  // of all doors; nil: none
 	http    *server.Server
 	envoy   *rls.Service    // nil: there is no listener for it
 	files   *config.Watcher // nil: nothing is watched yet
@@ -276,9 +278,10 @@ func (v *service) open() (err error) {
 		opts.Tokens = append(opts.Tokens, server.Token{Name: t.Name, SHA256: t.Digest(), Roles: roles, Tenant: t.Tenant})
 	}
 	if s.TLS != (config.TLS{}) {
-		if opts.TLS, err = server.LoadTLS(server.TLSFiles{Cert: s.TLS.Cert, Key: s.TLS.Key, ClientCA: s.TLS.ClientCA, Logger: v.log}); err != nil {
+		if v.tls, err = server.LoadTLS(server.TLSFiles{Cert: s.TLS.Cert, Key: s.TLS.Key, ClientCA: s.TLS.ClientCA, Logger: v.log}); err != nil {
 			return err
 		}
+		opts.TLS = v.tls
 	}
 	opts.Class = func(h http.Header) string { return v.keys.Load().Class(h) }
 	if v.guarded != nil {
