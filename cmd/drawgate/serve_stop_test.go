@@ -1,0 +1,109 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/redistest"
+)
+
+// slow is how late a store answers that is slow: long enough that a server is told to end meanwhile, and less than that gives what is under way.
+const slow = 2 * time.Second
+
+// TestServeFinishesWhatIsUnderWay when it is told to end: what the store is being asked is answered, over HTTP and over gRPC, who waits is told to ask
+// elsewhere, and the exit code is 0.
+func TestServeFinishesWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	proxy := redistest.NewProxy(t, redis.Addr)
+	b := newBench(t)
+	b.write("drawgate.yaml", `
+store: redis://`+proxy.Addr+`
+store_timeout: 20s
+policies:
+  api: {limits: [{name: rpd, rolling: 24h, amount: 10}]}
+  slots: {limits: [{name: slots, concurrency: 1}]}
+rules: [{apply: [{policy: api, key: 'attr("who")'}]}]
+`)
+	d := b.daemon()
+	c := d.envoy(nil)
+	slot := take("slots", "k")
+	slot.HoldMS = 600_000
+	decoded[api.Answer](d, d.public+"/v1/take", slot)
+	slot.WaitMS = 600_000
+	waiting := d.later(slot)
+	d.shows("drawgate_queue_length", 1)
+	if _, err := c.ShouldRateLimit(short(t), hit("who", "first")); err != nil { // the connections are there, and the script is known
+		t.Fatal(err)
+	}
+	before := keys(t, redis.Addr)
+	proxy.Delay.Store(int64(slow))
+	overHTTP := d.later(take("api", "second"))
+	overGRPC := make(chan error, 1)
+	go func() {
+		a, err := c.ShouldRateLimit(short(t), hit("who", "third"))
+		if err == nil && a.GetOverallCode() != ratelimit.RateLimitResponse_OK {
+			err = fmt.Errorf("it was refused: %v", a)
+		}
+		overGRPC <- err
+	}()
+	eventually(t, "take that the store is asked for", func() bool { return keys(t, redis.Addr) == before+2 })
+	d.signal(syscall.SIGTERM)
+	if r := <-waiting; r.code != 503 || !strings.Contains(r.body, string(api.CodeClosing)) {
+		t.Errorf("who waited: %d %s", r.code, r.body)
+	}
+	if r := <-overHTTP; r.code != 200 || !strings.Contains(r.body, `"allowed":true`) || strings.Contains(r.body, "fallback") {
+		t.Errorf("over HTTP: %d %s", r.code, r.body)
+	}
+	if err := <-overGRPC; err != nil {
+		t.Errorf("over gRPC: %v", err)
+	}
+	d.ended()
+	if !strings.Contains(d.log.String(), "msg=stopped") {
+		t.Error("it does not say that it has stopped")
+	}
+}
+
+// later takes, and gives the answer when it is there.
+func (d *daemon) later(t api.Take) <-chan reply {
+	answer := make(chan reply, 1)
+	go func() {
+		r, err := d.ask(d.public+"/v1/take", t)
+		if err != nil {
+			d.t.Error(err)
+		}
+		answer <- r
+	}()
+	return answer
+}
+
+// keys returns how many keys a Redis has.
+func keys(t *testing.T, addr string) int {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprint(c, "DBSIZE\r\n")
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, ":")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
