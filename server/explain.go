@@ -25,7 +25,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request, who *access) {
 		writeProblem(w, p)
 		return
 	}
-	out, err := s.explanation(r.Context(), &req, q.Priority)
+	out, err := Explain(r.Context(), s.engine, &req, q.Priority, s.fail)
 	if err != nil {
 		writeProblem(w, s.fail(err))
 		return
@@ -33,9 +33,9 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request, who *access) {
 	writeJSON(w, http.StatusOK, out)
 }
 
-// explanation says what would apply to a request, and how it stands there.
-func (s *Server) explanation(ctx context.Context, req *engine.Request, priority int) (out api.ExplainAnswer, err error) {
-	uses, err := s.uses(req, &out)
+// Explain says what would apply to a request, and how it stands there, as POST /v1/explain does. What fails in a bucket is fail's to put into words.
+func Explain(ctx context.Context, e *engine.Engine, req *engine.Request, priority int, fail func(error) *api.Problem) (out api.ExplainAnswer, err error) {
+	uses, err := usesOf(e, req, &out)
 	if err != nil {
 		return out, err
 	}
@@ -45,7 +45,7 @@ func (s *Server) explanation(ctx context.Context, req *engine.Request, priority 
 		u := &uses[i]
 		st, err := u.ask.Limiter.StatusAt(ctx, priority, u.ask)
 		if err != nil {
-			u.out.Error = s.fail(err)
+			u.out.Error = fail(err)
 		} else {
 			status := Status(u.out.Policy, u.out.Key, &st)
 			status.Tenant = u.out.Tenant
@@ -67,12 +67,12 @@ type use struct {
 	ask drawgate.Ask
 }
 
-// uses finds what would apply, as [engine.Engine.Take] does.
-func (s *Server) uses(req *engine.Request, out *api.ExplainAnswer) (uses []use, err error) {
+// usesOf finds what would apply, as [engine.Engine.Take] does.
+func usesOf(e *engine.Engine, req *engine.Request, out *api.ExplainAnswer) (uses []use, err error) {
 	res := engine.Result{}
-	config := s.engine.Config()
+	config := e.Config()
 	if req.Attributes != nil {
-		if res, err = s.engine.Match(req.Attributes); err != nil {
+		if res, err = e.Match(req.Attributes); err != nil {
 			return nil, err
 		}
 		out.Exempt, out.Unmatched = res.Exempt, res.Unmatched
@@ -81,7 +81,7 @@ func (s *Server) uses(req *engine.Request, out *api.ExplainAnswer) (uses []use, 
 		res.Applied = append(res.Applied, engine.Applied{Rule: -1, Policy: a.Policy, Tenant: a.Tenant, Key: a.Key})
 	}
 	infos := map[string]*engine.Info{}
-	for _, info := range s.engine.Policies() {
+	for _, info := range e.Policies() {
 		infos[info.Name] = &info
 	}
 	for i := range res.Applied {
@@ -93,10 +93,10 @@ func (s *Server) uses(req *engine.Request, out *api.ExplainAnswer) (uses []use, 
 		u := use{out: api.Explanation{Applied: applied(a)}}
 		u.out.Bucket = nil
 		if a.Rule < 0 {
-			u.ask, err = s.engine.Ask(a.Policy, a.Tenant, a.Key, req.Asks[i].Costs...)
+			u.ask, err = e.Ask(a.Policy, a.Tenant, a.Key, req.Asks[i].Costs...)
 			u.out.Shadow, u.out.Disabled = info.Shadow, !info.DisabledUntil.IsZero()
 		} else {
-			u.ask, err = s.askByRule(a, info, &config.Rules[a.Rule], req.Costs)
+			u.ask, err = askByRule(e, a, info, &config.Rules[a.Rule], req.Costs)
 		}
 		if err != nil {
 			return nil, err
@@ -122,7 +122,7 @@ func has(limits []drawgate.Limit, name string) bool {
 }
 
 // askByRule asks for what a rule applies: with its amounts and costs, in the buckets that it counts by.
-func (s *Server) askByRule(a *engine.Applied, info *engine.Info, rule *rules.Rule, costs []drawgate.Cost) (drawgate.Ask, error) {
+func askByRule(e *engine.Engine, a *engine.Applied, info *engine.Info, rule *rules.Rule, costs []drawgate.Cost) (drawgate.Ask, error) {
 	i := slices.IndexFunc(rule.Apply, func(p rules.Apply) bool {
 		return p.Policy == a.Policy && (p.Shadow || rule.Shadow || info.Shadow) == a.Shadow
 	})
@@ -130,19 +130,19 @@ func (s *Server) askByRule(a *engine.Applied, info *engine.Info, rule *rules.Rul
 		return drawgate.Ask{}, engine.ErrUnknownPolicy
 	}
 	apply := &rule.Apply[i]
-	ask, err := s.engine.Ask(a.Policy, a.Tenant, a.Key, mergeCosts(&info.Policy, apply.Costs, costs)...)
+	ask, err := e.Ask(a.Policy, a.Tenant, a.Key, mergeCosts(&info.Policy, apply.Costs, costs)...)
 	if err != nil {
 		return ask, err
 	}
-	err = s.vary(&ask, info, apply, a.Shadow && !info.Shadow)
+	err = vary(e, &ask, info, apply, a.Shadow && !info.Shadow)
 	return ask, err
 }
 
 // vary gives an ask the amounts and the buckets that a rule says. An override for the key goes before a rule's amounts.
-func (s *Server) vary(ask *drawgate.Ask, info *engine.Info, apply *rules.Apply, beside bool) (err error) {
+func vary(e *engine.Engine, ask *drawgate.Ask, info *engine.Info, apply *rules.Apply, beside bool) (err error) {
 	p := ask.Limiter.Plan().Policy()
 	p.Limits = slices.Clone(p.Limits)
-	if ask.Limiter == s.engine.Limiter(info.Name) {
+	if ask.Limiter == e.Limiter(info.Name) {
 		for i := range p.Limits {
 			l := &p.Limits[i]
 			l.Amount = cmp.Or(apply.Amounts[l.Name], l.Amount)

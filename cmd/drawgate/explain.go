@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
 )
 
@@ -58,23 +60,47 @@ func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 		return err
 	}
 	a.caution(&s.settings)
-	ask := &r.Asks[0]
-	e, plan, err := s.look(cmd.Context(), ask.Policy, f, ask.Costs...)
-	if err != nil {
+	var failed error
+	w, err := server.Explain(cmd.Context(), s.engine, r, f.priority, func(err error) *api.Problem {
+		failed = err
+		return server.Problem(err)
+	})
+	switch {
+	case err != nil:
 		return err
+	case failed != nil && !w.Allowed && !a.json:
+		return failed
+	case errors.Is(failed, drawgate.ErrStoreAway):
+		a.warnf("%s", text(failed)) // which no answer says
 	}
-	w := api.ExplainAnswer{Allowed: e.Bucket == nil || e.Status.Take.Allowed, Applied: []api.Explanation{e}}
-	if a.json {
-		a.printJSON(w)
-	} else {
-		a.sentences(s, plan, ask.Costs, &e)
+	if !a.json {
+		return a.sentences(s, &r.Asks[0], &w)
 	}
+	a.printJSON(w)
 	return done(verdictOf(&w))
 }
 
-func (a *app) sentences(s *session, plan *drawgate.Plan, costs []drawgate.Cost, e *api.Explanation) {
-	w, text := e.Status, "would be allowed"
-	switch {
+// sentences says what becomes of an ask, limit by limit.
+func (a *app) sentences(s *session, asked *engine.Ask, w *api.ExplainAnswer) error {
+	ask, err := s.engine.Ask(asked.Policy, asked.Tenant, asked.Key)
+	if err != nil {
+		return err
+	}
+	e := &w.Applied[0]
+	a.printf("A take from policy %s for %s %s.\n", e.Policy, who(e.Tenant, e.Key), wouldBe(e))
+	if e.Status != nil {
+		a.limits(s, ask.Limiter.Plan(), asked.Costs, e.Status)
+	}
+	a.printf("Store: %s.\n", config.RedactURL(s.Store))
+	return done(verdictOf(w))
+}
+
+// wouldBe says what becomes of a take, and whether its policy has a say in it.
+func wouldBe(e *api.Explanation) string {
+	text := "would be allowed"
+	switch w := e.Status; {
+	case e.Error != nil:
+		text = "would fail: " + e.Error.Detail
 	case w.Take.NeverFits:
 		text = "can never be allowed: it asks for more than a limit grants"
 	case !w.Take.Allowed:
@@ -86,15 +112,18 @@ func (a *app) sentences(s *session, plan *drawgate.Plan, costs []drawgate.Cost, 
 	case e.Shadow:
 		text = "would be allowed: the policy is in shadow. Otherwise it " + text
 	}
+	return text
+}
+
+// limits says how the limits of a policy stand.
+func (a *app) limits(s *session, plan *drawgate.Plan, costs []drawgate.Cost, w *api.StatusAnswer) {
 	n, _ := plan.Amounts(costs) // they were resolved for the status already
-	a.printf("A take from policy %s for %s %s.\n", w.Policy, who(w.Tenant, w.Key), text)
 	policy := plan.Policy()
 	for i := range w.Limits {
 		l := &w.Limits[i]
 		a.printf("- %s: %s (%s). Used %s, left %d, asked %d: %s.\n", l.Name, server.Describe(&policy.Limits[i]), s.origin(&policy, i),
 			usedOf(l), l.Remaining, n[i], passes(l, w.Take.NeverFits, w.At))
 	}
-	a.printf("Store: %s.\n", config.RedactURL(s.Store))
 }
 
 func usedOf(l *api.LimitStatus) string {

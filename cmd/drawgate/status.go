@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/server"
 )
@@ -56,33 +55,30 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 		if name, err = s.policy(name); err != nil {
 			return err
 		}
-		e, _, err := s.look(cmd.Context(), name, f)
+		w, err := s.look(cmd.Context(), name, f)
 		if err != nil {
 			return err
 		}
-		all, modes[name] = append(all, *e.Status), modeOf(e.Disabled, e.Shadow)
+		info := s.info(name)
+		all, modes[name] = append(all, w), modeOf(!info.DisabledUntil.IsZero(), info.Shadow)
 	}
 	a.statuses(all, f.policy != "", modes)
 	return nil
 }
 
-// look looks at a bucket, and whether its policy limits.
-func (s *session) look(ctx context.Context, policy string, f *askFlags, costs ...drawgate.Cost) (e api.Explanation, plan *drawgate.Plan, err error) {
-	ask, err := s.engine.Ask(policy, s.tenant, f.key, costs...)
+// look looks at a bucket.
+func (s *session) look(ctx context.Context, policy string, f *askFlags) (w api.StatusAnswer, err error) {
+	ask, err := s.engine.Ask(policy, s.tenant, f.key)
 	if err != nil {
-		return e, nil, err
+		return w, err
 	}
 	st, err := ask.Limiter.StatusAt(ctx, f.priority, ask)
 	if err != nil {
-		return e, nil, err
+		return w, err
 	}
-	w, info := server.Status(policy, f.key, &st), s.info(policy)
+	w = server.Status(policy, f.key, &st)
 	w.Tenant = s.tenant
-	e = api.Explanation{Applied: api.Applied{Policy: policy, Tenant: s.tenant, Key: f.key, Shadow: info.Shadow, Disabled: !info.DisabledUntil.IsZero()}, Status: &w}
-	if !e.Shadow && !e.Disabled {
-		e.Bucket = new(0)
-	}
-	return e, ask.Limiter.Plan(), nil
+	return w, nil
 }
 
 // modeOf says how a policy is in force, where that is not plain.
