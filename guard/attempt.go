@@ -84,8 +84,8 @@ func (s *Store) succeeded(epoch uint64) {
 	if !s.brk.Open() && epoch == s.brk.Epoch() {
 		s.shaky.Store(false)
 	}
+	s.news.calm(!s.brk.Open())
 	s.mu.Unlock()
-	s.news.calm(!s.open.Load())
 }
 
 // failed takes note of a failure. counts says that it is one of the store's as a whole.

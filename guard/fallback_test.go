@@ -331,7 +331,9 @@ func TestSeveralBucketsAllOrNothing(t *testing.T) {
 // req: A11, E7
 func TestOneBucketThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
+	var decided uint64
+	told := &guard.Observer{Closed: func(c *guard.Closed) { decided = c.Decided }}
+	bubble(t, &guard.Options{Instances: 1, StartFull: true, Observer: told}, func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(5, time.Hour))
 		store.blocked = func(b drawgate.BucketCost) error {
 			if b.Key.Name == "bad" {
@@ -356,6 +358,14 @@ func TestOneBucketThatCannotBeRead(t *testing.T) {
 		wantBack(t, g, 3*time.Second)
 		if d := take(t, g, plan, "bad", 1); d.Fallback || d.Allowed {
 			t.Errorf("repaired: fallback %v, allowed %v", d.Fallback, d.Allowed)
+		}
+		store.set(refuses)
+		for range 4 {
+			take(t, g, plan, "good", 1)
+		}
+		back(t, g, store)
+		if decided != 4 {
+			t.Errorf("%d takes are told to have been decided while the store was away, want 4", decided)
 		}
 	})
 }

@@ -134,8 +134,11 @@ func (r *reporter) failed(e *BackendError) {
 // fell counts takes that were decided here.
 func (r *reporter) fell(cause *drawgate.StoreError, out []drawgate.Decision) {
 	r.decided.Add(uint64(len(out)))
+	if cause.Fault == drawgate.FaultBucket {
+		return // the store answers
+	}
 	r.episode.Add(uint64(len(out)))
-	if cause.Fault == drawgate.FaultBucket || !r.active.CompareAndSwap(false, true) || r.to.FallbackActivated == nil {
+	if !r.active.CompareAndSwap(false, true) || r.to.FallbackActivated == nil {
 		return
 	}
 	r.to.FallbackActivated(&FallbackActivated{At: time.Now(), Err: cause, Fault: cause.Fault})

@@ -201,7 +201,7 @@ func TestManyHops(t *testing.T) {
 			t.Errorf("%.30q…: client %s, want %s", c.lines[0], got, c.want)
 		}
 	}
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d > time.Minute { // if it took the square of it, it would be hours
 		t.Errorf("it took %v", d)
 	}
 }

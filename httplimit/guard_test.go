@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -16,36 +17,38 @@ import (
 // not decide without the store is 503, and nobody's fault. All of it is marked. req: E7.
 func TestGuarded(t *testing.T) {
 	t.Parallel()
-	f := &flaky{Store: memstore.New(nil)}
-	g := guard.New(f, &guard.Options{Instances: 1, StartFull: true})
-	t.Cleanup(func() { _ = g.Close() })
-	share := policy("share", rolling(2, time.Hour))
-	share.Fallback = drawgate.FallbackShare
-	closed := policy("closed", rolling(2, time.Hour))
-	closed.Fallback = drawgate.FallbackClosed
-	l, err := drawgate.New(g, share, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := httplimit.Fixed("all")
-	sharing, closing := middleware(t, nil, httplimit.Bucket{Limiter: l, Key: all}), middleware(t, nil, httplimit.Bucket{Limiter: with(t, l, closed), Key: all})
-	h, _ := ask(sharing)
-	wantHeaders(t, h, "X-RateLimit-Remaining", "1", "X-RateLimit-Fallback", "")
-	f.away.Store(true)
-	h, p := ask(sharing)
-	wantHeaders(t, h, "X-RateLimit-Remaining", "0", "X-RateLimit-Fallback", "true")
-	if p.Problem != nil {
-		t.Errorf("refused with %+v", p.Problem)
-	}
-	h, p = ask(sharing)
-	wantHeaders(t, h, "X-RateLimit-Remaining", "0", "X-RateLimit-Fallback", "true")
-	if p.Problem == nil || p.Problem.Status != http.StatusTooManyRequests || p.Problem.Code != httplimit.CodeLimited {
-		t.Errorf("used up: %+v", p.Problem)
-	}
-	h, p = ask(closing)
-	wantHeaders(t, h, "X-RateLimit-Fallback", "true", "Retry-After", "1")
-	if p.Problem == nil || p.Problem.Status != http.StatusServiceUnavailable || p.Problem.Code != httplimit.CodeStoreAway || p.Problem.Scope != "" ||
-		!strings.HasSuffix(p.Problem.Type, "#temporary-reduced-capacity") {
-		t.Errorf("closed: %+v", p.Problem)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		f := &flaky{Store: memstore.New(nil)}
+		g := guard.New(f, &guard.Options{Instances: 1, StartFull: true})
+		t.Cleanup(func() { _ = g.Close() })
+		share := policy("share", rolling(2, time.Hour))
+		share.Fallback = drawgate.FallbackShare
+		closed := policy("closed", rolling(2, time.Hour))
+		closed.Fallback = drawgate.FallbackClosed
+		l, err := drawgate.New(g, share, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := httplimit.Fixed("all")
+		sharing, closing := middleware(t, nil, httplimit.Bucket{Limiter: l, Key: all}), middleware(t, nil, httplimit.Bucket{Limiter: with(t, l, closed), Key: all})
+		h, _ := ask(sharing)
+		wantHeaders(t, h, "X-RateLimit-Remaining", "1", "X-RateLimit-Fallback", "")
+		f.away.Store(true)
+		h, p := ask(sharing)
+		wantHeaders(t, h, "X-RateLimit-Remaining", "0", "X-RateLimit-Fallback", "true")
+		if p.Problem != nil {
+			t.Errorf("refused with %+v", p.Problem)
+		}
+		h, p = ask(sharing)
+		wantHeaders(t, h, "X-RateLimit-Remaining", "0", "X-RateLimit-Fallback", "true")
+		if p.Problem == nil || p.Problem.Status != http.StatusTooManyRequests || p.Problem.Code != httplimit.CodeLimited {
+			t.Errorf("used up: %+v", p.Problem)
+		}
+		h, p = ask(closing)
+		wantHeaders(t, h, "X-RateLimit-Fallback", "true", "Retry-After", "1")
+		if p.Problem == nil || p.Problem.Status != http.StatusServiceUnavailable || p.Problem.Code != httplimit.CodeStoreAway || p.Problem.Scope != "" ||
+			!strings.HasSuffix(p.Problem.Type, "#temporary-reduced-capacity") {
+			t.Errorf("closed: %+v", p.Problem)
+		}
+	})
 }

@@ -330,7 +330,7 @@ func TestShadowsAreCountedApart(t *testing.T) {
 	r := newRig(t, nil)
 	e, err := engine.New(r.store, engine.Config{Policies: []engine.Policy{
 		{Policy: tiers("live", 10)}, {Policy: tiers("candidate", 1), Shadow: true},
-	}}, &engine.Options{Observer: r.m.Observer(), Diverged: r.m.Diverged})
+	}}, &engine.Options{Observer: r.m.Observer(), Diverged: r.m.Diverged, ShadowGrace: time.Minute, StoreTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
