@@ -3,11 +3,11 @@ package grpclimit_test
 import (
 	"context"
 	"errors"
-	"io"
 	"net/netip"
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -221,42 +221,43 @@ func TestPanicGivesTheSlotBack(t *testing.T) {
 	}
 }
 
+// opened is a stream of which only the context is asked for.
+type opened struct {
+	grpc.ServerStream
+	ctx context.Context //nolint:containedctx // as a stream has it
+}
+
+func (o opened) Context() context.Context     { return o.ctx }
+func (o opened) SetHeader(metadata.MD) error  { return nil }
+func (o opened) SendHeader(metadata.MD) error { return nil }
+func (o opened) SetTrailer(metadata.MD)       {}
+
 func TestStreamHoldsItsSlotForLongerThanAHold(t *testing.T) {
 	t.Parallel()
-	const hold = 150 * time.Millisecond
-	c, _ := serve(t, limit(t, limiter(t, single()), &grpclimit.Options{Hold: hold}), &server{
-		stream: func(s echo.TestService_FullDuplexCallServer) error {
-			if err := s.Send(&echo.StreamingOutputCallResponse{}); err != nil {
-				return err
-			}
-			_, err := s.Recv()
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
+	synctest.Test(t, func(t *testing.T) {
+		const hold = time.Second
+		l := limit(t, limiter(t, single()), &grpclimit.Options{Hold: hold})
+		call := func() error {
+			info := &grpc.UnaryServerInfo{FullMethod: "/s/m"}
+			_, err := l.Unary(t.Context(), nil, info, func(context.Context, any) (any, error) { return nil, nil })
 			return err
-		},
-	})
-	s, err := c.FullDuplexCall(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(3 * hold); time.Now().Before(end); time.Sleep(hold / 10) {
-		if err := call(t, c); status.Code(err) != codes.ResourceExhausted {
-			t.Fatalf("a call while the stream is open: %v", err)
 		}
-	}
-	if err := s.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
-		t.Fatal(err)
-	}
-	if err := call(t, c); err != nil {
-		t.Errorf("after the stream has ended: %v", err)
-	}
+		handler := func(_ any, s grpc.ServerStream) error {
+			for range 100 {
+				time.Sleep(hold / 10)
+				if err := call(); status.Code(err) != codes.ResourceExhausted || s.Context().Err() != nil {
+					t.Errorf("a call while the stream is open: %v", err)
+				}
+			}
+			return nil
+		}
+		if err := l.Stream(nil, opened{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/s/stream"}, handler); err != nil {
+			t.Fatal(err)
+		}
+		if err := call(); err != nil {
+			t.Errorf("after the stream has ended: %v", err)
+		}
+	})
 }
 
 // A client that goes away without a word ends its stream as well.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ type Server struct {
 	dir  string
 	args []string
 	cmd  *exec.Cmd
-	out  *strings.Builder
+	out  *output
 	done chan struct{} // closed when the process has ended
 }
 
@@ -60,7 +61,7 @@ func (s *Server) start() error {
 	args := append([]string{
 		"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
 	}, s.args...)
-	s.out = &strings.Builder{}
+	s.out = &output{ready: make(chan struct{})}
 	s.cmd = exec.Command("redis-server", args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
 	s.cmd.SysProcAttr = dieWithParent()
@@ -73,34 +74,41 @@ func (s *Server) start() error {
 		_ = cmd.Wait() // it is killed: its exit code says nothing
 		close(done)
 	}(s.cmd)
-	deadline := time.Now().Add(10 * time.Second)
-	for time.Now().Before(deadline) {
-		select {
-		case <-done:
-			return fmt.Errorf("it ended")
-		case <-time.After(5 * time.Millisecond):
-		}
-		if s.answers() {
-			return nil
-		}
+	select {
+	case <-s.out.ready:
+		return nil
+	case <-done:
+		return fmt.Errorf("it ended")
+	case <-time.After(patience):
+		return fmt.Errorf("it does not come up on %s", s.Addr)
 	}
-	return fmt.Errorf("it does not answer on %s", s.Addr)
 }
 
-// answers reports whether the server answers a PING, be it with an error that asks for a password.
-func (s *Server) answers() bool {
-	c, err := net.DialTimeout("tcp", s.Addr, time.Second)
-	if err != nil {
-		return false
+const patience = 30 * time.Second
+
+// output is what a server writes. Only that tells whether it is this one which serves its port: another test's may have taken it.
+type output struct {
+	mu    sync.Mutex
+	text  strings.Builder
+	up    bool
+	ready chan struct{} // closed when the server accepts connections
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Write(b)
+	if !o.up && strings.Contains(o.text.String(), "Ready to accept connections") {
+		o.up = true
+		close(o.ready)
 	}
-	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(time.Second))
-	if _, err := c.Write([]byte("PING\r\n")); err != nil {
-		return false
-	}
-	buf := make([]byte, 64)
-	n, _ := c.Read(buf)
-	return strings.HasPrefix(string(buf[:n]), "+PONG") || strings.HasPrefix(string(buf[:n]), "-NOAUTH")
+	return len(b), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 func (s *Server) stop() {
