@@ -46,22 +46,18 @@ func child(ctx context.Context, kind, path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-const tightAmount = 2000
+// tightPlan returns a limit that is exhausted sooner or later.
+func tightPlan(amount int64) *drawgate.Plan { return dayLong("tight", amount) }
 
-// plans returns what all processes of a test use: a limit that is soon exhausted, and one that never is.
-func plans() (tight, wide *drawgate.Plan) {
-	for i, amount := range []int64{tightAmount, 1_000_000_000} {
-		p, err := drawgate.Policy{Name: []string{"tight", "wide"}[i], Limits: []drawgate.Limit{rolling(amount, 24*time.Hour)}}.Compile()
-		if err != nil {
-			panic(err)
-		}
-		if i == 0 {
-			tight = p
-		} else {
-			wide = p
-		}
+// widePlan returns a limit that never is.
+func widePlan() *drawgate.Plan { return dayLong("wide", 1_000_000_000) }
+
+func dayLong(name string, amount int64) *drawgate.Plan {
+	p, err := drawgate.Policy{Name: name, Limits: []drawgate.Limit{rolling(amount, 24*time.Hour)}}.Compile()
+	if err != nil {
+		panic(err)
 	}
-	return tight, wide
+	return p
 }
 
 // crashChild takes and settles with 8 goroutines until it is killed, and writes a line for whatever was acknowledged: the name of the operation and
@@ -71,7 +67,11 @@ func crashChild(path string, args []string) error {
 	if err != nil {
 		return err
 	}
-	tight, wide := plans()
+	amount, err := strconv.ParseInt(args[1], 10, 64)
+	if err != nil {
+		return err
+	}
+	tight, wide := tightPlan(amount), widePlan()
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
@@ -95,18 +95,17 @@ func crashStep(s *sqlitestore.Store, tight, wide *drawgate.Plan, id string, i in
 	if i%4 == 0 {
 		plan = tight
 	}
-	if i%3 > 0 {
-		t := drawgate.Take{Buckets: buckets(plan, "k", 1), Labels: []drawgate.Label{{Name: "id", Value: id}}}
-		if err := s.Take(ctx, []drawgate.Take{t}, d[:]); err != nil || !d[0].Allowed {
-			return err
-		}
-		return ack("take", id)
+	t := drawgate.Take{Buckets: buckets(plan, "k", 1), Labels: []drawgate.Label{{Name: "id", Value: id}}}
+	if i%3 == 0 {
+		t.ID, t.Hold, t.Buckets[0].N[0] = id, time.Hour, 3
 	}
-	t := drawgate.Take{ID: id, Hold: time.Hour, Buckets: buckets(plan, "k", 3), Labels: []drawgate.Label{{Name: "id", Value: id}}}
-	if err := s.Take(ctx, []drawgate.Take{t}, d[:]); err != nil || !d[0].Allowed {
+	if err := s.Take(ctx, []drawgate.Take{t}, d[:]); err != nil {
 		return err
 	}
-	if err := ack("take", id); err != nil {
+	if !d[0].Allowed {
+		return ack(refused, id)
+	}
+	if err := ack("take", id); err != nil || t.ID == "" {
 		return err
 	}
 	var o [1]drawgate.Outcome
@@ -118,6 +117,9 @@ func crashStep(s *sqlitestore.Store, tight, wide *drawgate.Plan, id string, i in
 	}
 	return ack("settle", id)
 }
+
+// refused is what the lines of takes begin with that were not granted.
+const refused = "refused"
 
 // ack writes a line at once: what the kernel has survives a kill.
 func ack(op, id string) error {
@@ -144,7 +146,7 @@ func dayZone() string {
 	return "UTC"
 }
 
-// shareChild takes for a while with many goroutines and prints how many it was granted of each plan.
+// shareChild takes for a while with many goroutines, at least until the tight limit is exhausted, and prints how many it was granted of each plan.
 func shareChild(path string, args []string) error {
 	goroutines, _ := strconv.Atoi(args[0])
 	d, err := time.ParseDuration(args[1])
@@ -157,15 +159,21 @@ func shareChild(path string, args []string) error {
 	}
 	amount, _ := strconv.ParseInt(args[2], 10, 64)
 	tight := dayPlan(amount, args[3])
-	_, wide := plans()
+	wide := widePlan()
 	var granted [2]atomic.Int64
 	var failed atomic.Pointer[error]
 	var slowest atomic.Int64
+	var exhausted atomic.Bool
 	var wg sync.WaitGroup
 	end := time.Now().Add(d)
+	last := end.Add(time.Minute)
+	more := func() bool {
+		now := time.Now()
+		return failed.Load() == nil && (now.Before(end) || !exhausted.Load() && now.Before(last))
+	}
 	for range goroutines {
 		wg.Go(func() {
-			for i := 0; time.Now().Before(end) && failed.Load() == nil; i++ {
+			for i := 0; more(); i++ {
 				plan := []*drawgate.Plan{tight, wide}[i%2]
 				start := time.Now()
 				d, err := take(context.Background(), s, plan, "k", 1)
@@ -174,6 +182,8 @@ func shareChild(path string, args []string) error {
 				}
 				if d.Allowed {
 					granted[i%2].Add(1)
+				} else if plan == tight {
+					exhausted.Store(true)
 				}
 				slowest.Store(max(slowest.Load(), time.Since(start).Microseconds()))
 			}

@@ -92,11 +92,6 @@ func diskChild(path string, args []string) error {
 	return errors.Join(err, s.Close())
 }
 
-func widePlan() *drawgate.Plan {
-	_, wide := plans()
-	return wide
-}
-
 // disk is a store on a disk that fails.
 type disk struct {
 	s       *sqlitestore.Store
