@@ -72,6 +72,18 @@ func (w *watching) until(amount int64) {
 	}
 }
 
+// next waits for the next configuration.
+func (w *watching) next() *config.Config {
+	w.t.Helper()
+	select {
+	case c := <-w.applied:
+		return c
+	case <-time.After(patience):
+		w.t.Fatal("no configuration came")
+	}
+	return nil
+}
+
 // fails waits for what is told of a change that is not in force.
 func (w *watching) fails() error {
 	w.t.Helper()
@@ -194,7 +206,7 @@ func TestWatchEndsWithTheLastOfManyWrites(t *testing.T) {
 	}
 	w.until(last)
 	must(t, w.Reload(t.Context()))
-	if c := <-w.applied; amountOf(c) != last || len(w.applied) > 0 {
+	if c := w.next(); amountOf(c) != last || len(w.applied) > 0 {
 		t.Errorf("amount %d is in force, and %d calls followed", amountOf(c), len(w.applied))
 	}
 }
@@ -319,7 +331,7 @@ func TestWatchIgnoresWhatChangesNothing(t *testing.T) {
 		must(t, os.Rename(path+".b", path))
 	}
 	replace(t, path, fileOf(2))
-	if c := <-w.applied; amountOf(c) != 2 {
+	if c := w.next(); amountOf(c) != 2 {
 		t.Errorf("applied amount %d without a change", amountOf(c))
 	}
 	if len(w.failed) > 0 {
@@ -443,7 +455,7 @@ func TestWatchRefusesWhatLeavesNoPolicy(t *testing.T) {
 		t.Errorf("told %v", err)
 	}
 	replace(t, path, "enabled: false\n"+fileOf(2))
-	if c := <-w.applied; !c.Off || !c.Engine().Policies[0].Disabled {
+	if c := w.next(); !c.Off || !c.Engine().Policies[0].Disabled {
 		t.Errorf("applied %s", c)
 	}
 }
@@ -454,7 +466,7 @@ func TestWatchTakesEnvoysFilesForPolicies(t *testing.T) {
 	path := newFile(t)
 	w := watch(t, nil, config.Flags{Config: path}, noPoll)
 	replace(t, path, "envoy: {configs: [edge.yaml]}\n")
-	if c := <-w.applied; len(c.Envoy.Configs) != 1 || len(c.Policies) != 0 {
+	if c := w.next(); len(c.Envoy.Configs) != 1 || len(c.Policies) != 0 {
 		t.Errorf("applied %s", c)
 	}
 }

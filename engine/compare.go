@@ -84,6 +84,7 @@ func quoted(rule string) string {
 // Compare says which answers another configuration would change, and how: what [Engine.Replace] would do. It is pure, and takes both to be without
 // mistakes. Policies are compared by name, rules by name or otherwise by what they say.
 func Compare(before, after Config) (list []Change) {
+	before.Policies, after.Policies = before.Listed(), after.Listed()
 	old, now := byName(before.Policies), byName(after.Policies)
 	for i := range before.Policies {
 		p := &before.Policies[i]

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -20,6 +21,12 @@ type Policy struct {
 	Shadow    bool // evaluated and reported, never enforced
 	Disabled  bool // left out of all takes until [Engine.Enable], or until a configuration is in force that does not say so
 	Overrides []Override
+	Base      bool // limiters of other limits are made from it: it can be asked for and disabled by name, and is listed nowhere
+}
+
+// Listed returns the policies without those that are a Base.
+func (c *Config) Listed() []Policy {
+	return slices.DeleteFunc(slices.Clone(c.Policies), func(p Policy) bool { return p.Base })
 }
 
 // Override gives some keys of a policy other amounts. The most exact one decides: the key itself before the longest prefix, and of two that are as exact

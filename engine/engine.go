@@ -111,20 +111,30 @@ func (e *Engine) tenant(t string) string {
 	return t
 }
 
-// Policies describes the policies in force, in the order of the configuration.
+// Policies describes the policies in force that are no [Policy.Base], in the order of the configuration.
 func (e *Engine) Policies() []Info {
 	s := e.state.Load()
 	infos := make([]Info, 0, len(s.config.Policies))
 	for i := range s.config.Policies {
-		c := &s.config.Policies[i]
-		infos = append(infos, Info{
-			Name: c.Name, Policy: c.Policy, Shadow: c.Shadow, Overrides: c.Overrides, DisabledUntil: s.policies[c.Name].disabled.until(),
-		})
+		infos = append(infos, s.policies[s.config.Policies[i].Name].info())
 	}
 	return infos
 }
 
-// Config returns the configuration in force. It must not be changed.
+// Policy describes one policy in force, a [Policy.Base] too; false: there is none of this name.
+func (e *Engine) Policy(name string) (Info, bool) {
+	p := e.state.Load().policies[name]
+	if p == nil {
+		return Info{}, false
+	}
+	return p.info(), true
+}
+
+func (p *policy) info() Info {
+	return Info{Name: p.said.Name, Policy: p.said.Policy, Shadow: p.said.Shadow, Overrides: p.said.Overrides, DisabledUntil: p.disabled.until()}
+}
+
+// Config returns the configuration in force, without what is a [Policy.Base]. It must not be changed.
 func (e *Engine) Config() Config { return e.state.Load().config }
 
 // Disable leaves a policy out of all takes from now until then; it comes back by itself. Who waits already goes on waiting. It outlives a Replace that

@@ -538,3 +538,30 @@ func TestDisabledByTheConfiguration(t *testing.T) {
 		expect(step.name, step.want)
 	}
 }
+
+// What limiters of other limits are made from is no policy of anybody's: it is listed nowhere, and can be disabled all the same.
+func TestBaseIsListedNowhere(t *testing.T) {
+	t.Parallel()
+	base := perDay("base", 1)
+	base.Base = true
+	c := engine.Config{Policies: policies(base, perDay("p", 1))}
+	e := newEngine(t, c, nil)
+	if list := e.Policies(); len(list) != 1 || list[0].Name != "p" || len(e.Config().Policies) != 1 {
+		t.Errorf("%+v", list)
+	}
+	if list := engine.Compare(engine.Config{}, c); len(list) != 1 || list[0].Policy != "p" {
+		t.Errorf("%v", list)
+	}
+	if e.Limiter("base") == nil {
+		t.Error("there is nothing to make a limiter from")
+	}
+	if err := e.Disable("base", time.Now().Add(time.Hour)); err != nil {
+		t.Error(err)
+	}
+	if info, ok := e.Policy("base"); !ok || info.DisabledUntil.IsZero() {
+		t.Errorf("%v: %+v", ok, info)
+	}
+	if info, ok := e.Policy("nobody's"); ok {
+		t.Errorf("%+v", info)
+	}
+}

@@ -188,9 +188,6 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (e
 			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: -1, Err: drawgate.ErrNeedsReserve})
 		case a.Shadow:
 			e.addShadow(r, &a, &ask, sc, res)
-		case a.Set == 0: // before which nobody asked
-			a.Bucket = len(sc.enforced)
-			sc.enforced = append(sc.enforced, ask)
 		default:
 			sc.enforced, a.Bucket, err = e.together(r, sc, sc.enforced, a.Set, &ask)
 			if errors.Is(err, drawgate.ErrNeverFits) { // all that counts the request is told of first

@@ -19,8 +19,8 @@ const ShadowSuffix = "~shadow"
 
 // state is a configuration in force.
 type state struct {
-	config   Config
-	policies map[string]*policy
+	config   Config             // without what is a Base
+	policies map[string]*policy // all of them
 	set      *rules.Set
 	uses     []use // by rules.Applied.Index
 	byRule   map[useOf]*variant
@@ -29,6 +29,7 @@ type state struct {
 // policy is a policy in force.
 type policy struct {
 	name      string
+	said      *Policy // by the configuration
 	shadow    bool
 	off       bool     // the configuration says that it is disabled
 	plain     *variant // with the policy's own amounts
@@ -78,8 +79,8 @@ func (d *disabled) until() time.Time {
 	return time.Unix(0, d.at.Load())
 }
 
-// disabled says until when a policy is disabled under the next configuration: what was said while this one is in force goes on, but not what this one itself
-// says. s may be nil.
+// disabled says until when a policy is disabled under the next configuration: what was said while this one is in force goes on, unless this one itself says
+// that the policy is disabled. s may be nil.
 func (s *state) disabled(next *Policy) *disabled {
 	d := &disabled{}
 	switch {
@@ -103,7 +104,7 @@ func (s *state) names() []string { return slices.Sorted(maps.Keys(s.policies)) }
 
 // compile makes a configuration ready. old may be nil.
 func (e *Engine) compile(c Config, old *state) (*state, error) {
-	s := &state{config: c, policies: make(map[string]*policy, len(c.Policies)), byRule: map[useOf]*variant{}}
+	s := &state{config: Config{Policies: c.Listed(), Rules: c.Rules}, policies: make(map[string]*policy, len(c.Policies)), byRule: map[useOf]*variant{}}
 	beside := inShadow(&c)
 	var errs []error
 	for i := range c.Policies {
@@ -145,7 +146,7 @@ func inShadow(c *Config) map[string]bool {
 // policy makes policy i ready.
 func (e *Engine) policy(i int, c *Policy, beside bool) (p *policy, errs []error) {
 	p = &policy{
-		name: c.Name, shadow: c.Shadow, off: c.Disabled,
+		name: c.Name, said: c, shadow: c.Shadow, off: c.Disabled,
 		variants: variants{base: e.base, policy: c.Policy, made: map[string]*variant{}},
 	}
 	switch {

@@ -10,10 +10,10 @@ import (
 
 // together adds an ask of a set to a list, or what it costs to the ask of an earlier set for the same bucket, and returns the ask's position.
 func (e *Engine) together(r *Request, sc *scratch, list []drawgate.Ask, set int, ask *drawgate.Ask) ([]drawgate.Ask, int, error) {
+	if set == 0 { // nobody asked before
+		return append(list, *ask), len(list), nil
+	}
 	for i := range list {
-		if set == 0 {
-			break // nobody asked before
-		}
 		if o := &list[i]; o.Key == ask.Key && o.Limiter.Plan().Name() == ask.Limiter.Plan().Name() && e.tenant(o.Tenant) == e.tenant(ask.Tenant) {
 			return list, i, sc.join(r, o, ask)
 		}
