@@ -325,23 +325,39 @@ local function roll(st, s, now)
   st.at, st.fin, st.used, st.nxt, st.aft = a, z, carry, 0, 0
 end
 
+-- a * b / c rounded up, at most MAX. In digits of a, of seven bits each: no double rounds as long as b and c are below 2^45, which is a year in µs.
+local function mulDivUp(a, b, c)
+  local q, rest, digit = 0, 0, 2 ^ 49
+  while digit >= 1 do
+    local d = floor(a / digit)
+    a = a - d * digit
+    local x = rest * 128 + d * b
+    rest = math.fmod(x, c)
+    q = q * 128 + (x - rest) / c
+    digit = digit / 128
+  end
+  if rest > 0 then q = q + 1 end
+  return min(q, MAX)
+end
+
 local function rescale(used, from, to)
   if from == to or used == 0 then return used end
   local units = floor(used / from)
-  local frac = used - units * from
-  units = min(units * to, MAX)
-  if frac == 0 then return units end
-  return min(units + min(ceil(frac / from * to) + 1, to), MAX)
+  return min(min(units * to, MAX) + mulDivUp(used - units * from, to, from), MAX)
 end
 
-local function leak(st, rate, now)
-  local dt, per = now - st.at, st.win / st.scale
-  if dt <= 0 then return end
-  st.at = now
-  if rate % per == 0 then
-    st.used = max(0, st.used - dt * (rate / per))
-  else
-    st.used = max(0, st.used - min(floor(dt * rate / per * (1 - 2 ^ -50)), MAX))
+local function adopt(st, s)
+  st.used = rescale(st.used, st.scale, s.scale)
+  st.rate, st.scale, st.drain = s.rate, s.scale, s.drain
+  if st.peak > 0 then st.peak = max(st.peak, s.rate) end
+end
+
+local function leak(st, s, now)
+  if s.rate < st.rate then adopt(st, s) end
+  local dt = now - st.at
+  if dt > 0 then
+    st.used = max(0, st.used - dt * st.drain)
+    st.at = now
   end
 end
 
@@ -351,10 +367,8 @@ local function drain(st, s, now)
     return
   end
   if s.rate ~= st.rate then
-    leak(st, min(st.rate, s.rate), now)
-    st.used = rescale(st.used, st.scale, s.scale)
-    st.rate, st.scale, st.drain = s.rate, s.scale, s.drain
-    if st.peak > 0 then st.peak = max(st.peak, s.rate) end
+    leak(st, s, now)
+    adopt(st, s)
     return
   end
   local dt = now - st.at
@@ -608,8 +622,8 @@ local function closePart(r, ss, q, n, at)
   end
   st.held = st.held - q.n
   if st.kind == 4 then return end
-  if st.kind == 1 and s and s.rate ~= st.rate then
-    leak(st, min(st.rate, s.rate), at)
+  if st.kind == 1 and s then
+    leak(st, s, at)
   else
     advance(r, st, s, at)
   end
@@ -943,7 +957,7 @@ local function settleBucket(st, q, n)
   if st.peak <= st.rate then
     out = dt * (st.rate / per)
   else
-    out = floor(min(dt * st.peak / per * (1 + 2 ^ -50) + 1, MAX))
+    out = mulDivUp(dt, st.peak, per)
   end
   local undrained = max(0, min(q.n * st.scale, MAX) - out)
   st.used = max(0, st.used - min(min((q.n - n) * st.scale, MAX), undrained))

@@ -177,7 +177,7 @@ func (h *home) record(word int64, specs []record.Spec) record.Record {
 		if specs[i].ID == spec.ID && specs[i].Rate < spec.Rate {
 			since := min(now, max(h.space.since(&specs[i]), (word-h.lean.most.Load()*spec.Scale)/spec.Drain))
 			st.Used, st.At = max(0, word-since*spec.Drain), s.base+since
-			st.Leak(specs[i].Rate, s.base+now)
+			st.Leak(&specs[i], s.base+now)
 		}
 	}
 	if st.Used == 0 {

@@ -34,20 +34,25 @@ func CeilDiv(a, b int64) int64 {
 	return q
 }
 
-// rescale converts used from 1/from units to 1/to units, rounded up by at most two parts.
-//
-// It is written in doubles, operation for operation as the Redis script does it, so that every store rounds alike.
+// mulDivUp returns a*b/c rounded up, for a, b >= 0, c > 0, but at most maxUsed.
+func mulDivUp(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return maxUsed
+	}
+	q, rest := bits.Div64(hi, lo, uint64(c))
+	if rest != 0 && q < maxUsed {
+		q++
+	}
+	return int64(min(q, maxUsed))
+}
+
+// rescale converts used from 1/from units to 1/to units, rounded up.
 func rescale(used, from, to int64) int64 {
 	if from == to || used == 0 {
 		return used
 	}
-	units := used / from
-	frac := used - units*from
-	if frac == 0 {
-		return mulCap(units, to)
-	}
-	f := math.Ceil(float64(frac)/float64(from)*float64(to)) + 1
-	return min(addSat(mulCap(units, to), min(int64(f), to)), maxUsed)
+	return min(addSat(mulCap(used/from, to), mulDivUp(used%from, to, from)), maxUsed)
 }
 
 func mulCap(a, b int64) int64 { return min(mulSat(a, b), maxUsed) }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzMath compares the arithmetic that saturates, and the change of scale, with big integers.
+// FuzzMath compares the arithmetic that saturates, and the change of a rate, with big integers.
 func FuzzMath(f *testing.F) {
 	for _, v := range [][4]int64{
 		{0, 0, 1, 1},
@@ -60,11 +60,20 @@ func checkMath(t *testing.T, a, b, from, to int64) {
 			t.Errorf("CeilDiv(%d, %d) = %d, want %d", a, b, got, q)
 		}
 	}
+	if from > 0 {
+		q, m := new(big.Int).DivMod(new(big.Int).Mul(bigA, bigB), big.NewInt(from), new(big.Int))
+		if m.Sign() > 0 {
+			q.Add(q, big.NewInt(1))
+		}
+		if got, want := mulDivUp(a, b, from), capped(q, big.NewInt(maxUsed)); got != want {
+			t.Errorf("mulDivUp(%d, %d, %d) = %d, want %d", a, b, from, got, want)
+		}
+	}
 	checkRescale(t, a%(maxUsed+1), from, to)
 	checkLeak(t, a%(maxUsed+1), b, from, to)
 }
 
-// checkRescale: never less than the exact value, and at most two parts more.
+// checkRescale: what is used is rounded up to a whole part.
 func checkRescale(t *testing.T, used, from, to int64) {
 	t.Helper()
 	const widest = 366 * 24 * 3600 * 1_000_000
@@ -75,28 +84,32 @@ func checkRescale(t *testing.T, used, from, to int64) {
 	if low.Cmp(big.NewInt(maxUsed)) > 0 {
 		low.SetInt64(maxUsed)
 	}
-	if over := got - low.Int64(); over < 0 || over > 2 || got > maxUsed {
-		t.Errorf("rescale(%d, %d, %d) = %d, want %d to 2 more", used, from, to, got, low)
+	if got != low.Int64() {
+		t.Errorf("rescale(%d, %d, %d) = %d, want %d", used, from, to, got, low)
 	}
 }
 
-// checkLeak: at a rate that the scale was not made for, never more drains than rate times time, and no part less than that by more than one and
-// what doubles round.
+// checkLeak: the lower rate drains, to the part.
 func checkLeak(t *testing.T, used, dt, rate, window int64) {
 	t.Helper()
 	window = 1000 + abs(window)%(366*24*3600*1_000_000)
 	rate, dt = 1+abs(rate)%1_000_000_000_000, dt%(1<<52)
-	scale, _ := BucketScale(1+rate/3, window)
-	st := &State{Kind: Bucket, Window: window, Used: used, Scale: scale, Rate: 1 + rate/3}
-	st.Leak(rate, dt)
-	out := new(big.Int).Mul(big.NewInt(rate), big.NewInt(dt))
-	out.Mul(out, big.NewInt(scale)).Quo(out, big.NewInt(window))
-	want := int64(0)
-	if out.Cmp(big.NewInt(used)) < 0 {
-		want = used - out.Int64()
-	}
-	if slack := 2 + used>>49; st.Used < want || st.Used > want+slack {
-		t.Errorf("used=%d after %d µs at %d per %d µs, scale %d: got %d, want %d to %d more", used, dt, rate, window, scale, st.Used, want, slack)
+	for _, was := range []int64{1 + rate/3, rate + window/7} {
+		scale, _ := BucketScale(was, window)
+		st := &State{Kind: Bucket, Window: window, Used: used, Scale: scale, Rate: was}
+		s := &Spec{Kind: Bucket, Window: window, Rate: rate}
+		s.Scale, s.Drain = BucketScale(rate, window)
+		st.Leak(s, dt)
+		lower := min(rate, was)
+		parts, drain := BucketScale(lower, window)
+		want := big.NewInt(rescale(used, scale, parts))
+		want.Sub(want, new(big.Int).Mul(big.NewInt(drain), big.NewInt(dt)))
+		if want.Sign() < 0 {
+			want.SetInt64(0)
+		}
+		if st.Used != want.Int64() || st.Scale != parts || st.Rate != lower || st.At != dt {
+			t.Errorf("used=%d after %d µs at %d, then %d per %d µs: got %+v, want %d", used, dt, was, rate, window, st, want)
+		}
 	}
 }
 

@@ -140,8 +140,8 @@ func (r *Record) closePart(specs []Spec, p *Part, n, at int64) {
 	if st.Kind == Concurrency {
 		return
 	}
-	if st.Kind == Bucket && s != nil && s.Rate != st.Rate {
-		st.Leak(min(st.Rate, s.Rate), at) // the rate may have changed after the hold's end as well: see drain
+	if st.Kind == Bucket && s != nil {
+		st.Leak(s, at) // a higher rate may have come after the hold's end: see drain
 	} else {
 		st.advance(s, at)
 	}

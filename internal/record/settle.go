@@ -77,8 +77,7 @@ func (st *State) drained(dt int64) int64 {
 	if st.Peak <= st.Rate {
 		return mulSat(dt, st.Rate/perUS)
 	}
-	f := float64(float64(dt)*float64(st.Peak)/float64(perUS)*(1+0x1p-50)) + 1 // the conversion forbids to fuse: Lua does not
-	return int64(min(f, maxUsed))
+	return mulDivUp(dt, st.Peak, perUS)
 }
 
 // settleCalendar corrects the windows in which the units were counted, as far as they are not over.

@@ -1,7 +1,5 @@
 package record
 
-import "math"
-
 // State is what one limit of a bucket has used.
 //
 // What nearly every take changes stands first, in one cache line: processors that take turns at a bucket hand over each line that they write.
@@ -63,12 +61,8 @@ func (st *State) drain(s *Spec, now int64) {
 		return
 	}
 	if s.Rate != st.Rate {
-		st.Leak(min(st.Rate, s.Rate), now)
-		st.Used = rescale(st.Used, st.Scale, s.Scale)
-		st.Rate, st.Scale = s.Rate, s.Scale
-		if st.Peak > 0 {
-			st.Peak = max(st.Peak, s.Rate)
-		}
+		st.Leak(s, now)
+		st.adopt(s)
 		return
 	}
 	dt := now - st.At
@@ -81,20 +75,24 @@ func (st *State) drain(s *Spec, now int64) {
 	st.At = now
 }
 
-// Leak drains at a rate that may be lower than the one Scale was made for; fractions of 1/Scale stay used.
-func (st *State) Leak(rate, now int64) {
-	dt := now - st.At
-	if dt <= 0 {
-		return
+// Leak drains at the rate of s or the one used last, whichever is lower. That one's parts are counted in, so that a whole number drains in a µs.
+func (st *State) Leak(s *Spec, now int64) {
+	if s.Rate < st.Rate {
+		st.adopt(s)
 	}
-	st.At = now
-	perUS := st.Window / st.Scale // rate/perUS is 1/Scale units per µs
-	if rate%perUS == 0 {
-		st.Used = max(0, st.Used-mulSat(dt, rate/perUS))
-		return
+	if dt := now - st.At; dt > 0 {
+		st.Used = max(0, st.Used-mulSat(dt, st.Rate/(st.Window/st.Scale)))
+		st.At = now
 	}
-	out := math.Floor(float64(dt) * float64(rate) / float64(perUS) * (1 - 0x1p-50))
-	st.Used = max(0, st.Used-int64(min(out, maxUsed)))
+}
+
+// adopt puts the rate of s in force. What is used is rounded up to a whole part: by less than drains in a µs.
+func (st *State) adopt(s *Spec) {
+	st.Used = rescale(st.Used, st.Scale, s.Scale)
+	st.Rate, st.Scale = s.Rate, s.Scale
+	if st.Peak > 0 {
+		st.Peak = max(st.Peak, s.Rate)
+	}
 }
 
 // expire drops the entries whose window is over: a unit counted at t counts in [t, t+window).
