@@ -36,6 +36,10 @@ type Harness struct {
 	// Slow leaves out the case that opens as many reservations as may be: for models, which look at all of them at each step.
 	Slow bool
 
+	// Keeps says that the store keeps what every take and settlement found, a refusal too, as a model does and a store need not. In [Scripts] between
+	// two such stores the versions of a policy take turns as they like.
+	Keeps bool
+
 	// Second returns another client of the same buckets and the same clock, as another process would have. nil if the store has none.
 	Second func(t *testing.T, s drawgate.Store) drawgate.Store
 }

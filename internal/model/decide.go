@@ -124,10 +124,12 @@ func (a *Ask) charge(t *record.Take, now, end int64) {
 			continue
 		}
 		lim := a.Ledger.limits[s.ID]
-		p := part{limit: s.ID, n: n, held: s.Kind == record.Concurrency || end != 0 && (t.Lease || s.ChargeEnd)}
+		p := part{limit: s.ID, n: n, at: now, margin: lim.holdMargin(), held: s.Kind == record.Concurrency || end != 0 && (t.Lease || s.ChargeEnd)}
 		if !p.held {
-			p.drain = new(big.Int).Set(lim.drain)
-			p.counted = lim.count(now, lim.holdMargin(), n)
+			p.counted = lim.count(now, p.margin, n)
+		}
+		if end != 0 {
+			lim.peak = max(lim.peak, s.Rate)
 		}
 		h.parts = append(h.parts, p)
 	}
@@ -151,15 +153,10 @@ func (a *Ask) answer(j int, now, n int64, priority int8) (soonest int64) {
 	return a.Ledger.cancelled(lim).wait(nil, now, n, priority)
 }
 
-// Peek says what a take would get, and changes nothing. Afterwards a.Ledger stands at the instant of the answer; it may be a copy.
+// Peek says what a take would get, and changes nothing. Afterwards a.Ledger is a copy, which stands at the instant of the answer.
 func Peek(a *Ask, priority int8, now int64) record.Verdict {
 	a.Ledger.last = max(a.Ledger.last, now)
-	for i := range a.Specs {
-		if lim := a.Ledger.limits[a.Specs[i].ID]; lim == nil || lim.spec != a.Specs[i] {
-			a.Ledger = a.Ledger.clone()
-			break
-		}
-	}
+	a.Ledger = a.Ledger.clone()
 	asks := []Ask{*a}
 	v := record.Verdict{Now: begin(asks, now)}
 	for j := range a.Specs {
@@ -184,33 +181,36 @@ func Settle(asks []Ask, id string, cancel bool, now int64) (settled bool) {
 		settled = true
 		for k := range h.parts {
 			p := &h.parts[k]
-			n := p.n
+			n, known := p.n, false
 			for j := range asks[i].Specs {
-				if asks[i].Specs[j].ID == p.limit && asks[i].N[j] != record.Keep {
-					n = asks[i].N[j]
+				if asks[i].Specs[j].ID == p.limit {
+					known = true
+					if asks[i].N[j] != record.Keep {
+						n = asks[i].N[j]
+					}
 				}
 			}
 			if cancel {
 				n = 0
 			}
-			l.limits[p.limit].settle(p, n, now)
+			l.limits[p.limit].settle(p, n, now, known)
 		}
-		delete(l.holds, id)
+		l.close(id)
 	}
 	return settled
 }
 
-func (lim *limit) settle(p *part, n, now int64) {
+func (lim *limit) settle(p *part, n, now int64, known bool) {
 	switch {
-	case lim.spec.Kind == record.Concurrency:
 	case p.held:
-		lim.count(now, lim.holdMargin(), n)
+		lim.age(p, n, now, known, 0)
 	case lim.spec.Kind != record.Bucket:
 		p.counted.n = n
 	case n >= p.n:
 		lim.owe(n - p.n)
 	default:
-		lim.level = atLeast0(new(big.Int).Sub(lim.level, lim.credit(p, n)))
+		lim.level = atLeast0(new(big.Int).Sub(lim.level, lim.credit(p, n, now)))
+		lim.round()
 	}
 }
 

@@ -2,11 +2,10 @@
 //
 // It keeps a plain list of everything that was admitted, and finds what is used by adding it up; a bucket's level is a big integer. When a refused
 // take would fit is found by asking "would it fit at t?" for one t after the other (by bisection), with the same question that decides. Nothing is
-// rounded, packed or cached, and nothing is shared with package record but its plain types. What record decides must agree with it.
+// packed or cached, and nothing is shared with package record but its plain types. What record decides must agree with it.
 //
 // [Decide], [Settle], [Renew], [Charge], [Refund] and [Peek] work on a [Ledger] as their namesakes do on a record. [Store] puts them behind
 // drawgate.Store, so that a real store can be compared with it step by step.
 //
-// Where record may be stricter: after a bucket's rate has changed (its fractions are then rounded up, and a credit is reckoned with the highest
-// rate since the take), and where a hold ends while only callers that do not know the limit are about. The model is exact there.
+// Nothing is rounded but a bucket's level where its rate changed, or something was given back after it did: up to a whole part of a unit.
 package model

@@ -45,11 +45,7 @@ func (lim *limit) usedBucket(held []pending, t int64) int64 {
 	}
 	level = atLeast0(level.Sub(level, product(lim.spec.Rate, t-at)))
 	level.Add(level, product(still, lim.spec.Window))
-	units, rest := new(big.Int).QuoRem(level, big.NewInt(lim.spec.Window), new(big.Int))
-	if rest.Sign() > 0 {
-		units.Add(units, big.NewInt(1))
-	}
-	return units.Int64()
+	return up(level, big.NewInt(lim.spec.Window)).Int64()
 }
 
 // usedRolling plays the joining of units whose hold ends on copies of the groups.
@@ -61,7 +57,7 @@ func (lim *limit) usedRolling(held []pending, t int64) int64 {
 	}
 	var late []*counted
 	for _, p := range held {
-		late = append(late, &counted{n: p.n, group: future.join(p.end + lim.holdMargin())})
+		late = append(late, &counted{n: p.n, group: future.join(p.end+lim.holdMargin(), lim.spec.Join)})
 	}
 	sum := int64(0)
 	add := func(c *counted, last int64) {

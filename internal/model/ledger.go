@@ -21,8 +21,8 @@ type limit struct {
 	list  []*counted  // rolling, calendar: what counts from an instant on
 	group *group      // rolling: the newest
 	level *big.Int    // bucket: units × Window
-	drain *big.Int    // bucket: all that could have drained up to now, units × Window
-	at    int64       // bucket: the instant of level and drain
+	at    int64       // bucket: the instant of level
+	peak  int64       // bucket: the highest rate since a reservation of it was taken, while any is open in its bucket; otherwise 0
 }
 
 // counted is a number of units that age.
@@ -47,8 +47,9 @@ type part struct {
 	limit   uint64
 	n       int64
 	held    bool     // does not age yet: counted nowhere else
+	margin  int64    // held: with which it was
 	counted *counted // rolling, calendar, not held
-	drain   *big.Int // bucket, not held: limit.drain at the take
+	at      int64    // of the take
 }
 
 // pending is a held number of units, which start to age at end if nothing else happens.
@@ -99,42 +100,68 @@ func (l *Ledger) know(s *record.Spec) *limit {
 	}
 	lim := l.limits[s.ID]
 	if lim == nil {
-		lim = &limit{level: new(big.Int), drain: new(big.Int), at: l.last}
+		lim = &limit{level: new(big.Int), at: l.last}
 		l.limits[s.ID] = lim
 	}
 	lim.spec = *s
 	return lim
 }
 
-// advance lets time pass until now, from which on specs hold.
+// advance lets time pass until now, from which on specs hold. Limits that are not among them stay as they are, but for the holds that end.
 func (l *Ledger) advance(specs []record.Spec, now int64) {
 	l.last = max(l.last, now)
 	// Nobody knows when a bucket's rate changed: the lower one is taken for all the time since the last look.
 	rates := map[uint64]int64{}
-	for id, lim := range l.limits {
-		rates[id] = lim.spec.Rate
-	}
 	for i := range specs {
-		l.know(&specs[i])
-		if old, ok := rates[specs[i].ID]; ok {
-			rates[specs[i].ID] = min(old, specs[i].Rate)
+		s := &specs[i]
+		rates[s.ID] = s.Rate
+		if lim := l.limits[s.ID]; lim != nil {
+			rates[s.ID] = min(s.Rate, lim.spec.Rate)
 		}
+		l.know(s)
 	}
 	for _, id := range l.over() {
 		h := l.holds[id]
-		for _, p := range h.parts {
-			lim := l.limits[p.limit]
-			if p.held && lim.spec.Kind != record.Concurrency {
-				lim.drainTo(rates[p.limit], h.end)
-				lim.count(h.end, lim.holdMargin(), p.n)
-			}
+		for i := range h.parts {
+			rate, known := rates[h.parts[i].limit]
+			l.limits[h.parts[i].limit].age(&h.parts[i], h.parts[i].n, h.end, known, rate)
 		}
-		delete(l.holds, id)
+		l.close(id)
 	}
-	for id, lim := range l.limits {
-		lim.drainTo(rates[id], l.last)
+	for id, rate := range rates {
+		lim := l.limits[id]
+		lim.drainTo(rate, l.last)
+		lim.round()
 		lim.forget(l.last)
+		if lim.peak > 0 {
+			lim.peak = max(lim.peak, lim.spec.Rate)
+		}
 	}
+}
+
+// close removes a hold.
+func (l *Ledger) close(id string) {
+	delete(l.holds, id)
+	if len(l.holds) == 0 {
+		for _, lim := range l.limits {
+			lim.peak = 0
+		}
+	}
+}
+
+// age lets what was held age from at on, n units having been used. rate drained until then. Where whoever finds that out does not know the limit,
+// nobody knows the rate, or how units are joined: nothing drained, and they stand alone.
+func (lim *limit) age(p *part, n, at int64, known bool, rate int64) {
+	if !p.held || lim.spec.Kind == record.Concurrency {
+		return
+	}
+	if known {
+		lim.drainTo(rate, at)
+		lim.count(at, lim.holdMargin(), n)
+		return
+	}
+	lim.at = max(lim.at, at)
+	lim.enter(at, p.margin, n, 0)
 }
 
 // over returns the ids of holds that have ended, in the order of their ends.
@@ -153,10 +180,25 @@ func (lim *limit) drainTo(rate, t int64) {
 	if lim.spec.Kind != record.Bucket || t <= lim.at {
 		return
 	}
-	d := product(rate, t-lim.at)
-	lim.drain = new(big.Int).Add(lim.drain, d)
-	lim.level = atLeast0(new(big.Int).Sub(lim.level, d))
+	lim.level = atLeast0(new(big.Int).Sub(lim.level, product(rate, t-lim.at)))
 	lim.at = t
+}
+
+// round rounds a bucket's level up to a whole number of its parts: of a unit's smallest fraction of which a whole number drains in a microsecond.
+func (lim *limit) round() {
+	if lim.spec.Kind == record.Bucket {
+		part := big.NewInt(lim.spec.Window / lim.spec.Scale)
+		lim.level = new(big.Int).Mul(up(lim.level, part), part)
+	}
+}
+
+// up returns a/b, rounded up.
+func up(a, b *big.Int) *big.Int {
+	q, rest := new(big.Int).QuoRem(a, b, new(big.Int))
+	if rest.Sign() > 0 {
+		q.Add(q, big.NewInt(1))
+	}
+	return q
 }
 
 // forget drops what can never count again.
@@ -179,7 +221,10 @@ func (lim *limit) holdMargin() int64 {
 }
 
 // count counts n units from at on, whatever the limit says. They arrive at at+margin at the latest.
-func (lim *limit) count(at, margin, n int64) *counted {
+func (lim *limit) count(at, margin, n int64) *counted { return lim.enter(at, margin, n, lim.spec.Join) }
+
+// enter is count for units that may join a group whose first take is less than join before.
+func (lim *limit) enter(at, margin, n, join int64) *counted {
 	if n <= 0 {
 		return nil
 	}
@@ -189,7 +234,7 @@ func (lim *limit) count(at, margin, n int64) *counted {
 		lim.owe(n)
 		return nil
 	case record.Rolling:
-		c.group = lim.join(at + margin)
+		c.group = lim.join(at+margin, join)
 	}
 	lim.list = append(lim.list, c)
 	return c
@@ -207,10 +252,10 @@ func (lim *limit) owe(n int64) {
 }
 
 // join returns the group of a take that counts at at.
-func (lim *limit) join(at int64) *group {
+func (lim *limit) join(at, join int64) *group {
 	if g := lim.group; g != nil {
 		at = max(at, g.last)
-		if at == g.first || at-g.first < lim.spec.Join {
+		if at == g.first || at-g.first < join {
 			g.last = at
 			return g
 		}
@@ -241,7 +286,7 @@ func (l *Ledger) cancelled(lim *limit) *limit {
 			if p.limit == lim.spec.ID && !p.held {
 				back[p.counted] = true
 				if lim.spec.Kind == record.Bucket {
-					c.level = atLeast0(new(big.Int).Sub(c.level, lim.credit(&p, 0)))
+					c.level = atLeast0(new(big.Int).Sub(c.level, lim.credit(&p, 0, l.last)))
 				}
 			}
 		}
@@ -250,11 +295,11 @@ func (l *Ledger) cancelled(lim *limit) *limit {
 	return &c
 }
 
-// credit returns what a settlement of p with n gives back to a bucket, times Window: no more than what cannot have drained since the take.
-func (lim *limit) credit(p *part, n int64) *big.Int {
+// credit returns what a settlement of p with n gives back to a bucket, times Window: no more than what cannot have drained since the take, at the
+// highest rate that was in force.
+func (lim *limit) credit(p *part, n, now int64) *big.Int {
 	back := product(p.n-n, lim.spec.Window)
-	since := new(big.Int).Sub(lim.drain, p.drain)
-	undrained := atLeast0(new(big.Int).Sub(product(p.n, lim.spec.Window), since))
+	undrained := atLeast0(new(big.Int).Sub(product(p.n, lim.spec.Window), product(lim.peak, now-p.at)))
 	if back.Cmp(undrained) > 0 {
 		return undrained
 	}

@@ -14,10 +14,11 @@ import (
 // must keep: what was admitted or settled, and how a record was advanced where that was strange ([record.Record.Strange]). What any other refusal
 // or a peek did to a record is thrown away.
 //
-// Unlike [Store] it rounds where record does, so every answer of a real store can be compared with it.
+// It decides by the code that ships and is compared with [Store], and is fast enough to be what real stores are compared with.
 type Records struct {
 	now   func() int64 // Unix µs
 	exact bool
+	all   bool // see Keeping
 
 	mu   sync.Mutex
 	kept map[drawgate.Key][]byte
@@ -32,6 +33,12 @@ var (
 // NewRecords returns an empty store with a clock, in Unix microseconds. exact says that a rolling limit without a precision is exact.
 func NewRecords(now func() int64, exact bool) *Records {
 	return &Records{now: now, exact: exact, kept: map[drawgate.Key][]byte{}}
+}
+
+// Keeping makes a store keep what every take and settlement did to a record, whatever was decided, and returns it.
+func (s *Records) Keeping() *Records {
+	s.all = true
+	return s
 }
 
 func (s *Records) begin(ctx context.Context) (end func(), err error) {
@@ -64,7 +71,10 @@ func (s *Records) open(buckets []drawgate.BucketCost) *opened {
 		o.recs, o.now = append(o.recs, rec), max(o.now, rec.Last)
 	}
 	for i := range buckets {
-		o.keep[i] = o.recs[i].Strange(buckets[i].Plan.Specs(s.exact), o.now)
+		specs := buckets[i].Plan.Specs(s.exact)
+		if o.keep[i] = s.all || o.recs[i].Strange(specs, o.now); s.all {
+			o.recs[i].Advance(specs, o.now) // even if nothing is decided, as of a refund of nothing
+		}
 	}
 	return o
 }
@@ -182,7 +192,7 @@ func (s *Records) All(yield func(drawgate.Key, *record.Record) bool) {
 func (s *Records) Fork(now func() int64) *Records {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &Records{now: now, exact: s.exact, kept: maps.Clone(s.kept)}
+	return &Records{now: now, exact: s.exact, all: s.all, kept: maps.Clone(s.kept)}
 }
 
 // Equal reports whether two stores keep the same.

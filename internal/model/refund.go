@@ -68,9 +68,5 @@ func (lim *limit) pay(n, taken int64) int64 {
 		back = most
 	}
 	lim.level = new(big.Int).Sub(lim.level, back)
-	units, rest := new(big.Int).QuoRem(back, big.NewInt(lim.spec.Window), new(big.Int))
-	if rest.Sign() > 0 {
-		units.Add(units, big.NewInt(1))
-	}
-	return units.Int64()
+	return up(back, big.NewInt(lim.spec.Window)).Int64()
 }

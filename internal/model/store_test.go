@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,10 +19,39 @@ var obvious = storetest.Harness{
 	Advance: func(_ drawgate.Store, d time.Duration) { time.Sleep(d) },
 	Wrap:    synctest.Test,
 	Slow:    true,
+	Keeps:   true,
 }
 
 // TestStore: the obvious version keeps the contract of stores, so the contract asks for what the model says.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, obvious)
+}
+
+// TestEngine compares the engine with the obvious version on random scripts in which versions of a policy, with other rates and margins, with limits
+// that the others do not have, take turns: every answer is the same. Once as they like, on an engine that keeps whatever it found; once as all
+// stores are compared with an engine that keeps no more than it must.
+//
+// req: A5, D3, D11, E10
+func TestEngine(t *testing.T) {
+	t.Parallel()
+	n := 300
+	if os.Getenv("DRAWGATE_LONG") != "" {
+		n = 5000
+	}
+	if raceEnabled {
+		n /= 10
+	}
+	keeping := records
+	keeping.Keeps = true
+	keeping.New = func(t *testing.T) drawgate.Store {
+		t.Helper()
+		return model.NewRecords(func() int64 { return time.Now().UnixMicro() }, false).Keeping()
+	}
+	for name, engine := range map[string]storetest.Harness{"keeps all": keeping, "keeps what it must": records} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Scripts(t, engine, obvious, n)
+		})
+	}
 }

@@ -29,7 +29,6 @@ type twin struct {
 	recs    []*record.Record
 	ledgers []*model.Ledger
 	specs   [][]record.Spec
-	steady  bool // nothing rounds: answers are equal; otherwise record may be stricter
 	now     int64
 	span    int64 // the length of the longest window
 	ids     []string
@@ -39,7 +38,7 @@ type twin struct {
 }
 
 func newTwin(c chooser, specs ...[]record.Spec) *twin {
-	w := &twin{c: c, specs: specs, now: epoch, steady: true, span: mnt}
+	w := &twin{c: c, specs: specs, now: epoch, span: mnt}
 	for range specs {
 		w.recs = append(w.recs, &record.Record{})
 		w.ledgers = append(w.ledgers, &model.Ledger{})
