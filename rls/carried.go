@@ -166,15 +166,9 @@ func (c *call) runCarried(ctx context.Context) (allowed bool, err error) {
 
 // withoutDisabled leaves out the asks of policies that are disabled.
 func (c *call) withoutDisabled(asks []int) []int {
-	off := map[string]bool{}
-	for _, p := range c.s.engine.Policies() {
-		if !p.DisabledUntil.IsZero() {
-			off[p.Name] = true
-		}
-	}
 	kept := asks[:0]
 	for _, i := range asks {
-		if !off[c.asks[i].Policy] {
+		if p, _ := c.s.engine.Policy(c.asks[i].Policy); p.DisabledUntil.IsZero() {
 			kept = append(kept, i)
 		}
 	}

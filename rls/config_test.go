@@ -184,8 +184,8 @@ func TestConfigPolicyNamesAreUniqueAndShort(t *testing.T) {
 		}
 		seen[p.Name] = true
 	}
-	if _, e := service(t, memory(t), c, nil); len(e.Policies()) != 17 {
-		t.Errorf("%d policies, want 17", len(e.Policies()))
+	if _, e := service(t, memory(t), c, nil); len(e.Policies()) != 16 {
+		t.Errorf("%d policies, want 16", len(e.Policies()))
 	}
 }
 

@@ -221,7 +221,7 @@ descriptors:
 
 func TestCarriedLimitsOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	s, _ := service(t, memory(t), config(t, users+`
+	s, e := service(t, memory(t), config(t, users+`
   - {key: soft, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
 `), nil)
 	c, _ := serve(t, s)
@@ -246,6 +246,12 @@ func TestCarriedLimitsOfTheirOwn(t *testing.T) {
 		if err != nil || a.GetOverallCode() != ok || a.GetStatuses()[0].GetLimitRemaining() != 4999 {
 			t.Fatalf("limit %d: %v, %v", 5000+i, a, err)
 		}
+	}
+	if err := e.Disable(rls.CarriedPolicy, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if a := answered(t, c, request("d", day)); a.GetOverallCode() != ok {
+		t.Errorf("carried limits are switched off: %v", a)
 	}
 }
 
@@ -442,7 +448,6 @@ descriptors:
 		})
 	}
 	wg.Wait()
-	time.Sleep(50 * time.Millisecond)
 	for g := range 4 {
 		want := uint32(1000000)
 		for i := range 20 {
@@ -450,7 +455,7 @@ descriptors:
 		}
 		for _, key := range []string{"soft=x", "hard=y"} {
 			a, err := s.ShouldRateLimit(t.Context(), request("d", hits(descriptor(key+strconv.Itoa(g)), 0)))
-			if left := a.GetStatuses()[0].GetLimitRemaining(); err != nil || left != want && key != "soft=x" {
+			if left := a.GetStatuses()[0].GetLimitRemaining(); err != nil || left < want || left > want && key == "hard=y" { // a shadow may be given up, but not count twice
 				t.Errorf("%s%d: %d remain, want %d: %v", key, g, left, want, err)
 			}
 		}

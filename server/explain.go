@@ -80,14 +80,10 @@ func usesOf(e *engine.Engine, req *engine.Request, out *api.ExplainAnswer) (uses
 	for _, a := range req.Asks {
 		res.Applied = append(res.Applied, engine.Applied{Rule: -1, Policy: a.Policy, Tenant: a.Tenant, Key: a.Key})
 	}
-	infos := map[string]*engine.Info{}
-	for _, info := range e.Policies() {
-		infos[info.Name] = &info
-	}
 	for i := range res.Applied {
 		a := &res.Applied[i]
-		info := infos[a.Policy]
-		if info == nil || a.Rule >= len(config.Rules) {
+		info, ok := e.Policy(a.Policy)
+		if !ok || a.Rule >= len(config.Rules) {
 			return nil, engine.ErrUnknownPolicy // the configuration was replaced this moment
 		}
 		u := use{out: api.Explanation{Applied: applied(a)}}
@@ -96,7 +92,7 @@ func usesOf(e *engine.Engine, req *engine.Request, out *api.ExplainAnswer) (uses
 			u.ask, err = e.Ask(a.Policy, a.Tenant, a.Key, req.Asks[i].Costs...)
 			u.out.Shadow, u.out.Disabled = info.Shadow, !info.DisabledUntil.IsZero()
 		} else {
-			u.ask, err = askByRule(e, a, info, &config.Rules[a.Rule], req.Costs)
+			u.ask, err = askByRule(e, a, &info, &config.Rules[a.Rule], req.Costs)
 		}
 		if err != nil {
 			return nil, err

@@ -80,11 +80,9 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, p *api.Problem, 
 		writeProblem(w, p)
 		return
 	}
-	for _, info := range s.engine.Policies() {
-		if info.Name == name {
-			writeJSON(w, http.StatusOK, Policy(&info))
-			return
-		}
+	if info, ok := s.engine.Policy(name); ok {
+		writeJSON(w, http.StatusOK, Policy(&info))
+		return
 	}
 	writeProblem(w, problem(api.CodeUnknownPolicy, "there is no policy %q any more", name))
 }

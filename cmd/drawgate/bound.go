@@ -6,7 +6,6 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/guard"
-	"github.com/drawgate/drawgate/rls"
 )
 
 func (a *app) boundCmd() *cobra.Command {
@@ -68,10 +67,8 @@ func (a *app) bound(args []string, instances int) error {
 // counted returns the policies of the configuration and those of Envoy's files, without what is made of rates that requests carry: nobody knows those before.
 func (s *settings) counted() (list []drawgate.Policy, err error) {
 	c, _, err := compile(s.Config)
-	for i := range c.Policies {
-		if p := &c.Policies[i].Policy; p.Name != rls.CarriedPolicy {
-			list = append(list, *p)
-		}
+	for _, p := range c.Listed() {
+		list = append(list, p.Policy)
 	}
 	return list, err
 }

@@ -388,7 +388,7 @@ func (v *service) use(next *settings) error {
 	fresh.Policies, fresh.Modes, fresh.Rules, fresh.APIKeys, fresh.Off = next.Policies, next.Modes, next.Rules, next.APIKeys, next.Off
 	v.now.Config = &fresh
 	v.applied(c)
-	v.log.Info("the new configuration is in force", "policies", len(c.Policies), "rules", len(c.Rules))
+	v.log.Info("the new configuration is in force", "policies", len(c.Listed()), "rules", len(c.Rules))
 	return nil
 }
 

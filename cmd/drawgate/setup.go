@@ -205,8 +205,8 @@ func (s *session) close() {
 
 // policy returns a policy's name; "" means the only one.
 func (s *session) policy(name string) (string, error) {
-	if name == "" && len(s.Policies) == 1 {
-		name = s.Policies[0].Name
+	if names := s.names(); name == "" && len(names) == 1 {
+		name = names[0]
 	}
 	switch {
 	case s.engine.Limiter(name) != nil:
@@ -218,11 +218,8 @@ func (s *session) policy(name string) (string, error) {
 }
 
 // info says of a policy whether it limits.
-func (s *session) info(policy string) (info engine.Info) {
-	list := s.engine.Policies()
-	if i := slices.IndexFunc(list, func(p engine.Info) bool { return p.Name == policy }); i >= 0 {
-		return list[i]
-	}
+func (s *session) info(policy string) engine.Info {
+	info, _ := s.engine.Policy(policy)
 	return info
 }
 
