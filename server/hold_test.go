@@ -115,10 +115,10 @@ func TestExcessIsChargedOnce(t *testing.T) {
 			t.Errorf("%s: %d used, want %d", key, got, want)
 		}
 	}
-	late, settled, cancelled := hold("late", 1), hold("settled", 500), hold("cancelled", 500)
+	late, settled, cancelled := hold("late", 1), hold("settled", 2000), hold("cancelled", 2000)
 	f.settle(`{"reservation":"` + settled + `","used":{"tokens":20}}`)
 	f.settle(`{"reservation":"` + cancelled + `","cancel":true}`)
-	time.Sleep(600 * time.Millisecond)
+	time.Sleep(2100 * time.Millisecond)
 	gone(late, "late", 30)
 	gone(settled, "settled", 20)
 	gone(cancelled, "cancelled", 0)

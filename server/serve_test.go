@@ -50,8 +50,9 @@ func TestStoppingLetsWaitersGo(t *testing.T) {
 func TestStoppingDoesNotWaitForWhatIsNotSent(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
+	store := newSlow()
 	s := setup{
-		store: slow{memstore.New(nil)}, engine: &engine.Options{StoreTimeout: -1}, options: &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		store: store, engine: &engine.Options{StoreTimeout: -1}, options: &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
 	}.make(t)
 	f, stop := serve(t, s)
 	for _, text := range []string{"", "POST /v1/ta", "POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"} {
@@ -64,9 +65,8 @@ func TestStoppingDoesNotWaitForWhatIsNotSent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	done := make(chan api.Answer, 1)
-	go func() { done <- f.take(`{"policy":"llm"}`) }()
-	time.Sleep(200 * time.Millisecond)
+	done := later(f)
+	<-store.asked
 	begin := time.Now()
 	if err := stop(); err != nil {
 		t.Error(err)
@@ -82,10 +82,26 @@ func TestStoppingDoesNotWaitForWhatIsNotSent(t *testing.T) {
 	}
 }
 
+// later takes in the background. The answer is the zero one if there is none.
+func later(f fixture) <-chan api.Answer {
+	answer := make(chan api.Answer, 1)
+	go func() {
+		defer close(answer)
+		answer <- f.take(`{"policy":"llm"}`)
+	}()
+	return answer
+}
+
 // slow is a store that needs longer than requests have to arrive.
-type slow struct{ drawgate.Store }
+type slow struct {
+	drawgate.Store
+	asked chan struct{} // one for each take that has begun
+}
+
+func newSlow() slow { return slow{memstore.New(nil), make(chan struct{}, 10)} }
 
 func (s slow) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+	s.asked <- struct{}{}
 	time.Sleep(3 * time.Second)
 	return s.Store.Take(ctx, takes, out)
 }
@@ -122,7 +138,8 @@ func TestOtherNamesOfALoopbackAddressAreNotServed(t *testing.T) {
 // What one listener has under way is finished though the other has stopped.
 func TestListenersStopTogether(t *testing.T) {
 	t.Parallel()
-	s := setup{store: slow{memstore.New(nil)}, engine: &engine.Options{StoreTimeout: -1}}.make(t)
+	store := newSlow()
+	s := setup{store: store, engine: &engine.Options{StoreTimeout: -1}}.make(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 2)
 	var urls []string
@@ -142,9 +159,8 @@ func TestListenersStopTogether(t *testing.T) {
 	if got := admin.do("POST", "/v1/reload", "", &p); got != 501 {
 		t.Errorf("got %d %+v", got, p)
 	}
-	answer := make(chan api.Answer, 1)
-	go func() { answer <- admin.take(`{"policy":"llm"}`) }()
-	time.Sleep(200 * time.Millisecond)
+	answer := later(admin)
+	<-store.asked
 	cancel()
 	for range 2 {
 		if err := <-done; err != nil {

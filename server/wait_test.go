@@ -82,7 +82,7 @@ func TestWaitOutlivesTheReadTimeout(t *testing.T) {
 	const short = 100 * time.Millisecond
 	s.SetReadTimeout(short)
 	f, stop := serve(t, s)
-	f.take(`{"policy":"slots","hold_ms":400}`)
+	f.take(`{"policy":"slots","hold_ms":1500}`)
 	sent := time.Now()
 	if a := f.take(`{"policy":"slots","hold_ms":1000,"wait_ms":60000}`); !a.Allowed {
 		t.Errorf("got %+v", a)
