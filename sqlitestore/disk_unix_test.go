@@ -25,71 +25,123 @@ const nobody = 65534
 // TestDiskComesBack: a disk that takes no more, and one that turns read-only while the store is open, are told with what to do, nothing that was granted
 // is lost, nothing that failed is spent, and the store comes back by itself with the first call after the disk did.
 //
-// The disk is a limit on what a process of its own may write (RLIMIT_FSIZE), which needs no permission. It turns read-only as a broken file system
-// does: a write fails first, then nothing can be opened for writing any more; by the modes of file and directory, and where this process may mount
-// by remounting a file system as well.
+// The disk is a limit on what a process of its own may write (RLIMIT_FSIZE), and one of 1 MiB that this process mounts. It turns read-only as a broken
+// file system does: a write fails first, then nothing can be opened for writing any more; by the modes of file and directory, and by remounting it.
 //
 // req: D2, D10
 func TestDiskComesBack(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{"full", "modes", "mount"} {
+	for _, mode := range []string{"full", "modes", "mounted", "mounted full"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
-			switch {
-			case mode == "modes" && os.Getuid() == 0:
-				if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, nobody, nobody)); err != nil {
-					t.Fatal(err)
-				}
-			case mode == "mount":
-				if err := mountSmall(dir); err != nil {
-					t.Logf("nothing can be mounted here (%v): the modes show the same", err)
-					return
-				}
-				t.Cleanup(func() {
-					if err := unmount(dir); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			cmd := child(t.Context(), "disk", filepath.Join(dir, "state.db"), mode)
-			cmd.Stderr = nil
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
+			onDisk(t, filepath.Join(ownDir(t), "state.db"), mode)
 		})
+	}
+}
+
+// TestOpenReadOnly opens a file that may not be written, by its modes and on a disk that is mounted read-only.
+//
+// req: D10
+func TestOpenReadOnly(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"open modes", "open mounted"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			onDisk(t, filepath.Join(ownDir(t), "state.db"), mode)
+		})
+	}
+}
+
+// ownDir returns a directory of the user that a child becomes.
+func ownDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
+	if os.Getuid() == 0 {
+		if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, nobody, nobody)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// onDisk runs a child whose disk fails.
+func onDisk(t *testing.T, path, mode string) {
+	t.Helper()
+	run := func(mode string) ([]byte, error) {
+		cmd := child(t.Context(), "disk", path, mode)
+		cmd.Stderr = nil
+		if strings.Contains(mode, "mount") {
+			privately(cmd)
+		}
+		return cmd.CombinedOutput()
+	}
+	if strings.Contains(mode, "mount") {
+		if out, err := run("try to mount"); err != nil {
+			t.Skipf("a file system has to be mounted: run it as root, or where a user may have a user namespace (unshare -Urm): %v %s", err, out)
+		}
+	}
+	if out, err := run(mode); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
 // diskChild is the process whose disk fails.
 func diskChild(path string, args []string) error {
 	signal.Ignore(syscall.SIGXFSZ) // as a server has to: writing fails instead
-	if args[0] == "repair" {
+	mode, dir := args[0], filepath.Dir(path)
+	switch {
+	case mode == "repair":
 		return repairFull(path)
-	}
-	if args[0] == "modes" && os.Getuid() == 0 {
+	case strings.HasSuffix(mode, "modes") && os.Getuid() == 0:
 		if err := errors.Join(syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
+			return err
+		}
+	case strings.Contains(mode, "mount"):
+		if err := mountSmall(dir); err != nil || mode == "try to mount" {
 			return err
 		}
 	}
 	if err := makeUncleaned(path); err != nil { // cleaning, in the background, would open the file again at any time
 		return err
 	}
+	switch mode {
+	case "open modes":
+		return openReadOnly(path, errors.Join(os.Chmod(path, 0o400), os.Chmod(dir, 0o500)))
+	case "open mounted":
+		return openReadOnly(path, remount(dir, true))
+	}
 	s, err := sqlitestore.Open(path, nil)
 	if err != nil {
 		return err
 	}
 	d := &disk{s: s, path: path, plan: widePlan()}
-	switch args[0] {
+	switch mode {
 	case "full":
 		err = d.full()
+	case "mounted full":
+		err = d.fullDisk()
 	case "modes":
 		err = d.readOnly(func(ro bool) error { return modes(path, ro) })
-	case "mount":
-		err = d.readOnly(func(ro bool) error { return remount(filepath.Dir(path), ro) })
+	case "mounted":
+		err = d.readOnly(func(ro bool) error { return remount(dir, ro) })
 	}
 	return errors.Join(err, s.Close())
+}
+
+// openReadOnly opens a file that was made read-only, and makes one beside it.
+func openReadOnly(path string, err error) error {
+	if err != nil {
+		return err
+	}
+	_, err = sqlitestore.Open(path, nil)
+	if se, ok := errors.AsType[*drawgate.StoreError](err); !ok || se.Fault != drawgate.FaultConfiguration || !strings.Contains(err.Error(), "written") {
+		return fmt.Errorf("got %w, want an error of the configuration that says that the file cannot be written", err)
+	}
+	if _, err = sqlitestore.Open(path+"2", nil); !errors.Is(err, drawgate.ErrStoreAway) {
+		return fmt.Errorf("another file: got %w, want ErrStoreAway", err)
+	}
+	return nil
 }
 
 // disk is a store on a disk that fails.
@@ -146,17 +198,40 @@ func (d *disk) full() error {
 		if err == nil {
 			err = writeUpTo(info.Size() + 100<<10)
 		}
-		failed := 0 // in a row: until the file itself is full, moving the log into it makes room
-		for n := 0; err == nil && failed < 3; n++ {
-			if failed++; d.take() == nil {
-				failed = 0
-			}
-			if n > 1000 {
-				return fmt.Errorf("%d takes fit into 100 KiB", n)
-			}
+		if err == nil {
+			err = d.fill()
 		}
 		if err = errors.Join(err, d.fails("full", "disk"), writeUpTo(-1), d.back()); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// fullDisk fills a disk of 1 MiB, on which something else takes less room each time.
+func (d *disk) fullDisk() error {
+	ballast := filepath.Join(filepath.Dir(d.path), "ballast")
+	for size := 512 << 10; size >= 128<<10; size /= 2 {
+		err := os.WriteFile(ballast, make([]byte, size), 0o600)
+		if err == nil {
+			err = d.fill()
+		}
+		if err = errors.Join(err, d.fails("full", "disk is full"), os.Remove(ballast), d.back()); err != nil {
+			return fmt.Errorf("with ballast of %d bytes: %w", size, err)
+		}
+	}
+	return nil
+}
+
+// fill takes until nothing more fits.
+func (d *disk) fill() error {
+	failed := 0 // in a row: until the file itself is full, moving the log into it makes room
+	for n := 0; failed < 3; n++ {
+		if failed++; d.take() == nil {
+			failed = 0
+		}
+		if n > 1000 {
+			return fmt.Errorf("%d takes of 2 KB fit", n)
 		}
 	}
 	return nil

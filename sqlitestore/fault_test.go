@@ -395,14 +395,12 @@ func TestLockedForAWhile(t *testing.T) {
 	}
 }
 
-// TestFullDisk fills the disk: takes fail and say why, nothing is half done, and once there is room again the store comes back by itself. The disk
-// is a tmpfs of 1 MiB; where that cannot be mounted the database's size is bounded instead.
+// TestFullDisk fills a database whose size is bounded: takes fail and say why, and nothing is half done. TestDiskComesBack fills a disk, and makes room.
 //
 // req: D2 D10
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	path, makeRoom := smallDisk(t)
-	s, err := sqlitestore.Open(path, sqlitestore.With(0, pragmaFor(makeRoom)...))
+	s, err := sqlitestore.Open(dbPath(t), sqlitestore.With(0, "max_page_count = 40"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,39 +418,6 @@ func TestFullDisk(t *testing.T) {
 	if n := used(t, s, plan, "k"); n != granted {
 		t.Errorf("%d used, %d granted", n, granted)
 	}
-	if makeRoom != nil {
-		makeRoom()
-		if d, err := take(t.Context(), s, plan, "k", 1); err != nil || !d.Allowed {
-			t.Errorf("with room again: %v, %v", d.Allowed, err)
-		}
-		granted++
-	}
-	if n := used(t, s, plan, "k"); n != granted {
-		t.Errorf("%d used, %d granted", n, granted)
-	}
-}
-
-// smallDisk returns a path on a disk that is nearly full, and what makes room there; nil if there is no such disk.
-func smallDisk(t *testing.T) (path string, makeRoom func()) {
-	t.Helper()
-	dir := t.TempDir()
-	if mountSmall(dir) != nil {
-		return filepath.Join(dir, "state.db"), nil
-	}
-	t.Cleanup(func() {
-		if err := unmount(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	ballast := write(t, filepath.Join(dir, "ballast"), make([]byte, 512<<10))
-	return filepath.Join(dir, "state.db"), func() { remove(t, ballast) }
-}
-
-func pragmaFor(makeRoom func()) []string {
-	if makeRoom != nil {
-		return nil
-	}
-	return []string{"max_page_count = 40"}
 }
 
 // TestReadOnly cannot write: takes fail and say why, status can still be read.
@@ -472,28 +437,6 @@ func TestReadOnly(t *testing.T) {
 	if n := used(t, s, plan, "user-1"); n != 1 {
 		t.Errorf("%d used, want 1", n)
 	}
-}
-
-// TestOpenReadOnly opens a file on a disk that is mounted read-only, or where that is not possible without permission to write.
-func TestOpenReadOnly(t *testing.T) {
-	t.Parallel()
-	path := filled(t)
-	dir := filepath.Dir(path)
-	if os.Getuid() != 0 {
-		if err := errors.Join(os.Chmod(path, 0o400), os.Chmod(dir, 0o500)); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
-	} else if err := mountReadOnly(dir); err != nil {
-		t.Logf("root may write anywhere, and nothing can be mounted here: %v", err)
-		return
-	} else {
-		t.Cleanup(func() { _ = unmount(dir) })
-	}
-	_, err := sqlitestore.Open(path, nil)
-	wantAway(t, err, "written")
-	_, err = sqlitestore.Open(path+"2", nil)
-	wantAway(t, err, "")
 }
 
 // TestDeadlines gives callers very little time: whoever is told that nothing was done has not spent anything, whoever is granted has.

@@ -1,18 +1,23 @@
 package sqlitestore_test
 
 import (
-	"errors"
+	"os"
+	"os/exec"
 	"syscall"
 )
 
-// mountSmall mounts a disk of 1 MiB at dir, if this process may.
-func mountSmall(dir string) error { return syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m") }
-
-// mountReadOnly mounts dir read-only on itself, if this process may.
-func mountReadOnly(dir string) error {
-	return errors.Join(syscall.Mount(dir, dir, "", syscall.MS_BIND, ""),
-		syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""))
+// privately has a process mount what it likes, which nobody else sees and which ends with it: as root, or as root of a user namespace of its own.
+func privately(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
 }
+
+// mountSmall mounts a disk of 1 MiB at dir.
+func mountSmall(dir string) error { return syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m") }
 
 // remount makes the file system that is mounted at dir read-only, or writable again.
 func remount(dir string, ro bool) error {
@@ -22,5 +27,3 @@ func remount(dir string, ro bool) error {
 	}
 	return syscall.Mount("tmpfs", dir, "tmpfs", flags, "size=1m")
 }
-
-func unmount(dir string) error { return syscall.Unmount(dir, 0) }
