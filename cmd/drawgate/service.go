@@ -41,6 +41,7 @@ type service struct {
 	scrape  http.Handler // nil: metrics are off
 	tls     *tls.Config  // of all doors; nil: none
 	http    *server.Server
+	rates   *rls.Config     // of Envoy's files, as they were read at the start
 	envoy   *rls.Service    // nil: there is no listener for it
 	files   *config.Watcher // nil: nothing is watched yet
 
@@ -204,10 +205,11 @@ func (v *service) waiting() (int, time.Duration) {
 
 // decide makes the engine.
 func (v *service) decide() error {
-	c, _, err := compile(v.now.Config)
+	c, rates, err := compile(v.now.Config)
 	if err != nil {
 		return err
 	}
+	v.rates = rates
 	obs := v.warner.Observer()
 	if v.metrics != nil {
 		obs = telemetry.Join(v.metrics.Observer(), obs)
@@ -301,18 +303,15 @@ func (v *service) open() (err error) {
 	if s.GRPC == "" || s.GRPC == config.ListenOff {
 		return nil
 	}
-	return v.openEnvoy()
+	v.openEnvoy()
+	return nil
 }
 
 // openEnvoy makes the rate limit service of Envoy.
-func (v *service) openEnvoy() error {
+func (v *service) openEnvoy() {
 	e := &v.now.Envoy
-	_, c, err := compile(v.now.Config)
-	if err != nil {
-		return err
-	}
 	o := &rls.Options{
-		Config: c, Refunds: e.Refunds, Shadow: e.Shadow, Metadata: e.Metadata, ShadowHeader: e.ShadowHeader, Logger: v.log,
+		Config: v.rates, Refunds: e.Refunds, Shadow: e.Shadow, Metadata: e.Metadata, ShadowHeader: e.ShadowHeader, Logger: v.log,
 		LimitHeader: e.LimitHeader, RemainingHeader: e.RemainingHeader, ResetHeader: e.ResetHeader,
 	}
 	if e.OwnHits {
@@ -329,7 +328,6 @@ func (v *service) openEnvoy() error {
 		o.Headers = rls.HeadersDraft
 	}
 	v.envoy = rls.New(v.engine, o)
-	return nil
 }
 
 // reload reads the configuration again and puts it in force, if it has no mistake.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -8,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/memstore"
 )
 
 // envoyFile writes a file of envoyproxy/ratelimit into a directory of its own.
@@ -35,6 +38,25 @@ func TestSwitchedOffForEnvoyToo(t *testing.T) {
 		if !p.Disabled {
 			t.Errorf("policy %s is not disabled", p.Name)
 		}
+	}
+}
+
+// TestEnvoysFilesAreReadOnceAtTheStart: what is written into them meanwhile cannot give the engine one configuration and Envoy's service another.
+func TestEnvoysFilesAreReadOnceAtTheStart(t *testing.T) {
+	t.Parallel()
+	path := envoyFile(t)
+	c := &config.Config{Store: config.Memory, Envoy: config.Envoy{Configs: []string{path}}, Server: config.Server{GRPC: "127.0.0.1:0"}}
+	v := &service{app: &app{}, log: slog.New(slog.DiscardHandler), now: settings{Config: c}, store: memstore.New(nil)}
+	v.closers = append(v.closers, v.store.Close)
+	t.Cleanup(func() { _ = v.close() })
+	if err := errors.Join(v.observe(), v.decide()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("domain: ["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.open(); err != nil || v.envoy == nil {
+		t.Errorf("the files were read again: %v", err)
 	}
 }
 
