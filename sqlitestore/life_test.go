@@ -192,7 +192,7 @@ func step(rt *rapid.T, plan *drawgate.Plan, prefix string, i int, s, ref scripte
 
 // TestClean lives for 40 days: old history and buckets of which nothing is used any more are deleted, what still counts is not.
 //
-// req: D6 D11
+// req: A7 A9 D6 D11
 func TestClean(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -256,6 +256,56 @@ func TestClean(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestExpiredIsAbsent leaves buckets of every kind until nothing of them is used any more, in a file that is not cleaned: each is still there, and counts
+// as one that never was, to the last unit.
+//
+// req: A7 A9
+func TestExpiredIsAbsent(t *testing.T) {
+	t.Parallel()
+	path := dbPath(t)
+	write(t, path, uncleaned(t))
+	c := newClock()
+	plan := compile(t, rolling(5, time.Hour), bucketLimit(5, time.Minute),
+		drawgate.Limit{Name: "day", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 5},
+		drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Unit: "slots", Amount: 5})
+	all := []int64{5, 5, 5, 5}
+	held := drawgate.Take{ID: "held", Hold: time.Minute, Buckets: buckets(plan, "held", all...)}
+	s := openAt(t, path, nil, c)
+	if err := s.Take(t.Context(), []drawgate.Take{held}, make([]drawgate.Decision, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := take(t.Context(), s, plan, "taken", all[:3]...); err != nil || !d.Allowed {
+		t.Fatalf("%v, %v", d.Allowed, err)
+	}
+	if got := list(t, s, "p"); len(got) != 2 {
+		t.Errorf("in use: %q", got)
+	}
+	c.advance(7 * 24 * time.Hour)
+	for _, store := range []*sqlitestore.Store{s, openAt(t, path, nil, c)} { // one that knows the buckets, and one that reads them
+		if n := sqlitestore.Count(t, path, "state"); n != 2 {
+			t.Fatalf("%d buckets are in the file, want 2", n)
+		}
+		if names := list(t, store, "p"); names != nil {
+			t.Errorf("in use: %q", names)
+		}
+		got := make([]drawgate.Status, 3)
+		of := slices.Concat(buckets(plan, "never", 1), buckets(plan, "held", 1), buckets(plan, "taken", 1))
+		if err := store.Peek(t.Context(), of, 0, got); err != nil {
+			t.Fatal(err)
+		}
+		for i := 1; i < 3; i++ {
+			if diff := cmp.Diff(got[0].States, got[i].States); diff != "" || got[i].Open != 0 {
+				t.Errorf("%s, %d open (-never +expired):\n%s", of[i].Key.Name, got[i].Open, diff)
+			}
+		}
+	}
+	for _, name := range []string{"held", "taken"} {
+		if d, err := take(t.Context(), s, plan, name, all[:3]...); err != nil || !d.Allowed {
+			t.Errorf("all of %s again: %v, %v", name, d.Allowed, err)
+		}
+	}
 }
 
 func list(t *testing.T, s *sqlitestore.Store, policy string) (names []string) {
