@@ -352,6 +352,13 @@ func TestStatusAndReset(t *testing.T) {
 		if st.RetryAfter != 59500*time.Millisecond || !st.At().Equal(time.Now()) {
 			t.Errorf("retry after %v at %v", st.RetryAfter, st.At())
 		}
+		i, reset := 0, [...]time.Duration{29500 * time.Millisecond, 59500 * time.Millisecond}
+		for r := range st.Limits() { // a bucket is refilled all the time, up to the instant of the answer
+			if got := r.ResetAt().Sub(st.At()); got != reset[i] {
+				t.Errorf("limit %d is unused after %v, want %v", i, got, reset[i])
+			}
+			i++
+		}
 		if st, err := l.Status(ctx, "k", drawgate.Cost{N: 31}); err != nil || st.RetryAfter != drawgate.Never {
 			t.Errorf("never fits: %v, %v", st.RetryAfter, err)
 		}

@@ -3,6 +3,7 @@ package drawgate_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -147,6 +148,69 @@ func TestReserveIsSentAgain(t *testing.T) {
 				wantUsed(t, l, "k", 0)
 			})
 		})
+	}
+}
+
+// TestSendingAgainHasJitter: those who failed together do not come again together. Each pause is as long as it may be, and no two are the same.
+// req: A12
+func TestSendingAgainHasJitter(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]func(t *testing.T, s *faulty, l *drawgate.Limiter) error{
+		"reserve": func(t *testing.T, s *faulty, l *drawgate.Limiter) error {
+			t.Helper()
+			s.script(0, fails, fails)
+			_, err := l.Reserve(t.Context(), "k", time.Minute)
+			return err
+		},
+		"settle": func(t *testing.T, s *faulty, l *drawgate.Limiter) error {
+			t.Helper()
+			res, err := l.Reserve(t.Context(), "k", time.Minute)
+			if err != nil {
+				return err
+			}
+			s.script(0, fails, fails)
+			return res.Settle(t.Context())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := remote(t)
+				var at []time.Time
+				l, err := drawgate.New(s, drawgate.PerMinute(1000), &drawgate.Options{Observer: &drawgate.Observer{
+					Called: func(*drawgate.StoreCall) { at = append(at, time.Now()) },
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var pauses [2][]time.Duration
+				for range 200 {
+					at = nil
+					if err := again(t, s, l); err != nil {
+						t.Fatal(err)
+					}
+					last := at[len(at)-3:]
+					for i := range pauses {
+						pauses[i] = append(pauses[i], last[i+1].Sub(last[i]))
+					}
+				}
+				wantSpread(t, pauses[0], 10*time.Millisecond, 30*time.Millisecond)
+				wantSpread(t, pauses[1], 40*time.Millisecond, 120*time.Millisecond)
+			})
+		})
+	}
+}
+
+// wantSpread checks that 200 pauses lie from least to below most, all over the place.
+func wantSpread(t *testing.T, pauses []time.Duration, least, most time.Duration) {
+	t.Helper()
+	slices.Sort(pauses)
+	first, last, quarter := pauses[0], pauses[len(pauses)-1], (most-least)/4
+	if first < least || last >= most || first > least+quarter || last < most-quarter {
+		t.Errorf("pauses from %v to %v, want all over %v to %v", first, last, least, most)
+	}
+	if n := len(slices.Compact(pauses)); n < 190 {
+		t.Errorf("%d of 200 pauses differ", n)
 	}
 }
 

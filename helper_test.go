@@ -3,6 +3,7 @@ package drawgate_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,9 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/memstore"
 )
+
+// long makes some tests run for longer, and be strict about how long things take on a real clock.
+var long = os.Getenv("DRAWGATE_LONG") != ""
 
 // Limits of the tests. None joins entries, so that every instant is exact.
 

@@ -18,7 +18,8 @@ import (
 const idleVar = "DRAWGATE_TEST_IDLE"
 
 // TestThousandWaitersAreIdle: while a thousand wait, a hundred a second being served, their process does next to nothing, by its own account of processor
-// time (getrusage). It is a process of its own, so that no other test is on the bill. The bound is generous: it is a few per cent really.
+// time (getrusage). It is a process of its own, so that no other test is on the bill. The bound is generous: it is a few per cent really, and with
+// DRAWGATE_LONG at most five.
 // req: C5
 func TestThousandWaitersAreIdle(t *testing.T) {
 	t.Parallel()
@@ -55,8 +56,12 @@ func TestThousandWaitersAreIdle(t *testing.T) {
 		t.Errorf("%d were served and %d are left: this shows nothing", n, left)
 	}
 	t.Logf("%v of processor time in %v, %d were served", worked, took, n)
-	if worked > took/5 {
-		t.Errorf("%v of processor time in %v, want less than a fifth", worked, took)
+	most := 20 * took / 100
+	if long {
+		most = 5 * took / 100
+	}
+	if worked > most {
+		t.Errorf("%v of processor time in %v, want at most %v", worked, took, most)
 	}
 	cancel()
 	wg.Wait()

@@ -15,6 +15,104 @@ import (
 
 // What others get wrong, and callers notice. Line 18 is in TestThousandWaiters.
 
+// TestPeers04NoMinuteHasTwiceTheLimit across the edge of a fixed window, or of one that the first take opened. A bucket with a large burst does, by its
+// definition (`drawgate validate` warns of it), and calendar limits are fixed windows.
+// req: PEERS 4, A1
+func TestPeers04NoMinuteHasTwiceTheLimit(t *testing.T) {
+	t.Parallel()
+	joined := rolling(10, time.Minute)
+	joined.Precision = 100
+	for name, c := range map[string]struct {
+		limit drawgate.Limit
+		most  int // in any minute
+	}{
+		"rolling":         {rolling(10, time.Minute), 10},
+		"rolling, joined": {joined, 10},
+		"bucket":          {leaky(10, time.Minute, 1), 10},
+		"burst 10":        {leaky(10, time.Minute, 10), 19}, // the burst, and then one each six seconds
+		"calendar":        {drawgate.Limit{Name: "c", Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 10}, 19},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
+				l := local(t, policy(c.limit))
+				take(t, l, "k", 1)
+				granted := []time.Time{time.Now()}
+				time.Sleep(59 * time.Second)
+				for range 5 * 60 * 4 { // all there is, for five minutes
+					for d, _ := l.Allow(t.Context(), "k"); d.Allowed; d, _ = l.Allow(t.Context(), "k") {
+						granted = append(granted, time.Now())
+					}
+					time.Sleep(250 * time.Millisecond)
+				}
+				most, first := 0, 0
+				for i, at := range granted {
+					for at.Sub(granted[first]) >= time.Minute {
+						first++
+					}
+					most = max(most, i+1-first)
+				}
+				if most != c.most {
+					t.Errorf("%d within a minute, want %d", most, c.most)
+				}
+			})
+		})
+	}
+}
+
+// TestPeers08RefusalDoesNotStick: what comes back is there at once for whoever was refused before.
+// req: PEERS 8
+func TestPeers08RefusalDoesNotStick(t *testing.T) {
+	t.Parallel()
+	comesBack := map[string]func(*testing.T, *drawgate.Limiter, *drawgate.Reservation) error{
+		"cancelled": func(t *testing.T, _ *drawgate.Limiter, res *drawgate.Reservation) error {
+			t.Helper()
+			return res.Cancel(t.Context())
+		},
+		"settled": func(t *testing.T, _ *drawgate.Limiter, res *drawgate.Reservation) error {
+			t.Helper()
+			return res.Settle(t.Context(), drawgate.Cost{N: 0})
+		},
+		"refunded": func(t *testing.T, l *drawgate.Limiter, res *drawgate.Reservation) error {
+			t.Helper()
+			return errors.Join(res.Settle(t.Context()), l.Refund(t.Context(), "k", drawgate.Cost{N: 5}))
+		},
+	}
+	for _, limit := range []drawgate.Limit{rolling(5, time.Hour), leaky(5, time.Hour, 5), {Name: "c", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 5}} {
+		for name, back := range comesBack {
+			t.Run(fmt.Sprint(limit.Kind, " ", name), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					refusedThenAllowed(t, local(t, policy(limit)), back)
+					refusedThenAllowed(t, over(t, remote(t), policy(limit)), back)
+				})
+			})
+		}
+	}
+}
+
+// refusedThenAllowed holds all five of k, and asks before and after they come back.
+func refusedThenAllowed(t *testing.T, l *drawgate.Limiter, back func(*testing.T, *drawgate.Limiter, *drawgate.Reservation) error) {
+	t.Helper()
+	res, err := l.Reserve(t.Context(), "k", time.Minute, drawgate.Cost{N: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed || d.Reason != drawgate.Limited {
+			t.Errorf("full: %v, allowed %v, %v", err, d.Allowed, d.Reason)
+		}
+	}
+	if err := back(t, l, res); err != nil {
+		t.Error(err)
+	}
+	if st, err := l.Status(t.Context(), "k"); err != nil || !st.Allowed || st.RetryAfter != 0 {
+		t.Errorf("given back: %v, allowed %v, retry after %v", err, st.Allowed, st.RetryAfter)
+	}
+	take(t, l, "k", 5)
+}
+
 // TestRetryAfterIsNeverTheWholeWindow but when this take fits, to the microsecond, for every kind (peers 14). req: A6, C7
 func TestRetryAfterIsNeverTheWholeWindow(t *testing.T) {
 	t.Parallel()
