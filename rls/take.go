@@ -145,12 +145,17 @@ func (c *call) describeTake(d *drawgate.Decision) {
 	}
 }
 
-// label names the rates for the history where their files ask for it.
+// label names the rates for the history where their files ask for it, each name once.
 func (c *call) label() []drawgate.Label {
 	c.labels = c.labels[:0]
 	for i := range c.parts {
-		if p := &c.parts[i]; p.ask >= 0 && p.rule.named() && len(c.labels) == 0 {
-			c.labels = append(c.labels, drawgate.Label{Name: "rls", Value: bounded(p.rule.metric(p.entries))})
+		p := &c.parts[i]
+		if p.ask < 0 || !p.rule.named() {
+			continue
+		}
+		l := drawgate.Label{Name: "rls", Value: bounded(p.rule.metric(p.entries))}
+		if !slices.Contains(c.labels, l) {
+			c.labels = append(c.labels, l)
 		}
 	}
 	return c.labels
