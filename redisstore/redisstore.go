@@ -25,7 +25,10 @@
 //
 //	ACL SETUSER drawgate on >SECRET ~drawgate:* +@connection +info +script|load +evalsha +time +hset +hget +hmget +hdel +pexpire +unlink +scan
 //
-// A Redis Cluster is not supported yet: the buckets of one take must live on one server.
+// # Servers
+//
+// The tests run on Redis 7.0. Only commands are sent that Redis 6.2 and Valkey have as well, but neither was run. The script goes by EVALSHA: there is no
+// library of Redis Functions. A Redis Cluster is not supported yet: the buckets of one take must live on one server.
 package redisstore
 
 import (
