@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,17 +100,17 @@ func (r *receiver) all() []telemetry.Event {
 
 // observed is a configuration with all that shows what a server does.
 const observed = `
-store: %s
-store_timeout: 2s
+store: %[1]s
+store_timeout: 3s
 instances: 2
 policies:
-  api: {limits: [{name: rpd, rolling: 24h, amount: 4}]}
+  api: {limits: [{name: rpd, rolling: 24h, amount: 1000}], overrides: [{key: %[2]s, limits: {rpd: 4}}]}
   paid: {limits: [{name: rpd, rolling: 24h, amount: 4}], fallback: closed}
   slots: {limits: [{name: slots, concurrency: 1}]}
 telemetry:
   salt_env: SALT
-  watch: [{policy: api, key: %s, name: hers}]
-  webhook: {url: %q, secret_env: SECRET, kinds: [limit_exceeded, fallback_activated, fallback_ended]}
+  watch: [{policy: api, key: %[2]s, name: hers}]
+  webhook: {url: %[3]q, secret_env: SECRET, kinds: [limit_exceeded, fallback_activated, fallback_ended]}
 `
 
 // TestServeShowsWhatItDoes in metrics and web calls, while its store is there, while it is away and afterwards.
@@ -120,9 +121,11 @@ func TestServeShowsWhatItDoes(t *testing.T) {
 	redis, hook := redistest.Start(t), newReceiver(t)
 	b := newBench(t, "SALT="+salt, "SECRET="+hookSecret)
 	b.write("drawgate.yaml", fmt.Sprintf(observed, redis.URL(), person, hook.url))
-	d := b.daemon()
+	d := hurried(b, redis)
 	version, goVersion, revision := build()
 	hash := telemetry.NewHasher([]byte(salt)).Key(drawgate.Key{Name: person})
+	const most = `rate_limit_max_allowed{identifier="hers",limit="rpd",period="day",policy="api"}`
+	shown(d, map[string]float64{most: 4}) // which is her own, and known before she asks
 	for i := range 6 {
 		if a := decoded[api.Answer](d, d.public+"/v1/take", take("api", person)); a.Allowed != (i < 4) {
 			t.Errorf("take %d: %+v", i, a)
@@ -135,7 +138,6 @@ func TestServeShowsWhatItDoes(t *testing.T) {
 		`rate_limit_hits_total{identifier="` + hash + `",type="api"}`:                                                            2,
 		`rate_limit_exceeded_total{limit="rpd",period="day",policy="api"}`:                                                       2,
 		`rate_limit_current_usage{identifier="hers",limit="rpd",period="day",policy="api"}`:                                      4,
-		`rate_limit_max_allowed{identifier="hers",limit="rpd",period="day",policy="api"}`:                                        4,
 		`drawgate_store_breaker_state{state="closed"}`:                                                                           1,
 		`drawgate_config_last_reload_successful`:                                                                                 1,
 		fmt.Sprintf("drawgate_build_info{goversion=%q,revision=%q,version=%q}", goVersion, cmp.Or(revision, "unknown"), version): 1,
@@ -158,6 +160,19 @@ func TestServeShowsWhatItDoes(t *testing.T) {
 			t.Errorf("the %s tell a key", what)
 		}
 	}
+}
+
+// hurried starts a server whose store keeps it waiting, and which is told meanwhile to read its files again: it does so when it listens.
+func hurried(b bench, redis *redistest.Server) *daemon {
+	b.t.Helper()
+	redis.Stop()
+	d := b.launch()
+	d.log.await(b.t, `(less than one unit)`)
+	d.signal(syscall.SIGHUP)
+	redis.Continue()
+	d.listens()
+	d.shows(`drawgate_config_reloads_total{result="success"}`, 1)
+	return d
 }
 
 // shown waits until series have these values. Shadows and gauges of usage follow later.
@@ -215,6 +230,7 @@ func storeAway(t *testing.T, d *daemon, redis *redistest.Server, hook *receiver)
 	d.shows(`drawgate_fallback_decisions_total{outcome="refused",policy="paid"}`, 1)
 	d.shows(`drawgate_store_breaker_transitions_total{state="open"}`, 1)
 	d.shows(`drawgate_store_probes_total{result="failure"}`, 1)
+	d.shows(`drawgate_fallback_buckets`, 1) // of api: paid needs none
 	hook.awaits(telemetry.FallbackActivated)
 	h := decoded[api.Health](d, d.public+"/readyz", nil)
 	if h.Status != api.StatusAway || h.Store.Status != api.StatusAway || len(h.States) != 3 {
@@ -233,9 +249,7 @@ func storeAway(t *testing.T, d *daemon, redis *redistest.Server, hook *receiver)
 	d.shows(`drawgate_store_breaker_state{state="closed"}`, 1)
 	d.shows(`drawgate_store_probes_total{result="success"}`, 1)
 	hook.awaits(telemetry.FallbackEnded)
-	if r := d.must(d.public+"/readyz", nil); r.code != http.StatusOK {
-		t.Errorf("%d %s", r.code, r.body)
-	}
+	eventually(t, "readiness", func() bool { return d.must(d.public+"/readyz", nil).code == http.StatusOK })
 }
 
 // take takes one request of a policy, and of others that are in shadow, for a key.
