@@ -59,6 +59,7 @@ type Store struct {
 	script *script
 	clock  func() int64 // tests: the time in Unix µs, instead of the server's
 	link   link
+	loader loader
 	offset atomic.Int64 // µs by which the server's clock is ahead of ours: a guess, to choose calendar windows by
 
 	mu      sync.RWMutex

@@ -5,6 +5,9 @@ import (
 	"crypto/sha1" //nolint:gosec // the name of a script, as the server gives it
 	_ "embed"
 	"encoding/hex"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -24,36 +27,50 @@ func newScript(body string) script {
 // call is one call of the script.
 type call struct{ keys, args []string }
 
+// mostLoads is how often one call may find that the server does not know the script: somebody may flush its scripts again and again.
+const mostLoads = 3
+
 // run calls the script for requests, in order, and returns what it answers: in room, which has one place, if that is enough. Only calls of which the server
-// says that it does not know the script are sent again, once.
+// says that it does not know the script are sent again.
 func (s *Store) run(ctx context.Context, c rueidis.Client, reqs []*request, room []rueidis.RedisResult) []rueidis.RedisResult {
-	if len(reqs) == 1 {
-		room[0] = c.Do(ctx, s.command(c, &reqs[0].call))
-		if unknownScript(&room[0]) && s.load(ctx, c, &room[0]) {
-			room[0] = c.Do(ctx, s.command(c, &reqs[0].call))
-		}
-		return room
+	if len(reqs) > 1 {
+		return s.runAll(ctx, c, reqs)
 	}
+	for try := 0; ; try++ {
+		loads := s.loader.done.Load()
+		room[0] = c.Do(ctx, s.command(c, &reqs[0].call))
+		if try == mostLoads || !unknownScript(&room[0]) || !s.load(ctx, c, loads, &room[0]) {
+			return room
+		}
+	}
+}
+
+// runAll is run for several requests.
+func (s *Store) runAll(ctx context.Context, c rueidis.Client, reqs []*request) []rueidis.RedisResult {
 	cmds := make(rueidis.Commands, len(reqs))
 	for i, r := range reqs {
 		cmds[i] = s.command(c, &r.call)
 	}
+	loads := s.loader.done.Load()
 	res := c.DoMulti(ctx, cmds...)
-	var again []int
-	for i := range res {
-		if unknownScript(&res[i]) {
-			again = append(again, i)
+	for range mostLoads {
+		var again []int
+		for i := range res {
+			if unknownScript(&res[i]) {
+				again = append(again, i)
+			}
 		}
-	}
-	if len(again) == 0 || !s.load(ctx, c, &res[again[0]]) {
-		return res
-	}
-	cmds = cmds[:0]
-	for _, i := range again {
-		cmds = append(cmds, s.command(c, &reqs[i].call))
-	}
-	for k, r := range c.DoMulti(ctx, cmds...) {
-		res[again[k]] = r
+		if len(again) == 0 || !s.load(ctx, c, loads, &res[again[0]]) {
+			return res
+		}
+		cmds = cmds[:0]
+		for _, i := range again {
+			cmds = append(cmds, s.command(c, &reqs[i].call))
+		}
+		loads = s.loader.done.Load()
+		for k, r := range c.DoMulti(ctx, cmds...) {
+			res[again[k]] = r
+		}
 	}
 	return res
 }
@@ -71,15 +88,69 @@ func unknownScript(r *rueidis.RedisResult) bool {
 	return ok && re.IsNoScript()
 }
 
-// load gives the server the script. The answer to a call that was not carried out for want of it becomes load's, if that fails for another
-// reason than that there was no answer.
-func (s *Store) load(ctx context.Context, c rueidis.Client, res *rueidis.RedisResult) bool {
-	r := c.Do(ctx, c.B().ScriptLoad().Script(s.script.body).Build())
-	if err := r.Error(); err != nil {
+// loader gives the server the script, once for all calls that were not carried out for want of it: if each of thousands a second did so for itself, the
+// server would be busy with that for longer than their deadlines.
+type loader struct {
+	done atomic.Uint64 // how often the server was given the script
+
+	mu  sync.Mutex
+	way *loading // guarded by mu: the script on its way, nil if it is not
+}
+
+// loading is the script on its way. res is set before done is closed.
+type loading struct {
+	done chan struct{}
+	res  rueidis.RedisResult
+}
+
+// loadTimeout bounds the time for giving the server the script. Callers wait for it no longer than their own deadlines.
+const loadTimeout = 2 * time.Second
+
+// load waits until the server was given the script after a call that was sent when it had been given it so many times. The answer to that call becomes
+// load's, if that fails for another reason than that there was no answer.
+func (s *Store) load(ctx context.Context, c rueidis.Client, loads uint64, res *rueidis.RedisResult) bool {
+	l := s.loading(ctx, c, loads)
+	if l == nil {
+		return true
+	}
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+		return false
+	}
+	if err := l.res.Error(); err != nil {
 		if _, ok := rueidis.IsRedisErr(err); ok {
-			*res = r
+			*res = l.res
 		}
 		return false
 	}
 	return true
+}
+
+// loading returns the script on its way to the server, and sends it if it is not; nil if the server was given it meanwhile.
+func (s *Store) loading(ctx context.Context, c rueidis.Client, loads uint64) *loading {
+	ld := &s.loader
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	if ld.way != nil {
+		return ld.way
+	}
+	if ld.done.Load() != loads {
+		return nil
+	}
+	l := &loading{done: make(chan struct{})}
+	ld.way = l
+	s.running.Go(func() { // ends by its time-out. A call is under way: Close waits for both
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
+		defer cancel()
+		l.res = c.Do(ctx, c.B().ScriptLoad().Script(s.script.body).Build())
+		ld.mu.Lock()
+		defer ld.mu.Unlock()
+		if l.res.Error() == nil {
+			ld.done.Add(1)
+		}
+		ld.way = nil
+		close(l.done)
+	})
+	return l
 }
