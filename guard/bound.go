@@ -20,7 +20,7 @@ type Line struct {
 	Share               int64 // what one process may admit of it while away; 0 is nothing; Unbounded if open
 	Extra               int64 // units too many in the window in which the store goes away, of all processes together
 	After               int64 // the same in every later window, while all processes are cut off
-	Partly              int64 // the same in every window in which some processes are cut off and others are not
+	Partly              int64 // the same in every window in which some processes are cut off and others are not; of a bucket in every time of its Window
 }
 
 // Bound says for each limit of policies what so many instances may admit beyond it when the store is away; 0 means that nobody knows how many there are. It is
@@ -55,6 +55,9 @@ func (t *terms) line(i, instances int) Line {
 			l.Share = 0
 		}
 		l.Extra, l.Partly = (n-1)*l.Share, (n-1)*l.Share
+		if spec := &t.plan.Specs(false)[i]; spec.Kind == record.Bucket && l.Share > 0 {
+			l.Partly += (n - 1) * (spec.Rate / n)
+		}
 	case drawgate.FallbackDefault, drawgate.FallbackClosed:
 	}
 	return l

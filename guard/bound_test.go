@@ -24,7 +24,7 @@ func TestBound(t *testing.T) {
 		{3, []guard.Line{
 			{Mode: drawgate.FallbackShare, Most: 54, Share: 18, Extra: 36, Partly: 36},
 			{Mode: drawgate.FallbackOpen, Most: 1000, Share: guard.Unbounded, Extra: guard.Unbounded, After: guard.Unbounded, Partly: guard.Unbounded},
-			{Mode: drawgate.FallbackShare, Most: 20, Share: 6, Extra: 12, Partly: 12},
+			{Mode: drawgate.FallbackShare, Most: 20, Share: 6, Extra: 12, Partly: 12 + 2*33},
 			{Mode: drawgate.FallbackShare, Most: 2},
 			{Mode: drawgate.FallbackClosed, Most: 54},
 		}, []string{"at most 36", "no bound", "at most 12", "less than one unit", "nothing is admitted"}},
