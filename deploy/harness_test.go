@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sort"
 	"strings"
 	"sync"
 	"syscall"
@@ -224,43 +225,88 @@ func (s *stand) await(url string, status int) *reply {
 	return nil
 }
 
-// flood asks the proxy as fast as wrk can, from one address.
-func (s *stand) flood(d time.Duration) {
+// flood begins to ask the proxy as fast as wrk can, from one address, and returns what waits for its end.
+func (s *stand) flood(d time.Duration) (wait func()) {
 	s.t.Helper()
 	p := s.start("wrk", "-t1", "-c32", fmt.Sprintf("-d%ds", int(d.Seconds())), "http://"+s.proxy+"/")
-	<-p.done
-	if !strings.Contains(p.log.String(), "requests in") {
-		s.t.Fatalf("wrk: %s", p.log)
+	return func() {
+		s.t.Helper()
+		<-p.done
+		if !strings.Contains(p.log.String(), "requests in") {
+			s.t.Fatalf("wrk: %s", p.log)
+		}
 	}
 }
 
-// floodFrom asks the proxy as fast as it answers, from that many addresses at once.
-func (s *stand) floodFrom(addresses int, d time.Duration) {
+// asked is one request of many.
+type asked struct {
+	began, ended time.Time
+	status       int // 0 if there was no answer
+}
+
+// crowd is what many clients asked.
+type crowd struct {
+	mu  sync.Mutex
+	all []asked // guarded by mu
+}
+
+// of returns those requests.
+func (c *crowd) of(which func(asked) bool) (some []asked) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.all {
+		if which(a) {
+			some = append(some, a)
+		}
+	}
+	return some
+}
+
+// floodFrom asks the proxy as fast as it answers until ctx ends, from that many addresses at once. It does so by a client of its own: wrk and h2load have no
+// option to bind the address that they ask from.
+func (s *stand) floodFrom(ctx context.Context, addresses int, to *crowd) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), d)
-	defer cancel()
 	var wg sync.WaitGroup
 	for i := range addresses {
 		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(i/250), byte(1+i%250))}}
-		c := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}, Timeout: 5 * time.Second}
+		c := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}, Timeout: hang}
 		wg.Go(func() {
 			defer c.CloseIdleConnections()
-			for ctx.Err() == nil {
-				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.proxy+"/", http.NoBody)
-				if err != nil {
-					s.t.Error(err)
-					return
+			for {
+				a := s.ask(ctx, c)
+				if ctx.Err() != nil {
+					return // it was given up
 				}
-				res, err := c.Do(r)
-				if err != nil {
-					continue // the end
-				}
-				_, _ = io.Copy(io.Discard, res.Body)
-				_ = res.Body.Close()
+				to.mu.Lock()
+				to.all = append(to.all, a)
+				to.mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
+}
+
+// hang is how long a request may take. Every proxy waits for less; the rest is for a busy machine.
+const hang = 10 * time.Second
+
+// ask asks the proxy once.
+func (s *stand) ask(ctx context.Context, c *http.Client) (a asked) {
+	a.began = time.Now()
+	defer func() { a.ended = time.Now() }()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.proxy+"/", http.NoBody)
+	if err != nil {
+		s.t.Error(err)
+		return a
+	}
+	res, err := c.Do(r)
+	if err != nil {
+		return a
+	}
+	defer func() { _ = res.Body.Close() }()
+	if _, err := io.Copy(io.Discard, res.Body); err == nil {
+		a.status = res.StatusCode
+	}
+	return a
 }
 
 // admitted returns when takes were admitted under a policy, by key, as the store's history has it.
@@ -301,10 +347,12 @@ func within(t *testing.T, what string, at []time.Time, most int, window time.Dur
 // siteRate is the limit of the whole site, in requests a second.
 const siteRate = 300
 
-// used returns how much of it was used between the first and the last instant.
-func used(at []time.Time) float64 {
+// used returns how much of it was used in so many seconds from the first instant on. It is never more than 1: each of these seconds is a window.
+func used(at []time.Time, seconds int) float64 {
 	if len(at) == 0 {
 		return 0
 	}
-	return float64(len(at)) / (siteRate * at[len(at)-1].Sub(at[0]).Seconds())
+	end := at[0].Add(time.Duration(seconds) * time.Second)
+	n := sort.Search(len(at), func(i int) bool { return !at[i].Before(end) })
+	return float64(n) / float64(siteRate*seconds)
 }
