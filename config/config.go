@@ -86,9 +86,10 @@ func (c *Config) Policy(name string) (drawgate.Policy, bool) {
 
 // Engine returns the policies with their modes and the rules, for [engine.New] and [engine.Engine.Replace].
 //
-// Policies that are switched off are among them, disabled, so that they can be named and switched on again; with Off all of them are.
+// Policies that are switched off are among them, disabled, so that they can be named and switched on again; with Off all of them are, and if there are none,
+// whoever names one passes.
 func (c *Config) Engine() engine.Config {
-	e := engine.Config{Rules: slices.Clone(c.Rules)}
+	e := engine.Config{Rules: slices.Clone(c.Rules), Off: c.Off && len(c.Policies) == 0}
 	for _, p := range c.Policies {
 		m := c.Modes[p.Name]
 		e.Policies = append(e.Policies, engine.Policy{Policy: p, Shadow: m.Shadow, Disabled: c.Off || m.Disabled, Overrides: m.Overrides})

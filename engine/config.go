@@ -13,6 +13,7 @@ import (
 type Config struct {
 	Policies []Policy
 	Rules    []rules.Rule
+	Off      bool // limits are switched off: who asks for a policy that there is not passes, and nothing is counted
 }
 
 // Policy is a policy and what an engine adds to it.

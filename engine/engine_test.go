@@ -565,3 +565,27 @@ func TestBaseIsListedNowhere(t *testing.T) {
 		t.Errorf("%+v", info)
 	}
 }
+
+// With limits switched off nobody is refused for the name of a policy that was left out with them.
+func TestOffAdmitsWhoeverIsNamed(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 1))}, nil)
+	r := ask("p", "k")
+	r.Hold = time.Minute
+	take(t, e, ask("p", "k"))
+	if err := e.Replace(engine.Config{Off: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*engine.Request{ask("p", "k"), ask("other", "k", drawgate.Cost{Unit: "tokens", N: 5}), r} {
+		res := take(t, e, r)
+		if a := res.Applied[0]; !res.Decision.Allowed || res.Reservation != nil || len(res.Applied) != 1 || !a.Disabled || a.Bucket != -1 || a.Policy != r.Asks[0].Policy {
+			t.Errorf("%+v: %+v", r.Asks, res)
+		}
+	}
+	if err := e.Replace(engine.Config{Policies: policies(perDay("p", 1))}); err != nil || take(t, e, ask("p", "k")).Decision.Allowed {
+		t.Errorf("it does not limit again: %v", err)
+	}
+	if _, err := e.Take(t.Context(), ask("other", "k")); !errors.Is(err, engine.ErrUnknownPolicy) {
+		t.Errorf("a name that nobody knows: %v", err)
+	}
+}

@@ -36,6 +36,10 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 	for i := range r.Asks {
 		a := &r.Asks[i]
 		p, err := s.find(a.Policy)
+		if err != nil && s.config.Off {
+			res.Applied = append(res.Applied, Applied{Rule: -1, Policy: a.Policy, Tenant: a.Tenant, Key: a.Key, Bucket: -1, Disabled: true})
+			continue
+		}
 		if err != nil {
 			return err
 		}

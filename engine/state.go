@@ -104,7 +104,8 @@ func (s *state) names() []string { return slices.Sorted(maps.Keys(s.policies)) }
 
 // compile makes a configuration ready. old may be nil.
 func (e *Engine) compile(c Config, old *state) (*state, error) {
-	s := &state{config: Config{Policies: c.Listed(), Rules: c.Rules}, policies: make(map[string]*policy, len(c.Policies)), byRule: map[useOf]*variant{}}
+	s := &state{config: c, policies: make(map[string]*policy, len(c.Policies)), byRule: map[useOf]*variant{}}
+	s.config.Policies = c.Listed()
 	beside := inShadow(&c)
 	var errs []error
 	for i := range c.Policies {

@@ -39,7 +39,9 @@ func Explain(ctx context.Context, e *engine.Engine, req *engine.Request, priorit
 	if err != nil {
 		return out, err
 	}
-	out.Allowed, out.Applied = true, make([]api.Explanation, 0, len(uses))
+	if out.Allowed = true; out.Applied == nil {
+		out.Applied = make([]api.Explanation, 0, len(uses))
+	}
 	bucket := 0
 	for i := range uses {
 		u := &uses[i]
@@ -67,7 +69,7 @@ type use struct {
 	ask drawgate.Ask
 }
 
-// usesOf finds what would apply, as [engine.Engine.Take] does.
+// usesOf finds what would apply, as [engine.Engine.Take] does. What would because limits are switched off is in out.
 func usesOf(e *engine.Engine, req *engine.Request, out *api.ExplainAnswer) (uses []use, err error) {
 	res := engine.Result{}
 	config := e.Config()
@@ -83,6 +85,11 @@ func usesOf(e *engine.Engine, req *engine.Request, out *api.ExplainAnswer) (uses
 	for i := range res.Applied {
 		a := &res.Applied[i]
 		info, ok := e.Policy(a.Policy)
+		if !ok && config.Off {
+			a.Disabled = true
+			out.Applied = append(out.Applied, api.Explanation{Applied: applied(a)})
+			continue
+		}
 		if !ok || a.Rule >= len(config.Rules) {
 			return nil, engine.ErrUnknownPolicy // the configuration was replaced this moment
 		}

@@ -84,7 +84,7 @@ func (a *app) explainHere(cmd *cobra.Command, q api.ExplainRequest) error {
 		return err
 	}
 	if s.off {
-		a.answer(allowedOff)
+		a.answer(s.allowedOff())
 		return nil
 	}
 	log := slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))

@@ -52,7 +52,7 @@ func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 	}
 	defer s.close()
 	if s.off {
-		a.answer(allowedOff)
+		a.answer(s.allowedOff())
 		return nil
 	}
 	r, err := f.request(cmd, s)

@@ -108,3 +108,46 @@ func TestReloadTellsAMistakeOnce(t *testing.T) {
 		t.Error(log)
 	}
 }
+
+// TestEnabledFalseIsEnough: a file that says nothing else switches all limits off, in a server that runs and in one that starts. Who names a policy of before
+// passes, too.
+func TestEnabledFalseIsEnough(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const off, on = "enabled: false\n", "policies:\n  api: {limits: [{name: rpd, rolling: 24h, amount: 1}]}\n"
+	take := []string{"take", "--policy", "api"}
+	at := func(admin string, args ...string) (string, int) {
+		return b.do(append([]string{"--server", admin}, args...)...)
+	}
+	reload := func(admin, file string) {
+		b.write("drawgate.yaml", file)
+		resp, err := http.Post(admin+"/v1/reload", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%q is not put in force: %s", file, resp.Status)
+		}
+	}
+	b.write("drawgate.yaml", on)
+	running, log := b.serve()
+	if _, code := at(running, take...); code != 0 {
+		t.Errorf("the first take: %d", code)
+	}
+	reload(running, off)
+	log.await(t, "(all limits are switched off: everything passes)")
+	starting, log := b.serve()
+	log.await(t, "(all limits are switched off: everything passes)")
+	for _, admin := range []string{running, starting} {
+		for _, args := range [][]string{take, {"run", "--policy", "api", "--", "true"}, {"explain", "--policy", "api"}} {
+			if out, code := at(admin, args...); code != 0 {
+				t.Errorf("%q: %d, %s", args, code, out)
+			}
+		}
+	}
+	reload(running, on)
+	if out, code := at(running, take...); code != exitRefused {
+		t.Errorf("switched on again: %d, %s", code, out)
+	}
+}

@@ -92,7 +92,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.off {
+	if s.off && !s.Off {
 		return &exitError{exitConfig, errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy: nothing to serve")}
 	}
 	f.merge(s.Config)

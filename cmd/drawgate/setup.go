@@ -81,8 +81,9 @@ func apart(problems config.Problems, warnings []config.Problem) string {
 func completed(c *config.Config, flags config.Flags) (settings, error) {
 	s := settings{Config: c}
 	if len(c.Policies) == 0 && len(c.Envoy.Configs) == 0 {
-		s.off = switchedOff()
-		if err := noPolicies(flags); err != nil && !s.off {
+		err := noPolicies(flags)
+		s.off = switchedOff() || err != nil && c.Off
+		if err != nil && !s.off {
 			rest := slices.DeleteFunc(c.Warnings, func(w config.Problem) bool { return strings.HasPrefix(w.Message, err.Message) }) // the file's own
 			return settings{}, &unfitError{config.Problems{*err}, rest}
 		}

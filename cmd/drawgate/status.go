@@ -42,7 +42,7 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 	}
 	defer s.close()
 	if s.off {
-		a.statusOff(f)
+		a.statusOff(f, s.allowedOff())
 		return nil
 	}
 	a.caution(&s.settings)
@@ -111,14 +111,14 @@ func (a *app) statuses(all []api.StatusAnswer, one bool, modes map[string]string
 }
 
 // statusOff says that there is nothing to show.
-func (a *app) statusOff(f *askFlags) {
+func (a *app) statusOff(f *askFlags, take api.Answer) {
 	switch {
 	case !a.json:
-		a.printf("%s: nothing is counted\n", allowedOff.Message)
+		a.printf("%s: nothing is counted\n", take.Message)
 	case f.policy != "":
-		a.printJSON(api.StatusAnswer{Policy: f.policy, Key: f.key, At: time.Now().UTC(), Take: allowedOff, Limits: []api.LimitStatus{}})
+		a.printJSON(api.StatusAnswer{Policy: f.policy, Key: f.key, At: time.Now().UTC(), Take: take, Limits: []api.LimitStatus{}})
 	default:
-		a.warnf("%s: nothing is counted", allowedOff.Message)
+		a.warnf("%s: nothing is counted", take.Message)
 		a.printf("[]\n")
 	}
 }

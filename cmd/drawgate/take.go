@@ -12,8 +12,14 @@ import (
 	"github.com/drawgate/drawgate/server"
 )
 
-// allowedOff is the answer where limits are switched off.
-var allowedOff = api.Answer{Allowed: true, Message: "limits are switched off (RATE_LIMIT_ENABLED)"}
+// allowedOff is the answer where limits are switched off, and says by what.
+func (s *settings) allowedOff() api.Answer {
+	by := "RATE_LIMIT_ENABLED"
+	if s.Off {
+		by = "enabled: false"
+	}
+	return api.Answer{Allowed: true, Message: "limits are switched off (" + by + ")"}
+}
 
 func (a *app) takeCmd() *cobra.Command {
 	var f askFlags
@@ -48,7 +54,7 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 	}
 	defer s.close()
 	if s.off {
-		a.answer(allowedOff)
+		a.answer(s.allowedOff())
 		return nil
 	}
 	r, err := f.request(cmd, s)
