@@ -211,16 +211,16 @@ func (r *rush) inOrder(passed []string) {
 	}
 }
 
-// arrive lets a thousand come, so much apart. One in the middle wants a whole burst, and every second one goes when ctx ends.
-func (r *rush) arrive(ctx context.Context, leavers *sync.WaitGroup, burst int64, apart time.Duration) {
+// arrive lets a thousand come, so much apart. One in the middle wants a whole burst, and every second one goes when brief ends.
+func (r *rush) arrive(ctx, brief context.Context, leavers *sync.WaitGroup, burst int64, apart time.Duration) {
 	for i := range thousand {
 		switch {
 		case i%2 == 1:
-			r.join(ctx, leavers, 1)
+			r.join(brief, leavers, 1)
 		case i == thousand/2+2:
-			r.join(r.t.Context(), &r.WaitGroup, burst)
+			r.join(ctx, &r.WaitGroup, burst)
 		default:
-			r.join(r.t.Context(), &r.WaitGroup, 1)
+			r.join(ctx, &r.WaitGroup, 1)
 		}
 		time.Sleep(apart)
 	}
@@ -242,12 +242,12 @@ func TestThousandWaitersForReal(t *testing.T) {
 	p := drawgate.Rate(rate, time.Second, burst)
 	p.Wait.Queue = thousand
 	r := &rush{t: t, l: over(t, s, p)}
-	ctx, cancel := context.WithCancel(t.Context())
+	brief, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var leavers sync.WaitGroup
 
 	start := time.Now()
-	r.arrive(ctx, &leavers, burst, apart)
+	r.arrive(t.Context(), brief, &leavers, burst, apart)
 	t.Logf("a thousand came within %v", time.Since(start))
 	full, _ := r.l.Waiting()
 	going := time.Now()
