@@ -156,6 +156,7 @@ const (
 	qCommit
 	qRollback
 	qVersion
+	qSchema
 	qKey
 	qNewKey
 	qDropKey
@@ -193,6 +194,7 @@ var statements = [stmtCount]string{
 	qCommit:    `COMMIT`,
 	qRollback:  `ROLLBACK`,
 	qVersion:   `PRAGMA data_version`,
+	qSchema:    `PRAGMA user_version`,
 
 	qKey:     `SELECT k.id, s.rev, s.record FROM key k LEFT JOIN state s ON s.key = k.id WHERE k.tenant = ? AND k.policy = ? AND k.name = ?`,
 	qNewKey:  `INSERT INTO key (tenant, policy, name) VALUES (?, ?, ?)`,

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -30,6 +29,7 @@ type file struct {
 	path     string // absolute, without symbolic links
 	main     fs.FileInfo
 	wal, shm fs.FileInfo
+	schema   int64 // its version
 	unknown  unknown
 }
 
@@ -108,8 +108,8 @@ func create(path string, o *Options) error {
 	if err != nil {
 		return explain(err)
 	}
-	err = errors.Join(settings(c, o), migrate(c, o), c.emptyLog(), c.close())
-	if err != nil {
+	_, err = ready(c, o)
+	if err = errors.Join(err, c.emptyLog(), c.close()); err != nil {
 		return explain(err)
 	}
 	err = os.Link(temp, path)
@@ -179,7 +179,8 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 	if err := whole(path, c); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(settings(c, o), migrate(c, o)); err != nil {
+	schema, err := ready(c, o)
+	if err != nil {
 		return nil, err
 	}
 	u, err := readUnknown(c)
@@ -192,7 +193,7 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 			return nil, err
 		}
 	}
-	f := &file{path: path, unknown: u}
+	f := &file{path: path, schema: schema, unknown: u}
 	for end, info := range map[string]*fs.FileInfo{"": &f.main, "-wal": &f.wal, "-shm": &f.shm} {
 		if *info, err = os.Stat(path + end); err != nil {
 			return nil, err
@@ -223,43 +224,65 @@ func whole(path string, c *conn) error {
 	return nil
 }
 
-// migrate brings the schema up to date: one transaction per step, numbered by user_version.
-func migrate(c *conn, o *Options) error {
+// ready sets a connection, and brings the schema of its file up to date. It returns the schema's version.
+func ready(c *conn, o *Options) (int64, error) {
+	if err := settings(c, o); err != nil {
+		return 0, err
+	}
+	return migrate(c, o)
+}
+
+// migrate brings the schema up to date: one transaction per step, numbered by user_version. It returns the version.
+func migrate(c *conn, o *Options) (int64, error) {
+	version, steps, err := outdated(c, o)
+	for i := 0; i < len(steps) && err == nil; i++ {
+		if err = step(c, version, steps[i]); err != nil {
+			err = fmt.Errorf("schema version %d: %w", version+1, err)
+		}
+		version++
+	}
+	return version, err
+}
+
+// outdated returns the version of a file's schema, and the steps that bring it up to date.
+func outdated(c *conn, o *Options) (version int64, steps []string, err error) {
 	schema := o.schema
 	if schema == nil {
 		schema = migrations
 	}
-	steps, err := fs.Glob(schema, "migrations/*.sql")
+	names, err := fs.Glob(schema, "migrations/*.sql") // in order
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
-	slices.Sort(steps)
-	version, err := number(c, "user_version")
+	version, err = number(c, "user_version")
+	if known := int64(len(names)); err == nil && version > known {
+		err = newer(version, known)
+	}
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
-	if version > int64(len(steps)) {
-		return fmt.Errorf("%w: its schema has version %d, this program knows up to %d: use a newer version", ErrForeign, version, len(steps))
-	}
-	for i := int(version); i < len(steps); i++ {
-		text, err := fs.ReadFile(schema, steps[i])
+	for _, name := range names[version:] {
+		text, err := fs.ReadFile(schema, name)
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
-		if err := step(c, i, string(text)); err != nil {
-			return fmt.Errorf("schema version %d: %w", i+1, err)
-		}
+		steps = append(steps, string(text))
 	}
-	return nil
+	return version, steps, nil
+}
+
+// newer is the error for a file whose schema this program does not know.
+func newer(version, known int64) error {
+	return fmt.Errorf("%w: its schema has version %d, this program knows up to %d: use a newer version", ErrForeign, version, known)
 }
 
 // step runs one migration, unless another process has meanwhile.
-func step(c *conn, from int, text string) error {
+func step(c *conn, from int64, text string) error {
 	if err := c.script("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	version, err := number(c, "user_version")
-	if err == nil && version == int64(from) {
+	if err == nil && version == from {
 		err = c.script(text + fmt.Sprintf("\nPRAGMA user_version = %d;", from+1))
 	}
 	if err != nil {

@@ -138,6 +138,30 @@ func TestMigration(t *testing.T) {
 	openAt(t, v.path, opts, v.clock) // the second time there is nothing to do
 }
 
+// TestMigrationUnderneath: a program that has the file open when a newer one brings its schema up to date writes no more in the old form. Nor does it repair a
+// file of a newer version, and lose what it does not know.
+//
+// req: D6
+func TestMigrationUnderneath(t *testing.T) {
+	t.Parallel()
+	v := fillVersion1(t)
+	old := openAt(t, v.path, nil, v.clock)
+	if d, err := take(t.Context(), old, v.plan, "k", 1); err != nil || !d.Allowed {
+		t.Fatalf("before: allowed %v, %v", d.Allowed, err)
+	}
+	openAt(t, v.path, sqlitestore.WithSchema(next(t, goodStep)), v.clock)
+	for range 2 {
+		_, err := take(t.Context(), old, v.plan, "k", 1)
+		wantAway(t, err, "use a newer version")
+		if !errors.Is(err, sqlitestore.ErrForeign) {
+			t.Errorf("got %v, want ErrForeign", err)
+		}
+	}
+	if _, err := sqlitestore.Repair(v.path, &sqlitestore.RepairOptions{Hold: true}); !errors.Is(err, sqlitestore.ErrForeign) {
+		t.Errorf("repairing a newer version: %v, want ErrForeign", err)
+	}
+}
+
 // TestMigrationFails half way: the file is as it was, byte by byte, and the program of version 1 goes on with it.
 //
 // req: D2 D6

@@ -144,6 +144,9 @@ func sound(path string, c *conn) error {
 	if err != nil {
 		return err
 	}
+	if _, _, err := outdated(c, &Options{}); err != nil {
+		return err
+	}
 	found, err := c.pragma("integrity_check(1)")
 	if err == nil && found != "ok" {
 		err = fmt.Errorf("%w: %s", ErrDamaged, found)

@@ -79,7 +79,7 @@ func build(temp, path string, readable bool, opts *RepairOptions, now int64, r *
 	if err != nil {
 		return err
 	}
-	err = errors.Join(settings(c, &Options{}), migrate(c, &Options{}))
+	_, err = ready(c, &Options{})
 	if err == nil && readable {
 		err = salvage(c, path, r)
 	}

@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"runtime"
@@ -210,6 +211,10 @@ func (w *writer) look() error {
 		return err
 	}
 	if version != w.version {
+		known := w.s.file.Load().schema
+		if schema, _, err := w.conn.number(qSchema); err != nil || schema != known {
+			return cmp.Or(err, newer(schema, known)) // a newer program has opened the file
+		}
 		w.epoch++
 		w.contended = w.version != 0
 		w.version = version
