@@ -61,6 +61,10 @@ func (s *Server) forget(ctx context.Context, q *api.ResetRequest) error {
 	if !ok {
 		return problem(api.CodeNotSupported, "the store cannot reset buckets")
 	}
+	l := s.engine.Limiter(q.Policy)
+	if l == nil { // a reload took it away just now
+		return problem(api.CodeUnknownPolicy, "there is no policy %q", q.Policy)
+	}
 	ctx, cancel := context.WithTimeout(ctx, resetTimeout)
 	defer cancel()
 	tenant := cmp.Or(q.Tenant, s.opts.Tenant)
@@ -75,5 +79,5 @@ func (s *Server) forget(ctx context.Context, q *api.ResetRequest) error {
 	if err := store.Reset(ctx, keys); err != nil || !own {
 		return err
 	}
-	return s.engine.Limiter(q.Policy).Reset(ctx, q.Keys...) // so that those who wait try at once
+	return l.Reset(ctx, q.Keys...) // so that those who wait try at once
 }
