@@ -9,6 +9,9 @@ export PATH := $(CURDIR)/.tools/envoy/bin:$(PATH):/usr/sbin
 # Modules of their own, so that nobody downloads frameworks that they do not use.
 ADAPTERS := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod))
 
+# What is done a part of under the race detector, which is slow and allocates: a million steps, a month of tasks, counts of allocations.
+FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/record ./rules ./server ./sqlitestore
+
 .PHONY: build run test check deps lint fuzz long bench
 
 build:
@@ -23,7 +26,8 @@ deps:
 
 test: deps build
 	$(GO) vet ./...
-	./tools/test.sh ./...
+	./tools/test.sh -race ./...
+	./tools/test.sh $(FULL)
 	for m in $(ADAPTERS); do (cd $$m && $(GO) vet ./... && $(GO) test ./...) || exit 1; done
 	cd benchmarks && $(GO) vet ./... && $(GO) build ./...
 	./tools/fuzz.sh 20s
