@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -224,6 +225,8 @@ func (a *app) explained(w *api.ExplainAnswer) {
 		a.printf("No rule applies a policy to this request: it passes.\n")
 	case w.Allowed:
 		a.printf("A take would be allowed.\n")
+	case slices.ContainsFunc(w.Applied, func(e api.Explanation) bool { return e.Bucket != nil && e.Error != nil }):
+		a.printf("A take would fail.\n")
 	case verdictOf(w) == exitUsage:
 		a.printf("A take can never be allowed: it asks for more than a limit grants.\n")
 	default:
