@@ -68,6 +68,7 @@ var cells = []cell{
 	{"c64-100k", 64, 100_000, 0},
 	{"c512-100k", 512, 100_000, 0},
 	{"open5k-100k", 512, 100_000, 5000},
+	{"open10k-100k", 512, 100_000, 10000},
 }
 
 // warm is how long callers run before a cell.
