@@ -62,6 +62,8 @@ var targets = []target{
 	{"C", "c64-100k", "server_us_op", false, 0.6, "envoy-ratelimit", "", "drawgate-redis"},
 	{"C", "c512-100k", "server_us_op", false, 0.6, "envoy-ratelimit", "", "drawgate-redis"},
 	{"C", "open5k-100k", "server_us_op", false, 0.6, "envoy-ratelimit", "", "drawgate-redis"},
+	{"C", "open10k-100k", "ops_s", true, 1, "envoy-ratelimit", "", "drawgate-redis"},
+	{"C", "open10k-100k", "server_us_op", false, 0.6, "envoy-ratelimit", "", "drawgate-redis"},
 	{"C", "c64-hot", "ops_s", true, 0.75, "floor-noop-http", "", "drawgate-http"},
 	{"C", "c64-100k", "ops_s", true, 0.75, "floor-noop-http", "", "drawgate-http"},
 	{"C", "c512-100k", "ops_s", true, 0.75, "floor-noop-http", "", "drawgate-http"},
