@@ -37,7 +37,7 @@ func TestThousandWaitersAreIdle(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	var served atomic.Int64
-	for range 2 * thousand { // more, so that a thousand are left
+	for range 4 * thousand { // more, so that a thousand are left
 		wg.Go(func() {
 			if _, err := l.Wait(ctx, "k"); err == nil {
 				served.Add(1)
@@ -46,7 +46,10 @@ func TestThousandWaitersAreIdle(t *testing.T) {
 			}
 		})
 	}
-	for n := 0; n < thousand+thousand/2; n, _ = l.Waiting() {
+	for n, end := 0, time.Now().Add(20*time.Second); n < thousand+thousand/2; n, _ = l.Waiting() {
+		if time.Now().After(end) {
+			t.Fatalf("only %d wait", n)
+		}
 		time.Sleep(time.Millisecond)
 	}
 	start, cpu, before := time.Now(), processorTime(t), served.Load()

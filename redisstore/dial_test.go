@@ -52,11 +52,7 @@ func TestSilentServer(t *testing.T) {
 	if most > 500*time.Millisecond { // it was a second
 		t.Errorf("a call with a deadline of 40 ms took %v", most)
 	}
-	for i := 0; tryTake(t.Context(), s, takeOf(plan, "k", 1)) != nil; i++ {
-		if i == 20 {
-			t.Fatal("the store does not come back")
-		}
-	}
+	comesBack(t, s, plan, 1)
 }
 
 // TestSocket dials a server by its socket.

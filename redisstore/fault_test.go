@@ -158,7 +158,7 @@ func TestServerStandsStill(t *testing.T) {
 	s, plan := open(t, server, nil), day(t, 100)
 	take(t, s, takeOf(plan, "k", 1))
 	server.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	start := time.Now()
 	err := tryTake(ctx, s, takeOf(plan, "k", 1))
@@ -166,12 +166,23 @@ func TestServerStandsStill(t *testing.T) {
 	server.Continue()
 	failed(t, "a deadline", err, context.DeadlineExceeded)
 	failed(t, "a deadline", err, redisstore.ErrUnknownOutcome)
-	if took > 2*time.Second {
-		t.Errorf("a call with a deadline of 50 ms took %v", took)
+	if took > 5*time.Second {
+		t.Errorf("a call with a deadline of 500 ms took %v", took)
 	}
-	for failures := 0; tryTake(t.Context(), s, takeOf(plan, "k", 1)) != nil; failures++ {
-		if failures == 20 {
-			t.Fatal("the store does not come back")
+	comesBack(t, s, plan, 1)
+}
+
+// comesBack waits until so many takes in a row are decided: each connection finds out by itself that its server is there again.
+func comesBack(t *testing.T, s *redisstore.Store, plan *drawgate.Plan, inARow int) {
+	t.Helper()
+	end := time.Now().Add(30 * time.Second)
+	for good := 0; good < inARow; {
+		good++
+		if err := tryTake(t.Context(), s, takeOf(plan, "k", 0)); err != nil {
+			good = 0
+			if time.Now().After(end) {
+				t.Fatalf("the store does not come back: %v", err)
+			}
 		}
 	}
 }
@@ -192,16 +203,7 @@ func TestServerComesAndGoes(t *testing.T) {
 	server.Kill9()
 	failed(t, "a server that went away", tryTake(t.Context(), s, takeOf(plan, "k", 1)), nil)
 	server.Restart()
-	for failures, good := 0, 0; good < 2; { // each connection finds out by itself
-		if tryTake(t.Context(), s, takeOf(plan, "k", 0)) == nil {
-			good++
-			continue
-		}
-		good = 0
-		if failures++; failures > 20 {
-			t.Fatal("the store does not come back")
-		}
-	}
+	comesBack(t, s, plan, 2)
 	if got := peek(t, open(t, server, nil), takeOf(plan, "k").Buckets[0]).States[0].Used; got != 3 {
 		t.Errorf("%d units are used after a crash, want 3", got)
 	}

@@ -42,9 +42,9 @@ func TestReplicasThatMayLag(t *testing.T) {
 		}
 		var log bytes.Buffer
 		s := open(t, primary, &redisstore.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		_ = s.Ping(t.Context()) // it may have to wait for the replica
+		err := s.Ping(t.Context()) // it may have to wait for the replica
 		if got := strings.Contains(log.String(), "min-replicas-to-write"); got != set.want {
-			t.Errorf("min-replicas-to-write %s: warned %v, want %v: %q", set.wait, got, set.want, log.String())
+			t.Errorf("min-replicas-to-write %s: warned %v, want %v: %q, %v", set.wait, got, set.want, log.String(), err)
 		}
 	}
 }
