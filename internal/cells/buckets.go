@@ -168,7 +168,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 		}
 		at, after, ok := record.One(&fl.rec, b.specs, n, priority, s.base+now, out)
 		if !ok {
-			v := b.decide(&fl.rec, n, priority, out)
+			v := b.decide(fl.whole(), n, priority, out)
 			fl.mu.Unlock()
 			return v.Allowed, v.Now, v.RetryAfter, v.Soonest, nil
 		}

@@ -36,10 +36,17 @@ const (
 
 // full is a bucket with a record.
 type full struct {
-	mu sync.Mutex
+	mu  sync.Mutex
+	rec record.Record // guarded by mu; see whole. The words that most takes change lie in the cache line of mu
 	home
-	rec  record.Record // guarded by mu; the words that every take changes lie in the cache line of mu
-	gone bool          // guarded by mu: swept, look the bucket up again
+	gone bool     // guarded by mu: swept, look the bucket up again
+	_    [23]byte // makes it a multiple of a cache line
+}
+
+// whole returns the record, in which all is counted. fl.mu is held.
+func (fl *full) whole() *record.Record {
+	fl.rec.EndRun()
+	return &fl.rec
 }
 
 // newFull returns an empty record.

@@ -329,7 +329,7 @@ func TestARecordThatMovesIsTheSame(t *testing.T) {
 		}
 		b.hot.Store(nil)
 	}
-	if u := fl.rec.Limits[0].Used; u <= 2*specs[0].Scale || u > 3*specs[0].Scale {
+	if u := fl.whole().Limits[0].Used; u <= 2*specs[0].Scale || u > 3*specs[0].Scale {
 		t.Errorf("%d parts used", u)
 	}
 	b.hot.Store(&hot{cell: old, name: "k"})
@@ -512,9 +512,12 @@ func TestRoomIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestCellsLieInCacheLines of their own, in pages of every size.
+// TestCellsLieInCacheLines of their own, in pages of every size, and so do records.
 func TestCellsLieInCacheLines(t *testing.T) {
 	t.Parallel()
+	if n := unsafe.Sizeof(full{}); n != 256 { // a size that Go's allocator has
+		t.Errorf("what has a record has %d bytes", n)
+	}
 	if n := unsafe.Sizeof(cell{}); n != 64 {
 		t.Errorf("a cell has %d bytes", n)
 	}

@@ -236,13 +236,13 @@ func TestDeadIsDead(t *testing.T) {
 		drained := c.word.Load() / b.spec.Drain
 		if record {
 			fl := c.lock(nil)
-			drained = fl.rec.Until() - s.base
+			drained = fl.whole().Until() - s.base
 			fl.mu.Unlock()
 		}
 		if c.kill(s, drained-1) || !c.kill(s, drained) || c.kill(s, drained) || s.Len() != 0 {
 			t.Fatal("killed before nothing is used, or not then, or twice")
 		}
-		if fl := c.home.Load().full; record && (!fl.gone || fl.rec.Limits != nil) {
+		if fl := c.home.Load().full; record && (!fl.gone || fl.whole().Limits != nil) {
 			t.Error("a dead record keeps what it was")
 		}
 		for range 2 {
@@ -304,7 +304,7 @@ func TestHotIsFoundAgain(t *testing.T) {
 		drained := c.word.Load() / b.spec.Drain
 		if record {
 			fl := c.lock(nil)
-			drained = fl.rec.Until() - s.base
+			drained = fl.whole().Until() - s.base
 			fl.mu.Unlock()
 		}
 		if !c.kill(s, drained) {

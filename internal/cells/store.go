@@ -217,7 +217,7 @@ func (s *Store) With(names []Named, f func([]*record.Record)) error {
 		if err != nil {
 			return err
 		}
-		recs[i] = &fl.rec
+		recs[i] = fl.whole()
 		locked = append(locked, fl)
 	}
 	f(recs)
@@ -237,7 +237,7 @@ func (s *Store) Among(names []Named, look bool, f func([]*record.Record)) {
 	for i, n := range names {
 		fl, copied := s.existing(n, look)
 		if fl != nil {
-			copied = &fl.rec
+			copied = fl.whole()
 			locked = append(locked, fl)
 		}
 		recs[i] = copied
@@ -283,7 +283,7 @@ func (s *Store) Reset(n Name) {
 			return
 		}
 		if fl := c.lock(nil); fl != nil {
-			fl.rec = record.Record{Last: fl.rec.Last}
+			fl.rec = record.Record{Last: fl.whole().Last}
 			fl.mu.Unlock()
 			return
 		}

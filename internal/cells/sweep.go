@@ -89,7 +89,7 @@ func (fl *full) end(then int64) bool {
 		return false
 	}
 	defer fl.mu.Unlock()
-	if fl.gone = fl.rec.Until() <= then; fl.gone {
+	if fl.gone = fl.whole().Until() <= then; fl.gone {
 		fl.rec = record.Record{} // the cell keeps its record until its page is replaced, and whoever found it last longer
 	}
 	return fl.gone
@@ -107,7 +107,7 @@ func (s *Store) idle(c *cell) bool {
 		}
 		if fl := c.lock(nil); fl != nil {
 			defer fl.mu.Unlock()
-			return fl.rec.Until() <= s.base+s.now()
+			return fl.whole().Until() <= s.base+s.now()
 		}
 	}
 	return true

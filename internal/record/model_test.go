@@ -33,6 +33,7 @@ type twin struct {
 	span    int64 // the length of the longest window
 	ids     []string
 	next    int
+	runs    int // takes that went on with a run
 	log     []string
 	err     string
 }
@@ -68,6 +69,14 @@ func (w *twin) story() string {
 }
 
 func (w *twin) asks(n []record.Amounts) ([]record.Ask, []model.Ask) {
+	for _, r := range w.recs {
+		r.EndRun()
+	}
+	return w.asksAsIs(n)
+}
+
+// asksAsIs is asks for record.One.
+func (w *twin) asksAsIs(n []record.Amounts) ([]record.Ask, []model.Ask) {
 	ra, ma := make([]record.Ask, len(n)), make([]model.Ask, len(n))
 	for i := range n {
 		ra[i] = record.Ask{Rec: w.recs[i], Specs: w.specs[i], N: n[i]}
@@ -147,8 +156,7 @@ func (w *twin) take() {
 		}
 	}
 	w.note("take %+v %v", t, ra[0].N)
-	short := len(ra) == 1 && w.c.pick("short", 0, 1) == 0
-	rv, mv := decide(ra, &t, w.now, short), model.Decide(ma, &t, w.now)
+	rv, mv := record.Decide(ra, &t, w.now), model.Decide(ma, &t, w.now)
 	w.compare("take", rv, mv, ra, ma)
 	if rv.Allowed && !rv.Replayed && t.ID != "" {
 		w.ids = append(w.ids, t.ID)
@@ -158,6 +166,26 @@ func (w *twin) take() {
 	}
 }
 
+// plain is take for a plain one of the first bucket, by the short way if that is possible.
+func (w *twin) plain(n record.Amounts) {
+	ra, ma := w.asksAsIs([]record.Amounts{n})
+	a, prio := &ra[0], int8(w.c.pick("priority", 0, 1)*9)
+	w.note("plain take %v, priority %d", n, prio)
+	used := func() (u record.Amounts) {
+		for i := range a.Rec.Limits {
+			u[i] = a.Rec.Limits[i].Used
+		}
+		return u
+	}
+	was := used()
+	t := record.Take{Priority: prio}
+	rv := decide(ra, &t, w.now, true)
+	if rv.Allowed && n != (record.Amounts{}) && used() == was {
+		w.runs++
+	}
+	w.compare("plain take", rv, model.Decide(ma, &t, w.now), ra, ma)
+}
+
 // decide is record.Decide, by the short way if that is wanted and possible.
 func decide(asks []record.Ask, t *record.Take, now int64, short bool) record.Verdict {
 	if a := &asks[0]; short && *t == (record.Take{Priority: t.Priority}) {
@@ -165,6 +193,9 @@ func decide(asks []record.Ask, t *record.Take, now int64, short bool) record.Ver
 			a.Got = a.N
 			return record.Verdict{Now: at, Allowed: after == 0, RetryAfter: after, Soonest: after}
 		}
+	}
+	for i := range asks {
+		asks[i].Rec.EndRun()
 	}
 	return record.Decide(asks, t, now)
 }
@@ -254,7 +285,9 @@ func (w *twin) compare(what string, rv, mv record.Verdict, ra []record.Ask, ma [
 func (w *twin) step() {
 	w.pass()
 	switch w.c.pick("op", 0, 11) {
-	case 0, 1, 2, 3, 4, 5, 6:
+	case 0, 1, 2:
+		w.plain(w.cost(0))
+	case 3, 4, 5, 6:
 		w.take()
 	case 7, 8:
 		w.settle()
@@ -409,6 +442,7 @@ func TestModelShrinking(t *testing.T) {
 				w.span = spanOf(l)
 				rt.Repeat(map[string]func(*rapid.T){
 					"take":   func(r *rapid.T) { w.c = drawn{r}; w.pass(); w.take() },
+					"plain":  func(r *rapid.T) { w.c = drawn{r}; w.pass(); w.plain(w.cost(0)) },
 					"settle": func(r *rapid.T) { w.c = drawn{r}; w.pass(); w.settle() },
 					"renew":  func(r *rapid.T) { w.c = drawn{r}; w.pass(); w.renew() },
 					"charge": func(r *rapid.T) { w.c = drawn{r}; w.pass(); w.charge() },

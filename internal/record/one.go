@@ -1,13 +1,19 @@
 package record
 
-// One is [Decide] for a plain take of one bucket, where nothing is held and every limit was used before: the common case, in one pass to test
-// and one to charge. It is not ok, and nothing is done, where that is not so. at is the instant of the decision; after is 0 if the take is allowed, and
-// otherwise how long until it fits, which is no sooner if something is given back. They are not a [Verdict], because these travel in registers.
+// One is [Decide] for a plain take of one bucket, where nothing is held and every limit was used before: the common case. It is not ok, and nothing is
+// done, where that is not so. at is the instant of the decision; after is 0 if the take is allowed, and otherwise how long until it fits, which is no
+// sooner if something is given back. They are not a [Verdict], because these travel in registers.
+//
+// After an allowed take only One knows what the record has used, until [Record.EndRun] is called.
 func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64, ok bool) {
 	if len(r.Open) != 0 || len(r.Limits) < len(specs) || len(out) < len(specs) {
 		return 0, 0, false
 	}
 	now = max(now, r.Last)
+	if r.goOn(specs, n, priority, now, out) {
+		return now, 0, true
+	}
+	r.EndRun()
 	fits := true
 	for i := range specs {
 		s, st, k := &specs[i], &r.Limits[i], n[i]
@@ -40,24 +46,9 @@ func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Re
 		return now, refuse(r, specs, n, priority, now, out), true
 	}
 	for i := range specs {
-		s, st, k := &specs[i], &r.Limits[i], n[i]
-		// The two commonest cases are written out: a call each is a tenth of the whole decision.
-		if s.Kind == Rolling && st.Entries.n != 0 && k != 0 && st.Log == nil {
-			e := &st.Entries.last
-			if at := now + s.Margin; at >= e.Last && at-e.First < s.Join && !s.ChargeEnd {
-				e.Last = at
-				e.N += k
-				st.Used += k
-				out[i] = Result{Remaining: s.Effective[priority] - st.Used, ResetAt: at + s.Window}
-				continue
-			}
-		} else if s.Kind == Calendar && now+s.Margin < st.End {
-			st.Used += k
-			out[i] = Result{Remaining: max(0, s.Effective[priority]-st.Used), ResetAt: st.End}
-			continue
-		}
-		st.grant(s, now, k, priority, &out[i])
+		r.Limits[i].grant(&specs[i], now, n[i], priority, &out[i])
 	}
+	r.begin(specs)
 	return now, 0, true
 }
 
@@ -93,7 +84,7 @@ func refuse(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out [
 	for i := range specs {
 		s, st, k := &specs[i], &r.Limits[i], n[i]
 		eff := s.Effective[priority]
-		// As in One, the two commonest cases are written out: others wait for the bucket meanwhile.
+		// The two commonest cases are written out: others wait for the bucket meanwhile.
 		if s.Kind == Rolling && st.Entries.n != 0 && st.Held == 0 && k <= eff {
 			oldest, newest := st.Entries.At(0), &st.Entries.last
 			if over := addSat(st.Used, k) - eff; newest.N != 0 && over <= oldest.N {

@@ -10,6 +10,7 @@ import (
 // It may hold limits that a caller's policy does not have (another version of the program uses them): they are left as they are.
 type Record struct {
 	Last   int64 // the latest instant that was seen; time never runs back behind it
+	run    run   // see One
 	Limits []State
 	Open   map[string]*Open // reservations that are neither settled nor over, by id; the whole memory for idempotence
 	order  []*Open          // the same, in the order of their ends: see order.go

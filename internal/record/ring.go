@@ -6,7 +6,7 @@ type Entry struct{ First, Last, N int64 }
 
 // Ring is a queue of entries in the order of First. The zero value is empty.
 //
-// The newest one, which nearly every take changes, stands in the ring itself: see [State].
+// The newest one, which nearly every take changes, stands in the ring itself.
 type Ring struct {
 	n, head uint32
 	last    Entry   // the newest, if there is one

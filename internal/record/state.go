@@ -1,8 +1,6 @@
 package record
 
 // State is what one limit of a bucket has used.
-//
-// What nearly every take changes stands first, in one cache line: processors that take turns at a bucket hand over each line that they write.
 type State struct {
 	ID      uint64 // of the Spec
 	Used    int64  // units that age; bucket: in 1/Scale units; calendar: of the open window
@@ -21,8 +19,6 @@ type State struct {
 	Scale  int64 // bucket
 
 	Log *Log // rolling: filled unless nil, for stores that keep entries one by one
-
-	_ [16]byte // makes it a multiple of a cache line
 }
 
 // Log says what happened to the entries of a rolling limit since a store cleared it.

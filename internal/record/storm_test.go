@@ -205,6 +205,7 @@ type storm struct {
 	d     dice
 	limit drawgate.Limit
 	spec  record.Spec
+	specs []record.Spec // spec, where it has not changed since
 	rec   *record.Record
 	book  *book
 	now   int64
@@ -316,7 +317,16 @@ func (s *storm) holdMargin() int64 {
 }
 
 func (s *storm) ask(n int64) []record.Ask {
-	return []record.Ask{{Rec: s.rec, Specs: []record.Spec{s.spec}, N: amounts(n)}}
+	s.rec.EndRun()
+	return s.askAsIs(n)
+}
+
+// askAsIs is ask for record.One: it may go on with a run where the limit is still the same.
+func (s *storm) askAsIs(n int64) []record.Ask {
+	if s.specs == nil || s.specs[0] != s.spec {
+		s.specs = []record.Spec{s.spec}
+	}
+	return []record.Ask{{Rec: s.rec, Specs: s.specs, N: amounts(n)}}
 }
 
 // take tries a take, and checks the limit's promise if it was admitted.
@@ -331,7 +341,7 @@ func (s *storm) take() string {
 	}
 	now := s.look()
 	used := s.book.counts(now, s.spec.Margin)
-	ask := s.ask(n)
+	ask := s.askAsIs(n)
 	v := decide(ask, &t, s.now, s.d.one(2))
 	s.takes++
 	s.note("take %+v %d of %d, used %d: %+v", t, n, s.spec.Effective[prio], used, v)
@@ -450,6 +460,7 @@ func (s *storm) stranger() string {
 	other := []record.Spec{{ID: 1, Kind: record.Rolling, Window: 1000, Effective: [10]int64{5, 5, 5, 5, 5, 5, 5, 5, 5, 5}}}
 	now := s.lookAs(byStranger) // the limit itself is not looked at
 	s.note("stranger")
+	s.rec.EndRun()
 	asks := []record.Ask{{Rec: s.rec, Specs: other, N: amounts(1)}}
 	if s.d.one(2) && len(s.ids) > 0 {
 		id := s.ids[s.d.IntN(len(s.ids))]
