@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // index finds cells by space and name. It is where the cells lie: finding one takes no lock and, among so many that none is in a processor's cache, a single
@@ -21,24 +22,41 @@ type index struct {
 // directory is a page for each value of the first bits of a hash. One for which fewer bits are enough stands there several times.
 type directory struct {
 	depth uint // bits, 1 or more
-	pages []atomic.Pointer[page]
+	pages []entry
+}
+
+// entry is where a directory leads. It says where the cells stand as well, so that one can be asked for without waiting for the page.
+type entry struct {
+	page  atomic.Pointer[page]
+	cells atomic.Uint64 // the address of the first, and in the highest 16 bits how many; for no more than prefetch
+}
+
+func (e *entry) set(p *page) {
+	e.page.Store(p)
+	e.cells.Store(uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p.cells)))) | uint64(len(p.cells))<<48) //nolint:gosec // it never becomes a pointer again
+}
+
+// begin returns the address of the cell where the search for a hash begins.
+func (e *entry) begin(h uint64) uint64 {
+	cells := e.cells.Load()
+	return cells&(1<<48-1) + uint64(place(h, int(cells>>48)))*uint64(unsafe.Sizeof(cell{}))
 }
 
 func newIndex() *index {
 	x := &index{seed: maphash.MakeSeed()}
 	d := newDirectory(1)
 	for i := range d.pages {
-		d.pages[i].Store(newPage(0, uint64(i)<<63, 1))
+		d.pages[i].set(newPage(0, uint64(i)<<63, 1))
 	}
 	x.dir.Store(d)
 	return x
 }
 
 func newDirectory(depth uint) *directory {
-	return &directory{depth: depth, pages: make([]atomic.Pointer[page], 1<<depth)}
+	return &directory{depth: depth, pages: make([]entry, 1<<depth)}
 }
 
-func (d *directory) page(h uint64) *page { return d.pages[h>>((64-d.depth)&63)].Load() }
+func (d *directory) entry(h uint64) *entry { return &d.pages[h>>((64-d.depth)&63)] }
 
 func (x *index) hash(sp *Space, name string) uint64 { return maphash.String(x.seed, name) ^ sp.salt }
 
@@ -50,7 +68,7 @@ func (x *index) find(sp *Space, name string) *cell { return x.findHashed(sp, nam
 // findHashed is find for those who know the hash.
 func (x *index) findHashed(sp *Space, name string, h uint64) *cell {
 	for {
-		p := x.dir.Load().page(h)
+		p := x.dir.Load().entry(h).page.Load()
 		if c := p.find(sp, name, h); c != nil || !p.moved.Load() {
 			return c
 		}
@@ -81,7 +99,7 @@ func (x *index) insert(sp *Space, name string, create func() (word int64, h *hom
 // lock returns the page of a hash, locked.
 func (x *index) lock(h uint64) *page {
 	for {
-		p := x.dir.Load().page(h)
+		p := x.dir.Load().entry(h).page.Load()
 		p.mu.Lock()
 		if !p.moved.Load() {
 			return p
@@ -116,14 +134,14 @@ func (x *index) put(pages ...*page) {
 	if pages[0].depth > d.depth {
 		twice := newDirectory(d.depth + 1)
 		for i := range twice.pages {
-			twice.pages[i].Store(d.pages[i/2].Load())
+			twice.pages[i].set(d.pages[i/2].page.Load())
 		}
 		d = twice
 	}
 	for _, p := range pages {
 		at := p.first >> (64 - d.depth)
 		for i := range uint64(1) << (d.depth - p.depth) {
-			d.pages[at+i].Store(p)
+			d.pages[at+i].set(p)
 		}
 	}
 	x.dir.Store(d)

@@ -34,7 +34,11 @@ func (x *index) size(t interface{ Fatalf(string, ...any) }) (n int) {
 		}
 		d := x.dir.Load()
 		for i := range d.pages {
-			if h := uint64(i) << (64 - d.depth); (d.pages[i].Load() == p) != (h>>(64-p.depth) == p.first>>(64-p.depth)) {
+			h := uint64(i)<<(64-d.depth) | 0xb504f333 // anywhere in the page
+			if n := len(p.cells); d.pages[i].page.Load() == p && n > 0 && d.pages[i].begin(h) != uint64(uintptr(unsafe.Pointer(&p.cells[place(h, n)]))) {
+				t.Fatalf("page %x of %d bits has its cells elsewhere", p.first, p.depth)
+			}
+			if (d.pages[i].page.Load() == p) != (h>>(64-p.depth) == p.first>>(64-p.depth)) {
 				t.Fatalf("page %x of %d bits stands for %x", p.first, p.depth, h)
 			}
 		}
@@ -373,7 +377,7 @@ func TestWhatMovesIsWaitedFor(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	old, h := s.index.find(sp, "k"), s.index.hash(sp, "k")
-	page := s.index.dir.Load().page(h)
+	page := s.index.dir.Load().entry(h).page.Load()
 	var mover, finder sync.WaitGroup
 	s.index.mu.Lock() // the new page cannot be entered
 	mover.Go(func() { s.move(sp, "k") })
@@ -385,7 +389,7 @@ func TestWhatMovesIsWaitedFor(t *testing.T) {
 	for range 1000 { // time enough to miss it
 		runtime.Gosched()
 	}
-	if s.index.dir.Load().page(h) != page {
+	if s.index.dir.Load().entry(h).page.Load() != page {
 		t.Error("the new page was entered while another might be")
 	}
 	s.index.mu.Unlock()

@@ -38,11 +38,8 @@ func busy(t testing.TB, c chooser) *twin {
 		l := families[[]string{"bucket", "rolling joined", "rolling joined", "calendar"}[c.pick("kind", 0, 3)]](c)
 		l.Name = fmt.Sprintf("l%d", j)
 		l.Amount += c.pick("room", 0, 500)
-		l.Burst = 0
-		if l.Kind == drawgate.Bucket {
+		if l.Precision = 0; l.Kind == drawgate.Bucket {
 			l.Burst, l.Margin = l.Amount, 0
-		} else if l.Kind == drawgate.Rolling {
-			l.Precision = 0
 		}
 		ss = append(ss, spec(t, l))
 	}
@@ -148,7 +145,10 @@ func TestRunOfVersions(t *testing.T) {
 			check(t, b, 21, 42, 63)
 		},
 		"a smaller amount": func(t *testing.T, b *bucket) {
-			o := b.version(func(specs []record.Spec) []record.Spec { specs[0].Effective = [record.Priorities]int64{21}; return specs })
+			o := b.version(func(specs []record.Spec) []record.Spec {
+				specs[0].Effective = [record.Priorities]int64{21}
+				return specs
+			})
 			one(o, 1, 1, 1)
 			if one(o, 1, 1, 1) != 0 || one(b, 1, 1, 1) != 78 {
 				t.Error("a version goes by the amount of another one")
