@@ -49,9 +49,11 @@ const behind = 1000
 // seldom is how often a sample is taken: at every so many µs, because writing what others read takes time of theirs.
 const seldom = 64
 
+func sampled(now int64) bool { return now&(seldom-1) == 0 }
+
 // asked notes that c was asked for at now.
 func (b *Buckets) asked(c *cell, now int64, refused bool) {
-	if now&(seldom-1) == 0 {
+	if sampled(now) {
 		b.sample(c, refused)
 	}
 }
@@ -148,7 +150,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 		return false, 0, 0, 0, ErrClosed
 	}
 	for {
-		c, _, now := b.look(name) // not under the lock, for which others wait
+		c, h, now := b.look(name) // not under the lock, for which others wait
 		if c == nil {
 			if c, err = b.space.open(name, b.lean); err != nil {
 				return false, 0, 0, 0, err
@@ -159,6 +161,12 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 		}
 		fl := c.home.Load().full
 		if fl != nil {
+			if f := fl.refusal.Load(); f != nil {
+				if at, after, ok := f.Again(b.specs, n, priority, s.base+now, out); ok {
+					b.asked(c, now, true)
+					return false, at, after, after, nil
+				}
+			}
 			fl.mu.Lock()
 		} else if fl = c.lock(b.specs); fl == nil {
 			continue
@@ -173,6 +181,11 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 			v := b.decide(fl.whole(), n, priority, out)
 			fl.mu.Unlock()
 			return v.Allowed, v.Now, v.RetryAfter, v.Soonest, nil
+		}
+		if after == 0 {
+			fl.recall()
+		} else if h != nil && sampled(now) {
+			fl.refusal.Store(fl.rec.Refusal(b.specs, n, priority, at, after, out))
 		}
 		fl.mu.Unlock()
 		b.asked(c, now, after != 0)

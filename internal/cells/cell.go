@@ -35,18 +35,29 @@ const (
 )
 
 // full is a bucket with a record.
+//
+// A key that is asked for far more than it may have, which is what limits are for, is refused without the lock: on all processors at once.
 type full struct {
 	mu  sync.Mutex
 	rec record.Record // guarded by mu; see whole. The words that most takes change lie in the cache line of mu
 	home
-	gone bool     // guarded by mu: swept, look the bucket up again
-	_    [23]byte // makes it a multiple of a cache line
+	refusal atomic.Pointer[record.Refusal] // changed with mu held; nil, or how takes are refused until one is granted or something else is done
+	gone    bool                           // guarded by mu: swept, look the bucket up again
+	_       [15]byte                       // makes it a multiple of a cache line
 }
 
-// whole returns the record, in which all is counted. fl.mu is held.
+// whole returns the record, in which all is counted, to be changed. fl.mu is held.
 func (fl *full) whole() *record.Record {
+	fl.recall()
 	fl.rec.EndRun()
 	return &fl.rec
+}
+
+// recall takes back that takes are refused. fl.mu is held.
+func (fl *full) recall() {
+	if fl.refusal.Load() != nil {
+		fl.refusal.Store(nil)
+	}
 }
 
 // newFull returns an empty record.

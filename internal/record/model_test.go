@@ -167,23 +167,25 @@ func (w *twin) take() {
 }
 
 // plain is take for a plain one of the first bucket, by the short way if that is possible.
-func (w *twin) plain(n record.Amounts) {
+func (w *twin) plain(n record.Amounts) { w.plainAs(n, int8(w.c.pick("priority", 0, 1)*9)) }
+
+func (w *twin) plainAs(n record.Amounts, prio int8) (v record.Verdict, out [record.MaxLimits]record.Result) {
 	ra, ma := w.asksAsIs([]record.Amounts{n})
-	a, prio := &ra[0], int8(w.c.pick("priority", 0, 1)*9)
 	w.note("plain take %v, priority %d", n, prio)
 	used := func() (u record.Amounts) {
-		for i := range a.Rec.Limits {
-			u[i] = a.Rec.Limits[i].Used
+		for i := range w.recs[0].Limits {
+			u[i] = w.recs[0].Limits[i].Used
 		}
 		return u
 	}
 	was := used()
 	t := record.Take{Priority: prio}
-	rv := decide(ra, &t, w.now, true)
-	if rv.Allowed && n != (record.Amounts{}) && used() == was {
+	v = decide(ra, &t, w.now, true)
+	if v.Allowed && n != (record.Amounts{}) && used() == was {
 		w.runs++
 	}
-	w.compare("plain take", rv, model.Decide(ma, &t, w.now), ra, ma)
+	w.compare("plain take", v, model.Decide(ma, &t, w.now), ra, ma)
+	return v, ra[0].Out
 }
 
 // decide is record.Decide, by the short way if that is wanted and possible.

@@ -1,0 +1,57 @@
+package record
+
+import "math"
+
+// Refusal is how a plain take was refused. It stays so for everybody who asks the same, until something else is done with the record or an instant comes
+// at which a window or an entry ends. It is immutable: whoever is told so needs neither the record nor its lock.
+type Refusal struct {
+	specs    *Spec // the first
+	n        Amounts
+	priority int8
+	at       int64 // the instant of the decision
+	until    int64
+	after    int64
+	out      [MaxLimits]Result
+}
+
+// Refusal returns what [One] has just answered, or nil if time changes more of it than the waits.
+func (r *Record) Refusal(specs []Spec, n *Amounts, priority int8, at, after int64, out []Result) *Refusal {
+	f := &Refusal{specs: &specs[0], n: *n, priority: priority, at: at, until: math.MaxInt64, after: after}
+	copy(f.out[:], out[:len(specs)])
+	for i := range specs {
+		s, st := &specs[i], &r.Limits[i]
+		switch {
+		case s.Kind == Rolling && st.Entries.n != 0 && st.Entries.last.N != 0:
+			f.until = min(f.until, st.Entries.due+s.Window)
+		case s.Kind == Calendar && at < st.End-s.Margin:
+			f.until = min(f.until, st.End-s.Margin)
+		case s.Kind == Calendar:
+			f.until = min(f.until, st.End)
+		default:
+			return nil
+		}
+	}
+	return f
+}
+
+// Again is [One] for a take that was refused so. Otherwise it is not ok.
+func (f *Refusal) Again(specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64, ok bool) {
+	if now >= f.until || f.specs != &specs[0] || f.priority != priority || f.n != *n || len(out) < len(specs) {
+		return 0, 0, false
+	}
+	now = max(now, f.at)
+	passed := now - f.at
+	for i := range specs {
+		out[i] = f.out[i]
+		out[i].RetryAfter = less(out[i].RetryAfter, passed)
+	}
+	return now, less(f.after, passed), true
+}
+
+// less returns a wait after so much of it.
+func less(wait, passed int64) int64 {
+	if wait == 0 || wait == Never {
+		return wait
+	}
+	return wait - passed
+}
