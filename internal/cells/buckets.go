@@ -30,8 +30,8 @@ type hot struct {
 // look reads the clock, and returns the bucket of that name, or nil. h is not nil if it is hot.
 //
 // Reading the clock waits for every memory access before it, while those behind it overlap with whatever the caller does next. So nothing comes before it
-// but the name's bytes: neither the page and the cell, which among many buckets are in no cache, nor the cell of a hot key, which others write. The cell is
-// only asked for, which waits for nothing: it is on its way while the clock is read.
+// but the name's bytes and the directory, which is small: neither the page and the cell, which among many buckets are in no cache, nor the cell of a hot key,
+// which others write. The cell is only asked for, which waits for nothing: it is on its way while the clock is read.
 func (b *Buckets) look(name string) (c *cell, h *hot, now int64) {
 	s := b.space.store
 	if h = b.hot.Load(); h != nil && h.name == name {

@@ -15,13 +15,13 @@ func refusing(t *testing.T, s *Store, n int64) (*Buckets, *full) {
 	t.Helper()
 	b := s.Space("t", "p").Bind(rolling(n)[1:])
 	for range n {
-		if !grants(t, b, 1) {
+		if !grants(t, b) {
 			t.Fatal("refused too soon")
 		}
 	}
 	for range 3 { // is met, is hot, is known
 		time.Sleep(time.Duration(seldom-s.now()%seldom) * time.Microsecond)
-		if grants(t, b, 1) {
+		if grants(t, b) {
 			t.Fatal("granted too much")
 		}
 	}
@@ -32,10 +32,10 @@ func refusing(t *testing.T, s *Store, n int64) (*Buckets, *full) {
 	return b, fl
 }
 
-func grants(t *testing.T, b *Buckets, n int64) bool {
+func grants(t *testing.T, b *Buckets) bool {
 	t.Helper()
 	var out [1]record.Result
-	ok, _, after, soonest, err := b.Take("k", &record.Amounts{n}, 0, out[:])
+	ok, _, after, soonest, err := b.Take("k", &record.Amounts{1}, 0, out[:])
 	if err != nil || ok != (after == 0) || soonest != after || out[0].RetryAfter != after {
 		t.Fatal(ok, after, soonest, err, out)
 	}
@@ -52,7 +52,7 @@ func TestRefusedWithoutLock(t *testing.T) {
 		fl.mu.Lock()
 		defer fl.mu.Unlock()
 		for range 100 {
-			if time.Sleep(time.Millisecond); grants(t, b, 1) {
+			if time.Sleep(time.Millisecond); grants(t, b) {
 				t.Error("granted")
 			}
 		}
@@ -93,10 +93,10 @@ func TestRefusalIsTakenBack(t *testing.T) {
 				s := New(10)
 				defer s.Close()
 				b, _ := refusing(t, s, 5)
-				if b = f(t, s, b); !grants(t, b, 1) {
+				if b = f(t, s, b); !grants(t, b) {
 					t.Error("still refused")
 				}
-				if name != "a reset" && name != "a sweep" && name != "time" && grants(t, b, 1) {
+				if name != "a reset" && name != "a sweep" && name != "time" && grants(t, b) {
 					t.Error("granted once more")
 				}
 			})
@@ -111,7 +111,7 @@ func TestSmallTakesPassWhereLargeAreRefused(t *testing.T) {
 		s := New(10)
 		defer s.Close()
 		b := s.Space("t", "p").Bind(rolling(10)[1:])
-		grants(t, b, 1)
+		grants(t, b)
 		for left := int64(9); left >= 0; left-- {
 			for range 5 {
 				time.Sleep(time.Duration(seldom-s.now()%seldom) * time.Microsecond)
@@ -120,7 +120,7 @@ func TestSmallTakesPassWhereLargeAreRefused(t *testing.T) {
 					t.Fatal(ok, err, out, left)
 				}
 			}
-			if grants(t, b, 1) != (left > 0) {
+			if grants(t, b) != (left > 0) {
 				t.Fatalf("%d are left, and one is granted or not", left)
 			}
 		}

@@ -87,6 +87,42 @@ func TestRunsCount(t *testing.T) {
 	}
 }
 
+// TestRunsEndForOtherLimits: a version of the policy with one limit more sees what was counted in a run, and that a bucket is not refused any more.
+func TestRunsEndForOtherLimits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(10)
+		defer s.Close()
+		more := append(rolling(100), rolling(100)[1])
+		more[2].ID = 3
+		b, other := s.Space("t", "p").Bind(rolling(100)), s.Space("t", "p").Bind(more)
+		var out [3]record.Result
+		for range 50 {
+			if ok, _, _, _, err := b.Take("k", &record.Amounts{1, 1}, 0, out[:]); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			time.Sleep(time.Second)
+		}
+		if ok, _, _, _, err := other.Take("k", &record.Amounts{1, 1, 1}, 0, out[:]); !ok || err != nil || out[1].Remaining != 49 {
+			t.Error(ok, err, out)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := New(10)
+		defer s.Close()
+		b, fl := refusing(t, s, 5)
+		more := []record.Spec{rolling(7)[1], rolling(7)[1]}
+		more[1].ID = 3
+		var out [2]record.Result
+		if ok, _, _, _, err := b.space.Bind(more).Take("k", &record.Amounts{1, 1}, 0, out[:]); !ok || err != nil || out[0].Remaining != 1 {
+			t.Error(ok, err, out)
+		}
+		if fl.refusal.Load() != nil {
+			t.Error("what was refused before is still known")
+		}
+	})
+}
+
 // TestRunsRace: takes of two versions of a policy, looks and plain takes at once grant the limit to the last unit.
 // req: A1, D5
 func TestRunsRace(t *testing.T) {

@@ -16,25 +16,28 @@ type Refusal struct {
 
 // Refusal returns what [One] has just answered, or nil if time changes more of it than the waits.
 func (r *Record) Refusal(specs []Spec, n *Amounts, priority int8, at, after int64, out []Result) *Refusal {
-	f := &Refusal{specs: &specs[0], n: *n, priority: priority, at: at, until: math.MaxInt64, after: after}
-	copy(f.out[:], out[:len(specs)])
+	until := int64(math.MaxInt64)
 	for i := range specs {
 		s, st := &specs[i], &r.Limits[i]
 		switch {
 		case s.Kind == Rolling && st.Entries.n != 0 && st.Entries.last.N != 0:
-			f.until = min(f.until, st.Entries.due+s.Window)
+			until = min(until, st.Entries.due+s.Window)
 		case s.Kind == Calendar && at < st.End-s.Margin:
-			f.until = min(f.until, st.End-s.Margin)
+			until = min(until, st.End-s.Margin)
 		case s.Kind == Calendar:
-			f.until = min(f.until, st.End)
+			until = min(until, st.End)
 		default:
 			return nil
 		}
 	}
+	f := &Refusal{specs: &specs[0], n: *n, priority: priority, at: at, until: until, after: after}
+	copy(f.out[:], out[:len(specs)])
 	return f
 }
 
 // Again is [One] for a take that was refused so. Otherwise it is not ok.
+//
+// A caller whose clock was read before until is answered as of then, even if another one has seen a later instant meanwhile.
 func (f *Refusal) Again(specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64, ok bool) {
 	if now >= f.until || f.specs != &specs[0] || f.priority != priority || f.n != *n || len(out) < len(specs) {
 		return 0, 0, false

@@ -67,7 +67,7 @@ func (r *Record) EndRun() {
 
 // goOn is [One] for a take that goes on with the run. Otherwise it returns false and does nothing: the run is over, or the take does not fit.
 func (r *Record) goOn(specs []Spec, n *Amounts, priority int8, now int64, out []Result) bool {
-	if r.run.specs != &specs[0] || now >= r.run.until || len(out) < len(specs) {
+	if r.run.specs != &specs[0] || now >= r.run.until {
 		return false
 	}
 	for i := range specs {
@@ -101,7 +101,7 @@ func (r *Record) goOn(specs []Spec, n *Amounts, priority int8, now int64, out []
 			c.used += k
 			*res = Result{Remaining: max(0, most-c.used), ResetAt: c.at}
 		case Bucket:
-			c.used = c.drained(s, now-r.Last) + k*s.Scale
+			c.used = min(c.drained(s, now-r.Last)+k*s.Scale, maxUsed)
 			*res = Result{Remaining: max(0, (most*s.Scale-c.used)/s.Scale), ResetAt: now + CeilDiv(c.used, s.Drain)}
 		}
 	}

@@ -182,6 +182,90 @@ func TestRunOfVersions(t *testing.T) {
 	}
 }
 
+// TestRunStopsAtEdges: at the instant at which a window or an entry ends, or is too old to be joined, a take is decided the long way.
+func TestRunStopsAtEdges(t *testing.T) {
+	t.Parallel()
+	t.Run("margin before a calendar window's end", func(t *testing.T) {
+		t.Parallel()
+		b := newBucket(t, drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 10, Margin: dur(sec)})
+		for _, at := range []int64{1, 2, mnt - sec - 1, mnt - sec} {
+			b.now = epoch + at
+			one(b, 1)
+		}
+		b.now = epoch + mnt + 1
+		if left := one(b, 1); left != 8 { // the take a second before the edge may have arrived behind it
+			t.Errorf("%d are left of the next window, want 8", left)
+		}
+	})
+	t.Run("an entry's first and last", func(t *testing.T) {
+		t.Parallel()
+		b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10, Precision: 100}) // joined for less than 600 ms
+		for _, at := range []int64{0, 1, 2, 600_000 - 1, 600_000} {
+			b.now = epoch + at
+			one(b, 1)
+		}
+		b.now = epoch + mnt + 600_000 - 1
+		b.rec.EndRun()
+		if u := b.used(0); u.Used != 1 {
+			t.Errorf("%d are used, want 1: the others are one entry, which is over", u.Used)
+		}
+	})
+	t.Run("the oldest entry", func(t *testing.T) {
+		t.Parallel()
+		b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10, Precision: 100})
+		for _, at := range []int64{0, mnt - 20, mnt - 10, mnt - 1} {
+			b.now = epoch + at
+			one(b, 1)
+		}
+		b.now = epoch + mnt
+		if left := one(b, 1); left != 6 { // three in the entry, and this one
+			t.Errorf("%d are left, want 6", left)
+		}
+	})
+	t.Run("a pause", func(t *testing.T) {
+		t.Parallel()
+		b := newBucket(t, drawgate.Limit{Kind: drawgate.Bucket, Window: dur(sec), Amount: 1e9, Burst: 1e9})
+		one(b, 1e9)
+		b.now += 1 << 54
+		if left := one(b, 1); left != 1e9-1 {
+			t.Errorf("%d are left of what was unused for centuries", left)
+		}
+	})
+}
+
+// TestRunSaturates where all counts do: a bucket's burst may be one part more.
+func TestRunSaturates(t *testing.T) {
+	t.Parallel()
+	s := record.Spec{ID: 1, Kind: record.Bucket, Window: 1 << 20, Rate: 1, Scale: 1 << 20, Drain: 1}
+	for i := range s.Effective {
+		s.Effective[i] = 1 << 33
+	}
+	b := &bucket{rec: &record.Record{}, specs: []record.Spec{s}, now: epoch}
+	b.take(record.Take{}, 1)
+	b.now += 1 << 20
+	one(b, 0)
+	one(b, 1<<33)
+	b.rec.EndRun()
+	if u := b.rec.Limits[0].Used; u != 1<<53-1 {
+		t.Errorf("%d parts are used", u)
+	}
+}
+
+// TestNoRunWhereChangesAreKept: a store that keeps entries one by one is told of each.
+func TestNoRunWhereChangesAreKept(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 100})
+	b.rec.Changes = &record.Changes{}
+	for i := range int64(20) {
+		b.now += 10
+		one(b, 1)
+		if st := &b.rec.Limits[0]; st.Used != i+1 || st.Log == nil || len(st.Log.Dirty) != 1 {
+			t.Fatalf("after %d takes: %+v", i+1, st)
+		}
+		b.rec.Limits[0].Log.Dirty = nil
+	}
+}
+
 // one takes by the short way, and returns what is left of the first limit, or 0 if it is refused.
 func one(b *bucket, n ...int64) int64 {
 	asks := []record.Ask{{Rec: b.rec, Specs: b.specs, N: amounts(n...)}}
