@@ -8,7 +8,7 @@ go test -shuffle=on -count=1 -timeout=20m -v "$@" >"$out" 2>&1 || status=$?
 grep -E '^(ok|FAIL|---|panic:)|^\?|^# |\[build failed\]|\[setup failed\]' "$out" | grep -v -E '^--- (PASS|SKIP)' || true
 if [ "$status" -ne 0 ]; then
   echo "---- the failures, in full ----"
-  grep -n -B40 -A15 -E '^ *--- FAIL|^panic:|DATA RACE|\[build failed\]' "$out" | tail -n 400 || true
+  grep -n -B40 -A15 -E '^ *--- FAIL|^ *FAIL: |^panic:|DATA RACE|\[build failed\]' "$out" | tail -n 400 || true
   exit "$status"
 fi
 if grep -E '^ *--- SKIP' "$out"; then
