@@ -28,6 +28,7 @@ type load struct {
 	allowed  map[drawgate.Key]int64
 	spared   map[drawgate.Key]int64 // of these, in the store's place
 	refused  map[drawgate.Key]int64
+	counted  map[drawgate.Key]int64 // at most: what was allowed, and what the store may have carried out when it was not waited for any more
 	fallback int
 	open     int       // allowed in its place although the limit is closed
 	normal   time.Time // the last decision by the store
@@ -39,7 +40,7 @@ func newLoad(t *testing.T, every time.Duration, keys int, plans []*drawgate.Plan
 	t.Helper()
 	return &load{
 		t: t, guards: guards, plans: plans, keys: keys, every: every, quit: make(chan struct{}),
-		allowed: map[drawgate.Key]int64{}, spared: map[drawgate.Key]int64{}, refused: map[drawgate.Key]int64{},
+		allowed: map[drawgate.Key]int64{}, spared: map[drawgate.Key]int64{}, refused: map[drawgate.Key]int64{}, counted: map[drawgate.Key]int64{},
 	}
 }
 
@@ -136,6 +137,12 @@ func (l *load) one(i int, due time.Time, g *guard.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.took = append(l.took, took)
+	if d.Allowed {
+		l.counted[b.Key]++
+	}
+	if d.Fallback {
+		l.counted[b.Key]++
+	}
 	if !d.Allowed {
 		l.refused[b.Key]++
 	} else if l.allowed[b.Key]++; d.Fallback {
@@ -218,7 +225,13 @@ func (l *load) least(plan *drawgate.Plan, of map[drawgate.Key]int64) int64 {
 	return least
 }
 
-// admits waits until that much of each bucket of a plan was admitted. After a turn that is without the store, unless the fault comes and goes.
+// counts waits until that much of each bucket of a plan counts in the store, as far as anybody can know.
+func (l *load) counts(plan *drawgate.Plan, n int64) {
+	l.t.Helper()
+	l.until(plan, l.counted, n, "counted")
+}
+
+// admits waits until that much of each bucket of a plan was admitted. After a turn that is without the store.
 func (l *load) admits(plan *drawgate.Plan, n int64) {
 	l.t.Helper()
 	l.until(plan, l.allowed, n, "admitted")
