@@ -451,7 +451,7 @@ func TestADeadWordStaysDead(t *testing.T) {
 			}
 			for range 20 {
 				if w := cells[i].word.Load(); w != dead {
-					t.Errorf("%d, want %d", w, dead)
+					t.Errorf("%d, want %d", w, int64(dead))
 					return
 				}
 			}

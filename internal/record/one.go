@@ -54,10 +54,7 @@ func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Re
 
 // grant counts n units that fit, and says what remains. Nothing is held.
 func (st *State) grant(s *Spec, now, n int64, priority int8, res *Result) {
-	margin := s.Margin
-	if s.ChargeEnd {
-		margin = 0
-	}
+	margin := s.lateness()
 	switch s.Kind {
 	case Rolling:
 		if n != 0 {
