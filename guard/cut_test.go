@@ -11,7 +11,8 @@ import (
 	"github.com/drawgate/drawgate/memstore"
 )
 
-// herd is three processes on one store, all of which ask for a bucket limit as fast as they can.
+// herd is three processes on one store, all of which ask for a bucket limit as fast as they can. They do not ask the store again once it has failed: to be
+// sure takes time, in which a bucket drains.
 type herd struct {
 	t        *testing.T
 	plan     *drawgate.Plan
@@ -28,7 +29,7 @@ func newHerd(t *testing.T, l drawgate.Limit) *herd {
 	for range 3 {
 		f := &faulty{Store: store}
 		h.stores = append(h.stores, f)
-		h.guards = append(h.guards, guarded(t, f, &guard.Options{Instances: 3, StartFull: true}))
+		h.guards = append(h.guards, guarded(t, f, &guard.Options{Instances: 3, StartFull: true, Failures: 1}))
 	}
 	return h
 }
@@ -80,7 +81,7 @@ func (h *herd) rush(guards ...*guard.Store) {
 // ask has all processes take all they get for so long.
 func (h *herd) ask(d time.Duration) {
 	h.t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(d / 200) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(d / 1000) {
 		h.rush(h.guards...)
 	}
 }
@@ -110,7 +111,11 @@ func TestABucketLimitCutOff(t *testing.T) {
 					for _, s := range h.stores {
 						s.set(refuses)
 					}
+					at := time.Now()
 					h.rush(h.guards...)
+					if past := time.Since(at); past != 0 {
+						t.Fatalf("%v passed while the processes were cut off, want none: the count is of one instant", past)
+					}
 					want := line.Most
 					if !even {
 						want += line.Extra
