@@ -213,7 +213,7 @@ func TestOddInput(t *testing.T) {
 		}
 	}
 	wantUsed(t, l, "k", drawgate.MaxAmount)
-	held, err := l.Reserve(ctx, "held", time.Second, tokens(1))
+	held, err := l.Reserve(ctx, "held", time.Hour, tokens(1))
 	if err == nil {
 		err = held.Settle(ctx, most, most) // it was used, and has to count
 	}
