@@ -18,8 +18,8 @@ import (
 const idleVar = "DRAWGATE_TEST_IDLE"
 
 // TestThousandWaitersAreIdle: while a thousand wait, a hundred a second being served, their process does next to nothing, by its own account of processor
-// time (getrusage). It is a process of its own, so that no other test is on the bill. The bound is generous: it is a few per cent really, and with
-// DRAWGATE_LONG at most five.
+// time (getrusage). It is a process of its own, so that no other test is on the bill. The bound is what a thousand would use who ask every 20 ms, as this
+// machine has just shown; with DRAWGATE_LONG it is five per cent of the time as well.
 // req: C5
 func TestThousandWaitersAreIdle(t *testing.T) {
 	t.Parallel()
@@ -35,6 +35,11 @@ func TestThousandWaitersAreIdle(t *testing.T) {
 	}
 	l := over(t, remote(t), drawgate.Rate(100, time.Second, 1))
 	ctx, cancel := context.WithCancel(t.Context())
+	most := processorTime(t)
+	for range 100 * thousand {
+		_, _ = l.Allow(ctx, "another")
+	}
+	most = processorTime(t) - most
 	var wg sync.WaitGroup
 	var served atomic.Int64
 	for range 4 * thousand { // more, so that a thousand are left
@@ -46,11 +51,8 @@ func TestThousandWaitersAreIdle(t *testing.T) {
 			}
 		})
 	}
-	for n, end := 0, time.Now().Add(20*time.Second); n < thousand+thousand/2; n, _ = l.Waiting() {
-		if time.Now().After(end) {
-			t.Fatalf("only %d wait", n)
-		}
-		time.Sleep(time.Millisecond)
+	for n := 0; n+int(served.Load()) < 4*thousand; n, _ = l.Waiting() {
+		time.Sleep(time.Millisecond) // until all have come
 	}
 	start, cpu, before := time.Now(), processorTime(t), served.Load()
 	time.Sleep(2 * time.Second)
@@ -58,10 +60,9 @@ func TestThousandWaitersAreIdle(t *testing.T) {
 	if left, _ := l.Waiting(); left < thousand || n < 10 {
 		t.Errorf("%d were served and %d are left: this shows nothing", n, left)
 	}
-	t.Logf("%v of processor time in %v, %d were served", worked, took, n)
-	most := 20 * took / 100
+	t.Logf("%v of processor time in %v, %d were served; to ask all the time would take %v", worked, took, n, most)
 	if long {
-		most = 5 * took / 100
+		most = min(most, 5*took/100)
 	}
 	if worked > most {
 		t.Errorf("%v of processor time in %v, want at most %v", worked, took, most)
