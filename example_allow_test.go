@@ -11,7 +11,7 @@ import (
 
 // At most two requests in any minute. A refusal is an answer, not an error, and costs nothing.
 func ExampleLimiter_Allow() {
-	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute(2), nil)
+	lim, err := drawgate.New(memstore.New(nil), drawgate.PerHour(2), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -24,13 +24,13 @@ func ExampleLimiter_Allow() {
 		case d.Allowed:
 			fmt.Println("allowed,", d.Remaining(), "left")
 		default:
-			fmt.Println("refused, retry after", d.RetryAfter.Round(time.Second))
+			fmt.Println("refused, retry after", d.RetryAfter.Round(time.Minute))
 		}
 	}
 	// Output:
 	// allowed, 1 left
 	// allowed, 0 left
-	// refused, retry after 1m0s
+	// refused, retry after 1h0m0s
 }
 
 // Status spends nothing.
