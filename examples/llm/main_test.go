@@ -50,21 +50,23 @@ func TestAskTellsHowACallFailed(t *testing.T) {
 		"partly delivered": {broken, 700, 700},
 		"nobody knows":     {broken, 0, 2000},
 	} {
-		lim, err := drawgate.New(memstore.New(nil), quota, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		_, err = ask(ctx, lim, func(context.Context, string) (int64, error) {
-			cancel() // as if the caller had gone away meanwhile
-			return c.delivered, c.err
-		}, "hello")
-		if !errors.Is(err, broken) {
-			t.Errorf("%s: the model's error is lost: %v", name, err)
-		}
-		st, err := lim.Status(t.Context(), "project-a")
-		if err != nil || st.Open != 0 || st.States[1].Used != c.used {
-			t.Errorf("%s: %d open, %d tokens used, want %d; %v", name, st.Open, st.States[1].Used, c.used, err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			lim, err := drawgate.New(memstore.New(nil), quota, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			_, err = ask(ctx, lim, func(context.Context, string) (int64, error) {
+				cancel() // as if the caller had gone away meanwhile
+				return c.delivered, c.err
+			}, "hello")
+			if !errors.Is(err, broken) {
+				t.Errorf("%s: the model's error is lost: %v", name, err)
+			}
+			st, err := lim.Status(t.Context(), "project-a")
+			if err != nil || st.Open != 0 || st.States[1].Used != c.used {
+				t.Errorf("%s: %d open, %d tokens used, want %d; %v", name, st.Open, st.States[1].Used, c.used, err)
+			}
+		})
 	}
 }
