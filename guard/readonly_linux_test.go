@@ -29,8 +29,9 @@ func TestSQLiteReadOnly(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	sqliteFault(t, filepath.Join(dir, "state.db"), true, func() {
+	sqliteFault(t, filepath.Join(dir, "state.db"), true, func(l *load) {
 		setFileSize(t, 0)
+		l.turn() // something is written
 		remount(t, dir, syscall.MS_RDONLY)
 		setFileSize(t, 1<<62)
 	}, func() { remount(t, dir, 0) })

@@ -142,6 +142,7 @@ func TestRedisFaults(t *testing.T) {
 			before := l.fallbacks()
 			f.begin(t, s)
 			if !f.none {
+				l.turn() // takes that the server would refuse write nothing, and may not notice
 				l.falls()
 				l.turn()
 			}
@@ -189,8 +190,12 @@ func TestThreeGuardsOnRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	var guards []*guard.Store
+	opts := &guard.Options{Instances: 3, StartFull: true}
+	if !long {
+		opts.Timeout = time.Second // a take that is given up counts in the store without having been admitted: a busy machine has to leave enough
+	}
 	for range 3 {
-		guards = append(guards, s.guard(t, &guard.Options{Instances: 3, StartFull: true}))
+		guards = append(guards, s.guard(t, opts))
 	}
 	l := newLoad(t, pace(t, time.Millisecond, guards...), 2, plans, guards...)
 	for i, start := 0, time.Now(); l.least(plans[0], l.allowed) < first && time.Since(start) < patience; i++ {
@@ -230,8 +235,8 @@ func TestARedisThatIsAwayAtTheStart(t *testing.T) {
 		}
 	}
 	s.Restart()
-	wantBack(t, g, 10*time.Second)
-	for end := time.Now().Add(10 * time.Second); ; {
+	wantBack(t, g, patience)
+	for end := time.Now().Add(patience); ; {
 		if d := take(t, g, plan, "k", 0); !d.Fallback {
 			if d.Remaining() > 5 {
 				t.Errorf("%d left of 10 after 5 were admitted", d.Remaining())

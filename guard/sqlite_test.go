@@ -38,7 +38,7 @@ func tiers(t *testing.T, minute, day int64) *drawgate.Plan {
 }
 
 // sqliteFault drives takes while a file is away, and checks what was admitted. A fault that is not steady comes and goes by itself.
-func sqliteFault(t *testing.T, path string, steady bool, begin, end func()) {
+func sqliteFault(t *testing.T, path string, steady bool, begin func(l *load), end func()) {
 	t.Helper()
 	const amount, ofDay = 10, 5
 	g := openFile(t, path)
@@ -47,7 +47,8 @@ func sqliteFault(t *testing.T, path string, steady bool, begin, end func()) {
 	l := drive(t, pace(t, 5*time.Millisecond, spare), 3, plans, g)
 	l.awaits()
 	before := l.fallbacks()
-	begin()
+	begin(l)
+	l.turn() // takes that the file would refuse write nothing, and do not notice
 	if steady {
 		l.falls()
 		l.turn()
@@ -85,7 +86,7 @@ func TestSQLiteLocked(t *testing.T) {
 	}
 	defer db.Close()
 	var tx *sql.Tx
-	sqliteFault(t, path, true, func() {
+	sqliteFault(t, path, true, func(*load) {
 		if tx, err = db.BeginTx(t.Context(), nil); err != nil {
 			t.Error(err)
 		}
@@ -147,7 +148,7 @@ func TestSQLiteCannotBeWritten(t *testing.T) {
 		return
 	}
 	signal.Ignore(syscall.SIGXFSZ)
-	sqliteFault(t, filepath.Join(t.TempDir(), "state.db"), true, func() { setFileSize(t, 0) }, func() { setFileSize(t, 1<<62) })
+	sqliteFault(t, filepath.Join(t.TempDir(), "state.db"), true, func(*load) { setFileSize(t, 0) }, func() { setFileSize(t, 1<<62) })
 }
 
 // TestSQLiteOnAFullDisk cannot append to its log.
@@ -160,7 +161,7 @@ func TestSQLiteOnAFullDisk(t *testing.T) {
 	}
 	signal.Ignore(syscall.SIGXFSZ)
 	// There is no room for the first page of the log: otherwise there would be some whenever the log was moved into the file.
-	sqliteFault(t, filepath.Join(t.TempDir(), "state.db"), true, func() { setFileSize(t, 4096) }, func() { setFileSize(t, 1<<62) })
+	sqliteFault(t, filepath.Join(t.TempDir(), "state.db"), true, func(*load) { setFileSize(t, 4096) }, func() { setFileSize(t, 1<<62) })
 }
 
 // TestSQLiteOnAnAlmostFullDisk can write what it has, and no more, so that there is room whenever the log was moved into the file: it fails now and then.
@@ -173,7 +174,7 @@ func TestSQLiteOnAnAlmostFullDisk(t *testing.T) {
 	}
 	signal.Ignore(syscall.SIGXFSZ)
 	path := filepath.Join(t.TempDir(), "state.db")
-	sqliteFault(t, path, false, func() {
+	sqliteFault(t, path, false, func(*load) {
 		info, err := os.Stat(path + "-wal")
 		if err != nil {
 			t.Error(err)
@@ -252,7 +253,7 @@ func TestSQLiteGone(t *testing.T) {
 				se, ok := errors.AsType[*drawgate.StoreError](g.State().Err)
 				return ok && se.Fault == drawgate.FaultLasting
 			}
-			for end := time.Now().Add(10 * time.Second); !lasting() && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			for end := time.Now().Add(patience); !lasting() && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				// Pages that are in memory say nothing: somebody has to read others.
 				_ = g.Full().(drawgate.Journal).Read(t.Context(), time.Time{}, time.Now(), func(drawgate.Event) bool { return true })
 			}
