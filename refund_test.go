@@ -37,33 +37,37 @@ func TestRefund(t *testing.T) {
 // TestRefundMistakes are errors, and give nothing back.
 func TestRefundMistakes(t *testing.T) {
 	t.Parallel()
-	s := remote(t)
-	l := over(t, s, policy(rolling(10, time.Hour)))
-	take(t, l, "k", 5)
-	wantErr(t, l.Refund(t.Context(), "k", drawgate.Cost{Unit: "coins", N: 1}), drawgate.ErrUnknownUnit)
-	wantErr(t, l.Refund(t.Context(), "k", drawgate.Cost{N: -1}), drawgate.ErrInvalid)
-	wantErr(t, l.Refund(t.Context(), string(make([]byte, drawgate.MaxKey+1))), drawgate.ErrInvalid)
-	wantErr(t, l.RefundAsk(t.Context(), local(t, policy(rolling(10, time.Hour))).Ask("k")), drawgate.ErrInvalid)
-	if n := s.settles.Load(); n != 0 {
-		t.Errorf("the store was asked %d times", n)
-	}
-	wantUsed(t, l, "k", 5)
+	synctest.Test(t, func(t *testing.T) {
+		s := remote(t)
+		l := over(t, s, policy(rolling(10, time.Hour)))
+		take(t, l, "k", 5)
+		wantErr(t, l.Refund(t.Context(), "k", drawgate.Cost{Unit: "coins", N: 1}), drawgate.ErrUnknownUnit)
+		wantErr(t, l.Refund(t.Context(), "k", drawgate.Cost{N: -1}), drawgate.ErrInvalid)
+		wantErr(t, l.Refund(t.Context(), string(make([]byte, drawgate.MaxKey+1))), drawgate.ErrInvalid)
+		wantErr(t, l.RefundAsk(t.Context(), local(t, policy(rolling(10, time.Hour))).Ask("k")), drawgate.ErrInvalid)
+		if n := s.settles.Load(); n != 0 {
+			t.Errorf("the store was asked %d times", n)
+		}
+		wantUsed(t, l, "k", 5)
+	})
 }
 
 // TestRefundIsSentOnce: it has no id, so that a second one would give back twice.
 func TestRefundIsSentOnce(t *testing.T) {
 	t.Parallel()
-	for _, f := range []fault{fails, drops} {
-		s := remote(t)
-		l := over(t, s, policy(rolling(10, time.Hour)))
-		take(t, l, "k", 5)
-		s.script(0, f)
-		err := l.Refund(t.Context(), "k", drawgate.Cost{N: 2})
-		if !errors.Is(err, drawgate.ErrStoreAway) || s.settles.Load() != 1 {
-			t.Errorf("error %v after %d calls, want one that is ErrStoreAway, once", err, s.settles.Load())
+	synctest.Test(t, func(t *testing.T) {
+		for _, f := range []fault{fails, drops} {
+			s := remote(t)
+			l := over(t, s, policy(rolling(10, time.Hour)))
+			take(t, l, "k", 5)
+			s.script(0, f)
+			err := l.Refund(t.Context(), "k", drawgate.Cost{N: 2})
+			if !errors.Is(err, drawgate.ErrStoreAway) || s.settles.Load() != 1 {
+				t.Errorf("error %v after %d calls, want one that is ErrStoreAway, once", err, s.settles.Load())
+			}
+			wantUsed(t, l, "k", map[fault]int64{fails: 5, drops: 3}[f])
 		}
-		wantUsed(t, l, "k", map[fault]int64{fails: 5, drops: 3}[f])
-	}
+	})
 }
 
 // TestRefundWakes: who waits in this process tries at once.
