@@ -200,20 +200,22 @@ func TestGivingBackDoesNotKeepTheClient(t *testing.T) {
 // TestPanicsGoOn: what is held is given back, and the panic is the server's affair.
 func TestPanicsGoOn(t *testing.T) {
 	t.Parallel()
-	f, l := newFlaky(t, policy("slots", slots(1)))
-	m := middleware(t, nil, httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
-	h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	func() {
-		defer func() {
-			if r := recover(); r != http.ErrAbortHandler { //nolint:errorlint // that very value
-				t.Errorf("recovered %v", r)
-			}
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFlaky(t, policy("slots", slots(1)))
+		m := middleware(t, nil, httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
+		h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+		func() {
+			defer func() {
+				if r := recover(); r != http.ErrAbortHandler { //nolint:errorlint // that very value
+					t.Errorf("recovered %v", r)
+				}
+			}()
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 		}()
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-	}()
-	if f.settles.Load() != 1 || !free(t, l)() {
-		t.Errorf("settled %d times, free %v", f.settles.Load(), free(t, l)())
-	}
+		if f.settles.Load() != 1 || !free(t, l)() {
+			t.Errorf("settled %d times, free %v", f.settles.Load(), free(t, l)())
+		}
+	})
 }
 
 // TestHeldUnitsCount: a slot and a rate in one take. The slot comes back, the request counts.
@@ -232,26 +234,28 @@ func TestHeldUnitsCount(t *testing.T) {
 // TestPeers20DegradedAnswersAreMarked: a degraded "allow" that the caller cannot tell from a real one; waiting, held and refused ones too.
 func TestPeers20DegradedAnswersAreMarked(t *testing.T) {
 	t.Parallel()
-	for _, p := range []drawgate.Policy{policy("p", rolling(1, time.Hour)), policy("p", rolling(1, time.Hour), slots(5))} {
-		f, l := newFlaky(t, p)
-		b := httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")}
-		plain := middleware(t, nil, b)
-		for i, want := range []string{"", "true"} {
-			f.marked.Store(i == 1)
-			for range 2 { // one passes, one is refused
-				h, pass := ask(plain)
-				wantHeaders(t, h, "X-RateLimit-Fallback", want)
-				pass.End()
+	synctest.Test(t, func(t *testing.T) {
+		for _, p := range []drawgate.Policy{policy("p", rolling(1, time.Hour)), policy("p", rolling(1, time.Hour), slots(5))} {
+			f, l := newFlaky(t, p)
+			b := httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")}
+			plain := middleware(t, nil, b)
+			for i, want := range []string{"", "true"} {
+				f.marked.Store(i == 1)
+				for range 2 { // one passes, one is refused
+					h, pass := ask(plain)
+					wantHeaders(t, h, "X-RateLimit-Fallback", want)
+					pass.End()
+				}
+				if err := f.Store.(drawgate.Resetter).Reset(t.Context(), []drawgate.Key{{Policy: "p", Name: "all"}}); err != nil {
+					t.Fatal(err)
+				}
 			}
-			if err := f.Store.(drawgate.Resetter).Reset(t.Context(), []drawgate.Key{{Policy: "p", Name: "all"}}); err != nil {
-				t.Fatal(err)
+			f.away.Store(true)
+			h, pass := ask(middleware(t, &httplimit.Options{FailOpen: true}, b))
+			if pass.Problem != nil || pass.Held() {
+				t.Errorf("problem %+v", pass.Problem)
 			}
+			wantHeaders(t, h, "X-RateLimit-Fallback", "true")
 		}
-		f.away.Store(true)
-		h, pass := ask(middleware(t, &httplimit.Options{FailOpen: true}, b))
-		if pass.Problem != nil || pass.Held() {
-			t.Errorf("problem %+v", pass.Problem)
-		}
-		wantHeaders(t, h, "X-RateLimit-Fallback", "true")
-	}
+	})
 }
