@@ -106,7 +106,7 @@ func TestLinearizable(t *testing.T) {
 		}
 		for seed := range uint64(60) {
 			history := record(t, limit, seed)
-			if got := porcupine.CheckOperationsTimeout(model(slack), history, 10*time.Second); got != porcupine.Ok {
+			if got := porcupine.CheckOperationsTimeout(model(slack), history, time.Minute); got != porcupine.Ok {
 				for _, o := range history {
 					t.Logf("%d: [%d, %d] %+v: %+v", o.ClientId, o.Call, o.Return, o.Input, o.Output)
 				}

@@ -119,7 +119,7 @@ func TestUpgradeIsLinearizable(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if res := porcupine.CheckOperationsTimeout(model, ops, 10*time.Second); res != porcupine.Ok {
+		if res := porcupine.CheckOperationsTimeout(model, ops, time.Minute); res != porcupine.Ok {
 			t.Fatalf("round %d: %v: %v", round, res, ops)
 		}
 	}
