@@ -3,11 +3,14 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,7 +41,7 @@ func config() engine.Config {
 // newServer makes a server over a store.
 func newServer(t *testing.T, store drawgate.Store, opts *server.Options) *server.Server {
 	t.Helper()
-	e, err := engine.New(store, config(), &engine.Options{StoreTimeout: time.Second})
+	e, err := engine.New(store, config(), &engine.Options{StoreTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,11 +133,19 @@ func cutting(t *testing.T, target string) *cutter {
 	return c
 }
 
+// home is where this process listens, whose ports others are not given while nobody listens there, as those of 127.0.0.1 may be.
+func home() string {
+	if runtime.GOOS != "linux" {
+		return "127.0.0.1" // the only one that is there
+	}
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.N(250), rand.N(250), 1+rand.N(250))
+}
+
 // run serves s at an address, "" for a free one, until stop is called.
 func run(t *testing.T, s *server.Server, address string) (at string, stop func()) {
 	t.Helper()
 	if address == "" {
-		address = "127.0.0.1:0"
+		address = home() + ":0"
 	}
 	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
 	if err != nil {
