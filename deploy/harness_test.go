@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/sqlitestore"
 )
 
@@ -70,7 +72,7 @@ func newStand(t *testing.T, config string) *stand {
 	t.Helper()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the site\n") }))
 	t.Cleanup(site.Close)
-	s := &stand{t: t, dir: t.TempDir(), proxy: freeAddr(t), gate: freeAddr(t), rpc: freeAddr(t)}
+	s := &stand{t: t, dir: t.TempDir(), proxy: redistest.FreeAddr(t), gate: redistest.FreeAddr(t), rpc: redistest.FreeAddr(t)}
 	s.swap = strings.NewReplacer(proxyAddr, s.proxy, siteAddr, site.Listener.Addr().String(), gateAddr, s.gate, gateRPCAddr, s.rpc)
 	s.db = filepath.Join(fastDir(t), "drawgate.db")
 	s.write("drawgate.yaml", strings.Replace(config, "sqlite:drawgate.db", "sqlite://"+s.db, 1))
@@ -87,17 +89,6 @@ func fastDir(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
-}
-
-// freeAddr returns a loopback address that nobody listens on.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
 }
 
 // write writes a configuration into the stand's folder, with its ports.
@@ -119,14 +110,21 @@ func (s *stand) ports(text string) string {
 	return text
 }
 
-// copied writes a configuration of this folder.
+// longer gives what a proxy waits for the time that a busy machine takes: what they answer otherwise is asked for by stopping Drawgate.
+var longer = strings.NewReplacer(
+	"timeout 100ms", "timeout 30s", "timeout 1s", "timeout 30s", // nginx and Caddy
+	"timeout connect 1s", "timeout connect 30s", "timeout = 1000", "timeout = 30000", // HAProxy
+	"timeout: 1s", "timeout: 30s", // Envoy
+)
+
+// copied writes a configuration of this folder, with more patience.
 func (s *stand) copied(path string) {
 	s.t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.write(filepath.Base(path), string(text))
+	s.write(filepath.Base(path), longer.Replace(string(text)))
 }
 
 func (s *stand) startGate() {
@@ -174,7 +172,7 @@ func (p *process) stop(sig syscall.Signal) {
 	_ = p.cmd.Process.Signal(sig)
 	select {
 	case <-p.done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(hang):
 		_ = p.cmd.Process.Kill()
 		<-p.done
 	}
@@ -189,7 +187,7 @@ type reply struct {
 
 // get asks once, from a client address ("" is any).
 func (s *stand) get(url, from string) (*reply, error) {
-	d := &net.Dialer{Timeout: 5 * time.Second}
+	d := &net.Dialer{Timeout: hang}
 	if from != "" {
 		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 	}
@@ -199,7 +197,7 @@ func (s *stand) get(url, from string) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &http.Client{Transport: tr, Timeout: 10 * time.Second}
+	c := &http.Client{Transport: tr, Timeout: hang}
 	res, err := c.Do(r)
 	if err != nil {
 		return nil, err
@@ -212,7 +210,7 @@ func (s *stand) get(url, from string) (*reply, error) {
 func (s *stand) await(url string, status int) *reply {
 	s.t.Helper()
 	last := ""
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		res, err := s.get(url, "")
 		if err == nil && res.StatusCode == status {
 			return res
@@ -240,6 +238,7 @@ func (s *stand) flood(d time.Duration) (wait func()) {
 
 // asked is one request of many.
 type asked struct {
+	from         string // address
 	began, ended time.Time
 	status       int // 0 if there was no answer
 }
@@ -262,18 +261,27 @@ func (c *crowd) of(which func(asked) bool) (some []asked) {
 	return some
 }
 
+// await waits for so many of those requests.
+func (c *crowd) await(n int, which func(asked) bool) {
+	for end := time.Now().Add(patience); len(c.of(which)) < n && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // floodFrom asks the proxy as fast as it answers until ctx ends, from that many addresses at once. It does so by a client of its own: wrk and h2load have no
 // option to bind the address that they ask from.
 func (s *stand) floodFrom(ctx context.Context, addresses int, to *crowd) {
 	s.t.Helper()
 	var wg sync.WaitGroup
 	for i := range addresses {
-		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(i/250), byte(1+i%250))}}
+		from := net.IPv4(127, 1, byte(i/250), byte(1+i%250))
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}
 		c := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}, Timeout: hang}
 		wg.Go(func() {
 			defer c.CloseIdleConnections()
 			for {
 				a := s.ask(ctx, c)
+				a.from = from.String()
 				if ctx.Err() != nil {
 					return // it was given up
 				}
@@ -287,7 +295,10 @@ func (s *stand) floodFrom(ctx context.Context, addresses int, to *crowd) {
 }
 
 // hang is how long a request may take. Every proxy waits for less; the rest is for a busy machine.
-const hang = 10 * time.Second
+const hang = time.Minute
+
+// patience is how long something may take that happens sooner or later.
+const patience = 3 * time.Minute
 
 // ask asks the proxy once.
 func (s *stand) ask(ctx context.Context, c *http.Client) (a asked) {
@@ -342,6 +353,35 @@ func within(t *testing.T, what string, at []time.Time, most int, window time.Dur
 			t.Fatalf("%s: %d in %v from %v, more than %d", what, most+1, at[i+most].Sub(at[i]), at[i], most)
 		}
 	}
+}
+
+// full reports whether the limit was used when a request was refused: at some instant while it was under way, so much had been admitted in the second
+// before. How soon a machine asks and answers has no part in it.
+func full(a asked, at []time.Time, most int) bool {
+	const window = time.Second + time.Second/64 // an entry leaves the window up to a 128th of it late
+	first, _ := slices.BinarySearchFunc(at, a.began.Add(-window), time.Time.Compare)
+	for i := first; i+most <= len(at) && !at[i+most-1].After(a.ended); i++ {
+		if at[i+most-1].Sub(at[i]) < window {
+			return true
+		}
+	}
+	return false
+}
+
+// refused returns how many of them were refused, and fails if one was that should not have been, or none was.
+func (c *crowd) refused(t *testing.T, rightly func(asked) bool) int {
+	t.Helper()
+	all := c.of(func(a asked) bool { return a.status == http.StatusTooManyRequests })
+	if len(all) == 0 {
+		t.Error("nothing was refused")
+	}
+	for _, a := range all {
+		if !rightly(a) {
+			t.Errorf("%s was refused between %v and %v, and the limit was not used", a.from, a.began, a.ended)
+			break
+		}
+	}
+	return len(all)
 }
 
 // siteRate is the limit of the whole site, in requests a second.

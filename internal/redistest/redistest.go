@@ -3,6 +3,7 @@ package redistest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"strings"
@@ -35,7 +36,7 @@ func Start(tb testing.TB, args ...string) *Server {
 	tb.Cleanup(s.stop)
 	var err error
 	for range 5 { // a port that was free a moment ago may be taken
-		s.Addr = freeAddr(tb)
+		s.Addr = FreeAddr(tb)
 		if err = s.start(); err == nil {
 			return s
 		}
@@ -45,14 +46,22 @@ func Start(tb testing.TB, args ...string) *Server {
 	return nil
 }
 
-func freeAddr(tb testing.TB) string {
+// FreeAddr returns a loopback address that nobody listens on, for a process that is told its port, and perhaps comes back to it. The system gives none of
+// these ports to anybody who asks for any port, as other tests do all the time.
+func FreeAddr(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	const least, most = 15_000, 32_000
+	var err error
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", least+rand.IntN(most-least))
+		var l net.Listener
+		if l, err = net.Listen("tcp", addr); err == nil {
+			_ = l.Close()
+			return addr
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	tb.Fatal(err)
+	return ""
 }
 
 // start starts the process and waits until it answers.
@@ -84,7 +93,7 @@ func (s *Server) start() error {
 	}
 }
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // output is what a server writes. Only that tells whether it is this one which serves its port: another test's may have taken it.
 type output struct {
