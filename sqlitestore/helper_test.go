@@ -1,6 +1,7 @@
 package sqlitestore_test
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
 	"sync/atomic"
@@ -31,7 +32,7 @@ func dbPath(tb testing.TB) string {
 // openAt opens a store that is closed at the end of the test.
 func openAt(tb testing.TB, path string, opts *sqlitestore.Options, c *clock) *sqlitestore.Store {
 	tb.Helper()
-	s, err := sqlitestore.OpenAt(path, opts, c.now)
+	s, err := sqlitestore.OpenAt(path, patient(opts), c.now)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -41,6 +42,16 @@ func openAt(tb testing.TB, path string, opts *sqlitestore.Options, c *clock) *sq
 		}
 	})
 	return s
+}
+
+// patient returns options with which a store waits as long as it takes while another one writes, unless they say otherwise: a busy disk takes seconds.
+func patient(opts *sqlitestore.Options) *sqlitestore.Options {
+	var o sqlitestore.Options
+	if opts != nil {
+		o = *opts
+	}
+	o.BusyTimeout = cmp.Or(o.BusyTimeout, time.Minute)
+	return &o
 }
 
 func compile(tb testing.TB, limits ...drawgate.Limit) *drawgate.Plan {
