@@ -35,8 +35,8 @@ type daemon struct {
 	rpc           string // and of Envoy's: host:port
 }
 
-// endTime is how long a server has to end: more than it gives what is under way.
-const endTime = 30 * time.Second
+// endTime is how long a server has to end, or something to happen: more than it gives what is under way.
+const endTime = 2 * time.Minute
 
 // daemon starts a server of drawgate.yaml on free ports. It is told to end when the test does, and must end well.
 func (b bench) daemon() *daemon {

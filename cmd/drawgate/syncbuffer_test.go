@@ -30,7 +30,7 @@ func (s *syncBuffer) String() string {
 // await returns what the parentheses of a pattern match, once it is there.
 func (s *syncBuffer) await(t *testing.T, pattern string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	re := regexp.MustCompile(pattern)
 	for {
