@@ -42,7 +42,7 @@ func newRig(t *testing.T, opts *telemetry.Options) *rig {
 // limiter returns a limiter that is watched.
 func (r *rig) limiter(p drawgate.Policy) *drawgate.Limiter {
 	r.Helper()
-	l, err := drawgate.New(r.store, p, &drawgate.Options{Observer: r.m.Observer()})
+	l, err := drawgate.New(r.store, p, &drawgate.Options{Observer: r.m.Observer(), StoreTimeout: -1})
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -27,7 +27,10 @@ type Server struct {
 
 var listening = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
 
-// Start starts a Prometheus that scrapes /metrics of host:port five times a second, with further arguments, and stops it at the test's end. It returns once
+// patience is how long something may take that happens sooner or later.
+const patience = 2 * time.Minute
+
+// Start starts a Prometheus that scrapes /metrics of host:port every second, with further arguments, and stops it at the test's end. It returns once
 // it has scraped twice. A machine without prometheus fails the test: one that was skipped would show nothing.
 func Start(tb testing.TB, target string, args ...string) *Server {
 	tb.Helper()
@@ -35,7 +38,7 @@ func Start(tb testing.TB, target string, args ...string) *Server {
 		tb.Fatalf("this test needs a real Prometheus: install prometheus (%v)", err)
 	}
 	dir := tb.TempDir()
-	config := "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nscrape_configs:\n- {job_name: test, static_configs: [{targets: ['" + target + "']}]}\n"
+	config := "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n- {job_name: test, static_configs: [{targets: ['" + target + "']}]}\n"
 	file := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		tb.Fatal(err)
@@ -43,7 +46,7 @@ func Start(tb testing.TB, target string, args ...string) *Server {
 	args = append([]string{"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0"}, args...)
 	cmd := exec.CommandContext(tb.Context(), "prometheus", args...) //nolint:gosec // the arguments are the test's
 	cmd.SysProcAttr = dieWithParent()
-	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, 10*time.Second
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, patience
 	out, err := cmd.StderrPipe()
 	if err != nil {
 		tb.Fatal(err)
@@ -63,8 +66,8 @@ func Start(tb testing.TB, target string, args ...string) *Server {
 		s.URL = "http://" + a
 	case <-done:
 		tb.Fatal("prometheus ended before it listened")
-	case <-time.After(30 * time.Second):
-		tb.Fatal("prometheus did not listen within 30 s")
+	case <-time.After(patience):
+		tb.Fatalf("prometheus did not listen within %v", patience)
 	}
 	s.Eventually("count_over_time(up[1m]) >= 2")
 	return s
@@ -122,11 +125,11 @@ func (s *Server) Query(expr string) ([]Sample, error) {
 	return all, nil
 }
 
-// Eventually asks an expression until it has a result, and fails the test if it has none within 30 seconds.
+// Eventually asks an expression until it has a result, and fails the test if it has none within two minutes.
 func (s *Server) Eventually(expr string) []Sample {
 	s.tb.Helper()
 	var err error
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		var all []Sample
 		if all, err = s.Query(expr); len(all) > 0 {
 			return all
