@@ -112,12 +112,15 @@ func (s *site) expect(want int, path string, headers ...string) reply {
 	return r
 }
 
+// patience is how long is waited for what a busy machine may be late with.
+const patience = time.Minute
+
 // eventually waits until cond holds.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !cond(); {
+	for end := time.Now().Add(patience); !cond(); {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within 10 s", what)
+			t.Fatalf("%s: not within %v", what, patience)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

@@ -76,7 +76,7 @@ func testGivesUp(e *env) {
 	block := newGate()
 	wait := 30 * time.Second
 	if h.Deaf {
-		wait = 300 * time.Millisecond // nobody tells it: it gives up by itself
+		wait = 3 * time.Second // nobody tells it: it gives up by itself, after it was seen to wait
 	}
 	m, err := httplimit.New(one(newLimiter(t, nil, "slots", slots(1))), &httplimit.Options{Wait: wait})
 	if err != nil {
@@ -143,8 +143,8 @@ func (g *gate) waitFor(t *testing.T, n int) {
 	for range n {
 		select {
 		case <-g.in:
-		case <-time.After(10 * time.Second):
-			t.Fatal("a request did not reach its handler within 10 s")
+		case <-time.After(patience):
+			t.Fatalf("a request did not reach its handler within %v", patience)
 		}
 	}
 }
