@@ -14,7 +14,8 @@ import (
 	"github.com/drawgate/drawgate/guard"
 )
 
-// load is an open loop: takes are sent when they are due, whether or not earlier ones were answered.
+// load is an open loop: takes are sent when they are due, whether or not earlier ones were answered. In the short form no more than some are under way: a
+// machine that does not keep up is asked for less.
 type load struct {
 	t      *testing.T
 	guards []*guard.Store   // asked in turn
@@ -34,7 +35,11 @@ type load struct {
 	normal   time.Time // the last decision by the store
 	wg       sync.WaitGroup
 	quit     chan struct{}
+	underWay atomic.Int32
 }
+
+// mostUnderWay is how many takes of the short form may be under way.
+const mostUnderWay = 16
 
 func newLoad(t *testing.T, every time.Duration, keys int, plans []*drawgate.Plan, guards ...*guard.Store) *load {
 	t.Helper()
@@ -92,16 +97,24 @@ func capacity(t *testing.T, guards []*guard.Store) float64 {
 func (l *load) send() {
 	tick := time.NewTicker(min(l.every, time.Millisecond))
 	defer tick.Stop()
-	start := time.Now()
+	due := time.Now()
 	for i := 0; ; {
 		select {
 		case <-l.quit:
 			return
 		case <-tick.C:
 		}
-		for due := start.Add(time.Duration(i) * l.every); !due.After(time.Now()); due = due.Add(l.every) {
-			n := i
-			l.wg.Go(func() { l.one(n, due, l.guards[n%len(l.guards)]) })
+		for ; !due.After(time.Now()); due = due.Add(l.every) {
+			if !long && l.underWay.Load() >= mostUnderWay {
+				due = time.Now()
+				break
+			}
+			n, at := i, due
+			l.underWay.Add(1)
+			l.wg.Go(func() {
+				defer l.underWay.Add(-1)
+				l.one(n, at, l.guards[n%len(l.guards)])
+			})
 			i++
 		}
 	}
