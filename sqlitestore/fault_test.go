@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -290,42 +291,44 @@ func TestDamagedUnderneath(t *testing.T) {
 // req: D10
 func TestLocked(t *testing.T) {
 	t.Parallel()
-	path := filled(t)
-	s, err := sqlitestore.Open(path, &sqlitestore.Options{BusyTimeout: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	unlock, err := sqlitestore.Lock(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan := compile(t, rolling(10, time.Hour))
-	_, err = take(t.Context(), s, plan, "k", 1)
-	wantAway(t, err, "another process")
-	wantAway(t, s.Ping(t.Context()), "another process")
-	if n := used(t, s, plan, "k"); n != 0 { // peeking needs no lock
-		t.Errorf("%d used, want 0", n)
-	}
-	patient, err := sqlitestore.Open(path, &sqlitestore.Options{BusyTimeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer patient.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-	defer cancel()
-	start := time.Now()
-	_, err = take(ctx, patient, plan, "k", 1)
-	wantAway(t, err, "nothing was done")
-	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 20*time.Second {
-		t.Errorf("got %v after %v, want the deadline", err, time.Since(start))
-	}
-	if err := unlock(); err != nil {
-		t.Fatal(err)
-	}
-	if n := takes(t, s, plan, "k"); n != 10 {
-		t.Errorf("%d granted, want 10", n)
-	}
+	synctest.Test(t, func(t *testing.T) { // time stands still while the disk is busy with what the other store does
+		path := filled(t)
+		s, err := sqlitestore.Open(path, &sqlitestore.Options{BusyTimeout: 50 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		unlock, err := sqlitestore.Lock(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := compile(t, rolling(10, time.Hour))
+		_, err = take(t.Context(), s, plan, "k", 1)
+		wantAway(t, err, "another process")
+		wantAway(t, s.Ping(t.Context()), "another process")
+		if n := used(t, s, plan, "k"); n != 0 { // peeking needs no lock
+			t.Errorf("%d used, want 0", n)
+		}
+		patient, err := sqlitestore.Open(path, &sqlitestore.Options{BusyTimeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer patient.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err = take(ctx, patient, plan, "k", 1)
+		wantAway(t, err, "nothing was done")
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 20*time.Second {
+			t.Errorf("got %v after %v, want the deadline", err, time.Since(start))
+		}
+		if err := unlock(); err != nil {
+			t.Fatal(err)
+		}
+		if n := takes(t, s, plan, "k"); n != 10 {
+			t.Errorf("%d granted, want 10", n)
+		}
+	})
 }
 
 // TestLockedForEachCaller: each waits for as long as it may by itself. Who comes while another one waits does not fail with it.
@@ -333,48 +336,50 @@ func TestLocked(t *testing.T) {
 // req: D10
 func TestLockedForEachCaller(t *testing.T) {
 	t.Parallel()
-	path := filled(t)
-	const patience = 3 * time.Second
-	s, err := sqlitestore.Open(path, &sqlitestore.Options{BusyTimeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	unlock, err := sqlitestore.Lock(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan := compile(t, rolling(10, time.Hour))
-	ask := func() chan error {
-		done := make(chan error, 1)
-		go func() {
-			_, err := take(t.Context(), s, plan, "k", 1)
-			done <- err
-		}()
-		return done
-	}
-	start := time.Now()
-	first := ask()
-	time.Sleep(patience / 2) // less than the first one waits
-	second := ask()
-	wantAway(t, <-first, "another process")
-	if took := time.Since(start); took < patience*9/10 {
-		t.Errorf("the first one failed after %v, want %v", took, patience)
-	}
-	select {
-	case err := <-second:
-		t.Errorf("the second one ended with the first: %v", err)
-	default:
-	}
-	if err := unlock(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-second; err != nil {
-		t.Errorf("the second one, within its own time: %v", err)
-	}
-	if n := takes(t, s, plan, "k"); n != 9 {
-		t.Errorf("%d granted, want 9", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		path := filled(t)
+		const patience = 3 * time.Second
+		s, err := sqlitestore.Open(path, &sqlitestore.Options{BusyTimeout: patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		unlock, err := sqlitestore.Lock(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := compile(t, rolling(10, time.Hour))
+		ask := func() chan error {
+			done := make(chan error, 1)
+			go func() {
+				_, err := take(t.Context(), s, plan, "k", 1)
+				done <- err
+			}()
+			return done
+		}
+		start := time.Now()
+		first := ask()
+		time.Sleep(patience / 2) // less than the first one waits
+		second := ask()
+		wantAway(t, <-first, "another process")
+		if took := time.Since(start); took < patience*9/10 {
+			t.Errorf("the first one failed after %v, want %v", took, patience)
+		}
+		select {
+		case err := <-second:
+			t.Errorf("the second one ended with the first: %v", err)
+		default:
+		}
+		if err := unlock(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-second; err != nil {
+			t.Errorf("the second one, within its own time: %v", err)
+		}
+		if n := takes(t, s, plan, "k"); n != 9 {
+			t.Errorf("%d granted, want 9", n)
+		}
+	})
 }
 
 // TestLockedForAWhile waits for the lock: no error.
