@@ -94,6 +94,9 @@ func hook(t *testing.T, address string, opts telemetry.WebhookOptions) (*telemet
 	if opts.Backoff == 0 {
 		opts.Backoff = time.Millisecond
 	}
+	if opts.CloseTimeout == 0 {
+		opts.CloseTimeout = time.Minute
+	}
 	h, err := telemetry.NewWebhook(address, secret, &opts)
 	if err != nil {
 		t.Fatal(err)
