@@ -175,7 +175,7 @@ func TestServerStandsStill(t *testing.T) {
 // comesBack waits until so many takes in a row are decided: each connection finds out by itself that its server is there again.
 func comesBack(t *testing.T, s *redisstore.Store, plan *drawgate.Plan, inARow int) {
 	t.Helper()
-	end := time.Now().Add(30 * time.Second)
+	end := time.Now().Add(2 * time.Minute)
 	for good := 0; good < inARow; {
 		good++
 		if err := tryTake(t.Context(), s, takeOf(plan, "k", 0)); err != nil {

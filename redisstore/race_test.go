@@ -235,7 +235,7 @@ func TestLinearizable(t *testing.T) {
 			return x.now == y.now && x.m.Equal(y.m)
 		},
 	}
-	if res := porcupine.CheckOperationsTimeout(sequential, ops, 20*time.Second); res != porcupine.Ok {
+	if res := porcupine.CheckOperationsTimeout(sequential, ops, 5*time.Minute); res != porcupine.Ok {
 		for _, op := range ops {
 			in := op.Input.(input)
 			t.Logf("client %d, %d-%d: %+v %+v -> %+v", op.ClientId, op.Call, op.Return, in.take, in.settle, op.Output)
