@@ -29,9 +29,9 @@ var notExecuted = [...]string{
 	"MOVED", "ASK", "REDIRECT", "max number of clients",
 }
 
-// permission are the words by which a server says that the user may not: within a script the second and the third of Redis 7.0, the last one of later
-// ones and of Valkey.
-var permission = [...]string{"NOPERM", "can't run this command", "can't access", "has no permissions to"}
+// permission are the words by which a server says that the user may not: within a script the second and the third of Redis 7.0, the last of later
+// ones and of Valkey, which begins a sentence with it or does not.
+var permission = [...]string{"NOPERM", "can't run this command", "can't access", "o permissions to"}
 
 // configuration are the words after which somebody must put the server right.
 var configuration = append([]string{"READONLY", "OOM", "MISCONF", "NOAUTH", "WRONGPASS"}, permission[:]...)
