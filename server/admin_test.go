@@ -186,7 +186,7 @@ func TestWhatTheStoreCannot(t *testing.T) {
 func TestReloadSaysWhatChanged(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(nil)
-	e, err := engine.New(store, engine.Config{Policies: enforced(policies()...)}, nil)
+	e, err := engine.New(store, engine.Config{Policies: enforced(policies()...)}, patient)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 func TestReservationOutlivesAReload(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(nil)
-	e, err := engine.New(store, ruled(), nil)
+	e, err := engine.New(store, ruled(), patient)
 	if err != nil {
 		t.Fatal(err)
 	}

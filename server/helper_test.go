@@ -39,6 +39,8 @@ type fixture struct {
 	t   *testing.T
 	url string
 	srv *server.Server
+	web http.RoundTripper // nil: the network
+	ln  net.Listener      // of serve
 }
 
 // setup is what a server is made of.
@@ -48,6 +50,9 @@ type setup struct {
 	engine  *engine.Options // may be nil
 	options *server.Options // may be nil
 }
+
+// patient engines give a busy machine the time that it takes.
+var patient = &engine.Options{StoreTimeout: time.Minute}
 
 // make makes the server.
 func (c setup) make(t testing.TB) *server.Server {
@@ -59,7 +64,7 @@ func (c setup) make(t testing.TB) *server.Server {
 		c.config.Policies = enforced(policies()...)
 	}
 	if c.engine == nil {
-		c.engine = &engine.Options{StoreTimeout: time.Second}
+		c.engine = patient
 	}
 	e, err := engine.New(c.store, c.config, c.engine)
 	if err != nil {
@@ -83,7 +88,23 @@ func (c setup) start(t *testing.T) fixture {
 	s := c.make(t)
 	ts := httptest.NewServer(s.AdminHandler())
 	t.Cleanup(ts.Close)
-	return fixture{t, ts.URL, s}
+	return fixture{t: t, url: ts.URL, srv: s}
+}
+
+// direct asks a handler without a network, as it must be in a bubble.
+type direct struct{ http.Handler }
+
+func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// inBubble makes the server, which is asked without a network.
+func (c setup) inBubble(t *testing.T) fixture {
+	t.Helper()
+	s := c.make(t)
+	return fixture{t: t, url: "http://localhost", srv: s, web: direct{s.AdminHandler()}}
 }
 
 // enforced returns policies as an engine has them.
@@ -106,7 +127,7 @@ func (f fixture) do(method, path, body string, out any) int {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := (&http.Client{Transport: f.web}).Do(req)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -178,5 +199,5 @@ func serve(t *testing.T, s *server.Server) (f fixture, stop func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, ln) }()
-	return fixture{t, "http://" + ln.Addr().String(), s}, func() error { cancel(); return <-done }
+	return fixture{t: t, url: "http://" + ln.Addr().String(), srv: s, ln: ln}, func() error { cancel(); return <-done }
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -96,40 +97,42 @@ func TestAnyReplicaSettles(t *testing.T) {
 // What was used beyond the estimate is charged after the end of the hold, once, and only to what this process gave out.
 func TestExcessIsChargedOnce(t *testing.T) {
 	t.Parallel()
-	f := plain(t)
-	hold := func(key string, ms int) string {
-		return f.take(fmt.Sprintf(`{"policy":"llm","key":%q,"costs":{"tokens":10},"hold_ms":%d}`, key, ms)).Reservation
-	}
-	gone := func(token, key string, want int64) {
-		t.Helper()
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				if got := f.settle(`{"reservation":"` + token + `","used":{"tokens":30}}`).Outcome; got != api.OutcomeGone {
-					t.Errorf("%s: got %q", key, got)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		f := setup{}.inBubble(t)
+		hold := func(key string, ms int) string {
+			return f.take(fmt.Sprintf(`{"policy":"llm","key":%q,"costs":{"tokens":10},"hold_ms":%d}`, key, ms)).Reservation
 		}
-		wg.Wait()
-		if got := f.used("llm", key)["tpm"]; got != want {
-			t.Errorf("%s: %d used, want %d", key, got, want)
+		gone := func(token, key string, want int64) {
+			t.Helper()
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					if got := f.settle(`{"reservation":"` + token + `","used":{"tokens":30}}`).Outcome; got != api.OutcomeGone {
+						t.Errorf("%s: got %q", key, got)
+					}
+				})
+			}
+			wg.Wait()
+			if got := f.used("llm", key)["tpm"]; got != want {
+				t.Errorf("%s: %d used, want %d", key, got, want)
+			}
 		}
-	}
-	late, settled, cancelled := hold("late", 1), hold("settled", 2000), hold("cancelled", 2000)
-	f.settle(`{"reservation":"` + settled + `","used":{"tokens":20}}`)
-	f.settle(`{"reservation":"` + cancelled + `","cancel":true}`)
-	time.Sleep(2100 * time.Millisecond)
-	gone(late, "late", 30)
-	gone(settled, "settled", 20)
-	gone(cancelled, "cancelled", 0)
-	gone(server.NewToken("made-up", time.Now().Add(-time.Hour), []api.Bucket{{Policy: "llm", Key: "victim"}}), "victim", 0)
-	gone(server.NewToken("made-up", time.Now().Add(time.Hour), []api.Bucket{{Policy: "llm", Key: "victim"}}), "victim", 0)
-	// The same id is another reservation once the first one has ended.
-	for i := range int64(2) {
-		token := f.take(`{"policy":"llm","key":"id","costs":{"tokens":10},"hold_ms":1,"id":"job"}`).Reservation
-		time.Sleep(20 * time.Millisecond)
-		gone(token, "id", (i+1)*30)
-	}
+		late, settled, cancelled := hold("late", 1), hold("settled", 2000), hold("cancelled", 2000)
+		f.settle(`{"reservation":"` + settled + `","used":{"tokens":20}}`)
+		f.settle(`{"reservation":"` + cancelled + `","cancel":true}`)
+		time.Sleep(2100 * time.Millisecond)
+		gone(late, "late", 30)
+		gone(settled, "settled", 20)
+		gone(cancelled, "cancelled", 0)
+		gone(server.NewToken("made-up", time.Now().Add(-time.Hour), []api.Bucket{{Policy: "llm", Key: "victim"}}), "victim", 0)
+		gone(server.NewToken("made-up", time.Now().Add(time.Hour), []api.Bucket{{Policy: "llm", Key: "victim"}}), "victim", 0)
+		// The same id is another reservation once the first one has ended.
+		for i := range int64(2) {
+			token := f.take(`{"policy":"llm","key":"id","costs":{"tokens":10},"hold_ms":1,"id":"job"}`).Reservation
+			time.Sleep(20 * time.Millisecond)
+			gone(token, "id", (i+1)*30)
+		}
+	})
 }
 
 func TestMemoryIsBounded(t *testing.T) {
