@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -228,19 +229,25 @@ func TestPeers16RaisedLimitsLetWaitersIn(t *testing.T) {
 				if take(t, e, from("u")).Decision.Reason != drawgate.Queued {
 					t.Error("nobody waits")
 				}
-				c.Rules[0].Apply[0].Amounts = map[string]int64{"day": 4}
-				if err := e.Replace(c); err != nil {
-					t.Fatal(err)
-				}
-				for i := range 2 {
-					if got := <-done; got != i {
-						t.Errorf("waiter %d was served as number %d", got, i)
+				for _, step := range []struct {
+					amount int64
+					served []int // who are served at the same instant may say so in any order
+				}{{2, []int{0}}, {4, []int{1, 2}}} {
+					c.Rules[0].Apply[0].Amounts = map[string]int64{"day": step.amount}
+					if err := e.Replace(c); err != nil {
+						t.Fatal(err)
+					}
+					var got []int
+					for range step.served {
+						got = append(got, <-done)
+					}
+					if slices.Sort(got); !slices.Equal(got, step.served) {
+						t.Errorf("raised to %d: waiters %v were served, want %v", step.amount, got, step.served)
 					}
 				}
 				if took := time.Since(start); took > time.Second {
 					t.Errorf("served after %v", took)
 				}
-				<-done
 				if res := take(t, e, from("u")); res.Decision.Allowed || res.Decision.Reason != drawgate.Limited {
 					t.Errorf("all 4 are used: %+v", res.Decision.Reason)
 				}
