@@ -9,7 +9,7 @@ import (
 	"github.com/drawgate/drawgate/memstore"
 )
 
-// At most two requests in any minute. A refusal is an answer, not an error, and costs nothing.
+// At most two requests in any hour. A refusal is an answer, not an error, and costs nothing.
 func ExampleLimiter_Allow() {
 	lim, err := drawgate.New(memstore.New(nil), drawgate.PerHour(2), nil)
 	if err != nil {

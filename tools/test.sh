@@ -4,7 +4,7 @@ set -eu
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 status=0
-go test -shuffle=on -count=1 -timeout=60m -v "$@" >"$out" 2>&1 || status=$?
+go test -shuffle=on -count=1 -timeout=30m -v "$@" >"$out" 2>&1 || status=$?
 grep -E '^(ok|FAIL|---|panic:)|^\?|^# |\[build failed\]|\[setup failed\]' "$out" | grep -v -E '^--- (PASS|SKIP)' || true
 if [ "$status" -ne 0 ]; then
   echo "---- the failures, in full ----"
