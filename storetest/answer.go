@@ -268,7 +268,7 @@ func testHeadroom(e *env) {
 		share drawgate.Share
 		want  int64
 	}{
-		{month(25), drawgate.Share{Units: 1}, 24},
+		{e.month(25), drawgate.Share{Units: 1}, 24},
 		{rolling(10, time.Hour), drawgate.Share{Percent: 20}, 8},
 		{rolling(5, time.Hour), drawgate.Share{Percent: 20}, 4},
 		{rolling(250, time.Hour), drawgate.Share{Percent: 20}, 200},

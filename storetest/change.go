@@ -284,7 +284,7 @@ func testSettleByOther(e *env) {
 	tokens := rolling(100, time.Hour)
 	tokens.Name, tokens.Unit = "tokens", "tokens"
 	v1 := e.bucket("k", rolling(10, time.Hour), tokens, slots(2))
-	v2 := v1.with(month(10), tokens)
+	v2 := v1.with(e.month(10), tokens)
 	e.allowed("v1", v1.hold("a", time.Hour, 4, 40, 1))
 	e.allowed("v1", v1.hold("b", time.Hour, 4, 40, 1))
 	if !v2.settle("a", 9, 10) {
@@ -339,7 +339,7 @@ func testMarginByOther(e *env) {
 }
 
 func testOrder(e *env) {
-	x, y, z := rolling(10, time.Hour), leaky(20, 24*time.Hour, 0), month(30)
+	x, y, z := rolling(10, time.Hour), leaky(20, 24*time.Hour, 0), e.month(30)
 	b := e.bucket("k", x, y, z)
 	e.allowed("x y z", b.take(1, 2, 3))
 	turned := b.with(z, x, y)

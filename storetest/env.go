@@ -278,10 +278,11 @@ func calendar(n int64, every drawgate.Every, zone string) drawgate.Limit {
 	return drawgate.Limit{Name: "calendar", Kind: drawgate.Calendar, Amount: n, Every: every, Zone: zone}
 }
 
-// month is a calendar limit whose edges are weeks away, so that none is met while a case runs on a real clock.
-func month(n int64) drawgate.Limit {
+// month returns a calendar limit whose edges are weeks away by the store's clock, so that none is met while a case runs on a real one.
+func (e *env) month(n int64) drawgate.Limit {
+	e.Helper()
 	l := calendar(n, drawgate.Month, "UTC")
-	l.Anchor = (time.Now().UTC().Day()+13)%28 + 1
+	l.Anchor = (e.now().UTC().Day()+13)%28 + 1
 	return l
 }
 
@@ -291,5 +292,5 @@ func slots(n int64) drawgate.Limit {
 
 // fourKinds are limits of which nothing comes back while a case runs on a real clock.
 func (e *env) fourKinds(n int64) []drawgate.Limit {
-	return []drawgate.Limit{leaky(n, 1000*time.Hour, 0), rolling(n, time.Hour), joined(n, time.Hour, 100), month(n), slots(n)}
+	return []drawgate.Limit{leaky(n, 1000*time.Hour, 0), rolling(n, time.Hour), joined(n, time.Hour, 100), e.month(n), slots(n)}
 }

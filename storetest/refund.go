@@ -47,7 +47,7 @@ func (e *env) wantBack(what string, got drawgate.Amounts, want ...int64) {
 func testRefund(e *env) {
 	tokens := rolling(100, time.Hour)
 	tokens.Name, tokens.Unit = "tokens", "tokens"
-	b, c := e.bucket("k", rolling(10, time.Hour), tokens, month(10)), e.bucket("other", rolling(10, time.Hour))
+	b, c := e.bucket("k", rolling(10, time.Hour), tokens, e.month(10)), e.bucket("other", rolling(10, time.Hour))
 	e.allowed("take", b.take(5, 60, 5))
 	e.allowed("take", c.take(4))
 	e.wantBack("tokens only", b.refund(drawgate.Unnamed, 20, 0), 0, 20, 0)
@@ -164,7 +164,7 @@ func testRefundBucket(e *env) {
 }
 
 func testRefundDebt(e *env) {
-	b := e.bucket("k", rolling(10, time.Hour), leaky(10, 24*time.Hour, 0), month(10))
+	b := e.bucket("k", rolling(10, time.Hour), leaky(10, 24*time.Hour, 0), e.month(10))
 	b.charge(e.now(), 25, 25, 25)
 	e.wantBack("debt", b.refund(20, 20, 20), 20, 20, 20)
 	b.wantUsed("the rest", 5, 5, 5)
@@ -172,7 +172,7 @@ func testRefundDebt(e *env) {
 }
 
 func testRefundNothing(e *env) {
-	b := e.bucket("k", slots(3), rolling(10, time.Hour), leaky(10, time.Hour, 0), month(10))
+	b := e.bucket("k", slots(3), rolling(10, time.Hour), leaky(10, time.Hour, 0), e.month(10))
 	e.wantBack("an unused bucket", b.refund(1, 1, 1, 1), 0, 0, 0, 0)
 	if s, implemented := e.s.(drawgate.Lister); implemented {
 		err := s.List(e.ctx(), "t", "p", func(k drawgate.Key) bool {

@@ -99,7 +99,7 @@ func testAllOrNothing(e *env) {
 	var buckets []*bucket
 	for i := range drawgate.MaxBuckets {
 		// Bucket i has room for i+1 units; bucket 0 decides.
-		buckets = append(buckets, e.bucket(fmt.Sprint("k", i), rolling(int64(i+1), time.Hour), leaky(100, 1000*time.Hour, 0), month(100)))
+		buckets = append(buckets, e.bucket(fmt.Sprint("k", i), rolling(int64(i+1), time.Hour), leaky(100, 1000*time.Hour, 0), e.month(100)))
 	}
 	costs := func(n int64) (cs []drawgate.BucketCost) {
 		for i := range buckets {

@@ -28,7 +28,7 @@ var reserveCases = []testCase{
 func (e *env) twoBuckets() (a, b *bucket) {
 	tokens := leaky(1000, 1000*time.Hour, 0)
 	tokens.Unit = "tokens"
-	return e.bucket("a", rolling(10, time.Hour), tokens), e.bucket("b", month(10), slots(3))
+	return e.bucket("a", rolling(10, time.Hour), tokens), e.bucket("b", e.month(10), slots(3))
 }
 
 func settlement(op drawgate.Op, id string, buckets ...drawgate.BucketCost) drawgate.Settlement {
