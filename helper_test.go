@@ -62,6 +62,16 @@ func over(t *testing.T, s drawgate.Store, p drawgate.Policy) *drawgate.Limiter {
 	return l
 }
 
+// patient is over, on a clock that nobody holds: the store has the time that a busy machine takes.
+func patient(t *testing.T, s drawgate.Store, p drawgate.Policy) *drawgate.Limiter {
+	t.Helper()
+	l, err := drawgate.New(s, p, &drawgate.Options{StoreTimeout: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 func with(t *testing.T, l *drawgate.Limiter, p drawgate.Policy) *drawgate.Limiter {
 	t.Helper()
 	o, err := l.With(p)
