@@ -384,10 +384,7 @@ func (c *crowd) refused(t *testing.T, rightly func(asked) bool) int {
 	return len(all)
 }
 
-// siteRate is the limit of the whole site, in requests a second.
-const siteRate = 300
-
-// used returns how much of it was used in so many seconds from the first instant on. It is never more than 1: each of these seconds is a window.
+// used returns how much of the site's limit was used in so many seconds from the first instant on. It is never more than 1: each of these seconds is a window.
 func used(at []time.Time, seconds int) float64 {
 	if len(at) == 0 {
 		return 0
