@@ -62,9 +62,17 @@ func over(t *testing.T, s drawgate.Store, p drawgate.Policy) *drawgate.Limiter {
 	return l
 }
 
+// untimed is a store that carries out a take however late it comes to it.
+type untimed struct{ drawgate.Store }
+
+func (u untimed) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	return u.Store.Take(context.WithoutCancel(ctx), batch, out)
+}
+
 // patient is over, on a clock that nobody holds: the store has the time that a busy machine takes.
-func patient(t *testing.T, s drawgate.Store, p drawgate.Policy) *drawgate.Limiter {
+func patient(t *testing.T, s *faulty, p drawgate.Policy) *drawgate.Limiter {
 	t.Helper()
+	s.Store = untimed{s.Store}
 	l, err := drawgate.New(s, p, &drawgate.Options{StoreTimeout: -1})
 	if err != nil {
 		t.Fatal(err)

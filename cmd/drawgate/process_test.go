@@ -115,7 +115,7 @@ func (j job) end(t *testing.T) (rest string, code int) {
 func TestKilledWhileHolding(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	j := b.start("echo ready; exec sleep 600", "-n", "4", "--hold", "12s")
+	j := b.start("echo ready; exec sleep 600", "-n", "4", "--hold", "15s")
 	if st := b.status(); st.Open != 1 || st.Limits[day].Used != 4 {
 		t.Errorf("while it is held: %d open, %d used", st.Open, st.Limits[day].Used)
 	}
@@ -140,7 +140,7 @@ func TestSlotOfOneThatWasKilledComesFree(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_CONFIG=slots.yaml")
 	b.write("slots.yaml", "store: sqlite:slots.db\npolicies:\n  slots: {limits: [{name: slots, concurrency: 1}]}\n")
-	j := b.start("echo ready; exec sleep 600", "--hold", "6s")
+	j := b.start("echo ready; exec sleep 600", "--hold", "15s")
 	if err := j.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestSignalEndsTheWaiting(t *testing.T) {
 func TestStoreThatStaysAwayLosesTheHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_STORE=sqlite:counts.db")
-	j := b.start("echo ready; exec sleep 600", "--hold", "6s")
+	j := b.start("echo ready; exec sleep 600", "--hold", "15s")
 	if err := os.Rename(filepath.Join(b.dir, "counts.db"), filepath.Join(b.dir, "away.db")); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ const stubborn = `trap '' TERM; echo ready; i=0; while [ $i -lt 3000 ]; do sleep
 func TestCommandDoesNotOutliveItsHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_STORE=sqlite:counts.db")
-	j := b.start(stubborn, "--hold", "6s", "--grace", "1h")
+	j := b.start(stubborn, "--hold", "15s", "--grace", "1h")
 	if err := os.Rename(filepath.Join(b.dir, "counts.db"), filepath.Join(b.dir, "away.db")); err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestLostHoldEndsTheWholeGroup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			j := b.start(c.script, "--hold", "12s", "--grace", c.grace)
+			j := b.start(c.script, "--hold", "15s", "--grace", c.grace)
 			if out, code := b.do("reset", "--yes"); code != 0 {
 				t.Fatalf("reset: %d: %s", code, out)
 			}
