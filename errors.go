@@ -25,7 +25,11 @@ var (
 	// ErrDeadline means that the caller's deadline, or the policy's bound on waiting, cannot be met or is over. An error that is ErrDeadline is
 	// context.DeadlineExceeded as well, and the *[LimitedError] of the last refusal if there was one.
 	ErrDeadline = errors.New("drawgate: the deadline cannot be met")
-	// ErrIDReused means that a reservation with this id is open, with another content. Nothing was taken.
+	// ErrIDOpen means that a reservation with this id is open, of another grant: an earlier use of the id that is not over. Nothing was taken.
+	ErrIDOpen = errors.New("drawgate: the id is in use: settle or cancel that reservation first, or use another id")
+	// ErrTooLate means that a take with an id arrived after its [Take.NotAfter]. Nothing was taken; it may be sent again.
+	ErrTooLate = errors.New("drawgate: the take arrived too late")
+	// ErrIDReused means that a reservation with this id and grant is open, with another content. Nothing was taken.
 	ErrIDReused = errors.New("drawgate: the id is in use for another take")
 	// ErrTooManyOpen means that [MaxOpen] reservations are open in one of a take's buckets. Nothing was taken. It passes when one is settled or ends.
 	ErrTooManyOpen = errors.New("drawgate: too many reservations are open in this bucket")

@@ -472,7 +472,7 @@ func TestForeignStoreErrors(t *testing.T) {
 				_, err = l.Status(t.Context(), secret)
 				wantErr(t, err, c.want)
 				wantErr(t, l.Reset(t.Context(), secret), c.want)
-				res, err := l.Resume("id", time.Now().Add(time.Hour), l.Ask(secret))
+				res, err := l.Resume("id", 1, time.Now().Add(time.Hour), l.Ask(secret))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -115,7 +115,8 @@ type Request struct {
 	Priority int           // 0 to MaxPriority: who waits is served by priority, and a limit may keep a share for high ones
 	Labels   []Label       // for the store's history: a task's type, its id
 	Hold     time.Duration // Reserve: how long the units are held; 1ms to MaxHold
-	ID       string        // Reserve: "" makes a random one. A take with an id that is still open is answered again, at no cost
+	ID       string        // Reserve: "" makes a random one. It may be used again once its reservation is over
+	Grant    Grant         // Reserve: 0 makes a random one. A take whose id and grant are still open is answered again; see [Grant]
 	Lease    bool          // Reserve: the units do not age while held, and may be granted in part
 
 	// Renew tells a take that waits which limiter counts its bucket i by now, before each attempt: see [Limiter.Rouse]. nil leaves it as it is, as
@@ -161,7 +162,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, costs ...Cost) (Decision
 
 // Take decides a plain take: see [Limiter.Allow] and, with r.Wait, [Limiter.Wait].
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
-	if r.Hold != 0 || r.ID != "" || r.Lease {
+	if r.Hold != 0 || r.ID != "" || r.Grant != 0 || r.Lease {
 		return Decision{}, fmt.Errorf("%w: hold, id and lease are for Reserve", ErrInvalid)
 	}
 	t, err := l.take(&r)
@@ -207,7 +208,7 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		return nil, err
 	}
 	some := false
-	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, Hold: r.Hold, ID: r.ID, Lease: r.Lease, renew: r.Renew}
+	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, Hold: r.Hold, ID: r.ID, Grant: r.Grant, Lease: r.Lease, renew: r.Renew}
 	for i := range r.Buckets {
 		b := &r.Buckets[i]
 		o := b.Limiter
@@ -377,7 +378,7 @@ func (l *Limiter) within(ctx context.Context, op string, timeout time.Duration, 
 
 // storeError makes sure that what a store reports is one of our errors.
 func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
-	if errors.Is(err, ErrStoreAway) || errors.Is(err, ErrClosed) || errors.Is(err, ErrIDReused) || errors.Is(err, ErrInvalid) ||
+	if errors.Is(err, ErrStoreAway) || errors.Is(err, ErrClosed) || errors.Is(err, ErrIDReused) || errors.Is(err, ErrIDOpen) || errors.Is(err, ErrInvalid) ||
 		errors.Is(err, ErrTooManyOpen) {
 		return err
 	}

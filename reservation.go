@@ -51,6 +51,9 @@ func (l *Limiter) ReserveRequest(ctx context.Context, r Request) (*Reservation, 
 	if r.ID == "" {
 		r.ID = rand.Text()
 	}
+	if r.Grant == 0 {
+		r.Grant = NewGrant()
+	}
 	t, err := l.take(&r)
 	if err == nil {
 		err = t.fits()
@@ -82,12 +85,16 @@ func (d *Decision) deadline() time.Time {
 func holderLife(d time.Duration) time.Duration { return d - d/(1_000_000/clockRate) }
 
 // Resume returns a reservation that was made elsewhere (by another process, or before a restart), to settle, cancel or renew it.
-// Buckets are those of the take with the costs that were granted; end is when the holder must have stopped.
-func (l *Limiter) Resume(id string, end time.Time, buckets ...Ask) (*Reservation, error) {
+// Id and grant are those of [Reservation.ID] and [Reservation.Grant], buckets those of the take with the costs that were granted; end is when the
+// holder must have stopped.
+func (l *Limiter) Resume(id string, grant Grant, end time.Time, buckets ...Ask) (*Reservation, error) {
 	if id == "" || len(id) > maxID {
 		return nil, fmt.Errorf("%w: an id has 1 to %d bytes", ErrInvalid, maxID)
 	}
-	t, err := l.take(&Request{Buckets: buckets, ID: id, Hold: MinHold})
+	if grant == 0 {
+		return nil, fmt.Errorf("%w: a reservation is resumed by its id and its grant", ErrInvalid)
+	}
+	t, err := l.take(&Request{Buckets: buckets, ID: id, Grant: grant, Hold: MinHold})
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +103,9 @@ func (l *Limiter) Resume(id string, end time.Time, buckets ...Ask) (*Reservation
 
 // ID returns the reservation's id.
 func (r *Reservation) ID() string { return r.take.ID }
+
+// Grant returns the number of the take that made the reservation: with the id it is what [Limiter.Resume] needs.
+func (r *Reservation) Grant() Grant { return r.take.Grant }
 
 // Deadline returns when the holder must have settled, renewed or stopped. It lies a little before the end that the store knows.
 func (r *Reservation) Deadline() time.Time {
@@ -192,7 +202,7 @@ func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 
 // settlement makes the store's form. A unit must be known to one of the buckets.
 func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
-	s := &Settlement{Op: op, ID: r.take.ID, Buckets: make([]BucketCost, len(r.take.Buckets))}
+	s := &Settlement{Op: op, ID: r.take.ID, Grant: r.take.Grant, Buckets: make([]BucketCost, len(r.take.Buckets))}
 	copy(s.Buckets, r.take.Buckets)
 	known := make([]bool, len(used))
 	for i := range s.Buckets {

@@ -192,7 +192,7 @@ func TestResume(t *testing.T) {
 		} {
 			key := fmt.Sprint(i)
 			res := reserve(t, one, drawgate.Request{Buckets: []drawgate.Ask{one.Ask(key, tokens(100))}, Hold: time.Minute, Priority: 5})
-			same, err := two.Resume(res.ID(), res.Deadline(), two.Ask(key, tokens(100)))
+			same, err := two.Resume(res.ID(), res.Grant(), res.Deadline(), two.Ask(key, tokens(100)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,7 +205,7 @@ func TestResume(t *testing.T) {
 		// After the end, what was used beyond the estimate is charged.
 		res := reserve(t, one, drawgate.Request{Buckets: []drawgate.Ask{one.Ask("k", tokens(100))}, Hold: time.Minute, Priority: 5})
 		time.Sleep(2 * time.Minute)
-		same, _ := two.Resume(res.ID(), res.Deadline(), two.Ask("k", tokens(100)))
+		same, _ := two.Resume(res.ID(), res.Grant(), res.Deadline(), two.Ask("k", tokens(100)))
 		wantErr(t, same.Settle(t.Context(), tokens(250)), drawgate.ErrGone)
 		wantUsed(t, one, "k", 250)
 	})

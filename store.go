@@ -2,6 +2,10 @@ package drawgate
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/cells"
@@ -20,14 +24,53 @@ type BucketCost struct {
 	N    Amounts
 }
 
+// Grant is the number of one logical take with an id. Whoever takes chooses it at random before sending, by [NewGrant], and sends the same number with
+// every resend, renewal, settlement and cancellation of that take. An id is a name that may be used again once its reservation is over; the grant tells
+// such uses apart, so that a late settlement of an earlier one changes nothing.
+//
+// It is 16 hexadecimal digits on the wire. Zero is no grant.
+type Grant uint64
+
+// SendLife is how long after it is sent a take with an id may open something: see [Take.NotAfter].
+const SendLife = 2 * time.Second
+
+// MaxReason is the most bytes of a pause's reason.
+const MaxReason = 256
+
+// NewGrant returns a random number for a new take with an id.
+func NewGrant() Grant {
+	return Grant(rand.Uint64N(math.MaxUint64) + 1) //nolint:gosec // it must be another one, not a secret
+}
+
+// String returns the 16 hexadecimal digits that stand for the grant on the wire.
+func (g Grant) String() string { return fmt.Sprintf("%016x", uint64(g)) }
+
+// ParseGrant reads what [Grant.String] returns. It is ErrInvalid for anything else, and for the grant 0.
+func ParseGrant(s string) (Grant, error) {
+	n, err := strconv.ParseUint(s, 16, 64)
+	if err != nil || len(s) != 16 || n == 0 || s[0] == '+' {
+		return 0, fmt.Errorf("%w: a grant is 16 hexadecimal digits, and not all zero", ErrInvalid)
+	}
+	return Grant(n), nil
+}
+
 // Take asks for units of one or several buckets: all or nothing, in one step.
 type Take struct {
 	ID       string        // of the reservation; "" for a plain take, otherwise Hold > 0
+	Grant    Grant         // of a take with an id: not 0; the same on each resend of one logical take, and on no other take
 	Buckets  []BucketCost  // 1 to MaxBuckets, all of different keys
 	Hold     time.Duration // 0: settled at once
 	Lease    bool          // units do not age while open, and may be granted in part (at least 1 of each that is asked); needs a hold
 	Priority int8          // 0 to MaxPriority
 	Labels   []Label       // for the history
+
+	// NotAfter bounds how late a take with an id may arrive, by the store's clock: later than that the store opens nothing for it, and fails with
+	// ErrTooLate. Zero: a store to which messages can be late sets it, [SendLife] after it sends.
+	NotAfter time.Time
+
+	// Ahead lets the take be granted for an instant at most so far ahead, if it does not fit now: its units count from then, and its work must not
+	// start earlier. See [Decision.Delay]. Zero: now or not.
+	Ahead time.Duration
 
 	renew func(int) *Limiter // of who waits; may be nil
 }
@@ -42,11 +85,12 @@ const (
 	OpRenew                // hold it for longer
 	OpCharge               // count units unconditionally
 	OpRefund               // give back units that were taken without an id; see [Limiter.Refund]
+	OpPause                // let the buckets refuse takes until an instant; see [Limiter.Pause]
 )
 
-// String returns "settle", "cancel", "renew", "charge" or "refund"; "none" for what is not an Op.
+// String returns "settle", "cancel", "renew", "charge", "refund" or "pause"; "none" for what is not an Op.
 func (o Op) String() string {
-	names := [...]string{"none", "settle", "cancel", "renew", "charge", "refund"}
+	names := [...]string{"none", "settle", "cancel", "renew", "charge", "refund", "pause"}
 	if int(o) >= len(names) {
 		o = 0
 	}
@@ -56,16 +100,18 @@ func (o Op) String() string {
 // Settlement changes an open reservation, or charges or gives back units.
 type Settlement struct {
 	Op      Op
-	ID      string        // of the reservation; unused by OpCharge and OpRefund
+	ID      string        // of the reservation; for OpSettle, OpCancel and OpRenew
+	Grant   Grant         // of the take that opened the reservation; for OpSettle, OpCancel and OpRenew
 	Buckets []BucketCost  // the take's buckets; OpSettle: N is what was used ([Unnamed] where the estimate stands); OpCharge: what to count; OpRefund: the most to give back
-	Hold    time.Duration // OpRenew: the hold ends this long from now, never earlier than it did
-	At      time.Time     // OpCharge: when the units were used
+	Hold    time.Duration // OpRenew: the hold ends this long from now, never earlier than it did; OpPause: how long, never shorter than it was
+	At      time.Time     // OpCharge: when the units were used; OpPause: until when, by the store's clock, unless Hold says how long
+	Reason  string        // OpPause: why, for people; at most MaxReason bytes
 }
 
 // Outcome answers a [Settlement].
 type Outcome struct {
-	Gone bool      // the id is not open: settled, its hold over, or reset. Nothing was credited
-	End  time.Time // OpRenew: when the hold ends now
+	Gone bool      // this grant of the id is not open: settled, its hold over, or reset. Nothing was credited
+	End  time.Time // OpRenew: when the hold ends now; OpPause: when the pause ends, the latest of all buckets
 	Back []Amounts // OpRefund: the units that were given back, per bucket, of a bucket limit rounded up; nil: none
 	Err  error     // this settlement failed; the others of the batch may not have
 }
@@ -75,6 +121,13 @@ type Status struct {
 	Decision              // what a take of the asked amounts would get
 	States   []LimitUsage // per limit
 	Open     int          // open reservations
+	Pause    Pause        // zero if the bucket is not paused
+}
+
+// Pause says until when a bucket refuses every take, and why. The zero value is no pause.
+type Pause struct {
+	Until  time.Time // by the store's clock
+	Reason string
 }
 
 // LimitUsage is what one limit of a bucket has used.

@@ -73,7 +73,7 @@ func TestHeldUnitsArePolled(t *testing.T) {
 		}
 		// Another process gives it back: it is found at the next attempt.
 		other := over(t, s.Store, policy(slots(1)))
-		same, err := other.Resume(res.ID(), res.Deadline(), other.Ask("k", slot))
+		same, err := other.Resume(res.ID(), res.Grant(), res.Deadline(), other.Ask("k", slot))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -106,7 +106,7 @@ func (l *Limit) checkBuckets() error {
 		asks = append(asks, drawgate.Ask{Limiter: b.Limiter, Key: "grpclimit", Costs: []drawgate.Cost{{Unit: unit, N: 1}}})
 	}
 	// Nothing is asked for: the library knows best which limiters can be mixed.
-	if _, err := asks[0].Limiter.Resume("grpclimit", time.Now(), asks...); err != nil {
+	if _, err := asks[0].Limiter.Resume("grpclimit", 1, time.Now(), asks...); err != nil {
 		return fmt.Errorf("grpclimit: the buckets cannot be taken together: %w", err)
 	}
 	return nil

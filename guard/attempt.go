@@ -50,7 +50,7 @@ func gaveUp(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 // classify reports whether an error means that the store is away, and what kind of failure it is.
 func classify(err error) (fault drawgate.Fault, away bool) {
 	for _, mistake := range [...]error{
-		drawgate.ErrInvalid, drawgate.ErrIDReused, drawgate.ErrClosed, drawgate.ErrNeedsReserve, drawgate.ErrNeverFits, drawgate.ErrUnknownUnit,
+		drawgate.ErrInvalid, drawgate.ErrIDReused, drawgate.ErrIDOpen, drawgate.ErrClosed, drawgate.ErrNeedsReserve, drawgate.ErrNeverFits, drawgate.ErrUnknownUnit,
 		drawgate.ErrTooManyOpen,
 	} {
 		if errors.Is(err, mistake) {

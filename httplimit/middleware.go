@@ -159,7 +159,7 @@ func (m *Middleware) checkTogether() error {
 		unit := l.Plan().Policy().Limits[0].Unit
 		asks = append(asks, drawgate.Ask{Limiter: l, Key: "httplimit", Costs: []drawgate.Cost{{Unit: unit, N: 1}}})
 	}
-	if _, err := asks[0].Limiter.Resume("httplimit", time.Now(), asks...); err != nil {
+	if _, err := asks[0].Limiter.Resume("httplimit", 1, time.Now(), asks...); err != nil {
 		return fmt.Errorf("httplimit: the buckets cannot be taken together: %w", err)
 	}
 	return nil

@@ -70,7 +70,7 @@ func (c *call) report(ctx context.Context, p *part) error {
 // charge counts units whatever the limit says. A reservation whose hold is over is settled with more than it held: the difference is charged.
 func charge(ctx context.Context, ask drawgate.Ask, n int64) error {
 	ask.Costs = []drawgate.Cost{{N: 1}}
-	r, err := ask.Limiter.Resume(rand.Text(), time.Now(), ask)
+	r, err := ask.Limiter.Resume(rand.Text(), drawgate.NewGrant(), time.Now(), ask)
 	if err != nil {
 		return err
 	}

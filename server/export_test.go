@@ -21,7 +21,7 @@ func ParseToken(text string) (id string, buckets int, err error) {
 
 // NewToken makes a token.
 func NewToken(id string, end time.Time, buckets []api.Bucket) string {
-	return newToken(id, end, buckets)
+	return newToken(id, 1, end, buckets)
 }
 
 // Remembered returns which of the ids can be claimed from a memory of a size, after others were added.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -65,7 +66,7 @@ func fits(req *engine.Request) *api.Problem {
 	if id == "" {
 		id = anID
 	}
-	if n := len(newToken(id, anEnd, buckets)) + len(buckets)*costsSize; n > maxToken {
+	if n := len(newToken(id, math.MaxUint64, anEnd, buckets)) + len(buckets)*costsSize; n > maxToken {
 		return tokenTooLarge(n)
 	}
 	return nil

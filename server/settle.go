@@ -78,7 +78,7 @@ func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.R
 		out.Outcome, err = api.OutcomeCancelled, all.Cancel(ctx)
 	case q.RenewMS != 0:
 		if err = all.Renew(ctx, time.Duration(q.RenewMS)*time.Millisecond); err == nil {
-			out = api.SettleAnswer{Outcome: api.OutcomeRenewed, Reservation: newToken(t.ID, res.Deadline(), t.Buckets), HoldEnd: new(res.Deadline().UTC().Truncate(time.Millisecond))}
+			out = api.SettleAnswer{Outcome: api.OutcomeRenewed, Reservation: newToken(t.ID, t.Grant, res.Deadline(), t.Buckets), HoldEnd: new(res.Deadline().UTC().Truncate(time.Millisecond))}
 		}
 	default:
 		out.Outcome, err = api.OutcomeSettled, all.Settle(ctx, Costs(q.Used)...)
@@ -125,7 +125,7 @@ func (s *Server) resume(t *token, end time.Time) (*drawgate.Reservation, error) 
 			return nil, problem(api.CodeBadToken, "the reservation names a policy that this server does not have")
 		}
 	}
-	res, err := asks[0].Limiter.Resume(t.ID, end, asks...)
+	res, err := asks[0].Limiter.Resume(t.ID, t.Grant, end, asks...)
 	if err != nil {
 		return nil, problem(api.CodeBadToken, "the reservation does not fit this server's policies: %s", Problem(err).Detail)
 	}

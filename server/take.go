@@ -191,7 +191,7 @@ func (s *Server) hold(ctx context.Context, out *api.Answer, res *engine.Result) 
 	buckets := heldBuckets(res)
 	end := res.Reservation.Deadline()
 	out.HoldEnd = new(end.UTC().Truncate(time.Millisecond))
-	out.Reservation = newToken(res.Reservation.ID(), end, buckets)
+	out.Reservation = newToken(res.Reservation.ID(), res.Reservation.Grant(), end, buckets)
 	if n := len(out.Reservation); n > maxToken { // of attributes: nobody knows before what the rules make of them
 		s.giveBack(ctx, res)
 		return tokenTooLarge(n)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 )
 
@@ -14,21 +15,22 @@ import (
 // It is not signed: whoever may settle may also take. One that was made up can end an open reservation whose id it guesses; one whose id is not open
 // changes nothing: what was used beyond an estimate is charged only to reservations that this process gave out and remembers.
 type token struct {
-	Version int          `json:"v"`
-	ID      string       `json:"i"`
-	End     int64        `json:"e"` // when the holder must have stopped, in Unix ms
-	Buckets []api.Bucket `json:"b"` // with the costs that were asked
+	Version int            `json:"v"`
+	ID      string         `json:"i"`
+	Grant   drawgate.Grant `json:"g"`
+	End     int64          `json:"e"` // when the holder must have stopped, in Unix ms
+	Buckets []api.Bucket   `json:"b"` // with the costs that were asked
 }
 
-const tokenVersion = 1
+const tokenVersion = 2 // 1 had no grant
 
 // maxToken is how many bytes a token may have: it has to come back in a body, beside other fields.
 const maxToken = api.MaxBody / 2
 
 var errToken = errors.New("not a reservation token")
 
-func newToken(id string, end time.Time, buckets []api.Bucket) string {
-	return base64.RawURLEncoding.EncodeToString(encode(token{Version: tokenVersion, ID: id, End: end.UnixMilli(), Buckets: buckets}))
+func newToken(id string, grant drawgate.Grant, end time.Time, buckets []api.Bucket) string {
+	return base64.RawURLEncoding.EncodeToString(encode(token{Version: tokenVersion, ID: id, Grant: grant, End: end.UnixMilli(), Buckets: buckets}))
 }
 
 func parseToken(text string) (token, error) {

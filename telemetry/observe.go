@@ -44,7 +44,7 @@ func classOf(err error) class {
 		return caller
 	case errors.Is(err, context.DeadlineExceeded):
 		return timeout
-	case errors.Is(err, drawgate.ErrIDReused), errors.Is(err, drawgate.ErrInvalid), errors.Is(err, drawgate.ErrNeedsReserve),
+	case errors.Is(err, drawgate.ErrIDReused), errors.Is(err, drawgate.ErrIDOpen), errors.Is(err, drawgate.ErrInvalid), errors.Is(err, drawgate.ErrNeedsReserve),
 		errors.Is(err, drawgate.ErrTooManyOpen):
 		return misused
 	}
