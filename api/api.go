@@ -52,7 +52,8 @@ type Take struct {
 	Priority   int               `json:"priority,omitempty"`   // 0 to 9
 	WaitMS     int64             `json:"wait_ms,omitempty"`    // wait in the queue for at most this long, counted from the request's arrival; 0: answer now
 	HoldMS     int64             `json:"hold_ms,omitempty"`    // hold the units until they are settled, for at most this long; 0: they are used at once
-	ID         string            `json:"id,omitempty"`         // with hold_ms: the same id with the same content is answered again and costs nothing more
+	ID         string            `json:"id,omitempty"`         // with hold_ms: a name for the reservation; it may be used again once that is over
+	Grant      string            `json:"grant,omitempty"`      // with id: 16 hexadecimal digits, chosen at random for this take and sent with each resend of it, which is answered again and costs nothing more
 	Labels     map[string]string `json:"labels,omitempty"`     // for the history: a task's type, its id
 }
 
@@ -81,8 +82,9 @@ type Answer struct {
 	Remaining    int64      `json:"remaining"`             // of the tightest limit
 	Limits       []Limit    `json:"limits,omitempty"`      // bucket by bucket
 	Reservation  string     `json:"reservation,omitempty"` // of a take with hold_ms: the token to settle it with. Its content is not an interface
+	Grant        string     `json:"grant,omitempty"`       // beside it: the one that was sent, or that the server chose
 	HoldEnd      *time.Time `json:"hold_end,omitempty"`    // by when it must be settled or renewed, by this server's clock
-	Replayed     bool       `json:"replayed,omitempty"`    // the id was open already: this is its answer again
+	Replayed     bool       `json:"replayed,omitempty"`    // this grant of the id was open already: this is its answer again
 	Fallback     bool       `json:"fallback,omitempty"`    // the store was away: this server decided by itself, as the policies say
 	Exempt       bool       `json:"exempt,omitempty"`      // of attributes: a rule exempts them from all limits
 	Unmatched    bool       `json:"unmatched,omitempty"`   // of attributes: no rule applies a policy to them

@@ -21,8 +21,8 @@ func TestWire(t *testing.T) {
 		want string
 	}{
 		{api.TakeRequest{Take: api.Take{
-			Bucket: api.Bucket{Policy: "p", Key: "k", Costs: map[string]int64{"tokens": 5}}, Priority: 3, WaitMS: 1, HoldMS: 2, ID: "i", Labels: map[string]string{"task": "embed"},
-		}}, `{"policy":"p","key":"k","costs":{"tokens":5},"priority":3,"wait_ms":1,"hold_ms":2,"id":"i","labels":{"task":"embed"}}`},
+			Bucket: api.Bucket{Policy: "p", Key: "k", Costs: map[string]int64{"tokens": 5}}, Priority: 3, WaitMS: 1, HoldMS: 2, ID: "i", Grant: "00000000000000a1", Labels: map[string]string{"task": "embed"},
+		}}, `{"policy":"p","key":"k","costs":{"tokens":5},"priority":3,"wait_ms":1,"hold_ms":2,"id":"i","grant":"00000000000000a1","labels":{"task":"embed"}}`},
 		{api.TakeRequest{Takes: []api.Take{{Buckets: []api.Bucket{{Policy: "p"}}}}}, `{"takes":[{"buckets":[{"policy":"p"}]}]}`},
 		{
 			api.TakeAnswer{Answer: &api.Answer{
@@ -32,8 +32,8 @@ func TestWire(t *testing.T) {
 				`"limits":[{"bucket":0,"policy":"p","name":"rpm","unit":"requests","amount":10,"most":8,"remaining":0,"retry_after_ms":1500,"reset_at":"2026-01-02T03:04:05Z","refused":true}]}`,
 		},
 		{
-			api.TakeAnswer{Answers: []api.Answer{{Allowed: true, Remaining: 9, Reservation: "t", HoldEnd: &at, Replayed: true}}},
-			`{"answers":[{"allowed":true,"retry_after_ms":0,"remaining":9,"reservation":"t","hold_end":"2026-01-02T03:04:05Z","replayed":true}]}`,
+			api.TakeAnswer{Answers: []api.Answer{{Allowed: true, Remaining: 9, Reservation: "t", Grant: "00000000000000a1", HoldEnd: &at, Replayed: true}}},
+			`{"answers":[{"allowed":true,"retry_after_ms":0,"remaining":9,"reservation":"t","grant":"00000000000000a1","hold_end":"2026-01-02T03:04:05Z","replayed":true}]}`,
 		},
 		{
 			api.TakeAnswer{Answer: &api.Answer{NeverFits: true, RetryAfterMS: api.Never}},

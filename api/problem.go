@@ -17,7 +17,8 @@ const (
 	CodeNeverFits     Code = "never_fits"     // 422: more than a limit can ever grant: no wait will help
 	CodeNeedsHold     Code = "needs_hold"     // 422: the policy has a concurrency limit: give hold_ms
 	CodeBadToken      Code = "bad_token"      // 422: the reservation is not one that this server, with its policies, gave out
-	CodeIDReused      Code = "id_reused"      // 409: the id is open with another content
+	CodeIDReused      Code = "id_reused"      // 409: this grant of the id is open with another content
+	CodeIDOpen        Code = "id_open"        // 409: the id is open, of another take. Settle or cancel that one, or use another id
 	CodeTooManyOpen   Code = "too_many_open"  // 429: a bucket has as many open reservations as it may. Nothing was taken; it passes when one is settled or ends
 	CodeTooLarge      Code = "too_large"      // 413
 	CodeNotFound      Code = "not_found"      // 404: no such path

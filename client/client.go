@@ -6,7 +6,7 @@
 //
 // A refusal is an answer and no error. An error is an [*api.Problem] if the server answered that it could not decide, and an [*Error] if nobody answered.
 //
-// What is safe to be sent again is sent again, within the caller's context: questions, takes with an id, settlements. A plain take is sent once: if its
+// What is safe to be sent again is sent again, within the caller's context: questions, settlements, takes with an id, by their grant. A plain take is sent once: if its
 // answer is lost, its units may be spent, and nobody knows.
 package client
 

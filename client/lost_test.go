@@ -57,7 +57,7 @@ func TestLostRepliesCostNothing(t *testing.T) {
 	} {
 		proxy.lose.Store(2)
 		res, a, err := c.Reserve(t.Context(), api.Take{Bucket: take(end.name, 100).Bucket, HoldMS: 60_000})
-		if err != nil || res == nil || !a.Replayed {
+		if err != nil || res == nil || !a.Replayed || a.Grant == "" {
 			t.Fatalf("%s: %v, %+v, %v", end.name, res, a, err)
 		}
 		if got := used(t, direct, end.name); got["tpm"] != 100 || got["rpm"] != 1 {

@@ -24,7 +24,7 @@ type Reservation struct {
 // Reserve takes units and holds them for HoldMS. The reservation is nil if the take was refused; then the answer says why. Without HoldMS nothing would be
 // held: that is an error, and nothing is asked.
 //
-// A take without an ID gets a random one, so that it can be sent again until it is answered. Every reservation should be followed by Settle or Cancel before
+// A take without an ID gets a random one, and one without a Grant too, so that it can be sent again until it is answered. Every reservation should be followed by Settle or Cancel before
 // its Deadline; work that takes longer renews. If ctx ends before the answer is there, units may be held until the hold ends.
 func (c *Client) Reserve(ctx context.Context, t api.Take) (*Reservation, api.Answer, error) {
 	if t.HoldMS <= 0 {

@@ -2,7 +2,11 @@ package client
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate/api"
@@ -10,9 +14,10 @@ import (
 
 // Take asks for units. A refusal is an answer and no error.
 //
-// With an ID (and HoldMS) it is sent again until it is answered, which costs nothing more; without, it is sent once: see [Error.Maybe].
-// With WaitMS it waits in the server's queue.
+// With an ID (and HoldMS) it is sent again until it is answered, which costs nothing more; without, it is sent once: see [Error.Maybe]. All that is sent for
+// one call has the same Grant; one that is not given is chosen here. With WaitMS it waits in the server's queue.
 func (c *Client) Take(ctx context.Context, t api.Take) (api.Answer, error) {
+	chooseGrant(&t)
 	var out api.Answer
 	_, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/take", body: t, wait: waitOf(&t), again: t.ID != ""}, &out)
 	return out, err
@@ -24,8 +29,10 @@ func (c *Client) TakeBatch(ctx context.Context, takes []api.Take) ([]api.Answer,
 	if len(takes) == 0 {
 		return nil, nil // an empty list would be left out, and then it is a take
 	}
+	takes = slices.Clone(takes)
 	q := call{method: http.MethodPost, path: "/v1/take", body: api.TakeRequest{Takes: takes}, again: true}
 	for i := range takes {
+		chooseGrant(&takes[i])
 		q.wait = max(q.wait, waitOf(&takes[i]))
 		q.again = q.again && takes[i].ID != ""
 	}
@@ -34,6 +41,13 @@ func (c *Client) TakeBatch(ctx context.Context, takes []api.Take) ([]api.Answer,
 		return nil, err
 	}
 	return out.Answers, nil
+}
+
+// chooseGrant gives a take with an id a random grant, unless it has one.
+func chooseGrant(t *api.Take) {
+	if t.ID != "" && t.Grant == "" {
+		t.Grant = fmt.Sprintf("%016x", 1+rand.Uint64N(math.MaxUint64)) //nolint:gosec // it must be another one, not a secret
+	}
 }
 
 // waitOf returns how long the server may let a take wait.

@@ -21,13 +21,14 @@ type Request struct {
 	// one of Asks names it. An exemption ends the rules of its set.
 	Sets []Set
 
-	Wait         bool          // wait in the queue until the take fits
-	Hold         time.Duration // over 0: reserve, for so long; see [Result.Reservation]
-	HoldIfNeeded bool          // take plainly unless one of the policies has a concurrency limit
-	Lease        bool          // with Hold: the units do not age while held, and may be granted in part
-	ID           string        // of the reservation; "" makes a random one
-	Priority     int           // 0 to drawgate.MaxPriority
-	Within       string        // unless "": the only tenant whose buckets may count the request, otherwise it is ErrOtherTenant and takes nothing
+	Wait         bool           // wait in the queue until the take fits
+	Hold         time.Duration  // over 0: reserve, for so long; see [Result.Reservation]
+	HoldIfNeeded bool           // take plainly unless one of the policies has a concurrency limit
+	Lease        bool           // with Hold: the units do not age while held, and may be granted in part
+	ID           string         // of the reservation; "" makes a random one
+	Grant        drawgate.Grant // of the take: 0 makes a random one; the same on each resend. See [drawgate.Grant]
+	Priority     int            // 0 to drawgate.MaxPriority
+	Within       string         // unless "": the only tenant whose buckets may count the request, otherwise it is ErrOtherTenant and takes nothing
 	Labels       []drawgate.Label
 }
 

@@ -104,7 +104,7 @@ func holds(r *Request, asks []drawgate.Ask) bool {
 // reserve takes and holds. A refusal is an answer; the end of waiting is an error with the last refusal.
 func reserve(ctx context.Context, r *Request, id string, renew func(int) *drawgate.Limiter, asks []drawgate.Ask) (drawgate.Decision, *drawgate.Reservation, error) {
 	res, err := asks[0].Limiter.ReserveRequest(ctx, drawgate.Request{
-		Buckets: asks, NoWait: renew == nil, Priority: r.Priority, Labels: r.Labels, Hold: r.Hold, ID: id, Lease: r.Lease, Renew: renew,
+		Buckets: asks, NoWait: renew == nil, Priority: r.Priority, Labels: r.Labels, Hold: r.Hold, ID: id, Grant: r.Grant, Lease: r.Lease, Renew: renew,
 	})
 	if err == nil {
 		return res.Decision, res, nil

@@ -17,8 +17,11 @@ import (
 
 // request says a take in the engine's words, and checks what the engine does not see.
 func (s *Server) request(who *access, t *api.Take, req *engine.Request) *api.Problem {
-	if t.ID != "" && t.HoldMS == 0 {
+	switch {
+	case t.ID != "" && t.HoldMS == 0:
 		return problem(api.CodeInvalid, "an id needs hold_ms")
+	case t.Grant != "" && t.ID == "":
+		return problem(api.CodeInvalid, "a grant needs an id and hold_ms")
 	}
 	if t.WaitMS < 0 || t.WaitMS > api.MaxWait.Milliseconds() {
 		return problem(api.CodeInvalid, "wait_ms %d is not between 0 and %d", t.WaitMS, api.MaxWait.Milliseconds())
@@ -32,10 +35,29 @@ func (s *Server) request(who *access, t *api.Take, req *engine.Request) *api.Pro
 	}
 	req.Wait, req.Priority, req.ID = t.WaitMS > 0, t.Priority, t.ID
 	req.Labels = labels(t.Labels)
+	if p := grantOf(t, req); p != nil {
+		return p
+	}
 	if p := s.what(who, &t.Bucket, t.Buckets, t.Attributes, req); p != nil || req.Hold == 0 {
 		return p
 	}
 	return fits(req)
+}
+
+// grantOf gives a take with a hold its grant: the client's, or one of our own.
+func grantOf(t *api.Take, req *engine.Request) *api.Problem {
+	switch {
+	case req.Hold == 0:
+	case t.Grant == "":
+		req.Grant = drawgate.NewGrant()
+	default:
+		g, err := drawgate.ParseGrant(t.Grant)
+		if err != nil {
+			return problem(api.CodeInvalid, "grant: %s", Problem(err).Detail)
+		}
+		req.Grant = g
+	}
+	return nil
 }
 
 // labels returns labels in the library's form, by name.

@@ -64,6 +64,7 @@ func appendFields(b []byte, a *api.Answer) []byte {
 	}
 	b = appendEnd(b, len(a.Limits))
 	b = appendText(b, `,"reservation":`, a.Reservation)
+	b = appendText(b, `,"grant":`, a.Grant)
 	b = appendInstant(b, `,"hold_end":`, a.HoldEnd)
 	b = appendFlag(b, `,"replayed":true`, a.Replayed)
 	b = appendFlag(b, `,"fallback":true`, a.Fallback)

@@ -67,7 +67,7 @@ func TestAnswersAreWrittenAsEncodingJSONDoes(t *testing.T) {
 // usual are requests that are read the fast way.
 var usual = []string{
 	`{}`, `{"policy":"llm","key":"user-17"}`, ` { "policy" : "llm" , "costs" : { "tokens" : 500 , "requests" : 0 } } `,
-	`{"policy":"llm","tenant":"t","key":"k","costs":{"tokens":-5},"priority":3,"wait_ms":1,"hold_ms":999999999999999999,"id":"i","labels":{"a":"b","b":"b"}}`,
+	`{"policy":"llm","tenant":"t","key":"k","costs":{"tokens":-5},"priority":3,"wait_ms":1,"hold_ms":999999999999999999,"id":"i","grant":"00000000000000a1","labels":{"a":"b","b":"b"}}`,
 	`{"buckets":[{"policy":"a"},{}],"takes":[{"policy":"b","attributes":{}}]}`, `{"takes":[]}`, `{"costs":{}}`,
 	`{"attributes":{"method":"GET","path":"/x","host":"h","route":"r","ip":"::1","user":"u","class":"c","headers":{"A":"b"},"attrs":{"x":"y"}}}`,
 }

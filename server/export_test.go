@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 )
 
@@ -19,7 +20,7 @@ func ParseToken(text string) (id string, buckets int, err error) {
 	return t.ID, len(t.Buckets), err
 }
 
-// NewToken makes a token.
+// NewToken makes a token, of grant 1.
 func NewToken(id string, end time.Time, buckets []api.Bucket) string {
 	return newToken(id, 1, end, buckets)
 }
@@ -28,10 +29,10 @@ func NewToken(id string, end time.Time, buckets []api.Bucket) string {
 func Remembered(size int, add, claim []string) (got string) {
 	m := newMemory(size)
 	for _, id := range add {
-		m.add(markOf(id, nil), nil)
+		m.add(markOf(id, 1, nil), nil)
 	}
 	for _, id := range claim {
-		if _, ok := m.claim(markOf(id, nil)); ok {
+		if _, ok := m.claim(markOf(id, 1, nil)); ok {
 			got += id
 		}
 	}
@@ -81,3 +82,6 @@ func Parse(body []byte) (q api.TakeRequest, p *api.Problem) {
 	p = parse(body, &q)
 	return q, p
 }
+
+// SameMark reports whether the memory takes two grants of an id for one reservation.
+func SameMark(id string, a, b drawgate.Grant) bool { return markOf(id, a, nil) == markOf(id, b, nil) }

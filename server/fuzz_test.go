@@ -16,7 +16,7 @@ import (
 func FuzzTake(f *testing.F) {
 	for _, seed := range []string{
 		`{"policy":"llm","key":"k","costs":{"requests":1,"tokens":500},"priority":3,"labels":{"task":"embed"}}`,
-		`{"policy":"llm","hold_ms":1000,"id":"a"}`, `{"attributes":{"path":"/model","user":"u","headers":{"A":"b"}},"costs":{"tokens":5},"hold_ms":1000}`,
+		`{"policy":"llm","hold_ms":1000,"id":"a"}`, `{"policy":"llm","hold_ms":1000,"id":"a","grant":"00000000000000a1"}`, `{"attributes":{"path":"/model","user":"u","headers":{"A":"b"}},"costs":{"tokens":5},"hold_ms":1000}`,
 		`{"attributes":{"host":"api.example.com","ip":"192.0.2.1","attrs":{"a":"b"}}}`, `{"attributes":{"path":"/stream"}}`, `{"takes":[{"policy":"tiers"},{"policy":"slots"}]}`,
 		`{"buckets":[{"policy":"llm","costs":{"tokens":9}},{"policy":"tiers"}]}`, `{"policy":"llm","wait_ms":1}`, `{"takes":null}`, `null`, `{`, ``,
 	} {
@@ -47,6 +47,7 @@ func FuzzTake(f *testing.F) {
 func FuzzToken(f *testing.F) {
 	f.Add("e30")
 	f.Add("eyJ2IjoxLCJpIjoiYSIsImUiOjEsImIiOlt7InBvbGljeSI6ImxsbSJ9XX0")
+	f.Add("eyJ2IjoyLCJpIjoiYSIsImciOjEsImUiOjEsImIiOlt7InBvbGljeSI6ImxsbSJ9XX0")
 	f.Fuzz(func(t *testing.T, text string) {
 		s := setup{}.make(t)
 		body, err := json.Marshal(api.SettleRequest{Reservation: text})

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"sync"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 )
@@ -16,8 +17,8 @@ const remembered = 65_536
 // mark identifies what a token says, but for the end of its hold.
 type mark [sha256.Size]byte
 
-func markOf(id string, buckets []api.Bucket) mark {
-	return sha256.Sum256(encode(token{ID: id, Buckets: buckets}))
+func markOf(id string, grant drawgate.Grant, buckets []api.Bucket) mark {
+	return sha256.Sum256(encode(token{ID: id, Grant: grant, Buckets: buckets}))
 }
 
 // encode writes what can always be written, for machines.

@@ -293,9 +293,9 @@ func (c *checker) takes() {
 		c.ask("POST", "/v1/take", body, want, true)
 	}
 	c.ask("POST", "/v1/take", `{"policy":"llm","key":"`+strings.Repeat("k", api.MaxBody)+`"}`, 413, false)
-	c.reservation(`{"policy":"slots","hold_ms":60000,"id":"a"}`)
-	c.reservation(`{"policy":"slots","hold_ms":60000,"id":"a"}`)
-	c.ask("POST", "/v1/take", `{"policy":"slots","hold_ms":60001,"id":"a"}`, 409, false)
+	c.reservation(`{"policy":"slots","hold_ms":60000,"id":"a","grant":"00000000000000a1"}`)
+	c.reservation(`{"policy":"slots","hold_ms":60000,"id":"a","grant":"00000000000000a1"}`)
+	c.ask("POST", "/v1/take", `{"policy":"slots","hold_ms":60001,"id":"a","grant":"00000000000000a1"}`, 409, false)
 }
 
 func (c *checker) settlements() {

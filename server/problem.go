@@ -30,6 +30,7 @@ var kinds = map[api.Code]struct {
 	api.CodeNeedsHold:     {http.StatusUnprocessableEntity, "The take needs a hold"},
 	api.CodeBadToken:      {http.StatusUnprocessableEntity, "The reservation is not valid"},
 	api.CodeIDReused:      {http.StatusConflict, "The id is in use"},
+	api.CodeIDOpen:        {http.StatusConflict, "The id is in use"},
 	api.CodeTooManyOpen:   {http.StatusTooManyRequests, "Too many reservations are open"},
 	api.CodeTooLarge:      {http.StatusRequestEntityTooLarge, "The request is too large"},
 	api.CodeNotFound:      {http.StatusNotFound, "Not found"},
@@ -75,7 +76,10 @@ func Problem(err error) *api.Problem {
 	case errors.Is(err, drawgate.ErrNeedsReserve):
 		return problem(api.CodeNeedsHold, "the policy has a concurrency limit: give hold_ms, and settle the reservation when the work is done")
 	case errors.Is(err, drawgate.ErrIDReused):
-		return problem(api.CodeIDReused, "a reservation with this id is open, with other content")
+		return problem(api.CodeIDReused, "this grant of the id is open, with other content: give each take a grant of its own")
+	case errors.Is(err, drawgate.ErrIDOpen):
+		return problem(api.CodeIDOpen, "a reservation with this id is open, of another take: settle or cancel that one first, or use another id; "+
+			"whoever sends a take again sends the grant of the first time with it")
 	case errors.Is(err, drawgate.ErrTooManyOpen):
 		return problem(api.CodeTooManyOpen, "%d reservations are open in one of the buckets: settle what is done, hold for a shorter time, or use more keys", drawgate.MaxOpen)
 	case errors.Is(err, drawgate.ErrInvalid):

@@ -38,6 +38,8 @@ func (s *scanner) take(name []byte, t *api.Take) bool {
 	switch string(name) {
 	case "id":
 		return s.string(&t.ID)
+	case "grant":
+		return s.string(&t.Grant)
 	case "priority":
 		var n int64
 		ok := s.integer(&n)

@@ -32,7 +32,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *access) {
 	}
 	t, err := parseToken(q.Reservation)
 	if err != nil {
-		writeProblem(w, problem(api.CodeBadToken, "%v: give what the take answered, unchanged", err))
+		writeProblem(w, problem(api.CodeBadToken, "%v", err))
 		return
 	}
 	if p := who.mayTouch(t.Buckets); p != nil {
@@ -49,7 +49,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *access) {
 
 // settleToken does to a reservation what is asked. The error may be a *[api.Problem].
 func (s *Server) settleToken(ctx context.Context, q *api.SettleRequest, t *token) (out api.SettleAnswer, err error) {
-	k, end, mine := markOf(t.ID, t.Buckets), time.UnixMilli(t.End), false
+	k, end, mine := markOf(t.ID, t.Grant, t.Buckets), time.UnixMilli(t.End), false
 	var beside *engine.Result
 	if q.RenewMS != 0 {
 		beside = s.given.beside(k)

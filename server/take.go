@@ -129,7 +129,7 @@ func checkBatch(q *api.TakeRequest) *api.Problem {
 		return problem(api.CodeInvalid, "takes has %d elements, not 1 to %d", n, api.MaxTakes)
 	}
 	t := &q.Take
-	if named(&t.Bucket) || t.Costs != nil || t.Buckets != nil || t.Attributes != nil || t.Priority != 0 || t.WaitMS != 0 || t.HoldMS != 0 || t.ID != "" || t.Labels != nil {
+	if named(&t.Bucket) || t.Costs != nil || t.Buckets != nil || t.Attributes != nil || t.Priority != 0 || t.WaitMS != 0 || t.HoldMS != 0 || t.ID != "" || t.Grant != "" || t.Labels != nil {
 		return problem(api.CodeInvalid, "a batch has no other field than takes: give each take its own")
 	}
 	return nil
@@ -191,11 +191,12 @@ func (s *Server) hold(ctx context.Context, out *api.Answer, res *engine.Result) 
 	buckets := heldBuckets(res)
 	end := res.Reservation.Deadline()
 	out.HoldEnd = new(end.UTC().Truncate(time.Millisecond))
-	out.Reservation = newToken(res.Reservation.ID(), res.Reservation.Grant(), end, buckets)
+	id, grant := res.Reservation.ID(), res.Reservation.Grant()
+	out.Reservation, out.Grant = newToken(id, grant, end, buckets), grant.String()
 	if n := len(out.Reservation); n > maxToken { // of attributes: nobody knows before what the rules make of them
 		s.giveBack(ctx, res)
 		return tokenTooLarge(n)
 	}
-	s.given.add(markOf(res.Reservation.ID(), buckets), besideOf(res))
+	s.given.add(markOf(id, grant, buckets), besideOf(res))
 	return nil
 }

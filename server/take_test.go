@@ -83,9 +83,9 @@ func TestBatchIsDecidedInOrderEachForItself(t *testing.T) {
 func TestIDReplaysWhileOpen(t *testing.T) {
 	t.Parallel()
 	f := plain(t)
-	body := `{"policy":"llm","costs":{"tokens":600},"hold_ms":60000,"id":"job-1"}`
+	body := `{"policy":"llm","costs":{"tokens":600},"hold_ms":60000,"id":"job-1","grant":"00000000000000A1"}`
 	first, again := f.take(body), f.take(body)
-	if !again.Allowed || !again.Replayed || first.Replayed {
+	if !again.Allowed || !again.Replayed || first.Replayed || first.Grant != "00000000000000a1" || again.Grant != first.Grant {
 		t.Fatalf("first %+v, again %+v", first, again)
 	}
 	if got := f.used("llm", api.DefaultKey); got["tpm"] != 600 {

@@ -27,7 +27,10 @@ const tokenVersion = 2 // 1 had no grant
 // maxToken is how many bytes a token may have: it has to come back in a body, beside other fields.
 const maxToken = api.MaxBody / 2
 
-var errToken = errors.New("not a reservation token")
+var (
+	errToken        = errors.New("not a reservation token: give what the take answered, unchanged")
+	errTokenVersion = errors.New("the reservation token is of another version of Drawgate, and cannot be settled here: its hold ends by itself, and counts as used")
+)
 
 func newToken(id string, grant drawgate.Grant, end time.Time, buckets []api.Bucket) string {
 	return base64.RawURLEncoding.EncodeToString(encode(token{Version: tokenVersion, ID: id, Grant: grant, End: end.UnixMilli(), Buckets: buckets}))
@@ -46,7 +49,10 @@ func parseToken(text string) (token, error) {
 		return t, errToken
 	}
 	if t.Version != tokenVersion {
-		return t, errors.New("a reservation token of another version")
+		return t, errTokenVersion
+	}
+	if t.Grant == 0 {
+		return t, errToken
 	}
 	return t, nil
 }

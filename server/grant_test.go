@@ -1,0 +1,89 @@
+package server_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/server"
+)
+
+// noting notes by which ids and grants a store is asked.
+type noting struct {
+	drawgate.Store
+	mu       sync.Mutex
+	takes    []drawgate.Take
+	settled  []drawgate.Settlement
+	answerBy func(t *drawgate.Take) error // may be nil
+}
+
+func (s *noting) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+	s.mu.Lock()
+	s.takes = append(s.takes, takes...)
+	s.mu.Unlock()
+	if s.answerBy != nil {
+		if err := s.answerBy(&takes[0]); err != nil {
+			return err
+		}
+	}
+	return s.Store.Take(ctx, takes, out)
+}
+
+func (s *noting) Settle(ctx context.Context, list []drawgate.Settlement, out []drawgate.Outcome) error {
+	s.mu.Lock()
+	s.settled = append(s.settled, list...)
+	s.mu.Unlock()
+	return s.Store.Settle(ctx, list, out)
+}
+
+// A grant goes from the request to the store, and from the answer's token into each settlement. Without one each request gets its own.
+func TestTakesAndSettlementsNameTheGrant(t *testing.T) {
+	t.Parallel()
+	store := &noting{Store: memstore.New(nil)}
+	f := setup{store: store}.start(t)
+	a := f.take(`{"policy":"llm","key":"a","hold_ms":60000,"id":"job","grant":"00000000000000A1"}`)
+	f.settle(`{"reservation":"` + a.Reservation + `","renew_ms":60000}`)
+	f.settle(`{"reservation":"` + a.Reservation + `","cancel":true}`)
+	if a.Grant != "00000000000000a1" || store.takes[0].Grant != 0xa1 || store.takes[0].ID != "job" {
+		t.Errorf("answered grant %q, took %+v", a.Grant, store.takes[0])
+	}
+	for _, s := range store.settled {
+		if s.Grant != 0xa1 || s.ID != "job" {
+			t.Errorf("%v of %q, %v", s.Op, s.ID, s.Grant)
+		}
+	}
+	var seen []drawgate.Grant
+	for range 3 {
+		a := f.take(`{"policy":"tiers","hold_ms":60000}`)
+		last := store.takes[len(store.takes)-1]
+		if last.Grant == 0 || a.Grant != last.Grant.String() || slices.Contains(seen, last.Grant) {
+			t.Errorf("grant %v answered as %q, after %v", last.Grant, a.Grant, seen)
+		}
+		seen = append(seen, last.Grant)
+	}
+	if a := f.take(`{"policy":"llm","key":"b"}`); a.Grant != "" || store.takes[len(store.takes)-1].Grant != 0 {
+		t.Errorf("a plain take has grant %q", a.Grant)
+	}
+}
+
+// An id that another take has open is said to be so, with what to do.
+func TestIDThatIsOpenIsSaid(t *testing.T) {
+	t.Parallel()
+	f := setup{store: &noting{Store: memstore.New(nil), answerBy: func(*drawgate.Take) error { return drawgate.ErrIDOpen }}}.start(t)
+	var p api.Problem
+	if got := f.do("POST", "/v1/take", `{"policy":"llm","hold_ms":60000,"id":"job"}`, &p); got != 409 || p.Code != api.CodeIDOpen {
+		t.Errorf("got %d %+v", got, p)
+	}
+}
+
+// What the server remembers of a reservation is of its grant: a settlement of an earlier use of the id does not forget the later one.
+func TestMemoryTellsGrantsApart(t *testing.T) {
+	t.Parallel()
+	if server.SameMark("job", 1, 2) || !server.SameMark("job", 1, 1) {
+		t.Error("grants are not told apart")
+	}
+}
