@@ -27,9 +27,14 @@ func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
 		asks = make([]record.Ask, len(recs))
 	}
 	fill(asks, t.Buckets, recs, exact)
-	rt := record.Take{ID: t.ID, Hold: t.Hold.Microseconds(), Lease: t.Lease, Priority: t.Priority}
+	rt := record.Take{
+		ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), Lease: t.Lease, Priority: t.Priority,
+	}
 	if t.ID != "" {
 		rt.Print = t.Print()
+		if !t.NotAfter.IsZero() {
+			rt.NotAfter = t.NotAfter.UnixMicro()
+		}
 	}
 	v := record.Decide(asks, &rt, now)
 	return Answer(t, v, asks)
@@ -39,15 +44,19 @@ func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
 //
 // For stores: for those that do not decide by [Decide], such as one that decides in a script.
 func Answer(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
-	if v.Reused {
+	switch {
+	case v.Reused:
 		return Decision{Fail: ErrIDReused, at: v.Now}
-	}
-	if v.Full {
+	case v.Other:
+		return Decision{Fail: ErrIDOpen, at: v.Now}
+	case v.Late:
+		return Decision{Fail: ErrTooLate, at: v.Now}
+	case v.Full:
 		return Decision{Fail: ErrTooManyOpen, at: v.Now}
 	}
 	d.head(&v)
-	if len(asks) > 1 || v.End != 0 {
-		d.more = &details{end: v.End}
+	if len(asks) > 1 || v.End != 0 || d.Allowed && v.Start > v.Now {
+		d.more = &details{start: v.Start, end: v.End}
 	}
 	d.results(t.Buckets[0].Plan, &asks[0].Out)
 	for i := range asks {
@@ -65,6 +74,9 @@ func (d *Decision) head(v *record.Verdict) {
 	d.Allowed, d.Replayed, d.at = v.Allowed, v.Replayed, v.Now
 	if !v.Allowed {
 		d.Reason, d.RetryAfter, d.Soonest = Limited, duration(v.RetryAfter), duration(v.Soonest)
+		if v.Paused {
+			d.Reason = Paused
+		}
 	}
 }
 
@@ -84,13 +96,16 @@ func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *Amounts, 
 	if len(plan.specs) > inline {
 		return d.localMany(b, plan, name, n, priority)
 	}
-	allowed, at, after, soonest, err := b.Take(name, n, priority, d.res[:])
+	allowed, paused, at, after, soonest, err := b.Take(name, n, priority, d.res[:])
 	if err != nil {
 		return localError(err)
 	}
 	d.plan, d.at, d.Allowed = plan, at, allowed
 	if !allowed {
 		d.Reason, d.RetryAfter, d.Soonest = Limited, duration(after), duration(soonest)
+		if paused {
+			d.Reason = Paused
+		}
 	}
 	return nil
 }
@@ -98,11 +113,11 @@ func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *Amounts, 
 // localMany is local for more limits than a decision holds by itself.
 func (d *Decision) localMany(b *cells.Buckets, plan *Plan, name string, n *Amounts, priority int8) error {
 	var out [MaxLimits]record.Result
-	allowed, at, after, soonest, err := b.Take(name, n, priority, out[:])
+	allowed, paused, at, after, soonest, err := b.Take(name, n, priority, out[:])
 	if err != nil {
 		return localError(err)
 	}
-	d.head(&record.Verdict{Allowed: allowed, Now: at, RetryAfter: after, Soonest: soonest})
+	d.head(&record.Verdict{Allowed: allowed, Paused: paused, Now: at, RetryAfter: after, Soonest: soonest})
 	d.results(plan, &out)
 	return nil
 }
@@ -144,10 +159,10 @@ func Carry(s *Settlement, recs []*record.Record, exact bool, now int64) Outcome 
 	fill(asks, s.Buckets, recs, exact)
 	switch s.Op {
 	case OpSettle, OpCancel:
-		settled, _ := record.Settle(asks, s.ID, s.Op == OpCancel, now)
+		settled, _ := record.Settle(asks, s.ID, uint64(s.Grant), s.Op == OpCancel, now)
 		return Outcome{Gone: !settled}
 	case OpRenew:
-		renewed, end, _ := record.Renew(asks, s.ID, s.Hold.Microseconds(), now)
+		renewed, end, _ := record.Renew(asks, s.ID, uint64(s.Grant), s.Hold.Microseconds(), now)
 		if !renewed {
 			return Outcome{Gone: true}
 		}
@@ -158,8 +173,19 @@ func Carry(s *Settlement, recs []*record.Record, exact bool, now int64) Outcome 
 	case OpRefund:
 		record.Refund(asks, now)
 		return Refunded(asks)
+	case OpPause:
+		end, _ := record.PauseUntil(asks, s.pauseEnd(now), s.Reason, now)
+		return Outcome{End: time.UnixMicro(end)}
 	}
 	return Outcome{Err: ErrInvalid}
+}
+
+// pauseEnd returns until when an OpPause lasts, in Unix µs.
+func (s *Settlement) pauseEnd(now int64) int64 {
+	if s.Hold > 0 {
+		return now + s.Hold.Microseconds()
+	}
+	return s.At.UnixMicro()
 }
 
 // Refunded makes the outcome of an OpRefund that was carried out elsewhere. Of asks, Got is used: the units given back.
@@ -186,6 +212,9 @@ func Describe(b *BucketCost, rec *record.Record, priority int8, exact bool, now 
 	v := record.Peek(&asks[0], priority, now)
 	t := Take{Buckets: []BucketCost{*b}}
 	s := Status{Decision: Answer(&t, v, asks), Open: len(asks[0].Rec.Open)}
+	if p := asks[0].Rec.Pause; p != nil {
+		s.Pause = Pause{Until: time.UnixMicro(p.Until), Reason: p.Reason}
+	}
 	for i := range b.Plan.specs {
 		u := asks[0].Rec.Usage(&asks[0].Specs[i], priority)
 		s.States = append(s.States, LimitUsage{

@@ -17,11 +17,12 @@ const (
 	Limited               // a limit has not enough left
 	Queued                // others wait in front
 	Away                  // the store is away, and a limit admits nothing, or nothing of that size, without it: see [Fallback]
+	Paused                // a bucket is paused: see [Limiter.Pause]
 )
 
-// String returns "passed", "limited", "queued" or "away".
+// String returns "passed", "limited", "queued", "away" or "paused".
 func (r Reason) String() string {
-	return [...]string{"passed", "limited", "queued", "away"}[min(r, Away)]
+	return [...]string{"passed", "limited", "queued", "away", "paused"}[min(r, Paused)]
 }
 
 // Decision answers a take. Being over the limit is a normal answer, not an error.
@@ -52,6 +53,7 @@ const inline = 3
 
 // details are what most decisions do not have; apart, so that a Decision is small enough to be copied without a thought.
 type details struct {
+	start   int64     // from when the units count; 0 or not after the decision: at once
 	end     int64     // of the hold
 	sent    time.Time // before the store was asked
 	got     []Amounts // per bucket: units charged
@@ -211,6 +213,14 @@ func (d *Decision) refusingBucket() int {
 
 // At returns when it was decided, by the store's clock.
 func (d *Decision) At() time.Time { return time.UnixMicro(d.at) }
+
+// Delay returns how long after the decision its units count, and its work may start: more than 0 only for a take that was granted ahead, see [Take.Ahead].
+func (d *Decision) Delay() time.Duration {
+	if d.more == nil || d.more.start <= d.at {
+		return 0
+	}
+	return duration(d.more.start - d.at)
+}
 
 // HoldEnd returns when the hold ends, by the store's clock; the zero time without a hold.
 func (d *Decision) HoldEnd() time.Time {

@@ -141,10 +141,10 @@ func TestBucketDecision(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	if got := fmt.Sprint(drawgate.Passed, drawgate.Limited, drawgate.Queued, drawgate.Away, drawgate.Reason(7)); got != "passed limited queued away away" {
+	if got := fmt.Sprint(drawgate.Passed, drawgate.Limited, drawgate.Queued, drawgate.Away, drawgate.Paused, drawgate.Reason(7)); got != "passed limited queued away paused paused" {
 		t.Error(got)
 	}
-	if got := fmt.Sprint(drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.Op(0)); got != "settle cancel renew charge none" {
+	if got := fmt.Sprint(drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpPause, drawgate.Op(0)); got != "settle cancel renew charge pause none" {
 		t.Error(got)
 	}
 }

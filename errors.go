@@ -124,6 +124,9 @@ func (e *LimitedError) Error() string {
 	if e.RetryAfter == Never {
 		after = "it can never fit"
 	}
+	if e.Decision.Reason == Paused {
+		return fmt.Sprintf("drawgate: rate limit exceeded: policy %q is paused for this key; %s", e.Policy, after)
+	}
 	return fmt.Sprintf("drawgate: rate limit exceeded: limit %q of policy %q; %s, resets at %s",
 		e.Limit, e.Policy, after, e.ResetAt.UTC().Format(time.RFC3339))
 }

@@ -342,7 +342,7 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 	if t.Hold > 0 {
 		sent = time.Now()
 	}
-	if l.local != nil && t.ID == "" && len(t.Buckets) == 1 && t.Buckets[0].Plan == l.plan && t.Buckets[0].Key.Tenant == l.tenant {
+	if l.local != nil && t.ID == "" && t.Ahead == 0 && len(t.Buckets) == 1 && t.Buckets[0].Plan == l.plan && t.Buckets[0].Key.Tenant == l.tenant {
 		b := &t.Buckets[0]
 		return TakeLocal(l.local, l.plan, b.Key.Name, b.N, t.Priority)
 	}

@@ -95,7 +95,7 @@ func TestIDs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := local(t, drawgate.PerHour(10))
-		r := drawgate.Request{Buckets: []drawgate.Ask{l.Ask(secret, drawgate.Cost{N: 4})}, Hold: time.Minute, ID: "job-7"}
+		r := drawgate.Request{Buckets: []drawgate.Ask{l.Ask(secret, drawgate.Cost{N: 4})}, Hold: time.Minute, ID: "job-7", Grant: drawgate.NewGrant()}
 		first := reserve(t, l, r)
 		time.Sleep(10 * time.Second)
 		again := reserve(t, l, r)
@@ -113,13 +113,25 @@ func TestIDs(t *testing.T) {
 			t.Error(err)
 		}
 		wantUsed(t, l, secret, 4)
+		another := r
+		another.Grant = 0 // a number of its own
+		_, err = l.ReserveRequest(t.Context(), another)
+		wantErr(t, err, drawgate.ErrIDOpen)
+		wantUsed(t, l, secret, 4)
 		if err := again.Cancel(t.Context()); err != nil {
 			t.Error(err)
 		}
 		wantErr(t, first.Cancel(t.Context()), drawgate.ErrGone)
-		// The id is free; who settled it before does not settle its next life.
+		// The id is free; a settlement of its earlier use changes nothing, wherever it comes from.
+		other.Grant = 0
 		reserve(t, l, other)
 		wantErr(t, again.Settle(t.Context(), drawgate.Cost{N: 0}), drawgate.ErrGone)
+		late, err := l.Resume("job-7", first.Grant(), first.Deadline(), l.Ask(secret, drawgate.Cost{N: 4}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, late.Cancel(t.Context()), drawgate.ErrGone)
+		wantErr(t, late.Renew(t.Context(), time.Hour), drawgate.ErrGone)
 		wantUsed(t, l, secret, 5)
 	})
 }

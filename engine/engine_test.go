@@ -414,7 +414,7 @@ func TestIDsReplay(t *testing.T) {
 	try.Shadow = true
 	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 3), try), Rules: []rules.Rule{by("r", "p", "user", "try", "user")}}, nil)
 	r := from("u")
-	r.Hold, r.ID = time.Minute, "once"
+	r.Hold, r.ID, r.Grant = time.Minute, "once", 7
 	for i := range 5 {
 		if res := take(t, e, r); !res.Decision.Allowed || res.Decision.Replayed != (i > 0) || !res.Shadow[0].Allowed {
 			t.Errorf("%d: %+v", i, res)

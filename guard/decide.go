@@ -212,7 +212,7 @@ func (s *Store) bind(l *local, v *record.Verdict, now instant) bool {
 	}
 	if h == nil {
 		for i := range l.asks {
-			record.Settle(l.asks[i:i+1], l.take.ID, true, v.Now)
+			record.Settle(l.asks[i:i+1], l.take.ID, uint64(l.take.Grant), true, v.Now)
 		}
 		return false
 	}

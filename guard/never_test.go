@@ -52,11 +52,11 @@ func (tr *truth) admit(id string, hold time.Duration, n drawgate.Amounts, now ti
 }
 
 func (tr *truth) settle(id string, cancel bool, n drawgate.Amounts, now time.Time) {
-	record.Settle([]record.Ask{{Rec: &tr.rec, Specs: tr.wide, N: n}}, id, cancel, now.UnixMicro())
+	record.Settle([]record.Ask{{Rec: &tr.rec, Specs: tr.wide, N: n}}, id, 0, cancel, now.UnixMicro())
 }
 
 func (tr *truth) renew(id string, hold time.Duration, now time.Time) {
-	record.Renew([]record.Ask{{Rec: &tr.rec, Specs: tr.wide}}, id, hold.Microseconds(), now.UnixMicro())
+	record.Renew([]record.Ask{{Rec: &tr.rec, Specs: tr.wide}}, id, 0, hold.Microseconds(), now.UnixMicro())
 }
 
 // kinds is how many kinds of limits there are to draw from; buckets come last.

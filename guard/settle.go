@@ -129,9 +129,9 @@ func (s *Store) carry(st *drawgate.Settlement, parts []part, pages []*page, now 
 	}
 	switch st.Op {
 	case drawgate.OpSettle, drawgate.OpCancel:
-		record.Settle(asks, st.ID, st.Op == drawgate.OpCancel, now.at)
+		record.Settle(asks, st.ID, uint64(st.Grant), st.Op == drawgate.OpCancel, now.at)
 	case drawgate.OpRenew:
-		record.Renew(asks, st.ID, st.Hold.Microseconds(), now.at)
+		record.Renew(asks, st.ID, uint64(st.Grant), st.Hold.Microseconds(), now.at)
 	case drawgate.OpCharge:
 		record.Charge(asks, st.At.UnixMicro(), now.at)
 	}

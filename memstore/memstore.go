@@ -87,7 +87,7 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	for i := range batch {
 		st := &batch[i]
 		in := s.among
-		if st.Op == drawgate.OpCharge {
+		if st.Op == drawgate.OpCharge || st.Op == drawgate.OpPause {
 			in = s.cells.With
 		}
 		err := s.with(st.Buckets, in, func(recs []*record.Record) {

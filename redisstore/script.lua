@@ -4,9 +4,11 @@
 -- that is stored stays below 2^53, and where an intermediate value may not, both sides of the comparison are far from each other.
 --
 -- A bucket is a hash:
---   h            the header: format, 2 if reservations are open, latest instant, instant until which the TTL is set;
---                if reservations are open: their number, an instant before which no hold ends, one after which none does;
---                then the limits, each with its identity and kind (+ 16 if units of it are held, or may be given back)
+--   h            the header: format, flags, latest instant, instant until which the TTL is set;
+--                if reservations are open (flag 1): their number, an instant before which no hold ends, one after which none does;
+--                if it is paused (flag 2): until when, and the reason;
+--                then the limits, each with its identity and kind (+ 16 if units of it are held, or may be given back; + 32 if a bucket's were granted
+--                ahead); what a program does not know, flags included, it must not guess
 --   e<limit><n>  entry n of a rolling limit, but for the newest one, which is in the header
 --   o<n>         open reservation n, counted from 1 without gaps
 --   i<id>        the number of an open reservation
@@ -41,8 +43,8 @@ if op == 'l' then
   if head then
     lean = false
     if #head == 59 then
-      local ver, held, last, t, i, u, at, r = unpack_('<BBddc9ddd', head)
-      if ver == 1 and held == 0 and i == id and r == rate then
+      local ver, flags, last, t, i, u, at, r = unpack_('<BBddc9ddd', head)
+      if ver == 2 and flags == 0 and i == id and r == rate then
         lean, ttl = true, t
         if last > now then now = last end
         used = u - (now - at) * drain
@@ -57,7 +59,7 @@ if op == 'l' then
     local need = now + used / drain
     local short = need > ttl
     if short then ttl = keep(need) end
-    head = pack('<BBddc9dddd', 1, 0, now, ttl, id, used, now, rate, win)
+    head = pack('<BBddc9dddd', 2, 0, now, ttl, id, used, now, rate, win)
     call('HSET', KEYS[1], 'h', head)
     if short then call('PEXPIRE', KEYS[1], math.ceil((ttl - raw) / 1000)) end
     return head
@@ -71,11 +73,11 @@ local byte, sub = string.byte, string.sub
 if op == 'h' then
   repeat
     head = call('HGET', KEYS[1], 'h')
-    local now, ttl, hp, size, ver, held = raw, 0, 19, 0
+    local now, ttl, hp, size, ver, flags = raw, 0, 19, 0
     if head then
       local last
-      ver, held, last, ttl = unpack_('<BBdd', head)
-      if ver ~= 1 or held ~= 0 then break end
+      ver, flags, last, ttl = unpack_('<BBdd', head)
+      if ver ~= 2 or flags ~= 0 then break end
       if last > now then now = last end
       size = #head
     end
@@ -198,7 +200,7 @@ if op == 'h' then
     if not fits or not any or size >= hp then break end
     local short = need > ttl
     if short then ttl = keep(need) end
-    out[1], out[2] = '\1\0', pack('<dd', now, ttl)
+    out[1], out[2] = '\2\0', pack('<dd', now, ttl)
     head = table.concat(out)
     if set then
       call('HSET', KEYS[1], 'h', head, unpack(set))
@@ -276,16 +278,19 @@ local function load(key, h)
     r.new = true
     return r
   end
-  if byte(h) ~= 1 then return nil, 'DRAWGATE unknown record format ' .. byte(h) end
-  local open, p, _
-  _, open, r.last, r.ttl, p = unpack_('<BBdd', h)
-  if open > 0 then r.m, r.next, r.ends, p = unpack_('<ddd', h, p) end
-  r.old = open == 1 -- before there were x and u
+  local version, flags, last, ttl, p = unpack_('<BBdd', h)
+  if version ~= 2 then return nil, 'DRAWGATE unknown record format ' .. version end
+  if flags > 3 then return nil, 'DRAWGATE unknown record flags ' .. flags end
+  r.last, r.ttl = last, ttl
+  if flags % 2 == 1 then r.m, r.next, r.ends, p = unpack_('<ddd', h, p) end
+  if flags >= 2 then r.pause, r.why, p = unpack_('<dHc0', h, p) end
   while p <= #h do
-    local s, kind = { held = 0, loose = 0, peak = 0, used = 0 }
+    local s, kind = { held = 0, loose = 0, peak = 0, used = 0, ahead = 0 }
     s.id, kind, p = unpack_('<c8B', h, p)
     s.kind = kind % 16
-    if s.kind == 1 then
+    if kind >= 64 then
+      return nil, 'DRAWGATE unknown kind of limit ' .. kind
+    elseif s.kind == 1 then
       s.used, s.at, s.rate, s.win, p = unpack_('<dddd', h, p)
       s.drain = gcd(s.rate, s.win)
       s.scale, s.drain = s.win / s.drain, s.rate / s.drain
@@ -296,7 +301,8 @@ local function load(key, h)
     elseif s.kind ~= 4 then
       return nil, 'DRAWGATE unknown kind of limit ' .. kind
     end
-    if kind >= 16 then s.held, s.loose, s.peak, p = unpack_('<ddd', h, p) end
+    if kind % 32 >= 16 then s.held, s.loose, s.peak, p = unpack_('<ddd', h, p) end
+    if kind >= 32 then s.ahead, p = unpack_('<d', h, p) end
     r.ls[#r.ls + 1], r.by[s.id] = s, s
   end
   return r
@@ -368,7 +374,11 @@ local function drain(st, s, now)
   end
   if s.rate ~= st.rate then
     leak(st, s, now)
+    local old = st.rate
     adopt(st, s)
+    if st.ahead > now and st.rate > old then
+      st.used = min(st.used + mulDivUp(st.ahead - now, st.rate - old, st.win / st.scale), MAX)
+    end
     return
   end
   local dt = now - st.at
@@ -409,7 +419,7 @@ end
 local function ensure(r, s, now)
   local st = r.by[s.id]
   if st then return st end
-  st = { id = s.id, kind = s.kind, win = s.win, used = 0, held = 0, loose = 0, peak = 0 }
+  st = { id = s.id, kind = s.kind, win = s.win, used = 0, held = 0, loose = 0, peak = 0, ahead = 0 }
   if s.kind == 1 then
     st.at, st.rate, st.scale, st.drain = now, s.rate, s.scale, s.drain
   elseif s.kind == 2 then
@@ -489,7 +499,7 @@ local function open(r, k)
   local v = get(r, 'o' .. k)
   local p, count
   o = { k = k, parts = {} }
-  o.print, o.fin, o.lease, o.id, count, p = unpack_('<c8dBIc0B', v)
+  o.grant, o.print, o.at, o.margin, o.fin, o.lease, o.id, count, p = unpack_('<c8c8dddBIc0B', v)
   for i = 1, count do
     local q, fl = {}
     q.id, q.n, q.ref, q.seq, fl, p = unpack_('<c8dddB', v, p)
@@ -567,7 +577,7 @@ local function unlist(r, last, o)
 end
 
 local function save(r, o)
-  local out = { pack('<c8dBIc0B', o.print, o.fin, o.lease, #o.id, o.id, #o.parts) }
+  local out = { pack('<c8c8dddBIc0B', o.grant, o.print, o.at, o.margin, o.fin, o.lease, #o.id, o.id, #o.parts) }
   for i, q in ipairs(o.parts) do
     out[i + 1] = pack('<c8dddB', q.id, q.n, q.ref, q.seq, (q.held and 1 or 0) + (q.both and 2 or 0))
   end
@@ -608,7 +618,7 @@ local function forget(r, o)
   end
 end
 
--- How long after the end of their hold units may still arrive.
+-- How long after their decision units may still arrive.
 local function lateness(s)
   return s.fl % 2 == 0 and s.margin or 0
 end
@@ -627,7 +637,8 @@ local function closePart(r, ss, q, n, at)
   else
     advance(r, st, s, at)
   end
-  enter(r, st, s, at, s and lateness(s) or q.ref, n)
+  -- Peak is, for a limit that is no bucket, the largest margin of what was held: the holder may rely on it.
+  enter(r, st, s, at, max(st.peak, s and lateness(s) or 0), n)
 end
 
 -- The reservations whose hold is over, the earliest first, and an instant before which none of the others ends.
@@ -673,6 +684,7 @@ end
 local function advanceAll(r, ss, now)
   now = max(now, r.last)
   r.last = now
+  if r.pause and now >= r.pause then r.pause, r.why = nil, nil end
   for _, o in ipairs(r.over) do
     for _, q in ipairs(o.parts) do closePart(r, ss, q, q.n, o.fin) end
     forget(r, o)
@@ -693,14 +705,13 @@ local function header(r, ss)
   for _, st in ipairs(r.ls) do
     if not ss.by[st.id] then ls[#ls + 1] = st end
   end
-  if r.m > 0 then
-    out[1] = pack('<BBddddd', 1, 2, r.last, r.ttl, r.m, r.next, r.ends)
-  else
-    out[1] = pack('<BBdd', 1, 0, r.last, r.ttl)
-  end
+  out[1] = pack('<BBdd', 2, (r.m > 0 and 1 or 0) + (r.pause and 2 or 0), r.last, r.ttl)
+  if r.m > 0 then out[2] = pack('<ddd', r.m, r.next, r.ends) end
+  if r.pause then out[#out + 1] = pack('<dHc0', r.pause, #r.why, r.why) end
   for _, st in ipairs(ls) do
     local more = st.held ~= 0 or st.loose ~= 0 or st.peak ~= 0
-    local kind = st.kind + (more and 16 or 0)
+    local ahead = st.ahead > r.last
+    local kind = st.kind + (more and 16 or 0) + (ahead and 32 or 0)
     if st.kind == 1 then
       out[#out + 1] = pack('<c8Bdddd', st.id, kind, st.used, st.at, st.rate, st.win)
     elseif st.kind == 2 then
@@ -711,6 +722,7 @@ local function header(r, ss)
       out[#out + 1] = pack('<c8B', st.id, kind)
     end
     if more then out[#out + 1] = pack('<ddd', st.held, st.loose, st.peak) end
+    if ahead then out[#out + 1] = pack('<d', st.ahead) end
   end
   return table.concat(out)
 end
@@ -754,7 +766,7 @@ local function write(r, ss, key)
     r.ls = ls
   end
   for _, st in ipairs(r.ls) do need = max(need, until_(r, st)) end
-  need = max(need, raw)
+  need = max(need, raw, r.pause or 0)
   local short = need > r.ttl or r.ttl - need > 3 * (need - raw) + 3.6e9
   if short then r.ttl = keep(need) end
   local set, del = { 'h', header(r, ss) }, {}
@@ -835,10 +847,6 @@ for i, key in ipairs(KEYS) do
 end
 instant = now
 for i, r in ipairs(rs) do
-  if r.old then
-    all(r)
-    for k = 1, r.m do enlist(r, r.os[k]) end
-  end
   local next
   r.over, next = over(r, now)
   r.dirty = op ~= 'p' and strange(r, sss[i], now)
@@ -848,89 +856,6 @@ end
 
 local res = { 0, now, 0 }
 local MAXOPEN = 10000 -- record.MaxOpen
-
-local function take(print, hold, lease)
-  local was = 0
-  if id ~= '' then
-    for i, r in ipairs(rs) do
-      local o = find(r, id)
-      if o then
-        if o.print ~= print then return 4 end
-        if was == 0 or o.fin < res[3] then res[3] = o.fin end
-        was = was + 1
-        for _, q in ipairs(o.parts) do
-          if sss[i].by[q.id] then sss[i].by[q.id].got = q.n end
-        end
-      end
-    end
-  end
-  if was == #rs then return 3 end
-  if was > 0 then -- some of its buckets were settled or reset by themselves
-    res[3] = 0
-    return 4
-  end
-  for i, r in ipairs(rs) do
-    for _, s in ipairs(sss[i]) do
-      if s.n > 0 then
-        local st = r.by[s.id]
-        s.got = s.n
-        if s.kind == 4 and hold == 0 then
-          return 2
-        elseif lease == 1 then
-          local most = s.eff
-          if st then most = room(st, s, now) end
-          s.got = min(s.n, most)
-          if most == 0 then return 2 end
-        elseif not st then
-          if s.n > s.eff then return 2 end
-        elseif excess(st, s, now, s.n) then
-          return 2
-        end
-      end
-    end
-  end
-  local fin = 0
-  if hold > 0 then
-    for _, r in ipairs(rs) do
-      if r.m >= MAXOPEN then return 8 end
-    end
-    fin = now + hold
-  end
-  res[3] = fin
-  for i, r in ipairs(rs) do
-    local parts = {}
-    for _, s in ipairs(sss[i]) do
-      local n = s.got or 0
-      if n > 0 then
-        local st = ensure(r, s, now)
-        local q = { id = s.id, n = n, ref = 0, seq = 0 }
-        if s.kind == 4 or fin > 0 and (lease == 1 or s.fl % 2 == 1) then
-          q.held, q.ref = true, lateness(s)
-          st.held = min(st.held + n, MAX)
-        else
-          q.ref, q.seq, q.both = enter(r, st, s, now, lateness(s), n)
-          if fin > 0 then st.loose = min(st.loose + n, MAX) end
-        end
-        parts[#parts + 1] = q
-        r.dirty = true
-      end
-    end
-    if fin > 0 then
-      r.m = r.m + 1
-      local o = { k = r.m, id = id, print = print, fin = fin, lease = lease, parts = parts }
-      save(r, o)
-      enlist(r, o)
-      if r.next == 0 or fin < r.next then r.next = fin end
-      if fin > r.ends then r.ends = fin end
-      for _, q in ipairs(parts) do
-        local st = r.by[q.id]
-        if st.kind == 1 then st.peak = max(st.peak, st.rate) end
-      end
-      r.dirty = true
-    end
-  end
-  return 1
-end
 
 local function settleRolling(r, st, q, n)
   local function set(was)
@@ -953,7 +878,7 @@ local function settleBucket(st, q, n)
     st.used = min(st.used + min((n - q.n) * st.scale, MAX), MAX)
     return
   end
-  local dt, per, out = now - q.ref, st.win / st.scale
+  local dt, per, out = max(0, now - q.ref), st.win / st.scale
   if st.peak <= st.rate then
     out = dt * (st.rate / per)
   else
@@ -970,14 +895,302 @@ local function settleCalendar(st, q, d)
     if q.both then st.nxt = add(st.nxt) end
   elseif q.both and st.at <= q.ref and q.ref < st.fin then
     st.used = add(st.used)
+  elseif q.ref == st.aft and st.nxt > 0 then
+    st.nxt = add(st.nxt)
   end
 end
 
-local function settle(cancel)
-  local found = false
+-- Corrects one part of a reservation: n units were used of it.
+local function settlePart(r, ss, q, n)
+  local st = r.by[q.id]
+  if q.held then
+    closePart(r, ss, q, n, now)
+  elseif st then
+    st.loose = st.loose - q.n
+    if st.kind == 1 then
+      settleBucket(st, q, n)
+    elseif st.kind == 2 then
+      settleRolling(r, st, q, n)
+    elseif st.kind == 3 then
+      settleCalendar(st, q, n - q.n)
+    end
+  end
+end
+
+-- What is known of the grant that a take names: 'mine' if it is open in all of its buckets, or a code. Says until when, from when and what is held.
+local function known(grant, print)
+  local was, same, from = 0, true, 0
   for i, r in ipairs(rs) do
     local o = find(r, id)
     if o then
+      if o.grant ~= grant then
+        res[3] = 0
+        return 10
+      end
+      same = same and o.print == print
+      if was == 0 or o.fin < res[3] then res[3] = o.fin end
+      from = max(from, o.at)
+      was = was + 1
+      for _, q in ipairs(o.parts) do
+        if sss[i].by[q.id] then sss[i].by[q.id].got = q.n end
+      end
+    end
+  end
+  if was == 0 then return nil end
+  if was < #rs or not same then -- some of its buckets were settled or reset by themselves, or it asks for something else
+    res[3] = 0
+    return 4
+  end
+  return 'mine', from
+end
+
+local function paused()
+  for _, r in ipairs(rs) do
+    if r.pause then return true end
+  end
+  return false
+end
+
+local undo -- puts back what a refused replay gave back, after it was explained
+
+-- The parts of an open reservation that a replay takes anew: what ages, of limits that this caller knows.
+local function moving(r, ss)
+  local o, i = find(r, id), 0
+  return function()
+    while true do
+      i = i + 1
+      local q = o.parts[i]
+      if not q then return nil end
+      if not q.held and ss.by[q.id] and r.by[q.id] then return q, ss.by[q.id], r.by[q.id] end
+    end
+  end
+end
+
+local function copy(t)
+  local c = {}
+  for k, v in pairs(t) do c[k] = v end
+  return c
+end
+
+local function replay(from, notAfter)
+  local aged = false
+  for _, r in ipairs(rs) do
+    local o = find(r, id)
+    if now > o.at + o.margin then aged = true end
+  end
+  if not aged then return 3, from end
+  local fin = res[3]
+  res[3] = 0
+  if notAfter > 0 and raw > notAfter then return 11 end
+  local before = {}
+  for i, r in ipairs(rs) do
+    before[i] = { put = copy(r.put), ls = {} }
+    for k, st in ipairs(r.ls) do before[i].ls[k] = copy(st) end
+  end
+  local fits = not paused()
+  for i, r in ipairs(rs) do
+    for q in moving(r, sss[i]) do settlePart(r, sss[i], q, 0) end
+  end
+  for i, r in ipairs(rs) do
+    for q, s, st in moving(r, sss[i]) do
+      if excess(st, s, now, q.n) then fits = false end
+    end
+  end
+  if not fits then
+    undo = function()
+      for i, r in ipairs(rs) do
+        r.put = before[i].put
+        for k, st in ipairs(r.ls) do
+          for f, v in pairs(before[i].ls[k]) do st[f] = v end
+        end
+      end
+    end
+    return 2
+  end
+  for i, r in ipairs(rs) do
+    local o = find(r, id)
+    o.at, o.margin = now, MAX
+    for q, s, st in moving(r, sss[i]) do
+      q.ref, q.seq, q.both = enter(r, st, s, now, lateness(s), q.n)
+      st.loose = min(st.loose + q.n, MAX)
+      o.margin = min(o.margin, lateness(s))
+    end
+    save(r, o)
+    r.dirty = true
+  end
+  res[3] = fin
+  return 3, now
+end
+
+local function fits(hold, lease)
+  for i, r in ipairs(rs) do
+    for _, s in ipairs(sss[i]) do
+      if s.n > 0 then
+        local st = r.by[s.id]
+        s.got = s.n
+        if s.kind == 4 and hold == 0 then
+          return false
+        elseif lease == 1 then
+          local most = s.eff
+          if st then most = room(st, s, now) end
+          s.got = min(s.n, most)
+          if most == 0 then return false end
+        elseif not st then
+          if s.n > s.eff then return false end
+        elseif excess(st, s, now, s.n) then
+          return false
+        end
+      end
+    end
+  end
+  return true
+end
+
+-- Granting ahead: see ahead.go.
+
+local function fitsInWindow(st, s, at, free)
+  if at < st.fin and st.used <= free and (at + s.margin < st.fin or st.nxt <= free) then return at end
+  at = max(at, st.fin)
+  local _, fin = window(s, st.fin)
+  if st.nxt > free or at + s.margin >= fin then return nil end
+  return at
+end
+
+-- The first instant from at on at which a limit has room, as far as that is not later than latest.
+local function fitsFrom(r, st, s, at, latest)
+  local free = s.eff - s.n - st.held
+  if free < 0 then return nil end
+  if s.kind == 1 then
+    local over = st.used - free * s.scale
+    if over > 0 then at = max(at, now + ceil(over / s.drain)) end
+  elseif s.kind == 2 then
+    local used, q = st.used, st.head
+    while used > free and q <= st.tail and at <= latest do
+      local last, n, _ = st.lst, st.n
+      if q < st.tail then _, last, n = unpack_('<ddd', get(r, 'e' .. st.id .. q)) end
+      used, at, q = used - n, max(at, last + st.win), q + 1
+    end
+  elseif s.kind == 3 then
+    return fitsInWindow(st, s, at, free)
+  end
+  return at
+end
+
+local function earliest(at, hold, latest)
+  local next = at
+  for i, r in ipairs(rs) do
+    for _, s in ipairs(sss[i]) do
+      if s.n > 0 then
+        local st = r.by[s.id]
+        local t = at
+        if s.n > s.eff or s.kind == 4 and hold == 0 then
+          return nil
+        elseif st then
+          t = fitsFrom(r, st, s, at, latest)
+        elseif s.kind == 3 then
+          local _, fin = window(s, now)
+          t = fitsInWindow({ fin = fin, used = 0, nxt = 0 }, s, at, s.eff - s.n)
+        end
+        if not t then return nil end
+        next = max(next, t)
+      end
+    end
+  end
+  return next
+end
+
+-- The instant from which a take counts, or nil.
+local function start(hold, ahead, lease)
+  if fits(hold, lease) then return now end
+  if ahead <= 0 or lease == 1 then return nil end
+  local at, latest = now, now + ahead
+  while at <= latest do
+    local next = earliest(at, hold, latest)
+    if not next then return nil end
+    if next == at then
+      for i in ipairs(rs) do
+        for _, s in ipairs(sss[i]) do s.got = s.n end
+      end
+      return at
+    end
+    at = next
+  end
+  return nil
+end
+
+local function enterAhead(r, st, s, at, n)
+  if at == now or st.kind == 2 or st.kind == 3 and at < st.fin then return enter(r, st, s, at, lateness(s), n) end
+  if st.kind == 1 then
+    st.used = min(max(st.used, min((at - now) * s.drain, MAX)) + min(n * st.scale, MAX), MAX)
+    st.ahead = max(st.ahead, at)
+    return at, 0, false
+  end
+  st.nxt = min(st.nxt + n, MAX)
+  local _
+  _, st.aft = window(s, st.fin)
+  return st.aft, 0, false
+end
+
+local function take(grant, print, hold, notAfter, ahead, lease)
+  if id ~= '' then
+    local code, from = known(grant, print)
+    if code == 'mine' then return replay(from, notAfter) end
+    if code then return code end
+    if notAfter > 0 and raw > notAfter then return 11 end
+  end
+  if paused() then return 2 end
+  local at = start(hold, ahead, lease)
+  if not at then return 2 end
+  local fin = 0
+  if hold > 0 then
+    for _, r in ipairs(rs) do
+      if r.m >= MAXOPEN then return 8 end
+    end
+    fin = at + hold
+  end
+  res[3] = fin
+  for i, r in ipairs(rs) do
+    local parts, margin = {}, MAX
+    for _, s in ipairs(sss[i]) do
+      local n = s.got or 0
+      if n > 0 then
+        local st = ensure(r, s, now)
+        local q = { id = s.id, n = n, ref = 0, seq = 0 }
+        if s.kind == 4 or fin > 0 and (lease == 1 or s.fl % 2 == 1) then
+          q.held, q.ref = true, s.kind < 4 and lateness(s) or 0
+          st.held = min(st.held + n, MAX)
+          if st.kind == 2 or st.kind == 3 then st.peak = max(st.peak, q.ref) end
+        else
+          q.ref, q.seq, q.both = enterAhead(r, st, s, at, n)
+          margin = min(margin, lateness(s))
+          if fin > 0 then st.loose = min(st.loose + n, MAX) end
+        end
+        parts[#parts + 1] = q
+        r.dirty = true
+      end
+    end
+    if fin > 0 then
+      r.m = r.m + 1
+      local o = { k = r.m, id = id, grant = grant, print = print, at = at, margin = margin, fin = fin, lease = lease, parts = parts }
+      save(r, o)
+      enlist(r, o)
+      if r.next == 0 or fin < r.next then r.next = fin end
+      if fin > r.ends then r.ends = fin end
+      for _, q in ipairs(parts) do
+        local st = r.by[q.id]
+        if st.kind == 1 then st.peak = max(st.peak, st.rate) end
+      end
+      r.dirty = true
+    end
+  end
+  return 1, at
+end
+
+local function settle(grant, cancel)
+  local found = false
+  for i, r in ipairs(rs) do
+    local o = find(r, id)
+    if o and o.grant == grant then
       found, r.dirty = true, true
       for _, q in ipairs(o.parts) do
         local n, s = q.n, sss[i].by[q.id]
@@ -986,19 +1199,7 @@ local function settle(cancel)
         elseif s and s.n >= 0 then
           n = s.n
         end
-        local st = r.by[q.id]
-        if q.held then
-          closePart(r, sss[i], q, n, now)
-        elseif st then
-          st.loose = st.loose - q.n
-          if st.kind == 1 then
-            settleBucket(st, q, n)
-          elseif st.kind == 2 then
-            settleRolling(r, st, q, n)
-          elseif st.kind == 3 then
-            settleCalendar(st, q, n - q.n)
-          end
-        end
+        settlePart(r, sss[i], q, n)
       end
       forget(r, o)
     end
@@ -1006,20 +1207,32 @@ local function settle(cancel)
   return found and 5 or 6
 end
 
-local function renew(hold)
+local function renew(grant, hold)
   local found = false
   for _, r in ipairs(rs) do
     local o = find(r, id)
-    if o then
-      found, r.dirty = true, true
-      o.fin = max(o.fin, now + hold)
+    if o and o.grant == grant then
+      found = true
+      if o.lease == 0 or not r.pause then -- a lease ends while its bucket is paused
+        r.dirty = true
+        o.fin = max(o.fin, now + hold)
+        r.ends = max(r.ends, o.fin)
+        save(r, o)
+        set(r, 'x', o.k, o.fin)
+      end
       res[3] = max(res[3], o.fin)
-      r.ends = max(r.ends, o.fin)
-      save(r, o)
-      set(r, 'x', o.k, o.fin)
     end
   end
   return found and 5 or 6
+end
+
+local function pause(hold, till, why)
+  if hold > 0 then till = now + hold end
+  for _, r in ipairs(rs) do
+    if till > max(now, r.pause or 0) then r.pause, r.why, r.dirty = till, why, true end
+    res[3] = max(res[3], r.pause or 0)
+  end
+  return 5
 end
 
 local function charge(at)
@@ -1101,24 +1314,28 @@ local function refund()
 end
 
 local leased = false -- any part of a lease is welcome
+local from = 0 -- a take's units count from then on
 if op == 't' then
-  local print, hold, lease = '', 0, 0
-  if common ~= '' then print, hold, lease = unpack_('<c8dB', common) end
+  local grant, print, hold, notAfter, ahead, lease = '', '', 0, 0, 0, 0
+  if common ~= '' then grant, print, hold, notAfter, ahead, lease = unpack_('<c8c8dddB', common) end
   leased = lease == 1
-  res[1] = take(print, hold, lease)
+  res[1], from = take(grant, print, hold, notAfter, ahead, lease)
 elseif op == 's' or op == 'x' then
-  res[1] = settle(op == 'x')
+  res[1] = settle(common, op == 'x')
 elseif op == 'r' then
-  res[1] = renew((unpack_('<d', common)))
+  res[1] = renew(unpack_('<c8d', common))
 elseif op == 'c' then
   res[1] = charge((unpack_('<d', common)))
+elseif op == 'z' then
+  local hold, till, p = unpack_('<dd', common)
+  res[1] = pause(hold, till, sub(common, p))
 elseif op == 'b' then
   res[1] = refund()
 else
   res[1] = 7
 end
 if #asked > 0 then return { 9, now, asked } end
-if op == 't' and res[1] ~= 4 and res[1] ~= 8 or op == 'p' then
+if op == 't' and res[1] < 4 or op == 'p' then
   for i, r in ipairs(rs) do
     local v = view(r, sss[i], res[1] == 2 or op == 'p', leased)
     if id ~= '' then
@@ -1128,7 +1345,9 @@ if op == 't' and res[1] ~= 4 and res[1] ~= 8 or op == 'p' then
     end
     res[3 + i] = v
   end
+  if from and from > now then res[#res + 1] = from end -- it was granted ahead
 end
+if undo then undo() end
 for i, r in ipairs(rs) do
   if r.dirty then write(r, sss[i], keys[i]) end
 end

@@ -19,7 +19,8 @@ import (
 type request struct {
 	op       string
 	id       string
-	beside   string // what the operation has beside
+	beside   string         // what the operation has beside
+	take     *drawgate.Take // whose beside is made when it is sent; nil: none
 	priority int8
 	buckets  []drawgate.BucketCost
 	times    []int64 // whose calendar windows the script asked for
@@ -35,8 +36,9 @@ type request struct {
 
 // Bounds of what a take may say, so that every instant stays below 2^53 µs.
 const (
-	maxHold = 1e15 // µs, 31 years
-	maxID   = 1024 // bytes
+	maxHold    = 1e15        // µs, 31 years
+	maxInstant = 9 * maxHold // µs
+	maxID      = 1024        // bytes
 )
 
 // Take implements [drawgate.Store].
@@ -69,7 +71,7 @@ func takeRequest(t *drawgate.Take) request {
 	if r.err = t.Check(); r.err != nil {
 		return r
 	}
-	if t.ID == "" && len(t.Buckets) == 1 {
+	if t.ID == "" && t.Ahead <= 0 && len(t.Buckets) == 1 {
 		r.op = opHot
 		b := &t.Buckets[0]
 		if specs := b.Plan.Specs(false); len(specs) == 1 && specs[0].Kind == record.Bucket && b.N[0] > 0 && specs[0].Fits(b.N[0], t.Priority) {
@@ -77,18 +79,32 @@ func takeRequest(t *drawgate.Take) request {
 		}
 		return r
 	}
-	buf := make([]byte, 0, 17)
-	if t.ID != "" {
+	if t.ID != "" || t.Ahead > 0 {
+		r.take = t
+	}
+	return r
+}
+
+// besideTake returns what a take has beside that is sent at about now, by the server's clock.
+func besideTake(t *drawgate.Take, about int64) string {
+	buf := make([]byte, 0, 41)
+	notAfter := int64(0)
+	if t.ID == "" {
+		buf = append(buf, make([]byte, 16)...)
+	} else {
+		buf = binary.BigEndian.AppendUint64(buf, uint64(t.Grant))
 		buf = binary.BigEndian.AppendUint64(buf, t.Print())
-		buf = appendNum(buf, hold)
-		if t.Lease {
-			buf = append(buf, 1)
-		} else {
-			buf = append(buf, 0)
+		if notAfter = about + drawgate.SendLife.Microseconds(); !t.NotAfter.IsZero() {
+			notAfter = min(max(t.NotAfter.UnixMicro(), 1), maxInstant)
 		}
 	}
-	r.beside = string(buf)
-	return r
+	buf = appendNums(buf, t.Hold.Microseconds(), notAfter, min(max(t.Ahead.Microseconds(), 0), maxHold))
+	if t.Lease {
+		buf = append(buf, 1)
+	} else {
+		buf = append(buf, 0)
+	}
+	return string(buf)
 }
 
 // Settle implements [drawgate.Store].
@@ -113,11 +129,12 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 
 func settleRequest(st *drawgate.Settlement) request {
 	r := request{id: st.ID, buckets: st.Buckets}
+	grant := binary.BigEndian.AppendUint64(nil, uint64(st.Grant))
 	switch st.Op {
 	case drawgate.OpSettle:
-		r.op = opSettle
+		r.op, r.beside = opSettle, string(grant)
 	case drawgate.OpCancel:
-		r.op = opCancel
+		r.op, r.beside = opCancel, string(grant)
 	case drawgate.OpRenew:
 		r.op = opRenew
 		hold := st.Hold.Microseconds()
@@ -125,12 +142,19 @@ func settleRequest(st *drawgate.Settlement) request {
 			r.err = fmt.Errorf("%w: a hold of %v", drawgate.ErrInvalid, st.Hold)
 			return r
 		}
-		r.beside = string(appendNum(nil, hold))
+		r.beside = string(appendNum(grant, hold))
 	case drawgate.OpCharge:
 		r.op, r.id = opCharge, ""
-		r.beside = string(appendNum(nil, min(max(st.At.UnixMicro(), -maxHold), 9*maxHold)))
+		r.beside = string(appendNum(nil, min(max(st.At.UnixMicro(), -maxHold), maxInstant)))
 	case drawgate.OpRefund:
 		r.op, r.id = opRefund, ""
+	case drawgate.OpPause:
+		r.op, r.id = opPause, ""
+		until := int64(0)
+		if st.Hold <= 0 {
+			until = min(max(st.At.UnixMicro(), 0), maxInstant)
+		}
+		r.beside = string(appendNums(nil, min(max(st.Hold.Microseconds(), 0), maxHold), until)) + st.Reason[:min(len(st.Reason), drawgate.MaxReason)]
 	default:
 		r.err = drawgate.ErrInvalid
 	}
@@ -234,6 +258,9 @@ func (r *request) name(prefix string) error {
 // fill writes the arguments of a request's call.
 func (s *Store) fill(r *request) {
 	about := s.guess()
+	if r.take != nil {
+		r.beside = besideTake(r.take, about)
+	}
 	args := append(r.twoWords[:0], r.op)
 	if r.op != opLean && r.op != opHot {
 		args = append(make([]string, 0, 4+len(r.buckets)), r.op)
@@ -255,13 +282,21 @@ func (s *Store) fill(r *request) {
 	r.args = args
 }
 
-// guess returns what the server's clock may show, in Unix µs.
-func (s *Store) guess() int64 { return time.Now().UnixMicro() + s.offset.Load() }
+// guess returns what the server's clock may show, in Unix µs. It goes on by this process's monotonic clock, which nobody sets.
+func (s *Store) guess() int64 { return s.own() + s.offset.Load() }
+
+// own returns this process's time, in µs.
+func (s *Store) own() int64 {
+	if s.clock != nil {
+		return s.clock()
+	}
+	return s.made.UnixMicro() + time.Since(s.made).Microseconds()
+}
 
 // learn keeps the guess near what the server's clock did show.
 func (s *Store) learn(now int64) {
 	const near = 10_000 // µs: a journey there and back
-	if off := now - time.Now().UnixMicro(); off-s.offset.Load() > near || s.offset.Load()-off > near {
+	if off := now - s.own(); off-s.offset.Load() > near || s.offset.Load()-off > near {
 		s.offset.Store(off)
 	}
 }
@@ -335,20 +370,23 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 		}
 		return refusal(t, d, []*stored{st}, now)
 	}
-	if code == gotReused {
-		*d = drawgate.Answer(t, record.Verdict{Now: now, Reused: true}, nil)
+	switch code {
+	case gotReused, gotOther, gotLate, gotFull:
+		*d = drawgate.Answer(t, record.Verdict{Now: now, Reused: code == gotReused, Other: code == gotOther, Late: code == gotLate, Full: code == gotFull}, nil)
 		return nil
 	}
-	if code == gotFull {
-		*d = drawgate.Answer(t, record.Verdict{Now: now, Full: true}, nil)
-		return nil
-	}
-	if len(rest) != 1+len(t.Buckets) || code < gotAllowed || code > gotReplayed {
+	if len(rest) < 1+len(t.Buckets) || code < gotAllowed || code > gotReplayed {
 		return errAnswer
 	}
 	end, err := rest[0].AsInt64()
 	if err != nil {
 		return errAnswer
+	}
+	start := now
+	if len(rest) > 1+len(t.Buckets) {
+		if start, err = rest[1+len(t.Buckets)].AsInt64(); err != nil {
+			return errAnswer
+		}
 	}
 	views := make([]*stored, len(t.Buckets))
 	asks := make([]record.Ask, len(t.Buckets))
@@ -367,7 +405,7 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 	if code == gotRefused {
 		return refusal(t, d, views, now)
 	}
-	*d = drawgate.Answer(t, record.Verdict{Now: now, Allowed: true, Replayed: code == gotReplayed, End: end}, asks)
+	*d = drawgate.Answer(t, record.Verdict{Now: now, Allowed: true, Replayed: code == gotReplayed, Start: start, End: end}, asks)
 	return nil
 }
 
@@ -411,7 +449,7 @@ func (s *Store) answerSettle(st *drawgate.Settlement, o *drawgate.Outcome, m *ru
 		return nil
 	case gotDone:
 		switch st.Op {
-		case drawgate.OpRenew:
+		case drawgate.OpRenew, drawgate.OpPause:
 			end, err := rest[0].AsInt64()
 			if err != nil {
 				return errAnswer

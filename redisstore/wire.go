@@ -25,11 +25,12 @@ import (
 const (
 	opLean   = "l" // plain take from one bucket that has one limit, of kind bucket; the script may find it needs the long way
 	opHot    = "h" // plain take from one bucket
-	opTake   = "t" // beside: print, hold, lease
-	opSettle = "s"
-	opCancel = "x"
-	opRenew  = "r" // beside: hold
+	opTake   = "t" // beside: grant, print, hold, not after, ahead, lease
+	opSettle = "s" // beside: grant
+	opCancel = "x" // beside: grant
+	opRenew  = "r" // beside: grant, hold
 	opCharge = "c" // beside: the instant at which the units were used
+	opPause  = "z" // beside: for how long, until when, reason
 	opRefund = "b"
 	opPeek   = "p"
 )
@@ -38,15 +39,17 @@ const (
 // answered by the bucket's new header alone.
 const (
 	gotShort    = 0 // refused on the short way; the header as it stands follows
-	gotAllowed  = 1 // end of the hold; views follow
+	gotAllowed  = 1 // end of the hold; views follow, and from when the units count if that is later
 	gotRefused  = 2
-	gotReplayed = 3
+	gotReplayed = 3 // as gotAllowed
 	gotReused   = 4
-	gotDone     = 5 // settled; renewed: end of the hold; refunded: units given back per bucket
+	gotDone     = 5 // settled; renewed: end of the hold; paused: end of the pause; refunded: units given back per bucket
 	gotGone     = 6
 	gotPeek     = 7
 	gotFull     = 8 // record.MaxOpen reservations are open
 	gotWindows  = 9 // instants follow whose calendar windows the script needs; nothing was done
+	gotOther    = 10
+	gotLate     = 11
 )
 
 const flagChargeEnd = 1
@@ -178,13 +181,21 @@ func (r *reader) num() int64 {
 	return int64(f)
 }
 
-// format is the version of the header that is written, and the only one that is read so far.
-const format = 1
+// format is the version of the header that is written, and the only one that is read.
+const format = 2
 
-// holdsListed is what a header says of open reservations whose ends and amounts are listed; 1 was before they were.
-const holdsListed = 2
+// What a header has beside: a program that does not know all of it must not guess.
+const (
+	flagOpen = 1 << iota // reservations are open
+	flagPaused
+	knownFlags = flagOpen | flagPaused
+)
 
-const kindHolds = 16 // added to a kind: held units follow
+// Added to a kind.
+const (
+	kindHolds = 16 // held units follow
+	kindAhead = 32 // the latest instant follows for which units were granted ahead
+)
 
 // stored is a bucket as its header describes it.
 type stored struct {
@@ -216,17 +227,26 @@ func readHeader(b string) (*stored, error) {
 		return nil, fmt.Errorf("%w: unknown format %d", errDamaged, b[0])
 	}
 	r := reader{buf: b[1:]}
-	holds := r.byte()
+	flags := r.byte()
+	if flags&^knownFlags != 0 {
+		return nil, fmt.Errorf("%w: unknown flags %d", errDamaged, flags)
+	}
 	st.rec.Last, st.ttl = r.num(), r.num()
-	if holds > 0 {
+	if flags&flagOpen != 0 {
 		st.open = int(r.num())
 		r.num()
 		st.ends = r.num()
 	}
+	if flags&flagPaused != 0 {
+		p := &record.Pause{Until: r.num()}
+		n := int(r.byte())
+		p.Reason = r.bytes(n + int(r.byte())<<8)
+		st.rec.Pause = p
+	}
 	for len(r.buf) > 0 {
 		st.readState(&r)
 	}
-	if r.bad || holds > holdsListed || st.open < 0 {
+	if r.bad || st.open < 0 {
 		return nil, errDamaged
 	}
 	return st, nil
@@ -235,7 +255,7 @@ func readHeader(b string) (*stored, error) {
 func (st *stored) readState(r *reader) {
 	s := record.State{ID: r.id()}
 	kind := r.byte()
-	s.Kind = record.Kind(kind &^ kindHolds)
+	s.Kind = record.Kind(kind &^ (kindHolds | kindAhead))
 	switch s.Kind {
 	case record.Bucket:
 		s.Used, s.At, s.Rate, s.Window = r.num(), r.num(), r.num(), r.num()
@@ -258,8 +278,16 @@ func (st *stored) readState(r *reader) {
 	default:
 		r.bad = true
 	}
-	if kind >= kindHolds {
-		s.Held, s.Loose, s.Peak = r.num(), r.num(), r.num()
+	if kind&kindHolds != 0 {
+		s.Held, s.Loose = r.num(), r.num()
+		if s.Kind == record.Bucket {
+			s.Peak = r.num()
+		} else {
+			s.Late = r.num()
+		}
+	}
+	if kind&kindAhead != 0 {
+		s.Ahead = r.num()
 	}
 	st.rec.Limits = append(st.rec.Limits, s)
 }

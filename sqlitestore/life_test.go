@@ -458,7 +458,7 @@ func TestBubble(t *testing.T) {
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	path := filled(t)
-	for pragma, want := range map[string]string{"user_version": "1", "application_id": "1146242903", "journal_mode": "wal", "integrity_check": "ok"} {
+	for pragma, want := range map[string]string{"user_version": "2", "application_id": "1146242903", "journal_mode": "wal", "integrity_check": "ok"} {
 		if got, err := sqlitestore.Pragma(path, pragma); err != nil || got != want {
 			t.Errorf("%s: got %q, %v; want %q", pragma, got, err, want)
 		}

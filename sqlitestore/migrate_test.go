@@ -2,8 +2,12 @@ package sqlitestore_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
+	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,12 +23,19 @@ import (
 // next is a program of the next version: its schema has one more step.
 func next(t *testing.T, step string) fstest.MapFS {
 	t.Helper()
-	const first = "migrations/0001.sql"
-	text, err := fs.ReadFile(sqlitestore.Migrations(), first)
-	if err != nil {
-		t.Fatal(err)
+	steps := fstest.MapFS{"migrations/9999.sql": {Data: []byte(step)}}
+	names, err := fs.Glob(sqlitestore.Migrations(), "migrations/*.sql")
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
 	}
-	return fstest.MapFS{first: {Data: text}, "migrations/0002.sql": {Data: []byte(step)}}
+	for _, name := range names {
+		text, err := fs.ReadFile(sqlitestore.Migrations(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps[name] = &fstest.MapFile{Data: text}
+	}
+	return steps
 }
 
 // A step that changes a table with data in it, and one that fails when half of it is done. Neither can be done twice.
@@ -125,7 +136,7 @@ func TestMigration(t *testing.T) {
 	v := fillVersion1(t)
 	opts := sqlitestore.WithSchema(next(t, goodStep))
 	v.check(t, opts)
-	v.wantPragma(t, "user_version", "2")
+	v.wantPragma(t, "user_version", "3")
 	v.wantPragma(t, "integrity_check", "ok")
 	if n := sqlitestore.Count(t, v.path, "history WHERE length = length(units)"); n != len(v.events) {
 		t.Errorf("%d events have the new column filled, want the %d that were there", n, len(v.events))
@@ -170,14 +181,14 @@ func TestMigrationFails(t *testing.T) {
 	v := fillVersion1(t)
 	before := content(t, v.path)
 	_, err := sqlitestore.OpenAt(v.path, sqlitestore.WithSchema(next(t, badStep)), v.clock.now)
-	wantAway(t, err, "schema version 2")
+	wantAway(t, err, "schema version 3")
 	if err == nil || !strings.Contains(err.Error(), "no such table: absent") {
 		t.Errorf("got %v, want the reason", err)
 	}
 	if !bytes.Equal(content(t, v.path), before) {
 		t.Error("the file was changed")
 	}
-	v.wantPragma(t, "user_version", "1")
+	v.wantPragma(t, "user_version", "2")
 	v.check(t, nil)
 }
 
@@ -221,11 +232,37 @@ func TestMigrationAtOnce(t *testing.T) {
 		})
 	}
 	ended.Wait()
-	v.wantPragma(t, "user_version", "2")
+	v.wantPragma(t, "user_version", "3")
 	if n := sqlitestore.Count(t, v.path, "step"); n != 1 {
 		t.Errorf("the step was done %d times", n)
 	}
 	if n := sqlitestore.Count(t, v.path, "history"); n != len(v.events)+programs {
 		t.Errorf("%d events, want %d", n, len(v.events)+programs)
 	}
+}
+
+// TestFileOfVersion1 opens a file that a program wrote before there were grants: what counted still counts, and what was held is settled without one.
+func TestFileOfVersion1(t *testing.T) {
+	t.Parallel()
+	v := fillVersion1(t) // what the file holds, too: it was filled by the same steps
+	v.path = filepath.Join(t.TempDir(), "version1.db")
+	packed, err := os.Open("testdata/version1.db.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = packed.Close() }()
+	r, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(v.path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v.wantPragma(t, "user_version", "1")
+	v.check(t, nil)
+	v.wantPragma(t, "user_version", "2")
 }

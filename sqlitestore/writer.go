@@ -330,6 +330,13 @@ func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
 	}
 	w.keepStrange(t.Buckets, now)
 	d := drawgate.Decide(t, w.recs, true, now)
+	if d.Replayed {
+		for _, b := range w.bkts {
+			if len(b.rec.Changes.Touched) > 0 { // its units were taken anew
+				w.mark(b, now)
+			}
+		}
+	}
 	if !d.Allowed || d.Replayed {
 		return d, nil
 	}
@@ -367,7 +374,9 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 	now = w.keepStrange(st.Buckets, now)
 	for i, rec := range w.recs {
 		rec.Advance(st.Buckets[i].Plan.Specs(true), now) // a hold that is over by now is not settled
-		open[i] = rec.Open[st.ID]
+		if o := rec.Open[st.ID]; o != nil && o.Grant == uint64(st.Grant) {
+			open[i] = o
+		}
 	}
 	out := drawgate.Carry(st, w.recs, true, now)
 	if out.Gone || out.Err != nil {
@@ -402,13 +411,13 @@ func (w *writer) keepStrange(buckets []drawgate.BucketCost, now int64) int64 {
 
 // carried notes what a settlement did to one bucket.
 func (w *writer) carried(st *drawgate.Settlement, bc *drawgate.BucketCost, b *bucket, open *record.Open, now int64) {
-	if open == nil && st.Op != drawgate.OpCharge {
+	if open == nil && st.Op != drawgate.OpCharge && st.Op != drawgate.OpPause {
 		return
 	}
 	w.mark(b, now)
 	e := event{at: now, key: b.key, id: st.ID, labels: b.notes[st.ID].labels}
 	switch st.Op {
-	case drawgate.OpRenew:
+	case drawgate.OpRenew, drawgate.OpPause:
 		return
 	case drawgate.OpSettle:
 		e.op, e.units = opSettle, settledUnits(bc, open)

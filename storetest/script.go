@@ -55,7 +55,8 @@ type step struct {
 	early       time.Duration // less that
 	takes       []drawgate.Take
 	settlements []drawgate.Settlement
-	at          time.Duration // OpCharge: since now
+	at          time.Duration // OpCharge: since now; OpPause: since now, unless it says how long
+	notAfter    time.Duration // of takes with an id: since now; 0: no bound
 	peek        []drawgate.BucketCost
 	priority    int8
 	reset       []drawgate.Key
@@ -170,6 +171,7 @@ func (m *maker) step() step {
 		for range batch {
 			s.takes = append(s.takes, m.take())
 		}
+		s.notAfter = pick(m, 0, 0, 0, -tick, tick)
 	case kind < 17:
 		for range batch {
 			s.settlements = append(s.settlements, m.settlement())
@@ -209,7 +211,11 @@ func (m *maker) take() drawgate.Take {
 	t.Buckets = m.buckets(set, version, t.Priority)
 	if m.IntN(2) == 0 { // an id belongs to a set of buckets
 		t.ID, t.Hold = fmt.Sprintf("id%d-%d", set, m.IntN(3)), pick(m, 200*time.Millisecond, 10*time.Second, 2*time.Minute, 3*time.Hour)
+		t.Grant = drawgate.Grant(1 + m.IntN(2))
 		t.Lease = m.IntN(3) == 0
+	}
+	if m.IntN(3) == 0 {
+		t.Ahead = pick(m, tick, 100*time.Millisecond, 7*time.Second, 2*time.Minute, 30*time.Hour)
 	}
 	for k := range t.Buckets {
 		for i, l := range t.Buckets[k].Plan.Policy().Limits {
@@ -225,7 +231,11 @@ func (m *maker) settlement() drawgate.Settlement {
 	set, version := m.IntN(4), m.IntN(versions)
 	s := drawgate.Settlement{
 		Op: pick(m, drawgate.OpSettle, drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpRefund), ID: fmt.Sprintf("id%d-%d", set, m.IntN(3)),
+		Grant: drawgate.Grant(1 + m.IntN(2)),
 		Buckets: m.buckets(set, version, 9), Hold: pick(m, time.Second, time.Minute),
+	}
+	if m.IntN(12) == 0 {
+		s.Op, s.Reason, s.Hold = drawgate.OpPause, pick(m, "", "the provider said 429"), pick(m, 0, tick, 3*time.Second, time.Minute)
 	}
 	for k := range s.Buckets {
 		for i := range s.Buckets[k].Plan.Policy().Limits {
@@ -277,11 +287,11 @@ func (sc *script) describe(s *step) string {
 		}
 	}
 	for _, t := range s.takes {
-		fmt.Fprintf(&b, "; take %q hold %v lease %v priority %d:", t.ID, t.Hold, t.Lease, t.Priority)
+		fmt.Fprintf(&b, "; take %q grant %d hold %v lease %v ahead %v not after %v priority %d:", t.ID, t.Grant, t.Hold, t.Lease, t.Ahead, s.notAfter, t.Priority)
 		costs(t.Buckets)
 	}
 	for _, st := range s.settlements {
-		fmt.Fprintf(&b, "; %v %q hold %v at %v:", st.Op, st.ID, st.Hold, s.at)
+		fmt.Fprintf(&b, "; %v %q grant %d hold %v at %v:", st.Op, st.ID, st.Grant, st.Hold, s.at)
 		costs(st.Buckets)
 	}
 	if s.peek != nil {
@@ -401,8 +411,13 @@ func (p *player) step(s *step) string {
 	}
 	switch {
 	case s.takes != nil:
-		out := make([]drawgate.Decision, len(s.takes))
-		if err := p.s.Take(ctx, s.takes, out); err != nil {
+		batch, out := slices.Clone(s.takes), make([]drawgate.Decision, len(s.takes))
+		for i := range batch {
+			if batch[i].ID != "" && s.notAfter != 0 {
+				batch[i].NotAfter = p.at.Add(s.notAfter)
+			}
+		}
+		if err := p.s.Take(ctx, batch, out); err != nil {
 			p.Fatalf("Take: %v", err)
 		}
 		for i := range out {
@@ -433,6 +448,9 @@ func (p *player) step(s *step) string {
 			for _, u := range out[i].States {
 				fmt.Fprintf(&line, " {used %d, held %d, debt %d, most %d, window %s to %s}", u.Used, u.Held, u.Debt, u.Most, p.since(u.Start), p.since(u.End))
 			}
+			if pause := out[i].Pause; pause != (drawgate.Pause{}) {
+				fmt.Fprintf(&line, " paused until %s: %q", p.since(pause.Until), pause.Reason)
+			}
 			lines = append(lines, fmt.Sprintf("%s open %d", &line, out[i].Open))
 		}
 	case s.reset != nil:
@@ -454,8 +472,8 @@ func (p *player) decision(d *drawgate.Decision, held bool) string {
 		return d.Fail.Error()
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "at %s: allowed %v, replayed %v, %v, retry %v, hold until %s", p.since(d.At()), d.Allowed, d.Replayed, d.Reason, d.RetryAfter,
-		p.since(d.HoldEnd()))
+	fmt.Fprintf(&b, "at %s: allowed %v, replayed %v, %v, delay %v, retry %v, hold until %s", p.since(d.At()), d.Allowed, d.Replayed, d.Reason,
+		d.Delay(), d.RetryAfter, p.since(d.HoldEnd()))
 	if d.Soonest < 0 || d.Soonest > d.RetryAfter { // a lower bound: stores may know better or worse ones
 		p.Errorf("soonest %v, retry-after %v", d.Soonest, d.RetryAfter)
 	}

@@ -144,16 +144,16 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 
 // Take decides a plain take of one bucket, and says of each limit what remains in out, which has room for all of them. at is the instant of the decision;
 // after and soonest are those of a [record.Verdict].
-func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []record.Result) (allowed bool, at, after, soonest int64, err error) {
+func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []record.Result) (allowed, paused bool, at, after, soonest int64, err error) {
 	s := b.space.store
 	if s.closed.Load() {
-		return false, 0, 0, 0, ErrClosed
+		return false, false, 0, 0, 0, ErrClosed
 	}
 	for {
 		c, h, now := b.look(name) // not under the lock, for which others wait
 		if c == nil {
 			if c, err = b.space.open(name, b.lean); err != nil {
-				return false, 0, 0, 0, err
+				return false, false, 0, 0, 0, err
 			}
 		} else if c.word.Load() == dead { // or moved: then a full store has it, and no room for another
 			b.cool(c)
@@ -164,7 +164,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 			if f := fl.refusal.Load(); f != nil {
 				if at, after, ok := f.Again(b.specs, n, priority, s.base+now, out); ok {
 					b.asked(c, now, true)
-					return false, at, after, after, nil
+					return false, false, at, after, after, nil
 				}
 			}
 			fl.mu.Lock()
@@ -180,7 +180,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 		if !ok {
 			v := b.decide(fl.whole(), n, priority, out)
 			fl.mu.Unlock()
-			return v.Allowed, v.Now, v.RetryAfter, v.Soonest, nil
+			return v.Allowed, v.Paused, v.Now, v.RetryAfter, v.Soonest, nil
 		}
 		if after == 0 {
 			fl.recall()
@@ -189,7 +189,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 		}
 		fl.mu.Unlock()
 		b.asked(c, now, after != 0)
-		return after == 0, at, after, after, nil
+		return after == 0, false, at, after, after, nil
 	}
 }
 

@@ -29,7 +29,7 @@ func take(b *Buckets, name string, n int64) (allowed bool, left int64, err error
 		return over == 0, max(0, left) / b.spec.Scale, nil
 	}
 	var out [1]record.Result
-	allowed, _, _, _, err = b.Take(name, &record.Amounts{n}, 0, out[:])
+	allowed, _, _, _, _, err = b.Take(name, &record.Amounts{n}, 0, out[:])
 	return allowed, out[0].Remaining, err
 }
 

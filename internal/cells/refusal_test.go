@@ -35,7 +35,7 @@ func refusing(t *testing.T, s *Store, n int64) (*Buckets, *full) {
 func grants(t *testing.T, b *Buckets) bool {
 	t.Helper()
 	var out [1]record.Result
-	ok, _, after, soonest, err := b.Take("k", &record.Amounts{1}, 0, out[:])
+	ok, _, _, after, soonest, err := b.Take("k", &record.Amounts{1}, 0, out[:])
 	if err != nil || ok != (after == 0) || soonest != after || out[0].RetryAfter != after {
 		t.Fatal(ok, after, soonest, err, out)
 	}
@@ -116,7 +116,7 @@ func TestSmallTakesPassWhereLargeAreRefused(t *testing.T) {
 			for range 5 {
 				time.Sleep(time.Duration(seldom-s.now()%seldom) * time.Microsecond)
 				var out [1]record.Result
-				if ok, _, _, _, err := b.Take("k", &record.Amounts{10}, 0, out[:]); ok || err != nil || out[0].Remaining != left {
+				if ok, _, _, _, _, err := b.Take("k", &record.Amounts{10}, 0, out[:]); ok || err != nil || out[0].Remaining != left {
 					t.Fatal(ok, err, out, left)
 				}
 			}
@@ -145,7 +145,7 @@ func TestRefusalsRace(t *testing.T) {
 		wg.Go(func() {
 			var out [1]record.Result
 			for s.Now() < until {
-				ok, at, _, _, err := b.Take("k", &record.Amounts{1}, 0, out[:])
+				ok, _, at, _, _, err := b.Take("k", &record.Amounts{1}, 0, out[:])
 				if err != nil {
 					t.Error(err)
 				} else if ok {

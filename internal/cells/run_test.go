@@ -69,7 +69,7 @@ func TestRunsCount(t *testing.T) {
 				b := s.Space("t", "p").Bind(rolling(1000))
 				var out [2]record.Result
 				for i := range takes {
-					ok, _, _, _, err := b.Take("k", &record.Amounts{1, 1}, 0, out[:])
+					ok, _, _, _, _, err := b.Take("k", &record.Amounts{1, 1}, 0, out[:])
 					if !ok || err != nil || out[1].Remaining != int64(999-i) {
 						t.Fatal(ok, err, out)
 					}
@@ -98,12 +98,12 @@ func TestRunsEndForOtherLimits(t *testing.T) {
 		b, other := s.Space("t", "p").Bind(rolling(100)), s.Space("t", "p").Bind(more)
 		var out [3]record.Result
 		for range 50 {
-			if ok, _, _, _, err := b.Take("k", &record.Amounts{1, 1}, 0, out[:]); !ok || err != nil {
+			if ok, _, _, _, _, err := b.Take("k", &record.Amounts{1, 1}, 0, out[:]); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
 			time.Sleep(time.Second)
 		}
-		if ok, _, _, _, err := other.Take("k", &record.Amounts{1, 1, 1}, 0, out[:]); !ok || err != nil || out[1].Remaining != 49 {
+		if ok, _, _, _, _, err := other.Take("k", &record.Amounts{1, 1, 1}, 0, out[:]); !ok || err != nil || out[1].Remaining != 49 {
 			t.Error(ok, err, out)
 		}
 	})
@@ -114,7 +114,7 @@ func TestRunsEndForOtherLimits(t *testing.T) {
 		more := []record.Spec{rolling(7)[1], rolling(7)[1]}
 		more[1].ID = 3
 		var out [2]record.Result
-		if ok, _, _, _, err := b.space.Bind(more).Take("k", &record.Amounts{1, 1}, 0, out[:]); !ok || err != nil || out[0].Remaining != 1 {
+		if ok, _, _, _, _, err := b.space.Bind(more).Take("k", &record.Amounts{1, 1}, 0, out[:]); !ok || err != nil || out[0].Remaining != 1 {
 			t.Error(ok, err, out)
 		}
 		if fl.refusal.Load() != nil {
@@ -139,7 +139,7 @@ func TestRunsRace(t *testing.T) {
 		wg.Go(func() {
 			var out [1]record.Result
 			for n := 0; ; n++ {
-				ok, _, _, _, err := b.Take("k", &record.Amounts{1}, 0, out[:])
+				ok, _, _, _, _, err := b.Take("k", &record.Amounts{1}, 0, out[:])
 				if err != nil {
 					t.Error(err)
 				}

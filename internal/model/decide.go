@@ -1,6 +1,7 @@
 package model
 
 import (
+	"math"
 	"math/big"
 
 	"github.com/drawgate/drawgate/internal/record"
@@ -28,44 +29,200 @@ func begin(asks []Ask, now int64) int64 {
 
 // Decide decides one take over its buckets: all or nothing. The verdict's Soonest is exact here; elsewhere it may be earlier.
 func Decide(asks []Ask, t *record.Take, now int64) record.Verdict {
+	late := t.ID != "" && t.NotAfter != 0 && now > t.NotAfter
 	now = begin(asks, now)
 	v := record.Verdict{Now: now}
+	open := 0
 	if t.ID != "" {
-		open := 0
 		for i := range asks {
 			h := asks[i].Ledger.holds[t.ID]
 			if h == nil {
 				continue
 			}
-			if h.print != t.Print {
-				return record.Verdict{Now: now, Reused: true}
+			if h.grant != t.Grant {
+				return record.Verdict{Now: now, Other: true}
 			}
 			if open == 0 || h.end < v.End {
 				v.End = h.end
 			}
+			v.Start = max(v.Start, h.at)
 			open++
-			asks[i].Got = h.amounts(asks[i].Specs)
 		}
-		if open > 0 && open < len(asks) {
-			return record.Verdict{Now: now, Reused: true}
-		}
-		v.Allowed, v.Replayed = open > 0, open > 0
-	}
-	if !v.Replayed {
-		if v.Allowed = fits(asks, t, now); v.Allowed {
-			if t.Hold > 0 {
-				for i := range asks {
-					if len(asks[i].Ledger.holds) >= record.MaxOpen {
-						return record.Verdict{Now: now, Full: true}
-					}
-				}
-				v.End = now + t.Hold
+		for i := range asks {
+			h := asks[i].Ledger.holds[t.ID]
+			if open > 0 && (open < len(asks) || h.print != t.Print) {
+				return record.Verdict{Now: now, Reused: true}
 			}
+			if open > 0 {
+				asks[i].Got = h.amounts(asks[i].Specs)
+			}
+		}
+	}
+	switch {
+	case open > 0:
+		return replay(asks, t, late, v)
+	case late:
+		return record.Verdict{Now: now, Late: true}
+	}
+	if v.Paused = paused(asks, &v); !v.Paused {
+		v.Start, v.Allowed = start(asks, t, now)
+	}
+	if v.Allowed {
+		if t.Hold > 0 {
 			for i := range asks {
-				asks[i].charge(t, now, v.End)
+				if len(asks[i].Ledger.holds) >= record.MaxOpen {
+					return record.Verdict{Now: now, Full: true}
+				}
+			}
+			v.End = v.Start + t.Hold
+		}
+		for i := range asks {
+			asks[i].charge(t, now, v.Start, v.End)
+		}
+	}
+	answerAll(asks, t, &v)
+	return v
+}
+
+// paused refuses where a bucket is paused.
+func paused(asks []Ask, v *record.Verdict) (paused bool) {
+	for i := range asks {
+		if rest := asks[i].Ledger.pause.Until - v.Now; rest > 0 {
+			paused = true
+			v.RetryAfter, v.Soonest = max(v.RetryAfter, rest), max(v.Soonest, rest)
+		}
+	}
+	return paused
+}
+
+// replay answers a grant that is open: again as it was, or, when that is too long ago for a limit, as if it were cancelled and taken now.
+func replay(asks []Ask, t *record.Take, late bool, v record.Verdict) record.Verdict {
+	aged := false
+	for i := range asks {
+		h := asks[i].Ledger.holds[t.ID]
+		for _, p := range h.parts {
+			aged = aged || !p.held && v.Now > h.at+p.margin
+		}
+	}
+	v.Allowed, v.Replayed = true, true
+	if !aged {
+		answerAll(asks, t, &v)
+		return v
+	}
+	if late {
+		return record.Verdict{Now: v.Now, Late: true}
+	}
+	without := make([]Ask, len(asks))
+	for i := range asks {
+		without[i] = Ask{Ledger: asks[i].Ledger.clone(), Specs: asks[i].Specs, N: asks[i].N}
+		l := without[i].Ledger
+		h := l.holds[t.ID]
+		for k := range h.parts {
+			p := &h.parts[k]
+			if spec := known(asks[i].Specs, p.limit); spec != nil && !p.held {
+				lim := l.limits[p.limit]
+				lim.settle(p, 0, v.Now, true)
+				p.n, p.again = 0, p.n
 			}
 		}
 	}
+	again := record.Verdict{Now: v.Now}
+	if again.Paused = paused(asks, &again); !again.Paused {
+		again.Allowed = true
+		for i := range without {
+			for _, p := range without[i].Ledger.holds[t.ID].parts {
+				if p.again > 0 {
+					lim, held := without[i].Ledger.limits[p.limit], without[i].Ledger.pending(p.limit)
+					again.Allowed = again.Allowed && lim.wait(held, v.Now, p.again, t.Priority) == 0
+				}
+			}
+		}
+	}
+	if !again.Allowed {
+		answerAll(without, t, &again)
+		for i := range asks {
+			asks[i].Out = without[i].Out
+		}
+		return again
+	}
+	for i := range without {
+		l := without[i].Ledger
+		h := l.holds[t.ID]
+		h.at = v.Now
+		for k := range h.parts {
+			if p := &h.parts[k]; p.again > 0 {
+				lim := l.limits[p.limit]
+				p.n, p.again, p.at, p.margin = p.again, 0, v.Now, lim.holdMargin()
+				p.counted = lim.count(v.Now, p.margin, p.n)
+			} else if !p.held {
+				p.margin = math.MaxInt64 / 4 // another version's limit: it stays as it is
+			}
+		}
+		*asks[i].Ledger = *l
+	}
+	v.Start = v.Now
+	answerAll(asks, t, &v)
+	return v
+}
+
+func known(specs []record.Spec, id uint64) *record.Spec {
+	for i := range specs {
+		if specs[i].ID == id {
+			return &specs[i]
+		}
+	}
+	return nil
+}
+
+// start returns the first instant from now on, at most t.Ahead later, at which the take fits if nothing else happens and no hold ends.
+func start(asks []Ask, t *record.Take, now int64) (at int64, ok bool) {
+	if fits(asks, t, now) {
+		return now, true
+	}
+	if t.Lease {
+		return 0, false
+	}
+	for at = now; at <= now+t.Ahead; {
+		next := at
+		for i := range asks {
+			for j := range asks[i].Specs {
+				if asks[i].N[j] > 0 {
+					next = max(next, asks[i].fitsFrom(j, t, at))
+				}
+			}
+		}
+		if next == at {
+			for i := range asks {
+				asks[i].Got = asks[i].N
+			}
+			return at, t.Ahead > 0
+		}
+		at = next
+	}
+	return 0, false
+}
+
+// fitsFrom returns the first instant from at on at which one limit has room.
+func (a *Ask) fitsFrom(j int, t *record.Take, at int64) int64 {
+	s, n := &a.Specs[j], a.N[j]
+	lim, held := a.Ledger.limits[s.ID], a.Ledger.pending(s.ID)
+	if n > s.Effective[t.Priority] || s.Kind == record.Concurrency && t.Hold == 0 {
+		return math.MaxInt64
+	}
+	for i := range held {
+		held[i].end = math.MaxInt64 / 2
+	}
+	at = first(at, func(x int64) bool { return n <= s.Effective[t.Priority]-lim.used(held, x) })
+	if s.Kind == record.Calendar && at < math.MaxInt64/2 { // no further ahead than the next window
+		_, end := s.Rule.Window(a.Ledger.last)
+		if _, next := s.Rule.Window(end); at >= end && at+s.Margin >= next {
+			return math.MaxInt64
+		}
+	}
+	return at
+}
+
+func answerAll(asks []Ask, t *record.Take, v *record.Verdict) {
 	for i := range asks {
 		for j := range asks[i].Specs {
 			n := asks[i].N[j]
@@ -74,12 +231,11 @@ func Decide(asks []Ask, t *record.Take, now int64) record.Verdict {
 			} else if t.Lease {
 				n = min(n, 1)
 			}
-			soonest := asks[i].answer(j, now, n, t.Priority)
+			soonest := asks[i].answer(j, v.Now, n, t.Priority)
 			v.RetryAfter = max(v.RetryAfter, asks[i].Out[j].RetryAfter)
 			v.Soonest = max(v.Soonest, soonest)
 		}
 	}
-	return v
 }
 
 func (h *hold) amounts(specs []record.Spec) (a record.Amounts) {
@@ -115,18 +271,21 @@ func fits(asks []Ask, t *record.Take, now int64) bool {
 	return true
 }
 
-// charge counts what was granted.
-func (a *Ask) charge(t *record.Take, now, end int64) {
-	h := &hold{print: t.Print, end: end}
+// charge counts what was granted at now, from at on.
+func (a *Ask) charge(t *record.Take, now, at, end int64) {
+	h := &hold{grant: t.Grant, lease: t.Lease, print: t.Print, at: at, end: end}
 	for j := range a.Specs {
 		n, s := a.Got[j], &a.Specs[j]
 		if n == 0 {
 			continue
 		}
 		lim := a.Ledger.limits[s.ID]
-		p := part{limit: s.ID, n: n, at: now, margin: lim.holdMargin(), held: s.Kind == record.Concurrency || end != 0 && (t.Lease || s.ChargeEnd)}
+		p := part{limit: s.ID, n: n, at: at, margin: lim.holdMargin(), held: s.Kind == record.Concurrency || end != 0 && (t.Lease || s.ChargeEnd)}
+		if p.held && s.Kind != record.Bucket && s.Kind != record.Concurrency {
+			lim.late = max(lim.late, p.margin)
+		}
 		if !p.held {
-			p.counted = lim.count(now, p.margin, n)
+			p.counted = lim.countAhead(now, at, p.margin, n)
 		}
 		if end != 0 {
 			lim.peak = max(lim.peak, s.Rate)
@@ -159,6 +318,7 @@ func Peek(a *Ask, priority int8, now int64) record.Verdict {
 	a.Ledger = a.Ledger.clone()
 	asks := []Ask{*a}
 	v := record.Verdict{Now: begin(asks, now)}
+	v.Paused = paused(asks, &v)
 	for j := range a.Specs {
 		soonest := asks[0].answer(j, v.Now, a.N[j], priority)
 		v.RetryAfter = max(v.RetryAfter, asks[0].Out[j].RetryAfter)
@@ -170,12 +330,12 @@ func Peek(a *Ask, priority int8, now int64) record.Verdict {
 }
 
 // Settle ends a reservation with what was really used, or with nothing; record.Keep where the estimate stands.
-func Settle(asks []Ask, id string, cancel bool, now int64) (settled bool) {
+func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settled bool) {
 	now = begin(asks, now)
 	for i := range asks {
 		l := asks[i].Ledger
 		h := l.holds[id]
-		if h == nil {
+		if h == nil || h.grant != grant {
 			continue
 		}
 		settled = true
@@ -215,15 +375,33 @@ func (lim *limit) settle(p *part, n, now int64, known bool) {
 }
 
 // Renew lets a hold end at now + d, but not earlier than it did. It reports whether the id was open, and the end.
-func Renew(asks []Ask, id string, d, now int64) (renewed bool, end int64) {
+func Renew(asks []Ask, id string, grant uint64, d, now int64) (renewed bool, end int64) {
 	now = begin(asks, now)
 	for i := range asks {
-		if h := asks[i].Ledger.holds[id]; h != nil {
-			h.end = max(h.end, now+d)
+		if h := asks[i].Ledger.holds[id]; h != nil && h.grant == grant {
+			if !h.lease || asks[i].Ledger.pause.Until <= now {
+				h.end = max(h.end, now+d)
+			}
 			renewed, end = true, max(end, h.end)
 		}
 	}
 	return renewed, end
+}
+
+// PauseUntil lets the buckets refuse every take until an instant, never earlier than they do. It returns when the last pause ends.
+func PauseUntil(asks []Ask, until int64, reason string, now int64) (end int64) {
+	now = begin(asks, now)
+	for i := range asks {
+		l := asks[i].Ledger
+		if l.pause.Until <= now {
+			l.pause = record.Pause{}
+		}
+		if until > now && until > l.pause.Until {
+			l.pause = record.Pause{Until: until, Reason: reason}
+		}
+		end = max(end, l.pause.Until)
+	}
+	return end
 }
 
 // Charge counts units that were used at instant at: calendar limits in the window of that instant, the others now. Not concurrency limits.

@@ -57,7 +57,7 @@ func (lim *limit) usedRolling(held []pending, t int64) int64 {
 	}
 	var late []*counted
 	for _, p := range held {
-		late = append(late, &counted{n: p.n, group: future.join(p.end+lim.holdMargin(), lim.spec.Join)})
+		late = append(late, &counted{n: p.n, group: future.join(p.end+lim.lateMargin(), lim.spec.Join)})
 	}
 	sum := int64(0)
 	add := func(c *counted, last int64) {
@@ -96,7 +96,7 @@ func (lim *limit) usedWindow(held []pending, t, start, end int64) int64 {
 		}
 	}
 	for _, p := range held {
-		if p.end > t || p.end < end && p.end+lim.holdMargin() >= start {
+		if p.end > t || p.end < end && p.end+lim.lateMargin() >= start {
 			sum += p.n
 		}
 	}

@@ -13,6 +13,7 @@ type Ledger struct {
 	last   int64 // the latest instant that was seen
 	limits map[uint64]*limit
 	holds  map[string]*hold
+	pause  record.Pause
 }
 
 // limit is what was admitted by one limit.
@@ -22,6 +23,8 @@ type limit struct {
 	group *group      // rolling: the newest
 	level *big.Int    // bucket: units × Window
 	at    int64       // bucket: the instant of level
+	late  int64       // rolling, calendar: the largest margin of what was held since nothing was
+	ahead int64       // bucket: the latest instant for which units were granted ahead
 	peak  int64       // bucket: the highest rate since a reservation of it was taken, while any is open in its bucket; otherwise 0
 }
 
@@ -37,8 +40,11 @@ type group struct{ first, last int64 }
 
 // hold is an open reservation.
 type hold struct {
+	grant uint64
 	print uint64
+	at    int64 // from when its units count, or when it was granted
 	end   int64
+	lease bool
 	parts []part
 }
 
@@ -50,6 +56,7 @@ type part struct {
 	margin  int64    // held: with which it was
 	counted *counted // rolling, calendar, not held
 	at      int64    // of the take
+	again   int64    // units that a replay gave back, to take them again
 }
 
 // pending is a held number of units, which start to age at end if nothing else happens.
@@ -57,7 +64,7 @@ type pending struct{ end, n int64 }
 
 // clone returns a copy that shares nothing that changes.
 func (l *Ledger) clone() *Ledger {
-	c := &Ledger{last: l.last, limits: map[uint64]*limit{}, holds: map[string]*hold{}}
+	c := &Ledger{last: l.last, pause: l.pause, limits: map[uint64]*limit{}, holds: map[string]*hold{}}
 	groups, entries := map[*group]*group{nil: nil}, map[*counted]*counted{nil: nil}
 	copied := func(g *group) *group {
 		if _, ok := groups[g]; !ok {
@@ -107,16 +114,23 @@ func (l *Ledger) know(s *record.Spec) *limit {
 	return lim
 }
 
+// raise keeps what was granted ahead from draining faster now than at the old rate: see countAhead.
+func (lim *limit) raise(old, now int64) {
+	if more := lim.spec.Rate - old; more > 0 && old > 0 && lim.ahead > now {
+		lim.level = new(big.Int).Add(lim.level, product(more, lim.ahead-now))
+	}
+}
+
 // advance lets time pass until now, from which on specs hold. Limits that are not among them stay as they are, but for the holds that end.
 func (l *Ledger) advance(specs []record.Spec, now int64) {
 	l.last = max(l.last, now)
 	// Nobody knows when a bucket's rate changed: the lower one is taken for all the time since the last look.
-	rates := map[uint64]int64{}
+	rates, old := map[uint64]int64{}, map[uint64]int64{}
 	for i := range specs {
 		s := &specs[i]
 		rates[s.ID] = s.Rate
 		if lim := l.limits[s.ID]; lim != nil {
-			rates[s.ID] = min(s.Rate, lim.spec.Rate)
+			rates[s.ID], old[s.ID] = min(s.Rate, lim.spec.Rate), lim.spec.Rate
 		}
 		l.know(s)
 	}
@@ -132,6 +146,8 @@ func (l *Ledger) advance(specs []record.Spec, now int64) {
 		lim := l.limits[id]
 		lim.drainTo(rate, l.last)
 		lim.round()
+		lim.raise(old[id], l.last)
+		lim.round()
 		lim.forget(l.last)
 		if lim.peak > 0 {
 			lim.peak = max(lim.peak, lim.spec.Rate)
@@ -144,7 +160,7 @@ func (l *Ledger) close(id string) {
 	delete(l.holds, id)
 	if len(l.holds) == 0 {
 		for _, lim := range l.limits {
-			lim.peak = 0
+			lim.peak, lim.late = 0, 0
 		}
 	}
 }
@@ -157,11 +173,11 @@ func (lim *limit) age(p *part, n, at int64, known bool, rate int64) {
 	}
 	if known {
 		lim.drainTo(rate, at)
-		lim.count(at, lim.holdMargin(), n)
+		lim.count(at, lim.lateMargin(), n)
 		return
 	}
 	lim.at = max(lim.at, at)
-	lim.enter(at, p.margin, n, 0)
+	lim.enter(at, lim.late, n, 0)
 }
 
 // over returns the ids of holds that have ended, in the order of their ends.
@@ -220,6 +236,9 @@ func (lim *limit) holdMargin() int64 {
 	return lim.spec.Margin
 }
 
+// lateMargin is holdMargin for what is held: at least the margin that its holder was given.
+func (lim *limit) lateMargin() int64 { return max(lim.late, lim.holdMargin()) }
+
 // count counts n units from at on, whatever the limit says. They arrive at at+margin at the latest.
 func (lim *limit) count(at, margin, n int64) *counted { return lim.enter(at, margin, n, lim.spec.Join) }
 
@@ -238,6 +257,17 @@ func (lim *limit) enter(at, margin, n, join int64) *counted {
 	}
 	lim.list = append(lim.list, c)
 	return c
+}
+
+// countAhead counts n units of an instant that is now or later. A bucket's level is a line: whatever drains until then is in front of them.
+func (lim *limit) countAhead(now, at, margin, n int64) *counted {
+	if lim.spec.Kind == record.Bucket && at > now {
+		if before := product(lim.spec.Rate, at-now); lim.level.Cmp(before) < 0 {
+			lim.level = before
+		}
+		lim.ahead = max(lim.ahead, at)
+	}
+	return lim.count(at, margin, n)
 }
 
 // most is where what is used saturates, in every store; a bucket counts 1/Scale units.
@@ -299,7 +329,7 @@ func (l *Ledger) cancelled(lim *limit) *limit {
 // highest rate that was in force.
 func (lim *limit) credit(p *part, n, now int64) *big.Int {
 	back := product(p.n-n, lim.spec.Window)
-	undrained := atLeast0(new(big.Int).Sub(product(p.n, lim.spec.Window), product(lim.peak, now-p.at)))
+	undrained := atLeast0(new(big.Int).Sub(product(p.n, lim.spec.Window), product(lim.peak, max(0, now-p.at))))
 	if back.Cmp(undrained) > 0 {
 		return undrained
 	}

@@ -115,7 +115,7 @@ func (s *Records) Take(ctx context.Context, batch []drawgate.Take, out []drawgat
 		o := s.open(t.Buckets)
 		d := drawgate.Decide(t, o.recs, s.exact, o.now)
 		for k := range o.keep {
-			o.keep[k] = o.keep[k] || d.Allowed && !d.Replayed && (t.Hold > 0 || t.Buckets[k].N != drawgate.Amounts{})
+			o.keep[k] = o.keep[k] || d.Allowed && (t.Hold > 0 || t.Buckets[k].N != drawgate.Amounts{})
 		}
 		o.close()
 		out[i] = d
@@ -138,7 +138,7 @@ func (s *Records) Settle(ctx context.Context, batch []drawgate.Settlement, out [
 				for j, l := range b.Buckets[k].Plan.Policy().Limits {
 					o.keep[k] = o.keep[k] || l.Kind != drawgate.Concurrency && b.Buckets[k].N[j] > 0
 				}
-			} else if open := rec.Open[b.ID]; open != nil && open.End > o.now {
+			} else if open := rec.Open[b.ID]; open != nil && open.Grant == uint64(b.Grant) && open.End > o.now || b.Op == drawgate.OpPause {
 				o.keep[k] = true
 			}
 		}

@@ -65,7 +65,7 @@ func (l limiter) Take(ctx context.Context, batch []drawgate.Take, out []drawgate
 	for i := range batch {
 		t := &batch[i]
 		var err error
-		if t.ID == "" && len(t.Buckets) == 1 {
+		if t.ID == "" && t.Ahead == 0 && len(t.Buckets) == 1 {
 			b := &t.Buckets[0]
 			out[i], err = drawgate.TakeLocal(l.Open(b.Key.Tenant, b.Plan), b.Plan, b.Key.Name, b.N, t.Priority)
 		} else {

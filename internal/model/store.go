@@ -63,9 +63,14 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	now := s.now()
 	for i := range batch {
 		t := &batch[i]
-		rt := record.Take{ID: t.ID, Hold: t.Hold.Microseconds(), Lease: t.Lease, Priority: t.Priority}
+		rt := record.Take{
+			ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), Lease: t.Lease, Priority: t.Priority,
+		}
 		if t.ID != "" {
 			rt.Print = t.Print()
+			if !t.NotAfter.IsZero() {
+				rt.NotAfter = t.NotAfter.UnixMicro()
+			}
 		}
 		asks := s.asks(t.Buckets)
 		v := Decide(asks, &rt, now)
@@ -101,9 +106,9 @@ func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
 	asks := s.asks(b.Buckets)
 	switch b.Op {
 	case drawgate.OpSettle, drawgate.OpCancel:
-		return drawgate.Outcome{Gone: !Settle(asks, b.ID, b.Op == drawgate.OpCancel, now)}
+		return drawgate.Outcome{Gone: !Settle(asks, b.ID, uint64(b.Grant), b.Op == drawgate.OpCancel, now)}
 	case drawgate.OpRenew:
-		renewed, end := Renew(asks, b.ID, b.Hold.Microseconds(), now)
+		renewed, end := Renew(asks, b.ID, uint64(b.Grant), b.Hold.Microseconds(), now)
 		if !renewed {
 			return drawgate.Outcome{Gone: true}
 		}
@@ -114,6 +119,15 @@ func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
 	case drawgate.OpRefund:
 		Refund(asks, now)
 		return drawgate.Refunded(plain(asks))
+	case drawgate.OpPause:
+		until := b.At.UnixMicro()
+		if b.Hold > 0 {
+			for i := range asks {
+				now = max(now, asks[i].Ledger.last)
+			}
+			until = now + b.Hold.Microseconds()
+		}
+		return drawgate.Outcome{End: time.UnixMicro(PauseUntil(asks, until, b.Reason, now))}
 	}
 	return drawgate.Outcome{Err: drawgate.ErrInvalid}
 }
@@ -131,6 +145,9 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 		v := Peek(&asks[0], priority, now)
 		t := drawgate.Take{Buckets: buckets[i : i+1]}
 		st := drawgate.Status{Decision: drawgate.Answer(&t, v, plain(asks)), Open: len(asks[0].Ledger.holds)}
+		if p := asks[0].Ledger.pause; p.Until > v.Now {
+			st.Pause = drawgate.Pause{Until: time.UnixMicro(p.Until), Reason: p.Reason}
+		}
 		for j := range asks[0].Specs {
 			st.States = append(st.States, asks[0].Ledger.usage(&asks[0].Specs[j], priority))
 		}

@@ -12,13 +12,19 @@ import (
 
 // The binary form of a record, for stores that keep records as bytes:
 //
-//	format, form, Last, number of limits, the limits, number of open reservations, [reservations], checksum
+//	format, form, Last, number of limits, the limits, number of open reservations, [reservations], number of additions, the additions, checksum
+//
+// An addition is a tag, a length and so many bytes: what most records do not have. So a later version can add one without changing what others hold; a
+// reader that does not know its tag must not guess.
 //
 // Numbers are varints, instants are given relative to Last where they are near it. The checksum (CRC-32C, 4 bytes) makes a damaged record an
 // error, never a smaller one. The first byte is the format's version; a reader that does not know it must not guess.
 
-// codecVersion is the format that is written, and the only one that is read so far.
-const codecVersion = 1
+// codecVersion is the format that is written. Format 1, which is read too, had no grants and no additions.
+const codecVersion = 2
+
+// tagPause is the addition of a pause: until when, then the reason.
+const tagPause = 1
 
 // Form says what the bytes of a record hold.
 type Form uint8
@@ -60,7 +66,18 @@ func Append(buf []byte, r *Record, f Form) []byte {
 			buf = appendOpen(buf, r.Open[id])
 		}
 	}
-	return appendSum(buf, start)
+	return appendSum(appendAdditions(buf, r), start)
+}
+
+func appendAdditions(buf []byte, r *Record) []byte {
+	if r.Pause == nil {
+		return binary.AppendUvarint(buf, 0)
+	}
+	body := append(binary.AppendVarint(nil, r.Pause.Until), r.Pause.Reason...)
+	buf = binary.AppendUvarint(buf, 1)
+	buf = append(buf, tagPause)
+	buf = binary.AppendUvarint(buf, uint64(len(body)))
+	return append(buf, body...)
 }
 
 func appendSum(buf []byte, start int) []byte {
@@ -74,14 +91,15 @@ func appendState(buf []byte, st *State, last int64, f Form) []byte {
 	buf = binary.AppendVarint(buf, st.Used)
 	switch st.Kind {
 	case Bucket:
-		for _, v := range [...]int64{last - st.At, st.Rate, st.Peak, st.Scale} {
+		for _, v := range [...]int64{last - st.At, st.Rate, st.Peak, st.Scale, max(0, st.Ahead-last)} {
 			buf = binary.AppendVarint(buf, v)
 		}
 	case Calendar:
-		for _, v := range [...]int64{last - st.At, st.End - st.At, st.Next, st.After} {
+		for _, v := range [...]int64{last - st.At, st.End - st.At, st.Next, st.After, st.Late} {
 			buf = binary.AppendVarint(buf, v)
 		}
 	case Rolling:
+		buf = binary.AppendVarint(buf, st.Late)
 		if f == Header {
 			return buf
 		}
@@ -110,8 +128,11 @@ const (
 )
 
 func appendOpen(buf []byte, o *Open) []byte {
+	buf = binary.BigEndian.AppendUint64(buf, o.Grant)
 	buf = binary.BigEndian.AppendUint64(buf, o.Print)
-	buf = binary.AppendVarint(buf, o.End)
+	for _, v := range [...]int64{o.At, o.Margin, o.End} {
+		buf = binary.AppendVarint(buf, v)
+	}
 	lease := byte(0)
 	if o.Lease {
 		lease = 1
@@ -155,10 +176,11 @@ func Decode(b []byte) (*Record, Form, error) {
 		d.state(&r.Limits[i], r.Last, f)
 	}
 	if f == Header {
-		r.missing = int(d.uint(math.MaxInt32))
+		r.partial = &partial{missing: int(d.uint(math.MaxInt32))}
 	} else {
 		d.reservations(r)
 	}
+	d.additions(r)
 	if err := d.end(); err != nil {
 		return nil, 0, err
 	}

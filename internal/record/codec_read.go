@@ -8,13 +8,14 @@ import (
 
 // decoder reads the parts of a record. After the first mistake it yields zeros.
 type decoder struct {
-	b   []byte
-	err error
+	b       []byte
+	version byte
+	err     error
 }
 
 // newDecoder checks version and checksum.
 func newDecoder(b []byte) (*decoder, error) {
-	if len(b) > 0 && b[0] != codecVersion {
+	if len(b) > 0 && (b[0] < 1 || b[0] > codecVersion) {
 		return nil, fmt.Errorf("%w %d, known is %d", ErrVersion, b[0], codecVersion)
 	}
 	n := len(b) - 4
@@ -24,7 +25,7 @@ func newDecoder(b []byte) (*decoder, error) {
 	if crc32.Checksum(b[:n], castagnoli) != binary.LittleEndian.Uint32(b[n:]) {
 		return nil, fmt.Errorf("%w: wrong checksum", ErrDamaged)
 	}
-	return &decoder{b: b[1:n]}, nil
+	return &decoder{b: b[1:n], version: b[0]}, nil
 }
 
 func (d *decoder) fail(what string) {
@@ -109,7 +110,7 @@ func (d *decoder) count(size int) int {
 const (
 	minState = 11
 	minEntry = 3
-	minOpen  = 12
+	minOpen  = 12 // of format 1
 	minPart  = 11
 )
 
@@ -121,6 +122,11 @@ func (d *decoder) state(st *State, last int64, f Form) {
 	case Bucket:
 		st.At = d.near(last, -1)
 		st.Rate, st.Peak, st.Scale = d.units(), d.units(), d.units()
+		if d.version > 1 {
+			if ahead := d.time(); ahead > 0 {
+				st.Ahead = min(last+ahead, maxTime)
+			}
+		}
 		if st.Scale < 1 || st.Window%st.Scale != 0 || st.Window == 0 || st.Rate == 0 || st.Rate%(st.Window/st.Scale) != 0 {
 			d.fail("rate")
 		}
@@ -128,6 +134,7 @@ func (d *decoder) state(st *State, last int64, f Form) {
 		st.At = d.near(last, -1)
 		st.End = d.near(st.At, 1)
 		st.Next, st.After = d.units(), d.time()
+		st.Late = d.late()
 		if st.End < st.At {
 			d.fail("window")
 		}
@@ -135,6 +142,7 @@ func (d *decoder) state(st *State, last int64, f Form) {
 		if st.Window == 0 {
 			d.fail("window")
 		}
+		st.Late = d.late()
 		if f == Whole {
 			d.entries(st, last)
 		}
@@ -142,6 +150,14 @@ func (d *decoder) state(st *State, last int64, f Form) {
 	default:
 		d.fail("kind of limit")
 	}
+}
+
+// late reads what format 1 did not have.
+func (d *decoder) late() int64 {
+	if d.version < 2 {
+		return 0
+	}
+	return d.time()
 }
 
 func (d *decoder) entries(st *State, last int64) {
@@ -161,7 +177,7 @@ func (d *decoder) entries(st *State, last int64) {
 
 func (d *decoder) reservations(r *Record) {
 	n := d.count(minOpen)
-	r.missing = n
+	r.partial = &partial{missing: n}
 	for range n {
 		id := string(d.next(int(d.uint(uint64(len(d.b))))))
 		o := d.open()
@@ -176,7 +192,13 @@ func (d *decoder) reservations(r *Record) {
 }
 
 func (d *decoder) open() *Open {
-	o := &Open{Print: d.id(), End: d.time()}
+	o := &Open{}
+	if d.version > 1 {
+		o.Grant, o.Print = d.id(), d.id()
+		o.At, o.Margin, o.End = d.time(), d.time(), d.time()
+	} else {
+		o.Print, o.End = d.id(), d.time()
+	}
 	switch d.byte() {
 	case 0:
 	case 1:
@@ -198,13 +220,20 @@ func (d *decoder) open() *Open {
 }
 
 // Missing returns the number of reservations that have to be added to a record whose form is Header.
-func (r *Record) Missing() int { return r.missing - len(r.Open) }
+func (r *Record) Missing() int { return r.expected() - len(r.Open) }
+
+func (r *Record) expected() int {
+	if r.partial == nil {
+		return 0
+	}
+	return r.partial.missing
+}
 
 // Complete checks a record that was put together from its parts, and recomputes what they add up to. What is there must be at least what the
 // header counted: a part that was lost is an error, so that no unit is forgotten.
 func (r *Record) Complete() error {
-	if len(r.Open) != r.missing {
-		return fmt.Errorf("%w: %d of %d reservations are there", ErrDamaged, len(r.Open), r.missing)
+	if n := r.expected(); len(r.Open) != n {
+		return fmt.Errorf("%w: %d of %d reservations are there", ErrDamaged, len(r.Open), n)
 	}
 	for i := range r.Limits {
 		if err := r.Limits[i].complete(); err != nil {
@@ -218,13 +247,16 @@ func (r *Record) Complete() error {
 			switch {
 			case st == nil:
 			case p.Held:
+				if st.Kind != Concurrency && st.Kind != Bucket {
+					st.Late = max(st.Late, p.Ref) // format 1 did not say
+				}
 				st.Held = min(addSat(st.Held, p.N), maxUsed)
 			default:
 				st.Loose = min(addSat(st.Loose, p.N), maxUsed)
 			}
 		}
 	}
-	r.missing = 0
+	r.partial = nil
 	r.Reorder()
 	return nil
 }
@@ -248,4 +280,29 @@ func (st *State) complete() error {
 	}
 	st.Used = sum
 	return nil
+}
+
+// additions reads what most records do not have.
+func (d *decoder) additions(r *Record) {
+	if d.version < 2 {
+		return
+	}
+	for range d.count(2) {
+		tag := d.byte()
+		body := decoder{b: d.next(int(d.uint(uint64(len(d.b))))), version: d.version}
+		switch {
+		case d.err != nil:
+			return
+		case tag != tagPause:
+			d.err = fmt.Errorf("%w: an addition with tag %d", ErrVersion, tag)
+			return
+		case r.Pause != nil:
+			d.fail("pause")
+			return
+		}
+		r.Pause = &Pause{Until: body.time(), Reason: string(body.b)}
+		if body.err != nil || r.Pause.Until == 0 {
+			d.fail("pause")
+		}
+	}
 }

@@ -196,7 +196,7 @@ func TestChanges(t *testing.T) {
 			case 3:
 				b.settle(id, 1, 5, 1, 1, 0, 1)
 			case 4:
-				record.Renew([]record.Ask{{Rec: b.rec, Specs: b.specs}}, id, mnt, b.now)
+				record.Renew([]record.Ask{{Rec: b.rec, Specs: b.specs}}, id, 0, mnt, b.now)
 			}
 			write(b.rec, entries, open)
 			check(rt, b.rec, entries, open)

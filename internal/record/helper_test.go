@@ -107,12 +107,12 @@ func (b *bucket) hold(id string, d int64, n ...int64) bool {
 
 // settle ends a reservation and reports whether it was open.
 func (b *bucket) settle(id string, n ...int64) bool {
-	settled, _ := record.Settle([]record.Ask{{Rec: b.rec, Specs: b.specs, N: amounts(n...)}}, id, false, b.now)
+	settled, _ := record.Settle([]record.Ask{{Rec: b.rec, Specs: b.specs, N: amounts(n...)}}, id, 0, false, b.now)
 	return settled
 }
 
 func (b *bucket) cancel(id string) bool {
-	settled, _ := record.Settle([]record.Ask{{Rec: b.rec, Specs: b.specs}}, id, true, b.now)
+	settled, _ := record.Settle([]record.Ask{{Rec: b.rec, Specs: b.specs}}, id, 0, true, b.now)
 	return settled
 }
 

@@ -57,5 +57,8 @@ func rescale(used, from, to int64) int64 {
 
 func mulCap(a, b int64) int64 { return min(mulSat(a, b), maxUsed) }
 
+// forever is a span in µs that never passes, and that every store counts exactly.
+const forever = maxUsed
+
 // Never is the wait of what can never pass, in µs.
 const Never = math.MaxInt64

@@ -17,6 +17,12 @@ type chooser interface {
 	pick(label string, a, b int64) int64 // a to b
 }
 
+// grant is a use of an id.
+type grant struct {
+	id     string
+	number uint64
+}
+
 type drawn struct{ t *rapid.T }
 
 func (d drawn) pick(label string, a, b int64) int64 { return rapid.Int64Range(a, b).Draw(d.t, label) }
@@ -31,7 +37,7 @@ type twin struct {
 	specs   [][]record.Spec
 	now     int64
 	span    int64 // the length of the longest window
-	ids     []string
+	ids     []grant
 	next    int
 	runs    int // takes that went on with a run
 	log     []string
@@ -147,19 +153,29 @@ func (w *twin) take() {
 		t.Hold = w.c.pick("hold", 1, []int64{3, w.span / 100, w.span / 3, 2 * w.span}[w.c.pick("long", 0, 3)])
 		t.Lease = kind < 2
 		w.next++
-		t.ID = fmt.Sprint("id", w.next)
-		if len(w.ids) > 0 && w.c.pick("again", 0, 9) == 0 {
-			t.ID = w.id()
+		t.ID, t.Grant = fmt.Sprint("id", w.next), uint64(w.next)
+		if len(w.ids) > 0 && w.c.pick("again", 0, 9) < 3 {
+			g := w.id()
+			t.ID, t.Grant = g.id, g.number
+			if w.c.pick("other", 0, 3) == 0 {
+				t.Grant = uint64(w.next)
+			}
+		}
+		if w.c.pick("bounded", 0, 3) == 0 {
+			t.NotAfter = w.now + w.c.pick("not after", -3, 3)
 		}
 		for _, a := range ra {
 			t.Print = t.Print*31 + uint64(a.N[0]) // a print that often repeats
 		}
 	}
+	if w.c.pick("ahead", 0, 3) == 0 {
+		t.Ahead = w.c.pick("ahead", 1, []int64{10, w.span / 100, w.span}[w.c.pick("far", 0, 2)])
+	}
 	w.note("take %+v %v", t, ra[0].N)
 	rv, mv := record.Decide(ra, &t, w.now), model.Decide(ma, &t, w.now)
 	w.compare("take", rv, mv, ra, ma)
 	if rv.Allowed && !rv.Replayed && t.ID != "" {
-		w.ids = append(w.ids, t.ID)
+		w.ids = append(w.ids, grant{t.ID, t.Grant})
 		if len(w.ids) > 20 {
 			w.ids = w.ids[1:]
 		}
@@ -202,7 +218,7 @@ func decide(asks []record.Ask, t *record.Take, now int64, short bool) record.Ver
 	return record.Decide(asks, t, now)
 }
 
-func (w *twin) id() string { return w.ids[w.c.pick("id", 0, int64(len(w.ids)-1))] }
+func (w *twin) id() grant { return w.ids[w.c.pick("id", 0, int64(len(w.ids)-1))] }
 
 func (w *twin) settle() {
 	if len(w.ids) == 0 {
@@ -218,10 +234,10 @@ func (w *twin) settle() {
 	}
 	ra, ma := w.asks(n)
 	cancel := w.c.pick("cancel", 0, 3) == 0
-	w.note("settle %s %v cancel %v", id, n[0], cancel)
-	got, _ := record.Settle(ra, id, cancel, w.now)
-	if want := model.Settle(ma, id, cancel, w.now); got != want {
-		w.fail("settle %s: settled %v, want %v", id, got, want)
+	w.note("settle %v %v cancel %v", id, n[0], cancel)
+	got, _ := record.Settle(ra, id.id, id.number, cancel, w.now)
+	if want := model.Settle(ma, id.id, id.number, cancel, w.now); got != want {
+		w.fail("settle %v: settled %v, want %v", id, got, want)
 	}
 }
 
@@ -231,10 +247,10 @@ func (w *twin) renew() {
 	}
 	id, d := w.id(), w.c.pick("hold", 1, w.span)
 	ra, ma := w.asks(make([]record.Amounts, len(w.specs)))
-	w.note("renew %s %d", id, d)
-	got, end, _ := record.Renew(ra, id, d, w.now)
-	if want, wend := model.Renew(ma, id, d, w.now); got != want || end != wend {
-		w.fail("renew %s: %v until %d, want %v until %d", id, got, end, want, wend)
+	w.note("renew %v %d", id, d)
+	got, end, _ := record.Renew(ra, id.id, id.number, d, w.now)
+	if want, wend := model.Renew(ma, id.id, id.number, d, w.now); got != want || end != wend {
+		w.fail("renew %v: %v until %d, want %v until %d", id, got, end, want, wend)
 	}
 }
 
@@ -258,9 +274,20 @@ func (w *twin) refund() {
 	}
 }
 
+func (w *twin) pause() {
+	ra, ma := w.asks(make([]record.Amounts, len(w.specs)))
+	until := w.now + w.c.pick("pause", -3, w.span/20)
+	w.note("pause until %d", until-epoch)
+	end, _ := record.PauseUntil(ra, until, "why", w.now)
+	if want := model.PauseUntil(ma, until, "why", w.now); end != want {
+		w.fail("pause: until %d, want %d", end-epoch, want-epoch)
+	}
+}
+
 // compare compares two verdicts with their answers.
 func (w *twin) compare(what string, rv, mv record.Verdict, ra []record.Ask, ma []model.Ask) {
-	if rv.Now != mv.Now || rv.Allowed != mv.Allowed || rv.Replayed != mv.Replayed || rv.Reused != mv.Reused || rv.End != mv.End ||
+	if rv.Now != mv.Now || rv.Allowed != mv.Allowed || rv.Replayed != mv.Replayed || rv.Reused != mv.Reused || rv.Other != mv.Other || rv.Late != mv.Late ||
+		rv.Paused != mv.Paused || max(rv.Start, rv.Now) != max(mv.Start, mv.Now) || rv.End != mv.End ||
 		rv.RetryAfter != mv.RetryAfter {
 		w.fail("%s: got %+v, want %+v; per limit %v, want %v", what, rv, mv, ra[0].Out[:len(ra[0].Specs)], ma[0].Out[:len(ra[0].Specs)])
 		return
@@ -268,7 +295,7 @@ func (w *twin) compare(what string, rv, mv record.Verdict, ra []record.Ask, ma [
 	if rv.Soonest > mv.Soonest || rv.Soonest > rv.RetryAfter {
 		w.fail("%s: soonest %d, really %d, retry after %d", what, rv.Soonest, mv.Soonest, rv.RetryAfter)
 	}
-	if rv.Reused {
+	if rv.Reused || rv.Other || rv.Late {
 		return
 	}
 	for i := range ra {
@@ -301,6 +328,8 @@ func (w *twin) step() {
 			w.charge()
 		case 1:
 			w.refund()
+		case 2:
+			w.pause()
 		}
 	case 11:
 		w.peek()

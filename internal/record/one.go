@@ -6,7 +6,7 @@ package record
 //
 // After an allowed take only One knows what the record has used, until [Record.EndRun] is called.
 func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64, ok bool) {
-	if len(r.Open) != 0 || len(r.Limits) < len(specs) || len(out) < len(specs) {
+	if len(r.Open) != 0 || r.Pause != nil || len(r.Limits) < len(specs) || len(out) < len(specs) {
 		return 0, 0, false
 	}
 	now = max(now, r.Last)

@@ -13,11 +13,17 @@ type Record struct {
 	run    run   // see One
 	Limits []State
 	Open   map[string]*Open // reservations that are neither settled nor over, by id; the whole memory for idempotence
+	Pause  *Pause           // nil if the bucket is not paused; what it points to is never changed
 	order  []*Open          // the same, in the order of their ends: see order.go
 
+	partial *partial // nil but for a record that is put together from its parts
+	Changes *Changes           // filled unless nil, State.Log too: for stores that keep entries and reservations one by one
+}
+
+// partial is what is known of a record that was not given all its parts.
+type partial struct {
 	missing int                // reservations that Complete expects
 	freed   map[uint64][]Freed // by State.ID: see SetHeld
-	Changes *Changes           // filled unless nil, State.Log too: for stores that keep entries and reservations one by one
 }
 
 // Changes says what happened to the reservations of a record since a store cleared it.
@@ -32,20 +38,37 @@ type Ended struct {
 	*Open
 }
 
+// Pause lets a bucket refuse every take until an instant, for a reason. It stops nothing else.
+type Pause struct {
+	Until  int64
+	Reason string
+}
+
+// pausedUntil returns 0 if the bucket is not paused.
+func (r *Record) pausedUntil() int64 {
+	if r.Pause == nil {
+		return 0
+	}
+	return r.Pause.Until
+}
+
 // Open is a reservation that is neither settled nor over.
 type Open struct {
-	Print uint64 // of the take's content: the same id with another content is refused
-	End   int64  // the hold is over at End
-	Lease bool
-	Parts []Part
-	id    string // set while it is in Record.order
+	Grant  uint64 // of the take: another one of the same id is another take
+	Print  uint64 // of the take's content: the same grant with another content is refused
+	At     int64  // from when its units count; where they do not age while held, when it was granted
+	Margin int64  // a replay that comes later than this after At takes the units anew: see replay
+	End    int64  // the hold is over at End
+	Lease  bool
+	Parts  []Part
+	id     string // set while it is in Record.order
 }
 
 // Part is what an open reservation holds of one limit.
 type Part struct {
 	Limit uint64 // State.ID
 	N     int64
-	Ref   int64 // where the units were counted: bucket: instant; rolling: Entry.First; calendar: end of the window. Held: their margin, see closePart
+	Ref   int64 // where the units were counted: bucket: instant; rolling: Entry.First; calendar: end of the window. Held: their margin, see State.Late
 	Both  bool  // calendar: counted in the following window as well
 	Held  bool  // not counted yet: the units do not age while the reservation is open
 }
@@ -95,6 +118,9 @@ func (r *Record) ensure(specs []Spec, i int, now int64) *State {
 func (r *Record) Advance(specs []Spec, now int64) {
 	now = max(now, r.Last)
 	r.Last = now
+	if r.Pause != nil && now >= r.Pause.Until {
+		r.Pause = nil
+	}
 	if len(r.order) > 0 && now >= r.order[0].End {
 		r.endHolds(specs, now)
 	}
@@ -146,11 +172,7 @@ func (r *Record) closePart(specs []Spec, p *Part, n, at int64) {
 	} else {
 		st.advance(s, at)
 	}
-	margin := p.Ref // as it was when they were held; who knows the limit may know better
-	if s != nil {
-		margin = s.lateness()
-	}
-	st.enter(s, at, margin, n)
+	st.enter(s, at, st.lateness(s), n)
 }
 
 func specOf(specs []Spec, id uint64) *Spec {
@@ -174,7 +196,7 @@ func (r *Record) forget(id string) {
 func (r *Record) settled() {
 	if len(r.Open) == 0 {
 		for i := range r.Limits {
-			r.Limits[i].Peak = 0
+			r.Limits[i].Peak, r.Limits[i].Late = 0, 0
 		}
 	}
 }
@@ -189,8 +211,13 @@ func (r *Record) add(id string, o *Open) {
 	r.enorder(o)
 	r.touch(id)
 	for i := range o.Parts {
-		if st := r.byID(o.Parts[i].Limit); st != nil && st.Kind == Bucket {
+		p := &o.Parts[i]
+		switch st := r.byID(p.Limit); {
+		case st == nil:
+		case st.Kind == Bucket:
 			st.Peak = max(st.Peak, st.Rate)
+		case p.Held:
+			st.Late = max(st.Late, p.Ref)
 		}
 	}
 }
@@ -206,7 +233,7 @@ func (r *Record) Until() int64 {
 	if len(r.Open) > 0 {
 		return math.MaxInt64
 	}
-	until := int64(0)
+	until := r.pausedUntil()
 	for i := range r.Limits {
 		until = max(until, r.Limits[i].until())
 	}

@@ -22,7 +22,7 @@ func TestRefusalsStay(t *testing.T) {
 			}
 			n, prio := w.cost(0), int8(d.IntN(10))
 			v, out := w.plainAs(n, prio)
-			if v.Allowed || rec.Held() || !inOrder(rec, specs) { // not answered by record.One
+			if v.Allowed || v.Paused || rec.Held() || !inOrder(rec, specs) { // not answered by record.One
 				continue
 			}
 			f := rec.Refusal(specs, &n, prio, v.Now, v.RetryAfter, out[:])

@@ -145,7 +145,7 @@ func TestGone(t *testing.T) {
 			t.Helper()
 			used := b.used(0).Used
 			asks := []record.Ask{{Rec: b.rec, Specs: b.specs}}
-			if renewed, _, _ := record.Renew(asks, id, hour, b.now); renewed || b.settle(id, 0) || b.cancel(id) || b.used(0).Used != used {
+			if renewed, _, _ := record.Renew(asks, id, 0, hour, b.now); renewed || b.settle(id, 0) || b.cancel(id) || b.used(0).Used != used {
 				t.Errorf("charge %d: %q: not gone, or used went from %d to %d", charge, id, used, b.used(0).Used)
 			}
 		}
@@ -162,10 +162,10 @@ func TestGone(t *testing.T) {
 		b.hold("renewed", sec, 1)
 		b.now += sec - 1
 		asks := []record.Ask{{Rec: b.rec, Specs: b.specs}}
-		if renewed, end, _ := record.Renew(asks, "renewed", sec, b.now); !renewed || end != b.now+sec {
+		if renewed, end, _ := record.Renew(asks, "renewed", 0, sec, b.now); !renewed || end != b.now+sec {
 			t.Errorf("charge %d: renewed %v until +%d", charge, renewed, end-b.now)
 		}
-		if renewed, end, _ := record.Renew(asks, "renewed", 1, b.now); !renewed || end != b.now+sec {
+		if renewed, end, _ := record.Renew(asks, "renewed", 0, 1, b.now); !renewed || end != b.now+sec {
 			t.Errorf("charge %d: a shorter renewal: %v until +%d, want no earlier end", charge, renewed, end-b.now)
 		}
 	}

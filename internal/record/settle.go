@@ -1,14 +1,14 @@
 package record
 
 // Settle ends a reservation in every bucket that knows it, with what was really used: asks[i].N per limit, [Keep] where the estimate stands.
-// A limit that a caller's policy does not have stands as estimated; with cancel everything is given back. It reports whether the id was open anywhere.
-func Settle(asks []Ask, id string, cancel bool, now int64) (settled bool, at int64) {
+// A limit that a caller's policy does not have stands as estimated; with cancel everything is given back. It reports whether the grant was open anywhere.
+func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settled bool, at int64) {
 	now = latest(asks, now)
 	advance(asks, now)
 	for i := range asks {
 		r, specs := asks[i].Rec, asks[i].Specs
 		o := r.Open[id]
-		if o == nil {
+		if o == nil || o.Grant != grant {
 			continue
 		}
 		settled = true
@@ -67,7 +67,7 @@ func (st *State) settleBucket(p *Part, n, now int64) {
 		st.Used = min(addSat(st.Used, mulCap(n-p.N, st.Scale)), maxUsed)
 		return
 	}
-	undrained := max(0, mulCap(p.N, st.Scale)-st.drained(now-p.Ref))
+	undrained := max(0, mulCap(p.N, st.Scale)-st.drained(max(0, now-p.Ref)))
 	st.Used = max(0, st.Used-min(mulCap(p.N-n, st.Scale), undrained))
 }
 
@@ -90,28 +90,47 @@ func (st *State) settleCalendar(p *Part, d int64) {
 		}
 	case p.Both && st.At <= p.Ref && p.Ref < st.End: // the window that was ahead is open now
 		st.Used = max(0, min(st.Used+d, maxUsed))
+	case p.Ref == st.After && st.Next > 0: // booked in the window that is ahead
+		st.Next = max(0, min(st.Next+d, maxUsed))
 	}
 }
 
 // Renew sets the end of a reservation's hold to now + hold, never earlier than it was, in every bucket that knows it.
-// It reports whether the id was open anywhere, and the end.
-func Renew(asks []Ask, id string, hold, now int64) (renewed bool, end, at int64) {
+// It reports whether the grant was open anywhere, and the end. A lease is not renewed while its bucket is paused: its end stays.
+func Renew(asks []Ask, id string, grant uint64, hold, now int64) (renewed bool, end, at int64) {
 	now = latest(asks, now)
 	advance(asks, now)
 	for i := range asks {
 		r := asks[i].Rec
 		o := r.Open[id]
-		if o == nil {
+		if o == nil || o.Grant != grant {
 			continue
 		}
-		r.unorder(o)
-		o.End = max(o.End, now+hold)
-		r.enorder(o)
-		end = max(end, o.End)
 		renewed = true
-		r.touch(id)
+		if !o.Lease || r.Pause == nil {
+			r.unorder(o)
+			o.End = max(o.End, now+hold)
+			r.enorder(o)
+			r.touch(id)
+		}
+		end = max(end, o.End)
 	}
 	return renewed, end, now
+}
+
+// PauseUntil lets the buckets refuse every take until an instant, or longer where they are paused for longer. It returns when the last of these pauses
+// ends. An instant that is over changes nothing.
+func PauseUntil(asks []Ask, until int64, reason string, now int64) (end, at int64) {
+	now = latest(asks, now)
+	advance(asks, now)
+	for i := range asks {
+		r := asks[i].Rec
+		if until > max(now, r.pausedUntil()) {
+			r.Pause = &Pause{Until: until, Reason: reason}
+		}
+		end = max(end, r.pausedUntil())
+	}
+	return end, now
 }
 
 // Charge counts asks[i].N units that were used at instant at, whatever the limits say: calendar limits in the window of that instant if it is

@@ -17,8 +17,19 @@ type State struct {
 	Rate   int64 // bucket: the rate used last
 	Peak   int64 // bucket: the highest rate since the oldest open reservation was taken
 	Scale  int64 // bucket
+	Late   int64 // rolling, calendar: the largest margin of what was held since nothing was open
+	Ahead  int64 // bucket: the latest instant for which units were granted ahead; see raise
 
 	Log *Log // rolling: filled unless nil, for stores that keep entries one by one
+}
+
+// lateness is how long after the end of their hold units may still arrive: the holder relies on the margin that it was given, whichever version of the
+// policy ends the hold. s may be nil.
+func (st *State) lateness(s *Spec) int64 {
+	if s == nil {
+		return st.Late
+	}
+	return max(st.Late, s.lateness())
 }
 
 // Log says what happened to the entries of a rolling limit since a store cleared it.
@@ -58,7 +69,9 @@ func (st *State) drain(s *Spec, now int64) {
 	}
 	if s.Rate != st.Rate {
 		st.Leak(s, now)
+		old := st.Rate
 		st.adopt(s)
+		st.raise(old, now)
 		return
 	}
 	dt := now - st.At

@@ -393,7 +393,7 @@ func (s *storm) settle() string {
 	default:
 		n = s.d.between(0, a.n)
 	}
-	settled, _ := record.Settle(s.ask(n), id, cancel, s.now)
+	settled, _ := record.Settle(s.ask(n), id, 0, cancel, s.now)
 	s.note("settle %s %d cancel %v", id, n, cancel)
 	if settled != (a != nil) {
 		return fmt.Sprintf("settle %s: %v, want %v", id, settled, a != nil)
@@ -416,7 +416,7 @@ func (s *storm) renew() string {
 	id, d := s.ids[s.d.IntN(len(s.ids))], 1+s.d.upTo(s.span())
 	now := s.look()
 	a := s.book.find(id)
-	renewed, _, _ := record.Renew(s.ask(0), id, d, s.now)
+	renewed, _, _ := record.Renew(s.ask(0), id, 0, d, s.now)
 	s.note("renew %s %d", id, d)
 	if renewed != (a != nil) {
 		return fmt.Sprintf("renew %s: %v, want %v", id, renewed, a != nil)
@@ -465,7 +465,7 @@ func (s *storm) stranger() string {
 	if s.d.one(2) && len(s.ids) > 0 {
 		id := s.ids[s.d.IntN(len(s.ids))]
 		a := s.book.find(id)
-		settled, _ := record.Settle(asks, id, false, s.now)
+		settled, _ := record.Settle(asks, id, 0, false, s.now)
 		if settled != (a != nil) {
 			return fmt.Sprintf("settle %s: %v, want %v", id, settled, a != nil)
 		}

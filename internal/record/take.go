@@ -19,8 +19,11 @@ type Result struct {
 // Take is what the parts have in common.
 type Take struct {
 	ID       string // "" for a plain take
+	Grant    uint64 // of a take with an id: tells logical takes apart that use the same id
 	Print    uint64 // of the content
 	Hold     int64  // µs; 0 for a plain take
+	NotAfter int64  // a take with an id opens nothing later than this; 0: no bound
+	Ahead    int64  // µs: may be granted for an instant at most so far ahead
 	Lease    bool
 	Priority int8
 }
@@ -29,9 +32,13 @@ type Take struct {
 type Verdict struct {
 	Now        int64 // the instant of the decision
 	Allowed    bool
-	Replayed   bool  // the id is open: this is its answer again, and nothing was charged
-	Reused     bool  // the id is open with another content: nothing was decided
+	Replayed   bool  // the grant is open: this is its answer again, and nothing more was charged
+	Reused     bool  // the grant is open with another content: nothing was decided
+	Other      bool  // the id is open by another grant: nothing was decided
+	Late       bool  // it came after its NotAfter: nothing was decided
 	Full       bool  // it fits, but MaxOpen reservations are open in one of its buckets: nothing was taken
+	Paused     bool  // refused because a bucket is paused; a limit may refuse, too
+	Start      int64 // allowed: from when the units count; Now, unless it was granted ahead
 	End        int64 // when the hold ends
 	RetryAfter int64 // the largest of the refusing limits
 	Soonest    int64 // µs until it could pass if every open hold ended now; at most RetryAfter
@@ -41,61 +48,50 @@ type Verdict struct {
 //
 // now may lie behind a record's last change (a clock that was set back): the decision is then made at that change.
 func Decide(asks []Ask, t *Take, now int64) Verdict {
+	late := t.ID != "" && t.NotAfter != 0 && now > t.NotAfter // by the clock, whatever a record has seen
 	now = latest(asks, now)
 	v := Verdict{Now: now}
 	advance(asks, now)
-	if t.ID != "" && replay(asks, t, &v) {
-		return v
+	if t.ID != "" {
+		switch find(asks, t, &v) {
+		case mine:
+			replay(asks, t, late, &v)
+			return v
+		case others:
+			return Verdict{Now: now, Other: true}
+		case reused:
+			return Verdict{Now: now, Reused: true}
+		}
+		if late {
+			return Verdict{Now: now, Late: true}
+		}
 	}
-	if v.Allowed = fits(asks, t, now); v.Allowed {
+	if v.paused(asks); !v.Paused {
+		v.Start, v.Allowed = start(asks, t, now)
+	}
+	if v.Allowed {
 		if t.Hold > 0 {
 			if full(asks) {
 				return Verdict{Now: now, Full: true}
 			}
-			v.End = now + t.Hold
+			v.End = v.Start + t.Hold
 		}
 		for i := range asks {
-			asks[i].charge(t, now, v.End)
+			asks[i].charge(t, &v)
 		}
 	}
 	answer(asks, t, &v)
 	return v
 }
 
-// replay answers a take whose id is open already: in all of its buckets, with the same content. An id that is open in some of them only, because the
-// others were settled or reset by themselves, is not this take any more.
-func replay(asks []Ask, t *Take, v *Verdict) bool {
-	open := 0
+// paused refuses a take of which a bucket is paused.
+func (v *Verdict) paused(asks []Ask) {
 	for i := range asks {
-		o := asks[i].Rec.Open[t.ID]
-		if o == nil {
-			continue
-		}
-		if open++; o.Print != t.Print {
-			open = -1
-			break
-		}
-		if v.End == 0 || o.End < v.End {
-			v.End = o.End
-		}
-		for _, p := range o.Parts {
-			for j := range asks[i].Specs {
-				if asks[i].Specs[j].ID == p.Limit {
-					asks[i].Got[j] = p.N
-				}
-			}
+		if until := asks[i].Rec.pausedUntil(); until > v.Now {
+			v.Paused = true
+			v.RetryAfter, v.Soonest = max(v.RetryAfter, until-v.Now), max(v.Soonest, until-v.Now)
 		}
 	}
-	switch open {
-	case 0:
-		return false
-	case len(asks):
-		v.Replayed, v.Allowed = true, true
-		answer(asks, t, v)
-	default:
-		*v = Verdict{Now: v.Now, Reused: true}
-	}
-	return true
 }
 
 // fits tests every limit, and settles how much of it a lease gets.
@@ -143,7 +139,8 @@ func full(asks []Ask) bool {
 }
 
 // charge counts the units of an allowed take in one bucket.
-func (a *Ask) charge(t *Take, now, end int64) {
+func (a *Ask) charge(t *Take, v *Verdict) {
+	end, margin := v.End, int64(forever)
 	var parts []Part
 	if end != 0 {
 		parts = make([]Part, 0, len(a.Specs))
@@ -153,13 +150,14 @@ func (a *Ask) charge(t *Take, now, end int64) {
 		if n == 0 {
 			continue
 		}
-		st := a.Rec.ensure(a.Specs, j, now)
+		st := a.Rec.ensure(a.Specs, j, v.Now)
 		p := Part{Limit: s.ID, N: n}
 		if s.Kind == Concurrency || end != 0 && (t.Lease || s.ChargeEnd) {
 			p.Held, p.Ref = true, s.lateness()
 			st.Held = min(addSat(st.Held, n), maxUsed)
 		} else {
-			p.Ref, p.Both = st.enter(s, now, s.lateness(), n)
+			p.Ref, p.Both = st.enterAhead(s, v.Now, v.Start, n)
+			margin = min(margin, s.lateness())
 			if end != 0 {
 				st.Loose = min(addSat(st.Loose, n), maxUsed)
 			}
@@ -169,7 +167,9 @@ func (a *Ask) charge(t *Take, now, end int64) {
 		}
 	}
 	if end != 0 {
-		a.Rec.add(t.ID, &Open{Print: t.Print, End: end, Lease: t.Lease, Parts: parts})
+		a.Rec.add(t.ID, &Open{
+			Grant: t.Grant, Print: t.Print, At: v.Start, Margin: margin, End: end, Lease: t.Lease, Parts: parts,
+		})
 	}
 }
 
@@ -234,7 +234,8 @@ func Peek(a *Ask, priority int8, now int64) Verdict {
 	a.Rec.Advance(a.Specs, now)
 	asks := [1]Ask{*a}
 	v := Verdict{Now: now}
-	allowed := true
+	v.paused(asks[:])
+	allowed := !v.Paused
 	for j := range a.Specs {
 		soonest := asks[0].result(j, now, a.N[j], priority)
 		allowed = allowed && asks[0].Out[j].RetryAfter == 0

@@ -12,10 +12,13 @@ type Freed struct{ At, N int64 }
 // and sorts held.
 func (r *Record) SetHeld(limit uint64, held []Freed) {
 	slices.SortFunc(held, func(a, b Freed) int { return cmp.Compare(a.At, b.At) })
-	if r.freed == nil {
-		r.freed = make(map[uint64][]Freed)
+	if r.partial == nil {
+		r.partial = &partial{}
 	}
-	r.freed[limit] = held
+	if r.partial.freed == nil {
+		r.partial.freed = make(map[uint64][]Freed)
+	}
+	r.partial.freed[limit] = held
 }
 
 // ends lists the held parts of a limit in the order in which their holds end.
@@ -23,8 +26,8 @@ func (r *Record) ends(st *State) []Freed {
 	if st.Held == 0 {
 		return nil
 	}
-	if fs := r.freed[st.ID]; fs != nil {
-		return fs
+	if r.partial != nil && r.partial.freed[st.ID] != nil {
+		return r.partial.freed[st.ID]
 	}
 	fs := make([]Freed, 0, len(r.order))
 	for _, o := range r.order {
@@ -104,7 +107,7 @@ func (st *State) later(s *Spec, fs []Freed) (es []Entry) {
 	if len(fs) == 0 {
 		return nil
 	}
-	margin := s.lateness()
+	margin := st.lateness(s)
 	if k := st.Entries.Len(); k > 0 {
 		es = append(es, *st.Entries.At(k - 1))
 	}
@@ -126,7 +129,7 @@ func (st *State) later(s *Spec, fs []Freed) (es []Entry) {
 // waitCalendar goes from window to window until used is at most want.
 func (st *State) waitCalendar(s *Spec, fs []Freed, now, want int64) int64 {
 	end, carry := st.End, st.Next
-	held, margin := st.Held, s.lateness()
+	held, margin := st.Held, st.lateness(s)
 	for {
 		at := end
 		_, end = s.Rule.Window(at)
@@ -193,7 +196,8 @@ func (r *Record) resetAt(s *Spec, st *State, now int64) int64 {
 
 // lastEnd returns the end of the last hold of which units of a limit are held, or now.
 func (r *Record) lastEnd(st *State, now int64) int64 {
-	if fs := r.freed[st.ID]; len(fs) > 0 {
+	if r.partial != nil && len(r.partial.freed[st.ID]) > 0 {
+		fs := r.partial.freed[st.ID]
 		return fs[len(fs)-1].At
 	}
 	for _, o := range slices.Backward(r.order) {
