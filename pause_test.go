@@ -1,0 +1,71 @@
+package drawgate_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// TestPause stops takes, and nothing else, until it ends by itself or by a reset.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := local(t, drawgate.Rate(10, time.Second, 10)) // of the form that is decided by a word
+		same, err := l.With(l.Plan().Policy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		take(t, l, "k", 1)
+		res := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: time.Minute})
+		if err := l.Pause(t.Context(), "k", 30*time.Second, "the provider said 429"); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range []*drawgate.Limiter{l, same} {
+			d, err := l.Allow(t.Context(), "k")
+			if err != nil || d.Allowed || d.Reason != drawgate.Paused || d.RetryAfter != 30*time.Second {
+				t.Errorf("allowed %v, %v, retry after %v: %v", d.Allowed, d.Reason, d.RetryAfter, err)
+			}
+			if err := d.Err(); !strings.Contains(err.Error(), "is paused") {
+				t.Error(err)
+			}
+		}
+		if d, err := l.Allow(t.Context(), "other"); err != nil || !d.Allowed {
+			t.Error("another key is paused, too")
+		}
+		if st, err := l.Status(t.Context(), "k"); err != nil || st.Pause.Reason != "the provider said 429" || st.Pause.Until.Sub(st.At()) != 30*time.Second || st.Allowed {
+			t.Errorf("%+v, %v", st.Pause, err)
+		}
+		if err := l.Pause(t.Context(), "k", time.Second, "shorter"); err != nil { // it stays paused for as long as it was
+			t.Error(err)
+		}
+		if err := res.Renew(t.Context(), time.Hour); err != nil {
+			t.Error("a renewal is no take:", err)
+		}
+		if err := res.Settle(t.Context(), drawgate.Cost{N: 1}); err != nil {
+			t.Error("a settlement is no take:", err)
+		}
+		start := time.Now()
+		if _, err := l.Wait(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+		wantTook(t, start, 30*time.Second-time.Microsecond, time.Second)
+
+		if err := l.PauseUntil(t.Context(), "k", time.Now().Add(time.Hour), ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		take(t, l, "k", 10)
+
+		wantErr(t, l.Pause(t.Context(), "k", 0, ""), drawgate.ErrInvalid)
+		wantErr(t, l.PauseUntil(t.Context(), "k", time.Now(), ""), drawgate.ErrInvalid)
+		wantErr(t, l.Pause(t.Context(), "k", time.Second, strings.Repeat("x", 257)), drawgate.ErrInvalid)
+		if _, err := l.Book(t.Context(), "k", time.Hour); err != nil { // a booking is a take
+			t.Error(err)
+		}
+	})
+}
