@@ -59,6 +59,7 @@ func over(t *testing.T, s drawgate.Store, p drawgate.Policy) *drawgate.Limiter {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
 
@@ -77,6 +78,7 @@ func patient(t *testing.T, s *faulty, p drawgate.Policy) *drawgate.Limiter {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
 

@@ -44,7 +44,8 @@ type Limiter struct {
 	plain   bool          // local, not observed, and such a take needs no hold and fits at priority 0
 	lean    bool          // plain, and the only limit is a bucket
 	lobby   *lobby
-	watch   *Observer // may be nil
+	given   *abandoned // what callers gave up
+	watch   *Observer  // may be nil
 }
 
 // New returns a Limiter over store, which stays the caller's to close. opts may be nil. It reports bad limits here, so that no later call has to.
@@ -58,7 +59,7 @@ func New(store Store, policy Policy, opts *Options) (*Limiter, error) {
 	if len(opts.Tenant) > MaxKey {
 		return nil, fmt.Errorf("%w: the tenant has %d bytes, more than %d", ErrInvalid, len(opts.Tenant), MaxKey)
 	}
-	base := &Limiter{store: store, tenant: opts.Tenant, timeout: opts.StoreTimeout, lobby: newLobby(store), watch: opts.Observer}
+	base := &Limiter{store: store, tenant: opts.Tenant, timeout: opts.StoreTimeout, lobby: newLobby(store), given: newAbandoned(), watch: opts.Observer}
 	switch {
 	case base.timeout == 0:
 		base.timeout = defaultTimeout
@@ -88,9 +89,11 @@ func (l *Limiter) With(policy Policy) (*Limiter, error) {
 // Plan returns the policy as it was checked.
 func (l *Limiter) Plan() *Plan { return l.plan }
 
-// Close ends all waiting with ErrClosed, here and in every Limiter made with [Limiter.With]. The store stays open.
+// Close ends all waiting with ErrClosed, here and in every Limiter made with [Limiter.With]. What callers gave up is cancelled, which takes two seconds at
+// most. The store stays open: close it afterwards.
 func (l *Limiter) Close() error {
 	l.lobby.close()
+	l.given.close()
 	return nil
 }
 
@@ -177,6 +180,13 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 
 // decide decides now, or waits, and tells the observer.
 func (l *Limiter) decide(ctx context.Context, t *Take, wait bool) (d Decision, err error) {
+	if t.ID != "" {
+		defer func() {
+			if !t.lost.IsZero() && (err != nil || !d.Allowed) {
+				l.given.cancel(l, t)
+			}
+		}()
+	}
 	if l.watch == nil || l.watch.Taken == nil {
 		if wait {
 			d, _, err = l.wait(ctx, t)
@@ -307,17 +317,12 @@ func (l *Limiter) ask(ctx context.Context, t *Take, step, all time.Duration) (De
 	if t.ID == "" {
 		return l.once(ctx, t, step)
 	}
-	var lost error // an earlier attempt may have arrived
 	start := time.Now()
 	for i := 0; ; i++ {
 		d, err := l.once(ctx, t, step)
-		if lost != nil && err != nil && ctx.Err() != nil {
-			return d, lost
-		}
-		if !errors.Is(err, ErrStoreAway) || i == attempts-1 {
+		if !errors.Is(err, ErrStoreAway) || i == attempts-1 || ctx.Err() != nil {
 			return d, err
 		}
-		lost = err
 		pause := backoff(i)
 		if all > 0 {
 			if step = all - time.Since(start) - pause; step <= 0 {
@@ -330,10 +335,10 @@ func (l *Limiter) ask(ctx context.Context, t *Take, step, all time.Duration) (De
 	}
 }
 
-// once makes one store call within timeout.
+// once makes one store call within timeout. It notes in t if nobody knows what has come of it.
 func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Decision, error) {
 	if ctx.Err() != nil {
-		return Decision{}, ended(ctx, nil)
+		return Decision{}, t.ended(ctx, nil)
 	}
 	if l.lobby.closed.Load() {
 		return Decision{}, ErrClosed
@@ -342,9 +347,12 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 	if t.Hold > 0 {
 		sent = time.Now()
 	}
-	if l.local != nil && t.ID == "" && t.Ahead == 0 && len(t.Buckets) == 1 && t.Buckets[0].Plan == l.plan && t.Buckets[0].Key.Tenant == l.tenant {
+	if l.local != nil && t.ID == "" && len(t.Buckets) == 1 && t.Buckets[0].Plan == l.plan && t.Buckets[0].Key.Tenant == l.tenant {
 		b := &t.Buckets[0]
-		return TakeLocal(l.local, l.plan, b.Key.Name, b.N, t.Priority)
+		d, err := TakeLocal(l.local, l.plan, b.Key.Name, b.N, t.Priority)
+		if err != nil || d.Allowed || d.RetryAfter > t.Ahead {
+			return d, err
+		}
 	}
 	var out [1]Decision
 	err := l.within(ctx, "take", timeout, func(ctx context.Context) error {
@@ -354,12 +362,40 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 		return out[0].Fail
 	})
 	if err != nil {
-		return Decision{}, l.storeError(ctx, "take", err)
+		if l.local == nil && !decided(err) {
+			t.lost = time.Now()
+		}
+		stored := l.storeError(ctx, "take", err)
+		if ctx.Err() != nil && !decided(err) {
+			stored = t.gaveUp(ctx, stored)
+		}
+		return Decision{}, stored
+	}
+	if out[0].Allowed {
+		t.lost = time.Time{}
 	}
 	if t.Hold > 0 && out[0].more != nil {
 		out[0].more.sent = sent
 	}
 	return out[0], nil
+}
+
+// ended says why waiting for t ended with ctx, and if nobody knows what has come of it. last may be nil.
+func (t *Take) ended(ctx context.Context, last *Decision) error {
+	err := ended(ctx, last)
+	if t.lost.IsZero() {
+		return err
+	}
+	return &GaveUpError{MaySpend: t.ID == "", Err: err}
+}
+
+// gaveUp is ended for a question that was under way when the caller's time was over, or when it left.
+func (t *Take) gaveUp(ctx context.Context, err error) error {
+	ended := t.ended(ctx, nil)
+	if g, ok := errors.AsType[*GaveUpError](ended); ok && errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, ErrStoreAway) {
+		g.Store = err
+	}
+	return ended
 }
 
 // within calls the store with a deadline; a store in memory needs none.
@@ -376,10 +412,19 @@ func (l *Limiter) within(ctx context.Context, op string, timeout time.Duration, 
 	return f(ctx)
 }
 
+// decided reports whether a store's error says for sure that nothing was done.
+func decided(err error) bool {
+	for _, e := range [...]error{ErrClosed, ErrIDReused, ErrIDOpen, ErrInvalid, ErrTooManyOpen, ErrNeedsReserve} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // storeError makes sure that what a store reports is one of our errors.
 func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
-	if errors.Is(err, ErrStoreAway) || errors.Is(err, ErrClosed) || errors.Is(err, ErrIDReused) || errors.Is(err, ErrIDOpen) || errors.Is(err, ErrInvalid) ||
-		errors.Is(err, ErrTooManyOpen) {
+	if decided(err) || errors.Is(err, ErrStoreAway) {
 		return err
 	}
 	if ctx.Err() != nil {

@@ -29,6 +29,7 @@ type lobby struct {
 	ended  chan struct{} // closed by close
 	some   atomic.Int64  // waiters in all lines, and one more once it is closed
 	news   atomic.Uint64 // nudges, of all lines
+	late   time.Duration // for tests: by how much every timer is late
 
 	mu     sync.Mutex
 	lines  map[Key]*line      // guarded by mu; none is empty
@@ -272,9 +273,26 @@ func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, stood time.Dur
 	if s == nil || err != nil {
 		return d, 0, err
 	}
-	defer l.lobby.leave(t, s)
 	d, err = l.stand(ctx, t, s, d)
-	return d, time.Since(s.since), err
+	stood = time.Since(s.since)
+	l.lobby.leave(t, s)
+	if err == nil && d.Delay() > 0 {
+		err = l.lobby.untilStart(ctx, t, &d)
+	}
+	return d, stood, err
+}
+
+// lookAhead is how far ahead the one in front of a line may be granted: a wake-up that is late by less loses nothing of what came free meanwhile.
+const lookAhead = 10 * time.Millisecond
+
+// untilStart waits until a take may start that was granted ahead. The store decided before it answered, so this is late rather than early.
+func (lb *lobby) untilStart(ctx context.Context, t *Take, d *Decision) error {
+	if sleep(ctx, d.Delay()+lb.late) {
+		return nil
+	}
+	t.lost = time.Now() // it was granted, and nobody will use it
+	d.Allowed = false
+	return t.ended(ctx, nil)
 }
 
 // upTo returns the shortest bound that the policies of t set on waiting; 0 if none does.
@@ -338,13 +356,14 @@ func (l *Limiter) stand(ctx context.Context, t *Take, s *spot, last Decision) (D
 	attempt := 1
 	for ask := last.Buckets() == 0; ; ask = true {
 		if ctx.Err() != nil {
-			return last, ended(ctx, &last)
+			return last, t.ended(ctx, &last)
 		}
 		if l.lobby.front(t, s) {
 			if ask {
 				if err := t.renewed(); err != nil {
 					return last, err
 				}
+				t.Ahead = lookAhead
 				d, err := l.ask(ctx, t, stepTimeout, 0)
 				if err != nil || d.Allowed {
 					return d, err
@@ -354,8 +373,15 @@ func (l *Limiter) stand(ctx context.Context, t *Take, s *spot, last Decision) (D
 				}
 				last = d
 			}
-			if delay := inTime(ctx, last.pause(attempt), last.RetryAfter); l.lobby.plan(t, s, &last, delay) {
-				timer.Reset(delay)
+			delay := inTime(ctx, last.pause(attempt), last.RetryAfter)
+			mine := l.lobby.plan(t, s, &last, delay)
+			if last.early(t) { // a little earlier: it may be granted ahead then
+				if delay -= lookAhead; delay <= 0 && mine {
+					continue
+				}
+			}
+			if mine {
+				timer.Reset(delay + l.lobby.late)
 			}
 		}
 		select {
@@ -415,6 +441,13 @@ func (lb *lobby) plan(t *Take, s *spot, d *Decision, delay time.Duration) bool {
 	now := time.Now()
 	ln.next, ln.soonest = now.Add(delay), now.Add(d.Soonest)
 	return true
+}
+
+// early reports whether t may be granted a little before it fits: not if it was refused although it could have been, not where what is held may come
+// back at any time, and not where the policy says when to ask.
+func (d *Decision) early(t *Take) bool {
+	r, ok := d.Refusing()
+	return ok && d.RetryAfter > t.Ahead && d.Soonest == d.RetryAfter && len(d.bucket(r.Bucket-int(d.first)).policy.Wait.Backoff) == 0
 }
 
 // pause returns how long to wait after a refusal.

@@ -53,7 +53,8 @@ func TestObserver(t *testing.T) {
 			t.Fatalf("%d takes, settled %v, calls %v", len(taken), ops, calls)
 		}
 		for i, want := range []time.Duration{0, 0, time.Second} {
-			if e := taken[i]; e.Queued < want || e.Queued > want+time.Second/50 || e.Took < e.Queued || e.Err != nil || e.Wait != (i == 2) {
+			if e := taken[i]; e.Queued < want-time.Second/50 || // it may be granted a little ahead
+				e.Queued > want+time.Second/50 || e.Took < e.Queued || e.Err != nil || e.Wait != (i == 2) {
 				t.Errorf("take %d stood for %v of %v: %v", i, e.Queued, e.Took, e.Err)
 			}
 		}

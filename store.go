@@ -73,6 +73,7 @@ type Take struct {
 	Ahead time.Duration
 
 	renew func(int) *Limiter // of who waits; may be nil
+	lost  time.Time          // when it was sent last without an answer; zero: whenever it was sent it was answered
 }
 
 // Op is what a [Settlement] does.

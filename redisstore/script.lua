@@ -873,19 +873,26 @@ local function settleRolling(r, st, q, n)
   end
 end
 
+-- What may drain at most in so many µs.
+local function drained(st, dt)
+  local per = st.win / st.scale
+  if st.peak <= st.rate then return dt * (st.rate / per) end
+  return mulDivUp(dt, st.peak, per)
+end
+
+local function spared(st, parts, at)
+  if st.ahead <= at then return parts end
+  return max(0, parts - drained(st, st.ahead - at))
+end
+
 local function settleBucket(st, q, n)
   if n >= q.n then
     st.used = min(st.used + min((n - q.n) * st.scale, MAX), MAX)
     return
   end
-  local dt, per, out = max(0, now - q.ref), st.win / st.scale
-  if st.peak <= st.rate then
-    out = dt * (st.rate / per)
-  else
-    out = mulDivUp(dt, st.peak, per)
-  end
-  local undrained = max(0, min(q.n * st.scale, MAX) - out)
-  st.used = max(0, st.used - min(min((q.n - n) * st.scale, MAX), undrained))
+  local undrained = max(0, min(q.n * st.scale, MAX) - drained(st, max(0, now - q.ref)))
+  local back = spared(st, min((q.n - n) * st.scale, MAX), max(now, q.ref))
+  st.used = max(0, st.used - min(back, undrained))
 end
 
 local function settleCalendar(st, q, d)
@@ -1288,7 +1295,7 @@ end
 local function refundOf(r, st, n)
   local back = 0
   if st.kind == 1 then
-    local parts = min(min(n * st.scale, MAX), max(0, st.used - min(st.loose * st.scale, MAX)))
+    local parts = min(spared(st, min(n * st.scale, MAX), now), max(0, st.used - min(st.loose * st.scale, MAX)))
     st.used = st.used - parts
     back = ceil(parts / st.scale)
   elseif st.kind == 2 then

@@ -231,7 +231,7 @@ func (m *maker) settlement() drawgate.Settlement {
 	set, version := m.IntN(4), m.IntN(versions)
 	s := drawgate.Settlement{
 		Op: pick(m, drawgate.OpSettle, drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpRefund), ID: fmt.Sprintf("id%d-%d", set, m.IntN(3)),
-		Grant: drawgate.Grant(1 + m.IntN(2)),
+		Grant:   drawgate.Grant(1 + m.IntN(2)),
 		Buckets: m.buckets(set, version, 9), Hold: pick(m, time.Second, time.Minute),
 	}
 	if m.IntN(12) == 0 {

@@ -328,12 +328,22 @@ func (l *Ledger) cancelled(lim *limit) *limit {
 // credit returns what a settlement of p with n gives back to a bucket, times Window: no more than what cannot have drained since the take, at the
 // highest rate that was in force.
 func (lim *limit) credit(p *part, n, now int64) *big.Int {
-	back := product(p.n-n, lim.spec.Window)
+	back := lim.spared(product(p.n-n, lim.spec.Window), max(now, p.at))
 	undrained := atLeast0(new(big.Int).Sub(product(p.n, lim.spec.Window), product(lim.peak, max(0, now-p.at))))
 	if back.Cmp(undrained) > 0 {
 		return undrained
 	}
 	return back
+}
+
+// spared returns what of something that comes free from at on is not needed by units that were granted ahead: those that drain until then.
+func (lim *limit) spared(back *big.Int, at int64) *big.Int {
+	if lim.ahead <= at {
+		return back
+	}
+	part := big.NewInt(lim.spec.Window / lim.spec.Scale)
+	drains := up(product(max(lim.peak, lim.spec.Rate), lim.ahead-at), part)
+	return atLeast0(new(big.Int).Sub(back, drains.Mul(drains, part)))
 }
 
 func product(a, b int64) *big.Int { return new(big.Int).Mul(big.NewInt(a), big.NewInt(b)) }

@@ -34,7 +34,7 @@ func (l *Ledger) refund(lim *limit, n, now int64) int64 {
 	}
 	switch lim.spec.Kind {
 	case record.Bucket:
-		return lim.pay(n, taken)
+		return lim.pay(n, taken, now)
 	case record.Rolling:
 		back := int64(0)
 		for _, c := range slices.Backward(lim.list) {
@@ -62,9 +62,9 @@ func (l *Ledger) refund(lim *limit, n, now int64) int64 {
 }
 
 // pay lowers a bucket's level by n units, but not below those taken by open holds. It returns by how many, rounded up.
-func (lim *limit) pay(n, taken int64) int64 {
+func (lim *limit) pay(n, taken, now int64) int64 {
 	back := atLeast0(new(big.Int).Sub(lim.level, product(taken, lim.spec.Window)))
-	if most := product(n, lim.spec.Window); back.Cmp(most) > 0 {
+	if most := lim.spared(product(n, lim.spec.Window), now); back.Cmp(most) > 0 {
 		back = most
 	}
 	lim.level = new(big.Int).Sub(lim.level, back)

@@ -17,7 +17,7 @@ type Record struct {
 	order  []*Open          // the same, in the order of their ends: see order.go
 
 	partial *partial // nil but for a record that is put together from its parts
-	Changes *Changes           // filled unless nil, State.Log too: for stores that keep entries and reservations one by one
+	Changes *Changes // filled unless nil, State.Log too: for stores that keep entries and reservations one by one
 }
 
 // partial is what is known of a record that was not given all its parts.

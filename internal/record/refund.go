@@ -25,7 +25,7 @@ func (r *Record) refund(st *State, n int64) (back int64) {
 	switch st.Kind {
 	case Bucket:
 		// How much of an open reservation has drained, and how much of what others took, nobody can tell: all of it is taken to be there.
-		parts := min(mulCap(n, st.Scale), max(0, st.Used-mulCap(st.Loose, st.Scale)))
+		parts := min(st.spared(mulCap(n, st.Scale), r.Last), max(0, st.Used-mulCap(st.Loose, st.Scale)))
 		st.Used -= parts
 		return CeilDiv(parts, st.Scale)
 	case Rolling:

@@ -68,7 +68,17 @@ func (st *State) settleBucket(p *Part, n, now int64) {
 		return
 	}
 	undrained := max(0, mulCap(p.N, st.Scale)-st.drained(max(0, now-p.Ref)))
-	st.Used = max(0, st.Used-min(mulCap(p.N-n, st.Scale), undrained))
+	back := st.spared(mulCap(p.N-n, st.Scale), max(now, p.Ref))
+	st.Used = max(0, st.Used-min(back, undrained))
+}
+
+// spared returns how many of the parts of a unit that come free from instant at on may be given back: not those that drain until the latest instant for
+// which others were granted units ahead, since these would then drain before they are used.
+func (st *State) spared(parts, at int64) int64 {
+	if st.Ahead <= at {
+		return parts
+	}
+	return max(0, parts-st.drained(st.Ahead-at))
 }
 
 // drained returns the most, in 1/Scale units and rounded up, that can have drained in dt µs at the highest rate since the oldest open take.

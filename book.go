@@ -1,0 +1,58 @@
+package drawgate
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+)
+
+// Booking is a take that was granted for an instant which may lie ahead.
+type Booking struct {
+	Decision Decision // as it was granted
+	res      *Reservation
+	start    time.Time
+}
+
+// Book takes units of key for the first instant at which they fit if nothing else happens until then, at most maxDelay ahead: they count from that instant
+// on, and so does everybody else's view of the limit. The work must not start earlier; see [Booking.Delay].
+//
+// If the take does not fit within maxDelay the error is a *[LimitedError], and nothing is taken. Units that others hold are taken to stay held. Units of a
+// calendar limit are booked in its open window and the next one. maxDelay is at most MaxHold; 0 books only what fits now.
+func (l *Limiter) Book(ctx context.Context, key string, maxDelay time.Duration, costs ...Cost) (*Booking, error) {
+	if maxDelay < 0 || maxDelay > MaxHold {
+		return nil, fmt.Errorf("%w: a delay of %v is not between 0 and %v", ErrInvalid, maxDelay, MaxHold)
+	}
+	if l.plan.needs {
+		return nil, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, l.plan.policy.Name)
+	}
+	r := Request{Buckets: []Ask{{Key: key, Costs: costs}}, Hold: MinHold, ID: rand.Text(), Grant: NewGrant()}
+	t, err := l.take(&r)
+	if err == nil {
+		err = t.fits()
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.Ahead = maxDelay
+	d, err := l.decide(ctx, t, false)
+	if err == nil {
+		err = d.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	answered := time.Now() // the store decided earlier, so this is late rather than early
+	return &Booking{Decision: d, res: &Reservation{Decision: d, l: l, take: t, end: d.deadline()}, start: answered.Add(d.Delay())}, nil
+}
+
+// Delay returns how long to wait from now until the work may start; 0 once it may.
+func (b *Booking) Delay() time.Duration { return max(0, time.Until(b.start)) }
+
+// Cancel gives the units back. It is [ErrGone] from the instant on that was booked: they count as used then, since the work may have started.
+func (b *Booking) Cancel(ctx context.Context) error {
+	if b.Delay() == 0 {
+		return ErrGone
+	}
+	return b.res.Cancel(ctx)
+}

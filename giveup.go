@@ -1,0 +1,146 @@
+package drawgate
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+)
+
+// GaveUpError means that a caller's ctx ended while the store was being asked, so that nobody knows the answer. It matches ctx's error, too.
+//
+// What was asked with an id, as by Reserve and Book, is cancelled in the background by its grant; if the store cannot be reached for that, its hold ends
+// by itself, as used.
+type GaveUpError struct {
+	MaySpend bool  // a plain take, which cannot be cancelled: its units may be spent
+	Err      error // ctx's error, or an error that is ErrDeadline
+	Store    error // what the store said when the caller's time was over; nil where the caller left before
+}
+
+func (e *GaveUpError) Error() string {
+	if e.MaySpend {
+		return "drawgate: given up while the store was asked; the units may be spent: " + e.why()
+	}
+	return "drawgate: given up while the store was asked; what it may hold is cancelled: " + e.why()
+}
+
+func (e *GaveUpError) why() string {
+	if e.Store != nil {
+		return strings.TrimPrefix(e.Store.Error(), "drawgate: ")
+	}
+	return strings.TrimPrefix(e.Err.Error(), "drawgate: ")
+}
+
+func (e *GaveUpError) Unwrap() []error {
+	if e.Store == nil {
+		return []error{e.Err}
+	}
+	return []error{e.Err, e.Store}
+}
+
+// Bounds of what is cancelled in the background.
+const (
+	maxAbandoned    = 1024             // at once; the holds of others end by themselves, as used
+	abandonTimeout  = 10 * time.Second // for one
+	abandonPause    = 100 * time.Millisecond
+	abandonOnClose  = 2 * time.Second // what Close gives them
+	abandonTooLate  = SendLife + SendLife/4
+	abandonAttempts = 5
+)
+
+// abandoned cancels in the background the grants that callers gave up. Each has a goroutine of its own; Close ends them.
+type abandoned struct {
+	mu      sync.Mutex
+	over    bool                               // guarded by mu: no more are taken on
+	running map[*Settlement]context.CancelFunc // guarded by mu
+	closing chan struct{}                      // closed by close: who waits for not_after stops waiting
+	group   sync.WaitGroup                     // of the goroutines
+}
+
+func newAbandoned() *abandoned {
+	return &abandoned{running: make(map[*Settlement]context.CancelFunc), closing: make(chan struct{})}
+}
+
+// cancel cancels a take with an id whose answer is not known, if there is room.
+func (a *abandoned) cancel(l *Limiter, t *Take) {
+	s := &Settlement{Op: OpCancel, ID: t.ID, Grant: t.Grant, Buckets: append([]BucketCost(nil), t.Buckets...)}
+	for i := range s.Buckets {
+		s.Buckets[i].N = Amounts{}
+	}
+	last := t.lost
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over || len(a.running) >= maxAbandoned {
+		return
+	}
+	ctx, stop := context.WithTimeout(context.Background(), abandonTimeout)
+	a.running[s] = stop
+	a.group.Go(func() {
+		a.run(ctx, l, s, last)
+		stop()
+		a.mu.Lock()
+		delete(a.running, s)
+		a.mu.Unlock()
+	})
+}
+
+// run cancels until the store says that the grant was open and is not any more, or until a message that is still under way to it cannot open it.
+func (a *abandoned) run(ctx context.Context, l *Limiter, s *Settlement, last time.Time) {
+	for i := range abandonAttempts {
+		out, err := l.settle(ctx, s)
+		switch {
+		case err == nil && !out.Gone:
+			for k := range s.Buckets {
+				l.lobby.nudge(s.Buckets[k].Key)
+			}
+			return
+		case err == nil && time.Since(last) > abandonTooLate:
+			return
+		case err == nil:
+			a.pause(ctx, abandonTooLate-time.Since(last)+time.Millisecond)
+		default:
+			a.pause(ctx, abandonPause<<i)
+		}
+		select {
+		case <-a.closing: // one more time, whatever may come
+			_, _ = l.settle(ctx, s)
+			return
+		default:
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// pause waits for d, or until the limiter is closed.
+func (a *abandoned) pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	case <-a.closing:
+	}
+}
+
+// close lets what is to be cancelled be tried once more, and waits for that, but not for long.
+func (a *abandoned) close() {
+	a.mu.Lock()
+	if a.over {
+		a.mu.Unlock()
+		return
+	}
+	a.over = true
+	close(a.closing)
+	a.mu.Unlock()
+	t := time.AfterFunc(abandonOnClose, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, stop := range a.running {
+			stop()
+		}
+	})
+	defer t.Stop()
+	a.group.Wait()
+}

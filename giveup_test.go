@@ -1,0 +1,178 @@
+package drawgate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// lossy is a store at the end of a slow network that loses one message in five: half of them on their way there, half on their way back. A message that is
+// on its way arrives although its sender has left.
+type lossy struct {
+	drawgate.Store
+	mu      sync.Mutex
+	dice    *rand.Rand // guarded by mu
+	granted int64      // guarded by mu: units of takes that the store allowed
+	late    sync.WaitGroup
+}
+
+// travel returns how long a message is on its way, there and back, and whether it is lost there, or its answer is.
+func (s *lossy) travel() (there, back time.Duration, lost, unanswered bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	there, back = time.Duration(s.dice.Int64N(int64(40*time.Millisecond))), time.Duration(s.dice.Int64N(int64(40*time.Millisecond)))
+	if s.dice.IntN(50) == 0 {
+		there += 1900 * time.Millisecond // a long way round, and yet in time
+	}
+	n := s.dice.IntN(10)
+	return there, back, n == 0, n == 1
+}
+
+func (s *lossy) call(ctx context.Context, op string, f func(context.Context) error) error {
+	there, back, lost, unanswered := s.travel()
+	answer := make(chan error, 1)
+	if !lost {
+		s.late.Go(func() {
+			time.Sleep(there)
+			err := f(context.WithoutCancel(ctx))
+			time.Sleep(back)
+			if !unanswered {
+				answer <- err
+			}
+		})
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return &drawgate.StoreError{Store: "lossy", Op: op, Err: ctx.Err()}
+	}
+}
+
+func (s *lossy) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	own := make([]drawgate.Decision, len(batch))
+	sent := time.Now().Add(drawgate.SendLife)
+	err := s.call(ctx, "take", func(ctx context.Context) error {
+		for i := range batch {
+			if batch[i].ID != "" {
+				batch[i].NotAfter = sent
+			}
+		}
+		err := s.Store.Take(ctx, batch, own)
+		for i := range own {
+			if err == nil && own[i].Allowed && !own[i].Replayed {
+				s.mu.Lock()
+				s.granted += batch[i].Buckets[0].N[0]
+				s.mu.Unlock()
+			}
+		}
+		return err
+	})
+	if err == nil {
+		copy(out, own)
+	}
+	return err
+}
+
+func (s *lossy) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	own := make([]drawgate.Outcome, len(batch))
+	err := s.call(ctx, "settle", func(ctx context.Context) error { return s.Store.Settle(ctx, batch, own) })
+	if err == nil {
+		copy(out, own)
+	}
+	return err
+}
+
+func (s *lossy) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+	return s.Store.Peek(ctx, buckets, priority, out)
+}
+
+// TestGivingUpLeavesNothing: 1,000 reservations and 1,000 waits are given up at random points, one message in five being lost. After the longest attempt
+// and the time in which a message may arrive late nothing is open that nobody owns; what is spent lies between what was granted to somebody who knows, and
+// that and what errors said may be spent. req: A12
+func TestGivingUpLeavesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &lossy{Store: memory(t), dice: rand.New(rand.NewPCG(1, 2))}
+		rest := rand.New(rand.NewPCG(3, 4))
+		held := over(t, store, policy(rolling(5000, 24*time.Hour)))
+		plain := over(t, store, drawgate.PerDay(1_000_000))
+		var mu sync.Mutex
+		owned, spent, may, gaveUp := map[*drawgate.Reservation]bool{}, int64(0), int64(0), 0
+		note := func(err error) {
+			if e, ok := errors.AsType[*drawgate.GaveUpError](err); ok {
+				gaveUp++
+				if e.MaySpend {
+					may++
+				}
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("not the context's: %v", err)
+				}
+			} else if errors.Is(err, drawgate.ErrStoreAway) {
+				may++
+			}
+		}
+		var group sync.WaitGroup
+		for i := range 1000 {
+			ctx, cancel := context.WithCancel(t.Context())
+			after := time.Duration(rest.Int64N(int64(150 * time.Millisecond)))
+			time.AfterFunc(after, cancel)
+			key := fmt.Sprint("k", i%5)
+			group.Go(func() {
+				res, err := held.Reserve(ctx, key, time.Hour)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					owned[res] = true
+				} else if e, ok := errors.AsType[*drawgate.GaveUpError](err); ok && e.MaySpend {
+					t.Error("what has an id is cancelled")
+				}
+			})
+			group.Go(func() {
+				d, err := plain.Wait(ctx, key)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil && d.Allowed {
+					spent++
+				}
+				note(err)
+			})
+			time.Sleep(time.Duration(rest.Int64N(int64(5 * time.Millisecond))))
+		}
+		group.Wait()
+		time.Sleep(3*2*time.Second + drawgate.SendLife + time.Second) // of three attempts to cancel, each in 2 s
+		store.late.Wait()
+		open, used, taken := 0, int64(0), int64(0)
+		for i := range 5 {
+			key := fmt.Sprint("k", i)
+			for _, l := range []*drawgate.Limiter{held, plain} {
+				st, err := l.Status(t.Context(), key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if l == held {
+					open, used = open+st.Open, used+st.States[0].Used
+				} else {
+					taken += st.States[0].Used
+				}
+			}
+		}
+		if open != len(owned) || used != int64(len(owned)) {
+			t.Errorf("%d reservations of %d units are open, and %d have an owner", open, used, len(owned))
+		}
+		if taken < spent || taken > spent+may {
+			t.Errorf("%d units are spent; %d callers know of theirs, and %d were told that theirs may be", taken, spent, may)
+		}
+		if gaveUp < 100 || len(owned) < 100 || taken == spent {
+			t.Errorf("%d gave up while they asked, %d reserved, %d units were lost: it shows too little", gaveUp, len(owned), taken-spent)
+		}
+		t.Logf("%d of 1000 reserved, %d waits passed, %d gave up while they asked, %d units spent that nobody knows of", len(owned), spent, gaveUp, taken-spent)
+	})
+}
