@@ -18,7 +18,7 @@ const Requests = "requests"
 // Bounds of what a policy may say. Together they keep every intermediate value within 2^53, the largest integer that all stores count exactly.
 const (
 	MaxLimits    = record.MaxLimits // limits in a policy
-	MaxBuckets   = 8                // buckets in one take
+	MaxBuckets   = 64               // buckets in one take
 	MaxOpen      = record.MaxOpen   // reservations that are open in one bucket: see ErrTooManyOpen
 	MaxAmount    = 1_000_000_000_000
 	MinWindow    = time.Millisecond

@@ -47,7 +47,7 @@ type Bucket struct {
 // Take asks for units: of one bucket, named beside the other fields, of several, all or nothing, or of those that the rules choose by attributes.
 type Take struct {
 	Bucket
-	Buckets    []Bucket          `json:"buckets,omitempty"`    // instead of policy, tenant, key and costs: 1 to 8 different ones
+	Buckets    []Bucket          `json:"buckets,omitempty"`    // instead of policy, tenant, key and costs: 1 to 64 different ones
 	Attributes *Attributes       `json:"attributes,omitempty"` // instead of policy, tenant, key and buckets: the rules choose policies and keys, all or nothing
 	Priority   int               `json:"priority,omitempty"`   // 0 to 9
 	WaitMS     int64             `json:"wait_ms,omitempty"`    // wait in the queue for at most this long, counted from the request's arrival; 0: answer now

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -304,27 +305,26 @@ func TestNothingToEnforceIsAllowed(t *testing.T) {
 	}
 }
 
-// TestTooManyPoliciesAreNamed: one take has at most eight buckets.
+// TestTooManyPoliciesAreNamed: one take has at most 64 buckets. The error names the first policies, so that it stays readable.
 func TestTooManyPoliciesAreNamed(t *testing.T) {
 	t.Parallel()
 	c := engine.Config{}
-	first, second := rules.Rule{Name: "first"}, rules.Rule{}
-	for i := range 9 {
-		name := string(rune('a' + i))
+	for i := range drawgate.MaxBuckets + 1 {
+		name := fmt.Sprintf("p%02d", i+1)
 		c.Policies = append(c.Policies, perDay(name, 5))
-		r := &first
-		if i > 4 {
-			r = &second
+		if i == 0 || i == 5 || i == 13 || len(c.Rules[len(c.Rules)-1].Apply) == rules.MaxApply {
+			c.Rules = append(c.Rules, rules.Rule{})
 		}
+		r := &c.Rules[len(c.Rules)-1]
 		r.Apply = append(r.Apply, rules.Apply{Policy: name, Key: "user"})
 	}
-	c.Rules = []rules.Rule{first, second}
+	c.Rules[0].Name = "first"
 	e := newEngine(t, c, nil)
 	res, err := e.Take(t.Context(), from("u"))
 	if !errors.Is(err, engine.ErrTooMany) || res.Decision.Allowed {
 		t.Fatalf("error %v", err)
 	}
-	for _, want := range []string{"more than 8: ", `policy "a" (rule 1 "first")`, `policy "i" (rule 2)`} {
+	for _, want := range []string{"more than 64: ", `policy "p01" (rule 1 "first")`, `policy "p09" (rule 2)`, "and more"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in %v", want, err)
 		}

@@ -217,11 +217,14 @@ func (e *Engine) addShadow(r *Request, a *Applied, ask *drawgate.Ask, sc *scratc
 	}
 }
 
+// shown is how many of the policies that ask too much an error names.
+const shown = 9
+
 // tooMany names the first of what asks for too many buckets.
 func tooMany(list []Applied) error {
 	var b strings.Builder
 	for i := range list {
-		if i == drawgate.MaxBuckets+1 {
+		if i == shown {
 			b.WriteString(", and more")
 			break
 		}

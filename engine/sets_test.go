@@ -235,7 +235,7 @@ func TestSetsThatCannotBe(t *testing.T) {
 	for i := range drawgate.MaxBuckets + 1 {
 		many.Sets = append(many.Sets, set(fmt.Sprint("user=", i)), set(fmt.Sprint("user=", i)))
 	}
-	if _, err := e.Take(t.Context(), many); !errors.Is(err, engine.ErrTooMany) || !strings.Contains(err.Error(), "more than 8: ") {
+	if _, err := e.Take(t.Context(), many); !errors.Is(err, engine.ErrTooMany) || !strings.Contains(err.Error(), "more than 64: ") {
 		t.Errorf("too many: %v", err)
 	}
 	many.Sets = many.Sets[2:]

@@ -263,7 +263,7 @@ func (h *Headers) learn(d drawgate.Decision, l *drawgate.Limit) *view {
 }
 
 // limitsPerBucket returns how many limits a decision describes of each bucket of the take.
-func limitsPerBucket(d *drawgate.Decision) (n [drawgate.MaxBuckets]int) {
+func limitsPerBucket(d *drawgate.Decision) (n [drawgate.MaxBuckets]uint8) {
 	for r := range d.Limits() {
 		n[r.Bucket]++
 	}

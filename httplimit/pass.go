@@ -78,7 +78,7 @@ func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
 		if b.Costs != nil {
 			ask.Costs = b.Costs(r)
 		}
-		t.from[len(t.asks)] = b
+		t.from[len(t.asks)] = uint8(i)
 		t.asks = append(t.asks, ask)
 		t.holds = t.holds || b.Limiter.Plan().NeedsHold()
 	}
@@ -140,7 +140,7 @@ func (m *Middleware) fail(h http.Header, r *http.Request, err error) Pass {
 type take struct {
 	m        *Middleware
 	asks     []drawgate.Ask
-	from     [drawgate.MaxBuckets]*Bucket // of each ask; unused if the middleware has one bucket
+	from     [drawgate.MaxBuckets]uint8 // of each ask: its position among the buckets; unused if the middleware has one bucket
 	priority int
 	holds    bool
 }
@@ -150,7 +150,7 @@ func (t *take) shared(i int) bool {
 	if len(t.m.buckets) == 1 {
 		return t.m.buckets[0].Shared
 	}
-	return t.from[i].Shared
+	return t.m.buckets[t.from[i]].Shared
 }
 
 // answer is what came of a take.

@@ -72,10 +72,11 @@ type call struct {
 	retry    int64 // µs; of the refusal
 }
 
+// usual is how many descriptors there is room for at first. Most requests have one or two.
+const usual = 8
+
 func newCall() *call {
-	return &call{
-		parts: make([]part, 0, drawgate.MaxBuckets), asks: make([]engine.Ask, 0, drawgate.MaxBuckets), costs: make([]drawgate.Cost, 0, drawgate.MaxBuckets),
-	}
+	return &call{parts: make([]part, 0, usual), asks: make([]engine.Ask, 0, usual), costs: make([]drawgate.Cost, 0, usual)}
 }
 
 // clear forgets the request, so that nothing of it is kept or told to the next one.

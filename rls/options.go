@@ -3,6 +3,8 @@ package rls
 import (
 	"log/slog"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/drawgate/drawgate"
 )
 
@@ -57,6 +59,10 @@ type Options struct {
 	ShadowHeader    bool   // X-RateLimit-Shadow names the policies in shadow that differ, and how: the proxy's callers see it
 
 	Logger *slog.Logger // nil discards; what fails is logged, at most once in 10 s
+
+	// Undecided is told of each request that is answered with an error, or would be but for Shadow: of its code. Envoy then decides by its
+	// failure_mode_deny. It may be called by several goroutines at once. nil: nobody is told.
+	Undecided func(code codes.Code)
 }
 
 // MaxHits is the most hits of one descriptor. More are taken for as many.

@@ -113,7 +113,7 @@ func (c *call) rulesAsk(ctx context.Context, which func(*part) bool) error {
 
 // rulesTellSet notes what the engine's result says of a descriptor: of the buckets that count it.
 func (c *call) rulesTellSet(p *part) {
-	buckets := uint(0)
+	buckets := uint64(0)
 	for i := range c.res.Applied {
 		a := &c.res.Applied[i]
 		if a.Set == p.ask && a.Bucket >= 0 {
@@ -226,10 +226,10 @@ func (c *call) rulesEach(ctx context.Context, p *part) error {
 }
 
 // everyBucket of a decision.
-const everyBucket = ^uint(0)
+const everyBucket = ^uint64(0)
 
 // rulesTell notes what a decision says of a descriptor, of which some buckets count it: of the limit that refuses longest, or has the least left.
-func (c *call) rulesTell(p *part, d *drawgate.Decision, buckets uint) {
+func (c *call) rulesTell(p *part, d *drawgate.Decision, buckets uint64) {
 	var worst drawgate.LimitResult
 	for l := range d.Limits() {
 		if buckets>>l.Bucket&1 != 0 && (worst.Limit == nil || worse(&l, &worst)) {

@@ -26,8 +26,9 @@ type Service struct {
 	opts   Options
 	draft  *httplimit.Headers
 	rates  atomic.Pointer[rates]
-	pool   sync.Pool // of *call
-	logged atomic.Int64
+	pool   sync.Pool    // of *call
+	logged atomic.Int64 // when, in Unix ns
+	quiet  atomic.Int64 // failures that were not logged since
 }
 
 var _ ratelimit.RateLimitServiceServer = (*Service)(nil)
@@ -64,15 +65,11 @@ const (
 
 // ShouldRateLimit decides a request. The status of an error is INVALID_ARGUMENT for a request without a domain or descriptors, or with too many;
 // FAILED_PRECONDITION for a refund where there are none; and UNAVAILABLE if the store did not decide: Envoy's failure_mode_deny then says what happens.
+// Each is logged, at most one in 10 s, and told to [Options.Undecided].
 // Descriptors without a limit are OK.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {
-	switch {
-	case r.GetDomain() == "":
-		return nil, status.Error(codes.InvalidArgument, "rls: the request has no domain")
-	case len(r.GetDescriptors()) == 0:
-		return nil, status.Error(codes.InvalidArgument, "rls: the request has no descriptors")
-	case len(r.GetDescriptors()) > MaxDescriptors:
-		return nil, status.Errorf(codes.InvalidArgument, "rls: %d descriptors are more than %d", len(r.GetDescriptors()), MaxDescriptors)
+	if err := check(r); err != nil {
+		return s.failed(r, err)
 	}
 	answer, err := s.decide(ctx, r)
 	for range unknownAttempts - 1 {
@@ -85,6 +82,19 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitReq
 		return answer, nil
 	}
 	return s.failed(r, err)
+}
+
+// check refuses requests that no configuration could decide.
+func check(r *ratelimit.RateLimitRequest) error {
+	switch {
+	case r.GetDomain() == "":
+		return status.Error(codes.InvalidArgument, "rls: the request has no domain")
+	case len(r.GetDescriptors()) == 0:
+		return status.Error(codes.InvalidArgument, "rls: the request has no descriptors")
+	case len(r.GetDescriptors()) > MaxDescriptors:
+		return status.Errorf(codes.InvalidArgument, "rls: %d descriptors are more than %d", len(r.GetDescriptors()), MaxDescriptors)
+	}
+	return nil
 }
 
 func pause(ctx context.Context, d time.Duration) bool {
@@ -113,25 +123,38 @@ func (s *Service) decide(ctx context.Context, r *ratelimit.RateLimitRequest) (*r
 	return c.byRules(ctx)
 }
 
-// failed turns an error into a status.
+// failed counts and logs a request that was not decided, and turns its error into a status.
 func (s *Service) failed(r *ratelimit.RateLimitRequest, err error) (*ratelimit.RateLimitResponse, error) {
+	answer := statusOf(err)
+	code := status.Code(answer)
+	if s.opts.Undecided != nil {
+		s.opts.Undecided(code)
+	}
+	if code == codes.Canceled {
+		return nil, answer
+	}
+	s.log(r.GetDomain(), err)
+	if _, told := status.FromError(err); s.opts.Shadow && !told {
+		return ok(len(r.GetDescriptors())), nil
+	}
+	return nil, answer
+}
+
+// statusOf returns what a caller is told of an error.
+func statusOf(err error) error {
 	if _, ok := status.FromError(err); ok {
-		return nil, err
+		return err
 	}
 	code := codes.Unavailable
 	switch {
 	case errors.Is(err, context.Canceled):
-		return nil, status.Error(codes.Canceled, "rls: the caller has left")
+		return status.Error(codes.Canceled, "rls: the caller has left")
 	case errors.Is(err, drawgate.ErrInvalid), errors.Is(err, engine.ErrTooMany), errors.Is(err, drawgate.ErrUnknownUnit):
 		code = codes.InvalidArgument
 	case errors.Is(err, drawgate.ErrNeedsReserve):
 		code = codes.FailedPrecondition
 	}
-	s.log(r.GetDomain(), err)
-	if s.opts.Shadow {
-		return ok(len(r.GetDescriptors())), nil
-	}
-	return nil, status.Error(code, public(err))
+	return status.Error(code, public(err))
 }
 
 // public is what a caller is told: no addresses, no keys.
@@ -157,7 +180,8 @@ const logEvery = 10 * time.Second
 func (s *Service) log(domain string, err error) {
 	now, last := time.Now().UnixNano(), s.logged.Load()
 	if now-last < int64(logEvery) || !s.logged.CompareAndSwap(last, now) {
+		s.quiet.Add(1)
 		return
 	}
-	s.opts.Logger.Warn("a rate limit request was not decided", "domain", domain, "err", err)
+	s.opts.Logger.Warn("a rate limit request was not decided", "domain", domain, "err", err, "suppressed", s.quiet.Swap(0))
 }

@@ -1,8 +1,11 @@
 package rls_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,7 +30,7 @@ const users = "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour,
 func TestRequestsThatCannotBeDecidedAreErrors(t *testing.T) {
 	t.Parallel()
 	c := client(t, users, nil)
-	many := make([]*common.RateLimitDescriptor, 9)
+	many := make([]*common.RateLimitDescriptor, rls.MaxDescriptors)
 	for i := range many {
 		many[i] = descriptor("user=" + strconv.Itoa(i))
 	}
@@ -43,7 +46,6 @@ func TestRequestsThatCannotBeDecidedAreErrors(t *testing.T) {
 	}{
 		"no domain":      {request("", descriptor("user=ann")), codes.InvalidArgument},
 		"no descriptors": {request("d"), codes.InvalidArgument},
-		"9 buckets":      {request("d", many...), codes.InvalidArgument},
 		"65 descriptors": {request("d", lots...), codes.InvalidArgument},
 		"no unit":        {request("d", unit), codes.InvalidArgument},
 		"a refund":       {request("d", negative(descriptor("user=ann"), 1)), codes.FailedPrecondition},
@@ -53,11 +55,49 @@ func TestRequestsThatCannotBeDecidedAreErrors(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", name, a, err, x.want)
 		}
 	}
-	if a := answered(t, c, request("d", many[:8]...)); a.GetOverallCode() != ok || a.GetStatuses()[7].GetLimitRemaining() != 2 {
-		t.Errorf("8 buckets: %v", a)
+	if a := answered(t, c, request("d", many...)); a.GetOverallCode() != ok || a.GetStatuses()[63].GetLimitRemaining() != 2 {
+		t.Errorf("64 buckets: %v", a)
 	}
 	if a := answered(t, c, request("d", lots[1:]...)); a.GetOverallCode() != ok {
 		t.Errorf("64 descriptors without a limit: %v", a)
+	}
+}
+
+// What is not decided passes where Envoy's failure_mode_deny is false: somebody must be able to see it.
+func TestRequestsThatCannotBeDecidedAreLoggedAndCounted(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	counted := map[codes.Code]int{}
+	s, _ := service(t, broken{memory(t)}, config(t, users), &rls.Options{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), Undecided: func(code codes.Code) { counted[code]++ },
+	})
+	lots := request("d")
+	for range rls.MaxDescriptors + 1 {
+		lots.Descriptors = append(lots.Descriptors, descriptor("user=secret"))
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, ask := range []func() error{
+		func() error { _, err := s.ShouldRateLimit(t.Context(), lots); return err },
+		func() error {
+			_, err := s.ShouldRateLimit(t.Context(), request("d", descriptor("user=secret")))
+			return err
+		},
+		func() error {
+			_, err := s.ShouldRateLimit(t.Context(), request("", descriptor("user=secret")))
+			return err
+		},
+		func() error { _, err := s.ShouldRateLimit(gone, request("d", descriptor("user=secret"))); return err },
+	} {
+		if err := ask(); err == nil {
+			t.Error("it was decided")
+		}
+	}
+	if want := map[codes.Code]int{codes.InvalidArgument: 2, codes.Unavailable: 1, codes.Canceled: 1}; !maps.Equal(counted, want) {
+		t.Errorf("counted %v, want %v", counted, want)
+	}
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "65 descriptors are more than 64") || strings.Contains(text, "secret") {
+		t.Errorf("logged %q, want the first one alone", text)
 	}
 }
 

@@ -12,7 +12,8 @@ var refusalCases = []testCase{
 	{"a refusal costs nothing", "refused takes leave every limit of the bucket as it was, and do not make the wait longer", testRefusalCostsNothing, false},
 	{"a refusal costs nothing in other buckets", "a take over several buckets that one of them refuses spends nothing in any", testRefusalManyBuckets, true},
 	{"a refused reservation is not open", "the id of a refused take is unknown", testRefusedReservation, true},
-	{"all or nothing", "a take over eight buckets of several limits is granted in all of them or in none", testAllOrNothing, true},
+	{"all or nothing", "a take over as many buckets as there may be, of several limits each, is granted in all of them or in none", testAllOrNothing, true},
+	{"64 buckets", "a take over 64 buckets is one step: one of them that is full refuses it, and nothing is spent in the others", testMostBuckets, true},
 	{"oversized", "a take that can never fit is refused and spends nothing", testOversized, true},
 	{"every limit must pass", "of limits per minute, hour, day, week and month the strictest decides, and the refusal names it", testTiers, false},
 }
@@ -127,6 +128,40 @@ func testAllOrNothing(e *env) {
 	same("after a refusal")
 	e.allowed("the others", e.take(drawgate.Take{Buckets: []drawgate.BucketCost{buckets[7].cost(7), buckets[1].cost(1)}}))
 	buckets[7].wantUsed("bucket 7", 8, 2, 3)
+}
+
+// req: A3, D1
+func testMostBuckets(e *env) {
+	const n = 64
+	costs := func(buckets []*bucket) (list []drawgate.BucketCost) {
+		for _, b := range buckets {
+			list = append(list, b.cost(1))
+		}
+		return list
+	}
+	for _, full := range []int{0, n / 2, n - 1} {
+		var buckets []*bucket
+		for i := range n {
+			buckets = append(buckets, e.bucket(fmt.Sprint(full, " ", i), rolling(2, time.Hour)))
+		}
+		e.allowed("one of each", e.take(drawgate.Take{Buckets: costs(buckets)}))
+		e.allowed("the last one of one bucket", buckets[full].take(1))
+		same := e.unchanged(buckets...)
+		for _, t := range []drawgate.Take{{}, {ID: "id", Hold: time.Hour}} {
+			t.Buckets = costs(buckets)
+			d := e.take(t)
+			e.refused(fmt.Sprint("bucket ", full, " is full"), d, -1)
+			if r, _ := d.Refusing(); r.Bucket != full || d.Buckets() != n {
+				e.Errorf("refused by bucket %d of %d, want %d of %d", r.Bucket, d.Buckets(), full, n)
+			}
+		}
+		same("after a refusal")
+		rest := append(append([]*bucket{}, buckets[:full]...), buckets[full+1:]...)
+		e.allowed("the others", e.take(drawgate.Take{Buckets: costs(rest)}))
+		for i, b := range buckets {
+			b.wantUsed(fmt.Sprint("bucket ", i), 2)
+		}
+	}
 }
 
 func testOversized(e *env) {

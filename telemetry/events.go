@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"slices"
+
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/guard"
@@ -84,6 +86,18 @@ func (m *Metrics) Reloaded(err error) {
 	m.loads[1].Inc()
 	m.lastLoad.Set(1)
 	m.loaded.SetToCurrentTime()
+}
+
+// undecidedCodes are the gRPC codes of errors that Envoy's rate limit service answers.
+var undecidedCodes = [...]string{"InvalidArgument", "FailedPrecondition", "Unavailable", "Canceled", other}
+
+// EnvoyUndecided counts a request of Envoy that was answered with an error of that gRPC code: for rls.Options.Undecided.
+func (m *Metrics) EnvoyUndecided(code string) {
+	i := max(0, slices.Index(undecidedCodes[:], code))
+	if undecidedCodes[i] != code {
+		i = len(undecidedCodes) - 1
+	}
+	m.undecided[i].Inc()
 }
 
 // warned counts a warning that was told, or dropped. m may be nil.

@@ -324,6 +324,19 @@ func TestReloadsAreCounted(t *testing.T) {
 	})
 }
 
+// TestUndecidedRequestsOfEnvoyAreCounted by the code of their error.
+func TestUndecidedRequestsOfEnvoyAreCounted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	for _, code := range []string{"InvalidArgument", "Unavailable", "Unavailable", "DataLoss"} {
+		r.m.EnvoyUndecided(code)
+	}
+	r.want(1, "drawgate_envoy_undecided_total", "code", "InvalidArgument")
+	r.want(2, "drawgate_envoy_undecided_total", "code", "Unavailable")
+	r.want(1, "drawgate_envoy_undecided_total", "code", "other")
+	r.want(0, "drawgate_envoy_undecided_total", "code", "FailedPrecondition")
+}
+
 // TestShadowsAreCountedApart: a shadow's refusal is no refusal; that it differs is counted in both directions. // req: E9
 func TestShadowsAreCountedApart(t *testing.T) {
 	t.Parallel()

@@ -58,11 +58,18 @@ func classOf(err error) class {
 func (c class) isBackend() bool { return c != caller && c != misused }
 
 // series are those of the policies of a take's buckets.
-type series [drawgate.MaxBuckets]*policySeries
+type series []*policySeries
+
+// usual is how many buckets a take has at most as a rule: for their series nothing is allocated.
+const usual = 8
 
 // taken counts a take. It is called for every decision.
 func (m *Metrics) taken(e *drawgate.Taken) {
-	var s series
+	var few [usual]*policySeries
+	s := series(few[:])
+	if n := len(e.Take.Buckets); n > usual {
+		s = make(series, n)
+	}
 	for i := range e.Take.Buckets {
 		s[i] = m.table.get(e.Take.Buckets[i].Plan.Name())
 	}
@@ -103,7 +110,7 @@ func (p *policySeries) took(b *drawgate.BucketCost, queued time.Duration, o outc
 }
 
 // looked notes what a decision says is left of the tightest limit of each bucket.
-func (s *series) looked(d *drawgate.Decision) {
+func (s series) looked(d *drawgate.Decision) {
 	if d.Reason == drawgate.Queued {
 		return // it says nothing of limits
 	}
@@ -125,7 +132,7 @@ func (s *series) looked(d *drawgate.Decision) {
 
 // refused counts the keys and limits that refused a take, each. d is nil if it was refused without being asked for. That the store is away is no limit's
 // doing.
-func (s *series) refused(t *drawgate.Take, d *drawgate.Decision) {
+func (s series) refused(t *drawgate.Take, d *drawgate.Decision) {
 	if d != nil && d.Reason == drawgate.Away {
 		return
 	}

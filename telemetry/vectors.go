@@ -23,6 +23,7 @@ type vectors struct {
 	decisions, fallbacks, milestones              *prometheus.CounterVec   // of policies
 	failures, settlements, loads, transitions     *prometheus.CounterVec   // of the process
 	probes, warnings, deliveries                  *prometheus.CounterVec   // of the other parts of this package
+	undecided                                     *prometheus.CounterVec   // of Envoy's rate limit service
 	waited                                        *prometheus.HistogramVec // durations
 	breaker                                       *prometheus.GaugeVec
 }
@@ -60,6 +61,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	counter(&v.loads, "drawgate_config_reloads_total", "Changes of the configuration, tried while running.", "result")
 	counter(&v.warnings, "drawgate_warnings_total", "Warnings, by what became of them.", "kind", "result")
 	counter(&v.deliveries, "drawgate_webhook_deliveries_total", "Web calls, by what became of them.", "result")
+	counter(&v.undecided, "drawgate_envoy_undecided_total", "Envoy's requests that were answered with an error: its failure_mode_deny decided.", "code")
 	v.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "drawgate_store_breaker_state", Help: "1 for the state of the store's breaker."}, []string{"state"})
 	return append(append(all, v.breaker), m.plain()...)
 }
@@ -121,6 +123,9 @@ func (m *Metrics) resolve() {
 	}
 	for i, name := range deliveryNames {
 		m.posts[i] = v.deliveries.WithLabelValues(name)
+	}
+	for i, code := range undecidedCodes {
+		m.undecided[i] = v.undecided.WithLabelValues(code)
 	}
 	m.loaded.SetToCurrentTime()
 	m.lastLoad.Set(1)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"google.golang.org/grpc/codes"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
@@ -313,6 +314,9 @@ func (v *service) openEnvoy() {
 	o := &rls.Options{
 		Config: v.rates, Refunds: e.Refunds, Shadow: e.Shadow, Metadata: e.Metadata, ShadowHeader: e.ShadowHeader, Logger: v.log,
 		LimitHeader: e.LimitHeader, RemainingHeader: e.RemainingHeader, ResetHeader: e.ResetHeader,
+	}
+	if v.metrics != nil {
+		o.Undecided = func(code codes.Code) { v.metrics.EnvoyUndecided(code.String()) }
 	}
 	if e.OwnHits {
 		o.Reports = rls.ReportOwnHits
