@@ -6,6 +6,7 @@ type Envoy struct {
 	Merge   bool     // a file may add to a domain that another one began
 	Aligned bool     // count by full minutes, hours and days as envoyproxy/ratelimit does, instead of by the last ones
 	Refunds bool     // hits can be given back, which makes the limit less than certain
+	Errors  bool     // while the store is unavailable requests are answered with an error, in place of the fallback's decision
 
 	Shadow  bool         // everything is decided and counted, and every answer is OK
 	OwnHits bool         // hits of a single descriptor were used already
@@ -45,6 +46,7 @@ func (d *decoder) envoy(e entry) {
 		{"merge", func(e entry) { v.Merge = d.boolean(e) }},
 		{"windows", func(e entry) { v.Aligned = d.oneOf(e, "rolling", "aligned") == "aligned" }},
 		{"refunds", func(e entry) { v.Refunds = d.boolean(e) }},
+		{"on_store_failure", func(e entry) { v.Errors = d.oneOf(e, "fallback", "error") == "error" }},
 		{"shadow", func(e entry) { v.Shadow = d.boolean(e) }},
 		{"reports", func(e entry) { v.OwnHits = d.oneOf(e, "marked", "own-hits") == "own-hits" }},
 		{"headers", func(e entry) { v.Headers = EnvoyHeaders(d.oneOf(e, envoyHeaders...)) }},

@@ -120,6 +120,9 @@ func (v *Envoy) items() (b mapping) {
 		b.add("windows", "aligned")
 	}
 	b.flag("refunds", v.Refunds)
+	if v.Errors {
+		b.add("on_store_failure", "error")
+	}
 	b.flag("shadow", v.Shadow)
 	if v.OwnHits {
 		b.add("reports", "own-hits")

@@ -113,6 +113,7 @@ type (
 		Merge           bool      `json:"merge,omitempty"    jsonschema:"default=false" jsonschema_description:"A file may add to a domain that another one began."`
 		Windows         string    `json:"windows,omitempty"  jsonschema:"enum=rolling,enum=aligned,default=rolling" jsonschema_description:"rolling: the last minute, so that no minute has more. aligned: from one full minute to the next, as envoyproxy/ratelimit counts."`
 		Refunds         bool      `json:"refunds,omitempty"  jsonschema:"default=false" jsonschema_description:"Hits can be given back. They carry no id, so a limit may be exceeded by as many."`
+		OnStoreFailure  string    `json:"on_store_failure,omitempty" jsonschema:"enum=fallback,enum=error,default=fallback" jsonschema_description:"What answers while the store is unavailable: the fallback of each limit, or an error, so that Envoy's failure_mode_deny decides."`
 		Shadow          bool      `json:"shadow,omitempty"   jsonschema:"default=false" jsonschema_description:"Everything is decided and counted, and every answer is OK."`
 		Reports         string    `json:"reports,omitempty"  jsonschema:"enum=marked,enum=own-hits,default=marked" jsonschema_description:"Which hits were used already and count even over the limit: those of descriptors that are marked, or of those with hits of their own too."`
 		Headers         string    `json:"headers,omitempty"  jsonschema:"enum=retry-after,enum=none,enum=legacy,enum=x,enum=draft,default=retry-after" jsonschema_description:"Which headers answers ask Envoy to add."`

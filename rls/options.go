@@ -49,7 +49,10 @@ type Options struct {
 	Tenant  string  // part of all keys of Config's limits; "": the engine's own. Rules name their own
 	Refunds bool    // is_negative_hits gives units back: an exception of the promise, because nobody can tell whether they were taken (docs/semantics.md)
 	Reports Reports // whose hits are counted even over the limit
-	Shadow  bool    // everything is decided and told per descriptor, and every answer is OK, with SHADOW_MODE's meaning
+	// StoreErrors answers UNAVAILABLE where a fallback decided because the store is unavailable, as envoyproxy/ratelimit does: Envoy's
+	// failure_mode_deny then says what happens. Otherwise the fallback's decision is the answer.
+	StoreErrors bool
+	Shadow      bool // everything is decided and told per descriptor, and every answer is OK, with SHADOW_MODE's meaning
 
 	Headers         Headers
 	LimitHeader     string // with HeadersLegacy: "" means RateLimit-Limit

@@ -150,6 +150,7 @@ func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 			if err != nil {
 				return err
 			}
+			c.fallback = c.fallback || st.Decision.Fallback
 			c.rulesTell(p, &st.Decision, everyBucket)
 		}
 		if p.over && p.does == peeks {

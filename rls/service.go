@@ -115,8 +115,20 @@ func (s *Service) decide(ctx context.Context, r *ratelimit.RateLimitRequest) (*r
 		s.pool.Put(c)
 	}()
 	c.s, c.request, c.rates = s, r, s.rates.Load()
+	answer, err := c.byDomain(ctx)
+	if err == nil && c.fallback && s.opts.StoreErrors {
+		return nil, errFallback
+	}
+	return answer, err
+}
+
+// errFallback stands for a decision that a fallback made, where that is not an answer.
+var errFallback = fmt.Errorf("rls: %w: its fallback decided, which envoy.on_store_failure makes an error", drawgate.ErrStoreAway)
+
+// byDomain decides by the tree of the request's domain, or by rules if it has none.
+func (c *call) byDomain(ctx context.Context) (*ratelimit.RateLimitResponse, error) {
 	if c.rates.config != nil {
-		if d := c.rates.config.domains[r.GetDomain()]; d != nil {
+		if d := c.rates.config.domains[c.request.GetDomain()]; d != nil {
 			return c.byTree(ctx, d)
 		}
 	}

@@ -499,3 +499,26 @@ descriptors:
 		}
 	}
 }
+
+// What a fallback decided is an error where that is asked for, as with envoyproxy/ratelimit: Envoy's failure_mode_deny decides.
+func TestStoreErrorsInPlaceOfAFallback(t *testing.T) {
+	t.Parallel()
+	for _, r := range []*ratelimit.RateLimitRequest{request("d", descriptor("user=ann")), request("d", hits(descriptor("user=ann"), 0)), request("rules", descriptor("user=ann"))} {
+		for name, x := range map[string]struct {
+			opts rls.Options
+			want codes.Code
+		}{"fallback": {rls.Options{}, codes.OK}, "error": {rls.Options{StoreErrors: true}, codes.Unavailable}, "shadow": {rls.Options{StoreErrors: true, Shadow: true}, codes.OK}} {
+			x.opts.Config = config(t, users)
+			c := perDescriptor(5, 100)
+			c.Policies = append(c.Policies, x.opts.Config.Policies()...)
+			a, err := byRulesOver(t, marking{memory(t)}, c, &x.opts).ShouldRateLimit(t.Context(), r)
+			if status.Code(err) != x.want {
+				t.Errorf("%v, %s: %v, %v", r, name, a, err)
+			}
+		}
+	}
+	a := answered(t, client(t, users, &rls.Options{StoreErrors: true}), request("d", descriptor("user=ann")))
+	if a.GetOverallCode() != ok || a.GetStatuses()[0].GetLimitRemaining() != 2 {
+		t.Errorf("the store decided: %v", a)
+	}
+}

@@ -312,7 +312,7 @@ func (v *service) open() (err error) {
 func (v *service) openEnvoy() {
 	e := &v.now.Envoy
 	o := &rls.Options{
-		Config: v.rates, Refunds: e.Refunds, Shadow: e.Shadow, Metadata: e.Metadata, ShadowHeader: e.ShadowHeader, Logger: v.log,
+		Config: v.rates, Refunds: e.Refunds, StoreErrors: e.Errors, Shadow: e.Shadow, Metadata: e.Metadata, ShadowHeader: e.ShadowHeader, Logger: v.log,
 		LimitHeader: e.LimitHeader, RemainingHeader: e.RemainingHeader, ResetHeader: e.ResetHeader,
 	}
 	if v.metrics != nil {
