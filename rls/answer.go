@@ -79,8 +79,18 @@ func (p *part) describe(s *status1) {
 	}
 	s.status.CurrentLimit = p.current
 	s.status.LimitRemaining = uint32(min(max(0, p.remaining), math.MaxUint32))
-	s.reset.Seconds, s.reset.Nanos = p.resetAfter/1e6, int32(p.resetAfter%1e6*1000)
+	s.reset.Seconds = p.resetSeconds(s.status.Code == ratelimit.RateLimitResponse_OVER_LIMIT)
 	s.status.DurationUntilReset = &s.reset
+}
+
+// resetSeconds returns in how many seconds the limit is unused, or its window ends, rounded up: Envoy cuts parts of a second off, and would tell a client
+// to come too early. A refusal by a limit of which nothing is used, as the hits never fit, has its whole window, and never 0.
+func (p *part) resetSeconds(refused bool) int64 {
+	after := p.resetAfter
+	if refused && after == 0 {
+		after = max(p.rule.window.Microseconds(), 1)
+	}
+	return seconds(after)
 }
 
 // refusedAlone reports whether the descriptor by itself would be refused.

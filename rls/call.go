@@ -143,6 +143,9 @@ func (c *call) byTree(ctx context.Context, d *domain) (*ratelimit.RateLimitRespo
 	if err := c.takeAll(ctx); err != nil {
 		return nil, err
 	}
+	if err := c.peekRest(ctx); err != nil {
+		return nil, err
+	}
 	if err := c.afterwards(ctx); err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func (c *call) rulesTake(ctx context.Context) error {
 		}
 		c.refused, c.retry = true, d.RetryAfter.Microseconds()
 	}
-	untold := func(p *part) bool { return p.does == takes && !p.known && !p.never }
+	untold := func(p *part) bool { return p.does == takes && !p.known }
 	for i := range c.parts {
 		if p := &c.parts[i]; untold(p) {
 			if err := c.find(p); err != nil {
@@ -129,6 +129,7 @@ func (c *call) rulesTellSet(p *part) {
 
 // rulesPeek tells how descriptors stand. One that takes is over if a limit has too little left for its hits, another if nothing is left.
 func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
+	bare := c.bare()
 	for i := range c.parts {
 		p := &c.parts[i]
 		if !which(p) {
@@ -152,6 +153,9 @@ func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 			}
 			c.fallback = c.fallback || st.Decision.Fallback
 			c.rulesTell(p, &st.Decision, everyBucket)
+			if bare {
+				c.describeDraft(&st.Decision, true)
+			}
 		}
 		if p.over && p.does == peeks {
 			c.refused = true

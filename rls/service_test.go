@@ -22,6 +22,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/rls"
 )
 
@@ -497,6 +498,85 @@ descriptors:
 		if left := a.GetStatuses()[0].GetLimitRemaining(); err != nil || left != want {
 			t.Errorf("%d: %d remain, want %d: %v", g, left, want, err)
 		}
+	}
+}
+
+// Envoy cuts parts of a second off: a client that is told 0, or a second too little, comes too early.
+func TestResetIsInWholeSecondsRoundedUp(t *testing.T) {
+	t.Parallel()
+	for name, windows := range map[string]rls.Windows{"rolling": rls.Rolling, "aligned": rls.Aligned} {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := rls.ParseConfig("f", []byte("domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 1}}\n"), &rls.ConfigOptions{Windows: windows})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, _ := service(t, memory(t), c, &rls.Options{Headers: rls.HeadersLegacy})
+			for _, step := range []struct {
+				wait time.Duration
+				code ratelimit.RateLimitResponse_Code
+				want time.Duration
+			}{{0, ok, time.Minute}, {1100 * time.Millisecond, over, 59 * time.Second}, {58500 * time.Millisecond, over, time.Second}} {
+				time.Sleep(step.wait)
+				a, err := s.ShouldRateLimit(t.Context(), request("d", descriptor("user=ann")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				st := a.GetStatuses()[0]
+				if st.GetCode() != step.code || st.GetDurationUntilReset().AsDuration() != step.want || header(a, "RateLimit-Reset") != fmt.Sprint(step.want.Seconds()) {
+					t.Errorf("%s: %v, want %v and a reset in %v", name, a, step.code, step.want)
+				}
+			}
+		})
+	}
+}
+
+// A refusal of more hits than the limit ever grants has what every refusal has.
+func TestRefusalOfMoreHitsThanTheLimitIsDescribed(t *testing.T) {
+	t.Parallel()
+	const file = `
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: half, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: all, rate_limit: {unit: hour, requests_per_unit: 100}}
+`
+	carrying := descriptor("free=x")
+	carrying.Limit = limitOf(t, "HOUR", 5)
+	for style, names := range map[rls.Headers][]string{
+		rls.HeadersLegacy: {"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, rls.HeadersDraft: {httplimit.HeaderRateLimit, httplimit.HeaderPolicy},
+	} {
+		opts := &rls.Options{Headers: style}
+		for name, x := range map[string]struct {
+			c ratelimit.RateLimitServiceClient
+			d *common.RateLimitDescriptor
+		}{
+			"file":    {client(t, file, opts), descriptor("user=ann")},
+			"quota":   {client(t, file, opts), descriptor("half=ann")},
+			"carried": {client(t, file, opts), carrying},
+			"rules":   {byRules(t, perDescriptor(5, 100), opts), descriptor("user=ann")},
+		} {
+			a := answered(t, x.c, request("d", hits(x.d, 6)))
+			st := a.GetStatuses()[0]
+			if a.GetOverallCode() != over || st.GetCode() != over || st.GetCurrentLimit().GetRequestsPerUnit() != 5 || st.GetLimitRemaining() != 5 || st.GetDurationUntilReset().GetSeconds() < 1 {
+				t.Errorf("%s: %v", name, a)
+			}
+			for _, h := range names {
+				if header(a, h) == "" {
+					t.Errorf("%s: there is no %s: %v", name, h, a)
+				}
+			}
+			if header(a, "Retry-After") != "" {
+				t.Errorf("%s: no wait helps: %v", name, a)
+			}
+		}
+	}
+	c := client(t, file, nil)
+	a := answered(t, c, request("d", hits(descriptor("half=ann"), 6), descriptor("half=bob"), descriptor("all=x")))
+	if st := a.GetStatuses()[0]; a.GetOverallCode() != ok || st.GetCode() != over || st.GetCurrentLimit().GetRequestsPerUnit() != 5 {
+		t.Errorf("a quota that is over beside one that is not: %v", a)
+	}
+	if a.GetStatuses()[2].GetLimitRemaining() != 99 {
+		t.Errorf("what passed was not counted once: %v", a)
 	}
 }
 

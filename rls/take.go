@@ -74,7 +74,13 @@ func (c *call) takeAll(ctx context.Context) error {
 		}
 	}
 	c.refused = true
-	return c.peek(ctx, func(p *part) bool { return p.does == takes && !p.known && !p.never }, func(p *part) bool { return p.hits > p.remaining })
+	return nil
+}
+
+// peekRest tells how the takes stand that are not known yet: those of a request that is refused, and those that ask more than a limit ever grants.
+func (c *call) peekRest(ctx context.Context) error {
+	return c.peek(ctx, func(p *part) bool { return p.does == takes && !p.known && (c.refused || p.never) },
+		func(p *part) bool { return p.hits > p.remaining })
 }
 
 // neverFits notes whose hits are more than a limit ever grants; false if it is nobody's.
@@ -138,9 +144,10 @@ func (c *call) run(ctx context.Context) (allowed bool, err error) {
 	return c.res.Decision.Allowed, nil
 }
 
-// describeTake notes the headers of a decision that asked for something, in place of those of an earlier attempt.
+// describeTake notes the headers of a decision that asked for something, in place of those of an earlier attempt. A request that is refused without
+// having asked, because its hits never fit, has those of how its limits stand.
 func (c *call) describeTake(d *drawgate.Decision) {
-	if c.costs[0].N > 0 {
+	if c.costs[0].N > 0 || c.bare() {
 		c.describeDraft(d, false)
 	}
 }
