@@ -163,10 +163,8 @@ func (b *builder) step(parent *node, t *descriptorText) bool {
 		b.problem(t.at, "a descriptor needs a key")
 		return false
 	}
-	joined := s.Key
-	if s.Value != "" {
-		joined += "_" + s.Value
-	}
+	joined := s.joined()
+	s.Wildcard = strings.Contains(joined, "*")
 	if first, twice := parent.seen[joined]; twice {
 		b.problem(t.at, "the descriptor %s is here twice; the first one is on line %d", shorten(joined), first.line)
 		return false
@@ -175,11 +173,8 @@ func (b *builder) step(parent *node, t *descriptorText) bool {
 		parent.seen = map[string]place{}
 	}
 	parent.seen[joined] = t.at
-	if s.Shared && !strings.HasSuffix(s.Value, "*") {
-		b.problem(t.at, "share_threshold is for values that end in *, this one is %s", shorten(s.Value))
-	}
-	if value, ok := strings.CutSuffix(s.Value, "*"); ok {
-		s.Value, s.Wildcard = value, true
+	if s.Shared && !s.Wildcard {
+		b.problem(t.at, "share_threshold is for values and keys with a *, this one is %s", shorten(joined))
 	}
 	return true
 }

@@ -48,7 +48,7 @@ func TestConfigMistakesNameTheirPlace(t *testing.T) {
 		"quoted rate":           {rate("rate_limit: {unit: hour, requests_per_unit: \"5\"}"), "4:49: requests_per_unit must be a whole number"},
 		"no multiple":           {rate("rate_limit: {unit: hour, unit_multiplier: 0, requests_per_unit: 5}"), "4:47: unit_multiplier 0 is not a whole number from 1"},
 		"too long a window":     {rate("rate_limit: {unit: year, unit_multiplier: 2, requests_per_unit: 5}"), "4:24: 2 years are longer than 366 days"},
-		"share of no wildcard":  {rate("value: v", "share_threshold: true"), "3:5: share_threshold is for values that end in *"},
+		"share of no wildcard":  {rate("value: v", "share_threshold: true"), "3:5: share_threshold is for values and keys with a *"},
 		"replaces itself":       {rate("rate_limit: {unit: hour, requests_per_unit: 5, name: n, replaces: [{name: n}]}"), "the rate \"n\" replaces itself"},
 		"replaces nothing":      {rate("rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{}]}"), "an entry of replaces needs a name"},
 		"replaces a text":       {rate("rate_limit: {unit: hour, requests_per_unit: 5, replaces: [n]}"), "an entry of replaces must be a mapping"},
@@ -269,4 +269,54 @@ func TestConfigOfTheDocumentation(t *testing.T) {
 	passes(t, c, "shop", "path=/files/a", 100)
 	free(t, c, "shop", "path=/files/b", 1)
 	free(t, c, "shop", "service=api,customer=ann", 1001)
+}
+
+// A * stands for any text wherever it is, in values and in keys.
+func TestWildcardsAnywhere(t *testing.T) {
+	t.Parallel()
+	c := client(t, `
+domain: d
+descriptors:
+  - {key: mid, value: a*z, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: host, value: "*.example.com", rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: two, value: a*b*, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: all, value: "*", rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: order, value: a*, rate_limit: {unit: hour, requests_per_unit: 2}}
+  - {key: order, value: ab*, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: order, value: abc, rate_limit: {unit: hour, requests_per_unit: 3}}
+  - {key: order, rate_limit: {unit: hour, requests_per_unit: 4}}
+  - {key: share, value: /api/*/items, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+  - {key: x-*, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: y-*-end, value: v, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: z-*, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+  - key: tenant
+    value: t*prod
+    share_threshold: true
+    descriptors:
+      - {key: user, value: "*@*", rate_limit: {unit: hour, requests_per_unit: 1}}
+`, nil)
+	for _, text := range []string{
+		"mid=az", "mid=abcz", "mid=a*z", "host=.example.com", "host=www.example.com", "two=ab", "two=a1b2", "all=", "all=x", // each value for itself
+		"x-=1", "x-a=1", "x-a=2", "x-b=1", "y-k-end=v", "y-l-end=v", "tenant=t1prod,user=a@b", "tenant=tprod,user=c@d",
+	} {
+		passes(t, c, "d", text, 1)
+	}
+	passes(t, c, "d", "order=abd", 2) // the first one in the file
+	passes(t, c, "d", "order=abc", 3) // the value itself goes before
+	passes(t, c, "d", "order=b", 4)   // and the key alone comes last
+	free(t, c, "d", "share=/api/v1/items", 1)
+	passes(t, c, "d", "share=/api/v2/items", 1) // both together have 2
+	free(t, c, "d", "z-a=1", 1)
+	passes(t, c, "d", "z-a=2", 1)
+	passes(t, c, "d", "z-b=1", 2) // another key
+	free(t, c, "d", "tenant=t2prod,user=e@f", 1)
+	if a := answered(t, c, request("d", descriptor("tenant=t3prod,user=e@f"))); a.GetOverallCode() != over {
+		t.Errorf("the tenants have one bucket per user: %v", a)
+	}
+	for _, text := range []string{
+		"mid=a", "mid=za", "mid=bcz", "mid=azq", "mid=", "host=example.com", "host=www.example.com.evil", "two=ba", "two=a", "share=/api/items", "share=/api/v1/items/9",
+		"x=1", "y--end=w", "y-end=v", "tenant=tproduct,user=a@b", "tenant=t1prod,user=ab",
+	} {
+		free(t, c, "d", text, 4)
+	}
 }

@@ -221,10 +221,11 @@ func descriptorOf(r *rls.Rule) *common.RateLimitDescriptor {
 	d := &common.RateLimitDescriptor{}
 	for _, s := range r.Path {
 		value := s.Value
-		if s.Wildcard || value == "" {
-			value += "any"
+		if value == "" {
+			value = "any"
 		}
-		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: s.Key, Value: value})
+		stars := strings.NewReplacer("*", "any")
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: stars.Replace(s.Key), Value: stars.Replace(value)})
 	}
 	return d
 }

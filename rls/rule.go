@@ -35,11 +35,22 @@ type Rule struct {
 
 // Step is one descriptor on the way to a rate.
 type Step struct {
-	Key      string
-	Value    string // "" matches every value
-	Wildcard bool   // Value is a beginning, without its asterisk
-	Shared   bool   // all values that match count together
+	Key      string // with Wildcard each * in it stands for any text
+	Value    string // "" matches every value; with Wildcard each * in it stands for any text
+	Wildcard bool   // Key or Value has a *
+	Shared   bool   // all values that match count together, each key for itself
 	Metric   bool   // metrics name the value
+}
+
+// wildKey reports whether the key has a *.
+func (s *Step) wildKey() bool { return s.Wildcard && strings.Contains(s.Key, "*") }
+
+// joined is the step as envoyproxy/ratelimit names it.
+func (s *Step) joined() string {
+	if s.Value == "" {
+		return s.Key
+	}
+	return join(s.Key, s.Value)
 }
 
 // varies reports whether every value has a bucket of its own.
@@ -47,13 +58,14 @@ func (s *Step) varies() bool { return s.Value == "" && !s.Wildcard || s.Wildcard
 
 // text is the step as a part of a name.
 func (s *Step) text() string {
-	switch {
-	case s.Wildcard:
-		return escape(s.Key) + "=" + escape(s.Value) + "*"
-	case s.Value == "":
-		return escape(s.Key)
+	text := escape
+	if s.Wildcard { // its asterisks are no text
+		text = func(t string) string { return strings.ReplaceAll(escape(t), escape("*"), "*") }
 	}
-	return escape(s.Key) + "=" + escape(s.Value)
+	if s.Value == "" {
+		return text(s.Key)
+	}
+	return text(s.Key) + "=" + text(s.Value)
 }
 
 // counts reports whether the rule needs a bucket.

@@ -18,7 +18,8 @@ type pair struct{ key, value string }
 // node is a descriptor of a file: what may follow it, and its rate.
 type node struct {
 	step  Step
-	rule  *Rule // nil: no rate here
+	rule  *Rule   // nil: no rate here
+	match pattern // of the value; of key, "_" and value if the key has a *. nil: no *
 	exact map[pair]*node
 	wild  []*node // in the order of the file
 	any   map[string]*node
@@ -30,13 +31,26 @@ func (n *node) next(key, value string) *node {
 	if c := n.exact[pair{key, value}]; c != nil {
 		return c
 	}
+	joined := ""
 	for _, c := range n.wild {
-		if c.step.Key == key && strings.HasPrefix(value, c.step.Value) {
+		if !c.step.wildKey() {
+			if c.step.Key == key && c.match.matches(value) {
+				return c
+			}
+			continue
+		}
+		if joined == "" {
+			joined = join(key, value)
+		}
+		if c.match.matches(joined) {
 			return c
 		}
 	}
 	return n.any[key]
 }
+
+// join is how envoyproxy/ratelimit names a pair. With a * in the key it says what that may stand for.
+func join(key, value string) string { return key + "_" + value }
 
 // find returns the rate of a descriptor; nil if it has none. Every entry must lead one step down: a descriptor with more or fewer entries than a rate
 // has steps is another descriptor.
@@ -54,14 +68,23 @@ func (d *domain) find(entries []*common.RateLimitDescriptor_Entry) *Rule {
 func (n *node) add(c *node) {
 	s := &c.step
 	switch {
-	case s.Wildcard:
+	case s.wildKey() && s.Value == "":
+		c.match = newPattern(s.Key)
+	case s.wildKey():
+		c.match = newPattern(join(s.Key, s.Value))
+	default:
+		c.match = newPattern(s.Value)
+	}
+	if s.Wildcard {
 		n.wild = append(n.wild, c)
+	}
+	switch {
 	case s.Value == "":
 		if n.any == nil {
 			n.any = map[string]*node{}
 		}
 		n.any[s.Key] = c
-	default:
+	case !s.Wildcard:
 		if n.exact == nil {
 			n.exact = map[pair]*node{}
 		}
@@ -69,31 +92,35 @@ func (n *node) add(c *node) {
 	}
 }
 
-// key returns the bucket's name for a descriptor that the rule matches: the values that have buckets of their own.
+// key returns the bucket's name for a descriptor that the rule matches: the keys and values that have buckets of their own.
 func (r *Rule) key(entries []*common.RateLimitDescriptor_Entry) string {
 	found, single := 0, ""
-	for i := range r.Path {
-		if r.Path[i].varies() {
-			found++
-			single = entries[i].GetValue()
-		}
-	}
+	r.eachPart(entries, func(part string) { found, single = found+1, part })
 	if found <= 1 {
 		return single
 	}
 	var b strings.Builder
 	first := true
-	for i := range r.Path {
-		if !r.Path[i].varies() {
-			continue
-		}
+	r.eachPart(entries, func(part string) {
 		if !first {
 			b.WriteByte('|')
 		}
 		first = false
-		keyEscaper.WriteString(&b, entries[i].GetValue()) //nolint:errcheck,gosec // a strings.Builder does not fail
-	}
+		keyEscaper.WriteString(&b, part) //nolint:errcheck,gosec // a strings.Builder does not fail
+	})
 	return b.String()
+}
+
+// eachPart calls f with the keys and values of a descriptor that have buckets of their own.
+func (r *Rule) eachPart(entries []*common.RateLimitDescriptor_Entry, f func(part string)) {
+	for i := range r.Path {
+		if r.Path[i].wildKey() {
+			f(entries[i].GetKey())
+		}
+		if r.Path[i].varies() {
+			f(entries[i].GetValue())
+		}
+	}
 }
 
 // keyEscaper keeps values apart: no two lists of values have the same key.
@@ -104,11 +131,11 @@ func (r *Rule) metric(entries []*common.RateLimitDescriptor_Entry) string {
 	var b strings.Builder
 	b.WriteString(r.Domain)
 	for i := range r.Path {
-		s, value := &r.Path[i], entries[i].GetValue()
-		b.WriteString("." + s.Key)
+		s, key, value := &r.Path[i], entries[i].GetKey(), entries[i].GetValue()
+		b.WriteString("." + key)
 		switch {
 		case s.Wildcard && (s.Shared || !s.Metric && !r.Detailed):
-			b.WriteString("_" + s.Value + "*")
+			b.WriteString("_" + strings.TrimPrefix(s.joined(), join(key, "")))
 		case s.Wildcard || s.Value != "" || s.Metric || r.Detailed:
 			if value != "" {
 				b.WriteString("_" + value)
