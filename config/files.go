@@ -47,7 +47,8 @@ func (r *readFiles) file(path string, most int64) ([]byte, error) {
 // maxForeign is how much of a file in another's format is compared.
 const maxForeign = 16 << 20
 
-// foreign notes a file that another package reads, or the YAML files of a directory.
+// foreign notes a file that another package reads, or all files in a directory and below, but for names that begin with two dots: Kubernetes keeps there
+// what its links lead to.
 func (r *readFiles) foreign(path string) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -56,8 +57,16 @@ func (r *readFiles) foreign(path string) {
 	}
 	r.note(path, []byte{})
 	for _, e := range entries {
-		if ext := filepath.Ext(e.Name()); (ext == ".yaml" || ext == ".yml") && !strings.HasPrefix(e.Name(), ".") {
-			_, _ = r.file(filepath.Join(path, e.Name()), maxForeign)
+		name := filepath.Join(path, e.Name())
+		if strings.HasPrefix(e.Name(), "..") {
+			continue
+		}
+		if e.IsDir() {
+			r.foreign(name)
+			continue
+		}
+		if info, err := os.Stat(name); err != nil || info.Mode().IsRegular() {
+			_, _ = r.file(name, maxForeign)
 		}
 	}
 }

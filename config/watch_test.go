@@ -396,6 +396,8 @@ func TestWatchReadsAllFiles(t *testing.T) {
 		t.Error("the old token is in force")
 	}
 	next(func() { must(t, os.Remove(at("envoy/one.yaml"))) })
+	next(func() { must(t, os.Mkdir(at("envoy/below"), 0o700)); replace(t, at("envoy/below/.three"), "domain: c") })
+	next(func() { replace(t, at("envoy/below/.three"), "domain: d") })
 }
 
 // Reload reads and applies whether anything changed or not, and says what is wrong.

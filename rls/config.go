@@ -1,14 +1,8 @@
 package rls
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
@@ -38,6 +32,7 @@ type Config struct {
 	domains map[string]*domain
 	rules   []*Rule
 	windows Windows
+	skipped []Skipped
 }
 
 // ParseConfig reads one file; name is for errors, which are a [ConfigErrors] with every mistake's line and column. opts may be nil.
@@ -45,62 +40,6 @@ type Config struct {
 // What is a mistake for envoyproxy/ratelimit is one here; so are keys at places where it would ignore them, and keys that are given twice.
 func ParseConfig(name string, data []byte, opts *ConfigOptions) (*Config, error) {
 	return parse([]file{{name, data}}, opts)
-}
-
-// Load reads files, and of directories every *.yaml and *.yml, nothing below it, and none that begins with a dot. opts may be nil. The error is a
-// [ConfigErrors], or says why a path could not be read; a directory without any file is one.
-func Load(paths []string, opts *ConfigOptions) (*Config, error) {
-	var files []file
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, fmt.Errorf("rls: %w", err)
-		}
-		names := []string{path}
-		if info.IsDir() {
-			if names, err = yamlFiles(path); err != nil {
-				return nil, err
-			}
-		}
-		for _, name := range names {
-			data, err := os.ReadFile(name) //nolint:gosec // the operator names it
-			if err != nil {
-				return nil, fmt.Errorf("rls: %w", err)
-			}
-			files = append(files, file{name, data})
-		}
-	}
-	return parse(files, opts)
-}
-
-// yamlFiles lists a directory in the order of names. A link to a file is one: that is how Kubernetes mounts configuration.
-func yamlFiles(dir string) ([]string, error) {
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("rls: %w", err)
-	}
-	var names []string
-	for _, e := range list {
-		ext := filepath.Ext(e.Name())
-		if ext != ".yaml" && ext != ".yml" || strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		path := filepath.Join(dir, e.Name())
-		info, err := os.Stat(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed meanwhile, or a link to nothing
-		}
-		if err != nil {
-			return nil, fmt.Errorf("rls: %w", err)
-		}
-		if info.Mode().IsRegular() {
-			names = append(names, path)
-		}
-	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("rls: %s: no *.yaml or *.yml file", dir)
-	}
-	return names, nil
 }
 
 type file struct {

@@ -197,22 +197,53 @@ func TestConfigDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := rls.Load([]string{dir}, nil); err == nil || !strings.Contains(err.Error(), "no *.yaml") {
+	if _, err := rls.Load([]string{dir}, nil); err == nil || !strings.Contains(err.Error(), "there is no file in it") {
 		t.Errorf("an empty directory: %v", err)
 	}
 	write("b.yaml", "domain: b\n")
 	write("a.yml", "domain: a\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3}}]\n")
-	write(".hidden.yaml", "nonsense")
-	write("notes.txt", "nonsense")
-	if err := os.Mkdir(filepath.Join(dir, "c.yaml"), 0o700); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"c.yaml", "c.yaml/.deep", "..2026"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "d.yaml")); err != nil {
-		t.Fatal(err)
+	write(".hidden.yaml", "domain: h\n")
+	write("no-extension", "domain: n\n")
+	write("c.yaml/file.json", `{"domain": "j"}`)
+	write("c.yaml/.deep/file.yaml", "domain: deep\n")
+	write("..2026/linked", "domain: linked\n")
+	for name, to := range map[string]string{"d.yaml": "gone", "..data": "..2026", "linked.yaml": "..data/linked", "folder": "c.yaml"} {
+		if err := os.Symlink(filepath.FromSlash(to), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c, err := rls.Load([]string{dir}, nil)
-	if err != nil || !slices.Equal(c.Domains(), []string{"a", "b"}) {
+	if err != nil || !slices.Equal(c.Domains(), []string{"a", "b", "deep", "h", "j", "linked", "n"}) {
 		t.Fatalf("%v, %v", c, err)
+	}
+	var skipped []string
+	for _, s := range c.Skipped() {
+		skipped = append(skipped, strings.TrimPrefix(s.Path, dir+string(filepath.Separator))+": "+s.Why)
+	}
+	if want := []string{
+		"..2026: the name begins with two dots", "..data: the name begins with two dots", "d.yaml: it is a link to nothing, or was removed meanwhile",
+		"folder: it is a link to a directory",
+	}; !slices.Equal(skipped, want) {
+		t.Errorf("skipped %q, want %q", skipped, want)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := rls.Load([]string{link}, nil); err != nil || len(c.Domains()) != 7 {
+		t.Errorf("by a link: %v, %v", c, err)
+	}
+	write("notes.txt", "nonsense")
+	if _, err := rls.Load([]string{dir}, nil); err == nil || !strings.Contains(err.Error(), "notes.txt:1:1: ") {
+		t.Errorf("a file in another format: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "notes.txt")); err != nil {
+		t.Fatal(err)
 	}
 	if c, err := rls.Load([]string{filepath.Join(dir, "a.yml")}, nil); err != nil || !slices.Equal(c.Domains(), []string{"a"}) {
 		t.Errorf("one file: %v, %v", c, err)

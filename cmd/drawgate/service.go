@@ -211,6 +211,7 @@ func (v *service) decide() error {
 		return err
 	}
 	v.rates = rates
+	v.skipped(rates)
 	obs := v.warner.Observer()
 	if v.metrics != nil {
 		obs = telemetry.Join(v.metrics.Observer(), obs)
@@ -378,6 +379,7 @@ func (v *service) use(next *settings) error {
 	if v.envoy != nil {
 		v.envoy.Use(envoy)
 	}
+	v.skipped(envoy)
 	restart := needsRestart(v.now.Config, next.Config)
 	v.restart.Store(&restart)
 	for _, key := range restart {
@@ -449,6 +451,24 @@ func needsRestart(old, next *config.Config) (keys []string) {
 		}
 	}
 	return keys
+}
+
+// skipped logs what of the directories of Envoy's files was not read.
+func (v *service) skipped(envoy *rls.Config) {
+	for _, p := range notRead(envoy) {
+		v.log.Info(p.Message, "path", p.File)
+	}
+}
+
+// notRead says what of the directories of Envoy's files was not read. envoy may be nil.
+func notRead(envoy *rls.Config) (list []config.Problem) {
+	if envoy == nil {
+		return nil
+	}
+	for _, s := range envoy.Skipped() {
+		list = append(list, config.Problem{File: s.Path, Message: "envoy.configs: this is skipped: " + s.Why})
+	}
+	return list
 }
 
 // loadEnvoy reads the files in the format of envoyproxy/ratelimit. What is wrong is [config.Problems].

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,7 +65,8 @@ func (a *app) validate(args []string, show bool) error {
 	} else if err != nil {
 		return err
 	}
-	v := verdict{Valid: true, Warnings: notes(s.Warnings), Store: config.RedactURL(s.Store), Policies: s.names()}
+	warnings := slices.Concat(s.Warnings, notRead(envoy))
+	v := verdict{Valid: true, Warnings: notes(warnings), Store: config.RedactURL(s.Store), Policies: s.names()}
 	if show {
 		for _, o := range s.Explain() {
 			v.Settings = append(v.Settings, setting{o.Setting, o.Value, o.From})
@@ -74,7 +76,7 @@ func (a *app) validate(args []string, show bool) error {
 		a.printJSON(v)
 		return nil
 	}
-	for _, w := range s.Warnings {
+	for _, w := range warnings {
 		a.printf("warning: %v\n", w)
 	}
 	for _, o := range v.Settings {

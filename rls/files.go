@@ -1,0 +1,106 @@
+package rls
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Skipped is what a directory holds and [Load] has not read.
+type Skipped struct{ Path, Why string }
+
+// Skipped returns what was not read, in the order of the directories.
+func (c *Config) Skipped() []Skipped { return c.skipped }
+
+// Load reads files, and of directories every file in them and in the directories below, whatever its name is, as envoyproxy/ratelimit does. A link to a
+// file is read. Links to directories and to nothing, what is no regular file, and names that begin with two dots, where Kubernetes keeps what its links
+// lead to, are not: see [Config.Skipped]. opts may be nil. The error is a [ConfigErrors], or says why a path could not be read; a directory without any
+// file is one.
+func Load(paths []string, opts *ConfigOptions) (*Config, error) {
+	var l listing
+	for _, path := range paths {
+		if err := l.path(path); err != nil {
+			return nil, fmt.Errorf("rls: %w", err)
+		}
+	}
+	var files []file
+	for _, name := range l.files {
+		data, err := os.ReadFile(name) //nolint:gosec // the operator names it
+		if err != nil {
+			return nil, fmt.Errorf("rls: %w", err)
+		}
+		files = append(files, file{name, data})
+	}
+	c, err := parse(files, opts)
+	if err != nil {
+		return nil, err
+	}
+	c.skipped = l.skipped
+	return c, nil
+}
+
+// listing is what is read, and what is not.
+type listing struct {
+	files   []string
+	skipped []Skipped
+}
+
+// path lists a file, or what is in a directory.
+func (l *listing) path(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		l.files = append(l.files, path)
+		return nil
+	}
+	before := len(l.files)
+	if err := l.directory(path); err != nil {
+		return err
+	}
+	if len(l.files) == before {
+		return fmt.Errorf("%s: there is no file in it", path)
+	}
+	return nil
+}
+
+// directory lists a directory in the order of names.
+func (l *listing) directory(dir string) error {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		path := filepath.Join(dir, e.Name())
+		if strings.HasPrefix(e.Name(), "..") {
+			l.skip(path, "the name begins with two dots")
+			continue
+		}
+		if e.IsDir() {
+			if err := l.directory(path); err != nil {
+				return err
+			}
+			continue
+		}
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			l.skip(path, "it is a link to nothing, or was removed meanwhile")
+		case err != nil:
+			return err
+		case info.IsDir():
+			l.skip(path, "it is a link to a directory")
+		case !info.Mode().IsRegular():
+			l.skip(path, "it is no regular file")
+		default:
+			l.files = append(l.files, path)
+		}
+	}
+	return nil
+}
+
+func (l *listing) skip(path, why string) { l.skipped = append(l.skipped, Skipped{path, why}) }
