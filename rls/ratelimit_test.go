@@ -263,7 +263,7 @@ func layOut(t *testing.T, dir string, files map[string]string) {
 			t.Fatal(err)
 		}
 		target, link := strings.CutPrefix(text, "-> ")
-		err := error(nil)
+		var err error
 		if link {
 			err = os.Symlink(filepath.FromSlash(target), path)
 		} else {
@@ -308,7 +308,7 @@ func askThem(t *testing.T, s *scenario) (o recording) {
 	layOut(t, filepath.Join(root, "ratelimit", "config"), s.files)
 	addr := redistest.FreeAddr(t)
 	host, port, _ := net.SplitHostPort(addr)
-	cmd := exec.Command(*theirServer) //nolint:gosec // whoever runs the test names it
+	cmd := exec.Command(*theirServer)
 	cmd.Env = append(os.Environ(), "GRPC_HOST="+host, "GRPC_PORT="+port, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "LOG_LEVEL=error",
 		"USE_STATSD=false", "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SINGLE",
 		"REDIS_URL="+store.Addr, "REDIS_TIMEOUT=1s", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "TRACING_ENABLED=false")

@@ -151,7 +151,7 @@ func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 			if err != nil {
 				return err
 			}
-			c.fallback = c.fallback || st.Decision.Fallback
+			c.fallback = c.fallback || st.Fallback
 			c.rulesTell(p, &st.Decision, everyBucket)
 			if bare {
 				c.describeDraft(&st.Decision, true)

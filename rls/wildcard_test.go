@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A pattern matches what the regular expression matches in which each * is .*
+// A pattern matches what the regular expression with .* for each * matches.
 func TestPatternIsARegularExpression(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
