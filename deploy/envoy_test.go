@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // descriptors has Envoy send so many descriptors with each request: each is a key of its own.
@@ -57,5 +58,40 @@ func TestEnvoyWithNineLimitedDescriptors(t *testing.T) {
 		if res.StatusCode != want {
 			t.Errorf("%s, want %d: %v", res.Status, want, res.Header)
 		}
+	}
+}
+
+// TestEnvoyDecidesWhileTheStoreIsUnavailable: with on_store_failure: error it is Envoy's failure_mode_deny that says what passes, not the fallback, which
+// refuses.
+//
+// req: B11
+func TestEnvoyDecidesWhileTheStoreIsUnavailable(t *testing.T) {
+	t.Parallel()
+	for deny, want := range map[string]int{"true": http.StatusInternalServerError, "false": http.StatusOK} {
+		t.Run("failure_mode_deny: "+deny, func(t *testing.T) {
+			t.Parallel()
+			s := newStand(t, strings.NewReplacer("amount: 300}]}", "amount: 300}], fallback: closed}", "store_timeout: 30s\n", "",
+				"headers: draft", "headers: draft, on_store_failure: error").Replace(one(300)))
+			text, err := os.ReadFile("envoy/envoy.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.write("envoy.yaml", strings.Replace(longer.Replace(string(text)), "failure_mode_deny: true", "failure_mode_deny: "+deny, 1))
+			s.start("envoy", "-c", "envoy.yaml", "--concurrency", "1", "--use-dynamic-base-id", "--log-level", "error")
+			s.asks()
+			for _, end := range []string{"", "-wal", "-shm"} {
+				if err := os.Remove(s.db + end); err != nil {
+					t.Fatal(err)
+				}
+			}
+			undecided := func(res *reply) bool { return res.StatusCode == want && res.Header.Get("X-RateLimit-Remaining") == "" }
+			res := s.await("http://"+s.proxy+"/", want)
+			for end := time.Now().Add(patience); !undecided(res) && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+				res = s.await("http://"+s.proxy+"/", want)
+			}
+			if !undecided(res) {
+				t.Errorf("%s, want %d without a decision: %v", res.Status, want, res.Header)
+			}
+		})
 	}
 }
