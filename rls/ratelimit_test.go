@@ -47,7 +47,7 @@ type scenario struct {
 	name  string
 	file  string            // of the answers; "" is pinned
 	files map[string]string // by path; "-> target" is a link
-	away  bool              // the store is unavailable
+	down  bool              // the store is unavailable
 	ask   []*ratelimit.RateLimitRequest
 }
 
@@ -116,7 +116,7 @@ descriptors:
 			"api=/api/v1/items/9", "y-k-end=v", "y-l-end=v", "y--end=w", "y-end=v", "w1=2w", "w1w=2", "ww=w", "w*w=2", "va=abc", "va=adc", "vb=abc", "va=ab",
 			"tenant=t1prod,user=a@b", "tenant=t2prod,user=a@b", "tenant=tprod,user=c@d", "tenant=tproduct,user=a@b", "tenant=t1prod,user=ab")},
 		{name: "E2: nine limited descriptors", files: one(parts), ask: []*ratelimit.RateLimitRequest{nine(), nine(), nine()}},
-		{name: "E3: the store is unavailable", files: one(users), away: true, ask: []*ratelimit.RateLimitRequest{user}},
+		{name: "E3: the store is unavailable", files: one(users), down: true, ask: []*ratelimit.RateLimitRequest{user}},
 		{name: "E6: files of any name", files: map[string]string{
 			"plain": domain("plain"), "a.json": domain("json"), ".hidden": domain("hidden"), "below/deep/b.yaml": domain("deep"), ".git/config": domain("dotted"),
 			"link.yaml": "-> ../beside", "../beside": domain("text"), "folder": "-> below", "nothing.yaml": "-> nowhere",
@@ -226,7 +226,7 @@ func TestAnswersOfEnvoyproxyRatelimit(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) { // from midnight on
 				store := memory(t)
-				if s.away {
+				if s.down {
 					store = marking{store}
 				}
 				srv, _ := service(t, store, c, &rls.Options{Headers: rls.HeadersLegacy, StoreErrors: true})
@@ -325,7 +325,7 @@ func askThem(t *testing.T, s *scenario) (o recording) {
 	if _, err := c.ShouldRateLimit(t.Context(), request("nobody", descriptor("k=v")), grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
 	}
-	if s.away {
+	if s.down {
 		store.Kill9()
 	}
 	now := time.Now().UTC()
@@ -335,7 +335,7 @@ func askThem(t *testing.T, s *scenario) (o recording) {
 	for _, r := range s.ask {
 		o.Answers = append(o.Answers, answerOf(c.ShouldRateLimit(t.Context(), r)))
 	}
-	if !s.away && time.Now().Unix() != now.Unix() {
+	if !s.down && time.Now().Unix() != now.Unix() {
 		t.Fatalf("%s: it took longer than a second: try again", s.name)
 	}
 	return o
