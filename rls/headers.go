@@ -158,8 +158,8 @@ func (c *call) diverge(policy, way string) {
 	}
 }
 
-// bare reports whether the request is refused and no headers describe why: its hits never fit, so nothing was asked.
-func (c *call) bare() bool { return c.refused && len(c.draft[httplimit.HeaderRateLimit]) == 0 }
+// bare reports whether no headers describe the request: it only looks, or its hits never fit, so nothing was asked.
+func (c *call) bare() bool { return len(c.draft[httplimit.HeaderRateLimit]) == 0 }
 
 // describeDraft notes the headers of a decision, in place of those of an earlier attempt if there was one.
 func (c *call) describeDraft(d *drawgate.Decision, more bool) {

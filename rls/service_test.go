@@ -570,6 +570,15 @@ descriptors:
 			}
 		}
 	}
+	for name, c := range map[string]ratelimit.RateLimitServiceClient{
+		"file": client(t, file, &rls.Options{Headers: rls.HeadersDraft}), "rules": byRules(t, perDescriptor(5, 100), &rls.Options{Headers: rls.HeadersDraft}),
+	} {
+		passes(t, c, "d", "user=ann", 5)
+		a := answered(t, c, request("d", hits(descriptor("user=ann"), 0)))
+		if a.GetOverallCode() != over || header(a, httplimit.HeaderRateLimit) == "" || header(a, "Retry-After") == "" {
+			t.Errorf("%s: a look that is refused: %v", name, a)
+		}
+	}
 	c := client(t, file, nil)
 	a := answered(t, c, request("d", hits(descriptor("half=ann"), 6), descriptor("half=bob"), descriptor("all=x")))
 	if st := a.GetStatuses()[0]; a.GetOverallCode() != ok || st.GetCode() != over || st.GetCurrentLimit().GetRequestsPerUnit() != 5 {

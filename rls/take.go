@@ -144,8 +144,8 @@ func (c *call) run(ctx context.Context) (allowed bool, err error) {
 	return c.res.Decision.Allowed, nil
 }
 
-// describeTake notes the headers of a decision that asked for something, in place of those of an earlier attempt. A request that is refused without
-// having asked, because its hits never fit, has those of how its limits stand.
+// describeTake notes the headers of a decision that asked for something, in place of those of an earlier attempt. A request that asks for nothing, as it
+// only looks or its hits never fit, has those of how its limits stand.
 func (c *call) describeTake(d *drawgate.Decision) {
 	if c.costs[0].N > 0 || c.bare() {
 		c.describeDraft(d, false)
