@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/ledger"
 )
 
 // reserve is how long before a caller's own deadline it is answered.
@@ -35,8 +36,8 @@ func (s *Store) attempt(ctx, caller context.Context, op string, whole bool, f fu
 		}
 		return nil
 	}
-	fault, away := classify(err)
-	if !away || gaveUp(caller) {
+	fault, unavailable := ledger.Classify(err)
+	if !unavailable || gaveUp(caller) {
 		return err
 	}
 	late := errors.Is(err, context.DeadlineExceeded)
@@ -47,35 +48,10 @@ func (s *Store) attempt(ctx, caller context.Context, op string, whole bool, f fu
 // gaveUp reports whether a caller has left: not because its time was over, but because it wanted to.
 func gaveUp(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// classify reports whether an error means that the store is away, and what kind of failure it is.
-func classify(err error) (fault drawgate.Fault, away bool) {
-	for _, mistake := range [...]error{
-		drawgate.ErrInvalid, drawgate.ErrIDReused, drawgate.ErrIDOpen, drawgate.ErrClosed, drawgate.ErrNeedsReserve, drawgate.ErrNeverFits, drawgate.ErrUnknownUnit,
-		drawgate.ErrTooManyOpen,
-	} {
-		if errors.Is(err, mistake) {
-			return 0, false
-		}
-	}
-	if se, ok := errors.AsType[*drawgate.StoreError](err); ok {
-		return se.Fault, true
-	}
-	return drawgate.FaultTransient, true
-}
-
-// isAway reports whether an error means that the store is away.
-func isAway(err error) bool {
-	if err == nil {
-		return false
-	}
-	_, away := classify(err)
-	return away
-}
-
 // wide reports whether an error means that the store is away for everybody.
 func wide(err error) bool {
-	fault, away := classify(err)
-	return away && fault != drawgate.FaultBucket
+	fault, unavailable := ledger.Classify(err)
+	return unavailable && fault != drawgate.FaultBucket
 }
 
 func (s *Store) succeeded(epoch uint64) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/breaker"
+	"github.com/drawgate/drawgate/internal/ledger"
 )
 
 // Options holds what a Store can do without. The zero value is ready to use.
@@ -53,23 +54,21 @@ const (
 type Store struct {
 	opts    Options
 	timeout time.Duration
-	terms   glossary
-	book    *book
-	held    heldTable
 	clock   clock
-	tell    teller
 	news    *reporter
 	hints   watchers
 
 	inner atomic.Pointer[drawgate.Store]
 
-	open  atomic.Bool // of brk: callers do not go to the store
-	epoch atomic.Uint64
-	mu    sync.Mutex
-	brk   *breaker.Breaker     // guarded by mu
-	fault *drawgate.StoreError // guarded by mu: the last failure
-	shaky atomic.Bool          // an attempt failed since the last one that succeeded
+	mu        sync.Mutex           // the only lock that is held while another (of news or hints) may be taken, and never while the store is asked
+	ledger    *ledger.Ledger       // guarded by mu
+	delivered chan struct{}        // guarded by mu: closed when the delivery that is under way, or about to begin, is over
+	brk       *breaker.Breaker     // guarded by mu
+	fault     *drawgate.StoreError // guarded by mu: the last failure
 
+	open   atomic.Bool   // of brk: callers do not go to the store
+	epoch  atomic.Uint64 // of brk
+	shaky  atomic.Bool   // an attempt failed since the last one that succeeded
 	closed atomic.Bool
 	wake   chan struct{} // holds a token when there is something to do in the background
 	quit   chan struct{} // closed when the guard is
@@ -95,17 +94,21 @@ func New(store drawgate.Store, opts *Options) *Store {
 		s.opts.random = rand.Float64
 	}
 	s.timeout = cmp.Or(max(0, s.opts.Timeout), defaultTimeout)
-	s.terms.instances = s.opts.Instances
-	s.book = newBook(cmp.Or(max(0, s.opts.MaxBuckets), 1_000_000))
-	s.held.init(cmp.Or(max(0, s.opts.MaxHeld), 100_000))
+	s.ledger = ledger.New(ledger.Options{
+		Instances: s.instances, StartFull: s.opts.StartFull,
+		MaxEntries: cmp.Or(max(0, s.opts.MaxBuckets), 1_000_000), MaxHeld: cmp.Or(max(0, s.opts.MaxHeld), 100_000),
+	})
+	s.delivered = make(chan struct{})
 	s.clock.init()
-	s.tell.init()
 	s.news = newReporter(&s.opts)
 	s.brk = breaker.New(cmp.Or(max(0, s.opts.Failures), 3), firstPause, lastPause)
 	s.news.started(s.opts.Instances)
 	go s.run()
 	return s
 }
+
+// instances returns how many processes share the limits, and whether this one may admit its share. It is asked at each decision, and nobody else knows.
+func (s *Store) instances() (n int, mayShare bool) { return s.opts.Instances, true }
 
 // store returns the store that is guarded.
 func (s *Store) store() drawgate.Store { return *s.inner.Load() }
@@ -126,7 +129,7 @@ func (s *Store) Close() error {
 	}
 	close(s.quit)
 	<-s.done
-	s.tellLast()
+	s.deliverLast()
 	return s.store().Close()
 }
 
@@ -142,13 +145,13 @@ type State struct {
 
 // State returns how the guard is.
 func (s *Store) State() State {
-	st := State{Away: s.open.Load(), Owed: s.tell.owing(), Decided: s.news.decided.Load(), Buckets: s.book.Len()}
+	s.mu.Lock()
+	st := State{Away: s.open.Load(), Owed: s.ledger.Owed(), Decided: s.news.decided.Load(), Buckets: s.ledger.Len()}
+	if st.Away && s.fault != nil {
+		st.Err = s.fault
+	}
+	s.mu.Unlock()
 	if st.Away {
-		s.mu.Lock()
-		if s.fault != nil {
-			st.Err = s.fault
-		}
-		s.mu.Unlock()
 		st.Since = s.news.since()
 	}
 	return st
@@ -166,37 +169,5 @@ func (s *Store) nudge() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
-	}
-}
-
-// clock is the process's clock, set by the store's.
-type clock struct {
-	epoch  time.Time
-	base   int64        // epoch in Unix µs
-	offset atomic.Int64 // µs by which the store's clock is ahead
-}
-
-// instant is a time by both clocks, in µs: since the guard was made, plus one, and as the store's clock would show it.
-type instant struct{ own, at int64 }
-
-func (c *clock) init() {
-	c.epoch = time.Now()
-	c.base = c.epoch.UnixMicro()
-}
-
-func (c *clock) now() instant {
-	own := int64(time.Since(c.epoch)/time.Microsecond) + 1
-	return instant{own, c.at(own)}
-}
-
-// at returns what the store's clock showed then.
-func (c *clock) at(own int64) int64 { return c.base + own - 1 + c.offset.Load() }
-
-// learn sets the clock by an answer of the store: it is never ahead of the store's, and behind by no more than a journey there and back.
-func (c *clock) learn(d *drawgate.Decision) {
-	const near = 10_000 // µs
-	off := d.At().UnixMicro() - c.base - int64(time.Since(c.epoch)/time.Microsecond)
-	if diff := off - c.offset.Load(); diff > near || diff < 0 {
-		c.offset.Store(off)
 	}
 }

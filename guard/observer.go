@@ -132,12 +132,12 @@ func (r *reporter) failed(e *BackendError) {
 }
 
 // fell counts takes that were decided here.
-func (r *reporter) fell(cause *drawgate.StoreError, out []drawgate.Decision) {
-	r.decided.Add(uint64(len(out)))
+func (r *reporter) fell(cause *drawgate.StoreError, n int) {
+	r.decided.Add(uint64(n))
 	if cause.Fault == drawgate.FaultBucket {
 		return // the store answers
 	}
-	r.episode.Add(uint64(len(out)))
+	r.episode.Add(uint64(n))
 	if !r.active.CompareAndSwap(false, true) || r.to.FallbackActivated == nil {
 		return
 	}
@@ -193,18 +193,10 @@ func (r *reporter) charged(buckets []drawgate.BucketCost) {
 	}
 }
 
-// dropped tells of something that the store will never accept.
-func (r *reporter) dropped(err error) {
-	if r.due("dropped") {
+// refused tells of something that the store will never accept.
+func (r *reporter) refused(err error) {
+	if r.due("refused") {
 		r.log.Error("guard: the store does not accept what was admitted while it was away", "err", err)
-	}
-}
-
-// untold tells of buckets of which the store cannot be told.
-func (r *reporter) untold(failed map[drawgate.Key]error) {
-	for _, err := range failed {
-		r.failed(&BackendError{Op: "charge", Err: asStoreError("charge", err), Fault: asStoreError("charge", err).Fault})
-		return
 	}
 }
 

@@ -3,60 +3,26 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/internal/ledger"
 )
 
-// part is one bucket's part of a take or settlement.
-type part struct {
-	asking
-	key   drawgate.Key
-	shard int
-}
-
-func (s *Store) parts(buckets []drawgate.BucketCost) []part {
-	ps := make([]part, len(buckets))
-	for i := range buckets {
-		ps[i] = s.part(&buckets[i])
-	}
-	return ps
-}
-
-func (s *Store) part(b *drawgate.BucketCost) part {
-	return part{asking{s.terms.of(b.Plan), b.N}, b.Key, s.book.shard(b.Key)}
-}
-
-// request is a take on its way.
-type request struct {
-	take  *drawgate.Take
-	parts []part
-	sent  bool // the store may have it
-	hasty bool // its caller had less time than a store may take
-}
-
 // requests makes what a batch needs on its way.
-func (s *Store) requests(batch []drawgate.Take) []request {
-	if len(batch) == 1 && len(batch[0].Buckets) == 1 { // most are
-		one := &struct {
-			reqs  [1]request
-			parts [1]part
-		}{}
-		one.parts[0] = s.part(&batch[0].Buckets[0])
-		one.reqs[0] = request{take: &batch[0], parts: one.parts[:]}
-		return one.reqs[:]
-	}
-	reqs := make([]request, len(batch))
+func requests(batch []drawgate.Take) []ledger.Request {
+	reqs := make([]ledger.Request, len(batch))
 	for i := range batch {
-		reqs[i] = request{take: &batch[i], parts: s.parts(batch[i].Buckets)}
+		reqs[i].Init(&batch[i])
 	}
 	return reqs
 }
 
 // Take implements [drawgate.Store]. It does not return a [drawgate.StoreError], nor does a decision: what the store does not decide is decided here.
+//
+// The error of a caller that gives up while the store is asked matches its context's. What it asked for may be taken; a take with an id is then cancelled
+// in the background, by its grant.
 func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -67,45 +33,53 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	if err := valid(batch); err != nil {
 		return s.store().Take(ctx, batch, out) // it knows best what to say
 	}
-	reqs := s.requests(batch)
+	reqs := requests(batch)
 	cause := s.refusedBy()
+	hasty := false // the caller had less time than a store may take
 	if cause == nil {
 		var answered bool
-		if answered, cause = s.ask(ctx, batch, reqs, out); cause == nil || answered {
-			return s.took(reqs, out)
+		if answered, hasty, cause = s.ask(ctx, batch, reqs, out); cause == nil || answered {
+			s.took(reqs, out, hasty)
+			return nil
 		}
 		if gaveUp(ctx) {
-			s.release(reqs)
-			return ctx.Err()
+			s.abandon(reqs)
+			return fmt.Errorf("guard: the caller gave up while the store was asked, which may have allowed the take: %w", ctx.Err())
 		}
-		if !isAway(cause) {
-			s.release(reqs)
+		if !ledger.Unavailable(cause) {
+			s.abandon(reqs)
 			return cause
 		}
 	}
-	if reqs[0].hasty && opens(reqs) {
-		s.release(reqs)
+	if hasty && opens(reqs) {
+		s.abandon(reqs)
 		return context.DeadlineExceeded
 	}
+	s.mu.Lock()
+	now := s.clock.now()
 	for i := range reqs {
-		out[i] = s.decide(&reqs[i])
+		out[i] = s.ledger.Decide(now, &reqs[i])
 	}
-	s.news.fell(asStoreError("take", cause), out)
-	s.nudge()
+	s.mu.Unlock()
+	s.fell(batch, asStoreError("take", cause), out)
 	return nil
 }
 
-// opens reports whether a limit would step aside. Not for a caller that gives a store which is not known to be away no time: otherwise callers could choose
-// by their deadlines to be admitted without bound.
-func opens(reqs []request) bool {
-	for i := range reqs {
-		for k := range reqs[i].parts {
-			if slices.Contains(reqs[i].parts[k].terms.mode[:], drawgate.FallbackOpen) {
-				return true
-			}
+// fell tells of takes that were decided here.
+func (s *Store) fell(batch []drawgate.Take, cause *drawgate.StoreError, out []drawgate.Decision) {
+	for i := range out {
+		if !out[i].Allowed {
+			s.hints.note(batch[i].Buckets)
 		}
 	}
-	return false
+	s.news.fell(cause, len(out))
+	s.nudge()
+}
+
+// opens reports whether a limit would step aside. Not for a caller that gives a store which is not known to be unavailable no time: otherwise callers could
+// choose by their deadlines to be admitted without bound.
+func opens(reqs []ledger.Request) bool {
+	return slices.ContainsFunc(reqs, func(r ledger.Request) bool { return r.Opens() })
 }
 
 // refusedBy returns why no caller is sent to the store; nil if they are.
@@ -139,17 +113,13 @@ func twice(buckets []drawgate.BucketCost) bool {
 
 // ask has the store decide. While it does, the units count here: whatever is decided here at the same time must not count on them.
 //
-// It reports whether the store answered each take for itself, perhaps with a failure.
-func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []request, out []drawgate.Decision) (answered bool, err error) {
+// It reports whether the store answered each take for itself, perhaps with a failure, and whether the caller gave it less time than it may take.
+func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []ledger.Request, out []drawgate.Decision) (answered, hasty bool, err error) {
 	caller := ctx
 	ctx, cancel, whole := s.limit(ctx)
 	defer cancel()
-	if err := s.enter(ctx, reqs); err != nil {
-		reqs[0].hasty = !whole && errors.Is(err, context.DeadlineExceeded)
-		return false, err
-	}
-	for i := range reqs {
-		reqs[i].sent = true
+	if err := s.begin(ctx, reqs); err != nil {
+		return false, !whole && errors.Is(err, context.DeadlineExceeded), err
 	}
 	for try := 1; ; try++ {
 		answered = false
@@ -160,9 +130,12 @@ func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []request, 
 			answered = true
 			return failedWide(out)
 		})
-		reqs[0].hasty = !whole && errors.Is(err, context.DeadlineExceeded)
-		if err == nil || !isAway(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() || !s.nap(ctx) {
-			return answered, err
+		if err != nil {
+			s.unanswered(reqs, out, answered, err)
+		}
+		hasty = !whole && errors.Is(err, context.DeadlineExceeded)
+		if !ledger.Unavailable(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() || !s.nap(ctx) {
+			return answered, hasty, err
 		}
 	}
 }
@@ -185,129 +158,86 @@ func failedWide(out []drawgate.Decision) error {
 	return nil
 }
 
-// enter notes takes as being asked for. If the store has yet to be told something of their buckets, it waits for that.
-func (s *Store) enter(ctx context.Context, reqs []request) error {
+// begin notes takes as being asked for. If the store must be told something of their buckets first, it waits for that.
+func (s *Store) begin(ctx context.Context, reqs []ledger.Request) error {
+	blocked := false
+	s.mu.Lock()
 	now := s.clock.now()
-	var owing []drawgate.Key
 	for i := range reqs {
-		r := &reqs[i]
-		s.book.with(r.parts, kept, now, func(pages []*page) {
-			for k, p := range pages {
-				if p == nil {
-					continue
-				}
-				p.asked = append(p.asked, &r.parts[k].asking)
-				if p.owes() {
-					owing = append(owing, r.parts[k].key)
-				}
-			}
-		})
+		blocked = s.ledger.Begin(now, &reqs[i]) || blocked
 	}
-	if len(owing) == 0 {
+	s.mu.Unlock()
+	if !blocked {
 		return nil
 	}
-	return s.tellFirst(ctx, owing)
+	return s.deliverFirst(ctx, reqs)
 }
 
-// took takes note of what the store decided. A take that failed because the store is away, if only for its buckets, is decided here.
-func (s *Store) took(reqs []request, out []drawgate.Decision) error {
-	for i := range reqs {
-		r, d := &reqs[i], &out[i]
-		if isAway(d.Fail) && reqs[0].hasty && opens(reqs[i:i+1]) { // see opens: nobody decides
-			s.release(reqs[i : i+1])
-			continue
-		}
-		if isAway(d.Fail) {
-			cause := asStoreError("take", d.Fail)
-			if cause.Fault == drawgate.FaultBucket {
-				s.news.failed(&BackendError{Op: "take", Err: cause, Fault: cause.Fault})
-			}
-			*d = s.decide(r)
-			s.news.fell(cause, out[i:i+1])
-			s.nudge()
-			continue
-		}
-		if d.Fail == nil {
-			s.clock.learn(d)
-		}
-		now := s.clock.now()
-		if d.Allowed && r.take.ID != "" {
-			s.held.granted(r, d, now)
-		}
-		s.book.with(r.parts, found, now, func(pages []*page) {
-			if d.Allowed {
-				s.note(r, pages, d)
-			}
-			r.leave(pages)
-		})
+// unanswered notes which takes the store may have carried out though it did not answer.
+func (s *Store) unanswered(reqs []ledger.Request, out []drawgate.Decision, answered bool, err error) {
+	if !answered && !ledger.Unavailable(err) {
+		return // it said that it did nothing
 	}
-	return nil
-}
-
-// release forgets takes whose caller has left.
-func (s *Store) release(reqs []request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := s.clock.now()
 	for i := range reqs {
-		r := &reqs[i]
-		s.book.with(r.parts, found, now, func(pages []*page) { r.leave(pages) })
-	}
-}
-
-// leave ends the asking.
-func (r *request) leave(pages []*page) {
-	for k, p := range pages {
-		if p != nil {
-			p.forget(&r.parts[k].asking)
+		if !answered || wide(out[i].Fail) {
+			s.ledger.Unanswered(now, &reqs[i])
 		}
 	}
 }
 
-// asksPool holds room for what a take asks of its pages.
-var asksPool = sync.Pool{New: func() any { return new([]record.Ask) }}
-
-// unrecorded notes that something is held of a bucket that has no page, or not a word of it. The bucket is locked.
-func (s *Store) unrecorded(pt *part, hold time.Duration) {
-	if len(pt.terms.at) > 0 {
-		s.book.parts[pt.shard].lose(s.clock.now().own + hold.Microseconds() + 1)
+// took takes note of what the store decided. A take that failed because the store is unavailable, if only for its buckets, is decided here.
+func (s *Store) took(reqs []ledger.Request, out []drawgate.Decision, hasty bool) {
+	failed := false
+	for i := range out {
+		if out[i].Fail == nil {
+			s.clock.learn(&out[i])
+		} else {
+			failed = failed || ledger.Unavailable(out[i].Fail)
+		}
+	}
+	s.mu.Lock()
+	now := s.clock.now()
+	for i := range reqs {
+		if !failed || !ledger.Unavailable(out[i].Fail) {
+			s.ledger.Answered(now, &reqs[i], &out[i])
+		}
+	}
+	s.mu.Unlock()
+	for i := range reqs {
+		if failed && ledger.Unavailable(out[i].Fail) {
+			s.replace(&reqs[i], &out[i], hasty)
+		}
 	}
 }
 
-// note records what the store has allowed, whatever is left of this process's share.
-func (s *Store) note(r *request, pages []*page, d *drawgate.Decision) {
-	room := asksPool.Get().(*[]record.Ask)
-	asks := (*room)[:0]
-	defer func() {
-		clear(asks)
-		*room = asks[:0]
-		asksPool.Put(room)
-	}()
-	for k, p := range pages {
-		pt := &r.parts[k]
-		if p == nil || len(pt.terms.at) == 0 {
-			s.unrecorded(pt, r.take.Hold)
-			continue
-		}
-		n := pt.n
-		if r.take.ID != "" {
-			n = d.Granted(k)
-		}
-		if p.fresh {
-			took := n // n itself is not for the heap
-			s.former(p, pt, leftAt(d, k, r.take.Priority, &took))
-		}
-		asks = append(asks, record.Ask{Rec: &p.rec, Specs: pt.terms.wide, N: pt.terms.pick(&n)})
-	}
-	if len(asks) == 0 {
+// replace decides a take here that the store did not decide.
+func (s *Store) replace(r *ledger.Request, d *drawgate.Decision, hasty bool) {
+	cause := asStoreError("take", d.Fail)
+	if hasty && r.Opens() { // see opens: nobody decides
+		s.mu.Lock()
+		s.ledger.Abandon(s.clock.now(), r)
+		s.mu.Unlock()
 		return
 	}
-	t := record.Take{ID: r.take.ID, Hold: r.take.Hold.Microseconds(), Lease: r.take.Lease, Priority: drawgate.MaxPriority}
-	if t.ID != "" {
-		t.Print = r.take.Print()
+	if cause.Fault == drawgate.FaultBucket {
+		s.news.failed(&BackendError{Op: "take", Err: cause, Fault: cause.Fault})
 	}
-	record.Decide(asks, &t, d.At().UnixMicro())
-	for k, p := range pages {
-		if p != nil {
-			r.parts[k].terms.clamp(&p.rec)
-		}
+	s.mu.Lock()
+	*d = s.ledger.Decide(s.clock.now(), r)
+	s.mu.Unlock()
+	s.fell([]drawgate.Take{*r.Take()}, cause, []drawgate.Decision{*d})
+}
+
+// abandon forgets takes that nobody decides.
+func (s *Store) abandon(reqs []ledger.Request) {
+	s.mu.Lock()
+	now := s.clock.now()
+	for i := range reqs {
+		s.ledger.Abandon(now, &reqs[i])
 	}
+	s.mu.Unlock()
+	s.nudge()
 }

@@ -40,7 +40,7 @@ func (s *Store) Watch(keys chan<- drawgate.Key) (stop func()) {
 }
 
 // note remembers a bucket that refused a take here, if anybody may wait for it.
-func (w *watchers) note(parts []part) {
+func (w *watchers) note(buckets []drawgate.BucketCost) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.chans) == 0 || len(w.refused) >= mostRefused {
@@ -49,8 +49,8 @@ func (w *watchers) note(parts []part) {
 	if w.refused == nil {
 		w.refused = make(map[drawgate.Key]struct{})
 	}
-	for i := range parts {
-		w.refused[parts[i].key] = struct{}{}
+	for i := range buckets {
+		w.refused[buckets[i].Key] = struct{}{}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/record"
 )
 
 // Full returns the guard as a store that offers what the store behind it offers beside, and nothing else: of [drawgate.Resetter], [drawgate.Lister] and
@@ -91,28 +90,11 @@ func (r resetter) Reset(ctx context.Context, keys []drawgate.Key) error {
 	}
 	err := r.s.through(ctx, "reset", func(ctx context.Context) error { return inner.Reset(ctx, keys) })
 	if err == nil {
-		r.s.forget(keys)
+		r.s.mu.Lock()
+		r.s.ledger.Forget(keys)
+		r.s.mu.Unlock()
 	}
 	return err
-}
-
-// forget forgets buckets.
-func (s *Store) forget(keys []drawgate.Key) {
-	for _, k := range keys {
-		sh := &s.book.parts[s.book.shard(k)]
-		sh.mu.Lock()
-		if p := sh.pages[k]; p != nil {
-			s.held.mu.Lock()
-			for _, h := range p.owed {
-				if h.busy == nil {
-					s.held.drop(h) // a bucket of it is reset: nothing of it is open any more
-				}
-			}
-			s.held.mu.Unlock()
-			p.bills, p.owed, p.rec, p.fresh = nil, nil, record.Record{Last: p.rec.Last}, false
-		}
-		sh.mu.Unlock()
-	}
 }
 
 type lister struct{ s *Store }

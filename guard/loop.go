@@ -7,30 +7,51 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// run is the guard's goroutine: while the store is away it tries it, and when it is back tells it what it has to know. It ends with quit.
+// run is the guard's goroutine. While the store is unavailable it tries it; while it is not it delivers what is pending. It ends with quit.
 func (s *Store) run() {
 	defer close(s.done)
 	for !s.closed.Load() {
-		switch {
-		case s.open.Load():
+		if s.open.Load() {
 			s.mu.Lock()
 			pause := s.brk.Pause(s.opts.random())
 			s.mu.Unlock()
 			if !s.sleep(pause) {
 				return
 			}
-			s.expire(s.clock.now())
+			s.mu.Lock()
+			s.ledger.Expire(s.clock.now())
+			s.mu.Unlock()
 			s.probe()
-		case s.tell.owing() > 0:
-			if !s.tellRound() && !s.open.Load() {
+			continue
+		}
+		if s.pendingNow() {
+			if s.deliver() && !s.open.Load() {
 				s.pause()
 			}
-		default:
-			select {
-			case <-s.wake:
-			case <-s.quit:
-			}
+			continue
 		}
+		s.rest()
+	}
+}
+
+// rest waits until something is to be delivered.
+func (s *Store) rest() {
+	s.mu.Lock()
+	us := s.ledger.Wait(s.clock.now())
+	s.mu.Unlock()
+	if us < 0 {
+		select {
+		case <-s.wake:
+		case <-s.quit:
+		}
+		return
+	}
+	t := time.NewTimer(time.Duration(us) * time.Microsecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.wake:
+	case <-s.quit:
 	}
 }
 
@@ -46,7 +67,7 @@ func (s *Store) sleep(d time.Duration) bool {
 	}
 }
 
-// pause waits until what could not be told may be told, or somebody waits for it.
+// pause waits until what could not be delivered may be tried again, or somebody waits for it.
 func (s *Store) pause() {
 	t := time.NewTimer(lastPause)
 	defer t.Stop()
@@ -71,10 +92,11 @@ func (s *Store) probe() {
 	if closed {
 		s.turned()
 	}
+	owed := s.ledger.Owed()
 	s.mu.Unlock()
 	s.news.probed(&Probe{Err: err, Took: took})
 	if closed {
-		s.news.closed(s.tell.owing())
+		s.news.closed(owed)
 		s.hints.all()
 	}
 }
@@ -100,22 +122,6 @@ func (s *Store) try() error {
 		return err
 	}
 	return out[0].Fail
-}
-
-// lastWords bounds the time for what the store has to be told when the guard is closed.
-const lastWords = time.Second
-
-// tellLast tells the store what it has to know, when nobody asks any more.
-func (s *Store) tellLast() {
-	s.expire(s.clock.now())
-	for end := time.Now().Add(lastWords); !s.open.Load() && s.tell.owing() > 0 && time.Now().Before(end); {
-		if !s.tellRound() {
-			break
-		}
-	}
-	if n := s.tell.owing(); n > 0 {
-		s.news.lost(n)
-	}
 }
 
 // Ping implements [drawgate.Pinger]. While callers are not sent to the store it says why, and does not ask.

@@ -1,0 +1,35 @@
+package guard
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/ledger"
+)
+
+// clock is the process's clock, set by the store's.
+type clock struct {
+	epoch  time.Time
+	base   int64        // epoch in Unix µs
+	offset atomic.Int64 // µs by which the store's clock is ahead
+}
+
+func (c *clock) init() {
+	c.epoch = time.Now()
+	c.base = c.epoch.UnixMicro()
+}
+
+func (c *clock) now() ledger.Now {
+	own := int64(time.Since(c.epoch)/time.Microsecond) + 1
+	return ledger.Now{Own: own, Store: c.base + own - 1 + c.offset.Load()}
+}
+
+// learn sets the clock by an answer of the store: it is never ahead of the store's, and behind by no more than a journey there and back.
+func (c *clock) learn(d *drawgate.Decision) {
+	const near = 10_000 // µs
+	off := d.At().UnixMicro() - c.base - int64(time.Since(c.epoch)/time.Microsecond)
+	if diff := off - c.offset.Load(); diff > near || diff < 0 {
+		c.offset.Store(off)
+	}
+}

@@ -1,0 +1,178 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/ledger"
+)
+
+// deliverFirst waits until the store knows what it must know before it decides about takes. The error says why it does not: it is unavailable.
+func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
+	for {
+		done, blocked, fault := s.blocked(reqs)
+		switch {
+		case !blocked:
+			return nil
+		case s.open.Load():
+			return s.away("charge")
+		case fault != nil:
+			return fault
+		}
+		s.nudge()
+		select {
+		case <-done:
+		case <-s.quit:
+			return drawgate.ErrClosed
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return ctx.Err()
+			}
+			return &drawgate.StoreError{Store: "guard", Op: "charge", Err: ctx.Err()}
+		}
+	}
+}
+
+// blocked reports whether the store must still be told something, has it told first, and returns what is closed when the delivery is over that is under way
+// or about to begin. fault says why the store could not be told of one of the buckets alone.
+func (s *Store) blocked(reqs []ledger.Request) (done <-chan struct{}, blocked bool, fault error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range reqs {
+		b, f := s.ledger.Blocked(&reqs[i])
+		if blocked = blocked || b; f != nil {
+			fault = f
+		}
+	}
+	return s.delivered, blocked, fault
+}
+
+// deliver tells the store some of what is pending. It reports whether that failed, for all buckets.
+func (s *Store) deliver() (failed bool) {
+	s.mu.Lock()
+	d := s.ledger.Next(s.clock.now())
+	s.mu.Unlock()
+	if d == nil {
+		return false
+	}
+	var rep ledger.Report
+	err := s.deliverSettlements(d, &rep)
+	if err == nil {
+		err = s.deliverTakes(d, &rep)
+	}
+	s.mu.Lock()
+	if err != nil {
+		s.ledger.Failed(s.clock.now(), d)
+	}
+	close(s.delivered)
+	s.delivered = make(chan struct{})
+	s.mu.Unlock()
+	for _, buckets := range rep.Charged {
+		s.news.charged(buckets)
+	}
+	for _, err := range rep.Refused {
+		s.news.refused(err)
+	}
+	if rep.Fault != nil {
+		se := asStoreError("charge", rep.Fault)
+		s.news.failed(&BackendError{Op: "charge", Err: se, Fault: se.Fault})
+	}
+	return err != nil
+}
+
+// deliverSettlements tells the store the first part of a delivery.
+func (s *Store) deliverSettlements(d *ledger.Delivery, rep *ledger.Report) error {
+	batch := d.Settlements
+	if len(batch) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	out := make([]drawgate.Outcome, len(batch))
+	answered := false
+	err := s.attempt(ctx, ctx, batch[0].Op.String(), true, func(ctx context.Context) error {
+		if err := s.store().Settle(ctx, batch, out); err != nil {
+			return err
+		}
+		answered = true
+		return unsettledWide(out)
+	})
+	if !answered {
+		if err != nil && !ledger.Unavailable(err) { // it will never be accepted: each is told by itself
+			for i := range out {
+				out[i].Err = err
+			}
+		} else {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.ledger.Delivered(s.clock.now(), d, out, rep)
+	s.mu.Unlock()
+	return nil
+}
+
+// deliverTakes tells the store the second part of a delivery.
+func (s *Store) deliverTakes(d *ledger.Delivery, rep *ledger.Report) error {
+	batch := d.Takes
+	if len(batch) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	out := make([]drawgate.Decision, len(batch))
+	answered := false
+	err := s.attempt(ctx, ctx, "take", true, func(ctx context.Context) error {
+		if err := s.store().Take(ctx, batch, out); err != nil {
+			return err
+		}
+		answered = true
+		return failedWide(out)
+	})
+	if err != nil && !answered {
+		return err
+	}
+	s.mu.Lock()
+	s.ledger.Replayed(s.clock.now(), d, out, rep)
+	s.mu.Unlock()
+	return nil
+}
+
+// unsettledWide returns the first failure of a settlement that is not of its buckets only.
+func unsettledWide(out []drawgate.Outcome) error {
+	for i := range out {
+		if out[i].Err != nil && wide(out[i].Err) {
+			return out[i].Err
+		}
+	}
+	return nil
+}
+
+// lastDelivery bounds the time for what the store must be told when the guard is closed.
+const lastDelivery = time.Second
+
+// deliverLast tells the store what is pending, when nobody asks any more.
+func (s *Store) deliverLast() {
+	for end := time.Now().Add(lastDelivery); !s.open.Load() && s.pendingNow() && time.Now().Before(end); {
+		if s.deliver() {
+			break
+		}
+	}
+	s.mu.Lock()
+	n := s.ledger.Owed()
+	s.mu.Unlock()
+	if n > 0 {
+		s.news.lost(n)
+	}
+}
+
+// pendingNow reports whether something is to be delivered at once.
+func (s *Store) pendingNow() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.now()
+	s.ledger.Expire(now)
+	return s.ledger.Wait(now) == 0
+}

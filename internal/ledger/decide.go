@@ -1,0 +1,360 @@
+package ledger
+
+import (
+	"errors"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+const (
+	// tryAgain is in how many µs a take may be asked for again that was refused because the store is
+	// unavailable: by then it may be back.
+	tryAgain = 1_000_000
+	// soonest is when the store may be back at the earliest.
+	soonest = 100_000
+)
+
+// local is a take that is decided here.
+type local struct {
+	*Request
+	l         *Ledger
+	now       Now
+	mayShare  bool
+	asks      []record.Ask              // of the buckets with an entry and recorded limits
+	of        []int                     // of each: its bucket
+	uncounted [drawgate.MaxBuckets]bool // of each bucket: nobody knows what of a share is used
+	shut      bool                      // a limit admits nothing of it, or there is no room to count it
+	full      bool                      // there is no room to keep it
+}
+
+// Decide decides a request here, by the fallback of each limit.
+func (l *Ledger) Decide(now Now, r *Request) drawgate.Decision {
+	if err := r.take.Check(); err != nil {
+		l.leave(r)
+		l.release(r)
+		return drawgate.Decision{Fail: err}
+	}
+	mayShare := l.resolve(now, r)
+	l.leave(r)
+	l.withdraw(r)
+	c := &local{Request: r, l: l, now: now, mayShare: mayShare}
+	d := c.decide()
+	switch {
+	case !r.sent:
+	case d.Allowed:
+		if h := l.held.find(r.take.ID, r.take.Grant); h != nil && !h.stored {
+			h.unsure, h.until = true, max(h.until, r.until)
+		}
+	case !errors.Is(d.Fail, drawgate.ErrIDReused):
+		l.oweCancel(now, r, 0)
+	}
+	l.release(r)
+	return d
+}
+
+func (c *local) decide() drawgate.Decision {
+	c.prepare()
+	if c.take.ID != "" && c.l.idOpen(c.now, c.Request) {
+		return drawgate.Decision{Fail: drawgate.ErrIDOpen}
+	}
+	if until := c.paused(); until > 0 && !c.open() {
+		return c.refusePaused(until)
+	}
+	v := c.verdict()
+	if v.Allowed && !v.Replayed && !c.bind(&v) {
+		c.full = true
+		v = c.refuse()
+	}
+	return c.answer(&v)
+}
+
+// prepare finds what each bucket has to say.
+func (c *local) prepare() {
+	for k := range c.parts {
+		p := &c.parts[k]
+		c.shut = c.shut || p.plan.shut(&p.n, c.mayShare)
+		if !p.plan.records() {
+			continue
+		}
+		if p.e != nil && p.e.fresh {
+			c.l.assumePriorUse(c.now, p, everything)
+		}
+		if p.e == nil || p.e.fresh { // a share cannot be counted
+			c.uncounted[k] = true
+			c.shut = c.shut || p.plan.needsShare(&p.n)
+		}
+		if p.e == nil {
+			continue
+		}
+		p.plan.adapt(&p.e.rec, c.now.Store)
+		c.asks = append(c.asks, record.Ask{Rec: &p.e.rec, Specs: p.plan.share, N: p.plan.pick(&p.n)})
+		c.of = append(c.of, k)
+	}
+}
+
+// verdict decides by the recorded limits, and counts the take if they let it pass: all or nothing.
+func (c *local) verdict() record.Verdict {
+	if c.shut && !c.open() {
+		return c.refuse()
+	}
+	if len(c.asks) == 0 {
+		return record.Verdict{Now: c.now.Store, Allowed: true}
+	}
+	undo := c.countAsked()
+	t := recordTake(c.take, c.take.Priority)
+	v := record.Decide(c.asks, &t, c.now.Store)
+	undo()
+	if !v.Allowed && !v.Reused && c.underWay() {
+		if v = c.look(v.Now); v.Allowed {
+			c.wait(&v)
+		}
+	}
+	return v
+}
+
+// open reports whether the take's grant is open here: then it is answered again.
+func (c *local) open() bool {
+	if c.take.ID == "" {
+		return false
+	}
+	id := openID(c.take.ID, c.take.Grant)
+	for i := range c.asks {
+		c.asks[i].Rec.Advance(c.asks[i].Specs, c.now.Store)
+		if c.asks[i].Rec.Open[id] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// refuse refuses without counting, and describes the recorded limits.
+func (c *local) refuse() record.Verdict {
+	v := c.look(c.now.Store)
+	v.Allowed = false
+	return v
+}
+
+// look says what the recorded limits would say, but for takes that are under way.
+func (c *local) look(now int64) record.Verdict {
+	v := record.Verdict{Now: now, Allowed: true}
+	for i := range c.asks {
+		w := record.Peek(&c.asks[i], c.take.Priority, now)
+		v.Now, v.Allowed = max(v.Now, w.Now), v.Allowed && w.Allowed
+		v.Soonest = max(v.Soonest, w.Soonest)
+	}
+	return v
+}
+
+// wait refuses a take because of what the store is being asked for, which will be known soon.
+func (c *local) wait(v *record.Verdict) {
+	v.Allowed = false
+	for i := range c.asks {
+		for j, n := range c.asks[i].N {
+			if n > 0 {
+				c.asks[i].Out[j].RetryAfter = tryAgain
+				return
+			}
+		}
+	}
+}
+
+// underWay reports whether the store is being asked for units of the take's buckets.
+func (c *local) underWay() bool {
+	for _, k := range c.of {
+		if len(c.parts[k].e.asked) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// countAsked has the units count that the store is being asked for, until undo.
+func (c *local) countAsked() (undo func()) {
+	type held struct {
+		rec *record.Record
+		id  uint64
+		n   int64
+	}
+	var all []held
+	for i, k := range c.of {
+		rec := c.asks[i].Rec
+		for _, a := range c.parts[k].e.asked {
+			for j, at := range a.plan.at {
+				n, spec := a.n[at], &a.plan.share[j]
+				if n == 0 {
+					continue
+				}
+				st := stateOf(rec, spec.ID)
+				if st == nil {
+					rec.Limits = append(rec.Limits, unusedState(spec, c.now.Store))
+					rec.Advance(a.plan.share, c.now.Store)
+					st = stateOf(rec, spec.ID)
+				}
+				st.Held += n
+				all = append(all, held{rec, spec.ID, n})
+			}
+		}
+	}
+	return func() {
+		for _, h := range all {
+			stateOf(h.rec, h.id).Held -= h.n
+		}
+	}
+}
+
+// unusedState is the state of a limit of which nothing is used.
+func unusedState(s *record.Spec, now int64) record.State {
+	st := record.State{ID: s.ID, Kind: s.Kind, Window: s.Window}
+	if s.Kind == record.Bucket {
+		st.At, st.Rate, st.Scale = now, s.Rate, s.Scale
+	}
+	return st
+}
+
+// bind makes pending what the store must be told of an allowed take. It reports whether there is
+// room for that.
+func (c *local) bind(v *record.Verdict) bool {
+	l := c.l
+	if c.take.ID == "" {
+		for k := range c.parts {
+			if p := &c.parts[k]; p.e != nil {
+				l.charge(c.now, p.e, p.plan, &p.n, false)
+			}
+		}
+		return true
+	}
+	var h *reservation
+	if len(c.asks) > 0 {
+		h = l.give(c.now, c.Request, c.granted())
+	}
+	if h == nil {
+		for i := range c.asks {
+			record.Settle(c.asks[i:i+1], openID(c.take.ID, c.take.Grant), 0, true, v.Now)
+		}
+		return false
+	}
+	var es []*entry
+	for k := range c.parts {
+		if e := c.parts[k].e; e != nil {
+			es = append(es, e)
+		}
+	}
+	h.it = &item{kind: replayItem, h: h}
+	l.pend(c.now, h.it, es)
+	return true
+}
+
+// granted returns what each bucket was granted, per limit of its plan: of a lease perhaps a part.
+func (c *local) granted() []drawgate.Amounts {
+	got := make([]drawgate.Amounts, len(c.parts))
+	for k := range c.parts {
+		got[k] = c.parts[k].n
+	}
+	for i, k := range c.of {
+		for j, at := range c.parts[k].plan.at {
+			got[k][at] = c.asks[i].Got[j]
+		}
+	}
+	return got
+}
+
+// answer makes the decision. What it says of limits that are not recorded follows from their mode.
+func (c *local) answer(v *record.Verdict) drawgate.Decision {
+	all := make([]record.Ask, len(c.parts))
+	for k := range c.parts {
+		p := &c.parts[k]
+		all[k].Got = p.n
+		for j := range p.plan.Plan.Specs(false) {
+			all[k].Out[j] = record.Result{ResetAt: v.Now + tryAgain}
+		}
+	}
+	for i, k := range c.of {
+		c.place(&all[k], i, k)
+	}
+	unavailable := false
+	if !v.Allowed && !v.Reused {
+		unavailable = c.blame(all, v)
+	}
+	if v.Allowed && c.take.Hold > 0 && v.End == 0 { // no recorded limit has an opinion
+		v.End = v.Now + c.take.Hold.Microseconds()
+	}
+	d := drawgate.Answer(c.take, *v, all)
+	d.Fallback = d.Fail == nil
+	if unavailable {
+		d.Reason = drawgate.Away
+	}
+	return d
+}
+
+// place puts what the i-th bucket with recorded limits has to say where it belongs.
+func (c *local) place(all *record.Ask, i, k int) {
+	f := c.parts[k].plan
+	specs := f.Plan.Specs(false)
+	for j, at := range f.at {
+		out := c.asks[i].Out[j]
+		if f.Mode[at] == drawgate.FallbackOpen {
+			used := c.asks[i].Rec.Usage(&f.share[j], c.take.Priority).Used
+			out.Remaining = max(0, specs[at].Effective[c.take.Priority]-used)
+		}
+		all.Out[at], all.Got[at] = out, c.asks[i].Got[j]
+	}
+}
+
+// blame says of a refusal which limits it is by, and when to ask again. It reports whether it is for
+// want of the store: a limit admits nothing without it, or nothing of that size.
+func (c *local) blame(all []record.Ask, v *record.Verdict) (unavailable bool) {
+	unavailable, v.RetryAfter = c.full, 0
+	for k := range all {
+		p := &c.parts[k]
+		for j := range p.plan.Plan.Specs(false) {
+			out, mode := &all[k].Out[j], p.plan.Mode[j]
+			none := mode == drawgate.FallbackClosed || mode == drawgate.FallbackShare && (c.uncounted[k] || !c.mayShare)
+			if p.n[j] > 0 && (none || c.full || out.RetryAfter == record.Never) {
+				out.RetryAfter, unavailable = tryAgain, true
+			}
+			v.RetryAfter = max(v.RetryAfter, out.RetryAfter)
+		}
+	}
+	v.Soonest = min(v.RetryAfter, v.Soonest, soonest)
+	return unavailable
+}
+
+// Describe says what a take of b would get here, and spends nothing.
+func (l *Ledger) Describe(now Now, b *drawgate.BucketCost, priority int8) (st drawgate.Status) {
+	r := &Request{take: &drawgate.Take{Buckets: []drawgate.BucketCost{*b}, Priority: priority}}
+	c := &local{Request: r, l: l, now: now, mayShare: l.resolve(now, r)}
+	c.prepare()
+	v := c.look(now.Store)
+	v.Allowed = v.Allowed && !c.shut
+	st.Decision = c.answer(&v)
+	if until := c.paused(); until > 0 {
+		st.Decision = c.refusePaused(until)
+	}
+	st.States = c.usage()
+	if e := r.parts[0].e; e != nil {
+		st.Open = len(e.rec.Open)
+		st.Pause = e.pause(now.Store)
+	}
+	l.release(r)
+	return st
+}
+
+// usage says what each limit of the first bucket has used, as far as it is recorded here.
+func (c *local) usage() []drawgate.LimitUsage {
+	f := c.parts[0].plan
+	specs := f.Plan.Specs(false)
+	us := make([]drawgate.LimitUsage, len(specs))
+	if len(c.asks) == 0 {
+		return us
+	}
+	for j, at := range f.at {
+		u := c.asks[0].Rec.Usage(&f.share[j], c.take.Priority)
+		us[at] = drawgate.LimitUsage{Used: u.Used, Held: u.Held, Debt: u.Debt, Most: u.Most, Start: instantOf(u.Start), End: instantOf(u.End)}
+		if f.Mode[at] == drawgate.FallbackOpen {
+			us[at].Most = specs[at].Effective[c.take.Priority]
+			us[at].Debt = max(0, u.Used-specs[at].Effective[record.Priorities-1])
+		}
+	}
+	return us
+}

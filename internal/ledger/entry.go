@@ -1,0 +1,157 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// entry is what this process knows of one bucket.
+type entry struct {
+	key     drawgate.Key
+	pos     int           // in table.all
+	rec     record.Record // what this process was admitted, by the store or here
+	fresh   bool          // what processes before this one were admitted is not assumed yet
+	asked   []*part       // takes that the store is being asked for
+	items   []*item       // pending, or on their way: the store must know them before it decides again
+	charges []*item       // of items, those of plain takes; some may be in flight by now
+	fault   error         // why the store could not be told, for this bucket alone
+	paused  int64         // until when the bucket refuses takes, by the store's clock
+	reason  string        // of the pause
+
+	oneAsked [1]*part // room for asked, which most entries never need more of
+}
+
+// blank reports whether the entry says nothing that an absent one would not say.
+func (e *entry) blank() bool {
+	return e.idle() && len(e.rec.Limits) == 0 && !e.rec.Held() && e.paused == 0
+}
+
+// idle reports whether nothing is on its way or pending.
+func (e *entry) idle() bool { return len(e.asked) == 0 && len(e.items) == 0 }
+
+// reset forgets everything but what is on its way.
+func (e *entry) reset() {
+	e.rec, e.fresh = record.Record{Last: e.rec.Last}, false
+	e.paused, e.reason, e.fault = 0, "", nil
+}
+
+func (e *entry) leave(p *part) {
+	if i := slices.Index(e.asked, p); i >= 0 {
+		e.asked = slices.Delete(e.asked, i, i+1)
+	}
+}
+
+// over reports whether the entry says nothing any more: everything in it has aged.
+func (e *entry) over(now Now) bool {
+	if !e.idle() || e.paused > now.Store {
+		return false
+	}
+	if end := e.rec.NextEnd(); end != 0 && end <= now.Store {
+		e.rec.Advance(nil, now.Store)
+	}
+	return e.rec.Until() <= now.Store
+}
+
+// table holds the entries. Its size is bounded. An entry that still says something is never given
+// up, so a bucket for which there is no room has no entry, and has no share.
+type table struct {
+	max   int
+	byKey map[drawgate.Key]*entry
+	all   []*entry
+	hand  int   // the next of all to look at
+	owed  int   // entries with items
+	lost  int64 // until when something without an entry may have been admitted, by the own clock; 0: never
+}
+
+const (
+	firstSweep = 64 // entries from which on each new one looks at some others
+	sweepStep  = 2  // at how many
+	sweepFull  = 32 // at how many if there is no room
+)
+
+func (t *table) init(most int) {
+	t.max, t.byKey = most, make(map[drawgate.Key]*entry)
+}
+
+// ensure returns the entry of a key, or nil if there is no room for one.
+func (t *table) ensure(key drawgate.Key, now Now) *entry {
+	e := t.byKey[key]
+	if e != nil {
+		return e
+	}
+	if n := len(t.all); n >= t.max {
+		t.sweep(sweepFull, now)
+	} else if n >= firstSweep {
+		t.sweep(sweepStep, now)
+	}
+	if len(t.all) >= t.max {
+		t.lose(now.Own)
+		return nil
+	}
+	e = &entry{key: key, pos: len(t.all), fresh: true}
+	e.asked = e.oneAsked[:0]
+	t.byKey[key] = e
+	t.all = append(t.all, e)
+	return e
+}
+
+// lose notes that something may be admitted until then of a bucket that has no entry.
+func (t *table) lose(until int64) { t.lost = max(t.lost, until) }
+
+// sweep looks at some entries, and gives up those that say nothing any more.
+func (t *table) sweep(steps int, now Now) {
+	for range steps {
+		if len(t.all) == 0 {
+			return
+		}
+		if t.hand >= len(t.all) {
+			t.hand = 0
+		}
+		if e := t.all[t.hand]; e.over(now) {
+			t.remove(e)
+		} else {
+			t.hand++
+		}
+	}
+}
+
+// release gives an entry up if it is blank.
+func (t *table) release(e *entry) {
+	if e.blank() {
+		t.remove(e)
+	}
+}
+
+func (t *table) remove(e *entry) {
+	if e.pos < 0 {
+		return
+	}
+	last := len(t.all) - 1
+	moved := t.all[last]
+	t.all[e.pos], moved.pos = moved, e.pos
+	t.all[last] = nil
+	t.all = t.all[:last]
+	delete(t.byKey, e.key)
+	e.pos = -1
+}
+
+// attach has an entry owe an item to the store.
+func (t *table) attach(e *entry, it *item) {
+	if len(e.items) == 0 {
+		t.owed++
+	}
+	e.items = append(e.items, it)
+}
+
+func (t *table) detach(e *entry, it *item) {
+	i := slices.Index(e.items, it)
+	if i < 0 {
+		return
+	}
+	if e.items = slices.Delete(e.items, i, i+1); len(e.items) == 0 {
+		e.items, e.charges, e.fault = nil, nil, nil
+		t.owed--
+	}
+}

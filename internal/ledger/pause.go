@@ -1,0 +1,139 @@
+package ledger
+
+import (
+	"math"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// pause returns the pause of an entry, if it is in force.
+func (e *entry) pause(now int64) drawgate.Pause {
+	if e.paused <= now {
+		return drawgate.Pause{}
+	}
+	return drawgate.Pause{Until: instantOf(e.paused), Reason: e.reason}
+}
+
+// setPause makes a pause last until an instant, or longer if it did.
+func (e *entry) setPause(until int64, reason string, now int64) {
+	if until > max(now, e.paused) {
+		e.paused, e.reason = until, reason
+	}
+}
+
+// clearPause ends a pause that the store does not know any more. One that it was not told of stays.
+func (e *entry) clearPause() {
+	for _, it := range e.items {
+		if it.kind == pauseItem {
+			return
+		}
+	}
+	e.paused, e.reason = 0, ""
+}
+
+// Pause takes the answer of the store about a pause that it carried out, or looked at: until is when
+// it ends, the zero time that there is none.
+func (l *Ledger) Pause(now Now, key drawgate.Key, p drawgate.Pause) {
+	until := int64(0)
+	if !p.Until.IsZero() {
+		until = p.Until.UnixMicro()
+	}
+	if until <= now.Store {
+		if e := l.entries.byKey[key]; e != nil {
+			e.clearPause()
+			l.entries.release(e)
+		}
+		return
+	}
+	if e := l.entries.ensure(key, now); e != nil {
+		e.setPause(until, p.Reason, now.Store)
+	}
+}
+
+// notePauses learns of pauses from the store's decision: one that refuses for a pause says until when,
+// one that allows what was not open says that there is none.
+func (l *Ledger) notePauses(now Now, r *Request, d *drawgate.Decision) {
+	switch {
+	case d.Fail != nil || d.Replayed:
+	case d.Allowed:
+		for i := range r.parts {
+			if e := r.parts[i].e; e != nil && e.paused != 0 {
+				e.clearPause()
+			}
+		}
+	case d.Reason == drawgate.Paused && len(r.parts) == 1:
+		// Of several buckets nobody knows which is paused: a look at each says it.
+		p := &r.parts[0]
+		if p.e == nil {
+			p.e = l.entries.ensure(p.key, now)
+		}
+		if p.e != nil {
+			p.e.setPause(d.At().Add(d.RetryAfter).UnixMicro(), "", now.Store)
+		}
+	}
+}
+
+// paused returns until when one of the take's buckets is paused, by the store's clock; 0 if none is.
+func (c *local) paused() (until int64) {
+	for i := range c.parts {
+		if e := c.parts[i].e; e != nil && e.paused > c.now.Store {
+			until = max(until, e.paused)
+		}
+	}
+	return until
+}
+
+// refusePaused refuses a take because a bucket is paused.
+func (c *local) refusePaused(until int64) drawgate.Decision {
+	v := c.refuse()
+	d := c.answer(&v)
+	wait := time.Duration(math.MaxInt64)
+	if us := until - v.Now; us < math.MaxInt64/1000 {
+		wait = time.Duration(us) * time.Microsecond
+	}
+	d.Reason, d.RetryAfter = drawgate.Paused, max(wait, d.RetryAfter)
+	return d
+}
+
+// keepPause keeps a pause that was made while the store is unavailable, and returns when it ends. It
+// is not ok if there is no room.
+func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (end int64, ok bool) {
+	until := st.At.UnixMicro()
+	if st.Hold > 0 {
+		until = now.Store + st.Hold.Microseconds()
+	}
+	es := make([]*entry, 0, len(st.Buckets))
+	for i := range st.Buckets {
+		e := l.entries.ensure(st.Buckets[i].Key, now)
+		if e == nil {
+			for _, e := range es {
+				l.entries.release(e)
+			}
+			return 0, false
+		}
+		es = append(es, e)
+	}
+	for i, e := range es {
+		if until > max(now.Store, e.paused) {
+			e.setPause(until, st.Reason, now.Store)
+			l.pendPause(now, e, &st.Buckets[i])
+		}
+		end = max(end, e.paused)
+		l.entries.release(e)
+	}
+	return end, true
+}
+
+// pendPause has the store told of an entry's pause.
+func (l *Ledger) pendPause(now Now, e *entry, b *drawgate.BucketCost) {
+	st := drawgate.Settlement{Op: drawgate.OpPause, At: instantOf(e.paused), Reason: e.reason}
+	st.Buckets = []drawgate.BucketCost{{Key: b.Key, Plan: b.Plan}}
+	for _, it := range e.items {
+		if it.kind == pauseItem && !it.inFlight {
+			it.st = st
+			return
+		}
+	}
+	l.pend(now, &item{kind: pauseItem, st: st}, []*entry{e})
+}

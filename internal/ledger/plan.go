@@ -1,0 +1,253 @@
+package ledger
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// FallbackPlan is what a policy admits while the store is unavailable.
+//
+// Limits that admit something then are recorded all along. Each has two specs with one identity, so
+// that they count in one state: share bounds what is decided here, unbounded enters what the store
+// has decided.
+type FallbackPlan struct {
+	Plan *drawgate.Plan
+	Mode [drawgate.MaxLimits]drawgate.Fallback // closed, share or open; a share of none is closed
+
+	instances int
+	at        []int // of each recorded limit: its position in the plan
+	share     []record.Spec
+	unbounded []record.Spec
+	forced    *drawgate.Plan // see force
+}
+
+// unlimited is more than any limit ever counts.
+const unlimited = 1 << 60
+
+// NewFallbackPlan divides a policy among instances; 0 means that their number is unknown.
+func NewFallbackPlan(plan *drawgate.Plan, instances int) *FallbackPlan {
+	f := &FallbackPlan{Plan: plan, instances: instances}
+	policy, specs := plan.Policy(), plan.Specs(false)
+	for i := range specs {
+		mode := Mode(&policy, i, instances)
+		share := specs[i]
+		if mode == drawgate.FallbackShare && !divide(&share, instances) {
+			mode = drawgate.FallbackClosed
+		}
+		f.Mode[i] = mode
+		if mode == drawgate.FallbackClosed {
+			continue
+		}
+		unbounded := share
+		unbound(&unbounded)
+		if mode == drawgate.FallbackOpen {
+			// It drains at another rate than a share of the same limit, if the policy changes.
+			share.ID = ^share.ID
+			unbounded.ID = share.ID
+			share.Effective = unbounded.Effective
+		}
+		f.at, f.share, f.unbounded = append(f.at, i), append(f.share, share), append(f.unbounded, unbounded)
+	}
+	return f
+}
+
+// Mode returns what limit i of a policy does while the store is unavailable, with so many processes
+// (0: unknown). It is never FallbackDefault.
+func Mode(p *drawgate.Policy, i, instances int) drawgate.Fallback {
+	mode := p.Limits[i].Fallback
+	if mode == drawgate.FallbackDefault {
+		mode = p.Fallback
+	}
+	switch {
+	case mode == drawgate.FallbackDefault && instances > 0:
+		return drawgate.FallbackShare
+	case mode == drawgate.FallbackDefault, mode == drawgate.FallbackShare && instances <= 0:
+		return drawgate.FallbackClosed
+	}
+	return mode
+}
+
+// divide makes a limit the share of one of n instances. It reports whether that is at least a unit.
+//
+// What may be used at once is rounded down. A bucket's rate is divided exactly, by a longer period,
+// so that all shares together drain as fast as the limit does.
+func divide(s *record.Spec, n int) bool {
+	for p := range s.Effective {
+		s.Effective[p] /= int64(n)
+	}
+	if s.Kind == record.Bucket {
+		if s.Window > math.MaxInt64/4/int64(n) {
+			return false
+		}
+		s.Window *= int64(n)
+		s.Scale, s.Drain = record.BucketScale(s.Rate, s.Window)
+	}
+	return s.Effective[record.Priorities-1] > 0
+}
+
+func unbound(s *record.Spec) {
+	most := int64(unlimited)
+	if s.Kind == record.Bucket {
+		most = math.MaxInt64 / s.Scale
+	}
+	for p := range s.Effective {
+		s.Effective[p] = most
+	}
+}
+
+// force returns the policy with amounts that no take exceeds, and otherwise the same limits: it
+// enters what was admitted here in a store, whatever the store admitted to others meanwhile.
+// Amounts are no part of a limit's identity. A bucket keeps its rate, since that is how it drains.
+func (f *FallbackPlan) force() *drawgate.Plan {
+	if f.forced != nil {
+		return f.forced
+	}
+	p := f.Plan.Policy()
+	p.Limits = slices.Clone(p.Limits)
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		l.Keep = nil
+		if l.Kind == drawgate.Bucket {
+			l.Burst = min(drawgate.MaxAmount, 1<<53/f.Plan.Specs(false)[i].Scale)
+		} else {
+			l.Amount, l.Headroom = drawgate.MaxAmount, drawgate.Share{}
+		}
+	}
+	f.forced = f.Plan
+	if plan, err := p.Compile(); err == nil {
+		f.forced = plan
+	}
+	return f.forced
+}
+
+// records reports whether any limit is recorded here.
+func (f *FallbackPlan) records() bool { return len(f.at) > 0 }
+
+// pick returns what n says of the recorded limits.
+func (f *FallbackPlan) pick(n *drawgate.Amounts) (k drawgate.Amounts) {
+	for i, at := range f.at {
+		k[i] = n[at]
+	}
+	return k
+}
+
+// only returns n without what it says of limits that are not recorded.
+func (f *FallbackPlan) only(n *drawgate.Amounts) (k drawgate.Amounts) {
+	for _, at := range f.at {
+		k[at] = n[at]
+	}
+	return k
+}
+
+// shut reports whether a limit admits nothing of what is asked.
+func (f *FallbackPlan) shut(n *drawgate.Amounts, mayShare bool) bool {
+	for i := range f.Plan.Specs(false) {
+		if n[i] > 0 && (f.Mode[i] == drawgate.FallbackClosed || f.Mode[i] == drawgate.FallbackShare && !mayShare) {
+			return true
+		}
+	}
+	return false
+}
+
+// needsShare reports whether a share must be counted for a take of n.
+func (f *FallbackPlan) needsShare(n *drawgate.Amounts) bool {
+	for _, at := range f.at {
+		if n[at] > 0 && f.Mode[at] == drawgate.FallbackShare {
+			return true
+		}
+	}
+	return false
+}
+
+// Opens reports whether a limit steps aside while the store is unavailable.
+func (f *FallbackPlan) Opens() bool { return slices.Contains(f.Mode[:], drawgate.FallbackOpen) }
+
+// clamp forgets what was used of buckets beyond the share's burst: a process to which the store
+// gave more than its share goes on from empty, not from debt. A process that is alone has no more
+// than the limit.
+func (f *FallbackPlan) clamp(rec *record.Record) {
+	if f.instances <= 1 {
+		return
+	}
+	for i := range f.share {
+		s := &f.share[i]
+		if s.Kind != record.Bucket || f.Mode[f.at[i]] != drawgate.FallbackShare {
+			continue
+		}
+		if st := stateOf(rec, s.ID); st != nil {
+			st.Used = min(st.Used, s.Effective[record.Priorities-1]*st.Scale)
+		}
+	}
+}
+
+// adapt brings the buckets of a record to another number of instances, by which their rates are
+// divided. Nobody knows since when it holds, so the slower of the two rates drains until now.
+func (f *FallbackPlan) adapt(rec *record.Record, now int64) {
+	for i := range f.share {
+		s := &f.share[i]
+		if s.Kind != record.Bucket {
+			continue
+		}
+		st := stateOf(rec, s.ID)
+		if st == nil || st.Window == s.Window {
+			continue
+		}
+		if st.Window > s.Window {
+			st.Leak(s, max(now, rec.Last))
+		}
+		scale, _ := record.BucketScale(st.Rate, s.Window)
+		st.Used = mulDivUp(st.Used, scale, st.Scale)
+		st.Peak = max(st.Peak, mulDivUp(st.Peak, s.Window, st.Window))
+		st.Window, st.Scale = s.Window, scale
+		st.Leak(s, max(now, rec.Last))
+	}
+}
+
+// mulDivUp returns a·b/c, rounded up; the largest int64 if that is more.
+func mulDivUp(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(max(0, a)), uint64(b))
+	if hi >= uint64(c) {
+		return math.MaxInt64
+	}
+	q, r := bits.Div64(hi, lo, uint64(c))
+	if r > 0 {
+		q++
+	}
+	return int64(min(q, math.MaxInt64))
+}
+
+func stateOf(rec *record.Record, id uint64) *record.State {
+	for i := range rec.Limits {
+		if rec.Limits[i].ID == id {
+			return &rec.Limits[i]
+		}
+	}
+	return nil
+}
+
+// planCache keeps fallback plans. It is emptied when it has grown large: policies are compiled
+// again when a configuration is loaded.
+type planCache struct {
+	instances func() (int, bool)
+	plans     map[*drawgate.Plan]*FallbackPlan
+}
+
+const maxPlans = 4096
+
+// of returns the fallback plan for a number of instances.
+func (c *planCache) of(plan *drawgate.Plan, instances int) *FallbackPlan {
+	f := c.plans[plan]
+	if f != nil && f.instances == instances {
+		return f
+	}
+	if c.plans == nil || len(c.plans) >= maxPlans {
+		c.plans = make(map[*drawgate.Plan]*FallbackPlan)
+	}
+	f = NewFallbackPlan(plan, instances)
+	c.plans[plan] = f
+	return f
+}

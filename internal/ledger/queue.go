@@ -1,0 +1,227 @@
+package ledger
+
+import (
+	"container/heap"
+	"slices"
+
+	"github.com/drawgate/drawgate"
+)
+
+// kind says what an item is.
+type kind uint8
+
+const (
+	chargeItem kind = iota // units that were admitted here without an id, of one bucket
+	callerItem             // a caller's charge
+	pauseItem              // a pause that was made here
+	replayItem             // a reservation that was given here
+	renewItem              // one that the store has by now, and that was renewed here
+	endItem                // how a reservation ended
+	cancelItem             // the end of a grant that the store may have, and that nobody uses
+)
+
+// item is one thing that the store has yet to be told.
+type item struct {
+	kind      kind
+	entries   []*entry     // the store must know it before it decides about them; none of a cancelItem
+	h         *reservation // replayItem, renewItem, endItem
+	st        drawgate.Settlement
+	plan      *FallbackPlan // chargeItem
+	whole     bool          // chargeItem: all of it counts, whatever has aged here
+	until     int64         // cancelItem: what was sent may open the grant until then, by the own clock
+	notBefore int64         // by the own clock
+	inFlight  bool
+	queued    bool // it is in queue.ready or queue.later
+	dropped   bool
+}
+
+// queue has the items that are pending, in an order. Those whose buckets somebody waits for go first.
+type queue struct {
+	ready  []*item // in the order in which they came; some may be in flight or dropped
+	later  laterHeap
+	wanted []*entry // somebody waits for their items
+}
+
+func (q *queue) want(e *entry) {
+	if len(q.wanted) < maxDelivery && (len(q.wanted) == 0 || q.wanted[len(q.wanted)-1] != e) {
+		q.wanted = append(q.wanted, e)
+	}
+}
+
+// push makes an item pending.
+func (q *queue) push(it *item, now Now) {
+	it.inFlight = false
+	if it.queued {
+		return
+	}
+	it.queued = true
+	if it.notBefore > now.Own {
+		heap.Push(&q.later, it)
+		return
+	}
+	q.ready = append(q.ready, it)
+}
+
+// next returns up to n items that may be delivered now, and has them in flight.
+func (q *queue) next(n int, now Now) (items []*item) {
+	pick := func(it *item) {
+		if !it.inFlight && !it.dropped {
+			it.inFlight = true
+			items = append(items, it)
+		}
+	}
+	for _, e := range q.wanted {
+		for _, it := range e.items {
+			if len(items) < n && it.notBefore <= now.Own {
+				pick(it)
+			}
+		}
+	}
+	clear(q.wanted)
+	q.wanted = q.wanted[:0]
+	for len(q.later) > 0 && q.later[0].notBefore <= now.Own {
+		q.ready = append(q.ready, heap.Pop(&q.later).(*item)) //nolint:forcetypeassert // nothing else is in it
+	}
+	k := 0
+	for ; k < len(q.ready) && len(items) < n; k++ {
+		it := q.ready[k]
+		q.ready[k] = nil
+		it.queued = false
+		if it.notBefore > now.Own && !it.inFlight && !it.dropped {
+			it.queued = true
+			heap.Push(&q.later, it)
+			continue
+		}
+		pick(it)
+	}
+	if q.ready = q.ready[k:]; len(q.ready) == 0 {
+		q.ready = nil
+	}
+	return items
+}
+
+// idle returns when something may be delivered next, by the own clock: 0 at once, negative never.
+func (q *queue) idle() int64 {
+	switch {
+	case len(q.ready) > 0 || len(q.wanted) > 0:
+		return 0
+	case len(q.later) > 0:
+		return q.later[0].notBefore
+	}
+	return -1
+}
+
+// laterHeap has the item first that may be delivered first.
+type laterHeap []*item
+
+func (q laterHeap) Len() int           { return len(q) }
+func (q laterHeap) Less(i, j int) bool { return q[i].notBefore < q[j].notBefore }
+func (q laterHeap) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+
+// Push implements [heap.Interface].
+func (q *laterHeap) Push(x any) { *q = append(*q, x.(*item)) } //nolint:forcetypeassert // nothing else is pushed
+
+// Pop implements [heap.Interface].
+func (q *laterHeap) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return x
+}
+
+// pend makes an item of entries pending.
+func (l *Ledger) pend(now Now, it *item, entries []*entry) {
+	it.entries = entries
+	for _, e := range entries {
+		l.entries.attach(e, it)
+	}
+	l.queue.push(it, now)
+}
+
+// finish ends an item: the store has been told, or must not be told any more.
+func (l *Ledger) finish(it *item) {
+	if it.dropped {
+		return
+	}
+	it.dropped = true
+	for _, e := range it.entries {
+		l.entries.detach(e, it)
+		l.entries.release(e)
+	}
+	switch it.kind {
+	case callerItem:
+		l.charges--
+	case cancelItem:
+		delete(l.cancels, openID(it.st.ID, it.st.Grant))
+	default:
+	}
+	if it.h != nil && it.h.it == it {
+		it.h.it = nil
+	}
+}
+
+// drop forgets an item, because one of its buckets was reset: nothing of it is open any more.
+func (l *Ledger) drop(it *item) {
+	h := it.h
+	l.finish(it)
+	if h != nil {
+		l.held.remove(h)
+	}
+}
+
+// entriesOf returns the entries of parts, making them where there are none. Some may have no room.
+func (l *Ledger) entriesOf(now Now, parts []part) (es []*entry) {
+	for i := range parts {
+		if e := l.entries.ensure(parts[i].key, now); e != nil {
+			es = append(es, e)
+		}
+	}
+	return es
+}
+
+// charge makes units pending that were admitted here: all of them, or only those that still count
+// here when the store is told.
+func (l *Ledger) charge(now Now, e *entry, f *FallbackPlan, n *drawgate.Amounts, whole bool) {
+	some := f.only(n)
+	if some == (drawgate.Amounts{}) {
+		return
+	}
+	e.charges = slices.DeleteFunc(e.charges, func(it *item) bool { return it.inFlight || it.dropped })
+	for _, it := range e.charges {
+		if it.whole == whole && it.plan.Plan == f.Plan {
+			for j := range some {
+				it.st.Buckets[0].N[j] = min(it.st.Buckets[0].N[j]+some[j], unlimited)
+			}
+			return
+		}
+	}
+	it := &item{kind: chargeItem, plan: f, whole: whole}
+	it.st = drawgate.Settlement{Op: drawgate.OpCharge, Buckets: []drawgate.BucketCost{{Key: e.key, Plan: f.Plan, N: some}}}
+	e.charges = append(e.charges, it)
+	l.pend(now, it, []*entry{e})
+}
+
+// chargeParts makes units of several buckets pending.
+func (l *Ledger) chargeParts(now Now, parts []part, n []drawgate.Amounts, whole bool) {
+	for k := range parts {
+		if e := l.entries.ensure(parts[k].key, now); e != nil {
+			l.charge(now, e, parts[k].plan, &n[k], whole)
+			l.entries.release(e)
+		}
+	}
+}
+
+// pendEnd has the store told how a reservation ended.
+func (l *Ledger) pendEnd(now Now, h *reservation) (ok bool) {
+	if h.it != nil {
+		l.finish(h.it)
+	}
+	es := l.entriesOf(now, h.parts)
+	if len(es) == 0 {
+		return false
+	}
+	h.it = &item{kind: endItem, h: h, st: *h.last}
+	l.pend(now, h.it, es)
+	return true
+}

@@ -1,0 +1,230 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// Request is a take on its way. It is made by [Ledger.Begin], and must not be copied after that.
+type Request struct {
+	take  *drawgate.Take
+	parts []part
+	one   [1]part // room for parts, which most takes need no more of
+	begun bool
+	sent  bool  // the store was asked, and an answer was not seen
+	until int64 // until when what was sent so may open something, by the own clock
+}
+
+// part is one bucket's part of a take or settlement.
+type part struct {
+	plan *FallbackPlan
+	n    drawgate.Amounts
+	key  drawgate.Key
+	e    *entry // nil if there is none
+}
+
+// Opens reports whether a limit of the take steps aside while the store is unavailable.
+func (r *Request) Opens() bool {
+	for i := range r.parts {
+		if r.parts[i].plan.Opens() {
+			return true
+		}
+	}
+	return false
+}
+
+// Init makes r the request for a take, which is kept until the request is over.
+func (r *Request) Init(t *drawgate.Take) { r.take = t }
+
+// resolve finds the plans and the entries of a request's buckets. Entries are made for policies of
+// which a limit is recorded.
+func (l *Ledger) resolve(now Now, r *Request) (mayShare bool) {
+	n, mayShare := l.plans.instances()
+	if r.parts == nil {
+		r.parts = r.one[:]
+		if len(r.take.Buckets) != 1 {
+			r.parts = make([]part, len(r.take.Buckets))
+		}
+	}
+	for i := range r.parts {
+		b, p := &r.take.Buckets[i], &r.parts[i]
+		p.plan, p.key, p.n = l.plans.of(b.Plan, n), b.Key, b.N
+		if p.e != nil {
+			continue
+		}
+		if p.plan.records() {
+			p.e = l.entries.ensure(b.Key, now)
+		} else {
+			p.e = l.entries.byKey[b.Key]
+		}
+	}
+	return mayShare
+}
+
+// parts finds the plans and entries of a settlement's buckets. It makes entries if there are none.
+func (l *Ledger) parts(now Now, buckets []drawgate.BucketCost, ensure bool) []part {
+	n, _ := l.plans.instances()
+	ps := make([]part, len(buckets))
+	for i := range buckets {
+		b := &buckets[i]
+		ps[i] = part{plan: l.plans.of(b.Plan, n), n: b.N, key: b.Key}
+		if ensure {
+			ps[i].e = l.entries.ensure(b.Key, now)
+		} else {
+			ps[i].e = l.entries.byKey[b.Key]
+		}
+	}
+	return ps
+}
+
+// Begin notes that the store is about to be asked for a take. Until it has answered, its units count
+// here: what is decided here at the same time must not count on them. It reports whether the store
+// must be told something of the buckets before it is asked: see [Ledger.Blocked].
+func (l *Ledger) Begin(now Now, r *Request) (blocked bool) {
+	l.resolve(now, r)
+	r.begun = true
+	blocked = l.withdraw(r)
+	for i := range r.parts {
+		p := &r.parts[i]
+		if p.e == nil {
+			continue
+		}
+		p.e.asked = append(p.e.asked, p)
+		blocked = blocked || len(p.e.items) > 0
+	}
+	return blocked
+}
+
+// Blocked reports whether the store must still be told something of a request's buckets, and has it
+// told first. fault says why it could not be told, of one of these buckets alone.
+func (l *Ledger) Blocked(r *Request) (blocked bool, fault error) {
+	blocked = l.withdraw(r)
+	for i := range r.parts {
+		e := r.parts[i].e
+		if e == nil || len(e.items) == 0 {
+			continue
+		}
+		blocked = true
+		if e.fault != nil {
+			fault = e.fault
+		}
+		l.queue.want(e)
+	}
+	return blocked, fault
+}
+
+// Unanswered notes that the store was asked, and that its answer was not seen: what was sent may
+// have opened something, or may yet within [drawgate.SendLife].
+func (l *Ledger) Unanswered(now Now, r *Request) {
+	r.sent, r.until = true, now.Own+drawgate.SendLife.Microseconds()
+}
+
+// Answered takes the store's decision about a request.
+func (l *Ledger) Answered(now Now, r *Request, d *drawgate.Decision) {
+	if d.Allowed {
+		if r.take.ID != "" {
+			l.storeGave(now, r, d)
+		}
+		l.enter(now, r, d)
+	} else if r.sent && !errors.Is(d.Fail, drawgate.ErrIDReused) { // an earlier sending may still arrive
+		l.oweCancel(now, r, r.until)
+	}
+	l.notePauses(now, r, d)
+	l.leave(r)
+	l.release(r)
+}
+
+// Abandon ends a request that nobody decides: its caller has left, or made a mistake. If the store
+// was asked for a take with an id and may have given it, it is cancelled.
+func (l *Ledger) Abandon(now Now, r *Request) {
+	l.leave(r)
+	if r.sent {
+		l.oweCancel(now, r, 0)
+	}
+	l.release(r)
+}
+
+// leave ends the asking.
+func (l *Ledger) leave(r *Request) {
+	if !r.begun {
+		return
+	}
+	r.begun = false
+	for i := range r.parts {
+		if e := r.parts[i].e; e != nil {
+			e.leave(&r.parts[i])
+		}
+	}
+}
+
+// release gives up the entries of a request that say nothing. The request is over.
+func (l *Ledger) release(r *Request) { l.releaseParts(r.parts) }
+
+// openID returns the name under which records keep a reservation: grants of one id are different
+// reservations.
+func openID(id string, g drawgate.Grant) string {
+	return string(binary.BigEndian.AppendUint64(append(make([]byte, 0, len(id)+9), id...), uint64(g)))
+}
+
+// recordTake returns a take as records know it.
+func recordTake(t *drawgate.Take, priority int8) record.Take {
+	rt := record.Take{Hold: t.Hold.Microseconds(), Lease: t.Lease, Priority: priority}
+	if t.ID != "" {
+		rt.ID, rt.Print = openID(t.ID, t.Grant), t.Print()
+	}
+	return rt
+}
+
+// asksFor makes room for what is asked of records.
+func (l *Ledger) asksFor(n int) []record.Ask {
+	if cap(l.asks) < n {
+		l.asks = make([]record.Ask, n, drawgate.MaxBuckets)
+	}
+	return l.asks[:0]
+}
+
+// unrecorded notes that something is held of a bucket of which it is not recorded.
+func (l *Ledger) unrecorded(now Now, p *part, hold int64) {
+	if p.plan.records() {
+		l.entries.lose(now.Own + hold + 1)
+	}
+}
+
+// enter records what the store has allowed, whatever is left of this process's share.
+func (l *Ledger) enter(now Now, r *Request, d *drawgate.Decision) {
+	asks := l.asksFor(len(r.parts))
+	for k := range r.parts {
+		p := &r.parts[k]
+		if p.e == nil || !p.plan.records() {
+			l.unrecorded(now, p, r.take.Hold.Microseconds())
+			continue
+		}
+		n := p.n
+		if r.take.ID != "" {
+			n = d.Granted(k)
+		}
+		if p.e.fresh {
+			took := n // n itself is not for the heap
+			l.assumePriorUse(now, p, usedByOthers(d, k, r.take.Priority, &took))
+		}
+		p.plan.adapt(&p.e.rec, now.Store)
+		asks = append(asks, record.Ask{Rec: &p.e.rec, Specs: p.plan.unbounded, N: p.plan.pick(&n)})
+	}
+	if len(asks) == 0 {
+		return
+	}
+	t := recordTake(r.take, drawgate.MaxPriority)
+	record.Decide(asks, &t, d.At().UnixMicro())
+	clear(asks)
+	for k := range r.parts {
+		if p := &r.parts[k]; p.e != nil {
+			p.plan.clamp(&p.e.rec)
+		}
+	}
+}
+
+// Take returns what is asked for.
+func (r *Request) Take() *drawgate.Take { return r.take }

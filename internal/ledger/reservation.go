@@ -1,0 +1,231 @@
+package ledger
+
+import (
+	"container/heap"
+
+	"github.com/drawgate/drawgate"
+)
+
+// reservation is a grant of this process.
+type reservation struct {
+	take    drawgate.Take // a copy
+	parts   []part        // their entries are looked up when they are needed
+	granted []drawgate.Amounts
+	given   int64 // when it was given here, by the store's clock; 0: the store gave it
+	end     int64 // of the hold, by the store's clock
+
+	stored  bool                 // the store has it
+	unsure  bool                 // the store was asked for it, and an answer was not seen: it may have it
+	until   int64                // if unsure: until when what was sent may open it, by the own clock
+	charged bool                 // given here; its units were charged to the store, which does not have it
+	last    *drawgate.Settlement // how it ended
+	closed  bool                 // nothing of it has to be told any more
+	it      *item                // what is pending of it
+
+	next *reservation // another grant of the same id
+}
+
+// open reports whether the reservation is neither settled nor over.
+func (h *reservation) open(now int64) bool { return !h.closed && h.last == nil && h.end > now }
+
+// reservations keeps grants by their ids. It is bounded.
+type reservations struct {
+	max     int
+	n       int
+	sweepAt int
+	ids     map[string]*reservation
+	ends    endHeap // of those that were given here and that the store does not have
+}
+
+const firstHeldSweep = 1024
+
+func (t *reservations) init(most int) {
+	t.max, t.sweepAt, t.ids = most, min(most, firstHeldSweep), make(map[string]*reservation)
+}
+
+// find returns a grant, or nil.
+func (t *reservations) find(id string, g drawgate.Grant) *reservation {
+	for h := t.ids[id]; h != nil; h = h.next {
+		if h.take.Grant == g {
+			return h
+		}
+	}
+	return nil
+}
+
+// idOpen reports whether another grant of the request's id is open in one of its buckets, as far as
+// is recorded here.
+func (l *Ledger) idOpen(now Now, r *Request) bool {
+	for h := l.held.ids[r.take.ID]; h != nil; h = h.next {
+		if h.take.Grant == r.take.Grant || !h.open(now.Store) {
+			continue
+		}
+		id := openID(h.take.ID, h.take.Grant)
+		for i := range r.parts {
+			if e := r.parts[i].e; e != nil && e.rec.Open[id] != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (t *reservations) add(h *reservation) {
+	t.n++
+	h.next = t.ids[h.take.ID]
+	t.ids[h.take.ID] = h
+}
+
+// remove forgets a reservation. What is pending of it has been dropped.
+func (t *reservations) remove(h *reservation) {
+	if h.closed {
+		return
+	}
+	h.closed = true
+	t.n--
+	first := t.ids[h.take.ID]
+	if first == h {
+		if h.next == nil {
+			delete(t.ids, h.take.ID)
+		} else {
+			t.ids[h.take.ID] = h.next
+		}
+		return
+	}
+	for p := first; p != nil; p = p.next {
+		if p.next == h {
+			p.next = h.next
+			return
+		}
+	}
+}
+
+// room reports whether one more thing may be kept. Reservations of which nothing is pending and whose
+// hold is over make room.
+func (l *Ledger) room(now Now) bool {
+	t := &l.held
+	if t.n+len(l.cancels)+l.charges >= t.sweepAt {
+		for _, h := range t.ids {
+			for ; h != nil; h = h.next { // removing one leaves its next as it is
+				if h.it == nil && (h.last != nil || h.end <= now.Store) {
+					t.remove(h)
+				}
+			}
+		}
+		t.sweepAt = min(t.max, max(firstHeldSweep, 2*(t.n+len(l.cancels)+l.charges)))
+	}
+	return t.n+len(l.cancels)+l.charges < t.max
+}
+
+// newReservation copies what is needed of a request: its caller may use it again.
+func newReservation(r *Request, end int64) *reservation {
+	h := &reservation{take: *r.take, parts: make([]part, len(r.parts)), end: end}
+	h.take.Buckets = append([]drawgate.BucketCost(nil), r.take.Buckets...)
+	h.take.Labels = append([]drawgate.Label(nil), r.take.Labels...)
+	copy(h.parts, r.parts)
+	for i := range h.parts {
+		h.parts[i].e = nil
+	}
+	h.granted = make([]drawgate.Amounts, len(r.parts))
+	return h
+}
+
+// storeGave keeps a reservation that the store gave, if there is room.
+func (l *Ledger) storeGave(now Now, r *Request, d *drawgate.Decision) {
+	end := d.HoldEnd().UnixMicro()
+	if h := l.held.find(r.take.ID, r.take.Grant); h != nil {
+		switch {
+		case h.last != nil: // settled, and the store has yet to hear of it: this is a late replay
+		case h.given != 0 && !h.stored:
+			h.unsure = true // it is replayed as it was given here
+		default:
+			h.end = end
+		}
+		return
+	}
+	if !l.room(now) {
+		return
+	}
+	h := newReservation(r, end)
+	h.stored = true
+	for k := range h.granted {
+		h.granted[k] = d.Granted(k)
+	}
+	l.held.add(h)
+}
+
+// give keeps a reservation that is given here. It is nil if there is no room.
+func (l *Ledger) give(now Now, r *Request, granted []drawgate.Amounts) *reservation {
+	if h := l.held.find(r.take.ID, r.take.Grant); h != nil {
+		if h.it != nil || h.open(now.Store) && h.given != 0 {
+			return nil // it was settled just now, and the store has yet to hear of it
+		}
+		l.held.remove(h)
+	}
+	if !l.room(now) {
+		return nil
+	}
+	h := newReservation(r, now.Store+r.take.Hold.Microseconds())
+	h.given, h.granted, h.unsure, h.until = now.Store, granted, r.sent, r.until
+	l.held.add(h)
+	heap.Push(&l.held.ends, holdEnd{h.end, h})
+	return h
+}
+
+// Expire charges the store for reservations that were given here and ended by themselves, of which
+// it does not know. One that it may know is settled with what was granted.
+func (l *Ledger) Expire(now Now) {
+	ends := &l.held.ends
+	for len(*ends) > 0 && (*ends)[0].at <= now.Store {
+		h := heap.Pop(ends).(holdEnd).h //nolint:forcetypeassert // nothing else is in it
+		switch {
+		case h.closed || h.stored || h.charged || h.last != nil:
+		case h.end > now.Store: // it was renewed
+			heap.Push(ends, holdEnd{h.end, h})
+		case h.it == nil || h.it.inFlight: // what becomes of it is decided when that is over
+		default:
+			l.lapse(now, h)
+		}
+	}
+}
+
+// lapse ends a reservation whose hold is over, and that the store does not have for certain.
+func (l *Ledger) lapse(now Now, h *reservation) {
+	if h.unsure {
+		st := &drawgate.Settlement{Op: drawgate.OpSettle, ID: h.take.ID, Grant: h.take.Grant, Buckets: h.take.Buckets}
+		st.Buckets = append([]drawgate.BucketCost(nil), h.take.Buckets...)
+		for k := range st.Buckets {
+			st.Buckets[k].N = h.granted[k]
+		}
+		h.last = st
+		l.pendEnd(now, h)
+		return
+	}
+	h.charged = true
+	l.finish(h.it)
+	l.chargeParts(now, h.parts, h.granted, false)
+}
+
+// holdEnd is when a hold ends, or ended before it was renewed.
+type holdEnd struct {
+	at int64
+	h  *reservation
+}
+
+// endHeap has the earliest end first.
+type endHeap []holdEnd
+
+func (q endHeap) Len() int           { return len(q) }
+func (q endHeap) Less(i, j int) bool { return q[i].at < q[j].at }
+func (q endHeap) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+
+// Push implements [heap.Interface].
+func (q *endHeap) Push(x any) { *q = append(*q, x.(holdEnd)) } //nolint:forcetypeassert // nothing else is pushed
+
+// Pop implements [heap.Interface].
+func (q *endHeap) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	*q = (*q)[:last]
+	return x
+}

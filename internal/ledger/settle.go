@@ -1,0 +1,280 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// Settle carries out a settlement of a reservation that this process gave, and knows better than the
+// store. It is not mine if the store must be asked.
+func (l *Ledger) Settle(now Now, st *drawgate.Settlement) (o drawgate.Outcome, mine bool) {
+	if st.ID == "" || st.Op != drawgate.OpSettle && st.Op != drawgate.OpCancel && st.Op != drawgate.OpRenew {
+		return o, false
+	}
+	h := l.held.find(st.ID, st.Grant)
+	switch {
+	case h == nil && st.Op == drawgate.OpCancel && l.cancels[openID(st.ID, st.Grant)] != nil:
+		return drawgate.Outcome{Gone: true}, true // it was refused here, and is being cancelled
+	case h == nil:
+		return o, false
+	case h.last != nil: // it was settled already
+		return drawgate.Outcome{Gone: true}, true
+	case h.given == 0, h.stored && st.Op == drawgate.OpRenew && h.end > now.Store:
+		return o, false
+	case h.end <= now.Store:
+		return drawgate.Outcome{Gone: true}, true
+	}
+	mineSt := h.inOrder(st)
+	l.apply(now, &mineSt, l.parts(now, mineSt.Buckets, true))
+	if st.Op == drawgate.OpRenew {
+		h.end = max(h.end, now.Store+st.Hold.Microseconds())
+		return drawgate.Outcome{End: instantOf(h.end)}, true
+	}
+	l.settleGiven(now, h, h.late(&mineSt, now.Store))
+	return drawgate.Outcome{}, true
+}
+
+// settleGiven has the store told how a reservation ended that was given here.
+func (l *Ledger) settleGiven(now Now, h *reservation, st *drawgate.Settlement) {
+	h.last = st
+	switch {
+	case h.it != nil && h.it.inFlight: // what has to be told is decided when the answer is there
+	case h.stored || h.unsure && !h.charged:
+		l.pendEnd(now, h)
+	default:
+		l.chargeUsed(now, h)
+	}
+}
+
+// chargeUsed charges what a reservation used that the store does not have.
+func (l *Ledger) chargeUsed(now Now, h *reservation) {
+	n := make([]drawgate.Amounts, len(h.parts))
+	for k := range n {
+		n[k] = usedOf(h.last, k, &h.granted[k])
+		for j := range n[k] {
+			if h.charged { // what was granted is charged already, and is not given back
+				n[k][j] = max(0, n[k][j]-h.granted[k][j])
+			}
+		}
+	}
+	if h.it != nil {
+		l.finish(h.it)
+	}
+	l.chargeParts(now, h.parts, n, false)
+	if h.charged {
+		return // remembered until its hold is over, so that a second settlement is gone
+	}
+	h.charged = true
+}
+
+// late returns a settlement of a reservation that was given here, as a store must be told of it that
+// hears of it later: a bucket gives nothing back that has drained since it was given.
+func (h *reservation) late(st *drawgate.Settlement, now int64) *drawgate.Settlement {
+	told := *st
+	told.Op, told.Buckets = drawgate.OpSettle, slices.Clone(st.Buckets)
+	for k := range told.Buckets {
+		b := &told.Buckets[k]
+		b.N = usedOf(st, k, &h.granted[k])
+		specs := b.Plan.Specs(false)
+		for j := range specs {
+			if s := &specs[j]; s.Kind == record.Bucket && !s.ChargeEnd && !h.take.Lease {
+				b.N[j] = max(b.N[j], drained(s, h.granted[k][j], now-h.given))
+			}
+		}
+	}
+	return &told
+}
+
+// drained returns how many of n units have left a bucket in dt µs, rounded up.
+func drained(s *record.Spec, n, dt int64) int64 {
+	if dt >= record.CeilDiv(n*s.Scale, s.Drain) {
+		return n
+	}
+	return record.CeilDiv(max(0, dt)*s.Drain, s.Scale)
+}
+
+// inOrder returns a settlement with the reservation's buckets, in their order; where it says nothing,
+// the estimate stands.
+func (h *reservation) inOrder(st *drawgate.Settlement) drawgate.Settlement {
+	mine := *st
+	mine.Buckets = make([]drawgate.BucketCost, len(h.take.Buckets))
+	for k := range mine.Buckets {
+		b := h.take.Buckets[k]
+		for j := range b.N {
+			b.N[j] = drawgate.Unnamed
+		}
+		i := slices.IndexFunc(st.Buckets, func(o drawgate.BucketCost) bool { return o.Key == b.Key })
+		if i >= 0 && st.Buckets[i].Plan != nil {
+			b.N = said(&st.Buckets[i], b.Plan)
+		}
+		mine.Buckets[k] = b
+	}
+	return mine
+}
+
+// said returns what a settlement says of a bucket, by the limits of a plan. Its caller may count by
+// another plan, because the configuration was replaced or by what an override or a rule says of
+// amounts: limits are the same by their identity.
+func said(b *drawgate.BucketCost, plan *drawgate.Plan) (n drawgate.Amounts) {
+	theirs := b.Plan.Specs(false)
+	for j, spec := range plan.Specs(false) {
+		n[j] = drawgate.Unnamed
+		if i := slices.IndexFunc(theirs, func(s record.Spec) bool { return s.ID == spec.ID }); i >= 0 {
+			n[j] = b.N[i]
+		}
+	}
+	return n
+}
+
+// usedOf returns what a settlement says of bucket k: what was used, or granted where it says nothing.
+func usedOf(st *drawgate.Settlement, k int, granted *drawgate.Amounts) (n drawgate.Amounts) {
+	if st.Op == drawgate.OpCancel {
+		return n
+	}
+	for j := range n {
+		if n[j] = st.Buckets[k].N[j]; n[j] == drawgate.Unnamed {
+			n[j] = granted[j]
+		}
+	}
+	return n
+}
+
+// Settled records a settlement that the store carried out.
+func (l *Ledger) Settled(now Now, st *drawgate.Settlement, o *drawgate.Outcome) {
+	if st.Op == drawgate.OpPause {
+		for i := range st.Buckets {
+			l.Pause(now, st.Buckets[i].Key, drawgate.Pause{Until: o.End, Reason: st.Reason})
+		}
+		return
+	}
+	if h := l.held.find(st.ID, st.Grant); h != nil && st.ID != "" && h.stored && h.last == nil {
+		switch {
+		case st.Op == drawgate.OpSettle, st.Op == drawgate.OpCancel, o.Gone:
+			l.held.remove(h)
+		case st.Op == drawgate.OpRenew:
+			h.end = max(h.end, o.End.UnixMicro())
+		}
+	}
+	if o.Gone || !valid(st.Buckets) {
+		return
+	}
+	l.apply(now, st, l.parts(now, st.Buckets, st.Op == drawgate.OpCharge))
+}
+
+// valid reports whether the buckets of a settlement can be kept apart.
+func valid(buckets []drawgate.BucketCost) bool {
+	if len(buckets) == 0 || len(buckets) > drawgate.MaxBuckets {
+		return false
+	}
+	for i := range buckets {
+		if buckets[i].Plan == nil || slices.ContainsFunc(buckets[:i], func(b drawgate.BucketCost) bool { return b.Key == buckets[i].Key }) {
+			return false
+		}
+	}
+	return true
+}
+
+// apply carries out a settlement on the records of its buckets.
+func (l *Ledger) apply(now Now, st *drawgate.Settlement, parts []part) {
+	id := openID(st.ID, st.Grant)
+	asks := l.asksFor(len(parts))
+	for k := range parts {
+		p := &parts[k]
+		if st.Op == drawgate.OpRenew && l.entries.lost > 0 && (p.e == nil || p.e.rec.Open[id] == nil) {
+			l.unrecorded(now, p, st.Hold.Microseconds())
+		}
+		if p.e == nil || !p.plan.records() {
+			continue
+		}
+		if p.e.fresh {
+			l.assumePriorUse(now, p, everything)
+		}
+		p.plan.adapt(&p.e.rec, now.Store)
+		asks = append(asks, record.Ask{Rec: &p.e.rec, Specs: p.plan.unbounded, N: p.plan.pick(&p.n)})
+	}
+	if len(asks) == 0 {
+		l.releaseParts(parts)
+		return
+	}
+	switch st.Op {
+	case drawgate.OpSettle, drawgate.OpCancel:
+		record.Settle(asks, id, 0, st.Op == drawgate.OpCancel, now.Store)
+	case drawgate.OpRenew:
+		record.Renew(asks, id, 0, st.Hold.Microseconds(), now.Store)
+	case drawgate.OpCharge:
+		record.Charge(asks, st.At.UnixMicro(), now.Store)
+	default:
+	}
+	clear(asks)
+	for k := range parts {
+		if p := &parts[k]; p.e != nil {
+			p.plan.clamp(&p.e.rec)
+		}
+	}
+	l.releaseParts(parts)
+}
+
+// releaseParts gives up the entries of parts that say nothing.
+func (l *Ledger) releaseParts(parts []part) {
+	for i := range parts {
+		if parts[i].e != nil {
+			l.entries.release(parts[i].e)
+			parts[i].e = nil
+		}
+	}
+}
+
+// Keep keeps a settlement that the store could not be given, until it can. It is not kept if nobody
+// but the store can say what becomes of it, or if there is no room.
+func (l *Ledger) Keep(now Now, st *drawgate.Settlement) (o drawgate.Outcome, kept bool) {
+	if !valid(st.Buckets) {
+		return o, false
+	}
+	switch st.Op {
+	case drawgate.OpSettle, drawgate.OpCancel:
+		return o, l.keepEnd(now, st)
+	case drawgate.OpCharge:
+		return o, l.keepCharge(now, st)
+	case drawgate.OpPause:
+		end, ok := l.keepPause(now, st)
+		return drawgate.Outcome{End: instantOf(end)}, ok
+	default:
+		return o, false
+	}
+}
+
+// keepEnd keeps how a reservation ended that the store has.
+func (l *Ledger) keepEnd(now Now, st *drawgate.Settlement) bool {
+	h := l.held.find(st.ID, st.Grant)
+	if h == nil || !h.stored || h.last != nil || h.end <= now.Store {
+		return false
+	}
+	mine := h.inOrder(st)
+	h.last = &mine
+	if !l.pendEnd(now, h) {
+		h.last = nil
+		return false
+	}
+	l.apply(now, &mine, l.parts(now, mine.Buckets, true))
+	return true
+}
+
+// keepCharge keeps a caller's charge.
+func (l *Ledger) keepCharge(now Now, st *drawgate.Settlement) bool {
+	if !l.room(now) {
+		return false
+	}
+	it := &item{kind: callerItem, st: *st}
+	it.st.Buckets, it.st.ID, it.st.Grant = slices.Clone(st.Buckets), "", 0
+	parts := l.parts(now, it.st.Buckets, true)
+	es := l.entriesOf(now, parts)
+	if len(es) == 0 {
+		return false
+	}
+	l.charges++
+	l.pend(now, it, es)
+	l.apply(now, &it.st, parts)
+	return true
+}
