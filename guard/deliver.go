@@ -40,8 +40,9 @@ func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
 func (s *Store) blocked(reqs []ledger.Request) (done <-chan struct{}, blocked bool, fault error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.clock.now()
 	for i := range reqs {
-		b, f := s.ledger.Blocked(&reqs[i])
+		b, f := s.ledger.Blocked(now, &reqs[i])
 		if blocked = blocked || b; f != nil {
 			fault = f
 		}

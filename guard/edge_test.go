@@ -22,11 +22,11 @@ func TestABatchOfBoth(t *testing.T) {
 		hold(t, g, "here", time.Hour, plan, "k", 10)
 		one := []drawgate.BucketCost{cost(plan, "k", 1)}
 		batch := []drawgate.Settlement{
-			{Op: drawgate.OpSettle, ID: "here", Buckets: one},
-			{Op: drawgate.OpSettle, ID: "there", Buckets: one},
-			{Op: drawgate.OpRenew, ID: "there too", Buckets: one, Hold: time.Hour},
+			{Op: drawgate.OpSettle, ID: "here", Grant: grant("here"), Buckets: one},
+			{Op: drawgate.OpSettle, ID: "there", Grant: grant("there"), Buckets: one},
+			{Op: drawgate.OpRenew, ID: "there too", Grant: grant("there too"), Buckets: one, Hold: time.Hour},
 			{Op: drawgate.OpCharge, Buckets: one, At: time.Now()},
-			{Op: drawgate.OpCancel, ID: "here", Buckets: one},
+			{Op: drawgate.OpCancel, ID: "here", Grant: grant("here"), Buckets: one},
 		}
 		out := make([]drawgate.Outcome, len(batch))
 		if err := g.Settle(t.Context(), batch, out); err != nil {

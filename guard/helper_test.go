@@ -3,7 +3,9 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"hash/fnv"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +26,7 @@ const (
 	stalls       // does not answer, nothing done
 	mute         // does what it is asked, and loses the answer
 	slow         // answers after half a second
+	late         // does not answer, and does what it is asked a second later
 )
 
 var errRefused = errors.New("connection refused")
@@ -37,6 +40,7 @@ type faulty struct {
 	err     error                                // of refuses; nil means errRefused
 	calls   int                                  // of any kind
 	blocked func(b drawgate.BucketCost) error    // fails takes and settlements of some buckets only
+	cancels int                                  // it was asked for
 	told    []drawgate.Settlement                // charges that were carried out
 	during  func()                               // called while a call is under way
 	only    func(op string, plain bool) (m mood) // overrides mood
@@ -52,6 +56,39 @@ func (f *faulty) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mood, f.err = refuses, err
+}
+
+func (f *faulty) is(m mood) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mood == m
+}
+
+// lasting is a context that ends, but whose end does not keep a store in memory from deciding.
+func lasting(ctx context.Context) context.Context { return ended{context.WithoutCancel(ctx), ctx} }
+
+type ended struct {
+	context.Context
+	of context.Context
+}
+
+func (e ended) Done() <-chan struct{} { return e.of.Done() }
+
+// noteEnds counts how often the store was asked to end something.
+func (f *faulty) noteEnds(batch []drawgate.Settlement) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range batch {
+		if batch[i].Op == drawgate.OpCancel {
+			f.cancels++
+		}
+	}
+}
+
+func (f *faulty) cancelled() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cancels
 }
 
 func (f *faulty) count() int {
@@ -91,6 +128,10 @@ func (f *faulty) call(ctx context.Context, op string, plain bool, do func() erro
 		case <-ctx.Done():
 			return away(ctx.Err())
 		}
+	case late:
+		time.AfterFunc(time.Second, func() { _ = do() })
+		<-ctx.Done()
+		return away(ctx.Err())
 	case well:
 	}
 	return do()
@@ -111,6 +152,9 @@ func (f *faulty) block(b []drawgate.BucketCost) error {
 
 func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	plain := batch[0].ID == ""
+	if f.is(late) { // nobody waits any more when it is done
+		batch, out, ctx = slices.Clone(batch), make([]drawgate.Decision, len(out)), lasting(ctx)
+	}
 	return f.call(ctx, "take", plain, func() error {
 		if err := f.Store.Take(ctx, batch, out); err != nil {
 			return err
@@ -125,6 +169,10 @@ func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate
 }
 
 func (f *faulty) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	f.noteEnds(batch)
+	if f.is(late) {
+		batch, out, ctx = slices.Clone(batch), make([]drawgate.Outcome, len(out)), lasting(ctx)
+	}
 	return f.call(ctx, batch[0].Op.String(), false, func() error {
 		if err := f.Store.Settle(ctx, batch, out); err != nil {
 			return err
@@ -208,14 +256,24 @@ func take(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string, n .
 
 func hold(tb testing.TB, s drawgate.Store, id string, d time.Duration, plan *drawgate.Plan, name string, n ...int64) drawgate.Decision {
 	tb.Helper()
-	return send(tb, s, drawgate.Take{ID: id, Hold: d, Buckets: []drawgate.BucketCost{cost(plan, name, n...)}})
+	return send(tb, s, drawgate.Take{ID: id, Grant: grant(id), Hold: d, Buckets: []drawgate.BucketCost{cost(plan, name, n...)}})
+}
+
+// grant returns the grant that tests use for an id that is used once.
+func grant(id string) drawgate.Grant {
+	if id == "" {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	return drawgate.Grant(h.Sum64())
 }
 
 // end settles, cancels, renews or charges, and returns the outcome.
 func end(tb testing.TB, s drawgate.Store, op drawgate.Op, id string, plan *drawgate.Plan, name string, n ...int64) drawgate.Outcome {
 	tb.Helper()
 	var out [1]drawgate.Outcome
-	st := drawgate.Settlement{Op: op, ID: id, Buckets: []drawgate.BucketCost{cost(plan, name, n...)}, Hold: time.Hour, At: time.Now()}
+	st := drawgate.Settlement{Op: op, ID: id, Grant: grant(id), Buckets: []drawgate.BucketCost{cost(plan, name, n...)}, Hold: time.Hour, At: time.Now()}
 	if err := s.Settle(tb.Context(), []drawgate.Settlement{st}, out[:]); err != nil {
 		return drawgate.Outcome{Err: err}
 	}

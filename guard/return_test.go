@@ -135,7 +135,7 @@ func TestReservationsGivenHere(t *testing.T) {
 			t.Error("the same again is not answered again")
 		}
 		var out [1]drawgate.Decision
-		other := drawgate.Take{ID: "id0", Hold: time.Minute, Buckets: []drawgate.BucketCost{cost(plan, "k", 1, 1)}}
+		other := drawgate.Take{ID: "id0", Grant: grant("id0"), Hold: time.Minute, Buckets: []drawgate.BucketCost{cost(plan, "k", 1, 1)}}
 		if err := g.Take(t.Context(), []drawgate.Take{other}, out[:]); err != nil || !errors.Is(out[0].Fail, drawgate.ErrIDReused) {
 			t.Errorf("the id with another content: %v, %v", err, out[0].Fail)
 		}

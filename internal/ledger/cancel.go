@@ -28,9 +28,9 @@ func (l *Ledger) oweCancel(now Now, r *Request, notBefore int64) {
 }
 
 // withdraw takes back the cancellation of a request's grant, since it is asked for again: by a caller
-// that waits, or resends. It reports whether the cancellation is on its way: then the store must not
-// be asked yet, because it could end what it is about to give.
-func (l *Ledger) withdraw(r *Request) (onItsWay bool) {
+// that waits, or resends. It reports whether it cannot, because a cancellation that was sent may still
+// arrive, and would end what is given now.
+func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 	if r.take.ID == "" || len(l.cancels) == 0 {
 		return false
 	}
@@ -38,7 +38,7 @@ func (l *Ledger) withdraw(r *Request) (onItsWay bool) {
 	switch {
 	case it == nil:
 		return false
-	case it.inFlight:
+	case it.inFlight, it.doubt > now.Own:
 		return true
 	}
 	r.sent, r.until = true, max(r.until, it.until)
@@ -48,8 +48,12 @@ func (l *Ledger) withdraw(r *Request) (onItsWay bool) {
 
 // cancelled takes the outcome of a cancellation.
 func (l *Ledger) cancelled(now Now, it *item, o *drawgate.Outcome) {
-	if o.Gone && it.until > now.Own && l.held.find(it.st.ID, it.st.Grant) == nil {
-		it.notBefore = it.until
+	again := it.doubt // a sending without an answer may still arrive: until then nobody may use the grant
+	if o.Gone {
+		again = max(again, it.until)
+	}
+	if again > now.Own {
+		it.notBefore = again
 		l.queue.push(it, now)
 		return
 	}

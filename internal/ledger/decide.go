@@ -37,8 +37,8 @@ func (l *Ledger) Decide(now Now, r *Request) drawgate.Decision {
 	}
 	mayShare := l.resolve(now, r)
 	l.leave(r)
-	l.withdraw(r)
 	c := &local{Request: r, l: l, now: now, mayShare: mayShare}
+	c.full = l.withdraw(now, r)
 	d := c.decide()
 	switch {
 	case !r.sent:
@@ -57,6 +57,10 @@ func (c *local) decide() drawgate.Decision {
 	c.prepare()
 	if c.take.ID != "" && c.l.idOpen(c.now, c.Request) {
 		return drawgate.Decision{Fail: drawgate.ErrIDOpen}
+	}
+	if c.full { // its grant is being cancelled
+		v := c.refuse()
+		return c.answer(&v)
 	}
 	if until := c.paused(); until > 0 && !c.open() {
 		return c.refusePaused(until)

@@ -81,13 +81,7 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			return
 		}
 		d.settle(it, it.st)
-	case cancelItem:
-		if l.held.find(it.st.ID, it.st.Grant) != nil { // the grant is in use after all
-			l.finish(it)
-			return
-		}
-		d.settle(it, it.st)
-	case callerItem, endItem:
+	case callerItem, endItem, cancelItem:
 		d.settle(it, it.st)
 	case renewItem:
 		h := it.h
@@ -149,15 +143,21 @@ func (l *Ledger) Failed(now Now, d *Delivery) {
 		}
 	}
 	for _, it := range d.settled {
-		if it.kind == cancelItem {
-			it.notBefore = now.Own + retryPause
-		}
+		it.doubted(now)
 		l.again(now, it)
 	}
 	for _, it := range d.taken {
 		l.again(now, it)
 	}
 	d.settled, d.taken = nil, nil
+}
+
+// doubted notes that an item was sent, and its answer was not seen.
+func (it *item) doubted(now Now) {
+	if it.kind == cancelItem {
+		it.doubt = now.Own + drawgate.SendLife.Microseconds()
+		it.notBefore = now.Own + retryPause
+	}
 }
 
 // again makes an item pending that could not be delivered. A reservation that was settled meanwhile
@@ -219,6 +219,7 @@ func (l *Ledger) faulty(now Now, it *item, err error, rep *Report) {
 	for _, e := range it.entries {
 		e.fault = err
 	}
+	it.doubted(now)
 	it.notBefore = now.Own + retryPause
 	l.again(now, it)
 }

@@ -29,6 +29,7 @@ type item struct {
 	plan      *FallbackPlan // chargeItem
 	whole     bool          // chargeItem: all of it counts, whatever has aged here
 	until     int64         // cancelItem: what was sent may open the grant until then, by the own clock
+	doubt     int64         // cancelItem: until when a sending without an answer may arrive, by the own clock
 	notBefore int64         // by the own clock
 	inFlight  bool
 	queued    bool // it is in queue.ready or queue.later

@@ -86,7 +86,7 @@ func (l *Ledger) parts(now Now, buckets []drawgate.BucketCost, ensure bool) []pa
 func (l *Ledger) Begin(now Now, r *Request) (blocked bool) {
 	l.resolve(now, r)
 	r.begun = true
-	blocked = l.withdraw(r)
+	blocked = l.withdraw(now, r)
 	for i := range r.parts {
 		p := &r.parts[i]
 		if p.e == nil {
@@ -100,8 +100,8 @@ func (l *Ledger) Begin(now Now, r *Request) (blocked bool) {
 
 // Blocked reports whether the store must still be told something of a request's buckets, and has it
 // told first. fault says why it could not be told, of one of these buckets alone.
-func (l *Ledger) Blocked(r *Request) (blocked bool, fault error) {
-	blocked = l.withdraw(r)
+func (l *Ledger) Blocked(now Now, r *Request) (blocked bool, fault error) {
+	blocked = l.withdraw(now, r)
 	for i := range r.parts {
 		e := r.parts[i].e
 		if e == nil || len(e.items) == 0 {
