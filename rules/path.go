@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -123,6 +124,89 @@ func (n *pathNode) enter(rest string, more bool, b bitset) {
 		return
 	}
 	n.here.into(b)
+}
+
+// What CheckRequestPath refuses.
+var (
+	errFragment = errors.New(`the path has a raw "#", where some programs end it and others do not`)
+	errDots     = errors.New(`the path has a "..", or something that some programs take for one: which path it is depends on the program`)
+	errNUL      = errors.New("the path has a NUL byte, where some programs end it and others do not")
+)
+
+// CheckRequestPath returns an error for the path of a request that different programs take for different paths. Whoever matches rules for another program, as
+// a server does for the site behind a proxy, must refuse it: /public/..;/login may be /login there, and below /public/ here. p has no query; it may be as it
+// was sent or decoded, and is looked at as it is, decoded once and decoded twice. The error does not show it.
+//
+//   - A raw "#" ends the path for some.
+//   - "/" and "\" separate segments, "%2f" and "%5c" do so for some, and what follows ";" in a segment is left out by some. What is then ".." is refused,
+//     and what is then "." unless it stands between two plain slashes.
+//   - A NUL byte ends the path for some.
+//
+// A path that only has a "\" is fine, and so is one that only has a "%2f" or a ";".
+func CheckRequestPath(p string) error {
+	if strings.IndexByte(p, '#') >= 0 {
+		return errFragment
+	}
+	p = encodedDots.Replace(p)
+	for decoded := range 3 {
+		if strings.IndexByte(p, 0) >= 0 {
+			return errNUL
+		}
+		if hasDots(p, decoded == 0) {
+			return errDots
+		}
+		next := unescape(cleanPath(p))
+		if next == p {
+			break
+		}
+		p = next
+	}
+	return nil
+}
+
+// encodedDots decodes dots: every program takes "%2e" for one.
+var encodedDots = strings.NewReplacer("%2e", ".", "%2E", ".")
+
+// hasDots reports whether a segment of p is "..", or is "." in a way that is not resolved before paths are compared: plainly so, between slashes, it may be
+// if plain is true.
+func hasDots(p string, plain bool) bool {
+	if !strings.Contains(p, ".") {
+		return false
+	}
+	before := byte('/')
+	for {
+		segment, after := p, byte('/')
+		i := strings.IndexAny(p, `/\`)
+		if i >= 0 {
+			segment, after = p[:i], p[i]
+		}
+		name, _, parameters := strings.Cut(segment, ";")
+		if name == ".." || name == "." && (!plain || parameters || before != '/' || after != '/') {
+			return true
+		}
+		if i < 0 {
+			return false
+		}
+		p, before = p[i+1:], after
+	}
+}
+
+// unescape decodes p once. What is no escape stays as it is, as lenient programs have it.
+func unescape(p string) string {
+	i := strings.IndexByte(p, '%')
+	if i < 0 {
+		return p
+	}
+	out := make([]byte, 0, len(p))
+	for ; i >= 0; i = strings.IndexByte(p, '%') {
+		out = append(out, p[:i]...)
+		if b, err := hex.DecodeString(p[i+1 : min(i+3, len(p))]); err == nil && len(b) == 1 {
+			out, p = append(out, b[0]), p[i+3:]
+		} else {
+			out, p = append(out, '%'), p[i+1:]
+		}
+	}
+	return string(append(out, p...))
 }
 
 // checkPath refuses a pattern that no path, or not the paths that it seems to mean, would match.
