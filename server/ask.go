@@ -129,6 +129,9 @@ func (s *Server) byRules(who *access, at *api.Attributes, req *engine.Request) (
 
 // attributes says attributes in the rules' words.
 func attributes(at *api.Attributes) (*rules.Attributes, *api.Problem) {
+	if err := rules.CheckRequestPath(at.Path); err != nil {
+		return nil, problem(api.CodeInvalid, "attributes.path: %v", err)
+	}
 	out := &rules.Attributes{Method: at.Method, Path: at.Path, Host: at.Host, Route: at.Route, User: at.User, Class: at.Class, Extra: at.Attrs}
 	if at.IP != "" {
 		ip, err := netip.ParseAddr(at.IP)

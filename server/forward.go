@@ -49,7 +49,7 @@ type ForwardAuth struct {
 // Headers of the door's answers, beside those of httplimit.
 const (
 	headerShadow = "X-Ratelimit-Shadow" // shadow policies that differ: "policy=would_refuse, other=would_allow"
-	headerStatus = "X-Ratelimit-Status" // the status that a refusal has, whatever the answer's own
+	headerStatus = "X-Ratelimit-Status" // the status that a refusal has, whatever the answer's own: 429, 503 or 422
 )
 
 // forwarding is a ForwardAuth made ready.
@@ -105,11 +105,16 @@ func refusalStatus(n int) (int, error) {
 func (s *Server) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	q, p := s.forward.query(r)
 	var req engine.Request
+	var unclear *api.Problem
 	if p == nil {
-		p = s.forwarded(r, q.route, &req)
+		unclear, p = s.forwarded(r, q.route, &req)
 	}
-	if p != nil {
+	switch {
+	case p != nil:
 		writeProblem(w, p)
+		return
+	case unclear != nil:
+		refuseUnclear(w, q.status, unclear)
 		return
 	}
 	var res engine.Result
@@ -128,25 +133,37 @@ func (s *Server) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	s.forward.refuse(w, q.status, httplimit.Refused(&res.Decision, func(b int) bool { return s.forward.shared(res.Applied, b) }))
 }
 
-// forwarded says in the engine's words what a proxy asks.
-func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) *api.Problem {
+// forwarded says in the engine's words what a proxy asks. unclear says why nobody can know what the proxy's client asks of the site.
+func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (unclear, p *api.Problem) {
 	if s.closed.Load() {
-		return Problem(drawgate.ErrClosed)
+		return nil, Problem(drawgate.ErrClosed)
 	}
 	who := everyone
 	if len(s.gate) > 0 { // Authorization is the client's
 		if who = s.gate.find(r.Header.Get(tokenHeader)); who == nil || !who.take {
-			return problem(api.CodeForbidden, "the proxy must send an access token with the role %s in %s", RoleTake, tokenHeader)
+			return nil, problem(api.CodeForbidden, "the proxy must send an access token with the role %s in %s", RoleTake, tokenHeader)
 		}
 	}
 	if !s.forward.trusts(r.RemoteAddr) {
-		return problem(api.CodeUntrusted, "%s is not one of the trusted proxies, which alone may ask for the requests of others: name it among them", r.RemoteAddr)
+		return nil, problem(api.CodeUntrusted, "%s is not one of the trusted proxies, which alone may ask for the requests of others: name it among them", r.RemoteAddr)
 	}
-	var p *api.Problem
-	if req.Attributes, p = s.forward.attributes(r, route); p != nil || who.tenant == "" {
-		return p
+	if p := s.forward.undescribed(r.Header); p != nil {
+		return nil, p
 	}
-	return s.within(who, req)
+	if req.Attributes, unclear = s.forward.attributes(r, route); unclear != nil || who.tenant == "" {
+		return unclear, nil
+	}
+	return nil, s.within(who, req)
+}
+
+// refuseUnclear refuses a request of which nobody can know what it asks of the site. It is the client's doing, so the proxy must be able to refuse it whatever
+// it does with mistakes and with a Drawgate that is unavailable: nginx can by no other status than 401 and 403.
+func refuseUnclear(w http.ResponseWriter, status int, p *api.Problem) {
+	w.Header()[headerStatus] = []string{strconv.Itoa(p.Status)}
+	if status != http.StatusTooManyRequests {
+		p.Status = status
+	}
+	write(w, p.Status, problemType, append(marshal(p), '\n'))
 }
 
 // forwardFailed answers a request that was not decided.

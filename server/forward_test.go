@@ -145,6 +145,15 @@ func TestDescriptionsMustAgree(t *testing.T) {
 		{422, []string{"X-Original-Method: GET"}},
 		{422, []string{"X-Original-URI: /x", "X-Original-Method: GET /health"}},
 		{422, []string{"X-Original-URI: x", "X-Original-Method: GET"}},
+		{422, []string{"X-Original-URI: http:///x", "X-Original-Method: GET"}},
+		{422, []string{"X-Original-URI: http:/x", "X-Original-Method: GET"}},
+		{422, []string{"X-Original-URI: foo://h/x", "X-Original-Method: GET"}},
+		{422, []string{`X-Original-URI: http://h\@i/x`, "X-Original-Method: GET"}},
+		{422, []string{"X-Original-URI: example.com:443", "X-Original-Method: CONNECT"}},
+		{422, []string{"X-Original-URI: ", "X-Original-Method: CONNECT"}},
+		{200, []string{"X-Original-URI: http://h", "X-Original-Method: GET"}},
+		{200, []string{"X-Original-URI: http://h?x", "X-Original-Method: GET"}},
+		{422, []string{"X-Original-URL: http://h/x#", "X-Forwarded-Uri: /x", "X-Original-Method: GET"}},
 		{422, []string{"X-Original-URI: /%zz", "X-Original-Method: GET"}},
 		{422, []string{"X-Original-URI: *", "X-Original-Method: OPTIONS"}},
 		{422, []string{"X-Original-URI: /x", "X-Original-Method: GET", "X-Forwarded-Host: a", "X-Forwarded-Host: b"}},
@@ -175,7 +184,7 @@ func TestPathsAreTakenInTheirShortestForm(t *testing.T) {
 		{Match: rules.Match{Path: "/health*"}, Exempt: true}, {Match: rules.Match{Path: "/login"}, Apply: []rules.Apply{{Policy: "per-ip", Key: `"all"`}}},
 	}}
 	s := setup{config: cfg}.make(t)
-	for i, path := range []string{"/login?a=/health", "/health/../login", "//login", "/./login", "/%6cogin", "/health/%2e%2e/login", "/a/..//login"} {
+	for i, path := range []string{"/login?a=/health", "//login", "/./login", "/%6cogin", "/%2e/login", "/.//login"} {
 		w := ask(s, "GET", "/auth", "", site(path, "192.0.2.1")...)
 		if want := i >= 3; (w.Code == 429) != want || w.Header().Get("X-RateLimit-Limit") == "" {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
@@ -183,17 +192,70 @@ func TestPathsAreTakenInTheirShortestForm(t *testing.T) {
 	}
 }
 
+// twoMeanings are addresses of requests that programs take for different paths.
+var twoMeanings = []string{
+	"/login#/../health", "/login#", "/login?a#b", "#", "/login/..%2fhealth", "/health%2F..%2flogin", "/login%2f../health", "/a/%2e%2E%2Fhealth", "/a/..%2f../b",
+	"/a%2f.", "/x/../login/..%2fhealth", "/x/./login/%2E./..%2Fhealth", "/health/../login", "/health/%2e%2e/login", "/a/..//login", "/..", "/a/..",
+	"/health/..;/login", "/health/%2e%2e;x/login", "/health/..;x=1;y/login", "/health/..%3b/login", "/health/..%253bx/login", "/health/.;/login", "/.;x/login",
+	`/health/..\login`, `/health\..\login`, "/health/..%5clogin", "/health%5C..%5Clogin", "/health/%252e%252e/login", "/health/..%252flogin", "/health/..%255clogin",
+	"/health%252f%252e%252e%252flogin", "/%252e%252e%252fa", "/a%25/%252e%252e/login", "/a%25zz/..%5c", "/%252e/login", `/a/.\b`, "/health%00", "/login%00.png", "/login%2500",
+}
+
+// oneMeaning are odd addresses that all programs take for the same path.
+var oneMeaning = []string{
+	"/wiki/%5Cfrac", `/wiki/\frac`, "/fetch/https%3A%2F%2Fexample.com%2Fa..b", "/a%2fb", "/..a%2f..b", "/.well-known/x", "/a/...", "/a/.../b", "/v1;a=b/x;c", "/a;..", "/..a/b..",
+	"/100%25", "/%25zz", "/a%2520b", "/a.b;.", "/x?file=../../etc", "/x?a=..;/../b", "/a%23b", "/a%3F..", "/%E2%82%AC", "/caf%e9", "/a%3b..%3b/b", "/a%250", "/%25",
+}
+
 // Where programs do not agree what a path is, one that means something else to the site than here must not pass as that.
 func TestPathsWithTwoMeaningsAreRefused(t *testing.T) {
 	t.Parallel()
+	cfg := engine.Config{Policies: ruled().Policies, Rules: []rules.Rule{{Match: rules.Match{Path: "/health*"}, Exempt: true}}}
+	s := setup{config: cfg}.make(t)
+	for want, list := range map[int][]string{422: twoMeanings, 200: oneMeaning} {
+		for _, path := range list {
+			if w := ask(s, "GET", "/auth", "", site(path, "192.0.2.7")...); w.Code != want || (w.Header().Get("X-RateLimit-Status") == "422") != (want == 422) {
+				t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
+			}
+			if path[0] != '/' {
+				continue
+			}
+			for _, header := range []string{"X-Original-URL: https://api.example.com" + path, "X-Forwarded-Uri: HTTP://api.example.com:8080" + path} {
+				if w := ask(s, "GET", "/auth", "", "X-Original-Method: GET", header); w.Code != want {
+					t.Errorf("%s: %d %s", header, w.Code, w.Body)
+				}
+			}
+			if want == 200 {
+				path, _, _ = strings.Cut(path, "?") // a caller hands over none
+			}
+			body, err := json.Marshal(api.Take{Attributes: &api.Attributes{Path: path}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w := ask(s, "POST", "/v1/take", string(body)); w.Code != want {
+				t.Errorf("take of %s: %d %s", path, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+// A client's doing must not look like the proxy's mistake, or like a Drawgate that is unavailable: with both, proxies may let requests pass.
+func TestWhatIsUnclearIsARefusal(t *testing.T) {
+	t.Parallel()
 	s := setup{config: ruled()}.make(t)
-	for path, want := range map[string]int{
-		"/login/..%2fhealth": 422, "/health%2F..%2flogin": 422, "/login%2f../health": 422, "/a/%2e%2E%2Fhealth": 422, "/a/..%2f../b": 422, "/a%2f.": 422,
-		"/x/../login/..%2fhealth": 422, "/x/./login/%2E./..%2Fhealth": 422,
-		"/fetch/https%3A%2F%2Fexample.com%2Fa..b": 200, "/a%2fb": 200, "/a/../b": 200, "/..a%2f..b": 200, "/%252e%252e%252fa": 200,
-	} {
-		if w := ask(s, "GET", "/auth", "", site(path, "192.0.2.7")...); w.Code != want && (want != 200 || w.Code != 429) {
-			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+	for query, want := range map[string]int{"": 422, "?status=403": 403, "?status=401": 401} {
+		for _, headers := range [][]string{
+			site("/login#", "192.0.2.1"), site("", "192.0.2.1"), asked("GET /x", "/x", "h", "192.0.2.1"), append(site("/x", "192.0.2.1"), "X-Original-URI: /y"),
+		} {
+			w := ask(s, "GET", "/auth"+query, "", headers...)
+			var p api.Problem
+			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != want || p.Status != want || w.Header().Get("X-RateLimit-Status") != "422" ||
+				w.Header().Get("WWW-Authenticate") != "" {
+				t.Errorf("%s %q: %d %v %s", query, headers, w.Code, w.Header(), w.Body)
+			}
+		}
+		if w := ask(s, "GET", "/auth"+query, "", "X-Forwarded-Uri: /x"); w.Code != 422 || w.Header().Get("X-RateLimit-Status") != "" {
+			t.Errorf("%s: a proxy that does not say the method: %d %v", query, w.Code, w.Header())
 		}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"path"
+	"slices"
 	"strings"
 
 	"github.com/drawgate/drawgate/api"
@@ -26,30 +26,43 @@ func (f *forwarding) trusts(remote string) bool {
 	return false
 }
 
+// undescribed returns a problem if a proxy does not describe the request at all.
+func (f *forwarding) undescribed(h http.Header) *api.Problem {
+	for _, names := range [][]string{f.uri, f.method} {
+		if !slices.ContainsFunc(names, func(name string) bool { return len(h[name]) > 0 }) {
+			return problem(api.CodeInvalid, "the proxy does not describe the request: it must set %s", strings.Join(names, ", or "))
+		}
+	}
+	return nil
+}
+
 // attributes reads what a trusted proxy says of the request that it asks about.
 func (f *forwarding) attributes(r *http.Request, route string) (*rules.Attributes, *api.Problem) {
-	uri, p := one(r.Header, f.uri, true)
+	uri, p := one(r.Header, f.uri)
 	if p != nil {
 		return nil, p
 	}
-	method, p := one(r.Header, f.method, true)
+	method, p := one(r.Header, f.method)
 	if p != nil {
 		return nil, p
 	}
-	host, p := one(r.Header, f.host, false)
+	host, p := one(r.Header, f.host)
 	if p != nil {
 		return nil, p
 	}
-	place, ok := pathOf(uri)
-	if !ok || !isToken(method) {
-		return nil, problem(api.CodeInvalid, "what the proxy says in %s and %s is not the address and the method of a request", f.uri[0], f.method[0])
+	place, p := pathOf(uri)
+	if p != nil {
+		return nil, p
+	}
+	if !isToken(method) {
+		return nil, problem(api.CodeInvalid, "what the proxy says in %s is not the method of a request", f.method[0])
 	}
 	a := &rules.Attributes{Method: method, Path: place, Host: host, Route: route, IP: f.clients.ClientIP(r), Headers: r.Header}
-	if f.User != "" {
-		a.User = r.Header.Get(f.User)
+	if a.User, p = one(r.Header, []string{f.User}); p != nil {
+		return nil, p
 	}
-	if f.Class != "" {
-		a.Class = r.Header.Get(f.Class)
+	if a.Class, p = one(r.Header, []string{f.Class}); p != nil {
+		return nil, p
 	}
 	if a.Class == "" && f.class != nil {
 		a.Class = f.class(r.Header)
@@ -58,7 +71,7 @@ func (f *forwarding) attributes(r *http.Request, route string) (*rules.Attribute
 }
 
 // one returns the value of a header that has several names. A client can send those that its proxy does not know, so all that are there must say the same.
-func one(h http.Header, names []string, needed bool) (value string, p *api.Problem) {
+func one(h http.Header, names []string) (value string, p *api.Problem) {
 	found := ""
 	for _, name := range names {
 		for _, v := range h[name] {
@@ -68,52 +81,54 @@ func one(h http.Header, names []string, needed bool) (value string, p *api.Probl
 			found, value = name, v
 		}
 	}
-	if needed && found == "" {
-		return "", problem(api.CodeInvalid, "the proxy does not describe the request: it must set %s", strings.Join(names, ", or "))
-	}
 	return value, nil
 }
 
 // inner makes X-Original-URL, which is a whole address, comparable with the others.
 func inner(name, v string) string {
-	if name != "X-Original-Url" {
-		return v
-	}
-	if u, err := url.Parse(v); err == nil && u.IsAbs() {
-		return u.RequestURI()
+	if name == "X-Original-Url" {
+		return originForm(v)
 	}
 	return v
 }
 
-// pathOf returns the path of an address in its shortest form, as those who serve it understand it: decoded, and without "..", "." and "//". Otherwise
-// /health/../login would be exempt where /health is. Of /login/..%2fhealth nobody knows how they understand it, and nobody needs it: it is refused.
-func pathOf(uri string) (string, bool) {
-	u, err := url.ParseRequestURI(uri)
-	if err != nil || u.Opaque != "" {
-		return "", false
+// originForm returns a whole address as most requests have it, without the scheme and the host. All else it returns as it is: what url.Parse makes of an
+// address is not what the proxy and the site see.
+func originForm(address string) string {
+	scheme, rest, _ := strings.Cut(address, "://")
+	if !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") {
+		return address
 	}
-	if u.Path == "" {
-		return "/", true
+	end := strings.IndexAny(rest, `/?#\`)
+	switch {
+	case rest == "" || end == 0:
+		return address // without a host
+	case end < 0:
+		return "/"
+	case rest[end] == '/':
+		return rest[end:]
+	case rest[end] == '?':
+		return "/" + rest[end:]
 	}
-	if u.Path[0] != '/' {
-		return "", false
-	}
-	if apart, err := url.PathUnescape(path.Clean(dotted.Replace(u.EscapedPath()))); err != nil || hasDots(apart) {
-		return "", false
-	}
-	short := path.Clean(u.Path)
-	if strings.HasSuffix(u.Path, "/") && short != "/" {
-		short += "/"
-	}
-	return short, true
+	return address
 }
 
-// dotted writes dots as dots, which in addresses they are however they are written.
-var dotted = strings.NewReplacer("%2e", ".", "%2E", ".")
-
-// hasDots reports whether one of a path's segments is "." or "..".
-func hasDots(p string) bool {
-	return strings.Contains(p+"/", "/./") || strings.Contains(p+"/", "/../")
+// pathOf returns the path of an address, decoded. The rules see it in its shortest form. It refuses an address of which the proxy, the site and the rules
+// may not understand the same path: otherwise /health/..;/login would be exempt where /health/* is.
+func pathOf(uri string) (string, *api.Problem) {
+	uri = originForm(uri)
+	raw, _, _ := strings.Cut(uri, "?")
+	if strings.Contains(uri, "#") {
+		raw = uri // for some the query is a part of the path then
+	}
+	if err := rules.CheckRequestPath(raw); err != nil {
+		return "", problem(api.CodeInvalid, "%v", err)
+	}
+	u, err := url.ParseRequestURI(uri)
+	if err != nil || uri[0] != '/' {
+		return "", problem(api.CodeInvalid, "what the proxy passes on is not the address of a request")
+	}
+	return u.Path, nil
 }
 
 // isToken reports whether text can be a method (RFC 9110, section 5.6.2).
