@@ -250,8 +250,15 @@ func (f *forwarding) query(r *http.Request) (q forwardQuery, p *api.Problem) {
 	if r.URL.RawQuery == "" {
 		return q, nil
 	}
-	for name, values := range r.URL.Query() {
-		v := values[len(values)-1]
+	all, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return q, problem(api.CodeInvalid, "the query of %s is not well-formed", forwardPath)
+	}
+	for name, values := range all {
+		if len(values) > 1 {
+			return q, problem(api.CodeInvalid, "%q is there %d times", strings.ToValidUTF8(name, "?"), len(values))
+		}
+		v := values[0]
 		switch name {
 		case "status":
 			n, _ := strconv.Atoi(v)
@@ -263,7 +270,7 @@ func (f *forwarding) query(r *http.Request) (q forwardQuery, p *api.Problem) {
 		case "route":
 			q.route = v
 		default:
-			return q, problem(api.CodeInvalid, "%q is not one of status and route", strings.ToValidUTF8(name, "?"))
+			return q, problem(api.CodeInvalid, "%q is not one of status and route: a proxy must not pass on the query of the request here", strings.ToValidUTF8(name, "?"))
 		}
 	}
 	return q, nil

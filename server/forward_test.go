@@ -260,6 +260,20 @@ func TestWhatIsUnclearIsARefusal(t *testing.T) {
 	}
 }
 
+// What a proxy passes on of the client's query must not choose how it is asked, or under which rules.
+func TestForwardAuthTakesEachParameterOnce(t *testing.T) {
+	t.Parallel()
+	s := setup{config: ruled()}.make(t)
+	for query, want := range map[string]int{
+		"?status=403&status=429": 422, "?status=403&status=403": 422, "?route=a&route=b": 422, "?route=a&route=": 422, "?route=a&q=1": 422, "?status=403;route=b": 422,
+		"?%zz": 422, "?route=a&%": 422, "?status=": 422, "?status=403&route=a": 200, "?route=": 200, "?": 200,
+	} {
+		if w := ask(s, "GET", "/auth"+query, "", site("/health", "192.0.2.1")...); w.Code != want || w.Header().Get("X-RateLimit-Status") != "" {
+			t.Errorf("%s: %d %v %s", query, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
 func TestProxyNeedsATokenOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := setup{config: ruled(), options: &server.Options{Tokens: tokens()}}.make(t)
