@@ -72,8 +72,14 @@ func newStand(t *testing.T, config string) *stand {
 	t.Helper()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the site\n") }))
 	t.Cleanup(site.Close)
+	return newStandFor(t, config, site.Listener.Addr().String())
+}
+
+// newStandFor starts Drawgate with that configuration, for a site.
+func newStandFor(t *testing.T, config, site string) *stand {
+	t.Helper()
 	s := &stand{t: t, dir: t.TempDir(), proxy: redistest.FreeAddr(t), gate: redistest.FreeAddr(t), rpc: redistest.FreeAddr(t)}
-	s.swap = strings.NewReplacer(proxyAddr, s.proxy, siteAddr, site.Listener.Addr().String(), gateAddr, s.gate, gateRPCAddr, s.rpc)
+	s.swap = strings.NewReplacer(proxyAddr, s.proxy, siteAddr, site, gateAddr, s.gate, gateRPCAddr, s.rpc)
 	s.db = filepath.Join(fastDir(t), "drawgate.db")
 	s.write("drawgate.yaml", strings.Replace(config, "sqlite:drawgate.db", "sqlite://"+s.db, 1))
 	s.startGate()

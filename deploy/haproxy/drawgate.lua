@@ -1,6 +1,7 @@
--- Asks Drawgate about a request, with HAProxy's own HTTP client (2.5 or newer). Sets txn.drawgate to "pass", "refused" or "away", and for the headers
--- of the answer txn.drawgate_limit, txn.drawgate_remaining, txn.drawgate_reset and txn.drawgate_retry_after. txn.drawgate_status is the status of a refusal:
--- "429", or "503" if the store is away and the fallback refuses.
+-- Asks Drawgate about a request, with HAProxy's own HTTP client (2.5 or newer). Sets txn.drawgate to "pass", "refused", "failed" or "away", and for the
+-- headers of the answer txn.drawgate_limit, txn.drawgate_remaining, txn.drawgate_reset and txn.drawgate_retry_after. txn.drawgate_status is the status of a
+-- refusal: "429", "503" if the store is away and the fallback refuses, or "422" if programs do not agree which path the request asks for. "away" is no
+-- answer (0, 502 and 504 are HAProxy's own), or 503, by which nothing was decided; "failed" is any other, which a client may have brought about.
 local url = "http://127.0.0.1:7878/auth"
 
 local function first(headers, name)
@@ -27,6 +28,8 @@ core.register_action("drawgate", { "http-req" }, function(txn)
 		verdict = "pass"
 	elseif status ~= "" then
 		verdict = "refused"
+	elseif answer and answer.status >= 200 and answer.status <= 500 then
+		verdict = "failed"
 	end
 	txn:set_var("txn.drawgate", verdict)
 	txn:set_var("txn.drawgate_status", status)
