@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -246,6 +247,41 @@ func oddRequests(t *testing.T, proxy string, start func(*stand) *process) {
 	}
 	for key := range counted {
 		t.Errorf("counted as somebody else: %q", key)
+	}
+}
+
+// TestManyLimits: the headers of a decision by 8 policies of 6 limits are no error for any proxy, with which requests may pass.
+//
+// req: B4
+func TestManyLimits(t *testing.T) {
+	t.Parallel()
+	var policies, apply []string
+	for i := range 8 {
+		var limits []string
+		for j := range 6 {
+			limits = append(limits, fmt.Sprintf("{name: limit-with-a-name-%d, rolling: %dh, amount: %d}", j, j+1, 1000000-i-j))
+		}
+		name := fmt.Sprintf("policy-with-a-rather-long-name-%d", i)
+		policies = append(policies, "  "+name+": {limits: ["+strings.Join(limits, ", ")+"]}\n")
+		apply = append(apply, "{policy: "+name+`, key: '"all"'}`)
+	}
+	config := strings.Replace(one(3), "policies:\n", "policies:\n"+strings.Join(policies, ""), 1)
+	config = strings.NewReplacer("apply: [{policy: site", "apply: ["+strings.Join(apply[1:], ", ")+", {policy: site", "rolling: 1s", "rolling: 1h").Replace(config)
+	starts := maps.Clone(documented)
+	for _, p := range proxies {
+		starts[p.name+"'s file"] = p.start
+	}
+	for name, start := range starts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStand(t, config)
+			start(s)
+			s.await("http://"+s.proxy+"/", http.StatusOK)
+			s.await("http://"+s.proxy+"/", http.StatusTooManyRequests)
+			if n := len(s.admitted("site")["all"]); n != 3 {
+				t.Errorf("%d are counted, want 3", n)
+			}
+		})
 	}
 }
 

@@ -40,6 +40,9 @@ type HeaderOptions struct {
 	Policies []string
 	// Fields says which headers are written; 0 means AllFields.
 	Fields Fields
+	// MaxBytes bounds the values of RateLimit and RateLimit-Policy together: proxies refuse answers with long headers. Limits that do not fit are left out of
+	// both, never the one that X-RateLimit-* describe. 0 means no bound.
+	MaxBytes int
 }
 
 // Headers says decisions in headers. It is safe for concurrent use, and remembers how each limit is described.
@@ -50,6 +53,7 @@ type HeaderOptions struct {
 type Headers struct {
 	policies []string
 	fields   Fields
+	maxBytes int
 	last     atomic.Pointer[view] // the one that was looked for last
 	views    sync.Map             // *drawgate.Limit → *view
 	known    atomic.Int64
@@ -63,7 +67,7 @@ func NewHeaders(opts *HeaderOptions) *Headers {
 	if opts == nil {
 		opts = &HeaderOptions{}
 	}
-	h := &Headers{policies: slices.Clone(opts.Policies), fields: opts.Fields}
+	h := &Headers{policies: slices.Clone(opts.Policies), fields: opts.Fields, maxBytes: opts.MaxBytes}
 	if h.fields == 0 {
 		h.fields = AllFields
 	}
@@ -117,16 +121,44 @@ func (h *Headers) describe(to http.Header, d *drawgate.Decision) {
 	case 1:
 		write(to, lines, &lines[0], h.fields)
 	default:
-		write(to, lines, tightest(lines), h.fields)
+		best := tightest(lines)
+		if h.maxBytes > 0 {
+			lines, best = fitting(lines, best, h.maxBytes)
+		}
+		write(to, lines, &lines[best], h.fields)
 	}
+}
+
+// fitting returns the line at best and, in order, as many of the others as fit, and where that line is then.
+func fitting(lines []line, best, maxBytes int) (kept []line, at int) {
+	left := maxBytes - lines[best].size()
+	kept = lines[:0]
+	for i := range lines {
+		size := lines[i].size()
+		switch {
+		case i == best:
+			at = len(kept)
+		case size > left:
+			continue
+		default:
+			left -= size
+		}
+		kept = append(kept, lines[i])
+	}
+	return kept, at
+}
+
+// size is how many bytes a line has at most in both lists.
+func (l *line) size() int {
+	const number = 19 // digits
+	return len(l.item) + number + len(";t=") + number + len(l.policy) + 2*len(", ")
 }
 
 // rankSlots is added to the rank of concurrency limits, which are described after all others. What remains of a limit is a part, between 0 and 1.
 const rankSlots = 2
 
-// tightest returns the line of the limit that refuses longest; if none does, of the one of which the smallest part remains.
-func tightest(lines []line) *line {
-	var best *line
+// tightest returns which line is of the limit that refuses longest; if none does, of the one of which the smallest part remains.
+func tightest(lines []line) (best int) {
 	lowest := float64(rankSlots + 1)
 	for i := range lines {
 		l := &lines[i]
@@ -135,8 +167,8 @@ func tightest(lines []line) *line {
 			rank += rankSlots
 		}
 		switch {
-		case best == nil, l.refusal > best.refusal, l.refusal == best.refusal && rank < lowest:
-			best, lowest = l, rank
+		case i == 0, l.refusal > lines[best].refusal, l.refusal == lines[best].refusal && rank < lowest:
+			best, lowest = i, rank
 		}
 	}
 	return best

@@ -42,7 +42,7 @@ type ForwardAuth struct {
 	AllowAway bool
 	// Shared names policies of which all callers share a bucket: a refusal then says that it is not the caller's own limit.
 	Shared []string
-	// Headers says how decisions are described; nil means all policies, in all headers.
+	// Headers says how decisions are described; nil means all policies, in all headers. Its MaxBytes is 2560 if it is 0.
 	Headers *httplimit.HeaderOptions
 }
 
@@ -50,6 +50,13 @@ type ForwardAuth struct {
 const (
 	headerShadow = "X-Ratelimit-Shadow" // shadow policies that differ: "policy=would_refuse, other=would_allow"
 	headerStatus = "X-Ratelimit-Status" // the status that a refusal has, whatever the answer's own: 429, 503 or 422
+)
+
+// The headers of an answer have less than 4 KiB in all, which is what nginx has for them unless it is told otherwise: a longer answer is an error for it, with
+// which its configuration may let requests pass.
+const (
+	maxLists   = 2560 // bytes of RateLimit and RateLimit-Policy together
+	maxShadows = 512  // bytes of X-RateLimit-Shadow
 )
 
 // forwarding is a ForwardAuth made ready.
@@ -75,7 +82,14 @@ func newForwarding(f *ForwardAuth) (out forwarding, err error) {
 	if err != nil {
 		return out, fmt.Errorf("server: forward-auth: %w", err)
 	}
-	out.say = httplimit.NewHeaders(out.Headers)
+	describe := httplimit.HeaderOptions{}
+	if out.Headers != nil {
+		describe = *out.Headers
+	}
+	if describe.MaxBytes == 0 {
+		describe.MaxBytes = maxLists
+	}
+	out.say = httplimit.NewHeaders(&describe)
 	out.uri = oneOr(out.URI, "X-Forwarded-Uri", "X-Original-Uri", "X-Original-Url")
 	out.method = oneOr(out.Method, "X-Forwarded-Method", "X-Original-Method")
 	out.host = oneOr(out.Host, "X-Forwarded-Host")
@@ -222,17 +236,21 @@ func (f *forwarding) shared(list []engine.Applied, bucket int) bool {
 	return false
 }
 
-// sayShadows says which shadows differ.
+// sayShadows says which shadows differ, as far as there is room.
 func sayShadows(h http.Header, list []engine.Shadow) {
 	var b []byte
 	for i := range list {
 		if list[i].Divergence == engine.Same {
 			continue
 		}
+		name := url.PathEscape(list[i].Policy)
+		if len(b)+len(", ")+len(name)+len("=")+len(list[i].Divergence) > maxShadows {
+			break
+		}
 		if len(b) > 0 {
 			b = append(b, ", "...)
 		}
-		b = append(append(append(b, url.PathEscape(list[i].Policy)...), '='), list[i].Divergence...)
+		b = append(append(append(b, name...), '='), list[i].Divergence...)
 	}
 	if len(b) > 0 {
 		h[headerShadow] = []string{string(b)}

@@ -3,11 +3,13 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
@@ -384,6 +386,51 @@ func TestForwardAuthHeadersCanBeChosen(t *testing.T) {
 	w := ask(s, "GET", "/auth", "", site("/x", "192.0.2.1")...)
 	if h := w.Header(); h.Get("X-RateLimit-Limit") != "5" || h.Get("RateLimit") != "" {
 		t.Errorf("got %v", h)
+	}
+}
+
+// nginx has 4 KiB for the headers of an answer; a longer one is an error, with which its configuration may let requests pass.
+func TestForwardAuthHeadersAreShort(t *testing.T) {
+	t.Parallel()
+	name := func(c string, i, n int) string { return fmt.Sprintf("%02d", i) + strings.Repeat(c, n-2) }
+	for _, long := range []int{16, 42, 128} {
+		var cfg engine.Config
+		var applied, beside []rules.Apply
+		for i := range drawgate.MaxBuckets {
+			p := drawgate.Policy{Name: name("%", i, long)}
+			for j := range drawgate.MaxLimits {
+				p.Limits = append(p.Limits, drawgate.Limit{Name: name("l", j, min(long, 64)), Kind: drawgate.Rolling, Window: time.Hour * time.Duration(j+1), Amount: 1e12})
+			}
+			if i == drawgate.MaxBuckets-1 {
+				p.Limits[3].Amount = 2
+			}
+			shadow := p
+			shadow.Name, shadow.Limits = name("~", i, long), []drawgate.Limit{{Name: "l", Kind: drawgate.Rolling, Window: time.Hour, Amount: 1}}
+			cfg.Policies = append(cfg.Policies, engine.Policy{Policy: p}, engine.Policy{Policy: shadow, Shadow: true})
+			applied = append(applied, rules.Apply{Policy: p.Name, Key: "ip"})
+			beside = append(beside, rules.Apply{Policy: shadow.Name, Key: "ip"})
+		}
+		cfg.Rules = []rules.Rule{{Apply: applied}, {Apply: beside}}
+		s := setup{config: cfg}.make(t)
+		for i, want := range []int{200, 200, 429} {
+			w := ask(s, "GET", "/auth", "", site("/x", "192.0.2.1")...)
+			var head strings.Builder
+			if err := w.Header().Write(&head); err != nil {
+				t.Fatal(err)
+			}
+			h := w.Header()
+			if n := head.Len(); w.Code != want || n > 4096-150 { // net/http adds the status, Date and Content-Length
+				t.Errorf("names of %d bytes, %d: %d with %d bytes of headers", long, i, w.Code, n)
+			}
+			const tightest = "/03l"
+			if !strings.Contains(h.Get("RateLimit"), tightest) || !strings.Contains(h.Get("RateLimit-Policy"), tightest) || h.Get("X-RateLimit-Limit") != "2" ||
+				strings.Count(h.Get("RateLimit"), ";r=") != strings.Count(h.Get("RateLimit-Policy"), ";q=") {
+				t.Errorf("names of %d bytes, %d: %v", long, i, h)
+			}
+			if (h.Get("X-RateLimit-Shadow") != "") != (i == 1) {
+				t.Errorf("names of %d bytes, %d: shadows %q", long, i, h.Get("X-RateLimit-Shadow"))
+			}
+		}
 	}
 }
 
