@@ -4,7 +4,7 @@
 
 GO ?= go
 # What "make deps" brings.
-export PATH := $(CURDIR)/.tools/envoy/bin:$(PATH):/usr/sbin
+export PATH := $(CURDIR)/.tools/envoy/bin:$(CURDIR)/.tools/traefik:$(PATH):/usr/sbin
 
 # Modules of their own, so that nobody downloads frameworks that they do not use.
 ADAPTERS := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod))
@@ -15,7 +15,7 @@ FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/record ./rules 
 # What redisstore works on beside the redis-server of the PATH.
 SERVERS := redis-server valkey-server
 
-.PHONY: build run test check deps lint fuzz long bench
+.PHONY: build run test check deps traefik lint fuzz long bench
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/drawgate ./cmd/drawgate
@@ -26,6 +26,10 @@ run: build
 
 deps:
 	./tools/install.sh
+
+# Only "make long" needs it, which tests it as "make test" does the other proxies; "make test" does so, too, once it is there.
+traefik:
+	./tools/traefik.sh
 
 test: deps build
 	$(GO) vet ./...
@@ -48,7 +52,7 @@ lint:
 fuzz:
 	./tools/fuzz.sh 10m
 
-long:
+long: traefik
 	DRAWGATE_LONG=1 DRAWGATE_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout=60m ./...
 
 bench:

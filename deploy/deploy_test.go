@@ -251,7 +251,7 @@ func TestStoreAway(t *testing.T) {
 	}
 }
 
-// TestTraefik, of which there is no binary to test with, is given YAML.
+// TestTraefik checks what Traefik's file says where no binary is at hand: see hasTraefik.
 func TestTraefik(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("traefik/dynamic.yaml")

@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/textproto"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,15 +77,15 @@ var table = slices.Concat(
 		"GET /public/..%253b/login", "GET /public/x%25/%252e%252e/login", "GET /../healthz", "GET /..", "GET /public/..", "GET /.;/healthz", "GET /public/.%2f../login", "GET /healthz%00/login",
 		"GET /healthz%2500", "GET http://HOST/login#/../healthz", "GET http://HOST/public/..;/login", "GET http://HOST/public/../login", "POST /public/..;/login\nContent-Length: 3\n\nabc",
 		"HEAD /public/..%5clogin", "GET /public/..;/login?x=1", "GET /public/..;/login\nX-Forwarded-Uri: /healthz", "GET /public/..;/login\nX-Original-URI: /healthz",
-		"GET /%zz", "GET /healthz%", "GET healthz", "GET *"),
+		"GET /%zz", "GET /healthz%", "GET healthz"),
 	// What HTTP is not, or hardly: whoever lets it pass must count it as what the site sees.
 	rows(either, "GET /login#", "GET /login#"), rows(either, "GET /healthz#", "GET /healthz#"),
-	rows(either, "", "GET /x\nConnection: close, X-Forwarded-For, X-Forwarded-Uri, X-Forwarded-Method, X-Original-URI", "OPTIONS *", "CONNECT /x", "TRACE /x", "get /x", "FOO /x", "GET /a\x01b", "GET /a\x7fb", "GET /\xff", "GET /é",
+	rows(either, "", "GET /x\nConnection: close, X-Forwarded-For, X-Forwarded-Uri, X-Forwarded-Method, X-Original-URI", "OPTIONS *", "GET *", "CONNECT /x", "TRACE /x", "get /x", "FOO /x", "GET /a\x01b", "GET /a\x7fb", "GET /\xff", "GET /é",
 		"GET /x?"+strings.Repeat("a", 9000), "GET /x?"+strings.Repeat("a", 11000), "GET /x?"+strings.Repeat("a", 12100), "GET /x\nX-Long: "+strings.Repeat("a", 11900),
 		"GET /x\nX-Long: "+strings.Repeat("a", 40000), "GET /x\nX-Bad: \x01", "GET /x\nX-Bad: \xff", "GET /x\n: x", "GET /x\nX@Bad: x", "GET /x\nHost:",
 		"GET /x\nHost: other.example", "GET /x\nX-Original-URI : /healthz", "GET /x\nX-Original-URI\n : /healthz", "GET /x\nExpect: 100-continue", "GET /x\nUpgrade: websocket\nConnection: Upgrade",
 		"GET /x\nContent-Length: 3\nTransfer-Encoding: chunked\n\n0\n\n", "GET /x\nContent-Length: 3\nContent-Length: 4\n\nabcd"),
-	rows(either, "CONNECT /", "CONNECT HOST", "CONNECT http://HOST"),
+	rows(either, "CONNECT /", "CONNECT HOST"),
 	[]row{
 		{either, "GET http://other.example/login", "GET /login", "other.example"},
 		{either, "GET http://other.example:80/healthz2", "GET /healthz2", "other.example"},
@@ -116,6 +117,19 @@ rules:
 server: {listen: 127.0.0.1:7878, grpc: 127.0.0.1:7880, admin: off, proxies: {trusted: [127.0.0.1/32]}}
 envoy: {headers: draft}
 `
+
+// traefik starts Traefik.
+func traefik(s *stand) *process {
+	s.copied("traefik/traefik.yaml")
+	s.copied("traefik/dynamic.yaml")
+	return s.start("traefik", "--configFile=traefik.yaml")
+}
+
+// hasTraefik reports whether Traefik is tested. It takes long to build, so it must be there only in the long form.
+func hasTraefik() bool {
+	_, err := exec.LookPath("traefik")
+	return err == nil || os.Getenv("DRAWGATE_LONG") != ""
+}
 
 // documented start proxies with what docs/forward-auth.md tells of them, where it is not a file of this folder.
 var documented = map[string]func(*stand) *process{
@@ -156,6 +170,12 @@ func TestOddRequests(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			oddRequests(t, p.name, p.start)
+		})
+	}
+	if hasTraefik() {
+		t.Run("traefik", func(t *testing.T) {
+			t.Parallel()
+			oddRequests(t, "traefik", traefik)
 		})
 	}
 	for name, start := range documented {
@@ -219,6 +239,10 @@ func oddRequests(t *testing.T, proxy string, start func(*stand) *process) {
 		switch want := s.key(proxy, i); {
 		case len(reached) > 1:
 			fails = "the site saw it several times"
+		case len(reached) == 1 && proxy != "envoy" && c.want == refused && resolved(reached[0]):
+			if want, free := s.keyOf(i, reached[0]); n > 1 || free != (n == 0) || n == 1 && keys[0] != want {
+				fails = "it must be counted as what the site sees"
+			}
 		case len(reached) == 1 && c.want == exempt && proxy != "envoy":
 			if n != 0 {
 				fails = "it is exempt"
@@ -271,6 +295,9 @@ func TestManyLimits(t *testing.T) {
 	for _, p := range proxies {
 		starts[p.name+"'s file"] = p.start
 	}
+	if hasTraefik() {
+		starts["traefik's file"] = traefik
+	}
 	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -289,22 +316,34 @@ func TestManyLimits(t *testing.T) {
 func from(i int) string { return fmt.Sprintf("127.3.0.%d", i+1) }
 
 // key is the bucket that a row uses.
-func (s *stand) key(proxy string, i int) string {
+func (s *stand) key(proxy string, i int) (key string) {
 	if proxy == "envoy" {
 		return from(i) + "||||"
 	}
-	c := &table[i]
-	as := c.as
+	as := table[i].as
 	if as == "" {
-		line, _, _ := strings.Cut(c.request, "\n")
-		as, _, _ = strings.Cut(line, "?")
+		as, _, _ = strings.Cut(table[i].request, "\n")
 	}
+	key, _ = s.keyOf(i, as)
+	return key
+}
+
+// resolved reports whether what reached the site means the same path to all programs, because the proxy made it so: Traefik resolves ".." before it asks.
+func resolved(line string) bool {
+	path, _, _ := strings.Cut(strings.Fields(line)[1], "?")
+	return !strings.ContainsAny(path, `%;\#`) && !strings.Contains(path, "..") && !strings.Contains(path, "//")
+}
+
+// keyOf is the bucket that a row uses as the request of that line, and whether that is exempt.
+func (s *stand) keyOf(i int, line string) (key string, free bool) {
 	host, _, _ := net.SplitHostPort(s.proxy)
-	if c.host != "" {
-		host = c.host
+	if table[i].host != "" {
+		host = table[i].host
 	}
-	method, path, _ := strings.Cut(as, " ")
-	return from(i) + "|" + host + "||" + strings.ToUpper(method) + "|" + strings.NewReplacer("%", "%25", "|", "%7C").Replace(path)
+	method, path, _ := strings.Cut(strings.TrimSuffix(line, " HTTP/1.1"), " ")
+	path, _, _ = strings.Cut(path, "?")
+	free = path == "/healthz" || strings.HasPrefix(path, "/public/")
+	return from(i) + "|" + host + "||" + strings.ToUpper(method) + "|" + strings.NewReplacer("%", "%25", "|", "%7C").Replace(path), free
 }
 
 // send sends a row as it stands, and returns the status of the answer, "" if there is none.
