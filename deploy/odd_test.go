@@ -77,6 +77,7 @@ var table = slices.Concat(
 		"GET /public/..%253b/login", "GET /public/x%25/%252e%252e/login", "GET /../healthz", "GET /..", "GET /public/..", "GET /.;/healthz", "GET /public/.%2f../login", "GET /healthz%00/login",
 		"GET /healthz%2500", "GET http://HOST/login#/../healthz", "GET http://HOST/public/..;/login", "GET http://HOST/public/../login", "POST /public/..;/login\nContent-Length: 3\n\nabc",
 		"HEAD /public/..%5clogin", "GET /public/..;/login?x=1", "GET /public/..;/login\nX-Forwarded-Uri: /healthz", "GET /public/..;/login\nX-Original-URI: /healthz",
+		"GET //login", "GET //x/login", "GET //public/login", "GET //healthz", "GET http://HOST//public/login",
 		"GET /%zz", "GET /healthz%", "GET healthz"),
 	// What HTTP is not, or hardly: whoever lets it pass must count it as what the site sees.
 	rows(either, "GET /login#", "GET /login#"), rows(either, "GET /healthz#", "GET /healthz#"),
@@ -86,6 +87,7 @@ var table = slices.Concat(
 		"GET /x\nHost: other.example", "GET /x\nX-Original-URI : /healthz", "GET /x\nX-Original-URI\n : /healthz", "GET /x\nExpect: 100-continue", "GET /x\nUpgrade: websocket\nConnection: Upgrade",
 		"GET /x\nContent-Length: 3\nTransfer-Encoding: chunked\n\n0\n\n", "GET /x\nContent-Length: 3\nContent-Length: 4\n\nabcd"),
 	rows(either, "CONNECT /", "CONNECT HOST"),
+	rows(either, `GET /\x/login`, `GET /\x/login`),
 	[]row{
 		{either, "GET http://other.example/login", "GET /login", "other.example"},
 		{either, "GET http://other.example:80/healthz2", "GET /healthz2", "other.example"},

@@ -130,6 +130,7 @@ func (n *pathNode) enter(rest string, more bool, b bitset) {
 var (
 	errFragment = errors.New(`the path has a raw "#", where some programs end it and others do not`)
 	errDots     = errors.New(`the path has a "..", or something that some programs take for one: which path it is depends on the program`)
+	errHost     = errors.New(`the path begins with "//" or "/\", behind which some programs expect a host`)
 	errNUL      = errors.New("the path has a NUL byte, where some programs end it and others do not")
 )
 
@@ -140,12 +141,16 @@ var (
 //   - A raw "#" ends the path for some.
 //   - "/" and "\" separate segments, "%2f" and "%5c" do so for some, and what follows ";" in a segment is left out by some. What is then ".." is refused,
 //     and what is then "." unless it stands between two plain slashes.
+//   - What follows "//" or "/\" at the start is a host for some, and the path begins behind it.
 //   - A NUL byte ends the path for some.
 //
 // A path that only has a "\" is fine, and so is one that only has a "%2f" or a ";".
 func CheckRequestPath(p string) error {
 	if strings.IndexByte(p, '#') >= 0 {
 		return errFragment
+	}
+	if len(p) > 1 && p[0] == '/' && (p[1] == '/' || p[1] == '\\') {
+		return errHost
 	}
 	p = encodedDots.Replace(p)
 	for decoded := range 3 {

@@ -186,7 +186,7 @@ func TestPathsAreTakenInTheirShortestForm(t *testing.T) {
 		{Match: rules.Match{Path: "/health*"}, Exempt: true}, {Match: rules.Match{Path: "/login"}, Apply: []rules.Apply{{Policy: "per-ip", Key: `"all"`}}},
 	}}
 	s := setup{config: cfg}.make(t)
-	for i, path := range []string{"/login?a=/health", "//login", "/./login", "/%6cogin", "/%2e/login", "/.//login"} {
+	for i, path := range []string{"/login?a=/health", "/.//login", "/./login", "/%6cogin", "/%2e/login", "/.//./login"} {
 		w := ask(s, "GET", "/auth", "", site(path, "192.0.2.1")...)
 		if want := i >= 3; (w.Code == 429) != want || w.Header().Get("X-RateLimit-Limit") == "" {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
@@ -196,7 +196,7 @@ func TestPathsAreTakenInTheirShortestForm(t *testing.T) {
 
 // twoMeanings are addresses of requests that programs take for different paths.
 var twoMeanings = []string{
-	"/login#/../health", "/login#", "/login?a#b", "#", "/login/..%2fhealth", "/health%2F..%2flogin", "/login%2f../health", "/a/%2e%2E%2Fhealth", "/a/..%2f../b",
+	"//login", "//x/login", `/\x/login`, "//health/x", "///login", "/login#/../health", "/login#", "/login?a#b", "#", "/login/..%2fhealth", "/health%2F..%2flogin", "/login%2f../health", "/a/%2e%2E%2Fhealth", "/a/..%2f../b",
 	"/a%2f.", "/x/../login/..%2fhealth", "/x/./login/%2E./..%2Fhealth", "/health/../login", "/health/%2e%2e/login", "/a/..//login", "/..", "/a/..",
 	"/health/..;/login", "/health/%2e%2e;x/login", "/health/..;x=1;y/login", "/health/..%3b/login", "/health/..%253bx/login", "/health/.;/login", "/.;x/login",
 	`/health/..\login`, `/health\..\login`, "/health/..%5clogin", "/health%5C..%5Clogin", "/health/%252e%252e/login", "/health/..%252flogin", "/health/..%255clogin",
