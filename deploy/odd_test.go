@@ -26,6 +26,7 @@ const (
 	passes  verdict = iota // it reaches the site, and is counted once, as itself
 	exempt                 // it reaches the site, and is not counted
 	limited                // it does not reach the site, nor is it counted; 429
+	failed                 // it does not reach the site, nor is it counted; 500
 	refused                // it does not reach the site, nor is it counted; 400 or 422
 	either                 // passes, or the proxy or Drawgate refuses it, each as it understands HTTP
 )
@@ -58,6 +59,8 @@ var table = slices.Concat(
 	// A client cannot choose how it is refused.
 	rows(passes, "", "GET /full"),
 	rows(limited, "", "GET /full", "HEAD /full", "POST /full", "GET /full?status=403", "GET /full?status=200", "GET /full?status=401&route=x", "GET /full\nX-RateLimit-Status: 200"),
+	// What Drawgate cannot decide is no Drawgate that is unavailable.
+	rows(failed, "", "GET /strict", "GET /strict?status=403", "GET /strict\nX-N: many"),
 	// Clients describe their requests as others, or as those of others.
 	rows(passes, "GET /x", "GET /x\nX-Original-URI: /healthz", "GET /x\nx-original-uri: /x", "GET /x\nX-Original-URI: /healthz\nX-Original-URI: /x", "GET /x\nX-Original-URL: http://HOST/healthz",
 		"GET /x\nX-Original-URL: /healthz", "GET /x\nX-Original-Method: POST", "GET /x\nX-Forwarded-Uri: /healthz", "GET /x\nX-Forwarded-Uri:", "GET /x\nX-Forwarded-Method: POST",
@@ -114,6 +117,7 @@ policies:
 rules:
   - {name: health, match: {path: /healthz}, exempt: true}
   - {name: public, match: {path: /public/*}, exempt: true}
+  - {name: strict, match: {path: /strict}, when: 'int(header("X-N")) > 1', exempt: true}
   - {name: full, match: {path: /full}, apply: [{policy: full, key: '"all"'}]}
   - {name: everybody, apply: [{policy: seen, key: 'join(ip, host, route, method, path)'}]}
 server: {listen: 127.0.0.1:7878, grpc: 127.0.0.1:7880, admin: off, proxies: {trusted: [127.0.0.1/32]}}
@@ -249,7 +253,7 @@ func oddRequests(t *testing.T, proxy string, start func(*stand) *process) {
 			if n != 0 {
 				fails = "it is exempt"
 			}
-		case len(reached) == 1 && (c.want == refused || c.want == limited) && proxy != "envoy":
+		case len(reached) == 1 && (c.want == refused || c.want == limited || c.want == failed) && proxy != "envoy":
 			fails = "it reached the site"
 		case len(reached) == 1 && (n != 1 || keys[0] != want):
 			fails = "it must be counted as " + want
@@ -258,7 +262,7 @@ func oddRequests(t *testing.T, proxy string, start func(*stand) *process) {
 			fails = "it did not reach the site"
 		case n != 0 && proxy != "envoy":
 			fails = "it is counted, and did not reach the site"
-		case c.want == limited && status != "429":
+		case c.want == limited && status != "429", c.want == failed && status != "500":
 			fails = "it is refused with another status"
 		case c.want == refused && proxy != "envoy" && status != "400" && status != "422":
 			fails = "it is refused with another status"

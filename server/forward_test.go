@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -173,6 +174,11 @@ func TestDescriptionsMustAgree(t *testing.T) {
 	mine := []string{
 		"X-My-Uri: /mine", "X-My-Method: PUT", "X-My-Host: my.host", "X-My-User: alice", "X-My-Class: gold", "X-Real-IP: 203.0.113.9",
 		"X-Original-URI: /other", "X-Forwarded-Method: GET",
+	}
+	for _, other := range []string{"X-My-User: bob", "X-My-Class: free", "X-My-Host: other.host", "X-My-Method: GET", "X-My-Uri: /other"} {
+		if w := ask(own, "GET", "/auth", "", append(slices.Clone(mine), other)...); w.Code != 422 {
+			t.Errorf("%s beside another one: %d %s", other, w.Code, w.Body)
+		}
 	}
 	if w := ask(own, "GET", "/auth", "", mine...); w.Code != 200 || w.Header().Get("X-RateLimit-Limit") != "3" {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
@@ -410,7 +416,9 @@ func TestForwardAuthHeadersAreShort(t *testing.T) {
 			applied = append(applied, rules.Apply{Policy: p.Name, Key: "ip"})
 			beside = append(beside, rules.Apply{Policy: shadow.Name, Key: "ip"})
 		}
-		cfg.Rules = []rules.Rule{{Apply: applied}, {Apply: beside}}
+		for part := range slices.Chunk(append(applied, beside...), rules.MaxApply) {
+			cfg.Rules = append(cfg.Rules, rules.Rule{Apply: part})
+		}
 		s := setup{config: cfg}.make(t)
 		for i, want := range []int{200, 200, 429} {
 			w := ask(s, "GET", "/auth", "", site("/x", "192.0.2.1")...)
