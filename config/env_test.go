@@ -142,19 +142,19 @@ func TestGlobalFromEnvironment(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, environ, want string }{
 		{"off", "ENABLE_DISTRIBUTED_RATE_LIMITING=off", "memory: \n"},
-		{"in memory", "RATE_LIMIT_GLOBAL_CAPACITY=30", "memory: \nglobal {name: global, bucket: 1m, amount: 60, burst: 30}\n"},
-		{"not distributed", "RATE_LIMIT_GLOBAL_CAPACITY=30 RATE_LIMIT_REDIS_URL=redis://h", "memory: \nglobal {name: global, bucket: 1m, amount: 60, burst: 30}\n"},
+		{"in memory", "RATE_LIMIT_GLOBAL_CAPACITY=30", "memory: rl\nglobal {name: global, bucket: 1m, amount: 60, burst: 30}\n"},
+		{"not distributed", "RATE_LIMIT_GLOBAL_CAPACITY=30 RATE_LIMIT_REDIS_URL=redis://h", "memory: rl\nglobal {name: global, bucket: 1m, amount: 60, burst: 30}\n"},
 		{
 			"distributed", "ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=redis://host:6379/0",
-			"redis://host:6379/0 \nglobal {name: global, bucket: 1m, amount: 60, burst: 60}\n",
+			"redis://host:6379/0 rl\nglobal {name: global, bucket: 1m, amount: 60, burst: 60}\n",
 		},
-		{"half a token a second", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.5", "memory: \nglobal {name: global, bucket: 1m, amount: 30, burst: 60}\n"},
-		{"one an hour", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.0025", "memory: \nglobal {name: global, bucket: 1h, amount: 9, burst: 60}\n"},
-		{"odd", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.333333", "memory: \nglobal {name: global, bucket: 277h46m40s, amount: 333333, burst: 60}\n"},
-		{"fast", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=1000 RATE_LIMIT_GLOBAL_CAPACITY=5000", "memory: \nglobal {name: global, bucket: 1m, amount: 60000, burst: 5000}\n"},
+		{"half a token a second", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.5", "memory: rl\nglobal {name: global, bucket: 1m, amount: 30, burst: 60}\n"},
+		{"one an hour", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.0025", "memory: rl\nglobal {name: global, bucket: 1h, amount: 9, burst: 60}\n"},
+		{"odd", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.333333", "memory: rl\nglobal {name: global, bucket: 277h46m40s, amount: 333333, burst: 60}\n"},
+		{"fast", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=1000 RATE_LIMIT_GLOBAL_CAPACITY=5000", "memory: rl\nglobal {name: global, bucket: 1m, amount: 60000, burst: 5000}\n"},
 		{
 			"multi-tier too", "ENABLE_DISTRIBUTED_RATE_LIMITING=1 RATE_LIMIT_REDIS_URL=redis://h RATE_LIMIT_PER_MINUTE=1 RATE_LIMIT_PER_HOUR= RATE_LIMIT_PER_DAY= RATE_LIMIT_PER_WEEK= RATE_LIMIT_PER_MONTH=",
-			"redis://h \nmulti-tier {name: minute, rolling: 1m, amount: 1, precision: exact}\nglobal {name: global, bucket: 1m, amount: 60, burst: 60}\n",
+			"redis://h rl\nmulti-tier {name: minute, rolling: 1m, amount: 1, precision: exact}\nglobal {name: global, bucket: 1m, amount: 60, burst: 60}\n",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

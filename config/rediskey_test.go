@@ -21,38 +21,56 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// The keys of the preset http-api in Redis are those that docs/configuration.md names, as its variables alone make them.
+// The keys of the presets in Redis are those that docs/configuration.md names, as their variables alone make them.
 //
-// req: B2, B8
-func TestHTTPAPIKeysInRedis(t *testing.T) {
+// req: B2, B8, E4
+func TestPresetKeysInRedis(t *testing.T) {
 	t.Parallel()
-	redis := redistest.Start(t)
-	c, err := config.FromEnv([]string{"IP_BURST_SIZE=5", "RATE_LIMIT_REDIS_URL=" + redis.URL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	e, err := engine.New(store, c.Engine(), &engine.Options{StoreTimeout: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	for _, r := range []engine.Request{
-		{Attributes: &rules.Attributes{Method: "GET", Path: "/upload", IP: netip.MustParseAddr("192.0.2.1"), User: "ann"}},
-		{Attributes: &rules.Attributes{Method: "GET", Path: "/health", IP: netip.MustParseAddr("192.0.2.2")}},
-		{Asks: []engine.Ask{{Policy: "task", Key: "transcribe", Costs: []drawgate.Cost{{N: 1}}}}},
+	for _, c := range []struct {
+		preset   string
+		environ  []string
+		requests []engine.Request
+		want     []string
+	}{
+		{config.HTTPAPI, []string{"IP_BURST_SIZE=5"}, []engine.Request{
+			{Attributes: &rules.Attributes{Method: "GET", Path: "/upload", IP: netip.MustParseAddr("192.0.2.1"), User: "ann"}},
+			{Attributes: &rules.Attributes{Method: "GET", Path: "/health", IP: netip.MustParseAddr("192.0.2.2")}},
+			{Asks: []engine.Ask{{Policy: "task", Key: "transcribe", Costs: []drawgate.Cost{{N: 1}}}}},
+		}, []string{"ratelimit::api:global", "ratelimit::ip:192.0.2.1", "ratelimit::task:transcribe", "ratelimit::user:ann"}},
+		{config.Global, []string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true"}, []engine.Request{
+			{Attributes: &rules.Attributes{Method: "GET", Path: "/", IP: netip.MustParseAddr("192.0.2.1")}},
+			{Asks: []engine.Ask{{Policy: "global", Tenant: "acme", Key: "batch"}}},
+		}, []string{"rl::global:192.0.2.1", "rl:acme:global:batch"}},
+		{"global with a prefix of one's own", []string{"RATE_LIMIT_GLOBAL_CAPACITY=9", "ENABLE_DISTRIBUTED_RATE_LIMITING=true", "RATE_LIMIT_REDIS_PREFIX=mine"}, []engine.Request{
+			{Attributes: &rules.Attributes{Method: "GET", Path: "/", IP: netip.MustParseAddr("192.0.2.1")}},
+		}, []string{"mine::global:192.0.2.1"}},
 	} {
-		if res, err := e.Take(t.Context(), &r); err != nil || !res.Decision.Allowed {
-			t.Fatalf("%+v: %+v, %v", r, res, err)
-		}
-	}
-	want := []string{"ratelimit::api:global", "ratelimit::ip:192.0.2.1", "ratelimit::task:transcribe", "ratelimit::user:ann"}
-	if diff := cmp.Diff(want, redisKeys(t, redis.Addr)); diff != "" {
-		t.Errorf("keys (-want +got):\n%s", diff)
+		t.Run(c.preset, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t)
+			got, err := config.FromEnv(append(c.environ, "RATE_LIMIT_REDIS_URL="+redis.URL()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			store, err := redisstore.Open(got.Store, &redisstore.Options{Prefix: got.Prefix})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { store.Close() })
+			e, err := engine.New(store, got.Engine(), &engine.Options{StoreTimeout: 10 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { e.Close() })
+			for i := range c.requests {
+				if res, err := e.Take(t.Context(), &c.requests[i]); err != nil || !res.Decision.Allowed {
+					t.Fatalf("%+v: %+v, %v", c.requests[i], res, err)
+				}
+			}
+			if diff := cmp.Diff(c.want, redisKeys(t, redis.Addr)); diff != "" {
+				t.Errorf("keys (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
