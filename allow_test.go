@@ -108,7 +108,7 @@ func TestArguments(t *testing.T) {
 	if _, err := drawgate.New(memory(t), drawgate.Policy{}, nil); err == nil {
 		t.Error("a policy without limits")
 	}
-	if _, err := plain.With(drawgate.PerMinute(0)); err == nil || !strings.Contains(err.Error(), `"minute"`) {
+	if _, err := plain.With(drawgate.PerMinute("minute", 0)); err == nil || !strings.Contains(err.Error(), `"minute"`) {
 		t.Errorf("a limit of 0: %v", err)
 	}
 }
@@ -117,7 +117,7 @@ func TestArguments(t *testing.T) {
 func TestAllow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for _, l := range []*drawgate.Limiter{local(t, drawgate.PerMinute(10)), over(t, remote(t), drawgate.PerMinute(10))} {
+		for _, l := range []*drawgate.Limiter{local(t, drawgate.PerMinute("minute", 10)), over(t, remote(t), drawgate.PerMinute("minute", 10))} {
 			for i := range int64(10) {
 				d, err := l.Allow(t.Context(), "k")
 				if err != nil || !d.Allowed || d.Remaining() != 9-i || d.Err() != nil || d.Reason != drawgate.Passed {
@@ -175,7 +175,7 @@ func TestCtxEnded(t *testing.T) {
 	s := remote(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the user's own cause"))
-	for _, l := range []*drawgate.Limiter{local(t, drawgate.PerMinute(10)), over(t, s, drawgate.PerMinute(10))} {
+	for _, l := range []*drawgate.Limiter{local(t, drawgate.PerMinute("minute", 10)), over(t, s, drawgate.PerMinute("minute", 10))} {
 		_, err := l.Allow(ctx, "k")
 		wantErr(t, err, context.Canceled)
 		_, err = l.Allow(ctx, "k", drawgate.Cost{N: 1})
@@ -375,7 +375,7 @@ func TestStatusAndReset(t *testing.T) {
 func TestHandle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := local(t, drawgate.Rate(1, time.Second, 2)).Key("k")
+		h := local(t, drawgate.Rate("rate", 1, time.Second, 2)).Key("k")
 		if got := [...]bool{h.Allow(), h.Allow(), h.Allow()}; got != [...]bool{true, true, false} {
 			t.Errorf("the burst is 2: %v", got)
 		}
@@ -392,7 +392,7 @@ func TestHandle(t *testing.T) {
 		wantErr(t, h.WaitN(t.Context(), -1), drawgate.ErrInvalid)
 		s := remote(t)
 		s.script(0, fails)
-		if over(t, s, drawgate.PerMinute(1)).Key("k").Allow() {
+		if over(t, s, drawgate.PerMinute("minute", 1)).Key("k").Allow() {
 			t.Error("allowed although nobody decided")
 		}
 	})

@@ -22,7 +22,7 @@ func TestSmallBurstsAreUsed(t *testing.T) {
 			t.Run(fmt.Sprintf("%d/s/%d waiters", rate, waiters), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					l := local(t, drawgate.Rate(rate, time.Second, 1))
+					l := local(t, drawgate.Rate("rate", rate, time.Second, 1))
 					l.WakeLate(2 * time.Millisecond)
 					const span = 20 * time.Second
 					ctx, cancel := context.WithTimeout(t.Context(), span)
@@ -184,7 +184,7 @@ func bookAtRandom(t *testing.T, limit drawgate.Limit, seed uint64) {
 func TestBook(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := local(t, drawgate.Rate(1, time.Second, 1))
+		l := local(t, drawgate.Rate("rate", 1, time.Second, 1))
 		for i := range 3 {
 			b, err := l.Book(t.Context(), "k", 2*time.Second)
 			if err != nil {

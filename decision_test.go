@@ -118,7 +118,7 @@ func TestEmptyDecision(t *testing.T) {
 func TestBucketDecision(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := local(t, drawgate.Rate(7, time.Minute, 5))
+		l := local(t, drawgate.Rate("rate", 7, time.Minute, 5))
 		var got []string
 		for range 7 {
 			d, err := l.Allow(t.Context(), "k")
@@ -166,9 +166,9 @@ func TestAllowDoesNotAllocate(t *testing.T) { // not parallel: AllocsPerRun coun
 	}{
 		{"one bucket", policy(leaky(much, time.Hour, 0)), true},
 		{"one bucket, refused", policy(leaky(1, time.Hour, 0)), false},
-		{"one rolling", drawgate.PerHour(much), true},
-		{"one rolling, refused", drawgate.PerHour(1), false},
-		{"three limits", policy(leaky(much, time.Hour, 0), drawgate.PerHour(much).Limits[0], day), true},
+		{"one rolling", drawgate.PerHour("hour", much), true},
+		{"one rolling, refused", drawgate.PerHour("hour", 1), false},
+		{"three limits", policy(leaky(much, time.Hour, 0), drawgate.PerHour("hour", much).Limits[0], day), true},
 		{"three limits, refused", policy(leaky(much, time.Hour, 0), once, day), false},
 	} {
 		l := local(t, c.policy)

@@ -4,7 +4,7 @@
 // granted all of them or none. Callers say [Limiter.Allow] (now), [Limiter.Wait] (in the queue, until a deadline) or [Limiter.Reserve]
 // (held, then settled with what was really used). Buckets live in a [Store]: in memory, in SQLite, in Redis.
 //
-//	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute(10), nil)
+//	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute("login", 10), nil)
 //	d, err := lim.Allow(ctx, "user-17")
 //	if !d.Allowed { // d.RetryAfter says when
 //

@@ -11,7 +11,7 @@ import (
 
 // At most two requests in any hour. A refusal is an answer, not an error, and costs nothing.
 func ExampleLimiter_Allow() {
-	lim, err := drawgate.New(memstore.New(nil), drawgate.PerHour(2), nil)
+	lim, err := drawgate.New(memstore.New(nil), drawgate.PerHour("uploads", 2), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -35,7 +35,7 @@ func ExampleLimiter_Allow() {
 
 // Status spends nothing.
 func ExampleLimiter_Status() {
-	lim, err := drawgate.New(memstore.New(nil), drawgate.PerHour(100), nil)
+	lim, err := drawgate.New(memstore.New(nil), drawgate.PerHour("uploads", 100), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -12,7 +12,7 @@ import (
 
 // Wait stands in line until the take fits. If that cannot be before the deadline, it says so at once.
 func ExampleLimiter_Wait() {
-	lim, err := drawgate.New(memstore.New(nil), drawgate.Rate(20, time.Second, 1), nil)
+	lim, err := drawgate.New(memstore.New(nil), drawgate.Rate("api", 20, time.Second, 1), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -25,7 +25,7 @@ func ExampleLimiter_Wait() {
 	}
 	fmt.Println("three took 100ms or more:", time.Since(start) >= 100*time.Millisecond)
 
-	daily, err := lim.With(drawgate.PerDay(1))
+	daily, err := lim.With(drawgate.PerDay("reports", 1))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -44,7 +44,7 @@ func ExampleLimiter_Wait() {
 
 // A handle on one key stands in where code expects a limiter that knows only one.
 func ExampleLimiter_Key() {
-	lim, err := drawgate.New(memstore.New(nil), drawgate.Rate(1, time.Hour, 1), nil)
+	lim, err := drawgate.New(memstore.New(nil), drawgate.Rate("api", 1, time.Hour, 1), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -35,7 +35,7 @@ func TestAllowWhileTheStoreIsAway(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := remote(t)
-				l, err := drawgate.New(s, drawgate.PerHour(10), &drawgate.Options{StoreTimeout: c.timeout})
+				l, err := drawgate.New(s, drawgate.PerHour("hour", 10), &drawgate.Options{StoreTimeout: c.timeout})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -67,7 +67,7 @@ func TestWaitWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := remote(t)
-		l := over(t, s, drawgate.PerHour(10))
+		l := over(t, s, drawgate.PerHour("hour", 10))
 		for _, c := range []struct {
 			fault fault
 			took  time.Duration
@@ -128,7 +128,7 @@ func TestReserveIsSentAgain(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := remote(t)
-				l := over(t, s, drawgate.PerHour(10))
+				l := over(t, s, drawgate.PerHour("hour", 10))
 				s.script(0, c.faults...)
 				start := time.Now()
 				res, err := l.Reserve(t.Context(), "k", time.Minute, drawgate.Cost{N: 7})
@@ -177,7 +177,7 @@ func TestSendingAgainHasJitter(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := remote(t)
 				var at []time.Time
-				l, err := drawgate.New(s, drawgate.PerMinute(1000), &drawgate.Options{Observer: &drawgate.Observer{
+				l, err := drawgate.New(s, drawgate.PerMinute("minute", 1000), &drawgate.Options{Observer: &drawgate.Observer{
 					Called: func(*drawgate.StoreCall) { at = append(at, time.Now()) },
 				}})
 				if err != nil {
@@ -219,7 +219,7 @@ func TestReserveGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := remote(t)
-		l := over(t, s, drawgate.PerHour(10))
+		l := over(t, s, drawgate.PerHour("hour", 10))
 		s.script(0, fails, fails, fails, fails)
 		_, err := l.Reserve(t.Context(), "k", time.Minute)
 		wantErr(t, err, drawgate.ErrStoreAway)
@@ -287,7 +287,7 @@ func TestSettleIsSentAgain(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := remote(t)
-				l := over(t, s, drawgate.PerHour(20))
+				l := over(t, s, drawgate.PerHour("hour", 20))
 				if _, err := l.Reserve(t.Context(), "k", time.Hour); err != nil { // somebody else's
 					t.Fatal(err)
 				}
@@ -381,7 +381,7 @@ func TestRenewIsSentAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := remote(t)
-		l := over(t, s, drawgate.PerHour(20))
+		l := over(t, s, drawgate.PerHour("hour", 20))
 		res, err := l.Reserve(t.Context(), "k", 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
@@ -408,7 +408,7 @@ func TestStatusWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := remote(t)
-		l := over(t, s, drawgate.PerHour(20))
+		l := over(t, s, drawgate.PerHour("hour", 20))
 		s.script(0, stalls)
 		start := time.Now()
 		_, err := l.Status(t.Context(), secret)
@@ -465,7 +465,7 @@ func TestForeignStoreErrors(t *testing.T) {
 				{drawgate.ErrInvalid, drawgate.ErrInvalid},
 				{&drawgate.StoreError{Store: "x", Op: "y", Err: errBroken}, errBroken},
 			} {
-				l := over(t, &failing{err: c.err, whole: whole}, drawgate.PerHour(1))
+				l := over(t, &failing{err: c.err, whole: whole}, drawgate.PerHour("hour", 1))
 				_, err := l.Allow(t.Context(), secret)
 				wantErr(t, err, c.want)
 				wantErr(t, err, c.err)
@@ -493,7 +493,7 @@ func TestNoCreditTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := remote(t)
-		l := over(t, s, drawgate.PerHour(100))
+		l := over(t, s, drawgate.PerHour("hour", 100))
 		for round := range 20 {
 			res, err := l.Reserve(t.Context(), "k", time.Minute, drawgate.Cost{N: 5})
 			if err != nil {

@@ -103,7 +103,7 @@ func TestGivingUpLeavesNothing(t *testing.T) {
 		store := &lossy{Store: memory(t), dice: rand.New(rand.NewPCG(1, 2))}
 		rest := rand.New(rand.NewPCG(3, 4))
 		held := over(t, store, policy(rolling(5000, 24*time.Hour)))
-		plain := over(t, store, drawgate.PerDay(1_000_000))
+		plain := over(t, store, drawgate.PerDay("day", 1_000_000))
 		var mu sync.Mutex
 		owned, spent, may, gaveUp := map[*drawgate.Reservation]bool{}, int64(0), int64(0), 0
 		note := func(err error) {

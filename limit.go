@@ -164,22 +164,25 @@ func (l *Limit) identity() uint64 {
 }
 
 // PerSecond, PerMinute, PerHour and PerDay return a policy of one rolling limit: at most n requests in every interval of that length.
-func PerSecond(n int64) Policy { return per("second", time.Second, n) }
+//
+// name is the policy's, of 1 to 128 bytes, and a part of every bucket's key. Two limiters of one name on one store share their buckets, even if
+// their amounts differ: so give each thing that is limited by itself a name of its own.
+func PerSecond(name string, n int64) Policy { return per(name, "second", time.Second, n) }
 
 // PerMinute is like [PerSecond].
-func PerMinute(n int64) Policy { return per("minute", time.Minute, n) }
+func PerMinute(name string, n int64) Policy { return per(name, "minute", time.Minute, n) }
 
 // PerHour is like [PerSecond].
-func PerHour(n int64) Policy { return per("hour", time.Hour, n) }
+func PerHour(name string, n int64) Policy { return per(name, "hour", time.Hour, n) }
 
 // PerDay is like [PerSecond]: the last 24 hours, not a calendar day.
-func PerDay(n int64) Policy { return per("day", 24*time.Hour, n) }
+func PerDay(name string, n int64) Policy { return per(name, "day", 24*time.Hour, n) }
 
-func per(name string, window time.Duration, n int64) Policy {
-	return Policy{Name: "per-" + name, Limits: []Limit{{Name: name, Kind: Rolling, Window: window, Amount: n}}}
+func per(name, limit string, window time.Duration, n int64) Policy {
+	return Policy{Name: name, Limits: []Limit{{Name: limit, Kind: Rolling, Window: window, Amount: n}}}
 }
 
-// Rate returns a policy of one bucket limit: n requests per period, and burst at once after a rest.
-func Rate(n int64, period time.Duration, burst int64) Policy {
-	return Policy{Name: "rate", Limits: []Limit{{Name: "rate", Kind: Bucket, Window: period, Amount: n, Burst: burst}}}
+// Rate returns a policy of one bucket limit: n requests per period, and burst at once after a rest. For its name see [PerSecond].
+func Rate(name string, n int64, period time.Duration, burst int64) Policy {
+	return Policy{Name: name, Limits: []Limit{{Name: "rate", Kind: Bucket, Window: period, Amount: n, Burst: burst}}}
 }

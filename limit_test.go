@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -194,4 +195,27 @@ func TestIdentity(t *testing.T) {
 			t.Errorf("change %d is no other limit", i)
 		}
 	}
+}
+
+// TestPresetsOfTwoNamesShareNothing on one store, whatever their windows; those of one name share a bucket, even if their amounts differ.
+func TestPresetsOfTwoNamesShareNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memory(t)
+		for name, preset := range map[string]func(name string, n int64) drawgate.Policy{
+			"second": drawgate.PerSecond, "minute": drawgate.PerMinute, "hour": drawgate.PerHour, "day": drawgate.PerDay,
+			"rate": func(name string, n int64) drawgate.Policy { return drawgate.Rate(name, n, time.Hour, n) },
+		} {
+			if _, err := drawgate.New(s, preset("", 5), nil); err == nil || !strings.Contains(err.Error(), "needs a name") {
+				t.Errorf("%s without a name: %v", name, err)
+			}
+			login, search, more := over(t, s, preset("login-"+name, 5)), over(t, s, preset("search-"+name, 100)), over(t, s, preset("login-"+name, 9))
+			if d, err := login.Allow(t.Context(), "ann", drawgate.Cost{N: 5}); err != nil || !d.Allowed {
+				t.Fatalf("%s: %+v, %v", name, d, err)
+			}
+			wantUsed(t, login, "ann", 5)
+			wantUsed(t, search, "ann", 0)
+			wantUsed(t, more, "ann", 5)
+		}
+	})
 }

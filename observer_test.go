@@ -16,7 +16,7 @@ func TestObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken []drawgate.Taken
 		var ops, calls []string
-		l, err := drawgate.New(memstore.New(nil), drawgate.Rate(1, time.Second, 1), &drawgate.Options{Observer: &drawgate.Observer{
+		l, err := drawgate.New(memstore.New(nil), drawgate.Rate("rate", 1, time.Second, 1), &drawgate.Options{Observer: &drawgate.Observer{
 			Taken:   func(e *drawgate.Taken) { taken = append(taken, *e) },
 			Settled: func(e *drawgate.Settled) { ops = append(ops, e.Settlement.Op.String()) },
 			Called:  func(e *drawgate.StoreCall) { calls = append(calls, e.Op) },
@@ -64,7 +64,7 @@ func TestObserver(t *testing.T) {
 // TestTenantOfAnAsk is part of the key.
 func TestTenantOfAnAsk(t *testing.T) {
 	t.Parallel()
-	l, err := drawgate.New(memstore.New(nil), drawgate.Rate(1, time.Hour, 1), nil)
+	l, err := drawgate.New(memstore.New(nil), drawgate.Rate("rate", 1, time.Hour, 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 func TestPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := local(t, drawgate.Rate(10, time.Second, 10)) // of the form that is decided by a word
+		l := local(t, drawgate.Rate("rate", 10, time.Second, 10)) // of the form that is decided by a word
 		same, err := l.With(l.Plan().Policy())
 		if err != nil {
 			t.Fatal(err)

@@ -189,7 +189,7 @@ func TestCostAboveTheBurstIsRefusedAtOnce(t *testing.T) {
 // (peers 22).
 func TestOddInput(t *testing.T) {
 	t.Parallel()
-	for _, p := range []drawgate.Policy{drawgate.PerMinute(0), drawgate.PerMinute(-1), drawgate.Rate(0, time.Minute, 5), drawgate.Rate(5, 0, 5), drawgate.Rate(5, time.Minute, -1)} {
+	for _, p := range []drawgate.Policy{drawgate.PerMinute("minute", 0), drawgate.PerMinute("minute", -1), drawgate.Rate("rate", 0, time.Minute, 5), drawgate.Rate("rate", 5, 0, 5), drawgate.Rate("rate", 5, time.Minute, -1)} {
 		if _, err := drawgate.New(memory(t), p, nil); err == nil {
 			t.Errorf("%+v", p)
 		}
@@ -220,7 +220,7 @@ func TestOddInput(t *testing.T) {
 	wantErr(t, err, nil)
 	wantUsed(t, l, "held", drawgate.MaxAmount)
 
-	l = local(t, drawgate.PerHour(1))
+	l = local(t, drawgate.PerHour("hour", 1))
 	for _, key := range []string{"", "\x00", "\xff\xfe", "{}", "%00", "a:b", "ключ", strings.Repeat("x", drawgate.MaxKey)} {
 		take(t, l, key, 1)
 		if d, err := l.Allow(ctx, key); err != nil || d.Allowed {
@@ -277,7 +277,7 @@ func TestClockBack(t *testing.T) {
 func TestSlowLimitIsNotStarvedByPolling(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := local(t, drawgate.Rate(5, time.Minute, 5))
+		l := local(t, drawgate.Rate("rate", 5, time.Minute, 5))
 		take(t, l, "k", 5)
 		start, granted := time.Now(), 0
 		for time.Since(start) < 10*time.Minute {
@@ -297,7 +297,7 @@ func TestSlowLimitIsNotStarvedByPolling(t *testing.T) {
 // TestManyKeys: each has a quota of its own, and what one does is nothing to another (peers 22, in small).
 func TestManyKeys(t *testing.T) {
 	t.Parallel()
-	l := local(t, drawgate.PerHour(2))
+	l := local(t, drawgate.PerHour("hour", 2))
 	for i := range 20_000 {
 		take(t, l, fmt.Sprint(i), 1+int64(i)%2)
 	}

@@ -94,7 +94,7 @@ func TestReserveSeveralBuckets(t *testing.T) {
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := local(t, drawgate.PerHour(10))
+		l := local(t, drawgate.PerHour("hour", 10))
 		r := drawgate.Request{Buckets: []drawgate.Ask{l.Ask(secret, drawgate.Cost{N: 4})}, Hold: time.Minute, ID: "job-7", Grant: drawgate.NewGrant()}
 		first := reserve(t, l, r)
 		time.Sleep(10 * time.Second)
@@ -178,7 +178,7 @@ func TestDeadlineLiesBeforeTheEnd(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		l := local(t, drawgate.PerHour(10))
+		l := local(t, drawgate.PerHour("hour", 10))
 		res, _ := l.Reserve(t.Context(), "k", time.Minute)
 		wantErr(t, res.Renew(t.Context(), 0), drawgate.ErrInvalid)
 		wantErr(t, res.Renew(t.Context(), drawgate.MaxHold+1), drawgate.ErrInvalid)
@@ -262,7 +262,7 @@ func TestExcessAfterTheEnd(t *testing.T) {
 func TestLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := local(t, drawgate.PerHour(10))
+		l := local(t, drawgate.PerHour("hour", 10))
 		take(t, l, "k", 6)
 		lease := func() *drawgate.Reservation {
 			return reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: 20})}, Hold: time.Minute, Lease: true})

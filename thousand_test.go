@@ -24,10 +24,10 @@ func TestThousandWaiters(t *testing.T) {
 		policy drawgate.Policy
 		want   time.Duration
 	}{
-		"bucket":            {drawgate.Rate(600, time.Minute, 1), 999 * 100 * time.Millisecond},
-		"bucket with burst": {drawgate.Rate(600, time.Minute, 100), 900 * 100 * time.Millisecond},
+		"bucket":            {drawgate.Rate("rate", 600, time.Minute, 1), 999 * 100 * time.Millisecond},
+		"bucket with burst": {drawgate.Rate("rate", 600, time.Minute, 100), 900 * 100 * time.Millisecond},
 		"rolling":           {policy(rolling(100, time.Minute)), 9 * time.Minute},
-		"rolling, joined":   {drawgate.PerMinute(100), 9 * time.Minute},
+		"rolling, joined":   {drawgate.PerMinute("minute", 100), 9 * time.Minute},
 		"calendar":          {policy(drawgate.Limit{Name: "c", Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 100}), 9 * time.Minute},
 		"day and minute":    {policy(rolling(50, time.Minute), drawgate.Limit{Name: "d", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 500}), 24*time.Hour + 9*time.Minute},
 	} {
@@ -117,7 +117,7 @@ func TestThousandWaitersForSlots(t *testing.T) {
 func TestHalfOfAThousandCancel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := drawgate.Rate(600, time.Minute, 1)
+		p := drawgate.Rate("rate", 600, time.Minute, 1)
 		p.Wait.Queue = thousand
 		l := local(t, p)
 		take(t, l, "k", 1)
@@ -239,7 +239,7 @@ func TestThousandWaitersForReal(t *testing.T) {
 		rate, burst, apart = 100, 10, 2*time.Millisecond
 	}
 	s := remote(t)
-	p := drawgate.Rate(rate, time.Second, burst)
+	p := drawgate.Rate("rate", rate, time.Second, burst)
 	p.Wait.Queue = thousand
 	r := &rush{t: t, l: patient(t, s, p)}
 	brief, cancel := context.WithCancel(t.Context())

@@ -84,7 +84,7 @@ func TestDeadlineThatCannotBeMet(t *testing.T) {
 func TestDeadlineIsMet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := local(t, drawgate.PerDay(1))
+		l := local(t, drawgate.PerDay("day", 1))
 		for i := range 20 {
 			key := fmt.Sprint(i)
 			take(t, l, key, 1)
@@ -127,7 +127,7 @@ func TestNewFrontIsUnknown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := remote(t)
-		l := over(t, s, drawgate.PerHour(10))
+		l := over(t, s, drawgate.PerHour("hour", 10))
 		take(t, l, "k", 7)
 		ctx, cancel := context.WithCancel(t.Context())
 		c := newCrowd(t, l)
@@ -182,7 +182,7 @@ func TestUpTo(t *testing.T) {
 		wantErr(t, err, drawgate.ErrStoreAway)
 		wantTook(t, start, 5*time.Second, 0)
 
-		p = drawgate.PerMinute(1)
+		p = drawgate.PerMinute("minute", 1)
 		p.Wait.UpTo = 5 * time.Second
 		short := local(t, p)
 		long := with(t, short, drawgate.Policy{Name: "long", Limits: []drawgate.Limit{rolling(1, time.Minute)}})

@@ -15,7 +15,7 @@ import (
 func TestQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := drawgate.Rate(1, time.Second, 1)
+		p := drawgate.Rate("rate", 1, time.Second, 1)
 		p.Wait.Queue = 3
 		l := local(t, p)
 		take(t, l, secret, 1)
@@ -44,7 +44,7 @@ func TestQueueIsBounded(t *testing.T) {
 func TestCancelledWaiterLeavesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := drawgate.Rate(10, 10*time.Second, 10)
+		p := drawgate.Rate("rate", 10, 10*time.Second, 10)
 		p.Wait.Queue = 2
 		l := local(t, p)
 		take(t, l, "k", 9)
@@ -72,8 +72,8 @@ func TestClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := memory(t)
-		l := over(t, s, drawgate.PerMinute(1))
-		o := with(t, l, drawgate.Rate(1, time.Minute, 1))
+		l := over(t, s, drawgate.PerMinute("minute", 1))
+		o := with(t, l, drawgate.Rate("rate", 1, time.Minute, 1))
 		take(t, l, "k", 1)
 		take(t, o, "k", 1)
 		res, err := l.Reserve(t.Context(), "held", time.Minute)
@@ -112,7 +112,7 @@ func TestClose(t *testing.T) {
 		if err := res.Cancel(t.Context()); err != nil {
 			t.Errorf("what was reserved can still be given back: %v", err)
 		}
-		fresh := over(t, s, drawgate.PerMinute(1))
+		fresh := over(t, s, drawgate.PerMinute("minute", 1))
 		wantUsed(t, fresh, "k", 1)
 		if err := s.Close(); err != nil {
 			t.Error(err)

@@ -77,7 +77,7 @@ func urgent(l *drawgate.Limiter, priority int) drawgate.Request {
 func TestFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := local(t, drawgate.Rate(1, time.Second, 1))
+		l := local(t, drawgate.Rate("rate", 1, time.Second, 1))
 		take(t, l, "k", 1)
 		c := newCrowd(t, l)
 		var want []string
@@ -95,7 +95,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 func TestHigherPriorityFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := local(t, drawgate.Rate(1, time.Second, 1))
+		l := local(t, drawgate.Rate("rate", 1, time.Second, 1))
 		take(t, l, "k", 1)
 		c := newCrowd(t, l)
 		for i, p := range []int{0, 3, 9, 3, 0, 9} {
@@ -124,7 +124,7 @@ func TestHigherPriorityFirst(t *testing.T) {
 func TestBigTakeIsNotStarved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := local(t, drawgate.Rate(10, 10*time.Second, 10))
+		l := local(t, drawgate.Rate("rate", 10, 10*time.Second, 10))
 		take(t, l, "k", 10)
 		start, c := time.Now(), newCrowd(t, l)
 		c.join(t.Context(), "big", requests(l, 10))
@@ -151,11 +151,11 @@ func TestBigTakeIsNotStarved(t *testing.T) {
 func TestAllowBehindWaiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := local(t, drawgate.Rate(10, 10*time.Second, 10))
+		l := local(t, drawgate.Rate("rate", 10, 10*time.Second, 10))
 		p := l.Plan().Policy()
 		p.Wait.Barge = true
 		barge := with(t, l, p)
-		other := with(t, l, drawgate.PerMinute(100))
+		other := with(t, l, drawgate.PerMinute("minute", 100))
 		take(t, l, "k", 7)
 		c := newCrowd(t, l)
 		c.join(t.Context(), "big", requests(l, 10))

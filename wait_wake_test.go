@@ -143,7 +143,7 @@ func TestResetWakesAtOnce(t *testing.T) {
 			drawgate.Resetter
 		}{m, m}
 		for _, s := range []drawgate.Store{m, silent} {
-			l := over(t, s, drawgate.PerDay(1))
+			l := over(t, s, drawgate.PerDay("day", 1))
 			take(t, l, "k", 1)
 			start, c := time.Now(), newCrowd(t, l)
 			c.join(t.Context(), "x", requests(l, 1))
@@ -238,10 +238,10 @@ func TestJitterIsBounded(t *testing.T) {
 			wait time.Duration
 			most time.Duration
 		}{
-			{drawgate.PerMinute(1), time.Minute, 30 * time.Millisecond},
-			{drawgate.PerMinute(60), time.Minute, 10 * time.Millisecond},
-			{drawgate.PerDay(1), 24 * time.Hour, time.Second},
-			{drawgate.Rate(1, time.Second, 1), time.Second, 500 * time.Microsecond},
+			{drawgate.PerMinute("minute", 1), time.Minute, 30 * time.Millisecond},
+			{drawgate.PerMinute("minute", 60), time.Minute, 10 * time.Millisecond},
+			{drawgate.PerDay("day", 1), 24 * time.Hour, time.Second},
+			{drawgate.Rate("rate", 1, time.Second, 1), time.Second, 500 * time.Microsecond},
 			{policy(drawgate.Limit{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 1}), 0, time.Second},
 		} {
 			l := local(t, c.p)

@@ -41,7 +41,7 @@ func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
 	}
 	o := drawgate.Options{Tenant: e.opts.Tenant, StoreTimeout: e.opts.StoreTimeout, Observer: e.opts.Observer}
 	var err error
-	if e.base, err = drawgate.New(store, drawgate.PerSecond(1), &o); err != nil {
+	if e.base, err = drawgate.New(store, drawgate.PerSecond("base", 1), &o); err != nil {
 		return nil, err
 	}
 	if o.Observer != nil && o.Observer.Called != nil {
@@ -49,7 +49,7 @@ func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
 	} else {
 		o.Observer = nil
 	}
-	if e.beside, err = drawgate.New(store, drawgate.PerSecond(1), &o); err != nil {
+	if e.beside, err = drawgate.New(store, drawgate.PerSecond("base", 1), &o); err != nil {
 		return nil, err
 	}
 	if err := e.Replace(c); err != nil {

@@ -1,7 +1,7 @@
 // Package grpclimit has server interceptors for google.golang.org/grpc that take units of drawgate buckets for each call before its handler runs, and
 // answer RESOURCE_EXHAUSTED where they are not granted, with RetryInfo and QuotaFailure as details.
 //
-//	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute(10), nil)
+//	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute("calls", 10), nil)
 //	limit, err := grpclimit.New([]grpclimit.Bucket{{Limiter: lim, Key: grpclimit.ByPeer(nil)}}, nil)
 //	grpc.NewServer(grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Stream))
 //

@@ -15,7 +15,7 @@ import (
 func Example() {
 	store := memstore.New(nil)
 	defer store.Close()
-	limiter, err := drawgate.New(store, drawgate.PerMinute(2), nil)
+	limiter, err := drawgate.New(store, drawgate.PerMinute("calls", 2), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

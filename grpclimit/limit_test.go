@@ -26,7 +26,7 @@ import (
 
 func TestRefusalHasRetryInfoAndQuotaFailure(t *testing.T) {
 	t.Parallel()
-	c, _ := serve(t, limit(t, limiter(t, drawgate.PerHour(2)), nil), &server{})
+	c, _ := serve(t, limit(t, limiter(t, drawgate.PerHour("hour", 2)), nil), &server{})
 	for range 2 {
 		if err := call(t, c); err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func wantsAnHour(t *testing.T, err error, amount int64) {
 		t.Errorf("retry after %v, want nearly an hour", wait)
 	}
 	v := quota.GetViolations()
-	if len(v) != 1 || v[0].GetSubject() != "policy:per-hour" || v[0].GetQuotaId() != "hour" || v[0].GetQuotaValue() != amount {
+	if len(v) != 1 || v[0].GetSubject() != "policy:hour" || v[0].GetQuotaId() != "hour" || v[0].GetQuotaValue() != amount {
 		t.Errorf("quota failure %v", quota)
 	}
 }
@@ -68,7 +68,7 @@ func wantsAnHour(t *testing.T, err error, amount int64) {
 func TestStreamIsRefusedBeforeItsHandler(t *testing.T) {
 	t.Parallel()
 	var ran atomic.Bool
-	c, _ := serve(t, limit(t, limiter(t, drawgate.PerHour(1)), nil), &server{stream: func(echo.TestService_FullDuplexCallServer) error {
+	c, _ := serve(t, limit(t, limiter(t, drawgate.PerHour("hour", 1)), nil), &server{stream: func(echo.TestService_FullDuplexCallServer) error {
 		ran.Store(true)
 		return nil
 	}})
@@ -115,7 +115,7 @@ func TestMetadataDescribeTheTightestLimit(t *testing.T) {
 func TestSeveralBucketsAreOneTake(t *testing.T) {
 	t.Parallel()
 	wide := limiter(t, drawgate.Policy{Name: "all", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: 5}}})
-	narrow, err := wide.With(drawgate.PerHour(1))
+	narrow, err := wide.With(drawgate.PerHour("hour", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestSeveralBucketsAreOneTake(t *testing.T) {
 
 func TestHealthIsExemptAndOthersMayBe(t *testing.T) {
 	t.Parallel()
-	c, health := serve(t, limit(t, limiter(t, drawgate.PerHour(1)), nil), &server{})
+	c, health := serve(t, limit(t, limiter(t, drawgate.PerHour("hour", 1)), nil), &server{})
 	for range 5 {
 		if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestHealthIsExemptAndOthersMayBe(t *testing.T) {
 	if err := call(t, c); err != nil {
 		t.Errorf("health spent what was for others: %v", err)
 	}
-	c, health = serve(t, limit(t, limiter(t, drawgate.PerHour(1)), &grpclimit.Options{Exempt: []string{"/grpc.testing.TestService/UnaryCall"}}), &server{})
+	c, health = serve(t, limit(t, limiter(t, drawgate.PerHour("hour", 1)), &grpclimit.Options{Exempt: []string{"/grpc.testing.TestService/UnaryCall"}}), &server{})
 	for range 3 {
 		if err := call(t, c); err != nil {
 			t.Fatal(err)
@@ -338,7 +338,7 @@ func TestCallMayWait(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c, _ = serve(t, limit(t, limiter(t, drawgate.PerHour(1)), &grpclimit.Options{Wait: 10 * time.Millisecond}), &server{})
+	c, _ = serve(t, limit(t, limiter(t, drawgate.PerHour("hour", 1)), &grpclimit.Options{Wait: 10 * time.Millisecond}), &server{})
 	_ = call(t, c)
 	if err := call(t, c); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a wait that is too long: %v", err)
@@ -354,7 +354,7 @@ func (away) Take(context.Context, []drawgate.Take, []drawgate.Decision) error {
 
 func TestStoreAwayIsUnavailableOrOpen(t *testing.T) {
 	t.Parallel()
-	l, err := drawgate.New(away{memstore.New(nil)}, drawgate.PerHour(1), nil)
+	l, err := drawgate.New(away{memstore.New(nil)}, drawgate.PerHour("hour", 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +375,7 @@ func TestStoreAwayIsUnavailableOrOpen(t *testing.T) {
 
 func TestCostThatNeverFitsHasNoRetryInfo(t *testing.T) {
 	t.Parallel()
-	b := grpclimit.Bucket{Limiter: limiter(t, drawgate.PerHour(2)), Key: grpclimit.ByMethod(), Costs: func(context.Context, string) []drawgate.Cost {
+	b := grpclimit.Bucket{Limiter: limiter(t, drawgate.PerHour("hour", 2)), Key: grpclimit.ByMethod(), Costs: func(context.Context, string) []drawgate.Cost {
 		return []drawgate.Cost{{N: 3}}
 	}}
 	c, _ := serve(t, limitOf(t, nil, b), &server{})
@@ -392,8 +392,8 @@ func TestCostThatNeverFitsHasNoRetryInfo(t *testing.T) {
 
 func TestWrongSetUpIsReported(t *testing.T) {
 	t.Parallel()
-	l := limiter(t, drawgate.PerHour(1))
-	other := limiter(t, drawgate.PerDay(1))
+	l := limiter(t, drawgate.PerHour("hour", 1))
+	other := limiter(t, drawgate.PerDay("day", 1))
 	for name, c := range map[string]struct {
 		buckets []grpclimit.Bucket
 		opts    *grpclimit.Options
@@ -424,7 +424,7 @@ func TestPeerIsCountedThroughTrustedProxiesOnly(t *testing.T) {
 		proxies grpclimit.Proxies
 		passes  bool
 	}{"nobody is trusted": {nil, false}, "the peer is trusted": {trusted, true}} {
-		client, _ := serve(t, limitOf(t, nil, grpclimit.Bucket{Limiter: limiter(t, drawgate.PerHour(1)), Key: grpclimit.ByPeer(c.proxies)}), &server{})
+		client, _ := serve(t, limitOf(t, nil, grpclimit.Bucket{Limiter: limiter(t, drawgate.PerHour("hour", 1)), Key: grpclimit.ByPeer(c.proxies)}), &server{})
 		from := func(addr string) error {
 			_, err := client.UnaryCall(metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", addr), &echo.SimpleRequest{})
 			return err

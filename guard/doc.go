@@ -2,7 +2,7 @@
 //
 //	s, err := redisstore.Open("redis://localhost", nil)
 //	g := guard.New(s, &guard.Options{Instances: 3})
-//	lim, err := drawgate.New(g.Full(), drawgate.PerMinute(60), nil)
+//	lim, err := drawgate.New(g.Full(), drawgate.PerMinute("api", 60), nil)
 //
 // # Away
 //

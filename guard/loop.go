@@ -113,7 +113,7 @@ func (s *Store) try() error {
 			return err
 		}
 	}
-	plan, err := drawgate.Policy{Name: probeKey.Policy, Limits: drawgate.PerSecond(1).Limits}.Compile()
+	plan, err := drawgate.PerSecond(probeKey.Policy, 1).Compile()
 	if err != nil {
 		return err
 	}

@@ -446,7 +446,7 @@ func TestHoldsWithoutRoomStillCount(t *testing.T) {
 func TestWaitersWakeWhenTheStoreIsBack(t *testing.T) {
 	t.Parallel()
 	bubble(t, share(4), func(t *testing.T, g *guard.Store, store *faulty) {
-		lim, err := drawgate.New(g.Full(), drawgate.PerHour(8), nil)
+		lim, err := drawgate.New(g.Full(), drawgate.PerHour("hour", 8), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -469,7 +469,7 @@ func TestWaitersWakeWhenTheStoreIsBack(t *testing.T) {
 func TestReservationHandles(t *testing.T) {
 	t.Parallel()
 	bubble(t, share(1), func(t *testing.T, g *guard.Store, store *faulty) {
-		lim, err := drawgate.New(g.Full(), drawgate.PerHour(10), nil)
+		lim, err := drawgate.New(g.Full(), drawgate.PerHour("hour", 10), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,7 @@
 // Package httplimit is net/http middleware: it takes units of drawgate buckets for each request before the handler runs, and answers 429 where they
 // are not granted.
 //
-//	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute(10), nil)
+//	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute("api", 10), nil)
 //	limit, err := httplimit.New([]httplimit.Bucket{{Limiter: lim, Key: httplimit.ByIP(nil)}}, nil)
 //	http.ListenAndServe(":8080", limit.Handler(mux))
 //

@@ -31,7 +31,7 @@ func show(h http.Handler, path, remote string, headers ...string) {
 func Example() {
 	store := memstore.New(nil)
 	defer store.Close()
-	lim, err := drawgate.New(store, drawgate.PerHour(2), nil)
+	lim, err := drawgate.New(store, drawgate.PerHour("api", 2), nil)
 	if err != nil {
 		panic(err)
 	}
@@ -45,10 +45,10 @@ func Example() {
 	}
 	show(h, "/", "192.0.2.2:1234")
 	// Output:
-	// 200 "per-hour";r=1;t=3600
-	// 200 "per-hour";r=0;t=3600
-	// 429 "per-hour";r=0;t=3600
-	// 200 "per-hour";r=1;t=3600
+	// 200 "api";r=1;t=3600
+	// 200 "api";r=0;t=3600
+	// 429 "api";r=0;t=3600
+	// 200 "api";r=1;t=3600
 }
 
 // An allowance for each client, and one for all of them together. Both are taken, or neither.
@@ -131,7 +131,7 @@ func Example_concurrency() {
 func Example_waiting() {
 	store := memstore.New(nil)
 	defer store.Close()
-	lim, err := drawgate.New(store, drawgate.Rate(10, time.Second, 1), nil)
+	lim, err := drawgate.New(store, drawgate.Rate("api", 10, time.Second, 1), nil)
 	if err != nil {
 		panic(err)
 	}
@@ -145,9 +145,9 @@ func Example_waiting() {
 	}
 	fmt.Println("waited:", time.Since(start) > 150*time.Millisecond)
 	// Output:
-	// 200 "rate";r=0;t=1
-	// 200 "rate";r=0;t=1
-	// 200 "rate";r=0;t=1
+	// 200 "api";r=0;t=1
+	// 200 "api";r=0;t=1
+	// 200 "api";r=0;t=1
 	// waited: true
 }
 
@@ -226,7 +226,7 @@ func ExampleWhen() {
 func ExampleJoin() {
 	store := memstore.New(nil)
 	defer store.Close()
-	lim, err := drawgate.New(store, drawgate.PerHour(1), nil)
+	lim, err := drawgate.New(store, drawgate.PerHour("api", 1), nil)
 	if err != nil {
 		panic(err)
 	}
@@ -241,9 +241,9 @@ func ExampleJoin() {
 	show(mux, "/users/2", "192.0.2.1:1234")
 	show(mux, "/things/1", "192.0.2.1:1234")
 	// Output:
-	// 200 "per-hour";r=0;t=3600
-	// 429 "per-hour";r=0;t=3600
-	// 200 "per-hour";r=0;t=3600
+	// 200 "api";r=0;t=3600
+	// 429 "api";r=0;t=3600
+	// 200 "api";r=0;t=3600
 }
 
 // Behind a load balancer with addresses in 10.0.0.0/8.
@@ -267,7 +267,7 @@ func ExampleProxies_ClientIP() {
 func ExampleHeaders_Append() {
 	store := memstore.New(nil)
 	defer store.Close()
-	lim, err := drawgate.New(store, drawgate.PerHour(1), nil)
+	lim, err := drawgate.New(store, drawgate.PerHour("api", 1), nil)
 	if err != nil {
 		panic(err)
 	}
@@ -282,6 +282,6 @@ func ExampleHeaders_Append() {
 		fmt.Println(d.Allowed, h)
 	}
 	// Output:
-	// true map[Ratelimit:["per-hour";r=0;t=3600] Ratelimit-Policy:["per-hour";q=1;w=3600]]
-	// false map[Ratelimit:["per-hour";r=0;t=3600] Ratelimit-Policy:["per-hour";q=1;w=3600] Retry-After:[3600]]
+	// true map[Ratelimit:["api";r=0;t=3600] Ratelimit-Policy:["api";q=1;w=3600]]
+	// false map[Ratelimit:["api";r=0;t=3600] Ratelimit-Policy:["api";q=1;w=3600] Retry-After:[3600]]
 }

@@ -64,9 +64,7 @@ func parse(files []file, opts *ConfigOptions) (*Config, error) {
 // Policies returns the limits as policies of an engine: one for each rate that is neither unlimited nor 0, named "rls/" and the domain and descriptors,
 // and one named "rls", of which rates that requests carry are made, an [engine.Policy.Base].
 func (c *Config) Policies() []engine.Policy {
-	base := drawgate.PerSecond(1)
-	base.Name = CarriedPolicy
-	list := []engine.Policy{{Policy: base, Base: true}}
+	list := []engine.Policy{{Policy: drawgate.PerSecond(CarriedPolicy, 1), Base: true}}
 	for _, r := range c.rules {
 		if r.counts() {
 			list = append(list, engine.Policy{Policy: r.policy, Shadow: r.Shadow})

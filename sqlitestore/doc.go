@@ -1,7 +1,7 @@
 // Package sqlitestore keeps buckets in a SQLite file: durable, exact, for any number of processes of one machine.
 //
 //	s, err := sqlitestore.Open("/var/lib/drawgate/state.db", nil)
-//	lim, err := drawgate.New(s, drawgate.PerMinute(10), nil)
+//	lim, err := drawgate.New(s, drawgate.PerMinute("api", 10), nil)
 //
 // # Transactions
 //

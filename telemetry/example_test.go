@@ -30,7 +30,7 @@ func Example() {
 		return
 	}
 	w := telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: hide, Metrics: m}, telemetry.Log(logger))
-	lim, err := drawgate.New(store, drawgate.PerMinute(2), &drawgate.Options{Observer: telemetry.Join(m.Observer(), w.Observer())})
+	lim, err := drawgate.New(store, drawgate.PerMinute("api", 2), &drawgate.Options{Observer: telemetry.Join(m.Observer(), w.Observer())})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -52,13 +52,13 @@ func Example() {
 		}
 	}
 	// Output:
-	// level=INFO msg="a bucket has used 50% of limit \"minute\" of policy \"per-minute\": 1 of 2 requests" identifier=c984f2b44716
-	// level=WARN msg="a bucket has used 100% of limit \"minute\" of policy \"per-minute\": 2 of 2 requests" identifier=c984f2b44716
-	// level=WARN msg="limit \"minute\" of policy \"per-minute\" was exceeded: 2 of 2 requests are used" identifier=c984f2b44716
-	// level=WARN msg="limit \"minute\" of policy \"per-minute\" refused takes; 1 more since the last report"
-	// rate_limit_current_usage{identifier="c984f2b44716",limit="minute",period="minute",policy="per-minute"} 2
-	// rate_limit_hits_total{identifier="c984f2b44716",type="per-minute"} 2
-	// rate_limit_hits_total{identifier="other",type="per-minute"} 0
+	// level=INFO msg="a bucket has used 50% of limit \"minute\" of policy \"api\": 1 of 2 requests" identifier=c984f2b44716
+	// level=WARN msg="a bucket has used 100% of limit \"minute\" of policy \"api\": 2 of 2 requests" identifier=c984f2b44716
+	// level=WARN msg="limit \"minute\" of policy \"api\" was exceeded: 2 of 2 requests are used" identifier=c984f2b44716
+	// level=WARN msg="limit \"minute\" of policy \"api\" refused takes; 1 more since the last report"
+	// rate_limit_current_usage{identifier="c984f2b44716",limit="minute",period="minute",policy="api"} 2
+	// rate_limit_hits_total{identifier="c984f2b44716",type="api"} 2
+	// rate_limit_hits_total{identifier="other",type="api"} 0
 }
 
 // onlyWhatStays leaves out what is different each time, and what the message says anyway.

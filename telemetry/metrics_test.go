@@ -134,7 +134,7 @@ func TestWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		l := r.limiter(drawgate.Rate(1, time.Second, 1))
+		l := r.limiter(drawgate.Rate("rate", 1, time.Second, 1))
 		allow(t, l, "k", 1)
 		if _, err := l.Wait(t.Context(), "k"); err != nil {
 			t.Fatal(err)
@@ -165,7 +165,7 @@ func TestQueueIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *drawgate.Limiter
 		r := newRig(t, &telemetry.Options{Waiting: func() (int, time.Duration) { return l.Waiting() }})
-		l = r.limiter(drawgate.Rate(1, time.Minute, 1))
+		l = r.limiter(drawgate.Rate("rate", 1, time.Minute, 1))
 		allow(t, l, "k", 1)
 		r.want(0, "drawgate_queue_length")
 		var wg sync.WaitGroup

@@ -61,7 +61,7 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(func() { _ = g.Close() })
 	tasks := tiers("tasks", 20)
 	tasks.Limits = append(tasks.Limits, drawgate.Limit{Name: "rpm-month", Kind: drawgate.Calendar, Every: drawgate.Month, Amount: 1_000_000})
-	slow := drawgate.Rate(20, time.Second, 1)
+	slow := drawgate.Rate("rate", 20, time.Second, 1)
 	slow.Fallback = drawgate.FallbackClosed
 	s.Engine, err = engine.New(g.Full(), engine.Config{Policies: []engine.Policy{
 		{Policy: tasks},

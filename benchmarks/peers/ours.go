@@ -54,7 +54,7 @@ func ours() []lim.Inproc {
 }
 
 func bucket(s lim.Spec) drawgate.Policy {
-	return drawgate.Rate(int64(s.Rate), s.Period, int64(s.Burst))
+	return drawgate.Rate("rate", int64(s.Rate), s.Period, int64(s.Burst))
 }
 
 func three(s lim.Three) drawgate.Policy {

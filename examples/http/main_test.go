@@ -13,8 +13,7 @@ import (
 func TestRun(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(nil)
-	quota := drawgate.PerHour(10)
-	quota.Name = policy
+	quota := drawgate.PerHour(policy, 10)
 	e, err := engine.New(store, engine.Config{Policies: []engine.Policy{{Policy: quota}}}, nil)
 	if err != nil {
 		t.Fatal(err)

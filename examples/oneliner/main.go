@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute(10), nil)
+	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute("api", 10), nil)
 	if err != nil {
 		log.Fatal(err)
 	}

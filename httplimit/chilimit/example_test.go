@@ -17,7 +17,7 @@ import (
 func Example() {
 	store := memstore.New(nil)
 	defer store.Close()
-	lim, err := drawgate.New(store, drawgate.PerHour(2), nil)
+	lim, err := drawgate.New(store, drawgate.PerHour("api", 2), nil)
 	if err != nil {
 		panic(err)
 	}
@@ -35,8 +35,8 @@ func Example() {
 		fmt.Println(path, w.Code, w.Header().Get("RateLimit"))
 	}
 	// Output:
-	// /users/1 200 "per-hour";r=1;t=3600
-	// /users/2 200 "per-hour";r=0;t=3600
-	// /users/3 429 "per-hour";r=0;t=3600
-	// /things/1 200 "per-hour";r=1;t=3600
+	// /users/1 200 "api";r=1;t=3600
+	// /users/2 200 "api";r=0;t=3600
+	// /users/3 429 "api";r=0;t=3600
+	// /things/1 200 "api";r=1;t=3600
 }

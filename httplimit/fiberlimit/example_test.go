@@ -18,7 +18,7 @@ import (
 func Example() {
 	store := memstore.New(nil)
 	defer store.Close()
-	lim, err := drawgate.New(store, drawgate.PerHour(2), nil)
+	lim, err := drawgate.New(store, drawgate.PerHour("api", 2), nil)
 	if err != nil {
 		panic(err)
 	}
@@ -46,9 +46,9 @@ func Example() {
 	}
 	fmt.Println(fiberlimit.Context(httptest.NewRequest(http.MethodGet, "/", http.NoBody)) == nil)
 	// Output:
-	// anna 200 "per-hour";r=1;t=3600
-	// anna 200 "per-hour";r=0;t=3600
-	// anna 429 "per-hour";r=0;t=3600
-	// ben 200 "per-hour";r=1;t=3600
+	// anna 200 "api";r=1;t=3600
+	// anna 200 "api";r=0;t=3600
+	// anna 429 "api";r=0;t=3600
+	// ben 200 "api";r=1;t=3600
 	// true
 }
