@@ -30,6 +30,54 @@ func (c *Config) Listed() []Policy {
 	return slices.DeleteFunc(slices.Clone(c.Policies), func(p Policy) bool { return p.Base })
 }
 
+// AmountsInForce returns the listed policies with all the amounts that takes may be tested against: their own, those of rules and those of overrides.
+//
+// Each list is what takes of one bucket may use in turn, so its policies have one name. A policy has a list for all keys without an override, and one for each
+// override. What rules apply in shadow is not in force.
+func (c *Config) AmountsInForce() (lists [][]drawgate.Policy, err error) {
+	for _, p := range c.Listed() {
+		seen := map[string]bool{}
+		for _, amounts := range c.amountsOf(&p) {
+			var list []drawgate.Policy
+			for _, a := range amounts {
+				id := fingerprint(a)
+				if seen[id] {
+					continue
+				}
+				seen[id] = true
+				variant, err := withAmounts(p.Policy, a)
+				if err != nil {
+					return nil, err
+				}
+				list = append(list, variant)
+			}
+			if len(list) > 0 {
+				lists = append(lists, list)
+			}
+		}
+	}
+	return lists, nil
+}
+
+// amountsOf returns the amounts of a policy that differ from its own, by the buckets that they are for; nil are its own.
+func (c *Config) amountsOf(p *Policy) (lists [][]map[string]int64) {
+	if !slices.ContainsFunc(p.Overrides, func(o Override) bool { return o.Key == "*" && o.Tenant == "" }) {
+		plain := []map[string]int64{nil}
+		for i := range c.Rules {
+			for k := range c.Rules[i].Apply {
+				if a := &c.Rules[i].Apply[k]; a.Policy == p.Name && !a.Shadow && !c.Rules[i].Shadow {
+					plain = append(plain, a.Amounts)
+				}
+			}
+		}
+		lists = append(lists, plain)
+	}
+	for i := range p.Overrides {
+		lists = append(lists, []map[string]int64{p.Overrides[i].Amounts})
+	}
+	return lists
+}
+
 // Override gives some keys of a policy other amounts. The most exact one decides: the key itself before the longest prefix, and of two that are as exact
 // the one that names a tenant. It replaces what a rule says of amounts.
 type Override struct {

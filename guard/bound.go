@@ -16,7 +16,7 @@ type Line struct {
 	Policy, Limit, Unit string
 	Mode                drawgate.Fallback // closed, share or open
 	Instances           int
-	Most                int64 // what the limit admits per window (a bucket: at once): its amount less the headroom
+	Most                int64 // what the limit admits per window (a bucket: at once): the largest amount in force less the headroom
 	Share               int64 // what one process may admit of it while away; 0 is nothing; Unbounded if open
 	Extra               int64 // units too many in the window in which the store goes away, of all processes together
 	After               int64 // the same in every later window, while all processes are cut off
@@ -25,8 +25,12 @@ type Line struct {
 
 // Bound says for each limit of policies what so many instances may admit beyond it when the store is away; 0 means that nobody knows how many there are. It is
 // pure. A policy that does not compile is an error.
+//
+// Policies of one name are one policy with several amounts, such as a rule's: the takes of one bucket may use them in turn, and the line of a limit is the
+// worst case of that. Where each bucket has one of several amounts, as with overrides, call Bound for each, and [Worst] for all the lines.
 func Bound(policies []drawgate.Policy, instances int) ([]Line, error) {
 	var lines []Line
+	var drains []int64 // of each line: what the rate of those that are cut off adds to Partly
 	for i := range policies {
 		plan, err := policies[i].Compile()
 		if err != nil {
@@ -34,15 +38,55 @@ func Bound(policies []drawgate.Policy, instances int) ([]Line, error) {
 		}
 		t := newTerms(plan, instances)
 		for j := range policies[i].Limits {
-			lines = append(lines, t.line(j, instances))
+			line, drain := t.line(j, instances)
+			k := line.among(lines)
+			if k == len(lines) {
+				lines, drains = append(lines, line), append(drains, drain)
+				continue
+			}
+			lines[k].worsen(&line)
+			drains[k] = max(drains[k], drain)
 		}
+	}
+	for k := range lines {
+		lines[k].Partly += drains[k]
 	}
 	return lines, nil
 }
 
-func (t *terms) line(i, instances int) Line {
+// Worst returns one line per limit: the worst of those that lines has of it. Limits stay in their order.
+func Worst(lines []Line) (list []Line) {
+	for i := range lines {
+		k := lines[i].among(list)
+		if k == len(list) {
+			list = append(list, lines[i])
+			continue
+		}
+		list[k].worsen(&lines[i])
+	}
+	return list
+}
+
+// among returns the position of the line about the same limit, and len(lines) if there is none.
+func (l *Line) among(lines []Line) int {
+	for k := range lines {
+		if o := &lines[k]; o.Policy == l.Policy && o.Limit == l.Limit && o.Unit == l.Unit {
+			return k
+		}
+	}
+	return len(lines)
+}
+
+// worsen takes over what is worse in another line about the same limit.
+func (l *Line) worsen(o *Line) {
+	l.Most, l.Share = max(l.Most, o.Most), max(l.Share, o.Share)
+	l.Extra, l.After, l.Partly = max(l.Extra, o.Extra), max(l.After, o.After), max(l.Partly, o.Partly)
+}
+
+// line returns the line of limit i, with a Partly that leaves out how the bucket of those that are cut off drains in a window: that is drain.
+func (t *terms) line(i, instances int) (l Line, drain int64) {
 	policy, n := t.plan.Policy(), int64(instances)
-	l := Line{
+	l = Line{
 		Policy: policy.Name, Limit: policy.Limits[i].Name, Unit: cmp.Or(policy.Limits[i].Unit, drawgate.Requests), Mode: Mode(&policy, i, instances),
 		Instances: instances, Most: t.plan.Specs(false)[i].Effective[record.Priorities-1],
 	}
@@ -56,11 +100,11 @@ func (t *terms) line(i, instances int) Line {
 		}
 		l.Extra, l.Partly = (n-1)*l.Share, (n-1)*l.Share
 		if spec := &t.plan.Specs(false)[i]; spec.Kind == record.Bucket && l.Share > 0 {
-			l.Partly += (n - 1) * (spec.Rate / n)
+			drain = (n - 1) * (spec.Rate / n)
 		}
 	case drawgate.FallbackDefault, drawgate.FallbackClosed:
 	}
-	return l
+	return l, drain
 }
 
 // String explains the line in a sentence or two.

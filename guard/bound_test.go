@@ -61,3 +61,40 @@ func TestBound(t *testing.T) {
 		t.Error("a policy without limits has a bound")
 	}
 }
+
+// TestBoundOfSeveralAmounts is the worst case: of a bucket limit whose amounts one bucket uses in turn the largest share, and the fastest rate of those that
+// admit anything.
+//
+// req: D10, E7
+func TestBoundOfSeveralAmounts(t *testing.T) {
+	t.Parallel()
+	with := func(l drawgate.Limit) drawgate.Policy {
+		l.Name = "l"
+		return drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Fallback: drawgate.FallbackShare}
+	}
+	figures := func(policies ...drawgate.Policy) [4]int64 {
+		lines, err := guard.Bound(policies, 3)
+		if err != nil || len(lines) != 1 {
+			t.Fatalf("%d lines, %v", len(lines), err)
+		}
+		return [4]int64{lines[0].Most, lines[0].Share, lines[0].Extra, lines[0].Partly}
+	}
+	fast, deep, tiny := with(leaky(600, time.Minute, 6)), with(leaky(6, time.Minute, 300)), with(leaky(9000, time.Minute, 2))
+	for _, c := range []struct {
+		got, want [4]int64
+	}{
+		{figures(with(rolling(18, time.Minute)), with(rolling(57, time.Minute)), with(rolling(3, time.Minute))), [4]int64{57, 19, 38, 38}},
+		{figures(fast), [4]int64{6, 2, 4, 4 + 400}},
+		{figures(deep), [4]int64{300, 100, 200, 200 + 4}},
+		{figures(fast, deep, tiny), [4]int64{300, 100, 200, 200 + 400}}, // a share of tiny is nothing
+	} {
+		if c.got != c.want {
+			t.Errorf("%v, want %v", c.got, c.want)
+		}
+	}
+	one, _ := guard.Bound([]drawgate.Policy{fast}, 3)
+	other, _ := guard.Bound([]drawgate.Policy{deep}, 3)
+	if w := guard.Worst(append(one, other...)); len(w) != 1 || w[0].Most != 300 || w[0].Extra != 200 || w[0].Partly != 404 {
+		t.Errorf("two buckets of different amounts: %+v", w)
+	}
+}

@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/guard"
 )
@@ -14,8 +13,8 @@ func (a *app) boundCmd() *cobra.Command {
 		Use:   "bound [FILE]",
 		Short: "Say what may be admitted too much while the store is away",
 		Long: `Say for each limit what its fallback may admit beyond it while the store is away, in the worst case: in the window in which the store goes away, in
-later ones while all instances are cut off, and while only some of them are. 0 is never. Limits of Envoy's files are among them; rates that requests carry
-are not. Nothing is opened.`,
+later ones while all instances are cut off, and while only some of them are. 0 is never. Where rules and overrides give a limit other amounts, the worst case
+of all of them is printed. Limits of Envoy's files are among them; rates that requests carry are not. Nothing is opened.`,
 		Example: `  drawgate bound drawgate.yaml --instances 3`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    action(func(_ *cobra.Command, args []string) error { return a.bound(args, instances) }),
@@ -42,11 +41,7 @@ func (a *app) bound(args []string, instances int) error {
 	if s.Store == config.Memory {
 		instances = max(1, instances)
 	}
-	policies, err := s.counted()
-	if err != nil {
-		return err
-	}
-	lines, err := guard.Bound(policies, instances)
+	lines, err := s.bound(instances)
 	if err != nil {
 		return err
 	}
@@ -64,13 +59,25 @@ func (a *app) bound(args []string, instances int) error {
 	return nil
 }
 
-// counted returns the policies of the configuration and those of Envoy's files, without what is made of rates that requests carry: nobody knows those before.
-func (s *settings) counted() (list []drawgate.Policy, err error) {
+// bound returns the worst case of each limit, over the amounts of the policies, rules and overrides, and those of Envoy's files. What is made of rates that
+// requests carry is not in it: nobody knows those before.
+func (s *settings) bound(instances int) (lines []guard.Line, err error) {
 	c, _, err := compile(s.Config)
-	for _, p := range c.Listed() {
-		list = append(list, p.Policy)
+	if err != nil {
+		return nil, err
 	}
-	return list, err
+	lists, err := c.AmountsInForce()
+	if err != nil {
+		return nil, err
+	}
+	for _, policies := range lists {
+		l, err := guard.Bound(policies, instances)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, l...)
+	}
+	return guard.Worst(lines), nil
 }
 
 // excess is a line of bound as JSON. null has no bound.
