@@ -169,7 +169,10 @@ func (f *FallbackPlan) Opens() bool { return slices.Contains(f.Mode[:], drawgate
 // clamp forgets what was used of buckets beyond the share's burst: a process to which the store
 // gave more than its share goes on from empty, not from debt. A process that is alone has no more
 // than the limit.
-func (f *FallbackPlan) clamp(rec *record.Record) {
+//
+// No less than before stays used, in units per share: a reservation may be settled under a rule
+// with a smaller amount than that of the takes beside it, and would hand out the difference again.
+func (f *FallbackPlan) clamp(rec *record.Record, before *drawgate.Amounts) {
 	if f.instances <= 1 {
 		return
 	}
@@ -178,10 +181,24 @@ func (f *FallbackPlan) clamp(rec *record.Record) {
 		if s.Kind != record.Bucket || f.Mode[f.at[i]] != drawgate.FallbackShare {
 			continue
 		}
-		if st := stateOf(rec, s.ID); st != nil {
-			st.Used = min(st.Used, s.Effective[record.Priorities-1]*st.Scale)
+		most := max(before[i], s.Effective[record.Priorities-1])
+		if st := stateOf(rec, s.ID); st != nil && st.Used/st.Scale >= most { // so that the product is at most what is used
+			st.Used = most * st.Scale
 		}
 	}
+}
+
+// used returns the units that are used of the buckets of a share, rounded up.
+func (f *FallbackPlan) used(rec *record.Record) (n drawgate.Amounts) {
+	if f.instances <= 1 {
+		return n
+	}
+	for i := range f.share {
+		if st := stateOf(rec, f.share[i].ID); st != nil && st.Kind == record.Bucket {
+			n[i] = record.CeilDiv(st.Used, st.Scale)
+		}
+	}
+	return n
 }
 
 // adapt brings the buckets of a record to another number of instances, by which their rates are

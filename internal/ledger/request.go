@@ -221,7 +221,7 @@ func (l *Ledger) enter(now Now, r *Request, d *drawgate.Decision) {
 	clear(asks)
 	for k := range r.parts {
 		if p := &r.parts[k]; p.e != nil {
-			p.plan.clamp(&p.e.rec)
+			p.plan.clamp(&p.e.rec, &drawgate.Amounts{})
 		}
 	}
 }

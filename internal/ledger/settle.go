@@ -180,6 +180,7 @@ func valid(buckets []drawgate.BucketCost) bool {
 func (l *Ledger) apply(now Now, st *drawgate.Settlement, parts []part) {
 	id := openID(st.ID, st.Grant)
 	asks := l.asksFor(len(parts))
+	before := make([]drawgate.Amounts, len(parts))
 	for k := range parts {
 		p := &parts[k]
 		if st.Op == drawgate.OpRenew && l.entries.lost > 0 && (p.e == nil || p.e.rec.Open[id] == nil) {
@@ -192,6 +193,7 @@ func (l *Ledger) apply(now Now, st *drawgate.Settlement, parts []part) {
 			l.assumePriorUse(now, p, everything)
 		}
 		p.plan.adapt(&p.e.rec, now.Store)
+		before[k] = p.plan.used(&p.e.rec)
 		asks = append(asks, record.Ask{Rec: &p.e.rec, Specs: p.plan.unbounded, N: p.plan.pick(&p.n)})
 	}
 	if len(asks) == 0 {
@@ -210,7 +212,7 @@ func (l *Ledger) apply(now Now, st *drawgate.Settlement, parts []part) {
 	clear(asks)
 	for k := range parts {
 		if p := &parts[k]; p.e != nil {
-			p.plan.clamp(&p.e.rec)
+			p.plan.clamp(&p.e.rec, &before[k])
 		}
 	}
 	l.releaseParts(parts)
