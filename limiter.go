@@ -41,7 +41,7 @@ type Limiter struct {
 	tenant  string
 	timeout time.Duration // 0: none
 	one     Amounts       // what a take without costs asks
-	plain   bool          // local, not observed, and such a take needs no hold and fits at priority 0
+	plain   bool          // local, not observed, and such a take asks for something, needs no hold and fits at priority 0
 	lean    bool          // plain, and the only limit is a bucket
 	lobby   *lobby
 	given   *abandoned // what callers gave up
@@ -81,7 +81,7 @@ func (l *Limiter) With(policy Policy) (*Limiter, error) {
 		o.local = s.Open(l.tenant, plan)
 	}
 	o.one, _ = plan.Amounts(nil)
-	o.plain = o.local != nil && o.watch == nil && !plan.needs && plan.neverFits(&o.one, 0) == nil
+	o.plain = o.local != nil && o.watch == nil && !plan.needs && plan.counts && plan.neverFits(&o.one, 0) == nil
 	o.lean = o.plain && len(plan.specs) == 1 && policy.Limits[0].Kind == Bucket
 	return &o, nil
 }
@@ -102,7 +102,7 @@ type Ask struct {
 	Limiter *Limiter // nil: the one that is asked
 	Tenant  string   // "": the limiter's own
 	Key     string
-	Costs   []Cost // a unit that is not named costs 0, requests 1
+	Costs   []Cost // a unit that is not named costs 0, requests 1; if no bucket of a take names a unit, one of them must count requests
 }
 
 // Ask asks for units of the bucket of key under this limiter's policy, in a [Request].
@@ -134,7 +134,8 @@ const (
 	maxID   = 128 // bytes
 )
 
-// Allow decides now: may this take of key pass? Without costs it asks for one request.
+// Allow decides now: may this take of key pass? Without costs it asks for one request; a policy without a limit of requests needs costs, and is ErrUnknownUnit
+// without. A cost of 0 is one.
 //
 // A refusal is a Decision and no error; it costs nothing. The error is ErrNeverFits, ErrUnknownUnit, ErrInvalid or ErrNeedsReserve if the question
 // itself is wrong, ErrClosed, ctx's error, or a *[StoreError] if the store could not decide (the Decision is then not Allowed).
@@ -217,7 +218,7 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 	if err := checkLabels(r.Labels); err != nil {
 		return nil, err
 	}
-	some := false
+	some, empty := false, true
 	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, Hold: r.Hold, ID: r.ID, Grant: r.Grant, Lease: r.Lease, renew: r.Renew}
 	for i := range r.Buckets {
 		b := &r.Buckets[i]
@@ -238,7 +239,7 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		if o.plan.needs && r.Hold == 0 {
 			return nil, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, o.plan.policy.Name)
 		}
-		some = some || n != Amounts{}
+		some, empty = some || n != Amounts{}, empty && len(b.Costs) == 0 && !o.plan.counts
 		t.Buckets[i] = BucketCost{Key: o.keyOf(b), Plan: o.plan, N: n}
 		for j := range i {
 			if t.Buckets[j].Key == t.Buckets[i].Key {
@@ -246,10 +247,22 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 			}
 		}
 	}
+	if empty {
+		return nil, unnamed(t)
+	}
 	if r.Hold > 0 && !some {
 		return nil, fmt.Errorf("%w: a hold of nothing", ErrInvalid)
 	}
 	return t, nil
+}
+
+// unnamed is the mistake of a take that asks for nothing, because it names no unit and its policies count others than requests.
+func unnamed(t *Take) error {
+	var all []string
+	for i := range t.Buckets {
+		all = append(all, t.Buckets[i].Plan.units...)
+	}
+	return fmt.Errorf("%w: the take names none, and would take nothing: its policies count no requests, but %s", ErrUnknownUnit, units(all))
 }
 
 // errForeign is the mistake of mixing limiters that share nothing.

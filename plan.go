@@ -48,6 +48,7 @@ type Plan struct {
 	exact  []record.Spec // the same for stores whose rolling limits are exact unless told otherwise
 	units  []string
 	needs  bool // has a concurrency limit
+	counts bool // has a limit of requests
 }
 
 // Compile checks a policy. The error names the limit, what is wrong and what would be right; of each limit the first mistake is reported, all limits together.
@@ -84,6 +85,7 @@ func (p Policy) Compile() (*Plan, error) {
 		pl.exact = append(pl.exact, spec)
 		pl.units = append(pl.units, l.unit())
 		pl.needs = pl.needs || l.Kind == Concurrency
+		pl.counts = pl.counts || l.unit() == Requests
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -116,6 +118,9 @@ func (p *Plan) sameLimits(o *Plan) bool {
 
 // NeedsHold reports whether the policy has a concurrency limit, so that a take needs a hold.
 func (p *Plan) NeedsHold() bool { return p.needs }
+
+// CountsRequests reports whether the policy has a limit of requests, so that a take of it need not name a unit.
+func (p *Plan) CountsRequests() bool { return p.counts }
 
 // Specs returns the limits as the stores of this module compute them; exact says that a rolling limit without a precision is exact.
 //
@@ -168,10 +173,15 @@ func (p *Plan) resolve(costs []Cost, one string, rest int64) (a Amounts, err err
 			}
 		}
 		if !found {
-			return a, fmt.Errorf("%w: %q in policy %q, whose units are %s", ErrUnknownUnit, unit, p.policy.Name, strings.Join(slices.Compact(slices.Sorted(slices.Values(p.units))), ", "))
+			return a, fmt.Errorf("%w: %q in policy %q, whose units are %s", ErrUnknownUnit, unit, p.policy.Name, units(p.units))
 		}
 	}
 	return a, err
+}
+
+// units names units, each once.
+func units(list []string) string {
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(list))), ", ")
 }
 
 func named(costs []Cost, unit string) bool {

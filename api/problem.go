@@ -13,7 +13,7 @@ const (
 	CodeBadJSON       Code = "bad_json"       // 400: not JSON, a field that is not known, is there twice or is spelled in other letters, or a value of another type
 	CodeInvalid       Code = "invalid"        // 422: a value is out of bounds, or fields contradict each other
 	CodeUnknownPolicy Code = "unknown_policy" // 422
-	CodeUnknownUnit   Code = "unknown_unit"   // 422: no limit of the policy has it
+	CodeUnknownUnit   Code = "unknown_unit"   // 422: no limit of the policy has it, or a take names none and none of its policies counts requests
 	CodeNeverFits     Code = "never_fits"     // 422: more than a limit can ever grant: no wait will help
 	CodeNeedsHold     Code = "needs_hold"     // 422: the policy has a concurrency limit: give hold_ms
 	CodeBadToken      Code = "bad_token"      // 422: the reservation is not one that this server, with its policies, gave out

@@ -29,6 +29,7 @@ func (c *Config) finish(good bool) (problems Problems) {
 			}
 		}
 	}
+	problems = append(problems, c.checkUnits()...)
 	for _, w := range c.Telemetry.Watch {
 		if !slices.Contains(names, w.Policy) && !c.partial {
 			hint, _ := didYouMean(w.Policy, names)
@@ -99,6 +100,24 @@ func (c *Config) checkApply(i, k int, names []string) (list Problems) {
 				break
 			}
 		}
+	}
+	return list
+}
+
+// checkUnits reports rules that take nothing, because they name no unit and their policies count no requests.
+func (c *Config) checkUnits() (list Problems) {
+	e := c.Engine()
+	takesNothing := e.TakesNothing()
+	for _, i := range slices.Sorted(maps.Keys(takesNothing)) {
+		place, units, known := &c.places[i], takesNothing[i], !c.places[i].bad["apply"]
+		for k := range c.Rules[i].Apply {
+			known = known && !place.bad["apply["+strconv.Itoa(k)+"].costs"]
+		}
+		if !known {
+			continue // what is wrong with its costs has been told
+		}
+		hint := fmt.Sprintf("add costs, such as {%s: 1}, or of 0 if only callers name them", units[0])
+		list = append(list, place.problem(place.place("apply"), "the rule takes nothing: it names no costs, and its policies count no requests, but "+strings.Join(units, ", "), hint))
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"log/slog"
 	"slices"
 	"time"
@@ -28,6 +29,47 @@ type Policy struct {
 // Listed returns the policies without those that are a Base.
 func (c *Config) Listed() []Policy {
 	return slices.DeleteFunc(slices.Clone(c.Policies), func(p Policy) bool { return p.Base })
+}
+
+// TakesNothing returns the rules by which alone a take is an error unless its caller names a unit: they name no costs, and no policy that they apply counts
+// requests. Of each, by its position, it returns the units that there are. What a rule applies in shadow counts only if that is all that it applies.
+func (c *Config) TakesNothing() map[int][]string {
+	policies := make(map[string]*Policy, len(c.Policies))
+	for i := range c.Policies {
+		policies[c.Policies[i].Name] = &c.Policies[i]
+	}
+	found := map[int][]string{}
+	for i := range c.Rules {
+		if units := takesNothing(&c.Rules[i], policies); len(units) > 0 {
+			found[i] = units
+		}
+	}
+	return found
+}
+
+func takesNothing(r *rules.Rule, policies map[string]*Policy) (units []string) {
+	shadow := func(a rules.Apply) bool {
+		return r.Shadow || a.Shadow || policies[a.Policy] != nil && policies[a.Policy].Shadow
+	}
+	enforces := slices.ContainsFunc(r.Apply, func(a rules.Apply) bool { return !shadow(a) })
+	for _, a := range r.Apply {
+		if enforces && shadow(a) {
+			continue
+		}
+		p := policies[a.Policy]
+		if p == nil || len(a.Costs) > 0 {
+			return nil // a policy that there is not is told elsewhere
+		}
+		for i := range p.Limits {
+			switch unit := cmp.Or(p.Limits[i].Unit, drawgate.Requests); {
+			case unit == drawgate.Requests:
+				return nil
+			case !slices.Contains(units, unit):
+				units = append(units, unit)
+			}
+		}
+	}
+	return units
 }
 
 // AmountsInForce returns the listed policies with all the amounts that takes may be tested against: their own, those of rules and those of overrides.

@@ -18,6 +18,7 @@ type scratch struct {
 	shadow   []drawgate.Ask
 	costs    []drawgate.Cost
 	known    []bool // per cost of the request: a policy has its unit
+	spared   bool   // a policy that counts requests is disabled
 	never    error  // sets ask together of an enforced bucket what no limit grants
 	failed   error  // why the shadows cannot be evaluated
 }
@@ -28,7 +29,7 @@ func (sc *scratch) clear() {
 	clear(sc.enforced)
 	clear(sc.shadow)
 	sc.enforced, sc.shadow, sc.costs, sc.known = sc.enforced[:0], sc.shadow[:0], sc.costs[:0], sc.known[:0]
-	sc.never, sc.failed = nil, nil
+	sc.never, sc.failed, sc.spared = nil, nil, false
 }
 
 // gather finds what counts a request.
@@ -185,6 +186,7 @@ func same(a, b string) bool { return cmp.Or(a, drawgate.Requests) == cmp.Or(b, d
 // add puts a use where it belongs: among what is enforced, among the shadows, or nowhere if the policy is disabled.
 func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (err error) {
 	a.Bucket, a.Disabled = -1, u.policy.disabled.now()
+	sc.spared = sc.spared || a.Disabled && u.policy.plain.own.Plan().CountsRequests()
 	if !a.Disabled {
 		ask := drawgate.Ask{Limiter: u.variant.limiter(a.Shadow), Tenant: a.Tenant, Key: a.Key, Costs: u.costs}
 		switch {

@@ -261,11 +261,12 @@ func TestSetsThatAskTooMuchTogether(t *testing.T) {
 			{Name: "tokens", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: drawgate.MaxAmount},
 		}}}
 	}
-	try := where("user", "try")
+	try, key := where("user", "try"), where("key", "p")
 	try.Shadow = true
+	try.Apply[0].Costs, key.Apply[0].Costs = map[string]int64{"tokens": 0}, map[string]int64{"tokens": 0} // callers name them
 	beside := all("beside")
 	beside.Shadow = true
-	e, store := over(t, engine.Config{Policies: policies(all("p"), all("try"), beside, perDay("q", 5)), Rules: []rules.Rule{where("key", "p"), try, where("all", "q")}})
+	e, store := over(t, engine.Config{Policies: policies(all("p"), all("try"), beside, perDay("q", 5)), Rules: []rules.Rule{key, try, where("all", "q")}})
 	c := drawgate.Cost{Unit: "tokens", N: drawgate.MaxAmount}
 	r := &engine.Request{Sets: []engine.Set{set("all=x"), set("key=a", c), set("key=a", c), set("key=a", c)}}
 	res, err := e.Take(t.Context(), r)

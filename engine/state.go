@@ -128,6 +128,10 @@ func (e *Engine) compile(c Config, old *state) (*state, error) {
 	for i := range c.Rules {
 		errs = append(errs, s.apply(i, &c.Rules[i])...)
 	}
+	for i, units := range c.TakesNothing() {
+		errs = append(errs, &rules.Error{Rule: i, Name: c.Rules[i].Name, Field: "apply", Err: fmt.Errorf(
+			"it takes nothing: it names no costs, and its policies count no requests, but %s: name costs, of 0 if only callers name them", strings.Join(units, ", "))})
+	}
 	return s, errors.Join(errs...)
 }
 
@@ -220,7 +224,7 @@ func costs(plan *drawgate.Plan, units map[string]int64) (list []drawgate.Cost, e
 			return nil, fmt.Errorf("%d can never fit limit %q of policy %q", n[i], policy.Limits[i].Name, policy.Name)
 		}
 	}
-	if one, _ := plan.Amounts(nil); n == one {
+	if one, _ := plan.Amounts(nil); n == one && plan.CountsRequests() {
 		return nil, nil
 	}
 	return list, nil

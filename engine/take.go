@@ -25,6 +25,7 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 	if err := e.within(r, res); err != nil {
 		return err
 	}
+	sc.spare()
 	var compare func(error)
 	if len(sc.shadow) > 0 {
 		compare = e.evaluate(ctx, r, sc, res)
@@ -40,6 +41,35 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 		compare(err)
 	}
 	return err
+}
+
+// spare lets takes pass that name no unit, and count no requests only because a policy that does is disabled, or enforced where they are in shadow. To switch
+// a policy off must not make requests fail that passed by it.
+func (sc *scratch) spare() {
+	spared := sc.spared
+	if spared {
+		nameNothing(sc.enforced)
+	}
+	if len(sc.shadow) > 0 && (spared || !empty(sc.enforced)) {
+		nameNothing(sc.shadow)
+	}
+}
+
+// empty reports whether asks name no unit, and none counts requests: as a take they are drawgate.ErrUnknownUnit.
+func empty(asks []drawgate.Ask) bool {
+	for i := range asks {
+		if len(asks[i].Costs) > 0 || asks[i].Limiter.Plan().CountsRequests() {
+			return false
+		}
+	}
+	return true
+}
+
+// nameNothing has empty asks say that they ask for nothing.
+func nameNothing(asks []drawgate.Ask) {
+	if len(asks) > 0 && empty(asks) {
+		asks[0].Costs = []drawgate.Cost{{Unit: asks[0].Limiter.Plan().Policy().Limits[0].Unit}}
+	}
 }
 
 // within returns an error if a bucket is of another tenant than the request may name.

@@ -18,7 +18,8 @@ type Bucket struct {
 	Limiter *drawgate.Limiter
 	// Key says who is counted; nil means ByPeer(nil).
 	Key Key
-	// Costs says what a call costs, by its full method ("/package.Service/Method"); nil means one request. A unit that is not named costs 0, requests 1.
+	// Costs says what a call costs, by its full method ("/package.Service/Method"); nil means one request. A unit that is not
+	// named costs 0, requests 1; if none is named, one of the buckets must count requests.
 	// A stream is one call, however many messages it has.
 	Costs func(ctx context.Context, method string) []drawgate.Cost
 }
@@ -102,10 +103,13 @@ func (l *Limit) checkBuckets() error {
 		if b.Key == nil {
 			b.Key = ByPeer(nil)
 		}
-		unit := plan.Policy().Limits[0].Unit
-		asks = append(asks, drawgate.Ask{Limiter: b.Limiter, Key: "grpclimit", Costs: []drawgate.Cost{{Unit: unit, N: 1}}})
+		ask := drawgate.Ask{Limiter: b.Limiter, Key: "grpclimit"}
+		if b.Costs != nil {
+			ask.Costs = []drawgate.Cost{{Unit: plan.Policy().Limits[0].Unit, N: 1}}
+		}
+		asks = append(asks, ask)
 	}
-	// Nothing is asked for: the library knows best which limiters can be mixed.
+	// Nothing is asked for: the library knows best which limiters can be mixed, and whether calls that name no unit take any.
 	if _, err := asks[0].Limiter.Resume("grpclimit", 1, time.Now(), asks...); err != nil {
 		return fmt.Errorf("grpclimit: the buckets cannot be taken together: %w", err)
 	}

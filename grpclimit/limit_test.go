@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -449,4 +450,17 @@ func one(md metadata.MD, name string) string {
 		return v[0]
 	}
 	return ""
+}
+
+// TestBucketsThatTakeNothing: calls that name no unit of policies that count no requests are a mistake, found before the first call.
+func TestBucketsThatTakeNothing(t *testing.T) {
+	t.Parallel()
+	tokens := limiter(t, drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})
+	if _, err := grpclimit.New([]grpclimit.Bucket{{Limiter: tokens}}, nil); !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "but tokens") {
+		t.Errorf("%v, want an error that names the units", err)
+	}
+	costs := func(context.Context, string) []drawgate.Cost { return []drawgate.Cost{{Unit: "tokens", N: 1}} }
+	if _, err := grpclimit.New([]grpclimit.Bucket{{Limiter: tokens, Costs: costs}}, nil); err != nil {
+		t.Error(err)
+	}
 }

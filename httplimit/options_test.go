@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -36,8 +37,20 @@ func TestMistakesAreFoundAtOnce(t *testing.T) {
 		}
 	}
 	tokens := limiter(t, policy("tokens", drawgate.Limit{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}))
-	if _, err := httplimit.New([]httplimit.Bucket{{Limiter: tokens}}, nil); err != nil {
-		t.Errorf("a policy that does not count requests: %v", err)
+	none := func(*http.Request) []drawgate.Cost { return nil }
+	if _, err := httplimit.New([]httplimit.Bucket{{Limiter: tokens}}, nil); !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "but tokens") {
+		t.Errorf("a policy that counts no requests, and no costs: %v", err)
+	}
+	both := []httplimit.Bucket{{Limiter: tokens}, {Limiter: with(t, tokens, policy("a", rolling(1, time.Minute)))}}
+	if _, err := httplimit.New(both, nil); err != nil {
+		t.Errorf("beside one that counts requests: %v", err)
+	}
+	m, err := httplimit.New([]httplimit.Bucket{{Limiter: tokens, Costs: none}}, nil)
+	if err != nil {
+		t.Fatalf("costs that only requests have: %v", err)
+	}
+	if p := m.Begin(http.Header{}, httptest.NewRequest(http.MethodGet, "/", http.NoBody)).Problem; p == nil || p.Status != http.StatusInternalServerError {
+		t.Errorf("a request that names no unit: %+v, want 500", p)
 	}
 }
 

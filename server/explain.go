@@ -3,9 +3,11 @@ package server
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
@@ -106,7 +108,33 @@ func usesOf(e *engine.Engine, req *engine.Request, out *api.ExplainAnswer) (uses
 		}
 		uses = append(uses, u)
 	}
-	return uses, counted(uses, req.Costs)
+	if err := counted(uses, req.Costs); err != nil {
+		return nil, err
+	}
+	return uses, asked(uses)
+}
+
+// asked returns an error if a take would be one: it names no unit, and no policy counts requests.
+func asked(uses []use) error {
+	var units []string
+	for _, u := range uses {
+		limits := u.ask.Limiter.Plan().Policy().Limits
+		switch {
+		case len(u.ask.Costs) > 0 && !u.out.Shadow && !u.out.Disabled, has(limits, drawgate.Requests) && !u.out.Shadow:
+			return nil // a disabled policy that counts requests is as good as one in force: see the engine
+		case u.out.Shadow || u.out.Disabled:
+			continue
+		}
+		for i := range limits {
+			units = append(units, unit(&limits[i]))
+		}
+	}
+	if len(units) == 0 {
+		return nil
+	}
+	slices.Sort(units)
+	return fmt.Errorf("%w: the take names none, and would take nothing: its policies count no requests, but %s", drawgate.ErrUnknownUnit,
+		strings.Join(slices.Compact(units), ", "))
 }
 
 // counted returns an error for a unit that none of the policies that the rules apply counts, as a take does.

@@ -3,6 +3,7 @@ package server_test
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -206,6 +207,46 @@ func TestBadAttributes(t *testing.T) {
 	var p api.Problem
 	if f.do("POST", "/v1/explain", `{"attributes":{"path":"/model"},"costs":{"bytes":1}}`, &p); p.Code != api.CodeUnknownUnit {
 		t.Errorf("explained, a unit that nothing counts is %+v", p)
+	}
+}
+
+// A take that names no unit, of policies that count no requests, would take nothing: it is an error that names the units, and so is its explanation. A proxy's
+// question is answered with 500, since a proxy names no units.
+//
+// req: B4
+func TestATakeThatNamesNoUnit(t *testing.T) {
+	t.Parallel()
+	cfg := engine.Config{
+		Policies: []engine.Policy{
+			{Policy: drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{Name: "tpd", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100}}}},
+			{Policy: drawgate.PerDay("calls", 100)},
+		},
+		Rules: []rules.Rule{{Name: "calls", Apply: []rules.Apply{{Policy: "calls", Key: `"all"`}, {Policy: "tokens", Key: `"all"`}}}},
+	}
+	f := setup{config: cfg}.start(t)
+	for _, path := range []string{"/v1/take", "/v1/explain"} {
+		for body, bad := range map[string]bool{
+			`{"policy":"tokens"}`: true, `{"buckets":[{"policy":"tokens","key":"a"},{"policy":"tokens","key":"b"}]}`: true,
+			`{"policy":"tokens","costs":{"tokens":0}}`: false, `{"buckets":[{"policy":"tokens"},{"policy":"calls"}]}`: false, `{"attributes":{"path":"/"}}`: false,
+		} {
+			var p api.Problem
+			status := f.do("POST", path, body, &p)
+			if bad != (status == 422) || bad && (p.Code != api.CodeUnknownUnit || !strings.HasSuffix(p.Detail, "but tokens")) || !bad && status != 200 {
+				t.Errorf("%s %s: %d %+v", path, body, status, p)
+			}
+		}
+	}
+	if got := f.do("POST", "/v1/take", `{"policy":"tokens","hold_ms":60000}`, &api.Problem{}); got != 422 {
+		t.Errorf("with a hold: %d", got)
+	}
+	if got := f.do("GET", "/v1/status?policy=tokens&key=k", ``, &api.StatusAnswer{}); got != 200 {
+		t.Errorf("a status: %d, want 200: it needs no unit", got)
+	}
+	f.do("POST", "/v1/policies/calls/disable", `{"for_ms":600000}`, &api.Policy{})
+	for _, path := range []string{"/v1/take", "/v1/explain"} {
+		if got := f.do("POST", path, `{"attributes":{"path":"/"}}`, &api.Answer{}); got != 200 {
+			t.Errorf("%s while the policy that counts requests is disabled: %d", path, got)
+		}
 	}
 }
 
