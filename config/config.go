@@ -23,7 +23,7 @@ const Memory = "memory:"
 // Fields that a file need not set are 0 where nothing was said, which means the default of whoever uses them.
 type Config struct {
 	Off    bool   // everything passes and nothing is counted
-	Store  string // "memory:", "sqlite:relative/path", "sqlite:///absolute/path", "redis://…" or "rediss://…"; "" where a file names none
+	Store  string // "memory:", "sqlite:///absolute/path", "redis://…" or "rediss://…"; "" where a file names none; from [Parse] also "sqlite:relative/path"
 	Prefix string // what the keys of a shared store start with; "" means the store's default
 
 	MaxBuckets   int           // most buckets in use at once in the store memory:
@@ -51,6 +51,7 @@ type Config struct {
 	partial bool                               // something was left out because of a syntax error
 	read    readFiles                          // what was read, for Watch
 	file    string                             // the path of the file, for Watch
+	paths   []RelativePath                     // that were relative, and are in use
 	again   func() (*Config, readFiles, error) // resolves the same sources again, for Watch; nil if it was not resolved. A func shows no variable
 }
 
@@ -97,8 +98,8 @@ func (c *Config) Engine() engine.Config {
 	return e
 }
 
-// Load reads one file, without regard to the environment: secrets that it names are not looked up. The error is a [Problems] if the file
-// was read and is wrong.
+// Load reads one file, without regard to the environment: secrets that it names are not looked up. Relative paths in it become absolute: they are relative to
+// the folder that the file is in, as path names it. The error is a [Problems] if the file was read and is wrong.
 func Load(path string) (*Config, error) {
 	var read readFiles
 	data, err := read.file(path, MaxSize)
@@ -109,10 +110,21 @@ func Load(path string) (*Config, error) {
 	if len(problems) > 0 {
 		return nil, Problems(problems)
 	}
+	f := folderOf(path)
+	store := f.store(choice{url: c.Store})
+	if store.err != nil {
+		return nil, fmt.Errorf("config: %w", store.err)
+	}
+	if c.Store = store.url; store.relative {
+		c.paths = append(c.paths, RelativePath{Origin{"store", c.Store, c.from("store")}, false})
+	}
+	if problems := c.locate(f); len(problems) > 0 {
+		return nil, problems
+	}
 	return c, nil
 }
 
-// Parse reads the contents of a file; name is what its problems call it. Config is nil if there are problems.
+// Parse reads the contents of a file; name is what its problems call it. Relative paths stay as they are. Config is nil if there are problems.
 func Parse(name string, data []byte) (*Config, []Problem) {
 	c, problems := parseFile(name, data, (*decoder).file)
 	if problems = append(problems, c.finish(len(problems) == 0)...); len(problems) > 0 {

@@ -62,6 +62,7 @@ type environment struct {
 	named       []choice // stores that variables name
 	defaults    []choice // stores that the presets in use start from
 	prefix      choice   // the prefix that a preset in use starts from
+	folder      folder   // what relative paths are relative to
 	httpDoor    bool     // the preset http-api is in use
 	redisAsked  bool     // a preset or a variable asks for Redis
 	distributed bool     // ENABLE_DISTRIBUTED_RATE_LIMITING=true
@@ -149,10 +150,10 @@ func (e *environment) use(name string) map[string]*envPolicy {
 		policies[p.Name] = &p
 	}
 	if c.Store != Memory {
-		e.defaults = append(e.defaults, choice{c.Store, "preset " + name})
+		e.defaults = append(e.defaults, choice{url: c.Store, from: "preset " + name})
 	}
 	if c.Prefix != "" && e.prefix.url == "" {
-		e.prefix = choice{c.Prefix, "preset " + name}
+		e.prefix = choice{url: c.Prefix, from: "preset " + name}
 	}
 	e.rules, e.places = append(e.rules, c.Rules...), append(e.places, c.places...)
 	return policies

@@ -47,7 +47,7 @@ func TestMultiTierFromEnvironment(t *testing.T) {
 	}{{"minute", 20}, {"hour", 100}, {"day", 500}, {"week", 2000}, {"month", 7500}} {
 		fixed += fmt.Sprintf("multi-tier {name: %s, calendar: %[1]s, amount: %d%s}\n", p.name, p.amount, aside[p.name])
 	}
-	const sqlite = "sqlite:rate_limits.db \n"
+	const sqlite = "sqlite:///state/drawgate/rate_limits.db \n"
 	for _, c := range []struct{ name, environ, want string }{
 		{"nothing", "", "memory: \n"},
 		{"enabled", "RATE_LIMIT_ENABLED=true", sqlite + all},
@@ -65,7 +65,7 @@ func TestMultiTierFromEnvironment(t *testing.T) {
 		{"rolling", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STRATEGY=rolling", sqlite + all},
 		{"fixed", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STRATEGY=fixed", sqlite + fixed},
 		{"absolute path", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STORAGE_PATH=/app/data/rate_limits.db", "sqlite:///app/data/rate_limits.db \n" + all},
-		{"relative path", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STORAGE_PATH=data/x.db", "sqlite:data/x.db \n" + all},
+		{"relative path", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STORAGE_PATH=data/x.db", "sqlite:///state/drawgate/data/x.db \n" + all},
 		{"a path alone switches nothing on", "RATE_LIMIT_STORAGE_PATH=/x.db RATE_LIMIT_STRATEGY=fixed CONCURRENCY_LIMIT=5", "memory: \n"},
 		{"concurrency", "RATE_LIMIT_ENABLED=true CONCURRENCY_LIMIT=5", sqlite + all + "multi-tier {name: concurrency, concurrency: 5}\n"},
 		{"no concurrency", "RATE_LIMIT_ENABLED=true CONCURRENCY_LIMIT=", sqlite + all},
@@ -74,7 +74,7 @@ func TestMultiTierFromEnvironment(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := config.FromEnv(strings.Fields(c.environ))
+			got, err := config.FromEnv(append(strings.Fields(c.environ), "XDG_STATE_HOME=/state"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -263,7 +263,7 @@ func TestEnvironmentMistakes(t *testing.T) {
 		{"two stores named", "RATE_LIMIT_PER_DAY=5 RATE_LIMIT_STORAGE_PATH=/x.db ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=redis://u:hunter2@h", []string{
 			"two stores are named, sqlite:///x.db (environment: RATE_LIMIT_STORAGE_PATH) and redis://u:xxxxx@h (environment: RATE_LIMIT_REDIS_URL): one process has one, set DRAWGATE_STORE",
 		}},
-		{"two presets' stores", "RATE_LIMIT_PER_DAY=5 GEMINI_PRO_RPD_LIMIT=5", []string{"two stores are named, sqlite:rate_limits.db (preset multi-tier) and redis://localhost:6379/3 (preset gemini-free)"}},
+		{"two presets' stores", "XDG_STATE_HOME=/state RATE_LIMIT_PER_DAY=5 GEMINI_PRO_RPD_LIMIT=5", []string{"two stores are named, sqlite:///state/drawgate/rate_limits.db (preset multi-tier) and redis://localhost:6379/3 (preset gemini-free)"}},
 		{"http", "IP_BURST_SIZE=0 USER_REQUESTS_PER_MINUTE=many", []string{`IP_BURST_SIZE="0" is not between 1`, `USER_REQUESTS_PER_MINUTE="many" is not`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -325,19 +325,20 @@ func TestResolveOrder(t *testing.T) {
 	path := writeFile(t, "store: sqlite:file.db\nprefix: file\npolicies:\n  multi-tier:\n    limits:\n      - {name: mine, rolling: 1m, amount: 1}\n")
 	bare := writeFile(t, "policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}")
 	redis := writeFile(t, "store: redis://file\nprefix: file")
+	beside := func(file, name string) string { return "sqlite://" + filepath.Join(filepath.Dir(file), name) }
 	for _, c := range []struct {
 		name, environ string
 		flags         config.Flags
 		want, from    string
 	}{
-		{"file", "", config.Flags{Config: path}, "sqlite:file.db", path + ":1:8"},
-		{"file by variable", "DRAWGATE_CONFIG=" + path, config.Flags{}, "sqlite:file.db", path + ":1:8"},
-		{"flag's file over the variable's", "DRAWGATE_CONFIG=/missing", config.Flags{Config: path}, "sqlite:file.db", path + ":1:8"},
+		{"file", "", config.Flags{Config: path}, beside(path, "file.db"), path + ":1:8"},
+		{"file by variable", "DRAWGATE_CONFIG=" + path, config.Flags{}, beside(path, "file.db"), path + ":1:8"},
+		{"flag's file over the variable's", "DRAWGATE_CONFIG=/missing", config.Flags{Config: path}, beside(path, "file.db"), path + ":1:8"},
 		{"nobody says", "", config.Flags{Config: bare}, "memory:", "default"},
-		{"environment over file", "DRAWGATE_STORE=sqlite:env.db", config.Flags{Config: path}, "sqlite:env.db", "environment: DRAWGATE_STORE"},
-		{"preset's variable over file", "RATE_LIMIT_PER_DAY=1 RATE_LIMIT_STORAGE_PATH=p.db", config.Flags{Config: path}, "sqlite:p.db", "environment: RATE_LIMIT_STORAGE_PATH"},
-		{"file over a preset's default", "RATE_LIMIT_PER_DAY=1", config.Flags{Config: path}, "sqlite:file.db", path + ":1:8"},
-		{"preset's default over none", "RATE_LIMIT_PER_DAY=1", config.Flags{Config: bare}, "sqlite:rate_limits.db", "preset multi-tier"},
+		{"environment over file", "DRAWGATE_STORE=sqlite:env.db", config.Flags{Config: path}, beside(path, "env.db"), "environment: DRAWGATE_STORE"},
+		{"preset's variable over file", "RATE_LIMIT_PER_DAY=1 RATE_LIMIT_STORAGE_PATH=p.db", config.Flags{Config: path}, beside(path, "p.db"), "environment: RATE_LIMIT_STORAGE_PATH"},
+		{"file over a preset's default", "RATE_LIMIT_PER_DAY=1", config.Flags{Config: path}, beside(path, "file.db"), path + ":1:8"},
+		{"preset's default over none", "RATE_LIMIT_PER_DAY=1", config.Flags{Config: bare}, beside(bare, "rate_limits.db"), "preset multi-tier"},
 		{"Redis named by the file", "RATE_LIMIT_REDIS_URL=redis://env", config.Flags{Config: redis}, "redis://env", "environment: RATE_LIMIT_REDIS_URL"},
 		{"flag over all", "DRAWGATE_STORE=sqlite:env.db", config.Flags{Config: path, Store: "memory:"}, "memory:", "flag --store"},
 	} {

@@ -52,7 +52,7 @@ func (e *environment) multiTier() {
 	p.Limits = limits
 	e.add(p)
 	if path := e.get(envStorage); path != "" {
-		e.named = append(e.named, choice{sqliteURL(path), "environment: " + envStorage})
+		e.named = append(e.named, choice{url: sqliteURL(path), from: "environment: " + envStorage})
 	}
 }
 

@@ -80,8 +80,14 @@ func (e *environment) settleServer(c *Config, set func(name, setting string, f f
 	set(envListen, "server.listen", address(envListen, &s.Listen))
 	set(envAdmin, "server.admin", address(envAdmin, &s.Admin))
 	set(envGRPC, "server.grpc", address(envGRPC, &s.GRPC))
-	for name, to := range map[string]*string{envCert: &s.TLS.Cert, envKey: &s.TLS.Key, envClientCA: &s.TLS.ClientCA} {
-		set(name, "server.tls", func(value string) { *to = value })
+	for _, f := range []struct {
+		name string
+		to   *string
+	}{{envCert, &s.TLS.Cert}, {envKey, &s.TLS.Key}, {envClientCA, &s.TLS.ClientCA}} {
+		set(f.name, "server.tls", func(value string) {
+			c.origins["server.tls"] = "environment: " + f.name
+			e.problems = append(e.problems, c.put(f.to, value, "server.tls", e.folder, true)...)
+		})
 	}
 	if len(e.set(envCert, envKey, envClientCA)) > 0 && ((s.TLS.Cert == "") != (s.TLS.Key == "") || s.TLS.ClientCA != "" && s.TLS.Cert == "") {
 		e.problems = append(e.problems, e.note("%s, %s: TLS needs both the certificate and its key", envCert, envKey))

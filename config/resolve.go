@@ -30,6 +30,9 @@ type Flags struct {
 // else RATE_LIMIT_RULES_PATH, with policies and API keys for them; they are looked at before those of the file. environ is in the form of
 // [os.Environ]. Secrets are looked up.
 //
+// Relative paths become absolute. One in the file is relative to the folder that the file is in, as it is named; one from a variable or a preset too, and without
+// a file to the [StateFolder]; one from a flag to the working directory. See [Config.RelativePaths].
+//
 // The environment's policies stand beside the files'. Where both have a policy of the same name the environment's replaces it whole, with a
 // warning; but a policy that a preset merely brings along, without a variable about it, gives way to the files'. A preset's rules come last.
 //
@@ -52,7 +55,10 @@ func resolve(environ []string, flags Flags) (*Config, readFiles, error) {
 		var wrong Problems
 		c, wrong = parseFile(path, data, (*decoder).file)
 		c.read, c.file = read, path
-		problems = append(problems, wrong...)
+		env.folder = folderOf(path)
+		problems = append(append(problems, wrong...), c.locate(env.folder)...)
+	} else {
+		env.folder.path, env.folder.err = StateFolder(environ)
 	}
 	if path := cmp.Or(flags.Rules, env.get(EnvRules)); path != "" {
 		data, err := c.read.file(path, MaxSize)
@@ -161,7 +167,11 @@ func (c *Config) add(env *environment) {
 }
 
 // choice is a store that a source names, and how it came to.
-type choice struct{ url, from string }
+type choice struct {
+	url, from string
+	relative  bool  // it named a relative path
+	err       error // why that is none
+}
 
 // chooseStore settles the store: a flag, else DRAWGATE_STORE, else what the variables of the presets name, else the file's, else what the
 // presets that are in use start from, else memory. One process has one store, so two different ones from equal sources are a problem.
@@ -169,16 +179,19 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 	redisAsked := env.redisAsked || strings.HasPrefix(c.Store, "redis")
 	if url := env.get(envRedisURL); url != "" {
 		if redisAsked {
-			env.named = append(env.named, choice{url, "environment: " + envRedisURL})
+			env.named = append(env.named, choice{url: url, from: "environment: " + envRedisURL})
 		} else {
 			c.Warnings = append(c.Warnings, env.note("%s is set, but nothing asks for Redis: set %s=true or %s", envRedisURL, envDistributed, EnvStore))
 		}
 	}
-	candidates := [][]choice{{{flags.Store, "flag --store"}}, {{env.get(EnvStore), "environment: " + EnvStore}}, env.named}
-	if c.Store != "" {
-		candidates = append(candidates, []choice{{c.Store, c.from("store")}})
+	candidates := [][]choice{{here().store(choice{url: flags.Store, from: "flag --store"})}}
+	inFile := choice{url: c.Store, from: c.from("store")}
+	for _, equals := range [][]choice{{{url: env.get(EnvStore), from: "environment: " + EnvStore}}, env.named, {inFile}, env.defaults, {{url: Memory, from: "default"}}} {
+		for i := range equals {
+			equals[i] = env.folder.store(equals[i])
+		}
+		candidates = append(candidates, equals)
 	}
-	candidates = append(candidates, env.defaults, []choice{{Memory, "default"}})
 	var problems Problems
 	for _, equals := range candidates {
 		equals = slices.DeleteFunc(slices.Clone(equals), func(s choice) bool { return s.url == "" })
@@ -193,6 +206,12 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 			}
 		}
 		c.Store, c.origins["store"] = equals[0].url, equals[0].from
+		if err := equals[0].err; err != nil {
+			return Problems{{File: equals[0].from, Message: fmt.Sprintf("store %s: the relative path leads nowhere: %s", shorten(c.Store), err)}}
+		}
+		if equals[0].relative {
+			c.paths = append(c.paths, RelativePath{Origin{"store", c.Store, equals[0].from}, equals[0].from != inFile.from})
+		}
 		break
 	}
 	if hint, err := checkStore(c.Store); err != nil {

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write schema.json and the golden files"
 type (
 	file struct {
 		Enabled      bool              `json:"enabled,omitempty" jsonschema:"default=true" jsonschema_description:"false switches all limits off: everything passes and nothing is counted."`
-		Store        string            `json:"store,omitempty"  jsonschema_description:"Where what is used is kept: memory: (this process only), sqlite:///absolute/path or sqlite:relative/path (one machine, survives crashes), redis://host:6379/0 or rediss://… (any number of processes). Default memory:."`
+		Store        string            `json:"store,omitempty"  jsonschema_description:"Where what is used is kept: memory: (this process only), sqlite:///absolute/path or sqlite:path/relative/to/this/file (one machine, survives crashes), redis://host:6379/0 or rediss://… (any number of processes). Default memory:."`
 		Prefix       string            `json:"prefix,omitempty" jsonschema:"pattern=^[A-Za-z0-9._:/-]{1\\,64}$" jsonschema_description:"What every key in a shared store starts with, so that several installations can share it."`
 		MaxBuckets   int64             `json:"max_buckets,omitempty" jsonschema:"minimum=1,maximum=1000000000" jsonschema_description:"Most buckets in use at once in the store memory:, of 80 bytes (one bucket limit) to 900 each. Default 10 million. Who would open another one is refused; no bucket that still limits is given up."`
 		Instances    int               `json:"instances,omitempty" jsonschema:"minimum=1,maximum=100000" jsonschema_description:"How many processes share the limits. While the store is away each admits its share: see fallback."`

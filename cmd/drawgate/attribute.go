@@ -87,6 +87,7 @@ func (a *app) explainHere(cmd *cobra.Command, q api.ExplainRequest) error {
 		a.answer(s.allowedOff())
 		return nil
 	}
+	a.tell(&s)
 	log := slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	store, err := s.store(log)
 	if err != nil {

@@ -246,7 +246,7 @@ func TestBatchOfProcesses(t *testing.T) {
 
 func (b bench) checkHistory(begin time.Time, granted []string) {
 	b.t.Helper()
-	s, err := sqlitestore.Open(filepath.Join(b.dir, "counts.db"), nil)
+	s, err := sqlitestore.Open(filepath.Join(b.dir, "drawgate", "counts.db"), nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}

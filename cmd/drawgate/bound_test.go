@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -153,7 +154,7 @@ func (f *fleet) rush(w way, processes ...int) (n int64) {
 	for _, p := range processes {
 		for more := true; more; {
 			more = false
-			for _, r := range append(w.requests[:len(w.requests):len(w.requests)], w.requests[0]) {
+			for _, r := range append(slices.Clip(w.requests), w.requests[0]) {
 				res, err := f.engines[p].Take(f.t.Context(), r)
 				if err != nil {
 					f.t.Fatal(err)

@@ -220,7 +220,7 @@ func TestStoreThatStaysAwayLosesTheHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_STORE=sqlite:counts.db")
 	j := b.start("echo ready; exec sleep 600", "--hold", "15s")
-	if err := os.Rename(filepath.Join(b.dir, "counts.db"), filepath.Join(b.dir, "away.db")); err != nil {
+	if err := os.Rename(filepath.Join(b.dir, "drawgate", "counts.db"), filepath.Join(b.dir, "drawgate", "away.db")); err != nil {
 		t.Fatal(err)
 	}
 	if _, code := j.end(t); code != exitLost || !strings.Contains(j.err.String(), "could not be renewed in time") {
@@ -236,7 +236,7 @@ func TestCommandDoesNotOutliveItsHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_STORE=sqlite:counts.db")
 	j := b.start(stubborn, "--hold", "15s", "--grace", "1h")
-	if err := os.Rename(filepath.Join(b.dir, "counts.db"), filepath.Join(b.dir, "away.db")); err != nil {
+	if err := os.Rename(filepath.Join(b.dir, "drawgate", "counts.db"), filepath.Join(b.dir, "drawgate", "away.db")); err != nil {
 		t.Fatal(err)
 	}
 	if rest, code := j.end(t); code != exitLost || rest != "" {

@@ -55,6 +55,7 @@ func (a *app) repair(o *sqlitestore.RepairOptions) error {
 	if err != nil {
 		return err
 	}
+	a.tell(&s)
 	path, ok := config.SQLitePath(s.Store)
 	if !ok {
 		return usage("%s is not a SQLite file: there is nothing to repair", config.RedactURL(s.Store))

@@ -95,6 +95,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	if s.off && !s.Off {
 		return &exitError{exitConfig, errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy: nothing to serve")}
 	}
+	a.tell(&s)
 	f.merge(s.Config)
 	ballast := make([]byte, leastHeap)
 	defer runtime.KeepAlive(ballast)

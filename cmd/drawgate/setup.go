@@ -125,23 +125,19 @@ func switchedOff() bool {
 
 // defaultPath returns the file of a user who named no store.
 func defaultPath() (string, error) {
-	dir := os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(dir) {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", &exitError{exitConfig, errors.New("there is no home directory to keep counts in: name a store, such as --store sqlite:drawgate.db")}
-		}
-		dir = filepath.Join(home, ".local", "state")
+	dir, err := config.StateFolder(os.Environ())
+	if err != nil {
+		return "", &exitError{exitConfig, errors.New("there is no home directory to keep counts in: name a store, such as --store sqlite:drawgate.db")}
 	}
-	return filepath.Join(dir, "drawgate", "drawgate.db"), nil
+	return filepath.Join(dir, "drawgate.db"), nil
 }
 
-// store opens the store. A directory is made for the default file only.
+// store opens the store. Directories are made in the state folder only.
 func (s *settings) store(log *slog.Logger) (drawgate.Store, error) {
 	if path, ok := config.SQLitePath(s.Store); ok {
-		if mine, err := defaultPath(); err == nil && mine == path {
+		if state, err := config.StateFolder(os.Environ()); err == nil && strings.HasPrefix(path, state+string(filepath.Separator)) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				return nil, fmt.Errorf("the default store: %w", err)
+				return nil, fmt.Errorf("the state folder: %w", err)
 			}
 		}
 		return sqlitestore.Open(path, &sqlitestore.Options{Logger: log})
@@ -170,6 +166,7 @@ func (a *app) open(looks bool) (*session, error) {
 	if s.off {
 		return &session{settings: s}, nil
 	}
+	a.tell(&s)
 	log := slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var store drawgate.Store
 	switch {
@@ -188,6 +185,19 @@ func (a *app) open(looks bool) (*session, error) {
 		return nil, errors.Join(err, store.Close())
 	}
 	return &session{settings: s, tenant: a.tenant, engine: e, opened: store}, nil
+}
+
+// tell says where relative paths of flags and variables are: another working directory, or home, is another store, with a quota of its own. Where the standard
+// error is for JSON alone, as of run, it says nothing.
+func (a *app) tell(s *settings) {
+	if a.json && a.out == a.errOut {
+		return
+	}
+	for _, p := range s.RelativePaths() {
+		if p.Tell {
+			a.warnf("%s: %s (%s)", p.Setting, p.Value, p.From)
+		}
+	}
 }
 
 // caution prints what is perhaps not meant. Commands for scripts stay silent about it; those for people say it.

@@ -19,6 +19,9 @@ func (a *app) validateCmd() *cobra.Command {
 		Long: `Check a file (default: --config, $` + config.EnvConfig + `) together with the environment variables, as the other commands would read them. All mistakes
 are reported at once, each with its place; warnings say what is allowed and seldom meant.
 
+Relative paths are printed in their absolute form. One in a file is relative to the file's folder; one from a variable too, and without a file to the state folder,
+$XDG_STATE_HOME/drawgate or ~/.local/state/drawgate; one from a flag to the working directory. Other commands tell the latter two on the standard error.
+
 The exit code is 78 if there is a mistake. Nothing is opened: a store that is away is not a mistake.`,
 		Example: `  drawgate validate drawgate.yaml
   RATE_LIMIT_PER_DAY=500 drawgate validate --settings`,
@@ -36,6 +39,7 @@ type verdict struct {
 	Warnings []note    `json:"warnings,omitempty"`
 	Store    string    `json:"store,omitempty"`
 	Policies []string  `json:"policies,omitempty"`
+	Paths    []setting `json:"paths,omitempty"` // relative ones, in their absolute form
 	Settings []setting `json:"settings,omitempty"`
 }
 
@@ -67,6 +71,9 @@ func (a *app) validate(args []string, show bool) error {
 	}
 	warnings := slices.Concat(s.Warnings, notRead(envoy))
 	v := verdict{Valid: true, Warnings: notes(warnings), Store: config.RedactURL(s.Store), Policies: s.names()}
+	for _, r := range s.RelativePaths() {
+		v.Paths = append(v.Paths, setting{r.Setting, r.Value, r.From})
+	}
 	if show {
 		for _, o := range s.Explain() {
 			v.Settings = append(v.Settings, setting{o.Setting, o.Value, o.From})
@@ -78,6 +85,9 @@ func (a *app) validate(args []string, show bool) error {
 	}
 	for _, w := range warnings {
 		a.printf("warning: %v\n", w)
+	}
+	for _, o := range v.Paths {
+		a.printf("relative path of %s: %s  # %s\n", o.Setting, o.Value, o.From)
 	}
 	for _, o := range v.Settings {
 		a.printf("%s: %s  # %s\n", o.Setting, o.Value, o.From)

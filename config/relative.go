@@ -1,0 +1,132 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// errNoHome is why a relative path cannot be put into the state folder.
+var errNoHome = errors.New("there is no home directory, and so no state folder: name an absolute path")
+
+// StateFolder returns where a user's programs keep what they count if nothing else is said: drawgate in $XDG_STATE_HOME if that is an absolute path, otherwise in
+// .local/state of the home directory. environ is in the form of [os.Environ].
+func StateFolder(environ []string) (string, error) {
+	value := func(name string) (v string) {
+		for _, s := range environ {
+			if rest, ok := strings.CutPrefix(s, name+"="); ok {
+				v = rest
+			}
+		}
+		return v
+	}
+	if dir := value("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "drawgate"), nil
+	}
+	home := value("HOME")
+	if home == "" {
+		home, _ = os.UserHomeDir() // it has another name on other systems
+	}
+	if !filepath.IsAbs(home) {
+		return "", errNoHome
+	}
+	return filepath.Join(home, ".local", "state", "drawgate"), nil
+}
+
+// folder is what relative paths are relative to.
+type folder struct {
+	path string
+	err  error // why there is none
+}
+
+// folderOf returns the folder that a file is in, as the file is named: links are followed only where the name goes back by "..", as opening it does.
+func folderOf(name string) (f folder) {
+	dir := name[:strings.LastIndexByte(name, '/')+1]
+	if !slices.Contains(strings.Split(dir, "/"), "..") {
+		f.path, f.err = filepath.Abs(filepath.Dir(name))
+		return f
+	}
+	if !filepath.IsAbs(dir) {
+		if f = here(); f.err != nil {
+			return f
+		}
+		dir = f.path + "/" + dir
+	}
+	f.path, f.err = filepath.EvalSymlinks(dir)
+	return f
+}
+
+// absolute returns the absolute form of a path; itself, if it is absolute or empty.
+func (f folder) absolute(path string) (string, error) {
+	if path == "" || filepath.IsAbs(path) {
+		return path, nil
+	}
+	if f.err != nil {
+		return "", f.err
+	}
+	return filepath.Join(f.path, path), nil
+}
+
+// store returns a choice whose SQLite file has an absolute path.
+func (f folder) store(c choice) choice {
+	path, ok := SQLitePath(c.url)
+	if !ok || filepath.IsAbs(path) {
+		return c
+	}
+	if path, c.err = f.absolute(path); c.err == nil {
+		c.url, c.relative = sqliteURL(path), true
+	}
+	return c
+}
+
+// RelativePath is a path that was given as a relative one, in its absolute form.
+type RelativePath struct {
+	Origin // its Value is the path, or the store
+
+	// Tell says that a flag, a variable or a preset gave it: that names no folder, so whoever starts a program by it should be told which one it is.
+	Tell bool
+}
+
+// RelativePaths returns the paths that were given as relative ones and are in use.
+func (c *Config) RelativePaths() []RelativePath { return slices.Clone(c.paths) }
+
+// locate makes the relative paths of a file absolute: they are relative to its folder.
+func (c *Config) locate(f folder) (problems Problems) {
+	put := func(setting string, paths ...*string) {
+		for _, path := range paths {
+			problems = append(problems, c.put(path, *path, setting, f, false)...)
+		}
+	}
+	put("server.tls", &c.Server.TLS.Cert, &c.Server.TLS.Key, &c.Server.TLS.ClientCA)
+	for i := range c.Server.Tokens {
+		put("server.tokens", &c.Server.Tokens[i].Secret.File)
+	}
+	put("telemetry.salt_file", &c.Telemetry.Salt.File)
+	put("telemetry.webhook", &c.Telemetry.Webhook.Secret.File, &c.Telemetry.Webhook.Address.File)
+	for i := range c.Envoy.Configs {
+		put("envoy.configs", &c.Envoy.Configs[i])
+	}
+	return problems
+}
+
+// put sets a path of a setting, in its absolute form.
+func (c *Config) put(to *string, path, setting string, f folder, tell bool) Problems {
+	full, err := f.absolute(path)
+	if err != nil {
+		return Problems{c.note(setting, "the relative path "+shorten(path)+" leads nowhere: "+err.Error(), "")}
+	}
+	c.paths = slices.DeleteFunc(c.paths, func(r RelativePath) bool { return r.Setting == setting && r.Value == *to }) // of a file that it goes before
+	if full != path {
+		c.paths = append(c.paths, RelativePath{Origin{setting, full, c.from(setting)}, tell})
+	}
+	*to = full
+	return nil
+}
+
+// here is the working directory.
+func here() folder {
+	dir, err := os.Getwd()
+	return folder{dir, err}
+}
