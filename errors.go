@@ -12,7 +12,8 @@ import (
 var (
 	// ErrNeverFits means that a take asks for more than a limit can ever grant at its priority: no wait will help. See [NeverFitsError].
 	ErrNeverFits = errors.New("drawgate: the cost can never fit")
-	// ErrUnknownUnit means that a cost names a unit that no limit of the policy has, or that a take names none and none of its policies counts requests.
+	// ErrUnknownUnit means that a cost names a unit that no limit of the policy has, or that a take
+	// names none and none of its policies counts requests.
 	ErrUnknownUnit = errors.New("drawgate: unknown unit")
 	// ErrInvalid means that an argument is out of bounds.
 	ErrInvalid = errors.New("drawgate: invalid argument")

@@ -165,8 +165,9 @@ func (l *Limit) identity() uint64 {
 
 // PerSecond, PerMinute, PerHour and PerDay return a policy of one rolling limit: at most n requests in every interval of that length.
 //
-// name is the policy's, of 1 to 128 bytes, and a part of every bucket's key. Two limiters of one name on one store share their buckets, even if
-// their amounts differ: so give each thing that is limited by itself a name of its own.
+// name is the policy's, of 1 to 128 bytes, and a part of every bucket's key. Two limiters of one
+// name on one store share their buckets, even if their amounts differ: so give each thing that is
+// limited by itself a name of its own.
 func PerSecond(name string, n int64) Policy { return per(name, "second", time.Second, n) }
 
 // PerMinute is like [PerSecond].
@@ -182,7 +183,8 @@ func per(name, limit string, window time.Duration, n int64) Policy {
 	return Policy{Name: name, Limits: []Limit{{Name: limit, Kind: Rolling, Window: window, Amount: n}}}
 }
 
-// Rate returns a policy of one bucket limit: n requests per period, and burst at once after a rest. For its name see [PerSecond].
+// Rate returns a policy of one bucket limit: n requests per period, and burst at once after a rest.
+// For its name see [PerSecond].
 func Rate(name string, n int64, period time.Duration, burst int64) Policy {
 	return Policy{Name: name, Limits: []Limit{{Name: "rate", Kind: Bucket, Window: period, Amount: n, Burst: burst}}}
 }

@@ -197,7 +197,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestPresetsOfTwoNamesShareNothing on one store, whatever their windows; those of one name share a bucket, even if their amounts differ.
+// TestPresetsOfTwoNamesShareNothing on one store, whatever their windows; those of one name share a
+// bucket, even if their amounts differ.
 func TestPresetsOfTwoNamesShareNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

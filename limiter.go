@@ -134,8 +134,8 @@ const (
 	maxID   = 128 // bytes
 )
 
-// Allow decides now: may this take of key pass? Without costs it asks for one request; a policy without a limit of requests needs costs, and is ErrUnknownUnit
-// without. A cost of 0 is one.
+// Allow decides now: may this take of key pass? Without costs it asks for one request; a policy
+// without a limit of requests needs costs, and is ErrUnknownUnit without. A cost of 0 is one.
 //
 // A refusal is a Decision and no error; it costs nothing. The error is ErrNeverFits, ErrUnknownUnit, ErrInvalid or ErrNeedsReserve if the question
 // itself is wrong, ErrClosed, ctx's error, or a *[StoreError] if the store could not decide (the Decision is then not Allowed).
@@ -256,7 +256,8 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 	return t, nil
 }
 
-// unnamed is the mistake of a take that asks for nothing, because it names no unit and its policies count others than requests.
+// unnamed is the mistake of a take that asks for nothing, because it names no unit and its policies
+// count others than requests.
 func unnamed(t *Take) error {
 	var all []string
 	for i := range t.Buckets {

@@ -119,7 +119,8 @@ func (p *Plan) sameLimits(o *Plan) bool {
 // NeedsHold reports whether the policy has a concurrency limit, so that a take needs a hold.
 func (p *Plan) NeedsHold() bool { return p.needs }
 
-// CountsRequests reports whether the policy has a limit of requests, so that a take of it need not name a unit.
+// CountsRequests reports whether the policy has a limit of requests, so that a take of it need not
+// name a unit.
 func (p *Plan) CountsRequests() bool { return p.counts }
 
 // Specs returns the limits as the stores of this module compute them; exact says that a rolling limit without a precision is exact.

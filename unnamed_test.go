@@ -9,7 +9,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// TestATakeThatNamesNoUnit is an error that names the units where no policy counts requests: it would pass for ever, and take nothing. It costs nothing.
+// TestATakeThatNamesNoUnit is an error that names the units where no policy counts requests: it
+// would pass for ever, and take nothing. It costs nothing.
 //
 // req: A2, B1
 func TestATakeThatNamesNoUnit(t *testing.T) {

@@ -104,7 +104,8 @@ func (c *Config) checkApply(i, k int, names []string) (list Problems) {
 	return list
 }
 
-// checkUnits reports rules that take nothing, because they name no unit and their policies count no requests.
+// checkUnits reports rules that take nothing, because they name no unit and their policies count no
+// requests.
 func (c *Config) checkUnits() (list Problems) {
 	e := c.Engine()
 	takesNothing := e.TakesNothing()

@@ -98,8 +98,9 @@ func (c *Config) Engine() engine.Config {
 	return e
 }
 
-// Load reads one file, without regard to the environment: secrets that it names are not looked up. Relative paths in it become absolute: they are relative to
-// the folder that the file is in, as path names it. The error is a [Problems] if the file was read and is wrong.
+// Load reads one file, without regard to the environment: secrets that it names are not looked up.
+// Relative paths in it become absolute: they are relative to the folder that the file is in, as
+// path names it. The error is a [Problems] if the file was read and is wrong.
 func Load(path string) (*Config, error) {
 	var read readFiles
 	data, err := read.file(path, MaxSize)
@@ -124,7 +125,8 @@ func Load(path string) (*Config, error) {
 	return c, nil
 }
 
-// Parse reads the contents of a file; name is what its problems call it. Relative paths stay as they are. Config is nil if there are problems.
+// Parse reads the contents of a file; name is what its problems call it. Relative paths stay as
+// they are. Config is nil if there are problems.
 func Parse(name string, data []byte) (*Config, []Problem) {
 	c, problems := parseFile(name, data, (*decoder).file)
 	if problems = append(problems, c.finish(len(problems) == 0)...); len(problems) > 0 {

@@ -21,7 +21,8 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// The keys of the presets in Redis are those that docs/configuration.md names, as their variables alone make them.
+// The keys of the presets in Redis are those that docs/configuration.md names, as their variables
+// alone make them.
 //
 // req: B2, B8, E4
 func TestPresetKeysInRedis(t *testing.T) {

@@ -11,8 +11,9 @@ import (
 // errNoHome is why a relative path cannot be put into the state folder.
 var errNoHome = errors.New("there is no home directory, and so no state folder: name an absolute path")
 
-// StateFolder returns where a user's programs keep what they count if nothing else is said: drawgate in $XDG_STATE_HOME if that is an absolute path, otherwise in
-// .local/state of the home directory. environ is in the form of [os.Environ].
+// StateFolder returns where a user's programs keep what they count if nothing else is said:
+// drawgate in $XDG_STATE_HOME if that is an absolute path, otherwise in .local/state of the home
+// directory. environ is in the form of [os.Environ].
 func StateFolder(environ []string) (string, error) {
 	value := func(name string) (v string) {
 		for _, s := range environ {
@@ -41,7 +42,8 @@ type folder struct {
 	err  error // why there is none
 }
 
-// folderOf returns the folder that a file is in, as the file is named: links are followed only where the name goes back by "..", as opening it does.
+// folderOf returns the folder that a file is in, as the file is named: links are followed only
+// where the name goes back by "..", as opening it does.
 func folderOf(name string) (f folder) {
 	dir := name[:strings.LastIndexByte(name, '/')+1]
 	if !slices.Contains(strings.Split(dir, "/"), "..") {
@@ -85,7 +87,8 @@ func (f folder) store(c choice) choice {
 type RelativePath struct {
 	Origin // its Value is the path, or the store
 
-	// Tell says that a flag, a variable or a preset gave it: that names no folder, so whoever starts a program by it should be told which one it is.
+	// Tell says that a flag, a variable or a preset gave it: that names no folder, so whoever
+	// starts a program by it should be told which one it is.
 	Tell bool
 }
 

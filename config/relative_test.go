@@ -12,7 +12,8 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// TestRelativePathsOfAFile are relative to the folder that it is in: of the store, of certificates, of secrets and of Envoy's files; by [config.Load], too.
+// TestRelativePathsOfAFile are relative to the folder that it is in: of the store, of certificates,
+// of secrets and of Envoy's files; by [config.Load], too.
 //
 // req: B11
 func TestRelativePathsOfAFile(t *testing.T) {
@@ -69,7 +70,8 @@ policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}
 	}
 }
 
-// TestRelativePathsOfVariables are relative to the file, and without one to the state folder: certificates as well as stores. They are to be told.
+// TestRelativePathsOfVariables are relative to the file, and without one to the state folder:
+// certificates as well as stores. They are to be told.
 //
 // req: D1
 func TestRelativePathsOfVariables(t *testing.T) {

@@ -30,8 +30,9 @@ type Flags struct {
 // else RATE_LIMIT_RULES_PATH, with policies and API keys for them; they are looked at before those of the file. environ is in the form of
 // [os.Environ]. Secrets are looked up.
 //
-// Relative paths become absolute. One in the file is relative to the folder that the file is in, as it is named; one from a variable or a preset too, and without
-// a file to the [StateFolder]; one from a flag to the working directory. See [Config.RelativePaths].
+// Relative paths become absolute. One in the file is relative to the folder that the file is in, as
+// it is named; one from a variable or a preset too, and without a file to the [StateFolder]; one
+// from a flag to the working directory. See [Config.RelativePaths].
 //
 // The environment's policies stand beside the files'. Where both have a policy of the same name the environment's replaces it whole, with a
 // warning; but a policy that a preset merely brings along, without a variable about it, gives way to the files'. A preset's rules come last.

@@ -31,8 +31,10 @@ func (c *Config) Listed() []Policy {
 	return slices.DeleteFunc(slices.Clone(c.Policies), func(p Policy) bool { return p.Base })
 }
 
-// TakesNothing returns the rules by which alone a take is an error unless its caller names a unit: they name no costs, and no policy that they apply counts
-// requests. Of each, by its position, it returns the units that there are. What a rule applies in shadow counts only if that is all that it applies.
+// TakesNothing returns the rules by which alone a take is an error unless its caller names a unit:
+// they name no costs, and no policy that they apply counts requests. Of each, by its position, it
+// returns the units that there are. What a rule applies in shadow counts only if that is all that
+// it applies.
 func (c *Config) TakesNothing() map[int][]string {
 	policies := make(map[string]*Policy, len(c.Policies))
 	for i := range c.Policies {
@@ -72,10 +74,12 @@ func takesNothing(r *rules.Rule, policies map[string]*Policy) (units []string) {
 	return units
 }
 
-// AmountsInForce returns the listed policies with all the amounts that takes may be tested against: their own, those of rules and those of overrides.
+// AmountsInForce returns the listed policies with all the amounts that takes may be tested against:
+// their own, those of rules and those of overrides.
 //
-// Each list is what takes of one bucket may use in turn, so its policies have one name. A policy has a list for all keys without an override, and one for each
-// override. What rules apply in shadow is not in force.
+// Each list is what takes of one bucket may use in turn, so its policies have one name. A policy
+// has a list for all keys without an override, and one for each override. What rules apply in
+// shadow is not in force.
 func (c *Config) AmountsInForce() (lists [][]drawgate.Policy, err error) {
 	for _, p := range c.Listed() {
 		seen := map[string]bool{}
@@ -101,7 +105,8 @@ func (c *Config) AmountsInForce() (lists [][]drawgate.Policy, err error) {
 	return lists, nil
 }
 
-// amountsOf returns the amounts of a policy that differ from its own, by the buckets that they are for; nil are its own.
+// amountsOf returns the amounts of a policy that differ from its own, by the buckets that they are
+// for; nil are its own.
 func (c *Config) amountsOf(p *Policy) (lists [][]map[string]int64) {
 	if !slices.ContainsFunc(p.Overrides, func(o Override) bool { return o.Key == "*" && o.Tenant == "" }) {
 		plain := []map[string]int64{nil}

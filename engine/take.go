@@ -43,8 +43,9 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 	return err
 }
 
-// spare lets takes pass that name no unit, and count no requests only because a policy that does is disabled, or enforced where they are in shadow. To switch
-// a policy off must not make requests fail that passed by it.
+// spare lets takes pass that name no unit, and count no requests only because a policy that does is
+// disabled, or enforced where they are in shadow. To switch a policy off must not make requests
+// fail that passed by it.
 func (sc *scratch) spare() {
 	spared := sc.spared
 	if spared {
@@ -55,7 +56,8 @@ func (sc *scratch) spare() {
 	}
 }
 
-// empty reports whether asks name no unit, and none counts requests: as a take they are drawgate.ErrUnknownUnit.
+// empty reports whether asks name no unit, and none counts requests: as a take they are
+// drawgate.ErrUnknownUnit.
 func empty(asks []drawgate.Ask) bool {
 	for i := range asks {
 		if len(asks[i].Costs) > 0 || asks[i].Limiter.Plan().CountsRequests() {

@@ -26,7 +26,8 @@ func wantUnnamed(t *testing.T, e *engine.Engine, r *engine.Request) {
 	}
 }
 
-// TestATakeThatNamesNoUnit is an error, by name and by rules, in one set or several; what a caller names, or a rule, is none, though it be 0.
+// TestATakeThatNamesNoUnit is an error, by name and by rules, in one set or several; what a caller
+// names, or a rule, is none, though it be 0.
 //
 // req: B2
 func TestATakeThatNamesNoUnit(t *testing.T) {
@@ -53,7 +54,8 @@ func TestATakeThatNamesNoUnit(t *testing.T) {
 	}
 }
 
-// TestADisabledPolicyLetsTakesPass that name no unit, and passed by it before: to switch it off must not make them fail.
+// TestADisabledPolicyLetsTakesPass that name no unit, and passed by it before: to switch it off
+// must not make them fail.
 func TestADisabledPolicyLetsTakesPass(t *testing.T) {
 	t.Parallel()
 	both := where("user", "q")
@@ -75,7 +77,8 @@ func TestADisabledPolicyLetsTakesPass(t *testing.T) {
 	wantUnnamed(t, e, ask("p", "k")) // which never counted requests
 }
 
-// TestAShadowThatNamesNoUnit never fails what is enforced, and is evaluated if it would pass beside it.
+// TestAShadowThatNamesNoUnit never fails what is enforced, and is evaluated if it would pass beside
+// it.
 //
 // req: E9
 func TestAShadowThatNamesNoUnit(t *testing.T) {
@@ -94,7 +97,8 @@ func TestAShadowThatNamesNoUnit(t *testing.T) {
 	wantUnnamed(t, e, ask("r", "k"))
 }
 
-// TestARuleThatTakesNothing cannot be loaded: it names no costs, and no policy that it applies counts requests.
+// TestARuleThatTakesNothing cannot be loaded: it names no costs, and no policy that it applies
+// counts requests.
 //
 // req: B11
 func TestARuleThatTakesNothing(t *testing.T) {

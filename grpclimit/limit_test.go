@@ -452,7 +452,8 @@ func one(md metadata.MD, name string) string {
 	return ""
 }
 
-// TestBucketsThatTakeNothing: calls that name no unit of policies that count no requests are a mistake, found before the first call.
+// TestBucketsThatTakeNothing: calls that name no unit of policies that count no requests are a
+// mistake, found before the first call.
 func TestBucketsThatTakeNothing(t *testing.T) {
 	t.Parallel()
 	tokens := limiter(t, drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})

@@ -26,8 +26,10 @@ type Line struct {
 // Bound says for each limit of policies what so many instances may admit beyond it when the store is away; 0 means that nobody knows how many there are. It is
 // pure. A policy that does not compile is an error.
 //
-// Policies of one name are one policy with several amounts, such as a rule's: the takes of one bucket may use them in turn, and the line of a limit is the
-// worst case of that. Where each bucket has one of several amounts, as with overrides, call Bound for each, and [Worst] for all the lines.
+// Policies of one name are one policy with several amounts, such as a rule's: the takes of one
+// bucket may use them in turn, and the line of a limit is the worst case of that. Where each bucket
+// has one of several amounts, as with overrides, call Bound for each, and [Worst] for all the
+// lines.
 func Bound(policies []drawgate.Policy, instances int) ([]Line, error) {
 	var lines []Line
 	var drains []int64 // of each line: what the rate of those that are cut off adds to Partly
@@ -54,7 +56,8 @@ func Bound(policies []drawgate.Policy, instances int) ([]Line, error) {
 	return lines, nil
 }
 
-// Worst returns one line per limit: the worst of those that lines has of it. Limits stay in their order.
+// Worst returns one line per limit: the worst of those that lines has of it. Limits stay in their
+// order.
 func Worst(lines []Line) (list []Line) {
 	for i := range lines {
 		k := lines[i].among(list)
@@ -83,7 +86,8 @@ func (l *Line) worsen(o *Line) {
 	l.Extra, l.After, l.Partly = max(l.Extra, o.Extra), max(l.After, o.After), max(l.Partly, o.Partly)
 }
 
-// line returns the line of limit i, with a Partly that leaves out how the bucket of those that are cut off drains in a window: that is drain.
+// line returns the line of limit i, with a Partly that leaves out how the bucket of those that are
+// cut off drains in a window: that is drain.
 func (t *terms) line(i, instances int) (l Line, drain int64) {
 	policy, n := t.plan.Policy(), int64(instances)
 	l = Line{

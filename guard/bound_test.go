@@ -62,8 +62,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestBoundOfSeveralAmounts is the worst case: of a bucket limit whose amounts one bucket uses in turn the largest share, and the fastest rate of those that
-// admit anything.
+// TestBoundOfSeveralAmounts is the worst case: of a bucket limit whose amounts one bucket uses in
+// turn the largest share, and the fastest rate of those that admit anything.
 //
 // req: D10, E7
 func TestBoundOfSeveralAmounts(t *testing.T) {

@@ -20,8 +20,8 @@ type Bucket struct {
 	Limiter *drawgate.Limiter
 	// Key says who is counted; nil means ByIP(nil).
 	Key Key
-	// Costs says what a request costs; nil means one request. A unit that is not named costs 0, requests 1; if none is named,
-	// one of the buckets must count requests.
+	// Costs says what a request costs; nil means one request. A unit that is not named costs 0,
+	// requests 1; if none is named, one of the buckets must count requests.
 	Costs func(r *http.Request) []drawgate.Cost
 	// Shared says that all callers share the bucket. A refusal then says that the API's limit was hit and not the caller's own, and the headers do
 	// not tell how busy the others are.
@@ -152,7 +152,8 @@ func (m *Middleware) checkOptions() error {
 	return m.checkTogether()
 }
 
-// checkTogether asks for nothing of all buckets together: the library knows best which limiters can be mixed, and whether requests that name no unit take any.
+// checkTogether asks for nothing of all buckets together: the library knows best which limiters can
+// be mixed, and whether requests that name no unit take any.
 func (m *Middleware) checkTogether() error {
 	var asks []drawgate.Ask
 	for i := range m.buckets {

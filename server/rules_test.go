@@ -210,8 +210,9 @@ func TestBadAttributes(t *testing.T) {
 	}
 }
 
-// A take that names no unit, of policies that count no requests, would take nothing: it is an error that names the units, and so is its explanation. A proxy's
-// question is answered with 500, since a proxy names no units.
+// A take that names no unit, of policies that count no requests, would take nothing: it is an error
+// that names the units, and so is its explanation. A proxy's question is answered with 500, since a
+// proxy names no units.
 //
 // req: B4
 func TestATakeThatNamesNoUnit(t *testing.T) {

@@ -28,8 +28,9 @@ import (
 // boundInstances is how many processes share the limits.
 const boundInstances = 3
 
-// boundFile has a policy for each case. WINDOW is a minute, or a day where real time passes. The last two overrides and rules are the worst case in turn: one
-// of a bucket that fills fast, the other of one that holds much.
+// boundFile has a policy for each case. WINDOW is a minute, or a day where real time passes. The
+// last two overrides and rules are the worst case in turn: one of a bucket that fills fast, the
+// other of one that holds much.
 const boundFile = `
 store: redis://localhost
 instances: 3
@@ -57,7 +58,8 @@ rules:
   - {name: shadow,  match: {path: /shadow},  apply: [{policy: shadow, key: user, limits: {l: 900}}], shadow: true}
 `
 
-// way is how a bucket is used: by requests that are made in turn, whose limits admit so much at once, and so much more in a window.
+// way is how a bucket is used: by requests that are made in turn, whose limits admit so much at
+// once, and so much more in a window.
 type way struct {
 	most, rate int64
 	requests   []*engine.Request
@@ -147,8 +149,8 @@ func newFleet(t *testing.T, c *config.Config, connect func() drawgate.Store, opt
 	return f
 }
 
-// rush has processes take until none of them gets any more, and returns how much they got. The first request is made last as well: a bucket drains at its rate
-// until it is looked at next.
+// rush has processes take until none of them gets any more, and returns how much they got. The
+// first request is made last as well: a bucket drains at its rate until it is looked at next.
 func (f *fleet) rush(w way, processes ...int) (n int64) {
 	f.t.Helper()
 	for _, p := range processes {
@@ -185,8 +187,9 @@ func (f *fleet) most(w way, window time.Duration, processes ...int) (most int64)
 	return most
 }
 
-// TestAdmissionsReachTheBound: while a store is away from real guards, processes that ask for as much as they can get are admitted at least 90 % of what
-// `drawgate bound` prints, and never more, whether the amounts are a policy's, a rule's or an override's.
+// TestAdmissionsReachTheBound: while a store is away from real guards, processes that ask for as
+// much as they can get are admitted at least 90 % of what `drawgate bound` prints, and never more,
+// whether the amounts are a policy's, a rule's or an override's.
 //
 // req: A10, D10, E7
 func TestAdmissionsReachTheBound(t *testing.T) {
@@ -237,7 +240,8 @@ func TestAdmissionsReachTheBound(t *testing.T) {
 	}
 }
 
-// TestAdmissionsReachTheBoundWithoutRedis: the same for a Redis server that is killed. Of what comes back in a day nothing does meanwhile.
+// TestAdmissionsReachTheBoundWithoutRedis: the same for a Redis server that is killed. Of what
+// comes back in a day nothing does meanwhile.
 //
 // req: A10, E7
 func TestAdmissionsReachTheBoundWithoutRedis(t *testing.T) {

@@ -187,8 +187,9 @@ func (a *app) open(looks bool) (*session, error) {
 	return &session{settings: s, tenant: a.tenant, engine: e, opened: store}, nil
 }
 
-// tell says where relative paths of flags and variables are: another working directory, or home, is another store, with a quota of its own. Where the standard
-// error is for JSON alone, as of run, it says nothing.
+// tell says where relative paths of flags and variables are: another working directory, or home, is
+// another store, with a quota of its own. Where the standard error is for JSON alone, as of run, it
+// says nothing.
 func (a *app) tell(s *settings) {
 	if a.json && a.out == a.errOut {
 		return
