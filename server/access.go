@@ -17,7 +17,7 @@ type Role string
 // The roles. RoleAdmin includes the others; RoleTake and RoleRead do not include each other.
 const (
 	RoleTake  Role = "take"  // take, settle, and the forward-auth door
-	RoleRead  Role = "read"  // status, explain, policies, the details of health, metrics
+	RoleRead  Role = "read"  // status, explain, policies, the details of health, metrics (unless the token is bound to a tenant)
 	RoleAdmin Role = "admin" // reset, disable, enable, buckets, reload
 )
 

@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -198,6 +200,55 @@ func TestBoundTokenTouchesOneTenantOnly(t *testing.T) {
 	decode(t, ask(h, "GET", "/v1/status?policy=llm&key=u", "", bearer(admin)), &st)
 	if st.Limits[0].Used != 0 {
 		t.Errorf("of the server's own tenant %d are used", st.Limits[0].Used)
+	}
+}
+
+// Each route either answers for the token's tenant alone (TestBoundTokenTouchesOneTenantOnly), or shows nothing of any tenant, or refuses. A new route has to
+// say here which.
+//
+// req: E4
+func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
+	t.Parallel()
+	const secret = "seen-by-all-of-them"
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, secret) })
+	list := append(tokens(), server.Token{Name: "bound reader", Secret: "secret-of-one-reader", Roles: []server.Role{server.RoleRead}, Tenant: "acme"})
+	s := setup{options: &server.Options{Tokens: list, Metrics: metrics}}.make(t)
+	const own, nothing, refused = "answers for its tenant", "shows nothing of tenants", "refuses"
+	of := map[string]string{
+		"/auth": own, "/v1/take": own, "/v1/settle": own, "/v1/status": own, "/v1/explain": own, "/v1/buckets": own, "/v1/reset": own,
+		"/v1/policies": nothing, "/healthz": nothing, "/readyz": nothing, "/openapi.json": nothing,
+		"/v1/policies/{name}/disable": refused, "/v1/policies/{name}/enable": refused, "/v1/reload": refused, "/metrics": refused,
+	}
+	for _, r := range s.Routes() {
+		kind := of[r.Path]
+		if kind == "" {
+			t.Errorf("%s: what does a token that is bound to a tenant see there?", r.Path)
+		}
+		for _, token := range []string{bound, "secret-of-one-reader"} {
+			w := ask(s.AdminHandler(), r.Methods[0], strings.ReplaceAll(r.Path, "{name}", "llm"), "", bearer(token))
+			if strings.Contains(w.Body.String(), secret) || kind == refused && w.Code != http.StatusForbidden || kind == nothing && w.Code != http.StatusOK {
+				t.Errorf("%s %s: %d %.200s", r.Path, kind, w.Code, w.Body)
+			}
+		}
+	}
+	if w := ask(s.AdminHandler(), "GET", "/metrics", "", bearer(reader)); w.Body.String() != secret {
+		t.Errorf("who may read everything: %d %s", w.Code, w.Body)
+	}
+}
+
+// The rules may be replaced between the check of a request and its explanation.
+func TestExplainStaysWithinATenant(t *testing.T) {
+	t.Parallel()
+	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{{Tenant: `"other"`, Apply: []rules.Apply{{Policy: "llm", Key: `"k"`}}}}}
+	e, err := engine.New(memstore.New(nil), cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	req := engine.Request{Attributes: &rules.Attributes{Tenant: "acme"}, Within: "acme"}
+	out, err := server.Explain(t.Context(), e, &req, 0, server.Problem)
+	if !errors.Is(err, engine.ErrOtherTenant) {
+		t.Errorf("got %+v, %v", out, err)
 	}
 }
 

@@ -92,6 +92,9 @@ func usesOf(e *engine.Engine, req *engine.Request, out *api.ExplainAnswer) (uses
 			out.Applied = append(out.Applied, api.Explanation{Applied: applied(a)})
 			continue
 		}
+		if req.Within != "" && a.Tenant != req.Within {
+			return nil, engine.ErrOtherTenant // other rules came into force since the request was checked
+		}
 		if !ok || a.Rule >= len(config.Rules) {
 			return nil, engine.ErrUnknownPolicy // the configuration was replaced this moment
 		}

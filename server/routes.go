@@ -122,7 +122,11 @@ func openAPI(w http.ResponseWriter, _ *http.Request, _ *access) {
 	write(w, http.StatusOK, jsonType, []byte(api.OpenAPI()))
 }
 
-// metrics serves GET /metrics.
-func (s *Server) metrics(w http.ResponseWriter, r *http.Request, _ *access) {
+// metrics serves GET /metrics. It shows the keys and the usage of all tenants.
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request, who *access) {
+	if p := who.unbound(); p != nil {
+		writeProblem(w, p)
+		return
+	}
 	s.opts.Metrics.ServeHTTP(w, r)
 }
