@@ -2,10 +2,12 @@ package server_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/server"
 )
 
 func TestProblems(t *testing.T) {
@@ -71,21 +73,26 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// A page that a user of this machine visits must not spend its units.
+// A page that a user of this machine visits must neither spend its units nor read what is here, whatever the method.
 func TestWebPagesOfOtherOriginsAreNotServed(t *testing.T) {
 	t.Parallel()
-	f := plain(t)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/v1/take", strings.NewReader(`{"policy":"llm"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Sec-Fetch-Site", "cross-site")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	if res.StatusCode != http.StatusForbidden {
-		t.Errorf("got %d", res.StatusCode)
+	s := setup{options: &server.Options{Metrics: http.NotFoundHandler()}}.make(t)
+	for _, r := range s.Routes() {
+		if r.Path == "/auth" {
+			continue // its headers are those of a visitor of the site behind the proxy
+		}
+		path := strings.ReplaceAll(r.Path, "{name}", "llm")
+		for _, method := range append(slices.Clone(r.Methods), http.MethodHead, http.MethodOptions) {
+			for _, header := range []string{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site", "Origin: https://evil.example", "Origin: null"} {
+				if w := ask(s.AdminHandler(), method, path, "", header); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "cross_origin") {
+					t.Errorf("%s %s with %s: %d %.100s", method, path, header, w.Code, w.Body)
+				}
+			}
+			for _, header := range []string{"", "Sec-Fetch-Site: none", "Sec-Fetch-Site: same-origin", "Origin: http://localhost"} {
+				if w := ask(s.AdminHandler(), method, path, "", header); w.Code == http.StatusForbidden {
+					t.Errorf("%s %s with %q: %d %.100s", method, path, header, w.Code, w.Body)
+				}
+			}
+		}
 	}
 }

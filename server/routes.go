@@ -57,13 +57,8 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // mux returns the handler of the public or of the admin listener.
 func (s *Server) mux(admin bool) http.Handler {
-	// A page of another site must not spend units by making its visitor's browser post here.
-	guard := http.NewCrossOriginProtection()
-	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, problem(api.CodeCrossOrigin, "requests of web pages of another origin are not served"))
-	}))
 	mux := http.NewServeMux()
-	d := &door{exact: map[string]http.Handler{}, rest: guard.Handler(mux)}
+	d := &door{exact: map[string]http.Handler{}, rest: refusePages(mux)}
 	var paths []string
 	for _, r := range s.routes() {
 		h := http.HandlerFunc(elsewhere)
@@ -73,7 +68,7 @@ func (s *Server) mux(admin bool) http.Handler {
 		}
 		mux.HandleFunc(r.path, h)
 		if !strings.Contains(r.path, "{") {
-			d.exact[r.path] = ofPages(guard, h)
+			d.exact[r.path] = refusePages(h)
 		}
 	}
 	slices.Sort(paths)
@@ -85,15 +80,22 @@ func (s *Server) mux(admin bool) http.Handler {
 	return d
 }
 
-// ofPages lets a guard look at what web pages send. Others do not send the headers by which it knows them.
-func ofPages(guard *http.CrossOriginProtection, h http.Handler) http.HandlerFunc {
-	guarded := guard.Handler(h)
+// refusePages refuses what web pages of another origin send: a page must not spend units, or read what is here, by means of its visitor's browser. Others
+// than browsers do not send the headers by which it knows them.
+func refusePages(h http.Handler) http.HandlerFunc {
+	guard := http.NewCrossOriginProtection()
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header["Origin"] == nil && r.Header["Sec-Fetch-Site"] == nil {
 			h.ServeHTTP(w, r)
 			return
 		}
-		guarded.ServeHTTP(w, r)
+		as := *r
+		as.Method = http.MethodPost // of methods that change nothing the guard lets all pass
+		if guard.Check(&as) != nil {
+			writeProblem(w, problem(api.CodeCrossOrigin, "requests of web pages of another origin are not served"))
+			return
+		}
+		h.ServeHTTP(w, r)
 	}
 }
 
