@@ -1,6 +1,8 @@
 package server
 
 import (
+	"log"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -13,6 +15,9 @@ import (
 
 // SetReadTimeout sets how long a request may take to arrive.
 func (s *Server) SetReadTimeout(d time.Duration) { s.read = d }
+
+// NewErrorLog returns what net/http logs to.
+func NewErrorLog(l *slog.Logger) *log.Logger { return newErrorLog(l) }
 
 // ParseToken returns the id and the buckets of a token.
 func ParseToken(text string) (id string, buckets int, err error) {

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -60,7 +59,7 @@ func (s *Server) listen(ctx context.Context, ln net.Listener, h http.Handler) er
 		WriteTimeout:      s.read + writeTimeout, // a take that waits extends it
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ErrorLog:          newErrorLog(s.log),
 	}
 	serve := srv.Serve
 	if s.opts.TLS != nil {
