@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
+	"os"
 	"strings"
 
 	"modernc.org/sqlite"
@@ -22,7 +24,26 @@ type conn struct {
 	row   []driver.Value
 }
 
-// dial opens a connection to a database file. mode is that of SQLite's URI: "rw" opens an existing file, "rwc" creates it.
+// private is the mode of new files. They hold keys, which may be personal data or secrets.
+const private fs.FileMode = 0o600
+
+// dialNew makes an empty file and opens a connection to it. SQLite by itself would make one that everybody may read. The log and its index get the mode of
+// the file.
+func dialNew(path string, mode fs.FileMode) (*conn, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, private) //nolint:gosec // beside the file that the caller named
+	if err != nil {
+		return nil, err
+	}
+	if mode != private {
+		err = f.Chmod(mode)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	return dial(path, "rw")
+}
+
+// dial opens a connection to a database file that is there. mode is that of SQLite's URI: "rw" or "ro".
 func dial(path, mode string) (*conn, error) {
 	raw, err := (&sqlite.Driver{}).Open("file:" + (&url.URL{Path: path}).EscapedPath() + "?mode=" + mode)
 	if err != nil {

@@ -35,6 +35,9 @@
 // Any number of processes may open one file on a local disk (not on a network file system). Each keeps the records of its buckets in memory and
 // reads them again after another process has written. While another process writes, each caller waits for at most [Options.BusyTimeout].
 //
+// New files are made with mode 0600, since they hold keys: processes of other users that share one need chmod, while nobody has it open. The -wal and -shm
+// beside it have the mode of the file; a repaired file has that of the damaged one.
+//
 // Programs other than this must not open the file in this process with package os: closing it would drop SQLite's locks (POSIX).
 //
 // # When it fails

@@ -104,7 +104,7 @@ func create(path string, o *Options) error {
 	}
 	temp := path + unfinished + rand.Text()
 	defer dropFiles(temp)
-	c, err := dial(temp, "rwc")
+	c, err := dialNew(temp, private)
 	if err != nil {
 		return explain(err)
 	}

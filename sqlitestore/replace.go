@@ -75,7 +75,11 @@ func dropFiles(temp string) {
 
 // build makes the new database.
 func build(temp, path string, readable bool, opts *RepairOptions, now int64, r *Repaired) error {
-	c, err := dial(temp, "rwc")
+	mode := private
+	if info, err := os.Stat(path); err == nil {
+		mode |= info.Mode().Perm() // whoever shares the file goes on doing so
+	}
+	c, err := dialNew(temp, mode)
 	if err != nil {
 		return err
 	}
