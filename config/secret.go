@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -115,6 +116,25 @@ func withoutPath(err error, path string) error {
 		return fmt.Errorf("%s cannot be read: %w", path, e.Err)
 	}
 	return err
+}
+
+// SecretVariables returns the names of the environment variables whose values are secrets of a configuration: access tokens, and what its files name. c may
+// be nil.
+func SecretVariables(c *Config) []string {
+	names := []string{envTakeToken, envReadToken, envAdminToken}
+	if c == nil {
+		return names
+	}
+	named := []Secret{c.Telemetry.Salt, c.Telemetry.Webhook.Address, c.Telemetry.Webhook.Secret}
+	for i := range c.Server.Tokens {
+		named = append(named, c.Server.Tokens[i].Secret)
+	}
+	for _, s := range named {
+		if s.Env != "" && !slices.Contains(names, s.Env) {
+			names = append(names, s.Env)
+		}
+	}
+	return names
 }
 
 // secretName is what people call secrets: under a key of such a name there may be one, though the key is not known.

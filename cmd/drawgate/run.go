@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/server"
 )
 
@@ -26,6 +28,9 @@ type runFlags struct {
 	onLost          string
 	cancelOnFailure bool
 }
+
+// storeVariables hold URLs, perhaps with a password.
+var storeVariables = []string{"DRAWGATE_STORE", "RATE_LIMIT_REDIS_URL"}
 
 const (
 	onLostTerminate = "terminate"
@@ -44,6 +49,9 @@ The hold is renewed as long as the command runs. If it is lost (the bucket was r
 be another's: the command and all of its process group get SIGTERM, and SIGKILL after --grace, or when the hold ends if that is earlier. If drawgate
 itself is killed, the hold ends by itself, and its units count as used. On Linux the command is then killed, too, but not what the command has
 started; elsewhere it goes on.
+
+The command does not see the environment variables that hold secrets of drawgate: ` + envToken + `, those of access tokens, those that the configuration
+names for secrets, and DRAWGATE_STORE and RATE_LIMIT_REDIS_URL where they hold a password. If it needs one, hand it over: -- env NAME="$NAME" COMMAND
 
 Signals are passed on. The command runs in a process group of its own, unless the standard input is a terminal.
 
@@ -112,6 +120,7 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	signal.Notify(signals, forwarded...)
 	c := newChild(path, args, f.onLost == onLostTerminate)
 	if a.serverURL() != "" {
+		c.cmd.Env = childEnv(os.Environ(), nil)
 		res, err := a.reserve(cmd, func(ctx context.Context) (held, error) { return a.reserveThere(ctx, cmd, f) }, signals)
 		if err != nil {
 			return err
@@ -123,6 +132,7 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, args []string) error {
 		return err
 	}
 	defer s.close()
+	c.cmd.Env = childEnv(os.Environ(), s.Config)
 	if s.off {
 		code, err := c.supervise(signals, nil, nil)
 		return a.finished(outcome{Allowed: true, ExitCode: code, Units: "unlimited", RanMS: c.ran()}, err)
@@ -279,6 +289,16 @@ func newChild(path string, args []string, bound bool) *child {
 	c := &child{cmd: cmd, name: args[0], group: !terminal(os.Stdin)}
 	c.isolate(bound)
 	return c
+}
+
+// childEnv returns the environment without the secrets of drawgate: the command would log them, or hand them on.
+func childEnv(environ []string, c *config.Config) []string {
+	secret := append(config.SecretVariables(c), envToken)
+	return slices.DeleteFunc(environ, func(variable string) bool {
+		name, value, _ := strings.Cut(variable, "=")
+		is := func(s string) bool { return strings.EqualFold(s, name) } // as Windows compares names
+		return slices.ContainsFunc(secret, is) || slices.ContainsFunc(storeVariables, is) && config.RedactURL(value) != value
+	})
 }
 
 func (c *child) ran() int64 { return c.ended.Sub(c.started).Milliseconds() }

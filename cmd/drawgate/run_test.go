@@ -1,12 +1,15 @@
 package main
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/client"
+	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
 )
 
@@ -23,5 +26,20 @@ func TestNothingHeldHasNoEnd(t *testing.T) {
 		if err := h.Settle(t.Context()); err != nil || !h.free() {
 			t.Errorf("a hold %s: free=%v, settled %v", name, h.free(), err)
 		}
+	}
+}
+
+// A command must not see a secret of ours just because we were told it by the environment.
+func TestCommandsDoNotInheritSecrets(t *testing.T) {
+	t.Parallel()
+	environ := []string{"A=1", "DRAWGATE_TOKEN=t", "DRAWGATE_SERVER=http://h", "DRAWGATE_STORE=redis://u:p@h/0", "DRAWGATE_ADMIN_TOKEN=t", "NAMED=t"}
+	if got := strings.Join(childEnv(slices.Clone(environ), nil), " "); got != "A=1 DRAWGATE_SERVER=http://h NAMED=t" {
+		t.Errorf("without a configuration: %s", got)
+	}
+	c := &config.Config{}
+	c.Server.Tokens = []config.Token{{Secret: config.Secret{Env: "NAMED"}}, {}}
+	environ[3] = "DRAWGATE_STORE=sqlite:a@b.db"
+	if got := strings.Join(childEnv(environ, c), " "); got != "A=1 DRAWGATE_SERVER=http://h DRAWGATE_STORE=sqlite:a@b.db" {
+		t.Errorf("with one: %s", got)
 	}
 }
