@@ -24,6 +24,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/cells":          {own: []string{"internal/record"}},
 	"internal/model":          {own: []string{"", "internal/calendar", "internal/record"}},
 	"internal/redistest":      {},
+	"internal/regular":        {},
 	"storetest":               {own: []string{""}},
 	"memstore":                {own: []string{"", "internal/cells", "internal/record"}},
 	"sqlitestore":             {own: []string{"", "internal/record"}, others: []string{"modernc.org/sqlite"}},
@@ -38,10 +39,10 @@ var rules = map[string]struct{ own, others []string }{
 	"httplimit":               {own: []string{"", "internal/hold"}},
 	"httplimit/httplimittest": {own: []string{"", "httplimit", "memstore"}},
 	"grpclimit":               {own: []string{"", "internal/hold"}, others: grpcs},
-	"rls":                     {own: []string{"", "engine", "rules", "httplimit", "internal/yamltext"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
+	"rls":                     {own: []string{"", "engine", "rules", "httplimit", "internal/regular", "internal/yamltext"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
 	"telemetry":               {own: []string{"", "engine", "guard"}, others: []string{"github.com/prometheus"}},
-	"config":                  {own: []string{"", "internal/calendar", "engine", "rules", "internal/yamltext"}, others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify"}},
-	"server":                  {own: []string{"", "api", "engine", "rules", "httplimit"}},
+	"config":                  {own: []string{"", "internal/calendar", "engine", "rules", "internal/regular", "internal/yamltext"}, others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify"}},
+	"server":                  {own: []string{"", "api", "engine", "rules", "httplimit", "internal/regular"}},
 	"client":                  {own: []string{"api"}},
 	"cmd/drawgate": {
 		own: []string{

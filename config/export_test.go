@@ -1,5 +1,7 @@
 package config
 
+import "time"
+
 // ParseRules reads a file of rules alone.
 func ParseRules(name string, data []byte) (*Config, []Problem) {
 	c, problems := parseFile(name, data, (*decoder).rulesFile)
@@ -9,4 +11,10 @@ func ParseRules(name string, data []byte) (*Config, []Problem) {
 	c.warn()
 	c.trim()
 	return c, nil
+}
+
+// ClosedWithin returns options with which Close waits for so long.
+func (o WatchOptions) ClosedWithin(d time.Duration) *WatchOptions {
+	o.closing = d
+	return &o
 }

@@ -22,12 +22,15 @@ type WatchOptions struct {
 	Failed func(err error)
 	// Logger is told of what the watching itself meets; nil discards.
 	Logger *slog.Logger
+
+	closing time.Duration // how long Close waits; 0: closeTimeout
 }
 
 const (
 	defaultDebounce = 200 * time.Millisecond
 	defaultPoll     = 30 * time.Second
 	noNoticePoll    = 5 * time.Second // at most, where the system gives no notices
+	closeTimeout    = 5 * time.Second // a file system that is away lets reads wait for ever
 	patience        = 5               // debounces after which files are read although something still changes
 )
 
@@ -86,10 +89,16 @@ func Watch(ctx context.Context, c *Config, apply func(*Config) error, opts *Watc
 	return w
 }
 
-// Close ends the watching, and waits for an apply that is under way.
+// Close ends the watching, and waits for an apply that is under way, but for at most five seconds. No apply begins after it.
 func (w *Watcher) Close() {
 	w.stop()
-	<-w.done
+	t := time.NewTimer(cmp.Or(w.opts.closing, closeTimeout))
+	defer t.Stop()
+	select {
+	case <-w.done:
+	case <-t.C:
+		w.opts.Logger.Warn("config: files are still being read, or what was new is still being put in force: nobody waits for it")
+	}
 }
 
 // Reload reads the files now, whether they have changed or not, calls apply, and returns what went wrong: for SIGHUP, and for
@@ -129,16 +138,16 @@ func (w *Watcher) run(ctx context.Context) {
 			w.opts.Logger.Warn("config: a notice about a file was lost", "error", err)
 			t.soon() // the queue of notices ran over: anything may have changed
 		case <-t.poll:
-			if again, _ := w.look(false); again {
+			if again, _ := w.look(ctx, false); again {
 				t.soon()
 			}
 		case <-t.quiet.C:
 			t.over()
-			if again, _ := w.look(false); again {
+			if again, _ := w.look(ctx, false); again {
 				t.soon()
 			}
 		case answer := <-w.ask:
-			_, err := w.look(true)
+			_, err := w.look(ctx, true)
 			answer <- err
 		}
 	}
@@ -146,9 +155,11 @@ func (w *Watcher) run(ctx context.Context) {
 
 // look reads the files. What is new is told when it has been read twice, a while apart: until then again is true. With force it is told at
 // once, new or not, and what went wrong is returned.
-func (w *Watcher) look(force bool) (again bool, err error) {
+func (w *Watcher) look(ctx context.Context, force bool) (again bool, err error) {
 	c, read, err := w.load()
 	switch {
+	case ctx.Err() != nil:
+		return false, ErrNotWatching
 	case force:
 	case read.same(&w.known):
 		w.seen = nil

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/drawgate/drawgate/internal/regular"
 )
 
 // Skipped is what a directory holds and [Load] has not read.
@@ -28,7 +30,7 @@ func Load(paths []string, opts *ConfigOptions) (*Config, error) {
 	}
 	var files []file
 	for _, name := range l.files {
-		data, err := os.ReadFile(name) //nolint:gosec // the operator names it
+		data, err := regular.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("rls: %w", err)
 		}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/regular"
 )
 
 // TLSFiles names the files of a server's certificate.
@@ -94,7 +96,15 @@ func (c *certificates) current() *tls.Config {
 }
 
 func (f *TLSFiles) load() (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	cert, err := regular.ReadFile(f.Cert)
+	if err != nil {
+		return nil, fmt.Errorf("server: the certificate: %w", err)
+	}
+	key, err := regular.ReadFile(f.Key)
+	if err != nil {
+		return nil, fmt.Errorf("server: the certificate's key: %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return nil, fmt.Errorf("server: certificate %s and key %s: %w", f.Cert, f.Key, err)
 	}
@@ -102,7 +112,7 @@ func (f *TLSFiles) load() (*tls.Config, error) {
 	if f.ClientCA == "" {
 		return c, nil
 	}
-	pem, err := os.ReadFile(f.ClientCA)
+	pem, err := regular.ReadFile(f.ClientCA)
 	if err != nil {
 		return nil, fmt.Errorf("server: the authorities of client certificates: %w", err)
 	}
