@@ -190,7 +190,7 @@ func (l *Limiter) decide(ctx context.Context, t *Take, wait bool) (d Decision, e
 	}
 	if l.watch == nil || l.watch.Taken == nil {
 		if wait {
-			d, _, err = l.wait(ctx, t)
+			d, _, _, err = l.wait(ctx, t)
 			return d, err
 		}
 		return l.try(ctx, t)
@@ -198,7 +198,7 @@ func (l *Limiter) decide(ctx context.Context, t *Take, wait bool) (d Decision, e
 	e := Taken{Take: t, Wait: wait}
 	start := time.Now()
 	if wait {
-		d, e.Queued, err = l.wait(ctx, t)
+		d, e.QueuedAt, e.Queued, err = l.wait(ctx, t)
 	} else {
 		d, err = l.try(ctx, t)
 	}

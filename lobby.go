@@ -262,16 +262,16 @@ func (lb *lobby) waiting() (n int, oldest time.Duration) {
 	return len(lb.spots), oldest
 }
 
-// wait asks for t until it passes, and says how long it stood in line.
-func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, stood time.Duration, err error) {
+// wait asks for t until it passes, and says in the line of which bucket it stood last, or found no place, and how long it stood.
+func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, at int, stood time.Duration, err error) {
 	if up := l.upTo(t); up > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, up, fmt.Errorf("%w: waited %v, the most that the policy allows", ErrDeadline, up))
 		defer cancel()
 	}
-	s, d, err := l.enter(ctx, t)
+	s, d, at, err := l.enter(ctx, t)
 	if s == nil || err != nil {
-		return d, 0, err
+		return d, at, 0, err
 	}
 	d, err = l.stand(ctx, t, s, d)
 	stood = time.Since(s.since)
@@ -279,7 +279,7 @@ func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, stood time.Dur
 	if err == nil && d.Delay() > 0 {
 		err = l.lobby.untilStart(ctx, t, &d)
 	}
-	return d, stood, err
+	return d, s.at, stood, err
 }
 
 // lookAhead is how far ahead the one in front of a line may be granted: a wake-up that is late by less loses nothing of what came free meanwhile.
@@ -305,35 +305,36 @@ func (l *Limiter) upTo(t *Take) (up time.Duration) {
 	return up
 }
 
-// enter asks once if nobody is in front, and otherwise, or if refused, takes a place in a line. It is nil if there is nothing to wait for.
-func (l *Limiter) enter(ctx context.Context, t *Take) (s *spot, d Decision, err error) {
+// enter asks once if nobody is in front, and otherwise, or if refused, takes a place in the line of bucket at. It is nil if there is nothing to wait for.
+func (l *Limiter) enter(ctx context.Context, t *Take) (s *spot, d Decision, at int, err error) {
 	if ctx.Err() != nil {
-		return nil, d, ended(ctx, nil)
+		return nil, d, 0, ended(ctx, nil)
 	}
 	lb := l.lobby
 	lb.mu.Lock()
 	place := lb.places.Next(t.Priority, lb.now())
-	if at := lb.ahead(t, place); at >= 0 {
+	if at = lb.ahead(t, place); at >= 0 {
 		defer lb.mu.Unlock()
 		if err = reachable(ctx, max(0, time.Until(lb.lines[t.Buckets[at].Key].soonest)), nil); err == nil {
 			s, err = lb.join(t, at, place)
 		}
-		return s, d, err
+		return s, d, at, err
 	}
 	lb.mu.Unlock()
 	news := lb.news.Load()
 	if d, err = l.ask(ctx, t, stepTimeout, 0); err != nil || d.Allowed {
-		return nil, d, err
+		return nil, d, 0, err
 	}
+	at = d.refusingBucket()
 	if err = reachable(ctx, d.Soonest, &d); err != nil {
-		return nil, d, err
+		return nil, d, at, err
 	}
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
-	if s, err = lb.join(t, d.refusingBucket(), place); err == nil && lb.news.Load() != news {
+	if s, err = lb.join(t, at, place); err == nil && lb.news.Load() != news {
 		s.Nudge() // what has come free since the question was put may not have found anybody in the line
 	}
-	return s, d, err
+	return s, d, at, err
 }
 
 // reachable returns ErrDeadline if ctx ends before soonest has passed.

@@ -19,6 +19,7 @@ type Taken struct {
 	Err      error         // why it was not decided, or how waiting ended
 	Wait     bool          // it would have waited
 	Queued   time.Duration // of Took, how long it stood in the queue
+	QueuedAt int           // position of the bucket in whose queue it stood last, or found no place; 0 if there was none
 	Took     time.Duration
 }
 

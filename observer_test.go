@@ -1,7 +1,9 @@
 package drawgate_test
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,4 +78,52 @@ func TestTenantOfAnAsk(t *testing.T) {
 			}
 		}
 	}
+}
+
+// An observer is told for which bucket a take waited: what became of it is the doing of that policy.
+func TestObserverIsToldWhereATakeQueued(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var taken []drawgate.Taken
+		wide := drawgate.Policy{Name: "wide", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling, Window: time.Hour, Amount: 100}}}
+		narrow := drawgate.Policy{Name: "narrow", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling, Window: time.Hour, Amount: 1}}, Wait: drawgate.Wait{Queue: 1}}
+		l, err := drawgate.New(memstore.New(nil), wide, &drawgate.Options{Observer: &drawgate.Observer{Taken: func(e *drawgate.Taken) { taken = append(taken, *e) }}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := l.With(narrow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		take := func(ctx context.Context) error {
+			_, err := l.Take(ctx, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k"), o.Ask("k")}, Wait: true})
+			return err
+		}
+		if err := take(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		soon, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- take(ctx) }()
+		synctest.Wait()
+		if err := take(t.Context()); !errors.Is(err, drawgate.ErrQueueFull) {
+			t.Errorf("no place: %v", err)
+		}
+		if err := take(soon); !errors.Is(err, drawgate.ErrDeadline) {
+			t.Errorf("not in time: %v", err)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		var at []int
+		for i := range taken {
+			at = append(at, taken[i].QueuedAt)
+		}
+		if !slices.Equal(at, []int{0, 1, 1, 1}) {
+			t.Errorf("queued at %v, want 0 for the one that passed and 1 for the others", at)
+		}
+	})
 }

@@ -79,8 +79,16 @@ func (m *Metrics) taken(e *drawgate.Taken) {
 		m.queued.Observe(e.Queued.Seconds())
 	}
 	d := decided(e)
+	by := refusers(0)
+	if o == refused {
+		by = s.refused(e, d)
+	}
 	for i := range e.Take.Buckets {
-		s[i].took(&e.Take.Buckets[i], e.Queued, o, d != nil && d.Fallback)
+		own := o
+		if o == refused && !by.has(i) {
+			own = refusedByOther
+		}
+		s[i].took(&e.Take.Buckets[i], e.Queued, own, d != nil && d.Fallback)
 	}
 	if d != nil {
 		s.looked(d)
@@ -90,7 +98,6 @@ func (m *Metrics) taken(e *drawgate.Taken) {
 		m.holds.start(e.Take.ID, e.Take.Hold)
 	case o == refused:
 		m.reasons[m.reason(d)].Inc()
-		s.refused(e.Take, d)
 	case o == away:
 		m.reasons[backendError].Inc()
 	}
@@ -130,27 +137,39 @@ func (s series) looked(d *drawgate.Decision) {
 	}
 }
 
-// refused counts the keys and limits that refused a take, each. d is nil if it was refused without being asked for. That the store is away is no limit's
-// doing.
-func (s series) refused(t *drawgate.Take, d *drawgate.Decision) {
-	if d != nil && d.Reason == drawgate.Away {
-		return
-	}
-	hit := -1
+// refusers are the positions of the buckets that refused a take.
+type refusers uint64
+
+func (r refusers) has(bucket int) bool { return r&(1<<bucket) != 0 }
+
+// refused counts the keys and limits that refused a take, each, and returns whose they are. d is nil if it was refused without being asked for. That the
+// store is away is no limit's doing, nor hits it a key.
+func (s series) refused(e *drawgate.Taken, d *drawgate.Decision) (by refusers) {
+	away := false
 	if d != nil {
+		away = d.Reason == drawgate.Away
 		for r := range d.Limits() {
-			if r.Refused() {
+			if r.Refused() && !away {
 				s[r.Bucket].limits.get(r.Limit).exceeded.Inc()
 			}
-			if hit != r.Bucket && (r.Refused() || d.Reason == drawgate.Queued) {
-				hit = r.Bucket
-				s[hit].hits.hit(&t.Buckets[hit].Key)
+			if r.Refused() || d.Reason == drawgate.Queued {
+				by |= 1 << r.Bucket
 			}
 		}
 	}
-	if hit < 0 {
-		s[0].hits.hit(&t.Buckets[0].Key) // others wait in front of one of them; of which, nobody says
+	switch {
+	case by != 0:
+	case d != nil:
+		by = ^by // a bucket is paused; of which, a decision does not say
+	default:
+		by = 1 << e.QueuedAt // others wait in front
 	}
+	for i := range e.Take.Buckets {
+		if by.has(i) && !away {
+			s[i].hits.hit(&e.Take.Buckets[i].Key)
+		}
+	}
+	return by
 }
 
 // called counts a store call. While the guard's breaker is open there are none: it answers by itself.

@@ -15,9 +15,12 @@ const (
 	away            // not decided: the store did not answer
 	ended           // not decided: the caller went away or ran out of time, or the process is stopping
 	outcomes
+
+	refusedByOther = outcomes // of a policy: it had enough, and another one of the same take refused
+	policyOutcomes = outcomes + 1
 )
 
-var outcomeNames = [outcomes]string{"allowed", "refused", "error", "ended"}
+var outcomeNames = [policyOutcomes]string{"allowed", "refused", "error", "ended", "refused_by_other"}
 
 func outcomeOf(e *drawgate.Taken) outcome {
 	switch {

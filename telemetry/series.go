@@ -15,8 +15,8 @@ var milestones = [...]int64{50, 80, 95, 100}
 // policySeries are the series of one policy, looked up once.
 type policySeries struct {
 	name      string // as a label
-	decisions [outcomes]prometheus.Counter
-	fallbacks [outcomes]prometheus.Counter
+	decisions [policyOutcomes]prometheus.Counter
+	fallbacks [policyOutcomes]prometheus.Counter
 	waits     prometheus.Counter
 
 	wouldRefuse, wouldAllow prometheus.Counter
@@ -41,7 +41,7 @@ var milestoneNames = [len(milestones)]string{"50", "80", "95", "100"}
 
 func (m *Metrics) newPolicy(policy string) *policySeries {
 	p := &policySeries{name: label(policy)}
-	for o := range outcomes {
+	for o := range policyOutcomes {
 		p.decisions[o] = m.vecs.decisions.WithLabelValues(p.name, outcomeNames[o])
 		p.fallbacks[o] = m.vecs.fallbacks.WithLabelValues(p.name, outcomeNames[o])
 	}
