@@ -113,6 +113,10 @@ func (v *service) close() error {
 func (v *service) observe() error {
 	t := &v.now.Telemetry
 	hasher := telemetry.NewHasher([]byte(t.Salt.Reveal()))
+	if t.Salt.Reveal() == "" && !v.now.local() && v.now.instances() != 1 {
+		v.log.Warn("without a common salt each server shows other hashes for the same key, and others again after a restart: " +
+			"set telemetry.salt_env or telemetry.salt_file to the same secret for all, or instances to 1 if this is the only one")
+	}
 	if !t.MetricsOff {
 		reg := prometheus.NewRegistry()
 		version, _, revision := build()

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/drawgate/drawgate/config"
@@ -57,6 +58,51 @@ func TestEnvoysFilesAreReadOnceAtTheStart(t *testing.T) {
 	}
 	if err := v.open(); err != nil || v.envoy == nil {
 		t.Errorf("the files were read again: %v", err)
+	}
+}
+
+// TestServersWithoutACommonSaltAreWarned: what they show of one key looks like several keys.
+func TestServersWithoutACommonSaltAreWarned(t *testing.T) {
+	t.Parallel()
+	salted := config.Telemetry{Salt: config.Secret{Env: "SALT"}}
+	for _, c := range []struct {
+		store     string
+		instances int
+		telemetry config.Telemetry
+		want      bool
+	}{
+		{"redis://127.0.0.1:1", 0, config.Telemetry{}, true},
+		{"redis://127.0.0.1:1", 3, config.Telemetry{}, true},
+		{"redis://127.0.0.1:1", 3, config.Telemetry{MetricsOff: true}, true}, // the log has hashes, too
+		{"redis://127.0.0.1:1", 1, config.Telemetry{}, false},
+		{"redis://127.0.0.1:1", 3, salted, false},
+		{"sqlite:/var/lib/drawgate.db", 0, config.Telemetry{}, false},
+		{"sqlite:/var/lib/drawgate.db", 2, config.Telemetry{}, true},
+		{config.Memory, 0, config.Telemetry{}, false},
+	} {
+		environ := []string{"DRAWGATE_STORE=" + c.store, "SALT=a salt that nobody guesses"}
+		file := "policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}\n"
+		if c.telemetry.Salt.Env != "" {
+			file += "telemetry: {salt_env: SALT}\n"
+		}
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		resolved, err := config.Resolve(environ, config.Flags{Config: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resolved.Instances, resolved.Telemetry.MetricsOff = c.instances, c.telemetry.MetricsOff
+		var log syncBuffer
+		v := &service{app: &app{}, log: slog.New(slog.NewTextHandler(&log, nil)), now: settings{Config: resolved}, store: memstore.New(nil)}
+		v.closers = append(v.closers, v.store.Close)
+		if err := errors.Join(v.observe(), v.close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(log.String(), "without a common salt"); got != c.want {
+			t.Errorf("%s, %d instances, salt %q: warned %v, want %v", c.store, c.instances, c.telemetry.Salt, got, c.want)
+		}
 	}
 }
 
