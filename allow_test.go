@@ -99,7 +99,8 @@ func TestArguments(t *testing.T) {
 		}
 	}
 	wantUsed(t, plain, secret, 0, 0)
-	if e, ok := errors.AsType[*drawgate.NeverFitsError](allow(plain, secret, drawgate.Cost{Unit: "tokens", N: 501})); !ok || e.N != 501 || e.Most != 500 || e.Unit != "tokens" {
+	if e, ok := errors.AsType[*drawgate.NeverFitsError](allow(plain, secret, drawgate.Cost{Unit: "tokens", N: 501})); !ok || e.N != 501 || e.Most != 500 || e.Unit != "tokens" ||
+		e.Amount != plain.Plan().Policy().Limits[1].Amount || e.Limit != plain.Plan().Policy().Limits[1].Name {
 		t.Errorf("%+v", e)
 	}
 	if _, err := drawgate.New(memory(t), policy(rolling(1, time.Minute)), &drawgate.Options{Tenant: big}); !errors.Is(err, drawgate.ErrInvalid) || strings.Contains(err.Error(), secret) {

@@ -58,7 +58,8 @@ func (e *LimitError) Unwrap() error { return e.Err }
 // NeverFitsError says which limit can never grant a take. It is [ErrNeverFits].
 type NeverFitsError struct {
 	Policy, Limit, Unit string
-	N, Most             int64 // what was asked; the most that this limit grants at the take's priority
+	Amount              int64 // units per window of the limit, as configured; of a concurrency limit its slots
+	N, Most             int64 // what was asked; the most that this limit ever grants at once, headroom and what is kept for higher priorities taken off
 }
 
 func (e *NeverFitsError) Error() string {

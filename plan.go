@@ -198,7 +198,8 @@ func named(costs []Cost, unit string) bool {
 func (p *Plan) neverFits(n *Amounts, priority int8) error {
 	for i := range p.specs {
 		if !p.specs[i].Fits(n[i], priority) {
-			return &NeverFitsError{Policy: p.policy.Name, Limit: p.policy.Limits[i].Name, Unit: p.units[i], N: n[i], Most: p.specs[i].Effective[priority]}
+			l := &p.policy.Limits[i]
+			return &NeverFitsError{Policy: p.policy.Name, Limit: l.Name, Unit: p.units[i], Amount: l.Amount, N: n[i], Most: p.specs[i].Effective[priority]}
 		}
 	}
 	return nil

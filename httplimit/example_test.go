@@ -181,7 +181,7 @@ func Example_costs() {
 	// 200 "items";r=40;t=3600
 	// 429 "items";r=40;t=3600
 	// 200 "items";r=0;t=3600
-	// 413
+	// 413 "items";r=0;t=3600
 }
 
 // Privileged API keys have a limit of their own, and one route has a tighter one for everybody. Keys are secrets: what is stored is a hash.

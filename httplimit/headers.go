@@ -103,19 +103,43 @@ type line struct {
 
 func (h *Headers) describe(to http.Header, d *drawgate.Decision) {
 	var space [3]line // the usual answer fits
-	lines, at, after := space[:0], d.At().UnixMicro(), int64(-1)
+	after := int64(-1)
 	if !d.Allowed {
 		if s, ok := RetryAfter(d); ok {
 			after = s
 		}
 	}
+	h.write(to, h.lines(space[:0], d, after))
+}
+
+// appendStatus writes what is left in the buckets of a request that was not decided.
+func (h *Headers) appendStatus(to http.Header, list []drawgate.Status) {
+	var lines []line
+	for i := range list {
+		lines = h.lines(lines, &list[i].Decision, -1)
+	}
+	h.write(to, lines)
+}
+
+// describes reports whether the headers tell anything of a policy's limits.
+func (h *Headers) describes(policy string) bool {
+	return h.fields&AllFields != 0 && (len(h.policies) == 0 || slices.Contains(h.policies, policy))
+}
+
+// lines appends what is said of the limits of a decision, which is refused for after seconds; -1: it says nothing of that.
+func (h *Headers) lines(lines []line, d *drawgate.Decision, after int64) []line {
+	at := d.At().UnixMicro()
 	for r := range d.Limits() {
-		if len(h.policies) != 0 && !slices.Contains(h.policies, r.Policy) {
+		if !h.describes(r.Policy) {
 			continue
 		}
 		v, reset := h.view(d, &r), r.ResetAt().UnixMicro()
 		lines = append(lines, line{view: v, left: r.Remaining, window: window(&r, v, reset-at, after), reset: ceilDiv(reset, micro), refusal: r.RetryAfter})
 	}
+	return lines
+}
+
+func (h *Headers) write(to http.Header, lines []line) {
 	switch len(lines) {
 	case 0:
 	case 1:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/hold"
@@ -92,7 +93,7 @@ func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
 func (m *Middleware) settle(h http.Header, r *http.Request, a answer, t *take) Pass {
 	switch {
 	case a.err != nil:
-		return m.fail(h, r, a.err)
+		return m.fail(h, r, a.err, t)
 	case !a.d.Allowed:
 		return m.refuse(h, &a, t)
 	}
@@ -114,11 +115,12 @@ func (m *Middleware) refuse(h http.Header, a *answer, t *take) Pass {
 }
 
 // fail answers what was not decided.
-func (m *Middleware) fail(h http.Header, r *http.Request, err error) Pass {
+func (m *Middleware) fail(h http.Header, r *http.Request, err error, t *take) Pass {
 	switch {
 	case r.Context().Err() != nil:
 		return Pass{Problem: blank(CodeCancelled, statusCancelled, "The client went away.")}
 	case errors.Is(err, drawgate.ErrNeverFits):
+		m.headers.appendStatus(h, t.status(r.Context()))
 		return Pass{Problem: neverFits(&Problem{})}
 	}
 	m.report(r, err)
@@ -151,6 +153,28 @@ func (t *take) shared(i int) bool {
 		return t.m.buckets[0].Shared
 	}
 	return t.m.buckets[t.from[i]].Shared
+}
+
+// statusTimeout bounds how long the answer to a request that can never pass waits for what is left.
+const statusTimeout = 2 * time.Second
+
+// status asks for what is left in the buckets that the headers describe: a take that can never fit is not decided, so no decision says it. It is nil if the
+// store does not answer.
+func (t *take) status(ctx context.Context) (list []drawgate.Status) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	for i := range t.asks {
+		l := t.asks[i].Limiter
+		if !t.m.headers.describes(l.Plan().Name()) {
+			continue
+		}
+		st, err := l.StatusAt(ctx, t.priority, t.asks[i])
+		if err != nil {
+			return nil
+		}
+		list = append(list, st)
+	}
+	return list
 }
 
 // answer is what came of a take.

@@ -174,6 +174,12 @@ func testNeverFits(e *env) {
 	if r.header.Get("Retry-After") != "" || r.problem.Code != httplimit.CodeNeverFits {
 		t.Errorf("Retry-After %q, problem %s", r.header.Get("Retry-After"), r.body)
 	}
+	r.wantHeaders(t, map[string]string{
+		"X-RateLimit-Limit": "100", "X-RateLimit-Remaining": "100", "RateLimit": `"upload";r=100;t=0`, "RateLimit-Policy": `"upload";q=100;qu="content-bytes";w=60`,
+	})
+	if r.header.Get("X-RateLimit-Reset") == "" {
+		t.Error("there is no X-RateLimit-Reset")
+	}
 }
 
 func testStoreAway(e *env) {
