@@ -274,12 +274,11 @@ func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, at int, stood 
 		return d, at, 0, err
 	}
 	d, err = l.stand(ctx, t, s, d)
-	stood = time.Since(s.since)
 	l.lobby.leave(t, s)
 	if err == nil && d.Delay() > 0 {
 		err = l.lobby.untilStart(ctx, t, &d)
 	}
-	return d, s.at, stood, err
+	return d, s.at, time.Since(s.since), err
 }
 
 // lookAhead is how far ahead the one in front of a line may be granted: a wake-up that is late by less loses nothing of what came free meanwhile.
