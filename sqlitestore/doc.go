@@ -44,6 +44,17 @@
 //
 // A *[drawgate.StoreError] says what is wrong and what to do. A file that is locked, full, read-only or on a failing disk is tried again with each
 // call, so the store comes back by itself. A file that is corrupt, or was deleted or replaced while it was open, stays away ([ErrDamaged]) until
-// somebody has put it right ([Repair]) and opens it again, because going on with an empty one would mint a full quota. A single bucket whose record is damaged
-// fails alone; [Store.Reset] forgets it.
+// somebody has put it right ([Repair]) and opens it again, because going on with an empty one would mint a full quota. A single bucket whose record is
+// damaged fails alone; [Store.Reset] forgets it.
+//
+// # The mark
+//
+// Beside a database state.db lies a small file, state.db.mark, with a number that the database has as well. It is written once, when the database is
+// durable. So a database that was deleted is told from one that never was: [Open] makes a new one only where there is neither. Where there is a mark, and
+// no database, an empty file, or a database with another number, Open fails with [ErrDamaged]. [Repair] makes one that fits the mark: with [RepairOptions.Hold]
+// everything counts as used up in it, with [RepairOptions.Fresh] nothing does.
+//
+// A database that is moved takes its mark along: the file and the mark are moved together. One that was moved alone gets a mark at its new place, and where it
+// was none is made. A backup has the same number: it fits the mark, and does not know what was used since, so it is to be held. A file without a
+// mark, as older versions made them, gets one when it is opened. Where a mark cannot be written, the store works without it, and the log says so.
 package sqlitestore

@@ -77,11 +77,21 @@ func TestOpenRefuses(t *testing.T) {
 		{"other program", func(t *testing.T, path string) string { return execSQL(t, path, "PRAGMA application_id = 7") }, sqlitestore.ErrForeign, "another program"},
 		{"log without file", func(t *testing.T, path string) string {
 			write(t, path+"-wal", []byte("a log"))
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			remove(t, path)
+			remove(t, path+".mark")
 			return path
 		}, sqlitestore.ErrDamaged, "-wal"},
+		{"deleted", func(t *testing.T, path string) string { remove(t, path); return path }, sqlitestore.ErrDamaged, "drawgate reset --all"},
+		{"deleted but for its log", func(t *testing.T, path string) string {
+			remove(t, path)
+			write(t, path+"-wal", []byte("a log"))
+			return path
+		}, sqlitestore.ErrDamaged, "drawgate repair --hold"},
+		{"replaced", func(t *testing.T, path string) string { return write(t, path, content(t, filled(t))) }, sqlitestore.ErrDamaged, "drawgate repair --hold"},
+		{"replaced by one without an identity", func(t *testing.T, path string) string {
+			return execSQL(t, path, "DELETE FROM meta WHERE name = 'identity'")
+		}, sqlitestore.ErrDamaged, "drawgate reset --all"},
+		{"a mark that cannot be read", func(t *testing.T, path string) string { write(t, path+".mark", nil); return path }, sqlitestore.ErrDamaged, ".mark"},
 		{"no directory", func(_ *testing.T, path string) string { return filepath.Join(filepath.Dir(path), "none", "state.db") }, os.ErrNotExist, "directory"},
 		{"directory", func(_ *testing.T, path string) string { return filepath.Dir(path) }, drawgate.ErrStoreAway, "regular file"},
 		{"dangling link", func(t *testing.T, path string) string {

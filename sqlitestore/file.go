@@ -65,6 +65,9 @@ func locate(path string, o *Options) (string, error) {
 		if err := unrepaired(path); err != nil {
 			return "", err
 		}
+		if err := missing(path); err != nil {
+			return "", err
+		}
 		if err := create(path, o); err != nil {
 			return "", err
 		}
@@ -76,7 +79,7 @@ func locate(path string, o *Options) (string, error) {
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("%s is not a regular file", path)
 	case info.Size() <= empty:
-		return "", fmt.Errorf("%w: %s is empty: restore it from a backup, or remove it to start with nothing used", ErrDamaged, path)
+		return "", fmt.Errorf("%w: %s is empty: restore it from a backup; or %s", ErrDamaged, path, waysOut)
 	}
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return "", err
@@ -100,7 +103,10 @@ func create(path string, o *Options) error {
 	case err == nil:
 		return nil // somebody else has made it meanwhile
 	case noLog == nil:
-		return fmt.Errorf("%w: %s is not there but its -wal is: restore the file or have it repaired (drawgate repair), or remove the -wal to start with nothing used", ErrDamaged, path)
+		return fmt.Errorf("%w: %s is not there but its -wal is: restore the file; or %s", ErrDamaged, path, waysOut)
+	}
+	if o.Existing {
+		return fmt.Errorf("there is no database %s: %w", path, fs.ErrNotExist)
 	}
 	temp := path + unfinished + rand.Text()
 	defer dropFiles(temp)
@@ -109,16 +115,23 @@ func create(path string, o *Options) error {
 		return explain(err)
 	}
 	_, err = ready(c, o)
+	if err == nil {
+		_, err = identify(c, o)
+	}
 	if err = errors.Join(err, c.emptyLog(), c.close()); err != nil {
 		return explain(err)
 	}
 	err = os.Link(temp, path)
-	if err != nil && !errors.Is(err, fs.ErrExist) { // a file system without links
+	if errors.Is(err, fs.ErrExist) {
+		return nil // somebody else has made it meanwhile
+	}
+	if err != nil { // a file system without links
 		err = os.Rename(temp, path)
 	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	if err != nil {
 		return err
 	}
+	o.Logger.Info("sqlitestore: made a new database: nothing is used yet", "path", path)
 	return syncDir(filepath.Dir(path))
 }
 
@@ -179,9 +192,23 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 	if err := whole(path, c); err != nil {
 		return nil, err
 	}
+	m, err := readMark(path)
+	if err != nil {
+		return nil, err
+	}
+	if identity, err := readIdentity(c); err != nil {
+		return nil, err
+	} else if err := m.fits(path, identity); err != nil {
+		return nil, err
+	}
 	schema, err := ready(c, o)
 	if err != nil {
 		return nil, err
+	}
+	if !m.there {
+		if err := remember(path, c, o); err != nil {
+			return nil, err
+		}
 	}
 	u, err := readUnknown(c)
 	if err != nil {
@@ -200,6 +227,21 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 		}
 	}
 	return f, nil
+}
+
+// remember writes the mark of a database that has none. Where that cannot be, the store is as good as ever, but whether the file was deleted cannot be told.
+func remember(path string, c *conn, o *Options) error {
+	identity, err := identify(c, o)
+	if err == nil {
+		err = writeMark(path, identity)
+	}
+	if k := code(err); k == codeCorrupt || k == codeNotADB {
+		return err
+	}
+	if err != nil {
+		o.Logger.Warn("sqlitestore: the mark beside the database cannot be written: if the database is deleted, nobody will notice", "path", path, "error", err)
+	}
+	return nil
 }
 
 func number(c *conn, pragma string) (int64, error) {

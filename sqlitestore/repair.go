@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -22,6 +23,10 @@ type RepairOptions struct {
 	// A file that is not there is made: in a deleted file everything had perhaps been used.
 	Hold bool
 
+	// Fresh starts again with nothing used: whatever is there is renamed, whole or not, and a new file takes its place. Everything that was used may be
+	// admitted once more.
+	Fresh bool
+
 	step func() // for tests: called after each change of the directory
 }
 
@@ -33,7 +38,8 @@ func (o *RepairOptions) changed() {
 
 // Repaired says what a repair did.
 type Repaired struct {
-	Whole bool      // the file was whole: nothing was done, unless RepairOptions.Hold was set; nothing was copied, so nothing below is counted
+	Whole bool      // the file was whole: nothing was done, unless it was held; nothing was copied, so nothing below is counted
+	Other bool      // the file is another one than the mark beside it names: it was held
 	Aside []string  // where the damaged files are now, the database first; nothing of them was deleted
 	Since time.Time // what is not known counts as used then, and ages; zero if nothing was done
 
@@ -55,7 +61,8 @@ type Repaired struct {
 // that could not be read; [Store.Reset] lifts it from one).
 // Slots of a concurrency limit that were held by reservations that could not be read are free: make sure that what held them has ended.
 //
-// A file that is whole is left alone, and one that is not there is an error (fs.ErrNotExist), unless [RepairOptions.Hold] is set or its log is still there.
+// A file that is whole is left alone, and one that is not there is an error (fs.ErrNotExist), unless [RepairOptions.Hold] or [RepairOptions.Fresh] is set or
+// its log is still there. One that is whole, and not the one that the mark beside it names (see [Open]), was put there: it is held.
 //
 // The error is a *[drawgate.StoreError]. A repair that failed has changed nothing. One that was interrupted at any point has left a file that [Open]
 // refuses, until the next repair, which begins anew.
@@ -79,20 +86,29 @@ func repair(path string, opts *RepairOptions, now int64) (*Repaired, error) {
 	if err := resume(path, r); err != nil {
 		return nil, err
 	}
+	m, err := readMark(path)
+	if err != nil {
+		return nil, err
+	}
+	id := cmp.Or(m.identity, newIdentity()) // the mark stays right, so that nothing can happen between changing that and the file
 	readable, whole, err := inspect(path)
 	switch {
 	case err != nil:
-		return nil, err
-	case whole:
+	case whole && !opts.Fresh:
 		r.Whole = true
-		if opts.Hold {
-			err = mark(path, opts, now, r)
-		}
-		return r, err
-	case !opts.Hold && !exists(path) && !exists(path+"-wal"):
-		return nil, fmt.Errorf("there is no file %s to repair; if it was deleted, make one in which everything counts as used up (drawgate repair --hold): %w", path, fs.ErrNotExist)
+		err = holdWhole(path, m, id, opts, now, r)
+	case !opts.Hold && !opts.Fresh && !exists(path) && !exists(path+"-wal"):
+		err = fmt.Errorf("there is no file %s to repair; if it was deleted, %s: %w", path, waysOut, fs.ErrNotExist)
+	default:
+		err = replace(path, readable && !opts.Fresh, id, opts, now, r)
 	}
-	return r, replace(path, readable, opts, now, r)
+	if err == nil && m.there && m.identity == 0 { // it could not be read
+		err = writeMark(path, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // resolve returns the path without symbolic links, of a file that may be missing.
@@ -162,15 +178,29 @@ func damage(err error) error {
 	return err
 }
 
-// mark notes in a file that is whole that everything counts as used up.
-func mark(path string, opts *RepairOptions, now int64, r *Repaired) error {
+// holdWhole notes in a file that is whole that everything counts as used up, if that is wanted or the file is not the one that its mark names.
+func holdWhole(path string, m mark, id int64, opts *RepairOptions, now int64, r *Repaired) error {
 	c, err := dial(path, "rw")
 	if err != nil {
 		return err
 	}
 	err = settings(c, &Options{})
+	own := int64(0)
 	if err == nil {
-		err = r.hold(c, opts, now)
+		own, err = readIdentity(c)
+	}
+	r.Other = m.fits(path, own) != nil
+	if err == nil && (opts.Hold || r.Other) {
+		err = c.script("BEGIN IMMEDIATE")
+		if err == nil {
+			err = r.hold(c, opts, now)
+		}
+		if err == nil {
+			_, err = c.exec(qSetMeta, metaIdentity, id)
+		}
+		if err == nil {
+			err = c.script("COMMIT") // otherwise closing takes it back
+		}
 	}
 	return errors.Join(err, c.close())
 }

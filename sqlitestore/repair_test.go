@@ -145,11 +145,11 @@ func TestRepairOfADeletedFile(t *testing.T) {
 	if _, err := sqlitestore.RepairAt(path, nil, c.now()); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "--hold") {
 		t.Errorf("%v, want that there is no file", err)
 	}
-	wantFiles(t, path)
+	wantFiles(t, path, ".mark")
 	if r := repair(t, path, &sqlitestore.RepairOptions{Hold: true}, c); r.Whole || len(r.Aside) != 0 || r.Since.IsZero() {
 		t.Errorf("%+v", r)
 	}
-	wantFiles(t, path, "")
+	wantFiles(t, path, "", ".mark")
 	s = openAt(t, path, nil, c)
 	for _, name := range []string{"k", "other"} {
 		if n := takes(t, s, plan, name); n != 0 {

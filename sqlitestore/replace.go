@@ -42,10 +42,10 @@ func exists(path string) bool {
 }
 
 // replace puts a new database in the place of the one at path, with what can be read of that. If it fails nothing has changed.
-func replace(path string, readable bool, opts *RepairOptions, now int64, r *Repaired) error {
+func replace(path string, readable bool, id int64, opts *RepairOptions, now int64, r *Repaired) error {
 	temp := path + unfinished + "repaired"
 	defer dropFiles(temp)
-	if err := build(temp, path, readable, opts, now, r); err != nil {
+	if err := build(temp, path, readable, id, opts, now, r); err != nil {
 		return err
 	}
 	opts.changed()
@@ -74,7 +74,7 @@ func dropFiles(temp string) {
 }
 
 // build makes the new database.
-func build(temp, path string, readable bool, opts *RepairOptions, now int64, r *Repaired) error {
+func build(temp, path string, readable bool, id int64, opts *RepairOptions, now int64, r *Repaired) error {
 	mode := private
 	if info, err := os.Stat(path); err == nil {
 		mode |= info.Mode().Perm() // whoever shares the file goes on doing so
@@ -87,8 +87,11 @@ func build(temp, path string, readable bool, opts *RepairOptions, now int64, r *
 	if err == nil && readable {
 		err = salvage(c, path, r)
 	}
-	if err == nil {
+	if err == nil && !opts.Fresh {
 		err = r.hold(c, opts, now)
+	}
+	if err == nil {
+		_, err = c.exec(qSetMeta, metaIdentity, id)
 	}
 	if err == nil {
 		err = c.emptyLog()

@@ -107,7 +107,7 @@ func TestRepairOfAnyHeader(t *testing.T) {
 					remove(t, f)
 				}
 			}
-			wantFiles(t, path, "", ".damaged")
+			wantFiles(t, path, "", ".damaged", ".mark")
 			wantHeld(t, path, c, plan, "user-3")
 		})
 	}
@@ -189,7 +189,7 @@ func TestRepairWhereItWasInterruptedAndRestored(t *testing.T) {
 	t.Parallel()
 	plan := compile(t, rolling(10, time.Hour))
 	path := unlike(t, plan)
-	backup := content(t, filled(t))
+	backup := content(t, path) // of this database: another one would be held
 	if err := child(t.Context(), "repair", path, "4").Run(); err == nil {
 		t.Fatal("it was not killed")
 	}

@@ -29,7 +29,8 @@ type Options struct {
 	Synchronous Synchronous
 	BusyTimeout time.Duration // how long a caller waits while another process writes; 0 means 2 s; negative means not at all
 	HistoryFor  time.Duration // how long the history is kept; 0 means 35 days; negative means that none is written
-	Logger      *slog.Logger  // told when cleaning fails, or the file is found damaged; nil discards
+	Logger      *slog.Logger  // told when a file is made, when cleaning fails, or the file is found damaged; nil discards
+	Existing    bool          // open a database that is there only: nothing is created, and without one the error is fs.ErrNotExist
 
 	pragmas []string // for tests: set on the writing connection
 	weight  int      // for tests: of the cache; 0 means maxWeight
@@ -76,7 +77,9 @@ var (
 	_ drawgate.Pinger   = (*Store)(nil)
 )
 
-// Open opens the database at path; opts may be nil. A file that is not there is created, in a directory that is.
+// Open opens the database at path; opts may be nil. A file that is not there is created, in a directory that is, unless a database was there: a mark
+// beside the file (its name with ".mark") says so, which Open writes once a new database is durable. Without the database that it names, Open fails
+// with [ErrDamaged]: an empty one would admit every limit once more. [Repair] makes one, see [RepairOptions.Hold] and [RepairOptions.Fresh].
 //
 // A file that is empty, truncated, damaged, of another program or of a newer version of this one is refused ([ErrDamaged], [ErrForeign]), and not
 // changed. Opening takes a check of the file's structure if it is smaller than 16 MiB.

@@ -1,0 +1,163 @@
+package sqlitestore
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// A mark beside the file says that a database is here, and which one. Without it nobody could tell a file that was deleted, whose quotas are perhaps used
+// up, from one that never was. It is written once, when the file is durable, and only [RepairOptions.Fresh] and [RepairOptions.Hold] make a file
+// that fits it: nothing removes it.
+
+// marked follows the name of a database in that of its mark.
+const marked = ".mark"
+
+// metaIdentity is the name under which a database stores the number that its mark has as well.
+const metaIdentity = "identity"
+
+// markFirst begins the first line of a mark; the number follows.
+const markFirst = "drawgate-database "
+
+// markRest is the rest of a mark, for people who find it.
+const markRest = `
+A database of drawgate is beside this file. While this file is here and the database is missing,
+or is another one, drawgate does not make an empty one: that would admit every limit once more.
+
+  drawgate repair --hold   makes a database in which everything counts as used up
+  drawgate reset --all     starts again with nothing used
+`
+
+// waysOut says what to do about a database that is missing.
+const waysOut = "make one in which everything counts as used up (drawgate repair --hold), or start again with nothing used (drawgate reset --all)"
+
+// mark is what stands beside a database.
+type mark struct {
+	there    bool
+	identity int64 // 0: it cannot be read
+}
+
+// readMark reads the mark of the database at path.
+func readMark(path string) (mark, error) {
+	text, err := os.ReadFile(path + marked) //nolint:gosec // beside the file that the caller named
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENAMETOOLONG): // no mark can have this name
+		return mark{}, nil
+	case err != nil:
+		return mark{}, err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	digits, ours := strings.CutPrefix(strings.TrimSuffix(line, "\r"), markFirst)
+	id, err := strconv.ParseInt(digits, 16, 64)
+	if !ours || err != nil || id <= 0 {
+		return mark{there: true}, nil
+	}
+	return mark{true, id}, nil
+}
+
+// writeMark says durably that the database at path is the one with this identity. The database must be durable. A mark that can be read stays: another
+// process has written it meanwhile.
+func writeMark(path string, identity int64) error {
+	dir := filepath.Dir(path)
+	if err := syncDir(dir); err != nil { // the name of the database, which whoever made it may not have come to sync
+		return err
+	}
+	temp := path + marked + unfinished + rand.Text()
+	defer os.Remove(temp) //nolint:errcheck // what is left of it does no harm
+	if err := writeSynced(temp, fmt.Sprintf("%s%016x\n%s", markFirst, identity, markRest)); err != nil {
+		return err
+	}
+	err := os.Link(temp, path+marked)
+	if errors.Is(err, fs.ErrExist) {
+		found, failed := readMark(path)
+		if failed != nil || found.identity != 0 {
+			return failed
+		}
+	}
+	if err != nil { // one that cannot be read, or a file system without links
+		err = os.Rename(temp, path+marked)
+	}
+	if err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+func writeSynced(path, text string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // beside the file that the caller named
+	if err != nil {
+		return err
+	}
+	if _, err = f.WriteString(text); err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// missing refuses to make a database at path where one has been.
+func missing(path string) error {
+	m, err := readMark(path)
+	if err != nil || !m.there {
+		return err
+	}
+	if _, err := os.Stat(path); err == nil {
+		return nil // another process made both meanwhile, the file first
+	}
+	return fmt.Errorf("%w: %s is missing, and its mark (%s) says that a database was here: put it back; or %s", ErrDamaged, path, path+marked, waysOut)
+}
+
+// fits checks that a database is the one that its mark names. identity is 0 for a file from before there were marks.
+func (m mark) fits(path string, identity int64) error {
+	if !m.there || m.identity != 0 && m.identity == identity {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is not the database that its mark (%s) names: put that back; or count everything as used up in this one (drawgate repair --hold), "+
+		"or start again with nothing used (drawgate reset --all)", ErrDamaged, path, path+marked)
+}
+
+// newIdentity returns a number that no other database has.
+func newIdentity() int64 {
+	for {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // it never fails
+		if id := int64(binary.BigEndian.Uint64(b[:]) >> 1); id > 0 {
+			return id
+		}
+	}
+}
+
+func readIdentity(c *conn) (int64, error) {
+	id, _, err := c.number(qMeta, metaIdentity)
+	return id, err
+}
+
+// identify returns the identity of a database, and gives it one, durably, if it has none.
+func identify(c *conn, o *Options) (id int64, err error) {
+	if id, err = readIdentity(c); err != nil || id != 0 {
+		return id, err
+	}
+	if _, err := c.pragma("synchronous = FULL"); err != nil { // the mark will name it
+		return 0, err
+	}
+	if err := c.script("BEGIN IMMEDIATE"); err != nil {
+		return 0, err
+	}
+	if id, err = readIdentity(c); err == nil && id == 0 { // unless another process has meanwhile
+		id = newIdentity()
+		_, err = c.exec(qSetMeta, metaIdentity, id)
+	}
+	if err != nil {
+		return 0, errors.Join(err, c.script("ROLLBACK"))
+	}
+	if err := c.script("COMMIT"); err != nil {
+		return 0, err
+	}
+	return id, settings(c, o)
+}
