@@ -55,11 +55,10 @@ func readMark(path string) (mark, error) {
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
 	digits, ours := strings.CutPrefix(strings.TrimSuffix(line, "\r"), markFirst)
-	id, err := strconv.ParseInt(digits, 16, 64)
-	if !ours || err != nil || id <= 0 {
-		return mark{there: true}, nil
+	if id, err := strconv.ParseInt(digits, 16, 64); ours && err == nil && id > 0 {
+		return mark{true, id}, nil
 	}
-	return mark{true, id}, nil
+	return mark{there: true}, nil
 }
 
 // writeMark says durably that the database at path is the one with this identity. The database must be durable. A mark that can be read stays: another

@@ -89,7 +89,7 @@ func (a *app) explainHere(cmd *cobra.Command, q api.ExplainRequest) error {
 	}
 	a.tell(&s)
 	log := slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	store, err := s.store(log)
+	store, err := a.lookAt(&s, log)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -20,7 +21,8 @@ more. Stop them first.
 
 The damaged file is renamed, not deleted, and what can be read of it is copied. Whether that is all, nobody knows: so every bucket counts as used up now,
 and comes back as its limits do, a rolling limit after its window, a calendar limit with its next one; drawgate reset lifts it for one bucket. A file that
-is whole is left alone. In the place of one that was deleted --hold makes one in which everything counts as used up.
+is whole is left alone. In the place of one that was deleted --hold makes one in which everything counts as used up. A whole file that is not the one that was there, by the mark beside it
+(its name with .mark), counts as used up as well. To start again with nothing used instead: drawgate reset --all.
 
 A repair that fails changes nothing. One that was interrupted is begun anew by the next: until then the file is refused.`,
 		Example: `  drawgate repair --store sqlite:///var/lib/drawgate/state.db`,
@@ -35,6 +37,7 @@ A repair that fails changes nothing. One that was interrupted is begun anew by t
 // repaired says what was done as JSON.
 type repaired struct {
 	Whole        bool      `json:"whole"`
+	Other        bool      `json:"other,omitempty"` // not the file that the mark beside it names: held
 	Aside        []string  `json:"aside,omitempty"`
 	Since        time.Time `json:"since,omitzero"` // what is not known counts as used then
 	Buckets      int       `json:"buckets"`
@@ -48,28 +51,37 @@ func (a *app) repair(o *sqlitestore.RepairOptions) error {
 	if o.Trust && o.Hold {
 		return usage("give either --trust or --hold")
 	}
-	if url := a.serverURL(); url != "" {
-		return usage("a server's file is repaired on its machine, while it is stopped: name the file with --store, not the server %s", config.RedactURL(url))
-	}
-	s, err := a.resolve(a.flags)
+	path, err := a.sqlitePath("repair")
 	if err != nil {
 		return err
-	}
-	a.tell(&s)
-	path, ok := config.SQLitePath(s.Store)
-	if !ok {
-		return usage("%s is not a SQLite file: there is nothing to repair", config.RedactURL(s.Store))
 	}
 	r, err := sqlitestore.Repair(path, o)
 	if err != nil {
 		return err
 	}
 	if a.json {
-		a.printJSON(repaired{r.Whole, r.Aside, r.Since, r.Buckets, r.Damaged, r.Reservations, r.Events, r.Incomplete})
+		a.printJSON(repaired{r.Whole, r.Other, r.Aside, r.Since, r.Buckets, r.Damaged, r.Reservations, r.Events, r.Incomplete})
 		return nil
 	}
 	a.printRepaired(path, o, r)
 	return nil
+}
+
+// sqlitePath returns the path of the file that is to be repaired or reset.
+func (a *app) sqlitePath(op string) (string, error) {
+	if url := a.serverURL(); url != "" {
+		return "", usage("to %s a server's file, stop the server, and do it on its machine: name the file with --store, not the server %s", op, config.RedactURL(url))
+	}
+	s, err := a.resolve(a.flags)
+	if err != nil {
+		return "", err
+	}
+	a.tell(&s)
+	path, ok := config.SQLitePath(s.Store)
+	if !ok {
+		return "", usage("%s is not a SQLite file: there is nothing to %s", config.RedactURL(s.Store), op)
+	}
+	return filepath.Abs(path)
 }
 
 func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlitestore.Repaired) {
@@ -77,6 +89,8 @@ func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlite
 		a.printf("the damaged file is now %s\n", f)
 	}
 	switch {
+	case r.Other:
+		a.printf("%s is whole, and is not the file that was here before\n", path)
 	case r.Whole && !o.Hold:
 		a.printf("%s is whole: nothing was done\n", path)
 		return

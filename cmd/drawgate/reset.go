@@ -7,21 +7,33 @@ import (
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/sqlitestore"
 )
 
 func (a *app) resetCmd() *cobra.Command {
 	var f askFlags
-	var yes bool
+	var yes, all bool
 	cmd := &cobra.Command{
 		Use:   "reset",
 		Short: "Forget what a bucket has used",
 		Long: `Forget everything about a bucket: what is used, what is held. Its limits start unused, so more may be admitted than they say. Whoever holds units
-of it learns that they are gone: drawgate run ends its command. A server is asked at its address for administrators.`,
-		Example: `  drawgate reset --policy gpt --key team-a --yes`,
-		Args:    cobra.NoArgs,
-		RunE:    action(func(cmd *cobra.Command, _ []string) error { return a.reset(cmd, &f, yes) }),
+of it learns that they are gone: drawgate run ends its command. A server is asked at its address for administrators.
+
+With --all a SQLite file starts again with nothing used, history included, whatever is at its path: a database, a damaged one, or none where one was
+deleted. Stop the programs that use it first. What was there is renamed, not deleted. All that was used may be admitted once more; drawgate repair --hold
+counts everything as used up instead.`,
+		Example: `  drawgate reset --policy gpt --key team-a --yes
+  drawgate reset --all --store sqlite:///var/lib/drawgate/state.db --yes`,
+		Args: cobra.NoArgs,
+		RunE: action(func(cmd *cobra.Command, _ []string) error {
+			if all {
+				return a.resetAll(cmd, yes)
+			}
+			return a.reset(cmd, &f, yes)
+		}),
 	}
 	a.bucket(cmd, &f)
+	cmd.Flags().BoolVar(&all, "all", false, "start again with a new SQLite file, in which nothing is used")
 	cmd.Flags().BoolVar(&yes, "yes", false, "really do it")
 	return cmd
 }
@@ -93,5 +105,38 @@ func (a *app) resetRemote(cmd *cobra.Command, f *askFlags, yes bool) error {
 		return nil
 	}
 	a.printf("reset: key %s\n", f.key)
+	return nil
+}
+
+// resetAll puts a new database in the place of whatever is there.
+func (a *app) resetAll(cmd *cobra.Command, yes bool) error {
+	for _, flag := range []string{"policy", "key"} {
+		if cmd.Flags().Changed(flag) {
+			return usage("give either --all or --%s", flag)
+		}
+	}
+	path, err := a.sqlitePath("reset")
+	if err != nil {
+		return err
+	}
+	if !yes {
+		return usage("this would forget everything that %s has counted: say --yes to do it", path)
+	}
+	r, err := sqlitestore.Repair(path, &sqlitestore.RepairOptions{Fresh: true})
+	if err != nil {
+		return err
+	}
+	if a.json {
+		a.printJSON(struct {
+			Reset bool     `json:"reset"`
+			Path  string   `json:"path"`
+			Aside []string `json:"aside,omitempty"`
+		}{true, path, r.Aside})
+		return nil
+	}
+	for _, f := range r.Aside {
+		a.printf("what was there is now %s\n", f)
+	}
+	a.printf("%s is new: nothing is used\n", path)
 	return nil
 }

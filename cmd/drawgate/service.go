@@ -24,6 +24,7 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/rls"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/sqlitestore"
 	"github.com/drawgate/drawgate/telemetry"
 )
 
@@ -60,7 +61,11 @@ func newService(a *app, s settings, log *slog.Logger) (v *service, err error) {
 			err = errors.Join(err, v.close())
 		}
 	}()
-	inner, err := s.store(log)
+	inner, err := s.store(log, false)
+	lost := errors.Is(err, sqlitestore.ErrDamaged) // it stays so until somebody has put it right: meanwhile the fallback decides
+	if lost {
+		inner, err = &lostStore{err}, nil
+	}
 	if err != nil {
 		return v, err
 	}
@@ -76,6 +81,9 @@ func newService(a *app, s settings, log *slog.Logger) (v *service, err error) {
 	}
 	if err := v.observe(); err != nil {
 		return v, err
+	}
+	if lost {
+		_ = v.guarded.Ping(context.Background()) // whoever watches the guard is told now, not with the first take
 	}
 	if err := v.decide(); err != nil {
 		return v, err
@@ -95,7 +103,7 @@ func (v *service) greet(store drawgate.Store) {
 	ctx, cancel := context.WithTimeout(context.Background(), greetTime)
 	defer cancel()
 	if err := p.Ping(ctx); err != nil {
-		v.log.Warn("the store does not answer; the server starts without it", "error", err)
+		v.log.Error("the store does not answer; the server starts without it", "error", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -132,20 +133,34 @@ func defaultPath() (string, error) {
 	return filepath.Join(dir, "drawgate.db"), nil
 }
 
-// store opens the store. Directories are made in the state folder only.
-func (s *settings) store(log *slog.Logger) (drawgate.Store, error) {
+// store opens the store. Directories are made in the state folder only. One that looks creates nothing: without a database the error is fs.ErrNotExist.
+func (s *settings) store(log *slog.Logger, looks bool) (drawgate.Store, error) {
 	if path, ok := config.SQLitePath(s.Store); ok {
-		if state, err := config.StateFolder(os.Environ()); err == nil && strings.HasPrefix(path, state+string(filepath.Separator)) {
+		if state, err := config.StateFolder(os.Environ()); err == nil && !looks && strings.HasPrefix(path, state+string(filepath.Separator)) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				return nil, fmt.Errorf("the state folder: %w", err)
 			}
 		}
-		return sqlitestore.Open(path, &sqlitestore.Options{Logger: log})
+		return sqlitestore.Open(path, &sqlitestore.Options{Logger: log, Existing: looks})
 	}
 	if s.Store == config.Memory {
 		return memstore.New(&memstore.Options{MaxBuckets: s.MaxBuckets}), nil
 	}
 	return redisstore.Open(s.Store, &redisstore.Options{Prefix: s.Prefix, Logger: log})
+}
+
+// lookAt opens the store to look at it. Where there is no database yet, nothing is used: it says so, and an empty store stands in for it.
+func (a *app) lookAt(s *settings, log *slog.Logger) (drawgate.Store, error) {
+	store, err := s.store(log, true)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return store, err
+	}
+	path, _ := config.SQLitePath(s.Store)
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	a.warnf("there is no database %s yet: nothing is used", path)
+	return memstore.New(nil), nil
 }
 
 // session is an open store, and what decides over it.
@@ -167,7 +182,7 @@ func (a *app) open(looks bool) (*session, error) {
 		return &session{settings: s}, nil
 	}
 	a.tell(&s)
-	log := slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := slog.New(slog.NewTextHandler(a.errOut, nil))
 	var store drawgate.Store
 	switch {
 	case s.Off && !looks:
@@ -175,10 +190,13 @@ func (a *app) open(looks bool) (*session, error) {
 	case s.Store == config.Memory:
 		return nil, &exitError{exitConfig, errors.New(
 			"the store memory: ends with this command, so nothing would be limited: name a SQLite file or a Redis server with --store")}
+	case looks:
+		store, err = a.lookAt(&s, log)
 	default:
-		if store, err = s.store(log); err != nil {
-			return nil, err
-		}
+		store, err = s.store(log, false)
+	}
+	if err != nil {
+		return nil, err
 	}
 	e, err := a.engine(&s, store, log)
 	if err != nil {
