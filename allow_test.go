@@ -85,7 +85,7 @@ func TestArguments(t *testing.T) {
 		{"Resume with a long id", second(plain.Resume(strings.Repeat("x", 129), 1, time.Now(), plain.Ask(secret))), drawgate.ErrInvalid, "1 to 128 bytes"},
 		{"Resume without buckets", second(plain.Resume("id", 1, time.Now())), drawgate.ErrInvalid, "0 buckets"},
 		{"Status of an unknown unit", second(plain.Status(ctx, secret, drawgate.Cost{Unit: "wishes"})), drawgate.ErrUnknownUnit, "wishes"},
-		{"Status of a long key", second(plain.Status(ctx, big)), drawgate.ErrInvalid, "too long"},
+		{"Status of a long key", second(plain.Status(ctx, big)), drawgate.ErrInvalid, "more than 65536"},
 		{"StatusAt a high priority", second(plain.StatusAt(ctx, 10, plain.Ask(secret))), drawgate.ErrInvalid, "priority 10"},
 		{"StatusAt of another limiter's", second(plain.StatusAt(ctx, 0, foreign.Ask(secret))), drawgate.ErrInvalid, "by With"},
 		{"a settlement of an unknown unit", settled(drawgate.Cost{Unit: "wishes", N: 1}), drawgate.ErrUnknownUnit, `"wishes"`},

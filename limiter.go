@@ -15,12 +15,9 @@ const (
 	stepTimeout    = 2 * time.Second       // one store call of Wait, Reserve, Settle, Status, Reset
 )
 
-// MaxKey is the most bytes of a key's name, and of a tenant's.
-const MaxKey = 64 << 10
-
 // Options holds what a Limiter can do without. The zero value is ready to use.
 type Options struct {
-	// Tenant is a part of every key, so that tenants share nothing. "" is a tenant too.
+	// Tenant is a part of every key, so that tenants share nothing. "" is a tenant too. It has at most MaxTenant bytes.
 	Tenant string
 	// StoreTimeout bounds an Allow, all attempts included: 0 means 50ms, negative means that only the caller's context bounds it.
 	// A Reserve that does not wait is bounded like an Allow. A store in memory needs none.
@@ -56,8 +53,8 @@ func New(store Store, policy Policy, opts *Options) (*Limiter, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	if len(opts.Tenant) > MaxKey {
-		return nil, fmt.Errorf("%w: the tenant has %d bytes, more than %d", ErrInvalid, len(opts.Tenant), MaxKey)
+	if err := checkKey(opts.Tenant, ""); err != nil {
+		return nil, err
 	}
 	base := &Limiter{store: store, tenant: opts.Tenant, timeout: opts.StoreTimeout, lobby: newLobby(store), given: newAbandoned(), watch: opts.Observer}
 	switch {
@@ -100,9 +97,9 @@ func (l *Limiter) Close() error {
 // Ask is one bucket's part of a [Request]: a key under a limiter's policy, and what is asked of it.
 type Ask struct {
 	Limiter *Limiter // nil: the one that is asked
-	Tenant  string   // "": the limiter's own
-	Key     string
-	Costs   []Cost // a unit that is not named costs 0, requests 1; if no bucket of a take names a unit, one of them must count requests
+	Tenant  string   // "": the limiter's own; at most MaxTenant bytes
+	Key     string   // at most MaxKey bytes; see [BoundedKey]
+	Costs   []Cost   // a unit that is not named costs 0, requests 1; if no bucket of a take names a unit, one of them must count requests
 }
 
 // Ask asks for units of the bucket of key under this limiter's policy, in a [Request].
@@ -141,7 +138,7 @@ const (
 // itself is wrong, ErrClosed, ctx's error, or a *[StoreError] if the store could not decide (the Decision is then not Allowed).
 // Where others wait for the bucket the answer is a refusal with the reason [Queued].
 func (l *Limiter) Allow(ctx context.Context, key string, costs ...Cost) (d Decision, err error) {
-	if !l.plain || len(costs) != 0 || len(key) > MaxKey || !l.lobby.idle() || ctx.Err() != nil {
+	if !l.plain || len(costs) != 0 || len(key) > longKey || !l.lobby.idle() || ctx.Err() != nil {
 		return l.allow(ctx, key, costs)
 	}
 	if l.lean && d.lean(l.local, l.plan, key, l.one[0], 0) {
@@ -229,8 +226,8 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		if o.lobby != l.lobby {
 			return nil, errForeign
 		}
-		if n := max(len(b.Key), len(b.Tenant)); n > MaxKey {
-			return nil, fmt.Errorf("%w: the key or tenant has %d bytes, more than %d", ErrInvalid, n, MaxKey)
+		if err := checkKey(b.Tenant, b.Key); err != nil {
+			return nil, err
 		}
 		n, err := o.plan.Amounts(b.Costs)
 		if err != nil {
@@ -304,8 +301,9 @@ func checkLabels(labels []Label) error {
 	return nil
 }
 
+// key returns the key of a bucket of this limiter's policy.
 func (l *Limiter) key(name string) Key {
-	return Key{Tenant: l.tenant, Policy: l.plan.policy.Name, Name: name}
+	return Key{Tenant: l.tenant, Policy: l.plan.policy.Name, Name: BoundedKey(name)}
 }
 
 // keyOf returns the key of what is asked of this limiter's policy.
@@ -461,8 +459,11 @@ func (l *Limiter) StatusAt(ctx context.Context, priority int, b Ask) (Status, er
 	if o.lobby != l.lobby {
 		return Status{}, errForeign
 	}
-	if priority < 0 || priority > MaxPriority || len(b.Key) > MaxKey || len(b.Tenant) > MaxKey {
-		return Status{}, fmt.Errorf("%w: priority %d is not 0 to %d, or the key is too long", ErrInvalid, priority, MaxPriority)
+	if priority < 0 || priority > MaxPriority {
+		return Status{}, fmt.Errorf("%w: priority %d is not 0 to %d", ErrInvalid, priority, MaxPriority)
+	}
+	if err := checkKey(b.Tenant, b.Key); err != nil {
+		return Status{}, err
 	}
 	n, err := o.plan.Amounts(b.Costs)
 	if err != nil {

@@ -31,11 +31,12 @@ func (l *Limiter) PauseAsk(ctx context.Context, b Ask, d time.Duration, until ti
 	if o == nil {
 		o = l
 	}
-	switch n := max(len(b.Key), len(b.Tenant)); {
+	if err := checkKey(b.Tenant, b.Key); err != nil {
+		return end, err
+	}
+	switch {
 	case o.lobby != l.lobby:
 		return end, errForeign
-	case n > MaxKey:
-		return end, fmt.Errorf("%w: the key or tenant has %d bytes, more than %d", ErrInvalid, n, MaxKey)
 	case len(reason) > MaxReason:
 		return end, fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInvalid, len(reason), MaxReason)
 	case d < 0 || d > MaxHold || d == 0 && (!until.After(time.Now()) || time.Until(until) > MaxHold):

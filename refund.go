@@ -1,9 +1,6 @@
 package drawgate
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Refund gives units back to the bucket of key that were taken without a reservation. Without costs it gives back one request; otherwise the units
 // that are named, and no others.
@@ -29,8 +26,8 @@ func (l *Limiter) RefundAsk(ctx context.Context, b Ask) error {
 	if o.lobby != l.lobby {
 		return errForeign
 	}
-	if n := max(len(b.Key), len(b.Tenant)); n > MaxKey {
-		return fmt.Errorf("%w: the key or tenant has %d bytes, more than %d", ErrInvalid, n, MaxKey)
+	if err := checkKey(b.Tenant, b.Key); err != nil {
+		return err
 	}
 	n, err := o.plan.refund(b.Costs)
 	if err != nil {

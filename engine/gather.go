@@ -48,7 +48,7 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 		if len(a.Costs) == 1 && a.Costs[0].N == 1 && same(a.Costs[0].Unit, drawgate.Requests) && has(p.plain, drawgate.Requests) {
 			u.costs = nil // what is asked anyway goes the short way
 		}
-		if err := e.add(r, &u, Applied{Rule: -1, Policy: p.name, Tenant: a.Tenant, Key: a.Key, Shadow: p.shadow}, sc, res); err != nil {
+		if err := e.add(r, &u, Applied{Rule: -1, Policy: p.name, Tenant: a.Tenant, Key: drawgate.BoundedKey(a.Key), Shadow: p.shadow}, sc, res); err != nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (e *Engine) apply(s *state, r *Request, i int, costs []drawgate.Cost, sc *s
 		m := &sc.matches.Applied[k]
 		u := s.uses[m.Index]
 		a := Applied{
-			Set: i, Rule: m.Rule, RuleName: s.set.Rule(m.Rule).Name, Policy: u.policy.name, Tenant: BoundedKey(m.Tenant), Key: BoundedKey(m.Key),
+			Set: i, Rule: m.Rule, RuleName: s.set.Rule(m.Rule).Name, Policy: u.policy.name, Tenant: drawgate.BoundedKey(m.Tenant), Key: drawgate.BoundedKey(m.Key),
 			Shadow: m.Shadow || u.policy.shadow,
 		}
 		if len(costs) > 0 {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/rules"
 )
@@ -28,5 +29,29 @@ func TestLongKeys(t *testing.T) {
 				t.Errorf("a key of %d bytes has become one of %d", len(user), len(key))
 			}
 		}
+	}
+}
+
+// TestLongKeysAskedByName are in the same bucket as those of rules, with the overrides of the whole key, and are counted once where a rule applies to the same.
+func TestLongKeysAskedByName(t *testing.T) {
+	t.Parallel()
+	long := "bot" + strings.Repeat("b", 1000)
+	p := perDay("p", 1)
+	p.Overrides = []engine.Override{{Key: long, Amounts: map[string]int64{"day": 3}}}
+	e := newEngine(t, engine.Config{Policies: policies(p), Rules: []rules.Rule{by("r", "p", "user")}}, nil)
+	named := []engine.Ask{{Policy: "p", Key: long}}
+	both := from(long)
+	both.Asks = named
+	for i, r := range []*engine.Request{from(long), {Asks: named}, both, from(long), {Asks: named}} {
+		if res := take(t, e, r); res.Decision.Allowed != (i < 3) || len(res.Applied[0].Key) > 256 {
+			t.Errorf("take %d: allowed %v, %+v", i, res.Decision.Allowed, res.Applied)
+		}
+	}
+	ask, err := e.Ask("p", "", drawgate.BoundedKey(long))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := ask.Limiter.Plan().Policy().Limits[0].Amount; n != 3 {
+		t.Errorf("the key as it is listed has the amount %d, want 3", n)
 	}
 }

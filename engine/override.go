@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"github.com/drawgate/drawgate"
 )
 
 // overrides finds the variant of a key.
@@ -26,6 +28,9 @@ func (o *overrides) add(c *Override, v *variant) error {
 			slices.SortFunc(o.long, func(a, b int) int { return b - a })
 		}
 	}
+	if list == &o.exact {
+		key = drawgate.BoundedKey(key)
+	}
 	k := keyOf{c.Tenant, key}
 	if _, twice := (*list)[k]; twice {
 		return errors.New("the same key and tenant are overridden twice")
@@ -37,10 +42,10 @@ func (o *overrides) add(c *Override, v *variant) error {
 	return nil
 }
 
-// of returns the variant of a key: the one of the key itself, then that of the longest beginning, of the tenant before that of any. It is nil if there is
-// none.
+// of returns the variant of a key: the one of the key itself, cut ([drawgate.BoundedKey]) or not, then that of the longest beginning, of the tenant before that
+// of any. It is nil if there is none.
 func (o *overrides) of(tenant, key string) *variant {
-	if v := either(o.exact, tenant, key); v != nil {
+	if v := either(o.exact, tenant, drawgate.BoundedKey(key)); v != nil {
 		return v
 	}
 	for _, n := range o.long {

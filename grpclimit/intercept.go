@@ -70,7 +70,7 @@ func (l *Limit) begin(ctx context.Context, method string, set func(metadata.MD))
 		if !ok {
 			continue
 		}
-		ask := drawgate.Ask{Limiter: b.Limiter, Key: bounded(key)}
+		ask := drawgate.Ask{Limiter: b.Limiter, Key: drawgate.BoundedKey(key)}
 		if b.Costs != nil {
 			ask.Costs = b.Costs(ctx, method)
 		}

@@ -149,22 +149,11 @@ func Hashed(key Key) Key {
 		if k == "" {
 			return k, ok
 		}
-		return digest("", k), ok
+		return digest(k), ok
 	}
 }
 
-// longKey is how many bytes of a key are kept as they are. Clients may write keys of any length, and a store keeps each as long as it limits.
-const longKey = 256
-
-// bounded returns a key of bounded length in place of k. No client can write the prefix: a header has no NUL.
-func bounded(k string) string {
-	if len(k) <= longKey {
-		return k
-	}
-	return digest("\x00sha256:", k)
-}
-
-func digest(prefix, k string) string {
+func digest(k string) string {
 	h := sha256.Sum256([]byte(k))
-	return prefix + hex.EncodeToString(h[:])
+	return hex.EncodeToString(h[:])
 }

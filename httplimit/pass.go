@@ -49,7 +49,7 @@ func (m *Middleware) Begin(h http.Header, r *http.Request) Pass {
 	if !ok {
 		return Pass{}
 	}
-	d, err := m.lone.Allow(r.Context(), bounded(key))
+	d, err := m.lone.Allow(r.Context(), drawgate.BoundedKey(key))
 	if err == nil && d.Allowed {
 		m.headers.Append(h, &d)
 		return Pass{}
@@ -59,7 +59,7 @@ func (m *Middleware) Begin(h http.Header, r *http.Request) Pass {
 
 // beginLate is what follows on a first answer that did not let the request pass: apart, so that Begin stays short.
 func (m *Middleware) beginLate(h http.Header, r *http.Request, key string, a answer) Pass {
-	t := take{m: m, asks: []drawgate.Ask{{Limiter: m.lone, Key: bounded(key)}}}
+	t := take{m: m, asks: []drawgate.Ask{{Limiter: m.lone, Key: drawgate.BoundedKey(key)}}}
 	return m.settle(h, r, t.waitAfter(r.Context(), a), &t)
 }
 
@@ -75,7 +75,7 @@ func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
 		if !ok {
 			continue
 		}
-		ask := drawgate.Ask{Limiter: b.Limiter, Key: bounded(key)}
+		ask := drawgate.Ask{Limiter: b.Limiter, Key: drawgate.BoundedKey(key)}
 		if b.Costs != nil {
 			ask.Costs = b.Costs(r)
 		}

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate"
 )
 
 // classify finds out what each descriptor asks of which rate.
@@ -54,7 +54,7 @@ func (c *call) match(p *part) error {
 			return status.Error(codes.FailedPrecondition, "rls: is_negative_hits gives units back, which this server does not allow")
 		}
 		p.policy = r.policy.Name
-		p.key = engine.BoundedKey(r.bucket(p))
+		p.key = drawgate.BoundedKey(r.bucket(p))
 	}
 	return nil
 }

@@ -96,9 +96,18 @@ func TestPagesOfBucketsAreBounded(t *testing.T) {
 	store := &listed{Store: memstore.New(nil)}
 	f := setup{store: store}.start(t)
 	var want []string
-	for i := range 20 {
+	all := policies()
+	plan, err := all[slices.IndexFunc(all, func(p drawgate.Policy) bool { return p.Name == "llm" })].Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := make([]drawgate.Take, 20)
+	for i := range batch { // past a limiter, which would cut them
 		want = append(want, string(rune('a'+i))+strings.Repeat("k", drawgate.MaxKey-1))
-		f.take(`{"policy":"llm","key":"` + want[i] + `"}`)
+		batch[i].Buckets = []drawgate.BucketCost{{Key: drawgate.Key{Policy: plan.Name(), Name: want[i]}, Plan: plan, N: drawgate.Amounts{1}}}
+	}
+	if err := store.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))); err != nil {
+		t.Fatal(err)
 	}
 	var got []string
 	pages, after := 0, ""

@@ -67,7 +67,7 @@ func TestRawIdentifiers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		k.Policy = "p"
+		k.Policy, k.Name = "p", drawgate.BoundedKey(k.Name)
 		want := h.Key(k)
 		switch {
 		case k.Tenant != "":

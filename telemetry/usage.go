@@ -157,7 +157,7 @@ func (u *usage) watched() *reading {
 	}
 	named := map[drawgate.Key]bool{}
 	for _, w := range u.m.opts.Watch {
-		k := drawgate.Key{Tenant: w.Tenant, Policy: w.Policy, Name: w.Key}
+		k := drawgate.Key{Tenant: w.Tenant, Policy: w.Policy, Name: drawgate.BoundedKey(w.Key)}
 		named[k] = true
 		if w.Name != "" {
 			add(k, label(w.Name))
