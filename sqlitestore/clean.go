@@ -3,19 +3,39 @@ package sqlitestore
 import (
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/drawgate/drawgate"
 )
 
-// Cleaning goes through the file once a day, in steps of a few milliseconds, while nobody asks anything.
+// Cleaning goes through the file in steps of a few milliseconds, while nobody asks anything. Where somebody always does, steps go between the transactions.
 const (
-	cleanEvery = 24 * time.Hour
-	cleanRetry = time.Minute // after a step that failed
+	cleanEvery = 24 * time.Hour  // the history
+	sweepEvery = 2 * time.Minute // buckets of which nothing is used any more
+	cleanRetry = time.Minute     // after a step that failed
+	grace      = time.Minute     // a bucket is kept for so long after nothing of it is used: clocks are set back now and then
+	openPause  = time.Second     // after a store was opened: many a program makes one take and ends
+
+	late     = time.Minute           // how long cleaning waits for a moment in which nobody asks
+	lateStep = 20 * time.Millisecond // between two steps then
 )
 
-// metaCleaned is the name under which it is stored when the last pass began.
-const metaCleaned = "cleaned"
+// Sizes of a step.
+const (
+	idleRows = 256
+	lateRows = 128
+	rowsPage = 4 // rows are looked at so many times faster than pages are moved
+)
+
+// The names under which it is stored when the last passes began.
+const (
+	metaCleaned = "cleaned" // over the history
+	metaSwept   = "swept"   // over the buckets; where nothing was to be done, only every hour
+)
+
+// sweptFor is how old metaSwept may be before a store cleans the moment it is opened: other programs have not stayed long enough.
+const sweptFor = time.Hour
 
 // metaPinged is what a ping writes: the instant.
 const metaPinged = "pinged"
@@ -27,15 +47,26 @@ const afterHold = int64(10 * time.Minute / time.Microsecond)
 type cleaner struct {
 	next    int64 // µs: when the next pass, or the next step of this one, is due
 	began   int64 // µs: when this pass began; 0: none is under way
+	stepped int64 // µs: when the last step was made
+	whole   bool  // this pass goes over the history, too
 	history bool  // the history is done
+	states  bool  // the buckets are done
 	cursor  int64 // keys up to here are done
+	removed bool  // this pass removed something
+	shrank  bool  // this pass gave pages back
 }
 
 func (w *writer) due() bool { return w.s.isBroken() == nil && w.s.now() >= w.next }
 
+// overdue reports whether a step has to be made although somebody asks.
+func (w *writer) overdue() bool {
+	now := w.s.now()
+	return now-w.next >= late.Microseconds() && now-w.stepped >= lateStep.Microseconds() && w.s.isBroken() == nil
+}
+
 // rest waits for a call, or for the next cleaning.
 func (w *writer) rest() {
-	wait := cleanEvery
+	wait := sweepEvery
 	if d := w.next - w.s.now(); d > 0 {
 		wait = min(wait, time.Duration(d)*time.Microsecond)
 	}
@@ -47,12 +78,13 @@ func (w *writer) rest() {
 	}
 }
 
-// clean makes one step.
-func (w *writer) clean() {
+// clean makes one step, over at most so many rows.
+func (w *writer) clean(rows int) {
 	now := w.s.now()
+	w.stepped = now
 	err := w.begin(false)
 	if err == nil {
-		if err = w.cleanStep(now); err != nil {
+		if err = w.cleanStep(now, rows); err != nil {
 			w.abort(err)
 		} else if w.wrote || len(w.events) > 0 {
 			err = w.commit()
@@ -62,10 +94,14 @@ func (w *writer) clean() {
 		}
 	}
 	if err == nil {
+		if w.began == 0 && w.shrank { // the file gets shorter when the log is moved into it
+			w.shrank = false
+			_ = w.conn.emptyLog() // another process may be reading: then the log is moved later
+		}
 		return
 	}
 	w.next = now + cleanRetry.Microseconds()
-	if errors.Is(err, errNobody) { // another process has the lock: later
+	if errors.Is(err, errNobody) || busy(err) { // another process has the lock: later
 		return
 	}
 	err = explain(err)
@@ -73,36 +109,47 @@ func (w *writer) clean() {
 	w.s.opts.Logger.Warn("sqlitestore: cleaning failed and is tried again", "error", err)
 }
 
-func (w *writer) cleanStep(now int64) error {
+func (w *writer) cleanStep(now int64, rows int) error {
 	switch {
 	case w.began == 0:
 		return w.beginPass(now)
 	case !w.history:
 		return w.cleanHistory(now)
+	case !w.states:
+		return w.cleanStates(now, rows)
 	}
-	return w.cleanStates(now)
+	more, err := w.giveBack(rows / rowsPage)
+	if err != nil || more {
+		return err
+	}
+	return w.endPass(now)
 }
 
-// nextPass returns when the next pass is due: a day after the last one began, whichever process made it.
-func nextPass(c *conn) (int64, error) {
-	last, ok, err := c.number(qMeta, metaCleaned)
-	if err != nil || !ok {
-		return 0, err
+// firstPass returns when a store that is opened cleans first.
+func firstPass(c *conn, now int64) (int64, error) {
+	swept, _, err := c.number(qMeta, metaSwept)
+	if err != nil || swept+sweptFor.Microseconds() < now {
+		return now, err
 	}
-	return last + cleanEvery.Microseconds(), nil
+	return max(swept+sweepEvery.Microseconds(), now+openPause.Microseconds()), nil
 }
 
 // beginPass begins a pass, unless another process has made it meanwhile.
 func (w *writer) beginPass(now int64) error {
-	due, err := nextPass(w.conn)
+	swept, _, err := w.conn.number(qMeta, metaSwept)
 	if err != nil {
 		return err
 	}
-	if now < due {
+	cleaned, _, err := w.conn.number(qMeta, metaCleaned)
+	if err != nil {
+		return err
+	}
+	if due := swept + sweepEvery.Microseconds(); now < due {
 		w.next = due
 		return nil
 	}
-	w.began, w.history, w.cursor = now, false, 0
+	whole := now >= cleaned+cleanEvery.Microseconds()
+	w.cleaner = cleaner{next: w.next, stepped: w.stepped, began: now, whole: whole, history: !whole}
 	return nil
 }
 
@@ -128,13 +175,13 @@ func (w *writer) cleanHistory(now int64) error {
 		return err
 	}
 	w.history = old < rows || rows == 0
-	w.wrote = true
+	w.wrote, w.removed = true, true
 	_, err = w.conn.exec(qDropEvents, upTo)
 	return err
 }
 
 // cleanStates deletes the next buckets of which nothing is used any more.
-func (w *writer) cleanStates(now int64) error {
+func (w *writer) cleanStates(now int64, most int) error {
 	type found struct {
 		id, until int64
 		key       drawgate.Key
@@ -148,19 +195,17 @@ func (w *writer) cleanStates(now int64) error {
 		f.key.Tenant, _ = row[2].(string)
 		f.key.Policy, _ = row[3].(string)
 		f.key.Name, _ = row[4].(string)
-		if f.until <= now || f.until == forever {
+		if f.until <= now-grace.Microseconds() || f.until == forever {
 			idle = append(idle, f)
 		}
 		w.cursor = f.id
 		rows++
 		return nil
-	}, w.cursor)
+	}, w.cursor, int64(most))
 	if err != nil {
 		return err
 	}
-	if rows == 0 {
-		return w.endPass()
-	}
+	w.states = rows < most
 	for _, f := range idle {
 		if f.until == forever {
 			if over, err := w.over(f.key, now); err != nil || !over {
@@ -170,6 +215,7 @@ func (w *writer) cleanStates(now int64) error {
 				continue
 			}
 		}
+		w.removed = true
 		if err := w.drop(f.id); err != nil {
 			return err
 		}
@@ -202,12 +248,45 @@ func (w *writer) over(key drawgate.Key, now int64) (bool, error) {
 	return true, nil
 }
 
+// autoVacuum is the mode in which a file gives pages back when it is told to, "incremental". It is set before there is a table; an older file has none.
+const autoVacuum = 2
+
+// keptFree returns how many free pages a file of so many keeps, to use them again.
+func keptFree(pages int64) int64 { return 64 + pages/8 }
+
+// giveBack gives at most so many free pages back to the file system, and reports whether there are more.
+func (w *writer) giveBack(most int) (more bool, err error) {
+	var n [3]int64
+	for i, pragma := range [...]string{"auto_vacuum", "page_count", "freelist_count"} {
+		if n[i], err = number(w.conn, pragma); err != nil {
+			return false, err
+		}
+	}
+	over := n[2] - keptFree(n[1])
+	if n[0] != autoVacuum || over <= 0 {
+		return false, nil
+	}
+	w.wrote, w.shrank = true, true
+	_, err = w.conn.pragma(fmt.Sprintf("incremental_vacuum(%d)", min(over, int64(most))))
+	return true, err
+}
+
 // endPass ends a pass.
-func (w *writer) endPass() error {
-	w.next = w.began + cleanEvery.Microseconds()
+func (w *writer) endPass(now int64) error {
 	began := w.began
-	w.began = 0
-	w.wrote = true
-	_, err := w.conn.exec(qSetMeta, metaCleaned, began)
+	w.next, w.began = now+sweepEvery.Microseconds(), 0
+	swept, _, err := w.conn.number(qMeta, metaSwept)
+	if err != nil {
+		return err
+	}
+	if w.removed || w.shrank || w.whole || began-swept >= sweptFor.Microseconds() { // a file that nobody uses is not written all day
+		w.wrote = true
+		if _, err := w.conn.exec(qSetMeta, metaSwept, began); err != nil {
+			return err
+		}
+	}
+	if w.whole {
+		_, err = w.conn.exec(qSetMeta, metaCleaned, began)
+	}
 	return err
 }

@@ -40,7 +40,14 @@ func dialNew(path string, mode fs.FileMode) (*conn, error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, err
 	}
-	return dial(path, "rw")
+	c, err := dial(path, "rw")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.pragma("auto_vacuum = INCREMENTAL"); err != nil { // before there is a table: pages that are not used any more are given back
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
 }
 
 // dial opens a connection to a database file that is there. mode is that of SQLite's URI: "rw" or "ro".
@@ -247,7 +254,7 @@ var statements = [stmtCount]string{
 	qOldEvents:  `SELECT seq, at FROM history ORDER BY seq LIMIT 512`,
 	qDropEvents: `DELETE FROM history WHERE seq <= ?`,
 
-	qStates:     `SELECT s.key, s.until, k.tenant, k.policy, k.name FROM state s JOIN key k ON k.id = s.key WHERE s.key > ? ORDER BY s.key LIMIT 256`,
+	qStates:     `SELECT s.key, s.until, k.tenant, k.policy, k.name FROM state s JOIN key k ON k.id = s.key WHERE s.key > ? ORDER BY s.key LIMIT ?`,
 	qNames:      `SELECT k.name, s.until FROM key k JOIN state s ON s.key = k.id WHERE k.tenant = ? AND k.policy = ? ORDER BY k.name LIMIT 256`,
 	qNamesAfter: `SELECT k.name, s.until FROM key k JOIN state s ON s.key = k.id WHERE k.tenant = ? AND k.policy = ? AND k.name > ? ORDER BY k.name LIMIT 256`,
 

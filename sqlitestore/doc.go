@@ -27,8 +27,9 @@
 //
 //	SELECT datetime(at/1000000, 'unixepoch'), op, name, units FROM history ORDER BY seq DESC LIMIT 20;
 //
-// Once a day, in small steps while nobody asks anything, old history and buckets of which nothing is used any more are deleted. The file does not
-// shrink, the room is used again.
+// Buckets of which nothing is used any more are deleted within some minutes, and once a day old history, in small steps while nobody asks anything; where
+// somebody always does, between transactions. What that leaves free is used again. What is more than an eighth of the file is given back to the file
+// system. Files that were made before this version do not shrink.
 //
 // # Several processes
 //

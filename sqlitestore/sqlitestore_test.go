@@ -100,7 +100,7 @@ func makeUncleaned(path string) error {
 	}
 	late := newClock()
 	late.advance(100 * 365 * 24 * time.Hour)
-	set := "INSERT INTO meta (name, value) VALUES ('cleaned', %d) ON CONFLICT DO UPDATE SET value = excluded.value"
+	set := "INSERT INTO meta (name, value) VALUES ('cleaned', %d), ('swept', %[1]d) ON CONFLICT DO UPDATE SET value = excluded.value"
 	return sqlitestore.Exec(path, fmt.Sprintf(set, late.now()))
 }
 

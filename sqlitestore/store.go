@@ -102,7 +102,7 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	if err != nil {
 		return nil, storeError("open", err)
 	}
-	next, err := nextPass(c)
+	next, err := firstPass(c, s.now())
 	if err != nil {
 		return nil, storeError("open", errors.Join(explain(err), c.close()))
 	}

@@ -49,13 +49,16 @@ func (w *writer) run() {
 		n, reads, closed := w.s.waiting()
 		switch {
 		case n > 0:
+			if w.overdue() {
+				w.clean(lateRows)
+			}
 			w.transact(reads)
 			// Those who were answered go first: what they ask next is in the next batch.
 			w.yield()
 		case closed:
 			return
 		case w.due():
-			w.clean()
+			w.clean(idleRows)
 		default:
 			w.rest()
 		}
