@@ -3,6 +3,8 @@ package cells
 import (
 	"sync"
 	"sync/atomic"
+	"time"
+	"weak"
 
 	"github.com/drawgate/drawgate/internal/record"
 )
@@ -13,13 +15,24 @@ const grace = 10_000_000
 // firstSweep is the number of buckets from which on the store looks for ones of which nothing is used.
 const firstSweep = 4096
 
+// How often a store looks for buckets of which nothing is used when there are hardly any new ones, so that memory comes back after a flood: more seldom as
+// long as it finds few. A sweep of very many takes a while: then the next one is so many times as long away, which bounds what sweeps take of a processor.
+const (
+	sweepSoon  = 30 * time.Second
+	sweepLate  = 8 * time.Minute
+	sweepShare = 50
+	fewSwept   = 8   // less than one in so many
+	timedSweep = 256 // the number of buckets from which on it does so
+)
+
 // sweeper gives up buckets of which nothing is used: an absent bucket means the same. It runs when the number of buckets has doubled since the
-// last time, so that the memory is at most twice what is in use, at a constant cost per new bucket.
+// last time, so that the memory is at most twice what is in use, at a constant cost per new bucket; and from time to time, see sweepSoon.
 type sweeper struct {
 	count   atomic.Int64 // buckets in the maps
 	sweepAt atomic.Int64
 	busy    atomic.Bool
 	again   atomic.Int64 // when a full store may sweep again, in µs since it was made
+	timed   atomic.Bool  // a timer will sweep
 
 	starting sync.Mutex     // held to start a sweep, and to close
 	running  sync.WaitGroup // grows under starting, and no more once the store is closed
@@ -41,7 +54,11 @@ func (s *Store) room(most int64) bool {
 
 // opened counts a new bucket, and starts a sweep when there are many.
 func (s *Store) opened() {
-	if s.count.Add(1) < s.sweepAt.Load() || !s.busy.CompareAndSwap(false, true) {
+	n := s.count.Add(1)
+	if n >= timedSweep && !s.timed.Load() {
+		s.sweepAfter(sweepSoon)
+	}
+	if n < s.sweepAt.Load() || !s.busy.CompareAndSwap(false, true) {
 		return
 	}
 	s.starting.Lock()
@@ -51,6 +68,46 @@ func (s *Store) opened() {
 		return
 	}
 	s.running.Go(func() { s.sweep(grace) })
+}
+
+// sweepAfter has a timer sweep. It does not keep a store that nobody has any more.
+func (s *Store) sweepAfter(d time.Duration) {
+	if !s.timed.CompareAndSwap(false, true) {
+		return
+	}
+	w := weak.Make(s)
+	time.AfterFunc(d, func() {
+		if s := w.Value(); s != nil {
+			s.sweepTimed(d)
+		}
+	})
+}
+
+// sweepTimed is what the timer does after d: it sweeps, and again later if there are many buckets left.
+func (s *Store) sweepTimed(d time.Duration) {
+	s.starting.Lock()
+	if s.closed.Load() {
+		s.starting.Unlock()
+		return
+	}
+	s.running.Add(1)
+	s.starting.Unlock()
+	defer s.running.Done()
+	start, before := s.now(), s.count.Load()
+	if s.busy.CompareAndSwap(false, true) { // otherwise one is under way
+		s.sweep(grace)
+	}
+	took := time.Duration(s.now()-start) * time.Microsecond
+	s.timed.Store(false)
+	left := s.count.Load()
+	if left < timedSweep {
+		return
+	}
+	next := sweepSoon
+	if (before-left)*fewSwept < before {
+		next = min(2*d, sweepLate)
+	}
+	s.sweepAfter(max(next, sweepShare*took))
 }
 
 // sweep gives up buckets that have been idle for so many µs. The caller has set busy.
