@@ -297,14 +297,14 @@ func (l *Ledger) refusedThere(now Now, h *reservation) {
 }
 
 // Classify reports whether an error means that the store did not decide, and what kind of failure it
-// is. Mistakes of callers are no failures of the store.
+// is. Mistakes of callers, and messages of theirs that come too late, are no failures of the store.
 func Classify(err error) (fault drawgate.Fault, unavailable bool) {
 	if err == nil {
 		return 0, false
 	}
 	for _, mistake := range [...]error{
 		drawgate.ErrInvalid, drawgate.ErrIDReused, drawgate.ErrIDOpen, drawgate.ErrClosed, drawgate.ErrNeedsReserve,
-		drawgate.ErrNeverFits, drawgate.ErrUnknownUnit, drawgate.ErrTooManyOpen,
+		drawgate.ErrNeverFits, drawgate.ErrUnknownUnit, drawgate.ErrTooManyOpen, drawgate.ErrTooLate,
 	} {
 		if errors.Is(err, mistake) {
 			return 0, false
