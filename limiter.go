@@ -116,7 +116,7 @@ type Request struct {
 	Labels   []Label       // for the store's history: a task's type, its id
 	Hold     time.Duration // Reserve: how long the units are held; 1ms to MaxHold
 	ID       string        // Reserve: "" makes a random one. It may be used again once its reservation is over
-	Grant    Grant         // Reserve: 0 makes a random one. A take whose id and grant are still open is answered again; see [Grant]
+	Grant    Grant         // Reserve: 0 makes a random one. A take whose id and grant are still open is answered again; see [Grant]. Who gives one cancels it, see [GaveUpError]
 	Lease    bool          // Reserve: the units do not age while held, and may be granted in part
 
 	// Renew tells a take that waits which limiter counts its bucket i by now, before each attempt: see [Limiter.Rouse]. nil leaves it as it is, as
@@ -178,7 +178,7 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 
 // decide decides now, or waits, and tells the observer.
 func (l *Limiter) decide(ctx context.Context, t *Take, wait bool) (d Decision, err error) {
-	if t.ID != "" {
+	if t.ID != "" && !t.mine {
 		defer func() {
 			if !t.lost.IsZero() && (err != nil || !d.Allowed) {
 				l.given.cancel(l, t)
@@ -398,7 +398,7 @@ func (t *Take) ended(ctx context.Context, last *Decision) error {
 	if t.lost.IsZero() {
 		return err
 	}
-	return &GaveUpError{MaySpend: t.ID == "", Err: err}
+	return &GaveUpError{MaySpend: t.ID == "" || t.mine, Err: err, mine: t.mine}
 }
 
 // gaveUp is ended for a question that was under way when the caller's time was over, or when it left.

@@ -51,7 +51,8 @@ func (l *Limiter) ReserveRequest(ctx context.Context, r Request) (*Reservation, 
 	if r.ID == "" {
 		r.ID = rand.Text()
 	}
-	if r.Grant == 0 {
+	mine := r.Grant != 0
+	if !mine {
 		r.Grant = NewGrant()
 	}
 	t, err := l.take(&r)
@@ -61,6 +62,7 @@ func (l *Limiter) ReserveRequest(ctx context.Context, r Request) (*Reservation, 
 	if err != nil {
 		return nil, err
 	}
+	t.mine = mine
 	res := &Reservation{l: l, take: t}
 	res.Decision, err = l.decide(ctx, t, !r.NoWait)
 	if err == nil {

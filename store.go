@@ -74,6 +74,7 @@ type Take struct {
 
 	renew func(int) *Limiter // of who waits; may be nil
 	lost  time.Time          // when it was sent last without an answer; zero: whenever it was sent it was answered
+	mine  bool               // the caller chose the grant: it may be sending the take again, and cancels it if not
 }
 
 // Op is what a [Settlement] does.
