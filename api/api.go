@@ -122,7 +122,8 @@ type TakeAnswer struct {
 
 // SettleRequest ends or prolongs a reservation. With only a token, what was held counts as used.
 type SettleRequest struct {
-	Reservation string `json:"reservation"`
+	Reservation string `json:"reservation,omitempty"`
+	Take        *Take  `json:"take,omitempty"`     // instead, with cancel: the take, with its id, grant and hold_ms, whose answer never came
 	Used        Costs  `json:"used,omitempty"`     // what was really used; a unit that is not named stands as estimated
 	Cancel      bool   `json:"cancel,omitempty"`   // give everything back
 	RenewMS     int64  `json:"renew_ms,omitempty"` // hold it for this long from now

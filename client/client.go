@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -45,6 +46,9 @@ type Client struct {
 	http     *http.Client
 	timeout  time.Duration
 	attempts int
+
+	slots    chan struct{} // of what is cancelled in the background
+	givingUp sync.WaitGroup
 }
 
 // New returns a client of the server at baseURL, such as http://127.0.0.1:7878. opts may be nil.
@@ -59,7 +63,7 @@ func New(baseURL string, opts *Options) (*Client, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	c := &Client{base: strings.TrimRight(u.String(), "/"), token: opts.Token, timeout: opts.Timeout, attempts: opts.Attempts}
+	c := &Client{base: strings.TrimRight(u.String(), "/"), token: opts.Token, timeout: opts.Timeout, attempts: opts.Attempts, slots: make(chan struct{}, maxGiveUps)}
 	if c.timeout == 0 {
 		c.timeout = defaultTimeout
 	}
@@ -94,5 +98,9 @@ func redact(address string) string {
 	return "…"
 }
 
-// Close closes the connections that are not in use.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+// Close waits until the takes that were given up are cancelled, for a few seconds at most, and closes the connections that are not in use. It may be called
+// once all other calls have returned.
+func (c *Client) Close() {
+	c.givingUp.Wait()
+	c.http.CloseIdleConnections()
+}

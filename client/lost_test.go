@@ -153,3 +153,45 @@ func TestServerIsRestarted(t *testing.T) {
 		t.Errorf("used %v, want 87 tokens and 3 requests", got)
 	}
 }
+
+// A reservation whose caller gave it up is cancelled by what was sent, since nobody has its token; Close waits for that. Who gave its grant may still want it.
+func TestGivenUpReservationsAreCancelled(t *testing.T) {
+	t.Parallel()
+	at := listen(t, newServer(t, memstore.New(nil), nil))
+	proxy := cutting(t, at)
+	direct := dial(t, at, nil)
+	for name, give := range map[string]func(*client.Client) error{
+		"reserve": func(c *client.Client) error {
+			_, _, err := c.Reserve(t.Context(), api.Take{Bucket: take("reserve", 100).Bucket, HoldMS: 60_000})
+			return err
+		},
+		"take": func(c *client.Client) error {
+			_, err := c.Take(t.Context(), api.Take{Bucket: take("take", 100).Bucket, HoldMS: 60_000, ID: "a"})
+			return err
+		},
+		"batch": func(c *client.Client) error {
+			_, err := c.TakeBatch(t.Context(), []api.Take{{Bucket: take("batch", 100).Bucket, HoldMS: 60_000, ID: "b"}, {Bucket: take("batch", 100).Bucket, HoldMS: 60_000, ID: "c"}})
+			return err
+		},
+	} {
+		c := dial(t, proxy.address, &client.Options{Attempts: 1})
+		proxy.lose.Store(1)
+		if err := give(c); err == nil {
+			t.Errorf("%s: the answer was not lost", name)
+		}
+		c.Close()
+		if got := used(t, direct, name); got["tpm"] != 0 {
+			t.Errorf("%s: %v are used", name, got)
+		}
+	}
+	c := dial(t, proxy.address, &client.Options{Attempts: 1})
+	proxy.lose.Store(1)
+	mine := api.Take{Bucket: take("mine", 100).Bucket, HoldMS: 60_000, ID: "d", Grant: "00000000000000a1"}
+	if _, err := c.Take(t.Context(), mine); err == nil {
+		t.Error("the answer was not lost")
+	}
+	c.Close()
+	if a, err := c.Take(t.Context(), mine); err != nil || !a.Replayed {
+		t.Errorf("sent again with its grant: %+v, %v", a, err)
+	}
+}

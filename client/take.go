@@ -2,9 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
-	"math"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -15,11 +12,16 @@ import (
 // Take asks for units. A refusal is an answer and no error.
 //
 // With an ID (and HoldMS) it is sent again until it is answered, which costs nothing more; without, it is sent once: see [Error.Maybe]. All that is sent for
-// one call has the same Grant; one that is not given is chosen here. With WaitMS it waits in the server's queue.
+// one call has the same Grant. One that is not given is chosen here; if the take then ends without its answer (ctx ended, or no attempt was answered), it is
+// cancelled in the background: see [Client.Close]. Who gives a Grant may send the take again with it, and has to cancel it otherwise. With WaitMS it waits in
+// the server's queue.
 func (c *Client) Take(ctx context.Context, t api.Take) (api.Answer, error) {
-	chooseGrant(&t)
+	own := chooseGrant(&t)
 	var out api.Answer
-	_, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/take", body: t, wait: waitOf(&t), again: t.ID != ""}, &out)
+	unsure, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/take", body: t, wait: waitOf(&t), again: t.ID != ""}, &out)
+	if own && mayHold(unsure, out.Allowed, err) {
+		c.giveUp(ctx, t)
+	}
 	return out, err
 }
 
@@ -30,24 +32,24 @@ func (c *Client) TakeBatch(ctx context.Context, takes []api.Take) ([]api.Answer,
 		return nil, nil // an empty list would be left out, and then it is a take
 	}
 	takes = slices.Clone(takes)
+	own := make([]bool, len(takes))
 	q := call{method: http.MethodPost, path: "/v1/take", body: api.TakeRequest{Takes: takes}, again: true}
 	for i := range takes {
-		chooseGrant(&takes[i])
+		own[i] = chooseGrant(&takes[i])
 		q.wait = max(q.wait, waitOf(&takes[i]))
 		q.again = q.again && takes[i].ID != ""
 	}
 	var out api.TakeAnswer
-	if _, err := c.do(ctx, q, &out); err != nil {
+	unsure, err := c.do(ctx, q, &out)
+	for i := range takes {
+		if own[i] && mayHold(unsure, i < len(out.Answers) && out.Answers[i].Allowed, err) {
+			c.giveUp(ctx, takes[i])
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	return out.Answers, nil
-}
-
-// chooseGrant gives a take with an id a random grant, unless it has one.
-func chooseGrant(t *api.Take) {
-	if t.ID != "" && t.Grant == "" {
-		t.Grant = fmt.Sprintf("%016x", 1+rand.Uint64N(math.MaxUint64)) //nolint:gosec // it must be another one, not a secret
-	}
 }
 
 // waitOf returns how long the server may let a take wait.

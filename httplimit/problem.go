@@ -34,7 +34,7 @@ const (
 	CodeStoreAway Code = "store_away" // 503: nobody could decide, or a limit admits nothing while the store is away
 	CodeClosing   Code = "closing"    // 503: this process is stopping
 	CodeInvalid   Code = "invalid"    // 500: the program asks for what its policies do not have
-	CodeCancelled Code = "cancelled"  // 499: the client went away while it waited. Nothing was spent
+	CodeCancelled Code = "cancelled"  // 499: the client went away while it waited. If the store was just asked, a plain request may be counted
 )
 
 // statusCancelled is what logs show of a client that is not there any more.

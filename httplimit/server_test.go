@@ -201,7 +201,7 @@ func TestClosing(t *testing.T) {
 	}
 }
 
-// TestCancelledRequestIsNotAnswered: nobody is there to read it, and nothing is spent; logs see 499.
+// TestCancelledRequestIsNotAnswered: nobody is there to read it, and nothing is held; logs see 499.
 func TestCancelledRequestIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, policy("slots", slots(1)))

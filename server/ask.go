@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"crypto/rand"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -44,12 +45,12 @@ func (s *Server) request(who *access, t *api.Take, req *engine.Request) *api.Pro
 	return fits(req)
 }
 
-// grantOf gives a take with a hold its grant: the client's, or one of our own.
+// grantOf gives a take with a hold its id and grant: the client's, or our own, so that it can be cancelled whatever becomes of its answer.
 func grantOf(t *api.Take, req *engine.Request) *api.Problem {
 	switch {
 	case req.Hold == 0:
 	case t.Grant == "":
-		req.Grant = drawgate.NewGrant()
+		req.ID, req.Grant = cmp.Or(req.ID, rand.Text()), drawgate.NewGrant()
 	default:
 		g, err := drawgate.ParseGrant(t.Grant)
 		if err != nil {

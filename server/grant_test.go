@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
@@ -86,4 +88,45 @@ func TestMemoryTellsGrantsApart(t *testing.T) {
 	if server.SameMark("job", 1, 2) || !server.SameMark("job", 1, 1) {
 		t.Error("grants are not told apart")
 	}
+}
+
+// Who has no token of a take, because its answer never came, cancels it by what was sent. It gives back what is open, also what rules chose, and only that.
+func TestTakeWithoutAnAnswerIsCancelled(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ policy, key, take string }{
+		{"slots", api.DefaultKey, `{"policy":"slots","hold_ms":600000,"id":"job","grant":"00000000000000a1"}`},
+		{"llm", "u", `{"attributes":{"path":"/model","user":"u"},"costs":{"tokens":500},"hold_ms":600000,"id":"job","grant":"00000000000000a1"}`},
+		{"tiers", "b", `{"buckets":[{"policy":"llm","key":"a"},{"policy":"tiers","key":"b"}],"hold_ms":600000,"id":"job","grant":"00000000000000a1"}`},
+	} {
+		f := setup{config: fuzzed()}.start(t)
+		f.take(c.take)
+		for i, want := range []string{api.OutcomeCancelled, api.OutcomeGone} {
+			if got := f.settle(`{"cancel":true,"take":` + c.take + `}`).Outcome; got != want {
+				t.Errorf("%s: cancel %d: %q, want %q", c.take, i, got, want)
+			}
+		}
+		for name, n := range f.used(c.policy, c.key) {
+			if n != 0 {
+				t.Errorf("%s: %d of limit %q are used", c.take, n, name)
+			}
+		}
+	}
+}
+
+// A cancellation that comes before the take does: the server looks again when the take cannot come any more.
+func TestCancellationThatOvertakesItsTake(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := setup{}.inBubble(t)
+		take := `{"policy":"slots","hold_ms":600000,"id":"job","grant":"00000000000000a1"}`
+		if got := f.settle(`{"cancel":true,"take":` + take + `}`).Outcome; got != api.OutcomeGone {
+			t.Errorf("got %q", got)
+		}
+		time.Sleep(drawgate.SendLife / 2)
+		f.take(take)
+		time.Sleep(drawgate.SendLife)
+		if got := f.used("slots", api.DefaultKey)["slots"]; got != 0 {
+			t.Errorf("%d slots are held", got)
+		}
+	})
 }

@@ -183,16 +183,18 @@ func (s leaving) Take(ctx context.Context, takes []drawgate.Take, out []drawgate
 func TestClientThatWentAwayHoldsNothing(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]int64{
-		`{"policy":"slots","hold_ms":600000}`:                             0,
-		`{"policy":"slots","hold_ms":600000,"wait_ms":1000}`:              0,
-		`{"takes":[{"policy":"slots","hold_ms":600000}]}`:                 0,
-		`{"policy":"slots","hold_ms":600000,"id":"it may ask once more"}`: 1,
+		`{"policy":"slots","hold_ms":600000}`:                                     0,
+		`{"policy":"slots","hold_ms":600000,"wait_ms":1000}`:                      0,
+		`{"takes":[{"policy":"slots","hold_ms":600000}]}`:                         0,
+		`{"policy":"slots","hold_ms":600000,"id":"a"}`:                            0,
+		`{"policy":"slots","hold_ms":600000,"id":"a","grant":"00000000000000a1"}`: 1, // it may be asking again
 	} {
 		store := memstore.New(nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := setup{store: leaving{store, cancel}}.make(t)
 		w := httptest.NewRecorder()
 		gone.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(body)).WithContext(ctx))
+		_ = gone.Close() // it waits for what is given back
 		if got := (setup{store: store}).start(t).used("slots", api.DefaultKey)["slots"]; got != want {
 			t.Errorf("%s: %d slots held, want %d; answered %d %s", body, got, want, w.Code, w.Body)
 		}

@@ -87,7 +87,7 @@ func Problem(err error) *api.Problem {
 	case errors.Is(err, drawgate.ErrClosed):
 		return problem(api.CodeClosing, "this server is stopping: ask another one, or again in a moment")
 	case errors.Is(err, context.Canceled):
-		return problem(api.CodeCancelled, "the client went away; nothing was spent")
+		return problem(api.CodeCancelled, "the client went away; what it asked may be spent, and what it would hold is given back")
 	}
 	return problem(api.CodeStoreAway, "the store could not decide; the server's log says why")
 }

@@ -64,6 +64,7 @@ type Server struct {
 	admin   http.Handler
 	reload  sync.Mutex    // held while the configuration is read again
 	listing chan struct{} // of one: who goes through the store
+	giveUps *giveUps
 
 	_    [cacheLine]byte
 	busy atomic.Int64 // requests that have arrived and are not answered
@@ -78,7 +79,7 @@ func New(e *engine.Engine, store drawgate.Store, opts *Options) (*Server, error)
 	if e == nil || store == nil {
 		return nil, errors.New("server: it needs an engine and the engine's store")
 	}
-	s := &Server{engine: e, store: store, given: newMemory(remembered), start: time.Now(), read: readTimeout, listing: make(chan struct{}, 1)}
+	s := &Server{engine: e, store: store, given: newMemory(remembered), start: time.Now(), read: readTimeout, listing: make(chan struct{}, 1), giveUps: newGiveUps()}
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -113,10 +114,12 @@ func (s *Server) count(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// Close ends all waiting takes and refuses to decide further ones. The engine and the store stay open.
+// Close ends all waiting takes and refuses to decide further ones, and waits until what nobody will settle is cancelled, for a few seconds at most. The
+// engine and the store stay open.
 func (s *Server) Close() error {
 	s.closed.Store(true)
 	s.endWaits()
+	s.giveUps.wait()
 	return nil
 }
 

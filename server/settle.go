@@ -30,6 +30,10 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *access) {
 		writeProblem(w, p)
 		return
 	}
+	if q.Take != nil {
+		s.settleTake(w, r, who, q.Take)
+		return
+	}
 	t, err := parseToken(q.Reservation)
 	if err != nil {
 		writeProblem(w, problem(api.CodeBadToken, "%v", err))
@@ -43,6 +47,30 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *access) {
 	if err != nil {
 		writeProblem(w, s.fail(err))
 		return
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+// settleTake cancels a take whose answer its client never had, and so has no token of. The client chose its grant.
+func (s *Server) settleTake(w http.ResponseWriter, r *http.Request, who *access, t *api.Take) {
+	var req engine.Request
+	if p := s.request(who, t, &req); p != nil {
+		writeProblem(w, p)
+		return
+	}
+	out := api.SettleAnswer{Outcome: api.OutcomeGone}
+	l, err := s.engine.Lost(&req)
+	if err == nil {
+		err = l.Cancel(r.Context())
+	}
+	switch {
+	case err == nil:
+		out.Outcome = api.OutcomeCancelled
+	case !errors.Is(err, drawgate.ErrGone):
+		writeProblem(w, s.fail(err))
+		return
+	case l != nil: // the take may be under way to the store
+		s.cancelLater(r.Context(), l.CancelAll)
 	}
 	writeJSON(w, http.StatusOK, out)
 }
@@ -90,8 +118,14 @@ func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.R
 }
 
 func checkSettle(q *api.SettleRequest) *api.Problem {
-	if q.Reservation == "" {
-		return problem(api.CodeInvalid, "the reservation is missing: give the token that the take answered")
+	switch t := q.Take; {
+	case (q.Reservation == "") == (t == nil):
+		return problem(api.CodeInvalid, "the reservation is missing: give the token that the take answered, or, to cancel a take that was not answered, the take")
+	case t == nil:
+	case !q.Cancel || q.Used != nil || q.RenewMS != 0:
+		return problem(api.CodeInvalid, "a take that was not answered can only be cancelled: give cancel, and neither used nor renew_ms")
+	case t.Grant == "":
+		return problem(api.CodeInvalid, "the take has no grant: what the server gives a grant, it cancels itself if nobody can be answered")
 	}
 	given := 0
 	for _, g := range []bool{q.Used != nil, q.Cancel, q.RenewMS != 0} {

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -77,7 +76,7 @@ func (s *Server) takeOne(w http.ResponseWriter, r *http.Request, who *access, ar
 	s.patient(w, arrived, k.q.WaitMS)
 	held, p := s.decide(r.Context(), who, arrived, &k.q.Take, &k.job)
 	if s.leave(r.Context(), held) {
-		return problem(api.CodeCancelled, "the client went away; nothing was spent")
+		return problem(api.CodeCancelled, "the client went away; what was held for it is given back")
 	}
 	return p
 }
@@ -98,9 +97,6 @@ func (s *Server) takeBatch(w http.ResponseWriter, r *http.Request, who *access, 
 	return answers, nil
 }
 
-// leaveTimeout bounds giving back what a client that went away was granted.
-const leaveTimeout = 5 * time.Second
-
 // leave gives holds back if the client is not there any more to settle them, and reports whether it did.
 func (s *Server) leave(ctx context.Context, held ...*engine.Result) (left bool) {
 	if ctx.Err() == nil {
@@ -113,15 +109,6 @@ func (s *Server) leave(ctx context.Context, held ...*engine.Result) (left bool) 
 		}
 	}
 	return left
-}
-
-// giveBack cancels a hold that nobody knows of, whatever has become of ctx.
-func (s *Server) giveBack(ctx context.Context, res *engine.Result) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
-	defer cancel()
-	if err := res.Cancel(ctx); err != nil && !errors.Is(err, drawgate.ErrGone) { // its hold will end, as used
-		s.warn("what a client that went away holds was not given back", err)
-	}
 }
 
 func checkBatch(q *api.TakeRequest) *api.Problem {
@@ -147,14 +134,18 @@ func (s *Server) patient(w http.ResponseWriter, arrived time.Time, waitMS int64)
 	_ = c.SetWriteDeadline(arrived.Add(wait + writeTimeout))
 }
 
-// decide decides one take into j, which is empty. held is what it holds, if nobody but this client can know of it: who named an id may ask for it again,
-// and have it.
+// decide decides one take into j, which is empty. held is what it holds, if its grant is this server's, so that nobody but this client can know of it. Who
+// chose the grant may send the take again, even now, and have it; so only they may give it up.
 func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *api.Take, j *job) (held *engine.Result, p *api.Problem) {
 	if p := s.request(who, t, &j.req); p != nil {
 		return nil, p
 	}
 	if s.closed.Load() {
 		return nil, Problem(drawgate.ErrClosed)
+	}
+	own := t.Grant == ""
+	if j.req.Hold != 0 && !j.req.Wait {
+		ctx = context.WithoutCancel(ctx) // the store's answer is waited for, which is not long: then it is known what is held
 	}
 	if j.req.Wait {
 		var end, stop context.CancelFunc
@@ -165,6 +156,9 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 		defer end()
 	}
 	if err := s.engine.TakeInto(ctx, &j.req, &j.res); err != nil {
+		if own && j.req.Hold != 0 && MayHold(err) {
+			s.giveUp(ctx, &j.req)
+		}
 		j.answer, p = s.refused(ctx, &j.req, &j.res, err)
 	} else {
 		j.draft.decision(&j.answer, &j.res.Decision, t.Priority)
@@ -180,7 +174,7 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 		j.answer = api.Answer{}
 		return nil, p
 	}
-	if t.ID == "" {
+	if own {
 		held = &j.res
 	}
 	return held, nil

@@ -228,6 +228,7 @@ func (a *app) reserveThere(ctx context.Context, cmd *cobra.Command, f *runFlags)
 	t.HoldMS = f.hold.Milliseconds()
 	res, w, err := c.Reserve(ctx, t)
 	if err != nil {
+		c.Close() // it waits until what may be held is cancelled
 		return nil, remoteError(err)
 	}
 	if res == nil {

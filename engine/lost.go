@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// Lost is what a Take with a Hold, ID and Grant opened, or may have opened, whose answer nobody has.
+type Lost struct{ first, second Result }
+
+// Lost returns what a Take of r may have opened, for whoever gives it up to cancel. It takes nothing, and knows nothing of what is open. If nothing
+// enforced counts r, the error is [drawgate.ErrGone].
+func (e *Engine) Lost(r *Request) (*Lost, error) {
+	var found Result
+	sc, _ := e.pool.Get().(*scratch)
+	defer func() {
+		sc.clear()
+		e.pool.Put(sc)
+	}()
+	if err := e.gather(e.state.Load(), r, sc, &found); err != nil {
+		return nil, err
+	}
+	if err := e.within(r, &found); err != nil {
+		return nil, err
+	}
+	if len(sc.enforced) == 0 {
+		return nil, drawgate.ErrGone
+	}
+	l := &Lost{}
+	for _, res := range []*Result{&l.first, &l.second} { // a reservation is cancelled once
+		var err error
+		end := time.Now().Add(r.Hold)
+		if res.Reservation, err = sc.enforced[0].Limiter.Resume(r.ID, r.Grant, end, sc.enforced...); err != nil {
+			return nil, err
+		}
+		if len(sc.shadow) > 0 { // what goes wrong there is of no consequence
+			res.beside, _ = sc.shadow[0].Limiter.Resume(shadowID(r.ID), r.Grant, end, sc.shadow...)
+		}
+	}
+	return l, nil
+}
+
+// Cancel gives everything back, by the grant. It is [drawgate.ErrGone] if nothing is open.
+func (l *Lost) Cancel(ctx context.Context) error { return l.first.Cancel(ctx) }
+
+// CancelAll is Cancel, and if nothing was open it cancels once more when the take cannot arrive at the store any more, [drawgate.SendLife] later: a take
+// that nobody waits for any more may be under way to it.
+func (l *Lost) CancelAll(ctx context.Context) error {
+	if err := l.Cancel(ctx); !errors.Is(err, drawgate.ErrGone) {
+		return err
+	}
+	t := time.NewTimer(drawgate.SendLife)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return l.second.Cancel(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,90 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+)
+
+// Bounds of what is cancelled in the background.
+const (
+	giveUpTimeout = 5*time.Second + drawgate.SendLife
+	maxGiveUps    = 256 // at once; one more is cancelled by who asks, before its answer
+)
+
+// giveUps cancels in the background what nobody will settle.
+type giveUps struct {
+	slots chan struct{}
+	mu    sync.Mutex
+	group sync.WaitGroup
+	over  bool // guarded by mu: nothing starts in the background any more
+}
+
+func newGiveUps() *giveUps { return &giveUps{slots: make(chan struct{}, maxGiveUps)} }
+
+// run runs f in the background, or at once if too much runs there.
+func (g *giveUps) run(f func()) {
+	g.mu.Lock()
+	if !g.over {
+		select {
+		case g.slots <- struct{}{}:
+			g.group.Go(func() {
+				defer func() { <-g.slots }()
+				f()
+			})
+			g.mu.Unlock()
+			return
+		default:
+		}
+	}
+	g.mu.Unlock()
+	f()
+}
+
+// wait returns when nothing runs any more.
+func (g *giveUps) wait() {
+	g.mu.Lock()
+	g.over = true
+	g.mu.Unlock()
+	g.group.Wait()
+}
+
+// giveBack cancels a hold that nobody knows of.
+func (s *Server) giveBack(ctx context.Context, res *engine.Result) {
+	own := *res // the caller uses it again
+	s.cancelLater(ctx, own.Cancel)
+}
+
+// giveUp cancels what a take may hold whose answer is lost. Nobody else can: this server chose its grant.
+func (s *Server) giveUp(ctx context.Context, req *engine.Request) {
+	if l, err := s.engine.Lost(req); err == nil {
+		s.cancelLater(ctx, l.CancelAll)
+	}
+}
+
+// cancelLater cancels in the background, whatever has become of ctx.
+func (s *Server) cancelLater(ctx context.Context, how func(context.Context) error) {
+	ctx = context.WithoutCancel(ctx)
+	s.giveUps.run(func() {
+		ctx, cancel := context.WithTimeout(ctx, giveUpTimeout)
+		defer cancel()
+		if err := how(ctx); err != nil && !errors.Is(err, drawgate.ErrGone) { // its hold will end, as used
+			s.warn("what nobody will settle was not given back", err)
+		}
+	})
+}
+
+// MayHold reports whether a take that failed so may have been carried out.
+func MayHold(err error) bool {
+	if _, ok := errors.AsType[*drawgate.GaveUpError](err); ok {
+		return true
+	}
+	if errors.Is(err, drawgate.ErrDeadline) {
+		return false
+	}
+	return errors.Is(err, drawgate.ErrStoreAway) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

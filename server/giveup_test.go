@@ -1,0 +1,260 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/client"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/memstore"
+)
+
+// pipes is a network without a machine: for bubbles.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "bubble", Net: "unix"} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case p.conns <- theirs:
+		return ours, nil
+	case <-p.done:
+	case <-ctx.Done():
+	}
+	return nil, errors.Join(errors.New("nobody listens"), ours.Close(), theirs.Close())
+}
+
+// lossy is a store in a network that takes its time, and loses one reply in five.
+type lossy struct {
+	drawgate.Store
+	mu     sync.Mutex
+	random *rand.Rand // guarded by mu
+	lost   int        // guarded by mu
+}
+
+// delay is the longest way to the store, or back.
+const delay = 10 * time.Millisecond
+
+// over carries a call over the network. The store does what it is asked even if nobody waits for it any more.
+func (s *lossy) over(ctx context.Context, op string, f func(context.Context) error) error {
+	s.mu.Lock()
+	there, back, lose := time.Duration(s.random.Int64N(int64(delay))), time.Duration(s.random.Int64N(int64(delay))), s.random.IntN(5) == 0
+	if lose {
+		s.lost++
+	}
+	s.mu.Unlock()
+	answered := make(chan error, 1)
+	go func() {
+		time.Sleep(there)
+		err := f(context.WithoutCancel(ctx))
+		time.Sleep(back)
+		if !lose {
+			answered <- err
+		}
+	}()
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return &drawgate.StoreError{Store: "lossy", Op: op, Err: ctx.Err()}
+	}
+}
+
+func (s *lossy) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+	got := make([]drawgate.Decision, len(out))
+	err := s.over(ctx, "take", func(ctx context.Context) error { return s.Store.Take(ctx, takes, got) })
+	if err == nil {
+		copy(out, got)
+	}
+	return err
+}
+
+func (s *lossy) Settle(ctx context.Context, list []drawgate.Settlement, out []drawgate.Outcome) error {
+	got := make([]drawgate.Outcome, len(out))
+	err := s.over(ctx, "settle", func(ctx context.Context) error { return s.Store.Settle(ctx, list, got) })
+	if err == nil {
+		copy(out, got)
+	}
+	return err
+}
+
+// tally counts what callers know.
+type tally struct {
+	units, maybe, open, gaveUp atomic.Int64
+}
+
+// Takes over HTTP that are given up at random points, by a caller that hangs up and by the Go client, while one reply of the store in five is lost. When the
+// longest attempt and SendLife are over, nothing is open that nobody owns. What is used lies between what was granted, and that and what errors said may be.
+//
+// req: A2
+func TestGivenUpTakesLeaveNothingOpen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const takes, callers = 1000, 50
+		store := &lossy{Store: memstore.New(nil), random: rand.New(rand.NewPCG(3, 4))}
+		config := engine.Config{Policies: enforced(
+			drawgate.Policy{Name: "units", Limits: []drawgate.Limit{{Name: "day", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 1_000_000}}},
+			drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 100}}},
+		)}
+		s := setup{store: store, config: config, engine: &engine.Options{StoreTimeout: 100 * time.Millisecond}}.make(t)
+		ln := newPipes()
+		ctx, stop := context.WithCancel(t.Context())
+		served := make(chan error, 1)
+		go func() { served <- s.ServeAdmin(ctx, ln) }()
+		raw := &http.Client{Transport: &http.Transport{DialContext: ln.dial}}
+		c, err := client.New("http://bubble", &client.Options{HTTPClient: raw, Attempts: 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sum tally
+		var wg sync.WaitGroup
+		for w := range callers {
+			wg.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(w), 5))
+				for i := range takes / callers {
+					sum.giveUp(t, c, raw, random, fmt.Sprintf("%d-%d", w, i))
+				}
+			})
+		}
+		wg.Wait()
+		c.Close()
+		time.Sleep(3*2*time.Second + drawgate.SendLife) // a take that waits has up to three attempts of two seconds
+		open := int64(0)
+		for _, policy := range []string{"units", "slots"} {
+			st, err := c.Status(t.Context(), api.StatusRequest{Bucket: api.Bucket{Policy: policy}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			open += int64(st.Open)
+			if used := st.Limits[0].Used; policy == "units" && (used < sum.units.Load() || used > sum.units.Load()+sum.maybe.Load()) {
+				t.Errorf("%d are used, and %d were granted, and %d may be spent", used, sum.units.Load(), sum.maybe.Load())
+			}
+		}
+		if open != sum.open.Load() {
+			t.Errorf("%d reservations are open, and callers have %d", open, sum.open.Load())
+		}
+		t.Logf("%d given up, %d replies lost, %d units granted, %d more may be spent, %d open", sum.gaveUp.Load(), store.lost, sum.units.Load(), sum.maybe.Load(), open)
+		if sum.gaveUp.Load() < takes/4 || store.lost < takes/10 || sum.open.Load() == 0 {
+			t.Error("this shows nothing")
+		}
+		c.Close()
+		raw.CloseIdleConnections()
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// giveUp takes in one of the ways there are, for a random time.
+func (s *tally) giveUp(t *testing.T, c *client.Client, raw *http.Client, random *rand.Rand, id string) {
+	t.Helper()
+	patience := time.Duration(random.Int64N(int64(4 * delay)))
+	if random.IntN(3) == 0 { // some have the time to be answered
+		patience = time.Minute
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	take := api.Take{Bucket: api.Bucket{Policy: "units"}, HoldMS: 3_600_000}
+	if random.IntN(2) == 0 {
+		take.Policy = "slots"
+	}
+	if random.IntN(3) == 0 {
+		take.WaitMS = 500
+	}
+	var res *client.Reservation
+	switch random.IntN(4) {
+	case 0:
+		take.Policy, take.HoldMS = "units", 0
+		s.plain(c.Take(ctx, take))
+		return
+	case 1: // the Go client, which chooses a grant
+		res, _, _ = c.Reserve(ctx, take)
+	case 2: // any program, which names an id
+		take.ID = id
+		res = reserveRaw(t, ctx, c, raw, take)
+	default:
+		res = reserveRaw(t, ctx, c, raw, take)
+	}
+	switch {
+	case res == nil:
+		s.gaveUp.Add(1)
+	case random.IntN(20) > 0:
+		if err := res.Cancel(t.Context()); err != nil && !errors.Is(err, client.ErrGone) { // its answer may have been lost too often
+			t.Errorf("cancel: %v", err)
+		}
+	default: // it stays open
+		s.open.Add(1)
+		if take.Policy == "units" {
+			s.units.Add(1)
+		}
+	}
+}
+
+// plain counts a take without a hold.
+func (s *tally) plain(a api.Answer, err error) {
+	switch {
+	case err != nil:
+		s.maybe.Add(1)
+		s.gaveUp.Add(1)
+	case a.Allowed:
+		s.units.Add(1)
+	}
+}
+
+// reserveRaw asks once, as any program may; nil if there was no answer, or a refusal.
+func reserveRaw(t *testing.T, ctx context.Context, c *client.Client, raw *http.Client, take api.Take) *client.Reservation { //nolint:revive // t comes first
+	t.Helper()
+	body, err := json.Marshal(take)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://bubble/v1/take", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := raw.Do(req)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	var a api.Answer
+	if err := json.NewDecoder(res.Body).Decode(&a); err != nil || a.Reservation == "" {
+		return nil
+	}
+	return c.Resume(a.Reservation)
+}
