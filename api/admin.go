@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // Bounds of a list of buckets.
 const (
 	DefaultBuckets = 100  // keys in an answer
@@ -28,6 +30,24 @@ type ResetRequest struct {
 // ResetAnswer says how many buckets were reset.
 type ResetAnswer struct {
 	Reset int `json:"reset"`
+}
+
+// MaxPause is the longest pause.
+const MaxPause = 31 * 24 * time.Hour
+
+// PauseRequest lets a bucket refuse every take until an instant. A pause is never made shorter by another one; a reset ends it.
+type PauseRequest struct {
+	Policy string     `json:"policy,omitempty"` // may be left out where there is only one
+	Tenant string     `json:"tenant,omitempty"`
+	Key    string     `json:"key,omitempty"`
+	ForMS  int64      `json:"for_ms,omitempty"`
+	Until  *time.Time `json:"until,omitempty"`  // instead, by the store's clock
+	Reason string     `json:"reason,omitempty"` // for people: at most 256 bytes, without control characters
+}
+
+// PauseAnswer says when the pause ends: later than was asked if the bucket was paused for longer already.
+type PauseAnswer struct {
+	Until time.Time `json:"until"`
 }
 
 // ReloadAnswer says what a new configuration changed: names of policies, and whether the rules differ.

@@ -17,6 +17,7 @@
 //	POST /v1/policies/{name}/enable   -> Policy
 //	GET  /v1/buckets    ?policy=&tenant=&limit=&after=   -> BucketsAnswer
 //	POST /v1/reset      ResetRequest    -> ResetAnswer
+//	POST /v1/pause      PauseRequest    -> PauseAnswer
 //	POST /v1/reload     -> ReloadAnswer
 //
 // Numbers are integers, instants RFC 3339 in UTC, durations milliseconds in fields that end in _ms, rounded up. A refusal is an answer (200, with
@@ -69,6 +70,7 @@ const (
 	ReasonQueued    = "queued"     // others wait in front
 	ReasonQueueFull = "queue_full" // as many wait in front as may
 	ReasonAway      = "away"       // the store is away, and a limit admits nothing, or nothing of that size, without it
+	ReasonPaused    = "paused"     // a bucket is paused; its status says until when, and why
 )
 
 // Answer answers one take.
@@ -155,10 +157,17 @@ type StatusAnswer struct {
 	Policy string        `json:"policy"`
 	Tenant string        `json:"tenant,omitempty"` // "": the server's own
 	Key    string        `json:"key"`
-	At     time.Time     `json:"at"`     // the store's time
-	Open   int           `json:"open"`   // reservations
-	Take   Answer        `json:"take"`   // what a take of the costs would get now, without its Limits
-	Limits []LimitStatus `json:"limits"` // in the policy's order
+	At     time.Time     `json:"at"`               // the store's time
+	Open   int           `json:"open"`             // reservations
+	Paused *Pause        `json:"paused,omitempty"` // it refuses every take
+	Take   Answer        `json:"take"`             // what a take of the costs would get now, without its Limits
+	Limits []LimitStatus `json:"limits"`           // in the policy's order
+}
+
+// Pause says until when a bucket refuses every take, and why.
+type Pause struct {
+	Until  time.Time `json:"until"`            // by the store's clock
+	Reason string    `json:"reason,omitempty"` // for people
 }
 
 // LimitStatus describes one limit of a bucket.

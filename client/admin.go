@@ -85,6 +85,13 @@ func (c *Client) Reset(ctx context.Context, q api.ResetRequest) (int, error) {
 	return out.Reset, err
 }
 
+// Pause lets a bucket refuse every take for a time, and returns when that ends: later than was asked if the bucket was paused for longer already.
+func (c *Client) Pause(ctx context.Context, q api.PauseRequest) (until time.Time, err error) {
+	var out api.PauseAnswer
+	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/pause", body: q, again: true}, &out)
+	return out.Until, err
+}
+
 // Reload lets the server read its configuration again, and returns what changed. If it has mistakes, the old one stays in force; the problem says what
 // is wrong.
 func (c *Client) Reload(ctx context.Context) (out api.ReloadAnswer, err error) {

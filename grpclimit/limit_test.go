@@ -465,3 +465,34 @@ func TestBucketsThatTakeNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// pausedStore refuses every take for half a minute.
+type pausedStore struct{ drawgate.Store }
+
+func (pausedStore) Take(_ context.Context, _ []drawgate.Take, out []drawgate.Decision) error {
+	for i := range out {
+		out[i] = drawgate.Decision{Reason: drawgate.Paused, RetryAfter: 30 * time.Second, Soonest: 30 * time.Second}
+	}
+	return nil
+}
+
+// A paused bucket is RESOURCE_EXHAUSTED until the pause ends, and no quota's failure.
+func TestPauseIsSaid(t *testing.T) {
+	t.Parallel()
+	l, err := drawgate.New(pausedStore{memstore.New(nil)}, drawgate.PerHour("per-hour", 2), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := serve(t, limit(t, l, nil), &server{})
+	var header metadata.MD
+	err = call(t, c, grpc.Header(&header))
+	s := status.Convert(err)
+	if s.Code() != codes.ResourceExhausted || s.Message() != "calls like this one are paused" || one(header, grpclimit.MetadataRetry) != "30" {
+		t.Errorf("%v, metadata %v", err, header)
+	}
+	for _, d := range s.Details() {
+		if _, ok := d.(*errdetails.RetryInfo); !ok {
+			t.Errorf("detail %v", d)
+		}
+	}
+}

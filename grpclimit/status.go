@@ -70,7 +70,7 @@ func retryAfter(d *drawgate.Decision) (time.Duration, bool) {
 			wait = max(wait, l.RetryAfter)
 		}
 	}
-	if slots {
+	if slots && d.Reason != drawgate.Paused {
 		return max(wait, slotRetry), true
 	}
 	return max(d.RetryAfter, time.Millisecond), true
@@ -91,10 +91,16 @@ func refusal(d *drawgate.Decision, full bool) error {
 	if l, ok := d.Refusing(); ok {
 		text = fmt.Sprintf("rate limit exceeded: limit %q of policy %q", l.Limit.Name, l.Policy)
 	}
+	if d.Reason == drawgate.Paused { // it is no limit's doing
+		text, quota.Violations = "calls like this one are paused", nil
+	}
 	if full {
 		text += ", and too many wait already"
 	}
-	details := []protoadapt.MessageV1{protoadapt.MessageV1Of(quota)}
+	var details []protoadapt.MessageV1
+	if len(quota.GetViolations()) > 0 || d.Reason != drawgate.Paused {
+		details = append(details, protoadapt.MessageV1Of(quota))
+	}
 	if after, ok := retryAfter(d); ok {
 		details = append(details, protoadapt.MessageV1Of(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)}))
 	}

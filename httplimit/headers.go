@@ -330,7 +330,7 @@ func limitsPerBucket(d *drawgate.Decision) (n [drawgate.MaxBuckets]uint8) {
 // allowed, or can never pass: then there must not be a Retry-After.
 //
 // Slots come free when whoever holds them is done, which nobody knows, and the end of a hold, which is renewed, does not say: a request that only a
-// concurrency limit refuses may be tried again in a second.
+// concurrency limit refuses may be tried again in a second. One whose bucket is paused may not.
 func RetryAfter(d *drawgate.Decision) (after int64, ok bool) {
 	if d.Allowed || d.RetryAfter == drawgate.Never {
 		return 0, false
@@ -345,7 +345,7 @@ func RetryAfter(d *drawgate.Decision) (after int64, ok bool) {
 			wait = max(wait, r.RetryAfter)
 		}
 	}
-	if !slots {
+	if !slots || d.Reason == drawgate.Paused {
 		wait = d.RetryAfter
 	}
 	return max(1, seconds(wait)), true

@@ -29,6 +29,7 @@ type Code string
 const (
 	CodeLimited   Code = "limited"    // 429: a limit has not enough left. Scope says whose
 	CodeQueued    Code = "queued"     // 429: others wait in front
+	CodePaused    Code = "paused"     // 429: a bucket is paused, whatever its limits have left
 	CodeQueueFull Code = "queue_full" // 429: as many requests wait as may
 	CodeNeverFits Code = "never_fits" // 413: it costs more than a limit ever allows: no wait will help, and there is no Retry-After
 	CodeStoreAway Code = "store_away" // 503: nobody could decide, or a limit admits nothing while the store is away
@@ -139,6 +140,8 @@ func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 	switch d.Reason {
 	case drawgate.Queued:
 		p.Code = CodeQueued
+	case drawgate.Paused:
+		*p = Problem{Type: "about:blank", Title: http.StatusText(p.Status), Status: p.Status, Code: CodePaused, After: p.After}
 	case drawgate.Away:
 		p.Type, p.Title, p.Status = typeReduced, "Temporary Reduced Capacity", http.StatusServiceUnavailable
 		p.Code, p.Scope = CodeStoreAway, ""
@@ -173,6 +176,8 @@ func (p *Problem) sentence(l *drawgate.Limit) string {
 	switch {
 	case p.Code == CodeStoreAway:
 		return "Whether a limit has been reached cannot be decided at the moment." + again
+	case p.Code == CodePaused:
+		return "Requests like this one are paused at the moment." + again
 	case p.Code == CodeQueued:
 		return "Other requests wait in front of this one." + again
 	case p.Code == CodeQueueFull:

@@ -98,3 +98,19 @@ func TestProblemsKeepWhatWasSet(t *testing.T) {
 		t.Errorf("status %d", w.Code)
 	}
 }
+
+// A paused bucket is a 429 of its own, whose Retry-After is the pause's end, also where slots are taken; it is no limit's doing.
+func TestPauseIsSaid(t *testing.T) {
+	t.Parallel()
+	d := drawgate.Decision{Reason: drawgate.Paused, RetryAfter: 29_500 * time.Millisecond, Soonest: 29_500 * time.Millisecond}
+	p := httplimit.Refused(&d, nil)
+	if p.Status != http.StatusTooManyRequests || p.Code != httplimit.CodePaused || p.After != 30 || p.Scope != "" || p.Violated != nil ||
+		p.Detail != "Requests like this one are paused at the moment. Try again in 30 s." {
+		t.Errorf("got %+v", p)
+	}
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "30" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+}

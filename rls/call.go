@@ -70,6 +70,7 @@ type call struct {
 	fallback bool // a decision was made without the store
 	refused  bool
 	retry    int64 // µs; of the refusal
+	paused   bool  // a bucket is: then no limit says when the request passes
 }
 
 // usual is how many descriptors there is room for at first. Most requests have one or two.
@@ -88,7 +89,7 @@ func (c *call) clear() {
 	c.parts, c.asks, c.sets, c.costs, c.labels = c.parts[:0], c.asks[:0], c.sets[:0], c.costs[:0], c.labels[:0]
 	c.dropped, c.diverged = c.dropped[:0], c.diverged[:0]
 	c.s, c.request, c.rates, c.draft, c.req.Labels = nil, nil, nil, nil, nil
-	c.carries, c.fallback, c.refused, c.retry = false, false, false, 0
+	c.carries, c.fallback, c.refused, c.retry, c.paused = false, false, false, 0, false
 	c.res.Reservation = nil // the rest is overwritten by the next take, and tells who asked last to nobody
 }
 

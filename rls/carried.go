@@ -153,7 +153,7 @@ func (c *call) runCarried(ctx context.Context) (allowed bool, err error) {
 		allowed = decision.Allowed
 		c.fallback = c.fallback || decision.Fallback
 		if !allowed {
-			c.retry = max(c.retry, decision.RetryAfter.Microseconds())
+			c.refusal(&decision)
 		}
 		for bucket, i := range enforced {
 			c.tellAsk(i, &decision, bucket)

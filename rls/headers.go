@@ -119,8 +119,8 @@ func (c *call) retryAfter() int64 {
 	if quotas {
 		longest = max(longest, quota)
 	}
-	if longest == 0 {
-		longest = c.retry
+	if longest == 0 || c.paused {
+		longest = max(longest, c.retry)
 	}
 	if longest >= drawgate.Never.Microseconds() {
 		return 0

@@ -63,7 +63,8 @@ func (c *call) rulesTake(ctx context.Context) error {
 		if d.Allowed {
 			return nil
 		}
-		c.refused, c.retry = true, d.RetryAfter.Microseconds()
+		c.refused = true
+		c.refusal(d)
 	}
 	untold := func(p *part) bool { return p.does == takes && !p.known }
 	for i := range c.parts {

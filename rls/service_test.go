@@ -611,3 +611,23 @@ func TestStoreErrorsInPlaceOfAFallback(t *testing.T) {
 		t.Errorf("the store decided: %v", a)
 	}
 }
+
+// pausedStore refuses every take for half a minute.
+type pausedStore struct{ drawgate.Store }
+
+func (pausedStore) Take(_ context.Context, _ []drawgate.Take, out []drawgate.Decision) error {
+	for i := range out {
+		out[i] = drawgate.Decision{Reason: drawgate.Paused, RetryAfter: 30 * time.Second, Soonest: 30 * time.Second}
+	}
+	return nil
+}
+
+func TestPausedBucketIsOverTheLimit(t *testing.T) {
+	t.Parallel()
+	s, _ := service(t, pausedStore{memory(t)}, config(t, users), &rls.Options{Headers: rls.HeadersDraft})
+	c, _ := serve(t, s)
+	a := answered(t, c, request("d", descriptor("user=ann")))
+	if a.GetOverallCode() != over || header(a, "Retry-After") != "30" {
+		t.Errorf("got %v", a)
+	}
+}

@@ -184,8 +184,14 @@ func (c *call) tell() {
 		}
 	}
 	if !res.Decision.Allowed {
-		c.retry = max(c.retry, res.Decision.RetryAfter.Microseconds())
+		c.refusal(&res.Decision)
 	}
+}
+
+// refusal notes when a refused take would pass.
+func (c *call) refusal(d *drawgate.Decision) {
+	c.retry = max(c.retry, d.RetryAfter.Microseconds())
+	c.paused = c.paused || d.Reason == drawgate.Paused
 }
 
 // tellAsk notes for the parts of an ask what a decision says of its bucket: of the limit that refuses longest, or has the least left.

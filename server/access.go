@@ -18,7 +18,7 @@ type Role string
 const (
 	RoleTake  Role = "take"  // take, settle, and the forward-auth door
 	RoleRead  Role = "read"  // status, explain, policies, the details of health, metrics (unless the token is bound to a tenant)
-	RoleAdmin Role = "admin" // reset, disable, enable, buckets, reload
+	RoleAdmin Role = "admin" // reset, pause, disable, enable, buckets, reload
 )
 
 // Token is an access token as the server is told of it: by its secret, or by the SHA-256 of the secret. Only the latter is kept.

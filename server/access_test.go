@@ -178,6 +178,7 @@ func TestBoundTokenTouchesOneTenantOnly(t *testing.T) {
 		{"/v1/explain", `{"attributes":{"path":"/chosen","user":"u","headers":{"X-Tenant":"other"}}}`, 403},
 		{"/v1/status", `{"policy":"llm","tenant":"other"}`, 403},
 		{"/v1/reset", `{"policy":"llm","tenant":"other"}`, 403},
+		{"/v1/pause", `{"policy":"llm","tenant":"other","for_ms":1000}`, 403},
 		{"/v1/policies/llm/disable", `{"for_ms":1}`, 403},
 		{"/v1/policies/llm/enable", ``, 403},
 		{"/v1/reload", ``, 403},
@@ -215,7 +216,7 @@ func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
 	s := setup{options: &server.Options{Tokens: list, Metrics: metrics}}.make(t)
 	const own, nothing, refused = "answers for its tenant", "shows nothing of tenants", "refuses"
 	of := map[string]string{
-		"/auth": own, "/v1/take": own, "/v1/settle": own, "/v1/status": own, "/v1/explain": own, "/v1/buckets": own, "/v1/reset": own,
+		"/auth": own, "/v1/take": own, "/v1/settle": own, "/v1/status": own, "/v1/explain": own, "/v1/buckets": own, "/v1/reset": own, "/v1/pause": own,
 		"/v1/policies": nothing, "/healthz": nothing, "/readyz": nothing, "/openapi.json": nothing,
 		"/v1/policies/{name}/disable": refused, "/v1/policies/{name}/enable": refused, "/v1/reload": refused, "/metrics": refused,
 	}

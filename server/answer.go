@@ -58,13 +58,17 @@ func (f *draft) decision(a *api.Answer, d *drawgate.Decision, priority int) {
 func (f *draft) decided(a *api.Answer, d *drawgate.Decision) {
 	f.describe(a)
 	a.Allowed, a.Replayed, a.Fallback = d.Allowed, d.Replayed, d.Fallback
-	a.RetryAfterMS = retryAfter(d.RetryAfter)
+	if a.RetryAfterMS = retryAfter(d.RetryAfter); d.Reason == drawgate.Paused {
+		a.RefusedBy = nil // it is no limit's doing
+	}
 	switch {
 	case d.Allowed:
 	case d.Reason == drawgate.Queued:
 		f.refuse(a, api.ReasonQueued)
 	case d.Reason == drawgate.Away:
 		f.refuse(a, api.ReasonAway)
+	case d.Reason == drawgate.Paused:
+		f.refuse(a, api.ReasonPaused)
 	default:
 		f.refuse(a, api.ReasonLimited)
 	}
@@ -108,6 +112,8 @@ func (f *draft) refuse(a *api.Answer, reason string) {
 		a.Message = fmt.Sprintf("others wait in front; try again in %s", wait)
 	case reason == api.ReasonQueueFull:
 		a.Message = fmt.Sprintf("as many callers wait as may; try again in %s", wait)
+	case reason == api.ReasonPaused:
+		a.Message = fmt.Sprintf("%s is paused; try again in %s", f.paused(), wait)
 	case reason == api.ReasonAway:
 		a.Message = fmt.Sprintf("the store is away, and without it there is not enough left; try again in %s", wait)
 	case a.Fallback:
@@ -117,6 +123,14 @@ func (f *draft) refuse(a *api.Answer, reason string) {
 	default:
 		a.Message = fmt.Sprintf("%s; this take fits in %s", strings.Join(f.refusing(), ", "), wait)
 	}
+}
+
+// paused names the bucket that is paused, as far as a decision says it.
+func (f *draft) paused() string {
+	if len(f.results) == 0 || f.results[len(f.results)-1].Bucket != f.results[0].Bucket {
+		return "one of the buckets"
+	}
+	return fmt.Sprintf("this key of policy %q", f.results[0].Policy)
 }
 
 // refusing says which limits refuse, the one that refuses longest first.
@@ -161,6 +175,9 @@ func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 	limits := take.Limits
 	take.Limits = nil
 	out := api.StatusAnswer{Policy: policy, Key: key, At: st.At().UTC(), Open: st.Open, Take: take, Limits: []api.LimitStatus{}}
+	if p := &st.Pause; !p.Until.IsZero() {
+		out.Paused = &api.Pause{Until: p.Until.UTC(), Reason: p.Reason}
+	}
 	i := 0
 	for r := range st.Limits() {
 		l, u := r.Limit, st.States[i]

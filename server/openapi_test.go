@@ -86,6 +86,7 @@ var schemas = map[string]any{
 	"LimitStatus": api.LimitStatus{}, "StatusAnswer": api.StatusAnswer{}, "ExplainRequest": api.ExplainRequest{}, "Explanation": api.Explanation{},
 	"ExplainAnswer": api.ExplainAnswer{}, "LimitSpec": api.LimitSpec{}, "Policy": api.Policy{}, "PoliciesAnswer": api.PoliciesAnswer{},
 	"DisableRequest": api.DisableRequest{}, "BucketsAnswer": api.BucketsAnswer{}, "ResetRequest": api.ResetRequest{}, "ResetAnswer": api.ResetAnswer{},
+	"PauseRequest": api.PauseRequest{}, "PauseAnswer": api.PauseAnswer{}, "Pause": api.Pause{},
 	"ReloadAnswer": api.ReloadAnswer{}, "Health": api.Health{}, "StoreHealth": api.StoreHealth{}, "PolicyHealth": api.PolicyHealth{}, "Problem": api.Problem{},
 }
 
@@ -222,6 +223,7 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 	}
 	fail := false
 	s := setup{
+		store: &pausing{Store: memstore.New(nil)},
 		config: engine.Config{
 			Policies: append(enforced(policies()...), engine.Policy{Policy: policies()[0], Shadow: true}),
 			Rules: []rules.Rule{
@@ -343,5 +345,10 @@ func (c *checker) administration() {
 	c.ask("GET", "/v1/buckets?policy=llm&limit=0", "", 422, true)
 	c.ask("POST", "/v1/reset", `{"policy":"llm","keys":["a","b"]}`, 200, false)
 	c.ask("POST", "/v1/reset", `{"policy":"llm","keys":[]}`, 422, true)
+	c.ask("POST", "/v1/pause", `{"policy":"llm","key":"paused","for_ms":60000,"reason":"an incident"}`, 200, false)
+	c.ask("GET", "/v1/status?policy=llm&key=paused", "", 200, false)
+	c.ask("POST", "/v1/take", `{"policy":"llm","key":"paused"}`, 200, false)
+	c.ask("POST", "/v1/pause", `{"policy":"llm"}`, 422, true)
+	c.ask("POST", "/v1/pause", `{"policy":"llm","for_ms":1,"until":"2026-01-01T00:00:00Z"}`, 422, true)
 	c.ask("POST", "/v1/reload", "", 200, false)
 }

@@ -37,7 +37,7 @@ func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err 
 	}
 	f.describe(&a)
 	// Room may have been made since. What was refused stays refused, by whom it was.
-	if limited && a.RefusedBy == nil && e.Limit != "" {
+	if limited && a.RefusedBy == nil && e.Limit != "" && reason != api.ReasonPaused {
 		a.RefusedBy = &api.LimitName{Policy: e.Policy, Limit: e.Limit}
 	}
 	f.refuse(&a, reason)
@@ -95,6 +95,8 @@ func refusalReason(ctx context.Context, err error) (reason string, ok bool) {
 		return "", false
 	case errors.Is(err, drawgate.ErrQueueFull):
 		return api.ReasonQueueFull, true
+	case limited && e.Decision.Reason == drawgate.Paused:
+		return api.ReasonPaused, true
 	case limited && !e.Queued:
 		return api.ReasonLimited, true
 	case limited, errors.Is(err, drawgate.ErrDeadline):

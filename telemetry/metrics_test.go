@@ -66,6 +66,7 @@ func TestReasons(t *testing.T) {
 		{"store in this process", true, func(*drawgate.Taken) {}, "local_exhausted"},
 		{"share used up", false, func(e *drawgate.Taken) { e.Decision.Fallback = true }, "local_exhausted"},
 		{"closed", false, func(e *drawgate.Taken) { e.Decision.Fallback, e.Decision.Reason = true, drawgate.Away }, "backend_error"},
+		{"paused", false, func(e *drawgate.Taken) { e.Decision.Reason = drawgate.Paused }, "paused"},
 		{"queued", false, func(e *drawgate.Taken) { e.Decision.Reason = drawgate.Queued }, "distributed_exhausted"},
 		{"waited too long", false, func(e *drawgate.Taken) { e.Wait, e.Err = true, drawgate.ErrDeadline }, "distributed_exhausted"},
 		{"queue full", false, func(e *drawgate.Taken) { e.Decision, e.Err = &drawgate.Decision{}, drawgate.ErrQueueFull }, "distributed_exhausted"},
@@ -78,14 +79,14 @@ func TestReasons(t *testing.T) {
 			_, e := decisions(t, 1)
 			c.change(e)
 			r.m.Observer().Taken(e)
-			for _, reason := range []string{"distributed_exhausted", "local_exhausted", "backend_error"} {
+			for _, reason := range []string{"distributed_exhausted", "local_exhausted", "backend_error", "paused"} {
 				n := 0.0
 				if reason == c.want {
 					n = 1
 				}
 				r.want(n, "rate_limit_rejections_total", "reason", reason)
 			}
-			if c.want == "backend_error" { // which is no limit's doing
+			if c.want == "backend_error" || c.want == "paused" { // which is no limit's doing
 				r.none("rate_limit_exceeded_total", "period", "minute", "policy", "p0", "limit", "rpm")
 			}
 		})

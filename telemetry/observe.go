@@ -9,7 +9,7 @@ import (
 )
 
 // ops are what a store is asked for.
-var ops = [...]string{"take", "settle", "cancel", "renew", "charge", "refund", "peek", "reset", "ping", "list", "read", other}
+var ops = [...]string{"take", "settle", "cancel", "renew", "charge", "refund", "pause", "peek", "reset", "ping", "list", "read", other}
 
 // opOf returns the position in ops.
 func opOf(op string) int {
@@ -142,14 +142,15 @@ type refusers uint64
 
 func (r refusers) has(bucket int) bool { return r&(1<<bucket) != 0 }
 
-// refused counts the keys and limits that refused a take, each, and returns whose they are. d is nil if it was refused without being asked for. That the
-// store is away is no limit's doing, nor hits it a key.
+// refused counts the keys and limits that refused a take, each, and returns whose they are. d is
+// nil if it was refused without being asked for. That the store is away is no limit's doing, nor
+// hits it a key; that a bucket is paused is no limit's doing.
 func (s series) refused(e *drawgate.Taken, d *drawgate.Decision) (by refusers) {
-	away := false
+	away, paused := false, false
 	if d != nil {
-		away = d.Reason == drawgate.Away
+		away, paused = d.Reason == drawgate.Away, d.Reason == drawgate.Paused
 		for r := range d.Limits() {
-			if r.Refused() && !away {
+			if r.Refused() && !away && !paused {
 				s[r.Bucket].limits.get(r.Limit).exceeded.Inc()
 			}
 			if r.Refused() || d.Reason == drawgate.Queued {
@@ -158,9 +159,9 @@ func (s series) refused(e *drawgate.Taken, d *drawgate.Decision) (by refusers) {
 		}
 	}
 	switch {
+	case d != nil && (paused || by == 0):
+		by = ^refusers(0) // a bucket is paused; of which, a decision does not say
 	case by != 0:
-	case d != nil:
-		by = ^by // a bucket is paused; of which, a decision does not say
 	default:
 		by = 1 << e.QueuedAt // others wait in front
 	}
@@ -193,12 +194,13 @@ const (
 	renewed
 	charged
 	refunded
+	pausedBucket
 	gone
 	unsettled
 	settlements
 )
 
-var settlementNames = [settlements]string{"settled", "cancelled", "renewed", "charged", "refunded", "gone", "error"}
+var settlementNames = [settlements]string{"settled", "cancelled", "renewed", "charged", "refunded", "paused", "gone", "error"}
 
 // ended counts what became of a reservation.
 func (m *Metrics) ended(e *drawgate.Settled) {
@@ -218,6 +220,9 @@ func (m *Metrics) ended(e *drawgate.Settled) {
 		return
 	case s.Op == drawgate.OpRefund:
 		m.settled[refunded].Inc()
+		return
+	case s.Op == drawgate.OpPause:
+		m.settled[pausedBucket].Inc()
 		return
 	case s.Op == drawgate.OpCancel:
 		m.settled[cancelled].Inc()

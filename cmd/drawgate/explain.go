@@ -89,6 +89,9 @@ func (a *app) sentences(s *session, asked *engine.Ask, w *api.ExplainAnswer) err
 	}
 	e := &w.Applied[0]
 	a.printf("A take from policy %s for %s %s.\n", e.Policy, who(e.Tenant, e.Key), wouldBe(e))
+	if line := pauseLine(e.Status); line != "" {
+		a.printf("- %s\n", line)
+	}
 	if e.Status != nil {
 		a.limits(s, ask.Limiter.Plan(), asked.Costs, e.Status)
 	}
@@ -244,6 +247,9 @@ func (a *app) explained(w *api.ExplainAnswer) {
 		}
 		if e.Status == nil {
 			continue
+		}
+		if line := pauseLine(e.Status); line != "" {
+			a.printf("- %s\n", line)
 		}
 		for k := range e.Status.Limits {
 			l := &e.Status.Limits[k]

@@ -125,6 +125,9 @@ func (a *app) statusOff(f *askFlags, take api.Answer) {
 
 func (a *app) table(w *api.StatusAnswer, mode string) {
 	a.printf("policy %s, %s%s, %s\n", w.Policy, who(w.Tenant, w.Key), mode, count(w.Open, "open reservation"))
+	if line := pauseLine(w); line != "" {
+		a.printf("%s\n", line)
+	}
 	t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "LIMIT\tUNIT\tUSED\tMOST\tLEFT\tHELD\tDEBT\tRESETS")
 	for _, l := range w.Limits {

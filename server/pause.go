@@ -1,0 +1,57 @@
+package server
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
+)
+
+// pause serves POST /v1/pause. It is for administrators: a pause stops others, whatever their limits have left, and only a reset ends it early.
+func (s *Server) pause(w http.ResponseWriter, r *http.Request, who *access) {
+	var q api.PauseRequest
+	p := s.decode(w, r, &q)
+	if p == nil {
+		q.Policy, p = s.policy(q.Policy)
+	}
+	if p == nil {
+		q.Tenant, p = who.tenantOf(q.Tenant)
+	}
+	var pause engine.Pause
+	if p == nil {
+		pause, p = pauseOf(&q)
+	}
+	if p != nil {
+		writeProblem(w, p)
+		return
+	}
+	until, err := s.engine.Pause(r.Context(), engine.Ask{Policy: q.Policy, Tenant: q.Tenant, Key: q.Key}, pause)
+	if err != nil {
+		writeProblem(w, s.fail(err))
+		return
+	}
+	s.log.Warn("a bucket is paused", "policy", q.Policy, "until", until.UTC(), "reason", q.Reason)
+	writeJSON(w, http.StatusOK, api.PauseAnswer{Until: until.UTC()})
+}
+
+// pauseOf says a pause in the engine's words, which checks the rest.
+func pauseOf(q *api.PauseRequest) (p engine.Pause, _ *api.Problem) {
+	q.Key = cmp.Or(q.Key, api.DefaultKey)
+	if len(q.Key) > drawgate.MaxKey {
+		return p, problem(api.CodeInvalid, "the key has more than %d bytes", drawgate.MaxKey)
+	}
+	if (q.ForMS == 0) == (q.Until == nil) {
+		return p, problem(api.CodeInvalid, "give one of for_ms and until: a bucket is paused for a time")
+	}
+	if q.ForMS < 0 || q.ForMS > api.MaxPause.Milliseconds() {
+		return p, problem(api.CodeInvalid, "for_ms %d is not between 1 and %d", q.ForMS, api.MaxPause.Milliseconds())
+	}
+	p = engine.Pause{For: time.Duration(q.ForMS) * time.Millisecond, Reason: q.Reason}
+	if q.Until != nil {
+		p.Until = *q.Until
+	}
+	return p, nil
+}
