@@ -466,28 +466,29 @@ func TestBucketsThatTakeNothing(t *testing.T) {
 	}
 }
 
-// pausedStore refuses every take for half a minute.
-type pausedStore struct{ drawgate.Store }
-
-func (pausedStore) Take(_ context.Context, _ []drawgate.Take, out []drawgate.Decision) error {
-	for i := range out {
-		out[i] = drawgate.Decision{Reason: drawgate.Paused, RetryAfter: 30 * time.Second, Soonest: 30 * time.Second}
-	}
-	return nil
-}
-
-// A paused bucket is RESOURCE_EXHAUSTED until the pause ends, and no quota's failure.
+// A paused bucket is RESOURCE_EXHAUSTED until the pause ends, also where slots are taken, and no quota's failure.
 func TestPauseIsSaid(t *testing.T) {
 	t.Parallel()
-	l, err := drawgate.New(pausedStore{memstore.New(nil)}, drawgate.PerHour("per-hour", 2), nil)
+	store := memstore.New(nil)
+	l, err := drawgate.New(store, drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}, nil)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Reserve(t.Context(), "all", time.Second); err != nil {
+		t.Fatal(err)
+	}
+	pause := drawgate.Settlement{
+		Op: drawgate.OpPause, Hold: 40 * time.Minute, Reason: "an incident",
+		Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "slots", Name: "all"}, Plan: l.Plan()}},
+	}
+	if err := store.Settle(t.Context(), []drawgate.Settlement{pause}, make([]drawgate.Outcome, 1)); err != nil {
 		t.Fatal(err)
 	}
 	c, _ := serve(t, limit(t, l, nil), &server{})
 	var header metadata.MD
 	err = call(t, c, grpc.Header(&header))
 	s := status.Convert(err)
-	if s.Code() != codes.ResourceExhausted || s.Message() != "calls like this one are paused" || one(header, grpclimit.MetadataRetry) != "30" {
+	if after, _ := strconv.Atoi(one(header, grpclimit.MetadataRetry)); s.Code() != codes.ResourceExhausted || s.Message() != "calls like this one are paused" || after < 1200 {
 		t.Errorf("%v, metadata %v", err, header)
 	}
 	for _, d := range s.Details() {

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,21 +18,15 @@ import (
 // noting notes by which ids and grants a store is asked.
 type noting struct {
 	drawgate.Store
-	mu       sync.Mutex
-	takes    []drawgate.Take
-	settled  []drawgate.Settlement
-	answerBy func(t *drawgate.Take) error // may be nil
+	mu      sync.Mutex
+	takes   []drawgate.Take
+	settled []drawgate.Settlement
 }
 
 func (s *noting) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
 	s.mu.Lock()
 	s.takes = append(s.takes, takes...)
 	s.mu.Unlock()
-	if s.answerBy != nil {
-		if err := s.answerBy(&takes[0]); err != nil {
-			return err
-		}
-	}
 	return s.Store.Take(ctx, takes, out)
 }
 
@@ -72,13 +67,31 @@ func TestTakesAndSettlementsNameTheGrant(t *testing.T) {
 	}
 }
 
-// An id that another take has open is said to be so, with what to do.
-func TestIDThatIsOpenIsSaid(t *testing.T) {
+// An id is open for one take at a time, and a settlement of an earlier use of it, however late, ends no later one.
+func TestLateSettlementEndsNoLaterUse(t *testing.T) {
 	t.Parallel()
-	f := setup{store: &noting{Store: memstore.New(nil), answerBy: func(*drawgate.Take) error { return drawgate.ErrIDOpen }}}.start(t)
+	f := plain(t)
+	take := `{"policy":"slots","hold_ms":60000,"id":"job"}`
+	first := f.take(take)
 	var p api.Problem
-	if got := f.do("POST", "/v1/take", `{"policy":"llm","hold_ms":60000,"id":"job"}`, &p); got != 409 || p.Code != api.CodeIDOpen {
-		t.Errorf("got %d %+v", got, p)
+	if got := f.do("POST", "/v1/take", take, &p); got != 409 || p.Code != api.CodeIDOpen || !strings.Contains(p.Detail, "settle or cancel that one first, or use another id") {
+		t.Errorf("the open id: %d %+v", got, p)
+	}
+	f.settle(`{"reservation":"` + first.Reservation + `"}`)
+	second := f.take(take)
+	if second.Replayed || second.Grant == first.Grant {
+		t.Fatalf("the id once more: %+v", second)
+	}
+	for _, rest := range []string{``, `,"cancel":true`, `,"used":{"requests":0}`, `,"renew_ms":1000`} {
+		if got := f.settle(`{"reservation":"` + first.Reservation + `"` + rest + `}`).Outcome; got != api.OutcomeGone {
+			t.Errorf("the first one with %q: %q", rest, got)
+		}
+	}
+	if a := f.take(`{"policy":"slots","hold_ms":60000}`); a.Allowed {
+		t.Error("two hold the only slot")
+	}
+	if got := f.settle(`{"reservation":"` + second.Reservation + `"}`).Outcome; got != api.OutcomeSettled {
+		t.Errorf("the second one: %q", got)
 	}
 }
 

@@ -223,7 +223,6 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 	}
 	fail := false
 	s := setup{
-		store: &pausing{Store: memstore.New(nil)},
 		config: engine.Config{
 			Policies: append(enforced(policies()...), engine.Policy{Policy: policies()[0], Shadow: true}),
 			Rules: []rules.Rule{
