@@ -167,6 +167,13 @@ func TestAdministration(t *testing.T) {
 	if n, err := c.Reset(t.Context(), api.ResetRequest{Policy: "llm", Keys: []string{"a", "b"}}); err != nil || n != 2 || used(t, c, "a")["tpm"] != 0 {
 		t.Errorf("got %d, %v", n, err)
 	}
+	until, err := c.Pause(t.Context(), api.PauseRequest{Policy: "llm", Key: "a", ForMS: 600_000, Reason: "an incident"})
+	if err != nil || time.Until(until) < 9*time.Minute {
+		t.Errorf("paused until %v, %v", until, err)
+	}
+	if a, err := c.Take(t.Context(), take("a", 1)); err != nil || a.Allowed || a.Reason != api.ReasonPaused {
+		t.Errorf("a paused bucket: %+v, %v", a, err)
+	}
 	if got, err := c.Reload(t.Context()); err != nil || !slices.Equal(got.Restart, []string{"store"}) {
 		t.Errorf("got %+v, %v", got, err)
 	}

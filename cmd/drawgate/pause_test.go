@@ -1,0 +1,118 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/redistest"
+)
+
+// Once a pause was answered the first take of every process is refused, whichever of them was asked, and whoever took there before. Each server has taken of
+// the bucket, so that whatever it keeps of it is there. A reset ends the pause for all.
+func TestPauseHoldsInEveryProcess(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]func(t *testing.T) string{
+		"sqlite": func(*testing.T) string { return "sqlite:counts.db" },
+		"redis":  func(t *testing.T) string { t.Helper(); return "redis://" + redistest.Start(t).Addr },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.write("drawgate.yaml", `
+store: `+store(t)+`
+store_timeout: 20s
+policies: {api: {limits: [{name: rph, rolling: 1h, amount: 1000}, {name: rate, bucket: 1h, amount: 1000}]}}
+`)
+			b.env = append(b.env, "DRAWGATE_CONFIG="+b.dir+"/drawgate.yaml")
+			var servers [3]*daemon
+			for i := range servers {
+				servers[i] = b.daemon()
+			}
+			rounds := 3
+			if os.Getenv("DRAWGATE_LONG") == "1" {
+				rounds = 100
+			}
+			for round := range rounds {
+				for _, d := range servers {
+					if a := d.took(t, "k"); !a.Allowed {
+						t.Fatalf("before the pause: %+v", a)
+					}
+				}
+				pause := []string{"pause", "--key", "k", "--for", "1h", "--reason", "429 of the provider"}
+				if by := servers[round%3]; round%2 == 0 { // through a server, or by the command itself
+					pause = append(pause, "--server", by.admin)
+				}
+				if out, code := b.do(pause...); code != 0 || !strings.HasPrefix(out, "paused: key k, until 20") {
+					t.Fatalf("pause: %d %s", code, out)
+				}
+				for i, d := range servers {
+					a := d.took(t, "k")
+					if a.Allowed || a.Reason != api.ReasonPaused || a.RetryAfterMS.Duration() < 30*time.Minute {
+						t.Errorf("round %d: the first take of server %d: %+v", round, i, a)
+					}
+				}
+				if out, code := b.do("take", "--key", "k"); code != exitRefused || !strings.HasPrefix(out, `refused: this key of policy "api" is paused; try again in `) {
+					t.Errorf("a command: %d %s", code, out)
+				}
+				if out, code := b.do("status", "--key", "k"); code != 0 || !strings.Contains(out, "\npaused, ends in ") || !strings.Contains(out, ": 429 of the provider\n") {
+					t.Errorf("status: %d %s", code, out)
+				}
+				if out, code := b.do("explain", "--key", "k"); code != exitRefused || !strings.Contains(out, "\n- paused, ends in ") {
+					t.Errorf("explain: %d %s", code, out)
+				}
+				if a := servers[0].took(t, "other"); !a.Allowed {
+					t.Errorf("another key: %+v", a)
+				}
+				if out, code := b.do("reset", "--key", "k", "--yes"); code != 0 {
+					t.Fatalf("reset: %d %s", code, out)
+				}
+			}
+		})
+	}
+}
+
+// took takes one request.
+func (d *daemon) took(t *testing.T, key string) (a api.Answer) {
+	t.Helper()
+	r, err := d.ask(d.public+"/v1/take", api.Take{Bucket: api.Bucket{Key: key}})
+	if err != nil || r.code != 200 {
+		t.Fatalf("take: %+v, %v", r, err)
+	}
+	if err := json.Unmarshal([]byte(r.body), &a); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// A pause's mistakes are found before anything is done; what it says to a terminal cannot steer it.
+func TestPauseChecksWhatItIsAsked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, args := range [][]string{
+		{"pause"},
+		{"pause", "--for", "1s", "--until", "2030-01-01T00:00:00Z"},
+		{"pause", "--until", "tomorrow"},
+		{"pause", "--for", "-1s"},
+		{"pause", "--for", "32d"},
+		{"pause", "--until", "2020-01-01T00:00:00Z"},
+		{"pause", "--for", "1s", "--reason", "a\x1b[2J"},
+		{"pause", "--for", "1s", "--reason", strings.Repeat("x", 257)},
+		{"pause", "--for", "1s", "--policy", "nope"},
+	} {
+		if out, code := b.do(args...); code != exitUsage || out != "" {
+			t.Errorf("%q: %d %s", args, code, out)
+		}
+	}
+	if out, code := b.do("pause", "--for", "1h", "--reason", "a\u202eb", "--json"); code != 0 || !strings.HasPrefix(out, `{"until":"20`) {
+		t.Errorf("pause: %d %s", code, out)
+	}
+	if out, code := b.do("status"); code != 0 || !strings.Contains(out, `: a\u202eb`) {
+		t.Errorf("status: %d %s", code, out)
+	}
+}
