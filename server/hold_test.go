@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,8 +15,11 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/redisstore"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/sqlitestore"
 )
 
 // req: A2
@@ -168,35 +172,71 @@ func TestTokenFitsIntoABody(t *testing.T) {
 	}
 }
 
-// leaving is a store during whose answer the client goes away.
+// leaving is a store that its client leaves before it decides, or after.
 type leaving struct {
 	drawgate.Store
-	leave func()
+	before bool
+	leave  func()
 }
 
 func (s leaving) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+	if s.before {
+		s.leave()
+		return s.Store.Take(ctx, takes, out)
+	}
 	err := s.Store.Take(ctx, takes, out)
 	s.leave()
 	return err
 }
 
+// Whoever hangs up while the store decides leaves nothing held, unless it chose the grant: then it may be asking again.
 func TestClientThatWentAwayHoldsNothing(t *testing.T) {
 	t.Parallel()
-	for body, want := range map[string]int64{
+	bodies := map[string]int64{
 		`{"policy":"slots","hold_ms":600000}`:                                     0,
-		`{"policy":"slots","hold_ms":600000,"wait_ms":1000}`:                      0,
+		`{"policy":"slots","hold_ms":600000,"wait_ms":60000}`:                     0,
 		`{"takes":[{"policy":"slots","hold_ms":600000}]}`:                         0,
 		`{"policy":"slots","hold_ms":600000,"id":"a"}`:                            0,
-		`{"policy":"slots","hold_ms":600000,"id":"a","grant":"00000000000000a1"}`: 1, // it may be asking again
+		`{"policy":"slots","hold_ms":600000,"id":"a","grant":"00000000000000a1"}`: 1,
+	}
+	for name, open := range map[string]func(t *testing.T) drawgate.Store{
+		"memory": func(*testing.T) drawgate.Store { return memstore.New(nil) },
+		"sqlite": func(t *testing.T) drawgate.Store {
+			t.Helper()
+			store, err := sqlitestore.Open(filepath.Join(t.TempDir(), "counts.db"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return store
+		},
+		"redis": func(t *testing.T) drawgate.Store {
+			t.Helper()
+			store, err := redisstore.Open(redistest.Start(t).URL(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return store
+		},
 	} {
-		store := memstore.New(nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		gone := setup{store: leaving{store, cancel}}.make(t)
-		w := httptest.NewRecorder()
-		gone.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(body)).WithContext(ctx))
-		_ = gone.Close() // it waits for what is given back
-		if got := (setup{store: store}).start(t).used("slots", api.DefaultKey)["slots"]; got != want {
-			t.Errorf("%s: %d slots held, want %d; answered %d %s", body, got, want, w.Code, w.Body)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := open(t)
+			t.Cleanup(func() { _ = store.Close() })
+			for body, want := range bodies {
+				for _, before := range []bool{true, false} {
+					ctx, cancel := context.WithCancel(t.Context())
+					gone := setup{store: leaving{store, before, cancel}}.make(t)
+					w := httptest.NewRecorder()
+					gone.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(body)).WithContext(ctx))
+					_ = gone.Close() // it waits for what is given back
+					f := setup{store: store}.start(t)
+					if got := f.used("slots", api.DefaultKey)["slots"]; got != want {
+						t.Errorf("%s: %d slots held, want %d; answered %d %s", body, got, want, w.Code, w.Body)
+					}
+					var r api.ResetAnswer
+					f.do("POST", "/v1/reset", `{"policy":"slots"}`, &r)
+				}
+			}
+		})
 	}
 }
