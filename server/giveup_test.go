@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -257,4 +259,38 @@ func reserveRaw(t *testing.T, ctx context.Context, c *client.Client, raw *http.C
 		return nil
 	}
 	return c.Resume(a.Reservation)
+}
+
+// slowly is a store whose answers take a second.
+type slowly struct{ drawgate.Store }
+
+func (s slowly) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+	err := s.Store.Take(ctx, takes, out)
+	select {
+	case <-time.After(time.Second):
+		return err
+	case <-ctx.Done():
+		return &drawgate.StoreError{Store: "slowly", Op: "take", Err: ctx.Err()}
+	}
+}
+
+// Who chose the grant and lost the connection sends the take again, and then has what it holds: nothing that became of the first connection takes it away.
+func TestTakeThatIsSentAgainKeepsItsHold(t *testing.T) {
+	t.Parallel()
+	for _, rest := range []string{``, `,"wait_ms":600000`} {
+		synctest.Test(t, func(t *testing.T) {
+			f := setup{store: slowly{memstore.New(nil)}}.inBubble(t)
+			body := `{"policy":"slots","hold_ms":600000,"id":"job","grant":"00000000000000a1"` + rest + `}`
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2) // the store has decided, and its answer is on its way
+			defer cancel()
+			f.srv.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/take", strings.NewReader(body)))
+			if a := f.take(body); !a.Allowed || !a.Replayed {
+				t.Errorf("%s: sent again: %+v", body, a)
+			}
+			time.Sleep(time.Minute)
+			if got := f.used("slots", api.DefaultKey)["slots"]; got != 1 {
+				t.Errorf("%s: %d slots are held", body, got)
+			}
+		})
+	}
 }
