@@ -33,7 +33,7 @@ const (
 	CodeLimited       Code = "limited"        // 429: only on the doors that proxies ask
 	CodeStoreAway     Code = "store_away"     // 503: nothing was decided, and if the outcome is unknown, the units count as spent; or, at /auth, refused for want of the store
 	CodeClosing       Code = "closing"        // 503: this server is going away
-	CodeCancelled     Code = "cancelled"      // 499: the client went away. Units may be spent; what was held by a grant of the server's is given back
+	CodeCancelled     Code = "cancelled"      // 499: the client went away. If the store was just asked, units may be spent; what was held by a grant of the server's is given back
 )
 
 // Problem is an error on the wire (RFC 9457). It is an error.

@@ -16,7 +16,6 @@ import (
 type Engine struct {
 	base   *drawgate.Limiter // of no policy that is in use: what all limiters are made from
 	beside *drawgate.Limiter // the same for shadows: they stand in no queue, and no observer takes them for what is enforced
-	store  drawgate.Store    // for what limiters do not do
 	opts   Options
 	pool   sync.Pool // of *scratch
 	state  atomic.Pointer[state]
@@ -32,7 +31,7 @@ type Engine struct {
 //
 // The error joins all mistakes of the configuration: [*Error], [*rules.Error] and [*drawgate.LimitError].
 func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
-	e := &Engine{store: store, pool: sync.Pool{New: func() any { return &scratch{} }}, shadows: make(chan struct{}, maxShadows)}
+	e := &Engine{pool: sync.Pool{New: func() any { return &scratch{} }}, shadows: make(chan struct{}, maxShadows)}
 	_, e.local = store.(drawgate.Opener)
 	if opts != nil {
 		e.opts = *opts

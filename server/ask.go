@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"crypto/rand"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -36,29 +35,17 @@ func (s *Server) request(who *access, t *api.Take, req *engine.Request) *api.Pro
 	}
 	req.Wait, req.Priority, req.ID = t.WaitMS > 0, t.Priority, t.ID
 	req.Labels = labels(t.Labels)
-	if p := grantOf(t, req); p != nil {
-		return p
-	}
-	if p := s.what(who, &t.Bucket, t.Buckets, t.Attributes, req); p != nil || req.Hold == 0 {
-		return p
-	}
-	return fits(req)
-}
-
-// grantOf gives a take with a hold its id and grant: the client's, or our own, so that it can be cancelled whatever becomes of its answer.
-func grantOf(t *api.Take, req *engine.Request) *api.Problem {
-	switch {
-	case req.Hold == 0:
-	case t.Grant == "":
-		req.ID, req.Grant = cmp.Or(req.ID, rand.Text()), drawgate.NewGrant()
-	default:
+	if t.Grant != "" {
 		g, err := drawgate.ParseGrant(t.Grant)
 		if err != nil {
 			return problem(api.CodeInvalid, "grant: %s", Problem(err).Detail)
 		}
 		req.Grant = g
 	}
-	return nil
+	if p := s.what(who, &t.Bucket, t.Buckets, t.Attributes, req); p != nil || req.Hold == 0 {
+		return p
+	}
+	return fits(req)
 }
 
 // labels returns labels in the library's form, by name.

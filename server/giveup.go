@@ -59,13 +59,6 @@ func (s *Server) giveBack(ctx context.Context, res *engine.Result) {
 	s.cancelLater(ctx, own.Cancel)
 }
 
-// giveUp cancels what a take may hold whose answer is lost. Nobody else can: this server chose its grant.
-func (s *Server) giveUp(ctx context.Context, req *engine.Request) {
-	if l, err := s.engine.Lost(req); err == nil {
-		s.cancelLater(ctx, l.CancelAll)
-	}
-}
-
 // cancelLater cancels in the background, whatever has become of ctx.
 func (s *Server) cancelLater(ctx context.Context, how func(context.Context) error) {
 	ctx = context.WithoutCancel(ctx)
@@ -76,15 +69,4 @@ func (s *Server) cancelLater(ctx context.Context, how func(context.Context) erro
 			s.warn("what nobody will settle was not given back", err)
 		}
 	})
-}
-
-// MayHold reports whether a take that failed so may have been carried out.
-func MayHold(err error) bool {
-	if _, ok := errors.AsType[*drawgate.GaveUpError](err); ok {
-		return true
-	}
-	if errors.Is(err, drawgate.ErrDeadline) {
-		return false
-	}
-	return errors.Is(err, drawgate.ErrStoreAway) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/drawgate/drawgate/client"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/server"
 )
 
 // pipes is a network without a machine: for bubbles.
@@ -290,6 +291,44 @@ func TestTakeThatIsSentAgainKeepsItsHold(t *testing.T) {
 			time.Sleep(time.Minute)
 			if got := f.used("slots", api.DefaultKey)["slots"]; got != 1 {
 				t.Errorf("%s: %d slots are held", body, got)
+			}
+		})
+	}
+}
+
+// A problem says that nothing was spent only where that is known.
+func TestProblemsSayWhatMayBeSpent(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		code api.Code
+		says string
+	}{
+		{context.Canceled, api.CodeCancelled, "nothing was spent"},
+		{&drawgate.GaveUpError{Err: context.Canceled}, api.CodeCancelled, "what was held is given back"},
+		{&drawgate.GaveUpError{MaySpend: true, Err: context.Canceled}, api.CodeCancelled, "units may be spent, or held"},
+		{&drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}, api.CodeStoreAway, "units may be spent, or held"},
+	} {
+		p := server.Problem(c.err)
+		if p.Code != c.code || !strings.Contains(p.Detail, c.says) {
+			t.Errorf("%v: %+v", c.err, p)
+		}
+	}
+}
+
+// A wait whose time is over while the store is asked was not decided, and says whether its units may be spent: not if the library cancels what it may hold.
+func TestWaitThatEndsWhileTheStoreIsAsked(t *testing.T) {
+	t.Parallel()
+	for body, may := range map[string]bool{
+		`{"policy":"slots","hold_ms":600000,"wait_ms":500}`:                                       false,
+		`{"policy":"slots","hold_ms":600000,"wait_ms":500,"id":"job","grant":"00000000000000a1"}`: true,
+		`{"policy":"llm","wait_ms":500}`:                                                          true,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := setup{store: slowly{memstore.New(nil)}}.inBubble(t)
+			var p api.Problem
+			if got := f.do("POST", "/v1/take", body, &p); got != 503 || p.Code != api.CodeStoreAway || strings.Contains(p.Detail, "may be spent") != may {
+				t.Errorf("%s: %d %+v", body, got, p)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -41,8 +42,11 @@ func besideOf(res *engine.Result) *engine.Result {
 	return &beside
 }
 
-// anEnd is what a token of an unknown end is measured with: it is as long as those of the next centuries.
-var anEnd = time.UnixMilli(1e13 - 1)
+// What a token of an unknown id and end is measured with: it is as long as those of rand.Text, and of the next centuries.
+var (
+	anID  = strings.Repeat("A", 26)
+	anEnd = time.UnixMilli(1e13 - 1)
+)
 
 // fits reports a take whose token would not fit into a settlement.
 func fits(req *engine.Request) *api.Problem {
@@ -58,7 +62,11 @@ func fits(req *engine.Request) *api.Problem {
 		a := &req.Asks[i]
 		buckets[i] = api.Bucket{Policy: a.Policy, Tenant: a.Tenant, Key: a.Key, Costs: api.Costs{}}
 	}
-	if n := len(newToken(req.ID, math.MaxUint64, anEnd, buckets)) + len(buckets)*costsSize; n > maxToken {
+	id := req.ID
+	if id == "" {
+		id = anID
+	}
+	if n := len(newToken(id, math.MaxUint64, anEnd, buckets)) + len(buckets)*costsSize; n > maxToken {
 		return tokenTooLarge(n)
 	}
 	return nil

@@ -230,7 +230,7 @@ func TestClientThatWentAwayHoldsNothing(t *testing.T) {
 					gone.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(body)).WithContext(ctx))
 					_ = gone.Close() // it waits for what is given back
 					f := setup{store: store}.start(t)
-					if got := f.used("slots", api.DefaultKey)["slots"]; got != want {
+					if got := f.used("slots", api.DefaultKey)["slots"]; got != want && (!before || got != 0) { // then the store may not even be asked
 						t.Errorf("%s: %d slots held, want %d; answered %d %s", body, got, want, w.Code, w.Body)
 					}
 					var r api.ResetAnswer

@@ -87,9 +87,25 @@ func Problem(err error) *api.Problem {
 	case errors.Is(err, drawgate.ErrClosed):
 		return problem(api.CodeClosing, "this server is stopping: ask another one, or again in a moment")
 	case errors.Is(err, context.Canceled):
-		return problem(api.CodeCancelled, "the client went away; what it asked may be spent, and what it would hold is given back")
+		return problem(api.CodeCancelled, "the client went away; %s", spent(err))
+	case givenUp(err):
+		return problem(api.CodeStoreAway, "the time was over while the store was asked; %s", spent(err))
 	}
 	return problem(api.CodeStoreAway, "the store could not decide; the server's log says why")
+}
+
+// givenUp reports whether a take ended while the store was asked and its units may be spent, or held: nobody knows, and nothing cancels it.
+func givenUp(err error) bool {
+	e, ok := errors.AsType[*drawgate.GaveUpError](err)
+	return ok && e.MaySpend
+}
+
+// spent says what has become of the units of a take that ended without an answer.
+func spent(err error) string {
+	if givenUp(err) {
+		return "the store was just asked, so units may be spent, or held by the take's grant"
+	}
+	return "nothing was spent, or what was held is given back"
 }
 
 func writeProblem(w http.ResponseWriter, p *api.Problem) {
@@ -109,7 +125,9 @@ const warnEvery = 10 * time.Second
 func (s *Server) fail(err error) *api.Problem {
 	p := Problem(err)
 	if s.drain.Err() != nil && p.Code == api.CodeCancelled {
-		p = Problem(drawgate.ErrClosed)
+		if p = Problem(drawgate.ErrClosed); givenUp(err) {
+			p.Detail = "this server is stopping; " + spent(err)
+		}
 	}
 	if p.Code == api.CodeStoreAway {
 		s.warn("the store is away", err)

@@ -143,10 +143,6 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 	if s.closed.Load() {
 		return nil, Problem(drawgate.ErrClosed)
 	}
-	own := t.Grant == ""
-	if j.req.Hold != 0 && !j.req.Wait {
-		ctx = context.WithoutCancel(ctx) // the store's answer is waited for, which is not long: then it is known what is held
-	}
 	if j.req.Wait {
 		var end, stop context.CancelFunc
 		ctx, stop = context.WithCancel(ctx)
@@ -156,9 +152,6 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 		defer end()
 	}
 	if err := s.engine.TakeInto(ctx, &j.req, &j.res); err != nil {
-		if own && j.req.Hold != 0 && MayHold(err) {
-			s.giveUp(ctx, &j.req)
-		}
 		j.answer, p = s.refused(ctx, &j.req, &j.res, err)
 	} else {
 		j.draft.decision(&j.answer, &j.res.Decision, t.Priority)
@@ -174,7 +167,7 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 		j.answer = api.Answer{}
 		return nil, p
 	}
-	if own {
+	if t.Grant == "" {
 		held = &j.res
 	}
 	return held, nil

@@ -71,6 +71,12 @@ func TestReasons(t *testing.T) {
 		{"waited too long", false, func(e *drawgate.Taken) { e.Wait, e.Err = true, drawgate.ErrDeadline }, "distributed_exhausted"},
 		{"queue full", false, func(e *drawgate.Taken) { e.Decision, e.Err = &drawgate.Decision{}, drawgate.ErrQueueFull }, "distributed_exhausted"},
 		{"not decided", false, func(e *drawgate.Taken) { e.Decision, e.Err = &drawgate.Decision{}, errDown }, "backend_error"},
+		{"gave up", false, func(e *drawgate.Taken) {
+			e.Wait, e.Decision, e.Err = true, &drawgate.Decision{}, &drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}
+		}, ""},
+		{"gave up on a store that is away", false, func(e *drawgate.Taken) {
+			e.Wait, e.Decision, e.Err = true, &drawgate.Decision{}, &drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline, Store: errDown}
+		}, "backend_error"},
 		{"caller went away", false, func(e *drawgate.Taken) { e.Decision, e.Err = &drawgate.Decision{}, context.Canceled }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

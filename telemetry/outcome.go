@@ -34,7 +34,12 @@ func outcomeOf(e *drawgate.Taken) outcome {
 
 // failureOf is outcomeOf for what ended with an error.
 func failureOf(e *drawgate.Taken) outcome {
+	gaveUp, unknown := errors.AsType[*drawgate.GaveUpError](e.Err)
 	switch {
+	case unknown && gaveUp.Store == nil:
+		return ended
+	case unknown:
+		return away
 	case errors.Is(e.Err, drawgate.ErrLimited), errors.Is(e.Err, drawgate.ErrQueueFull), e.Wait && errors.Is(e.Err, drawgate.ErrDeadline):
 		return refused
 	case errors.Is(e.Err, drawgate.ErrStoreAway):

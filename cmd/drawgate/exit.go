@@ -79,8 +79,9 @@ func exitCode(err error) int {
 		return exitConfig
 	}
 	_, isFile := errors.AsType[*fs.PathError](err)
+	_, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
 	switch {
-	case errors.Is(err, drawgate.ErrStoreAway), errors.Is(err, drawgate.ErrClosed):
+	case gaveUp, errors.Is(err, drawgate.ErrStoreAway), errors.Is(err, drawgate.ErrClosed):
 		return exitAway
 	case errors.Is(err, drawgate.ErrNeverFits), errors.Is(err, drawgate.ErrUnknownUnit), errors.Is(err, drawgate.ErrInvalid),
 		errors.Is(err, drawgate.ErrNeedsReserve), errors.Is(err, engine.ErrTooMany):
@@ -93,9 +94,12 @@ func exitCode(err error) int {
 
 // advice says what to do about an error, where that is not obvious.
 func advice(err error) string {
+	_, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
 	switch {
 	case errors.Is(err, drawgate.ErrNeverFits):
 		return "No wait will help: ask for less, or raise the limit."
+	case gaveUp:
+		return "The store did not answer in time. Check it, or name another with --store."
 	case errors.Is(err, drawgate.ErrStoreAway):
 		return "Nothing was decided. Check the store, or name another with --store."
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -19,7 +18,6 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
-	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
 )
 
@@ -186,13 +184,10 @@ func (a *app) reserveHere(ctx context.Context, cmd *cobra.Command, f *runFlags, 
 	if err != nil {
 		return nil, err
 	}
-	r.Hold, r.ID, r.Grant = f.hold, rand.Text(), drawgate.NewGrant()
+	r.Hold = f.hold
 	ctx, cancel := f.patience(ctx)
 	defer cancel()
 	res, err := s.engine.Take(ctx, r)
-	if err != nil && server.MayHold(err) {
-		giveUp(ctx, s, r)
-	}
 	w, err := server.Result(ctx, s.engine, r, &res, err)
 	switch {
 	case err != nil:
@@ -202,15 +197,6 @@ func (a *app) reserveHere(ctx context.Context, cmd *cobra.Command, f *runFlags, 
 		return nil, done(exitRefused)
 	}
 	return heldHere{&res, w}, nil
-}
-
-// giveUp cancels what a take may hold whose answer was lost: this process ends, so nobody does it later.
-func giveUp(ctx context.Context, s *session, r *engine.Request) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
-	if l, err := s.engine.Lost(r); err == nil {
-		_ = l.Cancel(ctx) // or its hold ends, as used
-	}
 }
 
 func done128(sig os.Signal) error {
