@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// deaf is a store whose answers are lost; what it is asked in the meantime it carries out at the end of it, or at once.
+// deaf is a store whose answers are lost; what it is asked in the meantime it carries out at the
+// end of it, or at once.
 type deaf struct {
 	drawgate.Store
 	until  time.Time
@@ -30,8 +31,8 @@ func (s *deaf) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.D
 	return &drawgate.StoreError{Store: "deaf", Op: "take", Err: ctx.Err()}
 }
 
-// Who chose a grant may send the take again after it was given up, or after the store failed, and then keeps its hold: nothing that became of the earlier
-// call takes it away, however late.
+// Who chose a grant may send the take again after it was given up, or after the store failed, and
+// then keeps its hold: nothing that became of the earlier call takes it away, however late.
 func TestTakeThatIsSentAgainKeepsItsHold(t *testing.T) {
 	t.Parallel()
 	for _, atOnce := range []bool{true, false} {

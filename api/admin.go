@@ -35,7 +35,8 @@ type ResetAnswer struct {
 // MaxPause is the longest pause.
 const MaxPause = 31 * 24 * time.Hour
 
-// PauseRequest lets a bucket refuse every take until an instant. A pause is never made shorter by another one; a reset ends it.
+// PauseRequest lets a bucket refuse every take until an instant. A pause is never made shorter by
+// another one; a reset ends it.
 type PauseRequest struct {
 	Policy string     `json:"policy,omitempty"` // may be left out where there is only one
 	Tenant string     `json:"tenant,omitempty"`
@@ -45,7 +46,8 @@ type PauseRequest struct {
 	Reason string     `json:"reason,omitempty"` // for people: at most 256 bytes, without control characters
 }
 
-// PauseAnswer says when the pause ends: later than was asked if the bucket was paused for longer already.
+// PauseAnswer says when the pause ends: later than was asked if the bucket was paused for longer
+// already.
 type PauseAnswer struct {
 	Until time.Time `json:"until"`
 }

@@ -85,7 +85,8 @@ func (c *Client) Reset(ctx context.Context, q api.ResetRequest) (int, error) {
 	return out.Reset, err
 }
 
-// Pause lets a bucket refuse every take for a time, and returns when that ends: later than was asked if the bucket was paused for longer already.
+// Pause lets a bucket refuse every take for a time, and returns when that ends: later than was
+// asked if the bucket was paused for longer already.
 func (c *Client) Pause(ctx context.Context, q api.PauseRequest) (until time.Time, err error) {
 	var out api.PauseAnswer
 	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/pause", body: q, again: true}, &out)

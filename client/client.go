@@ -98,8 +98,8 @@ func redact(address string) string {
 	return "…"
 }
 
-// Close waits until the takes that were given up are cancelled, for a few seconds at most, and closes the connections that are not in use. It may be called
-// once all other calls have returned.
+// Close waits until the takes that were given up are cancelled, for a few seconds at most, and
+// closes the connections that are not in use. It may be called once all other calls have returned.
 func (c *Client) Close() {
 	c.givingUp.Wait()
 	c.http.CloseIdleConnections()

@@ -17,7 +17,8 @@ const (
 	giveUpTimeout = 10 * time.Second
 )
 
-// chooseGrant gives a take with an id a random grant, and reports whether it had none. Who chooses a grant may give it up.
+// chooseGrant gives a take with an id a random grant, and reports whether it had none. Who chooses
+// a grant may give it up.
 func chooseGrant(t *api.Take) bool {
 	if t.ID == "" || t.Grant != "" {
 		return false
@@ -26,8 +27,8 @@ func chooseGrant(t *api.Take) bool {
 	return true
 }
 
-// mayHold reports whether a take that ended so may be open, though its caller does not know: its answer was lost, or refuses an attempt after one whose
-// answer was lost.
+// mayHold reports whether a take that ended so may be open, though its caller does not know: its
+// answer was lost, or refuses an attempt after one whose answer was lost.
 func mayHold(unsure, allowed bool, err error) bool {
 	switch {
 	case err == nil:

@@ -154,7 +154,8 @@ func TestServerIsRestarted(t *testing.T) {
 	}
 }
 
-// A reservation whose caller gave it up is cancelled by what was sent, since nobody has its token; Close waits for that. Who gave its grant may still want it.
+// A reservation whose caller gave it up is cancelled by what was sent, since nobody has its token;
+// Close waits for that. Who gave its grant may still want it.
 func TestGivenUpReservationsAreCancelled(t *testing.T) {
 	t.Parallel()
 	at := listen(t, newServer(t, memstore.New(nil), nil))

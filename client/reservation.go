@@ -25,7 +25,8 @@ type Reservation struct {
 // held: that is an error, and nothing is asked.
 //
 // A take without an ID gets a random one, and one without a Grant too, so that it can be sent again until it is answered. Every reservation should be followed by Settle or Cancel before
-// its Deadline; work that takes longer renews. If ctx ends before the answer is there, what may be held is cancelled as [Client.Take] says.
+// its Deadline; work that takes longer renews. If ctx ends before the answer is there, what may be
+// held is cancelled as [Client.Take] says.
 func (c *Client) Reserve(ctx context.Context, t api.Take) (*Reservation, api.Answer, error) {
 	if t.HoldMS <= 0 {
 		return nil, api.Answer{}, fmt.Errorf("client: a reservation with HoldMS %d holds nothing: set how many milliseconds it may take, or use Take", t.HoldMS)

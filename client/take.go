@@ -12,9 +12,10 @@ import (
 // Take asks for units. A refusal is an answer and no error.
 //
 // With an ID (and HoldMS) it is sent again until it is answered, which costs nothing more; without, it is sent once: see [Error.Maybe]. All that is sent for
-// one call has the same Grant. One that is not given is chosen here; if the take then ends without its answer (ctx ended, or no attempt was answered), it is
-// cancelled in the background: see [Client.Close]. Who gives a Grant may send the take again with it, and has to cancel it otherwise. With WaitMS it waits in
-// the server's queue.
+// one call has the same Grant. One that is not given is chosen here; if the take then ends without
+// its answer (ctx ended, or no attempt was answered), it is cancelled in the background: see
+// [Client.Close]. Who gives a Grant may send the take again with it, and has to cancel it
+// otherwise. With WaitMS it waits in the server's queue.
 func (c *Client) Take(ctx context.Context, t api.Take) (api.Answer, error) {
 	own := chooseGrant(&t)
 	var out api.Answer

@@ -8,11 +8,13 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Lost is what a Take with a Hold, ID and Grant opened, or may have opened, whose answer nobody has.
+// Lost is what a Take with a Hold, ID and Grant opened, or may have opened, whose answer nobody
+// has.
 type Lost struct{ first, second Result }
 
-// Lost returns what a Take of r may have opened, for whoever gives it up to cancel. It takes nothing, and knows nothing of what is open. If nothing
-// enforced counts r, the error is [drawgate.ErrGone].
+// Lost returns what a Take of r may have opened, for whoever gives it up to cancel. It takes
+// nothing, and knows nothing of what is open. If nothing enforced counts r, the error is
+// [drawgate.ErrGone].
 func (e *Engine) Lost(r *Request) (*Lost, error) {
 	var found Result
 	sc, _ := e.pool.Get().(*scratch)
@@ -46,8 +48,9 @@ func (e *Engine) Lost(r *Request) (*Lost, error) {
 // Cancel gives everything back, by the grant. It is [drawgate.ErrGone] if nothing is open.
 func (l *Lost) Cancel(ctx context.Context) error { return l.first.Cancel(ctx) }
 
-// CancelAll is Cancel, and if nothing was open it cancels once more when the take cannot arrive at the store any more, [drawgate.SendLife] later: a take
-// that nobody waits for any more may be under way to it.
+// CancelAll is Cancel, and if nothing was open it cancels once more when the take cannot arrive at
+// the store any more, [drawgate.SendLife] later: a take that nobody waits for any more may be under
+// way to it.
 func (l *Lost) CancelAll(ctx context.Context) error {
 	if err := l.Cancel(ctx); !errors.Is(err, drawgate.ErrGone) {
 		return err

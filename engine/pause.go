@@ -18,8 +18,9 @@ type Pause struct {
 	Reason string        // for people: at most drawgate.MaxReason bytes of UTF-8, without control characters; may be empty
 }
 
-// Pause lets the bucket of a policy's key refuse every take for a time: see [drawgate.Limiter.Pause]. It returns when the pause ends, by the store's clock.
-// The Costs of a play no part.
+// Pause lets the bucket of a policy's key refuse every take for a time: see
+// [drawgate.Limiter.Pause]. It returns when the pause ends, by the store's clock. The Costs of a
+// play no part.
 func (e *Engine) Pause(ctx context.Context, a Ask, p Pause) (until time.Time, err error) {
 	if err := p.check(); err != nil {
 		return until, err

@@ -466,7 +466,8 @@ func TestBucketsThatTakeNothing(t *testing.T) {
 	}
 }
 
-// A paused bucket is RESOURCE_EXHAUSTED until the pause ends, also where slots are taken, and no quota's failure.
+// A paused bucket is RESOURCE_EXHAUSTED until the pause ends, also where slots are taken, and no
+// quota's failure.
 func TestPauseIsSaid(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(nil)

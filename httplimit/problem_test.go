@@ -99,7 +99,8 @@ func TestProblemsKeepWhatWasSet(t *testing.T) {
 	}
 }
 
-// A paused bucket is a 429 of its own, whose Retry-After is the pause's end, also where slots are taken; it is no limit's doing.
+// A paused bucket is a 429 of its own, whose Retry-After is the pause's end, also where slots are
+// taken; it is no limit's doing.
 func TestPauseIsSaid(t *testing.T) {
 	t.Parallel()
 	d := drawgate.Decision{Reason: drawgate.Paused, RetryAfter: 29_500 * time.Millisecond, Soonest: 29_500 * time.Millisecond}

@@ -72,7 +72,8 @@ type lossy struct {
 // delay is the longest way to the store, or back.
 const delay = 10 * time.Millisecond
 
-// over carries a call over the network. The store does what it is asked even if nobody waits for it any more.
+// over carries a call over the network. The store does what it is asked even if nobody waits for it
+// any more.
 func (s *lossy) over(ctx context.Context, op string, f func(context.Context) error) error {
 	s.mu.Lock()
 	there, back, lose := time.Duration(s.random.Int64N(int64(delay))), time.Duration(s.random.Int64N(int64(delay))), s.random.IntN(5) == 0
@@ -120,8 +121,10 @@ type tally struct {
 	units, maybe, open, gaveUp atomic.Int64
 }
 
-// Takes over HTTP that are given up at random points, by a caller that hangs up and by the Go client, while one reply of the store in five is lost. When the
-// longest attempt and SendLife are over, nothing is open that nobody owns. What is used lies between what was granted, and that and what errors said may be.
+// Takes over HTTP that are given up at random points, by a caller that hangs up and by the Go
+// client, while one reply of the store in five is lost. When the longest attempt and SendLife are
+// over, nothing is open that nobody owns. What is used lies between what was granted, and that and
+// what errors said may be.
 //
 // req: A2
 func TestGivenUpTakesLeaveNothingOpen(t *testing.T) {
@@ -275,7 +278,8 @@ func (s slowly) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.
 	}
 }
 
-// Who chose the grant and lost the connection sends the take again, and then has what it holds: nothing that became of the first connection takes it away.
+// Who chose the grant and lost the connection sends the take again, and then has what it holds:
+// nothing that became of the first connection takes it away.
 func TestTakeThatIsSentAgainKeepsItsHold(t *testing.T) {
 	t.Parallel()
 	for _, rest := range []string{``, `,"wait_ms":600000`} {
@@ -316,7 +320,8 @@ func TestProblemsSayWhatMayBeSpent(t *testing.T) {
 	}
 }
 
-// A wait whose time is over while the store is asked was not decided, and says whether its units may be spent: not if the library cancels what it may hold.
+// A wait whose time is over while the store is asked was not decided, and says whether its units
+// may be spent: not if the library cancels what it may hold.
 func TestWaitThatEndsWhileTheStoreIsAsked(t *testing.T) {
 	t.Parallel()
 	for body, may := range map[string]bool{

@@ -67,7 +67,8 @@ func TestTakesAndSettlementsNameTheGrant(t *testing.T) {
 	}
 }
 
-// An id is open for one take at a time, and a settlement of an earlier use of it, however late, ends no later one.
+// An id is open for one take at a time, and a settlement of an earlier use of it, however late,
+// ends no later one.
 func TestLateSettlementEndsNoLaterUse(t *testing.T) {
 	t.Parallel()
 	f := plain(t)
@@ -103,7 +104,8 @@ func TestMemoryTellsGrantsApart(t *testing.T) {
 	}
 }
 
-// Who has no token of a take, because its answer never came, cancels it by what was sent. It gives back what is open, also what rules chose, and only that.
+// Who has no token of a take, because its answer never came, cancels it by what was sent. It gives
+// back what is open, also what rules chose, and only that.
 func TestTakeWithoutAnAnswerIsCancelled(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ policy, key, take string }{
@@ -126,7 +128,8 @@ func TestTakeWithoutAnAnswerIsCancelled(t *testing.T) {
 	}
 }
 
-// A cancellation that comes before the take does: the server looks again when the take cannot come any more.
+// A cancellation that comes before the take does: the server looks again when the take cannot come
+// any more.
 func TestCancellationThatOvertakesItsTake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

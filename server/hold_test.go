@@ -189,7 +189,8 @@ func (s leaving) Take(ctx context.Context, takes []drawgate.Take, out []drawgate
 	return err
 }
 
-// Whoever hangs up while the store decides leaves nothing held, unless it chose the grant: then it may be asking again.
+// Whoever hangs up while the store decides leaves nothing held, unless it chose the grant: then it
+// may be asking again.
 func TestClientThatWentAwayHoldsNothing(t *testing.T) {
 	t.Parallel()
 	bodies := map[string]int64{

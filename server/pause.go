@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// pause serves POST /v1/pause. It is for administrators: a pause stops others, whatever their limits have left, and only a reset ends it early.
+// pause serves POST /v1/pause. It is for administrators: a pause stops others, whatever their
+// limits have left, and only a reset ends it early.
 func (s *Server) pause(w http.ResponseWriter, r *http.Request, who *access) {
 	var q api.PauseRequest
 	p := s.decode(w, r, &q)

@@ -10,8 +10,8 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// A paused bucket refuses whatever its limits have left; its status and the explanation say until when, and why; a reset ends the pause. A shorter pause
-// changes nothing.
+// A paused bucket refuses whatever its limits have left; its status and the explanation say until
+// when, and why; a reset ends the pause. A shorter pause changes nothing.
 func TestPausedBucketRefuses(t *testing.T) {
 	t.Parallel()
 	f := plain(t)

@@ -114,8 +114,8 @@ func (s *Server) count(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// Close ends all waiting takes and refuses to decide further ones, and waits until what nobody will settle is cancelled, for a few seconds at most. The
-// engine and the store stay open.
+// Close ends all waiting takes and refuses to decide further ones, and waits until what nobody will
+// settle is cancelled, for a few seconds at most. The engine and the store stay open.
 func (s *Server) Close() error {
 	s.closed.Store(true)
 	s.endWaits()

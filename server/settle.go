@@ -51,7 +51,8 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *access) {
 	writeJSON(w, http.StatusOK, out)
 }
 
-// settleTake cancels a take whose answer its client never had, and so has no token of. The client chose its grant.
+// settleTake cancels a take whose answer its client never had, and so has no token of. The client
+// chose its grant.
 func (s *Server) settleTake(w http.ResponseWriter, r *http.Request, who *access, t *api.Take) {
 	var req engine.Request
 	if p := s.request(who, t, &req); p != nil {

@@ -134,8 +134,9 @@ func (s *Server) patient(w http.ResponseWriter, arrived time.Time, waitMS int64)
 	_ = c.SetWriteDeadline(arrived.Add(wait + writeTimeout))
 }
 
-// decide decides one take into j, which is empty. held is what it holds, if its grant is this server's, so that nobody but this client can know of it. Who
-// chose the grant may send the take again, even now, and have it; so only they may give it up.
+// decide decides one take into j, which is empty. held is what it holds, if its grant is this
+// server's, so that nobody but this client can know of it. Who chose the grant may send the take
+// again, even now, and have it; so only they may give it up.
 func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *api.Take, j *job) (held *engine.Result, p *api.Problem) {
 	if p := s.request(who, t, &j.req); p != nil {
 		return nil, p

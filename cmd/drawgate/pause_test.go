@@ -13,8 +13,9 @@ import (
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
-// Once a pause was answered the first take of every process is refused, whichever of them was asked, and whoever took there before. Each server has taken of
-// the bucket, so that whatever it keeps of it is there. A reset ends the pause for all.
+// Once a pause was answered the first take of every process is refused, whichever of them was
+// asked, and whoever took there before. Each server has taken of the bucket, so that whatever it
+// keeps of it is there. A reset ends the pause for all.
 func TestPauseHoldsInEveryProcess(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(t *testing.T) string{
