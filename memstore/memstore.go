@@ -21,8 +21,8 @@ type Options struct {
 	// with a [drawgate.StoreError]; no bucket that still limits is ever given up. Buckets of which nothing is used make room by themselves, and their
 	// memory comes back within minutes.
 	//
-	// A bucket of a policy of one bucket limit takes about 90 bytes, another one about 0.5 KB, and 30 bytes more for each entry of a rolling limit: 10 million
-	// are 0.9 GB of the first kind, 5 GB of the second. docs/configuration.md has more figures.
+	// A bucket of a policy of one bucket limit takes about 105 bytes, another one about 0.5 KB, and 30 bytes more for each entry of a rolling limit: 10 million
+	// are about 1 GB of the first kind, 5.4 GB of the second. docs/configuration.md has more figures.
 	MaxBuckets int
 }
 
