@@ -42,7 +42,7 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	for i := range buckets {
 		switch b := &buckets[i]; {
 		case answered && out[i].Fail == nil:
-			s.ledger.Pause(now, b.Key, out[i].Pause)
+			s.ledger.Pause(now, b.Key, out[i].Pause, out[i].At().UnixMicro())
 		case answered && !ledger.Unavailable(out[i].Fail):
 		case b.Plan == nil || priority < 0 || priority > drawgate.MaxPriority:
 			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: drawgate.ErrInvalid}}

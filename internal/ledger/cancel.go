@@ -7,24 +7,43 @@ import "github.com/drawgate/drawgate"
 // One that is carried out before its take arrives finds nothing; it is sent again when nothing that
 // was sent can open the grant any more.
 
-// oweCancel makes the cancellation of a request's grant pending. Without room the hold ends by itself.
+// oweCancel makes the cancellation of a request's grant pending, unless somebody uses the grant.
 func (l *Ledger) oweCancel(now Now, r *Request, notBefore int64) {
 	t := r.take
-	if t.ID == "" || notBefore != 0 && notBefore <= now.Own || l.held.find(t.ID, t.Grant) != nil {
+	if t.ID == "" || notBefore != 0 && notBefore <= now.Own {
 		return
 	}
+	if h := l.held.find(t.ID, t.Grant); h != nil {
+		h.until = max(h.until, r.until) // see cancelLate
+		return
+	}
+	if it := l.cancel(now, t, notBefore, r.until); it != nil {
+		it.several = r.several
+	}
+}
+
+// cancelLate has a grant cancelled that is over, once nothing that was sent can open it again.
+func (l *Ledger) cancelLate(now Now, h *reservation) {
+	if h.until > now.Own {
+		l.cancel(now, &h.take, h.until, h.until)
+	}
+}
+
+// cancel makes a cancellation pending. Without room it is nil, and the hold ends by itself.
+func (l *Ledger) cancel(now Now, t *drawgate.Take, notBefore, until int64) *item {
 	id := openID(t.ID, t.Grant)
 	if l.cancels[id] != nil || !l.room(now) {
-		return
+		return nil
 	}
 	buckets := append([]drawgate.BucketCost(nil), t.Buckets...)
 	for i := range buckets {
 		buckets[i].N = drawgate.Amounts{}
 	}
-	it := &item{kind: cancelItem, notBefore: notBefore, until: r.until}
+	it := &item{kind: cancelItem, notBefore: notBefore, until: until}
 	it.st = drawgate.Settlement{Op: drawgate.OpCancel, ID: t.ID, Grant: t.Grant, Buckets: buckets}
 	l.cancels[id] = it
 	l.queue.push(it, now)
+	return it
 }
 
 // withdraw takes back the cancellation of a request's grant, since it is asked for again: by a caller
@@ -41,21 +60,19 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 	case it.inFlight, it.doubt > now.Own:
 		return true
 	}
-	r.sent, r.until = true, max(r.until, it.until)
+	r.sent, r.several, r.until = true, it.several, max(r.until, it.until)
 	l.finish(it)
 	return false
 }
 
-// cancelled takes the outcome of a cancellation.
+// cancelled takes the outcome of a cancellation. Until no copy of it can arrive any more it stays, so
+// that nobody uses the grant.
 func (l *Ledger) cancelled(now Now, it *item, o *drawgate.Outcome) {
-	again := it.doubt // a sending without an answer may still arrive: until then nobody may use the grant
-	if o.Gone {
-		again = max(again, it.until)
+	it.notBefore = it.doubt
+	if again := o.Gone || it.several; again && it.until > now.Own { // it came before the take, or before another sending of it
+		it.notBefore = max(it.notBefore, it.until)
+	} else {
+		it.spent = true
 	}
-	if again > now.Own {
-		it.notBefore = again
-		l.queue.push(it, now)
-		return
-	}
-	l.finish(it)
+	l.queue.push(it, now)
 }

@@ -43,7 +43,7 @@ func (l *Ledger) Decide(now Now, r *Request) drawgate.Decision {
 	switch {
 	case !r.sent:
 	case d.Allowed:
-		if h := l.held.find(r.take.ID, r.take.Grant); h != nil && !h.stored {
+		if h := l.held.find(r.take.ID, r.take.Grant); h != nil {
 			h.unsure, h.until = true, max(h.until, r.until)
 		}
 	case !errors.Is(d.Fail, drawgate.ErrIDReused):

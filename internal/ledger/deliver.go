@@ -81,7 +81,14 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			return
 		}
 		d.settle(it, it.st)
-	case callerItem, endItem, cancelItem:
+	case cancelItem:
+		if it.spent {
+			l.finish(it)
+			return
+		}
+		it.doubt = now.Own + drawgate.SendLife.Microseconds()
+		d.settle(it, it.st)
+	case callerItem, endItem:
 		d.settle(it, it.st)
 	case renewItem:
 		h := it.h
@@ -243,9 +250,7 @@ func (l *Ledger) ended(now Now, it *item, o *drawgate.Outcome) {
 	l.finish(it)
 	l.held.remove(h)
 	l.chargeParts(now, h.parts, n, false)
-	if h.unsure && h.until > now.Own { // what was sent may still arrive
-		l.oweCancel(now, &Request{take: &h.take, until: h.until}, h.until)
-	}
+	l.cancelLate(now, h)
 }
 
 // Replayed takes what became of the reservations of a delivery's takes.
@@ -255,6 +260,10 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []drawgate.Decision, rep *Re
 		if Unavailable(o.Fail) {
 			h.unsure, h.until = true, now.Own+drawgate.SendLife.Microseconds()
 			l.faulty(now, it, o.Fail, rep)
+			continue
+		}
+		if o.Fail == nil && o.Reason == drawgate.Paused || errors.Is(o.Fail, drawgate.ErrIDOpen) && it.mayPass(now) {
+			l.postpone(now, it, o)
 			continue
 		}
 		it.inFlight = false
@@ -284,6 +293,33 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []drawgate.Decision, rep *Re
 		}
 	}
 	d.taken = nil
+}
+
+// errPostponed is why a bucket is decided here for a while although the store is there.
+var errPostponed = &drawgate.StoreError{
+	Store: "guard", Op: "take", Err: errors.New("the store does not take a reservation yet that was given here"), Fault: drawgate.FaultBucket,
+}
+
+// postpone has a reservation replayed later that the store does not take yet. Until then its buckets
+// are decided here.
+func (l *Ledger) postpone(now Now, it *item, d *drawgate.Decision) {
+	for _, e := range it.entries {
+		e.fault = errPostponed
+		if d.Reason == drawgate.Paused && len(it.entries) == 1 {
+			e.setPause(pauseEnd(d), "", now.Store)
+		}
+	}
+	it.notBefore = now.Own + retryPause
+	l.again(now, it)
+}
+
+// mayPass reports whether the id of a reservation may yet come free that is in use in the store: by a
+// grant that nobody uses, and that is cancelled when nothing can open it any more.
+func (it *item) mayPass(now Now) bool {
+	if it.until == 0 {
+		it.until = now.Own + 2*drawgate.SendLife.Microseconds()
+	}
+	return now.Own < it.until
 }
 
 // refusedThere charges a reservation that the store does not take: it is settled here.

@@ -18,6 +18,7 @@ type entry struct {
 	charges []*item       // of items, those of plain takes; some may be in flight by now
 	fault   error         // why the store could not be told, for this bucket alone
 	paused  int64         // until when the bucket refuses takes, by the store's clock
+	since   int64         // when the pause was learned of
 	reason  string        // of the pause
 
 	oneAsked [1]*part // room for asked, which most entries never need more of

@@ -18,12 +18,15 @@ func (e *entry) pause(now int64) drawgate.Pause {
 // setPause makes a pause last until an instant, or longer if it did.
 func (e *entry) setPause(until int64, reason string, now int64) {
 	if until > max(now, e.paused) {
-		e.paused, e.reason = until, reason
+		e.paused, e.since, e.reason = until, now, reason
 	}
 }
 
-// clearPause ends a pause that the store does not know any more. One that it was not told of stays.
-func (e *entry) clearPause() {
+// clearPause ends a pause of which the store did not know at an instant. One that it was not told of, or only later, stays.
+func (e *entry) clearPause(at int64) {
+	if at <= e.since {
+		return
+	}
 	for _, it := range e.items {
 		if it.kind == pauseItem {
 			return
@@ -32,16 +35,15 @@ func (e *entry) clearPause() {
 	e.paused, e.reason = 0, ""
 }
 
-// Pause takes the answer of the store about a pause that it carried out, or looked at: until is when
-// it ends, the zero time that there is none.
-func (l *Ledger) Pause(now Now, key drawgate.Key, p drawgate.Pause) {
+// Pause takes the answer of the store about a bucket's pause, as it was at an instant.
+func (l *Ledger) Pause(now Now, key drawgate.Key, p drawgate.Pause, at int64) {
 	until := int64(0)
 	if !p.Until.IsZero() {
 		until = p.Until.UnixMicro()
 	}
 	if until <= now.Store {
 		if e := l.entries.byKey[key]; e != nil {
-			e.clearPause()
+			e.clearPause(at)
 			l.entries.release(e)
 		}
 		return
@@ -59,7 +61,7 @@ func (l *Ledger) notePauses(now Now, r *Request, d *drawgate.Decision) {
 	case d.Allowed:
 		for i := range r.parts {
 			if e := r.parts[i].e; e != nil && e.paused != 0 {
-				e.clearPause()
+				e.clearPause(d.At().UnixMicro())
 			}
 		}
 	case d.Reason == drawgate.Paused && len(r.parts) == 1:
@@ -69,9 +71,18 @@ func (l *Ledger) notePauses(now Now, r *Request, d *drawgate.Decision) {
 			p.e = l.entries.ensure(p.key, now)
 		}
 		if p.e != nil {
-			p.e.setPause(d.At().Add(d.RetryAfter).UnixMicro(), "", now.Store)
+			p.e.setPause(pauseEnd(d), "", now.Store)
 		}
 	}
+}
+
+// pauseEnd returns until when a decision says that a bucket is paused.
+func pauseEnd(d *drawgate.Decision) int64 {
+	at, us := d.At().UnixMicro(), d.RetryAfter.Microseconds()
+	if us > math.MaxInt64-at {
+		return math.MaxInt64
+	}
+	return at + us
 }
 
 // paused returns until when one of the take's buckets is paused, by the store's clock; 0 if none is.

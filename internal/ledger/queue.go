@@ -28,8 +28,10 @@ type item struct {
 	st        drawgate.Settlement
 	plan      *FallbackPlan // chargeItem
 	whole     bool          // chargeItem: all of it counts, whatever has aged here
-	until     int64         // cancelItem: what was sent may open the grant until then, by the own clock
-	doubt     int64         // cancelItem: until when a sending without an answer may arrive, by the own clock
+	several   bool          // cancelItem: more than one sending of the grant was not answered
+	until     int64         // cancelItem: what was sent may open the grant until then; replayItem: see mayPass; by the own clock
+	spent     bool          // cancelItem: it is carried out
+	doubt     int64         // cancelItem: until when a sending of it may arrive, by the own clock
 	notBefore int64         // by the own clock
 	inFlight  bool
 	queued    bool // it is in queue.ready or queue.later

@@ -10,12 +10,13 @@ import (
 
 // Request is a take on its way. It is made by [Ledger.Begin], and must not be copied after that.
 type Request struct {
-	take  *drawgate.Take
-	parts []part
-	one   [1]part // room for parts, which most takes need no more of
-	begun bool
-	sent  bool  // the store was asked, and an answer was not seen
-	until int64 // until when what was sent so may open something, by the own clock
+	take    *drawgate.Take
+	parts   []part
+	one     [1]part // room for parts, which most takes need no more of
+	begun   bool
+	sent    bool  // the store was asked, and an answer was not seen
+	several bool  // more than once
+	until   int64 // until when what was sent so may open something, by the own clock
 }
 
 // part is one bucket's part of a take or settlement.
@@ -119,7 +120,7 @@ func (l *Ledger) Blocked(now Now, r *Request) (blocked bool, fault error) {
 // Unanswered notes that the store was asked, and that its answer was not seen: what was sent may
 // have opened something, or may yet within [drawgate.SendLife].
 func (l *Ledger) Unanswered(now Now, r *Request) {
-	r.sent, r.until = true, now.Own+drawgate.SendLife.Microseconds()
+	r.sent, r.several, r.until = true, r.sent, now.Own+drawgate.SendLife.Microseconds()
 }
 
 // Answered takes the store's decision about a request.

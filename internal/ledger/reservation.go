@@ -134,6 +134,7 @@ func newReservation(r *Request, end int64) *reservation {
 func (l *Ledger) storeGave(now Now, r *Request, d *drawgate.Decision) {
 	end := d.HoldEnd().UnixMicro()
 	if h := l.held.find(r.take.ID, r.take.Grant); h != nil {
+		h.until = max(h.until, r.until)
 		switch {
 		case h.last != nil: // settled, and the store has yet to hear of it: this is a late replay
 		case h.given != 0 && !h.stored:
@@ -147,7 +148,7 @@ func (l *Ledger) storeGave(now Now, r *Request, d *drawgate.Decision) {
 		return
 	}
 	h := newReservation(r, end)
-	h.stored = true
+	h.stored, h.until = true, r.until
 	for k := range h.granted {
 		h.granted[k] = d.Granted(k)
 	}
@@ -157,6 +158,7 @@ func (l *Ledger) storeGave(now Now, r *Request, d *drawgate.Decision) {
 // give keeps a reservation that is given here. It is nil if there is no room.
 func (l *Ledger) give(now Now, r *Request, granted []drawgate.Amounts) *reservation {
 	if h := l.held.find(r.take.ID, r.take.Grant); h != nil {
+		l.Expire(now)
 		if h.it != nil || h.open(now.Store) && h.given != 0 {
 			return nil // it was settled just now, and the store has yet to hear of it
 		}

@@ -63,10 +63,10 @@ func (l *Ledger) chargeUsed(now Now, h *reservation) {
 		l.finish(h.it)
 	}
 	l.chargeParts(now, h.parts, n, false)
-	if h.charged {
-		return // remembered until its hold is over, so that a second settlement is gone
-	}
 	h.charged = true
+	if h.unsure { // a sending of it may have arrived after all
+		l.cancel(now, &h.take, h.until, h.until)
+	}
 }
 
 // late returns a settlement of a reservation that was given here, as a store must be told of it that
@@ -145,7 +145,7 @@ func usedOf(st *drawgate.Settlement, k int, granted *drawgate.Amounts) (n drawga
 func (l *Ledger) Settled(now Now, st *drawgate.Settlement, o *drawgate.Outcome) {
 	if st.Op == drawgate.OpPause {
 		for i := range st.Buckets {
-			l.Pause(now, st.Buckets[i].Key, drawgate.Pause{Until: o.End, Reason: st.Reason})
+			l.Pause(now, st.Buckets[i].Key, drawgate.Pause{Until: o.End, Reason: st.Reason}, now.Store)
 		}
 		return
 	}
@@ -153,14 +153,41 @@ func (l *Ledger) Settled(now Now, st *drawgate.Settlement, o *drawgate.Outcome) 
 		switch {
 		case st.Op == drawgate.OpSettle, st.Op == drawgate.OpCancel, o.Gone:
 			l.held.remove(h)
+			l.cancelLate(now, h)
 		case st.Op == drawgate.OpRenew:
 			h.end = max(h.end, o.End.UnixMicro())
+			l.reopen(now, h)
 		}
 	}
 	if o.Gone || !valid(st.Buckets) {
 		return
 	}
 	l.apply(now, st, l.parts(now, st.Buckets, st.Op == drawgate.OpCharge))
+}
+
+// reopen enters a reservation again that the store renewed just before its end, and that has ended here: its slots are still held, and so are units that
+// do not age while they are held.
+func (l *Ledger) reopen(now Now, h *reservation) {
+	id, t := openID(h.take.ID, h.take.Grant), recordTake(&h.take, drawgate.MaxPriority)
+	t.Hold = h.end - now.Store
+	for k := range h.parts {
+		p := &h.parts[k]
+		e := l.entries.byKey[p.key]
+		if e == nil || !p.plan.records() || t.Hold <= 0 {
+			continue
+		}
+		e.rec.Advance(p.plan.unbounded, now.Store)
+		if e.rec.Open[id] != nil {
+			continue
+		}
+		n := p.plan.pick(&h.granted[k])
+		for j := range p.plan.unbounded {
+			if s := &p.plan.unbounded[j]; s.Kind != record.Concurrency && !s.ChargeEnd && !h.take.Lease {
+				n[j] = 0
+			}
+		}
+		record.Decide([]record.Ask{{Rec: &e.rec, Specs: p.plan.unbounded, N: n}}, &t, now.Store)
+	}
 }
 
 // valid reports whether the buckets of a settlement can be kept apart.

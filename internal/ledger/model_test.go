@@ -1,0 +1,142 @@
+package ledger_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+const (
+	window = int64(10 * time.Minute / time.Microsecond)
+	second = int64(time.Second / time.Microsecond)
+)
+
+// entry is what a model store counts: the units of a take, or of a charge.
+type entry struct {
+	at, n int64
+	grant drawgate.Grant // 0: of a plain take or a charge
+}
+
+// hold is an open reservation of a model store.
+type hold struct {
+	grant      drawgate.Grant
+	entry      *entry
+	slots, end int64
+}
+
+// modelStore is an obvious store of one bucket with two limits: units in a window, and slots. It keeps a list of what it admitted.
+type modelStore struct {
+	entries []*entry
+	open    map[string]*hold // by id
+	paused  int64
+	charged int64 // units, by OpCharge
+}
+
+func newModel() *modelStore { return &modelStore{open: map[string]*hold{}} }
+
+// used returns the units and the slots that count at an instant.
+func (m *modelStore) used(now int64) (units, slots int64) {
+	for id, h := range m.open {
+		if h.end <= now {
+			delete(m.open, id)
+		}
+	}
+	for _, e := range m.entries {
+		if e.at+window > now {
+			units += e.n
+		}
+	}
+	for _, h := range m.open {
+		slots += h.slots
+	}
+	return units, slots
+}
+
+// take decides a take of one bucket.
+func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
+	units, slots := m.used(now)
+	b := &t.Buckets[0]
+	v, asks := record.Verdict{Now: now}, []record.Ask{{Got: b.N}}
+	if h := m.open[t.ID]; t.ID != "" && h != nil {
+		if h.grant != t.Grant {
+			return drawgate.Decision{Fail: drawgate.ErrIDOpen}
+		}
+		v.Allowed, v.Replayed, v.End = true, true, h.end
+		return drawgate.Answer(t, v, asks)
+	}
+	if t.ID != "" && !t.NotAfter.IsZero() && now > t.NotAfter.UnixMicro() {
+		return drawgate.Decision{Fail: drawgate.ErrTooLate}
+	}
+	specs := b.Plan.Specs(true)
+	over := func(i int, used int64) bool { return b.N[i] > 0 && used+b.N[i] > specs[i].Effective[t.Priority] }
+	if over(0, units) || over(1, slots) || m.paused > now {
+		v.RetryAfter = 1
+		asks[0].Out[0].RetryAfter = 1
+		d := drawgate.Answer(t, v, asks)
+		if m.paused > now {
+			d.Reason, d.RetryAfter = drawgate.Paused, time.Duration(m.paused-now)*time.Microsecond
+		}
+		return d
+	}
+	e := &entry{at: now, n: b.N[0], grant: t.Grant}
+	m.entries = append(m.entries, e)
+	v.Allowed = true
+	if t.ID != "" {
+		v.End = now + t.Hold.Microseconds()
+		m.open[t.ID] = &hold{grant: t.Grant, entry: e, slots: b.N[1], end: v.End}
+	}
+	return drawgate.Answer(t, v, asks)
+}
+
+// settle carries out a settlement.
+func (m *modelStore) settle(s *drawgate.Settlement, now int64) drawgate.Outcome {
+	m.used(now)
+	b := &s.Buckets[0]
+	switch s.Op {
+	case drawgate.OpCharge:
+		m.entries = append(m.entries, &entry{at: now, n: b.N[0]})
+		m.charged += b.N[0]
+		return drawgate.Outcome{}
+	case drawgate.OpPause:
+		m.paused = max(m.paused, s.At.UnixMicro())
+		return drawgate.Outcome{End: time.UnixMicro(m.paused)}
+	default:
+	}
+	h := m.open[s.ID]
+	if h == nil || h.grant != s.Grant {
+		return drawgate.Outcome{Gone: true}
+	}
+	switch s.Op {
+	case drawgate.OpCancel:
+		h.entry.n = 0
+		delete(m.open, s.ID)
+	case drawgate.OpSettle:
+		if b.N[0] != drawgate.Unnamed {
+			h.entry.n = b.N[0]
+		}
+		delete(m.open, s.ID)
+	case drawgate.OpRenew:
+		h.end = max(h.end, now+s.Hold.Microseconds())
+		return drawgate.Outcome{End: time.UnixMicro(h.end)}
+	default:
+	}
+	return drawgate.Outcome{}
+}
+
+// plan has the limits of a model store.
+func plan(units, slots int64) *drawgate.Plan {
+	p, err := drawgate.Policy{Name: "p", Fallback: drawgate.FallbackShare, Limits: []drawgate.Limit{
+		{Name: "units", Kind: drawgate.Rolling, Amount: units, Window: 10 * time.Minute, Precision: drawgate.Exact},
+		{Name: "slots", Kind: drawgate.Concurrency, Amount: slots},
+	}}.Compile()
+	if err != nil {
+		panic(fmt.Sprint("a plan of the tests: ", err))
+	}
+	return p
+}
+
+func bucket(p *drawgate.Plan, units, slots int64) []drawgate.BucketCost {
+	return []drawgate.BucketCost{{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: p, N: drawgate.Amounts{units, slots}}}
+}

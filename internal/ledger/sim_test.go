@@ -1,0 +1,758 @@
+package ledger_test
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/ledger"
+)
+
+// The simulation runs processes against a model store over a network that loses requests and answers, repeats and delays messages, and cuts processes off.
+// Processes crash. Everything happens at instants of one clock, in an order that the seed decides: there is no goroutine and no sleep.
+
+const (
+	ms      = int64(time.Millisecond / time.Microsecond)
+	timeout = 40 * ms
+	probing = 300 * ms
+)
+
+// faults says what may go wrong.
+type faults struct {
+	lost    bool // requests and answers
+	late    bool // messages arrive late or twice
+	crashes bool
+	plain   bool // some takes have no id
+	pauses  bool
+}
+
+type event struct {
+	at, seq int64
+	do      func()
+}
+
+type events []event
+
+func (q events) Len() int { return len(q) }
+func (q events) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
+}
+func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *events) Push(x any)   { *q = append(*q, x.(event)) }
+func (q *events) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	*q = (*q)[:last]
+	return x
+}
+
+// sim is a world.
+type sim struct {
+	t          *rapid.T
+	f          faults
+	now        int64
+	seq        int64
+	queue      events
+	store      *modelStore
+	plan       *drawgate.Plan
+	procs      []*proc
+	grants     []*grant
+	plains     []*grant        // admissions without an id
+	spoiled    map[string]bool // ids of which the store may hold a grant that nobody uses
+	calm       bool            // nothing goes wrong any more
+	ids        int
+	pausedFrom int64
+	paused     int64 // until when a caller has been told that the bucket is
+	log        strings.Builder
+}
+
+// grant is one logical take, as its caller sees it.
+type grant struct {
+	take    drawgate.Take
+	owner   *proc
+	asking  bool
+	allowed bool
+	local   bool
+	at      int64 // when it was admitted
+	end     int64 // until when its caller may work
+	n       int64 // what it used: the estimate until it is settled
+	slots   int64
+	settled bool // it was tried
+	acked   bool // and carried out
+	stopped int64
+	repeats bool // the network repeated its take: at worst one hold that nobody uses
+	dead    bool // its process crashed
+}
+
+// proc is a process: what package guard does around a ledger, without goroutines.
+type proc struct {
+	s          *sim
+	name       int
+	l          *ledger.Ledger
+	started    int64
+	dead       bool
+	cut        bool
+	down       bool // the breaker is open
+	failures   int
+	delivering bool
+	waiting    []func()
+}
+
+func (s *sim) after(d int64, do func()) {
+	s.seq++
+	heap.Push(&s.queue, event{s.now + d, s.seq, do})
+}
+
+func (s *sim) run(until int64) {
+	for len(s.queue) > 0 && s.queue[0].at <= until {
+		e := heap.Pop(&s.queue).(event)
+		s.now = e.at
+		e.do()
+	}
+	s.now = until
+}
+
+func (s *sim) chance(percent int, what string) bool {
+	return rapid.IntRange(0, 99).Draw(s.t, what) < percent
+}
+
+func (s *sim) note(format string, args ...any) {
+	fmt.Fprintf(&s.log, "%9.3f  ", float64(s.now)/1e6)
+	fmt.Fprintf(&s.log, format+"\n", args...)
+}
+
+func (s *sim) failf(format string, args ...any) {
+	s.t.Helper()
+	s.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), s.log.String())
+}
+
+func (p *proc) now() ledger.Now { return ledger.Now{Own: p.s.now - p.started + 1, Store: p.s.now} }
+
+// call sends a message. do happens at the store when it arrives; done is told whether the answer came in time.
+func (p *proc) call(do func(again bool), done func(ok bool)) {
+	s := p.s
+	there, back := ms+int64(rapid.IntRange(0, 3000).Draw(s.t, "there")), ms
+	fate := "well"
+	switch {
+	case s.calm:
+	case p.cut:
+		fate = "request lost"
+	case s.f.late && s.chance(10, "late"):
+		fate = "late"
+	case s.f.late && s.chance(10, "twice"):
+		fate = "twice"
+	case s.f.lost && s.chance(10, "lost"):
+		fate = rapid.SampledFrom([]string{"request lost", "answer lost"}).Draw(s.t, "what is lost")
+	}
+	answered := false
+	end := func(ok bool) {
+		if !answered && !p.dead {
+			answered = true
+			done(ok)
+		}
+		answered = true
+	}
+	late := 100*ms + int64(rapid.IntRange(0, 1700).Draw(s.t, "late by"))*ms
+	if fate != "well" {
+		s.note("process %d: %s (late by %d ms)", p.name, fate, late/ms)
+	}
+	switch fate {
+	case "request lost":
+	case "late":
+		s.after(late, func() { do(false) })
+	case "twice":
+		s.after(late, func() { do(true) })
+		fallthrough
+	default:
+		s.after(there, func() {
+			do(false)
+			if fate != "answer lost" {
+				s.after(back, func() { end(true) })
+			}
+		})
+	}
+	s.after(timeout, func() { end(false) })
+}
+
+// failed counts a failure as the breaker does.
+func (p *proc) failed() {
+	if p.failures++; p.failures < 3 || p.down {
+		return
+	}
+	p.down = true
+	p.s.note("process %d: the store is unavailable", p.name)
+	p.s.after(probing, p.probe)
+}
+
+func (p *proc) probe() {
+	if p.dead {
+		return
+	}
+	p.l.Expire(p.now())
+	if p.cut && !p.s.calm {
+		p.s.after(probing, p.probe)
+		return
+	}
+	p.down, p.failures = false, 0
+	p.s.note("process %d: the store is back", p.name)
+	p.kick()
+}
+
+// kick delivers what is pending, if that is not under way.
+func (p *proc) kick() {
+	if p.dead || p.down || p.delivering {
+		return
+	}
+	d := p.l.Next(p.now())
+	if d == nil {
+		if us := p.l.Wait(p.now()); us > 0 {
+			p.s.after(us, p.kick)
+		}
+		return
+	}
+	p.delivering = true
+	p.settlements(d)
+}
+
+// over ends a delivery.
+func (p *proc) over(failed bool) {
+	p.delivering = false
+	waiting := p.waiting
+	p.waiting = nil
+	for _, f := range waiting {
+		f()
+	}
+	if failed {
+		p.failed()
+		p.s.after(100*ms, p.kick)
+		return
+	}
+	p.failures = 0
+	p.kick()
+}
+
+func (p *proc) settlements(d *ledger.Delivery) {
+	if len(d.Settlements) == 0 {
+		p.takes(d)
+		return
+	}
+	out := make([]drawgate.Outcome, len(d.Settlements))
+	p.call(func(again bool) {
+		for i := range d.Settlements {
+			o := p.s.store.settle(&d.Settlements[i], p.s.now)
+			p.s.note("store: process %d delivers %v %s/%d of %v: gone %v", p.name, d.Settlements[i].Op, d.Settlements[i].ID, d.Settlements[i].Grant, d.Settlements[i].Buckets[0].N, o.Gone)
+			if !again {
+				out[i] = o
+			}
+		}
+	}, func(ok bool) {
+		if !ok {
+			p.l.Failed(p.now(), d)
+			p.over(true)
+			return
+		}
+		p.l.Delivered(p.now(), d, out, &ledger.Report{})
+		p.takes(d)
+	})
+}
+
+func (p *proc) takes(d *ledger.Delivery) {
+	if len(d.Takes) == 0 {
+		p.over(false)
+		return
+	}
+	out := make([]drawgate.Decision, len(d.Takes))
+	for i := range d.Takes {
+		d.Takes[i].NotAfter = time.UnixMicro(p.s.now).Add(drawgate.SendLife)
+	}
+	p.call(func(again bool) {
+		for i := range d.Takes {
+			o := p.s.store.take(&d.Takes[i], p.s.now)
+			p.s.note("store: process %d replays %s/%d: allowed %v, replayed %v, %v", p.name, d.Takes[i].ID, d.Takes[i].Grant, o.Allowed, o.Replayed, o.Fail)
+			if !again {
+				out[i] = o
+				continue
+			}
+			p.s.repeated(d.Takes[i].Grant)
+		}
+	}, func(ok bool) {
+		if !ok {
+			p.l.Failed(p.now(), d)
+			p.over(true)
+			return
+		}
+		p.l.Replayed(p.now(), d, out, &ledger.Report{})
+		p.over(false)
+	})
+}
+
+// repeated notes that the network repeated a take. It may open a hold that nobody uses, which is in the way of other grants of its id.
+func (s *sim) repeated(g drawgate.Grant) {
+	for _, o := range s.grants {
+		if o.take.Grant == g {
+			o.repeats = true
+			s.spoiled[o.take.ID] = true
+		}
+	}
+}
+
+// take has the process decide a take, as guard.Store does.
+func (p *proc) take(tk drawgate.Take, leaves int64, done func(d drawgate.Decision, left bool)) {
+	r := new(ledger.Request)
+	r.Init(&tk)
+	decide := func() { done(p.l.Decide(p.now(), r), false) }
+	if p.down {
+		decide()
+		p.kick()
+		return
+	}
+	blocked, end, over := p.l.Begin(p.now(), r), p.s.now+timeout, false
+	var proceed func()
+	proceed = func() {
+		if over || p.dead {
+			return
+		}
+		if blocked {
+			blocked, _ = p.l.Blocked(p.now(), r)
+		}
+		switch {
+		case !blocked:
+			over = true
+			p.ask(r, &tk, leaves, done, decide)
+		case p.s.now >= end || p.down:
+			over = true
+			decide()
+		default:
+			p.waiting = append(p.waiting, proceed)
+			p.kick()
+		}
+	}
+	proceed()
+	if !over {
+		p.s.after(timeout, proceed)
+	}
+}
+
+func (p *proc) ask(r *ledger.Request, tk *drawgate.Take, leaves int64, done func(d drawgate.Decision, left bool), decide func()) {
+	s := p.s
+	var d drawgate.Decision
+	sent := *tk
+	sent.NotAfter = time.UnixMicro(s.now).Add(drawgate.SendLife)
+	over := false
+	p.call(func(again bool) {
+		o := s.store.take(&sent, s.now)
+		s.note("store: process %d takes %s/%d of %v: allowed %v, replayed %v, %v", p.name, tk.ID, tk.Grant, tk.Buckets[0].N, o.Allowed, o.Replayed, o.Fail)
+		if again {
+			s.repeated(tk.Grant)
+		} else {
+			d = o
+		}
+	}, func(ok bool) {
+		if over {
+			return
+		}
+		over = true
+		if !ok || errors.Is(d.Fail, drawgate.ErrTooLate) {
+			p.l.Unanswered(p.now(), r)
+			p.failed()
+			decide()
+			p.kick()
+			return
+		}
+		p.failures = 0
+		p.l.Answered(p.now(), r, &d)
+		done(d, false)
+	})
+	if leaves > 0 {
+		s.after(leaves, func() {
+			if over || p.dead {
+				return
+			}
+			over = true
+			p.l.Unanswered(p.now(), r)
+			p.l.Abandon(p.now(), r)
+			p.kick()
+			done(drawgate.Decision{}, true)
+		})
+	}
+}
+
+// settle has the process carry out a settlement. ok says that it was answered.
+func (p *proc) settle(st drawgate.Settlement, done func(o drawgate.Outcome, ok bool)) {
+	if o, mine := p.l.Settle(p.now(), &st); mine {
+		p.kick()
+		done(o, true)
+		return
+	}
+	keep := func() {
+		o, kept := p.l.Keep(p.now(), &st)
+		p.kick()
+		done(o, kept)
+	}
+	if p.down {
+		keep()
+		return
+	}
+	var o drawgate.Outcome
+	p.call(func(again bool) {
+		out := p.s.store.settle(&st, p.s.now)
+		p.s.note("store: process %d: %v %s/%d with %v: gone %v", p.name, st.Op, st.ID, st.Grant, st.Buckets[0].N, out.Gone)
+		if !again {
+			o = out
+		}
+	}, func(ok bool) {
+		if !ok {
+			p.failed()
+			keep()
+			return
+		}
+		p.failures = 0
+		p.l.Settled(p.now(), &st, &o)
+		done(o, true)
+	})
+}
+
+func (s *sim) start(i, n int, full bool) *proc {
+	p := &proc{s: s, name: i, started: s.now}
+	p.l = ledger.New(ledger.Options{Instances: func() (int, bool) { return n, true }, StartFull: full, MaxEntries: 100, MaxHeld: 10_000})
+	return p
+}
+
+// step lets a caller do something.
+func (s *sim) step() {
+	p := s.procs[rapid.IntRange(0, len(s.procs)-1).Draw(s.t, "process")]
+	switch rapid.SampledFrom([]string{"take", "take", "take", "again", "settle", "settle", "renew", "cut", "crash", "pause"}).Draw(s.t, "step") {
+	case "take":
+		s.caller(p)
+	case "again": // a caller that was refused asks for the same grant again
+		if i := len(s.grants) - 1; i >= 0 && !s.grants[i].asking && !s.grants[i].allowed && !s.grants[i].dead && s.grants[i].stopped == 0 {
+			s.ask(s.grants[i])
+		}
+	case "settle":
+		s.settleOne()
+	case "renew":
+		s.renewOne()
+	case "cut":
+		p.cut = !p.cut
+		s.note("process %d: cut off %v", p.name, p.cut)
+	case "crash":
+		if s.f.crashes && s.chance(20, "crash") {
+			s.crash(p)
+		}
+	case "pause":
+		if s.f.pauses && s.chance(30, "pause") {
+			s.pause(p)
+		}
+	}
+}
+
+func (s *sim) caller(p *proc) {
+	g := &grant{owner: p, n: rapid.Int64Range(1, 3).Draw(s.t, "n")}
+	if s.f.plain && s.chance(40, "plain") {
+		g.take = drawgate.Take{Buckets: bucket(s.plan, g.n, 0)}
+		p.take(g.take, 0, func(d drawgate.Decision, _ bool) {
+			s.note("process %d: a plain take of %d: allowed %v, fallback %v", p.name, g.n, d.Allowed, d.Fallback)
+			s.mayAllow(&d)
+			if d.Allowed {
+				g.allowed, g.at, g.local, g.stopped = true, d.At().UnixMicro(), d.Fallback, s.now
+				s.plains = append(s.plains, g)
+			}
+		})
+		return
+	}
+	g.slots = rapid.Int64Range(0, 1).Draw(s.t, "slots")
+	s.ids++
+	id := fmt.Sprintf("id%d.%d", p.name%10, rapid.IntRange(0, 5).Draw(s.t, "id")) // used again by one process: of two that use one at a time, one is charged
+	hold := rapid.SampledFrom([]time.Duration{time.Second, 5 * time.Second, time.Hour}).Draw(s.t, "hold")
+	g.take = drawgate.Take{ID: id, Grant: drawgate.Grant(s.ids), Hold: hold, Buckets: bucket(s.plan, g.n, g.slots)}
+	s.grants = append(s.grants, g)
+	s.ask(g)
+}
+
+func (s *sim) ask(g *grant) {
+	leaves := int64(0)
+	if s.chance(15, "leaves") {
+		leaves = int64(rapid.IntRange(1, 30).Draw(s.t, "after")) * ms
+		g.stopped = -1 // it will not ask again
+	}
+	p := g.owner
+	g.asking = true
+	p.take(g.take, leaves, func(d drawgate.Decision, left bool) {
+		s.note("process %d: %s/%d of %d units and %d slots: allowed %v, fallback %v, left %v, %v, %v", p.name, g.take.ID, g.take.Grant, g.n, g.slots, d.Allowed, d.Fallback, left, d.Reason, d.Fail)
+		g.asking = false
+		if left {
+			g.stopped = s.now
+			return
+		}
+		if !d.Replayed {
+			s.mayAllow(&d)
+		}
+		if d.Allowed && !g.allowed {
+			g.allowed, g.at, g.local, g.end, g.stopped = true, d.At().UnixMicro(), d.Fallback, d.HoldEnd().UnixMicro(), 0
+			if e := s.store.entryOf(g.take.Grant); e != nil && d.Replayed {
+				g.at = e.at
+			}
+		}
+	})
+}
+
+// mayAllow fails if a take was allowed of a bucket of which everybody was told that it is paused.
+func (s *sim) mayAllow(d *drawgate.Decision) {
+	if d.Allowed && s.pausedFrom <= d.At().UnixMicro() && d.At().UnixMicro() < s.paused {
+		s.failf("allowed at %v, though paused until %v", float64(d.At().UnixMicro())/1e6, float64(s.paused)/1e6)
+	}
+}
+
+// working returns the grants whose callers work.
+func (s *sim) working() (gs []*grant) {
+	for _, g := range s.grants {
+		if g.allowed && g.stopped == 0 && !g.dead && !g.settled && g.end > s.now {
+			gs = append(gs, g)
+		}
+	}
+	return gs
+}
+
+func (s *sim) settleOne() {
+	gs := s.working()
+	if len(gs) == 0 {
+		return
+	}
+	g := gs[rapid.IntRange(0, len(gs)-1).Draw(s.t, "which")]
+	st := drawgate.Settlement{Op: drawgate.OpSettle, ID: g.take.ID, Grant: g.take.Grant, Buckets: bucket(s.plan, rapid.Int64Range(0, g.n).Draw(s.t, "used"), g.slots)}
+	if s.chance(30, "cancel") {
+		st.Op, st.Buckets[0].N[0] = drawgate.OpCancel, 0
+	}
+	g.settled, g.stopped = true, s.now
+	sent := s.now
+	g.owner.settle(st, func(o drawgate.Outcome, ok bool) {
+		s.note("process %d: %v %s/%d with %d: gone %v, ok %v", g.owner.name, st.Op, g.take.ID, g.take.Grant, st.Buckets[0].N[0], o.Gone, ok)
+		if ok && o.Gone && g.end > s.now && !g.repeats {
+			s.failf("%s/%d is gone at %v, though it was granted until %v", g.take.ID, g.take.Grant, float64(sent)/1e6, float64(g.end)/1e6)
+		}
+		g.acked = ok && !o.Gone
+	})
+	g.n = st.Buckets[0].N[0]
+}
+
+func (s *sim) renewOne() {
+	gs := s.working()
+	if len(gs) == 0 {
+		return
+	}
+	g := gs[rapid.IntRange(0, len(gs)-1).Draw(s.t, "which")]
+	st := drawgate.Settlement{Op: drawgate.OpRenew, ID: g.take.ID, Grant: g.take.Grant, Hold: 20 * time.Second, Buckets: bucket(s.plan, 0, 0)}
+	g.owner.settle(st, func(o drawgate.Outcome, ok bool) {
+		s.note("process %d: renew %s/%d: gone %v, ok %v, until %v", g.owner.name, g.take.ID, g.take.Grant, o.Gone, ok, o.End.UnixMicro())
+		if ok && !o.Gone {
+			g.end = max(g.end, o.End.UnixMicro())
+		} else if !ok { // the store may hold it for longer than its caller knows
+			s.spoiled[g.take.ID] = true
+		}
+	})
+}
+
+func (s *sim) pause(p *proc) {
+	if len(s.procs) > 1 {
+		return // the others learn of it from the store
+	}
+	until := s.now + int64(rapid.IntRange(1, 30).Draw(s.t, "seconds"))*second
+	st := drawgate.Settlement{Op: drawgate.OpPause, At: time.UnixMicro(until), Reason: "a test", Buckets: bucket(s.plan, 0, 0)}
+	p.settle(st, func(o drawgate.Outcome, ok bool) {
+		s.note("process %d: paused until %v: %v", p.name, float64(until)/1e6, ok)
+		if ok && o.End.UnixMicro() > s.paused {
+			if s.paused <= s.now {
+				s.pausedFrom = s.now
+			}
+			s.paused = o.End.UnixMicro()
+		}
+	})
+}
+
+// crash ends a process, and starts another in its place. What the store was not told is lost with it: docs/fallback.md bounds it.
+func (s *sim) crash(p *proc) {
+	s.note("process %d crashes", p.name)
+	p.dead = true
+	for _, g := range append(slices.Clone(s.grants), s.plains...) {
+		if g.owner == p {
+			g.dead = true
+			if g.stopped == 0 {
+				g.stopped = s.now
+			}
+		}
+	}
+	i := slices.Index(s.procs, p)
+	next := s.start(p.name+10, len(s.procs), false)
+	next.cut = p.cut
+	s.procs[i] = next
+}
+
+func (m *modelStore) entryOf(g drawgate.Grant) *entry {
+	for _, e := range slices.Backward(m.entries) {
+		if e.grant == g {
+			return e
+		}
+	}
+	return nil
+}
+
+// admitted returns what callers were admitted, without what was lost with a process.
+func (s *sim) admitted() (all []*grant) {
+	for _, g := range append(slices.Clone(s.grants), s.plains...) {
+		if g.allowed && !(g.dead && g.local) {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// within fails if callers were admitted more than so many units too many in a window, or slots at once.
+func (s *sim) within(extra [2]int64) {
+	all := s.admitted()
+	specs := s.plan.Specs(true)
+	for _, g := range all {
+		units, slots := int64(0), int64(0)
+		for _, o := range all {
+			if o.at <= g.at && g.at < o.at+window {
+				units += o.n
+			}
+			stop := o.end
+			if o.stopped > 0 {
+				stop = min(stop, o.stopped)
+			}
+			if o.slots > 0 && !s.spoiled[o.take.ID] && o.at <= g.at && g.at < stop {
+				slots++
+			}
+		}
+		if most := specs[0].Effective[9] + extra[0]; units > most {
+			s.failf("%d units in the window that ends at %v, at most %d", units, float64(g.at)/1e6, most)
+		}
+		if most := specs[1].Effective[9] + extra[1]; slots > most {
+			s.failf("%d slots are held at %v, at most %d", slots, float64(g.at)/1e6, most)
+		}
+	}
+}
+
+// settledUp lets everything be delivered, and checks what the store knows in the end.
+func (s *sim) settledUp() {
+	s.calm = true
+	for _, p := range s.procs {
+		p.cut = false
+		p.kick()
+	}
+	s.run(s.now + 40*second) // pauses included
+	for _, p := range s.procs {
+		if p.l.Owed() > 0 || p.down {
+			s.failf("process %d owes the store something about %d buckets in the end", p.name, p.l.Owed())
+		}
+	}
+	units, _ := s.store.used(s.now)
+	want, ended := int64(0), int64(0)
+	for _, g := range s.admitted() {
+		if g.at+window > s.now {
+			want += g.n
+			if g.settled && g.end <= s.now { // perhaps its hold was over before the store was told: then it counts as granted
+				ended += g.take.Buckets[0].N[0] - g.n
+			}
+		}
+	}
+	for _, g := range s.grants { // or was over before it could be cancelled
+		if e := s.store.entryOf(g.take.Grant); e != nil && !g.allowed && g.take.Hold < time.Hour {
+			ended += e.n
+		}
+	}
+	if units < want {
+		s.failf("the store knows of %d units, but %d were used", units, want)
+	}
+	if exact := !s.f.lost && !s.f.late && !s.f.crashes; exact && units > want+ended {
+		s.failf("the store knows of %d units, and %d were used (or %d): nothing got lost", units, want, want+ended)
+	}
+	holders := map[drawgate.Grant]*grant{}
+	for _, g := range s.grants {
+		holders[g.take.Grant] = g
+	}
+	for id, h := range s.store.open {
+		g := holders[h.grant]
+		if !g.dead && !g.repeats && (!g.allowed || g.settled) {
+			s.failf("the store holds %s/%d for nobody", id, h.grant)
+		}
+	}
+	for _, g := range s.working() {
+		if h := s.store.open[g.take.ID]; (h == nil || h.grant != g.take.Grant) && !s.spoiled[g.take.ID] {
+			s.failf("the store does not hold %s/%d, which is granted until %v", g.take.ID, g.take.Grant, float64(g.end)/1e6)
+		}
+	}
+	for _, g := range s.grants { // each settlement landed once, by its grant
+		if e := s.store.entryOf(g.take.Grant); e != nil && g.acked && g.allowed && !g.repeats && !g.dead && e.n > g.n && g.end > s.now {
+			s.failf("%s/%d was settled with %d, and counts %d", g.take.ID, g.take.Grant, g.n, e.n)
+		}
+	}
+}
+
+func simulate(t *testing.T, n int, f faults) {
+	t.Helper()
+	rapid.Check(t, func(rt *rapid.T) {
+		s := &sim{t: rt, f: f, now: 1_000_000 * second, store: newModel(), spoiled: map[string]bool{}, plan: plan(rapid.Int64Range(3, 20).Draw(rt, "units"), rapid.Int64Range(1, 4).Draw(rt, "slots"))}
+		for i := range n {
+			s.procs = append(s.procs, s.start(i, n, true))
+		}
+		for range rapid.IntRange(20, 80).Draw(rt, "steps") {
+			s.step()
+			s.run(s.now + rapid.SampledFrom([]int64{0, ms, 10 * ms, 100 * ms, second, 10 * second}).Draw(rt, "pause"))
+		}
+		s.settledUp()
+		extra := [2]int64{}
+		for i, spec := range s.plan.Specs(true)[:2] {
+			extra[i] = int64(n-1) * (spec.Effective[9] / int64(n))
+		}
+		s.within(extra)
+	})
+}
+
+// TestSimulatedOutages: a process is cut off and comes back, and nothing else goes wrong. What the store knows in the end is exactly what was used.
+//
+// req: A1, A10
+func TestSimulatedOutages(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, faults{plain: true, pauses: true})
+}
+
+// TestSimulatedLosses: requests and answers are lost too.
+//
+// req: A1, A10, A12
+func TestSimulatedLosses(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, faults{plain: true, lost: true, pauses: true})
+}
+
+// TestSimulatedDelays: messages are late too, or arrive twice.
+//
+// req: A1, A10, A12
+func TestSimulatedDelays(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, faults{plain: true, lost: true, late: true})
+}
+
+// TestSimulatedCrashes: processes crash too, in an outage or not.
+//
+// req: A1, A10
+func TestSimulatedCrashes(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, faults{plain: true, lost: true, late: true, crashes: true})
+}
+
+// TestSimulatedProcesses: three of them share the limits, each of which is cut off by itself.
+//
+// req: A1, A10
+func TestSimulatedProcesses(t *testing.T) {
+	t.Parallel()
+	simulate(t, 3, faults{plain: true, lost: true, late: true, crashes: os.Getenv("DRAWGATE_LONG") != ""})
+}
