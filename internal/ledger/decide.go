@@ -107,9 +107,12 @@ func (c *local) verdict() record.Verdict {
 	}
 	undo := c.countAsked()
 	t := recordTake(c.take, c.take.Priority)
+	if t.ID != "" && !c.take.NotAfter.IsZero() {
+		t.NotAfter = c.take.NotAfter.UnixMicro()
+	}
 	v := record.Decide(c.asks, &t, c.now.Store)
 	undo()
-	if !v.Allowed && !v.Reused && c.underWay() {
+	if !v.Allowed && !v.Reused && !v.Late && c.underWay() {
 		if v = c.look(v.Now); v.Allowed {
 			c.wait(&v)
 		}
@@ -277,7 +280,7 @@ func (c *local) answer(v *record.Verdict) drawgate.Decision {
 		c.place(&all[k], i, k)
 	}
 	unavailable := false
-	if !v.Allowed && !v.Reused {
+	if !v.Allowed && !v.Reused && !v.Late && !v.Full {
 		unavailable = c.blame(all, v)
 	}
 	if v.Allowed && c.take.Hold > 0 && v.End == 0 { // no recorded limit has an opinion

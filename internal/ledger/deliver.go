@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"errors"
+	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
@@ -106,7 +107,7 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			return
 		}
 		t := it.h.take
-		t.Priority = drawgate.MaxPriority
+		t.Priority, t.Ahead, t.NotAfter = drawgate.MaxPriority, 0, time.Time{}
 		t.Buckets = append([]drawgate.BucketCost(nil), t.Buckets...)
 		for k := range t.Buckets {
 			t.Buckets[k].Plan = it.h.parts[k].plan.force()
@@ -345,6 +346,9 @@ func Classify(err error) (fault drawgate.Fault, unavailable bool) {
 		if errors.Is(err, mistake) {
 			return 0, false
 		}
+	}
+	if errors.Is(err, drawgate.ErrTooLate) { // one message was late: nothing was done
+		return drawgate.FaultBucket, true
 	}
 	if se, ok := errors.AsType[*drawgate.StoreError](err); ok {
 		return se.Fault, true

@@ -3,6 +3,8 @@ package ledger
 import (
 	"encoding/binary"
 	"errors"
+	"math"
+	"slices"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
@@ -194,6 +196,32 @@ func (l *Ledger) unrecorded(now Now, p *part, hold int64) {
 	}
 }
 
+// bookAhead has units count that are granted for an instant ahead: as those that may arrive late. What drains of a bucket until then is not theirs, so it
+// is charged beside.
+func bookAhead(asks []record.Ask, delay, at int64) {
+	for i := range asks {
+		a := &asks[i]
+		a.Specs = slices.Clone(a.Specs)
+		a.Rec.Advance(a.Specs, at)
+		gap, some := record.Ask{Rec: a.Rec, Specs: a.Specs}, false
+		for j := range a.Specs {
+			s := &a.Specs[j]
+			if s.Margin += delay; s.Kind != record.Bucket || s.ChargeEnd || a.N[j] == 0 {
+				continue
+			}
+			drained := min(delay, math.MaxInt64/4/s.Drain) * s.Drain
+			if st := stateOf(a.Rec, s.ID); st != nil {
+				drained = max(0, drained-st.Used)
+			}
+			gap.N[j] = min(unlimited/s.Scale, record.CeilDiv(drained, s.Scale))
+			some = some || gap.N[j] > 0
+		}
+		if some {
+			record.Charge([]record.Ask{gap}, at, at)
+		}
+	}
+}
+
 // enter records what the store has allowed, whatever is left of this process's share.
 func (l *Ledger) enter(now Now, r *Request, d *drawgate.Decision) {
 	asks := l.asksFor(len(r.parts))
@@ -218,6 +246,12 @@ func (l *Ledger) enter(now Now, r *Request, d *drawgate.Decision) {
 		return
 	}
 	t := recordTake(r.take, drawgate.MaxPriority)
+	if t.ID != "" {
+		t.Hold = d.HoldEnd().Sub(d.At()).Microseconds()
+	}
+	if delay := d.Delay().Microseconds(); delay > 0 {
+		bookAhead(asks, delay, d.At().UnixMicro())
+	}
 	record.Decide(asks, &t, d.At().UnixMicro())
 	clear(asks)
 	for k := range r.parts {
