@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	mark "github.com/drawgate/drawgate/internal/shadow"
 )
 
 // Bounds of what a shadow may cost.
@@ -55,7 +56,7 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Res
 	got := make(chan answer, 1)
 	go func() {
 		defer func() { <-e.shadows }()
-		ctx, cancel := context.WithTimeout(ctx, e.shadowTime())
+		ctx, cancel := context.WithTimeout(mark.With(ctx), e.shadowTime())
 		defer cancel()
 		got <- shadow(ctx, &own, asks)
 	}()

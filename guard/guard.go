@@ -35,7 +35,7 @@ type Options struct {
 	MaxBuckets int // most buckets that are recorded: 0 means a million. Of one for which there is no room nothing is admitted as a share
 	MaxHeld    int // most reservations and settlements that are kept: 0 means 100,000. Beyond, none are given while the store is away
 
-	WarnEvery time.Duration // at most one warning per cause in this time: 0 means a minute
+	WarnEvery time.Duration // at most one warning per cause in this time: 0 means 5 minutes. Negative: none of outages, where an Observer warns of them
 	Observer  *Observer     // is told what happens; nil costs nothing
 	Logger    *slog.Logger  // nil discards
 

@@ -61,7 +61,7 @@ type Charged struct {
 	Buckets []drawgate.BucketCost // must not be changed
 }
 
-const defaultWarnEvery = time.Minute
+const defaultWarnEvery = 5 * time.Minute
 
 // reporter tells the observer and the log.
 type reporter struct {
@@ -86,7 +86,7 @@ func newReporter(o *Options) *reporter {
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
-	if r.every <= 0 {
+	if r.every == 0 {
 		r.every = defaultWarnEvery
 	}
 	return r
@@ -101,12 +101,12 @@ func (r *reporter) started(instances int) {
 	r.log.Info("guard: while the store is away, limits that name no fallback admit by the default", "fallback", mode.String(), "instances", instances)
 }
 
-// due reports whether a warning may be given again. Causes are few: nothing that a caller chooses is in them.
+// due reports whether a warning may be given again; never, if somebody else warns. Causes are few: nothing that a caller chooses is in them.
 func (r *reporter) due(cause string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if last, ok := r.said[cause]; ok && now.Sub(last) < r.every {
+	if last, ok := r.said[cause]; r.every < 0 || ok && now.Sub(last) < r.every {
 		return false
 	}
 	r.said[cause] = now
@@ -114,34 +114,50 @@ func (r *reporter) due(cause string) bool {
 }
 
 // failed tells of an attempt that failed.
+//
+// It does not warn of a take, unless it is about one bucket: [reporter.fell] does, which is called for each that failed. So one outage is one warning.
 func (r *reporter) failed(e *BackendError) {
 	if r.to.BackendError != nil {
 		r.to.BackendError(e)
 	}
-	if !r.due(e.Fault.String()) {
-		return
-	}
-	switch e.Fault {
-	case drawgate.FaultTransient:
-		r.log.Warn("guard: the store is away", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
-	case drawgate.FaultBucket:
-		r.log.Error("guard: the store cannot decide about one bucket: it is decided here", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
-	default:
-		r.log.Error("guard: the store must be put right: takes are decided here until then", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
+	if e.Fault == drawgate.FaultBucket {
+		if r.due(e.Fault.String()) {
+			r.log.Error("guard: the store cannot decide about one bucket: it is decided here", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
+		}
+	} else if e.Op != "take" {
+		r.warn(e.Op, e.Err, e.Fault)
 	}
 }
 
-// fell counts takes that were decided here.
+// warn says that the store is unavailable, and why.
+func (r *reporter) warn(op string, err error, fault drawgate.Fault) {
+	if !r.due(fault.String()) {
+		return
+	}
+	if fault == drawgate.FaultTransient {
+		r.log.Warn("guard: the store is unavailable: takes are decided here", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
+		return
+	}
+	r.log.Error("guard: the store must be put right: takes are decided here until then", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
+}
+
+// FallbackEvent is the name under which logs and metrics tell that a process decides by itself.
+const FallbackEvent = "RateLimiterFallbackActivated"
+
+// fell counts takes that were decided here. n does not count shadows, which are evaluated beside what is enforced.
 func (r *reporter) fell(cause *drawgate.StoreError, n int) {
 	r.decided.Add(uint64(n))
 	if cause.Fault == drawgate.FaultBucket {
 		return // the store answers
 	}
 	r.episode.Add(uint64(n))
-	if !r.active.CompareAndSwap(false, true) || r.to.FallbackActivated == nil {
+	if !r.active.CompareAndSwap(false, true) {
 		return
 	}
-	r.to.FallbackActivated(&FallbackActivated{At: time.Now(), Err: cause, Fault: cause.Fault})
+	r.warn(cause.Op, cause.Err, cause.Fault)
+	if r.to.FallbackActivated != nil {
+		r.to.FallbackActivated(&FallbackActivated{At: time.Now(), Err: cause, Fault: cause.Fault})
+	}
 }
 
 // calm ends an episode of fallback that did not open the breaker.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/guard"
 )
 
@@ -84,7 +85,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestOneWarningPerCause, each minute, and no keys in it. What is new is said at once; that the store is back is said.
+// TestOneWarningPerCause, every five minutes, and no keys in it. What is new is said at once; that the store is back is said.
 //
 // req: E7
 func TestOneWarningPerCause(t *testing.T) {
@@ -117,7 +118,7 @@ func TestOneWarningPerCause(t *testing.T) {
 		}
 		store.set(well)
 		wantBack(t, g, 3*time.Second)
-		time.Sleep(2 * time.Minute)
+		time.Sleep(6 * time.Minute)
 		store.set(refuses)
 		take(t, g, plan, "secret-key", 1)
 	})
@@ -125,7 +126,7 @@ func TestOneWarningPerCause(t *testing.T) {
 	if strings.Contains(text, "secret") {
 		t.Errorf("a key is told:\n%s", text)
 	}
-	for cause, want := range map[string]int{"fault=transient": 2, "fault=configuration": 1, "admit by the default": 1} {
+	for cause, want := range map[string]int{"fault=transient": 2, "fault=configuration": 1, "admit by the default": 1, "event=RateLimiterFallbackActivated": 3} {
 		if got := strings.Count(text, cause); got != want {
 			t.Errorf("%q is said %d times, want %d:\n%s", cause, got, want, text)
 		}
@@ -133,4 +134,64 @@ func TestOneWarningPerCause(t *testing.T) {
 	if !strings.Contains(text, "the store is back") {
 		t.Errorf("the return is not told:\n%s", text)
 	}
+}
+
+// TestThreeOutagesWarnOnce: they come within half a minute of each other. Where somebody else warns, the guard does not.
+//
+// req: E7
+func TestThreeOutagesWarnOnce(t *testing.T) {
+	t.Parallel()
+	for every, want := range map[time.Duration]int{0: 1, -1: 0, time.Second: 3} {
+		var log bytes.Buffer
+		opts := full(1)
+		opts.Logger, opts.WarnEvery = slog.New(slog.NewTextHandler(&log, nil)), every
+		bubble(t, opts, func(t *testing.T, g *guard.Store, store *faulty) {
+			plan := policy(t, 0, rolling(1000, time.Hour))
+			for range 3 {
+				store.set(refuses)
+				for range 5 {
+					take(t, g, plan, "k", 1)
+					end(t, g, drawgate.OpCharge, "", plan, "k", 1)
+				}
+				time.Sleep(5 * time.Second)
+				back(t, g, store)
+			}
+		})
+		warned := strings.Count(log.String(), "level=WARN") + strings.Count(log.String(), "level=ERROR")
+		if warned != want || strings.Count(log.String(), "the store is back") != 3 {
+			t.Errorf("every %v: %d warnings, want %d:\n%s", every, warned, want, log.String())
+		}
+	}
+}
+
+// TestShadowsAreNotCounted among the takes that were decided here: nobody acts by them.
+//
+// req: D9, E9
+func TestShadowsAreNotCounted(t *testing.T) {
+	t.Parallel()
+	var decided uint64
+	opts := full(1)
+	opts.Observer = &guard.Observer{Closed: func(c *guard.Closed) { decided = c.Decided }}
+	bubble(t, opts, func(t *testing.T, g *guard.Store, store *faulty) {
+		p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling, Amount: 100, Window: time.Hour}}}
+		eng, err := engine.New(g.Full(), engine.Config{Policies: []engine.Policy{
+			{Policy: p}, {Policy: drawgate.Policy{Name: "candidate", Limits: p.Limits}, Shadow: true},
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer eng.Close()
+		store.set(refuses)
+		for range 5 {
+			res, err := eng.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "k"}, {Policy: "candidate", Key: "k"}}})
+			if err != nil || !res.Decision.Allowed || len(res.Shadow) != 1 {
+				t.Fatalf("%+v, %v", res, err)
+			}
+		}
+		synctest.Wait()
+		back(t, g, store)
+		if got := g.State().Decided; got != 5 || decided != 5 {
+			t.Errorf("%d takes were decided here, and %d are told, want 5", got, decided)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/internal/shadow"
 )
 
 // requests makes what a batch needs on its way.
@@ -39,7 +40,7 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	if cause == nil {
 		var answered bool
 		if answered, hasty, cause = s.ask(ctx, batch, reqs, out); cause == nil || answered {
-			s.took(reqs, out, hasty)
+			s.took(ctx, reqs, out, hasty)
 			return nil
 		}
 		if gaveUp(ctx) {
@@ -61,18 +62,22 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 		out[i] = s.ledger.Decide(now, &reqs[i])
 	}
 	s.mu.Unlock()
-	s.fell(batch, asStoreError("take", cause), out)
+	s.fell(ctx, batch, asStoreError("take", cause), out)
 	return nil
 }
 
 // fell tells of takes that were decided here.
-func (s *Store) fell(batch []drawgate.Take, cause *drawgate.StoreError, out []drawgate.Decision) {
+func (s *Store) fell(ctx context.Context, batch []drawgate.Take, cause *drawgate.StoreError, out []drawgate.Decision) {
 	for i := range out {
 		if !out[i].Allowed {
 			s.hints.note(batch[i].Buckets)
 		}
 	}
-	s.news.fell(cause, len(out))
+	n := len(batch)
+	if shadow.Is(ctx) { // nobody acts by them
+		n = 0
+	}
+	s.news.fell(cause, n)
 	s.nudge()
 }
 
@@ -189,7 +194,7 @@ func (s *Store) unanswered(reqs []ledger.Request, out []drawgate.Decision, answe
 }
 
 // took takes note of what the store decided. A take that failed because the store is unavailable, if only for its buckets, is decided here.
-func (s *Store) took(reqs []ledger.Request, out []drawgate.Decision, hasty bool) {
+func (s *Store) took(ctx context.Context, reqs []ledger.Request, out []drawgate.Decision, hasty bool) {
 	failed := false
 	for i := range out {
 		if out[i].Fail == nil {
@@ -208,13 +213,13 @@ func (s *Store) took(reqs []ledger.Request, out []drawgate.Decision, hasty bool)
 	s.mu.Unlock()
 	for i := range reqs {
 		if failed && ledger.Unavailable(out[i].Fail) {
-			s.replace(&reqs[i], &out[i], hasty)
+			s.replace(ctx, &reqs[i], &out[i], hasty)
 		}
 	}
 }
 
 // replace decides a take here that the store did not decide.
-func (s *Store) replace(r *ledger.Request, d *drawgate.Decision, hasty bool) {
+func (s *Store) replace(ctx context.Context, r *ledger.Request, d *drawgate.Decision, hasty bool) {
 	cause := asStoreError("take", d.Fail)
 	if hasty && r.Opens() { // see opens: nobody decides
 		s.mu.Lock()
@@ -228,7 +233,7 @@ func (s *Store) replace(r *ledger.Request, d *drawgate.Decision, hasty bool) {
 	s.mu.Lock()
 	*d = s.ledger.Decide(s.clock.now(), r)
 	s.mu.Unlock()
-	s.fell([]drawgate.Take{*r.Take()}, cause, []drawgate.Decision{*d})
+	s.fell(ctx, []drawgate.Take{*r.Take()}, cause, []drawgate.Decision{*d})
 }
 
 // abandon forgets takes that nobody decides.

@@ -22,9 +22,10 @@ var stateNames = [states]string{"closed", "open"}
 func (m *Metrics) Guard() *guard.Observer {
 	m.guarded.Store(true)
 	return &guard.Observer{
-		BackendError: func(e *guard.BackendError) { m.failed(opOf(e.Op), e.Err) },
-		Opened:       func(*guard.Opened) { m.breaker(open) },
-		Closed:       func(*guard.Closed) { m.breaker(closed) },
+		BackendError:      func(e *guard.BackendError) { m.failed(opOf(e.Op), e.Err) },
+		FallbackActivated: func(*guard.FallbackActivated) { m.activations.Inc() },
+		Opened:            func(*guard.Opened) { m.breaker(open) },
+		Closed:            func(*guard.Closed) { m.breaker(closed) },
 		Probed: func(p *guard.Probe) {
 			if p.Err != nil {
 				m.probes[0].Inc()

@@ -62,6 +62,7 @@ type Metrics struct {
 	guarded     atomic.Bool           // errors of the store are the guard's to tell
 	state       atomic.Uint32         // of the guard's breaker
 	charges     prometheus.Counter
+	activations prometheus.Counter
 	undecided   [len(undecidedCodes)]prometheus.Counter
 	probes      [2]prometheus.Counter // failed, done
 	breakers    [states]prometheus.Gauge

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/drawgate/drawgate/guard"
 )
 
 // waitBuckets are those with which rate_limit_wait_duration_seconds was asked for.
@@ -81,12 +83,15 @@ func (m *Metrics) plain() []prometheus.Collector {
 	}
 	m.queued = prometheus.NewHistogram(histogram("drawgate_queue_wait_seconds", "How long takes stood in the queue, of those that did.", queueBuckets))
 	m.backend = prometheus.NewCounter(prometheus.CounterOpts{Name: "rate_limit_backend_errors_total", Help: "Store calls that failed."})
+	m.activations = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "rate_limiter_fallback_activated_total", Help: guard.FallbackEvent + ": how often this process began to decide by itself, because the store is unavailable.",
+	})
 	m.charges = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "drawgate_fallback_charged_buckets_total", Help: "Times that a store that was back was told what a bucket had admitted meanwhile.",
 	})
 	m.loaded = gauge("drawgate_config_last_reload_success_timestamp_seconds", "When the configuration in force was loaded.")
 	m.lastLoad = gauge("drawgate_config_last_reload_successful", "1 unless the last change of the configuration failed.")
-	all := []prometheus.Collector{m.queued, m.backend, m.charges, m.loaded, m.lastLoad, newUsage(m)}
+	all := []prometheus.Collector{m.queued, m.backend, m.charges, m.activations, m.loaded, m.lastLoad, newUsage(m)}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "drawgate_open_reservations", Help: "Reservations that this process made or renewed, and that are open.",
 	}, func() float64 { return float64(m.holds.open()) }))

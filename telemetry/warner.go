@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +28,7 @@ type WarnerOptions struct {
 	// Every is how often the refusals of one limit are reported: the first one at once, later ones at most once per interval, with the number of those
 	// in between. Divergences of shadows are reported once per interval too. 0 means a minute.
 	Every time.Duration
-	// BackendEvery is how often errors of the store are: 0 means 5 minutes.
+	// BackendEvery is how often errors and outages of the store are, of each kind of fault: 0 means 5 minutes.
 	BackendEvery time.Duration
 	// Metrics counts milestones and what becomes of warnings; it may be nil.
 	Metrics *Metrics
@@ -44,9 +45,10 @@ type Warner struct {
 	table *table[policyWatch]
 	marks *marks
 
-	backend sampler
-	guarded atomic.Bool // errors of the store are the guard's to tell
-	dropped atomic.Int64
+	backend   [faults]sampler // errors of the store and outages, by who must do something
+	announced atomic.Bool     // an outage was told of that has not ended
+	guarded   atomic.Bool     // errors of the store are the guard's to tell
+	dropped   atomic.Int64
 
 	out    chan *Warning
 	stop   chan struct{} // closed by Close
@@ -174,19 +176,42 @@ func (w *Warner) Diverged(d *engine.Divergence) {
 	}
 }
 
-// Guard returns what tells w of the store's guard: for guard.Options. Errors of the store are then told as the guard meets them: call it before anything
-// is decided.
+// faults is how many kinds of faults there are.
+const faults = int(drawgate.FaultLasting) + 1
+
+// Guard returns what tells w of the store's guard: for guard.Options, whose WarnEvery should be negative then, since w warns. Errors of the store are then
+// told as the guard meets them: call it before anything is decided.
+//
+// One outage is one warning: that takes are decided here, or, if none was, that the store failed. Outages that follow within BackendEvery are counted.
 func (w *Warner) Guard() *guard.Observer {
 	w.guarded.Store(true)
 	return &guard.Observer{
-		BackendError: func(e *guard.BackendError) { w.failed(e.Err) },
-		Opened: func(o *guard.Opened) {
-			w.warn(&Warning{Kind: FallbackActivated, At: o.At, Err: o.Err, Fault: faultOf(o.Err)})
+		BackendError: func(e *guard.BackendError) {
+			if e.Op != "take" || e.Fault == drawgate.FaultBucket { // of other takes FallbackActivated tells
+				w.failed(e.Err)
+			}
+		},
+		FallbackActivated: func(f *guard.FallbackActivated) {
+			if held, ok := w.mayWarn(f.Err, f.At); ok {
+				w.announced.Store(true)
+				w.warn(&Warning{Kind: FallbackActivated, At: f.At, Suppressed: held, Err: f.Err, Fault: faultOf(f.Err)})
+			}
 		},
 		Closed: func(c *guard.Closed) {
-			w.warn(&Warning{Kind: FallbackEnded, At: c.At, Away: c.Away, Decided: int64(c.Decided)})
+			if w.announced.Swap(false) {
+				w.warn(&Warning{Kind: FallbackEnded, At: c.At, Away: c.Away, Decided: int64(c.Decided)})
+			}
 		},
 	}
+}
+
+// mayWarn reports whether an error of the store may be told of, and how many were not since the last time.
+func (w *Warner) mayWarn(err error, at time.Time) (held int64, ok bool) {
+	fault := drawgate.FaultTransient
+	if se, ok := errors.AsType[*drawgate.StoreError](err); ok {
+		fault = min(se.Fault, drawgate.FaultLasting)
+	}
+	return w.backend[fault].pass(at.UnixNano(), int64(w.opts.BackendEvery), 1)
 }
 
 func faultOf(err error) string {
@@ -209,7 +234,7 @@ func (w *Warner) failed(err error) {
 		return
 	}
 	now := time.Now()
-	if held, ok := w.backend.pass(now.UnixNano(), int64(w.opts.BackendEvery), 1); ok {
+	if held, ok := w.mayWarn(err, now); ok {
 		w.warn(&Warning{Kind: BackendError, At: now, Suppressed: held, Err: err, Fault: faultOf(err)})
 	}
 }

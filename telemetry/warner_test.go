@@ -220,15 +220,56 @@ func TestStoreErrorsAreWarnedOf(t *testing.T) {
 	})
 }
 
-// TestFallbackIsAnnounced when it begins and when it ends, once each. // req: A10
+// TestFallbackIsAnnounced when it begins and when it ends, once each. Outages that follow at once are counted. // req: A10, E7
 func TestFallbackIsAnnounced(t *testing.T) {
 	t.Parallel()
 	warned(t, tiers("p", 1), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
 		g := w.Guard()
-		for range 2 {
-			g.Opened(&guard.Opened{At: time.Now(), Err: errDown})
-			g.Closed(&guard.Closed{At: time.Now(), Away: time.Minute, Decided: 17})
-			check(t, news(), "fallback_activated", "fallback_ended")
+		outage := func() {
+			g.BackendError(&guard.BackendError{Op: "take", Err: errDown})
+			g.FallbackActivated(&guard.FallbackActivated{At: time.Now(), Err: errDown})
+			g.BackendError(&guard.BackendError{Op: "charge", Err: errDown})
+			g.BackendError(&guard.BackendError{Op: "take", Err: errDown})
+			time.Sleep(5 * time.Second)
+			g.Closed(&guard.Closed{At: time.Now(), Away: 5 * time.Second, Decided: 17})
+			time.Sleep(5 * time.Second)
+		}
+		outage()
+		check(t, news(), "fallback_activated", "fallback_ended")
+		outage()
+		outage()
+		check(t, news())
+		time.Sleep(10 * time.Minute)
+		check(t, news(), "backend_error +5") // those that were not told of
+		outage()
+		check(t, news(), "fallback_activated", "fallback_ended")
+	})
+}
+
+// TestARefusalByAShareSaysSo, and not that all of the limit is used, of which nobody knows. The fallback is told by its name. // req: A10 D9
+func TestARefusalByAShareSaysSo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		w := telemetry.NewWarner(nil, telemetry.Log(slog.New(slog.NewTextHandler(&out, nil))))
+		s := &store{Store: memstore.New(nil)}
+		s.away.Store(true)
+		g := guard.New(s, &guard.Options{Instances: 5, StartFull: true, Observer: w.Guard(), WarnEvery: -1})
+		l, err := drawgate.New(g.Full(), tiers("p", 5), &drawgate.Options{Observer: w.Observer()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		allow(t, l, "k", 3) // one of them is allowed
+		s.away.Store(false)
+		if err := errors.Join(g.Close(), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		if strings.Contains(text, "5 of 5") || strings.Contains(text, "used=5") || !strings.Contains(text, "this process's share") {
+			t.Errorf("one of five was admitted:\n%s", text)
+		}
+		if n := strings.Count(text, "RateLimiterFallbackActivated"); n != 1 {
+			t.Errorf("the fallback is told %d times by its name:\n%s", n, text)
 		}
 	})
 }
@@ -260,7 +301,7 @@ func TestSlowSinkHoldsNobodyUp(t *testing.T) {
 		failed := w.Guard().BackendError
 		start := time.Now()
 		for range 1000 {
-			failed(&guard.BackendError{Op: "take", Err: errDown})
+			failed(&guard.BackendError{Op: "charge", Err: errDown})
 			time.Sleep(2 * time.Nanosecond)
 		}
 		if took := time.Since(start); took > time.Millisecond {
@@ -293,7 +334,7 @@ func TestLogHidesKeys(t *testing.T) {
 		t.Fatal("the store is not away")
 	}
 	g := w.Guard()
-	g.Opened(&guard.Opened{At: time.Now(), Err: errDown})
+	g.FallbackActivated(&guard.FallbackActivated{At: time.Now(), Err: &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("WRONGPASS"), Fault: drawgate.FaultConfiguration}})
 	g.Closed(&guard.Closed{At: time.Now(), Away: time.Minute, Decided: 17})
 	w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
 	w.Close()

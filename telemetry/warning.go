@@ -3,6 +3,8 @@ package telemetry
 import (
 	"fmt"
 	"time"
+
+	"github.com/drawgate/drawgate/guard"
 )
 
 // Kind says what a [Warning] is about.
@@ -45,6 +47,7 @@ type Warning struct {
 	Percent    int           // Milestone: 50, 80, 95 or 100: the highest one that is reached now
 	From       int           // Milestone: the lowest one that was not reached before; one take may pass several
 	Used, Most int64         // Milestone, LimitExceeded: units that count, and those that may at the take's priority
+	Fallback   bool          // LimitExceeded: while the store is unavailable, by this process's share; then nobody knows what is used
 	RetryAfter time.Duration // LimitExceeded: until the refused take would fit
 	ResetAt    time.Time     // Milestone, LimitExceeded: when nothing counts any more, or the window ends
 
@@ -80,11 +83,14 @@ func (w *Warning) event() string {
 		if w.Identifier == "" {
 			return fmt.Sprintf("%s refused takes", limit)
 		}
+		if w.Fallback {
+			return fmt.Sprintf("this process's share of %s is used up while the store is unavailable", limit)
+		}
 		return fmt.Sprintf("%s was exceeded: %d of %d %s are used", limit, w.Used, w.Most, w.Unit)
 	case BackendError:
 		return fmt.Sprintf("the store failed (%s)", w.Fault)
 	case FallbackActivated:
-		return "the store is away: this process decides by itself, as the fallback of each limit says"
+		return guard.FallbackEvent + ": the store is unavailable, this process decides by itself, as the fallback of each limit says"
 	case FallbackEnded:
 		return fmt.Sprintf("the store is back after %s; %d takes were decided without it", w.Away.Round(time.Millisecond), w.Decided)
 	case ShadowDivergence:

@@ -26,7 +26,7 @@ func (w *Warner) taken(e *drawgate.Taken) {
 			w.usage(p, &e.Take.Buckets[at].Key, d, &r, i, most)
 		}
 		if !d.Allowed && d.Reason == drawgate.Limited && r.Refused() {
-			w.exceeded(p, &e.Take.Buckets[at].Key, &r, most)
+			w.exceeded(p, &e.Take.Buckets[at].Key, &r, most, d.Fallback)
 		}
 	}
 }
@@ -60,7 +60,7 @@ func (w *Warner) usage(p *policyWatch, key *drawgate.Key, d *drawgate.Decision, 
 }
 
 // exceeded reports a refusal by one limit, or counts it.
-func (w *Warner) exceeded(p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult, most int64) {
+func (w *Warner) exceeded(p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult, most int64, fallback bool) {
 	now := time.Now()
 	held, ok := p.limits.get(r.Limit).refusals.pass(now.UnixNano(), int64(w.opts.Every), 1)
 	if !ok {
@@ -68,6 +68,9 @@ func (w *Warner) exceeded(p *policyWatch, key *drawgate.Key, r *drawgate.LimitRe
 	}
 	warning := w.about(LimitExceeded, now, p, key, r, most)
 	warning.Suppressed, warning.RetryAfter = held, r.RetryAfter
+	if fallback { // what remains is of this process's share: nobody here knows what is used of the limit
+		warning.Fallback, warning.Used, warning.Most = true, 0, 0
+	}
 	w.warn(warning)
 }
 
@@ -103,7 +106,9 @@ func (w *Warner) sum(now time.Time, all bool) {
 			w.tell(&Warning{Kind: ShadowDivergence, At: now, Policy: p.name, WouldRefuse: refuse, WouldAllow: allow})
 		}
 	})
-	if n := w.backend.rest(at); n > 0 {
-		w.tell(&Warning{Kind: BackendError, At: now, Suppressed: n, Fault: classNames[transient]})
+	for i := range w.backend {
+		if n := w.backend[i].rest(at); n > 0 {
+			w.tell(&Warning{Kind: BackendError, At: now, Suppressed: n, Fault: drawgate.Fault(i).String()})
+		}
 	}
 }

@@ -74,7 +74,7 @@ func newService(a *app, s settings, log *slog.Logger) (v *service, err error) {
 	v.greet(inner)
 	if !s.local() {
 		v.guarded = guard.New(inner, &guard.Options{
-			Instances: s.instances(), StartFull: s.StartFull, Timeout: s.patience(), WarnEvery: s.WarnEvery, Observer: v.watchful(), Logger: log,
+			Instances: s.instances(), StartFull: s.StartFull, Timeout: s.patience(), WarnEvery: -1, Observer: v.watchful(), Logger: log,
 		})
 		v.store = v.guarded.Full()
 		v.closers = append(v.closers, v.guarded.Close) // before the store behind it

@@ -1,0 +1,13 @@
+// Package shadow marks calls of a store that are made for shadows: what they decide is compared, and
+// nobody acts by it. Whoever counts decisions leaves them out.
+package shadow
+
+import "context"
+
+type key struct{}
+
+// With marks the calls that are made with the returned context.
+func With(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, true) }
+
+// Is reports whether a call is marked.
+func Is(ctx context.Context) bool { return ctx.Value(key{}) != nil }
