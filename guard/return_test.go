@@ -250,7 +250,7 @@ func TestSettledWhileAway(t *testing.T) {
 			back(t, g, store)
 			want := []int64{6, 1} // 1 settled, 2 open, 3 charged
 			if m == mute {
-				want = used(t, store, plan, "k") // the charge has no id: see TestALostAnswerNeverCountsTooLittle
+				want = used(t, store, plan, "k") // the charge has no id: see TestALostAnswer
 				if want[0] < 6 || want[0]%3 != 0 || want[1] != 1 {
 					t.Errorf("the store knows of %v", want)
 				}
@@ -289,10 +289,11 @@ func TestSettledWhileAwayByAnotherPlan(t *testing.T) {
 	}
 }
 
-// TestALostAnswerNeverCountsTooLittle: a take with an id counts once, whether or not it arrived; what has no id may count twice.
+// TestALostAnswer: a take with an id counts exactly once, whether or not it arrived. What has no id counts at least once, unless the store can tell: see
+// TestAPlainTakeCountsOnceInSQLite.
 //
 // req: A12
-func TestALostAnswerNeverCountsTooLittle(t *testing.T) {
+func TestALostAnswer(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(100, time.Hour))
@@ -312,8 +313,8 @@ func TestALostAnswerNeverCountsTooLittle(t *testing.T) {
 		if got := used(t, store, plan, "reserved")[0]; got != 3 {
 			t.Errorf("settled with 3, it counts %d", got)
 		}
-		if got := used(t, store, plan, "plain")[0]; got < 20 || got > 50 {
-			t.Errorf("a take of 10 that was decided there and here counts %d", got)
+		if got := used(t, store, plan, "plain")[0]; got < 10 {
+			t.Errorf("a plain take of 10 counts %d: it may count more than once, and must not count less", got)
 		}
 	})
 }

@@ -97,6 +97,48 @@ func TestSQLiteLocked(t *testing.T) {
 	})
 }
 
+// TestAPlainTakeCountsOnceInSQLite: what waits for its turn when its caller leaves is withdrawn. So a take that is decided here counts here, and not there too.
+//
+// req: A12
+func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	g := openFile(t, path)
+	plan := policy(t, drawgate.FallbackShare, rolling(100, 24*time.Hour))
+	for d := take(t, g, plan, "k", 0); d.Fallback; d = take(t, g, plan, "k", 0) { // until the file is there
+	}
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(60000)&_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 7 {
+		if d := take(t, g, plan, "k", 1); !d.Allowed || !d.Fallback {
+			t.Errorf("while the file is locked: allowed %v, fallback %v", d.Allowed, d.Fallback)
+		}
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	wantBack(t, g, time.Minute)
+	var out [1]drawgate.Status
+	for {
+		if err := g.Peek(t.Context(), []drawgate.BucketCost{cost(plan, "k")}, 0, out[:]); err != nil || out[0].Fail != nil {
+			t.Fatal(err, out[0].Fail)
+		}
+		if !out[0].Fallback {
+			break
+		}
+	}
+	if got := out[0].States[0].Used; got != 7 {
+		t.Errorf("the file knows of %d units, want the 7 that were admitted", got)
+	}
+}
+
 const childVar = "DRAWGATE_TEST_CHILD"
 
 // inChild runs a test again in a process of its own, since it does to the process what others must not notice. It reports whether this is that process.
