@@ -75,7 +75,7 @@ func (d *Decision) head(v *record.Verdict) {
 	if !v.Allowed {
 		d.Reason, d.RetryAfter, d.Soonest = Limited, duration(v.RetryAfter), duration(v.Soonest)
 		if v.Paused {
-			d.Reason = Paused
+			d.Reason, d.pausedAt = Paused, uint8(v.PausedAt)
 		}
 	}
 }

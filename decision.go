@@ -34,6 +34,7 @@ type Decision struct {
 	Replayed bool   // the take's id was open already: this is its answer again, nothing more was charged
 	Reason   Reason // why not
 	first    uint8  // position of the first bucket that is described: not 0 only if Queued
+	pausedAt uint8  // position of the bucket that is paused longest, if Paused
 	raw      bool   // res[0] counts parts of a bucket: its divisions are left to whoever looks
 
 	// What an allowed take sets stands together: a copy is faster where it does not mix fresh words with old ones.
@@ -205,8 +206,11 @@ func (d *Decision) Refusing() (LimitResult, bool) {
 	return d.limit(bb, bi), true
 }
 
-// refusingBucket returns the position of the bucket that refuses longest; 0 if none does.
+// refusingBucket returns the position of the bucket that refuses longest, or that is paused; 0 if none is.
 func (d *Decision) refusingBucket() int {
+	if d.Reason == Paused {
+		return int(d.pausedAt)
+	}
 	r, _ := d.Refusing()
 	return r.Bucket
 }
@@ -243,6 +247,9 @@ func (d *Decision) Err() error {
 		e.Policy, e.Limit, e.ResetAt = r.Policy, r.Limit.Name, r.ResetAt()
 	} else if d.plan != nil {
 		e.Policy = d.plan.policy.Name
+	}
+	if d.Reason == Paused && int(d.pausedAt) < d.Buckets() {
+		e.Policy, e.Limit, e.ResetAt = d.bucket(int(d.pausedAt)).policy.Name, "", time.Time{}
 	}
 	return e
 }

@@ -453,8 +453,8 @@ func (d *Decision) early(t *Take) bool {
 // pause returns how long to wait after a refusal.
 func (d *Decision) pause(attempt int) time.Duration {
 	r, ok := d.Refusing()
-	if !ok {
-		return time.Millisecond
+	if !ok { // it is paused
+		return max(time.Millisecond, d.RetryAfter)
 	}
 	window := r.Limit.Window
 	if r.Limit.Kind == Calendar {

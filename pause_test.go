@@ -1,6 +1,7 @@
 package drawgate_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,6 +61,36 @@ func TestPause(t *testing.T) {
 			t.Fatal(err)
 		}
 		take(t, l, "k", 10)
+
+		// Of several buckets the one that is paused is named, and waited for.
+		other := with(t, l, drawgate.PerMinute("other", 5))
+		if err := other.Pause(t.Context(), "k", 10*time.Second, ""); err != nil {
+			t.Fatal(err)
+		}
+		both := drawgate.Request{Buckets: []drawgate.Ask{l.Ask("free"), other.Ask("k")}}
+		d, err := l.Take(t.Context(), both)
+		if e, ok := errors.AsType[*drawgate.LimitedError](d.Err()); err != nil || !ok || e.Policy != "other" || e.Limit != "" || e.RetryAfter != 10*time.Second {
+			t.Errorf("%v, %v", d.Err(), err)
+		}
+		start = time.Now()
+		both.Wait = true
+		if _, err := l.Take(t.Context(), both); err != nil {
+			t.Error(err)
+		}
+		wantTook(t, start, 10*time.Second-time.Microsecond, time.Second)
+
+		asked := remote(t) // a store that is asked seldom meanwhile
+		l = over(t, asked, drawgate.PerMinute("minute", 5))
+		if err := l.Pause(t.Context(), "k", time.Minute, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Wait(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+		if n := asked.takes.Load(); n > 3 {
+			t.Errorf("asked %d times during a pause", n)
+		}
+		l = local(t, drawgate.PerMinute("minute", 5))
 
 		wantErr(t, l.Pause(t.Context(), "k", 0, ""), drawgate.ErrInvalid)
 		wantErr(t, l.PauseUntil(t.Context(), "k", time.Now(), ""), drawgate.ErrInvalid)

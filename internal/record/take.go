@@ -38,6 +38,7 @@ type Verdict struct {
 	Late       bool  // it came after its NotAfter: nothing was decided
 	Full       bool  // it fits, but MaxOpen reservations are open in one of its buckets: nothing was taken
 	Paused     bool  // refused because a bucket is paused; a limit may refuse, too
+	PausedAt   int   // position of the bucket that is paused longest
 	Start      int64 // allowed: from when the units count; Now, unless it was granted ahead
 	End        int64 // when the hold ends
 	RetryAfter int64 // the largest of the refusing limits
@@ -89,6 +90,9 @@ func (v *Verdict) paused(asks []Ask) {
 	for i := range asks {
 		if until := asks[i].Rec.pausedUntil(); until > v.Now {
 			v.Paused = true
+			if until-v.Now > v.RetryAfter {
+				v.PausedAt = i
+			}
 			v.RetryAfter, v.Soonest = max(v.RetryAfter, until-v.Now), max(v.Soonest, until-v.Now)
 		}
 	}
