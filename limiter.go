@@ -156,7 +156,8 @@ func (l *Limiter) allow(ctx context.Context, key string, costs []Cost) (Decision
 // Wait is like [Limiter.Allow], but waits in the queue until the take fits: by priority and arrival, among the callers of this process.
 //
 // It ends with ErrDeadline at once if ctx's deadline (or the policy's UpTo) could not be met even if everything that is held were given
-// back now, with ErrQueueFull if too many wait already, and with ctx's error if ctx ends first. Nothing is spent then.
+// back now, with ErrQueueFull if too many wait already, and with ctx's error if ctx ends first. Nothing is spent then, unless the error is a
+// *[GaveUpError]: the store was being asked when ctx ended.
 func (l *Limiter) Wait(ctx context.Context, key string, costs ...Cost) (Decision, error) {
 	return l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}, Wait: true})
 }
