@@ -85,7 +85,7 @@ func (s *Store) failed(epoch uint64, op string, err error, fault drawgate.Fault,
 	s.news.failed(&BackendError{Op: op, Err: se, Fault: fault})
 	if opened {
 		s.news.opened(se)
-		s.nudge()
+		s.wake()
 	}
 }
 

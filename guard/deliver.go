@@ -21,7 +21,7 @@ func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
 		case fault != nil:
 			return fault
 		}
-		s.nudge()
+		s.wake()
 		select {
 		case <-done:
 		case <-s.quit:

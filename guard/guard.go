@@ -70,7 +70,7 @@ type Store struct {
 	epoch  atomic.Uint64 // of brk
 	shaky  atomic.Bool   // an attempt failed since the last one that succeeded
 	closed atomic.Bool
-	wake   chan struct{} // holds a token when there is something to do in the background
+	woken  chan struct{} // holds a token when there is something to do in the background
 	quit   chan struct{} // closed when the guard is
 	done   chan struct{} // closed when its goroutine has ended
 }
@@ -85,7 +85,7 @@ var (
 //
 // A store in memory needs none: it is never away, and a guard keeps a limiter from using it directly.
 func New(store drawgate.Store, opts *Options) *Store {
-	s := &Store{wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+	s := &Store{woken: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -117,7 +117,7 @@ func (s *Store) store() drawgate.Store { return *s.inner.Load() }
 // away until it is repaired and opened again. What the old one has yet to be told is told to the new one.
 func (s *Store) Replace(store drawgate.Store) (old drawgate.Store) {
 	was := s.inner.Swap(&store)
-	s.nudge()
+	s.wake()
 	return *was
 }
 
@@ -165,9 +165,9 @@ func (s *Store) ready(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *Store) nudge() {
+func (s *Store) wake() {
 	select {
-	case s.wake <- struct{}{}:
+	case s.woken <- struct{}{}:
 	default:
 	}
 }

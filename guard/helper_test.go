@@ -64,16 +64,6 @@ func (f *faulty) is(m mood) bool {
 	return f.mood == m
 }
 
-// lasting is a context that ends, but whose end does not keep a store in memory from deciding.
-func lasting(ctx context.Context) context.Context { return ended{context.WithoutCancel(ctx), ctx} }
-
-type ended struct {
-	context.Context
-	of context.Context
-}
-
-func (e ended) Done() <-chan struct{} { return e.of.Done() }
-
 // noteEnds counts how often the store was asked to end something.
 func (f *faulty) noteEnds(batch []drawgate.Settlement) {
 	f.mu.Lock()
@@ -151,12 +141,12 @@ func (f *faulty) block(b []drawgate.BucketCost) error {
 }
 
 func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
-	plain := batch[0].ID == ""
+	plain, store := batch[0].ID == "", ctx
 	if f.is(late) { // nobody waits any more when it is done
-		batch, out, ctx = slices.Clone(batch), make([]drawgate.Decision, len(out)), lasting(ctx)
+		batch, out, store = slices.Clone(batch), make([]drawgate.Decision, len(out)), context.WithoutCancel(ctx)
 	}
 	return f.call(ctx, "take", plain, func() error {
-		if err := f.Store.Take(ctx, batch, out); err != nil {
+		if err := f.Store.Take(store, batch, out); err != nil {
 			return err
 		}
 		for i := range batch {
@@ -170,11 +160,12 @@ func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate
 
 func (f *faulty) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
 	f.noteEnds(batch)
+	store := ctx
 	if f.is(late) {
-		batch, out, ctx = slices.Clone(batch), make([]drawgate.Outcome, len(out)), lasting(ctx)
+		batch, out, store = slices.Clone(batch), make([]drawgate.Outcome, len(out)), context.WithoutCancel(ctx)
 	}
 	return f.call(ctx, batch[0].Op.String(), false, func() error {
-		if err := f.Store.Settle(ctx, batch, out); err != nil {
+		if err := f.Store.Settle(store, batch, out); err != nil {
 			return err
 		}
 		for i := range batch {

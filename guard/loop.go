@@ -41,7 +41,7 @@ func (s *Store) rest() {
 	s.mu.Unlock()
 	if us < 0 {
 		select {
-		case <-s.wake:
+		case <-s.woken:
 		case <-s.quit:
 		}
 		return
@@ -50,7 +50,7 @@ func (s *Store) rest() {
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-s.wake:
+	case <-s.woken:
 	case <-s.quit:
 	}
 }
@@ -73,7 +73,7 @@ func (s *Store) pause() {
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-s.wake:
+	case <-s.woken:
 		_ = s.sleep(firstPause / 10) // the same may be wanted again and again
 	case <-s.quit:
 	}

@@ -49,7 +49,7 @@ func TestPausesAreHonoured(t *testing.T) {
 			bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
 				plan := policy(t, fallback, rolling(100, time.Hour))
 				hold(t, g, "id", time.Hour, plan, "k", 1)
-				var by drawgate.Store = store.Store // somebody else
+				by := store.Store // somebody else
 				if learned == "made" {
 					by = g
 				}

@@ -18,7 +18,7 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	}
 	theirs := s.settleHere(batch, out)
 	if len(theirs) < len(batch) {
-		s.nudge()
+		s.wake()
 	}
 	if len(theirs) == 0 {
 		return nil
@@ -89,7 +89,7 @@ func (s *Store) settleThere(ctx context.Context, batch []drawgate.Settlement, ou
 	}
 	s.mu.Unlock()
 	if kept {
-		s.nudge()
+		s.wake()
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (s *Store) settleLater(ctx context.Context, batch []drawgate.Settlement) er
 		}
 	}
 	s.mu.Unlock()
-	s.nudge()
+	s.wake()
 	return fmt.Errorf("guard: the caller gave up while the store was told, which may have carried it out: %w", ctx.Err())
 }
 

@@ -78,7 +78,7 @@ func (s *Store) fell(ctx context.Context, batch []drawgate.Take, cause *drawgate
 		n = 0
 	}
 	s.news.fell(cause, n)
-	s.nudge()
+	s.wake()
 }
 
 // opens reports whether a limit would step aside. Not for a caller that gives a store which is not known to be unavailable no time: otherwise callers could
@@ -244,5 +244,5 @@ func (s *Store) abandon(reqs []ledger.Request) {
 		s.ledger.Abandon(now, &reqs[i])
 	}
 	s.mu.Unlock()
-	s.nudge()
+	s.wake()
 }

@@ -8,16 +8,16 @@ import "github.com/drawgate/drawgate"
 // was sent can open the grant any more.
 
 // oweCancel makes the cancellation of a request's grant pending, unless somebody uses the grant.
-func (l *Ledger) oweCancel(now Now, r *Request, notBefore int64) {
+func (l *Ledger) oweCancel(now Now, r *Request) {
 	t := r.take
-	if t.ID == "" || notBefore != 0 && notBefore <= now.Own {
+	if t.ID == "" {
 		return
 	}
 	if h := l.held.find(t.ID, t.Grant); h != nil {
 		h.until = max(h.until, r.until) // see cancelLate
 		return
 	}
-	if it := l.cancel(now, t, notBefore, r.until); it != nil {
+	if it := l.cancel(now, t, 0, r.until); it != nil {
 		it.several = r.several
 	}
 }

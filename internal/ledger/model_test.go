@@ -63,6 +63,12 @@ func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
 		if h.grant != t.Grant {
 			return drawgate.Decision{Fail: drawgate.ErrIDOpen}
 		}
+		if now > h.entry.at { // a later replay is a cancellation and a take in one
+			if units > b.Plan.Specs(true)[0].Effective[t.Priority] || m.paused > now {
+				return m.refuse(t, now)
+			}
+			h.entry.at = now
+		}
 		v.Allowed, v.Replayed, v.End = true, true, h.end
 		return drawgate.Answer(t, v, asks)
 	}
@@ -72,13 +78,7 @@ func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
 	specs := b.Plan.Specs(true)
 	over := func(i int, used int64) bool { return b.N[i] > 0 && used+b.N[i] > specs[i].Effective[t.Priority] }
 	if over(0, units) || over(1, slots) || m.paused > now {
-		v.RetryAfter = 1
-		asks[0].Out[0].RetryAfter = 1
-		d := drawgate.Answer(t, v, asks)
-		if m.paused > now {
-			d.Reason, d.RetryAfter = drawgate.Paused, time.Duration(m.paused-now)*time.Microsecond
-		}
-		return d
+		return m.refuse(t, now)
 	}
 	e := &entry{at: now, n: b.N[0], grant: t.Grant}
 	m.entries = append(m.entries, e)
@@ -88,6 +88,16 @@ func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
 		m.open[t.ID] = &hold{grant: t.Grant, entry: e, slots: b.N[1], end: v.End}
 	}
 	return drawgate.Answer(t, v, asks)
+}
+
+func (m *modelStore) refuse(t *drawgate.Take, now int64) drawgate.Decision {
+	asks := []record.Ask{{}}
+	asks[0].Out[0].RetryAfter = 1
+	d := drawgate.Answer(t, record.Verdict{Now: now, RetryAfter: 1}, asks)
+	if m.paused > now {
+		d.Reason, d.RetryAfter = drawgate.Paused, time.Duration(m.paused-now)*time.Microsecond
+	}
+	return d
 }
 
 // settle carries out a settlement.

@@ -132,8 +132,8 @@ func (l *Ledger) Answered(now Now, r *Request, d *drawgate.Decision) {
 			l.storeGave(now, r, d)
 		}
 		l.enter(now, r, d)
-	} else if r.sent && !errors.Is(d.Fail, drawgate.ErrIDReused) { // an earlier sending may still arrive
-		l.oweCancel(now, r, r.until)
+	} else if r.sent && !errors.Is(d.Fail, drawgate.ErrIDReused) { // an earlier sending may have opened it, or may yet
+		l.oweCancel(now, r)
 	}
 	l.notePauses(now, r, d)
 	l.leave(r)
@@ -145,7 +145,7 @@ func (l *Ledger) Answered(now Now, r *Request, d *drawgate.Decision) {
 func (l *Ledger) Abandon(now Now, r *Request) {
 	l.leave(r)
 	if r.sent {
-		l.oweCancel(now, r, 0)
+		l.oweCancel(now, r)
 	}
 	l.release(r)
 }

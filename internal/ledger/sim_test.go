@@ -607,7 +607,7 @@ func (m *modelStore) entryOf(g drawgate.Grant) *entry {
 // admitted returns what callers were admitted, without what was lost with a process.
 func (s *sim) admitted() (all []*grant) {
 	for _, g := range append(slices.Clone(s.grants), s.plains...) {
-		if g.allowed && !(g.dead && g.local) {
+		if g.allowed && (!g.dead || !g.local) {
 			all = append(all, g)
 		}
 	}

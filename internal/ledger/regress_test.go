@@ -1,0 +1,134 @@
+package ledger_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/ledger"
+)
+
+// What the simulation found, or finds seldom, by itself.
+
+func newLedger() *ledger.Ledger {
+	return ledger.New(ledger.Options{Instances: one, StartFull: true, MaxEntries: 10, MaxHeld: 100})
+}
+
+// slot is a take of one slot for a second.
+func slot(p *drawgate.Plan, id string, g drawgate.Grant) *drawgate.Take {
+	return &drawgate.Take{ID: id, Grant: g, Hold: time.Second, Buckets: bucket(p, 0, 1)}
+}
+
+func at(us int64) ledger.Now { return ledger.Now{Own: us + 1, Store: 1_000*second + us} }
+
+// TestARenewalInTheLastInstantKeepsTheSlot: the store carried it out before the hold's end, and its answer comes after that.
+func TestARenewalInTheLastInstantKeepsTheSlot(t *testing.T) {
+	t.Parallel()
+	l, m, p := newLedger(), newModel(), plan(1, 1)
+	var r ledger.Request
+	r.Init(slot(p, "a", 1))
+	l.Begin(at(0), &r)
+	d := m.take(slot(p, "a", 1), at(0).Store)
+	l.Answered(at(0), &r, &d)
+	st := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 1, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
+	o := m.settle(&st, at(second-1).Store)
+	l.Settled(at(second+1), &st, &o)
+	var other ledger.Request
+	other.Init(slot(p, "b", 2))
+	if d := l.Decide(at(2*second), &other); d.Allowed {
+		t.Error("a second slot of one is given here")
+	}
+}
+
+// TestACancellationOnItsWayDoesNotEndWhatIsGivenAgain: while one may arrive, its grant is not asked for, and not given here.
+func TestACancellationOnItsWayDoesNotEndWhatIsGivenAgain(t *testing.T) {
+	t.Parallel()
+	for _, answered := range []bool{false, true} {
+		l, p := newLedger(), plan(1, 1)
+		var r ledger.Request
+		r.Init(slot(p, "a", 1))
+		l.Begin(at(0), &r)
+		l.Unanswered(at(0), &r)
+		l.Abandon(at(0), &r)
+		d := l.Next(at(0))
+		if d == nil || len(d.Settlements) != 1 || d.Settlements[0].Op != drawgate.OpCancel || d.Settlements[0].Grant != 1 {
+			t.Fatalf("%+v is to be delivered, want a cancellation", d)
+		}
+		if answered {
+			l.Delivered(at(1), d, []drawgate.Outcome{{}}, &ledger.Report{})
+		} else {
+			l.Failed(at(1), d)
+		}
+		for _, c := range []struct {
+			us   int64
+			free bool
+		}{{second, false}, {drawgate.SendLife.Microseconds() + 2, true}} {
+			var again ledger.Request
+			again.Init(slot(p, "a", 1))
+			if blocked := l.Begin(at(c.us), &again); blocked == c.free {
+				t.Errorf("answered %v: after %d µs the store may be asked: %v, want %v", answered, c.us, !blocked, c.free)
+			}
+			if d := l.Decide(at(c.us), &again); d.Allowed != c.free {
+				t.Errorf("answered %v: after %d µs it is given here: %v, want %v", answered, c.us, d.Allowed, c.free)
+			}
+		}
+	}
+}
+
+// TestUnitsThatTheStoreIsAskedForCount: what is decided here meanwhile does not count on them.
+func TestUnitsThatTheStoreIsAskedForCount(t *testing.T) {
+	t.Parallel()
+	l, p := newLedger(), plan(1, 1)
+	asked, here := &drawgate.Take{Buckets: bucket(p, 1, 0)}, &drawgate.Take{Buckets: bucket(p, 1, 0)}
+	var r, q ledger.Request
+	r.Init(asked)
+	q.Init(here)
+	l.Begin(at(0), &r)
+	if d := l.Decide(at(1), &q); d.Allowed {
+		t.Error("the one unit is given twice")
+	}
+	l.Abandon(at(2), &r)
+	q = ledger.Request{}
+	q.Init(here)
+	if d := l.Decide(at(3), &q); !d.Allowed {
+		t.Error("the unit that the store did not give is refused")
+	}
+}
+
+// TestAnotherNumberOfInstances: what was used of a bucket limit stays used when it is divided by another number, and drains no faster than either says.
+func TestAnotherNumberOfInstances(t *testing.T) {
+	t.Parallel()
+	pl, err := drawgate.Policy{Name: "p", Fallback: drawgate.FallbackShare, Limits: []drawgate.Limit{
+		{Name: "b", Kind: drawgate.Bucket, Amount: 60, Window: time.Minute},
+	}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, mayShare := 1, true
+	l := ledger.New(ledger.Options{Instances: func() (int, bool) { return n, mayShare }, StartFull: true, MaxEntries: 10, MaxHeld: 10})
+	take := func(us, units int64) bool {
+		var r ledger.Request
+		r.Init(&drawgate.Take{Buckets: bucket(pl, units, 0)})
+		d := l.Decide(at(us), &r)
+		return d.Allowed
+	}
+	for i, c := range []struct {
+		us, units int64
+		n         int
+		mayShare  bool
+		want      bool
+	}{
+		{0, 60, 1, true, true},
+		{20 * second, 1, 3, true, false}, // 20 of 60 drained, or 7 of them: 20 may be used in all
+		{60 * second, 20, 3, true, false},
+		{200 * second, 20, 3, false, false}, // unused, but this process may not admit its share
+		{200 * second, 20, 3, true, true},
+		{230 * second, 50, 1, true, true}, // 10 are left of 20
+		{230 * second, 1, 1, true, false},
+		{231 * second, 1, 1, true, true},
+	} {
+		if n, mayShare = c.n, c.mayShare; take(c.us, c.units) != c.want {
+			t.Errorf("step %d: %d units after %d s with %d instances: allowed %v, want %v", i, c.units, c.us/second, c.n, !c.want, c.want)
+		}
+	}
+}
