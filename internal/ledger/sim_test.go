@@ -697,7 +697,21 @@ func (s *sim) settledUp() {
 	}
 }
 
+// long is set to run the long forms of the tests that have one.
+var long = os.Getenv("DRAWGATE_LONG") != ""
+
 func simulate(t *testing.T, n int, f faults) {
+	t.Helper()
+	rounds := 1
+	if long {
+		rounds = 50
+	}
+	for range rounds {
+		simulateOnce(t, n, f)
+	}
+}
+
+func simulateOnce(t *testing.T, n int, f faults) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
 		s := &sim{t: rt, f: f, now: 1_000_000 * second, store: newModel(), spoiled: map[string]bool{}, plan: plan(rapid.Int64Range(3, 20).Draw(rt, "units"), rapid.Int64Range(1, 4).Draw(rt, "slots"))}
@@ -754,5 +768,5 @@ func TestSimulatedCrashes(t *testing.T) {
 // req: A1, A10
 func TestSimulatedProcesses(t *testing.T) {
 	t.Parallel()
-	simulate(t, 3, faults{plain: true, lost: true, late: true, crashes: os.Getenv("DRAWGATE_LONG") != ""})
+	simulate(t, 3, faults{plain: true, lost: true, late: true, crashes: long})
 }
