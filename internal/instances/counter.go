@@ -1,0 +1,225 @@
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// Policy is the name of the policy whose bucket the slots are in. No policy of a configuration has it.
+const Policy = "drawgate:instances"
+
+// Options holds what a Counter can do without. The zero value is ready to use.
+type Options struct {
+	AtLeast int         // the least number of processes that is assumed
+	Report  func(error) // is told when there is no slot for this process, once until there is one; nil: nobody is
+}
+
+// Counter holds a slot in a store. It is safe for concurrent use. It has a goroutine of its own: Close ends it.
+type Counter struct {
+	store  func() drawgate.Store
+	report func(error)
+	plan   *drawgate.Plan
+
+	mu      sync.Mutex
+	machine Machine // guarded by mu
+
+	// Of the goroutine alone, until done is closed.
+	id      string // of the slot; "" if it was not asked for yet
+	grant   drawgate.Grant
+	open    bool // it was open when it was looked at last
+	anew    bool // it was opened since the others were counted last
+	refused bool // there was none; this was reported
+	failed  bool // the last attempt failed
+
+	wake chan struct{} // holds a token when the store is found to be unavailable
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// The time that the store has for an attempt, and for the cancellation when the process ends.
+const (
+	timeout      = 2 * time.Second
+	closeTimeout = time.Second
+)
+
+// Start begins to count. store returns the store in force; opts may be nil.
+func Start(store func() drawgate.Store, opts *Options) (*Counter, error) {
+	// The limit is beyond [record.MaxOpen]: it never refuses.
+	plan, err := drawgate.Policy{Name: Policy, Limits: []drawgate.Limit{{Name: "instances", Kind: drawgate.Concurrency, Amount: 1_000_000}}}.Compile()
+	if err != nil {
+		return nil, err
+	}
+	c := &Counter{store: store, plan: plan, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	if opts != nil {
+		c.machine.AtLeast, c.report = opts.AtLeast, opts.Report
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.stop = cancel
+	go c.run(ctx)
+	return c, nil
+}
+
+// Share returns the number of processes that a limit is divided by, and whether this one may admit its share if the store is unavailable.
+func (c *Counter) Share() (instances int, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machine.Instances(), c.machine.MayShare(time.Now())
+}
+
+// Unavailable says that somebody found the store to be unavailable. The counter then tries it soon.
+func (c *Counter) Unavailable() {
+	c.with((*Machine).Unavailable)
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close stops counting and gives the slot back, if the store answers.
+func (c *Counter) Close() {
+	c.stop()
+	<-c.done
+}
+
+// run is the counter's goroutine. It ends with ctx.
+func (c *Counter) run(ctx context.Context) {
+	defer close(c.done)
+	for ctx.Err() == nil {
+		c.attempt(ctx)
+		c.sleep(ctx)
+	}
+	c.leave(context.WithoutCancel(ctx))
+}
+
+// sleep waits for the next attempt. One that the loss of the store asks for does not come sooner than others while it is unavailable.
+func (c *Counter) sleep(ctx context.Context) {
+	pause := Every
+	if c.failed {
+		pause = Retry
+	}
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	case <-c.wake:
+		soon := time.NewTimer(Retry)
+		defer soon.Stop()
+		select {
+		case <-t.C:
+		case <-soon.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// attempt opens or renews the slot, and counts the others.
+func (c *Counter) attempt(life context.Context) {
+	ctx, cancel := context.WithTimeout(life, timeout)
+	defer cancel()
+	c.with(func(m *Machine) { m.Tried(time.Now()) })
+	err := c.hold(ctx)
+	var n int
+	if err == nil {
+		n, err = c.count(ctx)
+	}
+	if life.Err() != nil {
+		return // that says nothing about the store
+	}
+	c.failed = err != nil && !errors.Is(err, errRefused)
+	switch {
+	case err == nil:
+		c.with(func(m *Machine) { m.Counted(n, c.anew) })
+		c.anew, c.refused = false, false
+	case c.failed:
+		c.with((*Machine).Unavailable)
+	default:
+		c.with((*Machine).Refused)
+		if c.report != nil && !c.refused {
+			c.report(err)
+		}
+		c.refused = true
+	}
+}
+
+func (c *Counter) with(f func(m *Machine)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.machine)
+}
+
+// errRefused means that the store answered, and that there is no slot for this process.
+var errRefused = errors.New("the store has no slot for this instance")
+
+// hold renews the slot, or opens one.
+func (c *Counter) hold(ctx context.Context) error {
+	if c.open {
+		gone, err := c.settle(ctx, drawgate.OpRenew)
+		if err != nil || !gone {
+			return err
+		}
+		c.open, c.id = false, ""
+	}
+	if c.id == "" {
+		c.grant = drawgate.NewGrant()
+		c.id = c.grant.String()
+	}
+	var out [1]drawgate.Decision
+	t := drawgate.Take{ID: c.id, Grant: c.grant, Buckets: c.bucket(1), Hold: Hold}
+	if err := c.store().Take(ctx, []drawgate.Take{t}, out[:]); err != nil {
+		return err
+	}
+	switch d := &out[0]; {
+	case errors.Is(d.Fail, drawgate.ErrTooManyOpen):
+		return fmt.Errorf("%w: %w", errRefused, d.Fail)
+	case d.Fail == nil && !d.Allowed:
+		return errRefused
+	case d.Fail != nil:
+		return d.Fail
+	}
+	c.open, c.anew = true, true
+	return nil
+}
+
+// count returns how many slots are open.
+func (c *Counter) count(ctx context.Context) (int, error) {
+	var out [1]drawgate.Status
+	if err := c.store().Peek(ctx, c.bucket(0), 0, out[:]); err != nil {
+		return 0, err
+	}
+	return out[0].Open, out[0].Fail
+}
+
+// settle renews or cancels the slot. It reports whether it was not open any more.
+func (c *Counter) settle(ctx context.Context, op drawgate.Op) (gone bool, err error) {
+	var out [1]drawgate.Outcome
+	st := drawgate.Settlement{Op: op, ID: c.id, Grant: c.grant, Buckets: c.bucket(0), Hold: Hold}
+	if op == drawgate.OpCancel {
+		st.Hold = 0
+	}
+	if err := c.store().Settle(ctx, []drawgate.Settlement{st}, out[:]); err != nil {
+		return false, err
+	}
+	return out[0].Gone, out[0].Err
+}
+
+func (c *Counter) bucket(n int64) []drawgate.BucketCost {
+	b := drawgate.BucketCost{Key: drawgate.Key{Policy: Policy, Name: "all"}, Plan: c.plan}
+	b.N[0] = n
+	return []drawgate.BucketCost{b}
+}
+
+// leave gives the slot back. A store that did not answer last time is not asked: the slot ends by itself.
+func (c *Counter) leave(ctx context.Context) {
+	if c.id == "" || c.failed {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	_, _ = c.settle(ctx, drawgate.OpCancel)
+}

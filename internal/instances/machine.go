@@ -1,0 +1,111 @@
+// Package instances counts the processes that share a store, so that each knows its share of a limit while the store is unavailable.
+//
+// Each process holds a slot of a concurrency bucket in the store, and learns with each renewal how many slots are open. [Machine] is the rule, [Counter]
+// carries it out. docs/fallback.md states the rule and its bound; models/instances.py shows why each part of it is needed.
+package instances
+
+import "time"
+
+// The times of a slot.
+const (
+	Hold   = 10 * time.Minute // a slot that is not renewed ends after it
+	Every  = 20 * time.Second // between renewals
+	Retry  = 2 * time.Second  // between attempts while the store is unavailable
+	Memory = 5 * time.Minute  // of contact, for which the largest number is remembered
+
+	mature = 2              // renewals in unbroken contact after which a process may admit a share
+	late   = Every * 5 / 4  // a renewal that comes later than this does not prove that contact was unbroken
+	stale  = mature * Every // without any attempt: others may have become mature meanwhile
+)
+
+// Machine decides which share of a limit a process may admit while the store is unavailable. The zero value has no slot yet.
+//
+// It is a pure state machine: no clock, no goroutine, no lock and no I/O. Whoever uses it from several goroutines locks it. Every attempt to open or to
+// renew the slot is announced by [Machine.Tried], and answered by one of Counted, Refused and Unavailable.
+//
+// The sum of 1/D over all processes that may admit a share is at most 1 as long as the store is unavailable for all of them or for none.
+type Machine struct {
+	AtLeast int // the least number of processes that is assumed
+
+	counted  bool          // there has been an answer
+	renewals int           // in unbroken contact since the slot was opened, or since the first answer after a loss
+	mature   bool          // these were enough, and the slot has been open since
+	lost     bool          // the store was unavailable since the last answer
+	missed   bool          // it is not known what happened since the last answer
+	tried    time.Time     // the last attempt was sent
+	gap      time.Duration // between it and the one before
+	contact  time.Duration // sum of the times between answers without a loss between them
+	seen     []sample      // numbers that were learnt: the older, the larger
+}
+
+type sample struct {
+	at time.Duration // of contact
+	n  int
+}
+
+// Tried says that an attempt is sent now.
+func (m *Machine) Tried(now time.Time) {
+	m.gap = since(now, m.tried)
+	m.missed = m.missed || m.gap > stale
+	m.tried = now
+}
+
+// Counted says that the slot is open now, and that so many are. opened says that the last attempt opened it, so that it was not open before.
+func (m *Machine) Counted(n int, opened bool) {
+	unbroken := m.counted && !m.lost
+	if unbroken {
+		m.contact += min(m.gap, late)
+	}
+	m.learn(n)
+	switch {
+	case opened:
+		m.renewals, m.mature = 0, false
+	case !unbroken || m.gap > late:
+		m.renewals = 0
+	default:
+		m.renewals++
+		m.mature = m.mature || m.renewals >= mature
+	}
+	m.counted, m.lost, m.missed = true, false, false
+}
+
+// learn remembers a number. Of two the newer one makes the older one useless, unless that is larger.
+func (m *Machine) learn(n int) {
+	for len(m.seen) > 0 && m.seen[len(m.seen)-1].n <= n {
+		m.seen = m.seen[:len(m.seen)-1]
+	}
+	if last := len(m.seen) - 1; last < 0 || m.seen[last].at < m.contact {
+		m.seen = append(m.seen, sample{m.contact, n})
+	}
+	for m.contact-m.seen[0].at >= Memory {
+		m.seen = append(m.seen[:0], m.seen[1:]...)
+	}
+}
+
+// Refused says that the store answered, and that there is no slot for this process.
+func (m *Machine) Refused() {
+	m.renewals, m.mature, m.lost = 0, false, true
+}
+
+// Unavailable says that the last attempt failed, or that somebody else found that the store does not answer.
+func (m *Machine) Unavailable() { m.lost = true }
+
+// Instances returns the number of processes that a limit is divided by: the largest that was learnt lately. It is at least 1.
+func (m *Machine) Instances() int {
+	n := max(1, m.AtLeast)
+	if len(m.seen) > 0 {
+		n = max(n, m.seen[0].n)
+	}
+	return n
+}
+
+// MayShare reports whether the process may admit its share if the store is unavailable. A process that was paused does not know what it missed: it may not,
+// until the store has answered.
+func (m *Machine) MayShare(now time.Time) bool {
+	return m.mature && !m.missed && since(now, m.tried) <= stale
+}
+
+// since returns the time from then to now by the clock that shows more: the monotonic clock stands still while a machine is suspended.
+func since(now, then time.Time) time.Duration {
+	return max(now.Sub(then), now.Round(0).Sub(then.Round(0)))
+}
