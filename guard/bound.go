@@ -16,6 +16,7 @@ type Line struct {
 	Policy, Limit, Unit string
 	Mode                drawgate.Fallback // closed, share or open
 	Instances           int
+	AtLeast             int   // of processes that are counted: the least number that is assumed; 0: they are not counted
 	Most                int64 // what the limit admits per window (a bucket: at once): the largest amount in force less the headroom
 	Share               int64 // what one process may admit of it while away; 0 is nothing; Unbounded if open
 	Extra               int64 // units too many in the window in which the store goes away, of all processes together
@@ -31,6 +32,15 @@ type Line struct {
 // has one of several amounts, as with overrides, call Bound for each, and [Worst] for all the
 // lines.
 func Bound(policies []drawgate.Policy, instances int) ([]Line, error) {
+	return bound(policies, instances, 0)
+}
+
+// BoundCounted is [Bound] for so many instances that are counted: see [Options.CountInstances]. At least atLeast are assumed, and at least 1.
+func BoundCounted(policies []drawgate.Policy, instances, atLeast int) ([]Line, error) {
+	return bound(policies, max(1, instances, atLeast), max(1, atLeast))
+}
+
+func bound(policies []drawgate.Policy, instances, atLeast int) ([]Line, error) {
 	var lines []Line
 	var drains []int64 // of each line: what the rate of those that are cut off adds to Partly
 	for i := range policies {
@@ -40,7 +50,7 @@ func Bound(policies []drawgate.Policy, instances int) ([]Line, error) {
 		}
 		t := newTerms(plan, instances)
 		for j := range policies[i].Limits {
-			line, drain := t.line(j, instances)
+			line, drain := t.line(j, instances, atLeast)
 			k := line.among(lines)
 			if k == len(lines) {
 				lines, drains = append(lines, line), append(drains, drain)
@@ -88,11 +98,11 @@ func (l *Line) worsen(o *Line) {
 
 // line returns the line of limit i, with a Partly that leaves out how the bucket of those that are
 // cut off drains in a window: that is drain.
-func (t *terms) line(i, instances int) (l Line, drain int64) {
+func (t *terms) line(i, instances, atLeast int) (l Line, drain int64) {
 	policy, n := t.plan.Policy(), int64(instances)
 	l = Line{
 		Policy: policy.Name, Limit: policy.Limits[i].Name, Unit: cmp.Or(policy.Limits[i].Unit, drawgate.Requests), Mode: Mode(&policy, i, instances),
-		Instances: instances, Most: t.plan.Specs(false)[i].Effective[record.Priorities-1],
+		Instances: instances, AtLeast: atLeast, Most: t.plan.Specs(false)[i].Effective[record.Priorities-1],
 	}
 	switch l.Mode {
 	case drawgate.FallbackOpen:
@@ -103,8 +113,13 @@ func (t *terms) line(i, instances int) (l Line, drain int64) {
 			l.Share = 0
 		}
 		l.Extra, l.Partly = (n-1)*l.Share, (n-1)*l.Share
-		if spec := &t.plan.Specs(false)[i]; spec.Kind == record.Bucket && l.Share > 0 {
-			drain = (n - 1) * (spec.Rate / n)
+		divisor := n // of a process that is cut off
+		if atLeast > 0 {
+			divisor = int64(atLeast) // it may have been alone when it was cut off
+			l.Partly = (n - 1) * (l.Most / divisor)
+		}
+		if spec := &t.plan.Specs(false)[i]; spec.Kind == record.Bucket && l.Partly > 0 {
+			drain = (n - 1) * (spec.Rate / divisor)
 		}
 	case drawgate.FallbackDefault, drawgate.FallbackClosed:
 	}
@@ -119,10 +134,16 @@ func (l Line) String() string {
 		return head + ": while the store is away this limit steps aside; there is no bound"
 	case l.Mode == drawgate.FallbackClosed:
 		return head + ": while the store is away nothing is admitted; never over the limit"
-	case l.Share == 0:
+	case l.Share == 0 && l.Partly == 0:
 		return head + fmt.Sprintf(": a share of one of %d processes is less than one unit: while the store is away nothing is admitted; never over the limit", l.Instances)
 	case l.Instances == 1:
 		return head + ": the one process may use all of it, what it used before included; never over the limit"
+	}
+	if l.AtLeast > 0 {
+		return head + fmt.Sprintf(": each of %d processes, which are counted, may use %d while the store is unavailable, what it used before included; in the window in which it becomes "+
+			"unavailable at most %d too many of all together (none if the load was even), later none while all were cut off at once, and at most %d in each window in which "+
+			"some were cut off before others, or are not (at worst one after the other, more than ten minutes apart, each as one of %d)",
+			l.Instances, l.Share, l.Extra, l.Partly, l.AtLeast)
 	}
 	return head + fmt.Sprintf(": each of %d processes may use %d while the store is away, what it used before included; in the window in which it goes away at most %d "+
 		"too many of all together (none if the load was even), later none while all are cut off, and at most %d in each window in which only some are",

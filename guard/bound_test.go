@@ -98,3 +98,36 @@ func TestBoundOfSeveralAmounts(t *testing.T) {
 		t.Errorf("two buckets of different amounts: %+v", w)
 	}
 }
+
+// TestBoundOfInstancesThatAreCounted: cut off at once they have their shares, and one by one, in the worst case, what one of the least number has.
+//
+// req: A10
+func TestBoundOfInstancesThatAreCounted(t *testing.T) {
+	t.Parallel()
+	minute, burst, small := rolling(60, time.Minute), leaky(100, time.Minute, 20), slots(2)
+	minute.Name, burst.Name, small.Name = "rpm", "rate", "slots"
+	p := []drawgate.Policy{{Name: "api", Limits: []drawgate.Limit{minute, burst, small}}}
+	for _, c := range []struct {
+		n, atLeast int
+		want       [3][3]int64 // share, extra, partly
+	}{
+		{3, 0, [3][3]int64{{20, 40, 120}, {6, 12, 40 + 200}, {0, 0, 4}}},
+		{3, 2, [3][3]int64{{20, 40, 60}, {6, 12, 20 + 100}, {0, 0, 2}}},
+		{3, 3, [3][3]int64{{20, 40, 40}, {6, 12, 12 + 66}, {0, 0, 0}}},
+		{1, 0, [3][3]int64{{60, 0, 0}, {20, 0, 0}, {2, 0, 0}}},
+		{2, 3, [3][3]int64{{20, 40, 40}, {6, 12, 12 + 66}, {0, 0, 0}}},
+	} {
+		lines, err := guard.BoundCounted(p, c.n, c.atLeast)
+		if err != nil || len(lines) != 3 {
+			t.Fatalf("%d lines, %v", len(lines), err)
+		}
+		for i, l := range lines {
+			if got := [3]int64{l.Share, l.Extra, l.Partly}; got != c.want[i] || l.After != 0 || l.AtLeast != max(1, c.atLeast) {
+				t.Errorf("%d instances, at least %d, line %d: %v %+v, want %v", c.n, c.atLeast, i, got, l, c.want[i])
+			}
+			if says := strings.Contains(l.String(), "which are counted"); says != (l.Partly > 0) {
+				t.Errorf("%d instances, at least %d, line %d: %s", c.n, c.atLeast, i, l)
+			}
+		}
+	}
+}

@@ -19,6 +19,10 @@ type Options struct {
 	// Instances is the number of processes that share the limits; each gets that part of a limit whose fallback is share. 0 means that nobody knows: the
 	// default is FallbackClosed then, and a share is nothing. For a store that only this process uses it is 1.
 	Instances int
+	// CountInstances counts the guards that share the store, by a slot that each holds in a bucket of the policy "drawgate:instances", and divides by the
+	// largest number of the last five minutes of contact; Instances is then the least that is assumed. A process that was in contact with the store for less
+	// than 40 s before the store became unavailable admits no share. docs/fallback.md has the rule and what it can cost.
+	CountInstances bool
 
 	// Timeout bounds what a caller waits for the store, all attempts included: 0 means 40ms, so that an Allow is answered within 50 ms.
 	// A caller whose own deadline is earlier is answered a little before that.
@@ -55,6 +59,7 @@ type Store struct {
 	opts    Options
 	timeout time.Duration
 	clock   clock
+	sharing sharing
 	news    *reporter
 	hints   watchers
 
@@ -95,20 +100,18 @@ func New(store drawgate.Store, opts *Options) *Store {
 	}
 	s.timeout = cmp.Or(max(0, s.opts.Timeout), defaultTimeout)
 	s.ledger = ledger.New(ledger.Options{
-		Instances: s.instances, StartFull: s.opts.StartFull,
+		Instances: s.sharing.share, StartFull: s.opts.StartFull,
 		MaxEntries: cmp.Or(max(0, s.opts.MaxBuckets), 1_000_000), MaxHeld: cmp.Or(max(0, s.opts.MaxHeld), 100_000),
 	})
 	s.delivered = make(chan struct{})
 	s.clock.init()
 	s.news = newReporter(&s.opts)
 	s.brk = breaker.New(cmp.Or(max(0, s.opts.Failures), 3), firstPause, lastPause)
-	s.news.started(s.opts.Instances)
+	s.news.started(&s.opts)
+	s.sharing.start(&s.opts, s.store, s.news.uncounted)
 	go s.run()
 	return s
 }
-
-// instances returns how many processes share the limits, and whether this one may admit its share. It is asked at each decision, and nobody else knows.
-func (s *Store) instances() (n int, mayShare bool) { return s.opts.Instances, true }
 
 // store returns the store that is guarded.
 func (s *Store) store() drawgate.Store { return *s.inner.Load() }
@@ -129,6 +132,7 @@ func (s *Store) Close() error {
 	}
 	close(s.quit)
 	<-s.done
+	s.sharing.close()
 	s.deliverLast()
 	return s.store().Close()
 }
@@ -141,6 +145,9 @@ type State struct {
 	Owed    int       // buckets of which the store has yet to be told something
 	Decided uint64    // takes that were decided here, since the guard was made
 	Buckets int       // buckets that are recorded
+
+	Instances int  // processes that a limit is divided by for a share; 0: nobody knows
+	MayShare  bool // this process may admit its share
 }
 
 // State returns how the guard is.
@@ -151,6 +158,7 @@ func (s *Store) State() State {
 		st.Err = s.fault
 	}
 	s.mu.Unlock()
+	st.Instances, st.MayShare = s.sharing.share()
 	if st.Away {
 		st.Since = s.news.since()
 	}

@@ -92,13 +92,23 @@ func newReporter(o *Options) *reporter {
 	return r
 }
 
-// started says once what happens while the store is away.
-func (r *reporter) started(instances int) {
-	mode := drawgate.FallbackClosed
-	if instances > 0 {
-		mode = drawgate.FallbackShare
+// started says once what happens while the store is unavailable.
+func (r *reporter) started(o *Options) {
+	const text = "guard: while the store is unavailable, limits that name no fallback admit by the default"
+	switch {
+	case o.CountInstances:
+		r.log.Info(text+"; instances are counted in the store, and this one has a share after 40 s of contact",
+			"fallback", drawgate.FallbackShare.String(), "instances", "auto", "at_least", max(1, o.Instances))
+	case o.Instances > 0:
+		r.log.Info(text, "fallback", drawgate.FallbackShare.String(), "instances", o.Instances)
+	default:
+		r.log.Info(text+": nobody knows how many instances there are", "fallback", drawgate.FallbackClosed.String())
 	}
-	r.log.Info("guard: while the store is away, limits that name no fallback admit by the default", "fallback", mode.String(), "instances", instances)
+}
+
+// uncounted tells that this process has no slot among those that are counted.
+func (r *reporter) uncounted(err error) {
+	r.log.Error("guard: this instance is not counted, and has no share while the store is unavailable: set instances to their number", "err", err)
 }
 
 // due reports whether a warning may be given again; never, if somebody else warns. Causes are few: nothing that a caller chooses is in them.

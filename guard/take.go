@@ -78,6 +78,9 @@ func (s *Store) fell(ctx context.Context, batch []drawgate.Take, cause *drawgate
 		n = 0
 	}
 	s.news.fell(cause, n)
+	if cause.Fault != drawgate.FaultBucket { // otherwise the store answers
+		s.sharing.unavailable()
+	}
 	s.wake()
 }
 

@@ -1,0 +1,47 @@
+package guard
+
+import (
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/instances"
+)
+
+// sharing knows among how many processes limits are shared out.
+type sharing struct {
+	fixed   int                // 0: nobody knows
+	counter *instances.Counter // nil: they are not counted
+}
+
+// start begins to count, if they are to be counted.
+func (s *sharing) start(o *Options, store func() drawgate.Store, uncounted func(error)) {
+	s.fixed = o.Instances
+	if !o.CountInstances {
+		return
+	}
+	c, err := instances.Start(store, &instances.Options{AtLeast: o.Instances, Report: uncounted})
+	if err != nil { // the policy of the slots does not compile
+		uncounted(err)
+		return
+	}
+	s.counter = c
+}
+
+func (s *sharing) close() {
+	if s.counter != nil {
+		s.counter.Close()
+	}
+}
+
+// share returns the number of processes that a limit is divided by, 0 if nobody knows, and whether this one may admit its share.
+func (s *sharing) share() (n int, ok bool) {
+	if s.counter == nil {
+		return s.fixed, true
+	}
+	return s.counter.Share()
+}
+
+// unavailable says that takes begin to be decided here.
+func (s *sharing) unavailable() {
+	if s.counter != nil {
+		s.counter.Unavailable()
+	}
+}
