@@ -27,7 +27,7 @@ type Config struct {
 	Prefix string // what the keys of a shared store start with; "" means the store's default
 
 	MaxBuckets   int           // most buckets in use at once in the store memory:
-	Instances    int           // how many processes share the limits, for the fallback share; 0: it is not known
+	Instances    Instances     // how many processes share the limits, for the fallback share
 	StoreTimeout time.Duration // of a take that does not wait
 	WarnEvery    time.Duration // at most one warning per this time that the store is away
 	StartFull    bool          // a process that starts while the store is away trusts that nothing was admitted before

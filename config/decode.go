@@ -141,7 +141,7 @@ func (d *decoder) file(root ast.Node) {
 		{"store", d.store},
 		{"prefix", d.prefix},
 		{"max_buckets", func(e entry) { c.MaxBuckets = int(d.integer(e, 1, maxBuckets)) }},
-		{"instances", func(e entry) { c.Instances = int(d.integer(e, 1, maxInstances)) }},
+		{"instances", d.instances},
 		{"store_timeout", func(e entry) { c.StoreTimeout = d.between(e, time.Millisecond, maxTimeout) }},
 		{"start_full", func(e entry) { c.StartFull = d.boolean(e) }},
 		{"warn_every", func(e entry) { c.WarnEvery = d.between(e, time.Second, maxStep) }},

@@ -48,7 +48,7 @@ func (e *environment) settle(c *Config) Problems {
 	}
 	set(envOn, "enabled", func(string) { c.Off = !e.boolean(envOn, true) })
 	e.settleServer(c, set)
-	set(envInstances, "instances", func(string) { c.Instances = int(e.number(envInstances, maxInstances)) })
+	set(envInstances, "instances", func(value string) { c.Instances = e.instances(value) })
 	set(envStoreTimeout, "store_timeout", func(string) { c.StoreTimeout = e.duration(envStoreTimeout, time.Millisecond, maxTimeout) })
 	set(envWarnEvery, "warn_every", func(string) { c.WarnEvery = e.duration(envWarnEvery, time.Second, maxStep) })
 	set(envMonitoring, "telemetry.metrics", func(string) { c.Telemetry.MetricsOff = !e.boolean(envMonitoring, true) })

@@ -12,7 +12,7 @@ func (c *Config) general() (b mapping) {
 		b.add("enabled", "false")
 	}
 	b.number("max_buckets", int64(c.MaxBuckets))
-	b.number("instances", int64(c.Instances))
+	b.node("instances", c.Instances.node())
 	b.duration("store_timeout", c.StoreTimeout)
 	b.duration("warn_every", c.WarnEvery)
 	b.flag("start_full", c.StartFull)

@@ -223,10 +223,10 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 	if env.distributed && !onRedis {
 		problems = append(problems, env.note("%s=true needs %s", envDistributed, envRedisURL))
 	}
-	if env.distributed && onRedis && c.Instances == 0 && env.get(envInstances) == "" {
+	if env.distributed && onRedis && c.Instances == (Instances{}) && env.get(envInstances) == "" {
 		// Whoever sets the variable asks for the local bucket while Redis is away, whole in each process.
-		c.Instances, c.origins["instances"] = 1, "environment: "+envDistributed
-		c.Warnings = append(c.Warnings, env.note("while Redis is away each process admits the whole limit by itself: say how many there are with %s", envInstances))
+		c.Instances, c.origins["instances"] = Instances{Number: 1}, "environment: "+envDistributed
+		c.Warnings = append(c.Warnings, env.note("while Redis is unavailable each process admits the whole limit by itself: with %s=auto they share it", envInstances))
 	}
 	c.choosePrefix(env, onRedis)
 	return append(problems, env.checkPrefix()...)

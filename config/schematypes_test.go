@@ -11,8 +11,9 @@ type (
 		Tenant string             `json:"tenant,omitempty" jsonschema_description:"Only for this tenant's keys. Default: any tenant's."`
 		Limits map[string]varying `json:"limits"           jsonschema:"minProperties=1" jsonschema_description:"Other amounts by the names of limits. What is not named stays. The buckets are the same."`
 	}
-	varying  string
-	fallback string
+	varying   string
+	fallback  string
+	instances struct{}
 
 	rule struct {
 		Name     string    `json:"name,omitempty"     jsonschema:"maxLength=128" jsonschema_description:"What answers, messages and metrics call the rule."`
@@ -166,8 +167,18 @@ func (fallback) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{
 		Type: "string", Enum: []any{"closed", "share", "open"},
 		Description: "What is admitted while the store is away: closed (nothing), share (the amount divided by instances, in this process), open (everything). " +
-			"Of a limit: the policy's. Of a policy: share where instances is known, else closed.",
+			"Of a limit: the policy's. Of a policy: share.",
 	}
+}
+
+func (instances) JSONSchema() *jsonschema.Schema {
+	number := &jsonschema.Schema{Type: "integer", Minimum: "1", Maximum: "100000"}
+	pairs := jsonschema.NewProperties()
+	pairs.Set("auto", &jsonschema.Schema{Const: true, Description: "Count the processes in the store."})
+	pairs.Set("at_least", &jsonschema.Schema{Type: "integer", Minimum: "1", Maximum: "100000", Description: "The least number that is assumed, however few are counted."})
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
+		number, {Const: "auto"}, {Type: "object", Properties: pairs, Required: []string{"auto"}, AdditionalProperties: jsonschema.FalseSchema},
+	}}
 }
 
 func (count0) JSONSchema() *jsonschema.Schema {

@@ -44,8 +44,8 @@ func TestSettingsFromEnvironment(t *testing.T) {
 	}, config.Flags{})
 	got := *c
 	s := got.Server
-	if !got.Off || got.Instances != 3 || got.StoreTimeout != 30*time.Millisecond || got.WarnEvery != 10*time.Minute || !got.Telemetry.MetricsOff {
-		t.Errorf("got off=%v instances=%d store_timeout=%v warn_every=%v metrics off=%v", got.Off, got.Instances, got.StoreTimeout, got.WarnEvery, got.Telemetry.MetricsOff)
+	if !got.Off || got.Instances.Number != 3 || got.StoreTimeout != 30*time.Millisecond || got.WarnEvery != 10*time.Minute || !got.Telemetry.MetricsOff {
+		t.Errorf("got off=%v instances=%v store_timeout=%v warn_every=%v metrics off=%v", got.Off, got.Instances, got.StoreTimeout, got.WarnEvery, got.Telemetry.MetricsOff)
 	}
 	if want := (config.Queue{MaxDepth: 60, RetryDelay: 90 * time.Second, MaxAttempts: 4, Multiplier: 2.5}); got.Queue != want {
 		t.Errorf("queue %+v, want %+v", got.Queue, want)
@@ -88,7 +88,7 @@ func TestEnvironmentOverSettingsOfTheFile(t *testing.T) {
 	path := newFile(t)
 	write(t, path, fileOf(1)+"enabled: true\ninstances: 2\nserver: {listen: '127.0.0.1:1', tokens: [{role: read, sha256: '"+strings.Repeat("0", 64)+"'}]}\n")
 	c := mustResolve(t, []string{"DRAWGATE_LISTEN=127.0.0.1:9", "DRAWGATE_INSTANCES=", "DRAWGATE_TAKE_TOKEN=0123456789abcdef", "DRAWGATE_STORE=redis://h"}, config.Flags{Config: path})
-	if c.Server.Listen != "127.0.0.1:9" || c.Instances != 2 || len(c.Server.Tokens) != 2 || c.Off {
+	if c.Server.Listen != "127.0.0.1:9" || c.Instances.Number != 2 || len(c.Server.Tokens) != 2 || c.Off {
 		t.Errorf("got %s", c)
 	}
 }
@@ -103,7 +103,7 @@ func TestSettingMistakesOfTheEnvironment(t *testing.T) {
 		"DRAWGATE_TRUSTED_PROXIES=10.0.0.0/8,x":      `holds "x", which is neither an address nor a network`,
 		"DRAWGATE_TAKE_TOKEN=hunter2":                "DRAWGATE_TAKE_TOKEN=xxxxx has less than 16 bytes",
 		"DRAWGATE_INSTANCES=0":                       "is not between 1 and 100000",
-		"DRAWGATE_INSTANCES=three":                   "is not a whole number",
+		"DRAWGATE_INSTANCES=three":                   "is neither a whole number nor auto",
 		"DRAWGATE_STORE_TIMEOUT=50":                  "is not a duration such as 50ms",
 		"DRAWGATE_STORE_TIMEOUT=2m":                  "is not from 1ms to 1m",
 		"MONITORING_ENABLED=2":                       "is neither true nor false",
@@ -216,12 +216,12 @@ func TestDistributedByFlags(t *testing.T) {
 	environ := []string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true", "RATE_LIMIT_REDIS_URL=redis://h/0", "RATE_LIMIT_REDIS_PREFIX=rl"}
 	c := mustResolve(t, environ, config.Flags{})
 	p, _ := c.Policy("global")
-	if c.Instances != 1 || p.Fallback.String() != "share" || c.Prefix != "rl" || len(c.Rules) != 1 || len(c.Warnings) == 0 {
-		t.Errorf("got %d instances, %s, warnings %v", c.Instances, c, c.Warnings)
+	if c.Instances != (config.Instances{Number: 1}) || p.Fallback.String() != "share" || c.Prefix != "rl" || len(c.Rules) != 1 || len(c.Warnings) == 0 {
+		t.Errorf("got %v instances, %s, warnings %v", c.Instances, c, c.Warnings)
 	}
 	c = mustResolve(t, append(environ, "DRAWGATE_INSTANCES=4"), config.Flags{})
-	if c.Instances != 4 {
-		t.Errorf("got %d instances, want what is said", c.Instances)
+	if c.Instances.Number != 4 {
+		t.Errorf("got %v instances, want what is said", c.Instances)
 	}
 }
 

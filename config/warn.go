@@ -23,9 +23,7 @@ func (c *Config) warn() {
 			c.warnOf(policySetting(c.Policies[i].Name)+".disabled", "", "policy %s is switched off: it limits nothing", shorten(c.Policies[i].Name))
 		}
 	}
-	if c.Instances > 1 && !c.shared() {
-		c.warnOf("instances", "name a Redis server as the store, or leave instances out", "%d instances do not share the store %s", c.Instances, RedactURL(c.Store))
-	}
+	c.warnInstances()
 	if c.StartFull {
 		c.warnOf("start_full", "", "each process that starts while the store is away admits its share again, whatever was admitted before")
 	}
@@ -43,6 +41,18 @@ func (c *Config) warnOf(setting, hint, format string, args ...any) {
 	c.Warnings = append(c.Warnings, c.note(setting, fmt.Sprintf(format, args...), hint))
 }
 
+// warnInstances warns of processes that do not share the store.
+func (c *Config) warnInstances() {
+	const hint = "name a Redis server as the store, or leave instances out"
+	n, local := c.Instances, c.Store == Memory
+	switch {
+	case n.Auto && local:
+		c.warnOf("instances", hint, "other instances cannot be counted: the store %s is this process's own", c.Store)
+	case !n.Auto && n.Number > 1 && !c.shared():
+		c.warnOf("instances", hint, "%d instances do not share the store %s", n.Number, RedactURL(c.Store))
+	}
+}
+
 // shared reports whether several machines may have the same store.
 func (c *Config) shared() bool { return strings.HasPrefix(c.Store, "redis") }
 
@@ -58,10 +68,7 @@ func (c *Config) warnAway(p *drawgate.Policy) {
 		switch {
 		case mode == drawgate.FallbackOpen && c.stands(setting): // a preset means it
 			c.warnOf(setting, "", "limit %s of policy %s is open: while the store is away it does not limit at all", shorten(l.Name), shorten(p.Name))
-		case mode == drawgate.FallbackShare && c.Instances == 0 && c.shared():
-			c.warnOf(setting, "set instances", "limit %s of policy %s is to be shared out while the store is away, and nobody says among how many: it admits nothing then",
-				shorten(l.Name), shorten(p.Name))
-		case mode != drawgate.FallbackClosed && c.Instances > 1:
+		case mode != drawgate.FallbackClosed && c.Instances.Number > 1:
 			c.warnShare(l, setting)
 		}
 	}
@@ -70,8 +77,8 @@ func (c *Config) warnAway(p *drawgate.Policy) {
 // warnShare warns of a share of less than one unit.
 func (c *Config) warnShare(l *drawgate.Limit, setting string) {
 	spec, err := l.Spec()
-	if most := spec.Effective[drawgate.MaxPriority]; err == nil && most < int64(c.Instances) {
-		c.warnOf(setting, "", "the share of one of %d instances in %d is less than one unit: while the store is away limit %s admits nothing", c.Instances, most, shorten(l.Name))
+	if most := spec.Effective[drawgate.MaxPriority]; err == nil && most < int64(c.Instances.Number) {
+		c.warnOf(setting, "", "the share of one of %d instances in %d is less than one unit: while the store is away limit %s admits nothing", c.Instances.Number, most, shorten(l.Name))
 	}
 }
 

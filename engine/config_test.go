@@ -33,7 +33,7 @@ func TestMistakesAreTold(t *testing.T) {
 		{Policy: "slow", Key: "ip", Costs: map[string]int64{"tokens": 3}},
 		{Policy: "slow", Key: "ip", Costs: map[string]int64{"requests": 6}},
 	}}
-	c := engine.Config{Policies: []engine.Policy{p, bad, perDay("slow", 5), perDay("slow", 5), perDay("x~shadow", 1)}, Rules: []rules.Rule{r}}
+	c := engine.Config{Policies: []engine.Policy{p, bad, perDay("slow", 5), perDay("slow", 5), perDay("x~shadow", 1), perDay("drawgate:instances", 1)}, Rules: []rules.Rule{r}}
 	_, err := engine.New(memstore.New(nil), c, nil)
 	if err == nil {
 		t.Fatal("no error")
@@ -42,7 +42,7 @@ func TestMistakesAreTold(t *testing.T) {
 		`policy "per-user": overrides[0].amounts: policy "per-user" has no limit "minutes"; did you mean "minute"?`,
 		`overrides[1].amounts: `, `overrides[2].amounts: no amount is given`, `overrides[4].key: the same key and tenant are overridden twice`,
 		`overrides[5].amounts: minute.burst: 0 is less than 1`, `policy "day", limit 1 ("day"): the kind is missing`, `policy "slow": name: the name is used twice`,
-		`names that end in ~shadow`, `apply[0].policy: there is no policy "per-usr"; did you mean "per-user"?`, `apply[1].key: line 1`,
+		`names that end in ~shadow`, `names that begin with drawgate:`, `apply[0].policy: there is no policy "per-usr"; did you mean "per-user"?`, `apply[1].key: line 1`,
 		`apply[2].amounts: limit "day" of policy "slow" is a rolling limit: only a bucket has a burst`, `apply[3].costs: drawgate: unknown unit`,
 		`apply[4].costs: 6 can never fit limit "day" of policy "slow"`,
 	} {

@@ -17,6 +17,9 @@ import (
 // ShadowSuffix ends the policy part of the keys that a rule in shadow counts by. No policy of one's own has a name that ends so.
 const ShadowSuffix = "~shadow"
 
+// OwnPrefix begins the policy part of keys that Drawgate uses for itself. No policy of one's own has a name that begins so.
+const OwnPrefix = "drawgate:"
+
 // state is a configuration in force.
 type state struct {
 	config   Config             // without what is a Base
@@ -165,6 +168,9 @@ func (e *Engine) policy(i int, c *Policy, beside bool) (p *policy, errs []error)
 	}
 	if strings.HasSuffix(c.Name, ShadowSuffix) {
 		fail("name", fmt.Errorf("names that end in %s are for rules in shadow", ShadowSuffix))
+	}
+	if strings.HasPrefix(c.Name, OwnPrefix) {
+		fail("name", fmt.Errorf("names that begin with %s are Drawgate's own", OwnPrefix))
 	}
 	var err error
 	if p.plain, err = p.variants.with(nil); err != nil {

@@ -294,6 +294,8 @@ func TestStoreAwayBehindAGuard(t *testing.T) {
 		r.want(calls, "drawgate_store_duration_seconds", "op", "take") // the store is not asked any more
 		r.want(1, "drawgate_fallback_owed_buckets")
 		r.want(1, "rate_limiter_fallback_activated_total")
+		r.want(1, "drawgate_instances")
+		r.want(1, "drawgate_instance_may_share")
 		r.store.away.Store(false)
 		time.Sleep(3 * time.Second)
 		r.want(1, "drawgate_store_breaker_state", "state", "closed")

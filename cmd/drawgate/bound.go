@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/spf13/cobra"
 
-	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/guard"
 )
 
@@ -14,12 +17,13 @@ func (a *app) boundCmd() *cobra.Command {
 		Short: "Say what may be admitted too much while the store is away",
 		Long: `Say for each limit what its fallback may admit beyond it while the store is away, in the worst case: in the window in which the store goes away, in
 later ones while all instances are cut off, and while only some of them are. 0 is never. Where rules and overrides give a limit other amounts, the worst case
-of all of them is printed. Limits of Envoy's files are among them; rates that requests carry are not. Nothing is opened.`,
+of all of them is printed. Limits of Envoy's files are among them; rates that requests carry are not. Instances that are counted (auto) have a bound for so
+many as --instances says. Nothing is opened.`,
 		Example: `  drawgate bound drawgate.yaml --instances 3`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    action(func(_ *cobra.Command, args []string) error { return a.bound(args, instances) }),
 	}
-	cmd.Flags().IntVar(&instances, "instances", 0, "how many processes share the limits (default: what the configuration says; 1 on SQLite)")
+	cmd.Flags().IntVar(&instances, "instances", 0, "how many processes share the limits, or are counted where that is auto (default: what the configuration says)")
 	return cmd
 }
 
@@ -35,12 +39,6 @@ func (a *app) bound(args []string, instances int) error {
 	if err != nil {
 		return err
 	}
-	if instances == 0 {
-		instances = s.instances()
-	}
-	if s.Store == config.Memory {
-		instances = max(1, instances)
-	}
 	lines, err := s.bound(instances)
 	if err != nil {
 		return err
@@ -48,7 +46,7 @@ func (a *app) bound(args []string, instances int) error {
 	if a.json {
 		out := []excess{}
 		for _, l := range lines {
-			out = append(out, excess{l.Policy, l.Limit, l.Unit, l.Mode.String(), l.Instances, l.Most, bounded(l.Share), bounded(l.Extra), bounded(l.After), bounded(l.Partly), l.String()})
+			out = append(out, excess{l.Policy, l.Limit, l.Unit, l.Mode.String(), l.Instances, l.AtLeast, l.Most, bounded(l.Share), bounded(l.Extra), bounded(l.After), bounded(l.Partly), l.String()})
 		}
 		a.printJSON(out)
 		return nil
@@ -59,10 +57,17 @@ func (a *app) bound(args []string, instances int) error {
 	return nil
 }
 
-// bound returns the worst case of each limit, over the amounts of the policies, rules and
-// overrides, and those of Envoy's files. What is made of rates that requests carry is not in it:
-// nobody knows those before.
+// bound returns the worst case of each limit for so many instances (0: as many as the configuration says), over the amounts of the policies, rules and
+// overrides, and those of Envoy's files. What is made of rates that requests carry is not in it: nobody knows those before.
 func (s *settings) bound(instances int) (lines []guard.Line, err error) {
+	said := s.SharedBy()
+	bound := func(policies []drawgate.Policy) ([]guard.Line, error) {
+		return guard.Bound(policies, cmp.Or(instances, said.Number, 1))
+	}
+	counted := said.Auto && !s.local()
+	if counted {
+		bound = func(policies []drawgate.Policy) ([]guard.Line, error) { return guard.BoundCounted(policies, instances, said.Number) }
+	}
 	c, _, err := compile(s.Config)
 	if err != nil {
 		return nil, err
@@ -72,11 +77,15 @@ func (s *settings) bound(instances int) (lines []guard.Line, err error) {
 		return nil, err
 	}
 	for _, policies := range lists {
-		l, err := guard.Bound(policies, instances)
+		l, err := bound(policies)
 		if err != nil {
 			return nil, err
 		}
 		lines = append(lines, l...)
+	}
+	shares := slices.ContainsFunc(lines, func(l guard.Line) bool { return l.Mode == drawgate.FallbackShare })
+	if counted && shares && instances == 0 {
+		return nil, usage("instances are counted (auto): say for how many the bound is, such as --instances 3")
 	}
 	return guard.Worst(lines), nil
 }
@@ -88,6 +97,7 @@ type excess struct {
 	Unit      string `json:"unit"`
 	Fallback  string `json:"fallback"`
 	Instances int    `json:"instances"`
+	AtLeast   int    `json:"at_least,omitempty"` // instances are counted
 	Most      int64  `json:"most"`
 	Share     *int64 `json:"share"`
 	Extra     *int64 `json:"extra"`  // in the window in which the store goes away

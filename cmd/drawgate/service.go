@@ -74,7 +74,8 @@ func newService(a *app, s settings, log *slog.Logger) (v *service, err error) {
 	v.greet(inner)
 	if !s.local() {
 		v.guarded = guard.New(inner, &guard.Options{
-			Instances: s.instances(), StartFull: s.StartFull, Timeout: s.patience(), WarnEvery: -1, Observer: v.watchful(), Logger: log,
+			Instances: s.SharedBy().Number, CountInstances: s.SharedBy().Auto, StartFull: s.StartFull, Timeout: s.patience(), WarnEvery: -1,
+			Observer: v.watchful(), Logger: log,
 		})
 		v.store = v.guarded.Full()
 		v.closers = append(v.closers, v.guarded.Close) // before the store behind it
@@ -121,7 +122,7 @@ func (v *service) close() error {
 func (v *service) observe() error {
 	t := &v.now.Telemetry
 	hasher := telemetry.NewHasher([]byte(t.Salt.Reveal()))
-	if t.Salt.Reveal() == "" && !v.now.local() && v.now.instances() != 1 {
+	if t.Salt.Reveal() == "" && !v.now.local() && v.now.SharedBy() != (config.Instances{Number: 1}) {
 		v.log.Warn("without a common salt each server shows other hashes for the same key, and others again after a restart: " +
 			"set telemetry.salt_env or telemetry.salt_file to the same secret for all, or instances to 1 if this is the only one")
 	}
@@ -301,7 +302,7 @@ func (v *service) open() (err error) {
 	}
 	opts.Class = func(h http.Header) string { return v.keys.Load().Class(h) }
 	if v.guarded != nil {
-		instances := v.now.instances()
+		instances := max(1, v.now.SharedBy().Number)
 		opts.Fallback = func(p *drawgate.Policy, i int) drawgate.Fallback { return guard.Mode(p, i, instances) }
 	}
 	f := &s.ForwardAuth
@@ -410,14 +411,6 @@ func (v *service) use(next *settings) error {
 
 // local reports whether buckets live in this process alone.
 func (s *settings) local() bool { return s.Store == config.Memory }
-
-// instances returns how many processes share the limits; 0 if nobody knows. A file is this server's own unless something else is said.
-func (s *settings) instances() int {
-	if _, ok := config.SQLitePath(s.Store); ok {
-		return cmp.Or(s.Instances, 1)
-	}
-	return s.Instances
-}
 
 // What a take that does not wait may take of the store, after which the fallback decides. A disk has moments in which it is slow.
 const (

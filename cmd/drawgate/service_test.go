@@ -93,7 +93,7 @@ func TestServersWithoutACommonSaltAreWarned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resolved.Instances, resolved.Telemetry.MetricsOff = c.instances, c.telemetry.MetricsOff
+		resolved.Instances, resolved.Telemetry.MetricsOff = config.Instances{Number: c.instances}, c.telemetry.MetricsOff
 		var log syncBuffer
 		v := &service{app: &app{}, log: slog.New(slog.NewTextHandler(&log, nil)), now: settings{Config: resolved}, store: memstore.New(nil)}
 		v.closers = append(v.closers, v.store.Close)

@@ -1,0 +1,82 @@
+package config
+
+import (
+	"strconv"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// Instances says how many processes share the limits, for the fallback share. The zero value says nothing: see [Config.SharedBy].
+type Instances struct {
+	Auto   bool // they are counted in the store
+	Number int  // how many; with Auto the least that is assumed, or 0
+}
+
+// SharedBy returns among how many processes limits are shared out while the store is unavailable: what was said, else Auto on a store that several machines
+// may have, and 1 on any other.
+func (c *Config) SharedBy() Instances {
+	switch {
+	case c.Instances != Instances{}:
+		return c.Instances
+	case c.shared():
+		return Instances{Auto: true}
+	}
+	return Instances{Number: 1}
+}
+
+const auto = "auto"
+
+// instances reads a number, auto, or a mapping of auto and at_least.
+func (d *decoder) instances(e entry) {
+	n := &d.config.Instances
+	switch v := e.value.(type) {
+	case *ast.StringNode:
+		if v.Value == auto {
+			n.Auto = true
+			return
+		}
+		if !integers.MatchString(v.Value) {
+			hint, _ := didYouMean(v.Value, []string{auto})
+			d.problem(spanOf(v), hint, "%s %s is neither a number nor auto", e.key, shorten(v.Value))
+			return
+		}
+	case *ast.MappingNode, *ast.MappingValueNode:
+		d.object(v, e.key, []field{
+			{auto, func(e entry) { n.Auto = d.boolean(e) }},
+			{"at_least", func(e entry) { n.Number = int(d.integer(e, 1, maxInstances)) }},
+		})
+		if !n.Auto {
+			d.missing(spanOf(v), "write instances: {auto: true, at_least: 3}, or the number alone", "%s is a mapping without auto: true", e.key)
+		}
+		return
+	}
+	n.Number = int(d.integer(e, 1, maxInstances))
+}
+
+// instances reads the variable: a number, or auto.
+func (e *environment) instances(value string) (n Instances) {
+	if value == auto {
+		return Instances{Auto: true}
+	}
+	if !integers.MatchString(value) {
+		e.problem(envInstances, "is neither a whole number nor auto")
+		return n
+	}
+	return Instances{Number: int(e.number(envInstances, maxInstances))}
+}
+
+// node returns the value as a file says it.
+func (n Instances) node() node {
+	var b mapping
+	switch {
+	case !n.Auto && n.Number == 0:
+		return node{}
+	case !n.Auto:
+		return node{scalar: strconv.Itoa(n.Number)}
+	case n.Number == 0:
+		return node{scalar: auto}
+	}
+	b.flag(auto, n.Auto)
+	b.number("at_least", int64(n.Number))
+	return node{pairs: b}
+}
