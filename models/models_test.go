@@ -1,0 +1,17 @@
+// Package models holds no code: it is the models of the protocols, and a test that checks them.
+package models
+
+import (
+	"os/exec"
+	"testing"
+)
+
+// TestModels checks the models that take seconds. models/run.sh checks all; results.txt is its output.
+func TestModels(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "./run.sh", "--quick").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
