@@ -58,12 +58,12 @@ func (a *app) pause(cmd *cobra.Command, f *pauseFlags) error {
 	if a.serverURL() != "" {
 		return a.pauseRemote(cmd, f, p)
 	}
-	s, err := a.open(true)
+	s, err := a.open(false) // a pause is kept, in a database that is made for it if there is none
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	if s.off {
+	if s.off || s.Off {
 		return usage("limits are switched off: there is nothing to pause")
 	}
 	name, err := s.policy(f.policy)

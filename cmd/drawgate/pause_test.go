@@ -91,7 +91,8 @@ func (d *daemon) took(t *testing.T, key string) (a api.Answer) {
 	return a
 }
 
-// A pause's mistakes are found before anything is done; what it says to a terminal cannot steer it.
+// Where there is no database yet, a pause makes one: it must hold for whoever comes first. A pause's
+// mistakes are found before anything is done; what it says to a terminal cannot steer it.
 func TestPauseChecksWhatItIsAsked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -112,6 +113,9 @@ func TestPauseChecksWhatItIsAsked(t *testing.T) {
 	}
 	if out, code := b.do("pause", "--for", "1h", "--reason", "a\u202eb", "--json"); code != 0 || !strings.HasPrefix(out, `{"until":"20`) {
 		t.Errorf("pause: %d %s", code, out)
+	}
+	if out, code := b.do("take"); code != exitRefused || !strings.HasPrefix(out, "refused: this key of policy \"sample\" is paused") {
+		t.Errorf("take: %d %s", code, out)
 	}
 	if out, code := b.do("status"); code != 0 || !strings.Contains(out, `: a\u202eb`) {
 		t.Errorf("status: %d %s", code, out)
