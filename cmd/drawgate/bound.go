@@ -66,7 +66,9 @@ func (s *settings) bound(instances int) (lines []guard.Line, err error) {
 	}
 	counted := said.Auto && !s.local()
 	if counted {
-		bound = func(policies []drawgate.Policy) ([]guard.Line, error) { return guard.BoundCounted(policies, instances, said.Number) }
+		bound = func(policies []drawgate.Policy) ([]guard.Line, error) {
+			return guard.BoundCounted(policies, instances, said.Number)
+		}
 	}
 	c, _, err := compile(s.Config)
 	if err != nil {
