@@ -210,15 +210,31 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []drawgate.Outcome, rep *Re
 		case endItem:
 			l.ended(now, it, o)
 		case renewItem:
-			if it.h.last != nil {
-				l.settleGiven(now, it.h, it.h.last)
-				continue
-			}
-			l.finish(it)
+			l.renewed(now, it, o)
 		case replayItem:
 		}
 	}
 	d.settled = nil
+}
+
+// renewed takes the outcome of a renewal. If the hold was over there before it arrived, the reservation is replayed again: it is promised for longer.
+func (l *Ledger) renewed(now Now, it *item, o *drawgate.Outcome) {
+	h := it.h
+	if h.last != nil {
+		l.settleGiven(now, h, h.last)
+		return
+	}
+	l.finish(it)
+	switch {
+	case h.end <= now.Store:
+	case o.Gone:
+		h.stored = false
+		h.it = &item{kind: replayItem, h: h}
+		l.pend(now, h.it, l.entriesOf(now, h.parts))
+	case o.Err == nil && o.End.UnixMicro() < h.end: // renewed here again meanwhile
+		h.it = &item{kind: renewItem, h: h}
+		l.pend(now, h.it, l.entriesOf(now, h.parts))
+	}
 }
 
 // faulty notes that the store could not be told something, for its buckets alone.

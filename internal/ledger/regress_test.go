@@ -132,3 +132,41 @@ func TestAnotherNumberOfInstances(t *testing.T) {
 		}
 	}
 }
+
+// TestARenewalThatComesTooLateIsReplayed: a reservation was given here and renewed, and the store's own hold of it ends before it hears of that.
+func TestARenewalThatComesTooLateIsReplayed(t *testing.T) {
+	t.Parallel()
+	l, m, p := newLedger(), newModel(), plan(1, 1)
+	var r ledger.Request
+	r.Init(slot(p, "a", 1))
+	if d := l.Decide(at(0), &r); !d.Allowed {
+		t.Fatal("refused")
+	}
+	renew := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 1, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
+	if o, mine := l.Settle(at(1), &renew); !mine || o.Gone {
+		t.Fatalf("%+v, mine %v", o, mine)
+	}
+	deliver := func(sent, arrives int64) {
+		t.Helper()
+		d := l.Next(at(sent))
+		if d == nil {
+			t.Fatalf("nothing is delivered after %d µs", sent)
+		}
+		out, got := make([]drawgate.Outcome, len(d.Settlements)), make([]drawgate.Decision, len(d.Takes))
+		for i := range out {
+			out[i] = m.settle(&d.Settlements[i], at(arrives).Store)
+		}
+		l.Delivered(at(arrives), d, out, &ledger.Report{})
+		for i := range got {
+			got[i] = m.take(&d.Takes[i], at(arrives).Store)
+		}
+		l.Replayed(at(arrives), d, got, &ledger.Report{})
+	}
+	deliver(2, 3)                   // the reservation, for the second of its hold
+	deliver(4, 2*second)            // its renewal, when that is over
+	deliver(2*second+1, 2*second+2) // the reservation again
+	deliver(2*second+3, 2*second+4) // and its renewal
+	if _, slots := m.used(at(30 * second).Store); slots != 1 {
+		t.Errorf("%d slots are held in the store, want the one that is promised for a minute", slots)
+	}
+}

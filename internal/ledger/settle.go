@@ -21,7 +21,7 @@ func (l *Ledger) Settle(now Now, st *drawgate.Settlement) (o drawgate.Outcome, m
 		return o, false
 	case h.last != nil: // it was settled already
 		return drawgate.Outcome{Gone: true}, true
-	case h.given == 0, h.stored && st.Op == drawgate.OpRenew && h.end > now.Store:
+	case h.given == 0, h.stored && st.Op == drawgate.OpRenew && h.end > now.Store && h.it == nil:
 		return o, false
 	case h.end <= now.Store:
 		return drawgate.Outcome{Gone: true}, true
