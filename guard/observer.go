@@ -141,7 +141,11 @@ func (r *reporter) failed(e *BackendError) {
 
 // warn says that the store is unavailable, and why.
 func (r *reporter) warn(op string, err error, fault drawgate.Fault) {
-	if !r.due(fault.String()) {
+	due := r.due(fault.String())
+	if op == "take" { // told even if a look at the store was told of before: an alarm may wait for the event
+		due = r.due(FallbackEvent) || due
+	}
+	if !due {
 		return
 	}
 	if fault == drawgate.FaultTransient {

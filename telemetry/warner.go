@@ -45,6 +45,7 @@ type Warner struct {
 	table *table[policyWatch]
 	marks *marks
 
+	fallback  sampler         // announcements of fallbacks
 	backend   [faults]sampler // errors of the store and outages, by who must do something
 	announced atomic.Bool     // an outage was told of that has not ended
 	guarded   atomic.Bool     // errors of the store are the guard's to tell
@@ -192,7 +193,7 @@ func (w *Warner) Guard() *guard.Observer {
 			}
 		},
 		FallbackActivated: func(f *guard.FallbackActivated) {
-			if held, ok := w.mayWarn(f.Err, f.At); ok {
+			if held, ok := w.mayAnnounce(f.Err, f.At); ok {
 				w.announced.Store(true)
 				w.warn(&Warning{Kind: FallbackActivated, At: f.At, Suppressed: held, Err: f.Err, Fault: faultOf(f.Err)})
 			}
@@ -207,11 +208,26 @@ func (w *Warner) Guard() *guard.Observer {
 
 // mayWarn reports whether an error of the store may be told of, and how many were not since the last time.
 func (w *Warner) mayWarn(err error, at time.Time) (held int64, ok bool) {
+	return w.sampler(err).pass(at.UnixNano(), int64(w.opts.BackendEvery), 1)
+}
+
+func (w *Warner) sampler(err error) *sampler {
 	fault := drawgate.FaultTransient
 	if se, ok := errors.AsType[*drawgate.StoreError](err); ok {
 		fault = min(se.Fault, drawgate.FaultLasting)
 	}
-	return w.backend[fault].pass(at.UnixNano(), int64(w.opts.BackendEvery), 1)
+	return &w.backend[fault]
+}
+
+// mayAnnounce is mayWarn for the begin of a fallback. That is told once in the time even if a look at the store failed before and was told of: an alarm
+// may wait for the one word.
+func (w *Warner) mayAnnounce(err error, at time.Time) (held int64, ok bool) {
+	held, ok = w.mayWarn(err, at)
+	if _, first := w.fallback.pass(at.UnixNano(), int64(w.opts.BackendEvery), 1); first && !ok {
+		w.sampler(err).held.Add(-1)
+		return 0, true
+	}
+	return held, ok
 }
 
 func faultOf(err error) string {
