@@ -80,6 +80,7 @@ func TestBookingsStayWithin(t *testing.T) {
 }
 
 func bookAtRandom(t *testing.T, limit drawgate.Limit, seed uint64) {
+	t.Helper()
 	l, dice := local(t, policy(limit)), rand.New(rand.NewPCG(seed, 9))
 	var mu sync.Mutex
 	var all []*booked
@@ -149,7 +150,7 @@ func bookAtRandom(t *testing.T, limit drawgate.Limit, seed uint64) {
 			if to.at.Before(from.at) {
 				continue
 			}
-			sum, most := int64(0), int64(0)
+			var sum, most int64
 			for _, b := range all {
 				if !b.at.Before(from.at) && !b.at.After(to.at) {
 					sum += b.n

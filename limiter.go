@@ -180,7 +180,7 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 // decide decides now, or waits, and tells the observer.
 func (l *Limiter) decide(ctx context.Context, t *Take, wait bool) (d Decision, err error) {
 	if t.ID != "" && !t.mine {
-		defer func() {
+		defer func() { //nolint:contextcheck // the cancellation goes on when the caller has left
 			if !t.lost.IsZero() && (err != nil || !d.Allowed) {
 				l.given.cancel(l, t)
 			}

@@ -214,7 +214,9 @@ func (h *history) note(format string, a ...any) {
 	h.log = append(h.log, h.e.now().Format("05.000000 ")+fmt.Sprintf(format, a...))
 }
 
-func (h *history) story() string { return fmt.Sprintf("%+v, slots %d\n%s", h.limit, h.most[0], join(h.log)) }
+func (h *history) story() string {
+	return fmt.Sprintf("%+v, slots %d\n%s", h.limit, h.most[0], join(h.log))
+}
 
 func join(lines []string) (s string) {
 	for _, l := range lines {
