@@ -123,3 +123,40 @@ func TestCreditWhereTheNextWindowWasCharged(t *testing.T) {
 		}
 	}
 }
+
+// TestHeldUnitsCountWithTheirMargin: a lease that was taken under a margin of 400 ms is closed by a version of the policy that has none, when it is settled or
+// when its hold ends. What the holder sent in its last moment may arrive 400 ms later, and counts for that long.
+func TestHeldUnitsCountWithTheirMargin(t *testing.T) {
+	t.Parallel()
+	const margin = 400_000
+	l := drawgate.Limit{Name: "l0", Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10}
+	short := spec(t, l)
+	l.Margin = dur(margin)
+	for _, settled := range []bool{true, false} {
+		b := newBucket(t, l)
+		if v, _ := b.take(record.Take{ID: "lease", Hold: sec, Lease: true}, 10); !v.Allowed {
+			t.Fatal("the lease was refused")
+		}
+		b.specs[0] = short
+		b.now += sec
+		if settled {
+			b.now--
+			if !b.settle("lease", 10) {
+				t.Fatal("not settled")
+			}
+			b.now++
+		}
+		end := b.now
+		if settled {
+			end--
+		}
+		b.now = end + mnt + margin - 1
+		if b.allow(1) {
+			t.Errorf("settled %v: allowed while the last of the lease may still arrive", settled)
+		}
+		b.now++
+		if !b.allow(10) {
+			t.Errorf("settled %v: refused when it cannot any more", settled)
+		}
+	}
+}
