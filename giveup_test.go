@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,7 +21,6 @@ type lossy struct {
 	mu      sync.Mutex
 	dice    *rand.Rand // guarded by mu
 	granted int64      // guarded by mu: units of takes that the store allowed
-	late    sync.WaitGroup
 }
 
 // travel returns how long a message is on its way, there and back, and whether it is lost there, or its answer is.
@@ -39,14 +39,14 @@ func (s *lossy) call(ctx context.Context, op string, f func(context.Context) err
 	there, back, lost, unanswered := s.travel()
 	answer := make(chan error, 1)
 	if !lost {
-		s.late.Go(func() {
+		go func() { // ends within two seconds
 			time.Sleep(there)
 			err := f(context.WithoutCancel(ctx))
 			time.Sleep(back)
 			if !unanswered {
 				answer <- err
 			}
-		})
+		}()
 	}
 	select {
 	case err := <-answer:
@@ -58,13 +58,15 @@ func (s *lossy) call(ctx context.Context, op string, f func(context.Context) err
 
 func (s *lossy) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	own := make([]drawgate.Decision, len(batch))
+	batch = slices.Clone(batch) // it may arrive when its sender has long left
 	sent := time.Now().Add(drawgate.SendLife)
-	err := s.call(ctx, "take", func(ctx context.Context) error {
-		for i := range batch {
-			if batch[i].ID != "" {
-				batch[i].NotAfter = sent
-			}
+	for i := range batch {
+		batch[i].Buckets = slices.Clone(batch[i].Buckets)
+		if batch[i].ID != "" {
+			batch[i].NotAfter = sent
 		}
+	}
+	err := s.call(ctx, "take", func(ctx context.Context) error {
 		err := s.Store.Take(ctx, batch, own)
 		for i := range own {
 			if err == nil && own[i].Allowed && !own[i].Replayed {
@@ -83,6 +85,10 @@ func (s *lossy) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 
 func (s *lossy) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
 	own := make([]drawgate.Outcome, len(batch))
+	batch = slices.Clone(batch)
+	for i := range batch {
+		batch[i].Buckets = slices.Clone(batch[i].Buckets)
+	}
 	err := s.call(ctx, "settle", func(ctx context.Context) error { return s.Store.Settle(ctx, batch, own) })
 	if err == nil {
 		copy(out, own)
@@ -148,7 +154,12 @@ func TestGivingUpLeavesNothing(t *testing.T) {
 		}
 		group.Wait()
 		time.Sleep(3*2*time.Second + drawgate.SendLife + time.Second) // of three attempts to cancel, each in 2 s
-		store.late.Wait()
+		for _, l := range []*drawgate.Limiter{held, plain} {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(2 * drawgate.SendLife) // for what is still on its way
 		open, used, taken := 0, int64(0), int64(0)
 		for i := range 5 {
 			key := fmt.Sprint("k", i)
