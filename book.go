@@ -18,7 +18,7 @@ type Booking struct {
 // on, and so does everybody else's view of the limit. The work must not start earlier; see [Booking.Delay].
 //
 // If the take does not fit within maxDelay the error is a *[LimitedError], and nothing is taken. Units that others hold are taken to stay held. Units of a
-// calendar limit are booked in its open window and the next one. maxDelay is at most MaxHold; 0 books only what fits now.
+// calendar limit are booked in its open window and the next one. A bucket that is paused refuses bookings, too. maxDelay is at most MaxHold; 0 books only what fits now.
 func (l *Limiter) Book(ctx context.Context, key string, maxDelay time.Duration, costs ...Cost) (*Booking, error) {
 	if maxDelay < 0 || maxDelay > MaxHold {
 		return nil, fmt.Errorf("%w: a delay of %v is not between 0 and %v", ErrInvalid, maxDelay, MaxHold)

@@ -21,6 +21,8 @@ var (
 	ErrNeedsReserve = errors.New("drawgate: the policy has a concurrency limit: use Reserve")
 	// ErrStoreAway means that the store did not decide: it could not be reached, did not answer in time, or failed. See [StoreError].
 	ErrStoreAway = errors.New("drawgate: the store is away")
+	// ErrNothingDone is in a [StoreError] whose store says for sure that the call was not carried out.
+	ErrNothingDone = errors.New("nothing was done")
 	// ErrQueueFull means that as many callers wait for the bucket as may.
 	ErrQueueFull = errors.New("drawgate: the queue is full")
 	// ErrDeadline means that the caller's deadline, or the policy's bound on waiting, cannot be met or is over. An error that is ErrDeadline is
@@ -31,7 +33,7 @@ var (
 	// ErrTooLate means that a take with an id arrived after its [Take.NotAfter]. Nothing was taken; it may be sent again.
 	ErrTooLate = errors.New("drawgate: the take arrived too late")
 	// ErrIDReused means that a reservation with this id and grant is open, with another content. Nothing was taken.
-	ErrIDReused = errors.New("drawgate: the id is in use for another take")
+	ErrIDReused = errors.New("drawgate: this grant of the id is open with other content: give each take a grant of its own")
 	// ErrTooManyOpen means that [MaxOpen] reservations are open in one of a take's buckets. Nothing was taken. It passes when one is settled or ends.
 	ErrTooManyOpen = errors.New("drawgate: too many reservations are open in this bucket")
 	// ErrGone means that a reservation is not open any more: it was settled, its hold ended, or its bucket was reset.

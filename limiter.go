@@ -116,7 +116,7 @@ type Request struct {
 	Labels   []Label       // for the store's history: a task's type, its id
 	Hold     time.Duration // Reserve: how long the units are held; 1ms to MaxHold
 	ID       string        // Reserve: "" makes a random one. It may be used again once its reservation is over
-	Grant    Grant         // Reserve: 0 makes a random one. A take whose id and grant are still open is answered again; see [Grant]. Who gives one cancels it, see [GaveUpError]
+	Grant    Grant         // Reserve: 0 makes a random one. A take whose id and grant are still open is answered again; see [Grant]. One that you choose is not cancelled by itself: send it again, or cancel it by Resume
 	Lease    bool          // Reserve: the units do not age while held, and may be granted in part
 
 	// Renew tells a take that waits which limiter counts its bucket i by now, before each attempt: see [Limiter.Rouse]. nil leaves it as it is, as
@@ -165,7 +165,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, costs ...Cost) (Decision
 // Take decides a plain take: see [Limiter.Allow] and, with r.Wait, [Limiter.Wait].
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	if r.Hold != 0 || r.ID != "" || r.Grant != 0 || r.Lease {
-		return Decision{}, fmt.Errorf("%w: hold, id and lease are for Reserve", ErrInvalid)
+		return Decision{}, fmt.Errorf("%w: hold, id, grant and lease are for ReserveRequest", ErrInvalid)
 	}
 	t, err := l.take(&r)
 	if err == nil {
@@ -375,7 +375,7 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 		return out[0].Fail
 	})
 	if err != nil {
-		if l.local == nil && !decided(err) {
+		if l.local == nil && !decided(err) && !errors.Is(err, ErrNothingDone) {
 			t.lost = time.Now()
 		}
 		stored := l.storeError(ctx, "take", err)

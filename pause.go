@@ -40,7 +40,7 @@ func (l *Limiter) PauseAsk(ctx context.Context, b Ask, d time.Duration, until ti
 	case len(reason) > MaxReason:
 		return end, fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInvalid, len(reason), MaxReason)
 	case d < 0 || d > MaxHold || d == 0 && (!until.After(time.Now()) || time.Until(until) > MaxHold):
-		return end, fmt.Errorf("%w: a pause ends in the future, in %v at the latest", ErrInvalid, MaxHold)
+		return end, fmt.Errorf("%w: a pause ends in the future, within 31 days", ErrInvalid)
 	}
 	s := &Settlement{Op: OpPause, Buckets: []BucketCost{{Key: o.keyOf(&b), Plan: o.plan}}, Hold: d, At: until, Reason: reason}
 	out, err := l.settle(ctx, s)

@@ -48,6 +48,9 @@ func (l *Limiter) ReserveRequest(ctx context.Context, r Request) (*Reservation, 
 	if len(r.ID) > maxID {
 		return nil, fmt.Errorf("%w: the id has %d bytes, more than %d", ErrInvalid, len(r.ID), maxID)
 	}
+	if r.ID == "" && r.Grant != 0 {
+		return nil, fmt.Errorf("%w: a grant is of an id: give that, too", ErrInvalid)
+	}
 	if r.ID == "" {
 		r.ID = rand.Text()
 	}

@@ -44,8 +44,11 @@ func pauseOf(q *api.PauseRequest) (p engine.Pause, _ *api.Problem) {
 	if len(q.Key) > drawgate.MaxKey {
 		return p, problem(api.CodeInvalid, "the key has more than %d bytes", drawgate.MaxKey)
 	}
-	if (q.ForMS == 0) == (q.Until == nil) {
+	switch {
+	case q.ForMS == 0 && q.Until == nil:
 		return p, problem(api.CodeInvalid, "give one of for_ms and until: a bucket is paused for a time")
+	case q.ForMS != 0 && q.Until != nil:
+		return p, problem(api.CodeInvalid, "give only one of for_ms and until")
 	}
 	if q.ForMS < 0 || q.ForMS > api.MaxPause.Milliseconds() {
 		return p, problem(api.CodeInvalid, "for_ms %d is not between 1 and %d", q.ForMS, api.MaxPause.Milliseconds())

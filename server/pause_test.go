@@ -63,7 +63,7 @@ func TestPausesAreChecked(t *testing.T) {
 	past, far := time.Now().Add(-time.Minute).Format(time.RFC3339), time.Now().Add(32*24*time.Hour).Format(time.RFC3339)
 	for body, says := range map[string]string{
 		`{"policy":"llm"}`: "one of for_ms and until",
-		`{"policy":"llm","for_ms":1000,"until":"` + past + `"}`:                        "one of for_ms and until",
+		`{"policy":"llm","for_ms":1000,"until":"` + past + `"}`:                        "only one of for_ms and until",
 		`{"policy":"llm","for_ms":-1}`:                                                 "for_ms -1",
 		`{"policy":"llm","for_ms":2678400001}`:                                         "for_ms 2678400001",
 		`{"policy":"llm","until":"` + past + `"}`:                                      "a pause ends in the future",

@@ -43,8 +43,8 @@ var advice = map[int]string{
 	codeFull:     "the disk is full: free some space; the store comes back by itself",
 	codeCantOpen: "the database cannot be opened: check that its directory is there and may be written; the store comes back by itself",
 	codeProtocol: "the database cannot be locked: check that it is on a local disk",
-	codeCorrupt:  "restore the file, its -wal and its -shm from a backup, or have it repaired (drawgate repair), and open the store again",
-	codeNotADB:   "restore the file, its -wal and its -shm from a backup, or have it repaired (drawgate repair), and open the store again",
+	codeCorrupt:  "restore the file, its -wal and its -shm from a backup, or have it repaired (drawgate repair), and restart the programs that use it",
+	codeNotADB:   "restore the file, its -wal and its -shm from a backup, or have it repaired (drawgate repair), and restart the programs that use it",
 }
 
 // code returns the primary result code of an error of SQLite, 0 for other errors.

@@ -79,7 +79,7 @@ func locate(path string, o *Options) (string, error) {
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("%s is not a regular file", path)
 	case info.Size() <= empty:
-		return "", fmt.Errorf("%w: %s is empty: restore it from a backup; or %s", ErrDamaged, path, waysOut)
+		return "", fmt.Errorf("%w: %s is empty: restore it from a backup; or %s", ErrDamaged, path, waysOut(path))
 	}
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return "", err
@@ -103,7 +103,7 @@ func create(path string, o *Options) error {
 	case err == nil:
 		return nil // somebody else has made it meanwhile
 	case noLog == nil:
-		return fmt.Errorf("%w: %s is not there but its -wal is: restore the file; or %s", ErrDamaged, path, waysOut)
+		return fmt.Errorf("%w: %s is not there but its -wal is: restore the file; or %s", ErrDamaged, path, waysOut(path))
 	}
 	if o.Existing {
 		return fmt.Errorf("there is no database %s: %w", path, fs.ErrNotExist)
@@ -352,11 +352,11 @@ func same(was fs.FileInfo, path string) error {
 	now, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup or have it made again (drawgate repair --hold), and open the store again", ErrDamaged, path)
+		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup or have it made again (%s), and restart the programs that use it", ErrDamaged, path, command("repair --hold", path))
 	case err != nil:
 		return err
 	case !os.SameFile(was, now):
-		return fmt.Errorf("%w: %s was replaced while it was in use: open the store again if the new one is right", ErrDamaged, path)
+		return fmt.Errorf("%w: %s was replaced while it was in use: restart the programs that use it if the new one is right", ErrDamaged, path)
 	}
 	return nil
 }

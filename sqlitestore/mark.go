@@ -36,7 +36,18 @@ or is another one, drawgate does not make an empty one: that would admit every l
 `
 
 // waysOut says what to do about a database that is missing.
-const waysOut = "make one in which everything counts as used up (drawgate repair --hold), or start again with nothing used (drawgate reset --all)"
+func waysOut(path string) string {
+	return "make one in which everything counts as used up (" + command("repair --hold", path) + "), or start again with nothing used (" +
+		command("reset --all --yes", path) + ")"
+}
+
+// command returns the command that does something to the file at path, and to no other.
+func command(what, path string) string {
+	if filepath.IsAbs(path) {
+		path = "//" + path
+	}
+	return "drawgate " + what + " --store sqlite:" + path
+}
 
 // mark is what stands beside a database.
 type mark struct {
@@ -109,7 +120,7 @@ func missing(path string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil // another process made both meanwhile, the file first
 	}
-	return fmt.Errorf("%w: %s is missing, and its mark (%s) says that a database was here: put it back; or %s", ErrDamaged, path, path+marked, waysOut)
+	return fmt.Errorf("%w: %s is missing, and its mark (%s) says that a database was here: put it back; or %s", ErrDamaged, path, path+marked, waysOut(path))
 }
 
 // fits checks that a database is the one that its mark names. identity is 0 for a file from before there were marks.
@@ -117,8 +128,8 @@ func (m mark) fits(path string, identity int64) error {
 	if !m.there || m.identity != 0 && m.identity == identity {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is not the database that its mark (%s) names: put that back; or count everything as used up in this one (drawgate repair --hold), "+
-		"or start again with nothing used (drawgate reset --all)", ErrDamaged, path, path+marked)
+	return fmt.Errorf("%w: %s is not the database that its mark (%s) names: put that back; or count everything as used up in this one (%s), "+
+		"or start again with nothing used (%s)", ErrDamaged, path, path+marked, command("repair --hold", path), command("reset --all --yes", path))
 }
 
 // newIdentity returns a number that no other database has.

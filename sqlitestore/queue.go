@@ -100,7 +100,7 @@ func (s *Store) put(c *call) {
 // do hands a call to the writer and waits until it is answered or ctx ends.
 func (s *Store) do(ctx context.Context, c *call) error {
 	if err := ctx.Err(); err != nil {
-		return storeError(c.op, fmt.Errorf("nothing was done: %w", err))
+		return storeError(c.op, fmt.Errorf("%w: %w", drawgate.ErrNothingDone, err))
 	}
 	c.asked = time.Now()
 	s.mu.Lock()
@@ -119,7 +119,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	case <-c.done:
 	case <-ctx.Done():
 		if !s.leave(c) {
-			return storeError(c.op, fmt.Errorf("nothing was done: %w", ctx.Err()))
+			return storeError(c.op, fmt.Errorf("%w: %w", drawgate.ErrNothingDone, ctx.Err()))
 		}
 		select {
 		case <-c.done: // just in time

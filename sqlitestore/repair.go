@@ -98,7 +98,7 @@ func repair(path string, opts *RepairOptions, now int64) (*Repaired, error) {
 		r.Whole = true
 		err = holdWhole(path, m, id, opts, now, r)
 	case !opts.Hold && !opts.Fresh && !exists(path) && !exists(path+"-wal"):
-		err = fmt.Errorf("there is no file %s to repair; if it was deleted, %s: %w", path, waysOut, fs.ErrNotExist)
+		err = fmt.Errorf("there is no file %s to repair; if it was deleted, %s: %w", path, waysOut(path), fs.ErrNotExist)
 	default:
 		err = replace(path, readable && !opts.Fresh, id, opts, now, r)
 	}

@@ -108,4 +108,5 @@ func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlite
 	if !o.Trust {
 		a.printf("every bucket counts as used up since now, and comes back as its limits do\n")
 	}
+	a.printf("restart the programs that use it: one that has the old file open decides without it\n")
 }

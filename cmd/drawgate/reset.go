@@ -138,5 +138,6 @@ func (a *app) resetAll(cmd *cobra.Command, yes bool) error {
 		a.printf("what was there is now %s\n", f)
 	}
 	a.printf("%s is new: nothing is used\n", path)
+	a.printf("restart the programs that use it: one that has the old file open decides without the new one\n")
 	return nil
 }
