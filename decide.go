@@ -28,7 +28,8 @@ func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
 	}
 	fill(asks, t.Buckets, recs, exact)
 	rt := record.Take{
-		ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), Lease: t.Lease, Priority: t.Priority,
+		ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), Lease: t.Lease,
+		Given: t.Given, Priority: t.Priority,
 	}
 	if t.ID != "" {
 		rt.Print = t.Print()
@@ -162,6 +163,9 @@ func Carry(s *Settlement, recs []*record.Record, exact bool, now int64) Outcome 
 		settled, _ := record.Settle(asks, s.ID, uint64(s.Grant), s.Op == OpCancel, now)
 		return Outcome{Gone: !settled}
 	case OpRenew:
+		if end, kept := record.KeptLease(asks, s.ID, uint64(s.Grant), now); kept {
+			return Outcome{Kept: true, End: time.UnixMicro(end)}
+		}
 		renewed, end, _ := record.Renew(asks, s.ID, uint64(s.Grant), s.Hold.Microseconds(), now)
 		if !renewed {
 			return Outcome{Gone: true}
@@ -237,13 +241,22 @@ func fill(asks []record.Ask, buckets []BucketCost, recs []*record.Record, exact 
 	}
 }
 
-// Check reports what no store can decide: slots without a hold, which nothing would ever free. The library refuses more, and better; this is for stores
+// Check reports what no store can decide: arguments out of bounds, and slots without a hold, which nothing would ever free. The library refuses more, and better; this is for stores
 // that are called by themselves.
 //
 // For stores: to be asked before anything is decided elsewhere; [Decide] asks it too.
 func (t *Take) Check() error {
+	if n := len(t.Buckets); n == 0 || n > MaxBuckets {
+		return fmt.Errorf("%w: %d buckets are not 1 to %d", ErrInvalid, n, MaxBuckets)
+	}
+	if t.Priority < 0 || t.Priority > MaxPriority || t.Hold < 0 {
+		return fmt.Errorf("%w: priority %d, a hold of %v", ErrInvalid, t.Priority, t.Hold)
+	}
 	for i := range t.Buckets {
 		b := &t.Buckets[i]
+		if b.Plan == nil {
+			return fmt.Errorf("%w: a bucket has no plan", ErrInvalid)
+		}
 		for j := range b.Plan.specs {
 			if t.Hold == 0 && b.N[j] > 0 && b.Plan.specs[j].Kind == record.Concurrency {
 				return fmt.Errorf("%w (policy %q)", ErrNeedsReserve, b.Plan.policy.Name)

@@ -23,6 +23,8 @@ var (
 	ErrStoreAway = errors.New("drawgate: the store is away")
 	// ErrNothingDone is in a [StoreError] whose store says for sure that the call was not carried out.
 	ErrNothingDone = errors.New("nothing was done")
+	// ErrPaused means that a lease was not renewed because one of its buckets is paused: its deadline stays, and it should be returned by Settle before.
+	ErrPaused = errors.New("drawgate: the bucket is paused: the lease is not renewed")
 	// ErrQueueFull means that as many callers wait for the bucket as may.
 	ErrQueueFull = errors.New("drawgate: the queue is full")
 	// ErrDeadline means that the caller's deadline, or the policy's bound on waiting, cannot be met or is over. An error that is ErrDeadline is

@@ -77,7 +77,15 @@ func (a *abandoned) cancel(l *Limiter, t *Take) {
 	last := t.lost
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.over || len(a.running) >= maxAbandoned {
+	if a.over { // nobody waits for the background any more: at once, and once
+		a.mu.Unlock()
+		ctx, stop := context.WithTimeout(context.Background(), abandonOnClose)
+		_, _ = l.settle(ctx, s)
+		stop()
+		a.mu.Lock()
+		return
+	}
+	if len(a.running) >= maxAbandoned {
 		return
 	}
 	ctx, stop := context.WithTimeout(context.Background(), abandonTimeout)
@@ -93,7 +101,7 @@ func (a *abandoned) cancel(l *Limiter, t *Take) {
 
 // run cancels until the store says that the grant was open and is not any more, or until a message that is still under way to it cannot open it.
 func (a *abandoned) run(ctx context.Context, l *Limiter, s *Settlement, last time.Time) {
-	for i := range abandonAttempts {
+	for failures := 0; failures < abandonAttempts; {
 		out, err := l.settle(ctx, s)
 		switch {
 		case err == nil && !out.Gone:
@@ -106,7 +114,8 @@ func (a *abandoned) run(ctx context.Context, l *Limiter, s *Settlement, last tim
 		case err == nil:
 			a.pause(ctx, abandonTooLate-time.Since(last)+time.Millisecond)
 		default:
-			a.pause(ctx, abandonPause<<i)
+			a.pause(ctx, abandonPause<<failures)
+			failures++
 		}
 		select {
 		case <-a.closing: // one more time, whatever may come

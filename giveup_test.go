@@ -187,3 +187,86 @@ func TestGivingUpLeavesNothing(t *testing.T) {
 		t.Logf("%d of 1000 reserved, %d waits passed, %d gave up while they asked, %d units spent that nobody knows of", len(owned), spent, gaveUp, taken-spent)
 	})
 }
+
+// TestCloseCancelsWhatIsLost: a reservation whose answer is lost when the limiter has been closed meanwhile is cancelled nevertheless, once and at once.
+func TestCloseCancelsWhatIsLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := remote(t)
+		l := over(t, s, drawgate.PerHour("hour", 10))
+		s.script(0, loses)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			_, err := l.Reserve(ctx, "k", time.Hour)
+			done <- err
+		}()
+		synctest.Wait()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := <-done; err == nil {
+			t.Fatal("reserved")
+		}
+		again := over(t, s, drawgate.PerHour("hour", 10))
+		if st, err := again.Status(t.Context(), "k"); err != nil || st.Open != 0 {
+			t.Errorf("%d are open, %v", st.Open, err)
+		}
+	})
+}
+
+// TestCancelledAgainAfterFailures: however often a cancellation failed before, one that comes before its take is sent again after it.
+func TestCancelledAgainAfterFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := remote(t)
+		l := over(t, &slowTake{s, 1900 * time.Millisecond}, drawgate.PerHour("hour", 10))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		s.script(0, fails, fails, fails, fails)
+		if _, err := l.Reserve(ctx, "k", time.Hour); err == nil {
+			t.Fatal("reserved")
+		}
+		time.Sleep(10 * time.Second)
+		if st, err := l.Status(t.Context(), "k"); err != nil || st.Open != 0 {
+			t.Errorf("%d are open, %v", st.Open, err)
+		}
+	})
+}
+
+// slowTake is a store to which takes are on their way for long, though their senders have left.
+type slowTake struct {
+	*faulty
+	by time.Duration
+}
+
+func (s *slowTake) Take(ctx context.Context, batch []drawgate.Take, _ []drawgate.Decision) error {
+	batch = slices.Clone(batch)
+	go func() { // ends after by
+		time.Sleep(s.by)
+		_ = s.Store.Take(context.WithoutCancel(ctx), batch, make([]drawgate.Decision, len(batch)))
+	}()
+	<-ctx.Done()
+	return &drawgate.StoreError{Store: "slow", Op: "take", Err: ctx.Err()}
+}
+
+// TestALeaseThatIsPausedKeepsItsDeadline: its holder is told.
+func TestALeaseThatIsPausedKeepsItsDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := local(t, drawgate.PerMinute("a", 10))
+		other := with(t, l, drawgate.PerMinute("b", 10))
+		res := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k"), other.Ask("k")}, Hold: time.Second, Lease: true})
+		if err := l.Pause(t.Context(), "k", time.Minute, ""); err != nil {
+			t.Fatal(err)
+		}
+		was := res.Deadline()
+		wantErr(t, res.Renew(t.Context(), time.Hour), drawgate.ErrPaused)
+		if !res.Deadline().Equal(was) {
+			t.Errorf("the deadline moved by %v", res.Deadline().Sub(was))
+		}
+		time.Sleep(time.Second)
+		wantErr(t, res.Renew(t.Context(), time.Hour), drawgate.ErrGone)
+	})
+}

@@ -379,7 +379,7 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 			t.lost = time.Now()
 		}
 		stored := l.storeError(ctx, "take", err)
-		if ctx.Err() != nil && !decided(err) {
+		if over(ctx) && !decided(err) {
 			stored = t.gaveUp(ctx, stored)
 		}
 		return Decision{}, stored
@@ -400,6 +400,12 @@ func (t *Take) ended(ctx context.Context, last *Decision) error {
 		return err
 	}
 	return &GaveUpError{MaySpend: t.ID == "" || t.mine, Err: err, mine: t.mine}
+}
+
+// over reports whether ctx has ended, or is about to: a store may have seen its deadline first.
+func over(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
 // gaveUp is ended for a question that was under way when the caller's time was over, or when it left.

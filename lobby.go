@@ -443,6 +443,9 @@ func (lb *lobby) plan(t *Take, s *spot, d *Decision, delay time.Duration) bool {
 	return true
 }
 
+// pausePoll is how often the one in front looks whether a pause was ended.
+const pausePoll = 5 * time.Second
+
 // early reports whether t may be granted a little before it fits: not if it was refused although it could have been, not where what is held may come
 // back at any time, and not where the policy says when to ask.
 func (d *Decision) early(t *Take) bool {
@@ -453,8 +456,8 @@ func (d *Decision) early(t *Take) bool {
 // pause returns how long to wait after a refusal.
 func (d *Decision) pause(attempt int) time.Duration {
 	r, ok := d.Refusing()
-	if !ok { // it is paused
-		return max(time.Millisecond, d.RetryAfter)
+	if !ok { // it is paused, perhaps for a day: another process may end that, which nothing tells
+		return min(max(time.Millisecond, d.RetryAfter), pausePoll)
 	}
 	window := r.Limit.Window
 	if r.Limit.Kind == Calendar {

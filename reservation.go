@@ -180,6 +180,7 @@ func (r *Reservation) finish(ctx context.Context, s *Settlement) (late bool, err
 }
 
 // Renew makes the hold end hold from now, never earlier than it did. On ErrGone the caller must stop: the units, or the slot, may be another's.
+// A lease of which a bucket is paused is not renewed: ErrPaused.
 func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 	if hold < MinHold || hold > MaxHold {
 		return fmt.Errorf("%w: hold %v is not between %v and %v", ErrInvalid, hold, MinHold, MaxHold)
@@ -194,8 +195,11 @@ func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if out.Gone {
+	switch {
+	case out.Gone:
 		return ErrGone
+	case out.Kept:
+		return ErrPaused
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

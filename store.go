@@ -72,6 +72,9 @@ type Take struct {
 	// start earlier. See [Decision.Delay]. Zero: now or not.
 	Ahead time.Duration
 
+	// Given says that the take was allowed before, in the store's place, and is only told now: a pause does not refuse it.
+	Given bool
+
 	renew func(int) *Limiter // of who waits; may be nil
 	lost  time.Time          // when it was sent last without an answer; zero: whenever it was sent it was answered
 	mine  bool               // the caller chose the grant: it may be sending the take again, and cancels it if not
@@ -113,6 +116,7 @@ type Settlement struct {
 // Outcome answers a [Settlement].
 type Outcome struct {
 	Gone bool      // this grant of the id is not open: settled, its hold over, or reset. Nothing was credited
+	Kept bool      // OpRenew: of a lease of which a bucket is paused: nothing was renewed, End is as it was, the earliest of all buckets
 	End  time.Time // OpRenew: when the hold ends now; OpPause: when the pause ends, the latest of all buckets
 	Back []Amounts // OpRefund: the units that were given back, per bucket, of a bucket limit rounded up; nil: none
 	Err  error     // this settlement failed; the others of the batch may not have

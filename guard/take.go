@@ -203,22 +203,27 @@ func (s *Store) took(ctx context.Context, reqs []ledger.Request, out []drawgate.
 		if out[i].Fail == nil {
 			s.clock.learn(&out[i])
 		} else {
-			failed = failed || ledger.Unavailable(out[i].Fail)
+			failed = failed || undecided(&reqs[i], out[i].Fail)
 		}
 	}
 	s.mu.Lock()
 	now := s.clock.now()
 	for i := range reqs {
-		if !failed || !ledger.Unavailable(out[i].Fail) {
+		if !failed || !undecided(&reqs[i], out[i].Fail) {
 			s.ledger.Answered(now, &reqs[i], &out[i])
 		}
 	}
 	s.mu.Unlock()
 	for i := range reqs {
-		if failed && ledger.Unavailable(out[i].Fail) {
+		if failed && undecided(&reqs[i], out[i].Fail) {
 			s.replace(ctx, &reqs[i], &out[i], hasty)
 		}
 	}
+}
+
+// undecided reports whether a take is to be decided here: not one that came later than its caller allowed.
+func undecided(r *ledger.Request, err error) bool {
+	return ledger.Unavailable(err) && (r.Take().NotAfter.IsZero() || !errors.Is(err, drawgate.ErrTooLate))
 }
 
 // replace decides a take here that the store did not decide.

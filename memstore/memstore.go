@@ -73,6 +73,10 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	}
 	for i := range batch {
 		t := &batch[i]
+		if err := t.Check(); err != nil {
+			out[i] = drawgate.Decision{Fail: err}
+			continue
+		}
 		err := s.with(t.Buckets, s.cells.With, func(recs []*record.Record) {
 			out[i] = drawgate.Decide(t, recs, false, s.cells.Now())
 		})

@@ -958,6 +958,7 @@ local function paused()
   return false
 end
 
+local given = false -- the take was allowed before, elsewhere: a pause does not refuse it
 local undo -- puts back what a refused replay gave back, after it was explained
 
 -- The parts of an open reservation that a replay takes anew: what ages, of limits that this caller knows.
@@ -994,7 +995,7 @@ local function replay(from, notAfter)
     before[i] = { put = copy(r.put), ls = {} }
     for k, st in ipairs(r.ls) do before[i].ls[k] = copy(st) end
   end
-  local fits = not paused()
+  local fits = given or not paused()
   for i, r in ipairs(rs) do
     for q in moving(r, sss[i]) do settlePart(r, sss[i], q, 0) end
   end
@@ -1145,7 +1146,7 @@ local function take(grant, print, hold, notAfter, ahead, lease)
     if code then return code end
     if notAfter > 0 and raw > notAfter then return 11 end
   end
-  if paused() then return 2 end
+  if not given and paused() then return 2 end
   local at = start(hold, ahead, lease)
   if not at then return 2 end
   local fin = 0
@@ -1215,18 +1216,26 @@ local function settle(grant, cancel)
 end
 
 local function renew(grant, hold)
-  local found = false
+  local found, kept, first = false, false, 0
   for _, r in ipairs(rs) do
     local o = find(r, id)
     if o and o.grant == grant then
-      found = true
-      if o.lease == 0 or not r.pause then -- a lease ends while its bucket is paused
-        r.dirty = true
-        o.fin = max(o.fin, now + hold)
-        r.ends = max(r.ends, o.fin)
-        save(r, o)
-        set(r, 'x', o.k, o.fin)
-      end
+      if o.lease % 2 == 1 and r.pause then kept = true end -- a lease ends while one of its buckets is paused
+      if first == 0 or o.fin < first then first = o.fin end
+    end
+  end
+  if kept then
+    res[3] = first
+    return 12
+  end
+  for _, r in ipairs(rs) do
+    local o = find(r, id)
+    if o and o.grant == grant then
+      found, r.dirty = true, true
+      o.fin = max(o.fin, now + hold)
+      r.ends = max(r.ends, o.fin)
+      save(r, o)
+      set(r, 'x', o.k, o.fin)
       res[3] = max(res[3], o.fin)
     end
   end
@@ -1325,6 +1334,7 @@ local from = 0 -- a take's units count from then on
 if op == 't' then
   local grant, print, hold, notAfter, ahead, lease = '', '', 0, 0, 0, 0
   if common ~= '' then grant, print, hold, notAfter, ahead, lease = unpack_('<c8c8dddB', common) end
+  given, lease = lease >= 2, lease % 2
   leased = lease == 1
   res[1], from = take(grant, print, hold, notAfter, ahead, lease)
 elseif op == 's' or op == 'x' then

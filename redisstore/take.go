@@ -71,7 +71,7 @@ func takeRequest(t *drawgate.Take) request {
 	if r.err = t.Check(); r.err != nil {
 		return r
 	}
-	if t.ID == "" && t.Ahead <= 0 && len(t.Buckets) == 1 {
+	if t.ID == "" && t.Ahead <= 0 && !t.Given && len(t.Buckets) == 1 {
 		r.op = opHot
 		b := &t.Buckets[0]
 		if specs := b.Plan.Specs(false); len(specs) == 1 && specs[0].Kind == record.Bucket && b.N[0] > 0 && specs[0].Fits(b.N[0], t.Priority) {
@@ -79,7 +79,7 @@ func takeRequest(t *drawgate.Take) request {
 		}
 		return r
 	}
-	if t.ID != "" || t.Ahead > 0 {
+	if t.ID != "" || t.Ahead > 0 || t.Given {
 		r.take = t
 	}
 	return r
@@ -99,12 +99,14 @@ func besideTake(t *drawgate.Take, about int64) string {
 		}
 	}
 	buf = appendNums(buf, t.Hold.Microseconds(), notAfter, min(max(t.Ahead.Microseconds(), 0), maxHold))
+	flags := byte(0)
 	if t.Lease {
-		buf = append(buf, 1)
-	} else {
-		buf = append(buf, 0)
+		flags |= flagLease
 	}
-	return string(buf)
+	if t.Given {
+		flags |= flagGiven
+	}
+	return string(append(buf, flags))
 }
 
 // Settle implements [drawgate.Store].
@@ -446,6 +448,13 @@ func (s *Store) answerSettle(st *drawgate.Settlement, o *drawgate.Outcome, m *ru
 	switch code {
 	case gotGone:
 		o.Gone = true
+		return nil
+	case gotKept:
+		end, err := rest[0].AsInt64()
+		if err != nil {
+			return errAnswer
+		}
+		o.Kept, o.End = true, time.UnixMicro(end)
 		return nil
 	case gotDone:
 		switch st.Op {

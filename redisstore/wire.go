@@ -25,7 +25,7 @@ import (
 const (
 	opLean   = "l" // plain take from one bucket that has one limit, of kind bucket; the script may find it needs the long way
 	opHot    = "h" // plain take from one bucket
-	opTake   = "t" // beside: grant, print, hold, not after, ahead, lease
+	opTake   = "t" // beside: grant, print, hold, not after, ahead, flags
 	opSettle = "s" // beside: grant
 	opCancel = "x" // beside: grant
 	opRenew  = "r" // beside: grant, hold
@@ -50,9 +50,16 @@ const (
 	gotWindows  = 9 // instants follow whose calendar windows the script needs; nothing was done
 	gotOther    = 10
 	gotLate     = 11
+	gotKept     = 12 // end of the lease, which was not renewed
 )
 
 const flagChargeEnd = 1
+
+// Flags of a take.
+const (
+	flagLease = 1 << iota
+	flagGiven
+)
 
 func appendNum(buf []byte, v int64) []byte {
 	return binary.LittleEndian.AppendUint64(buf, math.Float64bits(float64(v)))

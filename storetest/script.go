@@ -212,7 +212,7 @@ func (m *maker) take() drawgate.Take {
 	if m.IntN(2) == 0 { // an id belongs to a set of buckets
 		t.ID, t.Hold = fmt.Sprintf("id%d-%d", set, m.IntN(3)), pick(m, 200*time.Millisecond, 10*time.Second, 2*time.Minute, 3*time.Hour)
 		t.Grant = drawgate.Grant(1 + m.IntN(2))
-		t.Lease = m.IntN(3) == 0
+		t.Lease, t.Given = m.IntN(3) == 0, m.IntN(8) == 0
 	}
 	if m.IntN(3) == 0 {
 		t.Ahead = pick(m, tick, 100*time.Millisecond, 7*time.Second, 2*time.Minute, 30*time.Hour)
@@ -435,7 +435,7 @@ func (p *player) step(s *step) string {
 			p.Fatalf("Settle: %v", err)
 		}
 		for _, o := range out {
-			lines = append(lines, fmt.Sprintf("gone %v, end %s, back %v, error %v", o.Gone, p.since(o.End), o.Back, o.Err))
+			lines = append(lines, fmt.Sprintf("gone %v, kept %v, end %s, back %v, error %v", o.Gone, o.Kept, p.since(o.End), o.Back, o.Err))
 		}
 	case s.peek != nil:
 		out := make([]drawgate.Status, len(s.peek))

@@ -107,7 +107,7 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			return
 		}
 		t := it.h.take
-		t.Priority, t.Ahead, t.NotAfter = drawgate.MaxPriority, 0, time.Time{}
+		t.Priority, t.Ahead, t.NotAfter, t.Given = drawgate.MaxPriority, 0, time.Time{}, true
 		t.Buckets = append([]drawgate.BucketCost(nil), t.Buckets...)
 		for k := range t.Buckets {
 			t.Buckets[k].Plan = it.h.parts[k].plan.force()
@@ -350,14 +350,14 @@ func (l *Ledger) refusedThere(now Now, h *reservation) {
 }
 
 // Classify reports whether an error means that the store did not decide, and what kind of failure it
-// is. Mistakes of callers, and messages of theirs that come too late, are no failures of the store.
+// is. Mistakes of callers are no failures of the store.
 func Classify(err error) (fault drawgate.Fault, unavailable bool) {
 	if err == nil {
 		return 0, false
 	}
 	for _, mistake := range [...]error{
 		drawgate.ErrInvalid, drawgate.ErrIDReused, drawgate.ErrIDOpen, drawgate.ErrClosed, drawgate.ErrNeedsReserve,
-		drawgate.ErrNeverFits, drawgate.ErrUnknownUnit, drawgate.ErrTooManyOpen, drawgate.ErrTooLate,
+		drawgate.ErrNeverFits, drawgate.ErrUnknownUnit, drawgate.ErrTooManyOpen,
 	} {
 		if errors.Is(err, mistake) {
 			return 0, false

@@ -95,6 +95,16 @@ func (c *local) paused() (until int64) {
 	return until
 }
 
+// pausedAny reports whether one of the buckets is paused.
+func (l *Ledger) pausedAny(now Now, buckets []drawgate.BucketCost) bool {
+	for i := range buckets {
+		if e := l.entries.byKey[buckets[i].Key]; e != nil && e.paused > now.Store {
+			return true
+		}
+	}
+	return false
+}
+
 // refusePaused refuses a take because a bucket is paused.
 func (c *local) refusePaused(until int64) drawgate.Decision {
 	v := c.refuse()

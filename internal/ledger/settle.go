@@ -27,6 +27,9 @@ func (l *Ledger) Settle(now Now, st *drawgate.Settlement) (o drawgate.Outcome, m
 		return drawgate.Outcome{Gone: true}, true
 	}
 	mineSt := h.inOrder(st)
+	if st.Op == drawgate.OpRenew && h.take.Lease && l.pausedAny(now, mineSt.Buckets) {
+		return drawgate.Outcome{Kept: true, End: instantOf(h.end)}, true
+	}
 	l.apply(now, &mineSt, l.parts(now, mineSt.Buckets, true))
 	if st.Op == drawgate.OpRenew {
 		h.end = max(h.end, now.Store+st.Hold.Microseconds())
@@ -159,7 +162,7 @@ func (l *Ledger) Settled(now Now, st *drawgate.Settlement, o *drawgate.Outcome) 
 			l.reopen(now, h)
 		}
 	}
-	if o.Gone || !valid(st.Buckets) {
+	if o.Gone || o.Kept || !valid(st.Buckets) {
 		return
 	}
 	l.apply(now, st, l.parts(now, st.Buckets, st.Op == drawgate.OpCharge))

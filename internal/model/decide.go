@@ -64,7 +64,8 @@ func Decide(asks []Ask, t *record.Take, now int64) record.Verdict {
 	case late:
 		return record.Verdict{Now: now, Late: true}
 	}
-	if v.Paused = paused(asks, &v); !v.Paused {
+	v.Paused = !t.Given && paused(asks, &v)
+	if !v.Paused {
 		v.Start, v.Allowed = start(asks, t, now)
 	}
 	if v.Allowed {
@@ -127,7 +128,8 @@ func replay(asks []Ask, t *record.Take, late bool, v record.Verdict) record.Verd
 		}
 	}
 	again := record.Verdict{Now: v.Now}
-	if again.Paused = paused(asks, &again); !again.Paused {
+	again.Paused = !t.Given && paused(asks, &again)
+	if !again.Paused {
 		again.Allowed = true
 		for i := range without {
 			for _, p := range without[i].Ledger.holds[t.ID].parts {
@@ -379,13 +381,25 @@ func Renew(asks []Ask, id string, grant uint64, d, now int64) (renewed bool, end
 	now = begin(asks, now)
 	for i := range asks {
 		if h := asks[i].Ledger.holds[id]; h != nil && h.grant == grant {
-			if !h.lease || asks[i].Ledger.pause.Until <= now {
-				h.end = max(h.end, now+d)
-			}
+			h.end = max(h.end, now+d)
 			renewed, end = true, max(end, h.end)
 		}
 	}
 	return renewed, end
+}
+
+// KeptLease reports whether a lease is not renewed, because one of its buckets is paused, and when it ends.
+func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept bool) {
+	now = begin(asks, now)
+	for i := range asks {
+		if h := asks[i].Ledger.holds[id]; h != nil && h.grant == grant {
+			kept = kept || h.lease && asks[i].Ledger.pause.Until > now
+			if end == 0 || h.end < end {
+				end = h.end
+			}
+		}
+	}
+	return end, kept
 }
 
 // PauseUntil lets the buckets refuse every take until an instant, never earlier than they do. It returns when the last pause ends.

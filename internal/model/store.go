@@ -64,7 +64,8 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	for i := range batch {
 		t := &batch[i]
 		rt := record.Take{
-			ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), Lease: t.Lease, Priority: t.Priority,
+			ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), Lease: t.Lease,
+			Given: t.Given, Priority: t.Priority,
 		}
 		if t.ID != "" {
 			rt.Print = t.Print()
@@ -108,6 +109,9 @@ func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
 	case drawgate.OpSettle, drawgate.OpCancel:
 		return drawgate.Outcome{Gone: !Settle(asks, b.ID, uint64(b.Grant), b.Op == drawgate.OpCancel, now)}
 	case drawgate.OpRenew:
+		if end, kept := KeptLease(asks, b.ID, uint64(b.Grant), now); kept {
+			return drawgate.Outcome{Kept: true, End: time.UnixMicro(end)}
+		}
 		renewed, end := Renew(asks, b.ID, uint64(b.Grant), b.Hold.Microseconds(), now)
 		if !renewed {
 			return drawgate.Outcome{Gone: true}

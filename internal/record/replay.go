@@ -69,7 +69,10 @@ func replay(asks []Ask, t *Take, late bool, v *Verdict) {
 		trial[i].Rec = asks[i].Rec.clone()
 		trial[i].giveBack(t.ID, v.Now)
 	}
-	if v.paused(asks); !v.Paused {
+	if !t.Given {
+		v.paused(asks)
+	}
+	if !v.Paused {
 		v.Allowed = fitsAgain(trial, t, v.Now)
 	}
 	if !v.Allowed {

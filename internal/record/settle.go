@@ -106,7 +106,7 @@ func (st *State) settleCalendar(p *Part, d int64) {
 }
 
 // Renew sets the end of a reservation's hold to now + hold, never earlier than it was, in every bucket that knows it.
-// It reports whether the grant was open anywhere, and the end. A lease is not renewed while its bucket is paused: its end stays.
+// It reports whether the grant was open anywhere, and the end. See [KeptLease] for what is not renewed.
 func Renew(asks []Ask, id string, grant uint64, hold, now int64) (renewed bool, end, at int64) {
 	now = latest(asks, now)
 	advance(asks, now)
@@ -117,15 +117,30 @@ func Renew(asks []Ask, id string, grant uint64, hold, now int64) (renewed bool, 
 			continue
 		}
 		renewed = true
-		if !o.Lease || r.Pause == nil {
-			r.unorder(o)
-			o.End = max(o.End, now+hold)
-			r.enorder(o)
-			r.touch(id)
-		}
+		r.unorder(o)
+		o.End = max(o.End, now+hold)
+		r.enorder(o)
+		r.touch(id)
 		end = max(end, o.End)
 	}
 	return renewed, end, now
+}
+
+// KeptLease reports whether a grant is a lease of which one of the buckets is paused, so that it is renewed in none of them, and when it ends.
+func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept bool) {
+	advance(asks, latest(asks, now))
+	for i := range asks {
+		r := asks[i].Rec
+		o := r.Open[id]
+		if o == nil || o.Grant != grant {
+			continue
+		}
+		kept = kept || o.Lease && r.Pause != nil
+		if end == 0 || o.End < end {
+			end = o.End
+		}
+	}
+	return end, kept
 }
 
 // PauseUntil lets the buckets refuse every take until an instant, or longer where they are paused for longer. It returns when the last of these pauses

@@ -24,6 +24,7 @@ type Take struct {
 	Hold     int64  // µs; 0 for a plain take
 	NotAfter int64  // a take with an id opens nothing later than this; 0: no bound
 	Ahead    int64  // µs: may be granted for an instant at most so far ahead
+	Given    bool   // it was allowed before, elsewhere: a pause does not refuse it
 	Lease    bool
 	Priority int8
 }
@@ -67,7 +68,10 @@ func Decide(asks []Ask, t *Take, now int64) Verdict {
 			return Verdict{Now: now, Late: true}
 		}
 	}
-	if v.paused(asks); !v.Paused {
+	if !t.Given {
+		v.paused(asks)
+	}
+	if !v.Paused {
 		v.Start, v.Allowed = start(asks, t, now)
 	}
 	if v.Allowed {
