@@ -224,7 +224,7 @@ func Duration(d time.Duration) string {
 	up := func(unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }
 	switch {
 	case d >= drawgate.Never/2:
-		return "ever"
+		return "more than a century"
 	case d < time.Second:
 		return fmt.Sprintf("%dms", up(time.Millisecond).Milliseconds())
 	case d < time.Minute-100*time.Millisecond:

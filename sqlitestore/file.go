@@ -90,6 +90,20 @@ func locate(path string, o *Options) (string, error) {
 // unfinished follows the name of a database in that of one that is being made for it.
 const unfinished = ".new-"
 
+// dangling is the error of a symbolic link to a file that is not there: of one that was there, if the mark beside it says so.
+func dangling(path string) error {
+	target, err := os.Readlink(path)
+	if err == nil && !filepath.IsAbs(target) {
+		target = filepath.Join(filepath.Dir(path), target)
+	}
+	if err == nil {
+		if err = missing(target); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s is a symbolic link to a file that is not there", path)
+}
+
 // create makes a new database beside path and links it there once it is complete, so that a file at path is never half made, whoever is killed, and
 // of several processes one wins.
 func create(path string, o *Options) error {
@@ -99,7 +113,7 @@ func create(path string, o *Options) error {
 	_, noLog := os.Stat(path + "-wal")
 	switch info, err := os.Lstat(path); { // after the log: whoever makes both makes the file first
 	case err == nil && info.Mode()&fs.ModeSymlink != 0:
-		return fmt.Errorf("%s is a symbolic link to a file that is not there", path)
+		return dangling(path)
 	case err == nil:
 		return nil // somebody else has made it meanwhile
 	case noLog == nil:

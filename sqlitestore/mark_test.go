@@ -156,6 +156,11 @@ func TestMarkByALink(t *testing.T) {
 	if _, err := sqlitestore.Open(link, nil); !errors.Is(err, sqlitestore.ErrDamaged) {
 		t.Errorf("another database behind the link: %v", err)
 	}
+	remove(t, path)
+	_, err := sqlitestore.Open(link, nil)
+	if !errors.Is(err, sqlitestore.ErrDamaged) || !strings.Contains(err.Error(), "repair --hold --store sqlite://"+path) {
+		t.Errorf("a deleted database behind the link: %v", err)
+	}
 }
 
 // TestMarkThatCannotBeWritten: a database whose directory takes no new file works, and it is said that nobody would notice if it were deleted.
