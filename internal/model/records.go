@@ -68,6 +68,7 @@ func (s *Records) open(buckets []drawgate.BucketCost) *opened {
 	o := &opened{s: s, buckets: buckets, now: s.now(), keep: make([]bool, len(buckets))}
 	for i := range buckets {
 		rec := s.record(buckets[i].Key)
+		rec.Changes = &record.Changes{}
 		o.recs, o.now = append(o.recs, rec), max(o.now, rec.Last)
 	}
 	for i := range buckets {
@@ -115,7 +116,8 @@ func (s *Records) Take(ctx context.Context, batch []drawgate.Take, out []drawgat
 		o := s.open(t.Buckets)
 		d := drawgate.Decide(t, o.recs, s.exact, o.now)
 		for k := range o.keep {
-			o.keep[k] = o.keep[k] || d.Allowed && (t.Hold > 0 || t.Buckets[k].N != drawgate.Amounts{})
+			moved := len(o.recs[k].Changes.Touched) > 0 // by a replay, which otherwise changes nothing
+			o.keep[k] = o.keep[k] || d.Allowed && (moved || !d.Replayed) && (t.Hold > 0 || t.Buckets[k].N != drawgate.Amounts{})
 		}
 		o.close()
 		out[i] = d
