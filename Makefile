@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/.tools/envoy/bin:$(CURDIR)/.tools/traefik:$(PATH):/usr/
 ADAPTERS := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod))
 
 # What is done a part of under the race detector, which is slow and allocates: a million steps, a month of tasks, counts of allocations.
-FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/record ./rules ./server ./sqlitestore
+FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/record ./rules ./server ./store/sqlitestore
 
 # What redisstore works on beside the redis-server of the PATH.
 SERVERS := redis-server valkey-server
@@ -36,7 +36,7 @@ test: deps build
 	./tools/test.sh -race ./...
 	./tools/test.sh $(FULL)
 	for s in $(SERVERS); do export DRAWGATE_REDIS_SERVER=$(CURDIR)/.tools/redis/bin/$$s && $$DRAWGATE_REDIS_SERVER --version && \
-		./tools/test.sh ./redisstore && ./tools/test.sh -run Redis ./guard || exit 1; done
+		./tools/test.sh ./store/redisstore && ./tools/test.sh -run Redis ./store/guard || exit 1; done
 	for m in $(ADAPTERS); do (cd $$m && $(GO) vet ./... && $(GO) test ./...) || exit 1; done
 	cd benchmarks && $(GO) vet ./... && $(GO) build ./...
 	./tools/fuzz.sh 20s

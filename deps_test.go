@@ -25,14 +25,14 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/model":     {own: []string{"", "internal/calendar", "internal/record"}},
 	"internal/redistest": {},
 	"internal/regular":   {},
-	"storetest":          {own: []string{""}},
-	"memstore":           {own: []string{"", "internal/cells", "internal/record"}},
-	"sqlitestore":        {own: []string{"", "internal/record"}, others: []string{"modernc.org/sqlite"}},
-	"redisstore":         {own: []string{"", "internal/record", "internal/calendar"}, others: []string{"github.com/redis/rueidis"}},
+	"store/storetest":    {own: []string{""}},
+	"store/memstore":     {own: []string{"", "internal/cells", "internal/record"}},
+	"store/sqlitestore":  {own: []string{"", "internal/record"}, others: []string{"modernc.org/sqlite"}},
+	"store/redisstore":   {own: []string{"", "internal/record", "internal/calendar"}, others: []string{"github.com/redis/rueidis"}},
 	"rules":              {own: []string{""}, others: []string{"github.com/expr-lang/expr"}},
 	"engine":             {own: []string{"", "rules", "internal/shadow"}},
 	"internal/ledger":    {own: []string{"", "internal/record"}},
-	"guard": {
+	"store/guard": {
 		own: []string{"", "internal/cells", "internal/ledger", "internal/record", "internal/breaker", "internal/instances", "internal/shadow"},
 	},
 	"internal/shadow":         {},
@@ -41,21 +41,21 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/hold":           {own: []string{""}},
 	"internal/instances":      {own: []string{""}},
 	"httplimit":               {own: []string{"", "internal/hold"}},
-	"httplimit/httplimittest": {own: []string{"", "httplimit", "memstore"}},
+	"httplimit/httplimittest": {own: []string{"", "httplimit", "store/memstore"}},
 	"grpclimit":               {own: []string{"", "internal/hold"}, others: grpcs},
 	"rls":                     {own: []string{"", "engine", "rules", "httplimit", "internal/regular", "internal/yamltext"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
-	"telemetry":               {own: []string{"", "engine", "guard"}, others: []string{"github.com/prometheus"}},
+	"telemetry":               {own: []string{"", "engine", "store/guard"}, others: []string{"github.com/prometheus"}},
 	"config":                  {own: []string{"", "internal/calendar", "engine", "rules", "internal/regular", "internal/yamltext"}, others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify"}},
 	"server":                  {own: []string{"", "api", "engine", "rules", "httplimit", "internal/regular"}},
 	"client":                  {own: []string{"api"}},
 	"cmd/drawgate": {
 		own: []string{
-			"", "api", "client", "config", "engine", "guard", "httplimit", "memstore", "redisstore", "rls", "rules", "server", "sqlitestore", "telemetry",
+			"", "api", "client", "config", "engine", "store/guard", "httplimit", "store/memstore", "store/redisstore", "rls", "rules", "server", "store/sqlitestore", "telemetry",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty", "github.com/prometheus/client_golang"),
 	},
 	"deploy":   {},
-	"examples": {own: []string{"", "api", "client", "engine", "server", "memstore", "sqlitestore", "redisstore"}},
+	"examples": {own: []string{"", "api", "client", "engine", "server", "store/memstore", "store/sqlitestore", "store/redisstore"}},
 }
 
 // TestImports holds the import rule. Changing it is a design change: say why in docs/design.md.

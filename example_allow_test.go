@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // At most two requests in any hour. A refusal is an answer, not an error, and costs nothing.

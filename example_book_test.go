@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // Book paces work: each booking says when its work may start. What is not needed is cancelled before.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // One take of several buckets: per caller, and for the API as a whole. All of them are charged, or none.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // Several limits of several units are one policy: all must pass, and the refusal says which one did not.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // The cost of a call to a language model is known only afterwards: an estimate is held, and settled with what was used.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // Wait stands in line until the take fits. If that cannot be before the deadline, it says so at once.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // long makes some tests run for longer, and be strict about how long things take on a real clock.

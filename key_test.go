@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // TestBoundedKey: what a key is cut to is short, valid where the key is, nobody else's, and stays as it is.

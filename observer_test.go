@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // TestObserver is told of every decision, with the time in the queue apart, of settlements and of store calls.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/client"
-	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/server"
-	"github.com/drawgate/drawgate/sqlitestore"
+	"github.com/drawgate/drawgate/store/memstore"
+	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 func TestPlainTakeIsSentOnce(t *testing.T) {

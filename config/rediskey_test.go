@@ -17,8 +17,8 @@ import (
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/redistest"
-	"github.com/drawgate/drawgate/redisstore"
 	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/store/redisstore"
 )
 
 // The keys of the presets in Redis are those that docs/configuration.md names, as their variables

@@ -18,8 +18,8 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 func hashOf(secret string) string {

@@ -22,7 +22,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
-	"github.com/drawgate/drawgate/sqlitestore"
+	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 // binary is drawgate, built once.

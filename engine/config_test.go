@@ -7,8 +7,8 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // TestMistakesAreTold, all of them at once, with what was meant.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // perDay is a policy whose count a test cannot outlast.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // tokens is a policy that counts no requests.

@@ -22,7 +22,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/grpclimit"
 	"github.com/drawgate/drawgate/httplimit"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 func TestRefusalHasRetryInfoAndQuotaFailure(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/httplimit"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/guard"
 	"github.com/drawgate/drawgate/httplimit"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // TestGuarded: with the store away a request is refused only if this process's own limiter is used up, and that is a 429 like any other; what a policy does

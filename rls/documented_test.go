@@ -14,7 +14,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/rls"
-	"github.com/drawgate/drawgate/sqlitestore"
+	"github.com/drawgate/drawgate/store/sqlitestore"
 	"github.com/drawgate/drawgate/telemetry"
 )
 

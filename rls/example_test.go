@@ -8,8 +8,8 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/rls"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 func Example() {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/rls"
 	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 const fuzzed = `

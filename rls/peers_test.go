@@ -14,8 +14,8 @@ import (
 
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/redistest"
-	"github.com/drawgate/drawgate/redisstore"
 	"github.com/drawgate/drawgate/rls"
+	"github.com/drawgate/drawgate/store/redisstore"
 )
 
 // The tests of this file are the lines of PEERS.md that concern this protocol, by their numbers there: what peers get wrong.

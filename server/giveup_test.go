@@ -21,8 +21,8 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/client"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // pipes is a network without a machine: for bubbles.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
-	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // noting notes by which ids and grants a store is asked.

@@ -15,8 +15,8 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // policies are those of most tests: windows so long that nothing comes back while a test runs.

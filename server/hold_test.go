@@ -16,10 +16,10 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/redistest"
-	"github.com/drawgate/drawgate/memstore"
-	"github.com/drawgate/drawgate/redisstore"
 	"github.com/drawgate/drawgate/server"
-	"github.com/drawgate/drawgate/sqlitestore"
+	"github.com/drawgate/drawgate/store/memstore"
+	"github.com/drawgate/drawgate/store/redisstore"
+	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 // req: A2

@@ -21,9 +21,9 @@ import (
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/rules"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // document loads api/openapi.json, and checks it.

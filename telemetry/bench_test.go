@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/telemetry"
 )
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/guard"
+	"github.com/drawgate/drawgate/store/guard"
 )
 
 // The states of the breaker in front of the store.

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/guard"
+	"github.com/drawgate/drawgate/store/guard"
 )
 
 // Join returns an observer that tells each of obs, in their order. Those that are nil are left out; if none is left, it is nil, which costs a limiter

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/guard"
+	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/telemetry"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/drawgate/drawgate/guard"
+	"github.com/drawgate/drawgate/store/guard"
 )
 
 // waitBuckets are those with which rate_limit_wait_duration_seconds was asked for.

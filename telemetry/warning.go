@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/drawgate/drawgate/guard"
+	"github.com/drawgate/drawgate/store/guard"
 )
 
 // Kind says what a [Warning] is about.

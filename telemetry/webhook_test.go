@@ -19,8 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/guard"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/telemetry"
 )
 

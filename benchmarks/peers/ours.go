@@ -6,9 +6,9 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/benchmarks/lim"
-	"github.com/drawgate/drawgate/memstore"
-	"github.com/drawgate/drawgate/redisstore"
-	"github.com/drawgate/drawgate/sqlitestore"
+	"github.com/drawgate/drawgate/store/memstore"
+	"github.com/drawgate/drawgate/store/redisstore"
+	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 // noTimeout leaves the deadline to the caller, as the peers do.

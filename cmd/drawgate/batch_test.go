@@ -22,7 +22,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
-	"github.com/drawgate/drawgate/sqlitestore"
+	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 // quota is the policy that the variables of the multi-tier quota make.

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/guard"
+	"github.com/drawgate/drawgate/store/guard"
 )
 
 func (a *app) boundCmd() *cobra.Command {

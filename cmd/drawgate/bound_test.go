@@ -18,11 +18,11 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/guard"
 	"github.com/drawgate/drawgate/internal/redistest"
-	"github.com/drawgate/drawgate/memstore"
-	"github.com/drawgate/drawgate/redisstore"
 	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/memstore"
+	"github.com/drawgate/drawgate/store/redisstore"
 )
 
 // boundInstances is how many processes share the limits.

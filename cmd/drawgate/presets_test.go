@@ -12,8 +12,8 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
-	"github.com/drawgate/drawgate/guard"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // cuttable is a store that can be cut off.

@@ -20,11 +20,11 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/guard"
 	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/rls"
 	"github.com/drawgate/drawgate/server"
-	"github.com/drawgate/drawgate/sqlitestore"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/sqlitestore"
 	"github.com/drawgate/drawgate/telemetry"
 )
 

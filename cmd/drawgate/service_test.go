@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/drawgate/drawgate/config"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // envoyFile writes a file of envoyproxy/ratelimit into a directory of its own.

@@ -15,9 +15,9 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/memstore"
-	"github.com/drawgate/drawgate/redisstore"
-	"github.com/drawgate/drawgate/sqlitestore"
+	"github.com/drawgate/drawgate/store/memstore"
+	"github.com/drawgate/drawgate/store/redisstore"
+	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 // storeTimeout bounds a take that does not wait. One command has more time than one request of a server.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/memstore"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 func TestRun(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // quota is what the provider grants. The margin covers the way to it, the headroom what others may use of it.

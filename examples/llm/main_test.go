@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 func TestAskSettlesWithWhatWasUsed(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/sqlitestore"
+	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 const day = 24 * time.Hour

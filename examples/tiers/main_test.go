@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/sqlitestore"
+	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 func TestThirdBatchDoesNotFitInTheMinute(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/httplimit/chilimit"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // Two requests an hour for each route, from in front of all of them.

@@ -10,7 +10,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/httplimit/echolimit"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // Two requests an hour for each user whom a middleware in front has found.

@@ -15,7 +15,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/httplimit/fiberlimit"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 func slots(t *testing.T, n int64) *drawgate.Limiter {

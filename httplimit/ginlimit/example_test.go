@@ -10,7 +10,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/httplimit/ginlimit"
-	"github.com/drawgate/drawgate/memstore"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // Two requests an hour for each user whom a handler in front has found.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/model"
-	"github.com/drawgate/drawgate/memstore"
-	"github.com/drawgate/drawgate/storetest"
+	"github.com/drawgate/drawgate/store/memstore"
+	"github.com/drawgate/drawgate/store/storetest"
 )
 
 // records is the engine as a store that keeps no more than it must.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/model"
-	"github.com/drawgate/drawgate/storetest"
+	"github.com/drawgate/drawgate/store/storetest"
 )
 
 // obvious is the model as a store, in a bubble whose clock moves when everybody sleeps.

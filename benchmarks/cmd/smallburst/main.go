@@ -19,9 +19,9 @@ import (
 	xrate "golang.org/x/time/rate"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/memstore"
-	"github.com/drawgate/drawgate/redisstore"
-	"github.com/drawgate/drawgate/sqlitestore"
+	"github.com/drawgate/drawgate/store/memstore"
+	"github.com/drawgate/drawgate/store/redisstore"
+	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 var (

@@ -1,0 +1,172 @@
+package guard_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/memstore"
+)
+
+// herd is three processes on one store, all of which ask for a bucket limit as fast as they can. They do not ask the store again once it has failed: to be
+// sure takes time, in which a bucket drains.
+type herd struct {
+	t        *testing.T
+	plan     *drawgate.Plan
+	stores   []*faulty
+	guards   []*guard.Store
+	truths   []*truth // that each admission is entered into
+	admitted []time.Time
+}
+
+func newHerd(t *testing.T, l drawgate.Limit) *herd {
+	t.Helper()
+	h := &herd{t: t, plan: policy(t, drawgate.FallbackShare, l)}
+	store := memstore.New(nil)
+	for range 3 {
+		f := &faulty{Store: store}
+		h.stores = append(h.stores, f)
+		h.guards = append(h.guards, guarded(t, f, &guard.Options{Instances: 3, StartFull: true, Failures: 1}))
+	}
+	return h
+}
+
+// line returns the bound.
+func (h *herd) line() guard.Line {
+	h.t.Helper()
+	lines, err := guard.Bound([]drawgate.Policy{h.plan.Policy()}, 3)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return lines[0]
+}
+
+// enter has what is admitted from now on counted by a bucket of its own, which may be exceeded by so many.
+func (h *herd) enter(over int64) *truth {
+	tr := newTruth(h.plan)
+	tr.over = func(int) int64 { return over }
+	h.truths = append(h.truths, tr)
+	return tr
+}
+
+// take has processes take a unit, and returns how many got one.
+func (h *herd) take(guards ...*guard.Store) (n int) {
+	h.t.Helper()
+	for _, g := range guards {
+		d := take(h.t, g, h.plan, "k", 1)
+		if !d.Allowed {
+			continue
+		}
+		n++
+		h.admitted = append(h.admitted, time.Now())
+		for _, tr := range h.truths {
+			if err := tr.admit("", 0, drawgate.Amounts{1}, time.Now()); err != nil {
+				h.t.Fatalf("%v after the start: %v", time.Since(h.admitted[0]), err)
+			}
+		}
+	}
+	return n
+}
+
+// rush has processes take until none of them gets more at this instant.
+func (h *herd) rush(guards ...*guard.Store) {
+	h.t.Helper()
+	for h.take(guards...) > 0 {
+	}
+}
+
+// ask has all processes take all they get for so long.
+func (h *herd) ask(d time.Duration) {
+	h.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(d / 1000) {
+		h.rush(h.guards...)
+	}
+}
+
+// most returns how much of the limit's bucket has been used at most.
+func (tr *truth) most() int64 { return tr.rec.Usage(&tr.wide[0], 9).Used }
+
+// TestABucketLimitCutOff: three processes that are all cut off are admitted what [guard.Bound] says beyond a bucket limit when it begins, if one of them had
+// the traffic, and nothing beyond it if all had; and later nothing, though they wait until their shares are full again.
+//
+// req: E7
+func TestABucketLimitCutOff(t *testing.T) {
+	t.Parallel()
+	for _, l := range bucketLimits() {
+		for _, even := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d of %d, even %v", l.Burst, l.Amount, even), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					h := newHerd(t, l)
+					line := h.line()
+					first := h.enter(line.Extra)
+					if even {
+						h.rush(h.guards...)
+					} else {
+						h.rush(h.guards[0])
+					}
+					for _, s := range h.stores {
+						s.set(refuses)
+					}
+					at := time.Now()
+					h.rush(h.guards...)
+					if past := time.Since(at); past != 0 {
+						t.Fatalf("%v passed while the processes were cut off, want none: the count is of one instant", past)
+					}
+					want := line.Most
+					if !even {
+						want += line.Extra
+					}
+					if got := first.most(); got != want {
+						t.Errorf("%d units are used when all are cut off, want %d", got, want)
+					}
+					h.ask(3 * l.Window)
+					time.Sleep(6 * l.Window) // what one may use comes back at a third of the rate
+					later := h.enter(line.After)
+					h.rush(h.guards...)
+					if got := later.most(); got != 3*line.Share {
+						t.Errorf("%d units are used later, want %d", got, 3*line.Share)
+					}
+					h.ask(3 * l.Window)
+				})
+			})
+		}
+	}
+}
+
+// bucketLimits have a rate that is less than the burst, more, and one that three processes cannot divide.
+func bucketLimits() []drawgate.Limit {
+	return []drawgate.Limit{leaky(10, time.Second, 24), leaky(60, time.Second, 12), leaky(7, time.Second, 7)}
+}
+
+// TestABucketLimitPartlyCutOff: while two of three processes are cut off and the third is not, no window holds more than [guard.Bound] says beyond what a
+// bucket limit admits in it: its burst and its rate.
+//
+// req: E7
+func TestABucketLimitPartlyCutOff(t *testing.T) {
+	t.Parallel()
+	for _, l := range bucketLimits() {
+		t.Run(fmt.Sprintf("%d of %d", l.Burst, l.Amount), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := newHerd(t, l)
+				h.stores[1].set(refuses)
+				h.stores[2].set(refuses)
+				h.ask(5 * l.Window)
+				most, from := 0, 0
+				for i, at := range h.admitted {
+					for ; at.Sub(h.admitted[from]) >= l.Window; from++ {
+					}
+					most = max(most, i+1-from)
+				}
+				line := h.line()
+				if may := int(line.Most + l.Amount + line.Partly); most > may || most < may-3 { // each may be about to be admitted one
+					t.Errorf("%d admitted in %v, want %d or a little less", most, l.Window, may)
+				}
+			})
+		})
+	}
+}

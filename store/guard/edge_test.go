@@ -1,0 +1,142 @@
+package guard_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/guard"
+)
+
+// TestABatchOfBoth settles what was given here and what the store gave in one batch: each is answered for itself.
+func TestABatchOfBoth(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, 0, rolling(100, time.Hour))
+		hold(t, g, "there", time.Hour, plan, "k", 10)
+		hold(t, g, "there too", time.Hour, plan, "k", 10)
+		store.set(refuses)
+		hold(t, g, "here", time.Hour, plan, "k", 10)
+		one := []drawgate.BucketCost{cost(plan, "k", 1)}
+		batch := []drawgate.Settlement{
+			{Op: drawgate.OpSettle, ID: "here", Grant: grant("here"), Buckets: one},
+			{Op: drawgate.OpSettle, ID: "there", Grant: grant("there"), Buckets: one},
+			{Op: drawgate.OpRenew, ID: "there too", Grant: grant("there too"), Buckets: one, Hold: time.Hour},
+			{Op: drawgate.OpCharge, Buckets: one, At: time.Now()},
+			{Op: drawgate.OpCancel, ID: "here", Grant: grant("here"), Buckets: one},
+		}
+		out := make([]drawgate.Outcome, len(batch))
+		if err := g.Settle(t.Context(), batch, out); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []struct{ away, gone bool }{{}, {}, {away: true}, {}, {gone: true}} {
+			if errors.Is(out[i].Err, drawgate.ErrStoreAway) != want.away || out[i].Gone != want.gone {
+				t.Errorf("settlement %d: %+v", i, out[i])
+			}
+		}
+		back(t, g, store)
+		if got := used(t, store, plan, "k"); !slices.Equal(got, []int64{13}) {
+			t.Errorf("the store knows of %v, want 1, 1, 10 and 1", got)
+		}
+	})
+}
+
+// TestAnIDThatIsAnothersByNow: the store has it for something else. What was given here is charged, and settled by the difference.
+func TestAnIDThatIsAnothersByNow(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, 0, rolling(100, time.Hour))
+		store.set(refuses)
+		hold(t, g, "id", time.Hour, plan, "k", 10)
+		hold(t, g, "other", time.Hour, plan, "k", 10)
+		for _, id := range []string{"id", "other"} {
+			hold(t, store.Store, id, time.Hour, plan, "k", 7)
+		}
+		back(t, g, store)
+		if got := used(t, store, plan, "k")[0]; got != 34 {
+			t.Errorf("%d used, want 20 charged and 14 of the other", got)
+		}
+		for i, c := range []struct {
+			id      string
+			n, want int64
+		}{{"id", 13, 37}, {"other", 2, 37}} { // what is charged is not given back
+			if o := end(t, g, drawgate.OpSettle, c.id, plan, "k", c.n); o.Err != nil || o.Gone {
+				t.Errorf("settlement %d: %+v", i, o)
+			}
+			wantBack(t, g, time.Second)
+			if got := used(t, store, plan, "k")[0]; got != c.want {
+				t.Errorf("settlement %d: %d used, want %d", i, got, c.want)
+			}
+		}
+	})
+}
+
+// TestABucketThatCannotBeTold is tried again, and keeps nobody else waiting; what the store will never accept is given up, and said.
+func TestABucketThatCannotBeTold(t *testing.T) {
+	t.Parallel()
+	for _, never := range []bool{false, true} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			plan := policy(t, 0, rolling(100, time.Hour))
+			hold(t, g, "there", time.Hour, plan, "bad", 10)
+			store.set(refuses)
+			hold(t, g, "here", time.Hour, plan, "bad", 10)
+			take(t, g, plan, "bad", 10)
+			take(t, g, plan, "good", 10)
+			end(t, g, drawgate.OpSettle, "there", plan, "bad", 1)
+			err := error(&drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"), Fault: drawgate.FaultBucket})
+			if never {
+				err = fmt.Errorf("no: %w", drawgate.ErrInvalid)
+			}
+			store.mu.Lock()
+			store.blocked = func(b drawgate.BucketCost) error {
+				if b.Key.Name == "bad" {
+					return err
+				}
+				return nil
+			}
+			store.mu.Unlock()
+			store.set(well)
+			time.Sleep(5 * time.Second)
+			if d := take(t, g, plan, "good", 1); d.Fallback || d.Remaining() != 89 {
+				t.Errorf("another bucket: fallback %v, %d left", d.Fallback, d.Remaining())
+			}
+			if st := g.State(); st.Away || (st.Owed == 0) != never {
+				t.Errorf("never accepted %v: %+v", never, st)
+			}
+			store.mu.Lock()
+			store.blocked = nil
+			store.mu.Unlock()
+			wantBack(t, g, 5*time.Second)
+		})
+	}
+}
+
+// TestWhatNoLimiterSends is left to the store to refuse, and to errors while it is away.
+func TestWhatNoLimiterSends(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, 0, rolling(10, time.Hour))
+		b := cost(plan, "k", 1)
+		for what, tk := range map[string]drawgate.Take{
+			"a bucket twice": {Buckets: []drawgate.BucketCost{b, b}}, "no bucket": {}, "an id without a hold": {ID: "id", Buckets: []drawgate.BucketCost{b}},
+			"a hold without an id": {Hold: time.Hour, Buckets: []drawgate.BucketCost{b}}, "a priority of 10": {Priority: 10, Buckets: []drawgate.BucketCost{b}},
+		} {
+			if err := guard.Valid([]drawgate.Take{tk}); !errors.Is(err, drawgate.ErrInvalid) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		store.set(refuses)
+		var out [1]drawgate.Decision
+		slot := policy(t, 0, slots(1))
+		if err := g.Take(t.Context(), []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(slot, "k", 1)}}}, out[:]); err != nil || !errors.Is(out[0].Fail, drawgate.ErrNeedsReserve) {
+			t.Errorf("slots without a hold: %v, %v", err, out[0].Fail)
+		}
+		var st [1]drawgate.Status
+		if err := g.Peek(t.Context(), []drawgate.BucketCost{{Key: b.Key}}, 0, st[:]); err != nil || !errors.Is(st[0].Fail, drawgate.ErrInvalid) {
+			t.Errorf("a look without a plan: %v, %v", err, st[0].Fail)
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package guard_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/memstore"
+)
+
+// tardy answers so many takes with an id that they came too late.
+type tardy struct {
+	*faulty
+	n int
+}
+
+func (s *tardy) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	if s.n > 0 && s.is(well) && batch[0].ID != "" {
+		s.n--
+		for i := range out {
+			out[i] = drawgate.Decision{Fail: drawgate.ErrTooLate}
+		}
+		return nil
+	}
+	return s.faulty.Take(ctx, batch, out)
+}
+
+// TestAReplayThatIsLateIsSentAgain: the slot that was given here is not given to another.
+func TestAReplayThatIsLateIsSentAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &tardy{faulty: &faulty{Store: memstore.New(nil)}}
+		g := guarded(t, store, full(1))
+		plan := policy(t, 0, slots(1))
+		store.set(refuses)
+		if d := send(t, g, reserve(plan, "id", 1, 1)); !d.Allowed {
+			t.Fatal("refused while the store is unavailable")
+		}
+		store.n = 1
+		store.set(well)
+		wantBack(t, g, 10*time.Second)
+		if d := send(t, g, reserve(plan, "other", 2, 1)); d.Allowed {
+			t.Error("one slot has two holders")
+		}
+	})
+}
+
+// TestAPauseDoesNotKeepWhatWasGivenFromTheStore: of two buckets one is paused by another process before the store is told of a reservation of both. The slot
+// of the other bucket is not given again, and nothing stays pending.
+func TestAPauseDoesNotKeepWhatWasGivenFromTheStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := memstore.New(nil)
+		mine, theirs := &faulty{Store: shared}, &faulty{Store: shared}
+		g := guarded(t, mine, full(2))
+		a, b := limiters(t, g)
+		a2, b2 := limiters(t, guarded(t, theirs, full(2)))
+		mine.set(refuses)
+		both := drawgate.Request{Buckets: []drawgate.Ask{a.Ask("k"), b.Ask("k")}, Hold: 24 * time.Hour, NoWait: true}
+		if _, err := a.ReserveRequest(t.Context(), both); err != nil {
+			t.Fatal(err)
+		}
+		if err := a2.Pause(t.Context(), "k", time.Hour, "the provider said 429"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		mine.set(well)
+		time.Sleep(10 * time.Second)
+		held := 0
+		for range 4 {
+			if _, err := b2.ReserveRequest(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{b2.Ask("k")}, Hold: time.Hour, NoWait: true}); err == nil {
+				held++
+			}
+		}
+		if s := g.State(); held != 1 || s.Owed != 0 {
+			t.Errorf("%d more slots of 2 were given, and %d buckets are pending", held, s.Owed)
+		}
+	})
+}
+
+// limiters returns one of ten a minute and one of two slots.
+func limiters(t *testing.T, g *guard.Store) (a, b *drawgate.Limiter) {
+	t.Helper()
+	a, err := drawgate.New(g, drawgate.PerMinute("a", 10), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	b, err = a.With(drawgate.Policy{Name: "b", Limits: []drawgate.Limit{{Name: "s", Kind: drawgate.Concurrency, Amount: 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, b
+}
+
+// TestALeaseIsNotRenewedWhilePaused, neither by the store nor in its place.
+func TestALeaseIsNotRenewedWhilePaused(t *testing.T) {
+	t.Parallel()
+	for _, m := range []mood{well, refuses} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			t.Helper()
+			a, _ := limiters(t, g)
+			store.set(m)
+			r, err := a.ReserveRequest(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{a.Ask("k", drawgate.Cost{N: 10})}, Hold: 10 * time.Second, Lease: true, NoWait: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Pause(t.Context(), "k", time.Hour, ""); err != nil {
+				t.Fatal(err)
+			}
+			st := drawgate.Settlement{Op: drawgate.OpRenew, ID: r.ID(), Grant: r.Grant(), Hold: time.Hour, Buckets: []drawgate.BucketCost{cost(a.Plan(), "k")}}
+			var out [1]drawgate.Outcome
+			if err := g.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil || !out[0].Kept || out[0].Gone || time.Until(out[0].End) > 10*time.Second {
+				t.Errorf("mood %v: %+v, %v", m, out[0], err)
+			}
+		})
+	}
+}

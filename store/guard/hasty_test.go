@@ -1,0 +1,84 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/memstore"
+)
+
+// TestHastyCallersDoNotOpen: a caller that gives a store no time, while it is well, is not admitted by a limit that would step aside: over gRPC it is the
+// client that chooses the deadline.
+func TestHastyCallersDoNotOpen(t *testing.T) {
+	t.Parallel()
+	bubble(t, &guard.Options{Instances: 3, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, drawgate.FallbackOpen, rolling(30, time.Hour))
+		drain(t, store, plan, "k")
+		store.during = func() { time.Sleep(2 * time.Millisecond) }
+		for range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
+			var out [1]drawgate.Decision
+			err := g.Take(ctx, []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}}}, out[:])
+			cancel()
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("%+v, %v", out[0].Allowed, err)
+			}
+		}
+		if g.State().Away {
+			t.Error("the store is well")
+		}
+	})
+}
+
+// single is a store that says for each take by itself why it failed, as Redis does.
+type single struct{ *faulty }
+
+func (s single) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	if err := s.faulty.Take(ctx, batch, out); err != nil {
+		for i := range out {
+			out[i] = drawgate.Decision{Fail: err}
+		}
+	}
+	return nil
+}
+
+// TestHastyCallersOfAStoreThatAnswersEach are not admitted either, whether they wait for its answer or for it to be told something first.
+func TestHastyCallersOfAStoreThatAnswersEach(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: memstore.New(nil)}
+		g := guarded(t, single{store}, &guard.Options{Instances: 3, StartFull: true})
+		plan := policy(t, drawgate.FallbackOpen, rolling(3, time.Hour))
+		hurry := func(what string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
+			defer cancel()
+			var out [1]drawgate.Decision
+			err := g.Take(ctx, []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}}}, out[:])
+			if out[0].Allowed || err == nil && out[0].Fail == nil {
+				t.Errorf("%s: allowed %v, %v, %v", what, out[0].Allowed, err, out[0].Fail)
+			}
+		}
+		drain(t, store, plan, "k")
+		store.mu.Lock()
+		store.during = func() { time.Sleep(2 * time.Millisecond) }
+		store.mu.Unlock()
+		hurry("a store that is well")
+		store.mu.Lock()
+		store.during = nil
+		store.mu.Unlock()
+		store.set(refuses)
+		if d := take(t, g, plan, "k", 1); !d.Allowed || !d.Fallback {
+			t.Fatal("the limit does not step aside")
+		}
+		store.set(stalls) // for long enough that nothing is told
+		hurry("a store that has to be told first")
+		store.set(well)
+		wantBack(t, g, 3*time.Second)
+	})
+}

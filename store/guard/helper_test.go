@@ -1,0 +1,311 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/guard"
+)
+
+// long is set to run the long forms of the tests that have one.
+var long = os.Getenv("DRAWGATE_LONG") != ""
+
+// mood is how a faulty store behaves.
+type mood int
+
+const (
+	well    mood = iota
+	refuses      // fails at once, nothing done
+	stalls       // does not answer, nothing done
+	mute         // does what it is asked, and loses the answer
+	slow         // answers after half a second
+	late         // does not answer, and does what it is asked a second later
+)
+
+var errRefused = errors.New("connection refused")
+
+// faulty is a store that fails as it is told to.
+type faulty struct {
+	drawgate.Store
+
+	mu      sync.Mutex
+	mood    mood
+	err     error                                // of refuses; nil means errRefused
+	calls   int                                  // of any kind
+	blocked func(b drawgate.BucketCost) error    // fails takes and settlements of some buckets only
+	cancels int                                  // it was asked for
+	told    []drawgate.Settlement                // charges that were carried out
+	during  func()                               // called while a call is under way
+	only    func(op string, plain bool) (m mood) // overrides mood
+}
+
+func (f *faulty) set(m mood) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mood = m
+}
+
+func (f *faulty) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mood, f.err = refuses, err
+}
+
+func (f *faulty) is(m mood) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mood == m
+}
+
+// noteEnds counts how often the store was asked to end something.
+func (f *faulty) noteEnds(batch []drawgate.Settlement) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range batch {
+		if batch[i].Op == drawgate.OpCancel {
+			f.cancels++
+		}
+	}
+}
+
+func (f *faulty) cancelled() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cancels
+}
+
+func (f *faulty) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls
+}
+
+func (f *faulty) call(ctx context.Context, op string, plain bool, do func() error) error {
+	f.mu.Lock()
+	f.calls++
+	m, refusal, during := f.mood, f.err, f.during
+	if f.only != nil {
+		m = f.only(op, plain)
+	}
+	f.mu.Unlock()
+	if during != nil {
+		during()
+	}
+	away := func(err error) error { return &drawgate.StoreError{Store: "faulty", Op: op, Err: err} }
+	switch m {
+	case refuses:
+		if refusal != nil {
+			return refusal
+		}
+		return away(errRefused)
+	case stalls:
+		<-ctx.Done()
+		return away(ctx.Err())
+	case mute:
+		_ = do()
+		<-ctx.Done()
+		return away(ctx.Err())
+	case slow:
+		select {
+		case <-time.After(500 * time.Millisecond):
+		case <-ctx.Done():
+			return away(ctx.Err())
+		}
+	case late:
+		time.AfterFunc(time.Second, func() { _ = do() })
+		<-ctx.Done()
+		return away(ctx.Err())
+	case well:
+	}
+	return do()
+}
+
+func (f *faulty) block(b []drawgate.BucketCost) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range b {
+		if f.blocked != nil {
+			if err := f.blocked(b[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	plain, store := batch[0].ID == "", ctx
+	if f.is(late) { // nobody waits any more when it is done
+		batch, out, store = slices.Clone(batch), make([]drawgate.Decision, len(out)), context.WithoutCancel(ctx)
+	}
+	return f.call(ctx, "take", plain, func() error {
+		if err := f.Store.Take(store, batch, out); err != nil {
+			return err
+		}
+		for i := range batch {
+			if err := f.block(batch[i].Buckets); err != nil {
+				out[i] = drawgate.Decision{Fail: err}
+			}
+		}
+		return nil
+	})
+}
+
+func (f *faulty) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	f.noteEnds(batch)
+	store := ctx
+	if f.is(late) {
+		batch, out, store = slices.Clone(batch), make([]drawgate.Outcome, len(out)), context.WithoutCancel(ctx)
+	}
+	return f.call(ctx, batch[0].Op.String(), false, func() error {
+		if err := f.Store.Settle(store, batch, out); err != nil {
+			return err
+		}
+		for i := range batch {
+			if err := f.block(batch[i].Buckets); err != nil {
+				out[i] = drawgate.Outcome{Err: err}
+			} else if batch[i].Op == drawgate.OpCharge {
+				f.mu.Lock()
+				f.told = append(f.told, batch[i])
+				f.mu.Unlock()
+			}
+		}
+		return nil
+	})
+}
+
+func (f *faulty) Peek(ctx context.Context, b []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+	return f.call(ctx, "peek", false, func() error { return f.Store.Peek(ctx, b, priority, out) })
+}
+
+func (f *faulty) Ping(ctx context.Context) error {
+	return f.call(ctx, "ping", false, func() error { return nil })
+}
+
+func compile(tb testing.TB, p drawgate.Policy) *drawgate.Plan {
+	tb.Helper()
+	plan, err := p.Compile()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return plan
+}
+
+// policy returns a plan named "p" whose limits are called by their position.
+func policy(tb testing.TB, fallback drawgate.Fallback, limits ...drawgate.Limit) *drawgate.Plan {
+	tb.Helper()
+	for i := range limits {
+		limits[i].Name = string(rune('a' + i))
+	}
+	return compile(tb, drawgate.Policy{Name: "p", Limits: limits, Fallback: fallback})
+}
+
+func rolling(n int64, window time.Duration) drawgate.Limit {
+	return drawgate.Limit{Kind: drawgate.Rolling, Amount: n, Window: window}
+}
+
+func leaky(n int64, window time.Duration, burst int64) drawgate.Limit {
+	return drawgate.Limit{Kind: drawgate.Bucket, Amount: n, Window: window, Burst: burst}
+}
+
+func daily(n int64) drawgate.Limit {
+	return drawgate.Limit{Kind: drawgate.Calendar, Amount: n, Every: drawgate.Day}
+}
+
+func slots(n int64) drawgate.Limit { return drawgate.Limit{Kind: drawgate.Concurrency, Amount: n} }
+
+func cost(plan *drawgate.Plan, name string, n ...int64) drawgate.BucketCost {
+	c := drawgate.BucketCost{Key: drawgate.Key{Policy: plan.Name(), Name: name}, Plan: plan}
+	copy(c.N[:], n)
+	return c
+}
+
+// send decides one take. It fails the test if it is not decided.
+func send(tb testing.TB, s drawgate.Store, t drawgate.Take) drawgate.Decision {
+	tb.Helper()
+	var out [1]drawgate.Decision
+	if err := s.Take(tb.Context(), []drawgate.Take{t}, out[:]); err != nil {
+		tb.Fatal(err)
+	}
+	if out[0].Fail != nil {
+		tb.Fatal(out[0].Fail)
+	}
+	return out[0]
+}
+
+func take(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string, n ...int64) drawgate.Decision {
+	tb.Helper()
+	return send(tb, s, drawgate.Take{Buckets: []drawgate.BucketCost{cost(plan, name, n...)}})
+}
+
+func hold(tb testing.TB, s drawgate.Store, id string, d time.Duration, plan *drawgate.Plan, name string, n ...int64) drawgate.Decision {
+	tb.Helper()
+	return send(tb, s, drawgate.Take{ID: id, Grant: grant(id), Hold: d, Buckets: []drawgate.BucketCost{cost(plan, name, n...)}})
+}
+
+// grant returns the grant that tests use for an id that is used once.
+func grant(id string) drawgate.Grant {
+	if id == "" {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	return drawgate.Grant(h.Sum64())
+}
+
+// end settles, cancels, renews or charges, and returns the outcome.
+func end(tb testing.TB, s drawgate.Store, op drawgate.Op, id string, plan *drawgate.Plan, name string, n ...int64) drawgate.Outcome {
+	tb.Helper()
+	var out [1]drawgate.Outcome
+	st := drawgate.Settlement{Op: op, ID: id, Grant: grant(id), Buckets: []drawgate.BucketCost{cost(plan, name, n...)}, Hold: time.Hour, At: time.Now()}
+	if err := s.Settle(tb.Context(), []drawgate.Settlement{st}, out[:]); err != nil {
+		return drawgate.Outcome{Err: err}
+	}
+	return out[0]
+}
+
+// used returns what a store says of a bucket's limits.
+func used(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n []int64) {
+	tb.Helper()
+	var out [1]drawgate.Status
+	if err := s.Peek(tb.Context(), []drawgate.BucketCost{cost(plan, name)}, 0, out[:]); err != nil {
+		tb.Fatal(err)
+	}
+	if out[0].Fail != nil {
+		tb.Fatal(out[0].Fail)
+	}
+	for _, st := range out[0].States {
+		n = append(n, st.Used)
+	}
+	return n
+}
+
+// drain takes one unit of the first limit after the other until it is refused, and returns how many it got.
+func drain(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n int64) {
+	tb.Helper()
+	for take(tb, s, plan, name, 1).Allowed {
+		if n++; n > 10_000 {
+			tb.Fatal("10,000 units and no end")
+		}
+	}
+	return n
+}
+
+// wantBack waits until the guard's store is back and knows everything.
+func wantBack(tb testing.TB, g *guard.Store, within time.Duration) {
+	tb.Helper()
+	end := time.Now().Add(within)
+	for st := g.State(); st.Away || st.Owed > 0; st = g.State() {
+		if time.Now().After(end) {
+			tb.Fatalf("after %v: %+v, want it back and owed nothing", within, st)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,179 @@
+package guard_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/memstore"
+)
+
+// counting is guards over ways of their own to one store, which count each other.
+type counting struct {
+	t      *testing.T
+	store  drawgate.Store
+	plan   *drawgate.Plan
+	ways   []*faulty
+	guards []*guard.Store
+}
+
+func newCounting(t *testing.T, n int, l drawgate.Limit) *counting {
+	t.Helper()
+	c := &counting{t: t, store: memstore.New(nil), plan: policy(t, drawgate.FallbackShare, l)}
+	for range n {
+		c.start(well)
+	}
+	return c
+}
+
+// start adds a guard whose way to the store is in that mood.
+func (c *counting) start(m mood) {
+	c.t.Helper()
+	f := &faulty{Store: c.store}
+	f.set(m)
+	c.ways, c.guards = append(c.ways, f), append(c.guards, guarded(c.t, f, &guard.Options{CountInstances: true}))
+}
+
+func (c *counting) set(m mood) {
+	for _, f := range c.ways {
+		f.set(m)
+	}
+}
+
+// ask has all guards ask for a unit as fast as they can for a second, and returns how many each was admitted.
+func (c *counting) ask() []int {
+	c.t.Helper()
+	got := make([]int, len(c.guards))
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for i, g := range c.guards {
+			if take(c.t, g, c.plan, "k", 1).Allowed {
+				got[i]++
+			}
+		}
+	}
+	return got
+}
+
+// TestInstancesThatAreCountedShareALimit: three guards that nobody told how many they are each admit a third of a limit while the store is unavailable for ten
+// seconds, and a fourth that starts meanwhile none. When the store is back it decides again, and the fourth is counted.
+//
+// req: A10, B11
+func TestInstancesThatAreCountedShareALimit(t *testing.T) {
+	t.Parallel()
+	for _, m := range []mood{refuses, stalls} {
+		t.Run(map[mood]string{refuses: "refuses", stalls: "stalls"}[m], func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCounting(t, 3, rolling(300, time.Second))
+				time.Sleep(45 * time.Second)
+				c.ask()
+				c.set(m)
+				c.ask() // the window of the loss
+				c.start(m)
+				for second := range 9 {
+					got := c.ask()
+					for i, n := range got[:3] {
+						if n < 99 || n > 101 {
+							t.Errorf("second %d: instance %d admitted %d, want a third of 300", second, i, n)
+						}
+					}
+					if got[3] != 0 {
+						t.Errorf("second %d: the one that started meanwhile admitted %d, want none", second, got[3])
+					}
+				}
+				c.set(well)
+				for _, g := range c.guards {
+					wantBack(t, g, 3*time.Second)
+				}
+				time.Sleep(3 * time.Second)
+				if got := c.ask(); got[0]+got[1]+got[2]+got[3] > 300 || got[0]+got[1]+got[2]+got[3] < 297 {
+					t.Errorf("with the store again: %v, want 300 together", got)
+				}
+				time.Sleep(45 * time.Second)
+				for i, g := range c.guards {
+					if st := g.State(); st.Instances != 4 || !st.MayShare {
+						t.Errorf("instance %d counts %d, may share %v, want 4 that may", i, st.Instances, st.MayShare)
+					}
+				}
+				c.set(m)
+				c.ask()
+				for i, n := range c.ask() {
+					if n < 74 || n > 76 {
+						t.Errorf("instance %d admitted %d, want a quarter of 300", i, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestAnInstanceWithoutMaturityAdmitsNoShare says that it is for want of the store, and goes on counting as far as limits are open.
+func TestAnInstanceWithoutMaturityAdmitsNoShare(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounting(t, 1, rolling(300, time.Second))
+		time.Sleep(30 * time.Second)
+		c.set(refuses)
+		d := take(t, c.guards[0], c.plan, "k", 1)
+		if d.Allowed || !d.Fallback || d.Reason != drawgate.Away {
+			t.Errorf("got %+v, want a refusal for want of the store", d)
+		}
+		open := policy(t, drawgate.FallbackOpen, rolling(1, time.Hour))
+		for range 3 {
+			if d := take(t, c.guards[0], open, "k", 1); !d.Allowed {
+				t.Errorf("a limit that is open refused: %+v", d)
+			}
+		}
+		if st := c.guards[0].State(); st.MayShare || st.Instances != 1 {
+			t.Errorf("got %+v", st)
+		}
+	})
+}
+
+// TestAClosedGuardIsNotCountedAnyMore: its slot is given back before the store is closed.
+func TestAClosedGuardIsNotCountedAnyMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(nil)
+		keep := guarded(t, store, &guard.Options{CountInstances: true})
+		other := guard.New(unclosed{store}, &guard.Options{CountInstances: true})
+		time.Sleep(time.Minute)
+		if n := keep.State().Instances; n != 2 {
+			t.Errorf("%d instances, want 2", n)
+		}
+		if err := other.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Minute)
+		if st := keep.State(); st.Instances != 1 || !st.MayShare {
+			t.Errorf("got %+v, want one that may share", st)
+		}
+	})
+}
+
+// TestABucketThatFailsDoesNotTouchTheCount: what is decided here because one bucket cannot be read says nothing about the store.
+func TestABucketThatFailsDoesNotTouchTheCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounting(t, 2, rolling(300, time.Second))
+		c.ways[0].mu.Lock()
+		c.ways[0].blocked = func(b drawgate.BucketCost) error {
+			if b.Key.Name == "bad" {
+				return &drawgate.StoreError{Store: "faulty", Op: "take", Err: errRefused, Fault: drawgate.FaultBucket}
+			}
+			return nil
+		}
+		c.ways[0].mu.Unlock()
+		for range 90 {
+			if d := take(t, c.guards[0], c.plan, "bad", 1); !d.Fallback {
+				t.Fatalf("the store decided: %+v", d)
+			}
+			time.Sleep(time.Second / 2)
+		}
+		if st := c.guards[0].State(); !st.MayShare || st.Instances != 2 {
+			t.Errorf("got %+v, want 2 instances, and a share", st)
+		}
+	})
+}

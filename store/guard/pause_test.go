@@ -1,0 +1,193 @@
+package guard_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/memstore"
+)
+
+// pause has a bucket refuse takes for so long, and returns until when.
+func pause(t *testing.T, s drawgate.Store, plan *drawgate.Plan, d time.Duration) time.Time {
+	t.Helper()
+	var out [1]drawgate.Outcome
+	st := drawgate.Settlement{Op: drawgate.OpPause, Hold: d, Reason: "the upstream said 429", Buckets: []drawgate.BucketCost{cost(plan, "k")}}
+	if err := s.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil || out[0].Err != nil {
+		t.Fatal(err, out[0].Err)
+	}
+	return out[0].End
+}
+
+func look(t *testing.T, s drawgate.Store, plan *drawgate.Plan) drawgate.Status {
+	t.Helper()
+	var out [1]drawgate.Status
+	if err := s.Peek(t.Context(), []drawgate.BucketCost{cost(plan, "k")}, 0, out[:]); err != nil || out[0].Fail != nil {
+		t.Fatal(err, out[0].Fail)
+	}
+	return out[0]
+}
+
+// wantPaused fails unless a take is refused for a pause until then, here or there.
+func wantPaused(t *testing.T, s drawgate.Store, plan *drawgate.Plan, until time.Time, here bool) {
+	t.Helper()
+	d := take(t, s, plan, "k", 1)
+	if d.Allowed || d.Reason != drawgate.Paused || d.Fallback != here || !d.At().Add(d.RetryAfter).Equal(until) {
+		t.Errorf("allowed %v, reason %v, fallback %v, until %v, want a pause until %v", d.Allowed, d.Reason, d.Fallback, d.At().Add(d.RetryAfter), until)
+	}
+}
+
+// TestPausesAreHonoured while the store is unavailable, whatever the fallback is: those that this process made, and those that the store answered, to a take or to a
+// look. Takes are refused until they end; what is held is settled.
+func TestPausesAreHonoured(t *testing.T) {
+	t.Parallel()
+	for _, fallback := range []drawgate.Fallback{drawgate.FallbackClosed, drawgate.FallbackShare, drawgate.FallbackOpen} {
+		for _, learned := range []string{"made", "take", "look"} {
+			bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+				plan := policy(t, fallback, rolling(100, time.Hour))
+				hold(t, g, "id", time.Hour, plan, "k", 1)
+				by := store.Store // somebody else
+				if learned == "made" {
+					by = g
+				}
+				until := pause(t, by, plan, time.Minute)
+				switch learned {
+				case "take":
+					wantPaused(t, g, plan, until, false)
+				case "look":
+					look(t, g, plan)
+				}
+				store.set(refuses)
+				wantPaused(t, g, plan, until, true)
+				if st := look(t, g, plan); !st.Pause.Until.Equal(until) || st.Allowed || st.Reason != drawgate.Paused {
+					t.Errorf("a look says %+v, want a pause until %v", st.Pause, until)
+				}
+				if o := end(t, g, drawgate.OpSettle, "id", plan, "k", 1); o.Err != nil || o.Gone {
+					t.Errorf("settled while paused: %+v", o)
+				}
+				time.Sleep(time.Minute)
+				if d := take(t, g, plan, "k", 1); d.Allowed != (fallback != drawgate.FallbackClosed) || d.Reason == drawgate.Paused {
+					t.Errorf("after the pause: allowed %v, reason %v", d.Allowed, d.Reason)
+				}
+			})
+		}
+	}
+}
+
+// TestAPauseMadeWhileTheStoreIsUnavailable is delivered when it is back, before it decides again.
+func TestAPauseMadeWhileTheStoreIsUnavailable(t *testing.T) {
+	t.Parallel()
+	for _, m := range []mood{refuses, mute, stalls} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			plan := policy(t, 0, rolling(100, time.Hour), slots(5))
+			store.set(m)
+			if d := hold(t, g, "id", time.Hour, plan, "k", 1, 1); !d.Allowed {
+				t.Fatal("refused")
+			}
+			until := pause(t, g, plan, time.Minute)
+			if later := pause(t, g, plan, time.Second); !later.Equal(until) {
+				t.Errorf("a shorter pause ends the longer one: %v, want %v", later, until)
+			}
+			wantPaused(t, g, plan, until, true)
+			if d := hold(t, g, "id", time.Hour, plan, "k", 1, 1); !d.Allowed || !d.Replayed {
+				t.Errorf("a replay is refused: allowed %v, replayed %v", d.Allowed, d.Replayed)
+			}
+			store.set(well)
+			for g.State().Away {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(5 * time.Second)
+			if st := look(t, store.Store, plan); !st.Pause.Until.Equal(until) || st.Pause.Reason != "the upstream said 429" {
+				t.Errorf("the store knows of %+v, want a pause until %v", st.Pause, until)
+			}
+			time.Sleep(2 * time.Minute)
+			wantBack(t, g, 2*time.Second)
+			if got := used(t, store.Store, plan, "k"); got[1] != 1 {
+				t.Errorf("%v used after the pause, want the slot that was given meanwhile", got)
+			}
+			if d := take(t, g, plan, "k", 1); !d.Allowed || d.Fallback {
+				t.Errorf("after the pause: allowed %v, fallback %v", d.Allowed, d.Fallback)
+			}
+		})
+	}
+}
+
+// TestAResetEndsAPause here too, and so does the store's word that there is none.
+func TestAResetEndsAPause(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"reset", "look", "take"} {
+		synctest.Test(t, func(t *testing.T) {
+			inner := memstore.New(nil)
+			store := &faulty{Store: inner}
+			g := guarded(t, struct {
+				*faulty
+				drawgate.Resetter
+			}{store, inner}, full(1))
+			plan := policy(t, 0, rolling(100, time.Hour))
+			pause(t, g, plan, time.Minute)
+			keys := []drawgate.Key{cost(plan, "k").Key}
+			time.Sleep(time.Millisecond)
+			switch by {
+			case "reset":
+				if err := g.Full().(drawgate.Resetter).Reset(t.Context(), keys); err != nil {
+					t.Fatal(err)
+				}
+			default:
+				if err := inner.Reset(t.Context(), keys); err != nil { // somebody else
+					t.Fatal(err)
+				}
+				if by == "look" {
+					look(t, g, plan)
+				} else {
+					take(t, g, plan, "k", 1)
+				}
+			}
+			store.set(refuses)
+			if d := take(t, g, plan, "k", 1); !d.Allowed || !d.Fallback {
+				t.Errorf("%s: allowed %v, reason %v", by, d.Allowed, d.Reason)
+			}
+		})
+	}
+}
+
+// TestNoRoomForAPause is an error: nothing is promised that could be forgotten.
+func TestNoRoomForAPause(t *testing.T) {
+	t.Parallel()
+	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxBuckets: 1}, func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, 0, rolling(10, time.Hour))
+		take(t, g, plan, "other", 1)
+		store.set(refuses)
+		st := drawgate.Settlement{Op: drawgate.OpPause, Hold: time.Minute, Buckets: []drawgate.BucketCost{cost(plan, "k")}}
+		var out [1]drawgate.Outcome
+		if err := g.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil || !errors.Is(out[0].Err, drawgate.ErrStoreAway) {
+			t.Errorf("%v, %v, want the store's failure", err, out[0].Err)
+		}
+	})
+}
+
+// TestUnitsThatWereBookedAheadCountFromTheirInstant: they have not left their window here before they have there.
+func TestUnitsThatWereBookedAheadCountFromTheirInstant(t *testing.T) {
+	t.Parallel()
+	for _, l := range []drawgate.Limit{rolling(1, time.Minute), leaky(1, time.Minute, 0), {Kind: drawgate.Calendar, Amount: 1, Every: drawgate.Minute}} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			plan := policy(t, 0, l)
+			take(t, g, plan, "k", 1)
+			d := send(t, g, drawgate.Take{Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}, Ahead: 2 * time.Minute})
+			if !d.Allowed || d.Delay() == 0 {
+				t.Fatalf("%v: allowed %v, with a delay of %v, want to be booked", l.Kind, d.Allowed, d.Delay())
+			}
+			store.set(refuses)
+			time.Sleep(d.Delay() + time.Minute - 2*time.Second)
+			if take(t, g, plan, "k", 1).Allowed {
+				t.Errorf("%v: allowed within a minute of what was booked", l.Kind)
+			}
+			time.Sleep(4 * time.Second)
+			if !take(t, g, plan, "k", 1).Allowed {
+				t.Errorf("%v: refused a minute after what was booked", l.Kind)
+			}
+		})
+	}
+}

@@ -1,0 +1,596 @@
+package guard_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/memstore"
+)
+
+func full(n int) *guard.Options { return &guard.Options{Instances: n, StartFull: true} }
+
+// back lets the store answer again and waits until it knows everything.
+func back(t *testing.T, g *guard.Store, store *faulty) {
+	t.Helper()
+	store.set(well)
+	wantBack(t, g, 2*time.Second)
+}
+
+// TestReturnWithinTwoSeconds, however long the store was away.
+//
+// req: A10, D10, E7
+func TestReturnWithinTwoSeconds(t *testing.T) {
+	t.Parallel()
+	for _, away := range []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			plan := policy(t, 0, rolling(1000, 24*time.Hour))
+			store.set(stalls)
+			for i := range 5 {
+				take(t, g, plan, fmt.Sprint(i), 1)
+			}
+			if st := g.State(); !st.Away || st.Err == nil || !errors.Is(st.Err, drawgate.ErrStoreAway) || st.Decided != 5 || st.Owed != 5 {
+				t.Errorf("%+v", st)
+			}
+			time.Sleep(away)
+			back(t, g, store)
+			for i := range 5 {
+				if d := take(t, g, plan, fmt.Sprint(i), 1); d.Fallback || d.Remaining() != 998 {
+					t.Errorf("bucket %d after %v: fallback %v, %d left, want 998", i, away, d.Fallback, d.Remaining())
+				}
+			}
+		})
+	}
+}
+
+// TestChargedBeforeTheNextTake: the store never decides about a bucket without knowing what was admitted of it here, though it is asked at once.
+func TestChargedBeforeTheNextTake(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, 0, rolling(3, time.Hour))
+		const keys = 2000 // more than are told in one round
+		store.set(refuses)
+		for i := range keys {
+			for range 3 {
+				if d := take(t, g, plan, fmt.Sprint(i), 1); !d.Allowed {
+					t.Fatal("refused")
+				}
+			}
+		}
+		store.during = func() { time.Sleep(time.Millisecond) }
+		store.set(well)
+		for g.State().Away {
+			time.Sleep(time.Millisecond)
+		}
+		told := 0
+		for i := range keys {
+			d := take(t, g, plan, fmt.Sprint(keys-1-i), 1)
+			if d.Allowed {
+				t.Fatalf("bucket %d: a fourth unit of three, fallback %v", i, d.Fallback)
+			}
+			if !d.Fallback {
+				told++
+			}
+		}
+		if told != keys {
+			t.Errorf("%d of %d were decided by the store, which was there", told, keys)
+		}
+	})
+}
+
+// TestOnlyWhatStillCountsIsCharged: units that have left their window, or drained, while the store was away are not charged again.
+//
+// req: D10
+func TestOnlyWhatStillCountsIsCharged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		limit drawgate.Limit
+		each  time.Duration
+		takes int
+		want  int64
+	}{
+		{rolling(10, time.Minute), 10 * time.Second, 60, 6},  // those of the last minute
+		{leaky(10, time.Minute, 5), 10 * time.Second, 60, 1}, // 10 a minute drain, 6 come
+		{daily(1000), time.Minute, 20, 10},                   // those of the new day
+	} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			time.Sleep(24*time.Hour - 10*time.Minute) // to ten minutes before midnight
+			plan := policy(t, 0, c.limit)
+			store.set(refuses)
+			for i := range c.takes {
+				if !take(t, g, plan, "k", 1).Allowed {
+					t.Fatalf("take %d is refused", i)
+				}
+				time.Sleep(c.each)
+			}
+			back(t, g, store)
+			if got := used(t, store, plan, "k")[0]; got > c.want || got < c.want-1 {
+				t.Errorf("%v: %d charged after %d takes, want %d", c.limit.Kind, got, c.takes, c.want)
+			}
+		})
+	}
+}
+
+// TestReservationsGivenHere live as they do in a store.
+func TestReservationsGivenHere(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, 0, rolling(10, time.Hour), slots(3))
+		store.set(refuses)
+		for i, want := range []bool{true, true, true, false} {
+			d := hold(t, g, fmt.Sprint("id", i), time.Minute, plan, "k", 2, 1)
+			if d.Allowed != want || !d.Fallback {
+				t.Errorf("reservation %d: allowed %v, fallback %v", i, d.Allowed, d.Fallback)
+			}
+			if want && (d.HoldEnd().Sub(d.At()) != time.Minute || d.Granted(0) != drawgate.Amounts{2, 1}) {
+				t.Errorf("reservation %d: until %v, %v granted", i, d.HoldEnd(), d.Granted(0))
+			}
+		}
+		if d := hold(t, g, "id0", time.Minute, plan, "k", 2, 1); !d.Replayed || !d.Allowed {
+			t.Error("the same again is not answered again")
+		}
+		var out [1]drawgate.Decision
+		other := drawgate.Take{ID: "id0", Grant: grant("id0"), Hold: time.Minute, Buckets: []drawgate.BucketCost{cost(plan, "k", 1, 1)}}
+		if err := g.Take(t.Context(), []drawgate.Take{other}, out[:]); err != nil || !errors.Is(out[0].Fail, drawgate.ErrIDReused) {
+			t.Errorf("the id with another content: %v, %v", err, out[0].Fail)
+		}
+		if o := end(t, g, drawgate.OpSettle, "id0", plan, "k", 1, 1); o.Err != nil || o.Gone {
+			t.Errorf("settle: %+v", o)
+		}
+		if o := end(t, g, drawgate.OpCancel, "id1", plan, "k"); o.Err != nil || o.Gone {
+			t.Errorf("cancel: %+v", o)
+		}
+		if o := end(t, g, drawgate.OpRenew, "id2", plan, "k"); o.Err != nil || o.Gone || time.Until(o.End) < time.Hour-time.Millisecond {
+			t.Errorf("renew: %+v", o)
+		}
+		for _, op := range []drawgate.Op{drawgate.OpSettle, drawgate.OpCancel} {
+			if o := end(t, g, op, "id0", plan, "k", 0, 0); !o.Gone {
+				t.Errorf("%v of what is settled: %+v", op, o)
+			}
+		}
+		if got := used(t, g, plan, "k"); !slices.Equal(got, []int64{3, 1}) {
+			t.Errorf("used %v, want 1 settled and 2 open, one slot", got)
+		}
+		hold(t, g, "short", time.Second, plan, "k", 1, 1)
+		time.Sleep(2 * time.Second)
+		if o := end(t, g, drawgate.OpSettle, "short", plan, "k", 0, 0); !o.Gone {
+			t.Errorf("a hold that is over: %+v", o)
+		}
+		back(t, g, store)
+		if got := used(t, store, plan, "k"); !slices.Equal(got, []int64{4, 1}) {
+			t.Errorf("the store knows of %v, want 4 and the slot that is open", got)
+		}
+		// Now it is the store's, for as long as it was renewed.
+		if d := hold(t, g, "id2", time.Minute, plan, "k", 2, 1); !d.Replayed || d.Fallback {
+			t.Errorf("replayed %v, fallback %v", d.Replayed, d.Fallback)
+		}
+		time.Sleep(30 * time.Minute)
+		if o := end(t, g, drawgate.OpSettle, "id2", plan, "k", 0, 1); o.Err != nil || o.Gone {
+			t.Errorf("settled after the return: %+v", o)
+		}
+		wantBack(t, g, time.Second)
+		if o := end(t, g, drawgate.OpSettle, "id2", plan, "k", 2, 1); !o.Gone {
+			t.Errorf("settled again: %+v", o)
+		}
+		if got := used(t, store, plan, "k"); !slices.Equal(got, []int64{2, 0}) {
+			t.Errorf("the store knows of %v, want 2", got)
+		}
+	})
+}
+
+// TestSlotsGivenHereCountInTheStore, though others have taken all there are meanwhile.
+func TestSlotsGivenHereCountInTheStore(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(2), func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, 0, slots(4))
+		store.set(refuses)
+		for i := range 2 {
+			hold(t, g, fmt.Sprint("here", i), time.Hour, plan, "k", 1)
+		}
+		for i := range 4 { // another process
+			if d := hold(t, store.Store, fmt.Sprint("there", i), time.Hour, plan, "k", 1); !d.Allowed {
+				t.Fatal("refused")
+			}
+		}
+		back(t, g, store)
+		if got := used(t, store, plan, "k"); got[0] != 6 {
+			t.Errorf("%d slots in the store, want 6", got[0])
+		}
+		for i := range 2 {
+			end(t, store.Store, drawgate.OpCancel, fmt.Sprint("there", i), plan, "k")
+		}
+		if hold(t, g, "more", time.Hour, plan, "k", 1).Allowed {
+			t.Error("a fifth slot")
+		}
+		end(t, g, drawgate.OpCancel, "here0", plan, "k")
+		wantBack(t, g, time.Second)
+		if !hold(t, g, "more", time.Hour, plan, "k", 1).Allowed {
+			t.Error("the slot did not come free")
+		}
+	})
+}
+
+// TestSettledWhileAway: settlements of what the store gave wait for it, and land once. What only the store can say is an error.
+func TestSettledWhileAway(t *testing.T) {
+	t.Parallel()
+	for _, m := range []mood{refuses, stalls, mute} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			plan := policy(t, 0, rolling(10, time.Hour), slots(5))
+			for i := range 4 {
+				hold(t, g, fmt.Sprint("id", i), time.Minute, plan, "k", 2, 1)
+			}
+			end(t, store, drawgate.OpCancel, "id3", plan, "k") // by somebody else
+			store.set(m)
+			for i, op := range []drawgate.Op{drawgate.OpSettle, drawgate.OpCancel} {
+				if o := end(t, g, op, fmt.Sprint("id", i), plan, "k", 1, 1); o.Err != nil || o.Gone {
+					t.Errorf("%v: %+v", op, o)
+				}
+				if o := end(t, g, op, fmt.Sprint("id", i), plan, "k", 0, 0); !o.Gone {
+					t.Errorf("%v again: %+v", op, o)
+				}
+			}
+			for what, o := range map[string]drawgate.Outcome{
+				"renew": end(t, g, drawgate.OpRenew, "id2", plan, "k"), "an id of another process": end(t, g, drawgate.OpSettle, "foreign", plan, "k"),
+			} {
+				if !errors.Is(o.Err, drawgate.ErrStoreAway) {
+					t.Errorf("%s: %+v, want the store's failure", what, o)
+				}
+			}
+			if got := used(t, g, plan, "k"); !slices.Equal(got, []int64{5, 2}) {
+				t.Errorf("here %v are used, want 1 and two open ones", got)
+			}
+			if o := end(t, g, drawgate.OpCharge, "", plan, "k", 3); o.Err != nil {
+				t.Errorf("charge: %+v", o)
+			}
+			back(t, g, store)
+			want := []int64{6, 1} // 1 settled, 2 open, 3 charged
+			if m == mute {
+				want = used(t, store, plan, "k") // the charge has no id: see TestALostAnswer
+				if want[0] < 6 || want[0]%3 != 0 || want[1] != 1 {
+					t.Errorf("the store knows of %v", want)
+				}
+			}
+			if got := used(t, store, plan, "k"); !slices.Equal(got, want) {
+				t.Errorf("the store knows of %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// TestSettledWhileAwayByAnotherPlan: who settles may count by a plan that was compiled again, with other limits and amounts. What it says counts all the same.
+func TestSettledWhileAwayByAnotherPlan(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int64{9, 1} {
+		for _, given := range []mood{well, refuses} { // by the store, or here
+			bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+				limits := []drawgate.Limit{rolling(10, time.Hour), rolling(99, time.Minute)}
+				limits[0].Name, limits[1].Name = "hour", "minute"
+				plan := compile(t, drawgate.Policy{Name: "p", Limits: limits})
+				again := compile(t, drawgate.Policy{Name: "p", Limits: []drawgate.Limit{limits[1], limits[0]}})
+				store.set(given)
+				if !hold(t, g, "id", time.Minute, plan, "k", 3, 3).Allowed {
+					t.Fatal("refused")
+				}
+				store.set(refuses)
+				if o := end(t, g, drawgate.OpSettle, "id", again, "k", n+1, n); o.Err != nil || o.Gone {
+					t.Fatalf("%+v", o)
+				}
+				back(t, g, store)
+				if got := used(t, store, plan, "k"); got[0] != n || got[1] != n+1 {
+					t.Errorf("settled with %d and %d, the store has %d", n, n+1, got)
+				}
+			})
+		}
+	}
+}
+
+// TestALostAnswer: a take with an id counts exactly once, whether or not it arrived. What has no id counts at least once, unless the store can tell: see
+// TestAPlainTakeCountsOnceInSQLite.
+//
+// req: A12
+func TestALostAnswer(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, 0, rolling(100, time.Hour))
+		store.set(mute)
+		if d := hold(t, g, "id", time.Hour, plan, "reserved", 10); !d.Allowed || !d.Fallback {
+			t.Fatalf("allowed %v, fallback %v", d.Allowed, d.Fallback)
+		}
+		take(t, g, plan, "plain", 10)
+		back(t, g, store)
+		if got := used(t, store, plan, "reserved")[0]; got != 10 {
+			t.Errorf("a reservation of 10 counts %d", got)
+		}
+		if o := end(t, g, drawgate.OpSettle, "id", plan, "reserved", 3); o.Gone || o.Err != nil {
+			t.Errorf("%+v", o)
+		}
+		wantBack(t, g, time.Second)
+		if got := used(t, store, plan, "reserved")[0]; got != 3 {
+			t.Errorf("settled with 3, it counts %d", got)
+		}
+		if got := used(t, store, plan, "plain")[0]; got < 10 {
+			t.Errorf("a plain take of 10 counts %d: it may count more than once, and must not count less", got)
+		}
+	})
+}
+
+// TestABucketGivesNothingBackThatHasDrained: a reservation that the store hears of late is settled as if it had known it all along.
+func TestABucketGivesNothingBackThatHasDrained(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{false, true} { // settled before, or after the return
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			plan := policy(t, 0, leaky(60, time.Minute, 60)) // 1 a second
+			take(t, g, plan, "k", 20)
+			store.set(refuses)
+			hold(t, g, "id", time.Hour, plan, "k", 40)
+			time.Sleep(30 * time.Second) // 30 are left, of 60
+			settle := func() { end(t, g, drawgate.OpCancel, "id", plan, "k") }
+			if !late {
+				settle()
+			}
+			back(t, g, store)
+			if late {
+				settle()
+				wantBack(t, g, time.Second)
+			}
+			// Had the store been there: 30 less the 10 of 40 that had not drained.
+			if got := used(t, store, plan, "k")[0]; got < 19 || got > 31 {
+				t.Errorf("late %v: %d used, want about 20 and never less than 19", late, got)
+			}
+		})
+	}
+}
+
+// TestNoRoom: what is kept is bounded. Without room nothing is given away that could not be told.
+func TestNoRoom(t *testing.T) {
+	t.Parallel()
+	open := rolling(10, time.Hour)
+	open.Fallback = drawgate.FallbackOpen
+	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxBuckets: 64, MaxHeld: 2}, func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, 0, rolling(10, time.Hour))
+		step := compile(t, drawgate.Policy{Name: "open", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour, Fallback: drawgate.FallbackOpen}}})
+		store.set(refuses)
+		allowed := 0
+		for i := range 1000 {
+			if d := take(t, g, plan, fmt.Sprint(i), 1); d.Allowed {
+				allowed++
+			} else if d.Err() == nil || d.RetryAfter <= 0 {
+				t.Fatalf("reason %v, retry-after %v", d.Reason, d.RetryAfter)
+			}
+			if d := take(t, g, step, fmt.Sprint(i), 1); !d.Allowed {
+				t.Fatal("a limit that steps aside needs no room")
+			}
+		}
+		if st := g.State(); allowed == 0 || allowed > 64 || st.Buckets > 64 {
+			t.Errorf("%d buckets admitted, %+v", allowed, st)
+		}
+		back(t, g, store)
+		store.set(refuses)
+		time.Sleep(2 * time.Hour)
+		if d := take(t, g, plan, "late", 1); !d.Allowed {
+			t.Errorf("when nothing is used any more there is room again: %v", d.Err())
+		}
+	})
+	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxHeld: 2}, func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, 0, rolling(10, time.Hour))
+		hold(t, g, "a", time.Minute, plan, "k", 1)
+		hold(t, g, "b", time.Minute, plan, "k", 1)
+		hold(t, g, "c", time.Minute, plan, "k", 1)
+		store.set(refuses)
+		if d := hold(t, g, "d", time.Minute, plan, "k", 1); d.Allowed || d.Reason != drawgate.Away {
+			t.Errorf("no room for another: allowed %v, reason %v", d.Allowed, d.Reason)
+		}
+		if got := used(t, g, plan, "k")[0]; got != 3 {
+			t.Errorf("%d used after a refusal, want 3", got)
+		}
+		if o := end(t, g, drawgate.OpSettle, "c", plan, "k", 0); !errors.Is(o.Err, drawgate.ErrStoreAway) {
+			t.Errorf("the one that was not kept: %+v", o)
+		}
+		if o := end(t, g, drawgate.OpCharge, "", plan, "k", 1); !errors.Is(o.Err, drawgate.ErrStoreAway) {
+			t.Errorf("a charge: %+v", o)
+		}
+		time.Sleep(2 * time.Minute)
+		if d := hold(t, g, "d", time.Minute, plan, "k", 1); !d.Allowed {
+			t.Errorf("when holds are over there is room again: %v", d.Err())
+		}
+	})
+}
+
+// TestHoldsWithoutRoomStillCount: what the store gave while there was no room to record it counts in the share for as long as it may be held. Until then
+// nothing is admitted of buckets that are not known, because it may be of one of these.
+//
+// req: A10
+func TestHoldsWithoutRoomStillCount(t *testing.T) {
+	t.Parallel()
+	for _, renewed := range []bool{false, true} {
+		bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, store *faulty) {
+			others := compile(t, drawgate.Policy{Name: "others", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour}}})
+			for i := range 1000 {
+				take(t, g, others, fmt.Sprint(i), 1)
+			}
+			plan := policy(t, 0, slots(2))
+			for _, id := range []string{"a", "b"} {
+				if d := hold(t, g, id, 3*time.Hour, plan, "k", 1); !d.Allowed || d.Fallback {
+					t.Fatalf("the store gives a slot: %v", d.Err())
+				}
+			}
+			time.Sleep(150 * time.Minute) // of the others nothing counts any more, and there is room again
+			open := 30 * time.Minute
+			if renewed {
+				if o := end(t, g, drawgate.OpRenew, "b", plan, "k"); o.Err != nil || o.Gone {
+					t.Fatalf("renewed: %+v", o)
+				}
+				open = time.Hour
+			}
+			store.set(refuses)
+			if d := hold(t, g, "c", time.Minute, plan, "k", 1); d.Allowed || d.Reason != drawgate.Away || d.RetryAfter <= 0 {
+				t.Errorf("renewed %v: a third of two slots: allowed %v, reason %v, retry-after %v", renewed, d.Allowed, d.Reason, d.RetryAfter)
+			}
+			time.Sleep(open - time.Minute)
+			if d := hold(t, g, "d", time.Second, plan, "k", 1); d.Allowed {
+				t.Errorf("renewed %v: a third of two slots a minute before their end", renewed)
+			}
+			time.Sleep(2 * time.Minute)
+			if d := hold(t, g, "e", time.Minute, plan, "k", 1); !d.Allowed {
+				t.Errorf("renewed %v: after their end: %v", renewed, d.Err())
+			}
+		})
+	}
+}
+
+// TestWaitersWakeWhenTheStoreIsBack, and do not sleep until a share would be free.
+func TestWaitersWakeWhenTheStoreIsBack(t *testing.T) {
+	t.Parallel()
+	bubble(t, share(4), func(t *testing.T, g *guard.Store, store *faulty) {
+		lim, err := drawgate.New(g.Full(), drawgate.PerHour("hour", 8), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // a share is 2
+			if d, err := lim.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+				t.Fatal(err, d.Err())
+			}
+		}
+		store.set(stalls)
+		time.AfterFunc(time.Minute, func() { store.set(well) })
+		start := time.Now()
+		d, err := lim.Wait(t.Context(), "k")
+		if took := time.Since(start); err != nil || d.Fallback || took < time.Minute || took > time.Minute+2*time.Second {
+			t.Errorf("%v, fallback %v after %v; want the store's answer within 2 s of its return", err, d.Fallback, took)
+		}
+	})
+}
+
+// TestReservationHandles of the library settle, cancel and renew while the store is away, and never hang.
+func TestReservationHandles(t *testing.T) {
+	t.Parallel()
+	bubble(t, share(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		lim, err := drawgate.New(g.Full(), drawgate.PerHour("hour", 10), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := lim.Reserve(t.Context(), "k", time.Minute, drawgate.Cost{N: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.set(stalls)
+		here, err := lim.Reserve(t.Context(), "k", time.Minute, drawgate.Cost{N: 5})
+		if err != nil || !here.Decision.Fallback {
+			t.Fatal(err)
+		}
+		if _, err := lim.ReserveRequest(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{lim.Ask("k", drawgate.Cost{N: 2})}, Hold: time.Minute, NoWait: true}); !errors.Is(err, drawgate.ErrLimited) {
+			t.Errorf("10 are 4, 5 and 2: %v", err)
+		}
+		if err := here.Renew(t.Context(), time.Hour); err != nil {
+			t.Error(err)
+		}
+		if err := before.Renew(t.Context(), time.Hour); !errors.Is(err, drawgate.ErrStoreAway) {
+			t.Errorf("only the store can give more time: %v", err)
+		}
+		if err := before.Settle(t.Context(), drawgate.Cost{N: 1}); err != nil {
+			t.Error(err)
+		}
+		if err := before.Settle(t.Context(), drawgate.Cost{N: 1}); !errors.Is(err, drawgate.ErrGone) {
+			t.Error(err)
+		}
+		back(t, g, store)
+		if err := here.Settle(t.Context(), drawgate.Cost{N: 2}); err != nil {
+			t.Error(err)
+		}
+		wantBack(t, g, time.Second)
+		st, err := lim.Status(t.Context(), "k")
+		if err != nil || st.States[0].Used != 3 || st.Open != 0 {
+			t.Errorf("%v: %+v, %d open; want 3 used", err, st.States, st.Open)
+		}
+	})
+}
+
+// TestReplace: a store that stays away until it is repaired is replaced by one that was opened again.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		broken := &faulty{Store: memstore.New(nil)}
+		g := guarded(t, broken, full(1))
+		plan := policy(t, 0, rolling(10, time.Hour))
+		take(t, g, plan, "k", 2)
+		broken.fail(&drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("corrupt"), Fault: drawgate.FaultLasting})
+		if d := take(t, g, plan, "k", 3); !d.Allowed || !d.Fallback || !g.State().Away {
+			t.Errorf("allowed %v, fallback %v, %+v: one failure that lasts is enough", d.Allowed, d.Fallback, g.State())
+		}
+		time.Sleep(time.Hour / 2)
+		if !g.State().Away {
+			t.Error("it came back by itself")
+		}
+		repaired := memstore.New(nil)
+		if old := g.Replace(repaired); old != drawgate.Store(broken) {
+			t.Error("another store was in place")
+		}
+		if err := broken.Close(); err != nil {
+			t.Error(err)
+		}
+		wantBack(t, g, 2*time.Second)
+		if got := used(t, repaired, plan, "k")[0]; got != 3 {
+			t.Errorf("%d charged to the new store, want the 3 that the old one does not know", got)
+		}
+	})
+}
+
+// TestClose tells the store what it has to know. Nothing is decided afterwards.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner := memstore.New(nil)
+		defer inner.Close()
+		store := &faulty{Store: unclosed{inner}}
+		g := guard.New(store, full(1))
+		plan := policy(t, 0, rolling(10, time.Hour))
+		store.set(refuses)
+		take(t, g, plan, "k", 3)
+		store.set(well)
+		for range 2 {
+			if err := g.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := used(t, inner, plan, "k")[0]; got != 3 {
+			t.Errorf("%d charged, want 3", got)
+		}
+		var out [1]drawgate.Decision
+		if err := g.Take(t.Context(), []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}}}, out[:]); !errors.Is(err, drawgate.ErrClosed) {
+			t.Errorf("a take after Close: %v", err)
+		}
+	})
+}
+
+// unclosed is a store that stays open.
+type unclosed struct{ drawgate.Store }
+
+func (unclosed) Close() error { return nil }
+
+// TestFullBookCountsFromTheAnswer: of a bucket that there is no room to write down nothing is admitted here for as long as what the store has admitted of it
+// counts, which begins when the store answers, not when it was asked.
+//
+// req: A11
+func TestFullBookCountsFromTheAnswer(t *testing.T) {
+	t.Parallel()
+	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, store *faulty) {
+		others := compile(t, drawgate.Policy{Name: "others", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})
+		for i := range 1000 {
+			take(t, g, others, fmt.Sprint(i), 1)
+		}
+		plan := policy(t, 0, rolling(2, time.Hour))
+		store.during = func() { time.Sleep(30 * time.Millisecond) }
+		first := take(t, g, plan, "k", 2)
+		store.during = nil
+		time.Sleep(time.Until(first.At().Add(time.Hour - 10*time.Millisecond)))
+		store.set(refuses)
+		if d := take(t, g, plan, "k", 2); !first.Allowed || first.Fallback || d.Allowed {
+			t.Errorf("%v %v, then within the hour %v", first.Allowed, first.Fallback, d.Allowed)
+		}
+	})
+}

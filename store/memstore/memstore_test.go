@@ -1,0 +1,129 @@
+package memstore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/memstore"
+	"github.com/drawgate/drawgate/store/storetest"
+)
+
+// inBubble runs every case in a bubble of its own, whose clock moves when everybody sleeps.
+var inBubble = storetest.Harness{
+	New: func(t *testing.T) drawgate.Store {
+		s := memstore.New(nil)
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+		return s
+	},
+	Advance: func(_ drawgate.Store, d time.Duration) { time.Sleep(d) },
+	Wrap:    synctest.Test,
+}
+
+func TestStore(t *testing.T) { storetest.Run(t, inBubble) }
+
+// TestRealTime runs the cases that need no other clock on the real one.
+func TestRealTime(t *testing.T) { storetest.Run(t, storetest.Harness{New: inBubble.New}) }
+
+// TestLocal runs the cases with the takes that a limiter decides without a batch. There a bucket with a single limit may be one word.
+func TestLocal(t *testing.T) { storetest.Run(t, localInBubble) }
+
+// TestScripts compares the two ways.
+func TestScripts(t *testing.T) { storetest.Scripts(t, steady(localInBubble), steady(inBubble), 300) }
+
+// localInBubble decides plain takes of one bucket as a limiter does.
+var localInBubble = storetest.Harness{
+	New:     func(t *testing.T) drawgate.Store { return &local{inBubble.New(t).(*memstore.Store)} },
+	Advance: inBubble.Advance,
+	Wrap:    inBubble.Wrap,
+}
+
+type local struct{ *memstore.Store }
+
+func (l *local) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	for i := range batch {
+		t := &batch[i]
+		if t.ID != "" || t.Ahead != 0 || len(t.Buckets) > 1 {
+			if err := l.Store.Take(ctx, batch[i:i+1], out[i:i+1]); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b := &t.Buckets[0]
+		d, err := drawgate.TakeLocal(l.Open(b.Key.Tenant, b.Plan), b.Plan, b.Key.Name, b.N, t.Priority)
+		if errors.Is(err, drawgate.ErrClosed) {
+			return err
+		}
+		if out[i] = d; err != nil {
+			out[i] = drawgate.Decision{Fail: err}
+		}
+	}
+	return nil
+}
+
+// steady makes the store see a bucket by the old version of its policy before the new one is used. When the rate of a bucket changes, nobody knows
+// since when: a record lets the lower rate drain since it was last seen, a word, which does not know when that was, drains at its own.
+func steady(h storetest.Harness) storetest.Harness {
+	open := h.New
+	h.New = func(t *testing.T) drawgate.Store {
+		s := open(t)
+		return &steadyStore{Store: s, Resetter: s.(drawgate.Resetter), seen: map[drawgate.Key]drawgate.BucketCost{}}
+	}
+	return h
+}
+
+type steadyStore struct {
+	drawgate.Store
+	drawgate.Resetter
+	seen map[drawgate.Key]drawgate.BucketCost
+}
+
+func (s *steadyStore) see(ctx context.Context, buckets []drawgate.BucketCost) {
+	for i := range buckets {
+		b := &buckets[i]
+		if old, ok := s.seen[b.Key]; ok && old.Plan != b.Plan {
+			_ = s.Store.Peek(ctx, []drawgate.BucketCost{old}, 0, make([]drawgate.Status, 1))
+		}
+		s.seen[b.Key] = *b
+	}
+}
+
+func (s *steadyStore) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	for i := range batch {
+		s.see(ctx, batch[i].Buckets)
+		if err := s.Store.Take(ctx, batch[i:i+1], out[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *steadyStore) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	for i := range batch {
+		s.see(ctx, batch[i].Buckets)
+		if err := s.Store.Settle(ctx, batch[i:i+1], out[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *steadyStore) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+	for i := range buckets {
+		s.see(ctx, buckets[i:i+1])
+		if err := s.Store.Peek(ctx, buckets[i:i+1], priority, out[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store/redisstore"
+)
+
+// long is set to run the long forms of the tests that have one.
+var long = os.Getenv("DRAWGATE_LONG") != ""
+
+var prefixes atomic.Int64
+
+// prefix returns a key prefix that no other test has.
+func prefix() string { return fmt.Sprintf("t%d", prefixes.Add(1)) }
+
+// client returns a client of a server.
+func client(tb testing.TB, s *redistest.Server) rueidis.Client {
+	tb.Helper()
+	c, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableRetry: true, DisableCache: true,
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(c.Close)
+	return c
+}
+
+// open returns a store on a server.
+func open(tb testing.TB, s *redistest.Server, opts *redisstore.Options) *redisstore.Store {
+	tb.Helper()
+	st, err := redisstore.Open(s.URL(), opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = st.Close() })
+	return st
+}
+
+// fakeClock is a clock that stands still until it is set.
+type fakeClock struct{ us atomic.Int64 }
+
+func newClock() *fakeClock {
+	c := &fakeClock{}
+	c.us.Store(time.Date(2026, 3, 28, 22, 58, 3, 141592000, time.UTC).UnixMicro())
+	return c
+}
+
+func (c *fakeClock) now() int64              { return c.us.Load() }
+func (c *fakeClock) advance(d time.Duration) { c.us.Add(d.Microseconds()) }
+
+func compile(tb testing.TB, name string, limits ...drawgate.Limit) *drawgate.Plan {
+	tb.Helper()
+	p, err := drawgate.Policy{Name: name, Limits: limits}.Compile()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+// takeOf returns a plain take of n units per limit from one bucket.
+func takeOf(plan *drawgate.Plan, name string, n ...int64) drawgate.Take {
+	b := drawgate.BucketCost{Key: drawgate.Key{Policy: plan.Name(), Name: name}, Plan: plan}
+	copy(b.N[:], n)
+	return drawgate.Take{Buckets: []drawgate.BucketCost{b}}
+}
+
+// held makes a take one that is held.
+func held(t drawgate.Take, id string, hold time.Duration) drawgate.Take {
+	t.ID, t.Hold = id, hold
+	return t
+}
+
+func take(tb testing.TB, s drawgate.Store, t drawgate.Take) drawgate.Decision {
+	tb.Helper()
+	var d [1]drawgate.Decision
+	if err := s.Take(tb.Context(), []drawgate.Take{t}, d[:]); err != nil {
+		tb.Fatal(err)
+	}
+	if d[0].Fail != nil && !errors.Is(d[0].Fail, drawgate.ErrIDReused) {
+		tb.Fatal(d[0].Fail)
+	}
+	return d[0]
+}
+
+func settle(tb testing.TB, s drawgate.Store, st drawgate.Settlement) drawgate.Outcome {
+	tb.Helper()
+	var o [1]drawgate.Outcome
+	if err := s.Settle(tb.Context(), []drawgate.Settlement{st}, o[:]); err != nil {
+		tb.Fatal(err)
+	}
+	if o[0].Err != nil {
+		tb.Fatal(o[0].Err)
+	}
+	return o[0]
+}
+
+func peek(tb testing.TB, s drawgate.Store, b drawgate.BucketCost) drawgate.Status {
+	tb.Helper()
+	var st [1]drawgate.Status
+	if err := s.Peek(tb.Context(), []drawgate.BucketCost{b}, 0, st[:]); err != nil {
+		tb.Fatal(err)
+	}
+	if st[0].Fail != nil {
+		tb.Fatal(st[0].Fail)
+	}
+	return st[0]
+}

@@ -1,0 +1,117 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store/redisstore"
+)
+
+// heldPlan is a policy of which everything is held in another way.
+func heldPlan(tb testing.TB) *drawgate.Plan {
+	tb.Helper()
+	return compile(tb, "p",
+		drawgate.Limit{Name: "slots", Unit: "slots", Kind: drawgate.Concurrency, Amount: 400},
+		drawgate.Limit{Name: "out", Unit: "out", Kind: drawgate.Rolling, Window: time.Minute, Amount: 5000, Charge: drawgate.ChargeEnd},
+		drawgate.Limit{Name: "spent", Unit: "spent", Kind: drawgate.Bucket, Window: time.Minute, Amount: 6000, Charge: drawgate.ChargeEnd},
+		drawgate.Limit{Name: "day", Unit: "out", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 20_000, Charge: drawgate.ChargeEnd},
+		drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 3000},
+	)
+}
+
+// TestManyReservations: hundreds of them are opened, settled, renewed and end in no order. Every answer is that of the engine, which looks at each.
+// req: C3, D1
+func TestManyReservations(t *testing.T) {
+	t.Parallel()
+	conn := client(t, redistest.Start(t))
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			clock, d := newClock(), rand.New(rand.NewPCG(seed, 7))
+			store := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix()}, clock.now)
+			same, plan := model.NewRecords(clock.now, false), heldPlan(t)
+			var open []string
+			most := 0
+			for step := range 700 {
+				grow := 2 // of 10 steps that many settle
+				if step > 400 {
+					grow = 8
+				}
+				if step%50 == 0 {
+					clock.advance(time.Duration(d.IntN(15)) * time.Second)
+				}
+				if d.IntN(10) < grow && len(open) > 0 {
+					i := d.IntN(len(open))
+					st := drawgate.Settlement{Op: drawgate.OpSettle, ID: open[i], Buckets: takeOf(plan, "k", 1, d.Int64N(9), d.Int64N(9), 2, 1).Buckets, Hold: time.Minute}
+					if st.Op = []drawgate.Op{drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew}[d.IntN(3)]; st.Op != drawgate.OpRenew {
+						open = slices.Delete(open, i, i+1)
+					}
+					if got, want := settle(t, store, st), settle(t, same, st); !cmp.Equal(got, want) {
+						t.Fatalf("step %d: %v: %+v, want %+v", step, st.Op, got, want)
+					}
+				} else {
+					ask := takeOf(plan, "k", d.Int64N(3), d.Int64N(60), d.Int64N(2)*d.Int64N(60), d.Int64N(2), d.Int64N(2))
+					if d.IntN(9) > 0 {
+						ask = held(ask, fmt.Sprint(step), time.Duration(1+d.IntN(150))*time.Second)
+					} else {
+						ask.Buckets[0].N[0] = 0
+					}
+					got, want := take(t, store, ask), take(t, same, ask)
+					if diff := cmp.Diff(answerOf(&want), answerOf(&got), cmp.AllowUnexported(drawgate.LimitResult{})); diff != "" {
+						t.Fatalf("step %d: take %v (- engine, + store):\n%s", step, ask, diff)
+					}
+					if ask.ID != "" && got.Allowed {
+						open = append(open, ask.ID)
+					}
+				}
+				got, want := peek(t, store, takeOf(plan, "k", 400, 1, 1, 1, 1).Buckets[0]), peek(t, same, takeOf(plan, "k", 400, 1, 1, 1, 1).Buckets[0])
+				if diff := cmp.Diff(answerOf(&want.Decision), answerOf(&got.Decision), cmp.AllowUnexported(drawgate.LimitResult{})); diff != "" ||
+					got.Open != want.Open || !slices.Equal(got.States, want.States) {
+					t.Fatalf("step %d: %d open, want %d; %v, want %v (- engine, + store):\n%s", step, got.Open, want.Open, got.States, want.States, diff)
+				}
+				most = max(most, got.Open)
+			}
+			if most < 129 {
+				t.Errorf("at most %d were open: the script does not test much", most)
+			}
+		})
+	}
+}
+
+// TestNothingIsLeftOfReservations once they are closed: neither their lists nor their fields.
+func TestNothingIsLeftOfReservations(t *testing.T) {
+	t.Parallel()
+	conn, clock, keys := client(t, redistest.Start(t)), newClock(), prefix()
+	store, plan := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now), heldPlan(t)
+	for i := range 200 {
+		if d := take(t, store, held(takeOf(plan, "k", 1, 1, int64(i%2), 1, 1), fmt.Sprint(i), time.Hour)); !d.Allowed {
+			t.Fatal(d.Err())
+		}
+	}
+	for i := range 200 {
+		id := fmt.Sprint((i * 77) % 200)
+		if i == 150 {
+			clock.advance(time.Hour) // the rest ends
+		}
+		settle(t, store, drawgate.Settlement{Op: drawgate.OpCancel, ID: id, Buckets: takeOf(plan, "k").Buckets})
+	}
+	take(t, store, takeOf(plan, "k", 0, 1))
+	names, err := conn.Do(t.Context(), conn.B().Hkeys().Key(redisstore.KeyOf(keys, drawgate.Key{Policy: "p", Name: "k"})).Build()).AsStrSlice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if !strings.HasPrefix(n, "e") && n != "h" {
+			t.Errorf("field %q is left", n)
+		}
+	}
+}

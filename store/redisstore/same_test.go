@@ -1,0 +1,302 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/rueidis"
+	"pgregory.net/rapid"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store/redisstore"
+)
+
+// answer is a decision as it can be compared.
+type answer struct {
+	Allowed, Replayed   bool
+	Reason              drawgate.Reason
+	RetryAfter, Soonest time.Duration
+	Reused, NeedsHold   bool
+	At, End             time.Time
+	Limits              []drawgate.LimitResult
+	Granted             []drawgate.Amounts
+}
+
+func answerOf(d *drawgate.Decision) answer {
+	a := answer{
+		Allowed: d.Allowed, Replayed: d.Replayed, Reason: d.Reason, RetryAfter: d.RetryAfter, Soonest: d.Soonest,
+		Reused: errors.Is(d.Fail, drawgate.ErrIDReused), NeedsHold: errors.Is(d.Fail, drawgate.ErrNeedsReserve), At: d.At(), End: d.HoldEnd(), Limits: slices.Collect(d.Limits()),
+	}
+	for b := range d.Buckets() {
+		a.Granted = append(a.Granted, d.Granted(b))
+	}
+	return a
+}
+
+// someLimits draws limits. Their identities are few, so that versions of a policy meet in one bucket; everything else differs.
+func someLimits(t *rapid.T, large bool) []drawgate.Limit {
+	amount := rapid.SampledFrom([]int64{1, 2, 3, 7, 10, 100})
+	if large {
+		amount = rapid.SampledFrom([]int64{10, 999_999_937, 1_000_000_000_000})
+	}
+	margins := rapid.SampledFrom([]time.Duration{0, 0, time.Microsecond, 2 * time.Second})
+	charge := rapid.SampledFrom([]drawgate.Charge{drawgate.ChargeStart, drawgate.ChargeStart, drawgate.ChargeEnd})
+	var ls []drawgate.Limit
+	for _, name := range rapid.Permutation([]string{"b", "b7", "r", "r5", "m", "d", "n"}).Draw(t, "order")[:rapid.IntRange(1, 5).Draw(t, "limits")] {
+		l := drawgate.Limit{Name: name, Amount: amount.Draw(t, "amount"), Charge: charge.Draw(t, "charge"), Margin: margins.Draw(t, "margin")}
+		if rapid.Bool().Draw(t, "keeps") {
+			l.Keep = map[int]drawgate.Share{rapid.IntRange(1, 9).Draw(t, "for"): {Percent: 30}}
+		}
+		switch name {
+		case "b", "b7":
+			l.Kind, l.Window, l.Burst, l.Margin = drawgate.Bucket, 10*time.Second, rapid.SampledFrom([]int64{0, 1, 5, 40}).Draw(t, "burst"), 0
+			if name == "b7" {
+				l.Window = 7 * time.Second
+			}
+			if large {
+				l.Burst = 0
+				if name == "b7" {
+					l.Amount, l.Burst = rapid.SampledFrom([]int64{11, 999_983}).Draw(t, "odd"), 1_286_000_000
+				}
+			}
+		case "r", "r5":
+			l.Kind, l.Window = drawgate.Rolling, 10*time.Second
+			l.Precision = rapid.SampledFrom([]int{0, 0, drawgate.Exact, 100, 1000}).Draw(t, "precision")
+			if name == "r5" {
+				l.Window = 5 * time.Second
+			}
+		case "m":
+			l.Kind, l.Every = drawgate.Calendar, drawgate.Minute
+		case "d":
+			l.Kind, l.Every, l.Zone = drawgate.Calendar, drawgate.Day, "Europe/Berlin"
+		case "n":
+			l.Kind, l.Margin = drawgate.Concurrency, 0
+		}
+		ls = append(ls, l)
+	}
+	return ls
+}
+
+// script is one random history.
+type script struct {
+	*rapid.T
+	store drawgate.Store
+	model *model.Records
+	clock *fakeClock
+	plans [][]*drawgate.Plan // per policy its versions
+	takes []drawgate.Take    // that were held
+	done  []string           // what was done, for the failure message
+	large bool
+}
+
+func (s *script) buckets() []drawgate.BucketCost {
+	n := 1
+	if rapid.IntRange(0, 3).Draw(s.T, "several") == 0 {
+		n = rapid.IntRange(2, 3).Draw(s.T, "buckets")
+	}
+	var bs []drawgate.BucketCost
+	for range n {
+		bs = append(bs, s.bucket())
+	}
+	slices.SortFunc(bs, func(a, b drawgate.BucketCost) int { return cmpKey(a.Key, b.Key) })
+	return slices.CompactFunc(bs, func(a, b drawgate.BucketCost) bool { return a.Key == b.Key })
+}
+
+func cmpKey(a, b drawgate.Key) int {
+	return slices.Compare([]string{a.Policy, a.Name}, []string{b.Policy, b.Name})
+}
+
+func (s *script) bucket() drawgate.BucketCost {
+	versions := rapid.SampledFrom(s.plans).Draw(s.T, "policy")
+	plan := versions[0]
+	if rapid.IntRange(0, 4).Draw(s.T, "other version") == 0 {
+		plan = rapid.SampledFrom(versions).Draw(s.T, "version")
+	}
+	b := drawgate.BucketCost{Key: drawgate.Key{Policy: plan.Name(), Name: rapid.SampledFrom([]string{"a", "a", "a", "b:%"}).Draw(s.T, "name")}, Plan: plan}
+	s.amounts(&b, 0)
+	return b
+}
+
+func (s *script) amounts(b *drawgate.BucketCost, least int64) {
+	b.N = drawgate.Amounts{}
+	for j, l := range b.Plan.Policy().Limits {
+		most := int64(4)
+		if s.large {
+			most = l.Amount
+		}
+		b.N[j] = rapid.OneOf(rapid.Int64Range(least, 2), rapid.Int64Range(least, most)).Draw(s.T, "n")
+	}
+}
+
+func (s *script) priority() int8 { return rapid.SampledFrom([]int8{0, 0, 5, 9}).Draw(s.T, "priority") }
+
+func (s *script) same(what string, got, want any) {
+	s.done = append(s.done, what)
+	if diff := cmp.Diff(want, got, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+		s.Fatalf("%s (-engine +Redis):\n%s\nhistory:\n%v", what, diff, join(s.done))
+	}
+}
+
+func join(lines []string) (text string) {
+	for _, l := range lines {
+		text += l + "\n"
+	}
+	return text
+}
+
+func (s *script) take() {
+	t := drawgate.Take{Buckets: s.buckets(), Priority: s.priority()}
+	if rapid.IntRange(0, 2).Draw(s.T, "held") > 0 {
+		t.ID = fmt.Sprint("id", rapid.IntRange(1, 12).Draw(s.T, "id"))
+		t.Hold = rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 3 * time.Second, 20 * time.Second, time.Hour, 50 * time.Hour}).Draw(s.T, "hold")
+		t.Lease = rapid.IntRange(0, 3).Draw(s.T, "lease") == 0
+		s.takes = append(s.takes, t)
+	}
+	s.takeThis(t)
+}
+
+func (s *script) again() {
+	if len(s.takes) > 0 {
+		s.takeThis(rapid.SampledFrom(s.takes).Draw(s.T, "which"))
+	}
+}
+
+func (s *script) takeThis(t drawgate.Take) {
+	want, got := make([]drawgate.Decision, 1), make([]drawgate.Decision, 1)
+	if err := errors.Join(s.model.Take(s.Context(), []drawgate.Take{t}, want), s.store.Take(s.Context(), []drawgate.Take{t}, got)); err != nil {
+		s.Fatal(err)
+	}
+	if f := got[0].Fail; f != nil && !errors.Is(f, drawgate.ErrIDReused) && !errors.Is(f, drawgate.ErrNeedsReserve) {
+		s.Fatalf("take: %v\nhistory:\n%v", got[0].Fail, join(s.done))
+	}
+	what := fmt.Sprintf("%d take id=%q hold=%v lease=%v priority=%d", s.clock.now(), t.ID, t.Hold, t.Lease, t.Priority)
+	for _, b := range t.Buckets {
+		what += fmt.Sprintf(" %s/%s%v", b.Key.Policy, b.Key.Name, b.N)
+	}
+	s.same(what+fmt.Sprintf(" -> %v", want[0].Allowed), answerOf(&got[0]), answerOf(&want[0]))
+}
+
+func (s *script) settle() {
+	st := drawgate.Settlement{Op: rapid.SampledFrom([]drawgate.Op{
+		drawgate.OpSettle, drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpRefund,
+	}).Draw(s.T, "op")}
+	if st.Op == drawgate.OpCharge || st.Op == drawgate.OpRefund || len(s.takes) == 0 {
+		if st.Op != drawgate.OpRefund {
+			st.Op = drawgate.OpCharge
+		}
+		st.Buckets = s.buckets()
+		st.At = time.UnixMicro(s.clock.now() - rapid.SampledFrom([]int64{0, 0, 1e6, 60e6, 86400e6, -5e6}).Draw(s.T, "ago"))
+	} else {
+		t := rapid.SampledFrom(s.takes).Draw(s.T, "of")
+		st.ID, st.Buckets = t.ID, slices.Clone(t.Buckets)
+		st.Hold = rapid.SampledFrom([]time.Duration{0, time.Second, 30 * time.Second}).Draw(s.T, "for")
+		for i := range st.Buckets {
+			if rapid.IntRange(0, 5).Draw(s.T, "by another version") == 0 {
+				st.Buckets[i].Plan = rapid.SampledFrom(s.plans[st.Buckets[i].Key.Policy[0]-'p']).Draw(s.T, "version")
+			}
+			s.amounts(&st.Buckets[i], drawgate.Unnamed)
+		}
+	}
+	want, got := make([]drawgate.Outcome, 1), make([]drawgate.Outcome, 1)
+	batch := []drawgate.Settlement{st}
+	if err := errors.Join(s.model.Settle(s.Context(), batch, want), s.store.Settle(s.Context(), batch, got)); err != nil {
+		s.Fatal(err)
+	}
+	if got[0].Err != nil {
+		s.Fatalf("%v: %v\nhistory:\n%v", st.Op, got[0].Err, join(s.done))
+	}
+	s.same(fmt.Sprintf("%d %v id=%q hold=%v at=%v -> gone=%v", s.clock.now(), st.Op, st.ID, st.Hold, st.At.UnixMicro(), want[0].Gone), got[0], want[0])
+}
+
+func (s *script) peek() {
+	b, priority := s.bucket(), s.priority()
+	want, got := make([]drawgate.Status, 1), make([]drawgate.Status, 1)
+	bs := []drawgate.BucketCost{b}
+	if err := errors.Join(s.model.Peek(s.Context(), bs, priority, want), s.store.Peek(s.Context(), bs, priority, got)); err != nil {
+		s.Fatal(err)
+	}
+	if got[0].Fail != nil {
+		s.Fatalf("peek: %v\nhistory:\n%v", got[0].Fail, join(s.done))
+	}
+	type status struct {
+		A      answer
+		States []drawgate.LimitUsage
+		Open   int
+	}
+	s.same(fmt.Sprintf("%d peek %s/%s%v priority=%d", s.clock.now(), b.Key.Policy, b.Key.Name, b.N, priority),
+		status{answerOf(&got[0].Decision), got[0].States, got[0].Open}, status{answerOf(&want[0].Decision), want[0].States, want[0].Open})
+}
+
+func (s *script) wait() {
+	s.clock.us.Add(rapid.SampledFrom([]int64{
+		0, 1, 39062, 78125, 500_000, 999_999, 1e6, 2e6, 3e6, 5e6, 7e6, 10e6, 30e6, 60e6, 3600e6, 5 * 3600e6, 86400e6, 3 * 86400e6, -1, -4e6,
+	}).Draw(s.T, "wait"))
+}
+
+// live checks that every bucket lives for as long as something in it is used or held.
+func (s *script) live(c rueidis.Client, prefix string) {
+	if s.Failed() {
+		return
+	}
+	for k, r := range s.model.All {
+		until := r.Until()
+		if r.Held() {
+			until = 0
+			for _, o := range r.Open {
+				until = max(until, o.End)
+			}
+		}
+		ms, err := c.Do(s.Context(), c.B().Pttl().Key(redisstore.KeyOf(prefix, k)).Build()).AsInt64()
+		const late = 20_000 // ms since it was set: less than the least slack
+		// No instant is later than 2^53 µs, which is in 2255: what would be needed for longer is not.
+		if need := min((until-s.clock.now())/1000, 6e12); err != nil || ms < need-late {
+			s.Fatalf("%v lives for %d ms, %v; needed for %d ms", k, ms, err, need)
+		}
+	}
+}
+
+// req: B1, C3, E5, E10
+func TestSameAsEngine(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	conn := client(t, server)
+	rapid.Check(t, func(t *rapid.T) {
+		clock, keys := newClock(), prefix()
+		store := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
+		s := &script{T: t, store: store, clock: clock, model: model.NewRecords(clock.now, false)}
+		s.large = rapid.IntRange(0, 3).Draw(t, "large") == 0
+		for _, name := range []string{"p", "q"} {
+			var versions []*drawgate.Plan
+			for range rapid.IntRange(1, 3).Draw(t, "versions") {
+				plan, err := drawgate.Policy{Name: name, Limits: someLimits(t, s.large)}.Compile()
+				if err != nil {
+					t.Skip(err)
+				}
+				versions = append(versions, plan)
+			}
+			s.plans = append(s.plans, versions)
+		}
+		defer s.live(conn, keys)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch rapid.IntRange(0, 9).Draw(t, "step") {
+			case 0, 1, 2, 3:
+				s.take()
+			case 4:
+				s.again()
+			case 5, 6:
+				s.settle()
+			case 7:
+				s.peek()
+			default:
+				s.wait()
+			}
+		}
+	})
+}

@@ -1,0 +1,50 @@
+package redisstore_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store/redisstore"
+)
+
+// TestReplicasThatMayLag are warned of, unless the server waits for them.
+//
+// req: C12
+func TestReplicasThatMayLag(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t)
+	host, port, _ := net.SplitHostPort(primary.Addr)
+	redistest.Start(t, "--replicaof", host, port)
+	c := client(t, primary)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		text, err := c.Do(t.Context(), c.B().Info().Section("replication").Build()).ToString()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(text, "connected_slaves:1") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the replica does not connect:\n%s", text)
+		}
+	}
+	for _, set := range []struct {
+		wait string
+		want bool
+	}{{"0", true}, {"1", false}} {
+		if err := c.Do(t.Context(), c.B().ConfigSet().ParameterValue().ParameterValue("min-replicas-to-write", set.wait).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		s := open(t, primary, &redisstore.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		err := s.Ping(t.Context()) // it may have to wait for the replica
+		if got := strings.Contains(log.String(), "min-replicas-to-write"); got != set.want {
+			t.Errorf("min-replicas-to-write %s: warned %v, want %v: %q, %v", set.wait, got, set.want, log.String(), err)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store/redisstore"
+	"github.com/drawgate/drawgate/store/storetest"
+)
+
+// clocked is a store whose clock a test moves.
+type clocked struct {
+	*redisstore.Store
+	clock  *fakeClock
+	prefix string
+}
+
+// harness returns stores on a server of the test's own.
+func harness(t *testing.T) storetest.Harness {
+	t.Helper()
+	server := redistest.Start(t)
+	conn := client(t, server)
+	on := func(t *testing.T, clock *fakeClock, prefix string) drawgate.Store {
+		t.Helper()
+		s := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix}, clock.now)
+		if err := s.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.Learn()
+		t.Cleanup(func() { _ = s.Close() })
+		return &clocked{s, clock, prefix}
+	}
+	return storetest.Harness{
+		New: func(t *testing.T) drawgate.Store { return on(t, newClock(), prefix()) },
+		Advance: func(s drawgate.Store, d time.Duration) {
+			c := s.(*clocked)
+			c.clock.advance(d)
+			c.Learn() // a batch of which one take needs other calendar windows is not carried out in order
+		},
+		Second: func(t *testing.T, s drawgate.Store) drawgate.Store {
+			c := s.(*clocked)
+			return on(t, c.clock, c.prefix)
+		},
+	}
+}
+
+// req: B1, C3, E5, E10
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, harness(t))
+}
+
+// TestScripts compares the store with the engine on the scripts of the suite.
+//
+// req: E5, E10
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	n := 100
+	if long {
+		n = 3000
+	}
+	type reference struct {
+		*model.Records
+		clock *fakeClock
+	}
+	storetest.Scripts(t, harness(t), storetest.Harness{
+		New: func(*testing.T) drawgate.Store {
+			clock := newClock()
+			return &reference{model.NewRecords(clock.now, false), clock}
+		},
+		Advance: func(s drawgate.Store, d time.Duration) { s.(*reference).clock.advance(d) },
+	}, n)
+}
+
+// TestServerClock runs the cases that need no other clock by the server's own.
+//
+// req: E5
+func TestServerClock(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	storetest.Run(t, storetest.Harness{
+		New: func(t *testing.T) drawgate.Store { return open(t, server, &redisstore.Options{Prefix: prefix()}) },
+	})
+}
