@@ -14,7 +14,8 @@ import (
 
 const secret = "sk-secret-key"
 
-// TestArguments: what is wrong with the question is an error at once, says what and by how much, and never shows a key. req: B11, C7
+// TestArguments: what is wrong with the question is an error at once, says what and by how much,
+// and never shows a key. req: B11, C7
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	plain := local(t, drawgate.Policy{Name: "plain", Limits: []drawgate.Limit{rolling(10, time.Minute), of("tokens", leaky(1000, time.Minute, 500))}})
@@ -114,7 +115,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestAllow grants what there is, refuses the rest at no cost, and says when it fits. req: A2, B1, B3
+// TestAllow grants what there is, refuses the rest at no cost, and says when it fits.
+// req: A2, B1, B3
 func TestAllow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -143,7 +145,8 @@ func TestAllow(t *testing.T) {
 	})
 }
 
-// TestRefusalText: the error of a refusal names policy, limit and reset, and not the key. req: A6, C7, D1
+// TestRefusalText: the error of a refusal names policy, limit and reset, and not the key.
+// req: A6, C7, D1
 func TestRefusalText(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -157,7 +160,8 @@ func TestRefusalText(t *testing.T) {
 			t.Fatal("request 25 of 25 with one of headroom:", err)
 		}
 		e, ok := errors.AsType[*drawgate.LimitedError](d.Err())
-		// The bubble's clock starts on 2000-01-01 at midnight UTC, which is eight hours before that of Los Angeles.
+		// The bubble's clock starts on 2000-01-01 at midnight UTC, which is eight hours before that
+		// of Los Angeles.
 		if !ok || !errors.Is(d.Err(), drawgate.ErrLimited) || e.Policy != "gemini" || e.Limit != "rpd" || e.RetryAfter != 8*time.Hour || e.Queued {
 			t.Fatalf("%+v", e)
 		}
@@ -192,7 +196,8 @@ func TestCtxEnded(t *testing.T) {
 	}
 }
 
-// TestSeveralLimits: all pass or none is charged, and the refusal names the one that refuses longest. req: D1, D5
+// TestSeveralLimits: all pass or none is charged, and the refusal names the one that refuses
+// longest. req: D1, D5
 func TestSeveralLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,11 +14,14 @@ type Booking struct {
 	start    time.Time
 }
 
-// Book takes units of key for the first instant at which they fit if nothing else happens until then, at most maxDelay ahead: they count from that instant
-// on, and so does everybody else's view of the limit. The work must not start earlier; see [Booking.Delay].
+// Book takes units of key for the first instant at which they fit if nothing else happens until
+// then, at most maxDelay ahead: they count from that instant on, and so does everybody else's view
+// of the limit. The work must not start earlier; see [Booking.Delay].
 //
-// If the take does not fit within maxDelay the error is a *[LimitedError], and nothing is taken. Units that others hold are taken to stay held. Units of a
-// calendar limit are booked in its open window and the next one. A bucket that is paused refuses bookings, too. maxDelay is at most MaxHold; 0 books only what fits now.
+// If the take does not fit within maxDelay the error is a *[LimitedError], and nothing is taken.
+// Units that others hold are taken to stay held. Units of a calendar limit are booked in its open
+// window and the next one. A bucket that is paused refuses bookings, too. maxDelay is at most
+// MaxHold; 0 books only what fits now.
 func (l *Limiter) Book(ctx context.Context, key string, maxDelay time.Duration, costs ...Cost) (*Booking, error) {
 	if maxDelay < 0 || maxDelay > MaxHold {
 		return nil, fmt.Errorf("%w: a delay of %v is not between 0 and %v", ErrInvalid, maxDelay, MaxHold)
@@ -49,7 +52,8 @@ func (l *Limiter) Book(ctx context.Context, key string, maxDelay time.Duration, 
 // Delay returns how long to wait from now until the work may start; 0 once it may.
 func (b *Booking) Delay() time.Duration { return max(0, time.Until(b.start)) }
 
-// Cancel gives the units back. It is [ErrGone] from the instant on that was booked: they count as used then, since the work may have started.
+// Cancel gives the units back. It is [ErrGone] from the instant on that was booked: they count as
+// used then, since the work may have started.
 func (b *Booking) Cancel(ctx context.Context) error {
 	if b.Delay() == 0 {
 		return ErrGone

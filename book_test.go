@@ -13,7 +13,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// TestSmallBurstsAreUsed: of a bucket with a burst of one unit nothing is lost while callers wait, though every timer of theirs is 2 ms late.
+// TestSmallBurstsAreUsed: of a bucket with a burst of one unit nothing is lost while callers wait,
+// though every timer of theirs is 2 ms late.
 // req: A5
 func TestSmallBurstsAreUsed(t *testing.T) {
 	t.Parallel()
@@ -61,8 +62,9 @@ type booked struct {
 	over *drawgate.Booking
 }
 
-// TestBookingsStayWithin what each kind of limit admits, counted at the instants that were booked: random histories of bookings, cancellations, takes and
-// waits, against the sum over every interval.
+// TestBookingsStayWithin what each kind of limit admits, counted at the instants that were booked:
+// random histories of bookings, cancellations, takes and waits, against the sum over every
+// interval.
 func TestBookingsStayWithin(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]drawgate.Limit{

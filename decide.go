@@ -11,12 +11,15 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// This file is where stores meet the arithmetic: a store that keeps records in Go loads them, calls one of these functions under its own
-// lock or transaction, and writes them back. The functions are pure; now is in Unix microseconds.
+// This file is where stores meet the arithmetic: a store that keeps records in Go loads them, calls
+// one of these functions under its own lock or transaction, and writes them back. The functions are
+// pure; now is in Unix microseconds.
 
-// Decide decides one take over the records of its buckets, in the order of t.Buckets. exact says that a rolling limit without a precision is exact.
+// Decide decides one take over the records of its buckets, in the order of t.Buckets. exact says
+// that a rolling limit without a precision is exact.
 //
-// For stores: called under the store's lock or in its transaction, which also writes the records back.
+// For stores: called under the store's lock or in its transaction, which also writes the records
+// back.
 func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
 	if err := t.Check(); err != nil {
 		return Decision{Fail: err}
@@ -92,7 +95,8 @@ func TakeLocal(b *cells.Buckets, plan *Plan, name string, n Amounts, priority in
 	return d, err
 }
 
-// local decides a plain take of one bucket in this process. d must be zero. It does not allocate for up to three limits.
+// local decides a plain take of one bucket in this process. d must be zero. It does not allocate
+// for up to three limits.
 func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *Amounts, priority int8) error {
 	if len(plan.specs) > inline {
 		return d.localMany(b, plan, name, n, priority)
@@ -130,7 +134,8 @@ func localError(err error) error {
 	return &StoreError{Store: "memory", Op: "take", Err: err}
 }
 
-// lean decides a plain take of one bucket of a policy that is a single bucket limit; false if that needs [Decision.local].
+// lean decides a plain take of one bucket of a policy that is a single bucket limit; false if that
+// needs [Decision.local].
 func (d *Decision) lean(b *cells.Buckets, plan *Plan, name string, n int64, priority int8) bool {
 	left, used, over, at, ok := b.Lean(name, n, priority)
 	if !ok {
@@ -192,7 +197,8 @@ func (s *Settlement) pauseEnd(now int64) int64 {
 	return s.At.UnixMicro()
 }
 
-// Refunded makes the outcome of an OpRefund that was carried out elsewhere. Of asks, Got is used: the units given back.
+// Refunded makes the outcome of an OpRefund that was carried out elsewhere. Of asks, Got is used:
+// the units given back.
 //
 // For stores: for those that do not carry out by [Carry].
 func Refunded(asks []record.Ask) (o Outcome) {
@@ -241,8 +247,9 @@ func fill(asks []record.Ask, buckets []BucketCost, recs []*record.Record, exact 
 	}
 }
 
-// Check reports what no store can decide: arguments out of bounds, and slots without a hold, which nothing would ever free. The library refuses more, and better; this is for stores
-// that are called by themselves.
+// Check reports what no store can decide: arguments out of bounds, and slots without a hold, which
+// nothing would ever free. The library refuses more, and better; this is for stores that are called
+// by themselves.
 //
 // For stores: to be asked before anything is decided elsewhere; [Decide] asks it too.
 func (t *Take) Check() error {

@@ -37,7 +37,8 @@ type Decision struct {
 	pausedAt uint8  // position of the bucket that is paused longest, if Paused
 	raw      bool   // res[0] counts parts of a bucket: its divisions are left to whoever looks
 
-	// What an allowed take sets stands together: a copy is faster where it does not mix fresh words with old ones.
+	// What an allowed take sets stands together: a copy is faster where it does not mix fresh words
+	// with old ones.
 	at   int64
 	plan *Plan                 // of the first bucket
 	res  [inline]record.Result // its first limits
@@ -49,10 +50,12 @@ type Decision struct {
 	_          [8]byte       // makes it a multiple of 16 bytes: the copy of an odd one overlaps, which stalls the next
 }
 
-// inline is how many limits a Decision describes by itself. It is copied at every return: a smaller one is faster.
+// inline is how many limits a Decision describes by itself. It is copied at every return: a smaller
+// one is faster.
 const inline = 3
 
-// details are what most decisions do not have; apart, so that a Decision is small enough to be copied without a thought.
+// details are what most decisions do not have; apart, so that a Decision is small enough to be
+// copied without a thought.
 type details struct {
 	start   int64     // from when the units count; 0 or not after the decision: at once
 	end     int64     // of the hold
@@ -98,7 +101,8 @@ func (d *Decision) Limits() iter.Seq[LimitResult] {
 	}
 }
 
-// Left returns what remains of limit i of the first bucket, as [Decision.Limits] says: for programs that know their policy.
+// Left returns what remains of limit i of the first bucket, as [Decision.Limits] says: for programs
+// that know their policy.
 func (d *Decision) Left(i int) int64 {
 	if d.raw || i >= inline {
 		return d.result(0, i).Remaining
@@ -159,7 +163,8 @@ func (d *Decision) limit(b, i int) LimitResult {
 	}
 }
 
-// Granted returns the units that a hold was granted per limit of bucket b: for a lease they may be fewer than asked. It is zero for a plain take.
+// Granted returns the units that a hold was granted per limit of bucket b: for a lease they may be
+// fewer than asked. It is zero for a plain take.
 func (d *Decision) Granted(b int) Amounts {
 	if d.more == nil || b >= len(d.more.got) {
 		return Amounts{}
@@ -173,7 +178,8 @@ func (d *Decision) Remaining() int64 {
 	return t.Remaining
 }
 
-// Tightest returns the limit with the smallest remaining per amount, which is the one that headers describe. It is false for an empty decision.
+// Tightest returns the limit with the smallest remaining per amount, which is the one that headers
+// describe. It is false for an empty decision.
 func (d *Decision) Tightest() (LimitResult, bool) {
 	best, bb, bi := math.Inf(1), -1, 0
 	for b := range d.Buckets() {
@@ -206,7 +212,8 @@ func (d *Decision) Refusing() (LimitResult, bool) {
 	return d.limit(bb, bi), true
 }
 
-// refusingBucket returns the position of the bucket that refuses longest, or that is paused; 0 if none is.
+// refusingBucket returns the position of the bucket that refuses longest, or that is paused; 0 if
+// none is.
 func (d *Decision) refusingBucket() int {
 	if d.Reason == Paused {
 		return int(d.pausedAt)
@@ -218,7 +225,8 @@ func (d *Decision) refusingBucket() int {
 // At returns when it was decided, by the store's clock.
 func (d *Decision) At() time.Time { return time.UnixMicro(d.at) }
 
-// Delay returns how long after the decision its units count, and its work may start: more than 0 only for a take that was granted ahead, see [Take.Ahead].
+// Delay returns how long after the decision its units count, and its work may start: more than 0
+// only for a take that was granted ahead, see [Take.Ahead].
 func (d *Decision) Delay() time.Duration {
 	if d.more == nil || d.more.start <= d.at {
 		return 0
@@ -234,7 +242,8 @@ func (d *Decision) HoldEnd() time.Time {
 	return time.UnixMicro(d.more.end)
 }
 
-// Err returns nil if the take was allowed, and otherwise a *[LimitedError] that names the limit that refuses longest.
+// Err returns nil if the take was allowed, and otherwise a *[LimitedError] that names the limit
+// that refuses longest.
 func (d *Decision) Err() error {
 	if d.Allowed {
 		return nil

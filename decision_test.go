@@ -14,7 +14,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// numbered returns n rolling limits, each of its own unit: the i-th allows 10·(i+1) per i+1 minutes.
+// numbered returns n rolling limits, each of its own unit: the i-th allows 10·(i+1) per i+1
+// minutes.
 func numbered(name string, n int) drawgate.Policy {
 	p := drawgate.Policy{Name: name}
 	for i := range n {
@@ -23,7 +24,8 @@ func numbered(name string, n int) drawgate.Policy {
 	return p
 }
 
-// TestAccessors describe decisions over one, three and five limits, which are kept in different places, and over several buckets. req: A6, D1, C7
+// TestAccessors describe decisions over one, three and five limits, which are kept in different
+// places, and over several buckets. req: A6, D1, C7
 func TestAccessors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ first, second int }{{1, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {1, 1}, {3, 5}, {5, 3}, {6, 6}} {
@@ -204,7 +206,8 @@ func waitAndLeave(t *testing.T, l *drawgate.Limiter) {
 	wg.Wait()
 }
 
-// TestAwayIsTold: a refusal because the store is away says so, and is not taken for a limit that is used up.
+// TestAwayIsTold: a refusal because the store is away says so, and is not taken for a limit that is
+// used up.
 func TestAwayIsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

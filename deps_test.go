@@ -13,8 +13,9 @@ const module = "github.com/drawgate/drawgate"
 
 var grpcs = []string{"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"}
 
-// rules say what the packages of this module may import of each other and of others' modules; the standard library is free for all. The longest
-// prefix of the package's path decides. Imports point inward: cmd → server, stores, config → drawgate → internal.
+// rules say what the packages of this module may import of each other and of others' modules; the
+// standard library is free for all. The longest prefix of the package's path decides. Imports point
+// inward: cmd → server, stores, config → drawgate → internal.
 var rules = map[string]struct{ own, others []string }{
 	"":                   {own: []string{"internal/calendar", "internal/record", "internal/queue", "internal/cells"}},
 	"api":                {},
@@ -104,7 +105,8 @@ func allowed(pkg, imp string) bool {
 	return false
 }
 
-// TestPackagesFromPyPIAreHashed: what the tests run is what was looked at once, whoever owns the package by now.
+// TestPackagesFromPyPIAreHashed: what the tests run is what was looked at once, whoever owns the
+// package by now.
 func TestPackagesFromPyPIAreHashed(t *testing.T) {
 	t.Parallel()
 	scripts, err := filepath.Glob("tools/*.sh")

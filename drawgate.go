@@ -1,14 +1,17 @@
 // Package drawgate keeps any number of processes inside one quota.
 //
-// A [Policy] is a named set of limits; a bucket is the state of one policy for one key; a take asks for units of one or several buckets and is
-// granted all of them or none. Callers say [Limiter.Allow] (now), [Limiter.Wait] (in the queue, until a deadline) or [Limiter.Reserve]
-// (held, then settled with what was really used). Buckets live in a [Store]: in memory, in SQLite, in Redis.
+// A [Policy] is a named set of limits; a bucket is the state of one policy for one key; a take asks
+// for units of one or several buckets and is granted all of them or none. Callers say
+// [Limiter.Allow] (now), [Limiter.Wait] (in the queue, until a deadline) or [Limiter.Reserve]
+// (held, then settled with what was really used). Buckets live in a [Store]: in memory, in SQLite,
+// in Redis.
 //
 //	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute("login", 10), nil)
 //	d, err := lim.Allow(ctx, "user-17")
 //	if !d.Allowed { // d.RetryAfter says when
 //
-// Whoever implements a [Store] finds what helps with that marked "For stores:"; others need none of it.
+// Whoever implements a [Store] finds what helps with that marked "For stores:"; others need none of
+// it.
 //
 // What is promised, and what each kind of limit admits, is in docs/semantics.md.
 package drawgate

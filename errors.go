@@ -10,7 +10,8 @@ import (
 
 // What is not a refusal. A refusal is a [Decision] and no error.
 var (
-	// ErrNeverFits means that a take asks for more than a limit can ever grant at its priority: no wait will help. See [NeverFitsError].
+	// ErrNeverFits means that a take asks for more than a limit can ever grant at its priority: no
+	// wait will help. See [NeverFitsError].
 	ErrNeverFits = errors.New("drawgate: the cost can never fit")
 	// ErrUnknownUnit means that a cost names a unit that no limit of the policy has, or that a take
 	// names none and none of its policies counts requests.
@@ -19,26 +20,35 @@ var (
 	ErrInvalid = errors.New("drawgate: invalid argument")
 	// ErrNeedsReserve means that a policy with a concurrency limit was used without a hold.
 	ErrNeedsReserve = errors.New("drawgate: the policy has a concurrency limit: use Reserve")
-	// ErrStoreAway means that the store did not decide: it could not be reached, did not answer in time, or failed. See [StoreError].
+	// ErrStoreAway means that the store did not decide: it could not be reached, did not answer in
+	// time, or failed. See [StoreError].
 	ErrStoreAway = errors.New("drawgate: the store is away")
-	// ErrNothingDone is in a [StoreError] whose store says for sure that the call was not carried out.
+	// ErrNothingDone is in a [StoreError] whose store says for sure that the call was not carried
+	// out.
 	ErrNothingDone = errors.New("nothing was done")
-	// ErrPaused means that a lease was not renewed because one of its buckets is paused: its deadline stays, and it should be returned by Settle before.
+	// ErrPaused means that a lease was not renewed because one of its buckets is paused: its
+	// deadline stays, and it should be returned by Settle before.
 	ErrPaused = errors.New("drawgate: the bucket is paused: the lease is not renewed")
 	// ErrQueueFull means that as many callers wait for the bucket as may.
 	ErrQueueFull = errors.New("drawgate: the queue is full")
-	// ErrDeadline means that the caller's deadline, or the policy's bound on waiting, cannot be met or is over. An error that is ErrDeadline is
-	// context.DeadlineExceeded as well, and the *[LimitedError] of the last refusal if there was one.
+	// ErrDeadline means that the caller's deadline, or the policy's bound on waiting, cannot be met
+	// or is over. An error that is ErrDeadline is context.DeadlineExceeded as well, and the
+	// *[LimitedError] of the last refusal if there was one.
 	ErrDeadline = errors.New("drawgate: the deadline cannot be met")
-	// ErrIDOpen means that a reservation with this id is open, of another grant: an earlier use of the id that is not over. Nothing was taken.
+	// ErrIDOpen means that a reservation with this id is open, of another grant: an earlier use of
+	// the id that is not over. Nothing was taken.
 	ErrIDOpen = errors.New("drawgate: the id is in use: settle or cancel that reservation first, or use another id")
-	// ErrTooLate means that a take with an id arrived after its [Take.NotAfter]. Nothing was taken; it may be sent again.
+	// ErrTooLate means that a take with an id arrived after its [Take.NotAfter]. Nothing was taken;
+	// it may be sent again.
 	ErrTooLate = errors.New("drawgate: the take arrived too late")
-	// ErrIDReused means that a reservation with this id and grant is open, with another content. Nothing was taken.
+	// ErrIDReused means that a reservation with this id and grant is open, with another content.
+	// Nothing was taken.
 	ErrIDReused = errors.New("drawgate: this grant of the id is open with other content: give each take a grant of its own")
-	// ErrTooManyOpen means that [MaxOpen] reservations are open in one of a take's buckets. Nothing was taken. It passes when one is settled or ends.
+	// ErrTooManyOpen means that [MaxOpen] reservations are open in one of a take's buckets. Nothing
+	// was taken. It passes when one is settled or ends.
 	ErrTooManyOpen = errors.New("drawgate: too many reservations are open in this bucket")
-	// ErrGone means that a reservation is not open any more: it was settled, its hold ended, or its bucket was reset.
+	// ErrGone means that a reservation is not open any more: it was settled, its hold ended, or its
+	// bucket was reset.
 	ErrGone = errors.New("drawgate: the reservation is gone")
 	// ErrClosed means that the limiter or the store was closed.
 	ErrClosed = errors.New("drawgate: closed")
@@ -73,25 +83,31 @@ func (e *NeverFitsError) Error() string {
 // Is makes the error match ErrNeverFits.
 func (e *NeverFitsError) Is(target error) bool { return target == ErrNeverFits }
 
-// StoreError says which store failed at what. No decision was made; where the outcome is unknown, the units count as spent. It is [ErrStoreAway].
+// StoreError says which store failed at what. No decision was made; where the outcome is unknown,
+// the units count as spent. It is [ErrStoreAway].
 type StoreError struct {
 	Store, Op string // "sqlite", "take"
 	Err       error
 	Fault     Fault // what kind of failure it is, as far as the store knows
 }
 
-// Fault says what kind of failure a [StoreError] is: who must do something before the store comes back.
+// Fault says what kind of failure a [StoreError] is: who must do something before the store comes
+// back.
 type Fault uint8
 
 const (
-	// FaultTransient passes by itself: no connection, no answer in time, a busy or loading server, a locked file.
+	// FaultTransient passes by itself: no connection, no answer in time, a busy or loading server,
+	// a locked file.
 	FaultTransient Fault = iota
-	// FaultConfiguration passes once somebody has put the store right, and needs nothing from this process then: credentials, permissions, a full
-	// memory or disk, a server or file that only reads.
+	// FaultConfiguration passes once somebody has put the store right, and needs nothing from this
+	// process then: credentials, permissions, a full memory or disk, a server or file that only
+	// reads.
 	FaultConfiguration
-	// FaultBucket concerns the buckets of this call only: a record that is damaged, of a newer version, or something else.
+	// FaultBucket concerns the buckets of this call only: a record that is damaged, of a newer
+	// version, or something else.
 	FaultBucket
-	// FaultLasting stays until the store is repaired and opened again: its data are damaged, or were taken away.
+	// FaultLasting stays until the store is repaired and opened again: its data are damaged, or
+	// were taken away.
 	FaultLasting
 )
 

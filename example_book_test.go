@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// Book paces work: each booking says when its work may start. What is not needed is cancelled before.
+// Book paces work: each booking says when its work may start. What is not needed is cancelled
+// before.
 func ExampleLimiter_Book() {
 	lim, err := drawgate.New(memstore.New(nil), drawgate.Rate("api", 1, time.Second, 1), nil)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// One take of several buckets: per caller, and for the API as a whole. All of them are charged, or none.
+// One take of several buckets: per caller, and for the API as a whole. All of them are charged, or
+// none.
 func ExampleLimiter_Take() {
 	perIP, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "per-ip", Limits: []drawgate.Limit{
 		{Name: "rate", Kind: drawgate.Bucket, Window: time.Hour, Amount: 10, Burst: 2},

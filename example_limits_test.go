@@ -9,7 +9,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// Several limits of several units are one policy: all must pass, and the refusal says which one did not.
+// Several limits of several units are one policy: all must pass, and the refusal says which one did
+// not.
 func ExamplePolicy() {
 	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "gemini-flash", Limits: []drawgate.Limit{
 		{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10, Headroom: drawgate.Share{Percent: 20}},

@@ -37,7 +37,8 @@ func work(ctx context.Context, store drawgate.Store) error {
 		return err
 	}
 
-	// Where the cost is known afterwards: hold an estimate, work, settle what it really was, even if ctx has ended meanwhile.
+	// Where the cost is known afterwards: hold an estimate, work, settle what it really was, even
+	// if ctx has ended meanwhile.
 	res, err := lim.Reserve(ctx, "user-17", time.Minute, drawgate.Cost{Unit: "tokens", N: 4000})
 	if err != nil {
 		return err

@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// The cost of a call to a language model is known only afterwards: an estimate is held, and settled with what was used.
+// The cost of a call to a language model is known only afterwards: an estimate is held, and settled
+// with what was used.
 func ExampleLimiter_Reserve() {
 	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "model", Limits: []drawgate.Limit{
 		{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Minute, Amount: 5000},

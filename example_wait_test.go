@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// Wait stands in line until the take fits. If that cannot be before the deadline, it says so at once.
+// Wait stands in line until the take fits. If that cannot be before the deadline, it says so at
+// once.
 func ExampleLimiter_Wait() {
 	lim, err := drawgate.New(memstore.New(nil), drawgate.Rate("api", 20, time.Second, 1), nil)
 	if err != nil {

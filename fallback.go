@@ -1,15 +1,17 @@
 package drawgate
 
-// Fallback says what a limit admits while the store is away. Package guard carries it out; a limiter on a bare store reports [ErrStoreAway] instead.
+// Fallback says what a limit admits while the store is away. Package guard carries it out; a
+// limiter on a bare store reports [ErrStoreAway] instead.
 type Fallback uint8
 
 const (
-	// FallbackDefault is the policy's; for a policy it is FallbackShare where the number of instances is known, and FallbackClosed otherwise.
+	// FallbackDefault is the policy's; for a policy it is FallbackShare where the number of
+	// instances is known, and FallbackClosed otherwise.
 	FallbackDefault Fallback = iota
 	// FallbackClosed admits nothing: never over the limit.
 	FallbackClosed
-	// FallbackShare admits this instance's share, the amount divided by the number of instances, counting what the instance admitted before.
-	// A share below one unit is none.
+	// FallbackShare admits this instance's share, the amount divided by the number of instances,
+	// counting what the instance admitted before. A share below one unit is none.
 	FallbackShare
 	// FallbackOpen lets the limit step aside: what is admitted has no bound.
 	FallbackOpen

@@ -13,7 +13,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// TestAllowWhileTheStoreIsAway: 50 ms in all, one attempt, an error that says so, and nothing allowed. req: A15, B11, E7
+// TestAllowWhileTheStoreIsAway: 50 ms in all, one attempt, an error that says so, and nothing
+// allowed. req: A15, B11, E7
 func TestAllowWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -62,7 +63,8 @@ func TestAllowWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// TestWaitWhileTheStoreIsAway: 2 s per step, and the caller's deadline; a plain take is never sent again. req: B11, C12
+// TestWaitWhileTheStoreIsAway: 2 s per step, and the caller's deadline; a plain take is never sent
+// again. req: B11, C12
 func TestWaitWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -107,7 +109,8 @@ func TestWaitWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// TestReserveIsSentAgain with the same id and the same content: nothing is lost or spent twice, even if the first attempt had landed. req: A12
+// TestReserveIsSentAgain with the same id and the same content: nothing is lost or spent twice,
+// even if the first attempt had landed. req: A12
 func TestReserveIsSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -151,7 +154,8 @@ func TestReserveIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestSendingAgainHasJitter: those who failed together do not come again together. Each pause is as long as it may be, and no two are the same.
+// TestSendingAgainHasJitter: those who failed together do not come again together. Each pause is as
+// long as it may be, and no two are the same.
 // req: A12
 func TestSendingAgainHasJitter(t *testing.T) {
 	t.Parallel()
@@ -214,7 +218,8 @@ func wantSpread(t *testing.T, pauses []time.Duration, least, most time.Duration)
 	}
 }
 
-// TestReserveGivesUp after three attempts, at the caller's deadline, or, if it does not wait, after the time of an Allow. req: A10
+// TestReserveGivesUp after three attempts, at the caller's deadline, or, if it does not wait, after
+// the time of an Allow. req: A10
 func TestReserveGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -315,7 +320,8 @@ func TestSettleIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestExcessIsNotChargedTwice: a settlement in time, the reply of which was lost, entered the excess as debt; asking again does not. req: A12
+// TestExcessIsNotChargedTwice: a settlement in time, the reply of which was lost, entered the
+// excess as debt; asking again does not. req: A12
 func TestExcessIsNotChargedTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -488,7 +494,8 @@ func TestForeignStoreErrors(t *testing.T) {
 	})
 }
 
-// TestNoCreditTwice: many callers settle one reservation at once, over a store that loses replies, and it is credited once. req: A3, A8
+// TestNoCreditTwice: many callers settle one reservation at once, over a store that loses replies,
+// and it is credited once. req: A3, A8
 func TestNoCreditTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
-// GaveUpError means that a caller's ctx ended while the store was being asked, so that nobody knows the answer. It matches ctx's error, too.
+// GaveUpError means that a caller's ctx ended while the store was being asked, so that nobody knows
+// the answer. It matches ctx's error, too.
 //
-// What was asked with an id, as by Reserve and Book, is cancelled in the background by its grant; if the store cannot be reached for that, its hold ends
-// by itself, as used. A [Request] whose Grant the caller chose is left alone: the caller may be
-// sending it again with that grant, and a cancellation would take the hold from under it. Who does
-// not send it again cancels it, by [Limiter.Resume].
+// What was asked with an id, as by Reserve and Book, is cancelled in the background by its grant;
+// if the store cannot be reached for that, its hold ends by itself, as used. A [Request] whose
+// Grant the caller chose is left alone: the caller may be sending it again with that grant, and a
+// cancellation would take the hold from under it. Who does not send it again cancels it, by
+// [Limiter.Resume].
 type GaveUpError struct {
 	MaySpend bool  // a plain take, which cannot be cancelled, or one whose grant the caller chose: its units may be spent, or held
 	Err      error // ctx's error, or an error that is ErrDeadline
@@ -55,7 +57,8 @@ const (
 	abandonAttempts = 5
 )
 
-// abandoned cancels in the background the grants that callers gave up. Each has a goroutine of its own; Close ends them.
+// abandoned cancels in the background the grants that callers gave up. Each has a goroutine of its
+// own; Close ends them.
 type abandoned struct {
 	mu      sync.Mutex
 	over    bool                               // guarded by mu: no more are taken on
@@ -99,7 +102,8 @@ func (a *abandoned) cancel(l *Limiter, t *Take) {
 	})
 }
 
-// run cancels until the store says that the grant was open and is not any more, or until a message that is still under way to it cannot open it.
+// run cancels until the store says that the grant was open and is not any more, or until a message
+// that is still under way to it cannot open it.
 func (a *abandoned) run(ctx context.Context, l *Limiter, s *Settlement, last time.Time) {
 	for failures := 0; failures < abandonAttempts; {
 		out, err := l.settle(ctx, s)

@@ -14,8 +14,9 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// lossy is a store at the end of a slow network that loses one message in five: half of them on their way there, half on their way back. A message that is
-// on its way arrives although its sender has left.
+// lossy is a store at the end of a slow network that loses one message in five: half of them on
+// their way there, half on their way back. A message that is on its way arrives although its sender
+// has left.
 type lossy struct {
 	drawgate.Store
 	mu      sync.Mutex
@@ -23,7 +24,8 @@ type lossy struct {
 	granted int64      // guarded by mu: units of takes that the store allowed
 }
 
-// travel returns how long a message is on its way, there and back, and whether it is lost there, or its answer is.
+// travel returns how long a message is on its way, there and back, and whether it is lost there, or
+// its answer is.
 func (s *lossy) travel() (there, back time.Duration, lost, unanswered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,9 +102,10 @@ func (s *lossy) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	return s.Store.Peek(ctx, buckets, priority, out)
 }
 
-// TestGivingUpLeavesNothing: 1,000 reservations and 1,000 waits are given up at random points, one message in five being lost. After the longest attempt
-// and the time in which a message may arrive late nothing is open that nobody owns; what is spent lies between what was granted to somebody who knows, and
-// that and what errors said may be spent. req: A12
+// TestGivingUpLeavesNothing: 1,000 reservations and 1,000 waits are given up at random points, one
+// message in five being lost. After the longest attempt and the time in which a message may arrive
+// late nothing is open that nobody owns; what is spent lies between what was granted to somebody
+// who knows, and that and what errors said may be spent. req: A12
 func TestGivingUpLeavesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -188,7 +191,8 @@ func TestGivingUpLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestCloseCancelsWhatIsLost: a reservation whose answer is lost when the limiter has been closed meanwhile is cancelled nevertheless, once and at once.
+// TestCloseCancelsWhatIsLost: a reservation whose answer is lost when the limiter has been closed
+// meanwhile is cancelled nevertheless, once and at once.
 func TestCloseCancelsWhatIsLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -216,7 +220,8 @@ func TestCloseCancelsWhatIsLost(t *testing.T) {
 	})
 }
 
-// TestCancelledAgainAfterFailures: however often a cancellation failed before, one that comes before its take is sent again after it.
+// TestCancelledAgainAfterFailures: however often a cancellation failed before, one that comes
+// before its take is sent again after it.
 func TestCancelledAgainAfterFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

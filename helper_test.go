@@ -143,8 +143,9 @@ const (
 
 var errBroken = errors.New("broken pipe")
 
-// faulty is a store whose calls meet faults: the next call the first of next, and so on; when there are no more, it works. It counts its calls.
-// It is not an Opener, so that every decision is a call, and gives hints only if it is made with them.
+// faulty is a store whose calls meet faults: the next call the first of next, and so on; when there
+// are no more, it works. It counts its calls. It is not an Opener, so that every decision is a
+// call, and gives hints only if it is made with them.
 type faulty struct {
 	drawgate.Store
 	mu      sync.Mutex
@@ -240,7 +241,8 @@ func (s *faulty) Peek(ctx context.Context, buckets []drawgate.BucketCost, priori
 	return s.call(ctx, "peek", func() error { return s.Store.Peek(ctx, buckets, priority, out) })
 }
 
-// remote returns a store in memory that is reached by calls, without hints and without direct access to its buckets.
+// remote returns a store in memory that is reached by calls, without hints and without direct
+// access to its buckets.
 func remote(t *testing.T) *faulty {
 	t.Helper()
 	return &faulty{Store: struct{ drawgate.Store }{memory(t)}}

@@ -17,9 +17,11 @@ import (
 
 const idleVar = "DRAWGATE_TEST_IDLE"
 
-// TestThousandWaitersAreIdle: while a thousand wait, a hundred a second being served, their process does next to nothing, by its own account of processor
-// time (getrusage). It is a process of its own, so that no other test is on the bill. The bound is what a thousand would use who ask every 20 ms, as this
-// machine has just shown; with DRAWGATE_LONG it is five per cent of the time as well.
+// TestThousandWaitersAreIdle: while a thousand wait, a hundred a second being served, their process
+// does next to nothing, by its own account of processor time (getrusage). It is a process of its
+// own, so that no other test is on the bill. The bound is what a thousand would use who ask every
+// 20 ms, as this machine has just shown; with DRAWGATE_LONG it is five per cent of the time as
+// well.
 // req: C5
 func TestThousandWaitersAreIdle(t *testing.T) {
 	t.Parallel()

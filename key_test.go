@@ -14,7 +14,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// TestBoundedKey: what a key is cut to is short, valid where the key is, nobody else's, and stays as it is.
+// TestBoundedKey: what a key is cut to is short, valid where the key is, nobody else's, and stays
+// as it is.
 func TestBoundedKey(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -33,7 +34,8 @@ func TestBoundedKey(t *testing.T) {
 	})
 }
 
-// TestLongKeys: every method of a limiter counts a long key in one bucket, whose name is short in the store, and which is nobody else's.
+// TestLongKeys: every method of a limiter counts a long key in one bucket, whose name is short in
+// the store, and which is nobody else's.
 func TestLongKeys(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(nil)

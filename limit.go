@@ -15,7 +15,8 @@ import (
 // Requests is the unit of a limit or cost that names none.
 const Requests = "requests"
 
-// Bounds of what a policy may say. Together they keep every intermediate value within 2^53, the largest integer that all stores count exactly.
+// Bounds of what a policy may say. Together they keep every intermediate value within 2^53, the
+// largest integer that all stores count exactly.
 const (
 	MaxLimits    = record.MaxLimits // limits in a policy
 	MaxBuckets   = 64               // buckets in one take
@@ -47,7 +48,8 @@ func (k Kind) String() string { return kindNames[k] }
 // Every is the length of a calendar limit's window.
 type Every = calendar.Unit
 
-// The calendar windows. A week starts on Monday; a month is a real one and may start on any day ([Limit.Anchor]).
+// The calendar windows. A week starts on Monday; a month is a real one and may start on any day
+// ([Limit.Anchor]).
 const (
 	Minute = calendar.Minute
 	Hour   = calendar.Hour
@@ -60,16 +62,19 @@ const (
 type Charge uint8
 
 const (
-	// ChargeDefault is ChargeEnd for what is only known afterwards (output_tokens, and money: units that start with usd, eur, gbp, cny or
-	// jpy), ChargeStart for everything else.
+	// ChargeDefault is ChargeEnd for what is only known afterwards (output_tokens, and money: units
+	// that start with usd, eur, gbp, cny or jpy), ChargeStart for everything else.
 	ChargeDefault Charge = iota
-	// ChargeStart counts a unit from the decision on (plus Margin). A settlement changes the amount, never the time.
+	// ChargeStart counts a unit from the decision on (plus Margin). A settlement changes the
+	// amount, never the time.
 	ChargeStart
-	// ChargeEnd counts a unit from its settlement on. Until then it is held: it counts in every window and does not age.
+	// ChargeEnd counts a unit from its settlement on. Until then it is held: it counts in every
+	// window and does not age.
 	ChargeEnd
 )
 
-// Share is a part of an amount, in units or in per cent, whichever is not zero. Percent is used to four decimals.
+// Share is a part of an amount, in units or in per cent, whichever is not zero. Percent is used to
+// four decimals.
 type Share struct {
 	Units   int64
 	Percent float64
@@ -108,14 +113,18 @@ const Exact = -1
 
 // Limit is one rule: at most Amount of a unit per window.
 //
-//   - Bucket: in any interval T at most Burst + Amount·T/Window. A bucket with Burst = Amount admits up to twice Amount in one Window.
-//   - Rolling: at most Amount in every half-open interval of length Window. Takes within Window/Precision of each other may be counted
-//     together until the last of them leaves the window, so the error is always on the safe side.
+//   - Bucket: in any interval T at most Burst + Amount·T/Window. A bucket with Burst = Amount
+//     admits up to twice Amount in one Window.
+//   - Rolling: at most Amount in every half-open interval of length Window. Takes within
+//     Window/Precision of each other may be counted together until the last of them leaves the
+//     window, so the error is always on the safe side.
 //   - Calendar: at most Amount in each window of the calendar of Zone, daylight saving included.
-//   - Concurrency: at most Amount units held at once; such a policy can only be used with [Limiter.Reserve].
+//   - Concurrency: at most Amount units held at once; such a policy can only be used with
+//     [Limiter.Reserve].
 //
-// A limit's state belongs to (Name, Unit, Kind, Window or Every, Zone, Anchor). Everything else may change freely between versions of a program,
-// and what is used stays used. Another identity is another limit, which starts unused.
+// A limit's state belongs to (Name, Unit, Kind, Window or Every, Zone, Anchor). Everything else may
+// change freely between versions of a program, and what is used stays used. Another identity is
+// another limit, which starts unused.
 type Limit struct {
 	Name      string        // required; unique in its policy; at most 64 letters, digits, '.', '-' or '_'
 	Unit      string        // "" means requests
@@ -163,7 +172,8 @@ func (l *Limit) identity() uint64 {
 	return max(1, binary.BigEndian.Uint64(h[:]))
 }
 
-// PerSecond, PerMinute, PerHour and PerDay return a policy of one rolling limit: at most n requests in every interval of that length.
+// PerSecond, PerMinute, PerHour and PerDay return a policy of one rolling limit: at most n requests
+// in every interval of that length.
 //
 // name is the policy's, of 1 to 128 bytes, and a part of every bucket's key. Two limiters of one
 // name on one store share their buckets, even if their amounts differ: so give each thing that is

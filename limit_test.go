@@ -12,7 +12,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// TestBadLimits: a mistake is reported when a policy is compiled, with the limit, what is wrong and what would be right. req: B11
+// TestBadLimits: a mistake is reported when a policy is compiled, with the limit, what is wrong and
+// what would be right. req: B11
 func TestBadLimits(t *testing.T) {
 	t.Parallel()
 	rolling := drawgate.Limit{Name: "l", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10}
@@ -127,7 +128,8 @@ func TestMargins(t *testing.T) {
 	}
 }
 
-// TestUnits: requests cost 1 where they are not named, everything else 0; what is known only afterwards is charged at the end.
+// TestUnits: requests cost 1 where they are not named, everything else 0; what is known only
+// afterwards is charged at the end.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	plan, err := policy(rolling(10, time.Minute), of("tokens", rolling(10, time.Minute)), of("output_tokens", rolling(10, time.Minute))).Compile()

@@ -17,10 +17,12 @@ const (
 
 // Options holds what a Limiter can do without. The zero value is ready to use.
 type Options struct {
-	// Tenant is a part of every key, so that tenants share nothing. "" is a tenant too. It has at most MaxTenant bytes.
+	// Tenant is a part of every key, so that tenants share nothing. "" is a tenant too. It has at
+	// most MaxTenant bytes.
 	Tenant string
-	// StoreTimeout bounds an Allow, all attempts included: 0 means 50ms, negative means that only the caller's context bounds it.
-	// A Reserve that does not wait is bounded like an Allow. A store in memory needs none.
+	// StoreTimeout bounds an Allow, all attempts included: 0 means 50ms, negative means that only
+	// the caller's context bounds it. A Reserve that does not wait is bounded like an Allow. A
+	// store in memory needs none.
 	StoreTimeout time.Duration
 	// Observer is told of every decision; nil costs nothing.
 	Observer *Observer
@@ -28,9 +30,11 @@ type Options struct {
 
 // Limiter decides takes under one policy. It is safe for concurrent use.
 //
-// A plain user needs [Limiter.Allow], which answers now, and [Limiter.Wait], which waits in a fair queue. Where the cost is only known
-// afterwards, or slots are counted, [Limiter.Reserve] holds an estimate until it is settled. [Limiter.Take] is the same with everything
-// that can be said: several buckets, priorities, labels. Limiters made with [Limiter.With] share a store and a queue, and may be mixed in one take.
+// A plain user needs [Limiter.Allow], which answers now, and [Limiter.Wait], which waits in a fair
+// queue. Where the cost is only known afterwards, or slots are counted, [Limiter.Reserve] holds an
+// estimate until it is settled. [Limiter.Take] is the same with everything that can be said:
+// several buckets, priorities, labels. Limiters made with [Limiter.With] share a store and a queue,
+// and may be mixed in one take.
 type Limiter struct {
 	store   Store
 	local   *cells.Buckets // nil: the store does I/O
@@ -45,7 +49,8 @@ type Limiter struct {
 	watch   *Observer  // may be nil
 }
 
-// New returns a Limiter over store, which stays the caller's to close. opts may be nil. It reports bad limits here, so that no later call has to.
+// New returns a Limiter over store, which stays the caller's to close. opts may be nil. It reports
+// bad limits here, so that no later call has to.
 func New(store Store, policy Policy, opts *Options) (*Limiter, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w: there is no store: memstore.New(nil) is one", ErrInvalid)
@@ -86,8 +91,9 @@ func (l *Limiter) With(policy Policy) (*Limiter, error) {
 // Plan returns the policy as it was checked.
 func (l *Limiter) Plan() *Plan { return l.plan }
 
-// Close ends all waiting with ErrClosed, here and in every Limiter made with [Limiter.With]. What callers gave up is cancelled, which takes two seconds at
-// most. The store stays open: close it afterwards.
+// Close ends all waiting with ErrClosed, here and in every Limiter made with [Limiter.With]. What
+// callers gave up is cancelled, which takes two seconds at most. The store stays open: close it
+// afterwards.
 func (l *Limiter) Close() error {
 	l.lobby.close()
 	l.given.close()
@@ -119,8 +125,9 @@ type Request struct {
 	Grant    Grant         // Reserve: 0 makes a random one. A take whose id and grant are still open is answered again; see [Grant]. One that you choose is not cancelled by itself: send it again, or cancel it by Resume
 	Lease    bool          // Reserve: the units do not age while held, and may be granted in part
 
-	// Renew tells a take that waits which limiter counts its bucket i by now, before each attempt: see [Limiter.Rouse]. nil leaves it as it is, as
-	// does one whose policy has another name or other limits; amounts and the like may differ.
+	// Renew tells a take that waits which limiter counts its bucket i by now, before each attempt:
+	// see [Limiter.Rouse]. nil leaves it as it is, as does one whose policy has another name or
+	// other limits; amounts and the like may differ.
 	Renew func(i int) *Limiter
 }
 
@@ -134,9 +141,10 @@ const (
 // Allow decides now: may this take of key pass? Without costs it asks for one request; a policy
 // without a limit of requests needs costs, and is ErrUnknownUnit without. A cost of 0 is one.
 //
-// A refusal is a Decision and no error; it costs nothing. The error is ErrNeverFits, ErrUnknownUnit, ErrInvalid or ErrNeedsReserve if the question
-// itself is wrong, ErrClosed, ctx's error, or a *[StoreError] if the store could not decide (the Decision is then not Allowed).
-// Where others wait for the bucket the answer is a refusal with the reason [Queued].
+// A refusal is a Decision and no error; it costs nothing. The error is ErrNeverFits,
+// ErrUnknownUnit, ErrInvalid or ErrNeedsReserve if the question itself is wrong, ErrClosed, ctx's
+// error, or a *[StoreError] if the store could not decide (the Decision is then not Allowed). Where
+// others wait for the bucket the answer is a refusal with the reason [Queued].
 func (l *Limiter) Allow(ctx context.Context, key string, costs ...Cost) (d Decision, err error) {
 	if !l.plain || len(costs) != 0 || len(key) > longKey || !l.lobby.idle() || ctx.Err() != nil {
 		return l.allow(ctx, key, costs)
@@ -153,11 +161,13 @@ func (l *Limiter) allow(ctx context.Context, key string, costs []Cost) (Decision
 	return l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}})
 }
 
-// Wait is like [Limiter.Allow], but waits in the queue until the take fits: by priority and arrival, among the callers of this process.
+// Wait is like [Limiter.Allow], but waits in the queue until the take fits: by priority and
+// arrival, among the callers of this process.
 //
-// It ends with ErrDeadline at once if ctx's deadline (or the policy's UpTo) could not be met even if everything that is held were given
-// back now, with ErrQueueFull if too many wait already, and with ctx's error if ctx ends first. Nothing is spent then, unless the error is a
-// *[GaveUpError]: the store was being asked when ctx ended.
+// It ends with ErrDeadline at once if ctx's deadline (or the policy's UpTo) could not be met even
+// if everything that is held were given back now, with ErrQueueFull if too many wait already, and
+// with ctx's error if ctx ends first. Nothing is spent then, unless the error is a *[GaveUpError]:
+// the store was being asked when ctx ended.
 func (l *Limiter) Wait(ctx context.Context, key string, costs ...Cost) (Decision, error) {
 	return l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}, Wait: true})
 }
@@ -324,8 +334,9 @@ func (l *Limiter) try(ctx context.Context, t *Take) (Decision, error) {
 	return l.ask(ctx, t, l.timeout, l.timeout)
 }
 
-// ask gets an answer of the store, in at most step per attempt and all in all; 0 bounds nothing. A take with an id is sent again if the store is away:
-// if it had arrived, it is answered again at no cost. A plain take may have been spent, and is not sent again.
+// ask gets an answer of the store, in at most step per attempt and all in all; 0 bounds nothing. A
+// take with an id is sent again if the store is away: if it had arrived, it is answered again at no
+// cost. A plain take may have been spent, and is not sent again.
 func (l *Limiter) ask(ctx context.Context, t *Take, step, all time.Duration) (Decision, error) {
 	if t.ID == "" {
 		return l.once(ctx, t, step)
@@ -393,7 +404,8 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 	return out[0], nil
 }
 
-// ended says why waiting for t ended with ctx, and if nobody knows what has come of it. last may be nil.
+// ended says why waiting for t ended with ctx, and if nobody knows what has come of it. last may be
+// nil.
 func (t *Take) ended(ctx context.Context, last *Decision) error {
 	err := ended(ctx, last)
 	if t.lost.IsZero() {
@@ -408,7 +420,8 @@ func over(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
-// gaveUp is ended for a question that was under way when the caller's time was over, or when it left.
+// gaveUp is ended for a question that was under way when the caller's time was over, or when it
+// left.
 func (t *Take) gaveUp(ctx context.Context, err error) error {
 	ended := t.ended(ctx, nil)
 	if g, ok := errors.AsType[*GaveUpError](ended); ok && errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, ErrStoreAway) {
@@ -452,12 +465,14 @@ func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
 	return &StoreError{Store: "unknown", Op: op, Err: err}
 }
 
-// Status describes the bucket of key, and what a take of costs at priority 0 would get. It spends nothing.
+// Status describes the bucket of key, and what a take of costs at priority 0 would get. It spends
+// nothing.
 func (l *Limiter) Status(ctx context.Context, key string, costs ...Cost) (Status, error) {
 	return l.StatusAt(ctx, 0, l.Ask(key, costs...))
 }
 
-// StatusAt is like [Limiter.Status] for a priority. A cost that never fits shows as a RetryAfter of [Never].
+// StatusAt is like [Limiter.Status] for a priority. A cost that never fits shows as a RetryAfter of
+// [Never].
 func (l *Limiter) StatusAt(ctx context.Context, priority int, b Ask) (Status, error) {
 	o := b.Limiter
 	if o == nil {
@@ -489,7 +504,8 @@ func (l *Limiter) StatusAt(ctx context.Context, priority int, b Ask) (Status, er
 	return out[0], nil
 }
 
-// Reset forgets everything about the buckets of keys, open reservations included. It is ErrInvalid if the store cannot.
+// Reset forgets everything about the buckets of keys, open reservations included. It is ErrInvalid
+// if the store cannot.
 func (l *Limiter) Reset(ctx context.Context, keys ...string) error {
 	s, ok := l.store.(Resetter)
 	if !ok {
@@ -508,7 +524,8 @@ func (l *Limiter) Reset(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// Handle is one key of a [Limiter], for code that knows only that one. Its methods are those of a rate limiter in golang.org/x/time/rate.
+// Handle is one key of a [Limiter], for code that knows only that one. Its methods are those of a
+// rate limiter in golang.org/x/time/rate.
 type Handle struct {
 	l   *Limiter
 	key string

@@ -21,7 +21,8 @@ const Never = time.Duration(math.MaxInt64)
 // defaultQueue bounds a bucket's line where the policy does not.
 const defaultQueue = 10_000
 
-// lobby is where the callers of one process wait: a line per bucket. Only who is in front of a line asks the store.
+// lobby is where the callers of one process wait: a line per bucket. Only who is in front of a line
+// asks the store.
 type lobby struct {
 	start  time.Time // for ranks
 	watch  Watcher   // nil: the store gives no hints
@@ -38,14 +39,16 @@ type lobby struct {
 	stop   func()             // guarded by mu: ends the hints
 }
 
-// line is who waits for one bucket, and what is known of the one in front; both times are zero until it has been refused there.
+// line is who waits for one bucket, and what is known of the one in front; both times are zero
+// until it has been refused there.
 type line struct {
 	queue.Line
 	next    time.Time // it is going to try again
 	soonest time.Time // it passes no earlier
 }
 
-// spot is where a take waits: in the line of its bucket at, which is the one that refused it longest, or has others in front.
+// spot is where a take waits: in the line of its bucket at, which is the one that refused it
+// longest, or has others in front.
 type spot struct {
 	*queue.Waiter
 	at    int
@@ -69,7 +72,8 @@ func (lb *lobby) close() {
 
 func (lb *lobby) now() int64 { return int64(time.Since(lb.start)) }
 
-// ahead returns the position of the first bucket of t for which others wait that come before p, and -1 if there is none. lb.mu is held.
+// ahead returns the position of the first bucket of t for which others wait that come before p, and
+// -1 if there is none. lb.mu is held.
 func (lb *lobby) ahead(t *Take, p queue.Place) int {
 	for i := range t.Buckets {
 		if ln := lb.lines[t.Buckets[i].Key]; ln != nil && !ln.Leads(p) {
@@ -79,7 +83,8 @@ func (lb *lobby) ahead(t *Take, p queue.Place) int {
 	return -1
 }
 
-// queued refuses a take that will not wait, where others do: until the last of those in front tries again. It describes only that bucket.
+// queued refuses a take that will not wait, where others do: until the last of those in front tries
+// again. It describes only that bucket.
 func (lb *lobby) queued(t *Take) (Decision, bool) {
 	if lb.some.Load() == 0 {
 		return Decision{}, false
@@ -144,7 +149,8 @@ func (lb *lobby) add(key Key, s *spot) {
 	}
 }
 
-// remove takes a waiter out of its line: whoever comes to the front by that gets its turn. lb.mu is held.
+// remove takes a waiter out of its line: whoever comes to the front by that gets its turn. lb.mu is
+// held.
 func (lb *lobby) remove(key Key, s *spot) {
 	ln := lb.lines[key]
 	if ln.Front() == s.Waiter {
@@ -210,8 +216,9 @@ func (lb *lobby) nudge(key Key) {
 	}
 }
 
-// Rouse lets everybody who is in front of a queue, of all limiters made from each other, try again at once: the amounts have changed by which they are
-// counted. Those amounts come from [Request.Renew].
+// Rouse lets everybody who is in front of a queue, of all limiters made from each other, try again
+// at once: the amounts have changed by which they are counted. Those amounts come from
+// [Request.Renew].
 func (l *Limiter) Rouse() { l.lobby.rouse() }
 
 func (lb *lobby) rouse() {
@@ -224,7 +231,8 @@ func (lb *lobby) rouse() {
 	}
 }
 
-// renewed lets t be counted by the policies that are in force by now. It is ErrNeverFits if it cannot fit any more.
+// renewed lets t be counted by the policies that are in force by now. It is ErrNeverFits if it
+// cannot fit any more.
 func (t *Take) renewed() error {
 	if t.renew == nil {
 		return nil
@@ -237,8 +245,9 @@ func (t *Take) renewed() error {
 	return t.fits()
 }
 
-// front reports whether it is t's turn. If it is in its own line, but in that of another of its buckets somebody stands before it, it moves there:
-// otherwise those who wait for that bucket would be passed by way of this one.
+// front reports whether it is t's turn. If it is in its own line, but in that of another of its
+// buckets somebody stands before it, it moves there: otherwise those who wait for that bucket would
+// be passed by way of this one.
 func (lb *lobby) front(t *Take, s *spot) bool {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
@@ -262,7 +271,8 @@ func (lb *lobby) waiting() (n int, oldest time.Duration) {
 	return len(lb.spots), oldest
 }
 
-// wait asks for t until it passes, and says in the line of which bucket it stood last, or found no place, and how long it stood.
+// wait asks for t until it passes, and says in the line of which bucket it stood last, or found no
+// place, and how long it stood.
 func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, at int, stood time.Duration, err error) {
 	if up := l.upTo(t); up > 0 {
 		var cancel context.CancelFunc
@@ -281,10 +291,12 @@ func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, at int, stood 
 	return d, s.at, time.Since(s.since), err
 }
 
-// lookAhead is how far ahead the one in front of a line may be granted: a wake-up that is late by less loses nothing of what came free meanwhile.
+// lookAhead is how far ahead the one in front of a line may be granted: a wake-up that is late by
+// less loses nothing of what came free meanwhile.
 const lookAhead = 10 * time.Millisecond
 
-// untilStart waits until a take may start that was granted ahead. The store decided before it answered, so this is late rather than early.
+// untilStart waits until a take may start that was granted ahead. The store decided before it
+// answered, so this is late rather than early.
 func (lb *lobby) untilStart(ctx context.Context, t *Take, d *Decision) error {
 	if sleep(ctx, d.Delay()+lb.late) {
 		return nil
@@ -304,7 +316,8 @@ func (l *Limiter) upTo(t *Take) (up time.Duration) {
 	return up
 }
 
-// enter asks once if nobody is in front, and otherwise, or if refused, takes a place in the line of bucket at. It is nil if there is nothing to wait for.
+// enter asks once if nobody is in front, and otherwise, or if refused, takes a place in the line of
+// bucket at. It is nil if there is nothing to wait for.
 func (l *Limiter) enter(ctx context.Context, t *Take) (s *spot, d Decision, at int, err error) {
 	if ctx.Err() != nil {
 		return nil, d, 0, ended(ctx, nil)
@@ -348,7 +361,8 @@ func reachable(ctx context.Context, soonest time.Duration, d *Decision) error {
 	return &deadlineError{refusal: d.Err()}
 }
 
-// stand waits in line until t passes. last is the refusal that brought it here; empty if it has not asked yet.
+// stand waits in line until t passes. last is the refusal that brought it here; empty if it has not
+// asked yet.
 func (l *Limiter) stand(ctx context.Context, t *Take, s *spot, last Decision) (Decision, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -408,7 +422,8 @@ func inTime(ctx context.Context, pause, retryAfter time.Duration) time.Duration 
 	return pause
 }
 
-// ended says why waiting ended with ctx: with ErrDeadline if that was a bound of the policy's, or of a caller who says so. last may be nil.
+// ended says why waiting ended with ctx: with ErrDeadline if that was a bound of the policy's, or
+// of a caller who says so. last may be nil.
 func ended(ctx context.Context, last *Decision) error {
 	if errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrDeadline) {
 		return ctx.Err()
@@ -423,8 +438,9 @@ func ended(ctx context.Context, last *Decision) error {
 	return e
 }
 
-// plan notes when t, in front, is going to try again. If another of its buckets refuses it for longer, it goes to wait there, and plan is false unless
-// it is in front there as well: those who need only this bucket need not wait for that one.
+// plan notes when t, in front, is going to try again. If another of its buckets refuses it for
+// longer, it goes to wait there, and plan is false unless it is in front there as well: those who
+// need only this bucket need not wait for that one.
 func (lb *lobby) plan(t *Take, s *spot, d *Decision, delay time.Duration) bool {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
@@ -446,8 +462,9 @@ func (lb *lobby) plan(t *Take, s *spot, d *Decision, delay time.Duration) bool {
 // pausePoll is how often the one in front looks whether a pause was ended.
 const pausePoll = 5 * time.Second
 
-// early reports whether t may be granted a little before it fits: not if it was refused although it could have been, not where what is held may come
-// back at any time, and not where the policy says when to ask.
+// early reports whether t may be granted a little before it fits: not if it was refused although it
+// could have been, not where what is held may come back at any time, and not where the policy says
+// when to ask.
 func (d *Decision) early(t *Take) bool {
 	r, ok := d.Refusing()
 	return ok && d.RetryAfter > t.Ahead && d.Soonest == d.RetryAfter && len(d.bucket(r.Bucket-int(d.first)).policy.Wait.Backoff) == 0

@@ -2,8 +2,9 @@ package drawgate
 
 import "time"
 
-// Observer is told what limiters do: see [Options.Observer]. Each func may be nil, and is called on the caller's path, perhaps by many goroutines at
-// once: it must be quick and must not block. What it is given belongs to the caller: nothing of it may be kept or changed.
+// Observer is told what limiters do: see [Options.Observer]. Each func may be nil, and is called on
+// the caller's path, perhaps by many goroutines at once: it must be quick and must not block. What
+// it is given belongs to the caller: nothing of it may be kept or changed.
 //
 // Keys may be personal data: an observer that writes them anywhere must bound and hide them itself.
 type Observer struct {
@@ -12,7 +13,8 @@ type Observer struct {
 	Called  func(*StoreCall) // a store was asked for something
 }
 
-// Taken describes one [Limiter.Allow], Wait, Take or Reserve that was asked of the store or refused in its place. A mistake of the caller's is not one.
+// Taken describes one [Limiter.Allow], Wait, Take or Reserve that was asked of the store or refused
+// in its place. A mistake of the caller's is not one.
 type Taken struct {
 	Take     *Take
 	Decision *Decision     // empty if Err is not nil and not a refusal
@@ -31,7 +33,8 @@ type Settled struct {
 	Took       time.Duration // one store call
 }
 
-// StoreCall describes one call of the store by a limiter. A store in memory that is asked directly for a plain take makes none.
+// StoreCall describes one call of the store by a limiter. A store in memory that is asked directly
+// for a plain take makes none.
 type StoreCall struct {
 	Op   string // "take", "settle", "cancel", "renew", "charge", "refund", "peek" or "reset"
 	Err  error  // nil, or why the store did not answer; a refusal is an answer
@@ -45,6 +48,6 @@ func (o *Observer) called(op string, start time.Time, err error) {
 	}
 }
 
-// Waiting returns how many callers wait in this process, in all the queues that l shares with the limiters it was made from or with, and how long the
-// one who waits longest has.
+// Waiting returns how many callers wait in this process, in all the queues that l shares with the
+// limiters it was made from or with, and how long the one who waits longest has.
 func (l *Limiter) Waiting() (callers int, oldest time.Duration) { return l.lobby.waiting() }

@@ -12,7 +12,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// TestObserver is told of every decision, with the time in the queue apart, of settlements and of store calls.
+// TestObserver is told of every decision, with the time in the queue apart, of settlements and of
+// store calls.
 func TestObserver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +81,8 @@ func TestTenantOfAnAsk(t *testing.T) {
 	}
 }
 
-// An observer is told for which bucket a take waited: what became of it is the doing of that policy.
+// An observer is told for which bucket a take waited: what became of it is the doing of that
+// policy.
 func TestObserverIsToldWhereATakeQueued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

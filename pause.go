@@ -6,11 +6,13 @@ import (
 	"time"
 )
 
-// Pause lets the bucket of key refuse every take for d, for everybody who uses the store: an upstream said 429, or an operator said so. reason is for
-// people, at most MaxReason bytes.
+// Pause lets the bucket of key refuse every take for d, for everybody who uses the store: an
+// upstream said 429, or an operator said so. reason is for people, at most MaxReason bytes.
 //
-// It stops takes only: settlements, renewals and answers that are asked for again go on; a lease is not renewed. A bucket that is paused for longer stays
-// so. It ends by itself, or by [Limiter.Reset]. Takes are refused with the reason [Paused], from the first that is decided after Pause returned.
+// It stops takes only: settlements, renewals and answers that are asked for again go on; a lease is
+// not renewed. A bucket that is paused for longer stays so. It ends by itself, or by
+// [Limiter.Reset]. Takes are refused with the reason [Paused], from the first that is decided after
+// Pause returned.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason string) error {
 	if d <= 0 || d > MaxHold {
 		return fmt.Errorf("%w: a pause of %v is not between 1µs and %v", ErrInvalid, d, MaxHold)
@@ -19,13 +21,15 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason
 	return err
 }
 
-// PauseUntil is like [Limiter.Pause] until an instant of the store's clock. One that is over is ErrInvalid by this process's clock.
+// PauseUntil is like [Limiter.Pause] until an instant of the store's clock. One that is over is
+// ErrInvalid by this process's clock.
 func (l *Limiter) PauseUntil(ctx context.Context, key string, until time.Time, reason string) error {
 	_, err := l.PauseAsk(ctx, l.Ask(key), 0, until, reason)
 	return err
 }
 
-// PauseAsk is [Limiter.Pause] for the bucket that b names, for d or, if that is 0, until an instant. It returns when the pause ends, by the store's clock.
+// PauseAsk is [Limiter.Pause] for the bucket that b names, for d or, if that is 0, until an
+// instant. It returns when the pause ends, by the store's clock.
 func (l *Limiter) PauseAsk(ctx context.Context, b Ask, d time.Duration, until time.Time, reason string) (end time.Time, err error) {
 	o := b.Limiter
 	if o == nil {

@@ -15,8 +15,9 @@ import (
 
 // What others get wrong, and callers notice. Line 18 is in TestThousandWaiters.
 
-// TestPeers04NoMinuteHasTwiceTheLimit across the edge of a fixed window, or of one that the first take opened. A bucket with a large burst does, by its
-// definition (`drawgate validate` warns of it), and calendar limits are fixed windows.
+// TestPeers04NoMinuteHasTwiceTheLimit across the edge of a fixed window, or of one that the first
+// take opened. A bucket with a large burst does, by its definition (`drawgate validate` warns of
+// it), and calendar limits are fixed windows.
 // req: PEERS 4, A1
 func TestPeers04NoMinuteHasTwiceTheLimit(t *testing.T) {
 	t.Parallel()
@@ -113,7 +114,8 @@ func refusedThenAllowed(t *testing.T, l *drawgate.Limiter, back func(*testing.T,
 	take(t, l, "k", 5)
 }
 
-// TestRetryAfterIsNeverTheWholeWindow but when this take fits, to the microsecond, for every kind (peers 14). req: A6, C7
+// TestRetryAfterIsNeverTheWholeWindow but when this take fits, to the microsecond, for every kind
+// (peers 14). req: A6, C7
 func TestRetryAfterIsNeverTheWholeWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -151,7 +153,8 @@ func TestRetryAfterIsNeverTheWholeWindow(t *testing.T) {
 	})
 }
 
-// TestCostAboveTheBurstIsRefusedAtOnce with an error that says that no wait will help, for every kind and every way of asking (peers 15).
+// TestCostAboveTheBurstIsRefusedAtOnce with an error that says that no wait will help, for every
+// kind and every way of asking (peers 15).
 func TestCostAboveTheBurstIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,8 +188,8 @@ func TestCostAboveTheBurstIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// TestOddInput does no harm: rates of zero, negative and huge costs, costs that overflow when they are added, keys of any bytes and of a megabyte
-// (peers 22).
+// TestOddInput does no harm: rates of zero, negative and huge costs, costs that overflow when they
+// are added, keys of any bytes and of a megabyte (peers 22).
 func TestOddInput(t *testing.T) {
 	t.Parallel()
 	for _, p := range []drawgate.Policy{drawgate.PerMinute("minute", 0), drawgate.PerMinute("minute", -1), drawgate.Rate("rate", 0, time.Minute, 5), drawgate.Rate("rate", 5, 0, 5), drawgate.Rate("rate", 5, time.Minute, -1)} {
@@ -233,7 +236,8 @@ func TestOddInput(t *testing.T) {
 	}
 }
 
-// TestClockBack: a clock that jumps back mints nothing, and costs at most what it jumped (peers 22).
+// TestClockBack: a clock that jumps back mints nothing, and costs at most what it jumped (peers
+// 22).
 func TestClockBack(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []drawgate.Limit{leaky(10, time.Minute, 10), rolling(10, time.Minute), {Name: "c", Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 10}} {
@@ -273,7 +277,8 @@ func TestClockBack(t *testing.T) {
 	}
 }
 
-// TestSlowLimitIsNotStarvedByPolling: no fraction of a unit is lost, however often it is asked for (peers 13). req: A5, B1
+// TestSlowLimitIsNotStarvedByPolling: no fraction of a unit is lost, however often it is asked for
+// (peers 13). req: A5, B1
 func TestSlowLimitIsNotStarvedByPolling(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -294,7 +299,8 @@ func TestSlowLimitIsNotStarvedByPolling(t *testing.T) {
 	})
 }
 
-// TestManyKeys: each has a quota of its own, and what one does is nothing to another (peers 22, in small).
+// TestManyKeys: each has a quota of its own, and what one does is nothing to another (peers 22, in
+// small).
 func TestManyKeys(t *testing.T) {
 	t.Parallel()
 	l := local(t, drawgate.PerHour("hour", 2))

@@ -41,7 +41,8 @@ type Cost struct {
 	N    int64  // 0 to MaxAmount
 }
 
-// Plan is a policy that was checked and made ready. It is immutable and safe for concurrent use. Stores are given plans.
+// Plan is a policy that was checked and made ready. It is immutable and safe for concurrent use.
+// Stores are given plans.
 type Plan struct {
 	policy Policy
 	specs  []record.Spec
@@ -51,7 +52,8 @@ type Plan struct {
 	counts bool // has a limit of requests
 }
 
-// Compile checks a policy. The error names the limit, what is wrong and what would be right; of each limit the first mistake is reported, all limits together.
+// Compile checks a policy. The error names the limit, what is wrong and what would be right; of
+// each limit the first mistake is reported, all limits together.
 func (p Policy) Compile() (*Plan, error) {
 	pl := &Plan{policy: p}
 	pl.policy.Limits, pl.policy.Wait.Backoff = slices.Clone(p.Limits), slices.Clone(p.Wait.Backoff)
@@ -111,7 +113,8 @@ func (p *Plan) Name() string { return p.policy.Name }
 // Policy returns the policy. Its slices must not be changed.
 func (p *Plan) Policy() Policy { return p.policy }
 
-// sameLimits reports whether two plans count in the same way, in the same buckets: what one asks of a limit can be asked by the other.
+// sameLimits reports whether two plans count in the same way, in the same buckets: what one asks of
+// a limit can be asked by the other.
 func (p *Plan) sameLimits(o *Plan) bool {
 	return p.policy.Name == o.policy.Name && slices.EqualFunc(p.specs, o.specs, func(a, b record.Spec) bool { return a.ID == b.ID })
 }
@@ -123,7 +126,8 @@ func (p *Plan) NeedsHold() bool { return p.needs }
 // name a unit.
 func (p *Plan) CountsRequests() bool { return p.counts }
 
-// Specs returns the limits as the stores of this module compute them; exact says that a rolling limit without a precision is exact.
+// Specs returns the limits as the stores of this module compute them; exact says that a rolling
+// limit without a precision is exact.
 //
 // For stores: in the order of the policy's limits and of [Amounts].
 func (p *Plan) Specs(exact bool) []record.Spec {
@@ -135,13 +139,14 @@ func (p *Plan) Specs(exact bool) []record.Spec {
 
 // Amounts resolves costs to one number per limit. A unit that is not named costs 0, requests 1.
 //
-// It reports a unit that no limit of the policy has ([ErrUnknownUnit]) and a number out of bounds ([ErrInvalid]). Costs of the same unit add up, and their sum
-// has the same bounds.
+// It reports a unit that no limit of the policy has ([ErrUnknownUnit]) and a number out of bounds
+// ([ErrInvalid]). Costs of the same unit add up, and their sum has the same bounds.
 func (p *Plan) Amounts(costs []Cost) (Amounts, error) {
 	return p.resolve(costs, Requests, 0)
 }
 
-// Actual resolves what was really used to one number per limit, [Unnamed] for a limit whose unit is not named.
+// Actual resolves what was really used to one number per limit, [Unnamed] for a limit whose unit is
+// not named.
 func (p *Plan) Actual(costs []Cost) (Amounts, error) {
 	return p.resolve(costs, "", Unnamed)
 }
@@ -273,7 +278,8 @@ func (l *Limit) checkWindow(s *record.Spec) error {
 	return l.checkPrecision(s)
 }
 
-// defaultPrecision is the precision of a rolling limit that names none, on stores that keep entries together.
+// defaultPrecision is the precision of a rolling limit that names none, on stores that keep entries
+// together.
 const defaultPrecision = 128
 
 func (l *Limit) checkPrecision(s *record.Spec) error {

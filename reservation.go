@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// clockRate is by how much a process's clock may run wrong, in parts per million: a holder's deadline ends before the store's by that.
+// clockRate is by how much a process's clock may run wrong, in parts per million: a holder's
+// deadline ends before the store's by that.
 const clockRate = 1000
 
 // Attempts to get an answer where asking again is safe, because the id makes it so.
@@ -20,9 +21,11 @@ const (
 	firstRetry = 20 * time.Millisecond
 )
 
-// Reservation is an allowed take that is held until it is settled, cancelled, or its hold ends (then it counts as used).
+// Reservation is an allowed take that is held until it is settled, cancelled, or its hold ends
+// (then it counts as used).
 //
-// It is safe for concurrent use. The first Settle or Cancel that reaches the store counts; every later one is ErrGone.
+// It is safe for concurrent use. The first Settle or Cancel that reaches the store counts; every
+// later one is ErrGone.
 type Reservation struct {
 	Decision Decision // as it was granted
 	l        *Limiter
@@ -33,14 +36,17 @@ type Reservation struct {
 	over bool      // guarded by mu: a settlement or cancellation was answered
 }
 
-// Reserve takes units and holds them for at most hold. It waits like [Limiter.Wait]; a ctx without deadline waits as long as the policy allows.
+// Reserve takes units and holds them for at most hold. It waits like [Limiter.Wait]; a ctx without
+// deadline waits as long as the policy allows.
 //
-// Every Reserve should be followed by a Settle or Cancel before its deadline; work that takes longer renews. The error is as for Wait.
+// Every Reserve should be followed by a Settle or Cancel before its deadline; work that takes
+// longer renews. The error is as for Wait.
 func (l *Limiter) Reserve(ctx context.Context, key string, hold time.Duration, costs ...Cost) (*Reservation, error) {
 	return l.ReserveRequest(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}, Hold: hold})
 }
 
-// ReserveRequest is [Limiter.Reserve] with everything that can be said. With r.NoWait a refusal is returned as its *[LimitedError].
+// ReserveRequest is [Limiter.Reserve] with everything that can be said. With r.NoWait a refusal is
+// returned as its *[LimitedError].
 func (l *Limiter) ReserveRequest(ctx context.Context, r Request) (*Reservation, error) {
 	if r.Hold < MinHold || r.Hold > MaxHold {
 		return nil, fmt.Errorf("%w: hold %v is not between %v and %v", ErrInvalid, r.Hold, MinHold, MaxHold)
@@ -81,7 +87,8 @@ func (l *Limiter) ReserveRequest(ctx context.Context, r Request) (*Reservation, 
 	return res, nil
 }
 
-// deadline returns until when a holder may rely on a hold. The store's time began to run no earlier than the question was sent.
+// deadline returns until when a holder may rely on a hold. The store's time began to run no earlier
+// than the question was sent.
 func (d *Decision) deadline() time.Time {
 	return d.more.sent.Add(holderLife(d.HoldEnd().Sub(d.At())))
 }
@@ -89,8 +96,9 @@ func (d *Decision) deadline() time.Time {
 // holderLife is how long a holder may rely on a hold of d, given that clocks differ in rate.
 func holderLife(d time.Duration) time.Duration { return d - d/(1_000_000/clockRate) }
 
-// Resume returns a reservation that was made elsewhere (by another process, or before a restart), to settle, cancel or renew it.
-// Id and grant are those of [Reservation.ID] and [Reservation.Grant], buckets those of the take with the costs that were granted; end is when the
+// Resume returns a reservation that was made elsewhere (by another process, or before a restart),
+// to settle, cancel or renew it. Id and grant are those of [Reservation.ID] and
+// [Reservation.Grant], buckets those of the take with the costs that were granted; end is when the
 // holder must have stopped.
 func (l *Limiter) Resume(id string, grant Grant, end time.Time, buckets ...Ask) (*Reservation, error) {
 	if id == "" || len(id) > maxID {
@@ -109,21 +117,24 @@ func (l *Limiter) Resume(id string, grant Grant, end time.Time, buckets ...Ask) 
 // ID returns the reservation's id.
 func (r *Reservation) ID() string { return r.take.ID }
 
-// Grant returns the number of the take that made the reservation: with the id it is what [Limiter.Resume] needs.
+// Grant returns the number of the take that made the reservation: with the id it is what
+// [Limiter.Resume] needs.
 func (r *Reservation) Grant() Grant { return r.take.Grant }
 
-// Deadline returns when the holder must have settled, renewed or stopped. It lies a little before the end that the store knows.
+// Deadline returns when the holder must have settled, renewed or stopped. It lies a little before
+// the end that the store knows.
 func (r *Reservation) Deadline() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.end
 }
 
-// Settle ends the reservation with what was really used. Units that are not named stand as estimated. More than the estimate is allowed, and becomes
-// debt.
+// Settle ends the reservation with what was really used. Units that are not named stand as
+// estimated. More than the estimate is allowed, and becomes debt.
 //
-// It is ErrGone if the reservation is not open any more: nothing is credited then; but if that is because its hold ended, what was used beyond the
-// estimate is charged. A lost answer is asked for again, which is safe; if the store stays away, the error is a *[StoreError] and the hold will end
+// It is ErrGone if the reservation is not open any more: nothing is credited then; but if that is
+// because its hold ended, what was used beyond the estimate is charged. A lost answer is asked for
+// again, which is safe; if the store stays away, the error is a *[StoreError] and the hold will end
 // by itself, as used.
 func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
 	s, err := r.settlement(OpSettle, used)
@@ -140,7 +151,8 @@ func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
 	return ErrGone
 }
 
-// Cancel ends the reservation and gives everything back that has not aged away. It is ErrGone if the reservation is not open any more.
+// Cancel ends the reservation and gives everything back that has not aged away. It is ErrGone if
+// the reservation is not open any more.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	s, err := r.settlement(OpCancel, nil)
 	if err != nil {
@@ -150,8 +162,9 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return err
 }
 
-// finish carries out a settlement or cancellation, the first that is answered. late says that it came to nothing because the hold had ended; whether
-// it had, nobody knows if an answer was lost before the end and the next one came after it: then too.
+// finish carries out a settlement or cancellation, the first that is answered. late says that it
+// came to nothing because the hold had ended; whether it had, nobody knows if an answer was lost
+// before the end and the next one came after it: then too.
 func (r *Reservation) finish(ctx context.Context, s *Settlement) (late bool, err error) {
 	r.mu.Lock()
 	over := r.over
@@ -179,8 +192,9 @@ func (r *Reservation) finish(ctx context.Context, s *Settlement) (late bool, err
 	return false, ErrGone
 }
 
-// Renew makes the hold end hold from now, never earlier than it did. On ErrGone the caller must stop: the units, or the slot, may be another's.
-// A lease of which a bucket is paused is not renewed: ErrPaused.
+// Renew makes the hold end hold from now, never earlier than it did. On ErrGone the caller must
+// stop: the units, or the slot, may be another's. A lease of which a bucket is paused is not
+// renewed: ErrPaused.
 func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 	if hold < MinHold || hold > MaxHold {
 		return fmt.Errorf("%w: hold %v is not between %v and %v", ErrInvalid, hold, MinHold, MaxHold)
@@ -236,7 +250,8 @@ func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
 	return s, nil
 }
 
-// carry sends a settlement until it is answered: the id makes repeating safe. again says that the first answer was lost.
+// carry sends a settlement until it is answered: the id makes repeating safe. again says that the
+// first answer was lost.
 func (r *Reservation) carry(ctx context.Context, s *Settlement) (out Outcome, again bool, err error) {
 	for i := range attempts {
 		again = i > 0
@@ -302,8 +317,9 @@ func (l *Limiter) settleOnce(ctx context.Context, s *Settlement) (Outcome, error
 	return out[0], nil
 }
 
-// chargeExcess charges what a holder whose hold had ended used beyond what it was granted. It is sent once, because a charge has no id: a lost answer
-// leaves it charged. It is sent whatever has become of ctx: the units are used.
+// chargeExcess charges what a holder whose hold had ended used beyond what it was granted. It is
+// sent once, because a charge has no id: a lost answer leaves it charged. It is sent whatever has
+// become of ctx: the units are used.
 func (r *Reservation) chargeExcess(ctx context.Context, s *Settlement) error {
 	c := &Settlement{Op: OpCharge, Buckets: make([]BucketCost, len(s.Buckets)), At: r.Deadline()}
 	copy(c.Buckets, s.Buckets)

@@ -186,7 +186,8 @@ func TestDeadlineLiesBeforeTheEnd(t *testing.T) {
 	})
 }
 
-// TestResume: another process settles, cancels or renews, with nothing but the id and what was asked. req: E1
+// TestResume: another process settles, cancels or renews, with nothing but the id and what was
+// asked. req: E1
 func TestResume(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -224,7 +225,8 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// TestExcessAfterTheEnd is charged once: not again by a second call, nor if the reservation had been settled in time. req: A12, C1
+// TestExcessAfterTheEnd is charged once: not again by a second call, nor if the reservation had
+// been settled in time. req: A12, C1
 func TestExcessAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

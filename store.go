@@ -24,9 +24,10 @@ type BucketCost struct {
 	N    Amounts
 }
 
-// Grant is the number of one logical take with an id. Whoever takes chooses it at random before sending, by [NewGrant], and sends the same number with
-// every resend, renewal, settlement and cancellation of that take. An id is a name that may be used again once its reservation is over; the grant tells
-// such uses apart, so that a late settlement of an earlier one changes nothing.
+// Grant is the number of one logical take with an id. Whoever takes chooses it at random before
+// sending, by [NewGrant], and sends the same number with every resend, renewal, settlement and
+// cancellation of that take. An id is a name that may be used again once its reservation is over;
+// the grant tells such uses apart, so that a late settlement of an earlier one changes nothing.
 //
 // It is 16 hexadecimal digits on the wire. Zero is no grant.
 type Grant uint64
@@ -45,7 +46,8 @@ func NewGrant() Grant {
 // String returns the 16 hexadecimal digits that stand for the grant on the wire.
 func (g Grant) String() string { return fmt.Sprintf("%016x", uint64(g)) }
 
-// ParseGrant reads what [Grant.String] returns. It is ErrInvalid for anything else, and for the grant 0.
+// ParseGrant reads what [Grant.String] returns. It is ErrInvalid for anything else, and for the
+// grant 0.
 func ParseGrant(s string) (Grant, error) {
 	n, err := strconv.ParseUint(s, 16, 64)
 	if err != nil || len(s) != 16 || n == 0 || s[0] == '+' {
@@ -64,15 +66,18 @@ type Take struct {
 	Priority int8          // 0 to MaxPriority
 	Labels   []Label       // for the history
 
-	// NotAfter bounds how late a take with an id may arrive, by the store's clock: later than that the store opens nothing for it, and fails with
-	// ErrTooLate. Zero: a store to which messages can be late sets it, [SendLife] after it sends.
+	// NotAfter bounds how late a take with an id may arrive, by the store's clock: later than that
+	// the store opens nothing for it, and fails with ErrTooLate. Zero: a store to which messages
+	// can be late sets it, [SendLife] after it sends.
 	NotAfter time.Time
 
-	// Ahead lets the take be granted for an instant at most so far ahead, if it does not fit now: its units count from then, and its work must not
-	// start earlier. See [Decision.Delay]. Zero: now or not.
+	// Ahead lets the take be granted for an instant at most so far ahead, if it does not fit now:
+	// its units count from then, and its work must not start earlier. See [Decision.Delay]. Zero:
+	// now or not.
 	Ahead time.Duration
 
-	// Given says that the take was allowed before, in the store's place, and is only told now: a pause does not refuse it.
+	// Given says that the take was allowed before, in the store's place, and is only told now: a
+	// pause does not refuse it.
 	Given bool
 
 	renew func(int) *Limiter // of who waits; may be nil
@@ -93,7 +98,8 @@ const (
 	OpPause                // let the buckets refuse takes until an instant; see [Limiter.Pause]
 )
 
-// String returns "settle", "cancel", "renew", "charge", "refund" or "pause"; "none" for what is not an Op.
+// String returns "settle", "cancel", "renew", "charge", "refund" or "pause"; "none" for what is not
+// an Op.
 func (o Op) String() string {
 	names := [...]string{"none", "settle", "cancel", "renew", "charge", "refund", "pause"}
 	if int(o) >= len(names) {
@@ -146,18 +152,22 @@ type LimitUsage struct {
 	End   time.Time
 }
 
-// Store is where buckets live. It is safe for concurrent use. Package storetest is the definition of what an implementation must do.
+// Store is where buckets live. It is safe for concurrent use. Package storetest is the definition
+// of what an implementation must do.
 //
-// A batch may be answered in part: each element has an error of its own, and the method's error says that nothing at all was done. Where the outcome
-// of a take is unknown (a reply was lost), the error is a [StoreError] and the units may be spent. Neither arguments nor results are kept.
+// A batch may be answered in part: each element has an error of its own, and the method's error
+// says that nothing at all was done. Where the outcome of a take is unknown (a reply was lost), the
+// error is a [StoreError] and the units may be spent. Neither arguments nor results are kept.
 type Store interface {
-	// Take decides each take of the batch in one atomic step, in order. len(out) == len(batch). One that fits, but would open more reservations in a
-	// bucket than may be, fails with ErrTooManyOpen.
+	// Take decides each take of the batch in one atomic step, in order. len(out) == len(batch). One
+	// that fits, but would open more reservations in a bucket than may be, fails with
+	// ErrTooManyOpen.
 	Take(ctx context.Context, batch []Take, out []Decision) error
-	// Settle carries out each settlement in one atomic step, in order. len(out) == len(batch). What is in its history of an OpRefund, and in the
-	// outcome, is what was given back.
+	// Settle carries out each settlement in one atomic step, in order. len(out) == len(batch). What
+	// is in its history of an OpRefund, and in the outcome, is what was given back.
 	Settle(ctx context.Context, batch []Settlement, out []Outcome) error
-	// Peek describes buckets, each for itself: what a take of N at this priority would get. It spends nothing. len(out) == len(buckets).
+	// Peek describes buckets, each for itself: what a take of N at this priority would get. It
+	// spends nothing. len(out) == len(buckets).
 	Peek(ctx context.Context, buckets []BucketCost, priority int8, out []Status) error
 	// Close ends the store; calls under way are finished, later ones fail with ErrClosed.
 	Close() error
@@ -181,11 +191,13 @@ type (
 	Pinger interface {
 		Ping(ctx context.Context) error
 	}
-	// Watcher tells when units of a bucket come free early. The channel is given keys, never blocks, and may miss some.
+	// Watcher tells when units of a bucket come free early. The channel is given keys, never
+	// blocks, and may miss some.
 	Watcher interface {
 		Watch(keys chan<- Key) (stop func())
 	}
-	// Opener is a store that decides in the caller's process, without I/O: plain takes of one bucket go to its buckets directly.
+	// Opener is a store that decides in the caller's process, without I/O: plain takes of one
+	// bucket go to its buckets directly.
 	Opener interface {
 		Open(tenant string, plan *Plan) *cells.Buckets
 	}

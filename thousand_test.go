@@ -16,8 +16,9 @@ import (
 
 const thousand = 1000
 
-// TestThousandWaiters on one bucket finish within 2 % of what the limit allows, in order, with two or three questions each; not one per 10 ms and
-// waiter, as those do who poll (peers 18). req: B1, B5, C5
+// TestThousandWaiters on one bucket finish within 2 % of what the limit allows, in order, with two
+// or three questions each; not one per 10 ms and waiter, as those do who poll (peers 18).
+// req: B1, B5, C5
 func TestThousandWaiters(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -164,7 +165,8 @@ type rush struct {
 	served atomic.Int64 // units
 }
 
-// join lets somebody wait for n units, and returns when it stands in the line, or is through: so that the order is known.
+// join lets somebody wait for n units, and returns when it stands in the line, or is through: so
+// that the order is known.
 func (r *rush) join(ctx context.Context, wg *sync.WaitGroup, n int64) {
 	ask := requests(r.l, n)
 	ask.Wait, ask.Priority, ask.Labels = true, r.priority(r.joined), number(r.joined)
@@ -211,7 +213,8 @@ func (r *rush) inOrder(passed []string) {
 	}
 }
 
-// arrive lets a thousand come, so much apart. One in the middle wants a whole burst, and every second one goes when brief ends.
+// arrive lets a thousand come, so much apart. One in the middle wants a whole burst, and every
+// second one goes when brief ends.
 func (r *rush) arrive(ctx, brief context.Context, leavers *sync.WaitGroup, burst int64, apart time.Duration) {
 	for i := range thousand {
 		switch {
@@ -226,10 +229,12 @@ func (r *rush) arrive(ctx, brief context.Context, leavers *sync.WaitGroup, burst
 	}
 }
 
-// TestThousandWaitersForReal, on a clock that nobody holds: a thousand come one after the other, one of them for a whole burst; every second one goes, and
-// as many new ones find room; all who are left are served in order. The burst makes up for what timers are late.
+// TestThousandWaitersForReal, on a clock that nobody holds: a thousand come one after the other,
+// one of them for a whole burst; every second one goes, and as many new ones find room; all who are
+// left are served in order. The burst makes up for what timers are late.
 //
-// With DRAWGATE_LONG they come over several seconds, and it takes at most 2 % longer than the limit demands; otherwise the machine may be busy.
+// With DRAWGATE_LONG they come over several seconds, and it takes at most 2 % longer than the limit
+// demands; otherwise the machine may be busy.
 //
 // req: B1, C5
 func TestThousandWaitersForReal(t *testing.T) {

@@ -67,7 +67,8 @@ func TestDeadlineThatCannotBeMet(t *testing.T) {
 		}
 		wg.Wait()
 		wantTook(t, start, 100*time.Millisecond, 0)
-		// But not what was used beside it: even with the held ones back, 6 of 10 do not fit before the 5 are over.
+		// But not what was used beside it: even with the held ones back, 6 of 10 do not fit before
+		// the 5 are over.
 		take(t, l, "mixed", 5)
 		if _, err := l.Reserve(ctx, "mixed", time.Hour, drawgate.Cost{N: 5}); err != nil {
 			t.Fatal(err)
@@ -80,7 +81,8 @@ func TestDeadlineThatCannotBeMet(t *testing.T) {
 	})
 }
 
-// TestDeadlineIsMet if it lies after the instant at which the take fits, however little: no jitter carries it over. req: B1
+// TestDeadlineIsMet if it lies after the instant at which the take fits, however little: no jitter
+// carries it over. req: B1
 func TestDeadlineIsMet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +99,8 @@ func TestDeadlineIsMet(t *testing.T) {
 	})
 }
 
-// TestDeadlineLaterOutOfReach: held units that are used after all end the waiting of those who hoped for them. req: B1
+// TestDeadlineLaterOutOfReach: held units that are used after all end the waiting of those who
+// hoped for them. req: B1
 func TestDeadlineLaterOutOfReach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +125,8 @@ func TestDeadlineLaterOutOfReach(t *testing.T) {
 	})
 }
 
-// TestNewFrontIsUnknown: while the next one asks, nobody is told what was true of the one before. req: B1
+// TestNewFrontIsUnknown: while the next one asks, nobody is told what was true of the one before.
+// req: B1
 func TestNewFrontIsUnknown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -40,7 +40,8 @@ func TestQueueIsBounded(t *testing.T) {
 	})
 }
 
-// TestCancelledWaiterLeavesNothing: its place is free at once, whoever it kept waiting goes on, and no goroutine is left. req: C5
+// TestCancelledWaiterLeavesNothing: its place is free at once, whoever it kept waiting goes on, and
+// no goroutine is left. req: C5
 func TestCancelledWaiterLeavesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// crowd starts waiters one after the other, each in its place before the next, and notes in which order they pass.
+// crowd starts waiters one after the other, each in its place before the next, and notes in which
+// order they pass.
 type crowd struct {
 	t *testing.T
 	l *drawgate.Limiter
@@ -105,7 +106,8 @@ func TestHigherPriorityFirst(t *testing.T) {
 			t.Errorf("order %q, want %q", got, want)
 		}
 
-		// Two of priority 9 arrive for each one that passes: without aging priority 0 would never pass.
+		// Two of priority 9 arrive for each one that passes: without aging priority 0 would never
+		// pass.
 		start, c := time.Now(), newCrowd(t, l)
 		c.join(t.Context(), "old", urgent(l, 0))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -147,7 +149,8 @@ func TestBigTakeIsNotStarved(t *testing.T) {
 	})
 }
 
-// TestAllowBehindWaiters is refused, until the one in front tries again; unless it is more urgent, or its policy says barge. req: B7
+// TestAllowBehindWaiters is refused, until the one in front tries again; unless it is more urgent,
+// or its policy says barge. req: B7
 func TestAllowBehindWaiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -194,7 +197,8 @@ func TestAllowBehindWaiters(t *testing.T) {
 	})
 }
 
-// TestSeveralBucketsWait: who waits for one bucket does not keep others from another that it does not need to wait for. req: B4
+// TestSeveralBucketsWait: who waits for one bucket does not keep others from another that it does
+// not need to wait for. req: B4
 func TestSeveralBucketsWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -205,7 +209,8 @@ func TestSeveralBucketsWait(t *testing.T) {
 		}
 		take(t, api, "all", 1)
 		start, c := time.Now(), newCrowd(t, api)
-		// The second of a may only go after an hour. It learns that when its turn has come for everybody's bucket.
+		// The second of a may only go after an hour. It learns that when its turn has come for
+		// everybody's bucket.
 		for _, who := range []string{"a", "a", "b", "c"} {
 			c.join(t.Context(), who, from(who))
 		}
@@ -245,7 +250,8 @@ func TestNoWayRound(t *testing.T) {
 	})
 }
 
-// TestManyLines: takes of random buckets that arrive at the same instant all pass, in bounded time, and leave nothing behind.
+// TestManyLines: takes of random buckets that arrive at the same instant all pass, in bounded time,
+// and leave nothing behind.
 func TestManyLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -273,7 +279,8 @@ func TestManyLines(t *testing.T) {
 			})
 		}
 		c.Wait()
-		// About 55 of them want a bucket, two units each, one unit comes per second: more if one waits for two buckets in turn.
+		// About 55 of them want a bucket, two units each, one unit comes per second: more if one
+		// waits for two buckets in turn.
 		wantTook(t, start, 100*time.Second, 200*time.Second)
 		for _, l := range all {
 			time.Sleep(3 * time.Second)

@@ -37,7 +37,8 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// TestHeldUnitsArePolled from 250 ms, doubling to 5 s, where nothing tells when they come back. req: A2
+// TestHeldUnitsArePolled from 250 ms, doubling to 5 s, where nothing tells when they come back.
+// req: A2
 func TestHeldUnitsArePolled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -159,7 +160,8 @@ func TestResetWakesAtOnce(t *testing.T) {
 	})
 }
 
-// TestFreedWhileAsking: units that come back between the question and the place in line are not overlooked.
+// TestFreedWhileAsking: units that come back between the question and the place in line are not
+// overlooked.
 func TestFreedWhileAsking(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -52,7 +52,8 @@ type PauseAnswer struct {
 	Until time.Time `json:"until"`
 }
 
-// ReloadAnswer says what a new configuration changed: names of policies, and whether the rules differ.
+// ReloadAnswer says what a new configuration changed: names of policies, and whether the rules
+// differ.
 type ReloadAnswer struct {
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`

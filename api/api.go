@@ -20,9 +20,10 @@
 //	POST /v1/pause      PauseRequest    -> PauseAnswer
 //	POST /v1/reload     -> ReloadAnswer
 //
-// Numbers are integers, instants RFC 3339 in UTC, durations milliseconds in fields that end in _ms, rounded up. A refusal is an answer (200, with
-// "allowed": false); only a question that could not be answered is an error, and then the body is a [Problem].
-// Fields may be added to answers at any time; a field that is not known in a request is an error.
+// Numbers are integers, instants RFC 3339 in UTC, durations milliseconds in fields that end in _ms,
+// rounded up. A refusal is an answer (200, with "allowed": false); only a question that could not
+// be answered is an error, and then the body is a [Problem]. Fields may be added to answers at any
+// time; a field that is not known in a request is an error.
 package api
 
 import "time"
@@ -45,7 +46,8 @@ type Bucket struct {
 	Costs  Costs  `json:"costs,omitempty"`  // units; one that is not named costs 0, "requests" 1
 }
 
-// Take asks for units: of one bucket, named beside the other fields, of several, all or nothing, or of those that the rules choose by attributes.
+// Take asks for units: of one bucket, named beside the other fields, of several, all or nothing, or
+// of those that the rules choose by attributes.
 type Take struct {
 	Bucket
 	Buckets    []Bucket          `json:"buckets,omitempty"`    // instead of policy, tenant, key and costs: 1 to 64 different ones
@@ -58,7 +60,8 @@ type Take struct {
 	Labels     map[string]string `json:"labels,omitempty"`     // for the history: a task's type, its id
 }
 
-// TakeRequest is one take, or a batch of takes that are decided one after the other, each for itself.
+// TakeRequest is one take, or a batch of takes that are decided one after the other, each for
+// itself.
 type TakeRequest struct {
 	Take
 	Takes []Take `json:"takes,omitempty"`
@@ -116,7 +119,8 @@ type Limit struct {
 	Refused      bool      `json:"refused"`
 }
 
-// TakeAnswer answers a [TakeRequest]: Answer for a take, Answers, in the order of the request, for a batch.
+// TakeAnswer answers a [TakeRequest]: Answer for a take, Answers, in the order of the request, for
+// a batch.
 type TakeAnswer struct {
 	*Answer
 	Answers []Answer `json:"answers,omitempty"`

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// Costs is how many of each unit. As JSON it is an object whose values are integers: a null in it is an error, because it might be meant as anything,
-// and so is a unit that is named twice.
+// Costs is how many of each unit. As JSON it is an object whose values are integers: a null in it
+// is an error, because it might be meant as anything, and so is a unit that is named twice.
 type Costs map[string]int64
 
 // UnmarshalJSON implements [json.Unmarshaler]. null stands for an object that is left out.

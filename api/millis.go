@@ -9,7 +9,8 @@ import (
 // Millis is a time to wait in milliseconds.
 type Millis int64
 
-// Never is how long to wait for what can never pass: null in JSON. As a [time.Duration] it is some 278 years.
+// Never is how long to wait for what can never pass: null in JSON. As a [time.Duration] it is some
+// 278 years.
 const Never Millis = 1 << 43
 
 // Duration returns the wait as Go has it.

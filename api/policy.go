@@ -30,7 +30,8 @@ type LimitSpec struct {
 	Description string `json:"description"`         // for people: "10 requests per rolling 1m"
 }
 
-// DisableRequest switches a policy off for a time: takes pass as if it were not there, and nothing is counted under it. One of the two is given.
+// DisableRequest switches a policy off for a time: takes pass as if it were not there, and nothing
+// is counted under it. One of the two is given.
 type DisableRequest struct {
 	ForMS int64      `json:"for_ms,omitempty"` // from now; at most MaxDisable
 	Until *time.Time `json:"until,omitempty"`

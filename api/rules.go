@@ -1,6 +1,7 @@
 package api
 
-// Attributes describe a request of somebody's, for the rules to choose policies and keys by. What is left out is empty.
+// Attributes describe a request of somebody's, for the rules to choose policies and keys by. What
+// is left out is empty.
 type Attributes struct {
 	Method  string            `json:"method,omitempty"`  // "GET"
 	Path    string            `json:"path,omitempty"`    // "/v1/upload", without the query

@@ -13,7 +13,8 @@ import (
 
 // What follows is answered on the server's admin listener.
 
-// Disable switches a policy off for a time: takes pass as if it were not there, and nothing is counted under it.
+// Disable switches a policy off for a time: takes pass as if it were not there, and nothing is
+// counted under it.
 func (c *Client) Disable(ctx context.Context, policy string, d time.Duration) (out api.Policy, err error) {
 	q := api.DisableRequest{ForMS: d.Milliseconds()}
 	_, err = c.do(ctx, call{method: http.MethodPost, path: policyPath(policy, "disable"), body: q, again: true}, &out)
@@ -56,7 +57,8 @@ func (c *Client) Buckets(ctx context.Context, q BucketsQuery) (out api.BucketsAn
 // listTime is how long a server may go through its keys.
 const listTime = 30 * time.Second
 
-// Keys yields the keys of a policy whose buckets are in use, page by page, in the order of their bytes, until there are no more or an error is yielded.
+// Keys yields the keys of a policy whose buckets are in use, page by page, in the order of their
+// bytes, until there are no more or an error is yielded.
 func (c *Client) Keys(ctx context.Context, q BucketsQuery) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for {
@@ -77,8 +79,8 @@ func (c *Client) Keys(ctx context.Context, q BucketsQuery) iter.Seq2[string, err
 	}
 }
 
-// Reset forgets everything about buckets, open reservations included, and returns how many they were. It is sent once: a second one would forget what
-// was counted since the first.
+// Reset forgets everything about buckets, open reservations included, and returns how many they
+// were. It is sent once: a second one would forget what was counted since the first.
 func (c *Client) Reset(ctx context.Context, q api.ResetRequest) (int, error) {
 	var out api.ResetAnswer
 	_, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/reset", body: q}, &out)
@@ -93,8 +95,8 @@ func (c *Client) Pause(ctx context.Context, q api.PauseRequest) (until time.Time
 	return out.Until, err
 }
 
-// Reload lets the server read its configuration again, and returns what changed. If it has mistakes, the old one stays in force; the problem says what
-// is wrong.
+// Reload lets the server read its configuration again, and returns what changed. If it has
+// mistakes, the old one stays in force; the problem says what is wrong.
 func (c *Client) Reload(ctx context.Context) (out api.ReloadAnswer, err error) {
 	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/reload"}, &out)
 	return out, err

@@ -36,7 +36,8 @@ type call struct {
 	again        bool          // it may be carried out twice
 }
 
-// do asks until there is an answer, and decodes it into out. unsure says that an earlier attempt may have been carried out.
+// do asks until there is an answer, and decodes it into out. unsure says that an earlier attempt
+// may have been carried out.
 func (c *Client) do(ctx context.Context, q call, out any) (unsure bool, err error) {
 	var body []byte
 	if q.body != nil {

@@ -1,13 +1,16 @@
-// Package client asks a Drawgate server: see package api for what it says, and docs/client.md for a tour.
+// Package client asks a Drawgate server: see package api for what it says, and docs/client.md for a
+// tour.
 //
 //	c, err := client.New("http://127.0.0.1:7878", nil)
 //	a, err := c.Take(ctx, api.Take{Bucket: api.Bucket{Policy: "api", Key: "user-17"}})
 //	if !a.Allowed { // a.RetryAfterMS says when
 //
-// A refusal is an answer and no error. An error is an [*api.Problem] if the server answered that it could not decide, and an [*Error] if nobody answered.
+// A refusal is an answer and no error. An error is an [*api.Problem] if the server answered that it
+// could not decide, and an [*Error] if nobody answered.
 //
-// What is safe to be sent again is sent again, within the caller's context: questions, settlements, takes with an id, by their grant. A plain take is sent once: if its
-// answer is lost, its units may be spent, and nobody knows.
+// What is safe to be sent again is sent again, within the caller's context: questions, settlements,
+// takes with an id, by their grant. A plain take is sent once: if its answer is lost, its units may
+// be spent, and nobody knows.
 package client
 
 import (
@@ -24,10 +27,11 @@ import (
 type Options struct {
 	// Token is the access token; "" sends none.
 	Token string
-	// HTTPClient sends the requests; nil is one of our own, which keeps up to 256 connections. Redirects are not followed, whatever it says: a server that
-	// moved has to be named.
+	// HTTPClient sends the requests; nil is one of our own, which keeps up to 256 connections.
+	// Redirects are not followed, whatever it says: a server that moved has to be named.
 	HTTPClient *http.Client
-	// Timeout bounds one attempt, beside the time that a take may wait: 0 means 10s, negative means that only the caller's context bounds it.
+	// Timeout bounds one attempt, beside the time that a take may wait: 0 means 10s, negative means
+	// that only the caller's context bounds it.
 	Timeout time.Duration
 	// Attempts bounds how often what is safe to be sent again is sent: 0 means 4, 1 means once.
 	Attempts int

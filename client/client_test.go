@@ -80,7 +80,8 @@ func TestReservation(t *testing.T) {
 	}
 }
 
-// TestReserveNeedsAHold: without one the units would be used at once, and Settle would settle nothing.
+// TestReserveNeedsAHold: without one the units would be used at once, and Settle would settle
+// nothing.
 func TestReserveNeedsAHold(t *testing.T) {
 	t.Parallel()
 	c := plain(t)

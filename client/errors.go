@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// ErrGone means that a reservation is not open any more: it was settled, its bucket was reset, or its hold ended, and then it counts as used. Whoever
-// holds it must stop.
+// ErrGone means that a reservation is not open any more: it was settled, its bucket was reset, or
+// its hold ended, and then it counts as used. Whoever holds it must stop.
 var ErrGone = errors.New("client: the reservation is gone")
 
 // Error says that a call had no answer that could be understood.

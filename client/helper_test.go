@@ -101,7 +101,8 @@ func used(t *testing.T, c *client.Client, key string) map[string]int64 {
 	return out
 }
 
-// cutter is a proxy that loses replies: the server has done what was asked, and the client never hears of it.
+// cutter is a proxy that loses replies: the server has done what was asked, and the client never
+// hears of it.
 type cutter struct {
 	address string
 	lose    atomic.Int64 // replies
@@ -133,7 +134,8 @@ func cutting(t *testing.T, target string) *cutter {
 	return c
 }
 
-// home is where this process listens, whose ports others are not given while nobody listens there, as those of 127.0.0.1 may be.
+// home is where this process listens, whose ports others are not given while nobody listens there,
+// as those of 127.0.0.1 may be.
 func home() string {
 	if runtime.GOOS != "linux" {
 		return "127.0.0.1" // the only one that is there

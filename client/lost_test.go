@@ -110,7 +110,8 @@ func TestTimeoutIsOfOneAttempt(t *testing.T) {
 	}
 }
 
-// A server that was restarted on the same file knows what was held; whoever asks meanwhile asks again.
+// A server that was restarted on the same file knows what was held; whoever asks meanwhile asks
+// again.
 func TestServerIsRestarted(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "drawgate.db")

@@ -11,7 +11,8 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// Reservation is an allowed take that is held until it is settled, cancelled, or its hold ends (then it counts as used). It is safe for concurrent use.
+// Reservation is an allowed take that is held until it is settled, cancelled, or its hold ends
+// (then it counts as used). It is safe for concurrent use.
 type Reservation struct {
 	Answer api.Answer // as it was granted
 
@@ -21,12 +22,14 @@ type Reservation struct {
 	end   time.Time // guarded by mu: by when it must be settled or renewed, by this process's clock; zero if that is not known
 }
 
-// Reserve takes units and holds them for HoldMS. The reservation is nil if the take was refused; then the answer says why. Without HoldMS nothing would be
-// held: that is an error, and nothing is asked.
+// Reserve takes units and holds them for HoldMS. The reservation is nil if the take was refused;
+// then the answer says why. Without HoldMS nothing would be held: that is an error, and nothing is
+// asked.
 //
-// A take without an ID gets a random one, and one without a Grant too, so that it can be sent again until it is answered. Every reservation should be followed by Settle or Cancel before
-// its Deadline; work that takes longer renews. If ctx ends before the answer is there, what may be
-// held is cancelled as [Client.Take] says.
+// A take without an ID gets a random one, and one without a Grant too, so that it can be sent again
+// until it is answered. Every reservation should be followed by Settle or Cancel before its
+// Deadline; work that takes longer renews. If ctx ends before the answer is there, what may be held
+// is cancelled as [Client.Take] says.
 func (c *Client) Reserve(ctx context.Context, t api.Take) (*Reservation, api.Answer, error) {
 	if t.HoldMS <= 0 {
 		return nil, api.Answer{}, fmt.Errorf("client: a reservation with HoldMS %d holds nothing: set how many milliseconds it may take, or use Take", t.HoldMS)
@@ -42,8 +45,9 @@ func (c *Client) Reserve(ctx context.Context, t api.Take) (*Reservation, api.Ans
 	return &Reservation{Answer: a, c: c, token: a.Reservation, end: endOf(sent, t.WaitMS, t.HoldMS, a.HoldEnd)}, a, nil
 }
 
-// endOf returns when a hold ends by this process's clock, given when it was asked for: no later than it does by the server's. A take that waited was
-// granted later; then the server's clock has to do.
+// endOf returns when a hold ends by this process's clock, given when it was asked for: no later
+// than it does by the server's. A take that waited was granted later; then the server's clock has
+// to do.
 func endOf(sent time.Time, waitMS, holdMS int64, end *time.Time) time.Time {
 	if waitMS > 0 && end != nil {
 		return *end
@@ -62,20 +66,23 @@ func (r *Reservation) Token() string {
 	return r.token
 }
 
-// Deadline returns by when the reservation must be settled or renewed; zero if that is not known, after [Client.Resume].
+// Deadline returns by when the reservation must be settled or renewed; zero if that is not known,
+// after [Client.Resume].
 func (r *Reservation) Deadline() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.end
 }
 
-// Settle ends the reservation with what was really used. A unit that is not named stands as estimated; more than the estimate becomes debt.
-// It is [ErrGone] if the reservation was not open any more.
+// Settle ends the reservation with what was really used. A unit that is not named stands as
+// estimated; more than the estimate becomes debt. It is [ErrGone] if the reservation was not open
+// any more.
 func (r *Reservation) Settle(ctx context.Context, used api.Costs) error {
 	return r.finish(ctx, api.SettleRequest{Used: used})
 }
 
-// Cancel ends the reservation and gives everything back. It is [ErrGone] if the reservation was not open any more.
+// Cancel ends the reservation and gives everything back. It is [ErrGone] if the reservation was not
+// open any more.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	return r.finish(ctx, api.SettleRequest{Cancel: true})
 }
@@ -98,7 +105,8 @@ func (r *Reservation) finish(ctx context.Context, q api.SettleRequest) error {
 	return ErrGone
 }
 
-// Renew makes the hold end hold from now, never earlier than it did. On [ErrGone] the caller must stop: the units, or the slot, may be another's.
+// Renew makes the hold end hold from now, never earlier than it did. On [ErrGone] the caller must
+// stop: the units, or the slot, may be another's.
 func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 	q := api.SettleRequest{Reservation: r.Token(), RenewMS: hold.Milliseconds()}
 	if q.Reservation == "" {

@@ -11,11 +11,11 @@ import (
 
 // Take asks for units. A refusal is an answer and no error.
 //
-// With an ID (and HoldMS) it is sent again until it is answered, which costs nothing more; without, it is sent once: see [Error.Maybe]. All that is sent for
-// one call has the same Grant. One that is not given is chosen here; if the take then ends without
-// its answer (ctx ended, or no attempt was answered), it is cancelled in the background: see
-// [Client.Close]. Who gives a Grant may send the take again with it, and has to cancel it
-// otherwise. With WaitMS it waits in the server's queue.
+// With an ID (and HoldMS) it is sent again until it is answered, which costs nothing more; without,
+// it is sent once: see [Error.Maybe]. All that is sent for one call has the same Grant. One that is
+// not given is chosen here; if the take then ends without its answer (ctx ended, or no attempt was
+// answered), it is cancelled in the background: see [Client.Close]. Who gives a Grant may send the
+// take again with it, and has to cancel it otherwise. With WaitMS it waits in the server's queue.
 func (c *Client) Take(ctx context.Context, t api.Take) (api.Answer, error) {
 	own := chooseGrant(&t)
 	var out api.Answer
@@ -26,8 +26,9 @@ func (c *Client) Take(ctx context.Context, t api.Take) (api.Answer, error) {
 	return out, err
 }
 
-// TakeBatch asks for up to api.MaxTakes takes, which are decided one after the other, each for itself. The answers are in the same order; one that could
-// not be decided has an Error. It is sent again only if all of them have an ID.
+// TakeBatch asks for up to api.MaxTakes takes, which are decided one after the other, each for
+// itself. The answers are in the same order; one that could not be decided has an Error. It is sent
+// again only if all of them have an ID.
 func (c *Client) TakeBatch(ctx context.Context, takes []api.Take) ([]api.Answer, error) {
 	if len(takes) == 0 {
 		return nil, nil // an empty list would be left out, and then it is a take
@@ -64,7 +65,8 @@ func (c *Client) Status(ctx context.Context, q api.StatusRequest) (out api.Statu
 	return out, err
 }
 
-// Explain says which rules and limits would apply to a take, and what is left there. Nothing is spent.
+// Explain says which rules and limits would apply to a take, and what is left there. Nothing is
+// spent.
 func (c *Client) Explain(ctx context.Context, q api.ExplainRequest) (out api.ExplainAnswer, err error) {
 	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/explain", body: q, again: true}, &out)
 	return out, err
@@ -77,7 +79,8 @@ func (c *Client) Policies(ctx context.Context) ([]api.Policy, error) {
 	return out.Policies, err
 }
 
-// Ready asks whether the server can decide. One that cannot is an answer, too: its Status is api.StatusAway.
+// Ready asks whether the server can decide. One that cannot is an answer, too: its Status is
+// api.StatusAway.
 func (c *Client) Ready(ctx context.Context) (out api.Health, err error) {
 	_, err = c.do(ctx, call{method: http.MethodGet, path: "/readyz", again: true}, &out)
 	return out, err

@@ -30,7 +30,8 @@ func (d *decoder) network(e entry) (p netip.Prefix, ok bool) {
 	return p.Masked(), true
 }
 
-// address reads host:port. The host may be empty, for all addresses of the machine; the port may be 0, for a free one.
+// address reads host:port. The host may be empty, for all addresses of the machine; the port may be
+// 0, for a free one.
 func (d *decoder) address(e entry) string {
 	text, ok := d.text(e)
 	if !ok {

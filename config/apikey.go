@@ -21,7 +21,8 @@ const (
 
 const maxAPIKeys = 100_000
 
-// APIKeys says which class an API key is of: rules match the class, and nobody stores the keys. Only their SHA-256 is known.
+// APIKeys says which class an API key is of: rules match the class, and nobody stores the keys.
+// Only their SHA-256 is known.
 type APIKeys struct {
 	Header  string // that carries the key; "" means [DefaultKeyHeader]
 	Default string // the class of requests without a key, or with one that is not known; "" means [DefaultClass]
@@ -30,7 +31,8 @@ type APIKeys struct {
 	Classes map[[sha256.Size]byte]string
 }
 
-// Class returns the class of a request by its headers; "" if API keys are not looked at. Of several keys in a request the first one counts.
+// Class returns the class of a request by its headers; "" if API keys are not looked at. Of several
+// keys in a request the first one counts.
 func (k *APIKeys) Class(h http.Header) string {
 	if k.Classes == nil {
 		return ""

@@ -14,8 +14,9 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// finish checks what depends on several parts of a configuration, or on several files: whether rules apply policies that there are, with
-// limits that they have. good says that nothing wrong was found so far.
+// finish checks what depends on several parts of a configuration, or on several files: whether
+// rules apply policies that there are, with limits that they have. good says that nothing wrong was
+// found so far.
 func (c *Config) finish(good bool) (problems Problems) {
 	names := slices.Clone(c.broken)
 	for _, p := range c.Policies {
@@ -147,8 +148,8 @@ func unitsOf(p drawgate.Policy) string {
 	return "it counts " + strings.Join(units, ", ")
 }
 
-// tryEngine makes an engine of the configuration. Everything has been checked by now, with better places; this makes sure that whatever is
-// returned works.
+// tryEngine makes an engine of the configuration. Everything has been checked by now, with better
+// places; this makes sure that whatever is returned works.
 func (c *Config) tryEngine() Problems {
 	e, err := engine.New(nowhere{}, c.Engine(), nil)
 	if err == nil {

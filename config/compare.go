@@ -5,13 +5,15 @@ import (
 	"slices"
 )
 
-// Difference is a setting that stands beside policies and rules, and that two configurations have differently.
+// Difference is a setting that stands beside policies and rules, and that two configurations have
+// differently.
 type Difference struct {
 	Setting       string // as in [Config.Explain]: "store", "server.tls"
 	Before, After string // without secrets; "default" if nothing was said
 }
 
-// Compare lists the settings beside policies and rules that differ, those that before sets first. What differs in secrets alone is not told.
+// Compare lists the settings beside policies and rules that differ, those that before sets first.
+// What differs in secrets alone is not told.
 func Compare(before, after *Config) (list []Difference) {
 	old, now := before.beside(), after.beside()
 	for _, p := range slices.Concat(old, now) {
@@ -46,7 +48,8 @@ func (m mapping) get(key string) node {
 	return node{}
 }
 
-// opposite returns the default of a setting with another value: only what is not the default is listed.
+// opposite returns the default of a setting with another value: only what is not the default is
+// listed.
 func opposite(value string) string {
 	switch value {
 	case "true":

@@ -18,9 +18,11 @@ const MaxSize = 1 << 20
 // Memory is the store of a [Config] that names none: in this process, gone with it.
 const Memory = "memory:"
 
-// Config is what a program should run with. It is checked: every policy and every rule compiles, and rules apply policies that there are.
+// Config is what a program should run with. It is checked: every policy and every rule compiles,
+// and rules apply policies that there are.
 //
-// Fields that a file need not set are 0 where nothing was said, which means the default of whoever uses them.
+// Fields that a file need not set are 0 where nothing was said, which means the default of whoever
+// uses them.
 type Config struct {
 	Off    bool   // everything passes and nothing is counted
 	Store  string // "memory:", "sqlite:///absolute/path", "redis://…" or "rediss://…"; "" where a file names none; from [Parse] also "sqlite:relative/path"
@@ -85,10 +87,11 @@ func (c *Config) Policy(name string) (drawgate.Policy, bool) {
 	return c.Policies[i], true
 }
 
-// Engine returns the policies with their modes and the rules, for [engine.New] and [engine.Engine.Replace].
+// Engine returns the policies with their modes and the rules, for [engine.New] and
+// [engine.Engine.Replace].
 //
-// Policies that are switched off are among them, disabled, so that they can be named and switched on again; with Off all of them are, and if there are none,
-// whoever names one passes.
+// Policies that are switched off are among them, disabled, so that they can be named and switched
+// on again; with Off all of them are, and if there are none, whoever names one passes.
 func (c *Config) Engine() engine.Config {
 	e := engine.Config{Rules: slices.Clone(c.Rules), Off: c.Off && len(c.Policies) == 0}
 	for _, p := range c.Policies {
@@ -145,7 +148,8 @@ func (c *Config) trim() {
 	}
 }
 
-// parseFile reads a file with what its top is read by. What depends on other files is not checked yet: see [Config.finish].
+// parseFile reads a file with what its top is read by. What depends on other files is not checked
+// yet: see [Config.finish].
 func parseFile(name string, data []byte, top func(*decoder, ast.Node)) (*Config, Problems) {
 	d := decoder{source: newSource(name, data), config: newConfig()}
 	if root, ok := d.parse(data); ok {

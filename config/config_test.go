@@ -60,7 +60,8 @@ func testdata(t *testing.T, pattern string, f func(t *testing.T, path string, da
 	}
 }
 
-// Every bad file gives all of its problems, each with a place, the line and a caret. What they say is in the golden files.
+// Every bad file gives all of its problems, each with a place, the line and a caret. What they say
+// is in the golden files.
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	testdata(t, "bad/*.yaml", func(t *testing.T, path string, data []byte) {

@@ -92,7 +92,8 @@ type field struct {
 // unlisted are keys that exist to be explained only.
 var unlisted = []string{"token", "secret", "salt"}
 
-// object reads a mapping with known keys. It returns the keys that are there, or were probably meant.
+// object reads a mapping with known keys. It returns the keys that are there, or were probably
+// meant.
 func (d *decoder) object(n ast.Node, what string, fields []field) (seen map[string]bool) {
 	seen = map[string]bool{}
 	entries, _ := d.entries(n, what)

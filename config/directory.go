@@ -13,7 +13,8 @@ import (
 // maxLinks is how many symbolic links a path may go through.
 const maxLinks = 40
 
-// directories watches the directories in which something can change where some files are, or what they hold.
+// directories watches the directories in which something can change where some files are, or what
+// they hold.
 type directories struct {
 	watcher *fsnotify.Watcher // nil if the system gives no notices
 	watched map[string]bool   // false for one that could not be watched
@@ -51,7 +52,8 @@ func (d *directories) close() {
 	}
 }
 
-// follow watches the directories of these files, and no others. It reports whether one is new: what changed in it before was not noticed.
+// follow watches the directories of these files, and no others. It reports whether one is new: what
+// changed in it before was not noticed.
 func (d *directories) follow(paths []string) (more bool) {
 	if d.watcher == nil {
 		return false
@@ -97,9 +99,10 @@ func (d *directories) forget(dir string) {
 	delete(d.watched, dir)
 }
 
-// directoriesOf returns the directories in which a change can make a path lead to another file: the one that the file is in, each one that
-// holds a symbolic link on the way, and, where something is missing, the one in which it would appear. If the path is that of a directory
-// that one is among them. All are free of links.
+// directoriesOf returns the directories in which a change can make a path lead to another file: the
+// one that the file is in, each one that holds a symbolic link on the way, and, where something is
+// missing, the one in which it would appear. If the path is that of a directory that one is among
+// them. All are free of links.
 func directoriesOf(path string) (dirs []string) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -197,7 +197,8 @@ func isOurs(name string) bool {
 	return slices.ContainsFunc([]string{"RATE_LIMIT_", "GEMINI_", "DRAWGATE_"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// misspelt warns of variables that look like one of ours and are not: a limit that is not set is worse than one that fails to start.
+// misspelt warns of variables that look like one of ours and are not: a limit that is not set is
+// worse than one that fails to start.
 func (e *environment) misspelt() {
 	for _, name := range slices.Sorted(maps.Keys(e.vars)) {
 		if !isOurs(name) || slices.Contains(variables, name) {

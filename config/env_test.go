@@ -33,7 +33,8 @@ func show(c *config.Config) string {
 // req: D4, D3, D1, D12, D10
 func TestMultiTierFromEnvironment(t *testing.T) {
 	t.Parallel()
-	// While the store is away the long windows step aside, the short ones are counted in this process.
+	// While the store is away the long windows step aside, the short ones are counted in this
+	// process.
 	aside := map[string]string{"day": ", fallback: open", "week": ", fallback: open", "month": ", fallback: open"}
 	rolling := func(name, window string, amount int) string {
 		return fmt.Sprintf("multi-tier {name: %s, rolling: %s, amount: %d, precision: exact%s}\n", name, window, amount, aside[name])
@@ -206,7 +207,8 @@ func TestHTTPAPIFromEnvironment(t *testing.T) {
 	}
 }
 
-// Variables that have no effect yet are not passed over in silence: who sets them relies on what they say.
+// Variables that have no effect yet are not passed over in silence: who sets them relies on what
+// they say.
 //
 // req: C10, B8
 func TestVariablesWithoutEffectYet(t *testing.T) {
@@ -319,7 +321,8 @@ func writeFile(t *testing.T, text string) string {
 	return path
 }
 
-// Flags win over the environment, the environment over the file, the file over defaults; and each value says where it came from.
+// Flags win over the environment, the environment over the file, the file over defaults; and each
+// value says where it came from.
 func TestResolveOrder(t *testing.T) {
 	t.Parallel()
 	path := writeFile(t, "store: sqlite:file.db\nprefix: file\npolicies:\n  multi-tier:\n    limits:\n      - {name: mine, rolling: 1m, amount: 1}\n")
@@ -363,7 +366,8 @@ func TestResolvePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The variable's policy replaces the file's; the one that the preset merely brings along does not.
+	// The variable's policy replaces the file's; the one that the preset merely brings along does
+	// not.
 	want := []string{
 		"policies.gemini-2.5-pro.limits.rpm from environment: GEMINI_PRO_RPM_LIMIT", "policies.gemini-2.5-pro.limits.rpd from preset gemini-free",
 		"policies.gemini-2.5-flash.limits.tpm from " + path + ":8:9", "policies.mine.limits.rpm from " + path + ":11:9",

@@ -85,7 +85,8 @@ func sqliteURL(path string) string {
 	return "sqlite:" + path
 }
 
-// geminiFree reads the preset gemini-free. What a variable says is after the margin, so no headroom is taken from it.
+// geminiFree reads the preset gemini-free. What a variable says is after the margin, so no headroom
+// is taken from it.
 func (e *environment) geminiFree() {
 	models := []struct{ variable, policy string }{{"FLASH", "gemini-2.5-flash"}, {"PRO", "gemini-2.5-pro"}}
 	limits := []string{"rpm", "rpd"}
@@ -142,8 +143,9 @@ func (e *environment) global() {
 
 var decimals = regexp.MustCompile(`^[0-9]{1,7}(\.[0-9]{1,6})?$`)
 
-// perSecond returns a rate per second as a whole number per period, without rounding. The period is a minute where that is possible, so
-// that a change of the rate seldom changes the limit's identity.
+// perSecond returns a rate per second as a whole number per period, without rounding. The period is
+// a minute where that is possible, so that a change of the rate seldom changes the limit's
+// identity.
 func perSecond(text string) (amount int64, period time.Duration, err error) {
 	rate, ok := new(big.Rat).SetString(text)
 	if !decimals.MatchString(text) || !ok || rate.Sign() <= 0 || rate.Cmp(big.NewRat(1_000_000, 1)) > 0 {
@@ -158,7 +160,8 @@ func perSecond(text string) (amount int64, period time.Duration, err error) {
 	return new(big.Rat).Mul(rate, big.NewRat(million, 1)).Num().Int64(), million * time.Second, nil
 }
 
-// httpAPI reads the preset http-api: per address, for the whole API, and per user. The task limit comes along.
+// httpAPI reads the preset http-api: per address, for the whole API, and per user. The task limit
+// comes along.
 func (e *environment) httpAPI() {
 	scopes := []string{"ip", "api", "user"}
 	rate := func(scope string) string { return strings.ToUpper(scope) + "_REQUESTS_PER_MINUTE" }
@@ -193,7 +196,8 @@ func (e *environment) httpAPI() {
 	}
 }
 
-// line bounds the line of tasks that wait. That the number is one is checked with the other settings of the queue.
+// line bounds the line of tasks that wait. That the number is one is checked with the other
+// settings of the queue.
 func (e *environment) line(task *envPolicy) {
 	if n, err := parseInteger(e.get(envQueueDepth)); err == nil && n > 0 {
 		task.Wait.Queue = int(min(n, maxQueue))

@@ -151,7 +151,8 @@ func (e *environment) duration(name string, least, most time.Duration) time.Dura
 	return 0
 }
 
-// breaker checks the variables of a breaker around calls to an upstream, and warns that there is none yet: who sets them relies on it.
+// breaker checks the variables of a breaker around calls to an upstream, and warns that there is
+// none yet: who sets them relies on it.
 func (e *environment) breaker() {
 	on := e.boolean(envBreaker, true)
 	asked := e.set(envBreaker, envFailures, envRecovery)

@@ -13,7 +13,8 @@ import (
 	"github.com/drawgate/drawgate/internal/regular"
 )
 
-// readFiles is what was read of which files, so that it can be told later whether they are still the same.
+// readFiles is what was read of which files, so that it can be told later whether they are still
+// the same.
 type readFiles struct {
 	sums map[string][sha256.Size]byte // by path; zero for a file that could not be read
 }
@@ -49,8 +50,8 @@ func (r *readFiles) file(path string, most int64) ([]byte, error) {
 // maxForeign is how much of a file in another's format is compared.
 const maxForeign = 16 << 20
 
-// foreign notes a file that another package reads, or all files in a directory and below, but for names that begin with two dots: Kubernetes keeps there
-// what its links lead to.
+// foreign notes a file that another package reads, or all files in a directory and below, but for
+// names that begin with two dots: Kubernetes keeps there what its links lead to.
 func (r *readFiles) foreign(path string) {
 	entries, err := os.ReadDir(path)
 	if err != nil {

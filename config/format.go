@@ -160,7 +160,8 @@ func formatLimit(l *drawgate.Limit) string {
 	return b.String()
 }
 
-// formatWait returns how a policy's callers wait as it stands in a file; "" if there is nothing to say.
+// formatWait returns how a policy's callers wait as it stands in a file; "" if there is nothing to
+// say.
 func formatWait(w *drawgate.Wait) string {
 	var b mapping
 	if w.UpTo != 0 {

@@ -89,7 +89,8 @@ func (n node) flow(most int) string {
 // longest is the most bytes of a list or mapping that is written on one line.
 const longest = 140
 
-// write writes what follows "key:" or "-": a short value on the same line, a long one on lines of its own.
+// write writes what follows "key:" or "-": a short value on the same line, a long one on lines of
+// its own.
 func (n node) write(b *bytes.Buffer, indent int) {
 	if flow := n.flow(0); n.list == nil && n.pairs == nil || len(flow) <= longest {
 		b.WriteString(" " + flow + "\n")

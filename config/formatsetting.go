@@ -19,7 +19,8 @@ func (c *Config) general() (b mapping) {
 	return b
 }
 
-// sections returns the settings that stand in mappings of their own; with hide what may be a secret is left out of them.
+// sections returns the settings that stand in mappings of their own; with hide what may be a secret
+// is left out of them.
 func (c *Config) sections(hide bool) (b mapping) {
 	b.node("api_keys", node{pairs: c.APIKeys.items()})
 	b.node("queue", node{pairs: c.Queue.items()})

@@ -15,7 +15,8 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// Whatever a file holds: reading it ends, every problem has a place inside it, and what is accepted compiles and reads back as the same.
+// Whatever a file holds: reading it ends, every problem has a place inside it, and what is accepted
+// compiles and reads back as the same.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "presets/*.yaml"} {
 		paths, err := filepath.Glob(pattern)
@@ -125,7 +126,8 @@ func genLimit(t *rapid.T, name string) drawgate.Limit {
 	return l
 }
 
-// Every policy that compiles can be written as a file. It conforms to the schema and reads back as the same policy.
+// Every policy that compiles can be written as a file. It conforms to the schema and reads back as
+// the same policy.
 func TestEveryPolicyReadsBack(t *testing.T) {
 	t.Parallel()
 	s := compileSchema(t)

@@ -6,14 +6,15 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Instances says how many processes share the limits, for the fallback share. The zero value says nothing: see [Config.SharedBy].
+// Instances says how many processes share the limits, for the fallback share. The zero value says
+// nothing: see [Config.SharedBy].
 type Instances struct {
 	Auto   bool // they are counted in the store
 	Number int  // how many; with Auto the least that is assumed, or 0
 }
 
-// SharedBy returns among how many processes limits are shared out while the store is unavailable: what was said, else Auto on a store that several machines
-// may have, and 1 on any other.
+// SharedBy returns among how many processes limits are shared out while the store is unavailable:
+// what was said, else Auto on a store that several machines may have, and 1 on any other.
 func (c *Config) SharedBy() Instances {
 	switch {
 	case c.Instances != Instances{}:

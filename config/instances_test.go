@@ -7,7 +7,8 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// TestInstances: how many processes share the limits, as a file or the environment says it, and what it is where nothing does.
+// TestInstances: how many processes share the limits, as a file or the environment says it, and
+// what it is where nothing does.
 //
 // req: A10, B11
 func TestInstances(t *testing.T) {

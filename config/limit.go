@@ -199,8 +199,8 @@ func (d *decoder) complete(l *limit, seen map[string]bool) {
 	}
 }
 
-// neutral makes a key say nothing that could be wrong. The order matters: where two keys do not fit each other, the first one here is told
-// to be wrong.
+// neutral makes a key say nothing that could be wrong. The order matters: where two keys do not fit
+// each other, the first one here is told to be wrong.
 var neutral = []struct {
 	key string
 	set func(*drawgate.Limit)
@@ -228,8 +228,9 @@ var neutral = []struct {
 	{"amount", func(l *drawgate.Limit) { l.Amount, l.Headroom, l.Burst, l.Keep = 1, drawgate.Share{}, 0, nil }},
 }
 
-// check reports what drawgate says against the limit, at the value that is to blame: the one without which it would say nothing, or
-// something else. Blamed values are set aside until nothing is said any more.
+// check reports what drawgate says against the limit, at the value that is to blame: the one
+// without which it would say nothing, or something else. Blamed values are set aside until nothing
+// is said any more.
 func (d *decoder) check(l *limit) {
 	try := l.Limit
 	for _, n := range neutral {

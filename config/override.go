@@ -27,7 +27,8 @@ type amounts struct {
 	at   map[string]span
 }
 
-// amounts reads other amounts: {rpm: 100, rate: {amount: 100, burst: 30}}. Whether there are such limits is checked by vary.
+// amounts reads other amounts: {rpm: 100, rate: {amount: 100, burst: 30}}. Whether there are such
+// limits is checked by vary.
 func (d *decoder) amounts(e entry) amounts {
 	a := amounts{map[string]int64{}, map[string]span{}}
 	entries, ok := d.entries(e.value, e.key)

@@ -23,7 +23,8 @@ func (d *decoder) policies(e entry) {
 	for _, e := range entries {
 		before := len(d.problems)
 		p, mode := d.policy(e)
-		// Everything has been checked by now, with better places; this makes sure that a policy that is returned compiles.
+		// Everything has been checked by now, with better places; this makes sure that a policy
+		// that is returned compiles.
 		if _, err := p.Compile(); err != nil && len(d.problems) == before && !d.partial {
 			d.problem(e.at, "", "%s", err)
 		}

@@ -97,7 +97,8 @@ func newSource(name string, data []byte) *source {
 	return &source{name: name, lines: lines}
 }
 
-// problem describes what is wrong at a place. A place outside the file is moved to the nearest one inside.
+// problem describes what is wrong at a place. A place outside the file is moved to the nearest one
+// inside.
 func (s *source) problem(at span, message, hint string) Problem {
 	at.Line = max(1, min(at.Line, len(s.lines)))
 	p := Problem{File: s.name, Line: at.Line, Column: 1, Message: message, Hint: hint}
@@ -109,7 +110,8 @@ func (s *source) problem(at span, message, hint string) Problem {
 	return p
 }
 
-// without returns a line in which hidden secrets are covered, character by character, so that places stay where they are.
+// without returns a line in which hidden secrets are covered, character by character, so that
+// places stay where they are.
 func (s *source) without(line string, number int) string {
 	var shown []rune
 	for _, h := range s.hide {
@@ -138,7 +140,8 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("%s:%d:%d", p.name, p.at.Line, p.at.Column) }
 
-// draft is the list of what is wrong with a file while it is read. It is shown last, when all secrets of the file are known.
+// draft is the list of what is wrong with a file while it is read. It is shown last, when all
+// secrets of the file are known.
 type draft []struct {
 	at            span
 	message, hint string
@@ -172,7 +175,8 @@ func (l draft) problems(s *source) Problems {
 	return list.sorted()
 }
 
-// snippetWidth is the most characters that are shown of a line; a longer one is cut around the mistake.
+// snippetWidth is the most characters that are shown of a line; a longer one is cut around the
+// mistake.
 const snippetWidth = 120
 
 func snippet(line string, at span) string {

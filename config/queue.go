@@ -13,7 +13,8 @@ const (
 	maxMultiplier = 100
 )
 
-// Queue is how programs that put tasks into a queue of their own hold back, and try again. Limits do not depend on it.
+// Queue is how programs that put tasks into a queue of their own hold back, and try again. Limits
+// do not depend on it.
 type Queue struct {
 	MaxDepth    int           // tasks in the queue beyond which none may be put in; 0 means 50
 	RetryDelay  time.Duration // until a task that could not run is tried again; 0 means 60s
@@ -49,7 +50,8 @@ func parseMultiplier(text string) (float64, bool) {
 	return f, err == nil && decimals.MatchString(text) && f >= 1 && f <= maxMultiplier
 }
 
-// warnQueue warns of settings that nothing but programs of others looks at. QUEUE_MAX_DEPTH says a policy's line as well.
+// warnQueue warns of settings that nothing but programs of others looks at. QUEUE_MAX_DEPTH says a
+// policy's line as well.
 func (c *Config) warnQueue() {
 	hint := "wait: {queue: …} of a policy bounds who waits for it"
 	for _, key := range []string{"max_depth", "retry_delay", "max_attempts", "multiplier"} {

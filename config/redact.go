@@ -9,13 +9,14 @@ import (
 // redacted stands for a secret.
 const redacted = "xxxxx"
 
-// secrets finds what must not be shown of a URL: the password (or, without one, the user), and query values with a telling name. It
-// does not parse: a URL that is wrong may hold a secret too, so the slashes may be missing, and the last '@' before white space ends the
-// password.
+// secrets finds what must not be shown of a URL: the password (or, without one, the user), and
+// query values with a telling name. It does not parse: a URL that is wrong may hold a secret too,
+// so the slashes may be missing, and the last '@' before white space ends the password.
 var secrets = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*:(?://)?(?:[^\s/:@?]*:)?([^\s"'/][^\s"']*)@|` +
 	`(?i)[?&][^=&\s]*(?:pass|secret|token|key|auth|credential)[^=&\s]*=([^&\s"']+)`)
 
-// RedactURL returns a store URL in which passwords and other secrets are replaced. The text need not be a valid URL.
+// RedactURL returns a store URL in which passwords and other secrets are replaced. The text need
+// not be a valid URL.
 func RedactURL(url string) string {
 	if _, ok := SQLitePath(url); ok {
 		return url // a path may have any character

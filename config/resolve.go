@@ -24,18 +24,21 @@ type Flags struct {
 	Store  string // --store
 }
 
-// Resolve puts together what a program runs with: defaults, over them a file, over it the environment, over that the flags.
+// Resolve puts together what a program runs with: defaults, over them a file, over it the
+// environment, over that the flags.
 //
-// The file is flags.Config, or else DRAWGATE_CONFIG, or else there is none. Rules may also stand in a file of their own, flags.Rules or
-// else RATE_LIMIT_RULES_PATH, with policies and API keys for them; they are looked at before those of the file. environ is in the form of
-// [os.Environ]. Secrets are looked up.
+// The file is flags.Config, or else DRAWGATE_CONFIG, or else there is none. Rules may also stand in
+// a file of their own, flags.Rules or else RATE_LIMIT_RULES_PATH, with policies and API keys for
+// them; they are looked at before those of the file. environ is in the form of [os.Environ].
+// Secrets are looked up.
 //
 // Relative paths become absolute. One in the file is relative to the folder that the file is in, as
 // it is named; one from a variable or a preset too, and without a file to the [StateFolder]; one
 // from a flag to the working directory. See [Config.RelativePaths].
 //
-// The environment's policies stand beside the files'. Where both have a policy of the same name the environment's replaces it whole, with a
-// warning; but a policy that a preset merely brings along, without a variable about it, gives way to the files'. A preset's rules come last.
+// The environment's policies stand beside the files'. Where both have a policy of the same name the
+// environment's replaces it whole, with a warning; but a policy that a preset merely brings along,
+// without a variable about it, gives way to the files'. A preset's rules come last.
 //
 // The error is a [Problems] with all mistakes of all sources, or says why a file could not be read.
 func Resolve(environ []string, flags Flags) (*Config, error) {
@@ -142,7 +145,8 @@ func FromEnv(environ []string) (*Config, error) {
 	return Resolve(environ, Flags{})
 }
 
-// add puts the environment's policies beside or in place of those that are there, and its rules behind them.
+// add puts the environment's policies beside or in place of those that are there, and its rules
+// behind them.
 func (c *Config) add(env *environment) {
 	for _, p := range env.policies {
 		i := slices.IndexFunc(c.Policies, func(q policy) bool { return q.Name == p.Name })
@@ -174,8 +178,9 @@ type choice struct {
 	err       error // why that is none
 }
 
-// chooseStore settles the store: a flag, else DRAWGATE_STORE, else what the variables of the presets name, else the file's, else what the
-// presets that are in use start from, else memory. One process has one store, so two different ones from equal sources are a problem.
+// chooseStore settles the store: a flag, else DRAWGATE_STORE, else what the variables of the
+// presets name, else the file's, else what the presets that are in use start from, else memory. One
+// process has one store, so two different ones from equal sources are a problem.
 func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 	redisAsked := env.redisAsked || strings.HasPrefix(c.Store, "redis")
 	if url := env.get(envRedisURL); url != "" {
@@ -224,7 +229,8 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 		problems = append(problems, env.note("%s=true needs %s", envDistributed, envRedisURL))
 	}
 	if env.distributed && onRedis && c.Instances == (Instances{}) && env.get(envInstances) == "" {
-		// Whoever sets the variable asks for the local bucket while Redis is away, whole in each process.
+		// Whoever sets the variable asks for the local bucket while Redis is away, whole in each
+		// process.
 		c.Instances, c.origins["instances"] = Instances{Number: 1}, "environment: "+envDistributed
 		c.Warnings = append(c.Warnings, env.note("while Redis is unavailable each process admits the whole limit by itself: with %s=auto they share it", envInstances))
 	}

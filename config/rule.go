@@ -18,7 +18,8 @@ const (
 	maxNetworks = 1000
 )
 
-// rulePlace is where a rule stands, and its parts: "match.path", "when", "apply[0].key", "apply[0].limits.rpm".
+// rulePlace is where a rule stands, and its parts: "match.path", "when", "apply[0].key",
+// "apply[0].limits.rpm".
 type rulePlace struct {
 	*source
 
@@ -183,7 +184,8 @@ func (d *decoder) conditions(e entry, p *rulePlace, prefix string) map[string]st
 	return list
 }
 
-// schedule reads when a rule holds: {days: [mon, tue], from: "08:00", to: "18:30", zone: Europe/Paris}.
+// schedule reads when a rule holds: {days: [mon, tue], from: "08:00", to: "18:30", zone:
+// Europe/Paris}.
 func (d *decoder) schedule(e entry, p *rulePlace) *rules.Schedule {
 	s := &rules.Schedule{}
 	read := d.reader(p, "schedule.")
@@ -231,7 +233,8 @@ func (d *decoder) days(e entry) (days []time.Weekday) {
 
 var dayNames = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 
-// clock reads a time of day. YAML of other kinds takes 08:00 without quotes for a number, so quotes are advised, not asked for.
+// clock reads a time of day. YAML of other kinds takes 08:00 without quotes for a number, so quotes
+// are advised, not asked for.
 func (d *decoder) clock(e entry) time.Duration {
 	text, ok := d.text(e)
 	if !ok {

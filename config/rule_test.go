@@ -115,7 +115,8 @@ func (t taker) passes(n int, a rules.Attributes) (passed int) {
 	return passed
 }
 
-// Default and privileged API keys and internal jobs have different limits, and a route has its own, all in the file of rules.
+// Default and privileged API keys and internal jobs have different limits, and a route has its own,
+// all in the file of rules.
 //
 // req: E3
 func TestRulesFileByClassAndRoute(t *testing.T) {
@@ -211,7 +212,8 @@ func TestMistakesOfSeveralFiles(t *testing.T) {
 	}
 }
 
-// The preset http-api, by its variables alone: health checks are exempt, then each request is counted by address, for the API, and by user.
+// The preset http-api, by its variables alone: health checks are exempt, then each request is
+// counted by address, for the API, and by user.
 //
 // req: B4, B2, B8
 func TestHTTPAPIRules(t *testing.T) {

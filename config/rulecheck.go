@@ -13,8 +13,8 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// compileRules reports what package rules says against the rules of this file, each mistake at its place. Which policies there are is not
-// known yet.
+// compileRules reports what package rules says against the rules of this file, each mistake at its
+// place. Which policies there are is not known yet.
 func (d *decoder) compileRules() {
 	_, err := rules.Compile(d.config.Rules, nil)
 	for _, e := range ruleErrors(err) {
@@ -60,7 +60,8 @@ func ruleErrors(err error) (list []*rules.Error) {
 
 var expressionError = regexp.MustCompile(`^line ([0-9]+), column ([0-9]+): `)
 
-// expressionPlace returns where in an expression a mistake is, if the message says it, and the message without that.
+// expressionPlace returns where in an expression a mistake is, if the message says it, and the
+// message without that.
 func (p *rulePlace) expressionPlace(part, message string) (span, string) {
 	at := p.place(part)
 	m := expressionError.FindStringSubmatch(message)
@@ -75,7 +76,8 @@ func (p *rulePlace) expressionPlace(part, message string) (span, string) {
 	return at, message[len(m[0]):]
 }
 
-// inside returns the place of a line and column (from 1) of a text, as the file writes it; false if that cannot be told.
+// inside returns the place of a line and column (from 1) of a text, as the file writes it; false if
+// that cannot be told.
 func (s *source) inside(n ast.Node, line, column int) (span, bool) {
 	at := spanOf(n)
 	switch n := n.(type) {
@@ -111,7 +113,8 @@ func (s *source) insideBlock(n *ast.LiteralNode, line, column int) (span, bool) 
 	return wordAt([]rune(s.lines[first+line-1]), first+line, indent(s.lines[first])+column-1)
 }
 
-// afterQuoted returns the index n characters of the value behind i. escape is what makes two characters one.
+// afterQuoted returns the index n characters of the value behind i. escape is what makes two
+// characters one.
 func afterQuoted(text []rune, i, n int, escape rune) int {
 	for ; n > 0 && i < len(text); n-- {
 		if text[i] != escape {

@@ -83,8 +83,8 @@ func (d *decoder) integer(e entry, least, most int64) int64 {
 
 var integers = regexp.MustCompile(`^[+-]?(0|[1-9][0-9]*(_[0-9]+)*)$`)
 
-// parseInteger reads a decimal number. Groups of digits may be set apart by '_'; other bases, and leading zeros that could mean one, are
-// errors.
+// parseInteger reads a decimal number. Groups of digits may be set apart by '_'; other bases, and
+// leading zeros that could mean one, are errors.
 func parseInteger(s string) (int64, error) {
 	if !integers.MatchString(s) {
 		return 0, fmt.Errorf("%s is not a whole decimal number", shorten(s))
@@ -121,8 +121,8 @@ var (
 	parts     = regexp.MustCompile(`([0-9.]+)([a-zµμ]+)`)
 )
 
-// ParseDuration reads a duration as Go writes it ("1h30m", "250ms"), and also with d for 24 hours and w for 7 days ("7d", "1d12h"). It
-// has no sign.
+// ParseDuration reads a duration as Go writes it ("1h30m", "250ms"), and also with d for 24 hours
+// and w for 7 days ("7d", "1d12h"). It has no sign.
 func ParseDuration(s string) (time.Duration, error) {
 	if s == "0" {
 		return 0, nil

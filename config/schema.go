@@ -7,7 +7,9 @@ import _ "embed"
 //go:embed schema.json
 var schema []byte
 
-// Schema returns the JSON Schema (2020-12) of the file. Editors that know YAML check and explain a file by it.
+// Schema returns the JSON Schema (2020-12) of the file. Editors that know YAML check and explain a
+// file by it.
 //
-// What it cannot say, such as that a headroom leaves something of the amount, is found by [Parse] alone.
+// What it cannot say, such as that a headroom leaves something of the amount, is found by [Parse]
+// alone.
 func Schema() []byte { return append([]byte(nil), schema...) }

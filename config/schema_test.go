@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write schema.json and the golden files")
 
-// These types describe the file for its schema: names, order and comments of the keys. The decoder reads the file itself, to know places;
-// TestEveryKeyIsRead holds the two together.
+// These types describe the file for its schema: names, order and comments of the keys. The decoder
+// reads the file itself, to know places; TestEveryKeyIsRead holds the two together.
 type (
 	file struct {
 		Enabled      bool              `json:"enabled,omitempty" jsonschema:"default=true" jsonschema_description:"false switches all limits off: everything passes and nothing is counted."`
@@ -189,7 +189,8 @@ func conforms(t testing.TB, s *validator.Schema, data []byte) error {
 	return s.Validate(doc)
 }
 
-// Every preset, and every YAML file of the repository that holds policies, is a file that the schema and the parser accept.
+// Every preset, and every YAML file of the repository that holds policies, is a file that the
+// schema and the parser accept.
 //
 // req: C2, B2, D1
 func TestEveryFileConformsToTheSchema(t *testing.T) {

@@ -13,13 +13,15 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// minSecret is how many bytes a secret has at least: shorter ones can be guessed. maxSecret is what a file of one may hold.
+// minSecret is how many bytes a secret has at least: shorter ones can be guessed. maxSecret is what
+// a file of one may hold.
 const (
 	minSecret = 16
 	maxSecret = 4096
 )
 
-// Secret is a secret by the name of the environment variable or of the file that holds it. [Resolve] looks it up; it is never shown.
+// Secret is a secret by the name of the environment variable or of the file that holds it.
+// [Resolve] looks it up; it is never shown.
 type Secret struct {
 	Env  string // the variable
 	File string // the file; white space around the secret is not a part of it
@@ -55,7 +57,8 @@ func (s Secret) GoString() string { return fmt.Sprintf("config.Secret{%s}", s) }
 // LogValue says where the secret is.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// lookUp finds the secret, which must be one that nobody guesses. Its error says where it was looked for, and nothing of what was found.
+// lookUp finds the secret, which must be one that nobody guesses. Its error says where it was
+// looked for, and nothing of what was found.
 func (s *Secret) lookUp(env *environment, read *readFiles) error {
 	return s.find(env, read, func(value string) error {
 		switch {
@@ -118,8 +121,8 @@ func withoutPath(err error, path string) error {
 	return err
 }
 
-// SecretVariables returns the names of the environment variables whose values are secrets of a configuration: access tokens, and what its files name. c may
-// be nil.
+// SecretVariables returns the names of the environment variables whose values are secrets of a
+// configuration: access tokens, and what its files name. c may be nil.
 func SecretVariables(c *Config) []string {
 	names := []string{envTakeToken, envReadToken, envAdminToken}
 	if c == nil {
@@ -137,12 +140,14 @@ func SecretVariables(c *Config) []string {
 	return names
 }
 
-// secretName is what people call secrets: under a key of such a name there may be one, though the key is not known.
+// secretName is what people call secrets: under a key of such a name there may be one, though the
+// key is not known.
 var secretName = regexp.MustCompile(`(?i)secret|token|passw|credential|bearer|api.?key`)
 
 var variableNames = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
-// secretFields returns the keys under which a secret is named, and those under which it must not stand.
+// secretFields returns the keys under which a secret is named, and those under which it must not
+// stand.
 func (d *decoder) secretFields(word string, s *Secret) []field {
 	fields := []field{
 		{word + "_env", func(e entry) { s.Env = d.variableName(e) }},
@@ -170,7 +175,8 @@ func (d *decoder) hideValue(n ast.Node) {
 		d.hide = append(d.hide, at)
 		return
 	}
-	// A block or something else of several lines: nothing of it is shown. It ends where what follows is indented less than it is.
+	// A block or something else of several lines: nothing of it is shown. It ends where what
+	// follows is indented less than it is.
 	d.hide = append(d.hide, span{Line: at.Line, Column: at.Column, Width: MaxSize})
 	if at.Line > len(d.lines) {
 		return
@@ -181,7 +187,8 @@ func (d *decoder) hideValue(n ast.Node) {
 	}
 }
 
-// oneSecret makes sure that a secret is named once. more is another way to give it, "" if it was not used.
+// oneSecret makes sure that a secret is named once. more is another way to give it, "" if it was
+// not used.
 func (d *decoder) oneSecret(at span, what, word, more string, s Secret, wrong bool) {
 	if given := count(s.Env, s.File, more); given != 1 && !wrong {
 		d.missing(at, fmt.Sprintf("name it with %s_env or %[1]s_file", word), "%s needs one secret, not %d", what, given)

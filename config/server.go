@@ -54,7 +54,8 @@ type Token struct {
 	Roles  []Role
 	Tenant string // if not "", the only tenant whose buckets it may name
 
-	// Sum is the SHA-256 of the secret. It is zero in what [Load] and [Parse] return if the secret is named by Secret: [Resolve] looks it up.
+	// Sum is the SHA-256 of the secret. It is zero in what [Load] and [Parse] return if the secret
+	// is named by Secret: [Resolve] looks it up.
 	Sum    [sha256.Size]byte
 	Secret Secret // where the secret is; empty if the file has its SHA-256
 }
@@ -69,14 +70,16 @@ type Proxies struct {
 	Unix    bool           // peers that connect over a Unix socket are trusted as well
 }
 
-// ForwardAuth is how the door for proxies answers (nginx auth_request, Caddy forward_auth, Traefik ForwardAuth).
+// ForwardAuth is how the door for proxies answers (nginx auth_request, Caddy forward_auth, Traefik
+// ForwardAuth).
 type ForwardAuth struct {
 	Status    int      // of a refusal; 0 means 429
 	AllowAway bool     // requests pass if the store does not decide; what a fallback decides is a decision
 	Shared    []string // policies of which all callers share a bucket: a refusal says that it is not the caller's own limit
 	Describe  []string // policies whose limits the headers describe; none means all
 
-	// The headers in which proxies describe the request. "" means those of nginx, Caddy and Traefik, and none for user and class.
+	// The headers in which proxies describe the request. "" means those of nginx, Caddy and
+	// Traefik, and none for user and class.
 	URI, Method, Host, User, Class string
 }
 

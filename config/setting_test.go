@@ -208,7 +208,8 @@ func TestSecretMistakes(t *testing.T) {
 	}
 }
 
-// Distributed limiting by the documented flags alone: while Redis is away each process goes on with the whole bucket, and says so.
+// Distributed limiting by the documented flags alone: while Redis is away each process goes on with
+// the whole bucket, and says so.
 //
 // req: E6, E7
 func TestDistributedByFlags(t *testing.T) {

@@ -68,8 +68,8 @@ func checkStore(url string) (hint string, err error) {
 	return "", nil
 }
 
-// SQLitePath returns the path in a store URL of the form sqlite:///absolute/path or sqlite:relative/path; false for any other. The path
-// stands as it is: nothing in it is escaped.
+// SQLitePath returns the path in a store URL of the form sqlite:///absolute/path or
+// sqlite:relative/path; false for any other. The path stands as it is: nothing in it is escaped.
 func SQLitePath(store string) (path string, ok bool) {
 	path, ok = strings.CutPrefix(store, "sqlite:")
 	if rest, found := strings.CutPrefix(path, "//"); found {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// didYouMean returns a hint that names the nearest candidate, and that candidate; both empty if none is near.
+// didYouMean returns a hint that names the nearest candidate, and that candidate; both empty if
+// none is near.
 func didYouMean(got string, candidates []string) (hint, candidate string) {
 	const longest = 64 // more is not a typing mistake, and would take long to compare
 	if len(got) > longest {
@@ -24,7 +25,8 @@ func didYouMean(got string, candidates []string) (hint, candidate string) {
 	return fmt.Sprintf("did you mean %q?", candidate), candidate
 }
 
-// distance is the number of insertions, deletions, replacements and swaps of neighbours that make a into b.
+// distance is the number of insertions, deletions, replacements and swaps of neighbours that make a
+// into b.
 func distance(a, b string) int {
 	before, previous, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

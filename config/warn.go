@@ -11,8 +11,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// warn adds to the warnings what works, and is perhaps not meant, where that takes a look at several parts of the configuration. What a limit
-// says by itself is warned of by cautions.
+// warn adds to the warnings what works, and is perhaps not meant, where that takes a look at
+// several parts of the configuration. What a limit says by itself is warned of by cautions.
 func (c *Config) warn() {
 	if c.Off {
 		c.warnOf("enabled", "", "all limits are switched off: everything passes")

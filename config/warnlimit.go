@@ -25,7 +25,8 @@ func cautions(l *drawgate.Limit) (list []caution) {
 	return list
 }
 
-// burstCaution is about buckets that admit twice their amount, where a hard cap may have been meant.
+// burstCaution is about buckets that admit twice their amount, where a hard cap may have been
+// meant.
 func burstCaution(l *drawgate.Limit) []caution {
 	burst := l.Burst
 	if burst == 0 {

@@ -12,7 +12,8 @@ import (
 // maxCompared is how many rules are compared with those before them, each with each.
 const maxCompared = 500
 
-// warnOrder warns of rules that are never reached, because an earlier one ends the list for all that they match, or applies the same policies.
+// warnOrder warns of rules that are never reached, because an earlier one ends the list for all
+// that they match, or applies the same policies.
 func (c *Config) warnOrder() {
 	if len(c.Rules) > maxCompared {
 		return
@@ -92,7 +93,8 @@ func sameSchedule(a, b *rules.Schedule) bool {
 	return a.From == b.From && a.To == b.To && a.Zone == b.Zone && slices.Equal(a.Days, b.Days)
 }
 
-// coversValue reports whether every value of condition b is one of condition a: exact, "prefix*", or "" for any.
+// coversValue reports whether every value of condition b is one of condition a: exact, "prefix*",
+// or "" for any.
 func coversValue(a, b string) bool {
 	prefix, open := strings.CutSuffix(a, "*")
 	switch {
@@ -104,7 +106,8 @@ func coversValue(a, b string) bool {
 	return open && strings.HasPrefix(strings.TrimSuffix(b, "*"), prefix)
 }
 
-// coversPath is coversValue for paths, of which segments may be {names}. Where both have some only the same text counts.
+// coversPath is coversValue for paths, of which segments may be {names}. Where both have some only
+// the same text counts.
 func coversPath(a, b string) bool {
 	if strings.Contains(a, "{") {
 		return a == b

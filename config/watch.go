@@ -11,14 +11,17 @@ import (
 
 // WatchOptions holds what a [Watcher] can do without. The zero value is ready to use.
 type WatchOptions struct {
-	// Debounce is how long files must be left alone before they are read, and then be the same when they are read once more: so nobody
-	// is told of a file that is half written. 0 means 200ms. While something in their directories changes all the time they are read
-	// after five times that.
+	// Debounce is how long files must be left alone before they are read, and then be the same when
+	// they are read once more: so nobody is told of a file that is half written. 0 means 200ms.
+	// While something in their directories changes all the time they are read after five times
+	// that.
 	Debounce time.Duration
-	// Poll is how often files are compared without any notice, for file systems that give none: 0 means 30s, negative never.
+	// Poll is how often files are compared without any notice, for file systems that give none: 0
+	// means 30s, negative never.
 	Poll time.Duration
-	// Failed is told why a change is not in force: the files could not be read, are wrong ([Problems]), or apply returned an error. What was
-	// in force stays. It is called as apply is, once per state of the files. nil: nobody is told.
+	// Failed is told why a change is not in force: the files could not be read, are wrong
+	// ([Problems]), or apply returned an error. What was in force stays. It is called as apply is,
+	// once per state of the files. nil: nobody is told.
 	Failed func(err error)
 	// Logger is told of what the watching itself meets; nil discards.
 	Logger *slog.Logger
@@ -34,8 +37,8 @@ const (
 	patience        = 5               // debounces after which files are read although something still changes
 )
 
-// Watcher resolves a configuration again whenever one of its files has changed: the file itself, the file of rules, those of secrets, and
-// Envoy's. Its methods are safe for concurrent use.
+// Watcher resolves a configuration again whenever one of its files has changed: the file itself,
+// the file of rules, those of secrets, and Envoy's. Its methods are safe for concurrent use.
 type Watcher struct {
 	opts  WatchOptions
 	apply func(*Config) error
@@ -53,15 +56,18 @@ type Watcher struct {
 // ErrNotWatching is what [Watcher.Reload] returns after the watcher has ended.
 var ErrNotWatching = errors.New("config: the configuration is not watched any more")
 
-// Watch begins to watch the files of a configuration that [Resolve] returned, until ctx ends or Close is called. apply is called with each
-// new configuration, which was resolved with the same environment and flags, by one goroutine, one call at a time; its error says that the
-// new configuration is not in force. opts may be nil.
+// Watch begins to watch the files of a configuration that [Resolve] returned, until ctx ends or
+// Close is called. apply is called with each new configuration, which was resolved with the same
+// environment and flags, by one goroutine, one call at a time; its error says that the new
+// configuration is not in force. opts may be nil.
 //
-// Directories are watched, not files: so editors that replace a file, files that are removed and come back, and the symbolic links that
-// Kubernetes swaps are seen, whichever part of the path they change. Notices that change no content do nothing. What was written last is
-// always read in the end.
+// Directories are watched, not files: so editors that replace a file, files that are removed and
+// come back, and the symbolic links that Kubernetes swaps are seen, whichever part of the path they
+// change. Notices that change no content do nothing. What was written last is always read in the
+// end.
 //
-// A change that leaves no policy, and no file of Envoy's, is refused, for it may be a file that was cut off: to switch limits off say enabled: false.
+// A change that leaves no policy, and no file of Envoy's, is refused, for it may be a file that was
+// cut off: to switch limits off say enabled: false.
 func Watch(ctx context.Context, c *Config, apply func(*Config) error, opts *WatchOptions) *Watcher {
 	w := &Watcher{apply: apply, base: c, known: c.read, ask: make(chan chan error), done: make(chan struct{})}
 	if opts != nil {
@@ -89,7 +95,8 @@ func Watch(ctx context.Context, c *Config, apply func(*Config) error, opts *Watc
 	return w
 }
 
-// Close ends the watching, and waits for an apply that is under way, but for at most five seconds. No apply begins after it.
+// Close ends the watching, and waits for an apply that is under way, but for at most five seconds.
+// No apply begins after it.
 func (w *Watcher) Close() {
 	w.stop()
 	t := time.NewTimer(cmp.Or(w.opts.closing, closeTimeout))
@@ -101,8 +108,9 @@ func (w *Watcher) Close() {
 	}
 }
 
-// Reload reads the files now, whether they have changed or not, calls apply, and returns what went wrong: for SIGHUP, and for
-// administrators. The error is nil if what the files say is in force. It may be used from apply or Failed only in another goroutine.
+// Reload reads the files now, whether they have changed or not, calls apply, and returns what went
+// wrong: for SIGHUP, and for administrators. The error is nil if what the files say is in force. It
+// may be used from apply or Failed only in another goroutine.
 func (w *Watcher) Reload(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
@@ -153,8 +161,8 @@ func (w *Watcher) run(ctx context.Context) {
 	}
 }
 
-// look reads the files. What is new is told when it has been read twice, a while apart: until then again is true. With force it is told at
-// once, new or not, and what went wrong is returned.
+// look reads the files. What is new is told when it has been read twice, a while apart: until then
+// again is true. With force it is told at once, new or not, and what went wrong is returned.
 func (w *Watcher) look(ctx context.Context, force bool) (again bool, err error) {
 	c, read, err := w.load()
 	switch {
@@ -180,7 +188,8 @@ func (w *Watcher) look(ctx context.Context, force bool) (again bool, err error) 
 	return false, err
 }
 
-// load reads the files. The directories are followed before: whatever changes after that is noticed, and whatever changed before is read.
+// load reads the files. The directories are followed before: whatever changes after that is
+// noticed, and whatever changed before is read.
 func (w *Watcher) load() (c *Config, read readFiles, err error) {
 	if w.base.again == nil {
 		return nil, w.known, errors.New("config: only what Resolve returned can be read again")
@@ -231,7 +240,8 @@ func newTimers(opts WatchOptions) *timers {
 	return t
 }
 
-// soon has the files looked at when nothing has changed for a while, or something has changed for too long.
+// soon has the files looked at when nothing has changed for a while, or something has changed for
+// too long.
 func (t *timers) soon() {
 	now := time.Now()
 	if t.since.IsZero() {

@@ -110,7 +110,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// replace writes a file at once: nobody sees it empty, however long the machine is busy with something else.
+// replace writes a file at once: nobody sees it empty, however long the machine is busy with
+// something else.
 func replace(t *testing.T, path, text string) {
 	t.Helper()
 	write(t, path+".new", text)
@@ -134,8 +135,9 @@ func newFile(t *testing.T) string {
 
 const noPoll = -1
 
-// Kubernetes mounts a directory of links: the file to ..data/file, ..data to a directory with a time stamp. An update makes another directory
-// and swaps ..data by a rename; then the old one is removed.
+// Kubernetes mounts a directory of links: the file to ..data/file, ..data to a directory with a
+// time stamp. An update makes another directory and swaps ..data by a rename; then the old one is
+// removed.
 func TestWatchSurvivesKubernetesSymlinkSwap(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -216,7 +218,8 @@ func TestWatchEndsWithTheLastOfManyWrites(t *testing.T) {
 	}
 }
 
-// A broken file changes nothing and is told once; the one that follows is in force, also if it is the one from before.
+// A broken file changes nothing and is told once; the one that follows is in force, also if it is
+// the one from before.
 func TestWatchKeepsTheOldOneWhileTheFileIsBroken(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
@@ -356,7 +359,8 @@ func TestWatchSeesWhatChangedBefore(t *testing.T) {
 	watchConfig(t, c, noPoll).until(2)
 }
 
-// Flags and environment are applied again each time; the rules' file, secrets and Envoy's files are watched too.
+// Flags and environment are applied again each time; the rules' file, secrets and Envoy's files are
+// watched too.
 //
 // req: E3
 func TestWatchReadsAllFiles(t *testing.T) {
@@ -454,7 +458,8 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A file that was cut off is valid, and would limit nothing: what was in force stays. Switching off has to be said.
+// A file that was cut off is valid, and would limit nothing: what was in force stays. Switching off
+// has to be said.
 func TestWatchRefusesWhatLeavesNoPolicy(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)

@@ -15,7 +15,8 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// A named pipe in the place of any file that is read must not make a reload, or the end of the watching, wait for a writer.
+// A named pipe in the place of any file that is read must not make a reload, or the end of the
+// watching, wait for a writer.
 func TestWatchOpensNoNamedPipes(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"main.yaml", "rules.yaml", "salt", "link-to-pipe", "envoy/more.yaml", "envoy.yaml"} {
@@ -49,7 +50,8 @@ func TestWatchOpensNoNamedPipes(t *testing.T) {
 	}
 }
 
-// Whatever is under way when the watching ends, such as a file system that is away, does not keep the program.
+// Whatever is under way when the watching ends, such as a file system that is away, does not keep
+// the program.
 func TestCloseDoesNotWaitForEver(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)

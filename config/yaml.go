@@ -11,13 +11,14 @@ import (
 	"github.com/drawgate/drawgate/internal/yamltext"
 )
 
-// bounds are those of a file. Anchors, aliases, tags and complex keys are all mistakes, but the parser sees them first.
+// bounds are those of a file. Anchors, aliases, tags and complex keys are all mistakes, but the
+// parser sees them first.
 var bounds = yamltext.Bounds{Size: MaxSize, Extras: 100}
 
 const maxSyntax = 8 // syntax errors after which reading stops
 
-// parse returns the root of the file; false if there is nothing to decode. After a syntax error the block in which it is is left out, so
-// that the rest can be checked too.
+// parse returns the root of the file; false if there is nothing to decode. After a syntax error the
+// block in which it is is left out, so that the rest can be checked too.
 func (d *decoder) parse(data []byte) (ast.Node, bool) {
 	if at, message := bounds.Check(data); message != "" {
 		d.problem(at, "", "%s", message)
@@ -44,7 +45,8 @@ func (d *decoder) parse(data []byte) (ast.Node, bool) {
 	return nil, false
 }
 
-// openBracket returns the line on which the outermost bracket opens that is still open at a place; the place's line if none is.
+// openBracket returns the line on which the outermost bracket opens that is still open at a place;
+// the place's line if none is.
 func openBracket(text string, at span) int {
 	var open []int
 	for _, t := range lexer.Tokenize(text) {
@@ -79,8 +81,8 @@ func syntaxHint(message string, line, open int) string {
 	return ""
 }
 
-// withoutBlock blanks a line, the lines below it that are indented deeper, and a closing bracket that ends them; false if that changes
-// nothing.
+// withoutBlock blanks a line, the lines below it that are indented deeper, and a closing bracket
+// that ends them; false if that changes nothing.
 func withoutBlock(text string, line int) (string, bool) {
 	lines := strings.Split(text, "\n")
 	if line < 1 || line > len(lines) {

@@ -57,8 +57,9 @@ var proxies = []struct {
 	}, true, http.StatusInternalServerError, http.StatusInternalServerError, http.StatusTooManyRequests},
 }
 
-// flooded is how long a proxy is asked as fast as it answers, siteRate how many requests a second pass of all clients, and perClient of each: as many as
-// users have in the long form, and otherwise what a busy machine exceeds, too.
+// flooded is how long a proxy is asked as fast as it answers, siteRate how many requests a second
+// pass of all clients, and perClient of each: as many as users have in the long form, and otherwise
+// what a busy machine exceeds, too.
 var flooded, siteRate, perClient = rates()
 
 func rates() (d time.Duration, site, client int) {
@@ -68,7 +69,8 @@ func rates() (d time.Duration, site, client int) {
 	return 4 * time.Second, 60, 4
 }
 
-// TestOneClient: a single client that asks as fast as it can gets what a second allows, no more, and is not refused before it has, through each proxy.
+// TestOneClient: a single client that asks as fast as it can gets what a second allows, no more,
+// and is not refused before it has, through each proxy.
 //
 // req: B4, E1
 func TestOneClient(t *testing.T) {
@@ -112,7 +114,8 @@ func described(t *testing.T, res *reply, draft bool) {
 	}
 }
 
-// TestManyClients: no client gets more than its share of a second, and all together no more than the site has. Nobody is refused before one or the other is used.
+// TestManyClients: no client gets more than its share of a second, and all together no more than
+// the site has. Nobody is refused before one or the other is used.
 //
 // req: B2, B4
 func TestManyClients(t *testing.T) {
@@ -145,8 +148,9 @@ func TestManyClients(t *testing.T) {
 	}
 }
 
-// TestAway: when Drawgate is killed or stopped while a proxy is flooded, what is asked from then on is answered as the proxy's configuration says, and no
-// request hangs. When it is back, it is asked again.
+// TestAway: when Drawgate is killed or stopped while a proxy is flooded, what is asked from then on
+// is answered as the proxy's configuration says, and no request hangs. When it is back, it is asked
+// again.
 //
 // req: B11
 func TestAway(t *testing.T) {
@@ -221,8 +225,8 @@ func answered(t *testing.T, when string, some []asked, may ...int) {
 	}
 }
 
-// TestStoreAway: while the store is away and the fallback refuses, each proxy refuses, and those that can say so do not call it too many requests, and pass
-// on what the refusal says.
+// TestStoreAway: while the store is away and the fallback refuses, each proxy refuses, and those
+// that can say so do not call it too many requests, and pass on what the refusal says.
 //
 // req: A11
 func TestStoreAway(t *testing.T) {

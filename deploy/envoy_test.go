@@ -19,8 +19,8 @@ func descriptors(n int) string {
 	return b.String()
 }
 
-// TestEnvoyWithNineLimitedDescriptors: a request that more than eight limits count is refused by the one that is used, though Envoy lets requests pass
-// that are not decided.
+// TestEnvoyWithNineLimitedDescriptors: a request that more than eight limits count is refused by
+// the one that is used, though Envoy lets requests pass that are not decided.
 //
 // req: B2, E1
 func TestEnvoyWithNineLimitedDescriptors(t *testing.T) {
@@ -61,8 +61,8 @@ func TestEnvoyWithNineLimitedDescriptors(t *testing.T) {
 	}
 }
 
-// TestEnvoyDecidesWhileTheStoreIsUnavailable: with on_store_failure: error it is Envoy's failure_mode_deny that says what passes, not the fallback, which
-// refuses.
+// TestEnvoyDecidesWhileTheStoreIsUnavailable: with on_store_failure: error it is Envoy's
+// failure_mode_deny that says what passes, not the fallback, which refuses.
 //
 // req: B11
 func TestEnvoyDecidesWhileTheStoreIsUnavailable(t *testing.T) {

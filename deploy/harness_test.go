@@ -86,7 +86,8 @@ func newStandFor(t *testing.T, config, site string) *stand {
 	return s
 }
 
-// fastDir returns a folder in memory if there is one: it is the proxies that are tested here, not a disk that others use as well.
+// fastDir returns a folder in memory if there is one: it is the proxies that are tested here, not a
+// disk that others use as well.
 func fastDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "drawgate") //nolint:usetesting // in memory
@@ -105,7 +106,8 @@ func (s *stand) write(name, text string) {
 	}
 }
 
-// ports puts the stand's addresses in place of those that the configurations name. Envoy has hosts and ports apart.
+// ports puts the stand's addresses in place of those that the configurations name. Envoy has hosts
+// and ports apart.
 func (s *stand) ports(text string) string {
 	text = s.swap.Replace(text)
 	for from, to := range map[string]string{proxyAddr: s.proxy, siteAddr: s.swap.Replace(siteAddr), gateRPCAddr: s.rpc} {
@@ -116,7 +118,8 @@ func (s *stand) ports(text string) string {
 	return text
 }
 
-// longer gives what a proxy waits for the time that a busy machine takes: what they answer otherwise is asked for by stopping Drawgate.
+// longer gives what a proxy waits for the time that a busy machine takes: what they answer
+// otherwise is asked for by stopping Drawgate.
 var longer = strings.NewReplacer(
 	"timeout 100ms", "timeout 30s", "timeout 1s", "timeout 30s", // nginx and Caddy
 	"timeout connect 1s", "timeout connect 30s", "timeout = 1000", "timeout = 30000", // HAProxy
@@ -229,7 +232,8 @@ func (s *stand) await(url string, status int) *reply {
 	return nil
 }
 
-// flood begins to ask the proxy as fast as wrk can, from one address, and returns what waits for its end.
+// flood begins to ask the proxy as fast as wrk can, from one address, and returns what waits for
+// its end.
 func (s *stand) flood(d time.Duration) (wait func()) {
 	s.t.Helper()
 	p := s.start("wrk", "-t1", "-c32", fmt.Sprintf("-d%ds", int(d.Seconds())), "http://"+s.proxy+"/")
@@ -274,8 +278,9 @@ func (c *crowd) await(n int, which func(asked) bool) {
 	}
 }
 
-// floodFrom asks the proxy as fast as it answers until ctx ends, from that many addresses at once. It does so by a client of its own: wrk and h2load have no
-// option to bind the address that they ask from.
+// floodFrom asks the proxy as fast as it answers until ctx ends, from that many addresses at once.
+// It does so by a client of its own: wrk and h2load have no option to bind the address that they
+// ask from.
 func (s *stand) floodFrom(ctx context.Context, addresses int, to *crowd) {
 	s.t.Helper()
 	var wg sync.WaitGroup
@@ -361,8 +366,9 @@ func within(t *testing.T, what string, at []time.Time, most int, window time.Dur
 	}
 }
 
-// full reports whether the limit was used when a request was refused: at some instant while it was under way, so much had been admitted in the second
-// before. How soon a machine asks and answers has no part in it.
+// full reports whether the limit was used when a request was refused: at some instant while it was
+// under way, so much had been admitted in the second before. How soon a machine asks and answers
+// has no part in it.
 func full(a asked, at []time.Time, most int) bool {
 	const window = time.Second + time.Second/64 // an entry leaves the window up to a 128th of it late
 	first, _ := slices.BinarySearchFunc(at, a.began.Add(-window), time.Time.Compare)
@@ -374,7 +380,8 @@ func full(a asked, at []time.Time, most int) bool {
 	return false
 }
 
-// refused returns how many of them were refused, and fails if one was that should not have been, or none was.
+// refused returns how many of them were refused, and fails if one was that should not have been, or
+// none was.
 func (c *crowd) refused(t *testing.T, rightly func(asked) bool) int {
 	t.Helper()
 	all := c.of(func(a asked) bool { return a.status == http.StatusTooManyRequests })
@@ -390,7 +397,8 @@ func (c *crowd) refused(t *testing.T, rightly func(asked) bool) int {
 	return len(all)
 }
 
-// used returns how much of the site's limit was used in so many seconds from the first instant on. It is never more than 1: each of these seconds is a window.
+// used returns how much of the site's limit was used in so many seconds from the first instant on.
+// It is never more than 1: each of these seconds is a window.
 func used(at []time.Time, seconds int) float64 {
 	if len(at) == 0 {
 		return 0

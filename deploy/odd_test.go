@@ -107,7 +107,8 @@ func rows(want verdict, as string, requests ...string) (list []row) {
 	return list
 }
 
-// counting has a bucket for each request that can be told from others, and says what a bucket was used for.
+// counting has a bucket for each request that can be told from others, and says what a bucket was
+// used for.
 const counting = `
 store: sqlite:drawgate.db
 store_timeout: 30s
@@ -131,13 +132,15 @@ func traefik(s *stand) *process {
 	return s.start("traefik", "--configFile=traefik.yaml")
 }
 
-// hasTraefik reports whether Traefik is tested. It takes long to build, so it must be there only in the long form.
+// hasTraefik reports whether Traefik is tested. It takes long to build, so it must be there only in
+// the long form.
 func hasTraefik() bool {
 	_, err := exec.LookPath("traefik")
 	return err == nil || os.Getenv("DRAWGATE_LONG") != ""
 }
 
-// documented start proxies with what docs/forward-auth.md tells of them, where it is not a file of this folder.
+// documented start proxies with what docs/forward-auth.md tells of them, where it is not a file of
+// this folder.
 var documented = map[string]func(*stand) *process{
 	"nginx": func(s *stand) *process {
 		s.write("nginx.conf", "daemon off;\npid nginx.pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n"+
@@ -166,8 +169,9 @@ func snippet(t *testing.T, language string) string {
 	return block
 }
 
-// TestOddRequests: whatever a client sends, the site does not see it uncounted, or counted as another request or another client's; and whatever is ordinary
-// passes. Envoy is asked about addresses alone.
+// TestOddRequests: whatever a client sends, the site does not see it uncounted, or counted as
+// another request or another client's; and whatever is ordinary passes. Envoy is asked about
+// addresses alone.
 //
 // req: B4
 func TestOddRequests(t *testing.T) {
@@ -190,7 +194,8 @@ func TestOddRequests(t *testing.T) {
 			oddRequests(t, name, start)
 		})
 	}
-	// Without the last refusal requests pass while Drawgate is unavailable: clients must not be able to bring that about.
+	// Without the last refusal requests pass while Drawgate is unavailable: clients must not be
+	// able to bring that about.
 	t.Run("haproxy, open", func(t *testing.T) {
 		t.Parallel()
 		oddRequests(t, "haproxy", func(s *stand) *process {
@@ -280,7 +285,8 @@ func oddRequests(t *testing.T, proxy string, start func(*stand) *process) {
 	}
 }
 
-// TestManyLimits: the headers of a decision by 8 policies of 6 limits are no error for any proxy, with which requests may pass.
+// TestManyLimits: the headers of a decision by 8 policies of 6 limits are no error for any proxy,
+// with which requests may pass.
 //
 // req: B4
 func TestManyLimits(t *testing.T) {
@@ -334,7 +340,8 @@ func (s *stand) key(proxy string, i int) (key string) {
 	return key
 }
 
-// resolved reports whether what reached the site means the same path to all programs, because the proxy made it so: Traefik resolves ".." before it asks.
+// resolved reports whether what reached the site means the same path to all programs, because the
+// proxy made it so: Traefik resolves ".." before it asks.
 func resolved(line string) bool {
 	path, _, _ := strings.Cut(strings.Fields(line)[1], "?")
 	return !strings.ContainsAny(path, `%;\#`) && !strings.Contains(path, "..") && !strings.Contains(path, "//")

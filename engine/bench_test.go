@@ -56,7 +56,8 @@ func BenchmarkTake(b *testing.B) {
 	})
 }
 
-// TestTakesDoNotAllocate: with a Result that is used again, one policy costs no allocation; without, one.
+// TestTakesDoNotAllocate: with a Result that is used again, one policy costs no allocation;
+// without, one.
 func TestTakesDoNotAllocate(t *testing.T) {
 	if raceEnabled {
 		return // the detector allocates

@@ -81,8 +81,9 @@ func quoted(rule string) string {
 	return fmt.Sprintf("%q", rule)
 }
 
-// Compare says which answers another configuration would change, and how: what [Engine.Replace] would do. It is pure, and takes both to be without
-// mistakes. Policies are compared by name, rules by name or otherwise by what they say.
+// Compare says which answers another configuration would change, and how: what [Engine.Replace]
+// would do. It is pure, and takes both to be without mistakes. Policies are compared by name, rules
+// by name or otherwise by what they say.
 func Compare(before, after Config) (list []Change) {
 	before.Policies, after.Policies = before.Listed(), after.Listed()
 	old, now := byName(before.Policies), byName(after.Policies)

@@ -98,7 +98,8 @@ func TestCompareRules(t *testing.T) {
 	)
 }
 
-// TestCompareNamesRulesAsTheyAre: for programs a name stands without quotes, and a rule without a name is told by its place.
+// TestCompareNamesRulesAsTheyAre: for programs a name stands without quotes, and a rule without a
+// name is told by its place.
 func TestCompareNamesRulesAsTheyAre(t *testing.T) {
 	t.Parallel()
 	list := engine.Compare(engine.Config{}, engine.Config{Rules: []rules.Rule{by("all", "p", "ip"), by("", "p", "user")}})

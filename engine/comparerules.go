@@ -36,7 +36,8 @@ func compareRules(before, after []rules.Rule) (list []Change) {
 	return list
 }
 
-// pairRules returns for each rule its position after; -1 if it is gone. Rules with a name are found by it, the others by what they say, or else by their place.
+// pairRules returns for each rule its position after; -1 if it is gone. Rules with a name are found
+// by it, the others by what they say, or else by their place.
 func pairRules(before, after []rules.Rule) []int {
 	places := map[string][]int{} // by name, or by what is said
 	for k := range after {

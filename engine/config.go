@@ -125,8 +125,9 @@ func (c *Config) amountsOf(p *Policy) (lists [][]map[string]int64) {
 	return lists
 }
 
-// Override gives some keys of a policy other amounts. The most exact one decides: the key itself before the longest prefix, and of two that are as exact
-// the one that names a tenant. It replaces what a rule says of amounts.
+// Override gives some keys of a policy other amounts. The most exact one decides: the key itself
+// before the longest prefix, and of two that are as exact the one that names a tenant. It replaces
+// what a rule says of amounts.
 type Override struct {
 	Key     string           // exact, or "prefix*"
 	Tenant  string           // "": of any tenant

@@ -29,7 +29,8 @@ type Engine struct {
 
 // New returns an engine over store, which stays the caller's to close. opts may be nil.
 //
-// The error joins all mistakes of the configuration: [*Error], [*rules.Error] and [*drawgate.LimitError].
+// The error joins all mistakes of the configuration: [*Error], [*rules.Error] and
+// [*drawgate.LimitError].
 func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
 	e := &Engine{pool: sync.Pool{New: func() any { return &scratch{} }}, shadows: make(chan struct{}, maxShadows)}
 	_, e.local = store.(drawgate.Opener)
@@ -58,8 +59,9 @@ func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
 	return e, nil
 }
 
-// Replace puts another configuration in force, all of it at once. Takes under way finish under the one that they began with; those who wait keep their
-// place. What was counted stays counted, by the rules of docs/semantics.md. After an error nothing has changed.
+// Replace puts another configuration in force, all of it at once. Takes under way finish under the
+// one that they began with; those who wait keep their place. What was counted stays counted, by the
+// rules of docs/semantics.md. After an error nothing has changed.
 func (e *Engine) Replace(c Config) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -72,7 +74,8 @@ func (e *Engine) Replace(c Config) error {
 	return nil
 }
 
-// Limiter returns the limiter of a policy in force, with the policy's own amounts; nil if there is no such policy.
+// Limiter returns the limiter of a policy in force, with the policy's own amounts; nil if there is
+// no such policy.
 func (e *Engine) Limiter(policy string) *drawgate.Limiter {
 	p := e.state.Load().policies[policy]
 	if p == nil {
@@ -81,7 +84,8 @@ func (e *Engine) Limiter(policy string) *drawgate.Limiter {
 	return p.plain.own
 }
 
-// Ask asks for units of one bucket, with the amounts that hold for this key, in a [drawgate.Request] or for [drawgate.Limiter.StatusAt].
+// Ask asks for units of one bucket, with the amounts that hold for this key, in a
+// [drawgate.Request] or for [drawgate.Limiter.StatusAt].
 func (e *Engine) Ask(policy, tenant, key string, costs ...drawgate.Cost) (drawgate.Ask, error) {
 	p, err := e.state.Load().find(policy)
 	if err != nil {
@@ -111,7 +115,8 @@ func (e *Engine) tenant(t string) string {
 	return t
 }
 
-// Policies describes the policies in force that are no [Policy.Base], in the order of the configuration.
+// Policies describes the policies in force that are no [Policy.Base], in the order of the
+// configuration.
 func (e *Engine) Policies() []Info {
 	s := e.state.Load()
 	infos := make([]Info, 0, len(s.config.Policies))
@@ -134,11 +139,12 @@ func (p *policy) info() Info {
 	return Info{Name: p.said.Name, Policy: p.said.Policy, Shadow: p.said.Shadow, Overrides: p.said.Overrides, DisabledUntil: p.disabled.until()}
 }
 
-// Config returns the configuration in force, without what is a [Policy.Base]. It must not be changed.
+// Config returns the configuration in force, without what is a [Policy.Base]. It must not be
+// changed.
 func (e *Engine) Config() Config { return e.state.Load().config }
 
-// Disable leaves a policy out of all takes from now until then; it comes back by itself. Who waits already goes on waiting. It outlives a Replace that
-// keeps the policy, and no restart.
+// Disable leaves a policy out of all takes from now until then; it comes back by itself. Who waits
+// already goes on waiting. It outlives a Replace that keeps the policy, and no restart.
 func (e *Engine) Disable(policy string, until time.Time) error {
 	p, err := e.state.Load().find(policy)
 	if err != nil {
@@ -161,7 +167,8 @@ func (e *Engine) Enable(policy string) error {
 	return nil
 }
 
-// Waiting returns how many callers wait in this process, and how long the one who waits longest has.
+// Waiting returns how many callers wait in this process, and how long the one who waits longest
+// has.
 func (e *Engine) Waiting() (callers int, oldest time.Duration) { return e.base.Waiting() }
 
 // Close ends all waiting with drawgate.ErrClosed, as every later take. The store stays open.
@@ -177,8 +184,9 @@ func (e *Engine) Close() error {
 
 // Take decides a request.
 //
-// A refusal is a Result and no error, of a Hold too. The error is as for [drawgate.Limiter.Take] and [drawgate.Limiter.ReserveRequest],
-// [ErrUnknownPolicy], [ErrTooMany], or a *[rules.Error] if an expression failed on this request. The Decision is then not allowed.
+// A refusal is a Result and no error, of a Hold too. The error is as for [drawgate.Limiter.Take]
+// and [drawgate.Limiter.ReserveRequest], [ErrUnknownPolicy], [ErrTooMany], or a *[rules.Error] if
+// an expression failed on this request. The Decision is then not allowed.
 func (e *Engine) Take(ctx context.Context, r *Request) (Result, error) {
 	var res Result
 	err := e.TakeInto(ctx, r, &res)

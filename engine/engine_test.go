@@ -305,7 +305,8 @@ func TestNothingToEnforceIsAllowed(t *testing.T) {
 	}
 }
 
-// TestTooManyPoliciesAreNamed: one take has at most 64 buckets. The error names the first policies, so that it stays readable.
+// TestTooManyPoliciesAreNamed: one take has at most 64 buckets. The error names the first policies,
+// so that it stays readable.
 func TestTooManyPoliciesAreNamed(t *testing.T) {
 	t.Parallel()
 	c := engine.Config{}
@@ -508,8 +509,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestDisabledByTheConfiguration: it is off as soon as the configuration is in force and on as soon as one is that does not say so. What was said
-// meanwhile holds until then.
+// TestDisabledByTheConfiguration: it is off as soon as the configuration is in force and on as soon
+// as one is that does not say so. What was said meanwhile holds until then.
 func TestDisabledByTheConfiguration(t *testing.T) {
 	t.Parallel()
 	on := engine.Config{Policies: policies(perDay("p", 1)), Rules: []rules.Rule{by("r", "p", "user")}}
@@ -539,7 +540,8 @@ func TestDisabledByTheConfiguration(t *testing.T) {
 	}
 }
 
-// What limiters of other limits are made from is no policy of anybody's: it is listed nowhere, and can be disabled all the same.
+// What limiters of other limits are made from is no policy of anybody's: it is listed nowhere, and
+// can be disabled all the same.
 func TestBaseIsListedNowhere(t *testing.T) {
 	t.Parallel()
 	base := perDay("base", 1)

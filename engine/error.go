@@ -10,7 +10,8 @@ var (
 	ErrUnknownPolicy = errors.New("engine: unknown policy")
 	// ErrTooMany means that more policies count a request than one take can hold.
 	ErrTooMany = errors.New("engine: too many policies for one take")
-	// ErrOtherTenant means that a request would count in buckets of another tenant than the one that it may not leave.
+	// ErrOtherTenant means that a request would count in buckets of another tenant than the one
+	// that it may not leave.
 	ErrOtherTenant = errors.New("engine: a bucket of another tenant")
 )
 

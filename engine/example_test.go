@@ -11,7 +11,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// A policy is enforced, a stricter one is tried in shadow; then the limit is raised while the engine runs.
+// A policy is enforced, a stricter one is tried in shadow; then the limit is raised while the
+// engine runs.
 func Example() {
 	hourly := func(name string, n int64) drawgate.Policy {
 		return drawgate.Policy{Name: name, Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: n}}}

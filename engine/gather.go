@@ -120,7 +120,8 @@ func (e *Engine) apply(s *state, r *Request, i int, costs []drawgate.Cost, sc *s
 	return nil
 }
 
-// twice reports whether a bucket is there already: an ask by name goes before a rule, and an earlier apply of a rule before a later one for the same set.
+// twice reports whether a bucket is there already: an ask by name goes before a rule, and an
+// earlier apply of a rule before a later one for the same set.
 func (e *Engine) twice(a *Applied, list []Applied) bool {
 	for i := range list {
 		if list[i].Rule >= 0 {
@@ -183,7 +184,8 @@ func named(list []drawgate.Cost, unit string) bool {
 // same reports whether two units are; "" is requests.
 func same(a, b string) bool { return cmp.Or(a, drawgate.Requests) == cmp.Or(b, drawgate.Requests) }
 
-// add puts a use where it belongs: among what is enforced, among the shadows, or nowhere if the policy is disabled.
+// add puts a use where it belongs: among what is enforced, among the shadows, or nowhere if the
+// policy is disabled.
 func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (err error) {
 	a.Bucket, a.Disabled = -1, u.policy.disabled.now()
 	sc.spared = sc.spared || a.Disabled && u.policy.plain.own.Plan().CountsRequests()

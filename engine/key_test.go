@@ -32,7 +32,8 @@ func TestLongKeys(t *testing.T) {
 	}
 }
 
-// TestLongKeysAskedByName are in the same bucket as those of rules, with the overrides of the whole key, and are counted once where a rule applies to the same.
+// TestLongKeysAskedByName are in the same bucket as those of rules, with the overrides of the whole
+// key, and are counted once where a rule applies to the same.
 func TestLongKeysAskedByName(t *testing.T) {
 	t.Parallel()
 	long := "bot" + strings.Repeat("b", 1000)

@@ -42,8 +42,8 @@ func (o *overrides) add(c *Override, v *variant) error {
 	return nil
 }
 
-// of returns the variant of a key: the one of the key itself, cut ([drawgate.BoundedKey]) or not, then that of the longest beginning, of the tenant before that
-// of any. It is nil if there is none.
+// of returns the variant of a key: the one of the key itself, cut ([drawgate.BoundedKey]) or not,
+// then that of the longest beginning, of the tenant before that of any. It is nil if there is none.
 func (o *overrides) of(tenant, key string) *variant {
 	if v := either(o.exact, tenant, drawgate.BoundedKey(key)); v != nil {
 		return v

@@ -59,7 +59,8 @@ func used(t *testing.T, e *engine.Engine) int64 {
 	return s.States[0].Used
 }
 
-// TestBurstsAdapt: a bucket's burst is set at run time, by a Replace or by the hour, and what is used stays used.
+// TestBurstsAdapt: a bucket's burst is set at run time, by a Replace or by the hour, and what is
+// used stays used.
 // req: E11.
 func TestBurstsAdapt(t *testing.T) {
 	t.Parallel()
@@ -144,7 +145,8 @@ func TestWaitersKeepTheirPlace(t *testing.T) {
 	})
 }
 
-// TestReplacingUnderLoadLosesNoCount: exactly as many are admitted as the limit says, while the configuration is replaced again and again.
+// TestReplacingUnderLoadLosesNoCount: exactly as many are admitted as the limit says, while the
+// configuration is replaced again and again.
 func TestReplacingUnderLoadLosesNoCount(t *testing.T) {
 	t.Parallel()
 	const amount = 500
@@ -202,7 +204,8 @@ func TestReplacingUnderLoadLosesNoCount(t *testing.T) {
 	}
 }
 
-// TestPeers16RaisedLimitsLetWaitersIn, in their order, and nobody is kept behind them by what was in force before.
+// TestPeers16RaisedLimitsLetWaitersIn, in their order, and nobody is kept behind them by what was
+// in force before.
 func TestPeers16RaisedLimitsLetWaitersIn(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]time.Duration{"plain": 0, "held": time.Minute} {

@@ -7,18 +7,22 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// Request is a take: of what the rules say for Attributes, or for several Sets of them, and of Asks. One of these is enough.
+// Request is a take: of what the rules say for Attributes, or for several Sets of them, and of
+// Asks. One of these is enough.
 type Request struct {
 	Attributes *rules.Attributes // nil: no rule is asked
 	Asks       []Ask
 
-	// Costs is what is asked of the policies that rules apply, unit by unit, in place of what the rules say. A policy without the unit is not asked for it.
+	// Costs is what is asked of the policies that rules apply, unit by unit, in place of what the
+	// rules say. A policy without the unit is not asked for it.
 	Costs []drawgate.Cost
 
-	// Sets are several Attributes, each with its Costs, in place of the two above: the rules look at each by itself, and what they apply is one take.
+	// Sets are several Attributes, each with its Costs, in place of the two above: the rules look
+	// at each by itself, and what they apply is one take.
 	//
-	// What two sets ask of one bucket adds up, unit by unit, and has to pass the lower of their amounts. Within a set a bucket is asked for once, and not at all if
-	// one of Asks names it. An exemption ends the rules of its set.
+	// What two sets ask of one bucket adds up, unit by unit, and has to pass the lower of their
+	// amounts. Within a set a bucket is asked for once, and not at all if one of Asks names it. An
+	// exemption ends the rules of its set.
 	Sets []Set
 
 	Wait         bool           // wait in the queue until the take fits
@@ -32,7 +36,8 @@ type Request struct {
 	Labels       []drawgate.Label
 }
 
-// Set is what is known of a part of a request, such as one descriptor of a proxy's, and what that part costs: see [Request].
+// Set is what is known of a part of a request, such as one descriptor of a proxy's, and what that
+// part costs: see [Request].
 type Set struct {
 	Attributes *rules.Attributes // required
 	Costs      []drawgate.Cost
@@ -79,7 +84,8 @@ const (
 	WouldAllow  = "would_allow"  // what is enforced refuses, the shadow allows
 )
 
-// Shadow is how one policy in shadow would have answered. All of a request are one take: if one refuses, none is spent. There is one of each bucket.
+// Shadow is how one policy in shadow would have answered. All of a request are one take: if one
+// refuses, none is spent. There is one of each bucket.
 type Shadow struct {
 	Policy     string
 	Rule       int // this and RuleName as in Applied

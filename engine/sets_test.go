@@ -60,7 +60,8 @@ func over(t *testing.T, c engine.Config) (*engine.Engine, *counting) {
 	return e, store
 }
 
-// TestSetsAreOneTake: one store call decides all sets, and what one refuses spends nothing of the others.
+// TestSetsAreOneTake: one store call decides all sets, and what one refuses spends nothing of the
+// others.
 // req: B2.
 func TestSetsAreOneTake(t *testing.T) {
 	t.Parallel()
@@ -252,7 +253,8 @@ func TestSetsThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestSetsThatAskTooMuchTogether: what two sets ask of one bucket never passes a limit that could grant each, were they capped to what can be counted.
+// TestSetsThatAskTooMuchTogether: what two sets ask of one bucket never passes a limit that could
+// grant each, were they capped to what can be counted.
 // req: B2.
 func TestSetsThatAskTooMuchTogether(t *testing.T) {
 	t.Parallel()
@@ -304,7 +306,8 @@ func TestSetsThatAskTooMuchTogether(t *testing.T) {
 	}
 }
 
-// TestManySetsAreNotGathered beyond what a take can hold. Those of one bucket are one take, however many they are.
+// TestManySetsAreNotGathered beyond what a take can hold. Those of one bucket are one take, however
+// many they are.
 func TestManySetsAreNotGathered(t *testing.T) {
 	t.Parallel()
 	try := where("try", "p")
@@ -326,7 +329,8 @@ func TestManySetsAreNotGathered(t *testing.T) {
 	}
 }
 
-// TestWithinOneTenant: a request that may not leave a tenant takes nothing if a rule, or an ask by name, counts it for another one.
+// TestWithinOneTenant: a request that may not leave a tenant takes nothing if a rule, or an ask by
+// name, counts it for another one.
 func TestWithinOneTenant(t *testing.T) {
 	t.Parallel()
 	own, other := where("own", "p"), where("other", "p")

@@ -7,10 +7,12 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Settle ends the reservation with what was really used, and that of the shadows with it: see [drawgate.Reservation.Settle]. A unit that only shadows
-// count is theirs alone. Without a reservation it does nothing.
+// Settle ends the reservation with what was really used, and that of the shadows with it: see
+// [drawgate.Reservation.Settle]. A unit that only shadows count is theirs alone. Without a
+// reservation it does nothing.
 //
-// Settling the Reservation by itself is right too; the shadows then count their estimate, and hold their slots, until the hold ends.
+// Settling the Reservation by itself is right too; the shadows then count their estimate, and hold
+// their slots, until the hold ends.
 func (r *Result) Settle(ctx context.Context, used ...drawgate.Cost) error {
 	mine, theirs := used, used
 	if r.beside != nil {
@@ -23,7 +25,8 @@ func (r *Result) Settle(ctx context.Context, used ...drawgate.Cost) error {
 	return r.Reservation.Settle(ctx, mine...)
 }
 
-// Cancel ends the reservation and gives everything back, and that of the shadows with it: see [drawgate.Reservation.Cancel].
+// Cancel ends the reservation and gives everything back, and that of the shadows with it: see
+// [drawgate.Reservation.Cancel].
 func (r *Result) Cancel(ctx context.Context) error {
 	r.both(func(res *drawgate.Reservation) error { return res.Cancel(ctx) })
 	if r.Reservation == nil {
@@ -32,7 +35,8 @@ func (r *Result) Cancel(ctx context.Context) error {
 	return r.Reservation.Cancel(ctx)
 }
 
-// Renew makes the hold end hold from now, and that of the shadows with it: see [drawgate.Reservation.Renew].
+// Renew makes the hold end hold from now, and that of the shadows with it: see
+// [drawgate.Reservation.Renew].
 func (r *Result) Renew(ctx context.Context, hold time.Duration) error {
 	r.both(func(res *drawgate.Reservation) error { return res.Renew(ctx, hold) })
 	if r.Reservation == nil {
@@ -41,14 +45,16 @@ func (r *Result) Renew(ctx context.Context, hold time.Duration) error {
 	return r.Reservation.Renew(ctx, hold)
 }
 
-// both does to the shadows' reservation what is done to the other. What goes wrong there is of no consequence.
+// both does to the shadows' reservation what is done to the other. What goes wrong there is of no
+// consequence.
 func (r *Result) both(f func(*drawgate.Reservation) error) {
 	if r.beside != nil {
 		_ = f(r.beside)
 	}
 }
 
-// split returns what concerns the policies that are enforced, and what concerns the shadows. What concerns neither is left to the former, to be refused.
+// split returns what concerns the policies that are enforced, and what concerns the shadows. What
+// concerns neither is left to the former, to be refused.
 func (r *Result) split(used []drawgate.Cost) (mine, theirs []drawgate.Cost) {
 	for _, c := range used {
 		shadow := counts(&r.beside.Decision, c.Unit)

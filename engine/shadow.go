@@ -33,8 +33,9 @@ type answer struct {
 	err         error
 }
 
-// evaluate takes what is in shadow, beside what is enforced: it can neither fail nor change that, and hold it up by ShadowGrace at most. The func that it
-// returns waits for the answer and compares, given the error of what is enforced.
+// evaluate takes what is in shadow, beside what is enforced: it can neither fail nor change that,
+// and hold it up by ShadowGrace at most. The func that it returns waits for the answer and
+// compares, given the error of what is enforced.
 func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Result) func(error) {
 	if failed := sc.failed; failed != nil {
 		return func(err error) { e.compare(&answer{err: failed}, res, err) }
@@ -89,7 +90,8 @@ func (e *Engine) shadowTime() time.Duration {
 	return shadowTime
 }
 
-// shadowID is the same for the same id, so that a request that is sent again finds its shadow again.
+// shadowID is the same for the same id, so that a request that is sent again finds its shadow
+// again.
 func shadowID(id string) string {
 	if id == "" {
 		return ""

@@ -44,7 +44,8 @@ func (c *counter) of(policy, rule, way string) int {
 	return c.seen[policy+" "+rule+" "+way]
 }
 
-// TestShadowsAreReportedBothWays and never enforced; what is enforced later goes on with what the shadow counted.
+// TestShadowsAreReportedBothWays and never enforced; what is enforced later goes on with what the
+// shadow counted.
 // req: E9.
 func TestShadowsAreReportedBothWays(t *testing.T) {
 	t.Parallel()
@@ -116,8 +117,8 @@ func TestRulesInShadowHaveBucketsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestPeers1RefusalsAndShadowsSpendNothing: what one policy refuses spends nothing of the others, for many callers at once; and a shadow over its limit
-// takes nothing away from what is enforced.
+// TestPeers1RefusalsAndShadowsSpendNothing: what one policy refuses spends nothing of the others,
+// for many callers at once; and a shadow over its limit takes nothing away from what is enforced.
 func TestPeers1RefusalsAndShadowsSpendNothing(t *testing.T) {
 	t.Parallel()
 	try := perDay("try", 1)
@@ -159,7 +160,8 @@ func TestPeers1RefusalsAndShadowsSpendNothing(t *testing.T) {
 	}
 }
 
-// TestObserversSeeWhatIsEnforced: a shadow's refusal is no refusal. Store calls are told all the same.
+// TestObserversSeeWhatIsEnforced: a shadow's refusal is no refusal. Store calls are told all the
+// same.
 func TestObserversSeeWhatIsEnforced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,7 +187,8 @@ func TestObserversSeeWhatIsEnforced(t *testing.T) {
 	})
 }
 
-// TestShadowsThatCannotBeAsked change nothing: a cost that never fits would be refused, slots without a hold are not known.
+// TestShadowsThatCannotBeAsked change nothing: a cost that never fits would be refused, slots
+// without a hold are not known.
 func TestShadowsThatCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	small, s, other := perDay("small", 2), slots("slots", 1), perDay("other", 9)
@@ -363,7 +366,8 @@ func (s *strict) Take(ctx context.Context, batch []drawgate.Take, out []drawgate
 	return s.Store.Take(ctx, batch, out)
 }
 
-// TestLateShadows ask for what was asked, though the answer is out by then and the next take uses the same memory.
+// TestLateShadows ask for what was asked, though the answer is out by then and the next take uses
+// the same memory.
 func TestLateShadows(t *testing.T) {
 	t.Parallel()
 	shadow := perDay("strict", 1e9)

@@ -14,10 +14,12 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// ShadowSuffix ends the policy part of the keys that a rule in shadow counts by. No policy of one's own has a name that ends so.
+// ShadowSuffix ends the policy part of the keys that a rule in shadow counts by. No policy of one's
+// own has a name that ends so.
 const ShadowSuffix = "~shadow"
 
-// OwnPrefix begins the policy part of keys that Drawgate uses for itself. No policy of one's own has a name that begins so.
+// OwnPrefix begins the policy part of keys that Drawgate uses for itself. No policy of one's own
+// has a name that begins so.
 const OwnPrefix = "drawgate:"
 
 // state is a configuration in force.
@@ -82,8 +84,9 @@ func (d *disabled) until() time.Time {
 	return time.Unix(0, d.at.Load())
 }
 
-// disabled says until when a policy is disabled under the next configuration: what was said while this one is in force goes on, unless this one itself says
-// that the policy is disabled. s may be nil.
+// disabled says until when a policy is disabled under the next configuration: what was said while
+// this one is in force goes on, unless this one itself says that the policy is disabled. s may be
+// nil.
 func (s *state) disabled(next *Policy) *disabled {
 	d := &disabled{}
 	switch {
@@ -215,7 +218,8 @@ func (s *state) apply(i int, r *rules.Rule) (errs []error) {
 	return errs
 }
 
-// costs checks what a rule asks of a policy. One request is nil, which is what a limiter asks by itself.
+// costs checks what a rule asks of a policy. One request is nil, which is what a limiter asks by
+// itself.
 func costs(plan *drawgate.Plan, units map[string]int64) (list []drawgate.Cost, err error) {
 	for _, unit := range slices.Sorted(maps.Keys(units)) {
 		list = append(list, drawgate.Cost{Unit: unit, N: units[unit]})

@@ -2,7 +2,8 @@ package engine
 
 import "strings"
 
-// suggest ends a sentence about a name that is not known: with the one that was meant, if it is near, or otherwise with those that there are.
+// suggest ends a sentence about a name that is not known: with the one that was meant, if it is
+// near, or otherwise with those that there are.
 func suggest(name string, among []string) string {
 	const shown = 10
 	best, at := len(name)/2+1, ""

@@ -9,8 +9,9 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// TakeInto is [Engine.Take] into a Result that is used again and again, which saves allocations. What the last one said is overwritten. Once it returns, r
-// and what it points to are the caller's again.
+// TakeInto is [Engine.Take] into a Result that is used again and again, which saves allocations.
+// What the last one said is overwritten. Once it returns, r and what it points to are the caller's
+// again.
 func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 	*res = Result{Applied: res.Applied[:0], Shadow: res.Shadow[:0]}
 	sc, _ := e.pool.Get().(*scratch)
@@ -87,8 +88,8 @@ func (e *Engine) within(r *Request, res *Result) error {
 	return nil
 }
 
-// Match says what counts a request with these attributes, and takes nothing: the Applied, Exempt and Unmatched of a Result. For what their buckets have left
-// see [Engine.Ask].
+// Match says what counts a request with these attributes, and takes nothing: the Applied, Exempt
+// and Unmatched of a Result. For what their buckets have left see [Engine.Ask].
 func (e *Engine) Match(a *rules.Attributes) (Result, error) {
 	var res Result
 	sc, _ := e.pool.Get().(*scratch)
@@ -133,7 +134,8 @@ func holds(r *Request, asks []drawgate.Ask) bool {
 	return false
 }
 
-// reserve takes and holds. A refusal is an answer; the end of waiting is an error with the last refusal.
+// reserve takes and holds. A refusal is an answer; the end of waiting is an error with the last
+// refusal.
 func reserve(ctx context.Context, r *Request, id string, renew func(int) *drawgate.Limiter, asks []drawgate.Ask) (drawgate.Decision, *drawgate.Reservation, error) {
 	res, err := asks[0].Limiter.ReserveRequest(ctx, drawgate.Request{
 		Buckets: asks, NoWait: renew == nil, Priority: r.Priority, Labels: r.Labels, Hold: r.Hold, ID: id, Grant: r.Grant, Lease: r.Lease, Renew: renew,

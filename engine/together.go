@@ -8,7 +8,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// together adds an ask of a set to a list, or what it costs to the ask of an earlier set for the same bucket, and returns the ask's position.
+// together adds an ask of a set to a list, or what it costs to the ask of an earlier set for the
+// same bucket, and returns the ask's position.
 func (e *Engine) together(r *Request, sc *scratch, list []drawgate.Ask, set int, ask *drawgate.Ask) ([]drawgate.Ask, int, error) {
 	if set == 0 { // nobody asked before
 		return append(list, *ask), len(list), nil
@@ -21,7 +22,8 @@ func (e *Engine) together(r *Request, sc *scratch, list []drawgate.Ask, set int,
 	return append(list, *ask), len(list), nil
 }
 
-// join lets an ask cost what both of two cost, by the lower of their amounts. The error is [drawgate.ErrNeverFits] if that is more than any limit grants.
+// join lets an ask cost what both of two cost, by the lower of their amounts. The error is
+// [drawgate.ErrNeverFits] if that is more than any limit grants.
 func (sc *scratch) join(r *Request, to, more *drawgate.Ask) error {
 	a, errA := to.Limiter.Plan().Amounts(to.Costs)
 	b, errB := more.Limiter.Plan().Amounts(more.Costs)
@@ -46,7 +48,8 @@ func (sc *scratch) join(r *Request, to, more *drawgate.Ask) error {
 	return err
 }
 
-// beyond is the error for n units that no limit i grants. A priority that there is not is for the limiter to refuse.
+// beyond is the error for n units that no limit i grants. A priority that there is not is for the
+// limiter to refuse.
 func beyond(p *drawgate.Plan, i int, n int64, priority int) error {
 	if priority < 0 || priority > drawgate.MaxPriority {
 		return nil
@@ -55,7 +58,8 @@ func beyond(p *drawgate.Plan, i int, n int64, priority int) error {
 	return &drawgate.NeverFitsError{Policy: p.Name(), Limit: l.Name, Unit: cmp.Or(l.Unit, drawgate.Requests), Amount: l.Amount, N: n, Most: p.Specs(false)[i].Effective[priority]}
 }
 
-// lower returns a limiter with the lower amount of each limit of two that differ in nothing else: what passes it passes both.
+// lower returns a limiter with the lower amount of each limit of two that differ in nothing else:
+// what passes it passes both.
 func lower(a, b *drawgate.Limiter) (*drawgate.Limiter, error) {
 	if a == b {
 		return a, nil

@@ -8,8 +8,8 @@ import (
 	"github.com/drawgate/drawgate/internal/hold"
 )
 
-// ErrHoldLost is the cause of the end of a handler's context whose slot may be another's: its hold could not be renewed in time, or its bucket was reset.
-// The handler should stop.
+// ErrHoldLost is the cause of the end of a handler's context whose slot may be another's: its hold
+// could not be renewed in time, or its bucket was reset. The handler should stop.
 var ErrHoldLost = errors.New("grpclimit: the hold of this call is lost")
 
 // keep holds what a call has reserved while its handler runs.

@@ -25,7 +25,8 @@ func (l *Limit) Unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 	return next(h.Context(), request) //nolint:contextcheck // it is ctx, and ends with what is held
 }
 
-// Stream is a grpc.StreamServerInterceptor. A stream is one call: it is decided when it is opened, and what it holds is held while it is open.
+// Stream is a grpc.StreamServerInterceptor. A stream is one call: it is decided when it is opened,
+// and what it holds is held while it is open.
 func (l *Limit) Stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	set := func(md metadata.MD) { _ = stream.SetHeader(md) } // as above
 	h, err := l.begin(stream.Context(), info.FullMethod, set)

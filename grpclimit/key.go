@@ -12,23 +12,27 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Key says under which key a bucket counts a call, by its context and its full method. ok is false for a call that the bucket does not count.
+// Key says under which key a bucket counts a call, by its context and its full method. ok is false
+// for a call that the bucket does not count.
 //
-// It is called by many goroutines at once, for every call that is not exempt, and must be quick. Stores keep keys as they are: see [Hashed] for secrets.
+// It is called by many goroutines at once, for every call that is not exempt, and must be quick.
+// Stores keep keys as they are: see [Hashed] for secrets.
 type Key func(ctx context.Context, method string) (key string, ok bool)
 
-// Proxies finds the address of a client behind proxies that are trusted to tell it, in metadata of the name that Header returns ("" for none). An
-// *httplimit.Proxies is one.
+// Proxies finds the address of a client behind proxies that are trusted to tell it, in metadata of
+// the name that Header returns ("" for none). An *httplimit.Proxies is one.
 type Proxies interface {
 	Client(peer netip.Addr, lines []string) netip.Addr
 	Header() string
 }
 
-// ipv6Bits is how much of an IPv6 address says who somebody is: a subscriber gets a /64 at least, and may change the rest at will.
+// ipv6Bits is how much of an IPv6 address says who somebody is: a subscriber gets a /64 at least,
+// and may change the rest at will.
 const ipv6Bits = 64
 
-// ByPeer counts by the address of the client: IPv4 by address (192.0.2.1), IPv6 by network (2001:db8:1:2::/64). Without proxies, which may be nil,
-// that is who opened the connection, whatever metadata say. Clients without an IP address share a bucket.
+// ByPeer counts by the address of the client: IPv4 by address (192.0.2.1), IPv6 by network
+// (2001:db8:1:2::/64). Without proxies, which may be nil, that is who opened the connection,
+// whatever metadata say. Clients without an IP address share a bucket.
 func ByPeer(proxies Proxies) Key {
 	header := ""
 	if proxies != nil {
@@ -72,9 +76,10 @@ func ipKey(a netip.Addr) string {
 	return p.String()
 }
 
-// ByMetadata counts by the value of a metadata key; of several the first one counts. Calls without it share a bucket, so that nobody escapes by leaving
-// it out: see [Given]. Whoever may choose the value freely may choose a fresh bucket, too: it should be a key that something behind the limit, or in
-// front of it, checks.
+// ByMetadata counts by the value of a metadata key; of several the first one counts. Calls without
+// it share a bucket, so that nobody escapes by leaving it out: see [Given]. Whoever may choose the
+// value freely may choose a fresh bucket, too: it should be a key that something behind the limit,
+// or in front of it, checks.
 func ByMetadata(name string) Key {
 	name = strings.ToLower(name)
 	return func(ctx context.Context, _ string) (string, bool) {
@@ -90,8 +95,8 @@ func ByMethod() Key {
 	return func(_ context.Context, method string) (string, bool) { return method, true }
 }
 
-// ByUser counts by what user says of a call: what an authentication in front of this interceptor has put into its context. Calls for which it is ""
-// share a bucket: see [Given].
+// ByUser counts by what user says of a call: what an authentication in front of this interceptor
+// has put into its context. Calls for which it is "" share a bucket: see [Given].
 func ByUser(user func(ctx context.Context) string) Key {
 	return func(ctx context.Context, _ string) (string, bool) { return user(ctx), true }
 }
@@ -119,8 +124,8 @@ func Given(key Key) Key {
 	}
 }
 
-// Join counts by several things together. What the parts are is escaped, so that no two combinations share a bucket. A call that one of the keys leaves
-// out is left out.
+// Join counts by several things together. What the parts are is escaped, so that no two
+// combinations share a bucket. A call that one of the keys leaves out is left out.
 func Join(keys ...Key) Key {
 	return func(ctx context.Context, method string) (string, bool) {
 		var b strings.Builder
@@ -141,7 +146,8 @@ func Join(keys ...Key) Key {
 // joinEscapes makes the parts of a joined key tellable apart. It is never changed.
 var joinEscapes = strings.NewReplacer("%", "%25", "|", "%7C")
 
-// Hashed counts by the SHA-256 of a key, for keys that are secrets: what is stored and shown is not the key. Empty keys stay empty.
+// Hashed counts by the SHA-256 of a key, for keys that are secrets: what is stored and shown is not
+// the key. Empty keys stay empty.
 func Hashed(key Key) Key {
 	return func(ctx context.Context, method string) (string, bool) {
 		k, ok := key(ctx, method)

@@ -14,40 +14,44 @@ import (
 
 // Bucket says what is taken for a call: units of the bucket of its key under a limiter's policy.
 type Bucket struct {
-	// Limiter is required. All limiters of a Limit must have been made from one another, by With, and have different policies.
+	// Limiter is required. All limiters of a Limit must have been made from one another, by With,
+	// and have different policies.
 	Limiter *drawgate.Limiter
 	// Key says who is counted; nil means ByPeer(nil).
 	Key Key
-	// Costs says what a call costs, by its full method ("/package.Service/Method"); nil means one request. A unit that is not
-	// named costs 0, requests 1; if none is named, one of the buckets must count requests.
-	// A stream is one call, however many messages it has.
+	// Costs says what a call costs, by its full method ("/package.Service/Method"); nil means one
+	// request. A unit that is not named costs 0, requests 1; if none is named, one of the buckets
+	// must count requests. A stream is one call, however many messages it has.
 	Costs func(ctx context.Context, method string) []drawgate.Cost
 }
 
 // Options holds what a Limit can do without. The zero value is ready to use.
 type Options struct {
-	// Exempt are full methods that are not limited: "/package.Service/Method" that one, "/package.Service/*" all of a service. Nil means those of
-	// grpc.health.v1.Health; an empty list means none.
+	// Exempt are full methods that are not limited: "/package.Service/Method" that one,
+	// "/package.Service/*" all of a service. Nil means those of grpc.health.v1.Health; an empty
+	// list means none.
 	Exempt []string
 	// Skip reports calls that are not limited. Nil means none.
 	Skip func(ctx context.Context, method string) bool
 	// Priority of a call, 0 to drawgate.MaxPriority. Nil means 0.
 	Priority func(ctx context.Context, method string) int
 
-	// Wait is how long a call that does not pass may wait until it does, instead of being refused; its own deadline may be earlier. 0 means that none
-	// waits. A bucket's policy may allow less.
+	// Wait is how long a call that does not pass may wait until it does, instead of being refused;
+	// its own deadline may be earlier. 0 means that none waits. A bucket's policy may allow less.
 	Wait time.Duration
 	// Queue is how many calls may wait at once: 0 means 1000.
 	Queue int
 
-	// Hold is how long units of a policy with a concurrency limit are held without being renewed: 0 means 30s. They are renewed while the handler runs.
-	// This is how long the slots of a process that dies stay taken.
+	// Hold is how long units of a policy with a concurrency limit are held without being renewed: 0
+	// means 30s. They are renewed while the handler runs. This is how long the slots of a process
+	// that dies stay taken.
 	Hold time.Duration
 
-	// FailOpen lets calls pass when the store cannot decide, marked with x-ratelimit-fallback. Otherwise they get UNAVAILABLE.
+	// FailOpen lets calls pass when the store cannot decide, marked with x-ratelimit-fallback.
+	// Otherwise they get UNAVAILABLE.
 	FailOpen bool
-	// OnError is told of what went wrong: the store did not decide, a hold was lost, a policy does not have what was asked for. Nil ignores it. It must be
-	// quick. No key is in an error.
+	// OnError is told of what went wrong: the store did not decide, a hold was lost, a policy does
+	// not have what was asked for. Nil ignores it. It must be quick. No key is in an error.
 	OnError func(ctx context.Context, method string, err error)
 
 	// Quiet leaves out the x-ratelimit- metadata; retry-after and x-ratelimit-fallback stay.
@@ -61,7 +65,8 @@ const (
 	healthMethod = "/grpc.health.v1.Health/*"
 )
 
-// Limit limits the calls to a server. Its methods Unary and Stream are interceptors. It is safe for concurrent use.
+// Limit limits the calls to a server. Its methods Unary and Stream are interceptors. It is safe for
+// concurrent use.
 type Limit struct {
 	buckets []Bucket
 	opts    Options
@@ -71,7 +76,8 @@ type Limit struct {
 	waiting atomic.Int64
 }
 
-// New returns a Limit that takes of all buckets, or of none, for each call. opts may be nil. It reports what cannot work here, so that no call has to.
+// New returns a Limit that takes of all buckets, or of none, for each call. opts may be nil. It
+// reports what cannot work here, so that no call has to.
 func New(buckets []Bucket, opts *Options) (*Limit, error) {
 	l := &Limit{buckets: slices.Clone(buckets), methods: map[string]bool{}, service: map[string]bool{}}
 	if opts != nil {
@@ -109,7 +115,8 @@ func (l *Limit) checkBuckets() error {
 		}
 		asks = append(asks, ask)
 	}
-	// Nothing is asked for: the library knows best which limiters can be mixed, and whether calls that name no unit take any.
+	// Nothing is asked for: the library knows best which limiters can be mixed, and whether calls
+	// that name no unit take any.
 	if _, err := asks[0].Limiter.Resume("grpclimit", 1, time.Now(), asks...); err != nil {
 		return fmt.Errorf("grpclimit: the buckets cannot be taken together: %w", err)
 	}

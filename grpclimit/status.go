@@ -52,10 +52,12 @@ func describe(d *drawgate.Decision, quiet bool) metadata.MD {
 	return md
 }
 
-// slotRetry is when a call that only a concurrency limit refuses may be tried again: the end of a hold, which is renewed, says nothing.
+// slotRetry is when a call that only a concurrency limit refuses may be tried again: the end of a
+// hold, which is renewed, says nothing.
 const slotRetry = time.Second
 
-// retryAfter returns after how long the same call would pass if nothing else happened; false if it passes, or no wait helps.
+// retryAfter returns after how long the same call would pass if nothing else happened; false if it
+// passes, or no wait helps.
 func retryAfter(d *drawgate.Decision) (time.Duration, bool) {
 	if d.Allowed || d.RetryAfter == drawgate.Never {
 		return 0, false

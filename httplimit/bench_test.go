@@ -11,7 +11,8 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// nowhere is a response writer that costs as little as one can, so that what is measured is the middleware.
+// nowhere is a response writer that costs as little as one can, so that what is measured is the
+// middleware.
 type nowhere struct{ h http.Header }
 
 func (w *nowhere) Header() http.Header         { return w.h }
@@ -36,14 +37,16 @@ func plenty(b testing.TB) *drawgate.Limiter {
 	return limiter(b, policy("per-ip", bucket(drawgate.MaxAmount/1000, time.Minute, 5)))
 }
 
-// BenchmarkHeadersOnly is what the middleware is measured by: one that formats the same headers from numbers that change, and decides nothing.
+// BenchmarkHeadersOnly is what the middleware is measured by: one that formats the same headers
+// from numbers that change, and decides nothing.
 func BenchmarkHeadersOnly(b *testing.B) {
 	b.Run("write=set", func(b *testing.B) { serve(b, &headersOnly{write: setHeaders}, "192.0.2.1:1234") })
 	b.Run("write=assign", func(b *testing.B) { serve(b, &headersOnly{write: assignHeaders}, "192.0.2.1:1234") })
 	b.Run("write=packed", func(b *testing.B) { serve(b, &headersOnly{write: packHeaders}, "192.0.2.1:1234") })
 }
 
-// headersOnly writes headers. The numbers are its own, so that it needs neither a clock nor a limit.
+// headersOnly writes headers. The numbers are its own, so that it needs neither a clock nor a
+// limit.
 type headersOnly struct {
 	write func(h http.Header, limit, left, reset, window int64)
 	n     int64
@@ -73,8 +76,9 @@ func assignHeaders(h http.Header, limit, left, reset, window int64) {
 	h["Ratelimit-Policy"] = []string{`"per-ip";q=1000000000;w=60;drawgate-burst=5`}
 }
 
-// packHeaders is the cheapest way that we know, and the middleware's own: what does not change is formatted once, the rest is one string in which numbers
-// that occur twice stand once, and all values share a slice.
+// packHeaders is the cheapest way that we know, and the middleware's own: what does not change is
+// formatted once, the rest is one string in which numbers that occur twice stand once, and all
+// values share a slice.
 func packHeaders(h http.Header, _, left, reset, window int64) {
 	var space [64]byte
 	text := append(space[:0], `"per-ip";r=`...)

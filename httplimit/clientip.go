@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// The headers in which proxies say for whom they ask. Any other header of a [ProxyOptions] holds one address and nothing else.
+// The headers in which proxies say for whom they ask. Any other header of a [ProxyOptions] holds
+// one address and nothing else.
 const (
 	XForwardedFor = "X-Forwarded-For" // a list of addresses, to which each proxy appends whom it was asked by
 	Forwarded     = "Forwarded"       // RFC 7239: the same with names, quotes and ports
@@ -24,26 +25,30 @@ const (
 
 // ProxyOptions holds what Proxies can do without. The zero value is ready to use.
 type ProxyOptions struct {
-	// Header is where the proxies say for whom they ask: XForwardedFor, which is the default, Forwarded, XRealIP, or another header that holds one
-	// address. Every trusted proxy must append to it, or replace it: what a proxy passes on unseen, its client has written.
+	// Header is where the proxies say for whom they ask: XForwardedFor, which is the default,
+	// Forwarded, XRealIP, or another header that holds one address. Every trusted proxy must append
+	// to it, or replace it: what a proxy passes on unseen, its client has written.
 	Header string
 	// Unix trusts peers without an IP address: those that connect over a Unix socket.
 	Unix bool
 }
 
-// Proxies finds the address of a client behind proxies that are trusted to tell it. It is immutable and safe for concurrent use. A nil *Proxies
-// trusts nobody: the client is whoever opened the connection.
+// Proxies finds the address of a client behind proxies that are trusted to tell it. It is immutable
+// and safe for concurrent use. A nil *Proxies trusts nobody: the client is whoever opened the
+// connection.
 //
-// The header is read from the right, where the proxy next to us wrote: the client is the first address that is not itself a trusted proxy's. What
-// stands left of it may be anybody's invention, and is not looked at. (Routers have functions for this too; the walk is short, this package needs it for
-// Forwarded and with a bound as well, and a library should not bring a router along.)
+// The header is read from the right, where the proxy next to us wrote: the client is the first
+// address that is not itself a trusted proxy's. What stands left of it may be anybody's invention,
+// and is not looked at. (Routers have functions for this too; the walk is short, this package needs
+// it for Forwarded and with a bound as well, and a library should not bring a router along.)
 type Proxies struct {
 	trusted []netip.Prefix
 	header  string // in canonical form
 	unix    bool
 }
 
-// NewProxies returns the Proxies with addresses in trusted. opts may be nil. A prefix that is not valid is an error.
+// NewProxies returns the Proxies with addresses in trusted. opts may be nil. A prefix that is not
+// valid is an error.
 func NewProxies(trusted []netip.Prefix, opts *ProxyOptions) (*Proxies, error) {
 	if opts == nil {
 		opts = &ProxyOptions{}
@@ -69,8 +74,9 @@ func unmapPrefix(p netip.Prefix) netip.Prefix {
 	return p
 }
 
-// PrivateNetworks returns the prefixes of addresses that are not reached from the internet: loopback, link-local, RFC 1918, and fc00::/7 (RFC 4193). They
-// are right as trusted proxies where nobody else is in these networks.
+// PrivateNetworks returns the prefixes of addresses that are not reached from the internet:
+// loopback, link-local, RFC 1918, and fc00::/7 (RFC 4193). They are right as trusted proxies where
+// nobody else is in these networks.
 func PrivateNetworks() []netip.Prefix {
 	var all []netip.Prefix
 	for _, s := range [...]string{"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "::1/128", "fc00::/7", "fe80::/10"} {
@@ -79,8 +85,8 @@ func PrivateNetworks() []netip.Prefix {
 	return all
 }
 
-// ClientIP returns the address of the client that sent r, without zone, IPv4 in its own form. It is the zero Addr if the peer has no IP address (a Unix
-// socket) and no trusted proxy says more.
+// ClientIP returns the address of the client that sent r, without zone, IPv4 in its own form. It is
+// the zero Addr if the peer has no IP address (a Unix socket) and no trusted proxy says more.
 func (p *Proxies) ClientIP(r *http.Request) netip.Addr {
 	peer, _ := parseNode(r.RemoteAddr)
 	if p == nil || !p.trusts(peer) {
@@ -89,8 +95,9 @@ func (p *Proxies) ClientIP(r *http.Request) netip.Addr {
 	return p.walk(peer, r.Header[p.header])
 }
 
-// Client returns the address of the client for whom peer asks, by the lines of the header in their order: [Proxies.ClientIP] for programs without a
-// *http.Request. The zero Addr as a peer is one without an IP address.
+// Client returns the address of the client for whom peer asks, by the lines of the header in their
+// order: [Proxies.ClientIP] for programs without a *http.Request. The zero Addr as a peer is one
+// without an IP address.
 func (p *Proxies) Client(peer netip.Addr, lines []string) netip.Addr {
 	peer = plain(peer)
 	if p == nil || !p.trusts(peer) {
@@ -119,7 +126,8 @@ func (p *Proxies) trusts(a netip.Addr) bool {
 	return false
 }
 
-// walk goes from addr, which is trusted, to the left until somebody is not. Where a proxy hides or garbles whom it was asked by, it stands for all of them.
+// walk goes from addr, which is trusted, to the left until somebody is not. Where a proxy hides or
+// garbles whom it was asked by, it stands for all of them.
 func (p *Proxies) walk(addr netip.Addr, lines []string) netip.Addr {
 	hops := 0
 	for _, line := range slices.Backward(lines) {
@@ -170,7 +178,8 @@ func (p *Proxies) node(text string) (netip.Addr, bool) {
 	return parseNode(text)
 }
 
-// parseNode reads an address with or without port: 192.0.2.1, 192.0.2.1:80, 2001:db8::1, [2001:db8::1], [2001:db8::1%eth0]:80.
+// parseNode reads an address with or without port: 192.0.2.1, 192.0.2.1:80, 2001:db8::1,
+// [2001:db8::1], [2001:db8::1%eth0]:80.
 func parseNode(text string) (netip.Addr, bool) {
 	if text == "" || len(text) > maxNode {
 		return netip.Addr{}, false
@@ -195,7 +204,8 @@ func parseNode(text string) (netip.Addr, bool) {
 	return plain(a), true
 }
 
-// isPort reports whether text is nothing, or a colon and a port, which RFC 7239 lets a proxy hide behind a name of its own.
+// isPort reports whether text is nothing, or a colon and a port, which RFC 7239 lets a proxy hide
+// behind a name of its own.
 func isPort(text string) bool {
 	if text == "" {
 		return true
@@ -211,6 +221,6 @@ func isPort(text string) bool {
 	return true
 }
 
-// plain returns the one form of an address that all of its forms have in common: an IPv4 address is not an IPv6 one, and a zone is a name for a network
-// card, not a part of who somebody is.
+// plain returns the one form of an address that all of its forms have in common: an IPv4 address is
+// not an IPv6 one, and a zone is a name for a network card, not a part of who somebody is.
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

@@ -168,7 +168,8 @@ func TestClientWithoutRequest(t *testing.T) {
 	}
 }
 
-// TestPeers21TheLeftOfXForwardedForIsAnybodys: whoever takes the first address of the header lets anyone choose a bucket.
+// TestPeers21TheLeftOfXForwardedForIsAnybodys: whoever takes the first address of the header lets
+// anyone choose a bucket.
 func TestPeers21TheLeftOfXForwardedForIsAnybodys(t *testing.T) {
 	t.Parallel()
 	p := proxies(t, nil, "10.0.0.0/8")

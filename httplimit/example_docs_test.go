@@ -42,7 +42,8 @@ func limited(store drawgate.Store, site http.Handler) (http.Handler, error) {
 	return limit.Handler(site), nil
 }
 
-// TestPage: what the page shows is what was compiled and run, and every header and code is explained.
+// TestPage: what the page shows is what was compiled and run, and every header and code is
+// explained.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	read := func(path string) string {

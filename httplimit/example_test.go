@@ -184,7 +184,8 @@ func Example_costs() {
 	// 413 "items";r=0;t=3600
 }
 
-// Privileged API keys have a limit of their own, and one route has a tighter one for everybody. Keys are secrets: what is stored is a hash.
+// Privileged API keys have a limit of their own, and one route has a tighter one for everybody.
+// Keys are secrets: what is stored is a hash.
 func ExampleWhen() {
 	store := memstore.New(nil)
 	defer store.Close()

@@ -2,10 +2,12 @@ package httplimit
 
 import "strings"
 
-// lastComma returns the position of the last comma of a Forwarded header that is not quoted, -1 if there is none.
+// lastComma returns the position of the last comma of a Forwarded header that is not quoted, -1 if
+// there is none.
 //
-// It reads from the right, because only there trusted proxies wrote: a quote that a client left open on the left must not swallow what they appended.
-// Source: RFC 7239, section 4; RFC 9110, sections 5.6.1 and 5.6.4.
+// It reads from the right, because only there trusted proxies wrote: a quote that a client left
+// open on the left must not swallow what they appended. Source: RFC 7239, section 4; RFC 9110,
+// sections 5.6.1 and 5.6.4.
 func lastComma(line string) int {
 	quoted := false
 	for i := len(line) - 1; i >= 0; i-- {
@@ -35,8 +37,9 @@ func escaped(line string, i int) bool {
 // between is what may stand between the parameters of an element: empty ones mean nothing.
 const between = "; \t"
 
-// forwardedFor returns the value of the parameter "for" of one element of a Forwarded header. It is false if there is not exactly one, or what it is in is
-// not well-formed. "unknown" and hidden names (_x) are returned like any other: they are no addresses.
+// forwardedFor returns the value of the parameter "for" of one element of a Forwarded header. It is
+// false if there is not exactly one, or what it is in is not well-formed. "unknown" and hidden
+// names (_x) are returned like any other: they are no addresses.
 func forwardedFor(element string) (value string, ok bool) {
 	for rest := strings.TrimLeft(element, between); rest != ""; rest = strings.TrimLeft(rest, between) {
 		name, v, more, valid := parameter(rest)

@@ -25,7 +25,8 @@ const (
 // Fields says which headers are written.
 type Fields uint8
 
-// The headers to choose from. Retry-After and X-RateLimit-Fallback are always written where they apply.
+// The headers to choose from. Retry-After and X-RateLimit-Fallback are always written where they
+// apply.
 const (
 	XRateLimit Fields = 1 << iota // X-RateLimit-Limit, -Remaining and -Reset
 	RateLimit                     // RateLimit and RateLimit-Policy
@@ -35,21 +36,26 @@ const (
 
 // HeaderOptions holds what Headers can do without. The zero value is ready to use.
 type HeaderOptions struct {
-	// Policies names the policies whose limits are described; none means all that a decision has. What is described is told to callers: a limit
-	// that all of them share says how busy the others are.
+	// Policies names the policies whose limits are described; none means all that a decision has.
+	// What is described is told to callers: a limit that all of them share says how busy the others
+	// are.
 	Policies []string
 	// Fields says which headers are written; 0 means AllFields.
 	Fields Fields
-	// MaxBytes bounds the values of RateLimit and RateLimit-Policy together: proxies refuse answers with long headers. Limits that do not fit are left out of
-	// both, never the one that X-RateLimit-* describe. 0 means no bound.
+	// MaxBytes bounds the values of RateLimit and RateLimit-Policy together: proxies refuse answers
+	// with long headers. Limits that do not fit are left out of both, never the one that
+	// X-RateLimit-* describe. 0 means no bound.
 	MaxBytes int
 }
 
-// Headers says decisions in headers. It is safe for concurrent use, and remembers how each limit is described.
+// Headers says decisions in headers. It is safe for concurrent use, and remembers how each limit is
+// described.
 //
-// X-RateLimit-Limit, -Remaining and -Reset describe one limit: of those described, on a refusal the one that refuses longest, otherwise the one of which
-// the smallest part remains; a concurrency limit only where there is no other. RateLimit-Policy and RateLimit list all limits described. They follow
-// draft-ietf-httpapi-ratelimit-headers-11: see docs/httplimit.md for what each value means.
+// X-RateLimit-Limit, -Remaining and -Reset describe one limit: of those described, on a refusal the
+// one that refuses longest, otherwise the one of which the smallest part remains; a concurrency
+// limit only where there is no other. RateLimit-Policy and RateLimit list all limits described.
+// They follow draft-ietf-httpapi-ratelimit-headers-11: see docs/httplimit.md for what each value
+// means.
 type Headers struct {
 	policies []string
 	fields   Fields
@@ -59,7 +65,8 @@ type Headers struct {
 	known    atomic.Int64
 }
 
-// mostViews bounds what is remembered. A program whose policies are replaced while it runs has new limits each time.
+// mostViews bounds what is remembered. A program whose policies are replaced while it runs has new
+// limits each time.
 const mostViews = 4096
 
 // NewHeaders returns Headers. opts may be nil.
@@ -74,8 +81,9 @@ func NewHeaders(opts *HeaderOptions) *Headers {
 	return h
 }
 
-// Append writes the headers of a decision into to. X-RateLimit-* and Retry-After replace what is there; RateLimit and RateLimit-Policy, which are lists,
-// are added to it. An empty decision, and one without a limit that is described, has no headers but those that it needs.
+// Append writes the headers of a decision into to. X-RateLimit-* and Retry-After replace what is
+// there; RateLimit and RateLimit-Policy, which are lists, are added to it. An empty decision, and
+// one without a limit that is described, has no headers but those that it needs.
 func (h *Headers) Append(to http.Header, d *drawgate.Decision) {
 	if !d.Allowed {
 		if after, ok := RetryAfter(d); ok {
@@ -126,7 +134,8 @@ func (h *Headers) describes(policy string) bool {
 	return h.fields&AllFields != 0 && (len(h.policies) == 0 || slices.Contains(h.policies, policy))
 }
 
-// lines appends what is said of the limits of a decision, which is refused for after seconds; -1: it says nothing of that.
+// lines appends what is said of the limits of a decision, which is refused for after seconds; -1:
+// it says nothing of that.
 func (h *Headers) lines(lines []line, d *drawgate.Decision, after int64) []line {
 	at := d.At().UnixMicro()
 	for r := range d.Limits() {
@@ -153,7 +162,8 @@ func (h *Headers) write(to http.Header, lines []line) {
 	}
 }
 
-// fitting returns the line at best and, in order, as many of the others as fit, and where that line is then.
+// fitting returns the line at best and, in order, as many of the others as fit, and where that line
+// is then.
 func fitting(lines []line, best, maxBytes int) (kept []line, at int) {
 	left := maxBytes - lines[best].size()
 	kept = lines[:0]
@@ -178,10 +188,12 @@ func (l *line) size() int {
 	return len(l.item) + number + len(";t=") + number + len(l.policy) + 2*len(", ")
 }
 
-// rankSlots is added to the rank of concurrency limits, which are described after all others. What remains of a limit is a part, between 0 and 1.
+// rankSlots is added to the rank of concurrency limits, which are described after all others. What
+// remains of a limit is a part, between 0 and 1.
 const rankSlots = 2
 
-// tightest returns which line is of the limit that refuses longest; if none does, of the one of which the smallest part remains.
+// tightest returns which line is of the limit that refuses longest; if none does, of the one of
+// which the smallest part remains.
 func tightest(lines []line) (best int) {
 	lowest := float64(rankSlots + 1)
 	for i := range lines {
@@ -201,8 +213,9 @@ func tightest(lines []line) (best int) {
 // micro is what a second has of microseconds.
 const micro = 1_000_000
 
-// window returns for how many seconds no more than what remains can be used, if in untilReset µs nothing is used any more; -1 if nobody knows. It is at
-// most after, the Retry-After of a refusal (-1: there is none), as section 6 of the draft asks.
+// window returns for how many seconds no more than what remains can be used, if in untilReset µs
+// nothing is used any more; -1 if nobody knows. It is at most after, the Retry-After of a refusal
+// (-1: there is none), as section 6 of the draft asks.
 func window(r *drawgate.LimitResult, v *view, untilReset, after int64) int64 {
 	if v.slots {
 		return -1
@@ -220,7 +233,8 @@ func window(r *drawgate.LimitResult, v *view, untilReset, after int64) int64 {
 	return t
 }
 
-// write puts the headers into to. All values share one string and one slice: each for itself they would be ten allocations.
+// write puts the headers into to. All values share one string and one slice: each for itself they
+// would be ten allocations.
 func write(to http.Header, lines []line, best *line, fields Fields) {
 	var space [256]byte
 	text := appendItems(space[:0], lines)
@@ -250,7 +264,8 @@ func write(to http.Header, lines []line, best *line, fields Fields) {
 	}
 }
 
-// joined returns what a header that is a list has now, with value. Nothing is looked up unless others says that there are headers: usually there are none.
+// joined returns what a header that is a list has now, with value. Nothing is looked up unless
+// others says that there are headers: usually there are none.
 func joined(to http.Header, name string, value []string, others bool) []string {
 	if others {
 		if old := to[name]; old != nil {
@@ -260,7 +275,8 @@ func joined(to http.Header, name string, value []string, others bool) []string {
 	return value
 }
 
-// appendItems appends the value of RateLimit, and notes where in it the numbers of X-RateLimit-Remaining are.
+// appendItems appends the value of RateLimit, and notes where in it the numbers of
+// X-RateLimit-Remaining are.
 func appendItems(text []byte, lines []line) []byte {
 	for i := range lines {
 		l := &lines[i]
@@ -326,11 +342,13 @@ func limitsPerBucket(d *drawgate.Decision) (n [drawgate.MaxBuckets]uint8) {
 	return n
 }
 
-// RetryAfter returns in how many seconds, rounded up and at least 1, the same request would pass if nothing else happened. It is false if it is
-// allowed, or can never pass: then there must not be a Retry-After.
+// RetryAfter returns in how many seconds, rounded up and at least 1, the same request would pass if
+// nothing else happened. It is false if it is allowed, or can never pass: then there must not be a
+// Retry-After.
 //
-// Slots come free when whoever holds them is done, which nobody knows, and the end of a hold, which is renewed, does not say: a request that only a
-// concurrency limit refuses may be tried again in a second. One whose bucket is paused may not.
+// Slots come free when whoever holds them is done, which nobody knows, and the end of a hold, which
+// is renewed, does not say: a request that only a concurrency limit refuses may be tried again in a
+// second. One whose bucket is paused may not.
 func RetryAfter(d *drawgate.Decision) (after int64, ok bool) {
 	if d.Allowed || d.RetryAfter == drawgate.Never {
 		return 0, false

@@ -14,7 +14,8 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// unix returns an instant in Unix seconds, as X-RateLimit-Reset has it; d is whole seconds from now, whose fraction is rounded up.
+// unix returns an instant in Unix seconds, as X-RateLimit-Reset has it; d is whole seconds from
+// now, whose fraction is rounded up.
 func unix(d time.Duration) string {
 	return strconv.FormatInt(time.Now().Add(d+time.Second-time.Microsecond).Unix(), 10)
 }
@@ -93,8 +94,9 @@ func TestSeveralLimits(t *testing.T) {
 	})
 }
 
-// TestRetryAfterIsNotBeforeTheWindowEnds: "If a response contains both, the Retry-After field value SHOULD NOT reference a point in time earlier than the
-// end of the effective window" (draft -11, section 6).
+// TestRetryAfterIsNotBeforeTheWindowEnds: "If a response contains both, the Retry-After field value
+// SHOULD NOT reference a point in time earlier than the end of the effective window" (draft -11,
+// section 6).
 func TestRetryAfterIsNotBeforeTheWindowEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -122,8 +124,8 @@ func TestRetryAfterIsNotBeforeTheWindowEnds(t *testing.T) {
 	})
 }
 
-// TestPeers14RetryAfterIsTheSmallestTrueNumberOfSeconds: not the whole window, not a date, never missing. One second earlier the request is refused still,
-// and then it passes.
+// TestPeers14RetryAfterIsTheSmallestTrueNumberOfSeconds: not the whole window, not a date, never
+// missing. One second earlier the request is refused still, and then it passes.
 func TestPeers14RetryAfterIsTheSmallestTrueNumberOfSeconds(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]drawgate.Limit{
@@ -225,7 +227,8 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestQueuedElsewhere: where others wait for a bucket that headers do not describe, they do not invent what is left of the others.
+// TestQueuedElsewhere: where others wait for a bucket that headers do not describe, they do not
+// invent what is left of the others.
 func TestQueuedElsewhere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -248,7 +251,8 @@ func TestQueuedElsewhere(t *testing.T) {
 	})
 }
 
-// TestManyLimits: programs that replace their policies while they run do not fill the memory, and nothing is described as another.
+// TestManyLimits: programs that replace their policies while they run do not fill the memory, and
+// nothing is described as another.
 func TestManyLimits(t *testing.T) {
 	t.Parallel()
 	base := limiter(t, policy("p", rolling(1, time.Minute)))

@@ -78,7 +78,8 @@ func ask(m *httplimit.Middleware) (http.Header, httplimit.Pass) {
 	return h, m.Begin(h, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 }
 
-// wantHeaders fails the test unless the headers say this; "" says that there is none. Names and values in turn.
+// wantHeaders fails the test unless the headers say this; "" says that there is none. Names and
+// values in turn.
 func wantHeaders(t *testing.T, h http.Header, want ...string) {
 	t.Helper()
 	for i := 0; i < len(want); i += 2 {

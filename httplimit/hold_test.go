@@ -130,7 +130,8 @@ func TestTheSlotOfADeadProcessComesFree(t *testing.T) {
 	})
 }
 
-// TestAHandlerStopsBeforeItsSlotIsAnothers, where the store is away for longer than the hold; where it is away for less, nobody notices.
+// TestAHandlerStopsBeforeItsSlotIsAnothers, where the store is away for longer than the hold; where
+// it is away for less, nobody notices.
 func TestAHandlerStopsBeforeItsSlotIsAnothers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -175,7 +176,8 @@ func TestAHandlerStopsBeforeItsSlotIsAnothers(t *testing.T) {
 	}
 }
 
-// TestGivingBackDoesNotKeepTheClient: with the store away the answer ends within a second, and the slot by itself.
+// TestGivingBackDoesNotKeepTheClient: with the store away the answer ends within a second, and the
+// slot by itself.
 func TestGivingBackDoesNotKeepTheClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -231,7 +233,8 @@ func TestHeldUnitsCount(t *testing.T) {
 	}
 }
 
-// TestPeers20DegradedAnswersAreMarked: a degraded "allow" that the caller cannot tell from a real one; waiting, held and refused ones too.
+// TestPeers20DegradedAnswersAreMarked: a degraded "allow" that the caller cannot tell from a real
+// one; waiting, held and refused ones too.
 func TestPeers20DegradedAnswersAreMarked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

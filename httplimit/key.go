@@ -9,23 +9,27 @@ import (
 	"strings"
 )
 
-// Key says under which key a bucket counts a request. ok is false for a request that the bucket does not count.
+// Key says under which key a bucket counts a request. ok is false for a request that the bucket
+// does not count.
 //
-// It is called by many goroutines at once, for every request that is not exempt, and must be quick. Stores keep keys as they are: see [Hashed] for
-// secrets.
+// It is called by many goroutines at once, for every request that is not exempt, and must be quick.
+// Stores keep keys as they are: see [Hashed] for secrets.
 type Key func(r *http.Request) (key string, ok bool)
 
-// ipv6Bits is how much of an IPv6 address says who somebody is: a subscriber gets a /64 at least, and may change the rest at will.
+// ipv6Bits is how much of an IPv6 address says who somebody is: a subscriber gets a /64 at least,
+// and may change the rest at will.
 const ipv6Bits = 64
 
-// ByIP counts by the address of the client: IPv4 by address (192.0.2.1), IPv6 by network (2001:db8:1:2::/64). Without proxies, which may be nil, that is
-// who opened the connection, whatever headers say. Clients without an IP address share a bucket.
+// ByIP counts by the address of the client: IPv4 by address (192.0.2.1), IPv6 by network
+// (2001:db8:1:2::/64). Without proxies, which may be nil, that is who opened the connection,
+// whatever headers say. Clients without an IP address share a bucket.
 func ByIP(proxies *Proxies) Key {
 	if proxies.Header() != "" {
 		return func(r *http.Request) (string, bool) { return IPKey(proxies.ClientIP(r)), true }
 	}
 	return func(r *http.Request) (string, bool) {
-		// The usual case needs no memory of its own: IPv4 has one form as text, and that is the key.
+		// The usual case needs no memory of its own: IPv4 has one form as text, and that is the
+		// key.
 		if n := dotted(r.RemoteAddr); n > 0 {
 			return r.RemoteAddr[:n], true
 		}
@@ -33,7 +37,8 @@ func ByIP(proxies *Proxies) Key {
 	}
 }
 
-// dotted returns the length of the address in "192.0.2.1:1234" or "192.0.2.1", as a server writes the IPv4 address of its peer; 0 if text is none.
+// dotted returns the length of the address in "192.0.2.1:1234" or "192.0.2.1", as a server writes
+// the IPv4 address of its peer; 0 if text is none.
 func dotted(text string) int {
 	dots, n := 0, 0
 	for n < len(text) && text[n] != ':' {
@@ -64,9 +69,10 @@ func IPKey(a netip.Addr) string {
 	return p.String()
 }
 
-// ByHeader counts by the value of a header; of several the first one counts. Requests without it share a bucket, so that nobody escapes by leaving it
-// out: see [Given]. Whoever may choose the value freely may choose a fresh bucket, too: it should be a key that something behind the limit, or in
-// front of it, checks.
+// ByHeader counts by the value of a header; of several the first one counts. Requests without it
+// share a bucket, so that nobody escapes by leaving it out: see [Given]. Whoever may choose the
+// value freely may choose a fresh bucket, too: it should be a key that something behind the limit,
+// or in front of it, checks.
 func ByHeader(name string) Key {
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	return func(r *http.Request) (string, bool) {
@@ -77,14 +83,15 @@ func ByHeader(name string) Key {
 	}
 }
 
-// ByUser counts by what user says of a request: what an authentication in front of this middleware has put into its context. Requests for which it is ""
-// share a bucket: see [Given].
+// ByUser counts by what user says of a request: what an authentication in front of this middleware
+// has put into its context. Requests for which it is "" share a bucket: see [Given].
 func ByUser(user func(r *http.Request) string) Key {
 	return func(r *http.Request) (string, bool) { return user(r), true }
 }
 
-// ByRoute counts by the pattern that a router matched ([http.Request.Pattern]), without its method: the middleware must then stand behind the router.
-// In front of it all requests share a bucket. Adapters set the pattern for the routers that do not.
+// ByRoute counts by the pattern that a router matched ([http.Request.Pattern]), without its method:
+// the middleware must then stand behind the router. In front of it all requests share a bucket.
+// Adapters set the pattern for the routers that do not.
 func ByRoute() Key {
 	return func(r *http.Request) (string, bool) { return Route(r), true }
 }
@@ -120,8 +127,9 @@ func Given(key Key) Key {
 	}
 }
 
-// Join counts by several things together. What the parts are is escaped, so that no two combinations share a bucket: a|b and c are not a and b|c.
-// A request that one of the keys leaves out is left out.
+// Join counts by several things together. What the parts are is escaped, so that no two
+// combinations share a bucket: a|b and c are not a and b|c. A request that one of the keys leaves
+// out is left out.
 func Join(keys ...Key) Key {
 	return func(r *http.Request) (string, bool) {
 		var b strings.Builder
@@ -142,7 +150,8 @@ func Join(keys ...Key) Key {
 // joinEscapes makes the parts of a joined key tellable apart. It is never changed.
 var joinEscapes = strings.NewReplacer("%", "%25", "|", "%7C")
 
-// Hashed counts by the SHA-256 of a key, for keys that are secrets: what is stored and shown is not the key. Empty keys stay empty.
+// Hashed counts by the SHA-256 of a key, for keys that are secrets: what is stored and shown is not
+// the key. Empty keys stay empty.
 func Hashed(key Key) Key {
 	return func(r *http.Request) (string, bool) {
 		k, ok := key(r)

@@ -99,7 +99,8 @@ func TestPeers21PartsOfKeysAreKeptApart(t *testing.T) {
 	})
 }
 
-// TestLongKeysDoNotFillTheStore: a header may be long; its bucket's key is not, and is nobody else's.
+// TestLongKeysDoNotFillTheStore: a header may be long; its bucket's key is not, and is nobody
+// else's.
 func TestLongKeysDoNotFillTheStore(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, policy("p", rolling(1, time.Hour)))

@@ -16,51 +16,59 @@ import (
 
 // Bucket says what is taken for a request: units of the bucket of its key under a limiter's policy.
 type Bucket struct {
-	// Limiter is required. All limiters of a middleware must have been made from one another, by With, and have different policies.
+	// Limiter is required. All limiters of a middleware must have been made from one another, by
+	// With, and have different policies.
 	Limiter *drawgate.Limiter
 	// Key says who is counted; nil means ByIP(nil).
 	Key Key
 	// Costs says what a request costs; nil means one request. A unit that is not named costs 0,
 	// requests 1; if none is named, one of the buckets must count requests.
 	Costs func(r *http.Request) []drawgate.Cost
-	// Shared says that all callers share the bucket. A refusal then says that the API's limit was hit and not the caller's own, and the headers do
-	// not tell how busy the others are.
+	// Shared says that all callers share the bucket. A refusal then says that the API's limit was
+	// hit and not the caller's own, and the headers do not tell how busy the others are.
 	Shared bool
 }
 
 // Options holds what a Middleware can do without. The zero value is ready to use.
 type Options struct {
-	// Exempt are paths that are not limited: "/health" that one, "/health/*" all that start with "/health/", "/health*" whatever starts like this.
-	// A path that is not in its shortest form (/health/../login) is never exempt.
+	// Exempt are paths that are not limited: "/health" that one, "/health/*" all that start with
+	// "/health/", "/health*" whatever starts like this. A path that is not in its shortest form
+	// (/health/../login) is never exempt.
 	Exempt []string
 	// Skip reports requests that are not limited. Nil means none.
 	Skip func(r *http.Request) bool
-	// Priority of a request, 0 to drawgate.MaxPriority: limits may keep a share for high ones, which also wait in front. Nil means 0.
+	// Priority of a request, 0 to drawgate.MaxPriority: limits may keep a share for high ones,
+	// which also wait in front. Nil means 0.
 	Priority func(r *http.Request) int
 
-	// Wait is how long a request that does not pass may wait until it does, instead of being refused. 0 means that none waits. A bucket's policy may
-	// allow less. A client that goes away gives up its place; that of a request whose body has not been read is seen on HTTP/2 only.
+	// Wait is how long a request that does not pass may wait until it does, instead of being
+	// refused. 0 means that none waits. A bucket's policy may allow less. A client that goes away
+	// gives up its place; that of a request whose body has not been read is seen on HTTP/2 only.
 	Wait time.Duration
-	// Queue is how many requests may wait at once: 0 means 1000. Each keeps its goroutine and its connection. A bucket's policy may allow fewer.
+	// Queue is how many requests may wait at once: 0 means 1000. Each keeps its goroutine and its
+	// connection. A bucket's policy may allow fewer.
 	Queue int
 
-	// Hold is how long units of a policy with a concurrency limit are held without being renewed: 0 means 30s. They are renewed while the handler runs
-	// and given back when it ends. This is how long the slots of a process that dies stay taken.
+	// Hold is how long units of a policy with a concurrency limit are held without being renewed: 0
+	// means 30s. They are renewed while the handler runs and given back when it ends. This is how
+	// long the slots of a process that dies stay taken.
 	Hold time.Duration
 
-	// FailOpen lets requests pass when the store cannot decide, marked with X-RateLimit-Fallback. Otherwise they get 503, with Retry-After: 1. What
-	// package guard decides while the store is away is a decision, to which this does not apply.
+	// FailOpen lets requests pass when the store cannot decide, marked with X-RateLimit-Fallback.
+	// Otherwise they get 503, with Retry-After: 1. What package guard decides while the store is
+	// away is a decision, to which this does not apply.
 	FailOpen bool
-	// OnError is told of what went wrong: the store did not decide, a hold was lost, a policy does not have what was asked for. Nil ignores it. It must be
-	// quick. No key is in an error.
+	// OnError is told of what went wrong: the store did not decide, a hold was lost, a policy does
+	// not have what was asked for. Nil ignores it. It must be quick. No key is in an error.
 	OnError func(r *http.Request, err error)
 
-	// Describe names the policy whose limits the headers describe. "" means those of all buckets that are not Shared; of all, if all are.
+	// Describe names the policy whose limits the headers describe. "" means those of all buckets
+	// that are not Shared; of all, if all are.
 	Describe string
 	// Fields says which headers are written; 0 means AllFields.
 	Fields Fields
-	// Refuse writes the answer to a request that is not served. Headers with the limits and Retry-After have been set. Nil means p.ServeHTTP, which
-	// writes application/problem+json.
+	// Refuse writes the answer to a request that is not served. Headers with the limits and
+	// Retry-After have been set. Nil means p.ServeHTTP, which writes application/problem+json.
 	Refuse func(w http.ResponseWriter, r *http.Request, p *Problem)
 }
 
@@ -70,7 +78,8 @@ const (
 	defaultQueue = 1000
 )
 
-// Middleware limits the requests to a handler. It is safe for concurrent use, and may stand in front of several handlers, which then share its limits.
+// Middleware limits the requests to a handler. It is safe for concurrent use, and may stand in
+// front of several handlers, which then share its limits.
 type Middleware struct {
 	buckets []Bucket
 	opts    Options
@@ -82,8 +91,8 @@ type Middleware struct {
 	waiting atomic.Int64
 }
 
-// New returns a Middleware that takes of all buckets, or of none, for each request. opts may be nil. It reports what cannot work here, so that no request
-// has to.
+// New returns a Middleware that takes of all buckets, or of none, for each request. opts may be
+// nil. It reports what cannot work here, so that no request has to.
 func New(buckets []Bucket, opts *Options) (*Middleware, error) {
 	m := &Middleware{buckets: slices.Clone(buckets)}
 	if opts != nil {
@@ -187,7 +196,8 @@ func (m *Middleware) described() []string {
 	return own
 }
 
-// Handler returns a handler that limits the requests to next. The response writer is passed on as it is.
+// Handler returns a handler that limits the requests to next. The response writer is passed on as
+// it is.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := m.Begin(w.Header(), r)
@@ -248,7 +258,8 @@ func newPattern(text string) (pattern, error) {
 	return p, nil
 }
 
-// matches reports whether a path is exempt. A handler may take a path with .. or // for its shortest form: such a path must not slip by as another.
+// matches reports whether a path is exempt. A handler may take a path with .. or // for its
+// shortest form: such a path must not slip by as another.
 func (p *pattern) matches(name string) bool {
 	if p.prefix {
 		return strings.HasPrefix(name, p.text) && isShortest(name)

@@ -84,7 +84,8 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// TestKinds of callers: default and privileged keys, internal jobs, and routes with limits of their own. req: E3.
+// TestKinds of callers: default and privileged keys, internal jobs, and routes with limits of their
+// own. req: E3.
 func TestKindsOfCallers(t *testing.T) {
 	t.Parallel()
 	plain := limiter(t, policy("default-keys", rolling(1, time.Hour)))
@@ -128,7 +129,8 @@ func TestKindsOfCallers(t *testing.T) {
 	}
 }
 
-// TestFourLimits has the limits of document B: per IP, per user, for the API, and for tasks of one kind, in one take. req: B2.
+// TestFourLimits has the limits of document B: per IP, per user, for the API, and for tasks of one
+// kind, in one take. req: B2.
 func TestFourLimits(t *testing.T) {
 	t.Parallel()
 	perIP := limiter(t, policy("ratelimit:ip", bucket(10, time.Hour, 5)))
@@ -179,7 +181,8 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// TestMistakesOfThePrograms: what a policy does not have is the server's fault, and its log says so; callers are not told more.
+// TestMistakesOfThePrograms: what a policy does not have is the server's fault, and its log says
+// so; callers are not told more.
 func TestMistakesOfThePrograms(t *testing.T) {
 	t.Parallel()
 	var reported error

@@ -19,8 +19,8 @@ type Pass struct {
 // Held reports whether units are held until End: the handler should then run under [Pass.Context].
 func (p Pass) Held() bool { return p.hold != nil }
 
-// Context returns the context for the handler of a request whose context is ctx. If units are held it ends when they are lost, with [ErrHoldLost] as its
-// cause.
+// Context returns the context for the handler of a request whose context is ctx. If units are held
+// it ends when they are lost, with [ErrHoldLost] as its cause.
 func (p Pass) Context(ctx context.Context) context.Context {
 	if p.hold == nil {
 		return ctx
@@ -28,16 +28,17 @@ func (p Pass) Context(ctx context.Context) context.Context {
 	return p.hold.Context()
 }
 
-// End gives back what is held. It must be called when the request was served, however that ended, and may be called again. It waits for the store, for a
-// second at most.
+// End gives back what is held. It must be called when the request was served, however that ended,
+// and may be called again. It waits for the store, for a second at most.
 func (p Pass) End() {
 	if p.hold != nil {
 		p.hold.End()
 	}
 }
 
-// Begin decides a request and writes what was decided into the headers of its answer: for adapters, which do what [Middleware.Handler] does where the
-// framework is another. It waits if the middleware does, for as long as r's context lasts.
+// Begin decides a request and writes what was decided into the headers of its answer: for adapters,
+// which do what [Middleware.Handler] does where the framework is another. It waits if the
+// middleware does, for as long as r's context lasts.
 func (m *Middleware) Begin(h http.Header, r *http.Request) Pass {
 	if m.skips(r) {
 		return Pass{}
@@ -57,7 +58,8 @@ func (m *Middleware) Begin(h http.Header, r *http.Request) Pass {
 	return m.beginLate(h, r, key, answer{d: d, err: err})
 }
 
-// beginLate is what follows on a first answer that did not let the request pass: apart, so that Begin stays short.
+// beginLate is what follows on a first answer that did not let the request pass: apart, so that
+// Begin stays short.
 func (m *Middleware) beginLate(h http.Header, r *http.Request, key string, a answer) Pass {
 	t := take{m: m, asks: []drawgate.Ask{{Limiter: m.lone, Key: drawgate.BoundedKey(key)}}}
 	return m.settle(h, r, t.waitAfter(r.Context(), a), &t)
@@ -158,8 +160,8 @@ func (t *take) shared(i int) bool {
 // statusTimeout bounds how long the answer to a request that can never pass waits for what is left.
 const statusTimeout = 2 * time.Second
 
-// status asks for what is left in the buckets that the headers describe: a take that can never fit is not decided, so no decision says it. It is nil if the
-// store does not answer.
+// status asks for what is left in the buckets that the headers describe: a take that can never fit
+// is not decided, so no decision says it. It is nil if the store does not answer.
 func (t *take) status(ctx context.Context) (list []drawgate.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -204,7 +206,8 @@ func (t *take) ask(ctx context.Context, wait bool) (a answer) {
 	return a
 }
 
-// waitAfter lets a request that was refused wait, if it may. What it returns is never older than the end of the waiting.
+// waitAfter lets a request that was refused wait, if it may. What it returns is never older than
+// the end of the waiting.
 func (t *take) waitAfter(ctx context.Context, a answer) answer {
 	m := t.m
 	if a.err != nil || a.d.Allowed || m.opts.Wait == 0 || a.d.RetryAfter == drawgate.Never || a.d.Soonest > m.opts.Wait {

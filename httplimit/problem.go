@@ -16,7 +16,8 @@ import (
 // ProblemType is the media type of a [Problem] (RFC 9457).
 const ProblemType = "application/problem+json"
 
-// The types of problems that limits are (draft-ietf-httpapi-ratelimit-headers-11, sections 5.1 and 5.2).
+// The types of problems that limits are (draft-ietf-httpapi-ratelimit-headers-11, sections 5.1 and
+// 5.2).
 const (
 	typeQuota   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	typeReduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
@@ -112,8 +113,9 @@ func unavailable(code Code, detail string) *Problem {
 	return p
 }
 
-// Refused describes a refusal for the one who is refused: a 429, a 413 if it can never pass, or a 503 if that is for want of the store
-// ([drawgate.Away]). shared reports whether the bucket at a position of the take is one that all callers share; nil means that none is. Of shared limits
+// Refused describes a refusal for the one who is refused: a 429, a 413 if it can never pass, or a
+// 503 if that is for want of the store ([drawgate.Away]). shared reports whether the bucket at a
+// position of the take is one that all callers share; nil means that none is. Of shared limits
 // nothing but the name is told. Where a limit of the caller's own refuses too, that one is named.
 func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 	p := &Problem{Type: typeQuota, Title: "Quota Exceeded", Status: http.StatusTooManyRequests, Code: CodeLimited, Scope: ScopeCaller}

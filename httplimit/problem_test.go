@@ -52,7 +52,8 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-// TestOwnLimitsComeFirst: where a limit of the caller's own and one of the API's refuse, the caller is told what it can do something about; both are named.
+// TestOwnLimitsComeFirst: where a limit of the caller's own and one of the API's refuse, the caller
+// is told what it can do something about; both are named.
 func TestOwnLimitsComeFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -102,7 +102,8 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestHijack: the response writer is passed on as it is, so that connections can be taken over, as websockets do. The slot is held until the handler returns.
+// TestHijack: the response writer is passed on as it is, so that connections can be taken over, as
+// websockets do. The slot is held until the handler returns.
 func TestHijack(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, policy("slots", slots(1)))

@@ -20,8 +20,8 @@ type view struct {
 	slots  bool   // a concurrency limit: it has no window, and nobody knows when a slot comes free
 }
 
-// Quota units of draft-ietf-httpapi-ratelimit-headers-11, section 3.1.2. Where a unit is none of these it is named all the same: leaving it out would
-// say that requests are counted.
+// Quota units of draft-ietf-httpapi-ratelimit-headers-11, section 3.1.2. Where a unit is none of
+// these it is named all the same: leaving it out would say that requests are counted.
 const unitSlots = "concurrent-requests"
 
 // newView describes a limit of a policy; alone says that it is the policy's only one.
@@ -50,7 +50,8 @@ func newView(policy string, l *drawgate.Limit, alone bool) *view {
 	return v
 }
 
-// quota returns the units that a limit grants per window, and those that it can grant at once, less its headroom. They differ for a bucket.
+// quota returns the units that a limit grants per window, and those that it can grant at once, less
+// its headroom. They differ for a bucket.
 func quota(l *drawgate.Limit) (q, most int64) {
 	timeless := *l
 	timeless.Zone = "" // it takes time to find, and has no part in this
@@ -74,8 +75,8 @@ func unit(l *drawgate.Limit) string {
 	return u
 }
 
-// windowSeconds returns the length of a limit's window in seconds, rounded up, so that who keeps to it keeps to the limit: a day has 24 hours, a month 31
-// days. 0 means that it has none.
+// windowSeconds returns the length of a limit's window in seconds, rounded up, so that who keeps to
+// it keeps to the limit: a day has 24 hours, a month 31 days. 0 means that it has none.
 func windowSeconds(l *drawgate.Limit) int64 {
 	const hour, day = 3600, 24 * 3600
 	switch l.Kind {
@@ -97,7 +98,8 @@ func windowSeconds(l *drawgate.Limit) int64 {
 	return seconds(l.Window)
 }
 
-// quote writes text as a String of RFC 9651. What a String cannot hold, bytes that are not printable ASCII, is percent-encoded, and the per cent sign with it.
+// quote writes text as a String of RFC 9651. What a String cannot hold, bytes that are not
+// printable ASCII, is percent-encoded, and the per cent sign with it.
 func quote(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestModels checks the models that take seconds. models/run.sh checks all; results.txt is its output.
+// TestModels checks the models that take seconds. models/run.sh checks all; results.txt is its
+// output.
 func TestModels(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "./run.sh", "--quick").CombinedOutput()

@@ -12,8 +12,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// afterwards carries out what the request tells of what has happened already: hits that were used, and hits to give back. It does not depend on
-// whether the rest of the request passed.
+// afterwards carries out what the request tells of what has happened already: hits that were used,
+// and hits to give back. It does not depend on whether the rest of the request passed.
 func (c *call) afterwards(ctx context.Context) error {
 	var errs []error
 	some, took := false, false
@@ -67,7 +67,8 @@ func (c *call) report(ctx context.Context, p *part) error {
 	return charge(ctx, ask, p.hits)
 }
 
-// charge counts units whatever the limit says. A reservation whose hold is over is settled with more than it held: the difference is charged.
+// charge counts units whatever the limit says. A reservation whose hold is over is settled with
+// more than it held: the difference is charged.
 func charge(ctx context.Context, ask drawgate.Ask, n int64) error {
 	ask.Costs = []drawgate.Cost{{N: 1}}
 	r, err := ask.Limiter.Resume(rand.Text(), drawgate.NewGrant(), time.Now(), ask)

@@ -8,7 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// answer1 and answerN are responses with their statuses in one allocation each, as most requests have one descriptor or two.
+// answer1 and answerN are responses with their statuses in one allocation each, as most requests
+// have one descriptor or two.
 type (
 	status1 struct {
 		status ratelimit.RateLimitResponse_DescriptorStatus
@@ -83,8 +84,9 @@ func (p *part) describe(s *status1) {
 	s.status.DurationUntilReset = &s.reset
 }
 
-// resetSeconds returns in how many seconds the limit is unused, or its window ends, rounded up: Envoy cuts parts of a second off, and would tell a client
-// to come too early. A refusal by a limit of which nothing is used, as the hits never fit, has its whole window, and never 0.
+// resetSeconds returns in how many seconds the limit is unused, or its window ends, rounded up:
+// Envoy cuts parts of a second off, and would tell a client to come too early. A refusal by a limit
+// of which nothing is used, as the hits never fit, has its whole window, and never 0.
 func (p *part) resetSeconds(refused bool) int64 {
 	after := p.resetAfter
 	if refused && after == 0 {

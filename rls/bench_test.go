@@ -42,7 +42,8 @@ func (noop) ShouldRateLimit(context.Context, *ratelimit.RateLimitRequest) (*rate
 	return &ratelimit.RateLimitResponse{OverallCode: ok}, nil
 }
 
-// serveEnv makes the test binary a server: in a process of its own, so that what it uses can be told from what callers use.
+// serveEnv makes the test binary a server: in a process of its own, so that what it uses can be
+// told from what callers use.
 const serveEnv = "RLS_BENCH_SERVER"
 
 func TestMain(m *testing.M) {
@@ -81,7 +82,8 @@ func serveBench(kind string) {
 	_ = g.Serve(l)
 }
 
-// BenchmarkRLS asks a server in a process of its own over loopback, at 64 callers on 8 connections. server-µs/op is that process's CPU time per call.
+// BenchmarkRLS asks a server in a process of its own over loopback, at 64 callers on 8 connections.
+// server-µs/op is that process's CPU time per call.
 func BenchmarkRLS(b *testing.B) {
 	for _, kind := range []string{"noop", "drawgate"} {
 		for descriptors := 1; descriptors <= 2; descriptors++ {

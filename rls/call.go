@@ -93,7 +93,8 @@ func (c *call) clear() {
 	c.res.Reservation = nil // the rest is overwritten by the next take, and tells who asked last to nobody
 }
 
-// hits returns what a descriptor asks for, by the protocol's rules: its own number, or the request's, in which 0 says nothing and means 1.
+// hits returns what a descriptor asks for, by the protocol's rules: its own number, or the
+// request's, in which 0 says nothing and means 1.
 func (c *call) hits(d *common.RateLimitDescriptor, p *part) {
 	own := d.GetHitsAddend()
 	n := uint64(max(1, c.request.GetHitsAddend()))

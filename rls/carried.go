@@ -14,11 +14,13 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// CarriedPolicy is the policy of rates that descriptors carry where no rule of the same window matches. The engine has it so that it can be disabled,
-// and so that there is a limiter to derive from.
+// CarriedPolicy is the policy of rates that descriptors carry where no rule of the same window
+// matches. The engine has it so that it can be disabled, and so that there is a limiter to derive
+// from.
 const CarriedPolicy = "rls"
 
-// carried keeps the rates that requests have carried, up to a bound: whoever sends requests chooses their number.
+// carried keeps the rates that requests have carried, up to a bound: whoever sends requests chooses
+// their number.
 type carried struct {
 	mu    sync.Mutex
 	rates map[carriedKey]carriedRate // guarded by mu
@@ -37,13 +39,15 @@ type carriedRate struct {
 	limiter *drawgate.Limiter
 }
 
-// maxCarried is how many rates are kept. A limiter takes a few hundred bytes, and microseconds to make.
+// maxCarried is how many rates are kept. A limiter takes a few hundred bytes, and microseconds to
+// make.
 const maxCarried = 1024
 
 // carried returns the rate that a descriptor carries in place of the file's.
 //
-// If a rule with the same window matches, it counts in the rule's bucket, with another amount: whoever alternates between the two has one limit at a
-// time, not two. Otherwise it counts in a bucket of the descriptor's own.
+// If a rule with the same window matches, it counts in the rule's bucket, with another amount:
+// whoever alternates between the two has one limit at a time, not two. Otherwise it counts in a
+// bucket of the descriptor's own.
 func (c *call) carried(d *domain, p *part, o *common.RateLimitDescriptor_RateLimitOverride) (*Rule, *drawgate.Limiter, error) {
 	k := carriedKey{
 		domain: d.name, unit: ratelimit.RateLimitResponse_RateLimit_Unit(o.GetUnit()), times: 1, requests: o.GetRequestsPerUnit(),
@@ -79,7 +83,8 @@ func (c *carried) get(e *engine.Engine, k carriedKey, w Windows) (carriedRate, e
 	return rate, nil
 }
 
-// makeCarried makes the rule and the limiter of a rate. It counts, is never in shadow and is no quota.
+// makeCarried makes the rule and the limiter of a rate. It counts, is never in shadow and is no
+// quota.
 func makeCarried(e *engine.Engine, k carriedKey, w Windows) (carriedRate, error) {
 	r := &Rule{Domain: k.domain, Unit: k.unit, Multiplier: k.times, Requests: k.requests}
 	r.finish(w)
@@ -115,8 +120,8 @@ func (r *Rule) bucket(p *part) string {
 	return b.String()
 }
 
-// runCarried is [call.run] for a request of which some descriptors carry a rate. One take decides them with the others; what is in shadow is decided by
-// the engine beside it.
+// runCarried is [call.run] for a request of which some descriptors carry a rate. One take decides
+// them with the others; what is in shadow is decided by the engine beside it.
 func (c *call) runCarried(ctx context.Context) (allowed bool, err error) {
 	var shadows, enforced []int // asks
 	limiters := make([]*drawgate.Limiter, len(c.asks))

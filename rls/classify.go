@@ -59,7 +59,8 @@ func (c *call) match(p *part) error {
 	return nil
 }
 
-// replace takes the rates out of the request that others of it replace. One without a limit stays as it is.
+// replace takes the rates out of the request that others of it replace. One without a limit stays
+// as it is.
 func (c *call) replace() {
 	if len(c.dropped) == 0 {
 		return
@@ -76,7 +77,8 @@ func (p *part) shadowed() bool { return p.rule != nil && p.rule.Shadow }
 func (p *part) quota() bool    { return p.rule != nil && p.rule.Quota && !p.rule.Shadow }
 func (p *part) enforced() bool { return p.rule != nil && !p.rule.Quota && !p.rule.Shadow }
 
-// blocked reports whether the request is refused by what is known so far: by a descriptor that is enforced, or because all that are quotas are over.
+// blocked reports whether the request is refused by what is known so far: by a descriptor that is
+// enforced, or because all that are quotas are over.
 func (c *call) blocked() bool {
 	quotas, over := 0, 0
 	for i := range c.parts {

@@ -12,11 +12,13 @@ import (
 type Windows uint8
 
 const (
-	// Rolling counts the last minute, whenever that began: in no interval of that length more pass than the file says. It is the default.
+	// Rolling counts the last minute, whenever that began: in no interval of that length more pass
+	// than the file says. It is the default.
 	Rolling Windows = iota
-	// Aligned counts from one full minute to the next, as envoyproxy/ratelimit does, in UTC: remaining and reset are its figures, and up to twice the
-	// rate may pass around an edge. A week starts on Monday, a month is a real one. Seconds, years and multiplied units, which no calendar has, are
-	// Rolling ones.
+	// Aligned counts from one full minute to the next, as envoyproxy/ratelimit does, in UTC:
+	// remaining and reset are its figures, and up to twice the rate may pass around an edge. A week
+	// starts on Monday, a month is a real one. Seconds, years and multiplied units, which no
+	// calendar has, are Rolling ones.
 	Aligned
 )
 
@@ -26,8 +28,9 @@ type ConfigOptions struct {
 	Merge   bool // files may add to a domain that another one has begun, as with MERGE_DOMAIN_CONFIG; otherwise that is a mistake
 }
 
-// Config is a checked set of rate limits in the format of envoyproxy/ratelimit: domains with trees of descriptors. It is immutable and safe for
-// concurrent use. [ParseConfig] and [Load] make one; docs/envoy.md has the format.
+// Config is a checked set of rate limits in the format of envoyproxy/ratelimit: domains with trees
+// of descriptors. It is immutable and safe for concurrent use. [ParseConfig] and [Load] make one;
+// docs/envoy.md has the format.
 type Config struct {
 	domains map[string]*domain
 	rules   []*Rule
@@ -35,9 +38,11 @@ type Config struct {
 	skipped []Skipped
 }
 
-// ParseConfig reads one file; name is for errors, which are a [ConfigErrors] with every mistake's line and column. opts may be nil.
+// ParseConfig reads one file; name is for errors, which are a [ConfigErrors] with every mistake's
+// line and column. opts may be nil.
 //
-// What is a mistake for envoyproxy/ratelimit is one here; so are keys at places where it would ignore them, and keys that are given twice.
+// What is a mistake for envoyproxy/ratelimit is one here; so are keys at places where it would
+// ignore them, and keys that are given twice.
 func ParseConfig(name string, data []byte, opts *ConfigOptions) (*Config, error) {
 	return parse([]file{{name, data}}, opts)
 }
@@ -61,8 +66,9 @@ func parse(files []file, opts *ConfigOptions) (*Config, error) {
 	return b.config, nil
 }
 
-// Policies returns the limits as policies of an engine: one for each rate that is neither unlimited nor 0, named "rls/" and the domain and descriptors,
-// and one named "rls", of which rates that requests carry are made, an [engine.Policy.Base].
+// Policies returns the limits as policies of an engine: one for each rate that is neither unlimited
+// nor 0, named "rls/" and the domain and descriptors, and one named "rls", of which rates that
+// requests carry are made, an [engine.Policy.Base].
 func (c *Config) Policies() []engine.Policy {
 	list := []engine.Policy{{Policy: drawgate.PerSecond(CarriedPolicy, 1), Base: true}}
 	for _, r := range c.rules {

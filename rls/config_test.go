@@ -249,7 +249,8 @@ func TestConfigDirectory(t *testing.T) {
 		t.Errorf("one file: %v, %v", c, err)
 	}
 
-	// The same domain in two files is a mistake, unless files may be merged; the same descriptor in both is one always.
+	// The same domain in two files is a mistake, unless files may be merged; the same descriptor in
+	// both is one always.
 	write("e.yaml", "domain: a\ndescriptors: [{key: l, rate_limit: {unit: hour, requests_per_unit: 3}}]\n")
 	if _, err := rls.Load([]string{dir}, nil); err == nil || !strings.Contains(err.Error(), "e.yaml:1:1: the domain \"a\" is in another file already") {
 		t.Errorf("a domain twice: %v", err)

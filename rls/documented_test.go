@@ -18,8 +18,9 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// The cases of this file are those that the documentation of envoyproxy/ratelimit describes, with other names and numbers: what each configuration
-// does there, it does here. Windows are long, so that none ends while a test counts; what differs by unit is tested elsewhere.
+// The cases of this file are those that the documentation of envoyproxy/ratelimit describes, with
+// other names and numbers: what each configuration does there, it does here. Windows are long, so
+// that none ends while a test counts; what differs by unit is tested elsewhere.
 
 func TestDocumentedValuesOfOneKeyHaveRatesOfTheirOwn(t *testing.T) {
 	t.Parallel()
@@ -198,7 +199,8 @@ descriptors:
 	}
 }
 
-// diverged returns the shadows of a registry that would have answered differently: label values and counts.
+// diverged returns the shadows of a registry that would have answered differently: label values and
+// counts.
 func diverged(t *testing.T, reg *prometheus.Registry) string {
 	t.Helper()
 	families, err := reg.Gather()
@@ -325,7 +327,8 @@ descriptors:
 	}
 }
 
-// labelled takes for descriptors, and returns what the newest line of the history is labelled with. There are seen lines already.
+// labelled takes for descriptors, and returns what the newest line of the history is labelled with.
+// There are seen lines already.
 func labelled(t *testing.T, store *sqlitestore.Store, s *rls.Service, seen *int, descriptors ...string) (names []string) {
 	t.Helper()
 	r := request("measured")
@@ -411,7 +414,8 @@ descriptors:
 	s, _ := service(t, store, config(t, text), nil)
 	seen := 0
 	for descriptors, want := range map[string]string{
-		// Detailed metrics: the value that the file does not have is named. Those that are named by the file alone need no label: their policy says it.
+		// Detailed metrics: the value that the file does not have is named. Those that are named by
+		// the file alone need no label: their policy says it.
 		"key1=unspecified":             "[rls measured.key1_unspecified]",
 		"key1=unspecified2":            "[rls measured.key1_unspecified2]",
 		"key1=value2":                  "[rls measured.key1_value2]",
@@ -435,7 +439,8 @@ descriptors:
 	}
 }
 
-// What the demonstration of the documentation shows with a rate and others below it under one key; two descriptors share the outer entry.
+// What the demonstration of the documentation shows with a rate and others below it under one key;
+// two descriptors share the outer entry.
 func TestDocumentedRateWithOthersBelow(t *testing.T) {
 	t.Parallel()
 	const text = `

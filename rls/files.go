@@ -17,10 +17,11 @@ type Skipped struct{ Path, Why string }
 // Skipped returns what was not read, in the order of the directories.
 func (c *Config) Skipped() []Skipped { return c.skipped }
 
-// Load reads files, and of directories every file in them and in the directories below, whatever its name is, as envoyproxy/ratelimit does. A link to a
-// file is read. Links to directories and to nothing, what is no regular file, and names that begin with two dots, where Kubernetes keeps what its links
-// lead to, are not: see [Config.Skipped]. opts may be nil. The error is a [ConfigErrors], or says why a path could not be read; a directory without any
-// file is one.
+// Load reads files, and of directories every file in them and in the directories below, whatever
+// its name is, as envoyproxy/ratelimit does. A link to a file is read. Links to directories and to
+// nothing, what is no regular file, and names that begin with two dots, where Kubernetes keeps what
+// its links lead to, are not: see [Config.Skipped]. opts may be nil. The error is a [ConfigErrors],
+// or says why a path could not be read; a directory without any file is one.
 func Load(paths []string, opts *ConfigOptions) (*Config, error) {
 	var l listing
 	for _, path := range paths {

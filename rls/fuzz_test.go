@@ -27,8 +27,8 @@ descriptors:
   - {key: z, rate_limit: {unit: hour}}
 `
 
-// FuzzShouldRateLimit sends arbitrary messages: none may panic, every answer has a status for each descriptor and can be written, and one that refuses
-// has spent nothing, in whatever bucket.
+// FuzzShouldRateLimit sends arbitrary messages: none may panic, every answer has a status for each
+// descriptor and can be written, and one that refuses has spent nothing, in whatever bucket.
 func FuzzShouldRateLimit(f *testing.F) {
 	carrying := descriptor("a=1")
 	carrying.Limit = limitOf(f, "HOUR", 2)
@@ -130,7 +130,8 @@ func used(t *testing.T, e *engine.Engine, c *rls.Config, r *ratelimit.RateLimitR
 	return found
 }
 
-// FuzzEnvoyYAML reads arbitrary files: none may panic, a mistake has a place in the file, and what is read can be put in force.
+// FuzzEnvoyYAML reads arbitrary files: none may panic, a mistake has a place in the file, and what
+// is read can be put in force.
 func FuzzEnvoyYAML(f *testing.F) {
 	for _, text := range []string{
 		fuzzed, users, "", "domain: d", "domain: d\ndescriptors: &a\n  - key: k\n    descriptors: *a\n", "domain: d\ndescriptors:\n  - <<: {key: k}\n",

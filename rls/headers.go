@@ -93,8 +93,8 @@ func rank(s *ratelimit.RateLimitResponse_DescriptorStatus) int64 {
 	return int64(s.GetLimitRemaining())
 }
 
-// retryAfter returns in how many µs the request would pass if nothing else happened; 0 if no waiting helps, or nobody knows. Of what is enforced the
-// longest counts, of quotas the shortest.
+// retryAfter returns in how many µs the request would pass if nothing else happened; 0 if no
+// waiting helps, or nobody knows. Of what is enforced the longest counts, of quotas the shortest.
 func (c *call) retryAfter() int64 {
 	longest, quota, quotas := int64(0), int64(-1), true
 	for i := range c.parts {
@@ -128,7 +128,8 @@ func (c *call) retryAfter() int64 {
 	return longest
 }
 
-// wait returns how long a part that is over has to wait. One that was only looked at is told when all of its limit is back: that is no earlier.
+// wait returns how long a part that is over has to wait. One that was only looked at is told when
+// all of its limit is back: that is no earlier.
 func (p *part) wait() int64 {
 	if p.retryAfter > 0 {
 		return p.retryAfter
@@ -158,10 +159,12 @@ func (c *call) diverge(policy, way string) {
 	}
 }
 
-// bare reports whether no headers describe the request: it only looks, or its hits never fit, so nothing was asked.
+// bare reports whether no headers describe the request: it only looks, or its hits never fit, so
+// nothing was asked.
 func (c *call) bare() bool { return len(c.draft[httplimit.HeaderRateLimit]) == 0 }
 
-// describeDraft notes the headers of a decision, in place of those of an earlier attempt if there was one.
+// describeDraft notes the headers of a decision, in place of those of an earlier attempt if there
+// was one.
 func (c *call) describeDraft(d *drawgate.Decision, more bool) {
 	if c.s.opts.Headers != HeadersDraft {
 		return

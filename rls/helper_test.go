@@ -138,7 +138,8 @@ func answered(t *testing.T, c ratelimit.RateLimitServiceClient, r *ratelimit.Rat
 	return a
 }
 
-// passes asks with one descriptor until it is refused, at most n+1 times, and says if it was not exactly after n.
+// passes asks with one descriptor until it is refused, at most n+1 times, and says if it was not
+// exactly after n.
 func passes(t *testing.T, c ratelimit.RateLimitServiceClient, domain, text string, n int) {
 	t.Helper()
 	for i := range n {

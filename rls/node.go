@@ -7,8 +7,9 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// resolve returns what an anchor names and what an alias stands for; nil if it stands for nothing, which is reported. Each call counts
-// against the bound of a file, so that aliases of aliases cannot blow it up.
+// resolve returns what an anchor names and what an alias stands for; nil if it stands for nothing,
+// which is reported. Each call counts against the bound of a file, so that aliases of aliases
+// cannot blow it up.
 func (r *reader) resolve(n ast.Node, depth int) ast.Node {
 	if r.visits++; r.visits > maxVisits || depth > maxDepth {
 		if !r.full {
@@ -135,7 +136,8 @@ func (r *reader) list(e entry) []ast.Node {
 	return nil
 }
 
-// text reads a text. Whole numbers and booleans are taken as they are written, and an empty value is "", as the format's first reader does.
+// text reads a text. Whole numbers and booleans are taken as they are written, and an empty value
+// is "", as the format's first reader does.
 func (r *reader) text(e entry) string {
 	switch n := r.resolve(e.value, e.depth).(type) {
 	case *ast.StringNode:

@@ -18,9 +18,11 @@ import (
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
-// The tests of this file are the lines of PEERS.md that concern this protocol, by their numbers there: what peers get wrong.
+// The tests of this file are the lines of PEERS.md that concern this protocol, by their numbers
+// there: what peers get wrong.
 
-// req: PEERS 1. Every descriptor is counted, and compared afterwards: refused traffic eats what others share. And reading before counting does not help
+// req: PEERS 1. Every descriptor is counted, and compared afterwards: refused traffic eats what
+// others share. And reading before counting does not help
 // where several do.
 func TestPeers01RefusalSpendsNothingInAnyDescriptor(t *testing.T) {
 	t.Parallel()
@@ -187,7 +189,8 @@ descriptors:
 	passes(t, c, "d", "user=ann", 5)
 }
 
-// req: PEERS 16. A cache of what is over its limit hides a refund, or a raised limit, until the window ends.
+// req: PEERS 16. A cache of what is over its limit hides a refund, or a raised limit, until the
+// window ends.
 func TestPeers16RefundAndRaisedLimitCountAtOnce(t *testing.T) {
 	t.Parallel()
 	text := func(n string) string {
@@ -205,7 +208,8 @@ func TestPeers16RefundAndRaisedLimitCountAtOnce(t *testing.T) {
 	passes(t, c, "d", "user=ann", 3)
 }
 
-// req: PEERS 8. Limits that requests carry admit without bound when they alternate, and a refund is not clamped.
+// req: PEERS 8. Limits that requests carry admit without bound when they alternate, and a refund is
+// not clamped.
 func TestPeers08CarriedLimitsShareTheRulesBucket(t *testing.T) {
 	t.Parallel()
 	c := client(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 5}}\n", &rls.Options{Refunds: true})
@@ -244,7 +248,8 @@ func TestPeers20FallbackIsMarked(t *testing.T) {
 	}
 }
 
-// req: PEERS 21. Parts of a key that are joined without a mark between them: two clients share a counter.
+// req: PEERS 21. Parts of a key that are joined without a mark between them: two clients share a
+// counter.
 func TestPeers21DifferentDescriptorsShareNothing(t *testing.T) {
 	t.Parallel()
 	c := client(t, `

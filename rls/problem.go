@@ -44,7 +44,8 @@ func (e ConfigErrors) Unwrap() []error {
 	return errs
 }
 
-// maxProblems is how many mistakes of a file are worth reading. A hostile one could have hundreds of thousands.
+// maxProblems is how many mistakes of a file are worth reading. A hostile one could have hundreds
+// of thousands.
 const maxProblems = 100
 
 func (e ConfigErrors) sorted() ConfigErrors {

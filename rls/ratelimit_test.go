@@ -24,8 +24,9 @@ import (
 	"github.com/drawgate/drawgate/rls"
 )
 
-// The answers of envoyproxy/ratelimit's own server to the scenarios below are kept in testdata/ratelimit, and ours are compared with them. To ask it
-// again, with redis-server in the PATH:
+// The answers of envoyproxy/ratelimit's own server to the scenarios below are kept in
+// testdata/ratelimit, and ours are compared with them. To ask it again, with redis-server in the
+// PATH:
 //
 //	GOBIN=/tmp go install github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36
 //	go test ./rls -run TestAnswersOfEnvoyproxyRatelimit -ratelimit /tmp/service_cmd
@@ -35,8 +36,10 @@ var (
 	theirFile   = flag.String("ratelimit-file", pinned, "the file; scenarios of other files are not asked")
 )
 
-// The files. Wildcards elsewhere than at the end came after the version that can be installed as above: the server of the second file is that version with
-// the matching of commit 759083401cf4 in src/config/config_impl.go (wildcardMatch, and what calls it). A checkout of that commit serves as well.
+// The files. Wildcards elsewhere than at the end came after the version that can be installed as
+// above: the server of the second file is that version with the matching of commit 759083401cf4 in
+// src/config/config_impl.go (wildcardMatch, and what calls it). A checkout of that commit serves as
+// well.
 const (
 	pinned = "3fb702589d36.json"
 	later  = "759083401cf4.json"
@@ -184,7 +187,8 @@ func answerOf(a *ratelimit.RateLimitResponse, err error) (o reply) {
 	return o
 }
 
-// comparable returns the answer without what differs on purpose: which error it is, and what a refusal leaves, as there it spends.
+// comparable returns the answer without what differs on purpose: which error it is, and what a
+// refusal leaves, as there it spends.
 func (o reply) comparable() string {
 	if o.Error != "" {
 		return "an error"

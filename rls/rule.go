@@ -86,7 +86,8 @@ func (r *Rule) finish(w Windows) {
 // maxPolicy is the most bytes of a policy's name.
 const maxPolicy = 128
 
-// policyName is unique in a file: its parts are escaped where they could be taken for something else, and what is too long ends in a hash.
+// policyName is unique in a file: its parts are escaped where they could be taken for something
+// else, and what is too long ends in a hash.
 func policyName(domain string, path []Step) string {
 	var b strings.Builder
 	b.WriteString("rls/" + escape(domain))

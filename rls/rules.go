@@ -18,7 +18,8 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// byRules decides a request by the engine's rules: the entries of each descriptor are a set of attributes, and all descriptors that take are one take.
+// byRules decides a request by the engine's rules: the entries of each descriptor are a set of
+// attributes, and all descriptors that take are one take.
 func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error) {
 	took := false
 	for _, d := range c.request.GetDescriptors() {
@@ -52,7 +53,8 @@ func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error
 	return c.answer(), nil
 }
 
-// rulesTake takes for all descriptors in one step, or not at all. What is refused already is only looked at.
+// rulesTake takes for all descriptors in one step, or not at all. What is refused already is only
+// looked at.
 func (c *call) rulesTake(ctx context.Context) error {
 	if !c.refused {
 		if err := c.rulesAsk(ctx, func(p *part) bool { return p.does == takes }); err != nil {
@@ -80,7 +82,8 @@ func (c *call) rulesTake(ctx context.Context) error {
 // anyRule stands for the rules that count a descriptor: they are enforced.
 var anyRule = &Rule{}
 
-// rulesAsk asks the engine for some of the descriptors, as one take, and notes what is told of each. Hits that never fit are a refusal.
+// rulesAsk asks the engine for some of the descriptors, as one take, and notes what is told of
+// each. Hits that never fit are a refusal.
 func (c *call) rulesAsk(ctx context.Context, which func(*part) bool) error {
 	c.begin()
 	for i := range c.parts {
@@ -128,7 +131,8 @@ func (c *call) rulesTellSet(p *part) {
 	c.rulesTell(p, &c.res.Decision, buckets)
 }
 
-// rulesPeek tells how descriptors stand. One that takes is over if a limit has too little left for its hits, another if nothing is left.
+// rulesPeek tells how descriptors stand. One that takes is over if a limit has too little left for
+// its hits, another if nothing is left.
 func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 	bare := c.bare()
 	for i := range c.parts {
@@ -234,7 +238,8 @@ func (c *call) rulesEach(ctx context.Context, p *part) error {
 // everyBucket of a decision.
 const everyBucket = ^uint64(0)
 
-// rulesTell notes what a decision says of a descriptor, of which some buckets count it: of the limit that refuses longest, or has the least left.
+// rulesTell notes what a decision says of a descriptor, of which some buckets count it: of the
+// limit that refuses longest, or has the least left.
 func (c *call) rulesTell(p *part, d *drawgate.Decision, buckets uint64) {
 	var worst drawgate.LimitResult
 	for l := range d.Limits() {
@@ -254,7 +259,8 @@ func (c *call) rulesTell(p *part, d *drawgate.Decision, buckets uint64) {
 	p.current = rateOf(&worst)
 }
 
-// worse reports whether a limit refuses longer than another or, where neither refuses, has a smaller part of it left.
+// worse reports whether a limit refuses longer than another or, where neither refuses, has a
+// smaller part of it left.
 func worse(l, o *drawgate.LimitResult) bool {
 	if l.Refused() || o.Refused() {
 		return l.RetryAfter > o.RetryAfter
@@ -262,7 +268,8 @@ func worse(l, o *drawgate.LimitResult) bool {
 	return float64(l.Remaining)/float64(l.Limit.Amount) < float64(o.Remaining)/float64(o.Limit.Amount)
 }
 
-// attributes are a descriptor's entries, and the domain under its name. What Envoy's actions and common sense name alike has a field of its own too.
+// attributes are a descriptor's entries, and the domain under its name. What Envoy's actions and
+// common sense name alike has a field of its own too.
 func (c *call) attributes(p *part) *rules.Attributes {
 	a := &rules.Attributes{Extra: make(map[string]string, len(p.entries)+1)}
 	for _, e := range p.entries {
@@ -310,7 +317,8 @@ func rateOf(l *drawgate.LimitResult) *ratelimit.RateLimitResponse_RateLimit {
 	return r
 }
 
-// unitsOf returns the largest unit of which a window is a whole number; UNKNOWN if it is none of seconds.
+// unitsOf returns the largest unit of which a window is a whole number; UNKNOWN if it is none of
+// seconds.
 func unitsOf(window time.Duration) (ratelimit.RateLimitResponse_RateLimit_Unit, uint32) {
 	for _, u := range [...]ratelimit.RateLimitResponse_RateLimit_Unit{
 		ratelimit.RateLimitResponse_RateLimit_YEAR, ratelimit.RateLimitResponse_RateLimit_MONTH, ratelimit.RateLimitResponse_RateLimit_WEEK,
@@ -324,7 +332,8 @@ func unitsOf(window time.Duration) (ratelimit.RateLimitResponse_RateLimit_Unit, 
 	return ratelimit.RateLimitResponse_RateLimit_UNKNOWN, 1
 }
 
-// countsHits reports whether a policy counts requests, which hits are. A take passes over one that does not.
+// countsHits reports whether a policy counts requests, which hits are. A take passes over one that
+// does not.
 func countsHits(l *drawgate.Limiter) bool {
 	_, err := l.Plan().Amounts([]drawgate.Cost{{N: 1}})
 	return err == nil

@@ -85,7 +85,8 @@ func TestRulesTellTheLimit(t *testing.T) {
 	passes(t, c, "any", "k=v", 2)
 }
 
-// dying is a store that takes as often as it is told to, and then does nothing more but tell how buckets stand.
+// dying is a store that takes as often as it is told to, and then does nothing more but tell how
+// buckets stand.
 type dying struct {
 	drawgate.Store
 	lives, takes atomic.Int64
@@ -122,7 +123,8 @@ func remaining(t *testing.T, c ratelimit.RateLimitServiceClient, text string) ui
 	return answered(t, c, request("d", hits(descriptor(text), 0))).GetStatuses()[0].GetLimitRemaining()
 }
 
-// TestRulesTakeForAllDescriptorsAtOnce: it is one store call, so there is no moment at which one descriptor has spent and another may still refuse.
+// TestRulesTakeForAllDescriptorsAtOnce: it is one store call, so there is no moment at which one
+// descriptor has spent and another may still refuse.
 // req: B2.
 func TestRulesTakeForAllDescriptorsAtOnce(t *testing.T) {
 	t.Parallel()
@@ -336,8 +338,8 @@ func TestLooksByTheRulesAmounts(t *testing.T) {
 	}
 }
 
-// TestRulesOfUnitsThatHitsAreNot: a rule may also apply a policy that counts tokens only. Hits pass over it, when they are taken, looked at, given back and
-// when others are refused.
+// TestRulesOfUnitsThatHitsAreNot: a rule may also apply a policy that counts tokens only. Hits pass
+// over it, when they are taken, looked at, given back and when others are refused.
 func TestRulesOfUnitsThatHitsAreNot(t *testing.T) {
 	t.Parallel()
 	tokens := drawgate.Limit{Name: "tpd", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100}
@@ -370,7 +372,8 @@ func TestRulesOfUnitsThatHitsAreNot(t *testing.T) {
 	}
 }
 
-// TestLongValues are limited like others: whoever chooses a value must not choose whether it is decided about, since Envoy lets pass what is an error.
+// TestLongValues are limited like others: whoever chooses a value must not choose whether it is
+// decided about, since Envoy lets pass what is an error.
 func TestLongValues(t *testing.T) {
 	t.Parallel()
 	tree := client(t, `

@@ -12,7 +12,8 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
-// ServerOptions holds what a gRPC server for a Service can do without. The zero value is ready to use.
+// ServerOptions holds what a gRPC server for a Service can do without. The zero value is ready to
+// use.
 type ServerOptions struct {
 	Credentials credentials.TransportCredentials // nil: plaintext
 
@@ -39,7 +40,8 @@ const (
 	leastPing      = 10 * time.Second // how often clients may ping, also without a request: Envoy does
 )
 
-// NewServer returns a gRPC server with bounds on what a client can make it hold. opts may be nil. Services are registered with [Register].
+// NewServer returns a gRPC server with bounds on what a client can make it hold. opts may be nil.
+// Services are registered with [Register].
 func NewServer(opts *ServerOptions) *grpc.Server {
 	o := ServerOptions{}
 	if opts != nil {
@@ -74,19 +76,22 @@ func NewServer(opts *ServerOptions) *grpc.Server {
 	return grpc.NewServer(append(list, o.More...)...)
 }
 
-// streamWorkers is how many goroutines stand ready for calls; more calls at once start their own. A fresh goroutine's stack grows, and is copied, at
-// every call: with these a call took 10 to 25 % less CPU (BenchmarkRLS, 64 callers, 2 cores; 0, 2, 16 and 64 workers were tried), and on Redis, where calls
-// wait, those of 512 callers 10 % less with as many.
+// streamWorkers is how many goroutines stand ready for calls; more calls at once start their own. A
+// fresh goroutine's stack grows, and is copied, at every call: with these a call took 10 to 25 %
+// less CPU (BenchmarkRLS, 64 callers, 2 cores; 0, 2, 16 and 64 workers were tried), and on Redis,
+// where calls wait, those of 512 callers 10 % less with as many.
 const streamWorkers = 512
 
-// Names under which health is told, beside "" for the whole server. The second is the one that envoyproxy/ratelimit uses.
+// Names under which health is told, beside "" for the whole server. The second is the one that
+// envoyproxy/ratelimit uses.
 const (
 	ServiceName       = "envoy.service.ratelimit.v3.RateLimitService"
 	legacyServiceName = "ratelimit"
 )
 
-// Register registers a service with a gRPC server, and with it health (grpc.health.v1) and reflection. The health that it returns says SERVING;
-// [SetServing] changes it, and its Shutdown says NOT_SERVING for good, before the server is stopped.
+// Register registers a service with a gRPC server, and with it health (grpc.health.v1) and
+// reflection. The health that it returns says SERVING; [SetServing] changes it, and its Shutdown
+// says NOT_SERVING for good, before the server is stopped.
 func Register(g *grpc.Server, s *Service) *health.Server {
 	ratelimit.RegisterRateLimitServiceServer(g, s)
 	h := health.NewServer()

@@ -39,7 +39,8 @@ type rates struct {
 	carried carried
 }
 
-// New returns a service over e, which stays the caller's to close and must have the policies of opts.Config in force. opts may be nil.
+// New returns a service over e, which stays the caller's to close and must have the policies of
+// opts.Config in force. opts may be nil.
 func New(e *engine.Engine, opts *Options) *Service {
 	s := &Service{engine: e, pool: sync.Pool{New: func() any { return newCall() }}}
 	if opts != nil {
@@ -53,8 +54,10 @@ func New(e *engine.Engine, opts *Options) *Service {
 	return s
 }
 
-// Use puts another configuration in force; nil is none. Its policies must be in force in the engine before; those that it does not have any more may
-// leave the engine after. A request that comes in between is asked again for a few milliseconds, so that engine and service need not change together.
+// Use puts another configuration in force; nil is none. Its policies must be in force in the engine
+// before; those that it does not have any more may leave the engine after. A request that comes in
+// between is asked again for a few milliseconds, so that engine and service need not change
+// together.
 func (s *Service) Use(c *Config) { s.rates.Store(&rates{config: c}) }
 
 // Attempts of a request whose policies the engine does not have: a new configuration is on its way.
@@ -63,10 +66,11 @@ const (
 	unknownPause    = 5 * time.Millisecond
 )
 
-// ShouldRateLimit decides a request. The status of an error is INVALID_ARGUMENT for a request without a domain or descriptors, or with too many;
-// FAILED_PRECONDITION for a refund where there are none; and UNAVAILABLE if the store did not decide: Envoy's failure_mode_deny then says what happens.
-// Each is logged, at most one in 10 s, and told to [Options.Undecided].
-// Descriptors without a limit are OK.
+// ShouldRateLimit decides a request. The status of an error is INVALID_ARGUMENT for a request
+// without a domain or descriptors, or with too many; FAILED_PRECONDITION for a refund where there
+// are none; and UNAVAILABLE if the store did not decide: Envoy's failure_mode_deny then says what
+// happens. Each is logged, at most one in 10 s, and told to [Options.Undecided]. Descriptors
+// without a limit are OK.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {
 	if err := check(r); err != nil {
 		return s.failed(r, err)

@@ -64,7 +64,8 @@ func TestRequestsThatCannotBeDecidedAreErrors(t *testing.T) {
 	}
 }
 
-// What is not decided passes where Envoy's failure_mode_deny is false: somebody must be able to see it.
+// What is not decided passes where Envoy's failure_mode_deny is false: somebody must be able to see
+// it.
 func TestRequestsThatCannotBeDecidedAreLoggedAndCounted(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -456,7 +457,8 @@ func TestDisabledPolicyDoesNotCount(t *testing.T) {
 	free(t, c, "d", "user=ann", 5)
 }
 
-// lazy is a store that is not in this process, as far as an engine knows, and takes its time for what is in shadow.
+// lazy is a store that is not in this process, as far as an engine knows, and takes its time for
+// what is in shadow.
 type lazy struct{ drawgate.Store }
 
 func (l lazy) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
@@ -466,7 +468,8 @@ func (l lazy) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.De
 	return l.Store.Take(ctx, batch, out)
 }
 
-// What is in shadow may be evaluated after the answer was given, when the next request is being decided: the two share nothing. (The race detector looks.)
+// What is in shadow may be evaluated after the answer was given, when the next request is being
+// decided: the two share nothing. (The race detector looks.)
 func TestLateShadowsDoNotDisturb(t *testing.T) {
 	t.Parallel()
 	s, _ := service(t, lazy{memory(t)}, config(t, `
@@ -501,7 +504,8 @@ descriptors:
 	}
 }
 
-// Envoy cuts parts of a second off: a client that is told 0, or a second too little, comes too early.
+// Envoy cuts parts of a second off: a client that is told 0, or a second too little, comes too
+// early.
 func TestResetIsInWholeSecondsRoundedUp(t *testing.T) {
 	t.Parallel()
 	for name, windows := range map[string]rls.Windows{"rolling": rls.Rolling, "aligned": rls.Aligned} {
@@ -589,7 +593,8 @@ descriptors:
 	}
 }
 
-// What a fallback decided is an error where that is asked for, as with envoyproxy/ratelimit: Envoy's failure_mode_deny decides.
+// What a fallback decided is an error where that is asked for, as with envoyproxy/ratelimit:
+// Envoy's failure_mode_deny decides.
 func TestStoreErrorsInPlaceOfAFallback(t *testing.T) {
 	t.Parallel()
 	for _, r := range []*ratelimit.RateLimitRequest{request("d", descriptor("user=ann")), request("d", hits(descriptor("user=ann"), 0)), request("rules", descriptor("user=ann"))} {

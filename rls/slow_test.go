@@ -35,7 +35,8 @@ func frame(kind, flags byte, stream uint32, payload []byte) []byte {
 // greeting is how a client begins.
 func greeting() []byte { return append([]byte(preface), frame(frameSettings, 0, 0, nil)...) }
 
-// field is a header as HPACK has it without a table and Huffman's code; value has less than 127 bytes.
+// field is a header as HPACK has it without a table and Huffman's code; value has less than 127
+// bytes.
 func field(name, value string) []byte {
 	return append(append(append([]byte{0, byte(len(name))}, name...), byte(len(value))), value...)
 }
@@ -61,7 +62,8 @@ func endless(w io.Writer) error {
 	return err
 }
 
-// Clients that do not get on do not disturb others: they say nothing, half of a greeting, headers without a body or without an end, or never read.
+// Clients that do not get on do not disturb others: they say nothing, half of a greeting, headers
+// without a body or without an end, or never read.
 func TestSlowClientsDoNotDisturbOthers(t *testing.T) {
 	t.Parallel()
 	s, _ := service(t, memory(t), config(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 1000}}\n"), nil)
@@ -128,7 +130,8 @@ func TestHugeMetadataAreRefused(t *testing.T) {
 	}
 }
 
-// Half-open connections do not pile up: one that says nothing ends with the time for its greeting, one that has gone silent when it does not answer.
+// Half-open connections do not pile up: one that says nothing ends with the time for its greeting,
+// one that has gone silent when it does not answer.
 func TestHalfOpenConnectionsAreCutOff(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

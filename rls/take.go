@@ -14,7 +14,8 @@ import (
 
 // peekAll asks how the descriptors with 0 hits stand, all in one step that spends nothing.
 //
-// One of which nothing is left is over: what is refused spends nothing here, so a count never passes its limit by itself.
+// One of which nothing is left is over: what is refused spends nothing here, so a count never
+// passes its limit by itself.
 func (c *call) peekAll(ctx context.Context) error {
 	return c.peek(ctx, func(p *part) bool { return p.does == peeks }, func(p *part) bool { return p.remaining <= 0 })
 }
@@ -46,7 +47,8 @@ func (c *call) peek(ctx context.Context, which, over func(*part) bool) error {
 	return nil
 }
 
-// takeAll takes what the descriptors ask: all that are enforced, and of the quotas those that have room, in one step or not at all.
+// takeAll takes what the descriptors ask: all that are enforced, and of the quotas those that have
+// room, in one step or not at all.
 func (c *call) takeAll(ctx context.Context) error {
 	first := true
 	for !c.blocked() {
@@ -77,7 +79,8 @@ func (c *call) takeAll(ctx context.Context) error {
 	return nil
 }
 
-// peekRest tells how the takes stand that are not known yet: those of a request that is refused, and those that ask more than a limit ever grants.
+// peekRest tells how the takes stand that are not known yet: those of a request that is refused,
+// and those that ask more than a limit ever grants.
 func (c *call) peekRest(ctx context.Context) error {
 	return c.peek(ctx, func(p *part) bool { return p.does == takes && !p.known && (c.refused || p.never) },
 		func(p *part) bool { return p.hits > p.remaining })
@@ -144,8 +147,9 @@ func (c *call) run(ctx context.Context) (allowed bool, err error) {
 	return c.res.Decision.Allowed, nil
 }
 
-// describeTake notes the headers of a decision that asked for something, in place of those of an earlier attempt. A request that asks for nothing, as it
-// only looks or its hits never fit, has those of how its limits stand.
+// describeTake notes the headers of a decision that asked for something, in place of those of an
+// earlier attempt. A request that asks for nothing, as it only looks or its hits never fit, has
+// those of how its limits stand.
 func (c *call) describeTake(d *drawgate.Decision) {
 	if c.costs[0].N > 0 || c.bare() {
 		c.describeDraft(d, false)
@@ -194,7 +198,8 @@ func (c *call) refusal(d *drawgate.Decision) {
 	c.paused = c.paused || d.Reason == drawgate.Paused
 }
 
-// tellAsk notes for the parts of an ask what a decision says of its bucket: of the limit that refuses longest, or has the least left.
+// tellAsk notes for the parts of an ask what a decision says of its bucket: of the limit that
+// refuses longest, or has the least left.
 func (c *call) tellAsk(ask int, d *drawgate.Decision, bucket int) {
 	var t told
 	for l := range d.Limits() {

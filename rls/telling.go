@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Keys of the dynamic metadata of an answer. All but the last two are those of envoyproxy/ratelimit.
+// Keys of the dynamic metadata of an answer. All but the last two are those of
+// envoyproxy/ratelimit.
 const (
 	metaDomain      = "domain"
 	metaDescriptors = "descriptors"
@@ -19,7 +20,8 @@ const (
 	metaShadow      = "shadow"   // policies in shadow that differ: {policy, divergence}
 )
 
-// tellMetadata adds dynamic metadata: what files say of descriptors that pass, what was decided without the store and, if that is asked for, the request.
+// tellMetadata adds dynamic metadata: what files say of descriptors that pass, what was decided
+// without the store and, if that is asked for, the request.
 func (c *call) tellMetadata(r *ratelimit.RateLimitResponse) {
 	if c.s.opts.Metadata {
 		c.tellFields(r, c.described())

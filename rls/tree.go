@@ -12,7 +12,8 @@ type domain struct {
 	root node
 }
 
-// pair is an entry of a descriptor. Key and value stay apart, so that no two pairs are taken for each other.
+// pair is an entry of a descriptor. Key and value stay apart, so that no two pairs are taken for
+// each other.
 type pair struct{ key, value string }
 
 // node is a descriptor of a file: what may follow it, and its rate.
@@ -26,7 +27,8 @@ type node struct {
 	seen  map[string]place // names as envoyproxy/ratelimit joins them: two that are the same are a mistake there
 }
 
-// next returns the most specific descriptor for an entry: the value itself, then the first wildcard in the file, then the key alone.
+// next returns the most specific descriptor for an entry: the value itself, then the first wildcard
+// in the file, then the key alone.
 func (n *node) next(key, value string) *node {
 	if c := n.exact[pair{key, value}]; c != nil {
 		return c
@@ -49,11 +51,12 @@ func (n *node) next(key, value string) *node {
 	return n.any[key]
 }
 
-// join is how envoyproxy/ratelimit names a pair. With a * in the key it says what that may stand for.
+// join is how envoyproxy/ratelimit names a pair. With a * in the key it says what that may stand
+// for.
 func join(key, value string) string { return key + "_" + value }
 
-// find returns the rate of a descriptor; nil if it has none. Every entry must lead one step down: a descriptor with more or fewer entries than a rate
-// has steps is another descriptor.
+// find returns the rate of a descriptor; nil if it has none. Every entry must lead one step down: a
+// descriptor with more or fewer entries than a rate has steps is another descriptor.
 func (d *domain) find(entries []*common.RateLimitDescriptor_Entry) *Rule {
 	n := &d.root
 	for _, e := range entries {
@@ -92,7 +95,8 @@ func (n *node) add(c *node) {
 	}
 }
 
-// key returns the bucket's name for a descriptor that the rule matches: the keys and values that have buckets of their own.
+// key returns the bucket's name for a descriptor that the rule matches: the keys and values that
+// have buckets of their own.
 func (r *Rule) key(entries []*common.RateLimitDescriptor_Entry) string {
 	found, single := 0, ""
 	r.eachPart(entries, func(part string) { found, single = found+1, part })
@@ -126,7 +130,8 @@ func (r *Rule) eachPart(entries []*common.RateLimitDescriptor_Entry, f func(part
 // keyEscaper keeps values apart: no two lists of values have the same key.
 var keyEscaper = strings.NewReplacer(`\`, `\\`, `|`, `\|`)
 
-// metric names the rule for metrics as envoyproxy/ratelimit would: with the values of steps that ask for it.
+// metric names the rule for metrics as envoyproxy/ratelimit would: with the values of steps that
+// ask for it.
 func (r *Rule) metric(entries []*common.RateLimitDescriptor_Entry) string {
 	var b strings.Builder
 	b.WriteString(r.Domain)

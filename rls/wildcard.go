@@ -13,8 +13,9 @@ func newPattern(text string) pattern {
 	return strings.Split(text, "*")
 }
 
-// matches reports whether text has the parts of p in their order: the first one at its start, the last one at its end. The place where a part is found
-// first leaves the most text to those after it, so no other one need be tried.
+// matches reports whether text has the parts of p in their order: the first one at its start, the
+// last one at its end. The place where a part is found first leaves the most text to those after
+// it, so no other one need be tried.
 func (p pattern) matches(text string) bool {
 	first, last := p[0], p[len(p)-1]
 	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {

@@ -7,7 +7,8 @@ import (
 	"github.com/drawgate/drawgate/rules"
 )
 
-// TestUnknownNamesInArguments are mistakes when rules are compiled: YAML takes the quotes of key: "header(X-API-Key)".
+// TestUnknownNamesInArguments are mistakes when rules are compiled: YAML takes the quotes of key:
+// "header(X-API-Key)".
 func TestUnknownNamesInArguments(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{`header(X-API-Key)`, `attr(foo)`, `join(foo, user)`, `header(foo) + "x"`} {

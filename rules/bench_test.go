@@ -82,7 +82,8 @@ func BenchmarkMatch(b *testing.B) {
 	})
 }
 
-// TestMatchingDoesNotAllocate for 200 rules and keys of a single attribute; a key of several parts is one allocation.
+// TestMatchingDoesNotAllocate for 200 rules and keys of a single attribute; a key of several parts
+// is one allocation.
 func TestMatchingDoesNotAllocate(t *testing.T) {
 	if raceEnabled {
 		return // the detector allocates

@@ -32,7 +32,8 @@ type rule struct {
 	first  int   // position of its first apply among all
 }
 
-// Compile checks rules and makes them ready. has reports what is wrong with the name of a policy; nil takes every name for good.
+// Compile checks rules and makes them ready. has reports what is wrong with the name of a policy;
+// nil takes every name for good.
 //
 // The error joins all mistakes, each an [*Error].
 func Compile(list []Rule, has func(policy string) error) (*Set, error) {

@@ -11,8 +11,9 @@ import (
 	"github.com/expr-lang/expr/ast"
 )
 
-// This file makes Go funcs of expressions of the usual sort: the language's own machine allocates for each text that it looks at. A func that is nil says
-// that the machine must do it. FuzzExpr holds both to the same answers.
+// This file makes Go funcs of expressions of the usual sort: the language's own machine allocates
+// for each text that it looks at. A func that is nil says that the machine must do it. FuzzExpr
+// holds both to the same answers.
 
 // directString makes a func of an expression whose value is text.
 func directString(node ast.Node) func(*request) string {

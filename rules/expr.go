@@ -12,7 +12,8 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// names are what an expression may ask for, and functions those of our own that it may call. docs/rules.md explains them.
+// names are what an expression may ask for, and functions those of our own that it may call.
+// docs/rules.md explains them.
 const (
 	names     = "method, path, host, route, ip, address, user, class, hour, weekday"
 	functions = `header("Name"), attr("name"), join(a, b, ...), hash(a), inside("10.0.0.0/8", ...)`
@@ -46,8 +47,8 @@ type env struct {
 	Hash    func(string) string    `expr:"hash"`
 }
 
-// expression is one of T, bool or string, made ready: as a Go func if it is of the usual sort, which costs nothing, and otherwise as a program of the
-// language's own machine.
+// expression is one of T, bool or string, made ready: as a Go func if it is of the usual sort,
+// which costs nothing, and otherwise as a program of the language's own machine.
 type expression[T any] struct {
 	direct func(*request) T
 	code   *vm.Program
@@ -98,14 +99,16 @@ func compileExpr(source string, kind reflect.Kind, optimize bool) (code *vm.Prog
 	if optimize {
 		return code, false, nil // checked before, as it was written
 	}
-	// Not by expr.Patch: with a patcher, the language's own checks pass over the arguments of funcs, so that header(X) would be no mistake.
+	// Not by expr.Patch: with a patcher, the language's own checks pass over the arguments of
+	// funcs, so that header(X) would be no mistake.
 	c := &checker{}
 	node := code.Node()
 	ast.Walk(&node, c)
 	return code, c.timed, c.err
 }
 
-// explain says what is wrong with an expression without showing its text, in which there may be a secret.
+// explain says what is wrong with an expression without showing its text, in which there may be a
+// secret.
 func explain(err error) error {
 	e, ok := errors.AsType[*file.Error](err)
 	if !ok {
@@ -213,7 +216,8 @@ func called(n *ast.CallNode) string {
 	return ""
 }
 
-// value evaluates an expression. What went wrong is not told: it may show the value of an attribute.
+// value evaluates an expression. What went wrong is not told: it may show the value of an
+// attribute.
 func (x *expression[T]) value(m *Matches) (v T, err error) {
 	if x.direct != nil {
 		return x.direct(&m.request), nil

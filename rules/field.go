@@ -108,7 +108,8 @@ func checkHost(cond string) error {
 	return checkValue(cond)
 }
 
-// checkRoute is checkValue for a route, in which a router may have put a "*" anywhere. At its end it means the same here.
+// checkRoute is checkValue for a route, in which a router may have put a "*" anywhere. At its end
+// it means the same here.
 func checkRoute(cond string) error {
 	if len(cond) > MaxPattern {
 		return fmt.Errorf("%d bytes are more than %d", len(cond), MaxPattern)

@@ -147,7 +147,8 @@ func usable(list []Rule, err error) (good []Rule) {
 	return good
 }
 
-// FuzzRules compiles any rules and matches any request: nothing panics, and the index finds what the obvious model finds.
+// FuzzRules compiles any rules and matches any request: nothing panics, and the index finds what
+// the obvious model finds.
 func FuzzRules(f *testing.F) {
 	for i := range 40 {
 		data := make([]byte, 600)
@@ -182,7 +183,8 @@ func FuzzRules(f *testing.F) {
 	})
 }
 
-// FuzzExpr compiles any expression: nothing panics, and what is run as Go gives what the language's own machine gives.
+// FuzzExpr compiles any expression: nothing panics, and what is run as Go gives what the language's
+// own machine gives.
 func FuzzExpr(f *testing.F) {
 	for _, w := range slices.Concat(someWhens, someKeys) {
 		f.Add(w, "x", "/a/b", "v")

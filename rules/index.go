@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// index finds the rules whose conditions on single attributes hold. Per attribute it knows the rules that a value satisfies, as a set; what is in all
-// the sets matches. An attribute that no rule asks for has no set.
+// index finds the rules whose conditions on single attributes hold. Per attribute it knows the
+// rules that a value satisfies, as a set; what is in all the sets matches. An attribute that no
+// rule asks for has no set.
 type index struct {
 	all     bitset
 	method  *field
@@ -27,7 +28,8 @@ type namedField struct {
 	*field
 }
 
-// pair is a condition on a header or attribute that so few rules ask for that it is looked at only where the rest matches.
+// pair is a condition on a header or attribute that so few rules ask for that it is looked at only
+// where the rest matches.
 type pair struct {
 	name, cond string
 	header     bool
@@ -95,7 +97,8 @@ func (x *index) rest(list []rule) {
 	}
 }
 
-// pairs indexes the headers, or the other attributes, that more than a few rules ask for, and leaves the conditions on the others with the rules.
+// pairs indexes the headers, or the other attributes, that more than a few rules ask for, and
+// leaves the conditions on the others with the rules.
 func pairs(list []rule, header bool) (fields []namedField) {
 	conds := make([]map[string]string, len(list))
 	count := map[string]int{}
@@ -136,7 +139,8 @@ func canonical(h map[string]string) map[string]string {
 	return c
 }
 
-// candidates sets b to the rules that may match q; pairs, schedules and expressions are still to be looked at. scratch is as long as b.
+// candidates sets b to the rules that may match q; pairs, schedules and expressions are still to be
+// looked at. scratch is as long as b.
 func (x *index) candidates(q *request, b, scratch bitset) {
 	copy(b, x.all)
 	and := func(f *field, v string) {

@@ -6,8 +6,10 @@ import (
 	"strings"
 )
 
-// Hash makes a key of a secret, such as an API key, so that the store, its backups, and whoever lists buckets do not have the secret: its SHA-256 in hexadecimal
-// digits, as sha256sum prints it. Nothing stays nothing. What can be guessed, such as an address or a name, can be found from its hash.
+// Hash makes a key of a secret, such as an API key, so that the store, its backups, and whoever
+// lists buckets do not have the secret: its SHA-256 in hexadecimal digits, as sha256sum prints it.
+// Nothing stays nothing. What can be guessed, such as an address or a name, can be found from its
+// hash.
 func Hash(secret string) string {
 	if secret == "" {
 		return ""
@@ -18,7 +20,8 @@ func Hash(secret string) string {
 	return string(text[:])
 }
 
-// Join makes one key of several parts, such that different parts never make the same key: "%" and "|" within a part are escaped.
+// Join makes one key of several parts, such that different parts never make the same key: "%" and
+// "|" within a part are escaped.
 func Join(parts ...string) string {
 	var b []byte
 	for i, p := range parts {

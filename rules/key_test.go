@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPeers21JoinedPartsNeverCollide: two different clients never share a counter because of what they are called.
+// TestPeers21JoinedPartsNeverCollide: two different clients never share a counter because of what
+// they are called.
 func TestPeers21JoinedPartsNeverCollide(t *testing.T) {
 	t.Parallel()
 	s := compile(t, Rule{Apply: apply("p", "join(user, path)")})
@@ -33,7 +34,8 @@ func TestPeers21JoinedPartsNeverCollide(t *testing.T) {
 	})
 }
 
-// TestHashedKeysHideSecrets, and stay the same for good: buckets are found by them, and administrators make them with sha256sum.
+// TestHashedKeysHideSecrets, and stay the same for good: buckets are found by them, and
+// administrators make them with sha256sum.
 func TestHashedKeysHideSecrets(t *testing.T) {
 	t.Parallel()
 	const foo = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"

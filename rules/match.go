@@ -8,7 +8,8 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// Matches is what matched: see [Set.Match]. The zero value is ready. It may be used again and again, by one goroutine at a time.
+// Matches is what matched: see [Set.Match]. The zero value is ready. It may be used again and
+// again, by one goroutine at a time.
 type Matches struct {
 	Applied []Applied // in the order of the rules
 	Exempt  bool      // a rule exempts the request: what rules before it applied stands
@@ -40,10 +41,11 @@ type Applied struct {
 	Shadow bool // by the rule or the apply
 }
 
-// Match collects what the rules apply to a request at an instant into m, in place of what was there. It does not allocate for keys that are a single
-// attribute, once m has grown.
+// Match collects what the rules apply to a request at an instant into m, in place of what was
+// there. It does not allocate for keys that are a single attribute, once m has grown.
 //
-// An error says that an expression failed on this request. It is an [*Error]; nothing is applied then, and the request should be refused.
+// An error says that an expression failed on this request. It is an [*Error]; nothing is applied
+// then, and the request should be refused.
 func (s *Set) Match(a *Attributes, now time.Time, m *Matches) error {
 	clear(m.Applied) // what Clear would not reach
 	m.Applied, m.Exempt, m.Matched, m.filled = m.Applied[:0], false, false, false

@@ -23,7 +23,8 @@ func compile(t testing.TB, list ...Rule) *Set {
 	return s
 }
 
-// counted returns what a request is counted by: "policy=key", with the tenant in front if there is one, and "~" for a shadow.
+// counted returns what a request is counted by: "policy=key", with the tenant in front if there is
+// one, and "~" for a shadow.
 func counted(t testing.TB, s *Set, a *Attributes) string {
 	t.Helper()
 	return countedAt(t, s, a, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
@@ -121,7 +122,8 @@ func TestSpecialRulesComeFirst(t *testing.T) {
 	}
 }
 
-// TestRulesOfClassesAndRoutes: other limits for privileged keys and internal jobs, and for single routes.
+// TestRulesOfClassesAndRoutes: other limits for privileged keys and internal jobs, and for single
+// routes.
 // req: E3.
 func TestRulesOfClassesAndRoutes(t *testing.T) {
 	t.Parallel()
@@ -230,7 +232,8 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// TestMissingAttributesAreCountedTogether: who lacks what a key is made of shares one bucket with all who lack it, and is never free.
+// TestMissingAttributesAreCountedTogether: who lacks what a key is made of shares one bucket with
+// all who lack it, and is never free.
 func TestMissingAttributesAreCountedTogether(t *testing.T) {
 	t.Parallel()
 	s := compile(t, Rule{Apply: apply("a", "ip", "b", "user", "c", `header("X-Api-Key")`, "d", `attr("team")`, "e", "join(user, path)", "f", "trim(user)", "g", "address")})

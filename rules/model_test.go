@@ -12,8 +12,8 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// model is the obvious way to match: rule by rule, condition by condition, every expression by the language's own machine. It shares no index with [Set],
-// and no short cut.
+// model is the obvious way to match: rule by rule, condition by condition, every expression by the
+// language's own machine. It shares no index with [Set], and no short cut.
 type model struct{ list []Rule }
 
 // match returns what a Set should.

@@ -91,7 +91,8 @@ func (p *paths) holding(path string, b bitset) {
 	}
 }
 
-// walk visits what is left of a path. It visits no more nodes than the patterns have, whatever the path.
+// walk visits what is left of a path. It visits no more nodes than the patterns have, whatever the
+// path.
 func (n *pathNode) walk(rest string, b bitset) {
 	for i := range n.tails {
 		if strings.HasPrefix(rest, n.tails[i].prefix) {
@@ -134,13 +135,16 @@ var (
 	errNUL      = errors.New("the path has a NUL byte, where some programs end it and others do not")
 )
 
-// CheckRequestPath returns an error for the path of a request that different programs take for different paths. Whoever matches rules for another program, as
-// a server does for the site behind a proxy, must refuse it: /public/..;/login may be /login there, and below /public/ here. p has no query; it may be as it
-// was sent or decoded, and is looked at as it is, decoded once and decoded twice. The error does not show it.
+// CheckRequestPath returns an error for the path of a request that different programs take for
+// different paths. Whoever matches rules for another program, as a server does for the site behind
+// a proxy, must refuse it: /public/..;/login may be /login there, and below /public/ here. p has no
+// query; it may be as it was sent or decoded, and is looked at as it is, decoded once and decoded
+// twice. The error does not show it.
 //
 //   - A raw "#" ends the path for some.
-//   - "/" and "\" separate segments, "%2f" and "%5c" do so for some, and what follows ";" in a segment is left out by some. What is then ".." is refused,
-//     and what is then "." unless it stands between two plain slashes.
+//   - "/" and "\" separate segments, "%2f" and "%5c" do so for some, and what follows ";" in a
+//     segment is left out by some. What is then ".." is refused, and what is then "." unless it
+//     stands between two plain slashes.
 //   - What follows "//" or "/\" at the start is a host for some, and the path begins behind it.
 //   - A NUL byte ends the path for some.
 //
@@ -172,8 +176,8 @@ func CheckRequestPath(p string) error {
 // encodedDots decodes dots: every program takes "%2e" for one.
 var encodedDots = strings.NewReplacer("%2e", ".", "%2E", ".")
 
-// hasDots reports whether a segment of p is "..", or is "." in a way that is not resolved before paths are compared: plainly so, between slashes, it may be
-// if plain is true.
+// hasDots reports whether a segment of p is "..", or is "." in a way that is not resolved before
+// paths are compared: plainly so, between slashes, it may be if plain is true.
 func hasDots(p string, plain bool) bool {
 	if !strings.Contains(p, ".") {
 		return false

@@ -6,14 +6,17 @@ import (
 	"strings"
 )
 
-// pattern is a regular expression of the usual sort, such as "^red-[0-9]+$": from the beginning of a text, letters and sets of them one after another, none
-// of which could be taken for the next. It needs no search, and is several times as fast as the machine of package regexp. FuzzPattern holds both to the same.
+// pattern is a regular expression of the usual sort, such as "^red-[0-9]+$": from the beginning of
+// a text, letters and sets of them one after another, none of which could be taken for the next. It
+// needs no search, and is several times as fast as the machine of package regexp. FuzzPattern holds
+// both to the same.
 type pattern struct {
 	steps []step
 	whole bool // the text ends where the pattern does
 }
 
-// step is a literal, or a set of letters: so many times at least, and once or as often as there are any.
+// step is a literal, or a set of letters: so many times at least, and once or as often as there are
+// any.
 type step struct {
 	literal string
 	set     *[128]bool // of ASCII; nil for a literal

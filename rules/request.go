@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// request is what conditions and expressions look at: attributes in the form in which they are compared.
+// request is what conditions and expressions look at: attributes in the form in which they are
+// compared.
 type request struct {
 	*Attributes
 	method string     // in capitals
@@ -48,7 +49,8 @@ func (q *request) texted() *text {
 	return q.text
 }
 
-// cleanPath resolves what a server may resolve too: otherwise "/health/../v1" would be what it is not. It is the path itself if that is clean.
+// cleanPath resolves what a server may resolve too: otherwise "/health/../v1" would be what it is
+// not. It is the path itself if that is clean.
 func cleanPath(p string) string {
 	if p == "" || p[0] != '/' || !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
 		return p
@@ -60,7 +62,8 @@ func cleanPath(p string) string {
 	return c
 }
 
-// cleanHost returns a host in small letters, without its port. It is the host itself if that is clean.
+// cleanHost returns a host in small letters, without its port. It is the host itself if that is
+// clean.
 func cleanHost(h string) string {
 	if isCleanHost(h) {
 		return h
@@ -91,7 +94,8 @@ type text struct {
 
 // newText makes the texts of an address, empty ones of none.
 //
-// A network's customer has at least 64 bits of IPv6 to choose addresses from, so that these together are one client.
+// A network's customer has at least 64 bits of IPv6 to choose addresses from, so that these
+// together are one client.
 func newText(ip netip.Addr) *text {
 	if !ip.IsValid() {
 		return &text{}
@@ -105,7 +109,8 @@ func newText(ip netip.Addr) *text {
 	return t
 }
 
-// texts remembers the texts of addresses that were seen lately, so that a client's next request need not make them again.
+// texts remembers the texts of addresses that were seen lately, so that a client's next request
+// need not make them again.
 type texts struct {
 	seed maphash.Seed
 	list [4096]atomic.Pointer[text]

@@ -27,7 +27,8 @@ func TestRequestPathsWithTwoMeanings(t *testing.T) {
 	}
 }
 
-// What is accepted below /public/ is there for every program that decodes paths up to twice, takes backslashes for slashes, or leaves out what follows ";".
+// What is accepted below /public/ is there for every program that decodes paths up to twice, takes
+// backslashes for slashes, or leaves out what follows ";".
 func FuzzRequestPath(f *testing.F) {
 	for _, p := range []string{
 		"x", "../login", "..;/login", "%2e%2e;x/login", `..\login`, "..%5clogin", "%252e%252e/login", "..%253b/", "%5Cfrac", "a%25/%2e.", ".;/..", "#/../x", "x%00/", "/%2f/;/.a",

@@ -14,7 +14,8 @@ const (
 	MaxPattern = 1024 // bytes of a path, a value, a name
 )
 
-// Attributes are what is known of a request. A field that is not known stays empty: rules that ask for it do not match. Nothing is changed or kept.
+// Attributes are what is known of a request. A field that is not known stays empty: rules that ask
+// for it do not match. Nothing is changed or kept.
 type Attributes struct {
 	Method  string     // "GET"
 	Path    string     // decoded, without the query
@@ -28,7 +29,8 @@ type Attributes struct {
 	Extra   map[string]string // whatever else the caller sends
 }
 
-// Rule says what is applied to the requests that it matches. All of Match, When and Schedule must hold; what is empty always does.
+// Rule says what is applied to the requests that it matches. All of Match, When and Schedule must
+// hold; what is empty always does.
 type Rule struct {
 	Name     string    // for errors and answers; may be empty
 	Match    Match     // indexed
@@ -43,7 +45,8 @@ type Rule struct {
 
 // Match is a rule's conditions on single attributes. All that are given must hold.
 //
-// A value is exact, or "prefix*" for whatever begins so, or "*" for whatever is not empty. Of a header the first value is looked at.
+// A value is exact, or "prefix*" for whatever begins so, or "*" for whatever is not empty. Of a
+// header the first value is looked at.
 type Match struct {
 	Methods []string // one of these; not case-sensitive
 	Path    string   // "/v1/items", "/v1/*" for everything that begins with "/v1/", "/v1/items/{id}" for any one segment
@@ -59,8 +62,9 @@ type Match struct {
 // Apply is one policy that a rule applies.
 type Apply struct {
 	Policy string
-	// Key is an expression that says who is counted: ip, user, path, hash(header("X-Api-Key")), attr("team"), join(user, route), or "global" for one
-	// bucket for all. If an attribute is missing, the key is empty: all who lack it are counted together.
+	// Key is an expression that says who is counted: ip, user, path, hash(header("X-Api-Key")),
+	// attr("team"), join(user, route), or "global" for one bucket for all. If an attribute is
+	// missing, the key is empty: all who lack it are counted together.
 	Key     string
 	Amounts map[string]int64 // per limit (and "limit.burst"): its amount for this use; the bucket stays the same
 	Costs   map[string]int64 // per unit; without any it is one request

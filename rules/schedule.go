@@ -8,10 +8,12 @@ import (
 	"time"
 )
 
-// Schedule is when a rule holds, by the clock on the wall of a time zone: on Days, from From until before To.
+// Schedule is when a rule holds, by the clock on the wall of a time zone: on Days, from From until
+// before To.
 //
-// If To is not after From, the time from From to midnight and on the next day until To is meant: the day is the one on which it begins.
-// Both zero is the whole day. Where the clock is set back, the hour that is passed twice counts twice; where it is set forward, what is skipped does not.
+// If To is not after From, the time from From to midnight and on the next day until To is meant:
+// the day is the one on which it begins. Both zero is the whole day. Where the clock is set back,
+// the hour that is passed twice counts twice; where it is set forward, what is skipped does not.
 type Schedule struct {
 	Days     []time.Weekday // none: every day
 	From, To time.Duration  // since midnight, in whole minutes, up to 24h

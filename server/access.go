@@ -21,7 +21,8 @@ const (
 	RoleAdmin Role = "admin" // reset, pause, disable, enable, buckets, reload
 )
 
-// Token is an access token as the server is told of it: by its secret, or by the SHA-256 of the secret. Only the latter is kept.
+// Token is an access token as the server is told of it: by its secret, or by the SHA-256 of the
+// secret. Only the latter is kept.
 type Token struct {
 	Name   string // for people; optional
 	Secret string // at least 16 bytes; "" if SHA256 is given
@@ -102,7 +103,8 @@ func newGatekeeper(tokens []Token) (gatekeeper, error) {
 	return g, nil
 }
 
-// find returns what a secret allows, or nil. It takes the same time whichever token it is, and for none.
+// find returns what a secret allows, or nil. It takes the same time whichever token it is, and for
+// none.
 func (g gatekeeper) find(secret string) (found *access) {
 	sum := sha256.Sum256([]byte(secret))
 	for _, a := range g {
@@ -113,7 +115,8 @@ func (g gatekeeper) find(secret string) (found *access) {
 	return found
 }
 
-// tokenHeader carries the access token where Authorization is somebody else's: at the forward-auth door it is the client's of the site.
+// tokenHeader carries the access token where Authorization is somebody else's: at the forward-auth
+// door it is the client's of the site.
 const tokenHeader = "X-Drawgate-Token" //nolint:gosec // the name of a header is no secret
 
 // secretOf returns the secret that a request carries, "" if it has none.
@@ -206,7 +209,8 @@ func (s *Server) only(role Role, h handler) http.HandlerFunc {
 	}
 }
 
-// unbound returns a problem if the token is bound to a tenant: what concerns all tenants is not for it.
+// unbound returns a problem if the token is bound to a tenant: what concerns all tenants is not for
+// it.
 func (a *access) unbound() *api.Problem {
 	if a.tenant == "" {
 		return nil

@@ -204,8 +204,8 @@ func TestBoundTokenTouchesOneTenantOnly(t *testing.T) {
 	}
 }
 
-// Each route either answers for the token's tenant alone (TestBoundTokenTouchesOneTenantOnly), or shows nothing of any tenant, or refuses. A new route has to
-// say here which.
+// Each route either answers for the token's tenant alone (TestBoundTokenTouchesOneTenantOnly), or
+// shows nothing of any tenant, or refuses. A new route has to say here which.
 //
 // req: E4
 func TestBoundTokenSeesNoOtherTenant(t *testing.T) {

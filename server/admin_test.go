@@ -72,7 +72,8 @@ func TestBucketsAreListedPageByPage(t *testing.T) {
 	}
 }
 
-// TestBucketsOfRulesInShadowAreListed under the policy's name and ~shadow, and those of the policy without them.
+// TestBucketsOfRulesInShadowAreListed under the policy's name and ~shadow, and those of the policy
+// without them.
 func TestBucketsOfRulesInShadowAreListed(t *testing.T) {
 	t.Parallel()
 	f := setup{config: ruled()}.start(t)

@@ -43,7 +43,8 @@ func TestTakeAllocatesLittle(t *testing.T) {
 	}
 }
 
-// A body of a mebibyte says hundreds of thousands of things that are hundreds of bytes each in memory: it is refused before they are made.
+// A body of a mebibyte says hundreds of thousands of things that are hundreds of bytes each in
+// memory: it is refused before they are made.
 func TestCrowdedBodiesTakeLittleMemory(t *testing.T) {
 	h := setup{}.make(t).AdminHandler()
 	crowd := func(before, element, after string) string {

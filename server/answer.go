@@ -35,7 +35,8 @@ func mostOf(l *drawgate.Limit, priority int) int64 {
 	return spec.Effective[priority]
 }
 
-// draft is what an answer is made of: limits, of which takes may use most. It may be used again and again.
+// draft is what an answer is made of: limits, of which takes may use most. It may be used again and
+// again.
 type draft struct {
 	results []drawgate.LimitResult
 	most    []int64
@@ -210,7 +211,8 @@ func Describe(l *drawgate.Limit) string {
 	return fmt.Sprintf("%s held at once", Units(l.Amount, unit(l)))
 }
 
-// Units writes so many of a unit: "10 requests", "1 request". Units of whose names nothing is known stay as they are.
+// Units writes so many of a unit: "10 requests", "1 request". Units of whose names nothing is known
+// stay as they are.
 func Units(n int64, unit string) string {
 	if known := unit == drawgate.Requests || strings.HasSuffix(unit, "tokens"); n == 1 && known {
 		unit = strings.TrimSuffix(unit, "s")
@@ -218,7 +220,8 @@ func Units(n int64, unit string) string {
 	return fmt.Sprintf("%d %s", n, unit)
 }
 
-// Duration writes a duration for people, with two parts at most, rounded up: "450ms", "12.3s", "3h5m", "6d4h".
+// Duration writes a duration for people, with two parts at most, rounded up: "450ms", "12.3s",
+// "3h5m", "6d4h".
 func Duration(d time.Duration) string {
 	const day = 24 * time.Hour
 	up := func(unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }

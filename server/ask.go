@@ -143,8 +143,8 @@ func attributes(at *api.Attributes) (*rules.Attributes, *api.Problem) {
 // tenantAttr is the attribute by which rules may match the tenant that an access token is bound to.
 const tenantAttr = "tenant"
 
-// within lets the rules know which tenant an access token is bound to, and refuses if they apply a policy to another one. Should other rules come into force
-// before the take, the engine refuses.
+// within lets the rules know which tenant an access token is bound to, and refuses if they apply a
+// policy to another one. Should other rules come into force before the take, the engine refuses.
 func (s *Server) within(who *access, req *engine.Request) *api.Problem {
 	at := req.Attributes
 	req.Within = who.tenant

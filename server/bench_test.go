@@ -27,7 +27,8 @@ func benched() engine.Config {
 
 const benchTake = `{"policy":"api","key":"user-17"}`
 
-// BenchmarkTake is a take over keep-alive loopback; handler=none answers the same bytes without deciding.
+// BenchmarkTake is a take over keep-alive loopback; handler=none answers the same bytes without
+// deciding.
 func BenchmarkTake(b *testing.B) {
 	s := benchServer(b)
 	w := httptest.NewRecorder()
@@ -65,7 +66,8 @@ func benchServer(b *testing.B) *server.Server {
 	return s
 }
 
-// overLoopback posts takes from several connections, written and read by hand, so that the client costs little.
+// overLoopback posts takes from several connections, written and read by hand, so that the client
+// costs little.
 func overLoopback(b *testing.B, h http.Handler) {
 	b.Helper()
 	ln, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")

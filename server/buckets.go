@@ -21,7 +21,8 @@ const (
 	maxPage     = 1 << 20          // bytes of the keys of a page, unless one alone has more
 )
 
-// buckets serves GET /v1/buckets. A store lists keys in no order, so each page goes through all of them, one at a time, and keeps no more than it answers.
+// buckets serves GET /v1/buckets. A store lists keys in no order, so each page goes through all of
+// them, one at a time, and keeps no more than it answers.
 func (s *Server) buckets(w http.ResponseWriter, r *http.Request, who *access) {
 	q, p := s.listQuery(r, who)
 	lister, ok := s.store.(drawgate.Lister)

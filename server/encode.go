@@ -8,8 +8,8 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// Answers to takes are written by hand: encoding/json took a quarter of the time of a take. What is written is byte for byte what it would write
-// (TestAnswersAreWrittenAsEncodingJSONDoes).
+// Answers to takes are written by hand: encoding/json took a quarter of the time of a take. What is
+// written is byte for byte what it would write (TestAnswersAreWrittenAsEncodingJSONDoes).
 
 // appendTakeAnswer writes the answer to a take, or a batch.
 func appendTakeAnswer(b []byte, a *api.TakeAnswer) []byte {
@@ -198,7 +198,8 @@ func appendMillis(b []byte, m api.Millis) []byte {
 	return strconv.AppendInt(b, int64(m), 10)
 }
 
-// appendString quotes a string. What is not plain ASCII is left to encoding/json, which escapes more than it must.
+// appendString quotes a string. What is not plain ASCII is left to encoding/json, which escapes
+// more than it must.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {

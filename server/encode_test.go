@@ -96,7 +96,8 @@ func TestUsualRequestsAreReadFast(t *testing.T) {
 	}
 }
 
-// A name that is there twice, or in other letters, is refused wherever it stands, since no two programs agree on what it means.
+// A name that is there twice, or in other letters, is refused wherever it stands, since no two
+// programs agree on what it means.
 func TestNamesAreExactAndThereOnce(t *testing.T) {
 	t.Parallel()
 	h := setup{}.make(t).AdminHandler()

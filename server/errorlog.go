@@ -11,8 +11,9 @@ import (
 // connectionEvery is how often a failure that a client caused is logged, at most.
 const connectionEvery = 10 * time.Second
 
-// errorLog takes what net/http writes about connections. Whoever reaches a listener can make a TLS handshake fail as often as it likes, so of such lines one in
-// ten seconds is logged, with how many were not since the one before.
+// errorLog takes what net/http writes about connections. Whoever reaches a listener can make a TLS
+// handshake fail as often as it likes, so of such lines one in ten seconds is logged, with how many
+// were not since the one before.
 type errorLog struct {
 	log *slog.Logger
 

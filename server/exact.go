@@ -9,8 +9,10 @@ import (
 	"sync"
 )
 
-// exact returns an error if an object names something twice, or spells a field in another way than the protocol. encoding/json takes the last one, and does
-// not mind the case of letters; what stands between a client and this server may read the same text otherwise. The JSON has been read into v before.
+// exact returns an error if an object names something twice, or spells a field in another way than
+// the protocol. encoding/json takes the last one, and does not mind the case of letters; what
+// stands between a client and this server may read the same text otherwise. The JSON has been read
+// into v before.
 func exact(body []byte, v any) error {
 	return exactly(json.NewDecoder(bytes.NewReader(body)), reflect.TypeOf(v).Elem())
 }
@@ -60,7 +62,8 @@ func member(d *json.Decoder, t reflect.Type, seen map[string]bool) (reflect.Type
 	return nil, fmt.Errorf("unknown field %q: names are in lower case", name)
 }
 
-// fields has the types of the fields of each struct of the protocol, by their names in JSON: a map[string]reflect.Type by reflect.Type.
+// fields has the types of the fields of each struct of the protocol, by their names in JSON: a
+// map[string]reflect.Type by reflect.Type.
 var fields sync.Map
 
 func fieldsOf(t reflect.Type) map[string]reflect.Type {

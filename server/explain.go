@@ -35,7 +35,8 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request, who *access) {
 	writeJSON(w, http.StatusOK, out)
 }
 
-// Explain says what would apply to a request, and how it stands there, as POST /v1/explain does. What fails in a bucket is fail's to put into words.
+// Explain says what would apply to a request, and how it stands there, as POST /v1/explain does.
+// What fails in a bucket is fail's to put into words.
 func Explain(ctx context.Context, e *engine.Engine, req *engine.Request, priority int, fail func(error) *api.Problem) (out api.ExplainAnswer, err error) {
 	uses, err := usesOf(e, req, &out)
 	if err != nil {
@@ -71,7 +72,8 @@ type use struct {
 	ask drawgate.Ask
 }
 
-// usesOf finds what would apply, as [engine.Engine.Take] does. What would because limits are switched off is in out.
+// usesOf finds what would apply, as [engine.Engine.Take] does. What would because limits are
+// switched off is in out.
 func usesOf(e *engine.Engine, req *engine.Request, out *api.ExplainAnswer) (uses []use, err error) {
 	res := engine.Result{}
 	config := e.Config()
@@ -140,7 +142,8 @@ func asked(uses []use) error {
 		strings.Join(slices.Compact(units), ", "))
 }
 
-// counted returns an error for a unit that none of the policies that the rules apply counts, as a take does.
+// counted returns an error for a unit that none of the policies that the rules apply counts, as a
+// take does.
 func counted(uses []use, costs []drawgate.Cost) error {
 	for _, c := range costs {
 		if len(uses) > 0 && !slices.ContainsFunc(uses, func(u use) bool { return has(u.ask.Limiter.Plan().Policy().Limits, c.Unit) }) {
@@ -155,7 +158,8 @@ func has(limits []drawgate.Limit, name string) bool {
 	return slices.ContainsFunc(limits, func(l drawgate.Limit) bool { return unit(&l) == cmp.Or(name, drawgate.Requests) })
 }
 
-// askByRule asks for what a rule applies: with its amounts and costs, in the buckets that it counts by.
+// askByRule asks for what a rule applies: with its amounts and costs, in the buckets that it counts
+// by.
 func askByRule(e *engine.Engine, a *engine.Applied, info *engine.Info, rule *rules.Rule, costs []drawgate.Cost) (drawgate.Ask, error) {
 	i := slices.IndexFunc(rule.Apply, func(p rules.Apply) bool {
 		return p.Policy == a.Policy && (p.Shadow || rule.Shadow || info.Shadow) == a.Shadow
@@ -172,7 +176,8 @@ func askByRule(e *engine.Engine, a *engine.Applied, info *engine.Info, rule *rul
 	return ask, err
 }
 
-// vary gives an ask the amounts and the buckets that a rule says. An override for the key goes before a rule's amounts.
+// vary gives an ask the amounts and the buckets that a rule says. An override for the key goes
+// before a rule's amounts.
 func vary(e *engine.Engine, ask *drawgate.Ask, info *engine.Info, apply *rules.Apply, beside bool) (err error) {
 	p := ask.Limiter.Plan().Policy()
 	p.Limits = slices.Clone(p.Limits)
@@ -190,7 +195,8 @@ func vary(e *engine.Engine, ask *drawgate.Ask, info *engine.Info, apply *rules.A
 	return err
 }
 
-// mergeCosts returns what is asked of a policy: what the rule says, but for the units that the request names and the policy counts.
+// mergeCosts returns what is asked of a policy: what the rule says, but for the units that the
+// request names and the policy counts.
 func mergeCosts(p *drawgate.Policy, rule map[string]int64, asked []drawgate.Cost) []drawgate.Cost {
 	all := maps.Clone(rule)
 	if all == nil {

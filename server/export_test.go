@@ -30,7 +30,8 @@ func NewToken(id string, end time.Time, buckets []api.Bucket) string {
 	return newToken(id, 1, end, buckets)
 }
 
-// Remembered returns which of the ids can be claimed from a memory of a size, after others were added.
+// Remembered returns which of the ids can be claimed from a memory of a size, after others were
+// added.
 func Remembered(size int, add, claim []string) (got string) {
 	m := newMemory(size)
 	for _, id := range add {

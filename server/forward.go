@@ -20,29 +20,38 @@ import (
 // forwardPath is where proxies ask.
 const forwardPath = "/auth"
 
-// ForwardAuth configures the door at /auth, where proxies ask whether a request may pass: nginx auth_request, Caddy forward_auth, Traefik ForwardAuth,
-// HAProxy. The rules decide. The zero value is ready to use.
+// ForwardAuth configures the door at /auth, where proxies ask whether a request may pass: nginx
+// auth_request, Caddy forward_auth, Traefik ForwardAuth, HAProxy. The rules decide. The zero value
+// is ready to use.
 type ForwardAuth struct {
-	// Proxies may ask for the requests of others, and are not taken for clients themselves. None: programs of this machine, by loopback or a Unix socket.
+	// Proxies may ask for the requests of others, and are not taken for clients themselves. None:
+	// programs of this machine, by loopback or a Unix socket.
 	Proxies []netip.Prefix
 	// Unix trusts peers on a Unix socket beside Proxies.
 	Unix bool
-	// ClientHeader is where they say who the client is: "" is X-Forwarded-For. See [httplimit.ProxyOptions].
+	// ClientHeader is where they say who the client is: "" is X-Forwarded-For. See
+	// [httplimit.ProxyOptions].
 	ClientHeader string
-	// URI, Method and Host name the headers in which they describe the request. "" is X-Forwarded-Uri, X-Original-URI or X-Original-URL;
-	// X-Forwarded-Method or X-Original-Method; X-Forwarded-Host. The proxies must overwrite them: what they pass on, a client has written.
+	// URI, Method and Host name the headers in which they describe the request. "" is
+	// X-Forwarded-Uri, X-Original-URI or X-Original-URL; X-Forwarded-Method or X-Original-Method;
+	// X-Forwarded-Host. The proxies must overwrite them: what they pass on, a client has written.
 	URI, Method, Host string
-	// User and Class name headers in which the proxies say who is signed in, and the class of the API key; "": they do not.
+	// User and Class name headers in which the proxies say who is signed in, and the class of the
+	// API key; "": they do not.
 	User, Class string
-	// Status answers a refusal: 0 is 429, or 503 where a fallback refuses for want of the store; 401 and 403 are for nginx, which passes nothing else on. The
-	// query parameter status goes before it.
+	// Status answers a refusal: 0 is 429, or 503 where a fallback refuses for want of the store;
+	// 401 and 403 are for nginx, which passes nothing else on. The query parameter status goes
+	// before it.
 	Status int
-	// AllowAway lets requests pass, marked with X-RateLimit-Fallback, if the store does not decide. Otherwise they are answered with 503. What a fallback
-	// decides while the store is away is a decision, to which this does not apply.
+	// AllowAway lets requests pass, marked with X-RateLimit-Fallback, if the store does not decide.
+	// Otherwise they are answered with 503. What a fallback decides while the store is away is a
+	// decision, to which this does not apply.
 	AllowAway bool
-	// Shared names policies of which all callers share a bucket: a refusal then says that it is not the caller's own limit.
+	// Shared names policies of which all callers share a bucket: a refusal then says that it is not
+	// the caller's own limit.
 	Shared []string
-	// Headers says how decisions are described; nil means all policies, in all headers. Its MaxBytes is 2560 if it is 0.
+	// Headers says how decisions are described; nil means all policies, in all headers. Its
+	// MaxBytes is 2560 if it is 0.
 	Headers *httplimit.HeaderOptions
 }
 
@@ -52,8 +61,9 @@ const (
 	headerStatus = "X-Ratelimit-Status" // the status that a refusal has, whatever the answer's own: 429, 503 or 422
 )
 
-// The headers of an answer have less than 4 KiB in all, which is what nginx has for them unless it is told otherwise: a longer answer is an error for it, with
-// which its configuration may let requests pass.
+// The headers of an answer have less than 4 KiB in all, which is what nginx has for them unless it
+// is told otherwise: a longer answer is an error for it, with which its configuration may let
+// requests pass.
 const (
 	maxLists   = 2560 // bytes of RateLimit and RateLimit-Policy together
 	maxShadows = 512  // bytes of X-RateLimit-Shadow
@@ -147,7 +157,8 @@ func (s *Server) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	s.forward.refuse(w, q.status, httplimit.Refused(&res.Decision, func(b int) bool { return s.forward.shared(res.Applied, b) }))
 }
 
-// forwarded says in the engine's words what a proxy asks. unclear says why nobody can know what the proxy's client asks of the site.
+// forwarded says in the engine's words what a proxy asks. unclear says why nobody can know what the
+// proxy's client asks of the site.
 func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (unclear, p *api.Problem) {
 	if s.closed.Load() {
 		return nil, Problem(drawgate.ErrClosed)
@@ -170,8 +181,9 @@ func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (
 	return nil, s.within(who, req)
 }
 
-// refuseUnclear refuses a request of which nobody can know what it asks of the site. It is the client's doing, so the proxy must be able to refuse it whatever
-// it does with mistakes and with a Drawgate that is unavailable: nginx can by no other status than 401 and 403.
+// refuseUnclear refuses a request of which nobody can know what it asks of the site. It is the
+// client's doing, so the proxy must be able to refuse it whatever it does with mistakes and with a
+// Drawgate that is unavailable: nginx can by no other status than 401 and 403.
 func refuseUnclear(w http.ResponseWriter, status int, p *api.Problem) {
 	w.Header()[headerStatus] = []string{strconv.Itoa(p.Status)}
 	if status != http.StatusTooManyRequests {
@@ -210,7 +222,8 @@ func (s *Server) forwardFailed(w http.ResponseWriter, status int, err error) {
 	writeProblem(w, p)
 }
 
-// refuse answers a refusal. For want of the store it is a 503 wherever else it would be a 429, as it is of httplimit.
+// refuse answers a refusal. For want of the store it is a 503 wherever else it would be a 429, as
+// it is of httplimit.
 func (f *forwarding) refuse(w http.ResponseWriter, status int, p *httplimit.Problem) {
 	own := http.StatusTooManyRequests
 	if p.Status == http.StatusServiceUnavailable {

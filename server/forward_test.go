@@ -215,7 +215,8 @@ var oneMeaning = []string{
 	"/100%25", "/%25zz", "/a%2520b", "/a.b;.", "/x?file=../../etc", "/x?a=..;/../b", "/a%23b", "/a%3F..", "/%E2%82%AC", "/caf%e9", "/a%3b..%3b/b", "/a%250", "/%25",
 }
 
-// Where programs do not agree what a path is, one that means something else to the site than here must not pass as that.
+// Where programs do not agree what a path is, one that means something else to the site than here
+// must not pass as that.
 func TestPathsWithTwoMeaningsAreRefused(t *testing.T) {
 	t.Parallel()
 	cfg := engine.Config{Policies: ruled().Policies, Rules: []rules.Rule{{Match: rules.Match{Path: "/health*"}, Exempt: true}}}
@@ -247,7 +248,8 @@ func TestPathsWithTwoMeaningsAreRefused(t *testing.T) {
 	}
 }
 
-// A client's doing must not look like the proxy's mistake, or like a Drawgate that is unavailable: with both, proxies may let requests pass.
+// A client's doing must not look like the proxy's mistake, or like a Drawgate that is unavailable:
+// with both, proxies may let requests pass.
 func TestWhatIsUnclearIsARefusal(t *testing.T) {
 	t.Parallel()
 	s := setup{config: ruled()}.make(t)
@@ -268,7 +270,8 @@ func TestWhatIsUnclearIsARefusal(t *testing.T) {
 	}
 }
 
-// What a proxy passes on of the client's query must not choose how it is asked, or under which rules.
+// What a proxy passes on of the client's query must not choose how it is asked, or under which
+// rules.
 func TestForwardAuthTakesEachParameterOnce(t *testing.T) {
 	t.Parallel()
 	s := setup{config: ruled()}.make(t)
@@ -395,7 +398,8 @@ func TestForwardAuthHeadersCanBeChosen(t *testing.T) {
 	}
 }
 
-// nginx has 4 KiB for the headers of an answer; a longer one is an error, with which its configuration may let requests pass.
+// nginx has 4 KiB for the headers of an answer; a longer one is an error, with which its
+// configuration may let requests pass.
 func TestForwardAuthHeadersAreShort(t *testing.T) {
 	t.Parallel()
 	name := func(c string, i, n int) string { return fmt.Sprintf("%02d", i) + strings.Repeat(c, n-2) }
@@ -442,7 +446,8 @@ func TestForwardAuthHeadersAreShort(t *testing.T) {
 	}
 }
 
-// Browsers do not ask at this door: a page of another origin cannot send its headers, and the headers of those that visit the site are not ours to judge.
+// Browsers do not ask at this door: a page of another origin cannot send its headers, and the
+// headers of those that visit the site are not ours to judge.
 func TestForwardAuthPassesOnWhatBrowsersSay(t *testing.T) {
 	t.Parallel()
 	s := setup{config: ruled()}.make(t)

@@ -70,7 +70,8 @@ func (f *forwarding) attributes(r *http.Request, route string) (*rules.Attribute
 	return a, nil
 }
 
-// one returns the value of a header that has several names. A client can send those that its proxy does not know, so all that are there must say the same.
+// one returns the value of a header that has several names. A client can send those that its proxy
+// does not know, so all that are there must say the same.
 func one(h http.Header, names []string) (value string, p *api.Problem) {
 	found := ""
 	for _, name := range names {
@@ -92,8 +93,9 @@ func inner(name, v string) string {
 	return v
 }
 
-// originForm returns a whole address as most requests have it, without the scheme and the host. All else it returns as it is: what url.Parse makes of an
-// address is not what the proxy and the site see.
+// originForm returns a whole address as most requests have it, without the scheme and the host. All
+// else it returns as it is: what url.Parse makes of an address is not what the proxy and the site
+// see.
 func originForm(address string) string {
 	scheme, rest, _ := strings.Cut(address, "://")
 	if !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") {
@@ -113,8 +115,9 @@ func originForm(address string) string {
 	return address
 }
 
-// pathOf returns the path of an address, decoded. The rules see it in its shortest form. It refuses an address of which the proxy, the site and the rules
-// may not understand the same path: otherwise /health/..;/login would be exempt where /health/* is.
+// pathOf returns the path of an address, decoded. The rules see it in its shortest form. It refuses
+// an address of which the proxy, the site and the rules may not understand the same path: otherwise
+// /health/..;/login would be exempt where /health/* is.
 func pathOf(uri string) (string, *api.Problem) {
 	uri = originForm(uri)
 	raw, _, _ := strings.Cut(uri, "?")

@@ -12,7 +12,8 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// FuzzTake sends bodies to /v1/take: each is answered with an answer or a problem that says something, and never both.
+// FuzzTake sends bodies to /v1/take: each is answered with an answer or a problem that says
+// something, and never both.
 func FuzzTake(f *testing.F) {
 	for _, seed := range []string{
 		`{"policy":"llm","key":"k","costs":{"requests":1,"tokens":500},"priority":3,"labels":{"task":"embed"}}`,
@@ -77,7 +78,8 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) { same(t, body) })
 }
 
-// FuzzForwardAuth sends what proxies might pass on. No path of another spelling is exempt, and nothing else than a proxy's own mistakes is an error.
+// FuzzForwardAuth sends what proxies might pass on. No path of another spelling is exempt, and
+// nothing else than a proxy's own mistakes is an error.
 func FuzzForwardAuth(f *testing.F) {
 	f.Add("/x?a=b", "/x?a=b", "GET", "api.example.com", "192.0.2.1, 10.0.0.1", "status=403")
 	f.Add("/health/../x", "", "POST", "[::1]:80", "[2001:db8::1]:80", "")

@@ -37,7 +37,8 @@ func (s *noting) Settle(ctx context.Context, list []drawgate.Settlement, out []d
 	return s.Store.Settle(ctx, list, out)
 }
 
-// A grant goes from the request to the store, and from the answer's token into each settlement. Without one each request gets its own.
+// A grant goes from the request to the store, and from the answer's token into each settlement.
+// Without one each request gets its own.
 func TestTakesAndSettlementsNameTheGrant(t *testing.T) {
 	t.Parallel()
 	store := &noting{Store: memstore.New(nil)}
@@ -96,7 +97,8 @@ func TestLateSettlementEndsNoLaterUse(t *testing.T) {
 	}
 }
 
-// What the server remembers of a reservation is of its grant: a settlement of an earlier use of the id does not forget the later one.
+// What the server remembers of a reservation is of its grant: a settlement of an earlier use of the
+// id does not forget the later one.
 func TestMemoryTellsGrantsApart(t *testing.T) {
 	t.Parallel()
 	if server.SameMark("job", 1, 2) || !server.SameMark("job", 1, 1) {

@@ -11,7 +11,8 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// healthz says that this process is alive. It asks nobody: a process must not be restarted because its store is away.
+// healthz says that this process is alive. It asks nobody: a process must not be restarted because
+// its store is away.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request, _ *access) {
 	writeJSON(w, http.StatusOK, s.health())
 }
@@ -24,7 +25,8 @@ func (s *Server) health() api.Health {
 // readyTimeout bounds how long the store may take to say that it is there.
 const readyTimeout = 2 * time.Second
 
-// readyz says whether this process can decide. Where access tokens are needed, only who may read is told of policies.
+// readyz says whether this process can decide. Where access tokens are needed, only who may read is
+// told of policies.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request, who *access) {
 	h := s.health()
 	sent := time.Now()
@@ -83,8 +85,8 @@ func (s *Server) policyHealth(away bool) []api.PolicyHealth {
 	return all
 }
 
-// fallback returns what decides on a policy while the store is away: of its limits' fallbacks the one that admits least, and FallbackDefault if nothing
-// does.
+// fallback returns what decides on a policy while the store is away: of its limits' fallbacks the
+// one that admits least, and FallbackDefault if nothing does.
 func (s *Server) fallback(p *drawgate.Policy) (least drawgate.Fallback) {
 	if s.opts.Fallback == nil {
 		return drawgate.FallbackDefault

@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// heldBuckets says on the wire which buckets a reservation is of, with what it was granted: all that is needed to settle it elsewhere.
+// heldBuckets says on the wire which buckets a reservation is of, with what it was granted: all
+// that is needed to settle it elsewhere.
 func heldBuckets(res *engine.Result) []api.Bucket {
 	d := &res.Reservation.Decision
 	buckets := make([]api.Bucket, d.Buckets())
@@ -42,7 +43,8 @@ func besideOf(res *engine.Result) *engine.Result {
 	return &beside
 }
 
-// What a token of an unknown id and end is measured with: it is as long as those of rand.Text, and of the next centuries.
+// What a token of an unknown id and end is measured with: it is as long as those of rand.Text, and
+// of the next centuries.
 var (
 	anID  = strings.Repeat("A", 26)
 	anEnd = time.UnixMilli(1e13 - 1)
@@ -72,7 +74,8 @@ func fits(req *engine.Request) *api.Problem {
 	return nil
 }
 
-// costsSize is more than the costs of a bucket take in a token: six units of 64 letters at most, and numbers.
+// costsSize is more than the costs of a bucket take in a token: six units of 64 letters at most,
+// and numbers.
 const costsSize = drawgate.MaxLimits * (64 + 20) * 4 / 3
 
 func tokenTooLarge(n int) *api.Problem {

@@ -98,7 +98,8 @@ func TestAnyReplicaSettles(t *testing.T) {
 	}
 }
 
-// What was used beyond the estimate is charged after the end of the hold, once, and only to what this process gave out.
+// What was used beyond the estimate is charged after the end of the hold, once, and only to what
+// this process gave out.
 func TestExcessIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

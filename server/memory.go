@@ -30,8 +30,9 @@ func encode(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
 }
 
-// memory knows which reservations this process gave out and has not seen the end of: only for these may what was used beyond the estimate be charged
-// after the hold has ended, and once. It also has what is held beside them in shadow. It is safe for concurrent use.
+// memory knows which reservations this process gave out and has not seen the end of: only for these
+// may what was used beyond the estimate be charged after the hold has ended, and once. It also has
+// what is held beside them in shadow. It is safe for concurrent use.
 type memory struct {
 	mu   sync.Mutex
 	at   map[mark]int // guarded by mu: positions in ring

@@ -158,7 +158,8 @@ type checker struct {
 	seen    map[string]bool // operations that were answered with 200
 }
 
-// ask sends a request. Where it is wrong by intent, bad says so, and the document must refuse it too.
+// ask sends a request. Where it is wrong by intent, bad says so, and the document must refuse it
+// too.
 func (c *checker) ask(method, path, body string, want int, bad bool) []byte {
 	c.t.Helper()
 	r := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader(body))

@@ -53,7 +53,8 @@ func problem(code api.Code, format string, args ...any) *api.Problem {
 	return &api.Problem{Type: "about:blank", Title: k.title, Status: k.status, Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Problem says on the wire what an error of the library means. What the store said is not passed on.
+// Problem says on the wire what an error of the library means. What the store said is not passed
+// on.
 func Problem(err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return p

@@ -77,7 +77,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// A page that a user of this machine visits must neither spend its units nor read what is here, whatever the method.
+// A page that a user of this machine visits must neither spend its units nor read what is here,
+// whatever the method.
 func TestWebPagesOfOtherOriginsAreNotServed(t *testing.T) {
 	t.Parallel()
 	s := setup{options: &server.Options{Metrics: http.NotFoundHandler()}}.make(t)

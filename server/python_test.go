@@ -38,7 +38,8 @@ func pythonExample(t *testing.T, replace ...string) string {
 	return program
 }
 
-// cutOff passes requests on to a server, and loses some of its answers: the client sees its connection break.
+// cutOff passes requests on to a server, and loses some of its answers: the client sees its
+// connection break.
 type cutOff struct {
 	inner http.Handler
 	lose  map[string]int // by path: how many answers are lost, the first ones
@@ -62,7 +63,8 @@ func (c *cutOff) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// The program in docs/http.md neither loses units nor gives back what was perhaps used, whatever becomes of its messages and of its call.
+// The program in docs/http.md neither loses units nor gives back what was perhaps used, whatever
+// becomes of its messages and of its call.
 func TestPythonExample(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

@@ -9,8 +9,9 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// Refusal describes a refusal that came as an error, from a wait or a reservation. Where the error does not say enough, it looks at the buckets once
-// more. ok is false if err is no refusal; then err is returned, or what went wrong with looking.
+// Refusal describes a refusal that came as an error, from a wait or a reservation. Where the error
+// does not say enough, it looks at the buckets once more. ok is false if err is no refusal; then
+// err is returned, or what went wrong with looking.
 //
 // ctx is that of the take. If it bounded the waiting, its cause must be [drawgate.ErrDeadline].
 func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err error) (a api.Answer, ok bool, _ error) {

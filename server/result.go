@@ -10,8 +10,8 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// Result says on the wire what an engine answered to a request, as POST /v1/take does. The error is err, or what went wrong with looking, unless err is a
-// refusal; for ctx see [Refusal].
+// Result says on the wire what an engine answered to a request, as POST /v1/take does. The error is
+// err, or what went wrong with looking, unless err is a refusal; for ctx see [Refusal].
 func Result(ctx context.Context, e *engine.Engine, req *engine.Request, res *engine.Result, err error) (api.Answer, error) {
 	var out api.Answer
 	if err == nil {

@@ -17,7 +17,8 @@ type route struct {
 	serve   handler
 }
 
-// routes lists what is served. api/openapi.json describes the same (TestOpenAPIDescribesEveryRoute).
+// routes lists what is served. api/openapi.json describes the same
+// (TestOpenAPIDescribesEveryRoute).
 func (s *Server) routes() []route {
 	get, post := []string{http.MethodGet}, []string{http.MethodPost}
 	all := []route{
@@ -42,7 +43,8 @@ func (s *Server) routes() []route {
 	return all
 }
 
-// door is the handler of a listener. Most requests are to a few paths: those it finds by itself, in a fifth of the time.
+// door is the handler of a listener. Most requests are to a few paths: those it finds by itself, in
+// a fifth of the time.
 type door struct {
 	exact map[string]http.Handler
 	rest  http.Handler
@@ -76,13 +78,15 @@ func (s *Server) mux(admin bool) http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, problem(api.CodeNotFound, "there is no %s here: see %s, %s", r.URL.Path, strings.Join(paths, ", "), forwardPath))
 	})
-	// At the door for proxies the headers are those of somebody who visits the site behind it. It needs one that no browser sends.
+	// At the door for proxies the headers are those of somebody who visits the site behind it. It
+	// needs one that no browser sends.
 	d.exact[forwardPath] = http.HandlerFunc(s.forwardAuth)
 	return d
 }
 
-// refusePages refuses what web pages of another origin send: a page must not spend units, or read what is here, by means of its visitor's browser. Others
-// than browsers do not send the headers by which it knows them.
+// refusePages refuses what web pages of another origin send: a page must not spend units, or read
+// what is here, by means of its visitor's browser. Others than browsers do not send the headers by
+// which it knows them.
 func refusePages(h http.Handler) http.HandlerFunc {
 	guard := http.NewCrossOriginProtection()
 	return func(w http.ResponseWriter, r *http.Request) {

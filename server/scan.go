@@ -6,9 +6,11 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// scanTake reads the usual forms of a take request: known fields in their exact spelling, each once, strings of plain ASCII without escapes, integers of up
-// to 18 digits. It reports false for whatever else there may be, right or wrong: that is for encoding/json to read, or to say what is wrong with it, in four
-// times the time. What it does read, encoding/json reads the same (FuzzScan).
+// scanTake reads the usual forms of a take request: known fields in their exact spelling, each
+// once, strings of plain ASCII without escapes, integers of up to 18 digits. It reports false for
+// whatever else there may be, right or wrong: that is for encoding/json to read, or to say what is
+// wrong with it, in four times the time. What it does read, encoding/json reads the same
+// (FuzzScan).
 func scanTake(body []byte, q *api.TakeRequest) bool {
 	s := scanner{text: body}
 	ok := s.object(func(name []byte) bool {
@@ -139,7 +141,8 @@ type scanner struct {
 	open  int            // how many
 }
 
-// maxNames is how many names may be open to be read here: each is compared with those of its object before it.
+// maxNames is how many names may be open to be read here: each is compared with those of its object
+// before it.
 const maxNames = 24
 
 // span is a part of the text.
@@ -189,7 +192,8 @@ func (s *scanner) object(field func(name []byte) bool) bool {
 	}
 }
 
-// first notes the name that was read last, of the object whose names begin there. It reports false if the object has it already, or there are too many.
+// first notes the name that was read last, of the object whose names begin there. It reports false
+// if the object has it already, or there are too many.
 func (s *scanner) first(name []byte, from int) bool {
 	for _, other := range s.names[from:s.open] {
 		if bytes.Equal(name, s.text[other.from:other.to]) {

@@ -25,19 +25,23 @@ const (
 	drainPoll     = 50 * time.Millisecond
 )
 
-// maxHeader is how many bytes the headers of a request may have. Proxies pass on those of their clients.
+// maxHeader is how many bytes the headers of a request may have. Proxies pass on those of their
+// clients.
 const maxHeader = 64 << 10
 
-// Serve answers requests on ln, but for administrators' paths, until ctx ends, then stops accepting, lets takes that wait go with a 503, finishes the
-// others, and closes ln. Requests that are still being sent have two seconds to arrive. It returns nil when it was stopped by ctx.
+// Serve answers requests on ln, but for administrators' paths, until ctx ends, then stops
+// accepting, lets takes that wait go with a 503, finishes the others, and closes ln. Requests that
+// are still being sent have two seconds to arrive. It returns nil when it was stopped by ctx.
 //
-// Without access tokens and client certificates only loopback addresses are served, unless Options.Insecure says otherwise; and there only requests whose
-// Host is a loopback address, or localhost, are answered: see [api.CodeCrossOrigin].
+// Without access tokens and client certificates only loopback addresses are served, unless
+// Options.Insecure says otherwise; and there only requests whose Host is a loopback address, or
+// localhost, are answered: see [api.CodeCrossOrigin].
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return s.listen(ctx, ln, s)
 }
 
-// ServeAdmin is like Serve for everything, administrators' paths included. It may run beside Serve, under the same context.
+// ServeAdmin is like Serve for everything, administrators' paths included. It may run beside Serve,
+// under the same context.
 func (s *Server) ServeAdmin(ctx context.Context, ln net.Listener) error {
 	return s.listen(ctx, ln, s.AdminHandler())
 }
@@ -134,8 +138,9 @@ func isLocal(addr net.Addr) bool {
 	return addr.Network() == "unix"
 }
 
-// guard refuses requests to a loopback address that call it by another name: a web page can let its own name point here, and then its requests are not
-// of another origin. Where access tokens are needed, such a page has none.
+// guard refuses requests to a loopback address that call it by another name: a web page can let its
+// own name point here, and then its requests are not of another origin. Where access tokens are
+// needed, such a page has none.
 func (s *Server) guard(addr net.Addr, h http.Handler) http.Handler {
 	if a, ok := addr.(*net.TCPAddr); !ok || !a.IP.IsLoopback() || len(s.gate) > 0 {
 		return h

@@ -46,7 +46,8 @@ func TestStoppingLetsWaitersGo(t *testing.T) {
 	}
 }
 
-// Requests that do not arrive neither keep a server that has to stop, nor are they a failure; those that have arrived are finished.
+// Requests that do not arrive neither keep a server that has to stop, nor are they a failure; those
+// that have arrived are finished.
 func TestStoppingDoesNotWaitForWhatIsNotSent(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

@@ -18,7 +18,8 @@ import (
 
 // Options holds what a Server can do without. The zero value is ready to use on a loopback address.
 type Options struct {
-	// Tokens are the access tokens. With none, everybody may do everything, and only loopback addresses are served.
+	// Tokens are the access tokens. With none, everybody may do everything, and only loopback
+	// addresses are served.
 	Tokens []Token
 	// Insecure serves other addresses without access tokens or client certificates too.
 	Insecure bool
@@ -26,19 +27,22 @@ type Options struct {
 	Tenant string
 	// TLS, if not nil, is spoken on all listeners. [LoadTLS] makes one of files.
 	TLS *tls.Config
-	// Fallback says what limit i of a policy does while the store is away, where the store is guarded: package guard has it. nil: nothing is decided then.
+	// Fallback says what limit i of a policy does while the store is away, where the store is
+	// guarded: package guard has it. nil: nothing is decided then.
 	Fallback func(policy *drawgate.Policy, i int) drawgate.Fallback
-	// Reload puts a new configuration in force, if it has no mistake, and names the keys of it whose new values need a restart. Its error is
-	// answered and not logged. nil: /v1/reload is not supported.
+	// Reload puts a new configuration in force, if it has no mistake, and names the keys of it
+	// whose new values need a restart. Its error is answered and not logged. nil: /v1/reload is not
+	// supported.
 	Reload func(ctx context.Context) (restart []string, err error)
-	// Class returns the class of a request by its headers, which carry an API key: for what rules match, where nobody has said the class. "" is none; nil: there
-	// are no classes.
+	// Class returns the class of a request by its headers, which carry an API key: for what rules
+	// match, where nobody has said the class. "" is none; nil: there are no classes.
 	Class func(h http.Header) string
 	// Metrics is served at /metrics of the admin handler; nil: nothing is.
 	Metrics http.Handler
 	// ForwardAuth is the door for proxies; nil means its defaults.
 	ForwardAuth *ForwardAuth
-	// Logger is told what operators should know; nil discards. No key, cost or token is ever logged.
+	// Logger is told what operators should know; nil discards. No key, cost or token is ever
+	// logged.
 	Logger *slog.Logger
 }
 
@@ -74,7 +78,8 @@ type Server struct {
 	endWaits context.CancelFunc
 }
 
-// New returns a Server for what e decides; store is the one that e decides with. Both stay the caller's, to close after Close. opts may be nil.
+// New returns a Server for what e decides; store is the one that e decides with. Both stay the
+// caller's, to close after Close. opts may be nil.
 func New(e *engine.Engine, store drawgate.Store, opts *Options) (*Server, error) {
 	if e == nil || store == nil {
 		return nil, errors.New("server: it needs an engine and the engine's store")

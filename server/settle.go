@@ -16,10 +16,12 @@ const beyondAnyHold = 1000 * time.Hour
 
 // settle serves POST /v1/settle.
 //
-// A settlement that comes after the end of the hold is gone; what was used beyond the estimate is then charged, once, if this process gave the
-// reservation out and remembers it (the newest 65,536), and has neither settled nor cancelled it. So a token that was made up charges nothing. After a
-// restart, or at another replica, the excess of a hold that has ended is not charged. If another replica has settled a reservation, and the client asks
-// once more after the end of the hold, and here, the excess is charged again: too much is counted then, never too little.
+// A settlement that comes after the end of the hold is gone; what was used beyond the estimate is
+// then charged, once, if this process gave the reservation out and remembers it (the newest
+// 65,536), and has neither settled nor cancelled it. So a token that was made up charges nothing.
+// After a restart, or at another replica, the excess of a hold that has ended is not charged. If
+// another replica has settled a reservation, and the client asks once more after the end of the
+// hold, and here, the excess is charged again: too much is counted then, never too little.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *access) {
 	var q api.SettleRequest
 	p := s.decode(w, r, &q)

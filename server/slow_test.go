@@ -33,7 +33,8 @@ func (f fixture) connect(text string) net.Conn {
 	return c
 }
 
-// Clients that do not get on do not disturb others: they say nothing, half of a header, half of a body, or never read what is answered.
+// Clients that do not get on do not disturb others: they say nothing, half of a header, half of a
+// body, or never read what is answered.
 func TestSlowClientsDoNotDisturbOthers(t *testing.T) {
 	t.Parallel()
 	f, stop := serve(t, setup{}.make(t))

@@ -97,7 +97,8 @@ func (s *Server) takeBatch(w http.ResponseWriter, r *http.Request, who *access, 
 	return answers, nil
 }
 
-// leave gives holds back if the client is not there any more to settle them, and reports whether it did.
+// leave gives holds back if the client is not there any more to settle them, and reports whether it
+// did.
 func (s *Server) leave(ctx context.Context, held ...*engine.Result) (left bool) {
 	if ctx.Err() == nil {
 		return false

@@ -27,8 +27,9 @@ type TLSFiles struct {
 // recheck is how often files are looked at again, at most.
 const recheck = time.Second
 
-// LoadTLS returns a configuration for Options.TLS. Files that change are read again with the next connection, at most once a second: a new certificate
-// needs no restart. If what is new cannot be read or does not fit, the old stays in use, and the log says so once per change.
+// LoadTLS returns a configuration for Options.TLS. Files that change are read again with the next
+// connection, at most once a second: a new certificate needs no restart. If what is new cannot be
+// read or does not fit, the old stays in use, and the log says so once per change.
 func LoadTLS(f TLSFiles) (*tls.Config, error) {
 	if f.Cert == "" || f.Key == "" {
 		return nil, errors.New("server: TLS needs a certificate and a key file")

@@ -13,7 +13,8 @@ import (
 	"github.com/drawgate/drawgate/server"
 )
 
-// A named pipe in the place of a certificate would keep all handshakes waiting for a writer. The test's time-out is what would notice.
+// A named pipe in the place of a certificate would keep all handshakes waiting for a writer. The
+// test's time-out is what would notice.
 func TestTLSOpensNoNamedPipes(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"server.pem", "server.key", "ca.pem"} {

@@ -10,10 +10,12 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// token is what a client is given of a reservation. It holds all that is needed to settle it, so that any replica can, even after a restart.
+// token is what a client is given of a reservation. It holds all that is needed to settle it, so
+// that any replica can, even after a restart.
 //
-// It is not signed: whoever may settle may also take. One that was made up can end an open reservation whose id it guesses; one whose id is not open
-// changes nothing: what was used beyond an estimate is charged only to reservations that this process gave out and remembers.
+// It is not signed: whoever may settle may also take. One that was made up can end an open
+// reservation whose id it guesses; one whose id is not open changes nothing: what was used beyond
+// an estimate is charged only to reservations that this process gave out and remembers.
 type token struct {
 	Version int            `json:"v"`
 	ID      string         `json:"i"`

@@ -62,7 +62,8 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) *api.Prob
 // parse reads one JSON value into v, strictly.
 func parse(body []byte, v any) *api.Problem {
 	if !isText(body) {
-		// encoding/json would make the same character of all of these: different keys would share a bucket.
+		// encoding/json would make the same character of all of these: different keys would share a
+		// bucket.
 		return problem(api.CodeBadJSON, "the body is not valid UTF-8, or has half of a surrogate pair")
 	}
 	if p := crowded(body); p != nil {
@@ -93,7 +94,8 @@ func parse(body []byte, v any) *api.Problem {
 	return problem(api.CodeBadJSON, "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// isText reports whether JSON says only characters: no invalid UTF-8, and no escaped surrogate without its other half.
+// isText reports whether JSON says only characters: no invalid UTF-8, and no escaped surrogate
+// without its other half.
 func isText(body []byte) bool {
 	if !utf8.Valid(body) {
 		return false
@@ -128,7 +130,8 @@ func escaped(text []byte) rune {
 	return rune(n)
 }
 
-// embedded removes from a field's path the Go types that its fields are embedded in, of which JSON knows nothing.
+// embedded removes from a field's path the Go types that its fields are embedded in, of which JSON
+// knows nothing.
 func embedded(path string) string {
 	path = strings.TrimPrefix(strings.TrimPrefix(path, "Take."), "Bucket.")
 	if rest, ok := strings.CutPrefix(path, "takes.Bucket."); ok {

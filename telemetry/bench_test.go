@@ -11,7 +11,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// decisions returns what an observer is told of an allowed and of a refused take of that many buckets.
+// decisions returns what an observer is told of an allowed and of a refused take of that many
+// buckets.
 func decisions(tb testing.TB, buckets int) (yes, no *drawgate.Taken) {
 	tb.Helper()
 	watch := &drawgate.Observer{Taken: func(e *drawgate.Taken) {
@@ -51,7 +52,8 @@ func tiers(name string, perMinute int64) drawgate.Policy {
 	}}
 }
 
-// BenchmarkObserver is what a decision costs with all metrics on, and with warnings as well. It must not allocate.
+// BenchmarkObserver is what a decision costs with all metrics on, and with warnings as well. It
+// must not allocate.
 func BenchmarkObserver(b *testing.B) {
 	for _, c := range []struct {
 		name    string

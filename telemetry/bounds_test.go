@@ -11,7 +11,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// TestIdentifiersAreBounded and hidden: the first keys that are refused have a series each, the rest share one, and no key can be read. // req: B9
+// TestIdentifiersAreBounded and hidden: the first keys that are refused have a series each, the
+// rest share one, and no key can be read. // req: B9
 func TestIdentifiersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -79,7 +80,8 @@ func TestRawIdentifiers(t *testing.T) {
 	}
 }
 
-// TestPoliciesAreBounded: those beyond the first ones, and the forms of limits beyond the first ones of a policy, share a series.
+// TestPoliciesAreBounded: those beyond the first ones, and the forms of limits beyond the first
+// ones of a policy, share a series.
 func TestPoliciesAreBounded(t *testing.T) {
 	t.Parallel()
 	check(t, telemetry.Places(2, "a", "b", "c", "a", "d", "b"), "a", "b", "other", "a", "other", "b")
@@ -101,7 +103,8 @@ func TestStrangePolicyNames(t *testing.T) {
 	r.want(1, "drawgate_decisions_total", "policy", "a\uFFFDb", "outcome", "allowed")
 }
 
-// TestHashes hide a key, tell keys and tenants apart, and mean the same in every process that has the salt.
+// TestHashes hide a key, tell keys and tenants apart, and mean the same in every process that has
+// the salt.
 func TestHashes(t *testing.T) {
 	t.Parallel()
 	salt := []byte("a salt that is long enough")

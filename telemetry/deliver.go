@@ -31,7 +31,8 @@ const (
 
 var deliveryNames = [deliveries]string{"delivered", "retried", "rejected", "gave_up", "dropped"}
 
-// run delivers what is queued until the queue is closed and empty, or ctx ends: then it drops the rest.
+// run delivers what is queued until the queue is closed and empty, or ctx ends: then it drops the
+// rest.
 func (h *Webhook) run(ctx context.Context) {
 	defer close(h.done)
 	for e := range h.queue {

@@ -106,7 +106,8 @@ func TestDocumentListsEveryMetric(t *testing.T) {
 	}
 }
 
-// TestDocumentsNamesAreKept: what the documents asked for is there by its exact name, with the labels that they gave it. // req: B9 D7 E8 E9
+// TestDocumentsNamesAreKept: what the documents asked for is there by its exact name, with the
+// labels that they gave it. // req: B9 D7 E8 E9
 func TestDocumentsNamesAreKept(t *testing.T) {
 	t.Parallel()
 	have := registered(t)
@@ -129,7 +130,8 @@ func TestDocumentsNamesAreKept(t *testing.T) {
 	}
 }
 
-// notLinted are the names that promlint finds fault with, and why they stay. There is none: the names that documents prescribe pass too.
+// notLinted are the names that promlint finds fault with, and why they stay. There is none: the
+// names that documents prescribe pass too.
 var notLinted = map[string]string{}
 
 // TestNamesPassPromlint.

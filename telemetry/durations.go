@@ -10,15 +10,17 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Native buckets have the bounds 2^(k/8), in seconds, which is schema 3 of Prometheus' native histograms. Those that are kept reach from a nanosecond to a
-// day and a half; what is longer counts in the last one.
+// Native buckets have the bounds 2^(k/8), in seconds, which is schema 3 of Prometheus' native
+// histograms. Those that are kept reach from a nanosecond to a day and a half; what is longer
+// counts in the last one.
 const (
 	schema  = 3
 	lowest  = -30 << schema
 	highest = 17 << schema
 )
 
-// bins divide durations so that each bin lies within one classic and one native bucket: an observation is one addition, and all that is shown is sums.
+// bins divide durations so that each bin lies within one classic and one native bucket: an
+// observation is one addition, and all that is shown is sums.
 type bins struct {
 	classic []float64   // upper bounds of the classic buckets, in seconds
 	upper   []float64   // of each bin, in seconds
@@ -64,8 +66,8 @@ func (b *bins) find(seconds float64) int {
 	return i
 }
 
-// durations is a histogram. It shows what one of Prometheus' library does, for two additions an observation: every decision pays for it, and on several
-// processors at once (BenchmarkObserver).
+// durations is a histogram. It shows what one of Prometheus' library does, for two additions an
+// observation: every decision pays for it, and on several processors at once (BenchmarkObserver).
 type durations struct {
 	bins *bins
 	none atomic.Uint64 // no time at all

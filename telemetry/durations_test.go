@@ -10,7 +10,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// TestDurationsShowWhatPrometheusShows: what is counted here looks the same as what the library's own histogram counts, in both kinds of buckets.
+// TestDurationsShowWhatPrometheusShows: what is counted here looks the same as what the library's
+// own histogram counts, in both kinds of buckets.
 func TestDurationsShowWhatPrometheusShows(t *testing.T) {
 	t.Parallel()
 	b := newBins(fineBuckets)
@@ -72,7 +73,8 @@ func natives(h *dto.Histogram) (all [][2]int64) {
 	return all
 }
 
-// TestLongDurations count in the last bucket, and nothing is shown of what was never observed but that.
+// TestLongDurations count in the last bucket, and nothing is shown of what was never observed but
+// that.
 func TestLongDurations(t *testing.T) {
 	t.Parallel()
 	b := newBins(fineBuckets)

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Event is the body of a web call. Fields may be added at any time. Those that an event does not have are left out.
+// Event is the body of a web call. Fields may be added at any time. Those that an event does not
+// have are left out.
 type Event struct {
 	Version  int       `json:"version"` // 1
 	ID       string    `json:"id"`      // the same when it is sent again

@@ -17,8 +17,8 @@ const (
 
 var stateNames = [states]string{"closed", "open"}
 
-// Guard returns what tells m of the store's guard: for guard.Options. Errors of the store are then counted as the guard meets them, and no more as limiters
-// do: call it before anything is decided.
+// Guard returns what tells m of the store's guard: for guard.Options. Errors of the store are then
+// counted as the guard meets them, and no more as limiters do: call it before anything is decided.
 func (m *Metrics) Guard() *guard.Observer {
 	m.guarded.Store(true)
 	return &guard.Observer{
@@ -77,7 +77,8 @@ func (m *Metrics) Diverged(d *engine.Divergence) {
 
 var resultNames = [2]string{"failure", "success"}
 
-// Reloaded notes that a change of the configuration was tried: err is nil if the new one is in force.
+// Reloaded notes that a change of the configuration was tried: err is nil if the new one is in
+// force.
 func (m *Metrics) Reloaded(err error) {
 	if err != nil {
 		m.loads[0].Inc()
@@ -92,7 +93,8 @@ func (m *Metrics) Reloaded(err error) {
 // undecidedCodes are the gRPC codes of errors that Envoy's rate limit service answers.
 var undecidedCodes = [...]string{"InvalidArgument", "FailedPrecondition", "Unavailable", "Canceled", other}
 
-// EnvoyUndecided counts a request of Envoy that was answered with an error of that gRPC code: for rls.Options.Undecided.
+// EnvoyUndecided counts a request of Envoy that was answered with an error of that gRPC code: for
+// rls.Options.Undecided.
 func (m *Metrics) EnvoyUndecided(code string) {
 	i := max(0, slices.Index(undecidedCodes[:], code))
 	if undecidedCodes[i] != code {
@@ -112,7 +114,8 @@ func (m *Metrics) warned(k Kind, told bool) {
 	}
 }
 
-// reached counts the milestones that a bucket has reached, those from position from up to, but not including, to. m may be nil.
+// reached counts the milestones that a bucket has reached, those from position from up to, but not
+// including, to. m may be nil.
 func (m *Metrics) reached(policy string, l *drawgate.Limit, from, to int) {
 	if m == nil {
 		return

@@ -7,7 +7,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// FuzzVerify: no header but one that was made with the secret is valid, and none brings a receiver down.
+// FuzzVerify: no header but one that was made with the secret is valid, and none brings a receiver
+// down.
 func FuzzVerify(f *testing.F) {
 	now, body := time.Unix(1_800_000_000, 0), []byte("{}")
 	good := telemetry.Sign(secret, body, now)

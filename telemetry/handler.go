@@ -14,8 +14,9 @@ const (
 	scrapeTimeout = 10 * time.Second
 )
 
-// Handler serves the metrics of g, a [prometheus.Registry], for GET /metrics. At most four callers at once are answered, others with 503. What cannot
-// be collected is left out, and the rest is served.
+// Handler serves the metrics of g, a [prometheus.Registry], for GET /metrics. At most four callers
+// at once are answered, others with 503. What cannot be collected is left out, and the rest is
+// served.
 func Handler(g prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,

@@ -49,7 +49,8 @@ func (r *rig) limiter(p drawgate.Policy) *drawgate.Limiter {
 	return l
 }
 
-// want checks the value of a series: of a histogram it is the number of observations. labels are names and values in turn, and all of the series.
+// want checks the value of a series: of a histogram it is the number of observations. labels are
+// names and values in turn, and all of the series.
 func (r *rig) want(want float64, name string, labels ...string) {
 	r.Helper()
 	got, ok := r.value(name, labels...)

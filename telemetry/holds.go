@@ -12,7 +12,8 @@ const maxHolds = 100_000
 // sweepEvery bounds how often they are looked through for one that is over.
 const sweepEvery = time.Second
 
-// holds knows when the holds that this process has open end. A hold ends by itself, and nobody says so: see open.
+// holds knows when the holds that this process has open end. A hold ends by itself, and nobody says
+// so: see open.
 type holds struct {
 	seed maphash.Seed
 

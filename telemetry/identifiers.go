@@ -18,14 +18,16 @@ const (
 	maxIdentifiers     = 1000
 )
 
-// A key that was not refused for idleAfter makes place for another; whether one is idle is looked at once in lookEvery.
+// A key that was not refused for idleAfter makes place for another; whether one is idle is looked
+// at once in lookEvery.
 const (
 	idleAfter = time.Hour
 	lookEvery = time.Minute
 )
 
-// identifiers count refusals by key: the first keys that are refused have a series each, all others share one. A key that was not refused for an hour
-// loses its series when another one needs the place.
+// identifiers count refusals by key: the first keys that are refused have a series each, all others
+// share one. A key that was not refused for an hour loses its series when another one needs the
+// place.
 type identifiers struct {
 	m      *Metrics
 	policy string
@@ -104,7 +106,8 @@ func (d *identifiers) drop(all map[uint64]*identifier, now int64) {
 	}
 }
 
-// shown reports whether one of the keys is shown by that name: hashes may coincide, and so may a tenant and a key that are written one after the other.
+// shown reports whether one of the keys is shown by that name: hashes may coincide, and so may a
+// tenant and a key that are written one after the other.
 func shown(all map[uint64]*identifier, name string) bool {
 	for _, id := range all {
 		if id.name == name {

@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// Join returns an observer that tells each of obs, in their order. Those that are nil are left out; if none is left, it is nil, which costs a limiter
-// nothing.
+// Join returns an observer that tells each of obs, in their order. Those that are nil are left out;
+// if none is left, it is nil, which costs a limiter nothing.
 func Join(obs ...*drawgate.Observer) *drawgate.Observer {
 	obs = slices.DeleteFunc(slices.Clone(obs), func(o *drawgate.Observer) bool { return o == nil })
 	switch len(obs) {

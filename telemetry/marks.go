@@ -8,8 +8,9 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Marks remember which milestones of which buckets were reached, in a table of fixed size: each limit of a bucket has a home of a few places, and where
-// all are taken the oldest mark gives way. A bucket whose mark gave way may reach the same milestone again.
+// Marks remember which milestones of which buckets were reached, in a table of fixed size: each
+// limit of a bucket has a home of a few places, and where all are taken the oldest mark gives way.
+// A bucket whose mark gave way may reach the same milestone again.
 const (
 	homes    = 4096 // a power of two
 	places   = 8    // of a home
@@ -49,7 +50,8 @@ type look struct {
 	quiet int64 // at least this long between two reports of one milestone, in µs
 }
 
-// reach returns which milestones are reached by this look that were not before: those from position from up to, but not including, to.
+// reach returns which milestones are reached by this look that were not before: those from position
+// from up to, but not including, to.
 func (s *marks) reach(l *look) (from, to int) {
 	if l.used < interest && s.some.Load() == 0 {
 		return 0, 0
@@ -107,8 +109,9 @@ func (h *home) oldest() *mark {
 	return o
 }
 
-// settle takes back the milestones that may be reached again: all of them in a new window of the calendar; otherwise those that usage has fallen well
-// below, once it has been quiet for long enough.
+// settle takes back the milestones that may be reached again: all of them in a new window of the
+// calendar; otherwise those that usage has fallen well below, once it has been quiet for long
+// enough.
 func (k *mark) settle(l *look) {
 	if l.end > k.end {
 		k.level, k.end = 0, l.end

@@ -15,19 +15,26 @@ import (
 
 // Options holds what [Metrics] can do without. The zero value is ready to use.
 type Options struct {
-	// Hasher shows keys in the label "identifier"; nil means NewHasher(nil). Give a [Warner] the same one.
+	// Hasher shows keys in the label "identifier"; nil means NewHasher(nil). Give a [Warner] the
+	// same one.
 	Hasher *Hasher
-	// RawIdentifiers shows keys as they are. They may be personal data or secrets, such as addresses and API keys.
+	// RawIdentifiers shows keys as they are. They may be personal data or secrets, such as
+	// addresses and API keys.
 	RawIdentifiers bool
-	// Identifiers is how many keys of each policy rate_limit_hits_total tells apart: 0 means 20, negative none, at most 1000. All others are "other".
+	// Identifiers is how many keys of each policy rate_limit_hits_total tells apart: 0 means 20,
+	// negative none, at most 1000. All others are "other".
 	Identifiers int
-	// Local says that buckets live in this process alone, so that a refusal counts as local_exhausted, not as distributed_exhausted.
+	// Local says that buckets live in this process alone, so that a refusal counts as
+	// local_exhausted, not as distributed_exhausted.
 	Local bool
-	// Store is asked about the buckets to watch when metrics are read; nil: their usage is not shown.
+	// Store is asked about the buckets to watch when metrics are read; nil: their usage is not
+	// shown.
 	Store drawgate.Store
-	// Watch are buckets of policies with many keys, at most MaxWatched. The one bucket of a policy with a single key is watched anyway.
+	// Watch are buckets of policies with many keys, at most MaxWatched. The one bucket of a policy
+	// with a single key is watched anyway.
 	Watch []Watched
-	// Plan returns the policy that a key is counted under at present, with its overrides, and nil if there is none. A nil func means as last seen.
+	// Plan returns the policy that a key is counted under at present, with its overrides, and nil
+	// if there is none. A nil func means as last seen.
 	Plan func(drawgate.Key) *drawgate.Plan
 	// Waiting is [drawgate.Limiter.Waiting], or an engine's; nil: the queue is not shown.
 	Waiting func() (callers int, oldest time.Duration)
@@ -39,7 +46,8 @@ type Options struct {
 	Version, Revision string
 }
 
-// Metrics counts for Prometheus. Its methods are safe for concurrent use; none waits, and in the steady state none allocates.
+// Metrics counts for Prometheus. Its methods are safe for concurrent use; none waits, and in the
+// steady state none allocates.
 //
 // docs/metrics.md says what each metric means, and how its labels are bounded.
 type Metrics struct {
@@ -72,7 +80,8 @@ type Metrics struct {
 	posts       [deliveries]prometheus.Counter
 }
 
-// NewMetrics makes the metrics and registers them. opts may be nil. The error is one of reg's: two of them cannot share a registry.
+// NewMetrics makes the metrics and registers them. opts may be nil. The error is one of reg's: two
+// of them cannot share a registry.
 func NewMetrics(reg prometheus.Registerer, opts *Options) (*Metrics, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -109,8 +118,9 @@ func (m *Metrics) Observer() *drawgate.Observer {
 	return &drawgate.Observer{Taken: m.taken, Settled: m.ended, Called: m.called}
 }
 
-// Declare says which policies are in force: those of an engine's configuration. Their series then exist before anything is decided under them, at
-// zero, so that rates show the first event. Call it at start and after each change of the configuration.
+// Declare says which policies are in force: those of an engine's configuration. Their series then
+// exist before anything is decided under them, at zero, so that rates show the first event. Call it
+// at start and after each change of the configuration.
 func (m *Metrics) Declare(policies ...engine.Policy) {
 	for i := range policies {
 		p := m.table.get(policies[i].Name)

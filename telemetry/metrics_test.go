@@ -53,7 +53,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	r.want(6, "drawgate_store_duration_seconds", "op", "take")
 }
 
-// TestReasons: a refusal is of what all share, of this process alone, or because the store is away, and counted once. // req: E8 A10
+// TestReasons: a refusal is of what all share, of this process alone, or because the store is away,
+// and counted once. // req: E8 A10
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -245,8 +246,9 @@ func TestFallbackIsMarked(t *testing.T) {
 	r.want(1, "drawgate_decisions_total", "policy", "p0", "outcome", "allowed")
 }
 
-// TestStoreAwayBehindAGuard: the first failure is answered by this process, and counted as a fallback; the breaker shows; each attempt that failed is one
-// backend error, whoever else hears of it; and what was admitted is charged. // req: A10 C11 D10 E7 E8
+// TestStoreAwayBehindAGuard: the first failure is answered by this process, and counted as a
+// fallback; the breaker shows; each attempt that failed is one backend error, whoever else hears of
+// it; and what was admitted is charged. // req: A10 C11 D10 E7 E8
 func TestStoreAwayBehindAGuard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -348,7 +350,8 @@ func TestUndecidedRequestsOfEnvoyAreCounted(t *testing.T) {
 	r.want(0, "drawgate_envoy_undecided_total", "code", "FailedPrecondition")
 }
 
-// TestShadowsAreCountedApart: a shadow's refusal is no refusal; that it differs is counted in both directions. // req: E9
+// TestShadowsAreCountedApart: a shadow's refusal is no refusal; that it differs is counted in both
+// directions. // req: E9
 func TestShadowsAreCountedApart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

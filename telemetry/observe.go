@@ -173,7 +173,8 @@ func (s series) refused(e *drawgate.Taken, d *drawgate.Decision) (by refusers) {
 	return by
 }
 
-// called counts a store call. While the guard's breaker is open there are none: it answers by itself.
+// called counts a store call. While the guard's breaker is open there are none: it answers by
+// itself.
 func (m *Metrics) called(e *drawgate.StoreCall) {
 	if m.state.Load() == open {
 		return

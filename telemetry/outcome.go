@@ -48,7 +48,8 @@ func failureOf(e *drawgate.Taken) outcome {
 	return ended
 }
 
-// decided returns the decision if a take was answered by one: an error that ends waiting may carry the last refusal.
+// decided returns the decision if a take was answered by one: an error that ends waiting may carry
+// the last refusal.
 func decided(e *drawgate.Taken) *drawgate.Decision {
 	if e.Decision == nil || e.Decision.Buckets() == 0 || e.Err != nil && !errors.Is(e.Err, drawgate.ErrLimited) && !errors.Is(e.Err, drawgate.ErrQueueFull) {
 		return nil

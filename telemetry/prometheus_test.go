@@ -25,7 +25,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry/promtest"
 )
 
-// site is an engine behind which a store may go away, with all that this package has, and its metrics on a port.
+// site is an engine behind which a store may go away, with all that this package has, and its
+// metrics on a port.
 type site struct {
 	*engine.Engine
 	web   *httptest.Server
@@ -95,7 +96,8 @@ func (s *site) take(ctx context.Context, r engine.Request) *drawgate.Reservation
 	return res.Reservation
 }
 
-// load drives the site until stop is closed: it makes every condition that a metric shows happen again and again.
+// load drives the site until stop is closed: it makes every condition that a metric shows happen
+// again and again.
 func (s *site) load(stop <-chan struct{}) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	worker := func(pause time.Duration, f func(i int)) {
@@ -138,8 +140,8 @@ func (s *site) load(stop <-chan struct{}) *sync.WaitGroup {
 	return &wg
 }
 
-// TestPrometheusScrapes a process under load: every documented metric returns data when its condition is made to happen, and so does every query of the
-// document. // req: B9 C11 D7 E8 E9
+// TestPrometheusScrapes a process under load: every documented metric returns data when its
+// condition is made to happen, and so does every query of the document. // req: B9 C11 D7 E8 E9
 func TestPrometheusScrapes(t *testing.T) {
 	t.Parallel()
 	p := scraped(t)

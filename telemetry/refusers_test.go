@@ -12,7 +12,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// several returns limiters of policies, the first of which is the first one's, and what asks all of them for one request.
+// several returns limiters of policies, the first of which is the first one's, and what asks all of
+// them for one request.
 func (r *rig) several(policies ...drawgate.Policy) (first *drawgate.Limiter, asks []drawgate.Ask) {
 	r.Helper()
 	first = r.limiter(policies[0])
@@ -27,7 +28,8 @@ func (r *rig) several(policies ...drawgate.Policy) (first *drawgate.Limiter, ask
 	return first, asks
 }
 
-// ended checks the takes of a policy that were allowed, refused by it, and refused by another policy.
+// ended checks the takes of a policy that were allowed, refused by it, and refused by another
+// policy.
 func (r *rig) ended(policy string, allowed, refused, byOther float64) {
 	r.Helper()
 	r.want(allowed, "drawgate_decisions_total", "policy", policy, "outcome", "allowed")
@@ -35,7 +37,8 @@ func (r *rig) ended(policy string, allowed, refused, byOther float64) {
 	r.want(byOther, "drawgate_decisions_total", "policy", policy, "outcome", "refused_by_other")
 }
 
-// A refusal counts as one of the policies that refused: whoever looks for the limit that is too low must not be shown another one.
+// A refusal counts as one of the policies that refused: whoever looks for the limit that is too low
+// must not be shown another one.
 func TestRefusalsAreOfThePolicyThatRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -62,7 +65,8 @@ func TestRefusalsAreOfThePolicyThatRefused(t *testing.T) {
 	}
 }
 
-// Who is refused because others wait, finds no place among them, or waits in vain, is refused by the policy for whose bucket they wait.
+// Who is refused because others wait, finds no place among them, or waits in vain, is refused by
+// the policy for whose bucket they wait.
 func TestRefusalsInTheQueueAreOfItsPolicy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

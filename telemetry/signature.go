@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// SignatureHeader carries the signature of a web call: "t=<Unix seconds>,v1=<hexadecimal digits>", where v1 is HMAC-SHA256, with the secret as key, over
-// the digits of t, a full stop, and the body as it was sent.
+// SignatureHeader carries the signature of a web call: "t=<Unix seconds>,v1=<hexadecimal digits>",
+// where v1 is HMAC-SHA256, with the secret as key, over the digits of t, a full stop, and the body
+// as it was sent.
 const SignatureHeader = "Drawgate-Signature"
 
 // ErrSignature means that a web call was not signed with the secret, or too long ago.
@@ -35,9 +36,10 @@ func digest(secret []byte, t string, body []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// Verify checks, for whoever receives web calls, that header is the signature of body under secret, and that it was made at most tolerance before or after
-// now: 5 minutes bear most clocks. The error is [ErrSignature]. Parts of the header that it does not know are left alone, and of several v1 one is
-// enough, so that a secret can be changed.
+// Verify checks, for whoever receives web calls, that header is the signature of body under secret,
+// and that it was made at most tolerance before or after now: 5 minutes bear most clocks. The error
+// is [ErrSignature]. Parts of the header that it does not know are left alone, and of several v1
+// one is enough, so that a secret can be changed.
 func Verify(secret, body []byte, header string, now time.Time, tolerance time.Duration) error {
 	if len(header) > maxSignature {
 		return fmt.Errorf("%w: the header has %d bytes", ErrSignature, len(header))

@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Bounds of what is kept apart. Policies and limits come from configuration, not from callers; but a configuration may be replaced for months.
+// Bounds of what is kept apart. Policies and limits come from configuration, not from callers; but
+// a configuration may be replaced for months.
 const (
 	maxPolicies = 1000
 	maxLimits   = 4 * drawgate.MaxLimits // of one policy, in all its forms
@@ -19,7 +20,8 @@ const (
 // other stands for everything beyond a bound, in labels.
 const other = "other"
 
-// table holds one T per policy, for the first ones that are seen, and one for all others. Reading takes no lock and allocates nothing.
+// table holds one T per policy, for the first ones that are seen, and one for all others. Reading
+// takes no lock and allocates nothing.
 type table[T any] struct {
 	most   int
 	create func(policy string) *T
@@ -85,7 +87,8 @@ type shape struct {
 
 func shapeOf(l *drawgate.Limit) shape { return shape{l.Name, l.Kind, l.Window, l.Every} }
 
-// row holds one T per limit of a policy: for the first maxLimits forms that are seen, and one for all others.
+// row holds one T per limit of a policy: for the first maxLimits forms that are seen, and one for
+// all others.
 type row[T any] struct {
 	create func(limit, period string) *T
 

@@ -28,7 +28,8 @@ func usageDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// usage reads the buckets that are watched when metrics are read, so that what it shows is true at that instant.
+// usage reads the buckets that are watched when metrics are read, so that what it shows is true at
+// that instant.
 type usage struct {
 	m                                   *Metrics
 	used, most, reset, remaining, holds *prometheus.Desc
@@ -138,7 +139,8 @@ func (u *usage) read() *reading {
 	return r
 }
 
-// watched lists the buckets to read: those that are configured, then the one of each policy that has a single key.
+// watched lists the buckets to read: those that are configured, then the one of each policy that
+// has a single key.
 func (u *usage) watched() *reading {
 	r := &reading{}
 	if u.m.opts.Store == nil {
@@ -178,7 +180,8 @@ func (u *usage) watched() *reading {
 	return r
 }
 
-// plan returns the policy that a key is counted under; nil if there is none, or it was not seen yet.
+// plan returns the policy that a key is counted under; nil if there is none, or it was not seen
+// yet.
 func (m *Metrics) plan(k drawgate.Key) *drawgate.Plan {
 	if m.opts.Plan != nil {
 		return m.opts.Plan(k)

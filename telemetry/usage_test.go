@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// TestUsageIsOfNow: what is shown of a bucket is true when metrics are read, not when it was last used. // req: D7 C11
+// TestUsageIsOfNow: what is shown of a bucket is true when metrics are read, not when it was last
+// used. // req: D7 C11
 func TestUsageIsOfNow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,7 +58,8 @@ func TestPolicyWithOneKeyIsWatched(t *testing.T) {
 	})
 }
 
-// TestReadingIsBounded: however often metrics are read, the store is asked once a second, in one call.
+// TestReadingIsBounded: however often metrics are read, the store is asked once a second, in one
+// call.
 func TestReadingIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,7 +101,8 @@ func TestStoreAwayShowsNoUsage(t *testing.T) {
 	})
 }
 
-// TestWatchedBucketsDoNotClash: two that would have the same labels are shown once, and a policy that is not there not at all.
+// TestWatchedBucketsDoNotClash: two that would have the same labels are shown once, and a policy
+// that is not there not at all.
 func TestWatchedBucketsDoNotClash(t *testing.T) {
 	t.Parallel()
 	plans := map[string]*drawgate.Plan{}

@@ -18,27 +18,32 @@ const (
 	pending        = 256 // warnings on their way to the sinks
 )
 
-// perEvery is how often each milestone of one limit is reported, at most, per interval: ten in all, most of them of those that matter most.
+// perEvery is how often each milestone of one limit is reported, at most, per interval: ten in all,
+// most of them of those that matter most.
 var perEvery = [len(milestones)]int64{1, 2, 3, 4}
 
 // WarnerOptions holds what a [Warner] can do without. The zero value is ready to use.
 type WarnerOptions struct {
 	// Hasher hides keys; nil means NewHasher(nil). Give [Metrics] the same one.
 	Hasher *Hasher
-	// Every is how often the refusals of one limit are reported: the first one at once, later ones at most once per interval, with the number of those
-	// in between. Divergences of shadows are reported once per interval too. 0 means a minute.
+	// Every is how often the refusals of one limit are reported: the first one at once, later ones
+	// at most once per interval, with the number of those in between. Divergences of shadows are
+	// reported once per interval too. 0 means a minute.
 	Every time.Duration
-	// BackendEvery is how often errors and outages of the store are, of each kind of fault: 0 means 5 minutes.
+	// BackendEvery is how often errors and outages of the store are, of each kind of fault: 0 means
+	// 5 minutes.
 	BackendEvery time.Duration
 	// Metrics counts milestones and what becomes of warnings; it may be nil.
 	Metrics *Metrics
 }
 
-// Warner watches decisions for what somebody should know, and tells its sinks: [Log], a [Webhook]. It is safe for concurrent use.
+// Warner watches decisions for what somebody should know, and tells its sinks: [Log], a [Webhook].
+// It is safe for concurrent use.
 //
-// Everything is bounded: refusals, errors and milestones are sampled and counted, and which milestones a bucket has reached is remembered for some 32,000
-// of those that have used half of a limit or more. On the path of a decision nothing waits: sinks run in a goroutine of the Warner's own, and what they
-// cannot keep up with is dropped and counted.
+// Everything is bounded: refusals, errors and milestones are sampled and counted, and which
+// milestones a bucket has reached is remembered for some 32,000 of those that have used half of a
+// limit or more. On the path of a decision nothing waits: sinks run in a goroutine of the Warner's
+// own, and what they cannot keep up with is dropped and counted.
 type Warner struct {
 	opts  WarnerOptions
 	sinks []func(*Warning)
@@ -111,7 +116,8 @@ func (w *Warner) Observer() *drawgate.Observer {
 // Dropped returns how many warnings were not told to the sinks because these were too slow.
 func (w *Warner) Dropped() int64 { return w.dropped.Load() }
 
-// Close tells the sinks what is left to tell, and ends. It waits for them, not for what they do behind: see [Webhook.Close].
+// Close tells the sinks what is left to tell, and ends. It waits for them, not for what they do
+// behind: see [Webhook.Close].
 func (w *Warner) Close() error {
 	w.closed.Do(func() { close(w.stop) })
 	<-w.done
@@ -166,7 +172,8 @@ func (w *Warner) warn(e *Warning) {
 	}
 }
 
-// Diverged counts a shadow that would have decided otherwise, for the next report: for engine.Options.
+// Diverged counts a shadow that would have decided otherwise, for the next report: for
+// engine.Options.
 func (w *Warner) Diverged(d *engine.Divergence) {
 	p := w.table.get(d.Policy)
 	switch d.Way {
@@ -180,10 +187,12 @@ func (w *Warner) Diverged(d *engine.Divergence) {
 // faults is how many kinds of faults there are.
 const faults = int(drawgate.FaultLasting) + 1
 
-// Guard returns what tells w of the store's guard: for guard.Options, whose WarnEvery should be negative then, since w warns. Errors of the store are then
-// told as the guard meets them: call it before anything is decided.
+// Guard returns what tells w of the store's guard: for guard.Options, whose WarnEvery should be
+// negative then, since w warns. Errors of the store are then told as the guard meets them: call it
+// before anything is decided.
 //
-// One outage is one warning: that takes are decided here, or, if none was, that the store failed. Outages that follow within BackendEvery are counted.
+// One outage is one warning: that takes are decided here, or, if none was, that the store failed.
+// Outages that follow within BackendEvery are counted.
 func (w *Warner) Guard() *guard.Observer {
 	w.guarded.Store(true)
 	return &guard.Observer{
@@ -206,7 +215,8 @@ func (w *Warner) Guard() *guard.Observer {
 	}
 }
 
-// mayWarn reports whether an error of the store may be told of, and how many were not since the last time.
+// mayWarn reports whether an error of the store may be told of, and how many were not since the
+// last time.
 func (w *Warner) mayWarn(err error, at time.Time) (held int64, ok bool) {
 	return w.sampler(err).pass(at.UnixNano(), int64(w.opts.BackendEvery), 1)
 }
@@ -219,8 +229,8 @@ func (w *Warner) sampler(err error) *sampler {
 	return &w.backend[fault]
 }
 
-// mayAnnounce is mayWarn for the begin of a fallback. That is told once in the time even if a look at the store failed before and was told of: an alarm
-// may wait for the one word.
+// mayAnnounce is mayWarn for the begin of a fallback. That is told once in the time even if a look
+// at the store failed before and was told of: an alarm may wait for the one word.
 func (w *Warner) mayAnnounce(err error, at time.Time) (held int64, ok bool) {
 	held, ok = w.mayWarn(err, at)
 	if _, first := w.fallback.pass(at.UnixNano(), int64(w.opts.BackendEvery), 1); first && !ok {
@@ -244,7 +254,8 @@ func (w *Warner) called(e *drawgate.StoreCall) {
 	}
 }
 
-// failed tells of an error of the store: of the first one at once, of later ones once per BackendEvery.
+// failed tells of an error of the store: of the first one at once, of later ones once per
+// BackendEvery.
 func (w *Warner) failed(err error) {
 	if !classOf(err).isBackend() {
 		return

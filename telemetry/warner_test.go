@@ -22,7 +22,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// warned runs f in a bubble with a limiter that a Warner watches. news returns what the sinks were told since it was called last.
+// warned runs f in a bubble with a limiter that a Warner watches. news returns what the sinks were
+// told since it was called last.
 func warned(t *testing.T, p drawgate.Policy, opts *telemetry.WarnerOptions, f func(t *testing.T, l *drawgate.Limiter, w *telemetry.Warner, news func() []string)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +66,8 @@ func check(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// TestRefusalsAreSampled: the first at once, then at most one per interval, with the number of the others; and what came last is not forgotten. // req: D9
+// TestRefusalsAreSampled: the first at once, then at most one per interval, with the number of the
+// others; and what came last is not forgotten. // req: D9
 func TestRefusalsAreSampled(t *testing.T) {
 	t.Parallel()
 	p := rolling("p", "rpd", 1, 24*time.Hour)
@@ -112,8 +114,8 @@ func TestMilestonesOnce(t *testing.T) {
 	})
 }
 
-// TestMilestonesHaveHysteresis: usage that goes up and down around a milestone is reported again only once it was well below, and not more often than
-// once per window. // req: D9
+// TestMilestonesHaveHysteresis: usage that goes up and down around a milestone is reported again
+// only once it was well below, and not more often than once per window. // req: D9
 func TestMilestonesHaveHysteresis(t *testing.T) {
 	t.Parallel()
 	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rate", Kind: drawgate.Bucket, Window: 100 * time.Second, Amount: 100}}}
@@ -138,7 +140,8 @@ func TestMilestonesHaveHysteresis(t *testing.T) {
 	})
 }
 
-// TestManyMilestonesAreSampled: of one limit ten per interval are reported at most, whatever the number of keys, and all are counted.
+// TestManyMilestonesAreSampled: of one limit ten per interval are reported at most, whatever the
+// number of keys, and all are counted.
 func TestManyMilestonesAreSampled(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -161,7 +164,8 @@ func TestManyMilestonesAreSampled(t *testing.T) {
 	})
 }
 
-// TestSmallLimitsAreNotChatty: of a limit of five, three takes of five reach a milestone; with many keys few of these are told, the fuller the bucket the more.
+// TestSmallLimitsAreNotChatty: of a limit of five, three takes of five reach a milestone; with many
+// keys few of these are told, the fuller the bucket the more.
 func TestSmallLimitsAreNotChatty(t *testing.T) {
 	t.Parallel()
 	warned(t, rolling("p", "rpm", 5, time.Hour), nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
@@ -197,7 +201,8 @@ func TestMarksAreBounded(t *testing.T) {
 	})
 }
 
-// TestStoreErrorsAreWarnedOf once per interval, with their number, and with what the store said. // req: E7 A10
+// TestStoreErrorsAreWarnedOf once per interval, with their number, and with what the store said. //
+// req: E7 A10
 func TestStoreErrorsAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	warned(t, tiers("p", 1), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
@@ -220,7 +225,8 @@ func TestStoreErrorsAreWarnedOf(t *testing.T) {
 	})
 }
 
-// TestFallbackIsAnnounced when it begins and when it ends, once each. Outages that follow at once are counted. // req: A10, E7
+// TestFallbackIsAnnounced when it begins and when it ends, once each. Outages that follow at once
+// are counted. // req: A10, E7
 func TestFallbackIsAnnounced(t *testing.T) {
 	t.Parallel()
 	warned(t, tiers("p", 1), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
@@ -246,7 +252,8 @@ func TestFallbackIsAnnounced(t *testing.T) {
 	})
 }
 
-// TestARefusalByAShareSaysSo, and not that all of the limit is used, of which nobody knows. The fallback is told by its name. // req: A10 D9
+// TestARefusalByAShareSaysSo, and not that all of the limit is used, of which nobody knows. The
+// fallback is told by its name. // req: A10 D9
 func TestARefusalByAShareSaysSo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -33,14 +33,16 @@ type WebhookOptions struct {
 	Kinds []Kind
 	// Milestones are those, in per cent, that are posted; none means all of 50, 80, 95 and 100.
 	Milestones []int
-	// Queue is how many events wait at most: 0 means 1000. What does not fit is dropped and counted.
+	// Queue is how many events wait at most: 0 means 1000. What does not fit is dropped and
+	// counted.
 	Queue int
 	// Timeout bounds one attempt, answer included: 0 means 5 seconds.
 	Timeout time.Duration
 	// Attempts is how often one event is sent at most: 0 means 8.
 	Attempts int
-	// Backoff is the mean pause after the first attempt that fails; it doubles with each further one up to MaxBackoff. 0 means one second and one
-	// minute. The pause is drawn between half and one and a half of it. A receiver may ask for more by Retry-After, up to MaxBackoff.
+	// Backoff is the mean pause after the first attempt that fails; it doubles with each further
+	// one up to MaxBackoff. 0 means one second and one minute. The pause is drawn between half and
+	// one and a half of it. A receiver may ask for more by Retry-After, up to MaxBackoff.
 	Backoff, MaxBackoff time.Duration
 	// CloseTimeout is how long Close goes on delivering: 0 means 5 seconds, negative not at all.
 	CloseTimeout time.Duration
@@ -48,17 +50,20 @@ type WebhookOptions struct {
 	Transport http.RoundTripper
 	// Instance names this process in the events; "" means the host's name.
 	Instance string
-	// Logger is told of events that were not delivered, with the receiver's host, never its whole URL. nil discards.
+	// Logger is told of events that were not delivered, with the receiver's host, never its whole
+	// URL. nil discards.
 	Logger *slog.Logger
 	// Metrics counts what becomes of calls; it may be nil.
 	Metrics *Metrics
 }
 
-// Webhook posts warnings as JSON to a URL, signed: [Event] is the body, [SignatureHeader] the signature, [Verify] checks it.
+// Webhook posts warnings as JSON to a URL, signed: [Event] is the body, [SignatureHeader] the
+// signature, [Verify] checks it.
 //
-// Events go out one after the other, in order, from a bounded queue, by a goroutine of its own. One that is answered with 2xx is delivered. If there is
-// no answer, or it is 408, 425, 429 or 5xx, it is sent again with growing pauses; so a receiver may get one twice, with the same id. Any other answer, a
-// redirect too, ends it. It is safe for concurrent use.
+// Events go out one after the other, in order, from a bounded queue, by a goroutine of its own. One
+// that is answered with 2xx is delivered. If there is no answer, or it is 408, 425, 429 or 5xx, it
+// is sent again with growing pauses; so a receiver may get one twice, with the same id. Any other
+// answer, a redirect too, ends it. It is safe for concurrent use.
 type Webhook struct {
 	opts   WebhookOptions
 	url    string
@@ -75,7 +80,8 @@ type Webhook struct {
 	dropped atomic.Int64
 }
 
-// NewWebhook returns a Webhook that posts to an http or https URL, signing with secret, of at least 16 bytes. opts may be nil. It must be closed.
+// NewWebhook returns a Webhook that posts to an http or https URL, signing with secret, of at least
+// 16 bytes. opts may be nil. It must be closed.
 func NewWebhook(address string, secret []byte, opts *WebhookOptions) (*Webhook, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -161,13 +167,15 @@ func (h *Webhook) wants(w *Warning) bool {
 		slices.ContainsFunc(h.opts.Milestones, func(p int) bool { return w.From <= p && p <= w.Percent })
 }
 
-// Dropped returns how many events were not delivered, for want of place or of a receiver that takes them.
+// Dropped returns how many events were not delivered, for want of place or of a receiver that takes
+// them.
 func (h *Webhook) Dropped() int64 { return h.dropped.Load() }
 
 // Queued returns how many events wait.
 func (h *Webhook) Queued() int { return len(h.queue) }
 
-// Close takes no more events, delivers what waits for as long as CloseTimeout says, and ends. The error says how many were not delivered.
+// Close takes no more events, delivers what waits for as long as CloseTimeout says, and ends. The
+// error says how many were not delivered.
 func (h *Webhook) Close() error {
 	h.mu.Lock()
 	if !h.closed {

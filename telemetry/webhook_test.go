@@ -112,7 +112,8 @@ func milestone(percent int) *telemetry.Warning {
 	}
 }
 
-// TestLimitWarningsArePosted from the decision to the receiver, signed, in order, without keys and without what the store said. // req: D9
+// TestLimitWarningsArePosted from the decision to the receiver, signed, in order, without keys and
+// without what the store said. // req: D9
 func TestLimitWarningsArePosted(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -176,7 +177,8 @@ func TestFailingReceiverIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestRedirectIsNotFollowed, and as any other answer that no repeating mends not sent again: it is said once, without the address. // req: D9
+// TestRedirectIsNotFollowed, and as any other answer that no repeating mends not sent again: it is
+// said once, without the address. // req: D9
 func TestRedirectIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	target := newReceiver(t)
@@ -202,8 +204,9 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-// TestUnreachableReceiver costs nobody anything: what does not fit into the queue is dropped, what is sent in vain is given up, all of it is counted,
-// and neither the log nor an error shows the address or the secret. // req: D9
+// TestUnreachableReceiver costs nobody anything: what does not fit into the queue is dropped, what
+// is sent in vain is given up, all of it is counted, and neither the log nor an error shows the
+// address or the secret. // req: D9
 func TestUnreachableReceiver(t *testing.T) {
 	t.Parallel()
 	warned := make(chan struct{})
@@ -353,7 +356,8 @@ func TestOnlyChosenKindsArePosted(t *testing.T) {
 	}
 }
 
-// TestOnlyChosenMilestonesArePosted: one that a take passes on its way to a higher one is reached too.
+// TestOnlyChosenMilestonesArePosted: one that a take passes on its way to a higher one is reached
+// too.
 func TestOnlyChosenMilestonesArePosted(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -387,7 +391,8 @@ func TestSignature(t *testing.T) {
 	t.Parallel()
 	now, body := time.Unix(1_800_000_000, 0), []byte(`{"version":1}`)
 	good := telemetry.Sign(secret, body, now)
-	// printf '1800000000.{"version":1}' | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef
+	// printf '1800000000.{"version":1}' | openssl dgst -sha256 -hmac
+	// 0123456789abcdef0123456789abcdef
 	if want := "t=1800000000,v1=0a2259bdff7d2c451d6ee61a55f52ab673a1b8fe616fbd4e1abf193a2037b566"; good != want {
 		t.Errorf("got %s, want %s", good, want)
 	}

@@ -15,7 +15,8 @@ import (
 
 const manyKeys = 1_000_000
 
-// Allowed cells have limits that no run reaches; in denied ones hardly anything passes. %allowed shows it.
+// Allowed cells have limits that no run reaches; in denied ones hardly anything passes. %allowed
+// shows it.
 var (
 	specAllow  = lim.Spec{Rate: 1_000_000_000, Period: time.Second, Burst: 1_000_000_000}
 	specDeny   = lim.Spec{Rate: 1, Period: time.Second, Burst: 1}
@@ -81,8 +82,9 @@ func hot(b *testing.B, name string, build func() (lim.Limiter, error)) {
 	})
 }
 
-// many fills the limiter once, however often the benchmark is tried with a larger b.N, and reports the heap per key after
-// that. The keys themselves are the caller's and are not counted, unless the limiter copies them.
+// many fills the limiter once, however often the benchmark is tried with a larger b.N, and reports
+// the heap per key after that. The keys themselves are the caller's and are not counted, unless the
+// limiter copies them.
 func many(b *testing.B, name string, build func() (lim.Limiter, error)) {
 	var l lim.Limiter
 	var bytesPerKey float64

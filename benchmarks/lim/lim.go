@@ -11,7 +11,8 @@ import (
 )
 
 // Limiter is the one interface of all sections. Allow reports whether n units of key may pass now.
-// It must not sleep unless the peer has no call that does not. A Limiter that is also an io.Closer is closed after its cells.
+// It must not sleep unless the peer has no call that does not. A Limiter that is also an io.Closer
+// is closed after its cells.
 type Limiter interface {
 	Allow(ctx context.Context, key string, n int) (bool, error)
 }
@@ -53,9 +54,10 @@ func (s Spec) PerSecond() float64 { return float64(s.Rate) / s.Period.Seconds() 
 // Admits is the most that the bucket may admit in d.
 func (s Spec) Admits(d time.Duration) float64 { return float64(s.Burst) + s.PerSecond()*d.Seconds() }
 
-// Three is the policy of the three-limit cases: two rolling windows (one minute, one hour; default precision) and the
-// calendar day in UTC, in units. One take passes all three or spends nothing. An adapter must read the result of each
-// limit (what remains), so that a system cannot win by not computing it.
+// Three is the policy of the three-limit cases: two rolling windows (one minute, one hour; default
+// precision) and the calendar day in UTC, in units. One take passes all three or spends nothing. An
+// adapter must read the result of each limit (what remains), so that a system cannot win by not
+// computing it.
 type Three struct{ Minute, Hour, Day int64 }
 
 // Inproc is one in-process limiter (section A).
@@ -88,8 +90,9 @@ type Redis struct {
 	NewThree func(RedisEnv, Three) (Limiter, error) // nil: not measured with three limits
 }
 
-// SQLite is one limiter that writes its decisions to a SQLite file (section D). New gets the path of a file that does
-// not exist yet; it must use WAL, synchronous=FULL and SQLite's default checkpoints.
+// SQLite is one limiter that writes its decisions to a SQLite file (section D). New gets the path
+// of a file that does not exist yet; it must use WAL, synchronous=FULL and SQLite's default
+// checkpoints.
 type SQLite struct {
 	Name string
 	Alg  string

@@ -80,7 +80,8 @@ func xtimeSyncMap(s lim.Spec) (lim.Limiter, error) {
 	}), nil
 }
 
-// xtimeThree is the cheapest atomic take over three x/time limiters: the mutex is held over the look and the take.
+// xtimeThree is the cheapest atomic take over three x/time limiters: the mutex is held over the
+// look and the take.
 func xtimeThree(t lim.Three) (lim.Limiter, error) {
 	bucket := func(n int64, d time.Duration) *rate.Limiter {
 		return newXtime(lim.Spec{Rate: int(n), Period: d, Burst: int(n)})

@@ -1,5 +1,6 @@
-// Package peers lists the measured systems, one list per section. A system is added by one entry; it is then measured in
-// the same run as all others. Names that start with "floor-" are yardsticks, not limiters one could use.
+// Package peers lists the measured systems, one list per section. A system is added by one entry;
+// it is then measured in the same run as all others. Names that start with "floor-" are yardsticks,
+// not limiters one could use.
 package peers
 
 import (

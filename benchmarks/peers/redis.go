@@ -43,7 +43,8 @@ func throttledRedis(e lim.RedisEnv, s lim.Spec) (lim.Limiter, error) {
 	return lim.WithClose(l, c.Close), err
 }
 
-// sethvargoRedis gets a pool of the same size as the go-redis based peers; the library's own keeps no idle connections.
+// sethvargoRedis gets a pool of the same size as the go-redis based peers; the library's own keeps
+// no idle connections.
 func sethvargoRedis(e lim.RedisEnv, s lim.Spec) (lim.Limiter, error) {
 	dial := func() (redis.Conn, error) { return redis.Dial("tcp", e.Addr) }
 	pool := &redis.Pool{MaxActive: e.PoolSize, MaxIdle: e.PoolSize, Wait: true, Dial: dial, IdleTimeout: 5 * time.Minute}

@@ -19,8 +19,8 @@ func redisFloors() []lim.Redis {
 	}
 }
 
-// gcraScript is the cheapest script that is still a correct token bucket on the server's clock: TIME, GET and SET.
-// ARGV: step and tolerance in microseconds, units.
+// gcraScript is the cheapest script that is still a correct token bucket on the server's clock:
+// TIME, GET and SET. ARGV: step and tolerance in microseconds, units.
 const gcraScript = `
 local c=redis.call('TIME')
 local now=tonumber(c[1])*1000000+tonumber(c[2])

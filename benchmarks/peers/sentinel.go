@@ -76,7 +76,8 @@ var (
 	sentinelCount atomic.Int64
 )
 
-// sentinelResource is a fresh name each time: rules reloaded for one resource keep its old statistics.
+// sentinelResource is a fresh name each time: rules reloaded for one resource keep its old
+// statistics.
 func sentinelResource() (string, error) {
 	return "r" + strconv.FormatInt(sentinelCount.Add(1), 10), sentinelInit()
 }

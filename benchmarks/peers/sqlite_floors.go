@@ -29,7 +29,8 @@ func sqliteFloors() []lim.SQLite {
 	}
 }
 
-// sqliteSchema: a state row as of a bucket limit, and a history that is only appended to and has no index.
+// sqliteSchema: a state row as of a bucket limit, and a history that is only appended to and has no
+// index.
 const sqliteSchema = `
 CREATE TABLE state(key INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE history(ts INTEGER NOT NULL, key INTEGER NOT NULL, units BLOB NOT NULL, id TEXT NOT NULL);`
@@ -90,8 +91,8 @@ func (f *sqliteFile) write(id, tat, now int64, n int) error {
 	return err
 }
 
-// txPerTake is what a store does that keeps nothing in memory. Callers take turns under a mutex, which is faster than
-// letting SQLite's busy handler sort them out.
+// txPerTake is what a store does that keeps nothing in memory. Callers take turns under a mutex,
+// which is faster than letting SQLite's busy handler sort them out.
 type txPerTake struct {
 	*sqliteFile
 	mu sync.Mutex // guards sqliteFile
@@ -134,8 +135,9 @@ func (t *txPerTake) Allow(_ context.Context, key string, n int) (bool, error) {
 // maxBatch is more than the callers of any case.
 const maxBatch = 512
 
-// groupCommit gathers what arrives while a transaction is under way and commits it as the next one. Without yield it
-// gathers before the callers just answered have run, so with 64 callers a batch of 1 follows one of 63.
+// groupCommit gathers what arrives while a transaction is under way and commits it as the next one.
+// Without yield it gathers before the callers just answered have run, so with 64 callers a batch of
+// 1 follows one of 63.
 type groupCommit struct {
 	*sqliteFile                 // used by run only
 	tats        map[int64]int64 // used by run only

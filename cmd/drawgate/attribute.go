@@ -47,8 +47,8 @@ func attributes(list []string) (*api.Attributes, error) {
 	return at, nil
 }
 
-// explainByRules says which rules match a request, and what the buckets that they choose would answer: those of a server, or those of the store that the
-// configuration names.
+// explainByRules says which rules match a request, and what the buckets that they choose would
+// answer: those of a server, or those of the store that the configuration names.
 func (a *app) explainByRules(cmd *cobra.Command, f *askFlags, attrs []string) error {
 	at, err := attributes(attrs)
 	if err != nil {

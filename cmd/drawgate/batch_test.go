@@ -39,7 +39,8 @@ func quota(t *testing.T, environ ...string) drawgate.Policy {
 	return p
 }
 
-// tasks is the batch's own log: when each task was let through. It is an independent judge of every decision.
+// tasks is the batch's own log: when each task was let through. It is an independent judge of every
+// decision.
 type tasks []time.Time
 
 // within counts the tasks of the last window.
@@ -63,8 +64,9 @@ func (ts tasks) refusing(p drawgate.Policy, n int64, now time.Time) (names []str
 	return names
 }
 
-// A month of 100,000 tasks, with restarts in between: the answers, the file and the tasks' own log agree exactly, and each refusal names the periods
-// that refused. All five periods do, sooner or later.
+// A month of 100,000 tasks, with restarts in between: the answers, the file and the tasks' own log
+// agree exactly, and each refusal names the periods that refused. All five periods do, sooner or
+// later.
 //
 // req: D1, D2, D5, D11
 func TestBatchOfTasks(t *testing.T) {
@@ -114,7 +116,8 @@ func (b *batch) open() {
 	if b.store, err = sqlitestore.Open(b.path, &sqlitestore.Options{Synchronous: sqlitestore.Normal}); err != nil {
 		b.t.Fatal(err)
 	}
-	// In the bubble time stands still while the disk is busy, so no deadline can be missed but by a bubble that is otherwise idle.
+	// In the bubble time stands still while the disk is busy, so no deadline can be missed but by a
+	// bubble that is otherwise idle.
 	if b.lim, err = drawgate.New(b.store, b.policy, &drawgate.Options{StoreTimeout: -1}); err != nil {
 		b.t.Fatal(err)
 	}
@@ -127,7 +130,8 @@ func (b *batch) close() {
 	}
 }
 
-// step asks for n tasks until they are let through. What is refused is asked for again when the refusal said: neither earlier nor later will do.
+// step asks for n tasks until they are let through. What is refused is asked for again when the
+// refusal said: neither earlier nor later will do.
 func (b *batch) step(n int64) {
 	b.t.Helper()
 	if b.random.IntN(4) == 0 {
@@ -198,8 +202,9 @@ func history(t *testing.T, s drawgate.Journal, begin time.Time) (takes []string)
 	return takes
 }
 
-// Real processes on one file, eight at a time, some of them killed while they hold: the answers, the file and the tasks' own log agree exactly.
-// The hour refuses. DRAWGATE_LONG=1 lets them run for more than a minute, so that first the minute refuses and comes free.
+// Real processes on one file, eight at a time, some of them killed while they hold: the answers,
+// the file and the tasks' own log agree exactly. The hour refuses. DRAWGATE_LONG=1 lets them run
+// for more than a minute, so that first the minute refuses and comes free.
 //
 // req: C1, D1, D2, D4, D5, D11
 func TestBatchOfProcesses(t *testing.T) {
@@ -283,7 +288,8 @@ func (y *tally) refusedBy(limit string) int {
 	return y.refusals[limit]
 }
 
-// task runs one task in a process of its own; it is granted if its command ran. kill: the process is killed while the command runs.
+// task runs one task in a process of its own; it is granted if its command ran. kill: the process
+// is killed while the command runs.
 func (b bench) task(id string, kill bool) (string, string) {
 	script := "echo " + id + " >>tasks.log; echo ready"
 	if kill {

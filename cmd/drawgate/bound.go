@@ -57,8 +57,9 @@ func (a *app) bound(args []string, instances int) error {
 	return nil
 }
 
-// bound returns the worst case of each limit for so many instances (0: as many as the configuration says), over the amounts of the policies, rules and
-// overrides, and those of Envoy's files. What is made of rates that requests carry is not in it: nobody knows those before.
+// bound returns the worst case of each limit for so many instances (0: as many as the configuration
+// says), over the amounts of the policies, rules and overrides, and those of Envoy's files. What is
+// made of rates that requests carry is not in it: nobody knows those before.
 func (s *settings) bound(instances int) (lines []guard.Line, err error) {
 	said := s.SharedBy()
 	bound := func(policies []drawgate.Policy) ([]guard.Line, error) {

@@ -13,9 +13,11 @@ import (
 // forwarded are the signals that the command gets too.
 var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
 
-// isolate gives the command a process group, so that all that it starts can be reached by a signal. bound: it must not outlive its hold.
+// isolate gives the command a process group, so that all that it starts can be reached by a signal.
+// bound: it must not outlive its hold.
 //
-// A command at a terminal stays in our group: another one could not read from it, and job control would not reach it.
+// A command at a terminal stays in our group: another one could not read from it, and job control
+// would not reach it.
 func (c *child) isolate(bound bool) {
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: c.group}
 	if bound {

@@ -35,10 +35,12 @@ type daemon struct {
 	rpc           string // and of Envoy's: host:port
 }
 
-// endTime is how long a server has to end, or something to happen: more than it gives what is under way.
+// endTime is how long a server has to end, or something to happen: more than it gives what is under
+// way.
 const endTime = 2 * time.Minute
 
-// daemon starts a server of drawgate.yaml on free ports. It is told to end when the test does, and must end well.
+// daemon starts a server of drawgate.yaml on free ports. It is told to end when the test does, and
+// must end well.
 func (b bench) daemon() *daemon {
 	b.t.Helper()
 	d := b.launch()
@@ -72,7 +74,8 @@ func (d *daemon) listens() {
 	d.rpc = d.log.await(d.t, `grpc://([^"]+)`)
 }
 
-// ended waits for the end of a server that was told to end. A race that was detected in it has an exit code, too.
+// ended waits for the end of a server that was told to end. A race that was detected in it has an
+// exit code, too.
 func (d *daemon) ended() {
 	d.t.Helper()
 	<-d.done

@@ -11,7 +11,8 @@ import (
 	"github.com/drawgate/drawgate/rls"
 )
 
-// The exit codes. Those from 64 on are those of sysexits.h; `run` has further ones, as shells and other wrappers of commands do.
+// The exit codes. Those from 64 on are those of sysexits.h; `run` has further ones, as shells and
+// other wrappers of commands do.
 const (
 	exitOK       = 0
 	exitUsage    = 64 // the command line is wrong, or what it asks can never be granted

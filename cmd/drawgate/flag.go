@@ -46,7 +46,8 @@ func (d *durationValue) Set(text string) error {
 	return err
 }
 
-// keyValue is a flag that must not be empty: that is a shell variable which is not set, and would be a caller of its own.
+// keyValue is a flag that must not be empty: that is a shell variable which is not set, and would
+// be a caller of its own.
 type keyValue string
 
 func (k *keyValue) String() string { return string(*k) }

@@ -30,8 +30,9 @@ const (
 	bytesAtRest    = 64 << 20
 )
 
-// TestFlood: a flood of distinct keys, and of distinct tenants, does not make the server forget a bucket that still limits, nor grow beyond what its
-// configuration lets it; newcomers for whom there is no room are told that nothing was decided.
+// TestFlood: a flood of distinct keys, and of distinct tenants, does not make the server forget a
+// bucket that still limits, nor grow beyond what its configuration lets it; newcomers for whom
+// there is no room are told that nothing was decided.
 func TestFlood(t *testing.T) {
 	keys, buckets := flood()
 	b := newBench(t)
@@ -87,7 +88,8 @@ policies:
 	t.Logf("%d keys: %d decided, %d not; at most %d MB, with a memory limit of %d", keys, decided, refused, rss>>20, most>>20)
 }
 
-// send asks about so many keys, each of a tenant of its own or of none, and returns how many were decided, and for how many there was no room.
+// send asks about so many keys, each of a tenant of its own or of none, and returns how many were
+// decided, and for how many there was no room.
 func send(t *testing.T, c *client.Client, keys int) (decided, refused int) {
 	t.Helper()
 	var mu sync.Mutex

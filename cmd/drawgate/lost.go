@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// lostStore is a store that could not be opened and does not come back by itself: it answers every call with the reason. A server starts with it, so that
-// the fallback decides, and says why.
+// lostStore is a store that could not be opened and does not come back by itself: it answers every
+// call with the reason. A server starts with it, so that the fallback decides, and says why.
 type lostStore struct{ err error }
 
 var (

@@ -1,4 +1,5 @@
-// Command drawgate keeps programs inside their quotas: from scripts, around commands, and as a server.
+// Command drawgate keeps programs inside their quotas: from scripts, around commands, and as a
+// server.
 package main
 
 import (

@@ -16,8 +16,9 @@ import (
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
-// parallel is how many tests run at once, unless -parallel says it: most of the time they wait, for processes and for holds that end. Two at a time, which is
-// the default on two processors, leave the processors idle.
+// parallel is how many tests run at once, unless -parallel says it: most of the time they wait, for
+// processes and for holds that end. Two at a time, which is the default on two processors, leave
+// the processors idle.
 const parallel = "4"
 
 func TestMain(m *testing.M) {
@@ -57,7 +58,8 @@ func setup(e *testscript.Env) error {
 	return nil
 }
 
-// patient gives a server's store the time that a busy machine takes: by default a server decides without a disk that is slow.
+// patient gives a server's store the time that a busy machine takes: by default a server decides
+// without a disk that is slow.
 const patient = "DRAWGATE_STORE_TIMEOUT=30s"
 
 // dayZone returns a zone whose day does not end while a script runs.

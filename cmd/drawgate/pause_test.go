@@ -91,8 +91,8 @@ func (d *daemon) took(t *testing.T, key string) (a api.Answer) {
 	return a
 }
 
-// Where there is no database yet, a pause makes one: it must hold for whoever comes first. A pause's
-// mistakes are found before anything is done; what it says to a terminal cannot steer it.
+// Where there is no database yet, a pause makes one: it must hold for whoever comes first. A
+// pause's mistakes are found before anything is done; what it says to a terminal cannot steer it.
 func TestPauseChecksWhatItIsAsked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -77,7 +77,8 @@ func (a *app) plan(before, after string) error {
 // silent are the settings that change no answer.
 var silent = regexp.MustCompile(`^(queue|telemetry)\.|^warn_every$`)
 
-// settingChanges are the lines of settings beside policies and rules. Another store, or another prefix in it, has other buckets.
+// settingChanges are the lines of settings beside policies and rules. Another store, or another
+// prefix in it, has other buckets.
 func settingChanges(list []config.Difference) []change {
 	out := []change{}
 	for _, d := range list {

@@ -28,8 +28,8 @@ func (a *app) warnf(format string, args ...any) {
 	fmt.Fprintf(a.errOut, "drawgate: "+format+"\n", visible(args)...)
 }
 
-// visible returns arguments in which keys and names cannot tell a terminal anything: what is not printable is escaped as in %q. The lines of an error
-// stay lines.
+// visible returns arguments in which keys and names cannot tell a terminal anything: what is not
+// printable is escaped as in %q. The lines of an error stay lines.
 func visible(args []any) []any {
 	out := slices.Clone(args)
 	for i, v := range args {

@@ -2,7 +2,8 @@ package main
 
 import "testing"
 
-// A command that ignores SIGTERM does not go on when nobody renews its hold. Only Linux tells a process that its parent has ended.
+// A command that ignores SIGTERM does not go on when nobody renews its hold. Only Linux tells a
+// process that its parent has ended.
 func TestCommandOfOneThatWasKilledIsKilled(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

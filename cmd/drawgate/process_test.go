@@ -19,7 +19,8 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// bench is a directory in which the real program runs, with no other environment than what is given.
+// bench is a directory in which the real program runs, with no other environment than what is
+// given.
 type bench struct {
 	t   *testing.T
 	dir string
@@ -98,7 +99,8 @@ func (b bench) start(script string, flags ...string) job {
 	return j
 }
 
-// end waits until nobody has the output open any more: then the command, and all that it started, is gone.
+// end waits until nobody has the output open any more: then the command, and all that it started,
+// is gone.
 func (j job) end(t *testing.T) (rest string, code int) {
 	t.Helper()
 	out, err := io.ReadAll(j.out)
@@ -109,7 +111,8 @@ func (j job) end(t *testing.T) (rest string, code int) {
 	return string(out), j.cmd.ProcessState.ExitCode()
 }
 
-// Whoever is killed gives nothing back: what it held counts as used, and its command does not go on without a hold.
+// Whoever is killed gives nothing back: what it held counts as used, and its command does not go on
+// without a hold.
 //
 // req: A1
 func TestKilledWhileHolding(t *testing.T) {
@@ -195,7 +198,8 @@ func TestSignalEndsTheWaiting(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(done) }() // the exit code says it
-	// Nothing shows from outside that it waits; so it is told until it ends. One that is told before it listens just ends.
+	// Nothing shows from outside that it waits; so it is told until it ends. One that is told
+	// before it listens just ends.
 	for ended := false; !ended; {
 		select {
 		case <-done:
@@ -215,7 +219,8 @@ func TestSignalEndsTheWaiting(t *testing.T) {
 	}
 }
 
-// A store that goes away while a command runs is waited for; when the hold cannot be renewed in time, the command is ended before the hold is.
+// A store that goes away while a command runs is waited for; when the hold cannot be renewed in
+// time, the command is ended before the hold is.
 func TestStoreThatStaysAwayLosesTheHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_STORE=sqlite:counts.db")
@@ -244,7 +249,8 @@ func TestCommandDoesNotOutliveItsHold(t *testing.T) {
 	}
 }
 
-// What the command has started is ended with it when the hold is lost, if it ignores SIGTERM, too; what ends by itself is not waited for longer.
+// What the command has started is ended with it when the hold is lost, if it ignores SIGTERM, too;
+// what ends by itself is not waited for longer.
 func TestLostHoldEndsTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, grace, says string }{

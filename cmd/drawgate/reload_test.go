@@ -41,7 +41,8 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// TestReloadNamesWhatNeedsARestart: what cannot change while the server runs is named by the answer, each time, and the rest is in force.
+// TestReloadNamesWhatNeedsARestart: what cannot change while the server runs is named by the
+// answer, each time, and the rest is in force.
 func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -74,8 +75,9 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	}
 }
 
-// TestReloadTellsAMistakeOnce: in the log and in the metrics, whether the file is wrong or what it names cannot be put in force. The watcher may find the
-// mistake by itself, too, before it is asked.
+// TestReloadTellsAMistakeOnce: in the log and in the metrics, whether the file is wrong or what it
+// names cannot be put in force. The watcher may find the mistake by itself, too, before it is
+// asked.
 func TestReloadTellsAMistakeOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -109,8 +111,8 @@ func TestReloadTellsAMistakeOnce(t *testing.T) {
 	}
 }
 
-// TestEnabledFalseIsEnough: a file that says nothing else switches all limits off, in a server that runs and in one that starts. Who names a policy of before
-// passes, too.
+// TestEnabledFalseIsEnough: a file that says nothing else switches all limits off, in a server that
+// runs and in one that starts. Who names a policy of before passes, too.
 func TestEnabledFalseIsEnough(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

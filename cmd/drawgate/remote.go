@@ -32,7 +32,8 @@ func (a *app) serverURL() string {
 	return cmp.Or(a.server, os.Getenv(envServer))
 }
 
-// client returns a client of the server. The token is never an argument, which other users of the machine could read.
+// client returns a client of the server. The token is never an argument, which other users of the
+// machine could read.
 func (a *app) client() (*client.Client, error) {
 	c, err := client.New(a.serverURL(), &client.Options{Token: os.Getenv(envToken)})
 	if err != nil {
@@ -172,7 +173,8 @@ type held interface {
 	free() bool          // nothing is held, because nothing limits it
 }
 
-// farOff is how far off the end of a hold is where nothing is held, and so nothing can be lost, however long the command runs.
+// farOff is how far off the end of a hold is where nothing is held, and so nothing can be lost,
+// however long the command runs.
 const farOff = drawgate.MaxHold
 
 // heldHere is one of a store. Where nothing is enforced it holds what is in shadow.

@@ -44,7 +44,8 @@ func run(ctx context.Context, args []string) int {
 	return e.code
 }
 
-// misread is the error of a command line that could not be parsed. Whether it is told as JSON does not depend on what stands in front of the mistake.
+// misread is the error of a command line that could not be parsed. Whether it is told as JSON does
+// not depend on what stands in front of the mistake.
 func (a *app) misread(code int, err error) *exitError {
 	for _, arg := range a.args {
 		name, value, given := strings.Cut(arg, "=")
@@ -129,7 +130,8 @@ func (a *app) report(e *exitError, command string) {
 	}
 }
 
-// text returns an error's text, without the name of the library or of the engine, and without secrets.
+// text returns an error's text, without the name of the library or of the engine, and without
+// secrets.
 func text(err error) string {
 	return config.RedactURL(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "drawgate: "), "engine: "))
 }

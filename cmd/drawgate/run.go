@@ -291,7 +291,8 @@ func newChild(path string, args []string, bound bool) *child {
 	return c
 }
 
-// childEnv returns the environment without the secrets of drawgate: the command would log them, or hand them on.
+// childEnv returns the environment without the secrets of drawgate: the command would log them, or
+// hand them on.
 func childEnv(environ []string, c *config.Config) []string {
 	secret := append(config.SecretVariables(c), envToken)
 	return slices.DeleteFunc(environ, func(variable string) bool {
@@ -306,10 +307,12 @@ func (c *child) ran() int64 { return c.ended.Sub(c.started).Milliseconds() }
 // lookEvery is how often a process group that has to end is looked at.
 const lookEvery = 10 * time.Millisecond
 
-// supervise runs the command to its end and returns its exit code. The error says that it did not start. onLost is told what comes from lost, and says
-// whether to end the command, and how long it and its process group have for that.
+// supervise runs the command to its end and returns its exit code. The error says that it did not
+// start. onLost is told what comes from lost, and says whether to end the command, and how long it
+// and its process group have for that.
 func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost func(error) (time.Duration, bool)) (int, error) {
-	// On Linux the command gets a signal when the thread that started it ends, so that thread must be there until the end.
+	// On Linux the command gets a signal when the thread that started it ends, so that thread must
+	// be there until the end.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	c.started = time.Now()
@@ -383,8 +386,9 @@ func (h *holder) end(f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// keep renews the hold after each third of it until ctx ends, or the hold is lost. While the store is away it tries more often, until there is just the
-// time left that a command needs to end before the hold does.
+// keep renews the hold after each third of it until ctx ends, or the hold is lost. While the store
+// is away it tries more often, until there is just the time left that a command needs to end before
+// the hold does.
 func (h *holder) keep(ctx context.Context) {
 	next := h.hold / 3
 	for {

@@ -13,7 +13,8 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// What nothing limits has no end: a command that outlives the hold that it asked for is not asked after without a pause, nor ended.
+// What nothing limits has no end: a command that outlives the hold that it asked for is not asked
+// after without a pause, nor ended.
 func TestNothingHeldHasNoEnd(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]held{

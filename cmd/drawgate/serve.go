@@ -77,8 +77,9 @@ func (f *serveFlags) merge(c *config.Config) {
 	c.StoreTimeout = cmp.Or(f.timeout, c.StoreTimeout)
 }
 
-// leastHeap is memory that is reserved and not touched, so that the collector waits until there is something to collect: requests leave a few kilobytes
-// each, and a server that keeps little would collect every thousand of them.
+// leastHeap is memory that is reserved and not touched, so that the collector waits until there is
+// something to collect: requests leave a few kilobytes each, and a server that keeps little would
+// collect every thousand of them.
 const leastHeap = 32 << 20
 
 func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
@@ -195,7 +196,8 @@ func (v *service) listen(ctx context.Context) (doors []door, err error) {
 	return doors, nil
 }
 
-// mayListen returns an error where everybody who reaches an address that is not loopback could do everything.
+// mayListen returns an error where everybody who reaches an address that is not loopback could do
+// everything.
 func (v *service) mayListen(flag string, addr net.Addr) error {
 	s := &v.now.Server
 	a, ok := addr.(*net.TCPAddr)
@@ -247,7 +249,8 @@ func (v *service) serveEnvoy(ctx context.Context, ln net.Listener) error {
 // errInUseWindows is what Windows calls [syscall.EADDRINUSE].
 const errInUseWindows = syscall.Errno(10048)
 
-// listenError says why an address cannot be listened on. That another program has it is no mistake of the configuration.
+// listenError says why an address cannot be listened on. That another program has it is no mistake
+// of the configuration.
 func listenError(flag, listen string, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, errInUseWindows) {
 		return &exitError{exitConfig, fmt.Errorf("%w: choose another address with %s", err, flag)}

@@ -93,7 +93,8 @@ func encoded(kind string, raw []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}))
 }
 
-// guarded is a configuration with all that keeps strangers out. The secrets of its tokens are their names, a few times.
+// guarded is a configuration with all that keeps strangers out. The secrets of its tokens are their
+// names, a few times.
 func guarded() string {
 	text := `
 store: "memory:"
@@ -111,7 +112,8 @@ server:
 
 func secretOf(name string) string { return strings.Repeat(name, 5) }
 
-// TestServeKnowsItsClients: who may do what is decided by certificate and by access token, on all listeners.
+// TestServeKnowsItsClients: who may do what is decided by certificate and by access token, on all
+// listeners.
 //
 // req: B11
 func TestServeKnowsItsClients(t *testing.T) {

@@ -21,9 +21,10 @@ policies:
   api: {limits: [{name: rps, rolling: 1s, amount: 300}]}
 store: `
 
-// TestServersCountEachOther: three servers know that they are three, and one that was started just now admits nothing when Redis stops. That its slot is not
-// listed, and what each shows. With DRAWGATE_LONG they are left alone for a minute; then Redis stops for 10 s, each admits its third, and a fourth that starts
-// meanwhile none.
+// TestServersCountEachOther: three servers know that they are three, and one that was started just
+// now admits nothing when Redis stops. That its slot is not listed, and what each shows. With
+// DRAWGATE_LONG they are left alone for a minute; then Redis stops for 10 s, each admits its third,
+// and a fourth that starts meanwhile none.
 //
 // req: A10, B11
 func TestServersCountEachOther(t *testing.T) {
@@ -77,7 +78,8 @@ func TestServersCountEachOther(t *testing.T) {
 	redis.Restart()
 }
 
-// stopped stops Redis for ten seconds, and counts what servers admit that have run for a while, and one that starts then.
+// stopped stops Redis for ten seconds, and counts what servers admit that have run for a while, and
+// one that starts then.
 func stopped(t *testing.T, b bench, redis *redistest.Server, servers []*daemon) {
 	t.Helper()
 	for _, d := range servers {

@@ -113,7 +113,8 @@ telemetry:
   webhook: {url: %[3]q, secret_env: SECRET, kinds: [limit_exceeded, fallback_activated, fallback_ended]}
 `
 
-// TestServeShowsWhatItDoes in metrics and web calls, while its store is there, while it is away and afterwards.
+// TestServeShowsWhatItDoes in metrics and web calls, while its store is there, while it is away and
+// afterwards.
 //
 // req: B9, D7, D8, D9, E7, E8, E9
 func TestServeShowsWhatItDoes(t *testing.T) {
@@ -162,7 +163,8 @@ func TestServeShowsWhatItDoes(t *testing.T) {
 	}
 }
 
-// hurried starts a server whose store keeps it waiting, and which is told meanwhile to read its files again: it does so when it listens.
+// hurried starts a server whose store keeps it waiting, and which is told meanwhile to read its
+// files again: it does so when it listens.
 func hurried(b bench, redis *redistest.Server) *daemon {
 	b.t.Helper()
 	redis.Stop()

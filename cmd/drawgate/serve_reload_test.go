@@ -13,7 +13,8 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// reloadable is a configuration with an amount for everything that follows its files, and the class of the key "a key".
+// reloadable is a configuration with an amount for everything that follows its files, and the class
+// of the key "a key".
 const reloadable = `
 store: "memory:"
 policies: {api: {limits: [{name: rpd, rolling: 24h, amount: %[1]d}]}}
@@ -25,8 +26,8 @@ envoy: {configs: limits.yaml}
 server: {proxies: {trusted: [127.0.0.0/8]}}
 `
 
-// TestServeFollowsItsFiles: SIGHUP has them read again although none has changed. What has changed is in force in policies, in the classes of keys, and in
-// Envoy's answers.
+// TestServeFollowsItsFiles: SIGHUP has them read again although none has changed. What has changed
+// is in force in policies, in the classes of keys, and in Envoy's answers.
 //
 // req: E3
 func TestServeFollowsItsFiles(t *testing.T) {

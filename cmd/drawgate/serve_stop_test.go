@@ -18,11 +18,12 @@ import (
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
-// slow is how late a store answers that is slow: long enough that a server is told to end meanwhile, and less than that gives what is under way.
+// slow is how late a store answers that is slow: long enough that a server is told to end
+// meanwhile, and less than that gives what is under way.
 const slow = 2 * time.Second
 
-// TestServeFinishesWhatIsUnderWay when it is told to end: what the store is being asked is answered, over HTTP and over gRPC, who waits is told to ask
-// elsewhere, and the exit code is 0.
+// TestServeFinishesWhatIsUnderWay when it is told to end: what the store is being asked is
+// answered, over HTTP and over gRPC, who waits is told to ask elsewhere, and the exit code is 0.
 func TestServeFinishesWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

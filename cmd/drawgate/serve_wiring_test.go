@@ -95,7 +95,8 @@ func TestServeListensOnLoopback(t *testing.T) {
 	}
 }
 
-// TestServeKeepsStrangersOut: without tokens or client certificates only loopback addresses are listened on; Envoy's service knows no tokens.
+// TestServeKeepsStrangersOut: without tokens or client certificates only loopback addresses are
+// listened on; Envoy's service knows no tokens.
 func TestServeKeepsStrangersOut(t *testing.T) {
 	t.Parallel()
 	outside, inside := &net.TCPAddr{IP: net.IPv4zero}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
@@ -135,7 +136,8 @@ func (e edge) asks(change func(*common.RateLimitDescriptor)) (*ratelimit.RateLim
 	return e.v.envoy.ShouldRateLimit(e.t.Context(), &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{d}})
 }
 
-// hits asks with hits of the descriptor's own, and reports whether the request passes, and whether the descriptor is over.
+// hits asks with hits of the descriptor's own, and reports whether the request passes, and whether
+// the descriptor is over.
 func (e edge) hits(n uint64, back bool) (passes, over bool) {
 	e.t.Helper()
 	a, err := e.asks(func(d *common.RateLimitDescriptor) { d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(n), back })
@@ -145,7 +147,8 @@ func (e edge) hits(n uint64, back bool) (passes, over bool) {
 	return a.GetOverallCode() == ratelimit.RateLimitResponse_OK, a.GetStatuses()[0].GetCode() == ratelimit.RateLimitResponse_OVER_LIMIT
 }
 
-// says returns the names of the headers of an answer when the limit is used up, and the fields of its metadata.
+// says returns the names of the headers of an answer when the limit is used up, and the fields of
+// its metadata.
 func (e edge) says() (headers, metadata string) {
 	e.t.Helper()
 	e.hits(2, false)
@@ -279,7 +282,8 @@ func TestServeMergesEnvoysFiles(t *testing.T) {
 	}
 }
 
-// TestDeployedConfigurations are valid, and without anything that is perhaps not meant; the limits for Envoy are those that they say.
+// TestDeployedConfigurations are valid, and without anything that is perhaps not meant; the limits
+// for Envoy are those that they say.
 func TestDeployedConfigurations(t *testing.T) {
 	t.Parallel()
 	const path, limits = "../../deploy/drawgate/drawgate.yaml", "../../deploy/envoy/limits.yaml"

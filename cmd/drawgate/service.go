@@ -28,7 +28,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// service is what serve runs: a store, what decides over it, what shows what it does, and the doors.
+// service is what serve runs: a store, what decides over it, what shows what it does, and the
+// doors.
 type service struct {
 	app   *app
 	log   *slog.Logger
@@ -95,7 +96,8 @@ func newService(a *app, s settings, log *slog.Logger) (v *service, err error) {
 // greetTime is how long the store has to answer before the server starts without it.
 const greetTime = 5 * time.Second
 
-// greet waits until the store answers, so that the first take does not have to wait for the first connection.
+// greet waits until the store answers, so that the first take does not have to wait for the first
+// connection.
 func (v *service) greet(store drawgate.Store) {
 	p, ok := store.(drawgate.Pinger)
 	if !ok {
@@ -412,7 +414,8 @@ func (v *service) use(next *settings) error {
 // local reports whether buckets live in this process alone.
 func (s *settings) local() bool { return s.Store == config.Memory }
 
-// What a take that does not wait may take of the store, after which the fallback decides. A disk has moments in which it is slow.
+// What a take that does not wait may take of the store, after which the fallback decides. A disk
+// has moments in which it is slow.
 const (
 	slack        = 10 * time.Millisecond // for the answer
 	patience     = 40 * time.Millisecond
@@ -448,7 +451,8 @@ var fixed = []struct {
 	}},
 }
 
-// needsRestart names what differs and is not changed while the server runs. Secrets are compared by value, and nothing of them is said.
+// needsRestart names what differs and is not changed while the server runs. Secrets are compared by
+// value, and nothing of them is said.
 func needsRestart(old, next *config.Config) (keys []string) {
 	for _, f := range fixed {
 		if !reflect.DeepEqual(f.value(old), f.value(next)) {
@@ -476,7 +480,8 @@ func notRead(envoy *rls.Config) (list []config.Problem) {
 	return list
 }
 
-// loadEnvoy reads the files in the format of envoyproxy/ratelimit. What is wrong is [config.Problems].
+// loadEnvoy reads the files in the format of envoyproxy/ratelimit. What is wrong is
+// [config.Problems].
 func loadEnvoy(e *config.Envoy) (*rls.Config, error) {
 	o := &rls.ConfigOptions{Merge: e.Merge}
 	if e.Aligned {

@@ -42,7 +42,8 @@ func TestSwitchedOffForEnvoyToo(t *testing.T) {
 	}
 }
 
-// TestEnvoysFilesAreReadOnceAtTheStart: what is written into them meanwhile cannot give the engine one configuration and Envoy's service another.
+// TestEnvoysFilesAreReadOnceAtTheStart: what is written into them meanwhile cannot give the engine
+// one configuration and Envoy's service another.
 func TestEnvoysFilesAreReadOnceAtTheStart(t *testing.T) {
 	t.Parallel()
 	path := envoyFile(t)

@@ -20,7 +20,8 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// storeTimeout bounds a take that does not wait. One command has more time than one request of a server.
+// storeTimeout bounds a take that does not wait. One command has more time than one request of a
+// server.
 const storeTimeout = 5 * time.Second
 
 // sample is the policy of a program that was given none, to try things with.
@@ -35,7 +36,8 @@ type settings struct {
 	off bool // limits are switched off, and there are no others
 }
 
-// resolve reads the configuration, and completes it: without policies there is the sample, without a store the user's own SQLite file.
+// resolve reads the configuration, and completes it: without policies there is the sample, without
+// a store the user's own SQLite file.
 func (a *app) resolve(flags config.Flags) (settings, error) {
 	c, err := config.Resolve(os.Environ(), flags)
 	if err != nil {
@@ -103,7 +105,8 @@ func completed(c *config.Config, flags config.Flags) (settings, error) {
 	return s, nil
 }
 
-// noPolicies says what is wrong where policies are missing, unless nothing was configured: whoever configured something did not mean the sample.
+// noPolicies says what is wrong where policies are missing, unless nothing was configured: whoever
+// configured something did not mean the sample.
 func noPolicies(flags config.Flags) *config.Problem {
 	if path := cmp.Or(flags.Config, os.Getenv(config.EnvConfig)); path != "" {
 		return &config.Problem{File: path, Message: "there are no policies", Hint: "add one, such as api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}"}
@@ -119,7 +122,8 @@ func noPolicies(flags config.Flags) *config.Problem {
 	return nil
 }
 
-// switchedOff reports whether the environment says that nothing is to be limited. Resolve has checked the variable.
+// switchedOff reports whether the environment says that nothing is to be limited. Resolve has
+// checked the variable.
 func switchedOff() bool {
 	return slices.Contains([]string{"false", "0", "no", "off"}, strings.ToLower(strings.TrimSpace(os.Getenv("RATE_LIMIT_ENABLED"))))
 }
@@ -133,7 +137,8 @@ func defaultPath() (string, error) {
 	return filepath.Join(dir, "drawgate.db"), nil
 }
 
-// store opens the store. Directories are made in the state folder only. One that looks creates nothing: without a database the error is fs.ErrNotExist.
+// store opens the store. Directories are made in the state folder only. One that looks creates
+// nothing: without a database the error is fs.ErrNotExist.
 func (s *settings) store(log *slog.Logger, looks bool) (drawgate.Store, error) {
 	if path, ok := config.SQLitePath(s.Store); ok {
 		if state, err := config.StateFolder(os.Environ()); err == nil && !looks && strings.HasPrefix(path, state+string(filepath.Separator)) {
@@ -149,7 +154,8 @@ func (s *settings) store(log *slog.Logger, looks bool) (drawgate.Store, error) {
 	return redisstore.Open(s.Store, &redisstore.Options{Prefix: s.Prefix, Logger: log})
 }
 
-// lookAt opens the store to look at it. Where there is no database yet, nothing is used: it says so, and an empty store stands in for it.
+// lookAt opens the store to look at it. Where there is no database yet, nothing is used: it says
+// so, and an empty store stands in for it.
 func (a *app) lookAt(s *settings, log *slog.Logger) (drawgate.Store, error) {
 	store, err := s.store(log, true)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -171,8 +177,8 @@ type session struct {
 	opened drawgate.Store
 }
 
-// open opens what a command of one process needs. One that looks needs the store even where the configuration switches all limits off; the others must pass
-// then, whatever the store does.
+// open opens what a command of one process needs. One that looks needs the store even where the
+// configuration switches all limits off; the others must pass then, whatever the store does.
 func (a *app) open(looks bool) (*session, error) {
 	s, err := a.resolve(a.flags)
 	if err != nil {
@@ -219,7 +225,8 @@ func (a *app) tell(s *settings) {
 	}
 }
 
-// caution prints what is perhaps not meant. Commands for scripts stay silent about it; those for people say it.
+// caution prints what is perhaps not meant. Commands for scripts stay silent about it; those for
+// people say it.
 func (a *app) caution(s *settings) {
 	for _, w := range s.Warnings {
 		a.warnf("warning: %s", oneLine(w))

@@ -92,7 +92,8 @@ func modeOf(disabled, shadow bool) string {
 	return ""
 }
 
-// statuses prints buckets; one that was asked for by itself is no list. modes says how the policies are in force.
+// statuses prints buckets; one that was asked for by itself is no list. modes says how the policies
+// are in force.
 func (a *app) statuses(all []api.StatusAnswer, one bool, modes map[string]string) {
 	switch {
 	case a.json && one:

@@ -1,4 +1,5 @@
-// Command http asks a Drawgate server from any language that speaks HTTP; here it is Go without a library. Start one first:
+// Command http asks a Drawgate server from any language that speaks HTTP; here it is Go without a
+// library. Start one first:
 //
 //	drawgate serve
 package main

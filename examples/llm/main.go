@@ -1,5 +1,6 @@
-// Command llm calls a language model inside its quota. What a call costs is known only afterwards: it reserves an estimate, and settles with what
-// was really used. Eight workers wait in a fair queue for their turn.
+// Command llm calls a language model inside its quota. What a call costs is known only afterwards:
+// it reserves an estimate, and settles with what was really used. Eight workers wait in a fair
+// queue for their turn.
 package main
 
 import (
@@ -14,7 +15,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// quota is what the provider grants. The margin covers the way to it, the headroom what others may use of it.
+// quota is what the provider grants. The margin covers the way to it, the headroom what others may
+// use of it.
 var quota = drawgate.Policy{Name: "flash", Limits: []drawgate.Limit{
 	{Name: "rpm", Kind: drawgate.Rolling, Window: time.Second, Amount: 5, Margin: 50 * time.Millisecond},
 	{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Second, Amount: 10_000, Headroom: drawgate.Share{Percent: 10}},
@@ -38,7 +40,8 @@ func main() {
 	wg.Wait()
 }
 
-// call asks a model. One that fails after it was sent may have used tokens: used says how many were delivered, if that is known.
+// call asks a model. One that fails after it was sent may have used tokens: used says how many were
+// delivered, if that is known.
 type call func(ctx context.Context, prompt string) (used int64, err error)
 
 // ask reserves, calls, and settles.

@@ -1,5 +1,5 @@
-// Command tiers keeps a batch of tasks inside five limits at once, from a minute to a month, in a SQLite file that any number of processes share
-// and that survives restarts. Run it several times.
+// Command tiers keeps a batch of tasks inside five limits at once, from a minute to a month, in a
+// SQLite file that any number of processes share and that survives restarts. Run it several times.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Package chilimit counts requests by the routes of chi, for package httplimit. Its middleware needs no adapter: r.Use(limit.Handler).
+// Package chilimit counts requests by the routes of chi, for package httplimit. Its middleware
+// needs no adapter: r.Use(limit.Handler).
 package chilimit
 
 import (
@@ -15,8 +16,9 @@ func ByRoute() httplimit.Key {
 	return func(r *http.Request) (string, bool) { return Route(r), true }
 }
 
-// Route returns the whole pattern of the route that chi serves r with, such as /users/{id}, sub-routers included; "" if there is none. It may be asked
-// before chi has found the route, in a middleware that stands in front of all routes ([chi.Router.Use]): then it looks for it.
+// Route returns the whole pattern of the route that chi serves r with, such as /users/{id},
+// sub-routers included; "" if there is none. It may be asked before chi has found the route, in a
+// middleware that stands in front of all routes ([chi.Router.Use]): then it looks for it.
 func Route(r *http.Request) string {
 	c := chi.RouteContext(r.Context())
 	if c == nil {

@@ -3,11 +3,13 @@
 //	limit, err := httplimit.New([]httplimit.Bucket{{Limiter: lim, Key: httplimit.ByIP(nil)}}, nil)
 //	app.Use(fiberlimit.Middleware(limit))
 //
-// Keys and costs are asked of an *http.Request that has what fiber's request has, without its body; they find the fiber.Ctx of it with [Context].
-// [httplimit.ByRoute] counts by the pattern that fiber matched where the middleware stands at the route: app.Get("/users/:id", fiberlimit.Middleware(limit),
-// handler). In front of all routes fiber does not know it yet.
+// Keys and costs are asked of an *http.Request that has what fiber's request has, without its body;
+// they find the fiber.Ctx of it with [Context]. [httplimit.ByRoute] counts by the pattern that
+// fiber matched where the middleware stands at the route: app.Get("/users/:id",
+// fiberlimit.Middleware(limit), handler). In front of all routes fiber does not know it yet.
 //
-// Fiber does not tell that a client has gone: a request that waits keeps its place until its time is over, and a slot stays taken until the handler returns.
+// Fiber does not tell that a client has gone: a request that waits keeps its place until its time
+// is over, and a slot stays taken until the handler returns.
 package fiberlimit
 
 import (
@@ -22,8 +24,9 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// Middleware returns limit as a fiber handler. A refused request ends here, without an error for fiber to handle; while units are held, the handlers'
-// context ends when they are lost. What a handler streams (SendStreamWriter) is a part of it: units are held until it has been sent.
+// Middleware returns limit as a fiber handler. A refused request ends here, without an error for
+// fiber to handle; while units are held, the handlers' context ends when they are lost. What a
+// handler streams (SendStreamWriter) is a part of it: units are held until it has been sent.
 func Middleware(limit *httplimit.Middleware) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		r := request(c)
@@ -46,8 +49,9 @@ func Middleware(limit *httplimit.Middleware) fiber.Handler {
 
 type contextKey struct{}
 
-// Context returns the fiber context of a request that a key or a cost is asked of; nil for any other. Strings that it gives out are fiber's, which uses
-// them again: a key must be a copy (strings.Clone).
+// Context returns the fiber context of a request that a key or a cost is asked of; nil for any
+// other. Strings that it gives out are fiber's, which uses them again: a key must be a copy
+// (strings.Clone).
 func Context(r *http.Request) fiber.Ctx {
 	c, _ := r.Context().Value(contextKey{}).(fiber.Ctx)
 	return c
@@ -124,8 +128,9 @@ type end struct{ httplimit.Pass }
 
 var _ io.Closer = (*end)(nil)
 
-// returned is called when the handler has returned, or panicked. If it left a stream, that is sent later: fasthttp closes what a request carries when it is
-// done with it, whether the client took all of it or not. A request that a time-out abandoned is never closed.
+// returned is called when the handler has returned, or panicked. If it left a stream, that is sent
+// later: fasthttp closes what a request carries when it is done with it, whether the client took
+// all of it or not. A request that a time-out abandoned is never closed.
 func (e *end) returned(c fiber.Ctx) {
 	if !c.IsAbandoned() && c.Response().IsBodyStream() {
 		c.RequestCtx().SetUserValue(endKey{}, e)

@@ -14,7 +14,8 @@ import (
 	"github.com/drawgate/drawgate/httplimit/httplimittest"
 )
 
-// TestFiber holds fiber against what every adapter promises, as far as it can know: it is not told that a client has gone.
+// TestFiber holds fiber against what every adapter promises, as far as it can know: it is not told
+// that a client has gone.
 func TestFiber(t *testing.T) {
 	t.Parallel()
 	httplimittest.Run(t, httplimittest.Harness{Serve: serve, Deaf: true})

@@ -60,7 +60,8 @@ func TestWhatKeysSee(t *testing.T) {
 	}
 }
 
-// TestAbandoned: a request whose time-out has passed is answered without its handler, and holds nothing.
+// TestAbandoned: a request whose time-out has passed is answered without its handler, and holds
+// nothing.
 func TestAbandoned(t *testing.T) {
 	t.Parallel()
 	l := slots(t, 1)

@@ -3,7 +3,8 @@
 //	limit, err := httplimit.New([]httplimit.Bucket{{Limiter: lim, Key: httplimit.ByIP(nil)}}, nil)
 //	engine.Use(ginlimit.Middleware(limit))
 //
-// [httplimit.ByRoute] counts by the pattern that gin matched; keys and costs find the *gin.Context of a request with [Context].
+// [httplimit.ByRoute] counts by the pattern that gin matched; keys and costs find the *gin.Context
+// of a request with [Context].
 package ginlimit
 
 import (
@@ -15,8 +16,8 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// Middleware returns limit as a gin handler. A refused request ends here; while units are held, the handlers' request has a context that ends when they
-// are lost.
+// Middleware returns limit as a gin handler. A refused request ends here; while units are held, the
+// handlers' request has a context that ends when they are lost.
 func Middleware(limit *httplimit.Middleware) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		r := c.Request.WithContext(context.WithValue(c.Request.Context(), contextKey{}, c))

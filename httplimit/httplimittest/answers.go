@@ -220,7 +220,8 @@ func testRoute(e *env) {
 	s.expect(http.StatusOK, "/others/1")
 }
 
-// PEERS 21: the address of the client taken from the left of X-Forwarded-For, where anyone can choose a bucket.
+// PEERS 21: the address of the client taken from the left of X-Forwarded-For, where anyone can
+// choose a bucket.
 func testProxies(e *env) {
 	t, h := e.t, e.h
 	proxies, err := httplimit.NewProxies([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("10.0.0.0/8")}, nil)

@@ -85,7 +85,8 @@ func testLong(e *env) {
 	e.t.Error("no hold was renewed")
 }
 
-// long reports whether the hold was kept until the end. It fails the test if another got the slot of a handler that was not told to stop.
+// long reports whether the hold was kept until the end. It fails the test if another got the slot
+// of a handler that was not told to stop.
 func long(e *env, hold time.Duration) (kept bool) {
 	t, h := e.t, e.h
 	l := newLimiter(t, nil, "slots", slots(1))

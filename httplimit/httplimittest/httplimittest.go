@@ -1,5 +1,6 @@
-// Package httplimittest is what every adapter of package httplimit promises, as a suite: the same table for net/http and for each framework. An adapter
-// passes it if its answers cannot be told from those of any other.
+// Package httplimittest is what every adapter of package httplimit promises, as a suite: the same
+// table for net/http and for each framework. An adapter passes it if its answers cannot be told
+// from those of any other.
 package httplimittest
 
 import (
@@ -11,8 +12,9 @@ import (
 
 // Harness is what an adapter provides to be tested.
 type Harness struct {
-	// Serve starts a server of the framework on a loopback address, with routes behind limit, and returns its URL. It ends with t. The middleware
-	// must know the route ("/things/{id}", in the framework's own form) when it decides. A panic in a route must not end the server.
+	// Serve starts a server of the framework on a loopback address, with routes behind limit, and
+	// returns its URL. It ends with t. The middleware must know the route ("/things/{id}", in the
+	// framework's own form) when it decides. A panic in a route must not end the server.
 	Serve func(t *testing.T, limit *httplimit.Middleware, routes []Route) (url string)
 	// Deaf says that the framework does not tell a handler that its client has gone.
 	Deaf bool

@@ -1,15 +1,16 @@
 // Package breaker decides when callers may touch something that may be away.
 //
-// It is a pure state machine: no clock, no goroutine, no randomness and no lock, so that the code that ships also runs in simulation. Whoever uses it
-// from several goroutines locks it.
+// It is a pure state machine: no clock, no goroutine, no randomness and no lock, so that the code
+// that ships also runs in simulation. Whoever uses it from several goroutines locks it.
 package breaker
 
 import "time"
 
 // Breaker is closed while callers may go through, and open while only probes may.
 //
-// Attempts overlap: one that began before the breaker opened may end after it has closed again, and says nothing about now. So each attempt is counted
-// only in the epoch in which it began; see [Breaker.Epoch].
+// Attempts overlap: one that began before the breaker opened may end after it has closed again, and
+// says nothing about now. So each attempt is counted only in the epoch in which it began; see
+// [Breaker.Epoch].
 type Breaker struct {
 	failures    int           // in a row that open it
 	first, last time.Duration // bounds of the pauses between probes
@@ -21,7 +22,8 @@ type Breaker struct {
 	proven bool          // an attempt succeeded since it was closed last
 }
 
-// New returns a closed breaker that opens after so many failures in a row, at least 1. While it is open, pauses between probes grow from first to last.
+// New returns a closed breaker that opens after so many failures in a row, at least 1. While it is
+// open, pauses between probes grow from first to last.
 func New(failures int, first, last time.Duration) *Breaker {
 	return &Breaker{failures: max(1, failures), first: first, last: last, pause: first}
 }
@@ -46,7 +48,8 @@ func (b *Breaker) Trip(epoch uint64) (opened bool) {
 	return !b.open && epoch == b.epoch && b.turn()
 }
 
-// turn opens the breaker. If nothing has succeeded since it closed, its probe was wrong: the pauses go on growing.
+// turn opens the breaker. If nothing has succeeded since it closed, its probe was wrong: the pauses
+// go on growing.
 func (b *Breaker) turn() bool {
 	b.open, b.failed = true, 0
 	b.epoch++
@@ -73,7 +76,8 @@ func (b *Breaker) Probed(ok bool) (closed bool) {
 	return true
 }
 
-// Pause returns how long to wait before the next probe: the upper half of a pause that doubles each time. random is in [0, 1).
+// Pause returns how long to wait before the next probe: the upper half of a pause that doubles each
+// time. random is in [0, 1).
 func (b *Breaker) Pause(random float64) time.Duration {
 	d := b.pause/2 + time.Duration(random*float64(b.pause/2))
 	b.pause = min(2*b.pause, b.last)

@@ -31,7 +31,8 @@ func TestOpensAfterFailuresInARow(t *testing.T) {
 	}
 }
 
-// TestStragglersDoNotCount: an attempt that began before the breaker closed says nothing about what came after.
+// TestStragglersDoNotCount: an attempt that began before the breaker closed says nothing about what
+// came after.
 func TestStragglersDoNotCount(t *testing.T) {
 	t.Parallel()
 	b := breaker.New(1, time.Second, time.Second)
@@ -74,7 +75,8 @@ func TestPausesGrow(t *testing.T) {
 	}
 }
 
-// TestAgainstCounting compares the breaker with a count of the failures since the last success, on random histories of overlapping attempts.
+// TestAgainstCounting compares the breaker with a count of the failures since the last success, on
+// random histories of overlapping attempts.
 func TestAgainstCounting(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

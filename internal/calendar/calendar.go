@@ -1,40 +1,50 @@
-// Package calendar finds the windows of calendar limits: the minute, hour, day, week or month of a named time zone that an instant lies in.
+// Package calendar finds the windows of calendar limits: the minute, hour, day, week or month of a
+// named time zone that an instant lies in.
 //
-// Everything is a pure function of its arguments: no clock, no I/O (but for [LoadZone], which reads the time zone database) and no state.
-// Instants are Unix microseconds; leap seconds do not exist, as everywhere in Unix time.
+// Everything is a pure function of its arguments: no clock, no I/O (but for [LoadZone], which reads
+// the time zone database) and no state. Instants are Unix microseconds; leap seconds do not exist,
+// as everywhere in Unix time.
 //
 // # What a window is
 //
-// A zone's local clock shows, at each instant, UTC plus the offset then in force. It runs forward with time, except that at a transition
-// (daylight saving begins or ends, a country changes its zone or its side of the date line) it jumps, forward or back.
+// A zone's local clock shows, at each instant, UTC plus the offset then in force. It runs forward
+// with time, except that at a transition (daylight saving begins or ends, a country changes its
+// zone or its side of the date line) it jumps, forward or back.
 //
-// By either of the rules below, windows are half-open, follow each other without gap or overlap, and their starts strictly increase.
+// By either of the rules below, windows are half-open, follow each other without gap or overlap,
+// and their starts strictly increase.
 //
 // # Days, weeks and months
 //
 // These are dates: each has one window, however long it lasts.
 //
-// A unit k (a certain day, week or month) is reached at the first instant at which the local clock shows its start or anything later.
-// The unit in force at instant t is the latest one that has been reached at or before t: a running maximum, which never goes back. A
-// window is the longest stretch of time with the same unit in force. It follows:
+// A unit k (a certain day, week or month) is reached at the first instant at which the local clock
+// shows its start or anything later. The unit in force at instant t is the latest one that has been
+// reached at or before t: a running maximum, which never goes back. A window is the longest stretch
+// of time with the same unit in force. It follows:
 //
-//   - Where the clock jumps over a unit's start, the window starts at the jump: a day without midnight starts at 01:00.
+//   - Where the clock jumps over a unit's start, the window starts at the jump: a day without
+//     midnight starts at 01:00.
 //   - A unit that the clock jumps over entirely has no window: Samoa had no 30 December 2011.
-//   - Where the clock falls back over a unit's start, the unit already in force stays, and its window is the longer for it: the window
-//     is neither closed and opened again nor opened twice. Days of 23, 24.5, 25 or (at the date line) 47 hours are one window each.
+//   - Where the clock falls back over a unit's start, the unit already in force stays, and its
+//     window is the longer for it: the window is neither closed and opened again nor opened twice.
+//     Days of 23, 24.5, 25 or (at the date line) 47 hours are one window each.
 //
 // # Minutes and hours
 //
 // These are lengths of time, counted evenly: no window is longer than its unit.
 //
-// A window starts wherever the local clock shows a full minute or hour, and at every transition by anything but whole minutes or hours.
-// It lasts until the next such instant. It follows:
+// A window starts wherever the local clock shows a full minute or hour, and at every transition by
+// anything but whole minutes or hours. It lasts until the next such instant. It follows:
 //
-//   - In a stretch of constant offset, windows are aligned to the local clock: hours start at a quarter past in UTC for Kathmandu.
-//   - A transition by whole units changes no window, wherever it lies. Where the clock falls back from 02:00 to 01:00, the repeated hour
-//     is a window of its own, and so is each of its minutes; where it jumps from 02:00 to 03:00, the window of 03:00 follows that of 01:00.
-//   - Any other transition ends a window and starts the next, and one of them or both are short. Where Lord Howe Island falls back from
-//     02:00 to 01:30, the window of 01:00 is followed by one of half an hour. Only before 1973 did offsets with seconds cut minutes short.
+//   - In a stretch of constant offset, windows are aligned to the local clock: hours start at a
+//     quarter past in UTC for Kathmandu.
+//   - A transition by whole units changes no window, wherever it lies. Where the clock falls back
+//     from 02:00 to 01:00, the repeated hour is a window of its own, and so is each of its minutes;
+//     where it jumps from 02:00 to 03:00, the window of 03:00 follows that of 01:00.
+//   - Any other transition ends a window and starts the next, and one of them or both are short.
+//     Where Lord Howe Island falls back from 02:00 to 01:30, the window of 01:00 is followed by one
+//     of half an hour. Only before 1973 did offsets with seconds cut minutes short.
 package calendar
 
 import (
@@ -81,13 +91,15 @@ func ParseUnit(s string) (Unit, error) {
 	return 0, fmt.Errorf("calendar: unknown unit %q (want %s)", s, strings.Join(unitNames[Minute:], ", "))
 }
 
-// Rule says how time is cut into windows. Rules are values: copy them, and use them from several goroutines at once.
+// Rule says how time is cut into windows. Rules are values: copy them, and use them from several
+// goroutines at once.
 type Rule struct {
 	Unit Unit
 	// Zone is the time zone of the local clock; nil means UTC. Take it from [LoadZone].
 	Zone *time.Location
-	// Anchor is the day of the month on which a Month starts, 1 to 31; 0 means 1. In a month that has no such day it is the last day:
-	// with 31, April starts on its 30th and February on its 28th or 29th. Other units have no anchor.
+	// Anchor is the day of the month on which a Month starts, 1 to 31; 0 means 1. In a month that
+	// has no such day it is the last day: with 31, April starts on its 30th and February on its
+	// 28th or 29th. Other units have no anchor.
 	Anchor int
 }
 
@@ -108,11 +120,13 @@ func (r Rule) Validate() error {
 
 const whyNotLocal = "what it means is up to the machine (name the zone, such as \"Europe/Paris\")"
 
-// LoadZone returns the time zone with the given name in the IANA time zone database, such as "America/New_York". "" and "UTC" are
-// [time.UTC]. Names whose meaning the machine decides ("Local", "localtime", "posixrules") are refused, and so are the "right/" zones,
-// whose clocks count leap seconds.
+// LoadZone returns the time zone with the given name in the IANA time zone database, such as
+// "America/New_York". "" and "UTC" are [time.UTC]. Names whose meaning the machine decides
+// ("Local", "localtime", "posixrules") are refused, and so are the "right/" zones, whose clocks
+// count leap seconds.
 //
-// The database is found as [time.LoadLocation] describes. This package does not embed one: a command imports time/tzdata.
+// The database is found as [time.LoadLocation] describes. This package does not embed one: a
+// command imports time/tzdata.
 func LoadZone(name string) (*time.Location, error) {
 	switch {
 	case name == "" || name == "UTC":

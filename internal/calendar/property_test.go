@@ -49,8 +49,9 @@ func TestWindowProperties(t *testing.T) {
 	})
 }
 
-// checkEven checks the definition of windows that are counted evenly, by samples: inside, the local clock shows no full unit and does not
-// jump but by full units; where the window starts and where it ends, it does either.
+// checkEven checks the definition of windows that are counted evenly, by samples: inside, the local
+// clock shows no full unit and does not jump but by full units; where the window starts and where
+// it ends, it does either.
 func checkEven(t *rapid.T, rule Rule, start, end int64) {
 	t.Helper()
 	full := longest[rule.Unit]

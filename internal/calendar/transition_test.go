@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// The zones of Go's own copy of the time zone database, each set of rules once (most names are links).
+// The zones of Go's own copy of the time zone database, each set of rules once (most names are
+// links).
 var goZones = sync.OnceValues(func() ([]*time.Location, error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output() // it ends by itself, and serves all tests
 	if err != nil {
@@ -73,8 +74,8 @@ func zoneNamed(tb testing.TB, name string) *time.Location {
 // A change is an instant at which a zone's offset changes, in Unix seconds.
 type change struct{ at, before, after int64 }
 
-// changes returns the changes of a zone in the years from first to last. It looks at the clock alone and does not ask for the zone's
-// table.
+// changes returns the changes of a zone in the years from first to last. It looks at the clock
+// alone and does not ask for the zone's table.
 func changes(zone *time.Location, first, last int) []change {
 	const step = 12 * 3600
 	var found []change
@@ -105,7 +106,8 @@ func offset(zone *time.Location, s int64) int64 {
 	return int64(seconds)
 }
 
-// serial numbers the days, weeks or months of a calendar: it grows by at least one from each unit to the next.
+// serial numbers the days, weeks or months of a calendar: it grows by at least one from each unit
+// to the next.
 func serial(rule Rule, clock time.Time) int64 {
 	year, month, day := clock.Date()
 	switch rule.Unit {
@@ -124,10 +126,11 @@ func serial(rule Rule, clock time.Time) int64 {
 	panic(rule.Unit)
 }
 
-// modelEdges is the definition of windows, in slow motion: it walks from one instant to another, all Unix seconds, and returns for each
-// rule the instants at which windows start. Those of dates start when the highest unit that the local clock has shown so far grows;
-// those counted evenly when the clock shows a full unit or jumps by anything but full units. Both the changes of the clock and the
-// starts of units must be on multiples of step.
+// modelEdges is the definition of windows, in slow motion: it walks from one instant to another,
+// all Unix seconds, and returns for each rule the instants at which windows start. Those of dates
+// start when the highest unit that the local clock has shown so far grows; those counted evenly
+// when the clock shows a full unit or jumps by anything but full units. Both the changes of the
+// clock and the starts of units must be on multiples of step.
 func modelEdges(zone *time.Location, rules []Rule, from, to, step int64) [][]int64 {
 	edges := make([][]int64, len(rules))
 	highest := make([]int64, len(rules))
@@ -153,7 +156,8 @@ func modelEdges(zone *time.Location, rules []Rule, from, to, step int64) [][]int
 	return edges
 }
 
-// checkWindows compares Window with the edges that the model found between two instants, all Unix seconds.
+// checkWindows compares Window with the edges that the model found between two instants, all Unix
+// seconds.
 func checkWindows(t *testing.T, rule Rule, edges []int64, from, to int64) {
 	t.Helper()
 	edges = slices.DeleteFunc(slices.Clone(edges), func(s int64) bool { return s <= from })
@@ -202,7 +206,8 @@ func checkNeighbours(t fatalist, rule Rule, start, end int64) {
 	}
 }
 
-// Every change of every zone, all units, against the model: minutes and hours from 1840, longer units (which take long walks) from 1970.
+// Every change of every zone, all units, against the model: minutes and hours from 1840, longer
+// units (which take long walks) from 1970.
 func TestEveryTransitionOfEveryZone(t *testing.T) {
 	t.Parallel()
 	every := 1
@@ -238,7 +243,8 @@ func checkChanges(t *testing.T, zone *time.Location) {
 	}
 }
 
-// checkWalk compares Window between two instants with a model that begins its walk earlier. Rules are of one zone.
+// checkWalk compares Window between two instants with a model that begins its walk earlier. Rules
+// are of one zone.
 func checkWalk(t *testing.T, rules []Rule, step, begin, from, to int64) {
 	t.Helper()
 	begin -= (begin%step + step) % step
@@ -247,8 +253,9 @@ func checkWalk(t *testing.T, rules []Rule, step, begin, from, to int64) {
 	}
 }
 
-// grain returns the longest step that divides a unit's length, every offset and every instant of change, in seconds: on a grid of
-// such steps the local clock misses no change and no start of a unit.
+// grain returns the longest step that divides a unit's length, every offset and every instant of
+// change, in seconds: on a grid of such steps the local clock misses no change and no start of a
+// unit.
 func grain(length int64, all ...change) int64 {
 	step := length
 	for _, c := range all {

@@ -13,14 +13,16 @@ type Buckets struct {
 	spec  *record.Spec // the first
 	lean  *lean        // nil if a word cannot count them
 
-	// hot is the bucket that two samples in a row met, or nil. Many a policy has one key, or one that is asked for more than all others together: it need
-	// not be looked up, which is a quarter of a decision.
+	// hot is the bucket that two samples in a row met, or nil. Many a policy has one key, or one
+	// that is asked for more than all others together: it need not be looked up, which is a quarter
+	// of a decision.
 	hot atomic.Pointer[hot]
 	met atomic.Pointer[cell] // by the latest sample
 }
 
-// hot is a bucket and what callers need to know of it before they touch it. Others, on other processors, change it all the time: whoever reads what they
-// wrote waits, and makes the next writer wait.
+// hot is a bucket and what callers need to know of it before they touch it. Others, on other
+// processors, change it all the time: whoever reads what they wrote waits, and makes the next
+// writer wait.
 type hot struct {
 	cell    *cell
 	name    string
@@ -29,9 +31,11 @@ type hot struct {
 
 // look reads the clock, and returns the bucket of that name, or nil. h is not nil if it is hot.
 //
-// Reading the clock waits for every memory access before it, while those behind it overlap with whatever the caller does next. So nothing comes before it
-// but the name's bytes and the directory, which is small: neither the page and the cell, which among many buckets are in no cache, nor the cell of a hot key,
-// which others write. The cell is only asked for, which waits for nothing: it is on its way while the clock is read.
+// Reading the clock waits for every memory access before it, while those behind it overlap with
+// whatever the caller does next. So nothing comes before it but the name's bytes and the directory,
+// which is small: neither the page and the cell, which among many buckets are in no cache, nor the
+// cell of a hot key, which others write. The cell is only asked for, which waits for nothing: it is
+// on its way while the clock is read.
 func (b *Buckets) look(name string) (c *cell, h *hot, now int64) {
 	s := b.space.store
 	if h = b.hot.Load(); h != nil && h.name == name {
@@ -43,10 +47,12 @@ func (b *Buckets) look(name string) (c *cell, h *hot, now int64) {
 	return s.index.findHashed(b.space, name, hash), nil, now
 }
 
-// behind is how much earlier, in µs, one caller may have read the clock than another who changed the word in between.
+// behind is how much earlier, in µs, one caller may have read the clock than another who changed
+// the word in between.
 const behind = 1000
 
-// seldom is how often a sample is taken: at every so many µs, because writing what others read takes time of theirs.
+// seldom is how often a sample is taken: at every so many µs, because writing what others read
+// takes time of theirs.
 const seldom = 64
 
 func sampled(now int64) bool { return now&(seldom-1) == 0 }
@@ -85,18 +91,19 @@ func (sp *Space) Bind(specs []record.Spec) *Buckets {
 	return &Buckets{space: sp, specs: specs, spec: &specs[0], lean: sp.leanOf(specs)}
 }
 
-// Lean decides a plain take of n units where the only limit is a bucket and nothing else was ever asked of it. Otherwise ok is false, nothing was
-// done, and Take decides.
+// Lean decides a plain take of n units where the only limit is a bucket and nothing else was ever
+// asked of it. Otherwise ok is false, nothing was done, and Take decides.
 //
-// The answer is raw, in parts (see [record.Spec.Scale]): what is left (it may be negative) and used, and if refused how much is too much, or -1 if the
-// take can never fit. It is not a struct, because these travel in registers.
+// The answer is raw, in parts (see [record.Spec.Scale]): what is left (it may be negative) and
+// used, and if refused how much is too much, or -1 if the take can never fit. It is not a struct,
+// because these travel in registers.
 func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, at int64, ok bool) {
 	s := b.space.store
 	if b.lean == nil || s.closed.Load() {
 		return 0, 0, 0, 0, false
 	}
-	// What does not need the cell is done before: a processor looks some 250 instructions ahead, and what the caller does next should be among them while
-	// the cell is on its way from memory.
+	// What does not need the cell is done before: a processor looks some 250 instructions ahead,
+	// and what the caller does next should be among them while the cell is on its way from memory.
 	spec, whose := b.spec, &b.lean.home
 	never := n > spec.Effective[priority]
 	most, parts := spec.Effective[priority]*spec.Scale, n*spec.Scale
@@ -142,8 +149,9 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 	}
 }
 
-// Take decides a plain take of one bucket, and says of each limit what remains in out, which has room for all of them. at is the instant of the decision;
-// after and soonest are those of a [record.Verdict].
+// Take decides a plain take of one bucket, and says of each limit what remains in out, which has
+// room for all of them. at is the instant of the decision; after and soonest are those of a
+// [record.Verdict].
 func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []record.Result) (allowed, paused bool, at, after, soonest int64, err error) {
 	s := b.space.store
 	if s.closed.Load() {

@@ -10,9 +10,11 @@ import (
 
 // cell is one bucket.
 //
-// A bucket whose policy is a single bucket limit, and which has no reservations, is one word that a compare-and-swap changes: the instant
-// since the store was made, in 1/Drain µs, at which nothing is used any more (the virtual scheduling form of the leaky bucket, ITU-T I.371).
-// Whatever needs more (a reservation, another version of the policy) turns it into a record under a lock, for as long as it lives.
+// A bucket whose policy is a single bucket limit, and which has no reservations, is one word that a
+// compare-and-swap changes: the instant since the store was made, in 1/Drain µs, at which nothing
+// is used any more (the virtual scheduling form of the leaky bucket, ITU-T I.371). Whatever needs
+// more (a reservation, another version of the policy) turns it into a record under a lock, for as
+// long as it lives.
 //
 // It is a cache line, so that it never lies on two, and nothing else that is busy lies beside it.
 type cell struct {
@@ -21,7 +23,8 @@ type cell struct {
 	name nameCopy
 }
 
-// home is whose a cell is and how it counts. All words that count alike share one; a record has its own.
+// home is whose a cell is and how it counts. All words that count alike share one; a record has its
+// own.
 type home struct {
 	space *Space
 	lean  *lean // how the word counts, or did; nil if it was never a word
@@ -36,7 +39,8 @@ const (
 
 // full is a bucket with a record.
 //
-// A key that is asked for far more than it may have, which is what limits are for, is refused without the lock: on all processors at once.
+// A key that is asked for far more than it may have, which is what limits are for, is refused
+// without the lock: on all processors at once.
 type full struct {
 	mu  sync.Mutex
 	rec record.Record // guarded by mu; see whole. The words that most takes change lie in the cache line of mu
@@ -118,8 +122,9 @@ func (sp *Space) open(name string, l *lean) (*cell, error) {
 
 // look returns a word that is about to be changed; h is not nil if others change it, too.
 //
-// Reading fetches a cache line that another processor has written, and changing it then asks that processor a second time. Adding nothing fetches it to be
-// changed at once. Where takes are refused nothing changes, and processors read at the same time.
+// Reading fetches a cache line that another processor has written, and changing it then asks that
+// processor a second time. Adding nothing fetches it to be changed at once. Where takes are refused
+// nothing changes, and processors read at the same time.
 func (c *cell) look(h *hot) int64 {
 	if h != nil && !h.refuses.Load() {
 		return c.word.Add(0)
@@ -127,7 +132,8 @@ func (c *cell) look(h *hot) int64 {
 	return c.word.Load()
 }
 
-// lock returns the bucket's record, locked, made if it does not exist. specs are how the caller counts.
+// lock returns the bucket's record, locked, made if it does not exist. specs are how the caller
+// counts.
 func (sp *Space) lock(name string, specs []record.Spec) (*full, error) {
 	for {
 		c := sp.store.index.find(sp, name)
@@ -163,8 +169,9 @@ func (c *cell) lock(specs []record.Spec) *full {
 	return fl
 }
 
-// become makes a record, locked, of the word, or unlocks it and returns nil if the cell is dead. What is dead stays so, and does not seem to live for an
-// instant: who moves the page's cells relies on it.
+// become makes a record, locked, of the word, or unlocks it and returns nil if the cell is dead.
+// What is dead stays so, and does not seem to live for an instant: who moves the page's cells
+// relies on it.
 func (c *cell) become(fl *full, specs []record.Spec) *full {
 	for {
 		w := c.word.Load()
@@ -182,8 +189,9 @@ func (c *cell) become(fl *full, specs []record.Spec) *full {
 
 // record returns what a word says to a caller that counts by specs.
 //
-// A word does not know when it was used last, and so not how long the rate of a caller that counts slower may have been in force: at the longest since
-// somebody came with that rate, or since the word was at its burst.
+// A word does not know when it was used last, and so not how long the rate of a caller that counts
+// slower may have been in force: at the longest since somebody came with that rate, or since the
+// word was at its burst.
 func (h *home) record(word int64, specs []record.Spec) record.Record {
 	s, spec := h.space.store, &h.lean.spec
 	now := s.now()

@@ -7,25 +7,29 @@ import (
 	"unsafe"
 )
 
-// index finds cells by space and name. It is where the cells lie: finding one takes no lock and, among so many that none is in a processor's cache, a single
-// access to memory. Whatever keeps pointers to them takes two at least.
+// index finds cells by space and name. It is where the cells lie: finding one takes no lock and,
+// among so many that none is in a processor's cache, a single access to memory. Whatever keeps
+// pointers to them takes two at least.
 //
-// It is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, 1979). The first bits of a hash find a page by way of a directory. In
-// the page others find a cell, or the one behind it (linear probing). A page that is full is replaced by a larger one or by two, so that nobody waits for
-// more than some thousand cells to move, however many there are.
+// It is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, 1979). The
+// first bits of a hash find a page by way of a directory. In the page others find a cell, or the
+// one behind it (linear probing). A page that is full is replaced by a larger one or by two, so
+// that nobody waits for more than some thousand cells to move, however many there are.
 type index struct {
 	seed maphash.Seed
 	dir  atomic.Pointer[directory]
 	mu   sync.Mutex // held to change dir or what stands in it, by who holds the page that goes
 }
 
-// directory is a page for each value of the first bits of a hash. One for which fewer bits are enough stands there several times.
+// directory is a page for each value of the first bits of a hash. One for which fewer bits are
+// enough stands there several times.
 type directory struct {
 	depth uint // bits, 1 or more
 	pages []entry
 }
 
-// entry is where a directory leads. It says where the cells stand as well, so that one can be asked for without waiting for the page.
+// entry is where a directory leads. It says where the cells stand as well, so that one can be asked
+// for without waiting for the page.
 type entry struct {
 	page  atomic.Pointer[page]
 	cells atomic.Uint64 // the address of the first, and in the highest 16 bits how many; for no more than prefetch
@@ -76,7 +80,8 @@ func (x *index) findHashed(sp *Space, name string, h uint64) *cell {
 	}
 }
 
-// insert returns the cell of that name, made if there is none, and whether it was made. create tells how it begins.
+// insert returns the cell of that name, made if there is none, and whether it was made. create
+// tells how it begins.
 func (x *index) insert(sp *Space, name string, create func() (word int64, h *home)) (c *cell, made bool) {
 	h := x.hash(sp, name)
 	for {
@@ -108,7 +113,8 @@ func (x *index) lock(h uint64) *page {
 	}
 }
 
-// replace moves the living cells of a page to where there is room for them and so many more. p.mu is held.
+// replace moves the living cells of a page to where there is room for them and so many more. p.mu
+// is held.
 func (x *index) replace(p *page, more int) {
 	p.moved.Store(true)
 	if size, ok := sizeFor(p.living() + more); ok {
@@ -147,7 +153,8 @@ func (x *index) put(pages ...*page) {
 	x.dir.Store(d)
 }
 
-// each yields the cells that are there all the time, and perhaps others, until yield returns false. One may be dead by then.
+// each yields the cells that are there all the time, and perhaps others, until yield returns false.
+// One may be dead by then.
 func (x *index) each(yield func(*cell) bool) {
 	var found []*cell
 	x.eachPage(func(p *page) {
@@ -162,7 +169,8 @@ func (x *index) each(yield func(*cell) bool) {
 	})
 }
 
-// sweep asks of each cell whether it died, and gives up the room of those that did. kill must not wait for another cell.
+// sweep asks of each cell whether it died, and gives up the room of those that did. kill must not
+// wait for another cell.
 func (x *index) sweep(kill func(*cell) bool) {
 	x.eachPage(func(p *page) {
 		left := 0
@@ -177,7 +185,8 @@ func (x *index) sweep(kill func(*cell) bool) {
 	}, func() bool { return true })
 }
 
-// eachPage calls locked with each page, which is locked, and then between, until that returns false.
+// eachPage calls locked with each page, which is locked, and then between, until that returns
+// false.
 func (x *index) eachPage(locked func(*page), between func() bool) {
 	for h := uint64(0); ; {
 		p := x.lock(h)

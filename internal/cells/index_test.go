@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// colliding returns n names of a space that want the same place, the last or the first one of a page of any size, and belong to the same page as long as
-// their hashes have those bits in common.
+// colliding returns n names of a space that want the same place, the last or the first one of a
+// page of any size, and belong to the same page as long as their hashes have those bits in common.
 func colliding(x *index, sp *Space, n int, bits uint) (names []string) {
 	for i := 0; len(names) < n; i++ {
 		name := strconv.Itoa(i)
@@ -25,7 +25,8 @@ func colliding(x *index, sp *Space, n int, bits uint) (names []string) {
 	return names
 }
 
-// size returns how many cells the pages have room for, and checks that the directory leads to each by all of its hashes.
+// size returns how many cells the pages have room for, and checks that the directory leads to each
+// by all of its hashes.
 func (x *index) size(t interface{ Fatalf(string, ...any) }) (n int) {
 	x.eachPage(func(p *page) {
 		n += len(p.cells)
@@ -46,7 +47,8 @@ func (x *index) size(t interface{ Fatalf(string, ...any) }) (n int) {
 	return n
 }
 
-// TestIndexIsAMap compares the index with a map, for names that are as alike as can be and for others, in two spaces that have equal names.
+// TestIndexIsAMap compares the index with a map, for names that are as alike as can be and for
+// others, in two spaces that have equal names.
 func TestIndexIsAMap(t *testing.T) {
 	t.Parallel()
 	seeded := newIndex()
@@ -174,7 +176,8 @@ func TestIndexStopsListing(t *testing.T) {
 	}
 }
 
-// TestIndexNeverLosesACell: while others insert, die and are moved beside it in the same pages, a cell that is there is found, and listed once.
+// TestIndexNeverLosesACell: while others insert, die and are moved beside it in the same pages, a
+// cell that is there is found, and listed once.
 func TestIndexNeverLosesACell(t *testing.T) {
 	t.Parallel()
 	x, sp := newIndex(), &Space{}
@@ -301,7 +304,8 @@ func TestIndexMakesOneCellPerName(t *testing.T) {
 	}
 }
 
-// TestARecordThatMovesIsTheSame for those who found it before, until it dies, and for those who find it after.
+// TestARecordThatMovesIsTheSame for those who found it before, until it dies, and for those who
+// find it after.
 func TestARecordThatMovesIsTheSame(t *testing.T) {
 	t.Parallel()
 	s := New(10_000)
@@ -427,7 +431,8 @@ func TestAWordThatBecomesARecordMoves(t *testing.T) {
 	}
 }
 
-// TestADeadWordStaysDead while who found it before asks for its record: if it seemed to live for an instant, whoever moves its page then would move it.
+// TestADeadWordStaysDead while who found it before asks for its record: if it seemed to live for an
+// instant, whoever moves its page then would move it.
 //
 // Not parallel: who watches must be awake in that instant.
 func TestADeadWordStaysDead(t *testing.T) {
@@ -468,7 +473,8 @@ func TestADeadWordStaysDead(t *testing.T) {
 	watcher.Wait()
 }
 
-// TestAMovedBucketIsFoundInAFullStore by who knows only where it was, which others knew, too, and asked for its record there.
+// TestAMovedBucketIsFoundInAFullStore by who knows only where it was, which others knew, too, and
+// asked for its record there.
 func TestAMovedBucketIsFoundInAFullStore(t *testing.T) {
 	t.Parallel()
 	s := New(1)

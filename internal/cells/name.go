@@ -5,12 +5,15 @@ import (
 	"strings"
 )
 
-// inCell is the most bytes of a name that a cell holds itself, so that it fills a cache line: UUIDs and addresses of IPv6 fit.
+// inCell is the most bytes of a name that a cell holds itself, so that it fills a cache line: UUIDs
+// and addresses of IPv6 fit.
 const inCell = 39
 
-// nameCopy is a copy of a bucket's name. A caller's string is not kept, because it may be a part of something large, such as all headers of a request.
+// nameCopy is a copy of a bucket's name. A caller's string is not kept, because it may be a part of
+// something large, such as all headers of a request.
 //
-// A short one stands in the cell itself: comparing it touches no memory that deciding does not touch anyway.
+// A short one stands in the cell itself: comparing it touches no memory that deciding does not
+// touch anyway.
 type nameCopy struct {
 	long  *string // nil if it is short
 	size  uint8

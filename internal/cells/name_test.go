@@ -59,7 +59,8 @@ func TestNamesAreCopied(t *testing.T) {
 	}
 }
 
-// TestHotWasMetTwice: a cell is kept at hand when two samples in a row met it, until one meets another.
+// TestHotWasMetTwice: a cell is kept at hand when two samples in a row met it, until one meets
+// another.
 func TestHotWasMetTwice(t *testing.T) {
 	t.Parallel()
 	b, one, two := &Buckets{}, &cell{}, &cell{}

@@ -24,7 +24,8 @@ func newPage(cells int, first uint64, depth uint) *page {
 // full reports whether another cell would make the way to each too long. p.mu is held.
 func (p *page) full() bool { return (p.used+1)*5 > len(p.cells)*4 }
 
-// sizeFor returns the cells of a page for n, with room for a fifth more at least. It is not ok if that is more than a page has.
+// sizeFor returns the cells of a page for n, with room for a fifth more at least. It is not ok if
+// that is more than a page has.
 func sizeFor(n int) (size int, ok bool) {
 	if n == 0 {
 		return 0, true // none until there is one
@@ -58,7 +59,8 @@ func (p *page) find(sp *Space, name string, h uint64) *cell {
 	}
 }
 
-// place returns where a hash belongs among n cells. The bits that found the page are not among those that tell.
+// place returns where a hash belongs among n cells. The bits that found the page are not among
+// those that tell.
 func place(h uint64, n int) int { return int(h & (1<<32 - 1) * uint64(n) >> 32) }
 
 // add makes a cell of a name that is not there. p.mu is held, or nobody else knows p.
@@ -107,7 +109,8 @@ func (p *page) appendAlive(cells []*cell) []*cell {
 	return cells
 }
 
-// move moves the cells that are not dead, each into the page of its half. p.mu is held, p.moved is set, and nobody knows the others.
+// move moves the cells that are not dead, each into the page of its half. p.mu is held, p.moved is
+// set, and nobody knows the others.
 func (p *page) move(x *index, zero, one *page) {
 	for i := range p.cells {
 		c := &p.cells[i]
@@ -127,7 +130,8 @@ func (p *page) move(x *index, zero, one *page) {
 // alive reports whether there is a cell, and it is not dead. Its page is locked.
 func (c *cell) alive() bool { return c.home.Load() != nil && c.word.Load() != dead }
 
-// leave returns what a cell is that takes c's place. A word is dead then; a record is the same one in both.
+// leave returns what a cell is that takes c's place. A word is dead then; a record is the same one
+// in both.
 func (c *cell) leave() (word int64, h *home) {
 	for {
 		w := c.word.Load()
@@ -141,7 +145,8 @@ func (c *cell) leave() (word int64, h *home) {
 	}
 }
 
-// newCells returns n free cells, each a cache line: of a type for each number where Go's allocator puts a word before what holds pointers.
+// newCells returns n free cells, each a cache line: of a type for each number where Go's allocator
+// puts a word before what holds pointers.
 func newCells(n int) []cell {
 	switch n {
 	case 15:

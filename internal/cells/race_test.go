@@ -46,7 +46,8 @@ func (s *Store) move(sp *Space, name string) {
 	p.mu.Unlock()
 }
 
-// TestUpgradeIsLinearizable: takes of a bucket that becomes a record, is moved, swept, forgotten and made again have the answers of one after the other.
+// TestUpgradeIsLinearizable: takes of a bucket that becomes a record, is moved, swept, forgotten
+// and made again have the answers of one after the other.
 // req: A3, A8
 func TestUpgradeIsLinearizable(t *testing.T) {
 	t.Parallel()
@@ -125,7 +126,8 @@ func TestUpgradeIsLinearizable(t *testing.T) {
 	}
 }
 
-// TestSweepNeverMints: buckets that are empty again and again are swept while they are taken from, and never grant more than time allows.
+// TestSweepNeverMints: buckets that are empty again and again are swept while they are taken from,
+// and never grant more than time allows.
 func TestSweepNeverMints(t *testing.T) {
 	t.Parallel()
 	const names, workers, burst = 8, 3, 4
@@ -221,7 +223,8 @@ func TestCountIsExact(t *testing.T) {
 	}
 }
 
-// TestDeadIsDead: who still holds a bucket that was swept is told to look it up again, however it wants to use it.
+// TestDeadIsDead: who still holds a bucket that was swept is told to look it up again, however it
+// wants to use it.
 func TestDeadIsDead(t *testing.T) {
 	t.Parallel()
 	s := New(10)
@@ -256,7 +259,8 @@ func TestDeadIsDead(t *testing.T) {
 	}
 }
 
-// TestAWordHasOneWayToCount: whoever counts otherwise makes a record of it, and what is used stays used.
+// TestAWordHasOneWayToCount: whoever counts otherwise makes a record of it, and what is used stays
+// used.
 func TestAWordHasOneWayToCount(t *testing.T) {
 	t.Parallel()
 	s := New(10)
@@ -285,7 +289,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestHotIsFoundAgain: the cell that is kept as the one asked for last is given up when it is swept, and not taken for another.
+// TestHotIsFoundAgain: the cell that is kept as the one asked for last is given up when it is
+// swept, and not taken for another.
 func TestHotIsFoundAgain(t *testing.T) {
 	t.Parallel()
 	s := New(10)

@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// refusing returns a bucket of n units an hour, all used, of which it is known without its record that it refuses. It is to be called in a bubble.
+// refusing returns a bucket of n units an hour, all used, of which it is known without its record
+// that it refuses. It is to be called in a bubble.
 func refusing(t *testing.T, s *Store, n int64) (*Buckets, *full) {
 	t.Helper()
 	b := s.Space("t", "p").Bind(rolling(n)[1:])
@@ -127,7 +128,8 @@ func TestSmallTakesPassWhereLargeAreRefused(t *testing.T) {
 	})
 }
 
-// TestRefusalsRace: while many are refused, no window grants more than the limit, and each grants all of it.
+// TestRefusalsRace: while many are refused, no window grants more than the limit, and each grants
+// all of it.
 // req: A1
 func TestRefusalsRace(t *testing.T) {
 	t.Parallel()

@@ -87,7 +87,8 @@ func TestRunsCount(t *testing.T) {
 	}
 }
 
-// TestRunsEndForOtherLimits: a version of the policy with one limit more sees what was counted in a run, and that a bucket is not refused any more.
+// TestRunsEndForOtherLimits: a version of the policy with one limit more sees what was counted in a
+// run, and that a bucket is not refused any more.
 func TestRunsEndForOtherLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +124,8 @@ func TestRunsEndForOtherLimits(t *testing.T) {
 	})
 }
 
-// TestRunsRace: takes of two versions of a policy, looks and plain takes at once grant the limit to the last unit.
+// TestRunsRace: takes of two versions of a policy, looks and plain takes at once grant the limit to
+// the last unit.
 // req: A1, D5
 func TestRunsRace(t *testing.T) {
 	t.Parallel()

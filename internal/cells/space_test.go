@@ -20,7 +20,8 @@ func takeOf(s *Store, tenant string, specs []record.Spec) (allowed bool, err err
 	return allowed, err
 }
 
-// TestSpacesAreGivenUp: callers may name as many tenants as they like; what is kept for those of which nothing is used is given up.
+// TestSpacesAreGivenUp: callers may name as many tenants as they like; what is kept for those of
+// which nothing is used is given up.
 func TestSpacesAreGivenUp(t *testing.T) {
 	t.Parallel()
 	s := New(10_000)
@@ -52,7 +53,8 @@ func TestSpacesAreGivenUp(t *testing.T) {
 	}
 }
 
-// TestSpacesNeverMint: spaces come and go while they are taken from, and never grant more than time allows.
+// TestSpacesNeverMint: spaces come and go while they are taken from, and never grant more than time
+// allows.
 func TestSpacesNeverMint(t *testing.T) {
 	t.Parallel()
 	const tenants, workers, burst = 4, 3, 2
@@ -146,8 +148,9 @@ func TestNoSpaceWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestDecidedAfterMakingRoom: who has to make room in a full store first, which takes long, decides as of then, and the bucket is unused from then on: not
-// for as long as making room took, which would be admitted twice.
+// TestDecidedAfterMakingRoom: who has to make room in a full store first, which takes long, decides
+// as of then, and the bucket is unused from then on: not for as long as making room took, which
+// would be admitted twice.
 func TestDecidedAfterMakingRoom(t *testing.T) {
 	t.Parallel()
 	const most = 20_000

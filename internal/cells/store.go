@@ -1,6 +1,8 @@
-// Package cells keeps buckets in the memory of this process: records under a lock each, or a single word where that is enough.
+// Package cells keeps buckets in the memory of this process: records under a lock each, or a single
+// word where that is enough.
 //
-// It knows nothing of policies, contexts or callers, so that whatever decides locally can stand on it.
+// It knows nothing of policies, contexts or callers, so that whatever decides locally can stand on
+// it.
 package cells
 
 import (
@@ -34,7 +36,8 @@ func (a Name) Compare(b Name) int {
 	return 0
 }
 
-// Store keeps buckets. It is safe for concurrent use. Time is the process's monotonic clock, placed on the wall clock when the store is made.
+// Store keeps buckets. It is safe for concurrent use. Time is the process's monotonic clock, placed
+// on the wall clock when the store is made.
 type Store struct {
 	epoch  time.Time
 	base   int64 // epoch in Unix µs
@@ -144,8 +147,9 @@ func (s *Store) space(key spaceKey) *Space {
 	return sp
 }
 
-// use returns the buckets of a policy, which stay there until done is called: tenants may be as many as callers invent, so those without a bucket are
-// given up, and where there is no room for a bucket none is made.
+// use returns the buckets of a policy, which stay there until done is called: tenants may be as
+// many as callers invent, so those without a bucket are given up, and where there is no room for a
+// bucket none is made.
 func (s *Store) use(tenant, policy string) (*Space, error) {
 	if sp := s.find(tenant, policy); sp != nil {
 		return sp, nil
@@ -197,7 +201,8 @@ type Named struct {
 	Specs []record.Spec
 }
 
-// With calls f with the records of the buckets, all locked, made if they do not exist. The names are in order ([Name.Compare]) and different.
+// With calls f with the records of the buckets, all locked, made if they do not exist. The names
+// are in order ([Name.Compare]) and different.
 func (s *Store) With(names []Named, f func([]*record.Record)) error {
 	recs := make([]*record.Record, len(names))
 	locked := make([]*full, 0, len(names))
@@ -224,8 +229,8 @@ func (s *Store) With(names []Named, f func([]*record.Record)) error {
 	return nil
 }
 
-// Among is like With, but makes no bucket: one that does not exist is an empty record that is thrown away. A look, which changes nothing, is given copies
-// of words.
+// Among is like With, but makes no bucket: one that does not exist is an empty record that is
+// thrown away. A look, which changes nothing, is given copies of words.
 func (s *Store) Among(names []Named, look bool, f func([]*record.Record)) {
 	recs := make([]*record.Record, len(names))
 	locked := make([]*full, 0, len(names))
@@ -290,7 +295,8 @@ func (s *Store) Reset(n Name) {
 	}
 }
 
-// List yields the names of a policy's buckets of which something is used, in no order, until yield returns false.
+// List yields the names of a policy's buckets of which something is used, in no order, until yield
+// returns false.
 func (s *Store) List(tenant, policy string, yield func(string) bool) {
 	sp := s.find(tenant, policy)
 	if sp == nil {

@@ -9,14 +9,18 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// grace is how long in µs a bucket of which nothing is used is kept, because it is likely to be used again; not when the store is full.
+// grace is how long in µs a bucket of which nothing is used is kept, because it is likely to be
+// used again; not when the store is full.
 const grace = 10_000_000
 
-// firstSweep is the number of buckets from which on the store looks for ones of which nothing is used.
+// firstSweep is the number of buckets from which on the store looks for ones of which nothing is
+// used.
 const firstSweep = 4096
 
-// How often a store looks for buckets of which nothing is used when there are hardly any new ones, so that memory comes back after a flood: more seldom as
-// long as it finds few. A sweep of very many takes a while: then the next one is so many times as long away, which bounds what sweeps take of a processor.
+// How often a store looks for buckets of which nothing is used when there are hardly any new ones,
+// so that memory comes back after a flood: more seldom as long as it finds few. A sweep of very
+// many takes a while: then the next one is so many times as long away, which bounds what sweeps
+// take of a processor.
 const (
 	sweepSoon  = 30 * time.Second
 	sweepLate  = 8 * time.Minute
@@ -25,8 +29,9 @@ const (
 	timedSweep = 256 // the number of buckets from which on it does so
 )
 
-// sweeper gives up buckets of which nothing is used: an absent bucket means the same. It runs when the number of buckets has doubled since the
-// last time, so that the memory is at most twice what is in use, at a constant cost per new bucket; and from time to time, see sweepSoon.
+// sweeper gives up buckets of which nothing is used: an absent bucket means the same. It runs when
+// the number of buckets has doubled since the last time, so that the memory is at most twice what
+// is in use, at a constant cost per new bucket; and from time to time, see sweepSoon.
 type sweeper struct {
 	count   atomic.Int64 // buckets in the maps
 	sweepAt atomic.Int64
@@ -38,8 +43,9 @@ type sweeper struct {
 	running  sync.WaitGroup // grows under starting, and no more once the store is closed
 }
 
-// room reports whether another bucket may be opened. When the store is full it sweeps first, at most one caller at a time, and for at most a tenth
-// of the time: otherwise a flood of new names would have each of them look at all buckets.
+// room reports whether another bucket may be opened. When the store is full it sweeps first, at
+// most one caller at a time, and for at most a tenth of the time: otherwise a flood of new names
+// would have each of them look at all buckets.
 func (s *Store) room(most int64) bool {
 	if s.count.Load() < most {
 		return true
@@ -83,7 +89,8 @@ func (s *Store) sweepAfter(d time.Duration) {
 	})
 }
 
-// sweepTimed is what the timer does after d: it sweeps, and again later if there are many buckets left.
+// sweepTimed is what the timer does after d: it sweeps, and again later if there are many buckets
+// left.
 func (s *Store) sweepTimed(d time.Duration) {
 	s.starting.Lock()
 	if s.closed.Load() {
@@ -117,7 +124,8 @@ func (s *Store) sweep(idle int64) {
 	s.sweepAt.Store(max(firstSweep, 2*s.count.Load()))
 }
 
-// kill marks a bucket dead of which nothing was used at then: whoever holds it looks it up again. Its page is locked.
+// kill marks a bucket dead of which nothing was used at then: whoever holds it looks it up again.
+// Its page is locked.
 func (c *cell) kill(s *Store, then int64) bool {
 	w := c.word.Load()
 	h := c.home.Load() // after the word: what is full has its record

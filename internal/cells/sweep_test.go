@@ -16,7 +16,8 @@ func room(x *index) (n int) {
 	return n
 }
 
-// TestMemoryComesBack: when many buckets have expired their memory is given up though nobody asks for anything, words and records alike; what still limits stays.
+// TestMemoryComesBack: when many buckets have expired their memory is given up though nobody asks
+// for anything, words and records alike; what still limits stays.
 func TestMemoryComesBack(t *testing.T) {
 	t.Parallel()
 	rolling := []record.Spec{{ID: 1, Kind: record.Rolling, Window: 1_000_000, Join: 10_000}}
@@ -55,7 +56,8 @@ func TestMemoryComesBack(t *testing.T) {
 	}
 }
 
-// TestATimerKeepsNoStore: a store that was dropped without being closed is collected, however many buckets it has.
+// TestATimerKeepsNoStore: a store that was dropped without being closed is collected, however many
+// buckets it has.
 func TestATimerKeepsNoStore(t *testing.T) {
 	t.Parallel()
 	gone := make(chan bool)

@@ -1,4 +1,5 @@
-// Package hold keeps the units of a reservation held while a handler runs, and gives them back when it has ended.
+// Package hold keeps the units of a reservation held while a handler runs, and gives them back when
+// it has ended.
 package hold
 
 import (
@@ -31,7 +32,8 @@ type Options struct {
 	Report   func(error)   // is told of what went wrong
 }
 
-// Hold is what is held while a handler runs. This process renews it: one that dies renews nothing, and the store ends the hold.
+// Hold is what is held while a handler runs. This process renews it: one that dies renews nothing,
+// and the store ends the hold.
 type Hold struct {
 	opts   Options
 	res    *drawgate.Reservation
@@ -57,7 +59,8 @@ func Keep(ctx context.Context, res *drawgate.Reservation, opts Options) *Hold {
 // Context returns the handler's context. It ends when the holder must have stopped.
 func (h *Hold) Context() context.Context { return h.ctx }
 
-// keep renews the hold until it ends. It ends the handler's context when the holder must have stopped, and not later.
+// keep renews the hold until it ends. It ends the handler's context when the holder must have
+// stopped, and not later.
 func (h *Hold) keep() {
 	defer close(h.done)
 	timer := time.NewTimer(0)
@@ -100,7 +103,8 @@ func (h *Hold) renew() error {
 	return nil
 }
 
-// next says when to renew again after a renewal that ended with err, or that the hold is lost. While the store is away, who fails open keeps going.
+// next says when to renew again after a renewal that ended with err, or that the hold is lost.
+// While the store is away, who fails open keeps going.
 func (h *Hold) next(err error) (after time.Duration, lost bool) {
 	every := h.opts.For / renewParts
 	left := time.Until(h.res.Deadline())
@@ -115,8 +119,9 @@ func (h *Hold) next(err error) (after time.Duration, lost bool) {
 	return every, !h.opts.FailOpen
 }
 
-// End settles what was held as it was estimated: what was asked for counts as used, slots come free. It does not depend on the client: one that went away
-// has used them too. If the store is away the hold ends by itself.
+// End settles what was held as it was estimated: what was asked for counts as used, slots come
+// free. It does not depend on the client: one that went away has used them too. If the store is
+// away the hold ends by itself.
 func (h *Hold) End() {
 	h.once.Do(func() {
 		h.stop()

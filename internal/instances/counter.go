@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Policy is the name of the policy whose bucket the slots are in. No policy of a configuration has it.
+// Policy is the name of the policy whose bucket the slots are in. No policy of a configuration has
+// it.
 const Policy = "drawgate:instances"
 
 // Options holds what a Counter can do without. The zero value is ready to use.
@@ -19,7 +20,8 @@ type Options struct {
 	Report  func(error) // is told when there is no slot for this process, once until there is one; nil: nobody is
 }
 
-// Counter holds a slot in a store. It is safe for concurrent use. It has a goroutine of its own: Close ends it.
+// Counter holds a slot in a store. It is safe for concurrent use. It has a goroutine of its own:
+// Close ends it.
 type Counter struct {
 	store  func() drawgate.Store
 	report func(error)
@@ -64,7 +66,8 @@ func Start(store func() drawgate.Store, opts *Options) (*Counter, error) {
 	return c, nil
 }
 
-// Share returns the number of processes that a limit is divided by, and whether this one may admit its share if the store is unavailable.
+// Share returns the number of processes that a limit is divided by, and whether this one may admit
+// its share if the store is unavailable.
 func (c *Counter) Share() (instances int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +99,8 @@ func (c *Counter) run(ctx context.Context) {
 	c.leave(context.WithoutCancel(ctx))
 }
 
-// sleep waits for the next attempt. One that the loss of the store asks for does not come sooner than others while it is unavailable.
+// sleep waits for the next attempt. One that the loss of the store asks for does not come sooner
+// than others while it is unavailable.
 func (c *Counter) sleep(ctx context.Context) {
 	pause := Every
 	if c.failed {
@@ -214,7 +218,8 @@ func (c *Counter) bucket(n int64) []drawgate.BucketCost {
 	return []drawgate.BucketCost{b}
 }
 
-// leave gives the slot back. A store that did not answer last time is not asked: the slot ends by itself.
+// leave gives the slot back. A store that did not answer last time is not asked: the slot ends by
+// itself.
 func (c *Counter) leave(ctx context.Context) {
 	if c.id == "" || c.failed {
 		return

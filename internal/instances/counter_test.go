@@ -87,7 +87,8 @@ func check(t *testing.T, c *instances.Counter, n int, ready bool) {
 	}
 }
 
-// TestCountersCountEachOther, know it after two renewals, and forget who has gone five minutes later.
+// TestCountersCountEachOther, know it after two renewals, and forget who has gone five minutes
+// later.
 func TestCountersCountEachOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,7 +128,8 @@ func TestCountersCountEachOther(t *testing.T) {
 	})
 }
 
-// TestACounterThatIsCutOff keeps its number, tries every two seconds, and renews its slot when the store is back. One that starts meanwhile has no share.
+// TestACounterThatIsCutOff keeps its number, tries every two seconds, and renews its slot when the
+// store is back. One that starts meanwhile has no share.
 //
 // req: A10, B11
 func TestACounterThatIsCutOff(t *testing.T) {
@@ -215,7 +217,8 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// TestCloseGivesBackASlotThatIsBeingRenewed: an attempt that ends with the counter says nothing about the store.
+// TestCloseGivesBackASlotThatIsBeingRenewed: an attempt that ends with the counter says nothing
+// about the store.
 func TestCloseGivesBackASlotThatIsBeingRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -238,7 +241,8 @@ func TestCloseGivesBackASlotThatIsBeingRenewed(t *testing.T) {
 	})
 }
 
-// TestMoreProcessesThanCanBeCounted: a process for which there is no slot says so once, admits no share, and does not try more often than others.
+// TestMoreProcessesThanCanBeCounted: a process for which there is no slot says so once, admits no
+// share, and does not try more often than others.
 func TestMoreProcessesThanCanBeCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

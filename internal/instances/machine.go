@@ -1,7 +1,9 @@
-// Package instances counts the processes that share a store, so that each knows its share of a limit while the store is unavailable.
+// Package instances counts the processes that share a store, so that each knows its share of a
+// limit while the store is unavailable.
 //
-// Each process holds a slot of a concurrency bucket in the store, and learns with each renewal how many slots are open. [Machine] is the rule, [Counter]
-// carries it out. docs/fallback.md states the rule and its bound; models/instances.py shows why each part of it is needed.
+// Each process holds a slot of a concurrency bucket in the store, and learns with each renewal how
+// many slots are open. [Machine] is the rule, [Counter] carries it out. docs/fallback.md states the
+// rule and its bound; models/instances.py shows why each part of it is needed.
 package instances
 
 import "time"
@@ -18,12 +20,15 @@ const (
 	stale  = mature * Every // without any attempt: others may have become mature meanwhile
 )
 
-// Machine decides which share of a limit a process may admit while the store is unavailable. The zero value has no slot yet.
+// Machine decides which share of a limit a process may admit while the store is unavailable. The
+// zero value has no slot yet.
 //
-// It is a pure state machine: no clock, no goroutine, no lock and no I/O. Whoever uses it from several goroutines locks it. Every attempt to open or to
-// renew the slot is announced by [Machine.Tried], and answered by one of Counted, Refused and Unavailable.
+// It is a pure state machine: no clock, no goroutine, no lock and no I/O. Whoever uses it from
+// several goroutines locks it. Every attempt to open or to renew the slot is announced by
+// [Machine.Tried], and answered by one of Counted, Refused and Unavailable.
 //
-// The sum of 1/D over all processes that may admit a share is at most 1 as long as the store is unavailable for all of them or for none.
+// The sum of 1/D over all processes that may admit a share is at most 1 as long as the store is
+// unavailable for all of them or for none.
 type Machine struct {
 	AtLeast int // the least number of processes that is assumed
 
@@ -50,7 +55,8 @@ func (m *Machine) Tried(now time.Time) {
 	m.tried = now
 }
 
-// Counted says that the slot is open now, and that so many are. opened says that the last attempt opened it, so that it was not open before.
+// Counted says that the slot is open now, and that so many are. opened says that the last attempt
+// opened it, so that it was not open before.
 func (m *Machine) Counted(n int, opened bool) {
 	unbroken := m.counted && !m.lost
 	if unbroken {
@@ -69,7 +75,8 @@ func (m *Machine) Counted(n int, opened bool) {
 	m.counted, m.lost, m.missed = true, false, false
 }
 
-// learn remembers a number. Of two the newer one makes the older one useless, unless that is larger.
+// learn remembers a number. Of two the newer one makes the older one useless, unless that is
+// larger.
 func (m *Machine) learn(n int) {
 	for len(m.seen) > 0 && m.seen[len(m.seen)-1].n <= n {
 		m.seen = m.seen[:len(m.seen)-1]
@@ -87,10 +94,12 @@ func (m *Machine) Refused() {
 	m.renewals, m.mature, m.lost = 0, false, true
 }
 
-// Unavailable says that the last attempt failed, or that somebody else found that the store does not answer.
+// Unavailable says that the last attempt failed, or that somebody else found that the store does
+// not answer.
 func (m *Machine) Unavailable() { m.lost = true }
 
-// Instances returns the number of processes that a limit is divided by: the largest that was learnt lately. It is at least 1.
+// Instances returns the number of processes that a limit is divided by: the largest that was learnt
+// lately. It is at least 1.
 func (m *Machine) Instances() int {
 	n := max(1, m.AtLeast)
 	if len(m.seen) > 0 {
@@ -99,13 +108,14 @@ func (m *Machine) Instances() int {
 	return n
 }
 
-// MayShare reports whether the process may admit its share if the store is unavailable. A process that was paused does not know what it missed: it may not,
-// until the store has answered.
+// MayShare reports whether the process may admit its share if the store is unavailable. A process
+// that was paused does not know what it missed: it may not, until the store has answered.
 func (m *Machine) MayShare(now time.Time) bool {
 	return m.mature && !m.missed && since(now, m.tried) <= stale
 }
 
-// since returns the time from then to now by the clock that shows more: the monotonic clock stands still while a machine is suspended.
+// since returns the time from then to now by the clock that shows more: the monotonic clock stands
+// still while a machine is suspended.
 func since(now, then time.Time) time.Duration {
 	return max(now.Sub(then), now.Round(0).Sub(then.Round(0)))
 }

@@ -29,7 +29,8 @@ type attempt struct {
 
 func (a *attempt) counted() bool { return a.answer == "counted" || a.answer == "opened" }
 
-// unbroken reports whether attempt i and the answer before it were in contact with the store, with no loss between them.
+// unbroken reports whether attempt i and the answer before it were in contact with the store, with
+// no loss between them.
 func (o *obvious) unbroken(i int) bool {
 	return i > 0 && o.attempts[i].counted() && o.attempts[i-1].counted() && !o.attempts[i].lost
 }
@@ -50,8 +51,9 @@ func (o *obvious) instances() int {
 	return most
 }
 
-// ready reports whether the slot was open for two renewals in time in unbroken contact, and is still that slot; and whether there was never a time of more than
-// two renewals without any attempt since the last answer.
+// ready reports whether the slot was open for two renewals in time in unbroken contact, and is
+// still that slot; and whether there was never a time of more than two renewals without any attempt
+// since the last answer.
 func (o *obvious) ready(now time.Time) bool {
 	renewals, mature, known := 0, false, false
 	for i := range o.attempts {
@@ -77,7 +79,8 @@ func (o *obvious) ready(now time.Time) bool {
 	return mature && known && now.Sub(o.attempts[len(o.attempts)-1].at) <= 2*instances.Every
 }
 
-// TestMachineFollowsTheObviousRule plays random attempts and losses to a machine and to the rule in its obvious form.
+// TestMachineFollowsTheObviousRule plays random attempts and losses to a machine and to the rule in
+// its obvious form.
 func TestMachineFollowsTheObviousRule(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -116,7 +119,8 @@ func TestMachineFollowsTheObviousRule(t *testing.T) {
 	})
 }
 
-// world is a store that is there for all processes or for none, and processes that count themselves in it. One step is five seconds.
+// world is a store that is there for all processes or for none, and processes that count themselves
+// in it. One step is five seconds.
 type world struct {
 	now   time.Time
 	up    bool
@@ -172,7 +176,8 @@ func (w *world) pass(late func(i int) bool) {
 	}
 }
 
-// worth returns the sum of what all processes may admit now, in parts of a limit, as a fraction of 2520.
+// worth returns the sum of what all processes may admit now, in parts of a limit, as a fraction of
+// 2520.
 func (w *world) worth() (sum int) {
 	for _, p := range w.procs {
 		if p.started && !w.now.Before(p.paused) {
@@ -184,8 +189,10 @@ func (w *world) worth() (sum int) {
 	return sum
 }
 
-// TestSharesAreOneLimitAtMost: processes start at any time, are paused, lose their slots, and notice a loss early or late; the store comes and goes. As long
-// as it is unavailable for all or for none, their shares together are one limit at most. models/instances.py explores the same in coarser steps.
+// TestSharesAreOneLimitAtMost: processes start at any time, are paused, lose their slots, and
+// notice a loss early or late; the store comes and goes. As long as it is unavailable for all or
+// for none, their shares together are one limit at most. models/instances.py explores the same in
+// coarser steps.
 func TestSharesAreOneLimitAtMost(t *testing.T) {
 	t.Parallel()
 	shared := 0
@@ -244,8 +251,10 @@ func play(t *testing.T, r *rand.Rand, seed uint64) (shared int) {
 	return shared
 }
 
-// TestEveryScheduleOfTheStore: two processes, each of which starts at any of 12 instants ten seconds apart, and a store that is there or not in each of 12 times
-// of 30 seconds: together they may never admit more than one limit, and one that has been in contact for 40 seconds may admit its share.
+// TestEveryScheduleOfTheStore: two processes, each of which starts at any of 12 instants ten
+// seconds apart, and a store that is there or not in each of 12 times of 30 seconds: together they
+// may never admit more than one limit, and one that has been in contact for 40 seconds may admit
+// its share.
 func TestEveryScheduleOfTheStore(t *testing.T) {
 	t.Parallel()
 	const times = 10
@@ -278,7 +287,8 @@ func TestEveryScheduleOfTheStore(t *testing.T) {
 	}
 }
 
-// TestAProcessOfItsOwnHasTheWholeLimit, after 40 seconds of contact, and with at least n assumed the nth part.
+// TestAProcessOfItsOwnHasTheWholeLimit, after 40 seconds of contact, and with at least n assumed
+// the nth part.
 func TestAProcessOfItsOwnHasTheWholeLimit(t *testing.T) {
 	t.Parallel()
 	for least, want := range []int{1, 1, 2, 3} {
@@ -300,7 +310,8 @@ func TestAProcessOfItsOwnHasTheWholeLimit(t *testing.T) {
 	}
 }
 
-// TestAPauseEndsTheShare: a process that was paused for more than 40 seconds does not know who has come since. When the store has answered, it does.
+// TestAPauseEndsTheShare: a process that was paused for more than 40 seconds does not know who has
+// come since. When the store has answered, it does.
 func TestAPauseEndsTheShare(t *testing.T) {
 	t.Parallel()
 	for _, pause := range []time.Duration{20 * time.Second, 40 * time.Second, 41 * time.Second, time.Minute} {

@@ -2,10 +2,10 @@ package ledger
 
 import "github.com/drawgate/drawgate"
 
-// A cancellation is pending for each grant that the store may have opened, or may yet open, and that
-// nobody uses: its take was refused here, or its caller has left. Nobody waits for cancellations.
-// One that is carried out before its take arrives finds nothing; it is sent again when nothing that
-// was sent can open the grant any more.
+// A cancellation is pending for each grant that the store may have opened, or may yet open, and
+// that nobody uses: its take was refused here, or its caller has left. Nobody waits for
+// cancellations. One that is carried out before its take arrives finds nothing; it is sent again
+// when nothing that was sent can open the grant any more.
 
 // oweCancel makes the cancellation of a request's grant pending, unless somebody uses the grant.
 func (l *Ledger) oweCancel(now Now, r *Request) {
@@ -46,9 +46,9 @@ func (l *Ledger) cancel(now Now, t *drawgate.Take, notBefore, until int64) *item
 	return it
 }
 
-// withdraw takes back the cancellation of a request's grant, since it is asked for again: by a caller
-// that waits, or resends. It reports whether it cannot, because a cancellation that was sent may still
-// arrive, and would end what is given now.
+// withdraw takes back the cancellation of a request's grant, since it is asked for again: by a
+// caller that waits, or resends. It reports whether it cannot, because a cancellation that was sent
+// may still arrive, and would end what is given now.
 func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 	if r.take.ID == "" || len(l.cancels) == 0 {
 		return false
@@ -65,8 +65,8 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 	return false
 }
 
-// cancelled takes the outcome of a cancellation. Until no copy of it can arrive any more it stays, so
-// that nobody uses the grant.
+// cancelled takes the outcome of a cancellation. Until no copy of it can arrive any more it stays,
+// so that nobody uses the grant.
 func (l *Ledger) cancelled(now Now, it *item, o *drawgate.Outcome) {
 	it.notBefore = it.doubt
 	if again := o.Gone || it.several; again && it.until > now.Own { // it came before the take, or before another sending of it

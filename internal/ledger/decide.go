@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// tryAgain is in how many µs a take may be asked for again that was refused because the store is
-	// unavailable: by then it may be back.
+	// tryAgain is in how many µs a take may be asked for again that was refused because the store
+	// is unavailable: by then it may be back.
 	tryAgain = 1_000_000
 	// soonest is when the store may be back at the earliest.
 	soonest = 100_000
@@ -308,8 +308,8 @@ func (c *local) place(all *record.Ask, i, k int) {
 	}
 }
 
-// blame says of a refusal which limits it is by, and when to ask again. It reports whether it is for
-// want of the store: a limit admits nothing without it, or nothing of that size.
+// blame says of a refusal which limits it is by, and when to ask again. It reports whether it is
+// for want of the store: a limit admits nothing without it, or nothing of that size.
 func (c *local) blame(all []record.Ask, v *record.Verdict) (unavailable bool) {
 	unavailable, v.RetryAfter = c.full, 0
 	for k := range all {

@@ -16,8 +16,8 @@ const maxDelivery = 256
 const retryPause = 1_000_000
 
 // Delivery is what the store must be told: first the settlements in one step, then the takes in one
-// step. Settlements go first, since they give back, and may free an id that is used again. Each part
-// is reported, by [Ledger.Delivered], [Ledger.Replayed] or [Ledger.Failed].
+// step. Settlements go first, since they give back, and may free an id that is used again. Each
+// part is reported, by [Ledger.Delivered], [Ledger.Replayed] or [Ledger.Failed].
 type Delivery struct {
 	Settlements []drawgate.Settlement
 	Takes       []drawgate.Take
@@ -122,8 +122,8 @@ func (d *Delivery) settle(it *item, st drawgate.Settlement) {
 	d.settled = append(d.settled, it)
 }
 
-// counting returns what still counts of a charge: no more than what is used here. Units that have aged
-// need not be told.
+// counting returns what still counts of a charge: no more than what is used here. Units that have
+// aged need not be told.
 func (l *Ledger) counting(now Now, it *item) (n drawgate.Amounts) {
 	e, f, b := it.entries[0], it.plan, &it.st.Buckets[0]
 	f.adapt(&e.rec, now.Store)
@@ -142,8 +142,8 @@ func (l *Ledger) counting(now Now, it *item) (n drawgate.Amounts) {
 	return n
 }
 
-// Failed notes that a delivery's next part was not answered: nobody knows whether it was carried out.
-// What is left of the delivery is pending again.
+// Failed notes that a delivery's next part was not answered: nobody knows whether it was carried
+// out. What is left of the delivery is pending again.
 func (l *Ledger) Failed(now Now, d *Delivery) {
 	if d.settled == nil {
 		for _, it := range d.taken {
@@ -217,7 +217,8 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []drawgate.Outcome, rep *Re
 	d.settled = nil
 }
 
-// renewed takes the outcome of a renewal. If the hold was over there before it arrived, the reservation is replayed again: it is promised for longer.
+// renewed takes the outcome of a renewal. If the hold was over there before it arrived, the
+// reservation is replayed again: it is promised for longer.
 func (l *Ledger) renewed(now Now, it *item, o *drawgate.Outcome) {
 	h := it.h
 	if h.last != nil {
@@ -317,8 +318,8 @@ var errPostponed = &drawgate.StoreError{
 	Store: "guard", Op: "take", Err: errors.New("the store does not take a reservation yet that was given here"), Fault: drawgate.FaultBucket,
 }
 
-// postpone has a reservation replayed later that the store does not take yet. Until then its buckets
-// are decided here.
+// postpone has a reservation replayed later that the store does not take yet. Until then its
+// buckets are decided here.
 func (l *Ledger) postpone(now Now, it *item, d *drawgate.Decision) {
 	for _, e := range it.entries {
 		e.fault = errPostponed
@@ -330,8 +331,8 @@ func (l *Ledger) postpone(now Now, it *item, d *drawgate.Decision) {
 	l.again(now, it)
 }
 
-// mayPass reports whether the id of a reservation may yet come free that is in use in the store: by a
-// grant that nobody uses, and that is cancelled when nothing can open it any more.
+// mayPass reports whether the id of a reservation may yet come free that is in use in the store: by
+// a grant that nobody uses, and that is cancelled when nothing can open it any more.
 func (it *item) mayPass(now Now) bool {
 	if it.until == 0 {
 		it.until = now.Own + 2*drawgate.SendLife.Microseconds()
@@ -349,8 +350,8 @@ func (l *Ledger) refusedThere(now Now, h *reservation) {
 	l.chargeParts(now, h.parts, h.granted, true)
 }
 
-// Classify reports whether an error means that the store did not decide, and what kind of failure it
-// is. Mistakes of callers are no failures of the store.
+// Classify reports whether an error means that the store did not decide, and what kind of failure
+// it is. Mistakes of callers are no failures of the store.
 func Classify(err error) (fault drawgate.Fault, unavailable bool) {
 	if err == nil {
 		return 0, false

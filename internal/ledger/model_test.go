@@ -26,7 +26,8 @@ type hold struct {
 	slots, end int64
 }
 
-// modelStore is an obvious store of one bucket with two limits: units in a window, and slots. It keeps a list of what it admitted.
+// modelStore is an obvious store of one bucket with two limits: units in a window, and slots. It
+// keeps a list of what it admitted.
 type modelStore struct {
 	entries []*entry
 	open    map[string]*hold // by id

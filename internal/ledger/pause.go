@@ -22,7 +22,8 @@ func (e *entry) setPause(until int64, reason string, now int64) {
 	}
 }
 
-// clearPause ends a pause of which the store did not know at an instant. One that it was not told of, or only later, stays.
+// clearPause ends a pause of which the store did not know at an instant. One that it was not told
+// of, or only later, stays.
 func (e *entry) clearPause(at int64) {
 	if at <= e.since {
 		return
@@ -53,8 +54,8 @@ func (l *Ledger) Pause(now Now, key drawgate.Key, p drawgate.Pause, at int64) {
 	}
 }
 
-// notePauses learns of pauses from the store's decision: one that refuses for a pause says until when,
-// one that allows what was not open says that there is none.
+// notePauses learns of pauses from the store's decision: one that refuses for a pause says until
+// when, one that allows what was not open says that there is none.
 func (l *Ledger) notePauses(now Now, r *Request, d *drawgate.Decision) {
 	switch {
 	case d.Fail != nil || d.Replayed:
@@ -85,7 +86,8 @@ func pauseEnd(d *drawgate.Decision) int64 {
 	return at + us
 }
 
-// paused returns until when one of the take's buckets is paused, by the store's clock; 0 if none is.
+// paused returns until when one of the take's buckets is paused, by the store's clock; 0 if none
+// is.
 func (c *local) paused() (until int64) {
 	for i := range c.parts {
 		if e := c.parts[i].e; e != nil && e.paused > c.now.Store {
@@ -117,8 +119,8 @@ func (c *local) refusePaused(until int64) drawgate.Decision {
 	return d
 }
 
-// keepPause keeps a pause that was made while the store is unavailable, and returns when it ends. It
-// is not ok if there is no room.
+// keepPause keeps a pause that was made while the store is unavailable, and returns when it ends.
+// It is not ok if there is no room.
 func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (end int64, ok bool) {
 	until := st.At.UnixMicro()
 	if st.Hold > 0 {

@@ -9,8 +9,8 @@ import (
 // said how much of a limit is used by all, which is no less; otherwise it may have been everything.
 // Either way that was before this process started, and ages from then on.
 
-// usedByOthers returns how much of each limit of bucket k was used by others than this take, by what
-// the store said; more than anything if nothing was left.
+// usedByOthers returns how much of each limit of bucket k was used by others than this take, by
+// what the store said; more than anything if nothing was left.
 func usedByOthers(d *drawgate.Decision, k int, priority int8, took *drawgate.Amounts) func(f *FallbackPlan, i int) int64 {
 	return func(f *FallbackPlan, i int) int64 {
 		j := 0
@@ -33,8 +33,8 @@ func usedByOthers(d *drawgate.Decision, k int, priority int8, took *drawgate.Amo
 // everything says that everything may have been used.
 func everything(*FallbackPlan, int) int64 { return unlimited }
 
-// assumePriorUse enters on a fresh entry what earlier processes may have used: at most a share. used
-// says how much of limit i of the plan.
+// assumePriorUse enters on a fresh entry what earlier processes may have used: at most a share.
+// used says how much of limit i of the plan.
 //
 // Slots are not entered: whoever held them in this process's place has ended with it. But what the
 // store gave while there was no room for an entry may be held still, and count later: until it

@@ -38,7 +38,8 @@ type item struct {
 	dropped   bool
 }
 
-// queue has the items that are pending, in an order. Those whose buckets somebody waits for go first.
+// queue has the items that are pending, in an order. Those whose buckets somebody waits for go
+// first.
 type queue struct {
 	ready  []*item // in the order in which they came; some may be in flight or dropped
 	later  laterHeap

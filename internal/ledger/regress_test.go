@@ -21,7 +21,8 @@ func slot(p *drawgate.Plan, id string, g drawgate.Grant) *drawgate.Take {
 
 func at(us int64) ledger.Now { return ledger.Now{Own: us + 1, Store: 1_000*second + us} }
 
-// TestARenewalInTheLastInstantKeepsTheSlot: the store carried it out before the hold's end, and its answer comes after that.
+// TestARenewalInTheLastInstantKeepsTheSlot: the store carried it out before the hold's end, and its
+// answer comes after that.
 func TestARenewalInTheLastInstantKeepsTheSlot(t *testing.T) {
 	t.Parallel()
 	l, m, p := newLedger(), newModel(), plan(1, 1)
@@ -40,7 +41,8 @@ func TestARenewalInTheLastInstantKeepsTheSlot(t *testing.T) {
 	}
 }
 
-// TestACancellationOnItsWayDoesNotEndWhatIsGivenAgain: while one may arrive, its grant is not asked for, and not given here.
+// TestACancellationOnItsWayDoesNotEndWhatIsGivenAgain: while one may arrive, its grant is not asked
+// for, and not given here.
 func TestACancellationOnItsWayDoesNotEndWhatIsGivenAgain(t *testing.T) {
 	t.Parallel()
 	for _, answered := range []bool{false, true} {
@@ -95,7 +97,8 @@ func TestUnitsThatTheStoreIsAskedForCount(t *testing.T) {
 	}
 }
 
-// TestAnotherNumberOfInstances: what was used of a bucket limit stays used when it is divided by another number, and drains no faster than either says.
+// TestAnotherNumberOfInstances: what was used of a bucket limit stays used when it is divided by
+// another number, and drains no faster than either says.
 func TestAnotherNumberOfInstances(t *testing.T) {
 	t.Parallel()
 	pl, err := drawgate.Policy{Name: "p", Fallback: drawgate.FallbackShare, Limits: []drawgate.Limit{
@@ -133,7 +136,8 @@ func TestAnotherNumberOfInstances(t *testing.T) {
 	}
 }
 
-// TestARenewalThatComesTooLateIsReplayed: a reservation was given here and renewed, and the store's own hold of it ends before it hears of that.
+// TestARenewalThatComesTooLateIsReplayed: a reservation was given here and renewed, and the store's
+// own hold of it ends before it hears of that.
 func TestARenewalThatComesTooLateIsReplayed(t *testing.T) {
 	t.Parallel()
 	l, m, p := newLedger(), newModel(), plan(1, 1)

@@ -83,9 +83,9 @@ func (l *Ledger) parts(now Now, buckets []drawgate.BucketCost, ensure bool) []pa
 	return ps
 }
 
-// Begin notes that the store is about to be asked for a take. Until it has answered, its units count
-// here: what is decided here at the same time must not count on them. It reports whether the store
-// must be told something of the buckets before it is asked: see [Ledger.Blocked].
+// Begin notes that the store is about to be asked for a take. Until it has answered, its units
+// count here: what is decided here at the same time must not count on them. It reports whether the
+// store must be told something of the buckets before it is asked: see [Ledger.Blocked].
 func (l *Ledger) Begin(now Now, r *Request) (blocked bool) {
 	l.resolve(now, r)
 	r.begun = true
@@ -196,8 +196,8 @@ func (l *Ledger) unrecorded(now Now, p *part, hold int64) {
 	}
 }
 
-// bookAhead has units count that are granted for an instant ahead: as those that may arrive late. What drains of a bucket until then is not theirs, so it
-// is charged beside.
+// bookAhead has units count that are granted for an instant ahead: as those that may arrive late.
+// What drains of a bucket until then is not theirs, so it is charged beside.
 func bookAhead(asks []record.Ask, delay, at int64) {
 	for i := range asks {
 		a := &asks[i]

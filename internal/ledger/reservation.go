@@ -100,8 +100,8 @@ func (t *reservations) remove(h *reservation) {
 	}
 }
 
-// room reports whether one more thing may be kept. Reservations of which nothing is pending and whose
-// hold is over make room.
+// room reports whether one more thing may be kept. Reservations of which nothing is pending and
+// whose hold is over make room.
 func (l *Ledger) room(now Now) bool {
 	t := &l.held
 	if t.n+len(l.cancels)+l.charges >= t.sweepAt {

@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Settle carries out a settlement of a reservation that this process gave, and knows better than the
-// store. It is not mine if the store must be asked.
+// Settle carries out a settlement of a reservation that this process gave, and knows better than
+// the store. It is not mine if the store must be asked.
 func (l *Ledger) Settle(now Now, st *drawgate.Settlement) (o drawgate.Outcome, mine bool) {
 	if st.ID == "" || st.Op != drawgate.OpSettle && st.Op != drawgate.OpCancel && st.Op != drawgate.OpRenew {
 		return o, false
@@ -72,8 +72,8 @@ func (l *Ledger) chargeUsed(now Now, h *reservation) {
 	}
 }
 
-// late returns a settlement of a reservation that was given here, as a store must be told of it that
-// hears of it later: a bucket gives nothing back that has drained since it was given.
+// late returns a settlement of a reservation that was given here, as a store must be told of it
+// that hears of it later: a bucket gives nothing back that has drained since it was given.
 func (h *reservation) late(st *drawgate.Settlement, now int64) *drawgate.Settlement {
 	told := *st
 	told.Op, told.Buckets = drawgate.OpSettle, slices.Clone(st.Buckets)
@@ -98,8 +98,8 @@ func drained(s *record.Spec, n, dt int64) int64 {
 	return record.CeilDiv(max(0, dt)*s.Drain, s.Scale)
 }
 
-// inOrder returns a settlement with the reservation's buckets, in their order; where it says nothing,
-// the estimate stands.
+// inOrder returns a settlement with the reservation's buckets, in their order; where it says
+// nothing, the estimate stands.
 func (h *reservation) inOrder(st *drawgate.Settlement) drawgate.Settlement {
 	mine := *st
 	mine.Buckets = make([]drawgate.BucketCost, len(h.take.Buckets))
@@ -131,7 +131,8 @@ func said(b *drawgate.BucketCost, plan *drawgate.Plan) (n drawgate.Amounts) {
 	return n
 }
 
-// usedOf returns what a settlement says of bucket k: what was used, or granted where it says nothing.
+// usedOf returns what a settlement says of bucket k: what was used, or granted where it says
+// nothing.
 func usedOf(st *drawgate.Settlement, k int, granted *drawgate.Amounts) (n drawgate.Amounts) {
 	if st.Op == drawgate.OpCancel {
 		return n
@@ -168,8 +169,8 @@ func (l *Ledger) Settled(now Now, st *drawgate.Settlement, o *drawgate.Outcome) 
 	l.apply(now, st, l.parts(now, st.Buckets, st.Op == drawgate.OpCharge))
 }
 
-// reopen enters a reservation again that the store renewed just before its end, and that has ended here: its slots are still held, and so are units that
-// do not age while they are held.
+// reopen enters a reservation again that the store renewed just before its end, and that has ended
+// here: its slots are still held, and so are units that do not age while they are held.
 func (l *Ledger) reopen(now Now, h *reservation) {
 	id, t := openID(h.take.ID, h.take.Grant), recordTake(&h.take, drawgate.MaxPriority)
 	t.Hold = h.end - now.Store

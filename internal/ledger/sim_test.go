@@ -16,8 +16,9 @@ import (
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
-// The simulation runs processes against a model store over a network that loses requests and answers, repeats and delays messages, and cuts processes off.
-// Processes crash. Everything happens at instants of one clock, in an order that the seed decides: there is no goroutine and no sleep.
+// The simulation runs processes against a model store over a network that loses requests and
+// answers, repeats and delays messages, and cuts processes off. Processes crash. Everything happens
+// at instants of one clock, in an order that the seed decides: there is no goroutine and no sleep.
 
 const (
 	ms      = int64(time.Millisecond / time.Microsecond)
@@ -136,7 +137,8 @@ func (s *sim) failf(format string, args ...any) {
 
 func (p *proc) now() ledger.Now { return ledger.Now{Own: p.s.now - p.started + 1, Store: p.s.now} }
 
-// call sends a message. do happens at the store when it arrives; done is told whether the answer came in time.
+// call sends a message. do happens at the store when it arrives; done is told whether the answer
+// came in time.
 func (p *proc) call(do func(again bool), done func(ok bool)) {
 	s := p.s
 	there, back := ms+int64(rapid.IntRange(0, 3000).Draw(s.t, "there")), ms
@@ -294,7 +296,8 @@ func (p *proc) takes(d *ledger.Delivery) {
 	})
 }
 
-// repeated notes that the network repeated a take. It may open a hold that nobody uses, which is in the way of other grants of its id.
+// repeated notes that the network repeated a take. It may open a hold that nobody uses, which is in
+// the way of other grants of its id.
 func (s *sim) repeated(g drawgate.Grant) {
 	for _, o := range s.grants {
 		if o.take.Grant == g {
@@ -577,7 +580,8 @@ func (s *sim) pause(p *proc) {
 	})
 }
 
-// crash ends a process, and starts another in its place. What the store was not told is lost with it: docs/fallback.md bounds it.
+// crash ends a process, and starts another in its place. What the store was not told is lost with
+// it: docs/fallback.md bounds it.
 func (s *sim) crash(p *proc) {
 	s.note("process %d crashes", p.name)
 	p.dead = true
@@ -614,7 +618,8 @@ func (s *sim) admitted() (all []*grant) {
 	return all
 }
 
-// within fails if callers were admitted more than so many units too many in a window, or slots at once.
+// within fails if callers were admitted more than so many units too many in a window, or slots at
+// once.
 func (s *sim) within(extra [2]int64) {
 	all := s.admitted()
 	specs := s.plan.Specs(true)
@@ -731,7 +736,8 @@ func simulateOnce(t *testing.T, n int, f faults) {
 	})
 }
 
-// TestSimulatedOutages: a process is cut off and comes back, and nothing else goes wrong. What the store knows in the end is exactly what was used.
+// TestSimulatedOutages: a process is cut off and comes back, and nothing else goes wrong. What the
+// store knows in the end is exactly what was used.
 //
 // req: A1, A10
 func TestSimulatedOutages(t *testing.T) {

@@ -27,7 +27,8 @@ func begin(asks []Ask, now int64) int64 {
 	return now
 }
 
-// Decide decides one take over its buckets: all or nothing. The verdict's Soonest is exact here; elsewhere it may be earlier.
+// Decide decides one take over its buckets: all or nothing. The verdict's Soonest is exact here;
+// elsewhere it may be earlier.
 func Decide(asks []Ask, t *record.Take, now int64) record.Verdict {
 	late := t.ID != "" && t.NotAfter != 0 && now > t.NotAfter
 	now = begin(asks, now)
@@ -96,7 +97,8 @@ func paused(asks []Ask, v *record.Verdict) (paused bool) {
 	return paused
 }
 
-// replay answers a grant that is open: again as it was, or, when that is too long ago for a limit, as if it were cancelled and taken now.
+// replay answers a grant that is open: again as it was, or, when that is too long ago for a limit,
+// as if it were cancelled and taken now.
 func replay(asks []Ask, t *record.Take, late bool, v record.Verdict) record.Verdict {
 	aged := false
 	for i := range asks {
@@ -176,7 +178,8 @@ func known(specs []record.Spec, id uint64) *record.Spec {
 	return nil
 }
 
-// start returns the first instant from now on, at most t.Ahead later, at which the take fits if nothing else happens and no hold ends.
+// start returns the first instant from now on, at most t.Ahead later, at which the take fits if
+// nothing else happens and no hold ends.
 func start(asks []Ask, t *record.Take, now int64) (at int64, ok bool) {
 	if fits(asks, t, now) {
 		return now, true
@@ -302,7 +305,8 @@ func (a *Ask) charge(t *record.Take, now, at, end int64) {
 	}
 }
 
-// answer describes one limit to a take of n units, and returns how soon it could pass if everything held were given back.
+// answer describes one limit to a take of n units, and returns how soon it could pass if everything
+// held were given back.
 func (a *Ask) answer(j int, now, n int64, priority int8) (soonest int64) {
 	s := &a.Specs[j]
 	lim, held := a.Ledger.limits[s.ID], a.Ledger.pending(s.ID)
@@ -314,7 +318,8 @@ func (a *Ask) answer(j int, now, n int64, priority int8) (soonest int64) {
 	return a.Ledger.cancelled(lim).wait(nil, now, n, priority)
 }
 
-// Peek says what a take would get, and changes nothing. Afterwards a.Ledger is a copy, which stands at the instant of the answer.
+// Peek says what a take would get, and changes nothing. Afterwards a.Ledger is a copy, which stands
+// at the instant of the answer.
 func Peek(a *Ask, priority int8, now int64) record.Verdict {
 	a.Ledger.last = max(a.Ledger.last, now)
 	a.Ledger = a.Ledger.clone()
@@ -331,7 +336,8 @@ func Peek(a *Ask, priority int8, now int64) record.Verdict {
 	return v
 }
 
-// Settle ends a reservation with what was really used, or with nothing; record.Keep where the estimate stands.
+// Settle ends a reservation with what was really used, or with nothing; record.Keep where the
+// estimate stands.
 func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settled bool) {
 	now = begin(asks, now)
 	for i := range asks {
@@ -376,7 +382,8 @@ func (lim *limit) settle(p *part, n, now int64, known bool) {
 	}
 }
 
-// Renew lets a hold end at now + d, but not earlier than it did. It reports whether the id was open, and the end.
+// Renew lets a hold end at now + d, but not earlier than it did. It reports whether the id was
+// open, and the end.
 func Renew(asks []Ask, id string, grant uint64, d, now int64) (renewed bool, end int64) {
 	now = begin(asks, now)
 	for i := range asks {
@@ -388,7 +395,8 @@ func Renew(asks []Ask, id string, grant uint64, d, now int64) (renewed bool, end
 	return renewed, end
 }
 
-// KeptLease reports whether a lease is not renewed, because one of its buckets is paused, and when it ends.
+// KeptLease reports whether a lease is not renewed, because one of its buckets is paused, and when
+// it ends.
 func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept bool) {
 	now = begin(asks, now)
 	for i := range asks {
@@ -402,7 +410,8 @@ func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept 
 	return end, kept
 }
 
-// PauseUntil lets the buckets refuse every take until an instant, never earlier than they do. It returns when the last pause ends.
+// PauseUntil lets the buckets refuse every take until an instant, never earlier than they do. It
+// returns when the last pause ends.
 func PauseUntil(asks []Ask, until int64, reason string, now int64) (end int64) {
 	now = begin(asks, now)
 	for i := range asks {
@@ -418,7 +427,8 @@ func PauseUntil(asks []Ask, until int64, reason string, now int64) (end int64) {
 	return end
 }
 
-// Charge counts units that were used at instant at: calendar limits in the window of that instant, the others now. Not concurrency limits.
+// Charge counts units that were used at instant at: calendar limits in the window of that instant,
+// the others now. Not concurrency limits.
 func Charge(asks []Ask, at, now int64) {
 	now = begin(asks, now)
 	for i := range asks {

@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// used returns what counts at t, not before the present, if nothing else happens until then: holds end at their end and count as used from there.
-// For a bucket it is rounded up.
+// used returns what counts at t, not before the present, if nothing else happens until then: holds
+// end at their end and count as used from there. For a bucket it is rounded up.
 func (lim *limit) used(held []pending, t int64) int64 {
 	switch lim.spec.Kind {
 	case record.Bucket:
@@ -108,7 +108,8 @@ func (lim *limit) room(held []pending, t int64, priority int8) int64 {
 	return max(0, lim.spec.Effective[priority]-lim.used(held, t))
 }
 
-// wait returns how long after now it takes until n units fit if nothing else happens: 0 if they fit, the largest int64 if they never do.
+// wait returns how long after now it takes until n units fit if nothing else happens: 0 if they
+// fit, the largest int64 if they never do.
 func (lim *limit) wait(held []pending, now, n int64, priority int8) int64 {
 	if n > lim.spec.Effective[priority] {
 		return math.MaxInt64

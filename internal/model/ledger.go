@@ -8,7 +8,8 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Ledger is the list of everything that was admitted by one bucket and may still count. The zero value is a bucket of which nothing is used.
+// Ledger is the list of everything that was admitted by one bucket and may still count. The zero
+// value is a bucket of which nothing is used.
 type Ledger struct {
 	last   int64 // the latest instant that was seen
 	limits map[uint64]*limit
@@ -121,10 +122,12 @@ func (lim *limit) raise(old, now int64) {
 	}
 }
 
-// advance lets time pass until now, from which on specs hold. Limits that are not among them stay as they are, but for the holds that end.
+// advance lets time pass until now, from which on specs hold. Limits that are not among them stay
+// as they are, but for the holds that end.
 func (l *Ledger) advance(specs []record.Spec, now int64) {
 	l.last = max(l.last, now)
-	// Nobody knows when a bucket's rate changed: the lower one is taken for all the time since the last look.
+	// Nobody knows when a bucket's rate changed: the lower one is taken for all the time since the
+	// last look.
 	rates, old := map[uint64]int64{}, map[uint64]int64{}
 	for i := range specs {
 		s := &specs[i]
@@ -165,8 +168,9 @@ func (l *Ledger) close(id string) {
 	}
 }
 
-// age lets what was held age from at on, n units having been used. rate drained until then. Where whoever finds that out does not know the limit,
-// nobody knows the rate, or how units are joined: nothing drained, and they stand alone.
+// age lets what was held age from at on, n units having been used. rate drained until then. Where
+// whoever finds that out does not know the limit, nobody knows the rate, or how units are joined:
+// nothing drained, and they stand alone.
 func (lim *limit) age(p *part, n, at int64, known bool, rate int64) {
 	if !p.held || lim.spec.Kind == record.Concurrency {
 		return
@@ -200,7 +204,8 @@ func (lim *limit) drainTo(rate, t int64) {
 	lim.at = t
 }
 
-// round rounds a bucket's level up to a whole number of its parts: of a unit's smallest fraction of which a whole number drains in a microsecond.
+// round rounds a bucket's level up to a whole number of its parts: of a unit's smallest fraction of
+// which a whole number drains in a microsecond.
 func (lim *limit) round() {
 	if lim.spec.Kind == record.Bucket {
 		part := big.NewInt(lim.spec.Window / lim.spec.Scale)
@@ -228,7 +233,8 @@ func (lim *limit) forget(now int64) {
 	}
 }
 
-// holdMargin is the margin with which held units are counted once their hold is over. (Charged at the end, they have arrived by then.)
+// holdMargin is the margin with which held units are counted once their hold is over. (Charged at
+// the end, they have arrived by then.)
 func (lim *limit) holdMargin() int64 {
 	if lim.spec.ChargeEnd {
 		return 0
@@ -259,7 +265,8 @@ func (lim *limit) enter(at, margin, n, join int64) *counted {
 	return c
 }
 
-// countAhead counts n units of an instant that is now or later. A bucket's level is a line: whatever drains until then is in front of them.
+// countAhead counts n units of an instant that is now or later. A bucket's level is a line:
+// whatever drains until then is in front of them.
 func (lim *limit) countAhead(now, at, margin, n int64) *counted {
 	if lim.spec.Kind == record.Bucket && at > now {
 		if before := product(lim.spec.Rate, at-now); lim.level.Cmp(before) < 0 {
@@ -307,7 +314,8 @@ func (l *Ledger) pending(id uint64) (ps []pending) {
 	return ps
 }
 
-// cancelled returns a limit as it were if every open hold were given back now. Nothing is pending then.
+// cancelled returns a limit as it were if every open hold were given back now. Nothing is pending
+// then.
 func (l *Ledger) cancelled(lim *limit) *limit {
 	c := *lim
 	back := map[*counted]bool{}
@@ -325,8 +333,8 @@ func (l *Ledger) cancelled(lim *limit) *limit {
 	return &c
 }
 
-// credit returns what a settlement of p with n gives back to a bucket, times Window: no more than what cannot have drained since the take, at the
-// highest rate that was in force.
+// credit returns what a settlement of p with n gives back to a bucket, times Window: no more than
+// what cannot have drained since the take, at the highest rate that was in force.
 func (lim *limit) credit(p *part, n, now int64) *big.Int {
 	back := lim.spared(product(p.n-n, lim.spec.Window), max(now, p.at))
 	undrained := atLeast0(new(big.Int).Sub(product(p.n, lim.spec.Window), product(lim.peak, max(0, now-p.at))))
@@ -336,7 +344,8 @@ func (lim *limit) credit(p *part, n, now int64) *big.Int {
 	return back
 }
 
-// spared returns what of something that comes free from at on is not needed by units that were granted ahead: those that drain until then.
+// spared returns what of something that comes free from at on is not needed by units that were
+// granted ahead: those that drain until then.
 func (lim *limit) spared(back *big.Int, at int64) *big.Int {
 	if lim.ahead <= at {
 		return back

@@ -10,11 +10,13 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Records is the plainest drawgate.Store that decides by package record: the bytes of a record per bucket. It is the reference for what a store
-// must keep: what was admitted or settled, and how a record was advanced where that was strange ([record.Record.Strange]). What any other refusal
-// or a peek did to a record is thrown away.
+// Records is the plainest drawgate.Store that decides by package record: the bytes of a record per
+// bucket. It is the reference for what a store must keep: what was admitted or settled, and how a
+// record was advanced where that was strange ([record.Record.Strange]). What any other refusal or a
+// peek did to a record is thrown away.
 //
-// It decides by the code that ships and is compared with [Store], and is fast enough to be what real stores are compared with.
+// It decides by the code that ships and is compared with [Store], and is fast enough to be what
+// real stores are compared with.
 type Records struct {
 	now   func() int64 // Unix µs
 	exact bool
@@ -30,12 +32,14 @@ var (
 	_ drawgate.Resetter = (*Records)(nil)
 )
 
-// NewRecords returns an empty store with a clock, in Unix microseconds. exact says that a rolling limit without a precision is exact.
+// NewRecords returns an empty store with a clock, in Unix microseconds. exact says that a rolling
+// limit without a precision is exact.
 func NewRecords(now func() int64, exact bool) *Records {
 	return &Records{now: now, exact: exact, kept: map[drawgate.Key][]byte{}}
 }
 
-// Keeping makes a store keep what every take and settlement did to a record, whatever was decided, and returns it.
+// Keeping makes a store keep what every take and settlement did to a record, whatever was decided,
+// and returns it.
 func (s *Records) Keeping() *Records {
 	s.all = true
 	return s

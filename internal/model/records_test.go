@@ -32,7 +32,8 @@ func TestRecords(t *testing.T) {
 	storetest.Run(t, records)
 }
 
-// TestMemory compares the store in memory, by its batches and by the way of a limiter, with one that keeps no more than it must.
+// TestMemory compares the store in memory, by its batches and by the way of a limiter, with one
+// that keeps no more than it must.
 //
 // req: A5, E10
 func TestMemory(t *testing.T) {

@@ -24,7 +24,8 @@ var (
 	_ drawgate.Resetter = (*Store)(nil)
 )
 
-// New returns an empty store with a clock, in Unix microseconds. exact says that a rolling limit without a precision is exact.
+// New returns an empty store with a clock, in Unix microseconds. exact says that a rolling limit
+// without a precision is exact.
 func New(now func() int64, exact bool) *Store {
 	return &Store{now: now, exact: exact, ledgers: map[drawgate.Key]*Ledger{}}
 }

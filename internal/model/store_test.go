@@ -22,14 +22,16 @@ var obvious = storetest.Harness{
 	Keeps:   true,
 }
 
-// TestStore: the obvious version keeps the contract of stores, so the contract asks for what the model says.
+// TestStore: the obvious version keeps the contract of stores, so the contract asks for what the
+// model says.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, obvious)
 }
 
-// TestEngine compares the engine with the obvious version on random scripts in which versions of a policy, with other rates and margins, with limits
-// that the others do not have, take turns: every answer is the same. Once as they like, on an engine that keeps whatever it found; once as all
+// TestEngine compares the engine with the obvious version on random scripts in which versions of a
+// policy, with other rates and margins, with limits that the others do not have, take turns: every
+// answer is the same. Once as they like, on an engine that keeps whatever it found; once as all
 // stores are compared with an engine that keeps no more than it must.
 //
 // req: A5, D3, D11, E10

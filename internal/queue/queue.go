@@ -1,4 +1,5 @@
-// Package queue orders those who wait for one bucket in one process, and says how long the one in front waits before it tries again.
+// Package queue orders those who wait for one bucket in one process, and says how long the one in
+// front waits before it tries again.
 //
 // It is a state machine: no clock, no goroutine, no lock.
 package queue
@@ -8,10 +9,12 @@ import (
 	"time"
 )
 
-// Age is how long a waiter must have waited to stand in front of a newcomer whose priority is higher by one. So nobody waits for ever.
+// Age is how long a waiter must have waited to stand in front of a newcomer whose priority is
+// higher by one. So nobody waits for ever.
 const Age = 10 * time.Second
 
-// Place is where somebody stands among all who wait in a process. No two are equal, so that who waits for several buckets stands alike in every line.
+// Place is where somebody stands among all who wait in a process. No two are equal, so that who
+// waits for several buckets stands alike in every line.
 type Place struct {
 	rank int64  // arrival in ns less Age per priority: smaller is nearer to the front
 	seq  uint64 // arrival, in order
@@ -148,9 +151,9 @@ func (r Refusal) Delay(backoff []time.Duration, random float64) time.Duration {
 // later returns d + jitter, or d if that is more than can be said: what never fits is never tried.
 func later(d, jitter time.Duration) time.Duration { return max(d, d+jitter) }
 
-// Spread returns the most jitter for a limit: a 100th of one unit's refill, a 2000th of the window, or a second, whichever is least.
-// A whole unit's refill would waste half of a bucket whose burst is one unit: what comes while nobody asks is lost.
-// A window of 0 (concurrency) has none.
+// Spread returns the most jitter for a limit: a 100th of one unit's refill, a 2000th of the window,
+// or a second, whichever is least. A whole unit's refill would waste half of a bucket whose burst
+// is one unit: what comes while nobody asks is lost. A window of 0 (concurrency) has none.
 func Spread(window time.Duration, amount int64) time.Duration {
 	return min(window/time.Duration(max(1, amount))/100, window/2000, MaxJitter)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate/internal/queue"
 )
 
-// person is what the model knows of a waiter: it orders people by what the doc says, and not by a rank.
+// person is what the model knows of a waiter: it orders people by what the doc says, and not by a
+// rank.
 type person struct {
 	priority int8
 	at       int64
@@ -38,7 +39,8 @@ func (p *person) nudged() bool {
 	}
 }
 
-// TestLineIsSorted compares a line with a sorted slice: who is in front, who would lead, and who is told when. req: B6
+// TestLineIsSorted compares a line with a sorted slice: who is in front, who would lead, and who is
+// told when. req: B6
 func TestLineIsSorted(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -118,7 +120,8 @@ func TestLineIsSorted(t *testing.T) {
 	})
 }
 
-// TestNobodyIsOvertakenForEver: a newcomer of the highest priority stands behind who has waited for long enough. req: B6
+// TestNobodyIsOvertakenForEver: a newcomer of the highest priority stands behind who has waited for
+// long enough. req: B6
 func TestNobodyIsOvertakenForEver(t *testing.T) {
 	t.Parallel()
 	var line queue.Line

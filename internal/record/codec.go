@@ -14,13 +14,16 @@ import (
 //
 //	format, form, Last, number of limits, the limits, number of open reservations, [reservations], number of additions, the additions, checksum
 //
-// An addition is a tag, a length and so many bytes: what most records do not have. So a later version can add one without changing what others hold; a
-// reader that does not know its tag must not guess.
+// An addition is a tag, a length and so many bytes: what most records do not have. So a later
+// version can add one without changing what others hold; a reader that does not know its tag must
+// not guess.
 //
-// Numbers are varints, instants are given relative to Last where they are near it. The checksum (CRC-32C, 4 bytes) makes a damaged record an
-// error, never a smaller one. The first byte is the format's version; a reader that does not know it must not guess.
+// Numbers are varints, instants are given relative to Last where they are near it. The checksum
+// (CRC-32C, 4 bytes) makes a damaged record an error, never a smaller one. The first byte is the
+// format's version; a reader that does not know it must not guess.
 
-// codecVersion is the format that is written. Format 1, which is read too, had no grants and no additions.
+// codecVersion is the format that is written. Format 1, which is read too, had no grants and no
+// additions.
 const codecVersion = 2
 
 // tagPause is the addition of a pause: until when, then the reason.
@@ -32,8 +35,9 @@ type Form uint8
 const (
 	// Whole has everything.
 	Whole Form = 1
-	// Header leaves out the entries of rolling limits and the open reservations: they are kept elsewhere, one by one. It knows how many
-	// reservations are open and what the entries add up to, so that [Record.Complete] finds out if one was lost.
+	// Header leaves out the entries of rolling limits and the open reservations: they are kept
+	// elsewhere, one by one. It knows how many reservations are open and what the entries add up
+	// to, so that [Record.Complete] finds out if one was lost.
 	Header Form = 2
 )
 
@@ -156,7 +160,8 @@ func appendOpen(buf []byte, o *Open) []byte {
 	return buf
 }
 
-// Decode reads a record. One whose form is Header is not usable before its entries and reservations were added and [Record.Complete] was called.
+// Decode reads a record. One whose form is Header is not usable before its entries and reservations
+// were added and [Record.Complete] was called.
 //
 // It never panics, allocates in proportion to len(b), and does not keep b.
 func Decode(b []byte) (*Record, Form, error) {

@@ -219,7 +219,8 @@ func (d *decoder) open() *Open {
 	return o
 }
 
-// Missing returns the number of reservations that have to be added to a record whose form is Header.
+// Missing returns the number of reservations that have to be added to a record whose form is
+// Header.
 func (r *Record) Missing() int { return r.expected() - len(r.Open) }
 
 func (r *Record) expected() int {
@@ -229,8 +230,9 @@ func (r *Record) expected() int {
 	return r.partial.missing
 }
 
-// Complete checks a record that was put together from its parts, and recomputes what they add up to. What is there must be at least what the
-// header counted: a part that was lost is an error, so that no unit is forgotten.
+// Complete checks a record that was put together from its parts, and recomputes what they add up
+// to. What is there must be at least what the header counted: a part that was lost is an error, so
+// that no unit is forgotten.
 func (r *Record) Complete() error {
 	if n := r.expected(); len(r.Open) != n {
 		return fmt.Errorf("%w: %d of %d reservations are there", ErrDamaged, len(r.Open), n)

@@ -178,7 +178,8 @@ func TestCodecFindsEveryFlippedBit(t *testing.T) {
 	}
 }
 
-// TestChanges shows that a store which writes only what Changes, Dirty and Popped name has everything.
+// TestChanges shows that a store which writes only what Changes, Dirty and Popped name has
+// everything.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -204,7 +205,8 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// write is what a store does. It keeps the entries of the limit at position 1 of the specs, the exact one.
+// write is what a store does. It keeps the entries of the limit at position 1 of the specs, the
+// exact one.
 func write(r *record.Record, entries map[int64]record.Entry, open map[string]record.Open) {
 	for i := range r.Limits {
 		st := &r.Limits[i]

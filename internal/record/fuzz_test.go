@@ -50,8 +50,9 @@ func extreme(c chooser) (drawgate.Limit, bool) {
 	return l, err == nil
 }
 
-// FuzzArithmetic plays scripts with extreme limits and numbers, and compares every answer with the model, which counts in big integers. Once more is
-// owed than 2^53 holds, record may only be stricter or equal, so the script ends there.
+// FuzzArithmetic plays scripts with extreme limits and numbers, and compares every answer with the
+// model, which counts in big integers. Once more is owed than 2^53 holds, record may only be
+// stricter or equal, so the script ends there.
 func FuzzArithmetic(f *testing.F) {
 	f.Add([]byte{1, 255, 255, 255, 255, 255, 255, 255, 255, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16})
 	f.Add([]byte("2rolling limits with joined entries and late settlements, many of them, in no order whatever"))

@@ -9,7 +9,8 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// settler is a bucket in which what was taken is corrected afterwards. rate is what is in force at t.
+// settler is a bucket in which what was taken is corrected afterwards. rate is what is in force at
+// t.
 type settler interface {
 	take(t, rate int64, id string, n int64) bool
 	settle(t, rate int64, id string, actual int64)
@@ -33,7 +34,8 @@ func (r *shipped) settle(t, rate int64, id string, actual int64) {
 	r.b.settle(id, actual)
 }
 
-// plainLevel is a bucket with another rule of settling: what is given back of est-actual, times the window.
+// plainLevel is a bucket with another rule of settling: what is given back of est-actual, times the
+// window.
 type plainLevel struct {
 	burst, window int64
 	rule          func(p *plainLevel, o openTake, t, rate, actual int64) int64
@@ -77,8 +79,9 @@ func rateTimesElapsed(p *plainLevel, o openTake, t, rate, actual int64) int64 {
 	return min((o.n-actual)*p.window, max(0, o.n*p.window-rate*(t-o.at)))
 }
 
-// history plays one random history on s: takes, settles with less than estimated, a rate that changes in between. At each admission it adds up,
-// for every earlier admission, all that was admitted since, as now known: at most burst and the integral of the rate in force.
+// history plays one random history on s: takes, settles with less than estimated, a rate that
+// changes in between. At each admission it adds up, for every earlier admission, all that was
+// admitted since, as now known: at most burst and the integral of the rate in force.
 func history(seed uint64, s settler, burst, window int64, rates []int64) (granted int, violated string) {
 	d := newDice(seed)
 	type line struct {
@@ -125,8 +128,9 @@ func history(seed uint64, s settler, burst, window int64, rates []int64) (grante
 	return granted, ""
 }
 
-// TestBucketSettleRule plays 20,000 random histories with rates that change, and checks every interval. The rule holds, on paper and in the code;
-// the two obvious ones admit too much, and the same check sees it.
+// TestBucketSettleRule plays 20,000 random histories with rates that change, and checks every
+// interval. The rule holds, on paper and in the code; the two obvious ones admit too much, and the
+// same check sees it.
 // req: A4, A5, C1, E10
 func TestBucketSettleRule(t *testing.T) {
 	t.Parallel()
@@ -213,7 +217,8 @@ func (h *heldLevel) settle(t, rate int64, id string, actual int64) {
 	h.level += actual * h.window
 }
 
-// heldHistory plays one random history on s, as history does. What is held counts at every instant, and from its settlement on for what was used.
+// heldHistory plays one random history on s, as history does. What is held counts at every instant,
+// and from its settlement on for what was used.
 func heldHistory(seed uint64, s settler, burst, window int64, rates []int64) (granted int, violated string) {
 	d := newDice(seed)
 	type line struct {
@@ -263,8 +268,10 @@ func heldHistory(seed uint64, s settler, burst, window int64, rates []int64) (gr
 	return granted, ""
 }
 
-// TestBucketSettleRuleHeld is the other rule: held units (charge at the end) do not drain, and count from the settlement on. 20,000 random histories
-// with rates that change, as in TestBucketSettleRule: the rule holds, on paper and in the code, and the same check sees three that do not.
+// TestBucketSettleRuleHeld is the other rule: held units (charge at the end) do not drain, and
+// count from the settlement on. 20,000 random histories with rates that change, as in
+// TestBucketSettleRule: the rule holds, on paper and in the code, and the same check sees three
+// that do not.
 // req: A4, C1, E10
 func TestBucketSettleRuleHeld(t *testing.T) {
 	t.Parallel()
@@ -322,8 +329,9 @@ func TestBucketHeldArrivals(t *testing.T) {
 // arrival is n units as the upstream counts them.
 type arrival struct{ t, n int64 }
 
-// arrivals plays a random history on one limit and looks at it as the upstream does: each unit arrives at some instant that its charge and margin
-// allow. Leases are spent unit by unit, late or not at all. Then it checks every interval against what the limit says without its margin.
+// arrivals plays a random history on one limit and looks at it as the upstream does: each unit
+// arrives at some instant that its charge and margin allow. Leases are spent unit by unit, late or
+// not at all. Then it checks every interval against what the limit says without its margin.
 func arrivals(t testing.TB, d dice, l drawgate.Limit) string {
 	t.Helper()
 	b := newBucket(t, l)
@@ -418,7 +426,8 @@ func overIn(seen []arrival, l drawgate.Limit, s *record.Spec) string {
 	return ""
 }
 
-// TestArrivals looks at the limits as an upstream does that counts units when they arrive: anywhere within the margin, leases spent late.
+// TestArrivals looks at the limits as an upstream does that counts units when they arrive: anywhere
+// within the margin, leases spent late.
 // req: C1, D3, E10
 func TestArrivals(t *testing.T) {
 	t.Parallel()

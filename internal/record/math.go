@@ -5,7 +5,8 @@ import (
 	"math/bits"
 )
 
-// maxUsed is where used saturates: the largest integer that every store, Lua's doubles included, counts exactly.
+// maxUsed is where used saturates: the largest integer that every store, Lua's doubles included,
+// counts exactly.
 const maxUsed = 1<<53 - 1
 
 // mulSat returns a*b for a, b >= 0, or the largest int64 if that overflows.

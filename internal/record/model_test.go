@@ -408,7 +408,8 @@ func spanOf(l drawgate.Limit) int64 {
 	return max(l.Window.Microseconds(), 1000)
 }
 
-// TestModel compares record with the model, step by step, on random scripts: every answer is the same.
+// TestModel compares record with the model, step by step, on random scripts: every answer is the
+// same.
 // req: A4, A5, A6, D1, D3, D11, E10
 func TestModel(t *testing.T) {
 	t.Parallel()
@@ -460,7 +461,8 @@ func policies(t testing.TB, c chooser) *twin {
 	return newTwin(c, specs...)
 }
 
-// TestModelShrinking is TestModel by rapid, which finds fewer mistakes per second, but the smallest script for each.
+// TestModelShrinking is TestModel by rapid, which finds fewer mistakes per second, but the smallest
+// script for each.
 func TestModelShrinking(t *testing.T) {
 	t.Parallel()
 	for name, f := range families {

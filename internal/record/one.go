@@ -1,8 +1,10 @@
 package record
 
-// One is [Decide] for a plain take of one bucket, where nothing is held and every limit was used before: the common case. It is not ok, and nothing is
-// done, where that is not so. at is the instant of the decision; after is 0 if the take is allowed, and otherwise how long until it fits, which is no
-// sooner if something is given back. They are not a [Verdict], because these travel in registers.
+// One is [Decide] for a plain take of one bucket, where nothing is held and every limit was used
+// before: the common case. It is not ok, and nothing is done, where that is not so. at is the
+// instant of the decision; after is 0 if the take is allowed, and otherwise how long until it fits,
+// which is no sooner if something is given back. They are not a [Verdict], because these travel in
+// registers.
 //
 // After an allowed take only One knows what the record has used, until [Record.EndRun] is called.
 func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64, ok bool) {

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// The open reservations are kept in the order of their ends as well, so that neither finding those that are over nor saying what is held until when
-// takes more than it has to: thousands may be open.
+// The open reservations are kept in the order of their ends as well, so that neither finding those
+// that are over nor saying what is held until when takes more than it has to: thousands may be
+// open.
 
 // sooner orders reservations by their ends, those of the same instant by their ids.
 func sooner(a, b *Open) int { return cmp.Or(cmp.Compare(a.End, b.End), cmp.Compare(a.id, b.id)) }
@@ -24,7 +25,8 @@ func (r *Record) unorder(o *Open) {
 	}
 }
 
-// Reorder has to be called after reservations were put into Open directly, by others than [Record.Complete].
+// Reorder has to be called after reservations were put into Open directly, by others than
+// [Record.Complete].
 func (r *Record) Reorder() {
 	r.order = slices.Grow(r.order[:0], len(r.Open))
 	for id, o := range r.Open {

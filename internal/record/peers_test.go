@@ -10,10 +10,11 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// These are the failures of other limiters that are a matter of arithmetic, by their numbers in the collection.
+// These are the failures of other limiters that are a matter of arithmetic, by their numbers in the
+// collection.
 
-// TestPeers02RefusedTakesBurnNothing: a take that one of several limits refuses spends nothing of the others, and an oversized one drives nothing
-// negative.
+// TestPeers02RefusedTakesBurnNothing: a take that one of several limits refuses spends nothing of
+// the others, and an oversized one drives nothing negative.
 // req: D1, D5
 func TestPeers02RefusedTakesBurnNothing(t *testing.T) {
 	t.Parallel()
@@ -87,7 +88,8 @@ func TestPeers04NoDoubleAcrossAnEdge(t *testing.T) {
 	}
 }
 
-// TestPeers07LateSettleCreditsNoOtherWindow: a settlement after the window of its take gives the open one nothing.
+// TestPeers07LateSettleCreditsNoOtherWindow: a settlement after the window of its take gives the
+// open one nothing.
 // req: A6
 func TestPeers07LateSettleCreditsNoOtherWindow(t *testing.T) {
 	t.Parallel()
@@ -118,8 +120,9 @@ func TestPeers07LateSettleCreditsNoOtherWindow(t *testing.T) {
 	}
 }
 
-// TestPeers08AlternatingLimits: two versions of a program with different amounts of one limit, in turn: neither mints, the refusal of one is not
-// sticky for the other, a refund is not more than was taken.
+// TestPeers08AlternatingLimits: two versions of a program with different amounts of one limit, in
+// turn: neither mints, the refusal of one is not sticky for the other, a refund is not more than
+// was taken.
 func TestPeers08AlternatingLimits(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []drawgate.Kind{drawgate.Rolling, drawgate.Bucket} {
@@ -153,7 +156,8 @@ func TestPeers08AlternatingLimits(t *testing.T) {
 	}
 }
 
-// TestPeers13FractionsSurviveFrequentPolling: polling a slow limit often loses nothing of what drains, whatever the rate.
+// TestPeers13FractionsSurviveFrequentPolling: polling a slow limit often loses nothing of what
+// drains, whatever the rate.
 // req: A5, B1
 func TestPeers13FractionsSurviveFrequentPolling(t *testing.T) {
 	t.Parallel()
@@ -174,7 +178,8 @@ func TestPeers13FractionsSurviveFrequentPolling(t *testing.T) {
 	}
 }
 
-// TestPeers14RetryAfterIsNotTheWholeWindow: it is when the take fits, never 0 on a refusal, and rounded up.
+// TestPeers14RetryAfterIsNotTheWholeWindow: it is when the take fits, never 0 on a refusal, and
+// rounded up.
 func TestPeers14RetryAfterIsNotTheWholeWindow(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10, Precision: drawgate.Exact})
@@ -304,7 +309,8 @@ func TestPeers22HostileNumbers(t *testing.T) {
 			}
 		}
 	}
-	// A clock that jumps back decides at the latest instant that was seen: nothing is freed, nothing is lost.
+	// A clock that jumps back decides at the latest instant that was seen: nothing is freed,
+	// nothing is lost.
 	for name, l := range map[string]drawgate.Limit{
 		"rolling":  {Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10},
 		"bucket":   {Kind: drawgate.Bucket, Window: dur(mnt), Amount: 10},

@@ -7,7 +7,8 @@ import (
 
 // Record is the state of one bucket. The zero value is a bucket of which nothing is used.
 //
-// It may hold limits that a caller's policy does not have (another version of the program uses them): they are left as they are.
+// It may hold limits that a caller's policy does not have (another version of the program uses
+// them): they are left as they are.
 type Record struct {
 	Last   int64 // the latest instant that was seen; time never runs back behind it
 	run    run   // see One
@@ -113,8 +114,8 @@ func (r *Record) ensure(specs []Spec, i int, now int64) *State {
 	return st
 }
 
-// Advance brings the record to now: holds that are over count as used from their end, windows and entries that are over are dropped.
-// A now that lies behind [Record.Last] is taken to be Last.
+// Advance brings the record to now: holds that are over count as used from their end, windows and
+// entries that are over are dropped. A now that lies behind [Record.Last] is taken to be Last.
 func (r *Record) Advance(specs []Spec, now int64) {
 	now = max(now, r.Last)
 	r.Last = now
@@ -228,7 +229,8 @@ func (r *Record) touch(id string) {
 	}
 }
 
-// Until returns the instant from which on the record says nothing that an absent one would not say; the largest int64 while a hold is open.
+// Until returns the instant from which on the record says nothing that an absent one would not say;
+// the largest int64 while a hold is open.
 func (r *Record) Until() int64 {
 	if len(r.Open) > 0 {
 		return math.MaxInt64

@@ -1,10 +1,13 @@
 package record
 
-// Refund gives asks[i].N units back that were taken without an id, as far as they are there: what it gave back is in asks[i].Got.
+// Refund gives asks[i].N units back that were taken without an id, as far as they are there: what
+// it gave back is in asks[i].Got.
 //
-// Nobody knows which take the units are of, so they come off what counts now and would count longest: the newest entries of a rolling limit, the
-// open window of a calendar limit (not the one that is charged ahead), the level of a bucket. What open reservations took stays: their own
-// settlements give that back. Concurrency limits are left alone, and so is a limit of which nothing is stored.
+// Nobody knows which take the units are of, so they come off what counts now and would count
+// longest: the newest entries of a rolling limit, the open window of a calendar limit (not the one
+// that is charged ahead), the level of a bucket. What open reservations took stays: their own
+// settlements give that back. Concurrency limits are left alone, and so is a limit of which nothing
+// is stored.
 func Refund(asks []Ask, now int64) int64 {
 	now = latest(asks, now)
 	advance(asks, now)
@@ -20,11 +23,13 @@ func Refund(asks []Ask, now int64) int64 {
 	return now
 }
 
-// refund gives back at most n units of an advanced limit, and returns how many; of a bucket rounded up.
+// refund gives back at most n units of an advanced limit, and returns how many; of a bucket rounded
+// up.
 func (r *Record) refund(st *State, n int64) (back int64) {
 	switch st.Kind {
 	case Bucket:
-		// How much of an open reservation has drained, and how much of what others took, nobody can tell: all of it is taken to be there.
+		// How much of an open reservation has drained, and how much of what others took, nobody can
+		// tell: all of it is taken to be there.
 		parts := min(st.spared(mulCap(n, st.Scale), r.Last), max(0, st.Used-mulCap(st.Loose, st.Scale)))
 		st.Used -= parts
 		return CeilDiv(parts, st.Scale)
@@ -53,7 +58,8 @@ func (st *State) refundRolling(reserved map[int64]int64, n int64) (back int64) {
 	return back
 }
 
-// reserved returns the units of open reservations that count already, by where they do: an entry's First, or the end of the open window.
+// reserved returns the units of open reservations that count already, by where they do: an entry's
+// First, or the end of the open window.
 func (r *Record) reserved(st *State) map[int64]int64 {
 	if st.Loose == 0 {
 		return nil

@@ -2,8 +2,9 @@ package record
 
 import "math"
 
-// Refusal is how a plain take was refused. It stays so for everybody who asks the same, until something else is done with the record or an instant comes
-// at which a window or an entry ends. It is immutable: whoever is told so needs neither the record nor its lock.
+// Refusal is how a plain take was refused. It stays so for everybody who asks the same, until
+// something else is done with the record or an instant comes at which a window or an entry ends. It
+// is immutable: whoever is told so needs neither the record nor its lock.
 type Refusal struct {
 	specs    *Spec // the first
 	n        Amounts
@@ -37,7 +38,8 @@ func (r *Record) Refusal(specs []Spec, n *Amounts, priority int8, at, after int6
 
 // Again is [One] for a take that was refused so. Otherwise it is not ok.
 //
-// A caller whose clock was read before until is answered as of then, even if another one has seen a later instant meanwhile.
+// A caller whose clock was read before until is answered as of then, even if another one has seen a
+// later instant meanwhile.
 func (f *Refusal) Again(specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64, ok bool) {
 	if now >= f.until || f.specs != &specs[0] || f.priority != priority || f.n != *n || len(out) < len(specs) {
 		return 0, 0, false

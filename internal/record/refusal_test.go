@@ -7,7 +7,8 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// TestRefusalsStay compares what is said again of a take that was refused with what is decided then.
+// TestRefusalsStay compares what is said again of a take that was refused with what is decided
+// then.
 // req: D1, D5
 func TestRefusalsStay(t *testing.T) {
 	t.Parallel()
@@ -103,7 +104,8 @@ func TestRefusalEnds(t *testing.T) {
 	}
 }
 
-// TestRefusalAtEdges: near a window's end a unit counts in the next one too, and of a limit that is not used it is said that it will be so from now on.
+// TestRefusalAtEdges: near a window's end a unit counts in the next one too, and of a limit that is
+// not used it is said that it will be so from now on.
 func TestRefusalAtEdges(t *testing.T) {
 	t.Parallel()
 	var out [record.MaxLimits]record.Result

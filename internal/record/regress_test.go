@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// TestRateRaisedAfterAHoldEnded: a hold ends, later the rate is raised, and only then does anybody look. The time between the hold's end and the
-// change must not drain at the new rate.
+// TestRateRaisedAfterAHoldEnded: a hold ends, later the rate is raised, and only then does anybody
+// look. The time between the hold's end and the change must not drain at the new rate.
 func TestRateRaisedAfterAHoldEnded(t *testing.T) {
 	t.Parallel()
 	l := drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 1, Burst: 10, Charge: drawgate.ChargeEnd}
@@ -24,8 +24,9 @@ func TestRateRaisedAfterAHoldEnded(t *testing.T) {
 	}
 }
 
-// TestHoldEndsWhileNobodyKnowsTheLimit: a hold of a calendar limit ends, days later, while only another version of the program is about, which
-// does not have the limit. Its units count in the window in which it ended.
+// TestHoldEndsWhileNobodyKnowsTheLimit: a hold of a calendar limit ends, days later, while only
+// another version of the program is about, which does not have the limit. Its units count in the
+// window in which it ended.
 func TestHoldEndsWhileNobodyKnowsTheLimit(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t, drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 10, Charge: drawgate.ChargeEnd})
@@ -49,7 +50,8 @@ func TestHoldEndsWhileNobodyKnowsTheLimit(t *testing.T) {
 	}
 }
 
-// TestRetryAfterWhereAHoldWillJoin: the units of a hold that ends will join the newest entry, which then leaves later. The wait says so.
+// TestRetryAfterWhereAHoldWillJoin: the units of a hold that ends will join the newest entry, which
+// then leaves later. The wait says so.
 func TestRetryAfterWhereAHoldWillJoin(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(100 * sec), Precision: 100, Amount: 10, Charge: drawgate.ChargeEnd})
@@ -69,8 +71,8 @@ func TestRetryAfterWhereAHoldWillJoin(t *testing.T) {
 	}
 }
 
-// TestResetAtCountsMarginAndNothingElse: a lease of a limit with a margin leaves one window after its end and the margin; what was given back
-// entirely is not waited for.
+// TestResetAtCountsMarginAndNothingElse: a lease of a limit with a margin leaves one window after
+// its end and the margin; what was given back entirely is not waited for.
 func TestResetAtCountsMarginAndNothingElse(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Precision: drawgate.Exact, Amount: 10, Margin: dur(2 * sec)})
@@ -86,8 +88,8 @@ func TestResetAtCountsMarginAndNothingElse(t *testing.T) {
 	}
 }
 
-// TestStrangerDrainsNothing: a bucket's rate is lowered, and the first to look, at a hold's end, is a version of the program that does not have the
-// limit: it cannot know the new rate.
+// TestStrangerDrainsNothing: a bucket's rate is lowered, and the first to look, at a hold's end, is
+// a version of the program that does not have the limit: it cannot know the new rate.
 func TestStrangerDrainsNothing(t *testing.T) {
 	t.Parallel()
 	l := drawgate.Limit{Name: "l0", Kind: drawgate.Bucket, Window: dur(mnt), Amount: 10, Burst: 10, Charge: drawgate.ChargeEnd}
@@ -105,7 +107,8 @@ func TestStrangerDrainsNothing(t *testing.T) {
 	}
 }
 
-// TestCreditWhereTheNextWindowWasCharged: a take that was charged to two calendar windows is corrected in both, whichever is open.
+// TestCreditWhereTheNextWindowWasCharged: a take that was charged to two calendar windows is
+// corrected in both, whichever is open.
 func TestCreditWhereTheNextWindowWasCharged(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []int64{sec, 3 * sec} { // before and after the edge
@@ -124,8 +127,9 @@ func TestCreditWhereTheNextWindowWasCharged(t *testing.T) {
 	}
 }
 
-// TestHeldUnitsCountWithTheirMargin: a lease that was taken under a margin of 400 ms is closed by a version of the policy that has none, when it is settled or
-// when its hold ends. What the holder sent in its last moment may arrive 400 ms later, and counts for that long.
+// TestHeldUnitsCountWithTheirMargin: a lease that was taken under a margin of 400 ms is closed by a
+// version of the policy that has none, when it is settled or when its hold ends. What the holder
+// sent in its last moment may arrive 400 ms later, and counts for that long.
 func TestHeldUnitsCountWithTheirMargin(t *testing.T) {
 	t.Parallel()
 	const margin = 400_000

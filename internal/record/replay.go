@@ -12,7 +12,8 @@ const (
 
 // find looks for the id of a take, and says how long its hold lasts and what it was granted.
 //
-// An id that is open in some of the buckets only, because the others were settled or reset by themselves, is not this take any more.
+// An id that is open in some of the buckets only, because the others were settled or reset by
+// themselves, is not this take any more.
 func find(asks []Ask, t *Take, v *Verdict) own {
 	open, same := 0, true
 	for i := range asks {
@@ -46,9 +47,10 @@ func find(asks []Ask, t *Take, v *Verdict) own {
 	return mine
 }
 
-// replay answers a take that is open already. Within its margin the answer is repeated. Later, its units would expire before the work that starts
-// now: they are given back and taken again in one step, and the hold's end stays. What does not fit again is refused, and nothing is changed: the grant
-// stays open until its taker cancels it.
+// replay answers a take that is open already. Within its margin the answer is repeated. Later, its
+// units would expire before the work that starts now: they are given back and taken again in one
+// step, and the hold's end stays. What does not fit again is refused, and nothing is changed: the
+// grant stays open until its taker cancels it.
 //
 // Checked in models/replay.pml.
 func replay(asks []Ask, t *Take, late bool, v *Verdict) {
@@ -90,7 +92,8 @@ func replay(asks []Ask, t *Take, late bool, v *Verdict) {
 	answer(asks, t, v)
 }
 
-// aged reports whether a replay at now comes later than the units of a grant allow that count already.
+// aged reports whether a replay at now comes later than the units of a grant allow that count
+// already.
 func aged(asks []Ask, id string, now int64) bool {
 	for i := range asks {
 		if o := asks[i].Rec.Open[id]; now > addSat(o.At, o.Margin) {
@@ -100,7 +103,8 @@ func aged(asks []Ask, id string, now int64) bool {
 	return false
 }
 
-// moves reports whether a part is taken again by a replay. Held units do not age, and what a caller does not know stays as it is.
+// moves reports whether a part is taken again by a replay. Held units do not age, and what a caller
+// does not know stays as it is.
 func (a *Ask) moves(p *Part) (*Spec, *State) {
 	s := specOf(a.Specs, p.Limit)
 	if p.Held || s == nil {

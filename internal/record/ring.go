@@ -1,7 +1,7 @@
 package record
 
-// Entry is what a rolling limit counts together: N units whose first take was counted at First and whose last at Last.
-// All of it counts until Last plus the window.
+// Entry is what a rolling limit counts together: N units whose first take was counted at First and
+// whose last at Last. All of it counts until Last plus the window.
 type Entry struct{ First, Last, N int64 }
 
 // Ring is a queue of entries in the order of First. The zero value is empty.
@@ -49,7 +49,8 @@ func (r *Ring) shelve() {
 	r.buf[(int(r.head)+older)&(len(r.buf)-1)] = r.last
 }
 
-// Pop removes the oldest entry. A ring that has become empty gives its memory back once it is large.
+// Pop removes the oldest entry. A ring that has become empty gives its memory back once it is
+// large.
 func (r *Ring) Pop() {
 	r.n--
 	if r.n != 0 {

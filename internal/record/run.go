@@ -2,11 +2,13 @@ package record
 
 import "math"
 
-// run is a run of plain takes of one bucket in which nothing else happens: no window ends, no entry begins or ends, nothing is held.
+// run is a run of plain takes of one bucket in which nothing else happens: no window ends, no entry
+// begins or ends, nothing is held.
 //
-// Such takes change how much of each limit is used and when that was, and no more. A run keeps just that, next to each other, while the states stand
-// still, because processors that take turns at a bucket hand over each cache line that they write, and there is one for each state.
-// The zero value is no run.
+// Such takes change how much of each limit is used and when that was, and no more. A run keeps just
+// that, next to each other, while the states stand still, because processors that take turns at a
+// bucket hand over each cache line that they write, and there is one for each state. The zero value
+// is no run.
 type run struct {
 	counts [MaxLimits]count
 	until  int64 // something else happens then
@@ -65,7 +67,8 @@ func (r *Record) EndRun() {
 	}
 }
 
-// goOn is [One] for a take that goes on with the run. Otherwise it returns false and does nothing: the run is over, or the take does not fit.
+// goOn is [One] for a take that goes on with the run. Otherwise it returns false and does nothing:
+// the run is over, or the take does not fit.
 func (r *Record) goOn(specs []Spec, n *Amounts, priority int8, now int64, out []Result) bool {
 	if r.run.specs != &specs[0] || now >= r.run.until {
 		return false

@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// TestModelOfRuns is TestModel for buckets that are asked for again and again, with little or much in between: a run is no different.
+// TestModelOfRuns is TestModel for buckets that are asked for again and again, with little or much
+// in between: a run is no different.
 // req: D1, D5
 func TestModelOfRuns(t *testing.T) {
 	t.Parallel()
@@ -124,7 +125,8 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// TestRunOfVersions: versions of a program that count otherwise neither go on with each other's runs nor change what they do not know.
+// TestRunOfVersions: versions of a program that count otherwise neither go on with each other's
+// runs nor change what they do not know.
 func TestRunOfVersions(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, b *bucket, want ...int64) {
@@ -182,7 +184,8 @@ func TestRunOfVersions(t *testing.T) {
 	}
 }
 
-// TestRunStopsAtEdges: at the instant at which a window or an entry ends, or is too old to be joined, a take is decided the long way.
+// TestRunStopsAtEdges: at the instant at which a window or an entry ends, or is too old to be
+// joined, a take is decided the long way.
 func TestRunStopsAtEdges(t *testing.T) {
 	t.Parallel()
 	t.Run("margin before a calendar window's end", func(t *testing.T) {

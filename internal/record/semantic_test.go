@@ -8,8 +8,9 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// TestIdentity: another window, unit, kind, zone or anchor under the same name is another limit. Versions of a program that differ in it never touch
-// each other's state, not even with holds that end under the other's eyes; versions that differ in anything else share it.
+// TestIdentity: another window, unit, kind, zone or anchor under the same name is another limit.
+// Versions of a program that differ in it never touch each other's state, not even with holds that
+// end under the other's eyes; versions that differ in anything else share it.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	base := drawgate.Limit{Name: "l", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10}
@@ -58,7 +59,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestDaysWithDaylightSaving: the day on which the clocks change has one window, of 23 or 25 hours, and the limit holds in it once.
+// TestDaysWithDaylightSaving: the day on which the clocks change has one window, of 23 or 25 hours,
+// and the limit holds in it once.
 // req: A6
 func TestDaysWithDaylightSaving(t *testing.T) {
 	t.Parallel()
@@ -91,7 +93,8 @@ func TestDaysWithDaylightSaving(t *testing.T) {
 	}
 }
 
-// TestMarginAcrossAnEdge: a take that may arrive in the next window is charged to both; one that cannot is not.
+// TestMarginAcrossAnEdge: a take that may arrive in the next window is charged to both; one that
+// cannot is not.
 // req: C1
 func TestMarginAcrossAnEdge(t *testing.T) {
 	t.Parallel()
@@ -114,7 +117,8 @@ func TestMarginAcrossAnEdge(t *testing.T) {
 	}
 }
 
-// TestReplay: the id of an open reservation answers again and charges nothing; with another content it is an error; once it is not open it is new.
+// TestReplay: the id of an open reservation answers again and charges nothing; with another content
+// it is an error; once it is not open it is new.
 // req: A12
 func TestReplay(t *testing.T) {
 	t.Parallel()
@@ -215,7 +219,8 @@ func TestDebt(t *testing.T) {
 	}
 }
 
-// TestLeaseShrinks: a lease gets what there is, at least one, and counts until it ends, whatever the limit's charge.
+// TestLeaseShrinks: a lease gets what there is, at least one, and counts until it ends, whatever
+// the limit's charge.
 func TestLeaseShrinks(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(100 * sec), Amount: 110, Precision: drawgate.Exact})

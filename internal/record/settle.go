@@ -1,7 +1,8 @@
 package record
 
-// Settle ends a reservation in every bucket that knows it, with what was really used: asks[i].N per limit, [Keep] where the estimate stands.
-// A limit that a caller's policy does not have stands as estimated; with cancel everything is given back. It reports whether the grant was open anywhere.
+// Settle ends a reservation in every bucket that knows it, with what was really used: asks[i].N per
+// limit, [Keep] where the estimate stands. A limit that a caller's policy does not have stands as
+// estimated; with cancel everything is given back. It reports whether the grant was open anywhere.
 func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settled bool, at int64) {
 	now = latest(asks, now)
 	advance(asks, now)
@@ -34,7 +35,8 @@ func used(specs []Spec, actual *Amounts, p *Part, cancel bool) int64 {
 	return p.N
 }
 
-// settlePart corrects one limit. Held units are entered now; units that already count are corrected where they were counted.
+// settlePart corrects one limit. Held units are entered now; units that already count are corrected
+// where they were counted.
 func (r *Record) settlePart(specs []Spec, p *Part, n, now int64) {
 	if p.Held {
 		r.closePart(specs, p, n, now)
@@ -60,8 +62,9 @@ func (r *Record) settlePart(specs []Spec, p *Part, n, now int64) {
 	}
 }
 
-// settleBucket gives back at most what has not drained since the take: at most rate × elapsed can have, at the highest rate since.
-// (A clamp at the burst instead would mint units.) More than the estimate is debt.
+// settleBucket gives back at most what has not drained since the take: at most rate × elapsed can
+// have, at the highest rate since. (A clamp at the burst instead would mint units.) More than the
+// estimate is debt.
 func (st *State) settleBucket(p *Part, n, now int64) {
 	if n >= p.N {
 		st.Used = min(addSat(st.Used, mulCap(n-p.N, st.Scale)), maxUsed)
@@ -72,8 +75,9 @@ func (st *State) settleBucket(p *Part, n, now int64) {
 	st.Used = max(0, st.Used-min(back, undrained))
 }
 
-// spared returns how many of the parts of a unit that come free from instant at on may be given back: not those that drain until the latest instant for
-// which others were granted units ahead, since these would then drain before they are used.
+// spared returns how many of the parts of a unit that come free from instant at on may be given
+// back: not those that drain until the latest instant for which others were granted units ahead,
+// since these would then drain before they are used.
 func (st *State) spared(parts, at int64) int64 {
 	if st.Ahead <= at {
 		return parts
@@ -81,7 +85,8 @@ func (st *State) spared(parts, at int64) int64 {
 	return max(0, parts-st.drained(st.Ahead-at))
 }
 
-// drained returns the most, in 1/Scale units and rounded up, that can have drained in dt µs at the highest rate since the oldest open take.
+// drained returns the most, in 1/Scale units and rounded up, that can have drained in dt µs at the
+// highest rate since the oldest open take.
 func (st *State) drained(dt int64) int64 {
 	perUS := st.Window / st.Scale
 	if st.Peak <= st.Rate {
@@ -105,8 +110,9 @@ func (st *State) settleCalendar(p *Part, d int64) {
 	}
 }
 
-// Renew sets the end of a reservation's hold to now + hold, never earlier than it was, in every bucket that knows it.
-// It reports whether the grant was open anywhere, and the end. See [KeptLease] for what is not renewed.
+// Renew sets the end of a reservation's hold to now + hold, never earlier than it was, in every
+// bucket that knows it. It reports whether the grant was open anywhere, and the end. See
+// [KeptLease] for what is not renewed.
 func Renew(asks []Ask, id string, grant uint64, hold, now int64) (renewed bool, end, at int64) {
 	now = latest(asks, now)
 	advance(asks, now)
@@ -126,7 +132,8 @@ func Renew(asks []Ask, id string, grant uint64, hold, now int64) (renewed bool, 
 	return renewed, end, now
 }
 
-// KeptLease reports whether a grant is a lease of which one of the buckets is paused, so that it is renewed in none of them, and when it ends.
+// KeptLease reports whether a grant is a lease of which one of the buckets is paused, so that it is
+// renewed in none of them, and when it ends.
 func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept bool) {
 	advance(asks, latest(asks, now))
 	for i := range asks {
@@ -143,8 +150,9 @@ func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept 
 	return end, kept
 }
 
-// PauseUntil lets the buckets refuse every take until an instant, or longer where they are paused for longer. It returns when the last of these pauses
-// ends. An instant that is over changes nothing.
+// PauseUntil lets the buckets refuse every take until an instant, or longer where they are paused
+// for longer. It returns when the last of these pauses ends. An instant that is over changes
+// nothing.
 func PauseUntil(asks []Ask, until int64, reason string, now int64) (end, at int64) {
 	now = latest(asks, now)
 	advance(asks, now)
@@ -158,8 +166,9 @@ func PauseUntil(asks []Ask, until int64, reason string, now int64) (end, at int6
 	return end, now
 }
 
-// Charge counts asks[i].N units that were used at instant at, whatever the limits say: calendar limits in the window of that instant if it is
-// still open, the others now. Concurrency limits are left alone.
+// Charge counts asks[i].N units that were used at instant at, whatever the limits say: calendar
+// limits in the window of that instant if it is still open, the others now. Concurrency limits are
+// left alone.
 func Charge(asks []Ask, at, now int64) int64 {
 	now = latest(asks, now)
 	advance(asks, now)

@@ -5,7 +5,8 @@ import "github.com/drawgate/drawgate/internal/calendar"
 // MaxLimits is the most limits that a policy may have.
 const MaxLimits = 6
 
-// MaxOpen is the most reservations that may be open in one bucket: every answer that explains what is held looks at all of them.
+// MaxOpen is the most reservations that may be open in one bucket: every answer that explains what
+// is held looks at all of them.
 const MaxOpen = 10_000
 
 // Priorities is the number of priorities: 0 (lowest) to 9.
@@ -46,7 +47,8 @@ type Spec struct {
 // Fits reports whether n units could ever be granted at this priority.
 func (s *Spec) Fits(n int64, priority int8) bool { return n <= s.Effective[priority] }
 
-// lateness is how long after their decision, or after the end of their hold, units may still arrive: those that are charged at the end have by then.
+// lateness is how long after their decision, or after the end of their hold, units may still
+// arrive: those that are charged at the end have by then.
 func (s *Spec) lateness() int64 {
 	if s.ChargeEnd {
 		return 0
@@ -54,7 +56,8 @@ func (s *Spec) lateness() int64 {
 	return s.Margin
 }
 
-// BucketScale returns the scale and the drain per µs with which rate units per window µs are counted without fractions.
+// BucketScale returns the scale and the drain per µs with which rate units per window µs are
+// counted without fractions.
 func BucketScale(rate, window int64) (scale, drain int64) {
 	g := gcd(rate, window)
 	return window / g, rate / g

@@ -23,8 +23,8 @@ type State struct {
 	Log *Log // rolling: filled unless nil, for stores that keep entries one by one
 }
 
-// lateness is how long after the end of their hold units may still arrive: the holder relies on the margin that it was given, whichever version of the
-// policy ends the hold. s may be nil.
+// lateness is how long after the end of their hold units may still arrive: the holder relies on the
+// margin that it was given, whichever version of the policy ends the hold. s may be nil.
 func (st *State) lateness(s *Spec) int64 {
 	if s == nil {
 		return st.Late
@@ -46,8 +46,8 @@ func newState(s *Spec, now int64) State {
 	return st
 }
 
-// advance brings the state to now. s may be nil if the caller does not know this limit: then a bucket does not drain, and a calendar window that
-// is over stays.
+// advance brings the state to now. s may be nil if the caller does not know this limit: then a
+// bucket does not drain, and a calendar window that is over stays.
 func (st *State) advance(s *Spec, now int64) {
 	switch st.Kind {
 	case Bucket:
@@ -61,7 +61,8 @@ func (st *State) advance(s *Spec, now int64) {
 	}
 }
 
-// drain lets a bucket leak until now. When the rate has changed since, nobody knows when: the lower of the two drains, so that no unit is minted.
+// drain lets a bucket leak until now. When the rate has changed since, nobody knows when: the lower
+// of the two drains, so that no unit is minted.
 func (st *State) drain(s *Spec, now int64) {
 	if s == nil { // nor does anybody know the rate: nothing drains
 		st.At = max(st.At, now)
@@ -84,7 +85,8 @@ func (st *State) drain(s *Spec, now int64) {
 	st.At = now
 }
 
-// Leak drains at the rate of s or the one used last, whichever is lower. That one's parts are counted in, so that a whole number drains in a µs.
+// Leak drains at the rate of s or the one used last, whichever is lower. That one's parts are
+// counted in, so that a whole number drains in a µs.
 func (st *State) Leak(s *Spec, now int64) {
 	if s.Rate < st.Rate {
 		st.adopt(s)
@@ -95,7 +97,8 @@ func (st *State) Leak(s *Spec, now int64) {
 	}
 }
 
-// adopt puts the rate of s in force. What is used is rounded up to a whole part: by less than drains in a µs.
+// adopt puts the rate of s in force. What is used is rounded up to a whole part: by less than
+// drains in a µs.
 func (st *State) adopt(s *Spec) {
 	st.Used = rescale(st.Used, st.Scale, s.Scale)
 	st.Rate, st.Scale = s.Rate, s.Scale
@@ -120,7 +123,8 @@ func (st *State) expire(now int64) {
 	}
 }
 
-// roll opens the window that contains now. One that is open stays so until its end, whatever a falling clock or another tzdata says.
+// roll opens the window that contains now. One that is open stays so until its end, whatever a
+// falling clock or another tzdata says.
 func (st *State) roll(s *Spec, now int64) {
 	start, end := s.Rule.Window(now)
 	carry := int64(0)
@@ -139,8 +143,8 @@ func (st *State) used() int64 {
 	return addSat(u, st.Held)
 }
 
-// excess returns by how much n more units would exceed what may be used: 0 if they fit. For a bucket it is in 1/Scale units.
-// The state has been advanced to now.
+// excess returns by how much n more units would exceed what may be used: 0 if they fit. For a
+// bucket it is in 1/Scale units. The state has been advanced to now.
 func (st *State) excess(s *Spec, now, n int64, priority int8) int64 {
 	eff := s.Effective[priority]
 	if s.Kind == Bucket {
@@ -166,8 +170,8 @@ func (st *State) room(s *Spec, now int64, priority int8) int64 {
 	return max(0, eff-addSat(used, st.Held))
 }
 
-// enter counts n units from instant at on, whatever the limit says. It returns what a settlement needs to find them again.
-// s may be nil: see advance.
+// enter counts n units from instant at on, whatever the limit says. It returns what a settlement
+// needs to find them again. s may be nil: see advance.
 func (st *State) enter(s *Spec, at, margin, n int64) (ref int64, both bool) {
 	if n <= 0 {
 		return 0, false
@@ -188,8 +192,9 @@ func (st *State) enter(s *Spec, at, margin, n int64) (ref int64, both bool) {
 	return 0, false
 }
 
-// push adds n units at instant at to the newest entry, if that one's first take is near enough, or to a new one.
-// An entry never starts before the newest one's last take: units that arrive out of order count longer, never shorter.
+// push adds n units at instant at to the newest entry, if that one's first take is near enough, or
+// to a new one. An entry never starts before the newest one's last take: units that arrive out of
+// order count longer, never shorter.
 func (st *State) push(at, join, n int64) int64 {
 	st.Used = min(addSat(st.Used, n), maxUsed)
 	if k := st.Entries.Len(); k > 0 {

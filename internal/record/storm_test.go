@@ -27,7 +27,8 @@ type admission struct {
 	but    []*admission // what was open then: its units stay
 }
 
-// book is the list of everything that was admitted by one limit. It knows nothing of the code's state: what is used is added up from the list.
+// book is the list of everything that was admitted by one limit. It knows nothing of the code's
+// state: what is used is added up from the list.
 type book struct {
 	kind   record.Kind
 	window int64
@@ -159,7 +160,8 @@ func (b *book) find(id string) *admission {
 	return nil
 }
 
-// counts returns what counts at now for a take that may arrive until now+margin; a bucket's level is rounded up.
+// counts returns what counts at now for a take that may arrive until now+margin; a bucket's level
+// is rounded up.
 func (b *book) counts(now, margin int64) int64 {
 	held := int64(0)
 	for _, a := range b.open {
@@ -232,7 +234,8 @@ func newStorm(t testing.TB, seed uint64, f family) *storm {
 // span is about how long the limit remembers.
 func (s *storm) span() int64 { return spanOf(s.limit) }
 
-// change gives the limit other settings, its identity staying. At most once between two calls: nobody can know what was in force in between.
+// change gives the limit other settings, its identity staying. At most once between two calls:
+// nobody can know what was in force in between.
 func (s *storm) change(t testing.TB, f family) {
 	t.Helper()
 	if s.fresh {
@@ -374,7 +377,8 @@ func (s *storm) take() string {
 	return ""
 }
 
-// settle settles or cancels something that may be open, or long gone; sometimes with more than was estimated.
+// settle settles or cancels something that may be open, or long gone; sometimes with more than was
+// estimated.
 func (s *storm) settle() string {
 	if len(s.ids) == 0 {
 		return ""
@@ -513,9 +517,12 @@ func (s *storm) peek() {
 	record.Peek(&ask[0], 0, s.now)
 }
 
-// TestNeverOver runs a million random steps per kind with holds, settles early and late, cancels, renewals, leases, priorities, margins, charges,
-// refunds, clocks that are set back and settings that keep changing. At each admission the plain sum over the list of admissions (less what was
-// refunded: the latest ones first, but for open reservations), plus what is admitted, is at most what the limit allows at that moment; for a bucket: the level that the list and the integral of the rate in force give.
+// TestNeverOver runs a million random steps per kind with holds, settles early and late, cancels,
+// renewals, leases, priorities, margins, charges, refunds, clocks that are set back and settings
+// that keep changing. At each admission the plain sum over the list of admissions (less what was
+// refunded: the latest ones first, but for open reservations), plus what is admitted, is at most
+// what the limit allows at that moment; for a bucket: the level that the list and the integral of
+// the rate in force give.
 // req: A4, A5, A6, C1, C2, D1, D3, D12, E10
 func TestNeverOver(t *testing.T) {
 	t.Parallel()

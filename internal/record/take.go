@@ -48,7 +48,8 @@ type Verdict struct {
 
 // Decide decides one take over its buckets: all or nothing. A refusal changes nothing.
 //
-// now may lie behind a record's last change (a clock that was set back): the decision is then made at that change.
+// now may lie behind a record's last change (a clock that was set back): the decision is then made
+// at that change.
 func Decide(asks []Ask, t *Take, now int64) Verdict {
 	late := t.ID != "" && t.NotAfter != 0 && now > t.NotAfter // by the clock, whatever a record has seen
 	now = latest(asks, now)
@@ -232,7 +233,8 @@ func (a *Ask) result(j int, now, n int64, priority int8) (soonest int64) {
 	return min(res.RetryAfter, st.soonest(s, now, over))
 }
 
-// Peek says what a take would get, and spends nothing. Afterwards a.Rec has been advanced to the instant of the answer; it may be a copy.
+// Peek says what a take would get, and spends nothing. Afterwards a.Rec has been advanced to the
+// instant of the answer; it may be a copy.
 func Peek(a *Ask, priority int8, now int64) Verdict {
 	now = max(now, a.Rec.Last)
 	if a.Rec.Strange(a.Specs, now) {

@@ -7,8 +7,9 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// TestUsableToTheLimit: under a steady demand of several times the limit nearly all of what it allows is granted: 99.9 % where nothing is counted
-// together, otherwise 99 %, of amount per window and margin.
+// TestUsableToTheLimit: under a steady demand of several times the limit nearly all of what it
+// allows is granted: 99.9 % where nothing is counted together, otherwise 99 %, of amount per window
+// and margin.
 // req: A5, E10
 func TestUsableToTheLimit(t *testing.T) {
 	t.Parallel()
@@ -50,7 +51,8 @@ func TestUsableToTheLimit(t *testing.T) {
 	}
 }
 
-// TestUsableWithRetryAfter: a caller that sleeps exactly as long as it is told gets all that the limit allows.
+// TestUsableWithRetryAfter: a caller that sleeps exactly as long as it is told gets all that the
+// limit allows.
 // req: A5
 func TestUsableWithRetryAfter(t *testing.T) {
 	t.Parallel()
@@ -81,8 +83,8 @@ func TestUsableWithRetryAfter(t *testing.T) {
 	}
 }
 
-// TestWaitIsExact probes refused takes: refused at every probed instant before retry-after, granted at it, and never before soonest whatever is
-// given back.
+// TestWaitIsExact probes refused takes: refused at every probed instant before retry-after, granted
+// at it, and never before soonest whatever is given back.
 // req: A6, B7
 func TestWaitIsExact(t *testing.T) {
 	t.Parallel()
@@ -163,7 +165,8 @@ func TestSoonestIsALowerBound(t *testing.T) {
 	}
 }
 
-// TestRefusalChangesNothing plays a script on two records, one of which never sees the takes that are refused: every later answer is the same.
+// TestRefusalChangesNothing plays a script on two records, one of which never sees the takes that
+// are refused: every later answer is the same.
 // req: A2
 func TestRefusalChangesNothing(t *testing.T) {
 	t.Parallel()

@@ -8,8 +8,8 @@ import (
 // Freed is an instant at which held units of a limit stop being held.
 type Freed struct{ At, N int64 }
 
-// SetHeld says until when how many units of a limit are held, to a record that is only to be looked at and was not given its reservations. It keeps
-// and sorts held.
+// SetHeld says until when how many units of a limit are held, to a record that is only to be looked
+// at and was not given its reservations. It keeps and sorts held.
 func (r *Record) SetHeld(limit uint64, held []Freed) {
 	slices.SortFunc(held, func(a, b Freed) int { return cmp.Compare(a.At, b.At) })
 	if r.partial == nil {
@@ -40,8 +40,8 @@ func (r *Record) ends(st *State) []Freed {
 	return fs
 }
 
-// wait returns the time in µs after which n units would fit if nothing else happened: holds end at their end and then count as used.
-// n is at most what an unused limit grants.
+// wait returns the time in µs after which n units would fit if nothing else happened: holds end at
+// their end and then count as used. n is at most what an unused limit grants.
 func (r *Record) wait(s *Spec, st *State, now, n int64, priority int8) int64 {
 	eff := s.Effective[priority]
 	fs := r.ends(st)
@@ -63,7 +63,8 @@ func (r *Record) wait(s *Spec, st *State, now, n int64, priority int8) int64 {
 	return Never
 }
 
-// waitBucket returns when used, in 1/Scale units, is at most want. Held units start to drain when their hold ends.
+// waitBucket returns when used, in 1/Scale units, is at most want. Held units start to drain when
+// their hold ends.
 func (st *State) waitBucket(s *Spec, fs []Freed, now, want int64) int64 {
 	level, held, at := st.Used, mulSat(st.Held, s.Scale), now
 	for i := 0; ; i++ {
@@ -81,7 +82,8 @@ func (st *State) waitBucket(s *Spec, fs []Freed, now, want int64) int64 {
 	}
 }
 
-// waitRolling returns when need units have left the window: an entry leaves one window after its last take.
+// waitRolling returns when need units have left the window: an entry leaves one window after its
+// last take.
 func (st *State) waitRolling(s *Spec, fs []Freed, now, need int64) int64 {
 	n := st.Entries.Len()
 	if len(fs) > 0 {
@@ -101,8 +103,9 @@ func (st *State) waitRolling(s *Spec, fs []Freed, now, need int64) int64 {
 	return Never
 }
 
-// later returns the newest entry and those after it as they will be once all holds are over: units whose hold ends may join the newest entry,
-// which then leaves later. It returns nothing if nothing is held.
+// later returns the newest entry and those after it as they will be once all holds are over: units
+// whose hold ends may join the newest entry, which then leaves later. It returns nothing if nothing
+// is held.
 func (st *State) later(s *Spec, fs []Freed) (es []Entry) {
 	if len(fs) == 0 {
 		return nil
@@ -151,7 +154,8 @@ func (st *State) waitCalendar(s *Spec, fs []Freed, now, want int64) int64 {
 	}
 }
 
-// soonest returns a time before which excess units cannot fit even if every open hold ended, and gave back all it can, now.
+// soonest returns a time before which excess units cannot fit even if every open hold ended, and
+// gave back all it can, now.
 func (st *State) soonest(s *Spec, now, excess int64) int64 {
 	back := addSat(st.Held, st.Loose)
 	if s.Kind == Bucket {
@@ -177,7 +181,8 @@ func (st *State) soonest(s *Spec, now, excess int64) int64 {
 	return 0
 }
 
-// resetAt returns when nothing is used any more, holds counting as used from their end; for a calendar limit the end of the window.
+// resetAt returns when nothing is used any more, holds counting as used from their end; for a
+// calendar limit the end of the window.
 func (r *Record) resetAt(s *Spec, st *State, now int64) int64 {
 	switch s.Kind {
 	case Calendar:

@@ -16,7 +16,8 @@ func cpuTime(tb testing.TB, pid int) time.Duration {
 	if err != nil {
 		return 0
 	}
-	// The second field is the program's name in parentheses; utime and stime are fields 14 and 15, in 1/100 s.
+	// The second field is the program's name in parentheses; utime and stime are fields 14 and 15,
+	// in 1/100 s.
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	f := strings.Fields(rest)
 	if len(f) < 13 {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Proxy passes bytes between clients and a server. It can delay what the server answers, lose it, and cut connections. It is safe for concurrent use.
+// Proxy passes bytes between clients and a server. It can delay what the server answers, lose it,
+// and cut connections. It is safe for concurrent use.
 type Proxy struct {
 	Addr  string       // host:port, for clients
 	Delay atomic.Int64 // of each answer that the server gives from now on, in ns
@@ -77,10 +78,12 @@ type chunk struct {
 	when time.Time
 }
 
-// backlog is how many chunks may be on their way: more than a client leaves unread that is still there.
+// backlog is how many chunks may be on their way: more than a client leaves unread that is still
+// there.
 const backlog = 1000
 
-// answers passes on what the server says on s, each part after the delay that was set when it was said.
+// answers passes on what the server says on s, each part after the delay that was set when it was
+// said.
 func (p *Proxy) answers(c, s net.Conn) {
 	chunks := make(chan chunk, backlog)
 	defer func() { _ = s.Close() }()

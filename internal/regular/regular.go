@@ -1,7 +1,7 @@
 // Package regular opens regular files.
 //
-// A named pipe lets whoever opens it wait until somebody writes, and a device may do anything. Files that are named by people, or found in a directory,
-// may turn into one at any time.
+// A named pipe lets whoever opens it wait until somebody writes, and a device may do anything.
+// Files that are named by people, or found in a directory, may turn into one at any time.
 package regular
 
 import (
@@ -12,7 +12,8 @@ import (
 	"os"
 )
 
-// Open opens a regular file for reading, through symbolic links. It never waits for a writer: whatever else is at path is an error, a *[fs.PathError].
+// Open opens a regular file for reading, through symbolic links. It never waits for a writer:
+// whatever else is at path is an error, a *[fs.PathError].
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path) // opening a device may do something
 	if e, ok := errors.AsType[*fs.PathError](err); ok {

@@ -15,7 +15,8 @@ import (
 	"github.com/drawgate/drawgate/internal/regular"
 )
 
-// Each of these would block or do something, were it opened as a file: the test's time-out is what would notice.
+// Each of these would block or do something, were it opened as a file: the test's time-out is what
+// would notice.
 func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "regular") //nolint:usetesting // the path of a socket has to be short

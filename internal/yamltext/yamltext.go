@@ -38,7 +38,8 @@ type Span struct{ Line, Column, Width int } // from 1; in characters
 // start is where there is no better place.
 var start = Span{1, 1, 1}
 
-// Check returns why data is no text that may be parsed, and where; the message is empty if it is one.
+// Check returns why data is no text that may be parsed, and where; the message is empty if it is
+// one.
 func (b Bounds) Check(data []byte) (Span, string) {
 	if len(data) > b.Size {
 		return start, fmt.Sprintf("the file is larger than %d bytes", b.Size)
@@ -78,10 +79,12 @@ func checkLine(line string) (column int, message string) {
 	return 0, ""
 }
 
-// Parse parses what Check found nothing in. The message is empty if the text is well-formed and within the bounds.
+// Parse parses what Check found nothing in. The message is empty if the text is well-formed and
+// within the bounds.
 func (b Bounds) Parse(text string) (file *ast.File, at Span, message string) {
 	defer func() {
-		// The parser is not ours; that it panics on some text must not end a server that reads its configuration again.
+		// The parser is not ours; that it panics on some text must not end a server that reads its
+		// configuration again.
 		if r := recover(); r != nil {
 			file, at, message = nil, start, "the YAML parser gave up on this file"
 		}

@@ -12,7 +12,8 @@ import (
 // reserve is how long before a caller's own deadline it is answered.
 const reserve = 5 * time.Millisecond
 
-// limit bounds an attempt. whole says that the store had a fair time: one that does not answer a caller in a hurry is not away.
+// limit bounds an attempt. whole says that the store had a fair time: one that does not answer a
+// caller in a hurry is not away.
 func (s *Store) limit(ctx context.Context) (_ context.Context, cancel context.CancelFunc, whole bool) {
 	d := s.timeout
 	whole = true
@@ -26,7 +27,8 @@ func (s *Store) limit(ctx context.Context) (_ context.Context, cancel context.Ca
 	return ctx, cancel, whole
 }
 
-// attempt asks the store once, and judges by the answer whether it is away. caller is who asks: if it gives up, that says nothing.
+// attempt asks the store once, and judges by the answer whether it is away. caller is who asks: if
+// it gives up, that says nothing.
 func (s *Store) attempt(ctx, caller context.Context, op string, whole bool, f func(context.Context) error) error {
 	epoch := s.epoch.Load()
 	err := f(ctx)
@@ -45,7 +47,8 @@ func (s *Store) attempt(ctx, caller context.Context, op string, whole bool, f fu
 	return err
 }
 
-// gaveUp reports whether a caller has left: not because its time was over, but because it wanted to.
+// gaveUp reports whether a caller has left: not because its time was over, but because it wanted
+// to.
 func gaveUp(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // wide reports whether an error means that the store is away for everybody.

@@ -11,7 +11,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// benchGuard returns a guard over a store in memory, whose answers cost almost nothing: what is measured is the guard.
+// benchGuard returns a guard over a store in memory, whose answers cost almost nothing: what is
+// measured is the guard.
 func benchGuard(b *testing.B) *guard.Store {
 	b.Helper()
 	g := guard.New(memstore.New(nil), &guard.Options{Instances: 3, Timeout: time.Minute})

@@ -11,7 +11,8 @@ import (
 // Unbounded as a number of units of a [Line] says that there is no bound.
 const Unbounded = -1
 
-// Line says what one limit may admit beyond itself when the store is away, at worst. See docs/fallback.md for how it is reckoned.
+// Line says what one limit may admit beyond itself when the store is away, at worst. See
+// docs/fallback.md for how it is reckoned.
 type Line struct {
 	Policy, Limit, Unit string
 	Mode                drawgate.Fallback // closed, share or open
@@ -24,8 +25,9 @@ type Line struct {
 	Partly              int64 // the same in every window in which some processes are cut off and others are not; of a bucket in every time of its Window
 }
 
-// Bound says for each limit of policies what so many instances may admit beyond it when the store is away; 0 means that nobody knows how many there are. It is
-// pure. A policy that does not compile is an error.
+// Bound says for each limit of policies what so many instances may admit beyond it when the store
+// is away; 0 means that nobody knows how many there are. It is pure. A policy that does not compile
+// is an error.
 //
 // Policies of one name are one policy with several amounts, such as a rule's: the takes of one
 // bucket may use them in turn, and the line of a limit is the worst case of that. Where each bucket
@@ -35,7 +37,8 @@ func Bound(policies []drawgate.Policy, instances int) ([]Line, error) {
 	return bound(policies, instances, 0)
 }
 
-// BoundCounted is [Bound] for so many instances that are counted: see [Options.CountInstances]. At least atLeast are assumed, and at least 1.
+// BoundCounted is [Bound] for so many instances that are counted: see [Options.CountInstances]. At
+// least atLeast are assumed, and at least 1.
 func BoundCounted(policies []drawgate.Policy, instances, atLeast int) ([]Line, error) {
 	return bound(policies, max(1, instances, atLeast), max(1, atLeast))
 }

@@ -99,7 +99,8 @@ func TestBoundOfSeveralAmounts(t *testing.T) {
 	}
 }
 
-// TestBoundOfInstancesThatAreCounted: cut off at once they have their shares, and one by one, in the worst case, what one of the least number has.
+// TestBoundOfInstancesThatAreCounted: cut off at once they have their shares, and one by one, in
+// the worst case, what one of the least number has.
 //
 // req: A10
 func TestBoundOfInstancesThatAreCounted(t *testing.T) {

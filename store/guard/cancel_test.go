@@ -26,7 +26,8 @@ func free(t *testing.T, store *faulty, plan *drawgate.Plan, within time.Duration
 	}
 }
 
-// TestARefusedTakeLeavesNothingInTheStore: its answer was lost, so the store may hold what it asked for, and the guard refuses it.
+// TestARefusedTakeLeavesNothingInTheStore: its answer was lost, so the store may hold what it asked
+// for, and the guard refuses it.
 //
 // req: A1, A12
 func TestARefusedTakeLeavesNothingInTheStore(t *testing.T) {
@@ -54,7 +55,8 @@ func TestARefusedTakeLeavesNothingInTheStore(t *testing.T) {
 	}
 }
 
-// TestARefusedTakeMayBeSentAgain: who waits sends the same grant again. What is held then stays held.
+// TestARefusedTakeMayBeSentAgain: who waits sends the same grant again. What is held then stays
+// held.
 func TestARefusedTakeMayBeSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late} {
@@ -83,7 +85,8 @@ func TestARefusedTakeMayBeSentAgain(t *testing.T) {
 	}
 }
 
-// TestGivingUpLeavesNothingInTheStore: callers leave while the store decides. They are told that it may have, and what it gave is cancelled.
+// TestGivingUpLeavesNothingInTheStore: callers leave while the store decides. They are told that it
+// may have, and what it gave is cancelled.
 func TestGivingUpLeavesNothingInTheStore(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late, slow} {
@@ -155,7 +158,8 @@ func TestCancellationsAreBounded(t *testing.T) {
 	})
 }
 
-// TestAGrantThatIsHeldHereIsNotCancelled: its first answer was lost, and then it was given here. It counts once, there and then.
+// TestAGrantThatIsHeldHereIsNotCancelled: its first answer was lost, and then it was given here. It
+// counts once, there and then.
 func TestAGrantThatIsHeldHereIsNotCancelled(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late} {

@@ -8,11 +8,12 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Full returns the guard as a store that offers what the store behind it offers beside, and nothing else: of [drawgate.Resetter], [drawgate.Lister] and
-// [drawgate.Journal] it is those that the store was when Full was called. Limiters and doors ask a store what it is: give them this.
+// Full returns the guard as a store that offers what the store behind it offers beside, and nothing
+// else: of [drawgate.Resetter], [drawgate.Lister] and [drawgate.Journal] it is those that the store
+// was when Full was called. Limiters and doors ask a store what it is: give them this.
 //
-// While the store is away these report a [drawgate.StoreError]: there is nothing in their place. [drawgate.Opener] is never offered, since it would go past
-// the guard.
+// While the store is away these report a [drawgate.StoreError]: there is nothing in their place.
+// [drawgate.Opener] is never offered, since it would go past the guard.
 func (s *Store) Full() drawgate.Store {
 	inner := s.store()
 	_, reset := inner.(drawgate.Resetter)
@@ -82,7 +83,8 @@ func errLacks(what string) error {
 
 type resetter struct{ s *Store }
 
-// Reset implements [drawgate.Resetter]. What the store has yet to be told of the buckets is forgotten too.
+// Reset implements [drawgate.Resetter]. What the store has yet to be told of the buckets is
+// forgotten too.
 func (r resetter) Reset(ctx context.Context, keys []drawgate.Key) error {
 	inner, ok := r.s.store().(drawgate.Resetter)
 	if !ok {

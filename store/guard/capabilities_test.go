@@ -83,7 +83,8 @@ func TestFullOffersWhatTheStoreOffers(t *testing.T) {
 	})
 }
 
-// TestPowersWhileAway are errors at once: there is nothing in their place. A reset forgets what is known here, too.
+// TestPowersWhileAway are errors at once: there is nothing in their place. A reset forgets what is
+// known here, too.
 //
 // req: D8
 func TestPowersWhileAway(t *testing.T) {

@@ -25,7 +25,8 @@ func (c *clock) now() ledger.Now {
 	return ledger.Now{Own: own, Store: c.base + own - 1 + c.offset.Load()}
 }
 
-// learn sets the clock by an answer of the store: it is never ahead of the store's, and behind by no more than a journey there and back.
+// learn sets the clock by an answer of the store: it is never ahead of the store's, and behind by
+// no more than a journey there and back.
 func (c *clock) learn(d *drawgate.Decision) {
 	const near = 10_000 // µs
 	off := d.At().UnixMicro() - c.base - int64(time.Since(c.epoch)/time.Microsecond)

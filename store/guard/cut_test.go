@@ -11,8 +11,9 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// herd is three processes on one store, all of which ask for a bucket limit as fast as they can. They do not ask the store again once it has failed: to be
-// sure takes time, in which a bucket drains.
+// herd is three processes on one store, all of which ask for a bucket limit as fast as they can.
+// They do not ask the store again once it has failed: to be sure takes time, in which a bucket
+// drains.
 type herd struct {
 	t        *testing.T
 	plan     *drawgate.Plan
@@ -44,7 +45,8 @@ func (h *herd) line() guard.Line {
 	return lines[0]
 }
 
-// enter has what is admitted from now on counted by a bucket of its own, which may be exceeded by so many.
+// enter has what is admitted from now on counted by a bucket of its own, which may be exceeded by
+// so many.
 func (h *herd) enter(over int64) *truth {
 	tr := newTruth(h.plan)
 	tr.over = func(int) int64 { return over }
@@ -89,8 +91,9 @@ func (h *herd) ask(d time.Duration) {
 // most returns how much of the limit's bucket has been used at most.
 func (tr *truth) most() int64 { return tr.rec.Usage(&tr.wide[0], 9).Used }
 
-// TestABucketLimitCutOff: three processes that are all cut off are admitted what [guard.Bound] says beyond a bucket limit when it begins, if one of them had
-// the traffic, and nothing beyond it if all had; and later nothing, though they wait until their shares are full again.
+// TestABucketLimitCutOff: three processes that are all cut off are admitted what [guard.Bound] says
+// beyond a bucket limit when it begins, if one of them had the traffic, and nothing beyond it if
+// all had; and later nothing, though they wait until their shares are full again.
 //
 // req: E7
 func TestABucketLimitCutOff(t *testing.T) {
@@ -137,13 +140,15 @@ func TestABucketLimitCutOff(t *testing.T) {
 	}
 }
 
-// bucketLimits have a rate that is less than the burst, more, and one that three processes cannot divide.
+// bucketLimits have a rate that is less than the burst, more, and one that three processes cannot
+// divide.
 func bucketLimits() []drawgate.Limit {
 	return []drawgate.Limit{leaky(10, time.Second, 24), leaky(60, time.Second, 12), leaky(7, time.Second, 7)}
 }
 
-// TestABucketLimitPartlyCutOff: while two of three processes are cut off and the third is not, no window holds more than [guard.Bound] says beyond what a
-// bucket limit admits in it: its burst and its rate.
+// TestABucketLimitPartlyCutOff: while two of three processes are cut off and the third is not, no
+// window holds more than [guard.Bound] says beyond what a bucket limit admits in it: its burst and
+// its rate.
 //
 // req: E7
 func TestABucketLimitPartlyCutOff(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
-// deliverFirst waits until the store knows what it must know before it decides about takes. The error says why it does not: it is unavailable.
+// deliverFirst waits until the store knows what it must know before it decides about takes. The
+// error says why it does not: it is unavailable.
 func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
 	for {
 		done, blocked, fault := s.blocked(reqs)
@@ -35,8 +36,9 @@ func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
 	}
 }
 
-// blocked reports whether the store must still be told something, has it told first, and returns what is closed when the delivery is over that is under way
-// or about to begin. fault says why the store could not be told of one of the buckets alone.
+// blocked reports whether the store must still be told something, has it told first, and returns
+// what is closed when the delivery is over that is under way or about to begin. fault says why the
+// store could not be told of one of the buckets alone.
 func (s *Store) blocked(reqs []ledger.Request) (done <-chan struct{}, blocked bool, fault error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

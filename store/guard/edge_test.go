@@ -11,7 +11,8 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// TestABatchOfBoth settles what was given here and what the store gave in one batch: each is answered for itself.
+// TestABatchOfBoth settles what was given here and what the store gave in one batch: each is
+// answered for itself.
 func TestABatchOfBoth(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -44,7 +45,8 @@ func TestABatchOfBoth(t *testing.T) {
 	})
 }
 
-// TestAnIDThatIsAnothersByNow: the store has it for something else. What was given here is charged, and settled by the difference.
+// TestAnIDThatIsAnothersByNow: the store has it for something else. What was given here is charged,
+// and settled by the difference.
 func TestAnIDThatIsAnothersByNow(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -74,7 +76,8 @@ func TestAnIDThatIsAnothersByNow(t *testing.T) {
 	})
 }
 
-// TestABucketThatCannotBeTold is tried again, and keeps nobody else waiting; what the store will never accept is given up, and said.
+// TestABucketThatCannotBeTold is tried again, and keeps nobody else waiting; what the store will
+// never accept is given up, and said.
 func TestABucketThatCannotBeTold(t *testing.T) {
 	t.Parallel()
 	for _, never := range []bool{false, true} {

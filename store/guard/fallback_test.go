@@ -26,8 +26,8 @@ func bubble(t *testing.T, opts *guard.Options, f func(t *testing.T, g *guard.Sto
 
 func share(n int) *guard.Options { return &guard.Options{Instances: n} }
 
-// TestTheFirstFailureIsAnsweredHere: no caller sees an error, nor waits longer than the deadline, and the answer says where it was given.
-// After three failures nobody asks the store any more.
+// TestTheFirstFailureIsAnsweredHere: no caller sees an error, nor waits longer than the deadline,
+// and the answer says where it was given. After three failures nobody asks the store any more.
 //
 // req: A10, E7, C12
 func TestTheFirstFailureIsAnsweredHere(t *testing.T) {
@@ -68,7 +68,8 @@ func TestTheFirstFailureIsAnsweredHere(t *testing.T) {
 	}
 }
 
-// TestMistakesAreNotAway: what a caller does wrong, and a caller that leaves, say nothing about the store.
+// TestMistakesAreNotAway: what a caller does wrong, and a caller that leaves, say nothing about the
+// store.
 func TestMistakesAreNotAway(t *testing.T) {
 	t.Parallel()
 	bubble(t, share(1), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -97,7 +98,8 @@ func TestMistakesAreNotAway(t *testing.T) {
 	})
 }
 
-// TestAHurriedCaller is answered before its own deadline, and its hurry does not count against the store.
+// TestAHurriedCaller is answered before its own deadline, and its hurry does not count against the
+// store.
 func TestAHurriedCaller(t *testing.T) {
 	t.Parallel()
 	bubble(t, &guard.Options{Instances: 1, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
@@ -131,7 +133,8 @@ func TestAHurriedCaller(t *testing.T) {
 	})
 }
 
-// TestModes: what each fallback admits, in one policy (document D: a day steps aside, a minute stays).
+// TestModes: what each fallback admits, in one policy (document D: a day steps aside, a minute
+// stays).
 //
 // req: D10, E8
 func TestModes(t *testing.T) {
@@ -191,7 +194,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestWhatIsTooLargeForAShare never fits here, but would if the store were back: it is not told to wait for ever.
+// TestWhatIsTooLargeForAShare never fits here, but would if the store were back: it is not told to
+// wait for ever.
 func TestWhatIsTooLargeForAShare(t *testing.T) {
 	t.Parallel()
 	bubble(t, &guard.Options{Instances: 3, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
@@ -213,7 +217,8 @@ func TestWhatIsTooLargeForAShare(t *testing.T) {
 	})
 }
 
-// TestShareCountsWhatWasUsedBefore: the share does not start fresh when the store goes away, whatever kind of limit it is of.
+// TestShareCountsWhatWasUsedBefore: the share does not start fresh when the store goes away,
+// whatever kind of limit it is of.
 func TestShareCountsWhatWasUsedBefore(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{rolling(9, time.Hour), leaky(9, 100*time.Hour, 0), daily(9)} {
@@ -236,7 +241,8 @@ func TestShareCountsWhatWasUsedBefore(t *testing.T) {
 	}
 }
 
-// TestAProcessThatUsedMoreThanItsShareRefillsFromEmpty: what the store gave it beyond its share is no debt.
+// TestAProcessThatUsedMoreThanItsShareRefillsFromEmpty: what the store gave it beyond its share is
+// no debt.
 func TestAProcessThatUsedMoreThanItsShareRefillsFromEmpty(t *testing.T) {
 	t.Parallel()
 	bubble(t, share(3), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -259,7 +265,8 @@ func TestAProcessThatUsedMoreThanItsShareRefillsFromEmpty(t *testing.T) {
 	})
 }
 
-// TestAFormerProcess: what a process admitted that ended is not known to the next one. It counts as used when that one starts.
+// TestAFormerProcess: what a process admitted that ended is not known to the next one. It counts as
+// used when that one starts.
 func TestAFormerProcess(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{rolling(9, time.Hour), leaky(9, time.Hour, 0), daily(9)} {
@@ -326,7 +333,8 @@ func TestSeveralBucketsAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestOneBucketThatCannotBeRead: a key that holds something else is decided here, and does not send all others away.
+// TestOneBucketThatCannotBeRead: a key that holds something else is decided here, and does not send
+// all others away.
 //
 // req: A11, E7
 func TestOneBucketThatCannotBeRead(t *testing.T) {

@@ -48,8 +48,9 @@ func TestAReplayThatIsLateIsSentAgain(t *testing.T) {
 	})
 }
 
-// TestAPauseDoesNotKeepWhatWasGivenFromTheStore: of two buckets one is paused by another process before the store is told of a reservation of both. The slot
-// of the other bucket is not given again, and nothing stays pending.
+// TestAPauseDoesNotKeepWhatWasGivenFromTheStore: of two buckets one is paused by another process
+// before the store is told of a reservation of both. The slot of the other bucket is not given
+// again, and nothing stays pending.
 func TestAPauseDoesNotKeepWhatWasGivenFromTheStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

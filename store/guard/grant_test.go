@@ -30,7 +30,8 @@ func tryGrant(t *testing.T, s drawgate.Store, plan *drawgate.Plan, g drawgate.Gr
 	return out[0]
 }
 
-// TestGrantsOfOneIDAreApart while the store is unavailable, and when it is back: a settlement that was kept ends the grant that it names, never a later one.
+// TestGrantsOfOneIDAreApart while the store is unavailable, and when it is back: a settlement that
+// was kept ends the grant that it names, never a later one.
 //
 // req: A1, A6
 func TestGrantsOfOneIDAreApart(t *testing.T) {

@@ -16,24 +16,29 @@ import (
 
 // Options holds what a Store can do without. The zero value is ready to use.
 type Options struct {
-	// Instances is the number of processes that share the limits; each gets that part of a limit whose fallback is share. 0 means that nobody knows: the
-	// default is FallbackClosed then, and a share is nothing. For a store that only this process uses it is 1.
+	// Instances is the number of processes that share the limits; each gets that part of a limit
+	// whose fallback is share. 0 means that nobody knows: the default is FallbackClosed then, and a
+	// share is nothing. For a store that only this process uses it is 1.
 	Instances int
-	// CountInstances counts the guards that share the store, by a slot that each holds in a bucket of the policy "drawgate:instances", and divides by the
-	// largest number of the last five minutes of contact; Instances is then the least that is assumed. A process that was in contact with the store for less
-	// than 40 s before the store became unavailable admits no share. docs/fallback.md has the rule and what it can cost.
+	// CountInstances counts the guards that share the store, by a slot that each holds in a bucket
+	// of the policy "drawgate:instances", and divides by the largest number of the last five
+	// minutes of contact; Instances is then the least that is assumed. A process that was in
+	// contact with the store for less than 40 s before the store became unavailable admits no
+	// share. docs/fallback.md has the rule and what it can cost.
 	CountInstances bool
 
-	// Timeout bounds what a caller waits for the store, all attempts included: 0 means 40ms, so that an Allow is answered within 50 ms.
-	// A caller whose own deadline is earlier is answered a little before that.
+	// Timeout bounds what a caller waits for the store, all attempts included: 0 means 40ms, so
+	// that an Allow is answered within 50 ms. A caller whose own deadline is earlier is answered a
+	// little before that.
 	Timeout time.Duration
 
 	// Failures in a row after which callers are not sent to the store any more: 0 means 3.
 	Failures int
 
-	// StartFull trusts that nothing was admitted before the process started. Without it, a bucket that this process meets for the first time
-	// while the store is away is taken to have used its share when the process started: otherwise each restart during an outage would hand
-	// out another share.
+	// StartFull trusts that nothing was admitted before the process started. Without it, a bucket
+	// that this process meets for the first time while the store is away is taken to have used its
+	// share when the process started: otherwise each restart during an outage would hand out
+	// another share.
 	StartFull bool
 
 	MaxBuckets int // most buckets that are recorded: 0 means a million. Of one for which there is no room nothing is admitted as a share
@@ -54,7 +59,8 @@ const (
 
 // Store is a store that always answers. It is safe for concurrent use.
 //
-// It has a goroutine of its own: Close ends it. Use [Store.Full] where the store behind it offers more than every store does.
+// It has a goroutine of its own: Close ends it. Use [Store.Full] where the store behind it offers
+// more than every store does.
 type Store struct {
 	opts    Options
 	timeout time.Duration
@@ -88,7 +94,8 @@ var (
 
 // New returns a guard before store, which from then on is the guard's to close. opts may be nil.
 //
-// A store in memory needs none: it is never away, and a guard keeps a limiter from using it directly.
+// A store in memory needs none: it is never away, and a guard keeps a limiter from using it
+// directly.
 func New(store drawgate.Store, opts *Options) *Store {
 	s := &Store{woken: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 	if opts != nil {
@@ -116,15 +123,17 @@ func New(store drawgate.Store, opts *Options) *Store {
 // store returns the store that is guarded.
 func (s *Store) store() drawgate.Store { return *s.inner.Load() }
 
-// Replace puts another store in the place of the one that is guarded, and returns that one, which is the caller's to close. It is for a store that stays
-// away until it is repaired and opened again. What the old one has yet to be told is told to the new one.
+// Replace puts another store in the place of the one that is guarded, and returns that one, which
+// is the caller's to close. It is for a store that stays away until it is repaired and opened
+// again. What the old one has yet to be told is told to the new one.
 func (s *Store) Replace(store drawgate.Store) (old drawgate.Store) {
 	was := s.inner.Swap(&store)
 	s.wake()
 	return *was
 }
 
-// Close ends the guard and closes the store. What the store has yet to be told is told now, if that can be done within a second, and otherwise lost.
+// Close ends the guard and closes the store. What the store has yet to be told is told now, if that
+// can be done within a second, and otherwise lost.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		<-s.done

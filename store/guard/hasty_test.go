@@ -12,8 +12,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// TestHastyCallersDoNotOpen: a caller that gives a store no time, while it is well, is not admitted by a limit that would step aside: over gRPC it is the
-// client that chooses the deadline.
+// TestHastyCallersDoNotOpen: a caller that gives a store no time, while it is well, is not admitted
+// by a limit that would step aside: over gRPC it is the client that chooses the deadline.
 func TestHastyCallersDoNotOpen(t *testing.T) {
 	t.Parallel()
 	bubble(t, &guard.Options{Instances: 3, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
@@ -47,7 +47,8 @@ func (s single) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	return nil
 }
 
-// TestHastyCallersOfAStoreThatAnswersEach are not admitted either, whether they wait for its answer or for it to be told something first.
+// TestHastyCallersOfAStoreThatAnswersEach are not admitted either, whether they wait for its answer
+// or for it to be told something first.
 func TestHastyCallersOfAStoreThatAnswersEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -287,7 +287,8 @@ func used(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n 
 	return n
 }
 
-// drain takes one unit of the first limit after the other until it is refused, and returns how many it got.
+// drain takes one unit of the first limit after the other until it is refused, and returns how many
+// it got.
 func drain(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n int64) {
 	tb.Helper()
 	for take(tb, s, plan, name, 1).Allowed {

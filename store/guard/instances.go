@@ -31,7 +31,8 @@ func (s *sharing) close() {
 	}
 }
 
-// share returns the number of processes that a limit is divided by, 0 if nobody knows, and whether this one may admit its share.
+// share returns the number of processes that a limit is divided by, 0 if nobody knows, and whether
+// this one may admit its share.
 func (s *sharing) share() (n int, ok bool) {
 	if s.counter == nil {
 		return s.fixed, true

@@ -42,7 +42,8 @@ func (c *counting) set(m mood) {
 	}
 }
 
-// ask has all guards ask for a unit as fast as they can for a second, and returns how many each was admitted.
+// ask has all guards ask for a unit as fast as they can for a second, and returns how many each was
+// admitted.
 func (c *counting) ask() []int {
 	c.t.Helper()
 	got := make([]int, len(c.guards))
@@ -56,8 +57,9 @@ func (c *counting) ask() []int {
 	return got
 }
 
-// TestInstancesThatAreCountedShareALimit: three guards that nobody told how many they are each admit a third of a limit while the store is unavailable for ten
-// seconds, and a fourth that starts meanwhile none. When the store is back it decides again, and the fourth is counted.
+// TestInstancesThatAreCountedShareALimit: three guards that nobody told how many they are each
+// admit a third of a limit while the store is unavailable for ten seconds, and a fourth that starts
+// meanwhile none. When the store is back it decides again, and the fourth is counted.
 //
 // req: A10, B11
 func TestInstancesThatAreCountedShareALimit(t *testing.T) {
@@ -109,7 +111,8 @@ func TestInstancesThatAreCountedShareALimit(t *testing.T) {
 	}
 }
 
-// TestAnInstanceWithoutMaturityAdmitsNoShare says that it is for want of the store, and goes on counting as far as limits are open.
+// TestAnInstanceWithoutMaturityAdmitsNoShare says that it is for want of the store, and goes on
+// counting as far as limits are open.
 func TestAnInstanceWithoutMaturityAdmitsNoShare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +156,8 @@ func TestAClosedGuardIsNotCountedAnyMore(t *testing.T) {
 	})
 }
 
-// TestABucketThatFailsDoesNotTouchTheCount: what is decided here because one bucket cannot be read says nothing about the store.
+// TestABucketThatFailsDoesNotTouchTheCount: what is decided here because one bucket cannot be read
+// says nothing about the store.
 func TestABucketThatFailsDoesNotTouchTheCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,9 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// load is an open loop: takes are sent when they are due, whether or not earlier ones were answered. In the short form no more than some are under way: a
-// machine that does not keep up is asked for less.
+// load is an open loop: takes are sent when they are due, whether or not earlier ones were
+// answered. In the short form no more than some are under way: a machine that does not keep up is
+// asked for less.
 type load struct {
 	t      *testing.T
 	guards []*guard.Store   // asked in turn
@@ -227,7 +228,8 @@ func (l *load) falters(before int) {
 	}
 }
 
-// least returns how much of those buckets of a plan that are taken from now was admitted of the one that was admitted least.
+// least returns how much of those buckets of a plan that are taken from now was admitted of the one
+// that was admitted least.
 func (l *load) least(plan *drawgate.Plan, of map[drawgate.Key]int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,19 +240,22 @@ func (l *load) least(plan *drawgate.Plan, of map[drawgate.Key]int64) int64 {
 	return least
 }
 
-// counts waits until that much of each bucket of a plan counts in the store, as far as anybody can know.
+// counts waits until that much of each bucket of a plan counts in the store, as far as anybody can
+// know.
 func (l *load) counts(plan *drawgate.Plan, n int64) {
 	l.t.Helper()
 	l.until(plan, l.counted, n, "counted")
 }
 
-// admits waits until that much of each bucket of a plan was admitted. After a turn that is without the store.
+// admits waits until that much of each bucket of a plan was admitted. After a turn that is without
+// the store.
 func (l *load) admits(plan *drawgate.Plan, n int64) {
 	l.t.Helper()
 	l.until(plan, l.allowed, n, "admitted")
 }
 
-// presses waits until that much of each bucket of a plan was refused: more would have been admitted if it could be.
+// presses waits until that much of each bucket of a plan was refused: more would have been admitted
+// if it could be.
 func (l *load) presses(plan *drawgate.Plan, n int64) {
 	l.t.Helper()
 	l.until(plan, l.refused, n, "refused")
@@ -269,7 +274,8 @@ func (l *load) until(plan *drawgate.Plan, of map[drawgate.Key]int64, n int64, wh
 // deadline is how long a guard waits for its store.
 const deadline = 40 * time.Millisecond
 
-// stop ends the load and reports it. No call hung, and none was allowed by a closed limit while the store was away.
+// stop ends the load and reports it. No call hung, and none was allowed by a closed limit while the
+// store was away.
 func (l *load) stop() {
 	l.t.Helper()
 	close(l.quit)
@@ -288,7 +294,8 @@ func (l *load) stop() {
 	}
 }
 
-// within checks that no bucket of a plan was admitted more than most, and no bucket that was met after a turn more than later.
+// within checks that no bucket of a plan was admitted more than most, and no bucket that was met
+// after a turn more than later.
 func (l *load) within(plan *drawgate.Plan, most, later int64) {
 	l.t.Helper()
 	sum, spared, top := int64(0), int64(0), int64(0)

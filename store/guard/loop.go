@@ -7,7 +7,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// run is the guard's goroutine. While the store is unavailable it tries it; while it is not it delivers what is pending. It ends with quit.
+// run is the guard's goroutine. While the store is unavailable it tries it; while it is not it
+// delivers what is pending. It ends with quit.
 func (s *Store) run() {
 	defer close(s.done)
 	for !s.closed.Load() {
@@ -101,7 +102,8 @@ func (s *Store) probe() {
 	}
 }
 
-// probeKey is a bucket that nobody uses: a look at it is a call like any other, but for what it costs.
+// probeKey is a bucket that nobody uses: a look at it is a call like any other, but for what it
+// costs.
 var probeKey = drawgate.Key{Policy: "drawgate.guard", Name: "probe"}
 
 func (s *Store) try() error {
@@ -124,7 +126,8 @@ func (s *Store) try() error {
 	return out[0].Fail
 }
 
-// Ping implements [drawgate.Pinger]. While callers are not sent to the store it says why, and does not ask.
+// Ping implements [drawgate.Pinger]. While callers are not sent to the store it says why, and does
+// not ask.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return err

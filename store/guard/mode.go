@@ -5,8 +5,9 @@ import (
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
-// Mode returns what limit i of a policy does while the store is away, where so many instances share its limits; 0 means that nobody knows how many.
-// It is never FallbackDefault. A share of what nobody knows how to divide is FallbackClosed.
+// Mode returns what limit i of a policy does while the store is away, where so many instances share
+// its limits; 0 means that nobody knows how many. It is never FallbackDefault. A share of what
+// nobody knows how to divide is FallbackClosed.
 func Mode(p *drawgate.Policy, i, instances int) drawgate.Fallback {
 	return ledger.Mode(p, i, instances)
 }

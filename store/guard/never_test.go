@@ -16,8 +16,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// truth is what has really been admitted of one bucket by whoever it was, as exact as can be: each admission is entered whatever the limits say, and
-// then must have been within them.
+// truth is what has really been admitted of one bucket by whoever it was, as exact as can be: each
+// admission is entered whatever the limits say, and then must have been within them.
 type truth struct {
 	plan *drawgate.Plan
 	rec  record.Record
@@ -293,8 +293,9 @@ func play(t *testing.T, rt *rapid.T, instances, kinds int, fallbacks ...drawgate
 	}
 }
 
-// TestNeverOverWithOneInstance plays random histories of one process, whose store fails in every way, loses answers, and comes back: what it is admitted, by
-// whomever, is never more than the limit.
+// TestNeverOverWithOneInstance plays random histories of one process, whose store fails in every
+// way, loses answers, and comes back: what it is admitted, by whomever, is never more than the
+// limit.
 //
 // req: A10, A12, E7
 func TestNeverOverWithOneInstance(t *testing.T) {
@@ -304,8 +305,9 @@ func TestNeverOverWithOneInstance(t *testing.T) {
 	})
 }
 
-// TestWithinTheBoundWithThreeInstances plays the same with three processes, each of which may be cut off at any time: what they are admitted together is
-// never more than the limit and what [guard.Bound] says.
+// TestWithinTheBoundWithThreeInstances plays the same with three processes, each of which may be
+// cut off at any time: what they are admitted together is never more than the limit and what
+// [guard.Bound] says.
 func TestWithinTheBoundWithThreeInstances(t *testing.T) {
 	t.Parallel()
 	const noBucket = kinds - 2 // if only some are cut off for long, a bucket's bound grows with the time

@@ -9,8 +9,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Observer is told what a guard does. Each func may be nil, and is called by callers and in the background, perhaps by several goroutines at once: it must be
-// quick and must not block.
+// Observer is told what a guard does. Each func may be nil, and is called by callers and in the
+// background, perhaps by several goroutines at once: it must be quick and must not block.
 type Observer struct {
 	BackendError      func(*BackendError)      // an attempt failed
 	FallbackActivated func(*FallbackActivated) // takes begin to be decided here
@@ -27,8 +27,8 @@ type BackendError struct {
 	Fault drawgate.Fault
 }
 
-// FallbackActivated tells of the first take that is decided here since the store was asked last with success. There may be many more; each decision says it of
-// itself.
+// FallbackActivated tells of the first take that is decided here since the store was asked last
+// with success. There may be many more; each decision says it of itself.
 type FallbackActivated struct {
 	At    time.Time
 	Err   error
@@ -111,7 +111,8 @@ func (r *reporter) uncounted(err error) {
 	r.log.Error("guard: this instance is not counted, and has no share while the store is unavailable: set instances to their number", "err", err)
 }
 
-// due reports whether a warning may be given again; never, if somebody else warns. Causes are few: nothing that a caller chooses is in them.
+// due reports whether a warning may be given again; never, if somebody else warns. Causes are few:
+// nothing that a caller chooses is in them.
 func (r *reporter) due(cause string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +126,8 @@ func (r *reporter) due(cause string) bool {
 
 // failed tells of an attempt that failed.
 //
-// It does not warn of a take, unless it is about one bucket: [reporter.fell] does, which is called for each that failed. So one outage is one warning.
+// It does not warn of a take, unless it is about one bucket: [reporter.fell] does, which is called
+// for each that failed. So one outage is one warning.
 func (r *reporter) failed(e *BackendError) {
 	if r.to.BackendError != nil {
 		r.to.BackendError(e)
@@ -158,7 +160,8 @@ func (r *reporter) warn(op string, err error, fault drawgate.Fault) {
 // FallbackEvent is the name under which logs and metrics tell that a process decides by itself.
 const FallbackEvent = "RateLimiterFallbackActivated"
 
-// fell counts takes that were decided here. n does not count shadows, which are evaluated beside what is enforced.
+// fell counts takes that were decided here. n does not count shadows, which are evaluated beside
+// what is enforced.
 func (r *reporter) fell(cause *drawgate.StoreError, n int) {
 	r.decided.Add(uint64(n))
 	if cause.Fault == drawgate.FaultBucket {

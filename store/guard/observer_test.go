@@ -85,7 +85,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestOneWarningPerCause, every five minutes, and no keys in it. What is new is said at once; that the store is back is said.
+// TestOneWarningPerCause, every five minutes, and no keys in it. What is new is said at once; that
+// the store is back is said.
 //
 // req: E7
 func TestOneWarningPerCause(t *testing.T) {
@@ -136,7 +137,8 @@ func TestOneWarningPerCause(t *testing.T) {
 	}
 }
 
-// TestThreeOutagesWarnOnce: they come within half a minute of each other. Where somebody else warns, the guard does not.
+// TestThreeOutagesWarnOnce: they come within half a minute of each other. Where somebody else
+// warns, the guard does not.
 //
 // req: E7
 func TestThreeOutagesWarnOnce(t *testing.T) {

@@ -40,8 +40,9 @@ func wantPaused(t *testing.T, s drawgate.Store, plan *drawgate.Plan, until time.
 	}
 }
 
-// TestPausesAreHonoured while the store is unavailable, whatever the fallback is: those that this process made, and those that the store answered, to a take or to a
-// look. Takes are refused until they end; what is held is settled.
+// TestPausesAreHonoured while the store is unavailable, whatever the fallback is: those that this
+// process made, and those that the store answered, to a take or to a look. Takes are refused until
+// they end; what is held is settled.
 func TestPausesAreHonoured(t *testing.T) {
 	t.Parallel()
 	for _, fallback := range []drawgate.Fallback{drawgate.FallbackClosed, drawgate.FallbackShare, drawgate.FallbackOpen} {
@@ -168,7 +169,8 @@ func TestNoRoomForAPause(t *testing.T) {
 	})
 }
 
-// TestUnitsThatWereBookedAheadCountFromTheirInstant: they have not left their window here before they have there.
+// TestUnitsThatWereBookedAheadCountFromTheirInstant: they have not left their window here before
+// they have there.
 func TestUnitsThatWereBookedAheadCountFromTheirInstant(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{rolling(1, time.Minute), leaky(1, time.Minute, 0), {Kind: drawgate.Calendar, Amount: 1, Every: drawgate.Minute}} {

@@ -7,7 +7,8 @@ import (
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
-// Peek implements [drawgate.Store]. While the store is away it describes what this process knows, with Fallback set.
+// Peek implements [drawgate.Store]. While the store is away it describes what this process knows,
+// with Fallback set.
 func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
 	if err := s.ready(ctx); err != nil {
 		return err

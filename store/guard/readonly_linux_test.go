@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TestSQLiteReadOnly: the file system of the file turns read-only, as a broken one does: a write fails first, so that nothing is open for writing, and then
-// nothing can be opened for writing any more.
+// TestSQLiteReadOnly: the file system of the file turns read-only, as a broken one does: a write
+// fails first, so that nothing is open for writing, and then nothing can be opened for writing any
+// more.
 //
 // req: D10
 func TestSQLiteReadOnly(t *testing.T) {
@@ -37,7 +38,8 @@ func TestSQLiteReadOnly(t *testing.T) {
 	}, func() { remount(t, dir, 0) })
 }
 
-// remount changes what may be done with the file system that is mounted at dir, as soon as nobody has a file of it open that keeps it from that.
+// remount changes what may be done with the file system that is mounted at dir, as soon as nobody
+// has a file of it open that keeps it from that.
 func remount(t *testing.T, dir string, flags uintptr) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -52,7 +54,8 @@ func remount(t *testing.T, dir string, flags uintptr) {
 	}
 }
 
-// private is a process that mounts what it likes, which nobody else sees and which ends with it: as root, or as root of a user namespace of its own.
+// private is a process that mounts what it likes, which nobody else sees and which ends with it: as
+// root, or as root of a user namespace of its own.
 func private() *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if os.Getuid() != 0 {

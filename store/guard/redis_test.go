@@ -55,7 +55,8 @@ func (s *site) guard(t *testing.T, opts *guard.Options) *guard.Store {
 	return guarded(t, store, opts)
 }
 
-// plans are a limit with a share and a closed one, neither of which leaves its window while a test runs.
+// plans are a limit with a share and a closed one, neither of which leaves its window while a test
+// runs.
 func faultPlans(t *testing.T, amount int64) []*drawgate.Plan {
 	t.Helper()
 	l := drawgate.Limit{Name: "h", Kind: drawgate.Rolling, Amount: amount, Window: time.Hour}
@@ -73,8 +74,8 @@ func away() time.Duration {
 	return 600 * time.Millisecond
 }
 
-// TestRedisFaults: whatever a real Redis does, takes are answered in time, marked, as their policy says, never over the limit, and by the store again soon
-// after it answers writes.
+// TestRedisFaults: whatever a real Redis does, takes are answered in time, marked, as their policy
+// says, never over the limit, and by the store again soon after it answers writes.
 //
 // req: A10, A11, A12, B11, C12, E7
 func TestRedisFaults(t *testing.T) {
@@ -172,8 +173,9 @@ func TestRedisFaults(t *testing.T) {
 	}
 }
 
-// TestThreeGuardsOnRedis are within the printed bound when their server stands still. They live in one process, but have nothing in common except the
-// server, as if each lived in a process of its own.
+// TestThreeGuardsOnRedis are within the printed bound when their server stands still. They live in
+// one process, but have nothing in common except the server, as if each lived in a process of its
+// own.
 //
 // req: A10, E1, E7
 func TestThreeGuardsOnRedis(t *testing.T) {

@@ -48,7 +48,8 @@ func TestReturnWithinTwoSeconds(t *testing.T) {
 	}
 }
 
-// TestChargedBeforeTheNextTake: the store never decides about a bucket without knowing what was admitted of it here, though it is asked at once.
+// TestChargedBeforeTheNextTake: the store never decides about a bucket without knowing what was
+// admitted of it here, though it is asked at once.
 func TestChargedBeforeTheNextTake(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -83,7 +84,8 @@ func TestChargedBeforeTheNextTake(t *testing.T) {
 	})
 }
 
-// TestOnlyWhatStillCountsIsCharged: units that have left their window, or drained, while the store was away are not charged again.
+// TestOnlyWhatStillCountsIsCharged: units that have left their window, or drained, while the store
+// was away are not charged again.
 //
 // req: D10
 func TestOnlyWhatStillCountsIsCharged(t *testing.T) {
@@ -215,7 +217,8 @@ func TestSlotsGivenHereCountInTheStore(t *testing.T) {
 	})
 }
 
-// TestSettledWhileAway: settlements of what the store gave wait for it, and land once. What only the store can say is an error.
+// TestSettledWhileAway: settlements of what the store gave wait for it, and land once. What only
+// the store can say is an error.
 func TestSettledWhileAway(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{refuses, stalls, mute} {
@@ -262,7 +265,8 @@ func TestSettledWhileAway(t *testing.T) {
 	}
 }
 
-// TestSettledWhileAwayByAnotherPlan: who settles may count by a plan that was compiled again, with other limits and amounts. What it says counts all the same.
+// TestSettledWhileAwayByAnotherPlan: who settles may count by a plan that was compiled again, with
+// other limits and amounts. What it says counts all the same.
 func TestSettledWhileAwayByAnotherPlan(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int64{9, 1} {
@@ -289,8 +293,8 @@ func TestSettledWhileAwayByAnotherPlan(t *testing.T) {
 	}
 }
 
-// TestALostAnswer: a take with an id counts exactly once, whether or not it arrived. What has no id counts at least once, unless the store can tell: see
-// TestAPlainTakeCountsOnceInSQLite.
+// TestALostAnswer: a take with an id counts exactly once, whether or not it arrived. What has no id
+// counts at least once, unless the store can tell: see TestAPlainTakeCountsOnceInSQLite.
 //
 // req: A12
 func TestALostAnswer(t *testing.T) {
@@ -319,7 +323,8 @@ func TestALostAnswer(t *testing.T) {
 	})
 }
 
-// TestABucketGivesNothingBackThatHasDrained: a reservation that the store hears of late is settled as if it had known it all along.
+// TestABucketGivesNothingBackThatHasDrained: a reservation that the store hears of late is settled
+// as if it had known it all along.
 func TestABucketGivesNothingBackThatHasDrained(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{false, true} { // settled before, or after the return
@@ -401,8 +406,9 @@ func TestNoRoom(t *testing.T) {
 	})
 }
 
-// TestHoldsWithoutRoomStillCount: what the store gave while there was no room to record it counts in the share for as long as it may be held. Until then
-// nothing is admitted of buckets that are not known, because it may be of one of these.
+// TestHoldsWithoutRoomStillCount: what the store gave while there was no room to record it counts
+// in the share for as long as it may be held. Until then nothing is admitted of buckets that are
+// not known, because it may be of one of these.
 //
 // req: A10
 func TestHoldsWithoutRoomStillCount(t *testing.T) {
@@ -466,7 +472,8 @@ func TestWaitersWakeWhenTheStoreIsBack(t *testing.T) {
 	})
 }
 
-// TestReservationHandles of the library settle, cancel and renew while the store is away, and never hang.
+// TestReservationHandles of the library settle, cancel and renew while the store is away, and never
+// hang.
 func TestReservationHandles(t *testing.T) {
 	t.Parallel()
 	bubble(t, share(1), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -510,7 +517,8 @@ func TestReservationHandles(t *testing.T) {
 	})
 }
 
-// TestReplace: a store that stays away until it is repaired is replaced by one that was opened again.
+// TestReplace: a store that stays away until it is repaired is replaced by one that was opened
+// again.
 func TestReplace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -572,8 +580,9 @@ type unclosed struct{ drawgate.Store }
 
 func (unclosed) Close() error { return nil }
 
-// TestFullBookCountsFromTheAnswer: of a bucket that there is no room to write down nothing is admitted here for as long as what the store has admitted of it
-// counts, which begins when the store answers, not when it was asked.
+// TestFullBookCountsFromTheAnswer: of a bucket that there is no room to write down nothing is
+// admitted here for as long as what the store has admitted of it counts, which begins when the
+// store answers, not when it was asked.
 //
 // req: A11
 func TestFullBookCountsFromTheAnswer(t *testing.T) {

@@ -10,8 +10,9 @@ import (
 
 // Settle implements [drawgate.Store].
 //
-// While the store is unavailable, settlements and cancellations of reservations of this process are kept, and delivered when it is back; so are charges and
-// pauses. Of a renewal, and of a grant that is not known here, the outcome is a [drawgate.StoreError]: nobody but the store can say.
+// While the store is unavailable, settlements and cancellations of reservations of this process are
+// kept, and delivered when it is back; so are charges and pauses. Of a renewal, and of a grant that
+// is not known here, the outcome is a [drawgate.StoreError]: nobody but the store can say.
 func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -39,7 +40,8 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	return nil
 }
 
-// settleHere carries out what is known here better than by the store, and returns the positions of the others.
+// settleHere carries out what is known here better than by the store, and returns the positions of
+// the others.
 func (s *Store) settleHere(batch []drawgate.Settlement, out []drawgate.Outcome) (theirs []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +96,8 @@ func (s *Store) settleThere(ctx context.Context, batch []drawgate.Settlement, ou
 	return nil
 }
 
-// settleLater keeps the ends of reservations whose caller gave up while the store was told: they count once, so they may be told again.
+// settleLater keeps the ends of reservations whose caller gave up while the store was told: they
+// count once, so they may be told again.
 func (s *Store) settleLater(ctx context.Context, batch []drawgate.Settlement) error {
 	s.mu.Lock()
 	now := s.clock.now()

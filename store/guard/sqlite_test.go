@@ -28,7 +28,8 @@ func openFile(t *testing.T, path string) *guard.Store {
 	return guarded(t, s, &guard.Options{Instances: 1, StartFull: true})
 }
 
-// tiers are document D's limits: while the file is away, the long ones step aside and the short ones stay.
+// tiers are document D's limits: while the file is away, the long ones step aside and the short
+// ones stay.
 func tiers(t *testing.T, minute, day int64) *drawgate.Plan {
 	t.Helper()
 	return compile(t, drawgate.Policy{Name: "tiers", Fallback: drawgate.FallbackShare, Limits: []drawgate.Limit{
@@ -37,7 +38,8 @@ func tiers(t *testing.T, minute, day int64) *drawgate.Plan {
 	}})
 }
 
-// sqliteFault drives takes while a file is away, and checks what was admitted. A fault that is not steady comes and goes by itself.
+// sqliteFault drives takes while a file is away, and checks what was admitted. A fault that is not
+// steady comes and goes by itself.
 func sqliteFault(t *testing.T, path string, steady bool, begin func(l *load), end func()) {
 	t.Helper()
 	const amount, ofDay = 10, 5
@@ -74,7 +76,8 @@ func sqliteFault(t *testing.T, path string, steady bool, begin func(l *load), en
 	}
 }
 
-// TestSQLiteLocked by another program: short limits stay, long ones step aside, and the store comes back by itself.
+// TestSQLiteLocked by another program: short limits stay, long ones step aside, and the store comes
+// back by itself.
 //
 // req: D10
 func TestSQLiteLocked(t *testing.T) {
@@ -97,7 +100,8 @@ func TestSQLiteLocked(t *testing.T) {
 	})
 }
 
-// TestAPlainTakeCountsOnceInSQLite: what waits for its turn when its caller leaves is withdrawn. So a take that is decided here counts here, and not there too.
+// TestAPlainTakeCountsOnceInSQLite: what waits for its turn when its caller leaves is withdrawn. So
+// a take that is decided here counts here, and not there too.
 //
 // req: A12
 func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
@@ -141,7 +145,8 @@ func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
 
 const childVar = "DRAWGATE_TEST_CHILD"
 
-// inChild runs a test again in a process of its own, since it does to the process what others must not notice. It reports whether this is that process.
+// inChild runs a test again in a process of its own, since it does to the process what others must
+// not notice. It reports whether this is that process.
 func inChild(t *testing.T) bool {
 	t.Helper()
 	return inChildOf(t, nil)
@@ -202,11 +207,13 @@ func TestSQLiteOnAFullDisk(t *testing.T) {
 		return
 	}
 	signal.Ignore(syscall.SIGXFSZ)
-	// There is no room for the first page of the log: otherwise there would be some whenever the log was moved into the file.
+	// There is no room for the first page of the log: otherwise there would be some whenever the
+	// log was moved into the file.
 	sqliteFault(t, filepath.Join(t.TempDir(), "state.db"), true, func(*load) { setFileSize(t, 4096) }, func() { setFileSize(t, 1<<62) })
 }
 
-// TestSQLiteOnAnAlmostFullDisk can write what it has, and no more, so that there is room whenever the log was moved into the file: it fails now and then.
+// TestSQLiteOnAnAlmostFullDisk can write what it has, and no more, so that there is room whenever
+// the log was moved into the file: it fails now and then.
 //
 // req: D10
 func TestSQLiteOnAnAlmostFullDisk(t *testing.T) {
@@ -245,8 +252,9 @@ func fill(t *testing.T, path string, plan *drawgate.Plan) {
 	}
 }
 
-// TestSQLiteGone: a file that was deleted, replaced or overwritten stays away, though something good is put in its place, until it is repaired and the process
-// is given the store that was opened again: going on with another file would mint its quota. So it is never over.
+// TestSQLiteGone: a file that was deleted, replaced or overwritten stays away, though something
+// good is put in its place, until it is repaired and the process is given the store that was opened
+// again: going on with another file would mint its quota. So it is never over.
 //
 // req: D2, D10
 func TestSQLiteGone(t *testing.T) {

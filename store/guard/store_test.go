@@ -28,7 +28,8 @@ func guarded(t *testing.T, s drawgate.Store, opts *guard.Options) *guard.Store {
 	return g
 }
 
-// TestMemory runs the contract of every store over memory behind a guard: a guard changes nothing while the store is there.
+// TestMemory runs the contract of every store over memory behind a guard: a guard changes nothing
+// while the store is there.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{

@@ -20,10 +20,11 @@ func requests(batch []drawgate.Take) []ledger.Request {
 	return reqs
 }
 
-// Take implements [drawgate.Store]. It does not return a [drawgate.StoreError], nor does a decision: what the store does not decide is decided here.
+// Take implements [drawgate.Store]. It does not return a [drawgate.StoreError], nor does a
+// decision: what the store does not decide is decided here.
 //
-// The error of a caller that gives up while the store is asked matches its context's. What it asked for may be taken; a take with an id is then cancelled
-// in the background, by its grant.
+// The error of a caller that gives up while the store is asked matches its context's. What it asked
+// for may be taken; a take with an id is then cancelled in the background, by its grant.
 func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -84,8 +85,9 @@ func (s *Store) fell(ctx context.Context, batch []drawgate.Take, cause *drawgate
 	s.wake()
 }
 
-// opens reports whether a limit would step aside. Not for a caller that gives a store which is not known to be unavailable no time: otherwise callers could
-// choose by their deadlines to be admitted without bound.
+// opens reports whether a limit would step aside. Not for a caller that gives a store which is not
+// known to be unavailable no time: otherwise callers could choose by their deadlines to be admitted
+// without bound.
 func opens(reqs []ledger.Request) bool {
 	return slices.ContainsFunc(reqs, func(r ledger.Request) bool { return r.Opens() })
 }
@@ -119,9 +121,11 @@ func twice(buckets []drawgate.BucketCost) bool {
 	return false
 }
 
-// ask has the store decide. While it does, the units count here: whatever is decided here at the same time must not count on them.
+// ask has the store decide. While it does, the units count here: whatever is decided here at the
+// same time must not count on them.
 //
-// It reports whether the store answered each take for itself, perhaps with a failure, and whether the caller gave it less time than it may take.
+// It reports whether the store answered each take for itself, perhaps with a failure, and whether
+// the caller gave it less time than it may take.
 func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []ledger.Request, out []drawgate.Decision) (answered, hasty bool, err error) {
 	caller := ctx
 	ctx, cancel, whole := s.limit(ctx)
@@ -148,7 +152,8 @@ func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []ledger.Re
 	}
 }
 
-// attempts is how often a take with an id is sent, if there is time: if it had arrived it is answered again, at no cost.
+// attempts is how often a take with an id is sent, if there is time: if it had arrived it is
+// answered again, at no cost.
 const attempts = 3
 
 // repeatable reports whether all takes of a batch have an id.
@@ -166,7 +171,8 @@ func failedWide(out []drawgate.Decision) error {
 	return nil
 }
 
-// begin notes takes as being asked for. If the store must be told something of their buckets first, it waits for that.
+// begin notes takes as being asked for. If the store must be told something of their buckets first,
+// it waits for that.
 func (s *Store) begin(ctx context.Context, reqs []ledger.Request) error {
 	blocked := false
 	s.mu.Lock()
@@ -196,7 +202,8 @@ func (s *Store) unanswered(reqs []ledger.Request, out []drawgate.Decision, answe
 	}
 }
 
-// took takes note of what the store decided. A take that failed because the store is unavailable, if only for its buckets, is decided here.
+// took takes note of what the store decided. A take that failed because the store is unavailable,
+// if only for its buckets, is decided here.
 func (s *Store) took(ctx context.Context, reqs []ledger.Request, out []drawgate.Decision, hasty bool) {
 	failed := false
 	for i := range out {
@@ -221,7 +228,8 @@ func (s *Store) took(ctx context.Context, reqs []ledger.Request, out []drawgate.
 	}
 }
 
-// undecided reports whether a take is to be decided here: not one that came later than its caller allowed.
+// undecided reports whether a take is to be decided here: not one that came later than its caller
+// allowed.
 func undecided(r *ledger.Request, err error) bool {
 	return ledger.Unavailable(err) && (r.Take().NotAfter.IsZero() || !errors.Is(err, drawgate.ErrTooLate))
 }

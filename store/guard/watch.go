@@ -6,7 +6,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// watchers are told, beside what the store's own hints tell them, when the store is back: of buckets that refused a take meanwhile.
+// watchers are told, beside what the store's own hints tell them, when the store is back: of
+// buckets that refused a take meanwhile.
 type watchers struct {
 	mu      sync.Mutex
 	chans   map[chan<- drawgate.Key]bool // guarded by mu
@@ -54,7 +55,8 @@ func (w *watchers) note(buckets []drawgate.BucketCost) {
 	}
 }
 
-// all tells of the buckets that are remembered. It never blocks: a watcher that is behind misses some.
+// all tells of the buckets that are remembered. It never blocks: a watcher that is behind misses
+// some.
 func (w *watchers) all() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -88,8 +88,8 @@ func (c client) list() (n int) {
 	return n
 }
 
-// TestPeers11LimitingBucketsSurvive floods a full store with short-lived buckets: no bucket that still limits is given up for them, which would hand out a
-// fresh quota.
+// TestPeers11LimitingBucketsSurvive floods a full store with short-lived buckets: no bucket that
+// still limits is given up for them, which would hand out a fresh quota.
 // req: PEERS 11
 func TestPeers11LimitingBucketsSurvive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -179,7 +179,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestFull fills a store: what is in use goes on, what is new is an error, and room comes back by itself.
+// TestFull fills a store: what is in use goes on, what is new is an error, and room comes back by
+// itself.
 func TestFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(&memstore.Options{MaxBuckets: 10})
@@ -220,7 +221,8 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestRacesWithUpgradesAndSweeps lets takes of words, reservations and sweeps meet. Each of the keys grants its amount, whatever becomes of its cell.
+// TestRacesWithUpgradesAndSweeps lets takes of words, reservations and sweeps meet. Each of the
+// keys grants its amount, whatever becomes of its cell.
 func TestRacesWithUpgradesAndSweeps(t *testing.T) {
 	t.Parallel()
 	const keys, amount, callers = 300, 40, 8
@@ -286,7 +288,8 @@ func TestRacesWithUpgradesAndSweeps(t *testing.T) {
 	}
 }
 
-// TestCloseWhileSweeping closes a store while it grows: Close waits for the sweep, and no later one starts.
+// TestCloseWhileSweeping closes a store while it grows: Close waits for the sweep, and no later one
+// starts.
 func TestCloseWhileSweeping(t *testing.T) {
 	t.Parallel()
 	for range 5 {

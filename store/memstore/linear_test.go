@@ -35,7 +35,8 @@ type quota struct {
 	used [2]int64
 	open [2]map[string]int64
 
-	// slack is by how much what remains may seem less: of a bucket limit a unit, to a caller who read the clock before another who took in between.
+	// slack is by how much what remains may seem less: of a bucket limit a unit, to a caller who
+	// read the clock before another who took in between.
 	slack int64
 }
 
@@ -96,7 +97,8 @@ var steps = porcupine.Model{
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v: %+v", input, output) },
 }
 
-// TestLinearizable records what concurrent callers saw, and checks that one order of the calls explains it all. req: A3, C12
+// TestLinearizable records what concurrent callers saw, and checks that one order of the calls
+// explains it all. req: A3, C12
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []drawgate.Limit{rollingLimit(quotaAmount, 1000*time.Hour), {Name: "bucket", Kind: drawgate.Bucket, Amount: 1, Window: 8000 * time.Hour, Burst: quotaAmount}} {

@@ -1,7 +1,8 @@
-// Package memstore keeps buckets in the memory of one process. It is the reference for the other stores, and the fastest.
+// Package memstore keeps buckets in the memory of one process. It is the reference for the other
+// stores, and the fastest.
 //
-// Everything is lost when the process ends. Time is the process's monotonic clock, placed on the wall clock when the store is made: a step of
-// the wall clock changes nothing.
+// Everything is lost when the process ends. Time is the process's monotonic clock, placed on the
+// wall clock when the store is made: a step of the wall clock changes nothing.
 package memstore
 
 import (
@@ -17,12 +18,14 @@ import (
 
 // Options holds what a Store can do without. The zero value is ready to use.
 type Options struct {
-	// MaxBuckets is the most buckets that may be in use at once: 0 means 10 million. A take that would open another one fails
-	// with a [drawgate.StoreError]; no bucket that still limits is ever given up. Buckets of which nothing is used make room by themselves, and their
-	// memory comes back within minutes.
+	// MaxBuckets is the most buckets that may be in use at once: 0 means 10 million. A take that
+	// would open another one fails with a [drawgate.StoreError]; no bucket that still limits is
+	// ever given up. Buckets of which nothing is used make room by themselves, and their memory
+	// comes back within minutes.
 	//
-	// A bucket of a policy of one bucket limit takes about 105 bytes, another one about 0.5 KB, and 30 bytes more for each entry of a rolling limit: 10 million
-	// are about 1 GB of the first kind, 5.4 GB of the second. docs/configuration.md has more figures.
+	// A bucket of a policy of one bucket limit takes about 105 bytes, another one about 0.5 KB, and
+	// 30 bytes more for each entry of a rolling limit: 10 million are about 1 GB of the first kind,
+	// 5.4 GB of the second. docs/configuration.md has more figures.
 	MaxBuckets int
 }
 
@@ -66,7 +69,8 @@ func (s *Store) ready(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Take implements [drawgate.Store]. It never waits for anything but other takes of the same buckets.
+// Take implements [drawgate.Store]. It never waits for anything but other takes of the same
+// buckets.
 func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	if err := s.ready(ctx); err != nil {
 		return err

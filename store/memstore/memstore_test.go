@@ -32,7 +32,8 @@ func TestStore(t *testing.T) { storetest.Run(t, inBubble) }
 // TestRealTime runs the cases that need no other clock on the real one.
 func TestRealTime(t *testing.T) { storetest.Run(t, storetest.Harness{New: inBubble.New}) }
 
-// TestLocal runs the cases with the takes that a limiter decides without a batch. There a bucket with a single limit may be one word.
+// TestLocal runs the cases with the takes that a limiter decides without a batch. There a bucket
+// with a single limit may be one word.
 func TestLocal(t *testing.T) { storetest.Run(t, localInBubble) }
 
 // TestScripts compares the two ways.
@@ -71,8 +72,9 @@ func (l *local) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	return nil
 }
 
-// steady makes the store see a bucket by the old version of its policy before the new one is used. When the rate of a bucket changes, nobody knows
-// since when: a record lets the lower rate drain since it was last seen, a word, which does not know when that was, drains at its own.
+// steady makes the store see a bucket by the old version of its policy before the new one is used.
+// When the rate of a bucket changes, nobody knows since when: a record lets the lower rate drain
+// since it was last seen, a word, which does not know when that was, drains at its own.
 func steady(h storetest.Harness) storetest.Harness {
 	open := h.New
 	h.New = func(t *testing.T) drawgate.Store {

@@ -12,7 +12,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// sizes are the buckets whose memory is told in docs/configuration.md: the bytes of one are at most most.
+// sizes are the buckets whose memory is told in docs/configuration.md: the bytes of one are at most
+// most.
 var sizes = []struct {
 	name   string
 	limits []drawgate.Limit
@@ -36,8 +37,9 @@ func dayLimit(n int64) drawgate.Limit {
 	return drawgate.Limit{Name: "day", Kind: drawgate.Calendar, Amount: n, Every: drawgate.Day}
 }
 
-// TestSizeOfABucket: buckets of each kind take no more than the documentation says, and nothing once they have expired. It logs the figures; with DRAWGATE_LONG=1
-// of 200,000 buckets, as in docs/results/memory.txt. The heap is counted after a collection, so that no other test may run.
+// TestSizeOfABucket: buckets of each kind take no more than the documentation says, and nothing
+// once they have expired. It logs the figures; with DRAWGATE_LONG=1 of 200,000 buckets, as in
+// docs/results/memory.txt. The heap is counted after a collection, so that no other test may run.
 func TestSizeOfABucket(t *testing.T) { //nolint:paralleltest // it counts the memory of the process
 	all := 20_000
 	if os.Getenv("DRAWGATE_LONG") != "" {

@@ -10,10 +10,12 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// impatient makes o close a connection on which the server has said nothing when the call ends that dialled it.
+// impatient makes o close a connection on which the server has said nothing when the call ends that
+// dialled it.
 //
-// A client that gives up its first words to a server that stands still waits up to a second more for an answer to its farewell (rueidis, pipe.Close), and
-// with it everybody who waits for the same connection: for them a deadline of 40 ms would be a second. A closed connection answers at once.
+// A client that gives up its first words to a server that stands still waits up to a second more
+// for an answer to its farewell (rueidis, pipe.Close), and with it everybody who waits for the same
+// connection: for them a deadline of 40 ms would be a second. A closed connection answers at once.
 func impatient(o *rueidis.ClientOption, calls *atomic.Int64) {
 	dial := o.DialCtxFn // set for a socket
 	if dial == nil {
@@ -56,8 +58,9 @@ func (g *greeted) Read(b []byte) (int, error) {
 // many is how many calls are under way when it is worth waiting for further ones before a write.
 const many = 8
 
-// Write lets other goroutines run first, if there are many calls: what they ask for meanwhile goes out together with the next write. So the calls of a
-// connection are sent, carried out and answered in larger parts, the larger the busier the process is.
+// Write lets other goroutines run first, if there are many calls: what they ask for meanwhile goes
+// out together with the next write. So the calls of a connection are sent, carried out and answered
+// in larger parts, the larger the busier the process is.
 func (g *greeted) Write(b []byte) (int, error) {
 	if g.calls.Load() >= many {
 		runtime.Gosched()

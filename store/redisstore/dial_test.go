@@ -11,8 +11,8 @@ import (
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
-// TestSilentServer: a server that takes connections and says nothing keeps callers no longer than they will wait, new connections included; one that
-// was slow to greet is used as soon as it does.
+// TestSilentServer: a server that takes connections and says nothing keeps callers no longer than
+// they will wait, new connections included; one that was slow to greet is used as soon as it does.
 //
 // req: C12, E7
 func TestSilentServer(t *testing.T) {

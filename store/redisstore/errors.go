@@ -15,29 +15,33 @@ import (
 
 // What the Err of a [drawgate.StoreError] of this store may match.
 var (
-	// ErrUnknownOutcome means that a call was sent and its answer was lost: it may have been carried out.
+	// ErrUnknownOutcome means that a call was sent and its answer was lost: it may have been
+	// carried out.
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
-	// ErrMisconfigured means that no retry will help: credentials, permissions, a key that holds something else, a record of a newer version.
-	// Nothing was carried out.
+	// ErrMisconfigured means that no retry will help: credentials, permissions, a key that holds
+	// something else, a record of a newer version. Nothing was carried out.
 	ErrMisconfigured = errors.New("misconfigured")
 )
 
-// notExecuted are the words in a server's error by which it says that it did not carry out the call, and may do so later. Servers before 7
-// wrap an error in a script in a text of their own, so they are looked for anywhere.
+// notExecuted are the words in a server's error by which it says that it did not carry out the
+// call, and may do so later. Servers before 7 wrap an error in a script in a text of their own, so
+// they are looked for anywhere.
 var notExecuted = [...]string{
 	"NOSCRIPT", "READONLY", "LOADING", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN",
 	"MOVED", "ASK", "REDIRECT", "max number of clients",
 }
 
-// permission are the words by which a server says that the user may not: within a script the second and the third of Redis 7.0, the last of later
-// ones and of Valkey, which begins a sentence with it or does not.
+// permission are the words by which a server says that the user may not: within a script the second
+// and the third of Redis 7.0, the last of later ones and of Valkey, which begins a sentence with it
+// or does not.
 var permission = [...]string{"NOPERM", "can't run this command", "can't access", "o permissions to"}
 
 // configuration are the words after which somebody must put the server right.
 var configuration = append([]string{"READONLY", "OOM", "MISCONF", "NOAUTH", "WRONGPASS"}, permission[:]...)
 
-// ofBucket are the words by which a server, or the script, says that a key does not hold a bucket that it understands. What the script stumbles over is
-// the key too: the script is the same for all of them.
+// ofBucket are the words by which a server, or the script, says that a key does not hold a bucket
+// that it understands. What the script stumbles over is the key too: the script is the same for all
+// of them.
 var ofBucket = [...]string{"WRONGTYPE", "DRAWGATE", "user_script", "Error running script", "Error compiling script"}
 
 // faultOf says what kind of failure a server reports.

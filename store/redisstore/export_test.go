@@ -8,7 +8,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// NewWithClock returns a store whose script takes the time in Unix µs from clock instead of the server's.
+// NewWithClock returns a store whose script takes the time in Unix µs from clock instead of the
+// server's.
 func NewWithClock(client rueidis.Client, opts *Options, clock func() int64) *Store {
 	s := New(client, opts)
 	const time, raw = "local time = call('TIME')\n", "local raw = time[1] * 1000000 + time[2]\n"

@@ -22,7 +22,8 @@ func day(tb testing.TB, amount int64) *drawgate.Plan {
 	return compile(tb, "day", drawgate.Limit{Name: "d", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: amount})
 }
 
-// failed checks that err is a StoreError, that it matches what it should, and that it names no secret.
+// failed checks that err is a StoreError, that it matches what it should, and that it names no
+// secret.
 func failed(t *testing.T, what string, err, is error) {
 	t.Helper()
 	var se *drawgate.StoreError
@@ -47,7 +48,8 @@ func tryTake(ctx context.Context, s drawgate.Store, t drawgate.Take) error {
 	return d[0].Fail
 }
 
-// TestLostReplyIsNotChargedTwice is a peer's failure: a client that sends a script again after its reply was lost charges twice.
+// TestLostReplyIsNotChargedTwice is a peer's failure: a client that sends a script again after its
+// reply was lost charges twice.
 //
 // req: A12, E10
 func TestLostReplyIsNotChargedTwice(t *testing.T) {
@@ -172,7 +174,8 @@ func TestServerStandsStill(t *testing.T) {
 	comesBack(t, s, plan, 1)
 }
 
-// comesBack waits until so many takes in a row are decided: each connection finds out by itself that its server is there again.
+// comesBack waits until so many takes in a row are decided: each connection finds out by itself
+// that its server is there again.
 func comesBack(t *testing.T, s *redisstore.Store, plan *drawgate.Plan, inARow int) {
 	t.Helper()
 	end := time.Now().Add(2 * time.Minute)

@@ -10,17 +10,20 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// A key is prefix:tenant:policy:name. Whatever could be mistaken in a part, by us, by SCAN's patterns or by a cluster's hash tags, is
-// percent-escaped. A part that is too long is replaced by "%~" and its SHA-256, which no escaped part starts with; the key's parts are then
-// stored in the bucket, so that it can be listed.
+// A key is prefix:tenant:policy:name. Whatever could be mistaken in a part, by us, by SCAN's
+// patterns or by a cluster's hash tags, is percent-escaped. A part that is too long is replaced by
+// "%~" and its SHA-256, which no escaped part starts with; the key's parts are then stored in the
+// bucket, so that it can be listed.
 
-// The longest parts that are written out, in escaped bytes: with the default prefix a key has at most 200.
+// The longest parts that are written out, in escaped bytes: with the default prefix a key has at
+// most 200.
 const (
 	longestName = 100
 	longestPart = 40
 )
 
-// bucketKey returns a bucket's key, and what must be stored in the bucket to find its parts again ("" if the key itself has them).
+// bucketKey returns a bucket's key, and what must be stored in the bucket to find its parts again
+// ("" if the key itself has them).
 func bucketKey(prefix string, k drawgate.Key) (key, raw string) {
 	buf := make([]byte, 0, 64)
 	buf = append(buf, prefix...)

@@ -39,7 +39,8 @@ func TestKeysAreReadable(t *testing.T) {
 	}
 }
 
-// TestKeysDoNotCollide tries what joins to the same text without escapes (a peer's failure: parts joined by "_" or ":").
+// TestKeysDoNotCollide tries what joins to the same text without escapes (a peer's failure: parts
+// joined by "_" or ":").
 //
 // req: E4
 func TestKeysDoNotCollide(t *testing.T) {

@@ -20,8 +20,9 @@ func wantFault(t *testing.T, what string, err error, want drawgate.Fault) {
 	}
 }
 
-// TestKindsOfFaults provokes a real server to say what is wrong: whoever decides in the store's place must know whether it passes by itself, whether
-// somebody must act, and whether it is one bucket only.
+// TestKindsOfFaults provokes a real server to say what is wrong: whoever decides in the store's
+// place must know whether it passes by itself, whether somebody must act, and whether it is one
+// bucket only.
 //
 // req: A11, E7
 func TestKindsOfFaults(t *testing.T) {

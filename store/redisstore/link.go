@@ -9,7 +9,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// link is the way to the server: a client that is made, and a server that is checked, at the first call that succeeds in it.
+// link is the way to the server: a client that is made, and a server that is checked, at the first
+// call that succeeds in it.
 type link struct {
 	dial  func() (rueidis.Client, error)
 	check func(context.Context, rueidis.Client) error

@@ -34,7 +34,8 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 // pageSize is how many keys are looked at in one step.
 const pageSize = 500
 
-// List implements [drawgate.Lister]. It goes through all keys of the server's database in small steps.
+// List implements [drawgate.Lister]. It goes through all keys of the server's database in small
+// steps.
 func (s *Store) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
 	c, err := s.begin(ctx, "list")
 	if err != nil {

@@ -28,7 +28,8 @@ func heldPlan(tb testing.TB) *drawgate.Plan {
 	)
 }
 
-// TestManyReservations: hundreds of them are opened, settled, renewed and end in no order. Every answer is that of the engine, which looks at each.
+// TestManyReservations: hundreds of them are opened, settled, renewed and end in no order. Every
+// answer is that of the engine, which looks at each.
 // req: C3, D1
 func TestManyReservations(t *testing.T) {
 	t.Parallel()

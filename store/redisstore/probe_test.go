@@ -10,8 +10,8 @@ import (
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
-// TestMissingPermissions are found out before the first take, which then has spent nothing, and by a ping. The error names the command, the store comes
-// back once it is granted.
+// TestMissingPermissions are found out before the first take, which then has spent nothing, and by
+// a ping. The error names the command, the store comes back once it is granted.
 //
 // req: E7
 func TestMissingPermissions(t *testing.T) {

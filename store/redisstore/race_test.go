@@ -86,8 +86,8 @@ func work(spec, url string) {
 	fmt.Println(granted.Load())
 }
 
-// TestProcesses lets processes take from one calendar day for longer than it lasts: together they get exactly all of it.
-// DRAWGATE_LONG makes it 8 processes of 64 goroutines for 10 s.
+// TestProcesses lets processes take from one calendar day for longer than it lasts: together they
+// get exactly all of it. DRAWGATE_LONG makes it 8 processes of 64 goroutines for 10 s.
 //
 // req: C1, E1, E10
 func TestProcesses(t *testing.T) {
@@ -167,7 +167,8 @@ func (h history) step(t *testing.T, in input, out output) (bool, history) {
 	return settle(t, next.m, *in.settle).Gone == out.gone, next
 }
 
-// TestLinearizable records what many callers of several clients saw, and looks for one order that explains it.
+// TestLinearizable records what many callers of several clients saw, and looks for one order that
+// explains it.
 //
 // req: B1, C12, E10
 func TestLinearizable(t *testing.T) {

@@ -1,34 +1,41 @@
-// Package redisstore keeps buckets in one Redis (6.2 or newer) or Valkey server, so that any number of processes share them.
+// Package redisstore keeps buckets in one Redis (6.2 or newer) or Valkey server, so that any number
+// of processes share them.
 //
-// Every decision is one call of one script, which the server carries out as a whole: it reads the server's clock once, decides about all
-// buckets of the take, and writes at most one hash per bucket, last. A refusal writes nothing, but for the first one that shows another rate, or
-// finds many holds ended. A bucket's key expires by itself once nothing in it is used or held.
+// Every decision is one call of one script, which the server carries out as a whole: it reads the
+// server's clock once, decides about all buckets of the take, and writes at most one hash per
+// bucket, last. A refusal writes nothing, but for the first one that shows another rate, or finds
+// many holds ended. A bucket's key expires by itself once nothing in it is used or held.
 //
 // # What is lost with the server
 //
-// Buckets are as durable as the server: what it forgets (no persistence, an append-only file synced every second, a fail-over to a replica
-// that lags) may be admitted again, at most what was lost. A server that evicts keys hands out fresh quotas: set maxmemory-policy to
-// noeviction. The store warns if it is not.
+// Buckets are as durable as the server: what it forgets (no persistence, an append-only file synced
+// every second, a fail-over to a replica that lags) may be admitted again, at most what was lost. A
+// server that evicts keys hands out fresh quotas: set maxmemory-policy to noeviction. The store
+// warns if it is not.
 //
 // # Unknown outcomes
 //
-// No call that changes anything is ever sent twice, but for one that the server said it did not carry out because it did not know the script.
-// Where the connection was lost or the deadline passed after a take was sent, the error matches [ErrUnknownOutcome]: its units may be spent.
-// A take with an id may be sent again, since an open id replays its answer; a plain take must not be. A settlement may be sent again as well:
-// an id that is not open any more is gone, and credits nothing.
+// No call that changes anything is ever sent twice, but for one that the server said it did not
+// carry out because it did not know the script. Where the connection was lost or the deadline
+// passed after a take was sent, the error matches [ErrUnknownOutcome]: its units may be spent. A
+// take with an id may be sent again, since an open id replays its answer; a plain take must not be.
+// A settlement may be sent again as well: an id that is not open any more is gone, and credits
+// nothing.
 //
 // # Permissions
 //
-// A user of its own needs, on the keys that start with the prefix: EVALSHA, SCRIPT LOAD, TIME, HSET, HGET, HMGET, HDEL and PEXPIRE, and INFO for the
-// warnings above; [Store.Reset] needs UNLINK, [Store.List] SCAN. What a take needs is tried at the first call and by every [Store.Ping], and an error
-// names what is missing:
+// A user of its own needs, on the keys that start with the prefix: EVALSHA, SCRIPT LOAD, TIME,
+// HSET, HGET, HMGET, HDEL and PEXPIRE, and INFO for the warnings above; [Store.Reset] needs UNLINK,
+// [Store.List] SCAN. What a take needs is tried at the first call and by every [Store.Ping], and an
+// error names what is missing:
 //
 //	ACL SETUSER drawgate on >SECRET ~drawgate:* +@connection +info +script|load +evalsha +time +hset +hget +hmget +hdel +pexpire +unlink +scan
 //
 // # Servers
 //
-// The tests run on Redis 6.2 and 7.0 and on Valkey 9. The script goes by EVALSHA: there is no library of Redis Functions. A Redis Cluster is not supported
-// yet: the buckets of one take must live on one server.
+// The tests run on Redis 6.2 and 7.0 and on Valkey 9. The script goes by EVALSHA: there is no
+// library of Redis Functions. A Redis Cluster is not supported yet: the buckets of one take must
+// live on one server.
 package redisstore
 
 import (
@@ -76,11 +83,11 @@ var (
 	_ drawgate.Pinger   = (*Store)(nil)
 )
 
-// Open returns a store on the server that url names: redis://user:password@host:port/db, or rediss:// for TLS, valkey://, valkeys://, or
-// unix:///path?db=n. opts may be nil.
+// Open returns a store on the server that url names: redis://user:password@host:port/db, or
+// rediss:// for TLS, valkey://, valkeys://, or unix:///path?db=n. opts may be nil.
 //
-// It does not connect: a server that is away is an error of the calls, each of which tries again, so that a process can start without it.
-// Use [Store.Ping] to find out.
+// It does not connect: a server that is away is an error of the calls, each of which tries again,
+// so that a process can start without it. Use [Store.Ping] to find out.
 func Open(url string, opts *Options) (*Store, error) {
 	o, err := rueidis.ParseURL(url)
 	if err != nil {
@@ -103,11 +110,12 @@ func Open(url string, opts *Options) (*Store, error) {
 	return s, nil
 }
 
-// dialTimeout bounds the time for a connection. Callers wait for it no longer than their own deadlines.
+// dialTimeout bounds the time for a connection. Callers wait for it no longer than their own
+// deadlines.
 const dialTimeout = 2 * time.Second
 
-// New returns a store that uses the caller's client, which Close leaves open. The client must be of a single server, and should be made with
-// ClientOption.DisableRetry. opts may be nil.
+// New returns a store that uses the caller's client, which Close leaves open. The client must be of
+// a single server, and should be made with ClientOption.DisableRetry. opts may be nil.
 func New(client rueidis.Client, opts *Options) *Store {
 	s := newStore(opts)
 	s.link.dial = func() (rueidis.Client, error) { return client, nil }

@@ -40,7 +40,8 @@ func answerOf(d *drawgate.Decision) answer {
 	return a
 }
 
-// someLimits draws limits. Their identities are few, so that versions of a policy meet in one bucket; everything else differs.
+// someLimits draws limits. Their identities are few, so that versions of a policy meet in one
+// bucket; everything else differs.
 func someLimits(t *rapid.T, large bool) []drawgate.Limit {
 	amount := rapid.SampledFrom([]int64{1, 2, 3, 7, 10, 100})
 	if large {
@@ -255,7 +256,8 @@ func (s *script) live(c rueidis.Client, prefix string) {
 		}
 		ms, err := c.Do(s.Context(), c.B().Pttl().Key(redisstore.KeyOf(prefix, k)).Build()).AsInt64()
 		const late = 20_000 // ms since it was set: less than the least slack
-		// No instant is later than 2^53 µs, which is in 2255: what would be needed for longer is not.
+		// No instant is later than 2^53 µs, which is in 2255: what would be needed for longer is
+		// not.
 		if need := min((until-s.clock.now())/1000, 6e12); err != nil || ms < need-late {
 			s.Fatalf("%v lives for %d ms, %v; needed for %d ms", k, ms, err, need)
 		}

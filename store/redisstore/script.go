@@ -27,11 +27,13 @@ func newScript(body string) script {
 // call is one call of the script.
 type call struct{ keys, args []string }
 
-// mostLoads is how often one call may find that the server does not know the script: somebody may flush its scripts again and again.
+// mostLoads is how often one call may find that the server does not know the script: somebody may
+// flush its scripts again and again.
 const mostLoads = 3
 
-// run calls the script for requests, in order, and returns what it answers: in room, which has one place, if that is enough. Only calls of which the server
-// says that it does not know the script are sent again.
+// run calls the script for requests, in order, and returns what it answers: in room, which has one
+// place, if that is enough. Only calls of which the server says that it does not know the script
+// are sent again.
 func (s *Store) run(ctx context.Context, c rueidis.Client, reqs []*request, room []rueidis.RedisResult) []rueidis.RedisResult {
 	if len(reqs) > 1 {
 		return s.runAll(ctx, c, reqs)
@@ -88,8 +90,9 @@ func unknownScript(r *rueidis.RedisResult) bool {
 	return ok && re.IsNoScript()
 }
 
-// loader gives the server the script, once for all calls that were not carried out for want of it: if each of thousands a second did so for itself, the
-// server would be busy with that for longer than their deadlines.
+// loader gives the server the script, once for all calls that were not carried out for want of it:
+// if each of thousands a second did so for itself, the server would be busy with that for longer
+// than their deadlines.
 type loader struct {
 	done atomic.Uint64 // how often the server was given the script
 
@@ -103,11 +106,13 @@ type loading struct {
 	res  rueidis.RedisResult
 }
 
-// loadTimeout bounds the time for giving the server the script. Callers wait for it no longer than their own deadlines.
+// loadTimeout bounds the time for giving the server the script. Callers wait for it no longer than
+// their own deadlines.
 const loadTimeout = 2 * time.Second
 
-// load waits until the server was given the script after a call that was sent when it had been given it so many times. The answer to that call becomes
-// load's, if that fails for another reason than that there was no answer.
+// load waits until the server was given the script after a call that was sent when it had been
+// given it so many times. The answer to that call becomes load's, if that fails for another reason
+// than that there was no answer.
 func (s *Store) load(ctx context.Context, c rueidis.Client, loads uint64, res *rueidis.RedisResult) bool {
 	l := s.loading(ctx, c, loads)
 	if l == nil {
@@ -127,7 +132,8 @@ func (s *Store) load(ctx context.Context, c rueidis.Client, loads uint64, res *r
 	return true
 }
 
-// loading returns the script on its way to the server, and sends it if it is not; nil if the server was given it meanwhile.
+// loading returns the script on its way to the server, and sends it if it is not; nil if the server
+// was given it meanwhile.
 func (s *Store) loading(ctx context.Context, c rueidis.Client, loads uint64) *loading {
 	ld := &s.loader
 	ld.mu.Lock()

@@ -8,8 +8,9 @@ import (
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
-// TestTheScriptIsLoadedOnceForAll: calls that the server could not carry out for want of the script wait for one that brings it. If each brought it, the server
-// would be busy for longer than they may wait.
+// TestTheScriptIsLoadedOnceForAll: calls that the server could not carry out for want of the script
+// wait for one that brings it. If each brought it, the server would be busy for longer than they
+// may wait.
 //
 // req: E7
 func TestTheScriptIsLoadedOnceForAll(t *testing.T) {

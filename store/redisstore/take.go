@@ -183,14 +183,16 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	return nil
 }
 
-// mostRounds is how often the script may ask for further calendar windows: once if the server's clock is not where it was thought to be, and
-// again if it moved meanwhile. The rest of a batch is carried out before the one that was asked about.
+// mostRounds is how often the script may ask for further calendar windows: once if the server's
+// clock is not where it was thought to be, and again if it moved meanwhile. The rest of a batch is
+// carried out before the one that was asked about.
 const mostRounds = 5
 
 // errRounds is why a request was given up.
 var errRounds = fmt.Errorf("%w: it asks for calendar windows without end", errAnswer)
 
-// carryOut sends requests until each is answered, and sets the err of those that failed. Its own error means that nothing was sent.
+// carryOut sends requests until each is answered, and sets the err of those that failed. Its own
+// error means that nothing was sent.
 func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 	c, err := s.begin(ctx, op)
 	if err != nil {
@@ -284,7 +286,8 @@ func (s *Store) fill(r *request) {
 	r.args = args
 }
 
-// guess returns what the server's clock may show, in Unix µs. It goes on by this process's monotonic clock, which nobody sets.
+// guess returns what the server's clock may show, in Unix µs. It goes on by this process's
+// monotonic clock, which nobody sets.
 func (s *Store) guess() int64 { return s.own() + s.offset.Load() }
 
 // own returns this process's time, in µs.

@@ -23,7 +23,8 @@ func pttl(tb testing.TB, c rueidis.Client, key string) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// TestKeysExpire checks that every key has a TTL, from the write that made it on, and that it is not set anew by each take.
+// TestKeysExpire checks that every key has a TTL, from the write that made it on, and that it is
+// not set anew by each take.
 //
 // req: A7, A9
 func TestKeysExpire(t *testing.T) {
@@ -55,7 +56,8 @@ func TestKeysExpire(t *testing.T) {
 		if l.Kind == drawgate.Concurrency {
 			continue
 		}
-		// A TTL that was shortened by hand shows that a further take leaves it alone while it is long enough by the header.
+		// A TTL that was shortened by hand shows that a further take leaves it alone while it is
+		// long enough by the header.
 		if err := c.Do(t.Context(), c.B().Expire().Key(key).Seconds(20).Build()).Error(); err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +75,8 @@ func TestKeysExpire(t *testing.T) {
 	}
 }
 
-// TestExpiredKeys count as unused, all of them: their buckets are full, and what was held there is gone.
+// TestExpiredKeys count as unused, all of them: their buckets are full, and what was held there is
+// gone.
 //
 // req: A7, A9
 func TestExpiredKeys(t *testing.T) {
@@ -124,7 +127,8 @@ func expire(t *testing.T, c rueidis.Client, key string) {
 	}
 }
 
-// TestOldLimitsAreDropped lets a policy change its window many times while its bucket is never idle.
+// TestOldLimitsAreDropped lets a policy change its window many times while its bucket is never
+// idle.
 func TestOldLimitsAreDropped(t *testing.T) {
 	t.Parallel()
 	c, clock := client(t, redistest.Start(t)), newClock()

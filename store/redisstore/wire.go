@@ -16,10 +16,11 @@ import (
 
 // This file is the language between the store and its script. Numbers are doubles, little endian.
 //
-// Arguments of the script: operation, request of the first bucket, id, what the operation has beside, requests of the other buckets.
-// A request: number of limits; per limit its identity (8 bytes), kind, flags and numbers; the key's parts, if the key is a digest.
-// Calendar windows cannot be computed by the script: a request has those about the server's time, and the script asks if it needs others.
-// For the operations opLean and opHot, the request is all there is.
+// Arguments of the script: operation, request of the first bucket, id, what the operation has
+// beside, requests of the other buckets. A request: number of limits; per limit its identity (8
+// bytes), kind, flags and numbers; the key's parts, if the key is a digest. Calendar windows cannot
+// be computed by the script: a request has those about the server's time, and the script asks if it
+// needs others. For the operations opLean and opHot, the request is all there is.
 
 // Operations of the script.
 const (
@@ -35,8 +36,8 @@ const (
 	opPeek   = "p"
 )
 
-// What the script answers: an array that starts with one of these and the instant. A plain take that was allowed on the short way is
-// answered by the bucket's new header alone.
+// What the script answers: an array that starts with one of these and the instant. A plain take
+// that was allowed on the short way is answered by the bucket's new header alone.
 const (
 	gotShort    = 0 // refused on the short way; the header as it stands follows
 	gotAllowed  = 1 // end of the hold; views follow, and from when the units count if that is later
@@ -72,7 +73,8 @@ func appendNums(buf []byte, vs ...int64) []byte {
 	return buf
 }
 
-// appendRequest appends one bucket's request. Calendar windows are given for the instant about now, the one that follows, and those of times.
+// appendRequest appends one bucket's request. Calendar windows are given for the instant about now,
+// the one that follows, and those of times.
 func appendRequest(buf []byte, b *drawgate.BucketCost, priority int8, raw string, about int64, times []int64) []byte {
 	specs := b.Plan.Specs(false)
 	buf = append(buf, byte(len(specs)))
@@ -96,10 +98,12 @@ func appendRequest(buf []byte, b *drawgate.BucketCost, priority int8, raw string
 	return append(buf, raw...)
 }
 
-// doubt is how far the server's clock may be behind the guess of it that windows are chosen by, in µs.
+// doubt is how far the server's clock may be behind the guess of it that windows are chosen by, in
+// µs.
 const doubt = 1_000_000
 
-// appendWindows appends the windows that the script may need: those about now, earliest first, and those that it asked for.
+// appendWindows appends the windows that the script may need: those about now, earliest first, and
+// those that it asked for.
 func appendWindows(buf []byte, s *record.Spec, about int64, times []int64) []byte {
 	at := len(buf)
 	buf = append(buf, 0, 0)
@@ -312,8 +316,8 @@ func (st *stored) complete(older map[uint64][]record.Entry) {
 	}
 }
 
-// readHeld reads what is held of a bucket's limits: the ends of all open reservations, and per limit its position, counted from 1, and what each holds
-// of it.
+// readHeld reads what is held of a bucket's limits: the ends of all open reservations, and per
+// limit its position, counted from 1, and what each holds of it.
 func (st *stored) readHeld(lists []string, specs []record.Spec) error {
 	if len(lists) == 0 {
 		return nil
@@ -385,7 +389,8 @@ func header(m *rueidis.RedisMessage) (*stored, error) {
 	return readHeader(s)
 }
 
-// readEntries reads the oldest entries of rolling limits: per limit a string of its position, counted from 1, and the entries.
+// readEntries reads the oldest entries of rolling limits: per limit a string of its position,
+// counted from 1, and the entries.
 func readEntries(m *rueidis.RedisMessage, specs []record.Spec) (map[uint64][]record.Entry, error) {
 	strs, err := m.AsStrSlice()
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 // callers is how many goroutines take at once.
 const callers = 64
 
-// BenchmarkTake measures takes that are durable before they are answered: one bucket limit that refuses nothing.
+// BenchmarkTake measures takes that are durable before they are answered: one bucket limit that
+// refuses nothing.
 func BenchmarkTake(b *testing.B) {
 	for _, kind := range []drawgate.Kind{drawgate.Bucket, drawgate.Rolling} {
 		for _, keys := range []int{1, 1000} {
@@ -44,11 +45,13 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// BenchmarkBatchCheck is one caller that asks for ten tasks under five rolling limits, minute to month, at the end of a month of 100,000 tasks: checked
-// against all five, counted, and durable before it is answered. The figures are those of single calls.
+// BenchmarkBatchCheck is one caller that asks for ten tasks under five rolling limits, minute to
+// month, at the end of a month of 100,000 tasks: checked against all five, counted, and durable
+// before it is answered. The figures are those of single calls.
 //
-// Of two processes that take turns each has to read the bucket again, because the other has written; so does a program that is started for each batch. An
-// exact limit has an entry for each batch, 12,700 in all five, one with a precision of 128 about so many.
+// Of two processes that take turns each has to read the bucket again, because the other has
+// written; so does a program that is started for each batch. An exact limit has an entry for each
+// batch, 12,700 in all five, one with a precision of 128 about so many.
 //
 // req: D11
 func BenchmarkBatchCheck(b *testing.B) {
@@ -132,8 +135,8 @@ func filledMonth(b *testing.B, precision int) month {
 	return m
 }
 
-// BenchmarkBareGroupCommit is the floor: what database/sql and SQLite need to write one state row and one history row per take, gathered in the
-// same way, with nothing decided and nothing checked.
+// BenchmarkBareGroupCommit is the floor: what database/sql and SQLite need to write one state row
+// and one history row per take, gathered in the same way, with nothing decided and nothing checked.
 func BenchmarkBareGroupCommit(b *testing.B) {
 	for _, keys := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("callers=%d/keys=%d", callers, keys), func(b *testing.B) {
@@ -155,7 +158,8 @@ func BenchmarkBareGroupCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkTransactionPerTake is what a store does that keeps nothing in memory and gathers nothing.
+// BenchmarkTransactionPerTake is what a store does that keeps nothing in memory and gathers
+// nothing.
 func BenchmarkTransactionPerTake(b *testing.B) {
 	for _, keys := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("callers=%d/keys=%d", callers, keys), func(b *testing.B) {

@@ -31,7 +31,8 @@ type note struct {
 	labels []byte
 }
 
-// cache keeps records between transactions. After another process has written, each is compared with its row before it is used again.
+// cache keeps records between transactions. After another process has written, each is compared
+// with its row before it is used again.
 type cache struct {
 	buckets map[drawgate.Key]*bucket
 	weight  int
@@ -72,7 +73,8 @@ func (c *cache) weigh(b *bucket) {
 	b.weight = n
 }
 
-// shrink drops some buckets, any, if there are too many. It must not be called within a transaction.
+// shrink drops some buckets, any, if there are too many. It must not be called within a
+// transaction.
 func (c *cache) shrink() {
 	for _, b := range c.buckets {
 		if c.weight <= c.most {

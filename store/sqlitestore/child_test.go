@@ -60,8 +60,8 @@ func dayLong(name string, amount int64) *drawgate.Plan {
 	return p
 }
 
-// crashChild takes and settles with 8 goroutines until it is killed, and writes a line for whatever was acknowledged: the name of the operation and
-// what identifies it.
+// crashChild takes and settles with 8 goroutines until it is killed, and writes a line for whatever
+// was acknowledged: the name of the operation and what identifies it.
 func crashChild(path string, args []string) error {
 	s, err := sqlitestore.Open(path, nil)
 	if err != nil {
@@ -146,7 +146,8 @@ func dayZone() string {
 	return "UTC"
 }
 
-// shareChild takes for a while with many goroutines, at least until the tight limit is exhausted, and prints how many it was granted of each plan.
+// shareChild takes for a while with many goroutines, at least until the tight limit is exhausted,
+// and prints how many it was granted of each plan.
 func shareChild(path string, args []string) error {
 	goroutines, _ := strconv.Atoi(args[0])
 	d, err := time.ParseDuration(args[1])
@@ -197,7 +198,8 @@ func shareChild(path string, args []string) error {
 	return s.Close()
 }
 
-// scribbleChild overwrites what lies behind the first 8 KiB of a file. It is a process of its own because closing a file drops SQLite's locks on it.
+// scribbleChild overwrites what lies behind the first 8 KiB of a file. It is a process of its own
+// because closing a file drops SQLite's locks on it.
 func scribbleChild(path string, _ []string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

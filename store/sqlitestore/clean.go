@@ -9,7 +9,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Cleaning goes through the file in steps of a few milliseconds, while nobody asks anything. Where somebody always does, steps go between the transactions.
+// Cleaning goes through the file in steps of a few milliseconds, while nobody asks anything. Where
+// somebody always does, steps go between the transactions.
 const (
 	cleanEvery = 24 * time.Hour  // the history
 	sweepEvery = 2 * time.Minute // buckets of which nothing is used any more
@@ -34,13 +35,15 @@ const (
 	metaSwept   = "swept"   // over the buckets; where nothing was to be done, only every hour
 )
 
-// sweptFor is how old metaSwept may be before a store cleans the moment it is opened: other programs have not stayed long enough.
+// sweptFor is how old metaSwept may be before a store cleans the moment it is opened: other
+// programs have not stayed long enough.
 const sweptFor = time.Hour
 
 // metaPinged is what a ping writes: the instant.
 const metaPinged = "pinged"
 
-// afterHold is how long after the end of its hold a reservation may still count beyond what its record alone says: the longest margin of a limit.
+// afterHold is how long after the end of its hold a reservation may still count beyond what its
+// record alone says: the longest margin of a limit.
 const afterHold = int64(10 * time.Minute / time.Microsecond)
 
 // cleaner is the state of the pass that is under way.
@@ -226,7 +229,8 @@ func (w *writer) cleanStates(now int64, most int) error {
 	return nil
 }
 
-// over reports whether nothing is used of a bucket that had open reservations when it was written, and notes that they ended.
+// over reports whether nothing is used of a bucket that had open reservations when it was written,
+// and notes that they ended.
 func (w *writer) over(key drawgate.Key, now int64) (bool, error) {
 	b, err := load(w.conn, key)
 	if err != nil {
@@ -248,13 +252,15 @@ func (w *writer) over(key drawgate.Key, now int64) (bool, error) {
 	return true, nil
 }
 
-// autoVacuum is the mode in which a file gives pages back when it is told to, "incremental". It is set before there is a table; an older file has none.
+// autoVacuum is the mode in which a file gives pages back when it is told to, "incremental". It is
+// set before there is a table; an older file has none.
 const autoVacuum = 2
 
 // keptFree returns how many free pages a file of so many keeps, to use them again.
 func keptFree(pages int64) int64 { return 64 + pages/8 }
 
-// giveBack gives at most so many free pages back to the file system, and reports whether there are more.
+// giveBack gives at most so many free pages back to the file system, and reports whether there are
+// more.
 func (w *writer) giveBack(most int) (more bool, err error) {
 	var n [3]int64
 	for i, pragma := range [...]string{"auto_vacuum", "page_count", "freelist_count"} {

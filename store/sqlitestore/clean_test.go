@@ -41,8 +41,9 @@ func pragmaNumber(t *testing.T, path, pragma string) int64 {
 	return n
 }
 
-// TestFloodLeavesNothing: some minutes after many buckets were used for a moment, none of them is in the file, and the file is short again, while it is open.
-// Those of a longer window, and the history, are still there.
+// TestFloodLeavesNothing: some minutes after many buckets were used for a moment, none of them is
+// in the file, and the file is short again, while it is open. Those of a longer window, and the
+// history, are still there.
 //
 // req: A7, D2, D6
 func TestFloodLeavesNothing(t *testing.T) {
@@ -86,7 +87,8 @@ func TestFloodLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestOldFileStaysAsItIs: a file that was made without giving pages back is cleaned, and keeps its pages.
+// TestOldFileStaysAsItIs: a file that was made without giving pages back is cleaned, and keeps its
+// pages.
 func TestOldFileStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -27,8 +27,8 @@ type conn struct {
 // private is the mode of new files. They hold keys, which may be personal data or secrets.
 const private fs.FileMode = 0o600
 
-// dialNew makes an empty file and opens a connection to it. SQLite by itself would make one that everybody may read. The log and its index get the mode of
-// the file.
+// dialNew makes an empty file and opens a connection to it. SQLite by itself would make one that
+// everybody may read. The log and its index get the mode of the file.
 func dialNew(path string, mode fs.FileMode) (*conn, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, private) //nolint:gosec // beside the file that the caller named
 	if err != nil {
@@ -50,7 +50,8 @@ func dialNew(path string, mode fs.FileMode) (*conn, error) {
 	return c, nil
 }
 
-// dial opens a connection to a database file that is there. mode is that of SQLite's URI: "rw" or "ro".
+// dial opens a connection to a database file that is there. mode is that of SQLite's URI: "rw" or
+// "ro".
 func dial(path, mode string) (*conn, error) {
 	raw, err := (&sqlite.Driver{}).Open("file:" + (&url.URL{Path: path}).EscapedPath() + "?mode=" + mode)
 	if err != nil {
@@ -68,7 +69,8 @@ func (c *conn) close() error {
 	return c.raw.Close()
 }
 
-// leave closes a connection to a file that must not be changed: the last one that is closed would move the log into it, unless it can only read.
+// leave closes a connection to a file that must not be changed: the last one that is closed would
+// move the log into it, unless it can only read.
 func (c *conn) leave(path string) {
 	if last, err := dial(path, "ro"); err == nil {
 		defer func() { _ = last.close() }()  // it was only read
@@ -90,7 +92,8 @@ func (c *conn) stmt(q query) (driver.Stmt, error) {
 	return st, nil
 }
 
-// values makes arguments of what a statement is given: int64, string, []byte or nil. A nil or empty []byte is NULL.
+// values makes arguments of what a statement is given: int64, string, []byte or nil. A nil or empty
+// []byte is NULL.
 func (c *conn) values(args []any) []driver.NamedValue {
 	c.args = c.args[:0]
 	for i, a := range args {

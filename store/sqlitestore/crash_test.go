@@ -12,13 +12,15 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// tightPerRound is how much of the tight limit there is for each round: a third of what a round takes if there is enough. So some kills come while it is
-// being used up, and some when takes are refused and settlements give back what others take at once.
+// tightPerRound is how much of the tight limit there is for each round: a third of what a round
+// takes if there is enough. So some kills come while it is being used up, and some when takes are
+// refused and settlements give back what others take at once.
 const tightPerRound = 5
 
-// TestKill kills a process under load, again and again, always on the same file: nothing that was acknowledged is missing, neither from the history
-// nor from what is used, and a limit that is asked for more than it has grants exactly that. DRAWGATE_CRASH_ROUNDS sets the number of rounds; on a slow
-// machine they go on until the limit is exhausted.
+// TestKill kills a process under load, again and again, always on the same file: nothing that was
+// acknowledged is missing, neither from the history nor from what is used, and a limit that is
+// asked for more than it has grants exactly that. DRAWGATE_CRASH_ROUNDS sets the number of rounds;
+// on a slow machine they go on until the limit is exhausted.
 //
 // req: D2 D11 C1 E1
 func TestKill(t *testing.T) {
@@ -127,7 +129,8 @@ func (k *kills) check(t *testing.T) {
 	}
 }
 
-// exhaust takes what settlements gave back of the tight limit at last, and returns how much of it was granted in all.
+// exhaust takes what settlements gave back of the tight limit at last, and returns how much of it
+// was granted in all.
 func (k *kills) exhaust(t *testing.T) int64 {
 	t.Helper()
 	s, err := sqlitestore.Open(k.path, nil)

@@ -23,11 +23,14 @@ import (
 // nobody is the user that root becomes where a test is about permissions.
 const nobody = 65534
 
-// TestDiskComesBack: a disk that takes no more, and one that turns read-only while the store is open, are told with what to do, nothing that was granted
-// is lost, nothing that failed is spent, and the store comes back by itself with the first call after the disk did.
+// TestDiskComesBack: a disk that takes no more, and one that turns read-only while the store is
+// open, are told with what to do, nothing that was granted is lost, nothing that failed is spent,
+// and the store comes back by itself with the first call after the disk did.
 //
-// The disk is a limit on what a process of its own may write (RLIMIT_FSIZE), and one of 1 MiB that this process mounts. It turns read-only as a broken
-// file system does: a write fails first, then nothing can be opened for writing any more; by the modes of file and directory, and by remounting it.
+// The disk is a limit on what a process of its own may write (RLIMIT_FSIZE), and one of 1 MiB that
+// this process mounts. It turns read-only as a broken file system does: a write fails first, then
+// nothing can be opened for writing any more; by the modes of file and directory, and by remounting
+// it.
 //
 // req: D2, D10
 func TestDiskComesBack(t *testing.T) {
@@ -40,7 +43,8 @@ func TestDiskComesBack(t *testing.T) {
 	}
 }
 
-// TestOpenReadOnly opens a file that may not be written, by its modes and on a disk that is mounted read-only.
+// TestOpenReadOnly opens a file that may not be written, by its modes and on a disk that is mounted
+// read-only.
 //
 // req: D10
 func TestOpenReadOnly(t *testing.T) {
@@ -248,7 +252,8 @@ func (d *disk) readOnly(set func(ro bool) error) error {
 	return errors.Join(err, set(false), d.back())
 }
 
-// TestRepairOnAFullDisk fails, wherever the room ends, and changes nothing by it: the damaged file stays where it is, and is refused. With room it succeeds.
+// TestRepairOnAFullDisk fails, wherever the room ends, and changes nothing by it: the damaged file
+// stays where it is, and is refused. With room it succeeds.
 //
 // req: D2, D10
 func TestRepairOnAFullDisk(t *testing.T) {
@@ -299,7 +304,8 @@ func repairFull(path string) error {
 	}
 }
 
-// writeUpTo bounds the size up to which this process may write files; a negative one lifts the bound.
+// writeUpTo bounds the size up to which this process may write files; a negative one lifts the
+// bound.
 func writeUpTo(size int64) error {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {

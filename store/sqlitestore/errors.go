@@ -11,14 +11,17 @@ import (
 )
 
 var (
-	// ErrDamaged means that the database is corrupt, truncated, not a database, or was deleted or replaced while it was open. The store stays
-	// away until somebody puts it right and opens it again: going on with an empty file would mint a full quota.
+	// ErrDamaged means that the database is corrupt, truncated, not a database, or was deleted or
+	// replaced while it was open. The store stays away until somebody puts it right and opens it
+	// again: going on with an empty file would mint a full quota.
 	ErrDamaged = errors.New("the database is damaged, and stays away until it is repaired")
-	// ErrForeign means that the file is a database of another program, or of a newer version of this one.
+	// ErrForeign means that the file is a database of another program, or of a newer version of
+	// this one.
 	ErrForeign = errors.New("the database is not one that this program can use")
 )
 
-// The primary result codes of SQLite that are told apart (https://sqlite.org/rescode.html). The driver reports extended ones, whose low byte they are.
+// The primary result codes of SQLite that are told apart (https://sqlite.org/rescode.html). The
+// driver reports extended ones, whose low byte they are.
 const (
 	codePerm     = 3
 	codeBusy     = 5

@@ -44,7 +44,8 @@ func Migrations() fs.FS { return migrations }
 // WithSchema returns options of a program with other steps.
 func WithSchema(steps fs.FS) *Options { return &Options{schema: steps, BusyTimeout: time.Minute} }
 
-// WriterPragma asks a store's writing connection. Its writer must rest meanwhile, as it does in a bubble after synctest.Wait.
+// WriterPragma asks a store's writing connection. Its writer must rest meanwhile, as it does in a
+// bubble after synctest.Wait.
 func WriterPragma(s *Store, text string) (string, error) { return s.writer.conn.pragma(text) }
 
 // HangUp closes a store's writing connection, as some errors do. Its writer must rest meanwhile.
@@ -74,7 +75,8 @@ func Lock(path string) (unlock func() error, err error) {
 	}, nil
 }
 
-// CheckLogs has the next transaction check the identity of the log, which it otherwise does once a second.
+// CheckLogs has the next transaction check the identity of the log, which it otherwise does once a
+// second.
 func CheckLogs(s *Store) { s.checkLogs.Store(true) }
 
 // Count returns the number of rows of a table.

@@ -49,7 +49,8 @@ func filled(t *testing.T) string {
 	return path
 }
 
-// TestOpenRefuses opens files that must not be used: a clear error, and the file is left as it was, never started afresh.
+// TestOpenRefuses opens files that must not be used: a clear error, and the file is left as it was,
+// never started afresh.
 //
 // req: D2 D6
 func TestOpenRefuses(t *testing.T) {
@@ -169,7 +170,8 @@ func TestSpecialPath(t *testing.T) {
 	}
 }
 
-// TestDamagedBucket damages what one bucket has used: it fails alone, is not started afresh, and its key is not told. A reset repairs it.
+// TestDamagedBucket damages what one bucket has used: it fails alone, is not started afresh, and
+// its key is not told. A reset repairs it.
 //
 // req: D2
 func TestDamagedBucket(t *testing.T) {
@@ -211,7 +213,8 @@ func TestDamagedBucket(t *testing.T) {
 	}
 }
 
-// TestGoneUnderneath deletes, replaces or damages a file in use: the store stays away, even if something is put in its place.
+// TestGoneUnderneath deletes, replaces or damages a file in use: the store stays away, even if
+// something is put in its place.
 //
 // req: D2
 func TestGoneUnderneath(t *testing.T) {
@@ -296,7 +299,8 @@ func TestDamagedUnderneath(t *testing.T) {
 	}
 }
 
-// TestLocked has another connection hold the lock: callers get an error in time, nothing is taken, and the store comes back by itself.
+// TestLocked has another connection hold the lock: callers get an error in time, nothing is taken,
+// and the store comes back by itself.
 //
 // req: D10
 func TestLocked(t *testing.T) {
@@ -341,7 +345,8 @@ func TestLocked(t *testing.T) {
 	})
 }
 
-// TestLockedForEachCaller: each waits for as long as it may by itself. Who comes while another one waits does not fail with it.
+// TestLockedForEachCaller: each waits for as long as it may by itself. Who comes while another one
+// waits does not fail with it.
 //
 // req: D10
 func TestLockedForEachCaller(t *testing.T) {
@@ -415,7 +420,8 @@ func TestLockedForAWhile(t *testing.T) {
 	}
 }
 
-// TestFullDisk fills a database whose size is bounded: takes fail and say why, and nothing is half done. TestDiskComesBack fills a disk, and makes room.
+// TestFullDisk fills a database whose size is bounded: takes fail and say why, and nothing is half
+// done. TestDiskComesBack fills a disk, and makes room.
 //
 // req: D2 D10
 func TestFullDisk(t *testing.T) {
@@ -459,7 +465,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestDeadlines gives callers very little time: whoever is told that nothing was done has not spent anything, whoever is granted has.
+// TestDeadlines gives callers very little time: whoever is told that nothing was done has not spent
+// anything, whoever is granted has.
 //
 // req: A8 D2
 func TestDeadlines(t *testing.T) {

@@ -18,7 +18,8 @@ var migrations embed.FS
 // applicationID marks our databases: "DRGW".
 const applicationID = 0x44524757
 
-// quickCheck is the size in bytes up to which the structure of a file is checked when it is opened (about 0.1 s).
+// quickCheck is the size in bytes up to which the structure of a file is checked when it is opened
+// (about 0.1 s).
 const quickCheck = 16 << 20
 
 // empty is the size in bytes up to which SQLite takes a file to be a new database.
@@ -33,7 +34,8 @@ type file struct {
 	unknown  unknown
 }
 
-// prepare checks the file at path, creating it if there is none, brings its schema up to date, and opens a connection.
+// prepare checks the file at path, creating it if there is none, brings its schema up to date, and
+// opens a connection.
 func prepare(path string, o *Options) (*file, *conn, error) {
 	found, err := locate(path, o)
 	if err != nil {
@@ -90,7 +92,8 @@ func locate(path string, o *Options) (string, error) {
 // unfinished follows the name of a database in that of one that is being made for it.
 const unfinished = ".new-"
 
-// dangling is the error of a symbolic link to a file that is not there: of one that was there, if the mark beside it says so.
+// dangling is the error of a symbolic link to a file that is not there: of one that was there, if
+// the mark beside it says so.
 func dangling(path string) error {
 	target, err := os.Readlink(path)
 	if err == nil && !filepath.IsAbs(target) {
@@ -104,8 +107,8 @@ func dangling(path string) error {
 	return fmt.Errorf("%s is a symbolic link to a file that is not there", path)
 }
 
-// create makes a new database beside path and links it there once it is complete, so that a file at path is never half made, whoever is killed, and
-// of several processes one wins.
+// create makes a new database beside path and links it there once it is complete, so that a file at
+// path is never half made, whoever is killed, and of several processes one wins.
 func create(path string, o *Options) error {
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("%s: its directory must be there: %w", path, err)
@@ -159,7 +162,8 @@ func syncDir(dir string) error {
 	return d.Close()
 }
 
-// emptyLog moves the log into the file, so that the file alone is all of it. Closing it does so too, but does not say if it cannot.
+// emptyLog moves the log into the file, so that the file alone is all of it. Closing it does so
+// too, but does not say if it cannot.
 func (c *conn) emptyLog() error {
 	busy, err := number(c, "wal_checkpoint(TRUNCATE)")
 	if err == nil && busy != 0 {
@@ -243,7 +247,8 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 	return f, nil
 }
 
-// remember writes the mark of a database that has none. Where that cannot be, the store is as good as ever, but whether the file was deleted cannot be told.
+// remember writes the mark of a database that has none. Where that cannot be, the store is as good
+// as ever, but whether the file was deleted cannot be told.
 func remember(path string, c *conn, o *Options) error {
 	identity, err := identify(c, o)
 	if err == nil {
@@ -266,7 +271,8 @@ func number(c *conn, pragma string) (int64, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// whole checks a file for what can be found out cheaply: SQLite itself compares its length with its header.
+// whole checks a file for what can be found out cheaply: SQLite itself compares its length with its
+// header.
 func whole(path string, c *conn) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() > quickCheck {
@@ -280,7 +286,8 @@ func whole(path string, c *conn) error {
 	return nil
 }
 
-// ready sets a connection, and brings the schema of its file up to date. It returns the schema's version.
+// ready sets a connection, and brings the schema of its file up to date. It returns the schema's
+// version.
 func ready(c *conn, o *Options) (int64, error) {
 	if err := settings(c, o); err != nil {
 		return 0, err
@@ -288,7 +295,8 @@ func ready(c *conn, o *Options) (int64, error) {
 	return migrate(c, o)
 }
 
-// migrate brings the schema up to date: one transaction per step, numbered by user_version. It returns the version.
+// migrate brings the schema up to date: one transaction per step, numbered by user_version. It
+// returns the version.
 func migrate(c *conn, o *Options) (int64, error) {
 	version, steps, err := outdated(c, o)
 	for i := 0; i < len(steps) && err == nil; i++ {
@@ -347,8 +355,9 @@ func step(c *conn, from int64, text string) error {
 	return c.script("COMMIT")
 }
 
-// check reports whether the file and its log are still the ones that were opened: a store that writes into a file without a name would forget it
-// all, and one that goes on with another file would mint its quota.
+// check reports whether the file and its log are still the ones that were opened: a store that
+// writes into a file without a name would forget it all, and one that goes on with another file
+// would mint its quota.
 func (f *file) check(logs bool) error {
 	if err := same(f.main, f.path); err != nil || !logs {
 		return err
@@ -375,5 +384,6 @@ func same(was fs.FileInfo, path string) error {
 	return nil
 }
 
-// checkLogs is how often the log's identity is checked; the file's own is checked in each transaction.
+// checkLogs is how often the log's identity is checked; the file's own is checked in each
+// transaction.
 const checkLogs = time.Second

@@ -183,13 +183,16 @@ func parseLabels(b []byte) (labels []drawgate.Label, err error) {
 	return labels, nil
 }
 
-// clockSlack is how far the clocks of those who write the history may disagree without Read missing anything.
+// clockSlack is how far the clocks of those who write the history may disagree without Read missing
+// anything.
 const clockSlack = int64(time.Hour / time.Microsecond)
 
-// Read implements [drawgate.Journal]: it yields what was admitted in [from, to), oldest first, and what is written meanwhile if to lies ahead. A
-// zero to means no end. The hold of a reservation that ended is told when the store noticed.
+// Read implements [drawgate.Journal]: it yields what was admitted in [from, to), oldest first, and
+// what is written meanwhile if to lies ahead. A zero to means no end. The hold of a reservation
+// that ended is told when the store noticed.
 //
-// The history has no index: Read looks for from by halving, which is right as long as clocks were not set back by more than an hour.
+// The history has no index: Read looks for from by halving, which is right as long as clocks were
+// not set back by more than an hour.
 func (s *Store) Read(ctx context.Context, from, to time.Time, yield func(drawgate.Event) bool) error {
 	last := int64(forever)
 	if !to.IsZero() {
@@ -248,7 +251,8 @@ func before(c *conn, at int64) (int64, error) {
 	return lo - 1, nil
 }
 
-// events returns those of the next rows that lie in [from, to), the number of the last row, and whether there may be more.
+// events returns those of the next rows that lie in [from, to), the number of the last row, and
+// whether there may be more.
 func events(c *conn, seq, from, to int64) (page []drawgate.Event, last int64, more bool, err error) {
 	last, rows, over := seq, 0, false
 	err = c.query(qEvents, func(row []driver.Value) error {

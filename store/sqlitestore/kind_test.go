@@ -9,8 +9,9 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// TestKindsOfFaults: whoever decides in the store's place must know whether it passes by itself, whether somebody must act, and whether it is one bucket
-// only. A ping finds out whether the file can be written.
+// TestKindsOfFaults: whoever decides in the store's place must know whether it passes by itself,
+// whether somebody must act, and whether it is one bucket only. A ping finds out whether the file
+// can be written.
 //
 // req: D8, D10
 func TestKindsOfFaults(t *testing.T) {

@@ -93,8 +93,9 @@ func say(d *drawgate.Decision) string {
 	return text
 }
 
-// TestRestart runs random scripts, over several buckets and every kind of limit, on two stores of one file, which are closed and opened again at any
-// point and forget what they have cached: every answer is what the arithmetic says without a store.
+// TestRestart runs random scripts, over several buckets and every kind of limit, on two stores of
+// one file, which are closed and opened again at any point and forget what they have cached: every
+// answer is what the arithmetic says without a store.
 //
 // req: D1 D2 D3 D11 E1
 func TestRestart(t *testing.T) {
@@ -190,7 +191,8 @@ func step(rt *rapid.T, plan *drawgate.Plan, prefix string, i int, s, ref scripte
 	return s.settle(&st), ref.settle(&st)
 }
 
-// TestClean lives for 40 days: old history and buckets of which nothing is used any more are deleted, what still counts is not.
+// TestClean lives for 40 days: old history and buckets of which nothing is used any more are
+// deleted, what still counts is not.
 //
 // req: A7 A9 D6 D11
 func TestClean(t *testing.T) {
@@ -258,8 +260,9 @@ func TestClean(t *testing.T) {
 	})
 }
 
-// TestExpiredIsAbsent leaves buckets of every kind until nothing of them is used any more, in a file that is not cleaned: each is still there, and counts
-// as one that never was, to the last unit.
+// TestExpiredIsAbsent leaves buckets of every kind until nothing of them is used any more, in a
+// file that is not cleaned: each is still there, and counts as one that never was, to the last
+// unit.
 //
 // req: A7 A9
 func TestExpiredIsAbsent(t *testing.T) {
@@ -430,7 +433,8 @@ func TestClockBack(t *testing.T) {
 	}
 }
 
-// TestBubble has the store in a bubble: nothing moves while nobody asks, and no goroutine is left after Close.
+// TestBubble has the store in a bubble: nothing moves while nobody asks, and no goroutine is left
+// after Close.
 func TestBubble(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -452,7 +456,8 @@ func TestBubble(t *testing.T) {
 	})
 }
 
-// TestSchema shows that the file can be read with other tools, and that a second start changes nothing.
+// TestSchema shows that the file can be read with other tools, and that a second start changes
+// nothing.
 //
 // req: D6
 func TestSchema(t *testing.T) {
@@ -472,7 +477,8 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestHistoryOrder shows that the history has the order of the takes of a batch, plain and held ones.
+// TestHistoryOrder shows that the history has the order of the takes of a batch, plain and held
+// ones.
 //
 // req: D5 D6
 func TestHistoryOrder(t *testing.T) {

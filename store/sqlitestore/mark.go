@@ -13,9 +13,10 @@ import (
 	"syscall"
 )
 
-// A mark beside the file says that a database is here, and which one. Without it nobody could tell a file that was deleted, whose quotas are perhaps used
-// up, from one that never was. It is written once, when the file is durable, and only [RepairOptions.Fresh] and [RepairOptions.Hold] make a file
-// that fits it: nothing removes it.
+// A mark beside the file says that a database is here, and which one. Without it nobody could tell
+// a file that was deleted, whose quotas are perhaps used up, from one that never was. It is written
+// once, when the file is durable, and only [RepairOptions.Fresh] and [RepairOptions.Hold] make a
+// file that fits it: nothing removes it.
 
 // marked follows the name of a database in that of its mark.
 const marked = ".mark"
@@ -72,8 +73,8 @@ func readMark(path string) (mark, error) {
 	return mark{there: true}, nil
 }
 
-// writeMark says durably that the database at path is the one with this identity. The database must be durable. A mark that can be read stays: another
-// process has written it meanwhile.
+// writeMark says durably that the database at path is the one with this identity. The database must
+// be durable. A mark that can be read stays: another process has written it meanwhile.
 func writeMark(path string, identity int64) error {
 	dir := filepath.Dir(path)
 	if err := syncDir(dir); err != nil { // the name of the database, which whoever made it may not have come to sync
@@ -123,7 +124,8 @@ func missing(path string) error {
 	return fmt.Errorf("%w: %s is missing, and its mark (%s) says that a database was here: put it back; or %s", ErrDamaged, path, path+marked, waysOut(path))
 }
 
-// fits checks that a database is the one that its mark names. identity is 0 for a file from before there were marks.
+// fits checks that a database is the one that its mark names. identity is 0 for a file from before
+// there were marks.
 func (m mark) fits(path string, identity int64) error {
 	if !m.there || m.identity != 0 && m.identity == identity {
 		return nil

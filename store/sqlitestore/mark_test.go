@@ -34,8 +34,9 @@ func markOf(t *testing.T, path string) string {
 	return line
 }
 
-// TestMarkAfterACrash: whoever makes a database is killed at any point before its mark is there. The next one goes on with that database and writes its mark,
-// whether the database is from before there were marks or not.
+// TestMarkAfterACrash: whoever makes a database is killed at any point before its mark is there.
+// The next one goes on with that database and writes its mark, whether the database is from before
+// there were marks or not.
 //
 // req: D2, D11
 func TestMarkAfterACrash(t *testing.T) {
@@ -62,7 +63,8 @@ func TestMarkAfterACrash(t *testing.T) {
 	}
 }
 
-// TestMarkByMany: of many who find no database one makes it, all use it, and it is the one that the mark names.
+// TestMarkByMany: of many who find no database one makes it, all use it, and it is the one that the
+// mark names.
 //
 // req: D2, D11
 func TestMarkByMany(t *testing.T) {
@@ -111,7 +113,8 @@ func (w *syncWriter) String() string {
 	return w.buf.String()
 }
 
-// TestMoved: a database that was moved is used at its new place, with its mark or without; where it was, none is made as long as the mark is there.
+// TestMoved: a database that was moved is used at its new place, with its mark or without; where it
+// was, none is made as long as the mark is there.
 func TestMoved(t *testing.T) {
 	t.Parallel()
 	for name, with := range map[string]bool{"with its mark": true, "without": false} {
@@ -164,7 +167,8 @@ func TestMarkByALink(t *testing.T) {
 	}
 }
 
-// TestMarkThatCannotBeWritten: a database whose directory takes no new file works, and it is said that nobody would notice if it were deleted.
+// TestMarkThatCannotBeWritten: a database whose directory takes no new file works, and it is said
+// that nobody would notice if it were deleted.
 func TestMarkThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	path, plan := filled(t), compile(t, rolling(10, time.Hour))
@@ -207,8 +211,9 @@ func TestExisting(t *testing.T) {
 	}
 }
 
-// TestRepairOfAnother: another database in the place of the one that the mark names is held by a repair, and is the right one from then on. What it holds is
-// not trusted: it was perhaps put there to start afresh.
+// TestRepairOfAnother: another database in the place of the one that the mark names is held by a
+// repair, and is the right one from then on. What it holds is not trusted: it was perhaps put there
+// to start afresh.
 //
 // req: D2, D10
 func TestRepairOfAnother(t *testing.T) {
@@ -236,7 +241,8 @@ func TestRepairOfAnother(t *testing.T) {
 	}
 }
 
-// TestFresh starts again with nothing used, whatever is there; that is kept, and the mark stays right.
+// TestFresh starts again with nothing used, whatever is there; that is kept, and the mark stays
+// right.
 //
 // req: D2, D10
 func TestFresh(t *testing.T) {

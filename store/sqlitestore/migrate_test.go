@@ -38,7 +38,8 @@ func next(t *testing.T, step string) fstest.MapFS {
 	return steps
 }
 
-// A step that changes a table with data in it, and one that fails when half of it is done. Neither can be done twice.
+// A step that changes a table with data in it, and one that fails when half of it is done. Neither
+// can be done twice.
 const (
 	goodStep = `ALTER TABLE history ADD COLUMN length INTEGER; UPDATE history SET length = length(units);
 		CREATE TABLE step AS SELECT count(*) AS events FROM history;`
@@ -91,7 +92,8 @@ func (v version1) ask(t *testing.T, s *sqlitestore.Store) (drawgate.Status, []dr
 	return out[0], history(t, s, time.Time{}, time.Time{})
 }
 
-// check checks that a program says of the file what the one of version 1 said, and that it can go on with it.
+// check checks that a program says of the file what the one of version 1 said, and that it can go
+// on with it.
 func (v version1) check(t *testing.T, opts *sqlitestore.Options) {
 	t.Helper()
 	s := openAt(t, v.path, opts, v.clock)
@@ -128,7 +130,8 @@ func (v version1) wantPragma(t *testing.T, text, want string) {
 	}
 }
 
-// TestMigration opens a file of version 1 with a program of version 2: the step is done, what counted still counts, and the old program refuses the file.
+// TestMigration opens a file of version 1 with a program of version 2: the step is done, what
+// counted still counts, and the old program refuses the file.
 //
 // req: D6
 func TestMigration(t *testing.T) {
@@ -149,8 +152,9 @@ func TestMigration(t *testing.T) {
 	openAt(t, v.path, opts, v.clock) // the second time there is nothing to do
 }
 
-// TestMigrationUnderneath: a program that has the file open when a newer one brings its schema up to date writes no more in the old form. Nor does it repair a
-// file of a newer version, and lose what it does not know.
+// TestMigrationUnderneath: a program that has the file open when a newer one brings its schema up
+// to date writes no more in the old form. Nor does it repair a file of a newer version, and lose
+// what it does not know.
 //
 // req: D6
 func TestMigrationUnderneath(t *testing.T) {
@@ -173,7 +177,8 @@ func TestMigrationUnderneath(t *testing.T) {
 	}
 }
 
-// TestMigrationFails half way: the file is as it was, byte by byte, and the program of version 1 goes on with it.
+// TestMigrationFails half way: the file is as it was, byte by byte, and the program of version 1
+// goes on with it.
 //
 // req: D2 D6
 func TestMigrationFails(t *testing.T) {
@@ -206,7 +211,8 @@ func (m meeting) Open(name string) (fs.File, error) {
 	return m.FS.Open(name)
 }
 
-// TestMigrationAtOnce has several programs find a file of version 1 and begin the step at the same time: one does it, the others go on with what it did.
+// TestMigrationAtOnce has several programs find a file of version 1 and begin the step at the same
+// time: one does it, the others go on with what it did.
 //
 // req: D6
 func TestMigrationAtOnce(t *testing.T) {
@@ -241,7 +247,8 @@ func TestMigrationAtOnce(t *testing.T) {
 	}
 }
 
-// TestFileOfVersion1 opens a file that a program wrote before there were grants: what counted still counts, and what was held is settled without one.
+// TestFileOfVersion1 opens a file that a program wrote before there were grants: what counted still
+// counts, and what was held is settled without one.
 func TestFileOfVersion1(t *testing.T) {
 	t.Parallel()
 	v := fillVersion1(t) // what the file holds, too: it was filled by the same steps

@@ -6,7 +6,8 @@ import (
 	"syscall"
 )
 
-// privately has a process mount what it likes, which nobody else sees and which ends with it: as root, or as root of a user namespace of its own.
+// privately has a process mount what it likes, which nobody else sees and which ends with it: as
+// root, or as root of a user namespace of its own.
 func privately(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if os.Getuid() != 0 {

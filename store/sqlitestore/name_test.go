@@ -40,7 +40,8 @@ func TestOneFileUnderTwoNames(t *testing.T) {
 	}
 }
 
-// TestFileMountedByItself: the same by a bind mount, as containers make it. Where nothing can be mounted there is nothing to refuse.
+// TestFileMountedByItself: the same by a bind mount, as containers make it. Where nothing can be
+// mounted there is nothing to refuse.
 func TestFileMountedByItself(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -70,7 +71,8 @@ func TestFileMountedByItself(t *testing.T) {
 	}
 }
 
-// TestNameOfOneThatWasKilled: who makes a file and is killed before it has removed the name under which it made it does not lock the others out.
+// TestNameOfOneThatWasKilled: who makes a file and is killed before it has removed the name under
+// which it made it does not lock the others out.
 func TestNameOfOneThatWasKilled(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.db")
@@ -91,7 +93,8 @@ func TestNameOfOneThatWasKilled(t *testing.T) {
 	}
 }
 
-// TestMadeMeanwhile: who finds no file, and then one that another process has made in that instant, goes on with that one.
+// TestMadeMeanwhile: who finds no file, and then one that another process has made in that instant,
+// goes on with that one.
 func TestMadeMeanwhile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.db")

@@ -10,8 +10,9 @@ import (
 	"syscall"
 )
 
-// oneName checks that a database has one name. Under two, by a hard link or by mounting the file itself somewhere else, two processes would write two
-// logs of one database: each would admit the whole limit, and the file would break.
+// oneName checks that a database has one name. Under two, by a hard link or by mounting the file
+// itself somewhere else, two processes would write two logs of one database: each would admit the
+// whole limit, and the file would break.
 func oneName(path string) error {
 	links, err := names(path)
 	if err == nil && links > 1 { // whoever made the file may not have come to remove the name under which it was made

@@ -9,7 +9,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// call is what one caller asks. Its arguments are copies, and its results are copied by the caller, because a caller whose ctx ends leaves.
+// call is what one caller asks. Its arguments are copies, and its results are copied by the caller,
+// because a caller whose ctx ends leaves.
 type call struct {
 	op      string // "take", "settle", "peek", "reset" or "ping"
 	started bool   // its transaction has begun; guarded by Store.mu
@@ -153,7 +154,8 @@ func (s *Store) signal() {
 	}
 }
 
-// waiting returns the number of calls in the queue, whether all of them only read, and whether the store was closed.
+// waiting returns the number of calls in the queue, whether all of them only read, and whether the
+// store was closed.
 func (s *Store) waiting() (n int, reads, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +191,8 @@ func (s *Store) overdue(batch []*call, before time.Time) []*call {
 	return batch
 }
 
-// gather takes calls out of the queue for one transaction, in their order: the first ones, up to most takes; only those that read if reads is set.
+// gather takes calls out of the queue for one transaction, in their order: the first ones, up to
+// most takes; only those that read if reads is set.
 func (s *Store) gather(batch []*call, reads bool, most int) []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()

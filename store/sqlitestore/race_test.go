@@ -2,5 +2,6 @@
 
 package sqlitestore_test
 
-// raceEnabled says that every access to memory is checked, which makes SQLite some ten times slower.
+// raceEnabled says that every access to memory is checked, which makes SQLite some ten times
+// slower.
 const raceEnabled = true

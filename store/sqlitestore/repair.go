@@ -13,18 +13,19 @@ import (
 
 // RepairOptions holds what a repair can do without. The zero value is the safe choice.
 type RepairOptions struct {
-	// Trust counts what could be read as it stands, and only buckets of which nothing could be read as used up. It admits more, sooner: at worst what was
-	// used and is not in what could be read, as from a file whose -wal is lost.
+	// Trust counts what could be read as it stands, and only buckets of which nothing could be read
+	// as used up. It admits more, sooner: at worst what was used and is not in what could be read,
+	// as from a file whose -wal is lost.
 	Trust bool
 
-	// Hold counts everything as used up even if the file is whole: for one that was restored from a backup, or whose -wal was lost, which does not know
-	// what was used since.
+	// Hold counts everything as used up even if the file is whole: for one that was restored from a
+	// backup, or whose -wal was lost, which does not know what was used since.
 	//
 	// A file that is not there is made: in a deleted file everything had perhaps been used.
 	Hold bool
 
-	// Fresh starts again with nothing used: whatever is there is renamed, whole or not, and a new file takes its place. Everything that was used may be
-	// admitted once more.
+	// Fresh starts again with nothing used: whatever is there is renamed, whole or not, and a new
+	// file takes its place. Everything that was used may be admitted once more.
 	Fresh bool
 
 	step func() // for tests: called after each change of the directory
@@ -53,19 +54,24 @@ type Repaired struct {
 	last int64 // the latest instant that a record knows
 }
 
-// Repair puts a database in the place of one that is damaged ([ErrDamaged]). Nobody may have it open: stop the programs that use it first.
+// Repair puts a database in the place of one that is damaged ([ErrDamaged]). Nobody may have it
+// open: stop the programs that use it first.
 //
-// The damaged file keeps its bytes under another name, with its log, and what can be read of it is copied into a new one: buckets, open reservations,
-// history. Nobody knows whether that is all, or the latest. So every bucket counts as used up at the instant of the repair, and comes back from then on as
-// its limits do: a rolling limit after its window, a calendar limit in its next window, a bucket at its rate ([RepairOptions.Trust] does it only to those
-// that could not be read; [Store.Reset] lifts it from one).
-// Slots of a concurrency limit that were held by reservations that could not be read are free: make sure that what held them has ended.
+// The damaged file keeps its bytes under another name, with its log, and what can be read of it is
+// copied into a new one: buckets, open reservations, history. Nobody knows whether that is all, or
+// the latest. So every bucket counts as used up at the instant of the repair, and comes back from
+// then on as its limits do: a rolling limit after its window, a calendar limit in its next window,
+// a bucket at its rate ([RepairOptions.Trust] does it only to those that could not be read;
+// [Store.Reset] lifts it from one). Slots of a concurrency limit that were held by reservations
+// that could not be read are free: make sure that what held them has ended.
 //
-// A file that is whole is left alone, and one that is not there is an error (fs.ErrNotExist), unless [RepairOptions.Hold] or [RepairOptions.Fresh] is set or
-// its log is still there. One that is whole, and not the one that the mark beside it names (see [Open]), was put there: it is held.
+// A file that is whole is left alone, and one that is not there is an error (fs.ErrNotExist),
+// unless [RepairOptions.Hold] or [RepairOptions.Fresh] is set or its log is still there. One that
+// is whole, and not the one that the mark beside it names (see [Open]), was put there: it is held.
 //
-// The error is a *[drawgate.StoreError]. A repair that failed has changed nothing. One that was interrupted at any point has left a file that [Open]
-// refuses, until the next repair, which begins anew.
+// The error is a *[drawgate.StoreError]. A repair that failed has changed nothing. One that was
+// interrupted at any point has left a file that [Open] refuses, until the next repair, which begins
+// anew.
 func Repair(path string, opts *RepairOptions) (*Repaired, error) {
 	if opts == nil {
 		opts = &RepairOptions{}
@@ -127,7 +133,8 @@ func resolve(path string) (string, error) {
 	return path, nil
 }
 
-// inspect reports whether something may be read of the file and whether it is whole, and refuses one that must not be touched.
+// inspect reports whether something may be read of the file and whether it is whole, and refuses
+// one that must not be touched.
 func inspect(path string) (readable, whole bool, err error) {
 	info, err := os.Stat(path)
 	switch {
@@ -178,7 +185,8 @@ func damage(err error) error {
 	return err
 }
 
-// holdWhole notes in a file that is whole that everything counts as used up, if that is wanted or the file is not the one that its mark names.
+// holdWhole notes in a file that is whole that everything counts as used up, if that is wanted or
+// the file is not the one that its mark names.
 func holdWhole(path string, m mark, id int64, opts *RepairOptions, now int64, r *Repaired) error {
 	c, err := dial(path, "rw")
 	if err != nil {

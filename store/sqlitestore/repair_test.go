@@ -15,7 +15,8 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// scribbled makes a database with used buckets and open reservations, of which some pages are overwritten.
+// scribbled makes a database with used buckets and open reservations, of which some pages are
+// overwritten.
 func scribbled(t *testing.T, c *clock, plan *drawgate.Plan, seed uint64) string {
 	t.Helper()
 	path := dbPath(t)
@@ -48,8 +49,9 @@ func repair(t *testing.T, path string, opts *sqlitestore.RepairOptions, c *clock
 	return r
 }
 
-// TestRepairMintsNothing: whatever is lost with a damaged file, and whatever can be read of it, no bucket is granted in a window more than its limit, and
-// all of it comes back when the window is over. The damaged file is kept.
+// TestRepairMintsNothing: whatever is lost with a damaged file, and whatever can be read of it, no
+// bucket is granted in a window more than its limit, and all of it comes back when the window is
+// over. The damaged file is kept.
 //
 // req: D2, D10
 func TestRepairMintsNothing(t *testing.T) {
@@ -125,7 +127,8 @@ func TestRepairMintsNothing(t *testing.T) {
 	}
 }
 
-// TestRepairOfADeletedFile: nothing is known, so everything is used, if that is what is wanted. A file that perhaps never existed is not made by itself.
+// TestRepairOfADeletedFile: nothing is known, so everything is used, if that is what is wanted. A
+// file that perhaps never existed is not made by itself.
 //
 // req: D2, D10
 func TestRepairOfADeletedFile(t *testing.T) {
@@ -162,7 +165,8 @@ func TestRepairOfADeletedFile(t *testing.T) {
 	}
 }
 
-// TestRepairOptions: a file that is whole is left alone unless it is to be held; what could be read may be trusted.
+// TestRepairOptions: a file that is whole is left alone unless it is to be held; what could be read
+// may be trusted.
 func TestRepairOptions(t *testing.T) {
 	t.Parallel()
 	plan := compile(t, rolling(10, time.Hour))

@@ -12,9 +12,11 @@ import (
 	"time"
 )
 
-// A repair makes the new file beside the damaged one, complete and durable, before it touches that. Then a database, its log and its index have to be
-// renamed, and the new file put in their place. No system does that at once, and in between the database could pass for whole without its log, or the new
-// one be given a log that is not its own. So a note says for as long that a repair is under way, and nobody opens or makes the file while it is there.
+// A repair makes the new file beside the damaged one, complete and durable, before it touches that.
+// Then a database, its log and its index have to be renamed, and the new file put in their place.
+// No system does that at once, and in between the database could pass for whole without its log, or
+// the new one be given a log that is not its own. So a note says for as long that a repair is under
+// way, and nobody opens or makes the file while it is there.
 
 const (
 	repairing = ".repairing" // follows the name of a database in that of the note, which says the name of the damaged file
@@ -41,7 +43,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// replace puts a new database in the place of the one at path, with what can be read of that. If it fails nothing has changed.
+// replace puts a new database in the place of the one at path, with what can be read of that. If it
+// fails nothing has changed.
 func replace(path string, readable bool, id int64, opts *RepairOptions, now int64, r *Repaired) error {
 	temp := path + unfinished + "repaired"
 	defer dropFiles(temp)
@@ -139,7 +142,8 @@ func dropNote(path string) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// setAside gives the damaged files other names. The database keeps its own one as well, where the file system can, until the new one takes its place.
+// setAside gives the damaged files other names. The database keeps its own one as well, where the
+// file system can, until the new one takes its place.
 func setAside(path, aside string, opts *RepairOptions, r *Repaired) error {
 	for _, end := range parts {
 		if !exists(path + end) {
@@ -180,8 +184,8 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// resume clears up after a repair that was interrupted. If the new file is in its place, it says where the damaged one is. Otherwise everything goes back
-// to where it was.
+// resume clears up after a repair that was interrupted. If the new file is in its place, it says
+// where the damaged one is. Otherwise everything goes back to where it was.
 func resume(path string, r *Repaired) error {
 	dropFiles(path + unfinished + "repaired")
 	note, err := os.ReadFile(path + repairing) //nolint:gosec // beside what is to be repaired
@@ -211,7 +215,8 @@ func resume(path string, r *Repaired) error {
 	return dropNote(path)
 }
 
-// putBack gives the damaged files their own names again: the database last, so that it can be seen whether that was done.
+// putBack gives the damaged files their own names again: the database last, so that it can be seen
+// whether that was done.
 func putBack(path, aside string) error {
 	for _, end := range parts[1:] {
 		if err := move(aside+end, path+end); err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// wantFiles checks which files are there, by what follows the database's name in theirs, the instant of a repair left out.
+// wantFiles checks which files are there, by what follows the database's name in theirs, the
+// instant of a repair left out.
 func wantFiles(t *testing.T, path string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -58,8 +59,9 @@ func wantHeld(t *testing.T, path string, c *clock, plan *drawgate.Plan, name str
 	}
 }
 
-// TestRepairOfAnyHeader: whatever a damaged file begins with, and wherever it ends, a repair succeeds, mints nothing, makes no file of a size that the damage
-// says, and leaves nothing behind but the damaged file.
+// TestRepairOfAnyHeader: whatever a damaged file begins with, and wherever it ends, a repair
+// succeeds, mints nothing, makes no file of a size that the damage says, and leaves nothing behind
+// but the damaged file.
 //
 // req: D2, D10
 func TestRepairOfAnyHeader(t *testing.T) {
@@ -113,7 +115,8 @@ func TestRepairOfAnyHeader(t *testing.T) {
 	}
 }
 
-// unlike makes a database with a log that belongs to another one: it is damaged with the log, and would pass for whole without it.
+// unlike makes a database with a log that belongs to another one: it is damaged with the log, and
+// would pass for whole without it.
 func unlike(t *testing.T, plan *drawgate.Plan) (path string) {
 	t.Helper()
 	other := filled(t)
@@ -133,8 +136,9 @@ func unlike(t *testing.T, plan *drawgate.Plan) (path string) {
 	return path
 }
 
-// TestRepairKilled kills a repair after each change that it makes to the directory. A file without its log is then neither opened nor made afresh, and the
-// next repair finds the damaged files, names them, and mints nothing.
+// TestRepairKilled kills a repair after each change that it makes to the directory. A file without
+// its log is then neither opened nor made afresh, and the next repair finds the damaged files,
+// names them, and mints nothing.
 //
 // req: D2, D10, D11
 func TestRepairKilled(t *testing.T) {
@@ -184,7 +188,8 @@ func TestRepairKilled(t *testing.T) {
 	}
 }
 
-// TestRepairWhereItWasInterruptedAndRestored: whoever finds no file and puts a backup there has it, and nothing of the damaged one is put beside it.
+// TestRepairWhereItWasInterruptedAndRestored: whoever finds no file and puts a backup there has it,
+// and nothing of the damaged one is put beside it.
 func TestRepairWhereItWasInterruptedAndRestored(t *testing.T) {
 	t.Parallel()
 	plan := compile(t, rolling(10, time.Hour))
@@ -204,7 +209,8 @@ func TestRepairWhereItWasInterruptedAndRestored(t *testing.T) {
 	}
 }
 
-// TestRepairThatCannotGoOn: whatever fails while files are renamed, they get their names back, and a file that somebody has put there is left alone.
+// TestRepairThatCannotGoOn: whatever fails while files are renamed, they get their names back, and
+// a file that somebody has put there is left alone.
 //
 // req: D2, D10
 func TestRepairThatCannotGoOn(t *testing.T) {
@@ -289,8 +295,9 @@ func TestRepairMissing(t *testing.T) {
 	wantHeld(t, link, c, plan, "k")
 }
 
-// TestResetAfterRepair: what a repair holds for a bucket is lifted by a reset, for good, for whoever has the file open, whether the bucket has a record or
-// not; of that bucket alone, and until the next repair.
+// TestResetAfterRepair: what a repair holds for a bucket is lifted by a reset, for good, for
+// whoever has the file open, whether the bucket has a record or not; of that bucket alone, and
+// until the next repair.
 //
 // req: D2, D10
 func TestResetAfterRepair(t *testing.T) {

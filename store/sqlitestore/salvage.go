@@ -9,7 +9,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// What is copied of a damaged database: each table by its own tree, from both ends towards what cannot be read.
+// What is copied of a damaged database: each table by its own tree, from both ends towards what
+// cannot be read.
 var salvaged = [...]struct{ table, columns, key string }{
 	{"key", "id, tenant, policy, name", "id"},
 	{"state", "key, rev, until, record", "key"},
@@ -25,8 +26,9 @@ func salvage(to *conn, path string, r *Repaired) error {
 		return err
 	}
 	defer func() { _ = from.close() }() // it was only read
-	// SQLite reads nothing of a file that is shorter than its first page says, unless its schema may be written, which is what somebody would do who
-	// repairs it by hand (https://sqlite.org/pragma.html#pragma_writable_schema).
+	// SQLite reads nothing of a file that is shorter than its first page says, unless its schema
+	// may be written, which is what somebody would do who repairs it by hand
+	// (https://sqlite.org/pragma.html#pragma_writable_schema).
 	if _, err := from.pragma("writable_schema = ON"); err != nil {
 		return err
 	}
@@ -48,7 +50,8 @@ func salvage(to *conn, path string, r *Repaired) error {
 	return to.script("COMMIT")
 }
 
-// copyTable copies the rows that can be read, and reports whether that is all of them. An error is one of writing.
+// copyTable copies the rows that can be read, and reports whether that is all of them. An error is
+// one of writing.
 func copyTable(to, from *conn, table, columns, key string) (complete bool, err error) {
 	into := "INSERT OR IGNORE INTO " + table + " (" + columns + ") VALUES (?" + strings.Repeat(", ?", strings.Count(columns, ",")) + ")"
 	stmt, err := to.raw.Prepare(into)
@@ -82,7 +85,8 @@ func named(row []driver.Value) []driver.NamedValue {
 	return args
 }
 
-// rows calls f with each row of a query, as far as they can be read, and reports whether that is all of them. The error is f's.
+// rows calls f with each row of a query, as far as they can be read, and reports whether that is
+// all of them. The error is f's.
 func (c *conn) rows(text string, f func(row []driver.Value) error) (complete bool, err error) {
 	rows, err := c.raw.(driver.QueryerContext).QueryContext(context.Background(), text, nil)
 	if err != nil {

@@ -9,10 +9,12 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// TestSynchronous asks the connections themselves how durable they are: the log is synced with every transaction unless the caller wants less, and after
-// an error, when the connection is opened again, as before. (2 is FULL, 1 NORMAL: https://sqlite.org/pragma.html#pragma_synchronous.)
+// TestSynchronous asks the connections themselves how durable they are: the log is synced with
+// every transaction unless the caller wants less, and after an error, when the connection is opened
+// again, as before. (2 is FULL, 1 NORMAL: https://sqlite.org/pragma.html#pragma_synchronous.)
 //
-// The connection that lists and reads the history may not write; but if it is closed last it moves the log into the file, so it has to sync as well.
+// The connection that lists and reads the history may not write; but if it is closed last it moves
+// the log into the file, so it has to sync as well.
 //
 // req: D2 D11
 func TestSynchronous(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// TestProcesses has several processes take from one file: together they get exactly the limit, and all that was granted is counted.
-// DRAWGATE_LONG makes it 8 processes of 64 goroutines for 10 s.
+// TestProcesses has several processes take from one file: together they get exactly the limit, and
+// all that was granted is counted. DRAWGATE_LONG makes it 8 processes of 64 goroutines for 10 s.
 //
 // req: C1 D2 D11 D12 E1
 func TestProcesses(t *testing.T) {

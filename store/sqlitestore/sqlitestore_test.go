@@ -46,8 +46,8 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, harness())
 }
 
-// TestScripts compares the store with the engine on the scripts of the suite: once as it is, and once with a cache that holds nothing, where all
-// that is known is what was written.
+// TestScripts compares the store with the engine on the scripts of the suite: once as it is, and
+// once with a cache that holds nothing, where all that is known is what was written.
 //
 // req: A5 E10
 func TestScripts(t *testing.T) {
@@ -104,8 +104,8 @@ func makeUncleaned(path string) error {
 	return sqlitestore.Exec(path, fmt.Sprintf(set, late.now()))
 }
 
-// uncleaned returns a database that is not cleaned for a century. Of what was cleaned away nobody knows the rate any more, and cleaning, in the
-// background, waits for no script.
+// uncleaned returns a database that is not cleaned for a century. Of what was cleaned away nobody
+// knows the rate any more, and cleaning, in the background, waits for no script.
 func uncleaned(t *testing.T) []byte {
 	t.Helper()
 	path := dbPath(t)

@@ -17,10 +17,11 @@ import (
 type Synchronous uint8
 
 const (
-	// Full syncs the log with every transaction: what was answered survives a loss of power. The default.
+	// Full syncs the log with every transaction: what was answered survives a loss of power. The
+	// default.
 	Full Synchronous = iota
-	// Normal syncs at checkpoints only: what was answered survives a crash of the program, but the last answers before a loss of power may be
-	// forgotten, and their units granted again.
+	// Normal syncs at checkpoints only: what was answered survives a crash of the program, but the
+	// last answers before a loss of power may be forgotten, and their units granted again.
 	Normal
 )
 
@@ -46,7 +47,8 @@ func (o *Options) busyTimeout() time.Duration {
 
 const historyFor = 35 * 24 * time.Hour
 
-// Store keeps buckets in a SQLite file. It is safe for concurrent use, and several processes may use one file.
+// Store keeps buckets in a SQLite file. It is safe for concurrent use, and several processes may
+// use one file.
 type Store struct {
 	file atomic.Pointer[file]
 	opts Options
@@ -77,12 +79,15 @@ var (
 	_ drawgate.Pinger   = (*Store)(nil)
 )
 
-// Open opens the database at path; opts may be nil. A file that is not there is created, in a directory that is, unless a database was there: a mark
-// beside the file (its name with ".mark") says so, which Open writes once a new database is durable. Without the database that it names, Open fails
-// with [ErrDamaged]: an empty one would admit every limit once more. [Repair] makes one, see [RepairOptions.Hold] and [RepairOptions.Fresh].
+// Open opens the database at path; opts may be nil. A file that is not there is created, in a
+// directory that is, unless a database was there: a mark beside the file (its name with ".mark")
+// says so, which Open writes once a new database is durable. Without the database that it names,
+// Open fails with [ErrDamaged]: an empty one would admit every limit once more. [Repair] makes one,
+// see [RepairOptions.Hold] and [RepairOptions.Fresh].
 //
-// A file that is empty, truncated, damaged, of another program or of a newer version of this one is refused ([ErrDamaged], [ErrForeign]), and not
-// changed. Opening takes a check of the file's structure if it is smaller than 16 MiB.
+// A file that is empty, truncated, damaged, of another program or of a newer version of this one is
+// refused ([ErrDamaged], [ErrForeign]), and not changed. Opening takes a check of the file's
+// structure if it is smaller than 16 MiB.
 func Open(path string, opts *Options) (*Store, error) {
 	return open(path, opts, func() int64 { return time.Now().UnixMicro() })
 }
@@ -128,7 +133,8 @@ func (s *Store) now() int64 {
 	}
 }
 
-// Take implements [drawgate.Store]. A call whose ctx ends before its transaction began takes nothing; one whose ctx ends later may have.
+// Take implements [drawgate.Store]. A call whose ctx ends before its transaction began takes
+// nothing; one whose ctx ends later may have.
 func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	if len(batch) == 0 {
 		return s.usable()

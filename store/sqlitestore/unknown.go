@@ -8,8 +8,9 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// A repaired file does not know all that was used before. So what is not known counts as used at the instant of the repair, and ages from then on:
-// a rolling limit is full for a window, a calendar limit until its window ends, a bucket starts empty.
+// A repaired file does not know all that was used before. So what is not known counts as used at
+// the instant of the repair, and ages from then on: a rolling limit is full for a window, a
+// calendar limit until its window ends, a bucket starts empty.
 
 // The names under which a repair is stored.
 const (
@@ -48,7 +49,8 @@ func (u unknown) write(c *conn) (err error) {
 	return err
 }
 
-// fill enters what is not known of a bucket, as far as it may still count. It changes nothing else, so that it need not be stored: it is found again.
+// fill enters what is not known of a bucket, as far as it may still count. It changes nothing else,
+// so that it need not be stored: it is found again.
 func (u unknown) fill(b *bucket, plan *drawgate.Plan, now int64) {
 	since := u.all
 	if b.id == 0 && b.rec.Last == 0 {

@@ -11,10 +11,12 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// maxBatch is the most takes and settlements in one transaction: enough to share a sync among, few enough to take a few milliseconds.
+// maxBatch is the most takes and settlements in one transaction: enough to share a sync among, few
+// enough to take a few milliseconds.
 const maxBatch = 1024
 
-// writer is the goroutine that owns the connection. What callers ask while a transaction is under way goes as one batch in the next.
+// writer is the goroutine that owns the connection. What callers ask while a transaction is under
+// way goes as one batch in the next.
 type writer struct {
 	s       *Store
 	unknown unknown
@@ -75,7 +77,8 @@ func (w *writer) hangUp() {
 	}
 }
 
-// polite is how long the writer stays away from the lock when other processes want it too: they look for it every millisecond or so.
+// polite is how long the writer stays away from the lock when other processes want it too: they
+// look for it every millisecond or so.
 const polite = 300 * time.Microsecond
 
 func (w *writer) yield() {
@@ -119,7 +122,8 @@ func (w *writer) transact(reads bool) {
 	w.cache.shrink()
 }
 
-// begin begins a transaction and finds out what has changed since the last one. If it returns an error there is none.
+// begin begins a transaction and finds out what has changed since the last one. If it returns an
+// error there is none.
 func (w *writer) begin(reads bool) error {
 	if err := w.s.isBroken(); err != nil {
 		return err
@@ -168,8 +172,8 @@ func (w *writer) dial() error {
 // longestWait is between two looks at a lock that another process has.
 const longestWait = 2 * time.Millisecond
 
-// outOfPatience returns the instant such that calls that were asked before have waited for the lock for as long as they may: since they were asked, or
-// since it was taken.
+// outOfPatience returns the instant such that calls that were asked before have waited for the lock
+// for as long as they may: since they were asked, or since it was taken.
 func (w *writer) outOfPatience(now time.Time) time.Time {
 	before := now.Add(longestWait - w.s.opts.busyTimeout())
 	if !w.locked.Before(before) {
@@ -178,8 +182,8 @@ func (w *writer) outOfPatience(now time.Time) time.Time {
 	return before
 }
 
-// lock begins the transaction. While another process holds the lock, callers may leave; if all have, it gives up. It fails once the call that has
-// waited longest may not wait longer.
+// lock begins the transaction. While another process holds the lock, callers may leave; if all
+// have, it gives up. It fails once the call that has waited longest may not wait longer.
 func (w *writer) lock(reads bool) error {
 	q := qBegin
 	if reads {
@@ -207,7 +211,8 @@ func (w *writer) lock(reads bool) error {
 	}
 }
 
-// look drops what is cached if another process wrote, and makes sure that the file is the one that was opened.
+// look drops what is cached if another process wrote, and makes sure that the file is the one that
+// was opened.
 func (w *writer) look() error {
 	version, _, err := w.conn.number(qVersion)
 	if err != nil {
@@ -397,8 +402,8 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 	return out, nil
 }
 
-// keepStrange has those buckets written that this caller's limits advance in another way than others' do, whatever is decided.
-// It returns the instant at which they are advanced.
+// keepStrange has those buckets written that this caller's limits advance in another way than
+// others' do, whatever is decided. It returns the instant at which they are advanced.
 func (w *writer) keepStrange(buckets []drawgate.BucketCost, now int64) int64 {
 	for _, rec := range w.recs {
 		now = max(now, rec.Last)

@@ -97,7 +97,8 @@ func testRetryAfterHolds(e *env) {
 		limit         drawgate.Limit
 		wait, soonest time.Duration
 	}{
-		// 4 units are taken, 6 held for 30 s. A take of 5 fits when the 6 are gone, which count from the end of their hold.
+		// 4 units are taken, 6 held for 30 s. A take of 5 fits when the 6 are gone, which count
+		// from the end of their hold.
 		{end(rolling(10, time.Minute)), 90 * time.Second, 0},
 		{end(leaky(10, 10*time.Second, 0)), 31 * time.Second, 0},
 		{rolling(10, time.Minute), time.Minute, 0},

@@ -84,8 +84,8 @@ func testMarginEdge(e *env) {
 	e.allowed("the one after is not", b.take(10))
 }
 
-// nextEdge returns the first start of a calendar window after t. anchor is the day on which a month starts.
-// It is only right where no clock change moves the edge, as in the zones used here.
+// nextEdge returns the first start of a calendar window after t. anchor is the day on which a month
+// starts. It is only right where no clock change moves the edge, as in the zones used here.
 func nextEdge(t time.Time, every drawgate.Every, zone string, anchor int) time.Time {
 	loc, err := time.LoadLocation(zone)
 	if err != nil {

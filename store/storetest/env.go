@@ -278,7 +278,8 @@ func calendar(n int64, every drawgate.Every, zone string) drawgate.Limit {
 	return drawgate.Limit{Name: "calendar", Kind: drawgate.Calendar, Amount: n, Every: every, Zone: zone}
 }
 
-// month returns a calendar limit whose edges are weeks away by the store's clock, so that none is met while a case runs on a real one.
+// month returns a calendar limit whose edges are weeks away by the store's clock, so that none is
+// met while a case runs on a real one.
 func (e *env) month(n int64) drawgate.Limit {
 	e.Helper()
 	l := calendar(n, drawgate.Month, "UTC")

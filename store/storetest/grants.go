@@ -123,7 +123,8 @@ func testNotAfter(e *env) {
 	b.wantUsed("a late replay moves nothing", 0)
 }
 
-// Histories of callers who use ids again, give up, and send everything late, twice or never: 500 in short, 20,000 with DRAWGATE_LONG.
+// Histories of callers who use ids again, give up, and send everything late, twice or never: 500 in
+// short, 20,000 with DRAWGATE_LONG.
 func testHistories(e *env) {
 	n := 500
 	if os.Getenv("DRAWGATE_LONG") != "" {
@@ -369,7 +370,8 @@ func (h *history) check() {
 	}
 }
 
-// rest lets everything end: nothing is open then, and a message that comes now opens and gives back nothing.
+// rest lets everything end: nothing is open then, and a message that comes now opens and gives back
+// nothing.
 func (h *history) rest() {
 	h.pass(2 * time.Minute)
 	used := h.b.peek().States[1].Used

@@ -31,7 +31,8 @@ func names() []string {
 	return ns
 }
 
-// distinct takes all of each bucket, which must be there, and then a unit more of each, which must not.
+// distinct takes all of each bucket, which must be there, and then a unit more of each, which must
+// not.
 func (e *env) distinct(buckets []*bucket) {
 	e.Helper()
 	for _, want := range []bool{true, false} {

@@ -8,7 +8,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Racing cases have few callers and many rounds, so that they are cheap on stores that write to disk.
+// Racing cases have few callers and many rounds, so that they are cheap on stores that write to
+// disk.
 const callers = 16
 
 var raceCases = []testCase{
@@ -86,7 +87,8 @@ func testPeers05RacingTakes(e *env) {
 	}
 }
 
-// Requests and tokens of each minute are taken by some of the callers who race for them, and none is left.
+// Requests and tokens of each minute are taken by some of the callers who race for them, and none
+// is left.
 //
 // req: A4
 func testRaceRefill(e *env) {

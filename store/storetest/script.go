@@ -12,8 +12,9 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Scripts plays n random scripts on the store of h and on a reference, and compares all answers: stores mean the same. The instants of two
-// stores need not be the same: a script starts on a Monday at midnight, and answers are compared as times since then.
+// Scripts plays n random scripts on the store of h and on a reference, and compares all answers:
+// stores mean the same. The instants of two stores need not be the same: a script starts on a
+// Monday at midnight, and answers are compared as times since then.
 //
 // A script that is answered differently is shortened before it is shown.
 func Scripts(t *testing.T, h, reference Harness, n int) {
@@ -189,7 +190,8 @@ func (m *maker) key(k int) drawgate.Key {
 	return drawgate.Key{Tenant: "t", Policy: "script", Name: fmt.Sprint("key", k)}
 }
 
-// buckets returns one or two buckets of a version of the policy: set 0, 1 and 2 are one each, 3 is two.
+// buckets returns one or two buckets of a version of the policy: set 0, 1 and 2 are one each, 3 is
+// two.
 func (m *maker) buckets(set, version int, priority int8) (bs []drawgate.BucketCost) {
 	for k := range 3 {
 		if k == set || set == 3 && k < 2 {
@@ -304,7 +306,8 @@ func (sc *script) describe(s *step) string {
 	return b.String()
 }
 
-// play plays the script on a new store and returns its answers, one line per step, and a look at everything.
+// play plays the script on a new store and returns its answers, one line per step, and a look at
+// everything.
 func (sc *script) play(t *testing.T, h Harness) (lines []string) {
 	t.Helper()
 	h.wrap(t, func(t *testing.T) {
@@ -335,10 +338,12 @@ type player struct {
 	free      bool                              // of the script
 }
 
-// change lets the versions that used a bucket charge a unit before another one asks; not before a take, if all that differs is a higher rate.
-// A store need not remember a refusal that changes nothing, so when a rate was lowered, and by which version's margin a hold ended meanwhile,
-// depends on the last change; from now on it is the same for all stores. Nor need it remember a look, which lets a bucket drain that others, who end a
-// hold on it without knowing its rate, do not drain: so whoever looks charges a unit, too.
+// change lets the versions that used a bucket charge a unit before another one asks; not before a
+// take, if all that differs is a higher rate. A store need not remember a refusal that changes
+// nothing, so when a rate was lowered, and by which version's margin a hold ended meanwhile,
+// depends on the last change; from now on it is the same for all stores. Nor need it remember a
+// look, which lets a bucket drain that others, who end a hold on it without knowing its rate, do
+// not drain: so whoever looks charges a unit, too.
 func (p *player) change(buckets []drawgate.BucketCost, take, peek bool) {
 	p.Helper()
 	if p.free {
@@ -375,7 +380,8 @@ func (p *player) charge(key drawgate.Key, plan *drawgate.Plan) {
 	}
 }
 
-// raised reports whether a later version differs by limits that are new or may be used more or less, and by bucket rates that are higher.
+// raised reports whether a later version differs by limits that are new or may be used more or
+// less, and by bucket rates that are higher.
 func raised(old, later *drawgate.Plan) bool {
 	for _, s := range old.Specs(false) {
 		known := false

@@ -30,8 +30,9 @@ var listening = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
 // patience is how long something may take that happens sooner or later.
 const patience = 2 * time.Minute
 
-// Start starts a Prometheus that scrapes /metrics of host:port every second, with further arguments, and stops it at the test's end. It returns once
-// it has scraped twice. A machine without prometheus fails the test: one that was skipped would show nothing.
+// Start starts a Prometheus that scrapes /metrics of host:port every second, with further
+// arguments, and stops it at the test's end. It returns once it has scraped twice. A machine
+// without prometheus fails the test: one that was skipped would show nothing.
 func Start(tb testing.TB, target string, args ...string) *Server {
 	tb.Helper()
 	if _, err := exec.LookPath("prometheus"); err != nil {
@@ -125,7 +126,8 @@ func (s *Server) Query(expr string) ([]Sample, error) {
 	return all, nil
 }
 
-// Eventually asks an expression until it has a result, and fails the test if it has none within two minutes.
+// Eventually asks an expression until it has a result, and fails the test if it has none within two
+// minutes.
 func (s *Server) Eventually(expr string) []Sample {
 	s.tb.Helper()
 	var err error

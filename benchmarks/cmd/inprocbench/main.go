@@ -1,5 +1,6 @@
-// Command inprocbench is section A: it runs the benchmarks of in-process limiters, each limiter in a process of its own,
-// repetitions outermost, and only while the machine is quiet. Run it in the benchmarks folder.
+// Command inprocbench is section A: it runs the benchmarks of in-process limiters, each limiter in
+// a process of its own, repetitions outermost, and only while the machine is quiet. Run it in the
+// benchmarks folder.
 package main
 
 import (

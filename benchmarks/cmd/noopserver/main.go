@@ -1,5 +1,6 @@
-// Command noopserver answers without deciding, as the floor of section C: Envoy's rate limit service over gRPC, each descriptor with OK, and over HTTP
-// every POST with the same bytes, once the body has been read.
+// Command noopserver answers without deciding, as the floor of section C: Envoy's rate limit
+// service over gRPC, each descriptor with OK, and over HTTP every POST with the same bytes, once
+// the body has been read.
 package main
 
 import (

@@ -20,8 +20,9 @@ const (
 	outageTo        = 7 * time.Second
 )
 
-// accuracy runs 64 callers flat out on one key. In mode stop Redis is paused for three seconds in the middle; in mode
-// kill it is killed there and started again empty. Calls have no deadline and clients have their defaults.
+// accuracy runs 64 callers flat out on one key. In mode stop Redis is paused for three seconds in
+// the middle; in mode kill it is killed there and started again empty. Calls have no deadline and
+// clients have their defaults.
 func accuracy(o *stat.Out, limiters []lim.Redis) error {
 	for rep := 1; rep <= *reps; rep++ {
 		for _, e := range limiters {

@@ -1,5 +1,5 @@
-// Command redisbench is section B (Redis-backed limiters) and, with -mode acc, stop or kill, section E (their accuracy,
-// also around an outage of Redis).
+// Command redisbench is section B (Redis-backed limiters) and, with -mode acc, stop or kill,
+// section E (their accuracy, also around an outage of Redis).
 package main
 
 import (

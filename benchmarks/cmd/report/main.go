@@ -1,5 +1,5 @@
-// Command report turns result files into markdown tables (median, least–most), and the targets that they reach.
-// Without arguments it reads all of results/.
+// Command report turns result files into markdown tables (median, least–most), and the targets that
+// they reach. Without arguments it reads all of results/.
 package main
 
 import (
@@ -22,7 +22,8 @@ var (
 	verdict = flag.Bool("targets", false, "show the targets instead of the tables")
 )
 
-// columns are the default columns of each section; those that a table has no values for are left out.
+// columns are the default columns of each section; those that a table has no values for are left
+// out.
 var columns = map[string]string{
 	"A": "ns/op cpu=1,ns/op cpu=2,allocs/op cpu=1,allocs/op cpu=2,%allowed cpu=1,B/key cpu=1",
 	"B": "ops_s,p50_us,p99_us,client_us_op,redis_us_op,allowed_pct",

@@ -90,7 +90,8 @@ func (r *results) add(c cell, metric string, v float64) {
 	r.values[c][metric] = append(r.values[c][metric], v)
 }
 
-// keyedPeers are the systems of section A, apart from ours and the floors, that have a limit per key.
+// keyedPeers are the systems of section A, apart from ours and the floors, that have a limit per
+// key.
 func (r *results) keyedPeers() []string {
 	var names []string
 	for _, c := range r.order {

@@ -14,7 +14,8 @@ const ours = "drawgate"
 // peerBest stands for the fastest keyed peer of section A in the same case.
 const peerBest = "every keyed peer"
 
-// target is one promise about speed: ours is at most (or at least) factor times the base's median, in one run.
+// target is one promise about speed: ours is at most (or at least) factor times the base's median,
+// in one run.
 type target struct {
 	section, kase, metric string
 	atLeast               bool

@@ -1,4 +1,5 @@
-// Command serverbench is section C: servers, each a process of its own, over gRPC (Envoy's rate limit service) and over HTTP.
+// Command serverbench is section C: servers, each a process of its own, over gRPC (Envoy's rate
+// limit service) and over HTTP.
 package main
 
 import (
@@ -55,7 +56,8 @@ func run() error {
 	return nil
 }
 
-// cell is how a server is asked: by so many callers, each when its last answer is there, or so often a second.
+// cell is how a server is asked: by so many callers, each when its last answer is there, or so
+// often a second.
 type cell struct {
 	name    string
 	callers int

@@ -44,7 +44,8 @@ var servers = []server{
 	{name: "drawgate-http-bare", note: "memory, metrics off", http: true, start: ours("memory:", false)},
 }
 
-// limits is what all are configured with, in the format of envoyproxy/ratelimit: one that no run reaches.
+// limits is what all are configured with, in the format of envoyproxy/ratelimit: one that no run
+// reaches.
 const limits = `domain: bench
 descriptors:
   - key: user

@@ -1,5 +1,6 @@
-// Command smallburst shows how much of a bucket with a burst of one unit is used while callers always wait: on this machine's real clock, beside the limiters
-// of one process that make callers wait. All that it names run at the same time.
+// Command smallburst shows how much of a bucket with a burst of one unit is used while callers
+// always wait: on this machine's real clock, beside the limiters of one process that make callers
+// wait. All that it names run at the same time.
 //
 //	go run ./cmd/smallburst -redis localhost:6379 -for 20s
 package main

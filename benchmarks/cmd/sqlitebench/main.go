@@ -1,5 +1,5 @@
-// Command sqlitebench is section D: decisions that are durable in a SQLite file (WAL, synchronous=FULL) before they are
-// answered.
+// Command sqlitebench is section D: decisions that are durable in a SQLite file (WAL,
+// synchronous=FULL) before they are answered.
 package main
 
 import (

@@ -19,8 +19,8 @@ type Accuracy struct {
 // patience is how long an accuracy run waits for its callers at the end.
 const patience = 20 * time.Second
 
-// RunAccuracy runs n callers flat out for d and counts what is admitted. Callers that are still blocked 20 s after the end
-// are left behind and counted as stuck.
+// RunAccuracy runs n callers flat out for d and counts what is admitted. Callers that are still
+// blocked 20 s after the end are left behind and counted as stuck.
 func RunAccuracy(n int, d time.Duration, decide Decide) *Accuracy {
 	ctx := context.Background()
 	var stop atomic.Bool
@@ -110,7 +110,8 @@ func (a *Accuracy) Metrics(most float64) map[string]float64 {
 	return m
 }
 
-// AddOutage adds what happened around an outage from..to. Calls under way when it begins have 50 ms to be answered.
+// AddOutage adds what happened around an outage from..to. Calls under way when it begins have 50 ms
+// to be answered.
 func (a *Accuracy) AddOutage(m map[string]float64, from, to time.Duration) {
 	m["admitted_in_outage"] = float64(a.In(from+50*time.Millisecond, to))
 	m["admitted_1s_after"] = float64(a.In(to, to+time.Second))

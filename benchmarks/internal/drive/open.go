@@ -14,8 +14,9 @@ import (
 // lead is how long callers have to get ready before the first call is due.
 const lead = 5 * time.Millisecond
 
-// Open makes rate calls a second for d, whatever the answers do, with at most n under way. Latencies count from the instant at which a call was due. late
-// is how late the generator itself was.
+// Open makes rate calls a second for d, whatever the answers do, with at most n under way.
+// Latencies count from the instant at which a call was due. late is how late the generator itself
+// was.
 func Open(rate float64, n int, d time.Duration, decide Decide) (r *Result, late *stat.Hist) {
 	ctx := context.Background()
 	calls := int(rate * d.Seconds())

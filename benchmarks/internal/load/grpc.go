@@ -1,4 +1,5 @@
-// Package load asks servers, with as little work of its own as it can: generator and server share the machine.
+// Package load asks servers, with as little work of its own as it can: generator and server share
+// the machine.
 package load
 
 import (

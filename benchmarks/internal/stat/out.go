@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// Header says what a result file was measured with, and on what. It is the file's first line, or first lines in text.
+// Header says what a result file was measured with, and on what. It is the file's first line, or
+// first lines in text.
 type Header struct {
 	Commit  string `json:"commit"` // "-dirty": with changes that are not in it
 	Go      string `json:"go"`
@@ -42,8 +43,8 @@ type Row struct {
 // Out is a result file. What is written to it is shown on the standard output too.
 type Out struct{ f *os.File }
 
-// NewOut opens path to append to it. A new file gets the header: as JSON if path ends in .jsonl, otherwise as the
-// "key: value" lines that benchstat reads.
+// NewOut opens path to append to it. A new file gets the header: as JSON if path ends in .jsonl,
+// otherwise as the "key: value" lines that benchstat reads.
 func NewOut(path string) (*Out, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

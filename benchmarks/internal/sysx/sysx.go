@@ -31,7 +31,8 @@ func busy() time.Duration {
 	return time.Duration(ticks) * time.Second / userHz
 }
 
-// cpuTime is the CPU time of a process, all threads, in the scheduler's nanoseconds (/proc/PID/stat has ticks of 10 ms).
+// cpuTime is the CPU time of a process, all threads, in the scheduler's nanoseconds (/proc/PID/stat
+// has ticks of 10 ms).
 func cpuTime(pid int) time.Duration {
 	const sched = 2 // CPUCLOCK_SCHED in the kernel's include/linux/posix-timers_types.h
 	var ts unix.Timespec
@@ -96,8 +97,8 @@ type Gate struct {
 	Tries    int           // how often to run a cell at most
 }
 
-// Run waits until the machine is quiet and runs the cell; it runs it again if others used more than MaxOther meanwhile.
-// The last reading is returned whatever it is.
+// Run waits until the machine is quiet and runs the cell; it runs it again if others used more than
+// MaxOther meanwhile. The last reading is returned whatever it is.
 func (g Gate) Run(cell func(), pids ...int) Reading {
 	for try := 1; ; try++ {
 		g.wait(pids)
