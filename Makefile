@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/.tools/envoy/bin:$(CURDIR)/.tools/traefik:$(PATH):/usr/
 ADAPTERS := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod))
 
 # What is done a part of under the race detector, which is slow and allocates: a million steps, a month of tasks, counts of allocations.
-FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/record ./rules ./server ./store/sqlitestore
+FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/record ./engine/rules ./server ./store/sqlitestore
 
 # What redisstore works on beside the redis-server of the PATH.
 SERVERS := redis-server valkey-server

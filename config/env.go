@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // The variables, as the presets' users know them.

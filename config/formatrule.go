@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // ruleItems returns a rule as a file has it.

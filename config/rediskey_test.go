@@ -16,8 +16,8 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/internal/redistest"
-	"github.com/drawgate/drawgate/rules"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // The variables that say what a file or a flag can say.

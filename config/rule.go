@@ -9,7 +9,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // Bounds of what a rule lists; the others are rules' own.

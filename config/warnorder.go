@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // maxCompared is how many rules are compared with those before them, each with each.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // compareRules says which rules differ, and which changed their place.

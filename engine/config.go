@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // Config is what an engine decides by.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // scratch is what one take needs and the next one uses again.

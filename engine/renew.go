@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // useOf names what a rule applies, in one configuration and the next.

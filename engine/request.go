@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // Request is a take: of what the rules say for Attributes, or for several Sets of them, and of

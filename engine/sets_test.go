@@ -13,7 +13,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 

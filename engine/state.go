@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // ShadowSuffix ends the policy part of the keys that a rule in shadow counts by. No policy of one's

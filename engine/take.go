@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // TakeInto is [Engine.Take] into a Result that is used again and again, which saves allocations.

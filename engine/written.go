@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // says returns a rule in a line.

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/rls"
-	"github.com/drawgate/drawgate/rules"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 

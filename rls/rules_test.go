@@ -17,8 +17,8 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/rls"
-	"github.com/drawgate/drawgate/rules"
 )
 
 // byRules serves an engine with rules of its own.

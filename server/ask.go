@@ -12,7 +12,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // request says a take in the engine's words, and checks what the engine does not see.

@@ -12,7 +12,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // explain serves POST /v1/explain. It spends nothing.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/drawgate/drawgate/api"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // trusts reports whether a peer may ask for the requests of others.

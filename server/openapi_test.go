@@ -21,7 +21,7 @@ import (
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/server"
 	"github.com/drawgate/drawgate/store/memstore"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // statusCancelled is what is answered to a client that is not there any more.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // TestUnknownNamesInArguments are mistakes when rules are compiled: YAML takes the quotes of key:

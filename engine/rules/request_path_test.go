@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 func TestRequestPathsWithTwoMeanings(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/drawgate/drawgate/rules"
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // Special rules come first: what an earlier rule applied, a later one does not apply again.

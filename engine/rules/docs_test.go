@@ -10,7 +10,7 @@ import (
 // TestDocumentedExpressions: what docs/rules.md shows can be written so.
 func TestDocumentedExpressions(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../docs/rules.md")
+	doc, err := os.ReadFile("../../docs/rules.md")
 	if err != nil {
 		t.Fatal(err)
 	}
