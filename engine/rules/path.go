@@ -156,7 +156,9 @@ func CheckRequestPath(p string) error {
 	if len(p) > 1 && p[0] == '/' && (p[1] == '/' || p[1] == '\\') {
 		return errHost
 	}
-	p = encodedDots.Replace(p)
+	if strings.IndexByte(p, '%') >= 0 { // a replacer allocates even if it has nothing to replace
+		p = encodedDots.Replace(p)
+	}
 	for decoded := range 3 {
 		if strings.IndexByte(p, 0) >= 0 {
 			return errNUL
