@@ -3,6 +3,7 @@ package config_test
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -55,7 +56,11 @@ func TestPageHasEveryKeyAndVariable(t *testing.T) {
 func TestExamplesOfPages(t *testing.T) {
 	t.Parallel()
 	s := compileSchema(t)
-	for _, path := range []string{"../docs/configuration.md", "../docs/http.md", "../README.md"} {
+	paths, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(paths) < 10 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range append(paths, "../README.md") {
 		_, rest, more := strings.Cut(page(t, path), "```yaml\n")
 		for more {
 			var block string

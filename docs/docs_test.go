@@ -20,6 +20,108 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
+// pages returns the pages for users: this folder's, the tutorials, and the README.
+func pages(t *testing.T) []string {
+	t.Helper()
+	all := []string{"../README.md"}
+	for _, pattern := range []string{"*.md", "tutorials/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) < 3 {
+			t.Fatal(pattern, found, err)
+		}
+		all = append(all, found...)
+	}
+	return all
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// links returns where the links of a page lead, those to other sites left out.
+func links(text string) (targets []string) {
+	for _, m := range link.FindAllStringSubmatch(withoutCode(text), -1) {
+		if !strings.Contains(m[1], "://") {
+			targets = append(targets, m[1])
+		}
+	}
+	return targets
+}
+
+var (
+	fenced = regexp.MustCompile("(?ms)^```.*?^```$")
+	inline = regexp.MustCompile("`[^`\n]*`")
+)
+
+// withoutCode returns a page without its blocks and spans of code.
+func withoutCode(text string) string {
+	return inline.ReplaceAllString(fenced.ReplaceAllString(text, ""), "")
+}
+
+// TestIndexNamesEveryPageOnce: whoever begins at docs/README.md finds every page.
+func TestIndexNamesEveryPageOnce(t *testing.T) {
+	t.Parallel()
+	index := links(read(t, "README.md"))
+	for _, page := range pages(t) {
+		if page == "README.md" || page == "../README.md" {
+			continue
+		}
+		n := len(slices.DeleteFunc(slices.Clone(index), func(l string) bool { return l != page }))
+		if n != 1 {
+			t.Errorf("docs/README.md links %s %d times, want once", page, n)
+		}
+	}
+}
+
+// TestLinksLeadSomewhere: to a file that is there, and to a heading that it has.
+func TestLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	for _, page := range append(pages(t), "../ARCHITECTURE.md", "../benchmarks/README.md") {
+		for _, target := range links(read(t, page)) {
+			file, anchor, _ := strings.Cut(target, "#")
+			path := page
+			if file != "" {
+				path = filepath.Join(filepath.Dir(page), file)
+			}
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s links %s, which is not there", page, target)
+			} else if anchor != "" && !slices.Contains(anchors(read(t, path)), anchor) {
+				t.Errorf("%s links %s: the page has no such heading", page, target)
+			}
+		}
+	}
+}
+
+var (
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	named   = regexp.MustCompile(`<a id="([^"]*)"`)
+	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors returns the names that links can use for the headings of a page, as GitHub makes them.
+func anchors(text string) (names []string) {
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+		names = append(names, strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	for _, m := range named.FindAllStringSubmatch(text, -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
+var internalID = regexp.MustCompile(`\b[A-Z][0-9]{1,2}\b`)
+
+// TestPagesHaveNoInternalIDs: numbers of requirements mean nothing to users.
+func TestPagesHaveNoInternalIDs(t *testing.T) {
+	t.Parallel()
+	for _, page := range pages(t) {
+		if page == "design.md" {
+			continue // it is for those who work on Drawgate
+		}
+		for _, id := range internalID.FindAllString(withoutCode(read(t, page)), -1) {
+			t.Errorf("docs/%s names %s", page, id)
+		}
+	}
+}
+
 var (
 	span    = regexp.MustCompile("`([^`]+)`")
 	missing = regexp.MustCompile(`"…"|…`)
