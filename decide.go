@@ -137,7 +137,7 @@ func localError(err error) error {
 // lean decides a plain take of one bucket of a policy that is a single bucket limit; false if that
 // needs [Decision.local].
 func (d *Decision) lean(b *cells.Buckets, plan *Plan, name string, n int64, priority int8) bool {
-	left, used, over, at, ok := b.Lean(name, n, priority)
+	left, used, over, at, ok := b.TakeGCRA(name, n, priority)
 	if !ok {
 		return false
 	}

@@ -11,7 +11,7 @@ type Buckets struct {
 	space *Space
 	specs []record.Spec
 	spec  *record.Spec // the first
-	lean  *lean        // nil if a word cannot count them
+	gcra  *gcra        // nil if a word cannot count them
 
 	// hot is the bucket that two samples in a row met, or nil. Many a policy has one key, or one
 	// that is asked for more than all others together: it need not be looked up, which is a quarter
@@ -88,37 +88,37 @@ func (b *Buckets) cool(c *cell) {
 // Bind returns the buckets as the limits specs count them.
 func (sp *Space) Bind(specs []record.Spec) *Buckets {
 	sp.note(specs)
-	return &Buckets{space: sp, specs: specs, spec: &specs[0], lean: sp.leanOf(specs)}
+	return &Buckets{space: sp, specs: specs, spec: &specs[0], gcra: sp.gcraOf(specs)}
 }
 
-// Lean decides a plain take of n units where the only limit is a bucket and nothing else was ever
+// TakeGCRA decides a plain take of n units where the only limit is a bucket and nothing else was ever
 // asked of it. Otherwise ok is false, nothing was done, and Take decides.
 //
 // The answer is raw, in parts (see [record.Spec.Scale]): what is left (it may be negative) and
 // used, and if refused how much is too much, or -1 if the take can never fit. It is not a struct,
 // because these travel in registers.
-func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, at int64, ok bool) {
+func (b *Buckets) TakeGCRA(name string, n int64, priority int8) (left, used, over, at int64, ok bool) {
 	s := b.space.store
-	if b.lean == nil || s.closed.Load() {
+	if b.gcra == nil || s.closed.Load() {
 		return 0, 0, 0, 0, false
 	}
 	// What does not need the cell is done before: a processor looks some 250 instructions ahead,
 	// and what the caller does next should be among them while the cell is on its way from memory.
-	spec, whose := b.spec, &b.lean.home
+	spec, whose := b.spec, &b.gcra.owner
 	never := n > spec.Effective[priority]
 	most, parts := spec.Effective[priority]*spec.Scale, n*spec.Scale
 	for {
 		c, h, now := b.look(name)
 		if c == nil {
 			var err error
-			if c, err = b.space.open(name, b.lean); err != nil {
+			if c, err = b.space.open(name, b.gcra); err != nil {
 				return 0, 0, 0, 0, false
 			}
 			now = s.now() // making room may have taken long
 		}
 		for again := true; ; {
 			w := c.look(h)
-			if c.home.Load() != whose { // a record, whose home changed before its word, or who counts otherwise
+			if c.owner.Load() != whose { // a record, whose owner changed before its word, or who counts otherwise
 				return 0, 0, 0, 0, false
 			}
 			if w == dead {
@@ -135,7 +135,7 @@ func (b *Buckets) Lean(name string, n int64, priority int8) (left, used, over, a
 			case n == 0:
 				return left, used, 0, at, true
 			case over <= 0:
-				if used += parts; c.word.CompareAndSwap(w, zero+used) {
+				if used += parts; c.tat.CompareAndSwap(w, zero+used) {
 					b.asked(c, now, false)
 					return left - parts, used, 0, at, true
 				}
@@ -160,42 +160,42 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 	for {
 		c, h, now := b.look(name) // not under the lock, for which others wait
 		if c == nil {
-			if c, err = b.space.open(name, b.lean); err != nil {
+			if c, err = b.space.open(name, b.gcra); err != nil {
 				return false, false, 0, 0, 0, err
 			}
-		} else if c.word.Load() == dead { // or moved: then a full store has it, and no room for another
+		} else if c.tat.Load() == dead { // or moved: then a full store has it, and no room for another
 			b.cool(c)
 			continue
 		}
-		fl := c.home.Load().full
-		if fl != nil {
-			if f := fl.refusal.Load(); f != nil {
+		lr := c.owner.Load().locked
+		if lr != nil {
+			if f := lr.refusal.Load(); f != nil {
 				if at, after, ok := f.Again(b.specs, n, priority, s.base+now, out); ok {
 					b.asked(c, now, true)
 					return false, false, at, after, after, nil
 				}
 			}
-			fl.mu.Lock()
-		} else if fl = c.lock(b.specs); fl == nil {
+			lr.mu.Lock()
+		} else if lr = c.lock(b.specs); lr == nil {
 			continue
 		}
-		if fl.gone {
-			fl.mu.Unlock()
+		if lr.gone {
+			lr.mu.Unlock()
 			b.cool(c)
 			continue
 		}
-		at, after, ok := record.One(&fl.rec, b.specs, n, priority, s.base+now, out)
+		at, after, ok := record.One(&lr.rec, b.specs, n, priority, s.base+now, out)
 		if !ok {
-			v := b.decide(fl.whole(), n, priority, out)
-			fl.mu.Unlock()
+			v := b.decide(lr.whole(), n, priority, out)
+			lr.mu.Unlock()
 			return v.Allowed, v.Paused, v.Now, v.RetryAfter, v.Soonest, nil
 		}
 		if after == 0 {
-			fl.recall()
+			lr.recall()
 		} else if h != nil && sampled(now) {
-			fl.refusal.Store(fl.rec.Refusal(b.specs, n, priority, at, after, out))
+			lr.refusal.Store(lr.rec.Refusal(b.specs, n, priority, at, after, out))
 		}
-		fl.mu.Unlock()
+		lr.mu.Unlock()
 		b.asked(c, now, after != 0)
 		return after == 0, false, at, after, after, nil
 	}

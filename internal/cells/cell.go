@@ -18,62 +18,62 @@ import (
 //
 // It is a cache line, so that it never lies on two, and nothing else that is busy lies beside it.
 type cell struct {
-	word atomic.Int64
-	home atomic.Pointer[home] // changes before a word becomes isFull
-	name nameCopy
+	tat   atomic.Int64
+	owner atomic.Pointer[owner] // changes before a word becomes isRecord
+	name  nameCopy
 }
 
-// home is whose a cell is and how it counts. All words that count alike share one; a record has its
+// owner is whose a cell is and how it counts. All words that count alike share one; a record has its
 // own.
-type home struct {
-	space *Space
-	lean  *lean // how the word counts, or did; nil if it was never a word
-	full  *full // nil for a word
+type owner struct {
+	space  *Space
+	gcra   *gcra         // how the word counts, or did; nil if it was never a word
+	locked *lockedRecord // nil for a word
 }
 
 // Words that are not instants.
 const (
-	dead   = math.MinInt64     // swept, or another cell has taken its place: look the bucket up again
-	isFull = math.MinInt64 + 1 // see home.full
+	dead     = math.MinInt64     // swept, or another cell has taken its place: look the bucket up again
+	isRecord = math.MinInt64 + 1 // see owner.locked
 )
 
-// full is a bucket with a record.
+// lockedRecord is a bucket with a record.
 //
 // A key that is asked for far more than it may have, which is what limits are for, is refused
 // without the lock: on all processors at once.
-type full struct {
+type lockedRecord struct {
 	mu  sync.Mutex
 	rec record.Record // guarded by mu; see whole. The words that most takes change lie in the cache line of mu
-	home
+	owner
 	refusal atomic.Pointer[record.Refusal] // changed with mu held; nil, or how takes are refused until one is granted or something else is done
 	gone    bool                           // guarded by mu: swept, look the bucket up again
 	_       [15]byte                       // makes it a multiple of a cache line
 }
 
-// whole returns the record, in which all is counted, to be changed. fl.mu is held.
-func (fl *full) whole() *record.Record {
-	fl.recall()
-	fl.rec.EndRun()
-	return &fl.rec
+// whole returns the record, in which all is counted, to be changed. lr.mu is held.
+func (lr *lockedRecord) whole() *record.Record {
+	lr.recall()
+	lr.rec.FlushRun()
+	return &lr.rec
 }
 
-// recall takes back that takes are refused. fl.mu is held.
-func (fl *full) recall() {
-	if fl.refusal.Load() != nil {
-		fl.refusal.Store(nil)
+// recall takes back that takes are refused. lr.mu is held.
+func (lr *lockedRecord) recall() {
+	if lr.refusal.Load() != nil {
+		lr.refusal.Store(nil)
 	}
 }
 
 // newFull returns an empty record.
-func newFull(sp *Space, l *lean) *full {
-	fl := &full{home: home{space: sp, lean: l}}
-	fl.full = fl
-	return fl
+func newLockedRecord(sp *Space, l *gcra) *lockedRecord {
+	lr := &lockedRecord{owner: owner{space: sp, gcra: l}}
+	lr.locked = lr
+	return lr
 }
 
-// lean is how a word counts.
-type lean struct {
-	home
+// gcra is how a word counts.
+type gcra struct {
+	owner
 	spec record.Spec
 	most atomic.Int64 // the largest burst with which words were counted
 }
@@ -81,38 +81,38 @@ type lean struct {
 // maxDrain keeps words of the next hundred years below 2^62.
 const maxDrain = 1 << 62 / (100 * 366 * 24 * 3600 * 1_000_000)
 
-// leanOf returns how a word counts, or nil if a word cannot. Equal ways are the same pointer.
-func (sp *Space) leanOf(specs []record.Spec) *lean {
+// gcraOf returns how a word counts, or nil if a word cannot. Equal ways are the same pointer.
+func (sp *Space) gcraOf(specs []record.Spec) *gcra {
 	if len(specs) != 1 || specs[0].Kind != record.Bucket || specs[0].Drain > maxDrain {
 		return nil
 	}
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	for _, l := range sp.leans {
+	for _, l := range sp.gcras {
 		if l.spec.ID == specs[0].ID && l.spec.Rate == specs[0].Rate {
 			l.most.Store(max(l.most.Load(), specs[0].Effective[record.Priorities-1]))
 			return l
 		}
 	}
-	l := &lean{home: home{space: sp}, spec: specs[0]}
-	l.lean = l
+	l := &gcra{owner: owner{space: sp}, spec: specs[0]}
+	l.gcra = l
 	l.most.Store(specs[0].Effective[record.Priorities-1])
-	sp.leans = append(sp.leans, l)
+	sp.gcras = append(sp.gcras, l)
 	return l
 }
 
 // open returns the bucket of that name, made if it does not exist: as a word if l is not nil.
-func (sp *Space) open(name string, l *lean) (*cell, error) {
+func (sp *Space) open(name string, l *gcra) (*cell, error) {
 	s := sp.store
 	if !s.room(s.most) {
 		return nil, ErrFull
 	}
-	c, made := s.index.insert(sp, name, func() (int64, *home) {
+	c, made := s.index.insert(sp, name, func() (int64, *owner) {
 		sp.cells.Add(1)
 		if l == nil {
-			return isFull, &newFull(sp, nil).home
+			return isRecord, &newLockedRecord(sp, nil).owner
 		}
-		return s.now() * l.spec.Drain, &l.home // unused from now on: who read the clock before a sweep took the cell before it away does not count from then
+		return s.now() * l.spec.Drain, &l.owner // unused from now on: who read the clock before a sweep took the cell before it away does not count from then
 	})
 	if made {
 		s.opened()
@@ -127,14 +127,14 @@ func (sp *Space) open(name string, l *lean) (*cell, error) {
 // nothing changes, and processors read at the same time.
 func (c *cell) look(h *hot) int64 {
 	if h != nil && !h.refuses.Load() {
-		return c.word.Add(0)
+		return c.tat.Add(0)
 	}
-	return c.word.Load()
+	return c.tat.Load()
 }
 
 // lock returns the bucket's record, locked, made if it does not exist. specs are how the caller
 // counts.
-func (sp *Space) lock(name string, specs []record.Spec) (*full, error) {
+func (sp *Space) lock(name string, specs []record.Spec) (*lockedRecord, error) {
 	for {
 		c := sp.store.index.find(sp, name)
 		if c == nil {
@@ -143,46 +143,46 @@ func (sp *Space) lock(name string, specs []record.Spec) (*full, error) {
 				return nil, err
 			}
 		}
-		if fl := c.lock(specs); fl != nil {
-			return fl, nil
+		if lr := c.lock(specs); lr != nil {
+			return lr, nil
 		}
 	}
 }
 
 // lock returns the cell's record, locked, or nil if the cell is dead. A word becomes a record.
-func (c *cell) lock(specs []record.Spec) *full {
-	h := c.home.Load()
-	if h.full == nil {
-		mine := newFull(h.space, h.lean)
+func (c *cell) lock(specs []record.Spec) *lockedRecord {
+	h := c.owner.Load()
+	if h.locked == nil {
+		mine := newLockedRecord(h.space, h.gcra)
 		mine.mu.Lock()
-		if c.home.CompareAndSwap(h, &mine.home) {
+		if c.owner.CompareAndSwap(h, &mine.owner) {
 			return c.become(mine, specs)
 		}
-		h = c.home.Load()
+		h = c.owner.Load()
 	}
-	fl := h.full
-	fl.mu.Lock()
-	if fl.gone {
-		fl.mu.Unlock()
+	lr := h.locked
+	lr.mu.Lock()
+	if lr.gone {
+		lr.mu.Unlock()
 		return nil
 	}
-	return fl
+	return lr
 }
 
 // become makes a record, locked, of the word, or unlocks it and returns nil if the cell is dead.
 // What is dead stays so, and does not seem to live for an instant: who moves the page's cells
 // relies on it.
-func (c *cell) become(fl *full, specs []record.Spec) *full {
+func (c *cell) become(lr *lockedRecord, specs []record.Spec) *lockedRecord {
 	for {
-		w := c.word.Load()
+		w := c.tat.Load()
 		if w == dead {
-			fl.gone = true
-			fl.mu.Unlock()
+			lr.gone = true
+			lr.mu.Unlock()
 			return nil
 		}
-		if c.word.CompareAndSwap(w, isFull) {
-			fl.rec = fl.record(w, specs)
-			return fl
+		if c.tat.CompareAndSwap(w, isRecord) {
+			lr.rec = lr.record(w, specs)
+			return lr
 		}
 	}
 }
@@ -192,17 +192,17 @@ func (c *cell) become(fl *full, specs []record.Spec) *full {
 // A word does not know when it was used last, and so not how long the rate of a caller that counts
 // slower may have been in force: at the longest since somebody came with that rate, or since the
 // word was at its burst.
-func (h *home) record(word int64, specs []record.Spec) record.Record {
-	s, spec := h.space.store, &h.lean.spec
+func (h *owner) record(tat int64, specs []record.Spec) record.Record {
+	s, spec := h.space.store, &h.gcra.spec
 	now := s.now()
 	st := record.State{
 		ID: spec.ID, Kind: spec.Kind, Window: spec.Window, At: s.base + now, Rate: spec.Rate, Scale: spec.Scale,
-		Used: max(0, word-now*spec.Drain),
+		Used: max(0, tat-now*spec.Drain),
 	}
 	for i := range specs {
 		if specs[i].ID == spec.ID && specs[i].Rate < spec.Rate {
-			since := min(now, max(h.space.since(&specs[i]), (word-h.lean.most.Load()*spec.Scale)/spec.Drain))
-			st.Used, st.At = max(0, word-since*spec.Drain), s.base+since
+			since := min(now, max(h.space.since(&specs[i]), (tat-h.gcra.most.Load()*spec.Scale)/spec.Drain))
+			st.Used, st.At = max(0, tat-since*spec.Drain), s.base+since
 			st.Leak(&specs[i], s.base+now)
 		}
 	}

@@ -64,7 +64,7 @@ func (d *directory) entry(h uint64) *entry { return &d.pages[h>>((64-d.depth)&63
 
 func (x *index) hash(sp *Space, name string) uint64 { return maphash.String(x.seed, name) ^ sp.salt }
 
-func (x *index) hashOf(c *cell) uint64 { return c.name.hash(x.seed) ^ c.home.Load().space.salt }
+func (x *index) hashOf(c *cell) uint64 { return c.name.hash(x.seed) ^ c.owner.Load().space.salt }
 
 // find returns a cell that was not dead just now, or nil.
 func (x *index) find(sp *Space, name string) *cell { return x.findHashed(sp, name, x.hash(sp, name)) }
@@ -82,7 +82,7 @@ func (x *index) findHashed(sp *Space, name string, h uint64) *cell {
 
 // insert returns the cell of that name, made if there is none, and whether it was made. create
 // tells how it begins.
-func (x *index) insert(sp *Space, name string, create func() (word int64, h *home)) (c *cell, made bool) {
+func (x *index) insert(sp *Space, name string, create func() (tat int64, h *owner)) (c *cell, made bool) {
 	h := x.hash(sp, name)
 	for {
 		p := x.lock(h)
@@ -90,9 +90,9 @@ func (x *index) insert(sp *Space, name string, create func() (word int64, h *hom
 			p.mu.Unlock()
 			return c, false
 		}
-		if !p.full() {
-			word, hm := create()
-			c := p.add(copyName(name), word, hm, h)
+		if !p.isFull() {
+			tat, hm := create()
+			c := p.add(copyName(name), tat, hm, h)
 			p.mu.Unlock()
 			return c, true
 		}

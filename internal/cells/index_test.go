@@ -66,23 +66,23 @@ func TestIndexIsAMap(t *testing.T) {
 		x.seed = seeded.seed
 		model := map[key]any{} // its word, or its record
 		is := func(c *cell) any {
-			if w := c.word.Load(); w != isFull {
+			if w := c.tat.Load(); w != isRecord {
 				return w
 			}
-			return c.home.Load().full
+			return c.owner.Load().locked
 		}
 		count := int64(0)
 		insert := func(t *rapid.T, k key) {
 			count++
 			var mine any
-			c, made := x.insert(k.sp, k.name, func() (int64, *home) {
+			c, made := x.insert(k.sp, k.name, func() (int64, *owner) {
 				if count%3 == 0 {
-					fl := newFull(k.sp, nil)
-					mine = fl
-					return isFull, &fl.home
+					lr := newLockedRecord(k.sp, nil)
+					mine = lr
+					return isRecord, &lr.owner
 				}
 				mine = count
-				return count, &home{space: k.sp}
+				return count, &owner{space: k.sp}
 			})
 			old := model[k]
 			if made != (old == nil) {
@@ -116,11 +116,11 @@ func TestIndexIsAMap(t *testing.T) {
 				k := draw(t)
 				killed := 0
 				x.sweep(func(c *cell) bool {
-					if c.home.Load().space != k.sp || c.name.String() != k.name {
+					if c.owner.Load().space != k.sp || c.name.String() != k.name {
 						return false
 					}
 					killed++
-					c.word.Store(dead)
+					c.tat.Store(dead)
 					return true
 				})
 				if was := model[k] != nil; killed != 0 != was || killed > 1 {
@@ -130,10 +130,10 @@ func TestIndexIsAMap(t *testing.T) {
 			},
 			"kill many": func(*rapid.T) { // so that it shrinks
 				x.sweep(func(c *cell) bool {
-					if c.home.Load().space == one {
+					if c.owner.Load().space == one {
 						return false
 					}
-					c.word.Store(dead)
+					c.tat.Store(dead)
 					return true
 				})
 				for k := range model {
@@ -146,7 +146,7 @@ func TestIndexIsAMap(t *testing.T) {
 				n := 0
 				x.each(func(c *cell) bool {
 					n++
-					if model[key{c.home.Load().space, c.name.String()}] != is(c) {
+					if model[key{c.owner.Load().space, c.name.String()}] != is(c) {
 						t.Fatalf("%q is listed and not there", c.name.String())
 					}
 					return true
@@ -167,7 +167,7 @@ func TestIndexStopsListing(t *testing.T) {
 	t.Parallel()
 	x, sp := newIndex(), &Space{}
 	for i := range 100 {
-		x.insert(sp, fmt.Sprint(i), func() (int64, *home) { return 1, &home{space: sp} })
+		x.insert(sp, fmt.Sprint(i), func() (int64, *owner) { return 1, &owner{space: sp} })
 	}
 	n := 0
 	x.each(func(*cell) bool { n++; return n < 7 })
@@ -186,14 +186,14 @@ func TestIndexNeverLosesACell(t *testing.T) {
 	for i := len(names); i < workers*each; i++ {
 		names = append(names, fmt.Sprint("other", i))
 	}
-	word := func(i int) func() (int64, *home) {
-		return func() (int64, *home) { return int64(i), &home{space: sp} }
+	tat := func(i int) func() (int64, *owner) {
+		return func() (int64, *owner) { return int64(i), &owner{space: sp} }
 	}
 	var done atomic.Bool
 	var readers, writers sync.WaitGroup
 	fixed := map[string]int64{} // are there all the time
 	for i := 0; i < len(names); i += workers {
-		x.insert(sp, names[i], word(i))
+		x.insert(sp, names[i], tat(i))
 		fixed[names[i]] = int64(i)
 	}
 	for range 2 {
@@ -205,7 +205,7 @@ func TestIndexNeverLosesACell(t *testing.T) {
 							t.Errorf("%q is lost", n)
 							return
 						}
-						if w := c.word.Load(); w == want {
+						if w := c.tat.Load(); w == want {
 							break
 						} else if w != dead { // moved since it was found
 							t.Errorf("%q is %d, want %d", n, w, want)
@@ -233,7 +233,7 @@ func TestIndexNeverLosesACell(t *testing.T) {
 			for round := range 100 {
 				mine := map[string]bool{}
 				for i := w; i < len(names) && len(mine) < 1+round%each; i += workers {
-					if _, made := x.insert(sp, names[i], word(i)); !made {
+					if _, made := x.insert(sp, names[i], tat(i)); !made {
 						t.Errorf("%q is there already", names[i])
 					}
 					mine[names[i]] = true
@@ -249,7 +249,7 @@ func TestIndexNeverLosesACell(t *testing.T) {
 						return false
 					}
 					killed++
-					c.word.Store(dead)
+					c.tat.Store(dead)
 					return true
 				})
 				if killed != len(mine) {
@@ -280,12 +280,12 @@ func TestIndexMakesOneCellPerName(t *testing.T) {
 	for w := range workers {
 		wg.Go(func() {
 			for i := range names {
-				c, m := x.insert(sp, fmt.Sprint(i), func() (int64, *home) { return int64(i*workers + w), &home{space: sp} })
+				c, m := x.insert(sp, fmt.Sprint(i), func() (int64, *owner) { return int64(i*workers + w), &owner{space: sp} })
 				if m {
 					made.Add(1)
 				}
-				for got[w][i] = c.word.Load(); got[w][i] == dead; { // moved since
-					got[w][i] = x.find(sp, fmt.Sprint(i)).word.Load()
+				for got[w][i] = c.tat.Load(); got[w][i] == dead; { // moved since
+					got[w][i] = x.find(sp, fmt.Sprint(i)).tat.Load()
 				}
 			}
 		})
@@ -313,11 +313,11 @@ func TestARecordThatMovesIsTheSame(t *testing.T) {
 	sp := s.Space("t", "p")
 	specs := leaky(10, 1<<40)
 	b := sp.Bind(specs)
-	fl, err := sp.lock("k", specs)
+	lr, err := sp.lock("k", specs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fl.mu.Unlock()
+	lr.mu.Unlock()
 	if ok, _, err := take(b, "k", 1); !ok || err != nil { // otherwise it is swept
 		t.Fatal(ok, err)
 	}
@@ -328,7 +328,7 @@ func TestARecordThatMovesIsTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if c := s.index.find(sp, "k"); c == old || c.home.Load().full != fl || old.home.Load().full != fl {
+	if c := s.index.find(sp, "k"); c == old || c.owner.Load().locked != lr || old.owner.Load().locked != lr {
 		t.Error("it did not move, or is another record now")
 	}
 	for range 2 { // by the old one, and by the new one
@@ -337,7 +337,7 @@ func TestARecordThatMovesIsTheSame(t *testing.T) {
 		}
 		b.hot.Store(nil)
 	}
-	if u := fl.whole().Limits[0].Used; u <= 2*specs[0].Scale || u > 3*specs[0].Scale {
+	if u := lr.whole().Limits[0].Used; u <= 2*specs[0].Scale || u > 3*specs[0].Scale {
 		t.Errorf("%d parts used", u)
 	}
 	b.hot.Store(&hot{cell: old, name: "k"})
@@ -385,7 +385,7 @@ func TestWhatMovesIsWaitedFor(t *testing.T) {
 	var mover, finder sync.WaitGroup
 	s.index.mu.Lock() // the new page cannot be entered
 	mover.Go(func() { s.move(sp, "k") })
-	for old.word.Load() != dead {
+	for old.tat.Load() != dead {
 		runtime.Gosched()
 	}
 	var found atomic.Pointer[cell]
@@ -416,14 +416,14 @@ func TestAWordThatBecomesARecordMoves(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	c := s.index.find(sp, "k")
-	fl := newFull(sp, b.lean) // the first half of what cell.lock does
-	fl.mu.Lock()
-	c.home.Store(&fl.home)
+	lr := newLockedRecord(sp, b.gcra) // the first half of what cell.lock does
+	lr.mu.Lock()
+	c.owner.Store(&lr.owner)
 	s.move(sp, "k")
-	if c.become(fl, specs) == nil { // and the second
+	if c.become(lr, specs) == nil { // and the second
 		t.Fatal("it died")
 	}
-	fl.mu.Unlock()
+	lr.mu.Unlock()
 	for i, want := range []bool{true, false} {
 		if ok, _, err := take(b, "k", 1); ok != want || err != nil {
 			t.Errorf("take %d: %v, %v", i, ok, err)
@@ -438,24 +438,24 @@ func TestAWordThatBecomesARecordMoves(t *testing.T) {
 func TestADeadWordStaysDead(t *testing.T) {
 	s := New(10)
 	defer s.Close()
-	words := s.Space("t", "p").leanOf(leaky(1, time.Hour))
+	words := s.Space("t", "p").gcraOf(leaky(1, time.Hour))
 	cells := make([]cell, 50_000)
 	for i := range cells {
-		cells[i].word.Store(dead)
-		cells[i].home.Store(&words.home)
+		cells[i].tat.Store(dead)
+		cells[i].owner.Store(&words.owner)
 	}
 	var watcher sync.WaitGroup
 	var next atomic.Int64 // that is watched
 	watcher.Go(func() {
 		for i := range cells {
 			next.Store(int64(i))
-			for spun := 1; cells[i].home.Load().full == nil; spun++ {
+			for spun := 1; cells[i].owner.Load().locked == nil; spun++ {
 				if spun%1000 == 0 { // not at once: it would be too late to see an instant
 					runtime.Gosched()
 				}
 			}
 			for range 20 {
-				if w := cells[i].word.Load(); w != dead {
+				if w := cells[i].tat.Load(); w != dead {
 					t.Errorf("%d, want %d", w, int64(dead))
 					return
 				}
@@ -503,17 +503,17 @@ func TestRoomIsGivenBack(t *testing.T) {
 	x, sp := newIndex(), &Space{}
 	const many, few = 20_000, 500
 	for i := range many {
-		x.insert(sp, fmt.Sprint(i), func() (int64, *home) { return int64(i), &home{space: sp} })
+		x.insert(sp, fmt.Sprint(i), func() (int64, *owner) { return int64(i), &owner{space: sp} })
 	}
 	if n := x.size(t); n > 2*many {
 		t.Errorf("room for %d cells for %d", n, many)
 	}
 	for range 2 {
 		x.sweep(func(c *cell) bool {
-			if c.word.Load() < few {
+			if c.tat.Load() < few {
 				return false
 			}
-			c.word.Store(dead)
+			c.tat.Store(dead)
 			return true
 		})
 	}
@@ -525,7 +525,7 @@ func TestRoomIsGivenBack(t *testing.T) {
 // TestCellsLieInCacheLines of their own, in pages of every size, and so do records.
 func TestCellsLieInCacheLines(t *testing.T) {
 	t.Parallel()
-	if n := unsafe.Sizeof(full{}); n != 256 { // a size that Go's allocator has
+	if n := unsafe.Sizeof(lockedRecord{}); n != 256 { // a size that Go's allocator has
 		t.Errorf("what has a record has %d bytes", n)
 	}
 	if n := unsafe.Sizeof(cell{}); n != 64 {

@@ -21,8 +21,8 @@ func newPage(cells int, first uint64, depth uint) *page {
 	return &page{cells: newCells(cells), first: first, depth: depth}
 }
 
-// full reports whether another cell would make the way to each too long. p.mu is held.
-func (p *page) full() bool { return (p.used+1)*5 > len(p.cells)*4 }
+// isFull reports whether another cell would make the way to each too long. p.mu is held.
+func (p *page) isFull() bool { return (p.used+1)*5 > len(p.cells)*4 }
 
 // sizeFor returns the cells of a page for n, with room for a fifth more at least. It is not ok if
 // that is more than a page has.
@@ -46,11 +46,11 @@ func (p *page) find(sp *Space, name string, h uint64) *cell {
 	}
 	for i := place(h, n); ; {
 		c := &p.cells[i]
-		hm := c.home.Load()
+		hm := c.owner.Load()
 		if hm == nil {
 			return nil
 		}
-		if c.name.is(name) && hm.space == sp && c.word.Load() != dead {
+		if c.name.is(name) && hm.space == sp && c.tat.Load() != dead {
 			return c
 		}
 		if i++; i == n {
@@ -64,17 +64,17 @@ func (p *page) find(sp *Space, name string, h uint64) *cell {
 func place(h uint64, n int) int { return int(h & (1<<32 - 1) * uint64(n) >> 32) }
 
 // add makes a cell of a name that is not there. p.mu is held, or nobody else knows p.
-func (p *page) add(name nameCopy, word int64, hm *home, h uint64) *cell {
+func (p *page) add(name nameCopy, tat int64, hm *owner, h uint64) *cell {
 	i := place(h, len(p.cells))
-	for p.cells[i].home.Load() != nil {
+	for p.cells[i].owner.Load() != nil {
 		if i++; i == len(p.cells) {
 			i = 0
 		}
 	}
 	c := &p.cells[i]
 	c.name = name
-	c.word.Store(word)
-	c.home.Store(hm) // last: now it can be found
+	c.tat.Store(tat)
+	c.owner.Store(hm) // last: now it can be found
 	p.used++
 	return c
 }
@@ -118,28 +118,28 @@ func (p *page) move(x *index, zero, one *page) {
 			continue
 		}
 		h := x.hashOf(c)
-		word, hm := c.leave()
+		tat, hm := c.leave()
 		if h>>(63-p.depth)&1 == 0 {
-			zero.add(c.name, word, hm, h)
+			zero.add(c.name, tat, hm, h)
 		} else {
-			one.add(c.name, word, hm, h)
+			one.add(c.name, tat, hm, h)
 		}
 	}
 }
 
 // alive reports whether there is a cell, and it is not dead. Its page is locked.
-func (c *cell) alive() bool { return c.home.Load() != nil && c.word.Load() != dead }
+func (c *cell) alive() bool { return c.owner.Load() != nil && c.tat.Load() != dead }
 
 // leave returns what a cell is that takes c's place. A word is dead then; a record is the same one
 // in both.
-func (c *cell) leave() (word int64, h *home) {
+func (c *cell) leave() (tat int64, h *owner) {
 	for {
-		w := c.word.Load()
-		h := c.home.Load()
-		if w == isFull || h.full != nil { // or it becomes one this instant, whose lock is held until it knows the word
-			return isFull, h
+		w := c.tat.Load()
+		h := c.owner.Load()
+		if w == isRecord || h.locked != nil { // or it becomes one this instant, whose lock is held until it knows the word
+			return isRecord, h
 		}
-		if c.word.CompareAndSwap(w, dead) {
+		if c.tat.CompareAndSwap(w, dead) {
 			return w, h
 		}
 	}

@@ -25,7 +25,7 @@ func leaky(n int64, window time.Duration) []record.Spec {
 
 // take is what a limiter does: the word if that is enough.
 func take(b *Buckets, name string, n int64) (allowed bool, left int64, err error) {
-	if left, _, over, _, ok := b.Lean(name, n, 0); ok {
+	if left, _, over, _, ok := b.TakeGCRA(name, n, 0); ok {
 		return over == 0, max(0, left) / b.spec.Scale, nil
 	}
 	var out [1]record.Result
@@ -195,10 +195,10 @@ func TestCountIsExact(t *testing.T) {
 	const most, workers = 200, 3
 	s := New(most)
 	defer s.Close()
-	lasting := s.Space("t", "lasting").Bind(leaky(1, time.Hour))
+	hourly := s.Space("t", "lasting").Bind(leaky(1, time.Hour))
 	brief := s.Space("t", "brief").Bind(leaky(1, time.Millisecond))
 	for i := range most / 2 {
-		if ok, _, err := take(lasting, fmt.Sprint(i), 1); !ok || err != nil {
+		if ok, _, err := take(hourly, fmt.Sprint(i), 1); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}
@@ -217,7 +217,7 @@ func TestCountIsExact(t *testing.T) {
 		t.Errorf("%d counted, %d there, at most %d", n, s.indexed(), most+workers)
 	}
 	for i := range most / 2 {
-		if ok, _, err := take(lasting, fmt.Sprint(i), 1); ok || err != nil {
+		if ok, _, err := take(hourly, fmt.Sprint(i), 1); ok || err != nil {
 			t.Fatalf("bucket %d was given up while it limits: %v %v", i, ok, err)
 		}
 	}
@@ -236,16 +236,16 @@ func TestDeadIsDead(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := s.index.find(sp, "k")
-		drained := c.word.Load() / b.spec.Drain
+		drained := c.tat.Load() / b.spec.Drain
 		if record {
-			fl := c.lock(nil)
-			drained = fl.whole().Until() - s.base
-			fl.mu.Unlock()
+			lr := c.lock(nil)
+			drained = lr.whole().Until() - s.base
+			lr.mu.Unlock()
 		}
 		if c.kill(s, drained-1) || !c.kill(s, drained) || c.kill(s, drained) || s.Len() != 0 {
 			t.Fatal("killed before nothing is used, or not then, or twice")
 		}
-		if fl := c.home.Load().full; record && (!fl.gone || fl.whole().Limits != nil) {
+		if lr := c.owner.Load().locked; record && (!lr.gone || lr.whole().Limits != nil) {
 			t.Error("a dead record keeps what it was")
 		}
 		for range 2 {
@@ -273,7 +273,7 @@ func TestAWordHasOneWayToCount(t *testing.T) {
 	if ok, left, err := take(fast, "k", 1); !ok || left < 6 || left > 7 || err != nil { // rounded up, if at all
 		t.Errorf("%v, %d left, %v", ok, left, err)
 	}
-	if c := s.index.find(sp, "k"); c.word.Load() != isFull {
+	if c := s.index.find(sp, "k"); c.tat.Load() != isRecord {
 		t.Error("it is a word still")
 	}
 }
@@ -306,11 +306,11 @@ func TestHotIsFoundAgain(t *testing.T) {
 			t.Errorf("another bucket: %v, %d left, %v", ok, left, err)
 		}
 		s.Reset(Name{"t", "p", "other"})
-		drained := c.word.Load() / b.spec.Drain
+		drained := c.tat.Load() / b.spec.Drain
 		if record {
-			fl := c.lock(nil)
-			drained = fl.whole().Until() - s.base
-			fl.mu.Unlock()
+			lr := c.lock(nil)
+			drained = lr.whole().Until() - s.base
+			lr.mu.Unlock()
 		}
 		if !c.kill(s, drained) {
 			t.Fatal("not killed")

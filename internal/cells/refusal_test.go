@@ -12,7 +12,7 @@ import (
 
 // refusing returns a bucket of n units an hour, all used, of which it is known without its record
 // that it refuses. It is to be called in a bubble.
-func refusing(t *testing.T, s *Store, n int64) (*Buckets, *full) {
+func refusing(t *testing.T, s *Store, n int64) (*Buckets, *lockedRecord) {
 	t.Helper()
 	b := s.Space("t", "p").Bind(rolling(n)[1:])
 	for range n {
@@ -26,11 +26,11 @@ func refusing(t *testing.T, s *Store, n int64) (*Buckets, *full) {
 			t.Fatal("granted too much")
 		}
 	}
-	fl := s.index.find(b.space, "k").home.Load().full
-	if fl.refusal.Load() == nil {
+	lr := s.index.find(b.space, "k").owner.Load().locked
+	if lr.refusal.Load() == nil {
 		t.Fatal("it is not known that it refuses")
 	}
-	return b, fl
+	return b, lr
 }
 
 func grants(t *testing.T, b *Buckets) bool {
@@ -49,9 +49,9 @@ func TestRefusedWithoutLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(10)
 		defer s.Close()
-		b, fl := refusing(t, s, 5)
-		fl.mu.Lock()
-		defer fl.mu.Unlock()
+		b, lr := refusing(t, s, 5)
+		lr.mu.Lock()
+		defer lr.mu.Unlock()
 		for range 100 {
 			if time.Sleep(time.Millisecond); grants(t, b) {
 				t.Error("granted")

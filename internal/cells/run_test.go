@@ -47,18 +47,18 @@ func TestRunsCount(t *testing.T) {
 			if c.kill(s, s.now()+(time.Hour-2*time.Second).Microseconds()) || s.idle(c) {
 				t.Error("swept while it limits")
 			}
-			return used(&c.home.Load().full.rec)
+			return used(&c.owner.Load().locked.rec)
 		},
 		"idle": func(s *Store, c *cell, at Named) int64 {
 			time.Sleep(time.Hour - 2*time.Second) // the bucket is empty, and the first take of the run is over
 			if s.idle(c) {
 				t.Error("idle while it limits")
 			}
-			return used(&c.home.Load().full.rec)
+			return used(&c.owner.Load().locked.rec)
 		},
 		"a reset": func(s *Store, c *cell, at Named) int64 {
 			s.Reset(at.Name)
-			return takes + used(c.home.Load().full.whole())
+			return takes + used(c.owner.Load().locked.whole())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestRunsCount(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				c := s.index.find(b.space, "k")
-				if used(&c.home.Load().full.rec) == takes {
+				if used(&c.owner.Load().locked.rec) == takes {
 					t.Fatal("there is no run")
 				}
 				if u := see(s, c, Named{Name{"t", "p", "k"}, b.specs}); u != takes {
@@ -111,14 +111,14 @@ func TestRunsEndForOtherLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(10)
 		defer s.Close()
-		b, fl := refusing(t, s, 5)
+		b, lr := refusing(t, s, 5)
 		more := []record.Spec{rolling(7)[1], rolling(7)[1]}
 		more[1].ID = 3
 		var out [2]record.Result
 		if ok, _, _, _, _, err := b.space.Bind(more).Take("k", &record.Amounts{1, 1}, 0, out[:]); !ok || err != nil || out[0].Remaining != 1 {
 			t.Error(ok, err, out)
 		}
-		if fl.refusal.Load() != nil {
+		if lr.refusal.Load() != nil {
 			t.Error("what was refused before is still known")
 		}
 	})

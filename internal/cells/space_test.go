@@ -27,13 +27,13 @@ func TestSpacesAreGivenUp(t *testing.T) {
 	s := New(10_000)
 	defer s.Close()
 	pinned := s.Space("mine", "p").Bind(leaky(1, time.Hour))
-	brief, lasting := leaky(1, time.Millisecond), leaky(1, time.Hour)
+	brief, hourly := leaky(1, time.Millisecond), leaky(1, time.Hour)
 	for i := range 5000 {
 		if _, err := takeOf(s, fmt.Sprint("t", i), brief); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if ok, err := takeOf(s, "lasting", lasting); !ok || err != nil {
+	if ok, err := takeOf(s, "lasting", hourly); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	time.Sleep(2 * time.Millisecond) // nothing is used by then
@@ -42,13 +42,13 @@ func TestSpacesAreGivenUp(t *testing.T) {
 	if n := len(s.spaces); n != 2 {
 		t.Errorf("%d spaces are kept, want the pinned one and that of which something is used", n)
 	}
-	if ok, err := takeOf(s, "lasting", lasting); ok || err != nil {
+	if ok, err := takeOf(s, "lasting", hourly); ok || err != nil {
 		t.Errorf("what limits was given up: %v %v", ok, err)
 	}
 	if ok, _, err := take(pinned, "k", 1); !ok || err != nil {
 		t.Error(ok, err)
 	}
-	if ok, err := takeOf(s, "mine", lasting); ok || err != nil {
+	if ok, err := takeOf(s, "mine", hourly); ok || err != nil {
 		t.Errorf("another way to the same bucket counts apart: %v %v", ok, err)
 	}
 }
@@ -135,16 +135,16 @@ func TestNoSpaceWithoutRoom(t *testing.T) {
 	const most = 100
 	s := New(most)
 	defer s.Close()
-	lasting := leaky(1, time.Hour)
-	full := 0
+	hourly := leaky(1, time.Hour)
+	refused := 0
 	for i := range 10 * most {
-		if _, err := takeOf(s, fmt.Sprint("t", i), lasting); err != nil {
-			full++
+		if _, err := takeOf(s, fmt.Sprint("t", i), hourly); err != nil {
+			refused++
 		}
-		s.Among([]Named{{Name{fmt.Sprint("u", i), "p", "k"}, lasting}}, false, func([]*record.Record) {})
+		s.Among([]Named{{Name{fmt.Sprint("u", i), "p", "k"}, hourly}}, false, func([]*record.Record) {})
 	}
-	if n := len(s.spaces); n != most || full != 9*most {
-		t.Errorf("%d spaces are kept for %d buckets; %d of %d takes found no room", n, most, full, 10*most)
+	if n := len(s.spaces); n != most || refused != 9*most {
+		t.Errorf("%d spaces are kept for %d buckets; %d of %d takes found no room", n, most, refused, 10*most)
 	}
 }
 
@@ -159,17 +159,17 @@ func TestDecidedAfterMakingRoom(t *testing.T) {
 	s.sweepAt.Store(1 << 60) // not before it is full
 	idle := s.Space("", "idle").Bind(leaky(1, time.Microsecond))
 	for i := range most {
-		idle.Lean(fmt.Sprint(i), 1, 0)
+		idle.TakeGCRA(fmt.Sprint(i), 1, 0)
 	}
 	specs := leaky(10, time.Hour)
 	b := s.Space("", "p").Bind(specs)
 	begin := s.now()
-	_, _, over, at, ok := b.Lean("k", 10, 0)
+	_, _, over, at, ok := b.TakeGCRA("k", 10, 0)
 	swept := (s.again.Load() + 9*begin) / 10 // at the earliest: it may sweep again nine times as long after
 	if !ok || over > 0 || at-s.base < swept {
 		t.Errorf("over %d, %v; decided %d µs before there was room", over, ok, swept-(at-s.base))
 	}
-	if w := s.index.find(b.space, "k").word.Load(); w < swept*specs[0].Drain {
+	if w := s.index.find(b.space, "k").tat.Load(); w < swept*specs[0].Drain {
 		t.Error("the bucket counts as unused since before it was made")
 	}
 }

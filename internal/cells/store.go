@@ -65,7 +65,7 @@ type Space struct {
 
 	mu    sync.Mutex
 	rates map[rate]int64 // guarded by mu: when each was first seen, in µs since the store was made
-	leans []*lean        // guarded by mu: one per way of counting, so that equal ways are the same pointer
+	gcras []*gcra        // guarded by mu: one per way of counting, so that equal ways are the same pointer
 }
 
 // rate is a bucket limit's.
@@ -205,10 +205,10 @@ type Named struct {
 // are in order ([Name.Compare]) and different.
 func (s *Store) With(names []Named, f func([]*record.Record)) error {
 	recs := make([]*record.Record, len(names))
-	locked := make([]*full, 0, len(names))
+	locked := make([]*lockedRecord, 0, len(names))
 	defer func() {
-		for _, fl := range locked {
-			fl.mu.Unlock()
+		for _, lr := range locked {
+			lr.mu.Unlock()
 		}
 	}()
 	for i, n := range names {
@@ -217,13 +217,13 @@ func (s *Store) With(names []Named, f func([]*record.Record)) error {
 			return err
 		}
 		sp.note(n.Specs)
-		fl, err := sp.lock(n.Name.Name, n.Specs)
+		lr, err := sp.lock(n.Name.Name, n.Specs)
 		sp.done() // it has a bucket now
 		if err != nil {
 			return err
 		}
-		recs[i] = fl.whole()
-		locked = append(locked, fl)
+		recs[i] = lr.whole()
+		locked = append(locked, lr)
 	}
 	f(recs)
 	return nil
@@ -233,17 +233,17 @@ func (s *Store) With(names []Named, f func([]*record.Record)) error {
 // thrown away. A look, which changes nothing, is given copies of words.
 func (s *Store) Among(names []Named, look bool, f func([]*record.Record)) {
 	recs := make([]*record.Record, len(names))
-	locked := make([]*full, 0, len(names))
+	locked := make([]*lockedRecord, 0, len(names))
 	defer func() {
-		for _, fl := range locked {
-			fl.mu.Unlock()
+		for _, lr := range locked {
+			lr.mu.Unlock()
 		}
 	}()
 	for i, n := range names {
-		fl, copied := s.existing(n, look)
-		if fl != nil {
-			copied = fl.whole()
-			locked = append(locked, fl)
+		lr, copied := s.existing(n, look)
+		if lr != nil {
+			copied = lr.whole()
+			locked = append(locked, lr)
 		}
 		recs[i] = copied
 	}
@@ -251,7 +251,7 @@ func (s *Store) Among(names []Named, look bool, f func([]*record.Record)) {
 }
 
 // existing returns a bucket's record, locked, or, for a look or if there is none, a copy.
-func (s *Store) existing(n Named, look bool) (*full, *record.Record) {
+func (s *Store) existing(n Named, look bool) (*lockedRecord, *record.Record) {
 	sp := s.find(n.Tenant, n.Policy)
 	if sp == nil {
 		return nil, &record.Record{}
@@ -265,12 +265,12 @@ func (s *Store) existing(n Named, look bool) (*full, *record.Record) {
 		if c == nil {
 			return nil, &record.Record{}
 		}
-		if w := c.word.Load(); look && w != isFull && w != dead {
-			rec := c.home.Load().record(w, n.Specs)
+		if w := c.tat.Load(); look && w != isRecord && w != dead {
+			rec := c.owner.Load().record(w, n.Specs)
 			return nil, &rec
 		}
-		if fl := c.lock(n.Specs); fl != nil {
-			return fl, nil
+		if lr := c.lock(n.Specs); lr != nil {
+			return lr, nil
 		}
 	}
 }
@@ -287,9 +287,9 @@ func (s *Store) Reset(n Name) {
 		if c == nil {
 			return
 		}
-		if fl := c.lock(nil); fl != nil {
-			fl.rec = record.Record{Last: fl.whole().Last}
-			fl.mu.Unlock()
+		if lr := c.lock(nil); lr != nil {
+			lr.rec = record.Record{Last: lr.whole().Last}
+			lr.mu.Unlock()
 			return
 		}
 	}
@@ -304,6 +304,6 @@ func (s *Store) List(tenant, policy string, yield func(string) bool) {
 	}
 	defer sp.done()
 	s.index.each(func(c *cell) bool {
-		return c.home.Load().space != sp || s.idle(c) || yield(c.name.String())
+		return c.owner.Load().space != sp || s.idle(c) || yield(c.name.String())
 	})
 }

@@ -127,19 +127,19 @@ func (s *Store) sweep(idle int64) {
 // kill marks a bucket dead of which nothing was used at then: whoever holds it looks it up again.
 // Its page is locked.
 func (c *cell) kill(s *Store, then int64) bool {
-	w := c.word.Load()
-	h := c.home.Load() // after the word: what is full has its record
+	w := c.tat.Load()
+	h := c.owner.Load() // after the word: what is full has its record
 	switch {
 	case w == dead:
 		return false
-	case w != isFull:
-		if w > then*h.lean.spec.Drain || !c.word.CompareAndSwap(w, dead) {
+	case w != isRecord:
+		if w > then*h.gcra.spec.Drain || !c.tat.CompareAndSwap(w, dead) {
 			return false
 		}
-	case !h.full.end(s.base + then):
+	case !h.locked.end(s.base + then):
 		return false
 	default:
-		c.word.Store(dead)
+		c.tat.Store(dead)
 	}
 	s.count.Add(-1)
 	if h.space.cells.Add(-1) == 0 {
@@ -149,30 +149,30 @@ func (c *cell) kill(s *Store, then int64) bool {
 }
 
 // end gives a record up of which nothing was used at then, unless it is in use this instant.
-func (fl *full) end(then int64) bool {
-	if !fl.mu.TryLock() {
+func (lr *lockedRecord) end(then int64) bool {
+	if !lr.mu.TryLock() {
 		return false
 	}
-	defer fl.mu.Unlock()
-	if fl.gone = fl.whole().Until() <= then; fl.gone {
-		fl.rec = record.Record{} // the cell keeps its record until its page is replaced, and whoever found it last longer
+	defer lr.mu.Unlock()
+	if lr.gone = lr.whole().Until() <= then; lr.gone {
+		lr.rec = record.Record{} // the cell keeps its record until its page is replaced, and whoever found it last longer
 	}
-	return fl.gone
+	return lr.gone
 }
 
 // idle reports whether nothing of a bucket is used.
 func (s *Store) idle(c *cell) bool {
-	for sp := c.home.Load().space; c != nil; c = s.index.find(sp, c.name.String()) {
-		w := c.word.Load()
+	for sp := c.owner.Load().space; c != nil; c = s.index.find(sp, c.name.String()) {
+		w := c.tat.Load()
 		if w == dead {
 			continue
 		}
-		if w != isFull {
-			return w <= s.now()*c.home.Load().lean.spec.Drain
+		if w != isRecord {
+			return w <= s.now()*c.owner.Load().gcra.spec.Drain
 		}
-		if fl := c.lock(nil); fl != nil {
-			defer fl.mu.Unlock()
-			return fl.whole().Until() <= s.base+s.now()
+		if lr := c.lock(nil); lr != nil {
+			defer lr.mu.Unlock()
+			return lr.whole().Until() <= s.base+s.now()
 		}
 	}
 	return true

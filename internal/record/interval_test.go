@@ -89,7 +89,7 @@ func history(seed uint64, s settler, burst, window int64, rates []int64) (grante
 		id        string
 		open      bool
 	}
-	var book []line
+	var ledger []line
 	t, run, rate := epoch, int64(0), rates[0]
 	pass := func(dt int64) { t, run = t+dt, run+rate*dt }
 	for step := range 60 {
@@ -101,9 +101,9 @@ func history(seed uint64, s settler, burst, window int64, rates []int64) (grante
 			}
 			pass(d.between(0, window))
 		}
-		i := d.IntN(len(book) + 1)
-		if d.one(2) && i < len(book) && book[i].open {
-			b := &book[i]
+		i := d.IntN(len(ledger) + 1)
+		if d.one(2) && i < len(ledger) && ledger[i].open {
+			b := &ledger[i]
 			b.open, b.n = false, d.between(0, b.n)
 			s.settle(t, rate, b.id, b.n)
 			continue
@@ -117,9 +117,9 @@ func history(seed uint64, s settler, burst, window int64, rates []int64) (grante
 			continue
 		}
 		granted++
-		book = append(book, line{t, n, run, id, true})
+		ledger = append(ledger, line{t, n, run, id, true})
 		sum := int64(0)
-		for _, b := range slices.Backward(book) {
+		for _, b := range slices.Backward(ledger) {
 			if sum += b.n; sum*window > burst*window+run-b.run {
 				return granted, fmt.Sprintf("%d units in the %d µs until %d, of %d + %d/%d", sum, t-b.t, t-epoch, burst, run-b.run, window)
 			}
@@ -225,7 +225,7 @@ func heldHistory(seed uint64, s settler, burst, window int64, rates []int64) (gr
 		id        string
 		n, t, run int64
 	}
-	var open, book []line // book: in the order of the settlements
+	var open, ledger []line // book: in the order of the settlements
 	t, run, rate := epoch, int64(0), rates[0]
 	pass := func(dt int64) { t, run = t+dt, run+rate*dt }
 	for step := range 60 {
@@ -243,7 +243,7 @@ func heldHistory(seed uint64, s settler, burst, window int64, rates []int64) (gr
 			open = slices.Delete(open, i, i+1)
 			l.n, l.t, l.run = d.between(0, l.n), t, run
 			s.settle(t, rate, l.id, l.n)
-			book = append(book, l)
+			ledger = append(ledger, l)
 			continue
 		}
 		l := line{id: fmt.Sprint(step), n: d.between(1, burst/2)}
@@ -259,7 +259,7 @@ func heldHistory(seed uint64, s settler, burst, window int64, rates []int64) (gr
 		if sum > burst {
 			return granted, fmt.Sprintf("%d units held at %d, of %d", sum, t-epoch, burst)
 		}
-		for _, b := range slices.Backward(book) {
+		for _, b := range slices.Backward(ledger) {
 			if sum += b.n; sum*window > burst*window+run-b.run {
 				return granted, fmt.Sprintf("%d units in the %d µs until %d, of %d + %d/%d", sum, t-b.t, t-epoch, burst, run-b.run, window)
 			}

@@ -76,7 +76,7 @@ func (w *twin) story() string {
 
 func (w *twin) asks(n []record.Amounts) ([]record.Ask, []model.Ask) {
 	for _, r := range w.recs {
-		r.EndRun()
+		r.FlushRun()
 	}
 	return w.asksAsIs(n)
 }
@@ -213,7 +213,7 @@ func decide(asks []record.Ask, t *record.Take, now int64, short bool) record.Ver
 		}
 	}
 	for i := range asks {
-		asks[i].Rec.EndRun()
+		asks[i].Rec.FlushRun()
 	}
 	return record.Decide(asks, t, now)
 }

@@ -6,16 +6,16 @@ package record
 // which is no sooner if something is given back. They are not a [Verdict], because these travel in
 // registers.
 //
-// After an allowed take only One knows what the record has used, until [Record.EndRun] is called.
+// After an allowed take only One knows what the record has used, until [Record.FlushRun] is called.
 func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64, ok bool) {
 	if len(r.Open) != 0 || r.Pause != nil || len(r.Limits) < len(specs) || len(out) < len(specs) {
 		return 0, 0, false
 	}
 	now = max(now, r.Last)
-	if r.goOn(specs, n, priority, now, out) {
+	if r.continueRun(specs, n, priority, now, out) {
 		return now, 0, true
 	}
-	r.EndRun()
+	r.FlushRun()
 	fits := true
 	for i := range specs {
 		s, st, k := &specs[i], &r.Limits[i], n[i]

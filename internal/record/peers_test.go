@@ -200,7 +200,7 @@ func TestPeers14RetryAfterIsNotTheWholeWindow(t *testing.T) {
 }
 
 // TestPeers15CostAboveTheLimitIsToldSo: no wait will help, and the answer says that, not a time.
-func TestPeers15CostAboveTheLimitIsToldSo(t *testing.T) {
+func TestPeers15CostAboveTheLimitNeverFits(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{
 		{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10, Headroom: drawgate.Share{Percent: 20}},

@@ -65,7 +65,7 @@ func TestRefusalEnds(t *testing.T) {
 	b := inRun(t)
 	n := amounts(1, 0, 41)
 	b.specs, b.rec.Limits = b.specs[:1:1], b.rec.Limits[:1] // a bucket drains: see below
-	b.rec.EndRun()
+	b.rec.FlushRun()
 	n[0] = 81
 	var out [record.MaxLimits]record.Result
 	at, after, ok := record.One(b.rec, b.specs, &n, 0, b.now, out[:])

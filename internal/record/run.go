@@ -48,8 +48,8 @@ func (r *Record) begin(specs []Spec) {
 	}
 }
 
-// EndRun makes the record whole after [One], before anything else is done with it.
-func (r *Record) EndRun() {
+// FlushRun makes the record whole after [One], before anything else is done with it.
+func (r *Record) FlushRun() {
 	if r.run.specs == nil {
 		return
 	}
@@ -67,9 +67,9 @@ func (r *Record) EndRun() {
 	}
 }
 
-// goOn is [One] for a take that goes on with the run. Otherwise it returns false and does nothing:
+// continueRun is [One] for a take that goes on with the run. Otherwise it returns false and does nothing:
 // the run is over, or the take does not fit.
-func (r *Record) goOn(specs []Spec, n *Amounts, priority int8, now int64, out []Result) bool {
+func (r *Record) continueRun(specs []Spec, n *Amounts, priority int8, now int64, out []Result) bool {
 	if r.run.specs != &specs[0] || now >= r.run.until {
 		return false
 	}

@@ -101,7 +101,7 @@ func TestRunEnds(t *testing.T) {
 	same := func(specs []record.Spec) []record.Spec { return specs }
 	for name, f := range map[string]func(b *bucket) *bucket{
 		"nothing":       func(b *bucket) *bucket { return b },
-		"another take":  func(b *bucket) *bucket { b.rec.EndRun(); b.hold("a", sec, 0, 0, 1); b.cancel("a"); return b },
+		"another take":  func(b *bucket) *bucket { b.rec.FlushRun(); b.hold("a", sec, 0, 0, 1); b.cancel("a"); return b },
 		"much later":    func(b *bucket) *bucket { b.now += 10 * sec; return b },
 		"other limits":  func(b *bucket) *bucket { return b.version(same) },
 		"a refusal":     func(b *bucket) *bucket { one(b, 101, 0, 0); return b },
@@ -114,8 +114,8 @@ func TestRunEnds(t *testing.T) {
 			if left := one(b, 1, 2, 3); left != 79 {
 				t.Errorf("%d are left of the first limit, want 79", left)
 			}
-			b.rec.EndRun()
-			b.rec.EndRun() // changes nothing more
+			b.rec.FlushRun()
+			b.rec.FlushRun() // changes nothing more
 			for i, want := range []int64{21, 42, 63} {
 				if u := b.used(i); u.Used != want {
 					t.Errorf("limit %d: %d are used, want %d", i, u.Used, want)
@@ -131,7 +131,7 @@ func TestRunOfVersions(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, b *bucket, want ...int64) {
 		t.Helper()
-		b.rec.EndRun()
+		b.rec.FlushRun()
 		for i, w := range want {
 			if u := b.used(i); u.Used != w {
 				t.Errorf("limit %d: %d are used, want %d", i, u.Used, w)
@@ -158,7 +158,7 @@ func TestRunOfVersions(t *testing.T) {
 			check(t, b, 22, 42, 62)
 		},
 		"fewer limits": func(t *testing.T, b *bucket) {
-			b.rec.EndRun()
+			b.rec.FlushRun()
 			b.charge(b.now, 0, 5, 7)
 			o := b.version(func(specs []record.Spec) []record.Spec { return specs[:1] })
 			for range 3 {
@@ -208,7 +208,7 @@ func TestRunStopsAtEdges(t *testing.T) {
 			one(b, 1)
 		}
 		b.now = epoch + mnt + 600_000 - 1
-		b.rec.EndRun()
+		b.rec.FlushRun()
 		if u := b.used(0); u.Used != 1 {
 			t.Errorf("%d are used, want 1: the others are one entry, which is over", u.Used)
 		}
@@ -248,7 +248,7 @@ func TestRunSaturates(t *testing.T) {
 	b.now += 1 << 20
 	one(b, 0)
 	one(b, 1<<33)
-	b.rec.EndRun()
+	b.rec.FlushRun()
 	if u := b.rec.Limits[0].Used; u != 1<<53-1 {
 		t.Errorf("%d parts are used", u)
 	}

@@ -27,9 +27,9 @@ type admission struct {
 	but    []*admission // what was open then: its units stay
 }
 
-// book is the list of everything that was admitted by one limit. It knows nothing of the code's
+// ledger is the list of everything that was admitted by one limit. It knows nothing of the code's
 // state: what is used is added up from the list.
-type book struct {
+type ledger struct {
 	kind   record.Kind
 	window int64
 	rule   func(t int64) (start, end int64)
@@ -44,7 +44,7 @@ type book struct {
 type rateFrom struct{ at, rate, run int64 }
 
 // run returns the integral of the rate up to t.
-func (b *book) run(t int64) int64 {
+func (b *ledger) run(t int64) int64 {
 	i := sort.Search(len(b.rates), func(i int) bool { return b.rates[i].at > t }) - 1
 	if i < 0 {
 		return 0
@@ -54,10 +54,10 @@ func (b *book) run(t int64) int64 {
 }
 
 // setRate changes the rate from t on.
-func (b *book) setRate(t, rate int64) { b.rates = append(b.rates, rateFrom{t, rate, b.run(t)}) }
+func (b *ledger) setRate(t, rate int64) { b.rates = append(b.rates, rateFrom{t, rate, b.run(t)}) }
 
 // pass ends holds, in the order of their ends, and forgets what can never count again.
-func (b *book) pass(now, margin int64) {
+func (b *ledger) pass(now, margin int64) {
 	slices.SortStableFunc(b.open, func(x, y *admission) int { return int(min(1, max(-1, x.end-y.end))) })
 	for len(b.open) > 0 && b.open[0].end <= now {
 		b.close(b.open[0], b.open[0].n, b.open[0].end, margin)
@@ -81,7 +81,7 @@ func (b *book) pass(now, margin int64) {
 }
 
 // after returns a bucket's level × Window after a line of the list.
-func (b *book) after(level int64, a *admission) int64 {
+func (b *ledger) after(level int64, a *admission) int64 {
 	if a.refund == 0 {
 		return level + a.n*b.window
 	}
@@ -93,7 +93,7 @@ func (b *book) after(level int64, a *admission) int64 {
 }
 
 // refund strikes n units out, the latest first, that no open reservation has.
-func (b *book) refund(n, now int64) {
+func (b *ledger) refund(n, now int64) {
 	switch b.kind {
 	case record.Rolling:
 		for _, a := range slices.Backward(b.list) {
@@ -123,7 +123,7 @@ func (b *book) refund(n, now int64) {
 }
 
 // admit enters what was admitted.
-func (b *book) admit(a *admission) {
+func (b *ledger) admit(a *admission) {
 	if a.open {
 		b.open = append(b.open, a)
 	}
@@ -137,7 +137,7 @@ func (b *book) admit(a *admission) {
 const byStranger = -1
 
 // close ends an open admission at an instant, n units having been used.
-func (b *book) close(a *admission, n, at, margin int64) {
+func (b *ledger) close(a *admission, n, at, margin int64) {
 	b.open = slices.DeleteFunc(b.open, func(o *admission) bool { return o == a })
 	a.open, a.n = false, n
 	if a.held {
@@ -151,7 +151,7 @@ func (b *book) close(a *admission, n, at, margin int64) {
 	}
 }
 
-func (b *book) find(id string) *admission {
+func (b *ledger) find(id string) *admission {
 	for _, a := range b.open {
 		if a.id == id {
 			return a
@@ -162,7 +162,7 @@ func (b *book) find(id string) *admission {
 
 // counts returns what counts at now for a take that may arrive until now+margin; a bucket's level
 // is rounded up.
-func (b *book) counts(now, margin int64) int64 {
+func (b *ledger) counts(now, margin int64) int64 {
 	held := int64(0)
 	for _, a := range b.open {
 		if a.held {
@@ -204,18 +204,18 @@ func (b *book) counts(now, margin int64) int64 {
 
 // storm is a random script on one limit whose settings keep changing.
 type storm struct {
-	d     dice
-	limit drawgate.Limit
-	spec  record.Spec
-	specs []record.Spec // spec, where it has not changed since
-	rec   *record.Record
-	book  *book
-	now   int64
-	seen  int64 // the latest instant of a call
-	fresh bool  // the settings were changed since the last call
-	next  int
-	ids   []string // all that ever were, open or not
-	log   []string
+	d      dice
+	limit  drawgate.Limit
+	spec   record.Spec
+	specs  []record.Spec // spec, where it has not changed since
+	rec    *record.Record
+	ledger *ledger
+	now    int64
+	seen   int64 // the latest instant of a call
+	fresh  bool  // the settings were changed since the last call
+	next   int
+	ids    []string // all that ever were, open or not
+	log    []string
 
 	takes, granted, changes int
 }
@@ -225,8 +225,8 @@ func newStorm(t testing.TB, seed uint64, f family) *storm {
 	s := &storm{d: newDice(seed), rec: &record.Record{}, now: epoch, seen: epoch}
 	s.limit = f(s.d)
 	s.spec = spec(t, s.limit)
-	s.book = &book{kind: s.spec.Kind, window: s.spec.Window, rule: s.spec.Rule.Window}
-	s.book.setRate(epoch, s.spec.Rate)
+	s.ledger = &ledger{kind: s.spec.Kind, window: s.spec.Window, rule: s.spec.Rule.Window}
+	s.ledger.setRate(epoch, s.spec.Rate)
 	s.peek()
 	return s
 }
@@ -251,7 +251,7 @@ func (s *storm) change(t testing.TB, f family) {
 		}
 		s.limit = l
 		s.spec = spec(t, l)
-		s.book.setRate(max(s.now, s.seen), s.spec.Rate)
+		s.ledger.setRate(max(s.now, s.seen), s.spec.Rate)
 		s.fresh = true
 		s.changes++
 		s.note("change to %+v", l)
@@ -290,11 +290,11 @@ func (s *storm) pass() {
 			s.now = max(s.now, end+s.d.between(-1, 1))
 		}
 	case 11: // about the instant at which something leaves
-		if len(s.book.list) > 0 && s.book.kind == record.Rolling {
-			a := s.book.list[s.d.IntN(len(s.book.list))]
+		if len(s.ledger.list) > 0 && s.ledger.kind == record.Rolling {
+			a := s.ledger.list[s.d.IntN(len(s.ledger.list))]
 			s.now = max(s.now, a.at+a.margin+w+s.d.between(-1, 1))
-		} else if s.book.kind == record.Calendar && s.d.IntN(8) == 0 {
-			_, end := s.book.rule(s.now)
+		} else if s.ledger.kind == record.Calendar && s.d.IntN(8) == 0 {
+			_, end := s.ledger.rule(s.now)
 			s.now = max(s.now, end+s.d.between(-1, 1)-s.d.between(0, 1)*s.limit.Margin.Microseconds())
 		}
 	}
@@ -308,7 +308,7 @@ func (s *storm) look() (now int64) {
 
 func (s *storm) lookAs(margin int64) (now int64) {
 	s.seen = max(s.now, s.seen)
-	s.book.pass(s.seen, margin)
+	s.ledger.pass(s.seen, margin)
 	return s.seen
 }
 
@@ -320,7 +320,7 @@ func (s *storm) holdMargin() int64 {
 }
 
 func (s *storm) ask(n int64) []record.Ask {
-	s.rec.EndRun()
+	s.rec.FlushRun()
 	return s.askAsIs(n)
 }
 
@@ -337,13 +337,13 @@ func (s *storm) take() string {
 	prio := int8(s.d.IntN(10))
 	n := 1 + s.d.upTo(max(1, s.spec.Effective[prio]/2))
 	t := record.Take{Priority: prio}
-	if kind := s.d.IntN(4); kind < 2 && len(s.book.open) < 10 || s.spec.Kind == record.Concurrency {
+	if kind := s.d.IntN(4); kind < 2 && len(s.ledger.open) < 10 || s.spec.Kind == record.Concurrency {
 		s.next++
 		t.ID, t.Lease = fmt.Sprint(s.next), kind == 1 && s.spec.Kind != record.Concurrency
 		t.Hold = 1 + s.d.upTo([]int64{100, s.span() / 50, s.span(), 3 * s.span()}[s.d.IntN(4)])
 	}
 	now := s.look()
-	used := s.book.counts(now, s.spec.Margin)
+	used := s.ledger.counts(now, s.spec.Margin)
 	ask := s.askAsIs(n)
 	v := decide(ask, &t, s.now, s.d.one(2))
 	s.takes++
@@ -368,7 +368,7 @@ func (s *storm) take() string {
 	s.granted++
 	a := &admission{id: t.ID, n: got, at: now, margin: s.holdMargin(), kept: s.holdMargin(), end: now + t.Hold, open: t.ID != ""}
 	a.held = a.open && (t.Lease || s.spec.ChargeEnd || s.spec.Kind == record.Concurrency)
-	s.book.admit(a)
+	s.ledger.admit(a)
 	if a.open {
 		if s.ids = append(s.ids, t.ID); len(s.ids) > 40 {
 			s.ids = s.ids[1:]
@@ -388,7 +388,7 @@ func (s *storm) settle() string {
 		id = s.ids[len(s.ids)-1-s.d.IntN(min(len(s.ids), 4))]
 	}
 	now := s.look()
-	a := s.book.find(id)
+	a := s.ledger.find(id)
 	n, cancel := record.Keep, s.d.one(4)
 	switch {
 	case a == nil || s.d.one(6):
@@ -408,7 +408,7 @@ func (s *storm) settle() string {
 		} else if n == record.Keep {
 			n = a.n
 		}
-		s.book.close(a, n, now, s.holdMargin())
+		s.ledger.close(a, n, now, s.holdMargin())
 	}
 	return ""
 }
@@ -419,7 +419,7 @@ func (s *storm) renew() string {
 	}
 	id, d := s.ids[s.d.IntN(len(s.ids))], 1+s.d.upTo(s.span())
 	now := s.look()
-	a := s.book.find(id)
+	a := s.ledger.find(id)
 	renewed, _, _ := record.Renew(s.ask(0), id, 0, d, s.now)
 	s.note("renew %s %d", id, d)
 	if renewed != (a != nil) {
@@ -437,11 +437,11 @@ func (s *storm) charge() {
 	now := s.look()
 	record.Charge(s.ask(n), at, s.now)
 	s.note("charge %d at %d", n, at-epoch)
-	if s.book.kind != record.Calendar {
+	if s.ledger.kind != record.Calendar {
 		at = now
 	}
-	if s.book.kind != record.Concurrency {
-		s.book.admit(&admission{n: n, at: min(at, now)})
+	if s.ledger.kind != record.Concurrency {
+		s.ledger.admit(&admission{n: n, at: min(at, now)})
 	}
 }
 
@@ -452,10 +452,10 @@ func (s *storm) refund() string {
 	ask := s.ask(n)
 	record.Refund(ask, s.now)
 	s.note("refund %d: %d", n, ask[0].Got[0])
-	if got := ask[0].Got[0]; got < 0 || got > n || got > 0 && s.book.kind == record.Concurrency {
+	if got := ask[0].Got[0]; got < 0 || got > n || got > 0 && s.ledger.kind == record.Concurrency {
 		return fmt.Sprintf("refund of %d: %d", n, got)
 	}
-	s.book.refund(n, now)
+	s.ledger.refund(n, now)
 	return ""
 }
 
@@ -464,17 +464,17 @@ func (s *storm) stranger() string {
 	other := []record.Spec{{ID: 1, Kind: record.Rolling, Window: 1000, Effective: [10]int64{5, 5, 5, 5, 5, 5, 5, 5, 5, 5}}}
 	now := s.lookAs(byStranger) // the limit itself is not looked at
 	s.note("stranger")
-	s.rec.EndRun()
+	s.rec.FlushRun()
 	asks := []record.Ask{{Rec: s.rec, Specs: other, N: amounts(1)}}
 	if s.d.one(2) && len(s.ids) > 0 {
 		id := s.ids[s.d.IntN(len(s.ids))]
-		a := s.book.find(id)
+		a := s.ledger.find(id)
 		settled, _ := record.Settle(asks, id, 0, false, s.now)
 		if settled != (a != nil) {
 			return fmt.Sprintf("settle %s: %v, want %v", id, settled, a != nil)
 		}
 		if a != nil {
-			s.book.close(a, a.n, now, byStranger)
+			s.ledger.close(a, a.n, now, byStranger)
 		}
 		return ""
 	}
