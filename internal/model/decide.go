@@ -375,7 +375,7 @@ func (lim *limit) settle(p *part, n, now int64, known bool) {
 	case lim.spec.Kind != record.Bucket:
 		p.counted.n = n
 	case n >= p.n:
-		lim.owe(n - p.n)
+		lim.debit(n - p.n)
 	default:
 		lim.level = atLeast0(new(big.Int).Sub(lim.level, lim.credit(p, n, now)))
 		lim.round()

@@ -256,7 +256,7 @@ func (lim *limit) enter(at, margin, n, join int64) *counted {
 	c := &counted{n: n, from: at, to: at + margin}
 	switch lim.spec.Kind {
 	case record.Bucket:
-		lim.owe(n)
+		lim.debit(n)
 		return nil
 	case record.Rolling:
 		c.group = lim.join(at+margin, join)
@@ -280,8 +280,8 @@ func (lim *limit) countAhead(now, at, margin, n int64) *counted {
 // most is where what is used saturates, in every store; a bucket counts 1/Scale units.
 const most = 1<<53 - 1
 
-// owe adds n units to a bucket's level.
-func (lim *limit) owe(n int64) {
+// debit adds n units to a bucket's level.
+func (lim *limit) debit(n int64) {
 	lim.level = new(big.Int).Add(lim.level, product(n, lim.spec.Window))
 	if full := product(most, lim.spec.Window/lim.spec.Scale); lim.level.Cmp(full) > 0 {
 		lim.level = full
