@@ -246,17 +246,17 @@ func TestCloseGivesBackASlotThatIsBeingRenewed(t *testing.T) {
 func TestMoreProcessesThanCanBeCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var told atomic.Int64
+		var reports atomic.Int64
 		w := &wire{Store: full{memstore.New(nil)}}
-		c, err := instances.Start(func() drawgate.Store { return w }, &instances.Options{Report: func(error) { told.Add(1) }})
+		c, err := instances.Start(func() drawgate.Store { return w }, &instances.Options{Report: func(error) { reports.Add(1) }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		time.Sleep(100 * time.Second)
 		synctest.Wait()
-		if n := w.calls.Load(); told.Load() != 1 || n != 6 {
-			t.Errorf("told %d times after %d attempts, want once after 6", told.Load(), n)
+		if n := w.calls.Load(); reports.Load() != 1 || n != 6 {
+			t.Errorf("told %d times after %d attempts, want once after 6", reports.Load(), n)
 		}
 		check(t, c, 1, false)
 	})
