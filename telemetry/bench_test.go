@@ -17,11 +17,11 @@ func decisions(tb testing.TB, buckets int) (yes, no *drawgate.Taken) {
 	tb.Helper()
 	watch := &drawgate.Observer{Taken: func(e *drawgate.Taken) {
 		d := *e.Decision
-		told := &drawgate.Taken{Take: e.Take, Decision: &d, Took: e.Took}
+		event := &drawgate.Taken{Take: e.Take, Decision: &d, Took: e.Took}
 		if d.Allowed {
-			yes = told
+			yes = event
 		} else {
-			no = told
+			no = event
 		}
 	}}
 	l, err := drawgate.New(memstore.New(nil), tiers("p0", 1), &drawgate.Options{Observer: watch})

@@ -95,8 +95,8 @@ func TestPoliciesAreBounded(t *testing.T) {
 	one.want(76, "rate_limit_exceeded_total", "period", "other", "policy", "one", "limit", "other")
 }
 
-// TestStrangePolicyNames are no label's value, and made one.
-func TestStrangePolicyNames(t *testing.T) {
+// TestUnusualPolicyNames are no label's value, and made one.
+func TestUnusualPolicyNames(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	allow(t, r.limiter(rolling("a\xffb", "rpm", 1, time.Hour)), "k", 1)

@@ -88,15 +88,15 @@ func TestDocumentListsEveryMetric(t *testing.T) {
 			t.Errorf("%s is not in %s", name, document)
 			continue
 		}
-		var told []string
+		var exported []string
 		for l := range strings.SplitSeq(row[2], ",") {
 			if l = strings.Trim(l, " `"); l != "" {
-				told = append(told, l)
+				exported = append(exported, l)
 			}
 		}
-		slices.Sort(told)
-		if !slices.Equal(told, labels) {
-			t.Errorf("%s has labels %v, in %s %v", name, labels, document, told)
+		slices.Sort(exported)
+		if !slices.Equal(exported, labels) {
+			t.Errorf("%s has labels %v, in %s %v", name, labels, document, exported)
 		}
 	}
 	for name := range rows {

@@ -104,10 +104,10 @@ func (m *Metrics) EnvoyUndecided(code string) {
 }
 
 // warned counts a warning that was told, or dropped. m may be nil.
-func (m *Metrics) warned(k Kind, told bool) {
+func (m *Metrics) warned(k Kind, reported bool) {
 	if i := k.position(); m != nil && i >= 0 {
-		if told {
-			m.told[i].Inc()
+		if reported {
+			m.reported[i].Inc()
 		} else {
 			m.lost[i].Inc()
 		}

@@ -113,21 +113,21 @@ func amount(m *dto.Metric) float64 {
 // store is a store that does I/O, as far as limiters know, and may be away.
 type store struct {
 	drawgate.Store
-	away  atomic.Bool
+	down  atomic.Bool
 	peeks atomic.Int64
 }
 
 var errDown = &drawgate.StoreError{Store: "test", Op: "any", Err: errors.New("connection refused"), Fault: drawgate.FaultTransient}
 
 func (s *store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
-	if s.away.Load() {
+	if s.down.Load() {
 		return errDown
 	}
 	return s.Store.Take(ctx, batch, out)
 }
 
 func (s *store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
-	if s.away.Load() {
+	if s.down.Load() {
 		return errDown
 	}
 	return s.Store.Settle(ctx, batch, out)
@@ -135,7 +135,7 @@ func (s *store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 
 func (s *store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
 	s.peeks.Add(1)
-	if s.away.Load() {
+	if s.down.Load() {
 		return errDown
 	}
 	return s.Store.Peek(ctx, buckets, priority, out)

@@ -11,11 +11,11 @@ import (
 // TestJoin tells each observer what it wants to be told, in order, and is nothing if there is none.
 func TestJoin(t *testing.T) {
 	t.Parallel()
-	var told []string
+	var calls []string
 	note := func(who string) *drawgate.Observer {
 		return &drawgate.Observer{
-			Taken:   func(*drawgate.Taken) { told = append(told, who+" taken") },
-			Settled: func(*drawgate.Settled) { told = append(told, who+" settled") },
+			Taken:   func(*drawgate.Taken) { calls = append(calls, who+" taken") },
+			Settled: func(*drawgate.Settled) { calls = append(calls, who+" settled") },
 		}
 	}
 	a, b := note("a"), note("b")
@@ -26,7 +26,7 @@ func TestJoin(t *testing.T) {
 	o := telemetry.Join(a, nil, b)
 	o.Taken(nil)
 	o.Settled(nil)
-	if got := fmt.Sprint(told); got != "[a taken b taken a settled]" || o.Called != nil {
+	if got := fmt.Sprint(calls); got != "[a taken b taken a settled]" || o.Called != nil {
 		t.Errorf("%s, called %v", got, o.Called == nil)
 	}
 }

@@ -56,8 +56,8 @@ func attributes(w *Warning) []slog.Attr {
 	number("suppressed", w.Suppressed)
 	number("would_refuse", w.WouldRefuse)
 	number("would_allow", w.WouldAllow)
-	if w.Away > 0 {
-		all = append(all, slog.Duration("away", w.Away))
+	if w.Outage > 0 {
+		all = append(all, slog.Duration("away", w.Outage))
 	}
 	number("decided", w.Decided)
 	text("fault", w.Fault)

@@ -75,7 +75,7 @@ type Metrics struct {
 	probes      [2]prometheus.Counter // failed, done
 	breakers    [states]prometheus.Gauge
 	transitions [states]prometheus.Counter
-	told        [len(kinds)]prometheus.Counter
+	reported    [len(kinds)]prometheus.Counter
 	lost        [len(kinds)]prometheus.Counter
 	posts       [deliveries]prometheus.Counter
 }

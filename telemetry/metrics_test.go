@@ -105,7 +105,7 @@ func TestBackendErrors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	l := r.limiter(tiers("p", 5))
-	r.store.away.Store(true)
+	r.store.down.Store(true)
 	for range 3 {
 		if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, drawgate.ErrStoreAway) {
 			t.Fatal(err)
@@ -246,16 +246,16 @@ func TestFallbackIsMarked(t *testing.T) {
 	r.want(1, "drawgate_decisions_total", "policy", "p0", "outcome", "allowed")
 }
 
-// TestStoreAwayBehindAGuard: the first failure is answered by this process, and counted as a
+// TestStoreUnavailableBehindAGuard: the first failure is answered by this process, and counted as a
 // fallback; the breaker shows; each attempt that failed is one backend error, whoever else hears of
 // it; and what was admitted is charged. // req: A10 C11 D10 E7 E8
-func TestStoreAwayBehindAGuard(t *testing.T) {
+func TestStoreUnavailableBehindAGuard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var g *guard.Store
 		r := newRig(t, &telemetry.Options{Guard: func() guard.State { return g.State() }})
-		told := make(chan string, 100)
-		w := telemetry.NewWarner(nil, func(w *telemetry.Warning) { told <- line(w) })
+		warnings := make(chan string, 100)
+		w := telemetry.NewWarner(nil, func(w *telemetry.Warning) { warnings <- line(w) })
 		g = guard.New(r.store, &guard.Options{Instances: 1, StartFull: true, Observer: telemetry.JoinGuards(r.m.Guard(), w.Guard())})
 		defer g.Close()
 		share := rolling("share", "rpm", 8, time.Minute)
@@ -272,7 +272,7 @@ func TestStoreAwayBehindAGuard(t *testing.T) {
 		}
 		allow(t, l, "k", 2)
 		r.want(1, "drawgate_store_breaker_state", "state", "closed")
-		r.store.away.Store(true)
+		r.store.down.Store(true)
 		allow(t, l, "k", 7) // 6 by this process, one refused
 		allow(t, c, "k", 2)
 		r.want(6, "drawgate_fallback_decisions_total", "policy", "share", "outcome", "allowed")
@@ -298,7 +298,7 @@ func TestStoreAwayBehindAGuard(t *testing.T) {
 		r.want(1, "rate_limiter_fallback_activated_total")
 		r.want(1, "drawgate_instances")
 		r.want(1, "drawgate_instance_may_share")
-		r.store.away.Store(false)
+		r.store.down.Store(false)
 		time.Sleep(3 * time.Second)
 		r.want(1, "drawgate_store_breaker_state", "state", "closed")
 		r.want(1, "drawgate_store_breaker_transitions_total", "state", "closed")
@@ -310,9 +310,9 @@ func TestStoreAwayBehindAGuard(t *testing.T) {
 			t.Errorf("%v buckets were charged", n)
 		}
 		w.Close()
-		close(told)
+		close(warnings)
 		var all []string
-		for s := range told {
+		for s := range warnings {
 			all = append(all, s)
 		}
 		check(t, all[:2], "fallback_activated", "fallback_ended")

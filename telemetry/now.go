@@ -4,9 +4,9 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // now shows what is asked for when metrics are read: who waits, and what the guard has recorded.
 type now struct {
-	m                          *Metrics
-	length, age, buckets, owed *prometheus.Desc
-	instances, mayShare        *prometheus.Desc
+	m                             *Metrics
+	length, age, buckets, pending *prometheus.Desc
+	instances, mayShare           *prometheus.Desc
 }
 
 func newNow(m *Metrics) *now {
@@ -16,7 +16,7 @@ func newNow(m *Metrics) *now {
 		length:  desc("drawgate_queue_length", "Callers that wait in this process."),
 		age:     desc("drawgate_queue_oldest_seconds", "How long the one who waits longest has."),
 		buckets: desc("drawgate_fallback_buckets", "Buckets that this process could decide about by itself."),
-		owed:    desc("drawgate_fallback_owed_buckets", "Buckets of which the store has yet to be told what they admitted without it."),
+		pending: desc("drawgate_fallback_owed_buckets", "Buckets of which the store has yet to be told what they admitted without it."),
 
 		instances: desc("drawgate_instances", "Processes that a limit is divided by while the store is unavailable, as they are counted or were said. 0: nobody knows."),
 		mayShare:  desc("drawgate_instance_may_share", "1 if this process may admit its share while the store is unavailable, else 0."),
@@ -25,7 +25,7 @@ func newNow(m *Metrics) *now {
 
 // Describe implements [prometheus.Collector].
 func (n *now) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{n.length, n.age, n.buckets, n.owed, n.instances, n.mayShare} {
+	for _, d := range []*prometheus.Desc{n.length, n.age, n.buckets, n.pending, n.instances, n.mayShare} {
 		ch <- d
 	}
 }
@@ -41,7 +41,7 @@ func (n *now) Collect(ch chan<- prometheus.Metric) {
 	if n.m.opts.Guard != nil {
 		s := n.m.opts.Guard()
 		gauge(n.buckets, float64(s.Buckets))
-		gauge(n.owed, float64(s.Owed))
+		gauge(n.pending, float64(s.Pending))
 		gauge(n.instances, float64(s.Instances))
 		may := 0.0
 		if s.MayShare && s.Instances > 0 {

@@ -28,7 +28,7 @@ const (
 	transient     class = iota // as drawgate.FaultTransient
 	configuration              // as drawgate.FaultConfiguration
 	bucket                     // as drawgate.FaultBucket
-	lasting                    // as drawgate.FaultLasting
+	permanent                  // as drawgate.FaultLasting
 	timeout                    // it did not answer in time
 	caller                     // the caller went away, or the process is stopping
 	misused                    // it was asked for what cannot be
@@ -98,7 +98,7 @@ func (m *Metrics) taken(e *drawgate.Taken) {
 		m.holds.start(e.Take.ID, e.Take.Hold)
 	case o == refused:
 		m.reasons[m.reason(d)].Inc()
-	case o == away:
+	case o == unavailable:
 		m.reasons[backendError].Inc()
 	}
 }
@@ -146,11 +146,11 @@ func (r refusers) has(bucket int) bool { return r&(1<<bucket) != 0 }
 // nil if it was refused without being asked for. That the store is away is no limit's doing, nor
 // hits it a key; that a bucket is paused is no limit's doing.
 func (s series) refused(e *drawgate.Taken, d *drawgate.Decision) (by refusers) {
-	away, paused := false, false
+	unavailable, paused := false, false
 	if d != nil {
-		away, paused = d.Reason == drawgate.Away, d.Reason == drawgate.Paused
+		unavailable, paused = d.Reason == drawgate.Away, d.Reason == drawgate.Paused
 		for r := range d.Limits() {
-			if r.Refused() && !away && !paused {
+			if r.Refused() && !unavailable && !paused {
 				s[r.Bucket].limits.get(r.Limit).exceeded.Inc()
 			}
 			if r.Refused() || d.Reason == drawgate.Queued {
@@ -166,7 +166,7 @@ func (s series) refused(e *drawgate.Taken, d *drawgate.Decision) (by refusers) {
 		by = 1 << e.QueuedAt // others wait in front
 	}
 	for i := range e.Take.Buckets {
-		if by.has(i) && !away {
+		if by.has(i) && !unavailable {
 			s[i].hits.hit(&e.Take.Buckets[i].Key)
 		}
 	}

@@ -10,10 +10,10 @@ import (
 type outcome uint8
 
 const (
-	allowed outcome = iota
-	refused         // by a limit, by those who wait in front, or because waiting was not worth it or took too long
-	away            // not decided: the store did not answer
-	ended           // not decided: the caller went away or ran out of time, or the process is stopping
+	allowed     outcome = iota
+	refused             // by a limit, by those who wait in front, or because waiting was not worth it or took too long
+	unavailable         // not decided: the store did not answer
+	ended               // not decided: the caller went away or ran out of time, or the process is stopping
 	outcomes
 
 	refusedByOther = outcomes // of a policy: it had enough, and another one of the same take refused
@@ -39,11 +39,11 @@ func failureOf(e *drawgate.Taken) outcome {
 	case unknown && gaveUp.Store == nil:
 		return ended
 	case unknown:
-		return away
+		return unavailable
 	case errors.Is(e.Err, drawgate.ErrLimited), errors.Is(e.Err, drawgate.ErrQueueFull), e.Wait && errors.Is(e.Err, drawgate.ErrDeadline):
 		return refused
 	case errors.Is(e.Err, drawgate.ErrStoreAway):
-		return away
+		return unavailable
 	}
 	return ended
 }

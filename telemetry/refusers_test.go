@@ -122,7 +122,7 @@ func TestRefusalsWithoutTheStoreAreOfTheirPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.store.away.Store(true)
+	r.store.down.Store(true)
 	d, err := first.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{first.Ask("k"), second.Ask("k")}})
 	if err != nil || d.Reason != drawgate.Away {
 		t.Fatal(d, err)

@@ -81,19 +81,19 @@ func TestReadingIsBounded(t *testing.T) {
 	})
 }
 
-// TestStoreAwayShowsNoUsage, rather than that of some other time.
-func TestStoreAwayShowsNoUsage(t *testing.T) {
+// TestUnavailableStoreShowsNoUsage, rather than that of some other time.
+func TestUnavailableStoreShowsNoUsage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		allow(t, r.limiter(rolling("p", "rpm", 10, time.Minute)), "k", 1)
-		r.store.away.Store(true)
+		r.store.down.Store(true)
 		if f := r.family("rate_limit_current_usage"); f != nil {
 			t.Errorf("shown %v", f)
 		}
 		r.want(1, "drawgate_usage_read_errors_total")
 		r.want(9, "rate_limit_tokens_remaining", "scope", "p")
-		r.store.away.Store(false)
+		r.store.down.Store(false)
 		time.Sleep(time.Second)
 		if n := len(r.family("rate_limit_current_usage").GetMetric()); n != 1 {
 			t.Errorf("%d are shown", n)

@@ -123,7 +123,7 @@ func (m *Metrics) resolve() {
 		m.breakers[i], m.transitions[i] = v.breaker.WithLabelValues(name), v.transitions.WithLabelValues(name)
 	}
 	for i, kind := range kinds {
-		m.told[i] = v.warnings.WithLabelValues(string(kind), "told")
+		m.reported[i] = v.warnings.WithLabelValues(string(kind), "told")
 		m.lost[i] = v.warnings.WithLabelValues(string(kind), "dropped")
 	}
 	for i, name := range deliveryNames {

@@ -209,7 +209,7 @@ func (w *Warner) Guard() *guard.Observer {
 		},
 		Closed: func(c *guard.Closed) {
 			if w.announced.Swap(false) {
-				w.warn(&Warning{Kind: FallbackEnded, At: c.At, Away: c.Away, Decided: int64(c.Decided)})
+				w.warn(&Warning{Kind: FallbackEnded, At: c.At, Outage: c.Outage, Decided: int64(c.Decided)})
 			}
 		},
 	}

@@ -27,8 +27,8 @@ import (
 func warned(t *testing.T, p drawgate.Policy, opts *telemetry.WarnerOptions, f func(t *testing.T, l *drawgate.Limiter, w *telemetry.Warner, news func() []string)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		told := make(chan string, 10_000)
-		w := telemetry.NewWarner(opts, func(w *telemetry.Warning) { told <- line(w) })
+		warnings := make(chan string, 10_000)
+		w := telemetry.NewWarner(opts, func(w *telemetry.Warning) { warnings <- line(w) })
 		defer w.Close()
 		l, err := drawgate.New(memstore.New(nil), p, &drawgate.Options{Observer: w.Observer()})
 		if err != nil {
@@ -36,8 +36,8 @@ func warned(t *testing.T, p drawgate.Policy, opts *telemetry.WarnerOptions, f fu
 		}
 		f(t, l, w, func() (all []string) {
 			synctest.Wait()
-			for len(told) > 0 {
-				all = append(all, <-told)
+			for len(warnings) > 0 {
+				all = append(all, <-warnings)
 			}
 			return all
 		})
@@ -207,7 +207,7 @@ func TestStoreErrorsAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	warned(t, tiers("p", 1), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
 		s := &store{Store: memstore.New(nil)}
-		s.away.Store(true)
+		s.down.Store(true)
 		l, err := drawgate.New(s, tiers("q", 1), &drawgate.Options{Observer: w.Observer()})
 		if err != nil {
 			t.Fatal(err)
@@ -237,7 +237,7 @@ func TestFallbackIsAnnounced(t *testing.T) {
 			g.BackendError(&guard.BackendError{Op: "charge", Err: errDown})
 			g.BackendError(&guard.BackendError{Op: "take", Err: errDown})
 			time.Sleep(5 * time.Second)
-			g.Closed(&guard.Closed{At: time.Now(), Away: 5 * time.Second, Decided: 17})
+			g.Closed(&guard.Closed{At: time.Now(), Outage: 5 * time.Second, Decided: 17})
 			time.Sleep(5 * time.Second)
 		}
 		outage()
@@ -260,14 +260,14 @@ func TestARefusalByAShareSaysSo(t *testing.T) {
 		var out bytes.Buffer
 		w := telemetry.NewWarner(nil, telemetry.Log(slog.New(slog.NewTextHandler(&out, nil))))
 		s := &store{Store: memstore.New(nil)}
-		s.away.Store(true)
+		s.down.Store(true)
 		g := guard.New(s, &guard.Options{Instances: 5, StartFull: true, Observer: w.Guard(), WarnEvery: -1})
 		l, err := drawgate.New(g.Full(), tiers("p", 5), &drawgate.Options{Observer: w.Observer()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		allow(t, l, "k", 3) // one of them is allowed
-		s.away.Store(false)
+		s.down.Store(false)
 		if err := errors.Join(g.Close(), w.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -285,16 +285,16 @@ func TestARefusalByAShareSaysSo(t *testing.T) {
 func TestDivergencesAreSummedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var told []telemetry.Warning
-		w := telemetry.NewWarner(nil, func(w *telemetry.Warning) { told = append(told, *w) })
+		var warnings []telemetry.Warning
+		w := telemetry.NewWarner(nil, func(w *telemetry.Warning) { warnings = append(warnings, *w) })
 		for range 5 {
 			w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldRefuse})
 		}
 		w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
 		time.Sleep(61 * time.Second)
 		w.Close()
-		if len(told) != 1 || told[0].Kind != telemetry.ShadowDivergence || told[0].WouldRefuse != 5 || told[0].WouldAllow != 1 {
-			t.Errorf("told %+v", told)
+		if len(warnings) != 1 || warnings[0].Kind != telemetry.ShadowDivergence || warnings[0].WouldRefuse != 5 || warnings[0].WouldAllow != 1 {
+			t.Errorf("told %+v", warnings)
 		}
 	})
 }
@@ -336,13 +336,13 @@ func TestLogHidesKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	allow(t, l, "user-4711", 3)
-	s.away.Store(true)
+	s.down.Store(true)
 	if _, err := l.Allow(t.Context(), "user-4711"); err == nil {
 		t.Fatal("the store is not away")
 	}
 	g := w.Guard()
 	g.FallbackActivated(&guard.FallbackActivated{At: time.Now(), Err: &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("WRONGPASS"), Fault: drawgate.FaultConfiguration}})
-	g.Closed(&guard.Closed{At: time.Now(), Away: time.Minute, Decided: 17})
+	g.Closed(&guard.Closed{At: time.Now(), Outage: time.Minute, Decided: 17})
 	w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
 	w.Close()
 	if strings.Contains(out.String(), "4711") || strings.Contains(out.String(), "tenant-7") {

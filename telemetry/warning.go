@@ -56,7 +56,7 @@ type Warning struct {
 	WouldRefuse int64 // ShadowDivergence: takes since the last one that the shadow would have refused
 	WouldAllow  int64 // ShadowDivergence: and those that it would have allowed
 
-	Away    time.Duration // FallbackEnded: how long the store was away
+	Outage  time.Duration // FallbackEnded: how long the store was away
 	Decided int64         // FallbackEnded: takes that were decided without it
 
 	Fault string // BackendError, FallbackActivated: the class of the error, as in drawgate_store_errors_total
@@ -93,7 +93,7 @@ func (w *Warning) event() string {
 	case FallbackActivated:
 		return guard.FallbackEvent + ": the store is unavailable, this process decides by itself, as the fallback of each limit says"
 	case FallbackEnded:
-		return fmt.Sprintf("the store is back after %s; %d takes were decided without it", w.Away.Round(time.Millisecond), w.Decided)
+		return fmt.Sprintf("the store is back after %s; %d takes were decided without it", w.Outage.Round(time.Millisecond), w.Decided)
 	case ShadowDivergence:
 		return fmt.Sprintf("policy %q in shadow would have refused %d takes that were allowed, and allowed %d that were refused",
 			w.Policy, w.WouldRefuse, w.WouldAllow)

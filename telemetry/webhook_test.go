@@ -126,7 +126,7 @@ func TestLimitWarningsArePosted(t *testing.T) {
 	allow(t, l, "user-4711", 3)
 	g := w.Guard()
 	g.FallbackActivated(&guard.FallbackActivated{At: time.Now(), Err: errDown})
-	g.Closed(&guard.Closed{At: time.Now(), Away: time.Minute, Decided: 17})
+	g.Closed(&guard.Closed{At: time.Now(), Outage: time.Minute, Decided: 17})
 	w.Close()
 	if err := h.Close(); err != nil {
 		t.Fatal(err)

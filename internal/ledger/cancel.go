@@ -7,8 +7,8 @@ import "github.com/drawgate/drawgate"
 // cancellations. One that is carried out before its take arrives finds nothing; it is sent again
 // when nothing that was sent can open the grant any more.
 
-// oweCancel makes the cancellation of a request's grant pending, unless somebody uses the grant.
-func (l *Ledger) oweCancel(now Now, r *Request) {
+// pendCancel makes the cancellation of a request's grant pending, unless somebody uses the grant.
+func (l *Ledger) pendCancel(now Now, r *Request) {
 	t := r.take
 	if t.ID == "" {
 		return

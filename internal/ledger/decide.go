@@ -47,7 +47,7 @@ func (l *Ledger) Decide(now Now, r *Request) drawgate.Decision {
 			h.unsure, h.until = true, max(h.until, r.until)
 		}
 	case !errors.Is(d.Fail, drawgate.ErrIDReused):
-		l.oweCancel(now, r)
+		l.pendCancel(now, r)
 	}
 	l.release(r)
 	return d

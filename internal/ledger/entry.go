@@ -58,12 +58,12 @@ func (e *entry) over(now Now) bool {
 // table holds the entries. Its size is bounded. An entry that still says something is never given
 // up, so a bucket for which there is no room has no entry, and has no share.
 type table struct {
-	max   int
-	byKey map[drawgate.Key]*entry
-	all   []*entry
-	hand  int   // the next of all to look at
-	owed  int   // entries with items
-	lost  int64 // until when something without an entry may have been admitted, by the own clock; 0: never
+	max     int
+	byKey   map[drawgate.Key]*entry
+	all     []*entry
+	hand    int   // the next of all to look at
+	pending int   // entries with items
+	lost    int64 // until when something without an entry may have been admitted, by the own clock; 0: never
 }
 
 const (
@@ -141,7 +141,7 @@ func (t *table) remove(e *entry) {
 // attach has an entry owe an item to the store.
 func (t *table) attach(e *entry, it *item) {
 	if len(e.items) == 0 {
-		t.owed++
+		t.pending++
 	}
 	e.items = append(e.items, it)
 }
@@ -153,6 +153,6 @@ func (t *table) detach(e *entry, it *item) {
 	}
 	if e.items = slices.Delete(e.items, i, i+1); len(e.items) == 0 {
 		e.items, e.charges, e.fault = nil, nil, nil
-		t.owed--
+		t.pending--
 	}
 }

@@ -54,9 +54,9 @@ func New(opts Options) *Ledger {
 // Len returns the number of entries.
 func (l *Ledger) Len() int { return len(l.entries.all) }
 
-// Owed returns the number of buckets about which the store must be told something before it
+// Pending returns the number of buckets about which the store must be told something before it
 // decides about them again.
-func (l *Ledger) Owed() int { return l.entries.owed }
+func (l *Ledger) Pending() int { return l.entries.pending }
 
 // Forget drops all that is known and pending of buckets that were reset, pauses included.
 func (l *Ledger) Forget(keys []drawgate.Key) {

@@ -133,7 +133,7 @@ func (l *Ledger) Answered(now Now, r *Request, d *drawgate.Decision) {
 		}
 		l.enter(now, r, d)
 	} else if r.sent && !errors.Is(d.Fail, drawgate.ErrIDReused) { // an earlier sending may have opened it, or may yet
-		l.oweCancel(now, r)
+		l.pendCancel(now, r)
 	}
 	l.notePauses(now, r, d)
 	l.leave(r)
@@ -145,7 +145,7 @@ func (l *Ledger) Answered(now Now, r *Request, d *drawgate.Decision) {
 func (l *Ledger) Abandon(now Now, r *Request) {
 	l.leave(r)
 	if r.sent {
-		l.oweCancel(now, r)
+		l.pendCancel(now, r)
 	}
 	l.release(r)
 }

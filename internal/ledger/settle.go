@@ -75,10 +75,10 @@ func (l *Ledger) chargeUsed(now Now, h *reservation) {
 // late returns a settlement of a reservation that was given here, as a store must be told of it
 // that hears of it later: a bucket gives nothing back that has drained since it was given.
 func (h *reservation) late(st *drawgate.Settlement, now int64) *drawgate.Settlement {
-	told := *st
-	told.Op, told.Buckets = drawgate.OpSettle, slices.Clone(st.Buckets)
-	for k := range told.Buckets {
-		b := &told.Buckets[k]
+	delivery := *st
+	delivery.Op, delivery.Buckets = drawgate.OpSettle, slices.Clone(st.Buckets)
+	for k := range delivery.Buckets {
+		b := &delivery.Buckets[k]
 		b.N = usedOf(st, k, &h.granted[k])
 		specs := b.Plan.Specs(false)
 		for j := range specs {
@@ -87,7 +87,7 @@ func (h *reservation) late(st *drawgate.Settlement, now int64) *drawgate.Settlem
 			}
 		}
 	}
-	return &told
+	return &delivery
 }
 
 // drained returns how many of n units have left a bucket in dt µs, rounded up.

@@ -655,8 +655,8 @@ func (s *sim) settledUp() {
 	}
 	s.run(s.now + 40*second) // pauses included
 	for _, p := range s.procs {
-		if p.l.Owed() > 0 || p.down {
-			s.failf("process %d owes the store something about %d buckets in the end", p.name, p.l.Owed())
+		if p.l.Pending() > 0 || p.down {
+			s.failf("process %d owes the store something about %d buckets in the end", p.name, p.l.Pending())
 		}
 	}
 	units, _ := s.store.used(s.now)

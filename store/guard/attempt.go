@@ -51,8 +51,8 @@ func (s *Store) attempt(ctx, caller context.Context, op string, whole bool, f fu
 // to.
 func gaveUp(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// wide reports whether an error means that the store is away for everybody.
-func wide(err error) bool {
+// isOutage reports whether an error means that the store is away for everybody.
+func isOutage(err error) bool {
 	fault, unavailable := ledger.Classify(err)
 	return unavailable && fault != drawgate.FaultBucket
 }
@@ -106,17 +106,17 @@ func asStoreError(op string, err error) *drawgate.StoreError {
 	return &drawgate.StoreError{Store: "unknown", Op: op, Err: err}
 }
 
-// away returns why the store is not asked for op.
-func (s *Store) away(op string) *drawgate.StoreError {
+// unavailable returns why the store is not asked for op.
+func (s *Store) unavailable(op string) *drawgate.StoreError {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fault == nil {
-		return &drawgate.StoreError{Store: "unknown", Op: op, Err: errAway}
+		return &drawgate.StoreError{Store: "unknown", Op: op, Err: errUnavailable}
 	}
 	return &drawgate.StoreError{Store: s.fault.Store, Op: op, Err: s.fault.Err, Fault: s.fault.Fault}
 }
 
-var errAway = errors.New("it is away, and is tried again in the background")
+var errUnavailable = errors.New("it is away, and is tried again in the background")
 
 // nap waits a moment before a take with an id is sent again. It reports whether there is time left.
 func (s *Store) nap(ctx context.Context) bool {

@@ -51,7 +51,7 @@ func bound(policies []drawgate.Policy, instances, atLeast int) ([]Line, error) {
 		if err != nil {
 			return nil, fmt.Errorf("guard: policy %d: %w", i+1, err)
 		}
-		t := newTerms(plan, instances)
+		t := newPolicyBound(plan, instances)
 		for j := range policies[i].Limits {
 			line, drain := t.line(j, instances, atLeast)
 			k := line.among(lines)
@@ -101,7 +101,7 @@ func (l *Line) worsen(o *Line) {
 
 // line returns the line of limit i, with a Partly that leaves out how the bucket of those that are
 // cut off drains in a window: that is drain.
-func (t *terms) line(i, instances, atLeast int) (l Line, drain int64) {
+func (t *policyBound) line(i, instances, atLeast int) (l Line, drain int64) {
 	policy, n := t.plan.Policy(), int64(instances)
 	l = Line{
 		Policy: policy.Name, Limit: policy.Limits[i].Name, Unit: cmp.Or(policy.Limits[i].Unit, drawgate.Requests), Mode: Mode(&policy, i, instances),

@@ -105,7 +105,7 @@ func TestGivingUpLeavesNothingInTheStore(t *testing.T) {
 			store.set(well)
 			time.Sleep(1100 * time.Millisecond) // until what is late has arrived
 			free(t, store, plan, 2*drawgate.SendLife)
-			if st := g.State(); st.Away || st.Owed > 0 {
+			if st := g.State(); st.Unavailable || st.Pending > 0 {
 				t.Errorf("%+v", st)
 			}
 		})

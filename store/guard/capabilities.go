@@ -71,7 +71,7 @@ func (s *Store) through(ctx context.Context, op string, f func(context.Context) 
 		return err
 	}
 	if s.open.Load() {
-		return s.away(op)
+		return s.unavailable(op)
 	}
 	return s.attempt(ctx, ctx, op, true, f)
 }

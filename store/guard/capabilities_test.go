@@ -83,11 +83,11 @@ func TestFullOffersWhatTheStoreOffers(t *testing.T) {
 	})
 }
 
-// TestPowersWhileAway are errors at once: there is nothing in their place. A reset forgets what is
+// TestCapabilitiesDuringAnOutage are errors at once: there is nothing in their place. A reset forgets what is
 // known here, too.
 //
 // req: D8
-func TestPowersWhileAway(t *testing.T) {
+func TestCapabilitiesDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inner := memstore.New(nil)
@@ -120,14 +120,14 @@ func TestPowersWhileAway(t *testing.T) {
 			t.Error("the store was asked")
 		}
 		store.set(well)
-		for g.State().Away {
+		for g.State().Unavailable {
 			time.Sleep(time.Millisecond)
 		}
 		if err := s.(drawgate.Resetter).Reset(t.Context(), []drawgate.Key{key}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if got := used(t, g, plan, "k")[0]; got != 0 || g.State().Owed != 0 {
+		if got := used(t, g, plan, "k")[0]; got != 0 || g.State().Pending != 0 {
 			t.Errorf("%d used after a reset, %+v", got, g.State())
 		}
 	})

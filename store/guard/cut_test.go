@@ -89,7 +89,7 @@ func (h *herd) ask(d time.Duration) {
 }
 
 // most returns how much of the limit's bucket has been used at most.
-func (tr *truth) most() int64 { return tr.rec.Usage(&tr.wide[0], 9).Used }
+func (tr *truth) most() int64 { return tr.rec.Usage(&tr.unbounded[0], 9).Used }
 
 // TestABucketLimitCutOff: three processes that are all cut off are admitted what [guard.Bound] says
 // beyond a bucket limit when it begins, if one of them had the traffic, and nothing beyond it if

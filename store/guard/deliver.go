@@ -18,7 +18,7 @@ func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
 		case !blocked:
 			return nil
 		case s.open.Load():
-			return s.away("charge")
+			return s.unavailable("charge")
 		case fault != nil:
 			return fault
 		}
@@ -100,7 +100,7 @@ func (s *Store) deliverSettlements(d *ledger.Delivery, rep *ledger.Report) error
 			return err
 		}
 		answered = true
-		return unsettledWide(out)
+		return settleOutage(out)
 	})
 	if !answered {
 		if err != nil && !ledger.Unavailable(err) { // it will never be accepted: each is told by itself
@@ -132,7 +132,7 @@ func (s *Store) deliverTakes(d *ledger.Delivery, rep *ledger.Report) error {
 			return err
 		}
 		answered = true
-		return failedWide(out)
+		return takeOutage(out)
 	})
 	if err != nil && !answered {
 		return err
@@ -143,10 +143,10 @@ func (s *Store) deliverTakes(d *ledger.Delivery, rep *ledger.Report) error {
 	return nil
 }
 
-// unsettledWide returns the first failure of a settlement that is not of its buckets only.
-func unsettledWide(out []drawgate.Outcome) error {
+// settleOutage returns the first failure of a settlement that is not of its buckets only.
+func settleOutage(out []drawgate.Outcome) error {
 	for i := range out {
-		if out[i].Err != nil && wide(out[i].Err) {
+		if out[i].Err != nil && isOutage(out[i].Err) {
 			return out[i].Err
 		}
 	}
@@ -164,7 +164,7 @@ func (s *Store) deliverLast() {
 		}
 	}
 	s.mu.Lock()
-	n := s.ledger.Owed()
+	n := s.ledger.Pending()
 	s.mu.Unlock()
 	if n > 0 {
 		s.news.lost(n)

@@ -33,8 +33,8 @@ func TestABatchOfBoth(t *testing.T) {
 		if err := g.Settle(t.Context(), batch, out); err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []struct{ away, gone bool }{{}, {}, {away: true}, {}, {gone: true}} {
-			if errors.Is(out[i].Err, drawgate.ErrStoreAway) != want.away || out[i].Gone != want.gone {
+		for i, want := range []struct{ unavailable, gone bool }{{}, {}, {unavailable: true}, {}, {gone: true}} {
+			if errors.Is(out[i].Err, drawgate.ErrStoreAway) != want.unavailable || out[i].Gone != want.gone {
 				t.Errorf("settlement %d: %+v", i, out[i])
 			}
 		}
@@ -76,9 +76,9 @@ func TestAnIDThatIsAnothersByNow(t *testing.T) {
 	})
 }
 
-// TestABucketThatCannotBeTold is tried again, and keeps nobody else waiting; what the store will
+// TestChargeThatOneBucketRefuses is tried again, and keeps nobody else waiting; what the store will
 // never accept is given up, and said.
-func TestABucketThatCannotBeTold(t *testing.T) {
+func TestChargeThatOneBucketRefuses(t *testing.T) {
 	t.Parallel()
 	for _, never := range []bool{false, true} {
 		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -106,7 +106,7 @@ func TestABucketThatCannotBeTold(t *testing.T) {
 			if d := take(t, g, plan, "good", 1); d.Fallback || d.Remaining() != 89 {
 				t.Errorf("another bucket: fallback %v, %d left", d.Fallback, d.Remaining())
 			}
-			if st := g.State(); st.Away || (st.Owed == 0) != never {
+			if st := g.State(); st.Unavailable || (st.Pending == 0) != never {
 				t.Errorf("never accepted %v: %+v", never, st)
 			}
 			store.mu.Lock()

@@ -68,9 +68,9 @@ func TestTheFirstFailureIsAnsweredHere(t *testing.T) {
 	}
 }
 
-// TestMistakesAreNotAway: what a caller does wrong, and a caller that leaves, say nothing about the
+// TestCallerMistakesAreNoOutage: what a caller does wrong, and a caller that leaves, say nothing about the
 // store.
-func TestMistakesAreNotAway(t *testing.T) {
+func TestCallerMistakesAreNoOutage(t *testing.T) {
 	t.Parallel()
 	bubble(t, share(1), func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(10, time.Minute))
@@ -92,7 +92,7 @@ func TestMistakesAreNotAway(t *testing.T) {
 			}
 		}
 		store.set(well)
-		if d := take(t, g, plan, "k", 1); d.Fallback || g.State().Away || d.Remaining() != 9 {
+		if d := take(t, g, plan, "k", 1); d.Fallback || g.State().Unavailable || d.Remaining() != 9 {
 			t.Errorf("fallback %v, %+v, %d left", d.Fallback, g.State(), d.Remaining())
 		}
 	})
@@ -121,13 +121,13 @@ func TestAHurriedCaller(t *testing.T) {
 		for range 5 {
 			hurry(6 * time.Millisecond)
 		}
-		if g.State().Away {
+		if g.State().Unavailable {
 			t.Error("callers in a hurry were believed")
 		}
 		for range 3 {
 			hurry(25 * time.Millisecond)
 		}
-		if !g.State().Away {
+		if !g.State().Unavailable {
 			t.Error("a store that does not answer in 20 ms is taken to be there")
 		}
 	})
@@ -265,9 +265,9 @@ func TestAProcessThatUsedMoreThanItsShareRefillsFromEmpty(t *testing.T) {
 	})
 }
 
-// TestAFormerProcess: what a process admitted that ended is not known to the next one. It counts as
+// TestPriorUseIsAssumed: what a process admitted that ended is not known to the next one. It counts as
 // used when that one starts.
-func TestAFormerProcess(t *testing.T) {
+func TestPriorUseIsAssumed(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{rolling(9, time.Hour), leaky(9, time.Hour, 0), daily(9)} {
 		t.Run(l.Kind.String(), func(t *testing.T) {
@@ -340,8 +340,8 @@ func TestSeveralBucketsAllOrNothing(t *testing.T) {
 func TestOneBucketThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	var decided uint64
-	told := &guard.Observer{Closed: func(c *guard.Closed) { decided = c.Decided }}
-	bubble(t, &guard.Options{Instances: 1, StartFull: true, Observer: told}, func(t *testing.T, g *guard.Store, store *faulty) {
+	observer := &guard.Observer{Closed: func(c *guard.Closed) { decided = c.Decided }}
+	bubble(t, &guard.Options{Instances: 1, StartFull: true, Observer: observer}, func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(5, time.Hour))
 		store.blocked = func(b drawgate.BucketCost) error {
 			if b.Key.Name == "bad" {
@@ -357,7 +357,7 @@ func TestOneBucketThatCannotBeRead(t *testing.T) {
 				t.Error("another one is decided here as well")
 			}
 		}
-		if g.State().Away {
+		if g.State().Unavailable {
 			t.Error("the store is taken to be away")
 		}
 		store.mu.Lock()

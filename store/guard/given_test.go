@@ -76,8 +76,8 @@ func TestAPauseDoesNotKeepWhatWasGivenFromTheStore(t *testing.T) {
 				held++
 			}
 		}
-		if s := g.State(); held != 1 || s.Owed != 0 {
-			t.Errorf("%d more slots of 2 were given, and %d buckets are pending", held, s.Owed)
+		if s := g.State(); held != 1 || s.Pending != 0 {
+			t.Errorf("%d more slots of 2 were given, and %d buckets are pending", held, s.Pending)
 		}
 	})
 }

@@ -148,12 +148,12 @@ func (s *Store) Close() error {
 
 // State is how a guard is.
 type State struct {
-	Away    bool      // callers are not sent to the store
-	Since   time.Time // since when, if it is away
-	Err     error     // the last failure, if it is away
-	Owed    int       // buckets of which the store has yet to be told something
-	Decided uint64    // takes that were decided here, since the guard was made
-	Buckets int       // buckets that are recorded
+	Unavailable bool      // callers are not sent to the store
+	Since       time.Time // since when, if it is away
+	Err         error     // the last failure, if it is away
+	Pending     int       // buckets of which the store has yet to be told something
+	Decided     uint64    // takes that were decided here, since the guard was made
+	Buckets     int       // buckets that are recorded
 
 	Instances int  // processes that a limit is divided by for a share; 0: nobody knows
 	MayShare  bool // this process may admit its share
@@ -162,13 +162,13 @@ type State struct {
 // State returns how the guard is.
 func (s *Store) State() State {
 	s.mu.Lock()
-	st := State{Away: s.open.Load(), Owed: s.ledger.Owed(), Decided: s.news.decided.Load(), Buckets: s.ledger.Len()}
-	if st.Away && s.fault != nil {
+	st := State{Unavailable: s.open.Load(), Pending: s.ledger.Pending(), Decided: s.news.decided.Load(), Buckets: s.ledger.Len()}
+	if st.Unavailable && s.fault != nil {
 		st.Err = s.fault
 	}
 	s.mu.Unlock()
 	st.Instances, st.MayShare = s.sharing.share()
-	if st.Away {
+	if st.Unavailable {
 		st.Since = s.news.since()
 	}
 	return st

@@ -29,7 +29,7 @@ func TestHastyCallersDoNotOpen(t *testing.T) {
 				t.Fatalf("%+v, %v", out[0].Allowed, err)
 			}
 		}
-		if g.State().Away {
+		if g.State().Unavailable {
 			t.Error("the store is well")
 		}
 	})

@@ -41,7 +41,7 @@ type faulty struct {
 	calls   int                                  // of any kind
 	blocked func(b drawgate.BucketCost) error    // fails takes and settlements of some buckets only
 	cancels int                                  // it was asked for
-	told    []drawgate.Settlement                // charges that were carried out
+	charges []drawgate.Settlement                // charges that were carried out
 	during  func()                               // called while a call is under way
 	only    func(op string, plain bool) (m mood) // overrides mood
 }
@@ -98,30 +98,30 @@ func (f *faulty) call(ctx context.Context, op string, plain bool, do func() erro
 	if during != nil {
 		during()
 	}
-	away := func(err error) error { return &drawgate.StoreError{Store: "faulty", Op: op, Err: err} }
+	unavailable := func(err error) error { return &drawgate.StoreError{Store: "faulty", Op: op, Err: err} }
 	switch m {
 	case refuses:
 		if refusal != nil {
 			return refusal
 		}
-		return away(errRefused)
+		return unavailable(errRefused)
 	case stalls:
 		<-ctx.Done()
-		return away(ctx.Err())
+		return unavailable(ctx.Err())
 	case mute:
 		_ = do()
 		<-ctx.Done()
-		return away(ctx.Err())
+		return unavailable(ctx.Err())
 	case slow:
 		select {
 		case <-time.After(500 * time.Millisecond):
 		case <-ctx.Done():
-			return away(ctx.Err())
+			return unavailable(ctx.Err())
 		}
 	case late:
 		time.AfterFunc(time.Second, func() { _ = do() })
 		<-ctx.Done()
-		return away(ctx.Err())
+		return unavailable(ctx.Err())
 	case well:
 	}
 	return do()
@@ -173,7 +173,7 @@ func (f *faulty) Settle(ctx context.Context, batch []drawgate.Settlement, out []
 				out[i] = drawgate.Outcome{Err: err}
 			} else if batch[i].Op == drawgate.OpCharge {
 				f.mu.Lock()
-				f.told = append(f.told, batch[i])
+				f.charges = append(f.charges, batch[i])
 				f.mu.Unlock()
 			}
 		}
@@ -303,7 +303,7 @@ func drain(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n
 func wantBack(tb testing.TB, g *guard.Store, within time.Duration) {
 	tb.Helper()
 	end := time.Now().Add(within)
-	for st := g.State(); st.Away || st.Owed > 0; st = g.State() {
+	for st := g.State(); st.Unavailable || st.Pending > 0; st = g.State() {
 		if time.Now().After(end) {
 			tb.Fatalf("after %v: %+v, want it back and owed nothing", within, st)
 		}

@@ -74,8 +74,8 @@ func pace(t *testing.T, short time.Duration, guards ...*guard.Store) time.Durati
 // capacity returns how many takes are granted a second.
 func capacity(t *testing.T, guards []*guard.Store) float64 {
 	t.Helper()
-	wide := compile(t, drawgate.Policy{Name: "capacity", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling, Amount: 1e9, Window: time.Hour}}})
-	l := newLoad(t, 0, 10, []*drawgate.Plan{wide}, guards...)
+	ample := compile(t, drawgate.Policy{Name: "capacity", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling, Amount: 1e9, Window: time.Hour}}})
+	l := newLoad(t, 0, 10, []*drawgate.Plan{ample}, guards...)
 	var sent atomic.Int64
 	var wg sync.WaitGroup
 	start := time.Now()
@@ -98,19 +98,19 @@ func capacity(t *testing.T, guards []*guard.Store) float64 {
 func (l *load) send() {
 	tick := time.NewTicker(min(l.every, time.Millisecond))
 	defer tick.Stop()
-	due := time.Now()
+	next := time.Now()
 	for i := 0; ; {
 		select {
 		case <-l.quit:
 			return
 		case <-tick.C:
 		}
-		for ; !due.After(time.Now()); due = due.Add(l.every) {
+		for ; !next.After(time.Now()); next = next.Add(l.every) {
 			if !long && l.underWay.Load() >= mostUnderWay {
-				due = time.Now()
+				next = time.Now()
 				break
 			}
-			n, at := i, due
+			n, at := i, next
 			l.underWay.Add(1)
 			l.wg.Go(func() {
 				defer l.underWay.Add(-1)
@@ -140,10 +140,10 @@ func (l *load) take(b drawgate.BucketCost, g *guard.Store) (*drawgate.Decision, 
 }
 
 // one makes a take that was due at an instant, from which on its time counts.
-func (l *load) one(i int, due time.Time, g *guard.Store) {
+func (l *load) one(i int, next time.Time, g *guard.Store) {
 	b := l.bucket(i)
 	d, err := l.take(b, g)
-	took := time.Since(due)
+	took := time.Since(next)
 	if err != nil {
 		l.t.Errorf("a caller was given an error: %v", err)
 		return
@@ -208,7 +208,7 @@ func (l *load) fallbacks() int {
 func (l *load) falls() {
 	l.t.Helper()
 	start := time.Now()
-	for slices.ContainsFunc(l.guards, func(g *guard.Store) bool { return !g.State().Away }) {
+	for slices.ContainsFunc(l.guards, func(g *guard.Store) bool { return !g.State().Unavailable }) {
 		if time.Since(start) > patience {
 			l.t.Error("the store is not away: the fault was none")
 			return

@@ -93,11 +93,11 @@ func (s *Store) probe() {
 	if closed {
 		s.turned()
 	}
-	owed := s.ledger.Owed()
+	pending := s.ledger.Pending()
 	s.mu.Unlock()
 	s.news.probed(&Probe{Err: err, Took: took})
 	if closed {
-		s.news.closed(owed)
+		s.news.closed(pending)
 		s.hints.all()
 	}
 }
@@ -133,7 +133,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	if s.open.Load() {
-		return s.away("ping")
+		return s.unavailable("ping")
 	}
 	p, ok := s.store().(drawgate.Pinger)
 	if !ok {

@@ -12,12 +12,12 @@ func Mode(p *drawgate.Policy, i, instances int) drawgate.Fallback {
 	return ledger.Mode(p, i, instances)
 }
 
-// terms are what a policy admits while the store is unavailable, for the bound.
-type terms struct {
+// policyBound is what a policy admits while the store is unavailable, for the bound.
+type policyBound struct {
 	plan *drawgate.Plan
 	mode [drawgate.MaxLimits]drawgate.Fallback // closed, share or open; a share of none is closed
 }
 
-func newTerms(plan *drawgate.Plan, instances int) *terms {
-	return &terms{plan, ledger.NewFallbackPlan(plan, instances).Mode}
+func newPolicyBound(plan *drawgate.Plan, instances int) *policyBound {
+	return &policyBound{plan, ledger.NewFallbackPlan(plan, instances).Mode}
 }

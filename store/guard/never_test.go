@@ -19,19 +19,19 @@ import (
 // truth is what has really been admitted of one bucket by whoever it was, as exact as can be: each
 // admission is entered whatever the limits say, and then must have been within them.
 type truth struct {
-	plan *drawgate.Plan
-	rec  record.Record
-	wide []record.Spec
-	over func(limit int) int64 // how many units too many may be admitted
+	plan      *drawgate.Plan
+	rec       record.Record
+	unbounded []record.Spec
+	over      func(limit int) int64 // how many units too many may be admitted
 }
 
 func newTruth(plan *drawgate.Plan) *truth {
-	tr := &truth{plan: plan, wide: slices.Clone(plan.Specs(true)), over: func(int) int64 { return 0 }}
-	for i := range tr.wide {
-		for p := range tr.wide[i].Effective {
-			tr.wide[i].Effective[p] = 1 << 40
-			if tr.wide[i].Kind == record.Bucket {
-				tr.wide[i].Effective[p] = 1 << 62 / tr.wide[i].Scale
+	tr := &truth{plan: plan, unbounded: slices.Clone(plan.Specs(true)), over: func(int) int64 { return 0 }}
+	for i := range tr.unbounded {
+		for p := range tr.unbounded[i].Effective {
+			tr.unbounded[i].Effective[p] = 1 << 40
+			if tr.unbounded[i].Kind == record.Bucket {
+				tr.unbounded[i].Effective[p] = 1 << 62 / tr.unbounded[i].Scale
 			}
 		}
 	}
@@ -40,11 +40,11 @@ func newTruth(plan *drawgate.Plan) *truth {
 
 // admit enters an admission, and says which limit it exceeds.
 func (tr *truth) admit(id string, hold time.Duration, n drawgate.Amounts, now time.Time) error {
-	asks := []record.Ask{{Rec: &tr.rec, Specs: tr.wide, N: n}}
+	asks := []record.Ask{{Rec: &tr.rec, Specs: tr.unbounded, N: n}}
 	record.Decide(asks, &record.Take{ID: id, Hold: hold.Microseconds(), Priority: 9}, now.UnixMicro())
-	for i := range tr.wide {
+	for i := range tr.unbounded {
 		most := tr.plan.Specs(true)[i].Effective[9] + tr.over(i)
-		if u := tr.rec.Usage(&tr.wide[i], 9); n[i] > 0 && u.Used > most {
+		if u := tr.rec.Usage(&tr.unbounded[i], 9); n[i] > 0 && u.Used > most {
 			return fmt.Errorf("limit %d has used %d of %d", i, u.Used, most)
 		}
 	}
@@ -52,11 +52,11 @@ func (tr *truth) admit(id string, hold time.Duration, n drawgate.Amounts, now ti
 }
 
 func (tr *truth) settle(id string, cancel bool, n drawgate.Amounts, now time.Time) {
-	record.Settle([]record.Ask{{Rec: &tr.rec, Specs: tr.wide, N: n}}, id, 0, cancel, now.UnixMicro())
+	record.Settle([]record.Ask{{Rec: &tr.rec, Specs: tr.unbounded, N: n}}, id, 0, cancel, now.UnixMicro())
 }
 
 func (tr *truth) renew(id string, hold time.Duration, now time.Time) {
-	record.Renew([]record.Ask{{Rec: &tr.rec, Specs: tr.wide}}, id, 0, hold.Microseconds(), now.UnixMicro())
+	record.Renew([]record.Ask{{Rec: &tr.rec, Specs: tr.unbounded}}, id, 0, hold.Microseconds(), now.UnixMicro())
 }
 
 // kinds is how many kinds of limits there are to draw from; buckets come last.
@@ -216,7 +216,7 @@ func (w *world) settle() {
 		return
 	}
 	if tr := w.truth[o.key]; o.unsure {
-		if tr.rec.Advance(tr.wide, time.Now().UnixMicro()); tr.rec.Open[id] == nil {
+		if tr.rec.Advance(tr.unbounded, time.Now().UnixMicro()); tr.rec.Open[id] == nil {
 			delete(w.open, id) // its holder had to stop, and cannot say what it used
 			return
 		}

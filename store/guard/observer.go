@@ -51,9 +51,9 @@ type Probe struct {
 // Closed tells that the store is back.
 type Closed struct {
 	At      time.Time
-	Away    time.Duration // since it was found to be away
+	Outage  time.Duration // since it was found to be away
 	Decided uint64        // takes that were decided here since the first that it did not answer
-	Owed    int           // buckets of which it has yet to be told something
+	Pending int           // buckets of which it has yet to be told something
 }
 
 // Charged tells of units that were admitted here, and of which the store knows now.
@@ -73,9 +73,9 @@ type reporter struct {
 
 	active atomic.Bool // takes are being decided here
 
-	mu   sync.Mutex
-	away time.Time            // guarded by mu: since when the store is; zero if it is not
-	said map[string]time.Time // guarded by mu: warnings, by cause
+	mu          sync.Mutex
+	outageStart time.Time            // guarded by mu: since when the store is; zero if it is not
+	said        map[string]time.Time // guarded by mu: warnings, by cause
 }
 
 func newReporter(o *Options) *reporter {
@@ -111,9 +111,9 @@ func (r *reporter) uncounted(err error) {
 	r.log.Error("guard: this instance is not counted, and has no share while the store is unavailable: set instances to their number", "err", err)
 }
 
-// due reports whether a warning may be given again; never, if somebody else warns. Causes are few:
+// mayWarn reports whether a warning may be given again; never, if somebody else warns. Causes are few:
 // nothing that a caller chooses is in them.
-func (r *reporter) due(cause string) bool {
+func (r *reporter) mayWarn(cause string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -133,7 +133,7 @@ func (r *reporter) failed(e *BackendError) {
 		r.to.BackendError(e)
 	}
 	if e.Fault == drawgate.FaultBucket {
-		if r.due(e.Fault.String()) {
+		if r.mayWarn(e.Fault.String()) {
 			r.log.Error("guard: the store cannot decide about one bucket: it is decided here", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
 		}
 	} else if e.Op != "take" {
@@ -143,11 +143,11 @@ func (r *reporter) failed(e *BackendError) {
 
 // warn says that the store is unavailable, and why.
 func (r *reporter) warn(op string, err error, fault drawgate.Fault) {
-	due := r.due(fault.String())
+	mayWarn := r.mayWarn(fault.String())
 	if op == "take" { // told even if a look at the store was told of before: an alarm may wait for the event
-		due = r.due(FallbackEvent) || due
+		mayWarn = r.mayWarn(FallbackEvent) || mayWarn
 	}
-	if !due {
+	if !mayWarn {
 		return
 	}
 	if fault == drawgate.FaultTransient {
@@ -188,7 +188,7 @@ func (r *reporter) calm(closed bool) {
 func (r *reporter) opened(se *drawgate.StoreError) {
 	now := time.Now()
 	r.mu.Lock()
-	r.away = now
+	r.outageStart = now
 	r.mu.Unlock()
 	if r.to.Opened != nil {
 		r.to.Opened(&Opened{At: now, Err: se, Fault: se.Fault})
@@ -198,7 +198,7 @@ func (r *reporter) opened(se *drawgate.StoreError) {
 func (r *reporter) since() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.away
+	return r.outageStart
 }
 
 func (r *reporter) probed(p *Probe) {
@@ -207,14 +207,14 @@ func (r *reporter) probed(p *Probe) {
 	}
 }
 
-func (r *reporter) closed(owed int) {
+func (r *reporter) closed(pending int) {
 	now := time.Now()
 	r.mu.Lock()
-	c := &Closed{At: now, Away: now.Sub(r.away), Decided: r.episode.Swap(0), Owed: owed}
-	r.away = time.Time{}
+	c := &Closed{At: now, Outage: now.Sub(r.outageStart), Decided: r.episode.Swap(0), Pending: pending}
+	r.outageStart = time.Time{}
 	r.mu.Unlock()
 	r.active.Store(false)
-	r.log.Info("guard: the store is back", "away", c.Away, "decided", c.Decided, "owed", c.Owed)
+	r.log.Info("guard: the store is back", "away", c.Outage, "decided", c.Decided, "owed", c.Pending)
 	if r.to.Closed != nil {
 		r.to.Closed(c)
 	}
@@ -228,7 +228,7 @@ func (r *reporter) charged(buckets []drawgate.BucketCost) {
 
 // refused tells of something that the store will never accept.
 func (r *reporter) refused(err error) {
-	if r.due("refused") {
+	if r.mayWarn("refused") {
 		r.log.Error("guard: the store does not accept what was admitted while it was away", "err", err)
 	}
 }

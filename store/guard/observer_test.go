@@ -40,7 +40,7 @@ func (e *events) observer() *guard.Observer {
 				e.note("probe")
 			}
 		},
-		Closed: func(c *guard.Closed) { e.note("closed decided=%d owed=%d", c.Decided, c.Owed) },
+		Closed: func(c *guard.Closed) { e.note("closed decided=%d owed=%d", c.Decided, c.Pending) },
 		Charged: func(c *guard.Charged) {
 			e.mu.Lock()
 			defer e.mu.Unlock()

@@ -97,7 +97,7 @@ func TestAPauseMadeWhileTheStoreIsUnavailable(t *testing.T) {
 				t.Errorf("a replay is refused: allowed %v, replayed %v", d.Allowed, d.Replayed)
 			}
 			store.set(well)
-			for g.State().Away {
+			for g.State().Unavailable {
 				time.Sleep(time.Millisecond)
 			}
 			time.Sleep(5 * time.Second)

@@ -27,7 +27,7 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 			}
 			answered = true
 			for i := range out {
-				if out[i].Fail != nil && wide(out[i].Fail) {
+				if out[i].Fail != nil && isOutage(out[i].Fail) {
 					return out[i].Fail
 				}
 			}

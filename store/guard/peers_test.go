@@ -8,12 +8,12 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// TestPeers19StoreAway: peers answer with an error after ten seconds, or with success after five,
+// TestPeers19StoreUnavailable: peers answer with an error after ten seconds, or with success after five,
 // admit a whole limit per process, or everything, or panic, or never come back. Here three
 // processes answer at once, by their shares, and come back.
 //
 // req: A10, E7
-func TestPeers19StoreAway(t *testing.T) {
+func TestPeers19StoreUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{refuses, stalls, mute, slow} {
 		bubble(t, full(3), func(t *testing.T, one *guard.Store, store *faulty) {

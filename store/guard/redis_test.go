@@ -67,7 +67,7 @@ func faultPlans(t *testing.T, amount int64) []*drawgate.Plan {
 }
 
 // away is how long a fault lasts.
-func away() time.Duration {
+func outage() time.Duration {
 	if long {
 		return 3 * time.Second
 	}
@@ -147,7 +147,7 @@ func TestRedisFaults(t *testing.T) {
 				l.falls()
 				l.turn()
 			}
-			time.Sleep(away())
+			time.Sleep(outage())
 			if f.none {
 				if n := l.fallbacks() - before; n > 0 {
 					t.Errorf("%d takes were decided without the store", n)
@@ -210,7 +210,7 @@ func TestThreeGuardsOnRedis(t *testing.T) {
 	l.admits(plans[0], first+2*share-(amount-first)) // the two others have that left
 	l.presses(plans[0], 4*share)
 	l.turn()
-	time.Sleep(away())
+	time.Sleep(outage())
 	l.admits(plans[0], 2*share+1) // by all three
 	l.presses(plans[0], 2*share)
 	l.presses(plans[1], amount)
@@ -222,10 +222,10 @@ func TestThreeGuardsOnRedis(t *testing.T) {
 	l.within(plans[1], amount, amount)
 }
 
-// TestARedisThatIsAwayAtTheStart is used once it is there.
+// TestRedisUnavailableAtTheStart is used once it is there.
 //
 // req: B11, E7
-func TestARedisThatIsAwayAtTheStart(t *testing.T) {
+func TestRedisUnavailableAtTheStart(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.Kill9()

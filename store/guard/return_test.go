@@ -27,21 +27,21 @@ func back(t *testing.T, g *guard.Store, store *faulty) {
 // req: A10, D10, E7
 func TestReturnWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
-	for _, away := range []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour} {
+	for _, outage := range []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour} {
 		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
 			plan := policy(t, 0, rolling(1000, 24*time.Hour))
 			store.set(stalls)
 			for i := range 5 {
 				take(t, g, plan, fmt.Sprint(i), 1)
 			}
-			if st := g.State(); !st.Away || st.Err == nil || !errors.Is(st.Err, drawgate.ErrStoreAway) || st.Decided != 5 || st.Owed != 5 {
+			if st := g.State(); !st.Unavailable || st.Err == nil || !errors.Is(st.Err, drawgate.ErrStoreAway) || st.Decided != 5 || st.Pending != 5 {
 				t.Errorf("%+v", st)
 			}
-			time.Sleep(away)
+			time.Sleep(outage)
 			back(t, g, store)
 			for i := range 5 {
 				if d := take(t, g, plan, fmt.Sprint(i), 1); d.Fallback || d.Remaining() != 998 {
-					t.Errorf("bucket %d after %v: fallback %v, %d left, want 998", i, away, d.Fallback, d.Remaining())
+					t.Errorf("bucket %d after %v: fallback %v, %d left, want 998", i, outage, d.Fallback, d.Remaining())
 				}
 			}
 		})
@@ -65,21 +65,21 @@ func TestChargedBeforeTheNextTake(t *testing.T) {
 		}
 		store.during = func() { time.Sleep(time.Millisecond) }
 		store.set(well)
-		for g.State().Away {
+		for g.State().Unavailable {
 			time.Sleep(time.Millisecond)
 		}
-		told := 0
+		delivered := 0
 		for i := range keys {
 			d := take(t, g, plan, fmt.Sprint(keys-1-i), 1)
 			if d.Allowed {
 				t.Fatalf("bucket %d: a fourth unit of three, fallback %v", i, d.Fallback)
 			}
 			if !d.Fallback {
-				told++
+				delivered++
 			}
 		}
-		if told != keys {
-			t.Errorf("%d of %d were decided by the store, which was there", told, keys)
+		if delivered != keys {
+			t.Errorf("%d of %d were decided by the store, which was there", delivered, keys)
 		}
 	})
 }
@@ -217,9 +217,9 @@ func TestSlotsGivenHereCountInTheStore(t *testing.T) {
 	})
 }
 
-// TestSettledWhileAway: settlements of what the store gave wait for it, and land once. What only
+// TestSettledDuringAnOutage: settlements of what the store gave wait for it, and land once. What only
 // the store can say is an error.
-func TestSettledWhileAway(t *testing.T) {
+func TestSettledDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{refuses, stalls, mute} {
 		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -265,9 +265,9 @@ func TestSettledWhileAway(t *testing.T) {
 	}
 }
 
-// TestSettledWhileAwayByAnotherPlan: who settles may count by a plan that was compiled again, with
+// TestSettledDuringAnOutageByAnotherPlan: who settles may count by a plan that was compiled again, with
 // other limits and amounts. What it says counts all the same.
-func TestSettledWhileAwayByAnotherPlan(t *testing.T) {
+func TestSettledDuringAnOutageByAnotherPlan(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int64{9, 1} {
 		for _, given := range []mood{well, refuses} { // by the store, or here
@@ -527,11 +527,11 @@ func TestReplace(t *testing.T) {
 		plan := policy(t, 0, rolling(10, time.Hour))
 		take(t, g, plan, "k", 2)
 		broken.fail(&drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("corrupt"), Fault: drawgate.FaultLasting})
-		if d := take(t, g, plan, "k", 3); !d.Allowed || !d.Fallback || !g.State().Away {
+		if d := take(t, g, plan, "k", 3); !d.Allowed || !d.Fallback || !g.State().Unavailable {
 			t.Errorf("allowed %v, fallback %v, %+v: one failure that lasts is enough", d.Allowed, d.Fallback, g.State())
 		}
 		time.Sleep(time.Hour / 2)
-		if !g.State().Away {
+		if !g.State().Unavailable {
 			t.Error("it came back by itself")
 		}
 		repaired := memstore.New(nil)
@@ -580,12 +580,12 @@ type unclosed struct{ drawgate.Store }
 
 func (unclosed) Close() error { return nil }
 
-// TestFullBookCountsFromTheAnswer: of a bucket that there is no room to write down nothing is
+// TestFullLedgerCountsFromTheAnswer: of a bucket that there is no room to write down nothing is
 // admitted here for as long as what the store has admitted of it counts, which begins when the
 // store answers, not when it was asked.
 //
 // req: A11
-func TestFullBookCountsFromTheAnswer(t *testing.T) {
+func TestFullLedgerCountsFromTheAnswer(t *testing.T) {
 	t.Parallel()
 	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, store *faulty) {
 		others := compile(t, drawgate.Policy{Name: "others", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})

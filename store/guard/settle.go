@@ -67,7 +67,7 @@ func (s *Store) settleThere(ctx context.Context, batch []drawgate.Settlement, ou
 				return err
 			}
 			answered = true
-			return unsettledWide(out)
+			return settleOutage(out)
 		})
 		if !answered && gaveUp(ctx) {
 			return s.settleLater(ctx, batch)

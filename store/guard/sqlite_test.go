@@ -55,7 +55,7 @@ func sqliteFault(t *testing.T, path string, steady bool, begin func(l *load), en
 		l.falls()
 		l.turn()
 	}
-	time.Sleep(away())
+	time.Sleep(outage())
 	for _, plan := range plans {
 		l.presses(plan, 1)
 	}
@@ -299,23 +299,23 @@ func TestSQLiteGone(t *testing.T) {
 			l := drive(t, pace(t, 5*time.Millisecond, g), 3, plans, g)
 			l.awaits()
 			harm(t, path)
-			lasting := func() bool { // on a busy machine it may be away first because it is late
+			permanent := func() bool { // on a busy machine it may be away first because it is late
 				se, ok := errors.AsType[*drawgate.StoreError](g.State().Err)
 				return ok && se.Fault == drawgate.FaultLasting
 			}
-			for end := time.Now().Add(patience); !lasting() && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			for end := time.Now().Add(patience); !permanent() && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				// Pages that are in memory say nothing: somebody has to read others.
 				_ = g.Full().(drawgate.Journal).Read(t.Context(), time.Time{}, time.Now(), func(drawgate.Event) bool { return true })
 			}
-			if !lasting() {
+			if !permanent() {
 				t.Errorf("it is away by %v", g.State().Err)
 			}
 			l.turn()
-			time.Sleep(away() * 2)
+			time.Sleep(outage() * 2)
 			l.admits(plans[0], amount)
 			l.presses(plans[1], 1)
 			l.admits(plans[2], ofDay+1)
-			if !g.State().Away {
+			if !g.State().Unavailable {
 				t.Error("it came back by itself")
 			}
 			r, err := sqlitestore.Repair(path, &sqlitestore.RepairOptions{Hold: true})

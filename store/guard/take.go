@@ -97,7 +97,7 @@ func (s *Store) refusedBy() error {
 	if !s.open.Load() {
 		return nil
 	}
-	return s.away("take")
+	return s.unavailable("take")
 }
 
 // valid reports what cannot be decided here, nor anywhere.
@@ -140,7 +140,7 @@ func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []ledger.Re
 				return err
 			}
 			answered = true
-			return failedWide(out)
+			return takeOutage(out)
 		})
 		if err != nil {
 			s.unanswered(reqs, out, answered, err)
@@ -161,10 +161,10 @@ func repeatable(batch []drawgate.Take) bool {
 	return !slices.ContainsFunc(batch, func(t drawgate.Take) bool { return t.ID == "" })
 }
 
-// failedWide returns the first failure of a take that is not of its buckets only.
-func failedWide(out []drawgate.Decision) error {
+// takeOutage returns the first failure of a take that is not of its buckets only.
+func takeOutage(out []drawgate.Decision) error {
 	for i := range out {
-		if out[i].Fail != nil && wide(out[i].Fail) {
+		if out[i].Fail != nil && isOutage(out[i].Fail) {
 			return out[i].Fail
 		}
 	}
@@ -196,7 +196,7 @@ func (s *Store) unanswered(reqs []ledger.Request, out []drawgate.Decision, answe
 	defer s.mu.Unlock()
 	now := s.clock.now()
 	for i := range reqs {
-		if !answered || wide(out[i].Fail) {
+		if !answered || isOutage(out[i].Fail) {
 			s.ledger.Unanswered(now, &reqs[i])
 		}
 	}
