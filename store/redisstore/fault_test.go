@@ -218,8 +218,8 @@ func TestForeignContentIsLeftAlone(t *testing.T) {
 	server := redistest.Start(t)
 	s, c, plan := open(t, server, nil), client(t, server), day(t, 5)
 	two := compile(t, "two", plan.Policy().Limits[0], drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Window: time.Second, Amount: 9})
-	lean := compile(t, "lean", drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Window: time.Second, Amount: 9})
-	for _, plan := range []*drawgate.Plan{plan, two, lean} {
+	gcra := compile(t, "lean", drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Window: time.Second, Amount: 9})
+	for _, plan := range []*drawgate.Plan{plan, two, gcra} {
 		take(t, s, takeOf(plan, "newer", 1))
 		for _, f := range []struct {
 			name string

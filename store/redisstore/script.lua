@@ -39,20 +39,20 @@ end
 if op == 'l' then
   head = call('HGET', KEYS[1], 'h')
   local id, n, eff, win, rate, scale, drain = unpack_('<c9xdddddd', blob, 2)
-  local now, used, ttl, lean = raw, 0, 0, true
+  local now, used, ttl, plain = raw, 0, 0, true
   if head then
-    lean = false
+    plain = false
     if #head == 59 then
       local ver, flags, last, t, i, u, at, r = unpack_('<BBddc9ddd', head)
       if ver == 2 and flags == 0 and i == id and r == rate then
-        lean, ttl = true, t
+        plain, ttl = true, t
         if last > now then now = last end
         used = u - (now - at) * drain
         if used < 0 then used = 0 end
       end
     end
   end
-  if lean then
+  if plain then
     if used > (eff - n) * scale then return { 0, now, head or '' } end
     used = used + n * scale
     if used > MAX then used = MAX end

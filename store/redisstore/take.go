@@ -19,7 +19,7 @@ import (
 type request struct {
 	op       string
 	id       string
-	beside   string         // what the operation has beside
+	extra    string         // what the operation has beside
 	take     *drawgate.Take // whose beside is made when it is sent; nil: none
 	priority int8
 	buckets  []drawgate.BucketCost
@@ -75,7 +75,7 @@ func takeRequest(t *drawgate.Take) request {
 		r.op = opHot
 		b := &t.Buckets[0]
 		if specs := b.Plan.Specs(false); len(specs) == 1 && specs[0].Kind == record.Bucket && b.N[0] > 0 && specs[0].Fits(b.N[0], t.Priority) {
-			r.op = opLean
+			r.op = opGCRA
 		}
 		return r
 	}
@@ -85,8 +85,8 @@ func takeRequest(t *drawgate.Take) request {
 	return r
 }
 
-// besideTake returns what a take has beside that is sent at about now, by the server's clock.
-func besideTake(t *drawgate.Take, about int64) string {
+// takeExtra returns what a take has beside that is sent at about now, by the server's clock.
+func takeExtra(t *drawgate.Take, about int64) string {
 	buf := make([]byte, 0, 41)
 	notAfter := int64(0)
 	if t.ID == "" {
@@ -134,9 +134,9 @@ func settleRequest(st *drawgate.Settlement) request {
 	grant := binary.BigEndian.AppendUint64(nil, uint64(st.Grant))
 	switch st.Op {
 	case drawgate.OpSettle:
-		r.op, r.beside = opSettle, string(grant)
+		r.op, r.extra = opSettle, string(grant)
 	case drawgate.OpCancel:
-		r.op, r.beside = opCancel, string(grant)
+		r.op, r.extra = opCancel, string(grant)
 	case drawgate.OpRenew:
 		r.op = opRenew
 		hold := st.Hold.Microseconds()
@@ -144,10 +144,10 @@ func settleRequest(st *drawgate.Settlement) request {
 			r.err = fmt.Errorf("%w: a hold of %v", drawgate.ErrInvalid, st.Hold)
 			return r
 		}
-		r.beside = string(appendNum(grant, hold))
+		r.extra = string(appendNum(grant, hold))
 	case drawgate.OpCharge:
 		r.op, r.id = opCharge, ""
-		r.beside = string(appendNum(nil, min(max(st.At.UnixMicro(), -maxHold), maxInstant)))
+		r.extra = string(appendNum(nil, min(max(st.At.UnixMicro(), -maxHold), maxInstant)))
 	case drawgate.OpRefund:
 		r.op, r.id = opRefund, ""
 	case drawgate.OpPause:
@@ -156,7 +156,7 @@ func settleRequest(st *drawgate.Settlement) request {
 		if st.Hold <= 0 {
 			until = min(max(st.At.UnixMicro(), 0), maxInstant)
 		}
-		r.beside = string(appendNums(nil, min(max(st.Hold.Microseconds(), 0), maxHold), until)) + st.Reason[:min(len(st.Reason), drawgate.MaxReason)]
+		r.extra = string(appendNums(nil, min(max(st.Hold.Microseconds(), 0), maxHold), until)) + st.Reason[:min(len(st.Reason), drawgate.MaxReason)]
 	default:
 		r.err = drawgate.ErrInvalid
 	}
@@ -252,7 +252,7 @@ func (r *request) name(prefix string) error {
 		if slices.Contains(r.keys[:i], key) {
 			return fmt.Errorf("%w: a bucket is named twice", drawgate.ErrInvalid)
 		}
-		if raw != "" && (r.op == opLean || r.op == opHot) {
+		if raw != "" && (r.op == opGCRA || r.op == opHot) {
 			r.op = opTake // the short way does not store a key's parts
 		}
 	}
@@ -263,21 +263,21 @@ func (r *request) name(prefix string) error {
 func (s *Store) fill(r *request) {
 	about := s.guess()
 	if r.take != nil {
-		r.beside = besideTake(r.take, about)
+		r.extra = takeExtra(r.take, about)
 	}
 	args := append(r.twoWords[:0], r.op)
-	if r.op != opLean && r.op != opHot {
+	if r.op != opGCRA && r.op != opHot {
 		args = append(make([]string, 0, 4+len(r.buckets)), r.op)
 	}
 	var space [512]byte
 	for i := range r.buckets {
 		raw := ""
-		if r.op != opLean && r.op != opHot {
+		if r.op != opGCRA && r.op != opHot {
 			_, raw = bucketKey("", r.buckets[i].Key)
 		}
 		args = append(args, string(appendRequest(space[:0], &r.buckets[i], r.priority, raw, about, r.times)))
-		if i == 0 && r.op != opLean && r.op != opHot {
-			args = append(args, r.id, r.beside)
+		if i == 0 && r.op != opGCRA && r.op != opHot {
+			args = append(args, r.id, r.extra)
 		}
 	}
 	if s.clock != nil {

@@ -20,11 +20,11 @@ import (
 // beside, requests of the other buckets. A request: number of limits; per limit its identity (8
 // bytes), kind, flags and numbers; the key's parts, if the key is a digest. Calendar windows cannot
 // be computed by the script: a request has those about the server's time, and the script asks if it
-// needs others. For the operations opLean and opHot, the request is all there is.
+// needs others. For the operations opGCRA and opHot, the request is all there is.
 
 // Operations of the script.
 const (
-	opLean   = "l" // plain take from one bucket that has one limit, of kind bucket; the script may find it needs the long way
+	opGCRA   = "l" // plain take from one bucket that has one limit, of kind bucket; the script may find it needs the long way
 	opHot    = "h" // plain take from one bucket
 	opTake   = "t" // beside: grant, print, hold, not after, ahead, flags
 	opSettle = "s" // beside: grant

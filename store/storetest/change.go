@@ -143,7 +143,7 @@ func testRaisedRate(e *env) {
 
 // req: A5, E10
 func testSeenRate(e *env) {
-	slow, fast, beside := leaky(6, time.Minute, 60), leaky(60, time.Minute, 60), rolling(1000, 24*time.Hour)
+	slow, fast, extra := leaky(6, time.Minute, 60), leaky(60, time.Minute, 60), rolling(1000, 24*time.Hour)
 	ways := map[string]func(b *bucket){
 		"a refused take":        func(b *bucket) { e.refused("slow", b.take(60), -1) },
 		"a refused reservation": func(b *bucket) { e.refused("slow", b.hold("other", time.Hour, 60), -1) },
@@ -166,7 +166,7 @@ func testSeenRate(e *env) {
 		},
 	}
 	for what, see := range ways {
-		for _, more := range [][]drawgate.Limit{nil, {beside}} {
+		for _, more := range [][]drawgate.Limit{nil, {extra}} {
 			if strings.HasSuffix(what, "gone") && more == nil {
 				continue // a store in memory may have nothing to keep it in
 			}

@@ -27,16 +27,16 @@ func testReset(e *env) {
 	if !implemented {
 		return
 	}
-	b, other, lean := e.bucket("k", rolling(10, time.Hour), slots(2), calendar(10, drawgate.Month, "UTC")), e.bucket("other", rolling(10, time.Hour)), e.bucket("lean", leaky(10, time.Hour, 0))
+	b, other, gcra := e.bucket("k", rolling(10, time.Hour), slots(2), calendar(10, drawgate.Month, "UTC")), e.bucket("other", rolling(10, time.Hour)), e.bucket("lean", leaky(10, time.Hour, 0))
 	e.allowed("take", b.hold("id", time.Hour, 10, 2, 10))
 	e.allowed("take", other.take(10))
-	e.allowed("take", lean.take(10))
+	e.allowed("take", gcra.take(10))
 	never := e.bucket("never used", rolling(10, time.Hour))
-	if err := s.Reset(e.ctx(), []drawgate.Key{b.key, lean.key, never.key}); err != nil {
+	if err := s.Reset(e.ctx(), []drawgate.Key{b.key, gcra.key, never.key}); err != nil {
 		e.Fatal(err)
 	}
 	b.wantUsed("reset", 0, 0, 0)
-	lean.wantUsed("reset", 0)
+	gcra.wantUsed("reset", 0)
 	other.wantUsed("another bucket", 10)
 	if st := b.peek(); st.Open != 0 {
 		e.Errorf("%d open after a reset", st.Open)
@@ -74,7 +74,7 @@ func testList(e *env) {
 		sort.Strings(got)
 		return got
 	}
-	plan, lean := e.plan(rolling(10, time.Hour)), e.compile(drawgate.Policy{Name: "lean", Limits: []drawgate.Limit{leaky(10, time.Hour, 0)}})
+	plan, gcra := e.plan(rolling(10, time.Hour)), e.compile(drawgate.Policy{Name: "lean", Limits: []drawgate.Limit{leaky(10, time.Hour, 0)}})
 	if got := list("t", "p"); len(got) != 0 {
 		e.Errorf("an empty store lists %q", got)
 	}
@@ -85,8 +85,8 @@ func testList(e *env) {
 	foreign := e.of("foreign", plan)
 	foreign.key.Tenant = "t2"
 	e.allowed("another tenant", foreign.take(1))
-	e.allowed("another policy", e.of("l", lean).take(1))
-	held := e.of("held", lean)
+	e.allowed("another policy", e.of("l", gcra).take(1))
+	held := e.of("held", gcra)
 	e.allowed("held", held.hold("id", 5*time.Hour, 1))
 	e.of("peeked", plan).peek(1)
 	sort.Strings(want)
