@@ -101,7 +101,7 @@ func (w *writer) fetch(key drawgate.Key) (*bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.rec.Last < w.unknown.last() {
+	if b.rec.Last < w.repaired.last() {
 		if b.reset, _, err = w.conn.number(qMeta, resetName(key)); err != nil {
 			return nil, err
 		}
@@ -289,7 +289,7 @@ func (w *writer) forget(key drawgate.Key, now int64) error {
 		b.gone = true
 		w.cache.remove(b)
 	}
-	if last := w.unknown.last(); last > 0 {
+	if last := w.repaired.last(); last > 0 {
 		w.wrote = true
 		if _, err := w.conn.exec(qSetMeta, resetName(key), max(now, last)); err != nil {
 			return err

@@ -189,10 +189,10 @@ func (d *disk) back() error {
 	if err := d.s.Peek(context.Background(), buckets(d.plan, "k", 1), 0, out); err != nil {
 		return err
 	}
-	told := int64(0)
-	err := d.s.Read(context.Background(), time.Time{}, time.Time{}, func(drawgate.Event) bool { told++; return true })
-	if used := out[0].States[0].Used; used != d.granted || told != d.granted || err != nil {
-		return fmt.Errorf("%d used, %d in the history, %d granted, %w", used, told, d.granted, err)
+	events := int64(0)
+	err := d.s.Read(context.Background(), time.Time{}, time.Time{}, func(drawgate.Event) bool { events++; return true })
+	if used := out[0].States[0].Used; used != d.granted || events != d.granted || err != nil {
+		return fmt.Errorf("%d used, %d in the history, %d granted, %w", used, events, d.granted, err)
 	}
 	return nil
 }

@@ -48,8 +48,8 @@ func WithSchema(steps fs.FS) *Options { return &Options{schema: steps, BusyTimeo
 // bubble after synctest.Wait.
 func WriterPragma(s *Store, text string) (string, error) { return s.writer.conn.pragma(text) }
 
-// HangUp closes a store's writing connection, as some errors do. Its writer must rest meanwhile.
-func HangUp(s *Store) { s.writer.hangUp() }
+// CloseConn closes a store's writing connection, as some errors do. Its writer must rest meanwhile.
+func CloseConn(s *Store) { s.writer.closeConn() }
 
 // ReaderPragma asks a store's reading connection, which has to be open.
 func ReaderPragma(s *Store, text string) (string, error) {

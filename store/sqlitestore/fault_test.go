@@ -20,7 +20,7 @@ import (
 )
 
 // wantAway checks that an error is a StoreError that says what to do.
-func wantAway(t *testing.T, err error, says string) {
+func wantUnavailable(t *testing.T, err error, says string) {
 	t.Helper()
 	if _, ok := errors.AsType[*drawgate.StoreError](err); !ok || !errors.Is(err, drawgate.ErrStoreAway) || !strings.Contains(err.Error(), says) {
 		t.Errorf("got error %v, want a StoreError that says %q", err, says)
@@ -110,7 +110,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err == nil {
 				s.Close()
 			}
-			wantAway(t, err, c.says)
+			wantUnavailable(t, err, c.says)
 			if !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -195,7 +195,7 @@ func TestDamagedBucket(t *testing.T) {
 			defer s.Close()
 			for range 2 {
 				_, err = take(t.Context(), s, plan, "user-6", 1)
-				wantAway(t, err, "bucket")
+				wantUnavailable(t, err, "bucket")
 				if err == nil || strings.Contains(err.Error(), "user-6") {
 					t.Errorf("the error tells the key: %v", err)
 				}
@@ -256,13 +256,13 @@ func TestGoneUnderneath(t *testing.T) {
 			sqlitestore.CheckLogs(s)
 			for range 2 {
 				_, err = take(t.Context(), s, plan, "k", 1)
-				wantAway(t, err, c.says)
+				wantUnavailable(t, err, c.says)
 				if !errors.Is(err, sqlitestore.ErrDamaged) {
 					t.Errorf("got %v, want ErrDamaged", err)
 				}
 			}
-			wantAway(t, s.Ping(t.Context()), c.says)
-			wantAway(t, s.Read(t.Context(), time.Time{}, time.Time{}, nil), c.says)
+			wantUnavailable(t, s.Ping(t.Context()), c.says)
+			wantUnavailable(t, s.Read(t.Context(), time.Time{}, time.Time{}, nil), c.says)
 		})
 	}
 }
@@ -289,10 +289,10 @@ func TestDamagedUnderneath(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := compile(t, rolling(10, time.Hour))
-	wantAway(t, s.Read(t.Context(), time.Time{}, time.Time{}, nil), "restore") // the pages that takes need may be in memory still
+	wantUnavailable(t, s.Read(t.Context(), time.Time{}, time.Time{}, nil), "restore") // the pages that takes need may be in memory still
 	for range 2 {
 		_, err = take(t.Context(), s, plan, "user-3", 1)
-		wantAway(t, err, "restore")
+		wantUnavailable(t, err, "restore")
 		if !errors.Is(err, sqlitestore.ErrDamaged) {
 			t.Errorf("got %v, want ErrDamaged", err)
 		}
@@ -318,21 +318,21 @@ func TestLocked(t *testing.T) {
 		}
 		plan := compile(t, rolling(10, time.Hour))
 		_, err = take(t.Context(), s, plan, "k", 1)
-		wantAway(t, err, "another process")
-		wantAway(t, s.Ping(t.Context()), "another process")
+		wantUnavailable(t, err, "another process")
+		wantUnavailable(t, s.Ping(t.Context()), "another process")
 		if n := used(t, s, plan, "k"); n != 0 { // peeking needs no lock
 			t.Errorf("%d used, want 0", n)
 		}
-		patient, err := sqlitestore.Open(path, &sqlitestore.Options{BusyTimeout: time.Minute})
+		waiting, err := sqlitestore.Open(path, &sqlitestore.Options{BusyTimeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer patient.Close()
+		defer waiting.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		_, err = take(ctx, patient, plan, "k", 1)
-		wantAway(t, err, "nothing was done")
+		_, err = take(ctx, waiting, plan, "k", 1)
+		wantUnavailable(t, err, "nothing was done")
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 20*time.Second {
 			t.Errorf("got %v after %v, want the deadline", err, time.Since(start))
 		}
@@ -376,7 +376,7 @@ func TestLockedForEachCaller(t *testing.T) {
 		first := ask()
 		time.Sleep(patience / 2) // less than the first one waits
 		second := ask()
-		wantAway(t, <-first, "another process")
+		wantUnavailable(t, <-first, "another process")
 		if took := time.Since(start); took < patience*9/10 {
 			t.Errorf("the first one failed after %v, want %v", took, patience)
 		}
@@ -440,7 +440,7 @@ func TestFullDisk(t *testing.T) {
 		err = s.Take(t.Context(), []drawgate.Take{tk}, out)
 	}
 	granted--
-	wantAway(t, err, "disk is full")
+	wantUnavailable(t, err, "disk is full")
 	if n := used(t, s, plan, "k"); n != granted {
 		t.Errorf("%d used, %d granted", n, granted)
 	}
@@ -459,7 +459,7 @@ func TestReadOnly(t *testing.T) {
 	defer s.Close()
 	plan := compile(t, rolling(10, time.Hour))
 	_, err = take(t.Context(), s, plan, "user-1", 1)
-	wantAway(t, err, "cannot be written")
+	wantUnavailable(t, err, "cannot be written")
 	if n := used(t, s, plan, "user-1"); n != 1 {
 		t.Errorf("%d used, want 1", n)
 	}
@@ -477,7 +477,7 @@ func TestDeadlines(t *testing.T) {
 	}
 	defer s.Close()
 	plan := compile(t, rolling(1_000_000, time.Hour))
-	var granted, nothing, unknown atomic.Int64
+	var granted, nothing, unanswered atomic.Int64
 	var wg sync.WaitGroup
 	for g := range 16 {
 		wg.Go(func() {
@@ -491,7 +491,7 @@ func TestDeadlines(t *testing.T) {
 				case err != nil && strings.Contains(err.Error(), "nothing was done"):
 					nothing.Add(1)
 				case errors.Is(err, context.DeadlineExceeded) && errors.Is(err, drawgate.ErrStoreAway):
-					unknown.Add(1)
+					unanswered.Add(1)
 				default:
 					t.Errorf("%v, %v", d.Allowed, err)
 				}
@@ -500,8 +500,8 @@ func TestDeadlines(t *testing.T) {
 	}
 	wg.Wait()
 	n := used(t, s, plan, "k")
-	if n < granted.Load() || n > granted.Load()+unknown.Load() {
-		t.Errorf("%d used; %d granted, %d unknown, %d withdrawn", n, granted.Load(), unknown.Load(), nothing.Load())
+	if n < granted.Load() || n > granted.Load()+unanswered.Load() {
+		t.Errorf("%d used; %d granted, %d unknown, %d withdrawn", n, granted.Load(), unanswered.Load(), nothing.Load())
 	}
-	t.Logf("%d granted, %d unknown, %d withdrawn, %d used", granted.Load(), unknown.Load(), nothing.Load(), n)
+	t.Logf("%d granted, %d unknown, %d withdrawn, %d used", granted.Load(), unanswered.Load(), nothing.Load(), n)
 }

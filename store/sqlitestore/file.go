@@ -31,7 +31,7 @@ type file struct {
 	main     fs.FileInfo
 	wal, shm fs.FileInfo
 	schema   int64 // its version
-	unknown  unknown
+	repaired repairMark
 }
 
 // prepare checks the file at path, creating it if there is none, brings its schema up to date, and
@@ -228,7 +228,7 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 			return nil, err
 		}
 	}
-	u, err := readUnknown(c)
+	u, err := readRepairMark(c)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +238,7 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 			return nil, err
 		}
 	}
-	f := &file{path: path, schema: schema, unknown: u}
+	f := &file{path: path, schema: schema, repaired: u}
 	for end, info := range map[string]*fs.FileInfo{"": &f.main, "-wal": &f.wal, "-shm": &f.shm} {
 		if *info, err = os.Stat(path + end); err != nil {
 			return nil, err

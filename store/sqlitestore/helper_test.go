@@ -32,7 +32,7 @@ func dbPath(tb testing.TB) string {
 // openAt opens a store that is closed at the end of the test.
 func openAt(tb testing.TB, path string, opts *sqlitestore.Options, c *clock) *sqlitestore.Store {
 	tb.Helper()
-	s, err := sqlitestore.OpenAt(path, patient(opts), c.now)
+	s, err := sqlitestore.OpenAt(path, withLongTimeout(opts), c.now)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -44,9 +44,9 @@ func openAt(tb testing.TB, path string, opts *sqlitestore.Options, c *clock) *sq
 	return s
 }
 
-// patient returns options with which a store waits as long as it takes while another one writes,
+// withLongTimeout returns options with which a store waits as long as it takes while another one writes,
 // unless they say otherwise: a busy disk takes seconds.
-func patient(opts *sqlitestore.Options) *sqlitestore.Options {
+func withLongTimeout(opts *sqlitestore.Options) *sqlitestore.Options {
 	var o sqlitestore.Options
 	if opts != nil {
 		o = *opts

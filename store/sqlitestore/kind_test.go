@@ -80,8 +80,8 @@ func TestStatementThatCannotBePrepared(t *testing.T) {
 	defer s.Close()
 	execSQL(t, path, "DROP TABLE history")
 	for range 2 {
-		wantAway(t, s.Read(t.Context(), time.Time{}, time.Now(), func(drawgate.Event) bool { return true }), "history")
+		wantUnavailable(t, s.Read(t.Context(), time.Time{}, time.Now(), func(drawgate.Event) bool { return true }), "history")
 		_, err = take(t.Context(), s, compile(t, rolling(10, time.Hour)), "k", 1)
-		wantAway(t, err, "history")
+		wantUnavailable(t, err, "history")
 	}
 }

@@ -123,7 +123,7 @@ func TestRestart(t *testing.T) {
 				}
 			}
 			var err error
-			if stores[i], err = sqlitestore.OpenAt(path, patient(opts), c.now); err != nil {
+			if stores[i], err = sqlitestore.OpenAt(path, withLongTimeout(opts), c.now); err != nil {
 				rt.Fatal(err)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 // closed opens a database and closes it again.
 func closed(t *testing.T, path string, opts *sqlitestore.Options) {
 	t.Helper()
-	s, err := sqlitestore.Open(path, patient(opts))
+	s, err := sqlitestore.Open(path, withLongTimeout(opts))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestMarkByMany(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			s, err := sqlitestore.Open(path, patient(&sqlitestore.Options{Logger: log}))
+			s, err := sqlitestore.Open(path, withLongTimeout(&sqlitestore.Options{Logger: log}))
 			if err != nil {
 				t.Error(err)
 				return

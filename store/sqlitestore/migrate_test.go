@@ -145,7 +145,7 @@ func TestMigration(t *testing.T) {
 		t.Errorf("%d events have the new column filled, want the %d that were there", n, len(v.events))
 	}
 	_, err := sqlitestore.Open(v.path, nil)
-	wantAway(t, err, "use a newer version")
+	wantUnavailable(t, err, "use a newer version")
 	if !errors.Is(err, sqlitestore.ErrForeign) {
 		t.Errorf("got %v, want ErrForeign", err)
 	}
@@ -167,7 +167,7 @@ func TestMigrationUnderneath(t *testing.T) {
 	openAt(t, v.path, sqlitestore.WithSchema(next(t, goodStep)), v.clock)
 	for range 2 {
 		_, err := take(t.Context(), old, v.plan, "k", 1)
-		wantAway(t, err, "use a newer version")
+		wantUnavailable(t, err, "use a newer version")
 		if !errors.Is(err, sqlitestore.ErrForeign) {
 			t.Errorf("got %v, want ErrForeign", err)
 		}
@@ -186,7 +186,7 @@ func TestMigrationFails(t *testing.T) {
 	v := fillVersion1(t)
 	before := content(t, v.path)
 	_, err := sqlitestore.OpenAt(v.path, sqlitestore.WithSchema(next(t, badStep)), v.clock.now)
-	wantAway(t, err, "schema version 3")
+	wantUnavailable(t, err, "schema version 3")
 	if err == nil || !strings.Contains(err.Error(), "no such table: absent") {
 		t.Errorf("got %v, want the reason", err)
 	}

@@ -222,7 +222,7 @@ func (r *Repaired) hold(c *conn, opts *RepairOptions, now int64) error {
 	}); err != nil {
 		return err
 	}
-	u := unknown{absent: max(now, last, r.last) + 1}
+	u := repairMark{absent: max(now, last, r.last) + 1}
 	if !opts.Trust {
 		u.all = u.absent
 	}

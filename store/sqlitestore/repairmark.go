@@ -14,33 +14,33 @@ import (
 
 // The names under which a repair is stored.
 const (
-	metaUnknown  = "unknown"  // µs: what was used before then is not known, of buckets that have no record
-	metaDoubtful = "doubtful" // the same, of all buckets that nothing was entered in since
-	metaReset    = "reset"    // µs, for each bucket that was reset after a repair: what was used before then does not matter. See resetName
+	metaRepairMark = "unknown"  // µs: what was used before then is not known, of buckets that have no record
+	metaDoubtful   = "doubtful" // the same, of all buckets that nothing was entered in since
+	metaReset      = "reset"    // µs, for each bucket that was reset after a repair: what was used before then does not matter. See resetName
 )
 
-// unknown says what is not known of a file. Zeros: nothing.
-type unknown struct{ absent, all int64 }
+// repairMark says what is not known of a file. Zeros: nothing.
+type repairMark struct{ absent, all int64 }
 
 // last returns the instant of the last repair, 0 if there was none.
-func (u unknown) last() int64 { return max(u.absent, u.all) }
+func (u repairMark) last() int64 { return max(u.absent, u.all) }
 
 // resetName returns the name under which it is stored that a bucket was reset.
 func resetName(k drawgate.Key) string {
 	return fmt.Sprintf("%s %d %d %s%s%s", metaReset, len(k.Tenant), len(k.Policy), k.Tenant, k.Policy, k.Name)
 }
 
-func readUnknown(c *conn) (u unknown, err error) {
-	u.absent, _, err = c.number(qMeta, metaUnknown)
+func readRepairMark(c *conn) (u repairMark, err error) {
+	u.absent, _, err = c.number(qMeta, metaRepairMark)
 	if err == nil {
 		u.all, _, err = c.number(qMeta, metaDoubtful)
 	}
 	return u, err
 }
 
-func (u unknown) write(c *conn) (err error) {
+func (u repairMark) write(c *conn) (err error) {
 	if u.absent > 0 {
-		_, err = c.exec(qSetMeta, metaUnknown, u.absent)
+		_, err = c.exec(qSetMeta, metaRepairMark, u.absent)
 	}
 	if u.all > 0 {
 		_, other := c.exec(qSetMeta, metaDoubtful, u.all)
@@ -51,7 +51,7 @@ func (u unknown) write(c *conn) (err error) {
 
 // fill enters what is not known of a bucket, as far as it may still count. It changes nothing else,
 // so that it need not be stored: it is found again.
-func (u unknown) fill(b *bucket, plan *drawgate.Plan, now int64) {
+func (u repairMark) fill(b *bucket, plan *drawgate.Plan, now int64) {
 	since := u.all
 	if b.id == 0 && b.rec.Last == 0 {
 		since = max(since, u.absent)

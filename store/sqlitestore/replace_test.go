@@ -209,11 +209,11 @@ func TestRepairWhereItWasInterruptedAndRestored(t *testing.T) {
 	}
 }
 
-// TestRepairThatCannotGoOn: whatever fails while files are renamed, they get their names back, and
+// TestRepairThatCannotContinue: whatever fails while files are renamed, they get their names back, and
 // a file that somebody has put there is left alone.
 //
 // req: D2, D10
-func TestRepairThatCannotGoOn(t *testing.T) {
+func TestRepairThatCannotContinue(t *testing.T) {
 	t.Parallel()
 	template := unlike(t, compile(t, rolling(10, time.Hour)))
 	database, log := content(t, template), content(t, template+"-wal")
@@ -238,7 +238,7 @@ func TestRepairThatCannotGoOn(t *testing.T) {
 					}
 				})
 				_, err := sqlitestore.Repair(path, opts)
-				wantAway(t, err, "new-repaired")
+				wantUnavailable(t, err, "new-repaired")
 				_ = os.Remove(path + "-shm")
 				if c.same {
 					wantFiles(t, path, "", "-wal")
@@ -275,7 +275,7 @@ func TestRepairMissing(t *testing.T) {
 	}
 	for name, says := range map[string]string{path: "there is no file", link: "symbolic link"} {
 		_, err := sqlitestore.RepairAt(name, nil, c.now())
-		wantAway(t, err, says)
+		wantUnavailable(t, err, says)
 		wantFiles(t, path)
 	}
 	write(t, path+"-wal", []byte("its log"))

@@ -42,7 +42,7 @@ func TestSynchronous(t *testing.T) {
 				for _, when := range []string{"opened", "opened again"} {
 					synctest.Wait()
 					wantPragma(t, when+", writer", "synchronous", c.want, sqlitestore.WriterPragma, s)
-					sqlitestore.HangUp(s)
+					sqlitestore.CloseConn(s)
 					if _, err := take(t.Context(), s, plan, "k", 1); err != nil {
 						t.Fatal(err)
 					}

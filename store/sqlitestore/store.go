@@ -113,7 +113,7 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	}
 	s.file.Store(f)
 	s.pool.New = func() any { return &call{done: make(chan struct{}, 1)} }
-	w := &writer{s: s, unknown: f.unknown, conn: c, cache: newCache(s.opts.weight)}
+	w := &writer{s: s, repaired: f.repaired, conn: c, cache: newCache(s.opts.weight)}
 	w.next = next
 	s.writer = w
 	go w.run()

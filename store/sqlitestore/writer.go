@@ -18,10 +18,10 @@ const maxBatch = 1024
 // writer is the goroutine that owns the connection. What callers ask while a transaction is under
 // way goes as one batch in the next.
 type writer struct {
-	s       *Store
-	unknown unknown
-	conn    *conn // nil after an error that may lie with it: opened again for the next transaction
-	cache   *cache
+	s        *Store
+	repaired repairMark
+	conn     *conn // nil after an error that may lie with it: opened again for the next transaction
+	cache    *cache
 
 	version   int64     // of the data, as of the last transaction; 0: not known. Another process's write changes it
 	epoch     int64     // grows when version changes
@@ -46,7 +46,7 @@ var errNobody = errors.New("nobody waits any more")
 
 func (w *writer) run() {
 	defer close(w.s.done)
-	defer w.hangUp()
+	defer w.closeConn()
 	for {
 		n, reads, closed := w.s.waiting()
 		switch {
@@ -67,8 +67,8 @@ func (w *writer) run() {
 	}
 }
 
-// hangUp closes the connection, which moves the log into the file if no other process has it open.
-func (w *writer) hangUp() {
+// closeConn closes the connection, which moves the log into the file if no other process has it open.
+func (w *writer) closeConn() {
 	if w.conn != nil {
 		if err := w.conn.close(); err != nil {
 			w.s.opts.Logger.Warn("sqlitestore: closing the database", "error", explain(err))
@@ -275,7 +275,7 @@ func (w *writer) abort(err error) {
 	switch c := code(err); {
 	case c == codeFull || c == codeBusy || c == codeLocked:
 	case rollback != nil || c != 0:
-		w.hangUp()
+		w.closeConn()
 	}
 }
 
@@ -319,7 +319,7 @@ func (w *writer) fetchAll(buckets []drawgate.BucketCost, now int64) error {
 		if err != nil {
 			return err
 		}
-		w.unknown.fill(b, buckets[i].Plan, now)
+		w.repaired.fill(b, buckets[i].Plan, now)
 		w.recs, w.bkts = append(w.recs, b.rec), append(w.bkts, b)
 	}
 	return nil
@@ -393,7 +393,7 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 	for i, b := range w.bkts {
 		switch {
 		case st.Op != drawgate.OpRefund:
-			w.carried(st, &st.Buckets[i], b, open[i], now)
+			w.noteSettled(st, &st.Buckets[i], b, open[i], now)
 		case out.Back != nil && out.Back[i] != drawgate.Amounts{}:
 			w.mark(b, now)
 			w.note(event{at: now, op: opRefund, key: b.key, units: formatUnits(st.Buckets[i].Plan.Policy().Limits, out.Back[i], 0)})
@@ -417,8 +417,8 @@ func (w *writer) keepStrange(buckets []drawgate.BucketCost, now int64) int64 {
 	return now
 }
 
-// carried notes what a settlement did to one bucket.
-func (w *writer) carried(st *drawgate.Settlement, bc *drawgate.BucketCost, b *bucket, open *record.Open, now int64) {
+// noteSettled notes what a settlement did to one bucket.
+func (w *writer) noteSettled(st *drawgate.Settlement, bc *drawgate.BucketCost, b *bucket, open *record.Open, now int64) {
 	if open == nil && st.Op != drawgate.OpCharge && st.Op != drawgate.OpPause {
 		return
 	}
@@ -448,7 +448,7 @@ func (w *writer) peek(bc *drawgate.BucketCost, priority int8, now int64) (drawga
 	b, err := w.fetch(bc.Key)
 	switch {
 	case err == nil:
-		w.unknown.fill(b, bc.Plan, now)
+		w.repaired.fill(b, bc.Plan, now)
 		return drawgate.Describe(bc, b.rec, priority, true, now), nil
 	case isBucket(err):
 		return drawgate.Status{Decision: drawgate.Decision{Fail: storeError("peek", explain(err))}}, nil
