@@ -13,7 +13,7 @@ import (
 
 // TestMistakesAreTold, all of them at once, with what was meant.
 // req: B11.
-func TestMistakesAreTold(t *testing.T) {
+func TestMistakesAreReported(t *testing.T) {
 	t.Parallel()
 	p := tokenBucket("per-user", 10, 5)
 	p.Overrides = []engine.Override{

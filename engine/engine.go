@@ -15,7 +15,7 @@ import (
 // Engine decides takes by the configuration in force. It is safe for concurrent use.
 type Engine struct {
 	base   *drawgate.Limiter // of no policy that is in use: what all limiters are made from
-	beside *drawgate.Limiter // the same for shadows: they stand in no queue, and no observer takes them for what is enforced
+	shadow *drawgate.Limiter // the same for shadows: they stand in no queue, and no observer takes them for what is enforced
 	opts   Options
 	pool   sync.Pool // of *scratch
 	state  atomic.Pointer[state]
@@ -50,7 +50,7 @@ func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
 	} else {
 		o.Observer = nil
 	}
-	if e.beside, err = drawgate.New(store, drawgate.PerSecond("base", 1), &o); err != nil {
+	if e.shadow, err = drawgate.New(store, drawgate.PerSecond("base", 1), &o); err != nil {
 		return nil, err
 	}
 	if err := e.Replace(c); err != nil {
@@ -173,7 +173,7 @@ func (e *Engine) Waiting() (callers int, oldest time.Duration) { return e.base.W
 
 // Close ends all waiting with drawgate.ErrClosed, as every later take. The store stays open.
 func (e *Engine) Close() error {
-	err := errors.Join(e.base.Close(), e.beside.Close())
+	err := errors.Join(e.base.Close(), e.shadow.Close())
 	e.close.Do(func() {
 		for range cap(e.shadows) {
 			e.shadows <- struct{}{}

@@ -39,7 +39,7 @@ func (e *Engine) Lost(r *Request) (*Lost, error) {
 			return nil, err
 		}
 		if len(sc.shadow) > 0 { // what goes wrong there is of no consequence
-			res.beside, _ = sc.shadow[0].Limiter.Resume(shadowID(r.ID), r.Grant, end, sc.shadow...)
+			res.shadowHold, _ = sc.shadow[0].Limiter.Resume(shadowID(r.ID), r.Grant, end, sc.shadow...)
 		}
 	}
 	return l, nil

@@ -60,7 +60,7 @@ type Result struct {
 	Exempt      bool                  // a rule exempts the request; every one of its Sets
 	Unmatched   bool                  // no rule matched that is not in shadow, none of its Sets, and nothing was asked for by name
 
-	beside *drawgate.Reservation // of the shadows
+	shadowHold *drawgate.Reservation // of the shadows
 }
 
 // Applied is one policy that counts a request.

@@ -150,9 +150,9 @@ func TestSetsPassTheLowerAmounts(t *testing.T) {
 	p := engine.Policy{Policy: drawgate.Policy{Name: "p", Limits: []drawgate.Limit{
 		{Name: "wide", Kind: drawgate.Rolling, Window: 48 * time.Hour, Amount: 100}, {Name: "tight", Kind: drawgate.Bucket, Window: 24 * time.Hour, Amount: 50},
 	}}}
-	with := func(attr string, wide, burst int64) rules.Rule {
+	with := func(attr string, hourly, burst int64) rules.Rule {
 		r := where(attr, "p")
-		r.Apply[0].Key, r.Apply[0].Amounts = `attr("user")`, map[string]int64{"wide": wide, "tight.burst": burst}
+		r.Apply[0].Key, r.Apply[0].Amounts = `attr("user")`, map[string]int64{"wide": hourly, "tight.burst": burst}
 		return r
 	}
 	for _, sets := range [][]engine.Set{
@@ -213,15 +213,15 @@ func TestSetsInShadow(t *testing.T) {
 	t.Parallel()
 	try := where("user", "p")
 	try.Name, try.Shadow = "try", true
-	told := 0
+	divergences := 0
 	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 3), perDay("q", 9), slots("s", 1)), Rules: []rules.Rule{
 		try, where("all", "q"), {Name: "slots", Shadow: true, Apply: []rules.Apply{{Policy: "s", Key: `"global"`}}},
-	}}, &engine.Options{Diverged: func(d *engine.Divergence) { told++ }})
+	}}, &engine.Options{Diverged: func(d *engine.Divergence) { divergences++ }})
 	r := &engine.Request{Sets: []engine.Set{set("user=ann"), set("user=ann"), set("all=x,user=bob")}}
 	for i := range 2 {
 		res := take(t, e, r)
-		if !res.Decision.Allowed || res.Decision.Buckets() != 1 || len(res.Shadow) != 5 || told != i {
-			t.Fatalf("%d told: %+v", told, res)
+		if !res.Decision.Allowed || res.Decision.Buckets() != 1 || len(res.Shadow) != 5 || divergences != i {
+			t.Fatalf("%d told: %+v", divergences, res)
 		}
 		if s := res.Shadow[0]; s.Allowed != (i == 0) || s.Decision.Buckets() != 2 || i == 1 && s.Divergence != engine.WouldRefuse {
 			t.Errorf("shadow %+v", s)
@@ -266,9 +266,9 @@ func TestSetsThatAskTooMuchTogether(t *testing.T) {
 	try, key := where("user", "try"), where("key", "p")
 	try.Shadow = true
 	try.Apply[0].Costs, key.Apply[0].Costs = map[string]int64{"tokens": 0}, map[string]int64{"tokens": 0} // callers name them
-	beside := all("beside")
-	beside.Shadow = true
-	e, store := over(t, engine.Config{Policies: policies(all("p"), all("try"), beside, perDay("q", 5)), Rules: []rules.Rule{key, try, where("all", "q")}})
+	shadowed := all("beside")
+	shadowed.Shadow = true
+	e, store := over(t, engine.Config{Policies: policies(all("p"), all("try"), shadowed, perDay("q", 5)), Rules: []rules.Rule{key, try, where("all", "q")}})
 	c := drawgate.Cost{Unit: "tokens", N: drawgate.MaxAmount}
 	r := &engine.Request{Sets: []engine.Set{set("all=x"), set("key=a", c), set("key=a", c), set("key=a", c)}}
 	res, err := e.Take(t.Context(), r)

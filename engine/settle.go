@@ -15,7 +15,7 @@ import (
 // their slots, until the hold ends.
 func (r *Result) Settle(ctx context.Context, used ...drawgate.Cost) error {
 	mine, theirs := used, used
-	if r.beside != nil {
+	if r.shadowHold != nil {
 		mine, theirs = r.split(used)
 	}
 	r.both(func(res *drawgate.Reservation) error { return res.Settle(ctx, theirs...) })
@@ -48,8 +48,8 @@ func (r *Result) Renew(ctx context.Context, hold time.Duration) error {
 // both does to the shadows' reservation what is done to the other. What goes wrong there is of no
 // consequence.
 func (r *Result) both(f func(*drawgate.Reservation) error) {
-	if r.beside != nil {
-		_ = f(r.beside)
+	if r.shadowHold != nil {
+		_ = f(r.shadowHold)
 	}
 }
 
@@ -57,7 +57,7 @@ func (r *Result) both(f func(*drawgate.Reservation) error) {
 // concerns neither is left to the former, to be refused.
 func (r *Result) split(used []drawgate.Cost) (mine, theirs []drawgate.Cost) {
 	for _, c := range used {
-		shadow := counts(&r.beside.Decision, c.Unit)
+		shadow := counts(&r.shadowHold.Decision, c.Unit)
 		if shadow {
 			theirs = append(theirs, c)
 		}

@@ -102,7 +102,7 @@ func shadowID(id string) string {
 
 // compare says how the shadows differ from what is enforced, which failed or not.
 func (e *Engine) compare(a *answer, res *Result, failed error) {
-	res.beside = a.reservation
+	res.shadowHold = a.reservation
 	if a.err != nil && !errors.Is(a.err, drawgate.ErrNeverFits) {
 		e.opts.Logger.Debug("a shadow was not evaluated", "error", a.err)
 	}

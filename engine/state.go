@@ -112,10 +112,10 @@ func (s *state) names() []string { return slices.Sorted(maps.Keys(s.policies)) }
 func (e *Engine) compile(c Config, old *state) (*state, error) {
 	s := &state{config: c, policies: make(map[string]*policy, len(c.Policies)), byRule: map[useOf]*variant{}}
 	s.config.Policies = c.Listed()
-	beside := inShadow(&c)
+	shadowed := inShadow(&c)
 	var errs []error
 	for i := range c.Policies {
-		p, mistakes := e.policy(i, &c.Policies[i], beside[c.Policies[i].Name])
+		p, mistakes := e.policy(i, &c.Policies[i], shadowed[c.Policies[i].Name])
 		if s.policies[p.name] != nil {
 			mistakes = append(mistakes, &Error{Policy: p.name, Index: i, Field: "name", Err: errors.New("the name is used twice")})
 		}
@@ -155,16 +155,16 @@ func inShadow(c *Config) map[string]bool {
 }
 
 // policy makes policy i ready.
-func (e *Engine) policy(i int, c *Policy, beside bool) (p *policy, errs []error) {
+func (e *Engine) policy(i int, c *Policy, shadowed bool) (p *policy, errs []error) {
 	p = &policy{
 		name: c.Name, said: c, shadow: c.Shadow, off: c.Disabled,
 		variants: variants{base: e.base, policy: c.Policy, made: map[string]*variant{}},
 	}
 	switch {
 	case c.Shadow: // counts where it will count when it is enforced
-		p.variants.beside = e.beside
-	case beside:
-		p.variants.beside, p.variants.suffix = e.beside, ShadowSuffix
+		p.variants.shadow = e.shadow
+	case shadowed:
+		p.variants.shadow, p.variants.suffix = e.shadow, ShadowSuffix
 	}
 	fail := func(field string, err error) {
 		errs = append(errs, &Error{Policy: c.Name, Index: i, Field: field, Err: err})

@@ -86,9 +86,9 @@ func TestAShadowThatNamesNoUnit(t *testing.T) {
 	p := tokens("p")
 	p.Shadow = true
 	e := newEngine(t, engine.Config{Policies: policies(p, perDay("q", 100), tokens("r"))}, nil)
-	beside := take(t, e, &engine.Request{Asks: []engine.Ask{{Policy: "q", Key: "k"}, {Policy: "p", Key: "k"}}})
-	if s := beside.Shadow; !beside.Decision.Allowed || len(s) != 1 || !s[0].Allowed || s[0].Err != nil || s[0].Divergence != engine.Same {
-		t.Errorf("beside a policy that counts requests: %+v", beside)
+	res := take(t, e, &engine.Request{Asks: []engine.Ask{{Policy: "q", Key: "k"}, {Policy: "p", Key: "k"}}})
+	if s := res.Shadow; !res.Decision.Allowed || len(s) != 1 || !s[0].Allowed || s[0].Err != nil || s[0].Divergence != engine.Same {
+		t.Errorf("beside a policy that counts requests: %+v", res)
 	}
 	alone := take(t, e, ask("p", "k"))
 	if s := alone.Shadow; !alone.Decision.Allowed || len(s) != 1 || !errors.Is(s[0].Err, drawgate.ErrUnknownUnit) {

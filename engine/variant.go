@@ -12,13 +12,13 @@ import (
 // variant is a policy with one set of amounts. Whatever the amounts, the buckets are the policy's.
 type variant struct {
 	own    *drawgate.Limiter
-	beside *drawgate.Limiter // for shadows; nil if there are none of this policy
+	shadow *drawgate.Limiter // for shadows; nil if there are none of this policy
 }
 
 // limiter returns the one that is meant.
 func (v *variant) limiter(shadow bool) *drawgate.Limiter {
 	if shadow {
-		return v.beside
+		return v.shadow
 	}
 	return v.own
 }
@@ -26,7 +26,7 @@ func (v *variant) limiter(shadow bool) *drawgate.Limiter {
 // variants makes variants of a policy, each once.
 type variants struct {
 	base   *drawgate.Limiter
-	beside *drawgate.Limiter // what the limiters for shadows are made from; nil if none are needed
+	shadow *drawgate.Limiter // what the limiters for shadows are made from; nil if none are needed
 	suffix string            // of the policy part of their keys
 	policy drawgate.Policy
 	made   map[string]*variant
@@ -46,9 +46,9 @@ func (v *variants) with(amounts map[string]int64) (*variant, error) {
 	if made.own, err = v.base.With(p); err != nil {
 		return nil, err
 	}
-	if v.beside != nil {
+	if v.shadow != nil {
 		p.Name += v.suffix
-		if made.beside, err = v.beside.With(p); err != nil {
+		if made.shadow, err = v.shadow.With(p); err != nil {
 			return nil, err
 		}
 	}

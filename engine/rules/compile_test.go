@@ -80,7 +80,7 @@ func TestMistakes(t *testing.T) {
 
 // TestAllMistakesAreToldAtOnce: whoever writes a file need not find them one by one.
 // req: B11.
-func TestAllMistakesAreToldAtOnce(t *testing.T) {
+func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	list := []Rule{
 		{Name: "a", Match: Match{Path: "x", User: "*y"}, When: "1", Apply: apply("nope", "usr", "", "")},

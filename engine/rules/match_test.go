@@ -242,7 +242,7 @@ func TestMissingAttributesAreCountedTogether(t *testing.T) {
 	}
 }
 
-func TestFailuresOfExpressionsAreToldWithoutValues(t *testing.T) {
+func TestFailuresOfExpressionsShowNoValues(t *testing.T) {
 	t.Parallel()
 	const secret = "sk-very-secret"
 	for _, r := range []Rule{
