@@ -19,13 +19,13 @@ func (c *call) afterwards(ctx context.Context) error {
 	some, took := false, false
 	for i := range c.parts {
 		p := &c.parts[i]
-		took = took || p.does == takes
-		if p.policy == "" || p.hits == 0 || p.does != reports && p.does != refunds {
+		took = took || p.action == takes
+		if p.policy == "" || p.hits == 0 || p.action != reports && p.action != refunds {
 			continue
 		}
 		some = true
 		carryOut := c.refund
-		if p.does == reports {
+		if p.action == reports {
 			carryOut = c.report
 		}
 		if err := carryOut(ctx, p); err != nil {
@@ -37,7 +37,7 @@ func (c *call) afterwards(ctx context.Context) error {
 	}
 	err := errors.Join(errs...)
 	if err == nil {
-		err = c.peek(ctx, func(p *part) bool { return p.does == reports || p.does == refunds }, func(p *part) bool { return p.remaining <= 0 })
+		err = c.peek(ctx, func(p *part) bool { return p.action == reports || p.action == refunds }, func(p *part) bool { return p.remaining <= 0 })
 	}
 	if err == nil {
 		return nil

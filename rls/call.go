@@ -11,15 +11,15 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// does is what a descriptor asks for.
-type does uint8
+// action is what a descriptor asks for.
+type action uint8
 
 const (
-	nothing does = iota // no limit, or one that is replaced
-	takes               // spend hits
-	peeks               // 0 hits: tell, spend nothing
-	reports             // hits that are used already
-	refunds             // give hits back
+	nothing action = iota // no limit, or one that is replaced
+	takes                 // spend hits
+	peeks                 // 0 hits: tell, spend nothing
+	reports               // hits that are used already
+	refunds               // give hits back
 )
 
 // part is one descriptor of a request on its way to an answer.
@@ -32,15 +32,15 @@ type part struct {
 	own     bool                                   // hits were told, in the descriptor or the request
 	policy  string
 	key     string
-	does    does
+	action  action
 	hits    int64
 	never   bool // more hits than the limit ever grants
 	ask     int  // position in the take; -1: not in it
-	told
+	outcome
 }
 
-// told is what the answer says of a descriptor.
-type told struct {
+// outcome is what the answer says of a descriptor.
+type outcome struct {
 	over       bool
 	known      bool // remaining and reset are
 	unlimited  bool
@@ -106,13 +106,13 @@ func (c *call) hits(d *common.RateLimitDescriptor, p *part) {
 	p.entries, marked = withoutMarks(d.GetEntries())
 	switch {
 	case d.GetIsNegativeHits():
-		p.does = refunds
+		p.action = refunds
 	case n == 0:
-		p.does = peeks
+		p.action = peeks
 	case marked || own != nil && c.s.opts.Reports == ReportOwnHits:
-		p.does = reports
+		p.action = reports
 	default:
-		p.does = takes
+		p.action = takes
 	}
 }
 

@@ -17,7 +17,7 @@ func (c *call) classify(d *domain) error {
 		c.hits(descriptor, p)
 		p.rule = d.find(p.entries)
 		if o := descriptor.GetLimit(); o != nil {
-			rule, limiter, err := c.carried(d, p, o)
+			rule, limiter, err := c.override(d, p, o)
 			if err != nil {
 				return err
 			}
@@ -36,21 +36,21 @@ func (c *call) classify(d *domain) error {
 func (c *call) match(p *part) error {
 	r := p.rule
 	if r == nil {
-		p.does = nothing
+		p.action = nothing
 		return nil
 	}
 	p.current = r.current
 	c.dropped = append(c.dropped, r.Replaces...)
 	switch {
 	case r.Unlimited:
-		p.does, p.unlimited, p.known, p.remaining = nothing, true, true, unlimitedRemaining
+		p.action, p.unlimited, p.known, p.remaining = nothing, true, true, unlimitedRemaining
 	case r.Requests == 0:
 		p.known, p.resetAfter = true, r.window.Microseconds()
-		p.never = p.does == takes || p.does == peeks
+		p.never = p.action == takes || p.action == peeks
 		p.shadow = r.Shadow && p.never
-		p.does = nothing
+		p.action = nothing
 	default:
-		if p.does == refunds && !c.s.opts.Refunds {
+		if p.action == refunds && !c.s.opts.Refunds {
 			return status.Error(codes.FailedPrecondition, "rls: is_negative_hits gives units back, which this server does not allow")
 		}
 		p.policy = r.policy.Name
@@ -85,7 +85,7 @@ func (c *call) blocked() bool {
 		p := &c.parts[i]
 		refused := p.over || p.never
 		switch {
-		case p.rule == nil || p.unlimited || p.does == reports || p.does == refunds:
+		case p.rule == nil || p.unlimited || p.action == reports || p.action == refunds:
 		case p.enforced() && refused:
 			return true
 		case p.quota():

@@ -70,7 +70,7 @@ func parse(files []file, opts *ConfigOptions) (*Config, error) {
 // nor 0, named "rls/" and the domain and descriptors, and one named "rls", of which rates that
 // requests carry are made, an [engine.Policy.Base].
 func (c *Config) Policies() []engine.Policy {
-	list := []engine.Policy{{Policy: drawgate.PerSecond(CarriedPolicy, 1), Base: true}}
+	list := []engine.Policy{{Policy: drawgate.PerSecond(OverridePolicy, 1), Base: true}}
 	for _, r := range c.rules {
 		if r.counts() {
 			list = append(list, engine.Policy{Policy: r.policy, Shadow: r.Shadow})

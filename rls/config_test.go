@@ -267,7 +267,7 @@ func TestConfigDirectory(t *testing.T) {
 	}
 }
 
-func TestConfigCurrentLimitIsTold(t *testing.T) {
+func TestConfigAnswersTheCurrentLimit(t *testing.T) {
 	t.Parallel()
 	c := client(t, `
 domain: d

@@ -182,7 +182,7 @@ descriptors:
         rate_limit: {unit: hour, requests_per_unit: 2}
 `)
 	e, err := engine.New(memory(t), engine.Config{Policies: c.Policies()}, &engine.Options{
-		StoreTimeout: patient.StoreTimeout, Observer: m.Observer(), Diverged: m.Diverged,
+		StoreTimeout: slowStore.StoreTimeout, Observer: m.Observer(), Diverged: m.Diverged,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -100,7 +100,7 @@ func (c *call) retryAfter() int64 {
 	for i := range c.parts {
 		p := &c.parts[i]
 		switch {
-		case p.rule == nil || p.shadowed() || p.does == reports || p.does == refunds:
+		case p.rule == nil || p.shadowed() || p.action == reports || p.action == refunds:
 		case p.quota():
 			if p.never {
 				continue

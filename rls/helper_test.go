@@ -37,8 +37,8 @@ func config(tb testing.TB, text string) *rls.Config {
 	return c
 }
 
-// patient engines give a busy machine the time that it takes.
-var patient = &engine.Options{StoreTimeout: 10 * time.Second}
+// slowStore gives a busy machine the time that it takes.
+var slowStore = &engine.Options{StoreTimeout: 10 * time.Second}
 
 // service returns a service over a store for a configuration; opts may be nil.
 func service(tb testing.TB, store drawgate.Store, c *rls.Config, opts *rls.Options) (*rls.Service, *engine.Engine) {
@@ -47,7 +47,7 @@ func service(tb testing.TB, store drawgate.Store, c *rls.Config, opts *rls.Optio
 	if c != nil {
 		policies = c.Policies()
 	}
-	e, err := engine.New(store, engine.Config{Policies: policies}, patient)
+	e, err := engine.New(store, engine.Config{Policies: policies}, slowStore)
 	if err != nil {
 		tb.Fatal(err)
 	}

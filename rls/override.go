@@ -14,19 +14,19 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// CarriedPolicy is the policy of rates that descriptors carry where no rule of the same window
+// OverridePolicy is the policy of rates that descriptors carry where no rule of the same window
 // matches. The engine has it so that it can be disabled, and so that there is a limiter to derive
 // from.
-const CarriedPolicy = "rls"
+const OverridePolicy = "rls"
 
-// carried keeps the rates that requests have carried, up to a bound: whoever sends requests chooses
+// overrides keeps the rates that requests have carried, up to a bound: whoever sends requests chooses
 // their number.
-type carried struct {
+type overrides struct {
 	mu    sync.Mutex
-	rates map[carriedKey]carriedRate // guarded by mu
+	rates map[overrideKey]overrideRate // guarded by mu
 }
 
-type carriedKey struct {
+type overrideKey struct {
 	rule     *Rule // with the same window; nil: none
 	domain   string
 	unit     ratelimit.RateLimitResponse_RateLimit_Unit
@@ -34,22 +34,22 @@ type carriedKey struct {
 	requests uint32
 }
 
-type carriedRate struct {
+type overrideRate struct {
 	rule    *Rule
 	limiter *drawgate.Limiter
 }
 
-// maxCarried is how many rates are kept. A limiter takes a few hundred bytes, and microseconds to
+// maxOverrides is how many rates are kept. A limiter takes a few hundred bytes, and microseconds to
 // make.
-const maxCarried = 1024
+const maxOverrides = 1024
 
-// carried returns the rate that a descriptor carries in place of the file's.
+// override returns the rate that a descriptor carries in place of the file's.
 //
 // If a rule with the same window matches, it counts in the rule's bucket, with another amount:
 // whoever alternates between the two has one limit at a time, not two. Otherwise it counts in a
 // bucket of the descriptor's own.
-func (c *call) carried(d *domain, p *part, o *common.RateLimitDescriptor_RateLimitOverride) (*Rule, *drawgate.Limiter, error) {
-	k := carriedKey{
+func (c *call) override(d *domain, p *part, o *common.RateLimitDescriptor_RateLimitOverride) (*Rule, *drawgate.Limiter, error) {
+	k := overrideKey{
 		domain: d.name, unit: ratelimit.RateLimitResponse_RateLimit_Unit(o.GetUnit()), times: 1, requests: o.GetRequestsPerUnit(),
 	}
 	if m := o.GetUnitMultiplier(); m != nil {
@@ -62,46 +62,46 @@ func (c *call) carried(d *domain, p *part, o *common.RateLimitDescriptor_RateLim
 	if r := p.rule; r != nil && r.counts() && r.Unit == k.unit && r.Multiplier == k.times {
 		k.rule = r
 	}
-	rate, err := c.rates.carried.get(c.s.engine, k, c.rates.config.windows)
+	rate, err := c.rates.overrides.get(c.s.engine, k, c.rates.config.windows)
 	return rate.rule, rate.limiter, err
 }
 
-func (c *carried) get(e *engine.Engine, k carriedKey, w Windows) (carriedRate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if rate, ok := c.rates[k]; ok {
+func (o *overrides) get(e *engine.Engine, k overrideKey, w Windows) (overrideRate, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if rate, ok := o.rates[k]; ok {
 		return rate, nil
 	}
-	rate, err := makeCarried(e, k, w)
+	rate, err := makeOverride(e, k, w)
 	if err != nil {
 		return rate, err
 	}
-	if c.rates == nil || len(c.rates) >= maxCarried {
-		c.rates = make(map[carriedKey]carriedRate)
+	if o.rates == nil || len(o.rates) >= maxOverrides {
+		o.rates = make(map[overrideKey]overrideRate)
 	}
-	c.rates[k] = rate
+	o.rates[k] = rate
 	return rate, nil
 }
 
-// makeCarried makes the rule and the limiter of a rate. It counts, is never in shadow and is no
+// makeOverride makes the rule and the limiter of a rate. It counts, is never in shadow and is no
 // quota.
-func makeCarried(e *engine.Engine, k carriedKey, w Windows) (carriedRate, error) {
+func makeOverride(e *engine.Engine, k overrideKey, w Windows) (overrideRate, error) {
 	r := &Rule{Domain: k.domain, Unit: k.unit, Multiplier: k.times, Requests: k.requests}
 	r.finish(w)
 	if k.requests == 0 {
-		return carriedRate{rule: r}, nil
+		return overrideRate{rule: r}, nil
 	}
-	base := CarriedPolicy
+	base := OverridePolicy
 	if k.rule != nil {
 		base, r.Path = k.rule.policy.Name, k.rule.Path
 	}
 	r.policy.Name = base
 	l := e.Limiter(base)
 	if l == nil {
-		return carriedRate{}, engine.ErrUnknownPolicy
+		return overrideRate{}, engine.ErrUnknownPolicy
 	}
 	l, err := l.With(r.policy)
-	return carriedRate{rule: r, limiter: l}, err
+	return overrideRate{rule: r, limiter: l}, err
 }
 
 // bucket returns the name of a part's bucket.
@@ -120,9 +120,9 @@ func (r *Rule) bucket(p *part) string {
 	return b.String()
 }
 
-// runCarried is [call.run] for a request of which some descriptors carry a rate. One take decides
+// runOverrides is [call.run] for a request of which some descriptors carry a rate. One take decides
 // them with the others; what is in shadow is decided by the engine beside it.
-func (c *call) runCarried(ctx context.Context) (allowed bool, err error) {
+func (c *call) runOverrides(ctx context.Context) (allowed bool, err error) {
 	var shadows, enforced []int // asks
 	limiters := make([]*drawgate.Limiter, len(c.asks))
 	for i := range c.parts {
@@ -165,7 +165,7 @@ func (c *call) runCarried(ctx context.Context) (allowed bool, err error) {
 		}
 		c.describeTake(&decision)
 	}
-	c.besides(ctx, shadows)
+	c.evaluateShadows(ctx, shadows)
 	return allowed, nil
 }
 
@@ -180,8 +180,8 @@ func (c *call) withoutDisabled(asks []int) []int {
 	return kept
 }
 
-// besides evaluates what is in shadow. What fails there fails nobody.
-func (c *call) besides(ctx context.Context, asks []int) {
+// evaluateShadows evaluates what is in shadow. What fails there fails nobody.
+func (c *call) evaluateShadows(ctx context.Context, asks []int) {
 	if len(asks) == 0 {
 		return
 	}

@@ -210,7 +210,7 @@ func TestPeers16RefundAndRaisedLimitCountAtOnce(t *testing.T) {
 
 // req: PEERS 8. Limits that requests carry admit without bound when they alternate, and a refund is
 // not clamped.
-func TestPeers08CarriedLimitsShareTheRulesBucket(t *testing.T) {
+func TestPeers08OverridesShareTheRulesBucket(t *testing.T) {
 	t.Parallel()
 	c := client(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 5}}\n", &rls.Options{Refunds: true})
 	carrying := func(n uint32) *common.RateLimitDescriptor {

@@ -27,16 +27,16 @@ func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error
 		p := &c.parts[len(c.parts)-1]
 		c.hits(d, p)
 		p.own = d.GetHitsAddend() != nil || c.request.GetHitsAddend() > 0
-		if p.does == takes {
+		if p.action == takes {
 			took = true
 		} else if err := c.find(p); err != nil {
 			return nil, err
 		}
-		if p.does == refunds && p.counted() && !c.s.opts.Refunds {
+		if p.action == refunds && p.counted() && !c.s.opts.Refunds {
 			return nil, status.Error(codes.FailedPrecondition, "rls: is_negative_hits gives units back, which this server does not allow")
 		}
 	}
-	if err := c.rulesPeek(ctx, func(p *part) bool { return p.does == peeks }); err != nil {
+	if err := c.rulesPeek(ctx, func(p *part) bool { return p.action == peeks }); err != nil {
 		return nil, err
 	}
 	if took {
@@ -57,7 +57,7 @@ func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error
 // looked at.
 func (c *call) rulesTake(ctx context.Context) error {
 	if !c.refused {
-		if err := c.rulesAsk(ctx, func(p *part) bool { return p.does == takes }); err != nil {
+		if err := c.rulesAsk(ctx, func(p *part) bool { return p.action == takes }); err != nil {
 			return err
 		}
 		d := &c.res.Decision
@@ -68,15 +68,15 @@ func (c *call) rulesTake(ctx context.Context) error {
 		c.refused = true
 		c.refusal(d)
 	}
-	untold := func(p *part) bool { return p.does == takes && !p.known }
+	unknown := func(p *part) bool { return p.action == takes && !p.known }
 	for i := range c.parts {
-		if p := &c.parts[i]; untold(p) {
+		if p := &c.parts[i]; unknown(p) {
 			if err := c.find(p); err != nil {
 				return err
 			}
 		}
 	}
-	return c.rulesPeek(ctx, untold)
+	return c.rulesPeek(ctx, unknown)
 }
 
 // anyRule stands for the rules that count a descriptor: they are enforced.
@@ -149,7 +149,7 @@ func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 			if err != nil {
 				return err
 			}
-			if p.does == takes && p.hits > 1 && countsHits(ask.Limiter) {
+			if p.action == takes && p.hits > 1 && countsHits(ask.Limiter) {
 				ask.Costs = []drawgate.Cost{{N: p.hits}}
 			}
 			st, err := ask.Limiter.StatusAt(ctx, 0, ask)
@@ -162,7 +162,7 @@ func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 				c.describeDraft(&st.Decision, true)
 			}
 		}
-		if p.over && p.does == peeks {
+		if p.over && p.action == peeks {
 			c.refused = true
 		}
 	}
@@ -188,10 +188,10 @@ func (p *part) counted() bool {
 func (c *call) rulesAfterwards(ctx context.Context) error {
 	for i := range c.parts {
 		p := &c.parts[i]
-		if p.hits == 0 || len(p.applied) == 0 || p.does != reports && p.does != refunds {
+		if p.hits == 0 || len(p.applied) == 0 || p.action != reports && p.action != refunds {
 			continue
 		}
-		if p.does == reports {
+		if p.action == reports {
 			p.own = true
 			if err := c.rulesAsk(ctx, func(o *part) bool { return o == p }); err != nil {
 				return err
@@ -199,13 +199,13 @@ func (c *call) rulesAfterwards(ctx context.Context) error {
 			if c.res.Decision.Allowed {
 				continue
 			}
-			p.never, p.rule, p.told = false, nil, told{} // it is counted all the same
+			p.never, p.rule, p.outcome = false, nil, outcome{} // it is counted all the same
 		}
 		if err := c.rulesEach(ctx, p); err != nil {
 			return err
 		}
 	}
-	return c.rulesPeek(ctx, func(p *part) bool { return (p.does == reports || p.does == refunds) && !p.known })
+	return c.rulesPeek(ctx, func(p *part) bool { return (p.action == reports || p.action == refunds) && !p.known })
 }
 
 // rulesEach charges, or refunds, a descriptor's hits in all buckets that count it.
@@ -222,7 +222,7 @@ func (c *call) rulesEach(ctx context.Context, p *part) error {
 		if !countsHits(ask.Limiter) {
 			continue
 		}
-		if p.does == reports {
+		if p.action == reports {
 			err = charge(ctx, ask, p.hits)
 		} else {
 			ask.Costs = []drawgate.Cost{{N: p.hits}}
@@ -251,7 +251,7 @@ func (c *call) rulesTell(p *part, d *drawgate.Decision, buckets uint64) {
 	if worst.Limit == nil || p.over && retry <= p.retryAfter || p.known && !worst.Refused() && worst.Remaining >= p.remaining {
 		return
 	}
-	p.told = told{
+	p.outcome = outcome{
 		known: true, over: p.over || worst.Refused(), remaining: worst.Remaining, retryAfter: retry,
 		resetAfter: max(0, worst.ResetAt().Sub(d.At()).Microseconds()),
 	}

@@ -29,7 +29,7 @@ func byRules(t *testing.T, c engine.Config, opts *rls.Options) ratelimit.RateLim
 
 func byRulesOver(t *testing.T, store drawgate.Store, c engine.Config, opts *rls.Options) ratelimit.RateLimitServiceClient {
 	t.Helper()
-	e, err := engine.New(store, c, patient)
+	e, err := engine.New(store, c, slowStore)
 	if err != nil {
 		t.Fatal(err)
 	}

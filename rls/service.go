@@ -35,8 +35,8 @@ var _ ratelimit.RateLimitServiceServer = (*Service)(nil)
 
 // rates is a configuration in use, and the limiters of rates that requests carried under it.
 type rates struct {
-	config  *Config
-	carried carried
+	config    *Config
+	overrides overrides
 }
 
 // New returns a service over e, which stays the caller's to close and must have the policies of
@@ -150,7 +150,7 @@ func (s *Service) failed(r *ratelimit.RateLimitRequest, err error) (*ratelimit.R
 		return nil, answer
 	}
 	s.log(r.GetDomain(), err)
-	if _, told := status.FromError(err); s.opts.Shadow && !told {
+	if _, isStatus := status.FromError(err); s.opts.Shadow && !isStatus {
 		return ok(len(r.GetDescriptors())), nil
 	}
 	return nil, answer

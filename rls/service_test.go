@@ -132,7 +132,7 @@ func TestSameBucketTwiceIsAskedOnceForBoth(t *testing.T) {
 	}
 }
 
-func TestStoreAwayIsUnavailableAndTellsNoSecrets(t *testing.T) {
+func TestUnavailableStoreTellsNoSecrets(t *testing.T) {
 	t.Parallel()
 	s, _ := service(t, broken{memory(t)}, config(t, users), nil)
 	c, _ := serve(t, s)
@@ -261,7 +261,7 @@ descriptors:
 	}
 }
 
-func TestCarriedLimitsOfTheirOwn(t *testing.T) {
+func TestOverridesWithoutARule(t *testing.T) {
 	t.Parallel()
 	s, e := service(t, memory(t), config(t, users+`
   - {key: soft, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
@@ -289,7 +289,7 @@ func TestCarriedLimitsOfTheirOwn(t *testing.T) {
 			t.Fatalf("limit %d: %v, %v", 5000+i, a, err)
 		}
 	}
-	if err := e.Disable(rls.CarriedPolicy, time.Now().Add(time.Hour)); err != nil {
+	if err := e.Disable(rls.OverridePolicy, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if a := answered(t, c, request("d", day)); a.GetOverallCode() != ok {

@@ -17,7 +17,7 @@ import (
 // One of which nothing is left is over: what is refused spends nothing here, so a count never
 // passes its limit by itself.
 func (c *call) peekAll(ctx context.Context) error {
-	return c.peek(ctx, func(p *part) bool { return p.does == peeks }, func(p *part) bool { return p.remaining <= 0 })
+	return c.peek(ctx, func(p *part) bool { return p.action == peeks }, func(p *part) bool { return p.remaining <= 0 })
 }
 
 // peek tells of the parts that it is asked for; over says whether one is over by what is left.
@@ -55,7 +55,7 @@ func (c *call) takeAll(ctx context.Context) error {
 		c.begin()
 		for i := range c.parts {
 			p := &c.parts[i]
-			if p.does != takes || p.never || p.over && p.quota() || p.shadowed() && !first {
+			if p.action != takes || p.never || p.over && p.quota() || p.shadowed() && !first {
 				continue
 			}
 			c.add(p, p.hits)
@@ -82,7 +82,7 @@ func (c *call) takeAll(ctx context.Context) error {
 // peekRest tells how the takes stand that are not known yet: those of a request that is refused,
 // and those that ask more than a limit ever grants.
 func (c *call) peekRest(ctx context.Context) error {
-	return c.peek(ctx, func(p *part) bool { return p.does == takes && !p.known && (c.refused || p.never) },
+	return c.peek(ctx, func(p *part) bool { return p.action == takes && !p.known && (c.refused || p.never) },
 		func(p *part) bool { return p.hits > p.remaining })
 }
 
@@ -135,7 +135,7 @@ func (c *call) run(ctx context.Context) (allowed bool, err error) {
 		}
 	}
 	if c.carries {
-		return c.runCarried(ctx)
+		return c.runOverrides(ctx)
 	}
 	c.req = engine.Request{Asks: c.asks, Labels: c.label()}
 	err = c.s.engine.TakeInto(ctx, &c.req, &c.res)
@@ -201,13 +201,13 @@ func (c *call) refusal(d *drawgate.Decision) {
 // tellAsk notes for the parts of an ask what a decision says of its bucket: of the limit that
 // refuses longest, or has the least left.
 func (c *call) tellAsk(ask int, d *drawgate.Decision, bucket int) {
-	var t told
+	var t outcome
 	for l := range d.Limits() {
 		if l.Bucket != bucket {
 			continue
 		}
 		if l.Refused() && l.RetryAfter.Microseconds() > t.retryAfter || !t.known || !t.over && !l.Refused() && l.Remaining < t.remaining {
-			t = told{
+			t = outcome{
 				known: true, over: t.over || l.Refused(), remaining: l.Remaining,
 				retryAfter: l.RetryAfter.Microseconds(), resetAfter: max(0, l.ResetAt().Sub(d.At()).Microseconds()),
 			}
@@ -216,7 +216,7 @@ func (c *call) tellAsk(ask int, d *drawgate.Decision, bucket int) {
 	for i := range c.parts {
 		if p := &c.parts[i]; p.ask == ask {
 			t.shadow = p.shadow
-			p.told = t
+			p.outcome = t
 		}
 	}
 }
