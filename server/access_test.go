@@ -139,11 +139,11 @@ func TestBadTokensAreReported(t *testing.T) {
 		"bad role": {[]server.Token{{Secret: taker, Roles: []server.Role{"root"}}}, `"root"`},
 		"the same": {[]server.Token{ok, ok}, "same secret"},
 	} {
-		e, err := engine.New(away{}, engine.Config{Policies: enforced(policies()...)}, nil)
+		e, err := engine.New(downStore{}, engine.Config{Policies: enforced(policies()...)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = server.New(e, away{}, &server.Options{Tokens: c.list}); err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "secret-of") {
+		if _, err = server.New(e, downStore{}, &server.Options{Tokens: c.list}); err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "secret-of") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -289,7 +289,7 @@ func TestSecretsAndKeysStayOutOfLogs(t *testing.T) {
 	o := &server.Options{Tokens: tokens(), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	const key = "alice@example.com"
 	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{{When: `int(header("X-N")) > 1`, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}}}}
-	for _, store := range []drawgate.Store{away{}, memstore.New(nil)} {
+	for _, store := range []drawgate.Store{downStore{}, memstore.New(nil)} {
 		h := setup{store: store, config: cfg, options: o}.make(t).AdminHandler()
 		for _, secret := range []string{admin, taker, "a-wrong-secret-of-somebody"} {
 			for _, c := range [][2]string{

@@ -196,7 +196,7 @@ func TestWhatTheStoreCannot(t *testing.T) {
 func TestReloadSaysWhatChanged(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(nil)
-	e, err := engine.New(store, engine.Config{Policies: enforced(policies()...)}, patient)
+	e, err := engine.New(store, engine.Config{Policies: enforced(policies()...)}, slowStore)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 func TestReservationOutlivesAReload(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(nil)
-	e, err := engine.New(store, ruled(), patient)
+	e, err := engine.New(store, ruled(), slowStore)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestTakeAllocatesLittle(t *testing.T) {
 
 // A body of a mebibyte says hundreds of thousands of things that are hundreds of bytes each in
 // memory: it is refused before they are made.
-func TestCrowdedBodiesTakeLittleMemory(t *testing.T) {
+func TestLargeArraysTakeLittleMemory(t *testing.T) {
 	h := setup{}.make(t).AdminHandler()
 	crowd := func(before, element, after string) string {
 		n := (api.MaxBody - len(before) - len(after)) / (len(element) + 1)

@@ -178,7 +178,7 @@ func askByRule(e *engine.Engine, a *engine.Applied, info *engine.Info, rule *rul
 
 // vary gives an ask the amounts and the buckets that a rule says. An override for the key goes
 // before a rule's amounts.
-func vary(e *engine.Engine, ask *drawgate.Ask, info *engine.Info, apply *rules.Apply, beside bool) (err error) {
+func vary(e *engine.Engine, ask *drawgate.Ask, info *engine.Info, apply *rules.Apply, inShadow bool) (err error) {
 	p := ask.Limiter.Plan().Policy()
 	p.Limits = slices.Clone(p.Limits)
 	if ask.Limiter == e.Limiter(info.Name) {
@@ -188,7 +188,7 @@ func vary(e *engine.Engine, ask *drawgate.Ask, info *engine.Info, apply *rules.A
 			l.Burst = cmp.Or(apply.Amounts[l.Name+".burst"], l.Burst)
 		}
 	}
-	if beside {
+	if inShadow {
 		p.Name += engine.ShadowSuffix
 	}
 	ask.Limiter, err = ask.Limiter.With(p)

@@ -9,16 +9,16 @@ import (
 	"sync"
 )
 
-// exact returns an error if an object names something twice, or spells a field in another way than
+// checkFieldNames returns an error if an object names something twice, or spells a field in another way than
 // the protocol. encoding/json takes the last one, and does not mind the case of letters; what
 // stands between a client and this server may read the same text otherwise. The JSON has been read
 // into v before.
-func exact(body []byte, v any) error {
-	return exactly(json.NewDecoder(bytes.NewReader(body)), reflect.TypeOf(v).Elem())
+func checkFieldNames(body []byte, v any) error {
+	return checkNextNames(json.NewDecoder(bytes.NewReader(body)), reflect.TypeOf(v).Elem())
 }
 
-// exactly checks the next value, which was read into a t.
-func exactly(d *json.Decoder, t reflect.Type) error {
+// checkNextNames checks the next value, which was read into a t.
+func checkNextNames(d *json.Decoder, t reflect.Type) error {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -34,7 +34,7 @@ func exactly(d *json.Decoder, t reflect.Type) error {
 		} else if of, err = member(d, t, seen); err != nil {
 			return err
 		}
-		if err := exactly(d, of); err != nil {
+		if err := checkNextNames(d, of); err != nil {
 			return err
 		}
 	}

@@ -326,7 +326,7 @@ func TestForwardAuthThatCannotDecide(t *testing.T) {
 		}
 	}
 	for allow, want := range map[bool]int{false: 503, true: 200} {
-		s := setup{store: away{}, config: ruled(), options: &server.Options{ForwardAuth: &server.ForwardAuth{AllowAway: allow}}}.make(t)
+		s := setup{store: downStore{}, config: ruled(), options: &server.Options{ForwardAuth: &server.ForwardAuth{AllowAway: allow}}}.make(t)
 		w := ask(s, "GET", "/auth", "", site("/x", "192.0.2.1")...)
 		if w.Code != want || (w.Header().Get("X-RateLimit-Fallback") == "true") != allow || (w.Header().Get("Retry-After") != "") == allow {
 			t.Errorf("%v: %d %v", allow, w.Code, w.Header())
@@ -405,7 +405,7 @@ func TestForwardAuthHeadersAreShort(t *testing.T) {
 	name := func(c string, i, n int) string { return fmt.Sprintf("%02d", i) + strings.Repeat(c, n-2) }
 	for _, long := range []int{16, 42, 128} {
 		var cfg engine.Config
-		var applied, beside []rules.Apply
+		var applied, shadows []rules.Apply
 		for i := range drawgate.MaxBuckets {
 			p := drawgate.Policy{Name: name("%", i, long)}
 			for j := range drawgate.MaxLimits {
@@ -418,9 +418,9 @@ func TestForwardAuthHeadersAreShort(t *testing.T) {
 			shadow.Name, shadow.Limits = name("~", i, long), []drawgate.Limit{{Name: "l", Kind: drawgate.Rolling, Window: time.Hour, Amount: 1}}
 			cfg.Policies = append(cfg.Policies, engine.Policy{Policy: p}, engine.Policy{Policy: shadow, Shadow: true})
 			applied = append(applied, rules.Apply{Policy: p.Name, Key: "ip"})
-			beside = append(beside, rules.Apply{Policy: shadow.Name, Key: "ip"})
+			shadows = append(shadows, rules.Apply{Policy: shadow.Name, Key: "ip"})
 		}
-		for part := range slices.Chunk(append(applied, beside...), rules.MaxApply) {
+		for part := range slices.Chunk(append(applied, shadows...), rules.MaxApply) {
 			cfg.Rules = append(cfg.Rules, rules.Rule{Apply: part})
 		}
 		s := setup{config: cfg}.make(t)

@@ -65,7 +65,7 @@ func worse(a, b string) string {
 }
 
 // policyHealth says how each policy decides, by name.
-func (s *Server) policyHealth(away bool) []api.PolicyHealth {
+func (s *Server) policyHealth(unavailable bool) []api.PolicyHealth {
 	var all []api.PolicyHealth
 	for _, info := range s.engine.Policies() {
 		h := api.PolicyHealth{Name: info.Name, Status: api.StatusOK, Shadow: info.Shadow}
@@ -74,9 +74,9 @@ func (s *Server) policyHealth(away bool) []api.PolicyHealth {
 		switch {
 		case !info.DisabledUntil.IsZero():
 			h.Status = api.StatusDisabled
-		case away && fallback > drawgate.FallbackClosed:
+		case unavailable && fallback > drawgate.FallbackClosed:
 			h.Status = api.StatusDegraded
-		case away:
+		case unavailable:
 			h.Status = api.StatusAway
 		}
 		all = append(all, h)

@@ -19,24 +19,24 @@ import (
 )
 
 // away is a store that does not answer.
-type away struct{ drawgate.Store }
+type downStore struct{ drawgate.Store }
 
-func (away) err() error {
+func (downStore) err() error {
 	return &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("secret-host: connection refused")}
 }
 
-func (s away) Take(context.Context, []drawgate.Take, []drawgate.Decision) error { return s.err() }
+func (s downStore) Take(context.Context, []drawgate.Take, []drawgate.Decision) error { return s.err() }
 
-func (s away) Peek(context.Context, []drawgate.BucketCost, int8, []drawgate.Status) error {
+func (s downStore) Peek(context.Context, []drawgate.BucketCost, int8, []drawgate.Status) error {
 	return s.err()
 }
-func (s away) Ping(context.Context) error { return s.err() }
+func (s downStore) Ping(context.Context) error { return s.err() }
 
 // req: D8
-func TestStoreAway(t *testing.T) {
+func TestStoreUnavailable(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	f := setup{store: away{}, options: &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}}.start(t)
+	f := setup{store: downStore{}, options: &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}}.start(t)
 	var p api.Problem
 	if got := f.do("POST", "/v1/take", `{"policy":"llm","key":"secret-key"}`, &p); got != 503 || p.Code != api.CodeStoreAway || strings.Contains(p.Detail, "secret") {
 		t.Errorf("got %d %+v", got, p)
@@ -88,8 +88,8 @@ func TestReadyWithFallbacks(t *testing.T) {
 		health string
 		states string
 	}{
-		{away{}, []drawgate.Policy{open, share}, 200, api.StatusDegraded, "open:degraded:open share:degraded:share "},
-		{away{}, []drawgate.Policy{open, mixed}, 503, api.StatusAway, "mixed:away:closed open:degraded:open "},
+		{downStore{}, []drawgate.Policy{open, share}, 200, api.StatusDegraded, "open:degraded:open share:degraded:share "},
+		{downStore{}, []drawgate.Policy{open, mixed}, 503, api.StatusAway, "mixed:away:closed open:degraded:open "},
 		{memstore.New(nil), []drawgate.Policy{open, mixed}, 200, api.StatusOK, "mixed:ok:closed open:ok:open "},
 	} {
 		f := setup{store: c.store, config: engine.Config{Policies: enforced(c.ps...)}, options: &server.Options{Fallback: mode}}.start(t)
@@ -103,7 +103,7 @@ func TestReadyWithFallbacks(t *testing.T) {
 			t.Errorf("got %d %+v, want %+v", got, h, c)
 		}
 	}
-	f := setup{store: away{}, config: engine.Config{Policies: enforced(mixed)}, options: &server.Options{Fallback: mode}}.start(t)
+	f := setup{store: downStore{}, config: engine.Config{Policies: enforced(mixed)}, options: &server.Options{Fallback: mode}}.start(t)
 	var p api.Policy
 	f.do("POST", "/v1/policies/mixed/disable", `{"for_ms":60000}`, &p)
 	var h api.Health

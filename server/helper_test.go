@@ -52,7 +52,7 @@ type setup struct {
 }
 
 // patient engines give a busy machine the time that it takes.
-var patient = &engine.Options{StoreTimeout: time.Minute}
+var slowStore = &engine.Options{StoreTimeout: time.Minute}
 
 // make makes the server.
 func (c setup) make(t testing.TB) *server.Server {
@@ -64,7 +64,7 @@ func (c setup) make(t testing.TB) *server.Server {
 		c.config.Policies = enforced(policies()...)
 	}
 	if c.engine == nil {
-		c.engine = patient
+		c.engine = slowStore
 	}
 	e, err := engine.New(c.store, c.config, c.engine)
 	if err != nil {

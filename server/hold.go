@@ -33,14 +33,14 @@ func heldBuckets(res *engine.Result) []api.Bucket {
 	return buckets
 }
 
-// besideOf returns what of a result is settled beside its reservation: nil if no shadow is held.
-func besideOf(res *engine.Result) *engine.Result {
+// shadowsOf returns what of a result is settled beside its reservation: nil if no shadow is held.
+func shadowsOf(res *engine.Result) *engine.Result {
 	if len(res.Shadow) == 0 {
 		return nil
 	}
-	beside := *res
-	beside.Reservation, beside.Applied, beside.Shadow = nil, nil, nil // the lists are used again
-	return &beside
+	shadows := *res
+	shadows.Reservation, shadows.Applied, shadows.Shadow = nil, nil, nil // the lists are used again
+	return &shadows
 }
 
 // What a token of an unknown id and end is measured with: it is as long as those of rand.Text, and

@@ -43,13 +43,13 @@ type memory struct {
 
 type entry struct {
 	mark
-	beside *engine.Result // nil: nothing is
+	shadows *engine.Result // nil: nothing is
 }
 
 func newMemory(size int) *memory { return &memory{at: map[mark]int{}, size: size} }
 
 // add remembers a reservation, and forgets the oldest one if there are too many.
-func (m *memory) add(k mark, beside *engine.Result) {
+func (m *memory) add(k mark, shadows *engine.Result) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.at[k]; ok {
@@ -57,18 +57,18 @@ func (m *memory) add(k mark, beside *engine.Result) {
 	}
 	if len(m.ring) < m.size {
 		m.at[k] = len(m.ring)
-		m.ring = append(m.ring, entry{k, beside})
+		m.ring = append(m.ring, entry{k, shadows})
 		return
 	}
 	if old := m.ring[m.next].mark; m.at[old] == m.next {
 		delete(m.at, old)
 	}
-	m.ring[m.next], m.at[k] = entry{k, beside}, m.next
+	m.ring[m.next], m.at[k] = entry{k, shadows}, m.next
 	m.next = (m.next + 1) % m.size
 }
 
 // claim forgets a reservation, and reports whether it was there: of several callers one gets it.
-func (m *memory) claim(k mark) (beside *engine.Result, ok bool) {
+func (m *memory) claim(k mark) (shadows *engine.Result, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i, ok := m.at[k]
@@ -76,16 +76,16 @@ func (m *memory) claim(k mark) (beside *engine.Result, ok bool) {
 		return nil, false
 	}
 	delete(m.at, k)
-	beside, m.ring[i].beside = m.ring[i].beside, nil
-	return beside, true
+	shadows, m.ring[i].shadows = m.ring[i].shadows, nil
+	return shadows, true
 }
 
-// beside returns what is held in shadow beside a reservation, if that is known.
-func (m *memory) beside(k mark) *engine.Result {
+// shadows returns what is held in shadow beside a reservation, if that is known.
+func (m *memory) shadows(k mark) *engine.Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if i, ok := m.at[k]; ok {
-		return m.ring[i].beside
+		return m.ring[i].shadows
 	}
 	return nil
 }

@@ -259,7 +259,7 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 			}
 		}
 	}
-	c.handler = setup{store: away{memstore.New(nil)}}.make(t).AdminHandler()
+	c.handler = setup{store: downStore{memstore.New(nil)}}.make(t).AdminHandler()
 	c.ask("POST", "/v1/take", `{"policy":"llm"}`, 503, false)
 	c.ask("GET", "/readyz", "", 503, false)
 	c.ask("POST", "/v1/reload", "", 501, false)

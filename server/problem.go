@@ -89,22 +89,22 @@ func Problem(err error) *api.Problem {
 		return problem(api.CodeClosing, "this server is stopping: ask another one, or again in a moment")
 	case errors.Is(err, context.Canceled):
 		return problem(api.CodeCancelled, "the client went away; %s", spent(err))
-	case givenUp(err):
+	case mayHaveSpent(err):
 		return problem(api.CodeStoreAway, "the time was over while the store was asked; %s", spent(err))
 	}
 	return problem(api.CodeStoreAway, "the store could not decide; the server's log says why")
 }
 
-// givenUp reports whether a take ended while the store was asked and its units may be spent, or
+// mayHaveSpent reports whether a take ended while the store was asked and its units may be spent, or
 // held: nobody knows, and nothing cancels it.
-func givenUp(err error) bool {
+func mayHaveSpent(err error) bool {
 	e, ok := errors.AsType[*drawgate.GaveUpError](err)
 	return ok && e.MaySpend
 }
 
 // spent says what has become of the units of a take that ended without an answer.
 func spent(err error) string {
-	if givenUp(err) {
+	if mayHaveSpent(err) {
 		return "the store was just asked, so units may be spent, or held by the take's grant"
 	}
 	return "nothing was spent, or what was held is given back"
@@ -127,7 +127,7 @@ const warnEvery = 10 * time.Second
 func (s *Server) fail(err error) *api.Problem {
 	p := Problem(err)
 	if s.drain.Err() != nil && p.Code == api.CodeCancelled {
-		if p = Problem(drawgate.ErrClosed); givenUp(err) {
+		if p = Problem(drawgate.ErrClosed); mayHaveSpent(err) {
 			p.Detail = "this server is stopping; " + spent(err)
 		}
 	}

@@ -92,7 +92,7 @@ func costsOf(req *engine.Request, a *engine.Applied) []drawgate.Cost {
 func refusalReason(ctx context.Context, err error) (reason string, ok bool) {
 	e, limited := errors.AsType[*drawgate.LimitedError](err)
 	switch {
-	case errors.Is(err, drawgate.ErrStoreAway), givenUp(err):
+	case errors.Is(err, drawgate.ErrStoreAway), mayHaveSpent(err):
 		return "", false
 	case errors.Is(err, drawgate.ErrQueueFull):
 		return api.ReasonQueueFull, true

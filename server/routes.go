@@ -46,12 +46,12 @@ func (s *Server) routes() []route {
 // door is the handler of a listener. Most requests are to a few paths: those it finds by itself, in
 // a fifth of the time.
 type door struct {
-	exact map[string]http.Handler
-	rest  http.Handler
+	byPath map[string]http.Handler
+	rest   http.Handler
 }
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if h := d.exact[r.URL.Path]; h != nil {
+	if h := d.byPath[r.URL.Path]; h != nil {
 		h.ServeHTTP(w, r)
 		return
 	}
@@ -61,7 +61,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // mux returns the handler of the public or of the admin listener.
 func (s *Server) mux(admin bool) http.Handler {
 	mux := http.NewServeMux()
-	d := &door{exact: map[string]http.Handler{}, rest: refusePages(mux)}
+	d := &door{byPath: map[string]http.Handler{}, rest: refusePages(mux)}
 	var paths []string
 	for _, r := range s.routes() {
 		h := http.HandlerFunc(elsewhere)
@@ -71,7 +71,7 @@ func (s *Server) mux(admin bool) http.Handler {
 		}
 		mux.HandleFunc(r.path, h)
 		if !strings.Contains(r.path, "{") {
-			d.exact[r.path] = refusePages(h)
+			d.byPath[r.path] = refusePages(h)
 		}
 	}
 	slices.Sort(paths)
@@ -80,7 +80,7 @@ func (s *Server) mux(admin bool) http.Handler {
 	})
 	// At the door for proxies the headers are those of somebody who visits the site behind it. It
 	// needs one that no browser sends.
-	d.exact[forwardPath] = http.HandlerFunc(s.forwardAuth)
+	d.byPath[forwardPath] = http.HandlerFunc(s.forwardAuth)
 	return d
 }
 

@@ -57,7 +57,7 @@ type Server struct {
 	gate    gatekeeper
 	forward forwarding
 	log     *slog.Logger
-	given   *memory
+	issued  *memory
 	pool    sync.Pool    // of *work
 	warned  atomic.Int64 // Unix ns of the last warning about the store
 	serving atomic.Int64 // listeners
@@ -84,7 +84,7 @@ func New(e *engine.Engine, store drawgate.Store, opts *Options) (*Server, error)
 	if e == nil || store == nil {
 		return nil, errors.New("server: it needs an engine and the engine's store")
 	}
-	s := &Server{engine: e, store: store, given: newMemory(remembered), start: time.Now(), read: readTimeout, listing: make(chan struct{}, 1), giveUps: newGiveUps()}
+	s := &Server{engine: e, store: store, issued: newMemory(remembered), start: time.Now(), read: readTimeout, listing: make(chan struct{}, 1), giveUps: newGiveUps()}
 	if opts != nil {
 		s.opts = *opts
 	}

@@ -81,28 +81,28 @@ func (s *Server) settleTake(w http.ResponseWriter, r *http.Request, who *access,
 // settleToken does to a reservation what is asked. The error may be a *[api.Problem].
 func (s *Server) settleToken(ctx context.Context, q *api.SettleRequest, t *token) (out api.SettleAnswer, err error) {
 	k, end, mine := markOf(t.ID, t.Grant, t.Buckets), time.UnixMilli(t.End), false
-	var beside *engine.Result
+	var shadows *engine.Result
 	if q.RenewMS != 0 {
-		beside = s.given.beside(k)
-	} else if beside, mine = s.given.claim(k); !mine {
+		shadows = s.issued.shadows(k)
+	} else if shadows, mine = s.issued.claim(k); !mine {
 		end = time.Now().Add(beyondAnyHold) // for the library it does not come late, so it charges nothing
 	}
 	res, err := s.resume(t, end)
 	if err == nil {
-		out, err = settle(ctx, q, t, res, beside)
+		out, err = settle(ctx, q, t, res, shadows)
 	}
 	if err != nil && mine && !charged(err) {
-		s.given.add(k, beside)
+		s.issued.add(k, shadows)
 	}
 	return out, err
 }
 
 // settle does to a reservation what is asked, and to what is held beside it.
-func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.Reservation, beside *engine.Result) (out api.SettleAnswer, err error) {
+func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.Reservation, shadows *engine.Result) (out api.SettleAnswer, err error) {
 	all := engine.Result{Reservation: res}
-	if beside != nil {
-		all = *beside
-		all.Reservation, res.Decision = res, beside.Decision // it tells whose the units are
+	if shadows != nil {
+		all = *shadows
+		all.Reservation, res.Decision = res, shadows.Decision // it tells whose the units are
 	}
 	switch {
 	case q.Cancel:
@@ -130,13 +130,13 @@ func checkSettle(q *api.SettleRequest) *api.Problem {
 	case t.Grant == "":
 		return problem(api.CodeInvalid, "the take has no grant: what the server gives a grant, it cancels itself if nobody can be answered")
 	}
-	given := 0
+	fields := 0
 	for _, g := range []bool{q.Used != nil, q.Cancel, q.RenewMS != 0} {
 		if g {
-			given++
+			fields++
 		}
 	}
-	if given > 1 {
+	if fields > 1 {
 		return problem(api.CodeInvalid, "give one of used, cancel and renew_ms")
 	}
 	if q.RenewMS != 0 {

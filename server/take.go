@@ -73,7 +73,7 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, who *access) {
 }
 
 func (s *Server) takeOne(w http.ResponseWriter, r *http.Request, who *access, arrived time.Time, k *work) *api.Problem {
-	s.patient(w, arrived, k.q.WaitMS)
+	s.extendDeadlines(w, arrived, k.q.WaitMS)
 	held, p := s.decide(r.Context(), who, arrived, &k.q.Take, &k.job)
 	if s.leave(r.Context(), held) {
 		return problem(api.CodeCancelled, "the client went away; what was held for it is given back")
@@ -85,7 +85,7 @@ func (s *Server) takeBatch(w http.ResponseWriter, r *http.Request, who *access, 
 	if p := checkBatch(q); p != nil {
 		return nil, p
 	}
-	s.patient(w, arrived, slices.MaxFunc(q.Takes, func(a, b api.Take) int { return cmp.Compare(a.WaitMS, b.WaitMS) }).WaitMS)
+	s.extendDeadlines(w, arrived, slices.MaxFunc(q.Takes, func(a, b api.Take) int { return cmp.Compare(a.WaitMS, b.WaitMS) }).WaitMS)
 	answers := make([]api.Answer, len(q.Takes))
 	held := make([]*engine.Result, len(q.Takes))
 	for i := range q.Takes {
@@ -123,8 +123,8 @@ func checkBatch(q *api.TakeRequest) *api.Problem {
 	return nil
 }
 
-// patient lets the connection outlive a wait.
-func (s *Server) patient(w http.ResponseWriter, arrived time.Time, waitMS int64) {
+// extendDeadlines lets the connection outlive a wait.
+func (s *Server) extendDeadlines(w http.ResponseWriter, arrived time.Time, waitMS int64) {
 	if waitMS <= 0 {
 		return
 	}
@@ -186,6 +186,6 @@ func (s *Server) hold(ctx context.Context, out *api.Answer, res *engine.Result) 
 		s.giveBack(ctx, res)
 		return tokenTooLarge(n)
 	}
-	s.given.add(markOf(id, grant, buckets), besideOf(res))
+	s.issued.add(markOf(id, grant, buckets), shadowsOf(res))
 	return nil
 }

@@ -44,7 +44,7 @@ func parseToken(text string) (token, error) {
 	if err != nil {
 		return t, errToken
 	}
-	if crowded(body) != nil {
+	if checkArraySizes(body) != nil {
 		return t, errToken
 	}
 	if err := json.Unmarshal(body, &t); err != nil || t.ID == "" || len(t.Buckets) == 0 {

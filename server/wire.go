@@ -66,7 +66,7 @@ func parse(body []byte, v any) *api.Problem {
 		// bucket.
 		return problem(api.CodeBadJSON, "the body is not valid UTF-8, or has half of a surrogate pair")
 	}
-	if p := crowded(body); p != nil {
+	if p := checkArraySizes(body); p != nil {
 		return p
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -74,7 +74,7 @@ func parse(body []byte, v any) *api.Problem {
 	err := d.Decode(v)
 	if err == nil {
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
-			err = exact(body, v)
+			err = checkFieldNames(body, v)
 		} else if err == nil {
 			err = errors.New("something follows the JSON value")
 		}
