@@ -32,26 +32,26 @@ envoy: {headers: draft}
 // proxies are those that can be run. Each starts, in front of a stand.
 var proxies = []struct {
 	name  string
-	start func(s *stand) *process
+	start func(s *testbed) *process
 	draft bool // the IETF draft's headers reach the client too
-	away  int  // status while Drawgate is away
+	down  int  // status while Drawgate is away
 	ends  int  // status while Drawgate is stopping, if it answers
 	store int  // status while Drawgate's store is away, and its fallback refuses
 }{
-	{"nginx", func(s *stand) *process {
+	{"nginx", func(s *testbed) *process {
 		s.copied("nginx/nginx.conf")
 		return s.start("nginx", "-p", s.dir, "-c", s.dir+"/nginx.conf")
 	}, false, http.StatusOK, http.StatusOK, http.StatusServiceUnavailable},
-	{"caddy", func(s *stand) *process {
+	{"caddy", func(s *testbed) *process {
 		s.copied("caddy/Caddyfile")
 		return s.start("caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile")
 	}, true, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusServiceUnavailable},
-	{"haproxy", func(s *stand) *process {
+	{"haproxy", func(s *testbed) *process {
 		s.copied("haproxy/drawgate.lua")
 		s.copied("haproxy/haproxy.cfg")
 		return s.start("haproxy", "-f", "haproxy.cfg")
 	}, false, http.StatusServiceUnavailable, http.StatusServiceUnavailable, http.StatusServiceUnavailable},
-	{"envoy", func(s *stand) *process {
+	{"envoy", func(s *testbed) *process {
 		s.copied("envoy/envoy.yaml")
 		return s.start("envoy", "-c", "envoy.yaml", "--concurrency", "2", "--use-dynamic-base-id", "--log-level", "error")
 	}, true, http.StatusInternalServerError, http.StatusInternalServerError, http.StatusTooManyRequests},
@@ -76,7 +76,7 @@ func rates() (d time.Duration, site, client int) {
 func TestOneClient(t *testing.T) {
 	for _, p := range proxies {
 		t.Run(p.name, func(t *testing.T) {
-			s := newStand(t, one(siteRate))
+			s := newTestbed(t, one(siteRate))
 			p.start(s)
 			described(t, s.await("http://"+s.proxy+"/", http.StatusOK), p.draft)
 			wait := s.flood(flooded)
@@ -126,7 +126,7 @@ func TestManyClients(t *testing.T) {
 			if p.name == "envoy" {
 				key = `attr("remote_address")`
 			}
-			s := newStand(t, strings.Replace(config, "apply: [", "apply: [{policy: per-ip, key: '"+key+"'}, ", 1))
+			s := newTestbed(t, strings.Replace(config, "apply: [", "apply: [{policy: per-ip, key: '"+key+"'}, ", 1))
 			p.start(s)
 			s.await("http://"+s.proxy+"/", http.StatusOK)
 			ctx, cancel := context.WithTimeout(t.Context(), flooded)
@@ -153,13 +153,13 @@ func TestManyClients(t *testing.T) {
 // again.
 //
 // req: B11
-func TestAway(t *testing.T) {
+func TestDrawgateUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, p := range proxies {
 		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 			t.Run(fmt.Sprint(p.name, ", ", sig), func(t *testing.T) {
 				t.Parallel()
-				s := newStand(t, one(20)) // which is soon used
+				s := newTestbed(t, one(20)) // which is soon used
 				p.start(s)
 				s.await("http://"+s.proxy+"/", http.StatusOK)
 				ctx, cancel := context.WithCancel(t.Context())
@@ -184,16 +184,16 @@ func TestAway(t *testing.T) {
 				wg.Wait()
 				answered(t, "before", all.of(func(a asked) bool { return a.ended.Before(begun) }), http.StatusOK, http.StatusTooManyRequests)
 				answered(t, "while it ended", all.of(func(a asked) bool { return !a.ended.Before(begun) && !gap(a) }),
-					http.StatusOK, http.StatusTooManyRequests, p.away, p.ends)
-				answered(t, "while it was away", all.of(func(a asked) bool { return gap(a) && a.ended.Before(back) }), p.away)
-				answered(t, "afterwards", all.of(afterwards), http.StatusOK, http.StatusTooManyRequests, p.away)
+					http.StatusOK, http.StatusTooManyRequests, p.down, p.ends)
+				answered(t, "while it was away", all.of(func(a asked) bool { return gap(a) && a.ended.Before(back) }), p.down)
+				answered(t, "afterwards", all.of(afterwards), http.StatusOK, http.StatusTooManyRequests, p.down)
 			})
 		}
 	}
 }
 
 // asks waits until the proxy asks Drawgate again.
-func (s *stand) asks() {
+func (s *testbed) asks() {
 	s.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		res := s.await("http://"+s.proxy+"/", http.StatusOK)
@@ -229,12 +229,12 @@ func answered(t *testing.T, when string, some []asked, may ...int) {
 // that can say so do not call it too many requests, and pass on what the refusal says.
 //
 // req: A11
-func TestStoreAway(t *testing.T) {
+func TestStoreUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, p := range proxies {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t, strings.NewReplacer("amount: 300}]}", "amount: 300}], fallback: closed}", "store_timeout: 30s\n", "").Replace(one(300)))
+			s := newTestbed(t, strings.NewReplacer("amount: 300}]}", "amount: 300}], fallback: closed}", "store_timeout: 30s\n", "").Replace(one(300)))
 			p.start(s)
 			s.await("http://"+s.proxy+"/", http.StatusOK)
 			for _, end := range []string{"", "-wal", "-shm"} {

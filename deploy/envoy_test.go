@@ -37,7 +37,7 @@ func TestEnvoyWithNineLimitedDescriptors(t *testing.T) {
 	if err := os.WriteFile(path, []byte(limits), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := newStand(t, strings.Replace(one(1), "headers: draft", "headers: draft, configs: "+path, 1))
+	s := newTestbed(t, strings.Replace(one(1), "headers: draft", "headers: draft, configs: "+path, 1))
 	text, err := os.ReadFile("envoy/envoy.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestEnvoyDecidesWhileTheStoreIsUnavailable(t *testing.T) {
 	for deny, want := range map[string]int{"true": http.StatusInternalServerError, "false": http.StatusOK} {
 		t.Run("failure_mode_deny: "+deny, func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t, strings.NewReplacer("amount: 300}]}", "amount: 300}], fallback: closed}", "store_timeout: 30s\n", "",
+			s := newTestbed(t, strings.NewReplacer("amount: 300}]}", "amount: 300}], fallback: closed}", "store_timeout: 30s\n", "",
 				"headers: draft", "headers: draft, on_store_failure: error").Replace(one(300)))
 			text, err := os.ReadFile("envoy/envoy.yaml")
 			if err != nil {

@@ -55,8 +55,8 @@ const (
 	gateRPCAddr = "127.0.0.1:7880"
 )
 
-// stand is a proxy in front of a site, with Drawgate beside it.
-type stand struct {
+// testbed is a proxy in front of a site, with Drawgate beside it.
+type testbed struct {
 	t      *testing.T
 	dir    string
 	swap   *strings.Replacer // of ports
@@ -68,17 +68,17 @@ type stand struct {
 }
 
 // newStand starts a site, and Drawgate with that configuration.
-func newStand(t *testing.T, config string) *stand {
+func newTestbed(t *testing.T, config string) *testbed {
 	t.Helper()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the site\n") }))
 	t.Cleanup(site.Close)
-	return newStandFor(t, config, site.Listener.Addr().String())
+	return newTestbedFor(t, config, site.Listener.Addr().String())
 }
 
 // newStandFor starts Drawgate with that configuration, for a site.
-func newStandFor(t *testing.T, config, site string) *stand {
+func newTestbedFor(t *testing.T, config, site string) *testbed {
 	t.Helper()
-	s := &stand{t: t, dir: t.TempDir(), proxy: redistest.FreeAddr(t), gate: redistest.FreeAddr(t), rpc: redistest.FreeAddr(t)}
+	s := &testbed{t: t, dir: t.TempDir(), proxy: redistest.FreeAddr(t), gate: redistest.FreeAddr(t), rpc: redistest.FreeAddr(t)}
 	s.swap = strings.NewReplacer(proxyAddr, s.proxy, siteAddr, site, gateAddr, s.gate, gateRPCAddr, s.rpc)
 	s.db = filepath.Join(fastDir(t), "drawgate.db")
 	s.write("drawgate.yaml", strings.Replace(config, "sqlite:drawgate.db", "sqlite://"+s.db, 1))
@@ -99,7 +99,7 @@ func fastDir(t *testing.T) string {
 }
 
 // write writes a configuration into the stand's folder, with its ports.
-func (s *stand) write(name, text string) {
+func (s *testbed) write(name, text string) {
 	s.t.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(s.ports(text)), 0o600); err != nil {
 		s.t.Fatal(err)
@@ -108,7 +108,7 @@ func (s *stand) write(name, text string) {
 
 // ports puts the stand's addresses in place of those that the configurations name. Envoy has hosts
 // and ports apart.
-func (s *stand) ports(text string) string {
+func (s *testbed) ports(text string) string {
 	text = s.swap.Replace(text)
 	for from, to := range map[string]string{proxyAddr: s.proxy, siteAddr: s.swap.Replace(siteAddr), gateRPCAddr: s.rpc} {
 		_, old, _ := net.SplitHostPort(from)
@@ -127,7 +127,7 @@ var longer = strings.NewReplacer(
 )
 
 // copied writes a configuration of this folder, with more patience.
-func (s *stand) copied(path string) {
+func (s *testbed) copied(path string) {
 	s.t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *stand) copied(path string) {
 	s.write(filepath.Base(path), longer.Replace(string(text)))
 }
 
-func (s *stand) startGate() {
+func (s *testbed) startGate() {
 	s.t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -154,7 +154,7 @@ type process struct {
 }
 
 // start runs a program in the stand's folder.
-func (s *stand) start(name string, args ...string) *process {
+func (s *testbed) start(name string, args ...string) *process {
 	s.t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -195,7 +195,7 @@ type reply struct {
 }
 
 // get asks once, from a client address ("" is any).
-func (s *stand) get(url, from string) (*reply, error) {
+func (s *testbed) get(url, from string) (*reply, error) {
 	d := &net.Dialer{Timeout: hang}
 	if from != "" {
 		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
@@ -216,7 +216,7 @@ func (s *stand) get(url, from string) (*reply, error) {
 }
 
 // await asks until the answer has that status.
-func (s *stand) await(url string, status int) *reply {
+func (s *testbed) await(url string, status int) *reply {
 	s.t.Helper()
 	last := ""
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -234,7 +234,7 @@ func (s *stand) await(url string, status int) *reply {
 
 // flood begins to ask the proxy as fast as wrk can, from one address, and returns what waits for
 // its end.
-func (s *stand) flood(d time.Duration) (wait func()) {
+func (s *testbed) flood(d time.Duration) (wait func()) {
 	s.t.Helper()
 	p := s.start("wrk", "-t1", "-c32", fmt.Sprintf("-d%ds", int(d.Seconds())), "http://"+s.proxy+"/")
 	return func() {
@@ -281,7 +281,7 @@ func (c *crowd) await(n int, which func(asked) bool) {
 // floodFrom asks the proxy as fast as it answers until ctx ends, from that many addresses at once.
 // It does so by a client of its own: wrk and h2load have no option to bind the address that they
 // ask from.
-func (s *stand) floodFrom(ctx context.Context, addresses int, to *crowd) {
+func (s *testbed) floodFrom(ctx context.Context, addresses int, to *crowd) {
 	s.t.Helper()
 	var wg sync.WaitGroup
 	for i := range addresses {
@@ -312,7 +312,7 @@ const hang = time.Minute
 const patience = 3 * time.Minute
 
 // ask asks the proxy once.
-func (s *stand) ask(ctx context.Context, c *http.Client) (a asked) {
+func (s *testbed) ask(ctx context.Context, c *http.Client) (a asked) {
 	a.began = time.Now()
 	defer func() { a.ended = time.Now() }()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.proxy+"/", http.NoBody)
@@ -332,7 +332,7 @@ func (s *stand) ask(ctx context.Context, c *http.Client) (a asked) {
 }
 
 // admitted returns when takes were admitted under a policy, by key, as the store's history has it.
-func (s *stand) admitted(policy string) map[string][]time.Time {
+func (s *testbed) admitted(policy string) map[string][]time.Time {
 	s.t.Helper()
 	st, err := sqlitestore.Open(s.db, nil)
 	if err != nil {

@@ -126,7 +126,7 @@ envoy: {headers: draft}
 `
 
 // traefik starts Traefik.
-func traefik(s *stand) *process {
+func traefik(s *testbed) *process {
 	s.copied("traefik/traefik.yaml")
 	s.copied("traefik/dynamic.yaml")
 	return s.start("traefik", "--configFile=traefik.yaml")
@@ -141,14 +141,14 @@ func hasTraefik() bool {
 
 // documented start proxies with what docs/forward-auth.md tells of them, where it is not a file of
 // this folder.
-var documented = map[string]func(*stand) *process{
-	"nginx": func(s *stand) *process {
+var documented = map[string]func(*testbed) *process{
+	"nginx": func(s *testbed) *process {
 		s.write("nginx.conf", "daemon off;\npid nginx.pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n"+
 			"client_body_temp_path a;\nproxy_temp_path b;\nfastcgi_temp_path c;\nuwsgi_temp_path d;\nscgi_temp_path e;\n"+
 			"upstream site { server "+siteAddr+"; }\nserver {\nlisten "+proxyAddr+";\nproxy_set_header Host $host;\n"+snippet(s.t, "nginx")+"}\n}\n")
 		return s.start("nginx", "-p", s.dir, "-c", s.dir+"/nginx.conf")
 	},
-	"caddy": func(s *stand) *process {
+	"caddy": func(s *testbed) *process {
 		s.write("Caddyfile", "{\nadmin off\nauto_https off\n}\nhttp://"+proxyAddr+" {\n"+snippet(s.t, "caddyfile")+"}\n")
 		return s.start("caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile")
 	},
@@ -198,7 +198,7 @@ func TestOddRequests(t *testing.T) {
 	// able to bring that about.
 	t.Run("haproxy, open", func(t *testing.T) {
 		t.Parallel()
-		oddRequests(t, "haproxy", func(s *stand) *process {
+		oddRequests(t, "haproxy", func(s *testbed) *process {
 			s.copied("haproxy/drawgate.lua")
 			text, err := os.ReadFile("haproxy/haproxy.cfg")
 			if err != nil {
@@ -216,13 +216,13 @@ func TestOddRequests(t *testing.T) {
 	})
 }
 
-func oddRequests(t *testing.T, proxy string, start func(*stand) *process) {
+func oddRequests(t *testing.T, proxy string, start func(*testbed) *process) {
 	t.Helper()
 	if len(table) < 80 || len(table) > 250 { // each has an address of its own
 		t.Fatalf("%d requests", len(table))
 	}
 	site := newRawSite(t)
-	s := newStandFor(t, counting, site.addr)
+	s := newTestbedFor(t, counting, site.addr)
 	start(s)
 	s.await("http://"+s.proxy+"/healthz", http.StatusOK)
 	answers := make([]string, len(table))
@@ -313,7 +313,7 @@ func TestManyLimits(t *testing.T) {
 	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t, config)
+			s := newTestbed(t, config)
 			start(s)
 			s.await("http://"+s.proxy+"/", http.StatusOK)
 			s.await("http://"+s.proxy+"/", http.StatusTooManyRequests)
@@ -328,7 +328,7 @@ func TestManyLimits(t *testing.T) {
 func from(i int) string { return fmt.Sprintf("127.3.0.%d", i+1) }
 
 // key is the bucket that a row uses.
-func (s *stand) key(proxy string, i int) (key string) {
+func (s *testbed) key(proxy string, i int) (key string) {
 	if proxy == "envoy" {
 		return from(i) + "||||"
 	}
@@ -348,7 +348,7 @@ func resolved(line string) bool {
 }
 
 // keyOf is the bucket that a row uses as the request of that line, and whether that is exempt.
-func (s *stand) keyOf(i int, line string) (key string, free bool) {
+func (s *testbed) keyOf(i int, line string) (key string, free bool) {
 	host, _, _ := net.SplitHostPort(s.proxy)
 	if table[i].host != "" {
 		host = table[i].host
@@ -360,7 +360,7 @@ func (s *stand) keyOf(i int, line string) (key string, free bool) {
 }
 
 // send sends a row as it stands, and returns the status of the answer, "" if there is none.
-func (s *stand) send(i int) (status string) {
+func (s *testbed) send(i int) (status string) {
 	s.t.Helper()
 	d := &net.Dialer{Timeout: hang, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from(i))}}
 	conn, err := d.DialContext(s.t.Context(), "tcp", s.proxy)

@@ -115,13 +115,13 @@ func TestMetadataDescribeTheTightestLimit(t *testing.T) {
 
 func TestSeveralBucketsAreOneTake(t *testing.T) {
 	t.Parallel()
-	wide := limiter(t, drawgate.Policy{Name: "all", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: 5}}})
-	narrow, err := wide.With(drawgate.PerHour("hour", 1))
+	hourly := limiter(t, drawgate.Policy{Name: "all", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: 5}}})
+	narrow, err := hourly.With(drawgate.PerHour("hour", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, _ := serve(t, limitOf(t, nil,
-		grpclimit.Bucket{Limiter: wide, Key: grpclimit.Fixed("all")},
+		grpclimit.Bucket{Limiter: hourly, Key: grpclimit.Fixed("all")},
 		grpclimit.Bucket{Limiter: narrow, Key: grpclimit.ByMetadata("X-User")},
 	), &server{})
 	as := func(user string) error {
@@ -301,10 +301,10 @@ func TestStreamsTakeSlotsFromEachOtherUntilTheyEnd(t *testing.T) {
 func TestLostHoldEndsTheHandler(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, single())
-	cause, told := make(chan error, 1), make(chan error, 10)
+	cause, errs := make(chan error, 1), make(chan error, 10)
 	begun := make(chan struct{})
 	c, _ := serve(t, limit(t, l, &grpclimit.Options{
-		Hold: 100 * time.Millisecond, OnError: func(_ context.Context, _ string, err error) { told <- err },
+		Hold: 100 * time.Millisecond, OnError: func(_ context.Context, _ string, err error) { errs <- err },
 	}), &server{stream: func(s echo.TestService_FullDuplexCallServer) error {
 		close(begun)
 		<-s.Context().Done()
@@ -325,7 +325,7 @@ func TestLostHoldEndsTheHandler(t *testing.T) {
 	if _, err := s.Recv(); status.Code(err) != codes.Aborted {
 		t.Errorf("the stream's status: %v", err)
 	}
-	for err := <-told; !errors.Is(err, grpclimit.ErrHoldLost); err = <-told {
+	for err := <-errs; !errors.Is(err, grpclimit.ErrHoldLost); err = <-errs {
 		t.Log("on a busy machine a renewal may be late before:", err)
 	}
 }
@@ -347,24 +347,24 @@ func TestCallMayWait(t *testing.T) {
 }
 
 // away is a store that decides nothing.
-type away struct{ drawgate.Store }
+type downStore struct{ drawgate.Store }
 
-func (away) Take(context.Context, []drawgate.Take, []drawgate.Decision) error {
+func (downStore) Take(context.Context, []drawgate.Take, []drawgate.Decision) error {
 	return &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("the link is down")}
 }
 
-func TestStoreAwayIsUnavailableOrOpen(t *testing.T) {
+func TestUnavailableStoreFailsOrOpens(t *testing.T) {
 	t.Parallel()
-	l, err := drawgate.New(away{memstore.New(nil)}, drawgate.PerHour("hour", 1), nil)
+	l, err := drawgate.New(downStore{memstore.New(nil)}, drawgate.PerHour("hour", 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := make(chan error, 1)
-	c, _ := serve(t, limit(t, l, &grpclimit.Options{OnError: func(_ context.Context, _ string, err error) { told <- err }}), &server{})
+	errs := make(chan error, 1)
+	c, _ := serve(t, limit(t, l, &grpclimit.Options{OnError: func(_ context.Context, _ string, err error) { errs <- err }}), &server{})
 	if err := call(t, c); status.Code(err) != codes.Unavailable {
 		t.Errorf("closed: %v", err)
 	}
-	if err := <-told; !errors.Is(err, drawgate.ErrStoreAway) {
+	if err := <-errs; !errors.Is(err, drawgate.ErrStoreAway) {
 		t.Errorf("told %v", err)
 	}
 	c, _ = serve(t, limit(t, l, &grpclimit.Options{FailOpen: true}), &server{})

@@ -34,7 +34,7 @@ func TestGuarded(t *testing.T) {
 		sharing, closing := middleware(t, nil, httplimit.Bucket{Limiter: l, Key: all}), middleware(t, nil, httplimit.Bucket{Limiter: with(t, l, closed), Key: all})
 		h, _ := ask(sharing)
 		wantHeaders(t, h, "X-RateLimit-Remaining", "1", "X-RateLimit-Fallback", "")
-		f.away.Store(true)
+		f.down.Store(true)
 		h, p := ask(sharing)
 		wantHeaders(t, h, "X-RateLimit-Remaining", "0", "X-RateLimit-Fallback", "true")
 		if p.Problem != nil {

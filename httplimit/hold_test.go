@@ -19,15 +19,15 @@ import (
 // flaky is a store in memory that can be away.
 type flaky struct {
 	drawgate.Store
-	away, marked atomic.Bool
+	down, marked atomic.Bool
 	settles      atomic.Int64
 }
 
-var errAway = &drawgate.StoreError{Store: "flaky", Op: "take", Err: errors.New("a test")}
+var errDown = &drawgate.StoreError{Store: "flaky", Op: "take", Err: errors.New("a test")}
 
 func (f *flaky) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
-	if f.away.Load() {
-		return errAway
+	if f.down.Load() {
+		return errDown
 	}
 	err := f.Store.Take(ctx, batch, out)
 	for i := range out {
@@ -37,8 +37,8 @@ func (f *flaky) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 }
 
 func (f *flaky) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
-	if f.away.Load() {
-		return errAway
+	if f.down.Load() {
+		return errDown
 	}
 	if batch[0].Op != drawgate.OpRenew {
 		f.settles.Add(1)
@@ -109,7 +109,7 @@ func TestTheSlotOfADeadProcessComesFree(t *testing.T) {
 		f, l := newFlaky(t, policy("slots", slots(1)))
 		dead := middleware(t, &httplimit.Options{Hold: 30 * time.Second}, httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
 		_, p := ask(dead)
-		f.away.Store(true) // for the dead one: nothing of it arrives any more
+		f.down.Store(true) // for the dead one: nothing of it arrives any more
 		other, err := drawgate.New(f.Store, policy("slots", slots(1)), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func TestAHandlerStopsBeforeItsSlotIsAnothers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
-		away     time.Duration
+		outage   time.Duration
 		failOpen bool
 		lost     bool
 	}{
@@ -151,11 +151,11 @@ func TestAHandlerStopsBeforeItsSlotIsAnothers(t *testing.T) {
 			start := time.Now()
 			_, p := ask(m)
 			ctx := p.Context(t.Context())
-			f.away.Store(true)
+			f.down.Store(true)
 			lostAfter := time.Duration(0)
 			stop := context.AfterFunc(ctx, func() { lostAfter = time.Since(start) })
 			defer stop()
-			time.Sleep(c.away)
+			time.Sleep(c.outage)
 			synctest.Wait()
 			if lost := errors.Is(context.Cause(ctx), httplimit.ErrHoldLost); lost != c.lost || lost && (lostAfter < 20*time.Second || lostAfter > 30*time.Second) {
 				t.Errorf("%s: lost %v after %v, want %v", c.name, lost, lostAfter, c.lost)
@@ -163,7 +163,7 @@ func TestAHandlerStopsBeforeItsSlotIsAnothers(t *testing.T) {
 			if n := errs.len(); n == 0 || n > 100 || errors.Is(errs.all[n-1], httplimit.ErrHoldLost) != c.lost {
 				t.Errorf("%s: %d errors reported: %v", c.name, n, errs.all)
 			}
-			f.away.Store(false)
+			f.down.Store(false)
 			if !c.failOpen {
 				time.Sleep(20 * time.Second)
 			}
@@ -185,13 +185,13 @@ func TestGivingBackDoesNotKeepTheClient(t *testing.T) {
 		f, l := newFlaky(t, policy("slots", slots(1)))
 		m := middleware(t, &httplimit.Options{OnError: errs.add}, httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
 		_, p := ask(m)
-		f.away.Store(true)
+		f.down.Store(true)
 		start := time.Now()
 		p.End()
 		if d := time.Since(start); d > time.Second || errs.len() != 1 || !errors.Is(errs.all[0], drawgate.ErrStoreAway) {
 			t.Errorf("it took %v, reported %v", d, errs.all)
 		}
-		f.away.Store(false)
+		f.down.Store(false)
 		time.Sleep(31 * time.Second)
 		if !free(t, l)() {
 			t.Error("the slot is not free")
@@ -253,7 +253,7 @@ func TestPeers20DegradedAnswersAreMarked(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			f.away.Store(true)
+			f.down.Store(true)
 			h, pass := ask(middleware(t, &httplimit.Options{FailOpen: true}, b))
 			if pass.Problem != nil || pass.Held() {
 				t.Errorf("problem %+v", pass.Problem)

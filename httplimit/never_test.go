@@ -13,15 +13,15 @@ import (
 )
 
 func (f *flaky) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
-	if f.away.Load() {
-		return errAway
+	if f.down.Load() {
+		return errDown
 	}
 	return f.Store.Peek(ctx, buckets, priority, out)
 }
 
 // What can never pass is told the limits, like any other refusal: how else would the caller know
 // what to ask for?
-func TestWhatNeverFitsIsToldTheLimits(t *testing.T) {
+func TestNeverFitsSaysTheLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &flaky{Store: memstore.New(nil)}
@@ -64,7 +64,7 @@ func TestWhatNeverFitsIsToldTheLimits(t *testing.T) {
 		if h, p := ask(none); p.Problem == nil || p.Problem.Status != http.StatusRequestEntityTooLarge || len(h) != 0 {
 			t.Errorf("no headers were asked for: %+v, %v", p.Problem, h)
 		}
-		store.away.Store(true)
+		store.down.Store(true)
 		if h, p := ask(m); p.Problem == nil || p.Problem.Status != http.StatusRequestEntityTooLarge || len(h) != 0 {
 			t.Errorf("the store cannot say what is left: %+v, %v", p.Problem, h)
 		}

@@ -134,7 +134,7 @@ func TestThePolicysBoundsCount(t *testing.T) {
 }
 
 // TestStoreGoesAwayWhileWaiting: nobody is kept, and the plain answer is 503.
-func TestStoreGoesAwayWhileWaiting(t *testing.T) {
+func TestStoreFailsWhileWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFlaky(t, policy("p", bucket(10, time.Minute, 1)))
@@ -143,7 +143,7 @@ func TestStoreGoesAwayWhileWaiting(t *testing.T) {
 		done := make(chan outcome)
 		go func() { done <- send(t.Context(), m) }()
 		synctest.Wait()
-		f.away.Store(true)
+		f.down.Store(true)
 		if o := <-done; o.status != http.StatusServiceUnavailable || o.code != httplimit.CodeStoreAway || o.after > 7*time.Second {
 			t.Errorf("%+v", o)
 		}

@@ -182,20 +182,20 @@ func testNeverFits(e *env) {
 	}
 }
 
-func testStoreAway(e *env) {
+func testStoreUnavailable(e *env) {
 	t, h := e.t, e.h
-	away := func(s drawgate.Store) drawgate.Store {
+	down := func(s drawgate.Store) drawgate.Store {
 		f := &faulty{Store: s}
-		f.away.Store(true)
+		f.down.Store(true)
 		return f
 	}
-	closed := open(t, h, nil, one(newLimiter(t, away, "per-ip", rate(1, time.Hour, 1))))
+	closed := open(t, h, nil, one(newLimiter(t, down, "per-ip", rate(1, time.Hour, 1))))
 	r := closed.expect(http.StatusServiceUnavailable, "/")
 	r.wantHeaders(t, map[string]string{"Retry-After": "1", "X-RateLimit-Limit": ""})
 	if r.problem.Code != httplimit.CodeStoreAway || strings.Contains(r.body, "a test") || closed.served.Load() != 0 {
 		t.Errorf("problem %s", r.body)
 	}
-	opened := open(t, h, &httplimit.Options{FailOpen: true}, one(newLimiter(t, away, "per-ip", rate(1, time.Hour, 1))))
+	opened := open(t, h, &httplimit.Options{FailOpen: true}, one(newLimiter(t, down, "per-ip", rate(1, time.Hour, 1))))
 	for range 3 {
 		opened.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Fallback": "true", "X-RateLimit-Limit": ""})
 	}

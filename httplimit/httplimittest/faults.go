@@ -11,15 +11,15 @@ import (
 // faulty is a store that can be away, and that can decide as a fallback does.
 type faulty struct {
 	drawgate.Store
-	away   atomic.Bool
+	down   atomic.Bool
 	marked bool
 }
 
-var errAway = &drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("a test: the store is away")}
+var errDown = &drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("a test: the store is away")}
 
 func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
-	if f.away.Load() {
-		return errAway
+	if f.down.Load() {
+		return errDown
 	}
 	err := f.Store.Take(ctx, batch, out)
 	for i := range out {
@@ -29,8 +29,8 @@ func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate
 }
 
 func (f *faulty) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
-	if f.away.Load() {
-		return errAway
+	if f.down.Load() {
+		return errDown
 	}
 	return f.Store.Settle(ctx, batch, out)
 }

@@ -66,7 +66,7 @@ var cases = []testCase{
 	{"HEAD", "a refusal of a HEAD request has the headers, and no body", testHead},
 	{"exempt", "exempt paths are not counted and say nothing", testExempt},
 	{"never fits", "what no wait can help is 413 without Retry-After", testNeverFits},
-	{"store away", "503 and Retry-After where it fails closed; passed, and marked, where it fails open", testStoreAway},
+	{"store away", "503 and Retry-After where it fails closed; passed, and marked, where it fails open", testStoreUnavailable},
 	{"fallback", "what was decided while the store was away is marked", testFallback},
 	{"route", "a key can be the pattern that the router matched", testRoute},
 	{"proxies", "the client is found from the right of the header, behind trusted proxies only", testProxies},
