@@ -15,11 +15,11 @@ type Difference struct {
 // Compare lists the settings beside policies and rules that differ, those that before sets first.
 // What differs in secrets alone is not told.
 func Compare(before, after *Config) (list []Difference) {
-	old, now := before.beside(), after.beside()
+	old, now := before.otherSettings(), after.otherSettings()
 	for _, p := range slices.Concat(old, now) {
 		a, b := old.get(p.key).flow(0), now.get(p.key).flow(0)
-		told := slices.ContainsFunc(list, func(d Difference) bool { return d.Setting == p.key })
-		if a != b && !told {
+		listed := slices.ContainsFunc(list, func(d Difference) bool { return d.Setting == p.key })
+		if a != b && !listed {
 			a, b = old.get(p.key).flow(shown), now.get(p.key).flow(shown)
 			list = append(list, Difference{p.key, cmp.Or(a, opposite(b)), cmp.Or(b, opposite(a))})
 		}
@@ -27,8 +27,8 @@ func Compare(before, after *Config) (list []Difference) {
 	return list
 }
 
-// beside returns the settings beside policies and rules that are not the defaults.
-func (c *Config) beside() (b mapping) {
+// otherSettings returns the settings beside policies and rules that are not the defaults.
+func (c *Config) otherSettings() (b mapping) {
 	b.add("store", RedactURL(cmp.Or(c.Store, Memory)))
 	b.add("prefix", c.Prefix)
 	b = append(b, c.general()...)

@@ -328,20 +328,20 @@ func TestResolveOrder(t *testing.T) {
 	path := writeFile(t, "store: sqlite:file.db\nprefix: file\npolicies:\n  multi-tier:\n    limits:\n      - {name: mine, rolling: 1m, amount: 1}\n")
 	bare := writeFile(t, "policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}")
 	redis := writeFile(t, "store: redis://file\nprefix: file")
-	beside := func(file, name string) string { return "sqlite://" + filepath.Join(filepath.Dir(file), name) }
+	nextTo := func(file, name string) string { return "sqlite://" + filepath.Join(filepath.Dir(file), name) }
 	for _, c := range []struct {
 		name, environ string
 		flags         config.Flags
 		want, from    string
 	}{
-		{"file", "", config.Flags{Config: path}, beside(path, "file.db"), path + ":1:8"},
-		{"file by variable", "DRAWGATE_CONFIG=" + path, config.Flags{}, beside(path, "file.db"), path + ":1:8"},
-		{"flag's file over the variable's", "DRAWGATE_CONFIG=/missing", config.Flags{Config: path}, beside(path, "file.db"), path + ":1:8"},
+		{"file", "", config.Flags{Config: path}, nextTo(path, "file.db"), path + ":1:8"},
+		{"file by variable", "DRAWGATE_CONFIG=" + path, config.Flags{}, nextTo(path, "file.db"), path + ":1:8"},
+		{"flag's file over the variable's", "DRAWGATE_CONFIG=/missing", config.Flags{Config: path}, nextTo(path, "file.db"), path + ":1:8"},
 		{"nobody says", "", config.Flags{Config: bare}, "memory:", "default"},
-		{"environment over file", "DRAWGATE_STORE=sqlite:env.db", config.Flags{Config: path}, beside(path, "env.db"), "environment: DRAWGATE_STORE"},
-		{"preset's variable over file", "RATE_LIMIT_PER_DAY=1 RATE_LIMIT_STORAGE_PATH=p.db", config.Flags{Config: path}, beside(path, "p.db"), "environment: RATE_LIMIT_STORAGE_PATH"},
-		{"file over a preset's default", "RATE_LIMIT_PER_DAY=1", config.Flags{Config: path}, beside(path, "file.db"), path + ":1:8"},
-		{"preset's default over none", "RATE_LIMIT_PER_DAY=1", config.Flags{Config: bare}, beside(bare, "rate_limits.db"), "preset multi-tier"},
+		{"environment over file", "DRAWGATE_STORE=sqlite:env.db", config.Flags{Config: path}, nextTo(path, "env.db"), "environment: DRAWGATE_STORE"},
+		{"preset's variable over file", "RATE_LIMIT_PER_DAY=1 RATE_LIMIT_STORAGE_PATH=p.db", config.Flags{Config: path}, nextTo(path, "p.db"), "environment: RATE_LIMIT_STORAGE_PATH"},
+		{"file over a preset's default", "RATE_LIMIT_PER_DAY=1", config.Flags{Config: path}, nextTo(path, "file.db"), path + ":1:8"},
+		{"preset's default over none", "RATE_LIMIT_PER_DAY=1", config.Flags{Config: bare}, nextTo(bare, "rate_limits.db"), "preset multi-tier"},
 		{"Redis named by the file", "RATE_LIMIT_REDIS_URL=redis://env", config.Flags{Config: redis}, "redis://env", "environment: RATE_LIMIT_REDIS_URL"},
 		{"flag over all", "DRAWGATE_STORE=sqlite:env.db", config.Flags{Config: path, Store: "memory:"}, "memory:", "flag --store"},
 	} {

@@ -48,14 +48,14 @@ func TestInstances(t *testing.T) {
 		if got.SharedBy() != c.want {
 			t.Errorf("%s %s: %+v, want %+v", c.file, c.environ, got.SharedBy(), c.want)
 		}
-		told := ""
+		warnings := ""
 		for _, w := range got.Warnings {
 			if strings.Contains(w.Message, "instances") {
-				told += w.Message
+				warnings += w.Message
 			}
 		}
-		if (told == "") != (c.warns == "") || !strings.Contains(told, c.warns) {
-			t.Errorf("%s %s: warns %q, want %q", c.file, c.environ, told, c.warns)
+		if (warnings == "") != (c.warns == "") || !strings.Contains(warnings, c.warns) {
+			t.Errorf("%s %s: warns %q, want %q", c.file, c.environ, warnings, c.warns)
 		}
 		again, problems := config.Parse("again.yaml", got.YAML())
 		if len(problems) > 0 || again.Instances != got.Instances {

@@ -18,7 +18,7 @@ func (c *Config) warn() {
 		c.warnOf("enabled", "", "all limits are switched off: everything passes")
 	}
 	for i := range c.Policies {
-		c.warnAway(&c.Policies[i])
+		c.warnFallback(&c.Policies[i])
 		if c.Modes[c.Policies[i].Name].Disabled && !c.Off {
 			c.warnOf(policySetting(c.Policies[i].Name)+".disabled", "", "policy %s is switched off: it limits nothing", shorten(c.Policies[i].Name))
 		}
@@ -56,8 +56,8 @@ func (c *Config) warnInstances() {
 // shared reports whether several machines may have the same store.
 func (c *Config) shared() bool { return strings.HasPrefix(c.Store, "redis") }
 
-// warnAway warns of what a policy does while the store is away.
-func (c *Config) warnAway(p *drawgate.Policy) {
+// warnFallback warns of what a policy does while the store is away.
+func (c *Config) warnFallback(p *drawgate.Policy) {
 	for i := range p.Limits {
 		l := &p.Limits[i]
 		mode := l.Fallback

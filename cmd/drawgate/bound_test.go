@@ -95,18 +95,18 @@ func at(path string) *engine.Request {
 type fleet struct {
 	t       *testing.T
 	engines []*engine.Engine
-	away    []*atomic.Bool
+	down    []*atomic.Bool
 }
 
 // switched is a store that can be taken away from a process.
 type switched struct {
 	drawgate.Store
 
-	away *atomic.Bool
+	down *atomic.Bool
 }
 
 func (s switched) fail(op string) error {
-	if s.away.Load() {
+	if s.down.Load() {
 		return &drawgate.StoreError{Store: "test", Op: op, Err: errors.New("connection refused")}
 	}
 	return nil
@@ -125,7 +125,7 @@ func (s switched) Peek(ctx context.Context, b []drawgate.BucketCost, priority in
 }
 
 func ifUp(s switched, f func() error) error {
-	if s.away.Load() {
+	if s.down.Load() {
 		return nil
 	}
 	return f()
@@ -144,7 +144,7 @@ func newFleet(t *testing.T, c *config.Config, connect func() drawgate.Store, opt
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { e.Close(); g.Close() })
-		f.engines, f.away = append(f.engines, e), append(f.away, s.away)
+		f.engines, f.down = append(f.engines, e), append(f.down, s.down)
 	}
 	return f
 }
@@ -209,7 +209,7 @@ func TestAdmissionsReachTheBound(t *testing.T) {
 					time.Sleep(3 * time.Hour) // nothing counts any more that former processes may have been admitted
 					start := time.Now()
 					n := f.rush(w, 0)
-					for _, a := range f.away {
+					for _, a := range f.down {
 						a.Store(true)
 					}
 					n += f.rush(w, 0, 1, 2)
@@ -226,8 +226,8 @@ func TestAdmissionsReachTheBound(t *testing.T) {
 					store := memstore.New(nil)
 					f := newFleet(t, c, func() drawgate.Store { return store }, guard.Options{Failures: 1})
 					time.Sleep(3 * time.Hour)
-					f.away[1].Store(true)
-					f.away[2].Store(true)
+					f.down[1].Store(true)
+					f.down[2].Store(true)
 					partly = max(partly, f.most(w, window, 0, 1, 2)-w.most-w.rate)
 				})
 			}

@@ -14,12 +14,12 @@ import (
 // The exit codes. Those from 64 on are those of sysexits.h; `run` has further ones, as shells and
 // other wrappers of commands do.
 const (
-	exitOK       = 0
-	exitUsage    = 64 // the command line is wrong, or what it asks can never be granted
-	exitAway     = 69 // the store is away: nothing was decided; or the port of serve is in use
-	exitInternal = 70
-	exitRefused  = 75 // try again later
-	exitConfig   = 78 // the configuration is wrong
+	exitOK          = 0
+	exitUsage       = 64 // the command line is wrong, or what it asks can never be granted
+	exitUnavailable = 69 // the store is away: nothing was decided; or the port of serve is in use
+	exitInternal    = 70
+	exitRefused     = 75 // try again later
+	exitConfig      = 78 // the configuration is wrong
 
 	exitLost       = 124 // run: the command was ended because its hold was lost
 	exitRunFailed  = 125 // run: drawgate itself failed
@@ -83,7 +83,7 @@ func exitCode(err error) int {
 	_, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
 	switch {
 	case gaveUp, errors.Is(err, drawgate.ErrStoreAway), errors.Is(err, drawgate.ErrClosed):
-		return exitAway
+		return exitUnavailable
 	case errors.Is(err, drawgate.ErrNeverFits), errors.Is(err, drawgate.ErrUnknownUnit), errors.Is(err, drawgate.ErrInvalid),
 		errors.Is(err, drawgate.ErrNeedsReserve), errors.Is(err, engine.ErrTooMany):
 		return exitUsage

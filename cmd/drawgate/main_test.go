@@ -54,13 +54,13 @@ func TestScriptsOnRedis(t *testing.T) {
 func setup(e *testscript.Env) error {
 	e.Setenv("XDG_STATE_HOME", e.WorkDir+"/state")
 	e.Setenv("ZONE", dayZone())
-	e.Vars = append(e.Vars, patient)
+	e.Vars = append(e.Vars, longTimeouts)
 	return nil
 }
 
-// patient gives a server's store the time that a busy machine takes: by default a server decides
+// longTimeouts gives a server's store the time that a busy machine takes: by default a server decides
 // without a disk that is slow.
-const patient = "DRAWGATE_STORE_TIMEOUT=30s"
+const longTimeouts = "DRAWGATE_STORE_TIMEOUT=30s"
 
 // dayZone returns a zone whose day does not end while a script runs.
 func dayZone() string {

@@ -81,12 +81,12 @@ func TestPresetsGoOnDecidingWithoutRedis(t *testing.T) {
 			if err != nil || len(c.Policies) == 0 {
 				t.Fatal(err)
 			}
-			synctest.Test(t, func(t *testing.T) { goOn(t, c) })
+			synctest.Test(t, func(t *testing.T) { continueAfterRestart(t, c) })
 		})
 	}
 }
 
-func goOn(t *testing.T, c *config.Config) {
+func continueAfterRestart(t *testing.T, c *config.Config) {
 	t.Helper()
 	said := c.SharedBy()
 	ways := [2]*cuttable{}

@@ -30,7 +30,7 @@ type bench struct {
 func newBench(t *testing.T, env ...string) bench {
 	t.Helper()
 	dir := t.TempDir()
-	return bench{t, dir, append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + dir, patient}, env...)}
+	return bench{t, dir, append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + dir, longTimeouts}, env...)}
 }
 
 func (b bench) command(args ...string) *exec.Cmd {
@@ -221,7 +221,7 @@ func TestSignalEndsTheWaiting(t *testing.T) {
 
 // A store that goes away while a command runs is waited for; when the hold cannot be renewed in
 // time, the command is ended before the hold is.
-func TestStoreThatStaysAwayLosesTheHold(t *testing.T) {
+func TestStoreThatStaysUnavailableLosesTheHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_STORE=sqlite:counts.db")
 	j := b.start("echo ready; exec sleep 600", "--hold", "15s")

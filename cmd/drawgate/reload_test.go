@@ -84,7 +84,7 @@ func TestReloadTellsAMistakeOnce(t *testing.T) {
 	const good = "store: \"memory:\"\npolicies:\n  api: {limits: [{name: rpd, rolling: 24h, amount: 2}]}\n"
 	b.write("drawgate.yaml", good)
 	admin, log := b.serve()
-	told := func(file, mistake string) int {
+	logged := func(file, mistake string) int {
 		b.write("drawgate.yaml", file)
 		resp, err := http.Post(admin+"/v1/reload", "", nil)
 		if err != nil {
@@ -97,7 +97,7 @@ func TestReloadTellsAMistakeOnce(t *testing.T) {
 		log.await(t, "("+mistake+")") // a log comes through a pipe, and an answer may be there before it
 		return strings.Count(log.String(), mistake)
 	}
-	least := told("policies: {api: {}}\n", "has no limits") + told(good+"envoy: {configs: [nowhere]}\n", "nowhere: no such file")
+	least := logged("policies: {api: {}}\n", "has no limits") + logged(good+"envoy: {configs: [nowhere]}\n", "nowhere: no such file")
 	metrics := get(t, admin+"/metrics")
 	_, count, _ := strings.Cut(metrics, `drawgate_config_reloads_total{result="failure"} `)
 	count, _, _ = strings.Cut(count, "\n")

@@ -50,7 +50,7 @@ func remoteError(err error) error {
 	code := exitUsage
 	switch client.Code(err) {
 	case "", api.CodeStoreAway, api.CodeClosing: // nobody answered, or could decide
-		code = exitAway
+		code = exitUnavailable
 	case api.CodeUnauthorized:
 		return &exitError{exitConfig, fmt.Errorf("%w: set %s to an access token of the server", err, envToken)}
 	case api.CodeForbidden, api.CodeNotReloaded, api.CodeNotSupported, api.CodeCrossOrigin, api.CodeNotFound:

@@ -78,9 +78,9 @@ func (s *session) forget(ctx context.Context, policy, key string) error {
 	if err := l.Reset(ctx, key); err != nil {
 		return err
 	}
-	beside := l.Plan().Policy()
-	beside.Name += engine.ShadowSuffix
-	l, err := l.With(beside)
+	shadow := l.Plan().Policy()
+	shadow.Name += engine.ShadowSuffix
+	l, err := l.With(shadow)
 	if err != nil {
 		return err
 	}

@@ -257,9 +257,9 @@ func listenError(flag, listen string, err error) error {
 	}
 	host, port, splitErr := net.SplitHostPort(listen)
 	if splitErr != nil {
-		return &exitError{exitAway, err}
+		return &exitError{exitUnavailable, err}
 	}
-	return &exitError{exitAway, fmt.Errorf("port %s of %s is in use, perhaps by another drawgate serve: choose another one, such as %s %s, or port 0 for a free one",
+	return &exitError{exitUnavailable, fmt.Errorf("port %s of %s is in use, perhaps by another drawgate serve: choose another one, such as %s %s, or port 0 for a free one",
 		port, cmp.Or(host, "this machine"), flag, net.JoinHostPort(host, "7979"))}
 }
 

@@ -119,9 +119,9 @@ func secretOf(name string) string { return strings.Repeat(name, 5) }
 func TestServeKnowsItsClients(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "OPERATOR="+secretOf("operator"))
-	ca, strange := newAuthority(b, "ca"), newAuthority(b, "strange")
+	ca, otherCA := newAuthority(b, "ca"), newAuthority(b, "strange")
 	ca.issue("server")
-	client, stranger := ca.issue("client"), strange.issue("stranger")
+	client, stranger := ca.issue("client"), otherCA.issue("stranger")
 	b.write("drawgate.yaml", guarded())
 	d := b.daemon()
 	d.http.Transport = &http.Transport{TLSClientConfig: ca.trusting(client)}

@@ -150,7 +150,7 @@ func TestServeShowsWhatItDoes(t *testing.T) {
 	d.shows(`drawgate_webhook_deliveries_total{result="delivered"}`, 1)
 	d.shows(`drawgate_warnings_total{kind="limit_exceeded",result="told"}`, 1)
 	somebodyWaits(t, d)
-	storeAway(t, d, redis, hook)
+	storeUnavailable(t, d, redis, hook)
 	for _, e := range hook.all() {
 		if e.Kind == telemetry.Milestone || e.Kind == telemetry.BackendError {
 			t.Errorf("a web call of a kind that nobody asked for: %+v", e)
@@ -214,7 +214,7 @@ func somebodyWaits(t *testing.T, d *daemon) {
 }
 
 // storeAway kills the store, and starts it again.
-func storeAway(t *testing.T, d *daemon, redis *redistest.Server, hook *receiver) {
+func storeUnavailable(t *testing.T, d *daemon, redis *redistest.Server, hook *receiver) {
 	t.Helper()
 	redis.Kill9()
 	eventually(t, "open breaker", func() bool {

@@ -42,8 +42,8 @@ func TestStatusSaysWhoseNumbersTheseAre(t *testing.T) {
 		h := httptest.NewServer(s.AdminHandler())
 		t.Cleanup(func() { h.Close(); _, _ = s.Close(), e.Close() })
 		out, code := newBench(t).do("status", "--server", h.URL, "--policy", "api", "--key", "k")
-		if _, away := store.(alone); code != 0 || strings.Contains(out, "the store is away: ") != away {
-			t.Errorf("away %v: %d, %s", away, code, out)
+		if _, down := store.(alone); code != 0 || strings.Contains(out, "the store is away: ") != down {
+			t.Errorf("away %v: %d, %s", down, code, out)
 		}
 	}
 }
