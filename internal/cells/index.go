@@ -90,7 +90,7 @@ func (x *index) insert(sp *Space, name string, create func() (tat int64, h *owne
 			p.mu.Unlock()
 			return c, false
 		}
-		if !p.isFull() {
+		if p.hasRoom() {
 			tat, hm := create()
 			c := p.add(copyName(name), tat, hm, h)
 			p.mu.Unlock()

@@ -21,8 +21,9 @@ func newPage(cells int, first uint64, depth uint) *page {
 	return &page{cells: newCells(cells), first: first, depth: depth}
 }
 
-// isFull reports whether another cell would make the way to each too long. p.mu is held.
-func (p *page) isFull() bool { return (p.used+1)*5 > len(p.cells)*4 }
+// hasRoom reports whether another cell may be added without making searches too long. p.mu is
+// held.
+func (p *page) hasRoom() bool { return (p.used+1)*5 <= len(p.cells)*4 }
 
 // sizeFor returns the cells of a page for n, with room for a fifth more at least. It is not ok if
 // that is more than a page has.
