@@ -12,8 +12,8 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Requests is the unit of a limit or cost that names none.
-const Requests = "requests"
+// UnitRequests is the unit of a limit or cost that names none.
+const UnitRequests = "requests"
 
 // Bounds of what a policy may say. Together they keep every intermediate value within 2^53, the
 // largest integer that all stores count exactly.
@@ -145,7 +145,7 @@ type Limit struct {
 }
 
 // unit returns the unit, by its default.
-func (l *Limit) unit() string { return cmp.Or(l.Unit, Requests) }
+func (l *Limit) unit() string { return cmp.Or(l.Unit, UnitRequests) }
 
 func (l *Limit) chargeEnd() bool {
 	if l.Charge != ChargeDefault {

@@ -143,7 +143,7 @@ func TestUnits(t *testing.T) {
 		{nil, drawgate.Amounts{1}},
 		{[]drawgate.Cost{tokens(5)}, drawgate.Amounts{1, 5}},
 		{[]drawgate.Cost{{N: 0}, tokens(5), tokens(6)}, drawgate.Amounts{0, 11}},
-		{[]drawgate.Cost{{Unit: drawgate.Requests, N: 3}, {N: 4}}, drawgate.Amounts{7}},
+		{[]drawgate.Cost{{Unit: drawgate.UnitRequests, N: 3}, {N: 4}}, drawgate.Amounts{7}},
 	} {
 		if got, err := plan.Amounts(c.costs); err != nil || got != c.want {
 			t.Errorf("%v: %v, %v, want %v", c.costs, got, err, c.want)
@@ -181,7 +181,7 @@ func TestIdentity(t *testing.T) {
 	for i, change := range []func(l *drawgate.Limit){
 		func(l *drawgate.Limit) { l.Amount = 20 }, func(l *drawgate.Limit) { l.Headroom.Units = 1 }, func(l *drawgate.Limit) { l.Charge = drawgate.ChargeEnd },
 		func(l *drawgate.Limit) { l.Margin = time.Second }, func(l *drawgate.Limit) { l.Keep = map[int]drawgate.Share{5: {Units: 1}} },
-		func(l *drawgate.Limit) { l.Zone = "UTC" }, func(l *drawgate.Limit) { l.Anchor = 1 }, func(l *drawgate.Limit) { l.Unit = drawgate.Requests },
+		func(l *drawgate.Limit) { l.Zone = "UTC" }, func(l *drawgate.Limit) { l.Anchor = 1 }, func(l *drawgate.Limit) { l.Unit = drawgate.UnitRequests },
 	} {
 		if id(change) != same {
 			t.Errorf("change %d makes another limit", i)

@@ -87,7 +87,7 @@ func (p Policy) Compile() (*Plan, error) {
 		pl.exact = append(pl.exact, spec)
 		pl.units = append(pl.units, l.unit())
 		pl.needs = pl.needs || l.Kind == Concurrency
-		pl.counts = pl.counts || l.unit() == Requests
+		pl.counts = pl.counts || l.unit() == UnitRequests
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -142,7 +142,7 @@ func (p *Plan) Specs(exact bool) []record.Spec {
 // It reports a unit that no limit of the policy has ([ErrUnknownUnit]) and a number out of bounds
 // ([ErrInvalid]). Costs of the same unit add up, and their sum has the same bounds.
 func (p *Plan) Amounts(costs []Cost) (Amounts, error) {
-	return p.resolve(costs, Requests, 0)
+	return p.resolve(costs, UnitRequests, 0)
 }
 
 // Actual resolves what was really used to one number per limit, [Unnamed] for a limit whose unit is
@@ -161,7 +161,7 @@ func (p *Plan) resolve(costs []Cost, one string, rest int64) (a Amounts, err err
 	for k, c := range costs {
 		unit := c.Unit
 		if unit == "" {
-			unit = Requests
+			unit = UnitRequests
 		}
 		if c.N < 0 || c.N > MaxAmount {
 			return a, fmt.Errorf("%w: n=%d %s is not between 0 and %d", ErrInvalid, c.N, unit, int64(MaxAmount))
@@ -192,7 +192,7 @@ func units(list []string) string {
 
 func named(costs []Cost, unit string) bool {
 	for _, c := range costs {
-		if c.Unit == unit || c.Unit == "" && unit == Requests {
+		if c.Unit == unit || c.Unit == "" && unit == UnitRequests {
 			return true
 		}
 	}

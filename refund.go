@@ -48,7 +48,7 @@ func (l *Limiter) RefundAsk(ctx context.Context, b Ask) error {
 // refund says what costs give back per limit: nothing where they name no unit.
 func (p *Plan) refund(costs []Cost) (Amounts, error) {
 	if len(costs) == 0 {
-		return p.resolve(nil, Requests, 0)
+		return p.resolve(nil, UnitRequests, 0)
 	}
 	return p.resolve(costs, "", 0)
 }

@@ -244,7 +244,7 @@ func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
 	}
 	for k, ok := range known {
 		if !ok {
-			return nil, fmt.Errorf("%w: %q in none of the reservation's policies", ErrUnknownUnit, cmp.Or(used[k].Unit, Requests))
+			return nil, fmt.Errorf("%w: %q in none of the reservation's policies", ErrUnknownUnit, cmp.Or(used[k].Unit, UnitRequests))
 		}
 	}
 	return s, nil

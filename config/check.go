@@ -139,7 +139,7 @@ func unitsOf(p drawgate.Policy) string {
 	for _, l := range p.Limits {
 		unit := l.Unit
 		if unit == "" {
-			unit = drawgate.Requests
+			unit = drawgate.UnitRequests
 		}
 		if !slices.Contains(units, unit) {
 			units = append(units, unit)

@@ -174,7 +174,7 @@ func identity(l *drawgate.Limit) uint64 {
 	return s.ID
 }
 
-func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.Requests) }
+func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.UnitRequests) }
 
 // bursts returns what is available after a long rest; only of a bucket.
 func bursts(l *drawgate.Limit) int64 {

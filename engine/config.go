@@ -63,8 +63,8 @@ func takesNothing(r *rules.Rule, policies map[string]*Policy) (units []string) {
 			return nil // a policy that there is not is told elsewhere
 		}
 		for i := range p.Limits {
-			switch unit := cmp.Or(p.Limits[i].Unit, drawgate.Requests); {
-			case unit == drawgate.Requests:
+			switch unit := cmp.Or(p.Limits[i].Unit, drawgate.UnitRequests); {
+			case unit == drawgate.UnitRequests:
 				return nil
 			case !slices.Contains(units, unit):
 				units = append(units, unit)

@@ -45,7 +45,7 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 			return err
 		}
 		u := use{policy: p, variant: p.of(e.tenant(a.Tenant), a.Key, p.plain), costs: a.Costs}
-		if len(a.Costs) == 1 && a.Costs[0].N == 1 && same(a.Costs[0].Unit, drawgate.Requests) && has(p.plain, drawgate.Requests) {
+		if len(a.Costs) == 1 && a.Costs[0].N == 1 && same(a.Costs[0].Unit, drawgate.UnitRequests) && has(p.plain, drawgate.UnitRequests) {
 			u.costs = nil // what is asked anyway goes the short way
 		}
 		if err := e.add(r, &u, Applied{Rule: -1, Policy: p.name, Tenant: a.Tenant, Key: drawgate.BoundedKey(a.Key), Shadow: p.shadow}, sc, res); err != nil {
@@ -114,7 +114,7 @@ func (e *Engine) apply(s *state, r *Request, i int, costs []drawgate.Cost, sc *s
 	}
 	for k, known := range sc.known {
 		if some && !known {
-			return fmt.Errorf("%w: %q in none of the policies that count this request", drawgate.ErrUnknownUnit, cmp.Or(costs[k].Unit, drawgate.Requests))
+			return fmt.Errorf("%w: %q in none of the policies that count this request", drawgate.ErrUnknownUnit, cmp.Or(costs[k].Unit, drawgate.UnitRequests))
 		}
 	}
 	return nil
@@ -182,7 +182,7 @@ func named(list []drawgate.Cost, unit string) bool {
 }
 
 // same reports whether two units are; "" is requests.
-func same(a, b string) bool { return cmp.Or(a, drawgate.Requests) == cmp.Or(b, drawgate.Requests) }
+func same(a, b string) bool { return cmp.Or(a, drawgate.UnitRequests) == cmp.Or(b, drawgate.UnitRequests) }
 
 // add puts a use where it belongs: among what is enforced, among the shadows, or nowhere if the
 // policy is disabled.

@@ -113,7 +113,7 @@ func refusal(d *drawgate.Decision, full bool) error {
 func violation(policy string, l *drawgate.Limit) *errdetails.QuotaFailure_Violation {
 	unit := l.Unit
 	if unit == "" {
-		unit = drawgate.Requests
+		unit = drawgate.UnitRequests
 	}
 	return &errdetails.QuotaFailure_Violation{
 		Subject: "policy:" + policy, Description: fmt.Sprintf("limit %q of %d %s is used up", l.Name, l.Amount, unit),

@@ -196,7 +196,7 @@ func (p *Problem) sentence(l *drawgate.Limit) string {
 
 // noun returns the unit of a limit for people.
 func noun(l *drawgate.Limit) string {
-	return strings.ReplaceAll(cmp.Or(l.Unit, drawgate.Requests), "_", " ")
+	return strings.ReplaceAll(cmp.Or(l.Unit, drawgate.UnitRequests), "_", " ")
 }
 
 // count writes a number of units for people: "1 request", "10 output tokens".

@@ -35,7 +35,7 @@ func newView(policy string, l *drawgate.Limit, alone bool) *view {
 	quoted := quote(name)
 	v.item = quoted + ";r="
 	v.policy = quoted + ";q=" + v.limit
-	if u := unit(l); u != drawgate.Requests {
+	if u := unit(l); u != drawgate.UnitRequests {
 		v.policy += ";qu=" + quote(u)
 	}
 	if w := windowSeconds(l); w > 0 {
@@ -68,8 +68,8 @@ func quota(l *drawgate.Limit) (q, most int64) {
 
 // unit returns the quota unit of a limit.
 func unit(l *drawgate.Limit) string {
-	u := cmp.Or(l.Unit, drawgate.Requests)
-	if l.Kind == drawgate.Concurrency && u == drawgate.Requests {
+	u := cmp.Or(l.Unit, drawgate.UnitRequests)
+	if l.Kind == drawgate.Concurrency && u == drawgate.UnitRequests {
 		return unitSlots
 	}
 	return u

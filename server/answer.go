@@ -163,7 +163,7 @@ func limit(r *drawgate.LimitResult, most int64) api.Limit {
 	}
 }
 
-func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.Requests) }
+func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.UnitRequests) }
 
 // Status says on the wire what a store says of a bucket.
 func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
@@ -214,7 +214,7 @@ func Describe(l *drawgate.Limit) string {
 // Units writes so many of a unit: "10 requests", "1 request". Units of whose names nothing is known
 // stay as they are.
 func Units(n int64, unit string) string {
-	if known := unit == drawgate.Requests || strings.HasSuffix(unit, "tokens"); n == 1 && known {
+	if known := unit == drawgate.UnitRequests || strings.HasSuffix(unit, "tokens"); n == 1 && known {
 		unit = strings.TrimSuffix(unit, "s")
 	}
 	return fmt.Sprintf("%d %s", n, unit)

@@ -125,7 +125,7 @@ func asked(uses []use) error {
 	for _, u := range uses {
 		limits := u.ask.Limiter.Plan().Policy().Limits
 		switch {
-		case len(u.ask.Costs) > 0 && !u.out.Shadow && !u.out.Disabled, has(limits, drawgate.Requests) && !u.out.Shadow:
+		case len(u.ask.Costs) > 0 && !u.out.Shadow && !u.out.Disabled, has(limits, drawgate.UnitRequests) && !u.out.Shadow:
 			return nil // a disabled policy that counts requests is as good as one in force: see the engine
 		case u.out.Shadow || u.out.Disabled:
 			continue
@@ -155,7 +155,7 @@ func counted(uses []use, costs []drawgate.Cost) error {
 
 // has reports whether one of the limits counts a unit.
 func has(limits []drawgate.Limit, name string) bool {
-	return slices.ContainsFunc(limits, func(l drawgate.Limit) bool { return unit(&l) == cmp.Or(name, drawgate.Requests) })
+	return slices.ContainsFunc(limits, func(l drawgate.Limit) bool { return unit(&l) == cmp.Or(name, drawgate.UnitRequests) })
 }
 
 // askByRule asks for what a rule applies: with its amounts and costs, in the buckets that it counts

@@ -77,7 +77,7 @@ func (w *Warner) exceeded(p *policyWatch, key *drawgate.Key, r *drawgate.LimitRe
 // about makes a warning of one limit of one bucket.
 func (w *Warner) about(kind Kind, now time.Time, p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult, most int64) *Warning {
 	return &Warning{
-		Kind: kind, At: now, Policy: p.name, Limit: r.Limit.Name, Unit: cmp.Or(r.Limit.Unit, drawgate.Requests), Period: Period(r.Limit),
+		Kind: kind, At: now, Policy: p.name, Limit: r.Limit.Name, Unit: cmp.Or(r.Limit.Unit, drawgate.UnitRequests), Period: Period(r.Limit),
 		Identifier: w.opts.Hasher.Key(*key), Used: most - r.Remaining, Most: most, ResetAt: r.ResetAt(),
 	}
 }

@@ -124,7 +124,7 @@ func (f *askFlags) several(s *session, costs []drawgate.Cost) ([]engine.Ask, err
 
 func hasUnit(l *drawgate.Limiter, unit string) bool {
 	return slices.ContainsFunc(l.Plan().Policy().Limits, func(l drawgate.Limit) bool {
-		return l.Unit == unit || l.Unit == "" && unit == drawgate.Requests
+		return l.Unit == unit || l.Unit == "" && unit == drawgate.UnitRequests
 	})
 }
 
@@ -132,7 +132,7 @@ func hasUnit(l *drawgate.Limiter, unit string) bool {
 func (f *askFlags) cost(named bool) ([]drawgate.Cost, error) {
 	var all []drawgate.Cost
 	if named {
-		all = append(all, drawgate.Cost{Unit: drawgate.Requests, N: f.n})
+		all = append(all, drawgate.Cost{Unit: drawgate.UnitRequests, N: f.n})
 	}
 	for _, c := range f.costs {
 		unit, text, ok := strings.Cut(c, "=")
@@ -140,7 +140,7 @@ func (f *askFlags) cost(named bool) ([]drawgate.Cost, error) {
 		if !ok || unit == "" || err != nil {
 			return nil, usage("--cost %q is not of the form UNIT=N, such as tokens=500", c)
 		}
-		if named && unit == drawgate.Requests {
+		if named && unit == drawgate.UnitRequests {
 			return nil, usage("-n %d and --cost %s both say how many requests: give one of them", f.n, c)
 		}
 		all = append(all, drawgate.Cost{Unit: unit, N: n})

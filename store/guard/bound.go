@@ -104,7 +104,7 @@ func (l *Line) worsen(o *Line) {
 func (t *policyBound) line(i, instances, atLeast int) (l Line, drain int64) {
 	policy, n := t.plan.Policy(), int64(instances)
 	l = Line{
-		Policy: policy.Name, Limit: policy.Limits[i].Name, Unit: cmp.Or(policy.Limits[i].Unit, drawgate.Requests), Mode: Mode(&policy, i, instances),
+		Policy: policy.Name, Limit: policy.Limits[i].Name, Unit: cmp.Or(policy.Limits[i].Unit, drawgate.UnitRequests), Mode: Mode(&policy, i, instances),
 		Instances: instances, AtLeast: atLeast, Most: t.plan.Specs(false)[i].Effective[record.Priorities-1],
 	}
 	switch l.Mode {

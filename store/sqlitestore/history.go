@@ -104,7 +104,7 @@ func formatUnits(limits []drawgate.Limit, n drawgate.Amounts, skip drawgate.Kind
 
 func unitOf(l *drawgate.Limit) string {
 	if l.Unit == "" {
-		return drawgate.Requests
+		return drawgate.UnitRequests
 	}
 	return l.Unit
 }
