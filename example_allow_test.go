@@ -41,8 +41,8 @@ func ExampleLimiter_Status() {
 		return
 	}
 	ctx := context.Background()
-	_, _ = lim.Allow(ctx, "user-17", drawgate.Cost{N: 30})
-	st, err := lim.Status(ctx, "user-17", drawgate.Cost{N: 80})
+	_, _ = lim.Allow(ctx, "user-17", drawgate.Requests(30))
+	st, err := lim.Status(ctx, "user-17", drawgate.Requests(80))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -13,14 +13,14 @@ import (
 // none.
 func ExampleLimiter_Take() {
 	perIP, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "per-ip", Limits: []drawgate.Limit{
-		{Name: "rate", Kind: drawgate.Bucket, Window: time.Hour, Amount: 10, Burst: 2},
+		drawgate.BucketLimit("rate", 10, time.Hour, 2),
 	}}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	api, err := perIP.With(drawgate.Policy{Name: "api", Limits: []drawgate.Limit{
-		{Name: "rate", Kind: drawgate.Bucket, Window: time.Hour, Amount: 100, Burst: 3},
+		drawgate.BucketLimit("rate", 100, time.Hour, 3),
 	}})
 	if err != nil {
 		fmt.Println(err)

@@ -13,9 +13,9 @@ import (
 // not.
 func ExamplePolicy() {
 	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "gemini-flash", Limits: []drawgate.Limit{
-		{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10, Headroom: drawgate.Share{Percent: 20}},
-		{Name: "tpm", Unit: "input_tokens", Kind: drawgate.Rolling, Window: time.Minute, Amount: 250_000},
-		{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/Los_Angeles", Amount: 250, Headroom: drawgate.Share{Percent: 20}},
+		drawgate.RollingLimit("rpm", 10, time.Minute).WithHeadroom(drawgate.Percent(20)),
+		drawgate.RollingLimit("tpm", 250_000, time.Minute).Of("input_tokens"),
+		drawgate.CalendarLimit("rpd", 250, drawgate.Day, "America/Los_Angeles").WithHeadroom(drawgate.Percent(20)),
 	}}, nil)
 	if err != nil {
 		fmt.Println(err)
@@ -23,7 +23,7 @@ func ExamplePolicy() {
 	}
 	ctx := context.Background()
 	ask := func(tokens int64) {
-		d, err := lim.Allow(ctx, "project", drawgate.Cost{Unit: "input_tokens", N: tokens})
+		d, err := lim.Allow(ctx, "project", drawgate.Units("input_tokens", tokens))
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -47,4 +47,111 @@ func ExamplePolicy() {
 	// refused by tpm
 	// allowed, rpm 6, tpm 0, rpd 198
 	// drawgate: 300000 input_tokens can never fit limit "tpm" of policy "gemini-flash", which grants at most 250000 at this priority
+}
+
+// A limit of what its constructor says can be refined: another unit, a part that is kept unused, or
+// any other field.
+func ExampleRollingLimit() {
+	tpm := drawgate.RollingLimit("tpm", 10_000, time.Minute).Of("tokens").WithHeadroom(drawgate.Percent(10))
+	tpm.Margin = 2 * time.Second // what is on its way to the upstream
+	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "model", Limits: []drawgate.Limit{tpm}}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	d, err := lim.Allow(context.Background(), "project", drawgate.Tokens(2500))
+	fmt.Println(d.Allowed, d.Remaining(), err)
+	// Output: true 6500 <nil>
+}
+
+// A bucket is refilled steadily: here a request comes free each second, and three may come at once.
+func ExampleBucketLimit() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "api", Limits: []drawgate.Limit{
+		drawgate.BucketLimit("rate", 60, time.Minute, 3),
+	}}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 4 {
+		d, err := lim.Allow(context.Background(), "user-17")
+		fmt.Println(d.Allowed, d.RetryAfter.Round(time.Second), err)
+	}
+	// Output:
+	// true 0s <nil>
+	// true 0s <nil>
+	// true 0s <nil>
+	// false 1s <nil>
+}
+
+// A day of the calendar starts at midnight in its zone, and ends with all units free again.
+func ExampleCalendarLimit() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "reports", Limits: []drawgate.Limit{
+		drawgate.CalendarLimit("day", 250, drawgate.Day, "Europe/Berlin"),
+	}}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	d, err := lim.Allow(context.Background(), "user-17")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r, _ := d.Tightest()
+	fmt.Println(r.Remaining, "left until", r.ResetAt().In(berlin).Format("15:04"))
+	// Output: 249 left until 00:00
+}
+
+// Slots are held: by at most two callers at once.
+func ExampleConcurrencyLimit() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "builds", Limits: []drawgate.Limit{
+		drawgate.ConcurrencyLimit("slots", 2),
+	}}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	res, err := lim.Reserve(ctx, "runner", time.Minute)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("free while one is held:", res.Decision.Remaining())
+	fmt.Println("given back:", res.Cancel(ctx))
+	// Output:
+	// free while one is held: 1
+	// given back: <nil>
+}
+
+// A cost names what a limit counts. Units of the same name add up; what is not named costs nothing,
+// but for the one request that each take is.
+func ExampleUnits() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "model", Limits: []drawgate.Limit{
+		drawgate.RollingLimit("rpm", 10, time.Minute),
+		drawgate.RollingLimit("tpm", 1000, time.Minute).Of("input_tokens"),
+	}}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	for _, costs := range [][]drawgate.Cost{
+		nil,
+		{drawgate.Units("input_tokens", 300)},
+		{drawgate.Requests(2), drawgate.Units("input_tokens", 100), drawgate.Units("input_tokens", 100)},
+	} {
+		d, err := lim.Allow(ctx, "project", costs...)
+		fmt.Println(d.Left(0), d.Left(1), err)
+	}
+	// Output:
+	// 9 1000 <nil>
+	// 8 700 <nil>
+	// 6 500 <nil>
 }

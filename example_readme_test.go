@@ -14,15 +14,15 @@ import (
 
 func work(ctx context.Context, store drawgate.Store) error {
 	lim, err := drawgate.New(store, drawgate.Policy{Name: "model", Limits: []drawgate.Limit{
-		{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10}, // of requests: each take is one
-		{Name: "tpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10_000, Unit: "tokens"},
+		drawgate.RollingLimit("rpm", 10, time.Minute), // of requests: each take is one
+		drawgate.RollingLimit("tpm", 10_000, time.Minute).Of("tokens"),
 	}}, nil)
 	if err != nil {
 		return err
 	}
 
 	// Now or not. A refusal is an answer, and no error.
-	d, err := lim.Allow(ctx, "user-17", drawgate.Cost{Unit: "tokens", N: 3000})
+	d, err := lim.Allow(ctx, "user-17", drawgate.Tokens(3000))
 	if err != nil {
 		return err // not decided: the question was wrong, or the store is away
 	}
@@ -33,19 +33,19 @@ func work(ctx context.Context, store drawgate.Store) error {
 	fmt.Println("allowed,", d.Remaining(), "left of the tightest limit")
 
 	// In a fair queue, until it fits or ctx ends.
-	if _, err = lim.Wait(ctx, "user-17", drawgate.Cost{Unit: "tokens", N: 2000}); err != nil {
+	if _, err = lim.Wait(ctx, "user-17", drawgate.Tokens(2000)); err != nil {
 		return err
 	}
 
 	// Where the cost is known afterwards: hold an estimate, work, settle what it really was, even
 	// if ctx has ended meanwhile.
-	res, err := lim.Reserve(ctx, "user-17", time.Minute, drawgate.Cost{Unit: "tokens", N: 4000})
+	res, err := lim.Reserve(ctx, "user-17", time.Minute, drawgate.Tokens(4000))
 	if err != nil {
 		return err
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return res.Settle(end, drawgate.Cost{Unit: "tokens", N: 3120})
+	return res.Settle(end, drawgate.Tokens(3120))
 }
 
 func Example() {

@@ -14,32 +14,31 @@ import (
 // with what was used.
 func ExampleLimiter_Reserve() {
 	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "model", Limits: []drawgate.Limit{
-		{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Minute, Amount: 5000},
+		drawgate.RollingLimit("tpm", 5000, time.Minute).Of("tokens"),
 	}}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	ctx := context.Background()
-	tokens := func(n int64) drawgate.Cost { return drawgate.Cost{Unit: "tokens", N: n} }
 	left := func() int64 {
 		st, _ := lim.Status(ctx, "project")
 		return st.Remaining()
 	}
 
-	res, err := lim.Reserve(ctx, "project", 30*time.Second, tokens(3750))
+	res, err := lim.Reserve(ctx, "project", 30*time.Second, drawgate.Tokens(3750))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println("while it is held:", left())
-	if err := res.Settle(ctx, tokens(900)); err != nil {
+	if err := res.Settle(ctx, drawgate.Tokens(900)); err != nil {
 		fmt.Println(err)
 	}
 	fmt.Println("settled:", left())
-	fmt.Println("a second time:", errors.Is(res.Settle(ctx, tokens(0)), drawgate.ErrGone))
+	fmt.Println("a second time:", errors.Is(res.Settle(ctx), drawgate.ErrGone))
 
-	res, err = lim.Reserve(ctx, "project", 30*time.Second, tokens(1000))
+	res, err = lim.Reserve(ctx, "project", 30*time.Second, drawgate.Tokens(1000))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -58,7 +57,7 @@ func ExampleLimiter_Reserve() {
 // At most two at once. A slot whose holder dies comes free when its hold ends.
 func ExampleLimiter_Reserve_concurrency() {
 	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "workers", Limits: []drawgate.Limit{
-		{Name: "at-once", Kind: drawgate.Concurrency, Amount: 2},
+		drawgate.ConcurrencyLimit("at-once", 2),
 	}}, nil)
 	if err != nil {
 		fmt.Println(err)

@@ -80,6 +80,9 @@ type Share struct {
 	Percent float64
 }
 
+// Percent is a share of p per cent, from 0 up to, but not including, 100.
+func Percent(p float64) Share { return Share{Percent: p} }
+
 // String returns the form used in configuration files: "10" or "12.5%".
 func (s Share) String() string {
 	if s.Percent != 0 {
@@ -122,6 +125,8 @@ const Exact = -1
 //   - Concurrency: at most Amount units held at once; such a policy can only be used with
 //     [Limiter.Reserve].
 //
+// [RollingLimit], [BucketLimit], [CalendarLimit] and [ConcurrencyLimit] make one of each kind.
+//
 // A limit's state belongs to (Name, Unit, Kind, Window or Every, Zone, Anchor). Everything else may
 // change freely between versions of a program, and what is used stays used. Another identity is
 // another limit, which starts unused.
@@ -142,6 +147,45 @@ type Limit struct {
 	Headroom Share         // kept unused, always; for a Bucket of Amount and of Burst
 	Keep     map[int]Share // per priority 1 to 9: kept for takes of at least that priority, after Headroom; rounded up
 	Fallback Fallback      // while the store is away; FallbackDefault means the policy's
+}
+
+// RollingLimit returns a limit of at most amount requests in every interval of length window.
+//
+// [Limit.Of] makes it a limit of another unit and [Limit.WithHeadroom] keeps a part unused; the
+// other fields of what it returns can be set as well.
+func RollingLimit(name string, amount int64, window time.Duration) Limit {
+	return Limit{Name: name, Kind: Rolling, Amount: amount, Window: window}
+}
+
+// BucketLimit returns a limit of amount requests per period, refilled steadily, and of burst at
+// once after a rest; a burst of 0 means amount. It can be refined as a [RollingLimit].
+func BucketLimit(name string, amount int64, period time.Duration, burst int64) Limit {
+	return Limit{Name: name, Kind: Bucket, Amount: amount, Window: period, Burst: burst}
+}
+
+// CalendarLimit returns a limit of at most amount requests in each calendar window, such as [Day]
+// or [Month]. zone is a name of the IANA time zone database, such as "America/Los_Angeles"; ""
+// means UTC. It can be refined as a [RollingLimit].
+func CalendarLimit(name string, amount int64, every Every, zone string) Limit {
+	return Limit{Name: name, Kind: Calendar, Amount: amount, Every: every, Zone: zone}
+}
+
+// ConcurrencyLimit returns a limit of at most slots requests at once. Its policy needs
+// [Limiter.Reserve]. It can be refined as a [RollingLimit].
+func ConcurrencyLimit(name string, slots int64) Limit {
+	return Limit{Name: name, Kind: Concurrency, Amount: slots}
+}
+
+// Of returns the limit as one of another unit than requests.
+func (l Limit) Of(unit string) Limit {
+	l.Unit = unit
+	return l
+}
+
+// WithHeadroom returns the limit with a part of its amount kept unused, such as [Percent](20).
+func (l Limit) WithHeadroom(s Share) Limit {
+	l.Headroom = s
+	return l
 }
 
 // unit returns the unit, by its default.
@@ -190,11 +234,11 @@ func PerHour(name string, n int64) Policy { return per(name, "hour", time.Hour, 
 func PerDay(name string, n int64) Policy { return per(name, "day", 24*time.Hour, n) }
 
 func per(name, limit string, window time.Duration, n int64) Policy {
-	return Policy{Name: name, Limits: []Limit{{Name: limit, Kind: Rolling, Window: window, Amount: n}}}
+	return Policy{Name: name, Limits: []Limit{RollingLimit(limit, n, window)}}
 }
 
 // Rate returns a policy of one bucket limit: n requests per period, and burst at once after a rest.
 // For its name see [PerSecond].
 func Rate(name string, n int64, period time.Duration, burst int64) Policy {
-	return Policy{Name: name, Limits: []Limit{{Name: "rate", Kind: Bucket, Window: period, Amount: n, Burst: burst}}}
+	return Policy{Name: name, Limits: []Limit{BucketLimit("rate", n, period, burst)}}
 }

@@ -35,12 +35,6 @@ type Amounts = record.Amounts
 // Unnamed in the Amounts of a settlement says that the estimate stands.
 const Unnamed = record.Keep
 
-// Cost is a number of units.
-type Cost struct {
-	Unit string // "" means requests
-	N    int64  // 0 to MaxAmount
-}
-
 // Plan is a policy that was checked and made ready. It is immutable and safe for concurrent use.
 // Stores are given plans.
 type Plan struct {

@@ -15,7 +15,7 @@ import (
 // engine runs.
 func Example() {
 	hourly := func(name string, n int64) drawgate.Policy {
-		return drawgate.Policy{Name: name, Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: n}}}
+		return drawgate.Policy{Name: name, Limits: []drawgate.Limit{drawgate.RollingLimit("hour", n, time.Hour)}}
 	}
 	config := engine.Config{
 		Policies: []engine.Policy{{Policy: hourly("api", 2)}, {Policy: hourly("strict", 1), Shadow: true}},

@@ -17,13 +17,13 @@ import (
 
 func limited(store drawgate.Store, site http.Handler) (http.Handler, error) {
 	perIP, err := drawgate.New(store, drawgate.Policy{Name: "per-ip", Limits: []drawgate.Limit{
-		{Name: "rate", Kind: drawgate.Bucket, Amount: 10, Window: time.Minute, Burst: 5},
+		drawgate.BucketLimit("rate", 10, time.Minute, 5),
 	}}, nil)
 	if err != nil {
 		return nil, err
 	}
 	api, err := perIP.With(drawgate.Policy{Name: "api", Limits: []drawgate.Limit{
-		{Name: "rate", Kind: drawgate.Bucket, Amount: 100, Window: time.Minute, Burst: 20},
+		drawgate.BucketLimit("rate", 100, time.Minute, 20),
 	}})
 	if err != nil {
 		return nil, err

@@ -56,13 +56,13 @@ func Example_perClientThenGlobal() {
 	store := memstore.New(nil)
 	defer store.Close()
 	perIP, err := drawgate.New(store, drawgate.Policy{Name: "per-ip", Limits: []drawgate.Limit{
-		{Name: "rate", Kind: drawgate.Bucket, Amount: 10, Window: time.Hour, Burst: 2},
+		drawgate.BucketLimit("rate", 10, time.Hour, 2),
 	}}, nil)
 	if err != nil {
 		panic(err)
 	}
 	api, err := perIP.With(drawgate.Policy{Name: "api", Limits: []drawgate.Limit{
-		{Name: "rate", Kind: drawgate.Bucket, Amount: 100, Window: time.Hour, Burst: 3},
+		drawgate.BucketLimit("rate", 100, time.Hour, 3),
 	}})
 	if err != nil {
 		panic(err)
@@ -102,7 +102,7 @@ func Example_perClientThenGlobal() {
 func Example_concurrency() {
 	store := memstore.New(nil)
 	defer store.Close()
-	lim, err := drawgate.New(store, drawgate.Policy{Name: "at-once", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}, nil)
+	lim, err := drawgate.New(store, drawgate.Policy{Name: "at-once", Limits: []drawgate.Limit{drawgate.ConcurrencyLimit("slots", 1)}}, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -156,7 +156,7 @@ func Example_costs() {
 	store := memstore.New(nil)
 	defer store.Close()
 	lim, err := drawgate.New(store, drawgate.Policy{Name: "items", Limits: []drawgate.Limit{
-		{Name: "per-hour", Unit: "items", Kind: drawgate.Rolling, Amount: 100, Window: time.Hour},
+		drawgate.RollingLimit("per-hour", 100, time.Hour).Of("items"),
 	}}, nil)
 	if err != nil {
 		panic(err)
@@ -189,15 +189,15 @@ func Example_costs() {
 func ExampleWhen() {
 	store := memstore.New(nil)
 	defer store.Close()
-	usual, err := drawgate.New(store, drawgate.Policy{Name: "usual", Limits: []drawgate.Limit{{Name: "rate", Kind: drawgate.Rolling, Amount: 2, Window: time.Hour}}}, nil)
+	usual, err := drawgate.New(store, drawgate.Policy{Name: "usual", Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 2, time.Hour)}}, nil)
 	if err != nil {
 		panic(err)
 	}
-	gold, err := usual.With(drawgate.Policy{Name: "gold", Limits: []drawgate.Limit{{Name: "rate", Kind: drawgate.Rolling, Amount: 1000, Window: time.Hour}}})
+	gold, err := usual.With(drawgate.Policy{Name: "gold", Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 1000, time.Hour)}})
 	if err != nil {
 		panic(err)
 	}
-	export, err := usual.With(drawgate.Policy{Name: "export", Limits: []drawgate.Limit{{Name: "rate", Kind: drawgate.Rolling, Amount: 1, Window: time.Hour}}})
+	export, err := usual.With(drawgate.Policy{Name: "export", Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 1, time.Hour)}})
 	if err != nil {
 		panic(err)
 	}

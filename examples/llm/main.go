@@ -19,8 +19,8 @@ import (
 // use of it.
 var quota = drawgate.Policy{Name: "flash", Limits: []drawgate.Limit{
 	{Name: "rpm", Kind: drawgate.Rolling, Window: time.Second, Amount: 5, Margin: 50 * time.Millisecond},
-	{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Second, Amount: 10_000, Headroom: drawgate.Share{Percent: 10}},
-	{Name: "parallel", Unit: "calls", Kind: drawgate.Concurrency, Amount: 3},
+	drawgate.RollingLimit("tpm", 10_000, time.Second).Of("tokens").WithHeadroom(drawgate.Percent(10)),
+	drawgate.ConcurrencyLimit("parallel", 3).Of("calls"),
 }}
 
 func main() {
@@ -47,7 +47,7 @@ type call func(ctx context.Context, prompt string) (used int64, err error)
 // ask reserves, calls, and settles.
 func ask(ctx context.Context, lim *drawgate.Limiter, model call, prompt string) (used int64, err error) {
 	const estimate = 2_000
-	res, err := lim.Reserve(ctx, "project-a", 30*time.Second, drawgate.Cost{Unit: "tokens", N: estimate}, drawgate.Cost{Unit: "calls", N: 1}, drawgate.Cost{N: 1})
+	res, err := lim.Reserve(ctx, "project-a", 30*time.Second, drawgate.Tokens(estimate), drawgate.Units("calls", 1), drawgate.Requests(1))
 	if err != nil {
 		return 0, err
 	}
@@ -61,11 +61,11 @@ func ask(ctx context.Context, lim *drawgate.Limiter, model call, prompt string) 
 	defer stop()
 	switch {
 	case err == nil:
-		return used, res.Settle(end, drawgate.Cost{Unit: "tokens", N: used})
+		return used, res.Settle(end, drawgate.Tokens(used))
 	case errors.Is(err, errNotSent):
 		return 0, errors.Join(err, res.Cancel(end)) // nothing was used
 	case used > 0:
-		return used, errors.Join(err, res.Settle(end, drawgate.Cost{Unit: "tokens", N: used})) // what was delivered until then
+		return used, errors.Join(err, res.Settle(end, drawgate.Tokens(used))) // what was delivered until then
 	default:
 		return 0, errors.Join(err, res.Settle(end)) // nobody knows: the estimate stands
 	}

@@ -32,7 +32,7 @@ func TestAskSettlesWithWhatWasUsed(t *testing.T) {
 		if d := time.Since(start); d < time.Second || d > 2*time.Second {
 			t.Errorf("8 calls at 5 a second took %v", d)
 		}
-		st, err := lim.Status(t.Context(), "project-a", drawgate.Cost{Unit: "tokens", N: 1})
+		st, err := lim.Status(t.Context(), "project-a", drawgate.Tokens(1))
 		if err != nil || st.Open != 0 || st.States[2].Used != 0 {
 			t.Errorf("%d open, %d slots used, %v", st.Open, st.States[2].Used, err)
 		}

@@ -15,11 +15,11 @@ import (
 const day = 24 * time.Hour
 
 var quota = drawgate.Policy{Name: "tasks", Limits: []drawgate.Limit{
-	{Name: "minute", Kind: drawgate.Rolling, Window: time.Minute, Amount: 20},
-	{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: 100},
-	{Name: "day", Kind: drawgate.Rolling, Window: day, Amount: 500},
-	{Name: "week", Kind: drawgate.Rolling, Window: 7 * day, Amount: 2000},
-	{Name: "month", Kind: drawgate.Calendar, Every: drawgate.Month, Zone: "Europe/Berlin", Amount: 7500}, // the first of the month, local time
+	drawgate.RollingLimit("minute", 20, time.Minute),
+	drawgate.RollingLimit("hour", 100, time.Hour),
+	drawgate.RollingLimit("day", 500, day),
+	drawgate.RollingLimit("week", 2000, 7*day),
+	drawgate.CalendarLimit("month", 7500, drawgate.Month, "Europe/Berlin"), // the first of the month, local time
 }}
 
 func main() {
@@ -40,7 +40,7 @@ func run(ctx context.Context, path string) error {
 		return err
 	}
 	const tasks = 8 // all of them, or none
-	d, err := lim.Allow(ctx, "batch", drawgate.Cost{N: tasks})
+	d, err := lim.Allow(ctx, "batch", drawgate.Requests(tasks))
 	if err != nil {
 		return err
 	}

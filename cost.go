@@ -1,0 +1,17 @@
+package drawgate
+
+// Cost is a number of units. [Requests], [Tokens] and [Units] make one.
+type Cost struct {
+	Unit string // "" means requests
+	N    int64  // 0 to MaxAmount
+}
+
+// Requests is a cost of n requests.
+func Requests(n int64) Cost { return Units(UnitRequests, n) }
+
+// Tokens is a cost of n tokens, the unit that [Limit.Of] calls "tokens". Where input and output are
+// limited apart, use [Units].
+func Tokens(n int64) Cost { return Units("tokens", n) }
+
+// Units is a cost of n units of any name, such as 3000 of "input_tokens".
+func Units(unit string, n int64) Cost { return Cost{Unit: unit, N: n} }
