@@ -31,13 +31,13 @@ func TestArguments(t *testing.T) {
 		return []drawgate.Ask{l.Ask(secret, costs...)}
 	}
 	reserve := func(r request) error {
-		if r.Hold == 0 {
-			r.Hold = time.Minute
+		if r.Hold.For == 0 {
+			r.Hold.For = time.Minute
 		}
-		_, err := plain.ReserveRequest(ctx, r)
+		_, _, err := plain.Take(ctx, r)
 		return err
 	}
-	takes := func(r request) error { _, err := plain.Take(ctx, r); return err }
+	takes := func(r request) error { _, _, err := plain.Take(ctx, r); return err }
 	allow := func(l *drawgate.Limiter, key string, costs ...drawgate.Cost) error {
 		_, err := l.Allow(ctx, key, costs...)
 		return err
@@ -73,22 +73,23 @@ func TestArguments(t *testing.T) {
 		{"a low priority", takes(request{Buckets: ask(plain), Priority: -1}), drawgate.ErrInvalid, "priority -1 is not 0 to 9"},
 		{"a high priority", takes(request{Buckets: ask(plain), Priority: 10}), drawgate.ErrInvalid, "priority 10 is not 0 to 9"},
 		{"another limiter's bucket", takes(request{Buckets: ask(foreign)}), drawgate.ErrInvalid, "made from each other, by With"},
-		{"Take with a hold", takes(request{Buckets: ask(plain), Hold: time.Second}), drawgate.ErrInvalid, "for Reserve"},
-		{"Take with an id", takes(request{Buckets: ask(plain), ID: "id"}), drawgate.ErrInvalid, "for Reserve"},
-		{"Take of a lease", takes(request{Buckets: ask(plain), Lease: true}), drawgate.ErrInvalid, "for Reserve"},
-		{"a short hold", reserve(request{Buckets: ask(plain), Hold: time.Microsecond}), drawgate.ErrInvalid, "hold 1µs is not between 1ms and 744h0m0s"},
-		{"a negative hold", reserve(request{Buckets: ask(plain), Hold: -1}), drawgate.ErrInvalid, "hold -1ns"},
-		{"a long hold", reserve(request{Buckets: ask(plain), Hold: drawgate.MaxHold + 1}), drawgate.ErrInvalid, "hold 744h0m0.000000001s"},
-		{"a long id", reserve(request{Buckets: ask(plain), ID: strings.Repeat("x", 129)}), drawgate.ErrInvalid, "the id has 129 bytes, more than 128"},
+		{"no hold", second(plain.Reserve(ctx, secret, 0)), drawgate.ErrInvalid, "hold 0s is not between 1ms and 744h0m0s"},
+		{"an id without a hold", takes(request{Buckets: ask(plain), Hold: drawgate.Hold{ID: "id"}}), drawgate.ErrInvalid, "hold 0s"},
+		{"a lease without a hold", takes(request{Buckets: ask(plain), Hold: drawgate.Hold{Lease: true}}), drawgate.ErrInvalid, "hold 0s"},
+		{"a grant without an id", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{Grant: 1}}), drawgate.ErrInvalid, "a grant is of an id"},
+		{"a short hold", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{For: time.Microsecond}}), drawgate.ErrInvalid, "hold 1µs is not between 1ms and 744h0m0s"},
+		{"a negative hold", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{For: -1}}), drawgate.ErrInvalid, "hold -1ns"},
+		{"a long hold", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{For: drawgate.MaxHold + 1}}), drawgate.ErrInvalid, "hold 744h0m0.000000001s"},
+		{"a long id", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{ID: strings.Repeat("x", 129)}}), drawgate.ErrInvalid, "the id has 129 bytes, more than 128"},
 		{"a reservation that never fits", reserve(request{Buckets: ask(plain, drawgate.Cost{N: 11})}), drawgate.ErrNeverFits, "11 requests"},
-		{"a lease that never fits", reserve(request{Buckets: ask(kept), Lease: true}), drawgate.ErrNeverFits, "at most 0"},
+		{"a lease that never fits", reserve(request{Buckets: ask(kept), Hold: drawgate.Hold{Lease: true}}), drawgate.ErrNeverFits, "at most 0"},
 		{"Resume without id", second(plain.Resume("", 1, time.Now(), plain.Ask(secret))), drawgate.ErrInvalid, "1 to 128 bytes"},
 		{"Resume with a long id", second(plain.Resume(strings.Repeat("x", 129), 1, time.Now(), plain.Ask(secret))), drawgate.ErrInvalid, "1 to 128 bytes"},
 		{"Resume without buckets", second(plain.Resume("id", 1, time.Now())), drawgate.ErrInvalid, "0 buckets"},
 		{"Status of an unknown unit", second(plain.Status(ctx, secret, drawgate.Cost{Unit: "wishes"})), drawgate.ErrUnknownUnit, "wishes"},
 		{"Status of a long key", second(plain.Status(ctx, big)), drawgate.ErrInvalid, "more than 65536"},
-		{"StatusAt a high priority", second(plain.StatusAt(ctx, 10, plain.Ask(secret))), drawgate.ErrInvalid, "priority 10"},
-		{"StatusAt of another limiter's", second(plain.StatusAt(ctx, 0, foreign.Ask(secret))), drawgate.ErrInvalid, "by With"},
+		{"Status at a high priority", second(plain.Ask(secret).Status(ctx, 10)), drawgate.ErrInvalid, "priority 10"},
+		{"an Ask without a limiter", second(drawgate.Ask{Key: secret}.Status(ctx, 0)), drawgate.ErrInvalid, "names no Limiter"},
 		{"a settlement of an unknown unit", settled(drawgate.Cost{Unit: "wishes", N: 1}), drawgate.ErrUnknownUnit, `"wishes"`},
 		{"a negative settlement", settled(drawgate.Cost{N: -1}), drawgate.ErrInvalid, "n=-1"},
 		{"Reset where the store cannot", over(t, remote(t), policy(rolling(1, time.Minute))).Reset(ctx, secret), drawgate.ErrInvalid, "cannot reset"},
@@ -247,21 +248,21 @@ func TestSeveralBuckets(t *testing.T) {
 			return drawgate.Request{Buckets: []drawgate.Ask{{Key: who}, api.Ask("all")}}
 		}
 		for range 5 {
-			if d, err := ip.Take(t.Context(), request("a")); err != nil || !d.Allowed || d.Buckets() != 2 {
+			if d, _, err := ip.Take(t.Context(), request("a")); err != nil || !d.Allowed || d.Buckets() != 2 {
 				t.Fatal(d.Err(), err)
 			}
 		}
-		d, err := ip.Take(t.Context(), request("a"))
+		d, _, err := ip.Take(t.Context(), request("a"))
 		r, _ := d.Refusing()
 		if err != nil || d.Allowed || r.Bucket != 0 || r.Policy != "ip" || d.RetryAfter != 6*time.Second {
 			t.Errorf("the caller's own limit: %v, %v, %+v", err, d.Err(), r)
 		}
 		for range 3 {
-			if d, err := ip.Take(t.Context(), request("b")); err != nil || !d.Allowed {
+			if d, _, err := ip.Take(t.Context(), request("b")); err != nil || !d.Allowed {
 				t.Fatal(d.Err(), err)
 			}
 		}
-		d, _ = ip.Take(t.Context(), request("b"))
+		d, _, _ = ip.Take(t.Context(), request("b"))
 		r, _ = d.Refusing()
 		if d.Allowed || r.Bucket != 1 || r.Policy != "api" || d.RetryAfter != 600*time.Millisecond {
 			t.Errorf("everybody's limit: %v, %+v", d.Err(), r)
@@ -312,7 +313,7 @@ func TestPriorityShare(t *testing.T) {
 		Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 11, Headroom: drawgate.Share{Units: 1}, Keep: map[int]drawgate.Share{7: {Percent: 10}},
 	}))
 	at := func(priority int) drawgate.Decision {
-		d, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Priority: priority})
+		d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Priority: priority})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +323,7 @@ func TestPriorityShare(t *testing.T) {
 	if d := at(6); d.Allowed || d.Remaining() != 0 {
 		t.Error("priority 6 took what is kept for 7")
 	}
-	if st, _ := l.StatusAt(t.Context(), 7, l.Ask("k")); !st.Allowed || st.Remaining() != 1 || st.States[0].Most != 10 {
+	if st, _ := l.Ask("k").Status(t.Context(), 7); !st.Allowed || st.Remaining() != 1 || st.States[0].Most != 10 {
 		t.Errorf("%+v", st)
 	}
 	if d := at(7); !d.Allowed {

@@ -2,7 +2,6 @@ package drawgate
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"time"
 )
@@ -29,8 +28,7 @@ func (l *Limiter) Book(ctx context.Context, key string, maxDelay time.Duration, 
 	if l.plan.needs {
 		return nil, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, l.plan.policy.Name)
 	}
-	r := Request{Buckets: []Ask{{Key: key, Costs: costs}}, Hold: MinHold, ID: rand.Text(), Grant: NewGrant()}
-	t, err := l.take(&r)
+	t, err := l.take(&Request{Buckets: []Ask{{Key: key, Costs: costs}}, Hold: Hold{For: MinHold}})
 	if err == nil {
 		err = t.fits()
 	}
@@ -46,7 +44,7 @@ func (l *Limiter) Book(ctx context.Context, key string, maxDelay time.Duration, 
 		return nil, err
 	}
 	answered := time.Now() // the store decided earlier, so this is late rather than early
-	return &Booking{Decision: d, res: &Reservation{Decision: d, l: l, take: t, end: d.deadline()}, start: answered.Add(d.Delay())}, nil
+	return &Booking{Decision: d, res: l.reservation(t, d), start: answered.Add(d.Delay())}, nil
 }
 
 // Delay returns how long to wait from now until the work may start; 0 once it may.

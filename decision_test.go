@@ -50,12 +50,12 @@ func TestAccessors(t *testing.T) {
 			last := drawgate.LimitResult{Bucket: len(ask) - 1, Policy: string("ab"[len(ask)-1])}
 			window := time.Duration(counts[last.Bucket]) * time.Minute
 			start := time.Now()
-			d, err := a.Take(t.Context(), drawgate.Request{Buckets: ask})
+			d, _, err := a.Take(t.Context(), drawgate.Request{Buckets: ask})
 			if err != nil || !d.Allowed || d.Buckets() != len(ask) || !d.At().Equal(start) || !d.HoldEnd().IsZero() || d.Granted(0) != (drawgate.Amounts{}) {
 				t.Fatalf("%v, %v: %d buckets at %v", err, d.Err(), d.Buckets(), d.At())
 			}
 			time.Sleep(10 * time.Second)
-			refused, err := a.Take(t.Context(), drawgate.Request{Buckets: ask})
+			refused, _, err := a.Take(t.Context(), drawgate.Request{Buckets: ask})
 			if err != nil || refused.Allowed {
 				t.Fatal(err, "allowed")
 			}

@@ -54,8 +54,9 @@ func ExampleLimiter_Reserve() {
 	// cancelled: 4100
 }
 
-// At most two at once. A slot whose holder dies comes free when its hold ends.
-func ExampleLimiter_Reserve_concurrency() {
+// At most two at once: Take answers now where Reserve would wait. A slot whose holder dies comes
+// free when its hold ends.
+func ExampleLimiter_Take_hold() {
 	lim, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "workers", Limits: []drawgate.Limit{
 		drawgate.ConcurrencyLimit("at-once", 2),
 	}}, nil)
@@ -64,15 +65,15 @@ func ExampleLimiter_Reserve_concurrency() {
 		return
 	}
 	ctx := context.Background()
-	now := drawgate.Request{Buckets: []drawgate.Ask{lim.Ask("build")}, Hold: time.Minute, NoWait: true}
-	one, _ := lim.ReserveRequest(ctx, now)
-	_, _ = lim.ReserveRequest(ctx, now)
-	_, err = lim.ReserveRequest(ctx, now)
-	fmt.Println("a third:", errors.Is(err, drawgate.ErrLimited))
-	_ = one.Cancel(ctx)
-	_, err = lim.ReserveRequest(ctx, now)
-	fmt.Println("after one has ended:", err)
+	now := drawgate.Request{Buckets: []drawgate.Ask{lim.Ask("build")}, Hold: drawgate.Hold{For: time.Minute}}
+	_, first, _ := lim.Take(ctx, now)
+	_, _, _ = lim.Take(ctx, now)
+	d, _, err := lim.Take(ctx, now)
+	fmt.Println("a third:", d.Allowed, err)
+	_ = first.Cancel(ctx)
+	d, _, err = lim.Take(ctx, now)
+	fmt.Println("after one has ended:", d.Allowed, err)
 	// Output:
-	// a third: true
-	// after one has ended: <nil>
+	// a third: false <nil>
+	// after one has ended: true <nil>
 }

@@ -235,7 +235,7 @@ func TestReserveGivesUp(t *testing.T) {
 		for _, f := range []fault{fails, stalls} {
 			s.script(0, f, f, f)
 			start := time.Now()
-			_, err = l.ReserveRequest(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: time.Minute, NoWait: true})
+			_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: drawgate.Hold{For: time.Minute}})
 			wantErr(t, err, drawgate.ErrStoreAway)
 			wantTook(t, start, 0, 50*time.Millisecond)
 		}
@@ -264,7 +264,7 @@ func TestReserveGivesUp(t *testing.T) {
 		s.script(0)
 		take(t, l, "k", 1)
 		s.takes.Store(0)
-		_, err = l.ReserveRequest(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: 10})}, Hold: time.Minute, NoWait: true})
+		_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: 10})}, Hold: drawgate.Hold{For: time.Minute}})
 		if wantErr(t, err, drawgate.ErrLimited); s.takes.Load() != 1 {
 			t.Error("a refusal is an answer")
 		}
@@ -328,7 +328,7 @@ func TestExcessIsNotChargedTwice(t *testing.T) {
 		s := remote(t)
 		l := over(t, s, policy(of("tokens", rolling(1000, time.Hour))))
 		hold := func() *drawgate.Reservation {
-			return reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(100))}, Hold: 10 * time.Second})
+			return reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(100))}, Hold: drawgate.Hold{For: 10 * time.Second}})
 		}
 		res := hold()
 		time.Sleep(5 * time.Second)

@@ -11,9 +11,9 @@ import (
 // the answer. It matches ctx's error, too.
 //
 // What was asked with an id, as by Reserve and Book, is cancelled in the background by its grant;
-// if the store cannot be reached for that, its hold ends by itself, as used. A [Request] whose
-// Grant the caller chose is left alone: the caller may be sending it again with that grant, and a
-// cancellation would take the hold from under it. Who does not send it again cancels it, by
+// if the store cannot be reached for that, its hold ends by itself, as used. A take whose
+// [Hold.Grant] the caller chose is left alone: the caller may be sending it again with that grant,
+// and a cancellation would take the hold from under it. Who does not send it again cancels it, by
 // [Limiter.Resume].
 type GaveUpError struct {
 	MaySpend bool  // a plain take, which cannot be cancelled, or one whose grant the caller chose: its units may be spent, or held

@@ -40,19 +40,19 @@ func TestTakeThatIsSentAgainKeepsItsHold(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &deaf{Store: memory(t), until: time.Now().Add(time.Second), atOnce: atOnce}
 				l := over(t, store, policy(slots(1)))
-				r := drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: 1})}, Hold: time.Hour, ID: "job", Grant: drawgate.NewGrant(), NoWait: !leave}
+				r := drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: 1})}, Hold: drawgate.Hold{For: time.Hour, ID: "job", Grant: drawgate.NewGrant()}, Wait: leave}
 				ctx, cancel := context.WithCancel(t.Context())
 				if leave {
 					time.AfterFunc(time.Second/2, cancel)
 				}
-				_, err := l.ReserveRequest(ctx, r)
+				_, err := takeHeld(ctx, l, r)
 				cancel()
 				e, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
 				if gaveUp != leave || gaveUp && !e.MaySpend || !gaveUp && !errors.Is(err, drawgate.ErrStoreAway) {
 					t.Fatalf("at once %v, leave %v: %v", atOnce, leave, err)
 				}
 				time.Sleep(time.Until(store.until))
-				if _, err := l.ReserveRequest(t.Context(), r); err != nil {
+				if _, err := takeHeld(t.Context(), l, r); err != nil {
 					t.Fatalf("sent again: %v", err)
 				}
 				time.Sleep(time.Minute)

@@ -92,6 +92,15 @@ func with(t *testing.T, l *drawgate.Limiter, p drawgate.Policy) *drawgate.Limite
 }
 
 // take takes n requests, which must fit.
+// takeHeld takes r, which holds, and returns a refusal as its error.
+func takeHeld(ctx context.Context, l *drawgate.Limiter, r drawgate.Request) (*drawgate.Reservation, error) {
+	d, res, err := l.Take(ctx, r)
+	if err == nil {
+		err = d.Err()
+	}
+	return res, err
+}
+
 func take(t *testing.T, l *drawgate.Limiter, key string, n int64) {
 	t.Helper()
 	if d, err := l.Allow(t.Context(), key, drawgate.Cost{N: n}); err != nil || !d.Allowed {

@@ -45,7 +45,7 @@ func TestLongKeys(t *testing.T) {
 		func() error { _, err := l.Allow(t.Context(), long); return err },
 		func() error { _, err := l.Wait(t.Context(), long); return err },
 		func() error {
-			_, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask(long)}})
+			_, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask(long)}})
 			return err
 		},
 		func() error { _, err := l.Reserve(t.Context(), long, time.Hour); return err },
@@ -84,11 +84,11 @@ func TestLongTenants(t *testing.T) {
 	for n, ok := range map[int]bool{drawgate.MaxTenant: true, drawgate.MaxTenant + 1: false} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			ask := drawgate.Ask{Tenant: strings.Repeat("t", n), Key: "k"}
-			_, taken := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{ask}})
-			_, looked := l.StatusAt(t.Context(), 0, ask)
+			ask := drawgate.Ask{Limiter: l, Tenant: strings.Repeat("t", n), Key: "k"}
+			_, _, taken := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{ask}})
+			_, looked := ask.Status(t.Context(), 0)
 			_, made := drawgate.New(memory(t), policy(rolling(10, time.Hour)), &drawgate.Options{Tenant: ask.Tenant})
-			for what, err := range map[string]error{"take": taken, "status": looked, "refund": l.RefundAsk(t.Context(), ask), "New": made} {
+			for what, err := range map[string]error{"take": taken, "status": looked, "refund": ask.Refund(t.Context()), "New": made} {
 				if ok != (err == nil) || !ok && !errors.Is(err, drawgate.ErrInvalid) {
 					t.Errorf("%s: %v", what, err)
 				}

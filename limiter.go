@@ -100,35 +100,32 @@ func (l *Limiter) Close() error {
 	return nil
 }
 
-// Ask is one bucket's part of a [Request]: a key under a limiter's policy, and what is asked of it.
-type Ask struct {
-	Limiter *Limiter // nil: the one that is asked
-	Tenant  string   // "": the limiter's own; at most MaxTenant bytes
-	Key     string   // at most MaxKey bytes; see [BoundedKey]
-	Costs   []Cost   // a unit that is not named costs 0, requests 1; if no bucket of a take names a unit, one of them must count requests
-}
-
-// Ask asks for units of the bucket of key under this limiter's policy, in a [Request].
-func (l *Limiter) Ask(key string, costs ...Cost) Ask {
-	return Ask{Limiter: l, Key: key, Costs: costs}
-}
-
-// Request is a take with everything that can be said of it.
+// Request is a take with everything that can be said of it: see [Limiter.Take].
 type Request struct {
-	Buckets  []Ask         // 1 to MaxBuckets different ones: all or nothing
-	Wait     bool          // Take: wait in the queue. Reserve always does, unless NoWait
-	NoWait   bool          // Reserve: answer now
-	Priority int           // 0 to MaxPriority: who waits is served by priority, and a limit may keep a share for high ones
-	Labels   []Label       // for the store's history: a task's type, its id
-	Hold     time.Duration // Reserve: how long the units are held; 1ms to MaxHold
-	ID       string        // Reserve: "" makes a random one. It may be used again once its reservation is over
-	Grant    Grant         // Reserve: 0 makes a random one. A take whose id and grant are still open is answered again; see [Grant]. One that you choose is not cancelled by itself: send it again, or cancel it by Resume
-	Lease    bool          // Reserve: the units do not age while held, and may be granted in part
+	Buckets  []Ask   // 1 to MaxBuckets different ones: all or nothing
+	Wait     bool    // wait in the queue until the take fits
+	Priority int     // 0 to MaxPriority: who waits is served by priority, and a limit may keep a share for high ones
+	Labels   []Label // for the store's history: a task's type, its id
+	Hold     Hold    // zero: a plain take. Otherwise the units are held, and the take makes a [Reservation]
 
 	// Renew tells a take that waits which limiter counts its bucket i by now, before each attempt:
 	// see [Limiter.Rouse]. nil leaves it as it is, as does one whose policy has another name or
 	// other limits; amounts and the like may differ.
 	Renew func(i int) *Limiter
+}
+
+// Hold says how the units of a [Request] are held.
+type Hold struct {
+	For   time.Duration // MinHold to MaxHold
+	Lease bool          // the units do not age while held, and may be granted in part: see [Decision.Granted]
+
+	// ID names the reservation. "" makes a random one. An id may be used again once its reservation
+	// is over.
+	ID string
+	// Grant is the take's number; it needs an ID. 0 makes a random one. A take whose id and grant
+	// are still open is answered again: see [Grant]. A take whose Grant you choose is not cancelled
+	// for you if its answer is lost: send it again, or cancel it by [Limiter.Resume].
+	Grant Grant
 }
 
 // Bounds of what is held.
@@ -158,7 +155,8 @@ func (l *Limiter) Allow(ctx context.Context, key string, costs ...Cost) (d Decis
 
 // allow is the long way: apart, so that the short one stays short.
 func (l *Limiter) allow(ctx context.Context, key string, costs []Cost) (Decision, error) {
-	return l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}})
+	d, _, err := l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}})
+	return d, err
 }
 
 // Wait is like [Limiter.Allow], but waits in the queue until the take fits: by priority and
@@ -169,22 +167,31 @@ func (l *Limiter) allow(ctx context.Context, key string, costs []Cost) (Decision
 // with ctx's error if ctx ends first. Nothing is spent then, unless the error is a *[GaveUpError]:
 // the store was being asked when ctx ended.
 func (l *Limiter) Wait(ctx context.Context, key string, costs ...Cost) (Decision, error) {
-	return l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}, Wait: true})
+	d, _, err := l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}, Wait: true})
+	return d, err
 }
 
-// Take decides a plain take: see [Limiter.Allow] and, with r.Wait, [Limiter.Wait].
-func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
-	if r.Hold != 0 || r.ID != "" || r.Grant != 0 || r.Lease {
-		return Decision{}, fmt.Errorf("%w: hold, id, grant and lease are for ReserveRequest", ErrInvalid)
+// Take decides a take with everything that can be said of it. [Limiter.Allow], [Limiter.Wait] and
+// [Limiter.Reserve] are short for it.
+//
+// A refusal is a Decision and no error; the errors are those of Allow, and with r.Wait those of
+// Wait. The Reservation is nil unless the take was allowed and r.Hold says how long to hold it.
+func (l *Limiter) Take(ctx context.Context, r Request) (Decision, *Reservation, error) {
+	if err := r.Hold.check(); err != nil {
+		return Decision{}, nil, err
 	}
 	t, err := l.take(&r)
 	if err == nil {
 		err = t.fits()
 	}
 	if err != nil {
-		return Decision{}, err
+		return Decision{}, nil, err
 	}
-	return l.decide(ctx, t, r.Wait && !r.NoWait)
+	d, err := l.decide(ctx, t, r.Wait)
+	if err != nil || !d.Allowed || t.Hold == 0 {
+		return d, nil, err
+	}
+	return d, l.reservation(t, d), nil
 }
 
 // decide decides now, or waits, and tells the observer.
@@ -220,14 +227,15 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 	if n := len(r.Buckets); n == 0 || n > MaxBuckets {
 		return nil, fmt.Errorf("%w: %d buckets are not 1 to %d", ErrInvalid, n, MaxBuckets)
 	}
-	if r.Priority < 0 || r.Priority > MaxPriority {
-		return nil, fmt.Errorf("%w: priority %d is not 0 to %d", ErrInvalid, r.Priority, MaxPriority)
+	if err := checkPriority(r.Priority); err != nil {
+		return nil, err
 	}
 	if err := checkLabels(r.Labels); err != nil {
 		return nil, err
 	}
 	some, empty := false, true
-	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, Hold: r.Hold, ID: r.ID, Grant: r.Grant, Lease: r.Lease, renew: r.Renew}
+	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, renew: r.Renew}
+	r.Hold.of(t)
 	for i := range r.Buckets {
 		b := &r.Buckets[i]
 		o := b.Limiter
@@ -244,7 +252,7 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		if err != nil {
 			return nil, err
 		}
-		if o.plan.needs && r.Hold == 0 {
+		if o.plan.needs && t.Hold == 0 {
 			return nil, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, o.plan.policy.Name)
 		}
 		some, empty = some || n != Amounts{}, empty && len(b.Costs) == 0 && !o.plan.counts
@@ -258,7 +266,7 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 	if empty {
 		return nil, unnamed(t)
 	}
-	if r.Hold > 0 && !some {
+	if t.Hold > 0 && !some {
 		return nil, fmt.Errorf("%w: a hold of nothing", ErrInvalid)
 	}
 	return t, nil
@@ -276,6 +284,16 @@ func unnamed(t *Take) error {
 
 // errForeign is the mistake of mixing limiters that share nothing.
 var errForeign = fmt.Errorf("%w: the limiters of one take must have been made from each other, by With", ErrInvalid)
+
+// errNoLimiter is the mistake of an Ask that was not made by Limiter.Ask, and is used by itself.
+var errNoLimiter = fmt.Errorf("%w: the Ask names no Limiter", ErrInvalid)
+
+func checkPriority(priority int) error {
+	if priority < 0 || priority > MaxPriority {
+		return fmt.Errorf("%w: priority %d is not 0 to %d", ErrInvalid, priority, MaxPriority)
+	}
+	return nil
+}
 
 // fits returns an error if t can never be granted. Of a lease any part is welcome.
 func (t *Take) fits() error {
@@ -315,15 +333,6 @@ func checkLabels(labels []Label) error {
 // key returns the key of a bucket of this limiter's policy.
 func (l *Limiter) key(name string) Key {
 	return Key{Tenant: l.tenant, Policy: l.plan.policy.Name, Name: BoundedKey(name)}
-}
-
-// keyOf returns the key of what is asked of this limiter's policy.
-func (l *Limiter) keyOf(b *Ask) Key {
-	k := l.key(b.Key)
-	if b.Tenant != "" {
-		k.Tenant = b.Tenant
-	}
-	return k
 }
 
 // try decides now, behind those who wait.
@@ -465,45 +474,6 @@ func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
 	return &StoreError{Store: "unknown", Op: op, Err: err}
 }
 
-// Status describes the bucket of key, and what a take of costs at priority 0 would get. It spends
-// nothing.
-func (l *Limiter) Status(ctx context.Context, key string, costs ...Cost) (Status, error) {
-	return l.StatusAt(ctx, 0, l.Ask(key, costs...))
-}
-
-// StatusAt is like [Limiter.Status] for a priority. A cost that never fits shows as a RetryAfter of
-// [Never].
-func (l *Limiter) StatusAt(ctx context.Context, priority int, b Ask) (Status, error) {
-	o := b.Limiter
-	if o == nil {
-		o = l
-	}
-	if o.lobby != l.lobby {
-		return Status{}, errForeign
-	}
-	if priority < 0 || priority > MaxPriority {
-		return Status{}, fmt.Errorf("%w: priority %d is not 0 to %d", ErrInvalid, priority, MaxPriority)
-	}
-	if err := checkKey(b.Tenant, b.Key); err != nil {
-		return Status{}, err
-	}
-	n, err := o.plan.Amounts(b.Costs)
-	if err != nil {
-		return Status{}, err
-	}
-	var out [1]Status
-	err = l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
-		if err := l.store.Peek(ctx, []BucketCost{{Key: o.keyOf(&b), Plan: o.plan, N: n}}, int8(priority), out[:]); err != nil {
-			return err
-		}
-		return out[0].Fail
-	})
-	if err != nil {
-		return Status{}, l.storeError(ctx, "peek", err)
-	}
-	return out[0], nil
-}
-
 // Reset forgets everything about the buckets of keys, open reservations included. It is ErrInvalid
 // if the store cannot.
 func (l *Limiter) Reset(ctx context.Context, keys ...string) error {
@@ -524,8 +494,7 @@ func (l *Limiter) Reset(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// Handle is one key of a [Limiter], for code that knows only that one. Its methods are those of a
-// rate limiter in golang.org/x/time/rate.
+// Handle is one key of a [Limiter], for code that expects a limiter of one thing.
 type Handle struct {
 	l   *Limiter
 	key string

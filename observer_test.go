@@ -73,7 +73,7 @@ func TestTenantOfAnAsk(t *testing.T) {
 	}
 	for _, want := range []bool{true, false} {
 		for _, tenant := range []string{"", "a", "b"} {
-			d, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Tenant: tenant, Key: "k"}}})
+			d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Tenant: tenant, Key: "k"}}})
 			if err != nil || d.Allowed != want {
 				t.Errorf("tenant %q: %v %v, want %v", tenant, d.Allowed, err, want)
 			}
@@ -98,7 +98,7 @@ func TestObserverIsToldWhereATakeQueued(t *testing.T) {
 			t.Fatal(err)
 		}
 		take := func(ctx context.Context) error {
-			_, err := l.Take(ctx, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k"), o.Ask("k")}, Wait: true})
+			_, _, err := l.Take(ctx, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k"), o.Ask("k")}, Wait: true})
 			return err
 		}
 		if err := take(t.Context()); err != nil {

@@ -6,6 +6,13 @@ import (
 	"time"
 )
 
+// Pause says until when a bucket refuses every take, and why. The zero value is no pause.
+type Pause struct {
+	Until  time.Time     // by the store's clock
+	For    time.Duration // for [Ask.Pause]: how long, in place of Until
+	Reason string        // for people, at most MaxReason bytes
+}
+
 // Pause lets the bucket of key refuse every take for d, for everybody who uses the store: an
 // upstream said 429, or an operator said so. reason is for people, at most MaxReason bytes.
 //
@@ -14,39 +21,36 @@ import (
 // [Limiter.Reset]. Takes are refused with the reason [Paused], from the first that is decided after
 // Pause returned.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason string) error {
-	if d <= 0 || d > MaxHold {
-		return fmt.Errorf("%w: a pause of %v is not between 1µs and %v", ErrInvalid, d, MaxHold)
-	}
-	_, err := l.PauseAsk(ctx, l.Ask(key), d, time.Time{}, reason)
+	_, err := l.Ask(key).Pause(ctx, Pause{For: d, Reason: reason})
 	return err
 }
 
-// PauseUntil is like [Limiter.Pause] until an instant of the store's clock. One that is over is
-// ErrInvalid by this process's clock.
-func (l *Limiter) PauseUntil(ctx context.Context, key string, until time.Time, reason string) error {
-	_, err := l.PauseAsk(ctx, l.Ask(key), 0, until, reason)
-	return err
-}
-
-// PauseAsk is [Limiter.Pause] for the bucket that b names, for d or, if that is 0, until an
-// instant. It returns when the pause ends, by the store's clock.
-func (l *Limiter) PauseAsk(ctx context.Context, b Ask, d time.Duration, until time.Time, reason string) (end time.Time, err error) {
-	o := b.Limiter
-	if o == nil {
-		o = l
+// Pause is [Limiter.Pause] for the bucket that a names, for a time or until an instant of the
+// store's clock. It returns when the pause ends, by that clock. An instant that is over by this
+// process's clock is ErrInvalid. The Costs play no part.
+func (a Ask) Pause(ctx context.Context, p Pause) (until time.Time, err error) {
+	b, err := a.bucket()
+	if err == nil {
+		err = p.check()
 	}
-	if err := checkKey(b.Tenant, b.Key); err != nil {
-		return end, err
+	if err != nil {
+		return until, err
 	}
-	switch {
-	case o.lobby != l.lobby:
-		return end, errForeign
-	case len(reason) > MaxReason:
-		return end, fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInvalid, len(reason), MaxReason)
-	case d < 0 || d > MaxHold || d == 0 && (!until.After(time.Now()) || time.Until(until) > MaxHold):
-		return end, fmt.Errorf("%w: a pause ends in the future, within 31 days", ErrInvalid)
-	}
-	s := &Settlement{Op: OpPause, Buckets: []BucketCost{{Key: o.keyOf(&b), Plan: o.plan}}, Hold: d, At: until, Reason: reason}
-	out, err := l.settle(ctx, s)
+	s := &Settlement{Op: OpPause, Buckets: []BucketCost{b}, Hold: p.For, At: p.Until, Reason: p.Reason}
+	out, err := a.Limiter.settle(ctx, s)
 	return out.End, err
+}
+
+func (p *Pause) check() error {
+	switch {
+	case len(p.Reason) > MaxReason:
+		return fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInvalid, len(p.Reason), MaxReason)
+	case p.For != 0 && !p.Until.IsZero():
+		return fmt.Errorf("%w: a pause is for a time, or until an instant: give one of them", ErrInvalid)
+	case p.For < 0 || p.For > MaxHold || p.For == 0 && p.Until.IsZero():
+		return fmt.Errorf("%w: a pause of %v is not between 1µs and %v", ErrInvalid, p.For, MaxHold)
+	case p.For == 0 && (!p.Until.After(time.Now()) || time.Until(p.Until) > MaxHold):
+		return fmt.Errorf("%w: a pause ends in the future, within 31 days", ErrInvalid)
+	}
+	return nil
 }

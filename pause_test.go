@@ -20,7 +20,7 @@ func TestPause(t *testing.T) {
 			t.Fatal(err)
 		}
 		take(t, l, "k", 1)
-		res := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: time.Minute})
+		res := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: drawgate.Hold{For: time.Minute}})
 		if err := l.Pause(t.Context(), "k", 30*time.Second, "the provider said 429"); err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestPause(t *testing.T) {
 		}
 		wantTook(t, start, 30*time.Second-time.Microsecond, time.Second)
 
-		if err := l.PauseUntil(t.Context(), "k", time.Now().Add(time.Hour), ""); err != nil {
+		if _, err := l.Ask("k").Pause(t.Context(), drawgate.Pause{Until: time.Now().Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Reset(t.Context(), "k"); err != nil {
@@ -68,13 +68,13 @@ func TestPause(t *testing.T) {
 			t.Fatal(err)
 		}
 		both := drawgate.Request{Buckets: []drawgate.Ask{l.Ask("free"), other.Ask("k")}}
-		d, err := l.Take(t.Context(), both)
+		d, _, err := l.Take(t.Context(), both)
 		if e, ok := errors.AsType[*drawgate.LimitedError](d.Err()); err != nil || !ok || e.Policy != "other" || e.Limit != "" || e.RetryAfter != 10*time.Second {
 			t.Errorf("%v, %v", d.Err(), err)
 		}
 		start = time.Now()
 		both.Wait = true
-		if _, err := l.Take(t.Context(), both); err != nil {
+		if _, _, err := l.Take(t.Context(), both); err != nil {
 			t.Error(err)
 		}
 		wantTook(t, start, 10*time.Second-time.Microsecond, time.Second)
@@ -93,7 +93,10 @@ func TestPause(t *testing.T) {
 		l = local(t, drawgate.PerMinute("minute", 5))
 
 		wantErr(t, l.Pause(t.Context(), "k", 0, ""), drawgate.ErrInvalid)
-		wantErr(t, l.PauseUntil(t.Context(), "k", time.Now(), ""), drawgate.ErrInvalid)
+		for _, p := range []drawgate.Pause{{}, {Until: time.Now()}, {For: time.Minute, Until: time.Now().Add(time.Minute)}, {For: drawgate.MaxHold + 1}} {
+			_, err := l.Ask("k").Pause(t.Context(), p)
+			wantErr(t, err, drawgate.ErrInvalid)
+		}
 		wantErr(t, l.Pause(t.Context(), "k", time.Second, strings.Repeat("x", 257)), drawgate.ErrInvalid)
 		if _, err := l.Book(t.Context(), "k", time.Hour); err != nil { // a booking is a take
 			t.Error(err)

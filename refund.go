@@ -18,29 +18,21 @@ import "context"
 // again. Other errors are ErrUnknownUnit, ErrInvalid, ErrClosed and ctx's; nothing was given back
 // then.
 func (l *Limiter) Refund(ctx context.Context, key string, costs ...Cost) error {
-	return l.RefundAsk(ctx, l.Ask(key, costs...))
+	return l.Ask(key, costs...).Refund(ctx)
 }
 
-// RefundAsk is [Limiter.Refund] for the bucket that b names.
-func (l *Limiter) RefundAsk(ctx context.Context, b Ask) error {
-	o := b.Limiter
-	if o == nil {
-		o = l
+// Refund is [Limiter.Refund] for the bucket and the costs that a names.
+func (a Ask) Refund(ctx context.Context) error {
+	b, err := a.bucket()
+	if err == nil {
+		b.N, err = b.Plan.refund(a.Costs)
 	}
-	if o.lobby != l.lobby {
-		return errForeign
-	}
-	if err := checkKey(b.Tenant, b.Key); err != nil {
-		return err
-	}
-	n, err := o.plan.refund(b.Costs)
 	if err != nil {
 		return err
 	}
-	key := o.keyOf(&b)
-	_, err = l.settle(ctx, &Settlement{Op: OpRefund, Buckets: []BucketCost{{Key: key, Plan: o.plan, N: n}}})
+	_, err = a.Limiter.settle(ctx, &Settlement{Op: OpRefund, Buckets: []BucketCost{b}})
 	if err == nil {
-		l.lobby.nudge(key)
+		a.Limiter.lobby.nudge(b.Key)
 	}
 	return err
 }

@@ -27,7 +27,7 @@ func TestRefund(t *testing.T) {
 	}
 	o := with(t, l, drawgate.Policy{Name: "q", Limits: []drawgate.Limit{rolling(1, time.Hour)}})
 	take(t, o, "k", 1)
-	if err := l.RefundAsk(t.Context(), o.Ask("k")); err != nil {
+	if err := o.Ask("k").Refund(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wantUsed(t, o, "k", 0)
@@ -44,7 +44,7 @@ func TestRefundMistakes(t *testing.T) {
 		wantErr(t, l.Refund(t.Context(), "k", drawgate.Cost{Unit: "coins", N: 1}), drawgate.ErrUnknownUnit)
 		wantErr(t, l.Refund(t.Context(), "k", drawgate.Cost{N: -1}), drawgate.ErrInvalid)
 		wantErr(t, l.Refund(t.Context(), string(make([]byte, drawgate.MaxKey+1))), drawgate.ErrInvalid)
-		wantErr(t, l.RefundAsk(t.Context(), local(t, policy(rolling(10, time.Hour))).Ask("k")), drawgate.ErrInvalid)
+		wantErr(t, drawgate.Ask{Key: "k"}.Refund(t.Context()), drawgate.ErrInvalid)
 		if n := s.settles.Load(); n != 0 {
 			t.Errorf("the store was asked %d times", n)
 		}

@@ -37,54 +37,59 @@ type Reservation struct {
 }
 
 // Reserve takes units and holds them for at most hold. It waits like [Limiter.Wait]; a ctx without
-// deadline waits as long as the policy allows.
+// deadline waits as long as the policy allows. [Limiter.Take] can do it without waiting.
 //
 // Every Reserve should be followed by a Settle or Cancel before its deadline; work that takes
 // longer renews. The error is as for Wait.
 func (l *Limiter) Reserve(ctx context.Context, key string, hold time.Duration, costs ...Cost) (*Reservation, error) {
-	return l.ReserveRequest(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}, Hold: hold})
+	if hold == 0 {
+		return nil, errHold(hold)
+	}
+	d, res, err := l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}, Wait: true, Hold: Hold{For: hold}})
+	if err == nil {
+		err = d.Err()
+	}
+	return res, err
 }
 
-// ReserveRequest is [Limiter.Reserve] with everything that can be said. With r.NoWait a refusal is
-// returned as its *[LimitedError].
-func (l *Limiter) ReserveRequest(ctx context.Context, r Request) (*Reservation, error) {
-	if r.Hold < MinHold || r.Hold > MaxHold {
-		return nil, fmt.Errorf("%w: hold %v is not between %v and %v", ErrInvalid, r.Hold, MinHold, MaxHold)
+func (h *Hold) check() error {
+	switch {
+	case *h == (Hold{}):
+		return nil
+	case h.For < MinHold || h.For > MaxHold:
+		return errHold(h.For)
+	case len(h.ID) > maxID:
+		return fmt.Errorf("%w: the id has %d bytes, more than %d", ErrInvalid, len(h.ID), maxID)
+	case h.ID == "" && h.Grant != 0:
+		return fmt.Errorf("%w: a grant is of an id: give that, too", ErrInvalid)
 	}
-	if len(r.ID) > maxID {
-		return nil, fmt.Errorf("%w: the id has %d bytes, more than %d", ErrInvalid, len(r.ID), maxID)
+	return nil
+}
+
+func errHold(hold time.Duration) error {
+	return fmt.Errorf("%w: hold %v is not between %v and %v", ErrInvalid, hold, MinHold, MaxHold)
+}
+
+// of makes t a take that is held like this.
+func (h *Hold) of(t *Take) {
+	if h.For == 0 {
+		return
 	}
-	if r.ID == "" && r.Grant != 0 {
-		return nil, fmt.Errorf("%w: a grant is of an id: give that, too", ErrInvalid)
+	t.Hold, t.Lease, t.ID, t.Grant, t.mine = h.For, h.Lease, h.ID, h.Grant, h.Grant != 0
+	if t.ID == "" {
+		t.ID = rand.Text()
 	}
-	if r.ID == "" {
-		r.ID = rand.Text()
+	if t.Grant == 0 {
+		t.Grant = NewGrant()
 	}
-	mine := r.Grant != 0
-	if !mine {
-		r.Grant = NewGrant()
-	}
-	t, err := l.take(&r)
-	if err == nil {
-		err = t.fits()
-	}
-	if err != nil {
-		return nil, err
-	}
-	t.mine = mine
-	res := &Reservation{l: l, take: t}
-	res.Decision, err = l.decide(ctx, t, !r.NoWait)
-	if err == nil {
-		err = res.Decision.Err()
-	}
-	if err != nil {
-		return nil, err
-	}
+}
+
+// reservation makes one of a take that was allowed and is held.
+func (l *Limiter) reservation(t *Take, d Decision) *Reservation {
 	for i := range t.Buckets {
-		t.Buckets[i].N = res.Decision.Granted(i) // what is used beyond that is excess
+		t.Buckets[i].N = d.Granted(i) // what is used beyond that is excess
 	}
-	res.end = res.Decision.deadline()
-	return res, nil
+	return &Reservation{Decision: d, l: l, take: t, end: d.deadline()}
 }
 
 // deadline returns until when a holder may rely on a hold. The store's time began to run no earlier
@@ -107,7 +112,7 @@ func (l *Limiter) Resume(id string, grant Grant, end time.Time, buckets ...Ask) 
 	if grant == 0 {
 		return nil, fmt.Errorf("%w: a reservation is resumed by its id and its grant", ErrInvalid)
 	}
-	t, err := l.take(&Request{Buckets: buckets, ID: id, Grant: grant, Hold: MinHold})
+	t, err := l.take(&Request{Buckets: buckets, Hold: Hold{For: MinHold, ID: id, Grant: grant}})
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +202,7 @@ func (r *Reservation) finish(ctx context.Context, s *Settlement) (late bool, err
 // renewed: ErrPaused.
 func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 	if hold < MinHold || hold > MaxHold {
-		return fmt.Errorf("%w: hold %v is not between %v and %v", ErrInvalid, hold, MinHold, MaxHold)
+		return errHold(hold)
 	}
 	s, err := r.settlement(OpRenew, nil)
 	if err != nil {

@@ -16,7 +16,8 @@ func tokens(n int64) drawgate.Cost { return drawgate.Cost{Unit: "tokens", N: n} 
 
 func reserve(t *testing.T, l *drawgate.Limiter, r drawgate.Request) *drawgate.Reservation {
 	t.Helper()
-	res, err := l.ReserveRequest(t.Context(), r)
+	r.Wait = true
+	res, err := takeHeld(t.Context(), l, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func TestReserve(t *testing.T) {
 		if err != nil || !res.Decision.Allowed || res.Decision.Remaining() != 1250 || res.Decision.Granted(0)[0] != 3750 || res.ID() == "" {
 			t.Fatalf("%+v, %v", res, err)
 		}
-		_, err = l.ReserveRequest(ctx, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(1251))}, Hold: time.Minute, NoWait: true})
+		_, err = takeHeld(ctx, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(1251))}, Hold: drawgate.Hold{For: time.Minute}})
 		wantErr(t, err, drawgate.ErrLimited)
 		if err := res.Settle(ctx, tokens(1000)); err != nil {
 			t.Error(err)
@@ -46,17 +47,17 @@ func TestReserve(t *testing.T) {
 		}
 		wantUsed(t, l, "k", 1000)
 
-		res = reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(500))}, Hold: time.Minute})
+		res = reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(500))}, Hold: drawgate.Hold{For: time.Minute}})
 		if err := res.Settle(ctx); err != nil { // nothing is named: it stands
 			t.Error(err)
 		}
 		wantUsed(t, l, "k", 1500)
-		res = reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(500))}, Hold: time.Minute})
+		res = reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(500))}, Hold: drawgate.Hold{For: time.Minute}})
 		if err := res.Cancel(ctx); err != nil {
 			t.Error(err)
 		}
 		wantUsed(t, l, "k", 1500)
-		res = reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(500))}, Hold: time.Minute})
+		res = reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(500))}, Hold: drawgate.Hold{For: time.Minute}})
 		time.Sleep(time.Minute)
 		wantErr(t, res.Cancel(ctx), drawgate.ErrGone)
 		wantUsed(t, l, "k", 2000)
@@ -70,7 +71,7 @@ func TestReserveSeveralBuckets(t *testing.T) {
 		a := local(t, drawgate.Policy{Name: "a", Limits: []drawgate.Limit{rolling(10, time.Hour), of("tokens", rolling(1000, time.Hour))}})
 		b := with(t, a, drawgate.Policy{Name: "b", Limits: []drawgate.Limit{slots(1), of("tokens", leaky(1000, 1000*time.Hour, 1000))}})
 		ask := []drawgate.Ask{a.Ask("k", tokens(300)), b.Ask("k", drawgate.Cost{Unit: "slots", N: 1}, tokens(400))}
-		res := reserve(t, a, drawgate.Request{Buckets: ask, Hold: time.Hour, Labels: []drawgate.Label{{Name: "task", Value: "1"}}})
+		res := reserve(t, a, drawgate.Request{Buckets: ask, Labels: []drawgate.Label{{Name: "task", Value: "1"}}, Hold: drawgate.Hold{For: time.Hour}})
 		wantUsed(t, a, "k", 1, 300)
 		wantUsed(t, b, "k", 1, 400)
 		wantErr(t, res.Settle(t.Context(), drawgate.Cost{Unit: "wishes", N: 1}), drawgate.ErrUnknownUnit)
@@ -81,8 +82,8 @@ func TestReserveSeveralBuckets(t *testing.T) {
 		wantUsed(t, b, "k", 0, 50)
 
 		// All or nothing: the second bucket refuses, and the first is not charged.
-		res = reserve(t, a, drawgate.Request{Buckets: ask[1:], Hold: time.Hour})
-		_, err := a.ReserveRequest(t.Context(), drawgate.Request{Buckets: ask, Hold: time.Hour, NoWait: true})
+		res = reserve(t, a, drawgate.Request{Buckets: ask[1:], Hold: drawgate.Hold{For: time.Hour}})
+		_, err := takeHeld(t.Context(), a, drawgate.Request{Buckets: ask, Hold: drawgate.Hold{For: time.Hour}})
 		wantErr(t, err, drawgate.ErrLimited)
 		wantUsed(t, a, "k", 1, 50)
 		if err := res.Cancel(t.Context()); err != nil {
@@ -96,7 +97,7 @@ func TestIDs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := local(t, drawgate.PerHour("hour", 10))
-		r := drawgate.Request{Buckets: []drawgate.Ask{l.Ask(secret, drawgate.Cost{N: 4})}, Hold: time.Minute, ID: "job-7", Grant: drawgate.NewGrant()}
+		r := drawgate.Request{Buckets: []drawgate.Ask{l.Ask(secret, drawgate.Cost{N: 4})}, Hold: drawgate.Hold{For: time.Minute, ID: "job-7", Grant: drawgate.NewGrant()}}
 		first := reserve(t, l, r)
 		time.Sleep(10 * time.Second)
 		again := reserve(t, l, r)
@@ -109,14 +110,14 @@ func TestIDs(t *testing.T) {
 		wantUsed(t, l, secret, 4)
 		other := r
 		other.Buckets = []drawgate.Ask{l.Ask(secret, drawgate.Cost{N: 5})}
-		_, err := l.ReserveRequest(t.Context(), other)
+		_, err := takeHeld(t.Context(), l, other)
 		if wantErr(t, err, drawgate.ErrIDReused); err == nil || !strings.Contains(err.Error(), "with other content") {
 			t.Error(err)
 		}
 		wantUsed(t, l, secret, 4)
 		another := r
-		another.Grant = 0 // a number of its own
-		_, err = l.ReserveRequest(t.Context(), another)
+		another.Hold.Grant = 0 // a number of its own
+		_, err = takeHeld(t.Context(), l, another)
 		wantErr(t, err, drawgate.ErrIDOpen)
 		wantUsed(t, l, secret, 4)
 		if err := again.Cancel(t.Context()); err != nil {
@@ -124,7 +125,7 @@ func TestIDs(t *testing.T) {
 		}
 		wantErr(t, first.Cancel(t.Context()), drawgate.ErrGone)
 		// The id is free; a settlement of its earlier use changes nothing, wherever it comes from.
-		other.Grant = 0
+		other.Hold.Grant = 0
 		reserve(t, l, other)
 		wantErr(t, again.Settle(t.Context(), drawgate.Cost{N: 0}), drawgate.ErrGone)
 		late, err := l.Resume("job-7", first.Grant(), first.Deadline(), l.Ask(secret, drawgate.Cost{N: 4}))
@@ -171,7 +172,7 @@ func TestDeadlineLiesBeforeTheEnd(t *testing.T) {
 			}
 			s.script(0)
 			time.Sleep(time.Until(res.Deadline()))
-			_, err = l.ReserveRequest(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", slot)}, Hold: time.Second, NoWait: true})
+			_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", slot)}, Hold: drawgate.Hold{For: time.Second}})
 			wantErr(t, err, drawgate.ErrLimited) // nobody else has it while the holder may rely on it
 			time.Sleep(20 * time.Millisecond)
 			wantErr(t, res.Renew(t.Context(), time.Minute), drawgate.ErrGone)
@@ -205,7 +206,7 @@ func TestResume(t *testing.T) {
 			},
 		} {
 			key := fmt.Sprint(i)
-			res := reserve(t, one, drawgate.Request{Buckets: []drawgate.Ask{one.Ask(key, tokens(100))}, Hold: time.Minute, Priority: 5})
+			res := reserve(t, one, drawgate.Request{Buckets: []drawgate.Ask{one.Ask(key, tokens(100))}, Priority: 5, Hold: drawgate.Hold{For: time.Minute}})
 			same, err := two.Resume(res.ID(), res.Grant(), res.Deadline(), two.Ask(key, tokens(100)))
 			if err != nil {
 				t.Fatal(err)
@@ -217,7 +218,7 @@ func TestResume(t *testing.T) {
 			wantErr(t, res.Cancel(t.Context()), drawgate.ErrGone)
 		}
 		// After the end, what was used beyond the estimate is charged.
-		res := reserve(t, one, drawgate.Request{Buckets: []drawgate.Ask{one.Ask("k", tokens(100))}, Hold: time.Minute, Priority: 5})
+		res := reserve(t, one, drawgate.Request{Buckets: []drawgate.Ask{one.Ask("k", tokens(100))}, Priority: 5, Hold: drawgate.Hold{For: time.Minute}})
 		time.Sleep(2 * time.Minute)
 		same, _ := two.Resume(res.ID(), res.Grant(), res.Deadline(), two.Ask("k", tokens(100)))
 		wantErr(t, same.Settle(t.Context(), tokens(250)), drawgate.ErrGone)
@@ -233,7 +234,7 @@ func TestExcessAfterTheEnd(t *testing.T) {
 		l := local(t, policy(rolling(10, time.Hour), of("tokens", rolling(1000, time.Hour))))
 		ctx := t.Context()
 		hold := func(key string) *drawgate.Reservation {
-			return reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask(key, tokens(100))}, Hold: time.Minute})
+			return reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask(key, tokens(100))}, Hold: drawgate.Hold{For: time.Minute}})
 		}
 		late, less, unnamed, cancelled, settled, at := hold("late"), hold("less"), hold("unnamed"), hold("cancelled"), hold("settled"), hold("at")
 		if err := settled.Settle(ctx, tokens(150)); err != nil {
@@ -268,7 +269,7 @@ func TestLease(t *testing.T) {
 		l := local(t, drawgate.PerHour("hour", 10))
 		take(t, l, "k", 6)
 		lease := func() *drawgate.Reservation {
-			return reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: 20})}, Hold: time.Minute, Lease: true})
+			return reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: 20})}, Hold: drawgate.Hold{For: time.Minute, Lease: true}})
 		}
 		res := lease()
 		if g := res.Decision.Granted(0)[0]; g != 4 {

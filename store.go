@@ -136,12 +136,6 @@ type Status struct {
 	Pause    Pause        // zero if the bucket is not paused
 }
 
-// Pause says until when a bucket refuses every take, and why. The zero value is no pause.
-type Pause struct {
-	Until  time.Time // by the store's clock
-	Reason string
-}
-
 // LimitUsage is what one limit of a bucket has used.
 type LimitUsage struct {
 	Used  int64     // units that count now, rounded up, Held included

@@ -43,7 +43,7 @@ func TestThousandWaiters(t *testing.T) {
 					r := requests(l, 1)
 					r.Wait, r.Labels = true, number(i)
 					wg.Go(func() {
-						if _, err := l.Take(t.Context(), r); err != nil {
+						if _, _, err := l.Take(t.Context(), r); err != nil {
 							t.Error(err)
 						}
 					})
@@ -84,8 +84,8 @@ func TestThousandWaitersForSlots(t *testing.T) {
 				var most, busy atomic.Int64
 				for i := range thousand {
 					wg.Go(func() {
-						res, err := l.ReserveRequest(t.Context(), drawgate.Request{
-							Buckets: []drawgate.Ask{l.Ask("k", slot)}, Hold: time.Minute, Labels: number(i),
+						res, err := takeHeld(t.Context(), l, drawgate.Request{
+							Buckets: []drawgate.Ask{l.Ask("k", slot)}, Wait: true, Labels: number(i), Hold: drawgate.Hold{For: time.Minute},
 						})
 						if err != nil {
 							t.Error(err)
@@ -172,7 +172,7 @@ func (r *rush) join(ctx context.Context, wg *sync.WaitGroup, n int64) {
 	ask.Wait, ask.Priority, ask.Labels = true, r.priority(r.joined), number(r.joined)
 	wg.Go(func() {
 		defer r.ended.Add(1)
-		if _, err := r.l.Take(ctx, ask); err == nil {
+		if _, _, err := r.l.Take(ctx, ask); err == nil {
 			r.served.Add(n)
 		} else if ctx.Err() == nil {
 			r.t.Error(err)

@@ -21,9 +21,9 @@ func TestATakeThatNamesNoUnit(t *testing.T) {
 		_, allow := l.Allow(ctx, "k")
 		_, empty := l.Allow(ctx, "k", []drawgate.Cost{}...)
 		_, wait := l.Wait(ctx, "k")
-		_, take := l.Take(ctx, drawgate.Request{Buckets: []drawgate.Ask{{Key: "k"}, {Key: "l"}}})
+		_, _, take := l.Take(ctx, drawgate.Request{Buckets: []drawgate.Ask{{Key: "k"}, {Key: "l"}}})
 		_, reserve := l.Reserve(ctx, "k", time.Minute)
-		_, lease := l.ReserveRequest(ctx, drawgate.Request{Buckets: []drawgate.Ask{{Key: "k"}}, Hold: time.Minute, Lease: true})
+		_, lease := takeHeld(ctx, l, drawgate.Request{Buckets: []drawgate.Ask{{Key: "k"}}, Hold: drawgate.Hold{For: time.Minute, Lease: true}})
 		for i, err := range []error{allow, empty, wait, take, reserve, lease} {
 			if !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "but tokens") || strings.Contains(err.Error(), "tokens, tokens") {
 				t.Errorf("%s, %d: %v, want an error that names the units", name, i, err)
@@ -39,11 +39,11 @@ func TestATakeThatNamesNoUnit(t *testing.T) {
 			t.Errorf("%s: 0 tokens that are named: %+v, %v", name, d, err)
 		}
 		both := []drawgate.Ask{{Key: "k"}, with(t, l, drawgate.PerHour("calls", 5)).Ask("k")}
-		if d, err := l.Take(ctx, drawgate.Request{Buckets: both}); err != nil || !d.Allowed {
+		if d, _, err := l.Take(ctx, drawgate.Request{Buckets: both}); err != nil || !d.Allowed {
 			t.Errorf("%s: beside a policy that counts requests: %+v, %v", name, d, err)
 		}
 		one := []drawgate.Ask{{Key: "k"}, l.Ask("l", drawgate.Cost{Unit: "tokens", N: 1})}
-		if d, err := l.Take(ctx, drawgate.Request{Buckets: one}); err != nil || !d.Allowed {
+		if d, _, err := l.Take(ctx, drawgate.Request{Buckets: one}); err != nil || !d.Allowed {
 			t.Errorf("%s: beside a bucket whose unit is named: %+v, %v", name, d, err)
 		}
 	}

@@ -34,7 +34,7 @@ func newCrowd(t *testing.T, l *drawgate.Limiter) *crowd {
 func (c *crowd) join(ctx context.Context, name string, r drawgate.Request) {
 	r.Wait = true
 	c.Go(func() {
-		_, err := c.l.Take(ctx, r)
+		_, _, err := c.l.Take(ctx, r)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.errs[name] = err; err == nil {
@@ -172,16 +172,16 @@ func TestAllowBehindWaiters(t *testing.T) {
 			t.Errorf("%v", d.Err())
 		}
 		// A take of several buckets says which one it is.
-		d, err = l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{other.Ask("k"), l.Ask("k")}})
+		d, _, err = l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{other.Ask("k"), l.Ask("k")}})
 		if r, ok := d.Tightest(); err != nil || d.Reason != drawgate.Queued || !ok || r.Bucket != 1 || r.Policy != "rate" || r.Remaining != 0 {
 			t.Errorf("%v, %v, %+v", err, d.Reason, r)
 		}
 		// Barging into one line does not open another.
-		d, err = l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{barge.Ask("other"), l.Ask("k")}})
+		d, _, err = l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{barge.Ask("other"), l.Ask("k")}})
 		if err != nil || d.Allowed {
 			t.Errorf("%v, allowed %v", err, d.Allowed)
 		}
-		if d, err := l.Take(t.Context(), urgent(l, 1)); err != nil || !d.Allowed {
+		if d, _, err := l.Take(t.Context(), urgent(l, 1)); err != nil || !d.Allowed {
 			t.Errorf("more urgent: %v, %v", d.Err(), err)
 		}
 		take(t, barge, "k", 1)
@@ -189,7 +189,7 @@ func TestAllowBehindWaiters(t *testing.T) {
 		if _, err := l.Reserve(t.Context(), "k2", time.Second); err != nil {
 			t.Error(err)
 		}
-		_, err = l.ReserveRequest(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: time.Second, NoWait: true})
+		_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: drawgate.Hold{For: time.Second}})
 		wantErr(t, err, drawgate.ErrLimited)
 		c.passed()
 		time.Sleep(time.Second)
@@ -273,7 +273,7 @@ func TestManyLines(t *testing.T) {
 				r.Buckets = append(r.Buckets, first.Ask("k"))
 			}
 			c.Go(func() {
-				if _, err := first.Take(t.Context(), r); err != nil {
+				if _, _, err := first.Take(t.Context(), r); err != nil {
 					t.Error(err)
 				}
 			})

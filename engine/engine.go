@@ -85,7 +85,7 @@ func (e *Engine) Limiter(policy string) *drawgate.Limiter {
 }
 
 // Ask asks for units of one bucket, with the amounts that hold for this key, in a
-// [drawgate.Request] or for [drawgate.Limiter.StatusAt].
+// [drawgate.Request] or for [drawgate.Ask.Status].
 func (e *Engine) Ask(policy, tenant, key string, costs ...drawgate.Cost) (drawgate.Ask, error) {
 	p, err := e.state.Load().find(policy)
 	if err != nil {
@@ -184,8 +184,8 @@ func (e *Engine) Close() error {
 
 // Take decides a request.
 //
-// A refusal is a Result and no error, of a Hold too. The error is as for [drawgate.Limiter.Take]
-// and [drawgate.Limiter.ReserveRequest], [ErrUnknownPolicy], [ErrTooMany], or a *[rules.Error] if
+// A refusal is a Result and no error, of a Hold too. The error is as for [drawgate.Limiter.Take],
+// [ErrUnknownPolicy], [ErrTooMany], or a *[rules.Error] if
 // an expression failed on this request. The Decision is then not allowed.
 func (e *Engine) Take(ctx context.Context, r *Request) (Result, error) {
 	var res Result

@@ -97,7 +97,7 @@ func left(t testing.TB, e *engine.Engine, policy, key string) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := a.Limiter.StatusAt(t.Context(), 0, a)
+	s, err := a.Status(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func TestCostsOfARequest(t *testing.T) {
 	e := newEngine(t, engine.Config{Policies: policies(p, perDay("q", 50)), Rules: []rules.Rule{r}}, nil)
 	used := func(policy string) (list []int64) {
 		a, _ := e.Ask(policy, "", "u")
-		s, err := a.Limiter.StatusAt(t.Context(), 0, a)
+		s, err := a.Status(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -182,7 +182,9 @@ func named(list []drawgate.Cost, unit string) bool {
 }
 
 // same reports whether two units are; "" is requests.
-func same(a, b string) bool { return cmp.Or(a, drawgate.UnitRequests) == cmp.Or(b, drawgate.UnitRequests) }
+func same(a, b string) bool {
+	return cmp.Or(a, drawgate.UnitRequests) == cmp.Or(b, drawgate.UnitRequests)
+}
 
 // add puts a use where it belongs: among what is enforced, among the shadows, or nowhere if the
 // policy is disabled.

@@ -11,28 +11,21 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Pause says how long a bucket refuses takes, and why.
-type Pause struct {
-	For    time.Duration // 1ms to drawgate.MaxHold; 0: until Until
-	Until  time.Time     // by the store's clock; not with For
-	Reason string        // for people: at most drawgate.MaxReason bytes of UTF-8, without control characters; may be empty
-}
-
 // Pause lets the bucket of a policy's key refuse every take for a time: see
 // [drawgate.Limiter.Pause]. It returns when the pause ends, by the store's clock. The Costs of a
-// play no part.
-func (e *Engine) Pause(ctx context.Context, a Ask, p Pause) (until time.Time, err error) {
-	if err := p.check(); err != nil {
+// play no part. The reason must be UTF-8 without control characters.
+func (e *Engine) Pause(ctx context.Context, a Ask, p drawgate.Pause) (until time.Time, err error) {
+	if err := checkPause(&p); err != nil {
 		return until, err
 	}
 	ask, err := e.Ask(a.Policy, a.Tenant, a.Key)
 	if err != nil {
 		return until, err
 	}
-	return ask.Limiter.PauseAsk(ctx, ask, p.For, p.Until, p.Reason)
+	return ask.Pause(ctx, p)
 }
 
-func (p *Pause) check() error {
+func checkPause(p *drawgate.Pause) error {
 	switch {
 	case (p.For == 0) == p.Until.IsZero():
 		return fmt.Errorf("%w: a pause is for a time, or until an instant: give one of them", drawgate.ErrInvalid)

@@ -52,7 +52,7 @@ func used(t *testing.T, e *engine.Engine) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := a.Limiter.StatusAt(t.Context(), 0, a)
+	s, err := a.Status(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

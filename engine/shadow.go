@@ -75,11 +75,11 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Res
 
 // shadow takes what is in shadow, now.
 func shadow(ctx context.Context, r *Request, asks []drawgate.Ask) (a answer) {
+	req := request(r, asks)
 	if holds(r, asks) {
-		a.decision, a.reservation, a.err = reserve(ctx, r, shadowID(r.ID), nil, asks)
-		return a
+		req.Hold.ID = shadowID(r.ID)
 	}
-	a.decision, a.err = asks[0].Limiter.Take(ctx, drawgate.Request{Buckets: asks, Priority: r.Priority, Labels: r.Labels})
+	a.decision, a.reservation, a.err = asks[0].Limiter.Take(ctx, req)
 	return a
 }
 

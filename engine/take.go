@@ -109,16 +109,23 @@ func (e *Engine) enforce(ctx context.Context, s *state, r *Request, asks []drawg
 		return ctx.Err()
 	}
 	l := asks[0].Limiter
-	if holds(r, asks) {
-		res.Decision, res.Reservation, err = reserve(ctx, r, r.ID, e.renew(s, r, res), asks)
-		return err
-	}
-	if len(asks) == 1 && !r.Wait && r.Priority == 0 && len(r.Labels) == 0 && asks[0].Tenant == "" {
+	if len(asks) == 1 && !r.Wait && r.Priority == 0 && len(r.Labels) == 0 && asks[0].Tenant == "" && !holds(r, asks) {
 		res.Decision, err = l.Allow(ctx, asks[0].Key, asks[0].Costs...)
 		return err
 	}
-	res.Decision, err = l.Take(ctx, drawgate.Request{Buckets: asks, Wait: r.Wait, Priority: r.Priority, Labels: r.Labels, Renew: e.renew(s, r, res)})
+	req := request(r, asks)
+	req.Wait, req.Renew = r.Wait, e.renew(s, r, res)
+	res.Decision, res.Reservation, err = l.Take(ctx, req)
 	return err
+}
+
+// request makes the limiter's form of a request, of one that does not wait.
+func request(r *Request, asks []drawgate.Ask) drawgate.Request {
+	req := drawgate.Request{Buckets: asks, Priority: r.Priority, Labels: r.Labels}
+	if holds(r, asks) {
+		req.Hold = drawgate.Hold{For: r.Hold, Lease: r.Lease, ID: r.ID, Grant: r.Grant}
+	}
+	return req
 }
 
 // holds reports whether a request is held.
@@ -132,23 +139,4 @@ func holds(r *Request, asks []drawgate.Ask) bool {
 		}
 	}
 	return false
-}
-
-// reserve takes and holds. A refusal is an answer; the end of waiting is an error with the last
-// refusal.
-func reserve(ctx context.Context, r *Request, id string, renew func(int) *drawgate.Limiter, asks []drawgate.Ask) (drawgate.Decision, *drawgate.Reservation, error) {
-	res, err := asks[0].Limiter.ReserveRequest(ctx, drawgate.Request{
-		Buckets: asks, NoWait: renew == nil, Priority: r.Priority, Labels: r.Labels, Hold: r.Hold, ID: id, Grant: r.Grant, Lease: r.Lease, Renew: renew,
-	})
-	if err == nil {
-		return res.Decision, res, nil
-	}
-	limited, ok := errors.AsType[*drawgate.LimitedError](err)
-	if !ok {
-		return drawgate.Decision{}, nil, err
-	}
-	if errors.Is(err, drawgate.ErrDeadline) {
-		return limited.Decision, nil, err
-	}
-	return limited.Decision, nil, nil
 }

@@ -108,21 +108,14 @@ func (t *take) decide(ctx context.Context, set func(metadata.MD)) (*hold.Hold, e
 
 // ask takes, and holds if a policy needs it. A refusal is a decision.
 func (t *take) ask(ctx context.Context, wait bool) (drawgate.Decision, error) {
-	r, first := t.request, t.request.Buckets[0].Limiter
-	if !t.holds {
-		r.Wait = wait
-		return first.Take(ctx, r)
+	r := t.request
+	r.Wait = wait
+	if t.holds {
+		r.Hold.For = t.l.opts.Hold
 	}
-	r.NoWait, r.Hold = !wait, t.l.opts.Hold
-	res, err := first.ReserveRequest(ctx, r)
-	if limited, refused := errors.AsType[*drawgate.LimitedError](err); refused && !wait {
-		return limited.Decision, nil
-	}
-	if err != nil {
-		return drawgate.Decision{}, err
-	}
+	d, res, err := r.Buckets[0].Limiter.Take(ctx, r)
 	t.res = res
-	return res.Decision, nil
+	return d, err
 }
 
 // wait lets a call that was refused wait, if it may. full says that too many wait already.

@@ -83,7 +83,7 @@ func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
 		}
 		t.from[len(t.asks)] = uint8(i)
 		t.asks = append(t.asks, ask)
-		t.holds = t.holds || b.Limiter.Plan().NeedsHold()
+		t.holds = t.holds || ask.Limiter.Plan().NeedsHold()
 	}
 	if len(t.asks) == 0 {
 		return Pass{}
@@ -166,11 +166,10 @@ func (t *take) status(ctx context.Context) (list []drawgate.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	for i := range t.asks {
-		l := t.asks[i].Limiter
-		if !t.m.headers.describes(l.Plan().Name()) {
+		if !t.m.headers.describes(t.asks[i].Limiter.Plan().Name()) {
 			continue
 		}
-		st, err := l.StatusAt(ctx, t.priority, t.asks[i])
+		st, err := t.asks[i].Status(ctx, t.priority)
 		if err != nil {
 			return nil
 		}
@@ -189,20 +188,11 @@ type answer struct {
 
 // ask asks once, or in the queue. A refusal is no error, unless it ended waiting.
 func (t *take) ask(ctx context.Context, wait bool) (a answer) {
-	req := drawgate.Request{Buckets: t.asks, Wait: wait, NoWait: !wait, Priority: t.priority}
-	l := t.asks[0].Limiter
-	if !t.holds {
-		a.d, a.err = l.Take(ctx, req)
-		return a
+	req := drawgate.Request{Buckets: t.asks, Wait: wait, Priority: t.priority}
+	if t.holds {
+		req.Hold.For = t.m.opts.Hold
 	}
-	req.Hold = t.m.opts.Hold
-	if a.held, a.err = l.ReserveRequest(ctx, req); a.err == nil {
-		a.d = a.held.Decision
-		return a
-	}
-	if e, refused := errors.AsType[*drawgate.LimitedError](a.err); refused && !wait {
-		return answer{d: e.Decision}
-	}
+	a.d, a.held, a.err = t.asks[0].Limiter.Take(ctx, req)
 	return a
 }
 

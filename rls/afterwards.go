@@ -88,7 +88,7 @@ func (c *call) refund(ctx context.Context, p *part) error {
 		return err
 	}
 	ask.Costs = []drawgate.Cost{{N: p.hits}}
-	return ask.Limiter.RefundAsk(ctx, ask)
+	return ask.Refund(ctx)
 }
 
 func (c *call) askOf(p *part) (drawgate.Ask, error) {

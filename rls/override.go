@@ -151,7 +151,7 @@ func (c *call) runOverrides(ctx context.Context) (allowed bool, err error) {
 			a := &c.asks[i]
 			request.Buckets = append(request.Buckets, drawgate.Ask{Limiter: limiters[i], Tenant: a.Tenant, Key: a.Key, Costs: a.Costs})
 		}
-		decision, err := limiters[enforced[0]].Take(ctx, request)
+		decision, _, err := limiters[enforced[0]].Take(ctx, request)
 		if err != nil {
 			return false, err
 		}

@@ -152,7 +152,7 @@ func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 			if p.action == takes && p.hits > 1 && countsHits(ask.Limiter) {
 				ask.Costs = []drawgate.Cost{{N: p.hits}}
 			}
-			st, err := ask.Limiter.StatusAt(ctx, 0, ask)
+			st, err := ask.Status(ctx, 0)
 			if err != nil {
 				return err
 			}
@@ -226,7 +226,7 @@ func (c *call) rulesEach(ctx context.Context, p *part) error {
 			err = charge(ctx, ask, p.hits)
 		} else {
 			ask.Costs = []drawgate.Cost{{N: p.hits}}
-			err = ask.Limiter.RefundAsk(ctx, ask)
+			err = ask.Refund(ctx)
 		}
 		if err != nil {
 			return err

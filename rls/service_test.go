@@ -626,7 +626,7 @@ func TestPausedBucketIsOverTheLimit(t *testing.T) {
 	if a := answered(t, c, ann); a.GetOverallCode() != ok {
 		t.Fatalf("got %v", a)
 	}
-	if _, err := e.Pause(t.Context(), engine.Ask{Policy: "rls/d/user", Key: "ann"}, engine.Pause{For: 40 * time.Minute}); err != nil {
+	if _, err := e.Pause(t.Context(), engine.Ask{Policy: "rls/d/user", Key: "ann"}, drawgate.Pause{For: 40 * time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	a := answered(t, c, ann)

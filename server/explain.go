@@ -48,7 +48,7 @@ func Explain(ctx context.Context, e *engine.Engine, req *engine.Request, priorit
 	bucket := 0
 	for i := range uses {
 		u := &uses[i]
-		st, err := u.ask.Limiter.StatusAt(ctx, priority, u.ask)
+		st, err := u.ask.Status(ctx, priority)
 		if err != nil {
 			u.out.Error = fail(err)
 		} else {

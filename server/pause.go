@@ -21,7 +21,7 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request, who *access) {
 	if p == nil {
 		q.Tenant, p = who.tenantOf(q.Tenant)
 	}
-	var pause engine.Pause
+	var pause drawgate.Pause
 	if p == nil {
 		pause, p = pauseOf(&q)
 	}
@@ -39,7 +39,7 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request, who *access) {
 }
 
 // pauseOf says a pause in the engine's words, which checks the rest.
-func pauseOf(q *api.PauseRequest) (p engine.Pause, _ *api.Problem) {
+func pauseOf(q *api.PauseRequest) (p drawgate.Pause, _ *api.Problem) {
 	q.Key = cmp.Or(q.Key, api.DefaultKey)
 	if len(q.Key) > drawgate.MaxKey {
 		return p, problem(api.CodeInvalid, "the key has more than %d bytes", drawgate.MaxKey)
@@ -53,7 +53,7 @@ func pauseOf(q *api.PauseRequest) (p engine.Pause, _ *api.Problem) {
 	if q.ForMS < 0 || q.ForMS > api.MaxPause.Milliseconds() {
 		return p, problem(api.CodeInvalid, "for_ms %d is not between 1 and %d", q.ForMS, api.MaxPause.Milliseconds())
 	}
-	p = engine.Pause{For: time.Duration(q.ForMS) * time.Millisecond, Reason: q.Reason}
+	p = drawgate.Pause{For: time.Duration(q.ForMS) * time.Millisecond, Reason: q.Reason}
 	if q.Until != nil {
 		p.Until = *q.Until
 	}

@@ -25,7 +25,10 @@ func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err 
 	}
 	var f draft
 	for i, b := range r.Buckets {
-		st, err := l.StatusAt(context.WithoutCancel(ctx), r.Priority, b)
+		if b.Limiter == nil {
+			b.Limiter = l
+		}
+		st, err := b.Status(context.WithoutCancel(ctx), r.Priority)
 		if err != nil {
 			return a, false, err
 		}

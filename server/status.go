@@ -33,7 +33,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request, who *access) {
 		writeProblem(w, s.fail(err))
 		return
 	}
-	st, err := ask.Limiter.StatusAt(r.Context(), q.Priority, ask)
+	st, err := ask.Status(r.Context(), q.Priority)
 	if err != nil {
 		writeProblem(w, s.fail(err))
 		return

@@ -37,7 +37,7 @@ func decisions(tb testing.TB, buckets int) (yes, no *drawgate.Taken) {
 		asks = append(asks, o.Ask("203.0.113.9"))
 	}
 	for range 2 {
-		if _, err := l.Take(tb.Context(), drawgate.Request{Buckets: asks}); err != nil {
+		if _, _, err := l.Take(tb.Context(), drawgate.Request{Buckets: asks}); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -64,7 +64,7 @@ func TestRawIdentifiers(t *testing.T) {
 	l := r.limiter(rolling("p", "rpm", 1, time.Hour))
 	for _, k := range []drawgate.Key{{Name: "plain"}, {Tenant: "acme", Name: "plain"}, {Name: "\xff"}, {Name: strings.Repeat("long", 99)}, {Name: "other"}} {
 		for range 2 {
-			if _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Tenant: k.Tenant, Key: k.Name}}}); err != nil {
+			if _, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Tenant: k.Tenant, Key: k.Name}}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -28,7 +28,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	both := func() {
-		if _, err := minute.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{minute.Ask("a"), o.Ask("b")}}); err != nil {
+		if _, _, err := minute.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{minute.Ask("a"), o.Ask("b")}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -45,7 +45,7 @@ func TestRefusalsAreOfThePolicyThatRefused(t *testing.T) {
 	l, asks := r.several(rolling("global", "rpm", 100, time.Hour), rolling("user", "rpm", 2, time.Hour), rolling("model", "rpm", 3, time.Hour))
 	take := func(asks ...drawgate.Ask) {
 		t.Helper()
-		if _, err := l.Take(t.Context(), drawgate.Request{Buckets: asks}); err != nil {
+		if _, _, err := l.Take(t.Context(), drawgate.Request{Buckets: asks}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +75,8 @@ func TestRefusalsInTheQueueAreOfItsPolicy(t *testing.T) {
 		slow.Wait.Queue = 1
 		l, asks := r.several(rolling("global", "rpm", 100, time.Hour), slow)
 		take := func(ctx context.Context, wait bool) (drawgate.Decision, error) {
-			return l.Take(ctx, drawgate.Request{Buckets: asks, Wait: wait})
+			d, _, err := l.Take(ctx, drawgate.Request{Buckets: asks, Wait: wait})
+			return d, err
 		}
 		if d, err := take(t.Context(), false); err != nil || !d.Allowed {
 			t.Fatal(d, err)
@@ -123,7 +124,7 @@ func TestRefusalsWithoutTheStoreAreOfTheirPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.store.down.Store(true)
-	d, err := first.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{first.Ask("k"), second.Ask("k")}})
+	d, _, err := first.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{first.Ask("k"), second.Ask("k")}})
 	if err != nil || d.Reason != drawgate.Away {
 		t.Fatal(d, err)
 	}

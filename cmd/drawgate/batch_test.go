@@ -139,7 +139,7 @@ func (b *batch) step(n int64) {
 	}
 	id := strconv.Itoa(len(b.takes))
 	for attempt := 0; ; attempt++ {
-		d, err := b.lim.Take(b.t.Context(), drawgate.Request{
+		d, _, err := b.lim.Take(b.t.Context(), drawgate.Request{
 			Buckets: []drawgate.Ask{b.lim.Ask("batch", drawgate.Cost{N: n})},
 			Labels:  []drawgate.Label{{Name: "id", Value: id}},
 		})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 )
@@ -37,11 +38,11 @@ forgets what the bucket has used. drawgate status shows it. A server is asked at
 }
 
 // pause makes the engine's form.
-func (f *pauseFlags) pause() (p engine.Pause, err error) {
+func (f *pauseFlags) pause() (p drawgate.Pause, err error) {
 	if (f.length == 0) == (f.until == "") {
 		return p, usage("for how long? Say either --for 30s or --until 2026-07-01T00:00:00Z")
 	}
-	p = engine.Pause{For: f.length, Reason: f.reason}
+	p = drawgate.Pause{For: f.length, Reason: f.reason}
 	if f.until != "" {
 		if p.Until, err = time.Parse(time.RFC3339, f.until); err != nil {
 			return p, usage("--until %q is not an instant such as 2026-07-01T00:00:00Z", f.until)
@@ -78,7 +79,7 @@ func (a *app) pause(cmd *cobra.Command, f *pauseFlags) error {
 	return nil
 }
 
-func (a *app) pauseRemote(cmd *cobra.Command, f *pauseFlags, p engine.Pause) error {
+func (a *app) pauseRemote(cmd *cobra.Command, f *pauseFlags, p drawgate.Pause) error {
 	c, err := a.client()
 	if err != nil {
 		return err

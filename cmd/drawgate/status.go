@@ -72,7 +72,7 @@ func (s *session) look(ctx context.Context, policy string, f *askFlags) (w api.S
 	if err != nil {
 		return w, err
 	}
-	st, err := ask.Limiter.StatusAt(ctx, f.priority, ask)
+	st, err := ask.Status(ctx, f.priority)
 	if err != nil {
 		return w, err
 	}

@@ -60,8 +60,8 @@ func TestAPauseDoesNotKeepWhatWasGivenFromTheStore(t *testing.T) {
 		a, b := limiters(t, g)
 		a2, b2 := limiters(t, guarded(t, theirs, full(2)))
 		mine.set(refuses)
-		both := drawgate.Request{Buckets: []drawgate.Ask{a.Ask("k"), b.Ask("k")}, Hold: 24 * time.Hour, NoWait: true}
-		if _, err := a.ReserveRequest(t.Context(), both); err != nil {
+		both := drawgate.Request{Buckets: []drawgate.Ask{a.Ask("k"), b.Ask("k")}, Hold: drawgate.Hold{For: 24 * time.Hour}}
+		if _, err := takeHeld(t.Context(), a, both); err != nil {
 			t.Fatal(err)
 		}
 		if err := a2.Pause(t.Context(), "k", time.Hour, "the provider said 429"); err != nil {
@@ -72,7 +72,7 @@ func TestAPauseDoesNotKeepWhatWasGivenFromTheStore(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		held := 0
 		for range 4 {
-			if _, err := b2.ReserveRequest(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{b2.Ask("k")}, Hold: time.Hour, NoWait: true}); err == nil {
+			if _, err := takeHeld(t.Context(), b2, drawgate.Request{Buckets: []drawgate.Ask{b2.Ask("k")}, Hold: drawgate.Hold{For: time.Hour}}); err == nil {
 				held++
 			}
 		}
@@ -105,7 +105,7 @@ func TestALeaseIsNotRenewedWhilePaused(t *testing.T) {
 			t.Helper()
 			a, _ := limiters(t, g)
 			store.set(m)
-			r, err := a.ReserveRequest(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{a.Ask("k", drawgate.Cost{N: 10})}, Hold: 10 * time.Second, Lease: true, NoWait: true})
+			r, err := takeHeld(t.Context(), a, drawgate.Request{Buckets: []drawgate.Ask{a.Ask("k", drawgate.Cost{N: 10})}, Hold: drawgate.Hold{For: 10 * time.Second, Lease: true}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -189,6 +189,15 @@ func (f *faulty) Ping(ctx context.Context) error {
 	return f.call(ctx, "ping", false, func() error { return nil })
 }
 
+// takeHeld takes r, which holds, and returns a refusal as its error.
+func takeHeld(ctx context.Context, l *drawgate.Limiter, r drawgate.Request) (*drawgate.Reservation, error) {
+	d, res, err := l.Take(ctx, r)
+	if err == nil {
+		err = d.Err()
+	}
+	return res, err
+}
+
 func compile(tb testing.TB, p drawgate.Policy) *drawgate.Plan {
 	tb.Helper()
 	plan, err := p.Compile()

@@ -490,7 +490,7 @@ func TestReservationHandles(t *testing.T) {
 		if err != nil || !here.Decision.Fallback {
 			t.Fatal(err)
 		}
-		if _, err := lim.ReserveRequest(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{lim.Ask("k", drawgate.Cost{N: 2})}, Hold: time.Minute, NoWait: true}); !errors.Is(err, drawgate.ErrLimited) {
+		if _, err := takeHeld(t.Context(), lim, drawgate.Request{Buckets: []drawgate.Ask{lim.Ask("k", drawgate.Cost{N: 2})}, Hold: drawgate.Hold{For: time.Minute}}); !errors.Is(err, drawgate.ErrLimited) {
 			t.Errorf("10 are 4, 5 and 2: %v", err)
 		}
 		if err := here.Renew(t.Context(), time.Hour); err != nil {

@@ -1,0 +1,70 @@
+package drawgate
+
+import "context"
+
+// Ask names one bucket, by a limiter and a key, and what is asked of it. It is one bucket's part of
+// a [Request]; [Ask.Status], [Ask.Refund] and [Ask.Pause] concern its bucket alone.
+type Ask struct {
+	Limiter *Limiter // nil: in a Request, the one that is asked
+	Tenant  string   // "": the limiter's own; at most MaxTenant bytes
+	Key     string   // at most MaxKey bytes; see [BoundedKey]
+	Costs   []Cost   // a unit that is not named costs 0, requests 1; if no bucket of a take names a unit, one of them must count requests
+}
+
+// Ask asks for units of the bucket of key under this limiter's policy.
+func (l *Limiter) Ask(key string, costs ...Cost) Ask {
+	return Ask{Limiter: l, Key: key, Costs: costs}
+}
+
+// bucket checks what names the bucket.
+func (a *Ask) bucket() (BucketCost, error) {
+	if a.Limiter == nil {
+		return BucketCost{}, errNoLimiter
+	}
+	if err := checkKey(a.Tenant, a.Key); err != nil {
+		return BucketCost{}, err
+	}
+	return BucketCost{Key: a.Limiter.keyOf(a), Plan: a.Limiter.plan}, nil
+}
+
+// keyOf returns the key of what is asked of this limiter's policy.
+func (l *Limiter) keyOf(a *Ask) Key {
+	k := l.key(a.Key)
+	if a.Tenant != "" {
+		k.Tenant = a.Tenant
+	}
+	return k
+}
+
+// Status describes the bucket of key, and what a take of costs at priority 0 would get. It spends
+// nothing.
+func (l *Limiter) Status(ctx context.Context, key string, costs ...Cost) (Status, error) {
+	return l.Ask(key, costs...).Status(ctx, 0)
+}
+
+// Status is [Limiter.Status] for a priority. A cost that never fits shows as a RetryAfter of
+// [Never].
+func (a Ask) Status(ctx context.Context, priority int) (Status, error) {
+	b, err := a.bucket()
+	if err == nil {
+		err = checkPriority(priority)
+	}
+	if err == nil {
+		b.N, err = b.Plan.Amounts(a.Costs)
+	}
+	if err != nil {
+		return Status{}, err
+	}
+	l := a.Limiter
+	var out [1]Status
+	err = l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
+		if err := l.store.Peek(ctx, []BucketCost{b}, int8(priority), out[:]); err != nil {
+			return err
+		}
+		return out[0].Fail
+	})
+	if err != nil {
+		return Status{}, l.storeError(ctx, "peek", err)
+	}
+	return out[0], nil
+}
