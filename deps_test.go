@@ -17,9 +17,10 @@ var grpcs = []string{"google.golang.org/grpc", "google.golang.org/protobuf", "go
 // standard library is free for all. The longest prefix of the package's path decides. Imports point
 // inward: cmd → server, stores, config → drawgate → internal.
 var rules = map[string]struct{ own, others []string }{
-	"":                   {own: []string{"internal/calendar", "internal/record", "internal/queue", "internal/cells"}},
+	"":                   {own: []string{"internal/calendar", "internal/record", "internal/queue", "internal/cells", "internal/ending"}},
 	"api":                {},
 	"internal/calendar":  {},
+	"internal/ending":    {},
 	"internal/queue":     {},
 	"internal/record":    {own: []string{"internal/calendar"}},
 	"internal/cells":     {own: []string{"internal/record"}},
@@ -48,7 +49,7 @@ var rules = map[string]struct{ own, others []string }{
 	"telemetry":               {own: []string{"", "engine", "store/guard"}, others: []string{"github.com/prometheus"}},
 	"config":                  {own: []string{"", "internal/calendar", "engine", "engine/rules", "internal/regular", "internal/yamltext"}, others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify"}},
 	"server":                  {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/regular"}},
-	"client":                  {own: []string{"api"}},
+	"client":                  {own: []string{"api", "internal/ending"}},
 	"cmd/drawgate": {
 		own: []string{
 			"", "api", "client", "config", "engine", "store/guard", "httplimit", "store/memstore", "store/redisstore", "rls", "engine/rules", "server", "store/sqlitestore", "telemetry",

@@ -37,15 +37,12 @@ func work(ctx context.Context, store drawgate.Store) error {
 		return err
 	}
 
-	// Where the cost is known afterwards: hold an estimate, work, settle what it really was, even
-	// if ctx has ended meanwhile.
+	// Where the cost is known afterwards: hold an estimate, work, and settle what it really was.
 	res, err := lim.Reserve(ctx, "user-17", time.Minute, drawgate.Tokens(4000))
 	if err != nil {
 		return err
 	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	return res.Settle(end, drawgate.Tokens(3120))
+	return res.Settle(ctx, drawgate.Tokens(3120)) // even if ctx has ended meanwhile
 }
 
 func Example() {

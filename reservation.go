@@ -9,6 +9,8 @@ import (
 	mathrand "math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/ending"
 )
 
 // clockRate is by how much a process's clock may run wrong, in parts per million: a holder's
@@ -137,11 +139,17 @@ func (r *Reservation) Deadline() time.Time {
 // Settle ends the reservation with what was really used. Units that are not named stand as
 // estimated. More than the estimate is allowed, and becomes debt.
 //
+// It is carried out even if ctx was cancelled or its deadline is over, because the units are used:
+// the context of the work will do. Only a deadline that lies ahead bounds it, and not to less than
+// a second.
+//
 // It is ErrGone if the reservation is not open any more: nothing is credited then; but if that is
 // because its hold ended, what was used beyond the estimate is charged. A lost answer is asked for
 // again, which is safe; if the store stays away, the error is a *[StoreError] and the hold will end
 // by itself, as used.
 func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
+	ctx, stop := ending.Context(ctx)
+	defer stop()
 	s, err := r.settlement(OpSettle, used)
 	if err != nil {
 		return err
@@ -156,9 +164,12 @@ func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
 	return ErrGone
 }
 
-// Cancel ends the reservation and gives everything back that has not aged away. It is ErrGone if
-// the reservation is not open any more.
+// Cancel ends the reservation and gives everything back that has not aged away. As for
+// [Reservation.Settle], ctx may have ended. It is ErrGone if the reservation is not open any more:
+// after Settle it does nothing, so that it can be deferred.
 func (r *Reservation) Cancel(ctx context.Context) error {
+	ctx, stop := ending.Context(ctx)
+	defer stop()
 	s, err := r.settlement(OpCancel, nil)
 	if err != nil {
 		return err

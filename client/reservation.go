@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/ending"
 )
 
 // Reservation is an allowed take that is held until it is settled, cancelled, or its hold ends
@@ -77,12 +78,15 @@ func (r *Reservation) Deadline() time.Time {
 // Settle ends the reservation with what was really used. A unit that is not named stands as
 // estimated; more than the estimate becomes debt. It is [ErrGone] if the reservation was not open
 // any more.
+//
+// It is carried out even if ctx was cancelled or its deadline is over: the context of the work will
+// do. Only a deadline that lies ahead bounds it, and not to less than a second.
 func (r *Reservation) Settle(ctx context.Context, used api.Costs) error {
 	return r.finish(ctx, api.SettleRequest{Used: used})
 }
 
-// Cancel ends the reservation and gives everything back. It is [ErrGone] if the reservation was not
-// open any more.
+// Cancel ends the reservation and gives everything back. As for [Reservation.Settle], ctx may have
+// ended. It is [ErrGone] if the reservation was not open any more.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	return r.finish(ctx, api.SettleRequest{Cancel: true})
 }
@@ -92,6 +96,8 @@ func (r *Reservation) finish(ctx context.Context, q api.SettleRequest) error {
 	if q.Reservation == "" {
 		return nil
 	}
+	ctx, stop := ending.Context(ctx)
+	defer stop()
 	out, unsure, err := r.settle(ctx, q)
 	if err != nil {
 		return err

@@ -56,18 +56,15 @@ func ask(ctx context.Context, lim *drawgate.Limiter, model call, prompt string) 
 	defer cancel()
 	used, err = model(limited, prompt)
 
-	// How it ended must be told even if ctx has ended meanwhile.
-	end, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer stop()
-	switch {
+	switch { // each is carried out even if ctx has ended meanwhile
 	case err == nil:
-		return used, res.Settle(end, drawgate.Tokens(used))
+		return used, res.Settle(ctx, drawgate.Tokens(used))
 	case errors.Is(err, errNotSent):
-		return 0, errors.Join(err, res.Cancel(end)) // nothing was used
+		return 0, errors.Join(err, res.Cancel(ctx)) // nothing was used
 	case used > 0:
-		return used, errors.Join(err, res.Settle(end, drawgate.Tokens(used))) // what was delivered until then
+		return used, errors.Join(err, res.Settle(ctx, drawgate.Tokens(used))) // what was delivered until then
 	default:
-		return 0, errors.Join(err, res.Settle(end)) // nobody knows: the estimate stands
+		return 0, errors.Join(err, res.Settle(ctx)) // nobody knows: the estimate stands
 	}
 }
 
