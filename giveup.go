@@ -149,6 +149,7 @@ func (a *abandoned) close() {
 	a.mu.Lock()
 	if a.over {
 		a.mu.Unlock()
+		a.group.Wait()
 		return
 	}
 	a.over = true

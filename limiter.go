@@ -91,9 +91,13 @@ func (l *Limiter) With(policy Policy) (*Limiter, error) {
 // Plan returns the policy as it was checked.
 func (l *Limiter) Plan() *Plan { return l.plan }
 
-// Close ends all waiting with ErrClosed, here and in every Limiter made with [Limiter.With]. What
-// callers gave up is cancelled, which takes two seconds at most. The store stays open: close it
-// afterwards.
+// Close ends every wait, and refuses every later take, with ErrClosed: of l and of all limiters
+// that were made from each other by [Limiter.With], which share one queue. What callers gave up is
+// cancelled first, which takes two seconds at most. Closing again does nothing.
+//
+// The store stays open, because it is the caller's: close it afterwards. Until then reservations
+// can be settled, cancelled and renewed, and buckets looked at. A program that ends need not close
+// a Limiter.
 func (l *Limiter) Close() error {
 	l.lobby.close()
 	l.given.close()
