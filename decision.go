@@ -79,11 +79,14 @@ type LimitResult struct {
 	Remaining  int64         // units that a take of the same priority would be granted right now; never negative
 	RetryAfter time.Duration // until this limit would pass the take if nothing else happened; 0 if it passes
 
-	reset int64
+	at, reset int64
 }
 
 // ResetAt returns when nothing is used; for a calendar limit the end of its window.
 func (r LimitResult) ResetAt() time.Time { return time.UnixMicro(r.reset) }
+
+// ResetAfter returns how long after the decision ResetAt is.
+func (r LimitResult) ResetAfter() time.Duration { return duration(max(0, r.reset-r.at)) }
 
 // Refused reports whether this limit refuses the take.
 func (r LimitResult) Refused() bool { return r.RetryAfter > 0 }
@@ -159,7 +162,7 @@ func (d *Decision) limit(b, i int) LimitResult {
 	plan, r := d.bucket(b), d.result(b, i)
 	return LimitResult{
 		Bucket: b + int(d.first), Policy: plan.policy.Name, Limit: &plan.policy.Limits[i],
-		Remaining: r.Remaining, RetryAfter: duration(r.RetryAfter), reset: r.ResetAt,
+		Remaining: r.Remaining, RetryAfter: duration(r.RetryAfter), at: d.at, reset: r.ResetAt,
 	}
 }
 
@@ -176,6 +179,13 @@ func (d *Decision) Granted(b int) Amounts {
 func (d *Decision) Remaining() int64 {
 	t, _ := d.Tightest()
 	return t.Remaining
+}
+
+// ResetAfter returns how long after the decision nothing of the tightest limit is used, or its
+// calendar window ends: see [Decision.Tightest] and [LimitResult.ResetAt].
+func (d *Decision) ResetAfter() time.Duration {
+	t, _ := d.Tightest()
+	return t.ResetAfter()
 }
 
 // Tightest returns the limit with the smallest remaining per amount, which is the one that headers

@@ -229,3 +229,33 @@ func TestAwayIsTold(t *testing.T) {
 		t.Errorf("faults %q", faults)
 	}
 }
+
+// TestResetAfter is how long after the decision nothing of a limit is used, or its window ends.
+func TestResetAfter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // it begins at midnight
+		day := drawgate.CalendarLimit("day", 100, drawgate.Day, "")
+		l := local(t, policy(rolling(10, time.Minute), day))
+		var none drawgate.Decision
+		if got := none.ResetAfter(); got != 0 {
+			t.Errorf("got %v of no decision, want 0", got)
+		}
+		time.Sleep(time.Hour)
+		take(t, l, "k", 4)
+		time.Sleep(20 * time.Second)
+		st, err := l.Status(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := st.ResetAfter(); got != 40*time.Second {
+			t.Errorf("got %v of the tightest limit, want 40s", got)
+		}
+		want := []time.Duration{40 * time.Second, 23*time.Hour - 20*time.Second}
+		for r := range st.Limits() {
+			if got := r.ResetAfter(); got != want[0] || !r.ResetAt().Equal(st.At().Add(got)) {
+				t.Errorf("%s: got %v, want %v", r.Limit.Name, got, want[0])
+			}
+			want = want[1:]
+		}
+	})
+}

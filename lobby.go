@@ -478,7 +478,7 @@ func (d *Decision) pause(attempt int) time.Duration {
 	}
 	window := r.Limit.Window
 	if r.Limit.Kind == Calendar {
-		window = max(0, r.ResetAt().Sub(d.At()))
+		window = r.ResetAfter()
 	}
 	plan := d.bucket(r.Bucket)
 	return queue.Refusal{

@@ -253,7 +253,7 @@ func (c *call) rulesTell(p *part, d *drawgate.Decision, buckets uint64) {
 	}
 	p.outcome = outcome{
 		known: true, over: p.over || worst.Refused(), remaining: worst.Remaining, retryAfter: retry,
-		resetAfter: max(0, worst.ResetAt().Sub(d.At()).Microseconds()),
+		resetAfter: worst.ResetAfter().Microseconds(),
 	}
 	p.rule = anyRule
 	p.current = rateOf(&worst)

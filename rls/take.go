@@ -209,7 +209,7 @@ func (c *call) tellAsk(ask int, d *drawgate.Decision, bucket int) {
 		if l.Refused() && l.RetryAfter.Microseconds() > t.retryAfter || !t.known || !t.over && !l.Refused() && l.Remaining < t.remaining {
 			t = outcome{
 				known: true, over: t.over || l.Refused(), remaining: l.Remaining,
-				retryAfter: l.RetryAfter.Microseconds(), resetAfter: max(0, l.ResetAt().Sub(d.At()).Microseconds()),
+				retryAfter: l.RetryAfter.Microseconds(), resetAfter: l.ResetAfter().Microseconds(),
 			}
 		}
 	}

@@ -107,7 +107,7 @@ func (u *usage) show(ch chan<- prometheus.Metric, r *reading, i int, left map[st
 		period, name := Period(l.Limit), label(l.Limit.Name)
 		gauge(u.used, float64(st.States[j].Used), period, policy, name, id)
 		gauge(u.most, float64(st.States[j].Most), period, policy, name, id)
-		gauge(u.reset, max(0, l.ResetAt().Sub(st.At()).Seconds()), period, policy, name, id)
+		gauge(u.reset, l.ResetAfter().Seconds(), period, policy, name, id)
 		j++
 	}
 	gauge(u.holds, float64(st.Open), policy, id)
