@@ -53,3 +53,23 @@ func ExampleLimiter_Status() {
 	// used 30 of 100
 	// 80 more would be allowed: false
 }
+
+// AllowUpTo takes what there is: of 100 rows that wait to be sent, 60 may go now.
+func ExampleLimiter_AllowUpTo() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.PerHour("rows", 60), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 2 {
+		d, n, err := lim.AllowUpTo(context.Background(), "export", drawgate.Requests(100))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(n, "rows now, more in", d.ResetAfter().Round(time.Minute))
+	}
+	// Output:
+	// 60 rows now, more in 1h0m0s
+	// 0 rows now, more in 1h0m0s
+}

@@ -1,0 +1,42 @@
+package drawgate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+)
+
+// AllowUpTo takes as many units as there are, at most most.N, and returns how many it took: for
+// work that is done in part where not all of it fits. It never waits.
+//
+// If nothing is left, the Decision is a refusal and n is 0. Where several limits count the unit,
+// the one with the least left decides. Other units cost what they cost in [Limiter.Allow]: one
+// request where requests are counted, otherwise nothing.
+//
+// The store is asked twice: the units are held first, and then settled. The errors are those of
+// Allow.
+func (l *Limiter) AllowUpTo(ctx context.Context, key string, most Cost) (d Decision, n int64, err error) {
+	if most.N < 1 {
+		return d, 0, fmt.Errorf("%w: at most %d units are none: ask for 1 at least", ErrInvalid, most.N)
+	}
+	if l.plan.needs {
+		return d, 0, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, l.plan.policy.Name)
+	}
+	d, res, err := l.Take(ctx, Request{
+		Buckets: []Ask{{Key: key, Costs: []Cost{most}}}, Hold: Hold{For: stepTimeout, Lease: true},
+	})
+	if res == nil {
+		return d, 0, err
+	}
+	got := d.Granted(0)
+	n = most.N
+	for i, unit := range l.plan.units {
+		if unit == cmp.Or(most.Unit, UnitRequests) {
+			n = min(n, got[i])
+		}
+	}
+	// Where this fails, the hold ends by itself, as used: nothing is lost but what one limit granted
+	// beyond another.
+	_ = res.Settle(ctx, Cost{Unit: most.Unit, N: n})
+	return d, n, nil
+}
