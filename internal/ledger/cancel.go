@@ -3,9 +3,9 @@ package ledger
 import "github.com/drawgate/drawgate"
 
 // A cancellation is pending for each grant that the store may have opened, or may yet open, and
-// that nobody uses: its take was refused here, or its caller has left. Nobody waits for
-// cancellations. One that is carried out before its take arrives finds nothing; it is sent again
-// when nothing that was sent can open the grant any more.
+// that nobody uses: the guard refused its take, or its caller has left. Nobody waits for
+// cancellations. A cancellation that arrives before its take finds nothing; it is sent again once
+// no message on its way can open the grant any more.
 
 // pendCancel makes the cancellation of a request's grant pending, unless somebody uses the grant.
 func (l *Ledger) pendCancel(now Now, r *Request) {
@@ -22,14 +22,15 @@ func (l *Ledger) pendCancel(now Now, r *Request) {
 	}
 }
 
-// cancelLate has a grant cancelled that is over, once nothing that was sent can open it again.
+// cancelLate cancels a grant that is over, once no message on its way can open it again.
 func (l *Ledger) cancelLate(now Now, h *reservation) {
 	if h.until > now.Own {
 		l.cancel(now, &h.take, h.until, h.until)
 	}
 }
 
-// cancel makes a cancellation pending. Without room it is nil, and the hold ends by itself.
+// cancel makes a cancellation pending. It returns nil if there is no room; then the hold ends by
+// itself.
 func (l *Ledger) cancel(now Now, t *drawgate.Take, notBefore, until int64) *item {
 	id := openID(t.ID, t.Grant)
 	if l.cancels[id] != nil || !l.room(now) {
@@ -46,9 +47,9 @@ func (l *Ledger) cancel(now Now, t *drawgate.Take, notBefore, until int64) *item
 	return it
 }
 
-// withdraw takes back the cancellation of a request's grant, since it is asked for again: by a
-// caller that waits, or resends. It reports whether it cannot, because a cancellation that was sent
-// may still arrive, and would end what is given now.
+// withdraw removes the pending cancellation of a request's grant, because the request is made
+// again: its caller waits, or resends it. It reports whether it is too late for that: a
+// cancellation on its way to the store would end what is granted now.
 func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 	if r.take.ID == "" || len(l.cancels) == 0 {
 		return false
@@ -65,11 +66,11 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 	return false
 }
 
-// cancelled takes the outcome of a cancellation. Until no copy of it can arrive any more it stays,
-// so that nobody uses the grant.
+// cancelled records the outcome of a cancellation. The item stays until no copy of it can arrive
+// any more, so that nobody uses the grant.
 func (l *Ledger) cancelled(now Now, it *item, o *drawgate.Outcome) {
 	it.notBefore = it.doubt
-	if again := o.Gone || it.several; again && it.until > now.Own { // it came before the take, or before another sending of it
+	if again := o.Gone || it.several; again && it.until > now.Own { // it arrived before the take, or before another copy of it
 		it.notBefore = max(it.notBefore, it.until)
 	} else {
 		it.spent = true

@@ -8,27 +8,27 @@ import (
 )
 
 const (
-	// tryAgain is in how many µs a take may be asked for again that was refused because the store
-	// is unavailable: by then it may be back.
+	// tryAgain is the retry time, in µs, of a take that is refused because the store is
+	// unavailable: by then the store may be back.
 	tryAgain = 1_000_000
-	// soonest is when the store may be back at the earliest.
+	// soonest is the earliest time, in µs, at which the store may be back.
 	soonest = 100_000
 )
 
-// local is a take that is decided here.
+// local is a take that this process decides.
 type local struct {
 	*Request
 	l         *Ledger
 	now       Now
 	mayShare  bool
 	asks      []record.Ask              // of the buckets with an entry and recorded limits
-	of        []int                     // of each: its bucket
-	uncounted [drawgate.MaxBuckets]bool // of each bucket: nobody knows what of a share is used
-	shut      bool                      // a limit admits nothing of it, or there is no room to count it
+	of        []int                     // for each: its bucket
+	uncounted [drawgate.MaxBuckets]bool // for each bucket: the use of its share is unknown
+	shut      bool                      // a limit admits nothing of the take, or there is no room to count it
 	full      bool                      // there is no room to keep it
 }
 
-// Decide decides a request here, by the fallback of each limit.
+// Decide decides a request locally, by the fallback of each limit.
 func (l *Ledger) Decide(now Now, r *Request) drawgate.Decision {
 	if err := r.take.Check(); err != nil {
 		l.leave(r)
@@ -73,7 +73,7 @@ func (c *local) decide() drawgate.Decision {
 	return c.answer(&v)
 }
 
-// prepare finds what each bucket has to say.
+// prepare collects what decides about each bucket.
 func (c *local) prepare() {
 	for k := range c.parts {
 		p := &c.parts[k]
@@ -97,7 +97,7 @@ func (c *local) prepare() {
 	}
 }
 
-// verdict decides by the recorded limits, and counts the take if they let it pass: all or nothing.
+// verdict decides by the recorded limits, and counts the take if all of them admit it.
 func (c *local) verdict() record.Verdict {
 	if c.shut && !c.open() {
 		return c.refuse()
@@ -120,7 +120,7 @@ func (c *local) verdict() record.Verdict {
 	return v
 }
 
-// open reports whether the take's grant is open here: then it is answered again.
+// open reports whether the take's grant is open here. If so, the same answer is given again.
 func (c *local) open() bool {
 	if c.take.ID == "" {
 		return false
@@ -142,7 +142,8 @@ func (c *local) refuse() record.Verdict {
 	return v
 }
 
-// look says what the recorded limits would say, but for takes that are under way.
+// look returns what the recorded limits would decide without the takes that the store is being
+// asked for.
 func (c *local) look(now int64) record.Verdict {
 	v := record.Verdict{Now: now, Allowed: true}
 	for i := range c.asks {
@@ -153,7 +154,8 @@ func (c *local) look(now int64) record.Verdict {
 	return v
 }
 
-// wait refuses a take because of what the store is being asked for, which will be known soon.
+// wait refuses a take because of units that the store is being asked for. The answer will be known
+// soon.
 func (c *local) wait(v *record.Verdict) {
 	v.Allowed = false
 	for i := range c.asks {
@@ -176,7 +178,7 @@ func (c *local) underWay() bool {
 	return false
 }
 
-// countAsked has the units count that the store is being asked for, until undo.
+// countAsked counts the units that the store is being asked for, until undo is called.
 func (c *local) countAsked() (undo func()) {
 	type held struct {
 		rec *record.Record
@@ -219,7 +221,7 @@ func unusedState(s *record.Spec, now int64) record.State {
 	return st
 }
 
-// bind makes pending what the store must be told of an allowed take. It reports whether there is
+// bind makes pending what the store must learn about an allowed take. It reports whether there is
 // room for that.
 func (c *local) bind(v *record.Verdict) bool {
 	l := c.l
@@ -252,7 +254,8 @@ func (c *local) bind(v *record.Verdict) bool {
 	return true
 }
 
-// granted returns what each bucket was granted, per limit of its plan: of a lease perhaps a part.
+// granted returns what each bucket was granted, per limit of its plan. A lease may be granted in
+// part.
 func (c *local) granted() []drawgate.Amounts {
 	got := make([]drawgate.Amounts, len(c.parts))
 	for k := range c.parts {
@@ -266,7 +269,7 @@ func (c *local) granted() []drawgate.Amounts {
 	return got
 }
 
-// answer makes the decision. What it says of limits that are not recorded follows from their mode.
+// answer makes the decision. For limits that are not recorded, it follows from their mode.
 func (c *local) answer(v *record.Verdict) drawgate.Decision {
 	all := make([]record.Ask, len(c.parts))
 	for k := range c.parts {
@@ -283,7 +286,7 @@ func (c *local) answer(v *record.Verdict) drawgate.Decision {
 	if !v.Allowed && !v.Reused && !v.Late && !v.Full {
 		unavailable = c.blame(all, v)
 	}
-	if v.Allowed && c.take.Hold > 0 && v.End == 0 { // no recorded limit has an opinion
+	if v.Allowed && c.take.Hold > 0 && v.End == 0 { // no recorded limit applies
 		v.End = v.Now + c.take.Hold.Microseconds()
 	}
 	d := drawgate.Answer(c.take, *v, all)
@@ -294,7 +297,7 @@ func (c *local) answer(v *record.Verdict) drawgate.Decision {
 	return d
 }
 
-// place puts what the i-th bucket with recorded limits has to say where it belongs.
+// place copies the result of the i-th bucket with recorded limits to its position.
 func (c *local) place(all *record.Ask, i, k int) {
 	f := c.parts[k].plan
 	specs := f.Plan.Specs(false)
@@ -308,8 +311,8 @@ func (c *local) place(all *record.Ask, i, k int) {
 	}
 }
 
-// blame says of a refusal which limits it is by, and when to ask again. It reports whether it is
-// for want of the store: a limit admits nothing without it, or nothing of that size.
+// blame finds the limits that refuse a take, and when to try again. It reports whether the store's
+// absence is the reason: a limit admits nothing without it, or nothing of that size.
 func (c *local) blame(all []record.Ask, v *record.Verdict) (unavailable bool) {
 	unavailable, v.RetryAfter = c.full, 0
 	for k := range all {
@@ -327,7 +330,7 @@ func (c *local) blame(all []record.Ask, v *record.Verdict) (unavailable bool) {
 	return unavailable
 }
 
-// Describe says what a take of b would get here, and spends nothing.
+// Describe returns what a take of b would get here. It spends nothing.
 func (l *Ledger) Describe(now Now, b *drawgate.BucketCost, priority int8) (st drawgate.Status) {
 	r := &Request{take: &drawgate.Take{Buckets: []drawgate.BucketCost{*b}, Priority: priority}}
 	c := &local{Request: r, l: l, now: now, mayShare: l.resolve(now, r)}
@@ -347,7 +350,7 @@ func (l *Ledger) Describe(now Now, b *drawgate.BucketCost, priority int8) (st dr
 	return st
 }
 
-// usage says what each limit of the first bucket has used, as far as it is recorded here.
+// usage returns what each limit of the first bucket has used, as far as it is recorded here.
 func (c *local) usage() []drawgate.LimitUsage {
 	f := c.parts[0].plan
 	specs := f.Plan.Specs(false)

@@ -13,9 +13,9 @@ import (
 
 func one() (int, bool) { return 1, true }
 
-// TestOneProcessDecidesAsTheStoreWould: with one process the share is the whole limit, so what it
-// decides by itself is what an obvious store decides, for any history of takes, resends, ids that
-// are used again, settlements, renewals and time.
+// TestOneProcessDecidesAsTheStoreWould: with one process the share is the whole limit. So its
+// decisions equal those of a simple model store, for any history of takes, resends, reused IDs,
+// settlements, renewals and time.
 func TestOneProcessDecidesAsTheStoreWould(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

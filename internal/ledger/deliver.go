@@ -8,16 +8,17 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// maxDelivery is the most that is told in one delivery: enough to share a journey among, few enough
-// that those who wait do not wait long.
+// maxDelivery is the size of the largest delivery: large enough to share a round trip, small enough
+// not to delay waiting callers.
 const maxDelivery = 256
 
-// retryPause is in how many µs what the store refused for one bucket is tried again.
+// retryPause is the time, in µs, after which an item that the store refused for one bucket is tried
+// again.
 const retryPause = 1_000_000
 
-// Delivery is what the store must be told: first the settlements in one step, then the takes in one
-// step. Settlements go first, since they give back, and may free an id that is used again. Each
-// part is reported, by [Ledger.Delivered], [Ledger.Replayed] or [Ledger.Failed].
+// Delivery is what to send to the store: first the settlements in one call, then the takes in one
+// call. Settlements go first because they give units back, and may free an ID that is used again.
+// Report each part with [Ledger.Delivered], [Ledger.Replayed] or [Ledger.Failed].
 type Delivery struct {
 	Settlements []drawgate.Settlement
 	Takes       []drawgate.Take
@@ -25,15 +26,15 @@ type Delivery struct {
 	settled, taken []*item
 }
 
-// Report is what a delivery came to.
+// Report is the result of a delivery.
 type Report struct {
-	Charged [][]drawgate.BucketCost // units of which the store knows now
+	Charged [][]drawgate.BucketCost // units that are now charged at the store
 	Refused []error                 // what the store will never accept
-	Fault   error                   // why a bucket could not be told, if one could not
+	Fault   error                   // why a bucket's items could not be delivered, if there was one
 }
 
-// Next returns what is to be delivered now, nil if nothing is. It must be reported before Next is
-// called again.
+// Next returns the next delivery, or nil if nothing is due. Report its result before calling Next
+// again.
 func (l *Ledger) Next(now Now) *Delivery {
 	l.Expire(now)
 	for {
@@ -51,7 +52,7 @@ func (l *Ledger) Next(now Now) *Delivery {
 	}
 }
 
-// Wait returns in how many µs something is to be delivered; 0 at once, negative never.
+// Wait returns the time in µs until something is due; 0 means now, negative never.
 func (l *Ledger) Wait(now Now) int64 {
 	switch at := l.queue.idle(); {
 	case at < 0:
@@ -61,7 +62,7 @@ func (l *Ledger) Wait(now Now) int64 {
 	}
 }
 
-// compose adds an item to a delivery, if it still has to be told.
+// compose adds an item to a delivery, if it still has to be delivered.
 func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 	switch it.kind {
 	case chargeItem:
@@ -122,8 +123,8 @@ func (d *Delivery) settle(it *item, st drawgate.Settlement) {
 	d.settled = append(d.settled, it)
 }
 
-// counting returns what still counts of a charge: no more than what is used here. Units that have
-// aged need not be told.
+// counting returns how much of a charge still counts: at most what is used here. Units that have
+// aged need not be charged.
 func (l *Ledger) counting(now Now, it *item) (n drawgate.Amounts) {
 	e, f, b := it.entries[0], it.plan, &it.st.Buckets[0]
 	f.adapt(&e.rec, now.Store)
@@ -142,8 +143,8 @@ func (l *Ledger) counting(now Now, it *item) (n drawgate.Amounts) {
 	return n
 }
 
-// Failed notes that a delivery's next part was not answered: nobody knows whether it was carried
-// out. What is left of the delivery is pending again.
+// Failed notes that the next part of a delivery was not answered, so it may have been carried out
+// or not. The rest of the delivery is pending again.
 func (l *Ledger) Failed(now Now, d *Delivery) {
 	if d.settled == nil {
 		for _, it := range d.taken {
@@ -160,7 +161,7 @@ func (l *Ledger) Failed(now Now, d *Delivery) {
 	d.settled, d.taken = nil, nil
 }
 
-// doubted notes that an item was sent, and its answer was not seen.
+// doubted notes that an item was sent and not answered.
 func (it *item) doubted(now Now) {
 	if it.kind == cancelItem {
 		it.doubt = now.Own + drawgate.SendLife.Microseconds()
@@ -168,8 +169,8 @@ func (it *item) doubted(now Now) {
 	}
 }
 
-// again makes an item pending that could not be delivered. A reservation that was settled meanwhile
-// has that told instead.
+// again makes an item pending again that could not be delivered. If it belongs to a reservation
+// that has ended meanwhile, the end is delivered instead.
 func (l *Ledger) again(now Now, it *item) {
 	it.inFlight = false
 	if it.dropped {
@@ -182,7 +183,7 @@ func (l *Ledger) again(now Now, it *item) {
 	l.queue.push(it, now)
 }
 
-// Delivered takes the outcomes of a delivery's settlements.
+// Delivered records the outcomes of a delivery's settlements.
 func (l *Ledger) Delivered(now Now, d *Delivery, out []drawgate.Outcome, rep *Report) {
 	for i, it := range d.settled {
 		o := &out[i]
@@ -217,8 +218,8 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []drawgate.Outcome, rep *Re
 	d.settled = nil
 }
 
-// renewed takes the outcome of a renewal. If the hold was over there before it arrived, the
-// reservation is replayed again: it is promised for longer.
+// renewed records the outcome of a renewal. If the hold had ended at the store before the renewal
+// arrived, the reservation is replayed again, because its holder was promised more time.
 func (l *Ledger) renewed(now Now, it *item, o *drawgate.Outcome) {
 	h := it.h
 	if h.last != nil {
@@ -238,7 +239,7 @@ func (l *Ledger) renewed(now Now, it *item, o *drawgate.Outcome) {
 	}
 }
 
-// faulty notes that the store could not be told something, for its buckets alone.
+// faulty notes that an item could not be delivered because of its own buckets.
 func (l *Ledger) faulty(now Now, it *item, err error, rep *Report) {
 	rep.Fault = err
 	for _, e := range it.entries {
@@ -249,7 +250,7 @@ func (l *Ledger) faulty(now Now, it *item, err error, rep *Report) {
 	l.again(now, it)
 }
 
-// ended takes the outcome of how a reservation ended.
+// ended records the outcome of the end of a reservation.
 func (l *Ledger) ended(now Now, it *item, o *drawgate.Outcome) {
 	h := it.h
 	n := make([]drawgate.Amounts, len(h.parts))
@@ -258,7 +259,7 @@ func (l *Ledger) ended(now Now, it *item, o *drawgate.Outcome) {
 			switch used := usedOf(h.last, k, &h.granted[k]); {
 			case h.given != 0 && !h.stored: // the store never had it
 				n[k] = used
-			case h.end <= now.Store: // it counts as granted: what was used beyond that is missing
+			case h.end <= now.Store: // it counts as granted: charge what was used beyond that
 				for j := range used {
 					n[k][j] = max(0, used[j]-h.granted[k][j])
 				}
@@ -271,7 +272,7 @@ func (l *Ledger) ended(now Now, it *item, o *drawgate.Outcome) {
 	l.cancelLate(now, h)
 }
 
-// Replayed takes what became of the reservations of a delivery's takes.
+// Replayed records the results of a delivery's takes.
 func (l *Ledger) Replayed(now Now, d *Delivery, out []drawgate.Decision, rep *Report) {
 	for i, it := range d.taken {
 		o, h := &out[i], it.h
@@ -289,12 +290,12 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []drawgate.Decision, rep *Re
 			continue
 		}
 		l.finish(it)
-		if !o.Allowed { // the id is another's there, or too many are open
+		if !o.Allowed { // the ID is in use there, or too many are open
 			l.refusedThere(now, h)
 			continue
 		}
 		h.stored = true
-		missing := make([]drawgate.Amounts, len(h.parts)) // of a lease that the store grants in part only
+		missing := make([]drawgate.Amounts, len(h.parts)) // if the store grants a lease only in part
 		for k := range missing {
 			got := o.Granted(k)
 			for j := range got {
@@ -313,13 +314,13 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []drawgate.Decision, rep *Re
 	d.taken = nil
 }
 
-// errPostponed is why a bucket is decided here for a while although the store is there.
+// errPostponed is why a bucket is decided here for a while although the store works.
 var errPostponed = &drawgate.StoreError{
-	Store: "guard", Op: "take", Err: errors.New("the store does not take a reservation yet that was given here"), Fault: drawgate.FaultBucket,
+	Store: "guard", Op: "take", Err: errors.New("the store does not yet accept a reservation that was given during the outage"), Fault: drawgate.FaultBucket,
 }
 
-// postpone has a reservation replayed later that the store does not take yet. Until then its
-// buckets are decided here.
+// postpone schedules another replay of a reservation that the store does not accept yet. Until then
+// its buckets are decided here.
 func (l *Ledger) postpone(now Now, it *item, d *drawgate.Decision) {
 	for _, e := range it.entries {
 		e.fault = errPostponed
@@ -331,8 +332,8 @@ func (l *Ledger) postpone(now Now, it *item, d *drawgate.Decision) {
 	l.again(now, it)
 }
 
-// mayPass reports whether the id of a reservation may yet come free that is in use in the store: by
-// a grant that nobody uses, and that is cancelled when nothing can open it any more.
+// mayPass reports whether the store may yet accept a reservation whose ID is in use there: by a
+// grant that nobody uses, and that will be cancelled once nothing can open it any more.
 func (it *item) mayPass(now Now) bool {
 	if it.until == 0 {
 		it.until = now.Own + 2*drawgate.SendLife.Microseconds()
@@ -340,7 +341,7 @@ func (it *item) mayPass(now Now) bool {
 	return now.Own < it.until
 }
 
-// refusedThere charges a reservation that the store does not take: it is settled here.
+// refusedThere charges a reservation that the store does not accept: it is settled here.
 func (l *Ledger) refusedThere(now Now, h *reservation) {
 	if h.last != nil {
 		l.chargeUsed(now, h)
@@ -351,7 +352,7 @@ func (l *Ledger) refusedThere(now Now, h *reservation) {
 }
 
 // Classify reports whether an error means that the store did not decide, and what kind of failure
-// it is. Mistakes of callers are no failures of the store.
+// it is. Mistakes of callers are not failures of the store.
 func Classify(err error) (fault drawgate.Fault, unavailable bool) {
 	if err == nil {
 		return 0, false

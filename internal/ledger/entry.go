@@ -12,27 +12,27 @@ type entry struct {
 	key     drawgate.Key
 	pos     int           // in table.all
 	rec     record.Record // what this process was admitted, by the store or here
-	fresh   bool          // what processes before this one were admitted is not assumed yet
+	fresh   bool          // the use by earlier processes has not been assumed yet
 	asked   []*part       // takes that the store is being asked for
-	items   []*item       // pending, or on their way: the store must know them before it decides again
-	charges []*item       // of items, those of plain takes; some may be in flight by now
-	fault   error         // why the store could not be told, for this bucket alone
-	paused  int64         // until when the bucket refuses takes, by the store's clock
-	since   int64         // when the pause was learned of
+	items   []*item       // pending or in flight: the store must have them before it decides about the bucket again
+	charges []*item       // those of items that charge plain takes; some may be in flight
+	fault   error         // why items could not be delivered, for this bucket alone
+	paused  int64         // the bucket refuses takes until then, by the store's clock
+	since   int64         // when this process learned of the pause
 	reason  string        // of the pause
 
-	oneAsked [1]*part // room for asked, which most entries never need more of
+	oneAsked [1]*part // storage for asked, enough for most entries
 }
 
-// blank reports whether the entry says nothing that an absent one would not say.
+// blank reports whether the entry says no more than a missing one.
 func (e *entry) blank() bool {
 	return e.idle() && len(e.rec.Limits) == 0 && !e.rec.Held() && e.paused == 0
 }
 
-// idle reports whether nothing is on its way or pending.
+// idle reports whether nothing is in flight or pending.
 func (e *entry) idle() bool { return len(e.asked) == 0 && len(e.items) == 0 }
 
-// reset forgets everything but what is on its way.
+// reset forgets everything but what is in flight.
 func (e *entry) reset() {
 	e.rec, e.fresh = record.Record{Last: e.rec.Last}, false
 	e.paused, e.reason, e.fault = 0, "", nil
@@ -44,7 +44,7 @@ func (e *entry) leave(p *part) {
 	}
 }
 
-// over reports whether the entry says nothing any more: everything in it has aged.
+// over reports whether everything in the entry has aged, so that it can be removed.
 func (e *entry) over(now Now) bool {
 	if !e.idle() || e.paused > now.Store {
 		return false
@@ -55,21 +55,21 @@ func (e *entry) over(now Now) bool {
 	return e.rec.Until() <= now.Store
 }
 
-// table holds the entries. Its size is bounded. An entry that still says something is never given
-// up, so a bucket for which there is no room has no entry, and has no share.
+// table holds the entries. Its size is bounded. Only entries whose content has aged are removed, so
+// a bucket without room has no entry, and therefore no share.
 type table struct {
 	max     int
 	byKey   map[drawgate.Key]*entry
 	all     []*entry
-	hand    int   // the next of all to look at
+	hand    int   // position in all where the next sweep continues
 	pending int   // entries with items
-	lost    int64 // until when something without an entry may have been admitted, by the own clock; 0: never
+	lost    int64 // something without an entry may have been admitted until then, by the own clock; 0: never
 }
 
 const (
-	firstSweep = 64 // entries from which on each new one looks at some others
-	sweepStep  = 2  // at how many
-	sweepFull  = 32 // at how many if there is no room
+	firstSweep = 64 // with this many entries or more, each new one triggers a small sweep
+	sweepStep  = 2  // entries that it looks at
+	sweepFull  = 32 // entries that a sweep looks at if the table is full
 )
 
 func (t *table) init(most int) {
@@ -98,10 +98,10 @@ func (t *table) ensure(key drawgate.Key, now Now) *entry {
 	return e
 }
 
-// lose notes that something may be admitted until then of a bucket that has no entry.
+// lose notes that a bucket without an entry may have been admitted something until then.
 func (t *table) lose(until int64) { t.lost = max(t.lost, until) }
 
-// sweep looks at some entries, and gives up those that say nothing any more.
+// sweep looks at some entries, and removes those whose content has aged.
 func (t *table) sweep(steps int, now Now) {
 	for range steps {
 		if len(t.all) == 0 {
@@ -118,7 +118,7 @@ func (t *table) sweep(steps int, now Now) {
 	}
 }
 
-// release gives an entry up if it is blank.
+// release removes an entry if it is blank.
 func (t *table) release(e *entry) {
 	if e.blank() {
 		t.remove(e)
@@ -138,7 +138,7 @@ func (t *table) remove(e *entry) {
 	e.pos = -1
 }
 
-// attach has an entry owe an item to the store.
+// attach makes an item pending for an entry.
 func (t *table) attach(e *entry, it *item) {
 	if len(e.items) == 0 {
 		t.pending++

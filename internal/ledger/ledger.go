@@ -8,29 +8,30 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Now is one instant by two clocks, in µs.
+// Now is one instant on two clocks, in µs.
 type Now struct {
-	Own   int64 // by this process's clock, since it started; never 0
-	Store int64 // by the store's clock, as far as this process knows it
+	Own   int64 // on this process's clock, since it started; never 0
+	Store int64 // on the store's clock, as far as this process knows it
 }
 
-// at returns what the store's clock showed at an instant of this process's clock.
+// at returns the store's time at an instant of this process's clock.
 func (n Now) at(own int64) int64 { return n.Store - (n.Own - own) }
 
-// Options says how a Ledger counts.
+// Options configures a Ledger.
 type Options struct {
-	// Instances returns how many processes share the limits, and whether this one may admit its
-	// share. 0 means unknown: shares are nothing, and are not recorded. It is asked at each take.
+	// Instances returns the number of processes that share the limits, and whether this one may
+	// admit its share. 0 means unknown: a share is nothing, and is not recorded. It is called for
+	// every take.
 	Instances func() (n int, mayShare bool)
 
-	// StartFull trusts that nothing was admitted before this process started.
+	// StartFull assumes that nothing was admitted before this process started.
 	StartFull bool
 
 	MaxEntries int // most buckets
 	MaxHeld    int // most reservations, cancellations and callers' charges
 }
 
-// Ledger is the state. Make one with [New].
+// Ledger is the state of a guard. Make one with [New].
 type Ledger struct {
 	opts    Options
 	plans   planCache
@@ -54,11 +55,11 @@ func New(opts Options) *Ledger {
 // Len returns the number of entries.
 func (l *Ledger) Len() int { return len(l.entries.all) }
 
-// Pending returns the number of buckets about which the store must be told something before it
-// decides about them again.
+// Pending returns the number of buckets with pending items.
 func (l *Ledger) Pending() int { return l.entries.pending }
 
-// Forget drops all that is known and pending of buckets that were reset, pauses included.
+// Forget drops everything that is known and pending about buckets that were reset, including
+// pauses.
 func (l *Ledger) Forget(keys []drawgate.Key) {
 	for _, k := range keys {
 		e := l.entries.byKey[k]

@@ -13,10 +13,10 @@ const (
 	second = int64(time.Second / time.Microsecond)
 )
 
-// entry is what a model store counts: the units of a take, or of a charge.
+// entry is one admission in a model store: the units of a take or of a charge.
 type entry struct {
 	at, n int64
-	grant drawgate.Grant // 0: of a plain take or a charge
+	grant drawgate.Grant // 0: a plain take or a charge
 }
 
 // hold is an open reservation of a model store.
@@ -26,7 +26,7 @@ type hold struct {
 	slots, end int64
 }
 
-// modelStore is an obvious store of one bucket with two limits: units in a window, and slots. It
+// modelStore is a simple store of one bucket with two limits: units in a window, and slots. It
 // keeps a list of what it admitted.
 type modelStore struct {
 	entries []*entry

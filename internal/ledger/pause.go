@@ -7,7 +7,7 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// pause returns the pause of an entry, if it is in force.
+// pause returns the entry's pause, if it is in force.
 func (e *entry) pause(now int64) drawgate.Pause {
 	if e.paused <= now {
 		return drawgate.Pause{}
@@ -15,15 +15,15 @@ func (e *entry) pause(now int64) drawgate.Pause {
 	return drawgate.Pause{Until: instantOf(e.paused), Reason: e.reason}
 }
 
-// setPause makes a pause last until an instant, or longer if it did.
+// setPause makes a pause last until an instant, or longer if it already does.
 func (e *entry) setPause(until int64, reason string, now int64) {
 	if until > max(now, e.paused) {
 		e.paused, e.since, e.reason = until, now, reason
 	}
 }
 
-// clearPause ends a pause of which the store did not know at an instant. One that it was not told
-// of, or only later, stays.
+// clearPause ends a pause if the store's answer, as of that instant, shows none. A pause that the
+// store has not received, or received later, stays.
 func (e *entry) clearPause(at int64) {
 	if at <= e.since {
 		return
@@ -36,7 +36,7 @@ func (e *entry) clearPause(at int64) {
 	e.paused, e.reason = 0, ""
 }
 
-// Pause takes the answer of the store about a bucket's pause, as it was at an instant.
+// Pause records the store's answer about a bucket's pause, as of an instant.
 func (l *Ledger) Pause(now Now, key drawgate.Key, p drawgate.Pause, at int64) {
 	until := int64(0)
 	if !p.Until.IsZero() {
@@ -54,8 +54,8 @@ func (l *Ledger) Pause(now Now, key drawgate.Key, p drawgate.Pause, at int64) {
 	}
 }
 
-// notePauses learns of pauses from the store's decision: one that refuses for a pause says until
-// when, one that allows what was not open says that there is none.
+// notePauses learns of pauses from the store's decisions. A refusal because of a pause says until
+// when; a take that is allowed, and was not open before, shows that there is none.
 func (l *Ledger) notePauses(now Now, r *Request, d *drawgate.Decision) {
 	switch {
 	case d.Fail != nil || d.Replayed:
@@ -66,7 +66,7 @@ func (l *Ledger) notePauses(now Now, r *Request, d *drawgate.Decision) {
 			}
 		}
 	case d.Reason == drawgate.Paused && len(r.parts) == 1:
-		// Of several buckets nobody knows which is paused: a look at each says it.
+		// With several buckets, the decision does not say which one is paused; a peek at each does.
 		p := &r.parts[0]
 		if p.e == nil {
 			p.e = l.entries.ensure(p.key, now)
@@ -77,7 +77,7 @@ func (l *Ledger) notePauses(now Now, r *Request, d *drawgate.Decision) {
 	}
 }
 
-// pauseEnd returns until when a decision says that a bucket is paused.
+// pauseEnd returns until when a bucket is paused, according to a decision.
 func pauseEnd(d *drawgate.Decision) int64 {
 	at, us := d.At().UnixMicro(), d.RetryAfter.Microseconds()
 	if us > math.MaxInt64-at {
@@ -86,7 +86,7 @@ func pauseEnd(d *drawgate.Decision) int64 {
 	return at + us
 }
 
-// paused returns until when one of the take's buckets is paused, by the store's clock; 0 if none
+// paused returns until when one of the take's buckets is paused, on the store's clock; 0 if none
 // is.
 func (c *local) paused() (until int64) {
 	for i := range c.parts {
@@ -119,8 +119,8 @@ func (c *local) refusePaused(until int64) drawgate.Decision {
 	return d
 }
 
-// keepPause keeps a pause that was made while the store is unavailable, and returns when it ends.
-// It is not ok if there is no room.
+// keepPause keeps a pause that was set during an outage, and returns when it ends. It is not ok if
+// there is no room.
 func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (end int64, ok bool) {
 	until := st.At.UnixMicro()
 	if st.Hold > 0 {
@@ -148,7 +148,7 @@ func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (end int64, ok bool
 	return end, true
 }
 
-// pendPause has the store told of an entry's pause.
+// pendPause makes an entry's pause pending.
 func (l *Ledger) pendPause(now Now, e *entry, b *drawgate.BucketCost) {
 	st := drawgate.Settlement{Op: drawgate.OpPause, At: instantOf(e.paused), Reason: e.reason}
 	st.Buckets = []drawgate.BucketCost{{Key: b.Key, Plan: b.Plan}}

@@ -9,17 +9,17 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// FallbackPlan is what a policy admits while the store is unavailable.
+// FallbackPlan is what a policy admits during an outage.
 //
-// Limits that admit something then are recorded all along. Each has two specs with one identity, so
-// that they count in one state: share bounds what is decided here, unbounded enters what the store
-// has decided.
+// Limits that admit something are recorded all the time. Each has two specs with one identity, so
+// that they count in one state: share bounds what is decided here, and unbounded records what the
+// store has decided.
 type FallbackPlan struct {
 	Plan *drawgate.Plan
-	Mode [drawgate.MaxLimits]drawgate.Fallback // closed, share or open; a share of none is closed
+	Mode [drawgate.MaxLimits]drawgate.Fallback // closed, share or open; a share of less than one unit is closed
 
 	instances int
-	at        []int // of each recorded limit: its position in the plan
+	at        []int // for each recorded limit: its position in the plan
 	share     []record.Spec
 	unbounded []record.Spec
 	forced    *drawgate.Plan // see force
@@ -45,7 +45,7 @@ func NewFallbackPlan(plan *drawgate.Plan, instances int) *FallbackPlan {
 		unbounded := share
 		unbound(&unbounded)
 		if mode == drawgate.FallbackOpen {
-			// It drains at another rate than a share of the same limit, if the policy changes.
+			// If the policy changes, it drains at another rate than a share of the same limit.
 			share.ID = ^share.ID
 			unbounded.ID = share.ID
 			share.Effective = unbounded.Effective
@@ -55,8 +55,8 @@ func NewFallbackPlan(plan *drawgate.Plan, instances int) *FallbackPlan {
 	return f
 }
 
-// Mode returns what limit i of a policy does while the store is unavailable, with so many processes
-// (0: unknown). It is never FallbackDefault.
+// Mode returns what limit i of a policy does during an outage, with so many processes (0: unknown).
+// It is never FallbackDefault.
 func Mode(p *drawgate.Policy, i, instances int) drawgate.Fallback {
 	mode := p.Limits[i].Fallback
 	if mode == drawgate.FallbackDefault {
@@ -71,10 +71,11 @@ func Mode(p *drawgate.Policy, i, instances int) drawgate.Fallback {
 	return mode
 }
 
-// divide makes a limit the share of one of n instances. It reports whether that is at least a unit.
+// divide turns a limit into the share of one of n instances. It reports whether that is at least
+// one unit.
 //
-// What may be used at once is rounded down. A bucket's rate is divided exactly, by a longer period,
-// so that all shares together drain as fast as the limit does.
+// What may be used at once is rounded down. A bucket's rate is divided exactly, by using a longer
+// period, so that all shares together drain as fast as the limit.
 func divide(s *record.Spec, n int) bool {
 	for p := range s.Effective {
 		s.Effective[p] /= int64(n)
@@ -99,9 +100,10 @@ func unbound(s *record.Spec) {
 	}
 }
 
-// force returns the policy with amounts that no take exceeds, and otherwise the same limits: it
-// enters what was admitted here in a store, whatever the store admitted to others meanwhile.
-// Amounts are no part of a limit's identity. A bucket keeps its rate, since that is how it drains.
+// force returns the policy with amounts that no take exceeds, and otherwise the same limits. With
+// it, what was admitted here is recorded at the store, whatever the store admitted to others
+// meanwhile. Amounts are not part of a limit's identity. A bucket keeps its rate, because that is
+// how it drains.
 func (f *FallbackPlan) force() *drawgate.Plan {
 	if f.forced != nil {
 		return f.forced
@@ -127,7 +129,7 @@ func (f *FallbackPlan) force() *drawgate.Plan {
 // records reports whether any limit is recorded here.
 func (f *FallbackPlan) records() bool { return len(f.at) > 0 }
 
-// pick returns what n says of the recorded limits.
+// pick returns the amounts of n that belong to recorded limits, in their order.
 func (f *FallbackPlan) pick(n *drawgate.Amounts) (k drawgate.Amounts) {
 	for i, at := range f.at {
 		k[i] = n[at]
@@ -135,7 +137,7 @@ func (f *FallbackPlan) pick(n *drawgate.Amounts) (k drawgate.Amounts) {
 	return k
 }
 
-// only returns n without what it says of limits that are not recorded.
+// only returns n with the amounts of limits that are not recorded set to zero.
 func (f *FallbackPlan) only(n *drawgate.Amounts) (k drawgate.Amounts) {
 	for _, at := range f.at {
 		k[at] = n[at]
@@ -143,7 +145,7 @@ func (f *FallbackPlan) only(n *drawgate.Amounts) (k drawgate.Amounts) {
 	return k
 }
 
-// shut reports whether a limit admits nothing of what is asked.
+// shut reports whether a limit admits nothing of n.
 func (f *FallbackPlan) shut(n *drawgate.Amounts, mayShare bool) bool {
 	for i := range f.Plan.Specs(false) {
 		if n[i] > 0 && (f.Mode[i] == drawgate.FallbackClosed || f.Mode[i] == drawgate.FallbackShare && !mayShare) {
@@ -153,7 +155,7 @@ func (f *FallbackPlan) shut(n *drawgate.Amounts, mayShare bool) bool {
 	return false
 }
 
-// needsShare reports whether a share must be counted for a take of n.
+// needsShare reports whether a take of n uses up a share.
 func (f *FallbackPlan) needsShare(n *drawgate.Amounts) bool {
 	for _, at := range f.at {
 		if n[at] > 0 && f.Mode[at] == drawgate.FallbackShare {
@@ -163,15 +165,15 @@ func (f *FallbackPlan) needsShare(n *drawgate.Amounts) bool {
 	return false
 }
 
-// Opens reports whether a limit steps aside while the store is unavailable.
+// Opens reports whether one of the limits has FallbackOpen.
 func (f *FallbackPlan) Opens() bool { return slices.Contains(f.Mode[:], drawgate.FallbackOpen) }
 
-// clamp forgets what was used of buckets beyond the share's burst: a process to which the store
-// gave more than its share goes on from empty, not from debt. A process that is alone has no more
-// than the limit.
+// clamp forgets what was used of buckets beyond the share's burst: a process that was given more
+// than its share by the store continues from an empty bucket, not from debt. A process that is
+// alone has no more than the limit.
 //
-// No less than before stays used, in units per share: a reservation may be settled under a rule
-// with a smaller amount than that of the takes beside it, and would hand out the difference again.
+// In units per share, use never falls below before. Otherwise settling a reservation under a rule
+// with a smaller amount than that of other takes would free the difference again.
 func (f *FallbackPlan) clamp(rec *record.Record, before *drawgate.Amounts) {
 	if f.instances <= 1 {
 		return
@@ -201,8 +203,8 @@ func (f *FallbackPlan) used(rec *record.Record) (n drawgate.Amounts) {
 	return n
 }
 
-// adapt brings the buckets of a record to another number of instances, by which their rates are
-// divided. Nobody knows since when it holds, so the slower of the two rates drains until now.
+// adapt converts the buckets of a record to another number of instances, which changes their rates.
+// The time of the change is unknown, so the slower of the two rates applies until now.
 func (f *FallbackPlan) adapt(rec *record.Record, now int64) {
 	for i := range f.share {
 		s := &f.share[i]
@@ -246,8 +248,8 @@ func stateOf(rec *record.Record, id uint64) *record.State {
 	return nil
 }
 
-// planCache keeps fallback plans. It is emptied when it has grown large: policies are compiled
-// again when a configuration is loaded.
+// planCache caches fallback plans. It is emptied when it grows large, because policies are compiled
+// again whenever a configuration is loaded.
 type planCache struct {
 	instances func() (int, bool)
 	plans     map[*drawgate.Plan]*FallbackPlan

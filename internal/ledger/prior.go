@@ -5,12 +5,12 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// A process does not know what processes before it were admitted in its place. The store may have
-// said how much of a limit is used by all, which is no less; otherwise it may have been everything.
-// Either way that was before this process started, and ages from then on.
+// A process does not know what earlier processes were admitted. The store may have said how much of
+// a limit everybody uses, which is no less; otherwise the whole amount may be used. In both cases
+// the use was before this process started, and ages from then on.
 
-// usedByOthers returns how much of each limit of bucket k was used by others than this take, by
-// what the store said; more than anything if nothing was left.
+// usedByOthers returns how much of each limit of bucket k others have used, besides this take,
+// according to the store. If nothing was left, it is more than any limit.
 func usedByOthers(d *drawgate.Decision, k int, priority int8, took *drawgate.Amounts) func(f *FallbackPlan, i int) int64 {
 	return func(f *FallbackPlan, i int) int64 {
 		j := 0
@@ -30,15 +30,15 @@ func usedByOthers(d *drawgate.Decision, k int, priority int8, took *drawgate.Amo
 	}
 }
 
-// everything says that everything may have been used.
+// everything assumes that the whole amount was used.
 func everything(*FallbackPlan, int) int64 { return unlimited }
 
-// assumePriorUse enters on a fresh entry what earlier processes may have used: at most a share.
-// used says how much of limit i of the plan.
+// assumePriorUse enters into a fresh entry what earlier processes may have used: at most a share.
+// used returns how much of limit i of the plan.
 //
-// Slots are not entered: whoever held them in this process's place has ended with it. But what the
-// store gave while there was no room for an entry may be held still, and count later: until it
-// cannot any more the entry stays fresh.
+// Slots are not entered: an earlier process that held them has ended, and its slots with it. But
+// what the store granted while there was no room for an entry may still be held, and count later.
+// The entry stays fresh until it no longer can.
 func (l *Ledger) assumePriorUse(now Now, p *part, used func(f *FallbackPlan, i int) int64) {
 	from := l.entries.lost
 	if from > now.Own {

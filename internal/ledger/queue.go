@@ -7,43 +7,42 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// kind says what an item is.
+// kind is the kind of an item.
 type kind uint8
 
 const (
-	chargeItem kind = iota // units that were admitted here without an id, of one bucket
+	chargeItem kind = iota // units that were admitted here without an ID, of one bucket
 	callerItem             // a caller's charge
-	pauseItem              // a pause that was made here
+	pauseItem              // a pause that was set here
 	replayItem             // a reservation that was given here
-	renewItem              // one that the store has by now, and that was renewed here
-	endItem                // how a reservation ended
-	cancelItem             // the end of a grant that the store may have, and that nobody uses
+	renewItem              // a renewal, made here, of a reservation that the store has by now
+	endItem                // the end of a reservation
+	cancelItem             // the cancellation of a grant that the store may have, and that nobody uses
 )
 
-// item is one thing that the store has yet to be told.
+// item is one thing to be delivered to the store.
 type item struct {
 	kind      kind
-	entries   []*entry     // the store must know it before it decides about them; none of a cancelItem
+	entries   []*entry     // the store must have the item before it decides about them; none for a cancelItem
 	h         *reservation // replayItem, renewItem, endItem
 	st        drawgate.Settlement
 	plan      *FallbackPlan // chargeItem
 	whole     bool          // chargeItem: all of it counts, whatever has aged here
-	several   bool          // cancelItem: more than one sending of the grant was not answered
-	until     int64         // cancelItem: what was sent may open the grant until then; replayItem: see mayPass; by the own clock
-	spent     bool          // cancelItem: it is carried out
-	doubt     int64         // cancelItem: until when a sending of it may arrive, by the own clock
-	notBefore int64         // by the own clock
+	several   bool          // cancelItem: several messages that may open the grant were not answered
+	until     int64         // cancelItem: messages on their way may open the grant until then; replayItem: see mayPass; on the own clock
+	spent     bool          // cancelItem: it has been carried out
+	doubt     int64         // cancelItem: a copy of it may arrive until then, on the own clock
+	notBefore int64         // on the own clock
 	inFlight  bool
 	queued    bool // it is in queue.ready or queue.later
 	dropped   bool
 }
 
-// queue has the items that are pending, in an order. Those whose buckets somebody waits for go
-// first.
+// queue holds the pending items in order. Items that callers wait for go first.
 type queue struct {
-	ready  []*item // in the order in which they came; some may be in flight or dropped
+	ready  []*item // in order of arrival; some may be in flight or dropped
 	later  laterHeap
-	wanted []*entry // somebody waits for their items
+	wanted []*entry // callers wait for the items of these
 }
 
 func (q *queue) want(e *entry) {
@@ -66,7 +65,7 @@ func (q *queue) push(it *item, now Now) {
 	q.ready = append(q.ready, it)
 }
 
-// next returns up to n items that may be delivered now, and has them in flight.
+// next returns up to n items that are due, and marks them as in flight.
 func (q *queue) next(n int, now Now) (items []*item) {
 	pick := func(it *item) {
 		if !it.inFlight && !it.dropped {
@@ -104,7 +103,7 @@ func (q *queue) next(n int, now Now) (items []*item) {
 	return items
 }
 
-// idle returns when something may be delivered next, by the own clock: 0 at once, negative never.
+// idle returns when the next item is due, on the own clock: 0 means now, negative never.
 func (q *queue) idle() int64 {
 	switch {
 	case len(q.ready) > 0 || len(q.wanted) > 0:
@@ -115,7 +114,7 @@ func (q *queue) idle() int64 {
 	return -1
 }
 
-// laterHeap has the item first that may be delivered first.
+// laterHeap has the item first that is due first.
 type laterHeap []*item
 
 func (q laterHeap) Len() int           { return len(q) }
@@ -143,7 +142,7 @@ func (l *Ledger) pend(now Now, it *item, entries []*entry) {
 	l.queue.push(it, now)
 }
 
-// finish ends an item: the store has been told, or must not be told any more.
+// finish ends an item: it has been delivered, or must not be delivered any more.
 func (l *Ledger) finish(it *item) {
 	if it.dropped {
 		return
@@ -165,7 +164,7 @@ func (l *Ledger) finish(it *item) {
 	}
 }
 
-// drop forgets an item, because one of its buckets was reset: nothing of it is open any more.
+// drop forgets an item because one of its buckets was reset, which ended what the item was about.
 func (l *Ledger) drop(it *item) {
 	h := it.h
 	l.finish(it)
@@ -174,7 +173,7 @@ func (l *Ledger) drop(it *item) {
 	}
 }
 
-// entriesOf returns the entries of parts, making them where there are none. Some may have no room.
+// entriesOf returns the entries of parts, and makes missing ones. Parts without room are left out.
 func (l *Ledger) entriesOf(now Now, parts []part) (es []*entry) {
 	for i := range parts {
 		if e := l.entries.ensure(parts[i].key, now); e != nil {
@@ -184,8 +183,8 @@ func (l *Ledger) entriesOf(now Now, parts []part) (es []*entry) {
 	return es
 }
 
-// charge makes units pending that were admitted here: all of them, or only those that still count
-// here when the store is told.
+// charge makes units pending that were admitted here: all of them (whole), or only those that still
+// count at delivery.
 func (l *Ledger) charge(now Now, e *entry, f *FallbackPlan, n *drawgate.Amounts, whole bool) {
 	some := f.only(n)
 	if some == (drawgate.Amounts{}) {
@@ -216,7 +215,7 @@ func (l *Ledger) chargeParts(now Now, parts []part, n []drawgate.Amounts, whole 
 	}
 }
 
-// pendEnd has the store told how a reservation ended.
+// pendEnd makes the end of a reservation pending.
 func (l *Ledger) pendEnd(now Now, h *reservation) (ok bool) {
 	if h.it != nil {
 		l.finish(h.it)

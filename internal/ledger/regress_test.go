@@ -8,7 +8,7 @@ import (
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
-// What the simulation found, or finds seldom, by itself.
+// These are cases that the simulation found, or finds only seldom.
 
 func newLedger() *ledger.Ledger {
 	return ledger.New(ledger.Options{Instances: one, StartFull: true, MaxEntries: 10, MaxHeld: 100})
@@ -21,8 +21,8 @@ func slot(p *drawgate.Plan, id string, g drawgate.Grant) *drawgate.Take {
 
 func at(us int64) ledger.Now { return ledger.Now{Own: us + 1, Store: 1_000*second + us} }
 
-// TestARenewalInTheLastInstantKeepsTheSlot: the store carried it out before the hold's end, and its
-// answer comes after that.
+// TestARenewalInTheLastInstantKeepsTheSlot: the store renewed a reservation just before the hold
+// ended, and its answer arrives after that.
 func TestARenewalInTheLastInstantKeepsTheSlot(t *testing.T) {
 	t.Parallel()
 	l, m, p := newLedger(), newModel(), plan(1, 1)
@@ -41,8 +41,8 @@ func TestARenewalInTheLastInstantKeepsTheSlot(t *testing.T) {
 	}
 }
 
-// TestACancellationOnItsWayDoesNotEndWhatIsGivenAgain: while one may arrive, its grant is not asked
-// for, and not given here.
+// TestACancellationOnItsWayDoesNotEndWhatIsGivenAgain: while a cancellation may still arrive, its
+// grant is neither asked for nor given here.
 func TestACancellationOnItsWayDoesNotEndWhatIsGivenAgain(t *testing.T) {
 	t.Parallel()
 	for _, answered := range []bool{false, true} {
@@ -77,7 +77,7 @@ func TestACancellationOnItsWayDoesNotEndWhatIsGivenAgain(t *testing.T) {
 	}
 }
 
-// TestUnitsThatTheStoreIsAskedForCount: what is decided here meanwhile does not count on them.
+// TestUnitsThatTheStoreIsAskedForCount: local decisions cannot use them meanwhile.
 func TestUnitsThatTheStoreIsAskedForCount(t *testing.T) {
 	t.Parallel()
 	l, p := newLedger(), plan(1, 1)
@@ -97,8 +97,8 @@ func TestUnitsThatTheStoreIsAskedForCount(t *testing.T) {
 	}
 }
 
-// TestAnotherNumberOfInstances: what was used of a bucket limit stays used when it is divided by
-// another number, and drains no faster than either says.
+// TestAnotherNumberOfInstances: what was used of a bucket limit stays used when the number of
+// instances changes, and drains no faster than the slower of the two rates.
 func TestAnotherNumberOfInstances(t *testing.T) {
 	t.Parallel()
 	pl, err := drawgate.Policy{Name: "p", Fallback: drawgate.FallbackShare, Limits: []drawgate.Limit{
@@ -136,8 +136,8 @@ func TestAnotherNumberOfInstances(t *testing.T) {
 	}
 }
 
-// TestARenewalThatComesTooLateIsReplayed: a reservation was given here and renewed, and the store's
-// own hold of it ends before it hears of that.
+// TestARenewalThatComesTooLateIsReplayed: a reservation was given and renewed here, and the store's
+// own hold ends before it receives the renewal.
 func TestARenewalThatComesTooLateIsReplayed(t *testing.T) {
 	t.Parallel()
 	l, m, p := newLedger(), newModel(), plan(1, 1)

@@ -10,18 +10,18 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Request is a take on its way. It is made by [Ledger.Begin], and must not be copied after that.
+// Request is a take in progress. It must not be copied after [Ledger.Begin].
 type Request struct {
 	take    *drawgate.Take
 	parts   []part
-	one     [1]part // room for parts, which most takes need no more of
+	one     [1]part // storage for parts, enough for most takes
 	begun   bool
-	sent    bool  // the store was asked, and an answer was not seen
+	sent    bool  // the store was asked, and did not answer
 	several bool  // more than once
-	until   int64 // until when what was sent so may open something, by the own clock
+	until   int64 // messages on their way may open something until then, on the own clock
 }
 
-// part is one bucket's part of a take or settlement.
+// part is one bucket of a take or settlement.
 type part struct {
 	plan *FallbackPlan
 	n    drawgate.Amounts
@@ -29,7 +29,7 @@ type part struct {
 	e    *entry // nil if there is none
 }
 
-// Opens reports whether a limit of the take steps aside while the store is unavailable.
+// Opens reports whether a limit of the take has FallbackOpen.
 func (r *Request) Opens() bool {
 	for i := range r.parts {
 		if r.parts[i].plan.Opens() {
@@ -39,11 +39,11 @@ func (r *Request) Opens() bool {
 	return false
 }
 
-// Init makes r the request for a take, which is kept until the request is over.
+// Init makes r the request for a take. It keeps t until the request is over.
 func (r *Request) Init(t *drawgate.Take) { r.take = t }
 
-// resolve finds the plans and the entries of a request's buckets. Entries are made for policies of
-// which a limit is recorded.
+// resolve finds the plans and entries of a request's buckets. It makes entries for policies with
+// recorded limits.
 func (l *Ledger) resolve(now Now, r *Request) (mayShare bool) {
 	n, mayShare := l.plans.instances()
 	if r.parts == nil {
@@ -67,7 +67,8 @@ func (l *Ledger) resolve(now Now, r *Request) (mayShare bool) {
 	return mayShare
 }
 
-// parts finds the plans and entries of a settlement's buckets. It makes entries if there are none.
+// parts finds the plans and entries of a settlement's buckets. With ensure, it makes missing
+// entries.
 func (l *Ledger) parts(now Now, buckets []drawgate.BucketCost, ensure bool) []part {
 	n, _ := l.plans.instances()
 	ps := make([]part, len(buckets))
@@ -83,9 +84,9 @@ func (l *Ledger) parts(now Now, buckets []drawgate.BucketCost, ensure bool) []pa
 	return ps
 }
 
-// Begin notes that the store is about to be asked for a take. Until it has answered, its units
-// count here: what is decided here at the same time must not count on them. It reports whether the
-// store must be told something of the buckets before it is asked: see [Ledger.Blocked].
+// Begin notes that the store is about to be asked for a take. Until the store answers, the take's
+// units count here, so that local decisions cannot use them too. It reports whether items of the
+// buckets must be delivered first: see [Ledger.Blocked].
 func (l *Ledger) Begin(now Now, r *Request) (blocked bool) {
 	l.resolve(now, r)
 	r.begun = true
@@ -101,8 +102,8 @@ func (l *Ledger) Begin(now Now, r *Request) (blocked bool) {
 	return blocked
 }
 
-// Blocked reports whether the store must still be told something of a request's buckets, and has it
-// told first. fault says why it could not be told, of one of these buckets alone.
+// Blocked reports whether items of a request's buckets are still pending, and moves them to the
+// front of the queue. fault is why an item of one of these buckets could not be delivered.
 func (l *Ledger) Blocked(now Now, r *Request) (blocked bool, fault error) {
 	blocked = l.withdraw(now, r)
 	for i := range r.parts {
@@ -119,20 +120,20 @@ func (l *Ledger) Blocked(now Now, r *Request) (blocked bool, fault error) {
 	return blocked, fault
 }
 
-// Unanswered notes that the store was asked, and that its answer was not seen: what was sent may
-// have opened something, or may yet within [drawgate.SendLife].
+// Unanswered notes that the store was asked and did not answer: the message may have opened
+// something, or may do so within [drawgate.SendLife].
 func (l *Ledger) Unanswered(now Now, r *Request) {
 	r.sent, r.several, r.until = true, r.sent, now.Own+drawgate.SendLife.Microseconds()
 }
 
-// Answered takes the store's decision about a request.
+// Answered records the store's decision about a request.
 func (l *Ledger) Answered(now Now, r *Request, d *drawgate.Decision) {
 	if d.Allowed {
 		if r.take.ID != "" {
 			l.storeGave(now, r, d)
 		}
 		l.enter(now, r, d)
-	} else if r.sent && !errors.Is(d.Fail, drawgate.ErrIDReused) { // an earlier sending may have opened it, or may yet
+	} else if r.sent && !errors.Is(d.Fail, drawgate.ErrIDReused) { // an earlier message may have opened it, or may do so yet
 		l.pendCancel(now, r)
 	}
 	l.notePauses(now, r, d)
@@ -140,8 +141,8 @@ func (l *Ledger) Answered(now Now, r *Request, d *drawgate.Decision) {
 	l.release(r)
 }
 
-// Abandon ends a request that nobody decides: its caller has left, or made a mistake. If the store
-// was asked for a take with an id and may have given it, it is cancelled.
+// Abandon ends a request that stays undecided: its caller has left, or made a mistake. If the store
+// may have granted a take with an ID, it is cancelled.
 func (l *Ledger) Abandon(now Now, r *Request) {
 	l.leave(r)
 	if r.sent {
@@ -150,7 +151,7 @@ func (l *Ledger) Abandon(now Now, r *Request) {
 	l.release(r)
 }
 
-// leave ends the asking.
+// leave removes a request from the takes that the store is being asked for.
 func (l *Ledger) leave(r *Request) {
 	if !r.begun {
 		return
@@ -163,16 +164,16 @@ func (l *Ledger) leave(r *Request) {
 	}
 }
 
-// release gives up the entries of a request that say nothing. The request is over.
+// release ends a request, and removes entries that are blank.
 func (l *Ledger) release(r *Request) { l.releaseParts(r.parts) }
 
-// openID returns the name under which records keep a reservation: grants of one id are different
+// openID returns the key under which records keep a reservation. Grants of one ID are different
 // reservations.
 func openID(id string, g drawgate.Grant) string {
 	return string(binary.BigEndian.AppendUint64(append(make([]byte, 0, len(id)+9), id...), uint64(g)))
 }
 
-// recordTake returns a take as records know it.
+// recordTake converts a take for package record.
 func recordTake(t *drawgate.Take, priority int8) record.Take {
 	rt := record.Take{Hold: t.Hold.Microseconds(), Lease: t.Lease, Priority: priority}
 	if t.ID != "" {
@@ -181,7 +182,7 @@ func recordTake(t *drawgate.Take, priority int8) record.Take {
 	return rt
 }
 
-// asksFor makes room for what is asked of records.
+// asksFor returns a slice of n asks, which is used again.
 func (l *Ledger) asksFor(n int) []record.Ask {
 	if cap(l.asks) < n {
 		l.asks = make([]record.Ask, n, drawgate.MaxBuckets)
@@ -189,15 +190,16 @@ func (l *Ledger) asksFor(n int) []record.Ask {
 	return l.asks[:0]
 }
 
-// unrecorded notes that something is held of a bucket of which it is not recorded.
+// unrecorded notes that units of a bucket without an entry are held.
 func (l *Ledger) unrecorded(now Now, p *part, hold int64) {
 	if p.plan.records() {
 		l.entries.lose(now.Own + hold + 1)
 	}
 }
 
-// bookAhead has units count that are granted for an instant ahead: as those that may arrive late.
-// What drains of a bucket until then is not theirs, so it is charged beside.
+// bookAhead makes units that are granted for a future instant count until then, too: it extends
+// each limit's margin by the delay. What drains from a bucket meanwhile is not theirs, so it is
+// charged in addition.
 func bookAhead(asks []record.Ask, delay, at int64) {
 	for i := range asks {
 		a := &asks[i]
@@ -236,7 +238,7 @@ func (l *Ledger) enter(now Now, r *Request, d *drawgate.Decision) {
 			n = d.Granted(k)
 		}
 		if p.e.fresh {
-			took := n // n itself is not for the heap
+			took := n // n itself should not escape to the heap
 			l.assumePriorUse(now, p, usedByOthers(d, k, r.take.Priority, &took))
 		}
 		p.plan.adapt(&p.e.rec, now.Store)
@@ -261,5 +263,5 @@ func (l *Ledger) enter(now Now, r *Request, d *drawgate.Decision) {
 	}
 }
 
-// Take returns what is asked for.
+// Take returns the request's take.
 func (r *Request) Take() *drawgate.Take { return r.take }

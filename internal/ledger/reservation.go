@@ -9,26 +9,26 @@ import (
 // reservation is a grant of this process.
 type reservation struct {
 	take    drawgate.Take // a copy
-	parts   []part        // their entries are looked up when they are needed
+	parts   []part        // their entries are looked up when needed
 	granted []drawgate.Amounts
-	given   int64 // when it was given here, by the store's clock; 0: the store gave it
-	end     int64 // of the hold, by the store's clock
+	given   int64 // when it was given here, on the store's clock; 0: the store gave it
+	end     int64 // end of the hold, on the store's clock
 
 	stored  bool                 // the store has it
-	unsure  bool                 // the store was asked for it, and an answer was not seen: it may have it
-	until   int64                // if unsure: until when what was sent may open it, by the own clock
+	unsure  bool                 // the store was asked for it and did not answer: it may have it
+	until   int64                // if unsure: messages on their way may open it until then, on the own clock
 	charged bool                 // given here; its units were charged to the store, which does not have it
 	last    *drawgate.Settlement // how it ended
-	closed  bool                 // nothing of it has to be told any more
-	it      *item                // what is pending of it
+	closed  bool                 // nothing of it is left to deliver
+	it      *item                // its pending item
 
-	next *reservation // another grant of the same id
+	next *reservation // another grant of the same ID
 }
 
-// open reports whether the reservation is neither settled nor over.
+// open reports whether the reservation is neither settled nor past its end.
 func (h *reservation) open(now int64) bool { return !h.closed && h.last == nil && h.end > now }
 
-// reservations keeps grants by their ids. It is bounded.
+// reservations holds grants by their IDs. Its size is bounded.
 type reservations struct {
 	max     int
 	n       int
@@ -53,7 +53,7 @@ func (t *reservations) find(id string, g drawgate.Grant) *reservation {
 	return nil
 }
 
-// idOpen reports whether another grant of the request's id is open in one of its buckets, as far as
+// idOpen reports whether another grant of the request's ID is open in one of its buckets, as far as
 // is recorded here.
 func (l *Ledger) idOpen(now Now, r *Request) bool {
 	for h := l.held.ids[r.take.ID]; h != nil; h = h.next {
@@ -76,7 +76,7 @@ func (t *reservations) add(h *reservation) {
 	t.ids[h.take.ID] = h
 }
 
-// remove forgets a reservation. What is pending of it has been dropped.
+// remove forgets a reservation. Its pending item has been dropped.
 func (t *reservations) remove(h *reservation) {
 	if h.closed {
 		return
@@ -100,13 +100,13 @@ func (t *reservations) remove(h *reservation) {
 	}
 }
 
-// room reports whether one more thing may be kept. Reservations of which nothing is pending and
-// whose hold is over make room.
+// room reports whether one more thing can be kept. It makes room by removing reservations whose
+// hold is over and that have nothing pending.
 func (l *Ledger) room(now Now) bool {
 	t := &l.held
 	if t.n+len(l.cancels)+l.charges >= t.sweepAt {
 		for _, h := range t.ids {
-			for ; h != nil; h = h.next { // removing one leaves its next as it is
+			for ; h != nil; h = h.next { // removing one leaves its next unchanged
 				if h.it == nil && (h.last != nil || h.end <= now.Store) {
 					t.remove(h)
 				}
@@ -117,7 +117,7 @@ func (l *Ledger) room(now Now) bool {
 	return t.n+len(l.cancels)+l.charges < t.max
 }
 
-// newReservation copies what is needed of a request: its caller may use it again.
+// newReservation copies what is needed from a request, because its caller may reuse it.
 func newReservation(r *Request, end int64) *reservation {
 	h := &reservation{take: *r.take, parts: make([]part, len(r.parts)), end: end}
 	h.take.Buckets = append([]drawgate.BucketCost(nil), r.take.Buckets...)
@@ -130,15 +130,15 @@ func newReservation(r *Request, end int64) *reservation {
 	return h
 }
 
-// storeGave keeps a reservation that the store gave, if there is room.
+// storeGave keeps a reservation that the store granted, if there is room.
 func (l *Ledger) storeGave(now Now, r *Request, d *drawgate.Decision) {
 	end := d.HoldEnd().UnixMicro()
 	if h := l.held.find(r.take.ID, r.take.Grant); h != nil {
 		h.until = max(h.until, r.until)
 		switch {
-		case h.last != nil: // settled, and the store has yet to hear of it: this is a late replay
+		case h.last != nil: // settled, and the settlement is still pending: this is a late replay
 		case h.given != 0 && !h.stored:
-			h.unsure = true // it is replayed as it was given here
+			h.unsure = true // it will be replayed as it was given here
 		default:
 			h.end = end
 		}
@@ -155,12 +155,12 @@ func (l *Ledger) storeGave(now Now, r *Request, d *drawgate.Decision) {
 	l.held.add(h)
 }
 
-// give keeps a reservation that is given here. It is nil if there is no room.
+// give keeps a reservation that is granted here. It returns nil if there is no room.
 func (l *Ledger) give(now Now, r *Request, granted []drawgate.Amounts) *reservation {
 	if h := l.held.find(r.take.ID, r.take.Grant); h != nil {
 		l.Expire(now)
 		if h.it != nil || h.open(now.Store) && h.given != 0 {
-			return nil // it was settled just now, and the store has yet to hear of it
+			return nil // it was just settled, and the settlement is still pending
 		}
 		l.held.remove(h)
 	}
@@ -174,8 +174,8 @@ func (l *Ledger) give(now Now, r *Request, granted []drawgate.Amounts) *reservat
 	return h
 }
 
-// Expire charges the store for reservations that were given here and ended by themselves, of which
-// it does not know. One that it may know is settled with what was granted.
+// Expire charges the store for reservations that were given here, have reached their end, and are
+// unknown to the store. A reservation that the store may have is settled as granted.
 func (l *Ledger) Expire(now Now) {
 	ends := &l.held.ends
 	for len(*ends) > 0 && (*ends)[0].at <= now.Store {
@@ -184,14 +184,14 @@ func (l *Ledger) Expire(now Now) {
 		case h.closed || h.stored || h.charged || h.last != nil:
 		case h.end > now.Store: // it was renewed
 			heap.Push(ends, holdEnd{h.end, h})
-		case h.it == nil || h.it.inFlight: // what becomes of it is decided when that is over
+		case h.it == nil || h.it.inFlight: // decided when that is over
 		default:
 			l.lapse(now, h)
 		}
 	}
 }
 
-// lapse ends a reservation whose hold is over, and that the store does not have for certain.
+// lapse ends a reservation whose hold is over, and that the store may not have.
 func (l *Ledger) lapse(now Now, h *reservation) {
 	if h.unsure {
 		st := &drawgate.Settlement{Op: drawgate.OpSettle, ID: h.take.ID, Grant: h.take.Grant, Buckets: h.take.Buckets}
@@ -208,7 +208,7 @@ func (l *Ledger) lapse(now Now, h *reservation) {
 	l.chargeParts(now, h.parts, h.granted, false)
 }
 
-// holdEnd is when a hold ends, or ended before it was renewed.
+// holdEnd is the end of a hold, possibly outdated by a renewal.
 type holdEnd struct {
 	at int64
 	h  *reservation

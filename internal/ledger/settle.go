@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Settle carries out a settlement of a reservation that this process gave, and knows better than
-// the store. It is not mine if the store must be asked.
+// Settle carries out a settlement of a reservation if this process knows more about it than the
+// store. If mine is false, the store must be asked.
 func (l *Ledger) Settle(now Now, st *drawgate.Settlement) (o drawgate.Outcome, mine bool) {
 	if st.ID == "" || st.Op != drawgate.OpSettle && st.Op != drawgate.OpCancel && st.Op != drawgate.OpRenew {
 		return o, false
@@ -39,11 +39,11 @@ func (l *Ledger) Settle(now Now, st *drawgate.Settlement) (o drawgate.Outcome, m
 	return drawgate.Outcome{}, true
 }
 
-// settleGiven has the store told how a reservation ended that was given here.
+// settleGiven makes the end of a reservation pending that was given here.
 func (l *Ledger) settleGiven(now Now, h *reservation, st *drawgate.Settlement) {
 	h.last = st
 	switch {
-	case h.it != nil && h.it.inFlight: // what has to be told is decided when the answer is there
+	case h.it != nil && h.it.inFlight: // the answer decides what has to be delivered
 	case h.stored || h.unsure && !h.charged:
 		l.pendEnd(now, h)
 	default:
@@ -51,7 +51,8 @@ func (l *Ledger) settleGiven(now Now, h *reservation, st *drawgate.Settlement) {
 	}
 }
 
-// chargeUsed charges what a reservation used that the store does not have.
+// chargeUsed makes a charge pending for what a reservation used, because the store does not have
+// it.
 func (l *Ledger) chargeUsed(now Now, h *reservation) {
 	n := make([]drawgate.Amounts, len(h.parts))
 	for k := range n {
@@ -67,13 +68,13 @@ func (l *Ledger) chargeUsed(now Now, h *reservation) {
 	}
 	l.chargeParts(now, h.parts, n, false)
 	h.charged = true
-	if h.unsure { // a sending of it may have arrived after all
+	if h.unsure { // a message may have arrived after all
 		l.cancel(now, &h.take, h.until, h.until)
 	}
 }
 
-// late returns a settlement of a reservation that was given here, as a store must be told of it
-// that hears of it later: a bucket gives nothing back that has drained since it was given.
+// late converts a settlement of a reservation that was given here to what the store must record
+// when it learns of it later: a bucket gives nothing back that has drained since the grant.
 func (h *reservation) late(st *drawgate.Settlement, now int64) *drawgate.Settlement {
 	delivery := *st
 	delivery.Op, delivery.Buckets = drawgate.OpSettle, slices.Clone(st.Buckets)
@@ -98,8 +99,8 @@ func drained(s *record.Spec, n, dt int64) int64 {
 	return record.CeilDiv(max(0, dt)*s.Drain, s.Scale)
 }
 
-// inOrder returns a settlement with the reservation's buckets, in their order; where it says
-// nothing, the estimate stands.
+// inOrder returns a settlement with the reservation's buckets in their order. Where the settlement
+// has no amount, the estimate stands.
 func (h *reservation) inOrder(st *drawgate.Settlement) drawgate.Settlement {
 	mine := *st
 	mine.Buckets = make([]drawgate.BucketCost, len(h.take.Buckets))
@@ -117,9 +118,9 @@ func (h *reservation) inOrder(st *drawgate.Settlement) drawgate.Settlement {
 	return mine
 }
 
-// said returns what a settlement says of a bucket, by the limits of a plan. Its caller may count by
-// another plan, because the configuration was replaced or by what an override or a rule says of
-// amounts: limits are the same by their identity.
+// said returns the amounts that a settlement has for a bucket, in the order of a plan's limits. Its
+// caller may use another plan, because the configuration was replaced or because an override or
+// rule changes amounts. Limits are matched by their identity.
 func said(b *drawgate.BucketCost, plan *drawgate.Plan) (n drawgate.Amounts) {
 	theirs := b.Plan.Specs(false)
 	for j, spec := range plan.Specs(false) {
@@ -131,8 +132,8 @@ func said(b *drawgate.BucketCost, plan *drawgate.Plan) (n drawgate.Amounts) {
 	return n
 }
 
-// usedOf returns what a settlement says of bucket k: what was used, or granted where it says
-// nothing.
+// usedOf returns the amounts used of bucket k by a settlement, or what was granted where the
+// settlement has none.
 func usedOf(st *drawgate.Settlement, k int, granted *drawgate.Amounts) (n drawgate.Amounts) {
 	if st.Op == drawgate.OpCancel {
 		return n
@@ -170,7 +171,7 @@ func (l *Ledger) Settled(now Now, st *drawgate.Settlement, o *drawgate.Outcome) 
 }
 
 // reopen enters a reservation again that the store renewed just before its end, and that has ended
-// here: its slots are still held, and so are units that do not age while they are held.
+// here. Its slots are still held, and so are units that do not age while held.
 func (l *Ledger) reopen(now Now, h *reservation) {
 	id, t := openID(h.take.ID, h.take.Grant), recordTake(&h.take, drawgate.MaxPriority)
 	t.Hold = h.end - now.Store
@@ -194,7 +195,7 @@ func (l *Ledger) reopen(now Now, h *reservation) {
 	}
 }
 
-// valid reports whether the buckets of a settlement can be kept apart.
+// valid reports whether the buckets of a settlement are distinct.
 func valid(buckets []drawgate.BucketCost) bool {
 	if len(buckets) == 0 || len(buckets) > drawgate.MaxBuckets {
 		return false
@@ -249,7 +250,7 @@ func (l *Ledger) apply(now Now, st *drawgate.Settlement, parts []part) {
 	l.releaseParts(parts)
 }
 
-// releaseParts gives up the entries of parts that say nothing.
+// releaseParts removes the entries of parts that are blank.
 func (l *Ledger) releaseParts(parts []part) {
 	for i := range parts {
 		if parts[i].e != nil {
@@ -259,8 +260,8 @@ func (l *Ledger) releaseParts(parts []part) {
 	}
 }
 
-// Keep keeps a settlement that the store could not be given, until it can. It is not kept if nobody
-// but the store can say what becomes of it, or if there is no room.
+// Keep keeps a settlement that could not be sent to the store, until it can. It does not if only
+// the store knows the outcome, or if there is no room.
 func (l *Ledger) Keep(now Now, st *drawgate.Settlement) (o drawgate.Outcome, kept bool) {
 	if !valid(st.Buckets) {
 		return o, false
@@ -278,7 +279,7 @@ func (l *Ledger) Keep(now Now, st *drawgate.Settlement) (o drawgate.Outcome, kep
 	}
 }
 
-// keepEnd keeps how a reservation ended that the store has.
+// keepEnd keeps the end of a reservation that the store has.
 func (l *Ledger) keepEnd(now Now, st *drawgate.Settlement) bool {
 	h := l.held.find(st.ID, st.Grant)
 	if h == nil || !h.stored || h.last != nil || h.end <= now.Store {

@@ -17,8 +17,8 @@ import (
 )
 
 // The simulation runs processes against a model store over a network that loses requests and
-// answers, repeats and delays messages, and cuts processes off. Processes crash. Everything happens
-// at instants of one clock, in an order that the seed decides: there is no goroutine and no sleep.
+// answers, repeats and delays messages, and cuts processes off. Processes crash. The seed decides
+// the order of events on a single clock: there are no goroutines and no sleeps.
 
 const (
 	ms      = int64(time.Millisecond / time.Microsecond)
@@ -26,12 +26,12 @@ const (
 	probing = 300 * ms
 )
 
-// faults says what may go wrong.
+// faults lists what may go wrong.
 type faults struct {
 	lost    bool // requests and answers
 	late    bool // messages arrive late or twice
 	crashes bool
-	plain   bool // some takes have no id
+	plain   bool // some takes have no ID
 	pauses  bool
 }
 
@@ -55,7 +55,7 @@ func (q *events) Pop() any {
 	return x
 }
 
-// sim is a world.
+// sim is the whole simulated world.
 type sim struct {
 	t          *rapid.T
 	f          faults
@@ -66,16 +66,16 @@ type sim struct {
 	plan       *drawgate.Plan
 	procs      []*proc
 	grants     []*grant
-	plains     []*grant        // admissions without an id
-	spoiled    map[string]bool // ids of which the store may hold a grant that nobody uses
+	plains     []*grant        // admissions without an ID
+	spoiled    map[string]bool // IDs for which the store may hold a grant that nobody uses
 	calm       bool            // nothing goes wrong any more
 	ids        int
 	pausedFrom int64
-	paused     int64 // until when a caller has been told that the bucket is
+	paused     int64 // a caller was told that the bucket is paused until then
 	log        strings.Builder
 }
 
-// grant is one logical take, as its caller sees it.
+// grant is one logical take, from its caller's point of view.
 type grant struct {
 	take    drawgate.Take
 	owner   *proc
@@ -83,17 +83,17 @@ type grant struct {
 	allowed bool
 	local   bool
 	at      int64 // when it was admitted
-	end     int64 // until when its caller may work
+	end     int64 // its caller may work until then
 	n       int64 // what it used: the estimate until it is settled
 	slots   int64
-	settled bool // it was tried
-	acked   bool // and carried out
+	settled bool // a settlement was sent
+	acked   bool // and confirmed
 	stopped int64
 	repeats bool // the network repeated its take: at worst one hold that nobody uses
 	dead    bool // its process crashed
 }
 
-// proc is a process: what package guard does around a ledger, without goroutines.
+// proc is a process. It does what package guard does around a ledger, without goroutines.
 type proc struct {
 	s          *sim
 	name       int
@@ -137,8 +137,8 @@ func (s *sim) failf(format string, args ...any) {
 
 func (p *proc) now() ledger.Now { return ledger.Now{Own: p.s.now - p.started + 1, Store: p.s.now} }
 
-// call sends a message. do happens at the store when it arrives; done is told whether the answer
-// came in time.
+// call sends a message. do runs at the store when the message arrives; done learns whether the
+// answer came in time.
 func (p *proc) call(do func(again bool), done func(ok bool)) {
 	s := p.s
 	there, back := ms+int64(rapid.IntRange(0, 3000).Draw(s.t, "there")), ms
@@ -184,7 +184,7 @@ func (p *proc) call(do func(again bool), done func(ok bool)) {
 	s.after(timeout, func() { end(false) })
 }
 
-// failed counts a failure as the breaker does.
+// failed counts a failure, as the breaker does.
 func (p *proc) failed() {
 	if p.failures++; p.failures < 3 || p.down {
 		return
@@ -208,7 +208,7 @@ func (p *proc) probe() {
 	p.kick()
 }
 
-// kick delivers what is pending, if that is not under way.
+// kick starts a delivery, if none is running.
 func (p *proc) kick() {
 	if p.dead || p.down || p.delivering {
 		return
@@ -296,8 +296,8 @@ func (p *proc) takes(d *ledger.Delivery) {
 	})
 }
 
-// repeated notes that the network repeated a take. It may open a hold that nobody uses, which is in
-// the way of other grants of its id.
+// repeated notes that the network repeated a take. It may open a hold that nobody uses, which
+// blocks other grants of its ID.
 func (s *sim) repeated(g drawgate.Grant) {
 	for _, o := range s.grants {
 		if o.take.Grant == g {
@@ -388,7 +388,7 @@ func (p *proc) ask(r *ledger.Request, tk *drawgate.Take, leaves int64, done func
 	}
 }
 
-// settle has the process carry out a settlement. ok says that it was answered.
+// settle has the process carry out a settlement. ok reports whether it was answered.
 func (p *proc) settle(st drawgate.Settlement, done func(o drawgate.Outcome, ok bool)) {
 	if o, mine := p.l.Settle(p.now(), &st); mine {
 		p.kick()
@@ -473,7 +473,7 @@ func (s *sim) caller(p *proc) {
 	}
 	g.slots = rapid.Int64Range(0, 1).Draw(s.t, "slots")
 	s.ids++
-	id := fmt.Sprintf("id%d.%d", p.name%10, rapid.IntRange(0, 5).Draw(s.t, "id")) // used again by one process: of two that use one at a time, one is charged
+	id := fmt.Sprintf("id%d.%d", p.name%10, rapid.IntRange(0, 5).Draw(s.t, "id")) // one process reuses these IDs: if two processes did, one of them would be charged
 	hold := rapid.SampledFrom([]time.Duration{time.Second, 5 * time.Second, time.Hour}).Draw(s.t, "hold")
 	g.take = drawgate.Take{ID: id, Grant: drawgate.Grant(s.ids), Hold: hold, Buckets: bucket(s.plan, g.n, g.slots)}
 	s.grants = append(s.grants, g)
@@ -484,7 +484,7 @@ func (s *sim) ask(g *grant) {
 	leaves := int64(0)
 	if s.chance(15, "leaves") {
 		leaves = int64(rapid.IntRange(1, 30).Draw(s.t, "after")) * ms
-		g.stopped = -1 // it will not ask again
+		g.stopped = -1 // it will not be sent again
 	}
 	p := g.owner
 	g.asking = true
@@ -507,7 +507,7 @@ func (s *sim) ask(g *grant) {
 	})
 }
 
-// mayAllow fails if a take was allowed of a bucket of which everybody was told that it is paused.
+// mayAllow fails the test if a take was allowed in a bucket that everybody knows to be paused.
 func (s *sim) mayAllow(d *drawgate.Decision) {
 	if d.Allowed && s.pausedFrom <= d.At().UnixMicro() && d.At().UnixMicro() < s.paused {
 		s.failf("allowed at %v, though paused until %v", float64(d.At().UnixMicro())/1e6, float64(s.paused)/1e6)
@@ -580,8 +580,8 @@ func (s *sim) pause(p *proc) {
 	})
 }
 
-// crash ends a process, and starts another in its place. What the store was not told is lost with
-// it: docs/fallback.md bounds it.
+// crash ends a process, and starts another in its place. What was pending is lost: docs/fallback.md
+// has the bound.
 func (s *sim) crash(p *proc) {
 	s.note("process %d crashes", p.name)
 	p.dead = true
@@ -608,7 +608,7 @@ func (m *modelStore) entryOf(g drawgate.Grant) *entry {
 	return nil
 }
 
-// admitted returns what callers were admitted, without what was lost with a process.
+// admitted returns what callers were admitted, without what was lost in crashes.
 func (s *sim) admitted() (all []*grant) {
 	for _, g := range append(slices.Clone(s.grants), s.plains...) {
 		if g.allowed && (!g.dead || !g.local) {
@@ -618,8 +618,8 @@ func (s *sim) admitted() (all []*grant) {
 	return all
 }
 
-// within fails if callers were admitted more than so many units too many in a window, or slots at
-// once.
+// within fails the test if callers were admitted more than extra units beyond the limit in a
+// window, or extra slots at once.
 func (s *sim) within(extra [2]int64) {
 	all := s.admitted()
 	specs := s.plan.Specs(true)
@@ -646,7 +646,7 @@ func (s *sim) within(extra [2]int64) {
 	}
 }
 
-// settledUp lets everything be delivered, and checks what the store knows in the end.
+// settledUp waits until everything is delivered, and checks what the store knows.
 func (s *sim) settledUp() {
 	s.calm = true
 	for _, p := range s.procs {
@@ -656,7 +656,7 @@ func (s *sim) settledUp() {
 	s.run(s.now + 40*second) // pauses included
 	for _, p := range s.procs {
 		if p.l.Pending() > 0 || p.down {
-			s.failf("process %d owes the store something about %d buckets in the end", p.name, p.l.Pending())
+			s.failf("process %d still has items pending for %d buckets at the end", p.name, p.l.Pending())
 		}
 	}
 	units, _ := s.store.used(s.now)
@@ -664,7 +664,7 @@ func (s *sim) settledUp() {
 	for _, g := range s.admitted() {
 		if g.at+window > s.now {
 			want += g.n
-			if g.settled && g.end <= s.now { // perhaps its hold was over before the store was told: then it counts as granted
+			if g.settled && g.end <= s.now { // if its hold ended before the settlement was delivered, it counts as granted
 				ended += g.take.Buckets[0].N[0] - g.n
 			}
 		}
@@ -695,14 +695,14 @@ func (s *sim) settledUp() {
 			s.failf("the store does not hold %s/%d, which is granted until %v", g.take.ID, g.take.Grant, float64(g.end)/1e6)
 		}
 	}
-	for _, g := range s.grants { // each settlement landed once, by its grant
+	for _, g := range s.grants { // each settlement was recorded once, by its grant
 		if e := s.store.entryOf(g.take.Grant); e != nil && g.acked && g.allowed && !g.repeats && !g.dead && e.n > g.n && g.end > s.now {
 			s.failf("%s/%d was settled with %d, and counts %d", g.take.ID, g.take.Grant, g.n, e.n)
 		}
 	}
 }
 
-// long is set to run the long forms of the tests that have one.
+// long enables the long forms of tests.
 var long = os.Getenv("DRAWGATE_LONG") != ""
 
 func simulate(t *testing.T, n int, f faults) {
@@ -736,8 +736,8 @@ func simulateOnce(t *testing.T, n int, f faults) {
 	})
 }
 
-// TestSimulatedOutages: a process is cut off and comes back, and nothing else goes wrong. What the
-// store knows in the end is exactly what was used.
+// TestSimulatedOutages: a process is cut off and comes back, and nothing else goes wrong. In the
+// end the store knows exactly what was used.
 //
 // req: A1, A10
 func TestSimulatedOutages(t *testing.T) {
@@ -745,7 +745,7 @@ func TestSimulatedOutages(t *testing.T) {
 	simulate(t, 1, faults{plain: true, pauses: true})
 }
 
-// TestSimulatedLosses: requests and answers are lost too.
+// TestSimulatedLosses: in addition, requests and answers are lost.
 //
 // req: A1, A10, A12
 func TestSimulatedLosses(t *testing.T) {
@@ -753,7 +753,7 @@ func TestSimulatedLosses(t *testing.T) {
 	simulate(t, 1, faults{plain: true, lost: true, pauses: true})
 }
 
-// TestSimulatedDelays: messages are late too, or arrive twice.
+// TestSimulatedDelays: in addition, messages are late or arrive twice.
 //
 // req: A1, A10, A12
 func TestSimulatedDelays(t *testing.T) {
@@ -761,7 +761,7 @@ func TestSimulatedDelays(t *testing.T) {
 	simulate(t, 1, faults{plain: true, lost: true, late: true})
 }
 
-// TestSimulatedCrashes: processes crash too, in an outage or not.
+// TestSimulatedCrashes: in addition, processes crash, during an outage or not.
 //
 // req: A1, A10
 func TestSimulatedCrashes(t *testing.T) {
@@ -769,7 +769,7 @@ func TestSimulatedCrashes(t *testing.T) {
 	simulate(t, 1, faults{plain: true, lost: true, late: true, crashes: true})
 }
 
-// TestSimulatedProcesses: three of them share the limits, each of which is cut off by itself.
+// TestSimulatedProcesses: three processes share the limits, and each is cut off independently.
 //
 // req: A1, A10
 func TestSimulatedProcesses(t *testing.T) {

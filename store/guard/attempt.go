@@ -9,27 +9,27 @@ import (
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
-// reserve is how long before a caller's own deadline it is answered.
+// reserve is how long before the caller's own deadline it gets its answer.
 const reserve = 5 * time.Millisecond
 
-// limit bounds an attempt. whole says that the store had a fair time: one that does not answer a
-// caller in a hurry is not away.
-func (s *Store) limit(ctx context.Context) (_ context.Context, cancel context.CancelFunc, whole bool) {
+// limit puts a time limit on an attempt. fair is true if the store has enough time: a timeout in
+// less time does not mean that the store is unavailable.
+func (s *Store) limit(ctx context.Context) (_ context.Context, cancel context.CancelFunc, fair bool) {
 	d := s.timeout
-	whole = true
+	fair = true
 	if end, ok := ctx.Deadline(); ok {
 		left := time.Until(end)
 		if left -= min(reserve, left/2); left < d {
-			d, whole = left, left >= s.timeout/4
+			d, fair = left, left >= s.timeout/4
 		}
 	}
 	ctx, cancel = context.WithTimeout(ctx, d)
-	return ctx, cancel, whole
+	return ctx, cancel, fair
 }
 
-// attempt asks the store once, and judges by the answer whether it is away. caller is who asks: if
-// it gives up, that says nothing.
-func (s *Store) attempt(ctx, caller context.Context, op string, whole bool, f func(context.Context) error) error {
+// attempt calls the store once and decides from the result whether it is unavailable. If the caller
+// gives up, the result says nothing about the store.
+func (s *Store) attempt(ctx, caller context.Context, op string, fair bool, f func(context.Context) error) error {
 	epoch := s.epoch.Load()
 	err := f(ctx)
 	if err == nil {
@@ -43,15 +43,14 @@ func (s *Store) attempt(ctx, caller context.Context, op string, whole bool, f fu
 		return err
 	}
 	late := errors.Is(err, context.DeadlineExceeded)
-	s.failed(epoch, op, err, fault, fault != drawgate.FaultBucket && (whole || !late))
+	s.failed(epoch, op, err, fault, fault != drawgate.FaultBucket && (fair || !late))
 	return err
 }
 
-// gaveUp reports whether a caller has left: not because its time was over, but because it wanted
-// to.
+// gaveUp reports whether the caller cancelled, as opposed to running out of time.
 func gaveUp(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// isOutage reports whether an error means that the store is away for everybody.
+// isOutage reports whether an error means that the whole store is unavailable, not just one bucket.
 func isOutage(err error) bool {
 	fault, unavailable := ledger.Classify(err)
 	return unavailable && fault != drawgate.FaultBucket
@@ -67,7 +66,7 @@ func (s *Store) succeeded(epoch uint64) {
 	s.mu.Unlock()
 }
 
-// failed takes note of a failure. counts says that it is one of the store's as a whole.
+// failed records a failure. It counts towards opening the breaker if counts is true.
 func (s *Store) failed(epoch uint64, op string, err error, fault drawgate.Fault, counts bool) {
 	se := asStoreError(op, err)
 	opened := false
@@ -81,7 +80,7 @@ func (s *Store) failed(epoch uint64, op string, err error, fault drawgate.Fault,
 			opened = s.brk.Failed(epoch)
 		}
 		if opened {
-			s.turned()
+			s.publishBreaker()
 		}
 		s.mu.Unlock()
 	}
@@ -92,13 +91,13 @@ func (s *Store) failed(epoch uint64, op string, err error, fault drawgate.Fault,
 	}
 }
 
-// turned publishes the breaker's state. mu is held.
-func (s *Store) turned() {
+// publishBreaker copies the breaker's state to where callers read it without the lock. mu is held.
+func (s *Store) publishBreaker() {
 	s.epoch.Store(s.brk.Epoch())
 	s.open.Store(s.brk.Open())
 }
 
-// asStoreError makes every failure one of our errors.
+// asStoreError returns err as a [drawgate.StoreError].
 func asStoreError(op string, err error) *drawgate.StoreError {
 	if se, ok := errors.AsType[*drawgate.StoreError](err); ok {
 		return se
@@ -106,7 +105,7 @@ func asStoreError(op string, err error) *drawgate.StoreError {
 	return &drawgate.StoreError{Store: "unknown", Op: op, Err: err}
 }
 
-// unavailable returns why the store is not asked for op.
+// unavailable returns the error for an operation that is not sent to the store.
 func (s *Store) unavailable(op string) *drawgate.StoreError {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,10 +115,11 @@ func (s *Store) unavailable(op string) *drawgate.StoreError {
 	return &drawgate.StoreError{Store: s.fault.Store, Op: op, Err: s.fault.Err, Fault: s.fault.Fault}
 }
 
-var errUnavailable = errors.New("it is away, and is tried again in the background")
+var errUnavailable = errors.New("it is unavailable, and is tried again in the background")
 
-// nap waits a moment before a take with an id is sent again. It reports whether there is time left.
-func (s *Store) nap(ctx context.Context) bool {
+// napBeforeRetry waits a moment before a take with an ID is sent again. It reports whether there is
+// time left.
+func (s *Store) napBeforeRetry(ctx context.Context) bool {
 	t := time.NewTimer(time.Millisecond + time.Duration(s.opts.random()*float64(4*time.Millisecond)))
 	defer t.Stop()
 	select {

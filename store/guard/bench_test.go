@@ -79,7 +79,7 @@ func BenchmarkReserve(b *testing.B) {
 	})
 }
 
-// BenchmarkFallback is a plain take that is decided while the store is unavailable.
+// BenchmarkFallback is a plain take during an outage.
 func BenchmarkFallback(b *testing.B) {
 	store := &faulty{Store: memstore.New(nil), mood: refuses}
 	g := guard.New(store, &guard.Options{Instances: 1, StartFull: true})

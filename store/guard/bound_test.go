@@ -62,8 +62,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestBoundOfSeveralAmounts is the worst case: of a bucket limit whose amounts one bucket uses in
-// turn the largest share, and the fastest rate of those that admit anything.
+// TestBoundOfSeveralAmounts: the bound is the worst case. For a bucket limit whose amounts are used
+// in turn, that is the largest share, and the fastest rate among those that admit anything.
 //
 // req: D10, E7
 func TestBoundOfSeveralAmounts(t *testing.T) {
@@ -86,7 +86,7 @@ func TestBoundOfSeveralAmounts(t *testing.T) {
 		{figures(with(rolling(18, time.Minute)), with(rolling(57, time.Minute)), with(rolling(3, time.Minute))), [4]int64{57, 19, 38, 38}},
 		{figures(fast), [4]int64{6, 2, 4, 4 + 400}},
 		{figures(deep), [4]int64{300, 100, 200, 200 + 4}},
-		{figures(fast, deep, tiny), [4]int64{300, 100, 200, 200 + 400}}, // a share of tiny is nothing
+		{figures(fast, deep, tiny), [4]int64{300, 100, 200, 200 + 400}}, // tiny has a share of less than one unit
 	} {
 		if c.got != c.want {
 			t.Errorf("%v, want %v", c.got, c.want)
@@ -99,8 +99,8 @@ func TestBoundOfSeveralAmounts(t *testing.T) {
 	}
 }
 
-// TestBoundOfInstancesThatAreCounted: cut off at once they have their shares, and one by one, in
-// the worst case, what one of the least number has.
+// TestBoundOfInstancesThatAreCounted: if all are cut off at once they have their shares; if one by
+// one, in the worst case, each has a share of the least number.
 //
 // req: A10
 func TestBoundOfInstancesThatAreCounted(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// reserve is a take with an id of a unit of each limit, for an hour.
+// reserve is a take with an ID that takes n units for an hour.
 func reserve(plan *drawgate.Plan, id string, g drawgate.Grant, n ...int64) drawgate.Take {
 	return drawgate.Take{ID: id, Grant: g, Hold: time.Hour, Buckets: []drawgate.BucketCost{cost(plan, "k", n...)}}
 }
@@ -26,8 +26,8 @@ func free(t *testing.T, store *faulty, plan *drawgate.Plan, within time.Duration
 	}
 }
 
-// TestARefusedTakeLeavesNothingInTheStore: its answer was lost, so the store may hold what it asked
-// for, and the guard refuses it.
+// TestARefusedTakeLeavesNothingInTheStore: the store's answer was lost, so it may hold the units,
+// and then the guard refuses the take.
 //
 // req: A1, A12
 func TestARefusedTakeLeavesNothingInTheStore(t *testing.T) {
@@ -55,8 +55,8 @@ func TestARefusedTakeLeavesNothingInTheStore(t *testing.T) {
 	}
 }
 
-// TestARefusedTakeMayBeSentAgain: who waits sends the same grant again. What is held then stays
-// held.
+// TestARefusedTakeMayBeSentAgain: a waiting caller sends the same grant again. What is held then
+// stays held.
 func TestARefusedTakeMayBeSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late} {
@@ -85,8 +85,8 @@ func TestARefusedTakeMayBeSentAgain(t *testing.T) {
 	}
 }
 
-// TestGivingUpLeavesNothingInTheStore: callers leave while the store decides. They are told that it
-// may have, and what it gave is cancelled.
+// TestGivingUpLeavesNothingInTheStore: callers leave while the store decides. The error says that
+// the store may have allowed the take, and what it granted is cancelled.
 func TestGivingUpLeavesNothingInTheStore(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late, slow} {
@@ -112,7 +112,7 @@ func TestGivingUpLeavesNothingInTheStore(t *testing.T) {
 	}
 }
 
-// TestGivingUpASettlement keeps it: it counts once.
+// TestGivingUpASettlement: the settlement is kept and counts once.
 func TestGivingUpASettlement(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, stalls} {
@@ -134,7 +134,7 @@ func TestGivingUpASettlement(t *testing.T) {
 	}
 }
 
-// TestCancellationsAreBounded in number. What has no room ends by itself.
+// TestCancellationsAreBounded: their number is bounded. Holds without room end by themselves.
 func TestCancellationsAreBounded(t *testing.T) {
 	t.Parallel()
 	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxHeld: 2, Failures: 100}, func(t *testing.T, g *guard.Store, store *faulty) {
@@ -158,8 +158,8 @@ func TestCancellationsAreBounded(t *testing.T) {
 	})
 }
 
-// TestAGrantThatIsHeldHereIsNotCancelled: its first answer was lost, and then it was given here. It
-// counts once, there and then.
+// TestAGrantThatIsHeldHereIsNotCancelled: the store's first answer was lost, and then the grant was
+// given here. It counts exactly once.
 func TestAGrantThatIsHeldHereIsNotCancelled(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late} {

@@ -8,12 +8,11 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Full returns the guard as a store that offers what the store behind it offers beside, and nothing
-// else: of [drawgate.Resetter], [drawgate.Lister] and [drawgate.Journal] it is those that the store
-// was when Full was called. Limiters and doors ask a store what it is: give them this.
-//
-// While the store is away these report a [drawgate.StoreError]: there is nothing in their place.
-// [drawgate.Opener] is never offered, since it would go past the guard.
+// Full returns the guard with the optional interfaces of the store behind it: whichever of
+// [drawgate.Resetter], [drawgate.Lister] and [drawgate.Journal] the store had when Full was called.
+// Limiters and servers check for these interfaces, so pass them this value.
+// During an outage these methods return a [drawgate.StoreError]: they have no fallback.
+// [drawgate.Opener] is never offered, because it would bypass the guard.
 func (s *Store) Full() drawgate.Store {
 	inner := s.store()
 	_, reset := inner.(drawgate.Resetter)
@@ -65,7 +64,7 @@ func (s *Store) Full() drawgate.Store {
 	return s
 }
 
-// through calls f unless the store is away.
+// through calls f unless the store is unavailable.
 func (s *Store) through(ctx context.Context, op string, f func(context.Context) error) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -76,15 +75,14 @@ func (s *Store) through(ctx context.Context, op string, f func(context.Context) 
 	return s.attempt(ctx, ctx, op, true, f)
 }
 
-// errLacks is what a store says of which another, which can do more, was in the place before.
+// errLacks is the error if the store was replaced by one that cannot do this.
 func errLacks(what string) error {
 	return fmt.Errorf("%w: the store cannot %s", drawgate.ErrInvalid, what)
 }
 
 type resetter struct{ s *Store }
 
-// Reset implements [drawgate.Resetter]. What the store has yet to be told of the buckets is
-// forgotten too.
+// Reset implements [drawgate.Resetter]. It also forgets what is pending for these buckets.
 func (r resetter) Reset(ctx context.Context, keys []drawgate.Key) error {
 	inner, ok := r.s.store().(drawgate.Resetter)
 	if !ok {

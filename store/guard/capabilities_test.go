@@ -23,7 +23,7 @@ func (journal) Read(context.Context, time.Time, time.Time, func(drawgate.Event) 
 	return nil
 }
 
-// TestFullOffersWhatTheStoreOffers, and nothing that it lacks.
+// TestFullOffersWhatTheStoreOffers: Full has the store's optional interfaces, and no others.
 func TestFullOffersWhatTheStoreOffers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestFullOffersWhatTheStoreOffers(t *testing.T) {
 			if reset != (i&1 > 0) || list != (i&2 > 0) || read != (i&4 > 0) || !ping || !watch || opens {
 				t.Errorf("store %d: reset %v, list %v, read %v, ping %v, watch %v, open %v", i, reset, list, read, ping, watch, opens)
 			}
-			g.Replace(plain) // which can do nothing of it
+			g.Replace(plain) // which has none of the interfaces
 			if reset && !errors.Is(r.Reset(t.Context(), nil), drawgate.ErrInvalid) || list && !errors.Is(l.List(t.Context(), "", "", nil), drawgate.ErrInvalid) ||
 				read && !errors.Is(j.Read(t.Context(), time.Time{}, time.Time{}, nil), drawgate.ErrInvalid) {
 				t.Errorf("store %d: replaced, it claims what the new one lacks", i)
@@ -83,8 +83,8 @@ func TestFullOffersWhatTheStoreOffers(t *testing.T) {
 	})
 }
 
-// TestCapabilitiesDuringAnOutage are errors at once: there is nothing in their place. A reset forgets what is
-// known here, too.
+// TestCapabilitiesDuringAnOutage: the optional interfaces fail at once, because they have no
+// fallback. A reset also forgets what the ledger knows.
 //
 // req: D8
 func TestCapabilitiesDuringAnOutage(t *testing.T) {

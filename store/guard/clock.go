@@ -8,7 +8,7 @@ import (
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
-// clock is the process's clock, set by the store's.
+// clock is the process's clock, adjusted to the store's.
 type clock struct {
 	epoch  time.Time
 	base   int64        // epoch in Unix µs
@@ -25,8 +25,8 @@ func (c *clock) now() ledger.Now {
 	return ledger.Now{Own: own, Store: c.base + own - 1 + c.offset.Load()}
 }
 
-// learn sets the clock by an answer of the store: it is never ahead of the store's, and behind by
-// no more than a journey there and back.
+// learn adjusts the clock to an answer of the store. It is never ahead of the store's clock, and
+// behind by at most one round trip.
 func (c *clock) learn(d *drawgate.Decision) {
 	const near = 10_000 // µs
 	off := d.At().UnixMicro() - c.base - int64(time.Since(c.epoch)/time.Microsecond)

@@ -12,14 +12,14 @@ import (
 )
 
 // herd is three processes on one store, all of which ask for a bucket limit as fast as they can.
-// They do not ask the store again once it has failed: to be sure takes time, in which a bucket
-// drains.
+// They do not ask the store again once it has failed, because checking takes time, in which the
+// bucket drains.
 type herd struct {
 	t        *testing.T
 	plan     *drawgate.Plan
 	stores   []*faulty
 	guards   []*guard.Store
-	truths   []*truth // that each admission is entered into
+	truths   []*truth // each admission is entered into these
 	admitted []time.Time
 }
 
@@ -45,8 +45,8 @@ func (h *herd) line() guard.Line {
 	return lines[0]
 }
 
-// enter has what is admitted from now on counted by a bucket of its own, which may be exceeded by
-// so many.
+// enter starts a bucket that counts everything admitted from now on, and may be exceeded by over
+// units.
 func (h *herd) enter(over int64) *truth {
 	tr := newTruth(h.plan)
 	tr.over = func(int) int64 { return over }
@@ -54,7 +54,7 @@ func (h *herd) enter(over int64) *truth {
 	return tr
 }
 
-// take has processes take a unit, and returns how many got one.
+// take lets each process take a unit, and returns how many got one.
 func (h *herd) take(guards ...*guard.Store) (n int) {
 	h.t.Helper()
 	for _, g := range guards {
@@ -73,14 +73,14 @@ func (h *herd) take(guards ...*guard.Store) (n int) {
 	return n
 }
 
-// rush has processes take until none of them gets more at this instant.
+// rush lets processes take until none of them gets more at this instant.
 func (h *herd) rush(guards ...*guard.Store) {
 	h.t.Helper()
 	for h.take(guards...) > 0 {
 	}
 }
 
-// ask has all processes take all they get for so long.
+// ask lets all processes take as much as they can for so long.
 func (h *herd) ask(d time.Duration) {
 	h.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(d / 1000) {
@@ -88,12 +88,13 @@ func (h *herd) ask(d time.Duration) {
 	}
 }
 
-// most returns how much of the limit's bucket has been used at most.
+// most returns the most that was ever used of the limit's bucket.
 func (tr *truth) most() int64 { return tr.rec.Usage(&tr.unbounded[0], 9).Used }
 
-// TestABucketLimitCutOff: three processes that are all cut off are admitted what [guard.Bound] says
-// beyond a bucket limit when it begins, if one of them had the traffic, and nothing beyond it if
-// all had; and later nothing, though they wait until their shares are full again.
+// TestABucketLimitCutOff: three processes are cut off. At the start of the outage they are admitted
+// what [guard.Bound] says beyond a bucket limit if one of them had all the traffic, and nothing
+// beyond it if the load was even. Later they are admitted nothing beyond the limit, even if they
+// wait until their shares are full again.
 //
 // req: E7
 func TestABucketLimitCutOff(t *testing.T) {
@@ -127,7 +128,7 @@ func TestABucketLimitCutOff(t *testing.T) {
 						t.Errorf("%d units are used when all are cut off, want %d", got, want)
 					}
 					h.ask(3 * l.Window)
-					time.Sleep(6 * l.Window) // what one may use comes back at a third of the rate
+					time.Sleep(6 * l.Window) // one process's share refills at a third of the rate
 					later := h.enter(line.After)
 					h.rush(h.guards...)
 					if got := later.most(); got != 3*line.Share {
@@ -140,15 +141,14 @@ func TestABucketLimitCutOff(t *testing.T) {
 	}
 }
 
-// bucketLimits have a rate that is less than the burst, more, and one that three processes cannot
-// divide.
+// bucketLimits returns limits whose rate is less than the burst, more than the burst, and not
+// divisible by three.
 func bucketLimits() []drawgate.Limit {
 	return []drawgate.Limit{leaky(10, time.Second, 24), leaky(60, time.Second, 12), leaky(7, time.Second, 7)}
 }
 
-// TestABucketLimitPartlyCutOff: while two of three processes are cut off and the third is not, no
-// window holds more than [guard.Bound] says beyond what a bucket limit admits in it: its burst and
-// its rate.
+// TestABucketLimitPartlyCutOff: while two of three processes are cut off, no window holds more than
+// [guard.Bound] says beyond what a bucket limit admits in it: its burst and its rate.
 //
 // req: E7
 func TestABucketLimitPartlyCutOff(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
-// deliverFirst waits until the store knows what it must know before it decides about takes. The
-// error says why it does not: it is unavailable.
+// deliverFirst waits until the pending items that a take depends on have been delivered. It returns
+// an error if the store is unavailable.
 func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
 	for {
 		done, blocked, fault := s.blocked(reqs)
@@ -36,9 +36,9 @@ func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
 	}
 }
 
-// blocked reports whether the store must still be told something, has it told first, and returns
-// what is closed when the delivery is over that is under way or about to begin. fault says why the
-// store could not be told of one of the buckets alone.
+// blocked reports whether items of these takes' buckets are still pending, and moves them to the
+// front of the queue. done is closed when the delivery that is running, or about to start, has
+// ended. fault is why one of the buckets cannot be delivered, though the store works.
 func (s *Store) blocked(reqs []ledger.Request) (done <-chan struct{}, blocked bool, fault error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,8 @@ func (s *Store) blocked(reqs []ledger.Request) (done <-chan struct{}, blocked bo
 	return s.delivered, blocked, fault
 }
 
-// deliver tells the store some of what is pending. It reports whether that failed, for all buckets.
+// deliver sends some of what is pending to the store. It reports whether the store as a whole
+// failed.
 func (s *Store) deliver() (failed bool) {
 	s.mu.Lock()
 	d := s.ledger.Next(s.clock.now())
@@ -85,7 +86,7 @@ func (s *Store) deliver() (failed bool) {
 	return err != nil
 }
 
-// deliverSettlements tells the store the first part of a delivery.
+// deliverSettlements sends the settlements of a delivery, which come first.
 func (s *Store) deliverSettlements(d *ledger.Delivery, rep *ledger.Report) error {
 	batch := d.Settlements
 	if len(batch) == 0 {
@@ -103,7 +104,7 @@ func (s *Store) deliverSettlements(d *ledger.Delivery, rep *ledger.Report) error
 		return settleOutage(out)
 	})
 	if !answered {
-		if err != nil && !ledger.Unavailable(err) { // it will never be accepted: each is told by itself
+		if err != nil && !ledger.Unavailable(err) { // the store will never accept the batch: every item gets the error
 			for i := range out {
 				out[i].Err = err
 			}
@@ -117,7 +118,7 @@ func (s *Store) deliverSettlements(d *ledger.Delivery, rep *ledger.Report) error
 	return nil
 }
 
-// deliverTakes tells the store the second part of a delivery.
+// deliverTakes sends the takes of a delivery.
 func (s *Store) deliverTakes(d *ledger.Delivery, rep *ledger.Report) error {
 	batch := d.Takes
 	if len(batch) == 0 {
@@ -143,7 +144,7 @@ func (s *Store) deliverTakes(d *ledger.Delivery, rep *ledger.Report) error {
 	return nil
 }
 
-// settleOutage returns the first failure of a settlement that is not of its buckets only.
+// settleOutage returns the first failure of a settlement that concerns more than its own buckets.
 func settleOutage(out []drawgate.Outcome) error {
 	for i := range out {
 		if out[i].Err != nil && isOutage(out[i].Err) {
@@ -153,10 +154,10 @@ func settleOutage(out []drawgate.Outcome) error {
 	return nil
 }
 
-// lastDelivery bounds the time for what the store must be told when the guard is closed.
+// lastDelivery is how long Close tries to deliver what is pending.
 const lastDelivery = time.Second
 
-// deliverLast tells the store what is pending, when nobody asks any more.
+// deliverLast delivers what is pending, when no more calls can come.
 func (s *Store) deliverLast() {
 	for end := time.Now().Add(lastDelivery); !s.open.Load() && s.pendingNow() && time.Now().Before(end); {
 		if s.deliver() {
@@ -171,7 +172,7 @@ func (s *Store) deliverLast() {
 	}
 }
 
-// pendingNow reports whether something is to be delivered at once.
+// pendingNow reports whether something is due for delivery.
 func (s *Store) pendingNow() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

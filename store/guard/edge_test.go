@@ -11,8 +11,8 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// TestABatchOfBoth settles what was given here and what the store gave in one batch: each is
-// answered for itself.
+// TestABatchOfBoth: one batch settles what the guard gave and what the store gave. Each gets its
+// own answer.
 func TestABatchOfBoth(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -45,8 +45,8 @@ func TestABatchOfBoth(t *testing.T) {
 	})
 }
 
-// TestAnIDThatIsAnothersByNow: the store has it for something else. What was given here is charged,
-// and settled by the difference.
+// TestAnIDThatIsAnothersByNow: the store has meanwhile used the ID for something else. What was
+// given here is charged, and settling it charges the difference.
 func TestAnIDThatIsAnothersByNow(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -76,8 +76,8 @@ func TestAnIDThatIsAnothersByNow(t *testing.T) {
 	})
 }
 
-// TestChargeThatOneBucketRefuses is tried again, and keeps nobody else waiting; what the store will
-// never accept is given up, and said.
+// TestChargeThatOneBucketRefuses: the charge is tried again without delaying others. A charge that
+// the store will never accept is dropped and logged.
 func TestChargeThatOneBucketRefuses(t *testing.T) {
 	t.Parallel()
 	for _, never := range []bool{false, true} {
@@ -117,7 +117,7 @@ func TestChargeThatOneBucketRefuses(t *testing.T) {
 	}
 }
 
-// TestWhatNoLimiterSends is left to the store to refuse, and to errors while it is away.
+// TestWhatNoLimiterSends: invalid takes are left to the store to refuse, and fail during an outage.
 func TestWhatNoLimiterSends(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {

@@ -14,7 +14,7 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// bubble runs a test with a store that can be told to fail, behind a guard, on a clock of its own.
+// bubble runs a test in a synctest bubble with a guard over a store that fails on demand.
 func bubble(t *testing.T, opts *guard.Options, f func(t *testing.T, g *guard.Store, store *faulty)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -27,7 +27,7 @@ func bubble(t *testing.T, opts *guard.Options, f func(t *testing.T, g *guard.Sto
 func share(n int) *guard.Options { return &guard.Options{Instances: n} }
 
 // TestTheFirstFailureIsAnsweredHere: no caller sees an error, nor waits longer than the deadline,
-// and the answer says where it was given. After three failures nobody asks the store any more.
+// and each decision says who made it. After three failures the store is no longer asked.
 //
 // req: A10, E7, C12
 func TestTheFirstFailureIsAnsweredHere(t *testing.T) {
@@ -68,7 +68,7 @@ func TestTheFirstFailureIsAnsweredHere(t *testing.T) {
 	}
 }
 
-// TestCallerMistakesAreNoOutage: what a caller does wrong, and a caller that leaves, say nothing about the
+// TestCallerMistakesAreNoOutage: mistakes of callers, and callers that leave, say nothing about the
 // store.
 func TestCallerMistakesAreNoOutage(t *testing.T) {
 	t.Parallel()
@@ -98,8 +98,8 @@ func TestCallerMistakesAreNoOutage(t *testing.T) {
 	})
 }
 
-// TestAHurriedCaller is answered before its own deadline, and its hurry does not count against the
-// store.
+// TestAHurriedCaller: it is answered before its own deadline, and its timeout does not count
+// against the store.
 func TestAHurriedCaller(t *testing.T) {
 	t.Parallel()
 	bubble(t, &guard.Options{Instances: 1, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
@@ -109,7 +109,7 @@ func TestAHurriedCaller(t *testing.T) {
 		hurry := func(d time.Duration) {
 			t.Helper()
 			n++
-			key := fmt.Sprint("k", n) // what was admitted here of one bucket has to be told before the store is asked for it again
+			key := fmt.Sprint("k", n) // another bucket each time: what was admitted here must be delivered before the store is asked about the same bucket again
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
 			var out [1]drawgate.Decision
@@ -133,8 +133,8 @@ func TestAHurriedCaller(t *testing.T) {
 	})
 }
 
-// TestModes: what each fallback admits, in one policy (document D: a day steps aside, a minute
-// stays).
+// TestModes: what each fallback admits, alone and combined in one policy (document D: the day limit
+// is open, the minute limit stays).
 //
 // req: D10, E8
 func TestModes(t *testing.T) {
@@ -194,8 +194,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestWhatIsTooLargeForAShare never fits here, but would if the store were back: it is not told to
-// wait for ever.
+// TestWhatIsTooLargeForAShare: it never fits locally, but would fit if the store were back. So
+// RetryAfter must not say "never".
 func TestWhatIsTooLargeForAShare(t *testing.T) {
 	t.Parallel()
 	bubble(t, &guard.Options{Instances: 3, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
@@ -217,8 +217,8 @@ func TestWhatIsTooLargeForAShare(t *testing.T) {
 	})
 }
 
-// TestShareCountsWhatWasUsedBefore: the share does not start fresh when the store goes away,
-// whatever kind of limit it is of.
+// TestShareCountsWhatWasUsedBefore: the share does not start fresh when an outage begins, for any
+// kind of limit.
 func TestShareCountsWhatWasUsedBefore(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{rolling(9, time.Hour), leaky(9, 100*time.Hour, 0), daily(9)} {
@@ -241,8 +241,8 @@ func TestShareCountsWhatWasUsedBefore(t *testing.T) {
 	}
 }
 
-// TestAProcessThatUsedMoreThanItsShareRefillsFromEmpty: what the store gave it beyond its share is
-// no debt.
+// TestAProcessThatUsedMoreThanItsShareRefillsFromEmpty: what the store granted beyond the share is
+// not debt.
 func TestAProcessThatUsedMoreThanItsShareRefillsFromEmpty(t *testing.T) {
 	t.Parallel()
 	bubble(t, share(3), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -265,8 +265,8 @@ func TestAProcessThatUsedMoreThanItsShareRefillsFromEmpty(t *testing.T) {
 	})
 }
 
-// TestPriorUseIsAssumed: what a process admitted that ended is not known to the next one. It counts as
-// used when that one starts.
+// TestPriorUseIsAssumed: what an earlier process was admitted is unknown to the next one, and
+// counts as used when that one starts.
 func TestPriorUseIsAssumed(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{rolling(9, time.Hour), leaky(9, time.Hour, 0), daily(9)} {
@@ -275,7 +275,7 @@ func TestPriorUseIsAssumed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &faulty{Store: memstore.New(nil)}
 				plan := policy(t, 0, l)
-				for range 6 { // the former process
+				for range 6 { // the earlier process
 					take(t, store, plan, "half", 1)
 				}
 				g := guarded(t, store, share(1))
@@ -302,7 +302,7 @@ func TestPriorUseIsAssumed(t *testing.T) {
 	}
 }
 
-// TestSeveralBucketsAllOrNothing: here as in the store.
+// TestSeveralBucketsAllOrNothing: as in the store.
 func TestSeveralBucketsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	bubble(t, &guard.Options{Instances: 1, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
@@ -333,8 +333,8 @@ func TestSeveralBucketsAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestOneBucketThatCannotBeRead: a key that holds something else is decided here, and does not send
-// all others away.
+// TestOneBucketThatCannotBeRead: the guard decides about a key of the wrong type, and still sends
+// all others to the store.
 //
 // req: A11, E7
 func TestOneBucketThatCannotBeRead(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// tardy answers so many takes with an id that they came too late.
+// tardy answers the first n takes with an ID with ErrTooLate.
 type tardy struct {
 	*faulty
 	n int
@@ -28,7 +28,7 @@ func (s *tardy) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	return s.faulty.Take(ctx, batch, out)
 }
 
-// TestAReplayThatIsLateIsSentAgain: the slot that was given here is not given to another.
+// TestAReplayThatIsLateIsSentAgain: the slot that was given here is not given to anybody else.
 func TestAReplayThatIsLateIsSentAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -48,9 +48,9 @@ func TestAReplayThatIsLateIsSentAgain(t *testing.T) {
 	})
 }
 
-// TestAPauseDoesNotKeepWhatWasGivenFromTheStore: of two buckets one is paused by another process
-// before the store is told of a reservation of both. The slot of the other bucket is not given
-// again, and nothing stays pending.
+// TestAPauseDoesNotKeepWhatWasGivenFromTheStore: a reservation of two buckets is pending when
+// another process pauses one of them. The slot of the other bucket is not given again, and nothing
+// stays pending.
 func TestAPauseDoesNotKeepWhatWasGivenFromTheStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func limiters(t *testing.T, g *guard.Store) (a, b *drawgate.Limiter) {
 	return a, b
 }
 
-// TestALeaseIsNotRenewedWhilePaused, neither by the store nor in its place.
+// TestALeaseIsNotRenewedWhilePaused: neither by the store nor by the guard.
 func TestALeaseIsNotRenewedWhilePaused(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{well, refuses} {

@@ -20,7 +20,7 @@ func settleGrant(t *testing.T, s drawgate.Store, plan *drawgate.Plan, g drawgate
 	return out[0]
 }
 
-// tryGrant takes as job-7 under a grant, and returns why that was not decided.
+// tryGrant takes as job-7 under a grant, and returns the decision's error.
 func tryGrant(t *testing.T, s drawgate.Store, plan *drawgate.Plan, g drawgate.Grant, n int64) (d drawgate.Decision) {
 	t.Helper()
 	var out [1]drawgate.Decision
@@ -30,8 +30,8 @@ func tryGrant(t *testing.T, s drawgate.Store, plan *drawgate.Plan, g drawgate.Gr
 	return out[0]
 }
 
-// TestGrantsOfOneIDAreApart while the store is unavailable, and when it is back: a settlement that
-// was kept ends the grant that it names, never a later one.
+// TestGrantsOfOneIDAreApart: during an outage and afterwards, a settlement that was kept ends the
+// grant that it names, never a later one.
 //
 // req: A1, A6
 func TestGrantsOfOneIDAreApart(t *testing.T) {

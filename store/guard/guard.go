@@ -14,38 +14,37 @@ import (
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
-// Options holds what a Store can do without. The zero value is ready to use.
+// Options holds the optional settings of a Store. The zero value is ready to use.
 type Options struct {
-	// Instances is the number of processes that share the limits; each gets that part of a limit
-	// whose fallback is share. 0 means that nobody knows: the default is FallbackClosed then, and a
-	// share is nothing. For a store that only this process uses it is 1.
+	// Instances is the number of processes that share the limits. Each gets that fraction of a
+	// limit whose fallback is share. 0 means that the number is unknown: then the default fallback
+	// is FallbackClosed, and a share is nothing. If only this process uses the store, it is 1.
 	Instances int
-	// CountInstances counts the guards that share the store, by a slot that each holds in a bucket
-	// of the policy "drawgate:instances", and divides by the largest number of the last five
-	// minutes of contact; Instances is then the least that is assumed. A process that was in
-	// contact with the store for less than 40 s before the store became unavailable admits no
-	// share. docs/fallback.md has the rule and what it can cost.
+	// CountInstances counts the guards that share the store: each holds a slot in a bucket of the
+	// policy "drawgate:instances". A share is divided by the largest number seen in the last five
+	// minutes of contact, and at least by Instances. A process that had been in contact for less
+	// than 40 s before the outage admits no share. docs/fallback.md has the rule and its worst
+	// case.
 	CountInstances bool
 
-	// Timeout bounds what a caller waits for the store, all attempts included: 0 means 40ms, so
-	// that an Allow is answered within 50 ms. A caller whose own deadline is earlier is answered a
-	// little before that.
+	// Timeout is how long a caller waits for the store, all attempts included. 0 means 40ms, so
+	// that Allow answers within 50 ms. A caller with an earlier deadline is answered shortly before
+	// that deadline.
 	Timeout time.Duration
 
-	// Failures in a row after which callers are not sent to the store any more: 0 means 3.
+	// Failures is how many failures in a row open the breaker. 0 means 3.
 	Failures int
 
-	// StartFull trusts that nothing was admitted before the process started. Without it, a bucket
-	// that this process meets for the first time while the store is away is taken to have used its
-	// share when the process started: otherwise each restart during an outage would hand out
-	// another share.
+	// StartFull assumes that nothing was admitted before the process started. Without it, the share
+	// of a bucket that the process first sees during an outage counts as used when the process
+	// started; otherwise every restart during an outage would admit another share.
 	StartFull bool
 
-	MaxBuckets int // most buckets that are recorded: 0 means a million. Of one for which there is no room nothing is admitted as a share
-	MaxHeld    int // most reservations and settlements that are kept: 0 means 100,000. Beyond, none are given while the store is away
+	MaxBuckets int // most buckets that are recorded: 0 means a million. A bucket without room has no share
+	MaxHeld    int // most reservations and settlements that are kept: 0 means 100,000. Without room, no reservations are given during an outage
 
-	WarnEvery time.Duration // at most one warning per cause in this time: 0 means 5 minutes. Negative: none of outages, where an Observer warns of them
-	Observer  *Observer     // is told what happens; nil costs nothing
+	WarnEvery time.Duration // shortest time between warnings of one cause: 0 means 5 minutes. Negative: no warnings of outages, because an Observer gives them
+	Observer  *Observer     // receives the guard's events; nil costs nothing
 	Logger    *slog.Logger  // nil discards
 
 	random func() float64 // for tests: in [0, 1)
@@ -57,10 +56,10 @@ const (
 	lastPause      = time.Second
 )
 
-// Store is a store that always answers. It is safe for concurrent use.
-//
-// It has a goroutine of its own: Close ends it. Use [Store.Full] where the store behind it offers
-// more than every store does.
+// Store is a guarded store. Take, Peek and Settle answer within Timeout even if the store behind it
+// does not. It is safe for concurrent use.
+// It runs a goroutine, which Close ends. Use [Store.Full] to keep the optional interfaces of the
+// store behind it.
 type Store struct {
 	opts    Options
 	timeout time.Duration
@@ -71,17 +70,17 @@ type Store struct {
 
 	inner atomic.Pointer[drawgate.Store]
 
-	mu        sync.Mutex           // the only lock that is held while another (of news or hints) may be taken, and never while the store is asked
+	mu        sync.Mutex           // the only lock that may be held while another (of news or hints) is taken; never held while the store is called
 	ledger    *ledger.Ledger       // guarded by mu
-	delivered chan struct{}        // guarded by mu: closed when the delivery that is under way, or about to begin, is over
+	delivered chan struct{}        // guarded by mu: closed when the delivery that is running, or about to start, has ended
 	brk       *breaker.Breaker     // guarded by mu
 	fault     *drawgate.StoreError // guarded by mu: the last failure
 
-	open   atomic.Bool   // of brk: callers do not go to the store
-	epoch  atomic.Uint64 // of brk
+	open   atomic.Bool   // copy of brk's state: callers are not sent to the store
+	epoch  atomic.Uint64 // copy of brk's epoch
 	shaky  atomic.Bool   // an attempt failed since the last one that succeeded
 	closed atomic.Bool
-	woken  chan struct{} // holds a token when there is something to do in the background
+	woken  chan struct{} // holds a token when there is work for the goroutine
 	quit   chan struct{} // closed when the guard is
 	done   chan struct{} // closed when its goroutine has ended
 }
@@ -92,10 +91,9 @@ var (
 	_ drawgate.Watcher = (*Store)(nil)
 )
 
-// New returns a guard before store, which from then on is the guard's to close. opts may be nil.
-//
-// A store in memory needs none: it is never away, and a guard keeps a limiter from using it
-// directly.
+// New returns a guard for store. The guard owns the store and closes it. opts may be nil.
+// A memory store needs no guard: it is always available, and behind a guard a limiter cannot use
+// its fast path.
 func New(store drawgate.Store, opts *Options) *Store {
 	s := &Store{woken: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 	if opts != nil {
@@ -123,17 +121,17 @@ func New(store drawgate.Store, opts *Options) *Store {
 // store returns the store that is guarded.
 func (s *Store) store() drawgate.Store { return *s.inner.Load() }
 
-// Replace puts another store in the place of the one that is guarded, and returns that one, which
-// is the caller's to close. It is for a store that stays away until it is repaired and opened
-// again. What the old one has yet to be told is told to the new one.
+// Replace puts another store in place of the guarded one, and returns the old store, which the
+// caller must close. It serves to replace a store that stays unavailable until it is repaired and
+// opened again. What is pending for the old store is delivered to the new one.
 func (s *Store) Replace(store drawgate.Store) (old drawgate.Store) {
 	was := s.inner.Swap(&store)
 	s.wake()
 	return *was
 }
 
-// Close ends the guard and closes the store. What the store has yet to be told is told now, if that
-// can be done within a second, and otherwise lost.
+// Close ends the guard and closes the store. It tries for up to one second to deliver what is
+// pending; the rest is lost.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		<-s.done
@@ -146,20 +144,20 @@ func (s *Store) Close() error {
 	return s.store().Close()
 }
 
-// State is how a guard is.
+// State describes a guard.
 type State struct {
 	Unavailable bool      // callers are not sent to the store
-	Since       time.Time // since when, if it is away
-	Err         error     // the last failure, if it is away
-	Pending     int       // buckets of which the store has yet to be told something
-	Decided     uint64    // takes that were decided here, since the guard was made
+	Since       time.Time // start of the outage
+	Err         error     // the last failure, during an outage
+	Pending     int       // buckets with something pending for the store
+	Decided     uint64    // takes that the guard decided since it was made
 	Buckets     int       // buckets that are recorded
 
-	Instances int  // processes that a limit is divided by for a share; 0: nobody knows
+	Instances int  // processes that a share is divided by; 0: unknown
 	MayShare  bool // this process may admit its share
 }
 
-// State returns how the guard is.
+// State returns the guard's state.
 func (s *Store) State() State {
 	s.mu.Lock()
 	st := State{Unavailable: s.open.Load(), Pending: s.ledger.Pending(), Decided: s.news.decided.Load(), Buckets: s.ledger.Len()}
@@ -174,7 +172,7 @@ func (s *Store) State() State {
 	return st
 }
 
-// ready says why nothing is decided: the guard is closed, or the caller has given up.
+// ready returns an error if the guard is closed or the caller has given up.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return drawgate.ErrClosed

@@ -12,8 +12,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// TestHastyCallersDoNotOpen: a caller that gives a store no time, while it is well, is not admitted
-// by a limit that would step aside: over gRPC it is the client that chooses the deadline.
+// TestHastyCallersDoNotOpen: a limit with FallbackOpen does not admit a caller that gives a working
+// store too little time. Over gRPC it is the client that chooses the deadline.
 func TestHastyCallersDoNotOpen(t *testing.T) {
 	t.Parallel()
 	bubble(t, &guard.Options{Instances: 3, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
@@ -35,7 +35,7 @@ func TestHastyCallersDoNotOpen(t *testing.T) {
 	})
 }
 
-// single is a store that says for each take by itself why it failed, as Redis does.
+// single is a store that reports the failure of each take individually, as Redis does.
 type single struct{ *faulty }
 
 func (s single) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
@@ -47,8 +47,8 @@ func (s single) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	return nil
 }
 
-// TestHastyCallersOfAStoreThatAnswersEach are not admitted either, whether they wait for its answer
-// or for it to be told something first.
+// TestHastyCallersOfAStoreThatAnswersEach: they are not admitted either, whether they wait for the
+// answer or for a delivery that comes first.
 func TestHastyCallersOfAStoreThatAnswersEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestHastyCallersOfAStoreThatAnswersEach(t *testing.T) {
 		if d := take(t, g, plan, "k", 1); !d.Allowed || !d.Fallback {
 			t.Fatal("the limit does not step aside")
 		}
-		store.set(stalls) // for long enough that nothing is told
+		store.set(stalls) // for long enough that nothing is delivered
 		hurry("a store that has to be told first")
 		store.set(well)
 		wantBack(t, g, 3*time.Second)

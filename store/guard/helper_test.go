@@ -14,7 +14,7 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// long is set to run the long forms of the tests that have one.
+// long enables the long forms of tests.
 var long = os.Getenv("DRAWGATE_LONG") != ""
 
 // mood is how a faulty store behaves.
@@ -24,23 +24,23 @@ const (
 	well    mood = iota
 	refuses      // fails at once, nothing done
 	stalls       // does not answer, nothing done
-	mute         // does what it is asked, and loses the answer
+	mute         // carries out calls, and loses the answers
 	slow         // answers after half a second
-	late         // does not answer, and does what it is asked a second later
+	late         // does not answer, and carries out calls a second later
 )
 
 var errRefused = errors.New("connection refused")
 
-// faulty is a store that fails as it is told to.
+// faulty is a store that fails on demand.
 type faulty struct {
 	drawgate.Store
 
 	mu      sync.Mutex
 	mood    mood
-	err     error                                // of refuses; nil means errRefused
+	err     error                                // what refuses returns; nil means errRefused
 	calls   int                                  // of any kind
 	blocked func(b drawgate.BucketCost) error    // fails takes and settlements of some buckets only
-	cancels int                                  // it was asked for
+	cancels int                                  // calls that cancelled
 	charges []drawgate.Settlement                // charges that were carried out
 	during  func()                               // called while a call is under way
 	only    func(op string, plain bool) (m mood) // overrides mood
@@ -142,7 +142,7 @@ func (f *faulty) block(b []drawgate.BucketCost) error {
 
 func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	plain, store := batch[0].ID == "", ctx
-	if f.is(late) { // nobody waits any more when it is done
+	if f.is(late) { // nobody is waiting any more when it is done
 		batch, out, store = slices.Clone(batch), make([]drawgate.Decision, len(out)), context.WithoutCancel(ctx)
 	}
 	return f.call(ctx, "take", plain, func() error {
@@ -207,7 +207,7 @@ func compile(tb testing.TB, p drawgate.Policy) *drawgate.Plan {
 	return plan
 }
 
-// policy returns a plan named "p" whose limits are called by their position.
+// policy returns a plan named "p" whose limits are named by their position.
 func policy(tb testing.TB, fallback drawgate.Fallback, limits ...drawgate.Limit) *drawgate.Plan {
 	tb.Helper()
 	for i := range limits {
@@ -236,7 +236,7 @@ func cost(plan *drawgate.Plan, name string, n ...int64) drawgate.BucketCost {
 	return c
 }
 
-// send decides one take. It fails the test if it is not decided.
+// send decides one take, and fails the test if that fails.
 func send(tb testing.TB, s drawgate.Store, t drawgate.Take) drawgate.Decision {
 	tb.Helper()
 	var out [1]drawgate.Decision
@@ -259,7 +259,7 @@ func hold(tb testing.TB, s drawgate.Store, id string, d time.Duration, plan *dra
 	return send(tb, s, drawgate.Take{ID: id, Grant: grant(id), Hold: d, Buckets: []drawgate.BucketCost{cost(plan, name, n...)}})
 }
 
-// grant returns the grant that tests use for an id that is used once.
+// grant returns the grant that tests use for an ID.
 func grant(id string) drawgate.Grant {
 	if id == "" {
 		return 0
@@ -280,7 +280,7 @@ func end(tb testing.TB, s drawgate.Store, op drawgate.Op, id string, plan *drawg
 	return out[0]
 }
 
-// used returns what a store says of a bucket's limits.
+// used returns what a store says is used of a bucket's limits.
 func used(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n []int64) {
 	tb.Helper()
 	var out [1]drawgate.Status
@@ -296,8 +296,7 @@ func used(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n 
 	return n
 }
 
-// drain takes one unit of the first limit after the other until it is refused, and returns how many
-// it got.
+// drain takes single units of the first limit until one is refused, and returns how many it got.
 func drain(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n int64) {
 	tb.Helper()
 	for take(tb, s, plan, name, 1).Allowed {
@@ -308,13 +307,13 @@ func drain(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n
 	return n
 }
 
-// wantBack waits until the guard's store is back and knows everything.
+// wantBack waits until the guard's store is available and nothing is pending.
 func wantBack(tb testing.TB, g *guard.Store, within time.Duration) {
 	tb.Helper()
 	end := time.Now().Add(within)
 	for st := g.State(); st.Unavailable || st.Pending > 0; st = g.State() {
 		if time.Now().After(end) {
-			tb.Fatalf("after %v: %+v, want it back and owed nothing", within, st)
+			tb.Fatalf("after %v: %+v, want the store back and nothing pending", within, st)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -5,13 +5,13 @@ import (
 	"github.com/drawgate/drawgate/internal/instances"
 )
 
-// sharing knows among how many processes limits are shared out.
+// sharing knows the number of processes that share the limits.
 type sharing struct {
-	fixed   int                // 0: nobody knows
+	fixed   int                // 0: unknown
 	counter *instances.Counter // nil: they are not counted
 }
 
-// start begins to count, if they are to be counted.
+// start begins to count instances, if configured.
 func (s *sharing) start(o *Options, store func() drawgate.Store, uncounted func(error)) {
 	s.fixed = o.Instances
 	if !o.CountInstances {
@@ -31,8 +31,8 @@ func (s *sharing) close() {
 	}
 }
 
-// share returns the number of processes that a limit is divided by, 0 if nobody knows, and whether
-// this one may admit its share.
+// share returns the number of processes that a share is divided by, 0 if it is unknown, and whether
+// this process may admit its share.
 func (s *sharing) share() (n int, ok bool) {
 	if s.counter == nil {
 		return s.fixed, true
@@ -40,7 +40,7 @@ func (s *sharing) share() (n int, ok bool) {
 	return s.counter.Share()
 }
 
-// unavailable says that takes begin to be decided here.
+// unavailable notes that the guard starts to decide takes.
 func (s *sharing) unavailable() {
 	if s.counter != nil {
 		s.counter.Unavailable()

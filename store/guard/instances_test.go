@@ -10,7 +10,7 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// counting is guards over ways of their own to one store, which count each other.
+// counting is several guards, each with its own connection to one store, which count each other.
 type counting struct {
 	t      *testing.T
 	store  drawgate.Store
@@ -28,7 +28,7 @@ func newCounting(t *testing.T, n int, l drawgate.Limit) *counting {
 	return c
 }
 
-// start adds a guard whose way to the store is in that mood.
+// start adds a guard whose connection to the store has that mood.
 func (c *counting) start(m mood) {
 	c.t.Helper()
 	f := &faulty{Store: c.store}
@@ -42,7 +42,7 @@ func (c *counting) set(m mood) {
 	}
 }
 
-// ask has all guards ask for a unit as fast as they can for a second, and returns how many each was
+// ask has all guards take units as fast as they can for a second, and returns how many each was
 // admitted.
 func (c *counting) ask() []int {
 	c.t.Helper()
@@ -57,9 +57,9 @@ func (c *counting) ask() []int {
 	return got
 }
 
-// TestInstancesThatAreCountedShareALimit: three guards that nobody told how many they are each
-// admit a third of a limit while the store is unavailable for ten seconds, and a fourth that starts
-// meanwhile none. When the store is back it decides again, and the fourth is counted.
+// TestInstancesThatAreCountedShareALimit: three guards without a configured number each admit a
+// third of a limit during an outage of ten seconds, and a fourth that starts meanwhile admits none.
+// When the store is back it decides again, and the fourth is counted.
 //
 // req: A10, B11
 func TestInstancesThatAreCountedShareALimit(t *testing.T) {
@@ -72,7 +72,7 @@ func TestInstancesThatAreCountedShareALimit(t *testing.T) {
 				time.Sleep(45 * time.Second)
 				c.ask()
 				c.set(m)
-				c.ask() // the window of the loss
+				c.ask() // the window in which the outage starts
 				c.start(m)
 				for second := range 9 {
 					got := c.ask()
@@ -111,8 +111,8 @@ func TestInstancesThatAreCountedShareALimit(t *testing.T) {
 	}
 }
 
-// TestAnInstanceWithoutMaturityAdmitsNoShare says that it is for want of the store, and goes on
-// counting as far as limits are open.
+// TestAnInstanceWithoutMaturityAdmitsNoShare: the refusal names the store as the reason, and open
+// limits are still counted.
 func TestAnInstanceWithoutMaturityAdmitsNoShare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -156,8 +156,8 @@ func TestAClosedGuardIsNotCountedAnyMore(t *testing.T) {
 	})
 }
 
-// TestABucketThatFailsDoesNotTouchTheCount: what is decided here because one bucket cannot be read
-// says nothing about the store.
+// TestABucketThatFailsDoesNotTouchTheCount: a bucket that cannot be read says nothing about the
+// store.
 func TestABucketThatFailsDoesNotTouchTheCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,26 +14,25 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// load is an open loop: takes are sent when they are due, whether or not earlier ones were
-// answered. In the short form no more than some are under way: a machine that does not keep up is
-// asked for less.
+// load is an open loop: takes are sent at a fixed pace, whether or not earlier ones were answered.
+// The short form bounds the number under way, so that a slow machine sends fewer.
 type load struct {
 	t      *testing.T
 	guards []*guard.Store   // asked in turn
 	plans  []*drawgate.Plan // taken in turn
 	keys   int              // of each plan
 	every  time.Duration
-	era    atomic.Int32 // buckets of another one are others
+	era    atomic.Int32 // another number means other buckets
 
 	mu       sync.Mutex
 	took     []time.Duration
 	allowed  map[drawgate.Key]int64
-	spared   map[drawgate.Key]int64 // of these, in the store's place
+	spared   map[drawgate.Key]int64 // the same, decided by the guards
 	refused  map[drawgate.Key]int64
-	counted  map[drawgate.Key]int64 // at most: what was allowed, and what the store may have carried out when it was not waited for any more
+	counted  map[drawgate.Key]int64 // upper bound: what was allowed, and what the store may have carried out after its caller stopped waiting
 	fallback int
-	open     int       // allowed in its place although the limit is closed
-	normal   time.Time // the last decision by the store
+	open     int       // allowed by a guard although the limit is closed
+	normal   time.Time // when the store last decided
 	wg       sync.WaitGroup
 	quit     chan struct{}
 	underWay atomic.Int32
@@ -50,7 +49,7 @@ func newLoad(t *testing.T, every time.Duration, keys int, plans []*drawgate.Plan
 	}
 }
 
-// drive begins to send takes to guards in turn.
+// drive starts to send takes to guards in turn.
 func drive(t *testing.T, every time.Duration, keys int, plans []*drawgate.Plan, guards ...*guard.Store) *load {
 	t.Helper()
 	l := newLoad(t, every, keys, plans, guards...)
@@ -60,7 +59,8 @@ func drive(t *testing.T, every time.Duration, keys int, plans []*drawgate.Plan, 
 
 func (l *load) start() { l.wg.Go(l.send) }
 
-// pace returns how often to take: in the long form 30 % of what guards grant when nothing fails.
+// pace returns the interval between takes. In the long form that is 30 % of what guards grant when
+// nothing fails.
 func pace(t *testing.T, short time.Duration, guards ...*guard.Store) time.Duration {
 	t.Helper()
 	if !long {
@@ -94,7 +94,7 @@ func capacity(t *testing.T, guards []*guard.Store) float64 {
 	return float64(sent.Load()) / time.Since(start).Seconds()
 }
 
-// send sends what is due, every millisecond or as soon as it comes to it.
+// send sends the takes that are due, every millisecond or as soon as it can.
 func (l *load) send() {
 	tick := time.NewTicker(min(l.every, time.Millisecond))
 	defer tick.Stop()
@@ -121,7 +121,7 @@ func (l *load) send() {
 	}
 }
 
-// bucket returns what the take with a number takes: a unit of each limit.
+// bucket returns what take i takes: a unit of each limit.
 func (l *load) bucket(i int) drawgate.BucketCost {
 	plan := l.plans[i%len(l.plans)]
 	return cost(plan, l.name(l.era.Load(), i/len(l.plans)%l.keys), slices.Repeat([]int64{1}, len(plan.Specs(false)))...)
@@ -129,7 +129,7 @@ func (l *load) bucket(i int) drawgate.BucketCost {
 
 func (*load) name(era int32, key int) string { return fmt.Sprintf("%d.%d", era, key) }
 
-// turn has all takes from now on take from buckets that nobody has met.
+// turn switches all later takes to unused buckets.
 func (l *load) turn() { l.era.Add(1) }
 
 // take takes, and returns the decision.
@@ -139,7 +139,7 @@ func (l *load) take(b drawgate.BucketCost, g *guard.Store) (*drawgate.Decision, 
 	return &out[0], errors.Join(err, out[0].Fail)
 }
 
-// one makes a take that was due at an instant, from which on its time counts.
+// one makes a take that was due at next. Its duration counts from then on.
 func (l *load) one(i int, next time.Time, g *guard.Store) {
 	b := l.bucket(i)
 	d, err := l.take(b, g)
@@ -173,7 +173,7 @@ func (l *load) one(i int, next time.Time, g *guard.Store) {
 	}
 }
 
-// patience is how long is waited for what a busy machine may be late with.
+// patience is how long to wait for a busy machine.
 const patience = time.Minute
 
 // awaits waits until the store decides again, and returns how long that took.
@@ -197,14 +197,14 @@ func (l *load) awaits() time.Duration {
 	return within
 }
 
-// fallbacks returns how many takes were decided in the store's place.
+// fallbacks returns how many takes the guards decided.
 func (l *load) fallbacks() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fallback
 }
 
-// falls waits until no guard sends callers to the store any more.
+// falls waits until all guards have stopped sending callers to the store.
 func (l *load) falls() {
 	l.t.Helper()
 	start := time.Now()
@@ -217,7 +217,7 @@ func (l *load) falls() {
 	}
 }
 
-// falters waits until more takes than before were decided in the store's place.
+// falters waits until the guards have decided more takes than before.
 func (l *load) falters(before int) {
 	l.t.Helper()
 	for start := time.Now(); l.fallbacks() == before; time.Sleep(time.Millisecond) {
@@ -228,8 +228,7 @@ func (l *load) falters(before int) {
 	}
 }
 
-// least returns how much of those buckets of a plan that are taken from now was admitted of the one
-// that was admitted least.
+// least returns the smallest amount that was admitted of any current bucket of a plan.
 func (l *load) least(plan *drawgate.Plan, of map[drawgate.Key]int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -240,22 +239,21 @@ func (l *load) least(plan *drawgate.Plan, of map[drawgate.Key]int64) int64 {
 	return least
 }
 
-// counts waits until that much of each bucket of a plan counts in the store, as far as anybody can
-// know.
+// counts waits until the store may count at least n of each bucket of a plan.
 func (l *load) counts(plan *drawgate.Plan, n int64) {
 	l.t.Helper()
 	l.until(plan, l.counted, n, "counted")
 }
 
-// admits waits until that much of each bucket of a plan was admitted. After a turn that is without
-// the store.
+// admits waits until n of each bucket of a plan were admitted. After a turn those are decisions of
+// the guards.
 func (l *load) admits(plan *drawgate.Plan, n int64) {
 	l.t.Helper()
 	l.until(plan, l.allowed, n, "admitted")
 }
 
-// presses waits until that much of each bucket of a plan was refused: more would have been admitted
-// if it could be.
+// presses waits until n of each bucket of a plan were refused: more would have been admitted if
+// possible.
 func (l *load) presses(plan *drawgate.Plan, n int64) {
 	l.t.Helper()
 	l.until(plan, l.refused, n, "refused")
@@ -274,8 +272,8 @@ func (l *load) until(plan *drawgate.Plan, of map[drawgate.Key]int64, n int64, wh
 // deadline is how long a guard waits for its store.
 const deadline = 40 * time.Millisecond
 
-// stop ends the load and reports it. No call hung, and none was allowed by a closed limit while the
-// store was away.
+// stop ends the load and checks it: no call hung, and no closed limit allowed a call during the
+// outage.
 func (l *load) stop() {
 	l.t.Helper()
 	close(l.quit)
@@ -286,7 +284,7 @@ func (l *load) stop() {
 	if long && at(0.999) > deadline+25*time.Millisecond {
 		l.t.Errorf("p99.9 is %v, want the deadline of %v and 25 ms at most", at(0.999), deadline)
 	}
-	if at(1) > patience { // nothing hangs; what a busy machine adds is measured in the long form
+	if at(1) > patience { // nothing hangs; the long form measures what a busy machine adds
 		l.t.Errorf("a take took %v", at(1))
 	}
 	if l.open > 0 {
@@ -294,7 +292,7 @@ func (l *load) stop() {
 	}
 }
 
-// within checks that no bucket of a plan was admitted more than most, and no bucket that was met
+// within checks that no bucket of a plan was admitted more than most, and no bucket that was new
 // after a turn more than later.
 func (l *load) within(plan *drawgate.Plan, most, later int64) {
 	l.t.Helper()

@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// run is the guard's goroutine. While the store is unavailable it tries it; while it is not it
-// delivers what is pending. It ends with quit.
+// run is the guard's goroutine. During an outage it tries the store; otherwise it delivers what is
+// pending. It ends when quit is closed.
 func (s *Store) run() {
 	defer close(s.done)
 	for !s.closed.Load() {
@@ -35,7 +35,7 @@ func (s *Store) run() {
 	}
 }
 
-// rest waits until something is to be delivered.
+// rest waits until something is due for delivery.
 func (s *Store) rest() {
 	s.mu.Lock()
 	us := s.ledger.Wait(s.clock.now())
@@ -56,7 +56,7 @@ func (s *Store) rest() {
 	}
 }
 
-// sleep reports whether the guard is still there.
+// sleep reports whether the guard is still open after d.
 func (s *Store) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -68,19 +68,19 @@ func (s *Store) sleep(d time.Duration) bool {
 	}
 }
 
-// pause waits until what could not be delivered may be tried again, or somebody waits for it.
+// pause waits before a failed delivery is tried again, less if a caller waits for it.
 func (s *Store) pause() {
 	t := time.NewTimer(lastPause)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-s.woken:
-		_ = s.sleep(firstPause / 10) // the same may be wanted again and again
+		_ = s.sleep(firstPause / 10) // the same caller may wake it again and again
 	case <-s.quit:
 	}
 }
 
-// probe tries the store: whether it can be written, and whether it decides.
+// probe checks whether the store can be written, and whether it decides.
 func (s *Store) probe() {
 	start := time.Now()
 	err := s.try()
@@ -91,7 +91,7 @@ func (s *Store) probe() {
 		s.fault = asStoreError("ping", err)
 	}
 	if closed {
-		s.turned()
+		s.publishBreaker()
 	}
 	pending := s.ledger.Pending()
 	s.mu.Unlock()
@@ -102,8 +102,7 @@ func (s *Store) probe() {
 	}
 }
 
-// probeKey is a bucket that nobody uses: a look at it is a call like any other, but for what it
-// costs.
+// probeKey is a bucket that nobody uses. Peeking at it takes the same path as any other call.
 var probeKey = drawgate.Key{Policy: "drawgate.guard", Name: "probe"}
 
 func (s *Store) try() error {
@@ -126,8 +125,8 @@ func (s *Store) try() error {
 	return out[0].Fail
 }
 
-// Ping implements [drawgate.Pinger]. While callers are not sent to the store it says why, and does
-// not ask.
+// Ping implements [drawgate.Pinger]. During an outage it returns the reason without asking the
+// store.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -139,7 +138,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	actx, cancel, whole := s.limit(ctx)
+	actx, cancel, fair := s.limit(ctx)
 	defer cancel()
-	return s.attempt(actx, ctx, "ping", whole, p.Ping)
+	return s.attempt(actx, ctx, "ping", fair, p.Ping)
 }

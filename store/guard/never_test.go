@@ -16,8 +16,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// truth is what has really been admitted of one bucket by whoever it was, as exact as can be: each
-// admission is entered whatever the limits say, and then must have been within them.
+// truth is the exact record of what was admitted of one bucket, by anybody: each admission is
+// entered regardless of the limits, and must then turn out to be within them.
 type truth struct {
 	plan      *drawgate.Plan
 	rec       record.Record
@@ -38,7 +38,7 @@ func newTruth(plan *drawgate.Plan) *truth {
 	return tr
 }
 
-// admit enters an admission, and says which limit it exceeds.
+// admit enters an admission, and returns an error if it exceeds a limit.
 func (tr *truth) admit(id string, hold time.Duration, n drawgate.Amounts, now time.Time) error {
 	asks := []record.Ask{{Rec: &tr.rec, Specs: tr.unbounded, N: n}}
 	record.Decide(asks, &record.Take{ID: id, Hold: hold.Microseconds(), Priority: 9}, now.UnixMicro())
@@ -59,7 +59,7 @@ func (tr *truth) renew(id string, hold time.Duration, now time.Time) {
 	record.Renew([]record.Ask{{Rec: &tr.rec, Specs: tr.unbounded}}, id, 0, hold.Microseconds(), now.UnixMicro())
 }
 
-// kinds is how many kinds of limits there are to draw from; buckets come last.
+// kinds is the number of kinds of limits to draw from; buckets come last.
 const kinds = 7
 
 // someLimits draws limits of the first so many kinds.
@@ -101,7 +101,7 @@ type opened struct {
 	guard  int
 	key    string
 	n      drawgate.Amounts
-	unsure bool // a renewal was not answered: nobody but the store knows when the hold ends
+	unsure bool // a renewal was not answered: only the store knows when the hold ends
 }
 
 func (w *world) run(steps int) {
@@ -253,7 +253,7 @@ func (w *world) renew() {
 	}
 }
 
-// play runs a random history of so many processes and reports what went wrong.
+// play runs a random history of so many processes and reports errors.
 func play(t *testing.T, rt *rapid.T, instances, kinds int, fallbacks ...drawgate.Fallback) {
 	t.Helper()
 	const steps = 120
@@ -271,7 +271,7 @@ func play(t *testing.T, rt *rapid.T, instances, kinds int, fallbacks ...drawgate
 		w.truth[key] = newTruth(plan)
 		w.truth[key].over = func(i int) int64 { return lines[i].Partly }
 	}
-	var stopped any // rapid ends a history by a panic, which must not end in the bubble
+	var stopped any // rapid ends a history with a panic, which must not happen inside the bubble
 	synctest.Test(t, func(t *testing.T) {
 		w.tb = t
 		defer w.close()
@@ -294,8 +294,8 @@ func play(t *testing.T, rt *rapid.T, instances, kinds int, fallbacks ...drawgate
 }
 
 // TestNeverOverWithOneInstance plays random histories of one process, whose store fails in every
-// way, loses answers, and comes back: what it is admitted, by whomever, is never more than the
-// limit.
+// way, loses answers, and comes back. What the process is admitted, by store and guard together,
+// never exceeds the limit.
 //
 // req: A10, A12, E7
 func TestNeverOverWithOneInstance(t *testing.T) {
@@ -306,10 +306,10 @@ func TestNeverOverWithOneInstance(t *testing.T) {
 }
 
 // TestWithinTheBoundWithThreeInstances plays the same with three processes, each of which may be
-// cut off at any time: what they are admitted together is never more than the limit and what
+// cut off at any time. What they are admitted together never exceeds the limit by more than
 // [guard.Bound] says.
 func TestWithinTheBoundWithThreeInstances(t *testing.T) {
 	t.Parallel()
-	const noBucket = kinds - 2 // if only some are cut off for long, a bucket's bound grows with the time
+	const noBucket = kinds - 2 // if only some are cut off for long, a bucket's bound grows with time
 	rapid.Check(t, func(rt *rapid.T) { play(t, rt, 3, noBucket, drawgate.FallbackShare, drawgate.FallbackClosed) })
 }

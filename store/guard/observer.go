@@ -9,73 +9,73 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Observer is told what a guard does. Each func may be nil, and is called by callers and in the
-// background, perhaps by several goroutines at once: it must be quick and must not block.
+// Observer receives a guard's events. Each func may be nil. Callers and the guard's goroutine call
+// the funcs, possibly several at once: they must be quick and must not block.
 type Observer struct {
 	BackendError      func(*BackendError)      // an attempt failed
-	FallbackActivated func(*FallbackActivated) // takes begin to be decided here
-	Opened            func(*Opened)            // callers are not sent to the store any more
-	Probed            func(*Probe)             // the store was tried
+	FallbackActivated func(*FallbackActivated) // the guard starts to decide takes
+	Opened            func(*Opened)            // callers are no longer sent to the store
+	Probed            func(*Probe)             // the guard tried the store
 	Closed            func(*Closed)            // callers are sent to the store again
-	Charged           func(*Charged)           // the store was told what was admitted here
+	Charged           func(*Charged)           // the store has been charged with what the guard admitted
 }
 
-// BackendError is an attempt that failed. It is one of rate_limit_backend_errors_total.
+// BackendError is a failed attempt. rate_limit_backend_errors_total counts it.
 type BackendError struct {
 	Op    string // "take", "settle", "cancel", "renew", "charge", "peek", "ping", "reset", "list" or "read"
 	Err   error  // a *drawgate.StoreError
 	Fault drawgate.Fault
 }
 
-// FallbackActivated tells of the first take that is decided here since the store was asked last
-// with success. There may be many more; each decision says it of itself.
+// FallbackActivated is the first take that the guard decides since the store last answered. Many
+// more may follow; each decision says so itself.
 type FallbackActivated struct {
 	At    time.Time
 	Err   error
 	Fault drawgate.Fault
 }
 
-// Opened tells that the store is away.
+// Opened says that an outage starts.
 type Opened struct {
 	At    time.Time
 	Err   error
 	Fault drawgate.Fault
 }
 
-// Probe is one try of the store in the background.
+// Probe is one attempt of the guard to reach the store in the background.
 type Probe struct {
 	Err  error // nil: it can be written, and decides
 	Took time.Duration
 }
 
-// Closed tells that the store is back.
+// Closed says that the store is back.
 type Closed struct {
 	At      time.Time
-	Outage  time.Duration // since it was found to be away
-	Decided uint64        // takes that were decided here since the first that it did not answer
-	Pending int           // buckets of which it has yet to be told something
+	Outage  time.Duration // length of the outage
+	Decided uint64        // takes that the guard decided since the store's first failure
+	Pending int           // buckets with something pending for the store
 }
 
-// Charged tells of units that were admitted here, and of which the store knows now.
+// Charged lists units that the guard admitted and that have now been charged to the store.
 type Charged struct {
 	Buckets []drawgate.BucketCost // must not be changed
 }
 
 const defaultWarnEvery = 5 * time.Minute
 
-// reporter tells the observer and the log.
+// reporter writes to the observer and the log.
 type reporter struct {
 	to      *Observer
 	log     *slog.Logger
 	every   time.Duration
-	decided atomic.Uint64 // takes that were decided here, in all
-	episode atomic.Uint64 // and since the store answered last
+	decided atomic.Uint64 // takes that the guard decided, in total
+	episode atomic.Uint64 // the same, since the store last answered
 
-	active atomic.Bool // takes are being decided here
+	active atomic.Bool // the guard is deciding takes
 
 	mu          sync.Mutex
-	outageStart time.Time            // guarded by mu: since when the store is; zero if it is not
-	said        map[string]time.Time // guarded by mu: warnings, by cause
+	outageStart time.Time            // guarded by mu: zero if the store is available
+	said        map[string]time.Time // guarded by mu: last warning, by cause
 }
 
 func newReporter(o *Options) *reporter {
@@ -92,9 +92,9 @@ func newReporter(o *Options) *reporter {
 	return r
 }
 
-// started says once what happens while the store is unavailable.
+// started logs once how the guard is configured for an outage.
 func (r *reporter) started(o *Options) {
-	const text = "guard: while the store is unavailable, limits that name no fallback admit by the default"
+	const text = "guard: during an outage, limits that name no fallback use the default"
 	switch {
 	case o.CountInstances:
 		r.log.Info(text+"; instances are counted in the store, and this one has a share after 40 s of contact",
@@ -102,17 +102,17 @@ func (r *reporter) started(o *Options) {
 	case o.Instances > 0:
 		r.log.Info(text, "fallback", drawgate.FallbackShare.String(), "instances", o.Instances)
 	default:
-		r.log.Info(text+": nobody knows how many instances there are", "fallback", drawgate.FallbackClosed.String())
+		r.log.Info(text+": the number of instances is unknown", "fallback", drawgate.FallbackClosed.String())
 	}
 }
 
-// uncounted tells that this process has no slot among those that are counted.
+// uncounted logs that this process has no slot among the counted instances.
 func (r *reporter) uncounted(err error) {
 	r.log.Error("guard: this instance is not counted, and has no share while the store is unavailable: set instances to their number", "err", err)
 }
 
-// mayWarn reports whether a warning may be given again; never, if somebody else warns. Causes are few:
-// nothing that a caller chooses is in them.
+// mayWarn reports whether enough time has passed to warn of this cause again. It is always false if
+// somebody else warns. There are only a few causes, because callers cannot choose them.
 func (r *reporter) mayWarn(cause string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,48 +124,46 @@ func (r *reporter) mayWarn(cause string) bool {
 	return true
 }
 
-// failed tells of an attempt that failed.
-//
-// It does not warn of a take, unless it is about one bucket: [reporter.fell] does, which is called
-// for each that failed. So one outage is one warning.
+// failed reports a failed attempt. It does not warn of a failed take, unless the failure concerns
+// one bucket: [reporter.decidedHere] does that, once per outage.
 func (r *reporter) failed(e *BackendError) {
 	if r.to.BackendError != nil {
 		r.to.BackendError(e)
 	}
 	if e.Fault == drawgate.FaultBucket {
 		if r.mayWarn(e.Fault.String()) {
-			r.log.Error("guard: the store cannot decide about one bucket: it is decided here", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
+			r.log.Error("guard: the store cannot decide about one bucket: the guard decides", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
 		}
 	} else if e.Op != "take" {
 		r.warn(e.Op, e.Err, e.Fault)
 	}
 }
 
-// warn says that the store is unavailable, and why.
+// warn logs that the store is unavailable, and why.
 func (r *reporter) warn(op string, err error, fault drawgate.Fault) {
 	mayWarn := r.mayWarn(fault.String())
-	if op == "take" { // told even if a look at the store was told of before: an alarm may wait for the event
+	if op == "take" { // warn even if another operation just did: an alarm may wait for this event
 		mayWarn = r.mayWarn(FallbackEvent) || mayWarn
 	}
 	if !mayWarn {
 		return
 	}
 	if fault == drawgate.FaultTransient {
-		r.log.Warn("guard: the store is unavailable: takes are decided here", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
+		r.log.Warn("guard: the store is unavailable: the guard decides takes", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
 		return
 	}
-	r.log.Error("guard: the store must be put right: takes are decided here until then", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
+	r.log.Error("guard: the store needs repair: the guard decides takes until then", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
 }
 
-// FallbackEvent is the name under which logs and metrics tell that a process decides by itself.
+// FallbackEvent is the name by which logs and metrics report that a process decides locally.
 const FallbackEvent = "RateLimiterFallbackActivated"
 
-// fell counts takes that were decided here. n does not count shadows, which are evaluated beside
-// what is enforced.
-func (r *reporter) fell(cause *drawgate.StoreError, n int) {
+// decidedHere counts takes that the guard decided. n leaves out those of shadows, which nobody acts
+// on.
+func (r *reporter) decidedHere(cause *drawgate.StoreError, n int) {
 	r.decided.Add(uint64(n))
 	if cause.Fault == drawgate.FaultBucket {
-		return // the store answers
+		return // the store as a whole works
 	}
 	r.episode.Add(uint64(n))
 	if !r.active.CompareAndSwap(false, true) {
@@ -177,7 +175,7 @@ func (r *reporter) fell(cause *drawgate.StoreError, n int) {
 	}
 }
 
-// calm ends an episode of fallback that did not open the breaker.
+// calm ends a series of local decisions that did not open the breaker.
 func (r *reporter) calm(closed bool) {
 	if closed {
 		r.active.Store(false)
@@ -214,7 +212,7 @@ func (r *reporter) closed(pending int) {
 	r.outageStart = time.Time{}
 	r.mu.Unlock()
 	r.active.Store(false)
-	r.log.Info("guard: the store is back", "away", c.Outage, "decided", c.Decided, "owed", c.Pending)
+	r.log.Info("guard: the store is available again", "away", c.Outage, "decided", c.Decided, "owed", c.Pending)
 	if r.to.Closed != nil {
 		r.to.Closed(c)
 	}
@@ -226,14 +224,14 @@ func (r *reporter) charged(buckets []drawgate.BucketCost) {
 	}
 }
 
-// refused tells of something that the store will never accept.
+// refused logs something that the store will never accept.
 func (r *reporter) refused(err error) {
 	if r.mayWarn("refused") {
-		r.log.Error("guard: the store does not accept what was admitted while it was away", "err", err)
+		r.log.Error("guard: the store does not accept what was admitted during the outage", "err", err)
 	}
 }
 
-// lost tells of what the store was not told before the guard was closed.
+// lost logs what was still pending when the guard was closed.
 func (r *reporter) lost(buckets int) {
-	r.log.Error("guard: closed while the store is away: what was admitted meanwhile is not charged", "buckets", buckets)
+	r.log.Error("guard: closed during an outage: what was admitted meanwhile is not charged", "buckets", buckets)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// events writes down what a guard tells.
+// events records a guard's events.
 type events struct {
 	mu    sync.Mutex
 	all   []string
@@ -51,7 +51,7 @@ func (e *events) observer() *guard.Observer {
 	}
 }
 
-// TestEvents tells of an outage in its order, each thing once.
+// TestEvents: an outage is reported in order, each thing once.
 //
 // req: A10, D10, E7
 func TestEvents(t *testing.T) {
@@ -65,7 +65,7 @@ func TestEvents(t *testing.T) {
 		store.fail(&drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("NOAUTH"), Fault: drawgate.FaultConfiguration})
 		for i := range 20 {
 			take(t, g, plan, fmt.Sprint(i), 1)
-			synctest.Wait() // the store is told of it in the background, which fails too
+			synctest.Wait() // the guard delivers in the background, which fails too
 		}
 		time.Sleep(time.Minute)
 		back(t, g, store)
@@ -85,8 +85,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestOneWarningPerCause, every five minutes, and no keys in it. What is new is said at once; that
-// the store is back is said.
+// TestOneWarningPerCause: one every five minutes, and without keys. A new cause is logged at once,
+// and so is the store's return.
 //
 // req: E7
 func TestOneWarningPerCause(t *testing.T) {
@@ -127,18 +127,18 @@ func TestOneWarningPerCause(t *testing.T) {
 	if strings.Contains(text, "secret") {
 		t.Errorf("a key is told:\n%s", text)
 	}
-	for cause, want := range map[string]int{"fault=transient": 2, "fault=configuration": 1, "admit by the default": 1, "event=RateLimiterFallbackActivated": 3} {
+	for cause, want := range map[string]int{"fault=transient": 2, "fault=configuration": 1, "use the default": 1, "event=RateLimiterFallbackActivated": 3} {
 		if got := strings.Count(text, cause); got != want {
 			t.Errorf("%q is said %d times, want %d:\n%s", cause, got, want, text)
 		}
 	}
-	if !strings.Contains(text, "the store is back") {
+	if !strings.Contains(text, "the store is available again") {
 		t.Errorf("the return is not told:\n%s", text)
 	}
 }
 
-// TestThreeOutagesWarnOnce: they come within half a minute of each other. Where somebody else
-// warns, the guard does not.
+// TestThreeOutagesWarnOnce: outages within half a minute of each other give one warning. If
+// somebody else warns, the guard does not.
 //
 // req: E7
 func TestThreeOutagesWarnOnce(t *testing.T) {
@@ -160,13 +160,14 @@ func TestThreeOutagesWarnOnce(t *testing.T) {
 			}
 		})
 		warned := strings.Count(log.String(), "level=WARN") + strings.Count(log.String(), "level=ERROR")
-		if warned != want || strings.Count(log.String(), "the store is back") != 3 {
+		if warned != want || strings.Count(log.String(), "the store is available again") != 3 {
 			t.Errorf("every %v: %d warnings, want %d:\n%s", every, warned, want, log.String())
 		}
 	}
 }
 
-// TestShadowsAreNotCounted among the takes that were decided here: nobody acts by them.
+// TestShadowsAreNotCounted: takes of shadows do not count as decided by the guard, because nobody
+// acts on them.
 //
 // req: D9, E9
 func TestShadowsAreNotCounted(t *testing.T) {

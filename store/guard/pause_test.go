@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// pause has a bucket refuse takes for so long, and returns until when.
+// pause pauses a bucket for so long, and returns the end.
 func pause(t *testing.T, s drawgate.Store, plan *drawgate.Plan, d time.Duration) time.Time {
 	t.Helper()
 	var out [1]drawgate.Outcome
@@ -31,7 +31,8 @@ func look(t *testing.T, s drawgate.Store, plan *drawgate.Plan) drawgate.Status {
 	return out[0]
 }
 
-// wantPaused fails unless a take is refused for a pause until then, here or there.
+// wantPaused fails unless a take is refused because of a pause until then, by the guard (here) or
+// the store.
 func wantPaused(t *testing.T, s drawgate.Store, plan *drawgate.Plan, until time.Time, here bool) {
 	t.Helper()
 	d := take(t, s, plan, "k", 1)
@@ -40,9 +41,9 @@ func wantPaused(t *testing.T, s drawgate.Store, plan *drawgate.Plan, until time.
 	}
 }
 
-// TestPausesAreHonoured while the store is unavailable, whatever the fallback is: those that this
-// process made, and those that the store answered, to a take or to a look. Takes are refused until
-// they end; what is held is settled.
+// TestPausesAreHonoured: pauses hold during an outage, whatever the fallback: those that this
+// process set, and those that it learned from the store's answers. Takes are refused until the
+// pause ends; holds can be settled.
 func TestPausesAreHonoured(t *testing.T) {
 	t.Parallel()
 	for _, fallback := range []drawgate.Fallback{drawgate.FallbackClosed, drawgate.FallbackShare, drawgate.FallbackOpen} {
@@ -78,7 +79,7 @@ func TestPausesAreHonoured(t *testing.T) {
 	}
 }
 
-// TestAPauseMadeWhileTheStoreIsUnavailable is delivered when it is back, before it decides again.
+// TestAPauseMadeWhileTheStoreIsUnavailable: it is delivered before the store decides again.
 func TestAPauseMadeWhileTheStoreIsUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{refuses, mute, stalls} {
@@ -116,7 +117,7 @@ func TestAPauseMadeWhileTheStoreIsUnavailable(t *testing.T) {
 	}
 }
 
-// TestAResetEndsAPause here too, and so does the store's word that there is none.
+// TestAResetEndsAPause: in the guard too, and so does an answer of the store without a pause.
 func TestAResetEndsAPause(t *testing.T) {
 	t.Parallel()
 	for _, by := range []string{"reset", "look", "take"} {
@@ -154,7 +155,7 @@ func TestAResetEndsAPause(t *testing.T) {
 	}
 }
 
-// TestNoRoomForAPause is an error: nothing is promised that could be forgotten.
+// TestNoRoomForAPause: it is an error, because the guard cannot keep the pause.
 func TestNoRoomForAPause(t *testing.T) {
 	t.Parallel()
 	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxBuckets: 1}, func(t *testing.T, g *guard.Store, store *faulty) {
@@ -169,8 +170,8 @@ func TestNoRoomForAPause(t *testing.T) {
 	})
 }
 
-// TestUnitsThatWereBookedAheadCountFromTheirInstant: they have not left their window here before
-// they have there.
+// TestUnitsThatWereBookedAheadCountFromTheirInstant: they do not leave their window in the guard
+// before they do in the store.
 func TestUnitsThatWereBookedAheadCountFromTheirInstant(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{rolling(1, time.Minute), leaky(1, time.Minute, 0), {Kind: drawgate.Calendar, Amount: 1, Every: drawgate.Minute}} {

@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
-// Peek implements [drawgate.Store]. While the store is away it describes what this process knows,
-// with Fallback set.
+// Peek implements [drawgate.Store]. During an outage it describes what this process knows, with
+// Fallback set.
 func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -19,9 +19,9 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	cause := s.refusedBy()
 	answered := false
 	if cause == nil {
-		actx, cancel, whole := s.limit(ctx)
+		actx, cancel, fair := s.limit(ctx)
 		defer cancel()
-		cause = s.attempt(actx, ctx, "peek", whole, func(ctx context.Context) error {
+		cause = s.attempt(actx, ctx, "peek", fair, func(ctx context.Context) error {
 			if err := s.store().Peek(ctx, buckets, priority, out); err != nil {
 				return err
 			}

@@ -8,8 +8,8 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// TestPeers19StoreUnavailable: peers answer with an error after ten seconds, or with success after five,
-// admit a whole limit per process, or everything, or panic, or never come back. Here three
+// TestPeers19StoreUnavailable: peers answer with an error after ten seconds, or with success after
+// five, admit a whole limit per process, or everything, or panic, or never come back. Here three
 // processes answer at once, by their shares, and come back.
 //
 // req: A10, E7
@@ -48,8 +48,8 @@ func TestPeers19StoreUnavailable(t *testing.T) {
 	}
 }
 
-// TestPeers20DegradedAllowIsMarked: the caller can tell an answer that the store did not give,
-// whatever it is, and why a refusal was given.
+// TestPeers20DegradedAllowIsMarked: the caller can recognise an answer that the store did not give,
+// and the reason for a refusal.
 //
 // req: E8
 func TestPeers20DegradedAllowIsMarked(t *testing.T) {

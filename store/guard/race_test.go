@@ -13,9 +13,9 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// TestRacingCallersWhileTheStoreComesAndGoes: callers that are answered by the store and callers
-// that are answered here, at the same time and of the same buckets, get together no more than the
-// limit. Every call is answered in time.
+// TestRacingCallersWhileTheStoreComesAndGoes: callers answered by the store and callers answered by
+// the guard, at the same time and in the same buckets, together get no more than the limit. Every
+// call is answered in time.
 //
 // req: A10, A12, E7, C12
 func TestRacingCallersWhileTheStoreComesAndGoes(t *testing.T) {
@@ -83,8 +83,8 @@ func TestRacingCallersWhileTheStoreComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestTakesUnderWayCount: while the store is being asked for the last unit, it is not given away
-// here; nor is it lost if the store refuses.
+// TestTakesUnderWayCount: while the store is being asked for the last unit, the guard does not give
+// it away; nor is it lost if the store refuses.
 func TestTakesUnderWayCount(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{rolling(1, time.Hour), leaky(1, time.Hour, 1), daily(1)} {
@@ -114,7 +114,7 @@ func TestTakesUnderWayCount(t *testing.T) {
 	}
 }
 
-// TestRacingSettlementsAndReturns settles reservations while the store is being told of them.
+// TestRacingSettlementsAndReturns settles reservations while they are being delivered.
 func TestRacingSettlementsAndReturns(t *testing.T) {
 	t.Parallel()
 	for range 10 {

@@ -38,8 +38,7 @@ func TestSQLiteReadOnly(t *testing.T) {
 	}, func() { remount(t, dir, 0) })
 }
 
-// remount changes what may be done with the file system that is mounted at dir, as soon as nobody
-// has a file of it open that keeps it from that.
+// remount changes the flags of the file system mounted at dir, as soon as no open file prevents it.
 func remount(t *testing.T, dir string, flags uintptr) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -54,8 +53,8 @@ func remount(t *testing.T, dir string, flags uintptr) {
 	}
 }
 
-// private is a process that mounts what it likes, which nobody else sees and which ends with it: as
-// root, or as root of a user namespace of its own.
+// private returns attributes for a process with mounts of its own: as root, or as root of its own
+// user namespace.
 func private() *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if os.Getuid() != 0 {

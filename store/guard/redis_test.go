@@ -28,7 +28,7 @@ func newSite(t *testing.T, args ...string) *site {
 	return s
 }
 
-// connect connects the administrator, who goes past the proxy.
+// connect connects the administrator, directly and not through the proxy.
 func (s *site) connect(t *testing.T) {
 	t.Helper()
 	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Server.Addr}, ForceSingleClient: true, DisableCache: true})
@@ -55,8 +55,8 @@ func (s *site) guard(t *testing.T, opts *guard.Options) *guard.Store {
 	return guarded(t, store, opts)
 }
 
-// plans are a limit with a share and a closed one, neither of which leaves its window while a test
-// runs.
+// faultPlans returns a limit with a share and a closed one. Nothing leaves their windows while a
+// test runs.
 func faultPlans(t *testing.T, amount int64) []*drawgate.Plan {
 	t.Helper()
 	l := drawgate.Limit{Name: "h", Kind: drawgate.Rolling, Amount: amount, Window: time.Hour}
@@ -66,7 +66,7 @@ func faultPlans(t *testing.T, amount int64) []*drawgate.Plan {
 	}
 }
 
-// away is how long a fault lasts.
+// outage is how long a fault lasts.
 func outage() time.Duration {
 	if long {
 		return 3 * time.Second
@@ -74,8 +74,8 @@ func outage() time.Duration {
 	return 600 * time.Millisecond
 }
 
-// TestRedisFaults: whatever a real Redis does, takes are answered in time, marked, as their policy
-// says, never over the limit, and by the store again soon after it answers writes.
+// TestRedisFaults: whatever a real Redis does, takes are answered in time, marked, according to
+// their policy and never over the limit; and the store decides again soon after it accepts writes.
 //
 // req: A10, A11, A12, B11, C12, E7
 func TestRedisFaults(t *testing.T) {
@@ -134,7 +134,7 @@ func TestRedisFaults(t *testing.T) {
 			s := newSite(t, f.args...)
 			opts := &guard.Options{Instances: 1, StartFull: true}
 			if f.none {
-				opts.Timeout = patience // no take may need the guard; how long they take is measured
+				opts.Timeout = patience // no take should need the guard; their duration is measured
 			}
 			g := s.guard(t, opts)
 			plans := faultPlans(t, amount)
@@ -143,7 +143,7 @@ func TestRedisFaults(t *testing.T) {
 			before := l.fallbacks()
 			f.begin(t, s)
 			if !f.none {
-				l.turn() // takes that the server would refuse write nothing, and may not notice
+				l.turn() // takes that the server would refuse write nothing, and might not notice
 				l.falls()
 				l.turn()
 			}
@@ -165,7 +165,7 @@ func TestRedisFaults(t *testing.T) {
 			t.Logf("decided by the store %v after it was back", back)
 			most := int64(amount)
 			if f.losses {
-				most *= 2 // at most what was lost
+				most *= 2 // the most that was lost
 			}
 			l.within(plans[0], most, amount)
 			l.within(plans[1], most, amount)
@@ -173,9 +173,8 @@ func TestRedisFaults(t *testing.T) {
 	}
 }
 
-// TestThreeGuardsOnRedis are within the printed bound when their server stands still. They live in
-// one process, but have nothing in common except the server, as if each lived in a process of its
-// own.
+// TestThreeGuardsOnRedis: three guards stay within the printed bound while their server hangs. They
+// run in one process, but share nothing except the server, as if each had a process of its own.
 //
 // req: A10, E1, E7
 func TestThreeGuardsOnRedis(t *testing.T) {
@@ -194,7 +193,7 @@ func TestThreeGuardsOnRedis(t *testing.T) {
 	var guards []*guard.Store
 	opts := &guard.Options{Instances: 3, StartFull: true}
 	if !long {
-		opts.Timeout = time.Second // a take that is given up counts in the store without having been admitted: a busy machine has to leave enough
+		opts.Timeout = time.Second // a take that is given up counts in the store without having been admitted: leave enough for a busy machine
 	}
 	for range 3 {
 		guards = append(guards, s.guard(t, opts))
@@ -222,7 +221,7 @@ func TestThreeGuardsOnRedis(t *testing.T) {
 	l.within(plans[1], amount, amount)
 }
 
-// TestRedisUnavailableAtTheStart is used once it is there.
+// TestRedisUnavailableAtTheStart: Redis is used once it is available.
 //
 // req: B11, E7
 func TestRedisUnavailableAtTheStart(t *testing.T) {

@@ -15,14 +15,14 @@ import (
 
 func full(n int) *guard.Options { return &guard.Options{Instances: n, StartFull: true} }
 
-// back lets the store answer again and waits until it knows everything.
+// back makes the store answer again and waits until nothing is pending.
 func back(t *testing.T, g *guard.Store, store *faulty) {
 	t.Helper()
 	store.set(well)
 	wantBack(t, g, 2*time.Second)
 }
 
-// TestReturnWithinTwoSeconds, however long the store was away.
+// TestReturnWithinTwoSeconds, however long the outage was.
 //
 // req: A10, D10, E7
 func TestReturnWithinTwoSeconds(t *testing.T) {
@@ -49,12 +49,12 @@ func TestReturnWithinTwoSeconds(t *testing.T) {
 }
 
 // TestChargedBeforeTheNextTake: the store never decides about a bucket without knowing what was
-// admitted of it here, though it is asked at once.
+// admitted of it here, even if it is asked at once.
 func TestChargedBeforeTheNextTake(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(3, time.Hour))
-		const keys = 2000 // more than are told in one round
+		const keys = 2000 // more than fit into one delivery
 		store.set(refuses)
 		for i := range keys {
 			for range 3 {
@@ -84,8 +84,8 @@ func TestChargedBeforeTheNextTake(t *testing.T) {
 	})
 }
 
-// TestOnlyWhatStillCountsIsCharged: units that have left their window, or drained, while the store
-// was away are not charged again.
+// TestOnlyWhatStillCountsIsCharged: units that left their window, or drained, during the outage are
+// not charged.
 //
 // req: D10
 func TestOnlyWhatStillCountsIsCharged(t *testing.T) {
@@ -118,7 +118,7 @@ func TestOnlyWhatStillCountsIsCharged(t *testing.T) {
 	}
 }
 
-// TestReservationsGivenHere live as they do in a store.
+// TestReservationsGivenHere: they behave as in a store.
 func TestReservationsGivenHere(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -167,7 +167,7 @@ func TestReservationsGivenHere(t *testing.T) {
 		if got := used(t, store, plan, "k"); !slices.Equal(got, []int64{4, 1}) {
 			t.Errorf("the store knows of %v, want 4 and the slot that is open", got)
 		}
-		// Now it is the store's, for as long as it was renewed.
+		// The store has it now, with its renewed end.
 		if d := hold(t, g, "id2", time.Minute, plan, "k", 2, 1); !d.Replayed || d.Fallback {
 			t.Errorf("replayed %v, fallback %v", d.Replayed, d.Fallback)
 		}
@@ -185,7 +185,7 @@ func TestReservationsGivenHere(t *testing.T) {
 	})
 }
 
-// TestSlotsGivenHereCountInTheStore, though others have taken all there are meanwhile.
+// TestSlotsGivenHereCountInTheStore, even if others have meanwhile taken all of them.
 func TestSlotsGivenHereCountInTheStore(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(2), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -217,8 +217,8 @@ func TestSlotsGivenHereCountInTheStore(t *testing.T) {
 	})
 }
 
-// TestSettledDuringAnOutage: settlements of what the store gave wait for it, and land once. What only
-// the store can say is an error.
+// TestSettledDuringAnOutage: settlements of what the store granted are kept, and delivered once.
+// What only the store can answer is an error.
 func TestSettledDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{refuses, stalls, mute} {
@@ -253,7 +253,7 @@ func TestSettledDuringAnOutage(t *testing.T) {
 			back(t, g, store)
 			want := []int64{6, 1} // 1 settled, 2 open, 3 charged
 			if m == mute {
-				want = used(t, store, plan, "k") // the charge has no id: see TestALostAnswer
+				want = used(t, store, plan, "k") // the charge has no ID: see TestALostAnswer
 				if want[0] < 6 || want[0]%3 != 0 || want[1] != 1 {
 					t.Errorf("the store knows of %v", want)
 				}
@@ -265,12 +265,12 @@ func TestSettledDuringAnOutage(t *testing.T) {
 	}
 }
 
-// TestSettledDuringAnOutageByAnotherPlan: who settles may count by a plan that was compiled again, with
-// other limits and amounts. What it says counts all the same.
+// TestSettledDuringAnOutageByAnotherPlan: the caller may settle with a newly compiled plan, with
+// other limits and amounts. Its amounts still count.
 func TestSettledDuringAnOutageByAnotherPlan(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int64{9, 1} {
-		for _, given := range []mood{well, refuses} { // by the store, or here
+		for _, given := range []mood{well, refuses} { // granted by the store, or here
 			bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
 				limits := []drawgate.Limit{rolling(10, time.Hour), rolling(99, time.Minute)}
 				limits[0].Name, limits[1].Name = "hour", "minute"
@@ -293,8 +293,8 @@ func TestSettledDuringAnOutageByAnotherPlan(t *testing.T) {
 	}
 }
 
-// TestALostAnswer: a take with an id counts exactly once, whether or not it arrived. What has no id
-// counts at least once, unless the store can tell: see TestAPlainTakeCountsOnceInSQLite.
+// TestALostAnswer: a take with an ID counts exactly once, whether or not it arrived. A take without
+// an ID counts at least once, unless the store can tell: see TestAPlainTakeCountsOnceInSQLite.
 //
 // req: A12
 func TestALostAnswer(t *testing.T) {
@@ -323,8 +323,8 @@ func TestALostAnswer(t *testing.T) {
 	})
 }
 
-// TestABucketGivesNothingBackThatHasDrained: a reservation that the store hears of late is settled
-// as if it had known it all along.
+// TestABucketGivesNothingBackThatHasDrained: a reservation that the store learns of late is settled
+// as if it had known it from the start.
 func TestABucketGivesNothingBackThatHasDrained(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{false, true} { // settled before, or after the return
@@ -351,7 +351,8 @@ func TestABucketGivesNothingBackThatHasDrained(t *testing.T) {
 	}
 }
 
-// TestNoRoom: what is kept is bounded. Without room nothing is given away that could not be told.
+// TestNoRoom: what is kept is bounded. Without room, nothing is granted that could not be delivered
+// later.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	open := rolling(10, time.Hour)
@@ -406,9 +407,9 @@ func TestNoRoom(t *testing.T) {
 	})
 }
 
-// TestHoldsWithoutRoomStillCount: what the store gave while there was no room to record it counts
-// in the share for as long as it may be held. Until then nothing is admitted of buckets that are
-// not known, because it may be of one of these.
+// TestHoldsWithoutRoomStillCount: what the store granted while there was no room to record it
+// counts in the share for as long as it may be held. Until then, unknown buckets admit nothing,
+// because it may be one of them.
 //
 // req: A10
 func TestHoldsWithoutRoomStillCount(t *testing.T) {
@@ -425,7 +426,7 @@ func TestHoldsWithoutRoomStillCount(t *testing.T) {
 					t.Fatalf("the store gives a slot: %v", d.Err())
 				}
 			}
-			time.Sleep(150 * time.Minute) // of the others nothing counts any more, and there is room again
+			time.Sleep(150 * time.Minute) // nothing counts in the others any more, and there is room again
 			open := 30 * time.Minute
 			if renewed {
 				if o := end(t, g, drawgate.OpRenew, "b", plan, "k"); o.Err != nil || o.Gone {
@@ -449,7 +450,7 @@ func TestHoldsWithoutRoomStillCount(t *testing.T) {
 	}
 }
 
-// TestWaitersWakeWhenTheStoreIsBack, and do not sleep until a share would be free.
+// TestWaitersWakeWhenTheStoreIsBack: they do not sleep until a share would be free.
 func TestWaitersWakeWhenTheStoreIsBack(t *testing.T) {
 	t.Parallel()
 	bubble(t, share(4), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -472,8 +473,8 @@ func TestWaitersWakeWhenTheStoreIsBack(t *testing.T) {
 	})
 }
 
-// TestReservationHandles of the library settle, cancel and renew while the store is away, and never
-// hang.
+// TestReservationHandles: a reservation can be settled, cancelled and renewed during an outage, and
+// never hangs.
 func TestReservationHandles(t *testing.T) {
 	t.Parallel()
 	bubble(t, share(1), func(t *testing.T, g *guard.Store, store *faulty) {
@@ -517,8 +518,8 @@ func TestReservationHandles(t *testing.T) {
 	})
 }
 
-// TestReplace: a store that stays away until it is repaired is replaced by one that was opened
-// again.
+// TestReplace: a store that stays unavailable until it is repaired is replaced by one that was
+// opened again.
 func TestReplace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -548,7 +549,7 @@ func TestReplace(t *testing.T) {
 	})
 }
 
-// TestClose tells the store what it has to know. Nothing is decided afterwards.
+// TestClose: Close delivers what is pending. Nothing is decided afterwards.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -575,14 +576,13 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// unclosed is a store that stays open.
+// unclosed is a store that ignores Close.
 type unclosed struct{ drawgate.Store }
 
 func (unclosed) Close() error { return nil }
 
-// TestFullLedgerCountsFromTheAnswer: of a bucket that there is no room to write down nothing is
-// admitted here for as long as what the store has admitted of it counts, which begins when the
-// store answers, not when it was asked.
+// TestFullLedgerCountsFromTheAnswer: a bucket without room in the ledger admits nothing here for as
+// long as the store's admissions count, which starts when the store answers, not when it was asked.
 //
 // req: A11
 func TestFullLedgerCountsFromTheAnswer(t *testing.T) {

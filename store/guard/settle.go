@@ -9,10 +9,10 @@ import (
 )
 
 // Settle implements [drawgate.Store].
-//
-// While the store is unavailable, settlements and cancellations of reservations of this process are
-// kept, and delivered when it is back; so are charges and pauses. Of a renewal, and of a grant that
-// is not known here, the outcome is a [drawgate.StoreError]: nobody but the store can say.
+// During an outage, settlements and cancellations of this process's reservations are kept and
+// delivered when the store is back; so are charges and pauses. A renewal, or an operation on a
+// grant that this process does not know, fails with a [drawgate.StoreError], because only the store
+// can answer it.
 func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -40,8 +40,8 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	return nil
 }
 
-// settleHere carries out what is known here better than by the store, and returns the positions of
-// the others.
+// settleHere carries out the settlements about which the ledger knows more than the store, and
+// returns the positions of the others.
 func (s *Store) settleHere(batch []drawgate.Settlement, out []drawgate.Outcome) (theirs []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,14 +55,14 @@ func (s *Store) settleHere(batch []drawgate.Settlement, out []drawgate.Outcome) 
 	return theirs
 }
 
-// settleThere has the store carry out settlements, or keeps them until it can.
+// settleThere has the store carry out settlements, or keeps them until the store is back.
 func (s *Store) settleThere(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
 	cause := s.refusedBy()
 	answered := false
 	if cause == nil {
-		actx, cancel, whole := s.limit(ctx)
+		actx, cancel, fair := s.limit(ctx)
 		defer cancel()
-		cause = s.attempt(actx, ctx, batch[0].Op.String(), whole, func(ctx context.Context) error {
+		cause = s.attempt(actx, ctx, batch[0].Op.String(), fair, func(ctx context.Context) error {
 			if err := s.store().Settle(ctx, batch, out); err != nil {
 				return err
 			}
@@ -96,8 +96,8 @@ func (s *Store) settleThere(ctx context.Context, batch []drawgate.Settlement, ou
 	return nil
 }
 
-// settleLater keeps the ends of reservations whose caller gave up while the store was told: they
-// count once, so they may be told again.
+// settleLater keeps settlements and cancellations whose caller gave up during the call. They count
+// once, so it is safe to send them again.
 func (s *Store) settleLater(ctx context.Context, batch []drawgate.Settlement) error {
 	s.mu.Lock()
 	now := s.clock.now()
@@ -108,10 +108,10 @@ func (s *Store) settleLater(ctx context.Context, batch []drawgate.Settlement) er
 	}
 	s.mu.Unlock()
 	s.wake()
-	return fmt.Errorf("guard: the caller gave up while the store was told, which may have carried it out: %w", ctx.Err())
+	return fmt.Errorf("guard: the caller gave up during the call to the store, which may have carried it out: %w", ctx.Err())
 }
 
-// keep keeps a settlement that the store could not be given, if it may. mu is held.
+// keep keeps a settlement for later delivery, if it is of a kind that can be. mu is held.
 func (s *Store) keep(now ledger.Now, st *drawgate.Settlement, out *drawgate.Outcome, cause error) (kept bool) {
 	o, kept := s.ledger.Keep(now, st)
 	if *out = o; !kept {
@@ -120,7 +120,7 @@ func (s *Store) keep(now ledger.Now, st *drawgate.Settlement, out *drawgate.Outc
 	return kept
 }
 
-// wrapped makes a StoreError of why something was not done.
+// wrapped returns a StoreError with the cause.
 func wrapped(op string, cause error) error {
 	se := asStoreError(op, cause)
 	return &drawgate.StoreError{Store: se.Store, Op: op, Err: se.Err, Fault: se.Fault}

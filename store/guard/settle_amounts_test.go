@@ -8,8 +8,8 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// TestSettlingUnderASmallerAmountGivesNothingBack: where a rule has a smaller amount than another
-// for the same bucket, a settlement of its reservations does not make room for the other's takes.
+// TestSettlingUnderASmallerAmountGivesNothingBack: if one rule has a smaller amount than another
+// for the same bucket, settling its reservations does not make room for takes under the other.
 //
 // req: E7
 func TestSettlingUnderASmallerAmountGivesNothingBack(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// openFile opens a SQLite store behind a guard, for the one process that uses it.
+// openFile opens a guarded SQLite store that only this process uses.
 func openFile(t *testing.T, path string) *guard.Store {
 	t.Helper()
 	s, err := sqlitestore.Open(path, nil)
@@ -28,8 +28,8 @@ func openFile(t *testing.T, path string) *guard.Store {
 	return guarded(t, s, &guard.Options{Instances: 1, StartFull: true})
 }
 
-// tiers are document D's limits: while the file is away, the long ones step aside and the short
-// ones stay.
+// tiers returns document D's limits: during an outage the long ones are open and the short ones
+// stay.
 func tiers(t *testing.T, minute, day int64) *drawgate.Plan {
 	t.Helper()
 	return compile(t, drawgate.Policy{Name: "tiers", Fallback: drawgate.FallbackShare, Limits: []drawgate.Limit{
@@ -38,8 +38,8 @@ func tiers(t *testing.T, minute, day int64) *drawgate.Plan {
 	}})
 }
 
-// sqliteFault drives takes while a file is away, and checks what was admitted. A fault that is not
-// steady comes and goes by itself.
+// sqliteFault sends takes during an outage of a file, and checks what was admitted. A fault that is
+// not steady comes and goes by itself.
 func sqliteFault(t *testing.T, path string, steady bool, begin func(l *load), end func()) {
 	t.Helper()
 	const amount, ofDay = 10, 5
@@ -50,7 +50,7 @@ func sqliteFault(t *testing.T, path string, steady bool, begin func(l *load), en
 	l.awaits()
 	before := l.fallbacks()
 	begin(l)
-	l.turn() // takes that the file would refuse write nothing, and do not notice
+	l.turn() // takes that the file would refuse write nothing, and would not notice
 	if steady {
 		l.falls()
 		l.turn()
@@ -61,9 +61,9 @@ func sqliteFault(t *testing.T, path string, steady bool, begin func(l *load), en
 	}
 	if steady {
 		l.admits(plans[0], amount)
-		l.admits(plans[2], ofDay+1) // the day steps aside, and the hour stays
+		l.admits(plans[2], ofDay+1) // the day limit is open, and the hour limit stays
 	} else {
-		l.counts(plans[0], amount) // a write may go through after all when it was given up
+		l.counts(plans[0], amount) // a write that was given up may still succeed
 	}
 	l.falters(before)
 	end()
@@ -76,8 +76,8 @@ func sqliteFault(t *testing.T, path string, steady bool, begin func(l *load), en
 	}
 }
 
-// TestSQLiteLocked by another program: short limits stay, long ones step aside, and the store comes
-// back by itself.
+// TestSQLiteLocked: another program locks the file. Short limits stay, long ones are open, and the
+// store comes back by itself.
 //
 // req: D10
 func TestSQLiteLocked(t *testing.T) {
@@ -100,8 +100,8 @@ func TestSQLiteLocked(t *testing.T) {
 	})
 }
 
-// TestAPlainTakeCountsOnceInSQLite: what waits for its turn when its caller leaves is withdrawn. So
-// a take that is decided here counts here, and not there too.
+// TestAPlainTakeCountsOnceInSQLite: a request that still waits for its turn when its caller leaves
+// is withdrawn. So a take that is decided here counts here only.
 //
 // req: A12
 func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
@@ -145,14 +145,14 @@ func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
 
 const childVar = "DRAWGATE_TEST_CHILD"
 
-// inChild runs a test again in a process of its own, since it does to the process what others must
-// not notice. It reports whether this is that process.
+// inChild runs the test again in a child process, because it changes the whole process. It reports
+// whether this is the child.
 func inChild(t *testing.T) bool {
 	t.Helper()
 	return inChildOf(t, nil)
 }
 
-// inChildOf does so in a process of that kind, if there may be one.
+// inChildOf does so in a process with these attributes, if that is possible.
 func inChildOf(t *testing.T, attr *syscall.SysProcAttr) bool {
 	t.Helper()
 	if os.Getenv(childVar) != "" {
@@ -173,7 +173,7 @@ func inChildOf(t *testing.T, attr *syscall.SysProcAttr) bool {
 	return false
 }
 
-// setFileSize bounds the files that this process may write: 0 lets it write none.
+// setFileSize bounds the files that this process may write: with 0 it can write none.
 func setFileSize(t *testing.T, most uint64) {
 	t.Helper()
 	var l syscall.Rlimit
@@ -186,7 +186,7 @@ func setFileSize(t *testing.T, most uint64) {
 	}
 }
 
-// TestSQLiteCannotBeWritten, as on a disk that is mounted read-only or has failed.
+// TestSQLiteCannotBeWritten: as on a disk that is read-only or has failed.
 //
 // req: D10
 func TestSQLiteCannotBeWritten(t *testing.T) {
@@ -198,7 +198,7 @@ func TestSQLiteCannotBeWritten(t *testing.T) {
 	sqliteFault(t, filepath.Join(t.TempDir(), "state.db"), true, func(*load) { setFileSize(t, 0) }, func() { setFileSize(t, 1<<62) })
 }
 
-// TestSQLiteOnAFullDisk cannot append to its log.
+// TestSQLiteOnAFullDisk: SQLite cannot append to its log.
 //
 // req: D10
 func TestSQLiteOnAFullDisk(t *testing.T) {
@@ -207,13 +207,13 @@ func TestSQLiteOnAFullDisk(t *testing.T) {
 		return
 	}
 	signal.Ignore(syscall.SIGXFSZ)
-	// There is no room for the first page of the log: otherwise there would be some whenever the
-	// log was moved into the file.
+	// There is no room even for the first page of the log. Otherwise there would be some whenever
+	// the log was moved into the file.
 	sqliteFault(t, filepath.Join(t.TempDir(), "state.db"), true, func(*load) { setFileSize(t, 4096) }, func() { setFileSize(t, 1<<62) })
 }
 
-// TestSQLiteOnAnAlmostFullDisk can write what it has, and no more, so that there is room whenever
-// the log was moved into the file: it fails now and then.
+// TestSQLiteOnAnAlmostFullDisk: SQLite can write what it has, and no more. There is room again
+// whenever the log is moved into the file, so it fails now and then.
 //
 // req: D10
 func TestSQLiteOnAnAlmostFullDisk(t *testing.T) {
@@ -252,9 +252,9 @@ func fill(t *testing.T, path string, plan *drawgate.Plan) {
 	}
 }
 
-// TestSQLiteGone: a file that was deleted, replaced or overwritten stays away, though something
-// good is put in its place, until it is repaired and the process is given the store that was opened
-// again: going on with another file would mint its quota. So it is never over.
+// TestSQLiteGone: a file that was deleted, replaced or overwritten stays unavailable, even if a
+// good file takes its place, until it is repaired and the process gets the newly opened store.
+// Continuing with another file would hand out its quota again.
 //
 // req: D2, D10
 func TestSQLiteGone(t *testing.T) {
@@ -278,7 +278,7 @@ func TestSQLiteGone(t *testing.T) {
 			}
 		},
 		"overwritten": func(t *testing.T, path string) {
-			// By another process: closing the file in this one would drop SQLite's locks.
+			// From another process: closing the file in this one would drop SQLite's locks.
 			out, err := exec.CommandContext(t.Context(), "dd", "if=/dev/urandom", "of="+path, "bs=4096", "seek=1", "count=200", "conv=notrunc").CombinedOutput()
 			if err != nil {
 				t.Errorf("%v: %s", err, out)
@@ -299,12 +299,12 @@ func TestSQLiteGone(t *testing.T) {
 			l := drive(t, pace(t, 5*time.Millisecond, g), 3, plans, g)
 			l.awaits()
 			harm(t, path)
-			permanent := func() bool { // on a busy machine it may be away first because it is late
+			permanent := func() bool { // on a busy machine it may first be unavailable because it is slow
 				se, ok := errors.AsType[*drawgate.StoreError](g.State().Err)
 				return ok && se.Fault == drawgate.FaultLasting
 			}
 			for end := time.Now().Add(patience); !permanent() && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-				// Pages that are in memory say nothing: somebody has to read others.
+				// Pages that are in memory reveal nothing: somebody has to read others.
 				_ = g.Full().(drawgate.Journal).Read(t.Context(), time.Time{}, time.Now(), func(drawgate.Event) bool { return true })
 			}
 			if !permanent() {

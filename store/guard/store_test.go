@@ -28,8 +28,8 @@ func guarded(t *testing.T, s drawgate.Store, opts *guard.Options) *guard.Store {
 	return g
 }
 
-// TestMemory runs the contract of every store over memory behind a guard: a guard changes nothing
-// while the store is there.
+// TestMemory runs the suite for all stores on a guarded memory store: a guard changes nothing while
+// the store works.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{

@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/internal/shadow"
 )
 
-// requests makes what a batch needs on its way.
+// requests returns a ledger request for each take of a batch.
 func requests(batch []drawgate.Take) []ledger.Request {
 	reqs := make([]ledger.Request, len(batch))
 	for i := range batch {
@@ -20,11 +20,10 @@ func requests(batch []drawgate.Take) []ledger.Request {
 	return reqs
 }
 
-// Take implements [drawgate.Store]. It does not return a [drawgate.StoreError], nor does a
-// decision: what the store does not decide is decided here.
-//
-// The error of a caller that gives up while the store is asked matches its context's. What it asked
-// for may be taken; a take with an id is then cancelled in the background, by its grant.
+// Take implements [drawgate.Store]. Neither it nor a decision returns a [drawgate.StoreError]: the
+// guard decides what the store does not.
+// If a caller gives up while the store is asked, the error matches its context's. The units may
+// have been taken; a take with an ID is then cancelled in the background, by its grant.
 func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -33,11 +32,11 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 		return nil
 	}
 	if err := valid(batch); err != nil {
-		return s.store().Take(ctx, batch, out) // it knows best what to say
+		return s.store().Take(ctx, batch, out) // the store has the better error message
 	}
 	reqs := requests(batch)
 	cause := s.refusedBy()
-	hasty := false // the caller had less time than a store may take
+	hasty := false // the caller allowed less time than the store may need
 	if cause == nil {
 		var answered bool
 		if answered, hasty, cause = s.ask(ctx, batch, reqs, out); cause == nil || answered {
@@ -46,7 +45,7 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 		}
 		if gaveUp(ctx) {
 			s.abandon(reqs)
-			return fmt.Errorf("guard: the caller gave up while the store was asked, which may have allowed the take: %w", ctx.Err())
+			return fmt.Errorf("guard: the caller gave up during the call to the store, which may have allowed the take: %w", ctx.Err())
 		}
 		if !ledger.Unavailable(cause) {
 			s.abandon(reqs)
@@ -63,36 +62,36 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 		out[i] = s.ledger.Decide(now, &reqs[i])
 	}
 	s.mu.Unlock()
-	s.fell(ctx, batch, asStoreError("take", cause), out)
+	s.decidedHere(ctx, batch, asStoreError("take", cause), out)
 	return nil
 }
 
-// fell tells of takes that were decided here.
-func (s *Store) fell(ctx context.Context, batch []drawgate.Take, cause *drawgate.StoreError, out []drawgate.Decision) {
+// decidedHere reports takes that the guard decided.
+func (s *Store) decidedHere(ctx context.Context, batch []drawgate.Take, cause *drawgate.StoreError, out []drawgate.Decision) {
 	for i := range out {
 		if !out[i].Allowed {
 			s.hints.note(batch[i].Buckets)
 		}
 	}
 	n := len(batch)
-	if shadow.Is(ctx) { // nobody acts by them
+	if shadow.Is(ctx) { // nobody acts on these
 		n = 0
 	}
-	s.news.fell(cause, n)
-	if cause.Fault != drawgate.FaultBucket { // otherwise the store answers
+	s.news.decidedHere(cause, n)
+	if cause.Fault != drawgate.FaultBucket { // otherwise the store as a whole works
 		s.sharing.unavailable()
 	}
 	s.wake()
 }
 
-// opens reports whether a limit would step aside. Not for a caller that gives a store which is not
-// known to be unavailable no time: otherwise callers could choose by their deadlines to be admitted
-// without bound.
+// opens reports whether one of the limits has FallbackOpen. Such takes are not decided locally for
+// a caller with too short a deadline, unless the breaker is open: otherwise callers could choose a
+// deadline that admits them without bound.
 func opens(reqs []ledger.Request) bool {
 	return slices.ContainsFunc(reqs, func(r ledger.Request) bool { return r.Opens() })
 }
 
-// refusedBy returns why no caller is sent to the store; nil if they are.
+// refusedBy returns the error if the breaker is open, and nil otherwise.
 func (s *Store) refusedBy() error {
 	if !s.open.Load() {
 		return nil
@@ -100,7 +99,7 @@ func (s *Store) refusedBy() error {
 	return s.unavailable("take")
 }
 
-// valid reports what cannot be decided here, nor anywhere.
+// valid reports invalid takes, which no store can decide.
 func valid(batch []drawgate.Take) error {
 	for i := range batch {
 		t := &batch[i]
@@ -121,21 +120,20 @@ func twice(buckets []drawgate.BucketCost) bool {
 	return false
 }
 
-// ask has the store decide. While it does, the units count here: whatever is decided here at the
-// same time must not count on them.
-//
-// It reports whether the store answered each take for itself, perhaps with a failure, and whether
-// the caller gave it less time than it may take.
+// ask has the store decide. Until it answers, the units count in the ledger, so that takes which
+// the guard decides meanwhile cannot use them too.
+// It reports whether the store answered each take individually, possibly with a failure, and
+// whether the caller allowed less time than the store may need.
 func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []ledger.Request, out []drawgate.Decision) (answered, hasty bool, err error) {
 	caller := ctx
-	ctx, cancel, whole := s.limit(ctx)
+	ctx, cancel, fair := s.limit(ctx)
 	defer cancel()
 	if err := s.begin(ctx, reqs); err != nil {
-		return false, !whole && errors.Is(err, context.DeadlineExceeded), err
+		return false, !fair && errors.Is(err, context.DeadlineExceeded), err
 	}
 	for try := 1; ; try++ {
 		answered = false
-		err = s.attempt(ctx, caller, "take", whole, func(ctx context.Context) error {
+		err = s.attempt(ctx, caller, "take", fair, func(ctx context.Context) error {
 			if err := s.store().Take(ctx, batch, out); err != nil {
 				return err
 			}
@@ -145,23 +143,23 @@ func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []ledger.Re
 		if err != nil {
 			s.unanswered(reqs, out, answered, err)
 		}
-		hasty = !whole && errors.Is(err, context.DeadlineExceeded)
-		if !ledger.Unavailable(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() || !s.nap(ctx) {
+		hasty = !fair && errors.Is(err, context.DeadlineExceeded)
+		if !ledger.Unavailable(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() || !s.napBeforeRetry(ctx) {
 			return answered, hasty, err
 		}
 	}
 }
 
-// attempts is how often a take with an id is sent, if there is time: if it had arrived it is
-// answered again, at no cost.
+// attempts is how often a take with an ID is sent, if there is time. Sending it again is free: if
+// the first one arrived, the store repeats its answer.
 const attempts = 3
 
-// repeatable reports whether all takes of a batch have an id.
+// repeatable reports whether all takes of a batch have an ID.
 func repeatable(batch []drawgate.Take) bool {
 	return !slices.ContainsFunc(batch, func(t drawgate.Take) bool { return t.ID == "" })
 }
 
-// takeOutage returns the first failure of a take that is not of its buckets only.
+// takeOutage returns the first failure of a take that concerns more than its own buckets.
 func takeOutage(out []drawgate.Decision) error {
 	for i := range out {
 		if out[i].Fail != nil && isOutage(out[i].Fail) {
@@ -171,8 +169,8 @@ func takeOutage(out []drawgate.Decision) error {
 	return nil
 }
 
-// begin notes takes as being asked for. If the store must be told something of their buckets first,
-// it waits for that.
+// begin registers takes as being asked for. If something is pending for their buckets, it waits for
+// the delivery first.
 func (s *Store) begin(ctx context.Context, reqs []ledger.Request) error {
 	blocked := false
 	s.mu.Lock()
@@ -187,7 +185,7 @@ func (s *Store) begin(ctx context.Context, reqs []ledger.Request) error {
 	return s.deliverFirst(ctx, reqs)
 }
 
-// unanswered notes which takes the store may have carried out though it did not answer.
+// unanswered notes the takes that the store may have carried out without answering.
 func (s *Store) unanswered(reqs []ledger.Request, out []drawgate.Decision, answered bool, err error) {
 	if !answered && !ledger.Unavailable(err) {
 		return // it said that it did nothing
@@ -202,8 +200,8 @@ func (s *Store) unanswered(reqs []ledger.Request, out []drawgate.Decision, answe
 	}
 }
 
-// took takes note of what the store decided. A take that failed because the store is unavailable,
-// if only for its buckets, is decided here.
+// took records what the store decided. The guard decides takes that failed because the store is
+// unavailable, even if only for their buckets.
 func (s *Store) took(ctx context.Context, reqs []ledger.Request, out []drawgate.Decision, hasty bool) {
 	failed := false
 	for i := range out {
@@ -228,16 +226,16 @@ func (s *Store) took(ctx context.Context, reqs []ledger.Request, out []drawgate.
 	}
 }
 
-// undecided reports whether a take is to be decided here: not one that came later than its caller
-// allowed.
+// undecided reports whether the guard has to decide a take. It does not if the take arrived too
+// late for its caller.
 func undecided(r *ledger.Request, err error) bool {
 	return ledger.Unavailable(err) && (r.Take().NotAfter.IsZero() || !errors.Is(err, drawgate.ErrTooLate))
 }
 
-// replace decides a take here that the store did not decide.
+// replace decides a take that the store did not decide.
 func (s *Store) replace(ctx context.Context, r *ledger.Request, d *drawgate.Decision, hasty bool) {
 	cause := asStoreError("take", d.Fail)
-	if hasty && r.Opens() { // see opens: nobody decides
+	if hasty && r.Opens() { // see opens: left undecided
 		s.mu.Lock()
 		s.ledger.Abandon(s.clock.now(), r)
 		s.mu.Unlock()
@@ -249,10 +247,10 @@ func (s *Store) replace(ctx context.Context, r *ledger.Request, d *drawgate.Deci
 	s.mu.Lock()
 	*d = s.ledger.Decide(s.clock.now(), r)
 	s.mu.Unlock()
-	s.fell(ctx, []drawgate.Take{*r.Take()}, cause, []drawgate.Decision{*d})
+	s.decidedHere(ctx, []drawgate.Take{*r.Take()}, cause, []drawgate.Decision{*d})
 }
 
-// abandon forgets takes that nobody decides.
+// abandon forgets takes that stay undecided.
 func (s *Store) abandon(reqs []ledger.Request) {
 	s.mu.Lock()
 	now := s.clock.now()

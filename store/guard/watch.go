@@ -6,15 +6,15 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// watchers are told, beside what the store's own hints tell them, when the store is back: of
-// buckets that refused a take meanwhile.
+// watchers receive, besides the store's own hints, the buckets that refused a take during an outage
+// once the store is back.
 type watchers struct {
 	mu      sync.Mutex
 	chans   map[chan<- drawgate.Key]bool // guarded by mu
 	refused map[drawgate.Key]struct{}    // guarded by mu
 }
 
-// mostRefused bounds the buckets of which watchers are told.
+// mostRefused bounds the number of buckets that are remembered for watchers.
 const mostRefused = 1024
 
 // Watch implements [drawgate.Watcher].
@@ -40,7 +40,7 @@ func (s *Store) Watch(keys chan<- drawgate.Key) (stop func()) {
 	}
 }
 
-// note remembers a bucket that refused a take here, if anybody may wait for it.
+// note remembers the buckets of a take that the guard refused, if anybody may be waiting for them.
 func (w *watchers) note(buckets []drawgate.BucketCost) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,8 +55,7 @@ func (w *watchers) note(buckets []drawgate.BucketCost) {
 	}
 }
 
-// all tells of the buckets that are remembered. It never blocks: a watcher that is behind misses
-// some.
+// all sends the remembered buckets to the watchers. It never blocks: a slow watcher misses some.
 func (w *watchers) all() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
