@@ -11,35 +11,35 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// bucket is a record in memory, and how it is stored.
+// bucket is a record in memory, with what is needed to store it.
 type bucket struct {
 	key    drawgate.Key
-	id     int64 // of its row; 0: it has none yet
+	id     int64 // its row; 0: not stored yet
 	rec    *record.Record
-	notes  map[string]note // of the open reservations
+	notes  map[string]note // for the open reservations
 	dirty  bool            // to be written in this transaction
 	gone   bool            // reset
-	reset  int64           // µs: when it was, since the file was repaired; 0: never, or it does not matter
-	rev    int64           // of its row: another process's write changes it
-	seen   int64           // writer.epoch when the record was known to be right
+	reset  int64           // µs: when it was reset since the file was repaired; 0: never, or no longer relevant
+	rev    int64           // revision of its row: a write by another process changes it
+	seen   int64           // writer.epoch when the record was last known to be current
 	weight int
 }
 
-// note is what the history says of an open reservation when it ends.
+// note is what the history will record about an open reservation when it ends.
 type note struct {
 	units  string
 	labels []byte
 }
 
-// cache keeps records between transactions. After another process has written, each is compared
-// with its row before it is used again.
+// cache keeps records between transactions. After a write by another process, each record is
+// compared with its row before it is used again.
 type cache struct {
 	buckets map[drawgate.Key]*bucket
 	weight  int
-	most    int // that weight may be between transactions
+	most    int // largest weight between transactions
 }
 
-// maxWeight is how much the cache may hold, in bytes, roughly.
+// maxWeight is the approximate size of the cache in bytes.
 const maxWeight = 64 << 20
 
 func newCache(most int) *cache {
@@ -63,7 +63,7 @@ func (c *cache) remove(b *bucket) {
 	}
 }
 
-// weigh estimates the memory of a bucket again.
+// weigh updates the estimated memory of a bucket.
 func (c *cache) weigh(b *bucket) {
 	n := 512 + len(b.key.Tenant) + len(b.key.Policy) + len(b.key.Name) + 512*len(b.rec.Open)
 	for i := range b.rec.Limits {
@@ -73,7 +73,7 @@ func (c *cache) weigh(b *bucket) {
 	b.weight = n
 }
 
-// shrink drops some buckets, any, if there are too many. It must not be called within a
+// shrink drops arbitrary buckets while the cache is too large. It must not be called within a
 // transaction.
 func (c *cache) shrink() {
 	for _, b := range c.buckets {
@@ -89,7 +89,7 @@ func isBucket(err error) bool {
 	return errors.Is(err, record.ErrDamaged) || errors.Is(err, record.ErrVersion)
 }
 
-// fetch returns the bucket of a key, from memory if it is there.
+// fetch returns the bucket of a key, from memory if possible.
 func (w *writer) fetch(key drawgate.Key) (*bucket, error) {
 	if b := w.cache.buckets[key]; b != nil {
 		if ok, err := w.fresh(b); ok || err != nil {
@@ -111,7 +111,7 @@ func (w *writer) fetch(key drawgate.Key) (*bucket, error) {
 	return b, nil
 }
 
-// fresh reports whether a cached bucket is what is stored.
+// fresh reports whether a cached bucket equals the stored one.
 func (w *writer) fresh(b *bucket) (bool, error) {
 	if b.seen == w.epoch {
 		return true, nil
@@ -127,7 +127,7 @@ func (w *writer) fresh(b *bucket) (bool, error) {
 	return true, err
 }
 
-// load reads a bucket. One that is not stored is empty.
+// load reads a bucket. A bucket without a row is empty.
 func load(c *conn, key drawgate.Key) (*bucket, error) {
 	b := &bucket{key: key, rec: &record.Record{}, notes: map[string]note{}}
 	err := c.query(qKey, func(row []driver.Value) (err error) {
@@ -181,7 +181,7 @@ func (b *bucket) entries(c *conn, rolling map[int64]*record.State) error {
 		}
 		st := rolling[n[0]]
 		if st == nil {
-			return fmt.Errorf("%w: an entry of no limit", record.ErrDamaged)
+			return fmt.Errorf("%w: an entry without a limit", record.ErrDamaged)
 		}
 		st.Entries.Push(record.Entry{First: n[1], Last: n[2], N: n[3]})
 		return nil
@@ -206,7 +206,7 @@ func (b *bucket) reservations(c *conn) error {
 	}, b.id)
 }
 
-// flush writes what has changed of a bucket.
+// flush writes the changes of a bucket.
 func (w *writer) flush(b *bucket) error {
 	b.dirty = false
 	if b.gone {
@@ -238,7 +238,7 @@ func (w *writer) flush(b *bucket) error {
 	return nil
 }
 
-// flushEntries writes the entries of a limit that are new, changed or over.
+// flushEntries writes a limit's new and changed entries, and deletes those that have expired.
 func (w *writer) flushEntries(id int64, st *record.State) error {
 	if st.Log == nil {
 		return nil
@@ -283,7 +283,7 @@ func (w *writer) flushOpen(b *bucket) error {
 	return nil
 }
 
-// forget removes a bucket, even one that cannot be read, and what a repair holds for it.
+// forget removes a bucket, even one that cannot be read, and ends the effect of a repair on it.
 func (w *writer) forget(key drawgate.Key, now int64) error {
 	if b := w.cache.buckets[key]; b != nil {
 		b.gone = true
@@ -317,11 +317,11 @@ func (w *writer) drop(id int64) error {
 	return nil
 }
 
-// checkTake finds mistakes of a limiter, which a store must not follow.
+// checkTake finds invalid takes, which a correct limiter does not send.
 func checkTake(t *drawgate.Take) error {
 	switch {
 	case (t.ID != "") != (t.Hold > 0) || t.Hold < 0:
-		return fmt.Errorf("%w: a take has a hold if it has an id, and only then", drawgate.ErrInvalid)
+		return fmt.Errorf("%w: a take with an id needs a hold, and a take without an id has none", drawgate.ErrInvalid)
 	case t.Priority < 0 || t.Priority > drawgate.MaxPriority:
 		return fmt.Errorf("%w: priority %d", drawgate.ErrInvalid, t.Priority)
 	}
@@ -341,7 +341,7 @@ func checkBuckets(buckets []drawgate.BucketCost) error {
 		}
 		for j := range i {
 			if buckets[i].Key == buckets[j].Key {
-				return fmt.Errorf("%w: a bucket is named twice", drawgate.ErrInvalid)
+				return fmt.Errorf("%w: the same bucket twice", drawgate.ErrInvalid)
 			}
 		}
 	}

@@ -9,59 +9,59 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Cleaning goes through the file in steps of a few milliseconds, while nobody asks anything. Where
-// somebody always does, steps go between the transactions.
+// Cleaning goes through the file in steps of a few milliseconds while the store is idle. If it
+// never is, steps run between transactions.
 const (
 	cleanEvery = 24 * time.Hour  // the history
-	sweepEvery = 2 * time.Minute // buckets of which nothing is used any more
+	sweepEvery = 2 * time.Minute // unused buckets
 	cleanRetry = time.Minute     // after a step that failed
-	grace      = time.Minute     // a bucket is kept for so long after nothing of it is used: clocks are set back now and then
-	openPause  = time.Second     // after a store was opened: many a program makes one take and ends
+	grace      = time.Minute     // how long an unused bucket is kept: clocks are sometimes set back
+	openPause  = time.Second     // after opening: many programs make one take and end
 
-	late     = time.Minute           // how long cleaning waits for a moment in which nobody asks
-	lateStep = 20 * time.Millisecond // between two steps then
+	late     = time.Minute           // how long cleaning waits for the store to be idle
+	lateStep = 20 * time.Millisecond // then: time between two steps
 )
 
-// Sizes of a step.
+// Step sizes.
 const (
 	idleRows = 256
 	lateRows = 128
-	rowsPage = 4 // rows are looked at so many times faster than pages are moved
+	rowsPage = 4 // looking at rows is this many times faster than moving pages
 )
 
-// The names under which it is stored when the last passes began.
+// Names under which the start of the last passes is stored.
 const (
 	metaCleaned = "cleaned" // over the history
-	metaSwept   = "swept"   // over the buckets; where nothing was to be done, only every hour
+	metaSwept   = "swept"   // over the buckets; if nothing had to be done, only updated every hour
 )
 
-// sweptFor is how old metaSwept may be before a store cleans the moment it is opened: other
-// programs have not stayed long enough.
+// sweptFor is the age of metaSwept from which a store cleans right after it is opened: other
+// programs did not run long enough to clean.
 const sweptFor = time.Hour
 
-// metaPinged is what a ping writes: the instant.
+// metaPinged stores the time of the last ping.
 const metaPinged = "pinged"
 
-// afterHold is how long after the end of its hold a reservation may still count beyond what its
-// record alone says: the longest margin of a limit.
+// afterHold is how long after its end a reservation may still count in ways that its record alone
+// does not show: the longest margin of a limit.
 const afterHold = int64(10 * time.Minute / time.Microsecond)
 
-// cleaner is the state of the pass that is under way.
+// cleaner is the state of the current pass.
 type cleaner struct {
-	next    int64 // µs: when the next pass, or the next step of this one, is due
-	began   int64 // µs: when this pass began; 0: none is under way
-	stepped int64 // µs: when the last step was made
-	whole   bool  // this pass goes over the history, too
+	next    int64 // µs: when the next pass or step is due
+	began   int64 // µs: start of this pass; 0: none is running
+	stepped int64 // µs: time of the last step
+	whole   bool  // this pass includes the history
 	history bool  // the history is done
 	states  bool  // the buckets are done
 	cursor  int64 // keys up to here are done
-	removed bool  // this pass removed something
+	removed bool  // this pass removed rows
 	shrank  bool  // this pass gave pages back
 }
 
 func (w *writer) due() bool { return w.s.isBroken() == nil && w.s.now() >= w.next }
 
-// overdue reports whether a step has to be made although somebody asks.
+// overdue reports whether a step must run although the store is busy.
 func (w *writer) overdue() bool {
 	now := w.s.now()
 	return now-w.next >= late.Microseconds() && now-w.stepped >= lateStep.Microseconds() && w.s.isBroken() == nil
@@ -81,7 +81,7 @@ func (w *writer) rest() {
 	}
 }
 
-// clean makes one step, over at most so many rows.
+// clean makes one step over at most so many rows.
 func (w *writer) clean(rows int) {
 	now := w.s.now()
 	w.stepped = now
@@ -99,17 +99,17 @@ func (w *writer) clean(rows int) {
 	if err == nil {
 		if w.began == 0 && w.shrank { // the file gets shorter when the log is moved into it
 			w.shrank = false
-			_ = w.conn.emptyLog() // another process may be reading: then the log is moved later
+			_ = w.conn.emptyLog() // if another process is reading, the log is moved later
 		}
 		return
 	}
 	w.next = now + cleanRetry.Microseconds()
-	if errors.Is(err, errNobody) || busy(err) { // another process has the lock: later
+	if errors.Is(err, errNobody) || busy(err) { // another process has the lock: try later
 		return
 	}
 	err = explain(err)
 	w.s.setBroken(err)
-	w.s.opts.Logger.Warn("sqlitestore: cleaning failed and is tried again", "error", err)
+	w.s.opts.Logger.Warn("sqlitestore: cleaning failed and will be tried again", "error", err)
 }
 
 func (w *writer) cleanStep(now int64, rows int) error {
@@ -128,7 +128,7 @@ func (w *writer) cleanStep(now int64, rows int) error {
 	return w.endPass(now)
 }
 
-// firstPass returns when a store that is opened cleans first.
+// firstPass returns when a newly opened store first cleans.
 func firstPass(c *conn, now int64) (int64, error) {
 	swept, _, err := c.number(qMeta, metaSwept)
 	if err != nil || swept+sweptFor.Microseconds() < now {
@@ -137,7 +137,7 @@ func firstPass(c *conn, now int64) (int64, error) {
 	return max(swept+sweepEvery.Microseconds(), now+openPause.Microseconds()), nil
 }
 
-// beginPass begins a pass, unless another process has made it meanwhile.
+// beginPass starts a pass, unless another process has just made one.
 func (w *writer) beginPass(now int64) error {
 	swept, _, err := w.conn.number(qMeta, metaSwept)
 	if err != nil {
@@ -156,7 +156,7 @@ func (w *writer) beginPass(now int64) error {
 	return nil
 }
 
-// cleanHistory deletes the oldest rows.
+// cleanHistory deletes the oldest rows of the history.
 func (w *writer) cleanHistory(now int64) error {
 	horizon := now - w.s.opts.HistoryFor.Microseconds()
 	if w.s.opts.HistoryFor < 0 {
@@ -183,7 +183,7 @@ func (w *writer) cleanHistory(now int64) error {
 	return err
 }
 
-// cleanStates deletes the next buckets of which nothing is used any more.
+// cleanStates deletes the next unused buckets.
 func (w *writer) cleanStates(now int64, most int) error {
 	type found struct {
 		id, until int64
@@ -229,15 +229,15 @@ func (w *writer) cleanStates(now int64, most int) error {
 	return nil
 }
 
-// over reports whether nothing is used of a bucket that had open reservations when it was written,
-// and notes that they ended.
+// over reports whether a bucket that had open reservations when it was written is now unused, and
+// records that they ended.
 func (w *writer) over(key drawgate.Key, now int64) (bool, error) {
 	b, err := load(w.conn, key)
 	if err != nil {
 		return false, err
 	}
 	b.rec.Advance(nil, now)
-	for i := range b.rec.Limits { // without their rules, limits are not advanced
+	for i := range b.rec.Limits { // limits without their rules are not advanced
 		if st := &b.rec.Limits[i]; st.Held > 0 {
 			return false, nil
 		}
@@ -252,14 +252,14 @@ func (w *writer) over(key drawgate.Key, now int64) (bool, error) {
 	return true, nil
 }
 
-// autoVacuum is the mode in which a file gives pages back when it is told to, "incremental". It is
-// set before there is a table; an older file has none.
+// autoVacuum is SQLite's mode "incremental": the file gives pages back on request. It must be set
+// before the first table is made; older files do not have it.
 const autoVacuum = 2
 
-// keptFree returns how many free pages a file of so many keeps, to use them again.
+// keptFree returns how many free pages a file of this size keeps for reuse.
 func keptFree(pages int64) int64 { return 64 + pages/8 }
 
-// giveBack gives at most so many free pages back to the file system, and reports whether there are
+// giveBack returns at most so many free pages to the file system, and reports whether there are
 // more.
 func (w *writer) giveBack(most int) (more bool, err error) {
 	var n [3]int64
@@ -285,7 +285,7 @@ func (w *writer) endPass(now int64) error {
 	if err != nil {
 		return err
 	}
-	if w.removed || w.shrank || w.whole || began-swept >= sweptFor.Microseconds() { // a file that nobody uses is not written all day
+	if w.removed || w.shrank || w.whole || began-swept >= sweptFor.Microseconds() { // do not write an unused file all day
 		w.wrote = true
 		if _, err := w.conn.exec(qSetMeta, metaSwept, began); err != nil {
 			return err

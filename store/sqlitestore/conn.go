@@ -14,7 +14,7 @@ import (
 	"modernc.org/sqlite"
 )
 
-// conn is one connection with its prepared statements. It is used by one goroutine at a time.
+// conn is one connection with its prepared statements. Only one goroutine may use it at a time.
 //
 // It calls the driver directly: database/sql would cost as much per row as SQLite itself.
 type conn struct {
@@ -27,8 +27,8 @@ type conn struct {
 // private is the mode of new files. They hold keys, which may be personal data or secrets.
 const private fs.FileMode = 0o600
 
-// dialNew makes an empty file and opens a connection to it. SQLite by itself would make one that
-// everybody may read. The log and its index get the mode of the file.
+// dialNew makes an empty file and opens a connection to it. SQLite itself would make one that
+// everybody may read.
 func dialNew(path string, mode fs.FileMode) (*conn, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, private) //nolint:gosec // beside the file that the caller named
 	if err != nil {
@@ -44,14 +44,13 @@ func dialNew(path string, mode fs.FileMode) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.pragma("auto_vacuum = INCREMENTAL"); err != nil { // before there is a table: pages that are not used any more are given back
+	if _, err := c.pragma("auto_vacuum = INCREMENTAL"); err != nil { // must come before the first table: unused pages are given back
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
 }
 
-// dial opens a connection to a database file that is there. mode is that of SQLite's URI: "rw" or
-// "ro".
+// dial opens a connection to an existing database file. mode is SQLite's URI mode: "rw" or "ro".
 func dial(path, mode string) (*conn, error) {
 	raw, err := (&sqlite.Driver{}).Open("file:" + (&url.URL{Path: path}).EscapedPath() + "?mode=" + mode)
 	if err != nil {
@@ -63,20 +62,20 @@ func dial(path, mode string) (*conn, error) {
 func (c *conn) close() error {
 	for _, st := range c.stmts {
 		if st != nil {
-			_ = st.Close() // closing the connection says what is wrong
+			_ = st.Close() // the connection's error says what is wrong
 		}
 	}
 	return c.raw.Close()
 }
 
-// leave closes a connection to a file that must not be changed: the last one that is closed would
-// move the log into it, unless it can only read.
+// leave closes a connection without changing the file. Otherwise closing the last connection would
+// move the log into the file. A connection that is still open and can only read prevents that.
 func (c *conn) leave(path string) {
 	if last, err := dial(path, "ro"); err == nil {
 		defer func() { _ = last.close() }()  // it was only read
-		_, _ = last.pragma("schema_version") // what cannot be read has no log that could be moved
+		_, _ = last.pragma("schema_version") // if this fails, there is no log that could be moved
 	}
-	_ = c.close() // why it is left says more
+	_ = c.close() // the caller has the more useful error
 }
 
 // stmt returns a prepared statement.
@@ -86,14 +85,13 @@ func (c *conn) stmt(q query) (driver.Stmt, error) {
 	}
 	st, err := c.raw.Prepare(statements[q])
 	if err != nil {
-		return nil, err // what came with it is no statement, though not nil
+		return nil, err // err is set, and st is not nil, but not a statement
 	}
 	c.stmts[q] = st
 	return st, nil
 }
 
-// values makes arguments of what a statement is given: int64, string, []byte or nil. A nil or empty
-// []byte is NULL.
+// values converts statement arguments: int64, string, []byte or nil. An empty []byte is NULL.
 func (c *conn) values(args []any) []driver.NamedValue {
 	c.args = c.args[:0]
 	for i, a := range args {
@@ -113,7 +111,7 @@ func (c *conn) exec(q query, args ...any) (driver.Result, error) {
 	return st.(driver.StmtExecContext).ExecContext(context.Background(), c.values(args))
 }
 
-// query calls f with each row. What f is given is valid until it returns, except strings.
+// query calls f with each row. The row, except for its strings, is only valid until f returns.
 func (c *conn) query(q query, f func(row []driver.Value) error, args ...any) error {
 	st, err := c.stmt(q)
 	if err != nil {
@@ -145,7 +143,8 @@ func (c *conn) each(rows driver.Rows, f func(row []driver.Value) error) (err err
 	}
 }
 
-// number returns the integer that a statement yields first; ok is false without a row, or for NULL.
+// number returns the first integer that a statement yields. ok is false if there is no row, or for
+// NULL.
 func (c *conn) number(q query, args ...any) (n int64, ok bool, err error) {
 	err = c.query(q, func(row []driver.Value) error {
 		if !ok {
@@ -156,13 +155,13 @@ func (c *conn) number(q query, args ...any) (n int64, ok bool, err error) {
 	return n, ok, err
 }
 
-// script runs statements that are not prepared.
+// script runs statements without preparing them.
 func (c *conn) script(text string) error {
 	_, err := c.raw.(driver.ExecerContext).ExecContext(context.Background(), text, nil)
 	return err
 }
 
-// pragma returns the first value of what a pragma answers, as text.
+// pragma returns the first value of a pragma's answer, as text.
 func (c *conn) pragma(text string) (value string, err error) {
 	rows, err := c.raw.(driver.QueryerContext).QueryContext(context.Background(), "PRAGMA "+text, nil)
 	if err != nil {
@@ -178,7 +177,7 @@ func (c *conn) pragma(text string) (value string, err error) {
 	return value, err
 }
 
-// query numbers a prepared statement.
+// query identifies a prepared statement.
 type query int
 
 const (

@@ -12,16 +12,16 @@ import (
 
 var (
 	// ErrDamaged means that the database is corrupt, truncated, not a database, or was deleted or
-	// replaced while it was open. The store stays away until somebody puts it right and opens it
-	// again: going on with an empty file would mint a full quota.
-	ErrDamaged = errors.New("the database is damaged, and stays away until it is repaired")
+	// replaced while it was open. The store stays unavailable until somebody repairs the file and
+	// opens it again: continuing with an empty file would grant every quota again.
+	ErrDamaged = errors.New("the database is damaged, and stays unavailable until it is repaired")
 	// ErrForeign means that the file is a database of another program, or of a newer version of
 	// this one.
 	ErrForeign = errors.New("the database is not one that this program can use")
 )
 
-// The primary result codes of SQLite that are told apart (https://sqlite.org/rescode.html). The
-// driver reports extended ones, whose low byte they are.
+// Primary result codes of SQLite that need different handling (https://sqlite.org/rescode.html).
+// The driver reports extended codes; the primary code is their low byte.
 const (
 	codePerm     = 3
 	codeBusy     = 5
@@ -38,19 +38,19 @@ const (
 
 // advice says what to do about a result code.
 var advice = map[int]string{
-	codePerm:     "this process may not use the file: check its permissions; the store comes back by itself",
-	codeBusy:     "another process holds the database locked: the store comes back by itself when it lets go",
-	codeLocked:   "another connection holds the database locked: the store comes back by itself when it lets go",
-	codeReadOnly: "the database cannot be written: check the permissions of the file and its directory, and that the disk is not mounted read-only; the store comes back by itself",
-	codeIOErr:    "the disk failed, or does not take more (a quota, ulimit -f): check it; the store comes back by itself when it works again",
-	codeFull:     "the disk is full: free some space; the store comes back by itself",
-	codeCantOpen: "the database cannot be opened: check that its directory is there and may be written; the store comes back by itself",
+	codePerm:     "this process may not use the file: check its permissions; the store recovers by itself",
+	codeBusy:     "another process holds the database locked: the store recovers by itself when it lets go",
+	codeLocked:   "another connection holds the database locked: the store recovers by itself when it lets go",
+	codeReadOnly: "the database cannot be written: check the permissions of the file and its directory, and that the disk is not mounted read-only; the store recovers by itself",
+	codeIOErr:    "the disk failed, or refuses to take more (a quota, ulimit -f): check it; the store recovers by itself when it works again",
+	codeFull:     "the disk is full: free some space; the store recovers by itself",
+	codeCantOpen: "the database cannot be opened: check that its directory exists and can be written; the store recovers by itself",
 	codeProtocol: "the database cannot be locked: check that it is on a local disk",
-	codeCorrupt:  "restore the file, its -wal and its -shm from a backup, or have it repaired (drawgate repair), and restart the programs that use it",
-	codeNotADB:   "restore the file, its -wal and its -shm from a backup, or have it repaired (drawgate repair), and restart the programs that use it",
+	codeCorrupt:  "restore the file, its -wal and its -shm from a backup, or repair it (drawgate repair), and restart the programs that use it",
+	codeNotADB:   "restore the file, its -wal and its -shm from a backup, or repair it (drawgate repair), and restart the programs that use it",
 }
 
-// code returns the primary result code of an error of SQLite, 0 for other errors.
+// code returns the primary result code of an error of SQLite, or 0 for other errors.
 func code(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xff
@@ -70,9 +70,9 @@ func explain(err error) error {
 	case c == codeCorrupt || c == codeNotADB:
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, advice[c], err)
 	case errors.Is(err, record.ErrVersion):
-		return fmt.Errorf("%w: a bucket was written by a newer version: use that: %w", ErrForeign, err)
+		return fmt.Errorf("%w: the bucket was written by a newer version: use that version: %w", ErrForeign, err)
 	case errors.Is(err, record.ErrDamaged):
-		return fmt.Errorf("%w: a bucket's state is not what was written: restore the database from a backup, or reset the bucket: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: the stored bucket is damaged: restore the database from a backup, or reset the bucket: %w", ErrDamaged, err)
 	case advice[c] != "":
 		return fmt.Errorf("%s: %w", advice[c], err)
 	}
@@ -83,7 +83,7 @@ func storeError(op string, err error) error {
 	return &drawgate.StoreError{Store: "sqlite", Op: op, Err: err, Fault: faultOf(err)}
 }
 
-// faultOf says what kind of failure an error is.
+// faultOf returns what kind of failure an error is.
 func faultOf(err error) drawgate.Fault {
 	switch c := code(err); {
 	case isBucket(err):

@@ -15,17 +15,16 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// applicationID marks our databases: "DRGW".
+// applicationID identifies our databases: "DRGW".
 const applicationID = 0x44524757
 
-// quickCheck is the size in bytes up to which the structure of a file is checked when it is opened
-// (about 0.1 s).
+// quickCheck is the size in bytes up to which opening a file checks its structure (about 0.1 s).
 const quickCheck = 16 << 20
 
-// empty is the size in bytes up to which SQLite takes a file to be a new database.
+// empty is the size in bytes up to which SQLite treats a file as a new database.
 const empty = 1
 
-// file is a database file that was found good, and what tells it from another one in its place.
+// file is a database file that passed the checks, with what identifies it.
 type file struct {
 	path     string // absolute, without symbolic links
 	main     fs.FileInfo
@@ -34,7 +33,7 @@ type file struct {
 	repaired repairMark
 }
 
-// prepare checks the file at path, creating it if there is none, brings its schema up to date, and
+// prepare checks the file at path, makes it if it does not exist, brings its schema up to date, and
 // opens a connection.
 func prepare(path string, o *Options) (*file, *conn, error) {
 	found, err := locate(path, o)
@@ -56,7 +55,7 @@ func prepare(path string, o *Options) (*file, *conn, error) {
 	return f, c, nil
 }
 
-// locate returns the path without symbolic links, of a file that is there and not empty.
+// locate returns the path without symbolic links if the file exists and is not empty.
 func locate(path string, o *Options) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -89,11 +88,11 @@ func locate(path string, o *Options) (string, error) {
 	return path, unrepaired(path)
 }
 
-// unfinished follows the name of a database in that of one that is being made for it.
+// unfinished is the suffix of a database that is still being made.
 const unfinished = ".new-"
 
-// dangling is the error of a symbolic link to a file that is not there: of one that was there, if
-// the mark beside it says so.
+// dangling returns the error for a symbolic link to a missing file. If a mark says that the file
+// existed, the error says so.
 func dangling(path string) error {
 	target, err := os.Readlink(path)
 	if err == nil && !filepath.IsAbs(target) {
@@ -104,23 +103,23 @@ func dangling(path string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%s is a symbolic link to a file that is not there", path)
+	return fmt.Errorf("%s is a symbolic link to a file that does not exist", path)
 }
 
-// create makes a new database beside path and links it there once it is complete, so that a file at
-// path is never half made, whoever is killed, and of several processes one wins.
+// create makes a new database next to path and links it there once it is complete. So a file at
+// path is never half made, even if the process is killed, and if several processes do it one wins.
 func create(path string, o *Options) error {
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("%s: its directory must be there: %w", path, err)
+		return fmt.Errorf("%s: its directory must exist: %w", path, err)
 	}
 	_, noLog := os.Stat(path + "-wal")
-	switch info, err := os.Lstat(path); { // after the log: whoever makes both makes the file first
+	switch info, err := os.Lstat(path); { // checked after the log, because the file is made before the log
 	case err == nil && info.Mode()&fs.ModeSymlink != 0:
 		return dangling(path)
 	case err == nil:
-		return nil // somebody else has made it meanwhile
+		return nil // another process has made it meanwhile
 	case noLog == nil:
-		return fmt.Errorf("%w: %s is not there but its -wal is: restore the file; or %s", ErrDamaged, path, waysOut(path))
+		return fmt.Errorf("%w: %s does not exist but its -wal does: restore the file; or %s", ErrDamaged, path, waysOut(path))
 	}
 	if o.Existing {
 		return fmt.Errorf("there is no database %s: %w", path, fs.ErrNotExist)
@@ -140,9 +139,9 @@ func create(path string, o *Options) error {
 	}
 	err = os.Link(temp, path)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // somebody else has made it meanwhile
+		return nil // another process has made it meanwhile
 	}
-	if err != nil { // a file system without links
+	if err != nil { // a file system without hard links
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
@@ -154,25 +153,25 @@ func create(path string, o *Options) error {
 
 // syncDir makes a new name in a directory durable.
 func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // where the file is, as the caller named it
+	d, err := os.Open(dir) //nolint:gosec // the directory of the file that the caller named
 	if err != nil {
 		return err
 	}
-	_ = d.Sync() // not every system can
+	_ = d.Sync() // not supported everywhere
 	return d.Close()
 }
 
-// emptyLog moves the log into the file, so that the file alone is all of it. Closing it does so
-// too, but does not say if it cannot.
+// emptyLog moves the log into the file, so that the file alone is complete. Closing it does that
+// too, but does not report a failure.
 func (c *conn) emptyLog() error {
 	busy, err := number(c, "wal_checkpoint(TRUNCATE)")
 	if err == nil && busy != 0 {
-		err = errors.New("the log cannot be moved into the file: somebody else has it open")
+		err = errors.New("the log cannot be moved into the file: another process has it open")
 	}
 	return err
 }
 
-// settings makes the choices that are not stored in the file.
+// settings applies the settings that are not stored in the file.
 func settings(c *conn, o *Options) error {
 	mode := "FULL"
 	if o.Synchronous == Normal {
@@ -194,9 +193,9 @@ func settings(c *conn, o *Options) error {
 	return nil
 }
 
-// vet checks that a file is one of ours and whole, before anything is written.
+// vet checks that a file is one of ours and undamaged, before anything is written.
 func vet(path string, c *conn, o *Options) (*file, error) {
-	// Before anything is read: another process may be recovering or closing the write-ahead log.
+	// This comes before any read: another process may be recovering or closing the write-ahead log.
 	if _, err := c.pragma(fmt.Sprintf("busy_timeout = %d", o.busyTimeout().Milliseconds())); err != nil {
 		return nil, err
 	}
@@ -232,7 +231,7 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	// From now on the driver waits for no lock: the store does, so that callers can leave.
+	// From here on the driver does not wait for locks. The store does, so that callers can leave.
 	for _, p := range append([]string{"busy_timeout = 0"}, o.pragmas...) {
 		if _, err := c.pragma(p); err != nil {
 			return nil, err
@@ -247,8 +246,8 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 	return f, nil
 }
 
-// remember writes the mark of a database that has none. Where that cannot be, the store is as good
-// as ever, but whether the file was deleted cannot be told.
+// remember writes the mark of a database that has none. If that fails the store still works, but
+// cannot notice that the file was deleted.
 func remember(path string, c *conn, o *Options) error {
 	identity, err := identify(c, o)
 	if err == nil {
@@ -258,7 +257,7 @@ func remember(path string, c *conn, o *Options) error {
 		return err
 	}
 	if err != nil {
-		o.Logger.Warn("sqlitestore: the mark beside the database cannot be written: if the database is deleted, nobody will notice", "path", path, "error", err)
+		o.Logger.Warn("sqlitestore: the mark next to the database cannot be written: if the database is deleted, nobody will notice", "path", path, "error", err)
 	}
 	return nil
 }
@@ -271,8 +270,7 @@ func number(c *conn, pragma string) (int64, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// whole checks a file for what can be found out cheaply: SQLite itself compares its length with its
-// header.
+// whole makes the cheap checks of a file. SQLite itself compares its length with its header.
 func whole(path string, c *conn) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() > quickCheck {
@@ -286,8 +284,8 @@ func whole(path string, c *conn) error {
 	return nil
 }
 
-// ready sets a connection, and brings the schema of its file up to date. It returns the schema's
-// version.
+// ready configures a connection and brings the schema of its file up to date. It returns the
+// schema's version.
 func ready(c *conn, o *Options) (int64, error) {
 	if err := settings(c, o); err != nil {
 		return 0, err
@@ -308,7 +306,7 @@ func migrate(c *conn, o *Options) (int64, error) {
 	return version, err
 }
 
-// outdated returns the version of a file's schema, and the steps that bring it up to date.
+// outdated returns the version of a file's schema, and the migrations that bring it up to date.
 func outdated(c *conn, o *Options) (version int64, steps []string, err error) {
 	schema := o.schema
 	if schema == nil {
@@ -335,12 +333,12 @@ func outdated(c *conn, o *Options) (version int64, steps []string, err error) {
 	return version, steps, nil
 }
 
-// newer is the error for a file whose schema this program does not know.
+// newer is the error for a file whose schema is newer than this program.
 func newer(version, known int64) error {
 	return fmt.Errorf("%w: its schema has version %d, this program knows up to %d: use a newer version", ErrForeign, version, known)
 }
 
-// step runs one migration, unless another process has meanwhile.
+// step runs one migration, unless another process has done so meanwhile.
 func step(c *conn, from int64, text string) error {
 	if err := c.script("BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -355,9 +353,9 @@ func step(c *conn, from int64, text string) error {
 	return c.script("COMMIT")
 }
 
-// check reports whether the file and its log are still the ones that were opened: a store that
-// writes into a file without a name would forget it all, and one that goes on with another file
-// would mint its quota.
+// check reports whether the file and its log are still the ones that were opened. A store that
+// writes into a deleted file would lose everything, and one that continues with another file would
+// grant its quota again.
 func (f *file) check(logs bool) error {
 	if err := same(f.main, f.path); err != nil || !logs {
 		return err
@@ -375,15 +373,15 @@ func same(was fs.FileInfo, path string) error {
 	now, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup or have it made again (%s), and restart the programs that use it", ErrDamaged, path, command("repair --hold", path))
+		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup or make a new one (%s), and restart the programs that use it", ErrDamaged, path, command("repair --hold", path))
 	case err != nil:
 		return err
 	case !os.SameFile(was, now):
-		return fmt.Errorf("%w: %s was replaced while it was in use: restart the programs that use it if the new one is right", ErrDamaged, path)
+		return fmt.Errorf("%w: %s was replaced while it was in use: restart the programs that use it if the new file is the right one", ErrDamaged, path)
 	}
 	return nil
 }
 
-// checkLogs is how often the log's identity is checked; the file's own is checked in each
+// checkLogs is how often the log's identity is checked. The file's own identity is checked in each
 // transaction.
 const checkLogs = time.Second

@@ -44,8 +44,8 @@ func openAt(tb testing.TB, path string, opts *sqlitestore.Options, c *clock) *sq
 	return s
 }
 
-// withLongTimeout returns options with which a store waits as long as it takes while another one writes,
-// unless they say otherwise: a busy disk takes seconds.
+// withLongTimeout returns options with which a store waits as long as it takes while another one
+// writes, unless they say otherwise: a busy disk takes seconds.
 func withLongTimeout(opts *sqlitestore.Options) *sqlitestore.Options {
 	var o sqlitestore.Options
 	if opts != nil {

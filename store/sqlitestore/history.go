@@ -14,7 +14,7 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// The operations of the history. The numbers are stored: they never change.
+// The operations of the history. The numbers are stored and never change.
 const (
 	opTake int64 = iota
 	opSettle
@@ -36,7 +36,8 @@ type event struct {
 	labels []byte
 }
 
-// many is how many plain events go into one statement, which is a third cheaper than one by one.
+// many is how many plain events go into one statement, which is a third cheaper than single
+// statements.
 const many = 16
 
 // addAll appends events to the history.
@@ -66,7 +67,7 @@ func (c *conn) addAll(events []event) error {
 	return nil
 }
 
-// plain reports whether an event has neither an id nor labels.
+// plain reports whether an event has neither an ID nor labels.
 func (e *event) plain() bool { return e.id == "" && e.labels == nil }
 
 func (c *conn) add(e *event) (err error) {
@@ -78,7 +79,8 @@ func (c *conn) add(e *event) (err error) {
 	return err
 }
 
-// formatUnits writes amounts as "requests=1 tokens=250": per unit, of several limits the largest.
+// formatUnits writes amounts as "requests=1 tokens=250": one amount per unit, the largest if
+// several limits have that unit.
 func formatUnits(limits []drawgate.Limit, n drawgate.Amounts, skip drawgate.Kind) string {
 	var buf []byte
 	for i := range limits {
@@ -118,7 +120,7 @@ func parseUnits(text string) (units []drawgate.Cost) {
 	return units
 }
 
-// unitsMemo remembers the last text: most takes of a batch are alike.
+// unitsMemo remembers the last text, because most takes of a batch have the same amounts.
 type unitsMemo struct {
 	plan *drawgate.Plan
 	n    drawgate.Amounts
@@ -132,7 +134,7 @@ func (m *unitsMemo) units(plan *drawgate.Plan, n drawgate.Amounts) string {
 	return m.text
 }
 
-// settledUnits says what a settlement used of an open reservation.
+// settledUnits returns what a settlement used of an open reservation.
 func settledUnits(bc *drawgate.BucketCost, open *record.Open) string {
 	var n drawgate.Amounts
 	specs := bc.Plan.Specs(true)
@@ -150,7 +152,7 @@ func settledUnits(bc *drawgate.BucketCost, open *record.Open) string {
 	return formatUnits(bc.Plan.Policy().Limits, n, 0)
 }
 
-// chargedUnits says what a charge counted: concurrency limits take no part in it.
+// chargedUnits returns what a charge counted. Concurrency limits ignore charges.
 func chargedUnits(bc *drawgate.BucketCost) string {
 	return formatUnits(bc.Plan.Policy().Limits, bc.N, drawgate.Concurrency)
 }
@@ -183,15 +185,15 @@ func parseLabels(b []byte) (labels []drawgate.Label, err error) {
 	return labels, nil
 }
 
-// clockSlack is how far the clocks of those who write the history may disagree without Read missing
-// anything.
+// clockSlack is how far the clocks of the writing processes may differ without Read missing an
+// event.
 const clockSlack = int64(time.Hour / time.Microsecond)
 
-// Read implements [drawgate.Journal]: it yields what was admitted in [from, to), oldest first, and
-// what is written meanwhile if to lies ahead. A zero to means no end. The hold of a reservation
-// that ended is told when the store noticed.
+// Read implements [drawgate.Journal]. It yields what was admitted in [from, to), oldest first,
+// including what is written during the call if to lies ahead. A zero to means no end. The end of a
+// hold appears when the store noticed it.
 //
-// The history has no index: Read looks for from by halving, which is right as long as clocks were
+// The history has no index: Read finds from by bisection, which is correct as long as clocks were
 // not set back by more than an hour.
 func (s *Store) Read(ctx context.Context, from, to time.Time, yield func(drawgate.Event) bool) error {
 	last := int64(forever)
@@ -222,10 +224,10 @@ func (s *Store) Read(ctx context.Context, from, to time.Time, yield func(drawgat
 	return err
 }
 
-// ceilMicro returns the first µs that is not before t.
+// ceilMicro returns the first µs at or after t.
 func ceilMicro(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
 
-// before returns a sequence number behind which every event at or after instant at lies.
+// before returns a sequence number after which every event at or after instant at lies.
 func before(c *conn, at int64) (int64, error) {
 	lo, _, err := c.number(qFirstSeq)
 	if err != nil {
@@ -251,8 +253,8 @@ func before(c *conn, at int64) (int64, error) {
 	return lo - 1, nil
 }
 
-// events returns those of the next rows that lie in [from, to), the number of the last row, and
-// whether there may be more.
+// events returns the events among the next rows that lie in [from, to), the number of the last row,
+// and whether there may be more.
 func events(c *conn, seq, from, to int64) (page []drawgate.Event, last int64, more bool, err error) {
 	last, rows, over := seq, 0, false
 	err = c.query(qEvents, func(row []driver.Value) error {
@@ -275,7 +277,7 @@ func eventOf(row []driver.Value) (e drawgate.Event, err error) {
 	e.At = time.UnixMicro(at)
 	op, _ := row[1].(int64)
 	if op < 0 || op >= int64(len(opNames)) {
-		return e, fmt.Errorf("%w: an operation of the history is not known", ErrForeign)
+		return e, fmt.Errorf("%w: an unknown operation in the history", ErrForeign)
 	}
 	e.Op = opNames[op]
 	e.Key.Tenant, _ = row[2].(string)

@@ -8,7 +8,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// read calls f with the reading connection. It must not call back into the store, nor to a caller.
+// read calls f with the reading connection. f must not call back into the store, nor call a
+// caller's function.
 func (s *Store) read(ctx context.Context, op string, f func(c *conn) error) error {
 	if err := ctx.Err(); err != nil {
 		return storeError(op, err)
@@ -64,7 +65,7 @@ func readOnly(c *conn) error {
 	return nil
 }
 
-// List implements [drawgate.Lister]: keys of exactly that tenant and policy.
+// List implements [drawgate.Lister] for keys of exactly this tenant and policy.
 func (s *Store) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
 	q, after := qNames, ""
 	for {
@@ -89,7 +90,7 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(draw
 	}
 }
 
-// page returns the names in use among the next rows, and the last name of them all.
+// page returns the names in use among the next rows, and the last name looked at.
 func page(c *conn, q query, tenant, policy, after string, now int64) (names []string, last string, more bool, err error) {
 	args := []any{tenant, policy}
 	if q == qNamesAfter {

@@ -13,21 +13,21 @@ import (
 	"syscall"
 )
 
-// A mark beside the file says that a database is here, and which one. Without it nobody could tell
-// a file that was deleted, whose quotas are perhaps used up, from one that never was. It is written
-// once, when the file is durable, and only [RepairOptions.Fresh] and [RepairOptions.Hold] make a
-// file that fits it: nothing removes it.
+// A mark next to the file says that there is a database, and which one. Without it nobody could
+// distinguish a deleted file, whose quotas may be used up, from one that never existed. The mark is
+// written once, when the file is durable, and never removed. Only [RepairOptions.Fresh] and
+// [RepairOptions.Hold] make another file that fits it.
 
-// marked follows the name of a database in that of its mark.
+// marked is the suffix of a mark's name.
 const marked = ".mark"
 
-// metaIdentity is the name under which a database stores the number that its mark has as well.
+// metaIdentity is the name under which a database stores the number of its mark.
 const metaIdentity = "identity"
 
-// markFirst begins the first line of a mark; the number follows.
+// markFirst begins the first line of a mark; the number follows it.
 const markFirst = "drawgate-database "
 
-// markRest is the rest of a mark, for people who find it.
+// markRest is the rest of a mark: an explanation for people who find the file.
 const markRest = `
 A database of drawgate is beside this file. While this file is here and the database is missing,
 or is another one, drawgate does not make an empty one: that would admit every limit once more.
@@ -36,13 +36,13 @@ or is another one, drawgate does not make an empty one: that would admit every l
   drawgate reset --all     starts again with nothing used
 `
 
-// waysOut says what to do about a database that is missing.
+// waysOut returns advice about a missing database.
 func waysOut(path string) string {
 	return "make one in which everything counts as used up (" + command("repair --hold", path) + "), or start again with nothing used (" +
 		command("reset --all --yes", path) + ")"
 }
 
-// command returns the command that does something to the file at path, and to no other.
+// command returns a command line that works on the file at path, and on no other.
 func command(what, path string) string {
 	if filepath.IsAbs(path) {
 		path = "//" + path
@@ -50,7 +50,7 @@ func command(what, path string) string {
 	return "drawgate " + what + " --store sqlite:" + path
 }
 
-// mark is what stands beside a database.
+// mark is the content of a mark file.
 type mark struct {
 	there    bool
 	identity int64 // 0: it cannot be read
@@ -73,15 +73,15 @@ func readMark(path string) (mark, error) {
 	return mark{there: true}, nil
 }
 
-// writeMark says durably that the database at path is the one with this identity. The database must
-// be durable. A mark that can be read stays: another process has written it meanwhile.
+// writeMark durably records that the database at path is the one with this identity. The database
+// must be durable already. An existing readable mark stays: another process wrote it meanwhile.
 func writeMark(path string, identity int64) error {
 	dir := filepath.Dir(path)
-	if err := syncDir(dir); err != nil { // the name of the database, which whoever made it may not have come to sync
+	if err := syncDir(dir); err != nil { // the process that made the database may not have synced its name
 		return err
 	}
 	temp := path + marked + unfinished + rand.Text()
-	defer os.Remove(temp) //nolint:errcheck // what is left of it does no harm
+	defer os.Remove(temp) //nolint:errcheck // a leftover does no harm
 	if err := writeSynced(temp, fmt.Sprintf("%s%016x\n%s", markFirst, identity, markRest)); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func writeMark(path string, identity int64) error {
 			return failed
 		}
 	}
-	if err != nil { // one that cannot be read, or a file system without links
+	if err != nil { // one that cannot be read, or a file system without hard links
 		err = os.Rename(temp, path+marked)
 	}
 	if err != nil {
@@ -112,7 +112,7 @@ func writeSynced(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// missing refuses to make a database at path where one has been.
+// missing refuses to make a database at path if there was one.
 func missing(path string) error {
 	m, err := readMark(path)
 	if err != nil || !m.there {
@@ -121,16 +121,16 @@ func missing(path string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil // another process made both meanwhile, the file first
 	}
-	return fmt.Errorf("%w: %s is missing, and its mark (%s) says that a database was here: put it back; or %s", ErrDamaged, path, path+marked, waysOut(path))
+	return fmt.Errorf("%w: %s is missing, and its mark (%s) says that there was a database: put it back; or %s", ErrDamaged, path, path+marked, waysOut(path))
 }
 
-// fits checks that a database is the one that its mark names. identity is 0 for a file from before
-// there were marks.
+// fits checks that a database is the one that its mark names. identity is 0 for a file that was
+// made before marks existed.
 func (m mark) fits(path string, identity int64) error {
 	if !m.there || m.identity != 0 && m.identity == identity {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is not the database that its mark (%s) names: put that back; or count everything as used up in this one (%s), "+
+	return fmt.Errorf("%w: %s is not the database that its mark (%s) names: put that one back; or count everything as used up in this one (%s), "+
 		"or start again with nothing used (%s)", ErrDamaged, path, path+marked, command("repair --hold", path), command("reset --all --yes", path))
 }
 
@@ -150,7 +150,7 @@ func readIdentity(c *conn) (int64, error) {
 	return id, err
 }
 
-// identify returns the identity of a database, and gives it one, durably, if it has none.
+// identify returns the identity of a database. If it has none, it gets one, durably.
 func identify(c *conn, o *Options) (id int64, err error) {
 	if id, err = readIdentity(c); err != nil || id != 0 {
 		return id, err
@@ -161,7 +161,7 @@ func identify(c *conn, o *Options) (id int64, err error) {
 	if err := c.script("BEGIN IMMEDIATE"); err != nil {
 		return 0, err
 	}
-	if id, err = readIdentity(c); err == nil && id == 0 { // unless another process has meanwhile
+	if id, err = readIdentity(c); err == nil && id == 0 { // unless another process has done so meanwhile
 		id = newIdentity()
 		_, err = c.exec(qSetMeta, metaIdentity, id)
 	}

@@ -2,5 +2,5 @@
 
 package sqlitestore
 
-// oneName is not known here.
+// oneName cannot check this here.
 func oneName(string) error { return nil }

@@ -10,12 +10,12 @@ import (
 	"syscall"
 )
 
-// oneName checks that a database has one name. Under two, by a hard link or by mounting the file
-// itself somewhere else, two processes would write two logs of one database: each would admit the
+// oneName checks that a database has one name. With two names, through a hard link or a bind mount
+// of the file itself, two processes would write two logs for one database: each would admit the
 // whole limit, and the file would break.
 func oneName(path string) error {
 	links, err := names(path)
-	if err == nil && links > 1 { // whoever made the file may not have come to remove the name under which it was made
+	if err == nil && links > 1 { // the process that made the file may have ended before it removed the temporary name
 		dropUnfinished(path)
 		links, err = names(path)
 	}
@@ -28,7 +28,7 @@ func oneName(path string) error {
 	return mounted(path)
 }
 
-// dropUnfinished removes the other names of a file that it had while it was made.
+// dropUnfinished removes temporary names from the making of a file.
 func dropUnfinished(path string) {
 	file, err := os.Stat(path)
 	if err != nil {
@@ -60,7 +60,7 @@ func names(path string) (uint64, error) {
 	return 1, nil
 }
 
-// mounted refuses a file that is mounted by itself, as far as the device shows it.
+// mounted refuses a file that is itself a mount point, as far as the device number shows it.
 func mounted(path string) error {
 	file, err := os.Stat(path)
 	if err != nil {
@@ -73,7 +73,7 @@ func mounted(path string) error {
 	f, ok1 := file.Sys().(*syscall.Stat_t)
 	d, ok2 := dir.Sys().(*syscall.Stat_t)
 	if ok1 && ok2 && f.Dev != d.Dev || mountPoint(path) {
-		return fmt.Errorf("%s is mounted by itself, so that its log is not shared with the other name: mount the directory, not the file", path)
+		return fmt.Errorf("%s is a mount point itself, so that its log is not shared with the other name: mount the directory, not the file", path)
 	}
 	return nil
 }

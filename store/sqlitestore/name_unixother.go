@@ -2,5 +2,5 @@
 
 package sqlitestore
 
-// mountPoint is not known here.
+// mountPoint cannot check this here.
 func mountPoint(string) bool { return false }

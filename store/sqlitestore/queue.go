@@ -9,8 +9,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// call is what one caller asks. Its arguments are copies, and its results are copied by the caller,
-// because a caller whose ctx ends leaves.
+// call is one caller's request. Its arguments are copies, and the caller copies its results,
+// because a caller leaves when its ctx ends.
 type call struct {
 	op      string // "take", "settle", "peek", "reset" or "ping"
 	started bool   // its transaction has begun; guarded by Store.mu
@@ -30,7 +30,7 @@ type call struct {
 	statuses  []drawgate.Status
 }
 
-// size returns how many takes, or the like, a call counts for in a transaction.
+// size returns how many takes or settlements a call counts for in a transaction.
 func (c *call) size() int { return 1 + len(c.takes) + len(c.settlements) }
 
 func (c *call) setTakes(batch []drawgate.Take) {
@@ -85,10 +85,10 @@ func (s *Store) get(op string) *call {
 	return c
 }
 
-// maxKept is the size of a call up to which its memory is used again.
+// maxKept is the size of a call up to which its memory is reused.
 const maxKept = 64
 
-// put gives back a call that no one else uses any more.
+// put returns a call that nobody uses any more to the pool.
 func (s *Store) put(c *call) {
 	if c.size()+len(c.buckets)+len(c.keys) > maxKept {
 		return
@@ -134,7 +134,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	return nil
 }
 
-// leave withdraws a call whose transaction has not begun. It reports whether it is too late.
+// leave withdraws a call unless its transaction has begun, and reports whether it has.
 func (s *Store) leave(c *call) (started bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *Store) signal() {
 }
 
 // waiting returns the number of calls in the queue, whether all of them only read, and whether the
-// store was closed.
+// store is closed.
 func (s *Store) waiting() (n int, reads, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +167,7 @@ func (s *Store) waiting() (n int, reads, closed bool) {
 	return len(s.queue), true, s.closed
 }
 
-// oldest returns when the call that has waited longest was asked; ok is false if none waits.
+// oldest returns when the longest-waiting call arrived; ok is false if none waits.
 func (s *Store) oldest() (asked time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *Store) oldest() (asked time.Time, ok bool) {
 	return s.queue[0].asked, true
 }
 
-// overdue takes those calls out of the queue that were asked before an instant.
+// overdue removes the calls from the queue that arrived before an instant.
 func (s *Store) overdue(batch []*call, before time.Time) []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,8 +191,8 @@ func (s *Store) overdue(batch []*call, before time.Time) []*call {
 	return batch
 }
 
-// gather takes calls out of the queue for one transaction, in their order: the first ones, up to
-// most takes; only those that read if reads is set.
+// gather removes calls from the queue for one transaction, in order, up to most takes. If reads is
+// set, it takes only calls that read.
 func (s *Store) gather(batch []*call, reads bool, most int) []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,21 +11,22 @@ import (
 	"time"
 )
 
-// RepairOptions holds what a repair can do without. The zero value is the safe choice.
+// RepairOptions holds the optional settings of a repair. The zero value is the safe choice.
 type RepairOptions struct {
-	// Trust counts what could be read as it stands, and only buckets of which nothing could be read
-	// as used up. It admits more, sooner: at worst what was used and is not in what could be read,
-	// as from a file whose -wal is lost.
+	// Trust counts everything that could be read as it is, and only counts buckets as used up if
+	// nothing of them could be read. It admits more, sooner: at worst, everything used that is
+	// missing from the file, for example because its -wal is lost.
 	Trust bool
 
-	// Hold counts everything as used up even if the file is whole: for one that was restored from a
-	// backup, or whose -wal was lost, which does not know what was used since.
+	// Hold counts everything as used up even if the file is undamaged. Use it for a file that was
+	// restored from a backup, or whose -wal was lost, because that does not know what was used
+	// since.
 	//
-	// A file that is not there is made: in a deleted file everything had perhaps been used.
+	// A missing file is made: perhaps everything had been used in the deleted one.
 	Hold bool
 
-	// Fresh starts again with nothing used: whatever is there is renamed, whole or not, and a new
-	// file takes its place. Everything that was used may be admitted once more.
+	// Fresh starts again with nothing used: an existing file is renamed, damaged or not, and a new
+	// one takes its place. Everything that was used may be admitted once more.
 	Fresh bool
 
 	step func() // for tests: called after each change of the directory
@@ -37,41 +38,40 @@ func (o *RepairOptions) changed() {
 	}
 }
 
-// Repaired says what a repair did.
+// Repaired describes what a repair did.
 type Repaired struct {
-	Whole bool      // the file was whole: nothing was done, unless it was held; nothing was copied, so nothing below is counted
-	Other bool      // the file is another one than the mark beside it names: it was held
-	Aside []string  // where the damaged files are now, the database first; nothing of them was deleted
-	Since time.Time // what is not known counts as used then, and ages; zero if nothing was done
+	Whole bool      // the file was undamaged: nothing was done, except for a hold; nothing was copied, so nothing below is counted
+	Other bool      // the file is not the one that its mark names: it was held
+	Aside []string  // where the damaged files are now, the database first; none of them was deleted
+	Since time.Time // unknown use counts as used at this time, and ages from then on; zero if nothing was done
 
 	Buckets      int // whose record could be read
-	Damaged      int // whose record was there, but not whole: they count as unknown
+	Damaged      int // buckets with a damaged record: their use is unknown
 	Reservations int // open ones that can still be settled
 	Events       int // of the history
 
-	Incomplete []string // tables that could not be read to their end
+	Incomplete []string // tables that could not be read completely
 
-	last int64 // the latest instant that a record knows
+	last int64 // the latest instant in any record
 }
 
-// Repair puts a database in the place of one that is damaged ([ErrDamaged]). Nobody may have it
-// open: stop the programs that use it first.
+// Repair replaces a damaged database ([ErrDamaged]). No process may have it open: stop the programs
+// that use it first.
 //
-// The damaged file keeps its bytes under another name, with its log, and what can be read of it is
-// copied into a new one: buckets, open reservations, history. Nobody knows whether that is all, or
-// the latest. So every bucket counts as used up at the instant of the repair, and comes back from
-// then on as its limits do: a rolling limit after its window, a calendar limit in its next window,
-// a bucket at its rate ([RepairOptions.Trust] does it only to those that could not be read;
-// [Store.Reset] lifts it from one). Slots of a concurrency limit that were held by reservations
-// that could not be read are free: make sure that what held them has ended.
+// The damaged file and its log are renamed, not changed, and what can be read is copied into a new
+// file: buckets, open reservations, history. It is not known whether that is everything, or the
+// latest state. So every bucket counts as used up at the time of the repair, and recovers as its
+// limits do: a rolling limit after its window, a calendar limit in its next window, a bucket at its
+// rate. With [RepairOptions.Trust] only buckets that could not be read count as used up;
+// [Store.Reset] releases a single bucket. Slots of a concurrency limit whose reservations could not
+// be read become free: make sure that their holders have ended.
 //
-// A file that is whole is left alone, and one that is not there is an error (fs.ErrNotExist),
-// unless [RepairOptions.Hold] or [RepairOptions.Fresh] is set or its log is still there. One that
-// is whole, and not the one that the mark beside it names (see [Open]), was put there: it is held.
+// An undamaged file is left alone, and a missing one is an error (fs.ErrNotExist), unless
+// [RepairOptions.Hold] or [RepairOptions.Fresh] is set or its log still exists. An undamaged file
+// that is not the one named by its mark (see [Open]) was put there by somebody: it is held.
 //
-// The error is a *[drawgate.StoreError]. A repair that failed has changed nothing. One that was
-// interrupted at any point has left a file that [Open] refuses, until the next repair, which begins
-// anew.
+// The error is a *[drawgate.StoreError]. A failed repair has changed nothing. After an interrupted
+// repair, [Open] refuses the file until Repair runs again, which starts over.
 func Repair(path string, opts *RepairOptions) (*Repaired, error) {
 	if opts == nil {
 		opts = &RepairOptions{}
@@ -96,7 +96,7 @@ func repair(path string, opts *RepairOptions, now int64) (*Repaired, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := cmp.Or(m.identity, newIdentity()) // the mark stays right, so that nothing can happen between changing that and the file
+	id := cmp.Or(m.identity, newIdentity()) // the mark stays right, so nothing can happen between changing it and the file
 	readable, whole, err := inspect(path)
 	switch {
 	case err != nil:
@@ -117,7 +117,7 @@ func repair(path string, opts *RepairOptions, now int64) (*Repaired, error) {
 	return r, nil
 }
 
-// resolve returns the path without symbolic links, of a file that may be missing.
+// resolve returns the path without symbolic links. The file may be missing.
 func resolve(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -128,13 +128,13 @@ func resolve(path string) (string, error) {
 		return found, err
 	}
 	if exists(path) {
-		return "", fmt.Errorf("%s is a symbolic link to a file that is not there", path)
+		return "", fmt.Errorf("%s is a symbolic link to a file that does not exist", path)
 	}
 	return path, nil
 }
 
-// inspect reports whether something may be read of the file and whether it is whole, and refuses
-// one that must not be touched.
+// inspect reports whether anything can be read from the file and whether it is undamaged. It
+// returns an error for a file that must not be touched.
 func inspect(path string) (readable, whole bool, err error) {
 	info, err := os.Stat(path)
 	switch {
@@ -147,7 +147,7 @@ func inspect(path string) (readable, whole bool, err error) {
 	case info.Size() <= empty: // SQLite would delete its log
 		return false, false, nil
 	}
-	c, err := dial(path, "ro") // a damaged file is left as it is
+	c, err := dial(path, "ro") // a damaged file is not changed
 	if err != nil {
 		return true, false, damage(err)
 	}
@@ -158,7 +158,7 @@ func inspect(path string) (readable, whole bool, err error) {
 	return true, err == nil, damage(err)
 }
 
-// sound checks all of a file.
+// sound runs all checks of a file.
 func sound(path string, c *conn) error {
 	id, err := number(c, "application_id")
 	if err == nil && id != applicationID {
@@ -177,7 +177,8 @@ func sound(path string, c *conn) error {
 	return err
 }
 
-// damage returns nil for an error that says that a file is damaged, which is what a repair is for.
+// damage returns nil for an error that means that the file is damaged, since repairs are for such
+// files.
 func damage(err error) error {
 	if c := code(err); c == codeCorrupt || c == codeNotADB || errors.Is(err, ErrDamaged) {
 		return nil
@@ -185,8 +186,8 @@ func damage(err error) error {
 	return err
 }
 
-// holdWhole notes in a file that is whole that everything counts as used up, if that is wanted or
-// the file is not the one that its mark names.
+// holdWhole counts everything in an undamaged file as used up, if that is requested or the file is
+// not the one that its mark names.
 func holdWhole(path string, m mark, id int64, opts *RepairOptions, now int64, r *Repaired) error {
 	c, err := dial(path, "rw")
 	if err != nil {
@@ -207,13 +208,14 @@ func holdWhole(path string, m mark, id int64, opts *RepairOptions, now int64, r 
 			_, err = c.exec(qSetMeta, metaIdentity, id)
 		}
 		if err == nil {
-			err = c.script("COMMIT") // otherwise closing takes it back
+			err = c.script("COMMIT") // otherwise closing rolls it back
 		}
 	}
 	return errors.Join(err, c.close())
 }
 
-// hold stores that what was used before now is not known. It lies after everything that is known.
+// hold stores the repair's time as the instant before which use is unknown. It is later than every
+// instant in a record.
 func (r *Repaired) hold(c *conn, opts *RepairOptions, now int64) error {
 	last := int64(0)
 	if _, err := c.rows("SELECT max(at) FROM history", func(row []driver.Value) error {

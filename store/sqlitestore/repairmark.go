@@ -8,24 +8,24 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// A repaired file does not know all that was used before. So what is not known counts as used at
-// the instant of the repair, and ages from then on: a rolling limit is full for a window, a
-// calendar limit until its window ends, a bucket starts empty.
+// A repaired file does not know everything that was used before. So unknown use counts as used at
+// the time of the repair, and ages from then on: a rolling limit is full for a window, a calendar
+// limit until its window ends, a bucket starts empty.
 
-// The names under which a repair is stored.
+// Names under which a repair is stored.
 const (
-	metaRepairMark = "unknown"  // µs: what was used before then is not known, of buckets that have no record
-	metaDoubtful   = "doubtful" // the same, of all buckets that nothing was entered in since
-	metaReset      = "reset"    // µs, for each bucket that was reset after a repair: what was used before then does not matter. See resetName
+	metaRepairMark = "unknown"  // µs: use before then is unknown, for buckets without a record
+	metaDoubtful   = "doubtful" // µs: the same, for all buckets without an entry since
+	metaReset      = "reset"    // µs, for each bucket that was reset after a repair: use before then no longer matters. See resetName
 )
 
-// repairMark says what is not known of a file. Zeros: nothing.
+// repairMark holds the times before which use is unknown. Zeros: nothing is unknown.
 type repairMark struct{ absent, all int64 }
 
-// last returns the instant of the last repair, 0 if there was none.
+// last returns the time of the last repair, or 0 if there was none.
 func (u repairMark) last() int64 { return max(u.absent, u.all) }
 
-// resetName returns the name under which it is stored that a bucket was reset.
+// resetName returns the name under which the reset of a bucket is stored.
 func resetName(k drawgate.Key) string {
 	return fmt.Sprintf("%s %d %d %s%s%s", metaReset, len(k.Tenant), len(k.Policy), k.Tenant, k.Policy, k.Name)
 }
@@ -49,8 +49,8 @@ func (u repairMark) write(c *conn) (err error) {
 	return err
 }
 
-// fill enters what is not known of a bucket, as far as it may still count. It changes nothing else,
-// so that it need not be stored: it is found again.
+// fill enters the unknown use of a bucket, as far as it may still count. The result need not be
+// stored, because it can be computed again.
 func (u repairMark) fill(b *bucket, plan *drawgate.Plan, now int64) {
 	since := u.all
 	if b.id == 0 && b.rec.Last == 0 {

@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// A repair makes the new file beside the damaged one, complete and durable, before it touches that.
-// Then a database, its log and its index have to be renamed, and the new file put in their place.
-// No system does that at once, and in between the database could pass for whole without its log, or
-// the new one be given a log that is not its own. So a note says for as long that a repair is under
-// way, and nobody opens or makes the file while it is there.
+// A repair makes the new file next to the damaged one, complete and durable, before it touches the
+// damaged one. Then a database, its log and its index must be renamed, and the new file put in
+// their place. No system does that atomically: in between, the database could look undamaged
+// without its log, or the new one could be paired with a log that is not its own. So a note says
+// that a repair is in progress, and nobody opens or makes the file while the note exists.
 
 const (
-	repairing = ".repairing" // follows the name of a database in that of the note, which says the name of the damaged file
-	damaged   = ".damaged-"  // follows it in that of a damaged file, with the instant of the repair
+	repairing = ".repairing" // suffix of the note's name; the note contains the new name of the damaged file
+	damaged   = ".damaged-"  // suffix of a damaged file's name; the time of the repair follows it
 )
 
-// parts are what follows the name of a database in the names of its files.
+// parts are the suffixes of a database's files.
 var parts = [...]string{"", "-wal", "-shm", "-journal"}
 
 // unrepaired refuses a file whose repair was interrupted.
@@ -31,7 +31,7 @@ func unrepaired(path string) error {
 	_, err := os.Lstat(path + repairing)
 	switch {
 	case err == nil:
-		return fmt.Errorf("%w: a repair of %s has not come to its end: have it repaired again (drawgate repair)", ErrDamaged, path)
+		return fmt.Errorf("%w: a repair of %s was interrupted: run it again (drawgate repair)", ErrDamaged, path)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENAMETOOLONG): // nor could a repair have made it
 		return nil
 	}
@@ -43,8 +43,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// replace puts a new database in the place of the one at path, with what can be read of that. If it
-// fails nothing has changed.
+// replace replaces the database at path with a new one that has what can be read of the old one. If
+// it fails, nothing has changed.
 func replace(path string, readable bool, id int64, opts *RepairOptions, now int64, r *Repaired) error {
 	temp := path + unfinished + "repaired"
 	defer dropFiles(temp)
@@ -65,14 +65,14 @@ func replace(path string, readable bool, id int64, opts *RepairOptions, now int6
 		return errors.Join(err, resume(path, &Repaired{}))
 	}
 	opts.changed()
-	dropFiles(temp) // it was perhaps linked, and would be a second name
+	dropFiles(temp) // it may have been linked, and would be a second name
 	return dropNote(path)
 }
 
 // dropFiles removes a database that was not finished.
 func dropFiles(temp string) {
 	for _, end := range parts {
-		_ = os.Remove(temp + end) // what is left of it does no harm
+		_ = os.Remove(temp + end) // a leftover does no harm
 	}
 }
 
@@ -80,7 +80,7 @@ func dropFiles(temp string) {
 func build(temp, path string, readable bool, id int64, opts *RepairOptions, now int64, r *Repaired) error {
 	mode := private
 	if info, err := os.Stat(path); err == nil {
-		mode |= info.Mode().Perm() // whoever shares the file goes on doing so
+		mode |= info.Mode().Perm() // whoever shares the file can still do so
 	}
 	c, err := dialNew(temp, mode)
 	if err != nil {
@@ -102,7 +102,7 @@ func build(temp, path string, readable bool, id int64, opts *RepairOptions, now 
 	return errors.Join(err, c.close())
 }
 
-// asideOf returns a name for the damaged file that nothing has yet.
+// asideOf returns an unused name for the damaged file.
 func asideOf(path string, now int64) string {
 	for ; ; now++ {
 		to := path + damaged + time.UnixMicro(now).UTC().Format("20060102T150405.000000")
@@ -112,11 +112,11 @@ func asideOf(path string, now int64) string {
 	}
 }
 
-// writeNote says durably where the damaged files go.
+// writeNote durably records where the damaged files go.
 func writeNote(path, aside string) (err error) {
 	f, err := os.OpenFile(path+repairing, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // beside what is to be repaired
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("another repair of %s is under way: %w", path, err)
+		return fmt.Errorf("another repair of %s is in progress: %w", path, err)
 	}
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func writeNote(path, aside string) (err error) {
 	return syncDir(filepath.Dir(path))
 }
 
-// dropNote makes what was done durable, and then says that it is done.
+// dropNote makes the repair durable, and then removes the note.
 func dropNote(path string) error {
 	if err := syncDir(filepath.Dir(path)); err != nil {
 		return err
@@ -142,8 +142,8 @@ func dropNote(path string) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// setAside gives the damaged files other names. The database keeps its own one as well, where the
-// file system can, until the new one takes its place.
+// setAside renames the damaged files. If the file system allows it, the database also keeps its own
+// name until the new one takes its place.
 func setAside(path, aside string, opts *RepairOptions, r *Repaired) error {
 	for _, end := range parts {
 		if !exists(path + end) {
@@ -160,7 +160,7 @@ func setAside(path, aside string, opts *RepairOptions, r *Repaired) error {
 	return nil
 }
 
-// put puts the new database in the place of the damaged one, and not in that of another file.
+// put puts the new database in the place of the damaged one, and not of any other file.
 func put(temp, path, aside string) error {
 	if sameFile(path, aside) {
 		return os.Rename(temp, path)
@@ -168,8 +168,8 @@ func put(temp, path, aside string) error {
 	err := os.Link(temp, path)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("somebody has put another file at %s meanwhile: %w", path, err)
-	case err != nil: // a file system without links
+		return fmt.Errorf("another file was put at %s during the repair: %w", path, err)
+	case err != nil: // a file system without hard links
 		return os.Rename(temp, path)
 	}
 	return nil
@@ -184,8 +184,8 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// resume clears up after a repair that was interrupted. If the new file is in its place, it says
-// where the damaged one is. Otherwise everything goes back to where it was.
+// resume cleans up after an interrupted repair. If the new file is in place, it records where the
+// damaged one is. Otherwise it moves everything back.
 func resume(path string, r *Repaired) error {
 	dropFiles(path + unfinished + "repaired")
 	note, err := os.ReadFile(path + repairing) //nolint:gosec // beside what is to be repaired
@@ -204,8 +204,8 @@ func resume(path string, r *Repaired) error {
 			return err
 		}
 	case !exists(path):
-		return fmt.Errorf("%s does not say where the damaged file is: give that its name again, and remove %[1]s", path+repairing)
-	default: // the new file is in its place, or nothing has been touched yet
+		return fmt.Errorf("%s does not say where the damaged file is: rename that file back, and remove %[1]s", path+repairing)
+	default: // the new file is in place, or nothing has been touched yet
 		for _, end := range parts {
 			if known && exists(aside+end) {
 				r.Aside = append(r.Aside, aside+end)
@@ -215,8 +215,8 @@ func resume(path string, r *Repaired) error {
 	return dropNote(path)
 }
 
-// putBack gives the damaged files their own names again: the database last, so that it can be seen
-// whether that was done.
+// putBack renames the damaged files back, the database last, so that its name shows whether this
+// was completed.
 func putBack(path, aside string) error {
 	for _, end := range parts[1:] {
 		if err := move(aside+end, path+end); err != nil {
@@ -229,7 +229,7 @@ func putBack(path, aside string) error {
 	return move(aside, path)
 }
 
-// move renames a file, if it is there.
+// move renames a file if it exists.
 func move(from, to string) error {
 	err := os.Rename(from, to) //nolint:gosec // beside what is to be repaired
 	if errors.Is(err, fs.ErrNotExist) {

@@ -209,8 +209,8 @@ func TestRepairWhereItWasInterruptedAndRestored(t *testing.T) {
 	}
 }
 
-// TestRepairThatCannotContinue: whatever fails while files are renamed, they get their names back, and
-// a file that somebody has put there is left alone.
+// TestRepairThatCannotContinue: whatever fails while files are renamed, they get their names back,
+// and a file that somebody has put there is left alone.
 //
 // req: D2, D10
 func TestRepairThatCannotContinue(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// What is copied of a damaged database: each table by its own tree, from both ends towards what
-// cannot be read.
+// Each table of a damaged database is copied through its own tree, from both ends towards the part
+// that cannot be read.
 var salvaged = [...]struct{ table, columns, key string }{
 	{"key", "id, tenant, policy, name", "id"},
 	{"state", "key, rev, until, record", "key"},
@@ -19,15 +19,15 @@ var salvaged = [...]struct{ table, columns, key string }{
 	{"history", "seq, at, op, tenant, policy, name, units, id, labels", "seq"},
 }
 
-// salvage copies what can be read of a database, and drops what is not whole by itself.
+// salvage copies what can be read of a database, and drops incomplete buckets.
 func salvage(to *conn, path string, r *Repaired) error {
-	from, err := dial(path, "ro") // a damaged file is left as it is
+	from, err := dial(path, "ro") // a damaged file is not changed
 	if err != nil {
 		return err
 	}
 	defer func() { _ = from.close() }() // it was only read
-	// SQLite reads nothing of a file that is shorter than its first page says, unless its schema
-	// may be written, which is what somebody would do who repairs it by hand
+	// SQLite reads nothing from a file that is shorter than its first page says, unless its schema
+	// may be written, which serves to repair files by hand
 	// (https://sqlite.org/pragma.html#pragma_writable_schema).
 	if _, err := from.pragma("writable_schema = ON"); err != nil {
 		return err
@@ -50,15 +50,15 @@ func salvage(to *conn, path string, r *Repaired) error {
 	return to.script("COMMIT")
 }
 
-// copyTable copies the rows that can be read, and reports whether that is all of them. An error is
-// one of writing.
+// copyTable copies the rows that can be read, and reports whether those are all. The error is a
+// write error.
 func copyTable(to, from *conn, table, columns, key string) (complete bool, err error) {
 	into := "INSERT OR IGNORE INTO " + table + " (" + columns + ") VALUES (?" + strings.Repeat(", ?", strings.Count(columns, ",")) + ")"
 	stmt, err := to.raw.Prepare(into)
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = stmt.Close() }() // what it did is in the transaction
+	defer func() { _ = stmt.Close() }() // its effect is in the transaction
 	put := stmt.(driver.StmtExecContext)
 	down := strings.ReplaceAll(key, ",", " DESC,") + " DESC"
 	for _, order := range []string{key, down} {
@@ -85,8 +85,8 @@ func named(row []driver.Value) []driver.NamedValue {
 	return args
 }
 
-// rows calls f with each row of a query, as far as they can be read, and reports whether that is
-// all of them. The error is f's.
+// rows calls f with each row of a query that can be read, and reports whether those are all. The
+// error is f's.
 func (c *conn) rows(text string, f func(row []driver.Value) error) (complete bool, err error) {
 	rows, err := c.raw.(driver.QueryerContext).QueryContext(context.Background(), text, nil)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *conn) rows(text string, f func(row []driver.Value) error) (complete boo
 	return read == nil, err
 }
 
-// sift drops buckets whose rows are not whole, and counts.
+// sift drops buckets with incomplete rows, and counts the others.
 func sift(c *conn, r *Repaired) error {
 	var keys []drawgate.Key
 	_, err := c.rows("SELECT tenant, policy, name FROM key", func(row []driver.Value) error {

@@ -13,29 +13,29 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Synchronous says how durable an answer is before it is given.
+// Synchronous says how durable an answer must be before it is returned.
 type Synchronous uint8
 
 const (
-	// Full syncs the log with every transaction: what was answered survives a loss of power. The
+	// Full syncs the log with every transaction: answers survive a loss of power. It is the
 	// default.
 	Full Synchronous = iota
-	// Normal syncs at checkpoints only: what was answered survives a crash of the program, but the
-	// last answers before a loss of power may be forgotten, and their units granted again.
+	// Normal syncs only at checkpoints: answers survive a crash of the program, but a loss of power
+	// may undo the last ones, and their units are granted again.
 	Normal
 )
 
-// Options holds what a Store can do without. The zero value is ready to use.
+// Options holds the optional settings of a Store. The zero value is ready to use.
 type Options struct {
 	Synchronous Synchronous
 	BusyTimeout time.Duration // how long a caller waits while another process writes; 0 means 2 s; negative means not at all
 	HistoryFor  time.Duration // how long the history is kept; 0 means 35 days; negative means that none is written
-	Logger      *slog.Logger  // told when a file is made, when cleaning fails, or the file is found damaged; nil discards
-	Existing    bool          // open a database that is there only: nothing is created, and without one the error is fs.ErrNotExist
+	Logger      *slog.Logger  // told when a file is made, cleaning fails, or the file is damaged; nil discards
+	Existing    bool          // open an existing database only; without one the error is fs.ErrNotExist
 
 	pragmas []string // for tests: set on the writing connection
-	weight  int      // for tests: of the cache; 0 means maxWeight
-	schema  fs.FS    // for tests: the steps of the schema; nil means migrations
+	weight  int      // for tests: size of the cache; 0 means maxWeight
+	schema  fs.FS    // for tests: the migrations; nil means those in migrations
 }
 
 func (o *Options) busyTimeout() time.Duration {
@@ -60,15 +60,15 @@ type Store struct {
 	mu     sync.Mutex
 	queue  []*call
 	closed bool
-	broken error // set once the file is found damaged: it stays so
+	broken error // set for good once the file is found damaged
 
-	writer *writer       // for tests: its goroutine alone may touch it
-	wake   chan struct{} // holds a token when the writer has something to do
+	writer *writer       // for tests: only its goroutine may touch it
+	wake   chan struct{} // holds a token when the writer has work
 	done   chan struct{} // closed when the writer has ended
 	pool   sync.Pool
 
 	readMu sync.Mutex
-	reader *conn // guarded by readMu; opened when it is needed
+	reader *conn // guarded by readMu; opened when needed
 }
 
 var (
@@ -79,15 +79,15 @@ var (
 	_ drawgate.Pinger   = (*Store)(nil)
 )
 
-// Open opens the database at path; opts may be nil. A file that is not there is created, in a
-// directory that is, unless a database was there: a mark beside the file (its name with ".mark")
-// says so, which Open writes once a new database is durable. Without the database that it names,
-// Open fails with [ErrDamaged]: an empty one would admit every limit once more. [Repair] makes one,
-// see [RepairOptions.Hold] and [RepairOptions.Fresh].
+// Open opens the database at path; opts may be nil. A missing file is created, but its directory
+// must exist. If a mark (the file's name with ".mark") says that there was a database, Open fails
+// with [ErrDamaged] instead, because an empty one would admit every limit again. [Repair] makes
+// one, see [RepairOptions.Hold] and [RepairOptions.Fresh]. Open writes the mark once a new database
+// is durable.
 //
 // A file that is empty, truncated, damaged, of another program or of a newer version of this one is
-// refused ([ErrDamaged], [ErrForeign]), and not changed. Opening takes a check of the file's
-// structure if it is smaller than 16 MiB.
+// refused ([ErrDamaged], [ErrForeign]), and not changed. Opening a file of less than 16 MiB checks
+// its structure.
 func Open(path string, opts *Options) (*Store, error) {
 	return open(path, opts, func() int64 { return time.Now().UnixMicro() })
 }
@@ -133,7 +133,7 @@ func (s *Store) now() int64 {
 	}
 }
 
-// Take implements [drawgate.Store]. A call whose ctx ends before its transaction began takes
+// Take implements [drawgate.Store]. A call whose ctx ends before its transaction begins takes
 // nothing; one whose ctx ends later may have.
 func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	if len(batch) == 0 {
@@ -149,7 +149,7 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	return nil
 }
 
-// Settle implements [drawgate.Store]. See [Store.Take] for what a ctx that ends does.
+// Settle implements [drawgate.Store]. If ctx ends, it behaves as [Store.Take].
 func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
 	if len(batch) == 0 {
 		return s.usable()
@@ -164,7 +164,7 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	return nil
 }
 
-// Peek implements [drawgate.Store]. It waits for no other process.
+// Peek implements [drawgate.Store]. It does not wait for other processes.
 func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
 	if len(buckets) == 0 {
 		return s.usable()
@@ -193,7 +193,7 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 	return nil
 }
 
-// Ping implements [drawgate.Pinger]: it writes, since a file that can only be read cannot decide.
+// Ping implements [drawgate.Pinger]. It writes, because a file that can only be read cannot decide.
 func (s *Store) Ping(ctx context.Context) error {
 	c := s.get("ping")
 	if err := s.do(ctx, c); err != nil {
@@ -208,7 +208,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	err := s.closeReader() // the writer goes last: it moves the log into the file
+	err := s.closeReader() // the writer is closed last: it moves the log into the file
 	s.signal()
 	<-s.done
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *Store) closeReader() error {
 	return err
 }
 
-// usable returns why nothing can be decided, as far as it is known.
+// usable returns why the store cannot decide, as far as it is known.
 func (s *Store) usable() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +238,7 @@ func (s *Store) usable() error {
 	return nil
 }
 
-// setBroken remembers for good that the file is damaged.
+// setBroken records for good that the file is damaged.
 func (s *Store) setBroken(err error) {
 	if !errors.Is(err, ErrDamaged) || isBucket(err) {
 		return

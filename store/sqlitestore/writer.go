@@ -11,28 +11,28 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// maxBatch is the most takes and settlements in one transaction: enough to share a sync among, few
-// enough to take a few milliseconds.
+// maxBatch is the most takes and settlements in one transaction: many enough to share a sync, few
+// enough to take only a few milliseconds.
 const maxBatch = 1024
 
-// writer is the goroutine that owns the connection. What callers ask while a transaction is under
-// way goes as one batch in the next.
+// writer is the goroutine that owns the connection. Calls that arrive during a transaction run as
+// one batch in the next.
 type writer struct {
 	s        *Store
 	repaired repairMark
-	conn     *conn // nil after an error that may lie with it: opened again for the next transaction
+	conn     *conn // nil after an error that the connection may have caused: the next transaction opens it again
 	cache    *cache
 
-	version   int64     // of the data, as of the last transaction; 0: not known. Another process's write changes it
-	epoch     int64     // grows when version changes
-	contended bool      // another process wrote, or held the lock, lately
-	logsAt    time.Time // when the log's identity was checked last
-	locked    time.Time // since when another process has had the lock, as far as is known; zero if it does not
+	version   int64     // of the data, as of the last transaction; 0: unknown. A write by another process changes it
+	epoch     int64     // incremented when version changes
+	contended bool      // another process recently wrote, or held the lock
+	logsAt    time.Time // when the log's identity was last checked
+	locked    time.Time // since when another process has had the lock, as far as known; zero if it does not
 
 	batch  []*call
 	dirty  []*bucket // to be written in this transaction
 	events []event   // to be written in this transaction
-	wrote  bool      // something was written in this transaction already
+	wrote  bool      // this transaction has already written something
 	recs   []*record.Record
 	bkts   []*bucket
 	buf    []byte
@@ -41,8 +41,8 @@ type writer struct {
 	cleaner
 }
 
-// errNobody means that all callers have left while the transaction waited for its lock.
-var errNobody = errors.New("nobody waits any more")
+// errNobody means that all callers left while the transaction waited for its lock.
+var errNobody = errors.New("nobody is waiting any more")
 
 func (w *writer) run() {
 	defer close(w.s.done)
@@ -55,7 +55,7 @@ func (w *writer) run() {
 				w.clean(lateRows)
 			}
 			w.transact(reads)
-			// Those who were answered go first: what they ask next is in the next batch.
+			// Callers that were just answered run first: their next call then joins the next batch.
 			w.yield()
 		case closed:
 			return
@@ -67,7 +67,8 @@ func (w *writer) run() {
 	}
 }
 
-// closeConn closes the connection, which moves the log into the file if no other process has it open.
+// closeConn closes the connection, which moves the log into the file if no other process has it
+// open.
 func (w *writer) closeConn() {
 	if w.conn != nil {
 		if err := w.conn.close(); err != nil {
@@ -77,8 +78,8 @@ func (w *writer) closeConn() {
 	}
 }
 
-// polite is how long the writer stays away from the lock when other processes want it too: they
-// look for it every millisecond or so.
+// polite is how long the writer leaves the lock alone if other processes want it too: they try
+// about every millisecond.
 const polite = 300 * time.Microsecond
 
 func (w *writer) yield() {
@@ -98,7 +99,7 @@ func (w *writer) transact(reads bool) {
 	switch {
 	case err == nil:
 		w.batch = w.s.gather(w.batch[:0], reads, maxBatch)
-	case busy(err) && !w.locked.IsZero(): // who came later waits on
+	case busy(err) && !w.locked.IsZero(): // later callers keep waiting
 		w.batch = w.s.overdue(w.batch[:0], w.outOfPatience(time.Now()))
 	default:
 		w.batch = w.s.gather(w.batch[:0], false, forever)
@@ -123,7 +124,7 @@ func (w *writer) transact(reads bool) {
 }
 
 // begin begins a transaction and finds out what has changed since the last one. If it returns an
-// error there is none.
+// error, no transaction has begun.
 func (w *writer) begin(reads bool) error {
 	if err := w.s.isBroken(); err != nil {
 		return err
@@ -144,7 +145,7 @@ func (w *writer) begin(reads bool) error {
 	return nil
 }
 
-// dial opens the connection again, of the same file only.
+// dial opens the connection again, and only to the same file.
 func (w *writer) dial() error {
 	if w.conn != nil {
 		return nil
@@ -169,11 +170,11 @@ func (w *writer) dial() error {
 	return nil
 }
 
-// longestWait is between two looks at a lock that another process has.
+// longestWait is the longest time between two attempts to get a lock that another process has.
 const longestWait = 2 * time.Millisecond
 
-// outOfPatience returns the instant such that calls that were asked before have waited for the lock
-// for as long as they may: since they were asked, or since it was taken.
+// outOfPatience returns an instant: calls that arrived before it have waited for the lock for as
+// long as they may, counted from their arrival or from when the lock was taken.
 func (w *writer) outOfPatience(now time.Time) time.Time {
 	before := now.Add(longestWait - w.s.opts.busyTimeout())
 	if !w.locked.Before(before) {
@@ -183,7 +184,7 @@ func (w *writer) outOfPatience(now time.Time) time.Time {
 }
 
 // lock begins the transaction. While another process holds the lock, callers may leave; if all
-// have, it gives up. It fails once the call that has waited longest may not wait longer.
+// have, lock gives up. It fails once the longest-waiting call has used up its time.
 func (w *writer) lock(reads bool) error {
 	q := qBegin
 	if reads {
@@ -211,8 +212,8 @@ func (w *writer) lock(reads bool) error {
 	}
 }
 
-// look drops what is cached if another process wrote, and makes sure that the file is the one that
-// was opened.
+// look drops the cached state if another process has written, and checks that the file is still the
+// one that was opened.
 func (w *writer) look() error {
 	version, _, err := w.conn.number(qVersion)
 	if err != nil {
@@ -236,7 +237,7 @@ func (w *writer) look() error {
 	return w.s.file.Load().check(logs)
 }
 
-// commit writes what the batch changed.
+// commit writes the changes of the batch.
 func (w *writer) commit() error {
 	err := w.write()
 	if err == nil {
@@ -264,14 +265,14 @@ func (w *writer) reset() {
 	w.dirty, w.events, w.wrote = w.dirty[:0], w.events[:0], false
 }
 
-// abort ends a transaction after an error. What is in memory may be wrong now.
+// abort ends a transaction after an error. The state in memory may now be wrong.
 func (w *writer) abort(err error) {
 	w.reset()
 	w.cache.clear()
 	if w.conn == nil {
 		return
 	}
-	_, rollback := w.conn.exec(qRollback) // after some errors SQLite has rolled back already
+	_, rollback := w.conn.exec(qRollback) // after some errors SQLite has already rolled back
 	switch c := code(err); {
 	case c == codeFull || c == codeBusy || c == codeLocked:
 	case rollback != nil || c != 0:
@@ -279,7 +280,7 @@ func (w *writer) abort(err error) {
 	}
 }
 
-// process answers a batch. An error concerns all of it.
+// process answers a batch. An error applies to all of it.
 func (w *writer) process(batch []*call, now int64) error {
 	for _, c := range batch {
 		var err error
@@ -311,7 +312,7 @@ func (w *writer) process(batch []*call, now int64) error {
 	return nil
 }
 
-// fetchAll puts the records of buckets into w.recs.
+// fetchAll loads the records of buckets into w.recs.
 func (w *writer) fetchAll(buckets []drawgate.BucketCost, now int64) error {
 	w.recs, w.bkts = w.recs[:0], w.bkts[:0]
 	for i := range buckets {
@@ -340,7 +341,7 @@ func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
 	d := drawgate.Decide(t, w.recs, true, now)
 	if d.Replayed {
 		for _, b := range w.bkts {
-			if len(b.rec.Changes.Touched) > 0 { // its units were taken anew
+			if len(b.rec.Changes.Touched) > 0 { // its units were newly taken
 				w.mark(b, now)
 			}
 		}
@@ -355,7 +356,7 @@ func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
 	for i, b := range w.bkts {
 		n := t.Buckets[i].N
 		if t.ID != "" {
-			n = d.Granted(i) // of a lease perhaps a part
+			n = d.Granted(i) // a lease may be granted in part
 		}
 		units := w.memo.units(t.Buckets[i].Plan, n)
 		w.mark(b, now)
@@ -402,8 +403,8 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 	return out, nil
 }
 
-// keepStrange has those buckets written that this caller's limits advance in another way than
-// others' do, whatever is decided. It returns the instant at which they are advanced.
+// keepStrange has buckets written if this caller's limits advance them differently from other
+// callers' limits, whatever is decided. It returns the instant to which they are advanced.
 func (w *writer) keepStrange(buckets []drawgate.BucketCost, now int64) int64 {
 	for _, rec := range w.recs {
 		now = max(now, rec.Last)
@@ -417,7 +418,7 @@ func (w *writer) keepStrange(buckets []drawgate.BucketCost, now int64) int64 {
 	return now
 }
 
-// noteSettled notes what a settlement did to one bucket.
+// noteSettled records in the history what a settlement did to one bucket.
 func (w *writer) noteSettled(st *drawgate.Settlement, bc *drawgate.BucketCost, b *bucket, open *record.Open, now int64) {
 	if open == nil && st.Op != drawgate.OpCharge && st.Op != drawgate.OpPause {
 		return
@@ -456,7 +457,7 @@ func (w *writer) peek(bc *drawgate.BucketCost, priority int8, now int64) (drawga
 	return drawgate.Status{}, err
 }
 
-// mark has a bucket written in this transaction, and notes the holds that ended.
+// mark has a bucket written in this transaction, and records the holds that ended.
 func (w *writer) mark(b *bucket, now int64) {
 	if !b.dirty {
 		b.dirty = true
