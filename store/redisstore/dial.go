@@ -10,14 +10,14 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// impatient makes o close a connection on which the server has said nothing when the call ends that
-// dialled it.
+// impatient makes o close a connection when the call that dialled it ends before the server has
+// answered anything on it.
 //
-// A client that gives up its first words to a server that stands still waits up to a second more
-// for an answer to its farewell (rueidis, pipe.Close), and with it everybody who waits for the same
-// connection: for them a deadline of 40 ms would be a second. A closed connection answers at once.
+// A client that gives up its handshake with a server that hangs waits up to another second for the
+// answer to its last command (rueidis, pipe.Close), and so does everybody who waits for the same
+// connection: a deadline of 40 ms would become a second. A closed connection fails at once.
 func impatient(o *rueidis.ClientOption, calls *atomic.Int64) {
-	dial := o.DialCtxFn // set for a socket
+	dial := o.DialCtxFn // set for a Unix socket
 	if dial == nil {
 		dial = dialTCP
 	}
@@ -39,11 +39,11 @@ func dialTCP(ctx context.Context, addr string, d *net.Dialer, t *tls.Config) (ne
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// greeted is a connection that lasts once the server has said something on it.
+// greeted is a connection that stays open once the server has answered on it.
 type greeted struct {
 	net.Conn
-	stop  func() bool   // nil afterwards; only the reader uses it
-	calls *atomic.Int64 // under way
+	stop  func() bool   // nil afterwards; only used by the reader
+	calls *atomic.Int64 // running calls
 }
 
 func (g *greeted) Read(b []byte) (int, error) {
@@ -55,12 +55,12 @@ func (g *greeted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// many is how many calls are under way when it is worth waiting for further ones before a write.
+// many is the number of running calls from which it pays to wait for more before a write.
 const many = 8
 
-// Write lets other goroutines run first, if there are many calls: what they ask for meanwhile goes
-// out together with the next write. So the calls of a connection are sent, carried out and answered
-// in larger parts, the larger the busier the process is.
+// Write lets other goroutines run first if there are many calls: their requests then join the next
+// write. So the busier the process is, the larger are the batches in which calls are sent, carried
+// out and answered.
 func (g *greeted) Write(b []byte) (int, error) {
 	if g.calls.Load() >= many {
 		runtime.Gosched()

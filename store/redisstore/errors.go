@@ -13,38 +13,38 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// What the Err of a [drawgate.StoreError] of this store may match.
+// Errors that a [drawgate.StoreError] of this store may wrap.
 var (
 	// ErrUnknownOutcome means that a call was sent and its answer was lost: it may have been
 	// carried out.
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
-	// ErrMisconfigured means that no retry will help: credentials, permissions, a key that holds
-	// something else, a record of a newer version. Nothing was carried out.
+	// ErrMisconfigured means that no retry will help: wrong credentials, missing permissions, a key
+	// of another type, a record of a newer version. Nothing was carried out.
 	ErrMisconfigured = errors.New("misconfigured")
 )
 
-// notExecuted are the words in a server's error by which it says that it did not carry out the
-// call, and may do so later. Servers before 7 wrap an error in a script in a text of their own, so
-// they are looked for anywhere.
+// notExecuted are words in a server's error which say that it did not carry out the call, and may
+// do so later. Servers before 7 wrap errors of a script in their own text, so these words may
+// appear anywhere.
 var notExecuted = [...]string{
 	"NOSCRIPT", "READONLY", "LOADING", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN",
 	"MOVED", "ASK", "REDIRECT", "max number of clients",
 }
 
-// permission are the words by which a server says that the user may not: within a script the second
-// and the third of Redis 7.0, the last of later ones and of Valkey, which begins a sentence with it
-// or does not.
+// permission are words which say that the user lacks a permission. Within a script, Redis 7.0 uses
+// the second and the third; later versions and Valkey use the last, at the start of a sentence or
+// inside one.
 var permission = [...]string{"NOPERM", "can't run this command", "can't access", "o permissions to"}
 
-// configuration are the words after which somebody must put the server right.
+// configuration are words which say that somebody must fix the server's configuration.
 var configuration = append([]string{"READONLY", "OOM", "MISCONF", "NOAUTH", "WRONGPASS"}, permission[:]...)
 
-// ofBucket are the words by which a server, or the script, says that a key does not hold a bucket
-// that it understands. What the script stumbles over is the key too: the script is the same for all
-// of them.
+// ofBucket are words by which a server, or the script, says that a key does not hold a bucket that
+// it understands. A runtime error of the script counts too: the script is the same for all keys, so
+// the key must be the cause.
 var ofBucket = [...]string{"WRONGTYPE", "DRAWGATE", "user_script", "Error running script", "Error compiling script"}
 
-// faultOf says what kind of failure a server reports.
+// faultOf returns what kind of failure a server reports.
 func faultOf(text string) drawgate.Fault {
 	has := func(words []string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
@@ -60,7 +60,8 @@ func faultOf(text string) drawgate.Fault {
 	return drawgate.FaultConfiguration // CROSSSLOT, EXECABORT, an unknown command
 }
 
-// failure makes an error of a call that was sent. err may be nil. keys are taken out of its text.
+// failure returns the error of a call that was sent. err may be nil. Keys are removed from its
+// text.
 func failure(op string, err error, keys []string) error {
 	if err == nil {
 		return nil
@@ -77,7 +78,7 @@ func failure(op string, err error, keys []string) error {
 	return storeError(op, fmt.Errorf("%w: %w", ErrUnknownOutcome, err))
 }
 
-// reported makes an error of what a server answered. keys are taken out of it.
+// reported returns an error for what a server answered. Keys are removed from its text.
 func reported(op, text string, keys []string) error {
 	for _, k := range keys {
 		text = strings.ReplaceAll(text, k, "<key>")
@@ -91,7 +92,7 @@ func reported(op, text string, keys []string) error {
 	return &drawgate.StoreError{Store: "redis", Op: op, Err: fmt.Errorf("%w: %s", ErrMisconfigured, text), Fault: fault}
 }
 
-// ours reports whether the error was found on this side, in an answer or before a call.
+// ours reports whether the error arose in this process: in reading an answer, or before a call.
 func ours(err error) bool {
 	return errors.Is(err, errAnswer) || errors.Is(err, errDamaged) || errors.Is(err, errOld) || errors.Is(err, errDisagree) || errors.Is(err, errDenied) ||
 		errors.Is(err, drawgate.ErrInvalid)
@@ -105,7 +106,7 @@ func neverSent(err error) bool {
 	return errors.Is(err, rueidis.ErrClosing) || errors.Is(err, rueidis.ErrNoAddr)
 }
 
-// notSent makes an error of a call that was not sent.
+// notSent returns the error of a call that was not sent.
 func notSent(op string, err error) error {
 	if _, ok := rueidis.IsRedisErr(err); ok {
 		return failure(op, err, nil)

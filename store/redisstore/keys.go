@@ -10,20 +10,20 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// A key is prefix:tenant:policy:name. Whatever could be mistaken in a part, by us, by SCAN's
-// patterns or by a cluster's hash tags, is percent-escaped. A part that is too long is replaced by
-// "%~" and its SHA-256, which no escaped part starts with; the key's parts are then stored in the
-// bucket, so that it can be listed.
+// A key is prefix:tenant:policy:name. Any character in a part that we, SCAN's patterns or a
+// cluster's hash tags could misread is percent-escaped. A part that is too long is replaced by "%~"
+// and its SHA-256, which no escaped part starts with; the parts are then also stored in the bucket,
+// so that it can be listed.
 
-// The longest parts that are written out, in escaped bytes: with the default prefix a key has at
-// most 200.
+// The longest parts that are written in full, in escaped bytes: with the default prefix a key has
+// at most 200.
 const (
 	longestName = 100
 	longestPart = 40
 )
 
-// bucketKey returns a bucket's key, and what must be stored in the bucket to find its parts again
-// ("" if the key itself has them).
+// bucketKey returns a bucket's key, and what to store in the bucket so that its parts can be found
+// again ("" if the key has them).
 func bucketKey(prefix string, k drawgate.Key) (key, raw string) {
 	buf := make([]byte, 0, 64)
 	buf = append(buf, prefix...)
@@ -43,7 +43,8 @@ func bucketKey(prefix string, k drawgate.Key) (key, raw string) {
 	return string(buf), raw
 }
 
-// appendPart appends an escaped part. It reports whether that was short enough to be written out.
+// appendPart appends an escaped part. It reports whether the part was short enough to be written in
+// full.
 func appendPart(buf []byte, part string, most int) ([]byte, bool) {
 	const hexDigits = "0123456789ABCDEF"
 	start := len(buf)
@@ -62,12 +63,12 @@ func appendPart(buf []byte, part string, most int) ([]byte, bool) {
 	return buf, true
 }
 
-// plain reports whether a byte stands for itself in a key.
+// plain reports whether a byte need not be escaped in a key.
 func plain(c byte) bool {
 	return c > ' ' && c < 0x7f && c != ':' && c != '%' && c != '{' && c != '}' && c != '*' && c != '?' && c != '[' && c != ']' && c != '\\'
 }
 
-var errKey = errors.New("not a key of ours")
+var errKey = errors.New("not a key of this store")
 
 // parseKey is the inverse of bucketKey. raw is what was stored in the bucket.
 func parseKey(prefix, key, raw string) (k drawgate.Key, err error) {

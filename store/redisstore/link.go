@@ -9,8 +9,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// link is the way to the server: a client that is made, and a server that is checked, at the first
-// call that succeeds in it.
+// link is the connection to the server. The first call makes the client and checks the server; if
+// that fails, the next call tries again.
 type link struct {
 	dial  func() (rueidis.Client, error)
 	check func(context.Context, rueidis.Client) error
@@ -19,17 +19,17 @@ type link struct {
 	ready atomic.Pointer[rueidis.Client]
 
 	mu      sync.Mutex
-	attempt *attempt // under way, nil if none
+	attempt *attempt // in progress, nil if none
 	raw     rueidis.Client
 }
 
-// attempt is one try to connect, which all callers share. err is set before done is closed.
+// attempt is one attempt to connect, shared by all callers. err is set before done is closed.
 type attempt struct {
 	done chan struct{}
 	err  error
 }
 
-// checkTimeout bounds the time for the first look at the server.
+// checkTimeout bounds the first check of the server.
 const checkTimeout = 2 * time.Second
 
 // client returns the client, or why there is none. It waits no longer than ctx.
@@ -50,7 +50,7 @@ func (l *link) client(ctx context.Context) (rueidis.Client, error) {
 	}
 }
 
-// try returns the attempt under way, and starts one if there is none.
+// try returns the current attempt, and starts one if there is none.
 func (l *link) try() *attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +59,7 @@ func (l *link) try() *attempt {
 	}
 	a := &attempt{done: make(chan struct{})}
 	l.attempt = a
-	go func() { // ends by its time-outs; close waits for it
+	go func() { // ends by its timeouts; close waits for it
 		a.err = l.connect()
 		l.mu.Lock()
 		l.attempt = nil
@@ -89,7 +89,7 @@ func (l *link) connect() error {
 	return nil
 }
 
-// close is called once, when no call is under way.
+// close is called once, when no call is running.
 func (l *link) close() {
 	l.mu.Lock()
 	a := l.attempt

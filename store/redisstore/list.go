@@ -31,7 +31,7 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 	return nil
 }
 
-// pageSize is how many keys are looked at in one step.
+// pageSize is how many keys one step looks at.
 const pageSize = 500
 
 // List implements [drawgate.Lister]. It goes through all keys of the server's database in small
@@ -71,7 +71,7 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(draw
 	}
 }
 
-// inUse returns the keys of those buckets of which something is used or held.
+// inUse returns the keys of the buckets in which something is used or held.
 func (s *Store) inUse(ctx context.Context, c rueidis.Client, names []string) (keys []drawgate.Key, err error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -101,7 +101,7 @@ func (s *Store) inUse(ctx context.Context, c rueidis.Client, names []string) (ke
 			}
 			return nil, err
 		}
-		if len(got) != 2 || got[0] == "" { // it expired meanwhile
+		if len(got) != 2 || got[0] == "" { // it has expired meanwhile
 			continue
 		}
 		st, err := readHeader(got[0])
@@ -123,7 +123,7 @@ func (s *Store) inUse(ctx context.Context, c rueidis.Client, names []string) (ke
 	return keys, nil
 }
 
-// idle reports whether nothing of a bucket is used or held any more.
+// idle reports whether nothing in a bucket is used or held any more.
 func (st *stored) idle(now int64) bool {
 	if st.open > 0 && now < st.ends {
 		return false
@@ -131,7 +131,7 @@ func (st *stored) idle(now int64) bool {
 	st.complete(nil)
 	held := false
 	for i := range st.rec.Limits {
-		held = held || st.rec.Limits[i].Held > 0 // its hold ended, and nobody has entered it yet
+		held = held || st.rec.Limits[i].Held > 0 // its hold has ended, but is not recorded as ended yet
 	}
 	return !held && st.rec.Until() <= max(now, st.rec.Last)
 }

@@ -15,16 +15,17 @@ var probeBody string
 
 var probeScript = newScript(probeBody)
 
-// probeKey is the key that is written to find out whether that is possible.
+// probeKey is the key that is written to test whether writing is possible.
 func (s *Store) probeKey() string { return s.prefix + ":%probe" }
 
-// errDenied is why a server is not used: a command that a take needs is missing among the user's
-// permissions. Found out before the first take, because a script that is stopped half way has spent
-// what it wrote.
+// errDenied is the error if the user lacks permission for a command that a take needs. This is
+// found out before the first take, because a script that stops half way has already spent what it
+// wrote.
 var errDenied = fmt.Errorf("%w: the Redis user may not run a command that every take needs: grant it (ACL SETUSER <user> +<command>)", ErrMisconfigured)
 
-// probe runs each command that a take runs. denied says which ones the user may not run; wrong is
-// what else the server reported: one that is full or only reads may be well again at the next call.
+// probe runs each command that a take runs. denied lists the commands that the user may not run.
+// wrong is any other error of the server: if it is full or read-only, it may recover by the next
+// call.
 func (s *Store) probe(ctx context.Context, c rueidis.Client) (denied error, wrong string, err error) {
 	run := func() rueidis.RedisResult {
 		return c.Do(ctx, c.B().Evalsha().Sha1(probeScript.sha).Numkeys(1).Key(s.probeKey()).Build())
@@ -63,8 +64,8 @@ func isDenied(text string) bool {
 	return slices.ContainsFunc(permission[:], func(w string) bool { return strings.Contains(text, w) })
 }
 
-// Ping implements drawgate.Pinger: it runs every command that a take runs, since a server that only
-// reads, or whose permissions fell short, cannot decide.
+// Ping implements drawgate.Pinger. It runs every command that a take runs, because a server that is
+// read-only or lacks permissions cannot decide.
 func (s *Store) Ping(ctx context.Context) error {
 	c, err := s.begin(ctx, "ping")
 	if err != nil {

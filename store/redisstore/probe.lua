@@ -1,8 +1,9 @@
--- Runs each command of the other script once, on the key of no bucket, which is gone afterwards. Answers what went wrong, one "COMMAND: error" each.
+-- Runs each command of the other script once, on a key that is no bucket's and that is deleted
+-- afterwards. Returns what failed, one "COMMAND: error" each.
 local wrong = {}
 for _, c in ipairs({
   { 'TIME' },
-  { 'HSET', KEYS[1], 'f', '' }, -- the first that writes: a full server refuses no other
+  { 'HSET', KEYS[1], 'f', '' }, -- the first write: a full server refuses no other
   { 'PEXPIRE', KEYS[1], '1000' },
   { 'HGET', KEYS[1], 'f' },
   { 'HMGET', KEYS[1], 'f' },

@@ -1,41 +1,40 @@
 // Package redisstore keeps buckets in one Redis (6.2 or newer) or Valkey server, so that any number
 // of processes share them.
 //
-// Every decision is one call of one script, which the server carries out as a whole: it reads the
-// server's clock once, decides about all buckets of the take, and writes at most one hash per
-// bucket, last. A refusal writes nothing, but for the first one that shows another rate, or finds
-// many holds ended. A bucket's key expires by itself once nothing in it is used or held.
+// Every decision is one call of one script, which the server runs atomically: it reads the server's
+// clock once, decides about all buckets of the take, and at the end writes at most one hash per
+// bucket. A refusal writes nothing, except for the first one after a change of rate, or one that
+// finds many ended holds. A bucket's key expires by itself once nothing in it is used or held.
 //
 // # What is lost with the server
 //
 // Buckets are as durable as the server: what it forgets (no persistence, an append-only file synced
-// every second, a fail-over to a replica that lags) may be admitted again, at most what was lost. A
-// server that evicts keys hands out fresh quotas: set maxmemory-policy to noeviction. The store
-// warns if it is not.
+// every second, a fail-over to a replica that lags) may be admitted again, but no more than was
+// lost. A server that evicts keys grants quotas again: set maxmemory-policy to noeviction. The
+// store warns if it is not.
 //
 // # Unknown outcomes
 //
-// No call that changes anything is ever sent twice, but for one that the server said it did not
-// carry out because it did not know the script. Where the connection was lost or the deadline
-// passed after a take was sent, the error matches [ErrUnknownOutcome]: its units may be spent. A
-// take with an id may be sent again, since an open id replays its answer; a plain take must not be.
-// A settlement may be sent again as well: an id that is not open any more is gone, and credits
-// nothing.
+// A call that changes anything is never sent twice, unless the server said that it did not run it
+// because it did not know the script. If the connection was lost or the deadline passed after a
+// take was sent, the error matches [ErrUnknownOutcome]: its units may be spent. A take with an ID
+// may be sent again, because an open ID replays its answer; a plain take must not be. A settlement
+// may be sent again as well: an ID that is no longer open is gone, and credits nothing.
 //
 // # Permissions
 //
-// A user of its own needs, on the keys that start with the prefix: EVALSHA, SCRIPT LOAD, TIME,
-// HSET, HGET, HMGET, HDEL and PEXPIRE, and INFO for the warnings above; [Store.Reset] needs UNLINK,
-// [Store.List] SCAN. What a take needs is tried at the first call and by every [Store.Ping], and an
-// error names what is missing:
+// A dedicated user needs, on the keys that start with the prefix: EVALSHA, SCRIPT LOAD, TIME, HSET,
+// HGET, HMGET, HDEL and PEXPIRE, and INFO for the warnings above; [Store.Reset] needs UNLINK,
+// [Store.List] SCAN. The first call and every [Store.Ping] check what a take needs, and an error
+// names what is missing:
 //
 //	ACL SETUSER drawgate on >SECRET ~drawgate:* +@connection +info +script|load +evalsha +time +hset +hget +hmget +hdel +pexpire +unlink +scan
 //
 // # Servers
 //
-// The tests run on Redis 6.2 and 7.0 and on Valkey 9. The script goes by EVALSHA: there is no
-// library of Redis Functions. A Redis Cluster is not supported yet: the buckets of one take must
-// live on one server.
+// The tests run on Redis 6.2 and 7.0 and on Valkey 9. The store calls its script with EVALSHA and
+// does not use Redis Functions. Redis Cluster is not supported yet: the buckets of one take must be
+// on one server.
 package redisstore
 
 import (
@@ -53,10 +52,10 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Options holds what a Store can do without. The zero value is ready to use.
+// Options holds the optional settings of a Store. The zero value is ready to use.
 type Options struct {
 	Prefix string       // of every key; "" means "drawgate"; stores with different prefixes share nothing
-	Logger *slog.Logger // told of settings of the server that endanger limits; nil discards
+	Logger *slog.Logger // receives warnings about server settings that endanger limits; nil discards
 }
 
 // Store keeps buckets in Redis. It is safe for concurrent use.
@@ -65,14 +64,14 @@ type Store struct {
 	logger *slog.Logger
 	script *script
 	made   time.Time    // by this process's clock
-	clock  func() int64 // tests: the time in Unix µs, instead of the server's
+	clock  func() int64 // for tests: the time in Unix µs, instead of the server's
 	link   link
 	loader loader
-	offset atomic.Int64 // µs by which the server's clock is ahead of ours: a guess, to choose calendar windows by
+	offset atomic.Int64 // estimate of how many µs the server's clock is ahead of ours, used to choose calendar windows
 
 	mu      sync.RWMutex
 	closed  bool
-	running sync.WaitGroup // calls under way; added to while mu is held and the store is open
+	running sync.WaitGroup // running calls; only added to while mu is held and the store is open
 	calls   atomic.Int64   // the same, as a number
 }
 
@@ -86,8 +85,8 @@ var (
 // Open returns a store on the server that url names: redis://user:password@host:port/db, or
 // rediss:// for TLS, valkey://, valkeys://, or unix:///path?db=n. opts may be nil.
 //
-// It does not connect: a server that is away is an error of the calls, each of which tries again,
-// so that a process can start without it. Use [Store.Ping] to find out.
+// It does not connect, so that a process can start while the server is unavailable: then calls
+// fail, and each tries again. Use [Store.Ping] to find out.
 func Open(url string, opts *Options) (*Store, error) {
 	o, err := rueidis.ParseURL(url)
 	if err != nil {
@@ -99,7 +98,7 @@ func Open(url string, opts *Options) (*Store, error) {
 	}
 	s := newStore(opts)
 	o.ForceSingleClient = true
-	o.DisableRetry = true // even of reads: the caller's deadline is shorter than any retry is worth
+	o.DisableRetry = true // even for reads: the caller's deadline leaves no time for a retry
 	o.DisableCache = true
 	if o.Dialer.Timeout == 0 {
 		o.Dialer.Timeout = dialTimeout
@@ -110,12 +109,11 @@ func Open(url string, opts *Options) (*Store, error) {
 	return s, nil
 }
 
-// dialTimeout bounds the time for a connection. Callers wait for it no longer than their own
-// deadlines.
+// dialTimeout bounds the time for a connection. Callers wait no longer than their own deadlines.
 const dialTimeout = 2 * time.Second
 
-// New returns a store that uses the caller's client, which Close leaves open. The client must be of
-// a single server, and should be made with ClientOption.DisableRetry. opts may be nil.
+// New returns a store that uses the caller's client. Close does not close it. The client must
+// connect to a single server, and should be made with ClientOption.DisableRetry. opts may be nil.
 func New(client rueidis.Client, opts *Options) *Store {
 	s := newStore(opts)
 	s.link.dial = func() (rueidis.Client, error) { return client, nil }
@@ -134,7 +132,7 @@ func newStore(opts *Options) *Store {
 	return s
 }
 
-// begin counts a call as under way, and returns the client.
+// begin counts a call as running, and returns the client.
 func (s *Store) begin(ctx context.Context, op string) (rueidis.Client, error) {
 	s.mu.RLock()
 	if s.closed {
@@ -161,7 +159,7 @@ func (s *Store) end() {
 	s.running.Done()
 }
 
-// Close implements [drawgate.Store]. Calls under way are finished.
+// Close implements [drawgate.Store]. Running calls finish first.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -171,7 +169,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// check looks at the server before its first use.
+// check checks the server before its first use.
 func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 	for _, r := range c.DoMulti(ctx, c.B().Info().Section("server").Build(), c.B().Info().Section("memory").Build(), c.B().Info().Section("replication").Build()) {
 		text, err := r.ToString()
@@ -206,7 +204,7 @@ func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 	return err
 }
 
-// errOld is why a server is not used.
+// errOld is the error for a server that is too old.
 var errOld = errors.New("the server is older than Redis 6.2")
 
 func (s *Store) checkInfo(text string) error {
@@ -220,17 +218,18 @@ func (s *Store) checkInfo(text string) error {
 		return fmt.Errorf("%w: it is %s", errOld, v)
 	}
 	if policy := info["maxmemory_policy"]; policy != "" && policy != "noeviction" && info["maxmemory"] != "0" {
-		s.logger.Warn("redisstore: the server may evict buckets, which hands out fresh quotas: set maxmemory-policy to noeviction",
+		s.logger.Warn("redisstore: the server may evict buckets, which grants their quotas again: set maxmemory-policy to noeviction",
 			"maxmemory_policy", policy, "maxmemory", info["maxmemory"])
 	}
 	if n := info["connected_slaves"]; n != "" && n != "0" && info["role"] == "master" && info["min_slaves_good_slaves"] == "" {
-		s.logger.Warn("redisstore: a fail-over may forget what the server has acknowledged, which may be admitted again: "+
+		s.logger.Warn("redisstore: a fail-over may lose acknowledged writes, and what they took may be granted again: "+
 			"set min-replicas-to-write to 1 and min-replicas-max-lag to 2", "replicas", n)
 	}
 	return nil
 }
 
-// older reports whether a version is before major.minor. One that cannot be read is not.
+// older reports whether a version is before major.minor. It is false for a version that cannot be
+// parsed.
 func older(version string, major, minor int) bool {
 	var a, b int
 	if n, _ := fmt.Sscanf(version, "%d.%d", &a, &b); n < 2 {

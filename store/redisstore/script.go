@@ -2,7 +2,7 @@ package redisstore
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // the name of a script, as the server gives it
+	"crypto/sha1" //nolint:gosec // the server names scripts by this hash
 	_ "embed"
 	"encoding/hex"
 	"sync"
@@ -31,9 +31,8 @@ type call struct{ keys, args []string }
 // flush its scripts again and again.
 const mostLoads = 3
 
-// run calls the script for requests, in order, and returns what it answers: in room, which has one
-// place, if that is enough. Only calls of which the server says that it does not know the script
-// are sent again.
+// run calls the script for requests, in order, and returns its answers: in room, which has one
+// place, if that is enough. Only calls for which the server did not know the script are sent again.
 func (s *Store) run(ctx context.Context, c rueidis.Client, reqs []*request, room []rueidis.RedisResult) []rueidis.RedisResult {
 	if len(reqs) > 1 {
 		return s.runAll(ctx, c, reqs)
@@ -90,29 +89,28 @@ func unknownScript(r *rueidis.RedisResult) bool {
 	return ok && re.IsNoScript()
 }
 
-// loader gives the server the script, once for all calls that were not carried out for want of it:
-// if each of thousands a second did so for itself, the server would be busy with that for longer
-// than their deadlines.
+// loader sends the script to the server, once for all calls that failed because it was missing. If
+// each of thousands of calls per second did so itself, the server would be busy for longer than
+// their deadlines.
 type loader struct {
-	done atomic.Uint64 // how often the server was given the script
+	done atomic.Uint64 // how often the script was sent
 
 	mu  sync.Mutex
-	way *loading // guarded by mu: the script on its way, nil if it is not
+	way *loading // guarded by mu: the load in progress, nil if none
 }
 
-// loading is the script on its way. res is set before done is closed.
+// loading is a load of the script in progress. res is set before done is closed.
 type loading struct {
 	done chan struct{}
 	res  rueidis.RedisResult
 }
 
-// loadTimeout bounds the time for giving the server the script. Callers wait for it no longer than
-// their own deadlines.
+// loadTimeout bounds the time for loading the script. Callers wait no longer than their own
+// deadlines.
 const loadTimeout = 2 * time.Second
 
-// load waits until the server was given the script after a call that was sent when it had been
-// given it so many times. The answer to that call becomes load's, if that fails for another reason
-// than that there was no answer.
+// load waits until the script has been loaded more often than loads, the count when the failed call
+// was sent. If loading fails with an answer, that answer replaces the call's.
 func (s *Store) load(ctx context.Context, c rueidis.Client, loads uint64, res *rueidis.RedisResult) bool {
 	l := s.loading(ctx, c, loads)
 	if l == nil {
@@ -132,8 +130,8 @@ func (s *Store) load(ctx context.Context, c rueidis.Client, loads uint64, res *r
 	return true
 }
 
-// loading returns the script on its way to the server, and sends it if it is not; nil if the server
-// was given it meanwhile.
+// loading returns the load in progress, or starts one. It returns nil if the script has been loaded
+// meanwhile.
 func (s *Store) loading(ctx context.Context, c rueidis.Client, loads uint64) *loading {
 	ld := &s.loader
 	ld.mu.Lock()
@@ -146,7 +144,7 @@ func (s *Store) loading(ctx context.Context, c rueidis.Client, loads uint64) *lo
 	}
 	l := &loading{done: make(chan struct{})}
 	ld.way = l
-	s.running.Go(func() { // ends by its time-out. A call is under way: Close waits for both
+	s.running.Go(func() { // ends by its timeout. The call still counts as running: Close waits for both
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
 		defer cancel()
 		l.res = c.Do(ctx, c.B().ScriptLoad().Script(s.script.body).Build())

@@ -1,19 +1,23 @@
--- One decision on the buckets KEYS. It reads everything, decides, and writes last. A refusal writes nothing, unless it was strange.
+-- One decision on the buckets KEYS. It reads everything, decides, and writes last. A refusal writes
+-- nothing, unless advancing a record for this caller changes what others would find.
 --
--- It is the counterpart of internal/record, function by function: what is not explained here is explained there. Numbers are doubles: all
--- that is stored stays below 2^53, and where an intermediate value may not, both sides of the comparison are far from each other.
+-- It is the counterpart of internal/record, function by function: see there for what is not
+-- explained here. Numbers are doubles. All stored numbers stay below 2^53. Where an intermediate
+-- value may not, both sides of the comparison are far apart.
 --
 -- A bucket is a hash:
 --   h            the header: format, flags, latest instant, instant until which the TTL is set;
---                if reservations are open (flag 1): their number, an instant before which no hold ends, one after which none does;
+--                if reservations are open (flag 1): their number, an instant before which no hold
+--                ends, one after which none does;
 --                if it is paused (flag 2): until when, and the reason;
---                then the limits, each with its identity and kind (+ 16 if units of it are held, or may be given back; + 32 if a bucket's were granted
---                ahead); what a program does not know, flags included, it must not guess
---   e<limit><n>  entry n of a rolling limit, but for the newest one, which is in the header
+--                then the limits, each with its identity and kind (+ 16 if units of it are held,
+--                or may be given back; + 32 if a bucket's units were granted ahead).
+--                A program that does not know all of this, flags included, must not guess
+--   e<limit><n>  entry n of a rolling limit; the newest one is in the header instead
 --   o<n>         open reservation n, counted from 1 without gaps
 --   i<id>        the number of an open reservation
 --   x<c>         the ends of 64 open reservations: those from 64c+1 on
---   u<limit><c>  what they hold of a limit; where it ends before they do, nothing
+--   u<limit><c>  what they hold of a limit; what is missing at the end is nothing
 --   k            the key's parts, if the key itself is a digest
 --
 -- ARGV[1] is the operation, ARGV[2] the first bucket's request; wire.go describes both.
@@ -25,8 +29,8 @@ local pack, unpack_ = struct.pack, struct.unpack
 local MAX = 9007199254740991
 local head
 
--- The instant until which a key lives that is needed until need. That is longer than needed, so that the TTL is not set at each take: by a
--- quarter of the need, between a minute and a day.
+-- Returns the instant until which a key lives that is needed until need. It is later by a quarter
+-- of the need, between a minute and a day, so that the TTL need not be set for each take.
 local function keep(need)
   local slack = (need - raw) / 4
   if slack < 6e7 then slack = 6e7 elseif slack > 8.64e10 then slack = 8.64e10 end
@@ -35,7 +39,7 @@ local function keep(need)
   return ttl
 end
 
--- A plain take from a bucket that has one limit, of kind bucket, and always had.
+-- A plain take from a bucket that has, and always had, one limit of kind bucket.
 if op == 'l' then
   head = call('HGET', KEYS[1], 'h')
   local id, n, eff, win, rate, scale, drain = unpack_('<c9xdddddd', blob, 2)
@@ -68,8 +72,9 @@ end
 
 local byte, sub = string.byte, string.sub
 
--- A plain take from a bucket of which nothing is held, and whose limits are all in this request, in this order.
--- Whatever is less common leaves the loop, before anything was written, and goes the long way.
+-- A plain take from a bucket in which nothing is held, and whose limits are all in this request, in
+-- this order. Anything less common leaves the loop, before anything was written, and takes the long
+-- way.
 if op == 'h' then
   repeat
     head = call('HGET', KEYS[1], 'h')
@@ -158,7 +163,7 @@ if op == 'h' then
           end
         end
         if first <= tail then
-          if c == 0 then fits = false break end -- an answer needs the newest entry that something is used of
+          if c == 0 then fits = false break end -- an answer needs the newest entry with units that still count
           if l + win > need then need = l + win end
         end
         out[k] = (has or n > 0) and pack('<c9dddddddd', id, win, used, first, tail, f, l, c, old) or ''
@@ -217,8 +222,8 @@ end
 
 -- The long way: any operation, any record.
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
-local instant -- of this operation, once the records are read
-local asked = {} -- instants whose calendar windows are not known; if there are any, nothing is written
+local instant -- the instant of this operation, once the records are read
+local asked = {} -- instants whose calendar windows are unknown; if there are any, nothing is written
 
 local function gcd(a, b)
   while b > 0 do a, b = b, a % b end
@@ -316,8 +321,9 @@ local function window(s, t)
   end
   local first = s.wins[1][1]
   if t < first and first <= instant then
-    -- A hold ended in a window that is long over. Which one makes no difference, if it ends where the known ones start: a margin that
-    -- reaches into the known ones is at most half a window, so then this is the one before.
+    -- A hold ended in a window that is long over. It does not matter which one, as long as it ends
+    -- where the known ones start: a margin that reaches into the known ones is at most half a
+    -- window, so then this is the one before.
     return t, first
   end
   asked[#asked + 1] = t
@@ -331,7 +337,8 @@ local function roll(st, s, now)
   st.at, st.fin, st.used, st.nxt, st.aft = a, z, carry, 0, 0
 end
 
--- a * b / c rounded up, at most MAX. In digits of a, of seven bits each: no double rounds as long as b and c are below 2^45, which is a year in µs.
+-- a * b / c rounded up, at most MAX. It splits a into digits of seven bits: no double rounds as
+-- long as b and c are below 2^45, which is a year in µs.
 local function mulDivUp(a, b, c)
   local q, rest, digit = 0, 0, 2 ^ 49
   while digit >= 1 do
@@ -450,7 +457,8 @@ local function room(st, s, now)
   return max(0, s.eff - used - st.held)
 end
 
--- enter counts n units. It returns what a settlement needs to find them: an instant, the entry's number, whether two windows count them.
+-- enter counts n units. It returns what a settlement needs to find them again: an instant, the
+-- entry's number, and whether two windows count them.
 local function enter(r, st, s, at, margin, n)
   if n <= 0 then return 0, 0, false end
   if st.kind == 1 then
@@ -510,7 +518,8 @@ local function open(r, k)
   return o
 end
 
--- A list of numbers, one per open reservation, is kept in chunks: what they hold and until when is wanted of all of them, often.
+-- A list of numbers, one per open reservation, is kept in chunks, because the whole list (what they
+-- hold, when they end) is needed often.
 local CHUNK = 64
 
 local function chunk(r, name, k)
@@ -523,7 +532,7 @@ local function set(r, name, k, v)
   r.put[f] = sub(b, 1, p) .. string.rep('\0', p - #b) .. pack('<d', v) .. sub(b, p + 9)
 end
 
--- Takes number k and all after it off a list.
+-- Removes number k and all after it from a list.
 local function cut(r, name, k)
   local f, b, p = chunk(r, name, k)
   if p == 0 then
@@ -533,7 +542,7 @@ local function cut(r, name, k)
   end
 end
 
--- The chunks of a list, one after the other. A limit's may be short, or have zeros left at its end.
+-- The chunks of a list, one after the other. A limit's list may be short, or have zeros at its end.
 local function list(r, name)
   local names, out = {}, {}
   for c = 0, ceil(r.m / CHUNK) - 1 do
@@ -547,7 +556,7 @@ local function list(r, name)
   return table.concat(out)
 end
 
--- Puts a reservation into the lists, at its number. before is the one that had the number.
+-- Puts a reservation into the lists, at its number. before is the reservation that had the number.
 local function enlist(r, o, before)
   set(r, 'x', o.k, o.fin)
   local held = {}
@@ -560,10 +569,11 @@ local function enlist(r, o, before)
   for id, n in pairs(held) do set(r, 'u' .. id, o.k, n) end
 end
 
--- Takes the last number off the lists, which is that of last. Those of limits of which nothing is held any more, now that o is closed, are not needed.
+-- Removes the last number, which is that of last, from the lists. Lists of limits that hold nothing
+-- any more, now that o is closed, are dropped.
 local function unlist(r, last, o)
   cut(r, 'x', r.m)
-  if r.m % CHUNK == 1 then -- a limit's may have zeros left there
+  if r.m % CHUNK == 1 then -- a limit's list may have zeros left there
     for _, st in ipairs(r.ls) do r.put['u' .. st.id .. (r.m - 1) / CHUNK] = false end
   end
   for _, q in ipairs(last.parts) do
@@ -637,11 +647,13 @@ local function closePart(r, ss, q, n, at)
   else
     advance(r, st, s, at)
   end
-  -- Peak is, for a limit that is no bucket, the largest margin of what was held: the holder may rely on it.
+  -- For a limit that is not a bucket, peak is the largest margin of what was held: the holder may
+  -- rely on it.
   enter(r, st, s, at, max(st.peak, s and lateness(s) or 0), n)
 end
 
--- The reservations whose hold is over, the earliest first, and an instant before which none of the others ends.
+-- The reservations whose hold is over, the earliest first, and an instant before which none of the
+-- others ends.
 local function over(r, now)
   if r.next == 0 or now < r.next then return {}, r.next end
   local gone, names, ends, next = {}, {}, list(r, 'x'), 0
@@ -664,10 +676,12 @@ local function over(r, now)
   return gone, next
 end
 
--- So many holds that ended are cheaper written down than found again by whoever asks next.
+-- With this many ended holds, writing them down is cheaper than finding them again at the next
+-- call.
 local MANY = 16
 
--- Whether advancing for this caller is a change that must be kept, whatever the decision.
+-- Reports whether advancing the record for this caller is a change that must be kept, whatever the
+-- decision.
 local function strange(r, ss, now)
   for _, s in ipairs(ss) do
     local st = r.by[s.id]
@@ -729,7 +743,7 @@ end
 
 local LONGEST = 33 * 24 * 3600 * 1e6 -- no calendar window is longer
 
--- The instant until which a limit says something.
+-- The instant until which a limit's state matters.
 local function until_(r, st)
   local need, from = 0, r.ends
   if st.kind == 1 then
@@ -753,7 +767,7 @@ end
 
 local function write(r, ss, key)
   local need = r.ends
-  if #r.ls > 16 and r.m == 0 then -- limits of long gone versions of the policy
+  if #r.ls > 16 and r.m == 0 then -- limits of old versions of the policy
     local ls = {}
     for _, st in ipairs(r.ls) do
       if ss.by[st.id] or until_(r, st) > r.last then
@@ -783,8 +797,9 @@ local function write(r, ss, key)
   if short then call('PEXPIRE', r.key, ceil((r.ttl - raw) / 1000)) end
 end
 
--- The entries of a rolling limit that an explanation needs: the oldest, as far as they make room for n units, and if nothing is used of the
--- newest one, those before it back to one of which something is.
+-- The entries of a rolling limit that are needed to explain a decision: the oldest, as far as they
+-- make room for n units; and if nothing of the newest one counts, those before it back to one that
+-- does.
 local function entries(r, st, over)
   local out, q = {}, st.head
   while over > 0 and q < st.tail do
@@ -809,7 +824,8 @@ local function entries(r, st, over)
   return table.concat(out)
 end
 
--- What a caller needs to explain a bucket: header, entries, if units are held until when and how many, and how many reservations are open.
+-- What a caller needs to explain a bucket: header, entries, until when and how many units are held,
+-- and the number of open reservations.
 local function view(r, ss, refused, leased)
   local es, us = {}, {}
   for j, s in ipairs(ss) do
@@ -873,7 +889,7 @@ local function settleRolling(r, st, q, n)
   end
 end
 
--- What may drain at most in so many µs.
+-- The most that may drain in so many µs.
 local function drained(st, dt)
   local per = st.win / st.scale
   if st.peak <= st.rate then return dt * (st.rate / per) end
@@ -907,7 +923,7 @@ local function settleCalendar(st, q, d)
   end
 end
 
--- Corrects one part of a reservation: n units were used of it.
+-- Corrects one part of a reservation: n units of it were used.
 local function settlePart(r, ss, q, n)
   local st = r.by[q.id]
   if q.held then
@@ -924,7 +940,8 @@ local function settlePart(r, ss, q, n)
   end
 end
 
--- What is known of the grant that a take names: 'mine' if it is open in all of its buckets, or a code. Says until when, from when and what is held.
+-- Looks up the grant that a take names. Returns 'mine' if it is open in all of its buckets, or a
+-- code, and until when, from when and what is held.
 local function known(grant, print)
   local was, same, from = 0, true, 0
   for i, r in ipairs(rs) do
@@ -944,7 +961,7 @@ local function known(grant, print)
     end
   end
   if was == 0 then return nil end
-  if was < #rs or not same then -- some of its buckets were settled or reset by themselves, or it asks for something else
+  if was < #rs or not same then -- some of its buckets were settled or reset separately, or the take has another content
     res[3] = 0
     return 4
   end
@@ -959,9 +976,10 @@ local function paused()
 end
 
 local given = false -- the take was allowed before, elsewhere: a pause does not refuse it
-local undo -- puts back what a refused replay gave back, after it was explained
+local undo -- restores what a refused replay gave back, after it was explained
 
--- The parts of an open reservation that a replay takes anew: what ages, of limits that this caller knows.
+-- The parts of an open reservation that a replay takes again: what ages, in limits that this caller
+-- knows.
 local function moving(r, ss)
   local o, i = find(r, id), 0
   return function()
@@ -1064,7 +1082,7 @@ local function fitsInWindow(st, s, at, free)
   return at
 end
 
--- The first instant from at on at which a limit has room, as far as that is not later than latest.
+-- The first instant from at on, but not after latest, at which a limit has room.
 local function fitsFrom(r, st, s, at, latest)
   local free = s.eff - s.n - st.held
   if free < 0 then return nil end
@@ -1264,7 +1282,8 @@ local function charge(at)
   return 5
 end
 
--- The units of open reservations that count already, by where they do: an entry's number, or the end of the open window.
+-- The units of open reservations that count already, by the entry's number or the end of the open
+-- window in which they count.
 local function reserved(r, st)
   local at = {}
   if st.loose == 0 then return at end
@@ -1329,7 +1348,7 @@ local function refund()
   return 5
 end
 
-local leased = false -- any part of a lease is welcome
+local leased = false -- a lease accepts any part
 local from = 0 -- a take's units count from then on
 if op == 't' then
   local grant, print, hold, notAfter, ahead, lease = '', '', 0, 0, 0, 0

@@ -15,26 +15,26 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// request is one element of a batch on its way.
+// request is one element of a batch in progress.
 type request struct {
 	op       string
 	id       string
-	extra    string         // what the operation has beside
-	take     *drawgate.Take // whose beside is made when it is sent; nil: none
+	extra    string         // further arguments of the operation
+	take     *drawgate.Take // its extra is made when it is sent; nil: none
 	priority int8
 	buckets  []drawgate.BucketCost
-	times    []int64 // whose calendar windows the script asked for
+	times    []int64 // the script asked for their calendar windows
 	call
 	msg    rueidis.RedisMessage // what the script answered
 	answer func(*rueidis.RedisMessage) error
 	err    error
 
-	// Room for what most requests have, so that it need not be allocated.
+	// Storage for what most requests need, to avoid allocations.
 	oneKey   [1]string
 	twoWords [2]string
 }
 
-// Bounds of what a take may say, so that every instant stays below 2^53 µs.
+// Bounds on a take's fields, so that every instant stays below 2^53 µs.
 const (
 	maxHold    = 1e15        // µs, 31 years
 	maxInstant = 9 * maxHold // µs
@@ -85,7 +85,8 @@ func takeRequest(t *drawgate.Take) request {
 	return r
 }
 
-// takeExtra returns what a take has beside that is sent at about now, by the server's clock.
+// takeExtra returns the further arguments of a take that is sent at about now, on the server's
+// clock.
 func takeExtra(t *drawgate.Take, about int64) string {
 	buf := make([]byte, 0, 41)
 	notAfter := int64(0)
@@ -183,23 +184,23 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	return nil
 }
 
-// mostRounds is how often the script may ask for further calendar windows: once if the server's
-// clock is not where it was thought to be, and again if it moved meanwhile. The rest of a batch is
-// carried out before the one that was asked about.
+// mostRounds is how often the script may ask for further calendar windows: once if the estimate of
+// the server's clock was wrong, and again if the clock moved meanwhile. The rest of a batch is
+// carried out before the request that needs another round.
 const mostRounds = 5
 
-// errRounds is why a request was given up.
-var errRounds = fmt.Errorf("%w: it asks for calendar windows without end", errAnswer)
+// errRounds is the error if the script keeps asking.
+var errRounds = fmt.Errorf("%w: it keeps asking for calendar windows", errAnswer)
 
-// carryOut sends requests until each is answered, and sets the err of those that failed. Its own
-// error means that nothing was sent.
+// carryOut sends requests until each is answered, and sets err for those that failed. If it returns
+// an error, nothing was sent.
 func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 	c, err := s.begin(ctx, op)
 	if err != nil {
 		return err
 	}
 	defer s.end()
-	var room [1]*request // for most
+	var room [1]*request // for most calls
 	todo := room[:0]
 	for i := range reqs {
 		r := &reqs[i]
@@ -207,7 +208,7 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 			r.err = r.name(s.prefix)
 		}
 		if r.err != nil {
-			if !errors.Is(r.err, drawgate.ErrNeedsReserve) { // every store says that alike
+			if !errors.Is(r.err, drawgate.ErrNeedsReserve) { // this error has the same text in every store
 				r.err = storeError(op, r.err)
 			}
 			continue
@@ -240,7 +241,7 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 // name finds the keys of a request's buckets.
 func (r *request) name(prefix string) error {
 	if len(r.buckets) == 0 || len(r.buckets) > drawgate.MaxBuckets {
-		return fmt.Errorf("%w: %d buckets are not 1 to %d", drawgate.ErrInvalid, len(r.buckets), drawgate.MaxBuckets)
+		return fmt.Errorf("%w: %d buckets, but 1 to %d are allowed", drawgate.ErrInvalid, len(r.buckets), drawgate.MaxBuckets)
 	}
 	r.keys = r.oneKey[:]
 	if len(r.buckets) > 1 {
@@ -250,7 +251,7 @@ func (r *request) name(prefix string) error {
 		key, raw := bucketKey(prefix, r.buckets[i].Key)
 		r.keys[i] = key
 		if slices.Contains(r.keys[:i], key) {
-			return fmt.Errorf("%w: a bucket is named twice", drawgate.ErrInvalid)
+			return fmt.Errorf("%w: the same bucket twice", drawgate.ErrInvalid)
 		}
 		if raw != "" && (r.op == opGCRA || r.op == opHot) {
 			r.op = opTake // the short way does not store a key's parts
@@ -286,7 +287,7 @@ func (s *Store) fill(r *request) {
 	r.args = args
 }
 
-// guess returns what the server's clock may show, in Unix µs. It goes on by this process's
+// guess returns an estimate of the server's clock, in Unix µs. It advances with this process's
 // monotonic clock, which nobody sets.
 func (s *Store) guess() int64 { return s.own() + s.offset.Load() }
 
@@ -298,9 +299,9 @@ func (s *Store) own() int64 {
 	return s.made.UnixMicro() + time.Since(s.made).Microseconds()
 }
 
-// learn keeps the guess near what the server's clock did show.
+// learn keeps the estimate close to the server's answers.
 func (s *Store) learn(now int64) {
-	const near = 10_000 // µs: a journey there and back
+	const near = 10_000 // µs: one round trip
 	if off := now - s.own(); off-s.offset.Load() > near || s.offset.Load()-off > near {
 		s.offset.Store(off)
 	}
@@ -309,11 +310,11 @@ func (s *Store) learn(now int64) {
 var (
 	// errAgain means that the script needs further calendar windows.
 	errAgain = errors.New("further calendar windows are needed")
-	// errDisagree is a bug: what the script refused, this side would allow.
+	// errDisagree is a bug: the script refused what this side would allow.
 	errDisagree = errors.New("the script and the store disagree")
 )
 
-// read hands an answer to the request, or finds out why there is none.
+// read hands an answer to the request, or returns why there is none.
 func (s *Store) read(r *request, res *rueidis.RedisResult) error {
 	var err error
 	if r.msg, err = res.ToMessage(); err != nil {
@@ -344,7 +345,7 @@ func (s *Store) read(r *request, res *rueidis.RedisResult) error {
 	return errAgain
 }
 
-// answered splits the array that the script answers.
+// answered splits the array that the script returns.
 func answered(m *rueidis.RedisMessage) (code, now int64, rest []rueidis.RedisMessage, err error) {
 	parts, err := m.ToArray()
 	if err != nil || len(parts) < 3 {
@@ -414,7 +415,7 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 	return nil
 }
 
-// answerShort answers a plain take of one bucket that was allowed, by the bucket's new header.
+// answerShort answers a plain take of one bucket that was allowed, from the bucket's new header.
 func (s *Store) answerShort(t *drawgate.Take, d *drawgate.Decision, m *rueidis.RedisMessage) error {
 	st, err := header(m)
 	if err != nil {
@@ -429,7 +430,7 @@ func (s *Store) answerShort(t *drawgate.Take, d *drawgate.Decision, m *rueidis.R
 	return nil
 }
 
-// refusal explains a refusal: the engine decides once more, on what the script saw.
+// refusal explains a refusal by deciding once more, here, on what the script saw.
 func refusal(t *drawgate.Take, d *drawgate.Decision, views []*stored, now int64) error {
 	recs := make([]*record.Record, len(views))
 	for i, st := range views {
@@ -475,7 +476,7 @@ func (s *Store) answerSettle(st *drawgate.Settlement, o *drawgate.Outcome, m *ru
 	return errAnswer
 }
 
-// refunded reads what was given back per bucket.
+// refunded reads how much was given back per bucket.
 func refunded(st *drawgate.Settlement, parts []rueidis.RedisMessage) (o drawgate.Outcome, err error) {
 	asks := make([]record.Ask, len(st.Buckets))
 	if len(parts) != len(asks) {

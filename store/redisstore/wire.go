@@ -14,24 +14,25 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// This file is the language between the store and its script. Numbers are doubles, little endian.
+// This file is the protocol between the store and its script. Numbers are doubles, little endian.
 //
-// Arguments of the script: operation, request of the first bucket, id, what the operation has
-// beside, requests of the other buckets. A request: number of limits; per limit its identity (8
-// bytes), kind, flags and numbers; the key's parts, if the key is a digest. Calendar windows cannot
-// be computed by the script: a request has those about the server's time, and the script asks if it
-// needs others. For the operations opGCRA and opHot, the request is all there is.
+// Arguments of the script: operation, request of the first bucket, ID, further arguments of the
+// operation (extra), requests of the other buckets. A request consists of the number of limits; per
+// limit its identity (8 bytes), kind, flags and numbers; and the key's parts, if the key is a
+// digest. The script cannot compute calendar windows: a request has those around the server's time,
+// and the script asks if it needs others. The operations opGCRA and opHot have no arguments but the
+// request.
 
 // Operations of the script.
 const (
-	opGCRA   = "l" // plain take from one bucket that has one limit, of kind bucket; the script may find it needs the long way
+	opGCRA   = "l" // plain take from one bucket that has one limit, of kind bucket; the script may have to take the long way
 	opHot    = "h" // plain take from one bucket
-	opTake   = "t" // beside: grant, print, hold, not after, ahead, flags
-	opSettle = "s" // beside: grant
-	opCancel = "x" // beside: grant
-	opRenew  = "r" // beside: grant, hold
-	opCharge = "c" // beside: the instant at which the units were used
-	opPause  = "z" // beside: for how long, until when, reason
+	opTake   = "t" // extra: grant, fingerprint, hold, not after, ahead, flags
+	opSettle = "s" // extra: grant
+	opCancel = "x" // extra: grant
+	opRenew  = "r" // extra: grant, hold
+	opCharge = "c" // extra: the instant at which the units were used
+	opPause  = "z" // extra: for how long, until when, reason
 	opRefund = "b"
 	opPeek   = "p"
 )
@@ -39,8 +40,8 @@ const (
 // What the script answers: an array that starts with one of these and the instant. A plain take
 // that was allowed on the short way is answered by the bucket's new header alone.
 const (
-	gotShort    = 0 // refused on the short way; the header as it stands follows
-	gotAllowed  = 1 // end of the hold; views follow, and from when the units count if that is later
+	gotShort    = 0 // refused on the short way; followed by the current header
+	gotAllowed  = 1 // end of the hold; followed by views, and from when the units count if that is later
 	gotRefused  = 2
 	gotReplayed = 3 // as gotAllowed
 	gotReused   = 4
@@ -48,7 +49,7 @@ const (
 	gotGone     = 6
 	gotPeek     = 7
 	gotFull     = 8 // record.MaxOpen reservations are open
-	gotWindows  = 9 // instants follow whose calendar windows the script needs; nothing was done
+	gotWindows  = 9 // followed by the instants whose calendar windows the script needs; nothing was done
 	gotOther    = 10
 	gotLate     = 11
 	gotKept     = 12 // end of the lease, which was not renewed
@@ -73,8 +74,8 @@ func appendNums(buf []byte, vs ...int64) []byte {
 	return buf
 }
 
-// appendRequest appends one bucket's request. Calendar windows are given for the instant about now,
-// the one that follows, and those of times.
+// appendRequest appends one bucket's request. It has the calendar windows of the instant about now,
+// the following one, and those of times.
 func appendRequest(buf []byte, b *drawgate.BucketCost, priority int8, raw string, about int64, times []int64) []byte {
 	specs := b.Plan.Specs(false)
 	buf = append(buf, byte(len(specs)))
@@ -98,11 +99,10 @@ func appendRequest(buf []byte, b *drawgate.BucketCost, priority int8, raw string
 	return append(buf, raw...)
 }
 
-// doubt is how far the server's clock may be behind the guess of it that windows are chosen by, in
-// µs.
+// doubt is how many µs the server's clock may be behind the estimate by which windows are chosen.
 const doubt = 1_000_000
 
-// appendWindows appends the windows that the script may need: those about now, earliest first, and
+// appendWindows appends the windows that the script may need: those around now, earliest first, and
 // those that it asked for.
 func appendWindows(buf []byte, s *record.Spec, about int64, times []int64) []byte {
 	at := len(buf)
@@ -122,7 +122,7 @@ func appendWindows(buf []byte, s *record.Spec, about int64, times []int64) []byt
 	add(start, end)
 	_, next := s.Rule.Window(end)
 	add(end, next)
-	if s.Margin > 0 { // right after an edge the margin may reach over another one
+	if s.Margin > 0 { // right after a boundary the margin may reach across another one
 		_, third := s.Rule.Window(next)
 		add(next, third)
 	}
@@ -140,13 +140,13 @@ func appendWindows(buf []byte, s *record.Spec, about int64, times []int64) []byt
 	return buf
 }
 
-// What the script's answers and the stored fields may look like other than expected.
+// Errors for unexpected answers of the script and unexpected stored fields.
 var (
-	errAnswer  = errors.New("the script's answer is not understood")
-	errDamaged = errors.New("the record is not understood")
+	errAnswer  = errors.New("the script's answer cannot be read")
+	errDamaged = errors.New("the record cannot be read")
 )
 
-// reader reads numbers off packed bytes. After the first mistake it only returns zeros.
+// reader reads numbers from packed bytes. After the first error it only returns zeros.
 type reader struct {
 	buf string
 	bad bool
@@ -185,7 +185,7 @@ func (r *reader) id() uint64 {
 // num reads an integer that a double holds exactly.
 func (r *reader) num() int64 {
 	f := math.Float64frombits(r.word())
-	if f != math.Trunc(f) || math.Abs(f) > 1<<53 { // not a number is unequal to itself
+	if f != math.Trunc(f) || math.Abs(f) > 1<<53 { // NaN is unequal to itself
 		r.bad = true
 		return 0
 	}
@@ -195,9 +195,9 @@ func (r *reader) num() int64 {
 // format is the version of the header that is written, and the only one that is read.
 const format = 2
 
-// What a header has beside: a program that does not know all of it must not guess.
+// Flags of a header. A program that does not know all of them must not guess.
 const (
-	flagOpen = 1 << iota // reservations are open
+	flagOpen = 1 << iota // it has open reservations
 	flagPaused
 	knownFlags = flagOpen | flagPaused
 )
@@ -205,10 +205,10 @@ const (
 // Added to a kind.
 const (
 	kindHolds = 16 // held units follow
-	kindAhead = 32 // the latest instant follows for which units were granted ahead
+	kindAhead = 32 // the latest instant to which units were granted ahead follows
 )
 
-// stored is a bucket as its header describes it.
+// stored is a bucket as described by its header.
 type stored struct {
 	rec  record.Record
 	ttl  int64    // the instant until which its TTL was set
@@ -216,7 +216,7 @@ type stored struct {
 	ends int64    // none ends later
 	last []newest // of rolling limits
 
-	// Room for a bucket of one limit, so that it need not be allocated.
+	// Storage for a bucket of one limit, to avoid allocations.
 	oneState  [1]record.State
 	oneNewest [1]newest
 }
@@ -317,7 +317,7 @@ func (st *stored) complete(older map[uint64][]record.Entry) {
 }
 
 // readHeld reads what is held of a bucket's limits: the ends of all open reservations, and per
-// limit its position, counted from 1, and what each holds of it.
+// limit its position, counted from 1, and what each reservation holds of it.
 func (st *stored) readHeld(lists []string, specs []record.Spec) error {
 	if len(lists) == 0 {
 		return nil
@@ -350,7 +350,7 @@ func (st *stored) readHeld(lists []string, specs []record.Spec) error {
 	return nil
 }
 
-// readView reads what the script tells of a bucket: enough of its record to answer by.
+// readView reads the script's view of a bucket: enough of its record to answer with.
 func readView(m *rueidis.RedisMessage, b *drawgate.BucketCost) (st *stored, got drawgate.Amounts, err error) {
 	parts, err := m.ToArray()
 	if err != nil || len(parts) < 4 {
@@ -389,7 +389,7 @@ func header(m *rueidis.RedisMessage) (*stored, error) {
 	return readHeader(s)
 }
 
-// readEntries reads the oldest entries of rolling limits: per limit a string of its position,
+// readEntries reads the oldest entries of rolling limits: per limit a string with its position,
 // counted from 1, and the entries.
 func readEntries(m *rueidis.RedisMessage, specs []record.Spec) (map[uint64][]record.Entry, error) {
 	strs, err := m.AsStrSlice()
