@@ -1,8 +1,8 @@
 // Package memstore keeps buckets in the memory of one process. It is the reference for the other
 // stores, and the fastest.
 //
-// Everything is lost when the process ends. Time is the process's monotonic clock, placed on the
-// wall clock when the store is made: a step of the wall clock changes nothing.
+// Everything is lost when the process ends. Time is the process's monotonic clock, set from the
+// wall clock when the store is made: later changes of the wall clock have no effect.
 package memstore
 
 import (
@@ -16,20 +16,20 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Options holds what a Store can do without. The zero value is ready to use.
+// Options holds the optional settings of a Store. The zero value is ready to use.
 type Options struct {
-	// MaxBuckets is the most buckets that may be in use at once: 0 means 10 million. A take that
-	// would open another one fails with a [drawgate.StoreError]; no bucket that still limits is
-	// ever given up. Buckets of which nothing is used make room by themselves, and their memory
-	// comes back within minutes.
+	// MaxBuckets is the largest number of buckets in use at once: 0 means 10 million. Takes that
+	// need another bucket are refused with a [drawgate.StoreError]; no bucket that still limits is
+	// ever dropped. Unused buckets are dropped when room is needed, and their memory is released
+	// within minutes.
 	//
-	// A bucket of a policy of one bucket limit takes about 105 bytes, another one about 0.5 KB, and
-	// 30 bytes more for each entry of a rolling limit: 10 million are about 1 GB of the first kind,
+	// A bucket of a policy with one bucket limit takes about 105 bytes, any other about 0.5 KB,
+	// plus 30 bytes for each entry of a rolling limit: 10 million are about 1 GB of the first kind,
 	// 5.4 GB of the second. docs/configuration.md has more figures.
 	MaxBuckets int
 }
 
-// ErrFull is in the StoreError of a take for which there was no room.
+// ErrFull is wrapped in the StoreError of a take for which there was no room.
 var ErrFull = cells.ErrFull
 
 // Store keeps buckets in memory. It is safe for concurrent use.
@@ -61,7 +61,7 @@ func (s *Store) Open(tenant string, plan *drawgate.Plan) *cells.Buckets {
 	return s.cells.Space(tenant, plan.Name()).Bind(plan.Specs(false))
 }
 
-// ready says why nothing is done: the store is closed, or the caller has given up.
+// ready returns an error if the store is closed or the caller has given up.
 func (s *Store) ready(ctx context.Context) error {
 	if s.cells.Closed() {
 		return drawgate.ErrClosed
@@ -69,8 +69,7 @@ func (s *Store) ready(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Take implements [drawgate.Store]. It never waits for anything but other takes of the same
-// buckets.
+// Take implements [drawgate.Store]. It only ever waits for other takes of the same buckets.
 func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -138,7 +137,7 @@ func fail(op string, err error) error {
 	return &drawgate.StoreError{Store: "memory", Op: op, Err: err}
 }
 
-// among and look are cells.Store.With where no bucket is made.
+// among and look are cells.Store.With without making missing buckets.
 func (s *Store) among(names []cells.Named, f func([]*record.Record)) error {
 	s.cells.Among(names, false, f)
 	return nil
@@ -149,7 +148,7 @@ func (s *Store) look(names []cells.Named, f func([]*record.Record)) error {
 	return nil
 }
 
-// with calls f with the records of the buckets, all locked by in, in the order of buckets.
+// with calls f with the records of the buckets, in the order of buckets. in locks all of them.
 func (s *Store) with(buckets []drawgate.BucketCost, in func([]cells.Named, func([]*record.Record)) error, f func([]*record.Record)) error {
 	order := make([]int, len(buckets))
 	for i := range order {
@@ -160,7 +159,7 @@ func (s *Store) with(buckets []drawgate.BucketCost, in func([]cells.Named, func(
 	for k, i := range order {
 		names[k] = cells.Named{Name: name(buckets[i].Key), Specs: buckets[i].Plan.Specs(false)}
 		if k > 0 && names[k].Name == names[k-1].Name {
-			return fmt.Errorf("%w: a bucket is named twice", drawgate.ErrInvalid)
+			return fmt.Errorf("%w: the same bucket twice", drawgate.ErrInvalid)
 		}
 	}
 	return in(names, func(sorted []*record.Record) {
@@ -200,7 +199,7 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(draw
 // Ping implements [drawgate.Pinger].
 func (s *Store) Ping(ctx context.Context) error { return s.ready(ctx) }
 
-// Close implements [drawgate.Store]. Calls under way are finished.
+// Close implements [drawgate.Store]. Running calls finish first.
 func (s *Store) Close() error {
 	s.cells.Close()
 	return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// watchers are told when units of a bucket may have come free early.
+// watchers receive buckets whose units may have come free early.
 type watchers struct {
 	mu    sync.Mutex
 	some  atomic.Bool
@@ -31,7 +31,7 @@ func (w *watchers) Watch(keys chan<- drawgate.Key) (stop func()) {
 	}
 }
 
-// hint never blocks: a watcher that is behind misses it.
+// hint never blocks: a slow watcher misses it.
 func (w *watchers) hint(buckets []drawgate.BucketCost) {
 	if !w.some.Load() {
 		return

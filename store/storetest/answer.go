@@ -9,13 +9,13 @@ import (
 
 var answerCases = []testCase{
 	{"results per limit", "a decision says of each limit what was granted, what remains, when it would pass and when it is unused again", testResults, false},
-	{"retry-after is exact", "a take refused with a wait is refused until a microsecond before it is over, and passes then", testRetryAfterExact, false},
+	{"retry-after is exact", "a take refused with a wait is refused until a microsecond before that wait is over, and passes then", testRetryAfterExact, false},
 	{"retry-after with holds", "held units count as ending at the end of their hold; soonest says what an early return could bring", testRetryAfterHolds, false},
 	{"retry-after with leases", "so does retry-after where a margin or another entry makes leased units count for longer", testRetryAfterLeases, false},
 	{"reset instant", "a limit is unused at its reset instant, and used until then", testResetAt, false},
 	{"peek", "a peek spends nothing and answers what a take would get", testPeek, false},
-	{"peek of many", "a peek describes each bucket for itself, in order", testPeekMany, true},
-	{"the clock is told", "decisions carry the store's instant, which never runs back", testInstants, false},
+	{"peek of many", "a peek describes each bucket separately, in order", testPeekMany, true},
+	{"instants in decisions", "decisions carry the store's time, which never runs backwards", testInstants, false},
 }
 
 // req: A6, B3, D5
@@ -97,8 +97,8 @@ func testRetryAfterHolds(e *env) {
 		limit         drawgate.Limit
 		wait, soonest time.Duration
 	}{
-		// 4 units are taken, 6 held for 30 s. A take of 5 fits when the 6 are gone, which count
-		// from the end of their hold.
+		// 4 units are taken, 6 held for 30 s. A take of 5 fits when the 6 are gone. They count from
+		// the end of their hold.
 		{end(rolling(10, time.Minute)), 90 * time.Second, 0},
 		{end(leaky(10, 10*time.Second, 0)), 31 * time.Second, 0},
 		{rolling(10, time.Minute), time.Minute, 0},
@@ -147,7 +147,7 @@ func testRetryAfterLeases(e *env) {
 	e.until(edge.Add(time.Hour))
 	e.allowed("and in no other", b.take(10))
 
-	// Units of a lease may join the entry before them, and keep it in the window for longer.
+	// Units of a lease may join the previous entry, and keep it in the window for longer.
 	b = e.bucket("joined", joined(10, 100*time.Second, 100))
 	e.allowed("plain", b.take(5))
 	e.allowed("lease", b.lease("id", 500*time.Millisecond, 5))
@@ -259,7 +259,7 @@ func testInstants(e *env) {
 var shareCases = []testCase{
 	{"headroom", "headroom, in units or per cent, is never granted to anyone", testHeadroom, true},
 	{"priorities", "takes of a lower priority leave what is kept for higher ones; a take of that priority gets it", testPriorities, true},
-	{"priority waits", "a refused take of low priority waits for its own share", testPriorityWait, false},
+	{"priority waits", "a refused take of low priority waits until its own share has room", testPriorityWait, false},
 }
 
 // req: A6, C2

@@ -14,9 +14,9 @@ var batchCases = []testCase{
 	{"batch of settlements", "settlements of a batch are carried out in order, results by position", testBatchSettle, true},
 	{"one of a batch fails", "an element that fails does not keep the others from being decided", testBatchFails, true},
 	{"an empty batch", "nothing is asked, nothing is answered", testBatchEmpty, true},
-	{"a batch over many buckets", "several takes over several buckets each are each all or nothing", testBatchMany, true},
-	{"arguments are left alone", "a store neither changes nor keeps what it is given", testArguments, true},
-	{"cancelled context", "with a context that is over, nothing is done and the error says so", testCancelled, true},
+	{"a batch over many buckets", "several takes over several buckets: each is all or nothing", testBatchMany, true},
+	{"arguments are left alone", "a store neither changes nor keeps its arguments", testArguments, true},
+	{"cancelled context", "with a context that has ended, nothing is done and the error says so", testCancelled, true},
 }
 
 func testBatchOrder(e *env) {
@@ -198,7 +198,7 @@ func isOver(err error) bool {
 
 var endCases = []testCase{
 	{"close", "after Close every call fails with ErrClosed; Close may be called again", testClose, true},
-	{"close under load", "calls under way when the store is closed are finished, or fail with ErrClosed", testCloseUnderLoad, true},
+	{"close under load", "calls that are running when the store is closed finish, or fail with ErrClosed", testCloseUnderLoad, true},
 }
 
 func testClose(e *env) {

@@ -10,8 +10,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Bench measures plain takes of one unit: of policies of one limit and of three, on one key and on
-// ten thousand, allowed and refused, by one caller and by 64. open returns an empty store, which
+// Bench measures plain takes of one unit: with policies of one limit and of three, on one key and
+// on ten thousand, allowed and refused, by one caller and by 64. open returns an empty store, which
 // b.Cleanup closes.
 func Bench(b *testing.B, open func(b *testing.B) drawgate.Store) {
 	for _, limits := range []int{1, 3} {

@@ -10,13 +10,13 @@ import (
 )
 
 var bookCases = []testCase{
-	{"granted ahead", "a take is granted for the first instant at which it fits, if that is near enough, and counts from then on", testAhead, false},
+	{"granted ahead", "a take is granted for the first instant at which it fits, if that is near enough, and counts from that instant", testAhead, false},
 	{"not ahead", "slots, leases and windows after the next one are not granted ahead", testNotAhead, false},
-	{"cancelled ahead", "what is given back before its instant is free, but for what others rely on who were granted later instants", testCancelAhead, false},
-	{"bookings", "no interval has more than its limit at the instants booked, whatever is booked, cancelled and taken", testBookings, false},
+	{"cancelled ahead", "what is given back before its instant is free, except where grants for later instants rely on it", testCancelAhead, false},
+	{"bookings", "whatever is booked, cancelled and taken, no interval has more than its limit", testBookings, false},
 }
 
-// ahead takes n units now or at most so far ahead, to be cancelled until then.
+// ahead takes n units now or up to most ahead. The grant can be cancelled until then.
 func (b *bucket) ahead(id string, grant drawgate.Grant, most time.Duration, n ...int64) drawgate.Decision {
 	b.e.Helper()
 	return b.e.take(drawgate.Take{ID: id, Grant: grant, Hold: time.Millisecond, Ahead: most, Buckets: b.costs(n...)})
@@ -164,7 +164,7 @@ func (h *bookings) step() {
 	}
 }
 
-// over says which interval has more than the limit allows.
+// over returns a description of an interval that has more than the limit allows, or "".
 func (h *bookings) over() string {
 	slices.SortFunc(h.uses, func(a, b *bookedUse) int { return a.at.Compare(b.at) })
 	for i, from := range h.uses {

@@ -70,7 +70,7 @@ func testMarginEdge(e *env) {
 	e.allowed("the rest of the window", b.take(6))
 	e.refused("full", b.take(1), time.Hour)
 
-	// With the next window full as far as it can be, the take waits for the one after.
+	// With the next window as full as it can be, the take waits for the one after.
 	edge = edge.Add(time.Hour)
 	e.until(edge.Add(-time.Second))
 	e.refused("this window is full", b.take(1), time.Second)
@@ -85,7 +85,7 @@ func testMarginEdge(e *env) {
 }
 
 // nextEdge returns the first start of a calendar window after t. anchor is the day on which a month
-// starts. It is only right where no clock change moves the edge, as in the zones used here.
+// starts. It is only right if no clock change moves the edge, as in the zones used here.
 func nextEdge(t time.Time, every drawgate.Every, zone string, anchor int) time.Time {
 	loc, err := time.LoadLocation(zone)
 	if err != nil {

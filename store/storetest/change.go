@@ -11,16 +11,16 @@ import (
 
 var changeCases = []testCase{
 	{"a changed amount", "what is used stays used when amount, headroom, shares, charge, margin or precision change", testChangedAmount, true},
-	{"a lowered amount", "use beyond a lowered limit is waited off", testLoweredAmount, false},
+	{"a lowered amount", "use beyond a lowered limit must age before anything is granted", testLoweredAmount, false},
 	{"a changed burst", "what is used of a bucket stays used when its burst changes", testChangedBurst, false},
 	{"a changed rate", "while callers with two rates alternate, a bucket never lets more pass than the higher one", testAlternatingRates, false},
-	{"a raised rate", "a higher rate drains from when it is first seen on, not before; a lower one never drains more than was allowed", testRaisedRate, false},
-	{"a rate that was seen", "a rate that was lowered, and seen by nobody who was granted anything, is in force until it is raised", testSeenRate, false},
+	{"a raised rate", "a higher rate drains from when it is first seen, not before; a lower one never drains more than was allowed", testRaisedRate, false},
+	{"a rate that was seen", "a lowered rate that only refused callers have seen is in force until the rate is raised", testSeenRate, false},
 	{"a rate that was looked at", "a peek with another rate changes nothing", testPeekedRate, false},
 	{"another identity", "a limit of another name, unit, kind, window, calendar, zone or anchor starts unused", testIdentity, true},
 	{"versions side by side", "two versions of a policy never touch each other's limits", testVersions, false},
-	{"a reservation outlives its version", "a settlement by another version of the policy corrects what both know; the rest stands", testSettleByOther, true},
-	{"a margin outlives its version", "units that another version finds ended, or settles, still count with the margin that they were held with", testMarginByOther, false},
+	{"a reservation outlives its version", "a settlement by another version of the policy corrects the limits that both know; the rest stands", testSettleByOther, true},
+	{"a margin outlives its version", "units whose end or settlement another version records still count with the margin with which they were held", testMarginByOther, false},
 	{"limits in another order", "the order of limits in a policy does not matter", testOrder, true},
 }
 
@@ -124,7 +124,7 @@ func testRaisedRate(e *env) {
 		e.Errorf("%d used after 20 s at 6 per minute, want 58, or 59 by rounding", used)
 	}
 	e.refused("no more than that is there", raised.take(3), -1)
-	e.allowed("seen", raised.take(1)) // a peek or a refusal need not be remembered
+	e.allowed("seen", raised.take(1)) // a store need not remember a peek or a refusal
 	e.advance(10 * time.Second)
 	raised.wantUsed("10 s at the higher rate", used+1-10)
 
@@ -132,7 +132,7 @@ func testRaisedRate(e *env) {
 	e.allowed("all", b.take(60))
 	e.advance(20 * time.Second)
 	lowered := b.with(slow)
-	// Nobody knows when the rate was lowered: both are right.
+	// It is unknown when the rate was lowered: both results are right.
 	if used = lowered.used(); used < 40 || used > 59 {
 		e.Errorf("%d used after 20 s at 6 or 60 per minute, want 40 to 58, or 59 by rounding", used)
 	}
@@ -148,7 +148,7 @@ func testSeenRate(e *env) {
 		"a refused take":        func(b *bucket) { e.refused("slow", b.take(60), -1) },
 		"a refused reservation": func(b *bucket) { e.refused("slow", b.hold("other", time.Hour, 60), -1) },
 		"a replayed take": func(b *bucket) {
-			if d := b.hold("id", time.Hour, 60); d.Fail != nil { // refused where something has drained: that does not fit again
+			if d := b.hold("id", time.Hour, 60); d.Fail != nil { // refused if anything has drained: then it does not fit again
 				e.Errorf("replayed: %v", d.Fail)
 			}
 		},
@@ -168,7 +168,7 @@ func testSeenRate(e *env) {
 	for what, see := range ways {
 		for _, more := range [][]drawgate.Limit{nil, {extra}} {
 			if strings.HasSuffix(what, "gone") && more == nil {
-				continue // a store in memory may have nothing to keep it in
+				continue // a memory store may have nothing to keep it in
 			}
 			b := e.bucket(fmt.Sprint(what, len(more)), append([]drawgate.Limit{fast}, more...)...)
 			lowered := b.with(append([]drawgate.Limit{slow}, more...)...)
@@ -187,7 +187,7 @@ func testSeenRate(e *env) {
 				second.s = e.h.Second(e.T, e.s)
 				raised = &bucket{e: &second, key: b.key, plan: b.plan}
 			}
-			// Whoever asks with the higher rate first may be refused too.
+			// The first caller with the higher rate may be refused too.
 			e.refused(what+": fast", raised.take(60), -1)
 			least := int64(57) // 30 s at 6 per minute
 			if u := raised.used(); u < least || u > least+1 {
@@ -249,7 +249,7 @@ func testIdentity(e *env) {
 		e.refused(what+": the first one", b.hold("c", time.Hour, 1), -1)
 		e.refused(what+": the other one", other.hold("c", time.Hour, 1), -1)
 	}
-	// What is only said in another way is the same limit.
+	// Another spelling of the same settings is the same limit.
 	b := e.bucket("same", calendar(5, drawgate.Month, ""))
 	e.allowed("no zone", b.take(5))
 	utc := calendar(5, drawgate.Month, "UTC")

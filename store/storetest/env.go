@@ -9,9 +9,9 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// env is what a case works with: a store of its own.
+// env is the environment of a case, with a store of its own.
 //
-// Its methods may end the case, so only the case's own goroutine calls them.
+// Its methods may end the case, so only the case's own goroutine may call them.
 type env struct {
 	*testing.T
 	h Harness
@@ -31,14 +31,14 @@ func (e *env) advance(d time.Duration) {
 	}
 }
 
-// now returns the store's clock.
+// now returns the store's time.
 func (e *env) now() time.Time {
 	e.Helper()
 	st := e.bucket("clock", rolling(1, time.Hour)).peek()
 	return st.At()
 }
 
-// until advances to an instant.
+// until advances the clock to an instant.
 func (e *env) until(at time.Time) {
 	e.Helper()
 	e.advance(at.Sub(e.now()))
@@ -105,7 +105,7 @@ func (e *env) of(name string, plan *drawgate.Plan) *bucket {
 	return &bucket{e: e, key: drawgate.Key{Tenant: "t", Policy: plan.Name(), Name: name}, plan: plan}
 }
 
-// with returns the same bucket as another version of the policy sees it.
+// with returns the same bucket under another version of the policy.
 func (b *bucket) with(limits ...drawgate.Limit) *bucket {
 	b.e.Helper()
 	return &bucket{e: b.e, key: b.key, plan: b.e.plan(limits...)}
@@ -140,7 +140,7 @@ func (b *bucket) lease(id string, d time.Duration, n ...int64) drawgate.Decision
 	return b.e.take(drawgate.Take{ID: id, Hold: d, Lease: true, Buckets: b.costs(n...)})
 }
 
-// settle returns whether the id was open.
+// settle reports whether the ID was open.
 func (b *bucket) settle(id string, n ...int64) bool {
 	b.e.Helper()
 	return !b.e.settle(drawgate.Settlement{Op: drawgate.OpSettle, ID: id, Buckets: b.costs(n...)}).Gone
@@ -211,7 +211,7 @@ func (b *bucket) drain() (n int64) {
 	return n
 }
 
-// ok returns whether a take was allowed; it fails if it was not decided.
+// ok reports whether a take was allowed, and fails the case if the take failed.
 func ok(e *env, d drawgate.Decision) bool {
 	e.Helper()
 	if d.Fail != nil {
@@ -230,7 +230,7 @@ func (e *env) allowed(what string, d drawgate.Decision) {
 	}
 }
 
-// refused checks that a take was refused, and for how long; a negative wait is not checked.
+// refused checks that a take was refused, and for how long. A negative wait is not checked.
 func (e *env) refused(what string, d drawgate.Decision, wait time.Duration) {
 	e.Helper()
 	if ok(e, d) {
@@ -239,7 +239,7 @@ func (e *env) refused(what string, d drawgate.Decision, wait time.Duration) {
 	if wait >= 0 && d.RetryAfter != wait {
 		e.Errorf("%s: retry-after %v, want %v", what, d.RetryAfter, wait)
 	}
-	if d.RetryAfter <= 0 { // whoever waits for it would wait for ever
+	if d.RetryAfter <= 0 { // a caller that waits for this would wait for ever
 		e.Fatalf("%s: refused with retry-after %v", what, d.RetryAfter)
 	}
 	if d.Soonest < 0 || d.Soonest > d.RetryAfter || d.Reason != drawgate.Limited || d.Err() == nil {
@@ -252,7 +252,7 @@ func (e *env) refused(what string, d drawgate.Decision, wait time.Duration) {
 	}
 }
 
-// results returns what a decision says of each limit.
+// results returns a decision's result for each limit.
 func results(d drawgate.Decision) (rs []drawgate.LimitResult) {
 	for r := range d.Limits() {
 		rs = append(rs, r)
@@ -260,7 +260,8 @@ func results(d drawgate.Decision) (rs []drawgate.LimitResult) {
 	return rs
 }
 
-// The limits of the cases. Rolling limits name their precision: without one it is up to the store.
+// The limits of the cases. Rolling limits name their precision, because the default is up to the
+// store.
 
 func rolling(n int64, window time.Duration) drawgate.Limit {
 	return drawgate.Limit{Name: "rolling", Kind: drawgate.Rolling, Amount: n, Window: window, Precision: drawgate.Exact}
@@ -278,8 +279,8 @@ func calendar(n int64, every drawgate.Every, zone string) drawgate.Limit {
 	return drawgate.Limit{Name: "calendar", Kind: drawgate.Calendar, Amount: n, Every: every, Zone: zone}
 }
 
-// month returns a calendar limit whose edges are weeks away by the store's clock, so that none is
-// met while a case runs on a real one.
+// month returns a calendar limit whose edges are weeks away on the store's clock, so that none is
+// crossed during a case on a real clock.
 func (e *env) month(n int64) drawgate.Limit {
 	e.Helper()
 	l := calendar(n, drawgate.Month, "UTC")
@@ -291,7 +292,7 @@ func slots(n int64) drawgate.Limit {
 	return drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Amount: n}
 }
 
-// fourKinds are limits of which nothing comes back while a case runs on a real clock.
+// fourKinds returns limits of which nothing comes back during a case on a real clock.
 func (e *env) fourKinds(n int64) []drawgate.Limit {
 	return []drawgate.Limit{leaky(n, 1000*time.Hour, 0), rolling(n, time.Hour), joined(n, time.Hour, 100), e.month(n), slots(n)}
 }

@@ -12,11 +12,11 @@ import (
 )
 
 var grantCases = []testCase{
-	{"another grant of an open id", "is refused with ErrIDOpen, whatever it asks; the same grant with other content with ErrIDReused", testOtherGrant, false},
-	{"an earlier grant", "neither settles, cancels nor renews a later use of its id", testEarlierGrant, false},
-	{"a replay after the margin", "takes the units anew: refused if they do not fit again, and then nothing is changed", testLateReplay, false},
-	{"not after", "a take that arrives later than it may opens nothing, and moves nothing", testNotAfter, false},
-	{"ids used again", "no more is in use than the limit allows, and no slot has two holders, whatever is lost, repeated, delayed and re-ordered", testHistories, false},
+	{"another grant of an open id", "is refused with ErrIDOpen, whatever it asks for; the same grant with other content with ErrIDReused", testOtherGrant, false},
+	{"an earlier grant", "does not settle, cancel or renew a later use of its id", testEarlierGrant, false},
+	{"a replay after the margin", "takes the units again: it is refused if they do not fit, and then nothing changes", testLateReplay, false},
+	{"not after", "a take that arrives too late opens nothing, and moves nothing", testNotAfter, false},
+	{"ids used again", "no more is in use than the limit allows, and no slot has two holders, whatever is lost, repeated, delayed and reordered", testHistories, false},
 }
 
 // granted is hold with a grant.
@@ -123,8 +123,8 @@ func testNotAfter(e *env) {
 	b.wantUsed("a late replay moves nothing", 0)
 }
 
-// Histories of callers who use ids again, give up, and send everything late, twice or never: 500 in
-// short, 20,000 with DRAWGATE_LONG.
+// Histories of callers who reuse IDs, give up, and whose messages arrive late, twice or never: 500
+// in short, 20,000 with DRAWGATE_LONG.
 func testHistories(e *env) {
 	n := 500
 	if os.Getenv("DRAWGATE_LONG") != "" {
@@ -150,7 +150,7 @@ func testHistories(e *env) {
 	}
 }
 
-// history is callers, and a network between them and one bucket of a store.
+// history is some callers, and a network between them and one bucket of a store.
 type history struct {
 	*rand.Rand
 	e       *env
@@ -158,28 +158,28 @@ type history struct {
 	most    [2]int64 // of slots, of units
 	limit   drawgate.Limit
 	callers []*caller
-	mail    []mail // messages that may arrive yet
+	mail    []mail // messages that may still arrive
 	uses    []*use
 	grants  uint64
 	log     []string
 	err     string
 }
 
-// caller is one who takes, works and settles, again and again.
+// caller takes, works and settles, again and again.
 type caller struct {
 	id    string
 	grant drawgate.Grant
 	state int
 	n     int64
 	hold  time.Duration
-	stop  time.Time // by then it has stopped
+	stop  time.Time // it has stopped by then
 	use   *use
 }
 
 const (
 	idle  = iota
-	asked // and has no answer yet
-	works // since its answer
+	asked // it asked, and has no answer yet
+	works // it has been working since its answer
 )
 
 // use is units that were really used.
@@ -188,7 +188,7 @@ type use struct {
 	n  int64
 }
 
-// mail is a message of a caller's; from is nil if it does not wait for the answer.
+// mail is a caller's message; from is nil if the caller does not wait for the answer.
 type mail struct {
 	take   *drawgate.Take
 	settle *drawgate.Settlement
@@ -226,7 +226,7 @@ func join(lines []string) (s string) {
 	return s
 }
 
-// step lets one thing happen.
+// step makes one thing happen.
 func (h *history) step() {
 	c := h.callers[h.IntN(len(h.callers))]
 	switch h.IntN(12) {
@@ -238,7 +238,7 @@ func (h *history) step() {
 			*c = caller{id: pickOne(h.Rand, "a", "b"), grant: drawgate.Grant(h.grants), state: asked, n: 1 + h.Int64N(3), hold: time.Duration(1+h.IntN(20)) * time.Second}
 		}
 		fallthrough
-	case 5: // a resend is a new sending of the same grant
+	case 5: // the same grant is sent again
 		if c.state == asked {
 			h.send(mail{take: &drawgate.Take{
 				ID: c.id, Grant: c.grant, Hold: c.hold, NotAfter: h.e.now().Add(drawgate.SendLife), Buckets: h.b.costs(1, c.n),
@@ -279,7 +279,7 @@ func (h *history) giveUp(c *caller) {
 	}
 }
 
-// send gives a message to the network, which may deliver it now, and later, and again.
+// send gives a message to the network, which may deliver it now, later, or twice.
 func (h *history) send(m mail) {
 	if h.IntN(3) > 0 {
 		h.mail = append(h.mail, m)
@@ -318,7 +318,7 @@ func (h *history) arrive(m mail) {
 	}
 }
 
-// pass lets time pass. Whoever's hold is over has stopped by then.
+// pass lets time pass. Callers whose hold is over have stopped by then.
 func (h *history) pass(d time.Duration) {
 	h.e.advance(d)
 	now := h.e.now()
@@ -330,7 +330,7 @@ func (h *history) pass(d time.Duration) {
 	}
 }
 
-// use notes units that are used from now on, and checks that the limit allows them.
+// use records units that are used from now on, and checks that the limit allows them.
 func (h *history) use(n int64) *use {
 	u := &use{h.e.now(), n}
 	h.uses = append(h.uses, u)
@@ -370,8 +370,8 @@ func (h *history) check() {
 	}
 }
 
-// rest lets everything end: nothing is open then, and a message that comes now opens and gives back
-// nothing.
+// rest lets everything end: nothing is open then, and a message that arrives later opens and gives
+// back nothing.
 func (h *history) rest() {
 	h.pass(2 * time.Minute)
 	used := h.b.peek().States[1].Used

@@ -1,7 +1,7 @@
-// Package storetest is the contract that every [drawgate.Store] keeps.
+// Package storetest is the contract of every [drawgate.Store], as a test suite.
 //
-// A store's own test hands [Run] a [Harness] and gets one subtest per promise; [Scripts] compares
-// the store with a reference on random sequences of operations; [Bench] measures it.
+// A store's own test passes a [Harness] to [Run] and gets one subtest per promise; [Scripts]
+// compares the store with a reference on random sequences of operations; [Bench] measures it.
 //
 //	func TestStore(t *testing.T) { // the clock is the bubble's, so that sleeping moves it
 //		storetest.Run(t, storetest.Harness{
@@ -11,8 +11,8 @@
 //		})
 //	}
 //
-// Only takes that a limiter would send are sent: amounts that can ever fit, buckets of different
-// keys, holds where there is an id.
+// The suite sends only takes that a limiter would send: amounts that can ever fit, buckets with
+// different keys, holds together with an ID.
 package storetest
 
 import (
@@ -22,32 +22,31 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Harness is what a store provides to be tested. Its functions are called from several subtests at
-// once.
+// Harness is what a store's test provides. Several subtests call its functions at once.
 type Harness struct {
-	// New returns an empty store. It is closed, and what it left behind removed, by t.Cleanup:
-	// inside Wrap, if that is set.
+	// New returns an empty store. t.Cleanup must close it and remove what it leaves behind; if Wrap
+	// is set, that happens inside Wrap.
 	New func(t *testing.T) drawgate.Store
 
-	// Advance moves the clock of one store, which otherwise stands still, forwards by whole
-	// microseconds. It may start anywhere. If Advance is nil the clock is taken to be real: only
-	// the cases that need no other instant run, and one that waits for a second.
+	// Advance moves the clock of one store forwards by whole microseconds. Otherwise that clock
+	// stands still; it may start anywhere. If Advance is nil the clock must be real: then only the
+	// cases run that need no other instant, and one that waits for a second.
 	Advance func(s drawgate.Store, d time.Duration)
 
-	// Wrap runs a case: testing/synctest.Test for stores in this process. nil calls it, in parallel
-	// to the others.
+	// Wrap runs a case: testing/synctest.Test for stores in this process. If it is nil, cases run
+	// directly and in parallel.
 	Wrap func(t *testing.T, f func(t *testing.T))
 
-	// Slow leaves out the case that opens as many reservations as may be: for models, which look at
-	// all of them at each step.
+	// Slow leaves out the case that opens the maximum number of reservations: for models, which
+	// look at all of them at each step.
 	Slow bool
 
-	// Keeps says that the store keeps what every take and settlement found, a refusal too, as a
-	// model does and a store need not. In [Scripts] between two such stores the versions of a
-	// policy take turns as they like.
+	// Keeps says that the store remembers every take and settlement, including refusals, as a model
+	// does and a store need not. In [Scripts] between two such stores, the versions of a policy
+	// alternate freely.
 	Keeps bool
 
 	// Second returns another client of the same buckets and the same clock, as another process
-	// would have. nil if the store has none.
+	// would have. It is nil if the store has none.
 	Second func(t *testing.T, s drawgate.Store) drawgate.Store
 }

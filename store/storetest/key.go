@@ -9,14 +9,15 @@ import (
 )
 
 var keyCases = []testCase{
-	{"any bytes", "keys of any bytes are buckets of their own, however they look when they are joined", testKeys, true},
+	{"any bytes", "keys of any bytes are separate buckets, even if they look the same when joined", testKeys, true},
 	{"any bytes in a policy's name", "so are policies", testPolicyNames, true},
 	{"tenants", "tenants share nothing", testTenants, true},
-	{"ids of any bytes", "so are reservations, and an id in one bucket says nothing of another", testIDs, true},
+	{"ids of any bytes", "so are reservations, and an id in one bucket says nothing about another", testIDs, true},
 	{"many keys", "a thousand keys are a thousand buckets", testManyKeys, true},
 }
 
-// names look alike to anything that joins, escapes, folds, trims or hashes too little.
+// names returns names that look alike to code that joins, escapes, folds, trims or hashes too
+// little.
 func names() []string {
 	long := strings.Repeat("k", 64<<10)
 	ns := []string{
@@ -31,8 +32,7 @@ func names() []string {
 	return ns
 }
 
-// distinct takes all of each bucket, which must be there, and then a unit more of each, which must
-// not.
+// distinct takes all units of each bucket, which must be there, and then one more, which must not.
 func (e *env) distinct(buckets []*bucket) {
 	e.Helper()
 	for _, want := range []bool{true, false} {
@@ -57,7 +57,7 @@ func testKeys(e *env) {
 		buckets = append(buckets, e.of(n, plan))
 	}
 	e.distinct(buckets)
-	// The record form of a bucket is keyed as its shortest one is.
+	// A bucket with a record has the same key as its short form.
 	for _, b := range buckets[:60] {
 		b.wantUsed(fmt.Sprintf("%q", b.key.Name), 1)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 var kindCases = []testCase{
-	{"absent is unused", "a bucket that was never used grants all of its limit, and looking at it does not make it", testAbsent, true},
+	{"absent is unused", "an unused bucket grants all of its limit, and a peek does not create it", testAbsent, true},
 	{"exactly the amount", "each kind of limit grants its amount, unit by unit, and not one more", testExactAmount, true},
 	{"several units", "n units are granted in one piece or not at all", testSeveralUnits, true},
 	{"cost 0", "a take of nothing passes, even at the limit, and spends nothing", testCostZero, true},
@@ -19,9 +19,9 @@ var kindCases = []testCase{
 	{"bucket burst", "after any rest a bucket grants its burst and no more", testBucketBurst, false},
 	{"rolling is half-open", "a unit counts in [t, t+window): until a microsecond before its end, and not at it", testRollingHalfOpen, false},
 	{"rolling leaves one by one", "each take of an exact limit leaves one window after it was made", testRollingOneByOne, false},
-	{"rolling joined", "takes near each other may leave together, with the last of them: late by less than window/precision, never early", testRollingJoined, false},
+	{"rolling joined", "takes near each other may leave together with the last of them: late by less than window/precision, never early", testRollingJoined, false},
 	{"concurrency", "slots are taken by holds, and come free when these are settled, cancelled or over", testConcurrency, false},
-	{"huge numbers", "amounts up to the largest are counted exactly, and debt beyond 2^53 stays there instead of turning over", testHuge, false},
+	{"huge numbers", "amounts up to the largest are counted exactly, and debt beyond 2^53 stays there instead of overflowing", testHuge, false},
 	{"never over, never idle", "a greedy caller gets what the limit allows in every window, and all of it", testGreedy, false},
 }
 
@@ -144,7 +144,7 @@ func testBucketOddRates(e *env) {
 			continue
 		}
 		got++
-		// Unit k is there k/7 s after the start, rounded up to the microsecond.
+		// Unit k is available k/7 s after the start, rounded up to the microsecond.
 		if at, want := d.At().Sub(start).Microseconds(), (got*1_000_000+6)/7; at != want {
 			e.Fatalf("unit %d after %d µs, want %d", got, at, want)
 		}
@@ -301,7 +301,7 @@ func testGreedy(e *env) {
 		}
 		want := windows * amount
 		if l.Kind == drawgate.Bucket {
-			want += 5 - 1 // the unit due at the very end is not asked for
+			want += 5 - 1 // the unit due at the very end is not taken
 		}
 		if len(admitted) < want || len(admitted) > want+1 {
 			e.Errorf("%s: %d units in %d windows, want %d", l.Name, len(admitted), windows, want)
@@ -309,7 +309,8 @@ func testGreedy(e *env) {
 	}
 }
 
-// mostIn returns the most takes in one window: of the calendar, or any half-open one.
+// mostIn returns the largest number of takes in one window: a calendar window, or any half-open
+// one.
 func mostIn(l drawgate.Limit, at []time.Time, window time.Duration) (most int) {
 	for i := range at {
 		n := 0

@@ -13,12 +13,12 @@ import (
 var optionalCases = []testCase{
 	{"reset", "a reset bucket is unused, its reservations gone, and others are left alone", testReset, false},
 	{"list", "every bucket in use is listed once, under its tenant and policy", testList, false},
-	{"list stops", "a listing ends when it is told to", testListStops, true},
+	{"list stops", "a listing ends when yield returns false", testListStops, true},
 	{"journal", "every admitted take is in the history, in order, with its units and labels; refusals are not", testJournal, false},
 	{"journal of reservations", "so is what became of reservations", testJournalOps, false},
-	{"journal from and to", "a reading covers the instants from its start, up to and not including its end", testJournalRange, false},
-	{"ping", "a store that can decide says so", testPing, true},
-	{"watch", "watchers may be told of what was given back; a store never waits for them, and stops when told to", testWatch, true},
+	{"journal from and to", "a read covers the instants from its start up to, but not including, its end", testJournalRange, false},
+	{"ping", "a store that can decide answers a ping", testPing, true},
+	{"watch", "watchers may receive what was given back; a store never waits for them, and stops when asked", testWatch, true},
 	{"open", "takes that are decided in the caller's process are the same takes", testOpener, false},
 }
 
@@ -141,7 +141,7 @@ func (e *env) events(from, to time.Time) (all []drawgate.Event) {
 	return all
 }
 
-// unitsOf writes the units of an event in the order of their names, those of 0 left out.
+// unitsOf formats the units of an event in the order of their names, without those that are 0.
 func unitsOf(ev drawgate.Event) string {
 	sums := map[string]int64{}
 	for _, c := range ev.Units {

@@ -8,19 +8,19 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Racing cases have few callers and many rounds, so that they are cheap on stores that write to
+// Racing cases have few callers and many rounds, so that they are cheap for stores that write to
 // disk.
 const callers = 16
 
 var raceCases = []testCase{
 	{"peers 05, racing takes", "racing callers get all of each kind of limit and never a unit more", testPeers05RacingTakes, true},
-	{"racing refills", "a minute brings back a minute's allocation once, however many callers find it there", testRaceRefill, false},
-	{"racing over two clients", "so do callers of two clients of the same buckets, one limit being one limit however many processes ask", testTwoClients, true},
-	{"racing over many buckets", "takes over several buckets in opposite orders neither deadlock nor tear", testRaceManyBuckets, true},
-	{"racing settlements", "of racing settlements of an id one settles it, and credits once", testRaceSettle, true},
+	{"racing refills", "a minute brings back a minute's units once, however many callers race for them", testRaceRefill, false},
+	{"racing over two clients", "so do callers of two clients of the same buckets: one limit is one limit however many processes use it", testTwoClients, true},
+	{"racing over many buckets", "takes over several buckets in opposite orders neither deadlock nor succeed in part", testRaceManyBuckets, true},
+	{"racing settlements", "of racing settlements of an id one succeeds, and credits once", testRaceSettle, true},
 	{"racing replays", "of racing takes with the same id one is charged, and the others get its answer", testRaceReplay, true},
 	{"racing reservations", "callers that reserve and settle leave used what they settled with", testRaceReserve, true},
-	{"racing versions", "callers of two versions of a policy each get all of their own limit", testRaceVersions, true},
+	{"racing versions", "callers with two versions of a policy each get all of their own limit", testRaceVersions, true},
 }
 
 // start runs f in n goroutines.
@@ -54,7 +54,7 @@ func takeOf(e *env, s drawgate.Store, t drawgate.Take) (drawgate.Decision, error
 	return out[0], out[0].Fail
 }
 
-// Check and update are one step.
+// Check and update are one atomic step.
 //
 // req: A1, A3, A8, C1, E1, E10, PEERS 5
 func testPeers05RacingTakes(e *env) {
@@ -87,8 +87,7 @@ func testPeers05RacingTakes(e *env) {
 	}
 }
 
-// Requests and tokens of each minute are taken by some of the callers who race for them, and none
-// is left.
+// Each minute's requests and tokens are taken by some of the racing callers, and none are left.
 //
 // req: A4
 func testRaceRefill(e *env) {

@@ -10,15 +10,15 @@ import (
 
 var refusalCases = []testCase{
 	{"a refusal costs nothing", "refused takes leave every limit of the bucket as it was, and do not make the wait longer", testRefusalCostsNothing, false},
-	{"a refusal costs nothing in other buckets", "a take over several buckets that one of them refuses spends nothing in any", testRefusalManyBuckets, true},
+	{"a refusal costs nothing in other buckets", "if one bucket refuses a take over several buckets, nothing is spent in any of them", testRefusalManyBuckets, true},
 	{"a refused reservation is not open", "the id of a refused take is unknown", testRefusedReservation, true},
-	{"all or nothing", "a take over as many buckets as there may be, of several limits each, is granted in all of them or in none", testAllOrNothing, true},
-	{"64 buckets", "a take over 64 buckets is one step: one of them that is full refuses it, and nothing is spent in the others", testMostBuckets, true},
+	{"all or nothing", "a take over the largest number of buckets, with several limits each, is granted in all of them or in none", testAllOrNothing, true},
+	{"64 buckets", "a take over 64 buckets is one step: if one of them is full it is refused, and nothing is spent in the others", testMostBuckets, true},
 	{"oversized", "a take that can never fit is refused and spends nothing", testOversized, true},
 	{"every limit must pass", "of limits per minute, hour, day, week and month the strictest decides, and the refusal names it", testTiers, false},
 }
 
-// unchanged returns a function that checks that buckets are as they were.
+// unchanged returns a function that checks that the buckets' use has not changed.
 func (e *env) unchanged(buckets ...*bucket) func(what string) {
 	e.Helper()
 	look := func() (all [][]drawgate.LimitUsage) {

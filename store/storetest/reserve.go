@@ -10,19 +10,19 @@ import (
 
 var reserveCases = []testCase{
 	{"settle with less", "what was not used is given back, in every bucket and limit", testSettleLess, true},
-	{"settle with more", "what was used beyond the estimate is debt: visible, and waited off", testSettleMore, false},
-	{"settle in part", "units that a settlement does not name stand as estimated", testSettleUnnamed, true},
+	{"settle with more", "what was used beyond the estimate is debt: it is visible, and must age before anything is granted", testSettleMore, false},
+	{"settle in part", "units that a settlement does not mention stay as estimated", testSettleUnnamed, true},
 	{"cancel", "a cancelled reservation leaves nothing behind", testCancel, true},
 	{"settle once", "a second settlement or cancellation of an id finds it gone, and credits nothing", testSettleOnce, true},
 	{"unknown id", "an id that was never taken is gone, and charges and credits nothing", testUnknownID, true},
-	{"hold ends", "a hold that ends unsettled counts as used; a later settlement finds it gone", testHoldEnds, false},
-	{"renew", "a renewed hold ends that long from now, never earlier than it did; one that is over is gone", testRenew, false},
+	{"hold ends", "a hold that ends without settlement counts as used; a later settlement finds it gone", testHoldEnds, false},
+	{"renew", "a renewed hold ends that long from now, but never earlier than before; one that is over is gone", testRenew, false},
 	{"id replay", "a take with an id that is open gets its answer again and is not charged again", testReplay, false},
-	{"id partly open", "a take whose id is open in some of its buckets only is another take's: nothing is granted", testPartlyOpen, false},
-	{"id reuse", "an id that is open for other content is refused as an error, and nothing is taken", testReuse, true},
-	{"id again", "an id that is not open any more is a new one", testIDAgain, false},
-	{"too many open", "a bucket that holds as many reservations as may be says so, takes nothing, and takes again once one is settled", testTooManyOpen, false},
-	{"many open", "hundreds of open reservations of a bucket are each settled for themselves", testManyOpen, false},
+	{"id partly open", "if the id of a take is open in only some of its buckets, it belongs to another take: nothing is granted", testPartlyOpen, false},
+	{"id reuse", "an id that is open with other content is an error, and nothing is taken", testReuse, true},
+	{"id again", "an id that is no longer open can be used again", testIDAgain, false},
+	{"too many open", "a bucket with the maximum number of reservations says so, takes nothing, and takes again once one is settled", testTooManyOpen, false},
+	{"many open", "hundreds of open reservations of a bucket are each settled separately", testManyOpen, false},
 }
 
 func (e *env) twoBuckets() (a, b *bucket) {

@@ -9,12 +9,12 @@ type testCase struct {
 	name    string
 	promise string
 	run     func(e *env)
-	still   bool // holds on a real clock as well: no other instant is needed
+	still   bool // also holds on a real clock: no other instant is needed
 }
 
-// Run checks every promise, one subtest each. Promises about [drawgate.Resetter],
-// [drawgate.Lister], [drawgate.Journal], [drawgate.Pinger], [drawgate.Watcher] and
-// [drawgate.Opener] are checked if the store offers them.
+// Run checks every promise, one subtest each. Promises of [drawgate.Resetter], [drawgate.Lister],
+// [drawgate.Journal], [drawgate.Pinger], [drawgate.Watcher] and [drawgate.Opener] are checked if
+// the store implements them.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, group := range [][]testCase{

@@ -12,11 +12,11 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Scripts plays n random scripts on the store of h and on a reference, and compares all answers:
-// stores mean the same. The instants of two stores need not be the same: a script starts on a
-// Monday at midnight, and answers are compared as times since then.
+// Scripts plays n random scripts on the store of h and on a reference, and compares all answers.
+// The clocks of the two stores need not agree: a script starts on a Monday at midnight, and answers
+// are compared as times since then.
 //
-// A script that is answered differently is shortened before it is shown.
+// A script with different answers is shortened before it is shown.
 func Scripts(t *testing.T, h, reference Harness, n int) {
 	t.Helper()
 	for seed := range uint64(n) {
@@ -44,26 +44,26 @@ type script struct {
 	plans  [versions]*drawgate.Plan
 	steps  []step
 	offset time.Duration // from Monday's midnight
-	free   bool          // versions take turns as they like: see player.change
+	free   bool          // versions alternate freely: see player.change
 }
 
 const versions = 3
 
-// step is one operation, or a batch of one kind. It first lets time pass.
+// step is one operation, or a batch of one kind. Time passes before it.
 type step struct {
 	wait        time.Duration
 	retry       bool          // wait for the last retry-after as well
-	early       time.Duration // less that
+	early       time.Duration // minus this
 	takes       []drawgate.Take
 	settlements []drawgate.Settlement
-	at          time.Duration // OpCharge: since now; OpPause: since now, unless it says how long
-	notAfter    time.Duration // of takes with an id: since now; 0: no bound
+	at          time.Duration // OpCharge: from now; OpPause: from now, unless it has a duration
+	notAfter    time.Duration // for takes with an ID: from now; 0: no bound
 	peek        []drawgate.BucketCost
 	priority    int8
 	reset       []drawgate.Key
 }
 
-// maker makes a script.
+// maker generates a script.
 type maker struct {
 	*rand.Rand
 	sc *script
@@ -71,7 +71,7 @@ type maker struct {
 
 func newScript(seed uint64) *script {
 	m := &maker{Rand: rand.New(rand.NewPCG(seed, 17)), sc: &script{}}
-	for !m.plans() { // such as a headroom that leaves nothing
+	for !m.plans() { // repeats for example if a headroom leaves nothing
 		continue
 	}
 	m.sc.offset = time.Duration(m.Int64N(int64(50 * time.Hour))).Truncate(tick)
@@ -81,7 +81,7 @@ func newScript(seed uint64) *script {
 	return m.sc
 }
 
-// plans makes a policy and its versions, and reports whether all of them can be.
+// plans generates a policy and its versions, and reports whether all of them are valid.
 func (m *maker) plans() bool {
 	p := m.policy()
 	for i := range m.sc.plans {
@@ -121,7 +121,7 @@ func (m *maker) limit(name string) drawgate.Limit {
 
 func (m *maker) amount() int64 { return pick(m, 1+m.Int64N(4), 5+m.Int64N(20), 100+m.Int64N(1000)) }
 
-// vary sets what is not part of a limit's identity.
+// vary changes what is not part of a limit's identity.
 func (m *maker) vary(l *drawgate.Limit) {
 	l.Charge = pick(m, drawgate.ChargeDefault, drawgate.ChargeStart, drawgate.ChargeEnd)
 	l.Margin, l.Headroom, l.Keep = 0, drawgate.Share{}, nil
@@ -190,8 +190,8 @@ func (m *maker) key(k int) drawgate.Key {
 	return drawgate.Key{Tenant: "t", Policy: "script", Name: fmt.Sprint("key", k)}
 }
 
-// buckets returns one or two buckets of a version of the policy: set 0, 1 and 2 are one each, 3 is
-// two.
+// buckets returns one or two buckets under a version of the policy: sets 0, 1 and 2 are one bucket
+// each, set 3 is two.
 func (m *maker) buckets(set, version int, priority int8) (bs []drawgate.BucketCost) {
 	for k := range 3 {
 		if k == set || set == 3 && k < 2 {
@@ -211,7 +211,7 @@ func (m *maker) take() drawgate.Take {
 	set, version := m.IntN(4), m.IntN(versions)
 	t := drawgate.Take{Priority: pick[int8](m, 0, 0, 5, 9)}
 	t.Buckets = m.buckets(set, version, t.Priority)
-	if m.IntN(2) == 0 { // an id belongs to a set of buckets
+	if m.IntN(2) == 0 { // an ID belongs to a set of buckets
 		t.ID, t.Hold = fmt.Sprintf("id%d-%d", set, m.IntN(3)), pick(m, 200*time.Millisecond, 10*time.Second, 2*time.Minute, 3*time.Hour)
 		t.Grant = drawgate.Grant(1 + m.IntN(2))
 		t.Lease, t.Given = m.IntN(3) == 0, m.IntN(8) == 0
@@ -249,7 +249,7 @@ func (m *maker) settlement() drawgate.Settlement {
 	return s
 }
 
-// differs plays the script on both stores, and describes where their answers part.
+// differs plays the script on both stores, and describes where their answers differ.
 func (sc *script) differs(t *testing.T, h, reference Harness) string {
 	t.Helper()
 	got, want := sc.play(t, h), sc.play(t, reference)
@@ -306,8 +306,8 @@ func (sc *script) describe(s *step) string {
 	return b.String()
 }
 
-// play plays the script on a new store and returns its answers, one line per step, and a look at
-// everything.
+// play plays the script on a new store and returns its answers, one line per step, and the final
+// state.
 func (sc *script) play(t *testing.T, h Harness) (lines []string) {
 	t.Helper()
 	h.wrap(t, func(t *testing.T) {
@@ -338,12 +338,12 @@ type player struct {
 	free      bool                              // of the script
 }
 
-// change lets the versions that used a bucket charge a unit before another one asks; not before a
-// take, if all that differs is a higher rate. A store need not remember a refusal that changes
-// nothing, so when a rate was lowered, and by which version's margin a hold ended meanwhile,
-// depends on the last change; from now on it is the same for all stores. Nor need it remember a
-// look, which lets a bucket drain that others, who end a hold on it without knowing its rate, do
-// not drain: so whoever looks charges a unit, too.
+// change lets the versions that used a bucket charge a unit before another version uses it; except
+// before a take, if the only difference is a higher rate. A store need not remember a refusal that
+// changes nothing. So the last recorded change determines when a rate was lowered, and which
+// version's margin applies to a hold that ended meanwhile; the charge makes this the same for all
+// stores. A store need not remember a peek either: it lets a bucket drain in ways that others,
+// which end a hold on it without knowing its rate, do not. So a peek also charges a unit.
 func (p *player) change(buckets []drawgate.BucketCost, take, peek bool) {
 	p.Helper()
 	if p.free {
@@ -367,7 +367,7 @@ func (p *player) change(buckets []drawgate.BucketCost, take, peek bool) {
 	}
 }
 
-// charge counts one unit of the first limit that counts any.
+// charge charges one unit of the first limit that counts any.
 func (p *player) charge(key drawgate.Key, plan *drawgate.Plan) {
 	p.Helper()
 	b := drawgate.BucketCost{Key: key, Plan: plan}
@@ -380,8 +380,8 @@ func (p *player) charge(key drawgate.Key, plan *drawgate.Plan) {
 	}
 }
 
-// raised reports whether a later version differs by limits that are new or may be used more or
-// less, and by bucket rates that are higher.
+// raised reports whether a later version differs only by new limits, changed amounts, and higher
+// bucket rates.
 func raised(old, later *drawgate.Plan) bool {
 	for _, s := range old.Specs(false) {
 		known := false
@@ -469,7 +469,7 @@ func (p *player) step(s *step) string {
 	return strings.Join(lines, " | ")
 }
 
-// decision writes all that a decision says.
+// decision formats everything in a decision.
 func (p *player) decision(d *drawgate.Decision, held bool) string {
 	if errors.Is(d.Fail, drawgate.ErrIDReused) {
 		return "reused"
@@ -480,7 +480,7 @@ func (p *player) decision(d *drawgate.Decision, held bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "at %s: allowed %v, replayed %v, %v, delay %v, retry %v, hold until %s", p.since(d.At()), d.Allowed, d.Replayed, d.Reason,
 		d.Delay(), d.RetryAfter, p.since(d.HoldEnd()))
-	if d.Soonest < 0 || d.Soonest > d.RetryAfter { // a lower bound: stores may know better or worse ones
+	if d.Soonest < 0 || d.Soonest > d.RetryAfter { // a lower bound: stores may differ in how well they know it
 		p.Errorf("soonest %v, retry-after %v", d.Soonest, d.RetryAfter)
 	}
 	if held && d.Allowed {

@@ -9,11 +9,11 @@ import (
 
 var settleCases = []testCase{
 	{"settle corrects where the take counted", "a settlement changes the amount, never the time", testSettleKeepsTime, false},
-	{"a late settle credits nothing", "units whose window is over when they are settled are not given back to the next one", testLateSettle, false},
+	{"a late settle credits nothing", "units whose window is over when they are settled are not credited to the next one", testLateSettle, false},
 	{"a late settle after a long gap", "not even after many windows, and others' units stay", testVeryLateSettle, false},
 	{"settle on a bucket", "a settlement gives back at most what has not drained since the take", testSettleBucket, false},
-	{"settle does not mint", "a holder that returns everything late never lets others have more than burst and rate allow", testSettleMint, false},
-	{"settle joined entries", "a settlement finds its units among others of the same entry", testSettleJoined, false},
+	{"settle does not mint", "a holder that returns everything late never lets others exceed burst and rate", testSettleMint, false},
+	{"settle joined entries", "a settlement finds its units among others in the same entry", testSettleJoined, false},
 }
 
 func testSettleKeepsTime(e *env) {
@@ -141,11 +141,11 @@ func chargeEnd(l drawgate.Limit) drawgate.Limit {
 }
 
 var chargeEndCases = []testCase{
-	{"charge at the end", "held units do not age; they count from their settlement on", testChargeEnd, false},
+	{"charge at the end", "held units do not age; they count from their settlement", testChargeEnd, false},
 	{"charge at the end by unit", "output tokens and money are charged at the end, requests and input tokens at the start", testChargeUnits, false},
-	{"a hold that ends is charged then", "units of a hold that ends unsettled count from its end", testChargeEndOver, false},
-	{"held units fill every window", "units in flight count in the calendar window then open, whichever that is", testChargeEndCalendar, false},
-	{"a plain take is charged at once", "without a hold the decision is the end", testChargeEndPlain, false},
+	{"a hold that ends is charged then", "units of a hold that ends without settlement count from its end", testChargeEndOver, false},
+	{"held units fill every window", "held units count in the calendar window that is open, whichever that is", testChargeEndCalendar, false},
+	{"a plain take is charged at once", "without a hold, units count from the decision", testChargeEndPlain, false},
 }
 
 func testChargeEnd(e *env) {
@@ -241,11 +241,11 @@ func testChargeEndPlain(e *env) {
 }
 
 var leaseCases = []testCase{
-	{"a lease in part", "a lease gets what is there, at least one of each unit that it asks for, or is refused", testLeasePart, true},
-	{"a lease does not age", "leased units do not age while the lease is open, and count from its settlement on", testLeaseAge, false},
-	{"a lease that ends", "units of a lease that ends unsettled count in full from its end on", testLeaseEnd, false},
+	{"a lease in part", "a lease gets what is available, at least one of each unit that it asks for, or is refused", testLeasePart, true},
+	{"a lease does not age", "leased units do not age while the lease is open, and count from its settlement", testLeaseAge, false},
+	{"a lease that ends", "units of a lease that ends without settlement count in full from its end", testLeaseEnd, false},
 	{"a lease over a calendar edge", "leased units count in the next window as well, as long as the lease is open", testLeaseEdge, false},
-	{"a lease is replayed", "the same lease again gets what it got, although less is there now", testLeaseReplay, true},
+	{"a lease is replayed", "the same lease again gets the same answer, although less is available now", testLeaseReplay, true},
 }
 
 func testLeasePart(e *env) {
@@ -337,7 +337,7 @@ func testLeaseReplay(e *env) {
 }
 
 var chargeCases = []testCase{
-	{"charge", "a charge counts units whatever the limits say, as debt where they do not fit", testCharge, false},
+	{"charge", "a charge counts units whatever the limits say, as debt if they do not fit", testCharge, false},
 	{"charge with its instant", "a charge counts in the calendar window of its instant, if that is still open, and now in the other limits", testChargeInstant, false},
 	{"charge of a bucket that is unused", "a charge makes the bucket", testChargeAbsent, true},
 }
