@@ -6,23 +6,22 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Buckets is the buckets of a space as one policy counts them.
+// Buckets is the buckets of a space as counted by one policy.
 type Buckets struct {
 	space *Space
 	specs []record.Spec
 	spec  *record.Spec // the first
-	gcra  *gcra        // nil if a word cannot count them
+	gcra  *gcra        // nil if a TAT cannot count them
 
-	// hot is the bucket that two samples in a row met, or nil. Many a policy has one key, or one
-	// that is asked for more than all others together: it need not be looked up, which is a quarter
-	// of a decision.
+	// hot is the bucket of two samples in a row, or nil. Many policies have a single key, or one
+	// that is used more than all others together. Such a bucket need not be looked up, which saves
+	// a quarter of a decision.
 	hot atomic.Pointer[hot]
-	met atomic.Pointer[cell] // by the latest sample
+	met atomic.Pointer[cell] // the bucket of the latest sample
 }
 
-// hot is a bucket and what callers need to know of it before they touch it. Others, on other
-// processors, change it all the time: whoever reads what they wrote waits, and makes the next
-// writer wait.
+// hot is a bucket and what callers need to know about it before they touch it. Other processors
+// change the bucket all the time: a processor that reads it waits, and makes the next writer wait.
 type hot struct {
 	cell    *cell
 	name    string
@@ -31,11 +30,11 @@ type hot struct {
 
 // look reads the clock, and returns the bucket of that name, or nil. h is not nil if it is hot.
 //
-// Reading the clock waits for every memory access before it, while those behind it overlap with
-// whatever the caller does next. So nothing comes before it but the name's bytes and the directory,
-// which is small: neither the page and the cell, which among many buckets are in no cache, nor the
-// cell of a hot key, which others write. The cell is only asked for, which waits for nothing: it is
-// on its way while the clock is read.
+// Reading the clock waits for all earlier memory accesses, while later ones overlap with whatever
+// the caller does next. So only the name's bytes and the small directory are read before it, and
+// not the page and the cell, which are in no cache if there are many buckets, nor the cell of a hot
+// key, which others write. The cell is only prefetched, which does not wait: it arrives while the
+// clock is read.
 func (b *Buckets) look(name string) (c *cell, h *hot, now int64) {
 	s := b.space.store
 	if h = b.hot.Load(); h != nil && h.name == name {
@@ -47,17 +46,17 @@ func (b *Buckets) look(name string) (c *cell, h *hot, now int64) {
 	return s.index.findHashed(b.space, name, hash), nil, now
 }
 
-// behind is how much earlier, in µs, one caller may have read the clock than another who changed
-// the word in between.
+// behind is how many µs earlier one caller may have read the clock than another that changed the
+// TAT in between.
 const behind = 1000
 
-// seldom is how often a sample is taken: at every so many µs, because writing what others read
-// takes time of theirs.
+// seldom is the time in µs between samples. Sampling writes to memory that others read, which costs
+// them time.
 const seldom = 64
 
 func sampled(now int64) bool { return now&(seldom-1) == 0 }
 
-// asked notes that c was asked for at now.
+// asked takes a sample, if one is due: c was asked for at now.
 func (b *Buckets) asked(c *cell, now int64, refused bool) {
 	if sampled(now) {
 		b.sample(c, refused)
@@ -85,25 +84,26 @@ func (b *Buckets) cool(c *cell) {
 	}
 }
 
-// Bind returns the buckets as the limits specs count them.
+// Bind returns the buckets as counted by specs.
 func (sp *Space) Bind(specs []record.Spec) *Buckets {
 	sp.note(specs)
 	return &Buckets{space: sp, specs: specs, spec: &specs[0], gcra: sp.gcraOf(specs)}
 }
 
-// TakeGCRA decides a plain take of n units where the only limit is a bucket and nothing else was ever
-// asked of it. Otherwise ok is false, nothing was done, and Take decides.
+// TakeGCRA decides a plain take of n units if the only limit is a bucket and the bucket has no
+// record. Otherwise ok is false, nothing was done, and Take must decide.
 //
-// The answer is raw, in parts (see [record.Spec.Scale]): what is left (it may be negative) and
-// used, and if refused how much is too much, or -1 if the take can never fit. It is not a struct,
-// because these travel in registers.
+// The results are in parts (see [record.Spec.Scale]): what is left (possibly negative) and used,
+// and after a refusal how much is missing, or -1 if the take can never fit. They are not a struct,
+// so that they travel in registers.
 func (b *Buckets) TakeGCRA(name string, n int64, priority int8) (left, used, over, at int64, ok bool) {
 	s := b.space.store
 	if b.gcra == nil || s.closed.Load() {
 		return 0, 0, 0, 0, false
 	}
-	// What does not need the cell is done before: a processor looks some 250 instructions ahead,
-	// and what the caller does next should be among them while the cell is on its way from memory.
+	// Everything that does not need the cell is computed first: a processor looks about 250
+	// instructions ahead, and the caller's next steps should be among them while the cell arrives
+	// from memory.
 	spec, whose := b.spec, &b.gcra.owner
 	never := n > spec.Effective[priority]
 	most, parts := spec.Effective[priority]*spec.Scale, n*spec.Scale
@@ -118,7 +118,7 @@ func (b *Buckets) TakeGCRA(name string, n int64, priority int8) (left, used, ove
 		}
 		for again := true; ; {
 			w := c.look(h)
-			if c.owner.Load() != whose { // a record, whose owner changed before its word, or who counts otherwise
+			if c.owner.Load() != whose { // it has a record, whose owner changes before its TAT, or counts differently
 				return 0, 0, 0, 0, false
 			}
 			if w == dead {
@@ -139,7 +139,7 @@ func (b *Buckets) TakeGCRA(name string, n int64, priority int8) (left, used, ove
 					b.asked(c, now, false)
 					return left - parts, used, 0, at, true
 				}
-			case again && over <= behind*spec.Drain: // it may only seem so, by a clock that was read before who wrote the word read his
+			case again && over <= behind*spec.Drain: // perhaps only because this clock was read before that of the caller who wrote the TAT
 				now, again = s.now(), false
 			default:
 				b.asked(c, now, true)
@@ -149,8 +149,8 @@ func (b *Buckets) TakeGCRA(name string, n int64, priority int8) (left, used, ove
 	}
 }
 
-// Take decides a plain take of one bucket, and says of each limit what remains in out, which has
-// room for all of them. at is the instant of the decision; after and soonest are those of a
+// Take decides a plain take of one bucket, and sets out to what remains of each limit. out has room
+// for all of them. at is the instant of the decision; after and soonest are those of a
 // [record.Verdict].
 func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []record.Result) (allowed, paused bool, at, after, soonest int64, err error) {
 	s := b.space.store
@@ -163,7 +163,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 			if c, err = b.space.open(name, b.gcra); err != nil {
 				return false, false, 0, 0, 0, err
 			}
-		} else if c.tat.Load() == dead { // or moved: then a full store has it, and no room for another
+		} else if c.tat.Load() == dead { // or moved: a store that is full may have it elsewhere, and has no room for another
 			b.cool(c)
 			continue
 		}
@@ -201,7 +201,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 	}
 }
 
-// decide is the long way.
+// decide takes the long way.
 func (b *Buckets) decide(rec *record.Record, n *record.Amounts, priority int8, out []record.Result) record.Verdict {
 	asks := [1]record.Ask{{Rec: rec, Specs: b.specs, N: *n}}
 	t := record.Take{Priority: priority}

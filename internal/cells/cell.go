@@ -10,28 +10,29 @@ import (
 
 // cell is one bucket.
 //
-// A bucket whose policy is a single bucket limit, and which has no reservations, is one word that a
-// compare-and-swap changes: the instant since the store was made, in 1/Drain µs, at which nothing
-// is used any more (the virtual scheduling form of the leaky bucket, ITU-T I.371). Whatever needs
-// more (a reservation, another version of the policy) turns it into a record under a lock, for as
-// long as it lives.
+// A bucket whose policy is a single bucket limit, and which has no reservations, is one word, its
+// TAT, changed by compare-and-swap. The TAT (theoretical arrival time) is the instant at which
+// nothing is used any more, in 1/Drain µs since the store was made (the virtual scheduling form of
+// the leaky bucket, ITU-T I.371). Anything that needs more (a reservation, another version of the
+// policy) turns it into a record under a lock, for the rest of its life.
 //
-// It is a cache line, so that it never lies on two, and nothing else that is busy lies beside it.
+// A cell fills exactly one cache line, so that it never spans two and never shares one with other
+// busy data.
 type cell struct {
 	tat   atomic.Int64
-	owner atomic.Pointer[owner] // changes before a word becomes isRecord
+	owner atomic.Pointer[owner] // changes before the TAT becomes isRecord
 	name  nameCopy
 }
 
-// owner is whose a cell is and how it counts. All words that count alike share one; a record has its
-// own.
+// owner is what a cell belongs to and how it counts. All TATs that count alike share one owner; a
+// record has its own.
 type owner struct {
 	space  *Space
-	gcra   *gcra         // how the word counts, or did; nil if it was never a word
-	locked *lockedRecord // nil for a word
+	gcra   *gcra         // how the TAT counts, or did before it became a record; nil if it never was a TAT
+	locked *lockedRecord // nil for a TAT
 }
 
-// Words that are not instants.
+// TATs with a special meaning.
 const (
 	dead     = math.MinInt64     // swept, or another cell has taken its place: look the bucket up again
 	isRecord = math.MinInt64 + 1 // see owner.locked
@@ -50,38 +51,39 @@ type lockedRecord struct {
 	_       [15]byte                       // makes it a multiple of a cache line
 }
 
-// whole returns the record, in which all is counted, to be changed. lr.mu is held.
+// whole returns the record with everything counted, ready to be changed. lr.mu is held.
 func (lr *lockedRecord) whole() *record.Record {
 	lr.recall()
 	lr.rec.FlushRun()
 	return &lr.rec
 }
 
-// recall takes back that takes are refused. lr.mu is held.
+// recall ends the refusals without the lock. lr.mu is held.
 func (lr *lockedRecord) recall() {
 	if lr.refusal.Load() != nil {
 		lr.refusal.Store(nil)
 	}
 }
 
-// newFull returns an empty record.
+// newLockedRecord returns an empty record.
 func newLockedRecord(sp *Space, l *gcra) *lockedRecord {
 	lr := &lockedRecord{owner: owner{space: sp, gcra: l}}
 	lr.locked = lr
 	return lr
 }
 
-// gcra is how a word counts.
+// gcra is how a TAT counts.
 type gcra struct {
 	owner
 	spec record.Spec
-	most atomic.Int64 // the largest burst with which words were counted
+	most atomic.Int64 // the largest burst with which TATs were counted
 }
 
-// maxDrain keeps words of the next hundred years below 2^62.
+// maxDrain keeps the TATs of the next hundred years below 2^62.
 const maxDrain = 1 << 62 / (100 * 366 * 24 * 3600 * 1_000_000)
 
-// gcraOf returns how a word counts, or nil if a word cannot. Equal ways are the same pointer.
+// gcraOf returns how a TAT counts specs, or nil if a TAT cannot. Equal ways of counting are the
+// same pointer.
 func (sp *Space) gcraOf(specs []record.Spec) *gcra {
 	if len(specs) != 1 || specs[0].Kind != record.Bucket || specs[0].Drain > maxDrain {
 		return nil
@@ -101,7 +103,8 @@ func (sp *Space) gcraOf(specs []record.Spec) *gcra {
 	return l
 }
 
-// open returns the bucket of that name, made if it does not exist: as a word if l is not nil.
+// open returns the bucket of that name, and makes it if it does not exist: as a TAT if l is not
+// nil.
 func (sp *Space) open(name string, l *gcra) (*cell, error) {
 	s := sp.store
 	if !s.room(s.most) {
@@ -112,7 +115,9 @@ func (sp *Space) open(name string, l *gcra) (*cell, error) {
 		if l == nil {
 			return isRecord, &newLockedRecord(sp, nil).owner
 		}
-		return s.now() * l.spec.Drain, &l.owner // unused from now on: who read the clock before a sweep took the cell before it away does not count from then
+		// It is unused from now on. A caller that read the clock before a sweep removed the
+		// previous cell must not count from that earlier time.
+		return s.now() * l.spec.Drain, &l.owner
 	})
 	if made {
 		s.opened()
@@ -120,11 +125,11 @@ func (sp *Space) open(name string, l *gcra) (*cell, error) {
 	return c, nil
 }
 
-// look returns a word that is about to be changed; h is not nil if others change it, too.
+// look returns a TAT that is about to be changed; h is not nil if others change it, too.
 //
 // Reading fetches a cache line that another processor has written, and changing it then asks that
-// processor a second time. Adding nothing fetches it to be changed at once. Where takes are refused
-// nothing changes, and processors read at the same time.
+// processor a second time. Adding zero fetches it for writing at once. Where takes are refused
+// nothing changes, and processors can read at the same time.
 func (c *cell) look(h *hot) int64 {
 	if h != nil && !h.refuses.Load() {
 		return c.tat.Add(0)
@@ -132,8 +137,8 @@ func (c *cell) look(h *hot) int64 {
 	return c.tat.Load()
 }
 
-// lock returns the bucket's record, locked, made if it does not exist. specs are how the caller
-// counts.
+// lock returns the bucket's record, locked, and makes it if it does not exist. The caller counts by
+// specs.
 func (sp *Space) lock(name string, specs []record.Spec) (*lockedRecord, error) {
 	for {
 		c := sp.store.index.find(sp, name)
@@ -149,7 +154,7 @@ func (sp *Space) lock(name string, specs []record.Spec) (*lockedRecord, error) {
 	}
 }
 
-// lock returns the cell's record, locked, or nil if the cell is dead. A word becomes a record.
+// lock returns the cell's record, locked, or nil if the cell is dead. It turns a TAT into a record.
 func (c *cell) lock(specs []record.Spec) *lockedRecord {
 	h := c.owner.Load()
 	if h.locked == nil {
@@ -169,9 +174,9 @@ func (c *cell) lock(specs []record.Spec) *lockedRecord {
 	return lr
 }
 
-// become makes a record, locked, of the word, or unlocks it and returns nil if the cell is dead.
-// What is dead stays so, and does not seem to live for an instant: who moves the page's cells
-// relies on it.
+// become turns the TAT into a record, locked. If the cell is dead, it unlocks it and returns nil. A
+// dead cell must stay dead, and not seem alive even for an instant: the code that moves the page's
+// cells relies on it.
 func (c *cell) become(lr *lockedRecord, specs []record.Spec) *lockedRecord {
 	for {
 		w := c.tat.Load()
@@ -187,11 +192,11 @@ func (c *cell) become(lr *lockedRecord, specs []record.Spec) *lockedRecord {
 	}
 }
 
-// record returns what a word says to a caller that counts by specs.
+// record returns the record that is equivalent to a TAT, for a caller that counts by specs.
 //
-// A word does not know when it was used last, and so not how long the rate of a caller that counts
-// slower may have been in force: at the longest since somebody came with that rate, or since the
-// word was at its burst.
+// A TAT does not show when it was last used, and so not how long the rate of a caller with a slower
+// rate has been in force: at the longest since a caller first came with that rate, or since the TAT
+// was at its burst.
 func (h *owner) record(tat int64, specs []record.Spec) record.Record {
 	s, spec := h.space.store, &h.gcra.spec
 	now := s.now()

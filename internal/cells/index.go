@@ -7,32 +7,32 @@ import (
 	"unsafe"
 )
 
-// index finds cells by space and name. It is where the cells lie: finding one takes no lock and,
-// among so many that none is in a processor's cache, a single access to memory. Whatever keeps
-// pointers to them takes two at least.
+// index finds cells by space and name. It stores the cells themselves: finding one takes no lock
+// and, if there are too many for a processor's cache, a single access to memory. An index of
+// pointers would need at least two.
 //
-// It is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, 1979). The
-// first bits of a hash find a page by way of a directory. In the page others find a cell, or the
-// one behind it (linear probing). A page that is full is replaced by a larger one or by two, so
-// that nobody waits for more than some thousand cells to move, however many there are.
+// It uses extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, 1979). The
+// first bits of a hash select a page through a directory. Other bits select a cell in the page, and
+// the search continues from there (linear probing). A full page is replaced by a larger one or by
+// two, so nobody waits for more than some thousand cells to move, however many there are.
 type index struct {
 	seed maphash.Seed
 	dir  atomic.Pointer[directory]
-	mu   sync.Mutex // held to change dir or what stands in it, by who holds the page that goes
+	mu   sync.Mutex // held to change dir or its entries, by the holder of the page that is replaced
 }
 
-// directory is a page for each value of the first bits of a hash. One for which fewer bits are
-// enough stands there several times.
+// directory has a page for each value of the first bits of a hash. A page for which fewer bits are
+// enough has several entries.
 type directory struct {
 	depth uint // bits, 1 or more
 	pages []entry
 }
 
-// entry is where a directory leads. It says where the cells stand as well, so that one can be asked
-// for without waiting for the page.
+// entry points to a page. It also has the address of the page's cells, so that a cell can be
+// prefetched without waiting for the page.
 type entry struct {
 	page  atomic.Pointer[page]
-	cells atomic.Uint64 // the address of the first, and in the highest 16 bits how many; for no more than prefetch
+	cells atomic.Uint64 // the address of the first, and in the highest 16 bits how many; only for prefetch
 }
 
 func (e *entry) set(p *page) {
@@ -66,27 +66,27 @@ func (x *index) hash(sp *Space, name string) uint64 { return maphash.String(x.se
 
 func (x *index) hashOf(c *cell) uint64 { return c.name.hash(x.seed) ^ c.owner.Load().space.salt }
 
-// find returns a cell that was not dead just now, or nil.
+// find returns a cell that was not dead a moment ago, or nil.
 func (x *index) find(sp *Space, name string) *cell { return x.findHashed(sp, name, x.hash(sp, name)) }
 
-// findHashed is find for those who know the hash.
+// findHashed is find for callers that know the hash.
 func (x *index) findHashed(sp *Space, name string, h uint64) *cell {
 	for {
 		p := x.dir.Load().entry(h).page.Load()
 		if c := p.find(sp, name, h); c != nil || !p.moved.Load() {
 			return c
 		}
-		x.lock(h).mu.Unlock() // once the cells are where they go
+		x.lock(h).mu.Unlock() // wait until the cells have moved
 	}
 }
 
-// insert returns the cell of that name, made if there is none, and whether it was made. create
-// tells how it begins.
+// insert returns the cell of that name, and whether it was made. create returns the initial state
+// of a new cell.
 func (x *index) insert(sp *Space, name string, create func() (tat int64, h *owner)) (c *cell, made bool) {
 	h := x.hash(sp, name)
 	for {
 		p := x.lock(h)
-		if c := p.find(sp, name, h); c != nil { // whoever was first
+		if c := p.find(sp, name, h); c != nil { // another caller was faster
 			p.mu.Unlock()
 			return c, false
 		}
@@ -113,8 +113,8 @@ func (x *index) lock(h uint64) *page {
 	}
 }
 
-// replace moves the living cells of a page to where there is room for them and so many more. p.mu
-// is held.
+// replace moves the living cells of a page to where there is room for them and more others. p.mu is
+// held.
 func (x *index) replace(p *page, more int) {
 	p.moved.Store(true)
 	if size, ok := sizeFor(p.living() + more); ok {
@@ -132,7 +132,7 @@ func (x *index) replace(p *page, more int) {
 	x.put(q[:]...)
 }
 
-// put enters pages where one was that is gone.
+// put enters the pages that replace one.
 func (x *index) put(pages ...*page) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -153,8 +153,8 @@ func (x *index) put(pages ...*page) {
 	x.dir.Store(d)
 }
 
-// each yields the cells that are there all the time, and perhaps others, until yield returns false.
-// One may be dead by then.
+// each yields all cells that exist throughout the call, and perhaps others, until yield returns
+// false. A cell may be dead when it is yielded.
 func (x *index) each(yield func(*cell) bool) {
 	var found []*cell
 	x.eachPage(func(p *page) {
@@ -169,8 +169,8 @@ func (x *index) each(yield func(*cell) bool) {
 	})
 }
 
-// sweep asks of each cell whether it died, and gives up the room of those that did. kill must not
-// wait for another cell.
+// sweep calls kill for each cell, and frees the room of those that died. kill must not wait for
+// another cell.
 func (x *index) sweep(kill func(*cell) bool) {
 	x.eachPage(func(p *page) {
 		left := 0
@@ -185,7 +185,7 @@ func (x *index) sweep(kill func(*cell) bool) {
 	}, func() bool { return true })
 }
 
-// eachPage calls locked with each page, which is locked, and then between, until that returns
+// eachPage calls locked with each page while it is locked, and then between, until that returns
 // false.
 func (x *index) eachPage(locked func(*page), between func() bool) {
 	for h := uint64(0); ; {

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// inCell is the most bytes of a name that a cell holds itself, so that it fills a cache line: UUIDs
-// and addresses of IPv6 fit.
+// inCell is the most bytes of a name that a cell holds itself, so that a cell fills a cache line:
+// UUIDs and IPv6 addresses fit.
 const inCell = 39
 
-// nameCopy is a copy of a bucket's name. A caller's string is not kept, because it may be a part of
+// nameCopy is a copy of a bucket's name. The caller's string is not kept, because it may be part of
 // something large, such as all headers of a request.
 //
-// A short one stands in the cell itself: comparing it touches no memory that deciding does not
-// touch anyway.
+// A short name is in the cell itself: comparing it touches no memory that the decision does not
+// need anyway.
 type nameCopy struct {
 	long  *string // nil if it is short
 	size  uint8
@@ -34,7 +34,7 @@ func (n *nameCopy) is(name string) bool {
 	if n.long != nil {
 		return *n.long == name
 	}
-	return string(n.short[:n.size]) == name // compared where it is
+	return string(n.short[:n.size]) == name // compared without an allocation
 }
 
 func (n *nameCopy) hash(seed maphash.Seed) uint64 {

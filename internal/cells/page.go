@@ -8,11 +8,11 @@ import (
 // page is a part of an index: a table of cells, some of them free.
 type page struct {
 	cells []cell
-	moved atomic.Bool // set before the first cell moves: who does not find one looks again, once mu is free
-	depth uint        // bits of first that count
-	first uint64      // the hashes that belong here
+	moved atomic.Bool // set before the first cell moves: a search that fails looks again once mu is free
+	depth uint        // number of significant bits of first
+	first uint64      // the first bits of the hashes that belong here
 
-	mu   sync.Mutex // held to add cells, to kill them, and to move them
+	mu   sync.Mutex // held to add, kill and move cells
 	used int        // guarded by mu: cells that are not free, dead ones included
 }
 
@@ -21,15 +21,14 @@ func newPage(cells int, first uint64, depth uint) *page {
 	return &page{cells: newCells(cells), first: first, depth: depth}
 }
 
-// hasRoom reports whether another cell may be added without making searches too long. p.mu is
-// held.
+// hasRoom reports whether another cell may be added without making searches too long. p.mu is held.
 func (p *page) hasRoom() bool { return (p.used+1)*5 <= len(p.cells)*4 }
 
-// sizeFor returns the cells of a page for n, with room for a fifth more at least. It is not ok if
-// that is more than a page has.
+// sizeFor returns the size of a page for n cells, with at least a fifth to spare. It is not ok if
+// that is more than a page may have.
 func sizeFor(n int) (size int, ok bool) {
 	if n == 0 {
-		return 0, true // none until there is one
+		return 0, true // no cells until there is one
 	}
 	for _, size = range [...]int{8, 15, 31, 63, 127, 255, 512, 896, 1280} {
 		if n*3 <= size*2 {
@@ -60,11 +59,11 @@ func (p *page) find(sp *Space, name string, h uint64) *cell {
 	}
 }
 
-// place returns where a hash belongs among n cells. The bits that found the page are not among
-// those that tell.
+// place returns the position of a hash among n cells. It uses other bits than those that selected
+// the page.
 func place(h uint64, n int) int { return int(h & (1<<32 - 1) * uint64(n) >> 32) }
 
-// add makes a cell of a name that is not there. p.mu is held, or nobody else knows p.
+// add makes a cell for a name that has none. p.mu is held, or nobody else knows p.
 func (p *page) add(name nameCopy, tat int64, hm *owner, h uint64) *cell {
 	i := place(h, len(p.cells))
 	for p.cells[i].owner.Load() != nil {
@@ -90,7 +89,7 @@ func (p *page) living() (n int) {
 	return n
 }
 
-// halves counts them in each half of the page's hashes. p.mu is held.
+// halves counts them in each half of the page's range of hashes. p.mu is held.
 func (p *page) halves(x *index) (n [2]int) {
 	for i := range p.cells {
 		if c := &p.cells[i]; c.alive() {
@@ -110,8 +109,8 @@ func (p *page) appendAlive(cells []*cell) []*cell {
 	return cells
 }
 
-// move moves the cells that are not dead, each into the page of its half. p.mu is held, p.moved is
-// set, and nobody knows the others.
+// move moves the cells that are not dead, each to the page of its half. p.mu is held, p.moved is
+// set, and nobody else knows the new pages.
 func (p *page) move(x *index, zero, one *page) {
 	for i := range p.cells {
 		c := &p.cells[i]
@@ -128,16 +127,16 @@ func (p *page) move(x *index, zero, one *page) {
 	}
 }
 
-// alive reports whether there is a cell, and it is not dead. Its page is locked.
+// alive reports whether the cell is in use and not dead. Its page is locked.
 func (c *cell) alive() bool { return c.owner.Load() != nil && c.tat.Load() != dead }
 
-// leave returns what a cell is that takes c's place. A word is dead then; a record is the same one
-// in both.
+// leave returns the state for the cell that replaces c. A TAT is dead afterwards; a record is
+// shared by both.
 func (c *cell) leave() (tat int64, h *owner) {
 	for {
 		w := c.tat.Load()
 		h := c.owner.Load()
-		if w == isRecord || h.locked != nil { // or it becomes one this instant, whose lock is held until it knows the word
+		if w == isRecord || h.locked != nil { // or it is becoming one right now: its lock is held until it has taken over the TAT
 			return isRecord, h
 		}
 		if c.tat.CompareAndSwap(w, dead) {
@@ -146,8 +145,8 @@ func (c *cell) leave() (tat int64, h *owner) {
 	}
 }
 
-// newCells returns n free cells, each a cache line: of a type for each number where Go's allocator
-// puts a word before what holds pointers.
+// newCells returns n free cells, each aligned to a cache line. For some sizes, Go's allocator puts
+// a word before data with pointers; those sizes have types of their own.
 func newCells(n int) []cell {
 	switch n {
 	case 15:

@@ -2,5 +2,5 @@
 
 package cells
 
-// prefetch asks for the memory at an address, and does not wait for it. Any address will do.
+// prefetch asks for the memory at an address, without waiting for it. Any address is allowed.
 func prefetch(address uint64)

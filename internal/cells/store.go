@@ -1,8 +1,8 @@
-// Package cells keeps buckets in the memory of this process: records under a lock each, or a single
-// word where that is enough.
+// Package cells keeps buckets in the memory of this process: records under one lock each, or a
+// single word where that is enough.
 //
-// It knows nothing of policies, contexts or callers, so that whatever decides locally can stand on
-// it.
+// It knows nothing about policies, contexts or callers, so that anything that decides locally can
+// be built on it.
 package cells
 
 import (
@@ -15,9 +15,9 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Why a take was not decided.
+// Errors of a take that was not decided.
 var (
-	ErrFull   = errors.New("as many buckets are in use as may be") // there was no room for another bucket
+	ErrFull   = errors.New("the maximum number of buckets is in use") // there was no room for another bucket
 	ErrClosed = errors.New("the store is closed")
 )
 
@@ -36,8 +36,8 @@ func (a Name) Compare(b Name) int {
 	return 0
 }
 
-// Store keeps buckets. It is safe for concurrent use. Time is the process's monotonic clock, placed
-// on the wall clock when the store is made.
+// Store keeps buckets. It is safe for concurrent use. Time is the process's monotonic clock, set
+// from the wall clock when the store is made.
 type Store struct {
 	epoch  time.Time
 	base   int64 // epoch in Unix µs
@@ -56,19 +56,19 @@ type spaceKey struct{ tenant, policy string }
 type Space struct {
 	store  *Store
 	key    spaceKey
-	salt   uint64       // of its hashes
-	pinned atomic.Bool  // somebody keeps it; set under store.mu
-	users  atomic.Int64 // who is about to look for a bucket in it; grows under store.mu
+	salt   uint64       // for its hashes
+	pinned atomic.Bool  // it is kept for good; set under store.mu
+	users  atomic.Int64 // callers about to look for a bucket in it; incremented under store.mu
 	cells  atomic.Int64 // buckets in the index
 
-	noted atomic.Pointer[record.Spec] // the first of the limits that were noted last
+	noted atomic.Pointer[record.Spec] // the first of the most recently noted limits
 
 	mu    sync.Mutex
 	rates map[rate]int64 // guarded by mu: when each was first seen, in µs since the store was made
 	gcras []*gcra        // guarded by mu: one per way of counting, so that equal ways are the same pointer
 }
 
-// rate is a bucket limit's.
+// rate identifies a bucket limit with its rate.
 type rate struct {
 	limit uint64
 	units int64
@@ -81,7 +81,7 @@ func (sp *Space) since(s *record.Spec) int64 {
 	return sp.rates[rate{s.ID, s.Rate}]
 }
 
-// note remembers how a caller counts, so that a change of a rate has an instant.
+// note records the rates of specs, so that a change of a rate has an instant.
 func (sp *Space) note(specs []record.Spec) {
 	if sp.noted.Load() == &specs[0] {
 		return
@@ -120,7 +120,7 @@ func (s *Store) Len() int64 { return s.count.Load() }
 // Closed reports whether the store was closed.
 func (s *Store) Closed() bool { return s.closed.Load() }
 
-// Close waits for what runs in the background.
+// Close waits for background work.
 func (s *Store) Close() {
 	s.starting.Lock()
 	s.closed.Store(true)
@@ -128,7 +128,7 @@ func (s *Store) Close() {
 	s.running.Wait()
 }
 
-// Space returns the buckets of a policy, for as long as the store lives.
+// Space returns the buckets of a policy, which then stay for as long as the store exists.
 func (s *Store) Space(tenant, policy string) *Space {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,9 +147,9 @@ func (s *Store) space(key spaceKey) *Space {
 	return sp
 }
 
-// use returns the buckets of a policy, which stay there until done is called: tenants may be as
-// many as callers invent, so those without a bucket are given up, and where there is no room for a
-// bucket none is made.
+// use returns the buckets of a policy, which stay until done is called. Callers can invent any
+// number of tenants, so spaces without a bucket are dropped, and none is made where there is no
+// room for a bucket.
 func (s *Store) use(tenant, policy string) (*Space, error) {
 	if sp := s.find(tenant, policy); sp != nil {
 		return sp, nil
@@ -164,7 +164,7 @@ func (s *Store) use(tenant, policy string) (*Space, error) {
 	return sp, nil
 }
 
-// find is use, but makes none: it is nil then.
+// find is use without making a space: it returns nil if there is none.
 func (s *Store) find(tenant, policy string) *Space {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -182,7 +182,7 @@ func (sp *Space) done() {
 	}
 }
 
-// drop gives the space up if nobody uses it and it has no bucket.
+// drop drops the space if nobody uses it and it has no bucket.
 func (sp *Space) drop() {
 	if sp.pinned.Load() || sp.cells.Load() > 0 {
 		return
@@ -195,14 +195,14 @@ func (sp *Space) drop() {
 	}
 }
 
-// Named is a bucket and how its caller counts.
+// Named is a bucket with its caller's way of counting.
 type Named struct {
 	Name
 	Specs []record.Spec
 }
 
-// With calls f with the records of the buckets, all locked, made if they do not exist. The names
-// are in order ([Name.Compare]) and different.
+// With calls f with the records of the buckets, all locked. It makes missing ones. The names must
+// be distinct and in order ([Name.Compare]).
 func (s *Store) With(names []Named, f func([]*record.Record)) error {
 	recs := make([]*record.Record, len(names))
 	locked := make([]*lockedRecord, 0, len(names))
@@ -229,8 +229,8 @@ func (s *Store) With(names []Named, f func([]*record.Record)) error {
 	return nil
 }
 
-// Among is like With, but makes no bucket: one that does not exist is an empty record that is
-// thrown away. A look, which changes nothing, is given copies of words.
+// Among is like With, but makes no bucket: a missing one is an empty record that is discarded. If
+// look is set, f changes nothing and gets copies of TATs.
 func (s *Store) Among(names []Named, look bool, f func([]*record.Record)) {
 	recs := make([]*record.Record, len(names))
 	locked := make([]*lockedRecord, 0, len(names))
@@ -250,7 +250,7 @@ func (s *Store) Among(names []Named, look bool, f func([]*record.Record)) {
 	f(recs)
 }
 
-// existing returns a bucket's record, locked, or, for a look or if there is none, a copy.
+// existing returns a bucket's record, locked. For a look, or if there is none, it returns a copy.
 func (s *Store) existing(n Named, look bool) (*lockedRecord, *record.Record) {
 	sp := s.find(n.Tenant, n.Policy)
 	if sp == nil {
@@ -275,7 +275,7 @@ func (s *Store) existing(n Named, look bool) (*lockedRecord, *record.Record) {
 	}
 }
 
-// Reset forgets a bucket, its open reservations included.
+// Reset forgets a bucket, including its open reservations.
 func (s *Store) Reset(n Name) {
 	sp := s.find(n.Tenant, n.Policy)
 	if sp == nil {
@@ -295,8 +295,8 @@ func (s *Store) Reset(n Name) {
 	}
 }
 
-// List yields the names of a policy's buckets of which something is used, in no order, until yield
-// returns false.
+// List yields the names of a policy's used buckets, in no particular order, until yield returns
+// false.
 func (s *Store) List(tenant, policy string, yield func(string) bool) {
 	sp := s.find(tenant, policy)
 	if sp == nil {

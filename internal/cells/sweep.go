@@ -9,43 +9,42 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// grace is how long in µs a bucket of which nothing is used is kept, because it is likely to be
-// used again; not when the store is full.
+// grace is how long in µs an unused bucket is kept, because it is likely to be used again. It does
+// not apply to a store that is full.
 const grace = 10_000_000
 
-// firstSweep is the number of buckets from which on the store looks for ones of which nothing is
-// used.
+// firstSweep is the number of buckets from which the store looks for unused ones.
 const firstSweep = 4096
 
-// How often a store looks for buckets of which nothing is used when there are hardly any new ones,
-// so that memory comes back after a flood: more seldom as long as it finds few. A sweep of very
-// many takes a while: then the next one is so many times as long away, which bounds what sweeps
-// take of a processor.
+// The timing of sweeps when there are hardly any new buckets, so that memory is released after a
+// flood. Sweeps become rarer as long as they find little. Sweeping very many buckets takes a while:
+// the pause before the next sweep is a multiple of that time, which bounds the processor time of
+// sweeps.
 const (
 	sweepSoon  = 30 * time.Second
 	sweepLate  = 8 * time.Minute
 	sweepShare = 50
-	fewSwept   = 8   // less than one in so many
-	timedSweep = 256 // the number of buckets from which on it does so
+	fewSwept   = 8   // less than one in this many
+	timedSweep = 256 // the number of buckets from which timed sweeps run
 )
 
-// sweeper gives up buckets of which nothing is used: an absent bucket means the same. It runs when
-// the number of buckets has doubled since the last time, so that the memory is at most twice what
-// is in use, at a constant cost per new bucket; and from time to time, see sweepSoon.
+// sweeper removes unused buckets, because a missing bucket means the same. It runs when the number
+// of buckets has doubled since the last time, so memory is at most twice what is in use, at a
+// constant cost per new bucket; and from time to time, see sweepSoon.
 type sweeper struct {
-	count   atomic.Int64 // buckets in the maps
+	count   atomic.Int64 // buckets in the index
 	sweepAt atomic.Int64
 	busy    atomic.Bool
 	again   atomic.Int64 // when a full store may sweep again, in µs since it was made
 	timed   atomic.Bool  // a timer will sweep
 
 	starting sync.Mutex     // held to start a sweep, and to close
-	running  sync.WaitGroup // grows under starting, and no more once the store is closed
+	running  sync.WaitGroup // incremented under starting, and no more once the store is closed
 }
 
-// room reports whether another bucket may be opened. When the store is full it sweeps first, at
-// most one caller at a time, and for at most a tenth of the time: otherwise a flood of new names
-// would have each of them look at all buckets.
+// room reports whether another bucket may be opened. If the store is full it sweeps first, with at
+// most one caller at a time, and for at most a tenth of the time. Otherwise, in a flood of new
+// names, each would look at all buckets.
 func (s *Store) room(most int64) bool {
 	if s.count.Load() < most {
 		return true
@@ -76,7 +75,7 @@ func (s *Store) opened() {
 	s.running.Go(func() { s.sweep(grace) })
 }
 
-// sweepAfter has a timer sweep. It does not keep a store that nobody has any more.
+// sweepAfter lets a timer sweep. The timer does not keep an unreferenced store in memory.
 func (s *Store) sweepAfter(d time.Duration) {
 	if !s.timed.CompareAndSwap(false, true) {
 		return
@@ -89,8 +88,8 @@ func (s *Store) sweepAfter(d time.Duration) {
 	})
 }
 
-// sweepTimed is what the timer does after d: it sweeps, and again later if there are many buckets
-// left.
+// sweepTimed runs when the timer fires after d: it sweeps, and schedules another sweep if many
+// buckets are left.
 func (s *Store) sweepTimed(d time.Duration) {
 	s.starting.Lock()
 	if s.closed.Load() {
@@ -101,7 +100,7 @@ func (s *Store) sweepTimed(d time.Duration) {
 	s.starting.Unlock()
 	defer s.running.Done()
 	start, before := s.now(), s.count.Load()
-	if s.busy.CompareAndSwap(false, true) { // otherwise one is under way
+	if s.busy.CompareAndSwap(false, true) { // otherwise a sweep is running
 		s.sweep(grace)
 	}
 	took := time.Duration(s.now()-start) * time.Microsecond
@@ -117,18 +116,18 @@ func (s *Store) sweepTimed(d time.Duration) {
 	s.sweepAfter(max(next, sweepShare*took))
 }
 
-// sweep gives up buckets that have been idle for so many µs. The caller has set busy.
+// sweep removes buckets that have been idle for so many µs. The caller has set busy.
 func (s *Store) sweep(idle int64) {
 	defer s.busy.Store(false)
 	s.index.sweep(func(c *cell) bool { return c.kill(s, s.now()-idle) })
 	s.sweepAt.Store(max(firstSweep, 2*s.count.Load()))
 }
 
-// kill marks a bucket dead of which nothing was used at then: whoever holds it looks it up again.
-// Its page is locked.
+// kill marks a bucket dead that was unused at then. Callers that hold it look it up again. Its page
+// is locked.
 func (c *cell) kill(s *Store, then int64) bool {
 	w := c.tat.Load()
-	h := c.owner.Load() // after the word: what is full has its record
+	h := c.owner.Load() // read after the TAT: a cell that is isRecord has its record
 	switch {
 	case w == dead:
 		return false
@@ -148,19 +147,19 @@ func (c *cell) kill(s *Store, then int64) bool {
 	return true
 }
 
-// end gives a record up of which nothing was used at then, unless it is in use this instant.
+// end empties a record that was unused at then, unless it is in use right now.
 func (lr *lockedRecord) end(then int64) bool {
 	if !lr.mu.TryLock() {
 		return false
 	}
 	defer lr.mu.Unlock()
 	if lr.gone = lr.whole().Until() <= then; lr.gone {
-		lr.rec = record.Record{} // the cell keeps its record until its page is replaced, and whoever found it last longer
+		lr.rec = record.Record{} // the cell keeps its record until its page is replaced, and callers that found it even longer
 	}
 	return lr.gone
 }
 
-// idle reports whether nothing of a bucket is used.
+// idle reports whether a bucket is unused.
 func (s *Store) idle(c *cell) bool {
 	for sp := c.owner.Load().space; c != nil; c = s.index.find(sp, c.name.String()) {
 		w := c.tat.Load()
