@@ -27,8 +27,8 @@ func begin(asks []Ask, now int64) int64 {
 	return now
 }
 
-// Decide decides one take over its buckets: all or nothing. The verdict's Soonest is exact here;
-// elsewhere it may be earlier.
+// Decide decides one take over its buckets: all or nothing. The verdict's Soonest is exact here; in
+// other implementations it may be earlier.
 func Decide(asks []Ask, t *record.Take, now int64) record.Verdict {
 	late := t.ID != "" && t.NotAfter != 0 && now > t.NotAfter
 	now = begin(asks, now)
@@ -86,7 +86,7 @@ func Decide(asks []Ask, t *record.Take, now int64) record.Verdict {
 	return v
 }
 
-// paused refuses where a bucket is paused.
+// paused refuses a take if a bucket is paused.
 func paused(asks []Ask, v *record.Verdict) (paused bool) {
 	for i := range asks {
 		if rest := asks[i].Ledger.pause.Until - v.Now; rest > 0 {
@@ -97,8 +97,8 @@ func paused(asks []Ask, v *record.Verdict) (paused bool) {
 	return paused
 }
 
-// replay answers a grant that is open: again as it was, or, when that is too long ago for a limit,
-// as if it were cancelled and taken now.
+// replay answers a grant that is already open: with the same answer, or, if that is too long ago
+// for a limit, as if it were cancelled and taken now.
 func replay(asks []Ask, t *record.Take, late bool, v record.Verdict) record.Verdict {
 	aged := false
 	for i := range asks {
@@ -159,7 +159,7 @@ func replay(asks []Ask, t *record.Take, late bool, v record.Verdict) record.Verd
 				p.n, p.again, p.at, p.margin = p.again, 0, v.Now, lim.holdMargin()
 				p.counted = lim.count(v.Now, p.margin, p.n)
 			} else if !p.held {
-				p.margin = math.MaxInt64 / 4 // another version's limit: it stays as it is
+				p.margin = math.MaxInt64 / 4 // another version's limit: it stays unchanged
 			}
 		}
 		*asks[i].Ledger = *l
@@ -178,7 +178,7 @@ func known(specs []record.Spec, id uint64) *record.Spec {
 	return nil
 }
 
-// start returns the first instant from now on, at most t.Ahead later, at which the take fits if
+// start returns the first instant from now, at most t.Ahead later, at which the take fits if
 // nothing else happens and no hold ends.
 func start(asks []Ask, t *record.Take, now int64) (at int64, ok bool) {
 	if fits(asks, t, now) {
@@ -207,7 +207,7 @@ func start(asks []Ask, t *record.Take, now int64) (at int64, ok bool) {
 	return 0, false
 }
 
-// fitsFrom returns the first instant from at on at which one limit has room.
+// fitsFrom returns the first instant at or after at at which one limit has room.
 func (a *Ask) fitsFrom(j int, t *record.Take, at int64) int64 {
 	s, n := &a.Specs[j], a.N[j]
 	lim, held := a.Ledger.limits[s.ID], a.Ledger.pending(s.ID)
@@ -276,7 +276,7 @@ func fits(asks []Ask, t *record.Take, now int64) bool {
 	return true
 }
 
-// charge counts what was granted at now, from at on.
+// charge counts, from at, what was granted at now.
 func (a *Ask) charge(t *record.Take, now, at, end int64) {
 	h := &hold{grant: t.Grant, lease: t.Lease, print: t.Print, at: at, end: end}
 	for j := range a.Specs {
@@ -305,8 +305,8 @@ func (a *Ask) charge(t *record.Take, now, at, end int64) {
 	}
 }
 
-// answer describes one limit to a take of n units, and returns how soon it could pass if everything
-// held were given back.
+// answer describes one limit for a take of n units, and returns how soon it could pass if
+// everything held were given back.
 func (a *Ask) answer(j int, now, n int64, priority int8) (soonest int64) {
 	s := &a.Specs[j]
 	lim, held := a.Ledger.limits[s.ID], a.Ledger.pending(s.ID)
@@ -318,8 +318,8 @@ func (a *Ask) answer(j int, now, n int64, priority int8) (soonest int64) {
 	return a.Ledger.cancelled(lim).wait(nil, now, n, priority)
 }
 
-// Peek says what a take would get, and changes nothing. Afterwards a.Ledger is a copy, which stands
-// at the instant of the answer.
+// Peek returns what a take would get, and changes nothing. Afterwards a.Ledger is a copy at the
+// instant of the answer.
 func Peek(a *Ask, priority int8, now int64) record.Verdict {
 	a.Ledger.last = max(a.Ledger.last, now)
 	a.Ledger = a.Ledger.clone()
@@ -336,8 +336,8 @@ func Peek(a *Ask, priority int8, now int64) record.Verdict {
 	return v
 }
 
-// Settle ends a reservation with what was really used, or with nothing; record.Keep where the
-// estimate stands.
+// Settle ends a reservation with what was really used, or with nothing; record.Keep means the
+// estimate.
 func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settled bool) {
 	now = begin(asks, now)
 	for i := range asks {
@@ -382,7 +382,7 @@ func (lim *limit) settle(p *part, n, now int64, known bool) {
 	}
 }
 
-// Renew lets a hold end at now + d, but not earlier than it did. It reports whether the id was
+// Renew makes a hold end at now + d, but not earlier than before. It reports whether the ID was
 // open, and the end.
 func Renew(asks []Ask, id string, grant uint64, d, now int64) (renewed bool, end int64) {
 	now = begin(asks, now)
@@ -395,7 +395,7 @@ func Renew(asks []Ask, id string, grant uint64, d, now int64) (renewed bool, end
 	return renewed, end
 }
 
-// KeptLease reports whether a lease is not renewed, because one of its buckets is paused, and when
+// KeptLease reports whether a lease is not renewed because one of its buckets is paused, and when
 // it ends.
 func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept bool) {
 	now = begin(asks, now)
@@ -410,7 +410,7 @@ func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept 
 	return end, kept
 }
 
-// PauseUntil lets the buckets refuse every take until an instant, never earlier than they do. It
+// PauseUntil makes the buckets refuse every take until an instant, but never shortens a pause. It
 // returns when the last pause ends.
 func PauseUntil(asks []Ask, until int64, reason string, now int64) (end int64) {
 	now = begin(asks, now)
@@ -428,7 +428,7 @@ func PauseUntil(asks []Ask, until int64, reason string, now int64) (end int64) {
 }
 
 // Charge counts units that were used at instant at: calendar limits in the window of that instant,
-// the others now. Not concurrency limits.
+// the others now. Concurrency limits are left alone.
 func Charge(asks []Ask, at, now int64) {
 	now = begin(asks, now)
 	for i := range asks {

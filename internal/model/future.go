@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// used returns what counts at t, not before the present, if nothing else happens until then: holds
-// end at their end and count as used from there. For a bucket it is rounded up.
+// used returns what counts at t, which is not in the past, if nothing else happens until then:
+// holds end at their end and count as used from there. For a bucket it is rounded up.
 func (lim *limit) used(held []pending, t int64) int64 {
 	switch lim.spec.Kind {
 	case record.Bucket:
@@ -48,7 +48,7 @@ func (lim *limit) usedBucket(held []pending, t int64) int64 {
 	return up(level, big.NewInt(lim.spec.Window)).Int64()
 }
 
-// usedRolling plays the joining of units whose hold ends on copies of the groups.
+// usedRolling simulates on copies of the groups how units whose hold ends join them.
 func (lim *limit) usedRolling(held []pending, t int64) int64 {
 	future := &limit{spec: lim.spec}
 	if lim.group != nil {
@@ -65,7 +65,7 @@ func (lim *limit) usedRolling(held []pending, t int64) int64 {
 			sum += c.n
 		}
 	}
-	newest := func() int64 { // the newest group of today, prolonged by what will join it
+	newest := func() int64 { // today's newest group, prolonged by the units that will join it
 		last := lim.group.last
 		for _, c := range late {
 			if c.group.first == lim.group.first {
@@ -121,7 +121,7 @@ func (lim *limit) wait(held []pending, now, n int64, priority int8) int64 {
 	return at - now
 }
 
-// first returns the first instant from now on at which ok is true; once true, it stays so.
+// first returns the first instant from now at which ok is true. Once true, it must stay true.
 func first(now int64, ok func(t int64) bool) int64 {
 	if ok(now) {
 		return now
@@ -142,7 +142,7 @@ func first(now int64, ok func(t int64) bool) int64 {
 	return now + max(step, 1)
 }
 
-// reset returns when nothing is used any more; for a calendar limit the end of the window.
+// reset returns when nothing is used any more; for a calendar limit, the end of the window.
 func (lim *limit) reset(held []pending, now int64) int64 {
 	if lim.spec.Kind == record.Calendar {
 		_, end := lim.spec.Rule.Window(now)

@@ -8,8 +8,8 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Ledger is the list of everything that was admitted by one bucket and may still count. The zero
-// value is a bucket of which nothing is used.
+// Ledger lists everything that was admitted by one bucket and may still count. The zero value is an
+// unused bucket.
 type Ledger struct {
 	last   int64 // the latest instant that was seen
 	limits map[uint64]*limit
@@ -19,14 +19,14 @@ type Ledger struct {
 
 // limit is what was admitted by one limit.
 type limit struct {
-	spec  record.Spec // as it was last seen
-	list  []*counted  // rolling, calendar: what counts from an instant on
+	spec  record.Spec // as last seen
+	list  []*counted  // rolling, calendar: units that count from some instant
 	group *group      // rolling: the newest
 	level *big.Int    // bucket: units × Window
 	at    int64       // bucket: the instant of level
 	late  int64       // rolling, calendar: the largest margin of what was held since nothing was
 	ahead int64       // bucket: the latest instant for which units were granted ahead
-	peak  int64       // bucket: the highest rate since a reservation of it was taken, while any is open in its bucket; otherwise 0
+	peak  int64       // bucket: the highest rate since a reservation of it was taken, while any is open; otherwise 0
 }
 
 // counted is a number of units that age.
@@ -36,7 +36,7 @@ type counted struct {
 	group    *group // rolling
 }
 
-// group is what a rolling limit counts together: until one window after last.
+// group is the span of units that a rolling limit counts together, until one window after last.
 type group struct{ first, last int64 }
 
 // hold is an open reservation.
@@ -54,9 +54,9 @@ type part struct {
 	limit   uint64
 	n       int64
 	held    bool     // does not age yet: counted nowhere else
-	margin  int64    // held: with which it was
+	margin  int64    // held: its margin
 	counted *counted // rolling, calendar, not held
-	at      int64    // of the take
+	at      int64    // time of the take
 	again   int64    // units that a replay gave back, to take them again
 }
 
@@ -101,7 +101,7 @@ func (l *Ledger) clone() *Ledger {
 	return c
 }
 
-// know returns the limit of s, remembering s.
+// know returns the limit of s, and remembers s.
 func (l *Ledger) know(s *record.Spec) *limit {
 	if l.limits == nil {
 		l.limits = map[uint64]*limit{}
@@ -115,18 +115,19 @@ func (l *Ledger) know(s *record.Spec) *limit {
 	return lim
 }
 
-// raise keeps what was granted ahead from draining faster now than at the old rate: see countAhead.
+// raise keeps units that were granted ahead from draining faster than at the old rate: see
+// countAhead.
 func (lim *limit) raise(old, now int64) {
 	if more := lim.spec.Rate - old; more > 0 && old > 0 && lim.ahead > now {
 		lim.level = new(big.Int).Add(lim.level, product(more, lim.ahead-now))
 	}
 }
 
-// advance lets time pass until now, from which on specs hold. Limits that are not among them stay
-// as they are, but for the holds that end.
+// advance lets time pass until now, from when specs apply. Limits that are not in specs stay
+// unchanged, except for the holds that end.
 func (l *Ledger) advance(specs []record.Spec, now int64) {
 	l.last = max(l.last, now)
-	// Nobody knows when a bucket's rate changed: the lower one is taken for all the time since the
+	// It is unknown when a bucket's rate changed: the lower one applies to all the time since the
 	// last look.
 	rates, old := map[uint64]int64{}, map[uint64]int64{}
 	for i := range specs {
@@ -168,9 +169,9 @@ func (l *Ledger) close(id string) {
 	}
 }
 
-// age lets what was held age from at on, n units having been used. rate drained until then. Where
-// whoever finds that out does not know the limit, nobody knows the rate, or how units are joined:
-// nothing drained, and they stand alone.
+// age makes held units count from at. n units were used. rate drained until then. If the limit is
+// unknown to the caller that notices the end, so are the rate and how units are joined: then
+// nothing drained, and the units stand alone.
 func (lim *limit) age(p *part, n, at int64, known bool, rate int64) {
 	if !p.held || lim.spec.Kind == record.Concurrency {
 		return
@@ -184,7 +185,7 @@ func (lim *limit) age(p *part, n, at int64, known bool, rate int64) {
 	lim.enter(at, lim.late, n, 0)
 }
 
-// over returns the ids of holds that have ended, in the order of their ends.
+// over returns the IDs of holds that have ended, in the order of their ends.
 func (l *Ledger) over() []string {
 	var ids []string
 	for id, h := range l.holds {
@@ -204,8 +205,8 @@ func (lim *limit) drainTo(rate, t int64) {
 	lim.at = t
 }
 
-// round rounds a bucket's level up to a whole number of its parts: of a unit's smallest fraction of
-// which a whole number drains in a microsecond.
+// round rounds a bucket's level up to a whole number of parts: the parts of a unit of which a whole
+// number drains per microsecond.
 func (lim *limit) round() {
 	if lim.spec.Kind == record.Bucket {
 		part := big.NewInt(lim.spec.Window / lim.spec.Scale)
@@ -233,8 +234,8 @@ func (lim *limit) forget(now int64) {
 	}
 }
 
-// holdMargin is the margin with which held units are counted once their hold is over. (Charged at
-// the end, they have arrived by then.)
+// holdMargin is the margin with which held units count once their hold is over. (Units charged at
+// the end have arrived by then.)
 func (lim *limit) holdMargin() int64 {
 	if lim.spec.ChargeEnd {
 		return 0
@@ -245,10 +246,10 @@ func (lim *limit) holdMargin() int64 {
 // lateMargin is holdMargin for what is held: at least the margin that its holder was given.
 func (lim *limit) lateMargin() int64 { return max(lim.late, lim.holdMargin()) }
 
-// count counts n units from at on, whatever the limit says. They arrive at at+margin at the latest.
+// count counts n units from at, whatever the limit says. They arrive at at+margin at the latest.
 func (lim *limit) count(at, margin, n int64) *counted { return lim.enter(at, margin, n, lim.spec.Join) }
 
-// enter is count for units that may join a group whose first take is less than join before.
+// enter is count for units that may join a group whose first take is less than join earlier.
 func (lim *limit) enter(at, margin, n, join int64) *counted {
 	if n <= 0 {
 		return nil
@@ -265,8 +266,8 @@ func (lim *limit) enter(at, margin, n, join int64) *counted {
 	return c
 }
 
-// countAhead counts n units of an instant that is now or later. A bucket's level is a line:
-// whatever drains until then is in front of them.
+// countAhead counts n units at an instant that is now or later. A bucket's level is a queue: units
+// that drain until then come before them.
 func (lim *limit) countAhead(now, at, margin, n int64) *counted {
 	if lim.spec.Kind == record.Bucket && at > now {
 		if before := product(lim.spec.Rate, at-now); lim.level.Cmp(before) < 0 {
@@ -277,7 +278,7 @@ func (lim *limit) countAhead(now, at, margin, n int64) *counted {
 	return lim.count(at, margin, n)
 }
 
-// most is where what is used saturates, in every store; a bucket counts 1/Scale units.
+// most is where used saturates, in every store; a bucket counts 1/Scale units.
 const most = 1<<53 - 1
 
 // debit adds n units to a bucket's level.
@@ -314,8 +315,8 @@ func (l *Ledger) pending(id uint64) (ps []pending) {
 	return ps
 }
 
-// cancelled returns a limit as it were if every open hold were given back now. Nothing is pending
-// then.
+// cancelled returns a limit as it would be if every open hold were given back now, so that nothing
+// is pending.
 func (l *Ledger) cancelled(lim *limit) *limit {
 	c := *lim
 	back := map[*counted]bool{}
@@ -333,8 +334,8 @@ func (l *Ledger) cancelled(lim *limit) *limit {
 	return &c
 }
 
-// credit returns what a settlement of p with n gives back to a bucket, times Window: no more than
-// what cannot have drained since the take, at the highest rate that was in force.
+// credit returns what a settlement of p with n gives back to a bucket, times Window: at most what
+// cannot have drained since the take, at the highest rate that applied.
 func (lim *limit) credit(p *part, n, now int64) *big.Int {
 	back := lim.spared(product(p.n-n, lim.spec.Window), max(now, p.at))
 	undrained := atLeast0(new(big.Int).Sub(product(p.n, lim.spec.Window), product(lim.peak, max(0, now-p.at))))
@@ -344,8 +345,8 @@ func (lim *limit) credit(p *part, n, now int64) *big.Int {
 	return back
 }
 
-// spared returns what of something that comes free from at on is not needed by units that were
-// granted ahead: those that drain until then.
+// spared returns how much of what comes free at instant at is not needed by units that were granted
+// ahead: those need what drains until then.
 func (lim *limit) spared(back *big.Int, at int64) *big.Int {
 	if lim.ahead <= at {
 		return back

@@ -10,13 +10,13 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Records is the plainest drawgate.Store that decides by package record: the bytes of a record per
-// bucket. It is the reference for what a store must keep: what was admitted or settled, and how a
-// record was advanced where that was strange ([record.Record.Strange]). What any other refusal or a
-// peek did to a record is thrown away.
+// Records is the simplest drawgate.Store that decides with package record: the bytes of one record
+// per bucket. It is the reference for what a store must keep: what was admitted or settled, and how
+// a record was advanced if others would advance it differently ([record.Record.Strange]). What any
+// other refusal or a peek did to a record is discarded.
 //
-// It decides by the code that ships and is compared with [Store], and is fast enough to be what
-// real stores are compared with.
+// It decides with the code that ships and is compared with [Store], and is fast enough for real
+// stores to be compared with it.
 type Records struct {
 	now   func() int64 // Unix µs
 	exact bool
@@ -39,7 +39,7 @@ func NewRecords(now func() int64, exact bool) *Records {
 }
 
 // Keeping makes a store keep what every take and settlement did to a record, whatever was decided,
-// and returns it.
+// and returns the store.
 func (s *Records) Keeping() *Records {
 	s.all = true
 	return s
@@ -59,7 +59,7 @@ func (s *Records) begin(ctx context.Context) (end func(), err error) {
 	return s.mu.Unlock, err
 }
 
-// opened is the records of some buckets during one step.
+// opened holds the records of some buckets during one step.
 type opened struct {
 	s       *Records
 	buckets []drawgate.BucketCost
@@ -78,7 +78,7 @@ func (s *Records) open(buckets []drawgate.BucketCost) *opened {
 	for i := range buckets {
 		specs := buckets[i].Plan.Specs(s.exact)
 		if o.keep[i] = s.all || o.recs[i].Strange(specs, o.now); s.all {
-			o.recs[i].Advance(specs, o.now) // even if nothing is decided, as of a refund of nothing
+			o.recs[i].Advance(specs, o.now) // even if nothing is decided, for example in a refund of nothing
 		}
 	}
 	return o
@@ -201,7 +201,7 @@ func (s *Records) Fork(now func() int64) *Records {
 	return &Records{now: now, exact: s.exact, all: s.all, kept: maps.Clone(s.kept)}
 }
 
-// Equal reports whether two stores keep the same.
+// Equal reports whether two stores have the same content.
 func (s *Records) Equal(o *Records) bool { return maps.EqualFunc(s.kept, o.kept, bytes.Equal) }
 
 // Close implements drawgate.Store.

@@ -7,9 +7,9 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Refund takes units off the list, the latest first, but for those of open holds: a.Got says how
-// many. Units of a bucket that are not whole any more count as one. A calendar limit gives back in
-// the window of now only.
+// Refund takes units off the list, the latest first, except for those of open holds. a.Got is how
+// many. Partly drained units of a bucket count as whole ones. A calendar limit gives back only in
+// the current window.
 func Refund(asks []Ask, now int64) {
 	now = begin(asks, now)
 	for i := range asks {
@@ -62,8 +62,8 @@ func (l *Ledger) refund(lim *limit, n, now int64) int64 {
 	return 0
 }
 
-// pay lowers a bucket's level by n units, but not below those taken by open holds. It returns by
-// how many, rounded up.
+// pay lowers a bucket's level by n units, but not below the units of open holds. It returns by how
+// many, rounded up.
 func (lim *limit) pay(n, taken, now int64) int64 {
 	back := atLeast0(new(big.Int).Sub(lim.level, product(taken, lim.spec.Window)))
 	if most := lim.spared(product(n, lim.spec.Window), now); back.Cmp(most) > 0 {

@@ -30,7 +30,7 @@ func New(now func() int64, exact bool) *Store {
 	return &Store{now: now, exact: exact, ledgers: map[drawgate.Key]*Ledger{}}
 }
 
-// usable returns why a call is not carried out.
+// usable returns why a call cannot be carried out.
 func (s *Store) usable(ctx context.Context) error {
 	switch {
 	case s.closed:
@@ -81,7 +81,7 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	return nil
 }
 
-// plain copies the answers into the type that decisions are made of.
+// plain copies the answers to the type that decisions are made from.
 func plain(asks []Ask) []record.Ask {
 	out := make([]record.Ask, len(asks))
 	for i := range asks {

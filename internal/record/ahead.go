@@ -1,8 +1,8 @@
 package record
 
-// start returns the instant from which the units of a take count: now if it fits, else the first
-// one at most t.Ahead later at which it does if nothing else happens until then. Holds are taken
-// never to end, since they may be renewed.
+// start returns the instant from which the units of a take count: now if it fits, and otherwise the
+// first instant at which it fits if nothing else happens until then, at most t.Ahead later. Holds
+// are assumed never to end, because they may be renewed.
 func start(asks []Ask, t *Take, now int64) (at int64, ok bool) {
 	if fits(asks, t, now) {
 		return now, true
@@ -24,8 +24,8 @@ func start(asks []Ask, t *Take, now int64) (at int64, ok bool) {
 	return 0, false
 }
 
-// earliest returns an instant from at on before which the take fits at no other, and at itself if
-// it fits there.
+// earliest returns a lower bound, at or after at, for the instants at which the take fits. It is at
+// itself if the take fits there.
 func earliest(asks []Ask, t *Take, now, at int64) int64 {
 	next := at
 	for i := range asks {
@@ -47,10 +47,10 @@ func earliest(asks []Ask, t *Take, now, at int64) int64 {
 	return next
 }
 
-// fitsFrom returns the first instant from at on at which n units fit if nothing else happens, or
-// Never. The state has been advanced to now; n is at most what an unused limit grants.
+// fitsFrom returns the first instant at or after at at which n units fit if nothing else happens,
+// or Never. The state has been advanced to now; n is at most what an unused limit grants.
 func (st *State) fitsFrom(s *Spec, now, at, n int64, priority int8) int64 {
-	room := s.Effective[priority] - n - st.Held // for what ages
+	room := s.Effective[priority] - n - st.Held // for units that age
 	if room < 0 {
 		return Never
 	}
@@ -72,8 +72,8 @@ func (st *State) fitsFrom(s *Spec, now, at, n int64, priority int8) int64 {
 	return at
 }
 
-// fitsInWindow is fitsFrom for a calendar limit: in the open window or in the one that follows,
-// since units are charged no further ahead.
+// fitsInWindow is fitsFrom for a calendar limit: it looks at the open window and the following one,
+// because units are charged no further ahead.
 func (st *State) fitsInWindow(s *Spec, at, room int64) int64 {
 	if at < st.End && st.Used <= room && (at+s.Margin < st.End || st.Next <= room) {
 		return at
@@ -86,15 +86,15 @@ func (st *State) fitsInWindow(s *Spec, at, room int64) int64 {
 	return at
 }
 
-// enterAhead counts n units from instant at on, now or later.
+// enterAhead counts n units from instant at, which is now or later.
 func (st *State) enterAhead(s *Spec, now, at, n int64) (ref int64, both bool) {
 	margin := s.lateness()
 	switch {
 	case at == now || st.Kind == Rolling:
 		return st.enter(s, at, margin, n)
 	case st.Kind == Bucket:
-		// What is there by then drains meanwhile, and the new units behind it: so they are there at
-		// that instant, all of them.
+		// The present level drains until then, and the new units follow it: so all of them are
+		// there at that instant.
 		st.Used = min(addSat(max(st.Used, mulCap(at-now, s.Drain)), mulCap(n, st.Scale)), maxUsed)
 		st.Ahead = max(st.Ahead, at)
 		return at, false
@@ -106,8 +106,8 @@ func (st *State) enterAhead(s *Spec, now, at, n int64) (ref int64, both bool) {
 	return st.After, false
 }
 
-// raise keeps what was booked ahead from draining faster than it was to: a higher rate holds for it
-// only from the instant that it was booked for. The rate was old until now.
+// raise keeps units that were booked ahead from draining faster than planned: a higher rate applies
+// to them only from the instant that they were booked for. The rate was old until now.
 func (st *State) raise(old, now int64) {
 	if st.Ahead > now && st.Rate > old {
 		st.Used = min(addSat(st.Used, mulDivUp(st.Ahead-now, st.Rate-old, st.Window/st.Scale)), maxUsed)

@@ -14,43 +14,43 @@ import (
 //
 //	format, form, Last, number of limits, the limits, number of open reservations, [reservations], number of additions, the additions, checksum
 //
-// An addition is a tag, a length and so many bytes: what most records do not have. So a later
-// version can add one without changing what others hold; a reader that does not know its tag must
-// not guess.
+// An addition is a tag, a length and that many bytes, for data that most records do not have. So a
+// later version can add one without changing the rest; a reader that does not know its tag must not
+// guess.
 //
-// Numbers are varints, instants are given relative to Last where they are near it. The checksum
-// (CRC-32C, 4 bytes) makes a damaged record an error, never a smaller one. The first byte is the
-// format's version; a reader that does not know it must not guess.
+// Numbers are varints; instants are relative to Last if they are close to it. The checksum
+// (CRC-32C, 4 bytes) makes a damaged record an error, never a smaller record. The first byte is the
+// version of the format; a reader that does not know it must not guess.
 
-// codecVersion is the format that is written. Format 1, which is read too, had no grants and no
-// additions.
+// codecVersion is the format that is written. Format 1, which can still be read, had no grants and
+// no additions.
 const codecVersion = 2
 
 // tagPause is the addition of a pause: until when, then the reason.
 const tagPause = 1
 
-// Form says what the bytes of a record hold.
+// Form says which parts of a record the bytes hold.
 type Form uint8
 
 const (
 	// Whole has everything.
 	Whole Form = 1
-	// Header leaves out the entries of rolling limits and the open reservations: they are kept
-	// elsewhere, one by one. It knows how many reservations are open and what the entries add up
-	// to, so that [Record.Complete] finds out if one was lost.
+	// Header leaves out the entries of rolling limits and the open reservations: they are stored
+	// elsewhere, one by one. It has the number of open reservations and the sum of the entries, so
+	// that [Record.Complete] notices if one was lost.
 	Header Form = 2
 )
 
 var (
 	// ErrVersion means that the bytes were written by a newer version of the program.
 	ErrVersion = errors.New("record: unknown format version")
-	// ErrDamaged means that the bytes are not what was written.
+	// ErrDamaged means that the bytes are not those that were written.
 	ErrDamaged = errors.New("record: damaged")
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// maxTime bounds instants and durations, in µs, so that no sum of a few overflows.
+// maxTime bounds instants and durations, in µs, so that sums of a few of them do not overflow.
 const maxTime = 1 << 60
 
 // Append appends the bytes of a record to buf.
@@ -160,8 +160,8 @@ func appendOpen(buf []byte, o *Open) []byte {
 	return buf
 }
 
-// Decode reads a record. One whose form is Header is not usable before its entries and reservations
-// were added and [Record.Complete] was called.
+// Decode reads a record. A record in form Header can only be used after its entries and
+// reservations were added and [Record.Complete] was called.
 //
 // It never panics, allocates in proportion to len(b), and does not keep b.
 func Decode(b []byte) (*Record, Form, error) {
@@ -192,7 +192,7 @@ func Decode(b []byte) (*Record, Form, error) {
 	for i := range r.Limits {
 		for j := range i {
 			if r.Limits[i].ID == r.Limits[j].ID {
-				return nil, 0, fmt.Errorf("%w: a limit is there twice", ErrDamaged)
+				return nil, 0, fmt.Errorf("%w: the same limit twice", ErrDamaged)
 			}
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"hash/crc32"
 )
 
-// decoder reads the parts of a record. After the first mistake it yields zeros.
+// decoder reads the parts of a record. After the first error it yields zeros.
 type decoder struct {
 	b       []byte
 	version byte
@@ -101,7 +101,7 @@ func (d *decoder) near(base, sign int64) int64 {
 	return t
 }
 
-// count reads the number of things of at least size bytes each that follow.
+// count reads the number of items that follow, of at least size bytes each.
 func (d *decoder) count(size int) int {
 	return int(d.uint(uint64(len(d.b) / size)))
 }
@@ -152,7 +152,7 @@ func (d *decoder) state(st *State, last int64, f Form) {
 	}
 }
 
-// late reads what format 1 did not have.
+// late reads a field that format 1 did not have.
 func (d *decoder) late() int64 {
 	if d.version < 2 {
 		return 0
@@ -219,8 +219,7 @@ func (d *decoder) open() *Open {
 	return o
 }
 
-// Missing returns the number of reservations that have to be added to a record whose form is
-// Header.
+// Missing returns the number of reservations that must be added to a record in form Header.
 func (r *Record) Missing() int { return r.expected() - len(r.Open) }
 
 func (r *Record) expected() int {
@@ -230,12 +229,12 @@ func (r *Record) expected() int {
 	return r.partial.missing
 }
 
-// Complete checks a record that was put together from its parts, and recomputes what they add up
-// to. What is there must be at least what the header counted: a part that was lost is an error, so
-// that no unit is forgotten.
+// Complete checks a record that was put together from its parts, and recomputes their sums. The
+// parts must have at least what the header counted: a lost part is an error, so that no unit is
+// forgotten.
 func (r *Record) Complete() error {
 	if n := r.expected(); len(r.Open) != n {
-		return fmt.Errorf("%w: %d of %d reservations are there", ErrDamaged, len(r.Open), n)
+		return fmt.Errorf("%w: only %d of %d reservations were found", ErrDamaged, len(r.Open), n)
 	}
 	for i := range r.Limits {
 		if err := r.Limits[i].complete(); err != nil {
@@ -250,7 +249,7 @@ func (r *Record) Complete() error {
 			case st == nil:
 			case p.Held:
 				if st.Kind != Concurrency && st.Kind != Bucket {
-					st.Late = max(st.Late, p.Ref) // format 1 did not say
+					st.Late = max(st.Late, p.Ref) // format 1 did not have it
 				}
 				st.Held = min(addSat(st.Held, p.N), maxUsed)
 			default:
@@ -284,7 +283,7 @@ func (st *State) complete() error {
 	return nil
 }
 
-// additions reads what most records do not have.
+// additions reads the data that most records do not have.
 func (d *decoder) additions(r *Record) {
 	if d.version < 2 {
 		return

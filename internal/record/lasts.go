@@ -1,7 +1,7 @@
 package record
 
-// Lasts reports whether units that were used at instant at, at most all that the limit grants, may
-// still count now. Slots do not: nobody knows until when they were held.
+// Lasts reports whether units used at instant at, up to all that the limit grants, may still count
+// now. It ignores slots, because it is unknown how long they were held.
 func (s *Spec) Lasts(at, now int64) bool {
 	switch s.Kind {
 	case Bucket:

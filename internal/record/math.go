@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// maxUsed is where used saturates: the largest integer that every store, Lua's doubles included,
-// counts exactly.
+// maxUsed is where used saturates: the largest integer that every store counts exactly, including
+// Lua's doubles.
 const maxUsed = 1<<53 - 1
 
 // mulSat returns a*b for a, b >= 0, or the largest int64 if that overflows.
@@ -58,8 +58,8 @@ func rescale(used, from, to int64) int64 {
 
 func mulCap(a, b int64) int64 { return min(mulSat(a, b), maxUsed) }
 
-// forever is a span in µs that never passes, and that every store counts exactly.
+// forever is a time in µs that never passes, and that every store counts exactly.
 const forever = maxUsed
 
-// Never is the wait of what can never pass, in µs.
+// Never is the wait, in µs, of a take that can never pass.
 const Never = math.MaxInt64

@@ -1,9 +1,9 @@
 package record
 
-// One is [Decide] for a plain take of one bucket, where nothing is held and every limit was used
-// before: the common case. It is not ok, and nothing is done, where that is not so. at is the
-// instant of the decision; after is 0 if the take is allowed, and otherwise how long until it fits,
-// which is no sooner if something is given back. They are not a [Verdict], because these travel in
+// One is [Decide] for the common case: a plain take of one bucket, in which nothing is held and
+// every limit was used before. In any other case it is not ok, and nothing is done. at is the
+// instant of the decision. after is 0 if the take is allowed, and otherwise the time until it fits;
+// giving units back cannot shorten it. The results are not a [Verdict], so that they travel in
 // registers.
 //
 // After an allowed take only One knows what the record has used, until [Record.FlushRun] is called.
@@ -54,7 +54,7 @@ func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Re
 	return now, 0, true
 }
 
-// grant counts n units that fit, and says what remains. Nothing is held.
+// grant counts n units that fit, and sets what remains. Nothing is held.
 func (st *State) grant(s *Spec, now, n int64, priority int8, res *Result) {
 	margin := s.lateness()
 	switch s.Kind {
@@ -78,12 +78,13 @@ func (st *State) grant(s *Spec, now, n int64, priority int8, res *Result) {
 	}
 }
 
-// refuse says of each limit when the take would fit, and returns the latest. Nothing is held.
+// refuse sets, for each limit, when the take would fit, and returns the latest. Nothing is held.
 func refuse(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (after int64) {
 	for i := range specs {
 		s, st, k := &specs[i], &r.Limits[i], n[i]
 		eff := s.Effective[priority]
-		// The two commonest cases are written out: others wait for the bucket meanwhile.
+		// The two most common cases are inlined, because other callers wait for the bucket
+		// meanwhile.
 		if s.Kind == Rolling && st.Entries.n != 0 && st.Held == 0 && k <= eff {
 			oldest, newest := st.Entries.At(0), &st.Entries.last
 			if over := addSat(st.Used, k) - eff; newest.N != 0 && over <= oldest.N {

@@ -5,41 +5,41 @@ import (
 	"slices"
 )
 
-// Record is the state of one bucket. The zero value is a bucket of which nothing is used.
+// Record is the state of one bucket. The zero value is an unused bucket.
 //
-// It may hold limits that a caller's policy does not have (another version of the program uses
-// them): they are left as they are.
+// It may hold limits that a caller's policy does not have, because another version of the program
+// uses them; they are left unchanged.
 type Record struct {
-	Last   int64 // the latest instant that was seen; time never runs back behind it
+	Last   int64 // the latest instant that was seen; time never runs back before it
 	run    run   // see One
 	Limits []State
-	Open   map[string]*Open // reservations that are neither settled nor over, by id; the whole memory for idempotence
-	Pause  *Pause           // nil if the bucket is not paused; what it points to is never changed
-	order  []*Open          // the same, in the order of their ends: see order.go
+	Open   map[string]*Open // reservations that are neither settled nor over, by ID; the only memory for idempotence
+	Pause  *Pause           // nil if the bucket is not paused; the value it points to is never changed
+	order  []*Open          // the same reservations in the order of their ends: see order.go
 
-	partial *partial // nil but for a record that is put together from its parts
-	Changes *Changes // filled unless nil, State.Log too: for stores that keep entries and reservations one by one
+	partial *partial // nil except in a record that is put together from its parts
+	Changes *Changes // recorded unless nil, as is State.Log: for stores that keep entries and reservations one by one
 }
 
-// partial is what is known of a record that was not given all its parts.
+// partial is what is known of a record that did not get all its parts.
 type partial struct {
 	missing int                // reservations that Complete expects
 	freed   map[uint64][]Freed // by State.ID: see SetHeld
 }
 
-// Changes says what happened to the reservations of a record since a store cleared it.
+// Changes records what happened to the reservations of a record since a store cleared it.
 type Changes struct {
-	Touched []string // ids of those that were opened, renewed or closed; may repeat
-	Ended   []Ended  // those whose hold ended unsettled
+	Touched []string // IDs of those that were opened, renewed or closed; may repeat
+	Ended   []Ended  // those whose hold ended without settlement
 }
 
-// Ended is a hold that ended unsettled.
+// Ended is a hold that ended without settlement.
 type Ended struct {
 	ID string
 	*Open
 }
 
-// Pause lets a bucket refuse every take until an instant, for a reason. It stops nothing else.
+// Pause makes a bucket refuse every take until an instant, for a reason. It stops nothing else.
 type Pause struct {
 	Until  int64
 	Reason string
@@ -55,10 +55,10 @@ func (r *Record) pausedUntil() int64 {
 
 // Open is a reservation that is neither settled nor over.
 type Open struct {
-	Grant  uint64 // of the take: another one of the same id is another take
-	Print  uint64 // of the take's content: the same grant with another content is refused
-	At     int64  // from when its units count; where they do not age while held, when it was granted
-	Margin int64  // a replay that comes later than this after At takes the units anew: see replay
+	Grant  uint64 // of the take: another grant of the same ID is another take
+	Print  uint64 // of the take's content: the same grant with other content is refused
+	At     int64  // from when its units count; if they do not age while held, when it was granted
+	Margin int64  // a replay that comes later than this after At takes the units again: see replay
 	End    int64  // the hold is over at End
 	Lease  bool
 	Parts  []Part
@@ -70,11 +70,11 @@ type Part struct {
 	Limit uint64 // State.ID
 	N     int64
 	Ref   int64 // where the units were counted: bucket: instant; rolling: Entry.First; calendar: end of the window. Held: their margin, see State.Late
-	Both  bool  // calendar: counted in the following window as well
+	Both  bool  // calendar: also counted in the following window
 	Held  bool  // not counted yet: the units do not age while the reservation is open
 }
 
-// state returns the state of s, which usually stands at position i, or nil if nothing is stored.
+// state returns the state of s, which is usually at position i, or nil if nothing is stored.
 func (r *Record) state(s *Spec, i int) *State {
 	if i < len(r.Limits) && r.Limits[i].ID == s.ID {
 		return &r.Limits[i]
@@ -114,8 +114,8 @@ func (r *Record) ensure(specs []Spec, i int, now int64) *State {
 	return st
 }
 
-// Advance brings the record to now: holds that are over count as used from their end, windows and
-// entries that are over are dropped. A now that lies behind [Record.Last] is taken to be Last.
+// Advance brings the record to now: holds that are over count as used from their end, and windows
+// and entries that are over are dropped. A now before [Record.Last] counts as Last.
 func (r *Record) Advance(specs []Spec, now int64) {
 	now = max(now, r.Last)
 	r.Last = now
@@ -153,7 +153,7 @@ func (r *Record) endHolds(specs []Spec, now int64) {
 	r.settled()
 }
 
-// closePart ends one part of a reservation at instant at, n units having been used of it.
+// closePart ends one part of a reservation at instant at. n units of it were used.
 func (r *Record) closePart(specs []Spec, p *Part, n, at int64) {
 	st := r.byID(p.Limit)
 	if st == nil {
@@ -169,7 +169,7 @@ func (r *Record) closePart(specs []Spec, p *Part, n, at int64) {
 		return
 	}
 	if st.Kind == Bucket && s != nil {
-		st.Leak(s, at) // a higher rate may have come after the hold's end: see drain
+		st.Leak(s, at) // a higher rate may have been seen after the hold's end: see drain
 	} else {
 		st.advance(s, at)
 	}
@@ -185,7 +185,7 @@ func specOf(specs []Spec, id uint64) *Spec {
 	return nil
 }
 
-// forget removes a reservation and what is only kept for open ones.
+// forget removes a reservation and the data that is only kept for open ones.
 func (r *Record) forget(id string) {
 	r.unorder(r.Open[id])
 	delete(r.Open, id)
@@ -193,7 +193,7 @@ func (r *Record) forget(id string) {
 	r.settled()
 }
 
-// settled drops what is only kept for open reservations once there are none.
+// settled drops the data that is only kept for open reservations once there are none.
 func (r *Record) settled() {
 	if len(r.Open) == 0 {
 		for i := range r.Limits {
@@ -229,8 +229,8 @@ func (r *Record) touch(id string) {
 	}
 }
 
-// Until returns the instant from which on the record says nothing that an absent one would not say;
-// the largest int64 while a hold is open.
+// Until returns the instant from which the record means the same as a missing one; the largest
+// int64 while a hold is open.
 func (r *Record) Until() int64 {
 	if len(r.Open) > 0 {
 		return math.MaxInt64

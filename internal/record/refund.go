@@ -1,13 +1,12 @@
 package record
 
-// Refund gives asks[i].N units back that were taken without an id, as far as they are there: what
-// it gave back is in asks[i].Got.
+// Refund gives back asks[i].N units that were taken without an ID, as far as they are there.
+// asks[i].Got is what it gave back.
 //
-// Nobody knows which take the units are of, so they come off what counts now and would count
-// longest: the newest entries of a rolling limit, the open window of a calendar limit (not the one
-// that is charged ahead), the level of a bucket. What open reservations took stays: their own
-// settlements give that back. Concurrency limits are left alone, and so is a limit of which nothing
-// is stored.
+// It is unknown which take the units belong to. So they are taken from what counts now and would
+// count longest: the newest entries of a rolling limit, the open window of a calendar limit (not
+// the one that is charged ahead), the level of a bucket. Units of open reservations stay: their own
+// settlements give them back. Concurrency limits and limits without a state are left alone.
 func Refund(asks []Ask, now int64) int64 {
 	now = latest(asks, now)
 	advance(asks, now)
@@ -23,13 +22,13 @@ func Refund(asks []Ask, now int64) int64 {
 	return now
 }
 
-// refund gives back at most n units of an advanced limit, and returns how many; of a bucket rounded
-// up.
+// refund gives back at most n units of an advanced limit, and returns how many, rounded up for a
+// bucket.
 func (r *Record) refund(st *State, n int64) (back int64) {
 	switch st.Kind {
 	case Bucket:
-		// How much of an open reservation has drained, and how much of what others took, nobody can
-		// tell: all of it is taken to be there.
+		// It is unknown how much of the drained units belonged to open reservations. So all of
+		// theirs are assumed to be still there.
 		parts := min(st.spared(mulCap(n, st.Scale), r.Last), max(0, st.Used-mulCap(st.Loose, st.Scale)))
 		st.Used -= parts
 		return CeilDiv(parts, st.Scale)
@@ -42,7 +41,7 @@ func (r *Record) refund(st *State, n int64) (back int64) {
 	return back
 }
 
-// refundRolling takes n units off the newest entries, but for those that are reserved there.
+// refundRolling removes n units from the newest entries, except for those of open reservations.
 func (st *State) refundRolling(reserved map[int64]int64, n int64) (back int64) {
 	for i := st.Entries.Len() - 1; i >= 0 && back < n; i-- {
 		e := st.Entries.At(i)
@@ -58,8 +57,8 @@ func (st *State) refundRolling(reserved map[int64]int64, n int64) (back int64) {
 	return back
 }
 
-// reserved returns the units of open reservations that count already, by where they do: an entry's
-// First, or the end of the open window.
+// reserved returns the units of open reservations that already count, by where they count: an
+// entry's First, or the end of the open window.
 func (r *Record) reserved(st *State) map[int64]int64 {
 	if st.Loose == 0 {
 		return nil
@@ -72,7 +71,7 @@ func (r *Record) reserved(st *State) map[int64]int64 {
 				continue
 			}
 			ref := p.Ref
-			if st.Kind == Calendar && p.Both && st.At <= ref && ref < st.End { // the window that was ahead is open now
+			if st.Kind == Calendar && p.Both && st.At <= ref && ref < st.End { // the window that was ahead is now open
 				ref = st.End
 			}
 			at[ref] = addSat(at[ref], p.N)

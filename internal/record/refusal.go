@@ -2,9 +2,9 @@ package record
 
 import "math"
 
-// Refusal is how a plain take was refused. It stays so for everybody who asks the same, until
-// something else is done with the record or an instant comes at which a window or an entry ends. It
-// is immutable: whoever is told so needs neither the record nor its lock.
+// Refusal describes how a plain take was refused. The same take is refused in the same way until
+// something else is done with the record, or a window or an entry ends. It is immutable: answering
+// from it needs neither the record nor its lock.
 type Refusal struct {
 	specs    *Spec // the first
 	n        Amounts
@@ -15,7 +15,8 @@ type Refusal struct {
 	out      [MaxLimits]Result
 }
 
-// Refusal returns what [One] has just answered, or nil if time changes more of it than the waits.
+// Refusal returns the answer that [One] has just given, or nil if time changes more of it than the
+// waits.
 func (r *Record) Refusal(specs []Spec, n *Amounts, priority int8, at, after int64, out []Result) *Refusal {
 	until := int64(math.MaxInt64)
 	for i := range specs {
@@ -36,10 +37,10 @@ func (r *Record) Refusal(specs []Spec, n *Amounts, priority int8, at, after int6
 	return f
 }
 
-// Again is [One] for a take that was refused so. Otherwise it is not ok.
+// Again is [One] for a take that was refused before in this way. For any other take it is not ok.
 //
-// A caller whose clock was read before until is answered as of then, even if another one has seen a
-// later instant meanwhile.
+// A caller that read its clock before until is answered as of that time, even if another caller has
+// seen a later instant meanwhile.
 func (f *Refusal) Again(specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64, ok bool) {
 	if now >= f.until || f.specs != &specs[0] || f.priority != priority || f.n != *n || len(out) < len(specs) {
 		return 0, 0, false
@@ -53,7 +54,7 @@ func (f *Refusal) Again(specs []Spec, n *Amounts, priority int8, now int64, out 
 	return now, less(f.after, passed), true
 }
 
-// less returns a wait after so much of it.
+// less returns what is left of a wait after some time.
 func less(wait, passed int64) int64 {
 	if wait == 0 || wait == Never {
 		return wait

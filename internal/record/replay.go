@@ -1,19 +1,19 @@
 package record
 
-// own says what is known of the grant that a take names.
+// own is what is known about the grant that a take names.
 type own uint8
 
 const (
-	unknown own = iota // the id is not open in any bucket
+	unknown own = iota // the ID is not open in any bucket
 	mine               // it is open in all of them, by this grant and with this content
-	reused             // by this grant, with another content or in some of the buckets only
+	reused             // by this grant, with other content or only in some of the buckets
 	others             // by another grant
 )
 
-// find looks for the id of a take, and says how long its hold lasts and what it was granted.
+// find looks up the ID of a take, and sets how long its hold lasts and what it was granted.
 //
-// An id that is open in some of the buckets only, because the others were settled or reset by
-// themselves, is not this take any more.
+// If an ID is open in only some of the buckets, because the others were settled or reset
+// separately, it is not this take any more.
 func find(asks []Ask, t *Take, v *Verdict) own {
 	open, same := 0, true
 	for i := range asks {
@@ -47,10 +47,10 @@ func find(asks []Ask, t *Take, v *Verdict) own {
 	return mine
 }
 
-// replay answers a take that is open already. Within its margin the answer is repeated. Later, its
+// replay answers a take that is already open. Within its margin the answer is repeated. Later, its
 // units would expire before the work that starts now: they are given back and taken again in one
-// step, and the hold's end stays. What does not fit again is refused, and nothing is changed: the
-// grant stays open until its taker cancels it.
+// step, and the hold's end stays. If they do not fit again the take is refused, and nothing
+// changes: the grant stays open until its taker cancels it.
 //
 // Checked in models/replay.pml.
 func replay(asks []Ask, t *Take, late bool, v *Verdict) {
@@ -65,7 +65,7 @@ func replay(asks []Ask, t *Take, late bool, v *Verdict) {
 		*v = Verdict{Now: v.Now, Late: true}
 		return
 	}
-	trial := make([]Ask, len(asks)) // a refusal changes nothing: it is tried on copies
+	trial := make([]Ask, len(asks)) // a refusal changes nothing, so it is tried on copies
 	for i := range asks {
 		trial[i] = asks[i]
 		trial[i].Rec = asks[i].Rec.clone()
@@ -92,8 +92,8 @@ func replay(asks []Ask, t *Take, late bool, v *Verdict) {
 	answer(asks, t, v)
 }
 
-// aged reports whether a replay at now comes later than the units of a grant allow that count
-// already.
+// aged reports whether a replay at now comes later than the margin of the grant's units that
+// already count.
 func aged(asks []Ask, id string, now int64) bool {
 	for i := range asks {
 		if o := asks[i].Rec.Open[id]; now > addSat(o.At, o.Margin) {
@@ -103,8 +103,8 @@ func aged(asks []Ask, id string, now int64) bool {
 	return false
 }
 
-// moves reports whether a part is taken again by a replay. Held units do not age, and what a caller
-// does not know stays as it is.
+// moves reports whether a replay takes a part again. Held units do not age, and limits that the
+// caller does not know stay unchanged.
 func (a *Ask) moves(p *Part) (*Spec, *State) {
 	s := specOf(a.Specs, p.Limit)
 	if p.Held || s == nil {
@@ -113,7 +113,7 @@ func (a *Ask) moves(p *Part) (*Spec, *State) {
 	return s, a.Rec.byID(p.Limit)
 }
 
-// giveBack cancels the units of an open reservation that count already, and leaves it open.
+// giveBack cancels the units of an open reservation that already count, and leaves it open.
 func (a *Ask) giveBack(id string, now int64) {
 	for k := range a.Rec.Open[id].Parts {
 		p := &a.Rec.Open[id].Parts[k]
@@ -123,7 +123,7 @@ func (a *Ask) giveBack(id string, now int64) {
 	}
 }
 
-// fitsAgain tests every limit of which giveBack gave something back.
+// fitsAgain tests every limit to which giveBack gave something back.
 func fitsAgain(asks []Ask, t *Take, now int64) bool {
 	for i := range asks {
 		a := &asks[i]
@@ -137,7 +137,7 @@ func fitsAgain(asks []Ask, t *Take, now int64) bool {
 	return true
 }
 
-// takeAgain counts the units of an open reservation from now on.
+// takeAgain counts the units of an open reservation from now.
 func (a *Ask) takeAgain(id string, now int64) {
 	o := a.Rec.Open[id]
 	o.At, o.Margin = now, forever

@@ -1,16 +1,16 @@
 package record
 
-// Entry is what a rolling limit counts together: N units whose first take was counted at First and
-// whose last at Last. All of it counts until Last plus the window.
+// Entry is a group of units that a rolling limit counts together: N units, of which the first take
+// was counted at First and the last at Last. All of them count until Last plus the window.
 type Entry struct{ First, Last, N int64 }
 
 // Ring is a queue of entries in the order of First. The zero value is empty.
 //
-// The newest one, which nearly every take changes, stands in the ring itself.
+// The newest entry, which nearly every take changes, is stored in the ring itself.
 type Ring struct {
 	n, head uint32
 	last    Entry   // the newest, if there is one
-	due     int64   // no entry's Last is before it
+	due     int64   // every entry's Last is at or after it
 	buf     []Entry // the others; len is a power of two, or 0
 }
 
@@ -36,7 +36,7 @@ func (r *Ring) Push(e Entry) {
 	r.last = e
 }
 
-// shelve makes the newest entry one of the others.
+// shelve moves the newest entry to the others.
 func (r *Ring) shelve() {
 	older := int(r.n) - 1
 	if older == len(r.buf) {
@@ -49,8 +49,7 @@ func (r *Ring) shelve() {
 	r.buf[(int(r.head)+older)&(len(r.buf)-1)] = r.last
 }
 
-// Pop removes the oldest entry. A ring that has become empty gives its memory back once it is
-// large.
+// Pop removes the oldest entry. A large ring releases its memory when it becomes empty.
 func (r *Ring) Pop() {
 	r.n--
 	if r.n != 0 {

@@ -5,23 +5,23 @@ import "math"
 // run is a run of plain takes of one bucket in which nothing else happens: no window ends, no entry
 // begins or ends, nothing is held.
 //
-// Such takes change how much of each limit is used and when that was, and no more. A run keeps just
-// that, next to each other, while the states stand still, because processors that take turns at a
-// bucket hand over each cache line that they write, and there is one for each state. The zero value
-// is no run.
+// Such takes only change how much of each limit is used and when. A run keeps just these numbers,
+// next to each other, and leaves the states unchanged. That is faster because processors that take
+// turns at a bucket pass on each cache line that they write, and each state has its own. The zero
+// value is no run.
 type run struct {
 	counts [MaxLimits]count
-	until  int64 // something else happens then
-	specs  *Spec // the first of those that it counts by; nil where there is no run
+	until  int64 // the run ends then
+	specs  *Spec // the first of those that it counts by; nil if there is no run
 }
 
-// count is what a run says of one limit.
+// count is the part of a run that belongs to one limit.
 type count struct {
 	used int64 // State.Used
 	at   int64 // rolling: when the newest entry was last joined, 0 if there is none; calendar: the window's end
 }
 
-// begin begins a run after a plain take, if more may follow that are nothing else.
+// begin begins a run after a plain take, if more takes may follow with nothing else in between.
 func (r *Record) begin(specs []Spec) {
 	if len(r.Limits) != len(specs) || r.Changes != nil {
 		return
@@ -33,7 +33,7 @@ func (r *Record) begin(specs []Spec) {
 		switch {
 		case s.Kind == Rolling && st.Entries.n != 0:
 			e := &st.Entries.last
-			if e.First == e.Last || e.N == 0 || e.Last > r.Last+s.lateness() { // the first says that takes may be too seldom for a run
+			if e.First == e.Last || e.N == 0 || e.Last > r.Last+s.lateness() { // the first condition means that takes may be too rare for a run
 				return
 			}
 			c.at = e.Last
@@ -48,7 +48,8 @@ func (r *Record) begin(specs []Spec) {
 	}
 }
 
-// FlushRun makes the record whole after [One], before anything else is done with it.
+// FlushRun writes the run that [One] keeps back to the record, before anything else is done with
+// it.
 func (r *Record) FlushRun() {
 	if r.run.specs == nil {
 		return
@@ -67,8 +68,8 @@ func (r *Record) FlushRun() {
 	}
 }
 
-// continueRun is [One] for a take that goes on with the run. Otherwise it returns false and does nothing:
-// the run is over, or the take does not fit.
+// continueRun is [One] for a take that continues the run. It returns false and does nothing if the
+// run is over or the take does not fit.
 func (r *Record) continueRun(specs []Spec, n *Amounts, priority int8, now int64, out []Result) bool {
 	if r.run.specs != &specs[0] || now >= r.run.until {
 		return false
@@ -112,5 +113,5 @@ func (r *Record) continueRun(specs []Spec, n *Amounts, priority int8, now int64,
 	return true
 }
 
-// drained returns what is used of a bucket limit after so many µs more.
+// drained returns what is used of a bucket limit after dt more µs.
 func (c *count) drained(s *Spec, dt int64) int64 { return max(0, c.used-mulSat(dt, s.Drain)) }

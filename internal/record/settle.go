@@ -1,8 +1,8 @@
 package record
 
 // Settle ends a reservation in every bucket that knows it, with what was really used: asks[i].N per
-// limit, [Keep] where the estimate stands. A limit that a caller's policy does not have stands as
-// estimated; with cancel everything is given back. It reports whether the grant was open anywhere.
+// limit, or [Keep] for the estimate. Limits that the caller's policy does not have keep the
+// estimate; with cancel everything is given back. It reports whether the grant was open anywhere.
 func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settled bool, at int64) {
 	now = latest(asks, now)
 	advance(asks, now)
@@ -22,7 +22,7 @@ func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settle
 	return settled, now
 }
 
-// used returns what a settlement says of one part.
+// used returns how much a settlement says was used of one part.
 func used(specs []Spec, actual *Amounts, p *Part, cancel bool) int64 {
 	if cancel {
 		return 0
@@ -62,9 +62,9 @@ func (r *Record) settlePart(specs []Spec, p *Part, n, now int64) {
 	}
 }
 
-// settleBucket gives back at most what has not drained since the take: at most rate × elapsed can
-// have, at the highest rate since. (A clamp at the burst instead would mint units.) More than the
-// estimate is debt.
+// settleBucket gives back at most what has not drained since the take. At most rate × elapsed can
+// have drained, at the highest rate since. (Limiting what is used to the burst instead would create
+// units.) What exceeds the estimate is debt.
 func (st *State) settleBucket(p *Part, n, now int64) {
 	if n >= p.N {
 		st.Used = min(addSat(st.Used, mulCap(n-p.N, st.Scale)), maxUsed)
@@ -75,9 +75,9 @@ func (st *State) settleBucket(p *Part, n, now int64) {
 	st.Used = max(0, st.Used-min(back, undrained))
 }
 
-// spared returns how many of the parts of a unit that come free from instant at on may be given
-// back: not those that drain until the latest instant for which others were granted units ahead,
-// since these would then drain before they are used.
+// spared returns how many of the parts that come free at instant at may be given back: not those
+// that drain before the latest instant for which others were granted units ahead, because those
+// others would then find less.
 func (st *State) spared(parts, at int64) int64 {
 	if st.Ahead <= at {
 		return parts
@@ -95,7 +95,7 @@ func (st *State) drained(dt int64) int64 {
 	return mulDivUp(dt, st.Peak, perUS)
 }
 
-// settleCalendar corrects the windows in which the units were counted, as far as they are not over.
+// settleCalendar corrects the windows in which the units were counted, unless they are over.
 func (st *State) settleCalendar(p *Part, d int64) {
 	switch {
 	case p.Ref == st.End:
@@ -103,16 +103,16 @@ func (st *State) settleCalendar(p *Part, d int64) {
 		if p.Both {
 			st.Next = max(0, min(st.Next+d, maxUsed))
 		}
-	case p.Both && st.At <= p.Ref && p.Ref < st.End: // the window that was ahead is open now
+	case p.Both && st.At <= p.Ref && p.Ref < st.End: // the window that was ahead is now open
 		st.Used = max(0, min(st.Used+d, maxUsed))
 	case p.Ref == st.After && st.Next > 0: // booked in the window that is ahead
 		st.Next = max(0, min(st.Next+d, maxUsed))
 	}
 }
 
-// Renew sets the end of a reservation's hold to now + hold, never earlier than it was, in every
+// Renew sets the end of a reservation's hold to now + hold, but never earlier than it was, in every
 // bucket that knows it. It reports whether the grant was open anywhere, and the end. See
-// [KeptLease] for what is not renewed.
+// [KeptLease] for leases that are not renewed.
 func Renew(asks []Ask, id string, grant uint64, hold, now int64) (renewed bool, end, at int64) {
 	now = latest(asks, now)
 	advance(asks, now)
@@ -132,8 +132,8 @@ func Renew(asks []Ask, id string, grant uint64, hold, now int64) (renewed bool, 
 	return renewed, end, now
 }
 
-// KeptLease reports whether a grant is a lease of which one of the buckets is paused, so that it is
-// renewed in none of them, and when it ends.
+// KeptLease reports whether a grant is a lease with a paused bucket, which is then renewed in none
+// of its buckets, and when it ends.
 func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept bool) {
 	advance(asks, latest(asks, now))
 	for i := range asks {
@@ -150,8 +150,8 @@ func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept 
 	return end, kept
 }
 
-// PauseUntil lets the buckets refuse every take until an instant, or longer where they are paused
-// for longer. It returns when the last of these pauses ends. An instant that is over changes
+// PauseUntil makes the buckets refuse every take until an instant, or longer if they are already
+// paused for longer. It returns when the last of these pauses ends. An instant in the past changes
 // nothing.
 func PauseUntil(asks []Ask, until int64, reason string, now int64) (end, at int64) {
 	now = latest(asks, now)

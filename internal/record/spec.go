@@ -5,20 +5,20 @@ import "github.com/drawgate/drawgate/internal/calendar"
 // MaxLimits is the most limits that a policy may have.
 const MaxLimits = 6
 
-// MaxOpen is the most reservations that may be open in one bucket: every answer that explains what
+// MaxOpen is the most reservations that may be open in one bucket. Every answer that explains what
 // is held looks at all of them.
 const MaxOpen = 10_000
 
 // Priorities is the number of priorities: 0 (lowest) to 9.
 const Priorities = 10
 
-// Keep in an Amounts of a settlement says: stands as estimated.
+// Keep in the Amounts of a settlement means that the estimate stands.
 const Keep int64 = -1
 
 // Amounts holds one number of units per limit of a policy, in the policy's order.
 type Amounts [MaxLimits]int64
 
-// Kind is the kind of a limit. The numbers are stored: they never change.
+// Kind is the kind of a limit. The numbers are stored and never change.
 type Kind uint8
 
 // The four kinds.
@@ -29,7 +29,7 @@ const (
 	Concurrency
 )
 
-// Spec is one limit made ready for arithmetic. It is immutable.
+// Spec is one limit, prepared for the arithmetic. It is immutable.
 type Spec struct {
 	ID        uint64            // identity: name, unit, kind, window, zone, anchor; never 0
 	Kind      Kind              //
@@ -38,7 +38,7 @@ type Spec struct {
 	Join      int64             // rolling, µs: how far after an entry's first take another may join it; 0 never
 	Rule      calendar.Rule     // calendar
 	Margin    int64             // µs between the decision and the latest instant at which the unit may arrive
-	Effective [Priorities]int64 // what a take of each priority may use in all; bucket: of the burst
+	Effective [Priorities]int64 // the most that a take of each priority may bring use to; bucket: of the burst
 	Rate      int64             // bucket: units drained per Window
 	Scale     int64             // bucket: State.Used counts 1/Scale units
 	Drain     int64             // bucket: 1/Scale units drained per µs
@@ -48,7 +48,7 @@ type Spec struct {
 func (s *Spec) Fits(n int64, priority int8) bool { return n <= s.Effective[priority] }
 
 // lateness is how long after their decision, or after the end of their hold, units may still
-// arrive: those that are charged at the end have by then.
+// arrive. Units that are charged at the end have arrived by then.
 func (s *Spec) lateness() int64 {
 	if s.ChargeEnd {
 		return 0
@@ -56,8 +56,8 @@ func (s *Spec) lateness() int64 {
 	return s.Margin
 }
 
-// BucketScale returns the scale and the drain per µs with which rate units per window µs are
-// counted without fractions.
+// BucketScale returns the scale and the drain per µs that count rate units per window µs without
+// fractions.
 func BucketScale(rate, window int64) (scale, drain int64) {
 	g := gcd(rate, window)
 	return window / g, rate / g

@@ -3,8 +3,8 @@ package record
 // State is what one limit of a bucket has used.
 type State struct {
 	ID      uint64 // of the Spec
-	Used    int64  // units that age; bucket: in 1/Scale units; calendar: of the open window
-	End     int64  // calendar: end of the open window, whatever a later tzdata says
+	Used    int64  // units that age; bucket: in 1/Scale units; calendar: in the open window
+	End     int64  // calendar: end of the open window, even if a later tzdata differs
 	Entries Ring   // rolling
 
 	Kind   Kind
@@ -13,17 +13,17 @@ type State struct {
 	Loose  int64 // units of open reservations that already age, and that a settlement may give back
 	At     int64 // bucket: drained up to here; calendar: start of the open window
 	Next   int64 // calendar: units charged ahead to the following window
-	After  int64 // calendar, if Next > 0: end of the following window; 0 if nobody knows it. See count for where nobody knows the open one (At == End)
-	Rate   int64 // bucket: the rate used last
+	After  int64 // calendar, if Next > 0: end of the following window; 0 if unknown. See count for an unknown open window (At == End)
+	Rate   int64 // bucket: the rate that was used last
 	Peak   int64 // bucket: the highest rate since the oldest open reservation was taken
 	Scale  int64 // bucket
 	Late   int64 // rolling, calendar: the largest margin of what was held since nothing was open
 	Ahead  int64 // bucket: the latest instant for which units were granted ahead; see raise
 
-	Log *Log // rolling: filled unless nil, for stores that keep entries one by one
+	Log *Log // rolling: recorded unless nil, for stores that keep entries one by one
 }
 
-// lateness is how long after the end of their hold units may still arrive: the holder relies on the
+// lateness is how long after the end of their hold units may still arrive. The holder relies on the
 // margin that it was given, whichever version of the policy ends the hold. s may be nil.
 func (st *State) lateness(s *Spec) int64 {
 	if s == nil {
@@ -32,10 +32,10 @@ func (st *State) lateness(s *Spec) int64 {
 	return max(st.Late, s.lateness())
 }
 
-// Log says what happened to the entries of a rolling limit since a store cleared it.
+// Log records what happened to the entries of a rolling limit since a store cleared it.
 type Log struct {
-	Dirty  []int64 // First of those added or changed
-	Popped int64   // First of the newest that was dropped: all before it were, too
+	Dirty  []int64 // First of those that were added or changed
+	Popped int64   // First of the newest entry that was dropped; all before it were dropped, too
 }
 
 func newState(s *Spec, now int64) State {
@@ -61,10 +61,10 @@ func (st *State) advance(s *Spec, now int64) {
 	}
 }
 
-// drain lets a bucket leak until now. When the rate has changed since, nobody knows when: the lower
-// of the two drains, so that no unit is minted.
+// drain lets a bucket leak until now. If the rate has changed since the last time, it is unknown
+// when: the lower of the two drains, so that no unit is created.
 func (st *State) drain(s *Spec, now int64) {
-	if s == nil { // nor does anybody know the rate: nothing drains
+	if s == nil { // then the rate is unknown too: nothing drains
 		st.At = max(st.At, now)
 		return
 	}
@@ -85,8 +85,8 @@ func (st *State) drain(s *Spec, now int64) {
 	st.At = now
 }
 
-// Leak drains at the rate of s or the one used last, whichever is lower. That one's parts are
-// counted in, so that a whole number drains in a µs.
+// Leak drains at the rate of s or the one used last, whichever is lower. Used counts in the parts
+// of that rate, so that a whole number drains per µs.
 func (st *State) Leak(s *Spec, now int64) {
 	if s.Rate < st.Rate {
 		st.adopt(s)
@@ -97,8 +97,7 @@ func (st *State) Leak(s *Spec, now int64) {
 	}
 }
 
-// adopt puts the rate of s in force. What is used is rounded up to a whole part: by less than
-// drains in a µs.
+// adopt switches to the rate of s. Used is rounded up to a whole part: by less than drains in a µs.
 func (st *State) adopt(s *Spec) {
 	st.Used = rescale(st.Used, st.Scale, s.Scale)
 	st.Rate, st.Scale = s.Rate, s.Scale
@@ -123,8 +122,8 @@ func (st *State) expire(now int64) {
 	}
 }
 
-// roll opens the window that contains now. One that is open stays so until its end, whatever a
-// falling clock or another tzdata says.
+// roll opens the window that contains now. An open window stays open until its end, even if the
+// clock runs backwards or tzdata changes.
 func (st *State) roll(s *Spec, now int64) {
 	start, end := s.Rule.Window(now)
 	carry := int64(0)
@@ -170,8 +169,8 @@ func (st *State) room(s *Spec, now int64, priority int8) int64 {
 	return max(0, eff-addSat(used, st.Held))
 }
 
-// enter counts n units from instant at on, whatever the limit says. It returns what a settlement
-// needs to find them again. s may be nil: see advance.
+// enter counts n units from instant at, whatever the limit says. It returns what a settlement needs
+// to find them again. s may be nil: see advance.
 func (st *State) enter(s *Spec, at, margin, n int64) (ref int64, both bool) {
 	if n <= 0 {
 		return 0, false
@@ -192,9 +191,9 @@ func (st *State) enter(s *Spec, at, margin, n int64) (ref int64, both bool) {
 	return 0, false
 }
 
-// push adds n units at instant at to the newest entry, if that one's first take is near enough, or
-// to a new one. An entry never starts before the newest one's last take: units that arrive out of
-// order count longer, never shorter.
+// push adds n units at instant at to the newest entry, if that entry's first take is near enough,
+// or to a new one. An entry never starts before the newest one's last take: units that arrive out
+// of order count longer, never shorter.
 func (st *State) push(at, join, n int64) int64 {
 	st.Used = min(addSat(st.Used, n), maxUsed)
 	if k := st.Entries.Len(); k > 0 {
@@ -223,7 +222,7 @@ func (st *State) count(s *Spec, at, margin, n int64) (ref int64, both bool) {
 	if at >= st.End && s != nil {
 		st.roll(s, at)
 	}
-	if at >= st.End { // nobody knows the zone any more: whoever comes back in a window that starts until at + margin finds it charged
+	if at >= st.End { // the zone is not known any more: the window that starts before at + margin is charged for whoever uses the limit next
 		st.Next = min(addSat(st.Next, n), maxUsed)
 		st.At, st.End, st.Used, st.After = at, at, 0, max(st.After, at+margin+1)
 		return st.End, false
@@ -242,7 +241,7 @@ func (st *State) count(s *Spec, at, margin, n int64) (ref int64, both bool) {
 	return st.End, true
 }
 
-// until returns the instant from which on nothing that ages is used.
+// until returns the instant from which nothing that ages is used.
 func (st *State) until() int64 {
 	switch st.Kind {
 	case Bucket:
@@ -254,7 +253,7 @@ func (st *State) until() int64 {
 			return addSat(st.Entries.At(k-1).Last, st.Window)
 		}
 	case Calendar:
-		if st.Next > 0 && (st.After == 0 || st.At == st.End) { // nobody knows the window that they count in
+		if st.Next > 0 && (st.After == 0 || st.At == st.End) { // the window that they count in is unknown
 			return addSat(max(st.End, st.After), maxCalendar)
 		}
 		if st.Next > 0 {

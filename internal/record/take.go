@@ -4,26 +4,26 @@ package record
 type Ask struct {
 	Rec   *Record
 	Specs []Spec
-	N     Amounts           // units asked, per limit; a lease: most wanted
+	N     Amounts           // units asked for, per limit; for a lease, the most wanted
 	Out   [MaxLimits]Result // per limit, after the decision
 	Got   Amounts           // units charged: N, or less for a lease
 }
 
-// Result is what a decision says of one limit.
+// Result is a decision's result for one limit.
 type Result struct {
 	Remaining  int64 // units that a take of the same priority would be granted right now; never negative
 	RetryAfter int64 // µs until this limit would pass the take if nothing else happened; 0 if it passes
 	ResetAt    int64 // when nothing is used (calendar: the window's end)
 }
 
-// Take is what the parts have in common.
+// Take is what a take's buckets have in common.
 type Take struct {
 	ID       string // "" for a plain take
-	Grant    uint64 // of a take with an id: tells logical takes apart that use the same id
-	Print    uint64 // of the content
+	Grant    uint64 // of a take with an ID: distinguishes logical takes that use the same ID
+	Print    uint64 // fingerprint of the content
 	Hold     int64  // µs; 0 for a plain take
-	NotAfter int64  // a take with an id opens nothing later than this; 0: no bound
-	Ahead    int64  // µs: may be granted for an instant at most so far ahead
+	NotAfter int64  // a take with an ID opens nothing later than this; 0: no bound
+	Ahead    int64  // µs: it may be granted for an instant at most so far ahead
 	Given    bool   // it was allowed before, elsewhere: a pause does not refuse it
 	Lease    bool
 	Priority int8
@@ -33,14 +33,14 @@ type Take struct {
 type Verdict struct {
 	Now        int64 // the instant of the decision
 	Allowed    bool
-	Replayed   bool  // the grant is open: this is its answer again, and nothing more was charged
-	Reused     bool  // the grant is open with another content: nothing was decided
+	Replayed   bool  // the grant is open: this repeats its answer, and nothing more was charged
+	Reused     bool  // the grant is open with other content: nothing was decided
 	Other      bool  // the id is open by another grant: nothing was decided
 	Late       bool  // it came after its NotAfter: nothing was decided
 	Full       bool  // it fits, but MaxOpen reservations are open in one of its buckets: nothing was taken
-	Paused     bool  // refused because a bucket is paused; a limit may refuse, too
+	Paused     bool  // refused because a bucket is paused; a limit may refuse it, too
 	PausedAt   int   // position of the bucket that is paused longest
-	Start      int64 // allowed: from when the units count; Now, unless it was granted ahead
+	Start      int64 // allowed: the instant from which the units count; Now, unless it was granted ahead
 	End        int64 // when the hold ends
 	RetryAfter int64 // the largest of the refusing limits
 	Soonest    int64 // µs until it could pass if every open hold ended now; at most RetryAfter
@@ -48,8 +48,8 @@ type Verdict struct {
 
 // Decide decides one take over its buckets: all or nothing. A refusal changes nothing.
 //
-// now may lie behind a record's last change (a clock that was set back): the decision is then made
-// at that change.
+// now may be before a record's last change (a clock that was set back): the decision is then made
+// as of that change.
 func Decide(asks []Ask, t *Take, now int64) Verdict {
 	late := t.ID != "" && t.NotAfter != 0 && now > t.NotAfter // by the clock, whatever a record has seen
 	now = latest(asks, now)
@@ -90,7 +90,7 @@ func Decide(asks []Ask, t *Take, now int64) Verdict {
 	return v
 }
 
-// paused refuses a take of which a bucket is paused.
+// paused refuses a take if one of its buckets is paused.
 func (v *Verdict) paused(asks []Ask) {
 	for i := range asks {
 		if until := asks[i].Rec.pausedUntil(); until > v.Now {
@@ -103,7 +103,7 @@ func (v *Verdict) paused(asks []Ask) {
 	}
 }
 
-// fits tests every limit, and settles how much of it a lease gets.
+// fits tests every limit, and decides how much of it a lease gets.
 func fits(asks []Ask, t *Take, now int64) bool {
 	for i := range asks {
 		a := &asks[i]
@@ -137,7 +137,7 @@ func fits(asks []Ask, t *Take, now int64) bool {
 	return true
 }
 
-// full reports whether no further reservation may be opened in all of the buckets.
+// full reports whether the reservation cannot be opened because one of the buckets has too many.
 func full(asks []Ask) bool {
 	for i := range asks {
 		if len(asks[i].Rec.Open) >= MaxOpen {
@@ -182,7 +182,7 @@ func (a *Ask) charge(t *Take, v *Verdict) {
 	}
 }
 
-// answer fills in what the decision says of each limit.
+// answer fills in the decision's result for each limit.
 func answer(asks []Ask, t *Take, v *Verdict) {
 	for i := range asks {
 		a := &asks[i]
@@ -191,7 +191,7 @@ func answer(asks []Ask, t *Take, v *Verdict) {
 			if v.Allowed {
 				n = 0 // nothing is left to wait for
 			} else if t.Lease {
-				n = min(n, 1) // any part of a lease is welcome
+				n = min(n, 1) // a lease accepts any part
 			}
 			soonest := a.result(j, v.Now, n, t.Priority)
 			v.RetryAfter = max(v.RetryAfter, a.Out[j].RetryAfter)
@@ -200,7 +200,7 @@ func answer(asks []Ask, t *Take, v *Verdict) {
 	}
 }
 
-// result describes one limit to a take of n units, and returns how soon it could pass.
+// result describes one limit for a take of n units, and returns how soon it could pass.
 func (a *Ask) result(j int, now, n int64, priority int8) (soonest int64) {
 	s, res := &a.Specs[j], &a.Out[j]
 	st := a.Rec.state(s, j)
@@ -233,7 +233,7 @@ func (a *Ask) result(j int, now, n int64, priority int8) (soonest int64) {
 	return min(res.RetryAfter, st.soonest(s, now, over))
 }
 
-// Peek says what a take would get, and spends nothing. Afterwards a.Rec has been advanced to the
+// Peek returns what a take would get, and spends nothing. Afterwards a.Rec has been advanced to the
 // instant of the answer; it may be a copy.
 func Peek(a *Ask, priority int8, now int64) Verdict {
 	now = max(now, a.Rec.Last)
@@ -263,7 +263,7 @@ type Usage struct {
 	Start, End             int64 // calendar: the open window
 }
 
-// Usage says what of s is used. The record has been advanced.
+// Usage returns what is used of s. The record has been advanced.
 func (r *Record) Usage(s *Spec, priority int8) Usage {
 	u := Usage{Most: s.Effective[priority]}
 	if s.Kind == Calendar {

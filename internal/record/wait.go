@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Freed is an instant at which held units of a limit stop being held.
+// Freed is an instant at which held units of a limit are released.
 type Freed struct{ At, N int64 }
 
-// SetHeld says until when how many units of a limit are held, to a record that is only to be looked
-// at and was not given its reservations. It keeps and sorts held.
+// SetHeld sets until when how many units of a limit are held, for a record that is only to be read
+// and did not get its reservations. It keeps and sorts held.
 func (r *Record) SetHeld(limit uint64, held []Freed) {
 	slices.SortFunc(held, func(a, b Freed) int { return cmp.Compare(a.At, b.At) })
 	if r.partial == nil {
@@ -82,7 +82,7 @@ func (st *State) waitBucket(s *Spec, fs []Freed, now, want int64) int64 {
 	}
 }
 
-// waitRolling returns when need units have left the window: an entry leaves one window after its
+// waitRolling returns when need units have left the window. An entry leaves one window after its
 // last take.
 func (st *State) waitRolling(s *Spec, fs []Freed, now, need int64) int64 {
 	n := st.Entries.Len()
@@ -103,7 +103,7 @@ func (st *State) waitRolling(s *Spec, fs []Freed, now, need int64) int64 {
 	return Never
 }
 
-// later returns the newest entry and those after it as they will be once all holds are over: units
+// later returns the newest entry and those after it as they will be once all holds are over. Units
 // whose hold ends may join the newest entry, which then leaves later. It returns nothing if nothing
 // is held.
 func (st *State) later(s *Spec, fs []Freed) (es []Entry) {
@@ -138,7 +138,7 @@ func (st *State) waitCalendar(s *Spec, fs []Freed, now, want int64) int64 {
 		_, end = s.Rule.Window(at)
 		used := carry
 		carry = 0
-		for len(fs) > 0 && fs[0].At <= at { // the hold is over: counted in an earlier window, and in this one if it ended at the edge
+		for len(fs) > 0 && fs[0].At <= at { // the hold is over: it counts in an earlier window, and in this one if it ended at the boundary
 			held -= fs[0].N
 			if fs[0].At+margin >= at {
 				used += fs[0].N
@@ -154,8 +154,8 @@ func (st *State) waitCalendar(s *Spec, fs []Freed, now, want int64) int64 {
 	}
 }
 
-// soonest returns a time before which excess units cannot fit even if every open hold ended, and
-// gave back all it can, now.
+// soonest returns a lower bound for the time until excess units fit, assuming that every open hold
+// ends now and gives back all it can.
 func (st *State) soonest(s *Spec, now, excess int64) int64 {
 	back := addSat(st.Held, st.Loose)
 	if s.Kind == Bucket {
@@ -181,8 +181,8 @@ func (st *State) soonest(s *Spec, now, excess int64) int64 {
 	return 0
 }
 
-// resetAt returns when nothing is used any more, holds counting as used from their end; for a
-// calendar limit the end of the window.
+// resetAt returns when nothing is used any more. Holds count as used from their end. For a calendar
+// limit it is the end of the window.
 func (r *Record) resetAt(s *Spec, st *State, now int64) int64 {
 	switch s.Kind {
 	case Calendar:
@@ -199,7 +199,7 @@ func (r *Record) resetAt(s *Spec, st *State, now int64) int64 {
 	return r.lastEnd(st, now)
 }
 
-// lastEnd returns the end of the last hold of which units of a limit are held, or now.
+// lastEnd returns the end of the last hold with units of a limit, or now.
 func (r *Record) lastEnd(st *State, now int64) int64 {
 	if r.partial != nil && len(r.partial.freed[st.ID]) > 0 {
 		fs := r.partial.freed[st.ID]
@@ -215,7 +215,7 @@ func (r *Record) lastEnd(st *State, now int64) int64 {
 	return now
 }
 
-// resetRolling returns when the newest entry of which something is used leaves.
+// resetRolling returns when the newest entry with units leaves.
 func (st *State) resetRolling(s *Spec, fs []Freed, now int64) int64 {
 	es := st.later(s, fs)
 	for i := len(es) - 1; i >= 0; i-- { //nolint:modernize // as the loop below, and without copies
