@@ -1,5 +1,5 @@
-// Package hold keeps the units of a reservation held while a handler runs, and gives them back when
-// it has ended.
+// Package hold keeps a reservation's units held while a handler runs, and gives them back when it
+// has ended.
 package hold
 
 import (
@@ -12,34 +12,34 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Min is the shortest hold: less cannot be renewed in time.
+// Min is the shortest hold. A shorter one could not be renewed in time.
 const Min = 100 * time.Millisecond
 
 // Times of a hold.
 const (
-	renewParts   = 3  // a hold is renewed after this part of it, so that more attempts fit
-	lastParts    = 20 // of a hold lie between the last attempts
+	renewParts   = 3  // a hold is renewed after this fraction of it, so that there is time for more attempts
+	lastParts    = 20 // this fraction of a hold lies between the last attempts
 	renewTimeout = 2 * time.Second
 	endTimeout   = time.Second // for giving back, while the client waits for the end of the answer
 )
 
-// Options say how to hold. All but FailOpen is required.
+// Options configure a hold. All but FailOpen are required.
 type Options struct {
-	Package  string        // whose errors these are
-	For      time.Duration // how long the units are held without being renewed, as they were reserved; Min at least
-	FailOpen bool          // go on while the store is away, though the hold may have ended
-	Lost     error         // the cause of the end of the handler's context whose hold is lost
-	Report   func(error)   // is told of what went wrong
+	Package  string        // prefix of the errors
+	For      time.Duration // how long the units were reserved for; at least Min
+	FailOpen bool          // continue during an outage, though the hold may have ended
+	Lost     error         // the cause with which the handler's context ends if the hold is lost
+	Report   func(error)   // receives errors
 }
 
-// Hold is what is held while a handler runs. This process renews it: one that dies renews nothing,
-// and the store ends the hold.
+// Hold is what a handler holds while it runs. This process renews it: if the process dies nobody
+// does, and the store ends the hold.
 type Hold struct {
 	opts   Options
 	res    *drawgate.Reservation
-	ctx    context.Context //nolint:containedctx // the handler's, which this ends
+	ctx    context.Context //nolint:containedctx // the handler's, which is ended from here
 	cancel context.CancelCauseFunc
-	life   context.Context //nolint:containedctx // of the hold, for renewals: it does not end with the client
+	life   context.Context //nolint:containedctx // for renewals: it does not end with the client
 	stop   context.CancelFunc
 	once   sync.Once
 	first  *time.Timer   // starts renewing: most handlers have ended before
@@ -56,10 +56,10 @@ func Keep(ctx context.Context, res *drawgate.Reservation, opts Options) *Hold {
 	return h
 }
 
-// Context returns the handler's context. It ends when the holder must have stopped.
+// Context returns the handler's context. It ends when the handler must have stopped.
 func (h *Hold) Context() context.Context { return h.ctx }
 
-// keep renews the hold until it ends. It ends the handler's context when the holder must have
+// keep renews the hold until it ends. It ends the handler's context when the handler must have
 // stopped, and not later.
 func (h *Hold) keep() {
 	defer close(h.done)
@@ -89,7 +89,7 @@ func (h *Hold) keep() {
 	}
 }
 
-// renew renews once, in the time that is left.
+// renew renews once, within the remaining time.
 func (h *Hold) renew() error {
 	limit := min(renewTimeout, h.opts.For/renewParts)
 	if !h.opts.FailOpen {
@@ -103,8 +103,8 @@ func (h *Hold) renew() error {
 	return nil
 }
 
-// next says when to renew again after a renewal that ended with err, or that the hold is lost.
-// While the store is away, who fails open keeps going.
+// next returns when to renew again after a renewal that ended with err, or that the hold is lost.
+// With FailOpen, it continues during an outage.
 func (h *Hold) next(err error) (after time.Duration, lost bool) {
 	every := h.opts.For / renewParts
 	left := time.Until(h.res.Deadline())
@@ -119,9 +119,9 @@ func (h *Hold) next(err error) (after time.Duration, lost bool) {
 	return every, !h.opts.FailOpen
 }
 
-// End settles what was held as it was estimated: what was asked for counts as used, slots come
-// free. It does not depend on the client: one that went away has used them too. If the store is
-// away the hold ends by itself.
+// End settles the hold as estimated: the units asked for count as used, slots come free. It does
+// not depend on the client: a client that left has used them too. During an outage the hold ends by
+// itself.
 func (h *Hold) End() {
 	h.once.Do(func() {
 		h.stop()
@@ -132,7 +132,7 @@ func (h *Hold) End() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), endTimeout)
 		defer cancel()
 		if err := h.res.Settle(ctx); err != nil && !h.lost {
-			h.opts.Report(fmt.Errorf("%s: what was held was not given back, and ends by itself: %w", h.opts.Package, err))
+			h.opts.Report(fmt.Errorf("%s: a hold could not be given back, and ends by itself: %w", h.opts.Package, err))
 		}
 	})
 }

@@ -10,18 +10,17 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Policy is the name of the policy whose bucket the slots are in. No policy of a configuration has
-// it.
+// Policy is the name of the policy with the bucket of slots. No configured policy can have it.
 const Policy = "drawgate:instances"
 
-// Options holds what a Counter can do without. The zero value is ready to use.
+// Options holds the optional settings of a Counter. The zero value is ready to use.
 type Options struct {
 	AtLeast int         // the least number of processes that is assumed
-	Report  func(error) // is told when there is no slot for this process, once until there is one; nil: nobody is
+	Report  func(error) // called when there is no slot for this process, once until there is one; may be nil
 }
 
-// Counter holds a slot in a store. It is safe for concurrent use. It has a goroutine of its own:
-// Close ends it.
+// Counter holds a slot in a store. It is safe for concurrent use. It runs a goroutine, which Close
+// ends.
 type Counter struct {
 	store  func() drawgate.Store
 	report func(error)
@@ -30,12 +29,12 @@ type Counter struct {
 	mu      sync.Mutex
 	machine Machine // guarded by mu
 
-	// Of the goroutine alone, until done is closed.
-	id      string // of the slot; "" if it was not asked for yet
+	// Only used by the goroutine, until done is closed.
+	id      string // of the slot; "" before it was first requested
 	grant   drawgate.Grant
-	open    bool // it was open when it was looked at last
-	anew    bool // it was opened since the others were counted last
-	refused bool // there was none; this was reported
+	open    bool // it was open at the last look
+	anew    bool // it was opened since the others were last counted
+	refused bool // there was none, and that was reported
 	failed  bool // the last attempt failed
 
 	wake chan struct{} // holds a token when the store is found to be unavailable
@@ -49,9 +48,9 @@ const (
 	closeTimeout = time.Second
 )
 
-// Start begins to count. store returns the store in force; opts may be nil.
+// Start begins to count. store returns the current store; opts may be nil.
 func Start(store func() drawgate.Store, opts *Options) (*Counter, error) {
-	// The limit is beyond [record.MaxOpen]: it never refuses.
+	// The limit is larger than [record.MaxOpen], so it never refuses.
 	plan, err := drawgate.Policy{Name: Policy, Limits: []drawgate.Limit{{Name: "instances", Kind: drawgate.Concurrency, Amount: 1_000_000}}}.Compile()
 	if err != nil {
 		return nil, err
@@ -66,15 +65,15 @@ func Start(store func() drawgate.Store, opts *Options) (*Counter, error) {
 	return c, nil
 }
 
-// Share returns the number of processes that a limit is divided by, and whether this one may admit
-// its share if the store is unavailable.
+// Share returns the number of processes that a limit is divided by, and whether this process may
+// admit its share if the store is unavailable.
 func (c *Counter) Share() (instances int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.machine.Instances(), c.machine.MayShare(time.Now())
 }
 
-// Unavailable says that somebody found the store to be unavailable. The counter then tries it soon.
+// Unavailable says that the store was found to be unavailable. The counter then tries it soon.
 func (c *Counter) Unavailable() {
 	c.with((*Machine).Unavailable)
 	select {
@@ -99,8 +98,8 @@ func (c *Counter) run(ctx context.Context) {
 	c.leave(context.WithoutCancel(ctx))
 }
 
-// sleep waits for the next attempt. One that the loss of the store asks for does not come sooner
-// than others while it is unavailable.
+// sleep waits for the next attempt. An attempt because the store was lost does not come sooner than
+// others during an outage.
 func (c *Counter) sleep(ctx context.Context) {
 	pause := Every
 	if c.failed {
@@ -199,7 +198,7 @@ func (c *Counter) count(ctx context.Context) (int, error) {
 	return out[0].Open, out[0].Fail
 }
 
-// settle renews or cancels the slot. It reports whether it was not open any more.
+// settle renews or cancels the slot. It reports whether the slot was no longer open.
 func (c *Counter) settle(ctx context.Context, op drawgate.Op) (gone bool, err error) {
 	var out [1]drawgate.Outcome
 	st := drawgate.Settlement{Op: op, ID: c.id, Grant: c.grant, Buckets: c.bucket(0), Hold: Hold}
@@ -218,8 +217,8 @@ func (c *Counter) bucket(n int64) []drawgate.BucketCost {
 	return []drawgate.BucketCost{b}
 }
 
-// leave gives the slot back. A store that did not answer last time is not asked: the slot ends by
-// itself.
+// leave gives the slot back. If the store did not answer last time, it is not asked: the slot ends
+// by itself.
 func (c *Counter) leave(ctx context.Context) {
 	if c.id == "" || c.failed {
 		return

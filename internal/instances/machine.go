@@ -1,31 +1,31 @@
 // Package instances counts the processes that share a store, so that each knows its share of a
-// limit while the store is unavailable.
+// limit during an outage.
 //
 // Each process holds a slot of a concurrency bucket in the store, and learns with each renewal how
-// many slots are open. [Machine] is the rule, [Counter] carries it out. docs/fallback.md states the
-// rule and its bound; models/instances.py shows why each part of it is needed.
+// many slots are open. [Machine] is the rule, and [Counter] carries it out. docs/fallback.md states
+// the rule and its bound; models/instances.py shows why each part of it is needed.
 package instances
 
 import "time"
 
 // The times of a slot.
 const (
-	Hold   = 10 * time.Minute // a slot that is not renewed ends after it
+	Hold   = 10 * time.Minute // lifetime of a slot without renewal
 	Every  = 20 * time.Second // between renewals
 	Retry  = 2 * time.Second  // between attempts while the store is unavailable
-	Memory = 5 * time.Minute  // of contact, for which the largest number is remembered
+	Memory = 5 * time.Minute  // the largest number in this time of contact counts
 
 	mature = 2              // renewals in unbroken contact after which a process may admit a share
-	late   = Every * 5 / 4  // a renewal that comes later than this does not prove that contact was unbroken
+	late   = Every * 5 / 4  // a renewal later than this does not prove that contact was unbroken
 	stale  = mature * Every // without any attempt: others may have become mature meanwhile
 )
 
-// Machine decides which share of a limit a process may admit while the store is unavailable. The
-// zero value has no slot yet.
+// Machine decides which share of a limit a process may admit during an outage. The zero value has
+// no slot yet.
 //
-// It is a pure state machine: no clock, no goroutine, no lock and no I/O. Whoever uses it from
-// several goroutines locks it. Every attempt to open or to renew the slot is announced by
-// [Machine.Tried], and answered by one of Counted, Refused and Unavailable.
+// It is a pure state machine: no clock, no goroutine, no lock and no I/O. Callers in several
+// goroutines must lock it. Call [Machine.Tried] before every attempt to open or renew the slot, and
+// one of Counted, Refused and Unavailable after it.
 //
 // The sum of 1/D over all processes that may admit a share is at most 1 as long as the store is
 // unavailable for all of them or for none.
@@ -34,13 +34,13 @@ type Machine struct {
 
 	counted  bool          // there has been an answer
 	renewals int           // in unbroken contact since the slot was opened, or since the first answer after a loss
-	mature   bool          // these were enough, and the slot has been open since
+	mature   bool          // these were enough, and the slot has stayed open
 	lost     bool          // the store was unavailable since the last answer
-	missed   bool          // it is not known what happened since the last answer
-	tried    time.Time     // the last attempt was sent
-	gap      time.Duration // between it and the one before
-	contact  time.Duration // sum of the times between answers without a loss between them
-	seen     []sample      // numbers that were learnt: the older, the larger
+	missed   bool          // what happened since the last answer is unknown
+	tried    time.Time     // when the last attempt was sent
+	gap      time.Duration // time between it and the one before
+	contact  time.Duration // sum of the times between answers without a loss in between
+	seen     []sample      // numbers seen: the older, the larger
 }
 
 type sample struct {
@@ -48,15 +48,15 @@ type sample struct {
 	n  int
 }
 
-// Tried says that an attempt is sent now.
+// Tried says that an attempt is being sent.
 func (m *Machine) Tried(now time.Time) {
 	m.gap = since(now, m.tried)
 	m.missed = m.missed || m.gap > stale
 	m.tried = now
 }
 
-// Counted says that the slot is open now, and that so many are. opened says that the last attempt
-// opened it, so that it was not open before.
+// Counted says that the slot is open, and how many are. opened says that the last attempt opened
+// it, so that it was not open before.
 func (m *Machine) Counted(n int, opened bool) {
 	unbroken := m.counted && !m.lost
 	if unbroken {
@@ -75,8 +75,7 @@ func (m *Machine) Counted(n int, opened bool) {
 	m.counted, m.lost, m.missed = true, false, false
 }
 
-// learn remembers a number. Of two the newer one makes the older one useless, unless that is
-// larger.
+// learn remembers a number. A newer number replaces older ones that are not larger.
 func (m *Machine) learn(n int) {
 	for len(m.seen) > 0 && m.seen[len(m.seen)-1].n <= n {
 		m.seen = m.seen[:len(m.seen)-1]
@@ -94,12 +93,12 @@ func (m *Machine) Refused() {
 	m.renewals, m.mature, m.lost = 0, false, true
 }
 
-// Unavailable says that the last attempt failed, or that somebody else found that the store does
+// Unavailable says that the last attempt failed, or that another caller found that the store does
 // not answer.
 func (m *Machine) Unavailable() { m.lost = true }
 
-// Instances returns the number of processes that a limit is divided by: the largest that was learnt
-// lately. It is at least 1.
+// Instances returns the number of processes that a limit is divided by: the largest number seen
+// recently, and at least 1.
 func (m *Machine) Instances() int {
 	n := max(1, m.AtLeast)
 	if len(m.seen) > 0 {
@@ -109,13 +108,13 @@ func (m *Machine) Instances() int {
 }
 
 // MayShare reports whether the process may admit its share if the store is unavailable. A process
-// that was paused does not know what it missed: it may not, until the store has answered.
+// that was paused does not know what it missed, and may not until the store has answered.
 func (m *Machine) MayShare(now time.Time) bool {
 	return m.mature && !m.missed && since(now, m.tried) <= stale
 }
 
-// since returns the time from then to now by the clock that shows more: the monotonic clock stands
-// still while a machine is suspended.
+// since returns the time from then to now on the wall clock or the monotonic clock, whichever is
+// longer: the monotonic clock stands still while a machine is suspended.
 func since(now, then time.Time) time.Duration {
 	return max(now.Sub(then), now.Round(0).Sub(then.Round(0)))
 }

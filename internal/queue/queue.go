@@ -1,5 +1,5 @@
-// Package queue orders those who wait for one bucket in one process, and says how long the one in
-// front waits before it tries again.
+// Package queue orders the waiters for one bucket in one process, and determines how long the first
+// one waits before it tries again.
 //
 // It is a state machine: no clock, no goroutine, no lock.
 package queue
@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Age is how long a waiter must have waited to stand in front of a newcomer whose priority is
-// higher by one. So nobody waits for ever.
+// Age is how long a waiter must have waited to come before a newcomer whose priority is higher by
+// one. So nobody waits for ever.
 const Age = 10 * time.Second
 
-// Place is where somebody stands among all who wait in a process. No two are equal, so that who
-// waits for several buckets stands alike in every line.
+// Place is a position among all waiters of a process. No two are equal, so a caller that waits for
+// several buckets has the same position in every line.
 type Place struct {
-	rank int64  // arrival in ns less Age per priority: smaller is nearer to the front
+	rank int64  // arrival in ns minus Age per priority: smaller is nearer to the front
 	seq  uint64 // arrival, in order
 }
 
@@ -28,23 +28,23 @@ func (p Place) Before(o Place) bool {
 	return p.seq < o.seq
 }
 
-// Places gives out places. The zero value is ready to use.
+// Places hands out places. The zero value is ready to use.
 type Places struct{ last uint64 }
 
-// Next returns the place of somebody of that priority who arrives at now (any monotonic ns).
+// Next returns the place of a caller with that priority that arrives at now (any monotonic ns).
 func (p *Places) Next(priority int8, now int64) Place {
 	p.last++
 	return Place{rank: now - int64(priority)*int64(Age), seq: p.last}
 }
 
-// Waiter is one who waits, in one line at a time.
+// Waiter is a waiting caller, in one line at a time.
 type Waiter struct {
-	Turn  chan struct{} // given one element when the waiter has come to the front, or should try at once; holds one
+	Turn  chan struct{} // receives one element when the waiter has come to the front, or should try at once; holds one
 	Place Place
-	index int // in the heap
+	index int // position in the heap
 }
 
-// NewWaiter returns a waiter who is in no line yet.
+// NewWaiter returns a waiter that is in no line yet.
 func NewWaiter(p Place) *Waiter { return &Waiter{Turn: make(chan struct{}, 1), Place: p} }
 
 // Nudge tells a waiter to try at once.
@@ -55,13 +55,13 @@ func (w *Waiter) Nudge() {
 	}
 }
 
-// Line is who waits for one bucket. The zero value is an empty line.
+// Line holds the waiters for one bucket. The zero value is an empty line.
 type Line struct{ h waiters }
 
-// Len returns how many wait.
+// Len returns the number of waiters.
 func (l *Line) Len() int { return len(l.h) }
 
-// Front returns who is next, or nil.
+// Front returns the first waiter, or nil.
 func (l *Line) Front() *Waiter {
 	if len(l.h) == 0 {
 		return nil
@@ -69,13 +69,13 @@ func (l *Line) Front() *Waiter {
 	return l.h[0]
 }
 
-// Leads reports whether nobody in the line stands before p.
+// Leads reports whether nobody in the line is before p.
 func (l *Line) Leads(p Place) bool { return len(l.h) == 0 || !l.h[0].Place.Before(p) }
 
-// Add lets somebody wait.
+// Add adds a waiter.
 func (l *Line) Add(w *Waiter) { heap.Push(&l.h, w) }
 
-// Remove lets a waiter leave. If another one comes to the front by that, it is given its turn.
+// Remove removes a waiter. If another one comes to the front because of that, it gets its turn.
 func (l *Line) Remove(w *Waiter) {
 	was := l.Front()
 	heap.Remove(&l.h, w.index)
@@ -84,7 +84,7 @@ func (l *Line) Remove(w *Waiter) {
 	}
 }
 
-// Nudge gives the one in front its turn.
+// Nudge gives the first waiter its turn.
 func (l *Line) Nudge() {
 	if f := l.Front(); f != nil {
 		f.Nudge()
@@ -115,7 +115,7 @@ func (h *waiters) Pop() any {
 	return w
 }
 
-// Bounds of the waits while what blocks is held, and may come back at any time.
+// Bounds of the waits while the missing units are held, and may come back at any time.
 const (
 	firstHeld = 250 * time.Millisecond
 	lastHeld  = 5 * time.Second
@@ -124,12 +124,12 @@ const (
 // MaxJitter bounds every [Spread].
 const MaxJitter = time.Second
 
-// Refusal is what the one in front knows about its last attempt.
+// Refusal is what the first waiter knows about its last attempt.
 type Refusal struct {
-	Attempt    int           // 1 for the first; a try that a hint caused is not counted
+	Attempt    int           // 1 for the first; attempts caused by a hint are not counted
 	RetryAfter time.Duration // when it fits if nothing else happens
-	Soonest    time.Duration // when it fits at the earliest: less than RetryAfter if held units stand in the way
-	Spread     time.Duration // most jitter: see [Spread]
+	Soonest    time.Duration // when it fits at the earliest: less than RetryAfter if held units block it
+	Spread     time.Duration // largest jitter: see [Spread]
 }
 
 // Delay returns how long to wait before the next attempt. random is in [0, 1).
@@ -148,12 +148,13 @@ func (r Refusal) Delay(backoff []time.Duration, random float64) time.Duration {
 	return later(r.RetryAfter, jitter)
 }
 
-// later returns d + jitter, or d if that is more than can be said: what never fits is never tried.
+// later returns d + jitter, or d if that overflows: a take that never fits is never tried.
 func later(d, jitter time.Duration) time.Duration { return max(d, d+jitter) }
 
-// Spread returns the most jitter for a limit: a 100th of one unit's refill, a 2000th of the window,
-// or a second, whichever is least. A whole unit's refill would waste half of a bucket whose burst
-// is one unit: what comes while nobody asks is lost. A window of 0 (concurrency) has none.
+// Spread returns the largest jitter for a limit: a 100th of one unit's refill, a 2000th of the
+// window, or a second, whichever is least. With jitter of a whole unit's refill, a bucket whose
+// burst is one unit would lose half of its rate, because units that arrive while nobody asks are
+// lost. A window of 0 (concurrency) has no jitter.
 func Spread(window time.Duration, amount int64) time.Duration {
 	return min(window/time.Duration(max(1, amount))/100, window/2000, MaxJitter)
 }

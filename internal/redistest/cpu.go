@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// cpuTime reads a process's time in user and system mode from /proc; 0 where there is none.
+// cpuTime reads a process's user and system time from /proc; 0 if there is no /proc.
 func cpuTime(tb testing.TB, pid int) time.Duration {
 	tb.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

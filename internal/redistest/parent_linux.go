@@ -2,5 +2,5 @@ package redistest
 
 import "syscall"
 
-// dieWithParent makes a test binary that is killed leave nothing behind.
+// dieWithParent makes sure that a killed test binary leaves no process behind.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

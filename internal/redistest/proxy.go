@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Proxy passes bytes between clients and a server. It can delay what the server answers, lose it,
-// and cut connections. It is safe for concurrent use.
+// Proxy passes bytes between clients and a server. It can delay and lose the server's answers, and
+// cut connections. It is safe for concurrent use.
 type Proxy struct {
 	Addr  string       // host:port, for clients
-	Delay atomic.Int64 // of each answer that the server gives from now on, in ns
-	Mute  atomic.Bool  // close a connection instead of passing its next answer on; the first one, to HELLO, is passed on
+	Delay atomic.Int64 // of each later answer of the server, in ns
+	Mute  atomic.Bool  // close a connection instead of passing on its next answer; the first one, to HELLO, is passed on
 
 	server string
 	mu     sync.Mutex
@@ -22,7 +22,7 @@ type Proxy struct {
 	wg     sync.WaitGroup
 }
 
-// NewProxy starts a proxy before the server at an address, and stops it at the test's end.
+// NewProxy starts a proxy for the server at an address, and stops it at the test's end.
 func NewProxy(tb testing.TB, server string) *Proxy {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,7 +40,7 @@ func NewProxy(tb testing.TB, server string) *Proxy {
 }
 
 func (p *Proxy) accept(l net.Listener) {
-	defer p.Cut() // what was accepted while the test ended
+	defer p.Cut() // connections accepted while the test ended
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -62,7 +62,7 @@ func (p *Proxy) accept(l net.Listener) {
 	}
 }
 
-// Cut closes all connections that there are.
+// Cut closes all current connections.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,18 +72,18 @@ func (p *Proxy) Cut() {
 	p.conns = nil
 }
 
-// chunk is what the server answered, and when it may arrive.
+// chunk is a part of the server's answers, and when it may arrive.
 type chunk struct {
 	b    []byte
 	when time.Time
 }
 
-// backlog is how many chunks may be on their way: more than a client leaves unread that is still
+// backlog is how many chunks may be in flight: more than a client leaves unread while it is still
 // there.
 const backlog = 1000
 
-// answers passes on what the server says on s, each part after the delay that was set when it was
-// said.
+// answers passes on what the server sends on s, each part after the delay that was set when it was
+// sent.
 func (p *Proxy) answers(c, s net.Conn) {
 	chunks := make(chan chunk, backlog)
 	defer func() { _ = s.Close() }()
@@ -97,7 +97,7 @@ func (p *Proxy) answers(c, s net.Conn) {
 		}
 		select {
 		case chunks <- chunk{append([]byte(nil), buf[:n]...), time.Now().Add(time.Duration(p.Delay.Load()))}:
-		default: // nobody reads any more
+		default: // nobody is reading any more
 			return
 		}
 	}

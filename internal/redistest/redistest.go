@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Server is a redis-server process of its own on a free port of the loopback interface, without
+// Server is its own redis-server process on a free port of the loopback interface, without
 // persistence unless its arguments say so.
 type Server struct {
 	Addr string // host:port
@@ -28,12 +28,12 @@ type Server struct {
 	done chan struct{} // closed when the process has ended
 }
 
-// program is what is run: redis-server, or what DRAWGATE_REDIS_SERVER says, such as another
-// version's or Valkey's.
+// program is the command that is run: redis-server, or the value of DRAWGATE_REDIS_SERVER, for
+// example another version or Valkey.
 var program = cmp.Or(os.Getenv("DRAWGATE_REDIS_SERVER"), "redis-server")
 
-// Start starts a server, with further arguments for redis-server, and stops it at the test's end. A
-// machine without redis-server fails the test: one that was skipped would show nothing.
+// Start starts a server, with further arguments for redis-server, and stops it at the test's end.
+// Without redis-server the test fails, because a skipped test would show nothing.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	if _, err := exec.LookPath(program); err != nil {
@@ -53,9 +53,9 @@ func Start(tb testing.TB, args ...string) *Server {
 	return nil
 }
 
-// FreeAddr returns a loopback address that nobody listens on, for a process that is told its port,
-// and perhaps comes back to it. The system gives none of these ports to anybody who asks for any
-// port, as other tests do all the time.
+// FreeAddr returns a loopback address on which nobody listens, for a process that is told its port
+// and may later use it again. The system assigns none of these ports automatically, as other tests
+// ask it to do all the time.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	const least, most = 15_000, 32_000
@@ -103,8 +103,8 @@ func (s *Server) start() error {
 
 const patience = 2 * time.Minute
 
-// output is what a server writes. Only that tells whether it is this one which serves its port:
-// another test's may have taken it.
+// output is what a server writes. Only that shows whether this server is the one on its port:
+// another test's server may have taken it.
 type output struct {
 	mu    sync.Mutex
 	text  strings.Builder
@@ -155,10 +155,10 @@ func (s *Server) Restart() {
 	}
 }
 
-// Stop makes the server stand still (SIGSTOP): connections stay, nothing answers.
+// Stop makes the server hang (SIGSTOP): connections stay open, and nothing answers.
 func (s *Server) Stop() { s.signal(syscall.SIGSTOP) }
 
-// Continue lets a server go on that stands still.
+// Continue lets a stopped server continue.
 func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {

@@ -2,5 +2,5 @@
 
 package regular
 
-// doNotWait is nothing here: a path of the file system leads to no named pipe.
+// doNotWait is nothing here: no path of the file system leads to a named pipe.
 const doNotWait = 0

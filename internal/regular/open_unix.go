@@ -4,6 +4,6 @@ package regular
 
 import "syscall"
 
-// doNotWait keeps the opening of a named pipe from waiting for a writer. It changes nothing for
+// doNotWait makes opening a named pipe return without waiting for a writer. It has no effect on
 // regular files.
 const doNotWait = syscall.O_NONBLOCK

@@ -1,7 +1,7 @@
-// Package regular opens regular files.
+// Package regular opens regular files, and nothing else.
 //
-// A named pipe lets whoever opens it wait until somebody writes, and a device may do anything.
-// Files that are named by people, or found in a directory, may turn into one at any time.
+// Opening a named pipe waits until somebody writes, and opening a device may do anything. A file
+// named by a person, or found in a directory, may turn into one at any time.
 package regular
 
 import (
@@ -13,11 +13,11 @@ import (
 )
 
 // Open opens a regular file for reading, through symbolic links. It never waits for a writer:
-// whatever else is at path is an error, a *[fs.PathError].
+// anything else at path is an error, a *[fs.PathError].
 func Open(path string) (*os.File, error) {
-	info, err := os.Stat(path) // opening a device may do something
+	info, err := os.Stat(path) // before opening: opening a device may do something
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		e.Op = "open" // what the caller wanted
+		e.Op = "open" // the caller's operation
 	}
 	if err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package shadow marks calls of a store that are made for shadows: what they decide is compared,
-// and nobody acts by it. Whoever counts decisions leaves them out.
+// Package shadow marks store calls that are made for shadows. Their decisions are compared, and
+// nobody acts on them. Code that counts decisions leaves them out.
 package shadow
 
 import "context"

@@ -1,6 +1,6 @@
-// Package yamltext reads YAML that may be hostile, and says where in it things stand.
+// Package yamltext reads YAML that may be hostile, and reports positions in it.
 //
-// The parser recurses; within the bounds kept here it stays shallow whatever it is given.
+// The parser is recursive; the bounds enforced here keep it shallow whatever the input.
 package yamltext
 
 import (
@@ -16,30 +16,29 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Bounds of any text. Indentation is nesting, hence those on a line.
+// Bounds on any text. Indentation is nesting, hence those on a line.
 const (
 	maxLine    = 4096 // bytes
 	maxIndent  = 256  // spaces before the first character of a line
 	maxItems   = 64   // list items on a line
 	maxNesting = 32   // brackets in brackets
-	maxKeys    = 5000 // keys of one mapping in block style, over which the parser recurses, in quadratic time
+	maxKeys    = 5000 // keys of one mapping in block style: the parser recurses over them, in quadratic time
 )
 
-// Bounds are those that readers differ in.
+// Bounds are the bounds that differ between readers.
 type Bounds struct {
 	Size    int  // bytes
-	Aliases bool // anchors, aliases and merge keys are read; otherwise it is for the reader to report them
-	Extras  int  // anchors and aliases; where they are not read, tags and complex keys as well
+	Aliases bool // allow anchors, aliases and merge keys; otherwise the reader reports them
+	Extras  int  // anchors and aliases; if they are not allowed, also tags and complex keys
 }
 
 // Span is a part of a line.
 type Span struct{ Line, Column, Width int } // from 1; in characters
 
-// start is where there is no better place.
+// start is used if there is no better position.
 var start = Span{1, 1, 1}
 
-// Check returns why data is no text that may be parsed, and where; the message is empty if it is
-// one.
+// Check returns why data cannot be parsed, and where; the message is empty if it can.
 func (b Bounds) Check(data []byte) (Span, string) {
 	if len(data) > b.Size {
 		return start, fmt.Sprintf("the file is larger than %d bytes", b.Size)
@@ -79,12 +78,12 @@ func checkLine(line string) (column int, message string) {
 	return 0, ""
 }
 
-// Parse parses what Check found nothing in. The message is empty if the text is well-formed and
-// within the bounds.
+// Parse parses a text that passed Check. The message is empty if the text is well-formed and within
+// the bounds.
 func (b Bounds) Parse(text string) (file *ast.File, at Span, message string) {
 	defer func() {
-		// The parser is not ours; that it panics on some text must not end a server that reads its
-		// configuration again.
+		// If the parser, which is not ours, panics on some text, that must not end a server that
+		// reloads its configuration.
 		if r := recover(); r != nil {
 			file, at, message = nil, start, "the YAML parser gave up on this file"
 		}
@@ -141,7 +140,7 @@ func (b Bounds) checkTokens(tokens token.Tokens) (Span, string) {
 	return Span{}, ""
 }
 
-// blockKeys counts the keys of mappings in block style, which their column tells apart.
+// blockKeys counts the keys of mappings in block style, which are identified by their column.
 type blockKeys struct {
 	open []struct{ column, keys int }
 	most int
@@ -185,7 +184,7 @@ func Of(n ast.Node) Span {
 	return OfToken(n.GetToken())
 }
 
-// OfToken returns where a token stands.
+// OfToken returns where a token is.
 func OfToken(t *token.Token) Span {
 	if t.Position == nil {
 		return start
@@ -197,7 +196,7 @@ func OfToken(t *token.Token) Span {
 	return Span{t.Position.Line, t.Position.Column, max(1, width)}
 }
 
-// Describe names what a node is, for messages; quote shows a text.
+// Describe returns a name for a node, for messages; quote formats a text.
 func Describe(n ast.Node, quote func(string) string) string {
 	switch n := n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
@@ -223,7 +222,7 @@ func Describe(n ast.Node, quote func(string) string) string {
 	}
 }
 
-// Shorten cuts a text where it is too long to help.
+// Shorten cuts a text that is too long to help.
 func Shorten(s string) string {
 	const most = 60
 	if runes := []rune(s); len(runes) > most {
