@@ -91,7 +91,7 @@ func New(buckets []Bucket, opts *Options) (*Limit, error) {
 
 func (l *Limit) checkBuckets() error {
 	if n := len(l.buckets); n == 0 || n > drawgate.MaxBuckets {
-		return fmt.Errorf("grpclimit: %d buckets are not 1 to %d", n, drawgate.MaxBuckets)
+		return fmt.Errorf("grpclimit: %d buckets, but 1 to %d are allowed", n, drawgate.MaxBuckets)
 	}
 	names := map[string]bool{}
 	var asks []drawgate.Ask

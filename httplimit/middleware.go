@@ -113,7 +113,7 @@ func New(buckets []Bucket, opts *Options) (*Middleware, error) {
 
 func (m *Middleware) checkBuckets() error {
 	if n := len(m.buckets); n == 0 || n > drawgate.MaxBuckets {
-		return fmt.Errorf("httplimit: %d buckets are not 1 to %d", n, drawgate.MaxBuckets)
+		return fmt.Errorf("httplimit: %d buckets, but 1 to %d are allowed", n, drawgate.MaxBuckets)
 	}
 	names := map[string]bool{}
 	for i := range m.buckets {
