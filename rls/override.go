@@ -19,8 +19,8 @@ import (
 // from.
 const OverridePolicy = "rls"
 
-// overrides keeps the rates that requests have carried, up to a bound: whoever sends requests chooses
-// their number.
+// overrides keeps the rates that requests have carried, up to a bound: whoever sends requests
+// chooses their number.
 type overrides struct {
 	mu    sync.Mutex
 	rates map[overrideKey]overrideRate // guarded by mu

@@ -5,9 +5,9 @@ import "github.com/drawgate/drawgate/api"
 // deepest is deeper than an array may be that means something.
 const deepest = 16
 
-// checkArraySizes returns a problem if an array of a body has more elements than any may have: two bytes in
-// a body are hundreds in memory. So it is asked before the body is read into anything. It takes a
-// body for JSON: what is none is for encoding/json to refuse.
+// checkArraySizes returns a problem if an array of a body has more elements than any may have: two
+// bytes in a body are hundreds in memory. So it is asked before the body is read into anything. It
+// takes a body for JSON: what is none is for encoding/json to refuse.
 func checkArraySizes(body []byte) *api.Problem {
 	var commas [deepest]int // in the arrays and objects around this byte
 	var array [deepest]bool // which of them are arrays

@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// checkFieldNames returns an error if an object names something twice, or spells a field in another way than
-// the protocol. encoding/json takes the last one, and does not mind the case of letters; what
-// stands between a client and this server may read the same text otherwise. The JSON has been read
-// into v before.
+// checkFieldNames returns an error if an object names something twice, or spells a field in another
+// way than the protocol. encoding/json takes the last one, and does not mind the case of letters;
+// what stands between a client and this server may read the same text otherwise. The JSON has been
+// read into v before.
 func checkFieldNames(body []byte, v any) error {
 	return checkNextNames(json.NewDecoder(bytes.NewReader(body)), reflect.TypeOf(v).Elem())
 }

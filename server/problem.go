@@ -95,8 +95,8 @@ func Problem(err error) *api.Problem {
 	return problem(api.CodeStoreAway, "the store could not decide; the server's log says why")
 }
 
-// mayHaveSpent reports whether a take ended while the store was asked and its units may be spent, or
-// held: nobody knows, and nothing cancels it.
+// mayHaveSpent reports whether a take ended while the store was asked and its units may be spent,
+// or held: nobody knows, and nothing cancels it.
 func mayHaveSpent(err error) bool {
 	e, ok := errors.AsType[*drawgate.GaveUpError](err)
 	return ok && e.MaySpend

@@ -58,8 +58,8 @@ func setup(e *testscript.Env) error {
 	return nil
 }
 
-// longTimeouts gives a server's store the time that a busy machine takes: by default a server decides
-// without a disk that is slow.
+// longTimeouts gives a server's store the time that a busy machine takes: by default a server
+// decides without a disk that is slow.
 const longTimeouts = "DRAWGATE_STORE_TIMEOUT=30s"
 
 // dayZone returns a zone whose day does not end while a script runs.
