@@ -15,7 +15,7 @@ FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/record ./engine
 # What redisstore works on beside the redis-server of the PATH.
 SERVERS := redis-server valkey-server
 
-.PHONY: build run test check deps traefik lint fuzz long bench
+.PHONY: build run test check deps traefik lint words fuzz long bench
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/drawgate ./cmd/drawgate
@@ -41,12 +41,17 @@ test: deps build
 	cd benchmarks && $(GO) vet ./... && $(GO) build ./...
 	./tools/fuzz.sh 20s
 
-check: test lint
+check: test lint words
 	$(GO) mod tidy -diff
 	for m in $(ADAPTERS) benchmarks; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 lint:
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+
+# Plain words: retired identifiers and file names, wide comments, long commit subjects.
+words:
+	$(GO) -C tools test ./words
+	$(GO) -C tools run ./words ..
 
 # Long forms of what "make test" does briefly. Each prints what it did; the output of a run belongs into docs/results.
 fuzz:
