@@ -1,9 +1,13 @@
 package httplimit
 
 import (
+	"cmp"
+	"fmt"
 	"net/http"
+	"net/textproto"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,7 +50,31 @@ type HeaderOptions struct {
 	// with long headers. Limits that do not fit are left out of both, never the one that
 	// X-RateLimit-* describe. 0 means no bound.
 	MaxBytes int
+	// Names gives the X-RateLimit headers other names.
+	Names HeaderNames
 }
+
+// HeaderNames says how X-RateLimit-Limit, -Remaining and -Reset are called, for clients that expect
+// other names. The zero value changes nothing.
+type HeaderNames struct {
+	Limit, Remaining, Reset string // "" stands for the usual name
+
+	// ResetAfter lets the reset say in how many seconds it is, rounded up, and not at which Unix
+	// second.
+	ResetAfter bool
+}
+
+func (n *HeaderNames) check() error {
+	for _, name := range [...]string{n.Limit, n.Remaining, n.Reset} {
+		if strings.Trim(name, headerChars) != "" {
+			return fmt.Errorf("httplimit: %q cannot be the name of a header", name)
+		}
+	}
+	return nil
+}
+
+// headerChars may be in the name of a header. RFC 9110 allows some more, which nobody uses.
+const headerChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
 // Headers says decisions in headers. It is safe for concurrent use, and remembers how each limit is
 // described.
@@ -60,6 +88,7 @@ type Headers struct {
 	policies []string
 	fields   Fields
 	maxBytes int
+	names    HeaderNames          // in canonical form
 	last     atomic.Pointer[view] // the one that was looked for last
 	views    sync.Map             // *drawgate.Limit → *view
 	known    atomic.Int64
@@ -74,7 +103,13 @@ func NewHeaders(opts *HeaderOptions) *Headers {
 	if opts == nil {
 		opts = &HeaderOptions{}
 	}
-	h := &Headers{policies: slices.Clone(opts.Policies), fields: opts.Fields, maxBytes: opts.MaxBytes}
+	h := &Headers{policies: slices.Clone(opts.Policies), fields: opts.Fields, maxBytes: opts.MaxBytes, names: opts.Names}
+	for _, n := range [...]struct {
+		name  *string
+		usual string
+	}{{&h.names.Limit, HeaderLimit}, {&h.names.Remaining, HeaderRemaining}, {&h.names.Reset, HeaderReset}} {
+		*n.name = textproto.CanonicalMIMEHeaderKey(cmp.Or(*n.name, n.usual))
+	}
 	if h.fields == 0 {
 		h.fields = AllFields
 	}
@@ -84,7 +119,10 @@ func NewHeaders(opts *HeaderOptions) *Headers {
 // Append writes the headers of a decision into to. X-RateLimit-* and Retry-After replace what is
 // there; RateLimit and RateLimit-Policy, which are lists, are added to it. An empty decision, and
 // one without a limit that is described, has no headers but those that it needs.
-func (h *Headers) Append(to http.Header, d *drawgate.Decision) {
+func (h *Headers) Append(to http.Header, d *drawgate.Decision) { h.append(to, d, 0) }
+
+// append is Append without what is said of the buckets whose bits are set in hidden.
+func (h *Headers) append(to http.Header, d *drawgate.Decision, hidden uint64) {
 	if !d.Allowed {
 		if after, ok := RetryAfter(d); ok {
 			to[HeaderRetry] = []string{strconv.FormatInt(after, 10)}
@@ -96,7 +134,7 @@ func (h *Headers) Append(to http.Header, d *drawgate.Decision) {
 	if h.fields&AllFields == 0 {
 		return
 	}
-	h.describe(to, d)
+	h.describe(to, d, hidden)
 }
 
 // line is what is said of one limit.
@@ -104,12 +142,12 @@ type line struct {
 	*view
 	left     int64
 	window   int64         // seconds; -1: none is known
-	reset    int64         // Unix seconds
+	reset    int64         // Unix seconds, or from now on
 	refusal  time.Duration // until it would pass the take; 0 if it does
 	from, to int           // where left stands in the text that is written
 }
 
-func (h *Headers) describe(to http.Header, d *drawgate.Decision) {
+func (h *Headers) describe(to http.Header, d *drawgate.Decision, hidden uint64) {
 	var space [3]line // the usual answer fits
 	after := int64(-1)
 	if !d.Allowed {
@@ -117,14 +155,14 @@ func (h *Headers) describe(to http.Header, d *drawgate.Decision) {
 			after = s
 		}
 	}
-	h.write(to, h.lines(space[:0], d, after))
+	h.write(to, h.lines(space[:0], d, hidden, after))
 }
 
 // appendStatus writes what is left in the buckets of a request that was not decided.
 func (h *Headers) appendStatus(to http.Header, list []drawgate.Status) {
 	var lines []line
 	for i := range list {
-		lines = h.lines(lines, &list[i].Decision, -1)
+		lines = h.lines(lines, &list[i].Decision, 0, -1)
 	}
 	h.write(to, lines)
 }
@@ -134,16 +172,19 @@ func (h *Headers) describes(policy string) bool {
 	return h.fields&AllFields != 0 && (len(h.policies) == 0 || slices.Contains(h.policies, policy))
 }
 
-// lines appends what is said of the limits of a decision, which is refused for after seconds; -1:
-// it says nothing of that.
-func (h *Headers) lines(lines []line, d *drawgate.Decision, after int64) []line {
-	at := d.At().UnixMicro()
+// lines appends what is said of the limits of a decision, but for those of hidden buckets. It is
+// refused for after seconds; -1: it says nothing of that.
+func (h *Headers) lines(lines []line, d *drawgate.Decision, hidden uint64, after int64) []line {
 	for r := range d.Limits() {
-		if !h.describes(r.Policy) {
+		if hidden>>r.Bucket&1 != 0 || !h.describes(r.Policy) {
 			continue
 		}
-		v, reset := h.view(d, &r), r.ResetAt().UnixMicro()
-		lines = append(lines, line{view: v, left: r.Remaining, window: window(&r, v, reset-at, after), reset: ceilDiv(reset, micro), refusal: r.RetryAfter})
+		v, left := h.view(d, &r), r.ResetAfter().Microseconds()
+		l := line{view: v, left: r.Remaining, window: window(&r, v, left, after), reset: ceilDiv(left, micro), refusal: r.RetryAfter}
+		if !h.names.ResetAfter {
+			l.reset = ceilDiv(r.ResetAt().UnixMicro(), micro)
+		}
+		lines = append(lines, l)
 	}
 	return lines
 }
@@ -152,13 +193,13 @@ func (h *Headers) write(to http.Header, lines []line) {
 	switch len(lines) {
 	case 0:
 	case 1:
-		write(to, lines, &lines[0], h.fields)
+		h.values(to, lines, &lines[0])
 	default:
 		best := tightest(lines)
 		if h.maxBytes > 0 {
 			lines, best = fitting(lines, best, h.maxBytes)
 		}
-		write(to, lines, &lines[best], h.fields)
+		h.values(to, lines, &lines[best])
 	}
 }
 
@@ -233,9 +274,9 @@ func window(r *drawgate.LimitResult, v *view, untilReset, after int64) int64 {
 	return t
 }
 
-// write puts the headers into to. All values share one string and one slice: each for itself they
+// values puts the headers into to. All values share one string and one slice: each for itself they
 // would be ten allocations.
-func write(to http.Header, lines []line, best *line, fields Fields) {
+func (h *Headers) values(to http.Header, lines []line, best *line) {
 	var space [256]byte
 	text := appendItems(space[:0], lines)
 	a := len(text)
@@ -249,18 +290,18 @@ func write(to http.Header, lines []line, best *line, fields Fields) {
 	if len(lines) == 1 {
 		values[1] = best.policy
 	}
-	if fields&RateLimit != 0 {
+	if h.fields&RateLimit != 0 {
 		others := len(to) > 0
 		to[HeaderRateLimit] = joined(to, HeaderRateLimit, values[0:1:1], others)
 		to[HeaderPolicy] = joined(to, HeaderPolicy, values[1:2:2], others)
 	}
-	if fields&XRateLimit == 0 {
+	if h.fields&XRateLimit == 0 {
 		return
 	}
-	to[HeaderLimit] = values[2:3:3]
-	to[HeaderRemaining] = values[3:4:4]
+	to[h.names.Limit] = values[2:3:3]
+	to[h.names.Remaining] = values[3:4:4]
 	if !best.slots {
-		to[HeaderReset] = values[4:5:5]
+		to[h.names.Reset] = values[4:5:5]
 	}
 }
 

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -16,9 +17,12 @@ import (
 // Stores keep keys as they are: see [Hashed] for secrets.
 type Key func(r *http.Request) (key string, ok bool)
 
-// ipv6Bits is how much of an IPv6 address says who somebody is: a subscriber gets a /64 at least,
-// and may change the rest at will.
-const ipv6Bits = 64
+// How much of an address says who somebody is. A subscriber gets an IPv6 /64 at least, and may
+// change the rest at will.
+const (
+	ipv4Bits = 32
+	ipv6Bits = 64
+)
 
 // ByIP counts by the address of the client: IPv4 by address (192.0.2.1), IPv6 by network
 // (2001:db8:1:2::/64). Without proxies, which may be nil, that is who opened the connection,
@@ -35,6 +39,14 @@ func ByIP(proxies *Proxies) Key {
 		}
 		return IPKey(proxies.ClientIP(r)), true
 	}
+}
+
+// ByIPPrefix is [ByIP] by larger or smaller networks: by so many bits of an IPv4 address, and of an
+// IPv6 address. 0 means 32 and 64, as in ByIP. Less than 1 bit counts as 1, and more than an address
+// has as all of it.
+func ByIPPrefix(proxies *Proxies, v4, v6 int) Key {
+	v4, v6 = cmp.Or(v4, ipv4Bits), cmp.Or(v6, ipv6Bits)
+	return func(r *http.Request) (string, bool) { return prefixKey(proxies.ClientIP(r), v4, v6), true }
 }
 
 // dotted returns the length of the address in "192.0.2.1:1234" or "192.0.2.1", as a server writes
@@ -57,15 +69,24 @@ func dotted(text string) int {
 }
 
 // IPKey returns the key under which [ByIP] counts an address; "" for the zero Addr.
-func IPKey(a netip.Addr) string {
+func IPKey(a netip.Addr) string { return prefixKey(a, ipv4Bits, ipv6Bits) }
+
+// prefixKey returns the network of an address, or the address if it is an IPv4 network by itself.
+func prefixKey(a netip.Addr, v4, v6 int) string {
 	a = plain(a)
+	bits := v6
 	switch {
 	case !a.IsValid():
 		return ""
+	case a.Is4() && v4 >= ipv4Bits:
+		return a.String()
 	case a.Is4():
+		bits = v4
+	}
+	p, err := a.Prefix(min(max(1, bits), a.BitLen()))
+	if err != nil {
 		return a.String()
 	}
-	p, _ := a.Prefix(ipv6Bits)
 	return p.String()
 }
 

@@ -19,6 +19,9 @@ type Bucket struct {
 	// Limiter is required. All limiters of a middleware must have been made from one another, by
 	// With, and have different policies.
 	Limiter *drawgate.Limiter
+	// Policy chooses the policy of a request, by the tier of its caller, say: a limiter that was
+	// made once from Limiter, by With. Nil, and a limiter that is nil, mean Limiter.
+	Policy func(r *http.Request) *drawgate.Limiter
 	// Key says who is counted; nil means ByIP(nil).
 	Key Key
 	// Costs says what a request costs; nil means one request. A unit that is not named costs 0,
@@ -67,6 +70,8 @@ type Options struct {
 	Describe string
 	// Fields says which headers are written; 0 means AllFields.
 	Fields Fields
+	// HeaderNames gives the X-RateLimit headers other names, or another way to say the reset.
+	HeaderNames HeaderNames
 	// Refuse writes the answer to a request that is not served. Headers with the limits and
 	// Retry-After have been set. Nil means p.ServeHTTP, which writes application/problem+json.
 	Refuse func(w http.ResponseWriter, r *http.Request, p *Problem)
@@ -85,6 +90,7 @@ type Middleware struct {
 	opts    Options
 	exempt  []pattern
 	headers *Headers
+	hidden  bool              // of the shared buckets nothing is described
 	lone    *drawgate.Limiter // of the only bucket, if nothing else is asked of it than one request
 	key     Key               // of lone
 	holds   bool
@@ -104,8 +110,13 @@ func New(buckets []Bucket, opts *Options) (*Middleware, error) {
 	if err := m.checkOptions(); err != nil {
 		return nil, err
 	}
-	m.headers = NewHeaders(&HeaderOptions{Policies: m.described(), Fields: m.opts.Fields})
-	if b := &m.buckets[0]; len(buckets) == 1 && b.Costs == nil && !m.holds && m.opts.Priority == nil {
+	describe := HeaderOptions{Fields: m.opts.Fields, Names: m.opts.HeaderNames}
+	if m.opts.Describe != "" {
+		describe.Policies = []string{m.opts.Describe}
+	}
+	m.headers = NewHeaders(&describe)
+	m.hidden = m.opts.Describe == "" && slices.ContainsFunc(m.buckets, func(b Bucket) bool { return !b.Shared })
+	if b := &m.buckets[0]; len(buckets) == 1 && b.Costs == nil && b.Policy == nil && !m.holds && m.opts.Priority == nil {
 		m.lone, m.key = b.Limiter, b.Key
 	}
 	return m, nil
@@ -148,8 +159,11 @@ func (m *Middleware) checkOptions() error {
 	if o.Wait < 0 || o.Queue < 0 {
 		return fmt.Errorf("httplimit: wait %v and queue %d must not be negative", o.Wait, o.Queue)
 	}
-	if o.Describe != "" && !slices.ContainsFunc(m.buckets, func(b Bucket) bool { return b.Limiter.Plan().Name() == o.Describe }) {
+	if o.Describe != "" && !slices.ContainsFunc(m.buckets, func(b Bucket) bool { return b.Policy != nil || b.Limiter.Plan().Name() == o.Describe }) {
 		return fmt.Errorf("httplimit: describe: no bucket is of policy %q", o.Describe)
+	}
+	if err := o.HeaderNames.check(); err != nil {
+		return err
 	}
 	for _, e := range o.Exempt {
 		p, err := newPattern(e)
@@ -177,23 +191,6 @@ func (m *Middleware) checkTogether() error {
 		return fmt.Errorf("httplimit: the buckets cannot be taken together: %w", err)
 	}
 	return nil
-}
-
-// described returns the policies that the headers describe; nil means all.
-func (m *Middleware) described() []string {
-	if m.opts.Describe != "" {
-		return []string{m.opts.Describe}
-	}
-	var own []string
-	for i := range m.buckets {
-		if !m.buckets[i].Shared {
-			own = append(own, m.buckets[i].Limiter.Plan().Name())
-		}
-	}
-	if len(own) == len(m.buckets) {
-		return nil
-	}
-	return own
 }
 
 // Handler returns a handler that limits the requests to next. The response writer is passed on as

@@ -77,9 +77,12 @@ func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
 		if !ok {
 			continue
 		}
-		ask := drawgate.Ask{Limiter: b.Limiter, Key: drawgate.BoundedKey(key)}
+		ask := drawgate.Ask{Limiter: b.limiter(r), Key: drawgate.BoundedKey(key)}
 		if b.Costs != nil {
 			ask.Costs = b.Costs(r)
+		}
+		if b.Shared && m.hidden {
+			t.hidden |= 1 << len(t.asks)
 		}
 		t.from[len(t.asks)] = uint8(i)
 		t.asks = append(t.asks, ask)
@@ -91,6 +94,16 @@ func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
 	return m.settle(h, r, t.waitAfter(r.Context(), t.ask(r.Context(), false)), &t)
 }
 
+// limiter returns the limiter of a request.
+func (b *Bucket) limiter(r *http.Request) *drawgate.Limiter {
+	if b.Policy != nil {
+		if l := b.Policy(r); l != nil {
+			return l
+		}
+	}
+	return b.Limiter
+}
+
 // settle makes a pass of an answer.
 func (m *Middleware) settle(h http.Header, r *http.Request, a answer, t *take) Pass {
 	switch {
@@ -99,7 +112,7 @@ func (m *Middleware) settle(h http.Header, r *http.Request, a answer, t *take) P
 	case !a.d.Allowed:
 		return m.refuse(h, &a, t)
 	}
-	m.headers.Append(h, &a.d)
+	m.headers.append(h, &a.d, t.hidden)
 	if a.held == nil {
 		return Pass{}
 	}
@@ -107,7 +120,7 @@ func (m *Middleware) settle(h http.Header, r *http.Request, a answer, t *take) P
 }
 
 func (m *Middleware) refuse(h http.Header, a *answer, t *take) Pass {
-	m.headers.Append(h, &a.d)
+	m.headers.append(h, &a.d, t.hidden)
 	p := Refused(&a.d, t.shared)
 	if a.full {
 		p.Code = CodeQueueFull
@@ -145,6 +158,7 @@ type take struct {
 	m        *Middleware
 	asks     []drawgate.Ask
 	from     [drawgate.MaxBuckets]uint8 // of each ask: its position among the buckets; unused if the middleware has one bucket
+	hidden   uint64                     // the asks of which the headers do not tell, a bit for each
 	priority int
 	holds    bool
 }
@@ -166,7 +180,7 @@ func (t *take) status(ctx context.Context) (list []drawgate.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	for i := range t.asks {
-		if !t.m.headers.describes(t.asks[i].Limiter.Plan().Name()) {
+		if t.hidden>>i&1 != 0 || !t.m.headers.describes(t.asks[i].Limiter.Plan().Name()) {
 			continue
 		}
 		st, err := t.asks[i].Status(ctx, t.priority)
