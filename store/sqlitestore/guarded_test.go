@@ -1,0 +1,28 @@
+package sqlitestore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/storetest"
+)
+
+// TestGuardedStore runs the suite with a guard in front of each store, while the clock moves: a
+// guard changes nothing while the store works, and learns the time from the store's answers.
+//
+// req: A8 B1
+func TestGuardedStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, storetest.Wrapped(harness(), func(t *testing.T, s drawgate.Store) drawgate.Store {
+		t.Helper()
+		g := guard.New(s, &guard.Options{Instances: 1, Timeout: time.Minute})
+		t.Cleanup(func() {
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return g.Full()
+	}))
+}

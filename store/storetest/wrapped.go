@@ -1,0 +1,40 @@
+package storetest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// Wrapped returns h for stores with another store in front of each, such as a guard. What wrap
+// returns must be comparable. It closes the store behind it.
+func Wrapped(h Harness, wrap func(*testing.T, drawgate.Store) drawgate.Store) Harness {
+	var behind sync.Map // what wrap returned, to the store behind it
+	in := func(t *testing.T, s drawgate.Store) drawgate.Store {
+		t.Helper()
+		front := wrap(t, s)
+		behind.Store(front, s)
+		return front
+	}
+	of := func(front drawgate.Store) drawgate.Store {
+		s, _ := behind.Load(front)
+		return s.(drawgate.Store) //nolint:forcetypeassert // nothing else is in it
+	}
+	w := h
+	w.New = func(t *testing.T) drawgate.Store {
+		t.Helper()
+		return in(t, h.New(t))
+	}
+	if h.Advance != nil {
+		w.Advance = func(s drawgate.Store, d time.Duration) { h.Advance(of(s), d) }
+	}
+	if h.Second != nil {
+		w.Second = func(t *testing.T, s drawgate.Store) drawgate.Store {
+			t.Helper()
+			return in(t, h.Second(t, of(s)))
+		}
+	}
+	return w
+}
