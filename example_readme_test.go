@@ -24,7 +24,7 @@ func work(ctx context.Context, store drawgate.Store) error {
 	// Now or not. A refusal is an answer, and no error.
 	d, err := lim.Allow(ctx, "user-17", drawgate.Tokens(3000))
 	if err != nil {
-		return err // not decided: the question was wrong, or the store is away
+		return err // not decided: the question was wrong, or the store is unavailable
 	}
 	if !d.Allowed {
 		fmt.Println("refused, fits in", d.RetryAfter.Round(time.Second))
