@@ -8,17 +8,17 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// What says what a [Change] is.
+// What is the kind of a [Change].
 type What string
 
 // The changes.
 const (
 	PolicyAdded     What = "policy_added"
-	PolicyRemoved   What = "policy_removed" // what it counted is not looked at; a policy of this name that comes back in time finds it
+	PolicyRemoved   What = "policy_removed" // its buckets are ignored; a policy of this name that comes back in time finds them again
 	PolicyChanged   What = "policy_changed"
 	LimitAdded      What = "limit_added"
 	LimitRemoved    What = "limit_removed"
-	LimitRestarts   What = "limit_restarts" // another unit, kind, window, zone or anchor: another limit, which starts unused
+	LimitRestarts   What = "limit_restarts" // another unit, kind, window, zone or anchor makes it another limit, which starts unused
 	LimitChanged    What = "limit_changed"  // what is used stays used
 	OverrideAdded   What = "override_added"
 	OverrideRemoved What = "override_removed"
@@ -26,22 +26,22 @@ const (
 	RuleAdded       What = "rule_added"
 	RuleRemoved     What = "rule_removed"
 	RuleChanged     What = "rule_changed"
-	RuleMoved       What = "rule_moved" // before or after others that it was behind or in front of
+	RuleMoved       What = "rule_moved" // before or after others that it used to follow or precede
 )
 
-// Change is one difference between two configurations by which some answer may differ.
+// Change is one difference between two configurations that may change an answer.
 type Change struct {
 	What          What
 	Policy        string
 	Limit         string
-	Rule          string // its name, or "#3" for the third one that has none
+	Rule          string // its name, or "#3" for the third rule if it has no name
 	Tenant, Key   string // of an override
 	Field         string // "amount", "match", "apply"
 	Before, After string
-	Unused        bool // what is counted by it starts unused
+	Unused        bool // its counting starts unused
 }
 
-// String says it in a line.
+// String describes the change in one line.
 func (c Change) String() string {
 	var b strings.Builder
 	if c.Policy != "" {
@@ -73,7 +73,7 @@ func (c Change) String() string {
 	return b.String()
 }
 
-// quoted returns the name of a rule in quotes, and the number of one without a name as it is.
+// quoted returns the name of a rule in quotes. The number of a rule without a name stays as it is.
 func quoted(rule string) string {
 	if strings.HasPrefix(rule, "#") {
 		return rule
@@ -81,9 +81,9 @@ func quoted(rule string) string {
 	return fmt.Sprintf("%q", rule)
 }
 
-// Compare says which answers another configuration would change, and how: what [Engine.Replace]
-// would do. It is pure, and takes both to be without mistakes. Policies are compared by name, rules
-// by name or otherwise by what they say.
+// Compare returns which answers another configuration would change, and how, if [Engine.Replace]
+// put it in force. It is pure. Both configurations must be valid. Policies are matched by name;
+// rules by name, or otherwise by their content.
 func Compare(before, after Config) (list []Change) {
 	before.Policies, after.Policies = before.Listed(), after.Listed()
 	old, now := byName(before.Policies), byName(after.Policies)
@@ -165,7 +165,7 @@ func compareLimits(policy string, l, k *drawgate.Limit) (list []Change) {
 	return list
 }
 
-// identity names the state that a limit uses; 0 for one with a mistake.
+// identity identifies the state that a limit uses; it is 0 for an invalid limit.
 func identity(l *drawgate.Limit) uint64 {
 	s, err := l.Spec()
 	if err != nil {
@@ -176,7 +176,7 @@ func identity(l *drawgate.Limit) uint64 {
 
 func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.UnitRequests) }
 
-// bursts returns what is available after a long rest; only of a bucket.
+// bursts returns what a bucket grants after a long rest; 0 for other limits.
 func bursts(l *drawgate.Limit) int64 {
 	if l.Kind != drawgate.Bucket {
 		return 0
@@ -184,7 +184,7 @@ func bursts(l *drawgate.Limit) int64 {
 	return cmp.Or(l.Burst, l.Amount)
 }
 
-// kept returns what is kept, in the same words for the same.
+// kept returns what is kept for priorities, as a text that is equal for equal settings.
 func kept(l *drawgate.Limit) string {
 	var b []string
 	for p := range drawgate.MaxPriority + 1 {
@@ -221,7 +221,7 @@ func compareOverrides(p, q *Policy) (list []Change) {
 	return list
 }
 
-// text returns a value as a person would write it.
+// text formats a value as a person would write it.
 func text(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -9,10 +9,10 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// compareRules says which rules differ, and which changed their place.
+// compareRules returns which rules differ, and which moved.
 func compareRules(before, after []rules.Rule) (list []Change) {
 	pair := pairRules(before, after)
-	from := make([]int, len(after)) // where each was; -1: nowhere
+	from := make([]int, len(after)) // previous position of each; -1: none
 	for i := range from {
 		from[i] = -1
 	}
@@ -36,10 +36,10 @@ func compareRules(before, after []rules.Rule) (list []Change) {
 	return list
 }
 
-// pairRules returns for each rule its position after; -1 if it is gone. Rules with a name are found
-// by it, the others by what they say, or else by their place.
+// pairRules returns the new position of each rule; -1 if it is gone. Rules with a name are matched
+// by it, others by their content or else by their position.
 func pairRules(before, after []rules.Rule) []int {
-	places := map[string][]int{} // by name, or by what is said
+	places := map[string][]int{} // by name, or by content
 	for k := range after {
 		id := ruleID(&after[k])
 		places[id] = append(places[id], k)
@@ -68,9 +68,9 @@ func ruleID(r *rules.Rule) string {
 	return "says " + says(r)
 }
 
-// inOrder marks the most members that stand in rising order; those below 0 are not looked at.
+// inOrder marks a longest increasing subsequence. Negative members are ignored.
 func inOrder(from []int) []bool {
-	var ends []int // of the best row of each length, its last position
+	var ends []int // for the best sequence of each length, its last position
 	before := make([]int, len(from))
 	for k, v := range from {
 		if v < 0 {
@@ -113,7 +113,7 @@ func compareRule(name string, r, q *rules.Rule) (list []Change) {
 	return list
 }
 
-// otherBuckets reports whether a rule counts by a policy and key by which it did not.
+// otherBuckets reports whether a rule now uses a policy and key that it did not use before.
 func otherBuckets(r, q *rules.Rule) bool {
 	return slices.ContainsFunc(q.Apply, func(a rules.Apply) bool {
 		return !slices.ContainsFunc(r.Apply, func(b rules.Apply) bool {
@@ -122,12 +122,13 @@ func otherBuckets(r, q *rules.Rule) bool {
 	})
 }
 
-// nameOrPlace is how a change calls a rule.
+// nameOrPlace returns how a change refers to a rule.
 func nameOrPlace(list []rules.Rule, i int) string {
 	return cmp.Or(list[i].Name, fmt.Sprintf("#%d", i+1))
 }
 
-// ruleName tells the rules of a list apart: a name is in quotes, so that none is taken for a place.
+// ruleName returns a unique name for a rule of a list. Names are in quotes, so that none looks like
+// a position.
 func ruleName(list []rules.Rule, i int) string {
 	if list[i].Name != "" {
 		return fmt.Sprintf("%q", list[i].Name)

@@ -10,31 +10,30 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// Config is what an engine decides by.
+// Config is the configuration of an engine.
 type Config struct {
 	Policies []Policy
 	Rules    []rules.Rule
-	Off      bool // limits are switched off: who asks for a policy that there is not passes, and nothing is counted
+	Off      bool // limits are switched off: a take of an unknown policy passes, and nothing is counted
 }
 
-// Policy is a policy and what an engine adds to it.
+// Policy is a policy with the engine's settings for it.
 type Policy struct {
 	drawgate.Policy
 	Shadow    bool // evaluated and reported, never enforced
-	Disabled  bool // left out of all takes until [Engine.Enable], or until a configuration is in force that does not say so
+	Disabled  bool // left out of all takes until [Engine.Enable], or until a configuration does not say so
 	Overrides []Override
-	Base      bool // limiters of other limits are made from it: it can be asked for and disabled by name, and is listed nowhere
+	Base      bool // only serves to make limiters with other limits: it can be used and disabled by name, but is not listed
 }
 
-// Listed returns the policies without those that are a Base.
+// Listed returns the policies that are not a Base.
 func (c *Config) Listed() []Policy {
 	return slices.DeleteFunc(slices.Clone(c.Policies), func(p Policy) bool { return p.Base })
 }
 
-// TakesNothing returns the rules by which alone a take is an error unless its caller names a unit:
-// they name no costs, and no policy that they apply counts requests. Of each, by its position, it
-// returns the units that there are. What a rule applies in shadow counts only if that is all that
-// it applies.
+// TakesNothing returns the rules that alone make a take fail unless its caller names a unit: they
+// name no costs, and none of their policies counts requests. It returns the policies' units by the
+// position of the rule. What a rule applies in shadow only counts if it applies nothing else.
 func (c *Config) TakesNothing() map[int][]string {
 	policies := make(map[string]*Policy, len(c.Policies))
 	for i := range c.Policies {
@@ -60,7 +59,7 @@ func takesNothing(r *rules.Rule, policies map[string]*Policy) (units []string) {
 		}
 		p := policies[a.Policy]
 		if p == nil || len(a.Costs) > 0 {
-			return nil // a policy that there is not is told elsewhere
+			return nil // an unknown policy is reported elsewhere
 		}
 		for i := range p.Limits {
 			switch unit := cmp.Or(p.Limits[i].Unit, drawgate.UnitRequests); {
@@ -74,12 +73,12 @@ func takesNothing(r *rules.Rule, policies map[string]*Policy) (units []string) {
 	return units
 }
 
-// AmountsInForce returns the listed policies with all the amounts that takes may be tested against:
+// AmountsInForce returns the listed policies with all amounts that takes may be tested against:
 // their own, those of rules and those of overrides.
 //
-// Each list is what takes of one bucket may use in turn, so its policies have one name. A policy
-// has a list for all keys without an override, and one for each override. What rules apply in
-// shadow is not in force.
+// Each list holds the amounts that takes of one bucket may use in turn, so its policies have one
+// name. A policy has one list for all keys without an override, and one for each override. What
+// rules apply in shadow is left out.
 func (c *Config) AmountsInForce() (lists [][]drawgate.Policy, err error) {
 	for _, p := range c.Listed() {
 		seen := map[string]bool{}
@@ -105,8 +104,8 @@ func (c *Config) AmountsInForce() (lists [][]drawgate.Policy, err error) {
 	return lists, nil
 }
 
-// amountsOf returns the amounts of a policy that differ from its own, by the buckets that they are
-// for; nil are its own.
+// amountsOf returns the amounts of a policy that differ from its own, grouped by the buckets that
+// use them; nil stands for its own.
 func (c *Config) amountsOf(p *Policy) (lists [][]map[string]int64) {
 	if !slices.ContainsFunc(p.Overrides, func(o Override) bool { return o.Key == "*" && o.Tenant == "" }) {
 		plain := []map[string]int64{nil}
@@ -125,21 +124,21 @@ func (c *Config) amountsOf(p *Policy) (lists [][]map[string]int64) {
 	return lists
 }
 
-// Override gives some keys of a policy other amounts. The most exact one decides: the key itself
-// before the longest prefix, and of two that are as exact the one that names a tenant. It replaces
-// what a rule says of amounts.
+// Override gives some keys of a policy other amounts. The most specific override applies: the key
+// itself before the longest prefix, and of two that are equally specific the one that names a
+// tenant. It replaces the amounts of rules.
 type Override struct {
 	Key     string           // exact, or "prefix*"
-	Tenant  string           // "": of any tenant
-	Amounts map[string]int64 // per limit (and "limit.burst"); what is not named stays as in the policy
+	Tenant  string           // "": any tenant
+	Amounts map[string]int64 // per limit (and "limit.burst"); limits without an amount keep the policy's
 }
 
-// Options holds what an Engine can do without. The zero value is ready to use.
+// Options holds the optional settings of an Engine. The zero value is ready to use.
 type Options struct {
-	Tenant       string             // of whoever names none
-	StoreTimeout time.Duration      // as in [drawgate.Options]; what is shadow waits no longer either
-	ShadowGrace  time.Duration      // how long an answer waits for its shadows, when it is there before them: 0 means 5ms
-	Observer     *drawgate.Observer // told of every decision that is enforced, and of every store call; nil costs nothing
-	Diverged     func(*Divergence)  // told of every shadow that would have answered differently; on the caller's path: it must not block
+	Tenant       string             // for requests that name none
+	StoreTimeout time.Duration      // as in [drawgate.Options]; shadows wait no longer either
+	ShadowGrace  time.Duration      // how long an answer that is ready waits for its shadows: 0 means 5ms
+	Observer     *drawgate.Observer // receives every enforced decision, and every store call; nil costs nothing
+	Diverged     func(*Divergence)  // receives every shadow that would have answered differently; called on the caller's path: it must not block
 	Logger       *slog.Logger       // nil discards
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// TestMistakesAreTold, all of them at once, with what was meant.
+// TestMistakesAreReported, all of them at once, with what was meant.
 // req: B11.
 func TestMistakesAreReported(t *testing.T) {
 	t.Parallel()
@@ -40,9 +40,9 @@ func TestMistakesAreReported(t *testing.T) {
 	}
 	for _, want := range []string{
 		`policy "per-user": overrides[0].amounts: policy "per-user" has no limit "minutes"; did you mean "minute"?`,
-		`overrides[1].amounts: `, `overrides[2].amounts: no amount is given`, `overrides[4].key: the same key and tenant are overridden twice`,
-		`overrides[5].amounts: minute.burst: 0 is less than 1`, `policy "day", limit 1 ("day"): the kind is missing`, `policy "slow": name: the name is used twice`,
-		`names that end in ~shadow`, `names that begin with drawgate:`, `apply[0].policy: there is no policy "per-usr"; did you mean "per-user"?`, `apply[1].key: line 1`,
+		`overrides[1].amounts: `, `overrides[2].amounts: amounts is empty`, `overrides[4].key: the same key and tenant have two overrides`,
+		`overrides[5].amounts: minute.burst: 0 is less than 1`, `policy "day", limit 1 ("day"): the kind is missing`, `policy "slow": name: another policy has the same name`,
+		`names that end with ~shadow`, `names that begin with drawgate:`, `apply[0].policy: unknown policy "per-usr"; did you mean "per-user"?`, `apply[1].key: line 1`,
 		`apply[2].amounts: limit "day" of policy "slow" is a rolling limit: only a bucket has a burst`, `apply[3].costs: drawgate: unknown unit`,
 		`apply[4].costs: 6 can never fit limit "day" of policy "slow"`,
 	} {
@@ -61,7 +61,7 @@ func TestMistakesAreReported(t *testing.T) {
 func TestSuggestions(t *testing.T) {
 	t.Parallel()
 	names := []string{"per-user", "per-ip", "api"}
-	for name, want := range map[string]string{"per-usr": `mean "per-user"?`, "Per-IP": `mean "per-ip"?`, "zzzzzz": "there is api, per-ip, per-user"} {
+	for name, want := range map[string]string{"per-usr": `mean "per-user"?`, "Per-IP": `mean "per-ip"?`, "zzzzzz": "have: api, per-ip, per-user"} {
 		c := engine.Config{Rules: []rules.Rule{by("r", name, "ip")}}
 		for _, n := range names {
 			c.Policies = append(c.Policies, perDay(n, 1))
@@ -70,7 +70,7 @@ func TestSuggestions(t *testing.T) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
-	if _, err := engine.New(memstore.New(nil), engine.Config{Rules: []rules.Rule{by("r", "p", "ip")}}, nil); err == nil || !strings.Contains(err.Error(), "none at all") {
+	if _, err := engine.New(memstore.New(nil), engine.Config{Rules: []rules.Rule{by("r", "p", "ip")}}, nil); err == nil || !strings.Contains(err.Error(), "there are none") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,10 +1,9 @@
-// Package engine decides by policies and rules that can be replaced while it runs. Every door of
-// Drawgate asks it.
+// Package engine decides by policies and rules that can be replaced while it runs. All of
+// Drawgate's servers and middleware use it.
 //
-// A [Request] says what is known of a caller, and the rules in force find the policies that count
-// it; or it names policies and keys itself. All of them are taken as one: granted together or not
-// at all. Policies in shadow are evaluated beside, with buckets of their own, and never change the
-// answer.
+// A [Request] describes a caller, and the rules in force find the policies that count it; or the
+// request names policies and keys itself. They are one take: all of them are granted, or none.
+// Policies in shadow are evaluated separately, with their own buckets, and never change the answer.
 //
 // [Engine.Replace] puts another configuration in force at once. Buckets belong to policies by name,
 // so nothing that was counted is lost.

@@ -14,20 +14,20 @@ import (
 
 // Engine decides takes by the configuration in force. It is safe for concurrent use.
 type Engine struct {
-	base   *drawgate.Limiter // of no policy that is in use: what all limiters are made from
-	shadow *drawgate.Limiter // the same for shadows: they stand in no queue, and no observer takes them for what is enforced
+	base   *drawgate.Limiter // has a policy that is not in use; all limiters are made from it
+	shadow *drawgate.Limiter // the same for shadows: they do not queue, and observers do not mistake them for enforced takes
 	opts   Options
 	pool   sync.Pool // of *scratch
 	state  atomic.Pointer[state]
 
 	local   bool          // the store does no I/O
-	shadows chan struct{} // a place for each shadow that is evaluated; full when the engine is closed
+	shadows chan struct{} // holds an element for each shadow being evaluated; full when the engine is closed
 	close   sync.Once
 
 	mu sync.Mutex // held while the state is replaced
 }
 
-// New returns an engine over store, which stays the caller's to close. opts may be nil.
+// New returns an engine over store, which the caller closes. opts may be nil.
 //
 // The error joins all mistakes of the configuration: [*Error], [*rules.Error] and
 // [*drawgate.LimitError].
@@ -59,9 +59,9 @@ func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
 	return e, nil
 }
 
-// Replace puts another configuration in force, all of it at once. Takes under way finish under the
-// one that they began with; those who wait keep their place. What was counted stays counted, by the
-// rules of docs/semantics.md. After an error nothing has changed.
+// Replace puts another configuration in force, all of it at once. Running takes finish under the
+// configuration with which they began; waiting callers keep their position. What was counted stays
+// counted, by the rules of docs/semantics.md. After an error nothing has changed.
 func (e *Engine) Replace(c Config) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,12 +70,12 @@ func (e *Engine) Replace(c Config) error {
 		return err
 	}
 	e.state.Store(s)
-	e.base.Rouse() // a limit that was raised lets in who waits for it
+	e.base.Rouse() // a raised limit may admit waiting callers
 	return nil
 }
 
-// Limiter returns the limiter of a policy in force, with the policy's own amounts; nil if there is
-// no such policy.
+// Limiter returns the limiter of a policy in force, with the policy's own amounts, or nil if there
+// is no such policy.
 func (e *Engine) Limiter(policy string) *drawgate.Limiter {
 	p := e.state.Load().policies[policy]
 	if p == nil {
@@ -84,7 +84,7 @@ func (e *Engine) Limiter(policy string) *drawgate.Limiter {
 	return p.plain.own
 }
 
-// Ask asks for units of one bucket, with the amounts that hold for this key, in a
+// Ask returns an ask for units of one bucket, with the amounts for this key, to be used in a
 // [drawgate.Request] or for [drawgate.Ask.Status].
 func (e *Engine) Ask(policy, tenant, key string, costs ...drawgate.Cost) (drawgate.Ask, error) {
 	p, err := e.state.Load().find(policy)
@@ -94,7 +94,7 @@ func (e *Engine) Ask(policy, tenant, key string, costs ...drawgate.Cost) (drawga
 	return drawgate.Ask{Limiter: p.of(e.tenant(tenant), key, p.plain).own, Tenant: tenant, Key: key, Costs: costs}, nil
 }
 
-// AskApplied is [Engine.Ask] for what a rule applies, with the amounts that the rule says.
+// AskApplied is [Engine.Ask] for what a rule applies, with the rule's amounts.
 func (e *Engine) AskApplied(a *Applied, costs ...drawgate.Cost) (drawgate.Ask, error) {
 	ask, err := e.Ask(a.Policy, a.Tenant, a.Key, costs...)
 	s := e.state.Load()
@@ -107,7 +107,7 @@ func (e *Engine) AskApplied(a *Applied, costs ...drawgate.Cost) (drawgate.Ask, e
 	return ask, nil
 }
 
-// tenant returns the tenant that is meant.
+// tenant returns t, or the engine's own tenant if t is empty.
 func (e *Engine) tenant(t string) string {
 	if t == "" {
 		return e.opts.Tenant
@@ -115,7 +115,7 @@ func (e *Engine) tenant(t string) string {
 	return t
 }
 
-// Policies describes the policies in force that are no [Policy.Base], in the order of the
+// Policies describes the policies in force that are not a [Policy.Base], in the order of the
 // configuration.
 func (e *Engine) Policies() []Info {
 	s := e.state.Load()
@@ -126,7 +126,8 @@ func (e *Engine) Policies() []Info {
 	return infos
 }
 
-// Policy describes one policy in force, a [Policy.Base] too; false: there is none of this name.
+// Policy describes one policy in force, which may be a [Policy.Base]; false means that there is
+// none of this name.
 func (e *Engine) Policy(name string) (Info, bool) {
 	p := e.state.Load().policies[name]
 	if p == nil {
@@ -139,25 +140,25 @@ func (p *policy) info() Info {
 	return Info{Name: p.said.Name, Policy: p.said.Policy, Shadow: p.said.Shadow, Overrides: p.said.Overrides, DisabledUntil: p.disabled.until()}
 }
 
-// Config returns the configuration in force, without what is a [Policy.Base]. It must not be
-// changed.
+// Config returns the configuration in force, without policies that are a [Policy.Base]. It must not
+// be changed.
 func (e *Engine) Config() Config { return e.state.Load().config }
 
-// Disable leaves a policy out of all takes from now until then; it comes back by itself. Who waits
-// already goes on waiting. It outlives a Replace that keeps the policy, and no restart.
+// Disable leaves a policy out of all takes from now until then. Callers that are already waiting
+// keep waiting. It survives a Replace that keeps the policy, but not a restart.
 func (e *Engine) Disable(policy string, until time.Time) error {
 	p, err := e.state.Load().find(policy)
 	if err != nil {
 		return err
 	}
 	if !until.After(time.Now()) {
-		return fmt.Errorf("%w: policy %q cannot be disabled until %s, which is over", drawgate.ErrInvalid, policy, until.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%w: policy %q cannot be disabled until %s, which is in the past", drawgate.ErrInvalid, policy, until.UTC().Format(time.RFC3339))
 	}
 	p.disabled.set(until)
 	return nil
 }
 
-// Enable takes back a [Engine.Disable].
+// Enable undoes a [Engine.Disable].
 func (e *Engine) Enable(policy string) error {
 	p, err := e.state.Load().find(policy)
 	if err != nil {
@@ -167,11 +168,12 @@ func (e *Engine) Enable(policy string) error {
 	return nil
 }
 
-// Waiting returns how many callers wait in this process, and how long the one who waits longest
-// has.
+// Waiting returns how many callers wait in this process, and the longest time that one has been
+// waiting.
 func (e *Engine) Waiting() (callers int, oldest time.Duration) { return e.base.Waiting() }
 
-// Close ends all waiting with drawgate.ErrClosed, as every later take. The store stays open.
+// Close ends all waiting with drawgate.ErrClosed, as it does every later take. It does not close
+// the store.
 func (e *Engine) Close() error {
 	err := errors.Join(e.base.Close(), e.shadow.Close())
 	e.close.Do(func() {
@@ -184,9 +186,9 @@ func (e *Engine) Close() error {
 
 // Take decides a request.
 //
-// A refusal is a Result and no error, of a Hold too. The error is as for [drawgate.Limiter.Take],
-// [ErrUnknownPolicy], [ErrTooMany], or a *[rules.Error] if
-// an expression failed on this request. The Decision is then not allowed.
+// A refusal is a Result and not an error, with a Hold too. The error is as for
+// [drawgate.Limiter.Take], [ErrUnknownPolicy], [ErrTooMany], or a *[rules.Error] if an expression
+// failed on this request. After an error, the Decision is not allowed.
 func (e *Engine) Take(ctx context.Context, r *Request) (Result, error) {
 	var res Result
 	err := e.TakeInto(ctx, r, &res)

@@ -10,15 +10,14 @@ var (
 	ErrUnknownPolicy = errors.New("engine: unknown policy")
 	// ErrTooMany means that more policies count a request than one take can hold.
 	ErrTooMany = errors.New("engine: too many policies for one take")
-	// ErrOtherTenant means that a request would count in buckets of another tenant than the one
-	// that it may not leave.
+	// ErrOtherTenant means that a request would count in buckets of a tenant that it must not use.
 	ErrOtherTenant = errors.New("engine: a bucket of another tenant")
 )
 
-// Error is a mistake in a policy of a configuration, beside those of its limits.
+// Error is a mistake in a policy of a configuration, other than those of its limits.
 type Error struct {
 	Policy string
-	Index  int    // of the policy in the list
+	Index  int    // position of the policy in the list
 	Field  string // "name", "overrides[2].amounts"
 	Err    error
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// scratch is what one take needs and the next one uses again.
+// scratch is the memory of one take, which the next one reuses.
 type scratch struct {
 	matches  rules.Matches
 	enforced []drawgate.Ask
 	shadow   []drawgate.Ask
 	costs    []drawgate.Cost
-	known    []bool // per cost of the request: a policy has its unit
+	known    []bool // per cost of the request: some policy counts its unit
 	spared   bool   // a policy that counts requests is disabled
-	never    error  // sets ask together of an enforced bucket what no limit grants
+	never    error  // several sets together ask an enforced bucket for more than its limit grants
 	failed   error  // why the shadows cannot be evaluated
 }
 
-// clear lets go of what belongs to the request.
+// clear removes what belongs to the request.
 func (sc *scratch) clear() {
 	sc.matches.Clear()
 	clear(sc.enforced)
@@ -46,7 +46,7 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 		}
 		u := use{policy: p, variant: p.of(e.tenant(a.Tenant), a.Key, p.plain), costs: a.Costs}
 		if len(a.Costs) == 1 && a.Costs[0].N == 1 && same(a.Costs[0].Unit, drawgate.UnitRequests) && has(p.plain, drawgate.UnitRequests) {
-			u.costs = nil // what is asked anyway goes the short way
+			u.costs = nil // the rule's own costs need no merging
 		}
 		if err := e.add(r, &u, Applied{Rule: -1, Policy: p.name, Tenant: a.Tenant, Key: drawgate.BoundedKey(a.Key), Shadow: p.shadow}, sc, res); err != nil {
 			return err
@@ -55,7 +55,7 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 	return e.match(s, r, sc, res)
 }
 
-// match adds what the rules apply, to each set of attributes by itself.
+// match adds what the rules apply, for each set of attributes separately.
 func (e *Engine) match(s *state, r *Request, sc *scratch, res *Result) error {
 	sets := r.Sets
 	switch {
@@ -89,7 +89,7 @@ func (e *Engine) match(s *state, r *Request, sc *scratch, res *Result) error {
 	return nil
 }
 
-// apply adds what the rules that matched apply to set i, which asks for costs.
+// apply adds what the matching rules apply to set i, which asks for costs.
 func (e *Engine) apply(s *state, r *Request, i int, costs []drawgate.Cost, sc *scratch, res *Result) error {
 	sc.known = append(sc.known[:0], make([]bool, len(costs))...)
 	some := false
@@ -114,24 +114,24 @@ func (e *Engine) apply(s *state, r *Request, i int, costs []drawgate.Cost, sc *s
 	}
 	for k, known := range sc.known {
 		if some && !known {
-			return fmt.Errorf("%w: %q in none of the policies that count this request", drawgate.ErrUnknownUnit, cmp.Or(costs[k].Unit, drawgate.UnitRequests))
+			return fmt.Errorf("%w: %q is counted by none of the policies of this request", drawgate.ErrUnknownUnit, cmp.Or(costs[k].Unit, drawgate.UnitRequests))
 		}
 	}
 	return nil
 }
 
-// twice reports whether a bucket is there already: an ask by name goes before a rule, and an
-// earlier apply of a rule before a later one for the same set.
+// twice reports whether a bucket is already in the list: an ask by name takes precedence over a
+// rule, and an earlier apply of a rule over a later one for the same set.
 func (e *Engine) twice(a *Applied, list []Applied) bool {
 	for i := range list {
 		if list[i].Rule >= 0 {
-			break // asks by name are in front
+			break // asks by name come first
 		}
 		if e.equal(a, &list[i]) {
 			return true
 		}
 	}
-	for i := len(list) - 1; i >= 0 && list[i].Set == a.Set; i-- { // its own set is at the end, and there may be very many sets
+	for i := len(list) - 1; i >= 0 && list[i].Set == a.Set; i-- { // only its own set, which is at the end: there may be very many sets
 		if e.equal(a, &list[i]) {
 			return true
 		}
@@ -144,7 +144,7 @@ func (e *Engine) equal(a, b *Applied) bool {
 	return a.Policy == b.Policy && a.Shadow == b.Shadow && a.Key == b.Key && e.tenant(a.Tenant) == e.tenant(b.Tenant)
 }
 
-// merge returns the costs of a use, with those of the request in place of its own.
+// merge returns the costs of a use, replaced by those of the request where it has them.
 func (sc *scratch) merge(u *use, asked []drawgate.Cost) []drawgate.Cost {
 	from := len(sc.costs)
 	for i := range asked {
@@ -181,13 +181,12 @@ func named(list []drawgate.Cost, unit string) bool {
 	return false
 }
 
-// same reports whether two units are; "" is requests.
+// same reports whether two units are the same; "" is requests.
 func same(a, b string) bool {
 	return cmp.Or(a, drawgate.UnitRequests) == cmp.Or(b, drawgate.UnitRequests)
 }
 
-// add puts a use where it belongs: among what is enforced, among the shadows, or nowhere if the
-// policy is disabled.
+// add adds a use to what is enforced, to the shadows, or to neither if the policy is disabled.
 func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (err error) {
 	a.Bucket, a.Disabled = -1, u.policy.disabled.now()
 	sc.spared = sc.spared || a.Disabled && u.policy.plain.own.Plan().CountsRequests()
@@ -200,7 +199,7 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (e
 			e.addShadow(r, &a, &ask, sc, res)
 		default:
 			sc.enforced, a.Bucket, err = e.together(r, sc, sc.enforced, a.Set, &ask)
-			if errors.Is(err, drawgate.ErrNeverFits) { // all that counts the request is told of first
+			if errors.Is(err, drawgate.ErrNeverFits) { // first collect everything that counts the request
 				a.NeverFits, sc.never, err = true, err, nil
 			}
 		}
@@ -212,7 +211,7 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (e
 	return err
 }
 
-// addShadow puts an ask among the shadows. What is wrong with it is no mistake of what is enforced.
+// addShadow adds an ask to the shadows. A mistake in it does not affect what is enforced.
 func (e *Engine) addShadow(r *Request, a *Applied, ask *drawgate.Ask, sc *scratch, res *Result) {
 	list, n, err := e.together(r, sc, sc.shadow, a.Set, ask)
 	if len(list) > len(sc.shadow) {
@@ -223,10 +222,10 @@ func (e *Engine) addShadow(r *Request, a *Applied, ask *drawgate.Ask, sc *scratc
 	}
 }
 
-// shown is how many of the policies that ask too much an error names.
+// shown is how many of the policies an error names.
 const shown = 9
 
-// tooMany names the first of what asks for too many buckets.
+// tooMany returns an error that names the first of too many buckets.
 func tooMany(list []Applied) error {
 	var b strings.Builder
 	for i := range list {

@@ -8,12 +8,12 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Lost is what a Take with a Hold, ID and Grant opened, or may have opened, whose answer nobody
-// has.
+// Lost is what a Take with a Hold, ID and Grant opened, or may have opened, when its answer was
+// lost.
 type Lost struct{ first, second Result }
 
-// Lost returns what a Take of r may have opened, for whoever gives it up to cancel. It takes
-// nothing, and knows nothing of what is open. If nothing enforced counts r, the error is
+// Lost returns what a Take of r may have opened, so that the caller can cancel it. It takes
+// nothing, and does not look at what is open. If nothing enforced counts r, the error is
 // [drawgate.ErrGone].
 func (e *Engine) Lost(r *Request) (*Lost, error) {
 	var found Result
@@ -38,19 +38,18 @@ func (e *Engine) Lost(r *Request) (*Lost, error) {
 		if res.Reservation, err = sc.enforced[0].Limiter.Resume(r.ID, r.Grant, end, sc.enforced...); err != nil {
 			return nil, err
 		}
-		if len(sc.shadow) > 0 { // what goes wrong there is of no consequence
+		if len(sc.shadow) > 0 { // errors of shadows have no effect
 			res.shadowHold, _ = sc.shadow[0].Limiter.Resume(shadowID(r.ID), r.Grant, end, sc.shadow...)
 		}
 	}
 	return l, nil
 }
 
-// Cancel gives everything back, by the grant. It is [drawgate.ErrGone] if nothing is open.
+// Cancel gives everything back, by the grant. It returns [drawgate.ErrGone] if nothing is open.
 func (l *Lost) Cancel(ctx context.Context) error { return l.first.Cancel(ctx) }
 
-// CancelAll is Cancel, and if nothing was open it cancels once more when the take cannot arrive at
-// the store any more, [drawgate.SendLife] later: a take that nobody waits for any more may be under
-// way to it.
+// CancelAll is Cancel, and if nothing was open it cancels again after [drawgate.SendLife], when the
+// take can no longer arrive at the store. A take whose caller has left may still be on its way.
 func (l *Lost) CancelAll(ctx context.Context) error {
 	if err := l.Cancel(ctx); !errors.Is(err, drawgate.ErrGone) {
 		return err

@@ -11,14 +11,14 @@ import (
 // overrides finds the variant of a key.
 type overrides struct {
 	exact  map[keyOf]*variant
-	starts map[keyOf]*variant // by what the key begins with
-	long   []int              // the lengths of these, longest first
+	starts map[keyOf]*variant // by the prefix of the key
+	long   []int              // lengths of the prefixes, longest first
 }
 
-// keyOf is a key of a tenant; of any, if the tenant is "".
+// keyOf is a key of a tenant, or of any tenant if that is "".
 type keyOf struct{ tenant, key string }
 
-// add notes an override.
+// add adds an override.
 func (o *overrides) add(c *Override, v *variant) error {
 	list, key := &o.exact, c.Key
 	if start, ok := strings.CutSuffix(c.Key, "*"); ok {
@@ -33,7 +33,7 @@ func (o *overrides) add(c *Override, v *variant) error {
 	}
 	k := keyOf{c.Tenant, key}
 	if _, twice := (*list)[k]; twice {
-		return errors.New("the same key and tenant are overridden twice")
+		return errors.New("the same key and tenant have two overrides")
 	}
 	if *list == nil {
 		*list = map[keyOf]*variant{}
@@ -42,8 +42,9 @@ func (o *overrides) add(c *Override, v *variant) error {
 	return nil
 }
 
-// of returns the variant of a key: the one of the key itself, cut ([drawgate.BoundedKey]) or not,
-// then that of the longest beginning, of the tenant before that of any. It is nil if there is none.
+// of returns the variant for a key: that of the key itself, cut ([drawgate.BoundedKey]) or not,
+// then that of the longest prefix, each for the tenant before that for any. It returns nil if there
+// is none.
 func (o *overrides) of(tenant, key string) *variant {
 	if v := either(o.exact, tenant, drawgate.BoundedKey(key)); v != nil {
 		return v

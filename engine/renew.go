@@ -7,13 +7,12 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// useOf names what a rule applies, in one configuration and the next.
+// useOf identifies what a rule applies, across configurations.
 type useOf struct{ rule, policy string }
 
-// renew returns what tells a take that waits which limiters count its buckets once the
-// configuration is replaced; nil for one that does not wait. The buckets stay the same: a policy
-// that is gone, or a rule that is, leaves them counted as they were, or by the policy's own
-// amounts.
+// renew returns a func that tells a waiting take which limiters count its buckets after the
+// configuration was replaced; nil if the take does not wait. The buckets stay the same. If a policy
+// or a rule is gone, they are counted as before, or by the policy's own amounts.
 func (e *Engine) renew(s *state, r *Request, res *Result) func(int) *drawgate.Limiter {
 	if !r.Wait {
 		return nil
@@ -38,8 +37,8 @@ func (e *Engine) renew(s *state, r *Request, res *Result) func(int) *drawgate.Li
 	}
 }
 
-// own returns the limiter by which a configuration counts what a rule of an earlier one applied. It
-// has the policy.
+// own returns the limiter by which a configuration counts what a rule of an earlier one applied.
+// The configuration must have the policy.
 func (e *Engine) own(s *state, before []rules.Rule, a *Applied) *drawgate.Limiter {
 	p := s.policies[a.Policy]
 	v := p.plain

@@ -7,11 +7,11 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Settle ends the reservation with what was really used, and that of the shadows with it: see
-// [drawgate.Reservation.Settle]. A unit that only shadows count is theirs alone. Without a
+// Settle ends the reservation, and that of the shadows, with what was really used: see
+// [drawgate.Reservation.Settle]. A unit that only shadows count only goes to them. Without a
 // reservation it does nothing.
 //
-// Settling the Reservation by itself is right too; the shadows then count their estimate, and hold
+// Settling only the Reservation is also allowed; the shadows then count their estimate, and hold
 // their slots, until the hold ends.
 func (r *Result) Settle(ctx context.Context, used ...drawgate.Cost) error {
 	mine, theirs := used, used
@@ -25,7 +25,7 @@ func (r *Result) Settle(ctx context.Context, used ...drawgate.Cost) error {
 	return r.Reservation.Settle(ctx, mine...)
 }
 
-// Cancel ends the reservation and gives everything back, and that of the shadows with it: see
+// Cancel ends the reservation, and that of the shadows, and gives everything back: see
 // [drawgate.Reservation.Cancel].
 func (r *Result) Cancel(ctx context.Context) error {
 	r.both(func(res *drawgate.Reservation) error { return res.Cancel(ctx) })
@@ -35,7 +35,7 @@ func (r *Result) Cancel(ctx context.Context) error {
 	return r.Reservation.Cancel(ctx)
 }
 
-// Renew makes the hold end hold from now, and that of the shadows with it: see
+// Renew extends the hold, and that of the shadows, to end hold from now: see
 // [drawgate.Reservation.Renew].
 func (r *Result) Renew(ctx context.Context, hold time.Duration) error {
 	r.both(func(res *drawgate.Reservation) error { return res.Renew(ctx, hold) })
@@ -45,16 +45,15 @@ func (r *Result) Renew(ctx context.Context, hold time.Duration) error {
 	return r.Reservation.Renew(ctx, hold)
 }
 
-// both does to the shadows' reservation what is done to the other. What goes wrong there is of no
-// consequence.
+// both does the same to the shadows' reservation. Errors there have no effect.
 func (r *Result) both(f func(*drawgate.Reservation) error) {
 	if r.shadowHold != nil {
 		_ = f(r.shadowHold)
 	}
 }
 
-// split returns what concerns the policies that are enforced, and what concerns the shadows. What
-// concerns neither is left to the former, to be refused.
+// split returns the costs of enforced policies, and those of shadows. Costs of neither go to the
+// enforced ones, which refuse them.
 func (r *Result) split(used []drawgate.Cost) (mine, theirs []drawgate.Cost) {
 	for _, c := range used {
 		shadow := counts(&r.shadowHold.Decision, c.Unit)

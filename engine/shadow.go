@@ -13,35 +13,35 @@ import (
 	mark "github.com/drawgate/drawgate/internal/shadow"
 )
 
-// Bounds of what a shadow may cost.
+// Bounds on the cost of shadows.
 const (
-	shadowTime  = 50 * time.Millisecond // of a store call for shadows, where no StoreTimeout is set
-	shadowGrace = 5 * time.Millisecond  // that an answer waits for its shadows, where no ShadowGrace is set
+	shadowTime  = 50 * time.Millisecond // for a store call for shadows, if no StoreTimeout is set
+	shadowGrace = 5 * time.Millisecond  // how long an answer waits for its shadows, if no ShadowGrace is set
 	maxShadows  = 256                   // store calls for shadows at once
 )
 
-// Why a shadow was not evaluated.
+// Reasons why a shadow was not evaluated.
 var (
 	errLate = errors.New("engine: the shadow was not answered in time")
-	errBusy = errors.New("engine: too many shadows are evaluated at once")
+	errBusy = errors.New("engine: too many shadows are being evaluated")
 )
 
-// answer is what a shadow take came to.
+// answer is the result of a shadow take.
 type answer struct {
 	decision    drawgate.Decision
 	reservation *drawgate.Reservation
 	err         error
 }
 
-// evaluate takes what is in shadow, beside what is enforced: it can neither fail nor change that,
-// and hold it up by ShadowGrace at most. The func that it returns waits for the answer and
-// compares, given the error of what is enforced.
+// evaluate takes from policies in shadow, at the same time as the enforced take: it can neither
+// fail nor change that, and delays it by ShadowGrace at most. It returns a func that waits for the
+// answer and compares; its argument is the error of the enforced take.
 func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Result) func(error) {
 	if failed := sc.failed; failed != nil {
 		return func(err error) { e.compare(&answer{err: failed}, res, err) }
 	}
 	if e.local {
-		a := shadow(ctx, r, sc.shadow) // takes no time
+		a := shadow(ctx, r, sc.shadow) // does not wait
 		return func(err error) { e.compare(&a, res, err) }
 	}
 	select {
@@ -50,7 +50,7 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Res
 		return func(err error) { e.compare(&answer{err: errBusy}, res, err) }
 	}
 	asks, own := slices.Clone(sc.shadow), *r
-	for i := range asks { // it may look at these after the answer, when their owners use them again
+	for i := range asks { // the shadow may look at these after the answer, when their owners reuse them
 		asks[i].Costs = slices.Clone(asks[i].Costs)
 	}
 	own.Labels = slices.Clone(r.Labels)
@@ -73,7 +73,7 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Res
 	}
 }
 
-// shadow takes what is in shadow, now.
+// shadow takes from policies in shadow, in this goroutine.
 func shadow(ctx context.Context, r *Request, asks []drawgate.Ask) (a answer) {
 	req := request(r, asks)
 	if holds(r, asks) {
@@ -90,7 +90,7 @@ func (e *Engine) shadowTime() time.Duration {
 	return shadowTime
 }
 
-// shadowID is the same for the same id, so that a request that is sent again finds its shadow
+// shadowID is the same for the same ID, so that a request that is sent again finds its shadow
 // again.
 func shadowID(id string) string {
 	if id == "" {
@@ -100,7 +100,8 @@ func shadowID(id string) string {
 	return hex.EncodeToString(h[:16]) + ShadowSuffix
 }
 
-// compare says how the shadows differ from what is enforced, which failed or not.
+// compare records how the shadows differ from what is enforced. failed is the error of the enforced
+// take.
 func (e *Engine) compare(a *answer, res *Result, failed error) {
 	res.shadowHold = a.reservation
 	if a.err != nil && !errors.Is(a.err, drawgate.ErrNeverFits) {
@@ -110,7 +111,7 @@ func (e *Engine) compare(a *answer, res *Result, failed error) {
 	for i := range res.Shadow {
 		s := &res.Shadow[i]
 		if s.Bucket < 0 {
-			continue // it was not asked
+			continue // it was not evaluated
 		}
 		s.Decision = a.decision
 		switch {

@@ -14,17 +14,17 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// ShadowSuffix ends the policy part of the keys that a rule in shadow counts by. No policy of one's
-// own has a name that ends so.
+// ShadowSuffix is the suffix of the policy in keys that a rule in shadow counts by. Names of
+// configured policies must not end with it.
 const ShadowSuffix = "~shadow"
 
-// OwnPrefix begins the policy part of keys that Drawgate uses for itself. No policy of one's own
-// has a name that begins so.
+// OwnPrefix is the prefix of the policy in keys that Drawgate uses for itself. Names of configured
+// policies must not begin with it.
 const OwnPrefix = "drawgate:"
 
 // state is a configuration in force.
 type state struct {
-	config   Config             // without what is a Base
+	config   Config             // without policies that are a Base
 	policies map[string]*policy // all of them
 	set      *rules.Set
 	uses     []use // by rules.Applied.Index
@@ -34,23 +34,23 @@ type state struct {
 // policy is a policy in force.
 type policy struct {
 	name      string
-	said      *Policy // by the configuration
+	said      *Policy // as configured
 	shadow    bool
-	off       bool     // the configuration says that it is disabled
+	off       bool     // disabled by the configuration
 	plain     *variant // with the policy's own amounts
 	overrides overrides
 	disabled  *disabled
 	variants  variants
 }
 
-// use is what a rule applies, made ready.
+// use is one compiled apply of a rule.
 type use struct {
 	policy  *policy
 	variant *variant
 	costs   []drawgate.Cost
 }
 
-// of returns the variant for a key, if no override says otherwise.
+// of returns the variant for a key: that of an override, or otherwise.
 func (p *policy) of(tenant, key string, otherwise *variant) *variant {
 	if v := p.overrides.of(tenant, key); v != nil {
 		return v
@@ -58,10 +58,10 @@ func (p *policy) of(tenant, key string, otherwise *variant) *variant {
 	return otherwise
 }
 
-// endless is the end of what has none, in a form that all clients can read.
+// endless stands for an end that never comes, in a form that all clients can read.
 var endless = time.Unix(math.MaxInt32, 0)
 
-// disabled is until when a policy is disabled, in Unix nanoseconds; 0 if it is not.
+// disabled holds until when a policy is disabled, in Unix nanoseconds; 0 if it is not.
 type disabled struct{ at atomic.Int64 }
 
 func (d *disabled) set(t time.Time) {
@@ -84,9 +84,9 @@ func (d *disabled) until() time.Time {
 	return time.Unix(0, d.at.Load())
 }
 
-// disabled says until when a policy is disabled under the next configuration: what was said while
-// this one is in force goes on, unless this one itself says that the policy is disabled. s may be
-// nil.
+// disabled returns until when a policy is disabled under the next configuration: what
+// [Engine.Disable] set under this one continues, unless this configuration itself disables the
+// policy. s may be nil.
 func (s *state) disabled(next *Policy) *disabled {
 	d := &disabled{}
 	switch {
@@ -108,7 +108,7 @@ func (s *state) find(name string) (*policy, error) {
 
 func (s *state) names() []string { return slices.Sorted(maps.Keys(s.policies)) }
 
-// compile makes a configuration ready. old may be nil.
+// compile compiles a configuration. old may be nil.
 func (e *Engine) compile(c Config, old *state) (*state, error) {
 	s := &state{config: c, policies: make(map[string]*policy, len(c.Policies)), byRule: map[useOf]*variant{}}
 	s.config.Policies = c.Listed()
@@ -117,7 +117,7 @@ func (e *Engine) compile(c Config, old *state) (*state, error) {
 	for i := range c.Policies {
 		p, mistakes := e.policy(i, &c.Policies[i], shadowed[c.Policies[i].Name])
 		if s.policies[p.name] != nil {
-			mistakes = append(mistakes, &Error{Policy: p.name, Index: i, Field: "name", Err: errors.New("the name is used twice")})
+			mistakes = append(mistakes, &Error{Policy: p.name, Index: i, Field: "name", Err: errors.New("another policy has the same name")})
 		}
 		errs = append(errs, mistakes...)
 		p.disabled = old.disabled(&c.Policies[i])
@@ -126,7 +126,7 @@ func (e *Engine) compile(c Config, old *state) (*state, error) {
 	var err error
 	s.set, err = rules.Compile(c.Rules, func(name string) error {
 		if s.policies[name] == nil {
-			return fmt.Errorf("there is no policy %q%s", name, suggest(name, s.names()))
+			return fmt.Errorf("unknown policy %q%s", name, suggest(name, s.names()))
 		}
 		return nil
 	})
@@ -136,7 +136,7 @@ func (e *Engine) compile(c Config, old *state) (*state, error) {
 	}
 	for i, units := range c.TakesNothing() {
 		errs = append(errs, &rules.Error{Rule: i, Name: c.Rules[i].Name, Field: "apply", Err: fmt.Errorf(
-			"it takes nothing: it names no costs, and its policies count no requests, but %s: name costs, of 0 if only callers name them", strings.Join(units, ", "))})
+			"it takes nothing: it has no costs, and its policies count no requests, only %s: add costs, of 0 if only callers set them", strings.Join(units, ", "))})
 	}
 	return s, errors.Join(errs...)
 }
@@ -154,14 +154,14 @@ func inShadow(c *Config) map[string]bool {
 	return names
 }
 
-// policy makes policy i ready.
+// policy compiles policy i.
 func (e *Engine) policy(i int, c *Policy, shadowed bool) (p *policy, errs []error) {
 	p = &policy{
 		name: c.Name, said: c, shadow: c.Shadow, off: c.Disabled,
 		variants: variants{base: e.base, policy: c.Policy, made: map[string]*variant{}},
 	}
 	switch {
-	case c.Shadow: // counts where it will count when it is enforced
+	case c.Shadow: // counts where it would count if it were enforced
 		p.variants.shadow = e.shadow
 	case shadowed:
 		p.variants.shadow, p.variants.suffix = e.shadow, ShadowSuffix
@@ -170,10 +170,10 @@ func (e *Engine) policy(i int, c *Policy, shadowed bool) (p *policy, errs []erro
 		errs = append(errs, &Error{Policy: c.Name, Index: i, Field: field, Err: err})
 	}
 	if strings.HasSuffix(c.Name, ShadowSuffix) {
-		fail("name", fmt.Errorf("names that end in %s are for rules in shadow", ShadowSuffix))
+		fail("name", fmt.Errorf("names that end with %s are reserved for rules in shadow", ShadowSuffix))
 	}
 	if strings.HasPrefix(c.Name, OwnPrefix) {
-		fail("name", fmt.Errorf("names that begin with %s are Drawgate's own", OwnPrefix))
+		fail("name", fmt.Errorf("names that begin with %s are reserved", OwnPrefix))
 	}
 	var err error
 	if p.plain, err = p.variants.with(nil); err != nil {
@@ -183,7 +183,7 @@ func (e *Engine) policy(i int, c *Policy, shadowed bool) (p *policy, errs []erro
 		o := &c.Overrides[k]
 		v, err := p.variants.with(o.Amounts)
 		if err == nil && len(o.Amounts) == 0 {
-			err = errors.New("no amount is given")
+			err = errors.New("amounts is empty")
 		}
 		if err != nil {
 			fail(fmt.Sprintf("overrides[%d].amounts", k), err)
@@ -194,7 +194,7 @@ func (e *Engine) policy(i int, c *Policy, shadowed bool) (p *policy, errs []erro
 	return p, errs
 }
 
-// apply makes ready what rule i applies. What the rules themselves say is not wrong is told here.
+// apply compiles what rule i applies. It reports mistakes that package rules does not find.
 func (s *state) apply(i int, r *rules.Rule) (errs []error) {
 	for k := range r.Apply {
 		a := &r.Apply[k]
@@ -218,8 +218,7 @@ func (s *state) apply(i int, r *rules.Rule) (errs []error) {
 	return errs
 }
 
-// costs checks what a rule asks of a policy. One request is nil, which is what a limiter asks by
-// itself.
+// costs checks the costs of a rule for a policy. One request is nil, which is a limiter's default.
 func costs(plan *drawgate.Plan, units map[string]int64) (list []drawgate.Cost, err error) {
 	for _, unit := range slices.Sorted(maps.Keys(units)) {
 		list = append(list, drawgate.Cost{Unit: unit, N: units[unit]})

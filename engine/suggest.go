@@ -2,8 +2,8 @@ package engine
 
 import "strings"
 
-// suggest ends a sentence about a name that is not known: with the one that was meant, if it is
-// near, or otherwise with those that there are.
+// suggest completes a message about an unknown name: with the name that was probably meant, if one
+// is similar, or otherwise with the known names.
 func suggest(name string, among []string) string {
 	const shown = 10
 	best, at := len(name)/2+1, ""
@@ -16,14 +16,14 @@ func suggest(name string, among []string) string {
 	case at != "":
 		return `; did you mean "` + at + `"?`
 	case len(among) == 0:
-		return "; there is none at all"
+		return " (there are none)"
 	case len(among) > shown:
-		return "; there are " + strings.Join(among[:shown], ", ") + " and others"
+		return " (have: " + strings.Join(among[:shown], ", ") + ", …)"
 	}
-	return "; there is " + strings.Join(among, ", ")
+	return " (have: " + strings.Join(among, ", ") + ")"
 }
 
-// distance returns how many bytes must be changed, added or left out to make b of a.
+// distance returns how many bytes must be changed, added or removed to turn a into b.
 func distance(a, b string) int {
 	if len(a) > 200 || len(b) > 200 {
 		return max(len(a), len(b))

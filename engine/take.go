@@ -9,9 +9,8 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// TakeInto is [Engine.Take] into a Result that is used again and again, which saves allocations.
-// What the last one said is overwritten. Once it returns, r and what it points to are the caller's
-// again.
+// TakeInto is [Engine.Take] into a Result that is reused, which saves allocations. It overwrites
+// the previous content. Once it returns, the caller may reuse r and what it points to.
 func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 	*res = Result{Applied: res.Applied[:0], Shadow: res.Shadow[:0]}
 	sc, _ := e.pool.Get().(*scratch)
@@ -44,9 +43,9 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 	return err
 }
 
-// spare lets takes pass that name no unit, and count no requests only because a policy that does is
-// disabled, or enforced where they are in shadow. To switch a policy off must not make requests
-// fail that passed by it.
+// spare lets a take pass that names no unit and counts no requests only because the policy that
+// would is disabled, or is in shadow while others are enforced. Switching off a policy must not
+// make requests fail that passed with it.
 func (sc *scratch) spare() {
 	spared := sc.spared
 	if spared {
@@ -57,7 +56,7 @@ func (sc *scratch) spare() {
 	}
 }
 
-// empty reports whether asks name no unit, and none counts requests: as a take they are
+// empty reports whether asks name no unit, and none counts requests: such a take fails with
 // drawgate.ErrUnknownUnit.
 func empty(asks []drawgate.Ask) bool {
 	for i := range asks {
@@ -68,14 +67,14 @@ func empty(asks []drawgate.Ask) bool {
 	return true
 }
 
-// nameNothing has empty asks say that they ask for nothing.
+// nameNothing makes empty asks explicit: they ask for 0 of a unit.
 func nameNothing(asks []drawgate.Ask) {
 	if len(asks) > 0 && empty(asks) {
 		asks[0].Costs = []drawgate.Cost{{Unit: asks[0].Limiter.Plan().Policy().Limits[0].Unit}}
 	}
 }
 
-// within returns an error if a bucket is of another tenant than the request may name.
+// within returns an error if a bucket belongs to another tenant than the request may use.
 func (e *Engine) within(r *Request, res *Result) error {
 	if r.Within == "" {
 		return nil
@@ -88,8 +87,8 @@ func (e *Engine) within(r *Request, res *Result) error {
 	return nil
 }
 
-// Match says what counts a request with these attributes, and takes nothing: the Applied, Exempt
-// and Unmatched of a Result. For what their buckets have left see [Engine.Ask].
+// Match returns what counts a request with these attributes, and takes nothing: the Applied, Exempt
+// and Unmatched of a Result. [Engine.Ask] shows what is left in the buckets.
 func (e *Engine) Match(a *rules.Attributes) (Result, error) {
 	var res Result
 	sc, _ := e.pool.Get().(*scratch)
@@ -102,7 +101,7 @@ func (e *Engine) Match(a *rules.Attributes) (Result, error) {
 	return res, err
 }
 
-// enforce takes what is enforced.
+// enforce takes from the enforced policies.
 func (e *Engine) enforce(ctx context.Context, s *state, r *Request, asks []drawgate.Ask, res *Result) (err error) {
 	if len(asks) == 0 {
 		res.Decision.Allowed = true
@@ -119,7 +118,7 @@ func (e *Engine) enforce(ctx context.Context, s *state, r *Request, asks []drawg
 	return err
 }
 
-// request makes the limiter's form of a request, of one that does not wait.
+// request converts a request that does not wait for a limiter.
 func request(r *Request, asks []drawgate.Ask) drawgate.Request {
 	req := drawgate.Request{Buckets: asks, Priority: r.Priority, Labels: r.Labels}
 	if holds(r, asks) {
@@ -128,7 +127,7 @@ func request(r *Request, asks []drawgate.Ask) drawgate.Request {
 	return req
 }
 
-// holds reports whether a request is held.
+// holds reports whether a request reserves.
 func holds(r *Request, asks []drawgate.Ask) bool {
 	if r.Hold == 0 || !r.HoldIfNeeded {
 		return r.Hold != 0 || r.ID != "" || r.Lease

@@ -8,10 +8,10 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// together adds an ask of a set to a list, or what it costs to the ask of an earlier set for the
-// same bucket, and returns the ask's position.
+// together adds an ask of a set to a list. If an earlier set has an ask for the same bucket, its
+// cost is added there. It returns the ask's position.
 func (e *Engine) together(r *Request, sc *scratch, list []drawgate.Ask, set int, ask *drawgate.Ask) ([]drawgate.Ask, int, error) {
-	if set == 0 { // nobody asked before
+	if set == 0 { // there are no earlier sets
 		return append(list, *ask), len(list), nil
 	}
 	for i := range list {
@@ -22,7 +22,7 @@ func (e *Engine) together(r *Request, sc *scratch, list []drawgate.Ask, set int,
 	return append(list, *ask), len(list), nil
 }
 
-// join lets an ask cost what both of two cost, by the lower of their amounts. The error is
+// join adds the costs of two asks, with the lower of their amounts. The error is
 // [drawgate.ErrNeverFits] if that is more than any limit grants.
 func (sc *scratch) join(r *Request, to, more *drawgate.Ask) error {
 	a, errA := to.Limiter.Plan().Amounts(to.Costs)
@@ -37,7 +37,7 @@ func (sc *scratch) join(r *Request, to, more *drawgate.Ask) error {
 	to.Limiter = both
 	limits, from := both.Plan().Policy().Limits, len(sc.costs)
 	for i := range limits {
-		if n := a[i] + b[i]; err == nil && n > drawgate.MaxAmount && !r.Lease { // of a lease any part is welcome
+		if n := a[i] + b[i]; err == nil && n > drawgate.MaxAmount && !r.Lease { // a lease accepts any part
 			err = beyond(both.Plan(), i, n, r.Priority)
 		}
 		if !named(sc.costs[from:], limits[i].Unit) {
@@ -48,7 +48,7 @@ func (sc *scratch) join(r *Request, to, more *drawgate.Ask) error {
 	return err
 }
 
-// beyond is the error for n units that no limit i grants. A priority that there is not is for the
+// beyond returns the error for n units that limit i can never grant. An invalid priority is for the
 // limiter to refuse.
 func beyond(p *drawgate.Plan, i int, n int64, priority int) error {
 	if priority < 0 || priority > drawgate.MaxPriority {
@@ -58,8 +58,8 @@ func beyond(p *drawgate.Plan, i int, n int64, priority int) error {
 	return &drawgate.NeverFitsError{Policy: p.Name(), Limit: l.Name, Unit: cmp.Or(l.Unit, drawgate.UnitRequests), Amount: l.Amount, N: n, Most: p.Specs(false)[i].Effective[priority]}
 }
 
-// lower returns a limiter with the lower amount of each limit of two that differ in nothing else:
-// what passes it passes both.
+// lower returns a limiter with the lower amount of each limit of two policies that otherwise are
+// the same: what passes it passes both.
 func lower(a, b *drawgate.Limiter) (*drawgate.Limiter, error) {
 	if a == b {
 		return a, nil
@@ -78,11 +78,11 @@ func lower(a, b *drawgate.Limiter) (*drawgate.Limiter, error) {
 	case isB:
 		return b, nil
 	}
-	p.Limits = limits // so seldom that it is made each time
+	p.Limits = limits // so rare that it is made each time
 	return a.With(p)
 }
 
-// neverFits notes which of what is applied asks more than a limit ever grants.
+// neverFits marks what asks for more than a limit can ever grant.
 func neverFits(r *Request, asks []drawgate.Ask, res *Result) {
 	for i := range asks {
 		plan := asks[i].Limiter.Plan()

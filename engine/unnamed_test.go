@@ -129,7 +129,7 @@ func TestARuleThatTakesNothing(t *testing.T) {
 		if err == nil {
 			e.Close()
 		}
-		if bad := err != nil && strings.Contains(err.Error(), `rule 1 ("r"): apply: it takes nothing: it names no costs, and its policies count no requests, but tokens: name costs`); bad != c.bad || !bad && err != nil {
+		if bad := err != nil && strings.Contains(err.Error(), `rule 1 ("r"): apply: it takes nothing: it has no costs, and its policies count no requests, only tokens: add costs`); bad != c.bad || !bad && err != nil {
 			t.Errorf("%d: %v, want an error: %v", i, err, c.bad)
 		}
 	}

@@ -35,8 +35,8 @@ func (b bitset) next(rule int) int {
 	return -1
 }
 
-// members is a set of rules that is mostly small: a list while that is shorter than the bits would
-// be.
+// members is a set of rules that is usually small: it is a list as long as that is shorter than a
+// bitset.
 type members struct {
 	list []int32
 	set  bitset

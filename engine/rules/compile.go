@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Set is a list of rules made ready. It is immutable and safe for concurrent use.
+// Set is a compiled list of rules. It is immutable and safe for concurrent use.
 type Set struct {
 	rules   []rule
 	index   *index
@@ -19,26 +19,26 @@ type Set struct {
 	timed   bool
 }
 
-// rule is a rule made ready.
+// rule is a compiled rule.
 type rule struct {
 	Rule
 	pairs  []pair            // conditions that are not indexed
-	asks   bool              // there are pairs, when or hours
+	asks   bool              // it has pairs, when or hours
 	when   *expression[bool] // nil: always
 	hours  *hours            // nil: always
 	tenant *expression[string]
 	keys   []*expression[string]
-	ids    []int // of the policies that it applies: equal names have equal ids
-	first  int   // position of its first apply among all
+	ids    []int // of its policies: equal names have equal ids
+	first  int   // position of its first apply among all applies
 }
 
-// Compile checks rules and makes them ready. has reports what is wrong with the name of a policy;
-// nil takes every name for good.
+// Compile checks and compiles rules. has returns an error if the name of a policy is wrong; nil
+// accepts every name.
 //
 // The error joins all mistakes, each an [*Error].
 func Compile(list []Rule, has func(policy string) error) (*Set, error) {
 	if len(list) > MaxRules {
-		return nil, fmt.Errorf("rules: %d rules are more than %d", len(list), MaxRules)
+		return nil, fmt.Errorf("rules: %d rules, but at most %d are allowed", len(list), MaxRules)
 	}
 	s := &Set{rules: make([]rule, len(list)), texts: newTexts()}
 	var errs []error
@@ -90,18 +90,18 @@ func (s *Set) Rules() int { return len(s.rules) }
 // Rule returns rule i. Its slices and maps must not be changed.
 func (s *Set) Rule(i int) *Rule { return &s.rules[i].Rule }
 
-// Applies returns how many policies all rules apply together: see [Applied].
+// Applies returns the total number of applies of all rules: see [Applied].
 func (s *Set) Applies() int { return s.applies }
 
 // Timed reports whether what matches depends on the time.
 func (s *Set) Timed() bool { return s.timed }
 
-// compiler makes one rule ready, and collects what is wrong with it.
+// compiler compiles one rule, and collects its mistakes.
 type compiler struct {
 	index int
 	has   func(string) error
 	rule  *rule
-	made  map[string]*expression[string] // by source: most rules count by the same few
+	made  map[string]*expression[string] // by source: most rules use the same few keys
 	timed bool
 	errs  []error
 }
@@ -116,7 +116,7 @@ func (c *compiler) compile(r *Rule) {
 	c.rule.Rule = *r
 	c.rule.Apply = slices.Clone(r.Apply)
 	if len(r.Name) > MaxPattern {
-		c.fail("name", fmt.Errorf("%d bytes are more than %d", len(r.Name), MaxPattern))
+		c.fail("name", fmt.Errorf("%d bytes, but at most %d are allowed", len(r.Name), MaxPattern))
 	}
 	c.match(&r.Match)
 	var err error
@@ -139,7 +139,7 @@ func (c *compiler) compile(r *Rule) {
 	}
 }
 
-// effect checks that a rule does something, and not what contradicts itself.
+// effect checks that a rule does something, and does not contradict itself.
 func (c *compiler) effect(r *Rule) {
 	switch {
 	case r.Exempt && len(r.Apply) > 0:
@@ -149,7 +149,7 @@ func (c *compiler) effect(r *Rule) {
 	case len(r.Apply) == 0 && !r.Exempt && !r.Final:
 		c.fail("apply", errors.New("the rule does nothing: it needs apply, exempt or final"))
 	case len(r.Apply) > MaxApply:
-		c.fail("apply", fmt.Errorf("%d policies are more than %d", len(r.Apply), MaxApply))
+		c.fail("apply", fmt.Errorf("%d policies, but at most %d are allowed", len(r.Apply), MaxApply))
 	}
 }
 
@@ -162,7 +162,7 @@ func (c *compiler) match(m *Match) {
 	c.fail("match.class", checkValue(m.Class))
 	for i, method := range m.Methods {
 		if method == "" || len(method) > MaxPattern || strings.ContainsAny(method, "* ") {
-			c.fail(fmt.Sprintf("match.methods[%d]", i), errors.New("it is not a method such as GET"))
+			c.fail(fmt.Sprintf("match.methods[%d]", i), errors.New("not a method such as GET"))
 		}
 	}
 	for i, p := range m.IPs {
@@ -179,7 +179,7 @@ func (c *compiler) values(field string, conds map[string]string) {
 		case name == "" || len(name) > MaxPattern:
 			c.fail(field, fmt.Errorf("a name has 1 to %d bytes", MaxPattern))
 		case cond == "":
-			c.fail(field+"."+name, errors.New(`a value is missing: "*" is any that is not empty; for an empty one use when`))
+			c.fail(field+"."+name, errors.New(`a value is missing: "*" matches any value that is not empty; for an empty one use when`))
 		default:
 			c.fail(field+"."+name, checkValue(cond))
 		}

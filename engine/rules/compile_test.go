@@ -23,32 +23,32 @@ func TestMistakes(t *testing.T) {
 		{Rule{Exempt: true, Shadow: true}, "exempt", "shadow"},
 		{Rule{Apply: apply("", "ip")}, "apply[0].policy", "missing"},
 		{Rule{Apply: apply("p", " ")}, "apply[0].key", `"global"`},
-		{Rule{Apply: apply("p", "ip", "q", "usr")}, "apply[1].key", "unknown name usr; there are method,"},
+		{Rule{Apply: apply("p", "ip", "q", "usr")}, "apply[1].key", "unknown name usr; known names are method,"},
 		{Rule{Apply: apply("p", "hour")}, "apply[0].key", "expected string"},
 		{Rule{Apply: apply("p", "user, path")}, "apply[0].key", "line 1, column 5"},
 		{Rule{Apply: apply("p", `header()`)}, "apply[0].key", "not enough arguments"},
-		{Rule{Apply: make([]Apply, 9)}, "apply", "more than 8"},
+		{Rule{Apply: make([]Apply, 9)}, "apply", "at most 8"},
 		{Rule{When: "user", Apply: ok}, "when", "expected bool"},
 		{Rule{When: "now() > 3", Apply: ok}, "when", "unknown name now"},
-		{Rule{When: "path matches user", Apply: ok}, "when", "written out"},
+		{Rule{When: "path matches user", Apply: ok}, "when", "literal"},
 		{Rule{When: `path matches "("`, Apply: ok}, "when", "missing closing"},
 		{Rule{When: "let x = path; x == user", Apply: ok}, "when", "let"},
 		{Rule{When: `any(split(path, ""), any(split(path, ""), # == "x"))`, Apply: ok}, "when", "loop within a loop"},
 		{Rule{When: `any(1..1000000, # == 7)`, Apply: ok}, "when", "range"},
 		{Rule{When: `any(1..hour, # == 7)`, Apply: ok}, "when", "range"},
-		{Rule{When: `inside(user)`, Apply: ok}, "when", "written out"},
-		{Rule{When: `inside()`, Apply: ok}, "when", "written out"},
+		{Rule{When: `inside(user)`, Apply: ok}, "when", "literal"},
+		{Rule{When: `inside()`, Apply: ok}, "when", "literal"},
 		{Rule{When: `inside("10.0.0.0/33")`, Apply: ok}, "when", "is not a network"},
 		{Rule{When: strings.Repeat("!", MaxSource) + "true", Apply: ok}, "when", "bytes"},
 		{Rule{When: strings.Repeat("!", MaxNodes) + "true", Apply: ok}, "when", "nodes"},
 		{Rule{Tenant: "hour", Apply: ok}, "tenant", "expected string"},
-		{Rule{Match: Match{Path: "a/b"}, Apply: ok}, "match.path", `begins with "/"`},
+		{Rule{Match: Match{Path: "a/b"}, Apply: ok}, "match.path", `begin with "/"`},
 		{Rule{Match: Match{Path: "/a/*/b"}, Apply: ok}, "match.path", "at the end"},
 		{Rule{Match: Match{Path: "/a/../b"}, Apply: ok}, "match.path", `"/b" would match`},
 		{Rule{Match: Match{Path: "/a?x=1"}, Apply: ok}, "match.path", "query"},
 		{Rule{Match: Match{Path: "/a/{id"}, Apply: ok}, "match.path", "whole segment"},
 		{Rule{Match: Match{Path: "/a/x{id}"}, Apply: ok}, "match.path", "whole segment"},
-		{Rule{Match: Match{Path: "/a/{id...}"}, Apply: ok}, "match.path", "whatever follows"},
+		{Rule{Match: Match{Path: "/a/{id...}"}, Apply: ok}, "match.path", "match the rest"},
 		{Rule{Match: Match{Path: "/" + long}, Apply: ok}, "match.path", "bytes"},
 		{Rule{Match: Match{Host: "x:80"}, Apply: ok}, "match.host", "port"},
 		{Rule{Match: Match{Host: "*.x.*"}, Apply: ok}, "match.host", `one "*"`},
@@ -78,7 +78,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestAllMistakesAreToldAtOnce: whoever writes a file need not find them one by one.
+// TestAllMistakesAreReportedAtOnce: whoever writes a file need not find them one by one.
 // req: B11.
 func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	t.Parallel()
@@ -86,9 +86,9 @@ func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 		{Name: "a", Match: Match{Path: "x", User: "*y"}, When: "1", Apply: apply("nope", "usr", "", "")},
 		{Name: "a", Exempt: true},
 	}
-	_, err := Compile(list, func(policy string) error { return fmt.Errorf("there is no policy %q", policy) })
+	_, err := Compile(list, func(policy string) error { return fmt.Errorf("unknown policy %q", policy) })
 	for _, want := range []string{
-		`rule 1 ("a"): match.path`, `match.user`, `rule 1 ("a"): when`, `apply[0].policy: there is no policy "nope"`, `apply[0].key`, `apply[1].policy`, `apply[1].key`,
+		`rule 1 ("a"): match.path`, `match.user`, `rule 1 ("a"): when`, `apply[0].policy: unknown policy "nope"`, `apply[0].key`, `apply[1].policy`, `apply[1].key`,
 		`rule 2 ("a"): name: rule 1 has the same name`,
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -110,7 +110,7 @@ func TestErrorsDoNotShowExpressions(t *testing.T) {
 
 func TestTooManyRules(t *testing.T) {
 	t.Parallel()
-	if _, err := Compile(make([]Rule, MaxRules+1), nil); err == nil || !strings.Contains(err.Error(), "more than 10000") {
+	if _, err := Compile(make([]Rule, MaxRules+1), nil); err == nil || !strings.Contains(err.Error(), "at most 10000") {
 		t.Errorf("error %v", err)
 	}
 	s := compile(t)

@@ -11,11 +11,11 @@ import (
 	"github.com/expr-lang/expr/ast"
 )
 
-// This file makes Go funcs of expressions of the usual sort: the language's own machine allocates
-// for each text that it looks at. A func that is nil says that the machine must do it. FuzzExpr
-// holds both to the same answers.
+// This file turns common expressions into Go funcs, because the language's own interpreter
+// allocates for each text that it looks at. A nil func means that the interpreter must be used.
+// FuzzExpr checks that both give the same answers.
 
-// directString makes a func of an expression whose value is text.
+// directString returns a func for an expression that yields a text.
 func directString(node ast.Node) func(*request) string {
 	switch n := node.(type) {
 	case *ast.StringNode:
@@ -40,7 +40,7 @@ func directString(node ast.Node) func(*request) string {
 	return nil
 }
 
-// attribute returns the func of a name.
+// attribute returns the func for a name.
 func attribute(name string) func(*request) string {
 	switch name {
 	case "method":
@@ -131,7 +131,7 @@ func (f *joinFinder) Visit(n *ast.Node) {
 	}
 }
 
-// directInt makes a func of an expression whose value is a whole number.
+// directInt returns a func for an expression that yields an integer.
 func directInt(node ast.Node) func(*request) int {
 	switch n := node.(type) {
 	case *ast.IntegerNode:
@@ -145,7 +145,7 @@ func directInt(node ast.Node) func(*request) int {
 	return nil
 }
 
-// directBool makes a func of an expression that is true or false.
+// directBool returns a func for an expression that is true or false.
 func directBool(node ast.Node) func(*request) bool {
 	switch n := node.(type) {
 	case *ast.BoolNode:
@@ -250,7 +250,7 @@ func compareNumbers(operator string, l, r func(*request) int) func(*request) boo
 	return nil
 }
 
-// textIn makes the func that looks a text up in a list that is written out.
+// textIn returns a func that looks up a text in a literal list.
 func textIn(l func(*request) string, list ast.Node) func(*request) bool {
 	array, ok := list.(*ast.ArrayNode)
 	if !ok {
@@ -288,7 +288,7 @@ func numberIn(l func(*request) int, list ast.Node) func(*request) bool {
 	return nil
 }
 
-// headerOf, attr and insideAny are what the machine calls.
+// The interpreter calls headerOf, attr and insideAny.
 func (q *request) headerOf(name string) string { return q.header(http.CanonicalHeaderKey(name)) }
 func (q *request) attr(name string) string     { return q.Extra[name] }
 
@@ -301,7 +301,7 @@ func (q *request) insideAny(list ...string) bool {
 	return false
 }
 
-var errNetworks = errors.New(`inside asks for networks that are written out, such as inside("10.0.0.0/8")`)
+var errNetworks = errors.New(`inside needs literal networks, such as inside("10.0.0.0/8")`)
 
 // insideOf reads the arguments of inside.
 func insideOf(args []ast.Node) (nets []netip.Prefix, err error) {

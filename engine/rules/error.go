@@ -2,8 +2,8 @@ package rules
 
 import "fmt"
 
-// Error is a mistake in a rule, or what went wrong when it was evaluated. It never shows the value
-// of an attribute.
+// Error is a mistake in a rule, or an error in its evaluation. It never shows the value of an
+// attribute.
 type Error struct {
 	Rule  int    // position in the list
 	Name  string // of the rule; may be empty

@@ -12,14 +12,15 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// names are what an expression may ask for, and functions those of our own that it may call.
-// docs/rules.md explains them.
+// names are what an expression can use, and functions are our own functions. docs/rules.md explains
+// them.
 const (
 	names     = "method, path, host, route, ip, address, user, class, hour, weekday"
 	functions = `header("Name"), attr("name"), join(a, b, ...), hash(a), inside("10.0.0.0/8", ...)`
 )
 
-// builtins are the language's own functions that are of use here. None can make much of little.
+// builtins are the useful functions of the language itself. None of them can produce much output
+// from little input.
 var builtins = []string{
 	"all", "any", "none", "len", "lower", "upper", "trim", "trimPrefix", "trimSuffix", "hasPrefix", "hasSuffix", "split", "first", "last", "int", "string",
 	"indexOf", "abs", "max", "min",
@@ -28,7 +29,7 @@ var builtins = []string{
 // memoryBudget bounds what one evaluation may collect, in elements.
 const memoryBudget = 10_000
 
-// env is what an expression sees when the language's own machine runs it.
+// env is what an expression sees in the language's own interpreter.
 type env struct {
 	Method  string                 `expr:"method"`
 	Path    string                 `expr:"path"`
@@ -47,15 +48,15 @@ type env struct {
 	Hash    func(string) string    `expr:"hash"`
 }
 
-// expression is one of T, bool or string, made ready: as a Go func if it is of the usual sort,
-// which costs nothing, and otherwise as a program of the language's own machine.
+// expression is a compiled expression of type T, bool or string: a common one as a Go func, which
+// does not allocate, and any other as a program for the language's own interpreter.
 type expression[T any] struct {
 	direct func(*request) T
 	code   *vm.Program
-	timed  bool // looks at hour or weekday
+	timed  bool // it uses hour or weekday
 }
 
-// compileCondition makes an expression that is true or false.
+// compileCondition compiles an expression that is true or false.
 func compileCondition(source string) (*expression[bool], error) {
 	code, timed, err := compileExpr(source, reflect.Bool, false)
 	if err != nil {
@@ -68,7 +69,7 @@ func compileCondition(source string) (*expression[bool], error) {
 	return x, err
 }
 
-// compileText makes an expression whose value is text.
+// compileText compiles an expression that yields a text.
 func compileText(source string) (*expression[string], error) {
 	code, timed, err := compileExpr(source, reflect.String, false)
 	if err != nil {
@@ -81,7 +82,7 @@ func compileText(source string) (*expression[string], error) {
 	return x, err
 }
 
-// compileExpr checks an expression.
+// compileExpr checks and compiles an expression.
 func compileExpr(source string, kind reflect.Kind, optimize bool) (code *vm.Program, timed bool, err error) {
 	if len(source) > MaxSource {
 		return nil, false, fmt.Errorf("the expression has %d bytes, more than %d", len(source), MaxSource)
@@ -97,17 +98,17 @@ func compileExpr(source string, kind reflect.Kind, optimize bool) (code *vm.Prog
 		return nil, false, explain(err)
 	}
 	if optimize {
-		return code, false, nil // checked before, as it was written
+		return code, false, nil // already checked, without optimization
 	}
-	// Not by expr.Patch: with a patcher, the language's own checks pass over the arguments of
-	// funcs, so that header(X) would be no mistake.
+	// Not with expr.Patch: with a patcher, the language does not check the arguments of funcs, and
+	// header(X) would not be a mistake.
 	c := &checker{}
 	node := code.Node()
 	ast.Walk(&node, c)
 	return code, c.timed, c.err
 }
 
-// explain says what is wrong with an expression without showing its text, in which there may be a
+// explain says what is wrong with an expression without showing its text, which may contain a
 // secret.
 func explain(err error) error {
 	e, ok := errors.AsType[*file.Error](err)
@@ -116,7 +117,7 @@ func explain(err error) error {
 	}
 	text := e.Message
 	if strings.Contains(text, "unknown name") {
-		text += "; there are " + names + " and the functions " + functions + "; a text stands in quotes"
+		text += "; known names are " + names + " and the functions " + functions + "; put texts in quotes"
 	}
 	if strings.Contains(text, `Operator("=")`) {
 		text += "; compare with =="
@@ -124,7 +125,7 @@ func explain(err error) error {
 	return fmt.Errorf("line %d, column %d: %s", e.Line, e.Column+1, text)
 }
 
-// checker refuses what the language allows and rules do not.
+// checker refuses what the language allows but rules do not.
 type checker struct {
 	err   error
 	timed bool
@@ -145,10 +146,10 @@ func (c *checker) check(node ast.Node) error {
 	case *ast.BinaryNode:
 		return checkBinary(n)
 	case *ast.VariableDeclaratorNode, *ast.SequenceNode:
-		return errors.New("let and several expressions are not for rules")
+		return errors.New("let and sequences of expressions are not allowed in rules")
 	case *ast.PredicateNode:
 		if loops(n.Node) {
-			return errors.New("a loop within a loop: what a caller sends could make it long")
+			return errors.New("a loop within a loop is not allowed: a caller could make it slow")
 		}
 	case *ast.CallNode:
 		if called(n) == "inside" {
@@ -163,23 +164,23 @@ func checkBinary(n *ast.BinaryNode) error {
 	switch n.Operator {
 	case "matches":
 		if _, ok := n.Right.(*ast.StringNode); !ok {
-			return errors.New("the pattern of matches must be written out: one from a request could be any")
+			return errors.New("the pattern of matches must be a literal: a pattern from a request could be anything")
 		}
 	case "+":
 		if parts(n) > 1 {
-			return errors.New("texts that are put together with + can be the same for different callers: use join(a, b)")
+			return errors.New("texts joined with + can be the same for different callers: use join(a, b)")
 		}
 	case "..":
 		from, ok1 := n.Left.(*ast.IntegerNode)
 		to, ok2 := n.Right.(*ast.IntegerNode)
 		if !ok1 || !ok2 || to.Value-from.Value > memoryBudget {
-			return errors.New("the ends of a range must be written out, and near each other")
+			return errors.New("the ends of a range must be literals, and close to each other")
 		}
 	}
 	return nil
 }
 
-// parts returns how many of the parts of a sum are not written out.
+// parts returns how many terms of a sum are not literals.
 func parts(node ast.Node) int {
 	switch n := node.(type) {
 	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
@@ -192,7 +193,7 @@ func parts(node ast.Node) int {
 	return 1
 }
 
-// loops reports whether an expression goes through a list.
+// loops reports whether an expression iterates over a list.
 func loops(node ast.Node) bool {
 	l := &loopFinder{}
 	ast.Walk(&node, l)
@@ -208,7 +209,7 @@ func (l *loopFinder) Visit(n *ast.Node) {
 	}
 }
 
-// called returns the name of the function that is called.
+// called returns the name of the called function.
 func called(n *ast.CallNode) string {
 	if id, ok := n.Callee.(*ast.IdentifierNode); ok {
 		return id.Value
@@ -216,8 +217,8 @@ func called(n *ast.CallNode) string {
 	return ""
 }
 
-// value evaluates an expression. What went wrong is not told: it may show the value of an
-// attribute.
+// value evaluates an expression. The error does not include the cause, which may show the value of
+// an attribute.
 func (x *expression[T]) value(m *Matches) (v T, err error) {
 	if x.direct != nil {
 		return x.direct(&m.request), nil
@@ -233,7 +234,7 @@ func (x *expression[T]) value(m *Matches) (v T, err error) {
 	}
 	v, ok := got.(T)
 	if !ok {
-		return v, errors.New("the expression came to nothing on this request")
+		return v, errors.New("the expression yielded nothing on this request")
 	}
 	return v, nil
 }
@@ -241,7 +242,7 @@ func (x *expression[T]) value(m *Matches) (v T, err error) {
 // weekdays are the values of weekday.
 var weekdays = [...]string{"sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"}
 
-// fill shows the request to the machine, once.
+// fill copies the request to the interpreter's environment, once.
 func (m *Matches) fill() {
 	if m.filled {
 		return

@@ -13,10 +13,10 @@ type field struct {
 	free   bitset // the rules without a condition on it
 	rules  int
 	exact  map[string]*members
-	starts map[string]*members // by what the value begins with; "" for any value that is not empty
-	ends   map[string]*members // by what it ends with
-	start  []int               // the lengths of what is in starts
-	end    []int               // and in ends
+	starts map[string]*members // by the prefix of the value; "" for any value that is not empty
+	ends   map[string]*members // by its suffix
+	start  []int               // lengths of the prefixes
+	end    []int               // lengths of the suffixes
 }
 
 func newField(rules int) *field {
@@ -25,7 +25,7 @@ func newField(rules int) *field {
 	}
 }
 
-// add notes a rule's condition.
+// add adds a rule's condition.
 func (f *field) add(rule int, cond string) {
 	switch {
 	case cond == "":
@@ -70,7 +70,7 @@ func (f *field) holding(v string, b bitset) {
 	}
 }
 
-// holds reports whether a single condition holds: what [field] does for many.
+// holds reports whether a single condition holds. [field] does the same for many.
 func holds(cond, v string) bool {
 	switch {
 	case cond == "":
@@ -83,13 +83,13 @@ func holds(cond, v string) bool {
 	return cond == v
 }
 
-// checkValue refuses a condition that would not do what it seems to.
+// checkValue refuses a condition that would not do what it suggests.
 func checkValue(cond string) error {
 	if len(cond) > MaxPattern {
-		return fmt.Errorf("%d bytes are more than %d", len(cond), MaxPattern)
+		return fmt.Errorf("%d bytes, but at most %d are allowed", len(cond), MaxPattern)
 	}
 	if i := strings.IndexByte(cond, '*'); i >= 0 && i != len(cond)-1 {
-		return errors.New(`a "*" stands at the end: for anything else use when`)
+		return errors.New(`"*" is only allowed at the end: for anything else use when`)
 	}
 	return nil
 }
@@ -97,22 +97,22 @@ func checkValue(cond string) error {
 // checkHost is checkValue for a host, which may begin with "*" instead.
 func checkHost(cond string) error {
 	if strings.Contains(cond, ":") && !strings.HasSuffix(cond, "]") {
-		return errors.New("a host has no port here: every port is meant")
+		return errors.New("a host must not have a port: every port matches")
 	}
 	if rest, ok := strings.CutPrefix(cond, "*"); ok && rest != "" {
 		if strings.Contains(rest, "*") {
-			return errors.New(`one "*" at the beginning or at the end is all there may be`)
+			return errors.New(`only one "*" is allowed, at the beginning or at the end`)
 		}
 		return nil
 	}
 	return checkValue(cond)
 }
 
-// checkRoute is checkValue for a route, in which a router may have put a "*" anywhere. At its end
-// it means the same here.
+// checkRoute is checkValue for a route. A router may have put a "*" anywhere in it; at the end it
+// has the same meaning as here.
 func checkRoute(cond string) error {
 	if len(cond) > MaxPattern {
-		return fmt.Errorf("%d bytes are more than %d", len(cond), MaxPattern)
+		return fmt.Errorf("%d bytes, but at most %d are allowed", len(cond), MaxPattern)
 	}
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// index finds the rules whose conditions on single attributes hold. Per attribute it knows the
-// rules that a value satisfies, as a set; what is in all the sets matches. An attribute that no
-// rule asks for has no set.
+// index finds the rules whose conditions on single attributes hold. For each attribute it has the
+// set of rules that a value satisfies; the rules in all of the sets match. Attributes that no rule
+// uses have no set.
 type index struct {
 	all     bitset
 	method  *field
@@ -28,14 +28,14 @@ type namedField struct {
 	*field
 }
 
-// pair is a condition on a header or attribute that so few rules ask for that it is looked at only
-// where the rest matches.
+// pair is a condition on a header or attribute that few rules use. It is only evaluated if the rest
+// of the rule matches.
 type pair struct {
 	name, cond string
 	header     bool
 }
 
-// few is how many rules that are.
+// few is the largest number of such rules.
 const few = 4
 
 func newIndex(list []rule) *index {
@@ -97,8 +97,8 @@ func (x *index) rest(list []rule) {
 	}
 }
 
-// pairs indexes the headers, or the other attributes, that more than a few rules ask for, and
-// leaves the conditions on the others with the rules.
+// pairs indexes the headers, or the other attributes, that more than a few rules use, and leaves
+// the other conditions to the rules.
 func pairs(list []rule, header bool) (fields []namedField) {
 	conds := make([]map[string]string, len(list))
 	count := map[string]int{}
@@ -139,8 +139,8 @@ func canonical(h map[string]string) map[string]string {
 	return c
 }
 
-// candidates sets b to the rules that may match q; pairs, schedules and expressions are still to be
-// looked at. scratch is as long as b.
+// candidates sets b to the rules that may match q. Pairs, schedules and expressions must still be
+// checked. scratch has the length of b.
 func (x *index) candidates(q *request, b, scratch bitset) {
 	copy(b, x.all)
 	and := func(f *field, v string) {
@@ -170,7 +170,7 @@ func (x *index) candidates(q *request, b, scratch bitset) {
 	}
 }
 
-// pairsHold reports whether the conditions hold that are not indexed.
+// pairsHold reports whether the conditions that are not indexed hold.
 func (q *request) pairsHold(list []pair) bool {
 	for i := range list {
 		p := &list[i]

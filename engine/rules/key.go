@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Hash makes a key of a secret, such as an API key, so that the store, its backups, and whoever
-// lists buckets do not have the secret: its SHA-256 in hexadecimal digits, as sha256sum prints it.
-// Nothing stays nothing. What can be guessed, such as an address or a name, can be found from its
+// Hash turns a secret, such as an API key, into a key, so that the secret is not in the store, its
+// backups or lists of buckets. It is the SHA-256 in hexadecimal digits, as printed by sha256sum. An
+// empty secret stays empty. Guessable values, such as addresses or names, can be found from their
 // hash.
 func Hash(secret string) string {
 	if secret == "" {
@@ -20,7 +20,7 @@ func Hash(secret string) string {
 	return string(text[:])
 }
 
-// Join makes one key of several parts, such that different parts never make the same key: "%" and
+// Join makes one key from several parts, such that different parts never make the same key: "%" and
 // "|" within a part are escaped.
 func Join(parts ...string) string {
 	var b []byte

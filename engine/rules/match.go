@@ -8,46 +8,46 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// Matches is what matched: see [Set.Match]. The zero value is ready. It may be used again and
-// again, by one goroutine at a time.
+// Matches is the result of [Set.Match]. The zero value is ready to use. It can be reused by one
+// goroutine at a time.
 type Matches struct {
 	Applied []Applied // in the order of the rules
-	Exempt  bool      // a rule exempts the request: what rules before it applied stands
+	Exempt  bool      // a rule exempts the request; what earlier rules applied stands
 	Matched bool      // a rule matched that is not in shadow
 
 	request request
-	bits    bitset      // candidates, and as much again to work with
-	taken   [2][]uint64 // by a policy's id, base and the position of the rule that applied it last: enforced, and in shadow
-	base    uint64      // over what earlier matches left in taken, which need not be cleared
+	bits    bitset      // candidates, followed by as many words of working space
+	taken   [2][]uint64 // by policy id: base plus the position of the last rule that applied it; enforced, and in shadow
+	base    uint64      // larger than anything that earlier matches left in taken, which therefore need not be cleared
 	env     env
 	machine vm.VM
-	filled  bool // env shows the request
+	filled  bool // env has the request
 }
 
-// Clear lets go of what belongs to the last request.
+// Clear removes what belongs to the last request.
 func (m *Matches) Clear() {
 	clear(m.Applied)
 	m.Applied, m.Exempt, m.Matched = m.Applied[:0], false, false
 	m.request.Attributes = nil
 }
 
-// Applied is one policy to be taken of.
+// Applied is one policy to take from.
 type Applied struct {
 	Rule   int    // position of the rule
-	Index  int    // position of the apply among all of the set: those of the first rule, then those of the second
+	Index  int    // position of the apply among all applies of the set, in the order of the rules
 	Apply  *Apply // must not be changed
-	Tenant string // that the rule names, or else [Attributes.Tenant]; "" is the door's own
+	Tenant string // the tenant that the rule names, or else [Attributes.Tenant]; "" is the server's own
 	Key    string
 	Shadow bool // by the rule or the apply
 }
 
-// Match collects what the rules apply to a request at an instant into m, in place of what was
-// there. It does not allocate for keys that are a single attribute, once m has grown.
+// Match collects into m what the rules apply to a request at an instant, and replaces the previous
+// content. Once m has grown, it does not allocate for keys that are a single attribute.
 //
-// An error says that an expression failed on this request. It is an [*Error]; nothing is applied
+// An error means that an expression failed on this request. It is an [*Error]; nothing is applied
 // then, and the request should be refused.
 func (s *Set) Match(a *Attributes, now time.Time, m *Matches) error {
-	clear(m.Applied) // what Clear would not reach
+	clear(m.Applied) // beyond what Clear would reach
 	m.Applied, m.Exempt, m.Matched, m.filled = m.Applied[:0], false, false, false
 	m.request.set(a, now, s.texts)
 	n := len(s.index.all)
@@ -101,7 +101,7 @@ func (s *Set) match(found bitset, m *Matches) error {
 	return nil
 }
 
-// holds reports whether the conditions of rule i hold that the index does not know.
+// holds reports whether the conditions of rule i that are not in the index hold.
 func (r *rule) holds(i int, m *Matches) (bool, error) {
 	if !m.request.pairsHold(r.pairs) || r.hours != nil && !r.hours.hold(m.request.now) {
 		return false, nil
@@ -144,7 +144,7 @@ func (s *Set) collect(i int, final bool, m *Matches) error {
 	return nil
 }
 
-// more returns room for one more, in place: it is most of what a match writes.
+// more returns space for one more, in place: this is most of what a match writes.
 func (m *Matches) more() *Applied {
 	n := len(m.Applied)
 	if n == cap(m.Applied) {
@@ -155,7 +155,7 @@ func (m *Matches) more() *Applied {
 	return &m.Applied[n]
 }
 
-// side says where an apply is noted: what is enforced and what is in shadow do not hide each other.
+// side returns where an apply is recorded: enforced and shadow applies do not hide each other.
 func side(shadow bool) int {
 	if shadow {
 		return 1

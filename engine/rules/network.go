@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// networks indexes the networks in which a client's address must be.
+// networks indexes the networks that a client's address must be in.
 type networks struct {
 	free  bitset
 	rules int
@@ -27,7 +27,7 @@ func newNetworks(rules int) *networks {
 	return &networks{free: newBitset(rules), rules: rules, v4: map[uint64]*members{}, v6: map[net6]*members{}}
 }
 
-// add notes a rule's condition. The networks were checked.
+// add adds a rule's condition. The networks have been checked.
 func (n *networks) add(rule int, list []netip.Prefix) {
 	if len(list) == 0 {
 		n.free.add(rule)
@@ -86,7 +86,7 @@ func bits6(ip netip.Addr) (high, low uint64) {
 	return binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
 }
 
-// key4 and key6 keep so many bits of an address. A shift by its width or more leaves nothing.
+// key4 and key6 keep the first bits of an address. A shift by its width or more leaves nothing.
 func key4(ip uint32, bits int) uint64 {
 	return uint64(bits)<<32 | uint64(ip)>>(32-bits)<<(32-bits)
 }
@@ -98,13 +98,13 @@ func key6(high, low uint64, bits int) net6 {
 	return net6{high, low >> (128 - bits) << (128 - bits), bits}
 }
 
-// plainPrefix returns a network of IPv4 for one that is mapped into IPv6.
+// plainPrefix returns the IPv4 network for one that is mapped into IPv6.
 func plainPrefix(p netip.Prefix) (netip.Prefix, error) {
 	const mapped = 96
 	ip := p.Addr()
 	switch {
 	case !p.IsValid():
-		return p, errors.New("it is not a network, such as 192.0.2.0/24 or 2001:db8::/32")
+		return p, errors.New("not a network, such as 192.0.2.0/24 or 2001:db8::/32")
 	case !ip.Is4In6():
 		return p, nil
 	case p.Bits() < mapped:
@@ -113,7 +113,7 @@ func plainPrefix(p netip.Prefix) (netip.Prefix, error) {
 	return netip.PrefixFrom(ip.Unmap(), p.Bits()-mapped), nil
 }
 
-// parseNetwork reads a network, or an address as the network of itself alone.
+// parseNetwork parses a network. An address is the network of itself alone.
 func parseNetwork(s string) (netip.Prefix, error) {
 	if ip, err := netip.ParseAddr(s); err == nil {
 		ip = plain(ip)

@@ -14,15 +14,15 @@ type paths struct {
 	root  pathNode
 }
 
-// pathNode is a place between two slashes.
+// pathNode is a position between two slashes.
 type pathNode struct {
 	next  map[string]*pathNode // by the segment
-	any   *pathNode            // whatever the segment, if it is not empty
+	any   *pathNode            // any segment that is not empty
 	here  *members             // patterns that end with the segment that led here
 	tails []tail               // patterns that end here with "*"
 }
 
-// tail is a pattern's last part: whatever begins so.
+// tail is the last part of a pattern: a prefix.
 type tail struct {
 	prefix string
 	rules  members
@@ -30,7 +30,7 @@ type tail struct {
 
 func newPaths(rules int) *paths { return &paths{free: newBitset(rules), rules: rules} }
 
-// add notes a rule's pattern.
+// add adds a rule's pattern.
 func (p *paths) add(rule int, pattern string) {
 	if pattern == "" {
 		p.free.add(rule)
@@ -91,8 +91,8 @@ func (p *paths) holding(path string, b bitset) {
 	}
 }
 
-// walk visits what is left of a path. It visits no more nodes than the patterns have, whatever the
-// path.
+// walk visits the nodes for the rest of a path. It visits no more nodes than the patterns have,
+// whatever the path.
 func (n *pathNode) walk(rest string, b bitset) {
 	for i := range n.tails {
 		if strings.HasPrefix(rest, n.tails[i].prefix) {
@@ -111,9 +111,9 @@ func (n *pathNode) walk(rest string, b bitset) {
 	}
 }
 
-// cutSegment is strings.Cut at a slash, and faster.
+// cutSegment is a faster strings.Cut at a slash.
 func cutSegment(p string) (segment, rest string, more bool) {
-	if i := strings.IndexByte(p, '/'); i >= 0 { //nolint:modernize // strings.Cut looks for texts, which takes longer for each segment
+	if i := strings.IndexByte(p, '/'); i >= 0 { //nolint:modernize // strings.Cut searches for texts, which takes longer for each segment
 		return p[:i], p[i+1:], true
 	}
 	return p, "", false
@@ -127,25 +127,25 @@ func (n *pathNode) enter(rest string, more bool, b bitset) {
 	n.here.into(b)
 }
 
-// What CheckRequestPath refuses.
+// Errors of CheckRequestPath.
 var (
 	errFragment = errors.New(`the path has a raw "#", where some programs end it and others do not`)
-	errDots     = errors.New(`the path has a "..", or something that some programs take for one: which path it is depends on the program`)
+	errDots     = errors.New(`the path has a "..", or something that some programs read as one: programs do not agree which path it is`)
 	errHost     = errors.New(`the path begins with "//" or "/\", behind which some programs expect a host`)
 	errNUL      = errors.New("the path has a NUL byte, where some programs end it and others do not")
 )
 
-// CheckRequestPath returns an error for the path of a request that different programs take for
-// different paths. Whoever matches rules for another program, as a server does for the site behind
-// a proxy, must refuse it: /public/..;/login may be /login there, and below /public/ here. p has no
-// query; it may be as it was sent or decoded, and is looked at as it is, decoded once and decoded
-// twice. The error does not show it.
+// CheckRequestPath returns an error for a request path that different programs read as different
+// paths. Any program that matches rules on behalf of another one, as a server does for the site
+// behind a proxy, must refuse such a path: /public/..;/login may be /login there, and below
+// /public/ here. p has no query; it may be raw or decoded, and is checked as it is, decoded once
+// and decoded twice. The error does not show it.
 //
-//   - A raw "#" ends the path for some.
-//   - "/" and "\" separate segments, "%2f" and "%5c" do so for some, and what follows ";" in a
-//     segment is left out by some. What is then ".." is refused, and what is then "." unless it
-//     stands between two plain slashes.
-//   - What follows "//" or "/\" at the start is a host for some, and the path begins behind it.
+//   - A raw "#" ends the path for some programs.
+//   - "/" and "\" separate segments, "%2f" and "%5c" do so for some, and some leave out what follows
+//     ";" in a segment. A segment that then is ".." is refused, and one that is "." unless it is
+//     between two plain slashes.
+//   - What follows "//" or "/\" at the start is a host for some, and the path begins after it.
 //   - A NUL byte ends the path for some.
 //
 // A path that only has a "\" is fine, and so is one that only has a "%2f" or a ";".
@@ -156,7 +156,7 @@ func CheckRequestPath(p string) error {
 	if len(p) > 1 && p[0] == '/' && (p[1] == '/' || p[1] == '\\') {
 		return errHost
 	}
-	if strings.IndexByte(p, '%') >= 0 { // a replacer allocates even if it has nothing to replace
+	if strings.IndexByte(p, '%') >= 0 { // a replacer allocates even if there is nothing to replace
 		p = encodedDots.Replace(p)
 	}
 	for decoded := range 3 {
@@ -175,11 +175,11 @@ func CheckRequestPath(p string) error {
 	return nil
 }
 
-// encodedDots decodes dots: every program takes "%2e" for one.
+// encodedDots decodes dots: every program reads "%2e" as one.
 var encodedDots = strings.NewReplacer("%2e", ".", "%2E", ".")
 
 // hasDots reports whether a segment of p is "..", or is "." in a way that is not resolved before
-// paths are compared: plainly so, between slashes, it may be if plain is true.
+// paths are compared. If plain is true, a "." between two slashes is allowed.
 func hasDots(p string, plain bool) bool {
 	if !strings.Contains(p, ".") {
 		return false
@@ -202,7 +202,7 @@ func hasDots(p string, plain bool) bool {
 	}
 }
 
-// unescape decodes p once. What is no escape stays as it is, as lenient programs have it.
+// unescape decodes p once. Invalid escapes stay as they are, as in lenient programs.
 func unescape(p string) string {
 	i := strings.IndexByte(p, '%')
 	if i < 0 {
@@ -220,21 +220,21 @@ func unescape(p string) string {
 	return string(append(out, p...))
 }
 
-// checkPath refuses a pattern that no path, or not the paths that it seems to mean, would match.
+// checkPath refuses a pattern that would match no path, or other paths than it suggests.
 func checkPath(pattern string) error {
 	switch {
 	case pattern == "" || pattern == "*":
 		return nil
 	case len(pattern) > MaxPattern:
-		return fmt.Errorf("%d bytes are more than %d", len(pattern), MaxPattern)
+		return fmt.Errorf("%d bytes, but at most %d are allowed", len(pattern), MaxPattern)
 	case pattern[0] != '/':
-		return errors.New(`a path begins with "/"`)
+		return errors.New(`a path must begin with "/"`)
 	case cleanPath(pattern) != pattern:
-		return fmt.Errorf(`no path is like this: "//", "/./" and "/../" are resolved before; %q would match`, cleanPath(pattern))
+		return fmt.Errorf(`no path looks like this: "//", "/./" and "/../" are resolved first; %q would match`, cleanPath(pattern))
 	case strings.Contains(pattern[:len(pattern)-1], "*"):
-		return errors.New(`a "*" stands at the end, for whatever follows; {name} is any one segment`)
+		return errors.New(`"*" is only allowed at the end, where it matches the rest; {name} matches any one segment`)
 	case strings.ContainsAny(pattern, "?#"):
-		return errors.New(`a path has no query: leave out what begins with "?" or "#"`)
+		return errors.New(`a path has no query: leave out what follows "?" or "#"`)
 	}
 	for segment := range strings.SplitSeq(pattern, "/") {
 		if err := checkSegment(segment); err != nil {
@@ -250,9 +250,9 @@ func checkSegment(segment string) error {
 	case open < 0 && end < 0:
 		return nil
 	case open != 0 || end != len(segment)-1 || strings.ContainsAny(segment[1:end], "{}"):
-		return fmt.Errorf(`%q: {name} is a whole segment`, segment)
+		return fmt.Errorf(`%q: {name} must be a whole segment`, segment)
 	case strings.HasSuffix(segment, "...}"):
-		return fmt.Errorf(`%q: whatever follows is "*"`, segment)
+		return fmt.Errorf(`%q: use "*" to match the rest`, segment)
 	}
 	return nil
 }

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// pattern is a regular expression of the usual sort, such as "^red-[0-9]+$": from the beginning of
-// a text, letters and sets of them one after another, none of which could be taken for the next. It
-// needs no search, and is several times as fast as the machine of package regexp. FuzzPattern holds
-// both to the same.
+// pattern is a simple regular expression, such as "^red-[0-9]+$": from the beginning of a text, a
+// sequence of letters and sets of letters, each of which ends unambiguously where the next begins.
+// It needs no search, and is several times as fast as package regexp. FuzzPattern checks that both
+// give the same answers.
 type pattern struct {
 	steps []step
 	whole bool // the text ends where the pattern does
 }
 
-// step is a literal, or a set of letters: so many times at least, and once or as often as there are
-// any.
+// step is a literal, or a set of letters that occurs a minimum number of times: that many, or as
+// often as possible.
 type step struct {
 	literal string
 	set     *[128]bool // of ASCII; nil for a literal
@@ -24,7 +24,7 @@ type step struct {
 	many    bool
 }
 
-// simplePattern makes a pattern of a regular expression; nil if it is another sort.
+// simplePattern returns a pattern for a regular expression, or nil if it is not simple.
 func simplePattern(source string) *pattern {
 	re, err := syntax.Parse(source, syntax.Perl)
 	if err != nil {
@@ -77,7 +77,7 @@ func stepOf(re *syntax.Regexp) (s step, ok bool) {
 	return s, false
 }
 
-// apart reports whether a step ends where the next one begins, without a choice.
+// apart reports whether it is unambiguous where a step ends and the next one begins.
 func (s *step) apart(next *step) bool {
 	switch {
 	case !s.many:
@@ -95,7 +95,7 @@ func (s *step) apart(next *step) bool {
 	return true
 }
 
-// match reports whether a text begins as the pattern says, or is as it says.
+// match reports whether the pattern matches the text, or its beginning if it is not whole.
 func (p *pattern) match(text string) bool {
 	for i := range p.steps {
 		s := &p.steps[i]

@@ -10,27 +10,28 @@ import (
 	"unicode/utf8"
 )
 
-// request is what conditions and expressions look at: attributes in the form in which they are
+// request is what conditions and expressions see: attributes in the form in which they are
 // compared.
 type request struct {
 	*Attributes
 	method string     // in capitals
 	path   string     // without "//", "/./" and "/../"
-	host   string     // in small letters, without a port
+	host   string     // in lower case, without a port
 	ip     netip.Addr // without a zone, IPv4 as IPv4
 	now    time.Time  // in UTC
 	texts  *texts
-	text   *text // of ip; nil until it is asked for
+	text   *text // of ip; nil until needed
 	join   []byte
 }
 
-// set makes the form that is compared. It allocates only where a request is written unusually.
+// set computes the form that is compared. It only allocates for requests that are written
+// unusually.
 func (q *request) set(a *Attributes, now time.Time, t *texts) {
 	q.Attributes, q.method, q.path, q.host = a, strings.ToUpper(a.Method), cleanPath(a.Path), cleanHost(a.Host)
 	q.ip, q.now, q.texts, q.text = plain(a.IP), now.UTC(), t, nil
 }
 
-// header returns the first value of a header, whose name is in its canonical form.
+// header returns the first value of a header. name must be in its canonical form.
 func (q *request) header(name string) string {
 	if v := q.Headers[name]; len(v) > 0 {
 		return v[0]
@@ -38,7 +39,7 @@ func (q *request) header(name string) string {
 	return ""
 }
 
-// network is who the address belongs to, address the whole of it.
+// network is the network that the address belongs to; address is the whole address.
 func (q *request) network() string { return q.texted().network }
 func (q *request) address() string { return q.texted().address }
 
@@ -49,8 +50,8 @@ func (q *request) texted() *text {
 	return q.text
 }
 
-// cleanPath resolves what a server may resolve too: otherwise "/health/../v1" would be what it is
-// not. It is the path itself if that is clean.
+// cleanPath resolves what a server may resolve too: otherwise "/health/../v1" would match as
+// something else. It returns p itself if p is clean.
 func cleanPath(p string) string {
 	if p == "" || p[0] != '/' || !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
 		return p
@@ -62,8 +63,7 @@ func cleanPath(p string) string {
 	return c
 }
 
-// cleanHost returns a host in small letters, without its port. It is the host itself if that is
-// clean.
+// cleanHost returns a host in lower case, without its port. It returns h itself if h is clean.
 func cleanHost(h string) string {
 	if isCleanHost(h) {
 		return h
@@ -86,16 +86,16 @@ func isCleanHost(h string) bool {
 // plain returns an address without a zone, and an IPv4 address for one that is mapped into IPv6.
 func plain(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
 
-// text is an address as keys and expressions see it.
+// text has the forms of an address that keys and expressions use.
 type text struct {
 	ip               netip.Addr
 	network, address string
 }
 
-// newText makes the texts of an address, empty ones of none.
+// newText makes the texts of an address; they are empty for the zero address.
 //
-// A network's customer has at least 64 bits of IPv6 to choose addresses from, so that these
-// together are one client.
+// A customer of an IPv6 network can choose addresses from at least a /64, so a /64 counts as one
+// client.
 func newText(ip netip.Addr) *text {
 	if !ip.IsValid() {
 		return &text{}
@@ -109,8 +109,8 @@ func newText(ip netip.Addr) *text {
 	return t
 }
 
-// texts remembers the texts of addresses that were seen lately, so that a client's next request
-// need not make them again.
+// texts caches the texts of recently seen addresses, so that a client's next request need not make
+// them again.
 type texts struct {
 	seed maphash.Seed
 	list [4096]atomic.Pointer[text]

@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// Schedule is when a rule holds, by the clock on the wall of a time zone: on Days, from From until
-// before To.
+// Schedule is when a rule holds, by the local time of a zone: on Days, from From until before To.
 //
-// If To is not after From, the time from From to midnight and on the next day until To is meant:
-// the day is the one on which it begins. Both zero is the whole day. Where the clock is set back,
-// the hour that is passed twice counts twice; where it is set forward, what is skipped does not.
+// If To is not after From, the schedule lasts from From over midnight until To on the next day;
+// Days are the days on which it begins. Both zero means the whole day. When clocks are set back,
+// the repeated hour counts twice; when they are set forward, the skipped time does not count.
 type Schedule struct {
-	Days     []time.Weekday // none: every day
+	Days     []time.Weekday // empty: every day
 	From, To time.Duration  // since midnight, in whole minutes, up to 24h
 	Zone     string         // a name of the IANA time zone database; "" means UTC
 }
 
-// day is the length of a day by its clock.
+// day is the length of a day on its clock.
 const day = 24 * time.Hour
 
-// hours is a schedule made ready.
+// hours is a compiled schedule.
 type hours struct {
 	days     [7]bool
 	from, to int // minutes since midnight
@@ -34,7 +33,7 @@ func (s *Schedule) compile() (*hours, error) {
 	h := &hours{from: int(s.From / time.Minute), to: int(s.To / time.Minute)}
 	for _, d := range s.Days {
 		if d < time.Sunday || d > time.Saturday {
-			return nil, fmt.Errorf("there is no weekday %d", d)
+			return nil, fmt.Errorf("unknown weekday %d", d)
 		}
 		h.days[d] = true
 	}
@@ -48,7 +47,7 @@ func (s *Schedule) compile() (*hours, error) {
 	}
 	switch {
 	case s.From == day:
-		return nil, errors.New("from 24:00 is the next day: say 00:00")
+		return nil, errors.New("from 24:00 is the next day: use 00:00")
 	case s.From == s.To && s.From != 0:
 		return nil, errors.New("from and to are the same: leave both out for the whole day")
 	case s.To == 0:
@@ -70,7 +69,7 @@ func loadZone(name string) (*time.Location, error) {
 	return z, nil
 }
 
-// hold reports whether now is within the schedule.
+// hold reports whether the schedule holds at now.
 func (h *hours) hold(now time.Time) bool {
 	now = now.In(h.zone)
 	today, minute := now.Weekday(), now.Hour()*60+now.Minute()
@@ -93,7 +92,7 @@ func ParseClock(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseDay reads the name of a weekday, in English, whole or its first three letters.
+// ParseDay parses the English name of a weekday, in full or its first three letters.
 func ParseDay(s string) (time.Weekday, error) {
 	for d := time.Sunday; d <= time.Saturday; d++ {
 		if strings.EqualFold(s, d.String()) || strings.EqualFold(s, d.String()[:3]) {
