@@ -34,12 +34,12 @@ func (c *Config) finish(good bool) (problems Problems) {
 	for _, w := range c.Telemetry.Watch {
 		if !slices.Contains(names, w.Policy) && !c.partial {
 			hint, _ := didYouMean(w.Policy, names)
-			problems = append(problems, c.note("telemetry.watch", "there is no policy "+shorten(w.Policy)+" to watch", hint))
+			problems = append(problems, c.note("telemetry.watch", "unknown policy "+shorten(w.Policy), hint))
 		}
 	}
 	for _, name := range slices.Concat(c.Server.ForwardAuth.Shared, c.Server.ForwardAuth.Describe) {
 		if !slices.Contains(names, name) && !c.partial {
-			problems = append(problems, c.note("server.forward_auth", "there is no policy "+shorten(name), someOf(name, names)))
+			problems = append(problems, c.note("server.forward_auth", "unknown policy "+shorten(name), someOf(name, names)))
 		}
 	}
 	if good && len(problems) == 0 {
@@ -77,7 +77,7 @@ func (c *Config) checkApply(i, k int, names []string) (list Problems) {
 	p, ok := c.Policy(a.Policy)
 	if !ok {
 		if !c.partial && !slices.Contains(names, a.Policy) { // otherwise what is wrong with it has been told
-			report("policy", someOf(a.Policy, names), "there is no policy %s", shorten(a.Policy))
+			report("policy", someOf(a.Policy, names), "unknown policy %s", shorten(a.Policy))
 		}
 		return list
 	}

@@ -136,9 +136,9 @@ func TestFiveMistakesInRulesGiveFiveMessages(t *testing.T) {
 	t.Parallel()
 	fiveMistakes(t, "testdata/bad/rules-five.yaml", []placed{
 		{8, 33, `unknown key "method" in match; did you mean "methods"?`, "^^^^^^"},
-		{11, 39, "when: unknown name usr; there are method, path,", "^^^"},
+		{11, 39, "when: unknown name usr; known names are method, path,", "^^^"},
 		{14, 19, `ips: "10.0.0.0/33" is neither an address nor a network`, "^^^^^^^^^^^"},
-		{15, 22, `there is no policy "per-ipp"; did you mean "per-ip"?`, "^^^^^^^"},
+		{15, 22, `unknown policy "per-ipp"; did you mean "per-ip"?`, "^^^^^^^"},
 		{17, 28, `"tues" is not a day of the week such as mon or monday; did you mean "tue"?`, "^^^^"},
 	})
 }

@@ -77,7 +77,7 @@ func TestMistakesOfInstances(t *testing.T) {
 		"instances: {auto: false}":             "without auto: true",
 		"instances: {auto: true, x: 1}":        `unknown key "x"`,
 		"instances: {auto: true, at_least: 0}": "is not between 1 and 100000",
-		"policies: {'drawgate:instances': {limits: [{name: a, rolling: 1m, amount: 2}]}}": `names of policies that begin with "drawgate:" are Drawgate's own`,
+		"policies: {'drawgate:instances': {limits: [{name: a, rolling: 1m, amount: 2}]}}": `names of policies that begin with "drawgate:" are reserved`,
 	} {
 		if _, problems := config.Parse("f.yaml", []byte(file)); !strings.Contains(config.Problems(problems).Error(), want) {
 			t.Errorf("%s: got %v, want %q", file, problems, want)

@@ -44,9 +44,9 @@ func (d *decoder) policy(e entry) (p drawgate.Policy, m Mode) {
 	case e.key == "" || len(e.key) > maxName:
 		d.problem(e.at, "", "a policy needs a name of 1 to %d bytes", maxName)
 	case strings.HasSuffix(e.key, engine.ShadowSuffix):
-		d.problem(e.at, "choose another one", "names of policies that end in %q are for rules in shadow", engine.ShadowSuffix)
+		d.problem(e.at, "choose another one", "names of policies that end with %q are reserved for rules in shadow", engine.ShadowSuffix)
 	case strings.HasPrefix(e.key, engine.OwnPrefix):
-		d.problem(e.at, "choose another one", "names of policies that begin with %q are Drawgate's own", engine.OwnPrefix)
+		d.problem(e.at, "choose another one", "names of policies that begin with %q are reserved", engine.OwnPrefix)
 	}
 	what := "policy " + shorten(e.key)
 	if _, ok := e.value.(*ast.NullNode); ok {

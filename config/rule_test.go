@@ -199,7 +199,7 @@ func TestMistakesOfSeveralFiles(t *testing.T) {
 	}
 	for _, want := range []string{
 		`environment: IP_BURST_SIZE="x" is not a whole number`,
-		main + `:6:34: there is no policy "nobody"`,
+		main + `:6:34: unknown policy "nobody"`,
 		extra + `:1:12: policy "a" is in ` + main + `:2:3 as well; leave one of them out`,
 		extra + `:2:1: unknown key "store" in a file of rules; known are policies, rules, api_keys`,
 		main + `:6:12: rule name "one" is used twice; the first one is at ` + extra + `:4:5`,

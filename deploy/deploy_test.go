@@ -148,7 +148,7 @@ func TestManyClients(t *testing.T) {
 	}
 }
 
-// TestAway: when Drawgate is killed or stopped while a proxy is flooded, what is asked from then on
+// TestDrawgateUnavailable: when Drawgate is killed or stopped while a proxy is flooded, what is asked from then on
 // is answered as the proxy's configuration says, and no request hangs. When it is back, it is asked
 // again.
 //
@@ -225,7 +225,7 @@ func answered(t *testing.T, when string, some []asked, may ...int) {
 	}
 }
 
-// TestStoreAway: while the store is away and the fallback refuses, each proxy refuses, and those
+// TestStoreUnavailable: while the store is away and the fallback refuses, each proxy refuses, and those
 // that can say so do not call it too many requests, and pass on what the refusal says.
 //
 // req: A11

@@ -67,7 +67,7 @@ type testbed struct {
 	daemon *process
 }
 
-// newStand starts a site, and Drawgate with that configuration.
+// newTestbed starts a site, and Drawgate with that configuration.
 func newTestbed(t *testing.T, config string) *testbed {
 	t.Helper()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the site\n") }))
@@ -75,7 +75,7 @@ func newTestbed(t *testing.T, config string) *testbed {
 	return newTestbedFor(t, config, site.Listener.Addr().String())
 }
 
-// newStandFor starts Drawgate with that configuration, for a site.
+// newTestbedFor starts Drawgate with that configuration, for a site.
 func newTestbedFor(t *testing.T, config, site string) *testbed {
 	t.Helper()
 	s := &testbed{t: t, dir: t.TempDir(), proxy: redistest.FreeAddr(t), gate: redistest.FreeAddr(t), rpc: redistest.FreeAddr(t)}

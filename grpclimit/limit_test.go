@@ -346,7 +346,7 @@ func TestCallMayWait(t *testing.T) {
 	}
 }
 
-// away is a store that decides nothing.
+// downStore is a store that decides nothing.
 type downStore struct{ drawgate.Store }
 
 func (downStore) Take(context.Context, []drawgate.Take, []drawgate.Decision) error {

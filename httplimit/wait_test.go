@@ -133,7 +133,7 @@ func TestThePolicysBoundsCount(t *testing.T) {
 	})
 }
 
-// TestStoreGoesAwayWhileWaiting: nobody is kept, and the plain answer is 503.
+// TestStoreFailsWhileWaiting: nobody is kept, and the plain answer is 503.
 func TestStoreFailsWhileWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

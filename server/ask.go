@@ -174,7 +174,7 @@ func (s *Server) policy(name string) (string, *api.Problem) {
 		return "", problem(api.CodeUnknownPolicy, "the policy is missing: one of %s", strings.Join(s.names(), ", "))
 	}
 	if s.engine.Limiter(name) == nil {
-		return "", problem(api.CodeUnknownPolicy, "there is no policy %q: one of %s", name, strings.Join(s.names(), ", "))
+		return "", problem(api.CodeUnknownPolicy, "unknown policy %q (have: %s)", name, strings.Join(s.names(), ", "))
 	}
 	return name, nil
 }

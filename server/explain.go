@@ -147,7 +147,7 @@ func asked(uses []use) error {
 func counted(uses []use, costs []drawgate.Cost) error {
 	for _, c := range costs {
 		if len(uses) > 0 && !slices.ContainsFunc(uses, func(u use) bool { return has(u.ask.Limiter.Plan().Policy().Limits, c.Unit) }) {
-			return problem(api.CodeUnknownUnit, "unknown unit: %q in none of the policies that count this request", c.Unit)
+			return problem(api.CodeUnknownUnit, "unknown unit: %q is counted by none of the policies of this request", c.Unit)
 		}
 	}
 	return nil

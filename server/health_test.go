@@ -18,7 +18,7 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// away is a store that does not answer.
+// downStore is a store that does not answer.
 type downStore struct{ drawgate.Store }
 
 func (downStore) err() error {

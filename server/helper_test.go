@@ -51,7 +51,7 @@ type setup struct {
 	options *server.Options // may be nil
 }
 
-// patient engines give a busy machine the time that it takes.
+// slowStore engines give a busy machine the time that it takes.
 var slowStore = &engine.Options{StoreTimeout: time.Minute}
 
 // make makes the server.

@@ -63,7 +63,7 @@ func (s *Server) forget(ctx context.Context, q *api.ResetRequest) error {
 	}
 	l := s.engine.Limiter(q.Policy)
 	if l == nil { // a reload took it away just now
-		return problem(api.CodeUnknownPolicy, "there is no policy %q", q.Policy)
+		return problem(api.CodeUnknownPolicy, "unknown policy %q", q.Policy)
 	}
 	ctx, cancel := context.WithTimeout(ctx, resetTimeout)
 	defer cancel()

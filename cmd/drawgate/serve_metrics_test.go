@@ -213,7 +213,7 @@ func somebodyWaits(t *testing.T, d *daemon) {
 	})
 }
 
-// storeAway kills the store, and starts it again.
+// storeUnavailable kills the store, and starts it again.
 func storeUnavailable(t *testing.T, d *daemon, redis *redistest.Server, hook *receiver) {
 	t.Helper()
 	redis.Kill9()

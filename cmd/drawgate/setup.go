@@ -251,7 +251,7 @@ func (s *session) policy(name string) (string, error) {
 	case name == "":
 		return "", usage("which policy? Name one of %s with --policy", strings.Join(s.names(), ", "))
 	}
-	return "", usage("there is no policy %q, but %s", name, strings.Join(s.names(), ", "))
+	return "", usage("unknown policy %q (have: %s)", name, strings.Join(s.names(), ", "))
 }
 
 // info says of a policy whether it limits.

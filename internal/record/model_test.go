@@ -400,7 +400,7 @@ var families = map[string]family{
 	},
 }
 
-// span is how far a script of a family reaches with one step.
+// spanOf is how far a script of a family reaches with one step.
 func spanOf(l drawgate.Limit) int64 {
 	if l.Kind == drawgate.Calendar {
 		return []int64{0, mnt, hour, day, 7 * day, 31 * day}[l.Every]

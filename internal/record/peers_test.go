@@ -199,7 +199,7 @@ func TestPeers14RetryAfterIsNotTheWholeWindow(t *testing.T) {
 	}
 }
 
-// TestPeers15CostAboveTheLimitIsToldSo: no wait will help, and the answer says that, not a time.
+// TestPeers15CostAboveTheLimitNeverFits: no wait will help, and the answer says that, not a time.
 func TestPeers15CostAboveTheLimitNeverFits(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{

@@ -19,7 +19,7 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// wantAway checks that an error is a StoreError that says what to do.
+// wantUnavailable checks that an error is a StoreError that says what to do.
 func wantUnavailable(t *testing.T, err error, says string) {
 	t.Helper()
 	if _, ok := errors.AsType[*drawgate.StoreError](err); !ok || !errors.Is(err, drawgate.ErrStoreAway) || !strings.Contains(err.Error(), says) {
