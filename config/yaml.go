@@ -115,7 +115,7 @@ func (d *decoder) document(file *ast.File) (ast.Node, bool) {
 		case root == nil:
 			root = doc.Body
 		default:
-			d.problem(spanOf(doc.Body), "", "a file holds one document, this is a second one")
+			d.problem(spanOf(doc.Body), "", "only one document is allowed per file, this is the second")
 		}
 	}
 	if root == nil && !d.partial {

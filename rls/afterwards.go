@@ -12,8 +12,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// afterwards carries out what the request tells of what has happened already: hits that were used,
-// and hits to give back. It does not depend on whether the rest of the request passed.
+// afterwards carries out what the request reports as already done: hits that were used, and hits to
+// give back. It does not depend on whether the rest of the request passed.
 func (c *call) afterwards(ctx context.Context) error {
 	var errs []error
 	some, took := false, false
@@ -44,12 +44,12 @@ func (c *call) afterwards(ctx context.Context) error {
 	}
 	c.s.log(c.request.GetDomain(), err)
 	if took {
-		return nil // the take stands: its answer is told
+		return nil // the take stands, and is answered
 	}
-	return status.Error(codes.Unavailable, public(err)) // whatever it was: some of it may have been carried out, so it is not tried again
+	return status.Error(codes.Unavailable, public(err)) // whatever the error: some of it may have been carried out, so it must not be retried
 }
 
-// report counts hits that were used already: as a take if they fit, and otherwise as debt.
+// report counts hits that were already used: as a take if they fit, and otherwise as debt.
 func (c *call) report(ctx context.Context, p *part) error {
 	c.begin()
 	c.add(p, p.hits)
@@ -67,8 +67,8 @@ func (c *call) report(ctx context.Context, p *part) error {
 	return charge(ctx, ask, p.hits)
 }
 
-// charge counts units whatever the limit says. A reservation whose hold is over is settled with
-// more than it held: the difference is charged.
+// charge counts units whatever the limit says. It settles a reservation whose hold is over with
+// more than it held, so that the difference is charged.
 func charge(ctx context.Context, ask drawgate.Ask, n int64) error {
 	ask.Costs = []drawgate.Cost{{N: 1}}
 	r, err := ask.Limiter.Resume(rand.Text(), drawgate.NewGrant(), time.Now(), ask)

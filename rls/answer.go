@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// answer1 and answerN are responses with their statuses in one allocation each, as most requests
-// have one descriptor or two.
+// answer1 and answerN are responses with their statuses in one allocation each, because most
+// requests have one or two descriptors.
 type (
 	status1 struct {
 		status ratelimit.RateLimitResponse_DescriptorStatus
@@ -40,7 +40,7 @@ func newAnswer(n int) (*ratelimit.RateLimitResponse, []status1) {
 	return &a.response, statuses
 }
 
-// ok is the answer of a service that decides nothing.
+// ok is the answer of a service in shadow mode.
 func ok(n int) *ratelimit.RateLimitResponse {
 	response, statuses := newAnswer(n)
 	response.OverallCode = ratelimit.RateLimitResponse_OK
@@ -50,7 +50,7 @@ func ok(n int) *ratelimit.RateLimitResponse {
 	return response
 }
 
-// answer tells what was decided.
+// answer builds the response from what was decided.
 func (c *call) answer() *ratelimit.RateLimitResponse {
 	response, statuses := newAnswer(len(c.parts))
 	for i := range c.parts {
@@ -65,7 +65,7 @@ func (c *call) answer() *ratelimit.RateLimitResponse {
 	return response
 }
 
-// describe fills the status of a descriptor.
+// describe fills in the status of a descriptor.
 func (p *part) describe(s *status1) {
 	s.status.Code = ratelimit.RateLimitResponse_OK
 	if p.refusedAlone() {
@@ -75,7 +75,7 @@ func (p *part) describe(s *status1) {
 		s.status.LimitRemaining = unlimitedRemaining
 		return
 	}
-	if p.rule == nil || !p.known { // no limit; or one that is disabled, or in shadow and not answered in time: nothing is known of it
+	if p.rule == nil || !p.known { // no limit; or one that is disabled, or in shadow without an answer in time: nothing is known
 		return
 	}
 	s.status.CurrentLimit = p.current
@@ -84,9 +84,9 @@ func (p *part) describe(s *status1) {
 	s.status.DurationUntilReset = &s.reset
 }
 
-// resetSeconds returns in how many seconds the limit is unused, or its window ends, rounded up:
-// Envoy cuts parts of a second off, and would tell a client to come too early. A refusal by a limit
-// of which nothing is used, as the hits never fit, has its whole window, and never 0.
+// resetSeconds returns the seconds until the limit is unused, or its window ends, rounded up: Envoy
+// truncates fractions of a second, and would tell clients to come too early. If hits never fit an
+// unused limit, it is the whole window, and never 0.
 func (p *part) resetSeconds(refused bool) int64 {
 	after := p.resetAfter
 	if refused && after == 0 {
@@ -95,10 +95,10 @@ func (p *part) resetSeconds(refused bool) int64 {
 	return seconds(after)
 }
 
-// refusedAlone reports whether the descriptor by itself would be refused.
+// refusedAlone reports whether the descriptor alone would be refused.
 func (p *part) refusedAlone() bool { return (p.over || p.never) && !p.shadowed() }
 
-// seconds rounds up: who waits so long does not come too early.
+// seconds rounds up, so that a client that waits this long is not too early.
 func seconds(us int64) int64 {
 	return (us + int64(time.Second/time.Microsecond) - 1) / int64(time.Second/time.Microsecond)
 }

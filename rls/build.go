@@ -11,18 +11,18 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// builder makes a configuration of files.
+// builder builds a configuration from files.
 type builder struct {
 	opts   ConfigOptions
 	config *Config
 	names  map[string]bool // of policies
 	errs   ConfigErrors
 
-	*reader // of the file that is read
+	*reader // of the current file
 	domain  *domain
 }
 
-// keys of the parts of a file.
+// Keys of the parts of a file.
 var (
 	rootKeys       = []string{"domain", "descriptors"}
 	descriptorKeys = []string{
@@ -62,11 +62,11 @@ func (b *builder) file(f file) {
 	b.descriptors(&b.domain.root, nil, *descriptors)
 }
 
-// open begins a domain, or goes on with one.
+// open begins a domain, or continues one.
 func (b *builder) open(name string, at place) bool {
 	d := b.config.domains[name]
 	if d != nil && !b.opts.Merge {
-		b.problem(at, "the domain %s is in another file already; files may only be merged where that is asked for", shorten(name))
+		b.problem(at, "the domain %s is already in another file; set merge to allow that", shorten(name))
 		return false
 	}
 	if d == nil {
@@ -77,7 +77,7 @@ func (b *builder) open(name string, at place) bool {
 	return true
 }
 
-// known returns the entries of a mapping whose keys are known; others are mistakes.
+// known returns the entries of a mapping with known keys, and reports the others.
 func (b *builder) known(n ast.Node, what string, keys []string, depth int) []entry {
 	entries := b.entries(n, what, depth)
 	return slices.DeleteFunc(entries, func(e entry) bool {
@@ -88,12 +88,12 @@ func (b *builder) known(n ast.Node, what string, keys []string, depth int) []ent
 		for _, other := range []struct {
 			keys []string
 			what string
-		}{{rootKeys, "the file's first level"}, {descriptorKeys, "a descriptor"}, {rateKeys, "rate_limit"}} {
+		}{{rootKeys, "the top level of the file"}, {descriptorKeys, "a descriptor"}, {rateKeys, "rate_limit"}} {
 			if slices.Contains(other.keys, e.key) {
 				where = fmt.Sprintf(" (it belongs to %s)", other.what)
 			}
 		}
-		b.problem(e.at, "%s has no key %s%s; it has %s", what, shorten(e.key), where, strings.Join(keys, ", "))
+		b.problem(e.at, "%s has no key %s%s; known keys are %s", what, shorten(e.key), where, strings.Join(keys, ", "))
 		return true
 	})
 }
@@ -107,7 +107,7 @@ func (b *builder) descriptors(parent *node, path []Step, e entry) {
 	}
 }
 
-// descriptorText is a descriptor as the file has it.
+// descriptorText is a descriptor as written in the file.
 type descriptorText struct {
 	at             place
 	step           Step
@@ -166,7 +166,7 @@ func (b *builder) step(parent *node, t *descriptorText) bool {
 	joined := s.joined()
 	s.Wildcard = strings.Contains(joined, "*")
 	if first, twice := parent.seen[joined]; twice {
-		b.problem(t.at, "the descriptor %s is here twice; the first one is on line %d", shorten(joined), first.line)
+		b.problem(t.at, "the descriptor %s is defined twice; the first time on line %d", shorten(joined), first.line)
 		return false
 	}
 	if parent.seen == nil {
@@ -174,7 +174,7 @@ func (b *builder) step(parent *node, t *descriptorText) bool {
 	}
 	parent.seen[joined] = t.at
 	if s.Shared && !s.Wildcard {
-		b.problem(t.at, "share_threshold is for values and keys with a *, this one is %s", shorten(joined))
+		b.problem(t.at, "share_threshold is only for values and keys with a *, this one is %s", shorten(joined))
 	}
 	return true
 }
@@ -219,7 +219,7 @@ func (b *builder) rate(c *node, path []Step, t *descriptorText) {
 	b.config.rules = append(b.config.rules, c.rule)
 }
 
-// unique notes a policy's name. That two are the same takes a hash collision.
+// unique records a policy's name, and reports duplicates, which take a hash collision.
 func (b *builder) unique(r *Rule) bool {
 	if b.names[r.policy.Name] {
 		return false

@@ -15,42 +15,42 @@ import (
 type action uint8
 
 const (
-	nothing action = iota // no limit, or one that is replaced
+	nothing action = iota // no limit, or a limit that is replaced
 	takes                 // spend hits
-	peeks                 // 0 hits: tell, spend nothing
-	reports               // hits that are used already
+	peeks                 // 0 hits: answer without spending
+	reports               // hits that are already used
 	refunds               // give hits back
 )
 
-// part is one descriptor of a request on its way to an answer.
+// part is one descriptor of a request while it is decided.
 type part struct {
-	entries []*common.RateLimitDescriptor_Entry    // without marks
+	entries []*common.RateLimitDescriptor_Entry    // without ReportKey
 	rule    *Rule                                  // nil: no limit
-	limiter *drawgate.Limiter                      // of the rate that the descriptor carries; nil: the rule's
-	current *ratelimit.RateLimitResponse_RateLimit // what is told of the limit
+	limiter *drawgate.Limiter                      // of the rate in the descriptor; nil: the rule's
+	current *ratelimit.RateLimitResponse_RateLimit // the limit to show in the answer
 	applied []engine.Applied                       // by the engine's rules
-	own     bool                                   // hits were told, in the descriptor or the request
+	own     bool                                   // the descriptor or the request has a number of hits
 	policy  string
 	key     string
 	action  action
 	hits    int64
-	never   bool // more hits than the limit ever grants
-	ask     int  // position in the take; -1: not in it
+	never   bool // more hits than the limit can ever grant
+	ask     int  // position in the take; -1: not part of it
 	outcome
 }
 
-// outcome is what the answer says of a descriptor.
+// outcome is the answer for a descriptor.
 type outcome struct {
 	over       bool
-	known      bool // remaining and reset are
+	known      bool // remaining and reset are set
 	unlimited  bool
 	remaining  int64
-	retryAfter int64 // µs; 0: passes, or waiting does not help
+	retryAfter int64 // µs; 0: it passes, or waiting does not help
 	resetAfter int64 // µs
 	shadow     bool  // in shadow, and would be refused
 }
 
-// call is one request being decided, with what the next one may use again.
+// call is one request being decided. Its memory is reused.
 type call struct {
 	s       *Service
 	request *ratelimit.RateLimitRequest
@@ -66,21 +66,21 @@ type call struct {
 	draft    http.Header
 	req      engine.Request
 	res      engine.Result
-	carries  bool // a descriptor carries a rate
+	carries  bool // a descriptor has a rate
 	fallback bool // a decision was made without the store
 	refused  bool
 	retry    int64 // µs; of the refusal
-	paused   bool  // a bucket is: then no limit says when the request passes
+	paused   bool  // a bucket is paused: then no limit says when the request passes
 }
 
-// usual is how many descriptors there is room for at first. Most requests have one or two.
+// usual is the initial capacity for descriptors. Most requests have one or two.
 const usual = 8
 
 func newCall() *call {
 	return &call{parts: make([]part, 0, usual), asks: make([]engine.Ask, 0, usual), costs: make([]drawgate.Cost, 0, usual)}
 }
 
-// clear forgets the request, so that nothing of it is kept or told to the next one.
+// clear removes everything of the request, so that nothing is kept or leaks into the next one.
 func (c *call) clear() {
 	clear(c.parts)
 	clear(c.asks)
@@ -90,11 +90,11 @@ func (c *call) clear() {
 	c.dropped, c.diverged = c.dropped[:0], c.diverged[:0]
 	c.s, c.request, c.rates, c.draft, c.req.Labels = nil, nil, nil, nil, nil
 	c.carries, c.fallback, c.refused, c.retry, c.paused = false, false, false, 0, false
-	c.res.Reservation = nil // the rest is overwritten by the next take, and tells who asked last to nobody
+	c.res.Reservation = nil // the next take overwrites the rest before anybody can see it
 }
 
-// hits returns what a descriptor asks for, by the protocol's rules: its own number, or the
-// request's, in which 0 says nothing and means 1.
+// hits determines what a descriptor asks for, by the protocol's rules: its own number, or the
+// request's, where 0 means unset and counts as 1.
 func (c *call) hits(d *common.RateLimitDescriptor, p *part) {
 	own := d.GetHitsAddend()
 	n := uint64(max(1, c.request.GetHitsAddend()))
@@ -116,7 +116,7 @@ func (c *call) hits(d *common.RateLimitDescriptor, p *part) {
 	}
 }
 
-// withoutMarks returns the entries that are matched.
+// withoutMarks returns the entries that are used for matching, and whether one was ReportKey.
 func withoutMarks(entries []*common.RateLimitDescriptor_Entry) ([]*common.RateLimitDescriptor_Entry, bool) {
 	for i, e := range entries {
 		if e.GetKey() != ReportKey {
@@ -134,7 +134,7 @@ func withoutMarks(entries []*common.RateLimitDescriptor_Entry) ([]*common.RateLi
 	return entries, false
 }
 
-// byTree decides a request of a domain with a tree.
+// byTree decides a request of a domain that has a tree.
 func (c *call) byTree(ctx context.Context, d *domain) (*ratelimit.RateLimitResponse, error) {
 	if err := c.classify(d); err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// classify finds out what each descriptor asks of which rate.
+// classify finds the rate of each descriptor, and what is asked of it.
 func (c *call) classify(d *domain) error {
 	for _, descriptor := range c.request.GetDescriptors() {
 		c.parts = append(c.parts, part{ask: -1})
@@ -32,7 +32,7 @@ func (c *call) classify(d *domain) error {
 	return nil
 }
 
-// match looks at the rate that was found.
+// match checks the rate that was found.
 func (c *call) match(p *part) error {
 	r := p.rule
 	if r == nil {
@@ -59,7 +59,7 @@ func (c *call) match(p *part) error {
 	return nil
 }
 
-// replace takes the rates out of the request that others of it replace. One without a limit stays
+// replace removes rates that other rates of the request replace. A descriptor without a limit stays
 // as it is.
 func (c *call) replace() {
 	if len(c.dropped) == 0 {
@@ -72,13 +72,13 @@ func (c *call) replace() {
 	}
 }
 
-// The roles of descriptors.
+// Roles of descriptors.
 func (p *part) shadowed() bool { return p.rule != nil && p.rule.Shadow }
 func (p *part) quota() bool    { return p.rule != nil && p.rule.Quota && !p.rule.Shadow }
 func (p *part) enforced() bool { return p.rule != nil && !p.rule.Quota && !p.rule.Shadow }
 
-// blocked reports whether the request is refused by what is known so far: by a descriptor that is
-// enforced, or because all that are quotas are over.
+// blocked reports whether the request is already refused: by an enforced descriptor, or because all
+// quotas are over.
 func (c *call) blocked() bool {
 	quotas, over := 0, 0
 	for i := range c.parts {

@@ -8,24 +8,24 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// Windows says how a rate of the file, "10 per minute", is counted.
+// Windows determines how a rate of the file, such as "10 per minute", is counted.
 type Windows uint8
 
 const (
-	// Rolling counts the last minute, whenever that began: in no interval of that length more pass
-	// than the file says. It is the default.
+	// Rolling counts the last minute, whenever it began: no interval of that length admits more
+	// than the rate. It is the default.
 	Rolling Windows = iota
-	// Aligned counts from one full minute to the next, as envoyproxy/ratelimit does, in UTC:
-	// remaining and reset are its figures, and up to twice the rate may pass around an edge. A week
-	// starts on Monday, a month is a real one. Seconds, years and multiplied units, which no
-	// calendar has, are Rolling ones.
+	// Aligned counts from one full minute to the next in UTC, as envoyproxy/ratelimit does:
+	// remaining and reset are the same numbers, and up to twice the rate may pass around a
+	// boundary. A week starts on Monday, and a month is a calendar month. Seconds, years and
+	// multiplied units have no calendar window, and are Rolling.
 	Aligned
 )
 
-// ConfigOptions says how files are read. The zero value is ready to use.
+// ConfigOptions controls how files are read. The zero value is ready to use.
 type ConfigOptions struct {
 	Windows Windows
-	Merge   bool // files may add to a domain that another one has begun, as with MERGE_DOMAIN_CONFIG; otherwise that is a mistake
+	Merge   bool // files may add to a domain of another file, as with MERGE_DOMAIN_CONFIG; otherwise that is a mistake
 }
 
 // Config is a checked set of rate limits in the format of envoyproxy/ratelimit: domains with trees
@@ -38,11 +38,11 @@ type Config struct {
 	skipped []Skipped
 }
 
-// ParseConfig reads one file; name is for errors, which are a [ConfigErrors] with every mistake's
-// line and column. opts may be nil.
+// ParseConfig parses one file. name is used in errors, which are a [ConfigErrors] with the line and
+// column of every mistake. opts may be nil.
 //
-// What is a mistake for envoyproxy/ratelimit is one here; so are keys at places where it would
-// ignore them, and keys that are given twice.
+// Every mistake for envoyproxy/ratelimit is a mistake here. So are keys in places where it would
+// ignore them, and duplicate keys.
 func ParseConfig(name string, data []byte, opts *ConfigOptions) (*Config, error) {
 	return parse([]file{{name, data}}, opts)
 }
@@ -67,8 +67,8 @@ func parse(files []file, opts *ConfigOptions) (*Config, error) {
 }
 
 // Policies returns the limits as policies of an engine: one for each rate that is neither unlimited
-// nor 0, named "rls/" and the domain and descriptors, and one named "rls", of which rates that
-// requests carry are made, an [engine.Policy.Base].
+// nor 0, named "rls/" plus the domain and descriptors, and one named "rls", an [engine.Policy.Base]
+// from which the limiters of rates in requests are made.
 func (c *Config) Policies() []engine.Policy {
 	list := []engine.Policy{{Policy: drawgate.PerSecond(OverridePolicy, 1), Base: true}}
 	for _, r := range c.rules {
@@ -92,5 +92,5 @@ func (c *Config) Domains() []string {
 // Rules returns the rates of all domains in the order of the files. They must not be changed.
 func (c *Config) Rules() []*Rule { return c.rules }
 
-// unlimitedRemaining is what remains of a limit that has none.
+// unlimitedRemaining is the remaining amount in the answer of an unlimited rate.
 const unlimitedRemaining = math.MaxUint32

@@ -34,8 +34,8 @@ func TestConfigMistakesNameTheirPlace(t *testing.T) {
 		"no descriptor":         {"domain: d\ndescriptors: [k]\n", "2:15: a descriptor must be a mapping"},
 		"no key":                {"domain: d\ndescriptors:\n  - value: v\n", "3:5: a descriptor needs a key"},
 		"empty key":             {"domain: d\ndescriptors:\n  - key: \"\"\n", "3:5: a descriptor needs a key"},
-		"same twice":            {"domain: d\ndescriptors:\n  - key: k\n  - key: k\n", "4:5: the descriptor \"k\" is here twice; the first one is on line 3"},
-		"same joined":           {"domain: d\ndescriptors:\n  - key: k_v\n  - {key: k, value: v}\n", "4:5: the descriptor \"k_v\" is here twice"},
+		"same twice":            {"domain: d\ndescriptors:\n  - key: k\n  - key: k\n", "4:5: the descriptor \"k\" is defined twice; the first time on line 3"},
+		"same joined":           {"domain: d\ndescriptors:\n  - key: k_v\n  - {key: k, value: v}\n", "4:5: the descriptor \"k_v\" is defined twice"},
 		"misplaced shadow_mode": {rate("rate_limit:", "  unit: hour", "  shadow_mode: true"), "6:7: rate_limit has no key \"shadow_mode\" (it belongs to a descriptor)"},
 		"misplaced unit":        {rate("unit: hour"), "4:5: a descriptor has no key \"unit\" (it belongs to rate_limit)"},
 		"no unit":               {rate("rate_limit:", "  requests_per_unit: 5"), "5:7: the unit \"\" is not one of second, minute"},
@@ -48,14 +48,14 @@ func TestConfigMistakesNameTheirPlace(t *testing.T) {
 		"quoted rate":           {rate("rate_limit: {unit: hour, requests_per_unit: \"5\"}"), "4:49: requests_per_unit must be a whole number"},
 		"no multiple":           {rate("rate_limit: {unit: hour, unit_multiplier: 0, requests_per_unit: 5}"), "4:47: unit_multiplier 0 is not a whole number from 1"},
 		"too long a window":     {rate("rate_limit: {unit: year, unit_multiplier: 2, requests_per_unit: 5}"), "4:24: 2 years are longer than 366 days"},
-		"share of no wildcard":  {rate("value: v", "share_threshold: true"), "3:5: share_threshold is for values and keys with a *"},
+		"share of no wildcard":  {rate("value: v", "share_threshold: true"), "3:5: share_threshold is only for values and keys with a *"},
 		"replaces itself":       {rate("rate_limit: {unit: hour, requests_per_unit: 5, name: n, replaces: [{name: n}]}"), "the rate \"n\" replaces itself"},
 		"replaces nothing":      {rate("rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{}]}"), "an entry of replaces needs a name"},
 		"replaces a text":       {rate("rate_limit: {unit: hour, requests_per_unit: 5, replaces: [n]}"), "an entry of replaces must be a mapping"},
 		"value is a fraction":   {rate("value: 1.5"), "4:12: value must be a text: put it in quotes"},
 		"no boolean":            {rate("shadow_mode: maybe"), "4:18: shadow_mode must be true or false"},
 		"quoted boolean":        {rate("shadow_mode: \"yes\""), "4:18: shadow_mode must be true or false"},
-		"two documents":         {"domain: d\n---\ndomain: e\n", "3:1: a file holds one document"},
+		"two documents":         {"domain: d\n---\ndomain: e\n", "3:1: only one document is allowed"},
 		"unknown anchor":        {"domain: *d\n", "1:9: there is no anchor \"d\""},
 		"a tag":                 {"domain: !secret d\n", "1:9: tags, directives and complex keys are not supported"},
 		"tab":                   {"domain: d\ndescriptors:\n\t- key: k\n", "3:"},
@@ -120,7 +120,7 @@ func TestConfigAliasesCannotBlowUp(t *testing.T) {
 	for i := 1; i < 40; i++ {
 		fmt.Fprintf(&b, "  - key: a%d\n    descriptors: &a%d [{key: x, descriptors: *a%d}, {key: y, descriptors: *a%d}]\n", i, i, i-1, i-1)
 	}
-	if _, err := rls.ParseConfig("f", []byte(b.String()), nil); err == nil || !strings.Contains(err.Error(), "the file says too much") {
+	if _, err := rls.ParseConfig("f", []byte(b.String()), nil); err == nil || !strings.Contains(err.Error(), "the file is too large") {
 		t.Errorf("2^40 descriptors: %v", err)
 	}
 	if _, err := rls.ParseConfig("f", []byte("domain: d\ndescriptors: &a\n  - key: k\n    descriptors: *a\n"), nil); err == nil {
@@ -197,7 +197,7 @@ func TestConfigDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := rls.Load([]string{dir}, nil); err == nil || !strings.Contains(err.Error(), "there is no file in it") {
+	if _, err := rls.Load([]string{dir}, nil); err == nil || !strings.Contains(err.Error(), "the directory has no files") {
 		t.Errorf("an empty directory: %v", err)
 	}
 	write("b.yaml", "domain: b\n")
@@ -226,7 +226,7 @@ func TestConfigDirectory(t *testing.T) {
 		skipped = append(skipped, strings.TrimPrefix(s.Path, dir+string(filepath.Separator))+": "+s.Why)
 	}
 	if want := []string{
-		"..2026: the name begins with two dots", "..data: the name begins with two dots", "d.yaml: it is a link to nothing, or was removed meanwhile",
+		"..2026: the name begins with two dots", "..data: the name begins with two dots", "d.yaml: it is a dangling link, or was just removed",
 		"folder: it is a link to a directory",
 	}; !slices.Equal(skipped, want) {
 		t.Errorf("skipped %q, want %q", skipped, want)
@@ -252,14 +252,14 @@ func TestConfigDirectory(t *testing.T) {
 	// The same domain in two files is a mistake, unless files may be merged; the same descriptor in
 	// both is one always.
 	write("e.yaml", "domain: a\ndescriptors: [{key: l, rate_limit: {unit: hour, requests_per_unit: 3}}]\n")
-	if _, err := rls.Load([]string{dir}, nil); err == nil || !strings.Contains(err.Error(), "e.yaml:1:1: the domain \"a\" is in another file already") {
+	if _, err := rls.Load([]string{dir}, nil); err == nil || !strings.Contains(err.Error(), "e.yaml:1:1: the domain \"a\" is already in another file") {
 		t.Errorf("a domain twice: %v", err)
 	}
 	if c, err := rls.Load([]string{dir}, &rls.ConfigOptions{Merge: true}); err != nil || len(c.Rules()) != 2 {
 		t.Errorf("merged: %v, %v", c, err)
 	}
 	write("f.yaml", "domain: a\ndescriptors: [{key: k}]\n")
-	if _, err := rls.Load([]string{dir}, &rls.ConfigOptions{Merge: true}); err == nil || !strings.Contains(err.Error(), "is here twice") {
+	if _, err := rls.Load([]string{dir}, &rls.ConfigOptions{Merge: true}); err == nil || !strings.Contains(err.Error(), "is defined twice") {
 		t.Errorf("a descriptor twice: %v", err)
 	}
 	if _, err := rls.Load([]string{filepath.Join(dir, "none")}, nil); !errors.Is(err, os.ErrNotExist) {

@@ -11,17 +11,17 @@ import (
 	"github.com/drawgate/drawgate/internal/regular"
 )
 
-// Skipped is what a directory holds and [Load] has not read.
+// Skipped is an entry of a directory that [Load] has not read.
 type Skipped struct{ Path, Why string }
 
 // Skipped returns what was not read, in the order of the directories.
 func (c *Config) Skipped() []Skipped { return c.skipped }
 
-// Load reads files, and of directories every file in them and in the directories below, whatever
-// its name is, as envoyproxy/ratelimit does. A link to a file is read. Links to directories and to
-// nothing, what is no regular file, and names that begin with two dots, where Kubernetes keeps what
-// its links lead to, are not: see [Config.Skipped]. opts may be nil. The error is a [ConfigErrors],
-// or says why a path could not be read; a directory without any file is one.
+// Load reads files, and every file in directories and their subdirectories, whatever its name, as
+// envoyproxy/ratelimit does. It follows links to files. It skips links to directories, dangling
+// links, anything that is not a regular file, and names that begin with two dots, which Kubernetes
+// uses for the targets of its links: see [Config.Skipped]. opts may be nil. The error is a
+// [ConfigErrors], or says why a path could not be read; a directory without files is an error.
 func Load(paths []string, opts *ConfigOptions) (*Config, error) {
 	var l listing
 	for _, path := range paths {
@@ -45,13 +45,13 @@ func Load(paths []string, opts *ConfigOptions) (*Config, error) {
 	return c, nil
 }
 
-// listing is what is read, and what is not.
+// listing collects what is read, and what is skipped.
 type listing struct {
 	files   []string
 	skipped []Skipped
 }
 
-// path lists a file, or what is in a directory.
+// path lists a file, or the content of a directory.
 func (l *listing) path(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -66,7 +66,7 @@ func (l *listing) path(path string) error {
 		return err
 	}
 	if len(l.files) == before {
-		return fmt.Errorf("%s: there is no file in it", path)
+		return fmt.Errorf("%s: the directory has no files", path)
 	}
 	return nil
 }
@@ -92,13 +92,13 @@ func (l *listing) directory(dir string) error {
 		info, err := os.Stat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			l.skip(path, "it is a link to nothing, or was removed meanwhile")
+			l.skip(path, "it is a dangling link, or was just removed")
 		case err != nil:
 			return err
 		case info.IsDir():
 			l.skip(path, "it is a link to a directory")
 		case !info.Mode().IsRegular():
-			l.skip(path, "it is no regular file")
+			l.skip(path, "it is not a regular file")
 		default:
 			l.files = append(l.files, path)
 		}

@@ -25,7 +25,7 @@ const (
 	headerShadow    = "X-RateLimit-Shadow"   // "policy;would_refuse, policy2;would_allow"
 )
 
-// headers adds what the proxy is asked to add to its response.
+// headers adds the headers that the proxy should add to its response.
 func (c *call) headers(r *ratelimit.RateLimitResponse) {
 	style := c.s.opts.Headers
 	if c.fallback {
@@ -60,7 +60,7 @@ func add(r *ratelimit.RateLimitResponse, key, value string) {
 	r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, &core.HeaderValue{Key: key, Value: value})
 }
 
-// legacy describes the descriptor that is over, or else the one with the least left.
+// legacy describes the descriptor that is over, or otherwise the one with the least left.
 func (c *call) legacy(r *ratelimit.RateLimitResponse) {
 	var least *ratelimit.RateLimitResponse_DescriptorStatus
 	for i, s := range r.GetStatuses() {
@@ -93,8 +93,9 @@ func rank(s *ratelimit.RateLimitResponse_DescriptorStatus) int64 {
 	return int64(s.GetLimitRemaining())
 }
 
-// retryAfter returns in how many µs the request would pass if nothing else happened; 0 if no
-// waiting helps, or nobody knows. Of what is enforced the longest counts, of quotas the shortest.
+// retryAfter returns the µs after which the request would pass if nothing else happened; 0 if
+// waiting does not help, or it is unknown. It is the longest time of the enforced descriptors, but
+// the shortest of the quotas.
 func (c *call) retryAfter() int64 {
 	longest, quota, quotas := int64(0), int64(-1), true
 	for i := range c.parts {
@@ -128,8 +129,8 @@ func (c *call) retryAfter() int64 {
 	return longest
 }
 
-// wait returns how long a part that is over has to wait. One that was only looked at is told when
-// all of its limit is back: that is no earlier.
+// wait returns how long a part that is over has to wait. For a part that was only peeked at, it is
+// the time until the limit is unused, which is no earlier.
 func (p *part) wait() int64 {
 	if p.retryAfter > 0 {
 		return p.retryAfter
@@ -151,7 +152,7 @@ func (c *call) shadows() string {
 	return b.String()
 }
 
-// diverge notes a policy in shadow that would have answered differently, once.
+// diverge records once that a policy in shadow would have answered differently.
 func (c *call) diverge(policy, way string) {
 	d := diverged{policy, way}
 	if way != engine.Same && !slices.Contains(c.diverged, d) {
@@ -159,12 +160,11 @@ func (c *call) diverge(policy, way string) {
 	}
 }
 
-// bare reports whether no headers describe the request: it only looks, or its hits never fit, so
-// nothing was asked.
+// bare reports whether no headers describe the request yet: it only peeks, or its hits never fit,
+// so nothing was taken.
 func (c *call) bare() bool { return len(c.draft[httplimit.HeaderRateLimit]) == 0 }
 
-// describeDraft notes the headers of a decision, in place of those of an earlier attempt if there
-// was one.
+// describeDraft sets the headers of a decision, and replaces those of an earlier attempt.
 func (c *call) describeDraft(d *drawgate.Decision, more bool) {
 	if c.s.opts.Headers != HeadersDraft {
 		return

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// metadata reads what a descriptor tells the proxy: a mapping of anything.
+// metadata reads a descriptor's metadata for the proxy: any mapping.
 func (b *builder) metadata(e entry) *structpb.Struct {
 	n := b.resolve(e.value, e.depth)
 	switch n.(type) {

@@ -7,13 +7,13 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// resolve returns what an anchor names and what an alias stands for; nil if it stands for nothing,
-// which is reported. Each call counts against the bound of a file, so that aliases of aliases
-// cannot blow it up.
+// resolve returns what an anchor names or an alias refers to, or nil, after reporting it, if that
+// does not exist. Each call counts towards the bound of a file, so that nested aliases cannot
+// expand without limit.
 func (r *reader) resolve(n ast.Node, depth int) ast.Node {
 	if r.visits++; r.visits > maxVisits || depth > maxDepth {
 		if !r.full {
-			r.problem(placeOf(n), "the file says too much: more than %d values, or %d levels", maxVisits, maxDepth)
+			r.problem(placeOf(n), "the file is too large: more than %d values, or %d levels", maxVisits, maxDepth)
 		}
 		r.full = true
 		return nil
@@ -34,11 +34,11 @@ func (r *reader) resolve(n ast.Node, depth int) ast.Node {
 			return n
 		}
 	}
-	r.problem(placeOf(n), "an alias stands for itself")
+	r.problem(placeOf(n), "an alias refers to itself")
 	return nil
 }
 
-// anchorsOf notes every anchor of a tree by its name.
+// anchorsOf collects every anchor of a tree by its name.
 type anchorsOf struct{ found map[string]ast.Node }
 
 // Visit implements [ast.Visitor].
@@ -52,12 +52,12 @@ func (a anchorsOf) Visit(n ast.Node) ast.Visitor {
 // entry is one key of a mapping and its value.
 type entry struct {
 	key   string
-	at    place // of the key
+	at    place // position of the key
 	value ast.Node
 	depth int
 }
 
-// entries returns what a mapping holds, each key once, merged ones last.
+// entries returns the entries of a mapping, each key once, merged ones last.
 func (r *reader) entries(n ast.Node, what string, depth int) []entry {
 	n = r.resolve(n, depth)
 	var values []*ast.MappingValueNode
@@ -101,7 +101,7 @@ func (r *reader) entries(n ast.Node, what string, depth int) []entry {
 	return found
 }
 
-// merged returns the entries behind a merge key: of a mapping, or of a list of them.
+// merged returns the entries of a merge key: a mapping, or a list of mappings.
 func (r *reader) merged(n ast.Node, what string, depth int) []entry {
 	list, ok := r.resolve(n, depth).(*ast.SequenceNode)
 	if !ok {
@@ -136,8 +136,8 @@ func (r *reader) list(e entry) []ast.Node {
 	return nil
 }
 
-// text reads a text. Whole numbers and booleans are taken as they are written, and an empty value
-// is "", as the format's first reader does.
+// text reads a text. Integers and booleans are taken as written, and an empty value is "", as in
+// the format's original reader.
 func (r *reader) text(e entry) string {
 	switch n := r.resolve(e.value, e.depth).(type) {
 	case *ast.StringNode:
@@ -155,7 +155,7 @@ func (r *reader) text(e entry) string {
 	return ""
 }
 
-// boolean reads true or false, in every spelling that YAML 1.1 has.
+// boolean reads true or false, in any spelling of YAML 1.1.
 func (r *reader) boolean(e entry) bool {
 	n := r.resolve(e.value, e.depth)
 	switch n := n.(type) {
@@ -177,7 +177,7 @@ func (r *reader) boolean(e entry) bool {
 	return false
 }
 
-// number reads a whole number from least to 2^32 - 1.
+// number reads an integer from least to 2^32 - 1.
 func (r *reader) number(e entry, least uint32) uint32 {
 	n := r.resolve(e.value, e.depth)
 	switch n := n.(type) {

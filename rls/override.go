@@ -14,20 +14,20 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// OverridePolicy is the policy of rates that descriptors carry where no rule of the same window
-// matches. The engine has it so that it can be disabled, and so that there is a limiter to derive
-// from.
+// OverridePolicy is the policy of rates in descriptors for which no rule with the same window
+// matches. It is in the engine so that it can be disabled, and so that limiters can be derived from
+// it.
 const OverridePolicy = "rls"
 
-// overrides keeps the rates that requests have carried, up to a bound: whoever sends requests
-// chooses their number.
+// overrides caches the rates of requests. Its size is bounded, because clients choose how many
+// there are.
 type overrides struct {
 	mu    sync.Mutex
 	rates map[overrideKey]overrideRate // guarded by mu
 }
 
 type overrideKey struct {
-	rule     *Rule // with the same window; nil: none
+	rule     *Rule // the rule with the same window; nil: none
 	domain   string
 	unit     ratelimit.RateLimitResponse_RateLimit_Unit
 	times    uint32
@@ -39,15 +39,15 @@ type overrideRate struct {
 	limiter *drawgate.Limiter
 }
 
-// maxOverrides is how many rates are kept. A limiter takes a few hundred bytes, and microseconds to
-// make.
+// maxOverrides is how many rates are cached. A limiter takes a few hundred bytes, and microseconds
+// to make.
 const maxOverrides = 1024
 
-// override returns the rate that a descriptor carries in place of the file's.
+// override returns the rate of a descriptor, which replaces the file's.
 //
-// If a rule with the same window matches, it counts in the rule's bucket, with another amount:
-// whoever alternates between the two has one limit at a time, not two. Otherwise it counts in a
-// bucket of the descriptor's own.
+// If a rule with the same window matches, it counts in the rule's bucket, with another amount: a
+// client that alternates between the two has one limit, not two. Otherwise it counts in its own
+// bucket.
 func (c *call) override(d *domain, p *part, o *common.RateLimitDescriptor_RateLimitOverride) (*Rule, *drawgate.Limiter, error) {
 	k := overrideKey{
 		domain: d.name, unit: ratelimit.RateLimitResponse_RateLimit_Unit(o.GetUnit()), times: 1, requests: o.GetRequestsPerUnit(),
@@ -57,7 +57,7 @@ func (c *call) override(d *domain, p *part, o *common.RateLimitDescriptor_RateLi
 	}
 	length := unitLength(k.unit)
 	if length == 0 || k.times == 0 || k.times > uint32(drawgate.MaxWindow/length) {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "rls: a descriptor carries a limit per %d %s, which is no window", k.times, strings.ToLower(o.GetUnit().String()))
+		return nil, nil, status.Errorf(codes.InvalidArgument, "rls: a descriptor has a limit per %d %s, which is not a supported window", k.times, strings.ToLower(o.GetUnit().String()))
 	}
 	if r := p.rule; r != nil && r.counts() && r.Unit == k.unit && r.Multiplier == k.times {
 		k.rule = r
@@ -83,8 +83,7 @@ func (o *overrides) get(e *engine.Engine, k overrideKey, w Windows) (overrideRat
 	return rate, nil
 }
 
-// makeOverride makes the rule and the limiter of a rate. It counts, is never in shadow and is no
-// quota.
+// makeOverride makes the rule and the limiter of a rate. It is enforced, and not a quota.
 func makeOverride(e *engine.Engine, k overrideKey, w Windows) (overrideRate, error) {
 	r := &Rule{Domain: k.domain, Unit: k.unit, Multiplier: k.times, Requests: k.requests}
 	r.finish(w)
@@ -120,8 +119,8 @@ func (r *Rule) bucket(p *part) string {
 	return b.String()
 }
 
-// runOverrides is [call.run] for a request of which some descriptors carry a rate. One take decides
-// them with the others; what is in shadow is decided by the engine beside it.
+// runOverrides is [call.run] for a request with rates in its descriptors. One take decides these
+// and the others; the engine evaluates what is in shadow separately.
 func (c *call) runOverrides(ctx context.Context) (allowed bool, err error) {
 	var shadows, enforced []int // asks
 	limiters := make([]*drawgate.Limiter, len(c.asks))
@@ -180,7 +179,7 @@ func (c *call) withoutDisabled(asks []int) []int {
 	return kept
 }
 
-// evaluateShadows evaluates what is in shadow. What fails there fails nobody.
+// evaluateShadows evaluates what is in shadow. An error there has no effect.
 func (c *call) evaluateShadows(ctx context.Context, asks []int) {
 	if len(asks) == 0 {
 		return

@@ -21,7 +21,7 @@ func TestLoadOpensNoNamedPipes(t *testing.T) {
 	if _, err := rls.Load([]string{path}, nil); err == nil || !strings.Contains(err.Error(), "a named pipe") {
 		t.Errorf("the pipe itself: %v", err)
 	}
-	if _, err := rls.Load([]string{filepath.Dir(path)}, nil); err == nil || !strings.Contains(err.Error(), "there is no file") {
+	if _, err := rls.Load([]string{filepath.Dir(path)}, nil); err == nil || !strings.Contains(err.Error(), "has no files") {
 		t.Errorf("a directory with nothing but a pipe: %v", err)
 	}
 }

@@ -12,10 +12,10 @@ type ConfigError struct {
 	File    string // as given to [ParseConfig]
 	Line    int    // from 1; 0 where there is no line
 	Column  int    // in characters, from 1
-	Message string // what is wrong, and what would be right
+	Message string // what is wrong, and how to correct it
 }
 
-// Error returns the mistake with its place.
+// Error returns the mistake with its position.
 func (e *ConfigError) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("rls: %s: %s", e.File, e.Message)
@@ -23,7 +23,7 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("rls: %s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
 }
 
-// ConfigErrors are all mistakes that were found, by file and place.
+// ConfigErrors holds all mistakes that were found, by file and position.
 type ConfigErrors []*ConfigError
 
 // Error returns one mistake per line.
@@ -44,8 +44,8 @@ func (e ConfigErrors) Unwrap() []error {
 	return errs
 }
 
-// maxProblems is how many mistakes of a file are worth reading. A hostile one could have hundreds
-// of thousands.
+// maxProblems is how many mistakes of a file are reported. A hostile file could have hundreds of
+// thousands.
 const maxProblems = 100
 
 func (e ConfigErrors) sorted() ConfigErrors {
@@ -55,5 +55,5 @@ func (e ConfigErrors) sorted() ConfigErrors {
 	return e
 }
 
-// place is where something stands in a file; both count from 1.
+// place is a position in a file, counted from 1.
 type place struct{ line, column int }

@@ -21,31 +21,31 @@ type Rule struct {
 	Replaces   []string
 	Unit       ratelimit.RateLimitResponse_RateLimit_Unit
 	Multiplier uint32 // of Unit; at least 1
-	Requests   uint32 // per Multiplier units; 0 refuses always
+	Requests   uint32 // per Multiplier units; 0 always refuses
 	Unlimited  bool
-	Shadow     bool // evaluated, never enforced
+	Shadow     bool // evaluated but not enforced
 	Quota      bool // the request is refused only if every descriptor with Quota is over
-	Detailed   bool // metrics name the values of all steps
+	Detailed   bool // metrics include the values of all steps
 
 	metadata *structpb.Struct
 	policy   drawgate.Policy
 	current  *ratelimit.RateLimitResponse_RateLimit // shared by all answers
-	window   time.Duration                          // about: a month has 30 days
+	window   time.Duration                          // approximate: a month has 30 days
 }
 
-// Step is one descriptor on the way to a rate.
+// Step is one descriptor on the path to a rate.
 type Step struct {
-	Key      string // with Wildcard each * in it stands for any text
-	Value    string // "" matches every value; with Wildcard each * in it stands for any text
+	Key      string // with Wildcard, each * in it matches any text
+	Value    string // "" matches every value; with Wildcard, each * in it matches any text
 	Wildcard bool   // Key or Value has a *
-	Shared   bool   // all values that match count together, each key for itself
-	Metric   bool   // metrics name the value
+	Shared   bool   // all matching values count together, each key separately
+	Metric   bool   // metrics include the value
 }
 
 // wildKey reports whether the key has a *.
 func (s *Step) wildKey() bool { return s.Wildcard && strings.Contains(s.Key, "*") }
 
-// joined is the step as envoyproxy/ratelimit names it.
+// joined returns the step's name in envoyproxy/ratelimit.
 func (s *Step) joined() string {
 	if s.Value == "" {
 		return s.Key
@@ -53,13 +53,13 @@ func (s *Step) joined() string {
 	return join(s.Key, s.Value)
 }
 
-// varies reports whether every value has a bucket of its own.
+// varies reports whether every value has its own bucket.
 func (s *Step) varies() bool { return s.Value == "" && !s.Wildcard || s.Wildcard && !s.Shared }
 
-// text is the step as a part of a name.
+// text returns the step as part of a name.
 func (s *Step) text() string {
 	text := escape
-	if s.Wildcard { // its asterisks are no text
+	if s.Wildcard { // its asterisks are not literal
 		text = func(t string) string { return strings.ReplaceAll(escape(t), escape("*"), "*") }
 	}
 	if s.Value == "" {
@@ -71,7 +71,7 @@ func (s *Step) text() string {
 // counts reports whether the rule needs a bucket.
 func (r *Rule) counts() bool { return !r.Unlimited && r.Requests > 0 }
 
-// finish makes what answers need of the rule.
+// finish computes what answers need of the rule.
 func (r *Rule) finish(w Windows) {
 	r.current = &ratelimit.RateLimitResponse_RateLimit{Name: r.Name, RequestsPerUnit: r.Requests, Unit: r.Unit}
 	if r.Multiplier > 1 {
@@ -86,8 +86,8 @@ func (r *Rule) finish(w Windows) {
 // maxPolicy is the most bytes of a policy's name.
 const maxPolicy = 128
 
-// policyName is unique in a file: its parts are escaped where they could be taken for something
-// else, and what is too long ends in a hash.
+// policyName returns a name that is unique in a file: its parts are escaped, and a long name ends
+// in a hash.
 func policyName(domain string, path []Step) string {
 	var b strings.Builder
 	b.WriteString("rls/" + escape(domain))
@@ -108,7 +108,7 @@ var escaper = strings.NewReplacer("%", "%25", "/", "%2F", "~", "%7E", "=", "%3D"
 
 func escape(s string) string { return escaper.Replace(s) }
 
-// unitLength returns how long a unit is; of a month and a year about.
+// unitLength returns the length of a unit; approximate for a month and a year.
 func unitLength(u ratelimit.RateLimitResponse_RateLimit_Unit) time.Duration {
 	const day = 24 * time.Hour
 	switch u {

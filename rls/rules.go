@@ -18,7 +18,7 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// byRules decides a request by the engine's rules: the entries of each descriptor are a set of
+// byRules decides a request with the engine's rules: the entries of each descriptor are a set of
 // attributes, and all descriptors that take are one take.
 func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error) {
 	took := false
@@ -46,15 +46,15 @@ func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error
 	}
 	if err := c.rulesAfterwards(ctx); err != nil {
 		c.s.log(c.request.GetDomain(), err)
-		if !took { // otherwise the take stands, and its answer is told
+		if !took { // otherwise the take stands, and is answered
 			return nil, status.Error(codes.Unavailable, public(err))
 		}
 	}
 	return c.answer(), nil
 }
 
-// rulesTake takes for all descriptors in one step, or not at all. What is refused already is only
-// looked at.
+// rulesTake takes for all descriptors in one step, or for none. If the request is already refused,
+// it only peeks.
 func (c *call) rulesTake(ctx context.Context) error {
 	if !c.refused {
 		if err := c.rulesAsk(ctx, func(p *part) bool { return p.action == takes }); err != nil {
@@ -79,10 +79,10 @@ func (c *call) rulesTake(ctx context.Context) error {
 	return c.rulesPeek(ctx, unknown)
 }
 
-// anyRule stands for the rules that count a descriptor: they are enforced.
+// anyRule stands for the enforced rules that count a descriptor.
 var anyRule = &Rule{}
 
-// rulesAsk asks the engine for some of the descriptors, as one take, and notes what is told of
+// rulesAsk asks the engine for some of the descriptors, as one take, and records the answer for
 // each. Hits that never fit are a refusal.
 func (c *call) rulesAsk(ctx context.Context, which func(*part) bool) error {
 	c.begin()
@@ -93,7 +93,7 @@ func (c *call) rulesAsk(ctx context.Context, which func(*part) bool) error {
 			c.costs = append(c.costs, drawgate.Cost{N: p.hits})
 		}
 	}
-	for i := range c.parts { // now that costs does not move any more
+	for i := range c.parts { // now that costs no longer moves
 		if p := &c.parts[i]; p.ask >= 0 && p.own {
 			c.sets[p.ask].Costs = c.costs[p.ask : p.ask+1 : p.ask+1]
 		}
@@ -115,7 +115,7 @@ func (c *call) rulesAsk(ctx context.Context, which func(*part) bool) error {
 	return nil
 }
 
-// rulesTellSet notes what the engine's result says of a descriptor: of the buckets that count it.
+// rulesTellSet records the engine's result for a descriptor, from the buckets that count it.
 func (c *call) rulesTellSet(p *part) {
 	buckets := uint64(0)
 	for i := range c.res.Applied {
@@ -131,8 +131,8 @@ func (c *call) rulesTellSet(p *part) {
 	c.rulesTell(p, &c.res.Decision, buckets)
 }
 
-// rulesPeek tells how descriptors stand. One that takes is over if a limit has too little left for
-// its hits, another if nothing is left.
+// rulesPeek records the state of descriptors. One that takes is over if a limit has too little left
+// for its hits, any other if nothing is left.
 func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 	bare := c.bare()
 	for i := range c.parts {
@@ -169,7 +169,7 @@ func (c *call) rulesPeek(ctx context.Context, which func(*part) bool) error {
 	return nil
 }
 
-// find finds what counts a descriptor.
+// find finds the buckets that count a descriptor.
 func (c *call) find(p *part) error {
 	res, err := c.s.engine.Match(c.attributes(p))
 	if err != nil {
@@ -179,7 +179,7 @@ func (c *call) find(p *part) error {
 	return nil
 }
 
-// counted reports whether something that is enforced counts a descriptor.
+// counted reports whether an enforced policy counts a descriptor.
 func (p *part) counted() bool {
 	return slices.ContainsFunc(p.applied, func(a engine.Applied) bool { return !a.Shadow && !a.Disabled })
 }
@@ -199,7 +199,7 @@ func (c *call) rulesAfterwards(ctx context.Context) error {
 			if c.res.Decision.Allowed {
 				continue
 			}
-			p.never, p.rule, p.outcome = false, nil, outcome{} // it is counted all the same
+			p.never, p.rule, p.outcome = false, nil, outcome{} // it is counted anyway
 		}
 		if err := c.rulesEach(ctx, p); err != nil {
 			return err
@@ -235,11 +235,11 @@ func (c *call) rulesEach(ctx context.Context, p *part) error {
 	return nil
 }
 
-// everyBucket of a decision.
+// everyBucket selects all buckets of a decision.
 const everyBucket = ^uint64(0)
 
-// rulesTell notes what a decision says of a descriptor, of which some buckets count it: of the
-// limit that refuses longest, or has the least left.
+// rulesTell records a decision for a descriptor that some of its buckets count: from the limit that
+// refuses longest, or has the least left.
 func (c *call) rulesTell(p *part, d *drawgate.Decision, buckets uint64) {
 	var worst drawgate.LimitResult
 	for l := range d.Limits() {
@@ -259,8 +259,8 @@ func (c *call) rulesTell(p *part, d *drawgate.Decision, buckets uint64) {
 	p.current = rateOf(&worst)
 }
 
-// worse reports whether a limit refuses longer than another or, where neither refuses, has a
-// smaller part of it left.
+// worse reports whether a limit refuses longer than another or, if neither refuses, has a smaller
+// fraction left.
 func worse(l, o *drawgate.LimitResult) bool {
 	if l.Refused() || o.Refused() {
 		return l.RetryAfter > o.RetryAfter
@@ -268,8 +268,8 @@ func worse(l, o *drawgate.LimitResult) bool {
 	return float64(l.Remaining)/float64(l.Limit.Amount) < float64(o.Remaining)/float64(o.Limit.Amount)
 }
 
-// attributes are a descriptor's entries, and the domain under its name. What Envoy's actions and
-// common sense name alike has a field of its own too.
+// attributes returns a descriptor's entries, and the domain under its name. Keys that Envoy's
+// actions commonly use also set their own field.
 func (c *call) attributes(p *part) *rules.Attributes {
 	a := &rules.Attributes{Extra: make(map[string]string, len(p.entries)+1)}
 	for _, e := range p.entries {
@@ -298,7 +298,7 @@ func (c *call) attributes(p *part) *rules.Attributes {
 	return a
 }
 
-// rateOf describes a limit as the protocol does: an amount per unit of time, or per several.
+// rateOf describes a limit as the protocol does: an amount per unit of time, or per several units.
 func rateOf(l *drawgate.LimitResult) *ratelimit.RateLimitResponse_RateLimit {
 	r := &ratelimit.RateLimitResponse_RateLimit{Name: l.Policy + "/" + l.Limit.Name, RequestsPerUnit: uint32(min(l.Limit.Amount, unlimitedRemaining))}
 	times := uint32(1)
@@ -317,8 +317,8 @@ func rateOf(l *drawgate.LimitResult) *ratelimit.RateLimitResponse_RateLimit {
 	return r
 }
 
-// unitsOf returns the largest unit of which a window is a whole number; UNKNOWN if it is none of
-// seconds.
+// unitsOf returns the largest unit that divides a window; UNKNOWN if the window is not a whole
+// number of seconds.
 func unitsOf(window time.Duration) (ratelimit.RateLimitResponse_RateLimit_Unit, uint32) {
 	for _, u := range [...]ratelimit.RateLimitResponse_RateLimit_Unit{
 		ratelimit.RateLimitResponse_RateLimit_YEAR, ratelimit.RateLimitResponse_RateLimit_MONTH, ratelimit.RateLimitResponse_RateLimit_WEEK,
@@ -332,8 +332,8 @@ func unitsOf(window time.Duration) (ratelimit.RateLimitResponse_RateLimit_Unit, 
 	return ratelimit.RateLimitResponse_RateLimit_UNKNOWN, 1
 }
 
-// countsHits reports whether a policy counts requests, which hits are. A take passes over one that
-// does not.
+// countsHits reports whether a policy counts requests, which is what hits are. A take ignores a
+// policy that does not.
 func countsHits(l *drawgate.Limiter) bool {
 	_, err := l.Plan().Amounts([]drawgate.Cost{{N: 1}})
 	return err == nil

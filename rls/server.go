@@ -12,16 +12,16 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
-// ServerOptions holds what a gRPC server for a Service can do without. The zero value is ready to
-// use.
+// ServerOptions holds the optional settings of a gRPC server for a Service. The zero value is ready
+// to use.
 type ServerOptions struct {
 	Credentials credentials.TransportCredentials // nil: plaintext
 
-	MaxMessage int           // bytes of a request; 0 means 512 KiB; at most 1 MiB. Envoy takes headers of 60 KiB, of which each descriptor may have its copy
-	MaxStreams uint32        // requests at once on a connection; 0 means 1,000
-	MaxAge     time.Duration // of a connection, after which it is asked to end, so that clients look up addresses again; 0 means none
+	MaxMessage int           // bytes of a request; 0 means 512 KiB; at most 1 MiB. Envoy accepts headers of 60 KiB, and each descriptor may have a copy
+	MaxStreams uint32        // concurrent requests on a connection; 0 means 1,000
+	MaxAge     time.Duration // lifetime of a connection, after which the client is asked to reconnect, so that it resolves addresses again; 0 means no limit
 	MaxIdle    time.Duration // of a connection without a request; 0 means 15 min
-	Ping       time.Duration // after so long without a word a connection is checked, and closed 20 s later if it does not answer; 0 means 2 min
+	Ping       time.Duration // a connection without traffic for this time is checked, and closed 20 s later if it does not answer; 0 means 2 min
 
 	More []grpc.ServerOption // applied last: interceptors, stats handlers
 }
@@ -37,11 +37,11 @@ const (
 	pingAnswer     = 20 * time.Second
 	graceOfAge     = 10 * time.Second
 	handshake      = 10 * time.Second
-	leastPing      = 10 * time.Second // how often clients may ping, also without a request: Envoy does
+	leastPing      = 10 * time.Second // how often clients may ping, even without a request: Envoy does
 )
 
-// NewServer returns a gRPC server with bounds on what a client can make it hold. opts may be nil.
-// Services are registered with [Register].
+// NewServer returns a gRPC server with bounds on the memory that a client can use. opts may be nil.
+// Add services with [Register].
 func NewServer(opts *ServerOptions) *grpc.Server {
 	o := ServerOptions{}
 	if opts != nil {
@@ -76,22 +76,23 @@ func NewServer(opts *ServerOptions) *grpc.Server {
 	return grpc.NewServer(append(list, o.More...)...)
 }
 
-// streamWorkers is how many goroutines stand ready for calls; more calls at once start their own. A
-// fresh goroutine's stack grows, and is copied, at every call: with these a call took 10 to 25 %
-// less CPU (BenchmarkRLS, 64 callers, 2 cores; 0, 2, 16 and 64 workers were tried), and on Redis,
-// where calls wait, those of 512 callers 10 % less with as many.
+// streamWorkers is the number of goroutines that wait for calls; when there are more calls at once,
+// new goroutines start. The stack of a new goroutine grows, and is copied, in every call. With
+// workers a call took 10 to 25 % less CPU (BenchmarkRLS, 64 callers, 2 cores; 0, 2, 16 and 64
+// workers were tried), and on Redis, where calls wait, 512 callers took 10 % less with as many
+// workers.
 const streamWorkers = 512
 
-// Names under which health is told, beside "" for the whole server. The second is the one that
-// envoyproxy/ratelimit uses.
+// Names for health checks, besides "" for the whole server. The second is the name in
+// envoyproxy/ratelimit.
 const (
 	ServiceName       = "envoy.service.ratelimit.v3.RateLimitService"
 	legacyServiceName = "ratelimit"
 )
 
-// Register registers a service with a gRPC server, and with it health (grpc.health.v1) and
-// reflection. The health that it returns says SERVING; [SetServing] changes it, and its Shutdown
-// says NOT_SERVING for good, before the server is stopped.
+// Register adds a service to a gRPC server, with health checks (grpc.health.v1) and reflection. The
+// returned health says SERVING; [SetServing] changes it, and its Shutdown says NOT_SERVING for
+// good, for use before the server is stopped.
 func Register(g *grpc.Server, s *Service) *health.Server {
 	ratelimit.RegisterRateLimitServiceServer(g, s)
 	h := health.NewServer()
@@ -101,7 +102,7 @@ func Register(g *grpc.Server, s *Service) *health.Server {
 	return h
 }
 
-// SetServing says of all names of the service whether requests should be sent to it.
+// SetServing sets, under all names of the service, whether requests should be sent to it.
 func SetServing(h *health.Server, serving bool) {
 	state := healthpb.HealthCheckResponse_NOT_SERVING
 	if serving {

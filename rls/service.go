@@ -18,7 +18,7 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// Service answers Envoy's rate limit requests by an engine. It is safe for concurrent use.
+// Service answers Envoy's rate limit requests with an engine. It is safe for concurrent use.
 type Service struct {
 	ratelimit.UnimplementedRateLimitServiceServer
 
@@ -27,19 +27,19 @@ type Service struct {
 	draft  *httplimit.Headers
 	rates  atomic.Pointer[rates]
 	pool   sync.Pool    // of *call
-	logged atomic.Int64 // when, in Unix ns
-	quiet  atomic.Int64 // failures that were not logged since
+	logged atomic.Int64 // time of the last log line, in Unix ns
+	quiet  atomic.Int64 // failures since then that were not logged
 }
 
 var _ ratelimit.RateLimitServiceServer = (*Service)(nil)
 
-// rates is a configuration in use, and the limiters of rates that requests carried under it.
+// rates is a configuration in use, with the limiters of rates that requests used under it.
 type rates struct {
 	config    *Config
 	overrides overrides
 }
 
-// New returns a service over e, which stays the caller's to close and must have the policies of
+// New returns a service over e, which the caller closes and which must have the policies of
 // opts.Config in force. opts may be nil.
 func New(e *engine.Engine, opts *Options) *Service {
 	s := &Service{engine: e, pool: sync.Pool{New: func() any { return newCall() }}}
@@ -54,23 +54,24 @@ func New(e *engine.Engine, opts *Options) *Service {
 	return s
 }
 
-// Use puts another configuration in force; nil is none. Its policies must be in force in the engine
-// before; those that it does not have any more may leave the engine after. A request that comes in
-// between is asked again for a few milliseconds, so that engine and service need not change
-// together.
+// Use puts another configuration in force; nil means none. Its policies must already be in force in
+// the engine; policies that are no longer needed may be removed from the engine afterwards. A
+// request that arrives in between is retried for a few milliseconds, so the engine and the service
+// need not change at the same instant.
 func (s *Service) Use(c *Config) { s.rates.Store(&rates{config: c}) }
 
-// Attempts of a request whose policies the engine does not have: a new configuration is on its way.
+// Attempts for a request whose policies are not in the engine: a new configuration is about to
+// come.
 const (
 	unknownAttempts = 4
 	unknownPause    = 5 * time.Millisecond
 )
 
 // ShouldRateLimit decides a request. The status of an error is INVALID_ARGUMENT for a request
-// without a domain or descriptors, or with too many; FAILED_PRECONDITION for a refund where there
-// are none; and UNAVAILABLE if the store did not decide: Envoy's failure_mode_deny then says what
-// happens. Each is logged, at most one in 10 s, and told to [Options.Undecided]. Descriptors
-// without a limit are OK.
+// without a domain or descriptors, or with too many; FAILED_PRECONDITION for a refund if they are
+// not allowed; and UNAVAILABLE if the store did not decide: then Envoy's failure_mode_deny decides.
+// Each error is logged, at most one in 10 s, and passed to [Options.Undecided]. Descriptors without
+// a limit are OK.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {
 	if err := check(r); err != nil {
 		return s.failed(r, err)
@@ -96,7 +97,7 @@ func check(r *ratelimit.RateLimitRequest) error {
 	case len(r.GetDescriptors()) == 0:
 		return status.Error(codes.InvalidArgument, "rls: the request has no descriptors")
 	case len(r.GetDescriptors()) > MaxDescriptors:
-		return status.Errorf(codes.InvalidArgument, "rls: %d descriptors are more than %d", len(r.GetDescriptors()), MaxDescriptors)
+		return status.Errorf(codes.InvalidArgument, "rls: %d descriptors, but at most %d are allowed", len(r.GetDescriptors()), MaxDescriptors)
 	}
 	return nil
 }
@@ -126,10 +127,10 @@ func (s *Service) decide(ctx context.Context, r *ratelimit.RateLimitRequest) (*r
 	return answer, err
 }
 
-// errFallback stands for a decision that a fallback made, where that is not an answer.
-var errFallback = fmt.Errorf("rls: %w: its fallback decided, which envoy.on_store_failure makes an error", drawgate.ErrStoreAway)
+// errFallback is the error for a decision by a fallback, if that counts as an error.
+var errFallback = fmt.Errorf("rls: %w: its fallback decided, which is an error by envoy.on_store_failure", drawgate.ErrStoreAway)
 
-// byDomain decides by the tree of the request's domain, or by rules if it has none.
+// byDomain decides with the tree of the request's domain, or with rules if it has none.
 func (c *call) byDomain(ctx context.Context) (*ratelimit.RateLimitResponse, error) {
 	if c.rates.config != nil {
 		if d := c.rates.config.domains[c.request.GetDomain()]; d != nil {
@@ -139,7 +140,7 @@ func (c *call) byDomain(ctx context.Context) (*ratelimit.RateLimitResponse, erro
 	return c.byRules(ctx)
 }
 
-// failed counts and logs a request that was not decided, and turns its error into a status.
+// failed counts and logs a request that was not decided, and converts its error to a status.
 func (s *Service) failed(r *ratelimit.RateLimitRequest, err error) (*ratelimit.RateLimitResponse, error) {
 	answer := statusOf(err)
 	code := status.Code(answer)
@@ -156,7 +157,7 @@ func (s *Service) failed(r *ratelimit.RateLimitRequest, err error) (*ratelimit.R
 	return nil, answer
 }
 
-// statusOf returns what a caller is told of an error.
+// statusOf returns the status for the caller.
 func statusOf(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -173,7 +174,7 @@ func statusOf(err error) error {
 	return status.Error(code, public(err))
 }
 
-// public is what a caller is told: no addresses, no keys.
+// public returns the text for the caller, without addresses and keys.
 func public(err error) string {
 	switch {
 	case errors.Is(err, drawgate.ErrStoreAway), errors.Is(err, context.DeadlineExceeded):
@@ -181,7 +182,7 @@ func public(err error) string {
 	case errors.Is(err, engine.ErrUnknownPolicy):
 		return "rls: the engine does not have the policies of the configuration"
 	case errors.Is(err, engine.ErrTooMany):
-		return fmt.Sprintf("rls: the descriptors ask more than %d buckets at once", drawgate.MaxBuckets)
+		return fmt.Sprintf("rls: the descriptors need more than %d buckets at once", drawgate.MaxBuckets)
 	case errors.Is(err, drawgate.ErrNeedsReserve):
 		return "rls: a policy of the request has a concurrency limit, which this protocol cannot release"
 	case errors.Is(err, drawgate.ErrInvalid), errors.Is(err, drawgate.ErrUnknownUnit):

@@ -98,7 +98,7 @@ func TestRequestsThatCannotBeDecidedAreLoggedAndCounted(t *testing.T) {
 	if want := map[codes.Code]int{codes.InvalidArgument: 2, codes.Unavailable: 1, codes.Canceled: 1}; !maps.Equal(counted, want) {
 		t.Errorf("counted %v, want %v", counted, want)
 	}
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "65 descriptors are more than 64") || strings.Contains(text, "secret") {
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "65 descriptors, but at most 64") || strings.Contains(text, "secret") {
 		t.Errorf("logged %q, want the first one alone", text)
 	}
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// peekAll asks how the descriptors with 0 hits stand, all in one step that spends nothing.
+// peekAll peeks for the descriptors with 0 hits, all in one step.
 //
-// One of which nothing is left is over: what is refused spends nothing here, so a count never
-// passes its limit by itself.
+// A descriptor with nothing left is over: refused requests spend nothing here, so a count never
+// exceeds its limit by itself.
 func (c *call) peekAll(ctx context.Context) error {
 	return c.peek(ctx, func(p *part) bool { return p.action == peeks }, func(p *part) bool { return p.remaining <= 0 })
 }
 
-// peek tells of the parts that it is asked for; over says whether one is over by what is left.
+// peek peeks for the parts selected by which; over decides from what is left whether one is over.
 func (c *call) peek(ctx context.Context, which, over func(*part) bool) error {
 	var group []int
 	for i := range c.parts {
@@ -47,8 +47,8 @@ func (c *call) peek(ctx context.Context, which, over func(*part) bool) error {
 	return nil
 }
 
-// takeAll takes what the descriptors ask: all that are enforced, and of the quotas those that have
-// room, in one step or not at all.
+// takeAll takes what the descriptors ask for: all enforced ones, and the quotas that have room, in
+// one step or not at all.
 func (c *call) takeAll(ctx context.Context) error {
 	first := true
 	for !c.blocked() {
@@ -72,21 +72,22 @@ func (c *call) takeAll(ctx context.Context) error {
 		}
 		first = false
 		if !c.anyOver() {
-			break // refused without a limit that says so: others wait in front
+			break // refused, but not by a limit: others wait in front
 		}
 	}
 	c.refused = true
 	return nil
 }
 
-// peekRest tells how the takes stand that are not known yet: those of a request that is refused,
-// and those that ask more than a limit ever grants.
+// peekRest peeks for the takes without a result: those of a refused request, and those that ask for
+// more than a limit can ever grant.
 func (c *call) peekRest(ctx context.Context) error {
 	return c.peek(ctx, func(p *part) bool { return p.action == takes && !p.known && (c.refused || p.never) },
 		func(p *part) bool { return p.hits > p.remaining })
 }
 
-// neverFits notes whose hits are more than a limit ever grants; false if it is nobody's.
+// neverFits marks the descriptors whose hits are more than a limit can ever grant; false if there
+// are none.
 func (c *call) neverFits(e *drawgate.NeverFitsError) bool {
 	found := false
 	for i := range c.parts {
@@ -110,7 +111,7 @@ func (c *call) begin() {
 	}
 }
 
-// add asks for units of a part's bucket. Descriptors with the same bucket ask together.
+// add asks for units of a part's bucket. Descriptors with the same bucket share one ask.
 func (c *call) add(p *part, n int64) {
 	for i := range c.parts {
 		if o := &c.parts[i]; o.ask >= 0 && o.key == p.key && o.policy == p.policy && o.limiter == p.limiter {
@@ -124,12 +125,12 @@ func (c *call) add(p *part, n int64) {
 	c.asks = append(c.asks, engine.Ask{Policy: p.policy, Tenant: c.s.opts.Tenant, Key: p.key})
 }
 
-// run decides the asks and notes for each part what is told of it.
+// run decides the asks and records the result for each part.
 func (c *call) run(ctx context.Context) (allowed bool, err error) {
 	if len(c.asks) > drawgate.MaxBuckets {
-		return false, status.Errorf(codes.InvalidArgument, "rls: the descriptors ask %d buckets at once, more than %d", len(c.asks), drawgate.MaxBuckets)
+		return false, status.Errorf(codes.InvalidArgument, "rls: the descriptors need %d buckets at once, but at most %d are allowed", len(c.asks), drawgate.MaxBuckets)
 	}
-	for i := range c.asks { // now that costs does not move any more
+	for i := range c.asks { // now that costs no longer moves
 		if c.costs[i].N != 1 {
 			c.asks[i].Costs = c.costs[i : i+1 : i+1]
 		}
@@ -147,16 +148,16 @@ func (c *call) run(ctx context.Context) (allowed bool, err error) {
 	return c.res.Decision.Allowed, nil
 }
 
-// describeTake notes the headers of a decision that asked for something, in place of those of an
-// earlier attempt. A request that asks for nothing, as it only looks or its hits never fit, has
-// those of how its limits stand.
+// describeTake sets the headers of a decision that took something, and replaces those of an earlier
+// attempt. A request that takes nothing, because it only peeks or its hits never fit, has headers
+// with the state of its limits.
 func (c *call) describeTake(d *drawgate.Decision) {
 	if c.costs[0].N > 0 || c.bare() {
 		c.describeDraft(d, false)
 	}
 }
 
-// label names the rates for the history where their files ask for it, each name once.
+// label lists the names of rates for the history, if their files ask for it, each name once.
 func (c *call) label() []drawgate.Label {
 	c.labels = c.labels[:0]
 	for i := range c.parts {
@@ -172,7 +173,7 @@ func (c *call) label() []drawgate.Label {
 	return c.labels
 }
 
-// tell notes what the engine's result says.
+// tell records the engine's result.
 func (c *call) tell() {
 	res := &c.res
 	c.fallback = c.fallback || res.Decision.Fallback
@@ -192,13 +193,13 @@ func (c *call) tell() {
 	}
 }
 
-// refusal notes when a refused take would pass.
+// refusal records when a refused take would pass.
 func (c *call) refusal(d *drawgate.Decision) {
 	c.retry = max(c.retry, d.RetryAfter.Microseconds())
 	c.paused = c.paused || d.Reason == drawgate.Paused
 }
 
-// tellAsk notes for the parts of an ask what a decision says of its bucket: of the limit that
+// tellAsk records a decision's result for the parts of an ask: from the limit of its bucket that
 // refuses longest, or has the least left.
 func (c *call) tellAsk(ask int, d *drawgate.Decision, bucket int) {
 	var t outcome
@@ -221,7 +222,7 @@ func (c *call) tellAsk(ask int, d *drawgate.Decision, bucket int) {
 	}
 }
 
-// tellShadow notes how a rate in shadow would have answered. It never refuses.
+// tellShadow records how a rate in shadow would have answered. It never refuses.
 func (c *call) tellShadow(ask int, s *engine.Shadow) {
 	if s.Err == nil {
 		c.tellAsk(ask, &s.Decision, s.Bucket)
@@ -234,7 +235,7 @@ func (c *call) tellShadow(ask int, s *engine.Shadow) {
 	}
 }
 
-// bounded cuts a label's text to what the library takes.
+// bounded cuts a label to the library's maximum.
 func bounded(s string) string {
 	const most = 256
 	if len(s) > most {

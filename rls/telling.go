@@ -20,8 +20,8 @@ const (
 	metaShadow      = "shadow"   // policies in shadow that differ: {policy, divergence}
 )
 
-// tellMetadata adds dynamic metadata: what files say of descriptors that pass, what was decided
-// without the store and, if that is asked for, the request.
+// tellMetadata adds dynamic metadata: the files' metadata for descriptors that pass, what was
+// decided without the store and, if requested, the request.
 func (c *call) tellMetadata(r *ratelimit.RateLimitResponse) {
 	if c.s.opts.Metadata {
 		c.tellFields(r, c.described())
@@ -37,7 +37,7 @@ func (c *call) tellMetadata(r *ratelimit.RateLimitResponse) {
 	}
 }
 
-// tellFields adds fields to the metadata. What is there already stays.
+// tellFields adds fields to the metadata. Existing fields stay.
 func (c *call) tellFields(r *ratelimit.RateLimitResponse, fields map[string]*structpb.Value) {
 	if r.DynamicMetadata == nil {
 		r.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}
@@ -49,7 +49,7 @@ func (c *call) tellFields(r *ratelimit.RateLimitResponse, fields map[string]*str
 	}
 }
 
-// described is the request, and how quotas and shadows stand.
+// described returns the request, and the state of quotas and shadows.
 func (c *call) described() map[string]*structpb.Value {
 	fields := map[string]*structpb.Value{metaDomain: text(c.request.GetDomain())}
 	descriptors, violations := &structpb.ListValue{}, &structpb.ListValue{}
@@ -94,5 +94,5 @@ func (c *call) shadowList() *structpb.Value {
 	return structpb.NewListValue(list)
 }
 
-// text is a text value. What is not UTF-8 would make the answer unreadable.
+// text returns a text value. Invalid UTF-8 would make the answer unreadable.
 func text(s string) *structpb.Value { return structpb.NewStringValue(strings.ToValidUTF8(s, "\uFFFD")) }

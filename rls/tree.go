@@ -12,22 +12,22 @@ type domain struct {
 	root node
 }
 
-// pair is an entry of a descriptor. Key and value stay apart, so that no two pairs are taken for
-// each other.
+// pair is an entry of a descriptor. Key and value stay separate, so that different pairs are never
+// equal.
 type pair struct{ key, value string }
 
 // node is a descriptor of a file: what may follow it, and its rate.
 type node struct {
 	step  Step
 	rule  *Rule   // nil: no rate here
-	match pattern // of the value; of key, "_" and value if the key has a *. nil: no *
+	match pattern // pattern of the value, or of key, "_" and value if the key has a *; nil: no *
 	exact map[pair]*node
 	wild  []*node // in the order of the file
 	any   map[string]*node
-	seen  map[string]place // names as envoyproxy/ratelimit joins them: two that are the same are a mistake there
+	seen  map[string]place // names as joined by envoyproxy/ratelimit, where duplicates are a mistake
 }
 
-// next returns the most specific descriptor for an entry: the value itself, then the first wildcard
+// next returns the most specific descriptor for an entry: the exact value, then the first wildcard
 // in the file, then the key alone.
 func (n *node) next(key, value string) *node {
 	if c := n.exact[pair{key, value}]; c != nil {
@@ -51,12 +51,11 @@ func (n *node) next(key, value string) *node {
 	return n.any[key]
 }
 
-// join is how envoyproxy/ratelimit names a pair. With a * in the key it says what that may stand
-// for.
+// join returns the name of a pair in envoyproxy/ratelimit.
 func join(key, value string) string { return key + "_" + value }
 
-// find returns the rate of a descriptor; nil if it has none. Every entry must lead one step down: a
-// descriptor with more or fewer entries than a rate has steps is another descriptor.
+// find returns the rate of a descriptor, or nil if it has none. Every entry must lead one step
+// down: a descriptor with more or fewer entries than a rate has steps does not match it.
 func (d *domain) find(entries []*common.RateLimitDescriptor_Entry) *Rule {
 	n := &d.root
 	for _, e := range entries {
@@ -67,7 +66,7 @@ func (d *domain) find(entries []*common.RateLimitDescriptor_Entry) *Rule {
 	return n.rule
 }
 
-// add puts a descriptor below n.
+// add adds a descriptor below n.
 func (n *node) add(c *node) {
 	s := &c.step
 	switch {
@@ -96,7 +95,7 @@ func (n *node) add(c *node) {
 }
 
 // key returns the bucket's name for a descriptor that the rule matches: the keys and values that
-// have buckets of their own.
+// have their own buckets.
 func (r *Rule) key(entries []*common.RateLimitDescriptor_Entry) string {
 	found, single := 0, ""
 	r.eachPart(entries, func(part string) { found, single = found+1, part })
@@ -115,7 +114,7 @@ func (r *Rule) key(entries []*common.RateLimitDescriptor_Entry) string {
 	return b.String()
 }
 
-// eachPart calls f with the keys and values of a descriptor that have buckets of their own.
+// eachPart calls f with the keys and values of a descriptor that have their own buckets.
 func (r *Rule) eachPart(entries []*common.RateLimitDescriptor_Entry, f func(part string)) {
 	for i := range r.Path {
 		if r.Path[i].wildKey() {
@@ -127,11 +126,11 @@ func (r *Rule) eachPart(entries []*common.RateLimitDescriptor_Entry, f func(part
 	}
 }
 
-// keyEscaper keeps values apart: no two lists of values have the same key.
+// keyEscaper separates values: different lists of values never have the same key.
 var keyEscaper = strings.NewReplacer(`\`, `\\`, `|`, `\|`)
 
-// metric names the rule for metrics as envoyproxy/ratelimit would: with the values of steps that
-// ask for it.
+// metric returns the rule's name for metrics, as in envoyproxy/ratelimit: with the values of steps
+// that ask for it.
 func (r *Rule) metric(entries []*common.RateLimitDescriptor_Entry) string {
 	var b strings.Builder
 	b.WriteString(r.Domain)

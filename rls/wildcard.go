@@ -2,7 +2,8 @@ package rls
 
 import "strings"
 
-// pattern is a text in which each * stands for any text, also none: what is between them.
+// pattern is a text in which each * matches any text, including none. It holds what is between
+// them.
 type pattern []string
 
 // newPattern returns nil for a text without *.
@@ -13,9 +14,9 @@ func newPattern(text string) pattern {
 	return strings.Split(text, "*")
 }
 
-// matches reports whether text has the parts of p in their order: the first one at its start, the
-// last one at its end. The place where a part is found first leaves the most text to those after
-// it, so no other one need be tried.
+// matches reports whether text has the parts of p in order: the first at its start, the last at its
+// end. The first occurrence of a part leaves the most text for later parts, so no other occurrence
+// need be tried.
 func (p pattern) matches(text string) bool {
 	first, last := p[0], p[len(p)-1]
 	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {

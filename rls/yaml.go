@@ -9,21 +9,21 @@ import (
 	"github.com/drawgate/drawgate/internal/yamltext"
 )
 
-// bounds are those of a file.
+// bounds apply to a file.
 var bounds = yamltext.Bounds{Size: 4 << 20, Aliases: true, Extras: 1000}
 
 const (
-	maxVisits = 200_000 // nodes that are read, those behind aliases each time
+	maxVisits = 200_000 // nodes that are read, counting those behind aliases each time
 	maxDepth  = 64      // nested lists and mappings, those behind aliases included
 )
 
-// reader reads one file. It goes on after a mistake, so that all of them are found.
+// reader reads one file. It continues after a mistake, to find all of them.
 type reader struct {
 	name    string
 	errs    ConfigErrors
 	anchors map[string]ast.Node
 	visits  int
-	full    bool // more than maxVisits: what else was read is not complete
+	full    bool // more than maxVisits: the result is not complete
 }
 
 func (r *reader) problem(at place, format string, args ...any) {
@@ -32,7 +32,7 @@ func (r *reader) problem(at place, format string, args ...any) {
 	}
 }
 
-// parse returns the root of the only document; nil if there is none, which is reported.
+// parse returns the root of the only document, or nil, after reporting it, if there is none.
 func (r *reader) parse(data []byte) ast.Node {
 	if at, message := bounds.Check(data); message != "" {
 		r.problem(placeIn(at), "%s", message)
@@ -50,7 +50,7 @@ func (r *reader) parse(data []byte) ast.Node {
 		case root == nil:
 			root = doc.Body
 		default:
-			r.problem(placeOf(doc.Body), "a file holds one document, this is a second one")
+			r.problem(placeOf(doc.Body), "only one document is allowed per file, this is the second")
 		}
 	}
 	if root == nil {
@@ -63,8 +63,8 @@ func placeIn(s yamltext.Span) place { return place{s.Line, s.Column} }
 
 func placeOf(n ast.Node) place { return placeIn(yamltext.Of(n)) }
 
-// describe names what a node is, for messages.
+// describe returns a name for a node, for messages.
 func describe(n ast.Node) string { return yamltext.Describe(n, shorten) }
 
-// shorten quotes a text and cuts it where it is too long to help.
+// shorten quotes a text, and cuts one that is too long to help.
 func shorten(s string) string { return fmt.Sprintf("%q", yamltext.Shorten(s)) }
