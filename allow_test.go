@@ -21,7 +21,7 @@ func TestArguments(t *testing.T) {
 	plain := local(t, drawgate.Policy{Name: "plain", Limits: []drawgate.Limit{rolling(10, time.Minute), of("tokens", leaky(1000, time.Minute, 500))}})
 	held := with(t, plain, drawgate.Policy{Name: "held", Limits: []drawgate.Limit{slots(2)}})
 	kept := with(t, plain, drawgate.Policy{Name: "kept", Limits: []drawgate.Limit{
-		{Name: "kept", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10, Keep: map[int]drawgate.Share{5: {Units: 10}}},
+		{Name: "kept", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10, ReservedByPriority: map[int]drawgate.Share{5: {Units: 10}}},
 	}})
 	foreign := local(t, policy(rolling(10, time.Minute)))
 	ctx := t.Context()
@@ -101,7 +101,7 @@ func TestArguments(t *testing.T) {
 		}
 	}
 	wantUsed(t, plain, secret, 0, 0)
-	if e, ok := errors.AsType[*drawgate.NeverFitsError](allow(plain, secret, drawgate.Cost{Unit: "tokens", N: 501})); !ok || e.N != 501 || e.Most != 500 || e.Unit != "tokens" ||
+	if e, ok := errors.AsType[*drawgate.NeverFitsError](allow(plain, secret, drawgate.Cost{Unit: "tokens", N: 501})); !ok || e.N != 501 || e.Max != 500 || e.Unit != "tokens" ||
 		e.Amount != plain.Plan().Policy().Limits[1].Amount || e.Limit != plain.Plan().Policy().Limits[1].Name {
 		t.Errorf("%+v", e)
 	}
@@ -131,7 +131,7 @@ func TestAllow(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			for range 100 { // a refusal costs nothing
 				d, err := l.Allow(t.Context(), "k")
-				if err != nil || d.Allowed || d.RetryAfter != 40*time.Second || d.Soonest != d.RetryAfter || d.Reason != drawgate.Limited {
+				if err != nil || d.Allowed || d.RetryAfter != 40*time.Second || d.EarliestRetry != d.RetryAfter || d.Reason != drawgate.Limited {
 					t.Fatalf("%v, allowed %v after %v, %v", err, d.Allowed, d.RetryAfter, d.Reason)
 				}
 			}
@@ -310,7 +310,7 @@ func TestTenants(t *testing.T) {
 func TestPriorityShare(t *testing.T) {
 	t.Parallel()
 	l := local(t, policy(drawgate.Limit{
-		Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 11, Headroom: drawgate.Share{Units: 1}, Keep: map[int]drawgate.Share{7: {Percent: 10}},
+		Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 11, Headroom: drawgate.Share{Units: 1}, ReservedByPriority: map[int]drawgate.Share{7: {Percent: 10}},
 	}))
 	at := func(priority int) drawgate.Decision {
 		d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Priority: priority})
@@ -323,7 +323,7 @@ func TestPriorityShare(t *testing.T) {
 	if d := at(6); d.Allowed || d.Remaining() != 0 {
 		t.Error("priority 6 took what is kept for 7")
 	}
-	if st, _ := l.Ask("k").Status(t.Context(), 7); !st.Allowed || st.Remaining() != 1 || st.States[0].Most != 10 {
+	if st, _ := l.Ask("k").Status(t.Context(), 7); !st.Allowed || st.Remaining() != 1 || st.States[0].Max != 10 {
 		t.Errorf("%+v", st)
 	}
 	if d := at(7); !d.Allowed {
@@ -341,7 +341,7 @@ func TestStatusAndReset(t *testing.T) {
 		l := local(t, policy(leaky(60, time.Minute, 30), of("tokens", rolling(100, time.Minute))))
 		ctx := t.Context()
 		st, err := l.Status(ctx, "k")
-		if err != nil || !st.Allowed || st.States[0].Used != 0 || st.States[0].Most != 30 || st.Open != 0 {
+		if err != nil || !st.Allowed || st.States[0].Used != 0 || st.States[0].Max != 30 || st.Open != 0 {
 			t.Fatalf("%+v, %v", st, err)
 		}
 		take(t, l, "k", 30)

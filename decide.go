@@ -35,19 +35,19 @@ func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
 		Given: t.Given, Priority: t.Priority,
 	}
 	if t.ID != "" {
-		rt.Print = t.Print()
+		rt.Fingerprint = t.Fingerprint()
 		if !t.NotAfter.IsZero() {
 			rt.NotAfter = t.NotAfter.UnixMicro()
 		}
 	}
 	v := record.Decide(asks, &rt, now)
-	return Answer(t, v, asks)
+	return NewDecision(t, v, asks)
 }
 
 // Answer makes a decision of what was decided elsewhere. Of asks, Out and Got are used.
 //
 // For stores: for those that do not decide by [Decide], such as one that decides in a script.
-func Answer(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
+func NewDecision(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
 	switch {
 	case v.Reused:
 		return Decision{Fail: ErrIDReused, at: v.Now}
@@ -68,7 +68,7 @@ func Answer(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
 			d.more.buckets = append(d.more.buckets, bucketResult{plan: t.Buckets[i].Plan, res: asks[i].Out})
 		}
 		if v.End != 0 {
-			d.more.got = append(d.more.got, asks[i].Got)
+			d.more.got = append(d.more.got, asks[i].Granted)
 		}
 	}
 	return d
@@ -77,7 +77,7 @@ func Answer(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
 func (d *Decision) head(v *record.Verdict) {
 	d.Allowed, d.Replayed, d.at = v.Allowed, v.Replayed, v.Now
 	if !v.Allowed {
-		d.Reason, d.RetryAfter, d.Soonest = Limited, duration(v.RetryAfter), duration(v.Soonest)
+		d.Reason, d.RetryAfter, d.EarliestRetry = Limited, duration(v.RetryAfter), duration(v.EarliestRetry)
 		if v.Paused {
 			d.Reason, d.pausedAt = Paused, uint8(v.PausedAt)
 		}
@@ -101,13 +101,13 @@ func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *Amounts, 
 	if len(plan.specs) > inline {
 		return d.localMany(b, plan, name, n, priority)
 	}
-	allowed, paused, at, after, soonest, err := b.Take(name, n, priority, d.res[:])
+	allowed, paused, at, after, earliest, err := b.Take(name, n, priority, d.res[:])
 	if err != nil {
 		return localError(err)
 	}
 	d.plan, d.at, d.Allowed = plan, at, allowed
 	if !allowed {
-		d.Reason, d.RetryAfter, d.Soonest = Limited, duration(after), duration(soonest)
+		d.Reason, d.RetryAfter, d.EarliestRetry = Limited, duration(after), duration(earliest)
 		if paused {
 			d.Reason = Paused
 		}
@@ -118,11 +118,11 @@ func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *Amounts, 
 // localMany is local for more limits than a decision holds by itself.
 func (d *Decision) localMany(b *cells.Buckets, plan *Plan, name string, n *Amounts, priority int8) error {
 	var out [MaxLimits]record.Result
-	allowed, paused, at, after, soonest, err := b.Take(name, n, priority, out[:])
+	allowed, paused, at, after, earliest, err := b.Take(name, n, priority, out[:])
 	if err != nil {
 		return localError(err)
 	}
-	d.head(&record.Verdict{Allowed: allowed, Paused: paused, Now: at, RetryAfter: after, Soonest: soonest})
+	d.head(&record.Verdict{Allowed: allowed, Paused: paused, Now: at, RetryAfter: after, EarliestRetry: earliest})
 	d.results(plan, &out)
 	return nil
 }
@@ -153,14 +153,14 @@ func (d *Decision) lean(b *cells.Buckets, plan *Plan, name string, n int64, prio
 		d.res[0].RetryAfter = record.CeilDiv(over, plan.specs[0].Drain)
 	}
 	d.RetryAfter = duration(d.res[0].RetryAfter)
-	d.Soonest = d.RetryAfter // nothing is held that could come back
+	d.EarliestRetry = d.RetryAfter // nothing is held that could come back
 	return true
 }
 
 // Carry carries out one settlement on the records of its buckets, in the order of s.Buckets.
 //
 // For stores: called as [Decide] is.
-func Carry(s *Settlement, recs []*record.Record, exact bool, now int64) Outcome {
+func Apply(s *Settlement, recs []*record.Record, exact bool, now int64) Outcome {
 	asks := make([]record.Ask, len(recs))
 	fill(asks, s.Buckets, recs, exact)
 	switch s.Op {
@@ -200,16 +200,16 @@ func (s *Settlement) pauseEnd(now int64) int64 {
 // Refunded makes the outcome of an OpRefund that was carried out elsewhere. Of asks, Got is used:
 // the units given back.
 //
-// For stores: for those that do not carry out by [Carry].
+// For stores: for those that do not carry out by [Apply].
 func Refunded(asks []record.Ask) (o Outcome) {
 	for i := range asks {
-		if asks[i].Got == (Amounts{}) {
+		if asks[i].Granted == (Amounts{}) {
 			continue
 		}
 		if o.Back == nil {
 			o.Back = make([]Amounts, len(asks))
 		}
-		o.Back[i] = asks[i].Got
+		o.Back[i] = asks[i].Granted
 	}
 	return o
 }
@@ -221,14 +221,14 @@ func Describe(b *BucketCost, rec *record.Record, priority int8, exact bool, now 
 	asks := []record.Ask{{Rec: rec, Specs: b.Plan.Specs(exact), N: b.N}}
 	v := record.Peek(&asks[0], priority, now)
 	t := Take{Buckets: []BucketCost{*b}}
-	s := Status{Decision: Answer(&t, v, asks), Open: len(asks[0].Rec.Open)}
+	s := Status{Decision: NewDecision(&t, v, asks), Open: len(asks[0].Rec.Open)}
 	if p := asks[0].Rec.Pause; p != nil {
 		s.Pause = Pause{Until: time.UnixMicro(p.Until), Reason: p.Reason}
 	}
 	for i := range b.Plan.specs {
 		u := asks[0].Rec.Usage(&asks[0].Specs[i], priority)
 		s.States = append(s.States, LimitUsage{
-			Used: u.Used, Held: u.Held, Debt: u.Debt, Most: u.Most, Start: micros(u.Start), End: micros(u.End),
+			Used: u.Used, Held: u.Held, Debt: u.Debt, Max: u.Max, Start: micros(u.Start), End: micros(u.End),
 		})
 	}
 	return s
@@ -276,7 +276,7 @@ func (t *Take) Check() error {
 // Print returns a fingerprint of what a take asks: the same id with another print is another take.
 //
 // For stores: kept with an open reservation.
-func (t *Take) Print() uint64 {
+func (t *Take) Fingerprint() uint64 {
 	buf := make([]byte, 0, 256)
 	for i := range t.Buckets {
 		b := &t.Buckets[i]

@@ -13,11 +13,11 @@ type Reason uint8
 
 // The reasons.
 const (
-	Passed  Reason = iota // not refused
-	Limited               // a limit has not enough left
-	Queued                // others wait in front
-	Away                  // the store is away, and a limit admits nothing, or nothing of that size, without it: see [Fallback]
-	Paused                // a bucket is paused: see [Limiter.Pause]
+	Passed      Reason = iota // not refused
+	Limited                   // a limit has not enough left
+	Queued                    // others wait in front
+	Unavailable               // the store is away, and a limit admits nothing, or nothing of that size, without it: see [Fallback]
+	Paused                    // a bucket is paused: see [Limiter.Pause]
 )
 
 // String returns "passed", "limited", "queued", "away" or "paused".
@@ -43,11 +43,11 @@ type Decision struct {
 	plan *Plan                 // of the first bucket
 	res  [inline]record.Result // its first limits
 
-	RetryAfter time.Duration // 0 if allowed; otherwise this take fits after this wait if nothing else happens; never negative
-	Soonest    time.Duration // at most RetryAfter: it fits no earlier, even if everything held were given back now
-	Fail       error         // in a batch: why this take was not decided; nothing else is set then
-	more       *details      // nil for a plain take of one bucket with few limits
-	_          [8]byte       // makes it a multiple of 16 bytes: the copy of an odd one overlaps, which stalls the next
+	RetryAfter    time.Duration // 0 if allowed; otherwise this take fits after this wait if nothing else happens; never negative
+	EarliestRetry time.Duration // at most RetryAfter: it fits no earlier, even if everything held were given back now
+	Fail          error         // in a batch: why this take was not decided; nothing else is set then
+	more          *details      // nil for a plain take of one bucket with few limits
+	_             [8]byte       // makes it a multiple of 16 bytes: the copy of an odd one overlaps, which stalls the next
 }
 
 // inline is how many limits a Decision describes by itself. It is copied at every return: a smaller

@@ -143,7 +143,7 @@ func TestBucketDecision(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	if got := fmt.Sprint(drawgate.Passed, drawgate.Limited, drawgate.Queued, drawgate.Away, drawgate.Paused, drawgate.Reason(7)); got != "passed limited queued away paused paused" {
+	if got := fmt.Sprint(drawgate.Passed, drawgate.Limited, drawgate.Queued, drawgate.Unavailable, drawgate.Paused, drawgate.Reason(7)); got != "passed limited queued away paused paused" {
 		t.Error(got)
 	}
 	if got := fmt.Sprint(drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpPause, drawgate.Op(0)); got != "settle cancel renew charge pause none" {
@@ -219,12 +219,12 @@ func TestAwayIsTold(t *testing.T) {
 		if d, err = l.Allow(t.Context(), "k", drawgate.Cost{Unit: "u0", N: 1}); err != nil || d.Allowed {
 			t.Fatal(err, d.Allowed)
 		}
-		d.Reason = drawgate.Away
+		d.Reason = drawgate.Unavailable
 		if got := d.Err(); !errors.Is(got, drawgate.ErrLimited) || !strings.Contains(got.Error(), "the store is away") {
 			t.Errorf("got %v", got)
 		}
 	})
-	faults := fmt.Sprint(drawgate.FaultTransient, drawgate.FaultConfiguration, drawgate.FaultBucket, drawgate.FaultLasting, drawgate.Fault(9))
+	faults := fmt.Sprint(drawgate.FaultTransient, drawgate.FaultConfiguration, drawgate.FaultBucket, drawgate.FaultPermanent, drawgate.Fault(9))
 	if faults != "transient configuration bucket lasting lasting" {
 		t.Errorf("faults %q", faults)
 	}

@@ -20,9 +20,9 @@ var (
 	ErrInvalid = errors.New("drawgate: invalid argument")
 	// ErrNeedsReserve means that a policy with a concurrency limit was used without a hold.
 	ErrNeedsReserve = errors.New("drawgate: the policy has a concurrency limit: use Reserve")
-	// ErrStoreAway means that the store did not decide: it could not be reached, did not answer in
-	// time, or failed. See [StoreError].
-	ErrStoreAway = errors.New("drawgate: the store is away")
+	// ErrStoreUnavailable means that the store did not decide: it could not be reached, did not answer
+	// in time, or failed. See [StoreError].
+	ErrStoreUnavailable = errors.New("drawgate: the store is away")
 	// ErrNothingDone is in a [StoreError] whose store says for sure that the call was not carried
 	// out.
 	ErrNothingDone = errors.New("nothing was done")
@@ -73,18 +73,18 @@ func (e *LimitError) Unwrap() error { return e.Err }
 type NeverFitsError struct {
 	Policy, Limit, Unit string
 	Amount              int64 // units per window of the limit, as configured; of a concurrency limit its slots
-	N, Most             int64 // what was asked; the most that this limit ever grants at once, headroom and what is kept for higher priorities taken off
+	N, Max              int64 // what was asked; the most that this limit ever grants at once, headroom and what is kept for higher priorities taken off
 }
 
 func (e *NeverFitsError) Error() string {
-	return fmt.Sprintf("drawgate: %d %s can never fit limit %q of policy %q, which grants at most %d at this priority", e.N, e.Unit, e.Limit, e.Policy, e.Most)
+	return fmt.Sprintf("drawgate: %d %s can never fit limit %q of policy %q, which grants at most %d at this priority", e.N, e.Unit, e.Limit, e.Policy, e.Max)
 }
 
 // Is makes the error match ErrNeverFits.
 func (e *NeverFitsError) Is(target error) bool { return target == ErrNeverFits }
 
 // StoreError says which store failed at what. No decision was made; where the outcome is unknown,
-// the units count as spent. It is [ErrStoreAway].
+// the units count as spent. It is [ErrStoreUnavailable].
 type StoreError struct {
 	Store, Op string // "sqlite", "take"
 	Err       error
@@ -106,14 +106,14 @@ const (
 	// FaultBucket concerns the buckets of this call only: a record that is damaged, of a newer
 	// version, or something else.
 	FaultBucket
-	// FaultLasting stays until the store is repaired and opened again: its data are damaged, or
+	// FaultPermanent stays until the store is repaired and opened again: its data are damaged, or
 	// were taken away.
-	FaultLasting
+	FaultPermanent
 )
 
 // String returns "transient", "configuration", "bucket" or "lasting".
 func (f Fault) String() string {
-	return [...]string{"transient", "configuration", "bucket", "lasting"}[min(f, FaultLasting)]
+	return [...]string{"transient", "configuration", "bucket", "lasting"}[min(f, FaultPermanent)]
 }
 
 func (e *StoreError) Error() string {
@@ -122,8 +122,8 @@ func (e *StoreError) Error() string {
 
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// Is makes the error match ErrStoreAway.
-func (e *StoreError) Is(target error) bool { return target == ErrStoreAway }
+// Is makes the error match ErrStoreUnavailable.
+func (e *StoreError) Is(target error) bool { return target == ErrStoreUnavailable }
 
 // LimitedError is a refusal as an error. It is [ErrLimited].
 type LimitedError struct {
@@ -138,7 +138,7 @@ func (e *LimitedError) Error() string {
 	if e.Queued {
 		return fmt.Sprintf("drawgate: rate limit exceeded: others are waiting for policy %q; retry after %v", e.Policy, e.RetryAfter)
 	}
-	if e.Decision.Reason == Away {
+	if e.Decision.Reason == Unavailable {
 		return fmt.Sprintf("drawgate: rate limit exceeded: the store is away, and limit %q of policy %q admits nothing without it; retry after %v",
 			e.Limit, e.Policy, e.RetryAfter)
 	}

@@ -47,7 +47,7 @@ func ExampleLimiter_Status() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("used", st.States[0].Used, "of", st.States[0].Most)
+	fmt.Println("used", st.States[0].Used, "of", st.States[0].Max)
 	fmt.Println("80 more would be allowed:", st.Allowed)
 	// Output:
 	// used 30 of 100

@@ -3,4 +3,4 @@ package drawgate
 import "time"
 
 // WakeLate makes every timer of those who wait late by d.
-func (l *Limiter) WakeLate(d time.Duration) { l.lobby.late = d }
+func (l *Limiter) WakeLate(d time.Duration) { l.queue.late = d }

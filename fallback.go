@@ -1,7 +1,7 @@
 package drawgate
 
 // Fallback says what a limit admits while the store is away. Package guard carries it out; a
-// limiter on a bare store reports [ErrStoreAway] instead.
+// limiter on a bare store reports [ErrStoreUnavailable] instead.
 type Fallback uint8
 
 const (

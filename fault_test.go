@@ -45,7 +45,7 @@ func TestAllowWhileTheStoreIsAway(t *testing.T) {
 				s.script(0, c.fault)
 				start := time.Now()
 				d, err := l.Allow(ctx, secret)
-				wantErr(t, err, drawgate.ErrStoreAway)
+				wantErr(t, err, drawgate.ErrStoreUnavailable)
 				if e, ok := errors.AsType[*drawgate.StoreError](err); !ok || e.Store != "faulty" || e.Op != "take" || d.Allowed || d.Buckets() != 0 {
 					t.Errorf("%+v, allowed %v", e, d.Allowed)
 				}
@@ -78,7 +78,7 @@ func TestWaitWhileTheStoreIsAway(t *testing.T) {
 			s.takes.Store(0)
 			start := time.Now()
 			_, err := l.Wait(t.Context(), "k")
-			wantErr(t, err, drawgate.ErrStoreAway)
+			wantErr(t, err, drawgate.ErrStoreUnavailable)
 			wantTook(t, start, c.took, 0)
 			if n := s.takes.Load(); n != 1 {
 				t.Errorf("sent %d times", n)
@@ -91,7 +91,7 @@ func TestWaitWhileTheStoreIsAway(t *testing.T) {
 		s.script(0, stalls)
 		start := time.Now()
 		_, err := l.Wait(ctx, "k")
-		wantErr(t, err, drawgate.ErrStoreAway) // and not only the deadline: it may have been spent
+		wantErr(t, err, drawgate.ErrStoreUnavailable) // and not only the deadline: it may have been spent
 		wantErr(t, err, context.DeadlineExceeded)
 		wantTook(t, start, time.Second, 0)
 
@@ -102,7 +102,7 @@ func TestWaitWhileTheStoreIsAway(t *testing.T) {
 		c.join(t.Context(), "second", requests(l, 1))
 		s.script(0, fails)
 		c.Wait()
-		wantErr(t, c.errs["first"], drawgate.ErrStoreAway)
+		wantErr(t, c.errs["first"], drawgate.ErrStoreUnavailable)
 		if c.errs["second"] != nil {
 			t.Error(c.errs["second"])
 		}
@@ -227,7 +227,7 @@ func TestReserveGivesUp(t *testing.T) {
 		l := over(t, s, drawgate.PerHour("hour", 10))
 		s.script(0, fails, fails, fails, fails)
 		_, err := l.Reserve(t.Context(), "k", time.Minute)
-		wantErr(t, err, drawgate.ErrStoreAway)
+		wantErr(t, err, drawgate.ErrStoreUnavailable)
 		if n := s.takes.Load(); n != 3 {
 			t.Errorf("sent %d times", n)
 		}
@@ -236,7 +236,7 @@ func TestReserveGivesUp(t *testing.T) {
 			s.script(0, f, f, f)
 			start := time.Now()
 			_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: drawgate.Hold{For: time.Minute}})
-			wantErr(t, err, drawgate.ErrStoreAway)
+			wantErr(t, err, drawgate.ErrStoreUnavailable)
 			wantTook(t, start, 0, 50*time.Millisecond)
 		}
 
@@ -245,7 +245,7 @@ func TestReserveGivesUp(t *testing.T) {
 		s.script(0, loses, works)
 		start := time.Now()
 		_, err = l.Reserve(ctx, "k", time.Minute)
-		wantErr(t, err, drawgate.ErrStoreAway) // the first attempt may have landed
+		wantErr(t, err, drawgate.ErrStoreUnavailable) // the first attempt may have landed
 		wantTook(t, start, 2005*time.Millisecond, 0)
 		synctest.Wait()
 		wantUsed(t, l, "k", 0) // it did, and is cancelled in the background
@@ -285,8 +285,8 @@ func TestSettleIsSentAgain(t *testing.T) {
 		{"failed twice", []fault{fails, fails}, 3, nil, 3},
 		{"reply lost", []fault{loses}, 2, nil, 3},
 		{"connection dropped twice", []fault{drops, drops}, 3, nil, 3},
-		{"away", []fault{fails, stalls, fails}, 3, drawgate.ErrStoreAway, 5},
-		{"away, but it landed", []fault{drops, fails, fails}, 3, drawgate.ErrStoreAway, 3},
+		{"away", []fault{fails, stalls, fails}, 3, drawgate.ErrStoreUnavailable, 5},
+		{"away, but it landed", []fault{drops, fails, fails}, 3, drawgate.ErrStoreUnavailable, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -353,7 +353,7 @@ func TestExcessIsNotChargedTwice(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.script(0, works, drops)
 		s.settles.Store(0)
-		wantErr(t, res.Settle(t.Context(), tokens(130)), drawgate.ErrStoreAway)
+		wantErr(t, res.Settle(t.Context(), tokens(130)), drawgate.ErrStoreUnavailable)
 		wantErr(t, res.Settle(t.Context(), tokens(130)), drawgate.ErrGone)
 		if n := s.settles.Load(); n != 2 {
 			t.Errorf("%d calls, want 2", n)
@@ -402,7 +402,7 @@ func TestRenewIsSentAgain(t *testing.T) {
 		}
 		s.script(0, fails, fails, fails)
 		before := res.Deadline()
-		wantErr(t, res.Renew(t.Context(), time.Hour), drawgate.ErrStoreAway)
+		wantErr(t, res.Renew(t.Context(), time.Hour), drawgate.ErrStoreUnavailable)
 		if !res.Deadline().Equal(before) {
 			t.Error("a renewal that nobody confirmed moved the deadline")
 		}
@@ -418,7 +418,7 @@ func TestStatusWhileTheStoreIsAway(t *testing.T) {
 		s.script(0, stalls)
 		start := time.Now()
 		_, err := l.Status(t.Context(), secret)
-		wantErr(t, err, drawgate.ErrStoreAway)
+		wantErr(t, err, drawgate.ErrStoreUnavailable)
 		wantTook(t, start, 2*time.Second, 0)
 		if strings.Contains(err.Error(), secret) {
 			t.Error(err)
@@ -465,8 +465,8 @@ func TestForeignStoreErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, whole := range []bool{false, true} {
 			for _, c := range []struct{ err, want error }{
-				{errBroken, drawgate.ErrStoreAway},
-				{context.DeadlineExceeded, drawgate.ErrStoreAway},
+				{errBroken, drawgate.ErrStoreUnavailable},
+				{context.DeadlineExceeded, drawgate.ErrStoreUnavailable},
 				{drawgate.ErrClosed, drawgate.ErrClosed},
 				{drawgate.ErrInvalid, drawgate.ErrInvalid},
 				{&drawgate.StoreError{Store: "x", Op: "y", Err: errBroken}, errBroken},
@@ -510,7 +510,7 @@ func TestNoCreditTwice(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
-					if err := res.Settle(t.Context(), drawgate.Cost{N: 2}); err != nil && !errors.Is(err, drawgate.ErrGone) && !errors.Is(err, drawgate.ErrStoreAway) {
+					if err := res.Settle(t.Context(), drawgate.Cost{N: 2}); err != nil && !errors.Is(err, drawgate.ErrGone) && !errors.Is(err, drawgate.ErrStoreUnavailable) {
 						t.Error(err)
 					}
 				})

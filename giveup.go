@@ -110,7 +110,7 @@ func (a *abandoned) run(ctx context.Context, l *Limiter, s *Settlement, last tim
 		switch {
 		case err == nil && !out.Gone:
 			for k := range s.Buckets {
-				l.lobby.nudge(s.Buckets[k].Key)
+				l.queue.wake(s.Buckets[k].Key)
 			}
 			return
 		case err == nil && time.Since(last) > abandonTooLate:

@@ -48,7 +48,7 @@ func TestTakeThatIsSentAgainKeepsItsHold(t *testing.T) {
 				_, err := takeHeld(ctx, l, r)
 				cancel()
 				e, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
-				if gaveUp != leave || gaveUp && !e.MaySpend || !gaveUp && !errors.Is(err, drawgate.ErrStoreAway) {
+				if gaveUp != leave || gaveUp && !e.MaySpend || !gaveUp && !errors.Is(err, drawgate.ErrStoreUnavailable) {
 					t.Fatalf("at once %v, leave %v: %v", atOnce, leave, err)
 				}
 				time.Sleep(time.Until(store.until))

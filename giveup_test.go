@@ -124,7 +124,7 @@ func TestGivingUpLeavesNothing(t *testing.T) {
 				if !errors.Is(err, context.Canceled) {
 					t.Errorf("not the context's: %v", err)
 				}
-			} else if errors.Is(err, drawgate.ErrStoreAway) {
+			} else if errors.Is(err, drawgate.ErrStoreUnavailable) {
 				may++
 			}
 		}

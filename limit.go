@@ -142,11 +142,11 @@ type Limit struct {
 	Anchor    int           // Calendar, Month: the day on which it starts, 1 to 31; 0 means 1; beyond a month's length its last day
 	Precision int           // Rolling: MinPrecision to MaxPrecision, or Exact; 0 means the store's default (128; SQLite: Exact)
 
-	Charge   Charge        // when a unit counts
-	Margin   time.Duration // how long after the decision a unit may reach whoever counts it too; at most half a window, and 10 min
-	Headroom Share         // kept unused, always; for a Bucket of Amount and of Burst
-	Keep     map[int]Share // per priority 1 to 9: kept for takes of at least that priority, after Headroom; rounded up
-	Fallback Fallback      // while the store is away; FallbackDefault means the policy's
+	Charge             Charge        // when a unit counts
+	Margin             time.Duration // how long after the decision a unit may reach whoever counts it too; at most half a window, and 10 min
+	Headroom           Share         // kept unused, always; for a Bucket of Amount and of Burst
+	ReservedByPriority map[int]Share // per priority 1 to 9: kept for takes of at least that priority, after Headroom; rounded up
+	Fallback           Fallback      // while the store is away; FallbackDefault means the policy's
 }
 
 // RollingLimit returns a limit of at most amount requests in every interval of length window.

@@ -48,9 +48,9 @@ func TestBadLimits(t *testing.T) {
 		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent = math.NaN() }, "headroom: NaN% is not between"},
 		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent, l.Headroom.Units = 5, 5 }, "both 5 units and 5% are given"},
 		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent = 99 }, "amount 10 less headroom 99% leaves less than 1"},
-		{rolling, func(l *drawgate.Limit) { l.Keep = map[int]drawgate.Share{0: {Units: 1}} }, "keep: priority 0 is not between 1 and 9"},
-		{rolling, func(l *drawgate.Limit) { l.Keep = map[int]drawgate.Share{10: {Units: 1}} }, "keep: priority 10"},
-		{rolling, func(l *drawgate.Limit) { l.Keep = map[int]drawgate.Share{5: {Units: -1}} }, "keep: -1 is not"},
+		{rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{0: {Units: 1}} }, "keep: priority 0 is not between 1 and 9"},
+		{rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{10: {Units: 1}} }, "keep: priority 10"},
+		{rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{5: {Units: -1}} }, "keep: -1 is not"},
 		{bucket, func(l *drawgate.Limit) { l.Burst = -1 }, "burst -1 is not between 0 and"},
 		{bucket, func(l *drawgate.Limit) { l.Precision = 128 }, "precision is for rolling limits"},
 		{bucket, func(l *drawgate.Limit) { l.Burst, l.Margin = 2, 12*time.Second }, "burst 2 less headroom 0 and 2 units for the margin 12s leaves less than 1"},
@@ -88,7 +88,7 @@ func TestBadPolicies(t *testing.T) {
 		{policy(), `policy "p" has 0 limits, not 1 to 6`},
 		{policy(l, l, l, l, l, l, l), "has 7 limits, not 1 to 6"},
 		{policy(l, l), `limit 2 ("rolling"): the name is used twice in this policy`},
-		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{UpTo: -1}}, "must not be negative"},
+		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{MaxWait: -1}}, "must not be negative"},
 		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Queue: -1}}, "must not be negative"},
 		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Backoff: make([]time.Duration, 33)}}, "at most 32 steps"},
 		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Backoff: []time.Duration{0}}}, "backoff 0s is not between 1ms and 24h"},
@@ -119,8 +119,8 @@ func TestMargins(t *testing.T) {
 	} {
 		l := local(t, policy(drawgate.Limit{Name: "l", Kind: drawgate.Rolling, Window: time.Minute, Amount: c.amount, Headroom: c.head}))
 		st, err := l.Status(t.Context(), "k")
-		if err != nil || st.States[0].Most != c.want || st.Remaining() != c.want {
-			t.Errorf("%d less %v: %d, %v, want %d", c.amount, c.head, st.States[0].Most, err, c.want)
+		if err != nil || st.States[0].Max != c.want || st.Remaining() != c.want {
+			t.Errorf("%d less %v: %d, %v, want %d", c.amount, c.head, st.States[0].Max, err, c.want)
 		}
 	}
 	if got := fmt.Sprint(fifth, drawgate.Share{Units: 3}, drawgate.Share{Percent: 12.5}); got != "20% 3 12.5%" {
@@ -149,7 +149,7 @@ func TestUnits(t *testing.T) {
 			t.Errorf("%v: %v, %v, want %v", c.costs, got, err, c.want)
 		}
 	}
-	if got, err := plan.Actual([]drawgate.Cost{tokens(0)}); err != nil || got != (drawgate.Amounts{drawgate.Unnamed, 0, drawgate.Unnamed}) {
+	if got, err := plan.Actual([]drawgate.Cost{tokens(0)}); err != nil || got != (drawgate.Amounts{drawgate.KeepEstimate, 0, drawgate.KeepEstimate}) {
 		t.Errorf("%v, %v", got, err)
 	}
 	if plan.NeedsHold() || plan.Name() != "p" || len(plan.Policy().Limits) != 3 {
@@ -180,7 +180,7 @@ func TestIdentity(t *testing.T) {
 	same := id(func(*drawgate.Limit) {})
 	for i, change := range []func(l *drawgate.Limit){
 		func(l *drawgate.Limit) { l.Amount = 20 }, func(l *drawgate.Limit) { l.Headroom.Units = 1 }, func(l *drawgate.Limit) { l.Charge = drawgate.ChargeEnd },
-		func(l *drawgate.Limit) { l.Margin = time.Second }, func(l *drawgate.Limit) { l.Keep = map[int]drawgate.Share{5: {Units: 1}} },
+		func(l *drawgate.Limit) { l.Margin = time.Second }, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{5: {Units: 1}} },
 		func(l *drawgate.Limit) { l.Zone = "UTC" }, func(l *drawgate.Limit) { l.Anchor = 1 }, func(l *drawgate.Limit) { l.Unit = drawgate.UnitRequests },
 	} {
 		if id(change) != same {

@@ -44,7 +44,7 @@ type Limiter struct {
 	one     Amounts       // what a take without costs asks
 	plain   bool          // local, not observed, and such a take asks for something, needs no hold and fits at priority 0
 	lean    bool          // plain, and the only limit is a bucket
-	lobby   *lobby
+	queue   *waitQueue
 	given   *abandoned // what callers gave up
 	watch   *Observer  // may be nil
 }
@@ -61,7 +61,7 @@ func New(store Store, policy Policy, opts *Options) (*Limiter, error) {
 	if err := checkKey(opts.Tenant, ""); err != nil {
 		return nil, err
 	}
-	base := &Limiter{store: store, tenant: opts.Tenant, timeout: opts.StoreTimeout, lobby: newLobby(store), given: newAbandoned(), watch: opts.Observer}
+	base := &Limiter{store: store, tenant: opts.Tenant, timeout: opts.StoreTimeout, queue: newWaitQueue(store), given: newAbandoned(), watch: opts.Observer}
 	switch {
 	case base.timeout == 0:
 		base.timeout = defaultTimeout
@@ -99,7 +99,7 @@ func (l *Limiter) Plan() *Plan { return l.plan }
 // can be settled, cancelled and renewed, and buckets looked at. A program that ends need not close
 // a Limiter.
 func (l *Limiter) Close() error {
-	l.lobby.close()
+	l.queue.close()
 	l.given.close()
 	return nil
 }
@@ -113,9 +113,9 @@ type Request struct {
 	Hold     Hold    // zero: a plain take. Otherwise the units are held, and the take makes a [Reservation]
 
 	// Renew tells a take that waits which limiter counts its bucket i by now, before each attempt:
-	// see [Limiter.Rouse]. nil leaves it as it is, as does one whose policy has another name or
+	// see [Limiter.WakeAll]. nil leaves it as it is, as does one whose policy has another name or
 	// other limits; amounts and the like may differ.
-	Renew func(i int) *Limiter
+	RefreshLimiter func(i int) *Limiter
 }
 
 // Hold says how the units of a [Request] are held.
@@ -147,7 +147,7 @@ const (
 // error, or a *[StoreError] if the store could not decide (the Decision is then not Allowed). Where
 // others wait for the bucket the answer is a refusal with the reason [Queued].
 func (l *Limiter) Allow(ctx context.Context, key string, costs ...Cost) (d Decision, err error) {
-	if !l.plain || len(costs) != 0 || len(key) > longKey || !l.lobby.idle() || ctx.Err() != nil {
+	if !l.plain || len(costs) != 0 || len(key) > longKey || !l.queue.idle() || ctx.Err() != nil {
 		return l.allow(ctx, key, costs)
 	}
 	if l.lean && d.lean(l.local, l.plan, key, l.one[0], 0) {
@@ -166,10 +166,10 @@ func (l *Limiter) allow(ctx context.Context, key string, costs []Cost) (Decision
 // Wait is like [Limiter.Allow], but waits in the queue until the take fits: by priority and
 // arrival, among the callers of this process.
 //
-// It ends with ErrDeadline at once if ctx's deadline (or the policy's UpTo) could not be met even
-// if everything that is held were given back now, with ErrQueueFull if too many wait already, and
-// with ctx's error if ctx ends first. Nothing is spent then, unless the error is a *[GaveUpError]:
-// the store was being asked when ctx ended.
+// It ends with ErrDeadline at once if ctx's deadline (or the policy's MaxWait) could not be met
+// even if everything that is held were given back now, with ErrQueueFull if too many wait already,
+// and with ctx's error if ctx ends first. Nothing is spent then, unless the error is a
+// *[GaveUpError]: the store was being asked when ctx ended.
 func (l *Limiter) Wait(ctx context.Context, key string, costs ...Cost) (Decision, error) {
 	d, _, err := l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}, Wait: true})
 	return d, err
@@ -238,7 +238,7 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		return nil, err
 	}
 	some, empty := false, true
-	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, renew: r.Renew}
+	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, refreshLimiter: r.RefreshLimiter}
 	r.Hold.of(t)
 	for i := range r.Buckets {
 		b := &r.Buckets[i]
@@ -246,7 +246,7 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		if o == nil {
 			o = l
 		}
-		if o.lobby != l.lobby {
+		if o.queue != l.queue {
 			return nil, errForeign
 		}
 		if err := checkKey(b.Tenant, b.Key); err != nil {
@@ -341,7 +341,7 @@ func (l *Limiter) key(name string) Key {
 
 // try decides now, behind those who wait.
 func (l *Limiter) try(ctx context.Context, t *Take) (Decision, error) {
-	if d, refused := l.lobby.queued(t); refused {
+	if d, refused := l.queue.queued(t); refused {
 		return d, nil
 	}
 	return l.ask(ctx, t, l.timeout, l.timeout)
@@ -357,7 +357,7 @@ func (l *Limiter) ask(ctx context.Context, t *Take, step, all time.Duration) (De
 	start := time.Now()
 	for i := 0; ; i++ {
 		d, err := l.once(ctx, t, step)
-		if !errors.Is(err, ErrStoreAway) || i == attempts-1 || ctx.Err() != nil {
+		if !errors.Is(err, ErrStoreUnavailable) || i == attempts-1 || ctx.Err() != nil {
 			return d, err
 		}
 		pause := backoff(i)
@@ -377,7 +377,7 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 	if ctx.Err() != nil {
 		return Decision{}, t.ended(ctx, nil)
 	}
-	if l.lobby.closed.Load() {
+	if l.queue.closed.Load() {
 		return Decision{}, ErrClosed
 	}
 	var sent time.Time
@@ -437,7 +437,7 @@ func over(ctx context.Context) bool {
 // left.
 func (t *Take) gaveUp(ctx context.Context, err error) error {
 	ended := t.ended(ctx, nil)
-	if g, ok := errors.AsType[*GaveUpError](ended); ok && errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, ErrStoreAway) {
+	if g, ok := errors.AsType[*GaveUpError](ended); ok && errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, ErrStoreUnavailable) {
 		g.Store = err
 	}
 	return ended
@@ -469,7 +469,7 @@ func decided(err error) bool {
 
 // storeError makes sure that what a store reports is one of our errors.
 func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
-	if decided(err) || errors.Is(err, ErrStoreAway) {
+	if decided(err) || errors.Is(err, ErrStoreUnavailable) {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -493,7 +493,7 @@ func (l *Limiter) Reset(ctx context.Context, keys ...string) error {
 		return l.storeError(ctx, "reset", err)
 	}
 	for i := range ks {
-		l.lobby.nudge(ks[i])
+		l.queue.wake(ks[i])
 	}
 	return nil
 }

@@ -23,58 +23,58 @@ const defaultQueue = 10_000
 
 // lobby is where the callers of one process wait: a line per bucket. Only who is in front of a line
 // asks the store.
-type lobby struct {
-	start  time.Time // for ranks
-	watch  Watcher   // nil: the store gives no hints
-	closed atomic.Bool
-	ended  chan struct{} // closed by close
-	some   atomic.Int64  // waiters in all lines, and one more once it is closed
-	news   atomic.Uint64 // nudges, of all lines
-	late   time.Duration // for tests: by how much every timer is late
+type waitQueue struct {
+	start   time.Time // for ranks
+	watch   Watcher   // nil: the store gives no hints
+	closed  atomic.Bool
+	ended   chan struct{} // closed by close
+	some    atomic.Int64  // waiters in all lines, and one more once it is closed
+	wakeups atomic.Uint64 // nudges, of all lines
+	late    time.Duration // for tests: by how much every timer is late
 
-	mu     sync.Mutex
-	lines  map[Key]*line      // guarded by mu; none is empty
-	spots  map[*spot]struct{} // guarded by mu: all who stand in them
-	places queue.Places       // guarded by mu
-	stop   func()             // guarded by mu: ends the hints
+	mu      sync.Mutex
+	lines   map[Key]*line        // guarded by mu; none is empty
+	waiters map[*waiter]struct{} // guarded by mu: all who stand in them
+	places  queue.Places         // guarded by mu
+	stop    func()               // guarded by mu: ends the hints
 }
 
 // line is who waits for one bucket, and what is known of the one in front; both times are zero
 // until it has been refused there.
 type line struct {
 	queue.Line
-	next    time.Time // it is going to try again
-	soonest time.Time // it passes no earlier
+	next     time.Time // it is going to try again
+	earliest time.Time // it passes no earlier
 }
 
 // spot is where a take waits: in the line of its bucket at, which is the one that refused it
 // longest, or has others in front.
-type spot struct {
+type waiter struct {
 	*queue.Waiter
 	at    int
 	since time.Time
 }
 
-func newLobby(s Store) *lobby {
+func newWaitQueue(s Store) *waitQueue {
 	w, _ := s.(Watcher)
-	return &lobby{start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line), spots: make(map[*spot]struct{})}
+	return &waitQueue{start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line), waiters: make(map[*waiter]struct{})}
 }
 
 // idle reports whether nobody waits and the lobby is open.
-func (lb *lobby) idle() bool { return lb.some.Load() == 0 }
+func (lb *waitQueue) idle() bool { return lb.some.Load() == 0 }
 
-func (lb *lobby) close() {
+func (lb *waitQueue) close() {
 	if lb.closed.CompareAndSwap(false, true) {
 		lb.some.Add(1)
 		close(lb.ended)
 	}
 }
 
-func (lb *lobby) now() int64 { return int64(time.Since(lb.start)) }
+func (lb *waitQueue) now() int64 { return int64(time.Since(lb.start)) }
 
 // ahead returns the position of the first bucket of t for which others wait that come before p, and
 // -1 if there is none. lb.mu is held.
-func (lb *lobby) ahead(t *Take, p queue.Place) int {
+func (lb *waitQueue) ahead(t *Take, p queue.Place) int {
 	for i := range t.Buckets {
 		if ln := lb.lines[t.Buckets[i].Key]; ln != nil && !ln.Leads(p) {
 			return i
@@ -85,7 +85,7 @@ func (lb *lobby) ahead(t *Take, p queue.Place) int {
 
 // queued refuses a take that will not wait, where others do: until the last of those in front tries
 // again. It describes only that bucket.
-func (lb *lobby) queued(t *Take) (Decision, bool) {
+func (lb *waitQueue) queued(t *Take) (Decision, bool) {
 	if lb.some.Load() == 0 {
 		return Decision{}, false
 	}
@@ -107,7 +107,7 @@ func (lb *lobby) queued(t *Take) (Decision, bool) {
 		return Decision{}, false
 	}
 	d := Decision{
-		Reason: Queued, RetryAfter: after, Soonest: after, at: time.Now().UnixMicro(), plan: t.Buckets[at].Plan, first: uint8(at),
+		Reason: Queued, RetryAfter: after, EarliestRetry: after, at: time.Now().UnixMicro(), plan: t.Buckets[at].Plan, first: uint8(at),
 	}
 	var out [MaxLimits]record.Result
 	for j := range out {
@@ -118,7 +118,7 @@ func (lb *lobby) queued(t *Take) (Decision, bool) {
 }
 
 // join puts a take into the line of bucket i. Turn says when it should try. lb.mu is held.
-func (lb *lobby) join(t *Take, i int, p queue.Place) (*spot, error) {
+func (lb *waitQueue) join(t *Take, i int, p queue.Place) (*waiter, error) {
 	b := &t.Buckets[i]
 	most := b.Plan.policy.Wait.Queue
 	if most == 0 {
@@ -130,31 +130,31 @@ func (lb *lobby) join(t *Take, i int, p queue.Place) (*spot, error) {
 	if len(lb.lines) == 0 {
 		lb.listen()
 	}
-	s := &spot{queue.NewWaiter(p), i, time.Now()}
-	lb.spots[s] = struct{}{}
+	s := &waiter{queue.NewWaiter(p), i, time.Now()}
+	lb.waiters[s] = struct{}{}
 	lb.add(b.Key, s)
 	lb.some.Add(1)
 	return s, nil
 }
 
 // add puts a waiter into a line. lb.mu is held.
-func (lb *lobby) add(key Key, s *spot) {
+func (lb *waitQueue) add(key Key, s *waiter) {
 	ln := lb.lines[key]
 	if ln == nil {
 		ln = &line{}
 		lb.lines[key] = ln
 	}
 	if ln.Add(s.Waiter); ln.Front() == s.Waiter {
-		ln.next, ln.soonest = time.Time{}, time.Time{}
+		ln.next, ln.earliest = time.Time{}, time.Time{}
 	}
 }
 
 // remove takes a waiter out of its line: whoever comes to the front by that gets its turn. lb.mu is
 // held.
-func (lb *lobby) remove(key Key, s *spot) {
+func (lb *waitQueue) remove(key Key, s *waiter) {
 	ln := lb.lines[key]
 	if ln.Front() == s.Waiter {
-		ln.next, ln.soonest = time.Time{}, time.Time{}
+		ln.next, ln.earliest = time.Time{}, time.Time{}
 	}
 	if ln.Remove(s.Waiter); ln.Len() == 0 {
 		delete(lb.lines, key)
@@ -162,11 +162,11 @@ func (lb *lobby) remove(key Key, s *spot) {
 }
 
 // leave ends the waiting of t.
-func (lb *lobby) leave(t *Take, s *spot) {
+func (lb *waitQueue) leave(t *Take, s *waiter) {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
 	lb.remove(t.Buckets[s.at].Key, s)
-	delete(lb.spots, s)
+	delete(lb.waiters, s)
 	lb.some.Add(-1)
 	if len(lb.lines) == 0 && lb.stop != nil {
 		lb.stop()
@@ -177,14 +177,14 @@ func (lb *lobby) leave(t *Take, s *spot) {
 // move lets t wait for its bucket i instead, at the same place among all. lb.mu is held.
 //
 // A line's bound does not count for who moves: it has been let in already.
-func (lb *lobby) move(t *Take, s *spot, i int) {
+func (lb *waitQueue) move(t *Take, s *waiter, i int) {
 	lb.remove(t.Buckets[s.at].Key, s)
 	s.at = i
 	lb.add(t.Buckets[i].Key, s)
 }
 
 // listen passes the store's hints on for as long as somebody waits. lb.mu is held.
-func (lb *lobby) listen() {
+func (lb *waitQueue) listen() {
 	if lb.watch == nil {
 		return
 	}
@@ -195,7 +195,7 @@ func (lb *lobby) listen() {
 		for {
 			select {
 			case k := <-keys:
-				lb.nudge(k)
+				lb.wake(k)
 			case <-done:
 				return
 			}
@@ -204,41 +204,41 @@ func (lb *lobby) listen() {
 }
 
 // nudge lets the one in front of a bucket's line try at once.
-func (lb *lobby) nudge(key Key) {
-	lb.news.Add(1) // first: see enter
+func (lb *waitQueue) wake(key Key) {
+	lb.wakeups.Add(1) // first: see enter
 	if lb.some.Load() == 0 {
 		return
 	}
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
 	if ln := lb.lines[key]; ln != nil {
-		ln.Nudge()
+		ln.Wake()
 	}
 }
 
 // Rouse lets everybody who is in front of a queue, of all limiters made from each other, try again
 // at once: the amounts have changed by which they are counted. Those amounts come from
-// [Request.Renew].
-func (l *Limiter) Rouse() { l.lobby.rouse() }
+// [Request.RefreshLimiter].
+func (l *Limiter) WakeAll() { l.queue.wakeAll() }
 
-func (lb *lobby) rouse() {
-	lb.news.Add(1) // first: see enter
+func (lb *waitQueue) wakeAll() {
+	lb.wakeups.Add(1) // first: see enter
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
 	for _, ln := range lb.lines {
-		ln.next, ln.soonest = time.Time{}, time.Time{}
-		ln.Nudge()
+		ln.next, ln.earliest = time.Time{}, time.Time{}
+		ln.Wake()
 	}
 }
 
 // renewed lets t be counted by the policies that are in force by now. It is ErrNeverFits if it
 // cannot fit any more.
-func (t *Take) renewed() error {
-	if t.renew == nil {
+func (t *Take) refresh() error {
+	if t.refreshLimiter == nil {
 		return nil
 	}
 	for i := range t.Buckets {
-		if l := t.renew(i); l != nil && l.plan != t.Buckets[i].Plan && l.plan.sameLimits(t.Buckets[i].Plan) {
+		if l := t.refreshLimiter(i); l != nil && l.plan != t.Buckets[i].Plan && l.plan.sameLimits(t.Buckets[i].Plan) {
 			t.Buckets[i].Plan = l.plan
 		}
 	}
@@ -248,7 +248,7 @@ func (t *Take) renewed() error {
 // front reports whether it is t's turn. If it is in its own line, but in that of another of its
 // buckets somebody stands before it, it moves there: otherwise those who wait for that bucket would
 // be passed by way of this one.
-func (lb *lobby) front(t *Take, s *spot) bool {
+func (lb *waitQueue) front(t *Take, s *waiter) bool {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
 	if lb.lines[t.Buckets[s.at].Key].Front() != s.Waiter {
@@ -262,19 +262,19 @@ func (lb *lobby) front(t *Take, s *spot) bool {
 }
 
 // waiting returns how many wait in all lines, and how long the one who waits longest has.
-func (lb *lobby) waiting() (n int, oldest time.Duration) {
+func (lb *waitQueue) waiting() (n int, oldest time.Duration) {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
-	for s := range lb.spots {
+	for s := range lb.waiters {
 		oldest = max(oldest, time.Since(s.since))
 	}
-	return len(lb.spots), oldest
+	return len(lb.waiters), oldest
 }
 
 // wait asks for t until it passes, and says in the line of which bucket it stood last, or found no
 // place, and how long it stood.
 func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, at int, stood time.Duration, err error) {
-	if up := l.upTo(t); up > 0 {
+	if up := l.maxWait(t); up > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, up, fmt.Errorf("%w: waited %v, the most that the policy allows", ErrDeadline, up))
 		defer cancel()
@@ -283,10 +283,10 @@ func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, at int, stood 
 	if s == nil || err != nil {
 		return d, at, 0, err
 	}
-	d, err = l.stand(ctx, t, s, d)
-	l.lobby.leave(t, s)
+	d, err = l.waitTurn(ctx, t, s, d)
+	l.queue.leave(t, s)
 	if err == nil && d.Delay() > 0 {
-		err = l.lobby.untilStart(ctx, t, &d)
+		err = l.queue.untilStart(ctx, t, &d)
 	}
 	return d, s.at, time.Since(s.since), err
 }
@@ -297,7 +297,7 @@ const lookAhead = 10 * time.Millisecond
 
 // untilStart waits until a take may start that was granted ahead. The store decided before it
 // answered, so this is late rather than early.
-func (lb *lobby) untilStart(ctx context.Context, t *Take, d *Decision) error {
+func (lb *waitQueue) untilStart(ctx context.Context, t *Take, d *Decision) error {
 	if sleep(ctx, d.Delay()+lb.late) {
 		return nil
 	}
@@ -307,9 +307,9 @@ func (lb *lobby) untilStart(ctx context.Context, t *Take, d *Decision) error {
 }
 
 // upTo returns the shortest bound that the policies of t set on waiting; 0 if none does.
-func (l *Limiter) upTo(t *Take) (up time.Duration) {
+func (l *Limiter) maxWait(t *Take) (up time.Duration) {
 	for i := range t.Buckets {
-		if u := t.Buckets[i].Plan.policy.Wait.UpTo; u > 0 && (up == 0 || u < up) {
+		if u := t.Buckets[i].Plan.policy.Wait.MaxWait; u > 0 && (up == 0 || u < up) {
 			up = u
 		}
 	}
@@ -318,33 +318,33 @@ func (l *Limiter) upTo(t *Take) (up time.Duration) {
 
 // enter asks once if nobody is in front, and otherwise, or if refused, takes a place in the line of
 // bucket at. It is nil if there is nothing to wait for.
-func (l *Limiter) enter(ctx context.Context, t *Take) (s *spot, d Decision, at int, err error) {
+func (l *Limiter) enter(ctx context.Context, t *Take) (s *waiter, d Decision, at int, err error) {
 	if ctx.Err() != nil {
 		return nil, d, 0, ended(ctx, nil)
 	}
-	lb := l.lobby
+	lb := l.queue
 	lb.mu.Lock()
 	place := lb.places.Next(t.Priority, lb.now())
 	if at = lb.ahead(t, place); at >= 0 {
 		defer lb.mu.Unlock()
-		if err = reachable(ctx, max(0, time.Until(lb.lines[t.Buckets[at].Key].soonest)), nil); err == nil {
+		if err = reachable(ctx, max(0, time.Until(lb.lines[t.Buckets[at].Key].earliest)), nil); err == nil {
 			s, err = lb.join(t, at, place)
 		}
 		return s, d, at, err
 	}
 	lb.mu.Unlock()
-	news := lb.news.Load()
+	news := lb.wakeups.Load()
 	if d, err = l.ask(ctx, t, stepTimeout, 0); err != nil || d.Allowed {
 		return nil, d, 0, err
 	}
 	at = d.refusingBucket()
-	if err = reachable(ctx, d.Soonest, &d); err != nil {
+	if err = reachable(ctx, d.EarliestRetry, &d); err != nil {
 		return nil, d, at, err
 	}
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
-	if s, err = lb.join(t, at, place); err == nil && lb.news.Load() != news {
-		s.Nudge() // what has come free since the question was put may not have found anybody in the line
+	if s, err = lb.join(t, at, place); err == nil && lb.wakeups.Load() != news {
+		s.Wake() // what has come free since the question was put may not have found anybody in the line
 	}
 	return s, d, at, err
 }
@@ -363,7 +363,7 @@ func reachable(ctx context.Context, soonest time.Duration, d *Decision) error {
 
 // stand waits in line until t passes. last is the refusal that brought it here; empty if it has not
 // asked yet.
-func (l *Limiter) stand(ctx context.Context, t *Take, s *spot, last Decision) (Decision, error) {
+func (l *Limiter) waitTurn(ctx context.Context, t *Take, s *waiter, last Decision) (Decision, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
@@ -372,9 +372,9 @@ func (l *Limiter) stand(ctx context.Context, t *Take, s *spot, last Decision) (D
 		if ctx.Err() != nil {
 			return last, t.ended(ctx, &last)
 		}
-		if l.lobby.front(t, s) {
+		if l.queue.front(t, s) {
 			if ask {
-				if err := t.renewed(); err != nil {
+				if err := t.refresh(); err != nil {
 					return last, err
 				}
 				t.Ahead = lookAhead
@@ -382,27 +382,27 @@ func (l *Limiter) stand(ctx context.Context, t *Take, s *spot, last Decision) (D
 				if err != nil || d.Allowed {
 					return d, err
 				}
-				if err := reachable(ctx, d.Soonest, &d); err != nil {
+				if err := reachable(ctx, d.EarliestRetry, &d); err != nil {
 					return d, err
 				}
 				last = d
 			}
 			delay := inTime(ctx, last.pause(attempt), last.RetryAfter)
-			mine := l.lobby.plan(t, s, &last, delay)
+			mine := l.queue.plan(t, s, &last, delay)
 			if last.early(t) { // a little earlier: it may be granted ahead then
 				if delay -= lookAhead; delay <= 0 && mine {
 					continue
 				}
 			}
 			if mine {
-				timer.Reset(delay + l.lobby.late)
+				timer.Reset(delay + l.queue.late)
 			}
 		}
 		select {
 		case <-s.Turn:
 		case <-timer.C:
 			attempt++
-		case <-l.lobby.ended:
+		case <-l.queue.ended:
 			return Decision{}, ErrClosed
 		case <-ctx.Done():
 		}
@@ -441,7 +441,7 @@ func ended(ctx context.Context, last *Decision) error {
 // plan notes when t, in front, is going to try again. If another of its buckets refuses it for
 // longer, it goes to wait there, and plan is false unless it is in front there as well: those who
 // need only this bucket need not wait for that one.
-func (lb *lobby) plan(t *Take, s *spot, d *Decision, delay time.Duration) bool {
+func (lb *waitQueue) plan(t *Take, s *waiter, d *Decision, delay time.Duration) bool {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
 	if lb.lines[t.Buckets[s.at].Key].Front() != s.Waiter {
@@ -455,7 +455,7 @@ func (lb *lobby) plan(t *Take, s *spot, d *Decision, delay time.Duration) bool {
 		return false
 	}
 	now := time.Now()
-	ln.next, ln.soonest = now.Add(delay), now.Add(d.Soonest)
+	ln.next, ln.earliest = now.Add(delay), now.Add(d.EarliestRetry)
 	return true
 }
 
@@ -467,7 +467,7 @@ const pausePoll = 5 * time.Second
 // when to ask.
 func (d *Decision) early(t *Take) bool {
 	r, ok := d.Refusing()
-	return ok && d.RetryAfter > t.Ahead && d.Soonest == d.RetryAfter && len(d.bucket(r.Bucket-int(d.first)).policy.Wait.Backoff) == 0
+	return ok && d.RetryAfter > t.Ahead && d.EarliestRetry == d.RetryAfter && len(d.bucket(r.Bucket-int(d.first)).policy.Wait.Backoff) == 0
 }
 
 // pause returns how long to wait after a refusal.
@@ -482,6 +482,6 @@ func (d *Decision) pause(attempt int) time.Duration {
 	}
 	plan := d.bucket(r.Bucket)
 	return queue.Refusal{
-		Attempt: attempt, RetryAfter: d.RetryAfter, Soonest: d.Soonest, Spread: queue.Spread(window, r.Limit.Amount),
+		Attempt: attempt, RetryAfter: d.RetryAfter, EarliestRetry: d.EarliestRetry, Spread: queue.Spread(window, r.Limit.Amount),
 	}.Delay(plan.policy.Wait.Backoff, rand.Float64()) //nolint:gosec // jitter needs no secrecy
 }

@@ -50,4 +50,4 @@ func (o *Observer) called(op string, start time.Time, err error) {
 
 // Waiting returns how many callers wait in this process, in all the queues that l shares with the
 // limiters it was made from or with, and how long the one who waits longest has.
-func (l *Limiter) Waiting() (callers int, oldest time.Duration) { return l.lobby.waiting() }
+func (l *Limiter) Waiting() (callers int, oldest time.Duration) { return l.queue.waiting() }

@@ -176,7 +176,7 @@ func TestCostAboveTheBurstIsRefusedAtOnce(t *testing.T) {
 			}
 			for _, err := range []error{errAllow, errWait, errReserve} {
 				wantErr(t, err, drawgate.ErrNeverFits)
-				if e, ok := errors.AsType[*drawgate.NeverFitsError](err); !ok || e.N != 6 || e.Most != 5 || e.Limit != limit.Name || e.Policy != "p" {
+				if e, ok := errors.AsType[*drawgate.NeverFitsError](err); !ok || e.N != 6 || e.Max != 5 || e.Limit != limit.Name || e.Policy != "p" {
 					t.Errorf("%s: %v", limit.Name, err)
 				}
 			}

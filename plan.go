@@ -23,7 +23,7 @@ type Policy struct {
 
 // Wait says how callers of [Limiter.Wait] and [Limiter.Reserve] wait for a policy's buckets.
 type Wait struct {
-	UpTo    time.Duration   // longest wait where the caller's context has no earlier deadline; 0 means no bound of ours
+	MaxWait time.Duration   // longest wait where the caller's context has no earlier deadline; 0 means no bound of ours
 	Queue   int             // most waiters per bucket and process; 0 means 10,000
 	Backoff []time.Duration // fixed waits between attempts, the last one repeated, instead of waiting for the refusing limit's retry-after
 	Barge   bool            // Allow may pass in front of waiters
@@ -32,8 +32,8 @@ type Wait struct {
 // Amounts holds one number of units per limit of a policy, in the policy's order.
 type Amounts = record.Amounts
 
-// Unnamed in the Amounts of a settlement says that the estimate stands.
-const Unnamed = record.Keep
+// KeepEstimate in the Amounts of a settlement says that the estimate stands.
+const KeepEstimate = record.KeepEstimate
 
 // Plan is a policy that was checked and made ready. It is immutable and safe for concurrent use.
 // Stores are given plans.
@@ -90,7 +90,7 @@ func (p Policy) Compile() (*Plan, error) {
 }
 
 func (w *Wait) check(policy string) (errs []error) {
-	if w.UpTo < 0 || w.Queue < 0 || len(w.Backoff) > 32 {
+	if w.MaxWait < 0 || w.Queue < 0 || len(w.Backoff) > 32 {
 		errs = append(errs, fmt.Errorf("drawgate: policy %q: wait: up_to and queue must not be negative, backoff has at most 32 steps", policy))
 	}
 	for _, d := range w.Backoff {
@@ -139,10 +139,10 @@ func (p *Plan) Amounts(costs []Cost) (Amounts, error) {
 	return p.resolve(costs, UnitRequests, 0)
 }
 
-// Actual resolves what was really used to one number per limit, [Unnamed] for a limit whose unit is
-// not named.
+// Actual resolves what was really used to one number per limit, [KeepEstimate] for a limit whose
+// unit is not named.
 func (p *Plan) Actual(costs []Cost) (Amounts, error) {
-	return p.resolve(costs, "", Unnamed)
+	return p.resolve(costs, "", KeepEstimate)
 }
 
 func (p *Plan) resolve(costs []Cost, one string, rest int64) (a Amounts, err error) {
@@ -198,7 +198,7 @@ func (p *Plan) neverFits(n *Amounts, priority int8) error {
 	for i := range p.specs {
 		if !p.specs[i].Fits(n[i], priority) {
 			l := &p.policy.Limits[i]
-			return &NeverFitsError{Policy: p.policy.Name, Limit: l.Name, Unit: p.units[i], Amount: l.Amount, N: n[i], Most: p.specs[i].Effective[priority]}
+			return &NeverFitsError{Policy: p.policy.Name, Limit: l.Name, Unit: p.units[i], Amount: l.Amount, N: n[i], Max: p.specs[i].Effective[priority]}
 		}
 	}
 	return nil
@@ -327,7 +327,7 @@ func (l *Limit) checkAmounts(s *record.Spec) error {
 			return fmt.Errorf("burst %d less headroom %s and %d units for the margin %v leaves less than 1", burst, l.Headroom, margin, l.Margin)
 		}
 	}
-	return l.keep(s, whole)
+	return l.reserve(s, whole)
 }
 
 // roundWindow returns a window near w, in µs a multiple of rate where that is possible.
@@ -339,11 +339,11 @@ func roundWindow(w time.Duration, rate int64) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-func (l *Limit) keep(s *record.Spec, whole int64) error {
+func (l *Limit) reserve(s *record.Spec, whole int64) error {
 	for i := range s.Effective {
 		s.Effective[i] = whole
 	}
-	for p, share := range l.Keep {
+	for p, share := range l.ReservedByPriority {
 		if p < 1 || p > MaxPriority {
 			return fmt.Errorf("keep: priority %d is not between 1 and %d", p, MaxPriority)
 		}

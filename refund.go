@@ -14,9 +14,9 @@ import "context"
 // window that is over. Slots of a concurrency limit are not given back. A bucket of which nothing
 // is used stays as it is.
 //
-// It is sent once. With an error that is [ErrStoreAway] it may have arrived, and must not be sent
-// again. Other errors are ErrUnknownUnit, ErrInvalid, ErrClosed and ctx's; nothing was given back
-// then.
+// It is sent once. With an error that is [ErrStoreUnavailable] it may have arrived, and must not be
+// sent again. Other errors are ErrUnknownUnit, ErrInvalid, ErrClosed and ctx's; nothing was given
+// back then.
 func (l *Limiter) Refund(ctx context.Context, key string, costs ...Cost) error {
 	return l.Ask(key, costs...).Refund(ctx)
 }
@@ -32,7 +32,7 @@ func (a Ask) Refund(ctx context.Context) error {
 	}
 	_, err = a.Limiter.settle(ctx, &Settlement{Op: OpRefund, Buckets: []BucketCost{b}})
 	if err == nil {
-		a.Limiter.lobby.nudge(b.Key)
+		a.Limiter.queue.wake(b.Key)
 	}
 	return err
 }

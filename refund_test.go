@@ -62,8 +62,8 @@ func TestRefundIsSentOnce(t *testing.T) {
 			take(t, l, "k", 5)
 			s.script(0, f)
 			err := l.Refund(t.Context(), "k", drawgate.Cost{N: 2})
-			if !errors.Is(err, drawgate.ErrStoreAway) || s.settles.Load() != 1 {
-				t.Errorf("error %v after %d calls, want one that is ErrStoreAway, once", err, s.settles.Load())
+			if !errors.Is(err, drawgate.ErrStoreUnavailable) || s.settles.Load() != 1 {
+				t.Errorf("error %v after %d calls, want one that is ErrStoreUnavailable, once", err, s.settles.Load())
 			}
 			wantUsed(t, l, "k", map[fault]int64{fails: 5, drops: 3}[f])
 		}

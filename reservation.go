@@ -188,7 +188,7 @@ func (r *Reservation) finish(ctx context.Context, s *Settlement) (late bool, err
 	if over {
 		return false, ErrGone
 	}
-	out, again, err := r.carry(ctx, s)
+	out, again, err := r.send(ctx, s)
 	if err != nil {
 		return false, err
 	}
@@ -221,7 +221,7 @@ func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 	}
 	s.Hold = hold
 	sent := time.Now()
-	out, _, err := r.carry(ctx, s)
+	out, _, err := r.send(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -268,19 +268,19 @@ func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
 
 // carry sends a settlement until it is answered: the id makes repeating safe. again says that the
 // first answer was lost.
-func (r *Reservation) carry(ctx context.Context, s *Settlement) (out Outcome, again bool, err error) {
+func (r *Reservation) send(ctx context.Context, s *Settlement) (out Outcome, again bool, err error) {
 	for i := range attempts {
 		again = i > 0
 		out, err = r.l.settle(ctx, s)
 		if err == nil {
 			if s.Op != OpRenew {
 				for k := range s.Buckets {
-					r.l.lobby.nudge(s.Buckets[k].Key)
+					r.l.queue.wake(s.Buckets[k].Key)
 				}
 			}
 			return out, again, nil
 		}
-		if !errors.Is(err, ErrStoreAway) || i == attempts-1 || !sleep(ctx, backoff(i)) {
+		if !errors.Is(err, ErrStoreUnavailable) || i == attempts-1 || !sleep(ctx, backoff(i)) {
 			break
 		}
 	}

@@ -195,7 +195,7 @@ func TestResume(t *testing.T) {
 		s := memory(t)
 		p := policy(drawgate.Limit{
 			Name: "tokens", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Hour, Amount: 1000, Precision: drawgate.Exact,
-			Keep: map[int]drawgate.Share{5: {Units: 1000}}, // a resumed reservation has been granted, whatever its priority
+			ReservedByPriority: map[int]drawgate.Share{5: {Units: 1000}}, // a resumed reservation has been granted, whatever its priority
 		})
 		one, two := over(t, s, p), over(t, s, p)
 		for i, end := range []func(*drawgate.Reservation) error{

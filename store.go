@@ -80,9 +80,9 @@ type Take struct {
 	// pause does not refuse it.
 	Given bool
 
-	renew func(int) *Limiter // of who waits; may be nil
-	lost  time.Time          // when it was sent last without an answer; zero: whenever it was sent it was answered
-	mine  bool               // the caller chose the grant: it may be sending the take again, and cancels it if not
+	refreshLimiter func(int) *Limiter // of who waits; may be nil
+	lost           time.Time          // when it was sent last without an answer; zero: whenever it was sent it was answered
+	mine           bool               // the caller chose the grant: it may be sending the take again, and cancels it if not
 }
 
 // Op is what a [Settlement] does.
@@ -113,7 +113,7 @@ type Settlement struct {
 	Op      Op
 	ID      string        // of the reservation; for OpSettle, OpCancel and OpRenew
 	Grant   Grant         // of the take that opened the reservation; for OpSettle, OpCancel and OpRenew
-	Buckets []BucketCost  // the take's buckets; OpSettle: N is what was used ([Unnamed] where the estimate stands); OpCharge: what to count; OpRefund: the most to give back
+	Buckets []BucketCost  // the take's buckets; OpSettle: N is what was used ([KeepEstimate] where the estimate stands); OpCharge: what to count; OpRefund: the most to give back
 	Hold    time.Duration // OpRenew: the hold ends this long from now, never earlier than it did; OpPause: how long, never shorter than it was
 	At      time.Time     // OpCharge: when the units were used; OpPause: until when, by the store's clock, unless Hold says how long
 	Reason  string        // OpPause: why, for people; at most MaxReason bytes
@@ -141,7 +141,7 @@ type LimitUsage struct {
 	Used  int64     // units that count now, rounded up, Held included
 	Held  int64     // of these, units held that do not age yet
 	Debt  int64     // how far Used exceeds what may be used
-	Most  int64     // what a take of the asked priority may use in all
+	Max   int64     // what a take of the asked priority may use in all
 	Start time.Time // calendar: the open window
 	End   time.Time
 }

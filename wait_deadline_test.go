@@ -158,7 +158,7 @@ func TestUpTo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := policy(slots(1))
-		p.Wait.UpTo = 5 * time.Second
+		p.Wait.MaxWait = 5 * time.Second
 		s := remote(t)
 		l := over(t, s, p)
 		slot := drawgate.Cost{Unit: "slots", N: 1}
@@ -183,11 +183,11 @@ func TestUpTo(t *testing.T) {
 		start = time.Now()
 		s.script(0, stalls, stalls, stalls, stalls, stalls)
 		_, err = l.Reserve(t.Context(), "k", time.Minute, slot)
-		wantErr(t, err, drawgate.ErrStoreAway)
+		wantErr(t, err, drawgate.ErrStoreUnavailable)
 		wantTook(t, start, 5*time.Second, 0)
 
 		p = drawgate.PerMinute("minute", 1)
-		p.Wait.UpTo = 5 * time.Second
+		p.Wait.MaxWait = 5 * time.Second
 		short := local(t, p)
 		long := with(t, short, drawgate.Policy{Name: "long", Limits: []drawgate.Limit{rolling(1, time.Minute)}})
 		take(t, short, "k", 1)

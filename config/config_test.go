@@ -187,11 +187,11 @@ func TestParseDesignExample(t *testing.T) {
 			{Name: "burst", Kind: drawgate.Bucket, Window: time.Minute, Amount: 100, Burst: 20},
 			{
 				Name: "month", Kind: drawgate.Calendar, Every: drawgate.Month, Anchor: 15, Amount: 7500,
-				Keep: map[int]drawgate.Share{7: {Percent: 10}, 9: {Units: 5}}, Margin: 2 * time.Second, Charge: drawgate.ChargeEnd,
+				ReservedByPriority: map[int]drawgate.Share{7: {Percent: 10}, 9: {Units: 5}}, Margin: 2 * time.Second, Charge: drawgate.ChargeEnd,
 			},
 			{Name: "slots", Kind: drawgate.Concurrency, Amount: 5},
 		},
-		Wait: drawgate.Wait{UpTo: time.Minute, Queue: 50, Backoff: []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second}},
+		Wait: drawgate.Wait{MaxWait: time.Minute, Queue: 50, Backoff: []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second}},
 	}
 	if diff := cmp.Diff(want, got); !ok || diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -201,8 +201,8 @@ func TestHTTPAPIFromEnvironment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, ok := c.Policy("task"); !ok || p.Wait.UpTo != 5*time.Minute || p.Wait.Queue != queue {
-			t.Errorf("%s: a task waits up to %v and behind %d others, want 5m and %d", environ, p.Wait.UpTo, p.Wait.Queue, queue)
+		if p, ok := c.Policy("task"); !ok || p.Wait.MaxWait != 5*time.Minute || p.Wait.Queue != queue {
+			t.Errorf("%s: a task waits up to %v and behind %d others, want 5m and %d", environ, p.Wait.MaxWait, p.Wait.Queue, queue)
 		}
 	}
 }

@@ -149,10 +149,10 @@ func formatLimit(l *drawgate.Limit) string {
 	if l.Headroom != (drawgate.Share{}) {
 		b.add("headroom", formatShare(l.Headroom))
 	}
-	if len(l.Keep) > 0 {
+	if len(l.ReservedByPriority) > 0 {
 		var keep mapping
-		for _, p := range slices.Sorted(maps.Keys(l.Keep)) {
-			keep.add(strconv.Itoa(p), formatShare(l.Keep[p]))
+		for _, p := range slices.Sorted(maps.Keys(l.ReservedByPriority)) {
+			keep.add(strconv.Itoa(p), formatShare(l.ReservedByPriority[p]))
 		}
 		b.add("keep", keep.String())
 	}
@@ -164,8 +164,8 @@ func formatLimit(l *drawgate.Limit) string {
 // say.
 func formatWait(w *drawgate.Wait) string {
 	var b mapping
-	if w.UpTo != 0 {
-		b.add("up_to", formatDuration(w.UpTo))
+	if w.MaxWait != 0 {
+		b.add("up_to", formatDuration(w.MaxWait))
 	}
 	if w.Queue != 0 {
 		b.add("queue", strconv.Itoa(w.Queue))

@@ -118,10 +118,10 @@ func genLimit(t *rapid.T, name string) drawgate.Limit {
 	l.Margin = time.Duration(rapid.IntRange(0, 2000).Draw(t, "margin")) * time.Microsecond
 	l.Headroom = genShare(t, l.Amount)
 	for p := range rapid.MapOfN(rapid.IntRange(1, 9), rapid.Bool(), 0, 3).Draw(t, "priorities") {
-		if l.Keep == nil {
-			l.Keep = map[int]drawgate.Share{}
+		if l.ReservedByPriority == nil {
+			l.ReservedByPriority = map[int]drawgate.Share{}
 		}
-		l.Keep[p] = genShare(t, l.Amount)
+		l.ReservedByPriority[p] = genShare(t, l.Amount)
 	}
 	return l
 }
@@ -137,7 +137,7 @@ func TestEveryPolicyReadsBack(t *testing.T) {
 			p.Limits = append(p.Limits, genLimit(rt, name))
 		}
 		p.Wait = drawgate.Wait{
-			UpTo: time.Duration(rapid.Int64Range(0, 1e12).Draw(rt, "up_to")), Queue: rapid.IntRange(0, 1_000_000).Draw(rt, "queue"), Barge: rapid.Bool().Draw(rt, "barge"),
+			MaxWait: time.Duration(rapid.Int64Range(0, 1e12).Draw(rt, "up_to")), Queue: rapid.IntRange(0, 1_000_000).Draw(rt, "queue"), Barge: rapid.Bool().Draw(rt, "barge"),
 		}
 		for range rapid.IntRange(0, 3).Draw(rt, "steps") {
 			p.Wait.Backoff = append(p.Wait.Backoff, time.Duration(rapid.Int64Range(1e6, 24*3600*1e9).Draw(rt, "step")))

@@ -65,7 +65,7 @@ func (d *decoder) limit(n ast.Node) *limit {
 		read("charge", func(e entry) { l.Charge = d.charge(e) }),
 		read("margin", func(e entry) { l.Margin = d.duration(e) }),
 		read("headroom", func(e entry) { l.Headroom, _ = d.share(e) }),
-		read("keep", func(e entry) { l.Keep = d.keep(e) }),
+		read("keep", func(e entry) { l.ReservedByPriority = d.keep(e) }),
 		read("fallback", func(e entry) { l.Fallback = d.fallback(e) }),
 	})
 	if len(seen) == 0 && len(d.problems) > before {
@@ -211,7 +211,7 @@ var neutral = []struct {
 	{"anchor", func(l *drawgate.Limit) { l.Anchor = 0 }},
 	{"precision", func(l *drawgate.Limit) { l.Precision = 0 }},
 	{"margin", func(l *drawgate.Limit) { l.Margin = 0 }},
-	{"keep", func(l *drawgate.Limit) { l.Keep = nil }},
+	{"keep", func(l *drawgate.Limit) { l.ReservedByPriority = nil }},
 	{"headroom", func(l *drawgate.Limit) { l.Headroom = drawgate.Share{} }},
 	{"burst", func(l *drawgate.Limit) { l.Burst = 0 }},
 	{"kind", func(l *drawgate.Limit) {
@@ -225,7 +225,9 @@ var neutral = []struct {
 			l.Amount = 1
 		}
 	}},
-	{"amount", func(l *drawgate.Limit) { l.Amount, l.Headroom, l.Burst, l.Keep = 1, drawgate.Share{}, 0, nil }},
+	{"amount", func(l *drawgate.Limit) {
+		l.Amount, l.Headroom, l.Burst, l.ReservedByPriority = 1, drawgate.Share{}, 0, nil
+	}},
 }
 
 // check reports what drawgate says against the limit, at the value that is to blame: the one

@@ -120,8 +120,8 @@ func (d *decoder) wait(policy string, e entry) (w drawgate.Wait) {
 	d.origin(waitSetting(policy), e.at)
 	d.object(e.value, "wait", []field{
 		{"up_to", func(e entry) {
-			w.UpTo = d.duration(e)
-			if w.UpTo == 0 {
+			w.MaxWait = d.duration(e)
+			if w.MaxWait == 0 {
 				d.rangeProblem(e, "up_to", "leave it out for no bound of the policy's own", "more than 0")
 			}
 		}},

@@ -16,7 +16,7 @@ func cautions(l *drawgate.Limit) (list []caution) {
 	}
 	list = append(list, shareCaution("headroom", "headroom", l.Headroom, l.Amount)...)
 	for p := 1; p <= drawgate.MaxPriority; p++ {
-		list = append(list, shareCaution("keep", fmt.Sprintf("keep for priority %d", p), l.Keep[p], l.Amount)...)
+		list = append(list, shareCaution("keep", fmt.Sprintf("keep for priority %d", p), l.ReservedByPriority[p], l.Amount)...)
 	}
 	spec, err := l.Spec()
 	if err == nil && spec.Effective[0] < 1 { // the lowest priority gets least

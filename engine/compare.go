@@ -119,7 +119,7 @@ func comparePolicies(p, q *Policy) (list []Change) {
 	}
 	differ("shadow", p.Shadow, q.Shadow)
 	differ("disabled", p.Disabled, q.Disabled)
-	differ("wait.up_to", p.Wait.UpTo, q.Wait.UpTo)
+	differ("wait.up_to", p.Wait.MaxWait, q.Wait.MaxWait)
 	differ("wait.queue", p.Wait.Queue, q.Wait.Queue)
 	differ("wait.backoff", p.Wait.Backoff, q.Wait.Backoff)
 	differ("wait.barge", p.Wait.Barge, q.Wait.Barge)
@@ -188,7 +188,7 @@ func bursts(l *drawgate.Limit) int64 {
 func kept(l *drawgate.Limit) string {
 	var b []string
 	for p := range drawgate.MaxPriority + 1 {
-		if s, ok := l.Keep[p]; ok {
+		if s, ok := l.ReservedByPriority[p]; ok {
 			b = append(b, fmt.Sprintf("%d: %s", p, s))
 		}
 	}

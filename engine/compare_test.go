@@ -34,8 +34,8 @@ func TestComparePolicies(t *testing.T) {
 	b := engine.Config{Policies: policies(perDay("new", 1), tokenBucket("b", 20, 5), perDay("p", 2))}
 	b.Policies[2].Limits[0].Window = time.Hour
 	b.Policies[2].Limits = append(b.Policies[2].Limits, drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 3})
-	b.Policies[2].Shadow, b.Policies[2].Wait.UpTo = true, time.Minute
-	b.Policies[1].Limits[0].Headroom, b.Policies[1].Limits[0].Keep = drawgate.Share{Percent: 10}, map[int]drawgate.Share{7: {Units: 2}}
+	b.Policies[2].Shadow, b.Policies[2].Wait.MaxWait = true, time.Minute
+	b.Policies[1].Limits[0].Headroom, b.Policies[1].Limits[0].ReservedByPriority = drawgate.Share{Percent: 10}, map[int]drawgate.Share{7: {Units: 2}}
 	b.Policies[1].Fallback, b.Policies[1].Disabled = drawgate.FallbackClosed, true
 	expect(t, a, b,
 		`policy "p": changed: shadow false → true`,

@@ -70,7 +70,7 @@ func (e *Engine) Replace(c Config) error {
 		return err
 	}
 	e.state.Store(s)
-	e.base.Rouse() // a raised limit may admit waiting callers
+	e.base.WakeAll() // a raised limit may admit waiting callers
 	return nil
 }
 

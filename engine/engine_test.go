@@ -101,7 +101,7 @@ func left(t testing.TB, e *engine.Engine, policy, key string) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.States[0].Most - s.States[0].Used
+	return s.States[0].Max - s.States[0].Used
 }
 
 // TestFourTiersAreOneTake: what one tier refuses spends nothing of the others.

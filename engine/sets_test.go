@@ -82,7 +82,7 @@ func TestSetsAreOneTake(t *testing.T) {
 		t.Errorf("%d more of 1 passed, %d left for all, want 8: refusals are free", got, left(t, e, "all", "x"))
 	}
 	store.failAt = store.takes.Load() + 1
-	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{set("all=x"), set("user=bob")}}); !errors.Is(err, drawgate.ErrStoreAway) {
+	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{set("all=x"), set("user=bob")}}); !errors.Is(err, drawgate.ErrStoreUnavailable) {
 		t.Errorf("the store is away: %v", err)
 	}
 	if all, bob := left(t, e, "all", "x"), left(t, e, "user", "bob"); all != 8 || bob != 2 || store.takes.Load() != store.failAt {
@@ -272,7 +272,7 @@ func TestSetsThatAskTooMuchTogether(t *testing.T) {
 	c := drawgate.Cost{Unit: "tokens", N: drawgate.MaxAmount}
 	r := &engine.Request{Sets: []engine.Set{set("all=x"), set("key=a", c), set("key=a", c), set("key=a", c)}}
 	res, err := e.Take(t.Context(), r)
-	if never, ok := errors.AsType[*drawgate.NeverFitsError](err); !ok || res.Decision.Allowed || store.takes.Load() != 0 || never.N != 2*c.N || never.Most != c.N || never.Limit != "tokens" {
+	if never, ok := errors.AsType[*drawgate.NeverFitsError](err); !ok || res.Decision.Allowed || store.takes.Load() != 0 || never.N != 2*c.N || never.Max != c.N || never.Limit != "tokens" {
 		t.Fatalf("%v, after %d store calls: %+v", err, store.takes.Load(), res.Decision)
 	}
 	if a := res.Applied; len(a) != 4 || a[0].NeverFits || !a[1].NeverFits || !a[2].NeverFits || !a[3].NeverFits {

@@ -302,7 +302,7 @@ func TestFailingShadowsDisturbNothing(t *testing.T) {
 		f := &faulty{fail: errors.New("broken")}
 		e := overIO(t, f, shadowed(), nil)
 		defer e.Close()
-		if res := take(t, e, from("u")); !res.Decision.Allowed || !errors.Is(res.Shadow[0].Err, drawgate.ErrStoreAway) || res.Shadow[0].Divergence != engine.Same {
+		if res := take(t, e, from("u")); !res.Decision.Allowed || !errors.Is(res.Shadow[0].Err, drawgate.ErrStoreUnavailable) || res.Shadow[0].Divergence != engine.Same {
 			t.Errorf("failing: %+v", res)
 		}
 		f.fail, f.stall = nil, make(chan struct{})
@@ -386,7 +386,7 @@ func TestLateShadows(t *testing.T) {
 			r := from(strconv.Itoa(g + 1))
 			r.Costs = []drawgate.Cost{{N: int64(g + 1)}}
 			for range 200 {
-				if _, err := e.Take(t.Context(), r); err != nil && !errors.Is(err, drawgate.ErrStoreAway) && !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := e.Take(t.Context(), r); err != nil && !errors.Is(err, drawgate.ErrStoreUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 					t.Error(err)
 				}
 			}

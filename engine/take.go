@@ -113,7 +113,7 @@ func (e *Engine) enforce(ctx context.Context, s *state, r *Request, asks []drawg
 		return err
 	}
 	req := request(r, asks)
-	req.Wait, req.Renew = r.Wait, e.renew(s, r, res)
+	req.Wait, req.RefreshLimiter = r.Wait, e.renew(s, r, res)
 	res.Decision, res.Reservation, err = l.Take(ctx, req)
 	return err
 }

@@ -55,7 +55,7 @@ func beyond(p *drawgate.Plan, i int, n int64, priority int) error {
 		return nil
 	}
 	l := &p.Policy().Limits[i]
-	return &drawgate.NeverFitsError{Policy: p.Name(), Limit: l.Name, Unit: cmp.Or(l.Unit, drawgate.UnitRequests), Amount: l.Amount, N: n, Most: p.Specs(false)[i].Effective[priority]}
+	return &drawgate.NeverFitsError{Policy: p.Name(), Limit: l.Name, Unit: cmp.Or(l.Unit, drawgate.UnitRequests), Amount: l.Amount, N: n, Max: p.Specs(false)[i].Effective[priority]}
 }
 
 // lower returns a limiter with the lower amount of each limit of two policies that otherwise are

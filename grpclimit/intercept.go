@@ -121,7 +121,7 @@ func (t *take) ask(ctx context.Context, wait bool) (drawgate.Decision, error) {
 // wait lets a call that was refused wait, if it may. full says that too many wait already.
 func (t *take) wait(ctx context.Context, d drawgate.Decision) (_ drawgate.Decision, full bool, err error) {
 	o := &t.l.opts
-	if o.Wait == 0 || d.RetryAfter == drawgate.Never || d.Soonest > o.Wait {
+	if o.Wait == 0 || d.RetryAfter == drawgate.Never || d.EarliestRetry > o.Wait {
 		return d, false, nil
 	}
 	if t.l.waiting.Add(1) > int64(o.Queue) {
@@ -133,7 +133,7 @@ func (t *take) wait(ctx context.Context, d drawgate.Decision) (_ drawgate.Decisi
 	defer cancel()
 	w, err := t.ask(waiting, true)
 	switch {
-	case err == nil || ctx.Err() != nil || errors.Is(err, drawgate.ErrStoreAway) || errors.Is(err, drawgate.ErrClosed):
+	case err == nil || ctx.Err() != nil || errors.Is(err, drawgate.ErrStoreUnavailable) || errors.Is(err, drawgate.ErrClosed):
 		return w, false, err
 	case errors.Is(err, drawgate.ErrQueueFull):
 		return d, true, nil

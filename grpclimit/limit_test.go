@@ -364,7 +364,7 @@ func TestUnavailableStoreFailsOrOpens(t *testing.T) {
 	if err := call(t, c); status.Code(err) != codes.Unavailable {
 		t.Errorf("closed: %v", err)
 	}
-	if err := <-errs; !errors.Is(err, drawgate.ErrStoreAway) {
+	if err := <-errs; !errors.Is(err, drawgate.ErrStoreUnavailable) {
 		t.Errorf("told %v", err)
 	}
 	c, _ = serve(t, limit(t, l, &grpclimit.Options{FailOpen: true}), &server{})

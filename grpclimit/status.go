@@ -134,13 +134,13 @@ func (t *take) failed(ctx context.Context, err error, set func(metadata.MD)) err
 	switch {
 	case isNever:
 		quota := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
-			Subject: "policy:" + never.Policy, Description: fmt.Sprintf("the call costs %d %s, limit %q never grants more than %d", never.N, never.Unit, never.Limit, never.Most),
-			QuotaId: never.Limit, QuotaMetric: never.Unit, QuotaValue: never.Most,
+			Subject: "policy:" + never.Policy, Description: fmt.Sprintf("the call costs %d %s, limit %q never grants more than %d", never.N, never.Unit, never.Limit, never.Max),
+			QuotaId: never.Limit, QuotaMetric: never.Unit, QuotaValue: never.Max,
 		}}}
 		return withDetails(status.New(codes.ResourceExhausted, "the call costs more than a limit ever allows: no wait will help"), protoadapt.MessageV1Of(quota))
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
-	case errors.Is(err, drawgate.ErrStoreAway), errors.Is(err, drawgate.ErrClosed):
+	case errors.Is(err, drawgate.ErrStoreUnavailable), errors.Is(err, drawgate.ErrClosed):
 		t.l.report(ctx, t.method, err)
 		if t.l.opts.FailOpen {
 			set(metadata.MD{MetadataFallback: []string{"true"}})

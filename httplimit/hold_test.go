@@ -188,7 +188,7 @@ func TestGivingBackDoesNotKeepTheClient(t *testing.T) {
 		f.down.Store(true)
 		start := time.Now()
 		p.End()
-		if d := time.Since(start); d > time.Second || errs.len() != 1 || !errors.Is(errs.all[0], drawgate.ErrStoreAway) {
+		if d := time.Since(start); d > time.Second || errs.len() != 1 || !errors.Is(errs.all[0], drawgate.ErrStoreUnavailable) {
 			t.Errorf("it took %v, reported %v", d, errs.all)
 		}
 		f.down.Store(false)

@@ -165,7 +165,7 @@ func TestFourLimits(t *testing.T) {
 func TestPriority(t *testing.T) {
 	t.Parallel()
 	l := rolling(10, time.Hour)
-	l.Keep = map[int]drawgate.Share{5: {Percent: 50}}
+	l.ReservedByPriority = map[int]drawgate.Share{5: {Percent: 50}}
 	priority := func(r *http.Request) int { return len(r.URL.Path) - 1 }
 	m := middleware(t, &httplimit.Options{Priority: priority}, httplimit.Bucket{Limiter: limiter(t, policy("p", l)), Key: httplimit.Fixed("all")})
 	passed := map[string]int{}

@@ -142,7 +142,7 @@ func (m *Middleware) fail(h http.Header, r *http.Request, err error, t *take) Pa
 	switch {
 	case errors.Is(err, drawgate.ErrClosed):
 		return Pass{Problem: unavailable(CodeClosing, "This server is stopping. Try again in 1 s.")}
-	case !errors.Is(err, drawgate.ErrStoreAway) && !errors.Is(err, drawgate.ErrDeadline):
+	case !errors.Is(err, drawgate.ErrStoreUnavailable) && !errors.Is(err, drawgate.ErrDeadline):
 		return Pass{Problem: blank(CodeInvalid, http.StatusInternalServerError, "The limits of this server are not set up rightly.")}
 	case m.opts.FailOpen:
 		h[HeaderFallback] = []string{"true"}
@@ -214,7 +214,7 @@ func (t *take) ask(ctx context.Context, wait bool) (a answer) {
 // the end of the waiting.
 func (t *take) waitAfter(ctx context.Context, a answer) answer {
 	m := t.m
-	if a.err != nil || a.d.Allowed || m.opts.Wait == 0 || a.d.RetryAfter == drawgate.Never || a.d.Soonest > m.opts.Wait {
+	if a.err != nil || a.d.Allowed || m.opts.Wait == 0 || a.d.RetryAfter == drawgate.Never || a.d.EarliestRetry > m.opts.Wait {
 		return a
 	}
 	if m.waiting.Add(1) > int64(m.opts.Queue) {
@@ -227,7 +227,7 @@ func (t *take) waitAfter(ctx context.Context, a answer) answer {
 	defer cancel()
 	w := t.ask(until, true)
 	switch {
-	case w.err == nil || ctx.Err() != nil || errors.Is(w.err, drawgate.ErrStoreAway) || errors.Is(w.err, drawgate.ErrClosed):
+	case w.err == nil || ctx.Err() != nil || errors.Is(w.err, drawgate.ErrStoreUnavailable) || errors.Is(w.err, drawgate.ErrClosed):
 		return w
 	case errors.Is(w.err, drawgate.ErrQueueFull):
 		a.full = true

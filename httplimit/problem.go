@@ -114,8 +114,8 @@ func unavailable(code Code, detail string) *Problem {
 }
 
 // Refused describes a refusal for the one who is refused: a 429, a 413 if it can never pass, or a
-// 503 if that is for want of the store ([drawgate.Away]). shared reports whether the bucket at a
-// position of the take is one that all callers share; nil means that none is. Of shared limits
+// 503 if that is for want of the store ([drawgate.Unavailable]). shared reports whether the bucket
+// at a position of the take is one that all callers share; nil means that none is. Of shared limits
 // nothing but the name is told. Where a limit of the caller's own refuses too, that one is named.
 func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 	p := &Problem{Type: typeQuota, Title: "Quota Exceeded", Status: http.StatusTooManyRequests, Code: CodeLimited, Scope: ScopeCaller}
@@ -144,7 +144,7 @@ func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 		p.Code = CodeQueued
 	case drawgate.Paused:
 		*p = Problem{Type: "about:blank", Title: http.StatusText(p.Status), Status: p.Status, Code: CodePaused, After: p.After}
-	case drawgate.Away:
+	case drawgate.Unavailable:
 		p.Type, p.Title, p.Status = typeReduced, "Temporary Reduced Capacity", http.StatusServiceUnavailable
 		p.Code, p.Scope = CodeStoreAway, ""
 	}

@@ -104,7 +104,7 @@ func TestProblemsKeepWhatWasSet(t *testing.T) {
 // taken; it is no limit's doing.
 func TestPauseIsSaid(t *testing.T) {
 	t.Parallel()
-	d := drawgate.Decision{Reason: drawgate.Paused, RetryAfter: 29_500 * time.Millisecond, Soonest: 29_500 * time.Millisecond}
+	d := drawgate.Decision{Reason: drawgate.Paused, RetryAfter: 29_500 * time.Millisecond, EarliestRetry: 29_500 * time.Millisecond}
 	p := httplimit.Refused(&d, nil)
 	if p.Status != http.StatusTooManyRequests || p.Code != httplimit.CodePaused || p.After != 30 || p.Scope != "" || p.Violated != nil ||
 		p.Detail != "Requests like this one are paused at the moment. Try again in 30 s." {

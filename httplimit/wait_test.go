@@ -117,7 +117,7 @@ func TestThePolicysBoundsCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := policy("p", slots(1))
-		p.Wait = drawgate.Wait{Queue: 1, UpTo: 5 * time.Second}
+		p.Wait = drawgate.Wait{Queue: 1, MaxWait: 5 * time.Second}
 		m := one(t, &httplimit.Options{Wait: time.Minute}, p)
 		first := m.Begin(http.Header{}, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 		defer first.End()

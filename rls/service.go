@@ -128,7 +128,7 @@ func (s *Service) decide(ctx context.Context, r *ratelimit.RateLimitRequest) (*r
 }
 
 // errFallback is the error for a decision by a fallback, if that counts as an error.
-var errFallback = fmt.Errorf("rls: %w: its fallback decided, which is an error by envoy.on_store_failure", drawgate.ErrStoreAway)
+var errFallback = fmt.Errorf("rls: %w: its fallback decided, which is an error by envoy.on_store_failure", drawgate.ErrStoreUnavailable)
 
 // byDomain decides with the tree of the request's domain, or with rules if it has none.
 func (c *call) byDomain(ctx context.Context) (*ratelimit.RateLimitResponse, error) {
@@ -177,7 +177,7 @@ func statusOf(err error) error {
 // public returns the text for the caller, without addresses and keys.
 func public(err error) string {
 	switch {
-	case errors.Is(err, drawgate.ErrStoreAway), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, drawgate.ErrStoreUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return "rls: the store did not decide"
 	case errors.Is(err, engine.ErrUnknownPolicy):
 		return "rls: the engine does not have the policies of the configuration"

@@ -20,7 +20,7 @@ func Answer(d *drawgate.Decision, priority int) api.Answer {
 
 // mostOf returns what takes of a priority may use of a limit.
 func mostOf(l *drawgate.Limit, priority int) int64 {
-	if l.Headroom == (drawgate.Share{}) && len(l.Keep) == 0 && l.Margin == 0 {
+	if l.Headroom == (drawgate.Share{}) && len(l.ReservedByPriority) == 0 && l.Margin == 0 {
 		if l.Kind == drawgate.Bucket {
 			return cmp.Or(l.Burst, l.Amount)
 		}
@@ -66,7 +66,7 @@ func (f *draft) decided(a *api.Answer, d *drawgate.Decision) {
 	case d.Allowed:
 	case d.Reason == drawgate.Queued:
 		f.refuse(a, api.ReasonQueued)
-	case d.Reason == drawgate.Away:
+	case d.Reason == drawgate.Unavailable:
 		f.refuse(a, api.ReasonAway)
 	case d.Reason == drawgate.Paused:
 		f.refuse(a, api.ReasonPaused)
@@ -169,7 +169,7 @@ func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.UnitRequest
 func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 	var f draft
 	for r := range st.Limits() {
-		f.add(r, st.States[len(f.most)].Most)
+		f.add(r, st.States[len(f.most)].Max)
 	}
 	var take api.Answer
 	f.decided(&take, &st.Decision)

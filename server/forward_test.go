@@ -345,7 +345,7 @@ func TestForwardAuthThatCannotDecide(t *testing.T) {
 func TestForwardAuthRefusesForWantOfTheStore(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]int{"": 503, "?status=429": 503, "?status=403": 403} {
-		s := setup{store: local{memstore.New(nil), drawgate.Away}, config: ruled()}.make(t)
+		s := setup{store: local{memstore.New(nil), drawgate.Unavailable}, config: ruled()}.make(t)
 		var w *httptest.ResponseRecorder
 		for range 4 {
 			w = ask(s, "GET", "/auth"+query, "", site("/x", "192.0.2.1")...)

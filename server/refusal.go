@@ -35,7 +35,7 @@ func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err 
 		n := 0
 		for res := range st.Limits() {
 			res.Bucket = i
-			f.add(res, st.States[n].Most)
+			f.add(res, st.States[n].Max)
 			n++
 		}
 	}
@@ -95,7 +95,7 @@ func costsOf(req *engine.Request, a *engine.Applied) []drawgate.Cost {
 func refusalReason(ctx context.Context, err error) (reason string, ok bool) {
 	e, limited := errors.AsType[*drawgate.LimitedError](err)
 	switch {
-	case errors.Is(err, drawgate.ErrStoreAway), mayHaveSpent(err):
+	case errors.Is(err, drawgate.ErrStoreUnavailable), mayHaveSpent(err):
 		return "", false
 	case errors.Is(err, drawgate.ErrQueueFull):
 		return api.ReasonQueueFull, true

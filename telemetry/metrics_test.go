@@ -66,7 +66,7 @@ func TestReasons(t *testing.T) {
 		{"of all", false, func(*drawgate.Taken) {}, "distributed_exhausted"},
 		{"store in this process", true, func(*drawgate.Taken) {}, "local_exhausted"},
 		{"share used up", false, func(e *drawgate.Taken) { e.Decision.Fallback = true }, "local_exhausted"},
-		{"closed", false, func(e *drawgate.Taken) { e.Decision.Fallback, e.Decision.Reason = true, drawgate.Away }, "backend_error"},
+		{"closed", false, func(e *drawgate.Taken) { e.Decision.Fallback, e.Decision.Reason = true, drawgate.Unavailable }, "backend_error"},
 		{"paused", false, func(e *drawgate.Taken) { e.Decision.Reason = drawgate.Paused }, "paused"},
 		{"queued", false, func(e *drawgate.Taken) { e.Decision.Reason = drawgate.Queued }, "distributed_exhausted"},
 		{"waited too long", false, func(e *drawgate.Taken) { e.Wait, e.Err = true, drawgate.ErrDeadline }, "distributed_exhausted"},
@@ -107,7 +107,7 @@ func TestBackendErrors(t *testing.T) {
 	l := r.limiter(tiers("p", 5))
 	r.store.down.Store(true)
 	for range 3 {
-		if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, drawgate.ErrStoreAway) {
+		if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, drawgate.ErrStoreUnavailable) {
 			t.Fatal(err)
 		}
 	}
@@ -124,7 +124,7 @@ func TestBackendErrors(t *testing.T) {
 		{context.DeadlineExceeded, "timeout", 1},
 		{&drawgate.StoreError{Err: errors.New("NOAUTH"), Fault: drawgate.FaultConfiguration}, "configuration", 1},
 		{&drawgate.StoreError{Err: errors.New("a record"), Fault: drawgate.FaultBucket}, "bucket", 1},
-		{&drawgate.StoreError{Err: errors.New("damaged"), Fault: drawgate.FaultLasting}, "lasting", 1},
+		{&drawgate.StoreError{Err: errors.New("damaged"), Fault: drawgate.FaultPermanent}, "lasting", 1},
 		{fmt.Errorf("take: %w", context.Canceled), "caller", 0},
 		{drawgate.ErrIDReused, "invalid", 0},
 		{errors.New("anything"), "transient", 1},

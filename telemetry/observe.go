@@ -28,7 +28,7 @@ const (
 	transient     class = iota // as drawgate.FaultTransient
 	configuration              // as drawgate.FaultConfiguration
 	bucket                     // as drawgate.FaultBucket
-	permanent                  // as drawgate.FaultLasting
+	permanent                  // as drawgate.FaultPermanent
 	timeout                    // it did not answer in time
 	caller                     // the caller went away, or the process is stopping
 	misused                    // it was asked for what cannot be
@@ -48,7 +48,7 @@ func classOf(err error) class {
 		errors.Is(err, drawgate.ErrTooManyOpen):
 		return misused
 	}
-	if e, ok := errors.AsType[*drawgate.StoreError](err); ok && e.Fault <= drawgate.FaultLasting {
+	if e, ok := errors.AsType[*drawgate.StoreError](err); ok && e.Fault <= drawgate.FaultPermanent {
 		return class(e.Fault)
 	}
 	return transient
@@ -148,7 +148,7 @@ func (r refusers) has(bucket int) bool { return r&(1<<bucket) != 0 }
 func (s series) refused(e *drawgate.Taken, d *drawgate.Decision) (by refusers) {
 	unavailable, paused := false, false
 	if d != nil {
-		unavailable, paused = d.Reason == drawgate.Away, d.Reason == drawgate.Paused
+		unavailable, paused = d.Reason == drawgate.Unavailable, d.Reason == drawgate.Paused
 		for r := range d.Limits() {
 			if r.Refused() && !unavailable && !paused {
 				s[r.Bucket].limits.get(r.Limit).exceeded.Inc()

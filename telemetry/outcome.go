@@ -42,7 +42,7 @@ func failureOf(e *drawgate.Taken) outcome {
 		return unavailable
 	case errors.Is(e.Err, drawgate.ErrLimited), errors.Is(e.Err, drawgate.ErrQueueFull), e.Wait && errors.Is(e.Err, drawgate.ErrDeadline):
 		return refused
-	case errors.Is(e.Err, drawgate.ErrStoreAway):
+	case errors.Is(e.Err, drawgate.ErrStoreUnavailable):
 		return unavailable
 	}
 	return ended

@@ -90,7 +90,7 @@ func newSite(t *testing.T) *site {
 // take asks, and bears every answer.
 func (s *site) take(ctx context.Context, r engine.Request) *drawgate.Reservation {
 	res, err := s.Take(ctx, &r)
-	if err != nil && !errors.Is(err, drawgate.ErrStoreAway) && !errors.Is(err, drawgate.ErrDeadline) && ctx.Err() == nil {
+	if err != nil && !errors.Is(err, drawgate.ErrStoreUnavailable) && !errors.Is(err, drawgate.ErrDeadline) && ctx.Err() == nil {
 		s.t.Error(err)
 	}
 	return res.Reservation

@@ -18,7 +18,7 @@ var reasonNames = [reasons]string{"distributed_exhausted", "local_exhausted", "b
 // reason says why a take was refused. d is nil if others wait in front of it.
 func (m *Metrics) reason(d *drawgate.Decision) reason {
 	switch {
-	case d != nil && d.Reason == drawgate.Away:
+	case d != nil && d.Reason == drawgate.Unavailable:
 		return backendError
 	case d != nil && d.Reason == drawgate.Paused:
 		return paused

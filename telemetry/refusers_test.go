@@ -125,7 +125,7 @@ func TestRefusalsWithoutTheStoreAreOfTheirPolicy(t *testing.T) {
 	}
 	r.store.down.Store(true)
 	d, _, err := first.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{first.Ask("k"), second.Ask("k")}})
-	if err != nil || d.Reason != drawgate.Away {
+	if err != nil || d.Reason != drawgate.Unavailable {
 		t.Fatal(d, err)
 	}
 	r.ended("open", 0, 0, 1)

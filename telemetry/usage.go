@@ -106,7 +106,7 @@ func (u *usage) show(ch chan<- prometheus.Metric, r *reading, i int, left map[st
 	for l := range st.Limits() {
 		period, name := Period(l.Limit), label(l.Limit.Name)
 		gauge(u.used, float64(st.States[j].Used), period, policy, name, id)
-		gauge(u.most, float64(st.States[j].Most), period, policy, name, id)
+		gauge(u.most, float64(st.States[j].Max), period, policy, name, id)
 		gauge(u.reset, l.ResetAfter().Seconds(), period, policy, name, id)
 		j++
 	}

@@ -185,7 +185,7 @@ func (w *Warner) Diverged(d *engine.Divergence) {
 }
 
 // faults is how many kinds of faults there are.
-const faults = int(drawgate.FaultLasting) + 1
+const faults = int(drawgate.FaultPermanent) + 1
 
 // Guard returns what tells w of the store's guard: for guard.Options, whose WarnEvery should be
 // negative then, since w warns. Errors of the store are then told as the guard meets them: call it
@@ -224,7 +224,7 @@ func (w *Warner) mayWarn(err error, at time.Time) (held int64, ok bool) {
 func (w *Warner) sampler(err error) *sampler {
 	fault := drawgate.FaultTransient
 	if se, ok := errors.AsType[*drawgate.StoreError](err); ok {
-		fault = min(se.Fault, drawgate.FaultLasting)
+		fault = min(se.Fault, drawgate.FaultPermanent)
 	}
 	return &w.backend[fault]
 }

@@ -214,7 +214,7 @@ func TestStoreErrorsAreWarnedOf(t *testing.T) {
 		}
 		time.Sleep(time.Second / 2) // apart from what is summed up every full minute
 		for range 590 {
-			if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, drawgate.ErrStoreAway) {
+			if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, drawgate.ErrStoreUnavailable) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)

@@ -82,7 +82,7 @@ func exitCode(err error) int {
 	_, isFile := errors.AsType[*fs.PathError](err)
 	_, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
 	switch {
-	case gaveUp, errors.Is(err, drawgate.ErrStoreAway), errors.Is(err, drawgate.ErrClosed):
+	case gaveUp, errors.Is(err, drawgate.ErrStoreUnavailable), errors.Is(err, drawgate.ErrClosed):
 		return exitUnavailable
 	case errors.Is(err, drawgate.ErrNeverFits), errors.Is(err, drawgate.ErrUnknownUnit), errors.Is(err, drawgate.ErrInvalid),
 		errors.Is(err, drawgate.ErrNeedsReserve), errors.Is(err, engine.ErrTooMany):
@@ -101,7 +101,7 @@ func advice(err error) string {
 		return "No wait will help: ask for less, or raise the limit."
 	case gaveUp:
 		return "The store did not answer in time. Check it, or name another with --store."
-	case errors.Is(err, drawgate.ErrStoreAway):
+	case errors.Is(err, drawgate.ErrStoreUnavailable):
 		return "Nothing was decided. Check the store, or name another with --store."
 	}
 	return ""

@@ -71,7 +71,7 @@ func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 		return err
 	case failed != nil && !w.Allowed && !a.json:
 		return failed
-	case errors.Is(failed, drawgate.ErrStoreAway):
+	case errors.Is(failed, drawgate.ErrStoreUnavailable):
 		a.warnf("%s", text(failed)) // which no answer says
 	}
 	if !a.json {

@@ -150,9 +150,9 @@ func (b *Buckets) TakeGCRA(name string, n int64, priority int8) (left, used, ove
 }
 
 // Take decides a plain take of one bucket, and sets out to what remains of each limit. out has room
-// for all of them. at is the instant of the decision; after and soonest are those of a
+// for all of them. at is the instant of the decision; after and earliest are those of a
 // [record.Verdict].
-func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []record.Result) (allowed, paused bool, at, after, soonest int64, err error) {
+func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []record.Result) (allowed, paused bool, at, after, earliest int64, err error) {
 	s := b.space.store
 	if s.closed.Load() {
 		return false, false, 0, 0, 0, ErrClosed
@@ -184,11 +184,11 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 			b.cool(c)
 			continue
 		}
-		at, after, ok := record.One(&lr.rec, b.specs, n, priority, s.base+now, out)
+		at, after, ok := record.DecidePlain(&lr.rec, b.specs, n, priority, s.base+now, out)
 		if !ok {
 			v := b.decide(lr.whole(), n, priority, out)
 			lr.mu.Unlock()
-			return v.Allowed, v.Paused, v.Now, v.RetryAfter, v.Soonest, nil
+			return v.Allowed, v.Paused, v.Now, v.RetryAfter, v.EarliestRetry, nil
 		}
 		if after == 0 {
 			lr.recall()

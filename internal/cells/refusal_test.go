@@ -36,9 +36,9 @@ func refusing(t *testing.T, s *Store, n int64) (*Buckets, *lockedRecord) {
 func grants(t *testing.T, b *Buckets) bool {
 	t.Helper()
 	var out [1]record.Result
-	ok, _, _, after, soonest, err := b.Take("k", &record.Amounts{1}, 0, out[:])
-	if err != nil || ok != (after == 0) || soonest != after || out[0].RetryAfter != after {
-		t.Fatal(ok, after, soonest, err, out)
+	ok, _, _, after, earliest, err := b.Take("k", &record.Amounts{1}, 0, out[:])
+	if err != nil || ok != (after == 0) || earliest != after || out[0].RetryAfter != after {
+		t.Fatal(ok, after, earliest, err, out)
 	}
 	return ok
 }

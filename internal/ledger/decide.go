@@ -12,7 +12,7 @@ const (
 	// unavailable: by then the store may be back.
 	tryAgain = 1_000_000
 	// soonest is the earliest time, in µs, at which the store may be back.
-	soonest = 100_000
+	earliestReturn = 100_000
 )
 
 // local is a take that this process decides.
@@ -149,7 +149,7 @@ func (c *local) look(now int64) record.Verdict {
 	for i := range c.asks {
 		w := record.Peek(&c.asks[i], c.take.Priority, now)
 		v.Now, v.Allowed = max(v.Now, w.Now), v.Allowed && w.Allowed
-		v.Soonest = max(v.Soonest, w.Soonest)
+		v.EarliestRetry = max(v.EarliestRetry, w.EarliestRetry)
 	}
 	return v
 }
@@ -263,7 +263,7 @@ func (c *local) granted() []drawgate.Amounts {
 	}
 	for i, k := range c.of {
 		for j, at := range c.parts[k].plan.at {
-			got[k][at] = c.asks[i].Got[j]
+			got[k][at] = c.asks[i].Granted[j]
 		}
 	}
 	return got
@@ -274,7 +274,7 @@ func (c *local) answer(v *record.Verdict) drawgate.Decision {
 	all := make([]record.Ask, len(c.parts))
 	for k := range c.parts {
 		p := &c.parts[k]
-		all[k].Got = p.n
+		all[k].Granted = p.n
 		for j := range p.plan.Plan.Specs(false) {
 			all[k].Out[j] = record.Result{ResetAt: v.Now + tryAgain}
 		}
@@ -289,10 +289,10 @@ func (c *local) answer(v *record.Verdict) drawgate.Decision {
 	if v.Allowed && c.take.Hold > 0 && v.End == 0 { // no recorded limit applies
 		v.End = v.Now + c.take.Hold.Microseconds()
 	}
-	d := drawgate.Answer(c.take, *v, all)
+	d := drawgate.NewDecision(c.take, *v, all)
 	d.Fallback = d.Fail == nil
 	if unavailable {
-		d.Reason = drawgate.Away
+		d.Reason = drawgate.Unavailable
 	}
 	return d
 }
@@ -307,7 +307,7 @@ func (c *local) place(all *record.Ask, i, k int) {
 			used := c.asks[i].Rec.Usage(&f.share[j], c.take.Priority).Used
 			out.Remaining = max(0, specs[at].Effective[c.take.Priority]-used)
 		}
-		all.Out[at], all.Got[at] = out, c.asks[i].Got[j]
+		all.Out[at], all.Granted[at] = out, c.asks[i].Granted[j]
 	}
 }
 
@@ -326,7 +326,7 @@ func (c *local) blame(all []record.Ask, v *record.Verdict) (unavailable bool) {
 			v.RetryAfter = max(v.RetryAfter, out.RetryAfter)
 		}
 	}
-	v.Soonest = min(v.RetryAfter, v.Soonest, soonest)
+	v.EarliestRetry = min(v.RetryAfter, v.EarliestRetry, earliestReturn)
 	return unavailable
 }
 
@@ -360,9 +360,9 @@ func (c *local) usage() []drawgate.LimitUsage {
 	}
 	for j, at := range f.at {
 		u := c.asks[0].Rec.Usage(&f.share[j], c.take.Priority)
-		us[at] = drawgate.LimitUsage{Used: u.Used, Held: u.Held, Debt: u.Debt, Most: u.Most, Start: instantOf(u.Start), End: instantOf(u.End)}
+		us[at] = drawgate.LimitUsage{Used: u.Used, Held: u.Held, Debt: u.Debt, Max: u.Max, Start: instantOf(u.Start), End: instantOf(u.End)}
 		if f.Mode[at] == drawgate.FallbackOpen {
-			us[at].Most = specs[at].Effective[c.take.Priority]
+			us[at].Max = specs[at].Effective[c.take.Priority]
 			us[at].Debt = max(0, u.Used-specs[at].Effective[record.Priorities-1])
 		}
 	}

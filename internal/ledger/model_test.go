@@ -59,7 +59,7 @@ func (m *modelStore) used(now int64) (units, slots int64) {
 func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
 	units, slots := m.used(now)
 	b := &t.Buckets[0]
-	v, asks := record.Verdict{Now: now}, []record.Ask{{Got: b.N}}
+	v, asks := record.Verdict{Now: now}, []record.Ask{{Granted: b.N}}
 	if h := m.open[t.ID]; t.ID != "" && h != nil {
 		if h.grant != t.Grant {
 			return drawgate.Decision{Fail: drawgate.ErrIDOpen}
@@ -71,7 +71,7 @@ func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
 			h.entry.at = now
 		}
 		v.Allowed, v.Replayed, v.End = true, true, h.end
-		return drawgate.Answer(t, v, asks)
+		return drawgate.NewDecision(t, v, asks)
 	}
 	if t.ID != "" && !t.NotAfter.IsZero() && now > t.NotAfter.UnixMicro() {
 		return drawgate.Decision{Fail: drawgate.ErrTooLate}
@@ -88,13 +88,13 @@ func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
 		v.End = now + t.Hold.Microseconds()
 		m.open[t.ID] = &hold{grant: t.Grant, entry: e, slots: b.N[1], end: v.End}
 	}
-	return drawgate.Answer(t, v, asks)
+	return drawgate.NewDecision(t, v, asks)
 }
 
 func (m *modelStore) refuse(t *drawgate.Take, now int64) drawgate.Decision {
 	asks := []record.Ask{{}}
 	asks[0].Out[0].RetryAfter = 1
-	d := drawgate.Answer(t, record.Verdict{Now: now, RetryAfter: 1}, asks)
+	d := drawgate.NewDecision(t, record.Verdict{Now: now, RetryAfter: 1}, asks)
 	if m.paused > now {
 		d.Reason, d.RetryAfter = drawgate.Paused, time.Duration(m.paused-now)*time.Microsecond
 	}
@@ -124,7 +124,7 @@ func (m *modelStore) settle(s *drawgate.Settlement, now int64) drawgate.Outcome 
 		h.entry.n = 0
 		delete(m.open, s.ID)
 	case drawgate.OpSettle:
-		if b.N[0] != drawgate.Unnamed {
+		if b.N[0] != drawgate.KeepEstimate {
 			h.entry.n = b.N[0]
 		}
 		delete(m.open, s.ID)

@@ -112,7 +112,7 @@ func (f *FallbackPlan) force() *drawgate.Plan {
 	p.Limits = slices.Clone(p.Limits)
 	for i := range p.Limits {
 		l := &p.Limits[i]
-		l.Keep = nil
+		l.ReservedByPriority = nil
 		if l.Kind == drawgate.Bucket {
 			l.Burst = min(drawgate.MaxAmount, 1<<53/f.Plan.Specs(false)[i].Scale)
 		} else {

@@ -177,7 +177,7 @@ func openID(id string, g drawgate.Grant) string {
 func recordTake(t *drawgate.Take, priority int8) record.Take {
 	rt := record.Take{Hold: t.Hold.Microseconds(), Lease: t.Lease, Priority: priority}
 	if t.ID != "" {
-		rt.ID, rt.Print = openID(t.ID, t.Grant), t.Print()
+		rt.ID, rt.Fingerprint = openID(t.ID, t.Grant), t.Fingerprint()
 	}
 	return rt
 }

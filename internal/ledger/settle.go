@@ -107,7 +107,7 @@ func (h *reservation) inOrder(st *drawgate.Settlement) drawgate.Settlement {
 	for k := range mine.Buckets {
 		b := h.take.Buckets[k]
 		for j := range b.N {
-			b.N[j] = drawgate.Unnamed
+			b.N[j] = drawgate.KeepEstimate
 		}
 		i := slices.IndexFunc(st.Buckets, func(o drawgate.BucketCost) bool { return o.Key == b.Key })
 		if i >= 0 && st.Buckets[i].Plan != nil {
@@ -124,7 +124,7 @@ func (h *reservation) inOrder(st *drawgate.Settlement) drawgate.Settlement {
 func said(b *drawgate.BucketCost, plan *drawgate.Plan) (n drawgate.Amounts) {
 	theirs := b.Plan.Specs(false)
 	for j, spec := range plan.Specs(false) {
-		n[j] = drawgate.Unnamed
+		n[j] = drawgate.KeepEstimate
 		if i := slices.IndexFunc(theirs, func(s record.Spec) bool { return s.ID == spec.ID }); i >= 0 {
 			n[j] = b.N[i]
 		}
@@ -139,7 +139,7 @@ func usedOf(st *drawgate.Settlement, k int, granted *drawgate.Amounts) (n drawga
 		return n
 	}
 	for j := range n {
-		if n[j] = st.Buckets[k].N[j]; n[j] == drawgate.Unnamed {
+		if n[j] = st.Buckets[k].N[j]; n[j] == drawgate.KeepEstimate {
 			n[j] = granted[j]
 		}
 	}

@@ -9,11 +9,11 @@ import (
 
 // Ask is one bucket's part of a take, like record.Ask.
 type Ask struct {
-	Ledger *Ledger
-	Specs  []record.Spec
-	N      record.Amounts
-	Out    [record.MaxLimits]record.Result
-	Got    record.Amounts
+	Ledger  *Ledger
+	Specs   []record.Spec
+	N       record.Amounts
+	Out     [record.MaxLimits]record.Result
+	Granted record.Amounts
 }
 
 // begin brings all ledgers to now, or to the latest instant that one of them has seen.
@@ -27,8 +27,8 @@ func begin(asks []Ask, now int64) int64 {
 	return now
 }
 
-// Decide decides one take over its buckets: all or nothing. The verdict's Soonest is exact here; in
-// other implementations it may be earlier.
+// Decide decides one take over its buckets: all or nothing. The verdict's EarliestRetry is exact
+// here; in other implementations it may be earlier.
 func Decide(asks []Ask, t *record.Take, now int64) record.Verdict {
 	late := t.ID != "" && t.NotAfter != 0 && now > t.NotAfter
 	now = begin(asks, now)
@@ -51,11 +51,11 @@ func Decide(asks []Ask, t *record.Take, now int64) record.Verdict {
 		}
 		for i := range asks {
 			h := asks[i].Ledger.holds[t.ID]
-			if open > 0 && (open < len(asks) || h.print != t.Print) {
+			if open > 0 && (open < len(asks) || h.fingerprint != t.Fingerprint) {
 				return record.Verdict{Now: now, Reused: true}
 			}
 			if open > 0 {
-				asks[i].Got = h.amounts(asks[i].Specs)
+				asks[i].Granted = h.amounts(asks[i].Specs)
 			}
 		}
 	}
@@ -91,7 +91,7 @@ func paused(asks []Ask, v *record.Verdict) (paused bool) {
 	for i := range asks {
 		if rest := asks[i].Ledger.pause.Until - v.Now; rest > 0 {
 			paused = true
-			v.RetryAfter, v.Soonest = max(v.RetryAfter, rest), max(v.Soonest, rest)
+			v.RetryAfter, v.EarliestRetry = max(v.RetryAfter, rest), max(v.EarliestRetry, rest)
 		}
 	}
 	return paused
@@ -198,7 +198,7 @@ func start(asks []Ask, t *record.Take, now int64) (at int64, ok bool) {
 		}
 		if next == at {
 			for i := range asks {
-				asks[i].Got = asks[i].N
+				asks[i].Granted = asks[i].N
 			}
 			return at, t.Ahead > 0
 		}
@@ -236,9 +236,9 @@ func answerAll(asks []Ask, t *record.Take, v *record.Verdict) {
 			} else if t.Lease {
 				n = min(n, 1)
 			}
-			soonest := asks[i].answer(j, v.Now, n, t.Priority)
+			earliest := asks[i].answer(j, v.Now, n, t.Priority)
 			v.RetryAfter = max(v.RetryAfter, asks[i].Out[j].RetryAfter)
-			v.Soonest = max(v.Soonest, soonest)
+			v.EarliestRetry = max(v.EarliestRetry, earliest)
 		}
 	}
 }
@@ -257,7 +257,7 @@ func (h *hold) amounts(specs []record.Spec) (a record.Amounts) {
 func fits(asks []Ask, t *record.Take, now int64) bool {
 	for i := range asks {
 		a := &asks[i]
-		a.Got = a.N
+		a.Granted = a.N
 		for j := range a.Specs {
 			n, s := a.N[j], &a.Specs[j]
 			if n == 0 {
@@ -266,7 +266,7 @@ func fits(asks []Ask, t *record.Take, now int64) bool {
 			lim, held := a.Ledger.limits[s.ID], a.Ledger.pending(s.ID)
 			least := n
 			if t.Lease {
-				a.Got[j], least = min(n, lim.room(held, now, t.Priority)), 1
+				a.Granted[j], least = min(n, lim.room(held, now, t.Priority)), 1
 			}
 			if s.Kind == record.Concurrency && t.Hold == 0 || lim.wait(held, now, least, t.Priority) > 0 {
 				return false
@@ -278,9 +278,9 @@ func fits(asks []Ask, t *record.Take, now int64) bool {
 
 // charge counts, from at, what was granted at now.
 func (a *Ask) charge(t *record.Take, now, at, end int64) {
-	h := &hold{grant: t.Grant, lease: t.Lease, print: t.Print, at: at, end: end}
+	h := &hold{grant: t.Grant, lease: t.Lease, fingerprint: t.Fingerprint, at: at, end: end}
 	for j := range a.Specs {
-		n, s := a.Got[j], &a.Specs[j]
+		n, s := a.Granted[j], &a.Specs[j]
 		if n == 0 {
 			continue
 		}
@@ -307,7 +307,7 @@ func (a *Ask) charge(t *record.Take, now, at, end int64) {
 
 // answer describes one limit for a take of n units, and returns how soon it could pass if
 // everything held were given back.
-func (a *Ask) answer(j int, now, n int64, priority int8) (soonest int64) {
+func (a *Ask) answer(j int, now, n int64, priority int8) (earliest int64) {
 	s := &a.Specs[j]
 	lim, held := a.Ledger.limits[s.ID], a.Ledger.pending(s.ID)
 	a.Out[j] = record.Result{Remaining: lim.room(held, now, priority), ResetAt: lim.reset(held, now)}
@@ -327,9 +327,9 @@ func Peek(a *Ask, priority int8, now int64) record.Verdict {
 	v := record.Verdict{Now: begin(asks, now)}
 	v.Paused = paused(asks, &v)
 	for j := range a.Specs {
-		soonest := asks[0].answer(j, v.Now, a.N[j], priority)
+		earliest := asks[0].answer(j, v.Now, a.N[j], priority)
 		v.RetryAfter = max(v.RetryAfter, asks[0].Out[j].RetryAfter)
-		v.Soonest = max(v.Soonest, soonest)
+		v.EarliestRetry = max(v.EarliestRetry, earliest)
 	}
 	v.Allowed = v.RetryAfter == 0
 	a.Out = asks[0].Out
@@ -353,7 +353,7 @@ func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settle
 			for j := range asks[i].Specs {
 				if asks[i].Specs[j].ID == p.limit {
 					known = true
-					if asks[i].N[j] != record.Keep {
+					if asks[i].N[j] != record.KeepEstimate {
 						n = asks[i].N[j]
 					}
 				}

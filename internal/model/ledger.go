@@ -41,12 +41,12 @@ type group struct{ first, last int64 }
 
 // hold is an open reservation.
 type hold struct {
-	grant uint64
-	print uint64
-	at    int64 // from when its units count, or when it was granted
-	end   int64
-	lease bool
-	parts []part
+	grant       uint64
+	fingerprint uint64
+	at          int64 // from when its units count, or when it was granted
+	end         int64
+	lease       bool
+	parts       []part
 }
 
 // part is what a hold has of one limit.

@@ -12,8 +12,8 @@ import (
 
 // Records is the simplest drawgate.Store that decides with package record: the bytes of one record
 // per bucket. It is the reference for what a store must keep: what was admitted or settled, and how
-// a record was advanced if others would advance it differently ([record.Record.Strange]). What any
-// other refusal or a peek did to a record is discarded.
+// a record was advanced if others would advance it differently ([record.Record.MustPersist]). What
+// any other refusal or a peek did to a record is discarded.
 //
 // It decides with the code that ships and is compared with [Store], and is fast enough for real
 // stores to be compared with it.
@@ -77,7 +77,7 @@ func (s *Records) open(buckets []drawgate.BucketCost) *opened {
 	}
 	for i := range buckets {
 		specs := buckets[i].Plan.Specs(s.exact)
-		if o.keep[i] = s.all || o.recs[i].Strange(specs, o.now); s.all {
+		if o.keep[i] = s.all || o.recs[i].MustPersist(specs, o.now); s.all {
 			o.recs[i].Advance(specs, o.now) // even if nothing is decided, for example in a refund of nothing
 		}
 	}
@@ -148,7 +148,7 @@ func (s *Records) Settle(ctx context.Context, batch []drawgate.Settlement, out [
 				o.keep[k] = true
 			}
 		}
-		out[i] = drawgate.Carry(b, o.recs, s.exact, o.now)
+		out[i] = drawgate.Apply(b, o.recs, s.exact, o.now)
 		for k, back := range out[i].Back {
 			o.keep[k] = o.keep[k] || back != drawgate.Amounts{}
 		}

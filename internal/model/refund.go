@@ -14,10 +14,10 @@ func Refund(asks []Ask, now int64) {
 	now = begin(asks, now)
 	for i := range asks {
 		a := &asks[i]
-		a.Got = record.Amounts{}
+		a.Granted = record.Amounts{}
 		for j := range a.Specs {
 			if n := a.N[j]; n > 0 {
-				a.Got[j] = a.Ledger.refund(a.Ledger.limits[a.Specs[j].ID], n, now)
+				a.Granted[j] = a.Ledger.refund(a.Ledger.limits[a.Specs[j].ID], n, now)
 			}
 		}
 	}

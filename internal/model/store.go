@@ -69,14 +69,14 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 			Given: t.Given, Priority: t.Priority,
 		}
 		if t.ID != "" {
-			rt.Print = t.Print()
+			rt.Fingerprint = t.Fingerprint()
 			if !t.NotAfter.IsZero() {
 				rt.NotAfter = t.NotAfter.UnixMicro()
 			}
 		}
 		asks := s.asks(t.Buckets)
 		v := Decide(asks, &rt, now)
-		out[i] = drawgate.Answer(t, v, plain(asks))
+		out[i] = drawgate.NewDecision(t, v, plain(asks))
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 func plain(asks []Ask) []record.Ask {
 	out := make([]record.Ask, len(asks))
 	for i := range asks {
-		out[i] = record.Ask{Out: asks[i].Out, Got: asks[i].Got}
+		out[i] = record.Ask{Out: asks[i].Out, Granted: asks[i].Granted}
 	}
 	return out
 }
@@ -149,7 +149,7 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 		asks := s.asks(buckets[i : i+1])
 		v := Peek(&asks[0], priority, now)
 		t := drawgate.Take{Buckets: buckets[i : i+1]}
-		st := drawgate.Status{Decision: drawgate.Answer(&t, v, plain(asks)), Open: len(asks[0].Ledger.holds)}
+		st := drawgate.Status{Decision: drawgate.NewDecision(&t, v, plain(asks)), Open: len(asks[0].Ledger.holds)}
 		if p := asks[0].Ledger.pause; p.Until > v.Now {
 			st.Pause = drawgate.Pause{Until: time.UnixMicro(p.Until), Reason: p.Reason}
 		}
@@ -163,7 +163,7 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 
 func (l *Ledger) usage(s *record.Spec, priority int8) drawgate.LimitUsage {
 	lim, held := l.know(s), l.pending(s.ID)
-	u := drawgate.LimitUsage{Most: s.Effective[priority]}
+	u := drawgate.LimitUsage{Max: s.Effective[priority]}
 	if s.Kind == record.Calendar {
 		start, end := s.Rule.Window(l.last)
 		u.Start, u.End = time.UnixMicro(start), time.UnixMicro(end)

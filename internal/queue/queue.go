@@ -47,8 +47,8 @@ type Waiter struct {
 // NewWaiter returns a waiter that is in no line yet.
 func NewWaiter(p Place) *Waiter { return &Waiter{Turn: make(chan struct{}, 1), Place: p} }
 
-// Nudge tells a waiter to try at once.
-func (w *Waiter) Nudge() {
+// Wake tells a waiter to try at once.
+func (w *Waiter) Wake() {
 	select {
 	case w.Turn <- struct{}{}:
 	default:
@@ -80,14 +80,14 @@ func (l *Line) Remove(w *Waiter) {
 	was := l.Front()
 	heap.Remove(&l.h, w.index)
 	if was == w {
-		l.Nudge()
+		l.Wake()
 	}
 }
 
-// Nudge gives the first waiter its turn.
-func (l *Line) Nudge() {
+// Wake gives the first waiter its turn.
+func (l *Line) Wake() {
 	if f := l.Front(); f != nil {
-		f.Nudge()
+		f.Wake()
 	}
 }
 
@@ -126,10 +126,10 @@ const MaxJitter = time.Second
 
 // Refusal is what the first waiter knows about its last attempt.
 type Refusal struct {
-	Attempt    int           // 1 for the first; attempts caused by a hint are not counted
-	RetryAfter time.Duration // when it fits if nothing else happens
-	Soonest    time.Duration // when it fits at the earliest: less than RetryAfter if held units block it
-	Spread     time.Duration // largest jitter: see [Spread]
+	Attempt       int           // 1 for the first; attempts caused by a hint are not counted
+	RetryAfter    time.Duration // when it fits if nothing else happens
+	EarliestRetry time.Duration // when it fits at the earliest: less than RetryAfter if held units block it
+	Spread        time.Duration // largest jitter: see [Spread]
 }
 
 // Delay returns how long to wait before the next attempt. random is in [0, 1).
@@ -138,12 +138,12 @@ func (r Refusal) Delay(backoff []time.Duration, random float64) time.Duration {
 		return backoff[min(r.Attempt, len(backoff))-1]
 	}
 	jitter := time.Duration(random * float64(r.Spread))
-	if r.Soonest < r.RetryAfter {
+	if r.EarliestRetry < r.RetryAfter {
 		step := lastHeld
 		if shift := r.Attempt - 1; shift < 5 {
 			step = min(lastHeld, firstHeld<<shift)
 		}
-		return later(min(r.RetryAfter, max(step, r.Soonest)), jitter)
+		return later(min(r.RetryAfter, max(step, r.EarliestRetry)), jitter)
 	}
 	return later(r.RetryAfter, jitter)
 }

@@ -30,7 +30,7 @@ func (p *person) before(o *person) bool {
 	}
 }
 
-func (p *person) nudged() bool {
+func (p *person) woken() bool {
 	select {
 	case <-p.w.Turn:
 		return true
@@ -75,7 +75,7 @@ func TestLineIsSorted(t *testing.T) {
 					return 1
 				})
 				model = slices.Insert(model, i, p)
-				if p.nudged() {
+				if p.woken() {
 					t.Fatal("a newcomer is told to try")
 				}
 			},
@@ -86,14 +86,14 @@ func TestLineIsSorted(t *testing.T) {
 				i := rapid.IntRange(0, len(model)-1).Draw(t, "who")
 				line.Remove(model[i].w)
 				model = slices.Delete(model, i, i+1)
-				if len(model) > 0 && model[0].nudged() != (i == 0) {
+				if len(model) > 0 && model[0].woken() != (i == 0) {
 					t.Fatalf("position %d left: the new front was told to try: %v", i, i != 0)
 				}
 			},
-			"nudge": func(t *rapid.T) {
-				line.Nudge()
-				line.Nudge() // holds one
-				if len(model) > 0 && (!model[0].nudged() || model[0].nudged()) {
+			"wake": func(t *rapid.T) {
+				line.Wake()
+				line.Wake() // holds one
+				if len(model) > 0 && (!model[0].woken() || model[0].woken()) {
 					t.Fatal("not told once")
 				}
 			},
@@ -105,7 +105,7 @@ func TestLineIsSorted(t *testing.T) {
 					t.Fatal("somebody else is in front")
 				}
 				for _, p := range model[min(1, len(model)):] {
-					if p.nudged() {
+					if p.woken() {
 						t.Fatal("somebody was told who is not in front")
 					}
 					if line.Leads(p.w.Place) {
@@ -151,18 +151,18 @@ func TestDelay(t *testing.T) {
 		random  float64
 		want    time.Duration
 	}{
-		{"nothing is held: when it fits", queue.Refusal{Attempt: 1, RetryAfter: 30 * s, Soonest: 30 * s, Spread: s}, nil, 0, 30 * s},
-		{"and a little later", queue.Refusal{Attempt: 7, RetryAfter: 30 * s, Soonest: 30 * s, Spread: s}, nil, 0.5, 30*s + 500*ms},
+		{"nothing is held: when it fits", queue.Refusal{Attempt: 1, RetryAfter: 30 * s, EarliestRetry: 30 * s, Spread: s}, nil, 0, 30 * s},
+		{"and a little later", queue.Refusal{Attempt: 7, RetryAfter: 30 * s, EarliestRetry: 30 * s, Spread: s}, nil, 0.5, 30*s + 500*ms},
 		{"held: soon", queue.Refusal{Attempt: 1, RetryAfter: 30 * s}, nil, 0, 250 * ms},
 		{"held: later and later", queue.Refusal{Attempt: 2, RetryAfter: 30 * s}, nil, 0, 500 * ms},
 		{"held: not above 5 s", queue.Refusal{Attempt: 6, RetryAfter: 30 * s}, nil, 0, 5 * s},
 		{"held: nor after very many attempts", queue.Refusal{Attempt: 1 << 40, RetryAfter: 30 * s}, nil, 0, 5 * s},
-		{"held: not before it can fit", queue.Refusal{Attempt: 1, RetryAfter: 30 * s, Soonest: 9 * s}, nil, 0, 9 * s},
-		{"held: not after it fits", queue.Refusal{Attempt: 6, RetryAfter: 2 * s, Soonest: s}, nil, 0, 2 * s},
-		{"fixed", queue.Refusal{Attempt: 1, RetryAfter: 30 * s, Soonest: 30 * s, Spread: s}, fixed, 0.9, 2 * s},
-		{"fixed: the second", queue.Refusal{Attempt: 2, RetryAfter: 30 * s, Soonest: 30 * s}, fixed, 0.9, 4 * s},
-		{"fixed: the last repeats", queue.Refusal{Attempt: 9, RetryAfter: 30 * s, Soonest: 30 * s}, fixed, 0.9, 8 * s},
-		{"never", queue.Refusal{Attempt: 1, RetryAfter: never, Soonest: never, Spread: s}, nil, 0.9, never},
+		{"held: not before it can fit", queue.Refusal{Attempt: 1, RetryAfter: 30 * s, EarliestRetry: 9 * s}, nil, 0, 9 * s},
+		{"held: not after it fits", queue.Refusal{Attempt: 6, RetryAfter: 2 * s, EarliestRetry: s}, nil, 0, 2 * s},
+		{"fixed", queue.Refusal{Attempt: 1, RetryAfter: 30 * s, EarliestRetry: 30 * s, Spread: s}, fixed, 0.9, 2 * s},
+		{"fixed: the second", queue.Refusal{Attempt: 2, RetryAfter: 30 * s, EarliestRetry: 30 * s}, fixed, 0.9, 4 * s},
+		{"fixed: the last repeats", queue.Refusal{Attempt: 9, RetryAfter: 30 * s, EarliestRetry: 30 * s}, fixed, 0.9, 8 * s},
+		{"never", queue.Refusal{Attempt: 1, RetryAfter: never, EarliestRetry: never, Spread: s}, nil, 0.9, never},
 	} {
 		if got := c.r.Delay(c.backoff, c.random); got != c.want {
 			t.Errorf("%s: %v, want %v", c.what, got, c.want)

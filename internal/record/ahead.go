@@ -15,7 +15,7 @@ func start(asks []Ask, t *Take, now int64) (at int64, ok bool) {
 		next := earliest(asks, t, now, at)
 		if next == at {
 			for i := range asks {
-				asks[i].Got = asks[i].N
+				asks[i].Granted = asks[i].N
 			}
 			return at, true
 		}

@@ -133,7 +133,7 @@ const (
 
 func appendOpen(buf []byte, o *Open) []byte {
 	buf = binary.BigEndian.AppendUint64(buf, o.Grant)
-	buf = binary.BigEndian.AppendUint64(buf, o.Print)
+	buf = binary.BigEndian.AppendUint64(buf, o.Fingerprint)
 	for _, v := range [...]int64{o.At, o.Margin, o.End} {
 		buf = binary.AppendVarint(buf, v)
 	}

@@ -194,10 +194,10 @@ func (d *decoder) reservations(r *Record) {
 func (d *decoder) open() *Open {
 	o := &Open{}
 	if d.version > 1 {
-		o.Grant, o.Print = d.id(), d.id()
+		o.Grant, o.Fingerprint = d.id(), d.id()
 		o.At, o.Margin, o.End = d.time(), d.time(), d.time()
 	} else {
-		o.Print, o.End = d.id(), d.time()
+		o.Fingerprint, o.End = d.id(), d.time()
 	}
 	switch d.byte() {
 	case 0:

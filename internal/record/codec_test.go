@@ -62,7 +62,7 @@ func lived(tb testing.TB, t *rapid.T) *bucket {
 		case 3:
 			b.take(record.Take{ID: id, Hold: mnt, Lease: true}, 5, 5, 5, 5, 0, 5)
 		case 4:
-			b.settle(id, n, record.Keep, n, n, 0, n)
+			b.settle(id, n, record.KeepEstimate, n, n, 0, n)
 		case 5:
 			b.cancel(id)
 		}

@@ -390,7 +390,7 @@ func arrivals(t testing.TB, d dice, l drawgate.Limit) string {
 		}
 		asks := []record.Ask{{Rec: b.rec, Specs: b.specs, N: amounts(o.n)}}
 		if v := record.Decide(asks, &record.Take{ID: o.id, Hold: hold, Lease: o.lease}, b.now); v.Allowed {
-			o.n, o.end = asks[0].Got[0], v.End
+			o.n, o.end = asks[0].Granted[0], v.End
 			open = append(open, o)
 		}
 	}

@@ -165,7 +165,7 @@ func (w *twin) take() {
 			t.NotAfter = w.now + w.c.pick("not after", -3, 3)
 		}
 		for _, a := range ra {
-			t.Print = t.Print*31 + uint64(a.N[0]) // a print that often repeats
+			t.Fingerprint = t.Fingerprint*31 + uint64(a.N[0]) // a print that often repeats
 		}
 	}
 	if w.c.pick("ahead", 0, 3) == 0 {
@@ -207,9 +207,9 @@ func (w *twin) plainAs(n record.Amounts, prio int8) (v record.Verdict, out [reco
 // decide is record.Decide, by the short way if that is wanted and possible.
 func decide(asks []record.Ask, t *record.Take, now int64, short bool) record.Verdict {
 	if a := &asks[0]; short && *t == (record.Take{Priority: t.Priority}) {
-		if at, after, ok := record.One(a.Rec, a.Specs, &a.N, t.Priority, now, a.Out[:]); ok {
-			a.Got = a.N
-			return record.Verdict{Now: at, Allowed: after == 0, RetryAfter: after, Soonest: after}
+		if at, after, ok := record.DecidePlain(a.Rec, a.Specs, &a.N, t.Priority, now, a.Out[:]); ok {
+			a.Granted = a.N
+			return record.Verdict{Now: at, Allowed: after == 0, RetryAfter: after, EarliestRetry: after}
 		}
 	}
 	for i := range asks {
@@ -228,7 +228,7 @@ func (w *twin) settle() {
 	for i := range n {
 		for j := range w.specs[i] {
 			if w.c.pick("keep", 0, 3) == 0 {
-				n[i][j] = record.Keep
+				n[i][j] = record.KeepEstimate
 			}
 		}
 	}
@@ -268,8 +268,8 @@ func (w *twin) refund() {
 	record.Refund(ra, w.now)
 	model.Refund(ma, w.now)
 	for i := range ra {
-		if ra[i].Got != ma[i].Got {
-			w.fail("refund: bucket %d: got %v back, want %v", i, ra[i].Got, ma[i].Got)
+		if ra[i].Granted != ma[i].Granted {
+			w.fail("refund: bucket %d: got %v back, want %v", i, ra[i].Granted, ma[i].Granted)
 		}
 	}
 }
@@ -292,15 +292,15 @@ func (w *twin) compare(what string, rv, mv record.Verdict, ra []record.Ask, ma [
 		w.fail("%s: got %+v, want %+v; per limit %v, want %v", what, rv, mv, ra[0].Out[:len(ra[0].Specs)], ma[0].Out[:len(ra[0].Specs)])
 		return
 	}
-	if rv.Soonest > mv.Soonest || rv.Soonest > rv.RetryAfter {
-		w.fail("%s: soonest %d, really %d, retry after %d", what, rv.Soonest, mv.Soonest, rv.RetryAfter)
+	if rv.EarliestRetry > mv.EarliestRetry || rv.EarliestRetry > rv.RetryAfter {
+		w.fail("%s: earliest %d, really %d, retry after %d", what, rv.EarliestRetry, mv.EarliestRetry, rv.RetryAfter)
 	}
 	if rv.Reused || rv.Other || rv.Late {
 		return
 	}
 	for i := range ra {
-		if rv.Allowed && ra[i].Got != ma[i].Got {
-			w.fail("%s: bucket %d: got %v units, want %v", what, i, ra[i].Got, ma[i].Got)
+		if rv.Allowed && ra[i].Granted != ma[i].Granted {
+			w.fail("%s: bucket %d: got %v units, want %v", what, i, ra[i].Granted, ma[i].Granted)
 		}
 		for j := range ra[i].Specs {
 			if got, want := ra[i].Out[j], ma[i].Out[j]; got != want {
@@ -348,7 +348,7 @@ func drawAmounts(c chooser, l *drawgate.Limit) {
 		}
 	}
 	if c.pick("keep", 0, 2) == 0 {
-		l.Keep = map[int]drawgate.Share{int(c.pick("keep for", 1, 9)): {Percent: float64(c.pick("per cent", 1, 60))}}
+		l.ReservedByPriority = map[int]drawgate.Share{int(c.pick("keep for", 1, 9)): {Percent: float64(c.pick("per cent", 1, 60))}}
 	}
 }
 

@@ -212,7 +212,7 @@ func TestPeers15CostAboveTheLimitNeverFits(t *testing.T) {
 		for _, n := range []int64{9, 10, 1e12} {
 			for range 2 { // with nothing used, and with something
 				v, _ := b.take(record.Take{ID: "x", Hold: 1}, n)
-				if v.Allowed || v.RetryAfter != record.Never || v.Soonest != record.Never {
+				if v.Allowed || v.RetryAfter != record.Never || v.EarliestRetry != record.Never {
 					t.Errorf("%v: n=%d of 8: %+v", l.Kind, n, v)
 				}
 				if b.specs[0].Fits(n, 0) || !b.specs[0].Fits(8, 0) {

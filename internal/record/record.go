@@ -11,7 +11,7 @@ import (
 // uses them; they are left unchanged.
 type Record struct {
 	Last   int64 // the latest instant that was seen; time never runs back before it
-	run    run   // see One
+	run    run   // see DecidePlain
 	Limits []State
 	Open   map[string]*Open // reservations that are neither settled nor over, by ID; the only memory for idempotence
 	Pause  *Pause           // nil if the bucket is not paused; the value it points to is never changed
@@ -55,14 +55,14 @@ func (r *Record) pausedUntil() int64 {
 
 // Open is a reservation that is neither settled nor over.
 type Open struct {
-	Grant  uint64 // of the take: another grant of the same ID is another take
-	Print  uint64 // of the take's content: the same grant with other content is refused
-	At     int64  // from when its units count; if they do not age while held, when it was granted
-	Margin int64  // a replay that comes later than this after At takes the units again: see replay
-	End    int64  // the hold is over at End
-	Lease  bool
-	Parts  []Part
-	id     string // set while it is in Record.order
+	Grant       uint64 // of the take: another grant of the same ID is another take
+	Fingerprint uint64 // of the take's content: the same grant with other content is refused
+	At          int64  // from when its units count; if they do not age while held, when it was granted
+	Margin      int64  // a replay that comes later than this after At takes the units again: see replay
+	End         int64  // the hold is over at End
+	Lease       bool
+	Parts       []Part
+	id          string // set while it is in Record.order
 }
 
 // Part is what an open reservation holds of one limit.

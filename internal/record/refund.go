@@ -12,10 +12,10 @@ func Refund(asks []Ask, now int64) int64 {
 	advance(asks, now)
 	for i := range asks {
 		a := &asks[i]
-		a.Got = Amounts{}
+		a.Granted = Amounts{}
 		for j := range a.Specs {
 			if st := a.Rec.state(&a.Specs[j], j); st != nil && a.N[j] > 0 {
-				a.Got[j] = a.Rec.refund(st, a.N[j])
+				a.Granted[j] = a.Rec.refund(st, a.N[j])
 			}
 		}
 	}

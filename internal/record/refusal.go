@@ -15,8 +15,8 @@ type Refusal struct {
 	out      [MaxLimits]Result
 }
 
-// Refusal returns the answer that [One] has just given, or nil if time changes more of it than the
-// waits.
+// Refusal returns the answer that [DecidePlain] has just given, or nil if time changes more of it
+// than the waits.
 func (r *Record) Refusal(specs []Spec, n *Amounts, priority int8, at, after int64, out []Result) *Refusal {
 	until := int64(math.MaxInt64)
 	for i := range specs {
@@ -37,7 +37,8 @@ func (r *Record) Refusal(specs []Spec, n *Amounts, priority int8, at, after int6
 	return f
 }
 
-// Again is [One] for a take that was refused before in this way. For any other take it is not ok.
+// Again is [DecidePlain] for a take that was refused before in this way. For any other take it is
+// not ok.
 //
 // A caller that read its clock before until is answered as of that time, even if another caller has
 // seen a later instant meanwhile.

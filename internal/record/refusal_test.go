@@ -68,7 +68,7 @@ func TestRefusalEnds(t *testing.T) {
 	b.rec.FlushRun()
 	n[0] = 81
 	var out [record.MaxLimits]record.Result
-	at, after, ok := record.One(b.rec, b.specs, &n, 0, b.now, out[:])
+	at, after, ok := record.DecidePlain(b.rec, b.specs, &n, 0, b.now, out[:])
 	f := b.rec.Refusal(b.specs, &n, 0, at, after, out[:])
 	if !ok || after <= 0 || f == nil {
 		t.Fatal(ok, after, f)
@@ -98,7 +98,7 @@ func TestRefusalEnds(t *testing.T) {
 	}
 	b = inRun(t)
 	n = amounts(0, 61, 0)
-	at, after, ok = record.One(b.rec, b.specs, &n, 0, b.now, out[:])
+	at, after, ok = record.DecidePlain(b.rec, b.specs, &n, 0, b.now, out[:])
 	if f := b.rec.Refusal(b.specs, &n, 0, at, after, out[:]); !ok || after <= 0 || f != nil {
 		t.Errorf("a bucket drains all the time: %v %d %v", ok, after, f)
 	}
@@ -111,7 +111,7 @@ func TestRefusalAtEdges(t *testing.T) {
 	var out [record.MaxLimits]record.Result
 	refusal := func(b *bucket, n record.Amounts) *record.Refusal {
 		t.Helper()
-		at, after, ok := record.One(b.rec, b.specs, &n, 0, b.now, out[:])
+		at, after, ok := record.DecidePlain(b.rec, b.specs, &n, 0, b.now, out[:])
 		if !ok || after == 0 {
 			t.Fatal("not refused:", ok, after)
 		}

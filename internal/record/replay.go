@@ -25,7 +25,7 @@ func find(asks []Ask, t *Take, v *Verdict) own {
 			return others
 		}
 		open++
-		same = same && o.Print == t.Print
+		same = same && o.Fingerprint == t.Fingerprint
 		if v.End == 0 || o.End < v.End {
 			v.End = o.End
 		}
@@ -33,7 +33,7 @@ func find(asks []Ask, t *Take, v *Verdict) own {
 		for _, p := range o.Parts {
 			for j := range asks[i].Specs {
 				if asks[i].Specs[j].ID == p.Limit {
-					asks[i].Got[j] = p.N
+					asks[i].Granted[j] = p.N
 				}
 			}
 		}
@@ -80,7 +80,7 @@ func replay(asks []Ask, t *Take, late bool, v *Verdict) {
 	if !v.Allowed {
 		answer(trial, t, v)
 		for i := range asks {
-			asks[i].Out, asks[i].Got = trial[i].Out, Amounts{}
+			asks[i].Out, asks[i].Granted = trial[i].Out, Amounts{}
 		}
 		return
 	}

@@ -48,8 +48,8 @@ func (r *Record) begin(specs []Spec) {
 	}
 }
 
-// FlushRun writes the run that [One] keeps back to the record, before anything else is done with
-// it.
+// FlushRun writes the run that [DecidePlain] keeps back to the record, before anything else is done
+// with it.
 func (r *Record) FlushRun() {
 	if r.run.specs == nil {
 		return
@@ -68,8 +68,8 @@ func (r *Record) FlushRun() {
 	}
 }
 
-// continueRun is [One] for a take that continues the run. It returns false and does nothing if the
-// run is over or the take does not fit.
+// continueRun is [DecidePlain] for a take that continues the run. It returns false and does nothing
+// if the run is over or the take does not fit.
 func (r *Record) continueRun(specs []Spec, n *Amounts, priority int8, now int64, out []Result) bool {
 	if r.run.specs != &specs[0] || now >= r.run.until {
 		return false

@@ -123,14 +123,14 @@ func TestMarginAcrossAnEdge(t *testing.T) {
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10})
-	tk := record.Take{ID: "a", Print: 1, Hold: 10 * sec}
+	tk := record.Take{ID: "a", Fingerprint: 1, Hold: 10 * sec}
 	first, _ := b.take(tk, 6)
 	b.now += sec
 	again, _ := b.take(tk, 6)
 	if !first.Allowed || first.Replayed || !again.Allowed || !again.Replayed || again.End != first.End || b.used(0).Used != 6 {
 		t.Fatalf("got %+v, then %+v, used %d", first, again, b.used(0).Used)
 	}
-	tk.Print = 2
+	tk.Fingerprint = 2
 	if v, _ := b.take(tk, 6); v.Allowed || !v.Reused || b.used(0).Used != 6 {
 		t.Fatalf("another content: %+v, used %d", v, b.used(0).Used)
 	}
@@ -183,7 +183,7 @@ func TestConcurrencySlotsComeFree(t *testing.T) {
 	if !b.hold("a", sec, 1) || !b.hold("b", 2*sec, 1) || b.hold("c", sec, 1) {
 		t.Fatal("want 2 of 2 held")
 	}
-	if v, _ := b.peek(1); v.RetryAfter != sec || v.Soonest != 0 {
+	if v, _ := b.peek(1); v.RetryAfter != sec || v.EarliestRetry != 0 {
 		t.Fatalf("got %+v, want a second, or as soon as one is given back", v)
 	}
 	if b.now += sec; !b.hold("c", sec, 1) || b.hold("d", sec, 1) {
@@ -227,8 +227,8 @@ func TestLeaseShrinks(t *testing.T) {
 	b.allow(100)
 	b.now += 50 * sec
 	asks := []record.Ask{{Rec: b.rec, Specs: b.specs, N: amounts(50)}}
-	if v := record.Decide(asks, &record.Take{ID: "a", Hold: 200 * sec, Lease: true}, b.now); !v.Allowed || asks[0].Got[0] != 10 {
-		t.Fatalf("got %d of 50 with 10 left: %+v", asks[0].Got[0], v)
+	if v := record.Decide(asks, &record.Take{ID: "a", Hold: 200 * sec, Lease: true}, b.now); !v.Allowed || asks[0].Granted[0] != 10 {
+		t.Fatalf("got %d of 50 with 10 left: %+v", asks[0].Granted[0], v)
 	}
 	if v, _ := b.take(record.Take{ID: "b", Hold: sec, Lease: true}, 50); v.Allowed || v.RetryAfter != 50*sec {
 		t.Fatalf("nothing left: %+v", v)
@@ -250,7 +250,7 @@ func TestLeaseShrinks(t *testing.T) {
 // req: B6, D12
 func TestPriorities(t *testing.T) {
 	t.Parallel()
-	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 25, Keep: map[int]drawgate.Share{7: {Percent: 10}, 3: {Units: 5}}})
+	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 25, ReservedByPriority: map[int]drawgate.Share{7: {Percent: 10}, 3: {Units: 5}}})
 	for _, c := range []struct {
 		priority int8
 		most     int64

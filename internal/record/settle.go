@@ -1,7 +1,7 @@
 package record
 
 // Settle ends a reservation in every bucket that knows it, with what was really used: asks[i].N per
-// limit, or [Keep] for the estimate. Limits that the caller's policy does not have keep the
+// limit, or [KeepEstimate] for the estimate. Limits that the caller's policy does not have keep the
 // estimate; with cancel everything is given back. It reports whether the grant was open anywhere.
 func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settled bool, at int64) {
 	now = latest(asks, now)
@@ -28,7 +28,7 @@ func used(specs []Spec, actual *Amounts, p *Part, cancel bool) int64 {
 		return 0
 	}
 	for j := range specs {
-		if specs[j].ID == p.Limit && actual[j] != Keep {
+		if specs[j].ID == p.Limit && actual[j] != KeepEstimate {
 			return actual[j]
 		}
 	}

@@ -13,7 +13,7 @@ const MaxOpen = 10_000
 const Priorities = 10
 
 // Keep in the Amounts of a settlement means that the estimate stands.
-const Keep int64 = -1
+const KeepEstimate int64 = -1
 
 // Amounts holds one number of units per limit of a policy, in the policy's order.
 type Amounts [MaxLimits]int64

@@ -351,14 +351,14 @@ func (s *storm) take() string {
 	switch {
 	case v.Now != now:
 		return fmt.Sprintf("decided at %d, want %d", v.Now, now)
-	case !v.Allowed && (v.RetryAfter <= 0 || v.Soonest > v.RetryAfter):
-		return fmt.Sprintf("refused with retry-after %d, soonest %d", v.RetryAfter, v.Soonest)
+	case !v.Allowed && (v.RetryAfter <= 0 || v.EarliestRetry > v.RetryAfter):
+		return fmt.Sprintf("refused with retry-after %d, earliest %d", v.RetryAfter, v.EarliestRetry)
 	case ask[0].Out[0].Remaining < 0:
 		return fmt.Sprintf("remaining %d", ask[0].Out[0].Remaining)
 	case !v.Allowed:
 		return ""
 	}
-	got := ask[0].Got[0]
+	got := ask[0].Granted[0]
 	if got != n && !t.Lease || got < 1 || got > n {
 		return fmt.Sprintf("got %d of %d", got, n)
 	}
@@ -389,7 +389,7 @@ func (s *storm) settle() string {
 	}
 	now := s.look()
 	a := s.ledger.find(id)
-	n, cancel := record.Keep, s.d.one(4)
+	n, cancel := record.KeepEstimate, s.d.one(4)
 	switch {
 	case a == nil || s.d.one(6):
 	case s.d.one(6):
@@ -405,7 +405,7 @@ func (s *storm) settle() string {
 	if a != nil {
 		if cancel {
 			n = 0
-		} else if n == record.Keep {
+		} else if n == record.KeepEstimate {
 			n = a.n
 		}
 		s.ledger.close(a, n, now, s.holdMargin())
@@ -451,8 +451,8 @@ func (s *storm) refund() string {
 	now := s.look()
 	ask := s.ask(n)
 	record.Refund(ask, s.now)
-	s.note("refund %d: %d", n, ask[0].Got[0])
-	if got := ask[0].Got[0]; got < 0 || got > n || got > 0 && s.ledger.kind == record.Concurrency {
+	s.note("refund %d: %d", n, ask[0].Granted[0])
+	if got := ask[0].Granted[0]; got < 0 || got > n || got > 0 && s.ledger.kind == record.Concurrency {
 		return fmt.Sprintf("refund of %d: %d", n, got)
 	}
 	s.ledger.refund(n, now)

@@ -2,11 +2,11 @@ package record
 
 // Ask is one bucket's part of a take, with room for the answer.
 type Ask struct {
-	Rec   *Record
-	Specs []Spec
-	N     Amounts           // units asked for, per limit; for a lease, the most wanted
-	Out   [MaxLimits]Result // per limit, after the decision
-	Got   Amounts           // units charged: N, or less for a lease
+	Rec     *Record
+	Specs   []Spec
+	N       Amounts           // units asked for, per limit; for a lease, the most wanted
+	Out     [MaxLimits]Result // per limit, after the decision
+	Granted Amounts           // units charged: N, or less for a lease
 }
 
 // Result is a decision's result for one limit.
@@ -18,32 +18,32 @@ type Result struct {
 
 // Take is what a take's buckets have in common.
 type Take struct {
-	ID       string // "" for a plain take
-	Grant    uint64 // of a take with an ID: distinguishes logical takes that use the same ID
-	Print    uint64 // fingerprint of the content
-	Hold     int64  // µs; 0 for a plain take
-	NotAfter int64  // a take with an ID opens nothing later than this; 0: no bound
-	Ahead    int64  // µs: it may be granted for an instant at most so far ahead
-	Given    bool   // it was allowed before, elsewhere: a pause does not refuse it
-	Lease    bool
-	Priority int8
+	ID          string // "" for a plain take
+	Grant       uint64 // of a take with an ID: distinguishes logical takes that use the same ID
+	Fingerprint uint64 // fingerprint of the content
+	Hold        int64  // µs; 0 for a plain take
+	NotAfter    int64  // a take with an ID opens nothing later than this; 0: no bound
+	Ahead       int64  // µs: it may be granted for an instant at most so far ahead
+	Given       bool   // it was allowed before, elsewhere: a pause does not refuse it
+	Lease       bool
+	Priority    int8
 }
 
 // Verdict is the answer to a take.
 type Verdict struct {
-	Now        int64 // the instant of the decision
-	Allowed    bool
-	Replayed   bool  // the grant is open: this repeats its answer, and nothing more was charged
-	Reused     bool  // the grant is open with other content: nothing was decided
-	Other      bool  // the id is open by another grant: nothing was decided
-	Late       bool  // it came after its NotAfter: nothing was decided
-	Full       bool  // it fits, but MaxOpen reservations are open in one of its buckets: nothing was taken
-	Paused     bool  // refused because a bucket is paused; a limit may refuse it, too
-	PausedAt   int   // position of the bucket that is paused longest
-	Start      int64 // allowed: the instant from which the units count; Now, unless it was granted ahead
-	End        int64 // when the hold ends
-	RetryAfter int64 // the largest of the refusing limits
-	Soonest    int64 // µs until it could pass if every open hold ended now; at most RetryAfter
+	Now           int64 // the instant of the decision
+	Allowed       bool
+	Replayed      bool  // the grant is open: this repeats its answer, and nothing more was charged
+	Reused        bool  // the grant is open with other content: nothing was decided
+	Other         bool  // the id is open by another grant: nothing was decided
+	Late          bool  // it came after its NotAfter: nothing was decided
+	Full          bool  // it fits, but MaxOpen reservations are open in one of its buckets: nothing was taken
+	Paused        bool  // refused because a bucket is paused; a limit may refuse it, too
+	PausedAt      int   // position of the bucket that is paused longest
+	Start         int64 // allowed: the instant from which the units count; Now, unless it was granted ahead
+	End           int64 // when the hold ends
+	RetryAfter    int64 // the largest of the refusing limits
+	EarliestRetry int64 // µs until it could pass if every open hold ended now; at most RetryAfter
 }
 
 // Decide decides one take over its buckets: all or nothing. A refusal changes nothing.
@@ -98,7 +98,7 @@ func (v *Verdict) paused(asks []Ask) {
 			if until-v.Now > v.RetryAfter {
 				v.PausedAt = i
 			}
-			v.RetryAfter, v.Soonest = max(v.RetryAfter, until-v.Now), max(v.Soonest, until-v.Now)
+			v.RetryAfter, v.EarliestRetry = max(v.RetryAfter, until-v.Now), max(v.EarliestRetry, until-v.Now)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func (v *Verdict) paused(asks []Ask) {
 func fits(asks []Ask, t *Take, now int64) bool {
 	for i := range asks {
 		a := &asks[i]
-		a.Got = a.N
+		a.Granted = a.N
 		for j := range a.Specs {
 			n, s := a.N[j], &a.Specs[j]
 			if n == 0 {
@@ -122,7 +122,7 @@ func fits(asks []Ask, t *Take, now int64) bool {
 				if st != nil {
 					room = st.room(s, now, t.Priority)
 				}
-				if a.Got[j] = min(n, room); room == 0 {
+				if a.Granted[j] = min(n, room); room == 0 {
 					return false
 				}
 			case st == nil:
@@ -155,7 +155,7 @@ func (a *Ask) charge(t *Take, v *Verdict) {
 		parts = make([]Part, 0, len(a.Specs))
 	}
 	for j := range a.Specs {
-		n, s := a.Got[j], &a.Specs[j]
+		n, s := a.Granted[j], &a.Specs[j]
 		if n == 0 {
 			continue
 		}
@@ -177,7 +177,7 @@ func (a *Ask) charge(t *Take, v *Verdict) {
 	}
 	if end != 0 {
 		a.Rec.add(t.ID, &Open{
-			Grant: t.Grant, Print: t.Print, At: v.Start, Margin: margin, End: end, Lease: t.Lease, Parts: parts,
+			Grant: t.Grant, Fingerprint: t.Fingerprint, At: v.Start, Margin: margin, End: end, Lease: t.Lease, Parts: parts,
 		})
 	}
 }
@@ -193,15 +193,15 @@ func answer(asks []Ask, t *Take, v *Verdict) {
 			} else if t.Lease {
 				n = min(n, 1) // a lease accepts any part
 			}
-			soonest := a.result(j, v.Now, n, t.Priority)
+			earliest := a.result(j, v.Now, n, t.Priority)
 			v.RetryAfter = max(v.RetryAfter, a.Out[j].RetryAfter)
-			v.Soonest = max(v.Soonest, soonest)
+			v.EarliestRetry = max(v.EarliestRetry, earliest)
 		}
 	}
 }
 
 // result describes one limit for a take of n units, and returns how soon it could pass.
-func (a *Ask) result(j int, now, n int64, priority int8) (soonest int64) {
+func (a *Ask) result(j int, now, n int64, priority int8) (earliest int64) {
 	s, res := &a.Specs[j], &a.Out[j]
 	st := a.Rec.state(s, j)
 	if st == nil {
@@ -230,14 +230,14 @@ func (a *Ask) result(j int, now, n int64, priority int8) (soonest int64) {
 	if st.Held == 0 && st.Loose == 0 {
 		return res.RetryAfter // nothing could come back
 	}
-	return min(res.RetryAfter, st.soonest(s, now, over))
+	return min(res.RetryAfter, st.earliestRetry(s, now, over))
 }
 
 // Peek returns what a take would get, and spends nothing. Afterwards a.Rec has been advanced to the
 // instant of the answer; it may be a copy.
 func Peek(a *Ask, priority int8, now int64) Verdict {
 	now = max(now, a.Rec.Last)
-	if a.Rec.Strange(a.Specs, now) {
+	if a.Rec.MustPersist(a.Specs, now) {
 		a.Rec.Last = now
 		a.Rec = a.Rec.clone()
 	}
@@ -247,10 +247,10 @@ func Peek(a *Ask, priority int8, now int64) Verdict {
 	v.paused(asks[:])
 	allowed := !v.Paused
 	for j := range a.Specs {
-		soonest := asks[0].result(j, now, a.N[j], priority)
+		earliest := asks[0].result(j, now, a.N[j], priority)
 		allowed = allowed && asks[0].Out[j].RetryAfter == 0
 		v.RetryAfter = max(v.RetryAfter, asks[0].Out[j].RetryAfter)
-		v.Soonest = max(v.Soonest, soonest)
+		v.EarliestRetry = max(v.EarliestRetry, earliest)
 	}
 	v.Allowed = allowed
 	a.Out = asks[0].Out
@@ -259,13 +259,13 @@ func Peek(a *Ask, priority int8, now int64) Verdict {
 
 // Usage describes one limit of an advanced record.
 type Usage struct {
-	Used, Held, Debt, Most int64
-	Start, End             int64 // calendar: the open window
+	Used, Held, Debt, Max int64
+	Start, End            int64 // calendar: the open window
 }
 
 // Usage returns what is used of s. The record has been advanced.
 func (r *Record) Usage(s *Spec, priority int8) Usage {
-	u := Usage{Most: s.Effective[priority]}
+	u := Usage{Max: s.Effective[priority]}
 	if s.Kind == Calendar {
 		u.Start, u.End = s.Rule.Window(r.Last)
 	}

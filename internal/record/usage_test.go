@@ -64,7 +64,7 @@ func TestUsableWithRetryAfter(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(scale(50)) {
 				l := f(newDice(seed))
-				l.Keep, l.Margin, l.Headroom = nil, 0, drawgate.Share{}
+				l.ReservedByPriority, l.Margin, l.Headroom = nil, 0, drawgate.Share{}
 				b := newBucket(t, l)
 				for range 500 {
 					for b.allow(1) {
@@ -84,7 +84,7 @@ func TestUsableWithRetryAfter(t *testing.T) {
 }
 
 // TestWaitIsExact probes refused takes: refused at every probed instant before retry-after, granted
-// at it, and never before soonest whatever is given back.
+// at it, and never before earliest whatever is given back.
 // req: A6, B7
 func TestWaitIsExact(t *testing.T) {
 	t.Parallel()
@@ -135,8 +135,8 @@ func probes(d dice, r int64) []int64 {
 	return p
 }
 
-// TestSoonestIsALowerBound gives everything back at once: nothing fits before soonest.
-func TestSoonestIsALowerBound(t *testing.T) {
+// TestEarliestRetryIsALowerBound gives everything back at once: nothing fits before earliest.
+func TestEarliestRetryIsALowerBound(t *testing.T) {
 	t.Parallel()
 	for name, f := range families {
 		t.Run(name, func(t *testing.T) {
@@ -157,8 +157,8 @@ func TestSoonestIsALowerBound(t *testing.T) {
 				for id := range b.rec.Open {
 					b.cancel(id)
 				}
-				if w, _ := b.peek(n); v.Soonest > w.RetryAfter || v.Soonest > v.RetryAfter {
-					t.Fatalf("seed %d: %+v: soonest %d, retry after %d; all given back: retry after %d", seed, l, v.Soonest, v.RetryAfter, w.RetryAfter)
+				if w, _ := b.peek(n); v.EarliestRetry > w.RetryAfter || v.EarliestRetry > v.RetryAfter {
+					t.Fatalf("seed %d: %+v: earliest %d, retry after %d; all given back: retry after %d", seed, l, v.EarliestRetry, v.RetryAfter, w.RetryAfter)
 				}
 			}
 		})

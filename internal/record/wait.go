@@ -156,7 +156,7 @@ func (st *State) waitCalendar(s *Spec, fs []Freed, now, want int64) int64 {
 
 // soonest returns a lower bound for the time until excess units fit, assuming that every open hold
 // ends now and gives back all it can.
-func (st *State) soonest(s *Spec, now, excess int64) int64 {
+func (st *State) earliestRetry(s *Spec, now, excess int64) int64 {
 	back := addSat(st.Held, st.Loose)
 	if s.Kind == Bucket {
 		back = mulSat(back, s.Scale)

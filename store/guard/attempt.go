@@ -74,7 +74,7 @@ func (s *Store) failed(epoch uint64, op string, err error, fault drawgate.Fault,
 		s.mu.Lock()
 		s.fault = se
 		s.shaky.Store(true)
-		if fault == drawgate.FaultLasting {
+		if fault == drawgate.FaultPermanent {
 			opened = s.brk.Trip(epoch)
 		} else {
 			opened = s.brk.Failed(epoch)

@@ -36,7 +36,7 @@ func TestARefusedTakeLeavesNothingInTheStore(t *testing.T) {
 		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
 			plan := policy(t, drawgate.FallbackClosed, rolling(10, 24*time.Hour))
 			store.set(m)
-			if d := send(t, g, reserve(plan, "id", 1, 10)); d.Allowed || d.Reason != drawgate.Away {
+			if d := send(t, g, reserve(plan, "id", 1, 10)); d.Allowed || d.Reason != drawgate.Unavailable {
 				t.Fatalf("allowed %v, reason %v, want a refusal for want of the store", d.Allowed, d.Reason)
 			}
 			store.set(well)

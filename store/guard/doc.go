@@ -24,8 +24,8 @@
 // of its buckets, or not at all. [Bound] returns the worst case.
 //
 // A decision made by the guard has Fallback set. A refusal has the reason [drawgate.Limited] if a
-// share is used up, [drawgate.Paused] if a bucket is paused, and [drawgate.Away] if a limit admits
-// nothing, or nothing of that size, without the store.
+// share is used up, [drawgate.Paused] if a bucket is paused, and [drawgate.Unavailable] if a limit
+// admits nothing, or nothing of that size, without the store.
 //
 // # When the store is back
 //

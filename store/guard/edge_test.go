@@ -34,7 +34,7 @@ func TestABatchOfBoth(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, want := range []struct{ unavailable, gone bool }{{}, {}, {unavailable: true}, {}, {gone: true}} {
-			if errors.Is(out[i].Err, drawgate.ErrStoreAway) != want.unavailable || out[i].Gone != want.gone {
+			if errors.Is(out[i].Err, drawgate.ErrStoreUnavailable) != want.unavailable || out[i].Gone != want.gone {
 				t.Errorf("settlement %d: %+v", i, out[i])
 			}
 		}

@@ -150,11 +150,11 @@ func TestModes(t *testing.T) {
 	}{
 		{"by default a share of one", 1, 0, []drawgate.Limit{rolling(10, time.Minute)}, 10, drawgate.Limited},
 		{"by default a share of three", 3, 0, []drawgate.Limit{rolling(10, time.Minute)}, 3, drawgate.Limited},
-		{"by default nothing where nobody knows of how many", 0, 0, []drawgate.Limit{rolling(10, time.Minute)}, 0, drawgate.Away},
-		{"a share where nobody knows of how many", 0, drawgate.FallbackShare, []drawgate.Limit{rolling(10, time.Minute)}, 0, drawgate.Away},
-		{"closed", 3, drawgate.FallbackClosed, []drawgate.Limit{rolling(10, time.Minute)}, 0, drawgate.Away},
+		{"by default nothing where nobody knows of how many", 0, 0, []drawgate.Limit{rolling(10, time.Minute)}, 0, drawgate.Unavailable},
+		{"a share where nobody knows of how many", 0, drawgate.FallbackShare, []drawgate.Limit{rolling(10, time.Minute)}, 0, drawgate.Unavailable},
+		{"closed", 3, drawgate.FallbackClosed, []drawgate.Limit{rolling(10, time.Minute)}, 0, drawgate.Unavailable},
 		{"open", 3, drawgate.FallbackOpen, []drawgate.Limit{rolling(10, time.Minute)}, 10_000, drawgate.Passed},
-		{"a share of less than a unit", 11, drawgate.FallbackShare, []drawgate.Limit{rolling(10, time.Minute)}, 0, drawgate.Away},
+		{"a share of less than a unit", 11, drawgate.FallbackShare, []drawgate.Limit{rolling(10, time.Minute)}, 0, drawgate.Unavailable},
 		{"a bucket's share", 3, drawgate.FallbackShare, []drawgate.Limit{leaky(10, time.Minute, 20)}, 6, drawgate.Limited},
 		{"a day's share", 3, drawgate.FallbackShare, []drawgate.Limit{daily(10)}, 3, drawgate.Limited},
 		{
@@ -165,7 +165,7 @@ func TestModes(t *testing.T) {
 		{
 			"one closed limit is enough", 2, drawgate.FallbackOpen,
 			[]drawgate.Limit{rolling(20, time.Minute), mode(daily(3), drawgate.FallbackClosed)},
-			0, drawgate.Away,
+			0, drawgate.Unavailable,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -185,8 +185,8 @@ func TestModes(t *testing.T) {
 					t.Errorf("%d admitted, want %d; then %v, want %v", n, c.want, d.Reason, c.reason)
 				}
 				if !d.Allowed {
-					if l, ok := d.Refusing(); !ok || d.Err() == nil || d.RetryAfter <= 0 || d.Soonest > d.RetryAfter || d.Soonest > 100*time.Millisecond {
-						t.Errorf("refused by %+v: %v, retry-after %v, soonest %v", l, d.Err(), d.RetryAfter, d.Soonest)
+					if l, ok := d.Refusing(); !ok || d.Err() == nil || d.RetryAfter <= 0 || d.EarliestRetry > d.RetryAfter || d.EarliestRetry > 100*time.Millisecond {
+						t.Errorf("refused by %+v: %v, retry-after %v, earliest %v", l, d.Err(), d.RetryAfter, d.EarliestRetry)
 					}
 				}
 			})
@@ -201,7 +201,7 @@ func TestWhatIsTooLargeForAShare(t *testing.T) {
 	bubble(t, &guard.Options{Instances: 3, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(30, time.Minute))
 		store.set(refuses)
-		if d := take(t, g, plan, "k", 11); d.Allowed || d.RetryAfter != time.Second || d.Reason != drawgate.Away {
+		if d := take(t, g, plan, "k", 11); d.Allowed || d.RetryAfter != time.Second || d.Reason != drawgate.Unavailable {
 			t.Errorf("allowed %v, retry-after %v, reason %v", d.Allowed, d.RetryAfter, d.Reason)
 		}
 		lim, err := drawgate.New(g.Full(), plan.Policy(), nil)

@@ -120,7 +120,7 @@ func TestAnInstanceWithoutMaturityAdmitsNoShare(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		c.set(refuses)
 		d := take(t, c.guards[0], c.plan, "k", 1)
-		if d.Allowed || !d.Fallback || d.Reason != drawgate.Away {
+		if d.Allowed || !d.Fallback || d.Reason != drawgate.Unavailable {
 			t.Errorf("got %+v, want a refusal for want of the store", d)
 		}
 		open := policy(t, drawgate.FallbackOpen, rolling(1, time.Hour))

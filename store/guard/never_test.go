@@ -226,7 +226,7 @@ func (w *world) settle() {
 		st.Op = drawgate.OpCancel
 	}
 	for i := range o.n {
-		if st.Buckets[0].N[i] = drawgate.Unnamed; o.n[i] > 0 && rapid.Bool().Draw(w.t, "named") {
+		if st.Buckets[0].N[i] = drawgate.KeepEstimate; o.n[i] > 0 && rapid.Bool().Draw(w.t, "named") {
 			st.Buckets[0].N[i] = rapid.Int64Range(0, o.n[i]).Draw(w.t, "used") // no more than the estimate: that would be debt
 		}
 	}

@@ -164,7 +164,7 @@ func TestNoRoomForAPause(t *testing.T) {
 		store.set(refuses)
 		st := drawgate.Settlement{Op: drawgate.OpPause, Hold: time.Minute, Buckets: []drawgate.BucketCost{cost(plan, "k")}}
 		var out [1]drawgate.Outcome
-		if err := g.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil || !errors.Is(out[0].Err, drawgate.ErrStoreAway) {
+		if err := g.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil || !errors.Is(out[0].Err, drawgate.ErrStoreUnavailable) {
 			t.Errorf("%v, %v, want the store's failure", err, out[0].Err)
 		}
 	})

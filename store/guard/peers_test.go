@@ -68,14 +68,14 @@ func TestPeers20DegradedAllowIsMarked(t *testing.T) {
 		store.set(refuses)
 		said("a share", take(t, g, share, "b", 1), true, true, drawgate.Passed)
 		said("a share that is used up", take(t, g, share, "b", 1), false, true, drawgate.Limited) // local_exhausted
-		said("closed", take(t, g, closed, "c", 1), false, true, drawgate.Away)                    // backend_error
+		said("closed", take(t, g, closed, "c", 1), false, true, drawgate.Unavailable)             // backend_error
 		said("open", take(t, g, open, "d", 1), true, true, drawgate.Passed)
 		said("a reservation", hold(t, g, "id", time.Hour, share, "e", 1), true, true, drawgate.Passed)
 		var out [1]drawgate.Status
 		if err := g.Peek(t.Context(), []drawgate.BucketCost{cost(share, "b", 1)}, 0, out[:]); err != nil || !out[0].Fallback || out[0].Allowed || out[0].States[0].Used != 1 {
 			t.Errorf("a look: %v, %+v", err, out[0])
 		}
-		if err := g.Peek(t.Context(), []drawgate.BucketCost{cost(open, "d", 1)}, 0, out[:]); err != nil || !out[0].Fallback || !out[0].Allowed || out[0].States[0].Used != 1 || out[0].States[0].Most != 1 {
+		if err := g.Peek(t.Context(), []drawgate.BucketCost{cost(open, "d", 1)}, 0, out[:]); err != nil || !out[0].Fallback || !out[0].Allowed || out[0].States[0].Used != 1 || out[0].States[0].Max != 1 {
 			t.Errorf("a look: %v, %+v", err, out[0])
 		}
 	})

@@ -34,7 +34,7 @@ func TestReturnWithinTwoSeconds(t *testing.T) {
 			for i := range 5 {
 				take(t, g, plan, fmt.Sprint(i), 1)
 			}
-			if st := g.State(); !st.Unavailable || st.Err == nil || !errors.Is(st.Err, drawgate.ErrStoreAway) || st.Decided != 5 || st.Pending != 5 {
+			if st := g.State(); !st.Unavailable || st.Err == nil || !errors.Is(st.Err, drawgate.ErrStoreUnavailable) || st.Decided != 5 || st.Pending != 5 {
 				t.Errorf("%+v", st)
 			}
 			time.Sleep(outage)
@@ -240,7 +240,7 @@ func TestSettledDuringAnOutage(t *testing.T) {
 			for what, o := range map[string]drawgate.Outcome{
 				"renew": end(t, g, drawgate.OpRenew, "id2", plan, "k"), "an id of another process": end(t, g, drawgate.OpSettle, "foreign", plan, "k"),
 			} {
-				if !errors.Is(o.Err, drawgate.ErrStoreAway) {
+				if !errors.Is(o.Err, drawgate.ErrStoreUnavailable) {
 					t.Errorf("%s: %+v, want the store's failure", what, o)
 				}
 			}
@@ -388,16 +388,16 @@ func TestNoRoom(t *testing.T) {
 		hold(t, g, "b", time.Minute, plan, "k", 1)
 		hold(t, g, "c", time.Minute, plan, "k", 1)
 		store.set(refuses)
-		if d := hold(t, g, "d", time.Minute, plan, "k", 1); d.Allowed || d.Reason != drawgate.Away {
+		if d := hold(t, g, "d", time.Minute, plan, "k", 1); d.Allowed || d.Reason != drawgate.Unavailable {
 			t.Errorf("no room for another: allowed %v, reason %v", d.Allowed, d.Reason)
 		}
 		if got := used(t, g, plan, "k")[0]; got != 3 {
 			t.Errorf("%d used after a refusal, want 3", got)
 		}
-		if o := end(t, g, drawgate.OpSettle, "c", plan, "k", 0); !errors.Is(o.Err, drawgate.ErrStoreAway) {
+		if o := end(t, g, drawgate.OpSettle, "c", plan, "k", 0); !errors.Is(o.Err, drawgate.ErrStoreUnavailable) {
 			t.Errorf("the one that was not kept: %+v", o)
 		}
-		if o := end(t, g, drawgate.OpCharge, "", plan, "k", 1); !errors.Is(o.Err, drawgate.ErrStoreAway) {
+		if o := end(t, g, drawgate.OpCharge, "", plan, "k", 1); !errors.Is(o.Err, drawgate.ErrStoreUnavailable) {
 			t.Errorf("a charge: %+v", o)
 		}
 		time.Sleep(2 * time.Minute)
@@ -435,7 +435,7 @@ func TestHoldsWithoutRoomStillCount(t *testing.T) {
 				open = time.Hour
 			}
 			store.set(refuses)
-			if d := hold(t, g, "c", time.Minute, plan, "k", 1); d.Allowed || d.Reason != drawgate.Away || d.RetryAfter <= 0 {
+			if d := hold(t, g, "c", time.Minute, plan, "k", 1); d.Allowed || d.Reason != drawgate.Unavailable || d.RetryAfter <= 0 {
 				t.Errorf("renewed %v: a third of two slots: allowed %v, reason %v, retry-after %v", renewed, d.Allowed, d.Reason, d.RetryAfter)
 			}
 			time.Sleep(open - time.Minute)
@@ -497,7 +497,7 @@ func TestReservationHandles(t *testing.T) {
 		if err := here.Renew(t.Context(), time.Hour); err != nil {
 			t.Error(err)
 		}
-		if err := before.Renew(t.Context(), time.Hour); !errors.Is(err, drawgate.ErrStoreAway) {
+		if err := before.Renew(t.Context(), time.Hour); !errors.Is(err, drawgate.ErrStoreUnavailable) {
 			t.Errorf("only the store can give more time: %v", err)
 		}
 		if err := before.Settle(t.Context(), drawgate.Cost{N: 1}); err != nil {
@@ -527,7 +527,7 @@ func TestReplace(t *testing.T) {
 		g := guarded(t, broken, full(1))
 		plan := policy(t, 0, rolling(10, time.Hour))
 		take(t, g, plan, "k", 2)
-		broken.fail(&drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("corrupt"), Fault: drawgate.FaultLasting})
+		broken.fail(&drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("corrupt"), Fault: drawgate.FaultPermanent})
 		if d := take(t, g, plan, "k", 3); !d.Allowed || !d.Fallback || !g.State().Unavailable {
 			t.Errorf("allowed %v, fallback %v, %+v: one failure that lasts is enough", d.Allowed, d.Fallback, g.State())
 		}

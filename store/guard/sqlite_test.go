@@ -301,7 +301,7 @@ func TestSQLiteGone(t *testing.T) {
 			harm(t, path)
 			permanent := func() bool { // on a busy machine it may first be unavailable because it is slow
 				se, ok := errors.AsType[*drawgate.StoreError](g.State().Err)
-				return ok && se.Fault == drawgate.FaultLasting
+				return ok && se.Fault == drawgate.FaultPermanent
 			}
 			for end := time.Now().Add(patience); !permanent() && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				// Pages that are in memory reveal nothing: somebody has to read others.

@@ -197,7 +197,7 @@ func TestFull(t *testing.T) {
 				"hold":  func() error { _, err := c.hold("id", "new", 1); return err },
 			} {
 				var store *drawgate.StoreError
-				if err := f(); !errors.Is(err, memstore.ErrFull) || !errors.Is(err, drawgate.ErrStoreAway) || !errors.As(err, &store) {
+				if err := f(); !errors.Is(err, memstore.ErrFull) || !errors.Is(err, drawgate.ErrStoreUnavailable) || !errors.As(err, &store) {
 					t.Errorf("%s of a new bucket: %v, want a StoreError with %v", what, err, memstore.ErrFull)
 				}
 			}

@@ -102,7 +102,7 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 			in = s.cells.With
 		}
 		err := s.with(st.Buckets, in, func(recs []*record.Record) {
-			out[i] = drawgate.Carry(st, recs, false, s.cells.Now())
+			out[i] = drawgate.Apply(st, recs, false, s.cells.Now())
 		})
 		if err != nil {
 			out[i] = drawgate.Outcome{Err: fail(st.Op.String(), err)}

@@ -27,7 +27,7 @@ func day(tb testing.TB, amount int64) *drawgate.Plan {
 func failed(t *testing.T, what string, err, is error) {
 	t.Helper()
 	var se *drawgate.StoreError
-	if !errors.As(err, &se) || !errors.Is(err, drawgate.ErrStoreAway) || se.Store != "redis" {
+	if !errors.As(err, &se) || !errors.Is(err, drawgate.ErrStoreUnavailable) || se.Store != "redis" {
 		t.Errorf("%s: %v (%T), want a StoreError", what, err, err)
 		return
 	}

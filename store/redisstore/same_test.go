@@ -20,18 +20,18 @@ import (
 
 // answer is a decision as it can be compared.
 type answer struct {
-	Allowed, Replayed   bool
-	Reason              drawgate.Reason
-	RetryAfter, Soonest time.Duration
-	Reused, NeedsHold   bool
-	At, End             time.Time
-	Limits              []drawgate.LimitResult
-	Granted             []drawgate.Amounts
+	Allowed, Replayed         bool
+	Reason                    drawgate.Reason
+	RetryAfter, EarliestRetry time.Duration
+	Reused, NeedsHold         bool
+	At, End                   time.Time
+	Limits                    []drawgate.LimitResult
+	Granted                   []drawgate.Amounts
 }
 
 func answerOf(d *drawgate.Decision) answer {
 	a := answer{
-		Allowed: d.Allowed, Replayed: d.Replayed, Reason: d.Reason, RetryAfter: d.RetryAfter, Soonest: d.Soonest,
+		Allowed: d.Allowed, Replayed: d.Replayed, Reason: d.Reason, RetryAfter: d.RetryAfter, EarliestRetry: d.EarliestRetry,
 		Reused: errors.Is(d.Fail, drawgate.ErrIDReused), NeedsHold: errors.Is(d.Fail, drawgate.ErrNeedsReserve), At: d.At(), End: d.HoldEnd(), Limits: slices.Collect(d.Limits()),
 	}
 	for b := range d.Buckets() {
@@ -53,7 +53,7 @@ func someLimits(t *rapid.T, large bool) []drawgate.Limit {
 	for _, name := range rapid.Permutation([]string{"b", "b7", "r", "r5", "m", "d", "n"}).Draw(t, "order")[:rapid.IntRange(1, 5).Draw(t, "limits")] {
 		l := drawgate.Limit{Name: name, Amount: amount.Draw(t, "amount"), Charge: charge.Draw(t, "charge"), Margin: margins.Draw(t, "margin")}
 		if rapid.Bool().Draw(t, "keeps") {
-			l.Keep = map[int]drawgate.Share{rapid.IntRange(1, 9).Draw(t, "for"): {Percent: 30}}
+			l.ReservedByPriority = map[int]drawgate.Share{rapid.IntRange(1, 9).Draw(t, "for"): {Percent: 30}}
 		}
 		switch name {
 		case "b", "b7":
@@ -202,7 +202,7 @@ func (s *script) settle() {
 			if rapid.IntRange(0, 5).Draw(s.T, "by another version") == 0 {
 				st.Buckets[i].Plan = rapid.SampledFrom(s.plans[st.Buckets[i].Key.Policy[0]-'p']).Draw(s.T, "version")
 			}
-			s.amounts(&st.Buckets[i], drawgate.Unnamed)
+			s.amounts(&st.Buckets[i], drawgate.KeepEstimate)
 		}
 	}
 	want, got := make([]drawgate.Outcome, 1), make([]drawgate.Outcome, 1)

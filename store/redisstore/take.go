@@ -94,7 +94,7 @@ func takeExtra(t *drawgate.Take, about int64) string {
 		buf = append(buf, make([]byte, 16)...)
 	} else {
 		buf = binary.BigEndian.AppendUint64(buf, uint64(t.Grant))
-		buf = binary.BigEndian.AppendUint64(buf, t.Print())
+		buf = binary.BigEndian.AppendUint64(buf, t.Fingerprint())
 		if notAfter = about + drawgate.SendLife.Microseconds(); !t.NotAfter.IsZero() {
 			notAfter = min(max(t.NotAfter.UnixMicro(), 1), maxInstant)
 		}
@@ -378,7 +378,7 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 	}
 	switch code {
 	case gotReused, gotOther, gotLate, gotFull:
-		*d = drawgate.Answer(t, record.Verdict{Now: now, Reused: code == gotReused, Other: code == gotOther, Late: code == gotLate, Full: code == gotFull}, nil)
+		*d = drawgate.NewDecision(t, record.Verdict{Now: now, Reused: code == gotReused, Other: code == gotOther, Late: code == gotLate, Full: code == gotFull}, nil)
 		return nil
 	}
 	if len(rest) < 1+len(t.Buckets) || code < gotAllowed || code > gotReplayed {
@@ -403,7 +403,7 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 			return err
 		}
 		views[i] = st
-		asks[i] = record.Ask{Rec: &st.rec, Specs: b.Plan.Specs(false), Got: got}
+		asks[i] = record.Ask{Rec: &st.rec, Specs: b.Plan.Specs(false), Granted: got}
 		if code != gotRefused {
 			record.Peek(&asks[i], t.Priority, now)
 		}
@@ -411,7 +411,7 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 	if code == gotRefused {
 		return refusal(t, d, views, now)
 	}
-	*d = drawgate.Answer(t, record.Verdict{Now: now, Allowed: true, Replayed: code == gotReplayed, Start: start, End: end}, asks)
+	*d = drawgate.NewDecision(t, record.Verdict{Now: now, Allowed: true, Replayed: code == gotReplayed, Start: start, End: end}, asks)
 	return nil
 }
 
@@ -426,7 +426,7 @@ func (s *Store) answerShort(t *drawgate.Take, d *drawgate.Decision, m *rueidis.R
 	st.complete(nil)
 	asks := [1]record.Ask{{Rec: &st.rec, Specs: t.Buckets[0].Plan.Specs(false)}}
 	record.Peek(&asks[0], t.Priority, now)
-	*d = drawgate.Answer(t, record.Verdict{Now: now, Allowed: true}, asks[:])
+	*d = drawgate.NewDecision(t, record.Verdict{Now: now, Allowed: true}, asks[:])
 	return nil
 }
 
@@ -484,10 +484,10 @@ func refunded(st *drawgate.Settlement, parts []rueidis.RedisMessage) (o drawgate
 	}
 	for i := range asks {
 		ns, err := parts[i].AsIntSlice()
-		if err != nil || len(ns) > len(asks[i].Got) {
+		if err != nil || len(ns) > len(asks[i].Granted) {
 			return o, errAnswer
 		}
-		copy(asks[i].Got[:], ns)
+		copy(asks[i].Granted[:], ns)
 	}
 	return drawgate.Refunded(asks), nil
 }

@@ -143,8 +143,8 @@ func openReadOnly(path string, err error) error {
 	if se, ok := errors.AsType[*drawgate.StoreError](err); !ok || se.Fault != drawgate.FaultConfiguration || !strings.Contains(err.Error(), "written") {
 		return fmt.Errorf("got %w, want an error of the configuration that says that the file cannot be written", err)
 	}
-	if _, err = sqlitestore.Open(path+"2", nil); !errors.Is(err, drawgate.ErrStoreAway) {
-		return fmt.Errorf("another file: got %w, want ErrStoreAway", err)
+	if _, err = sqlitestore.Open(path+"2", nil); !errors.Is(err, drawgate.ErrStoreUnavailable) {
+		return fmt.Errorf("another file: got %w, want ErrStoreUnavailable", err)
 	}
 	return nil
 }

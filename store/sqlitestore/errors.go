@@ -89,7 +89,7 @@ func faultOf(err error) drawgate.Fault {
 	case isBucket(err):
 		return drawgate.FaultBucket
 	case errors.Is(err, ErrDamaged), errors.Is(err, ErrForeign):
-		return drawgate.FaultLasting
+		return drawgate.FaultPermanent
 	case c == codeBusy || c == codeLocked || advice[c] == "":
 		return drawgate.FaultTransient
 	}

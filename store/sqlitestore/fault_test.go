@@ -22,7 +22,7 @@ import (
 // wantUnavailable checks that an error is a StoreError that says what to do.
 func wantUnavailable(t *testing.T, err error, says string) {
 	t.Helper()
-	if _, ok := errors.AsType[*drawgate.StoreError](err); !ok || !errors.Is(err, drawgate.ErrStoreAway) || !strings.Contains(err.Error(), says) {
+	if _, ok := errors.AsType[*drawgate.StoreError](err); !ok || !errors.Is(err, drawgate.ErrStoreUnavailable) || !strings.Contains(err.Error(), says) {
 		t.Errorf("got error %v, want a StoreError that says %q", err, says)
 	}
 }
@@ -94,13 +94,13 @@ func TestOpenRefuses(t *testing.T) {
 		}, sqlitestore.ErrDamaged, "drawgate reset --all"},
 		{"a mark that cannot be read", func(t *testing.T, path string) string { write(t, path+".mark", nil); return path }, sqlitestore.ErrDamaged, ".mark"},
 		{"no directory", func(_ *testing.T, path string) string { return filepath.Join(filepath.Dir(path), "none", "state.db") }, os.ErrNotExist, "directory"},
-		{"directory", func(_ *testing.T, path string) string { return filepath.Dir(path) }, drawgate.ErrStoreAway, "regular file"},
+		{"directory", func(_ *testing.T, path string) string { return filepath.Dir(path) }, drawgate.ErrStoreUnavailable, "regular file"},
 		{"dangling link", func(t *testing.T, path string) string {
 			if err := os.Symlink(path+"-none", path+"-link"); err != nil {
 				t.Fatal(err)
 			}
 			return path + "-link"
-		}, drawgate.ErrStoreAway, "symbolic link"},
+		}, drawgate.ErrStoreUnavailable, "symbolic link"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -490,7 +490,7 @@ func TestDeadlines(t *testing.T) {
 					granted.Add(1)
 				case err != nil && strings.Contains(err.Error(), "nothing was done"):
 					nothing.Add(1)
-				case errors.Is(err, context.DeadlineExceeded) && errors.Is(err, drawgate.ErrStoreAway):
+				case errors.Is(err, context.DeadlineExceeded) && errors.Is(err, drawgate.ErrStoreUnavailable):
 					unanswered.Add(1)
 				default:
 					t.Errorf("%v, %v", d.Allowed, err)

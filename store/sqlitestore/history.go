@@ -144,7 +144,7 @@ func settledUnits(bc *drawgate.BucketCost, open *record.Open) string {
 			if specs[j].ID != p.Limit {
 				continue
 			}
-			if n[j] = bc.N[j]; n[j] == drawgate.Unnamed {
+			if n[j] = bc.N[j]; n[j] == drawgate.KeepEstimate {
 				n[j] = p.N
 			}
 		}

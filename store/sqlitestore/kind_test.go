@@ -38,7 +38,7 @@ func TestKindsOfFaults(t *testing.T) {
 		"deleted": {nil, nil, func(path string) error {
 			remove(t, path)
 			return nil
-		}, drawgate.FaultLasting, false},
+		}, drawgate.FaultPermanent, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

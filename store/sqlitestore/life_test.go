@@ -46,7 +46,7 @@ func (r *reference) take(t *drawgate.Take) string {
 }
 
 func (r *reference) settle(s *drawgate.Settlement) string {
-	return fmt.Sprint(drawgate.Carry(s, r.of(s.Buckets), true, r.now()))
+	return fmt.Sprint(drawgate.Apply(s, r.of(s.Buckets), true, r.now()))
 }
 
 func (r *reference) peek(b *drawgate.BucketCost) string {
@@ -86,7 +86,7 @@ func (r stored) peek(b *drawgate.BucketCost) string {
 
 // say writes a decision out.
 func say(d *drawgate.Decision) string {
-	text := fmt.Sprint(d.Allowed, d.Replayed, d.Reason, d.RetryAfter, d.Soonest, d.Fail, d.At(), d.HoldEnd(), d.Granted(0))
+	text := fmt.Sprint(d.Allowed, d.Replayed, d.Reason, d.RetryAfter, d.EarliestRetry, d.Fail, d.At(), d.HoldEnd(), d.Granted(0))
 	for l := range d.Limits() {
 		text += fmt.Sprint("; ", l.Bucket, l.Limit.Name, l.Remaining, l.RetryAfter, l.ResetAt())
 	}
@@ -179,7 +179,7 @@ func step(rt *rapid.T, plan *drawgate.Plan, prefix string, i int, s, ref scripte
 	case 4:
 		st.Op = drawgate.OpSettle
 		for k := range bs {
-			bs[k].N = drawgate.Amounts{n, drawgate.Unnamed, n, n, drawgate.Unnamed, n}
+			bs[k].N = drawgate.Amounts{n, drawgate.KeepEstimate, n, n, drawgate.KeepEstimate, n}
 		}
 	case 5:
 		st.Op = drawgate.OpCancel

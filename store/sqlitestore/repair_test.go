@@ -226,7 +226,7 @@ func TestRepairRefuses(t *testing.T) {
 	foreign := execSQL(t, filled(t), "PRAGMA application_id = 7")
 	before := content(t, foreign)
 	for path, says := range map[string]string{foreign: "another program", t.TempDir(): "regular file"} {
-		if _, err := sqlitestore.RepairAt(path, nil, c.now()); !errors.Is(err, drawgate.ErrStoreAway) || !strings.Contains(err.Error(), says) {
+		if _, err := sqlitestore.RepairAt(path, nil, c.now()); !errors.Is(err, drawgate.ErrStoreUnavailable) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want one that says %q", err, says)
 		}
 	}

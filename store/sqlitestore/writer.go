@@ -337,7 +337,7 @@ func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
 		}
 		return drawgate.Decision{}, err
 	}
-	w.keepStrange(t.Buckets, now)
+	w.keepMustPersist(t.Buckets, now)
 	d := drawgate.Decide(t, w.recs, true, now)
 	if d.Replayed {
 		for _, b := range w.bkts {
@@ -380,14 +380,14 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 		return drawgate.Outcome{}, err
 	}
 	var open [drawgate.MaxBuckets]*record.Open
-	now = w.keepStrange(st.Buckets, now)
+	now = w.keepMustPersist(st.Buckets, now)
 	for i, rec := range w.recs {
 		rec.Advance(st.Buckets[i].Plan.Specs(true), now) // a hold that is over by now is not settled
 		if o := rec.Open[st.ID]; o != nil && o.Grant == uint64(st.Grant) {
 			open[i] = o
 		}
 	}
-	out := drawgate.Carry(st, w.recs, true, now)
+	out := drawgate.Apply(st, w.recs, true, now)
 	if out.Gone || out.Err != nil {
 		return out, nil
 	}
@@ -403,14 +403,14 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 	return out, nil
 }
 
-// keepStrange has buckets written if this caller's limits advance them differently from other
+// keepMustPersist has buckets written if this caller's limits advance them differently from other
 // callers' limits, whatever is decided. It returns the instant to which they are advanced.
-func (w *writer) keepStrange(buckets []drawgate.BucketCost, now int64) int64 {
+func (w *writer) keepMustPersist(buckets []drawgate.BucketCost, now int64) int64 {
 	for _, rec := range w.recs {
 		now = max(now, rec.Last)
 	}
 	for i, b := range w.bkts {
-		if b.rec.Strange(buckets[i].Plan.Specs(true), now) {
+		if b.rec.MustPersist(buckets[i].Plan.Specs(true), now) {
 			b.rec.Advance(buckets[i].Plan.Specs(true), now)
 			w.mark(b, now)
 		}

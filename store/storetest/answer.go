@@ -10,7 +10,7 @@ import (
 var answerCases = []testCase{
 	{"results per limit", "a decision says of each limit what was granted, what remains, when it would pass and when it is unused again", testResults, false},
 	{"retry-after is exact", "a take refused with a wait is refused until a microsecond before that wait is over, and passes then", testRetryAfterExact, false},
-	{"retry-after with holds", "held units count as ending at the end of their hold; soonest says what an early return could bring", testRetryAfterHolds, false},
+	{"retry-after with holds", "held units count as ending at the end of their hold; earliest says what an early return could bring", testRetryAfterHolds, false},
 	{"retry-after with leases", "so does retry-after where a margin or another entry makes leased units count for longer", testRetryAfterLeases, false},
 	{"reset instant", "a limit is unused at its reset instant, and used until then", testResetAt, false},
 	{"peek", "a peek spends nothing and answers what a take would get", testPeek, false},
@@ -74,14 +74,14 @@ func testRetryAfterExact(e *env) {
 			e.advance(777 * time.Millisecond)
 		}
 		for _, n := range []int64{9, 3, 4, 8, 1, 10, 2} {
-			n = min(n, b.peek().States[0].Most)
+			n = min(n, b.peek().States[0].Max)
 			d := b.take(n)
 			if ok(e, d) {
 				continue
 			}
 			e.refused(l.Name, d, -1)
-			if d.Soonest != d.RetryAfter {
-				e.Errorf("%s: soonest %v, want %v: nothing is held", l.Name, d.Soonest, d.RetryAfter)
+			if d.EarliestRetry != d.RetryAfter {
+				e.Errorf("%s: earliest %v, want %v: nothing is held", l.Name, d.EarliestRetry, d.RetryAfter)
 			}
 			e.advance(d.RetryAfter - tick)
 			e.refused(fmt.Sprintf("%s: %d units a microsecond early", l.Name, n), b.take(n), tick)
@@ -94,8 +94,8 @@ func testRetryAfterExact(e *env) {
 func testRetryAfterHolds(e *env) {
 	end := func(l drawgate.Limit) drawgate.Limit { l.Charge = drawgate.ChargeEnd; return l }
 	for i, c := range []struct {
-		limit         drawgate.Limit
-		wait, soonest time.Duration
+		limit          drawgate.Limit
+		wait, earliest time.Duration
 	}{
 		// 4 units are taken, 6 held for 30 s. A take of 5 fits when the 6 are gone. They count from
 		// the end of their hold.
@@ -109,11 +109,11 @@ func testRetryAfterHolds(e *env) {
 		e.allowed("held", b.hold("id", 30*time.Second, 6))
 		d := b.take(5)
 		e.refused(c.limit.Name, d, c.wait)
-		if d.Soonest != c.soonest {
-			e.Errorf("limit %d: soonest %v, want %v", i, d.Soonest, c.soonest)
+		if d.EarliestRetry != c.earliest {
+			e.Errorf("limit %d: earliest %v, want %v", i, d.EarliestRetry, c.earliest)
 		}
-		if d := b.take(8); ok(e, d) || d.Soonest == 0 {
-			e.Errorf("limit %d: a take of 8 is to wait for plain units: soonest %v", i, d.Soonest)
+		if d := b.take(8); ok(e, d) || d.EarliestRetry == 0 {
+			e.Errorf("limit %d: a take of 8 is to wait for plain units: earliest %v", i, d.EarliestRetry)
 		}
 		e.advance(c.wait - tick)
 		e.refused("a microsecond early", b.take(5), tick)
@@ -279,8 +279,8 @@ func testHeadroom(e *env) {
 	} {
 		c.limit.Headroom = c.share
 		b := e.bucket(fmt.Sprint("k", i), c.limit)
-		if st := b.peekAt(drawgate.MaxPriority); st.States[0].Most != c.want {
-			e.Errorf("limit %d: at most %d, want %d", i, st.States[0].Most, c.want)
+		if st := b.peekAt(drawgate.MaxPriority); st.States[0].Max != c.want {
+			e.Errorf("limit %d: at most %d, want %d", i, st.States[0].Max, c.want)
 		}
 		e.allowed(fmt.Sprint("limit ", i), b.hold("a", time.Hour, c.want))
 		e.refused(fmt.Sprint("limit ", i), b.hold("b", time.Hour, 1), -1)
@@ -292,7 +292,7 @@ func testHeadroom(e *env) {
 func testPriorities(e *env) {
 	for i, l := range e.fourKinds(20) {
 		l.Headroom = drawgate.Share{Units: 5}
-		l.Keep = map[int]drawgate.Share{7: {Percent: 10}, 3: {Units: 4}} // of 15: 2 for 7 and above, 4 more for 3 and above
+		l.ReservedByPriority = map[int]drawgate.Share{7: {Percent: 10}, 3: {Units: 4}} // of 15: 2 for 7 and above, 4 more for 3 and above
 		b := e.bucket(fmt.Sprint("k", i), l)
 		n := 0
 		for _, step := range []struct {
@@ -327,7 +327,7 @@ func testPriorities(e *env) {
 
 func testPriorityWait(e *env) {
 	l := leaky(10, 10*time.Second, 0)
-	l.Keep = map[int]drawgate.Share{5: {Units: 4}}
+	l.ReservedByPriority = map[int]drawgate.Share{5: {Units: 4}}
 	b := e.bucket("k", l)
 	e.allowed("high", b.takeAt(5, 10))
 	e.refused("high", b.takeAt(5, 1), time.Second)

@@ -40,7 +40,7 @@ func testChangedAmount(e *env) {
 		e.refused(l.Name, b.hold("c", time.Hour, 1), -1)
 		more.Amount = 40
 		more.Headroom = drawgate.Share{Units: 5}
-		more.Keep = map[int]drawgate.Share{4: {Units: 5}}
+		more.ReservedByPriority = map[int]drawgate.Share{4: {Units: 5}}
 		if l.Kind == drawgate.Rolling {
 			more.Precision = 200
 		}
@@ -66,7 +66,7 @@ func testLoweredAmount(e *env) {
 	e.allowed("five more", b.take(5))
 	low := b.with(rolling(4, time.Minute))
 	st := low.peek(1)
-	if s := st.States[0]; s.Used != 10 || s.Debt != 6 || s.Most != 4 || results(st.Decision)[0].Remaining != 0 {
+	if s := st.States[0]; s.Used != 10 || s.Debt != 6 || s.Max != 4 || results(st.Decision)[0].Remaining != 0 {
 		e.Errorf("%+v, want 10 used, debt 6 beyond 4, nothing remaining", s)
 	}
 	e.refused("low", low.take(1), time.Minute)
@@ -315,7 +315,7 @@ func testMarginByOther(e *env) {
 	e.allowed("a lease that is settled", v1.lease("b", time.Hour, 2, 2))
 	e.advance(7*time.Second + time.Millisecond)
 	e.allowed("the other version finds the first one ended", v2.take(1))
-	if !v2.settle("b", drawgate.Unnamed) {
+	if !v2.settle("b", drawgate.KeepEstimate) {
 		e.Error("gone")
 	}
 	v1.wantUsed("both ended", 5, 5)

@@ -225,8 +225,8 @@ func (e *env) allowed(what string, d drawgate.Decision) {
 	if !ok(e, d) {
 		e.Fatalf("%s: refused (%v), want allowed", what, d.Err())
 	}
-	if d.RetryAfter != 0 || d.Soonest != 0 || d.Reason != drawgate.Passed || d.Err() != nil {
-		e.Errorf("%s: allowed with retry-after %v, soonest %v, reason %v, error %v", what, d.RetryAfter, d.Soonest, d.Reason, d.Err())
+	if d.RetryAfter != 0 || d.EarliestRetry != 0 || d.Reason != drawgate.Passed || d.Err() != nil {
+		e.Errorf("%s: allowed with retry-after %v, earliest %v, reason %v, error %v", what, d.RetryAfter, d.EarliestRetry, d.Reason, d.Err())
 	}
 }
 
@@ -242,8 +242,8 @@ func (e *env) refused(what string, d drawgate.Decision, wait time.Duration) {
 	if d.RetryAfter <= 0 { // a caller that waits for this would wait for ever
 		e.Fatalf("%s: refused with retry-after %v", what, d.RetryAfter)
 	}
-	if d.Soonest < 0 || d.Soonest > d.RetryAfter || d.Reason != drawgate.Limited || d.Err() == nil {
-		e.Errorf("%s: refused with retry-after %v, soonest %v, reason %v, error %v", what, d.RetryAfter, d.Soonest, d.Reason, d.Err())
+	if d.EarliestRetry < 0 || d.EarliestRetry > d.RetryAfter || d.Reason != drawgate.Limited || d.Err() == nil {
+		e.Errorf("%s: refused with retry-after %v, earliest %v, reason %v, error %v", what, d.RetryAfter, d.EarliestRetry, d.Reason, d.Err())
 	}
 	for b := range d.Buckets() {
 		if d.Granted(b) != (drawgate.Amounts{}) {

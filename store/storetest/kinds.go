@@ -31,7 +31,7 @@ func testAbsent(e *env) {
 		for range 2 {
 			st := b.peek(10)
 			r := results(st.Decision)[0]
-			if !st.Allowed || st.Open != 0 || st.States[0].Used != 0 || st.States[0].Held != 0 || st.States[0].Debt != 0 || st.States[0].Most != 10 ||
+			if !st.Allowed || st.Open != 0 || st.States[0].Used != 0 || st.States[0].Held != 0 || st.States[0].Debt != 0 || st.States[0].Max != 10 ||
 				r.Remaining != 10 || r.RetryAfter != 0 {
 				e.Errorf("%s: absent bucket: %+v, %+v", l.Name, st.States[0], r)
 			}
@@ -220,8 +220,8 @@ func testConcurrency(e *env) {
 	e.allowed("c", b.hold("c", 30*time.Second, 1))
 	d := b.hold("d", time.Second, 1)
 	e.refused("full: until the first hold ends", d, 10*time.Second)
-	if d.Soonest != 0 {
-		e.Errorf("soonest %v, want 0: every holder may give back now", d.Soonest)
+	if d.EarliestRetry != 0 {
+		e.Errorf("earliest %v, want 0: every holder may give back now", d.EarliestRetry)
 	}
 	e.refused("two: until the second hold ends", b.hold("d", time.Second, 2), 20*time.Second)
 	if !b.settle("b", 1) {
@@ -246,7 +246,7 @@ func testHuge(e *env) {
 		calendar(most, drawgate.Month, "UTC"), slots(most),
 	} {
 		b := e.bucket(fmt.Sprint("k", i), l)
-		whole := b.peek().States[0].Most
+		whole := b.peek().States[0].Max
 		e.allowed(l.Name, b.hold("all but one", time.Hour, whole-1))
 		e.refused(l.Name, b.hold("two", time.Hour, 2), -1)
 		e.allowed(l.Name, b.hold("one", time.Hour, 1))

@@ -51,7 +51,7 @@ func testRefund(e *env) {
 	b, c := e.bucket("k", rolling(10, time.Hour), tokens, e.month(10)), e.bucket("other", rolling(10, time.Hour))
 	e.allowed("take", b.take(5, 60, 5))
 	e.allowed("take", c.take(4))
-	e.wantBack("tokens only", b.refund(drawgate.Unnamed, 20, 0), 0, 20, 0)
+	e.wantBack("tokens only", b.refund(drawgate.KeepEstimate, 20, 0), 0, 20, 0)
 	b.wantUsed("20 of 60 tokens given back", 5, 40, 5)
 	e.wantBack("more than is used", b.refund(9, 1, 9), 5, 1, 5)
 	b.wantUsed("not below nothing", 0, 39, 0)

@@ -171,7 +171,7 @@ func testOversized(e *env) {
 			e.refused(fmt.Sprint(l.Name, " ", n), b.hold("id", time.Hour, n), -1)
 		}
 		kept := l
-		kept.Keep = map[int]drawgate.Share{1: {Units: 3}}
+		kept.ReservedByPriority = map[int]drawgate.Share{1: {Units: 3}}
 		e.refused(l.Name+", for its priority", b.with(kept).hold("id", time.Hour, 8), -1)
 		e.allowed(l.Name, b.hold("id", time.Hour, 4))
 		e.refused(l.Name, b.hold("id2", time.Hour, drawgate.MaxAmount), -1)

@@ -65,7 +65,7 @@ func testSettleMore(e *env) {
 			e.Error("settle: gone")
 		}
 		st := b.peek(1)
-		if s := st.States[0]; s.Used != 25 || s.Debt != 15 || s.Most != 10 || results(st.Decision)[0].Remaining != 0 {
+		if s := st.States[0]; s.Used != 25 || s.Debt != 15 || s.Max != 10 || results(st.Decision)[0].Remaining != 0 {
 			e.Errorf("limit %d: %+v, remaining %d; want 25 used, debt 15, nothing remaining", i, s, results(st.Decision)[0].Remaining)
 		}
 		d := b.take(1)
@@ -83,12 +83,12 @@ func testSettleMore(e *env) {
 func testSettleUnnamed(e *env) {
 	a, _ := e.twoBuckets()
 	e.allowed("reserve", a.hold("id", time.Hour, 4, 300))
-	if !a.settle("id", drawgate.Unnamed, 120) {
+	if !a.settle("id", drawgate.KeepEstimate, 120) {
 		e.Error("settle: gone")
 	}
 	a.wantUsed("settled", 4, 120)
 	e.allowed("reserve", a.hold("id", time.Hour, 4, 300))
-	if !a.settle("id", drawgate.Unnamed, drawgate.Unnamed) {
+	if !a.settle("id", drawgate.KeepEstimate, drawgate.KeepEstimate) {
 		e.Error("settle: gone")
 	}
 	a.wantUsed("settled", 8, 420)

@@ -124,7 +124,7 @@ func (m *maker) amount() int64 { return pick(m, 1+m.Int64N(4), 5+m.Int64N(20), 1
 // vary changes what is not part of a limit's identity.
 func (m *maker) vary(l *drawgate.Limit) {
 	l.Charge = pick(m, drawgate.ChargeDefault, drawgate.ChargeStart, drawgate.ChargeEnd)
-	l.Margin, l.Headroom, l.Keep = 0, drawgate.Share{}, nil
+	l.Margin, l.Headroom, l.ReservedByPriority = 0, drawgate.Share{}, nil
 	if m.IntN(3) == 0 && l.Kind != drawgate.Concurrency {
 		l.Margin = pick(m, 50*time.Millisecond, 2*time.Second)
 	}
@@ -132,7 +132,7 @@ func (m *maker) vary(l *drawgate.Limit) {
 		l.Headroom = pick(m, drawgate.Share{Units: 1}, drawgate.Share{Percent: 12.5})
 	}
 	if m.IntN(4) == 0 {
-		l.Keep = map[int]drawgate.Share{5: {Percent: 10}}
+		l.ReservedByPriority = map[int]drawgate.Share{5: {Percent: 10}}
 	}
 }
 
@@ -242,7 +242,7 @@ func (m *maker) settlement() drawgate.Settlement {
 	for k := range s.Buckets {
 		for i := range s.Buckets[k].Plan.Policy().Limits {
 			if s.Op == drawgate.OpSettle && m.IntN(4) == 0 {
-				s.Buckets[k].N[i] = drawgate.Unnamed
+				s.Buckets[k].N[i] = drawgate.KeepEstimate
 			}
 		}
 	}
@@ -452,7 +452,7 @@ func (p *player) step(s *step) string {
 			var line strings.Builder
 			line.WriteString(p.decision(&out[i].Decision, false))
 			for _, u := range out[i].States {
-				fmt.Fprintf(&line, " {used %d, held %d, debt %d, most %d, window %s to %s}", u.Used, u.Held, u.Debt, u.Most, p.since(u.Start), p.since(u.End))
+				fmt.Fprintf(&line, " {used %d, held %d, debt %d, most %d, window %s to %s}", u.Used, u.Held, u.Debt, u.Max, p.since(u.Start), p.since(u.End))
 			}
 			if pause := out[i].Pause; pause != (drawgate.Pause{}) {
 				fmt.Fprintf(&line, " paused until %s: %q", p.since(pause.Until), pause.Reason)
@@ -480,8 +480,8 @@ func (p *player) decision(d *drawgate.Decision, held bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "at %s: allowed %v, replayed %v, %v, delay %v, retry %v, hold until %s", p.since(d.At()), d.Allowed, d.Replayed, d.Reason,
 		d.Delay(), d.RetryAfter, p.since(d.HoldEnd()))
-	if d.Soonest < 0 || d.Soonest > d.RetryAfter { // a lower bound: stores may differ in how well they know it
-		p.Errorf("soonest %v, retry-after %v", d.Soonest, d.RetryAfter)
+	if d.EarliestRetry < 0 || d.EarliestRetry > d.RetryAfter { // a lower bound: stores may differ in how well they know it
+		p.Errorf("earliest %v, retry-after %v", d.EarliestRetry, d.RetryAfter)
 	}
 	if held && d.Allowed {
 		for k := range d.Buckets() {

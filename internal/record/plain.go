@@ -1,13 +1,14 @@
 package record
 
-// One is [Decide] for the common case: a plain take of one bucket, in which nothing is held and
-// every limit was used before. In any other case it is not ok, and nothing is done. at is the
+// DecidePlain is [Decide] for the common case: a plain take of one bucket, in which nothing is held
+// and every limit was used before. In any other case it is not ok, and nothing is done. at is the
 // instant of the decision. after is 0 if the take is allowed, and otherwise the time until it fits;
 // giving units back cannot shorten it. The results are not a [Verdict], so that they travel in
 // registers.
 //
-// After an allowed take only One knows what the record has used, until [Record.FlushRun] is called.
-func One(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64, ok bool) {
+// After an allowed take only DecidePlain knows what the record has used, until [Record.FlushRun] is
+// called.
+func DecidePlain(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64, ok bool) {
 	if len(r.Open) != 0 || r.Pause != nil || len(r.Limits) < len(specs) || len(out) < len(specs) {
 		return 0, 0, false
 	}

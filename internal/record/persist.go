@@ -19,12 +19,12 @@ func advance(asks []Ask, now int64) {
 	}
 }
 
-// Strange reports whether a caller with these limits would advance the record differently than
+// MustPersist reports whether a caller with these limits would advance the record differently than
 // others would: it has another rate for a bucket, or ends a hold on a limit that it does not know.
 // Only then is a refusal (or a replay, or a settlement of what is gone) a change that a store must
 // keep: the rate that was seen applies from now on. Otherwise the next caller would advance the
 // record to the same state.
-func (r *Record) Strange(specs []Spec, now int64) bool {
+func (r *Record) MustPersist(specs []Spec, now int64) bool {
 	for i := range specs {
 		if specs[i].Kind != Bucket {
 			continue
