@@ -71,6 +71,9 @@ type bucketResult struct {
 	res  [MaxLimits]record.Result
 }
 
+// Never is the RetryAfter of what can never pass.
+const Never = time.Duration(math.MaxInt64)
+
 // LimitResult is what a decision says of one limit.
 type LimitResult struct {
 	Bucket     int // position of its bucket in the take

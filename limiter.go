@@ -347,31 +347,6 @@ func (l *Limiter) try(ctx context.Context, t *Take) (Decision, error) {
 	return l.ask(ctx, t, l.timeout, l.timeout)
 }
 
-// ask gets an answer of the store, in at most step per attempt and all in all; 0 bounds nothing. A
-// take with an id is sent again if the store is away: if it had arrived, it is answered again at no
-// cost. A plain take may have been spent, and is not sent again.
-func (l *Limiter) ask(ctx context.Context, t *Take, step, all time.Duration) (Decision, error) {
-	if t.ID == "" {
-		return l.once(ctx, t, step)
-	}
-	start := time.Now()
-	for i := 0; ; i++ {
-		d, err := l.once(ctx, t, step)
-		if !errors.Is(err, ErrStoreUnavailable) || i == attempts-1 || ctx.Err() != nil {
-			return d, err
-		}
-		pause := backoff(i)
-		if all > 0 {
-			if step = all - time.Since(start) - pause; step <= 0 {
-				return d, err
-			}
-		}
-		if !sleep(ctx, pause) {
-			return d, err
-		}
-	}
-}
-
 // once makes one store call within timeout. It notes in t if nobody knows what has come of it.
 func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Decision, error) {
 	if ctx.Err() != nil {

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,12 +15,6 @@ import (
 // clockRate is by how much a process's clock may run wrong, in parts per million: a holder's
 // deadline ends before the store's by that.
 const clockRate = 1000
-
-// Attempts to get an answer where asking again is safe, because the id makes it so.
-const (
-	attempts   = 3
-	firstRetry = 20 * time.Millisecond
-)
 
 // Reservation is an allowed take that is held until it is settled, cancelled, or its hold ends
 // (then it counts as used).
@@ -285,24 +278,6 @@ func (r *Reservation) send(ctx context.Context, s *Settlement) (out Outcome, aga
 		}
 	}
 	return out, again, err
-}
-
-// backoff returns the pause after failed attempt i, with jitter.
-func backoff(i int) time.Duration {
-	d := firstRetry << (2 * i)
-	return d/2 + mathrand.N(d) //nolint:gosec // jitter needs no secrecy
-}
-
-// sleep reports whether d passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // settle makes one store call, and tells the observer.

@@ -1,0 +1,182 @@
+package drawgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// WakeAll lets the one in front of each queue, of all limiters made from each other, try again at
+// once: the amounts have changed by which takes are counted. Those amounts come from
+// [Request.RefreshLimiter].
+func (l *Limiter) WakeAll() { l.queue.wakeAll() }
+
+// refresh lets t be counted by the policies that are in force by now. It is ErrNeverFits if it
+// cannot fit any more.
+func (t *Take) refresh() error {
+	if t.refreshLimiter == nil {
+		return nil
+	}
+	for i := range t.Buckets {
+		if l := t.refreshLimiter(i); l != nil && l.plan != t.Buckets[i].Plan && l.plan.sameLimits(t.Buckets[i].Plan) {
+			t.Buckets[i].Plan = l.plan
+		}
+	}
+	return t.fits()
+}
+
+// wait asks for t until it passes, and says in the line of which bucket it waited last, or found no
+// place, and how long it waited there.
+func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, at int, waited time.Duration, err error) {
+	if most := l.maxWait(t); most > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, most, fmt.Errorf("%w: waited %v, the most that the policy allows", ErrDeadline, most))
+		defer cancel()
+	}
+	w, d, at, err := l.enter(ctx, t)
+	if w == nil || err != nil {
+		return d, at, 0, err
+	}
+	d, err = l.waitTurn(ctx, t, w, d)
+	l.queue.leave(t, w)
+	if err == nil && d.Delay() > 0 {
+		err = l.queue.untilStart(ctx, t, &d)
+	}
+	return d, w.at, time.Since(w.since), err
+}
+
+// lookAhead is how far ahead the one in front of a line may be granted: a wake-up that is late by
+// less loses nothing of what came free meanwhile.
+const lookAhead = 10 * time.Millisecond
+
+// untilStart waits until a take may start that was granted ahead. The store decided before it
+// answered, so this is late rather than early.
+func (q *waitQueue) untilStart(ctx context.Context, t *Take, d *Decision) error {
+	if sleep(ctx, d.Delay()+q.late) {
+		return nil
+	}
+	t.lost = time.Now() // it was granted, and nobody will use it
+	d.Allowed = false
+	return t.ended(ctx, nil)
+}
+
+// maxWait returns the shortest bound that the policies of t set on waiting; 0 if none does.
+func (l *Limiter) maxWait(t *Take) (most time.Duration) {
+	for i := range t.Buckets {
+		if d := t.Buckets[i].Plan.policy.Wait.MaxWait; d > 0 && (most == 0 || d < most) {
+			most = d
+		}
+	}
+	return most
+}
+
+// enter asks once if nobody is in front, and otherwise, or if refused, takes a place in the line of
+// bucket at. It is nil if there is nothing to wait for.
+func (l *Limiter) enter(ctx context.Context, t *Take) (w *waiter, d Decision, at int, err error) {
+	if ctx.Err() != nil {
+		return nil, d, 0, ended(ctx, nil)
+	}
+	q := l.queue
+	q.mu.Lock()
+	place := q.places.Next(t.Priority, q.now())
+	if at = q.ahead(t, place); at >= 0 {
+		defer q.mu.Unlock()
+		if err = reachable(ctx, max(0, time.Until(q.lines[t.Buckets[at].Key].earliest)), nil); err == nil {
+			w, err = q.join(t, at, place)
+		}
+		return w, d, at, err
+	}
+	q.mu.Unlock()
+	news := q.wakeups.Load()
+	if d, err = l.ask(ctx, t, stepTimeout, 0); err != nil || d.Allowed {
+		return nil, d, 0, err
+	}
+	at = d.refusingBucket()
+	if err = reachable(ctx, d.EarliestRetry, &d); err != nil {
+		return nil, d, at, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w, err = q.join(t, at, place); err == nil && q.wakeups.Load() != news {
+		w.Wake() // what has come free since the question was put may not have found anybody in the line
+	}
+	return w, d, at, err
+}
+
+// reachable returns ErrDeadline if ctx ends before earliest has passed.
+func reachable(ctx context.Context, earliest time.Duration, d *Decision) error {
+	end, ok := ctx.Deadline()
+	if !ok || time.Until(end) > earliest {
+		return nil
+	}
+	if d == nil {
+		return &deadlineError{text: fmt.Sprintf("others wait in front, for %v at least", earliest)}
+	}
+	return &deadlineError{refusal: d.Err()}
+}
+
+// waitTurn waits in line until t passes. last is the refusal that brought it here; empty if it has not
+// asked yet.
+func (l *Limiter) waitTurn(ctx context.Context, t *Take, w *waiter, last Decision) (Decision, error) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
+	attempt := 1
+	for ask := last.Buckets() == 0; ; ask = true {
+		if ctx.Err() != nil {
+			return last, t.ended(ctx, &last)
+		}
+		if l.queue.front(t, w) {
+			if ask {
+				if err := t.refresh(); err != nil {
+					return last, err
+				}
+				t.Ahead = lookAhead
+				d, err := l.ask(ctx, t, stepTimeout, 0)
+				if err != nil || d.Allowed {
+					return d, err
+				}
+				if err := reachable(ctx, d.EarliestRetry, &d); err != nil {
+					return d, err
+				}
+				last = d
+			}
+			delay := inTime(ctx, last.pause(attempt), last.RetryAfter)
+			mine := l.queue.plan(t, w, &last, delay)
+			if last.early(t) { // a little earlier: it may be granted ahead then
+				if delay -= lookAhead; delay <= 0 && mine {
+					continue
+				}
+			}
+			if mine {
+				timer.Reset(delay + l.queue.late)
+			}
+		}
+		select {
+		case <-w.Turn:
+		case <-timer.C:
+			attempt++
+		case <-l.queue.ended:
+			return Decision{}, ErrClosed
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ended says why waiting ended with ctx: with ErrDeadline if that was a bound of the policy's, or
+// of a caller who says so. last may be nil.
+func ended(ctx context.Context, last *Decision) error {
+	if errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrDeadline) {
+		return ctx.Err()
+	}
+	e := &deadlineError{text: "it is over"}
+	if cause := context.Cause(ctx); errors.Is(cause, ErrDeadline) {
+		e.text = strings.TrimPrefix(cause.Error(), ErrDeadline.Error()+": ")
+	}
+	if last != nil && last.Buckets() > 0 && !last.Allowed {
+		e.refusal = last.Err()
+	}
+	return e
+}

@@ -1,0 +1,266 @@
+package drawgate
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/drawgate/drawgate/internal/queue"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// defaultQueue bounds a bucket's line where the policy does not.
+const defaultQueue = 10_000
+
+// waitQueue is where the callers of one process wait: a line per bucket. Only the one in front of a
+// line asks the store.
+type waitQueue struct {
+	start   time.Time // for ranks
+	watch   Watcher   // nil: the store gives no hints
+	closed  atomic.Bool
+	ended   chan struct{} // closed by close
+	some    atomic.Int64  // waiters in all lines, and one more once it is closed
+	wakeups atomic.Uint64 // counts them, of all lines
+	late    time.Duration // for tests: by how much every timer is late
+
+	mu      sync.Mutex
+	lines   map[Key]*line        // guarded by mu; none is empty
+	waiters map[*waiter]struct{} // guarded by mu: all who wait in them
+	places  queue.Places         // guarded by mu
+	stop    func()               // guarded by mu: ends the hints
+}
+
+// line is who waits for one bucket, and what is known of the one in front; both times are zero
+// until it has been refused there.
+type line struct {
+	queue.Line
+	next     time.Time // it is going to try again
+	earliest time.Time // it passes no earlier
+}
+
+// waiter is a take that waits: in the line of its bucket at, which is the one that refused it
+// longest, or has others in front.
+type waiter struct {
+	*queue.Waiter
+	at    int
+	since time.Time
+}
+
+func newWaitQueue(s Store) *waitQueue {
+	w, _ := s.(Watcher)
+	return &waitQueue{start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line), waiters: make(map[*waiter]struct{})}
+}
+
+// idle reports whether nobody waits and the queue is open.
+func (q *waitQueue) idle() bool { return q.some.Load() == 0 }
+
+func (q *waitQueue) close() {
+	if q.closed.CompareAndSwap(false, true) {
+		q.some.Add(1)
+		close(q.ended)
+	}
+}
+
+func (q *waitQueue) now() int64 { return int64(time.Since(q.start)) }
+
+// ahead returns the position of the first bucket of t for which others wait that come before p, and
+// -1 if there is none. q.mu is held.
+func (q *waitQueue) ahead(t *Take, p queue.Place) int {
+	for i := range t.Buckets {
+		if ln := q.lines[t.Buckets[i].Key]; ln != nil && !ln.Leads(p) {
+			return i
+		}
+	}
+	return -1
+}
+
+// queued refuses a take that will not wait, where others do: until the last of those in front tries
+// again. It describes only that bucket.
+func (q *waitQueue) queued(t *Take) (Decision, bool) {
+	if q.some.Load() == 0 {
+		return Decision{}, false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.places.Next(t.Priority, q.now())
+	after, at := time.Duration(0), 0
+	for i := range t.Buckets {
+		b := &t.Buckets[i]
+		ln := q.lines[b.Key]
+		if ln == nil || ln.Leads(p) || b.Plan.policy.Wait.Barge {
+			continue
+		}
+		if w := max(time.Millisecond, time.Until(ln.next)); w > after {
+			after, at = w, i
+		}
+	}
+	if after == 0 {
+		return Decision{}, false
+	}
+	d := Decision{
+		Reason: Queued, RetryAfter: after, EarliestRetry: after, at: time.Now().UnixMicro(), plan: t.Buckets[at].Plan, first: uint8(at),
+	}
+	var out [MaxLimits]record.Result
+	for j := range out {
+		out[j].ResetAt = d.at + after.Microseconds()
+	}
+	d.results(d.plan, &out)
+	return d, true
+}
+
+// join puts a take into the line of bucket i. Turn says when it should try. q.mu is held.
+func (q *waitQueue) join(t *Take, i int, p queue.Place) (*waiter, error) {
+	b := &t.Buckets[i]
+	most := b.Plan.policy.Wait.Queue
+	if most == 0 {
+		most = defaultQueue
+	}
+	if ln := q.lines[b.Key]; ln != nil && ln.Len() >= most {
+		return nil, fmt.Errorf("%w: %d callers wait for this bucket of policy %q", ErrQueueFull, most, b.Plan.policy.Name)
+	}
+	if len(q.lines) == 0 {
+		q.listen()
+	}
+	w := &waiter{queue.NewWaiter(p), i, time.Now()}
+	q.waiters[w] = struct{}{}
+	q.add(b.Key, w)
+	q.some.Add(1)
+	return w, nil
+}
+
+// add puts a waiter into a line. q.mu is held.
+func (q *waitQueue) add(key Key, w *waiter) {
+	ln := q.lines[key]
+	if ln == nil {
+		ln = &line{}
+		q.lines[key] = ln
+	}
+	if ln.Add(w.Waiter); ln.Front() == w.Waiter {
+		ln.next, ln.earliest = time.Time{}, time.Time{}
+	}
+}
+
+// remove takes a waiter out of its line: whoever comes to the front by that gets its turn. q.mu is
+// held.
+func (q *waitQueue) remove(key Key, w *waiter) {
+	ln := q.lines[key]
+	if ln.Front() == w.Waiter {
+		ln.next, ln.earliest = time.Time{}, time.Time{}
+	}
+	if ln.Remove(w.Waiter); ln.Len() == 0 {
+		delete(q.lines, key)
+	}
+}
+
+// leave ends the waiting of t.
+func (q *waitQueue) leave(t *Take, w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.remove(t.Buckets[w.at].Key, w)
+	delete(q.waiters, w)
+	q.some.Add(-1)
+	if len(q.lines) == 0 && q.stop != nil {
+		q.stop()
+		q.stop = nil
+	}
+}
+
+// move lets t wait for its bucket i instead, at the same place among all. q.mu is held.
+//
+// A line's bound does not count for who moves: it has been let in already.
+func (q *waitQueue) move(t *Take, w *waiter, i int) {
+	q.remove(t.Buckets[w.at].Key, w)
+	w.at = i
+	q.add(t.Buckets[i].Key, w)
+}
+
+// listen passes the store's hints on for as long as somebody waits. q.mu is held.
+func (q *waitQueue) listen() {
+	if q.watch == nil {
+		return
+	}
+	keys, done := make(chan Key, 64), make(chan struct{})
+	stop := q.watch.Watch(keys)
+	q.stop = func() { stop(); close(done) }
+	go func() {
+		for {
+			select {
+			case k := <-keys:
+				q.wake(k)
+			case <-done:
+				return
+			}
+		}
+	}()
+}
+
+// wake lets the one in front of a bucket's line try at once.
+func (q *waitQueue) wake(key Key) {
+	q.wakeups.Add(1) // first: see enter
+	if q.some.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ln := q.lines[key]; ln != nil {
+		ln.Wake()
+	}
+}
+
+func (q *waitQueue) wakeAll() {
+	q.wakeups.Add(1) // first: see enter
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, ln := range q.lines {
+		ln.next, ln.earliest = time.Time{}, time.Time{}
+		ln.Wake()
+	}
+}
+
+// front reports whether it is t's turn. If it is in its own line, but in that of another of its
+// buckets somebody stands before it, it moves there: otherwise those who wait for that bucket would
+// be passed by way of this one.
+func (q *waitQueue) front(t *Take, w *waiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.lines[t.Buckets[w.at].Key].Front() != w.Waiter {
+		return false
+	}
+	i := q.ahead(t, w.Place)
+	if i >= 0 {
+		q.move(t, w, i)
+	}
+	return i < 0
+}
+
+// waiting returns how many wait in all lines, and how long the one who waits longest has.
+func (q *waitQueue) waiting() (n int, oldest time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for w := range q.waiters {
+		oldest = max(oldest, time.Since(w.since))
+	}
+	return len(q.waiters), oldest
+}
+
+// plan notes when t, in front, is going to try again. If another of its buckets refuses it for
+// longer, it goes to wait there, and plan is false unless it is in front there as well: those who
+// need only this bucket need not wait for that one.
+func (q *waitQueue) plan(t *Take, w *waiter, d *Decision, delay time.Duration) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.lines[t.Buckets[w.at].Key].Front() != w.Waiter {
+		return false
+	}
+	if at := d.refusingBucket(); at != w.at {
+		q.move(t, w, at)
+	}
+	ln := q.lines[t.Buckets[w.at].Key]
+	if ln.Front() != w.Waiter {
+		return false
+	}
+	now := time.Now()
+	ln.next, ln.earliest = now.Add(delay), now.Add(d.EarliestRetry)
+	return true
+}
