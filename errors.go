@@ -20,8 +20,8 @@ var (
 	ErrInvalid = errors.New("drawgate: invalid argument")
 	// ErrNeedsReserve means that a policy with a concurrency limit was used without a hold.
 	ErrNeedsReserve = errors.New("drawgate: the policy has a concurrency limit: use Reserve")
-	// ErrStoreUnavailable means that the store did not decide: it could not be reached, did not answer
-	// in time, or failed. See [StoreError].
+	// ErrStoreUnavailable means that the store did not decide: it could not be reached, did not
+	// answer in time, or failed. See [StoreError].
 	ErrStoreUnavailable = errors.New("drawgate: the store is away")
 	// ErrNothingDone is in a [StoreError] whose store says for sure that the call was not carried
 	// out.

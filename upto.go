@@ -35,8 +35,8 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, most Cost) (d Decis
 			n = min(n, got[i])
 		}
 	}
-	// Where this fails, the hold ends by itself, as used: nothing is lost but what one limit granted
-	// beyond another.
+	// Where this fails, the hold ends by itself, as used: nothing is lost but what one limit
+	// granted beyond another.
 	_ = res.Settle(ctx, Cost{Unit: most.Unit, N: n})
 	return d, n, nil
 }

@@ -117,8 +117,8 @@ func reachable(ctx context.Context, earliest time.Duration, d *Decision) error {
 	return &deadlineError{refusal: d.Err()}
 }
 
-// waitTurn waits in line until t passes. last is the refusal that brought it here; empty if it has not
-// asked yet.
+// waitTurn waits in line until t passes. last is the refusal that brought it here; empty if it has
+// not asked yet.
 func (l *Limiter) waitTurn(ctx context.Context, t *Take, w *waiter, last Decision) (Decision, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -42,8 +42,8 @@ func ByIP(proxies *Proxies) Key {
 }
 
 // ByIPPrefix is [ByIP] by larger or smaller networks: by so many bits of an IPv4 address, and of an
-// IPv6 address. 0 means 32 and 64, as in ByIP. Less than 1 bit counts as 1, and more than an address
-// has as all of it.
+// IPv6 address. 0 means 32 and 64, as in ByIP. Less than 1 bit counts as 1, and more than an
+// address has as all of it.
 func ByIPPrefix(proxies *Proxies, v4, v6 int) Key {
 	v4, v6 = cmp.Or(v4, ipv4Bits), cmp.Or(v6, ipv6Bits)
 	return func(r *http.Request) (string, bool) { return prefixKey(proxies.ClientIP(r), v4, v6), true }
