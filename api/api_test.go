@@ -74,7 +74,7 @@ func TestCosts(t *testing.T) {
 		`{"a":9223372036854775808}`:              "number 9223372036854775808",
 		`[1]`:                                    "array",
 		`3`:                                      "number 3",
-		`{"a":1,"a":1}`:                          `"a" is named twice`,
+		`{"a":1,"a":1}`:                          `"a" is used twice`,
 	} {
 		var c api.Costs
 		err := json.Unmarshal([]byte(text), &c)

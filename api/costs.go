@@ -9,7 +9,7 @@ import (
 )
 
 // Costs is how many of each unit. As JSON it is an object whose values are integers: a null in it
-// is an error, because it might be meant as anything, and so is a unit that is named twice.
+// is an error, because it might be meant as anything, and so is a unit that is used twice.
 type Costs map[string]int64
 
 // UnmarshalJSON implements [json.Unmarshaler]. null stands for an object that is left out.
@@ -42,7 +42,7 @@ func (c *Costs) UnmarshalJSON(text []byte) error {
 			return &json.UnmarshalTypeError{Value: kind(v), Type: reflect.TypeFor[int64](), Field: name}
 		}
 		if _, twice := out[name]; twice {
-			return fmt.Errorf("the unit %q is named twice", name)
+			return fmt.Errorf("the unit %q is used twice", name)
 		}
 		out[name] = n
 	}

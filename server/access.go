@@ -11,30 +11,30 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// Role is what an access token allows.
+// Role is a permission of an access token.
 type Role string
 
 // The roles. RoleAdmin includes the others; RoleTake and RoleRead do not include each other.
 const (
-	RoleTake  Role = "take"  // take, settle, and the forward-auth door
+	RoleTake  Role = "take"  // take, settle, and forward-auth
 	RoleRead  Role = "read"  // status, explain, policies, the details of health, metrics (unless the token is bound to a tenant)
 	RoleAdmin Role = "admin" // reset, pause, disable, enable, buckets, reload
 )
 
-// Token is an access token as the server is told of it: by its secret, or by the SHA-256 of the
-// secret. Only the latter is kept.
+// Token is an access token in the server's configuration, given by its secret or by the SHA-256 of
+// the secret. Only the hash is kept.
 type Token struct {
 	Name   string // for people; optional
 	Secret string // at least 16 bytes; "" if SHA256 is given
 	SHA256 string // of the secret, 64 hexadecimal digits; "" if Secret is given
 	Roles  []Role // at least one
-	Tenant string // if not "", the only tenant whose buckets it may name, and the one of those that it does not
+	Tenant string // if not "", the only tenant whose buckets it may use, and the default for buckets without a tenant
 }
 
-// minSecret is how many bytes a secret has at least: shorter ones can be guessed.
+// minSecret is the least number of bytes in a secret: shorter ones can be guessed.
 const minSecret = 16
 
-// everyone is who asks where no access tokens are configured.
+// everyone is the caller if no access tokens are configured.
 var everyone = &access{take: true, read: true, admin: true}
 
 // access is what one token allows. It is not changed after New.
@@ -53,15 +53,15 @@ func newAccess(i int, t *Token) (*access, error) {
 	a := &access{tenant: t.Tenant}
 	switch {
 	case (t.Secret == "") == (t.SHA256 == ""):
-		return nil, fmt.Errorf("server: %s: give either its secret or the SHA-256 of that", name)
+		return nil, fmt.Errorf("server: %s: give either its secret or the secret's SHA-256", name)
 	case t.Secret != "" && len(t.Secret) < minSecret:
-		return nil, fmt.Errorf("server: %s: its secret has %d bytes, less than %d: make a random one", name, len(t.Secret), minSecret)
+		return nil, fmt.Errorf("server: %s: its secret has %d bytes, but at least %d are needed: make a random one", name, len(t.Secret), minSecret)
 	case t.Secret != "":
 		a.sum = sha256.Sum256([]byte(t.Secret))
 	default:
 		sum, err := hex.DecodeString(t.SHA256)
 		if err != nil || len(sum) != sha256.Size {
-			return nil, fmt.Errorf("server: %s: its SHA-256 is not %d hexadecimal digits", name, 2*sha256.Size)
+			return nil, fmt.Errorf("server: %s: its SHA-256 must have %d hexadecimal digits", name, 2*sha256.Size)
 		}
 		a.sum = [sha256.Size]byte(sum)
 	}
@@ -77,13 +77,13 @@ func newAccess(i int, t *Token) (*access, error) {
 		case RoleAdmin:
 			a.take, a.read, a.admin = true, true, true
 		default:
-			return nil, fmt.Errorf("server: %s: there is no role %q, but %s, %s and %s", name, r, RoleTake, RoleRead, RoleAdmin)
+			return nil, fmt.Errorf("server: %s: unknown role %q (have: %s, %s and %s)", name, r, RoleTake, RoleRead, RoleAdmin)
 		}
 	}
 	return a, nil
 }
 
-// gatekeeper knows the access tokens.
+// gatekeeper holds the access tokens.
 type gatekeeper []*access
 
 func newGatekeeper(tokens []Token) (gatekeeper, error) {
@@ -103,8 +103,7 @@ func newGatekeeper(tokens []Token) (gatekeeper, error) {
 	return g, nil
 }
 
-// find returns what a secret allows, or nil. It takes the same time whichever token it is, and for
-// none.
+// find returns what a secret allows, or nil. It takes the same time for every secret.
 func (g gatekeeper) find(secret string) (found *access) {
 	sum := sha256.Sum256([]byte(secret))
 	for _, a := range g {
@@ -115,11 +114,11 @@ func (g gatekeeper) find(secret string) (found *access) {
 	return found
 }
 
-// tokenHeader carries the access token where Authorization is somebody else's: at the forward-auth
-// door it is the client's of the site.
-const tokenHeader = "X-Drawgate-Token" //nolint:gosec // the name of a header is no secret
+// tokenHeader carries the access token where Authorization has another purpose: with forward-auth
+// it belongs to the site's client.
+const tokenHeader = "X-Drawgate-Token" //nolint:gosec // the name of a header is not a secret
 
-// secretOf returns the secret that a request carries, "" if it has none.
+// secretOf returns the secret of a request, or "" if it has none.
 func secretOf(h http.Header) string {
 	if v := h[tokenHeader]; len(v) == 1 {
 		return v[0]
@@ -135,7 +134,7 @@ func secretOf(h http.Header) string {
 	return strings.TrimLeft(secret, " ")
 }
 
-// who returns what a request may do; a problem if it carries no token that is known.
+// who returns what a request may do, or a problem if it has no known token.
 func (g gatekeeper) who(h http.Header) (*access, *api.Problem) {
 	if len(g) == 0 {
 		return everyone, nil
@@ -146,12 +145,12 @@ func (g gatekeeper) who(h http.Header) (*access, *api.Problem) {
 	}
 	a := g.find(secret)
 	if a == nil {
-		return nil, problem(api.CodeUnauthorized, "the access token is not one that this server knows")
+		return nil, problem(api.CodeUnauthorized, "this server does not know the access token")
 	}
 	return a, nil
 }
 
-// has reports whether the role is among what is allowed.
+// has reports whether the role is allowed.
 func (a *access) has(r Role) bool {
 	switch r {
 	case RoleTake:
@@ -161,10 +160,10 @@ func (a *access) has(r Role) bool {
 	case RoleAdmin:
 		return a.admin
 	}
-	return true // a path without a role is everybody's
+	return true // a path without a role is open to everybody
 }
 
-// tenantOf returns the tenant of a bucket that names t, or a problem if it is not this token's.
+// tenantOf returns the tenant for a bucket that names t, or a problem if the token may not use it.
 func (a *access) tenantOf(t string) (string, *api.Problem) {
 	switch {
 	case a.tenant == "" || t == a.tenant:
@@ -172,26 +171,26 @@ func (a *access) tenantOf(t string) (string, *api.Problem) {
 	case t == "":
 		return a.tenant, nil
 	}
-	return "", problem(api.CodeForbidden, "this access token is bound to another tenant than %q", t)
+	return "", problem(api.CodeForbidden, "this access token is bound to a tenant, which is not %q", t)
 }
 
-// mayTouch returns a problem if a reservation is of another tenant's buckets.
+// mayTouch returns a problem if a reservation has buckets of another tenant.
 func (a *access) mayTouch(buckets []api.Bucket) *api.Problem {
 	for i := range buckets {
 		if a.tenant != "" && buckets[i].Tenant != a.tenant {
-			return problem(api.CodeForbidden, "this access token is bound to another tenant than the reservation's")
+			return problem(api.CodeForbidden, "this access token is bound to a tenant, which is not the reservation's")
 		}
 	}
 	return nil
 }
 
-// handler serves one path for those who may.
+// handler serves one path for callers with permission.
 type handler func(w http.ResponseWriter, r *http.Request, who *access)
 
-// nobody is who asks without a token where one is needed.
+// nobody is a caller without a token where one is needed.
 var nobody = &access{}
 
-// only lets those pass who have a role; "" lets everybody pass.
+// only admits callers with a role; "" admits everybody.
 func (s *Server) only(role Role, h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		who, p := s.gate.who(r.Header)
@@ -199,7 +198,7 @@ func (s *Server) only(role Role, h handler) http.HandlerFunc {
 		case role == "" && p != nil:
 			who, p = nobody, nil
 		case p == nil && !who.has(role):
-			p = problem(api.CodeForbidden, "this access token has not the role %s", role)
+			p = problem(api.CodeForbidden, "this access token does not have the role %s", role)
 		}
 		if p != nil {
 			writeProblem(w, p)
@@ -209,8 +208,7 @@ func (s *Server) only(role Role, h handler) http.HandlerFunc {
 	}
 }
 
-// unbound returns a problem if the token is bound to a tenant: what concerns all tenants is not for
-// it.
+// unbound returns a problem if the token is bound to a tenant, for operations on all tenants.
 func (a *access) unbound() *api.Problem {
 	if a.tenant == "" {
 		return nil

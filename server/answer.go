@@ -11,14 +11,14 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// Answer says a decision on a take of that priority on the wire.
+// Answer converts a decision on a take of that priority to its wire form.
 func Answer(d *drawgate.Decision, priority int) api.Answer {
 	var a api.Answer
 	new(draft).decision(&a, d, priority)
 	return a
 }
 
-// mostOf returns what takes of a priority may use of a limit.
+// mostOf returns how much takes of a priority may use of a limit.
 func mostOf(l *drawgate.Limit, priority int) int64 {
 	if l.Headroom == (drawgate.Share{}) && len(l.ReservedByPriority) == 0 && l.Margin == 0 {
 		if l.Kind == drawgate.Bucket {
@@ -27,16 +27,15 @@ func mostOf(l *drawgate.Limit, priority int) int64 {
 		return l.Amount
 	}
 	plain := *l
-	plain.Zone = "" // it takes time to find, and has no part in this
+	plain.Zone = "" // it is slow to look up, and not needed here
 	spec, err := plain.Spec()
 	if err != nil || priority < 0 || priority >= len(spec.Effective) {
-		return l.Amount // both were checked long ago
+		return l.Amount // both were checked before
 	}
 	return spec.Effective[priority]
 }
 
-// draft is what an answer is made of: limits, of which takes may use most. It may be used again and
-// again.
+// draft collects the limits of an answer. Takes may use most of each. It is reused.
 type draft struct {
 	results []drawgate.LimitResult
 	most    []int64
@@ -46,7 +45,7 @@ func (f *draft) add(r drawgate.LimitResult, most int64) {
 	f.results, f.most = append(f.results, r), append(f.most, most)
 }
 
-// decision makes an answer of a decision.
+// decision converts a decision to an answer.
 func (f *draft) decision(a *api.Answer, d *drawgate.Decision, priority int) {
 	f.results, f.most = f.results[:0], f.most[:0]
 	for r := range d.Limits() {
@@ -55,12 +54,12 @@ func (f *draft) decision(a *api.Answer, d *drawgate.Decision, priority int) {
 	f.decided(a, d)
 }
 
-// decided makes an answer of a decision whose limits were added.
+// decided converts a decision whose limits were already added.
 func (f *draft) decided(a *api.Answer, d *drawgate.Decision) {
 	f.describe(a)
 	a.Allowed, a.Replayed, a.Fallback = d.Allowed, d.Replayed, d.Fallback
 	if a.RetryAfterMS = retryAfter(d.RetryAfter); d.Reason == drawgate.Paused {
-		a.RefusedBy = nil // it is no limit's doing
+		a.RefusedBy = nil // no limit is the reason
 	}
 	switch {
 	case d.Allowed:
@@ -75,7 +74,7 @@ func (f *draft) decided(a *api.Answer, d *drawgate.Decision) {
 	}
 }
 
-// describe says the limits. Whether the take passes is for the caller to say.
+// describe adds the limits. The caller sets whether the take passes.
 func (f *draft) describe(a *api.Answer) {
 	tightest, longest := -1, -1
 	if n := len(f.results); cap(a.Limits) < n {
@@ -102,7 +101,7 @@ func (f *draft) describe(a *api.Answer) {
 	}
 }
 
-// refuse makes the answer a refusal: it says why, and never that a retry might pass at once.
+// refuse turns the answer into a refusal with a reason. Its retry time is never 0.
 func (f *draft) refuse(a *api.Answer, reason string) {
 	a.Allowed, a.Reason, a.RetryAfterMS = false, reason, max(1, a.RetryAfterMS)
 	wait := Duration(a.RetryAfterMS.Duration())
@@ -110,23 +109,23 @@ func (f *draft) refuse(a *api.Answer, reason string) {
 	case a.NeverFits:
 		a.Message = "this take can never fit: it asks for more than a limit grants"
 	case reason == api.ReasonQueued:
-		a.Message = fmt.Sprintf("others wait in front; try again in %s", wait)
+		a.Message = fmt.Sprintf("others are waiting in front; try again in %s", wait)
 	case reason == api.ReasonQueueFull:
-		a.Message = fmt.Sprintf("as many callers wait as may; try again in %s", wait)
+		a.Message = fmt.Sprintf("the maximum number of callers is waiting; try again in %s", wait)
 	case reason == api.ReasonPaused:
 		a.Message = fmt.Sprintf("%s is paused; try again in %s", f.paused(), wait)
 	case reason == api.ReasonAway:
-		a.Message = fmt.Sprintf("the store is away, and without it there is not enough left; try again in %s", wait)
+		a.Message = fmt.Sprintf("the store is unavailable, and without it not enough is left; try again in %s", wait)
 	case a.Fallback:
-		a.Message = fmt.Sprintf("the store is away, and this server's share of what follows is used: %s; try again in %s", strings.Join(f.refusing(), ", "), wait)
+		a.Message = fmt.Sprintf("the store is unavailable, and this server's share is used up: %s; try again in %s", strings.Join(f.refusing(), ", "), wait)
 	case a.RefusedBy == nil:
-		a.Message = fmt.Sprintf("a limit has not enough left; try again in %s", wait)
+		a.Message = fmt.Sprintf("not enough is left of a limit; try again in %s", wait)
 	default:
 		a.Message = fmt.Sprintf("%s; this take fits in %s", strings.Join(f.refusing(), ", "), wait)
 	}
 }
 
-// paused names the bucket that is paused, as far as a decision says it.
+// paused names the paused bucket, as far as the decision shows it.
 func (f *draft) paused() string {
 	if len(f.results) == 0 || f.results[len(f.results)-1].Bucket != f.results[0].Bucket {
 		return "one of the buckets"
@@ -134,7 +133,7 @@ func (f *draft) paused() string {
 	return fmt.Sprintf("this key of policy %q", f.results[0].Policy)
 }
 
-// refusing says which limits refuse, the one that refuses longest first.
+// refusing lists the limits that refuse, the one that refuses longest first.
 func (f *draft) refusing() (all []string) {
 	var order []int
 	for i := range f.results {
@@ -165,7 +164,7 @@ func limit(r *drawgate.LimitResult, most int64) api.Limit {
 
 func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.UnitRequests) }
 
-// Status says on the wire what a store says of a bucket.
+// Status converts a store's status of a bucket to its wire form.
 func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 	var f draft
 	for r := range st.Limits() {
@@ -198,7 +197,7 @@ func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 	return out
 }
 
-// Describe says a limit in words: "10 requests per rolling 1m".
+// Describe describes a limit in words: "10 requests per rolling 1m".
 func Describe(l *drawgate.Limit) string {
 	switch l.Kind {
 	case drawgate.Bucket:
@@ -211,8 +210,8 @@ func Describe(l *drawgate.Limit) string {
 	return fmt.Sprintf("%s held at once", Units(l.Amount, unit(l)))
 }
 
-// Units writes so many of a unit: "10 requests", "1 request". Units of whose names nothing is known
-// stay as they are.
+// Units formats a number of units: "10 requests", "1 request". Unknown names of units stay
+// unchanged.
 func Units(n int64, unit string) string {
 	if known := unit == drawgate.UnitRequests || strings.HasSuffix(unit, "tokens"); n == 1 && known {
 		unit = strings.TrimSuffix(unit, "s")
@@ -220,7 +219,7 @@ func Units(n int64, unit string) string {
 	return fmt.Sprintf("%d %s", n, unit)
 }
 
-// Duration writes a duration for people, with two parts at most, rounded up: "450ms", "12.3s",
+// Duration formats a duration for people, with at most two parts, rounded up: "450ms", "12.3s",
 // "3h5m", "6d4h".
 func Duration(d time.Duration) string {
 	const day = 24 * time.Hour

@@ -2,14 +2,14 @@ package server
 
 import "github.com/drawgate/drawgate/api"
 
-// deepest is deeper than an array may be that means something.
+// deepest is more nesting than any valid body has.
 const deepest = 16
 
-// checkArraySizes returns a problem if an array of a body has more elements than any may have: two
-// bytes in a body are hundreds in memory. So it is asked before the body is read into anything. It
-// takes a body for JSON: what is none is for encoding/json to refuse.
+// checkArraySizes returns a problem if an array of a body is longer than any array may be. It runs
+// before the body is decoded, because two bytes in a body become hundreds in memory. It assumes
+// that the body is JSON: encoding/json refuses others later.
 func checkArraySizes(body []byte) *api.Problem {
-	var commas [deepest]int // in the arrays and objects around this byte
+	var commas [deepest]int // in the arrays and objects around the current byte
 	var array [deepest]bool // which of them are arrays
 	depth := 0
 	for i := 0; i < len(body); i++ {
@@ -27,14 +27,14 @@ func checkArraySizes(body []byte) *api.Problem {
 				continue
 			}
 			if commas[depth]++; commas[depth] >= api.MaxTakes {
-				return problem(api.CodeInvalid, "an array has more than %d elements: that is the most of takes and keys, and buckets has fewer", api.MaxTakes)
+				return problem(api.CodeInvalid, "an array has more than %d elements, which is the maximum for takes and keys (buckets have a lower one)", api.MaxTakes)
 			}
 		}
 	}
 	return nil
 }
 
-// endOfString returns where the string ends that begins at i, or where the body does.
+// endOfString returns where the string that begins at i ends, or the end of the body.
 func endOfString(body []byte, i int) int {
 	for i++; i < len(body) && body[i] != '"'; i++ {
 		if body[i] == '\\' {

@@ -15,7 +15,7 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// request says a take in the engine's words, and checks what the engine does not see.
+// request converts a take for the engine, and checks what the engine does not.
 func (s *Server) request(who *access, t *api.Take, req *engine.Request) *api.Problem {
 	switch {
 	case t.ID != "" && t.HoldMS == 0:
@@ -48,7 +48,7 @@ func (s *Server) request(who *access, t *api.Take, req *engine.Request) *api.Pro
 	return fits(req)
 }
 
-// labels returns labels in the library's form, by name.
+// labels converts labels for the library, sorted by name.
 func labels(m map[string]string) (list []drawgate.Label) {
 	if len(m) == 0 {
 		return nil
@@ -59,7 +59,7 @@ func labels(m map[string]string) (list []drawgate.Label) {
 	return list
 }
 
-// what says in the engine's words what is asked for: one bucket, several, or what the rules choose.
+// what converts what a take asks for: one bucket, several, or what the rules choose.
 func (s *Server) what(who *access, one *api.Bucket, several []api.Bucket, at *api.Attributes, req *engine.Request) *api.Problem {
 	switch {
 	case at != nil && (named(one) || several != nil):
@@ -115,7 +115,7 @@ func (s *Server) byRules(who *access, at *api.Attributes, req *engine.Request) (
 	return s.within(who, req)
 }
 
-// attributes says attributes in the rules' words.
+// attributes converts attributes for the rules.
 func attributes(at *api.Attributes) (*rules.Attributes, *api.Problem) {
 	if err := rules.CheckRequestPath(at.Path); err != nil {
 		return nil, problem(api.CodeInvalid, "attributes.path: %v", err)
@@ -134,17 +134,17 @@ func attributes(at *api.Attributes) (*rules.Attributes, *api.Problem) {
 			out.Headers.Set(name, v)
 		}
 		if len(out.Headers) != len(at.Headers) {
-			return nil, problem(api.CodeInvalid, "attributes.headers names a header twice: the case of its letters does not matter")
+			return nil, problem(api.CodeInvalid, "attributes.headers has a header twice: names are not case-sensitive")
 		}
 	}
 	return out, nil
 }
 
-// tenantAttr is the attribute by which rules may match the tenant that an access token is bound to.
+// tenantAttr is the attribute by which rules can match the tenant that an access token is bound to.
 const tenantAttr = "tenant"
 
-// within lets the rules know which tenant an access token is bound to, and refuses if they apply a
-// policy to another one. Should other rules come into force before the take, the engine refuses.
+// within passes the tenant of an access token to the rules, and refuses if they apply a policy to
+// another tenant. If other rules come into force before the take, the engine refuses.
 func (s *Server) within(who *access, req *engine.Request) *api.Problem {
 	at := req.Attributes
 	req.Within = who.tenant
@@ -158,20 +158,20 @@ func (s *Server) within(who *access, req *engine.Request) *api.Problem {
 	}
 	for i := range res.Applied {
 		if a := &res.Applied[i]; a.Tenant != who.tenant {
-			return problem(api.CodeForbidden, "this access token is bound to a tenant, and rule %q applies policy %q to another one: a rule without a tenant applies it to the caller's",
+			return problem(api.CodeForbidden, "this access token is bound to a tenant, and rule %q applies policy %q to another one: remove the rule's tenant to apply it to the caller's",
 				ruleName(a.Rule, a.RuleName), a.Policy)
 		}
 	}
 	return nil
 }
 
-// policy finds a policy's name; "" means the only one.
+// policy checks a policy's name; "" means the only one.
 func (s *Server) policy(name string) (string, *api.Problem) {
 	if name == "" {
 		if c := s.engine.Config(); len(c.Policies) == 1 {
 			return c.Policies[0].Name, nil
 		}
-		return "", problem(api.CodeUnknownPolicy, "the policy is missing: one of %s", strings.Join(s.names(), ", "))
+		return "", problem(api.CodeUnknownPolicy, "the policy is missing (have: %s)", strings.Join(s.names(), ", "))
 	}
 	if s.engine.Limiter(name) == nil {
 		return "", problem(api.CodeUnknownPolicy, "unknown policy %q (have: %s)", name, strings.Join(s.names(), ", "))
@@ -197,10 +197,10 @@ func holdOf(field string, ms int64) (time.Duration, *api.Problem) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// named reports whether a bucket is named.
+// named reports whether any field of a bucket is set.
 func named(b *api.Bucket) bool { return b.Policy != "" || b.Tenant != "" || b.Key != "" }
 
-// Costs returns costs in the library's form, by unit.
+// Costs converts costs for the library, sorted by unit.
 func Costs(m map[string]int64) []drawgate.Cost {
 	if len(m) == 0 {
 		return nil

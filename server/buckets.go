@@ -15,14 +15,14 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// Bounds of going through all keys of a policy.
+// Bounds on listing the keys of a policy.
 const (
-	listTimeout = 30 * time.Second // waiting for the one before included
-	maxPage     = 1 << 20          // bytes of the keys of a page, unless one alone has more
+	listTimeout = 30 * time.Second // including the time waiting for the previous listing
+	maxPage     = 1 << 20          // bytes of the keys on a page, unless a single key has more
 )
 
 // buckets serves GET /v1/buckets. A store lists keys in no order, so each page goes through all of
-// them, one at a time, and keeps no more than it answers.
+// them, one at a time, and only keeps what it returns.
 func (s *Server) buckets(w http.ResponseWriter, r *http.Request, who *access) {
 	q, p := s.listQuery(r, who)
 	lister, ok := s.store.(drawgate.Lister)
@@ -36,10 +36,10 @@ func (s *Server) buckets(w http.ResponseWriter, r *http.Request, who *access) {
 	ctx, cancel := context.WithTimeout(r.Context(), listTimeout)
 	defer cancel()
 	c := http.NewResponseController(w)
-	_ = c.SetWriteDeadline(time.Now().Add(listTimeout + writeTimeout)) // a writer that knows no deadlines has none to move
+	_ = c.SetWriteDeadline(time.Now().Add(listTimeout + writeTimeout)) // a writer without deadlines needs no extension
 	page := page{after: q.after, size: q.limit, keys: []string{}}
 	if err := s.list(ctx, lister, &q, &page); errors.Is(err, context.DeadlineExceeded) {
-		writeProblem(w, problem(api.CodeStoreAway, "to go through all keys of the policy takes more than %v", listTimeout))
+		writeProblem(w, problem(api.CodeStoreAway, "listing all keys of the policy takes more than %v", listTimeout))
 		return
 	} else if err != nil {
 		writeProblem(w, s.fail(err))
@@ -52,7 +52,7 @@ func (s *Server) buckets(w http.ResponseWriter, r *http.Request, who *access) {
 	writeJSON(w, http.StatusOK, out)
 }
 
-// list fills a page, when nobody else goes through the store.
+// list fills a page, when no other listing is running.
 func (s *Server) list(ctx context.Context, lister drawgate.Lister, q *listQuery, p *page) error {
 	select {
 	case s.listing <- struct{}{}:
@@ -70,13 +70,13 @@ func (s *Server) list(ctx context.Context, lister drawgate.Lister, q *listQuery,
 	return err
 }
 
-// page keeps the first keys, in the order of their bytes, after one.
+// page keeps the first keys after a given one, in byte order.
 type page struct {
 	after string
 	size  int
 	keys  []string // in order
 	bytes int      // of keys
-	more  bool     // there are keys behind these
+	more  bool     // there are keys after these
 }
 
 func (p *page) add(key string) {
@@ -84,7 +84,7 @@ func (p *page) add(key string) {
 		return
 	}
 	i, twice := slices.BinarySearch(p.keys, key)
-	if twice || p.more && i == len(p.keys) { // a store that is changed while it is listed may say a key again
+	if twice || p.more && i == len(p.keys) { // a store that changes during a listing may yield a key again
 		return
 	}
 	p.keys = slices.Insert(p.keys, i, key)
@@ -113,7 +113,7 @@ func (s *Server) listQuery(r *http.Request, who *access) (q listQuery, p *api.Pr
 		case "after":
 			after, err := base64.RawURLEncoding.DecodeString(v)
 			if err != nil {
-				return q, problem(api.CodeInvalid, "after is not what an answer said: give it unchanged")
+				return q, problem(api.CodeInvalid, "after must be the unchanged value of an earlier answer")
 			}
 			q.after = string(after)
 		case "limit":
@@ -126,7 +126,7 @@ func (s *Server) listQuery(r *http.Request, who *access) (q listQuery, p *api.Pr
 			return q, problem(api.CodeInvalid, "%q is not one of policy, tenant, limit and after", name)
 		}
 	}
-	name, shadow := strings.CutSuffix(q.policy, engine.ShadowSuffix) // whose buckets a rule in shadow counts in
+	name, shadow := strings.CutSuffix(q.policy, engine.ShadowSuffix) // the policy that a rule in shadow counts by
 	if q.policy, p = s.policy(name); p == nil {
 		if shadow {
 			q.policy += engine.ShadowSuffix

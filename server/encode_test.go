@@ -102,20 +102,20 @@ func TestNamesAreExactAndThereOnce(t *testing.T) {
 	t.Parallel()
 	h := setup{}.make(t).AdminHandler()
 	for _, c := range [][3]string{
-		{"/v1/take", `{"policy":"llm","policy":"llm"}`, `"policy" is named twice`},
+		{"/v1/take", `{"policy":"llm","policy":"llm"}`, `"policy" is used twice`},
 		{"/v1/take", `{"policy":"llm","Policy":"tiers"}`, `unknown field "Policy"`},
 		{"/v1/take", `{"POLICY":"llm"}`, `unknown field "POLICY"`},
 		{"/v1/take", "{\"\u212aey\":\"a\"}", "unknown field"}, // the sign of the kelvin, which encoding/json takes for a k
-		{"/v1/take", `{"policy":"llm","polic\u0079":"tiers"}`, `"policy" is named twice`},
-		{"/v1/take", `{"policy":"llm","costs":{"tokens":1,"tokens":2}}`, `"tokens" is named twice`},
-		{"/v1/take", `{"takes":[{"policy":"llm"},{"policy":"llm","labels":{"a":"b","a":"b"}}]}`, `"a" is named twice`},
-		{"/v1/take", `{"buckets":[{"policy":"llm","key":"a","key":"b"}]}`, `"key" is named twice`},
-		{"/v1/take", `{"attributes":{"ip":"::1","ip":"::2"}}`, `"ip" is named twice`},
-		{"/v1/settle", `{"reservation":"a","used":{"tokens":1,"tokens":1}}`, `"tokens" is named twice`},
-		{"/v1/status", `{"policy":"llm","key":"a","key":"b"}`, `"key" is named twice`},
+		{"/v1/take", `{"policy":"llm","polic\u0079":"tiers"}`, `"policy" is used twice`},
+		{"/v1/take", `{"policy":"llm","costs":{"tokens":1,"tokens":2}}`, `"tokens" is used twice`},
+		{"/v1/take", `{"takes":[{"policy":"llm"},{"policy":"llm","labels":{"a":"b","a":"b"}}]}`, `"a" is used twice`},
+		{"/v1/take", `{"buckets":[{"policy":"llm","key":"a","key":"b"}]}`, `"key" is used twice`},
+		{"/v1/take", `{"attributes":{"ip":"::1","ip":"::2"}}`, `"ip" is used twice`},
+		{"/v1/settle", `{"reservation":"a","used":{"tokens":1,"tokens":1}}`, `"tokens" is used twice`},
+		{"/v1/status", `{"policy":"llm","key":"a","key":"b"}`, `"key" is used twice`},
 		{"/v1/explain", `{"attributes":{"IP":"::1"}}`, `unknown field "IP"`},
-		{"/v1/reset", `{"policy":"llm","keys":["a"],"keys":["b"]}`, `"keys" is named twice`},
-		{"/v1/policies/llm/disable", `{"for_ms":1000,"for_ms":2000}`, `"for_ms" is named twice`},
+		{"/v1/reset", `{"policy":"llm","keys":["a"],"keys":["b"]}`, `"keys" is used twice`},
+		{"/v1/policies/llm/disable", `{"for_ms":1000,"for_ms":2000}`, `"for_ms" is used twice`},
 	} {
 		var p api.Problem
 		w := ask(h, "POST", c[0], c[1])

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// connectionEvery is how often a failure that a client caused is logged, at most.
+// connectionEvery is the shortest time between log lines about failures that clients caused.
 const connectionEvery = 10 * time.Second
 
-// errorLog takes what net/http writes about connections. Whoever reaches a listener can make a TLS
-// handshake fail as often as it likes, so of such lines one in ten seconds is logged, with how many
-// were not since the one before.
+// errorLog receives what net/http logs about connections. Any client can make TLS handshakes fail
+// as often as it likes, so only one such line in ten seconds is logged, with the number of lines
+// that were left out.
 type errorLog struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	next    time.Time // guarded by mu: when the next line is logged
+	next    time.Time // guarded by mu: when the next line may be logged
 	skipped int       // guarded by mu: lines that were not logged
 }
 
@@ -30,7 +30,7 @@ func newErrorLog(l *slog.Logger) *log.Logger { //nolint:forbidigo // net/http ta
 func (e *errorLog) Write(line []byte) (int, error) {
 	text := strings.TrimSuffix(string(line), "\n")
 	if strings.Contains(text, ": panic serving ") || strings.HasPrefix(text, "http: Accept error: ") {
-		e.log.Warn(text) // a mistake of the program, or a lack of resources: net/http waits after the latter
+		e.log.Warn(text) // a bug, or a lack of resources, after which net/http waits
 		return len(line), nil
 	}
 	if skipped, ok := e.pass(time.Now()); ok {

@@ -35,8 +35,8 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request, who *access) {
 	writeJSON(w, http.StatusOK, out)
 }
 
-// Explain says what would apply to a request, and how it stands there, as POST /v1/explain does.
-// What fails in a bucket is fail's to put into words.
+// Explain returns what would apply to a request, and its current state, as POST /v1/explain does.
+// fail describes an error in a bucket.
 func Explain(ctx context.Context, e *engine.Engine, req *engine.Request, priority int, fail func(error) *api.Problem) (out api.ExplainAnswer, err error) {
 	uses, err := usesOf(e, req, &out)
 	if err != nil {
@@ -72,8 +72,8 @@ type use struct {
 	ask drawgate.Ask
 }
 
-// usesOf finds what would apply, as [engine.Engine.Take] does. What would because limits are
-// switched off is in out.
+// usesOf finds what would apply, as [engine.Engine.Take] does. It notes in out if limits are
+// switched off.
 func usesOf(e *engine.Engine, req *engine.Request, out *api.ExplainAnswer) (uses []use, err error) {
 	res := engine.Result{}
 	config := e.Config()
@@ -95,10 +95,10 @@ func usesOf(e *engine.Engine, req *engine.Request, out *api.ExplainAnswer) (uses
 			continue
 		}
 		if req.Within != "" && a.Tenant != req.Within {
-			return nil, engine.ErrOtherTenant // other rules came into force since the request was checked
+			return nil, engine.ErrOtherTenant // the rules have changed since the request was checked
 		}
 		if !ok || a.Rule >= len(config.Rules) {
-			return nil, engine.ErrUnknownPolicy // the configuration was replaced this moment
+			return nil, engine.ErrUnknownPolicy // the configuration was just replaced
 		}
 		u := use{out: api.Explanation{Applied: applied(a)}}
 		u.out.Bucket = nil
@@ -119,14 +119,14 @@ func usesOf(e *engine.Engine, req *engine.Request, out *api.ExplainAnswer) (uses
 	return uses, asked(uses)
 }
 
-// asked returns an error if a take would be one: it names no unit, and no policy counts requests.
+// asked returns an error if the take is not valid: it names no unit, and no policy counts requests.
 func asked(uses []use) error {
 	var units []string
 	for _, u := range uses {
 		limits := u.ask.Limiter.Plan().Policy().Limits
 		switch {
 		case len(u.ask.Costs) > 0 && !u.out.Shadow && !u.out.Disabled, has(limits, drawgate.UnitRequests) && !u.out.Shadow:
-			return nil // a disabled policy that counts requests is as good as one in force: see the engine
+			return nil // a disabled policy that counts requests is enough: see the engine
 		case u.out.Shadow || u.out.Disabled:
 			continue
 		}
@@ -142,8 +142,8 @@ func asked(uses []use) error {
 		strings.Join(slices.Compact(units), ", "))
 }
 
-// counted returns an error for a unit that none of the policies that the rules apply counts, as a
-// take does.
+// counted returns an error for a unit that is counted by none of the policies that the rules apply,
+// as a take does.
 func counted(uses []use, costs []drawgate.Cost) error {
 	for _, c := range costs {
 		if len(uses) > 0 && !slices.ContainsFunc(uses, func(u use) bool { return has(u.ask.Limiter.Plan().Policy().Limits, c.Unit) }) {
@@ -158,8 +158,8 @@ func has(limits []drawgate.Limit, name string) bool {
 	return slices.ContainsFunc(limits, func(l drawgate.Limit) bool { return unit(&l) == cmp.Or(name, drawgate.UnitRequests) })
 }
 
-// askByRule asks for what a rule applies: with its amounts and costs, in the buckets that it counts
-// by.
+// askByRule returns the ask for what a rule applies: with its amounts and costs, in the buckets
+// that it counts by.
 func askByRule(e *engine.Engine, a *engine.Applied, info *engine.Info, rule *rules.Rule, costs []drawgate.Cost) (drawgate.Ask, error) {
 	i := slices.IndexFunc(rule.Apply, func(p rules.Apply) bool {
 		return p.Policy == a.Policy && (p.Shadow || rule.Shadow || info.Shadow) == a.Shadow
@@ -176,8 +176,8 @@ func askByRule(e *engine.Engine, a *engine.Applied, info *engine.Info, rule *rul
 	return ask, err
 }
 
-// vary gives an ask the amounts and the buckets that a rule says. An override for the key goes
-// before a rule's amounts.
+// vary changes an ask to the amounts and the buckets of a rule. An override for the key takes
+// precedence over a rule's amounts.
 func vary(e *engine.Engine, ask *drawgate.Ask, info *engine.Info, apply *rules.Apply, inShadow bool) (err error) {
 	p := ask.Limiter.Plan().Policy()
 	p.Limits = slices.Clone(p.Limits)
@@ -195,8 +195,8 @@ func vary(e *engine.Engine, ask *drawgate.Ask, info *engine.Info, apply *rules.A
 	return err
 }
 
-// mergeCosts returns what is asked of a policy: what the rule says, but for the units that the
-// request names and the policy counts.
+// mergeCosts returns the costs for a policy: those of the rule, replaced by those of the request
+// for units that the policy counts.
 func mergeCosts(p *drawgate.Policy, rule map[string]int64, asked []drawgate.Cost) []drawgate.Cost {
 	all := maps.Clone(rule)
 	if all == nil {

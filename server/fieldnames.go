@@ -9,15 +9,15 @@ import (
 	"sync"
 )
 
-// checkFieldNames returns an error if an object names something twice, or spells a field in another
-// way than the protocol. encoding/json takes the last one, and does not mind the case of letters;
-// what stands between a client and this server may read the same text otherwise. The JSON has been
-// read into v before.
+// checkFieldNames returns an error if an object has a name twice, or a field with other capitals
+// than in the protocol. encoding/json accepts both, and uses the last value; a program between a
+// client and this server may read the same text differently. The JSON has already been decoded into
+// v.
 func checkFieldNames(body []byte, v any) error {
 	return checkNextNames(json.NewDecoder(bytes.NewReader(body)), reflect.TypeOf(v).Elem())
 }
 
-// checkNextNames checks the next value, which was read into a t.
+// checkNextNames checks the next value, which was decoded into a t.
 func checkNextNames(d *json.Decoder, t reflect.Type) error {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -42,7 +42,7 @@ func checkNextNames(d *json.Decoder, t reflect.Type) error {
 	return err
 }
 
-// member reads a name of an object, and returns the type of what it names.
+// member reads a name of an object, and returns the type of its value.
 func member(d *json.Decoder, t reflect.Type, seen map[string]bool) (reflect.Type, error) {
 	token, err := d.Token()
 	if err != nil {
@@ -50,7 +50,7 @@ func member(d *json.Decoder, t reflect.Type, seen map[string]bool) (reflect.Type
 	}
 	name, _ := token.(string)
 	if seen[name] {
-		return nil, fmt.Errorf("%q is named twice", name)
+		return nil, fmt.Errorf("the name %q is used twice", name)
 	}
 	seen[name] = true
 	if t.Kind() == reflect.Map {
@@ -62,13 +62,13 @@ func member(d *json.Decoder, t reflect.Type, seen map[string]bool) (reflect.Type
 	return nil, fmt.Errorf("unknown field %q: names are in lower case", name)
 }
 
-// fields has the types of the fields of each struct of the protocol, by their names in JSON: a
+// fields caches the types of the fields of each struct of the protocol, by their names in JSON: a
 // map[string]reflect.Type by reflect.Type.
 var fields sync.Map
 
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	if have, ok := fields.Load(t); ok {
-		return have.(map[string]reflect.Type) //nolint:forcetypeassert // nothing else is in it
+		return have.(map[string]reflect.Type) //nolint:forcetypeassert // there is nothing else in it
 	}
 	made := map[string]reflect.Type{}
 	for _, v := range reflect.VisibleFields(t) {

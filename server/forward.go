@@ -17,59 +17,59 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// forwardPath is where proxies ask.
+// forwardPath is the path for proxies.
 const forwardPath = "/auth"
 
-// ForwardAuth configures the door at /auth, where proxies ask whether a request may pass: nginx
-// auth_request, Caddy forward_auth, Traefik ForwardAuth, HAProxy. The rules decide. The zero value
-// is ready to use.
+// ForwardAuth configures /auth, where proxies ask whether a request may pass: nginx auth_request,
+// Caddy forward_auth, Traefik ForwardAuth, HAProxy. The rules decide. The zero value is ready to
+// use.
 type ForwardAuth struct {
-	// Proxies may ask for the requests of others, and are not taken for clients themselves. None:
-	// programs of this machine, by loopback or a Unix socket.
+	// Proxies may ask on behalf of clients, and are never counted as clients themselves. If there
+	// are none, only programs on this machine may ask, through loopback or a Unix socket.
 	Proxies []netip.Prefix
-	// Unix trusts peers on a Unix socket beside Proxies.
+	// Unix trusts peers on a Unix socket in addition to Proxies.
 	Unix bool
-	// ClientHeader is where they say who the client is: "" is X-Forwarded-For. See
+	// ClientHeader is the header with the client's address: "" is X-Forwarded-For. See
 	// [httplimit.ProxyOptions].
 	ClientHeader string
-	// URI, Method and Host name the headers in which they describe the request. "" is
+	// URI, Method and Host name the headers in which the proxies describe the request. "" is
 	// X-Forwarded-Uri, X-Original-URI or X-Original-URL; X-Forwarded-Method or X-Original-Method;
-	// X-Forwarded-Host. The proxies must overwrite them: what they pass on, a client has written.
+	// X-Forwarded-Host. The proxies must overwrite these headers, because otherwise the client
+	// could write them.
 	URI, Method, Host string
-	// User and Class name headers in which the proxies say who is signed in, and the class of the
-	// API key; "": they do not.
+	// User and Class name the headers in which the proxies send who is signed in, and the class of
+	// the API key; "": they do not send it.
 	User, Class string
-	// Status answers a refusal: 0 is 429, or 503 where a fallback refuses for want of the store;
-	// 401 and 403 are for nginx, which passes nothing else on. The query parameter status goes
-	// before it.
+	// Status is the status of a refusal: 0 is 429, or 503 if a fallback refuses because the store
+	// is unavailable; 401 and 403 are for nginx, which passes on no others. The query parameter
+	// status takes precedence.
 	Status int
-	// AllowAway lets requests pass, marked with X-RateLimit-Fallback, if the store does not decide.
-	// Otherwise they are answered with 503. What a fallback decides while the store is away is a
-	// decision, to which this does not apply.
+	// AllowAway lets requests pass, marked with X-RateLimit-Fallback, if nothing can be decided.
+	// Otherwise they are answered with 503. It does not apply to decisions that a fallback makes
+	// during an outage.
 	AllowAway bool
-	// Shared names policies of which all callers share a bucket: a refusal then says that it is not
-	// the caller's own limit.
+	// Shared names policies whose bucket all callers share: a refusal then says that it is not the
+	// caller's own limit.
 	Shared []string
-	// Headers says how decisions are described; nil means all policies, in all headers. Its
-	// MaxBytes is 2560 if it is 0.
+	// Headers configures the description of decisions; nil means all policies, in all headers. A
+	// MaxBytes of 0 means 2560.
 	Headers *httplimit.HeaderOptions
 }
 
-// Headers of the door's answers, beside those of httplimit.
+// Headers of the answers, besides those of httplimit.
 const (
-	headerShadow = "X-Ratelimit-Shadow" // shadow policies that differ: "policy=would_refuse, other=would_allow"
-	headerStatus = "X-Ratelimit-Status" // the status that a refusal has, whatever the answer's own: 429, 503 or 422
+	headerShadow = "X-Ratelimit-Shadow" // policies in shadow that differ: "policy=would_refuse, other=would_allow"
+	headerStatus = "X-Ratelimit-Status" // the status of a refusal (429, 503 or 422), whatever the answer's own status
 )
 
-// The headers of an answer have less than 4 KiB in all, which is what nginx has for them unless it
-// is told otherwise: a longer answer is an error for it, with which its configuration may let
-// requests pass.
+// The headers of an answer have less than 4 KiB in total, which is nginx's default buffer: nginx
+// treats a longer answer as an error, on which its configuration may let requests pass.
 const (
 	maxLists   = 2560 // bytes of RateLimit and RateLimit-Policy together
 	maxShadows = 512  // bytes of X-RateLimit-Shadow
 )
 
-// forwarding is a ForwardAuth made ready.
+// forwarding is a prepared ForwardAuth.
 type forwarding struct {
 	ForwardAuth
 	clients           *httplimit.Proxies
@@ -107,7 +107,7 @@ func newForwarding(f *ForwardAuth) (out forwarding, err error) {
 	return out, nil
 }
 
-// oneOr returns the header that is configured, or else the usual ones.
+// oneOr returns the configured header, or the usual ones.
 func oneOr(configured string, usual ...string) []string {
 	if configured == "" {
 		return usual
@@ -157,20 +157,20 @@ func (s *Server) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	s.forward.refuse(w, q.status, httplimit.Refused(&res.Decision, func(b int) bool { return s.forward.shared(res.Applied, b) }))
 }
 
-// forwarded says in the engine's words what a proxy asks. unclear says why nobody can know what the
-// proxy's client asks of the site.
+// forwarded converts a proxy's question for the engine. unclear is set if the site may understand
+// the request differently.
 func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (unclear, p *api.Problem) {
 	if s.closed.Load() {
 		return nil, Problem(drawgate.ErrClosed)
 	}
 	who := everyone
-	if len(s.gate) > 0 { // Authorization is the client's
+	if len(s.gate) > 0 { // Authorization belongs to the client
 		if who = s.gate.find(r.Header.Get(tokenHeader)); who == nil || !who.take {
 			return nil, problem(api.CodeForbidden, "the proxy must send an access token with the role %s in %s", RoleTake, tokenHeader)
 		}
 	}
 	if !s.forward.trusts(r.RemoteAddr) {
-		return nil, problem(api.CodeUntrusted, "%s is not one of the trusted proxies, which alone may ask for the requests of others: name it among them", r.RemoteAddr)
+		return nil, problem(api.CodeUntrusted, "%s is not one of the trusted proxies, and only they may ask on behalf of clients: add it to them", r.RemoteAddr)
 	}
 	if p := s.forward.undescribed(r.Header); p != nil {
 		return nil, p
@@ -181,9 +181,9 @@ func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (
 	return nil, s.within(who, req)
 }
 
-// refuseUnclear refuses a request of which nobody can know what it asks of the site. It is the
-// client's doing, so the proxy must be able to refuse it whatever it does with mistakes and with a
-// Drawgate that is unavailable: nginx can by no other status than 401 and 403.
+// refuseUnclear refuses a request that the site may understand differently. The client caused this,
+// so the proxy must be able to refuse it regardless of how it handles errors and an unavailable
+// Drawgate: nginx can only do so with the statuses 401 and 403.
 func refuseUnclear(w http.ResponseWriter, status int, p *api.Problem) {
 	w.Header()[headerStatus] = []string{strconv.Itoa(p.Status)}
 	if status != http.StatusTooManyRequests {
@@ -209,21 +209,21 @@ func (s *Server) forwardFailed(w http.ResponseWriter, status int, err error) {
 		})
 		return
 	case api.CodeNeedsHold:
-		p.Detail = "a rule applies a policy with a concurrency limit here: a proxy that asks does not say when the request ends, so nothing would free the slot. " +
-			"Limit what runs at once in the program (httplimit), or by /v1/take with hold_ms"
+		p.Detail = "a rule applies a policy with a concurrency limit here: the proxy does not report when the request ends, so nothing would free the slot. " +
+			"Limit concurrency in the program (httplimit), or by /v1/take with hold_ms"
 		p.Status = http.StatusInternalServerError
 	case api.CodeCancelled, api.CodeClosing:
-	default: // nobody who asks can do anything about it
+	default: // the caller cannot do anything about it
 		p.Status = http.StatusInternalServerError
 	}
 	if p.Status == http.StatusInternalServerError {
-		s.warn("a proxy's question could not be answered", errors.New(p.Detail))
+		s.warn("a request from a proxy could not be answered", errors.New(p.Detail))
 	}
 	writeProblem(w, p)
 }
 
-// refuse answers a refusal. For want of the store it is a 503 wherever else it would be a 429, as
-// it is of httplimit.
+// refuse answers a refusal. If the store's absence is the reason, it is a 503 where otherwise it
+// would be a 429, as in httplimit.
 func (f *forwarding) refuse(w http.ResponseWriter, status int, p *httplimit.Problem) {
 	own := http.StatusTooManyRequests
 	if p.Status == http.StatusServiceUnavailable {
@@ -249,7 +249,7 @@ func (f *forwarding) shared(list []engine.Applied, bucket int) bool {
 	return false
 }
 
-// sayShadows says which shadows differ, as far as there is room.
+// sayShadows lists which shadows differ, as far as there is room.
 func sayShadows(h http.Header, list []engine.Shadow) {
 	var b []byte
 	for i := range list {
@@ -270,7 +270,7 @@ func sayShadows(h http.Header, list []engine.Shadow) {
 	}
 }
 
-// forwardQuery is what the address that a proxy asks says.
+// forwardQuery has the parameters in the address of /auth.
 type forwardQuery struct {
 	status int
 	route  string
@@ -287,7 +287,7 @@ func (f *forwarding) query(r *http.Request) (q forwardQuery, p *api.Problem) {
 	}
 	for name, values := range all {
 		if len(values) > 1 {
-			return q, problem(api.CodeInvalid, "%q is there %d times", strings.ToValidUTF8(name, "?"), len(values))
+			return q, problem(api.CodeInvalid, "%q occurs %d times", strings.ToValidUTF8(name, "?"), len(values))
 		}
 		v := values[0]
 		switch name {
@@ -301,7 +301,7 @@ func (f *forwarding) query(r *http.Request) (q forwardQuery, p *api.Problem) {
 		case "route":
 			q.route = v
 		default:
-			return q, problem(api.CodeInvalid, "%q is not one of status and route: a proxy must not pass on the query of the request here", strings.ToValidUTF8(name, "?"))
+			return q, problem(api.CodeInvalid, "%q is not one of status and route: the proxy must not pass on the request's query here", strings.ToValidUTF8(name, "?"))
 		}
 	}
 	return q, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// trusts reports whether a peer may ask for the requests of others.
+// trusts reports whether a peer may ask on behalf of clients.
 func (f *forwarding) trusts(remote string) bool {
 	peer, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -26,7 +26,7 @@ func (f *forwarding) trusts(remote string) bool {
 	return false
 }
 
-// undescribed returns a problem if a proxy does not describe the request at all.
+// undescribed returns a problem if the proxy does not describe the request at all.
 func (f *forwarding) undescribed(h http.Header) *api.Problem {
 	for _, names := range [][]string{f.uri, f.method} {
 		if !slices.ContainsFunc(names, func(name string) bool { return len(h[name]) > 0 }) {
@@ -36,7 +36,7 @@ func (f *forwarding) undescribed(h http.Header) *api.Problem {
 	return nil
 }
 
-// attributes reads what a trusted proxy says of the request that it asks about.
+// attributes reads a trusted proxy's description of the request.
 func (f *forwarding) attributes(r *http.Request, route string) (*rules.Attributes, *api.Problem) {
 	uri, p := one(r.Header, f.uri)
 	if p != nil {
@@ -55,7 +55,7 @@ func (f *forwarding) attributes(r *http.Request, route string) (*rules.Attribute
 		return nil, p
 	}
 	if !isToken(method) {
-		return nil, problem(api.CodeInvalid, "what the proxy says in %s is not the method of a request", f.method[0])
+		return nil, problem(api.CodeInvalid, "the value of %s is not an HTTP method", f.method[0])
 	}
 	a := &rules.Attributes{Method: method, Path: place, Host: host, Route: route, IP: f.clients.ClientIP(r), Headers: r.Header}
 	if a.User, p = one(r.Header, []string{f.User}); p != nil {
@@ -70,14 +70,14 @@ func (f *forwarding) attributes(r *http.Request, route string) (*rules.Attribute
 	return a, nil
 }
 
-// one returns the value of a header that has several names. A client can send those that its proxy
-// does not know, so all that are there must say the same.
+// one returns the value of a header that has several names. A client can send names that its proxy
+// does not know, so all that are present must have the same value.
 func one(h http.Header, names []string) (value string, p *api.Problem) {
 	found := ""
 	for _, name := range names {
 		for _, v := range h[name] {
 			if v = inner(name, v); found != "" && v != value {
-				return "", problem(api.CodeInvalid, "%s and %s say different things: the proxy must set the one and remove the other", found, name)
+				return "", problem(api.CodeInvalid, "%s and %s differ: the proxy must set one and remove the other", found, name)
 			}
 			found, value = name, v
 		}
@@ -85,7 +85,7 @@ func one(h http.Header, names []string) (value string, p *api.Problem) {
 	return value, nil
 }
 
-// inner makes X-Original-URL, which is a whole address, comparable with the others.
+// inner makes X-Original-URL, which is a complete address, comparable with the others.
 func inner(name, v string) string {
 	if name == "X-Original-Url" {
 		return originForm(v)
@@ -93,9 +93,9 @@ func inner(name, v string) string {
 	return v
 }
 
-// originForm returns a whole address as most requests have it, without the scheme and the host. All
-// else it returns as it is: what url.Parse makes of an address is not what the proxy and the site
-// see.
+// originForm returns a complete address in the form that most requests have, without the scheme and
+// the host. It returns anything else unchanged: url.Parse may read it differently than the proxy
+// and the site do.
 func originForm(address string) string {
 	scheme, rest, _ := strings.Cut(address, "://")
 	if !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") {
@@ -115,26 +115,26 @@ func originForm(address string) string {
 	return address
 }
 
-// pathOf returns the path of an address, decoded. The rules see it in its shortest form. It refuses
-// an address of which the proxy, the site and the rules may not understand the same path: otherwise
-// /health/..;/login would be exempt where /health/* is.
+// pathOf returns the decoded path of an address. The rules see it in its shortest form. It refuses
+// an address that the proxy, the site and the rules may read as different paths: otherwise
+// /health/..;/login would be exempt if /health/* is.
 func pathOf(uri string) (string, *api.Problem) {
 	uri = originForm(uri)
 	raw, _, _ := strings.Cut(uri, "?")
 	if strings.Contains(uri, "#") {
-		raw = uri // for some the query is a part of the path then
+		raw = uri // for some programs the query is then part of the path
 	}
 	if err := rules.CheckRequestPath(raw); err != nil {
 		return "", problem(api.CodeInvalid, "%v", err)
 	}
 	u, err := url.ParseRequestURI(uri)
 	if err != nil || uri[0] != '/' {
-		return "", problem(api.CodeInvalid, "what the proxy passes on is not the address of a request")
+		return "", problem(api.CodeInvalid, "the value that the proxy passes on is not the address of a request")
 	}
 	return u.Path, nil
 }
 
-// isToken reports whether text can be a method (RFC 9110, section 5.6.2).
+// isToken reports whether text is a valid method (RFC 9110, section 5.6.2).
 func isToken(text string) bool {
 	for i := range len(text) {
 		c := text[i]

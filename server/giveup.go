@@ -10,10 +10,10 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// Bounds of what is cancelled in the background.
+// Bounds on cancellations in the background.
 const (
 	giveUpTimeout = 5*time.Second + drawgate.SendLife
-	maxGiveUps    = 256 // at once; one more is cancelled by who asks, before its answer
+	maxGiveUps    = 256 // at once; the caller carries out a further one, before its answer
 )
 
 // giveUps cancels in the background what nobody will settle.
@@ -21,12 +21,12 @@ type giveUps struct {
 	slots chan struct{}
 	mu    sync.Mutex
 	group sync.WaitGroup
-	over  bool // guarded by mu: nothing starts in the background any more
+	over  bool // guarded by mu: nothing more is started in the background
 }
 
 func newGiveUps() *giveUps { return &giveUps{slots: make(chan struct{}, maxGiveUps)} }
 
-// run runs f in the background, or at once if too much runs there.
+// run runs f in the background, or directly if too much is running there.
 func (g *giveUps) run(f func()) {
 	g.mu.Lock()
 	if !g.over {
@@ -45,7 +45,7 @@ func (g *giveUps) run(f func()) {
 	f()
 }
 
-// wait returns when nothing runs any more.
+// wait returns when nothing is running any more.
 func (g *giveUps) wait() {
 	g.mu.Lock()
 	g.over = true
@@ -53,20 +53,20 @@ func (g *giveUps) wait() {
 	g.group.Wait()
 }
 
-// giveBack cancels a hold that nobody knows of.
+// giveBack cancels a hold that no client knows.
 func (s *Server) giveBack(ctx context.Context, res *engine.Result) {
-	own := *res // the caller uses it again
+	own := *res // the caller reuses it
 	s.cancelLater(ctx, own.Cancel)
 }
 
-// cancelLater cancels in the background, whatever has become of ctx.
+// cancelLater cancels in the background, even if ctx has ended.
 func (s *Server) cancelLater(ctx context.Context, how func(context.Context) error) {
 	ctx = context.WithoutCancel(ctx)
 	s.giveUps.run(func() {
 		ctx, cancel := context.WithTimeout(ctx, giveUpTimeout)
 		defer cancel()
 		if err := how(ctx); err != nil && !errors.Is(err, drawgate.ErrGone) { // its hold will end, as used
-			s.warn("what nobody will settle was not given back", err)
+			s.warn("a reservation that nobody will settle was not given back", err)
 		}
 	})
 }

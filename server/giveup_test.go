@@ -309,7 +309,7 @@ func TestProblemsSayWhatMayBeSpent(t *testing.T) {
 		says string
 	}{
 		{context.Canceled, api.CodeCancelled, "nothing was spent"},
-		{&drawgate.GaveUpError{Err: context.Canceled}, api.CodeCancelled, "what was held is given back"},
+		{&drawgate.GaveUpError{Err: context.Canceled}, api.CodeCancelled, "it was given back"},
 		{&drawgate.GaveUpError{MaySpend: true, Err: context.Canceled}, api.CodeCancelled, "units may be spent, or held"},
 		{&drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}, api.CodeStoreAway, "units may be spent, or held"},
 	} {

@@ -11,8 +11,8 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// healthz says that this process is alive. It asks nobody: a process must not be restarted because
-// its store is away.
+// healthz says that this process is alive. It does not ask the store: a process must not be
+// restarted because its store is unavailable.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request, _ *access) {
 	writeJSON(w, http.StatusOK, s.health())
 }
@@ -22,18 +22,18 @@ func (s *Server) health() api.Health {
 	return api.Health{Status: api.StatusOK, Waiting: int64(waiting), UptimeMS: time.Since(s.start).Milliseconds()}
 }
 
-// readyTimeout bounds how long the store may take to say that it is there.
+// readyTimeout bounds the time for the store to answer.
 const readyTimeout = 2 * time.Second
 
-// readyz says whether this process can decide. Where access tokens are needed, only who may read is
-// told of policies.
+// readyz says whether this process can decide. If access tokens are needed, it lists policies only
+// for the role read.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request, who *access) {
 	h := s.health()
 	sent := time.Now()
 	err := s.ping(r.Context())
 	h.Store = &api.StoreHealth{Status: api.StatusOK, LatencyMS: millis(time.Since(sent))}
 	if err != nil {
-		s.warn("the store is away", err)
+		s.warn("the store is unavailable", err)
 		h.Store.Status = api.StatusAway
 	}
 	h.States = s.policyHealth(err != nil)
@@ -55,7 +55,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request, who *access) {
 	writeJSON(w, status, h)
 }
 
-// worse returns the worse of two states. A policy that is switched off needs no store.
+// worse returns the worse of two states. A policy that is switched off does not need a store.
 func worse(a, b string) string {
 	order := []string{api.StatusDisabled, api.StatusOK, api.StatusDegraded, api.StatusAway}
 	if slices.Index(order, b) > slices.Index(order, a) {
@@ -64,7 +64,7 @@ func worse(a, b string) string {
 	return a
 }
 
-// policyHealth says how each policy decides, by name.
+// policyHealth returns how each policy is decided, by name.
 func (s *Server) policyHealth(unavailable bool) []api.PolicyHealth {
 	var all []api.PolicyHealth
 	for _, info := range s.engine.Policies() {
@@ -85,8 +85,8 @@ func (s *Server) policyHealth(unavailable bool) []api.PolicyHealth {
 	return all
 }
 
-// fallback returns what decides on a policy while the store is away: of its limits' fallbacks the
-// one that admits least, and FallbackDefault if nothing does.
+// fallback returns what decides about a policy during an outage: of its limits' fallbacks the one
+// that admits least, or FallbackDefault if nothing does.
 func (s *Server) fallback(p *drawgate.Policy) (least drawgate.Fallback) {
 	if s.opts.Fallback == nil {
 		return drawgate.FallbackDefault
@@ -99,7 +99,7 @@ func (s *Server) fallback(p *drawgate.Policy) (least drawgate.Fallback) {
 	return least
 }
 
-// ping asks the store; one that cannot be asked is there.
+// ping pings the store. A store without a ping counts as available.
 func (s *Server) ping(ctx context.Context) error {
 	p, ok := s.store.(drawgate.Pinger)
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// heldBuckets says on the wire which buckets a reservation is of, with what it was granted: all
+// heldBuckets returns a reservation's buckets in their wire form, with what was granted: everything
 // that is needed to settle it elsewhere.
 func heldBuckets(res *engine.Result) []api.Bucket {
 	d := &res.Reservation.Decision
@@ -33,30 +33,30 @@ func heldBuckets(res *engine.Result) []api.Bucket {
 	return buckets
 }
 
-// shadowsOf returns what of a result is settled beside its reservation: nil if no shadow is held.
+// shadowsOf returns the part of a result with its shadows' reservation: nil if no shadow is held.
 func shadowsOf(res *engine.Result) *engine.Result {
 	if len(res.Shadow) == 0 {
 		return nil
 	}
 	shadows := *res
-	shadows.Reservation, shadows.Applied, shadows.Shadow = nil, nil, nil // the lists are used again
+	shadows.Reservation, shadows.Applied, shadows.Shadow = nil, nil, nil // these lists are reused
 	return &shadows
 }
 
-// What a token of an unknown id and end is measured with: it is as long as those of rand.Text, and
-// of the next centuries.
+// The ID and end with which the size of a token is estimated: as long as those of rand.Text, and of
+// the next centuries.
 var (
 	anID  = strings.Repeat("A", 26)
 	anEnd = time.UnixMilli(1e13 - 1)
 )
 
-// fits reports a take whose token would not fit into a settlement.
+// fits returns a problem for a take whose token would not fit into a settlement.
 func fits(req *engine.Request) *api.Problem {
 	size := 0
 	for i := range req.Asks {
 		size += len(req.Asks[i].Key) + len(req.Asks[i].Tenant)
 	}
-	if size < maxToken/16 { // whatever has to be escaped in it
+	if size < maxToken/16 { // even if everything in it must be escaped
 		return nil
 	}
 	buckets := make([]api.Bucket, len(req.Asks))
@@ -74,10 +74,10 @@ func fits(req *engine.Request) *api.Problem {
 	return nil
 }
 
-// costsSize is more than the costs of a bucket take in a token: six units of 64 letters at most,
-// and numbers.
+// costsSize is an upper bound for the size of a bucket's costs in a token: at most six units of 64
+// letters, and numbers.
 const costsSize = drawgate.MaxLimits * (64 + 20) * 4 / 3
 
 func tokenTooLarge(n int) *api.Problem {
-	return problem(api.CodeTooLarge, "the reservation would have %d bytes, more than %d: use shorter keys", n, maxToken)
+	return problem(api.CodeTooLarge, "the reservation would have %d bytes, but at most %d are allowed: use shorter keys", n, maxToken)
 }

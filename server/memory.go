@@ -11,28 +11,28 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// remembered is how many reservations a server remembers that it gave out: the newest.
+// remembered is how many of its newest reservations a server remembers.
 const remembered = 65_536
 
-// mark identifies what a token says, but for the end of its hold.
+// mark identifies the content of a token, except for the end of its hold.
 type mark [sha256.Size]byte
 
 func markOf(id string, grant drawgate.Grant, buckets []api.Bucket) mark {
 	return sha256.Sum256(encode(token{ID: id, Grant: grant, Buckets: buckets}))
 }
 
-// encode writes what can always be written, for machines.
+// encode encodes values that cannot fail, for machines.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // strings and integers can always be written
+	_ = e.Encode(v) // strings and integers cannot fail
 	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
 }
 
-// memory knows which reservations this process gave out and has not seen the end of: only for these
-// may what was used beyond the estimate be charged after the hold has ended, and once. It also has
-// what is held beside them in shadow. It is safe for concurrent use.
+// memory holds the reservations that this process gave out and has not seen the end of. Only for
+// these may use beyond the estimate be charged after the hold has ended, and once. It also has
+// their shadows' reservations. It is safe for concurrent use.
 type memory struct {
 	mu   sync.Mutex
 	at   map[mark]int // guarded by mu: positions in ring
@@ -43,7 +43,7 @@ type memory struct {
 
 type entry struct {
 	mark
-	shadows *engine.Result // nil: nothing is
+	shadows *engine.Result // nil: there are none
 }
 
 func newMemory(size int) *memory { return &memory{at: map[mark]int{}, size: size} }
@@ -67,7 +67,8 @@ func (m *memory) add(k mark, shadows *engine.Result) {
 	m.next = (m.next + 1) % m.size
 }
 
-// claim forgets a reservation, and reports whether it was there: of several callers one gets it.
+// claim forgets a reservation, and reports whether it was there: of several callers, only one
+// succeeds.
 func (m *memory) claim(k mark) (shadows *engine.Result, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,7 +81,7 @@ func (m *memory) claim(k mark) (shadows *engine.Result, ok bool) {
 	return shadows, true
 }
 
-// shadows returns what is held in shadow beside a reservation, if that is known.
+// shadows returns the shadows' reservation, if it is known.
 func (m *memory) shadows(k mark) *engine.Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()

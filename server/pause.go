@@ -10,7 +10,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// pause serves POST /v1/pause. It is for administrators: a pause stops others, whatever their
+// pause serves POST /v1/pause. It is for administrators: a pause stops everybody, whatever their
 // limits have left, and only a reset ends it early.
 func (s *Server) pause(w http.ResponseWriter, r *http.Request, who *access) {
 	var q api.PauseRequest
@@ -34,11 +34,11 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request, who *access) {
 		writeProblem(w, s.fail(err))
 		return
 	}
-	s.log.Warn("a bucket is paused", "policy", q.Policy, "until", until.UTC(), "reason", q.Reason)
+	s.log.Warn("a bucket was paused", "policy", q.Policy, "until", until.UTC(), "reason", q.Reason)
 	writeJSON(w, http.StatusOK, api.PauseAnswer{Until: until.UTC()})
 }
 
-// pauseOf says a pause in the engine's words, which checks the rest.
+// pauseOf converts a pause for the engine, which checks the rest.
 func pauseOf(q *api.PauseRequest) (p drawgate.Pause, _ *api.Problem) {
 	q.Key = cmp.Or(q.Key, api.DefaultKey)
 	if len(q.Key) > drawgate.MaxKey {
@@ -46,7 +46,7 @@ func pauseOf(q *api.PauseRequest) (p drawgate.Pause, _ *api.Problem) {
 	}
 	switch {
 	case q.ForMS == 0 && q.Until == nil:
-		return p, problem(api.CodeInvalid, "give one of for_ms and until: a bucket is paused for a time")
+		return p, problem(api.CodeInvalid, "give one of for_ms and until: a pause needs an end")
 	case q.ForMS != 0 && q.Until != nil:
 		return p, problem(api.CodeInvalid, "give only one of for_ms and until")
 	}

@@ -21,7 +21,7 @@ func (s *Server) policies(w http.ResponseWriter, _ *http.Request, _ *access) {
 	writeJSON(w, http.StatusOK, out)
 }
 
-// Policy says a policy in force on the wire.
+// Policy converts a policy in force to its wire form.
 func Policy(info *engine.Info) api.Policy {
 	p := api.Policy{
 		Name: info.Name, Shadow: info.Shadow, DisabledUntil: instant(info.DisabledUntil), Fallback: info.Policy.Fallback.String(), Limits: []api.LimitSpec{},
@@ -52,7 +52,7 @@ func (s *Server) disable(w http.ResponseWriter, r *http.Request, who *access) {
 		until, p = disableUntil(&q)
 	}
 	s.change(w, r, p, func(name string) error {
-		s.log.Warn("a policy is switched off", "policy", name, "until", until.UTC())
+		s.log.Warn("a policy was switched off", "policy", name, "until", until.UTC())
 		return s.engine.Disable(name, until)
 	})
 }
@@ -60,12 +60,13 @@ func (s *Server) disable(w http.ResponseWriter, r *http.Request, who *access) {
 // enable serves POST /v1/policies/{name}/enable.
 func (s *Server) enable(w http.ResponseWriter, r *http.Request, who *access) {
 	s.change(w, r, who.unbound(), func(name string) error {
-		s.log.Info("a policy is switched on", "policy", name)
+		s.log.Info("a policy was switched on", "policy", name)
 		return s.engine.Enable(name)
 	})
 }
 
-// change changes the policy that the path names, if there is no problem yet, and answers with it.
+// change changes the policy named in the path, unless there already is a problem, and answers with
+// the policy.
 func (s *Server) change(w http.ResponseWriter, r *http.Request, p *api.Problem, how func(name string) error) {
 	name := r.PathValue("name")
 	if p == nil {
@@ -91,11 +92,11 @@ func disableUntil(q *api.DisableRequest) (time.Time, *api.Problem) {
 	now := time.Now()
 	switch {
 	case (q.ForMS == 0) == (q.Until == nil):
-		return now, problem(api.CodeInvalid, "give one of for_ms and until: a policy is switched off for a time")
+		return now, problem(api.CodeInvalid, "give one of for_ms and until: switching a policy off needs an end")
 	case q.Until != nil && !q.Until.After(now):
-		return now, problem(api.CodeInvalid, "until is over")
+		return now, problem(api.CodeInvalid, "until is in the past")
 	case q.Until != nil && q.Until.Sub(now) > api.MaxDisable, q.ForMS < 0 || q.ForMS > api.MaxDisable.Milliseconds():
-		return now, problem(api.CodeInvalid, "a policy is switched off for at most %d ms: leave it out of the configuration instead", api.MaxDisable.Milliseconds())
+		return now, problem(api.CodeInvalid, "a policy can be switched off for at most %d ms: remove it from the configuration instead", api.MaxDisable.Milliseconds())
 	case q.Until != nil:
 		return *q.Until, nil
 	}

@@ -14,18 +14,18 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// statusCancelled is what is answered to a client that is not there any more.
+// statusCancelled is the status for a client that has left.
 const statusCancelled = 499
 
-// kinds says which HTTP status and title a code has.
+// kinds has the HTTP status and title of each code.
 var kinds = map[api.Code]struct {
 	status int
 	title  string
 }{
-	api.CodeBadJSON:       {http.StatusBadRequest, "The request is not understood"},
+	api.CodeBadJSON:       {http.StatusBadRequest, "The request cannot be read"},
 	api.CodeInvalid:       {http.StatusUnprocessableEntity, "A value is not valid"},
-	api.CodeUnknownPolicy: {http.StatusUnprocessableEntity, "The policy is not known"},
-	api.CodeUnknownUnit:   {http.StatusUnprocessableEntity, "The unit is not known"},
+	api.CodeUnknownPolicy: {http.StatusUnprocessableEntity, "Unknown policy"},
+	api.CodeUnknownUnit:   {http.StatusUnprocessableEntity, "Unknown unit"},
 	api.CodeNeverFits:     {http.StatusUnprocessableEntity, "The cost can never fit"},
 	api.CodeNeedsHold:     {http.StatusUnprocessableEntity, "The take needs a hold"},
 	api.CodeBadToken:      {http.StatusUnprocessableEntity, "The reservation is not valid"},
@@ -43,9 +43,9 @@ var kinds = map[api.Code]struct {
 	api.CodeNotSupported:  {http.StatusNotImplemented, "Not supported"},
 	api.CodeNotReloaded:   {http.StatusUnprocessableEntity, "The configuration was not reloaded"},
 	api.CodeLimited:       {http.StatusTooManyRequests, "Too many requests"},
-	api.CodeStoreAway:     {http.StatusServiceUnavailable, "The store is away"},
+	api.CodeStoreAway:     {http.StatusServiceUnavailable, "The store is unavailable"},
 	api.CodeClosing:       {http.StatusServiceUnavailable, "The server is stopping"},
-	api.CodeCancelled:     {statusCancelled, "The client went away"},
+	api.CodeCancelled:     {statusCancelled, "The client has left"},
 }
 
 func problem(code api.Code, format string, args ...any) *api.Problem {
@@ -53,7 +53,7 @@ func problem(code api.Code, format string, args ...any) *api.Problem {
 	return &api.Problem{Type: "about:blank", Title: k.title, Status: k.status, Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Problem says on the wire what an error of the library means. What the store said is not passed
+// Problem converts an error of the library to its wire form. Details from the store are not passed
 // on.
 func Problem(err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
@@ -65,7 +65,7 @@ func Problem(err error) *api.Problem {
 	}
 	switch {
 	case errors.Is(err, engine.ErrUnknownPolicy):
-		return problem(api.CodeUnknownPolicy, "there is no such policy: %s", text)
+		return problem(api.CodeUnknownPolicy, "unknown policy: %s", text)
 	case errors.Is(err, engine.ErrOtherTenant):
 		return problem(api.CodeForbidden, "this access token is bound to a tenant: %s", text)
 	case errors.Is(err, engine.ErrTooMany):
@@ -77,37 +77,37 @@ func Problem(err error) *api.Problem {
 	case errors.Is(err, drawgate.ErrNeedsReserve):
 		return problem(api.CodeNeedsHold, "the policy has a concurrency limit: give hold_ms, and settle the reservation when the work is done")
 	case errors.Is(err, drawgate.ErrIDReused):
-		return problem(api.CodeIDReused, "this grant of the id is open, with other content: give each take a grant of its own")
+		return problem(api.CodeIDReused, "this grant of the id is open with other content: use a new grant for each take")
 	case errors.Is(err, drawgate.ErrIDOpen):
-		return problem(api.CodeIDOpen, "a reservation with this id is open, of another take: settle or cancel that one first, or use another id; "+
-			"whoever sends a take again sends the grant of the first time with it")
+		return problem(api.CodeIDOpen, "another take has an open reservation with this id: settle or cancel that one first, or use another id; "+
+			"to send the same take again, use the same grant")
 	case errors.Is(err, drawgate.ErrTooManyOpen):
-		return problem(api.CodeTooManyOpen, "%d reservations are open in one of the buckets: settle what is done, hold for a shorter time, or use more keys", drawgate.MaxOpen)
+		return problem(api.CodeTooManyOpen, "%d reservations are open in one of the buckets, which is the maximum: settle finished ones, use shorter holds, or use more keys", drawgate.MaxOpen)
 	case errors.Is(err, drawgate.ErrInvalid):
 		return problem(api.CodeInvalid, "%s", strings.TrimPrefix(text, "invalid argument: "))
 	case errors.Is(err, drawgate.ErrClosed):
-		return problem(api.CodeClosing, "this server is stopping: ask another one, or again in a moment")
+		return problem(api.CodeClosing, "this server is stopping: ask another one, or try again in a moment")
 	case errors.Is(err, context.Canceled):
-		return problem(api.CodeCancelled, "the client went away; %s", spent(err))
+		return problem(api.CodeCancelled, "the client has left; %s", spent(err))
 	case mayHaveSpent(err):
-		return problem(api.CodeStoreAway, "the time was over while the store was asked; %s", spent(err))
+		return problem(api.CodeStoreAway, "the time ran out during the call to the store; %s", spent(err))
 	}
 	return problem(api.CodeStoreAway, "the store could not decide; the server's log says why")
 }
 
-// mayHaveSpent reports whether a take ended while the store was asked and its units may be spent,
-// or held: nobody knows, and nothing cancels it.
+// mayHaveSpent reports whether a take ended during the call to the store, so that its units may be
+// spent or held: that is unknown, and nothing cancels it.
 func mayHaveSpent(err error) bool {
 	e, ok := errors.AsType[*drawgate.GaveUpError](err)
 	return ok && e.MaySpend
 }
 
-// spent says what has become of the units of a take that ended without an answer.
+// spent describes the fate of the units of a take that ended without an answer.
 func spent(err error) string {
 	if mayHaveSpent(err) {
-		return "the store was just asked, so units may be spent, or held by the take's grant"
+		return "the call to the store was running, so units may be spent, or held by the take's grant"
 	}
-	return "nothing was spent, or what was held is given back"
+	return "nothing was spent, or it was given back"
 }
 
 func writeProblem(w http.ResponseWriter, p *api.Problem) {
@@ -120,10 +120,10 @@ func writeProblem(w http.ResponseWriter, p *api.Problem) {
 	write(w, p.Status, problemType, append(marshal(p), '\n'))
 }
 
-// warnEvery is how often a store that stays away is logged.
+// warnEvery is how often an outage of the store is logged.
 const warnEvery = 10 * time.Second
 
-// fail makes a problem of an error, and logs what the client is not told.
+// fail converts an error to a problem, and logs what the client is not told.
 func (s *Server) fail(err error) *api.Problem {
 	p := Problem(err)
 	if s.drain.Err() != nil && p.Code == api.CodeCancelled {
@@ -132,7 +132,7 @@ func (s *Server) fail(err error) *api.Problem {
 		}
 	}
 	if p.Code == api.CodeStoreAway {
-		s.warn("the store is away", err)
+		s.warn("the store is unavailable", err)
 	}
 	return p
 }

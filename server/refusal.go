@@ -9,11 +9,11 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// Refusal describes a refusal that came as an error, from a wait or a reservation. Where the error
-// does not say enough, it looks at the buckets once more. ok is false if err is no refusal; then
-// err is returned, or what went wrong with looking.
+// Refusal describes a refusal that was returned as an error, by a wait or a reservation. If the
+// error does not have enough information, it peeks at the buckets. ok is false if err is not a
+// refusal; then err is returned, or the error of the peek.
 //
-// ctx is that of the take. If it bounded the waiting, its cause must be [drawgate.ErrDeadline].
+// ctx is the context of the take. If it bounded the wait, its cause must be [drawgate.ErrDeadline].
 func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err error) (a api.Answer, ok bool, _ error) {
 	reason, ok := refusalReason(ctx, err)
 	if !ok {
@@ -40,7 +40,7 @@ func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err 
 		}
 	}
 	f.describe(&a)
-	// Room may have been made since. What was refused stays refused, by whom it was.
+	// There may be room by now. The refusal stands nevertheless, and so does its limit.
 	if limited && a.RefusedBy == nil && e.Limit != "" && reason != api.ReasonPaused {
 		a.RefusedBy = &api.LimitName{Policy: e.Policy, Limit: e.Limit}
 	}
@@ -57,7 +57,7 @@ func (s *Server) refused(ctx context.Context, req *engine.Request, res *engine.R
 	return out, nil
 }
 
-// refusalOf is [Refusal] for a request to an engine. The error is why there is none.
+// refusalOf is [Refusal] for a request to an engine. Its error says why there is no refusal.
 func refusalOf(ctx context.Context, e *engine.Engine, req *engine.Request, res *engine.Result, err error) (api.Answer, error) {
 	r := drawgate.Request{Priority: req.Priority}
 	for i := range res.Applied {
@@ -81,7 +81,8 @@ func refusalOf(ctx context.Context, e *engine.Engine, req *engine.Request, res *
 	return out, nil
 }
 
-// costsOf returns what was asked of a bucket by name. What rules add to it is not known here.
+// costsOf returns the costs for a bucket that the request named. The costs of rules are not known
+// here.
 func costsOf(req *engine.Request, a *engine.Applied) []drawgate.Cost {
 	for i := range req.Asks {
 		if b := &req.Asks[i]; a.Rule < 0 && b.Policy == a.Policy && b.Key == a.Key && b.Tenant == a.Tenant {
@@ -91,7 +92,7 @@ func costsOf(req *engine.Request, a *engine.Applied) []drawgate.Cost {
 	return nil
 }
 
-// refusalReason reports whether an error says that a take was refused, and why.
+// refusalReason reports whether an error means that a take was refused, and why.
 func refusalReason(ctx context.Context, err error) (reason string, ok bool) {
 	e, limited := errors.AsType[*drawgate.LimitedError](err)
 	switch {
@@ -106,7 +107,7 @@ func refusalReason(ctx context.Context, err error) (reason string, ok bool) {
 	case limited, errors.Is(err, drawgate.ErrDeadline):
 		return api.ReasonQueued, true
 	case errors.Is(err, context.DeadlineExceeded) && errors.Is(context.Cause(ctx), drawgate.ErrDeadline):
-		return api.ReasonQueued, true // the time ran out while the store was asked
+		return api.ReasonQueued, true // the time ran out during the call to the store
 	}
 	return "", false
 }

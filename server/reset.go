@@ -11,10 +11,10 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// resetTimeout bounds forgetting buckets.
+// resetTimeout bounds the time for a reset.
 const resetTimeout = 10 * time.Second
 
-// reset serves POST /v1/reset: it forgets buckets, and what rules in shadow count beside them.
+// reset serves POST /v1/reset: it forgets buckets, and their counterparts for rules in shadow.
 func (s *Server) reset(w http.ResponseWriter, r *http.Request, who *access) {
 	var q api.ResetRequest
 	p := s.decode(w, r, &q)
@@ -62,7 +62,7 @@ func (s *Server) forget(ctx context.Context, q *api.ResetRequest) error {
 		return problem(api.CodeNotSupported, "the store cannot reset buckets")
 	}
 	l := s.engine.Limiter(q.Policy)
-	if l == nil { // a reload took it away just now
+	if l == nil { // a reload has just removed it
 		return problem(api.CodeUnknownPolicy, "unknown policy %q", q.Policy)
 	}
 	ctx, cancel := context.WithTimeout(ctx, resetTimeout)
@@ -79,5 +79,5 @@ func (s *Server) forget(ctx context.Context, q *api.ResetRequest) error {
 	if err := store.Reset(ctx, keys); err != nil || !own {
 		return err
 	}
-	return l.Reset(ctx, q.Keys...) // so that those who wait try at once
+	return l.Reset(ctx, q.Keys...) // through the limiter, so that waiting callers try at once
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// Result says on the wire what an engine answered to a request, as POST /v1/take does. The error is
-// err, or what went wrong with looking, unless err is a refusal; for ctx see [Refusal].
+// Result converts an engine's result to its wire form, as POST /v1/take does. If err is a refusal,
+// so is the answer; otherwise the error is err, or that of a peek. For ctx see [Refusal].
 func Result(ctx context.Context, e *engine.Engine, req *engine.Request, res *engine.Result, err error) (api.Answer, error) {
 	var out api.Answer
 	if err == nil {
@@ -23,7 +23,7 @@ func Result(ctx context.Context, e *engine.Engine, req *engine.Request, res *eng
 	return out, nil
 }
 
-// describe adds to an answer what the engine says beside its decision.
+// describe adds to an answer what the engine returned besides its decision.
 func describe(out *api.Answer, res *engine.Result, byRules bool) {
 	out.Exempt, out.Unmatched = res.Exempt, res.Unmatched
 	if byRules || someDisabled(res.Applied) {
@@ -40,7 +40,7 @@ func describe(out *api.Answer, res *engine.Result, byRules bool) {
 	}
 }
 
-// someDisabled reports whether a policy that was asked for by name does not count.
+// someDisabled reports whether a policy that was named is disabled.
 func someDisabled(list []engine.Applied) bool {
 	return slices.ContainsFunc(list, func(a engine.Applied) bool { return a.Disabled })
 }
@@ -53,7 +53,7 @@ func applied(a *engine.Applied) api.Applied {
 	return out
 }
 
-// ruleName names a rule for people: "" if there is none.
+// ruleName returns a rule's name for people, or "" if there is no rule.
 func ruleName(i int, name string) string {
 	if i >= 0 && name == "" {
 		return "#" + strconv.Itoa(i+1)

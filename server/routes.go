@@ -12,12 +12,12 @@ import (
 type route struct {
 	path    string   // as [http.ServeMux] has it
 	methods []string // GET includes HEAD
-	role    Role     // "": everybody
+	role    Role     // "": open to everybody
 	admin   bool     // served by the admin handler only
 	serve   handler
 }
 
-// routes lists what is served. api/openapi.json describes the same
+// routes lists the paths. api/openapi.json describes the same ones
 // (TestOpenAPIDescribesEveryRoute).
 func (s *Server) routes() []route {
 	get, post := []string{http.MethodGet}, []string{http.MethodPost}
@@ -43,8 +43,8 @@ func (s *Server) routes() []route {
 	return all
 }
 
-// door is the handler of a listener. Most requests are to a few paths: those it finds by itself, in
-// a fifth of the time.
+// door is the handler of a listener. Most requests are for a few paths, which it finds itself in a
+// fifth of the time of a ServeMux.
 type door struct {
 	byPath map[string]http.Handler
 	rest   http.Handler
@@ -78,15 +78,15 @@ func (s *Server) mux(admin bool) http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, problem(api.CodeNotFound, "there is no %s here: see %s, %s", r.URL.Path, strings.Join(paths, ", "), forwardPath))
 	})
-	// At the door for proxies the headers are those of somebody who visits the site behind it. It
-	// needs one that no browser sends.
+	// On the path for proxies, the headers are those of a visitor of the site behind the proxy. It
+	// requires a header that no browser sends.
 	d.byPath[forwardPath] = http.HandlerFunc(s.forwardAuth)
 	return d
 }
 
-// refusePages refuses what web pages of another origin send: a page must not spend units, or read
-// what is here, by means of its visitor's browser. Others than browsers do not send the headers by
-// which it knows them.
+// refusePages refuses requests from web pages of another origin: a page must not spend units, or
+// read anything, through its visitor's browser. Other clients do not send the headers that it
+// checks.
 func refusePages(h http.Handler) http.HandlerFunc {
 	guard := http.NewCrossOriginProtection()
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -95,21 +95,21 @@ func refusePages(h http.Handler) http.HandlerFunc {
 			return
 		}
 		as := *r
-		as.Method = http.MethodPost // of methods that change nothing the guard lets all pass
+		as.Method = http.MethodPost // the guard admits all requests with methods that change nothing
 		if guard.Check(&as) != nil {
-			writeProblem(w, problem(api.CodeCrossOrigin, "requests of web pages of another origin are not served"))
+			writeProblem(w, problem(api.CodeCrossOrigin, "requests from web pages of another origin are not served"))
 			return
 		}
 		h.ServeHTTP(w, r)
 	}
 }
 
-// elsewhere answers to an administrator who asks the wrong listener.
+// elsewhere answers an administrator's request on the wrong listener.
 func elsewhere(w http.ResponseWriter, r *http.Request) {
 	writeProblem(w, problem(api.CodeNotFound, "%s is served on the admin listener only", r.URL.Path))
 }
 
-// answerTo lets the methods pass that a path is answered to.
+// answerTo admits the methods of a path.
 func answerTo(methods []string, h http.HandlerFunc) http.HandlerFunc {
 	if slices.Contains(methods, http.MethodGet) {
 		methods = append(slices.Clone(methods), http.MethodHead)
@@ -117,7 +117,7 @@ func answerTo(methods []string, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(methods, r.Method) {
 			w.Header().Set("Allow", strings.Join(methods, ", "))
-			writeProblem(w, problem(api.CodeBadMethod, "%s is answered to %s, not to %s", r.URL.Path, strings.Join(methods, " and "), r.Method))
+			writeProblem(w, problem(api.CodeBadMethod, "%s allows %s, not %s", r.URL.Path, strings.Join(methods, " and "), r.Method))
 			return
 		}
 		h(w, r)

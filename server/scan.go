@@ -6,11 +6,10 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// scanTake reads the usual forms of a take request: known fields in their exact spelling, each
-// once, strings of plain ASCII without escapes, integers of up to 18 digits. It reports false for
-// whatever else there may be, right or wrong: that is for encoding/json to read, or to say what is
-// wrong with it, in four times the time. What it does read, encoding/json reads the same
-// (FuzzScan).
+// scanTake decodes the usual forms of a take request: known fields in their exact spelling, each
+// once, plain ASCII strings without escapes, integers of up to 18 digits. For anything else, valid
+// or not, it returns false: then encoding/json decodes it or reports the mistake, in four times the
+// time. What scanTake decodes, encoding/json decodes the same (FuzzScan).
 func scanTake(body []byte, q *api.TakeRequest) bool {
 	s := scanner{text: body}
 	ok := s.object(func(name []byte) bool {
@@ -133,16 +132,16 @@ func (s *scanner) texts(m *map[string]string) bool {
 	})
 }
 
-// scanner reads JSON. Its methods report whether they could read what they are named for.
+// scanner reads JSON. Its methods report whether they could read what their name says.
 type scanner struct {
 	text  []byte
 	at    int
-	names [maxNames]span // the first of them: those of the objects that are open
+	names [maxNames]span // names of the open objects; the first ones are used
 	open  int            // how many
 }
 
-// maxNames is how many names may be open to be read here: each is compared with those of its object
-// before it.
+// maxNames is how many names of open objects can be handled: each is compared with the earlier
+// names of its object.
 const maxNames = 24
 
 // span is a part of the text.
@@ -192,8 +191,8 @@ func (s *scanner) object(field func(name []byte) bool) bool {
 	}
 }
 
-// first notes the name that was read last, of the object whose names begin there. It reports false
-// if the object has it already, or there are too many.
+// first records the last name, in the object whose names begin at from. It reports false if the
+// object already has the name, or there are too many.
 func (s *scanner) first(name []byte, from int) bool {
 	for _, other := range s.names[from:s.open] {
 		if bytes.Equal(name, s.text[other.from:other.to]) {
@@ -204,7 +203,7 @@ func (s *scanner) first(name []byte, from int) bool {
 		return false
 	}
 	end := s.at - 1                                            // of the quotation mark
-	s.names[s.open] = span{int32(end - len(name)), int32(end)} // a body has at most api.MaxBody
+	s.names[s.open] = span{int32(end - len(name)), int32(end)} // a body has at most api.MaxBody bytes
 	s.open++
 	return true
 }
@@ -253,10 +252,10 @@ func (s *scanner) plain() ([]byte, bool) {
 	return nil, false
 }
 
-// digits is how many digits an integer may have so that it cannot overflow.
+// digits is the largest number of digits with which an integer cannot overflow.
 const digits = 18
 
-// integer reads an integer without fraction or exponent: whatever follows it must end it.
+// integer reads an integer without fraction or exponent. The next character must end it.
 func (s *scanner) integer(to *int64) bool {
 	s.space()
 	minus := s.at < len(s.text) && s.text[s.at] == '-'

@@ -14,34 +14,34 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// The times that a client may take, and how long a stopping server waits for what is under way.
+// Time limits for clients, and for a server that is stopping.
 const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
 	writeTimeout  = 10 * time.Second // after a take has waited
 	idleTimeout   = 2 * time.Minute
 	drainTimeout  = 10 * time.Second
-	unreadTimeout = 2 * time.Second // of these, for requests that have not arrived
+	unreadTimeout = 2 * time.Second // after that, for requests that have not arrived
 	drainPoll     = 50 * time.Millisecond
 )
 
-// maxHeader is how many bytes the headers of a request may have. Proxies pass on those of their
-// clients.
+// maxHeader is the most bytes of a request's headers. Proxies pass on those of their clients.
 const maxHeader = 64 << 10
 
-// Serve answers requests on ln, but for administrators' paths, until ctx ends, then stops
-// accepting, lets takes that wait go with a 503, finishes the others, and closes ln. Requests that
-// are still being sent have two seconds to arrive. It returns nil when it was stopped by ctx.
+// Serve answers requests on ln, except on administrators' paths, until ctx ends. Then it stops
+// accepting connections, answers waiting takes with 503, finishes the others, and closes ln.
+// Requests that are still being sent have two seconds to arrive. It returns nil if it was stopped
+// by ctx.
 //
 // Without access tokens and client certificates only loopback addresses are served, unless
-// Options.Insecure says otherwise; and there only requests whose Host is a loopback address, or
-// localhost, are answered: see [api.CodeCrossOrigin].
+// Options.Insecure is set; and there only requests whose Host is a loopback address, or localhost,
+// are answered: see [api.CodeCrossOrigin].
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return s.listen(ctx, ln, s)
 }
 
-// ServeAdmin is like Serve for everything, administrators' paths included. It may run beside Serve,
-// under the same context.
+// ServeAdmin is Serve for all paths, including those of administrators. It may run at the same time
+// as Serve, with the same context.
 func (s *Server) ServeAdmin(ctx context.Context, ln net.Listener) error {
 	return s.listen(ctx, ln, s.AdminHandler())
 }
@@ -52,7 +52,7 @@ func (s *Server) listen(ctx context.Context, ln net.Listener, h http.Handler) er
 	}
 	s.serving.Add(1)
 	defer func() {
-		if s.serving.Add(-1) == 0 { // what the other listener has under way is finished first
+		if s.serving.Add(-1) == 0 { // requests on the other listener finish first
 			_ = s.Close()
 		}
 	}()
@@ -82,7 +82,7 @@ func (s *Server) listen(ctx context.Context, ln net.Listener, h http.Handler) er
 	return s.stop(ctx, srv)
 }
 
-// stop finishes what is under way.
+// stop finishes running requests.
 func (s *Server) stop(ctx context.Context, srv *http.Server) error {
 	s.endWaits()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
@@ -90,16 +90,16 @@ func (s *Server) stop(ctx context.Context, srv *http.Server) error {
 	go s.endUnread(end, cancel)
 	err := srv.Shutdown(end)
 	if err != nil && errors.Is(end.Err(), context.Canceled) {
-		s.log.Warn("connections were closed whose requests had not arrived")
+		s.log.Warn("connections were closed because their requests had not arrived")
 		return srv.Close()
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("server: requests were cut off: %w", err), srv.Close())
+		return errors.Join(fmt.Errorf("server: running requests were cut off: %w", err), srv.Close())
 	}
 	return nil
 }
 
-// endUnread ends a shutdown when there is nothing left but requests that do not arrive.
+// endUnread ends a shutdown when only requests that do not arrive are left.
 func (s *Server) endUnread(ctx context.Context, stop context.CancelFunc) {
 	t := time.NewTimer(unreadTimeout)
 	defer t.Stop()
@@ -112,7 +112,7 @@ func (s *Server) endUnread(ctx context.Context, stop context.CancelFunc) {
 		if idle++; s.busy.Load() > 0 {
 			idle = 0
 		}
-		if idle == 2 { // between the two, what was answered last is sent
+		if idle == 2 { // in between, the last answers are sent
 			stop()
 			return
 		}
@@ -120,17 +120,17 @@ func (s *Server) endUnread(ctx context.Context, stop context.CancelFunc) {
 	}
 }
 
-// mayListen reports why an address may not be served.
+// mayListen returns an error if an address must not be served.
 func (s *Server) mayListen(addr net.Addr) error {
 	certificates := s.opts.TLS != nil && s.opts.TLS.ClientAuth == tls.RequireAndVerifyClientCert
 	if len(s.gate) > 0 || s.opts.Insecure || certificates || isLocal(addr) {
 		return nil
 	}
-	return fmt.Errorf("server: everybody who reaches %s could take, settle and more: configure access tokens or client certificates, listen on a loopback address, "+
-		"or say that it is meant to be insecure", addr)
+	return fmt.Errorf("server: anybody who can reach %s could take, settle and more: configure access tokens or client certificates, listen on a loopback address, "+
+		"or set insecure if that is intended", addr)
 }
 
-// isLocal reports whether only programs of this machine can reach an address.
+// isLocal reports whether only programs on this machine can reach an address.
 func isLocal(addr net.Addr) bool {
 	if a, ok := addr.(*net.TCPAddr); ok {
 		return a.IP.IsLoopback()
@@ -138,18 +138,18 @@ func isLocal(addr net.Addr) bool {
 	return addr.Network() == "unix"
 }
 
-// guard refuses requests to a loopback address that call it by another name: a web page can let its
-// own name point here, and then its requests are not of another origin. Where access tokens are
-// needed, such a page has none.
+// guard refuses requests to a loopback address under another name: a web page can make its own name
+// resolve to this address, and then its requests do not come from another origin. If access tokens
+// are needed, such a page has none.
 func (s *Server) guard(addr net.Addr, h http.Handler) http.Handler {
 	if a, ok := addr.(*net.TCPAddr); !ok || !a.IP.IsLoopback() || len(s.gate) > 0 {
 		return h
 	}
-	own := addr.String() // most callers call it by this
+	own := addr.String() // most callers use this name
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Host != own && r.Host != "" && !isLoopback(r.Host) { // browsers always name it
+		if r.Host != own && r.Host != "" && !isLoopback(r.Host) { // browsers always send it
 			writeProblem(w, problem(api.CodeCrossOrigin,
-				"this server is called localhost, not %q: send Host: %s, configure access tokens, or let it listen on an address that is not loopback", r.Host, own))
+				"this server must be addressed as localhost, not %q: send Host: %s, configure access tokens, or listen on an address that is not loopback", r.Host, own))
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -16,43 +16,45 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// Options holds what a Server can do without. The zero value is ready to use on a loopback address.
+// Options holds the optional settings of a Server. The zero value is ready to use on a loopback
+// address.
 type Options struct {
-	// Tokens are the access tokens. With none, everybody may do everything, and only loopback
+	// Tokens are the access tokens. Without any, everybody may do everything, and only loopback
 	// addresses are served.
 	Tokens []Token
-	// Insecure serves other addresses without access tokens or client certificates too.
+	// Insecure also serves other addresses without access tokens or client certificates.
 	Insecure bool
 	// Tenant is the engine's own: see [engine.Options].
 	Tenant string
-	// TLS, if not nil, is spoken on all listeners. [LoadTLS] makes one of files.
+	// TLS, if not nil, is used on all listeners. [LoadTLS] makes one from files.
 	TLS *tls.Config
-	// Fallback says what limit i of a policy does while the store is away, where the store is
-	// guarded: package guard has it. nil: nothing is decided then.
+	// Fallback returns what limit i of a policy does during an outage, if the store is guarded: see
+	// package guard. nil: nothing is decided then.
 	Fallback func(policy *drawgate.Policy, i int) drawgate.Fallback
-	// Reload puts a new configuration in force, if it has no mistake, and names the keys of it
-	// whose new values need a restart. Its error is answered and not logged. nil: /v1/reload is not
+	// Reload puts a new configuration in force, if it is valid, and returns the keys whose new
+	// values need a restart. Its error is answered and not logged. nil: /v1/reload is not
 	// supported.
 	Reload func(ctx context.Context) (restart []string, err error)
-	// Class returns the class of a request by its headers, which carry an API key: for what rules
-	// match, where nobody has said the class. "" is none; nil: there are no classes.
+	// Class returns the class of a request from its headers, which have an API key. Rules can match
+	// the class; it is not used if the request has one. "" means no class; nil: there are no
+	// classes.
 	Class func(h http.Header) string
-	// Metrics is served at /metrics of the admin handler; nil: nothing is.
+	// Metrics is served at /metrics of the admin handler; may be nil.
 	Metrics http.Handler
-	// ForwardAuth is the door for proxies; nil means its defaults.
+	// ForwardAuth configures /auth; nil means its defaults.
 	ForwardAuth *ForwardAuth
-	// Logger is told what operators should know; nil discards. No key, cost or token is ever
+	// Logger receives messages for operators; nil discards. Keys, costs and tokens are never
 	// logged.
 	Logger *slog.Logger
 }
 
-// cacheLine keeps what every request writes away from what every request reads.
+// cacheLine separates what every request writes from what every request reads.
 const cacheLine = 64
 
-// Server answers takes by what an engine decides. It is safe for concurrent use.
+// Server answers takes with an engine. It is safe for concurrent use.
 type Server struct {
 	engine  *engine.Engine
-	store   drawgate.Store // for what engines do not do
+	store   drawgate.Store // for operations that the engine does not offer
 	opts    Options
 	gate    gatekeeper
 	forward forwarding
@@ -66,23 +68,23 @@ type Server struct {
 	read    time.Duration
 	public  http.Handler
 	admin   http.Handler
-	reload  sync.Mutex    // held while the configuration is read again
-	listing chan struct{} // of one: who goes through the store
+	reload  sync.Mutex    // held during a reload
+	listing chan struct{} // capacity 1: held during a listing
 	giveUps *giveUps
 
 	_    [cacheLine]byte
-	busy atomic.Int64 // requests that have arrived and are not answered
+	busy atomic.Int64 // requests that have arrived and are not answered yet
 	_    [cacheLine]byte
 
-	drain    context.Context //nolint:containedctx // it is the server's, not a request's: it ends when waiting has to, before the rest
+	drain    context.Context //nolint:containedctx // it belongs to the server and not to a request: it ends when waiting must end, before the rest
 	endWaits context.CancelFunc
 }
 
-// New returns a Server for what e decides; store is the one that e decides with. Both stay the
-// caller's, to close after Close. opts may be nil.
+// New returns a Server for engine e; store must be the engine's store. The caller closes both after
+// Close. opts may be nil.
 func New(e *engine.Engine, store drawgate.Store, opts *Options) (*Server, error) {
 	if e == nil || store == nil {
-		return nil, errors.New("server: it needs an engine and the engine's store")
+		return nil, errors.New("server: the engine and the engine's store are required")
 	}
 	s := &Server{engine: e, store: store, issued: newMemory(remembered), start: time.Now(), read: readTimeout, listing: make(chan struct{}, 1), giveUps: newGiveUps()}
 	if opts != nil {
@@ -105,10 +107,10 @@ func New(e *engine.Engine, store drawgate.Store, opts *Options) (*Server, error)
 	return s, nil
 }
 
-// ServeHTTP implements [http.Handler]: it answers what is not for administrators.
+// ServeHTTP implements [http.Handler]. It serves everything except administrators' paths.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.count(s.public, w, r) }
 
-// AdminHandler returns the handler that answers everything, administrators' paths included.
+// AdminHandler returns the handler for all paths, including those of administrators.
 func (s *Server) AdminHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.count(s.admin, w, r) })
 }
@@ -119,8 +121,8 @@ func (s *Server) count(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// Close ends all waiting takes and refuses to decide further ones, and waits until what nobody will
-// settle is cancelled, for a few seconds at most. The engine and the store stay open.
+// Close ends all waiting takes, refuses further ones, and waits, for a few seconds at most, until
+// reservations that nobody will settle are cancelled. It does not close the engine and the store.
 func (s *Server) Close() error {
 	s.closed.Store(true)
 	s.endWaits()
@@ -128,7 +130,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// loopback is who is trusted by default: programs of this machine.
+// loopback returns the default trusted peers: programs on this machine.
 func loopback() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// beyondAnyHold is later than a hold that a token says can end.
+// beyondAnyHold is later than the end of any hold in a token.
 const beyondAnyHold = 1000 * time.Hour
 
 // settle serves POST /v1/settle.
 //
-// A settlement that comes after the end of the hold is gone; what was used beyond the estimate is
-// then charged, once, if this process gave the reservation out and remembers it (the newest
-// 65,536), and has neither settled nor cancelled it. So a token that was made up charges nothing.
-// After a restart, or at another replica, the excess of a hold that has ended is not charged. If
-// another replica has settled a reservation, and the client asks once more after the end of the
-// hold, and here, the excess is charged again: too much is counted then, never too little.
+// A settlement after the end of the hold finds the reservation gone. What was used beyond the
+// estimate is then charged, once, if this process gave out the reservation, remembers it (the
+// newest 65,536), and has neither settled nor cancelled it. So a forged token charges nothing.
+// After a restart, or at another replica, the excess of an ended hold is not charged. If another
+// replica has settled a reservation, and the client settles it here again after the end of the
+// hold, the excess is charged again: too much is counted then, never too little.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *access) {
 	var q api.SettleRequest
 	p := s.decode(w, r, &q)
@@ -53,8 +53,8 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *access) {
 	writeJSON(w, http.StatusOK, out)
 }
 
-// settleTake cancels a take whose answer its client never had, and so has no token of. The client
-// chose its grant.
+// settleTake cancels a take whose answer the client never received, so that it has no token. The
+// client chose its grant.
 func (s *Server) settleTake(w http.ResponseWriter, r *http.Request, who *access, t *api.Take) {
 	var req engine.Request
 	if p := s.request(who, t, &req); p != nil {
@@ -72,20 +72,20 @@ func (s *Server) settleTake(w http.ResponseWriter, r *http.Request, who *access,
 	case !errors.Is(err, drawgate.ErrGone):
 		writeProblem(w, s.fail(err))
 		return
-	case l != nil: // the take may be under way to the store
+	case l != nil: // the take may still be on its way to the store
 		s.cancelLater(r.Context(), l.CancelAll)
 	}
 	writeJSON(w, http.StatusOK, out)
 }
 
-// settleToken does to a reservation what is asked. The error may be a *[api.Problem].
+// settleToken carries out a settlement. The error may be a *[api.Problem].
 func (s *Server) settleToken(ctx context.Context, q *api.SettleRequest, t *token) (out api.SettleAnswer, err error) {
 	k, end, mine := markOf(t.ID, t.Grant, t.Buckets), time.UnixMilli(t.End), false
 	var shadows *engine.Result
 	if q.RenewMS != 0 {
 		shadows = s.issued.shadows(k)
 	} else if shadows, mine = s.issued.claim(k); !mine {
-		end = time.Now().Add(beyondAnyHold) // for the library it does not come late, so it charges nothing
+		end = time.Now().Add(beyondAnyHold) // the library then considers it in time, so it charges nothing
 	}
 	res, err := s.resume(t, end)
 	if err == nil {
@@ -97,12 +97,12 @@ func (s *Server) settleToken(ctx context.Context, q *api.SettleRequest, t *token
 	return out, err
 }
 
-// settle does to a reservation what is asked, and to what is held beside it.
+// settle carries out a settlement of a reservation and of its shadows.
 func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.Reservation, shadows *engine.Result) (out api.SettleAnswer, err error) {
 	all := engine.Result{Reservation: res}
 	if shadows != nil {
 		all = *shadows
-		all.Reservation, res.Decision = res, shadows.Decision // it tells whose the units are
+		all.Reservation, res.Decision = res, shadows.Decision // it has the units
 	}
 	switch {
 	case q.Cancel:
@@ -123,12 +123,12 @@ func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.R
 func checkSettle(q *api.SettleRequest) *api.Problem {
 	switch t := q.Take; {
 	case (q.Reservation == "") == (t == nil):
-		return problem(api.CodeInvalid, "the reservation is missing: give the token that the take answered, or, to cancel a take that was not answered, the take")
+		return problem(api.CodeInvalid, "the reservation is missing: give the token from the take's answer, or, to cancel a take without an answer, the take")
 	case t == nil:
 	case !q.Cancel || q.Used != nil || q.RenewMS != 0:
-		return problem(api.CodeInvalid, "a take that was not answered can only be cancelled: give cancel, and neither used nor renew_ms")
+		return problem(api.CodeInvalid, "a take without an answer can only be cancelled: give cancel, and neither used nor renew_ms")
 	case t.Grant == "":
-		return problem(api.CodeInvalid, "the take has no grant: what the server gives a grant, it cancels itself if nobody can be answered")
+		return problem(api.CodeInvalid, "the take has no grant: for grants that the server chooses, it cancels takes that cannot be answered itself")
 	}
 	fields := 0
 	for _, g := range []bool{q.Used != nil, q.Cancel, q.RenewMS != 0} {
@@ -146,13 +146,13 @@ func checkSettle(q *api.SettleRequest) *api.Problem {
 	return nil
 }
 
-// charged reports whether a settlement failed with its charge, which may have arrived.
+// charged reports whether the charge of a settlement failed, and may have arrived.
 func charged(err error) bool {
 	e, ok := errors.AsType[*drawgate.StoreError](err)
 	return ok && e.Op == drawgate.OpCharge.String()
 }
 
-// resume makes a reservation of a token.
+// resume turns a token into a reservation.
 func (s *Server) resume(t *token, end time.Time) (*drawgate.Reservation, error) {
 	asks := make([]drawgate.Ask, len(t.Buckets))
 	for i := range t.Buckets {

@@ -12,14 +12,14 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// work is what one request to take needs and the next one uses again.
+// work is the memory of one request to take, which is reused.
 type work struct {
 	body, text []byte
 	q          api.TakeRequest
 	job        job
 }
 
-// job is what one take needs.
+// job is the memory of one take.
 type job struct {
 	req    engine.Request
 	res    engine.Result
@@ -27,10 +27,10 @@ type job struct {
 	answer api.Answer
 }
 
-// keptBuffer is how many bytes a buffer may have to be used again.
+// keptBuffer is the size in bytes up to which a buffer is reused.
 const keptBuffer = 64 << 10
 
-// done gives work back, without what belonged to the request.
+// done returns work to the pool, without what belonged to the request.
 func (s *Server) done(k *work) {
 	if cap(k.body) > keptBuffer || cap(k.text) > keptBuffer {
 		return
@@ -76,7 +76,7 @@ func (s *Server) takeOne(w http.ResponseWriter, r *http.Request, who *access, ar
 	s.extendDeadlines(w, arrived, k.q.WaitMS)
 	held, p := s.decide(r.Context(), who, arrived, &k.q.Take, &k.job)
 	if s.leave(r.Context(), held) {
-		return problem(api.CodeCancelled, "the client went away; what was held for it is given back")
+		return problem(api.CodeCancelled, "the client has left; what was held for it is given back")
 	}
 	return p
 }
@@ -97,7 +97,7 @@ func (s *Server) takeBatch(w http.ResponseWriter, r *http.Request, who *access, 
 	return answers, nil
 }
 
-// leave gives holds back if the client is not there any more to settle them, and reports whether it
+// leave gives holds back if the client is no longer there to settle them, and reports whether it
 // did.
 func (s *Server) leave(ctx context.Context, held ...*engine.Result) (left bool) {
 	if ctx.Err() == nil {
@@ -118,26 +118,26 @@ func checkBatch(q *api.TakeRequest) *api.Problem {
 	}
 	t := &q.Take
 	if named(&t.Bucket) || t.Costs != nil || t.Buckets != nil || t.Attributes != nil || t.Priority != 0 || t.WaitMS != 0 || t.HoldMS != 0 || t.ID != "" || t.Grant != "" || t.Labels != nil {
-		return problem(api.CodeInvalid, "a batch has no other field than takes: give each take its own")
+		return problem(api.CodeInvalid, "a batch has no other fields than takes: move them into each take")
 	}
 	return nil
 }
 
-// extendDeadlines lets the connection outlive a wait.
+// extendDeadlines keeps the connection open during a wait.
 func (s *Server) extendDeadlines(w http.ResponseWriter, arrived time.Time, waitMS int64) {
 	if waitMS <= 0 {
 		return
 	}
 	wait := min(time.Duration(min(waitMS, api.MaxWait.Milliseconds()))*time.Millisecond, api.MaxWait)
 	c := http.NewResponseController(w)
-	// A writer that knows no deadlines, as in tests, has none to move.
-	_ = c.SetReadDeadline(time.Time{}) // it would end the wait: the server reads on to see whether the client is there
+	// Writers without deadlines, as in tests, need no extension.
+	_ = c.SetReadDeadline(time.Time{}) // a read deadline would end the wait: the server keeps reading to notice when the client leaves
 	_ = c.SetWriteDeadline(arrived.Add(wait + writeTimeout))
 }
 
-// decide decides one take into j, which is empty. held is what it holds, if its grant is this
-// server's, so that nobody but this client can know of it. Who chose the grant may send the take
-// again, even now, and have it; so only they may give it up.
+// decide decides one take into j, which is empty. held is what it holds if this server chose the
+// grant, so that nobody but this client knows it. A client that chose the grant may be sending the
+// take again, so only that client may give it up.
 func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *api.Take, j *job) (held *engine.Result, p *api.Problem) {
 	if p := s.request(who, t, &j.req); p != nil {
 		return nil, p
@@ -175,14 +175,14 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 	return held, nil
 }
 
-// hold says in an answer how to settle what was reserved.
+// hold adds to an answer how to settle the reservation.
 func (s *Server) hold(ctx context.Context, out *api.Answer, res *engine.Result) *api.Problem {
 	buckets := heldBuckets(res)
 	end := res.Reservation.Deadline()
 	out.HoldEnd = new(end.UTC().Truncate(time.Millisecond))
 	id, grant := res.Reservation.ID(), res.Reservation.Grant()
 	out.Reservation, out.Grant = newToken(id, grant, end, buckets), grant.String()
-	if n := len(out.Reservation); n > maxToken { // of attributes: nobody knows before what the rules make of them
+	if n := len(out.Reservation); n > maxToken { // only possible with attributes, because the rules choose the buckets
 		s.giveBack(ctx, res)
 		return tokenTooLarge(n)
 	}

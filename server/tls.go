@@ -16,20 +16,20 @@ import (
 
 // TLSFiles names the files of a server's certificate.
 type TLSFiles struct {
-	Cert     string       // PEM: the certificate, and those between it and the authority's
+	Cert     string       // PEM: the certificate, and any intermediate certificates
 	Key      string       // PEM: its key
-	ClientCA string       // PEM: authorities of client certificates. If given, only clients with a certificate of one of them are served (mTLS)
+	ClientCA string       // PEM: authorities for client certificates. If set, clients must have a certificate from one of them (mTLS)
 	Logger   *slog.Logger // nil discards
 
-	every time.Duration // how often they are looked at again, at most; 0: a second
+	every time.Duration // shortest time between checks for changes; 0: a second
 }
 
-// recheck is how often files are looked at again, at most.
+// recheck is the default time between checks for changes.
 const recheck = time.Second
 
-// LoadTLS returns a configuration for Options.TLS. Files that change are read again with the next
-// connection, at most once a second: a new certificate needs no restart. If what is new cannot be
-// read or does not fit, the old stays in use, and the log says so once per change.
+// LoadTLS returns a configuration for Options.TLS. Changed files are read again for the next
+// connection, at most once a second, so a new certificate needs no restart. If the new files cannot
+// be read or do not match, the old ones stay in use, and each change is logged once.
 func LoadTLS(f TLSFiles) (*tls.Config, error) {
 	if f.Cert == "" || f.Key == "" {
 		return nil, errors.New("server: TLS needs a certificate and a key file")
@@ -54,11 +54,11 @@ type certificates struct {
 
 	mu      sync.Mutex
 	now     *tls.Config // guarded by mu
-	seen    [3]stamp    // guarded by mu: the files that now, or the last failure, is of
+	seen    [3]stamp    // guarded by mu: versions of the files of now, or of the last failure
 	checked time.Time   // guarded by mu
 }
 
-// stamp tells versions of a file apart.
+// stamp identifies the version of a file.
 type stamp struct {
 	mod  time.Time
 	size int64
@@ -73,7 +73,7 @@ func (f *TLSFiles) stamp() (all [3]stamp) {
 	return all
 }
 
-// current returns the newest configuration that is whole.
+// current returns the newest complete configuration.
 func (c *certificates) current() *tls.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,11 +87,11 @@ func (c *certificates) current() *tls.Config {
 	}
 	c.seen = seen
 	fresh, err := c.files.load()
-	if err != nil { // a certificate and its key are two files: the other one may follow
+	if err != nil { // a certificate and its key are two files: the other one may be about to change
 		c.files.Logger.Warn("the new certificate is not used; the old one stays", "error", err)
 		return c.now
 	}
-	c.files.Logger.Info("the certificate was read again", "file", c.files.Cert)
+	c.files.Logger.Info("the new certificate is in use", "file", c.files.Cert)
 	c.now = fresh
 	return c.now
 }
@@ -119,7 +119,7 @@ func (f *TLSFiles) load() (*tls.Config, error) {
 	}
 	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 	if !c.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("server: %s holds no certificate in PEM", f.ClientCA)
+		return nil, fmt.Errorf("server: %s has no PEM certificate", f.ClientCA)
 	}
 	return c, nil
 }

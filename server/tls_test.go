@@ -148,7 +148,7 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if text := log.String(); strings.Count(text, "the old one stays") != 1 || strings.Count(text, "was read again") != 2 {
+	if text := log.String(); strings.Count(text, "the old one stays") != 1 || strings.Count(text, "is in use") != 2 {
 		t.Errorf("log:\n%s", text)
 	}
 }

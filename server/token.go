@@ -10,28 +10,28 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// token is what a client is given of a reservation. It holds all that is needed to settle it, so
-// that any replica can, even after a restart.
+// token is what a client receives for a reservation. It has everything that is needed to settle it,
+// so that any replica can, even after a restart.
 //
-// It is not signed: whoever may settle may also take. One that was made up can end an open
-// reservation whose id it guesses; one whose id is not open changes nothing: what was used beyond
-// an estimate is charged only to reservations that this process gave out and remembers.
+// It is not signed: a client that may settle may also take. A forged token can end an open
+// reservation if its ID is guessed. If the ID is not open, it changes nothing: use beyond an
+// estimate is charged only for reservations that this process gave out and remembers.
 type token struct {
 	Version int            `json:"v"`
 	ID      string         `json:"i"`
 	Grant   drawgate.Grant `json:"g"`
 	End     int64          `json:"e"` // when the holder must have stopped, in Unix ms
-	Buckets []api.Bucket   `json:"b"` // with the costs that were asked
+	Buckets []api.Bucket   `json:"b"` // with the costs of the take
 }
 
 const tokenVersion = 2 // 1 had no grant
 
-// maxToken is how many bytes a token may have: it has to come back in a body, beside other fields.
+// maxToken is the most bytes of a token: the client sends it back in a body, with other fields.
 const maxToken = api.MaxBody / 2
 
 var (
-	errToken        = errors.New("not a reservation token: give what the take answered, unchanged")
-	errTokenVersion = errors.New("the reservation token is of another version of Drawgate, and cannot be settled here: its hold ends by itself, and counts as used")
+	errToken        = errors.New("not a reservation token: give the value from the take's answer, unchanged")
+	errTokenVersion = errors.New("the reservation token is from another version of Drawgate, and cannot be settled here: its hold ends by itself, and counts as used")
 )
 
 func newToken(id string, grant drawgate.Grant, end time.Time, buckets []api.Bucket) string {

@@ -18,7 +18,7 @@ import (
 // body reads the body of a request into a buffer.
 func (s *Server) body(w http.ResponseWriter, r *http.Request, buf []byte) ([]byte, *api.Problem) {
 	in := r.Body
-	if r.ContentLength < 0 || r.ContentLength > api.MaxBody { // otherwise it has no more than it says
+	if r.ContentLength < 0 || r.ContentLength > api.MaxBody { // otherwise the body is no longer than its length says
 		in = http.MaxBytesReader(w, in, api.MaxBody)
 	}
 	s.busy.Add(-1) // it has not arrived yet
@@ -50,7 +50,7 @@ func readAll(b []byte, r io.Reader) ([]byte, error) {
 	}
 }
 
-// decode reads the body, one JSON value, into v, strictly. It returns nil if all is well.
+// decode decodes the body, one JSON value, into v, strictly. It returns nil on success.
 func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) *api.Problem {
 	body, p := s.body(w, r, nil)
 	if p != nil {
@@ -59,11 +59,11 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) *api.Prob
 	return parse(body, v)
 }
 
-// parse reads one JSON value into v, strictly.
+// parse decodes one JSON value into v, strictly.
 func parse(body []byte, v any) *api.Problem {
 	if !isText(body) {
-		// encoding/json would make the same character of all of these: different keys would share a
-		// bucket.
+		// encoding/json would decode all of these to the same character: different keys would share
+		// a bucket.
 		return problem(api.CodeBadJSON, "the body is not valid UTF-8, or has half of a surrogate pair")
 	}
 	if p := checkArraySizes(body); p != nil {
@@ -76,7 +76,7 @@ func parse(body []byte, v any) *api.Problem {
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
 			err = checkFieldNames(body, v)
 		} else if err == nil {
-			err = errors.New("something follows the JSON value")
+			err = errors.New("there is text after the JSON value")
 		}
 	}
 	if err == nil {
@@ -94,19 +94,19 @@ func parse(body []byte, v any) *api.Problem {
 	return problem(api.CodeBadJSON, "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// isText reports whether JSON says only characters: no invalid UTF-8, and no escaped surrogate
-// without its other half.
+// isText reports whether JSON contains only valid characters: no invalid UTF-8, and no escaped
+// surrogate without its other half.
 func isText(body []byte) bool {
 	if !utf8.Valid(body) {
 		return false
 	}
 	for i := 0; i < len(body); i++ {
-		if body[i] != '\\' { // in JSON only strings have it
+		if body[i] != '\\' { // in JSON only strings contain it
 			continue
 		}
 		r := escaped(body[i:])
 		if r < 0 || !utf16.IsSurrogate(r) {
-			i++ // what is escaped may be another backslash
+			i++ // the escaped character may be another backslash
 			continue
 		}
 		const escape = len(`\uD800`)
@@ -118,7 +118,7 @@ func isText(body []byte) bool {
 	return true
 }
 
-// escaped returns the code of the \uXXXX that the text begins with, or -1.
+// escaped returns the code of the \uXXXX at the start of the text, or -1.
 func escaped(text []byte) rune {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return -1
@@ -130,8 +130,7 @@ func escaped(text []byte) rune {
 	return rune(n)
 }
 
-// embedded removes from a field's path the Go types that its fields are embedded in, of which JSON
-// knows nothing.
+// embedded removes embedded Go types, which JSON does not have, from a field's path.
 func embedded(path string) string {
 	path = strings.TrimPrefix(strings.TrimPrefix(path, "Take."), "Bucket.")
 	if rest, ok := strings.CutPrefix(path, "takes.Bucket."); ok {
@@ -147,7 +146,7 @@ func fieldOf(e *json.UnmarshalTypeError) string {
 	return embedded(e.Field)
 }
 
-// wants names a Go type as JSON does.
+// wants returns the JSON name of a Go type.
 func wants(e *json.UnmarshalTypeError) string {
 	switch k := e.Type.Kind().String(); {
 	case strings.HasPrefix(k, "int"):
@@ -163,7 +162,7 @@ func wants(e *json.UnmarshalTypeError) string {
 	}
 }
 
-// The media types of what is answered, as headers have them. They are not changed.
+// Media types of answers, as header values. They are not changed.
 var (
 	jsonType    = []string{"application/json"}
 	problemType = []string{api.ProblemType}
@@ -175,7 +174,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	write(w, status, jsonType, append(marshal(v), '\n'))
 }
 
-// write sends an answer. A client that went away needs none.
+// write sends an answer. Errors are ignored: the client has left.
 func write(w http.ResponseWriter, status int, mediaType []string, body []byte) {
 	h := w.Header()
 	h["Content-Type"] = mediaType
