@@ -7,6 +7,9 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
+// Held reports whether something is held, be it by shadows alone: then it has to be settled.
+func (r *Result) Held() bool { return r.Reservation != nil || r.shadowHold != nil }
+
 // Settle ends the reservation, and that of the shadows, with what was really used: see
 // [drawgate.Reservation.Settle]. A unit that only shadows count only goes to them. Without a
 // reservation it does nothing.

@@ -2,12 +2,12 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/admit"
 	"github.com/drawgate/drawgate/internal/hold"
 )
 
@@ -50,21 +50,21 @@ type heldStream struct {
 // Context implements grpc.ServerStream.
 func (s *heldStream) Context() context.Context { return s.ctx }
 
-// take is a call being decided.
-type take struct {
-	l       *Limit
-	method  string
-	request drawgate.Request
-	holds   bool
-	res     *drawgate.Reservation
-}
-
 // begin decides a call. Without an error it may run, and holds h, which may be nil.
 func (l *Limit) begin(ctx context.Context, method string, set func(metadata.MD)) (*hold.Hold, error) {
 	if l.skips(ctx, method) {
 		return nil, nil //nolint:nilnil // no hold and no error: the call runs
 	}
-	t := take{l: l, method: method}
+	var t admit.Take
+	if l.opts.Priority != nil {
+		t.Priority = l.opts.Priority(ctx, method)
+	}
+	if l.engine != nil {
+		if err := l.byRules(ctx, method, &t); err != nil {
+			return nil, err
+		}
+		return l.decide(ctx, method, &t, set)
+	}
 	for i := range l.buckets {
 		b := &l.buckets[i]
 		key, ok := b.Key(ctx, method)
@@ -75,70 +75,26 @@ func (l *Limit) begin(ctx context.Context, method string, set func(metadata.MD))
 		if b.Costs != nil {
 			ask.Costs = b.Costs(ctx, method)
 		}
-		t.request.Buckets = append(t.request.Buckets, ask)
-		t.holds = t.holds || b.Limiter.Plan().NeedsHold()
+		t.Asks = append(t.Asks, ask)
+		t.Holds = t.Holds || b.Limiter.Plan().NeedsHold()
 	}
-	if len(t.request.Buckets) == 0 {
+	if len(t.Asks) == 0 {
 		return nil, nil //nolint:nilnil // as above
 	}
-	if l.opts.Priority != nil {
-		t.request.Priority = l.opts.Priority(ctx, method)
-	}
-	return t.decide(ctx, set)
+	return l.decide(ctx, method, &t, set)
 }
 
-func (t *take) decide(ctx context.Context, set func(metadata.MD)) (*hold.Hold, error) {
-	d, err := t.ask(ctx, false)
-	full := false
-	if err == nil && !d.Allowed {
-		d, full, err = t.wait(ctx, d)
+func (l *Limit) decide(ctx context.Context, method string, t *admit.Take, set func(metadata.MD)) (*hold.Hold, error) {
+	a := l.door.Decide(ctx, t)
+	if a.Err != nil {
+		return nil, l.failed(ctx, method, a.Err, set)
 	}
-	if err != nil {
-		return nil, t.failed(ctx, err, set)
-	}
-	set(describe(&d, t.l.opts.Quiet))
-	if !d.Allowed {
-		return nil, refusal(&d, full)
-	}
-	if t.res == nil {
+	set(describe(&a.Decision, l.opts.Quiet))
+	switch {
+	case !a.Decision.Allowed:
+		return nil, refusal(&a.Decision, a.Full)
+	case a.Held == nil:
 		return nil, nil //nolint:nilnil // as in begin
 	}
-	return t.l.keep(ctx, t.method, t.res), nil
-}
-
-// ask takes, and holds if a policy needs it. A refusal is a decision.
-func (t *take) ask(ctx context.Context, wait bool) (drawgate.Decision, error) {
-	r := t.request
-	r.Wait = wait
-	if t.holds {
-		r.Hold.For = t.l.opts.Hold
-	}
-	d, res, err := r.Buckets[0].Limiter.Take(ctx, r)
-	t.res = res
-	return d, err
-}
-
-// wait lets a call that was refused wait, if it may. full says that too many wait already.
-func (t *take) wait(ctx context.Context, d drawgate.Decision) (_ drawgate.Decision, full bool, err error) {
-	o := &t.l.opts
-	if o.Wait == 0 || d.RetryAfter == drawgate.Never || d.EarliestRetry > o.Wait {
-		return d, false, nil
-	}
-	if t.l.waiting.Add(1) > int64(o.Queue) {
-		t.l.waiting.Add(-1)
-		return d, true, nil
-	}
-	defer t.l.waiting.Add(-1)
-	waiting, cancel := context.WithTimeoutCause(ctx, o.Wait, drawgate.ErrDeadline)
-	defer cancel()
-	w, err := t.ask(waiting, true)
-	switch {
-	case err == nil || ctx.Err() != nil || errors.Is(err, drawgate.ErrStoreUnavailable) || errors.Is(err, drawgate.ErrClosed):
-		return w, false, err
-	case errors.Is(err, drawgate.ErrQueueFull):
-		return d, true, nil
-	case errors.Is(err, drawgate.ErrDeadline), errors.Is(err, context.DeadlineExceeded):
-		w, err = t.ask(ctx, false) // what it was refused with before it waited is old
-	}
-	return w, false, err
+	return l.door.Keep(ctx, a.Held, func(err error) { l.report(ctx, method, err) }), nil
 }

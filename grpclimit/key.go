@@ -34,17 +34,16 @@ const ipv6Bits = 64
 // (2001:db8:1:2::/64). Without proxies, which may be nil, that is who opened the connection,
 // whatever metadata say. Clients without an IP address share a bucket.
 func ByPeer(proxies Proxies) Key {
-	header := ""
-	if proxies != nil {
-		header = strings.ToLower(proxies.Header())
+	return func(ctx context.Context, _ string) (string, bool) { return ipKey(client(ctx, proxies)), true }
+}
+
+// client returns the address of the client; the zero Addr if it has none.
+func client(ctx context.Context, proxies Proxies) netip.Addr {
+	addr := peerAddr(ctx)
+	if proxies == nil || proxies.Header() == "" {
+		return addr
 	}
-	return func(ctx context.Context, _ string) (string, bool) {
-		addr := peerAddr(ctx)
-		if header != "" {
-			addr = proxies.Client(addr, metadata.ValueFromIncomingContext(ctx, header))
-		}
-		return ipKey(addr), true
-	}
+	return proxies.Client(addr, metadata.ValueFromIncomingContext(ctx, proxies.Header()))
 }
 
 // peerAddr returns the address that opened the connection; the zero Addr if it has none.

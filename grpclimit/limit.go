@@ -2,14 +2,15 @@ package grpclimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/hold"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/admit"
 )
 
 // Bucket says what is taken for a call: units of the bucket of its key under a limiter's policy.
@@ -58,12 +59,11 @@ type Options struct {
 	Quiet bool
 }
 
-// Defaults and bounds of Options.
-const (
-	defaultHold  = 30 * time.Second
-	defaultQueue = 1000
-	healthMethod = "/grpc.health.v1.Health/*"
-)
+const healthMethod = "/grpc.health.v1.Health/*"
+
+// ErrHoldLost is the cause of the end of a handler's context whose slot may be another's: its hold
+// could not be renewed in time, or its bucket was reset. The handler should stop.
+var ErrHoldLost = errors.New("grpclimit: the hold of this call is lost")
 
 // Limit limits the calls to a server. Its methods Unary and Stream are interceptors. It is safe for
 // concurrent use.
@@ -72,70 +72,42 @@ type Limit struct {
 	opts    Options
 	methods map[string]bool // exempt
 	service map[string]bool // exempt, "/package.Service/"
-	holds   bool
-	waiting atomic.Int64
+	door    *admit.Door
+	engine  *engine.Engine // nil: buckets are taken of
+	rules   RuleOptions    // with an engine
 }
 
 // New returns a Limit that takes of all buckets, or of none, for each call. opts may be nil. It
 // reports what cannot work here, so that no call has to.
 func New(buckets []Bucket, opts *Options) (*Limit, error) {
-	l := &Limit{buckets: slices.Clone(buckets), methods: map[string]bool{}, service: map[string]bool{}}
+	l := &Limit{buckets: slices.Clone(buckets)}
 	if opts != nil {
 		l.opts = *opts
 	}
-	if err := l.checkBuckets(); err != nil {
+	if err := l.checkOptions(); err != nil {
 		return nil, err
 	}
-	return l, l.checkOptions()
+	return l, l.checkBuckets()
 }
 
 func (l *Limit) checkBuckets() error {
-	if n := len(l.buckets); n == 0 || n > drawgate.MaxBuckets {
-		return fmt.Errorf("grpclimit: %d buckets, but 1 to %d are allowed", n, drawgate.MaxBuckets)
-	}
-	names := map[string]bool{}
-	var asks []drawgate.Ask
+	var list []admit.Bucket
 	for i := range l.buckets {
 		b := &l.buckets[i]
-		if b.Limiter == nil {
-			return fmt.Errorf("grpclimit: bucket %d has no limiter", i+1)
-		}
-		plan := b.Limiter.Plan()
-		if names[plan.Name()] {
-			return fmt.Errorf("grpclimit: two buckets are of policy %q: give one of them another name", plan.Name())
-		}
-		names[plan.Name()] = true
-		l.holds = l.holds || plan.NeedsHold()
+		list = append(list, admit.Bucket{Limiter: b.Limiter, Costs: b.Costs != nil})
 		if b.Key == nil {
 			b.Key = ByPeer(nil)
 		}
-		ask := drawgate.Ask{Limiter: b.Limiter, Key: "grpclimit"}
-		if b.Costs != nil {
-			ask.Costs = []drawgate.Cost{{Unit: plan.Policy().Limits[0].Unit, N: 1}}
-		}
-		asks = append(asks, ask)
 	}
-	// Nothing is asked for: the library knows best which limiters can be mixed, and whether calls
-	// that name no unit take any.
-	if _, err := asks[0].Limiter.Resume("grpclimit", 1, time.Now(), asks...); err != nil {
-		return fmt.Errorf("grpclimit: the buckets cannot be taken together: %w", err)
-	}
-	return nil
+	return l.door.Check(list)
 }
 
-func (l *Limit) checkOptions() error {
+func (l *Limit) checkOptions() (err error) {
 	o := &l.opts
-	if o.Hold == 0 {
-		o.Hold = defaultHold
-	}
-	if o.Queue == 0 {
-		o.Queue = defaultQueue
-	}
-	if o.Hold < hold.Min || o.Hold > drawgate.MaxHold {
-		return fmt.Errorf("grpclimit: hold %v is not between %v and %v", o.Hold, hold.Min, drawgate.MaxHold)
-	}
-	if o.Wait < 0 || o.Queue < 0 {
-		return fmt.Errorf("grpclimit: wait %v and queue %d must not be negative", o.Wait, o.Queue)
+	l.methods, l.service = map[string]bool{}, map[string]bool{}
+	l.door, err = admit.New(admit.Options{Package: "grpclimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold, FailOpen: o.FailOpen, Lost: ErrHoldLost})
+	if err != nil {
+		return err
 	}
 	if o.Exempt == nil {
 		o.Exempt = []string{healthMethod}
@@ -155,7 +127,7 @@ func (l *Limit) checkOptions() error {
 }
 
 // Waiting returns how many calls wait.
-func (l *Limit) Waiting() int { return int(l.waiting.Load()) }
+func (l *Limit) Waiting() int { return l.door.Waiting() }
 
 func (l *Limit) report(ctx context.Context, method string, err error) {
 	if l.opts.OnError != nil {

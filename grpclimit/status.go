@@ -129,7 +129,7 @@ func withDetails(s *status.Status, details ...protoadapt.MessageV1) error {
 }
 
 // failed is the status of a call that could not be decided; nil if it may run.
-func (t *take) failed(ctx context.Context, err error, set func(metadata.MD)) error {
+func (l *Limit) failed(ctx context.Context, method string, err error, set func(metadata.MD)) error {
 	never, isNever := errors.AsType[*drawgate.NeverFitsError](err)
 	switch {
 	case isNever:
@@ -141,14 +141,14 @@ func (t *take) failed(ctx context.Context, err error, set func(metadata.MD)) err
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
 	case errors.Is(err, drawgate.ErrStoreUnavailable), errors.Is(err, drawgate.ErrClosed):
-		t.l.report(ctx, t.method, err)
-		if t.l.opts.FailOpen {
+		l.report(ctx, method, err)
+		if l.opts.FailOpen {
 			set(metadata.MD{MetadataFallback: []string{"true"}})
 			return nil
 		}
 		return withDetails(status.New(codes.Unavailable, "the rate limit could not be checked"),
 			protoadapt.MessageV1Of(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)}))
 	}
-	t.l.report(ctx, t.method, err)
+	l.report(ctx, method, err)
 	return status.Error(codes.Internal, "the rate limit is set up wrongly")
 }

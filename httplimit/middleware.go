@@ -7,11 +7,11 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/hold"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/admit"
 )
 
 // Bucket says what is taken for a request: units of the bucket of its key under a limiter's policy.
@@ -77,12 +77,6 @@ type Options struct {
 	Refuse func(w http.ResponseWriter, r *http.Request, p *Problem)
 }
 
-// Defaults of Options.
-const (
-	defaultHold  = 30 * time.Second
-	defaultQueue = 1000
-)
-
 // Middleware limits the requests to a handler. It is safe for concurrent use, and may stand in
 // front of several handlers, which then share its limits.
 type Middleware struct {
@@ -93,8 +87,9 @@ type Middleware struct {
 	hidden  bool              // of the shared buckets nothing is described
 	lone    *drawgate.Limiter // of the only bucket, if nothing else is asked of it than one request
 	key     Key               // of lone
-	holds   bool
-	waiting atomic.Int64
+	door    *admit.Door
+	engine  *engine.Engine // nil: buckets are taken of
+	rules   RuleOptions    // with an engine
 }
 
 // New returns a Middleware that takes of all buckets, or of none, for each request. opts may be
@@ -104,63 +99,50 @@ func New(buckets []Bucket, opts *Options) (*Middleware, error) {
 	if opts != nil {
 		m.opts = *opts
 	}
-	if err := m.checkBuckets(); err != nil {
-		return nil, err
-	}
 	if err := m.checkOptions(); err != nil {
 		return nil, err
 	}
-	describe := HeaderOptions{Fields: m.opts.Fields, Names: m.opts.HeaderNames}
-	if m.opts.Describe != "" {
-		describe.Policies = []string{m.opts.Describe}
+	holds, err := m.checkBuckets()
+	if err != nil {
+		return nil, err
 	}
-	m.headers = NewHeaders(&describe)
 	m.hidden = m.opts.Describe == "" && slices.ContainsFunc(m.buckets, func(b Bucket) bool { return !b.Shared })
-	if b := &m.buckets[0]; len(buckets) == 1 && b.Costs == nil && b.Policy == nil && !m.holds && m.opts.Priority == nil {
+	if b := &m.buckets[0]; len(buckets) == 1 && b.Costs == nil && b.Policy == nil && !holds && m.opts.Priority == nil {
 		m.lone, m.key = b.Limiter, b.Key
 	}
 	return m, nil
 }
 
-func (m *Middleware) checkBuckets() error {
-	if n := len(m.buckets); n == 0 || n > drawgate.MaxBuckets {
-		return fmt.Errorf("httplimit: %d buckets, but 1 to %d are allowed", n, drawgate.MaxBuckets)
-	}
-	names := map[string]bool{}
+func (m *Middleware) checkBuckets() (holds bool, err error) {
+	var list []admit.Bucket
 	for i := range m.buckets {
 		b := &m.buckets[i]
-		if b.Limiter == nil {
-			return fmt.Errorf("httplimit: bucket %d has no limiter", i+1)
-		}
-		plan := b.Limiter.Plan()
-		if names[plan.Name()] {
-			return fmt.Errorf("httplimit: two buckets are of policy %q: give one of them another name", plan.Name())
-		}
-		names[plan.Name()] = true
-		m.holds = m.holds || plan.NeedsHold()
+		list = append(list, admit.Bucket{Limiter: b.Limiter, Costs: b.Costs != nil})
 		if b.Key == nil {
 			b.Key = ByIP(nil)
 		}
 	}
-	return nil
+	if err := m.door.Check(list); err != nil {
+		return false, err
+	}
+	found := m.opts.Describe == ""
+	for i := range m.buckets {
+		plan := m.buckets[i].Limiter.Plan()
+		found = found || m.buckets[i].Policy != nil || plan.Name() == m.opts.Describe
+		holds = holds || plan.NeedsHold()
+	}
+	if !found {
+		return false, fmt.Errorf("httplimit: describe: no bucket is of policy %q", m.opts.Describe)
+	}
+	return holds, nil
 }
 
-func (m *Middleware) checkOptions() error {
+// checkOptions checks what is the same whatever counts a request.
+func (m *Middleware) checkOptions() (err error) {
 	o := &m.opts
-	if o.Hold == 0 {
-		o.Hold = defaultHold
-	}
-	if o.Queue == 0 {
-		o.Queue = defaultQueue
-	}
-	if o.Hold < hold.Min || o.Hold > drawgate.MaxHold {
-		return fmt.Errorf("httplimit: hold %v is not between %v and %v", o.Hold, hold.Min, drawgate.MaxHold)
-	}
-	if o.Wait < 0 || o.Queue < 0 {
-		return fmt.Errorf("httplimit: wait %v and queue %d must not be negative", o.Wait, o.Queue)
-	}
-	if o.Describe != "" && !slices.ContainsFunc(m.buckets, func(b Bucket) bool { return b.Policy != nil || b.Limiter.Plan().Name() == o.Describe }) {
-		return fmt.Errorf("httplimit: describe: no bucket is of policy %q", o.Describe)
+	m.door, err = admit.New(admit.Options{Package: "httplimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold, FailOpen: o.FailOpen, Lost: ErrHoldLost})
+	if err != nil {
+		return err
 	}
 	if err := o.HeaderNames.check(); err != nil {
 		return err
@@ -172,24 +154,11 @@ func (m *Middleware) checkOptions() error {
 		}
 		m.exempt = append(m.exempt, p)
 	}
-	return m.checkTogether()
-}
-
-// checkTogether asks for nothing of all buckets together: the library knows best which limiters can
-// be mixed, and whether requests that name no unit take any.
-func (m *Middleware) checkTogether() error {
-	var asks []drawgate.Ask
-	for i := range m.buckets {
-		b := &m.buckets[i]
-		ask := drawgate.Ask{Limiter: b.Limiter, Key: "httplimit"}
-		if b.Costs != nil {
-			ask.Costs = []drawgate.Cost{{Unit: b.Limiter.Plan().Policy().Limits[0].Unit, N: 1}}
-		}
-		asks = append(asks, ask)
+	describe := HeaderOptions{Fields: o.Fields, Names: o.HeaderNames}
+	if o.Describe != "" {
+		describe.Policies = []string{o.Describe}
 	}
-	if _, err := asks[0].Limiter.Resume("httplimit", 1, time.Now(), asks...); err != nil {
-		return fmt.Errorf("httplimit: the buckets cannot be taken together: %w", err)
-	}
+	m.headers = NewHeaders(&describe)
 	return nil
 }
 
@@ -212,7 +181,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 }
 
 // Waiting returns how many requests wait.
-func (m *Middleware) Waiting() int { return int(m.waiting.Load()) }
+func (m *Middleware) Waiting() int { return m.door.Waiting() }
 
 // Refuse answers a request that is not served, as [Options.Refuse] says: for adapters.
 func (m *Middleware) Refuse(w http.ResponseWriter, r *http.Request, p *Problem) {

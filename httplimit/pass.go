@@ -4,11 +4,18 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/admit"
 	"github.com/drawgate/drawgate/internal/hold"
 )
+
+// ErrHoldLost is the cause of the end of a handler's context whose slot may be another's: its hold
+// could not be renewed in time, or its bucket was reset. The handler should stop.
+var ErrHoldLost = errors.New("httplimit: the hold of this request is lost")
 
 // Pass is the answer to a request: serve it and call End, or refuse it with Problem.
 type Pass struct {
@@ -43,7 +50,10 @@ func (m *Middleware) Begin(h http.Header, r *http.Request) Pass {
 	if m.skips(r) {
 		return Pass{}
 	}
-	if m.lone == nil {
+	switch {
+	case m.engine != nil:
+		return m.beginByRules(h, r)
+	case m.lone == nil:
 		return m.beginMany(h, r)
 	}
 	key, ok := m.key(r)
@@ -55,22 +65,29 @@ func (m *Middleware) Begin(h http.Header, r *http.Request) Pass {
 		m.headers.Append(h, &d)
 		return Pass{}
 	}
-	return m.beginLate(h, r, key, answer{d: d, err: err})
+	return m.beginLate(h, r, key, admit.Answer{Decision: d, Err: err})
+}
+
+// take is what is asked for one request.
+type take struct {
+	admit.Take
+
+	m    *Middleware
+	from [drawgate.MaxBuckets]uint8 // of each ask: its position among the buckets; unused if the middleware has one bucket
+
+	hidden uint64 // the buckets of which the headers do not tell, a bit for each
 }
 
 // beginLate is what follows on a first answer that did not let the request pass: apart, so that
 // Begin stays short.
-func (m *Middleware) beginLate(h http.Header, r *http.Request, key string, a answer) Pass {
-	t := take{m: m, asks: []drawgate.Ask{{Limiter: m.lone, Key: drawgate.BoundedKey(key)}}}
-	return m.settle(h, r, t.waitAfter(r.Context(), a), &t)
+func (m *Middleware) beginLate(h http.Header, r *http.Request, key string, a admit.Answer) Pass {
+	t := take{m: m, Take: admit.Take{Asks: []drawgate.Ask{{Limiter: m.lone, Key: drawgate.BoundedKey(key)}}}}
+	return m.settle(h, r, m.door.WaitAfter(r.Context(), &t.Take, a), &t)
 }
 
 // beginMany is Begin where more is asked than one request of one bucket.
 func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
-	t := take{m: m, asks: make([]drawgate.Ask, 0, len(m.buckets))}
-	if m.opts.Priority != nil {
-		t.priority = m.opts.Priority(r)
-	}
+	t := take{m: m, Take: admit.Take{Asks: make([]drawgate.Ask, 0, len(m.buckets)), Priority: m.priority(r)}}
 	for i := range m.buckets {
 		b := &m.buckets[i]
 		key, ok := b.Key(r)
@@ -82,16 +99,16 @@ func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
 			ask.Costs = b.Costs(r)
 		}
 		if b.Shared && m.hidden {
-			t.hidden |= 1 << len(t.asks)
+			t.hidden |= 1 << len(t.Asks)
 		}
-		t.from[len(t.asks)] = uint8(i)
-		t.asks = append(t.asks, ask)
-		t.holds = t.holds || ask.Limiter.Plan().NeedsHold()
+		t.from[len(t.Asks)] = uint8(i)
+		t.Asks = append(t.Asks, ask)
+		t.Holds = t.Holds || ask.Limiter.Plan().NeedsHold()
 	}
-	if len(t.asks) == 0 {
+	if len(t.Asks) == 0 {
 		return Pass{}
 	}
-	return m.settle(h, r, t.waitAfter(r.Context(), t.ask(r.Context(), false)), &t)
+	return m.settle(h, r, m.door.Decide(r.Context(), &t.Take), &t)
 }
 
 // limiter returns the limiter of a request.
@@ -104,25 +121,35 @@ func (b *Bucket) limiter(r *http.Request) *drawgate.Limiter {
 	return b.Limiter
 }
 
-// settle makes a pass of an answer.
-func (m *Middleware) settle(h http.Header, r *http.Request, a answer, t *take) Pass {
-	switch {
-	case a.err != nil:
-		return m.fail(h, r, a.err, t)
-	case !a.d.Allowed:
-		return m.refuse(h, &a, t)
+func (m *Middleware) priority(r *http.Request) int {
+	if m.opts.Priority == nil {
+		return 0
 	}
-	m.headers.append(h, &a.d, t.hidden)
-	if a.held == nil {
-		return Pass{}
-	}
-	return Pass{hold: m.keep(r, a.held)}
+	return m.opts.Priority(r)
 }
 
-func (m *Middleware) refuse(h http.Header, a *answer, t *take) Pass {
-	m.headers.append(h, &a.d, t.hidden)
-	p := Refused(&a.d, t.shared)
-	if a.full {
+// settle makes a pass of an answer.
+func (m *Middleware) settle(h http.Header, r *http.Request, a admit.Answer, t *take) Pass {
+	if m.hidden && t.Engine != nil {
+		t.hide(&a)
+	}
+	switch {
+	case a.Err != nil:
+		return m.fail(h, r, &a, t)
+	case !a.Decision.Allowed:
+		return m.refuse(h, &a, t)
+	}
+	m.headers.append(h, &a.Decision, t.hidden)
+	if a.Held == nil {
+		return Pass{}
+	}
+	return Pass{hold: m.door.Keep(r.Context(), a.Held, func(err error) { m.report(r, err) })}
+}
+
+func (m *Middleware) refuse(h http.Header, a *admit.Answer, t *take) Pass {
+	m.headers.append(h, &a.Decision, t.hidden)
+	p := Refused(&a.Decision, func(bucket int) bool { return t.shared(a, bucket) })
+	if a.Full {
 		p.Code = CodeQueueFull
 		p.Detail = p.sentence(nil)
 	}
@@ -130,19 +157,19 @@ func (m *Middleware) refuse(h http.Header, a *answer, t *take) Pass {
 }
 
 // fail answers what was not decided.
-func (m *Middleware) fail(h http.Header, r *http.Request, err error, t *take) Pass {
+func (m *Middleware) fail(h http.Header, r *http.Request, a *admit.Answer, t *take) Pass {
 	switch {
 	case r.Context().Err() != nil:
 		return Pass{Problem: blank(CodeCancelled, statusCancelled, "The client went away.")}
-	case errors.Is(err, drawgate.ErrNeverFits):
-		m.headers.appendStatus(h, t.status(r.Context()))
+	case errors.Is(a.Err, drawgate.ErrNeverFits):
+		m.headers.appendStatus(h, t.status(r.Context(), a))
 		return Pass{Problem: neverFits(&Problem{})}
 	}
-	m.report(r, err)
+	m.report(r, a.Err)
 	switch {
-	case errors.Is(err, drawgate.ErrClosed):
+	case errors.Is(a.Err, drawgate.ErrClosed):
 		return Pass{Problem: unavailable(CodeClosing, "This server is stopping. Try again in 1 s.")}
-	case !errors.Is(err, drawgate.ErrStoreUnavailable) && !errors.Is(err, drawgate.ErrDeadline):
+	case !errors.Is(a.Err, drawgate.ErrStoreUnavailable) && !errors.Is(a.Err, drawgate.ErrDeadline):
 		return Pass{Problem: blank(CodeInvalid, http.StatusInternalServerError, "The limits of this server are not set up rightly.")}
 	case m.opts.FailOpen:
 		h[HeaderFallback] = []string{"true"}
@@ -153,22 +180,25 @@ func (m *Middleware) fail(h http.Header, r *http.Request, err error, t *take) Pa
 	return Pass{Problem: p}
 }
 
-// take is what is asked for one request.
-type take struct {
-	m        *Middleware
-	asks     []drawgate.Ask
-	from     [drawgate.MaxBuckets]uint8 // of each ask: its position among the buckets; unused if the middleware has one bucket
-	hidden   uint64                     // the asks of which the headers do not tell, a bit for each
-	priority int
-	holds    bool
-}
-
 // shared reports whether all callers share a bucket of the take.
-func (t *take) shared(i int) bool {
-	if len(t.m.buckets) == 1 {
+func (t *take) shared(a *admit.Answer, bucket int) bool {
+	switch {
+	case t.Engine != nil:
+		i := slices.IndexFunc(a.Applied, func(a engine.Applied) bool { return a.Bucket == bucket })
+		return i >= 0 && slices.Contains(t.m.rules.Shared, a.Applied[i].Policy)
+	case len(t.m.buckets) == 1:
 		return t.m.buckets[0].Shared
 	}
-	return t.m.buckets[t.from[i]].Shared
+	return t.m.buckets[t.from[bucket]].Shared
+}
+
+// hide notes what all callers share of the buckets that rules chose.
+func (t *take) hide(a *admit.Answer) {
+	for i := range a.Applied {
+		if p := &a.Applied[i]; p.Bucket >= 0 && slices.Contains(t.m.rules.Shared, p.Policy) {
+			t.hidden |= 1 << p.Bucket
+		}
+	}
 }
 
 // statusTimeout bounds how long the answer to a request that can never pass waits for what is left.
@@ -176,64 +206,28 @@ const statusTimeout = 2 * time.Second
 
 // status asks for what is left in the buckets that the headers describe: a take that can never fit
 // is not decided, so no decision says it. It is nil if the store does not answer.
-func (t *take) status(ctx context.Context) (list []drawgate.Status) {
+func (t *take) status(ctx context.Context, a *admit.Answer) (list []drawgate.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	for i := range t.asks {
-		if t.hidden>>i&1 != 0 || !t.m.headers.describes(t.asks[i].Limiter.Plan().Name()) {
+	asks := slices.Clone(t.Asks)
+	if t.Engine != nil {
+		asks = make([]drawgate.Ask, drawgate.MaxBuckets)
+	}
+	for i := range a.Applied {
+		if p := &a.Applied[i]; p.Bucket >= 0 {
+			asks[p.Bucket], _ = t.Engine.AskApplied(p) // a policy that has gone meanwhile is not described
+		}
+	}
+	for i := range asks {
+		l := asks[i].Limiter
+		if l == nil || t.hidden>>i&1 != 0 || !t.m.headers.describes(l.Plan().Name()) {
 			continue
 		}
-		st, err := t.asks[i].Status(ctx, t.priority)
+		st, err := asks[i].Status(ctx, t.Priority)
 		if err != nil {
 			return nil
 		}
 		list = append(list, st)
 	}
 	return list
-}
-
-// answer is what came of a take.
-type answer struct {
-	d    drawgate.Decision
-	held *drawgate.Reservation // nil: nothing is held
-	full bool                  // refused because too many wait
-	err  error                 // it was not decided
-}
-
-// ask asks once, or in the queue. A refusal is no error, unless it ended waiting.
-func (t *take) ask(ctx context.Context, wait bool) (a answer) {
-	req := drawgate.Request{Buckets: t.asks, Wait: wait, Priority: t.priority}
-	if t.holds {
-		req.Hold.For = t.m.opts.Hold
-	}
-	a.d, a.held, a.err = t.asks[0].Limiter.Take(ctx, req)
-	return a
-}
-
-// waitAfter lets a request that was refused wait, if it may. What it returns is never older than
-// the end of the waiting.
-func (t *take) waitAfter(ctx context.Context, a answer) answer {
-	m := t.m
-	if a.err != nil || a.d.Allowed || m.opts.Wait == 0 || a.d.RetryAfter == drawgate.Never || a.d.EarliestRetry > m.opts.Wait {
-		return a
-	}
-	if m.waiting.Add(1) > int64(m.opts.Queue) {
-		m.waiting.Add(-1)
-		a.full = true
-		return a
-	}
-	defer m.waiting.Add(-1)
-	until, cancel := context.WithTimeoutCause(ctx, m.opts.Wait, drawgate.ErrDeadline)
-	defer cancel()
-	w := t.ask(until, true)
-	switch {
-	case w.err == nil || ctx.Err() != nil || errors.Is(w.err, drawgate.ErrStoreUnavailable) || errors.Is(w.err, drawgate.ErrClosed):
-		return w
-	case errors.Is(w.err, drawgate.ErrQueueFull):
-		a.full = true
-		return a
-	case errors.Is(w.err, drawgate.ErrDeadline), errors.Is(w.err, context.DeadlineExceeded):
-		return t.ask(ctx, false) // what it was refused with before it waited is old
-	}
-	return w
 }

@@ -35,6 +35,7 @@ const (
 	CodeNeverFits Code = "never_fits" // 413: it costs more than a limit ever allows: no wait will help, and there is no Retry-After
 	CodeStoreAway Code = "store_away" // 503: nobody could decide, or a limit admits nothing while the store is away
 	CodeClosing   Code = "closing"    // 503: this process is stopping
+	CodePath      Code = "path"       // 400: proxies, the site and the rules may each understand another path
 	CodeInvalid   Code = "invalid"    // 500: the program asks for what its policies do not have
 	CodeCancelled Code = "cancelled"  // 499: the client went away while it waited. If the store was just asked, a plain request may be counted
 )

@@ -6,6 +6,8 @@ replace github.com/drawgate/drawgate => ../..
 
 require github.com/drawgate/drawgate v0.0.0-00010101000000-000000000000
 
+require github.com/expr-lang/expr v1.17.8 // indirect
+
 require (
 	github.com/labstack/echo/v5 v5.3.1
 	golang.org/x/time v0.15.0 // indirect

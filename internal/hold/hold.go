@@ -32,11 +32,18 @@ type Options struct {
 	Report   func(error)   // receives errors
 }
 
+// Held is what is held: a *drawgate.Reservation is one.
+type Held interface {
+	Renew(ctx context.Context, hold time.Duration) error
+	Settle(ctx context.Context, used ...drawgate.Cost) error
+	Deadline() time.Time
+}
+
 // Hold is what a handler holds while it runs. This process renews it: if the process dies nobody
 // does, and the store ends the hold.
 type Hold struct {
 	opts   Options
-	res    *drawgate.Reservation
+	res    Held
 	ctx    context.Context //nolint:containedctx // the handler's, which is ended from here
 	cancel context.CancelCauseFunc
 	life   context.Context //nolint:containedctx // for renewals: it does not end with the client
@@ -48,7 +55,7 @@ type Hold struct {
 }
 
 // Keep renews a reservation until End. ctx is the request's.
-func Keep(ctx context.Context, res *drawgate.Reservation, opts Options) *Hold {
+func Keep(ctx context.Context, res Held, opts Options) *Hold {
 	h := &Hold{opts: opts, res: res, done: make(chan struct{})}
 	h.ctx, h.cancel = context.WithCancelCause(ctx)
 	h.life, h.stop = context.WithCancel(context.WithoutCancel(ctx))

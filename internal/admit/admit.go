@@ -1,0 +1,201 @@
+// Package admit decides one request of a server, at once or after a wait: what httplimit and
+// grpclimit have in common.
+package admit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/hold"
+)
+
+// Options are those that both packages have, with the same meaning.
+type Options struct {
+	Package  string // whose errors these are
+	Wait     time.Duration
+	Queue    int
+	Hold     time.Duration
+	FailOpen bool
+	Lost     error // the cause of the end of a handler's context whose hold is lost
+}
+
+// Defaults of Options.
+const (
+	defaultHold  = 30 * time.Second
+	defaultQueue = 1000
+)
+
+// Door decides requests. It is safe for concurrent use.
+type Door struct {
+	opts    Options
+	waiting atomic.Int64
+}
+
+// New returns a Door, or says which of the options cannot work.
+func New(o Options) (*Door, error) {
+	if o.Hold == 0 {
+		o.Hold = defaultHold
+	}
+	if o.Queue == 0 {
+		o.Queue = defaultQueue
+	}
+	if o.Hold < hold.Min || o.Hold > drawgate.MaxHold {
+		return nil, fmt.Errorf("%s: hold %v is not between %v and %v", o.Package, o.Hold, hold.Min, drawgate.MaxHold)
+	}
+	if o.Wait < 0 || o.Queue < 0 {
+		return nil, fmt.Errorf("%s: wait %v and queue %d must not be negative", o.Package, o.Wait, o.Queue)
+	}
+	return &Door{opts: o}, nil
+}
+
+// Bucket is a bucket that every request may be counted in.
+type Bucket struct {
+	Limiter *drawgate.Limiter
+	Costs   bool // requests say what they cost
+}
+
+// Check reports what cannot work of buckets that are taken together.
+func (d *Door) Check(buckets []Bucket) error {
+	if n := len(buckets); n == 0 || n > drawgate.MaxBuckets {
+		return fmt.Errorf("%s: %d buckets, but 1 to %d are allowed", d.opts.Package, n, drawgate.MaxBuckets)
+	}
+	names := map[string]bool{}
+	var asks []drawgate.Ask
+	for i, b := range buckets {
+		if b.Limiter == nil {
+			return fmt.Errorf("%s: bucket %d has no limiter", d.opts.Package, i+1)
+		}
+		plan := b.Limiter.Plan()
+		if names[plan.Name()] {
+			return fmt.Errorf("%s: two buckets are of policy %q: give one of them another name", d.opts.Package, plan.Name())
+		}
+		names[plan.Name()] = true
+		ask := drawgate.Ask{Limiter: b.Limiter, Key: d.opts.Package}
+		if b.Costs {
+			ask.Costs = []drawgate.Cost{{Unit: plan.Policy().Limits[0].Unit, N: 1}}
+		}
+		asks = append(asks, ask)
+	}
+	// Nothing is asked for: the library knows best which limiters can be mixed, and whether
+	// requests that name no unit take any.
+	if _, err := asks[0].Limiter.Resume(d.opts.Package, 1, time.Now(), asks...); err != nil {
+		return fmt.Errorf("%s: the buckets cannot be taken together: %w", d.opts.Package, err)
+	}
+	return nil
+}
+
+// CheckEngine reports an engine that would count no request.
+func (d *Door) CheckEngine(e *engine.Engine) error {
+	switch {
+	case e == nil:
+		return fmt.Errorf("%s: there is no engine", d.opts.Package)
+	case len(e.Config().Rules) == 0 && !e.Config().Off:
+		return fmt.Errorf("%s: the engine has no rules, which say what counts a request", d.opts.Package)
+	}
+	return nil
+}
+
+// Take is what is asked for one request: Asks, or what the rules of Engine say for Attributes.
+type Take struct {
+	Asks       []drawgate.Ask
+	Holds      bool // one of Asks needs a hold
+	Engine     *engine.Engine
+	Attributes *rules.Attributes
+	Priority   int
+}
+
+// Answer is what came of a take. A refusal is no error, unless it ended the waiting.
+type Answer struct {
+	Decision drawgate.Decision
+	Applied  []engine.Applied // of an engine
+	Held     hold.Held        // nil: nothing is held
+	Full     bool             // refused because too many wait
+	Err      error            // it was not decided
+}
+
+// Waiting returns how many requests wait.
+func (d *Door) Waiting() int { return int(d.waiting.Load()) }
+
+// Decide decides a take, and lets it wait if it may.
+func (d *Door) Decide(ctx context.Context, t *Take) Answer {
+	return d.WaitAfter(ctx, t, d.ask(ctx, t, false))
+}
+
+// WaitAfter is Decide for a take whose first answer is known. What it returns is never older than
+// the end of the waiting.
+func (d *Door) WaitAfter(ctx context.Context, t *Take, a Answer) Answer {
+	o := &d.opts
+	if a.Err != nil || a.Decision.Allowed || o.Wait == 0 || a.Decision.RetryAfter == drawgate.Never || a.Decision.EarliestRetry > o.Wait {
+		return a
+	}
+	if d.waiting.Add(1) > int64(o.Queue) {
+		d.waiting.Add(-1)
+		a.Full = true
+		return a
+	}
+	defer d.waiting.Add(-1)
+	until, cancel := context.WithTimeoutCause(ctx, o.Wait, drawgate.ErrDeadline)
+	defer cancel()
+	w := d.ask(until, t, true)
+	switch {
+	case w.Err == nil || ctx.Err() != nil || errors.Is(w.Err, drawgate.ErrStoreUnavailable) || errors.Is(w.Err, drawgate.ErrClosed):
+		return w
+	case errors.Is(w.Err, drawgate.ErrQueueFull):
+		a.Full = true
+		return a
+	case errors.Is(w.Err, drawgate.ErrDeadline), errors.Is(w.Err, context.DeadlineExceeded):
+		return d.ask(ctx, t, false) // what it was refused with before it waited is old
+	}
+	return w
+}
+
+// ask asks once, or in the queue.
+func (d *Door) ask(ctx context.Context, t *Take, wait bool) (a Answer) {
+	if t.Engine != nil {
+		return d.askEngine(ctx, t, wait)
+	}
+	req := drawgate.Request{Buckets: t.Asks, Wait: wait, Priority: t.Priority}
+	if t.Holds {
+		req.Hold.For = d.opts.Hold
+	}
+	var res *drawgate.Reservation
+	if a.Decision, res, a.Err = t.Asks[0].Limiter.Take(ctx, req); res != nil {
+		a.Held = res
+	}
+	return a
+}
+
+func (d *Door) askEngine(ctx context.Context, t *Take, wait bool) Answer {
+	res, err := t.Engine.Take(ctx, &engine.Request{Attributes: t.Attributes, Wait: wait, Hold: d.opts.Hold, HoldIfNeeded: true, Priority: t.Priority})
+	a := Answer{Decision: res.Decision, Applied: res.Applied, Err: err}
+	switch {
+	case !res.Held():
+	case err == nil && a.Decision.Allowed:
+		a.Held = &held{res}
+	default: // by shadows, of a request that is not served
+		_ = res.Settle(context.WithoutCancel(ctx)) // what goes wrong with a shadow is of no consequence
+	}
+	return a
+}
+
+// held is what an engine holds.
+type held struct{ engine.Result }
+
+// Deadline implements [hold.Held]. What shadows alone hold is never lost.
+func (h *held) Deadline() time.Time {
+	if h.Reservation == nil {
+		return time.Now().Add(time.Hour)
+	}
+	return h.Reservation.Deadline()
+}
+
+// Keep holds what a request has reserved while its handler runs; report is told of what goes wrong.
+func (d *Door) Keep(ctx context.Context, h hold.Held, report func(error)) *hold.Hold {
+	return hold.Keep(ctx, h, hold.Options{Package: d.opts.Package, For: d.opts.Hold, FailOpen: d.opts.FailOpen, Lost: d.opts.Lost, Report: report})
+}
