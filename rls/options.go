@@ -69,6 +69,11 @@ type Options struct {
 
 	Logger *slog.Logger // nil discards; failures are logged, at most one in 10 s
 
+	// Class returns the class of a descriptor that rules decide, by its entries, one of which may
+	// carry an API key: the ClassOf of a *config.Runtime does. It is asked where no entry is called
+	// class. nil: there are no classes.
+	Class func(entries map[string]string) string
+
 	// Undecided receives the code of each request that is answered with an error, or would be
 	// without Shadow. Envoy then decides by its failure_mode_deny. Several goroutines may call it
 	// at once. It may be nil.

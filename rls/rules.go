@@ -294,6 +294,9 @@ func (c *call) attributes(p *part) *rules.Attributes {
 			a.Class = value
 		}
 	}
+	if a.Class == "" && c.s.opts.Class != nil {
+		a.Class = c.s.opts.Class(a.Extra)
+	}
 	a.Extra["domain"] = c.request.GetDomain()
 	return a
 }
