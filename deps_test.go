@@ -15,7 +15,7 @@ var grpcs = []string{"google.golang.org/grpc", "google.golang.org/protobuf", "go
 
 // rules say what the packages of this module may import of each other and of others' modules; the
 // standard library is free for all. The longest prefix of the package's path decides. Imports point
-// inward: cmd → server, stores, config → drawgate → internal.
+// inward: cmd → doors, config → telemetry → engine → stores → drawgate → internal.
 var rules = map[string]struct{ own, others []string }{
 	"":                   {own: []string{"internal/calendar", "internal/record", "internal/queue", "internal/cells", "internal/ending"}},
 	"api":                {},
@@ -42,19 +42,25 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/breaker":        {},
 	"internal/hold":           {own: []string{""}},
 	"internal/instances":      {own: []string{""}},
-	"httplimit":               {own: []string{"", "internal/hold"}},
+	"internal/admit":          {own: []string{"", "engine", "engine/rules", "internal/hold"}},
+	"httplimit":               {own: []string{"", "engine", "engine/rules", "internal/admit", "internal/hold"}},
 	"httplimit/httplimittest": {own: []string{"", "httplimit", "store/memstore"}},
-	"grpclimit":               {own: []string{"", "internal/hold"}, others: grpcs},
+	"grpclimit":               {own: []string{"", "engine", "engine/rules", "internal/admit", "internal/hold"}, others: grpcs},
 	"rls":                     {own: []string{"", "engine", "engine/rules", "httplimit", "internal/regular", "internal/yamltext"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
 	"telemetry":               {own: []string{"", "engine", "store/guard"}, others: []string{"github.com/prometheus"}},
-	"config":                  {own: []string{"", "internal/calendar", "engine", "engine/rules", "internal/regular", "internal/yamltext"}, others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify"}},
-	"server":                  {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/regular"}},
-	"client":                  {own: []string{"api", "internal/ending"}},
+	"config": {
+		own: []string{
+			"", "internal/calendar", "engine", "engine/rules", "internal/regular", "internal/yamltext", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
+		},
+		others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify", "github.com/prometheus/client_golang"},
+	},
+	"server": {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/regular"}},
+	"client": {own: []string{"api", "internal/ending"}},
 	"cmd/drawgate": {
 		own: []string{
-			"", "api", "client", "config", "engine", "store/guard", "httplimit", "store/memstore", "store/redisstore", "rls", "engine/rules", "server", "store/sqlitestore", "telemetry",
+			"", "api", "client", "config", "engine", "store/guard", "httplimit", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore",
 		},
-		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty", "github.com/prometheus/client_golang"),
+		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty"),
 	},
 	"deploy":   {},
 	"examples": {own: []string{"", "api", "client", "engine", "server", "store/memstore", "store/sqlitestore", "store/redisstore"}},

@@ -1,59 +1,44 @@
 package drawgate_test
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
-	"github.com/drawgate/drawgate/store/memstore"
-	"github.com/drawgate/drawgate/store/redisstore"
-	"github.com/drawgate/drawgate/store/sqlitestore"
+	"github.com/drawgate/drawgate/engine"
 )
 
 // This function is in docs/configuration.md: TestConfigurationPage compares them.
 
-func open(cfg *config.Config) (store drawgate.Store, limiters map[string]*drawgate.Limiter, err error) {
-	if path, ok := config.SQLitePath(cfg.Store); ok {
-		store, err = sqlitestore.Open(path, nil)
-	} else if cfg.Store == config.Memory {
-		store = memstore.New(nil)
-	} else {
-		store, err = redisstore.Open(cfg.Store, &redisstore.Options{Prefix: cfg.Prefix})
-	}
+func nightly(ctx context.Context, path string) (allowed bool, err error) {
+	limits, err := config.Open(ctx, path, nil) // a program does this once
 	if err != nil {
-		return nil, nil, err
+		return false, err
 	}
-	limiters = map[string]*drawgate.Limiter{}
-	var one *drawgate.Limiter
-	for _, p := range cfg.Policies {
-		if one == nil {
-			one, err = drawgate.New(store, p, nil)
-		} else {
-			one, err = one.With(p) // the same store and queue: they may be mixed in one take
-		}
-		if err != nil {
-			return nil, nil, errors.Join(err, store.Close())
-		}
-		limiters[p.Name] = one
-	}
-	return store, limiters, nil
+	defer limits.Close()
+	res, err := limits.Engine.Take(ctx, &engine.Request{Asks: []engine.Ask{{Policy: "jobs", Key: "nightly"}}})
+	return res.Decision.Allowed, err
 }
 
-// From a file, or the environment, to a store and limiters.
+// From a file to a decision.
 func Example_config() {
-	cfg, err := config.Resolve([]string{"RATE_LIMIT_PER_DAY=400", "DRAWGATE_STORE=memory:"}, config.Flags{}) // a program passes os.Environ()
+	dir, err := os.MkdirTemp("", "drawgate")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Println(err)
 		return
 	}
-	store, limiters, err := open(cfg)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "drawgate.yaml")
+	text := "store: sqlite:state.db\npolicies: {jobs: {limits: [{name: rpd, rolling: 24h, amount: 1}]}}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		fmt.Println(err)
 		return
 	}
-	defer func() { _ = store.Close() }()
-	fmt.Println(limiters["multi-tier"].Plan().Policy().Limits[2].Amount)
-	// Output: 400
+	fmt.Println(nightly(context.Background(), path))
+	fmt.Println(nightly(context.Background(), path))
+	// Output:
+	// true <nil>
+	// false <nil>
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
@@ -37,23 +38,32 @@ func (k *APIKeys) Class(h http.Header) string {
 	if k.Classes == nil {
 		return ""
 	}
-	name := DefaultKeyHeader
-	if k.Header != "" {
-		name = k.Header
+	return k.classOfKey(h.Get(k.header()))
+}
+
+// ClassOf is [APIKeys.Class] for Envoy's descriptors: the key is in the entry that is called as the
+// header is, in whatever case.
+func (k *APIKeys) ClassOf(entries map[string]string) string {
+	if k.Classes == nil {
+		return ""
 	}
-	if key := h.Get(name); key != "" {
-		if class, ok := k.Classes[sha256.Sum256([]byte(key))]; ok {
-			return class
+	for name, value := range entries {
+		if strings.EqualFold(name, k.header()) {
+			return k.classOfKey(value)
 		}
 	}
 	return k.class()
 }
 
-func (k *APIKeys) class() string {
-	if k.Default != "" {
-		return k.Default
+func (k *APIKeys) header() string { return cmp.Or(k.Header, DefaultKeyHeader) }
+
+func (k *APIKeys) class() string { return cmp.Or(k.Default, DefaultClass) }
+
+func (k *APIKeys) classOfKey(key string) string {
+	if key == "" {
+		return k.class()
 	}
-	return DefaultClass
+	return cmp.Or(k.Classes[sha256.Sum256([]byte(key))], k.class())
 }
 
 // names returns the classes, sorted.

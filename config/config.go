@@ -98,6 +98,10 @@ func (c *Config) Engine() engine.Config {
 		m := c.Modes[p.Name]
 		e.Policies = append(e.Policies, engine.Policy{Policy: p, Shadow: m.Shadow, Disabled: c.Off || m.Disabled, Overrides: m.Overrides})
 	}
+	for _, p := range c.Envoy.Policies {
+		p.Disabled = p.Disabled || c.Off
+		e.Policies = append(e.Policies, p)
+	}
 	return e
 }
 

@@ -1,5 +1,7 @@
 package config
 
+import "github.com/drawgate/drawgate/engine"
+
 // Envoy is how the rate limit service for Envoy answers.
 type Envoy struct {
 	Configs []string // files and directories in the format of envoyproxy/ratelimit
@@ -15,6 +17,10 @@ type Envoy struct {
 	LimitHeader, RemainingHeader, ResetHeader string
 	ShadowHeader                              bool // answers tell Envoy's clients which policies in shadow differ
 	Metadata                                  bool // answers describe the request in dynamic metadata
+
+	// Policies are the rates of Configs, which whoever serves Envoy reads with package rls: the
+	// engine has them beside the policies of the file.
+	Policies []engine.Policy
 }
 
 // EnvoyHeaders says which headers an answer asks Envoy to add.

@@ -38,6 +38,12 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
+// OneLine is Error without the snippet, for where the caret would not stand below its line.
+func (p Problem) OneLine() string {
+	p.Snippet = ""
+	return p.Error()
+}
+
 // Problems are all mistakes that were found.
 type Problems []Problem
 

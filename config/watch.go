@@ -203,14 +203,21 @@ func (w *Watcher) load() (c *Config, read readFiles, err error) {
 			break
 		}
 	}
-	if err == nil && len(c.Policies) == 0 && len(c.Envoy.Configs) == 0 && !c.Off {
-		return nil, read, Problems{{File: c.policiesFrom(), Message: "there are no policies", Hint: "what was in force stays; to switch limits off say enabled: false"}}
+	if err == nil {
+		if problems := c.withoutPolicies("what was in force stays; to switch limits off say enabled: false"); problems != nil {
+			return nil, read, problems
+		}
 	}
 	return c, read, err
 }
 
-// policiesFrom says where policies would be looked for.
-func (c *Config) policiesFrom() string { return cmp.Or(c.file, "environment") }
+// withoutPolicies returns a problem if there is nothing to decide by, and nobody said so.
+func (c *Config) withoutPolicies(hint string) Problems {
+	if len(c.Policies) > 0 || len(c.Envoy.Configs) > 0 || c.Off {
+		return nil
+	}
+	return Problems{{File: cmp.Or(c.file, "environment"), Message: "there are no policies", Hint: hint}}
+}
 
 // paths returns the files that are watched.
 func (w *Watcher) paths() []string {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -65,16 +66,16 @@ func (s *settings) bound(instances int) (lines []guard.Line, err error) {
 	bound := func(policies []drawgate.Policy) ([]guard.Line, error) {
 		return guard.Bound(policies, cmp.Or(instances, said.Number, 1))
 	}
-	counted := said.Auto && !s.local()
+	counted := said.Auto && s.Store != config.Memory
 	if counted {
 		bound = func(policies []drawgate.Policy) ([]guard.Line, error) {
 			return guard.BoundCounted(policies, instances, said.Number)
 		}
 	}
-	c, _, err := compile(s.Config)
-	if err != nil {
+	if _, err := loadEnvoy(s.Config); err != nil {
 		return nil, err
 	}
+	c := s.Engine()
 	lists, err := c.AmountsInForce()
 	if err != nil {
 		return nil, err

@@ -26,11 +26,10 @@ func (a *app) inProcess(s *settings, store drawgate.Store, log *slog.Logger) (*i
 
 // engine returns what decides by the rules and policies in s, as it does in a server.
 func (a *app) engine(s *settings, store drawgate.Store, log *slog.Logger) (*engine.Engine, error) {
-	c, _, err := compile(s.Config)
-	if err != nil {
+	if _, err := loadEnvoy(s.Config); err != nil {
 		return nil, err
 	}
-	return engine.New(store, c, &engine.Options{Tenant: a.tenant, StoreTimeout: storeTimeout, ShadowGrace: storeTimeout, Logger: log})
+	return engine.New(store, s.Engine(), &engine.Options{Tenant: a.tenant, StoreTimeout: storeTimeout, ShadowGrace: storeTimeout, Logger: log})
 }
 
 // inProcess is a server that is asked without a network, for one client.

@@ -104,6 +104,6 @@ func (a *app) compiled(path string) (s settings, c engine.Config, err error) {
 	if s, err = a.resolve(flags); err != nil {
 		return s, c, err
 	}
-	c, _, err = compile(s.Config)
-	return s, c, err
+	_, err = loadEnvoy(s.Config)
+	return s, s.Engine(), err
 }

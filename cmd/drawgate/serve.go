@@ -102,9 +102,9 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	defer runtime.KeepAlive(ballast)
 	log := a.logger()
 	for _, w := range s.Warnings {
-		log.Warn(oneLine(w))
+		log.Warn(w.OneLine())
 	}
-	v, err := newService(a, s, log)
+	v, err := newService(cmd.Context(), a, s, log)
 	if err != nil {
 		return err
 	}
@@ -116,8 +116,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	v.follow(ctx)
-	defer v.files.Close()
+	v.run.Watch(ctx, v.use)
 	go v.hangups(ctx, hangups)
 	if err := together(ctx, doors); err != nil {
 		return err
@@ -131,7 +130,7 @@ func (v *service) hangups(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		select {
 		case <-signals:
-			_ = v.reload(ctx) // the log and the metrics say it
+			_, _ = v.run.Reload(ctx) // the log and the metrics say it
 		case <-ctx.Done():
 			return
 		}
@@ -159,7 +158,8 @@ func together(ctx context.Context, doors []door) error {
 
 // listen opens the addresses.
 func (v *service) listen(ctx context.Context) (doors []door, err error) {
-	s := &v.now.Server
+	c := v.run.Config()
+	s := &c.Server
 	var open []net.Listener
 	defer func() {
 		if err != nil {
@@ -174,7 +174,7 @@ func (v *service) listen(ctx context.Context) (doors []door, err error) {
 		say           func(addr string)
 	}{
 		{"--listen", s.Listen, v.http.Serve, func(addr string) {
-			v.log.Info("listening on "+v.scheme()+"://"+addr, "store", config.RedactURL(v.now.Store), "policies", strings.Join(v.now.names(), ","))
+			v.log.Info("listening on "+v.scheme()+"://"+addr, "store", config.RedactURL(c.Store), "policies", strings.Join(v.names, ","))
 		}},
 		{"--admin", s.Admin, v.http.ServeAdmin, func(addr string) { v.log.Info("administration at " + v.scheme() + "://" + addr) }},
 		{"--grpc", s.GRPC, v.serveEnvoy, func(addr string) { v.log.Info("Envoy's rate limit service at grpc://" + addr) }},
@@ -187,7 +187,7 @@ func (v *service) listen(ctx context.Context) (doors []door, err error) {
 			return nil, listenError(d.flag, d.address, err)
 		}
 		open = append(open, ln)
-		if err := v.mayListen(d.flag, ln.Addr()); err != nil {
+		if err := mayListen(s, d.flag, ln.Addr()); err != nil {
 			return nil, err
 		}
 		d.say(ln.Addr().String())
@@ -198,8 +198,7 @@ func (v *service) listen(ctx context.Context) (doors []door, err error) {
 
 // mayListen returns an error where everybody who reaches an address that is not loopback could do
 // everything.
-func (v *service) mayListen(flag string, addr net.Addr) error {
-	s := &v.now.Server
+func mayListen(s *config.Server, flag string, addr net.Addr) error {
 	a, ok := addr.(*net.TCPAddr)
 	switch {
 	case ok && a.IP.IsLoopback(), s.Insecure, s.TLS.ClientCA != "":
@@ -215,7 +214,7 @@ func (v *service) mayListen(flag string, addr net.Addr) error {
 }
 
 func (v *service) scheme() string {
-	if v.now.Server.TLS != (config.TLS{}) {
+	if v.run.Config().Server.TLS != (config.TLS{}) {
 		return "https"
 	}
 	return "http"

@@ -41,7 +41,7 @@ func wired(t *testing.T, text string) *service {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	v, err := newService(&app{out: io.Discard, errOut: io.Discard}, settings{Config: resolved(t, path)}, slog.New(slog.DiscardHandler))
+	v, err := newService(t.Context(), &app{out: io.Discard, errOut: io.Discard}, settings{Config: resolved(t, path)}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,12 +110,11 @@ func TestServeKeepsStrangersOut(t *testing.T) {
 		"mTLS":     {config.Server{TLS: config.TLS{Cert: "c", Key: "k", ClientCA: "a"}}, true, true},
 		"insecure": {config.Server{Insecure: true}, true, true},
 	} {
-		v := &service{now: settings{Config: &config.Config{Server: c.server}}}
 		for flag, want := range map[string]bool{"--listen": c.http, "--admin": c.http, "--grpc": c.rpc} {
-			if err := v.mayListen(flag, outside); (err == nil) != want {
+			if err := mayListen(&c.server, flag, outside); (err == nil) != want {
 				t.Errorf("%s, %s: %v", name, flag, err)
 			}
-			if err := v.mayListen(flag, inside); err != nil {
+			if err := mayListen(&c.server, flag, inside); err != nil {
 				t.Errorf("%s, %s: %v", name, flag, err)
 			}
 		}
@@ -166,7 +165,7 @@ func (e edge) says() (headers, metadata string) {
 
 // aligned reports whether limits are the calendar's.
 func (e edge) aligned() bool {
-	return slices.ContainsFunc(e.v.engine.Policies(), func(p engine.Info) bool { return p.Policy.Limits[0].Kind == drawgate.Calendar })
+	return slices.ContainsFunc(e.v.run.Engine.Policies(), func(p engine.Info) bool { return p.Policy.Limits[0].Kind == drawgate.Calendar })
 }
 
 // TestServeAnswersEnvoy as its configuration says: each option shows in an answer.
@@ -276,7 +275,7 @@ func TestServeMergesEnvoysFiles(t *testing.T) {
 		files = append(files, path)
 	}
 	for _, merge := range []bool{false, true} {
-		if _, _, err := compile(&config.Config{Envoy: config.Envoy{Configs: files, Merge: merge}}); (err == nil) != merge {
+		if _, err := loadEnvoy(&config.Config{Envoy: config.Envoy{Configs: files, Merge: merge}}); (err == nil) != merge {
 			t.Errorf("merge: %v: %v", merge, err)
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -16,8 +15,6 @@ import (
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/store/memstore"
-	"github.com/drawgate/drawgate/store/redisstore"
-	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 // storeTimeout bounds a take that does not wait. One command has more time than one request of a
@@ -137,27 +134,10 @@ func defaultPath() (string, error) {
 	return filepath.Join(dir, "drawgate.db"), nil
 }
 
-// store opens the store. Directories are made in the state folder only. One that looks creates
-// nothing: without a database the error is fs.ErrNotExist.
-func (s *settings) store(log *slog.Logger, looks bool) (drawgate.Store, error) {
-	if path, ok := config.SQLitePath(s.Store); ok {
-		if state, err := config.StateFolder(os.Environ()); err == nil && !looks && strings.HasPrefix(path, state+string(filepath.Separator)) {
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				return nil, fmt.Errorf("the state folder: %w", err)
-			}
-		}
-		return sqlitestore.Open(path, &sqlitestore.Options{Logger: log, Existing: looks})
-	}
-	if s.Store == config.Memory {
-		return memstore.New(&memstore.Options{MaxBuckets: s.MaxBuckets}), nil
-	}
-	return redisstore.Open(s.Store, &redisstore.Options{Prefix: s.Prefix, Logger: log})
-}
-
 // lookAt opens the store to look at it. Where there is no database yet, nothing is used: it says
 // so, and an empty store stands in for it.
 func (a *app) lookAt(s *settings, log *slog.Logger) (drawgate.Store, error) {
-	store, err := s.store(log, true)
+	store, err := s.OpenExistingStore(log)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return store, err
 	}
@@ -199,7 +179,7 @@ func (a *app) open(looks bool) (*session, error) {
 	case looks:
 		store, err = a.lookAt(&s, log)
 	default:
-		store, err = s.store(log, false)
+		store, err = s.OpenStore(log)
 	}
 	if err != nil {
 		return nil, err
@@ -229,7 +209,7 @@ func (a *app) tell(s *settings) {
 // people say it.
 func (a *app) caution(s *settings) {
 	for _, w := range s.Warnings {
-		a.warnf("warning: %s", oneLine(w))
+		a.warnf("warning: %s", w.OneLine())
 	}
 }
 
@@ -278,10 +258,4 @@ func (s *settings) names() []string {
 		names = append(names, p.Name)
 	}
 	return names
-}
-
-// oneLine says a problem without the line that it is in, where that would not be shown below it.
-func oneLine(p config.Problem) string {
-	p.Snippet = ""
-	return p.Error()
 }

@@ -57,7 +57,7 @@ func (a *app) validate(args []string, show bool) error {
 	s, err := a.resolve(flags)
 	var envoy *rls.Config
 	if err == nil {
-		_, envoy, err = compile(s.Config)
+		envoy, err = loadEnvoy(s.Config)
 	}
 	if problems, warnings, ok := mistakes(err); ok {
 		if a.json {

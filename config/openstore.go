@@ -1,11 +1,51 @@
-package main
+package config
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/memstore"
+	"github.com/drawgate/drawgate/store/redisstore"
+	"github.com/drawgate/drawgate/store/sqlitestore"
 )
+
+// OpenStore opens the store that the configuration names. It creates a SQLite file that does not
+// exist, and its folder only within the [StateFolder].
+func (c *Config) OpenStore(log *slog.Logger) (drawgate.Store, error) {
+	if path, ok := SQLitePath(c.Store); ok {
+		if state, err := StateFolder(os.Environ()); err == nil && strings.HasPrefix(path, state+string(filepath.Separator)) {
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				return nil, fmt.Errorf("the state folder: %w", err)
+			}
+		}
+	}
+	return c.openStore(log, false)
+}
+
+// OpenExistingStore is [Config.OpenStore] for a reader: it creates nothing. Without a database the
+// error is [io/fs.ErrNotExist].
+func (c *Config) OpenExistingStore(log *slog.Logger) (drawgate.Store, error) {
+	return c.openStore(log, true)
+}
+
+func (c *Config) openStore(log *slog.Logger, existing bool) (drawgate.Store, error) {
+	if path, ok := SQLitePath(c.Store); ok {
+		return sqlitestore.Open(path, &sqlitestore.Options{Logger: log, Existing: existing})
+	}
+	if c.local() {
+		return memstore.New(&memstore.Options{MaxBuckets: c.MaxBuckets}), nil
+	}
+	return redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log})
+}
+
+// local reports whether buckets live in this process alone.
+func (c *Config) local() bool { return c.Store == Memory || c.Store == "" }
 
 // lostStore is a store that could not be opened and does not come back by itself: it answers every
 // call with the reason. A server starts with it, so that the fallback decides, and says why.

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/telemetry"
+)
+
+// observe sets up metrics, warnings and web calls.
+func (r *Runtime) observe(c *Config) error {
+	t := &c.Telemetry
+	hasher := telemetry.NewHasher([]byte(t.Salt.Reveal()))
+	if t.Salt.Reveal() == "" && !c.local() && c.SharedBy() != (Instances{Number: 1}) {
+		r.opts.Logger.Warn("without a common salt each server shows other hashes for the same key, and others again after a restart: " +
+			"set telemetry.salt_env or telemetry.salt_file to the same secret for all, or instances to 1 if this is the only one")
+	}
+	if !t.MetricsOff {
+		if err := r.measure(c, hasher); err != nil {
+			return err
+		}
+	}
+	sinks := []func(*telemetry.Warning){telemetry.Log(r.opts.Logger)}
+	if w := &t.Webhook; w.URL != "" {
+		var kinds []telemetry.Kind
+		for _, k := range w.Kinds {
+			kinds = append(kinds, telemetry.Kind(k))
+		}
+		hook, err := telemetry.NewWebhook(w.URL, []byte(w.Secret.Reveal()), &telemetry.WebhookOptions{Kinds: kinds, Milestones: w.Milestones, Logger: r.opts.Logger, Metrics: r.Metrics})
+		if err != nil {
+			return err
+		}
+		r.closers = append(r.closers, hook.Close)
+		sinks = append(sinks, hook.Warn)
+	}
+	r.warner = telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: hasher, Every: t.RefusalsEvery, BackendEvery: c.WarnEvery, Metrics: r.Metrics}, sinks...)
+	r.closers = append(r.closers, r.warner.Close)
+	watching := r.warner.Guard()
+	if r.Metrics != nil {
+		watching = telemetry.JoinGuards(r.Metrics.Guard(), watching)
+	}
+	r.watching.Store(watching)
+	return nil
+}
+
+// measure makes the metrics, in a registry of their own unless there is one for them.
+func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
+	own, t := prometheus.NewRegistry(), &c.Telemetry
+	if reg := r.opts.Registerer; reg != nil {
+		r.closers = append(r.closers, func() error {
+			reg.Unregister(own)
+			return nil
+		})
+		defer func() {
+			if err == nil {
+				err = reg.Register(own)
+			}
+		}()
+	} else {
+		own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		r.Scrape = telemetry.Handler(own)
+	}
+	var watch []telemetry.Watched
+	for _, w := range t.Watch {
+		watch = append(watch, telemetry.Watched{Policy: w.Policy, Tenant: cmp.Or(w.Tenant, r.opts.Tenant), Key: w.Key, Name: w.Name})
+	}
+	o := &telemetry.Options{
+		Hasher: hasher, RawIdentifiers: t.RawIdentifiers, Identifiers: t.Identifiers, Local: c.local(), Store: r.Store, Watch: watch,
+		Plan: r.plan, Waiting: r.waiting, Version: r.opts.Version, Revision: r.opts.Revision,
+	}
+	if r.Guard != nil {
+		o.Guard = r.Guard.State
+	}
+	r.Metrics, err = telemetry.NewMetrics(own, o)
+	return err
+}
+
+// plan returns what a key is counted under at present.
+func (r *Runtime) plan(k drawgate.Key) *drawgate.Plan {
+	e := r.decides.Load()
+	if e == nil {
+		return nil
+	}
+	ask, err := e.Ask(k.Policy, k.Tenant, k.Name)
+	if err != nil {
+		return nil
+	}
+	return ask.Limiter.Plan()
+}
+
+// waiting returns who waits.
+func (r *Runtime) waiting() (callers int, oldest time.Duration) {
+	if e := r.decides.Load(); e != nil {
+		return e.Waiting()
+	}
+	return 0, 0
+}
+
+// guardObserver returns what the guard tells: metrics and warnings, which are made after it.
+func (r *Runtime) guardObserver() *guard.Observer {
+	return &guard.Observer{
+		BackendError:      forward(r, func(o *guard.Observer) func(*guard.BackendError) { return o.BackendError }),
+		FallbackActivated: forward(r, func(o *guard.Observer) func(*guard.FallbackActivated) { return o.FallbackActivated }),
+		Opened:            forward(r, func(o *guard.Observer) func(*guard.Opened) { return o.Opened }),
+		Probed:            forward(r, func(o *guard.Observer) func(*guard.Probe) { return o.Probed }),
+		Closed:            forward(r, func(o *guard.Observer) func(*guard.Closed) { return o.Closed }),
+		Charged:           forward(r, func(o *guard.Observer) func(*guard.Charged) { return o.Charged }),
+	}
+}
+
+// forward returns a func that passes an event on to the observer that is there by then.
+func forward[E any](r *Runtime, of func(*guard.Observer) func(*E)) func(*E) {
+	return func(e *E) {
+		if o := r.watching.Load(); o != nil {
+			if f := of(o); f != nil {
+				f(e)
+			}
+		}
+	}
+}

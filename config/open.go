@@ -1,0 +1,219 @@
+package config
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/sqlitestore"
+	"github.com/drawgate/drawgate/telemetry"
+)
+
+// Runtime is a configuration in use: the store that it names, with a guard in front of it, the
+// engine that decides, and the telemetry that watches both. [Open] and [Start] return one. Its
+// methods are safe for concurrent use.
+//
+// The fields never change. They belong to the Runtime, which closes what has to be closed.
+type Runtime struct {
+	Engine  *engine.Engine     // for the doors; [Runtime.Use] replaces what it decides by
+	Store   drawgate.Store     // that Engine decides with: guarded, unless it is this process's memory
+	Guard   *guard.Store       // nil where the store is this process's memory
+	Metrics *telemetry.Metrics // nil where the configuration switches metrics off
+	Scrape  http.Handler       // serves Metrics to Prometheus; nil without metrics, and with OpenOptions.Registerer
+
+	opts     OpenOptions
+	config   atomic.Pointer[Config] // in force
+	restart  atomic.Pointer[[]string]
+	warner   *telemetry.Warner
+	decides  atomic.Pointer[engine.Engine]  // is Engine, for metrics, which may be read before there is one
+	watching atomic.Pointer[guard.Observer] // what the guard tells
+	files    *Watcher                       // nil: nothing is watched yet
+	closers  []func() error                 // called in reverse
+}
+
+// OpenOptions holds what [Open] and [Start] can do without. The zero value is ready to use.
+type OpenOptions struct {
+	// Tenant is that of whoever names none.
+	Tenant string
+	// Logger is told of warnings, of the store's troubles and of new configurations; nil discards.
+	Logger *slog.Logger
+	// Registerer is where the metrics are registered; nil means a registry of their own, which
+	// [Runtime.Scrape] serves.
+	Registerer prometheus.Registerer
+	// Version and Revision are of the program, for drawgate_build_info.
+	Version, Revision string
+}
+
+// Open returns what the configuration file at path describes, ready to decide: an engine over its
+// store, with a guard and telemetry. It reads the file as [Resolve] does, with the environment;
+// path may be "" for what the environment alone says. opts may be nil.
+//
+// The files are read again whenever they change, until Close: see [Watch]. A configuration with
+// mistakes leaves the old one in force. ctx bounds the opening alone.
+//
+// A store that does not answer is no error: the fallbacks of the configuration decide until it
+// does.
+func Open(ctx context.Context, path string, opts *OpenOptions) (*Runtime, error) {
+	c, err := Resolve(os.Environ(), Flags{Config: path})
+	if err != nil {
+		return nil, err
+	}
+	if problems := c.withoutPolicies("to switch limits off say enabled: false"); problems != nil {
+		return nil, problems
+	}
+	r, err := Start(ctx, c, opts)
+	if err != nil {
+		return nil, err
+	}
+	r.Watch(context.WithoutCancel(ctx), r.Use)
+	return r, nil
+}
+
+// Start is [Open] for a configuration that was read already. Its files are not read again before
+// [Runtime.Watch] is called.
+func Start(ctx context.Context, c *Config, opts *OpenOptions) (r *Runtime, err error) {
+	r = &Runtime{}
+	if opts != nil {
+		r.opts = *opts
+	}
+	if r.opts.Logger == nil {
+		r.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	r.config.Store(c)
+	r.restart.Store(&[]string{})
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}()
+	lost, err := r.openStore(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.observe(c); err != nil { //nolint:contextcheck // it lives longer than the opening
+		return nil, err
+	}
+	if lost {
+		_ = r.Guard.Ping(ctx) // whoever watches the guard is told now, not with the first take
+	}
+	return r, r.decide(c)
+}
+
+// Close ends the watching of files and all waiting, and closes the store. Calls of the engine
+// afterwards are [drawgate.ErrClosed].
+func (r *Runtime) Close() error {
+	if r.files != nil {
+		r.files.Close()
+	}
+	var errs []error
+	for _, f := range slices.Backward(r.closers) {
+		errs = append(errs, f())
+	}
+	r.closers = nil
+	return errors.Join(errs...)
+}
+
+// Config returns the configuration in force. It must not be changed.
+func (r *Runtime) Config() *Config { return r.config.Load() }
+
+// Class returns the class of a request by its headers, which may carry an API key: see [APIKeys].
+func (r *Runtime) Class(h http.Header) string { return r.config.Load().APIKeys.Class(h) }
+
+// ClassOf is [Runtime.Class] by the entries of a descriptor of Envoy's: see [APIKeys.ClassOf].
+func (r *Runtime) ClassOf(entries map[string]string) string {
+	return r.config.Load().APIKeys.ClassOf(entries)
+}
+
+// greetTime is how long the store has to answer before a program starts without it.
+const greetTime = 5 * time.Second
+
+// openStore opens the store, with a guard in front of it unless it is in memory. lost says that it
+// cannot be opened, and stays so until somebody repairs it: meanwhile the fallback decides.
+func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err error) {
+	log := r.opts.Logger
+	inner, err := c.OpenStore(log) //nolint:contextcheck // as above
+	if lost = errors.Is(err, sqlitestore.ErrDamaged); lost {
+		inner, err = &lostStore{err}, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	r.Store = inner
+	r.closers = append(r.closers, inner.Close)
+	if p, ok := inner.(drawgate.Pinger); ok { // so that the first take does not wait for the first connection
+		ctx, cancel := context.WithTimeout(ctx, greetTime)
+		defer cancel()
+		if err := p.Ping(ctx); err != nil {
+			log.Error("the store does not answer; the program starts without it", "error", err)
+		}
+	}
+	if c.local() {
+		return lost, nil
+	}
+	r.Guard = guard.New(inner, &guard.Options{ //nolint:contextcheck // as above
+		Instances: c.SharedBy().Number, CountInstances: c.SharedBy().Auto, StartFull: c.StartFull, Timeout: c.storeTimeout(), WarnEvery: -1,
+		Observer: r.guardObserver(), Logger: log,
+	})
+	r.Store = r.Guard.Full()
+	r.closers = append(r.closers, r.Guard.Close) // before the store behind it
+	return lost, nil
+}
+
+// How long the store has for a take that does not wait, before the fallback decides. A disk has
+// moments in which it is slow.
+const (
+	answerTime         = 10 * time.Millisecond // for the answer, beyond the store's time
+	defaultStoreTime   = 40 * time.Millisecond
+	defaultDiskTimeout = 500 * time.Millisecond
+)
+
+func (c *Config) storeTimeout() time.Duration {
+	if _, ok := SQLitePath(c.Store); ok {
+		return cmp.Or(c.StoreTimeout, defaultDiskTimeout)
+	}
+	return cmp.Or(c.StoreTimeout, defaultStoreTime)
+}
+
+// decide makes the engine.
+func (r *Runtime) decide(c *Config) (err error) {
+	obs := r.warner.Observer()
+	if r.Metrics != nil {
+		obs = telemetry.Join(r.Metrics.Observer(), obs)
+	}
+	conf := c.Engine()
+	r.Engine, err = engine.New(r.Store, conf, &engine.Options{
+		Tenant: r.opts.Tenant, StoreTimeout: c.storeTimeout() + answerTime, Observer: obs, Diverged: r.diverged, Logger: r.opts.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	r.closers = append(r.closers, r.Engine.Close)
+	r.decides.Store(r.Engine)
+	r.declare(&conf)
+	return nil
+}
+
+// declare tells the metrics which policies there are.
+func (r *Runtime) declare(conf *engine.Config) {
+	if r.Metrics != nil {
+		r.Metrics.Declare(conf.Policies...)
+	}
+}
+
+func (r *Runtime) diverged(d *engine.Divergence) {
+	if r.Metrics != nil {
+		r.Metrics.Diverged(d)
+	}
+	r.warner.Diverged(d)
+}

@@ -1,0 +1,145 @@
+package config_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/engine/rules"
+)
+
+const openFile = `
+store: %q
+policies: {api: {limits: [{name: rpd, rolling: 24h, amount: %d}]}}
+rules: [{apply: [{policy: api, key: user}]}]
+api_keys: {classes: {gold: ["sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"]}}
+`
+
+func writeOpenFile(t *testing.T, path, store string, amount int) {
+	t.Helper()
+	if err := os.WriteFile(path, fmt.Appendf(nil, openFile, store, amount), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// takesOne takes one request of ann's.
+func takesOne(ctx context.Context, t *testing.T, c *config.Runtime) bool {
+	t.Helper()
+	res, err := c.Engine.Take(ctx, &engine.Request{Attributes: &rules.Attributes{User: "ann"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Decision.Allowed
+}
+
+// TestOpenDecidesByTheFile, follows its changes, and keeps what was counted in the store that it
+// names.
+//
+// req: E3
+func TestOpenDecidesByTheFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "drawgate.yaml")
+	writeOpenFile(t, path, "sqlite:state.db", 1)
+	c, err := config.Open(t.Context(), path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Guard == nil {
+		t.Error("there is no guard in front of a file")
+	}
+	if class := c.Class(http.Header{"X-Api-Key": {"secret"}}); class != "gold" {
+		t.Errorf("class %q, want gold", class)
+	}
+	if class := c.ClassOf(map[string]string{"x-api-key": "secret"}); class != "gold" {
+		t.Errorf("class of a descriptor: %q, want gold", class)
+	}
+	if first, second := takesOne(t.Context(), t, c), takesOne(t.Context(), t, c); !first || second {
+		t.Errorf("of an amount of 1: %v, %v, want true, false", first, second)
+	}
+	w := httptest.NewRecorder()
+	c.Scrape.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	if !strings.Contains(w.Body.String(), `drawgate_decisions_total{outcome="allowed",policy="api"} 1`) {
+		t.Errorf("the metrics do not show the decision:\n%s", w.Body)
+	}
+	writeOpenFile(t, path, "sqlite:state.db", 2)
+	for c.Config().Policies[0].Limits[0].Amount != 2 {
+		time.Sleep(time.Millisecond) // the test's deadline ends it
+	}
+	if !takesOne(t.Context(), t, c) {
+		t.Error("a larger amount is not in force")
+	}
+	writeOpenFile(t, path, "sqlite:other.db", 2)
+	if restart, err := c.Reload(t.Context()); err != nil || len(restart) != 1 || restart[0] != "store" {
+		t.Errorf("another store: restart of %q, %v, want store", restart, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Engine.Take(t.Context(), &engine.Request{Attributes: &rules.Attributes{User: "ann"}}); !errors.Is(err, drawgate.ErrClosed) {
+		t.Errorf("after Close: %v, want %v", err, drawgate.ErrClosed)
+	}
+	writeOpenFile(t, path, "sqlite:state.db", 2)
+	again, err := config.Open(t.Context(), path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if takesOne(t.Context(), t, again) {
+		t.Error("what was counted is forgotten")
+	}
+}
+
+// TestOpenNeedsPolicies: a file that was cut off must not let everything pass.
+func TestOpenNeedsPolicies(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	if err := os.WriteFile(path, []byte("store: \"memory:\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Open(t.Context(), path, nil)
+	if problems, ok := errors.AsType[config.Problems](err); !ok || c != nil || !strings.Contains(problems.Error(), "there are no policies") {
+		t.Errorf("%v, want a problem", err)
+	}
+}
+
+// TestOpenRegistersMetrics where the program has its own, once more after Close.
+func TestOpenRegistersMetrics(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	writeOpenFile(t, path, "memory:", 1)
+	reg := prometheus.NewRegistry()
+	for i := range 2 {
+		c, err := config.Open(t.Context(), path, &config.OpenOptions{Registerer: reg})
+		if err != nil {
+			t.Fatalf("time %d: %v", i+1, err)
+		}
+		takesOne(t.Context(), t, c)
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, f := range families {
+			found = found || f.GetName() == "drawgate_decisions_total"
+		}
+		if !found || c.Scrape != nil {
+			t.Errorf("time %d: the registry has %d metrics, and none of decisions", i+1, len(families))
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"reflect"
+)
+
+// Use puts another configuration in force: its policies, rules and API keys. What was counted stays
+// counted. After an error nothing has changed. What takes effect with a restart alone is logged;
+// [Runtime.Reload] returns it too.
+func (r *Runtime) Use(next *Config) error {
+	conf, now, log := next.Engine(), r.config.Load(), r.opts.Logger
+	if err := r.Engine.Replace(conf); err != nil {
+		return err
+	}
+	restart := needsRestart(now, next)
+	r.restart.Store(&restart)
+	for _, key := range restart {
+		log.Warn("this change needs a restart: " + key)
+	}
+	for _, w := range next.Warnings {
+		log.Warn(w.OneLine())
+	}
+	fresh := *now // what a reader has does not change under it
+	fresh.Policies, fresh.Modes, fresh.Rules, fresh.APIKeys, fresh.Off = next.Policies, next.Modes, next.Rules, next.APIKeys, next.Off
+	fresh.Envoy.Policies = next.Envoy.Policies
+	r.config.Store(&fresh)
+	r.declare(&conf)
+	log.Info("the new configuration is in force", "policies", len(conf.Listed()), "rules", len(conf.Rules))
+	return nil
+}
+
+// Watch begins to watch the files of the configuration, until Close. apply is called with each new
+// version, and calls [Runtime.Use]. Watch is called once, before the first Reload.
+func (r *Runtime) Watch(ctx context.Context, apply func(*Config) error) {
+	r.files = Watch(ctx, r.Config(), func(c *Config) error {
+		err := apply(c)
+		if err == nil {
+			r.reloaded(nil) // Failed tells the rest
+		}
+		return err
+	}, &WatchOptions{Logger: r.opts.Logger, Failed: func(err error) {
+		r.reloaded(err)
+		r.opts.Logger.Warn("the new configuration is not in force; the old one is", "error", err)
+	}})
+}
+
+func (r *Runtime) reloaded(err error) {
+	if r.Metrics != nil {
+		r.Metrics.Reloaded(err)
+	}
+}
+
+// Reload reads the files now, whether they have changed or not, and puts them in force if they have
+// no mistake. It names the keys whose new values need a restart.
+func (r *Runtime) Reload(ctx context.Context) (restart []string, err error) {
+	if r.files == nil {
+		return nil, errors.New("there is no configuration file to read again")
+	}
+	if err := r.files.Reload(ctx); err != nil {
+		return nil, err
+	}
+	return *r.restart.Load(), nil
+}
+
+// fixed are the keys of the file of which a running program keeps the value that it started with.
+var fixed = []struct {
+	key   string
+	value func(c *Config) any
+}{
+	{"store", func(c *Config) any { return c.Store }},
+	{"prefix", func(c *Config) any { return c.Prefix }},
+	{"max_buckets", func(c *Config) any { return c.MaxBuckets }},
+	{"instances", func(c *Config) any { return c.Instances }},
+	{"store_timeout", func(c *Config) any { return c.StoreTimeout }},
+	{"warn_every", func(c *Config) any { return c.WarnEvery }},
+	{"start_full", func(c *Config) any { return c.StartFull }},
+	{"server", func(c *Config) any { return c.Server }},
+	{"telemetry", func(c *Config) any { return c.Telemetry }},
+	{"envoy", func(c *Config) any {
+		e := c.Envoy
+		e.Configs, e.Merge, e.Aligned, e.Policies = nil, false, false, nil // read again with the rest
+		return e
+	}},
+}
+
+// needsRestart names what differs and is not changed while the program runs. Secrets are compared
+// by value, and nothing of them is said.
+func needsRestart(old, next *Config) (keys []string) {
+	for _, f := range fixed {
+		if !reflect.DeepEqual(f.value(old), f.value(next)) {
+			keys = append(keys, f.key)
+		}
+	}
+	return keys
+}

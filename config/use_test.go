@@ -1,0 +1,153 @@
+package config
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/drawgate/drawgate/store/memstore"
+)
+
+// TestServersWithoutACommonSaltAreWarned: what they show of one key looks like several keys.
+func TestServersWithoutACommonSaltAreWarned(t *testing.T) {
+	t.Parallel()
+	salted := Telemetry{Salt: Secret{Env: "SALT"}}
+	for _, c := range []struct {
+		store     string
+		instances int
+		telemetry Telemetry
+		want      bool
+	}{
+		{"redis://127.0.0.1:1", 0, Telemetry{}, true},
+		{"redis://127.0.0.1:1", 3, Telemetry{}, true},
+		{"redis://127.0.0.1:1", 3, Telemetry{MetricsOff: true}, true}, // the log has hashes, too
+		{"redis://127.0.0.1:1", 1, Telemetry{}, false},
+		{"redis://127.0.0.1:1", 3, salted, false},
+		{"sqlite:/var/lib/drawgate.db", 0, Telemetry{}, false},
+		{"sqlite:/var/lib/drawgate.db", 2, Telemetry{}, true},
+		{Memory, 0, Telemetry{}, false},
+	} {
+		environ := []string{"DRAWGATE_STORE=" + c.store, "SALT=a salt that nobody guesses"}
+		file := "policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}\n"
+		if c.telemetry.Salt.Env != "" {
+			file += "telemetry: {salt_env: SALT}\n"
+		}
+		path := filepath.Join(t.TempDir(), "drawgate.yaml")
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		resolved, err := Resolve(environ, Flags{Config: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resolved.Instances, resolved.Telemetry.MetricsOff = Instances{Number: c.instances}, c.telemetry.MetricsOff
+		var log strings.Builder
+		r := &Runtime{Store: memstore.New(nil), opts: OpenOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+		r.closers = append(r.closers, r.Store.Close)
+		if err := errors.Join(r.observe(resolved), r.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(log.String(), "without a common salt"); got != c.want {
+			t.Errorf("%s, %d instances, salt %q: warned %v, want %v", c.store, c.instances, c.telemetry.Salt, got, c.want)
+		}
+	}
+}
+
+// inForce are the fields of a configuration that a reload puts in force, or that do nothing.
+var inForce = []string{
+	"Off", "Policies", "Modes", "Rules", "APIKeys.Header", "APIKeys.Default", "APIKeys.Classes", "Envoy.Configs", "Envoy.Merge", "Envoy.Aligned",
+	"Queue.MaxDepth", "Queue.RetryDelay", "Queue.MaxAttempts", "Queue.Multiplier", // of no effect yet
+	"Warnings", "Envoy.Policies",
+}
+
+// TestEveryFieldIsReloadedOrNeedsARestart: whoever adds a field has to say which.
+func TestEveryFieldIsReloadedOrNeedsARestart(t *testing.T) {
+	t.Parallel()
+	fields := 0
+	eachField(reflect.TypeFor[Config](), nil, "", func(index []int, name string) {
+		fields++
+		var next Config
+		alter(t, reflect.ValueOf(&next).Elem().FieldByIndex(index), name)
+		if keys := needsRestart(&Config{}, &next); len(keys) > 0 == slices.Contains(inForce, name) {
+			t.Errorf("%s: needs a restart of %q, and in force at once is %v", name, keys, slices.Contains(inForce, name))
+		}
+	})
+	if fields < 50 {
+		t.Errorf("looked at %d fields", fields)
+	}
+}
+
+// eachField calls f with the exported fields of a struct, those of structs in it one by one.
+func eachField(s reflect.Type, index []int, prefix string, f func(index []int, name string)) {
+	for i := range s.NumField() {
+		field, path := s.Field(i), append(slices.Clone(index), i)
+		switch {
+		case !field.IsExported():
+		case field.Type.Kind() == reflect.Struct:
+			eachField(field.Type, path, prefix+field.Name+".", f)
+		default:
+			f(path, prefix+field.Name)
+		}
+	}
+}
+
+// alter gives a field that is zero another value.
+func alter(t *testing.T, v reflect.Value, name string) {
+	t.Helper()
+	switch v.Kind() { //nolint:exhaustive // whatever else there is fails
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Float64:
+		v.SetFloat(1)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.Zero(v.Type().Key()), reflect.Zero(v.Type().Elem()))
+	default:
+		t.Errorf("%s is a %s: teach this test to alter one", name, v.Kind())
+	}
+}
+
+// TestOtherSecretsNeedARestart: a secret that changed behind the same name is noticed.
+func TestOtherSecretsNeedARestart(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	text := "policies: {api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}}\n" +
+		"telemetry: {salt_env: SALT, webhook: {url: 'https://example.com', secret_env: SECRET}}\nserver: {tokens: [{role: take, token_env: TOKEN}]}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	resolve := func(salt, secret, token string) *Config {
+		const long = "-0123456789abcdef"
+		c, err := Resolve([]string{"SALT=" + salt + long, "SECRET=" + secret + long, "TOKEN=" + token + long}, Flags{Config: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	before := resolve("a", "b", "c")
+	for _, c := range []struct {
+		name  string
+		after *Config
+		want  []string
+	}{
+		{"the same", resolve("a", "b", "c"), nil},
+		{"salt", resolve("x", "b", "c"), []string{"telemetry"}},
+		{"secret of the web call", resolve("a", "x", "c"), []string{"telemetry"}},
+		{"token", resolve("a", "b", "x"), []string{"server"}},
+	} {
+		if got := needsRestart(before, c.after); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
