@@ -7,7 +7,7 @@ GO ?= go
 export PATH := $(CURDIR)/.tools/envoy/bin:$(CURDIR)/.tools/traefik:$(PATH):/usr/sbin
 
 # Modules of their own, so that nobody downloads frameworks that they do not use.
-ADAPTERS := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod examples/*/go.mod))
 
 # What is done a part of under the race detector, which is slow and allocates: a million steps, a month of tasks, counts of allocations.
 FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/record ./engine/rules ./server ./store/sqlitestore
@@ -37,13 +37,13 @@ test: deps build
 	./tools/test.sh $(FULL)
 	for s in $(SERVERS); do export DRAWGATE_REDIS_SERVER=$(CURDIR)/.tools/redis/bin/$$s && $$DRAWGATE_REDIS_SERVER --version && \
 		./tools/test.sh ./store/redisstore && ./tools/test.sh -run Redis ./store/guard || exit 1; done
-	for m in $(ADAPTERS); do (cd $$m && $(GO) vet ./... && $(GO) test ./...) || exit 1; done
+	for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(GO) test ./...) || exit 1; done
 	cd benchmarks && $(GO) vet ./... && $(GO) build ./...
 	./tools/fuzz.sh 20s
 
 check: test lint words
 	$(GO) mod tidy -diff
-	for m in $(ADAPTERS) benchmarks; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
+	for m in $(MODULES) benchmarks; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 lint:
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
