@@ -59,6 +59,7 @@ func NewDecision(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
 		return Decision{Fail: ErrTooManyOpen, at: v.Now}
 	}
 	d.head(&v)
+	d.priority = uint8(t.Priority)
 	if len(asks) > 1 || v.End != 0 || d.Allowed && v.Start > v.Now {
 		d.more = &details{start: v.Start, end: v.End}
 	}
@@ -88,10 +89,12 @@ func (d *Decision) head(v *record.Verdict) {
 //
 // For stores: what a limiter does with an [Opener], for tests of one.
 func TakeLocal(b *cells.Buckets, plan *Plan, name string, n Amounts, priority int8) (d Decision, err error) {
-	if len(plan.specs) == 1 && d.lean(b, plan, name, n[0], priority) {
-		return d, nil
+	if len(plan.specs) != 1 || !d.lean(b, plan, name, n[0], priority) {
+		err = d.local(b, plan, name, &n, priority)
 	}
-	err = d.local(b, plan, name, &n, priority)
+	if err == nil {
+		d.priority = uint8(priority)
+	}
 	return d, err
 }
 
@@ -220,7 +223,7 @@ func Refunded(asks []record.Ask) (o Outcome) {
 func Describe(b *BucketCost, rec *record.Record, priority int8, exact bool, now int64) Status {
 	asks := []record.Ask{{Rec: rec, Specs: b.Plan.Specs(exact), N: b.N}}
 	v := record.Peek(&asks[0], priority, now)
-	t := Take{Buckets: []BucketCost{*b}}
+	t := Take{Buckets: []BucketCost{*b}, Priority: priority}
 	s := Status{Decision: NewDecision(&t, v, asks), Open: len(asks[0].Rec.Open)}
 	if p := asks[0].Rec.Pause; p != nil {
 		s.Pause = Pause{Until: time.UnixMicro(p.Until), Reason: p.Reason}

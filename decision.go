@@ -35,6 +35,7 @@ type Decision struct {
 	Reason   Reason // why not
 	first    uint8  // position of the first bucket that is described: not 0 only if Queued
 	pausedAt uint8  // position of the bucket that is paused longest, if Paused
+	priority uint8  // of the take
 	raw      bool   // res[0] counts parts of a bucket: its divisions are left to whoever looks
 
 	// What an allowed take sets stands together: a copy is faster where it does not mix fresh words
@@ -80,9 +81,21 @@ type LimitResult struct {
 	Policy     string
 	Limit      *Limit        // must not be changed
 	Remaining  int64         // units that a take of the same priority would be granted right now; never negative
+	Max        int64         // units that takes of the same priority may use in all; of a bucket at once, after a rest
 	RetryAfter time.Duration // until this limit would pass the take if nothing else happened; 0 if it passes
 
 	at, reset int64
+	spec      *record.Spec
+}
+
+// Quota returns what the limit grants per window, less its headroom, and what it grants at once to
+// a take of the highest priority. They differ for a bucket.
+func (r LimitResult) Quota() (perWindow, atOnce int64) {
+	atOnce = r.spec.Effective[MaxPriority]
+	if r.Limit.Kind == Bucket && atOnce > 0 {
+		return r.spec.Rate, atOnce
+	}
+	return atOnce, atOnce
 }
 
 // ResetAt returns when nothing is used; for a calendar limit the end of its window.
@@ -90,6 +103,11 @@ func (r LimitResult) ResetAt() time.Time { return time.UnixMicro(r.reset) }
 
 // ResetAfter returns how long after the decision ResetAt is.
 func (r LimitResult) ResetAfter() time.Duration { return duration(max(0, r.reset-r.at)) }
+
+// Part returns what remains as a part of the limit's amount; 0 of an amount of 0.
+func (r LimitResult) Part() float64 { return part(r.Remaining, r.Limit) }
+
+func part(remaining int64, l *Limit) float64 { return float64(remaining) / float64(max(1, l.Amount)) }
 
 // Refused reports whether this limit refuses the take.
 func (r LimitResult) Refused() bool { return r.RetryAfter > 0 }
@@ -165,7 +183,8 @@ func (d *Decision) limit(b, i int) LimitResult {
 	plan, r := d.bucket(b), d.result(b, i)
 	return LimitResult{
 		Bucket: b + int(d.first), Policy: plan.policy.Name, Limit: &plan.policy.Limits[i],
-		Remaining: r.Remaining, RetryAfter: duration(r.RetryAfter), at: d.at, reset: r.ResetAt,
+		Remaining: r.Remaining, Max: plan.specs[i].Effective[d.priority], RetryAfter: duration(r.RetryAfter),
+		at: d.at, reset: r.ResetAt, spec: &plan.specs[i],
 	}
 }
 
@@ -198,7 +217,7 @@ func (d *Decision) Tightest() (LimitResult, bool) {
 	for b := range d.Buckets() {
 		plan := d.bucket(b)
 		for i := range plan.specs {
-			if f := float64(d.result(b, i).Remaining) / float64(plan.policy.Limits[i].Amount); f < best {
+			if f := part(d.result(b, i).Remaining, &plan.policy.Limits[i]); f < best {
 				best, bb, bi = f, b, i
 			}
 		}

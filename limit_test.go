@@ -222,3 +222,56 @@ func TestPresetsOfTwoNamesShareNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestMaxOfALimit is what takes of the decision's priority may use; Quota is what callers are told.
+func TestMaxOfALimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		share := drawgate.RollingLimit("rolling", 100, time.Hour).WithHeadroom(drawgate.Percent(10))
+		share.ReservedByPriority = map[int]drawgate.Share{5: {Units: 20}}
+		many := policy(share, drawgate.BucketLimit("bucket", 60, time.Hour, 7), drawgate.CalendarLimit("day", 50, drawgate.Day, ""), drawgate.RollingLimit("last", 40, time.Hour))
+		for name, l := range map[string]*drawgate.Limiter{"in memory": local(t, many), "away": over(t, remote(t), many)} {
+			for priority, first := range map[int]int64{0: 70, 4: 70, 5: 90, 9: 90} {
+				d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Priority: priority})
+				if err != nil {
+					t.Fatal(err)
+				}
+				st, err := l.Ask("k").Status(t.Context(), priority)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for what, d := range map[string]*drawgate.Decision{"take": &d, "status": &st.Decision} {
+					want := []int64{first, 7, 50, 40}
+					for r := range d.Limits() {
+						if r.Max != want[0] {
+							t.Errorf("%s, %s at priority %d: got at most %d of %s, want %d", name, what, priority, r.Max, r.Limit.Name, want[0])
+						}
+						want = want[1:]
+					}
+				}
+				want := [][2]int64{{90, 90}, {60, 7}, {50, 50}, {40, 40}}
+				for r := range d.Limits() {
+					if per, once := r.Quota(); per != want[0][0] || once != want[0][1] {
+						t.Errorf("%s: got a quota of %d and %d of %s, want %v", name, per, once, r.Limit.Name, want[0])
+					}
+					want = want[1:]
+				}
+			}
+		}
+		one := local(t, policy(func() drawgate.Limit {
+			l := leaky(60, time.Hour, 10)
+			l.ReservedByPriority = map[int]drawgate.Share{5: {Units: 4}}
+			return l
+		}()))
+		d, _, err := one.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{one.Ask("k")}, Priority: 7})
+		if r, _ := d.Tightest(); err != nil || r.Max != 10 {
+			t.Errorf("got at most %d of a single bucket at priority 7, %v, want 10", r.Max, err)
+		}
+		if d, err = one.Allow(t.Context(), "k"); err != nil || d.Buckets() != 1 {
+			t.Fatal(err)
+		}
+		if r, _ := d.Tightest(); r.Max != 6 {
+			t.Errorf("got at most %d of a single bucket, want 6", r.Max)
+		}
+	})
+}

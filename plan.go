@@ -120,6 +120,10 @@ func (p *Plan) NeedsHold() bool { return p.needs }
 // name a unit.
 func (p *Plan) CountsRequests() bool { return p.counts }
 
+// Max returns how many units of limit i takes of a priority may use in all: headroom and what is
+// kept for higher priorities taken off; of a bucket at once, after a rest.
+func (p *Plan) Max(i, priority int) int64 { return p.specs[i].Effective[priority] }
+
 // Specs returns the limits as the stores of this module compute them; exact says that a rolling
 // limit without a precision is exact.
 //

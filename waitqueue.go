@@ -99,7 +99,7 @@ func (q *waitQueue) queued(t *Take) (Decision, bool) {
 		return Decision{}, false
 	}
 	d := Decision{
-		Reason: Queued, RetryAfter: after, EarliestRetry: after, at: time.Now().UnixMicro(), plan: t.Buckets[at].Plan, first: uint8(at),
+		Reason: Queued, RetryAfter: after, EarliestRetry: after, at: time.Now().UnixMicro(), plan: t.Buckets[at].Plan, first: uint8(at), priority: uint8(t.Priority),
 	}
 	var out [MaxLimits]record.Result
 	for j := range out {

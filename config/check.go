@@ -95,8 +95,8 @@ func (c *Config) checkApply(i, k int, names []string) (list Problems) {
 			report("costs."+unit, unitsOf(p), "policy %s counts no %s", shorten(p.Name), shorten(unit))
 			continue
 		}
-		for l, spec := range plan.Specs(false) {
-			if !spec.Fits(n[l], drawgate.MaxPriority) && !place.bad[part+"costs"] {
+		for l := range varied.Limits {
+			if n[l] > plan.Max(l, drawgate.MaxPriority) && !place.bad[part+"costs"] {
 				report("costs."+unit, "", "%d can never fit limit %s of policy %s", n[l], shorten(p.Limits[l].Name), shorten(p.Name))
 				break
 			}

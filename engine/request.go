@@ -113,6 +113,7 @@ type Divergence struct {
 type Info struct {
 	Name          string
 	Policy        drawgate.Policy // its slices must not be changed
+	Plan          *drawgate.Plan  // the same, as it was checked
 	Shadow        bool
 	Overrides     []Override // must not be changed
 	DisabledUntil time.Time  // zero: it is not disabled

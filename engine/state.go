@@ -227,9 +227,9 @@ func costs(plan *drawgate.Plan, units map[string]int64) (list []drawgate.Cost, e
 	if err != nil {
 		return nil, err
 	}
-	specs, policy := plan.Specs(false), plan.Policy()
-	for i := range specs {
-		if !specs[i].Fits(n[i], drawgate.MaxPriority) {
+	policy := plan.Policy()
+	for i := range policy.Limits {
+		if n[i] > plan.Max(i, drawgate.MaxPriority) {
 			return nil, fmt.Errorf("%d can never fit limit %q of policy %q", n[i], policy.Limits[i].Name, policy.Name)
 		}
 	}

@@ -55,7 +55,7 @@ func beyond(p *drawgate.Plan, i int, n int64, priority int) error {
 		return nil
 	}
 	l := &p.Policy().Limits[i]
-	return &drawgate.NeverFitsError{Policy: p.Name(), Limit: l.Name, Unit: cmp.Or(l.Unit, drawgate.UnitRequests), Amount: l.Amount, N: n, Max: p.Specs(false)[i].Effective[priority]}
+	return &drawgate.NeverFitsError{Policy: p.Name(), Limit: l.Name, Unit: cmp.Or(l.Unit, drawgate.UnitRequests), Amount: l.Amount, N: n, Max: p.Max(i, priority)}
 }
 
 // lower returns a limiter with the lower amount of each limit of two policies that otherwise are
@@ -88,8 +88,8 @@ func neverFits(r *Request, asks []drawgate.Ask, res *Result) {
 		plan := asks[i].Limiter.Plan()
 		n, err := plan.Amounts(asks[i].Costs)
 		never := slices.ContainsFunc(res.Applied, func(a Applied) bool { return a.Bucket == i && a.NeverFits }) // of sets together
-		for k, spec := range plan.Specs(false) {
-			never = never || err == nil && !spec.Fits(n[k], int8(r.Priority))
+		for k := range plan.Policy().Limits {
+			never = never || err == nil && n[k] > plan.Max(k, r.Priority)
 		}
 		for k := range res.Applied {
 			if a := &res.Applied[k]; a.Bucket == i {

@@ -239,7 +239,7 @@ func tightest(lines []line) (best int) {
 	lowest := float64(rankSlots + 1)
 	for i := range lines {
 		l := &lines[i]
-		rank := float64(l.left) / float64(l.most)
+		rank := float64(l.left) / float64(max(1, l.most))
 		if l.slots {
 			rank += rankSlots
 		}
@@ -363,7 +363,7 @@ func (h *Headers) learn(d drawgate.Decision, l *drawgate.Limit) *view {
 	counts := limitsPerBucket(&d)
 	for r := range d.Limits() {
 		if r.Limit == l {
-			v = newView(r.Policy, l, counts[r.Bucket] == 1)
+			v = newView(&r, counts[r.Bucket] == 1)
 		}
 	}
 	if h.known.Add(1) > mostViews {

@@ -151,7 +151,7 @@ func (m *Middleware) refuse(h http.Header, a *admit.Answer, t *take) Pass {
 	p := Refused(&a.Decision, func(bucket int) bool { return t.shared(a, bucket) })
 	if a.Full {
 		p.Code = CodeQueueFull
-		p.Detail = p.sentence(nil)
+		p.Detail = p.sentence(&drawgate.LimitResult{})
 	}
 	return Pass{Problem: p}
 }
@@ -176,7 +176,7 @@ func (m *Middleware) fail(h http.Header, r *http.Request, a *admit.Answer, t *ta
 		return Pass{}
 	}
 	p := unavailable(CodeStoreAway, "")
-	p.Detail = p.sentence(nil)
+	p.Detail = p.sentence(&drawgate.LimitResult{})
 	return Pass{Problem: p}
 }
 

@@ -149,7 +149,7 @@ func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 		p.Type, p.Title, p.Status = typeReduced, "Temporary Reduced Capacity", http.StatusServiceUnavailable
 		p.Code, p.Scope = CodeStoreAway, ""
 	}
-	p.Detail = p.sentence(longest.Limit)
+	p.Detail = p.sentence(&longest)
 	return p
 }
 
@@ -173,8 +173,8 @@ func nameOf(r *drawgate.LimitResult, alone bool) string {
 	return r.Policy + "/" + r.Limit.Name
 }
 
-// sentence says whose limit refuses, which, and what to do. l is nil if it is not known.
-func (p *Problem) sentence(l *drawgate.Limit) string {
+// sentence says whose limit refuses, which, and what to do. Its Limit is nil if it is not known.
+func (p *Problem) sentence(r *drawgate.LimitResult) string {
 	again := fmt.Sprintf(" Try again in %d s.", p.After)
 	switch {
 	case p.Code == CodeStoreAway:
@@ -187,12 +187,12 @@ func (p *Problem) sentence(l *drawgate.Limit) string {
 		return "As many requests wait as may." + again
 	case p.Scope == ScopeAPI:
 		return "The limit that all callers of this API share has been reached; it is not your own." + again
-	case l == nil:
+	case r.Limit == nil:
 		return "Your limit has been reached." + again
-	case l.Kind == drawgate.Concurrency:
-		return fmt.Sprintf("You have as many %s under way as you may: %s. Try again when one of them has ended.", noun(l), describe(l))
+	case r.Limit.Kind == drawgate.Concurrency:
+		return fmt.Sprintf("You have as many %s under way as you may: %s. Try again when one of them has ended.", noun(r.Limit), describe(r))
 	}
-	return fmt.Sprintf("Your limit has been reached: %s.%s", describe(l), again)
+	return fmt.Sprintf("Your limit has been reached: %s.%s", describe(r), again)
 }
 
 // noun returns the unit of a limit for people.
@@ -209,8 +209,9 @@ func count(n int64, l *drawgate.Limit) string {
 }
 
 // describe says a limit in words, headroom taken off, as the caller sees it in the headers.
-func describe(l *drawgate.Limit) string {
-	q, most := quota(l)
+func describe(r *drawgate.LimitResult) string {
+	l := r.Limit
+	q, most := r.Quota()
 	switch l.Kind {
 	case drawgate.Bucket:
 		if most != q {

@@ -24,13 +24,13 @@ type view struct {
 // these it is named all the same: leaving it out would say that requests are counted.
 const unitSlots = "concurrent-requests"
 
-// newView describes a limit of a policy; alone says that it is the policy's only one.
-func newView(policy string, l *drawgate.Limit, alone bool) *view {
-	name := policy
+// newView describes a limit; alone says that it is the only one of its policy.
+func newView(r *drawgate.LimitResult, alone bool) *view {
+	l, name := r.Limit, r.Policy
 	if !alone {
 		name += "/" + l.Name
 	}
-	q, most := quota(l)
+	q, most := r.Quota()
 	v := &view{of: l, limit: strconv.FormatInt(q, 10), most: most, slots: l.Kind == drawgate.Concurrency}
 	quoted := quote(name)
 	v.item = quoted + ";r="
@@ -42,28 +42,14 @@ func newView(policy string, l *drawgate.Limit, alone bool) *view {
 		v.policy += ";w=" + strconv.FormatInt(w, 10)
 	}
 	if l.Kind == drawgate.Bucket {
-		v.refill = max(1, seconds(time.Duration(ceilDiv(int64(l.Window), q))))
+		if q > 0 {
+			v.refill = max(1, seconds(time.Duration(ceilDiv(int64(l.Window), q))))
+		}
 		if most != q {
 			v.policy += ";drawgate-burst=" + strconv.FormatInt(most, 10)
 		}
 	}
 	return v
-}
-
-// quota returns the units that a limit grants per window, and those that it can grant at once, less
-// its headroom. They differ for a bucket.
-func quota(l *drawgate.Limit) (q, most int64) {
-	timeless := *l
-	timeless.Zone = "" // it takes time to find, and has no part in this
-	s, err := timeless.Spec()
-	if err != nil { // it was checked long ago
-		return l.Amount, max(1, l.Amount)
-	}
-	most = s.Effective[drawgate.MaxPriority]
-	if l.Kind == drawgate.Bucket {
-		return s.Rate, most
-	}
-	return most, most
 }
 
 // unit returns the quota unit of a limit.

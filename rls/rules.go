@@ -265,7 +265,7 @@ func worse(l, o *drawgate.LimitResult) bool {
 	if l.Refused() || o.Refused() {
 		return l.RetryAfter > o.RetryAfter
 	}
-	return float64(l.Remaining)/float64(l.Limit.Amount) < float64(o.Remaining)/float64(o.Limit.Amount)
+	return l.Part() < o.Part()
 }
 
 // attributes returns a descriptor's entries, and the domain under its name. Keys that Envoy's

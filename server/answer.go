@@ -11,45 +11,23 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// Answer converts a decision on a take of that priority to its wire form.
-func Answer(d *drawgate.Decision, priority int) api.Answer {
+// Answer converts a decision to its wire form.
+func Answer(d *drawgate.Decision) api.Answer {
 	var a api.Answer
-	new(draft).decision(&a, d, priority)
+	new(draft).decision(&a, d)
 	return a
 }
 
-// mostOf returns how much takes of a priority may use of a limit.
-func mostOf(l *drawgate.Limit, priority int) int64 {
-	if l.Headroom == (drawgate.Share{}) && len(l.ReservedByPriority) == 0 && l.Margin == 0 {
-		if l.Kind == drawgate.Bucket {
-			return cmp.Or(l.Burst, l.Amount)
-		}
-		return l.Amount
-	}
-	plain := *l
-	plain.Zone = "" // it is slow to look up, and not needed here
-	spec, err := plain.Spec()
-	if err != nil || priority < 0 || priority >= len(spec.Effective) {
-		return l.Amount // both were checked before
-	}
-	return spec.Effective[priority]
-}
+// draft collects the limits of an answer. It is reused.
+type draft struct{ results []drawgate.LimitResult }
 
-// draft collects the limits of an answer. Takes may use most of each. It is reused.
-type draft struct {
-	results []drawgate.LimitResult
-	most    []int64
-}
-
-func (f *draft) add(r drawgate.LimitResult, most int64) {
-	f.results, f.most = append(f.results, r), append(f.most, most)
-}
+func (f *draft) add(r drawgate.LimitResult) { f.results = append(f.results, r) }
 
 // decision converts a decision to an answer.
-func (f *draft) decision(a *api.Answer, d *drawgate.Decision, priority int) {
-	f.results, f.most = f.results[:0], f.most[:0]
+func (f *draft) decision(a *api.Answer, d *drawgate.Decision) {
+	f.results = f.results[:0]
 	for r := range d.Limits() {
-		f.add(r, mostOf(r.Limit, priority))
+		f.add(r)
 	}
 	f.decided(a, d)
 }
@@ -82,7 +60,7 @@ func (f *draft) describe(a *api.Answer) {
 	}
 	for i := range f.results {
 		r := &f.results[i]
-		a.Limits = append(a.Limits, limit(r, f.most[i]))
+		a.Limits = append(a.Limits, limit(r))
 		if tightest < 0 || share(&a.Limits[i]) < share(&a.Limits[tightest]) {
 			tightest = i
 		}
@@ -145,7 +123,7 @@ func (f *draft) refusing() (all []string) {
 	for _, i := range order {
 		r := &f.results[i]
 		text := Describe(r.Limit)
-		if kept := cmp.Or(r.Limit.Burst, r.Limit.Amount) - f.most[i]; kept > 0 {
+		if kept := cmp.Or(r.Limit.Burst, r.Limit.Amount) - r.Max; kept > 0 {
 			text += fmt.Sprintf(", %d kept back", kept)
 		}
 		all = append(all, fmt.Sprintf("limit %q of policy %q (%s) has %d left", r.Limit.Name, r.Policy, text, r.Remaining))
@@ -155,9 +133,9 @@ func (f *draft) refusing() (all []string) {
 
 func share(l *api.Limit) float64 { return float64(l.Remaining) / float64(max(1, l.Most)) }
 
-func limit(r *drawgate.LimitResult, most int64) api.Limit {
+func limit(r *drawgate.LimitResult) api.Limit {
 	return api.Limit{
-		Bucket: r.Bucket, Policy: r.Policy, Name: r.Limit.Name, Unit: unit(r.Limit), Amount: r.Limit.Amount, Most: most,
+		Bucket: r.Bucket, Policy: r.Policy, Name: r.Limit.Name, Unit: unit(r.Limit), Amount: r.Limit.Amount, Most: r.Max,
 		Remaining: r.Remaining, RetryAfterMS: retryAfter(r.RetryAfter), ResetAt: r.ResetAt().UTC(), Refused: r.Refused(),
 	}
 }
@@ -168,7 +146,7 @@ func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.UnitRequest
 func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 	var f draft
 	for r := range st.Limits() {
-		f.add(r, st.States[len(f.most)].Max)
+		f.add(r)
 	}
 	var take api.Answer
 	f.decided(&take, &st.Decision)

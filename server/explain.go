@@ -184,7 +184,9 @@ func vary(e *engine.Engine, ask *drawgate.Ask, info *engine.Info, apply *rules.A
 	if ask.Limiter == e.Limiter(info.Name) {
 		for i := range p.Limits {
 			l := &p.Limits[i]
-			l.Amount = cmp.Or(apply.Amounts[l.Name], l.Amount)
+			if n, ok := apply.Amounts[l.Name]; ok {
+				l.Amount = n
+			}
 			l.Burst = cmp.Or(apply.Amounts[l.Name+".burst"], l.Burst)
 		}
 	}

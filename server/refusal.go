@@ -21,7 +21,7 @@ func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err 
 	}
 	e, limited := errors.AsType[*drawgate.LimitedError](err)
 	if limited && !e.Queued && e.Decision.Buckets() == len(r.Buckets) {
-		return Answer(&e.Decision, r.Priority), true, nil
+		return Answer(&e.Decision), true, nil
 	}
 	var f draft
 	for i, b := range r.Buckets {
@@ -32,11 +32,9 @@ func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err 
 		if err != nil {
 			return a, false, err
 		}
-		n := 0
 		for res := range st.Limits() {
 			res.Bucket = i
-			f.add(res, st.States[n].Max)
-			n++
+			f.add(res)
 		}
 	}
 	f.describe(&a)

@@ -15,7 +15,7 @@ import (
 func Result(ctx context.Context, e *engine.Engine, req *engine.Request, res *engine.Result, err error) (api.Answer, error) {
 	var out api.Answer
 	if err == nil {
-		out = Answer(&res.Decision, req.Priority)
+		out = Answer(&res.Decision)
 	} else if out, err = refusalOf(ctx, e, req, res, err); err != nil {
 		return out, err
 	}
@@ -71,7 +71,7 @@ func shadow(sh *engine.Shadow) api.Shadow {
 		if l.Bucket != sh.Bucket {
 			continue
 		}
-		if tightest.Limit == nil || float64(l.Remaining)/float64(l.Limit.Amount) < float64(tightest.Remaining)/float64(tightest.Limit.Amount) {
+		if tightest.Limit == nil || l.Part() < tightest.Part() {
 			tightest = l
 		}
 		if l.Refused() && (longest.Limit == nil || l.RetryAfter > longest.RetryAfter) {

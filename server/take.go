@@ -156,7 +156,7 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 	if err := s.engine.TakeInto(ctx, &j.req, &j.res); err != nil {
 		j.answer, p = s.refused(ctx, &j.req, &j.res, err)
 	} else {
-		j.draft.decision(&j.answer, &j.res.Decision, t.Priority)
+		j.draft.decision(&j.answer, &j.res.Decision)
 	}
 	if p != nil {
 		return nil, p

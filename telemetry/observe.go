@@ -123,7 +123,7 @@ func (s series) looked(d *drawgate.Decision) {
 	}
 	at, least, share := -1, int64(0), 0.0
 	for r := range d.Limits() {
-		f := float64(r.Remaining) / float64(r.Limit.Amount)
+		f := r.Part()
 		switch {
 		case r.Bucket == at && f >= share:
 			continue

@@ -15,24 +15,23 @@ func (w *Warner) taken(e *drawgate.Taken) {
 	}
 	i, at := 0, -1
 	var p *policyWatch
-	var plan *drawgate.Plan
 	for r := range d.Limits() {
 		if i++; r.Bucket != at {
-			i, at, plan = 0, r.Bucket, e.Take.Buckets[r.Bucket].Plan
-			p = w.table.get(plan.Name())
+			i, at = 0, r.Bucket
+			p = w.table.get(r.Policy)
 		}
-		most := plan.Specs(false)[i].Effective[e.Take.Priority]
 		if !d.Fallback {
-			w.usage(p, &e.Take.Buckets[at].Key, d, &r, i, most)
+			w.usage(p, &e.Take.Buckets[at].Key, d, &r, i)
 		}
 		if !d.Allowed && d.Reason == drawgate.Limited && r.Refused() {
-			w.exceeded(p, &e.Take.Buckets[at].Key, &r, most, d.Fallback)
+			w.exceeded(p, &e.Take.Buckets[at].Key, &r, d.Fallback)
 		}
 	}
 }
 
 // usage looks for milestones of one limit.
-func (w *Warner) usage(p *policyWatch, key *drawgate.Key, d *drawgate.Decision, r *drawgate.LimitResult, i int, most int64) {
+func (w *Warner) usage(p *policyWatch, key *drawgate.Key, d *drawgate.Decision, r *drawgate.LimitResult, i int) {
+	most := r.Max
 	if most < 1 {
 		return
 	}
@@ -54,19 +53,19 @@ func (w *Warner) usage(p *policyWatch, key *drawgate.Key, d *drawgate.Decision, 
 	if !ok {
 		return
 	}
-	warning := w.about(Milestone, now, p, key, r, most)
+	warning := w.about(Milestone, now, p, key, r)
 	warning.Percent, warning.From, warning.Suppressed = int(milestones[to-1]), int(milestones[from]), held
 	w.warn(warning)
 }
 
 // exceeded reports a refusal by one limit, or counts it.
-func (w *Warner) exceeded(p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult, most int64, fallback bool) {
+func (w *Warner) exceeded(p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult, fallback bool) {
 	now := time.Now()
 	held, ok := p.limits.get(r.Limit).refusals.pass(now.UnixNano(), int64(w.opts.Every), 1)
 	if !ok {
 		return
 	}
-	warning := w.about(LimitExceeded, now, p, key, r, most)
+	warning := w.about(LimitExceeded, now, p, key, r)
 	warning.Suppressed, warning.RetryAfter = held, r.RetryAfter
 	if fallback { // what remains is of this process's share: nobody here knows what is used of the limit
 		warning.Fallback, warning.Used, warning.Most = true, 0, 0
@@ -75,10 +74,10 @@ func (w *Warner) exceeded(p *policyWatch, key *drawgate.Key, r *drawgate.LimitRe
 }
 
 // about makes a warning of one limit of one bucket.
-func (w *Warner) about(kind Kind, now time.Time, p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult, most int64) *Warning {
+func (w *Warner) about(kind Kind, now time.Time, p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult) *Warning {
 	return &Warning{
 		Kind: kind, At: now, Policy: p.name, Limit: r.Limit.Name, Unit: cmp.Or(r.Limit.Unit, drawgate.UnitRequests), Period: Period(r.Limit),
-		Identifier: w.opts.Hasher.Key(*key), Used: most - r.Remaining, Most: most, ResetAt: r.ResetAt(),
+		Identifier: w.opts.Hasher.Key(*key), Used: r.Max - r.Remaining, Most: r.Max, ResetAt: r.ResetAt(),
 	}
 }
 
