@@ -111,8 +111,8 @@ func TestArguments(t *testing.T) {
 	if _, err := drawgate.New(memory(t), drawgate.Policy{}, nil); err == nil {
 		t.Error("a policy without limits")
 	}
-	if _, err := plain.With(drawgate.PerMinute("minute", 0)); err == nil || !strings.Contains(err.Error(), `"minute"`) {
-		t.Errorf("a limit of 0: %v", err)
+	if _, err := plain.With(drawgate.PerMinute("minute", -1)); err == nil || !strings.Contains(err.Error(), `"minute"`) {
+		t.Errorf("a limit of -1: %v", err)
 	}
 }
 

@@ -134,7 +134,7 @@ type Limit struct {
 	Name      string        // required; unique in its policy; at most 64 letters, digits, '.', '-' or '_'
 	Unit      string        // "" means requests
 	Kind      Kind          // required
-	Amount    int64         // 1 to MaxAmount
+	Amount    int64         // 0 to MaxAmount; 0 lets nothing pass: what asks for a unit is ErrNeverFits
 	Window    time.Duration // Bucket: the period of Amount; Rolling: the window; MinWindow to MaxWindow in whole microseconds
 	Burst     int64         // Bucket: units available after a long rest; 0 means Amount
 	Every     Every         // Calendar: the window

@@ -34,7 +34,7 @@ func TestBadLimits(t *testing.T) {
 		{rolling, func(l *drawgate.Limit) { l.Window = 0 }, "window 0s is not between 1ms and 8784h0m0s"},
 		{rolling, func(l *drawgate.Limit) { l.Window = time.Millisecond + 1 }, "in whole microseconds"},
 		{rolling, func(l *drawgate.Limit) { l.Window = drawgate.MaxWindow + time.Second }, "is not between"},
-		{rolling, func(l *drawgate.Limit) { l.Amount = 0 }, "amount 0 is not between 1 and 1000000000000"},
+		{rolling, func(l *drawgate.Limit) { l.Amount = -1 }, "amount -1 is not between 0 and 1000000000000"},
 		{rolling, func(l *drawgate.Limit) { l.Amount = drawgate.MaxAmount + 1 }, "amount 1000000000001 is not"},
 		{rolling, func(l *drawgate.Limit) { l.Burst = 1 }, "this is not a bucket"},
 		{rolling, func(l *drawgate.Limit) { l.Every = drawgate.Day }, "every, zone and anchor are for calendar limits, not for a rolling limit"},
@@ -219,6 +219,37 @@ func TestPresetsOfTwoNamesShareNothing(t *testing.T) {
 			wantUsed(t, login, "ann", 5)
 			wantUsed(t, search, "ann", 0)
 			wantUsed(t, more, "ann", 5)
+		}
+	})
+}
+
+// TestAmountOfZero lets nothing pass that asks for a unit of it, and says so at once.
+func TestAmountOfZero(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, none := range []drawgate.Limit{
+			drawgate.RollingLimit("none", 0, time.Minute), drawgate.BucketLimit("none", 0, time.Minute, 5), drawgate.CalendarLimit("none", 0, drawgate.Day, ""),
+			drawgate.RollingLimit("none", 0, time.Minute).WithHeadroom(drawgate.Percent(20)), drawgate.ConcurrencyLimit("none", 0),
+		} {
+			none = none.Of("tokens")
+			l := local(t, policy(rolling(10, time.Hour), none))
+			start := time.Now()
+			hold := drawgate.Hold{For: time.Minute}
+			for _, wait := range []bool{false, true} {
+				_, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(1))}, Wait: wait, Hold: hold})
+				wantErr(t, err, drawgate.ErrNeverFits)
+			}
+			wantTook(t, start, 0, 0)
+			if _, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: hold}); err != nil {
+				t.Errorf("%s: got %v for a take of no token, want it to pass", none.Kind, err)
+			}
+			st, err := l.Status(t.Context(), "k", tokens(1))
+			if err != nil || st.Allowed || st.RetryAfter != drawgate.Never {
+				t.Errorf("%s: got %v, %v after %v, want a refusal for ever", none.Kind, err, st.Allowed, st.RetryAfter)
+			}
+			if r, ok := st.Tightest(); !ok || r.Limit.Name != "none" || r.Max != 0 || r.Part() != 0 {
+				t.Errorf("%s: got %+v as the tightest limit", none.Kind, r)
+			}
 		}
 	})
 }

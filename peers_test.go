@@ -188,11 +188,11 @@ func TestCostAboveTheBurstIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// TestOddInput does no harm: rates of zero, negative and huge costs, costs that overflow when they
-// are added, keys of any bytes and of a megabyte (peers 22).
+// TestOddInput does no harm: rates below zero, negative and huge costs, costs that overflow when
+// they are added, keys of any bytes and of a megabyte (peers 22).
 func TestOddInput(t *testing.T) {
 	t.Parallel()
-	for _, p := range []drawgate.Policy{drawgate.PerMinute("minute", 0), drawgate.PerMinute("minute", -1), drawgate.Rate("rate", 0, time.Minute, 5), drawgate.Rate("rate", 5, 0, 5), drawgate.Rate("rate", 5, time.Minute, -1)} {
+	for _, p := range []drawgate.Policy{drawgate.PerMinute("minute", -1), drawgate.Rate("rate", -1, time.Minute, 5), drawgate.Rate("rate", 5, 0, 5), drawgate.Rate("rate", 5, time.Minute, -1)} {
 		if _, err := drawgate.New(memory(t), p, nil); err == nil {
 			t.Errorf("%+v", p)
 		}

@@ -297,14 +297,21 @@ func (l *Limit) checkPrecision(s *record.Spec) error {
 
 // checkAmounts settles what takes of each priority may use.
 func (l *Limit) checkAmounts(s *record.Spec) error {
-	if l.Amount < 1 || l.Amount > MaxAmount {
-		return fmt.Errorf("amount %d is not between 1 and %d", l.Amount, int64(MaxAmount))
+	if l.Amount < 0 || l.Amount > MaxAmount {
+		return fmt.Errorf("amount %d is not between 0 and %d", l.Amount, int64(MaxAmount))
 	}
 	if l.Burst < 0 || l.Burst > MaxAmount || l.Burst != 0 && l.Kind != Bucket {
 		return fmt.Errorf("burst %d is not between 0 and %d, or this is not a bucket", l.Burst, int64(MaxAmount))
 	}
 	if err := l.Headroom.check(); err != nil {
 		return fmt.Errorf("headroom: %w", err)
+	}
+	if l.Amount == 0 { // nothing passes: Effective stays 0
+		if l.Kind == Bucket { // what was used before drains as slowly as it can
+			s.Rate = 1
+			s.Scale, s.Drain = record.BucketScale(s.Rate, s.Window)
+		}
+		return l.reserve(s, 0)
 	}
 	whole := l.Amount - l.Headroom.of(l.Amount)
 	if whole < 1 {

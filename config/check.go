@@ -96,7 +96,7 @@ func (c *Config) checkApply(i, k int, names []string) (list Problems) {
 			continue
 		}
 		for l := range varied.Limits {
-			if n[l] > plan.Max(l, drawgate.MaxPriority) && !place.bad[part+"costs"] {
+			if varied.Limits[l].Amount > 0 && n[l] > plan.Max(l, drawgate.MaxPriority) && !place.bad[part+"costs"] {
 				report("costs."+unit, "", "%d can never fit limit %s of policy %s", n[l], shorten(p.Limits[l].Name), shorten(p.Name))
 				break
 			}

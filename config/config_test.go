@@ -124,7 +124,7 @@ func TestFiveMistakesGiveFiveMessages(t *testing.T) {
 		{6, 34, `unknown key "amout" in a limit; did you mean "amount"?`, "^^^^^"},
 		{7, 50, `"1 minute" is not a duration`, "^^^^^^^^"},
 		{8, 42, "unknown time zone America/Los_Angles", "^^^^^^^^^^^^^^^^^^"},
-		{9, 43, "amount 0 is not between 1 and", "^"},
+		{9, 43, "amount -1 is not between 0 and", "^^"},
 		{10, 31, "queue must be a whole number, not the text \"50\"; write it without quotes", "^^^^"},
 	})
 }

@@ -28,15 +28,15 @@ policies:
 }
 
 func ExampleProblems() {
-	_, problems := config.Parse("drawgate.yaml", []byte("policies:\n  api:\n    limits:\n      - {name: rpm, roling: 1m, amount: 0}\n"))
+	_, problems := config.Parse("drawgate.yaml", []byte("policies:\n  api:\n    limits:\n      - {name: rpm, roling: 1m, amount: -1}\n"))
 	fmt.Println(config.Problems(problems))
 	// Output:
 	// drawgate.yaml:4:21: unknown key "roling" in a limit; did you mean "rolling"?
-	//     4 |       - {name: rpm, roling: 1m, amount: 0}
+	//     4 |       - {name: rpm, roling: 1m, amount: -1}
 	//       |                     ^^^^^^
-	// drawgate.yaml:4:41: amount 0 is not between 1 and 1000000000000
-	//     4 |       - {name: rpm, roling: 1m, amount: 0}
-	//       |                                         ^
+	// drawgate.yaml:4:41: amount -1 is not between 0 and 1000000000000
+	//     4 |       - {name: rpm, roling: 1m, amount: -1}
+	//       |                                         ^^
 }
 
 func ExampleFromEnv() {

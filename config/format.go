@@ -89,7 +89,7 @@ func amountsNode(amounts map[string]int64) node {
 			continue
 		}
 		m := limits[name]
-		m.number("amount", amounts[name])
+		m.add("amount", strconv.FormatInt(amounts[name], 10))
 		limits[name] = m
 	}
 	var list mapping

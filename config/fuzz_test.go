@@ -181,7 +181,7 @@ func TestSchemaFindsMistakes(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"{name: a}", "{name: a, rolling: 1m}", "{rolling: 1m, amount: 1}", "{name: a, rolling: 1m, bucket: 1m, amount: 1}", "{name: a, rolling: 1m, amount: 0}",
+		"{name: a}", "{name: a, rolling: 1m}", "{rolling: 1m, amount: 1}", "{name: a, rolling: 1m, bucket: 1m, amount: 1}", "{name: a, rolling: 1m, amount: -1}",
 		"{name: a, rolling: 60, amount: 1}", "{name: a, rolling: 1m, amount: 1, burst: 1}", "{name: a, bucket: 1m, amount: 1, zone: UTC}",
 		"{name: a, calendar: year, amount: 1}", "{name: a, rolling: 1m, amount: 1, headroom: 100%}", "{name: a, rolling: 1m, amount: 1, keep: {0: 1}}",
 		"{name: a, rolling: 1m, amount: 1, precision: 50}", "{name: a b, rolling: 1m, amount: 1}", "{name: a, rolling: 1m, amount: 1, x: 1}",

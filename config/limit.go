@@ -56,7 +56,7 @@ func (d *decoder) limit(n ast.Node) *limit {
 		read("bucket", func(e entry) { l.Window = d.duration(e) }),
 		read("rolling", func(e entry) { l.Window = d.duration(e) }),
 		read("calendar", func(e entry) { l.Every = d.every(e) }),
-		read("concurrency", func(e entry) { l.Amount = d.integer(e, 1, drawgate.MaxAmount) }),
+		read("concurrency", func(e entry) { l.Amount = d.integer(e, 0, drawgate.MaxAmount) }),
 		read("amount", func(e entry) { d.amount(l, e) }),
 		read("burst", func(e entry) { l.Burst = d.integer(e, 1, drawgate.MaxAmount) }),
 		read("zone", func(e entry) { l.Zone, _ = d.text(e) }),
@@ -82,8 +82,8 @@ func (d *decoder) limit(n ast.Node) *limit {
 
 // amount reads the amount. A concurrency limit has it as its kind's value, and may say it again.
 func (d *decoder) amount(l *limit, e entry) {
-	n := d.integer(e, 1, drawgate.MaxAmount)
-	if n > 0 {
+	before := len(d.problems)
+	if n := d.integer(e, 0, drawgate.MaxAmount); len(d.problems) == before {
 		l.Amount = n
 	}
 }

@@ -35,9 +35,10 @@ func (d *decoder) amounts(e entry) amounts {
 	if ok && len(entries) == 0 {
 		d.problem(spanOf(e.value), "such as {rpm: 100}", "%s is empty", e.key)
 	}
-	set := func(name string, e entry) {
+	set := func(name string, least int64, e entry) {
 		a.at[name], a.at[nameOf(name)] = spanOf(e.value), e.at
-		if n := d.integer(e, 1, drawgate.MaxAmount); n > 0 {
+		before := len(d.problems)
+		if n := d.integer(e, least, drawgate.MaxAmount); len(d.problems) == before {
 			a.list[name] = n
 		}
 	}
@@ -47,14 +48,14 @@ func (d *decoder) amounts(e entry) amounts {
 			name := e.key
 			a.at[name], a.at[nameOf(name)] = e.at, e.at
 			seen := d.object(e.value, "the limit "+shorten(name), []field{
-				{"amount", func(e entry) { set(name, e) }},
-				{"burst", func(e entry) { set(burstOf(name), e) }},
+				{"amount", func(e entry) { set(name, 0, e) }},
+				{"burst", func(e entry) { set(burstOf(name), 1, e) }},
 			})
 			if len(seen) == 0 {
 				d.problem(spanOf(e.value), "such as {amount: 100, burst: 30}", "%s says nothing", shorten(name))
 			}
 		default:
-			set(e.key, e)
+			set(e.key, 0, e)
 		}
 	}
 	return a

@@ -54,8 +54,8 @@ type (
 		Bucket      duration   `json:"bucket,omitempty"      jsonschema_description:"Kind: a rate with burst. The period in which 'amount' units come back. In any time T at most burst + amount·T/period pass, so with burst = amount up to twice the amount in one period."`
 		Rolling     duration   `json:"rolling,omitempty"     jsonschema_description:"Kind: a hard cap. At most 'amount' in every interval of this length, wherever it starts. The right kind for an upstream's quota. 1d is the last 24 hours."`
 		Calendar    string     `json:"calendar,omitempty"    jsonschema:"enum=minute,enum=hour,enum=day,enum=week,enum=month" jsonschema_description:"Kind: at most 'amount' per minute, hour, day, week (from Monday) or month of the calendar in 'zone', daylight saving included."`
-		Concurrency *count     `json:"concurrency,omitempty" jsonschema_description:"Kind: at most this many units held at once. The policy can then only be used with reservations."`
-		Amount      *count     `json:"amount,omitempty"      jsonschema_description:"How many units. Changing it keeps what is used."`
+		Concurrency *count0    `json:"concurrency,omitempty" jsonschema_description:"Kind: at most this many units held at once. The policy can then only be used with reservations."`
+		Amount      *count0    `json:"amount,omitempty"      jsonschema_description:"How many units; 0 lets nothing pass. Changing it keeps what is used."`
 		Burst       *count     `json:"burst,omitempty"       jsonschema_description:"Bucket: units available at once after a rest. Default: the amount."`
 		Zone        string     `json:"zone,omitempty"        jsonschema:"default=UTC,example=America/Los_Angeles" jsonschema_description:"Calendar: a name of the IANA time zone database."`
 		Anchor      int        `json:"anchor,omitempty"      jsonschema:"minimum=1,maximum=31,default=1" jsonschema_description:"Calendar month: the day on which it starts. In a month without that day, the month's last."`

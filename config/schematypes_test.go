@@ -153,10 +153,10 @@ type (
 )
 
 func (varying) JSONSchema() *jsonschema.Schema {
-	n := count(0).JSONSchema()
+	n := count0(0).JSONSchema()
 	pairs := jsonschema.NewProperties()
 	pairs.Set("amount", n)
-	pairs.Set("burst", n)
+	pairs.Set("burst", count(0).JSONSchema())
 	least := uint64(1)
 	return &jsonschema.Schema{AnyOf: append(n.AnyOf, &jsonschema.Schema{
 		Type: "object", Properties: pairs, AdditionalProperties: jsonschema.FalseSchema, MinProperties: &least,

@@ -11,6 +11,9 @@ type caution struct{ key, message, hint string }
 
 // cautions returns what is to be said of a limit. It must compile.
 func cautions(l *drawgate.Limit) (list []caution) {
+	if l.Amount == 0 {
+		return nil // nothing passes, which is meant
+	}
 	if l.Kind == drawgate.Bucket {
 		list = append(list, burstCaution(l)...)
 	}

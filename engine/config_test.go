@@ -18,7 +18,7 @@ func TestMistakesAreReported(t *testing.T) {
 	p := tokenBucket("per-user", 10, 5)
 	p.Overrides = []engine.Override{
 		{Key: "a", Amounts: map[string]int64{"minutes": 5}},
-		{Key: "b", Amounts: map[string]int64{"minute": 0}},
+		{Key: "b", Amounts: map[string]int64{"minute": -1}},
 		{Key: "c"},
 		{Key: "d", Amounts: map[string]int64{"minute.burst": 3}},
 		{Key: "d", Amounts: map[string]int64{"minute": 3}},

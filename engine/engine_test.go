@@ -591,3 +591,31 @@ func TestOffAdmitsWhoeverIsNamed(t *testing.T) {
 		t.Errorf("a name that nobody knows: %v", err)
 	}
 }
+
+// TestAmountsOfZero let nobody pass whom they concern, and everybody else: by an override, and by a
+// rule.
+func TestAmountsOfZero(t *testing.T) {
+	t.Parallel()
+	p := perDay("day", 5)
+	p.Overrides = []engine.Override{{Key: "blocked", Amounts: map[string]int64{"day": 0}}}
+	e, err := engine.New(memstore.New(nil), engine.Config{Policies: []engine.Policy{p}, Rules: []rules.Rule{
+		{Name: "shut", Match: rules.Match{Path: "/shut"}, Apply: []rules.Apply{{Policy: "day", Key: "user", Amounts: map[string]int64{"day": 0}}}},
+		{Name: "all", Apply: []rules.Apply{{Policy: "day", Key: "user"}}},
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for _, c := range []struct {
+		path, user string
+		want       error
+	}{{"/", "ann", nil}, {"/", "blocked", drawgate.ErrNeverFits}, {"/shut", "ann", drawgate.ErrNeverFits}} {
+		res, err := e.Take(t.Context(), &engine.Request{Attributes: &rules.Attributes{Path: c.path, User: c.user}})
+		if !errors.Is(err, c.want) || res.Decision.Allowed != (c.want == nil) {
+			t.Errorf("%s of %s: got %v, %v, want %v", c.path, c.user, res.Decision.Allowed, err, c.want)
+		}
+		if len(res.Applied) != 1 || res.Applied[0].NeverFits != (c.want != nil) {
+			t.Errorf("%s of %s: got %+v", c.path, c.user, res.Applied)
+		}
+	}
+}

@@ -229,7 +229,7 @@ func costs(plan *drawgate.Plan, units map[string]int64) (list []drawgate.Cost, e
 	}
 	policy := plan.Policy()
 	for i := range policy.Limits {
-		if n[i] > plan.Max(i, drawgate.MaxPriority) {
+		if policy.Limits[i].Amount > 0 && n[i] > plan.Max(i, drawgate.MaxPriority) { // of 0 it is meant
 			return nil, fmt.Errorf("%d can never fit limit %q of policy %q", n[i], policy.Limits[i].Name, policy.Name)
 		}
 	}

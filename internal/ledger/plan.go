@@ -63,6 +63,8 @@ func Mode(p *drawgate.Policy, i, instances int) drawgate.Fallback {
 		mode = p.Fallback
 	}
 	switch {
+	case p.Limits[i].Amount == 0: // an outage does not open what lets nothing pass
+		return drawgate.FallbackClosed
 	case mode == drawgate.FallbackDefault && instances > 0:
 		return drawgate.FallbackShare
 	case mode == drawgate.FallbackDefault, mode == drawgate.FallbackShare && instances <= 0:
@@ -114,6 +116,7 @@ func (f *FallbackPlan) force() *drawgate.Plan {
 		l := &p.Limits[i]
 		l.ReservedByPriority = nil
 		if l.Kind == drawgate.Bucket {
+			l.Amount = max(1, l.Amount) // an amount of 0 drains like 1
 			l.Burst = min(drawgate.MaxAmount, 1<<53/f.Plan.Specs(false)[i].Scale)
 		} else {
 			l.Amount, l.Headroom = drawgate.MaxAmount, drawgate.Share{}

@@ -15,6 +15,7 @@ var refusalCases = []testCase{
 	{"all or nothing", "a take over the largest number of buckets, with several limits each, is granted in all of them or in none", testAllOrNothing, true},
 	{"64 buckets", "a take over 64 buckets is one step: if one of them is full it is refused, and nothing is spent in the others", testMostBuckets, true},
 	{"oversized", "a take that can never fit is refused and spends nothing", testOversized, true},
+	{"an amount of 0", "nothing passes a limit of 0, of any kind, for however long it waits; what is used stays used", testZeroAmount, true},
 	{"every limit must pass", "of limits per minute, hour, day, week and month the strictest decides, and the refusal names it", testTiers, false},
 }
 
@@ -176,6 +177,30 @@ func testOversized(e *env) {
 		e.allowed(l.Name, b.hold("id", time.Hour, 4))
 		e.refused(l.Name, b.hold("id2", time.Hour, drawgate.MaxAmount), -1)
 		b.wantUsed(l.Name, 4)
+	}
+}
+
+func testZeroAmount(e *env) {
+	for i, l := range e.fourKinds(10) {
+		b := e.bucket(fmt.Sprint("k", i), l)
+		e.allowed(l.Name, b.hold("a", time.Hour, 4))
+		l.Amount, l.Burst = 0, 0
+		for name, none := range map[string]*bucket{"used": b.with(l), "unused": e.bucket(fmt.Sprint("new", i), l)} {
+			what := l.Name + ", " + name
+			for n := range int64(3) {
+				e.refused(what, none.hold("b", time.Hour, n+1), drawgate.Never)
+			}
+			e.refused(what+", a lease", none.lease("b", time.Hour, 1), drawgate.Never)
+			e.refused(what+", at the highest priority", e.take(drawgate.Take{ID: "b", Hold: time.Hour, Priority: drawgate.MaxPriority, Buckets: none.costs(1)}), drawgate.Never)
+			e.allowed(what+", no unit", none.take(0))
+			st := none.peek(1)
+			if r := results(st.Decision)[0]; st.Allowed || r.Remaining != 0 || r.Max != 0 || st.States[0].Max != 0 {
+				e.Errorf("%s: allowed %v, %+v, %+v, want nothing remaining of at most 0", what, st.Allowed, r, st.States[0])
+			}
+		}
+		b.wantUsed(l.Name, 4)
+		e.allowed(l.Name+", the amount it had", b.hold("c", time.Hour, 6))
+		e.refused(l.Name+", full", b.hold("d", time.Hour, 1), -1)
 	}
 }
 
