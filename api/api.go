@@ -9,9 +9,9 @@
 //	GET  /healthz       -> Health: this process is alive
 //	GET  /readyz        -> Health: it can decide; 503 if not
 //	GET  /openapi.json  -> the document that describes all of this
-//	     /auth          ?status=&route=  the door for proxies: headers in, 200 or 429 and headers out
+//	     /auth          ?status=&route=  for proxies: headers in, 200 or 429 and headers out
 //
-// and, for administrators only, on a listener of its own:
+// and, for administrators only, on a separate listener:
 //
 //	POST /v1/policies/{name}/disable  DisableRequest  -> Policy
 //	POST /v1/policies/{name}/enable   -> Policy
@@ -20,83 +20,82 @@
 //	POST /v1/pause      PauseRequest    -> PauseAnswer
 //	POST /v1/reload     -> ReloadAnswer
 //
-// Numbers are integers, instants RFC 3339 in UTC, durations milliseconds in fields that end in _ms,
-// rounded up. A refusal is an answer (200, with "allowed": false); only a question that could not
-// be answered is an error, and then the body is a [Problem]. Fields may be added to answers at any
-// time; a field that is not known in a request is an error.
+// Numbers are integers, times are RFC 3339 in UTC, and durations are milliseconds, rounded up, in
+// fields that end in _ms. A refusal is an answer (200, with "allowed": false). Only a request that
+// cannot be answered is an error, whose body is a [Problem]. Answers may get new fields at any
+// time; an unknown field in a request is an error.
 package api
 
 import "time"
 
-// DefaultKey is the key of a request that names none.
+// DefaultKey is the key of a request without a key.
 const DefaultKey = "default"
 
-// Bounds of what a request may say.
+// Bounds on requests.
 const (
 	MaxBody  = 1 << 20          // bytes of a request's body
 	MaxTakes = 100              // takes in a batch
 	MaxWait  = 60 * time.Minute // longest wait_ms
 )
 
-// Bucket names a bucket, and what is asked of it.
+// Bucket identifies a bucket, and what is asked of it.
 type Bucket struct {
-	Policy string `json:"policy,omitempty"` // may be left out where there is only one
-	Tenant string `json:"tenant,omitempty"` // whose key; "" means the server's own, or the one that the access token is bound to
+	Policy string `json:"policy,omitempty"` // optional if there is only one
+	Tenant string `json:"tenant,omitempty"` // tenant of the key; "" means the server's own, or the one that the access token is bound to
 	Key    string `json:"key,omitempty"`    // who is counted; "" means DefaultKey
-	Costs  Costs  `json:"costs,omitempty"`  // units; one that is not named costs 0, "requests" 1
+	Costs  Costs  `json:"costs,omitempty"`  // units; a unit that is missing costs 0, "requests" 1
 }
 
-// Take asks for units: of one bucket, named beside the other fields, of several, all or nothing, or
-// of those that the rules choose by attributes.
+// Take asks for units: from one bucket, given by policy, tenant and key; from several buckets, all
+// or nothing; or from those that the rules choose by attributes.
 type Take struct {
 	Bucket
 	Buckets    []Bucket          `json:"buckets,omitempty"`    // instead of policy, tenant, key and costs: 1 to 64 different ones
 	Attributes *Attributes       `json:"attributes,omitempty"` // instead of policy, tenant, key and buckets: the rules choose policies and keys, all or nothing
 	Priority   int               `json:"priority,omitempty"`   // 0 to 9
-	WaitMS     int64             `json:"wait_ms,omitempty"`    // wait in the queue for at most this long, counted from the request's arrival; 0: answer now
-	HoldMS     int64             `json:"hold_ms,omitempty"`    // hold the units until they are settled, for at most this long; 0: they are used at once
-	ID         string            `json:"id,omitempty"`         // with hold_ms: a name for the reservation; it may be used again once that is over
-	Grant      string            `json:"grant,omitempty"`      // with id: 16 hexadecimal digits, chosen at random for this take and sent with each resend of it, which is answered again and costs nothing more
+	WaitMS     int64             `json:"wait_ms,omitempty"`    // wait in the queue for at most this time, counted from the request's arrival; 0: answer now
+	HoldMS     int64             `json:"hold_ms,omitempty"`    // hold the units until they are settled, for at most this time; 0: they are used at once
+	ID         string            `json:"id,omitempty"`         // with hold_ms: a name for the reservation, which may be used again once that is over
+	Grant      string            `json:"grant,omitempty"`      // with id: 16 random hexadecimal digits for this take. Sending the take again with the same grant repeats the answer and costs nothing more
 	Labels     map[string]string `json:"labels,omitempty"`     // for the history: a task's type, its id
 }
 
-// TakeRequest is one take, or a batch of takes that are decided one after the other, each for
-// itself.
+// TakeRequest is one take, or a batch of takes that are decided one after the other, separately.
 type TakeRequest struct {
 	Take
 	Takes []Take `json:"takes,omitempty"`
 }
 
-// Why a take was refused.
+// Reasons why a take was refused.
 const (
-	ReasonLimited   = "limited"    // a limit has not enough left
-	ReasonQueued    = "queued"     // others wait in front
-	ReasonQueueFull = "queue_full" // as many wait in front as may
-	ReasonAway      = "away"       // the store is away, and a limit admits nothing, or nothing of that size, without it
-	ReasonPaused    = "paused"     // a bucket is paused; its status says until when, and why
+	ReasonLimited   = "limited"    // not enough is left of a limit
+	ReasonQueued    = "queued"     // others are waiting in front
+	ReasonQueueFull = "queue_full" // the maximum number of callers is waiting
+	ReasonAway      = "away"       // the store is unavailable, and a limit admits nothing, or nothing of that size, without it
+	ReasonPaused    = "paused"     // a bucket is paused; its status has the end and the reason
 )
 
 // Answer answers one take.
 type Answer struct {
 	Allowed      bool       `json:"allowed"`
-	Reason       string     `json:"reason,omitempty"`      // why not
-	Message      string     `json:"message,omitempty"`     // why not, for people
+	Reason       string     `json:"reason,omitempty"`      // if it is refused
+	Message      string     `json:"message,omitempty"`     // why it is refused, for people
 	RefusedBy    *LimitName `json:"refused_by,omitempty"`  // the limit that refuses longest
-	RetryAfterMS Millis     `json:"retry_after_ms"`        // 0 if allowed; otherwise the same take fits after this wait if nothing else happens; null: never
+	RetryAfterMS Millis     `json:"retry_after_ms"`        // 0 if allowed; otherwise the same take fits after this time if nothing else happens; null: never
 	ResetAt      *time.Time `json:"reset_at,omitempty"`    // of the limit that refuses longest; if none does, of the tightest
 	Remaining    int64      `json:"remaining"`             // of the tightest limit
 	Limits       []Limit    `json:"limits,omitempty"`      // bucket by bucket
-	Reservation  string     `json:"reservation,omitempty"` // of a take with hold_ms: the token to settle it with. Its content is not an interface
-	Grant        string     `json:"grant,omitempty"`       // beside it: the one that was sent, or that the server chose
+	Reservation  string     `json:"reservation,omitempty"` // with hold_ms: the token to settle it with. Its content is not part of the interface
+	Grant        string     `json:"grant,omitempty"`       // of the reservation: as sent, or chosen by the server
 	HoldEnd      *time.Time `json:"hold_end,omitempty"`    // by when it must be settled or renewed, by this server's clock
-	Replayed     bool       `json:"replayed,omitempty"`    // this grant of the id was open already: this is its answer again
-	Fallback     bool       `json:"fallback,omitempty"`    // the store was away: this server decided by itself, as the policies say
-	Exempt       bool       `json:"exempt,omitempty"`      // of attributes: a rule exempts them from all limits
-	Unmatched    bool       `json:"unmatched,omitempty"`   // of attributes: no rule applies a policy to them
-	Applied      []Applied  `json:"applied,omitempty"`     // of attributes: what the rules chose
-	Shadow       []Shadow   `json:"shadow,omitempty"`      // what is evaluated beside, and not enforced
+	Replayed     bool       `json:"replayed,omitempty"`    // this grant of the id was already open: this repeats its answer
+	Fallback     bool       `json:"fallback,omitempty"`    // the store was unavailable: this server decided, as the policies say
+	Exempt       bool       `json:"exempt,omitempty"`      // with attributes: a rule exempts them from all limits
+	Unmatched    bool       `json:"unmatched,omitempty"`   // with attributes: no rule applies a policy to them
+	Applied      []Applied  `json:"applied,omitempty"`     // with attributes: what the rules chose
+	Shadow       []Shadow   `json:"shadow,omitempty"`      // what is evaluated but not enforced
 	Error        *Problem   `json:"error,omitempty"`       // in a batch: this take was not decided
-	NeverFits    bool       `json:"never_fits,omitempty"`  // in a status: the cost is more than a limit ever grants
+	NeverFits    bool       `json:"never_fits,omitempty"`  // in a status: the cost is more than a limit can ever grant
 }
 
 // LimitName names a limit.
@@ -105,17 +104,17 @@ type LimitName struct {
 	Limit  string `json:"limit"`
 }
 
-// Limit is what a decision says of one limit.
+// Limit is a decision's result for one limit.
 type Limit struct {
 	Bucket       int       `json:"bucket"` // position of its bucket in the take
 	Policy       string    `json:"policy"`
 	Name         string    `json:"name"`
 	Unit         string    `json:"unit"`
 	Amount       int64     `json:"amount"`
-	Most         int64     `json:"most"`           // what may be used in all at this priority: the amount, or a bucket's burst, less headroom and what is kept
-	Remaining    int64     `json:"remaining"`      // units that a take of the same priority would be granted right now
+	Most         int64     `json:"most"`           // the most that may be used at this priority: the amount, or a bucket's burst, less headroom and what is kept for higher priorities
+	Remaining    int64     `json:"remaining"`      // units that a take of the same priority would get right now
 	RetryAfterMS Millis    `json:"retry_after_ms"` // 0 if it passes; null: never
-	ResetAt      time.Time `json:"reset_at"`       // when nothing is used; for a calendar limit the end of its window
+	ResetAt      time.Time `json:"reset_at"`       // when nothing is used; for a calendar limit, the end of its window
 	Refused      bool      `json:"refused"`
 }
 
@@ -126,27 +125,27 @@ type TakeAnswer struct {
 	Answers []Answer `json:"answers,omitempty"`
 }
 
-// SettleRequest ends or prolongs a reservation. With only a token, what was held counts as used.
+// SettleRequest ends or extends a reservation. With only a token, what was held counts as used.
 type SettleRequest struct {
 	Reservation string `json:"reservation,omitempty"`
-	Take        *Take  `json:"take,omitempty"`     // instead, with cancel: the take, with its id, grant and hold_ms, whose answer never came
-	Used        Costs  `json:"used,omitempty"`     // what was really used; a unit that is not named stands as estimated
+	Take        *Take  `json:"take,omitempty"`     // instead of a token, with cancel: a take whose answer was lost, with its id, grant and hold_ms
+	Used        Costs  `json:"used,omitempty"`     // what was really used; missing units keep the estimate
 	Cancel      bool   `json:"cancel,omitempty"`   // give everything back
 	RenewMS     int64  `json:"renew_ms,omitempty"` // hold it for this long from now
 }
 
-// What became of a reservation.
+// Outcomes of a settlement.
 const (
 	OutcomeSettled   = "settled"
 	OutcomeCancelled = "cancelled"
 	OutcomeRenewed   = "renewed"
-	OutcomeGone      = "gone" // it was not open any more: settled, reset, or its hold had ended, and then it counts as used. Whoever holds it must stop
+	OutcomeGone      = "gone" // it was no longer open: settled, reset, or its hold had ended, and then it counts as used. The holder must stop
 )
 
 // SettleAnswer answers a [SettleRequest].
 type SettleAnswer struct {
 	Outcome     string     `json:"outcome"`
-	Reservation string     `json:"reservation,omitempty"` // renewed: the token to use from now on
+	Reservation string     `json:"reservation,omitempty"` // renewed: the token to use from now
 	HoldEnd     *time.Time `json:"hold_end,omitempty"`    // renewed: by when it must be settled or renewed
 }
 
@@ -168,7 +167,7 @@ type StatusAnswer struct {
 	Limits []LimitStatus `json:"limits"`           // in the policy's order
 }
 
-// Pause says until when a bucket refuses every take, and why.
+// Pause has the end of a bucket's pause, and the reason.
 type Pause struct {
 	Until  time.Time `json:"until"`            // by the store's clock
 	Reason string    `json:"reason,omitempty"` // for people
@@ -182,9 +181,9 @@ type LimitStatus struct {
 	Every       string     `json:"every,omitempty"`        // calendar: minute, hour, day, week, month
 	Zone        string     `json:"zone,omitempty"`         // calendar
 	Burst       int64      `json:"burst,omitempty"`        // bucket
-	Used        int64      `json:"used"`                   // units that count now, held ones included
-	Held        int64      `json:"held"`                   // of these, units that are held and do not age
-	Debt        int64      `json:"debt"`                   // how far more is used than may be
+	Used        int64      `json:"used"`                   // units that count now, including held ones
+	Held        int64      `json:"held"`                   // those of them that are held and do not age
+	Debt        int64      `json:"debt"`                   // by how much use exceeds the limit
 	WindowStart *time.Time `json:"window_start,omitempty"` // calendar: the open window
 	WindowEnd   *time.Time `json:"window_end,omitempty"`
 }

@@ -8,11 +8,11 @@ import (
 	"strconv"
 )
 
-// Costs is how many of each unit. As JSON it is an object whose values are integers: a null in it
-// is an error, because it might be meant as anything, and so is a unit that is used twice.
+// Costs has the number of units by unit. In JSON it is an object with integer values. A null value
+// is an error, because its meaning is unclear, and so is a duplicate unit.
 type Costs map[string]int64
 
-// UnmarshalJSON implements [json.Unmarshaler]. null stands for an object that is left out.
+// UnmarshalJSON implements [json.Unmarshaler]. null is the same as a missing object.
 func (c *Costs) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		*c = nil
@@ -31,7 +31,7 @@ func (c *Costs) UnmarshalJSON(text []byte) error {
 		if err != nil {
 			return err
 		}
-		name, _ := unit.(string) // the key of an object always is one
+		name, _ := unit.(string) // the key of an object is always a string
 		v, err := d.Token()
 		if err != nil {
 			return err

@@ -1,9 +1,9 @@
 package api
 
-// What a process, its store or a policy can do.
+// States of a process, its store or a policy.
 const (
 	StatusOK       = "ok"
-	StatusDegraded = "degraded" // the store is away; every policy has a fallback that still admits something
+	StatusDegraded = "degraded" // the store is unavailable; every policy has a fallback that still admits something
 	StatusAway     = "away"     // it cannot decide
 	StatusDisabled = "disabled" // a policy: switched off
 )
@@ -18,16 +18,16 @@ type Health struct {
 	UptimeMS int64          `json:"uptime_ms"`          // of this process
 }
 
-// StoreHealth says whether the store can decide. Why not is in the server's log.
+// StoreHealth says whether the store can decide. The server's log says why not.
 type StoreHealth struct {
 	Status    string `json:"status"` // ok or away
 	LatencyMS int64  `json:"latency_ms"`
 }
 
-// PolicyHealth says how a policy decides right now.
+// PolicyHealth says how a policy is decided right now.
 type PolicyHealth struct {
 	Name     string `json:"name"`
 	Status   string `json:"status"`             // ok: by the store; degraded: by its fallback; away: not at all; disabled
-	Fallback string `json:"fallback,omitempty"` // what decides while the store is away: closed, share, open; left out: nothing
+	Fallback string `json:"fallback,omitempty"` // what decides during an outage: closed, share, open; missing: nothing
 	Shadow   bool   `json:"shadow,omitempty"`
 }

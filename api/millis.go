@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Millis is a time to wait in milliseconds.
+// Millis is a waiting time in milliseconds.
 type Millis int64
 
-// Never is how long to wait for what can never pass: null in JSON. As a [time.Duration] it is some
+// Never is the wait of a take that can never pass: null in JSON. As a [time.Duration] it is about
 // 278 years.
 const Never Millis = 1 << 43
 
-// Duration returns the wait as Go has it.
+// Duration returns the wait as a [time.Duration].
 func (m Millis) Duration() time.Duration { return time.Duration(min(m, Never)) * time.Millisecond }
 
 // MarshalJSON implements [json.Marshaler].

@@ -13,7 +13,7 @@ type Policy struct {
 	Limits        []LimitSpec `json:"limits"`
 	Shadow        bool        `json:"shadow,omitempty"`         // evaluated, not enforced
 	DisabledUntil *time.Time  `json:"disabled_until,omitempty"` // it is switched off until then
-	Fallback      string      `json:"fallback,omitempty"`       // while the store is away: closed, share, open; left out: the server's default
+	Fallback      string      `json:"fallback,omitempty"`       // during an outage: closed, share, open; missing: the server's default
 }
 
 // LimitSpec describes a limit as it was configured.
@@ -22,7 +22,7 @@ type LimitSpec struct {
 	Unit        string `json:"unit"`
 	Kind        string `json:"kind"` // bucket, rolling, calendar, concurrency
 	Amount      int64  `json:"amount"`
-	Most        int64  `json:"most"`                // what may be used in all at priority 0: the amount, or a bucket's burst, less headroom and what is kept
+	Most        int64  `json:"most"`                // the most that may be used at priority 0: the amount, or a bucket's burst, less headroom and what is kept for higher priorities
 	WindowMS    int64  `json:"window_ms,omitempty"` // rolling: the window; bucket: the period of the amount
 	Every       string `json:"every,omitempty"`     // calendar: minute, hour, day, week, month
 	Zone        string `json:"zone,omitempty"`      // calendar
@@ -30,8 +30,8 @@ type LimitSpec struct {
 	Description string `json:"description"`         // for people: "10 requests per rolling 1m"
 }
 
-// DisableRequest switches a policy off for a time: takes pass as if it were not there, and nothing
-// is counted under it. One of the two is given.
+// DisableRequest switches a policy off for a time: takes pass as if it did not exist, and nothing
+// is counted under it. Exactly one field must be set.
 type DisableRequest struct {
 	ForMS int64      `json:"for_ms,omitempty"` // from now; at most MaxDisable
 	Until *time.Time `json:"until,omitempty"`

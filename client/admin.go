@@ -11,9 +11,9 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// What follows is answered on the server's admin listener.
+// The following methods need the server's admin listener.
 
-// Disable switches a policy off for a time: takes pass as if it were not there, and nothing is
+// Disable switches a policy off for a time: takes pass as if it did not exist, and nothing is
 // counted under it.
 func (c *Client) Disable(ctx context.Context, policy string, d time.Duration) (out api.Policy, err error) {
 	q := api.DisableRequest{ForMS: d.Milliseconds()}
@@ -31,12 +31,12 @@ func policyPath(policy, verb string) string {
 	return "/v1/policies/" + url.PathEscape(policy) + "/" + verb
 }
 
-// BucketsQuery says which buckets to list.
+// BucketsQuery selects the buckets to list.
 type BucketsQuery struct {
-	Policy string // may be left out where there is only one
+	Policy string // optional if there is only one
 	Tenant string // "": the server's own
 	Limit  int    // keys in an answer: 0 means api.DefaultBuckets, at most api.MaxBuckets
-	After  string // of the answer before; "": from the first
+	After  string // from the previous answer; "": from the first
 }
 
 // Buckets lists keys of a policy whose buckets are in use: one page. See [Client.Keys] for all.
@@ -54,11 +54,11 @@ func (c *Client) Buckets(ctx context.Context, q BucketsQuery) (out api.BucketsAn
 	return out, err
 }
 
-// listTime is how long a server may go through its keys.
+// listTime is how long a server may take to list its keys.
 const listTime = 30 * time.Second
 
-// Keys yields the keys of a policy whose buckets are in use, page by page, in the order of their
-// bytes, until there are no more or an error is yielded.
+// Keys yields the keys of a policy whose buckets are in use, page by page, in byte order, until
+// there are no more or it yields an error.
 func (c *Client) Keys(ctx context.Context, q BucketsQuery) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for {
@@ -79,24 +79,24 @@ func (c *Client) Keys(ctx context.Context, q BucketsQuery) iter.Seq2[string, err
 	}
 }
 
-// Reset forgets everything about buckets, open reservations included, and returns how many they
-// were. It is sent once: a second one would forget what was counted since the first.
+// Reset forgets everything about buckets, including open reservations, and returns their number. It
+// is sent only once: a second reset would forget what was counted since the first.
 func (c *Client) Reset(ctx context.Context, q api.ResetRequest) (int, error) {
 	var out api.ResetAnswer
 	_, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/reset", body: q}, &out)
 	return out.Reset, err
 }
 
-// Pause lets a bucket refuse every take for a time, and returns when that ends: later than was
-// asked if the bucket was paused for longer already.
+// Pause makes a bucket refuse every take for a time, and returns the end: later than requested if
+// the bucket was already paused for longer.
 func (c *Client) Pause(ctx context.Context, q api.PauseRequest) (until time.Time, err error) {
 	var out api.PauseAnswer
 	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/pause", body: q, again: true}, &out)
 	return out.Until, err
 }
 
-// Reload lets the server read its configuration again, and returns what changed. If it has
-// mistakes, the old one stays in force; the problem says what is wrong.
+// Reload makes the server read its configuration again, and returns what changed. If it has
+// mistakes, the old one stays in force, and the problem lists them.
 func (c *Client) Reload(ctx context.Context) (out api.ReloadAnswer, err error) {
 	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/reload"}, &out)
 	return out, err

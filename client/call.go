@@ -28,16 +28,16 @@ const (
 // maxAnswer is how many bytes of an answer are read.
 const maxAnswer = 16 << 20
 
-// call is one question.
+// call is one request to the server.
 type call struct {
 	method, path string
 	body         any           // nil: none
-	wait         time.Duration // how long the server may take to answer, beside the client's timeout
-	again        bool          // it may be carried out twice
+	wait         time.Duration // how long the server may take to answer, in addition to the client's timeout
+	again        bool          // it may safely be carried out twice
 }
 
-// do asks until there is an answer, and decodes it into out. unsure says that an earlier attempt
-// may have been carried out.
+// do sends a call until there is an answer, and decodes it into out. unsure reports that an earlier
+// attempt may have been carried out.
 func (c *Client) do(ctx context.Context, q call, out any) (unsure bool, err error) {
 	var body []byte
 	if q.body != nil {
@@ -57,7 +57,7 @@ func (c *Client) do(ctx context.Context, q call, out any) (unsure bool, err erro
 	}
 }
 
-// again reports whether a call that failed so may be sent again.
+// again reports whether a call that failed with err may be sent again.
 func again(q call, err error) bool {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return q.again && (p.Code == api.CodeStoreAway || p.Code == api.CodeClosing)
@@ -66,16 +66,16 @@ func again(q call, err error) bool {
 	return ok && (q.again || !e.Maybe && refused(err))
 }
 
-// refused reports whether there was no connection, so that nothing was sent.
+// refused reports whether the connection failed, so that nothing was sent.
 func refused(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return true // nothing is sent to who it is not
+		return true // nothing is sent to a server with another identity
 	}
 	e, ok := errors.AsType[*net.OpError](err)
 	return ok && e.Op == "dial"
 }
 
-// maybe reports whether a call that failed so may have been carried out.
+// maybe reports whether a call that failed with err may have been carried out.
 func maybe(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Maybe
@@ -83,7 +83,8 @@ func maybe(err error) bool {
 	return Code(err) == api.CodeStoreAway
 }
 
-// attempt asks once. pause is what the server asks for before the next attempt.
+// attempt sends a call once. pause is the time that the server asks to wait before the next
+// attempt.
 func (c *Client) attempt(ctx context.Context, q call, body []byte, out any) (pause time.Duration, err error) {
 	if c.timeout > 0 {
 		var cancel context.CancelFunc
@@ -118,7 +119,7 @@ func (q *call) read(res *http.Response, text []byte, out any) error {
 	case media == api.ProblemType:
 		var p api.Problem
 		if err := json.Unmarshal(text, &p); err != nil || p.Code == "" {
-			return q.failed(true, errors.New("a problem that is none"))
+			return q.failed(true, errors.New("a malformed problem"))
 		}
 		return &p
 	case res.StatusCode == http.StatusOK && media == "application/json", res.StatusCode == http.StatusServiceUnavailable && media == "application/json":
@@ -127,15 +128,15 @@ func (q *call) read(res *http.Response, text []byte, out any) error {
 		}
 		return nil
 	}
-	return q.failed(true, fmt.Errorf("the answer has status %s and is no Drawgate server's: is the address right?", res.Status))
+	return q.failed(true, fmt.Errorf("the answer has status %s and is not from a Drawgate server: is the address right?", res.Status))
 }
 
 func (q *call) failed(maybe bool, err error) error {
-	path, _, _ := strings.Cut(q.path, "?") // a query may have keys
+	path, _, _ := strings.Cut(q.path, "?") // a query may contain keys
 	return &Error{Op: q.method + " " + path, Maybe: maybe, Err: withoutURL(err)}
 }
 
-// withoutURL takes away what [http.Client] adds: the address, which may have keys.
+// withoutURL removes what [http.Client] adds to errors: the address, which may contain keys.
 func withoutURL(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
@@ -157,7 +158,7 @@ func backoff(i int) time.Duration {
 	return d/2 + rand.N(d) //nolint:gosec // jitter needs no secrecy
 }
 
-// sleep reports whether d passed before ctx ended. Where it cannot, it does not wait.
+// sleep reports whether d passed before ctx ended. If d would not pass in time, it does not wait.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < d {
 		return false

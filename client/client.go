@@ -1,16 +1,16 @@
-// Package client asks a Drawgate server: see package api for what it says, and docs/client.md for a
-// tour.
+// Package client is a client for a Drawgate server: see package api for the protocol, and
+// docs/client.md for a tour.
 //
 //	c, err := client.New("http://127.0.0.1:7878", nil)
 //	a, err := c.Take(ctx, api.Take{Bucket: api.Bucket{Policy: "api", Key: "user-17"}})
 //	if !a.Allowed { // a.RetryAfterMS says when
 //
-// A refusal is an answer and no error. An error is an [*api.Problem] if the server answered that it
-// could not decide, and an [*Error] if nobody answered.
+// A refusal is an answer and not an error. An error is an [*api.Problem] if the server answered
+// that it could not decide, and an [*Error] if there was no usable answer.
 //
-// What is safe to be sent again is sent again, within the caller's context: questions, settlements,
-// takes with an id, by their grant. A plain take is sent once: if its answer is lost, its units may
-// be spent, and nobody knows.
+// Calls that are safe to repeat are sent again, within the caller's context: queries, settlements,
+// and takes with an ID, by their grant. A plain take is sent once: if its answer is lost, its units
+// may or may not be spent.
 package client
 
 import (
@@ -23,17 +23,17 @@ import (
 	"time"
 )
 
-// Options holds what a Client can do without. The zero value is ready to use.
+// Options holds the optional settings of a Client. The zero value is ready to use.
 type Options struct {
 	// Token is the access token; "" sends none.
 	Token string
-	// HTTPClient sends the requests; nil is one of our own, which keeps up to 256 connections.
-	// Redirects are not followed, whatever it says: a server that moved has to be named.
+	// HTTPClient sends the requests; nil means a client with up to 256 idle connections. Redirects
+	// are never followed: use the new address of a server that has moved.
 	HTTPClient *http.Client
-	// Timeout bounds one attempt, beside the time that a take may wait: 0 means 10s, negative means
-	// that only the caller's context bounds it.
+	// Timeout bounds one attempt, in addition to the time that a take may wait: 0 means 10s,
+	// negative means that only the caller's context bounds it.
 	Timeout time.Duration
-	// Attempts bounds how often what is safe to be sent again is sent: 0 means 4, 1 means once.
+	// Attempts bounds how often a call that is safe to repeat is sent: 0 means 4, 1 means once.
 	Attempts int
 }
 
@@ -43,7 +43,7 @@ const (
 	idleConns       = 256
 )
 
-// Client asks one server, or several behind one address. It is safe for concurrent use.
+// Client calls one server, or several behind one address. It is safe for concurrent use.
 type Client struct {
 	base     string // without a slash at the end
 	token    string
@@ -51,18 +51,18 @@ type Client struct {
 	timeout  time.Duration
 	attempts int
 
-	slots    chan struct{} // of what is cancelled in the background
+	slots    chan struct{} // for cancellations in the background
 	givingUp sync.WaitGroup
 }
 
-// New returns a client of the server at baseURL, such as http://127.0.0.1:7878. opts may be nil.
+// New returns a client for the server at baseURL, such as http://127.0.0.1:7878. opts may be nil.
 func New(baseURL string, opts *Options) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("client: %q is not the address of a server: give one such as http://127.0.0.1:7878", redact(baseURL))
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("client: the address of a server has no user, query or fragment: an access token goes into Options.Token")
+		return nil, errors.New("client: the address of a server must not have a user, query or fragment: put an access token into Options.Token")
 	}
 	if opts == nil {
 		opts = &Options{}
@@ -83,7 +83,8 @@ func New(baseURL string, opts *Options) (*Client, error) {
 	return c, nil
 }
 
-// transport returns the default one with as many connections to one server as it has to several.
+// transport returns the default transport, with as many connections to one server as it has in
+// total.
 func transport() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -94,7 +95,7 @@ func transport() http.RoundTripper {
 	return t
 }
 
-// redact removes what may be a password.
+// redact removes a possible password.
 func redact(address string) string {
 	if u, err := url.Parse(address); err == nil {
 		return u.Redacted()
@@ -102,8 +103,8 @@ func redact(address string) string {
 	return "…"
 }
 
-// Close waits until the takes that were given up are cancelled, for a few seconds at most, and
-// closes the connections that are not in use. It may be called once all other calls have returned.
+// Close waits, for a few seconds at most, until takes that were given up are cancelled, and closes
+// idle connections. Call it after all other calls have returned.
 func (c *Client) Close() {
 	c.givingUp.Wait()
 	c.http.CloseIdleConnections()

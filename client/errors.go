@@ -7,14 +7,14 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// ErrGone means that a reservation is not open any more: it was settled, its bucket was reset, or
-// its hold ended, and then it counts as used. Whoever holds it must stop.
+// ErrGone means that a reservation is no longer open: it was settled, its bucket was reset, or its
+// hold ended, and then it counts as used. The holder must stop.
 var ErrGone = errors.New("client: the reservation is gone")
 
-// Error says that a call had no answer that could be understood.
+// Error means that a call had no usable answer.
 type Error struct {
 	Op    string // "POST /v1/take"
-	Maybe bool   // it may have been carried out all the same
+	Maybe bool   // it may have been carried out anyway
 	Err   error
 }
 
@@ -27,7 +27,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Code returns the code of the problem that a server answered with, "" if err is no such answer.
+// Code returns the code of the server's problem, or "" if err is not one.
 func Code(err error) api.Code {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return p.Code

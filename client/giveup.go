@@ -11,24 +11,24 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// Bounds of what is cancelled in the background.
+// Bounds on cancellations in the background.
 const (
-	maxGiveUps    = 128 // at once; the holds of others end by themselves
+	maxGiveUps    = 128 // at once; further holds end by themselves
 	giveUpTimeout = 10 * time.Second
 )
 
-// chooseGrant gives a take with an id a random grant, and reports whether it had none. Who chooses
-// a grant may give it up.
+// chooseGrant gives a take with an ID a random grant, and reports whether it had none. The caller
+// that chose a grant may give it up.
 func chooseGrant(t *api.Take) bool {
 	if t.ID == "" || t.Grant != "" {
 		return false
 	}
-	t.Grant = fmt.Sprintf("%016x", 1+rand.Uint64N(math.MaxUint64)) //nolint:gosec // it must be another one, not a secret
+	t.Grant = fmt.Sprintf("%016x", 1+rand.Uint64N(math.MaxUint64)) //nolint:gosec // it must be unique, not secret
 	return true
 }
 
-// mayHold reports whether a take that ended so may be open, though its caller does not know: its
-// answer was lost, or refuses an attempt after one whose answer was lost.
+// mayHold reports whether a take that ended this way may be open without its caller knowing: its
+// answer was lost, or the answer is a refusal after an attempt whose answer was lost.
 func mayHold(unsure, allowed bool, err error) bool {
 	switch {
 	case err == nil:
@@ -39,7 +39,7 @@ func mayHold(unsure, allowed bool, err error) bool {
 	return Code(err) == api.CodeClosing || Code(err) == api.CodeCancelled
 }
 
-// giveUp cancels in the background a take whose answer nobody waits for any more.
+// giveUp cancels in the background a take whose caller has left.
 func (c *Client) giveUp(ctx context.Context, t api.Take) {
 	select {
 	case c.slots <- struct{}{}:
@@ -53,6 +53,6 @@ func (c *Client) giveUp(ctx context.Context, t api.Take) {
 		defer cancel()
 		var out api.SettleAnswer
 		q := api.SettleRequest{Take: &t, Cancel: true}
-		_, _ = c.do(ctx, call{method: http.MethodPost, path: "/v1/settle", body: q, again: true}, &out) // if it fails the hold ends by itself
+		_, _ = c.do(ctx, call{method: http.MethodPost, path: "/v1/settle", body: q, again: true}, &out) // if it fails, the hold ends by itself
 	})
 }

@@ -12,25 +12,24 @@ import (
 	"github.com/drawgate/drawgate/internal/ending"
 )
 
-// Reservation is an allowed take that is held until it is settled, cancelled, or its hold ends
+// Reservation is an allowed take that is held until it is settled or cancelled, or its hold ends
 // (then it counts as used). It is safe for concurrent use.
 type Reservation struct {
 	Answer api.Answer // as it was granted
 
 	c     *Client
 	mu    sync.Mutex
-	token string    // guarded by mu; "" if nothing is held, because nothing counts the take
-	end   time.Time // guarded by mu: by when it must be settled or renewed, by this process's clock; zero if that is not known
+	token string    // guarded by mu; "" if nothing is held because nothing counts the take
+	end   time.Time // guarded by mu: it must be settled or renewed by then, on this process's clock; zero if unknown
 }
 
-// Reserve takes units and holds them for HoldMS. The reservation is nil if the take was refused;
-// then the answer says why. Without HoldMS nothing would be held: that is an error, and nothing is
-// asked.
+// Reserve takes units and holds them for HoldMS. If the take was refused, the reservation is nil
+// and the answer says why. HoldMS is required.
 //
 // A take without an ID gets a random one, and one without a Grant too, so that it can be sent again
 // until it is answered. Every reservation should be followed by Settle or Cancel before its
-// Deadline; work that takes longer renews. If ctx ends before the answer is there, what may be held
-// is cancelled as [Client.Take] says.
+// Deadline; longer work must renew it. If ctx ends before the answer arrives, what may be held is
+// cancelled as described at [Client.Take].
 func (c *Client) Reserve(ctx context.Context, t api.Take) (*Reservation, api.Answer, error) {
 	if t.HoldMS <= 0 {
 		return nil, api.Answer{}, fmt.Errorf("client: a reservation with HoldMS %d holds nothing: set how many milliseconds it may take, or use Take", t.HoldMS)
@@ -46,18 +45,18 @@ func (c *Client) Reserve(ctx context.Context, t api.Take) (*Reservation, api.Ans
 	return &Reservation{Answer: a, c: c, token: a.Reservation, end: endOf(sent, t.WaitMS, t.HoldMS, a.HoldEnd)}, a, nil
 }
 
-// endOf returns when a hold ends by this process's clock, given when it was asked for: no later
-// than it does by the server's. A take that waited was granted later; then the server's clock has
-// to do.
+// endOf returns the end of a hold on this process's clock, from the time when it was requested: not
+// later than on the server's clock. A take that waited was granted later; then the server's clock
+// must do.
 func endOf(sent time.Time, waitMS, holdMS int64, end *time.Time) time.Time {
 	if waitMS > 0 && end != nil {
 		return *end
 	}
 	hold := time.Duration(holdMS) * time.Millisecond
-	return sent.Add(hold - hold/1000) // clocks differ in rate, too
+	return sent.Add(hold - hold/1000) // clocks also run at different rates
 }
 
-// Resume returns a reservation of a token that a take answered, here or elsewhere.
+// Resume returns a reservation for a token from the answer to a take, in this or another process.
 func (c *Client) Resume(token string) *Reservation { return &Reservation{c: c, token: token} }
 
 // Token returns what another process needs to settle the reservation. It changes with each renewal.
@@ -67,26 +66,25 @@ func (r *Reservation) Token() string {
 	return r.token
 }
 
-// Deadline returns by when the reservation must be settled or renewed; zero if that is not known,
-// after [Client.Resume].
+// Deadline returns when the reservation must be settled or renewed; zero if that is unknown, after
+// [Client.Resume].
 func (r *Reservation) Deadline() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.end
 }
 
-// Settle ends the reservation with what was really used. A unit that is not named stands as
-// estimated; more than the estimate becomes debt. It is [ErrGone] if the reservation was not open
-// any more.
+// Settle ends the reservation with what was really used. Missing units keep the estimate; use
+// beyond the estimate becomes debt. It returns [ErrGone] if the reservation was no longer open.
 //
-// It is carried out even if ctx was cancelled or its deadline is over: the context of the work will
-// do. Only a deadline that lies ahead bounds it, and not to less than a second.
+// It works even if ctx was cancelled or its deadline has passed, so the context of the work can be
+// used. Only a deadline in the future bounds it, and not to less than a second.
 func (r *Reservation) Settle(ctx context.Context, used api.Costs) error {
 	return r.finish(ctx, api.SettleRequest{Used: used})
 }
 
-// Cancel ends the reservation and gives everything back. As for [Reservation.Settle], ctx may have
-// ended. It is [ErrGone] if the reservation was not open any more.
+// Cancel ends the reservation and gives everything back. As with [Reservation.Settle], ctx may have
+// ended. It returns [ErrGone] if the reservation was no longer open.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	return r.finish(ctx, api.SettleRequest{Cancel: true})
 }
@@ -105,14 +103,14 @@ func (r *Reservation) finish(ctx context.Context, q api.SettleRequest) error {
 	if out.Outcome != api.OutcomeGone {
 		return nil
 	}
-	if end := r.Deadline(); unsure && time.Now().Before(end) { // an earlier attempt arrived: nothing else ends a reservation before its time
+	if end := r.Deadline(); unsure && time.Now().Before(end) { // an earlier attempt arrived: nothing else ends a reservation early
 		return nil
 	}
 	return ErrGone
 }
 
-// Renew makes the hold end hold from now, never earlier than it did. On [ErrGone] the caller must
-// stop: the units, or the slot, may be another's.
+// Renew makes the hold end hold from now, but never earlier than before. On [ErrGone] the caller
+// must stop: the units, or the slot, may belong to another caller.
 func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 	q := api.SettleRequest{Reservation: r.Token(), RenewMS: hold.Milliseconds()}
 	if q.Reservation == "" {

@@ -9,13 +9,14 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// Take asks for units. A refusal is an answer and no error.
+// Take asks for units. A refusal is an answer and not an error.
 //
-// With an ID (and HoldMS) it is sent again until it is answered, which costs nothing more; without,
-// it is sent once: see [Error.Maybe]. All that is sent for one call has the same Grant. One that is
-// not given is chosen here; if the take then ends without its answer (ctx ended, or no attempt was
-// answered), it is cancelled in the background: see [Client.Close]. Who gives a Grant may send the
-// take again with it, and has to cancel it otherwise. With WaitMS it waits in the server's queue.
+// With an ID (and HoldMS) it is sent again until it is answered, which costs nothing more; without
+// an ID it is sent once: see [Error.Maybe]. All attempts of one call have the same Grant, which is
+// chosen here if it is missing. If the take then ends without an answer (ctx ended, or no attempt
+// was answered), it is cancelled in the background: see [Client.Close]. A caller that sets Grant
+// may send the take again with it, and must cancel it otherwise. With WaitMS it waits in the
+// server's queue.
 func (c *Client) Take(ctx context.Context, t api.Take) (api.Answer, error) {
 	own := chooseGrant(&t)
 	var out api.Answer
@@ -26,12 +27,12 @@ func (c *Client) Take(ctx context.Context, t api.Take) (api.Answer, error) {
 	return out, err
 }
 
-// TakeBatch asks for up to api.MaxTakes takes, which are decided one after the other, each for
-// itself. The answers are in the same order; one that could not be decided has an Error. It is sent
-// again only if all of them have an ID.
+// TakeBatch asks for up to api.MaxTakes takes, which are decided one after the other, separately.
+// The answers are in the same order; one that could not be decided has an Error. The batch is only
+// sent again if all takes have an ID.
 func (c *Client) TakeBatch(ctx context.Context, takes []api.Take) ([]api.Answer, error) {
 	if len(takes) == 0 {
-		return nil, nil // an empty list would be left out, and then it is a take
+		return nil, nil // an empty list is omitted, and then it would be a single take
 	}
 	takes = slices.Clone(takes)
 	own := make([]bool, len(takes))
@@ -54,7 +55,7 @@ func (c *Client) TakeBatch(ctx context.Context, takes []api.Take) ([]api.Answer,
 	return out.Answers, nil
 }
 
-// waitOf returns how long the server may let a take wait.
+// waitOf returns how long a take may wait in the server.
 func waitOf(t *api.Take) time.Duration {
 	return min(time.Duration(min(max(t.WaitMS, 0), api.MaxWait.Milliseconds()))*time.Millisecond, api.MaxWait)
 }
@@ -65,7 +66,7 @@ func (c *Client) Status(ctx context.Context, q api.StatusRequest) (out api.Statu
 	return out, err
 }
 
-// Explain says which rules and limits would apply to a take, and what is left there. Nothing is
+// Explain returns which rules and limits would apply to a take, and what is left there. Nothing is
 // spent.
 func (c *Client) Explain(ctx context.Context, q api.ExplainRequest) (out api.ExplainAnswer, err error) {
 	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/explain", body: q, again: true}, &out)
@@ -79,7 +80,7 @@ func (c *Client) Policies(ctx context.Context) ([]api.Policy, error) {
 	return out.Policies, err
 }
 
-// Ready asks whether the server can decide. One that cannot is an answer, too: its Status is
+// Ready asks whether the server can decide. If it cannot, that is an answer too: its Status is
 // api.StatusAway.
 func (c *Client) Ready(ctx context.Context) (out api.Health, err error) {
 	_, err = c.do(ctx, call{method: http.MethodGet, path: "/readyz", again: true}, &out)

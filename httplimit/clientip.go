@@ -9,46 +9,45 @@ import (
 	"strings"
 )
 
-// The headers in which proxies say for whom they ask. Any other header of a [ProxyOptions] holds
-// one address and nothing else.
+// Headers in which proxies send the client's address. Any other header of a [ProxyOptions] contains
+// exactly one address.
 const (
-	XForwardedFor = "X-Forwarded-For" // a list of addresses, to which each proxy appends whom it was asked by
+	XForwardedFor = "X-Forwarded-For" // a list of addresses, to which each proxy appends its client's
 	Forwarded     = "Forwarded"       // RFC 7239: the same with names, quotes and ports
-	XRealIP       = "X-Real-Ip"       // one address, which the proxy next to us sets
+	XRealIP       = "X-Real-Ip"       // one address, set by the nearest proxy
 )
 
-// Bounds of what is read of a header that strangers may have written.
+// Bounds on reading a header that strangers may have written.
 const (
 	maxHops = 64  // proxies between a client and us
 	maxNode = 128 // bytes of one of them
 )
 
-// ProxyOptions holds what Proxies can do without. The zero value is ready to use.
+// ProxyOptions holds the optional settings of Proxies. The zero value is ready to use.
 type ProxyOptions struct {
-	// Header is where the proxies say for whom they ask: XForwardedFor, which is the default,
-	// Forwarded, XRealIP, or another header that holds one address. Every trusted proxy must append
-	// to it, or replace it: what a proxy passes on unseen, its client has written.
+	// Header is the header with the client's address: XForwardedFor, which is the default,
+	// Forwarded, XRealIP, or another header with one address. Every trusted proxy must append to it
+	// or replace it, because otherwise the client could write it.
 	Header string
-	// Unix trusts peers without an IP address: those that connect over a Unix socket.
+	// Unix trusts peers without an IP address: those on a Unix socket.
 	Unix bool
 }
 
-// Proxies finds the address of a client behind proxies that are trusted to tell it. It is immutable
-// and safe for concurrent use. A nil *Proxies trusts nobody: the client is whoever opened the
-// connection.
+// Proxies finds the address of a client behind trusted proxies. It is immutable and safe for
+// concurrent use. A nil *Proxies trusts nobody: the client is the peer that opened the connection.
 //
-// The header is read from the right, where the proxy next to us wrote: the client is the first
-// address that is not itself a trusted proxy's. What stands left of it may be anybody's invention,
-// and is not looked at. (Routers have functions for this too; the walk is short, this package needs
-// it for Forwarded and with a bound as well, and a library should not bring a router along.)
+// The header is read from the right, where the nearest proxy wrote: the client is the first address
+// that is not a trusted proxy's. Everything to the left may be invented, and is ignored. (Routers
+// have functions for this too; but the code is short, this package needs it for Forwarded and with
+// a bound as well, and a library should not depend on a router.)
 type Proxies struct {
 	trusted []netip.Prefix
 	header  string // in canonical form
 	unix    bool
 }
 
-// NewProxies returns the Proxies with addresses in trusted. opts may be nil. A prefix that is not
-// valid is an error.
+// NewProxies returns Proxies that trust these networks. opts may be nil. An invalid prefix is an
+// error.
 func NewProxies(trusted []netip.Prefix, opts *ProxyOptions) (*Proxies, error) {
 	if opts == nil {
 		opts = &ProxyOptions{}
@@ -66,7 +65,7 @@ func NewProxies(trusted []netip.Prefix, opts *ProxyOptions) (*Proxies, error) {
 	return p, nil
 }
 
-// unmapPrefix writes a prefix of IPv4 addresses mapped into IPv6 as what it means.
+// unmapPrefix converts a prefix of IPv4 addresses mapped into IPv6 to the IPv4 prefix.
 func unmapPrefix(p netip.Prefix) netip.Prefix {
 	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
 		return netip.PrefixFrom(a.Unmap(), p.Bits()-96)
@@ -74,9 +73,9 @@ func unmapPrefix(p netip.Prefix) netip.Prefix {
 	return p
 }
 
-// PrivateNetworks returns the prefixes of addresses that are not reached from the internet:
-// loopback, link-local, RFC 1918, and fc00::/7 (RFC 4193). They are right as trusted proxies where
-// nobody else is in these networks.
+// PrivateNetworks returns the prefixes that cannot be reached from the internet: loopback,
+// link-local, RFC 1918, and fc00::/7 (RFC 4193). Use them as trusted proxies only if nobody else is
+// in these networks.
 func PrivateNetworks() []netip.Prefix {
 	var all []netip.Prefix
 	for _, s := range [...]string{"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "::1/128", "fc00::/7", "fe80::/10"} {
@@ -85,8 +84,9 @@ func PrivateNetworks() []netip.Prefix {
 	return all
 }
 
-// ClientIP returns the address of the client that sent r, without zone, IPv4 in its own form. It is
-// the zero Addr if the peer has no IP address (a Unix socket) and no trusted proxy says more.
+// ClientIP returns the address of the client that sent r, without zone, and in IPv4 form if it is
+// one. It is the zero Addr if the peer has no IP address (a Unix socket) and no trusted proxy gives
+// one.
 func (p *Proxies) ClientIP(r *http.Request) netip.Addr {
 	peer, _ := parseNode(r.RemoteAddr)
 	if p == nil || !p.trusts(peer) {
@@ -95,9 +95,9 @@ func (p *Proxies) ClientIP(r *http.Request) netip.Addr {
 	return p.walk(peer, r.Header[p.header])
 }
 
-// Client returns the address of the client for whom peer asks, by the lines of the header in their
-// order: [Proxies.ClientIP] for programs without a *http.Request. The zero Addr as a peer is one
-// without an IP address.
+// Client returns the address of the client on whose behalf peer asks, from the lines of the header
+// in order: [Proxies.ClientIP] for programs without a *http.Request. A peer without an IP address
+// is the zero Addr.
 func (p *Proxies) Client(peer netip.Addr, lines []string) netip.Addr {
 	peer = plain(peer)
 	if p == nil || !p.trusts(peer) {
@@ -106,7 +106,7 @@ func (p *Proxies) Client(peer netip.Addr, lines []string) netip.Addr {
 	return p.walk(peer, lines)
 }
 
-// Header returns the name of the header that is read, "" if none is.
+// Header returns the name of the header that is read, or "" if none is.
 func (p *Proxies) Header() string {
 	if p == nil || len(p.trusted) == 0 && !p.unix {
 		return ""
@@ -126,8 +126,8 @@ func (p *Proxies) trusts(a netip.Addr) bool {
 	return false
 }
 
-// walk goes from addr, which is trusted, to the left until somebody is not. Where a proxy hides or
-// garbles whom it was asked by, it stands for all of them.
+// walk goes to the left from addr, which is trusted, until it finds an address that is not. If a
+// proxy hides or garbles its client's address, the proxy's own address counts.
 func (p *Proxies) walk(addr netip.Addr, lines []string) netip.Addr {
 	hops := 0
 	for _, line := range slices.Backward(lines) {
@@ -149,13 +149,13 @@ func (p *Proxies) walk(addr netip.Addr, lines []string) netip.Addr {
 			}
 		}
 		if p.header != XForwardedFor && p.header != Forwarded {
-			return addr // one address: what an earlier line says, the proxy did not write
+			return addr // this header has one address: the proxy did not write earlier lines
 		}
 	}
 	return addr
 }
 
-// last cuts the right-most element off a line.
+// last removes the last element from a line.
 func (p *Proxies) last(line string) (rest, text string) {
 	i := -1
 	switch p.header {
@@ -178,7 +178,7 @@ func (p *Proxies) node(text string) (netip.Addr, bool) {
 	return parseNode(text)
 }
 
-// parseNode reads an address with or without port: 192.0.2.1, 192.0.2.1:80, 2001:db8::1,
+// parseNode parses an address with or without port: 192.0.2.1, 192.0.2.1:80, 2001:db8::1,
 // [2001:db8::1], [2001:db8::1%eth0]:80.
 func parseNode(text string) (netip.Addr, bool) {
 	if text == "" || len(text) > maxNode {
@@ -204,8 +204,8 @@ func parseNode(text string) (netip.Addr, bool) {
 	return plain(a), true
 }
 
-// isPort reports whether text is nothing, or a colon and a port, which RFC 7239 lets a proxy hide
-// behind a name of its own.
+// isPort reports whether text is empty, or a colon and a port. RFC 7239 allows a proxy to hide the
+// port behind a name.
 func isPort(text string) bool {
 	if text == "" {
 		return true
@@ -221,6 +221,6 @@ func isPort(text string) bool {
 	return true
 }
 
-// plain returns the one form of an address that all of its forms have in common: an IPv4 address is
-// not an IPv6 one, and a zone is a name for a network card, not a part of who somebody is.
+// plain returns a canonical form of an address: an IPv4 address is never in IPv6 form, and a zone,
+// which is the name of a network card, is removed.
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

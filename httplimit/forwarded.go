@@ -2,11 +2,11 @@ package httplimit
 
 import "strings"
 
-// lastComma returns the position of the last comma of a Forwarded header that is not quoted, -1 if
-// there is none.
+// lastComma returns the position of the last comma of a Forwarded header that is not quoted, or -1
+// if there is none.
 //
-// It reads from the right, because only there trusted proxies wrote: a quote that a client left
-// open on the left must not swallow what they appended. Source: RFC 7239, section 4; RFC 9110,
+// It reads from the right, because only there trusted proxies wrote: an unclosed quote from a
+// client on the left must not swallow what they appended. Source: RFC 7239, section 4; RFC 9110,
 // sections 5.6.1 and 5.6.4.
 func lastComma(line string) int {
 	quoted := false
@@ -25,7 +25,7 @@ func lastComma(line string) int {
 	return -1
 }
 
-// escaped reports whether the character at i stands behind an odd number of backslashes.
+// escaped reports whether the character at i follows an odd number of backslashes.
 func escaped(line string, i int) bool {
 	n := 0
 	for i--; i >= 0 && line[i] == '\\' && n < maxNode; i-- {
@@ -34,12 +34,12 @@ func escaped(line string, i int) bool {
 	return n%2 == 1
 }
 
-// between is what may stand between the parameters of an element: empty ones mean nothing.
+// between has the characters between the parameters of an element; empty parameters mean nothing.
 const between = "; \t"
 
 // forwardedFor returns the value of the parameter "for" of one element of a Forwarded header. It is
-// false if there is not exactly one, or what it is in is not well-formed. "unknown" and hidden
-// names (_x) are returned like any other: they are no addresses.
+// false if there is not exactly one, or the element is malformed. "unknown" and hidden names (_x)
+// are returned like any other value, though they are not addresses.
 func forwardedFor(element string) (value string, ok bool) {
 	for rest := strings.TrimLeft(element, between); rest != ""; rest = strings.TrimLeft(rest, between) {
 		name, v, more, valid := parameter(rest)
@@ -57,7 +57,7 @@ func forwardedFor(element string) (value string, ok bool) {
 	return value, ok
 }
 
-// parameter reads name=value, or name="value", up to the next semicolon.
+// parameter parses name=value, or name="value", up to the next semicolon.
 func parameter(text string) (name, value, rest string, ok bool) {
 	name, text, ok = strings.Cut(text, "=")
 	name = strings.Trim(name, " \t")
@@ -78,7 +78,7 @@ func parameter(text string) (name, value, rest string, ok bool) {
 	return name, value, strings.TrimPrefix(text, ";"), true
 }
 
-// unquote reads a quoted string at the start of text.
+// unquote parses a quoted string at the start of text.
 func unquote(text string) (value, rest string, ok bool) {
 	var unescaped []byte // nil as long as nothing was escaped
 	for i := 1; i < len(text); i++ {

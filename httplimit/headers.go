@@ -15,21 +15,21 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// The headers that are written, in Go's canonical form. Names of headers know no case.
+// The headers that are written, in Go's canonical form. Header names are not case-sensitive.
 const (
 	HeaderLimit     = "X-Ratelimit-Limit"     // units per window of the limit described: its rate, for a bucket
 	HeaderRemaining = "X-Ratelimit-Remaining" // units that are left of it now
 	HeaderReset     = "X-Ratelimit-Reset"     // Unix seconds at which nothing of it is used, or its calendar window ends
-	HeaderFallback  = "X-Ratelimit-Fallback"  // "true": decided by this process alone, because the store was away
+	HeaderFallback  = "X-Ratelimit-Fallback"  // "true": this process decided alone, because the store was unavailable
 	HeaderPolicy    = "Ratelimit-Policy"      // the limits, as structured fields
 	HeaderRateLimit = "Ratelimit"             // what is left of them
 	HeaderRetry     = "Retry-After"           // seconds until the same request would pass; only on refusals that a wait can help
 )
 
-// Fields says which headers are written.
+// Fields selects the headers to write.
 type Fields uint8
 
-// The headers to choose from. Retry-After and X-RateLimit-Fallback are always written where they
+// The headers to choose from. Retry-After and X-RateLimit-Fallback are always written if they
 // apply.
 const (
 	XRateLimit Fields = 1 << iota // X-RateLimit-Limit, -Remaining and -Reset
@@ -38,29 +38,28 @@ const (
 	AllFields         = XRateLimit | RateLimit
 )
 
-// HeaderOptions holds what Headers can do without. The zero value is ready to use.
+// HeaderOptions holds the optional settings of Headers. The zero value is ready to use.
 type HeaderOptions struct {
-	// Policies names the policies whose limits are described; none means all that a decision has.
-	// What is described is told to callers: a limit that all of them share says how busy the others
-	// are.
+	// Policies names the policies whose limits are described; empty means all in a decision.
+	// Callers see what is described: a limit shared by all callers shows how busy the others are.
 	Policies []string
-	// Fields says which headers are written; 0 means AllFields.
+	// Fields selects the headers; 0 means AllFields.
 	Fields Fields
-	// MaxBytes bounds the values of RateLimit and RateLimit-Policy together: proxies refuse answers
-	// with long headers. Limits that do not fit are left out of both, never the one that
-	// X-RateLimit-* describe. 0 means no bound.
+	// MaxBytes bounds the total size of RateLimit and RateLimit-Policy, because proxies refuse
+	// answers with long headers. Limits that do not fit are left out of both, but never the limit
+	// described by X-RateLimit-*. 0 means no bound.
 	MaxBytes int
-	// Names gives the X-RateLimit headers other names.
+	// Names renames the X-RateLimit headers.
 	Names HeaderNames
 }
 
-// HeaderNames says how X-RateLimit-Limit, -Remaining and -Reset are called, for clients that expect
-// other names. The zero value changes nothing.
+// HeaderNames has names for X-RateLimit-Limit, -Remaining and -Reset, for clients that expect other
+// names. The zero value changes nothing.
 type HeaderNames struct {
 	Limit, Remaining, Reset string // "" stands for the usual name
 
-	// ResetAfter lets the reset say in how many seconds it is, rounded up, and not at which Unix
-	// second.
+	// ResetAfter writes the reset as a number of seconds from now, rounded up, instead of a Unix
+	// time.
 	ResetAfter bool
 }
 
@@ -73,29 +72,27 @@ func (n *HeaderNames) check() error {
 	return nil
 }
 
-// headerChars may be in the name of a header. RFC 9110 allows some more, which nobody uses.
+// headerChars are allowed in names of headers. RFC 9110 allows a few more, which nobody uses.
 const headerChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
-// Headers says decisions in headers. It is safe for concurrent use, and remembers how each limit is
-// described.
+// Headers writes decisions to headers. It is safe for concurrent use, and caches the description of
+// each limit.
 //
-// X-RateLimit-Limit, -Remaining and -Reset describe one limit: of those described, on a refusal the
-// one that refuses longest, otherwise the one of which the smallest part remains; a concurrency
-// limit only where there is no other. RateLimit-Policy and RateLimit list all limits described.
-// They follow draft-ietf-httpapi-ratelimit-headers-11: see docs/httplimit.md for what each value
-// means.
+// X-RateLimit-Limit, -Remaining and -Reset describe one limit: after a refusal the one that refuses
+// longest, otherwise the one with the smallest fraction remaining; a concurrency limit only if
+// there is no other. RateLimit-Policy and RateLimit list all described limits. They follow
+// draft-ietf-httpapi-ratelimit-headers-11: see docs/httplimit.md for the meaning of each value.
 type Headers struct {
 	policies []string
 	fields   Fields
 	maxBytes int
 	names    HeaderNames          // in canonical form
-	last     atomic.Pointer[view] // the one that was looked for last
+	last     atomic.Pointer[view] // the most recent lookup
 	views    sync.Map             // *drawgate.Limit → *view
 	known    atomic.Int64
 }
 
-// mostViews bounds what is remembered. A program whose policies are replaced while it runs has new
-// limits each time.
+// mostViews bounds the cache. If policies are replaced at run time, the limits are new each time.
 const mostViews = 4096
 
 // NewHeaders returns Headers. opts may be nil.
@@ -116,12 +113,12 @@ func NewHeaders(opts *HeaderOptions) *Headers {
 	return h
 }
 
-// Append writes the headers of a decision into to. X-RateLimit-* and Retry-After replace what is
-// there; RateLimit and RateLimit-Policy, which are lists, are added to it. An empty decision, and
-// one without a limit that is described, has no headers but those that it needs.
+// Append writes the headers of a decision to to. X-RateLimit-* and Retry-After replace existing
+// values; RateLimit and RateLimit-Policy, which are lists, are added. An empty decision, or one
+// without a described limit, only has the headers that it needs.
 func (h *Headers) Append(to http.Header, d *drawgate.Decision) { h.append(to, d, 0) }
 
-// append is Append without what is said of the buckets whose bits are set in hidden.
+// append is Append without the buckets whose bits are set in hidden.
 func (h *Headers) append(to http.Header, d *drawgate.Decision, hidden uint64) {
 	if !d.Allowed {
 		if after, ok := RetryAfter(d); ok {
@@ -141,14 +138,14 @@ func (h *Headers) append(to http.Header, d *drawgate.Decision, hidden uint64) {
 type line struct {
 	*view
 	left     int64
-	window   int64         // seconds; -1: none is known
-	reset    int64         // Unix seconds, or from now on
+	window   int64         // seconds; -1: unknown
+	reset    int64         // Unix seconds, or seconds from now
 	refusal  time.Duration // until it would pass the take; 0 if it does
-	from, to int           // where left stands in the text that is written
+	from, to int           // position of left in the text that is written
 }
 
 func (h *Headers) describe(to http.Header, d *drawgate.Decision, hidden uint64) {
-	var space [3]line // the usual answer fits
+	var space [3]line // enough for most answers
 	after := int64(-1)
 	if !d.Allowed {
 		if s, ok := RetryAfter(d); ok {
@@ -167,13 +164,13 @@ func (h *Headers) appendStatus(to http.Header, list []drawgate.Status) {
 	h.write(to, lines)
 }
 
-// describes reports whether the headers tell anything of a policy's limits.
+// describes reports whether the headers describe a policy's limits.
 func (h *Headers) describes(policy string) bool {
 	return h.fields&AllFields != 0 && (len(h.policies) == 0 || slices.Contains(h.policies, policy))
 }
 
-// lines appends what is said of the limits of a decision, but for those of hidden buckets. It is
-// refused for after seconds; -1: it says nothing of that.
+// lines appends a line for each limit of a decision, except for those of hidden buckets. after is
+// the Retry-After of a refusal in seconds; -1: there is none.
 func (h *Headers) lines(lines []line, d *drawgate.Decision, hidden uint64, after int64) []line {
 	for r := range d.Limits() {
 		if hidden>>r.Bucket&1 != 0 || !h.describes(r.Policy) {
@@ -203,8 +200,8 @@ func (h *Headers) write(to http.Header, lines []line) {
 	}
 }
 
-// fitting returns the line at best and, in order, as many of the others as fit, and where that line
-// is then.
+// fitting returns the line at best and, in order, as many of the others as fit, and the new
+// position of that line.
 func fitting(lines []line, best, maxBytes int) (kept []line, at int) {
 	left := maxBytes - lines[best].size()
 	kept = lines[:0]
@@ -223,18 +220,18 @@ func fitting(lines []line, best, maxBytes int) (kept []line, at int) {
 	return kept, at
 }
 
-// size is how many bytes a line has at most in both lists.
+// size is the most bytes that a line needs in both lists.
 func (l *line) size() int {
 	const number = 19 // digits
 	return len(l.item) + number + len(";t=") + number + len(l.policy) + 2*len(", ")
 }
 
-// rankSlots is added to the rank of concurrency limits, which are described after all others. What
-// remains of a limit is a part, between 0 and 1.
+// rankSlots is added to the rank of concurrency limits, so that they come after all others. The
+// rank of a limit is its remaining fraction, between 0 and 1.
 const rankSlots = 2
 
-// tightest returns which line is of the limit that refuses longest; if none does, of the one of
-// which the smallest part remains.
+// tightest returns the line of the limit that refuses longest; if none does, the one with the
+// smallest fraction remaining.
 func tightest(lines []line) (best int) {
 	lowest := float64(rankSlots + 1)
 	for i := range lines {
@@ -251,12 +248,12 @@ func tightest(lines []line) (best int) {
 	return best
 }
 
-// micro is what a second has of microseconds.
+// micro is the number of microseconds in a second.
 const micro = 1_000_000
 
-// window returns for how many seconds no more than what remains can be used, if in untilReset µs
-// nothing is used any more; -1 if nobody knows. It is at most after, the Retry-After of a refusal
-// (-1: there is none), as section 6 of the draft asks.
+// window returns for how many seconds no more than what remains can be used, if nothing is used any
+// more in untilReset µs; -1 if unknown. It is at most after, the Retry-After of a refusal (-1:
+// there is none), as section 6 of the draft requires.
 func window(r *drawgate.LimitResult, v *view, untilReset, after int64) int64 {
 	if v.slots {
 		return -1
@@ -274,8 +271,8 @@ func window(r *drawgate.LimitResult, v *view, untilReset, after int64) int64 {
 	return t
 }
 
-// values puts the headers into to. All values share one string and one slice: each for itself they
-// would be ten allocations.
+// values puts the headers into to. All values share one string and one slice: separately they would
+// be ten allocations.
 func (h *Headers) values(to http.Header, lines []line, best *line) {
 	var space [256]byte
 	text := appendItems(space[:0], lines)
@@ -305,8 +302,8 @@ func (h *Headers) values(to http.Header, lines []line, best *line) {
 	}
 }
 
-// joined returns what a header that is a list has now, with value. Nothing is looked up unless
-// others says that there are headers: usually there are none.
+// joined returns the current values of a list header, plus value. It only looks them up if others
+// says that there are headers, which is rare.
 func joined(to http.Header, name string, value []string, others bool) []string {
 	if others {
 		if old := to[name]; old != nil {
@@ -316,7 +313,7 @@ func joined(to http.Header, name string, value []string, others bool) []string {
 	return value
 }
 
-// appendItems appends the value of RateLimit, and notes where in it the numbers of
+// appendItems appends the value of RateLimit, and records where in it the numbers for
 // X-RateLimit-Remaining are.
 func appendItems(text []byte, lines []line) []byte {
 	for i := range lines {
@@ -346,7 +343,7 @@ func appendPolicies(text []byte, lines []line) []byte {
 	return text
 }
 
-// view returns how a limit is described.
+// view returns the description of a limit.
 func (h *Headers) view(d *drawgate.Decision, r *drawgate.LimitResult) *view {
 	if v := h.last.Load(); v != nil && v.of == r.Limit {
 		return v
@@ -357,7 +354,7 @@ func (h *Headers) view(d *drawgate.Decision, r *drawgate.LimitResult) *view {
 	return h.learn(*d, r.Limit)
 }
 
-// learn describes a limit of d, and keeps it in mind.
+// learn describes a limit of d, and caches the description.
 func (h *Headers) learn(d drawgate.Decision, l *drawgate.Limit) *view {
 	var v *view
 	counts := limitsPerBucket(&d)
@@ -375,7 +372,7 @@ func (h *Headers) learn(d drawgate.Decision, l *drawgate.Limit) *view {
 	return v
 }
 
-// limitsPerBucket returns how many limits a decision describes of each bucket of the take.
+// limitsPerBucket returns how many limits a decision has for each bucket of the take.
 func limitsPerBucket(d *drawgate.Decision) (n [drawgate.MaxBuckets]uint8) {
 	for r := range d.Limits() {
 		n[r.Bucket]++
@@ -383,13 +380,13 @@ func limitsPerBucket(d *drawgate.Decision) (n [drawgate.MaxBuckets]uint8) {
 	return n
 }
 
-// RetryAfter returns in how many seconds, rounded up and at least 1, the same request would pass if
-// nothing else happened. It is false if it is allowed, or can never pass: then there must not be a
-// Retry-After.
+// RetryAfter returns the number of seconds, rounded up and at least 1, after which the same request
+// would pass if nothing else happened. It is false if the request is allowed, or can never pass:
+// then there must not be a Retry-After.
 //
-// Slots come free when whoever holds them is done, which nobody knows, and the end of a hold, which
-// is renewed, does not say: a request that only a concurrency limit refuses may be tried again in a
-// second. One whose bucket is paused may not.
+// It is unknown when slots come free: their holders give them back early, or renew their holds. So
+// a request that only a concurrency limit refuses may be tried again in a second, unless its bucket
+// is paused.
 func RetryAfter(d *drawgate.Decision) (after int64, ok bool) {
 	if d.Allowed || d.RetryAfter == drawgate.Never {
 		return 0, false

@@ -10,30 +10,30 @@ import (
 	"strings"
 )
 
-// Key says under which key a bucket counts a request. ok is false for a request that the bucket
-// does not count.
+// Key returns the key under which a bucket counts a request. ok is false for a request that the
+// bucket does not count.
 //
-// It is called by many goroutines at once, for every request that is not exempt, and must be quick.
+// Many goroutines call it at once, for every request that is not exempt, so it must be quick.
 // Stores keep keys as they are: see [Hashed] for secrets.
 type Key func(r *http.Request) (key string, ok bool)
 
-// How much of an address says who somebody is. A subscriber gets an IPv6 /64 at least, and may
-// change the rest at will.
+// The part of an address that identifies a client. A subscriber gets at least an IPv6 /64, and can
+// choose the rest freely.
 const (
 	ipv4Bits = 32
 	ipv6Bits = 64
 )
 
-// ByIP counts by the address of the client: IPv4 by address (192.0.2.1), IPv6 by network
-// (2001:db8:1:2::/64). Without proxies, which may be nil, that is who opened the connection,
-// whatever headers say. Clients without an IP address share a bucket.
+// ByIP counts by the client's address: IPv4 by address (192.0.2.1), IPv6 by network
+// (2001:db8:1:2::/64). Without proxies, which may be nil, that is the peer that opened the
+// connection, whatever the headers say. Clients without an IP address share a bucket.
 func ByIP(proxies *Proxies) Key {
 	if proxies.Header() != "" {
 		return func(r *http.Request) (string, bool) { return IPKey(proxies.ClientIP(r)), true }
 	}
 	return func(r *http.Request) (string, bool) {
-		// The usual case needs no memory of its own: IPv4 has one form as text, and that is the
-		// key.
+		// The usual case does not allocate: an IPv4 address has only one form as text, and that is
+		// the key.
 		if n := dotted(r.RemoteAddr); n > 0 {
 			return r.RemoteAddr[:n], true
 		}
@@ -41,16 +41,16 @@ func ByIP(proxies *Proxies) Key {
 	}
 }
 
-// ByIPPrefix is [ByIP] by larger or smaller networks: by so many bits of an IPv4 address, and of an
-// IPv6 address. 0 means 32 and 64, as in ByIP. Less than 1 bit counts as 1, and more than an
-// address has as all of it.
+// ByIPPrefix is [ByIP] with larger or smaller networks: this many bits of an IPv4 address, and of
+// an IPv6 address. 0 means 32 and 64, as in ByIP. Numbers below 1 count as 1, and too large ones as
+// the full length.
 func ByIPPrefix(proxies *Proxies, v4, v6 int) Key {
 	v4, v6 = cmp.Or(v4, ipv4Bits), cmp.Or(v6, ipv6Bits)
 	return func(r *http.Request) (string, bool) { return prefixKey(proxies.ClientIP(r), v4, v6), true }
 }
 
-// dotted returns the length of the address in "192.0.2.1:1234" or "192.0.2.1", as a server writes
-// the IPv4 address of its peer; 0 if text is none.
+// dotted returns the length of the address in "192.0.2.1:1234" or "192.0.2.1", the form in which a
+// server has its peer's IPv4 address; 0 if text has another form.
 func dotted(text string) int {
 	dots, n := 0, 0
 	for n < len(text) && text[n] != ':' {
@@ -71,7 +71,7 @@ func dotted(text string) int {
 // IPKey returns the key under which [ByIP] counts an address; "" for the zero Addr.
 func IPKey(a netip.Addr) string { return prefixKey(a, ipv4Bits, ipv6Bits) }
 
-// prefixKey returns the network of an address, or the address if it is an IPv4 network by itself.
+// prefixKey returns the network of an address, or the address if its prefix is all of it.
 func prefixKey(a netip.Addr, v4, v6 int) string {
 	a = plain(a)
 	bits := v6
@@ -90,10 +90,10 @@ func prefixKey(a netip.Addr, v4, v6 int) string {
 	return p.String()
 }
 
-// ByHeader counts by the value of a header; of several the first one counts. Requests without it
-// share a bucket, so that nobody escapes by leaving it out: see [Given]. Whoever may choose the
-// value freely may choose a fresh bucket, too: it should be a key that something behind the limit,
-// or in front of it, checks.
+// ByHeader counts by the value of a header; if there are several, by the first. Requests without it
+// share a bucket, so that nobody escapes the limit by leaving it out: see [Given]. A client that
+// can choose the value freely can also choose a fresh bucket, so it should be a key that is checked
+// behind the limit or in front of it.
 func ByHeader(name string) Key {
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	return func(r *http.Request) (string, bool) {
@@ -104,20 +104,20 @@ func ByHeader(name string) Key {
 	}
 }
 
-// ByUser counts by what user says of a request: what an authentication in front of this middleware
-// has put into its context. Requests for which it is "" share a bucket: see [Given].
+// ByUser counts by the result of user: typically what an authentication in front of this middleware
+// has put into the context. Requests for which it is "" share a bucket: see [Given].
 func ByUser(user func(r *http.Request) string) Key {
 	return func(r *http.Request) (string, bool) { return user(r), true }
 }
 
 // ByRoute counts by the pattern that a router matched ([http.Request.Pattern]), without its method:
-// the middleware must then stand behind the router. In front of it all requests share a bucket.
-// Adapters set the pattern for the routers that do not.
+// the middleware must come after the router. In front of it all requests share a bucket. Adapters
+// set the pattern for other routers.
 func ByRoute() Key {
 	return func(r *http.Request) (string, bool) { return Route(r), true }
 }
 
-// Route returns the pattern that a router matched for r, without a method; "" if none did yet.
+// Route returns the pattern that a router matched for r, without a method; "" if there is none yet.
 func Route(r *http.Request) string {
 	if i := strings.IndexByte(r.Pattern, ' '); i >= 0 {
 		return strings.TrimLeft(r.Pattern[i:], " \t")
@@ -130,7 +130,7 @@ func Fixed(key string) Key {
 	return func(*http.Request) (string, bool) { return key, true }
 }
 
-// When leaves out the requests for which cond is false.
+// When only counts requests for which cond is true.
 func When(cond func(r *http.Request) bool, key Key) Key {
 	return func(r *http.Request) (string, bool) {
 		if !cond(r) {
@@ -140,7 +140,7 @@ func When(cond func(r *http.Request) bool, key Key) Key {
 	}
 }
 
-// Given leaves out the requests whose key is empty: those of no user, or without the header.
+// Given does not count requests whose key is empty: those without a user, or without the header.
 func Given(key Key) Key {
 	return func(r *http.Request) (string, bool) {
 		k, ok := key(r)
@@ -148,9 +148,9 @@ func Given(key Key) Key {
 	}
 }
 
-// Join counts by several things together. What the parts are is escaped, so that no two
-// combinations share a bucket: a|b and c are not a and b|c. A request that one of the keys leaves
-// out is left out.
+// Join counts by several keys together. The parts are escaped, so that no two combinations share a
+// bucket: a|b and c are not a and b|c. A request that one of the keys does not count is not
+// counted.
 func Join(keys ...Key) Key {
 	return func(r *http.Request) (string, bool) {
 		var b strings.Builder
@@ -168,11 +168,11 @@ func Join(keys ...Key) Key {
 	}
 }
 
-// joinEscapes makes the parts of a joined key tellable apart. It is never changed.
+// joinEscapes makes the parts of a joined key distinguishable. It is never changed.
 var joinEscapes = strings.NewReplacer("%", "%25", "|", "%7C")
 
-// Hashed counts by the SHA-256 of a key, for keys that are secrets: what is stored and shown is not
-// the key. Empty keys stay empty.
+// Hashed counts by the SHA-256 of a key, for keys that are secrets: the store and its tools do not
+// see the key. Empty keys stay empty.
 func Hashed(key Key) Key {
 	return func(r *http.Request) (string, bool) {
 		k, ok := key(r)

@@ -9,22 +9,22 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// view is what headers say of a limit that does not change from one decision to the next.
+// view is the part of a limit's description that is the same for all decisions.
 type view struct {
 	of     *drawgate.Limit
 	limit  string // X-RateLimit-Limit
 	policy string // its item of RateLimit-Policy: "per-ip";q=10;w=60
 	item   string // the start of its item of RateLimit: "per-ip";r=
-	most   int64  // what a take of the highest priority may use in all
-	refill int64  // seconds, rounded up, in which a bucket gets one unit; 0: not known
-	slots  bool   // a concurrency limit: it has no window, and nobody knows when a slot comes free
+	most   int64  // the most that a take of the highest priority may use
+	refill int64  // seconds, rounded up, in which a bucket gets one unit; 0: unknown
+	slots  bool   // a concurrency limit: it has no window, and it is unknown when a slot comes free
 }
 
-// Quota units of draft-ietf-httpapi-ratelimit-headers-11, section 3.1.2. Where a unit is none of
-// these it is named all the same: leaving it out would say that requests are counted.
+// Quota units of draft-ietf-httpapi-ratelimit-headers-11, section 3.1.2. Other units are named too,
+// because leaving them out would mean that requests are counted.
 const unitSlots = "concurrent-requests"
 
-// newView describes a limit; alone says that it is the only one of its policy.
+// newView describes a limit; alone means that it is the only one of its policy.
 func newView(r *drawgate.LimitResult, alone bool) *view {
 	l, name := r.Limit, r.Policy
 	if !alone {
@@ -61,8 +61,9 @@ func unit(l *drawgate.Limit) string {
 	return u
 }
 
-// windowSeconds returns the length of a limit's window in seconds, rounded up, so that who keeps to
-// it keeps to the limit: a day has 24 hours, a month 31 days. 0 means that it has none.
+// windowSeconds returns the length of a limit's window in seconds, rounded up, so that a client
+// that keeps to it keeps to the limit: a day has 24 hours, a month 31 days. 0 means that it has
+// none.
 func windowSeconds(l *drawgate.Limit) int64 {
 	const hour, day = 3600, 24 * 3600
 	switch l.Kind {
@@ -84,8 +85,8 @@ func windowSeconds(l *drawgate.Limit) int64 {
 	return seconds(l.Window)
 }
 
-// quote writes text as a String of RFC 9651. What a String cannot hold, bytes that are not
-// printable ASCII, is percent-encoded, and the per cent sign with it.
+// quote writes text as a String of RFC 9651. Bytes that are not printable ASCII, which a String
+// cannot contain, are percent-encoded, and so is the per cent sign.
 func quote(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')

@@ -1,4 +1,4 @@
-// Package chilimit counts requests by the routes of chi, for package httplimit. Its middleware
+// Package chilimit counts requests by chi's routes, for package httplimit. The middleware itself
 // needs no adapter: r.Use(limit.Handler).
 package chilimit
 
@@ -11,14 +11,14 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// ByRoute counts by the pattern of the route that chi serves r with: see [Route].
+// ByRoute counts by the pattern of the route with which chi serves r: see [Route].
 func ByRoute() httplimit.Key {
 	return func(r *http.Request) (string, bool) { return Route(r), true }
 }
 
-// Route returns the whole pattern of the route that chi serves r with, such as /users/{id},
-// sub-routers included; "" if there is none. It may be asked before chi has found the route, in a
-// middleware that stands in front of all routes ([chi.Router.Use]): then it looks for it.
+// Route returns the complete pattern of the route with which chi serves r, such as /users/{id},
+// including sub-routers; "" if there is none. In a middleware in front of all routes
+// ([chi.Router.Use]) chi has not found the route yet: then Route looks it up.
 func Route(r *http.Request) string {
 	c := chi.RouteContext(r.Context())
 	if c == nil {
@@ -27,7 +27,7 @@ func Route(r *http.Request) string {
 	if p := c.RoutePattern(); p != "" && !strings.HasSuffix(p, "*") {
 		return p
 	}
-	if c.Routes == nil { // sub-routers and middlewares behind them are still to come
+	if c.Routes == nil { // sub-routers, and middlewares inside them, come later
 		return ""
 	}
 	path := r.URL.RawPath

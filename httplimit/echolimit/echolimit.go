@@ -1,10 +1,10 @@
-// Package echolimit is package httplimit for echo.
+// Package echolimit adapts package httplimit to echo.
 //
 //	limit, err := httplimit.New([]httplimit.Bucket{{Limiter: lim, Key: httplimit.ByIP(nil)}}, nil)
 //	e.Use(echolimit.Middleware(limit))
 //
-// [httplimit.ByRoute] counts by the pattern that echo matched, which e.Pre does not know yet; keys
-// and costs find the *echo.Context of a request with [Context].
+// [httplimit.ByRoute] counts by the pattern that echo matched, which is not known yet in e.Pre. Key
+// and cost functions get the *echo.Context of a request with [Context].
 package echolimit
 
 import (
@@ -16,9 +16,9 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// Middleware returns limit as middleware of echo. A refused request ends here, without an error for
-// echo to handle; while units are held, the handler's request has a context that ends when they are
-// lost.
+// Middleware returns limit as middleware for echo. A refused request ends here, without an error
+// for echo to handle. While units are held, the handler's request has a context that ends if they
+// are lost.
 func Middleware(limit *httplimit.Middleware) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
@@ -40,8 +40,8 @@ func Middleware(limit *httplimit.Middleware) echo.MiddlewareFunc {
 
 type contextKey struct{}
 
-// Context returns the echo context of a request that a key or a cost is asked of; nil for any
-// other.
+// Context returns the echo context of a request passed to a key or cost function; nil for any other
+// request.
 func Context(r *http.Request) *echo.Context {
 	c, _ := r.Context().Value(contextKey{}).(*echo.Context)
 	return c

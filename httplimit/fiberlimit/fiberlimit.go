@@ -1,15 +1,15 @@
-// Package fiberlimit is package httplimit for fiber.
+// Package fiberlimit adapts package httplimit to fiber.
 //
 //	limit, err := httplimit.New([]httplimit.Bucket{{Limiter: lim, Key: httplimit.ByIP(nil)}}, nil)
 //	app.Use(fiberlimit.Middleware(limit))
 //
-// Keys and costs are asked of an *http.Request that has what fiber's request has, without its body;
-// they find the fiber.Ctx of it with [Context]. [httplimit.ByRoute] counts by the pattern that
-// fiber matched where the middleware stands at the route: app.Get("/users/:id",
-// fiberlimit.Middleware(limit), handler). In front of all routes fiber does not know it yet.
+// Key and cost functions get an *http.Request with the content of fiber's request, except its body;
+// [Context] returns its fiber.Ctx. [httplimit.ByRoute] counts by the pattern that fiber matched if
+// the middleware is part of the route: app.Get("/users/:id", fiberlimit.Middleware(limit),
+// handler). In front of all routes fiber does not know it yet.
 //
-// Fiber does not tell that a client has gone: a request that waits keeps its place until its time
-// is over, and a slot stays taken until the handler returns.
+// Fiber does not report that a client has left: a waiting request keeps its place until its time is
+// over, and a slot stays taken until the handler returns.
 package fiberlimit
 
 import (
@@ -25,8 +25,8 @@ import (
 )
 
 // Middleware returns limit as a fiber handler. A refused request ends here, without an error for
-// fiber to handle; while units are held, the handlers' context ends when they are lost. What a
-// handler streams (SendStreamWriter) is a part of it: units are held until it has been sent.
+// fiber to handle. While units are held, the handlers' context ends if they are lost. A streamed
+// response (SendStreamWriter) is part of the handler: units are held until it has been sent.
 func Middleware(limit *httplimit.Middleware) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		r := request(c)
@@ -49,15 +49,14 @@ func Middleware(limit *httplimit.Middleware) fiber.Handler {
 
 type contextKey struct{}
 
-// Context returns the fiber context of a request that a key or a cost is asked of; nil for any
-// other. Strings that it gives out are fiber's, which uses them again: a key must be a copy
-// (strings.Clone).
+// Context returns the fiber context of a request passed to a key or cost function; nil for any
+// other request. Fiber reuses the strings that it returns: a key must be a copy (strings.Clone).
 func Context(r *http.Request) fiber.Ctx {
 	c, _ := r.Context().Value(contextKey{}).(fiber.Ctx)
 	return c
 }
 
-// request says fiber's request in the words of net/http. All of it is copied.
+// request converts fiber's request to net/http. Everything is copied.
 func request(c fiber.Ctx) *http.Request {
 	in := c.Request()
 	path, err := url.PathUnescape(string(in.URI().PathOriginal()))
@@ -74,13 +73,13 @@ func request(c fiber.Ctx) *http.Request {
 		name := http.CanonicalHeaderKey(string(k))
 		r.Header[name] = append(r.Header[name], string(v))
 	}
-	if c.Matched() { // not by a middleware for all routes, which fiber calls before it looks for one
+	if c.Matched() { // not in a middleware for all routes, which fiber calls before it looks for a route
 		r.Pattern = string([]byte(c.FullPath()))
 	}
 	return r.WithContext(context.WithValue(c.Context(), contextKey{}, c))
 }
 
-// copyHeaders sets headers of the answer. Those that are lists are added to what is there.
+// copyHeaders sets headers of the answer. Lists are added to existing values.
 func copyHeaders(c fiber.Ctx, h http.Header) {
 	out := &c.Response().Header
 	for name, values := range h {
@@ -93,11 +92,11 @@ func copyHeaders(c fiber.Ctx, h http.Header) {
 	}
 }
 
-// refuse answers in the words of the middleware, which may be the program's own.
+// refuse answers with the middleware's response, which the program may have replaced.
 func refuse(c fiber.Ctx, limit *httplimit.Middleware, r *http.Request, h http.Header, p *httplimit.Problem) {
 	w := &answer{header: h, out: c.Response()}
 	limit.Refuse(w, r, p)
-	h.Del("Content-Length") // fasthttp counts for itself
+	h.Del("Content-Length") // fasthttp computes it
 	copyHeaders(c, h)
 }
 
@@ -123,14 +122,14 @@ func (w *answer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// end gives back what is held when the answer has been sent.
+// end gives back what is held once the answer has been sent.
 type end struct{ httplimit.Pass }
 
 var _ io.Closer = (*end)(nil)
 
-// returned is called when the handler has returned, or panicked. If it left a stream, that is sent
-// later: fasthttp closes what a request carries when it is done with it, whether the client took
-// all of it or not. A request that a time-out abandoned is never closed.
+// returned is called when the handler has returned, or panicked. If it left a stream, the stream is
+// sent later: fasthttp closes a request's values when it is done, whether the client received
+// everything or not. A request that was abandoned by a timeout is never closed.
 func (e *end) returned(c fiber.Ctx) {
 	if !c.IsAbandoned() && c.Response().IsBodyStream() {
 		c.RequestCtx().SetUserValue(endKey{}, e)

@@ -1,10 +1,10 @@
-// Package ginlimit is package httplimit for gin.
+// Package ginlimit adapts package httplimit to gin.
 //
 //	limit, err := httplimit.New([]httplimit.Bucket{{Limiter: lim, Key: httplimit.ByIP(nil)}}, nil)
 //	engine.Use(ginlimit.Middleware(limit))
 //
-// [httplimit.ByRoute] counts by the pattern that gin matched; keys and costs find the *gin.Context
-// of a request with [Context].
+// [httplimit.ByRoute] counts by the pattern that gin matched. Key and cost functions get the
+// *gin.Context of a request with [Context].
 package ginlimit
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// Middleware returns limit as a gin handler. A refused request ends here; while units are held, the
-// handlers' request has a context that ends when they are lost.
+// Middleware returns limit as a gin handler. A refused request ends here. While units are held, the
+// handlers' request has a context that ends if they are lost.
 func Middleware(limit *httplimit.Middleware) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		r := c.Request.WithContext(context.WithValue(c.Request.Context(), contextKey{}, c))
@@ -38,7 +38,8 @@ func Middleware(limit *httplimit.Middleware) gin.HandlerFunc {
 
 type contextKey struct{}
 
-// Context returns the gin context of a request that a key or a cost is asked of; nil for any other.
+// Context returns the gin context of a request passed to a key or cost function; nil for any other
+// request.
 func Context(r *http.Request) *gin.Context {
 	c, _ := r.Context().Value(contextKey{}).(*gin.Context)
 	return c
