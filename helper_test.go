@@ -70,8 +70,9 @@ func (u untimed) Take(ctx context.Context, batch []drawgate.Take, out []drawgate
 	return u.Store.Take(context.WithoutCancel(ctx), batch, out)
 }
 
-// patient is over, on a clock that nobody holds: the store has the time that a busy machine takes.
-func patient(t *testing.T, s *faulty, p drawgate.Policy) *drawgate.Limiter {
+// untimedLimiter returns a limiter without a store timeout, for tests on a real clock: a busy
+// machine may take its time.
+func untimedLimiter(t *testing.T, s *faulty, p drawgate.Policy) *drawgate.Limiter {
 	t.Helper()
 	s.Store = untimed{s.Store}
 	l, err := drawgate.New(s, p, &drawgate.Options{StoreTimeout: -1})

@@ -35,7 +35,7 @@ func TestThousandWaitersAreIdle(t *testing.T) {
 		t.Logf("%s", out)
 		return
 	}
-	l := patient(t, remote(t), drawgate.Rate("rate", 100, time.Second, 1))
+	l := untimedLimiter(t, remote(t), drawgate.Rate("rate", 100, time.Second, 1))
 	ctx, cancel := context.WithCancel(t.Context())
 	most := processorTime(t)
 	for range 100 * thousand {

@@ -95,9 +95,9 @@ func TestRefundWakes(t *testing.T) {
 // TestRefundIsObserved with what it gave back.
 func TestRefundIsObserved(t *testing.T) {
 	t.Parallel()
-	var told []drawgate.Settled
+	var settled []drawgate.Settled
 	l, err := drawgate.New(memory(t), policy(rolling(10, time.Hour)), &drawgate.Options{Observer: &drawgate.Observer{
-		Settled: func(e *drawgate.Settled) { told = append(told, *e) },
+		Settled: func(e *drawgate.Settled) { settled = append(settled, *e) },
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestRefundIsObserved(t *testing.T) {
 	if err := l.Refund(t.Context(), "k", drawgate.Cost{N: 5}); err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != 1 || told[0].Settlement.Op.String() != "refund" || told[0].Outcome.Back[0][0] != 3 {
-		t.Errorf("told %+v, want a refund of 3", told)
+	if len(settled) != 1 || settled[0].Settlement.Op.String() != "refund" || settled[0].Outcome.Back[0][0] != 3 {
+		t.Errorf("told %+v, want a refund of 3", settled)
 	}
 }

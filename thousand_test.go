@@ -246,7 +246,7 @@ func TestThousandWaitersForReal(t *testing.T) {
 	s := remote(t)
 	p := drawgate.Rate("rate", rate, time.Second, burst)
 	p.Wait.Queue = thousand
-	r := &rush{t: t, l: patient(t, s, p)}
+	r := &rush{t: t, l: untimedLimiter(t, s, p)}
 	brief, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var leavers sync.WaitGroup

@@ -148,9 +148,9 @@ func TestManyClients(t *testing.T) {
 	}
 }
 
-// TestDrawgateUnavailable: when Drawgate is killed or stopped while a proxy is flooded, what is asked from then on
-// is answered as the proxy's configuration says, and no request hangs. When it is back, it is asked
-// again.
+// TestDrawgateUnavailable: when Drawgate is killed or stopped while a proxy is flooded, what is
+// asked from then on is answered as the proxy's configuration says, and no request hangs. When it
+// is back, it is asked again.
 //
 // req: B11
 func TestDrawgateUnavailable(t *testing.T) {
@@ -225,8 +225,9 @@ func answered(t *testing.T, when string, some []asked, may ...int) {
 	}
 }
 
-// TestStoreUnavailable: while the store is away and the fallback refuses, each proxy refuses, and those
-// that can say so do not call it too many requests, and pass on what the refusal says.
+// TestStoreUnavailable: while the store is unavailable and the fallback refuses, each proxy
+// refuses, and those that can say so do not call it too many requests, and pass on what the refusal
+// says.
 //
 // req: A11
 func TestStoreUnavailable(t *testing.T) {

@@ -84,7 +84,7 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// TestKindsOfCallers of callers: default and privileged keys, internal jobs, and routes with limits of their
+// TestKindsOfCallers: default and privileged keys, internal jobs, and routes with limits of their
 // own. req: E3.
 func TestKindsOfCallers(t *testing.T) {
 	t.Parallel()

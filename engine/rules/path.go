@@ -142,9 +142,9 @@ var (
 // and decoded twice. The error does not show it.
 //
 //   - A raw "#" ends the path for some programs.
-//   - "/" and "\" separate segments, "%2f" and "%5c" do so for some, and some leave out what follows
-//     ";" in a segment. A segment that then is ".." is refused, and one that is "." unless it is
-//     between two plain slashes.
+//   - "/" and "\" separate segments, "%2f" and "%5c" do so for some, and some leave out what
+//     follows ";" in a segment. A segment that then is ".." is refused, and one that is "." unless
+//     it is between two plain slashes.
 //   - What follows "//" or "/\" at the start is a host for some, and the path begins after it.
 //   - A NUL byte ends the path for some.
 //

@@ -34,8 +34,8 @@ import (
 	"github.com/drawgate/drawgate/server"
 )
 
-// file has a tier by class, another one by an override, a policy that may be in shadow, and requests
-// that are exempt. The class gold is that of the API key "secret".
+// file has a tier by class, another one by an override, a policy that may be in shadow, and
+// requests that are exempt. The class gold is that of the API key "secret".
 const file = `
 policies:
   api: {limits: [{name: rph, rolling: 1h, amount: %d}], overrides: [{key: partner, limits: {rph: 4}}]}
