@@ -30,9 +30,6 @@ const (
 	firstCommit = "cbcbbcc"
 )
 
-// longSubjects are commits that were on the main branch before this check was.
-var longSubjects = map[string]bool{"9dab2e4": true}
-
 func main() {
 	root := "."
 	if len(os.Args) > 1 {
@@ -213,7 +210,7 @@ func checkColumns(name string, text []byte) (found []string) {
 func checkSubjects(lines []string) (found []string) {
 	for _, l := range lines {
 		hash, subject, _ := strings.Cut(l, " ")
-		if n := utf8.RuneCountInString(subject); n > maxSubject && !longSubjects[hash] {
+		if n := utf8.RuneCountInString(subject); n > maxSubject {
 			found = append(found, fmt.Sprintf("commit %s: a subject of %d characters, more than %d: %s", hash, n, maxSubject, subject))
 		}
 	}
