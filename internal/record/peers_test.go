@@ -271,7 +271,7 @@ func TestPeers17MonthsWeeksAndMinutesTogether(t *testing.T) {
 func TestPeers22HostileNumbers(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{
-		{Name: "l", Kind: drawgate.Bucket, Window: time.Minute},
+		{Name: "l", Kind: drawgate.Bucket, Amount: 1},
 		{Name: "l", Kind: drawgate.Bucket, Window: time.Minute, Amount: -1},
 		{Name: "l", Kind: drawgate.Bucket, Window: time.Nanosecond, Amount: 1},
 		{Name: "l", Kind: drawgate.Rolling, Window: 10 * 366 * 24 * time.Hour, Amount: 1},
