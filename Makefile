@@ -39,7 +39,7 @@ test: deps build
 		./tools/test.sh ./store/redisstore && ./tools/test.sh -run Redis ./store/guard || exit 1; done
 	for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(GO) test ./...) || exit 1; done
 	cd benchmarks && $(GO) vet ./... && $(GO) build ./...
-	./tools/fuzz.sh 20s
+	./tools/fuzz.sh 10s
 
 check: test lint words
 	$(GO) mod tidy -diff
