@@ -1,3 +1,7 @@
+//go:build !race
+
+// The suite is slow under the race detector, which sees guard and stores in their own tests.
+
 package sqlitestore_test
 
 import (
