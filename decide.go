@@ -200,8 +200,8 @@ func (s *Settlement) pauseEnd(now int64) int64 {
 	return s.At.UnixMicro()
 }
 
-// Refunded makes the outcome of an OpRefund that was carried out elsewhere. Of asks, Got is used:
-// the units given back.
+// Refunded makes the outcome of an OpRefund that was carried out elsewhere. Of asks, Granted is
+// used: the units given back.
 //
 // For stores: for those that do not carry out by [Apply].
 func Refunded(asks []record.Ask) (o Outcome) {
@@ -276,7 +276,8 @@ func (t *Take) Check() error {
 	return nil
 }
 
-// Print returns a fingerprint of what a take asks: the same id with another print is another take.
+// Fingerprint identifies what a take asks for: the same id with another fingerprint is another
+// take.
 //
 // For stores: kept with an open reservation.
 func (t *Take) Fingerprint() uint64 {

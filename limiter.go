@@ -112,9 +112,9 @@ type Request struct {
 	Labels   []Label // for the store's history: a task's type, its id
 	Hold     Hold    // zero: a plain take. Otherwise the units are held, and the take makes a [Reservation]
 
-	// Renew tells a take that waits which limiter counts its bucket i by now, before each attempt:
-	// see [Limiter.WakeAll]. nil leaves it as it is, as does one whose policy has another name or
-	// other limits; amounts and the like may differ.
+	// RefreshLimiter tells a take that waits which limiter counts its bucket i by now, before each
+	// attempt: see [Limiter.WakeAll]. nil leaves it as it is, as does one whose policy has another
+	// name or other limits; amounts and the like may differ.
 	RefreshLimiter func(i int) *Limiter
 }
 

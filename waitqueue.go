@@ -218,9 +218,9 @@ func (q *waitQueue) wakeAll() {
 	}
 }
 
-// front reports whether it is t's turn. If it is in its own line, but in that of another of its
-// buckets somebody stands before it, it moves there: otherwise those who wait for that bucket would
-// be passed by way of this one.
+// front reports whether it is t's turn. If t is first in its own line, but another of its buckets
+// has a line with somebody ahead of t, then t moves to that line: otherwise it would pass those who
+// wait for that bucket.
 func (q *waitQueue) front(t *Take, w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -86,7 +86,7 @@ func readEnvironment(environ []string) *environment {
 	return e
 }
 
-// get returns a variable; an empty one is as good as unset, unless said otherwise.
+// get returns a variable; an empty one counts as unset, unless said otherwise.
 func (e *environment) get(name string) string { return e.vars[name] }
 
 func (e *environment) problem(name, format string, args ...any) {

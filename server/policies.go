@@ -85,7 +85,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, p *api.Problem, 
 		writeJSON(w, http.StatusOK, Policy(&info))
 		return
 	}
-	writeProblem(w, problem(api.CodeUnknownPolicy, "there is no policy %q any more", name))
+	writeProblem(w, problem(api.CodeUnknownPolicy, "policy %q was removed", name))
 }
 
 func disableUntil(q *api.DisableRequest) (time.Time, *api.Problem) {

@@ -15,11 +15,11 @@ func (a *app) boundCmd() *cobra.Command {
 	var instances int
 	cmd := &cobra.Command{
 		Use:   "bound [FILE]",
-		Short: "Say what may be admitted too much while the store is away",
-		Long: `Say for each limit what its fallback may admit beyond it while the store is away, in the worst case: in the window in which the store goes away, in
-later ones while all instances are cut off, and while only some of them are. 0 is never. Where rules and overrides give a limit other amounts, the worst case
-of all of them is printed. Limits of Envoy's files are among them; rates that requests carry are not. Instances that are counted (auto) have a bound for so
-many as --instances says. Nothing is opened.`,
+		Short: "Show the worst-case overrun during an outage of the store",
+		Long: `Show, for each limit, how many units its fallback may admit beyond the limit in the worst case: in the window in which the store becomes unavailable, in
+later windows while all instances are cut off, and while only some of them are. 0 means never. Where rules and overrides give a limit other amounts, the
+worst of them is shown. Limits in Envoy's files are included; rates that requests carry are not. For instances that are counted (auto), --instances says how
+many to assume. The store is not opened.`,
 		Example: `  drawgate bound drawgate.yaml --instances 3`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    action(func(_ *cobra.Command, args []string) error { return a.bound(args, instances) }),
