@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/drawgate/drawgate"
@@ -120,7 +121,8 @@ func (s *Records) Take(ctx context.Context, batch []drawgate.Take, out []drawgat
 		o := s.open(t.Buckets)
 		d := drawgate.Decide(t, o.recs, s.exact, o.now)
 		for k := range o.keep {
-			moved := len(o.recs[k].Changes.Touched) > 0 // by a replay, which otherwise changes nothing
+			// A replay that does not take its units anew changes nothing, though a hold may have ended.
+			moved := slices.Contains(o.recs[k].Changes.Touched, t.ID)
 			o.keep[k] = o.keep[k] || d.Allowed && (moved || !d.Replayed) && (t.Hold > 0 || t.Buckets[k].N != drawgate.Amounts{})
 		}
 		o.close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -341,7 +342,7 @@ func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
 	d := drawgate.Decide(t, w.recs, true, now)
 	if d.Replayed {
 		for _, b := range w.bkts {
-			if len(b.rec.Changes.Touched) > 0 { // its units were newly taken
+			if slices.Contains(b.rec.Changes.Touched, t.ID) { // its units were newly taken
 				w.mark(b, now)
 			}
 		}
