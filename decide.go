@@ -1,29 +1,25 @@
 package drawgate
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/bridge"
 	"github.com/drawgate/drawgate/internal/cells"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// This file is where stores meet the arithmetic: a store that keeps records in Go loads them, calls
-// one of these functions under its own lock or transaction, and writes them back. The functions are
-// pure; now is in Unix microseconds.
+// This file is where decisions are made. Stores reach its functions through package answer.
+var _ = func() struct{} {
+	bridge.LimitSpec, bridge.Specs = Limit.spec, (*Plan).specsFor
+	bridge.Decide, bridge.NewDecision, bridge.NewPlain = decide, newDecision, newPlain
+	bridge.Describe, bridge.TakeLocal = describe, takeLocal
+	return struct{}{}
+}()
 
-// Decide decides one take over the records of its buckets, in the order of t.Buckets. exact says
-// that a rolling limit without a precision is exact.
-//
-// For stores: called under the store's lock or in its transaction, which also writes the records
-// back.
-func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
-	if err := t.Check(); err != nil {
-		return Decision{Fail: err}
-	}
+// decide decides a checked take over the records of its buckets, in the order of t.Buckets. exact
+// says that a rolling limit without a precision is exact. now is in Unix microseconds.
+func decide(t *Take, fingerprint uint64, recs []*record.Record, exact bool, now int64) Decision {
 	var one [1]record.Ask
 	asks := one[:]
 	if len(recs) > 1 {
@@ -35,19 +31,17 @@ func Decide(t *Take, recs []*record.Record, exact bool, now int64) Decision {
 		Given: t.Given, Priority: t.Priority,
 	}
 	if t.ID != "" {
-		rt.Fingerprint = t.Fingerprint()
+		rt.Fingerprint = fingerprint
 		if !t.NotAfter.IsZero() {
 			rt.NotAfter = t.NotAfter.UnixMicro()
 		}
 	}
 	v := record.Decide(asks, &rt, now)
-	return NewDecision(t, v, asks)
+	return newDecision(t, v, asks)
 }
 
-// Answer makes a decision of what was decided elsewhere. Of asks, Out and Got are used.
-//
-// For stores: for those that do not decide by [Decide], such as one that decides in a script.
-func NewDecision(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
+// newDecision makes a decision of what was decided. Of asks, Out and Granted are used.
+func newDecision(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
 	switch {
 	case v.Reused:
 		return Decision{Fail: ErrIDReused, at: v.Now}
@@ -69,10 +63,15 @@ func NewDecision(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
 			d.more.buckets = append(d.more.buckets, bucketResult{plan: t.Buckets[i].Plan, res: asks[i].Out})
 		}
 		if v.End != 0 {
-			d.more.got = append(d.more.got, asks[i].Granted)
+			d.more.got = append(d.more.got, Amounts(asks[i].Granted))
 		}
 	}
 	return d
+}
+
+// newPlain is newDecision for a plain take of one bucket.
+func newPlain(t *Take, v record.Verdict, out [MaxLimits]record.Result) Decision {
+	return newDecision(t, v, []record.Ask{{Out: out}})
 }
 
 func (d *Decision) head(v *record.Verdict) {
@@ -85,10 +84,8 @@ func (d *Decision) head(v *record.Verdict) {
 	}
 }
 
-// TakeLocal decides a plain take of one bucket in this process, as [Limiter.Allow] does.
-//
-// For stores: what a limiter does with an [Opener], for tests of one.
-func TakeLocal(b *cells.Buckets, plan *Plan, name string, n Amounts, priority int8) (d Decision, err error) {
+// takeLocal decides a plain take of one bucket in this process, as [Limiter.Allow] does.
+func takeLocal(b *cells.Buckets, plan *Plan, name string, n Amounts, priority int8) (d Decision, err error) {
 	if len(plan.specs) != 1 || !d.lean(b, plan, name, n[0], priority) {
 		err = d.local(b, plan, name, &n, priority)
 	}
@@ -104,7 +101,7 @@ func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *Amounts, 
 	if len(plan.specs) > inline {
 		return d.localMany(b, plan, name, n, priority)
 	}
-	allowed, paused, at, after, earliest, err := b.Take(name, n, priority, d.res[:])
+	allowed, paused, at, after, earliest, err := b.Take(name, (*record.Amounts)(n), priority, d.res[:])
 	if err != nil {
 		return localError(err)
 	}
@@ -121,7 +118,7 @@ func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *Amounts, 
 // localMany is local for more limits than a decision holds by itself.
 func (d *Decision) localMany(b *cells.Buckets, plan *Plan, name string, n *Amounts, priority int8) error {
 	var out [MaxLimits]record.Result
-	allowed, paused, at, after, earliest, err := b.Take(name, n, priority, out[:])
+	allowed, paused, at, after, earliest, err := b.Take(name, (*record.Amounts)(n), priority, out[:])
 	if err != nil {
 		return localError(err)
 	}
@@ -160,71 +157,12 @@ func (d *Decision) lean(b *cells.Buckets, plan *Plan, name string, n int64, prio
 	return true
 }
 
-// Carry carries out one settlement on the records of its buckets, in the order of s.Buckets.
-//
-// For stores: called as [Decide] is.
-func Apply(s *Settlement, recs []*record.Record, exact bool, now int64) Outcome {
-	asks := make([]record.Ask, len(recs))
-	fill(asks, s.Buckets, recs, exact)
-	switch s.Op {
-	case OpSettle, OpCancel:
-		settled, _ := record.Settle(asks, s.ID, uint64(s.Grant), s.Op == OpCancel, now)
-		return Outcome{Gone: !settled}
-	case OpRenew:
-		if end, kept := record.KeptLease(asks, s.ID, uint64(s.Grant), now); kept {
-			return Outcome{Kept: true, End: time.UnixMicro(end)}
-		}
-		renewed, end, _ := record.Renew(asks, s.ID, uint64(s.Grant), s.Hold.Microseconds(), now)
-		if !renewed {
-			return Outcome{Gone: true}
-		}
-		return Outcome{End: time.UnixMicro(end)}
-	case OpCharge:
-		record.Charge(asks, s.At.UnixMicro(), now)
-		return Outcome{}
-	case OpRefund:
-		record.Refund(asks, now)
-		return Refunded(asks)
-	case OpPause:
-		end, _ := record.PauseUntil(asks, s.pauseEnd(now), s.Reason, now)
-		return Outcome{End: time.UnixMicro(end)}
-	}
-	return Outcome{Err: ErrInvalid}
-}
-
-// pauseEnd returns until when an OpPause lasts, in Unix µs.
-func (s *Settlement) pauseEnd(now int64) int64 {
-	if s.Hold > 0 {
-		return now + s.Hold.Microseconds()
-	}
-	return s.At.UnixMicro()
-}
-
-// Refunded makes the outcome of an OpRefund that was carried out elsewhere. Of asks, Granted is
-// used: the units given back.
-//
-// For stores: for those that do not carry out by [Apply].
-func Refunded(asks []record.Ask) (o Outcome) {
-	for i := range asks {
-		if asks[i].Granted == (Amounts{}) {
-			continue
-		}
-		if o.Back == nil {
-			o.Back = make([]Amounts, len(asks))
-		}
-		o.Back[i] = asks[i].Granted
-	}
-	return o
-}
-
-// Describe describes a bucket by its record.
-//
-// For stores: rec may be advanced to now, which is no change that has to be kept.
-func Describe(b *BucketCost, rec *record.Record, priority int8, exact bool, now int64) Status {
-	asks := []record.Ask{{Rec: rec, Specs: b.Plan.Specs(exact), N: b.N}}
+// describe describes a bucket by its record, which may be advanced to now.
+func describe(b *BucketCost, rec *record.Record, priority int8, exact bool, now int64) Status {
+	asks := []record.Ask{{Rec: rec, Specs: b.Plan.specsFor(exact), N: record.Amounts(b.N)}}
 	v := record.Peek(&asks[0], priority, now)
 	t := Take{Buckets: []BucketCost{*b}, Priority: priority}
-	s := Status{Decision: NewDecision(&t, v, asks), Open: len(asks[0].Rec.Open)}
+	s := Status{Decision: newDecision(&t, v, asks), Open: len(asks[0].Rec.Open)}
 	if p := asks[0].Rec.Pause; p != nil {
 		s.Pause = Pause{Until: time.UnixMicro(p.Until), Reason: p.Reason}
 	}
@@ -246,57 +184,6 @@ func micros(us int64) time.Time {
 
 func fill(asks []record.Ask, buckets []BucketCost, recs []*record.Record, exact bool) {
 	for i := range asks {
-		asks[i] = record.Ask{Rec: recs[i], Specs: buckets[i].Plan.Specs(exact), N: buckets[i].N}
+		asks[i] = record.Ask{Rec: recs[i], Specs: buckets[i].Plan.specsFor(exact), N: record.Amounts(buckets[i].N)}
 	}
-}
-
-// Check reports what no store can decide: arguments out of bounds, and slots without a hold, which
-// nothing would ever free. The library refuses more, and better; this is for stores that are called
-// by themselves.
-//
-// For stores: to be asked before anything is decided elsewhere; [Decide] asks it too.
-func (t *Take) Check() error {
-	if n := len(t.Buckets); n == 0 || n > MaxBuckets {
-		return fmt.Errorf("%w: %d buckets are not 1 to %d", ErrInvalid, n, MaxBuckets)
-	}
-	if t.Priority < 0 || t.Priority > MaxPriority || t.Hold < 0 {
-		return fmt.Errorf("%w: priority %d, a hold of %v", ErrInvalid, t.Priority, t.Hold)
-	}
-	for i := range t.Buckets {
-		b := &t.Buckets[i]
-		if b.Plan == nil {
-			return fmt.Errorf("%w: a bucket has no plan", ErrInvalid)
-		}
-		for j := range b.Plan.specs {
-			if t.Hold == 0 && b.N[j] > 0 && b.Plan.specs[j].Kind == record.Concurrency {
-				return fmt.Errorf("%w (policy %q)", ErrNeedsReserve, b.Plan.policy.Name)
-			}
-		}
-	}
-	return nil
-}
-
-// Fingerprint identifies what a take asks for: the same id with another fingerprint is another
-// take.
-//
-// For stores: kept with an open reservation.
-func (t *Take) Fingerprint() uint64 {
-	buf := make([]byte, 0, 256)
-	for i := range t.Buckets {
-		b := &t.Buckets[i]
-		for _, part := range [...]string{b.Key.Tenant, b.Key.Policy, b.Key.Name} {
-			buf = binary.AppendUvarint(buf, uint64(len(part)))
-			buf = append(buf, part...)
-		}
-		for j := range b.Plan.specs {
-			buf = binary.BigEndian.AppendUint64(buf, b.Plan.specs[j].ID)
-			buf = binary.AppendVarint(buf, b.N[j])
-		}
-	}
-	buf = binary.AppendVarint(buf, t.Hold.Microseconds())
-	if t.Lease {
-		buf = append(buf, 1)
-	}
-	h := sha256.Sum256(buf)
-	return binary.BigEndian.Uint64(h[:])
 }

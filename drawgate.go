@@ -10,8 +10,7 @@
 //	d, err := lim.Allow(ctx, "user-17")
 //	if !d.Allowed { // d.RetryAfter says when
 //
-// Whoever implements a [Store] finds what helps with that marked "For stores:"; others need none of
-// it.
+// Package store has what a [Store] of your own is made with; others need none of it.
 //
 // What is promised, and what each kind of limit admits, is in docs/semantics.md.
 package drawgate

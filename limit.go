@@ -18,15 +18,25 @@ const UnitRequests = "requests"
 // Bounds of what a policy may say. Together they keep every intermediate value within 2^53, the
 // largest integer that all stores count exactly.
 const (
-	MaxLimits    = record.MaxLimits // limits in a policy
-	MaxBuckets   = 64               // buckets in one take
-	MaxOpen      = record.MaxOpen   // reservations that are open in one bucket: see ErrTooManyOpen
+	MaxLimits    = 6      // limits in a policy
+	MaxBuckets   = 64     // buckets in one take
+	MaxOpen      = 10_000 // reservations that are open in one bucket: see ErrTooManyOpen
 	MaxAmount    = 1_000_000_000_000
 	MinWindow    = time.Millisecond
 	MaxWindow    = 366 * 24 * time.Hour
 	MinPrecision = 100
 	MaxPrecision = 10_000
-	MaxPriority  = record.Priorities - 1
+	MaxPriority  = 9
+)
+
+// What the arithmetic assumes of these bounds, of the kinds and of the calendar windows. Where they
+// differ, this does not compile.
+var (
+	_ [MaxLimits]struct{}   = [record.MaxLimits]struct{}{}
+	_ [MaxOpen]struct{}     = [record.MaxOpen]struct{}{}
+	_ [MaxPriority]struct{} = [record.Priorities - 1]struct{}{}
+	_ [Concurrency]struct{} = [record.Concurrency]struct{}{}
+	_ [Month]struct{}       = [calendar.Month]struct{}{}
 )
 
 // Kind says how a limit forgets what was used.
@@ -34,10 +44,10 @@ type Kind uint8
 
 // The four kinds. See [Limit] for what each admits.
 const (
-	Bucket      = Kind(record.Bucket)      // rate with burst: used drains at Amount per Window
-	Rolling     = Kind(record.Rolling)     // at most Amount in every interval of length Window
-	Calendar    = Kind(record.Calendar)    // at most Amount per calendar minute, hour, day, week or month
-	Concurrency = Kind(record.Concurrency) // at most Amount slots held at once
+	Bucket      Kind = iota + 1 // rate with burst: used drains at Amount per Window
+	Rolling                     // at most Amount in every interval of length Window
+	Calendar                    // at most Amount per calendar minute, hour, day, week or month
+	Concurrency                 // at most Amount slots held at once
 )
 
 var kindNames = map[Kind]string{Bucket: "bucket", Rolling: "rolling", Calendar: "calendar", Concurrency: "concurrency"}
@@ -46,17 +56,20 @@ var kindNames = map[Kind]string{Bucket: "bucket", Rolling: "rolling", Calendar: 
 func (k Kind) String() string { return kindNames[k] }
 
 // Every is the length of a calendar limit's window.
-type Every = calendar.Unit
+type Every uint8
 
 // The calendar windows. A week starts on Monday; a month is a real one and may start on any day
 // ([Limit.Anchor]).
 const (
-	Minute = calendar.Minute
-	Hour   = calendar.Hour
-	Day    = calendar.Day
-	Week   = calendar.Week
-	Month  = calendar.Month
+	Minute Every = iota + 1
+	Hour
+	Day
+	Week
+	Month
 )
+
+// String returns the name used in configuration files.
+func (e Every) String() string { return calendar.Unit(e).String() }
 
 // Charge says when a unit counts.
 type Charge uint8

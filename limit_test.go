@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 )
 
 // TestBadLimits: a mistake is reported when a policy is compiled, with the limit, what is wrong and
@@ -158,7 +159,7 @@ func TestUnits(t *testing.T) {
 	for unit, end := range map[string]bool{"": false, "tokens": false, "input_tokens": false, "output_tokens": true, "usd_micros": true, "eur": true, "usdc": false} {
 		l := rolling(10, time.Minute)
 		l.Unit = unit
-		if s, err := l.Spec(); err != nil || s.ChargeEnd != end {
+		if s, err := answer.LimitSpec(l); err != nil || s.ChargeEnd != end {
 			t.Errorf("%q is charged at the end: %v, %v", unit, s.ChargeEnd, err)
 		}
 	}
@@ -171,7 +172,7 @@ func TestIdentity(t *testing.T) {
 	id := func(change func(l *drawgate.Limit)) uint64 {
 		l := base
 		change(&l)
-		s, err := l.Spec()
+		s, err := answer.LimitSpec(l)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -79,7 +79,7 @@ func (l *Limiter) With(policy Policy) (*Limiter, error) {
 	}
 	o := *l
 	o.plan, o.local = plan, nil
-	if s, ok := l.store.(Opener); ok {
+	if s, ok := l.store.(opener); ok {
 		o.local = s.Open(l.tenant, plan)
 	}
 	o.one, _ = plan.Amounts(nil)
@@ -361,7 +361,7 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 	}
 	if l.local != nil && t.ID == "" && len(t.Buckets) == 1 && t.Buckets[0].Plan == l.plan && t.Buckets[0].Key.Tenant == l.tenant {
 		b := &t.Buckets[0]
-		d, err := TakeLocal(l.local, l.plan, b.Key.Name, b.N, t.Priority)
+		d, err := takeLocal(l.local, l.plan, b.Key.Name, b.N, t.Priority)
 		if err != nil || d.Allowed || d.RetryAfter > t.Ahead {
 			return d, err
 		}

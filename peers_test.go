@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -249,7 +250,7 @@ func TestClockBack(t *testing.T) {
 		n, _ := plan.Amounts(nil)
 		ask := func(now time.Time) drawgate.Decision {
 			t := drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: plan, N: n}}}
-			return drawgate.Decide(&t, []*record.Record{rec}, true, now.UnixMicro())
+			return answer.Decide(&t, []*record.Record{rec}, true, now.UnixMicro())
 		}
 		noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 		granted := 0

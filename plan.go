@@ -30,10 +30,10 @@ type Wait struct {
 }
 
 // Amounts holds one number of units per limit of a policy, in the policy's order.
-type Amounts = record.Amounts
+type Amounts [MaxLimits]int64
 
 // KeepEstimate in the Amounts of a settlement says that the estimate stands.
-const KeepEstimate = record.KeepEstimate
+const KeepEstimate int64 = -1
 
 // Plan is a policy that was checked and made ready. It is immutable and safe for concurrent use.
 // Stores are given plans.
@@ -65,7 +65,7 @@ func (p Policy) Compile() (*Plan, error) {
 	seen := map[string]bool{}
 	for i := range p.Limits {
 		l := &p.Limits[i]
-		spec, err := l.Spec()
+		spec, err := l.spec()
 		if err == nil && seen[l.Name] {
 			err = errors.New("the name is used twice in this policy")
 		}
@@ -124,11 +124,9 @@ func (p *Plan) CountsRequests() bool { return p.counts }
 // kept for higher priorities taken off; of a bucket at once, after a rest.
 func (p *Plan) Max(i, priority int) int64 { return p.specs[i].Effective[priority] }
 
-// Specs returns the limits as the stores of this module compute them; exact says that a rolling
-// limit without a precision is exact.
-//
-// For stores: in the order of the policy's limits and of [Amounts].
-func (p *Plan) Specs(exact bool) []record.Spec {
+// specsFor returns the limits as the arithmetic needs them; exact says that a rolling limit without
+// a precision is exact.
+func (p *Plan) specsFor(exact bool) []record.Spec {
 	if exact {
 		return p.exact
 	}
@@ -208,10 +206,14 @@ func (p *Plan) neverFits(n *Amounts, priority int8) error {
 	return nil
 }
 
-// Spec checks a limit and makes it ready for arithmetic.
-//
-// For stores: [Policy.Compile] calls it for each limit.
-func (l Limit) Spec() (record.Spec, error) {
+// Check reports what is wrong with a limit, as [Policy.Compile] does for each of a policy's.
+func (l Limit) Check() error {
+	_, err := l.spec()
+	return err
+}
+
+// spec checks a limit and makes it ready for the arithmetic.
+func (l Limit) spec() (record.Spec, error) {
 	s := record.Spec{ID: l.identity(), Kind: record.Kind(l.Kind), ChargeEnd: l.chargeEnd(), Window: l.Window.Microseconds(), Margin: l.Margin.Microseconds()}
 	if err := l.checkNames(); err != nil {
 		return s, err
@@ -252,7 +254,7 @@ func (l *Limit) checkWindow(s *record.Spec) error {
 		if err != nil {
 			return err
 		}
-		s.Rule = calendar.Rule{Unit: l.Every, Zone: zone, Anchor: l.Anchor}
+		s.Rule = calendar.Rule{Unit: calendar.Unit(l.Every), Zone: zone, Anchor: l.Anchor}
 		if err := s.Rule.Validate(); err != nil {
 			return err
 		}

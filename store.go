@@ -190,12 +190,13 @@ type (
 	Watcher interface {
 		Watch(keys chan<- Key) (stop func())
 	}
-	// Opener is a store that decides in the caller's process, without I/O: plain takes of one
-	// bucket go to its buckets directly.
-	Opener interface {
-		Open(tenant string, plan *Plan) *cells.Buckets
-	}
 )
+
+// opener is a store that decides in the caller's process, without I/O: plain takes of one bucket go
+// to its buckets directly.
+type opener interface {
+	Open(tenant string, plan *Plan) *cells.Buckets
+}
 
 // Event is one line of a store's history.
 type Event struct {

@@ -251,7 +251,7 @@ func (d *decoder) check(l *limit) {
 		try.Every = 0
 	}
 	for range neutral {
-		_, err := try.Spec()
+		err := try.Check()
 		if err == nil {
 			return
 		}
@@ -276,7 +276,7 @@ func blame(l *limit, try drawgate.Limit, err error) (key string, rest drawgate.L
 		}
 		without := try
 		n.set(&without)
-		_, other := without.Spec()
+		other := without.Check()
 		if other == nil {
 			return n.key, without
 		}

@@ -87,7 +87,7 @@ func vary(p drawgate.Policy, list map[string]int64) (drawgate.Policy, []mistake)
 		if more {
 			l.Amount = amount
 		}
-		if _, err := l.Spec(); err != nil && (more || bursts) {
+		if err := l.Check(); err != nil && (more || bursts) {
 			key := l.Name
 			if !more {
 				key = burstOf(l.Name)

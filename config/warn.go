@@ -76,8 +76,7 @@ func (c *Config) warnFallback(p *drawgate.Policy) {
 
 // warnShare warns of a share of less than one unit.
 func (c *Config) warnShare(l *drawgate.Limit, setting string) {
-	spec, err := l.Spec()
-	if most := spec.Effective[drawgate.MaxPriority]; err == nil && l.Amount > 0 && most < int64(c.Instances.Number) {
+	if most := most(l, drawgate.MaxPriority); l.Amount > 0 && most >= 0 && most < int64(c.Instances.Number) {
 		c.warnOf(setting, "", "the share of one of %d instances in %d is less than one unit: while the store is away limit %s admits nothing", c.Instances.Number, most, shorten(l.Name))
 	}
 }

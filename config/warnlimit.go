@@ -21,11 +21,19 @@ func cautions(l *drawgate.Limit) (list []caution) {
 	for p := 1; p <= drawgate.MaxPriority; p++ {
 		list = append(list, shareCaution("keep", fmt.Sprintf("keep for priority %d", p), l.ReservedByPriority[p], l.Amount)...)
 	}
-	spec, err := l.Spec()
-	if err == nil && spec.Effective[0] < 1 { // the lowest priority gets least
+	if most(l, 0) == 0 { // the lowest priority gets least
 		list = append(list, caution{key: "keep", message: "nothing is left for takes of priority 0: they can never pass"})
 	}
 	return list
+}
+
+// most returns how many units of a valid limit takes of a priority may use in all.
+func most(l *drawgate.Limit, priority int) int64 {
+	plan, err := drawgate.Policy{Name: "a", Limits: []drawgate.Limit{*l}}.Compile()
+	if err != nil {
+		return -1
+	}
+	return plan.Max(0, priority)
 }
 
 // burstCaution is about buckets that admit twice their amount, where a hard cap may have been

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 )
 
 // What is the kind of a [Change].
@@ -167,7 +168,7 @@ func compareLimits(policy string, l, k *drawgate.Limit) (list []Change) {
 
 // identity identifies the state that a limit uses; it is 0 for an invalid limit.
 func identity(l *drawgate.Limit) uint64 {
-	s, err := l.Spec()
+	s, err := answer.LimitSpec(*l)
 	if err != nil {
 		return 0
 	}

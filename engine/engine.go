@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 )
 
 // Engine decides takes by the configuration in force. It is safe for concurrent use.
@@ -33,7 +34,7 @@ type Engine struct {
 // [*drawgate.LimitError].
 func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
 	e := &Engine{pool: sync.Pool{New: func() any { return &scratch{} }}, shadows: make(chan struct{}, maxShadows)}
-	_, e.local = store.(drawgate.Opener)
+	_, e.local = store.(answer.Opener)
 	if opts != nil {
 		e.opts = *opts
 	}

@@ -26,8 +26,8 @@ var (
 	errBusy = errors.New("engine: too many shadows are being evaluated")
 )
 
-// answer is the result of a shadow take.
-type answer struct {
+// shadowAnswer is the result of a shadow take.
+type shadowAnswer struct {
 	decision    drawgate.Decision
 	reservation *drawgate.Reservation
 	err         error
@@ -38,7 +38,7 @@ type answer struct {
 // answer and compares; its argument is the error of the enforced take.
 func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Result) func(error) {
 	if failed := sc.failed; failed != nil {
-		return func(err error) { e.compare(&answer{err: failed}, res, err) }
+		return func(err error) { e.compare(&shadowAnswer{err: failed}, res, err) }
 	}
 	if e.local {
 		a := shadow(ctx, r, sc.shadow) // does not wait
@@ -47,14 +47,14 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Res
 	select {
 	case e.shadows <- struct{}{}:
 	default:
-		return func(err error) { e.compare(&answer{err: errBusy}, res, err) }
+		return func(err error) { e.compare(&shadowAnswer{err: errBusy}, res, err) }
 	}
 	asks, own := slices.Clone(sc.shadow), *r
 	for i := range asks { // the shadow may look at these after the answer, when their owners reuse them
 		asks[i].Costs = slices.Clone(asks[i].Costs)
 	}
 	own.Labels = slices.Clone(r.Labels)
-	got := make(chan answer, 1)
+	got := make(chan shadowAnswer, 1)
 	go func() {
 		defer func() { <-e.shadows }()
 		ctx, cancel := context.WithTimeout(mark.With(ctx), e.shadowTime())
@@ -68,13 +68,13 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Res
 		case a := <-got:
 			e.compare(&a, res, err)
 		case <-timer.C:
-			e.compare(&answer{err: errLate}, res, err)
+			e.compare(&shadowAnswer{err: errLate}, res, err)
 		}
 	}
 }
 
 // shadow takes from policies in shadow, in this goroutine.
-func shadow(ctx context.Context, r *Request, asks []drawgate.Ask) (a answer) {
+func shadow(ctx context.Context, r *Request, asks []drawgate.Ask) (a shadowAnswer) {
 	req := request(r, asks)
 	if holds(r, asks) {
 		req.Hold.ID = shadowID(r.ID)
@@ -102,7 +102,7 @@ func shadowID(id string) string {
 
 // compare records how the shadows differ from what is enforced. failed is the error of the enforced
 // take.
-func (e *Engine) compare(a *answer, res *Result, failed error) {
+func (e *Engine) compare(a *shadowAnswer, res *Result, failed error) {
 	res.shadowHold = a.reservation
 	if a.err != nil && !errors.Is(a.err, drawgate.ErrNeverFits) {
 		e.opts.Logger.Debug("a shadow was not evaluated", "error", a.err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -30,7 +31,7 @@ type local struct {
 
 // Decide decides a request locally, by the fallback of each limit.
 func (l *Ledger) Decide(now Now, r *Request) drawgate.Decision {
-	if err := r.take.Check(); err != nil {
+	if err := answer.Check(r.take); err != nil {
 		l.leave(r)
 		l.release(r)
 		return drawgate.Decision{Fail: err}
@@ -92,7 +93,7 @@ func (c *local) prepare() {
 			continue
 		}
 		p.plan.adapt(&p.e.rec, c.now.Store)
-		c.asks = append(c.asks, record.Ask{Rec: &p.e.rec, Specs: p.plan.share, N: p.plan.pick(&p.n)})
+		c.asks = append(c.asks, record.Ask{Rec: &p.e.rec, Specs: p.plan.share, N: record.Amounts(p.plan.pick(&p.n))})
 		c.of = append(c.of, k)
 	}
 }
@@ -274,8 +275,8 @@ func (c *local) answer(v *record.Verdict) drawgate.Decision {
 	all := make([]record.Ask, len(c.parts))
 	for k := range c.parts {
 		p := &c.parts[k]
-		all[k].Granted = p.n
-		for j := range p.plan.Plan.Specs(false) {
+		all[k].Granted = record.Amounts(p.n)
+		for j := range answer.Specs(p.plan.Plan, false) {
 			all[k].Out[j] = record.Result{ResetAt: v.Now + tryAgain}
 		}
 	}
@@ -289,7 +290,7 @@ func (c *local) answer(v *record.Verdict) drawgate.Decision {
 	if v.Allowed && c.take.Hold > 0 && v.End == 0 { // no recorded limit applies
 		v.End = v.Now + c.take.Hold.Microseconds()
 	}
-	d := drawgate.NewDecision(c.take, *v, all)
+	d := answer.New(c.take, *v, all)
 	d.Fallback = d.Fail == nil
 	if unavailable {
 		d.Reason = drawgate.Unavailable
@@ -300,7 +301,7 @@ func (c *local) answer(v *record.Verdict) drawgate.Decision {
 // place copies the result of the i-th bucket with recorded limits to its position.
 func (c *local) place(all *record.Ask, i, k int) {
 	f := c.parts[k].plan
-	specs := f.Plan.Specs(false)
+	specs := answer.Specs(f.Plan, false)
 	for j, at := range f.at {
 		out := c.asks[i].Out[j]
 		if f.Mode[at] == drawgate.FallbackOpen {
@@ -317,7 +318,7 @@ func (c *local) blame(all []record.Ask, v *record.Verdict) (unavailable bool) {
 	unavailable, v.RetryAfter = c.full, 0
 	for k := range all {
 		p := &c.parts[k]
-		for j := range p.plan.Plan.Specs(false) {
+		for j := range answer.Specs(p.plan.Plan, false) {
 			out, mode := &all[k].Out[j], p.plan.Mode[j]
 			none := mode == drawgate.FallbackClosed || mode == drawgate.FallbackShare && (c.uncounted[k] || !c.mayShare)
 			if p.n[j] > 0 && (none || c.full || out.RetryAfter == record.Never) {
@@ -353,7 +354,7 @@ func (l *Ledger) Describe(now Now, b *drawgate.BucketCost, priority int8) (st dr
 // usage returns what each limit of the first bucket has used, as far as it is recorded here.
 func (c *local) usage() []drawgate.LimitUsage {
 	f := c.parts[0].plan
-	specs := f.Plan.Specs(false)
+	specs := answer.Specs(f.Plan, false)
 	us := make([]drawgate.LimitUsage, len(specs))
 	if len(c.asks) == 0 {
 		return us

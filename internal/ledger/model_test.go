@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -59,24 +60,24 @@ func (m *modelStore) used(now int64) (units, slots int64) {
 func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
 	units, slots := m.used(now)
 	b := &t.Buckets[0]
-	v, asks := record.Verdict{Now: now}, []record.Ask{{Granted: b.N}}
+	v, asks := record.Verdict{Now: now}, []record.Ask{{Granted: record.Amounts(b.N)}}
 	if h := m.open[t.ID]; t.ID != "" && h != nil {
 		if h.grant != t.Grant {
 			return drawgate.Decision{Fail: drawgate.ErrIDOpen}
 		}
 		if now > h.entry.at { // a later replay is a cancellation and a take in one
-			if units > b.Plan.Specs(true)[0].Effective[t.Priority] || m.paused > now {
+			if units > answer.Specs(b.Plan, true)[0].Effective[t.Priority] || m.paused > now {
 				return m.refuse(t, now)
 			}
 			h.entry.at = now
 		}
 		v.Allowed, v.Replayed, v.End = true, true, h.end
-		return drawgate.NewDecision(t, v, asks)
+		return answer.New(t, v, asks)
 	}
 	if t.ID != "" && !t.NotAfter.IsZero() && now > t.NotAfter.UnixMicro() {
 		return drawgate.Decision{Fail: drawgate.ErrTooLate}
 	}
-	specs := b.Plan.Specs(true)
+	specs := answer.Specs(b.Plan, true)
 	over := func(i int, used int64) bool { return b.N[i] > 0 && used+b.N[i] > specs[i].Effective[t.Priority] }
 	if over(0, units) || over(1, slots) || m.paused > now {
 		return m.refuse(t, now)
@@ -88,13 +89,13 @@ func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
 		v.End = now + t.Hold.Microseconds()
 		m.open[t.ID] = &hold{grant: t.Grant, entry: e, slots: b.N[1], end: v.End}
 	}
-	return drawgate.NewDecision(t, v, asks)
+	return answer.New(t, v, asks)
 }
 
 func (m *modelStore) refuse(t *drawgate.Take, now int64) drawgate.Decision {
 	asks := []record.Ask{{}}
 	asks[0].Out[0].RetryAfter = 1
-	d := drawgate.NewDecision(t, record.Verdict{Now: now, RetryAfter: 1}, asks)
+	d := answer.New(t, record.Verdict{Now: now, RetryAfter: 1}, asks)
 	if m.paused > now {
 		d.Reason, d.RetryAfter = drawgate.Paused, time.Duration(m.paused-now)*time.Microsecond
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -31,7 +32,7 @@ const unlimited = 1 << 60
 // NewFallbackPlan divides a policy among instances; 0 means that their number is unknown.
 func NewFallbackPlan(plan *drawgate.Plan, instances int) *FallbackPlan {
 	f := &FallbackPlan{Plan: plan, instances: instances}
-	policy, specs := plan.Policy(), plan.Specs(false)
+	policy, specs := plan.Policy(), answer.Specs(plan, false)
 	for i := range specs {
 		mode := Mode(&policy, i, instances)
 		share := specs[i]
@@ -117,7 +118,7 @@ func (f *FallbackPlan) force() *drawgate.Plan {
 		l.ReservedByPriority = nil
 		if l.Kind == drawgate.Bucket {
 			l.Amount = max(1, l.Amount) // an amount of 0 drains like 1
-			l.Burst = min(drawgate.MaxAmount, 1<<53/f.Plan.Specs(false)[i].Scale)
+			l.Burst = min(drawgate.MaxAmount, 1<<53/answer.Specs(f.Plan, false)[i].Scale)
 		} else {
 			l.Amount, l.Headroom = drawgate.MaxAmount, drawgate.Share{}
 		}
@@ -150,7 +151,7 @@ func (f *FallbackPlan) only(n *drawgate.Amounts) (k drawgate.Amounts) {
 
 // shut reports whether a limit admits nothing of n.
 func (f *FallbackPlan) shut(n *drawgate.Amounts, mayShare bool) bool {
-	for i := range f.Plan.Specs(false) {
+	for i := range answer.Specs(f.Plan, false) {
 		if n[i] > 0 && (f.Mode[i] == drawgate.FallbackClosed || f.Mode[i] == drawgate.FallbackShare && !mayShare) {
 			return true
 		}

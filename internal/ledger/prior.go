@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -22,7 +23,7 @@ func usedByOthers(d *drawgate.Decision, k int, priority int8, took *drawgate.Amo
 				if r.Remaining == 0 {
 					return unlimited
 				}
-				return max(0, f.Plan.Specs(false)[i].Effective[priority]-r.Remaining-took[i])
+				return max(0, answer.Specs(f.Plan, false)[i].Effective[priority]-r.Remaining-took[i])
 			}
 			j++
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -177,7 +178,7 @@ func openID(id string, g drawgate.Grant) string {
 func recordTake(t *drawgate.Take, priority int8) record.Take {
 	rt := record.Take{Hold: t.Hold.Microseconds(), Lease: t.Lease, Priority: priority}
 	if t.ID != "" {
-		rt.ID, rt.Fingerprint = openID(t.ID, t.Grant), t.Fingerprint()
+		rt.ID, rt.Fingerprint = openID(t.ID, t.Grant), answer.Fingerprint(t)
 	}
 	return rt
 }
@@ -242,7 +243,7 @@ func (l *Ledger) enter(now Now, r *Request, d *drawgate.Decision) {
 			l.assumePriorUse(now, p, usedByOthers(d, k, r.take.Priority, &took))
 		}
 		p.plan.adapt(&p.e.rec, now.Store)
-		asks = append(asks, record.Ask{Rec: &p.e.rec, Specs: p.plan.unbounded, N: p.plan.pick(&n)})
+		asks = append(asks, record.Ask{Rec: &p.e.rec, Specs: p.plan.unbounded, N: record.Amounts(p.plan.pick(&n))})
 	}
 	if len(asks) == 0 {
 		return

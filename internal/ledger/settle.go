@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -81,7 +82,7 @@ func (h *reservation) late(st *drawgate.Settlement, now int64) *drawgate.Settlem
 	for k := range delivery.Buckets {
 		b := &delivery.Buckets[k]
 		b.N = usedOf(st, k, &h.granted[k])
-		specs := b.Plan.Specs(false)
+		specs := answer.Specs(b.Plan, false)
 		for j := range specs {
 			if s := &specs[j]; s.Kind == record.Bucket && !s.ChargeEnd && !h.take.Lease {
 				b.N[j] = max(b.N[j], drained(s, h.granted[k][j], now-h.given))
@@ -122,8 +123,8 @@ func (h *reservation) inOrder(st *drawgate.Settlement) drawgate.Settlement {
 // caller may use another plan, because the configuration was replaced or because an override or
 // rule changes amounts. Limits are matched by their identity.
 func said(b *drawgate.BucketCost, plan *drawgate.Plan) (n drawgate.Amounts) {
-	theirs := b.Plan.Specs(false)
-	for j, spec := range plan.Specs(false) {
+	theirs := answer.Specs(b.Plan, false)
+	for j, spec := range answer.Specs(plan, false) {
 		n[j] = drawgate.KeepEstimate
 		if i := slices.IndexFunc(theirs, func(s record.Spec) bool { return s.ID == spec.ID }); i >= 0 {
 			n[j] = b.N[i]
@@ -191,7 +192,7 @@ func (l *Ledger) reopen(now Now, h *reservation) {
 				n[j] = 0
 			}
 		}
-		record.Decide([]record.Ask{{Rec: &e.rec, Specs: p.plan.unbounded, N: n}}, &t, now.Store)
+		record.Decide([]record.Ask{{Rec: &e.rec, Specs: p.plan.unbounded, N: record.Amounts(n)}}, &t, now.Store)
 	}
 }
 
@@ -226,7 +227,7 @@ func (l *Ledger) apply(now Now, st *drawgate.Settlement, parts []part) {
 		}
 		p.plan.adapt(&p.e.rec, now.Store)
 		before[k] = p.plan.used(&p.e.rec)
-		asks = append(asks, record.Ask{Rec: &p.e.rec, Specs: p.plan.unbounded, N: p.plan.pick(&p.n)})
+		asks = append(asks, record.Ask{Rec: &p.e.rec, Specs: p.plan.unbounded, N: record.Amounts(p.plan.pick(&p.n))})
 	}
 	if len(asks) == 0 {
 		l.releaseParts(parts)

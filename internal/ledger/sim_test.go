@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
@@ -622,7 +623,7 @@ func (s *sim) admitted() (all []*grant) {
 // window, or extra slots at once.
 func (s *sim) within(extra [2]int64) {
 	all := s.admitted()
-	specs := s.plan.Specs(true)
+	specs := answer.Specs(s.plan, true)
 	for _, g := range all {
 		units, slots := int64(0), int64(0)
 		for _, o := range all {
@@ -729,7 +730,7 @@ func simulateOnce(t *testing.T, n int, f faults) {
 		}
 		s.settledUp()
 		extra := [2]int64{}
-		for i, spec := range s.plan.Specs(true)[:2] {
+		for i, spec := range answer.Specs(s.plan, true)[:2] {
 			extra[i] = int64(n-1) * (spec.Effective[9] / int64(n))
 		}
 		s.within(extra)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -77,7 +78,7 @@ func (s *Records) open(buckets []drawgate.BucketCost) *opened {
 		o.recs, o.now = append(o.recs, rec), max(o.now, rec.Last)
 	}
 	for i := range buckets {
-		specs := buckets[i].Plan.Specs(s.exact)
+		specs := answer.Specs(buckets[i].Plan, s.exact)
 		if o.keep[i] = s.all || o.recs[i].MustPersist(specs, o.now); s.all {
 			o.recs[i].Advance(specs, o.now) // even if nothing is decided, for example in a refund of nothing
 		}
@@ -114,12 +115,12 @@ func (s *Records) Take(ctx context.Context, batch []drawgate.Take, out []drawgat
 	defer end()
 	for i := range batch {
 		t := &batch[i]
-		if err := t.Check(); err != nil {
+		if err := answer.Check(t); err != nil {
 			out[i] = drawgate.Decision{Fail: err}
 			continue
 		}
 		o := s.open(t.Buckets)
-		d := drawgate.Decide(t, o.recs, s.exact, o.now)
+		d := answer.Decide(t, o.recs, s.exact, o.now)
 		for k := range o.keep {
 			// A replay that does not take its units anew changes nothing, though a hold may have ended.
 			moved := slices.Contains(o.recs[k].Changes.Touched, t.ID)
@@ -150,7 +151,7 @@ func (s *Records) Settle(ctx context.Context, batch []drawgate.Settlement, out [
 				o.keep[k] = true
 			}
 		}
-		out[i] = drawgate.Apply(b, o.recs, s.exact, o.now)
+		out[i] = answer.Apply(b, o.recs, s.exact, o.now)
 		for k, back := range out[i].Back {
 			o.keep[k] = o.keep[k] || back != drawgate.Amounts{}
 		}
@@ -167,7 +168,7 @@ func (s *Records) Peek(ctx context.Context, buckets []drawgate.BucketCost, prior
 	}
 	defer end()
 	for i := range buckets {
-		out[i] = drawgate.Describe(&buckets[i], s.record(buckets[i].Key), priority, s.exact, s.now())
+		out[i] = answer.Describe(&buckets[i], s.record(buckets[i].Key), priority, s.exact, s.now())
 	}
 	return nil
 }

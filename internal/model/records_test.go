@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/storetest"
@@ -68,7 +69,7 @@ func (l limiter) Take(ctx context.Context, batch []drawgate.Take, out []drawgate
 		var err error
 		if t.ID == "" && t.Ahead == 0 && len(t.Buckets) == 1 {
 			b := &t.Buckets[0]
-			out[i], err = drawgate.TakeLocal(l.Open(b.Key.Tenant, b.Plan), b.Plan, b.Key.Name, b.N, t.Priority)
+			out[i], err = answer.TakeLocal(l.Open(b.Key.Tenant, b.Plan), b.Plan, b.Key.Name, b.N, t.Priority)
 		} else {
 			err = l.Store.Take(ctx, batch[i:i+1], out[i:i+1])
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -49,7 +50,7 @@ func (s *Store) asks(buckets []drawgate.BucketCost) []Ask {
 			l = &Ledger{}
 			s.ledgers[b.Key] = l
 		}
-		asks[i] = Ask{Ledger: l, Specs: b.Plan.Specs(s.exact), N: b.N}
+		asks[i] = Ask{Ledger: l, Specs: answer.Specs(b.Plan, s.exact), N: record.Amounts(b.N)}
 	}
 	return asks
 }
@@ -69,14 +70,14 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 			Given: t.Given, Priority: t.Priority,
 		}
 		if t.ID != "" {
-			rt.Fingerprint = t.Fingerprint()
+			rt.Fingerprint = answer.Fingerprint(t)
 			if !t.NotAfter.IsZero() {
 				rt.NotAfter = t.NotAfter.UnixMicro()
 			}
 		}
 		asks := s.asks(t.Buckets)
 		v := Decide(asks, &rt, now)
-		out[i] = drawgate.NewDecision(t, v, plain(asks))
+		out[i] = answer.New(t, v, plain(asks))
 	}
 	return nil
 }
@@ -123,7 +124,7 @@ func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
 		return drawgate.Outcome{}
 	case drawgate.OpRefund:
 		Refund(asks, now)
-		return drawgate.Refunded(plain(asks))
+		return answer.Refunded(plain(asks))
 	case drawgate.OpPause:
 		until := b.At.UnixMicro()
 		if b.Hold > 0 {
@@ -149,7 +150,7 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 		asks := s.asks(buckets[i : i+1])
 		v := Peek(&asks[0], priority, now)
 		t := drawgate.Take{Buckets: buckets[i : i+1]}
-		st := drawgate.Status{Decision: drawgate.NewDecision(&t, v, plain(asks)), Open: len(asks[0].Ledger.holds)}
+		st := drawgate.Status{Decision: answer.New(&t, v, plain(asks)), Open: len(asks[0].Ledger.holds)}
 		if p := asks[0].Ledger.pause; p.Until > v.Now {
 			st.Pause = drawgate.Pause{Until: time.UnixMicro(p.Until), Reason: p.Reason}
 		}

@@ -46,8 +46,7 @@ func extreme(c chooser) (drawgate.Limit, bool) {
 		l.Every = drawgate.Every(c.pick("every", 1, 5))
 	}
 	l.Charge = drawgate.Charge(c.pick("charge", 1, 2))
-	_, err := l.Spec()
-	return l, err == nil
+	return l, l.Check() == nil
 }
 
 // FuzzArithmetic plays scripts with extreme limits and numbers, and compares every answer with the

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -55,7 +56,7 @@ func spec(t testing.TB, l drawgate.Limit) record.Spec {
 	if l.Name == "" {
 		l.Name = "l"
 	}
-	s, err := l.Spec()
+	s, err := answer.LimitSpec(l)
 	if err != nil {
 		t.Fatalf("limit %+v: %v", l, err)
 	}

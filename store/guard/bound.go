@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -103,7 +104,7 @@ func (t *policyBound) line(i, instances, atLeast int) (l Line, drain int64) {
 	policy, n := t.plan.Policy(), int64(instances)
 	l = Line{
 		Policy: policy.Name, Limit: policy.Limits[i].Name, Unit: cmp.Or(policy.Limits[i].Unit, drawgate.UnitRequests), Mode: Mode(&policy, i, instances),
-		Instances: instances, AtLeast: atLeast, Most: t.plan.Specs(false)[i].Effective[record.Priorities-1],
+		Instances: instances, AtLeast: atLeast, Most: answer.Specs(t.plan, false)[i].Effective[record.Priorities-1],
 	}
 	switch l.Mode {
 	case drawgate.FallbackOpen:
@@ -119,7 +120,7 @@ func (t *policyBound) line(i, instances, atLeast int) (l Line, drain int64) {
 			divisor = int64(atLeast) // it may have been alone when it was cut off
 			l.Partly = (n - 1) * (l.Most / divisor)
 		}
-		if spec := &t.plan.Specs(false)[i]; spec.Kind == record.Bucket && l.Partly > 0 {
+		if spec := &answer.Specs(t.plan, false)[i]; spec.Kind == record.Bucket && l.Partly > 0 {
 			drain = (n - 1) * (spec.Rate / divisor)
 		}
 	case drawgate.FallbackDefault, drawgate.FallbackClosed:

@@ -12,7 +12,8 @@ import (
 // [drawgate.Resetter], [drawgate.Lister] and [drawgate.Journal] the store had when Full was called.
 // Limiters and servers check for these interfaces, so pass them this value.
 // During an outage these methods return a [drawgate.StoreError]: they have no fallback.
-// [drawgate.Opener] is never offered, because it would bypass the guard.
+// What lets a limiter decide by the memory of its own process is never offered, because it would
+// bypass the guard.
 func (s *Store) Full() drawgate.Store {
 	inner := s.store()
 	_, reset := inner.(drawgate.Resetter)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -70,7 +71,7 @@ func TestFullOffersWhatTheStoreOffers(t *testing.T) {
 			j, read := full.(drawgate.Journal)
 			_, ping := full.(drawgate.Pinger)
 			_, watch := full.(drawgate.Watcher)
-			_, opens := full.(drawgate.Opener)
+			_, opens := full.(answer.Opener)
 			if reset != (i&1 > 0) || list != (i&2 > 0) || read != (i&4 > 0) || !ping || !watch || opens {
 				t.Errorf("store %d: reset %v, list %v, read %v, ping %v, watch %v, open %v", i, reset, list, read, ping, watch, opens)
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -124,7 +125,7 @@ func (l *load) send() {
 // bucket returns what take i takes: a unit of each limit.
 func (l *load) bucket(i int) drawgate.BucketCost {
 	plan := l.plans[i%len(l.plans)]
-	return cost(plan, l.name(l.era.Load(), i/len(l.plans)%l.keys), slices.Repeat([]int64{1}, len(plan.Specs(false)))...)
+	return cost(plan, l.name(l.era.Load(), i/len(l.plans)%l.keys), slices.Repeat([]int64{1}, len(answer.Specs(plan, false)))...)
 }
 
 func (*load) name(era int32, key int) string { return fmt.Sprintf("%d.%d", era, key) }

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
@@ -26,7 +27,7 @@ type truth struct {
 }
 
 func newTruth(plan *drawgate.Plan) *truth {
-	tr := &truth{plan: plan, unbounded: slices.Clone(plan.Specs(true)), over: func(int) int64 { return 0 }}
+	tr := &truth{plan: plan, unbounded: slices.Clone(answer.Specs(plan, true)), over: func(int) int64 { return 0 }}
 	for i := range tr.unbounded {
 		for p := range tr.unbounded[i].Effective {
 			tr.unbounded[i].Effective[p] = 1 << 40
@@ -40,10 +41,10 @@ func newTruth(plan *drawgate.Plan) *truth {
 
 // admit enters an admission, and returns an error if it exceeds a limit.
 func (tr *truth) admit(id string, hold time.Duration, n drawgate.Amounts, now time.Time) error {
-	asks := []record.Ask{{Rec: &tr.rec, Specs: tr.unbounded, N: n}}
+	asks := []record.Ask{{Rec: &tr.rec, Specs: tr.unbounded, N: record.Amounts(n)}}
 	record.Decide(asks, &record.Take{ID: id, Hold: hold.Microseconds(), Priority: 9}, now.UnixMicro())
 	for i := range tr.unbounded {
-		most := tr.plan.Specs(true)[i].Effective[9] + tr.over(i)
+		most := answer.Specs(tr.plan, true)[i].Effective[9] + tr.over(i)
 		if u := tr.rec.Usage(&tr.unbounded[i], 9); n[i] > 0 && u.Used > most {
 			return fmt.Errorf("limit %d has used %d of %d", i, u.Used, most)
 		}
@@ -52,7 +53,7 @@ func (tr *truth) admit(id string, hold time.Duration, n drawgate.Amounts, now ti
 }
 
 func (tr *truth) settle(id string, cancel bool, n drawgate.Amounts, now time.Time) {
-	record.Settle([]record.Ask{{Rec: &tr.rec, Specs: tr.unbounded, N: n}}, id, 0, cancel, now.UnixMicro())
+	record.Settle([]record.Ask{{Rec: &tr.rec, Specs: tr.unbounded, N: record.Amounts(n)}}, id, 0, cancel, now.UnixMicro())
 }
 
 func (tr *truth) renew(id string, hold time.Duration, now time.Time) {
@@ -139,7 +140,7 @@ func (w *world) close() {
 func clock() string { return time.Now().UTC().Format("15:04:05.000") }
 
 func (w *world) amounts() (n drawgate.Amounts) {
-	specs := w.plan.Specs(true)
+	specs := answer.Specs(w.plan, true)
 	for i := range specs {
 		n[i] = min(rapid.Int64Range(0, 4).Draw(w.t, "n"), specs[i].Effective[9])
 	}
@@ -148,7 +149,7 @@ func (w *world) amounts() (n drawgate.Amounts) {
 
 func (w *world) take(g int, hold time.Duration) {
 	key, n := rapid.SampledFrom([]string{"a", "b"}).Draw(w.t, "key"), w.amounts()
-	for i, s := range w.plan.Specs(true) {
+	for i, s := range answer.Specs(w.plan, true) {
 		if hold == 0 && s.Kind == record.Concurrency {
 			n[i] = 0
 		}

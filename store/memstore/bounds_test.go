@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/storetest"
 )
@@ -50,7 +51,7 @@ func (c client) costs(name string, n int64) []drawgate.BucketCost {
 
 // local takes as a limiter does, which may find the bucket to be a word.
 func (c client) local(name string, n int64) (drawgate.Decision, error) {
-	return drawgate.TakeLocal(c.store.Open("t", c.plan), c.plan, name, c.costs(name, n)[0].N, 0)
+	return answer.TakeLocal(c.store.Open("t", c.plan), c.plan, name, c.costs(name, n)[0].N, 0)
 }
 
 func (c client) take(t drawgate.Take) (drawgate.Decision, error) {
@@ -434,7 +435,7 @@ func TestTakeDoesNotAllocate(t *testing.T) { // not parallel: AllocsPerRun count
 	} {
 		b, n := s.Open("t", c.plan), c.costs("k", 1)[0].N
 		if got := testing.AllocsPerRun(1000, func() {
-			if _, err := drawgate.TakeLocal(b, c.plan, "k", n, 0); err != nil {
+			if _, err := answer.TakeLocal(b, c.plan, "k", n, 0); err != nil {
 				t.Error(err)
 			}
 		}); got != 0 {

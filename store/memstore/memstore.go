@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/cells"
 	"github.com/drawgate/drawgate/internal/record"
 )
@@ -40,7 +41,7 @@ type Store struct {
 
 var (
 	_ drawgate.Store    = (*Store)(nil)
-	_ drawgate.Opener   = (*Store)(nil)
+	_ answer.Opener     = (*Store)(nil)
 	_ drawgate.Resetter = (*Store)(nil)
 	_ drawgate.Lister   = (*Store)(nil)
 	_ drawgate.Pinger   = (*Store)(nil)
@@ -56,9 +57,9 @@ func New(opts *Options) *Store {
 	return &Store{cells: cells.New(int64(most))}
 }
 
-// Open implements [drawgate.Opener].
+// Open implements [answer.Opener].
 func (s *Store) Open(tenant string, plan *drawgate.Plan) *cells.Buckets {
-	return s.cells.Space(tenant, plan.Name()).Bind(plan.Specs(false))
+	return s.cells.Space(tenant, plan.Name()).Bind(answer.Specs(plan, false))
 }
 
 // ready returns an error if the store is closed or the caller has given up.
@@ -76,12 +77,12 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	}
 	for i := range batch {
 		t := &batch[i]
-		if err := t.Check(); err != nil {
+		if err := answer.Check(t); err != nil {
 			out[i] = drawgate.Decision{Fail: err}
 			continue
 		}
 		err := s.with(t.Buckets, s.cells.With, func(recs []*record.Record) {
-			out[i] = drawgate.Decide(t, recs, false, s.cells.Now())
+			out[i] = answer.Decide(t, recs, false, s.cells.Now())
 		})
 		if err != nil {
 			out[i] = drawgate.Decision{Fail: fail("take", err)}
@@ -102,7 +103,7 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 			in = s.cells.With
 		}
 		err := s.with(st.Buckets, in, func(recs []*record.Record) {
-			out[i] = drawgate.Apply(st, recs, false, s.cells.Now())
+			out[i] = answer.Apply(st, recs, false, s.cells.Now())
 		})
 		if err != nil {
 			out[i] = drawgate.Outcome{Err: fail(st.Op.String(), err)}
@@ -121,7 +122,7 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	}
 	for i := range buckets {
 		err := s.with(buckets[i:i+1], s.look, func(recs []*record.Record) {
-			out[i] = drawgate.Describe(&buckets[i], recs[0], priority, false, s.cells.Now())
+			out[i] = answer.Describe(&buckets[i], recs[0], priority, false, s.cells.Now())
 		})
 		if err != nil {
 			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: fail("peek", err)}}
@@ -157,7 +158,7 @@ func (s *Store) with(buckets []drawgate.BucketCost, in func([]cells.Named, func(
 	slices.SortFunc(order, func(a, b int) int { return name(buckets[a].Key).Compare(name(buckets[b].Key)) })
 	names := make([]cells.Named, len(buckets))
 	for k, i := range order {
-		names[k] = cells.Named{Name: name(buckets[i].Key), Specs: buckets[i].Plan.Specs(false)}
+		names[k] = cells.Named{Name: name(buckets[i].Key), Specs: answer.Specs(buckets[i].Plan, false)}
 		if k > 0 && names[k].Name == names[k-1].Name {
 			return fmt.Errorf("%w: the same bucket twice", drawgate.ErrInvalid)
 		}

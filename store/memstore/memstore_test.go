@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/storetest"
 )
@@ -61,7 +62,7 @@ func (l *local) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 			return err
 		}
 		b := &t.Buckets[0]
-		d, err := drawgate.TakeLocal(l.Open(b.Key.Tenant, b.Plan), b.Plan, b.Key.Name, b.N, t.Priority)
+		d, err := answer.TakeLocal(l.Open(b.Key.Tenant, b.Plan), b.Plan, b.Key.Name, b.N, t.Priority)
 		if errors.Is(err, drawgate.ErrClosed) {
 			return err
 		}

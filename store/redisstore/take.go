@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -68,13 +69,13 @@ func takeRequest(t *drawgate.Take) request {
 		r.err = fmt.Errorf("%w: an id of %d bytes, a hold of %v", drawgate.ErrInvalid, len(t.ID), t.Hold)
 		return r
 	}
-	if r.err = t.Check(); r.err != nil {
+	if r.err = answer.Check(t); r.err != nil {
 		return r
 	}
 	if t.ID == "" && t.Ahead <= 0 && !t.Given && len(t.Buckets) == 1 {
 		r.op = opHot
 		b := &t.Buckets[0]
-		if specs := b.Plan.Specs(false); len(specs) == 1 && specs[0].Kind == record.Bucket && b.N[0] > 0 && specs[0].Fits(b.N[0], t.Priority) {
+		if specs := answer.Specs(b.Plan, false); len(specs) == 1 && specs[0].Kind == record.Bucket && b.N[0] > 0 && specs[0].Fits(b.N[0], t.Priority) {
 			r.op = opGCRA
 		}
 		return r
@@ -94,7 +95,7 @@ func takeExtra(t *drawgate.Take, about int64) string {
 		buf = append(buf, make([]byte, 16)...)
 	} else {
 		buf = binary.BigEndian.AppendUint64(buf, uint64(t.Grant))
-		buf = binary.BigEndian.AppendUint64(buf, t.Fingerprint())
+		buf = binary.BigEndian.AppendUint64(buf, answer.Fingerprint(t))
 		if notAfter = about + drawgate.SendLife.Microseconds(); !t.NotAfter.IsZero() {
 			notAfter = min(max(t.NotAfter.UnixMicro(), 1), maxInstant)
 		}
@@ -378,7 +379,7 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 	}
 	switch code {
 	case gotReused, gotOther, gotLate, gotFull:
-		*d = drawgate.NewDecision(t, record.Verdict{Now: now, Reused: code == gotReused, Other: code == gotOther, Late: code == gotLate, Full: code == gotFull}, nil)
+		*d = answer.New(t, record.Verdict{Now: now, Reused: code == gotReused, Other: code == gotOther, Late: code == gotLate, Full: code == gotFull}, nil)
 		return nil
 	}
 	if len(rest) < 1+len(t.Buckets) || code < gotAllowed || code > gotReplayed {
@@ -403,7 +404,7 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 			return err
 		}
 		views[i] = st
-		asks[i] = record.Ask{Rec: &st.rec, Specs: b.Plan.Specs(false), Granted: got}
+		asks[i] = record.Ask{Rec: &st.rec, Specs: answer.Specs(b.Plan, false), Granted: record.Amounts(got)}
 		if code != gotRefused {
 			record.Peek(&asks[i], t.Priority, now)
 		}
@@ -411,7 +412,7 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 	if code == gotRefused {
 		return refusal(t, d, views, now)
 	}
-	*d = drawgate.NewDecision(t, record.Verdict{Now: now, Allowed: true, Replayed: code == gotReplayed, Start: start, End: end}, asks)
+	*d = answer.New(t, record.Verdict{Now: now, Allowed: true, Replayed: code == gotReplayed, Start: start, End: end}, asks)
 	return nil
 }
 
@@ -424,19 +425,19 @@ func (s *Store) answerShort(t *drawgate.Take, d *drawgate.Decision, m *rueidis.R
 	now := st.rec.Last
 	s.learn(now)
 	st.complete(nil)
-	asks := [1]record.Ask{{Rec: &st.rec, Specs: t.Buckets[0].Plan.Specs(false)}}
-	record.Peek(&asks[0], t.Priority, now)
-	*d = drawgate.NewDecision(t, record.Verdict{Now: now, Allowed: true}, asks[:])
+	ask := record.Ask{Rec: &st.rec, Specs: answer.Specs(t.Buckets[0].Plan, false)}
+	record.Peek(&ask, t.Priority, now)
+	*d = answer.Plain(t, record.Verdict{Now: now, Allowed: true}, ask.Out)
 	return nil
 }
 
 // refusal explains a refusal by deciding once more, here, on what the script saw.
 func refusal(t *drawgate.Take, d *drawgate.Decision, views []*stored, now int64) error {
-	recs := make([]*record.Record, len(views))
-	for i, st := range views {
-		recs[i] = &st.rec
+	recs := views[0].oneRecord[:0]
+	for _, st := range views {
+		recs = append(recs, &st.rec)
 	}
-	*d = drawgate.Decide(t, recs, false, now)
+	*d = answer.Decide(t, recs, false, now)
 	if d.Allowed || d.Fail != nil {
 		return errDisagree
 	}
@@ -489,7 +490,7 @@ func refunded(st *drawgate.Settlement, parts []rueidis.RedisMessage) (o drawgate
 		}
 		copy(asks[i].Granted[:], ns)
 	}
-	return drawgate.Refunded(asks), nil
+	return answer.Refunded(asks), nil
 }
 
 func (s *Store) answerPeek(b *drawgate.BucketCost, priority int8, out *drawgate.Status, m *rueidis.RedisMessage) error {
@@ -502,7 +503,7 @@ func (s *Store) answerPeek(b *drawgate.BucketCost, priority int8, out *drawgate.
 	if err != nil {
 		return err
 	}
-	*out = drawgate.Describe(b, &st.rec, priority, false, now)
+	*out = answer.Describe(b, &st.rec, priority, false, now)
 	out.Open = st.open
 	return nil
 }

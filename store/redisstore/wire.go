@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -77,7 +78,7 @@ func appendNums(buf []byte, vs ...int64) []byte {
 // appendRequest appends one bucket's request. It has the calendar windows of the instant about now,
 // the following one, and those of times.
 func appendRequest(buf []byte, b *drawgate.BucketCost, priority int8, raw string, about int64, times []int64) []byte {
-	specs := b.Plan.Specs(false)
+	specs := answer.Specs(b.Plan, false)
 	buf = append(buf, byte(len(specs)))
 	for i := range specs {
 		s := &specs[i]
@@ -219,6 +220,7 @@ type stored struct {
 	// Storage for a bucket of one limit, to avoid allocations.
 	oneState  [1]record.State
 	oneNewest [1]newest
+	oneRecord [1]*record.Record
 }
 
 // newest is the newest entry of limit i of a header.
@@ -359,7 +361,7 @@ func readView(m *rueidis.RedisMessage, b *drawgate.BucketCost) (st *stored, got 
 	if st, err = header(&parts[0]); err != nil {
 		return nil, got, err
 	}
-	older, err := readEntries(&parts[1], b.Plan.Specs(false))
+	older, err := readEntries(&parts[1], answer.Specs(b.Plan, false))
 	if err != nil {
 		return nil, got, err
 	}
@@ -368,7 +370,7 @@ func readView(m *rueidis.RedisMessage, b *drawgate.BucketCost) (st *stored, got 
 	if err != nil {
 		return nil, got, errAnswer
 	}
-	if err := st.readHeld(lists, b.Plan.Specs(false)); err != nil {
+	if err := st.readHeld(lists, answer.Specs(b.Plan, false)); err != nil {
 		return nil, got, err
 	}
 	if len(parts) > 4 {

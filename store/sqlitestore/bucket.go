@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -328,7 +329,7 @@ func checkTake(t *drawgate.Take) error {
 	if err := checkBuckets(t.Buckets); err != nil {
 		return err
 	}
-	return t.Check()
+	return answer.Check(t)
 }
 
 func checkBuckets(buckets []drawgate.BucketCost) error {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -137,7 +138,7 @@ func (m *unitsMemo) units(plan *drawgate.Plan, n drawgate.Amounts) string {
 // settledUnits returns what a settlement used of an open reservation.
 func settledUnits(bc *drawgate.BucketCost, open *record.Open) string {
 	var n drawgate.Amounts
-	specs := bc.Plan.Specs(true)
+	specs := answer.Specs(bc.Plan, true)
 	for i := range open.Parts {
 		p := &open.Parts[i]
 		for j := range specs {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
@@ -41,16 +42,16 @@ func (r *reference) of(bs []drawgate.BucketCost) (recs []*record.Record) {
 }
 
 func (r *reference) take(t *drawgate.Take) string {
-	d := drawgate.Decide(t, r.of(t.Buckets), true, r.now())
+	d := answer.Decide(t, r.of(t.Buckets), true, r.now())
 	return say(&d)
 }
 
 func (r *reference) settle(s *drawgate.Settlement) string {
-	return fmt.Sprint(drawgate.Apply(s, r.of(s.Buckets), true, r.now()))
+	return fmt.Sprint(answer.Apply(s, r.of(s.Buckets), true, r.now()))
 }
 
 func (r *reference) peek(b *drawgate.BucketCost) string {
-	st := drawgate.Describe(b, r.of([]drawgate.BucketCost{*b})[0], 0, true, r.now())
+	st := answer.Describe(b, r.of([]drawgate.BucketCost{*b})[0], 0, true, r.now())
 	return say(&st.Decision) + fmt.Sprint(st.States, st.Open)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -59,7 +60,7 @@ func (u repairMark) fill(b *bucket, plan *drawgate.Plan, now int64) {
 	if since <= max(b.rec.Last, b.reset) {
 		return
 	}
-	specs := plan.Specs(true)
+	specs := answer.Specs(plan, true)
 	b.rec.Advance(specs, since)
 	ask := [1]record.Ask{{Rec: b.rec, Specs: specs}}
 	some := false

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -339,7 +340,7 @@ func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
 		return drawgate.Decision{}, err
 	}
 	w.keepMustPersist(t.Buckets, now)
-	d := drawgate.Decide(t, w.recs, true, now)
+	d := answer.Decide(t, w.recs, true, now)
 	if d.Replayed {
 		for _, b := range w.bkts {
 			if slices.Contains(b.rec.Changes.Touched, t.ID) { // its units were newly taken
@@ -383,12 +384,12 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 	var open [drawgate.MaxBuckets]*record.Open
 	now = w.keepMustPersist(st.Buckets, now)
 	for i, rec := range w.recs {
-		rec.Advance(st.Buckets[i].Plan.Specs(true), now) // a hold that is over by now is not settled
+		rec.Advance(answer.Specs(st.Buckets[i].Plan, true), now) // a hold that is over by now is not settled
 		if o := rec.Open[st.ID]; o != nil && o.Grant == uint64(st.Grant) {
 			open[i] = o
 		}
 	}
-	out := drawgate.Apply(st, w.recs, true, now)
+	out := answer.Apply(st, w.recs, true, now)
 	if out.Gone || out.Err != nil {
 		return out, nil
 	}
@@ -411,8 +412,8 @@ func (w *writer) keepMustPersist(buckets []drawgate.BucketCost, now int64) int64
 		now = max(now, rec.Last)
 	}
 	for i, b := range w.bkts {
-		if b.rec.MustPersist(buckets[i].Plan.Specs(true), now) {
-			b.rec.Advance(buckets[i].Plan.Specs(true), now)
+		if b.rec.MustPersist(answer.Specs(buckets[i].Plan, true), now) {
+			b.rec.Advance(answer.Specs(buckets[i].Plan, true), now)
 			w.mark(b, now)
 		}
 	}
@@ -451,7 +452,7 @@ func (w *writer) peek(bc *drawgate.BucketCost, priority int8, now int64) (drawga
 	switch {
 	case err == nil:
 		w.repaired.fill(b, bc.Plan, now)
-		return drawgate.Describe(bc, b.rec, priority, true, now), nil
+		return answer.Describe(bc, b.rec, priority, true, now), nil
 	case isBucket(err):
 		return drawgate.Status{Decision: drawgate.Decision{Fail: storeError("peek", explain(err))}}, nil
 	}

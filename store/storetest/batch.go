@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 )
 
 var batchCases = []testCase{
@@ -223,8 +224,8 @@ func testClose(e *env) {
 		if s, ok := e.s.(drawgate.Pinger); ok {
 			e.closed("Ping", s.Ping(e.ctx()))
 		}
-		if s, ok := e.s.(drawgate.Opener); ok {
-			_, err := drawgate.TakeLocal(s.Open("t", b.plan), b.plan, "k", drawgate.Amounts{1}, 0)
+		if s, ok := e.s.(answer.Opener); ok {
+			_, err := answer.TakeLocal(s.Open("t", b.plan), b.plan, "k", drawgate.Amounts{1}, 0)
 			e.closed("TakeOne", err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 )
 
 var optionalCases = []testCase{
@@ -284,7 +285,7 @@ func testWatch(e *env) {
 }
 
 func testOpener(e *env) {
-	s, implemented := e.s.(drawgate.Opener)
+	s, implemented := e.s.(answer.Opener)
 	if !implemented {
 		return
 	}
@@ -297,7 +298,7 @@ func testOpener(e *env) {
 				n[1] = 1
 			}
 			st := b.peek(n[:len(limits)]...)
-			d, err := drawgate.TakeLocal(l, b.plan, b.key.Name, n, 0)
+			d, err := answer.TakeLocal(l, b.plan, b.key.Name, n, 0)
 			if err != nil {
 				e.Fatal(err)
 			}

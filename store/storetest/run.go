@@ -13,8 +13,8 @@ type testCase struct {
 }
 
 // Run checks every promise, one subtest each. Promises of [drawgate.Resetter], [drawgate.Lister],
-// [drawgate.Journal], [drawgate.Pinger], [drawgate.Watcher] and [drawgate.Opener] are checked if
-// the store implements them.
+// [drawgate.Journal], [drawgate.Pinger] and [drawgate.Watcher] are checked if the store implements
+// them.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, group := range [][]testCase{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 )
 
 // Scripts plays n random scripts on the store of h and on a reference, and compares all answers.
@@ -196,7 +197,7 @@ func (m *maker) buckets(set, version int, priority int8) (bs []drawgate.BucketCo
 	for k := range 3 {
 		if k == set || set == 3 && k < 2 {
 			b := drawgate.BucketCost{Key: m.key(k), Plan: m.sc.plans[version]}
-			for i, s := range b.Plan.Specs(false) {
+			for i, s := range answer.Specs(b.Plan, false) {
 				if b.N[i] = pick(m, 0, 1, 1, 2, s.Effective[9]/3, s.Effective[9]); !s.Fits(b.N[i], priority) {
 					b.N[i] = 0 // a limiter would not send it
 				}
@@ -383,9 +384,9 @@ func (p *player) charge(key drawgate.Key, plan *drawgate.Plan) {
 // raised reports whether a later version differs only by new limits, changed amounts, and higher
 // bucket rates.
 func raised(old, later *drawgate.Plan) bool {
-	for _, s := range old.Specs(false) {
+	for _, s := range answer.Specs(old, false) {
 		known := false
-		for _, t := range later.Specs(false) {
+		for _, t := range answer.Specs(later, false) {
 			known = known || s.ID == t.ID && s.Rate <= t.Rate && s.ChargeEnd == t.ChargeEnd && s.Margin == t.Margin && s.Join == t.Join
 		}
 		if !known {

@@ -1,0 +1,188 @@
+// Package answer decides takes and settlements on records: it is where stores meet the arithmetic.
+//
+// A store that keeps records in Go loads those of a take's buckets, calls one of these functions
+// under its own lock or in its own transaction, and writes the records back. A store that decides
+// elsewhere, such as in a script, makes its answers here. The functions are pure; now is in Unix
+// microseconds. Package store offers the same to stores outside this module.
+package answer
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/bridge"
+	"github.com/drawgate/drawgate/internal/cells"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// Opener is a store that decides in the caller's process, without I/O: a [drawgate.Limiter] brings
+// plain takes of one bucket to its buckets directly.
+type Opener interface {
+	Open(tenant string, plan *drawgate.Plan) *cells.Buckets
+}
+
+var (
+	limitSpec   = bridge.LimitSpec.(func(drawgate.Limit) (record.Spec, error))
+	specs       = bridge.Specs.(func(*drawgate.Plan, bool) []record.Spec)
+	decide      = bridge.Decide.(func(*drawgate.Take, uint64, []*record.Record, bool, int64) drawgate.Decision)
+	newDecision = bridge.NewDecision.(func(*drawgate.Take, record.Verdict, []record.Ask) drawgate.Decision)
+	newPlain    = bridge.NewPlain.(func(*drawgate.Take, record.Verdict, [record.MaxLimits]record.Result) drawgate.Decision)
+	describe    = bridge.Describe.(func(*drawgate.BucketCost, *record.Record, int8, bool, int64) drawgate.Status)
+	takeLocal   = bridge.TakeLocal.(func(*cells.Buckets, *drawgate.Plan, string, drawgate.Amounts, int8) (drawgate.Decision, error))
+)
+
+// LimitSpec checks a limit and makes it ready for the arithmetic.
+func LimitSpec(l drawgate.Limit) (record.Spec, error) { return limitSpec(l) }
+
+// Specs returns a plan's limits as the arithmetic needs them, in the policy's order. exact says
+// that a rolling limit without a precision is exact. They must not be changed.
+func Specs(p *drawgate.Plan, exact bool) []record.Spec { return specs(p, exact) }
+
+// Decide decides one take over the records of its buckets, in the order of t.Buckets.
+func Decide(t *drawgate.Take, recs []*record.Record, exact bool, now int64) drawgate.Decision {
+	if err := Check(t); err != nil {
+		return drawgate.Decision{Fail: err}
+	}
+	var content uint64
+	if t.ID != "" {
+		content = Fingerprint(t)
+	}
+	return decide(t, content, recs, exact, now)
+}
+
+// New makes a decision of what was decided elsewhere. Of asks, Out and Granted are used.
+func New(t *drawgate.Take, v record.Verdict, asks []record.Ask) drawgate.Decision {
+	return newDecision(t, v, asks)
+}
+
+// Plain is New for a plain take of one bucket. It does not allocate.
+func Plain(t *drawgate.Take, v record.Verdict, out [record.MaxLimits]record.Result) drawgate.Decision {
+	return newPlain(t, v, out)
+}
+
+// TakeLocal decides a plain take of one bucket in this process, as [drawgate.Limiter.Allow] does
+// with an [Opener].
+func TakeLocal(b *cells.Buckets, p *drawgate.Plan, name string, n drawgate.Amounts, priority int8) (drawgate.Decision, error) {
+	return takeLocal(b, p, name, n, priority)
+}
+
+// Describe describes a bucket by its record. The record may be advanced to now, which is no change
+// that has to be kept.
+func Describe(b *drawgate.BucketCost, rec *record.Record, priority int8, exact bool, now int64) drawgate.Status {
+	return describe(b, rec, priority, exact, now)
+}
+
+// Apply carries out one settlement on the records of its buckets, in the order of s.Buckets.
+func Apply(s *drawgate.Settlement, recs []*record.Record, exact bool, now int64) drawgate.Outcome {
+	asks := make([]record.Ask, len(recs))
+	for i := range asks {
+		b := &s.Buckets[i]
+		asks[i] = record.Ask{Rec: recs[i], Specs: specs(b.Plan, exact), N: record.Amounts(b.N)}
+	}
+	switch s.Op {
+	case drawgate.OpSettle, drawgate.OpCancel:
+		settled, _ := record.Settle(asks, s.ID, uint64(s.Grant), s.Op == drawgate.OpCancel, now)
+		return drawgate.Outcome{Gone: !settled}
+	case drawgate.OpRenew:
+		if end, kept := record.KeptLease(asks, s.ID, uint64(s.Grant), now); kept {
+			return drawgate.Outcome{Kept: true, End: time.UnixMicro(end)}
+		}
+		renewed, end, _ := record.Renew(asks, s.ID, uint64(s.Grant), s.Hold.Microseconds(), now)
+		if !renewed {
+			return drawgate.Outcome{Gone: true}
+		}
+		return drawgate.Outcome{End: time.UnixMicro(end)}
+	case drawgate.OpCharge:
+		record.Charge(asks, s.At.UnixMicro(), now)
+		return drawgate.Outcome{}
+	case drawgate.OpRefund:
+		record.Refund(asks, now)
+		return Refunded(asks)
+	case drawgate.OpPause:
+		end, _ := record.PauseUntil(asks, pauseEnd(s, now), s.Reason, now)
+		return drawgate.Outcome{End: time.UnixMicro(end)}
+	}
+	return drawgate.Outcome{Err: drawgate.ErrInvalid}
+}
+
+// pauseEnd returns until when an OpPause lasts, in Unix µs.
+func pauseEnd(s *drawgate.Settlement, now int64) int64 {
+	if s.Hold > 0 {
+		return now + s.Hold.Microseconds()
+	}
+	return s.At.UnixMicro()
+}
+
+// Refunded makes the outcome of an OpRefund that was carried out elsewhere. Of asks, Granted is
+// used: the units given back.
+func Refunded(asks []record.Ask) (o drawgate.Outcome) {
+	for i := range asks {
+		if asks[i].Granted == (record.Amounts{}) {
+			continue
+		}
+		if o.Back == nil {
+			o.Back = make([]drawgate.Amounts, len(asks))
+		}
+		o.Back[i] = drawgate.Amounts(asks[i].Granted)
+	}
+	return o
+}
+
+// Check reports what no store can decide: arguments out of bounds, and slots without a hold, which
+// nothing would ever free. The library refuses more, and better; this is for stores that are called
+// by themselves. [Decide] checks this, too.
+func Check(t *drawgate.Take) error {
+	if n := len(t.Buckets); n == 0 || n > drawgate.MaxBuckets {
+		return fmt.Errorf("%w: %d buckets are not 1 to %d", drawgate.ErrInvalid, n, drawgate.MaxBuckets)
+	}
+	if t.Priority < 0 || t.Priority > drawgate.MaxPriority || t.Hold < 0 {
+		return fmt.Errorf("%w: priority %d, a hold of %v", drawgate.ErrInvalid, t.Priority, t.Hold)
+	}
+	for i := range t.Buckets {
+		b := &t.Buckets[i]
+		if b.Plan == nil {
+			return fmt.Errorf("%w: a bucket has no plan", drawgate.ErrInvalid)
+		}
+		if t.Hold == 0 && b.Plan.NeedsHold() && asksForSlots(b) {
+			return fmt.Errorf("%w (policy %q)", drawgate.ErrNeedsReserve, b.Plan.Name())
+		}
+	}
+	return nil
+}
+
+func asksForSlots(b *drawgate.BucketCost) bool {
+	ss := specs(b.Plan, false)
+	for j := range ss {
+		if b.N[j] > 0 && ss[j].Kind == record.Concurrency {
+			return true
+		}
+	}
+	return false
+}
+
+// Fingerprint identifies what a take asks for: the same id with another fingerprint is another
+// take. It is kept with an open reservation.
+func Fingerprint(t *drawgate.Take) uint64 {
+	buf := make([]byte, 0, 256)
+	for i := range t.Buckets {
+		b := &t.Buckets[i]
+		for _, part := range [...]string{b.Key.Tenant, b.Key.Policy, b.Key.Name} {
+			buf = binary.AppendUvarint(buf, uint64(len(part)))
+			buf = append(buf, part...)
+		}
+		ss := specs(b.Plan, false)
+		for j := range ss {
+			buf = binary.BigEndian.AppendUint64(buf, ss[j].ID)
+			buf = binary.AppendVarint(buf, b.N[j])
+		}
+	}
+	buf = binary.AppendVarint(buf, t.Hold.Microseconds())
+	if t.Lease {
+		buf = append(buf, 1)
+	}
+	h := sha256.Sum256(buf)
+	return binary.BigEndian.Uint64(h[:])
+}
