@@ -41,11 +41,9 @@ func LimitSpec(l drawgate.Limit) (record.Spec, error) { return limitSpec(l) }
 // that a rolling limit without a precision is exact. They must not be changed.
 func Specs(p *drawgate.Plan, exact bool) []record.Spec { return specs(p, exact) }
 
-// Decide decides one take over the records of its buckets, in the order of t.Buckets.
+// Decide decides one take, which [Check] finds right, over the records of its buckets, in the order
+// of t.Buckets.
 func Decide(t *drawgate.Take, recs []*record.Record, exact bool, now int64) drawgate.Decision {
-	if err := Check(t); err != nil {
-		return drawgate.Decision{Fail: err}
-	}
 	var content uint64
 	if t.ID != "" {
 		content = Fingerprint(t)
@@ -131,23 +129,40 @@ func Refunded(asks []record.Ask) (o drawgate.Outcome) {
 	return o
 }
 
-// Check reports what no store can decide: arguments out of bounds, and slots without a hold, which
-// nothing would ever free. The library refuses more, and better; this is for stores that are called
-// by themselves. [Decide] checks this, too.
+// Check reports what no store can decide: arguments out of bounds, a bucket that is named twice, an
+// id without a hold, and slots without one, which nothing would ever free. The library refuses more,
+// and better; this is for stores that are called by themselves.
 func Check(t *drawgate.Take) error {
-	if n := len(t.Buckets); n == 0 || n > drawgate.MaxBuckets {
-		return fmt.Errorf("%w: %d buckets are not 1 to %d", drawgate.ErrInvalid, n, drawgate.MaxBuckets)
-	}
 	if t.Priority < 0 || t.Priority > drawgate.MaxPriority || t.Hold < 0 {
 		return fmt.Errorf("%w: priority %d, a hold of %v", drawgate.ErrInvalid, t.Priority, t.Hold)
 	}
+	if (t.ID != "") != (t.Hold > 0) {
+		return fmt.Errorf("%w: a take with an id needs a hold, and a take without an id has none", drawgate.ErrInvalid)
+	}
+	if err := CheckBuckets(t.Buckets); err != nil {
+		return err
+	}
 	for i := range t.Buckets {
-		b := &t.Buckets[i]
-		if b.Plan == nil {
+		if b := &t.Buckets[i]; t.Hold == 0 && b.Plan.NeedsHold() && asksForSlots(b) {
+			return fmt.Errorf("%w (policy %q)", drawgate.ErrNeedsReserve, b.Plan.Name())
+		}
+	}
+	return nil
+}
+
+// CheckBuckets reports what is wrong with the buckets of a take or a settlement.
+func CheckBuckets(buckets []drawgate.BucketCost) error {
+	if n := len(buckets); n == 0 || n > drawgate.MaxBuckets {
+		return fmt.Errorf("%w: %d buckets are not 1 to %d", drawgate.ErrInvalid, n, drawgate.MaxBuckets)
+	}
+	for i := range buckets {
+		if buckets[i].Plan == nil {
 			return fmt.Errorf("%w: a bucket has no plan", drawgate.ErrInvalid)
 		}
-		if t.Hold == 0 && b.Plan.NeedsHold() && asksForSlots(b) {
-			return fmt.Errorf("%w (policy %q)", drawgate.ErrNeedsReserve, b.Plan.Name())
+		for j := range i {
+			if buckets[i].Key == buckets[j].Key {
+				return fmt.Errorf("%w: a bucket of policy %q is named twice", drawgate.ErrInvalid, buckets[i].Plan.Name())
+			}
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
 	"github.com/drawgate/drawgate/internal/shadow"
 )
@@ -103,21 +104,11 @@ func (s *Store) refusedBy() error {
 func valid(batch []drawgate.Take) error {
 	for i := range batch {
 		t := &batch[i]
-		if len(t.Buckets) == 0 || len(t.Buckets) > drawgate.MaxBuckets || (t.ID == "") != (t.Hold == 0) || t.Hold < 0 ||
-			t.Priority < 0 || t.Priority > drawgate.MaxPriority || twice(t.Buckets) {
-			return drawgate.ErrInvalid
+		if err := answer.Check(t); err != nil && !errors.Is(err, drawgate.ErrNeedsReserve) {
+			return err
 		}
 	}
 	return nil
-}
-
-func twice(buckets []drawgate.BucketCost) bool {
-	for i := range buckets {
-		if buckets[i].Plan == nil || slices.ContainsFunc(buckets[:i], func(b drawgate.BucketCost) bool { return b.Key == buckets[i].Key }) {
-			return true
-		}
-	}
-	return false
 }
 
 // ask has the store decide. Until it answers, the units count in the ledger, so that takes which

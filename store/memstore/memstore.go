@@ -8,7 +8,6 @@ package memstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/drawgate/drawgate"
@@ -98,6 +97,10 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	}
 	for i := range batch {
 		st := &batch[i]
+		if err := answer.CheckBuckets(st.Buckets); err != nil {
+			out[i] = drawgate.Outcome{Err: err}
+			continue
+		}
 		in := s.among
 		if st.Op == drawgate.OpCharge || st.Op == drawgate.OpPause {
 			in = s.cells.With
@@ -159,9 +162,6 @@ func (s *Store) with(buckets []drawgate.BucketCost, in func([]cells.Named, func(
 	names := make([]cells.Named, len(buckets))
 	for k, i := range order {
 		names[k] = cells.Named{Name: name(buckets[i].Key), Specs: answer.Specs(buckets[i].Plan, false)}
-		if k > 0 && names[k].Name == names[k-1].Name {
-			return fmt.Errorf("%w: the same bucket twice", drawgate.ErrInvalid)
-		}
 	}
 	return in(names, func(sorted []*record.Record) {
 		recs := make([]*record.Record, len(sorted))

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -313,37 +312,6 @@ func (w *writer) drop(id int64) error {
 	for _, q := range [...]query{qDropState, qDropAllEntries, qDropAllOpen, qDropKey} {
 		if _, err := w.conn.exec(q, id); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// checkTake finds invalid takes, which a correct limiter does not send.
-func checkTake(t *drawgate.Take) error {
-	switch {
-	case (t.ID != "") != (t.Hold > 0) || t.Hold < 0:
-		return fmt.Errorf("%w: a take with an id needs a hold, and a take without an id has none", drawgate.ErrInvalid)
-	case t.Priority < 0 || t.Priority > drawgate.MaxPriority:
-		return fmt.Errorf("%w: priority %d", drawgate.ErrInvalid, t.Priority)
-	}
-	if err := checkBuckets(t.Buckets); err != nil {
-		return err
-	}
-	return answer.Check(t)
-}
-
-func checkBuckets(buckets []drawgate.BucketCost) error {
-	if n := len(buckets); n < 1 || n > drawgate.MaxBuckets {
-		return fmt.Errorf("%w: %d buckets, not 1 to %d", drawgate.ErrInvalid, n, drawgate.MaxBuckets)
-	}
-	for i := range buckets {
-		if buckets[i].Plan == nil {
-			return fmt.Errorf("%w: a bucket has no plan", drawgate.ErrInvalid)
-		}
-		for j := range i {
-			if buckets[i].Key == buckets[j].Key {
-				return fmt.Errorf("%w: the same bucket twice", drawgate.ErrInvalid)
-			}
 		}
 	}
 	return nil

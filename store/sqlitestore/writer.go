@@ -330,7 +330,7 @@ func (w *writer) fetchAll(buckets []drawgate.BucketCost, now int64) error {
 
 // take decides one take.
 func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
-	if err := checkTake(t); err != nil {
+	if err := answer.Check(t); err != nil {
 		return drawgate.Decision{Fail: err}, nil
 	}
 	if err := w.fetchAll(t.Buckets, now); err != nil {
@@ -372,7 +372,7 @@ func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
 
 // settle carries out one settlement.
 func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, error) {
-	if err := checkBuckets(st.Buckets); err != nil {
+	if err := answer.CheckBuckets(st.Buckets); err != nil {
 		return drawgate.Outcome{Err: err}, nil
 	}
 	if err := w.fetchAll(st.Buckets, now); err != nil {

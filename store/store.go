@@ -1,0 +1,172 @@
+// Package store has what a store of your own is made with: a [drawgate.Store] over any technology
+// that can change some bytes per bucket in one transaction.
+//
+// A store keeps one [Record] per [drawgate.Key], as bytes. For a take it reads the records of the
+// take's buckets, calls [Decide], and writes back those that [Record.Changed] names, all within one
+// transaction; [Apply] does the same for a settlement, and [Describe] looks at one bucket and
+// writes nothing. What a limit admits, what a reservation holds and what is answered is decided by
+// these functions: a store only keeps bytes, and keeps others out meanwhile.
+//
+//	tx := db.Begin()
+//	recs := make([]*store.Record, len(t.Buckets))
+//	for i, b := range t.Buckets {
+//		recs[i], err = store.Decode(tx.Get(b.Key)) // no bytes: an unused bucket
+//	}
+//	decision := store.Decide(t, recs, now)
+//	for i, b := range t.Buckets {
+//		if recs[i].Changed() {
+//			tx.Put(b.Key, recs[i].Append(nil))
+//		}
+//	}
+//	err = tx.Commit()
+//
+// The decision may be answered only after the transaction is kept for good. Where it failed, the
+// answer is a [drawgate.StoreError], with [drawgate.ErrNothingDone] if that is certain.
+//
+// What a store must do beside is the contract of [drawgate.Store], and package storetest checks it.
+// In the repository, examples/boltstore is such a store on a bbolt file, in about 300 lines, with
+// the suite as its test and a README that explains it step by step.
+//
+// The stores of this module keep parts of a record apart, or decide in a script, to be faster; they
+// decide the same.
+package store
+
+import (
+	"math"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// What [Decode] says of bytes that it cannot read. Neither is an unused bucket: a store answers
+// them with a [drawgate.StoreError] of [drawgate.FaultBucket].
+var (
+	ErrVersion = record.ErrVersion // written by a newer version of this module
+	ErrDamaged = record.ErrDamaged // not the bytes that were written
+)
+
+// Record is the state of one bucket: what is used of each limit, and the reservations that are
+// open. The zero value is an unused bucket.
+//
+// It is not safe for concurrent use. A store may keep records in memory instead of decoding them
+// again, as long as nothing else writes the bucket; one that was used for a transaction that failed
+// must be dropped.
+type Record struct {
+	rec     record.Record
+	changed bool
+}
+
+// Decode reads what [Record.Append] wrote. No bytes at all are an unused bucket.
+func Decode(b []byte) (*Record, error) {
+	r := &Record{}
+	if len(b) == 0 {
+		return r, nil
+	}
+	rec, form, err := record.Decode(b)
+	if err != nil {
+		return nil, err
+	}
+	if form != record.Whole {
+		return nil, ErrDamaged
+	}
+	r.rec = *rec
+	return r, nil
+}
+
+// Append appends the record's bytes to b and returns the extended slice. Their first byte is the
+// version of their format, and they end with a checksum.
+func (r *Record) Append(b []byte) []byte {
+	r.changed = false
+	return record.Append(b, &r.rec, record.Whole)
+}
+
+// Changed reports whether the record must be written, since it was decoded or last appended. After
+// a refusal it usually need not be: time passed for the record, which will be found out again.
+func (r *Record) Changed() bool { return r.changed }
+
+// Until returns the instant from which the record means the same as none, so that its bytes may be
+// deleted. It is the zero time while a reservation is open: then they must stay.
+func (r *Record) Until() time.Time {
+	until := r.rec.Until()
+	if until == math.MaxInt64 {
+		return time.Time{}
+	}
+	return time.UnixMicro(until)
+}
+
+// Decide decides one take over the records of its buckets, in the order of t.Buckets, and changes
+// them. A take that no store can decide is a Decision with Fail: [drawgate.ErrInvalid] or
+// [drawgate.ErrNeedsReserve].
+//
+// now is the store's clock, which all clients of the store should share; if it was set back, the
+// latest instant that a record has seen counts.
+func Decide(t *drawgate.Take, recs []*Record, now time.Time) drawgate.Decision {
+	if err := answer.Check(t); err != nil {
+		return drawgate.Decision{Fail: err}
+	}
+	at, rs := begin(t.Buckets, recs, now)
+	var since int64 // when the units of a take that is open already were taken
+	if o := rs[0].Open[t.ID]; o != nil {
+		since = o.At
+	}
+	d := answer.Decide(t, rs, false, at)
+	again := d.Replayed && rs[0].Open[t.ID].At != since
+	for i, r := range recs {
+		if d.Allowed && !d.Replayed && (t.Hold > 0 || t.Buckets[i].N != drawgate.Amounts{}) || again {
+			r.changed = true
+		}
+	}
+	return d
+}
+
+// Apply carries out one settlement on the records of its buckets, in the order of s.Buckets. For
+// now see [Decide].
+func Apply(s *drawgate.Settlement, recs []*Record, now time.Time) drawgate.Outcome {
+	if err := answer.CheckBuckets(s.Buckets); err != nil {
+		return drawgate.Outcome{Err: err}
+	}
+	at, rs := begin(s.Buckets, recs, now)
+	open := make([]bool, len(recs))
+	for i, r := range rs {
+		o := r.Open[s.ID]
+		open[i] = o != nil && o.Grant == uint64(s.Grant) && o.End > at
+	}
+	out := answer.Apply(s, rs, false, at)
+	for i, r := range recs {
+		switch s.Op {
+		case drawgate.OpCharge:
+			r.changed = r.changed || s.Buckets[i].N != drawgate.Amounts{}
+		case drawgate.OpRefund:
+			r.changed = r.changed || out.Back != nil && out.Back[i] != drawgate.Amounts{}
+		case drawgate.OpPause:
+			r.changed = true
+		default:
+			r.changed = r.changed || open[i]
+		}
+	}
+	return out
+}
+
+// Describe describes a bucket without spending anything: what a take of b.N would get at this
+// priority. It changes nothing that must be written.
+func Describe(b *drawgate.BucketCost, r *Record, priority int8, now time.Time) drawgate.Status {
+	if err := answer.CheckBuckets([]drawgate.BucketCost{*b}); err != nil {
+		return drawgate.Status{Decision: drawgate.Decision{Fail: err}}
+	}
+	return answer.Describe(b, &r.rec, priority, false, now.UnixMicro())
+}
+
+// begin returns the records as the arithmetic has them, and the instant of the step. It marks those
+// that others would advance differently than this caller.
+func begin(buckets []drawgate.BucketCost, recs []*Record, now time.Time) (int64, []*record.Record) {
+	at, rs := now.UnixMicro(), make([]*record.Record, len(recs))
+	for i, r := range recs {
+		rs[i], at = &r.rec, max(at, r.rec.Last)
+	}
+	for i, r := range recs {
+		r.changed = r.changed || r.rec.MustPersist(answer.Specs(buckets[i].Plan, false), at)
+	}
+	return at, rs
+}
