@@ -391,12 +391,6 @@ func TestHandle(t *testing.T) {
 			t.Error(err)
 		}
 		wantTook(t, start, time.Second, 10*time.Millisecond)
-		if err := h.WaitN(t.Context(), 2); err != nil {
-			t.Error(err)
-		}
-		wantTook(t, start, 3*time.Second, 20*time.Millisecond)
-		wantErr(t, h.WaitN(t.Context(), 3), drawgate.ErrNeverFits)
-		wantErr(t, h.WaitN(t.Context(), -1), drawgate.ErrInvalid)
 		s := remote(t)
 		s.script(0, fails)
 		if over(t, s, drawgate.PerMinute("minute", 1)).Key("k").Allow() {

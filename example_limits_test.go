@@ -2,6 +2,7 @@ package drawgate_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -154,4 +155,20 @@ func ExampleUnits() {
 	// 9 1000 <nil>
 	// 8 700 <nil>
 	// 6 500 <nil>
+}
+
+// A policy that says something impossible is an error when it is made, never when it is used: one
+// per limit, all together.
+func ExamplePolicy_Compile() {
+	_, err := drawgate.Policy{Name: "model", Limits: []drawgate.Limit{
+		drawgate.RollingLimit("rpm", 5, time.Nanosecond),
+		drawgate.CalendarLimit("rpd", 25, drawgate.Day, "Mars/Olympus"),
+	}}.Compile()
+	if mistake, ok := errors.AsType[*drawgate.LimitError](err); ok {
+		fmt.Printf("limit %d of policy %s is wrong\n", mistake.Index+1, mistake.Policy)
+	}
+	fmt.Println(drawgate.RollingLimit("rpm", 5, time.Nanosecond).Check())
+	// Output:
+	// limit 1 of policy model is wrong
+	// window 1ns is not between 1ms and 8784h0m0s in whole microseconds
 }

@@ -77,3 +77,31 @@ func ExampleLimiter_Take_hold() {
 	// a third: false <nil>
 	// after one has ended: true <nil>
 }
+
+// A lease is not renewed while one of its buckets is paused: what it holds is returned instead.
+func ExampleReservation_Renew() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute("api", 100), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	_, lease, err := lim.Take(ctx, drawgate.Request{
+		Buckets: []drawgate.Ask{{Key: "project", Costs: []drawgate.Cost{drawgate.Requests(20)}}},
+		Hold:    drawgate.Hold{For: time.Minute, Lease: true},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(lease.Renew(ctx, time.Minute))
+	if err := lim.Pause(ctx, "project", time.Hour, "the provider is down"); err != nil {
+		fmt.Println(err)
+	}
+	if errors.Is(lease.Renew(ctx, time.Minute), drawgate.ErrPaused) {
+		fmt.Println("returned:", lease.Settle(ctx, drawgate.Requests(7)))
+	}
+	// Output:
+	// <nil>
+	// returned: <nil>
+}

@@ -10,7 +10,7 @@ import (
 // Lengths in bytes.
 const (
 	MaxKey    = 64 << 10 // of the key that a caller may give; see [BoundedKey]
-	MaxTenant = 256
+	maxTenant = 256
 	longKey   = 256 // of a key that a store keeps as it is
 	keyStart  = 128 // of the start of a longer one that it keeps, for people and for overrides
 )
@@ -40,8 +40,8 @@ func checkKey(tenant, key string) error {
 	switch {
 	case len(key) > MaxKey:
 		return fmt.Errorf("%w: the key has %d bytes, more than %d", ErrInvalid, len(key), MaxKey)
-	case len(tenant) > MaxTenant:
-		return fmt.Errorf("%w: the tenant has %d bytes, more than %d", ErrInvalid, len(tenant), MaxTenant)
+	case len(tenant) > maxTenant:
+		return fmt.Errorf("%w: the tenant has %d bytes, more than %d", ErrInvalid, len(tenant), maxTenant)
 	}
 	return nil
 }

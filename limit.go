@@ -22,7 +22,6 @@ const (
 	MaxBuckets   = 64     // buckets in one take
 	MaxOpen      = 10_000 // reservations that are open in one bucket: see ErrTooManyOpen
 	MaxAmount    = 1_000_000_000_000
-	MinWindow    = time.Millisecond
 	MaxWindow    = 366 * 24 * time.Hour
 	MinPrecision = 100
 	MaxPrecision = 10_000
@@ -148,7 +147,7 @@ type Limit struct {
 	Unit      string        // "" means requests
 	Kind      Kind          // required
 	Amount    int64         // 0 to MaxAmount; 0 lets nothing pass: what asks for a unit is ErrNeverFits
-	Window    time.Duration // Bucket: the period of Amount; Rolling: the window; MinWindow to MaxWindow in whole microseconds
+	Window    time.Duration // Bucket: the period of Amount; Rolling: the window; 1ms to MaxWindow in whole microseconds
 	Burst     int64         // Bucket: units available after a long rest; 0 means Amount
 	Every     Every         // Calendar: the window
 	Zone      string        // Calendar: a name of the IANA time zone database; "" means UTC

@@ -151,7 +151,7 @@ func TestUnits(t *testing.T) {
 		}
 	}
 	if got, err := plan.Actual([]drawgate.Cost{tokens(0)}); err != nil || got != (drawgate.Amounts{drawgate.KeepEstimate, 0, drawgate.KeepEstimate}) {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("%v, %v; units that are not named keep their estimate", got, err)
 	}
 	if plan.NeedsHold() || plan.Name() != "p" || len(plan.Policy().Limits) != 3 {
 		t.Errorf("%+v", plan.Policy())

@@ -18,7 +18,7 @@ const (
 // Options holds what a Limiter can do without. The zero value is ready to use.
 type Options struct {
 	// Tenant is a part of every key, so that tenants share nothing. "" is a tenant too. It has at
-	// most MaxTenant bytes.
+	// most 256 bytes.
 	Tenant string
 	// StoreTimeout bounds an Allow, all attempts included: 0 means 50ms, negative means that only
 	// the caller's context bounds it. A Reserve that does not wait is bounded like an Allow. A
@@ -491,11 +491,5 @@ func (h Handle) Allow() bool {
 // Wait waits until one request may pass: see [Limiter.Wait].
 func (h Handle) Wait(ctx context.Context) error {
 	_, err := h.l.Wait(ctx, h.key)
-	return err
-}
-
-// WaitN waits until n requests may pass: see [Limiter.Wait].
-func (h Handle) WaitN(ctx context.Context, n int) error {
-	_, err := h.l.Wait(ctx, h.key, Cost{N: int64(n)})
 	return err
 }

@@ -141,9 +141,9 @@ func (p *Plan) Amounts(costs []Cost) (Amounts, error) {
 	return p.resolve(costs, UnitRequests, 0)
 }
 
-// Actual resolves what was really used to one number per limit, [KeepEstimate] for a limit whose
+// actual resolves what was really used to one number per limit, [KeepEstimate] for a limit whose
 // unit is not named.
-func (p *Plan) Actual(costs []Cost) (Amounts, error) {
+func (p *Plan) actual(costs []Cost) (Amounts, error) {
 	return p.resolve(costs, "", KeepEstimate)
 }
 
@@ -238,15 +238,17 @@ func (l *Limit) checkNames() error {
 	return nil
 }
 
+const minWindow = time.Millisecond
+
 const wordChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
 
 // checkWindow settles what the kind says of time.
 func (l *Limit) checkWindow(s *record.Spec) error {
-	shortest := MinWindow
+	shortest := minWindow
 	switch l.Kind {
 	case Bucket, Rolling:
-		if l.Window < MinWindow || l.Window > MaxWindow || l.Window%time.Microsecond != 0 {
-			return fmt.Errorf("window %v is not between %v and %v in whole microseconds", l.Window, MinWindow, MaxWindow)
+		if l.Window < minWindow || l.Window > MaxWindow || l.Window%time.Microsecond != 0 {
+			return fmt.Errorf("window %v is not between %v and %v in whole microseconds", l.Window, minWindow, MaxWindow)
 		}
 		shortest = l.Window
 	case Calendar:

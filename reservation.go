@@ -241,7 +241,7 @@ func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
 		plan := s.Buckets[i].Plan
 		mine := make([]Cost, 0, len(used))
 		for k, c := range used {
-			if _, err := plan.Actual(used[k : k+1]); errors.Is(err, ErrUnknownUnit) {
+			if _, err := plan.actual(used[k : k+1]); errors.Is(err, ErrUnknownUnit) {
 				continue
 			} else if err != nil {
 				return nil, err
@@ -249,7 +249,7 @@ func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
 			known[k] = true
 			mine = append(mine, c)
 		}
-		s.Buckets[i].N, _ = plan.Actual(mine)
+		s.Buckets[i].N, _ = plan.actual(mine)
 	}
 	for k, ok := range known {
 		if !ok {

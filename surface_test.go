@@ -1,0 +1,187 @@
+package drawgate_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// surface is what the package exports: names, and methods as "Type.Method".
+type surface struct {
+	names    map[string]token.Position
+	mentions []string        // of packages that nobody outside can import
+	returned map[string]bool // types in the signatures of exported functions
+}
+
+// readSurface reads the package's exported declarations.
+func readSurface(t *testing.T) *surface {
+	t.Helper()
+	s := &surface{names: map[string]token.Position{}, returned: map[string]bool{}}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hidden := map[string]bool{}
+		for _, imp := range f.Imports {
+			if path := strings.Trim(imp.Path.Value, `"`); strings.Contains(path, "/internal/") {
+				hidden[path[strings.LastIndex(path, "/")+1:]] = true
+			}
+		}
+		s.read(f, fset, hidden)
+	}
+	return s
+}
+
+func (s *surface) read(f *ast.File, fset *token.FileSet, hidden map[string]bool) {
+	check := func(what string, nodes ...ast.Node) {
+		for _, n := range nodes {
+			ast.Inspect(n, func(n ast.Node) bool {
+				if sel, ok := n.(*ast.SelectorExpr); ok {
+					if x, ok := sel.X.(*ast.Ident); ok && hidden[x.Name] {
+						s.mentions = append(s.mentions, what+" mentions "+x.Name+"."+sel.Sel.Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+	add := func(name string, n ast.Node) { s.names[name] = fset.Position(n.Pos()) }
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			name := d.Name.Name
+			if d.Recv != nil {
+				name = receiver(d) + "." + name
+			}
+			if d.Name.IsExported() && ast.IsExported(name) {
+				add(name, d)
+				check(name, d.Type)
+				ast.Inspect(d.Type, func(n ast.Node) bool {
+					if id, ok := n.(*ast.Ident); ok {
+						s.returned[id.Name] = true
+					}
+					return true
+				})
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					if spec.Name.IsExported() {
+						add(spec.Name.Name, spec)
+						check(spec.Name.Name, exportedPart(spec.Type)...)
+					}
+				case *ast.ValueSpec:
+					for i, n := range spec.Names {
+						if !n.IsExported() {
+							continue
+						}
+						add(n.Name, n)
+						if spec.Type != nil {
+							check(n.Name, spec.Type)
+						}
+						if i < len(spec.Values) {
+							check(n.Name, spec.Values[i])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func receiver(d *ast.FuncDecl) string {
+	t := d.Recv.List[0].Type
+	if p, ok := t.(*ast.StarExpr); ok {
+		t = p.X
+	}
+	return t.(*ast.Ident).Name
+}
+
+// exportedPart returns what users see of a type: all of it, but of a struct only exported and
+// embedded fields.
+func exportedPart(t ast.Expr) (nodes []ast.Node) {
+	st, ok := t.(*ast.StructType)
+	if !ok {
+		return []ast.Node{t}
+	}
+	for _, f := range st.Fields.List {
+		if len(f.Names) == 0 || f.Names[0].IsExported() {
+			nodes = append(nodes, f.Type)
+		}
+	}
+	return nodes
+}
+
+// TestSurfaceNamesNoInternalType: what the package exports can be named by whoever imports it.
+func TestSurfaceNamesNoInternalType(t *testing.T) {
+	t.Parallel()
+	for _, m := range readSurface(t).mentions {
+		t.Error(m)
+	}
+}
+
+// TestSurfaceIsUsed: every exported name has an example or a caller outside the package, or is what
+// such a function returns, so that there is none which nobody needs.
+func TestSurfaceIsUsed(t *testing.T) {
+	t.Parallel()
+	used := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go"):
+			return nil
+		}
+		if outside := strings.Contains(path, string(filepath.Separator)); outside && strings.HasSuffix(path, "_test.go") || !outside && !strings.HasPrefix(path, "example_") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				used[n.Sel.Name] = true
+			case *ast.KeyValueExpr:
+				if id, ok := n.Key.(*ast.Ident); ok {
+					used[id.Name] = true
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	implicit := map[string]bool{"Error": true, "Unwrap": true, "Is": true, "String": true} // the standard library calls them
+	s := readSurface(t)
+	for name, at := range s.names {
+		short := name[strings.LastIndex(name, ".")+1:]
+		if !used[short] && !implicit[short] && !s.returned[name] {
+			t.Errorf("%s: nobody outside uses %s, and no example shows it", at, name)
+		}
+	}
+}
