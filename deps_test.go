@@ -32,12 +32,13 @@ var rules = map[string]struct{ own, others []string }{
 	"store/sqlitestore":  {own: []string{"", "internal/record"}, others: []string{"modernc.org/sqlite"}},
 	"store/redisstore":   {own: []string{"", "internal/record", "internal/calendar"}, others: []string{"github.com/redis/rueidis"}},
 	"engine/rules":       {own: []string{""}, others: []string{"github.com/expr-lang/expr"}},
-	"engine":             {own: []string{"", "engine/rules", "internal/shadow"}},
+	"engine":             {own: []string{"", "engine/rules", "internal/shadow", "internal/similar"}},
 	"internal/ledger":    {own: []string{"", "internal/record"}},
 	"store/guard": {
 		own: []string{"", "internal/cells", "internal/ledger", "internal/record", "internal/breaker", "internal/instances", "internal/shadow"},
 	},
 	"internal/shadow":         {},
+	"internal/similar":        {},
 	"internal/yamltext":       {others: []string{"github.com/goccy/go-yaml"}},
 	"internal/breaker":        {},
 	"internal/hold":           {own: []string{""}},
@@ -50,7 +51,7 @@ var rules = map[string]struct{ own, others []string }{
 	"telemetry":               {own: []string{"", "engine", "store/guard"}, others: []string{"github.com/prometheus"}},
 	"config": {
 		own: []string{
-			"", "internal/calendar", "engine", "engine/rules", "internal/regular", "internal/yamltext", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
+			"", "internal/calendar", "engine", "engine/rules", "internal/regular", "internal/similar", "internal/yamltext", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
 		},
 		others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify", "github.com/prometheus/client_golang"},
 	},
