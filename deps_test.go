@@ -32,13 +32,14 @@ var rules = map[string]struct{ own, others []string }{
 	"store/sqlitestore":  {own: []string{"", "internal/record"}, others: []string{"modernc.org/sqlite"}},
 	"store/redisstore":   {own: []string{"", "internal/record", "internal/calendar"}, others: []string{"github.com/redis/rueidis"}},
 	"engine/rules":       {own: []string{""}, others: []string{"github.com/expr-lang/expr"}},
-	"engine":             {own: []string{"", "engine/rules", "internal/shadow", "internal/similar"}},
+	"engine":             {own: []string{"", "engine/rules", "internal/shadow", "internal/similar", "internal/sleep"}},
 	"internal/ledger":    {own: []string{"", "internal/record"}},
 	"store/guard": {
 		own: []string{"", "internal/cells", "internal/ledger", "internal/record", "internal/breaker", "internal/instances", "internal/shadow"},
 	},
 	"internal/shadow":         {},
 	"internal/similar":        {},
+	"internal/sleep":          {},
 	"internal/yamltext":       {others: []string{"github.com/goccy/go-yaml"}},
 	"internal/breaker":        {},
 	"internal/hold":           {own: []string{""}},
@@ -47,8 +48,8 @@ var rules = map[string]struct{ own, others []string }{
 	"httplimit":               {own: []string{"", "engine", "engine/rules", "internal/admit", "internal/hold"}},
 	"httplimit/httplimittest": {own: []string{"", "httplimit", "store/memstore"}},
 	"grpclimit":               {own: []string{"", "engine", "engine/rules", "internal/admit", "internal/hold"}, others: grpcs},
-	"rls":                     {own: []string{"", "engine", "engine/rules", "httplimit", "internal/regular", "internal/yamltext"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
-	"telemetry":               {own: []string{"", "engine", "store/guard"}, others: []string{"github.com/prometheus"}},
+	"rls":                     {own: []string{"", "engine", "engine/rules", "httplimit", "internal/regular", "internal/sleep", "internal/yamltext"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
+	"telemetry":               {own: []string{"", "engine", "internal/sleep", "store/guard"}, others: []string{"github.com/prometheus"}},
 	"config": {
 		own: []string{
 			"", "internal/calendar", "engine", "engine/rules", "internal/regular", "internal/similar", "internal/yamltext", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
@@ -56,10 +57,10 @@ var rules = map[string]struct{ own, others []string }{
 		others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify", "github.com/prometheus/client_golang"},
 	},
 	"server": {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/regular"}},
-	"client": {own: []string{"api", "internal/ending"}},
+	"client": {own: []string{"api", "internal/ending", "internal/sleep"}},
 	"cmd/drawgate": {
 		own: []string{
-			"", "api", "client", "config", "engine", "store/guard", "httplimit", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore",
+			"", "api", "client", "config", "engine", "store/guard", "httplimit", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty"),
 	},
