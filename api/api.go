@@ -26,7 +26,10 @@
 // time; an unknown field in a request is an error.
 package api
 
-import "time"
+import (
+	_ "embed" // the document
+	"time"
+)
 
 // DefaultKey is the key of a request without a key.
 const DefaultKey = "default"
@@ -187,3 +190,10 @@ type LimitStatus struct {
 	WindowStart *time.Time `json:"window_start,omitempty"` // calendar: the open window
 	WindowEnd   *time.Time `json:"window_end,omitempty"`
 }
+
+//go:embed openapi.json
+var openAPI string
+
+// OpenAPI returns the OpenAPI 3.1 document of this protocol, as JSON. The server serves it at
+// /openapi.json.
+func OpenAPI() string { return openAPI }

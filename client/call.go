@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/sleep"
 )
 
 // The pauses between attempts.
@@ -51,7 +52,7 @@ func (c *Client) do(ctx context.Context, q call, out any) (unsure bool, err erro
 			return unsure, err
 		}
 		unsure = unsure || maybe(err)
-		if !sleep(ctx, max(pause, backoff(i))) {
+		if !sleepInTime(ctx, max(pause, backoff(i))) {
 			return unsure, err
 		}
 	}
@@ -158,17 +159,11 @@ func backoff(i int) time.Duration {
 	return d/2 + rand.N(d) //nolint:gosec // jitter needs no secrecy
 }
 
-// sleep reports whether d passed before ctx ended. If d would not pass in time, it does not wait.
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleepInTime reports whether d passed before ctx ended. If d would not pass in time, it does not
+// wait.
+func sleepInTime(ctx context.Context, d time.Duration) bool {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < d {
 		return false
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return sleep.For(ctx, d)
 }

@@ -32,7 +32,7 @@ func (c *Config) otherSettings() (b mapping) {
 	b.add("store", RedactURL(cmp.Or(c.Store, Memory)))
 	b.add("prefix", c.Prefix)
 	b = append(b, c.general()...)
-	for _, s := range c.sections(true) {
+	for _, s := range c.sections() {
 		for _, p := range s.value.pairs {
 			b.node(s.key+"."+p.key, p.value)
 		}

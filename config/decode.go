@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/drawgate/drawgate/internal/yamltext"
 )
 
 // decoder reads one file. It goes on after a mistake, so that all of them are found.
@@ -42,45 +44,23 @@ type entry struct {
 
 // entries returns what a mapping holds, each key once. what is the mapping's name in messages.
 func (d *decoder) entries(n ast.Node, what string) (entries []entry, ok bool) {
-	var values []*ast.MappingValueNode
-	switch n := n.(type) {
-	case *ast.MappingNode:
-		values = n.Values
-	case *ast.MappingValueNode:
-		values = []*ast.MappingValueNode{n}
-	case *ast.NullNode:
+	pairs, ok := yamltext.Pairs(n, true)
+	if _, empty := n.(*ast.NullNode); empty {
 		d.missing(spanOf(n), "", "%s is empty", what)
-		return nil, false
-	default:
+	} else if !ok {
 		d.problem(spanOf(n), "", "%s must be a mapping (key: value), not %s", what, describe(n))
-		return nil, false
 	}
-	first := map[string]int{}
-	for _, v := range values {
-		at := spanOf(v.Key)
-		key, isScalar := keyText(v.Key)
-		switch line := first[key]; {
-		case !isScalar:
-			d.problem(at, "", "a key of %s must be plain text", what)
-			continue
-		case line != 0:
-			d.problem(at, fmt.Sprintf("the first one is on line %d", line), "%q is given twice in %s", key, what)
-			continue
+	for _, p := range pairs {
+		switch {
+		case !p.Plain:
+			d.problem(p.At, "", "a key of %s must be plain text", what)
+		case p.First != 0:
+			d.problem(p.At, fmt.Sprintf("the first one is on line %d", p.First), "%q is given twice in %s", p.Key, what)
+		default:
+			entries = append(entries, entry{p.Key, p.At, p.Value})
 		}
-		first[key] = at.Line
-		entries = append(entries, entry{key, at, v.Value})
 	}
-	return entries, true
-}
-
-func keyText(key ast.Node) (string, bool) {
-	switch key := key.(type) {
-	case *ast.StringNode:
-		return key.Value, true
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
-		return key.GetToken().Value, true
-	}
-	return "", false
+	return entries, ok
 }
 
 // field is a key that an object may have, and what reads its value.

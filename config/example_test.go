@@ -47,13 +47,10 @@ func ExampleFromEnv() {
 	}
 	fmt.Print(c)
 	// Output:
-	// store: "sqlite:///var/lib/app/limits.db"
-	// policies:
-	//   multi-tier:
-	//     limits:
-	//       - {name: minute, rolling: 1m, amount: 20, precision: exact}
-	//       - {name: hour, rolling: 1h, amount: 100, precision: exact}
-	//       - {name: day, rolling: 1d, amount: 400, precision: exact, fallback: open}
-	//       - {name: month, rolling: 30d, amount: 7500, precision: exact, fallback: open}
-	//     fallback: share
+	// store: sqlite:///var/lib/app/limits.db
+	// policies.multi-tier.limits.minute: {name: minute, rolling: 1m, amount: 20, precision: exact}
+	// policies.multi-tier.limits.hour: {name: hour, rolling: 1h, amount: 100, precision: exact}
+	// policies.multi-tier.limits.day: {name: day, rolling: 1d, amount: 400, precision: exact, fallback: open}
+	// policies.multi-tier.limits.month: {name: month, rolling: 30d, amount: 7500, precision: exact, fallback: open}
+	// policies.multi-tier.fallback: share
 }

@@ -38,7 +38,7 @@ func (c *Config) Explain() []Origin {
 		}
 		list = append(list, Origin{ruleSetting(i, c.Rules[i].Name), node{pairs: ruleItems(&c.Rules[i])}.flow(shown), from})
 	}
-	for _, s := range c.sections(true) {
+	for _, s := range c.sections() {
 		for _, p := range s.value.pairs {
 			add(s.key+"."+p.key, p.value.flow(shown))
 		}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,54 +11,17 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// YAML returns the configuration as a file that reads back as the same, passwords included.
-func (c *Config) YAML() []byte { return c.yaml(c.Store, false) }
-
-// String returns the configuration as a file, without passwords.
-func (c *Config) String() string { return string(c.yaml(RedactURL(c.Store), true)) }
+// String returns the settings, one a line, without passwords.
+func (c *Config) String() string {
+	var b strings.Builder
+	for _, o := range c.Explain() {
+		b.WriteString(o.Setting + ": " + o.Value + "\n")
+	}
+	return b.String()
+}
 
 // GoString is String, for %#v.
 func (c *Config) GoString() string { return c.String() }
-
-func (c *Config) yaml(store string, hide bool) []byte {
-	var b bytes.Buffer
-	if store != "" {
-		fmt.Fprintf(&b, "store: %s\n", quote(store))
-	}
-	if c.Prefix != "" {
-		fmt.Fprintf(&b, "prefix: %s\n", quote(c.Prefix))
-	}
-	node{pairs: c.general()}.writeBlock(&b, 0)
-	if len(c.Policies) > 0 {
-		b.WriteString("policies:\n")
-	}
-	for i := range c.Policies {
-		c.writePolicy(&b, &c.Policies[i])
-	}
-	if len(c.Rules) > 0 {
-		b.WriteString("rules:\n")
-	}
-	for i := range c.Rules {
-		b.WriteString("  -")
-		node{pairs: ruleItems(&c.Rules[i])}.writeItem(&b, 4)
-	}
-	for _, s := range c.sections(hide) {
-		fmt.Fprintf(&b, "%s:\n", s.key)
-		s.value.writeBlock(&b, 2)
-	}
-	return b.Bytes()
-}
-
-func (c *Config) writePolicy(b *bytes.Buffer, p *drawgate.Policy) {
-	fmt.Fprintf(b, "  %s:\n    limits:\n", quote(p.Name))
-	for k := range p.Limits {
-		fmt.Fprintf(b, "      - %s\n", formatLimit(&p.Limits[k]))
-	}
-	if wait := formatWait(&p.Wait); wait != "" {
-		fmt.Fprintf(b, "    wait: %s\n", wait)
-	}
-	node{pairs: modeItems(p, c.Modes[p.Name])}.writeBlock(b, 4)
-}
 
 // modeItems are what a policy says beside limits and wait.
 func modeItems(p *drawgate.Policy, m Mode) (b mapping) {

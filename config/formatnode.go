@@ -1,14 +1,13 @@
 package config
 
 import (
-	"bytes"
 	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
 )
 
-// node is a value of a file that is written: a scalar as it stands there, a list, or a mapping.
+// node is a value as a file has it: a scalar as it stands there, a list, or a mapping.
 type node struct {
 	scalar string
 	list   []node
@@ -84,44 +83,6 @@ func (n node) flow(most int) string {
 		return "{" + strings.Join(parts, ", ") + "}"
 	}
 	return n.scalar
-}
-
-// longest is the most bytes of a list or mapping that is written on one line.
-const longest = 140
-
-// write writes what follows "key:" or "-": a short value on the same line, a long one on lines of
-// its own.
-func (n node) write(b *bytes.Buffer, indent int) {
-	if flow := n.flow(0); n.list == nil && n.pairs == nil || len(flow) <= longest {
-		b.WriteString(" " + flow + "\n")
-		return
-	}
-	b.WriteString("\n")
-	n.writeBlock(b, indent)
-}
-
-// writeItem writes what follows "-". The first key of a long mapping is on the same line.
-func (n node) writeItem(b *bytes.Buffer, indent int) {
-	if len(n.pairs) == 0 || len(n.flow(0)) <= longest {
-		n.write(b, indent)
-		return
-	}
-	b.WriteString(" " + n.pairs[0].key + ":")
-	n.pairs[0].value.write(b, indent+2)
-	node{pairs: n.pairs[1:]}.writeBlock(b, indent)
-}
-
-// writeBlock writes a list or a mapping on lines of its own.
-func (n node) writeBlock(b *bytes.Buffer, indent int) {
-	space := strings.Repeat(" ", indent)
-	for _, v := range n.list {
-		b.WriteString(space + "-")
-		v.writeItem(b, indent+2)
-	}
-	for _, p := range n.pairs {
-		b.WriteString(space + p.key + ":")
-		p.value.write(b, indent+2)
-	}
 }
 
 var (

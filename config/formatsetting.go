@@ -19,14 +19,13 @@ func (c *Config) general() (b mapping) {
 	return b
 }
 
-// sections returns the settings that stand in mappings of their own; with hide what may be a secret
-// is left out of them.
-func (c *Config) sections(hide bool) (b mapping) {
+// sections returns the settings that stand in mappings of their own, without what may be a secret.
+func (c *Config) sections() (b mapping) {
 	b.node("api_keys", node{pairs: c.APIKeys.items()})
 	b.node("queue", node{pairs: c.Queue.items()})
 	b.node("server", node{pairs: c.Server.items()})
 	b.node("envoy", node{pairs: c.Envoy.items()})
-	b.node("telemetry", node{pairs: c.Telemetry.items(hide)})
+	b.node("telemetry", node{pairs: c.Telemetry.items()})
 	return b
 }
 
@@ -137,7 +136,7 @@ func (v *Envoy) items() (b mapping) {
 	return b
 }
 
-func (t *Telemetry) items(hide bool) (b mapping) {
+func (t *Telemetry) items() (b mapping) {
 	if t.MetricsOff {
 		b.add("metrics", "false")
 	}
@@ -157,17 +156,17 @@ func (t *Telemetry) items(hide bool) (b mapping) {
 		watch.list = append(watch.list, node{pairs: m})
 	}
 	b.node("watch", watch)
-	b.node("webhook", node{pairs: t.Webhook.items(hide)})
+	b.node("webhook", node{pairs: t.Webhook.items()})
 	return b
 }
 
 // items hides the path of the URL, which of some services is a secret.
-func (w *Webhook) items(hide bool) (b mapping) {
+func (w *Webhook) items() (b mapping) {
 	link := w.URL
 	if w.Address != (Secret{}) {
 		link = ""
 	}
-	if u, err := url.Parse(link); hide && err == nil && len(u.Path+u.RawQuery) > 1 {
+	if u, err := url.Parse(link); err == nil && len(u.Path+u.RawQuery) > 1 {
 		link = u.Scheme + "://" + u.Host + "/…"
 	}
 	b.text("url", link)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/drawgate/drawgate/internal/similar"
 )
 
 // didYouMean returns a hint that names the nearest candidate, and that candidate; both empty if
@@ -13,40 +15,10 @@ func didYouMean(got string, candidates []string) (hint, candidate string) {
 	if len(got) > longest {
 		return "", ""
 	}
-	best := 1 + min(2, len(got)/2)
-	for _, c := range candidates {
-		if d := distance(strings.ToLower(got), strings.ToLower(c)); d < best {
-			best, candidate = d, c
-		}
-	}
-	if candidate == "" {
+	if candidate = similar.To(got, candidates, min(2, len(got)/2)); candidate == "" {
 		return "", ""
 	}
 	return fmt.Sprintf("did you mean %q?", candidate), candidate
-}
-
-// distance is the number of insertions, deletions, replacements and swaps of neighbours that make a
-// into b.
-func distance(a, b string) int {
-	before, previous, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before, previous, row = previous, row, before
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := previous[j]
-			if a[i] != b[j] {
-				replace++
-			}
-			row[j+1] = min(replace, previous[j+1]+1, row[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-	}
-	return row[len(b)]
 }
 
 // otherWords are what other rate limiters call our keys.

@@ -35,7 +35,7 @@ func (d *decoder) parse(data []byte) (ast.Node, bool) {
 		if strings.Contains(message, "']'") || strings.Contains(message, "'}'") {
 			open = openBracket(text, at)
 		}
-		d.problem(at, syntaxHint(message, at.Line, open), "%s", strings.ReplaceAll(message, "\t", `\t`))
+		d.problem(at, syntaxHint(message, at.Line, open), "%s", message)
 		rest, ok := withoutBlock(text, open)
 		if !ok {
 			break
@@ -69,7 +69,7 @@ func openBracket(text string, at span) int {
 
 func syntaxHint(message string, line, open int) string {
 	switch {
-	case strings.Contains(message, "'\t'"):
+	case strings.Contains(message, `'\t'`):
 		return "indent with spaces, not with tabs"
 	case open < line:
 		return fmt.Sprintf("a bracket is open since line %d", open)
@@ -108,16 +108,7 @@ func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " \
 
 // document returns the root of the only document; false if the file has nothing but comments.
 func (d *decoder) document(file *ast.File) (ast.Node, bool) {
-	var root ast.Node
-	for _, doc := range file.Docs {
-		switch {
-		case doc.Body == nil || doc.Body.Type() == ast.CommentType:
-		case root == nil:
-			root = doc.Body
-		default:
-			d.problem(spanOf(doc.Body), "", "only one document is allowed per file, this is the second")
-		}
-	}
+	root := yamltext.Document(file, func(at span, message string) { d.problem(at, "", "%s", message) })
 	if root == nil && !d.partial {
 		d.warn(span{Line: 1, Column: 1, Width: 1}, "", "the file is empty: nothing will be limited")
 	}

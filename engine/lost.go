@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/sleep"
 )
 
 // Lost is what a Take with a Hold, ID and Grant opened, or may have opened, when its answer was
@@ -54,12 +55,8 @@ func (l *Lost) CancelAll(ctx context.Context) error {
 	if err := l.Cancel(ctx); !errors.Is(err, drawgate.ErrGone) {
 		return err
 	}
-	t := time.NewTimer(drawgate.SendLife)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return l.second.Cancel(ctx)
-	case <-ctx.Done():
+	if !sleep.For(ctx, drawgate.SendLife) {
 		return ctx.Err()
 	}
+	return l.second.Cancel(ctx)
 }

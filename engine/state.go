@@ -12,6 +12,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/similar"
 )
 
 // ShadowSuffix is the suffix of the policy in keys that a rule in shadow counts by. Names of
@@ -237,4 +238,20 @@ func costs(plan *drawgate.Plan, units map[string]int64) (list []drawgate.Cost, e
 		return nil, nil
 	}
 	return list, nil
+}
+
+// suggest completes a message about an unknown name: with the name that was probably meant, if one
+// is similar, or otherwise with the known names.
+func suggest(name string, among []string) string {
+	const shown = 10
+	meant := similar.To(name, among, len(name)/2)
+	switch {
+	case meant != "":
+		return `; did you mean "` + meant + `"?`
+	case len(among) == 0:
+		return " (there are none)"
+	case len(among) > shown:
+		return " (have: " + strings.Join(among[:shown], ", ") + ", …)"
+	}
+	return " (have: " + strings.Join(among, ", ") + ")"
 }

@@ -71,12 +71,11 @@ func (l *Limit) begin(ctx context.Context, method string, set func(metadata.MD))
 		if !ok {
 			continue
 		}
-		ask := drawgate.Ask{Limiter: b.Limiter, Key: drawgate.BoundedKey(key)}
+		var costs []drawgate.Cost
 		if b.Costs != nil {
-			ask.Costs = b.Costs(ctx, method)
+			costs = b.Costs(ctx, method)
 		}
-		t.Asks = append(t.Asks, ask)
-		t.Holds = t.Holds || b.Limiter.Plan().NeedsHold()
+		t.Add(b.Limiter, key, costs)
 	}
 	if len(t.Asks) == 0 {
 		return nil, nil //nolint:nilnil // as above

@@ -2,14 +2,14 @@ package grpclimit
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"net"
 	"net/netip"
 	"strings"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // Key says under which key a bucket counts a call, by its context and its full method. ok is false
@@ -26,15 +26,11 @@ type Proxies interface {
 	Header() string
 }
 
-// ipv6Bits is how much of an IPv6 address says who somebody is: a subscriber gets a /64 at least,
-// and may change the rest at will.
-const ipv6Bits = 64
-
 // ByPeer counts by the address of the client: IPv4 by address (192.0.2.1), IPv6 by network
 // (2001:db8:1:2::/64). Without proxies, which may be nil, that is who opened the connection,
 // whatever metadata say. Clients without an IP address share a bucket.
 func ByPeer(proxies Proxies) Key {
-	return func(ctx context.Context, _ string) (string, bool) { return ipKey(client(ctx, proxies)), true }
+	return func(ctx context.Context, _ string) (string, bool) { return rules.Network(client(ctx, proxies)), true }
 }
 
 // client returns the address of the client; the zero Addr if it has none.
@@ -61,18 +57,6 @@ func peerAddr(ctx context.Context) netip.Addr {
 		return netip.Addr{}
 	}
 	return ap.Addr().Unmap().WithZone("")
-}
-
-func ipKey(a netip.Addr) string {
-	a = a.Unmap().WithZone("")
-	switch {
-	case !a.IsValid():
-		return ""
-	case a.Is4():
-		return a.String()
-	}
-	p, _ := a.Prefix(ipv6Bits)
-	return p.String()
 }
 
 // ByMetadata counts by the value of a metadata key; of several the first one counts. Calls without
@@ -127,37 +111,23 @@ func Given(key Key) Key {
 // combinations share a bucket. A call that one of the keys leaves out is left out.
 func Join(keys ...Key) Key {
 	return func(ctx context.Context, method string) (string, bool) {
-		var b strings.Builder
+		parts := make([]string, len(keys))
 		for i, key := range keys {
 			k, ok := key(ctx, method)
 			if !ok {
 				return "", false
 			}
-			if i > 0 {
-				b.WriteByte('|')
-			}
-			b.WriteString(joinEscapes.Replace(k))
+			parts[i] = k
 		}
-		return b.String(), true
+		return rules.Join(parts...), true
 	}
 }
-
-// joinEscapes makes the parts of a joined key tellable apart. It is never changed.
-var joinEscapes = strings.NewReplacer("%", "%25", "|", "%7C")
 
 // Hashed counts by the SHA-256 of a key, for keys that are secrets: what is stored and shown is not
 // the key. Empty keys stay empty.
 func Hashed(key Key) Key {
 	return func(ctx context.Context, method string) (string, bool) {
 		k, ok := key(ctx, method)
-		if k == "" {
-			return k, ok
-		}
-		return digest(k), ok
+		return rules.Hash(k), ok
 	}
-}
-
-func digest(k string) string {
-	h := sha256.Sum256([]byte(k))
-	return hex.EncodeToString(h[:])
 }

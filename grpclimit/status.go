@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/admit"
 )
 
 // The metadata of an answer. They are headers of HTTP/2, named as package httplimit names them.
@@ -32,8 +33,8 @@ func describe(d *drawgate.Decision, quiet bool) metadata.MD {
 	if d.Fallback {
 		md[MetadataFallback] = []string{"true"}
 	}
-	if after, ok := retryAfter(d); ok {
-		md[MetadataRetry] = []string{strconv.FormatInt(seconds(after), 10)}
+	if after, ok := admit.RetryAfter(d); ok {
+		md[MetadataRetry] = []string{strconv.FormatInt(admit.Seconds(after), 10)}
 	}
 	if quiet {
 		return md
@@ -46,40 +47,11 @@ func describe(d *drawgate.Decision, quiet bool) metadata.MD {
 		md[MetadataLimit] = []string{strconv.FormatInt(l.Limit.Amount, 10)}
 		md[MetadataRemaining] = []string{strconv.FormatInt(l.Remaining, 10)}
 		if l.Limit.Kind != drawgate.Concurrency {
-			md[MetadataReset] = []string{strconv.FormatInt(seconds(time.Duration(l.ResetAt().UnixNano())), 10)}
+			md[MetadataReset] = []string{strconv.FormatInt(admit.Seconds(time.Duration(l.ResetAt().UnixNano())), 10)}
 		}
 	}
 	return md
 }
-
-// slotRetry is when a call that only a concurrency limit refuses may be tried again: the end of a
-// hold, which is renewed, says nothing.
-const slotRetry = time.Second
-
-// retryAfter returns after how long the same call would pass if nothing else happened; false if it
-// passes, or no wait helps.
-func retryAfter(d *drawgate.Decision) (time.Duration, bool) {
-	if d.Allowed || d.RetryAfter == drawgate.Never {
-		return 0, false
-	}
-	wait, slots := time.Duration(0), false
-	for l := range d.Limits() {
-		switch {
-		case !l.Refused():
-		case l.Limit.Kind == drawgate.Concurrency:
-			slots = true
-		default:
-			wait = max(wait, l.RetryAfter)
-		}
-	}
-	if slots && d.Reason != drawgate.Paused {
-		return max(wait, slotRetry), true
-	}
-	return max(d.RetryAfter, time.Millisecond), true
-}
-
-// seconds rounds up.
-func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // refusal is the status of a call that is refused.
 func refusal(d *drawgate.Decision, full bool) error {
@@ -103,7 +75,7 @@ func refusal(d *drawgate.Decision, full bool) error {
 	if len(quota.GetViolations()) > 0 || d.Reason != drawgate.Paused {
 		details = append(details, protoadapt.MessageV1Of(quota))
 	}
-	if after, ok := retryAfter(d); ok {
+	if after, ok := admit.RetryAfter(d); ok {
 		details = append(details, protoadapt.MessageV1Of(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)}))
 	}
 	return withDetails(status.New(codes.ResourceExhausted, text), details...)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/admit"
 )
 
 // The headers that are written, in Go's canonical form. Header names are not case-sensitive.
@@ -263,7 +264,7 @@ func window(r *drawgate.LimitResult, v *view, untilReset, after int64) int64 {
 		t = min(t, v.refill)
 	}
 	if r.Refused() && r.RetryAfter != drawgate.Never {
-		t = seconds(r.RetryAfter)
+		t = admit.Seconds(r.RetryAfter)
 	}
 	if after >= 0 {
 		t = min(t, after)
@@ -388,21 +389,6 @@ func limitsPerBucket(d *drawgate.Decision) (n [drawgate.MaxBuckets]uint8) {
 // a request that only a concurrency limit refuses may be tried again in a second, unless its bucket
 // is paused.
 func RetryAfter(d *drawgate.Decision) (after int64, ok bool) {
-	if d.Allowed || d.RetryAfter == drawgate.Never {
-		return 0, false
-	}
-	wait, slots := time.Duration(0), false
-	for r := range d.Limits() {
-		switch {
-		case !r.Refused():
-		case r.Limit.Kind == drawgate.Concurrency:
-			slots = true
-		default:
-			wait = max(wait, r.RetryAfter)
-		}
-	}
-	if !slots || d.Reason == drawgate.Paused {
-		wait = d.RetryAfter
-	}
-	return max(1, seconds(wait)), true
+	wait, ok := admit.RetryAfter(d)
+	return admit.Seconds(wait), ok
 }

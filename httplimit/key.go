@@ -2,12 +2,12 @@ package httplimit
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"net/netip"
 	"net/textproto"
 	"strings"
+
+	"github.com/drawgate/drawgate/engine/rules"
 )
 
 // Key returns the key under which a bucket counts a request. ok is false for a request that the
@@ -69,7 +69,7 @@ func dotted(text string) int {
 }
 
 // IPKey returns the key under which [ByIP] counts an address; "" for the zero Addr.
-func IPKey(a netip.Addr) string { return prefixKey(a, ipv4Bits, ipv6Bits) }
+func IPKey(a netip.Addr) string { return rules.Network(a) }
 
 // prefixKey returns the network of an address, or the address if its prefix is all of it.
 func prefixKey(a netip.Addr, v4, v6 int) string {
@@ -153,37 +153,23 @@ func Given(key Key) Key {
 // counted.
 func Join(keys ...Key) Key {
 	return func(r *http.Request) (string, bool) {
-		var b strings.Builder
+		parts := make([]string, len(keys))
 		for i, key := range keys {
 			k, ok := key(r)
 			if !ok {
 				return "", false
 			}
-			if i > 0 {
-				b.WriteByte('|')
-			}
-			b.WriteString(joinEscapes.Replace(k))
+			parts[i] = k
 		}
-		return b.String(), true
+		return rules.Join(parts...), true
 	}
 }
-
-// joinEscapes makes the parts of a joined key distinguishable. It is never changed.
-var joinEscapes = strings.NewReplacer("%", "%25", "|", "%7C")
 
 // Hashed counts by the SHA-256 of a key, for keys that are secrets: the store and its tools do not
 // see the key. Empty keys stay empty.
 func Hashed(key Key) Key {
 	return func(r *http.Request) (string, bool) {
 		k, ok := key(r)
-		if k == "" {
-			return k, ok
-		}
-		return digest(k), ok
+		return rules.Hash(k), ok
 	}
-}
-
-func digest(k string) string {
-	h := sha256.Sum256([]byte(k))
-	return hex.EncodeToString(h[:])
 }

@@ -94,16 +94,15 @@ func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
 		if !ok {
 			continue
 		}
-		ask := drawgate.Ask{Limiter: b.limiter(r), Key: drawgate.BoundedKey(key)}
+		var costs []drawgate.Cost
 		if b.Costs != nil {
-			ask.Costs = b.Costs(r)
+			costs = b.Costs(r)
 		}
 		if b.Shared && m.hidden {
 			t.hidden |= 1 << len(t.Asks)
 		}
 		t.from[len(t.Asks)] = uint8(i)
-		t.Asks = append(t.Asks, ask)
-		t.Holds = t.Holds || ask.Limiter.Plan().NeedsHold()
+		t.Add(b.limiter(r), key, costs)
 	}
 	if len(t.Asks) == 0 {
 		return Pass{}

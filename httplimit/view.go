@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/admit"
 )
 
 // view is the part of a limit's description that is the same for all decisions.
@@ -43,7 +44,7 @@ func newView(r *drawgate.LimitResult, alone bool) *view {
 	}
 	if l.Kind == drawgate.Bucket {
 		if q > 0 {
-			v.refill = max(1, seconds(time.Duration(ceilDiv(int64(l.Window), q))))
+			v.refill = max(1, admit.Seconds(time.Duration(ceilDiv(int64(l.Window), q))))
 		}
 		if most != q {
 			v.policy += ";drawgate-burst=" + strconv.FormatInt(most, 10)
@@ -82,7 +83,7 @@ func windowSeconds(l *drawgate.Limit) int64 {
 		}
 		return 31 * day
 	}
-	return seconds(l.Window)
+	return admit.Seconds(l.Window)
 }
 
 // quote writes text as a String of RFC 9651. Bytes that are not printable ASCII, which a String
@@ -107,9 +108,6 @@ func quote(text string) string {
 	b.WriteByte('"')
 	return b.String()
 }
-
-// seconds rounds up.
-func seconds(d time.Duration) int64 { return ceilDiv(int64(d), int64(time.Second)) }
 
 // ceilDiv returns a/b rounded up, for a ≥ 0 and b > 0.
 func ceilDiv(a, b int64) int64 {

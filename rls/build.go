@@ -166,7 +166,7 @@ func (b *builder) step(parent *node, t *descriptorText) bool {
 	joined := s.joined()
 	s.Wildcard = strings.Contains(joined, "*")
 	if first, twice := parent.seen[joined]; twice {
-		b.problem(t.at, "the descriptor %s is defined twice; the first time on line %d", shorten(joined), first.line)
+		b.problem(t.at, "the descriptor %s is defined twice; the first time on line %d", shorten(joined), first.Line)
 		return false
 	}
 	if parent.seen == nil {

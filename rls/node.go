@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/drawgate/drawgate/internal/yamltext"
 )
 
 // resolve returns what an anchor names or an alias refers to, or nil, after reporting it, if that
@@ -59,42 +61,31 @@ type entry struct {
 
 // entries returns the entries of a mapping, each key once, merged ones last.
 func (r *reader) entries(n ast.Node, what string, depth int) []entry {
-	n = r.resolve(n, depth)
-	var values []*ast.MappingValueNode
-	switch n := n.(type) {
-	case *ast.MappingNode:
-		values = n.Values
-	case *ast.MappingValueNode:
-		values = []*ast.MappingValueNode{n}
-	case nil:
-		return nil
-	default:
-		r.problem(placeOf(n), "%s must be a mapping (key: value), not %s", what, describe(n))
+	if n = r.resolve(n, depth); n == nil {
 		return nil
 	}
-	first := map[string]int{}
+	pairs, ok := yamltext.Pairs(n, false)
+	if !ok {
+		r.problem(placeOf(n), "%s must be a mapping (key: value), not %s", what, describe(n))
+	}
+	given := map[string]bool{}
 	var found, merged []entry
-	for _, v := range values {
-		at := placeOf(v.Key)
-		if v.Key.IsMergeKey() {
-			merged = append(merged, r.merged(v.Value, what, depth+1)...)
-			continue
+	for _, p := range pairs {
+		switch {
+		case p.Merge:
+			merged = append(merged, r.merged(p.Value, what, depth+1)...)
+		case !p.Plain:
+			r.problem(p.At, "a key of %s must be plain text", what)
+		case p.First != 0:
+			r.problem(p.At, "%q is given twice in %s; the first one is on line %d", p.Key, what, p.First)
+		default:
+			given[p.Key] = true
+			found = append(found, entry{p.Key, p.At, p.Value, depth + 1})
 		}
-		key, ok := keyText(v.Key)
-		switch line := first[key]; {
-		case !ok:
-			r.problem(at, "a key of %s must be plain text", what)
-			continue
-		case line != 0:
-			r.problem(at, "%q is given twice in %s; the first one is on line %d", key, what, line)
-			continue
-		}
-		first[key] = at.line
-		found = append(found, entry{key, at, v.Value, depth + 1})
 	}
 	for _, e := range merged {
-		if first[e.key] == 0 {
-			first[e.key] = e.at.line
+		if !given[e.key] {
+			given[e.key] = true
 			found = append(found, e)
 		}
 	}
@@ -112,16 +103,6 @@ func (r *reader) merged(n ast.Node, what string, depth int) []entry {
 		all = append(all, r.entries(v, what, depth+1)...)
 	}
 	return all
-}
-
-func keyText(key ast.Node) (string, bool) {
-	switch key := key.(type) {
-	case *ast.StringNode:
-		return key.Value, true
-	case *ast.BoolNode, *ast.NullNode:
-		return key.GetToken().Value, true
-	}
-	return "", false
 }
 
 // list reads a list. An empty value is an empty list.

@@ -54,6 +54,3 @@ func (e ConfigErrors) sorted() ConfigErrors {
 	})
 	return e
 }
-
-// place is a position in a file, counted from 1.
-type place struct{ line, column int }

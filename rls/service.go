@@ -1,3 +1,10 @@
+// Package rls implements Envoy's rate limit service, version 3, with an engine.
+//
+// A [Service] answers ShouldRateLimit. All descriptors of a request are one take: if one is
+// refused, none is spent. Descriptors of a domain in a [Config], which is read from files in the
+// format of envoyproxy/ratelimit, are matched by its trees; those of other domains are attributes
+// for the engine's rules. docs/envoy.md lists what is the same as in envoyproxy/ratelimit and what
+// differs.
 package rls
 
 import (
@@ -16,6 +23,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/httplimit"
+	"github.com/drawgate/drawgate/internal/sleep"
 )
 
 // Service answers Envoy's rate limit requests with an engine. It is safe for concurrent use.
@@ -78,7 +86,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitReq
 	}
 	answer, err := s.decide(ctx, r)
 	for range unknownAttempts - 1 {
-		if !errors.Is(err, engine.ErrUnknownPolicy) || !pause(ctx, unknownPause) {
+		if !errors.Is(err, engine.ErrUnknownPolicy) || !sleep.For(ctx, unknownPause) {
 			break
 		}
 		answer, err = s.decide(ctx, r)
@@ -100,17 +108,6 @@ func check(r *ratelimit.RateLimitRequest) error {
 		return status.Errorf(codes.InvalidArgument, "rls: %d descriptors, but at most %d are allowed", len(r.GetDescriptors()), MaxDescriptors)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func (s *Service) decide(ctx context.Context, r *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {

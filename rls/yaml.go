@@ -28,40 +28,32 @@ type reader struct {
 
 func (r *reader) problem(at place, format string, args ...any) {
 	if len(r.errs) < maxProblems {
-		r.errs = append(r.errs, &ConfigError{r.name, at.line, at.column, fmt.Sprintf(format, args...)})
+		r.errs = append(r.errs, &ConfigError{r.name, at.Line, at.Column, fmt.Sprintf(format, args...)})
 	}
 }
 
 // parse returns the root of the only document, or nil, after reporting it, if there is none.
 func (r *reader) parse(data []byte) ast.Node {
 	if at, message := bounds.Check(data); message != "" {
-		r.problem(placeIn(at), "%s", message)
+		r.problem(at, "%s", message)
 		return nil
 	}
 	file, at, message := bounds.Parse(strings.TrimPrefix(string(data), "\ufeff"))
 	if message != "" {
-		r.problem(placeIn(at), "%s", strings.ReplaceAll(message, "\t", `\t`))
+		r.problem(at, "%s", message)
 		return nil
 	}
-	var root ast.Node
-	for _, doc := range file.Docs {
-		switch {
-		case doc.Body == nil || doc.Body.Type() == ast.CommentType:
-		case root == nil:
-			root = doc.Body
-		default:
-			r.problem(placeOf(doc.Body), "only one document is allowed per file, this is the second")
-		}
-	}
+	root := yamltext.Document(file, func(at place, message string) { r.problem(at, "%s", message) })
 	if root == nil {
-		r.problem(place{1, 1}, "the file is empty: it needs a domain")
+		r.problem(place{Line: 1, Column: 1}, "the file is empty: it needs a domain")
 	}
 	return root
 }
 
-func placeIn(s yamltext.Span) place { return place{s.Line, s.Column} }
+// place is a position in a file.
+type place = yamltext.Span
 
-func placeOf(n ast.Node) place { return placeIn(yamltext.Of(n)) }
+func placeOf(n ast.Node) place { return yamltext.Of(n) }
 
 // describe returns a name for a node, for messages.
 func describe(n ast.Node) string { return yamltext.Describe(n, shorten) }

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/sleep"
 )
 
 // maxReply is how many bytes are read of an answer, so that its connection can be used again.
@@ -74,7 +76,7 @@ func (h *Webhook) deliver(ctx context.Context, e *Event) {
 			return
 		}
 		h.opts.Metrics.posted(retried)
-		if !sleep(ctx, h.pause(i, after)) {
+		if !sleep.For(ctx, h.pause(i, after)) {
 			h.drop()
 			return
 		}
@@ -150,16 +152,4 @@ func retryAfter(h http.Header) time.Duration {
 		return 0
 	}
 	return time.Duration(s) * time.Second
-}
-
-// sleep reports whether d passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

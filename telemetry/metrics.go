@@ -3,10 +3,12 @@ package telemetry
 import (
 	"fmt"
 	"hash/maphash"
+	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
@@ -128,4 +130,19 @@ func (m *Metrics) Declare(policies ...engine.Policy) {
 			p.limits.get(&policies[i].Limits[j])
 		}
 	}
+}
+
+// Bounds of reading metrics, so that whoever may read them cannot keep the process busy with it.
+const (
+	maxScrapes    = 4
+	scrapeTimeout = 10 * time.Second
+)
+
+// Handler serves the metrics of g, a [prometheus.Registry], for GET /metrics. At most four callers
+// at once are answered, others with 503. What cannot be collected is left out, and the rest is
+// served.
+func Handler(g prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,
+	})
 }

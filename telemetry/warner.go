@@ -54,7 +54,6 @@ type Warner struct {
 	backend   [faults]sampler // errors of the store and outages, by who must do something
 	announced atomic.Bool     // an outage was told of that has not ended
 	guarded   atomic.Bool     // errors of the store are the guard's to tell
-	dropped   atomic.Int64
 
 	out    chan *Warning
 	stop   chan struct{} // closed by Close
@@ -113,9 +112,6 @@ func (w *Warner) Observer() *drawgate.Observer {
 	return &drawgate.Observer{Taken: w.taken, Called: w.called}
 }
 
-// Dropped returns how many warnings were not told to the sinks because these were too slow.
-func (w *Warner) Dropped() int64 { return w.dropped.Load() }
-
 // Close tells the sinks what is left to tell, and ends. It waits for them, not for what they do
 // behind: see [Webhook.Close].
 func (w *Warner) Close() error {
@@ -167,7 +163,6 @@ func (w *Warner) warn(e *Warning) {
 	select {
 	case w.out <- e:
 	default:
-		w.dropped.Add(1)
 		w.opts.Metrics.warned(e.Kind, false)
 	}
 }

@@ -304,7 +304,8 @@ func TestSlowSinkHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
-		w := telemetry.NewWarner(&telemetry.WarnerOptions{BackendEvery: 1}, func(*telemetry.Warning) { <-free })
+		r := newRig(t, nil)
+		w := telemetry.NewWarner(&telemetry.WarnerOptions{BackendEvery: 1, Metrics: r.m}, func(*telemetry.Warning) { <-free })
 		failed := w.Guard().BackendError
 		start := time.Now()
 		for range 1000 {
@@ -315,9 +316,7 @@ func TestSlowSinkHoldsNobodyUp(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		synctest.Wait()
-		if n := w.Dropped(); n != 1000-257 {
-			t.Errorf("%d were dropped", n)
-		}
+		r.want(1000-257, "drawgate_warnings_total", "kind", "backend_error", "result", "dropped")
 		close(free)
 		w.Close()
 	})

@@ -167,13 +167,6 @@ func (h *Webhook) wants(w *Warning) bool {
 		slices.ContainsFunc(h.opts.Milestones, func(p int) bool { return w.From <= p && p <= w.Percent })
 }
 
-// Dropped returns how many events were not delivered, for want of place or of a receiver that takes
-// them.
-func (h *Webhook) Dropped() int64 { return h.dropped.Load() }
-
-// Queued returns how many events wait.
-func (h *Webhook) Queued() int { return len(h.queue) }
-
 // Close takes no more events, delivers what waits for as long as CloseTimeout says, and ends. The
 // error says how many were not delivered.
 func (h *Webhook) Close() error {

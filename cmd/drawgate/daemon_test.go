@@ -21,6 +21,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/drawgate/drawgate/internal/sleep"
 )
 
 // daemon is a drawgate serve that runs.
@@ -175,7 +177,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), endTime)
 	defer cancel()
 	for !holds() {
-		if !wait(ctx, 20*time.Millisecond) {
+		if !sleep.For(ctx, 20*time.Millisecond) {
 			t.Fatalf("there is no %s", what)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/sleep"
 )
 
 // bench is a directory in which the real program runs, with no other environment than what is
@@ -130,7 +131,7 @@ func TestKilledWhileHolding(t *testing.T) {
 	}
 	st := b.status()
 	for st.Open > 0 { // until the hold ends; each look is a process
-		wait(t.Context(), 200*time.Millisecond)
+		sleep.For(t.Context(), 200*time.Millisecond)
 		st = b.status()
 	}
 	if used := st.Limits[day].Used; used != 4 {

@@ -18,6 +18,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/sleep"
 	"github.com/drawgate/drawgate/server"
 )
 
@@ -393,7 +394,7 @@ func (h *holder) keep(ctx context.Context) {
 	next := h.hold / 3
 	for {
 		last := time.Until(h.res.Deadline()) - h.grace
-		if !wait(ctx, min(next, last)) {
+		if !sleep.For(ctx, min(next, last)) {
 			return
 		}
 		err := h.renew(ctx)
@@ -419,16 +420,4 @@ func (h *holder) renew(ctx context.Context) error {
 	ctx, cancel := context.WithDeadline(ctx, h.res.Deadline().Add(-h.grace))
 	defer cancel()
 	return h.res.Renew(ctx, h.hold)
-}
-
-// wait reports whether d passed before ctx ended.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/sleep"
 )
 
 // syncBuffer is what a program prints, to be read while it does.
@@ -37,7 +39,7 @@ func (s *syncBuffer) await(t *testing.T, pattern string) string {
 		if m := re.FindStringSubmatch(s.String()); m != nil {
 			return m[1]
 		}
-		if !wait(ctx, 10*time.Millisecond) {
+		if !sleep.For(ctx, 10*time.Millisecond) {
 			t.Fatalf("%s is not printed", pattern)
 		}
 	}

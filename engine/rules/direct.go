@@ -222,9 +222,6 @@ func compareTexts(n *ast.BinaryNode, l, r func(*request) string) func(*request) 
 		if !ok {
 			return nil
 		}
-		if p := simplePattern(source.Value); p != nil {
-			return func(q *request) bool { return p.match(l(q)) }
-		}
 		if re, err := regexp.Compile(source.Value); err == nil {
 			return func(q *request) bool { return re.MatchString(l(q)) }
 		}

@@ -3,8 +3,24 @@ package rules
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/netip"
 	"strings"
 )
+
+// Network returns the part of an address that says who a client is: an IPv4 address itself
+// (192.0.2.1), and of an IPv6 address the network (2001:db8:1:2::/64), because a customer of one
+// can choose addresses from at least a /64. It is "" for the zero Addr.
+func Network(ip netip.Addr) string {
+	ip = plain(ip)
+	switch {
+	case !ip.IsValid():
+		return ""
+	case ip.Is4():
+		return ip.String()
+	}
+	p, _ := ip.Prefix(64)
+	return p.String()
+}
 
 // Hash turns a secret, such as an API key, into a key, so that the secret is not in the store, its
 // backups or lists of buckets. It is the SHA-256 in hexadecimal digits, as printed by sha256sum. An

@@ -86,27 +86,11 @@ func isCleanHost(h string) bool {
 // plain returns an address without a zone, and an IPv4 address for one that is mapped into IPv6.
 func plain(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
 
-// text has the forms of an address that keys and expressions use.
+// text has the forms of an address that keys and expressions use; they are empty for the zero
+// address.
 type text struct {
 	ip               netip.Addr
 	network, address string
-}
-
-// newText makes the texts of an address; they are empty for the zero address.
-//
-// A customer of an IPv6 network can choose addresses from at least a /64, so a /64 counts as one
-// client.
-func newText(ip netip.Addr) *text {
-	if !ip.IsValid() {
-		return &text{}
-	}
-	t := &text{ip: ip, address: ip.String()}
-	t.network = t.address
-	if ip.Is6() {
-		p, _ := ip.Prefix(64)
-		t.network = p.String()
-	}
-	return t
 }
 
 // texts caches the texts of recently seen addresses, so that a client's next request need not make
@@ -123,7 +107,10 @@ func (t *texts) of(ip netip.Addr) *text {
 	if have := slot.Load(); have != nil && have.ip == ip {
 		return have
 	}
-	made := newText(ip)
+	made := &text{ip: ip, network: Network(ip)}
+	if ip.IsValid() {
+		made.address = ip.String()
+	}
 	slot.Store(made)
 	return made
 }

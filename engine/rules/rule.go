@@ -1,6 +1,19 @@
+// Package rules determines which policies count a request, and under which keys.
+//
+// [Compile] compiles a list of rules once. The rules are then matched against the [Attributes] of
+// requests: method, path, host, route, address, user, class, headers, and anything else that a
+// caller sends. The result is a list of policies with keys, for a single take.
+//
+// Rules are evaluated in order, and what every matching rule applies is collected. A policy that an
+// earlier rule applied is not applied again by a later one, so special rules come first. A rule
+// that is Final or Exempt is the last.
+//
+// Finding the matching rules takes well below a microsecond, however many there are, because their
+// conditions are indexed. docs/rules.md explains the fields.
 package rules
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 )
@@ -71,3 +84,22 @@ type Apply struct {
 	Costs   map[string]int64 // per unit; none means one request
 	Shadow  bool             // evaluated but not enforced
 }
+
+// Error is a mistake in a rule, or an error in its evaluation. It never shows the value of an
+// attribute.
+type Error struct {
+	Rule  int    // position in the list
+	Name  string // of the rule; may be empty
+	Field string // "match.path", "when", "apply[0].key"
+	Err   error
+}
+
+func (e *Error) Error() string {
+	name := ""
+	if e.Name != "" {
+		name = fmt.Sprintf(" (%q)", e.Name)
+	}
+	return fmt.Sprintf("rules: rule %d%s: %s: %v", e.Rule+1, name, e.Field, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }

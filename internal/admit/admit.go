@@ -110,6 +110,12 @@ type Take struct {
 	Priority   int
 }
 
+// Add asks for units of a bucket, too; nil costs are one request.
+func (t *Take) Add(l *drawgate.Limiter, key string, costs []drawgate.Cost) {
+	t.Asks = append(t.Asks, drawgate.Ask{Limiter: l, Key: drawgate.BoundedKey(key), Costs: costs})
+	t.Holds = t.Holds || l.Plan().NeedsHold()
+}
+
 // Answer is what came of a take. A refusal is no error, unless it ended the waiting.
 type Answer struct {
 	Decision drawgate.Decision

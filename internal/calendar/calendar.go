@@ -81,16 +81,6 @@ func (u Unit) valid() bool { return Minute <= u && u <= Month }
 // even reports whether windows of u are counted evenly; others are dates.
 func (u Unit) even() bool { return u == Minute || u == Hour }
 
-// ParseUnit is the inverse of [Unit.String]. It accepts the exact names only.
-func ParseUnit(s string) (Unit, error) {
-	for u := Minute; u <= Month; u++ {
-		if unitNames[u] == s {
-			return u, nil
-		}
-	}
-	return 0, fmt.Errorf("calendar: unknown unit %q (want %s)", s, strings.Join(unitNames[Minute:], ", "))
-}
-
 // Rule says how time is cut into windows. Rules are values: copy them, and use them from several
 // goroutines at once.
 type Rule struct {

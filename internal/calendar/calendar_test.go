@@ -7,21 +7,12 @@ import (
 	_ "time/tzdata" // the tests need no time zone database on the machine
 )
 
-func TestUnitNamesRoundTrip(t *testing.T) {
+func TestUnitNames(t *testing.T) {
 	t.Parallel()
 	names := []string{"minute", "hour", "day", "week", "month"}
 	for i, name := range names {
-		want := Minute + Unit(i)
-		if got, err := ParseUnit(name); got != want || err != nil {
-			t.Errorf("ParseUnit(%q) = %v, %v, want %v", name, got, err, want)
-		}
-		if got := want.String(); got != name {
-			t.Errorf("Unit(%d).String() = %q, want %q", want, got, name)
-		}
-	}
-	for _, name := range []string{"", "Day", "days", " day", "second", "year", "Unit(3)"} {
-		if got, err := ParseUnit(name); got != 0 || err == nil {
-			t.Errorf("ParseUnit(%q) = %v, %v, want an error", name, got, err)
+		if got := (Minute + Unit(i)).String(); got != name {
+			t.Errorf("got %q, want %q", got, name)
 		}
 	}
 	for unit, want := range map[Unit]string{0: "Unit(0)", Month + 1: "Unit(6)", 255: "Unit(255)"} {

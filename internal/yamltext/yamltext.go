@@ -97,7 +97,7 @@ func (b Bounds) Parse(text string) (file *ast.File, at Span, message string) {
 		return file, Span{}, ""
 	}
 	if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok && syntax.Token != nil {
-		return nil, OfToken(syntax.Token), syntax.Message
+		return nil, OfToken(syntax.Token), strings.ReplaceAll(syntax.Message, "\t", `\t`)
 	}
 	return nil, start, err.Error()
 }
