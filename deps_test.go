@@ -42,6 +42,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/breaker":        {},
 	"internal/hold":           {own: []string{""}},
 	"internal/instances":      {own: []string{""}},
+	"internal/present":        {own: []string{"", "api", "engine", "engine/rules"}},
 	"internal/admit":          {own: []string{"", "engine", "engine/rules", "internal/hold"}},
 	"httplimit":               {own: []string{"", "engine", "engine/rules", "internal/admit", "internal/hold"}},
 	"httplimit/httplimittest": {own: []string{"", "httplimit", "store/memstore"}},
@@ -54,11 +55,11 @@ var rules = map[string]struct{ own, others []string }{
 		},
 		others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify", "github.com/prometheus/client_golang"},
 	},
-	"server": {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/regular"}},
+	"server": {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/present", "internal/regular"}},
 	"client": {own: []string{"api", "internal/ending"}},
 	"cmd/drawgate": {
 		own: []string{
-			"", "api", "client", "config", "engine", "store/guard", "httplimit", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore",
+			"", "api", "client", "config", "engine", "store/guard", "httplimit", "internal/present", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty"),
 	},

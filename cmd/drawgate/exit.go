@@ -8,7 +8,6 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/rls"
 )
 
 // The exit codes. Those from 64 on are those of sysexits.h; `run` has further ones, as shells and
@@ -74,9 +73,6 @@ func exitCode(err error) int {
 		return e.code
 	}
 	if _, ok := errors.AsType[config.Problems](err); ok {
-		return exitConfig
-	}
-	if _, ok := errors.AsType[rls.ConfigErrors](err); ok {
 		return exitConfig
 	}
 	_, isFile := errors.AsType[*fs.PathError](err)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // app is what all commands share.
@@ -118,10 +119,10 @@ func (a *app) report(e *exitError, command string) {
 		return
 	}
 	if len(problems) > 0 {
-		fmt.Fprintf(a.errOut, "%v\ndrawgate: the configuration has %s; nothing was done\n", escape(e.err.Error(), "\n"), apart(problems, warnings))
+		fmt.Fprintf(a.errOut, "%v\ndrawgate: the configuration has %s; nothing was done\n", present.Escape(e.err.Error(), "\n"), apart(problems, warnings))
 		return
 	}
-	fmt.Fprintf(a.errOut, "drawgate: %s\n", escape(text(e.err), "\n\t"))
+	fmt.Fprintf(a.errOut, "drawgate: %s\n", present.Escape(text(e.err), "\n\t"))
 	if hint := advice(e.err); hint != "" {
 		fmt.Fprintln(a.errOut, hint)
 	}
@@ -142,11 +143,4 @@ type failure struct {
 	ExitCode int    `json:"exit_code"`
 	Problems []note `json:"problems,omitempty"`
 	Warnings []note `json:"warnings,omitempty"`
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
