@@ -6,6 +6,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/internal/present"
 )
 
@@ -30,7 +31,7 @@ const warnEvery = 10 * time.Second
 func (s *Server) fail(err error) *api.Problem {
 	p := present.Problem(err)
 	if s.drain.Err() != nil && p.Code == api.CodeCancelled {
-		if p = present.Problem(drawgate.ErrClosed); present.MayHaveSpent(err) {
+		if p = present.Problem(drawgate.ErrClosed); failure.MaySpend(err) {
 			p.Detail = "this server is stopping; " + present.Spent(err)
 		}
 	}

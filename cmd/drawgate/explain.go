@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,6 +9,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/internal/present"
 )
 
@@ -68,7 +68,7 @@ func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 		return err
 	case failed != nil && !w.Allowed && !a.json:
 		return failed
-	case errors.Is(failed, drawgate.ErrStoreUnavailable):
+	case failure.Of(failed) == failure.Unavailable:
 		a.warnf("%s", text(failed)) // which no answer says
 	}
 	if !a.json {

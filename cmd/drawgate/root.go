@@ -115,7 +115,7 @@ func (a *app) report(e *exitError, command string) {
 	}
 	problems, warnings, _ := mistakes(e.err)
 	if a.json {
-		a.printJSON(failure{Error: text(e.err), ExitCode: e.code, Problems: notes(problems), Warnings: notes(warnings)})
+		a.printJSON(errorAnswer{Error: text(e.err), ExitCode: e.code, Problems: notes(problems), Warnings: notes(warnings)})
 		return
 	}
 	if len(problems) > 0 {
@@ -137,8 +137,8 @@ func text(err error) string {
 	return config.RedactURL(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "drawgate: "), "engine: "))
 }
 
-// failure is an error as JSON.
-type failure struct {
+// errorAnswer is an error as JSON.
+type errorAnswer struct {
 	Error    string `json:"error"`
 	ExitCode int    `json:"exit_code"`
 	Problems []note `json:"problems,omitempty"`

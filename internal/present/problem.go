@@ -1,7 +1,6 @@
 package present
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/failure"
 )
 
 // statusCancelled is the status for a client that has left.
@@ -75,41 +75,37 @@ func Problem(err error) *api.Problem {
 		return Problemf(api.CodeForbidden, "this access token is bound to a tenant: %s", text)
 	case errors.Is(err, engine.ErrTooMany):
 		return Problemf(api.CodeInvalid, "%s: let fewer rules apply policies", text)
-	case errors.Is(err, drawgate.ErrNeverFits):
+	}
+	switch failure.Of(err) {
+	case failure.NeverFits:
 		return Problemf(api.CodeNeverFits, "%s", text)
-	case errors.Is(err, drawgate.ErrUnknownUnit):
+	case failure.UnknownUnit:
 		return Problemf(api.CodeUnknownUnit, "%s", text)
-	case errors.Is(err, drawgate.ErrNeedsReserve):
+	case failure.NeedsReserve:
 		return Problemf(api.CodeNeedsHold, "the policy has a concurrency limit: give hold_ms, and settle the reservation when the work is done")
-	case errors.Is(err, drawgate.ErrIDReused):
+	case failure.IDReused:
 		return Problemf(api.CodeIDReused, "this grant of the id is open with other content: use a new grant for each take")
-	case errors.Is(err, drawgate.ErrIDOpen):
+	case failure.IDOpen:
 		return Problemf(api.CodeIDOpen, "another take has an open reservation with this id: settle or cancel that one first, or use another id; "+
 			"to send the same take again, use the same grant")
-	case errors.Is(err, drawgate.ErrTooManyOpen):
+	case failure.TooManyOpen:
 		return Problemf(api.CodeTooManyOpen, "%d reservations are open in one of the buckets, which is the maximum: settle finished ones, use shorter holds, or use more keys", drawgate.MaxOpen)
-	case errors.Is(err, drawgate.ErrInvalid):
+	case failure.Invalid:
 		return Problemf(api.CodeInvalid, "%s", strings.TrimPrefix(text, "invalid argument: "))
-	case errors.Is(err, drawgate.ErrClosed):
+	case failure.Closed:
 		return Problemf(api.CodeClosing, "this server is stopping: ask another one, or try again in a moment")
-	case errors.Is(err, context.Canceled):
+	case failure.Cancelled:
 		return Problemf(api.CodeCancelled, "the client has left; %s", Spent(err))
-	case MayHaveSpent(err):
+	}
+	if failure.MaySpend(err) {
 		return Problemf(api.CodeStoreAway, "the time ran out during the call to the store; %s", Spent(err))
 	}
 	return Problemf(api.CodeStoreAway, "the store could not decide; the server's log says why")
 }
 
-// MayHaveSpent reports whether a take ended during the call to the store, so that its units may be
-// spent or held: that is unknown, and nothing cancels it.
-func MayHaveSpent(err error) bool {
-	e, ok := errors.AsType[*drawgate.GaveUpError](err)
-	return ok && e.MaySpend
-}
-
 // Spent describes the fate of the units of a take that ended without an answer.
 func Spent(err error) string {
-	if MayHaveSpent(err) {
+	if failure.MaySpend(err) {
 		return "the call to the store was running, so units may be spent, or held by the take's grant"
 	}
 	return "nothing was spent, or it was given back"

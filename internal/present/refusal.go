@@ -7,6 +7,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/failure"
 )
 
 // Refusal describes a refusal that was returned as an error, by a wait or a reservation. If the
@@ -85,7 +86,7 @@ func costsOf(req *engine.Request, a *engine.Applied) []drawgate.Cost {
 func refusalReason(ctx context.Context, err error) (reason string, ok bool) {
 	e, limited := errors.AsType[*drawgate.LimitedError](err)
 	switch {
-	case errors.Is(err, drawgate.ErrStoreUnavailable), MayHaveSpent(err):
+	case errors.Is(err, drawgate.ErrStoreUnavailable), failure.MaySpend(err):
 		return "", false
 	case errors.Is(err, drawgate.ErrQueueFull):
 		return api.ReasonQueueFull, true
