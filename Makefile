@@ -15,10 +15,20 @@ FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/record ./engine
 # What redisstore works on beside the redis-server of the PATH.
 SERVERS := redis-server valkey-server
 
-.PHONY: build run test check deps traefik lint words fuzz long bench
+# Without the tables of symbols and of debuggers, which are a quarter of the program. Stack traces, profiles and the version
+# need neither.
+LDFLAGS := -s -w
+# What the program may grow to, in bytes.
+MAX_SIZE := 40000000
+
+.PHONY: build size run test check deps traefik lint words fuzz long bench
 
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/drawgate ./cmd/drawgate
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='$(LDFLAGS)' -o bin/drawgate ./cmd/drawgate
+
+size: build
+	bin/drawgate version
+	@size=$$(wc -c <bin/drawgate); echo "bin/drawgate: $$size bytes, at most $(MAX_SIZE)"; test $$size -le $(MAX_SIZE)
 
 # The server on its embedded default: a SQLite file and a sample policy.
 run: build
@@ -31,14 +41,14 @@ deps:
 traefik:
 	./tools/traefik.sh
 
-test: deps build
+test: deps size
 	$(GO) vet ./...
 	./tools/test.sh -race ./...
 	./tools/test.sh $(FULL)
 	for s in $(SERVERS); do export DRAWGATE_REDIS_SERVER=$(CURDIR)/.tools/redis/bin/$$s && $$DRAWGATE_REDIS_SERVER --version && \
 		./tools/test.sh ./store/redisstore && ./tools/test.sh -run Redis ./store/guard || exit 1; done
 	for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(GO) test ./...) || exit 1; done
-	cd benchmarks && $(GO) vet ./... && $(GO) build ./...
+	cd benchmarks && $(GO) vet ./... && $(GO) build ./... && $(GO) test ./cmd/report ./internal/...
 	./tools/fuzz.sh 10s
 
 check: test lint words

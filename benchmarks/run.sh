@@ -22,7 +22,7 @@ for section in $*; do
     ;;
   c)
     rm -f "$out/c-servers.jsonl"
-    (cd .. && go build -o benchmarks/.bin/drawgate ./cmd/drawgate)
+    (cd .. && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o benchmarks/.bin/drawgate ./cmd/drawgate)
     [ -x .bin/service_cmd ] || GOBIN="$PWD/.bin" go install github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36
     .bin/serverbench -reps "${REPS:-5}" -only "$only" -max-other "${MAX_OTHER:-0.3}" -out "$out/c-servers.jsonl"
     ;;
@@ -31,10 +31,10 @@ for section in $*; do
     .bin/sqlitebench -reps "${REPS:-5}" -only "$only" -max-other "${MAX_OTHER:-0.9}" -out "$out/d-sqlite.jsonl"
     ;;
   e)
-    rm -f "$out/e-accuracy.jsonl"
-    .bin/redisbench -mode acc -reps "${REPS:-3}" -only "$only" -out "$out/e-accuracy.jsonl"
-    .bin/redisbench -mode stop -reps 1 -only "$only" -out "$out/e-accuracy.jsonl"
-    .bin/redisbench -mode kill -reps 1 -only "$only" -out "$out/e-accuracy.jsonl"
+    rm -f "$out/e-acc.jsonl" "$out/e-stop.jsonl" "$out/e-kill.jsonl"
+    .bin/redisbench -mode acc -reps "${REPS:-3}" -only "$only" -out "$out/e-acc.jsonl"
+    .bin/redisbench -mode stop -reps 1 -only "$only" -out "$out/e-stop.jsonl"
+    .bin/redisbench -mode kill -reps 1 -only "$only" -out "$out/e-kill.jsonl"
     ;;
   *)
     echo "no section $section" >&2

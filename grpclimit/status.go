@@ -16,6 +16,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/admit"
+	"github.com/drawgate/drawgate/internal/failure"
 )
 
 // The metadata of an answer. They are headers of HTTP/2, named as package httplimit names them.
@@ -112,7 +113,7 @@ func (l *Limit) failed(ctx context.Context, method string, err error, set func(m
 		return withDetails(status.New(codes.ResourceExhausted, "the call costs more than a limit ever allows: no wait will help"), protoadapt.MessageV1Of(quota))
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
-	case errors.Is(err, drawgate.ErrStoreUnavailable), errors.Is(err, drawgate.ErrClosed):
+	case failure.Of(err).Undecided():
 		l.report(ctx, method, err)
 		if l.opts.FailOpen {
 			set(metadata.MD{MetadataFallback: []string{"true"}})

@@ -10,6 +10,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/admit"
+	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/internal/hold"
 )
 
@@ -157,18 +158,19 @@ func (m *Middleware) refuse(h http.Header, a *admit.Answer, t *take) Pass {
 
 // fail answers what was not decided.
 func (m *Middleware) fail(h http.Header, r *http.Request, a *admit.Answer, t *take) Pass {
+	kind := failure.Of(a.Err)
 	switch {
 	case r.Context().Err() != nil:
 		return Pass{Problem: blank(CodeCancelled, statusCancelled, "The client went away.")}
-	case errors.Is(a.Err, drawgate.ErrNeverFits):
+	case kind == failure.NeverFits:
 		m.headers.appendStatus(h, t.status(r.Context(), a))
 		return Pass{Problem: neverFits(&Problem{})}
 	}
 	m.report(r, a.Err)
 	switch {
-	case errors.Is(a.Err, drawgate.ErrClosed):
+	case kind == failure.Closed:
 		return Pass{Problem: unavailable(CodeClosing, "This server is stopping. Try again in 1 s.")}
-	case !errors.Is(a.Err, drawgate.ErrStoreUnavailable) && !errors.Is(a.Err, drawgate.ErrDeadline):
+	case !kind.Undecided():
 		return Pass{Problem: blank(CodeInvalid, http.StatusInternalServerError, "The limits of this server are not set up rightly.")}
 	case m.opts.FailOpen:
 		h[HeaderFallback] = []string{"true"}

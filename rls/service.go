@@ -23,6 +23,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/httplimit"
+	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/internal/sleep"
 )
 
@@ -160,12 +161,12 @@ func statusOf(err error) error {
 		return err
 	}
 	code := codes.Unavailable
-	switch {
-	case errors.Is(err, context.Canceled):
+	switch kind := failure.Of(err); {
+	case kind == failure.Cancelled:
 		return status.Error(codes.Canceled, "rls: the caller has left")
-	case errors.Is(err, drawgate.ErrInvalid), errors.Is(err, engine.ErrTooMany), errors.Is(err, drawgate.ErrUnknownUnit):
+	case kind == failure.Invalid, kind == failure.UnknownUnit, errors.Is(err, engine.ErrTooMany):
 		code = codes.InvalidArgument
-	case errors.Is(err, drawgate.ErrNeedsReserve):
+	case kind == failure.NeedsReserve:
 		code = codes.FailedPrecondition
 	}
 	return status.Error(code, public(err))
@@ -173,16 +174,16 @@ func statusOf(err error) error {
 
 // public returns the text for the caller, without addresses and keys.
 func public(err error) string {
-	switch {
-	case errors.Is(err, drawgate.ErrStoreUnavailable), errors.Is(err, context.DeadlineExceeded):
+	switch kind := failure.Of(err); {
+	case kind.Undecided() && kind != failure.Closed:
 		return "rls: the store did not decide"
 	case errors.Is(err, engine.ErrUnknownPolicy):
 		return "rls: the engine does not have the policies of the configuration"
 	case errors.Is(err, engine.ErrTooMany):
 		return fmt.Sprintf("rls: the descriptors need more than %d buckets at once", drawgate.MaxBuckets)
-	case errors.Is(err, drawgate.ErrNeedsReserve):
+	case kind == failure.NeedsReserve:
 		return "rls: a policy of the request has a concurrency limit, which this protocol cannot release"
-	case errors.Is(err, drawgate.ErrInvalid), errors.Is(err, drawgate.ErrUnknownUnit):
+	case kind == failure.Invalid, kind == failure.UnknownUnit:
 		return "rls: the request cannot be decided: " + err.Error()
 	}
 	return "rls: the request could not be decided"

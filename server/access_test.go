@@ -18,6 +18,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/present"
 	"github.com/drawgate/drawgate/server"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -247,7 +248,7 @@ func TestExplainStaysWithinATenant(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = e.Close() })
 	req := engine.Request{Attributes: &rules.Attributes{Tenant: "acme"}, Within: "acme"}
-	out, err := server.Explain(t.Context(), e, &req, 0, server.Problem)
+	out, err := present.Explain(t.Context(), e, &req, 0, present.Problem)
 	if !errors.Is(err, engine.ErrOtherTenant) {
 		t.Errorf("got %+v, %v", out, err)
 	}

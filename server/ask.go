@@ -13,6 +13,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // request converts a take for the engine, and checks what the engine does not.
@@ -38,7 +39,7 @@ func (s *Server) request(who *access, t *api.Take, req *engine.Request) *api.Pro
 	if t.Grant != "" {
 		g, err := drawgate.ParseGrant(t.Grant)
 		if err != nil {
-			return problem(api.CodeInvalid, "grant: %s", Problem(err).Detail)
+			return problem(api.CodeInvalid, "grant: %s", present.Problem(err).Detail)
 		}
 		req.Grant = g
 	}
@@ -65,7 +66,7 @@ func (s *Server) what(who *access, one *api.Bucket, several []api.Bucket, at *ap
 	case at != nil && (named(one) || several != nil):
 		return problem(api.CodeInvalid, "give either attributes, or policies and keys")
 	case at != nil:
-		req.Costs = Costs(one.Costs)
+		req.Costs = present.Costs(one.Costs)
 		return s.byRules(who, at, req)
 	case several == nil:
 		return s.byName(who, one, req)
@@ -97,7 +98,7 @@ func (s *Server) byName(who *access, b *api.Bucket, req *engine.Request) *api.Pr
 	if p != nil {
 		return p
 	}
-	req.Asks = append(req.Asks, engine.Ask{Policy: policy, Tenant: tenant, Key: cmp.Or(b.Key, api.DefaultKey), Costs: Costs(b.Costs)})
+	req.Asks = append(req.Asks, engine.Ask{Policy: policy, Tenant: tenant, Key: cmp.Or(b.Key, api.DefaultKey), Costs: present.Costs(b.Costs)})
 	return nil
 }
 
@@ -159,7 +160,7 @@ func (s *Server) within(who *access, req *engine.Request) *api.Problem {
 	for i := range res.Applied {
 		if a := &res.Applied[i]; a.Tenant != who.tenant {
 			return problem(api.CodeForbidden, "this access token is bound to a tenant, and rule %q applies policy %q to another one: remove the rule's tenant to apply it to the caller's",
-				ruleName(a.Rule, a.RuleName), a.Policy)
+				present.RuleName(a.Rule, a.RuleName), a.Policy)
 		}
 	}
 	return nil
@@ -199,16 +200,3 @@ func holdOf(field string, ms int64) (time.Duration, *api.Problem) {
 
 // named reports whether any field of a bucket is set.
 func named(b *api.Bucket) bool { return b.Policy != "" || b.Tenant != "" || b.Key != "" }
-
-// Costs converts costs for the library, sorted by unit.
-func Costs(m map[string]int64) []drawgate.Cost {
-	if len(m) == 0 {
-		return nil
-	}
-	out := make([]drawgate.Cost, 0, len(m))
-	for u, n := range m {
-		out = append(out, drawgate.Cost{Unit: u, N: n})
-	}
-	slices.SortFunc(out, func(a, b drawgate.Cost) int { return cmp.Compare(a.Unit, b.Unit) })
-	return out
-}

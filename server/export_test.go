@@ -3,14 +3,13 @@ package server
 import (
 	"log"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // SetReadTimeout sets how long a request may take to arrive.
@@ -63,7 +62,7 @@ func (s *Server) Routes() []Route {
 }
 
 // Codes returns the codes of the problems that a server answers.
-func Codes() []api.Code { return slices.Collect(maps.Keys(kinds)) }
+func Codes() []api.Code { return present.Codes() }
 
 // MayListen reports why an address may not be served.
 func (s *Server) MayListen(addr net.Addr) error { return s.mayListen(addr) }

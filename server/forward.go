@@ -15,6 +15,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/httplimit"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // forwardPath is the path for proxies.
@@ -161,7 +162,7 @@ func (s *Server) forwardAuth(w http.ResponseWriter, r *http.Request) {
 // the request differently.
 func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (unclear, p *api.Problem) {
 	if s.closed.Load() {
-		return nil, Problem(drawgate.ErrClosed)
+		return nil, present.Problem(drawgate.ErrClosed)
 	}
 	who := everyone
 	if len(s.gate) > 0 { // Authorization belongs to the client

@@ -21,7 +21,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/client"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/internal/present"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -313,7 +313,7 @@ func TestProblemsSayWhatMayBeSpent(t *testing.T) {
 		{&drawgate.GaveUpError{MaySpend: true, Err: context.Canceled}, api.CodeCancelled, "units may be spent, or held"},
 		{&drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}, api.CodeStoreAway, "units may be spent, or held"},
 	} {
-		p := server.Problem(c.err)
+		p := present.Problem(c.err)
 		if p.Code != c.code || !strings.Contains(p.Detail, c.says) {
 			t.Errorf("%v: %+v", c.err, p)
 		}

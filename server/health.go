@@ -9,6 +9,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // healthz says that this process is alive. It does not ask the store: a process must not be
@@ -31,7 +32,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request, who *access) {
 	h := s.health()
 	sent := time.Now()
 	err := s.ping(r.Context())
-	h.Store = &api.StoreHealth{Status: api.StatusOK, LatencyMS: millis(time.Since(sent))}
+	h.Store = &api.StoreHealth{Status: api.StatusOK, LatencyMS: present.Millis(time.Since(sent))}
 	if err != nil {
 		s.warn("the store is unavailable", err)
 		h.Store.Status = api.StatusAway

@@ -8,6 +8,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // heldBuckets returns a reservation's buckets in their wire form, with what was granted: everything
@@ -27,7 +28,7 @@ func heldBuckets(res *engine.Result) []api.Bucket {
 			bucket, n = l.Bucket, 0
 			got = d.Granted(bucket)
 		}
-		buckets[bucket].Costs[unit(l.Limit)] = got[n]
+		buckets[bucket].Costs[present.Unit(l.Limit)] = got[n]
 		n++
 	}
 	return buckets

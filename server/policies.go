@@ -6,38 +6,18 @@ import (
 	"slices"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
-	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // policies serves GET /v1/policies.
 func (s *Server) policies(w http.ResponseWriter, _ *http.Request, _ *access) {
 	out := api.PoliciesAnswer{Policies: []api.Policy{}}
 	for _, info := range s.engine.Policies() {
-		out.Policies = append(out.Policies, Policy(&info))
+		out.Policies = append(out.Policies, present.Policy(&info))
 	}
 	slices.SortFunc(out.Policies, func(a, b api.Policy) int { return cmp.Compare(a.Name, b.Name) })
 	writeJSON(w, http.StatusOK, out)
-}
-
-// Policy converts a policy in force to its wire form.
-func Policy(info *engine.Info) api.Policy {
-	p := api.Policy{
-		Name: info.Name, Shadow: info.Shadow, DisabledUntil: instant(info.DisabledUntil), Fallback: info.Policy.Fallback.String(), Limits: []api.LimitSpec{},
-	}
-	for i := range info.Policy.Limits {
-		l := &info.Policy.Limits[i]
-		spec := api.LimitSpec{Name: l.Name, Unit: unit(l), Kind: l.Kind.String(), Amount: l.Amount, Most: info.Plan.Max(i, 0), WindowMS: l.Window.Milliseconds(), Description: Describe(l)}
-		switch l.Kind {
-		case drawgate.Bucket:
-			spec.Burst = cmp.Or(l.Burst, l.Amount)
-		case drawgate.Calendar:
-			spec.Every, spec.Zone = l.Every.String(), cmp.Or(l.Zone, "UTC")
-		}
-		p.Limits = append(p.Limits, spec)
-	}
-	return p
 }
 
 // disable serves POST /v1/policies/{name}/disable.
@@ -82,7 +62,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, p *api.Problem, 
 		return
 	}
 	if info, ok := s.engine.Policy(name); ok {
-		writeJSON(w, http.StatusOK, Policy(&info))
+		writeJSON(w, http.StatusOK, present.Policy(&info))
 		return
 	}
 	writeProblem(w, problem(api.CodeUnknownPolicy, "policy %q was removed", name))

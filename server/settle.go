@@ -9,6 +9,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // beyondAnyHold is later than the end of any hold in a token.
@@ -112,7 +113,7 @@ func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.R
 			out = api.SettleAnswer{Outcome: api.OutcomeRenewed, Reservation: newToken(t.ID, t.Grant, res.Deadline(), t.Buckets), HoldEnd: new(res.Deadline().UTC().Truncate(time.Millisecond))}
 		}
 	default:
-		out.Outcome, err = api.OutcomeSettled, all.Settle(ctx, Costs(q.Used)...)
+		out.Outcome, err = api.OutcomeSettled, all.Settle(ctx, present.Costs(q.Used)...)
 	}
 	if errors.Is(err, drawgate.ErrGone) {
 		return api.SettleAnswer{Outcome: api.OutcomeGone}, nil
@@ -158,13 +159,13 @@ func (s *Server) resume(t *token, end time.Time) (*drawgate.Reservation, error) 
 	for i := range t.Buckets {
 		b := &t.Buckets[i]
 		var err error
-		if asks[i], err = s.engine.Ask(b.Policy, b.Tenant, b.Key, Costs(b.Costs)...); err != nil {
+		if asks[i], err = s.engine.Ask(b.Policy, b.Tenant, b.Key, present.Costs(b.Costs)...); err != nil {
 			return nil, problem(api.CodeBadToken, "the reservation names a policy that this server does not have")
 		}
 	}
 	res, err := asks[0].Limiter.Resume(t.ID, t.Grant, end, asks...)
 	if err != nil {
-		return nil, problem(api.CodeBadToken, "the reservation does not fit this server's policies: %s", Problem(err).Detail)
+		return nil, problem(api.CodeBadToken, "the reservation does not fit this server's policies: %s", present.Problem(err).Detail)
 	}
 	return res, nil
 }

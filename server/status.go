@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // status serves GET and POST /v1/status.
@@ -28,7 +29,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request, who *access) {
 		return
 	}
 	q.Key = cmp.Or(q.Key, api.DefaultKey)
-	ask, err := s.engine.Ask(q.Policy, q.Tenant, q.Key, Costs(q.Costs)...)
+	ask, err := s.engine.Ask(q.Policy, q.Tenant, q.Key, present.Costs(q.Costs)...)
 	if err != nil {
 		writeProblem(w, s.fail(err))
 		return
@@ -38,7 +39,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request, who *access) {
 		writeProblem(w, s.fail(err))
 		return
 	}
-	out := Status(q.Policy, q.Key, &st)
+	out := present.Status(q.Policy, q.Key, &st)
 	out.Tenant = q.Tenant
 	writeJSON(w, http.StatusOK, out)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // work is the memory of one request to take, which is reused.
@@ -23,7 +24,7 @@ type work struct {
 type job struct {
 	req    engine.Request
 	res    engine.Result
-	draft  draft
+	draft  present.Draft
 	answer api.Answer
 }
 
@@ -143,7 +144,7 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 		return nil, p
 	}
 	if s.closed.Load() {
-		return nil, Problem(drawgate.ErrClosed)
+		return nil, present.Problem(drawgate.ErrClosed)
 	}
 	if j.req.Wait {
 		var end, stop context.CancelFunc
@@ -156,12 +157,12 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 	if err := s.engine.TakeInto(ctx, &j.req, &j.res); err != nil {
 		j.answer, p = s.refused(ctx, &j.req, &j.res, err)
 	} else {
-		j.draft.decision(&j.answer, &j.res.Decision)
+		j.draft.Decide(&j.answer, &j.res.Decision)
 	}
 	if p != nil {
 		return nil, p
 	}
-	describe(&j.answer, &j.res, t.Attributes != nil)
+	present.AddResult(&j.answer, &j.res, t.Attributes != nil)
 	if j.res.Reservation == nil {
 		return nil, nil
 	}

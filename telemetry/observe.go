@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/failure"
 )
 
 // ops are what a store is asked for.
@@ -39,14 +40,13 @@ var classNames = [classes]string{"transient", "configuration", "bucket", "lastin
 
 // classOf tells the errors of store calls apart.
 func classOf(err error) class {
-	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, drawgate.ErrClosed):
+	switch kind := failure.Of(err); {
+	case kind == failure.Cancelled, kind == failure.Closed:
 		return caller
+	case kind.Mistake():
+		return misused
 	case errors.Is(err, context.DeadlineExceeded):
 		return timeout
-	case errors.Is(err, drawgate.ErrIDReused), errors.Is(err, drawgate.ErrIDOpen), errors.Is(err, drawgate.ErrInvalid), errors.Is(err, drawgate.ErrNeedsReserve),
-		errors.Is(err, drawgate.ErrTooManyOpen):
-		return misused
 	}
 	if e, ok := errors.AsType[*drawgate.StoreError](err); ok && e.Fault <= drawgate.FaultPermanent {
 		return class(e.Fault)

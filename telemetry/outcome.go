@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/failure"
 )
 
 // outcome is how a take ended, as far as metrics tell outcomes apart.
@@ -40,9 +41,11 @@ func failureOf(e *drawgate.Taken) outcome {
 		return ended
 	case unknown:
 		return unavailable
-	case errors.Is(e.Err, drawgate.ErrLimited), errors.Is(e.Err, drawgate.ErrQueueFull), e.Wait && errors.Is(e.Err, drawgate.ErrDeadline):
+	}
+	switch kind := failure.Of(e.Err); {
+	case kind == failure.Limited, kind == failure.QueueFull, e.Wait && errors.Is(e.Err, drawgate.ErrDeadline):
 		return refused
-	case errors.Is(e.Err, drawgate.ErrStoreUnavailable):
+	case kind == failure.Unavailable:
 		return unavailable
 	}
 	return ended

@@ -8,7 +8,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/rls"
+	"github.com/drawgate/drawgate/internal/failure"
 )
 
 // The exit codes. Those from 64 on are those of sysexits.h; `run` has further ones, as shells and
@@ -76,16 +76,11 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[config.Problems](err); ok {
 		return exitConfig
 	}
-	if _, ok := errors.AsType[rls.ConfigErrors](err); ok {
-		return exitConfig
-	}
 	_, isFile := errors.AsType[*fs.PathError](err)
-	_, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
-	switch {
-	case gaveUp, errors.Is(err, drawgate.ErrStoreUnavailable), errors.Is(err, drawgate.ErrClosed):
+	switch kind := failure.Of(err); {
+	case kind.Undecided():
 		return exitUnavailable
-	case errors.Is(err, drawgate.ErrNeverFits), errors.Is(err, drawgate.ErrUnknownUnit), errors.Is(err, drawgate.ErrInvalid),
-		errors.Is(err, drawgate.ErrNeedsReserve), errors.Is(err, engine.ErrTooMany):
+	case kind.Mistake(), errors.Is(err, engine.ErrTooMany):
 		return exitUsage
 	case isFile: // one that the configuration names
 		return exitConfig
@@ -96,12 +91,12 @@ func exitCode(err error) int {
 // advice says what to do about an error, where that is not obvious.
 func advice(err error) string {
 	_, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
-	switch {
-	case errors.Is(err, drawgate.ErrNeverFits):
+	switch kind := failure.Of(err); {
+	case kind == failure.NeverFits:
 		return "No wait will help: ask for less, or raise the limit."
 	case gaveUp:
 		return "The store did not answer in time. Check it, or name another with --store."
-	case errors.Is(err, drawgate.ErrStoreUnavailable):
+	case kind == failure.Unavailable:
 		return "Nothing was decided. Check the store, or name another with --store."
 	}
 	return ""

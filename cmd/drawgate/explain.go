@@ -1,11 +1,7 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +9,8 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/internal/failure"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 func (a *app) explainCmd() *cobra.Command {
@@ -62,16 +59,16 @@ func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 	}
 	a.caution(&s.settings)
 	var failed error
-	w, err := server.Explain(cmd.Context(), s.engine, r, f.priority, func(err error) *api.Problem {
+	w, err := present.Explain(cmd.Context(), s.engine, r, f.priority, func(err error) *api.Problem {
 		failed = err
-		return server.Problem(err)
+		return present.Problem(err)
 	})
 	switch {
 	case err != nil:
 		return err
 	case failed != nil && !w.Allowed && !a.json:
 		return failed
-	case errors.Is(failed, drawgate.ErrStoreUnavailable):
+	case failure.Of(failed) == failure.Unavailable:
 		a.warnf("%s", text(failed)) // which no answer says
 	}
 	if !a.json {
@@ -88,8 +85,8 @@ func (a *app) sentences(s *session, asked *engine.Ask, w *api.ExplainAnswer) err
 		return err
 	}
 	e := &w.Applied[0]
-	a.printf("A take from policy %s for %s %s.\n", e.Policy, who(e.Tenant, e.Key), wouldBe(e))
-	if line := pauseLine(e.Status); line != "" {
+	a.printf("A take from policy %s for %s %s.\n", e.Policy, present.Owner(e.Tenant, e.Key), present.WouldBe(e))
+	if line := present.PauseLine(e.Status); line != "" {
 		a.printf("- %s\n", line)
 	}
 	if e.Status != nil {
@@ -99,63 +96,15 @@ func (a *app) sentences(s *session, asked *engine.Ask, w *api.ExplainAnswer) err
 	return done(verdictOf(w))
 }
 
-// wouldBe says what becomes of a take, and whether its policy has a say in it.
-func wouldBe(e *api.Explanation) string {
-	text := "would be allowed"
-	switch w := e.Status; {
-	case e.Error != nil:
-		text = "would fail: " + e.Error.Detail
-	case w.Take.NeverFits:
-		text = "can never be allowed: it asks for more than a limit grants"
-	case !w.Take.Allowed:
-		text = "would be refused, and fits " + until(w.At.Add(w.Take.RetryAfterMS.Duration()), w.At)
-	}
-	switch {
-	case e.Disabled:
-		text = "would be allowed: the policy is switched off. Otherwise it " + text
-	case e.Shadow:
-		text = "would be allowed: the policy is in shadow. Otherwise it " + text
-	}
-	return text
-}
-
 // limits says how the limits of a policy stand.
 func (a *app) limits(s *session, plan *drawgate.Plan, costs []drawgate.Cost, w *api.StatusAnswer) {
 	n, _ := plan.Amounts(costs) // they were resolved for the status already
 	policy := plan.Policy()
 	for i := range w.Limits {
 		l := &w.Limits[i]
-		a.printf("- %s: %s (%s). Used %s, left %d, asked %d: %s.\n", l.Name, server.Describe(&policy.Limits[i]), s.origin(&policy, i),
-			usedOf(l), l.Remaining, n[i], passes(l, w.Take.NeverFits, w.At))
+		a.printf("- %s: %s (%s). Used %s, left %d, asked %d: %s.\n", l.Name, present.Describe(&policy.Limits[i]), s.origin(&policy, i),
+			present.Used(l), l.Remaining, n[i], present.Passes(l, w.Take.NeverFits, w.At))
 	}
-}
-
-func usedOf(l *api.LimitStatus) string {
-	text := fmt.Sprintf("%d of %d", l.Used, l.Most)
-	var also []string
-	if l.Held > 0 {
-		also = append(also, fmt.Sprintf("%d of them held", l.Held))
-	}
-	if l.Debt > 0 {
-		also = append(also, fmt.Sprintf("a debt of %d", l.Debt))
-	}
-	if l.Most < l.Amount && l.Kind != drawgate.Bucket.String() {
-		also = append(also, fmt.Sprintf("%d kept back", l.Amount-l.Most))
-	}
-	if len(also) > 0 {
-		text += " (" + strings.Join(also, ", ") + ")"
-	}
-	return text
-}
-
-func passes(l *api.LimitStatus, never bool, now time.Time) string {
-	switch {
-	case !l.Refused:
-		return "passes"
-	case never && l.RetryAfterMS >= api.Never:
-		return "can never pass"
-	}
-	return "refuses, would pass " + until(now.Add(l.RetryAfterMS.Duration()), now)
 }
 
 // origin says where limit i of a policy comes from, whose amounts are those of a key.
@@ -196,7 +145,7 @@ func (a *app) explanation(w *api.ExplainAnswer, err error) error {
 	if a.json {
 		a.printJSON(w)
 	} else {
-		a.explained(w)
+		present.WriteExplanation(a.out, w)
 	}
 	return done(verdictOf(w))
 }
@@ -217,43 +166,4 @@ func verdictOf(w *api.ExplainAnswer) int {
 		}
 	}
 	return code
-}
-
-// explained says an explanation in words.
-func (a *app) explained(w *api.ExplainAnswer) {
-	switch {
-	case w.Exempt:
-		a.printf("A rule exempts this request from all limits.\n")
-	case w.Unmatched:
-		a.printf("No rule applies a policy to this request: it passes.\n")
-	case w.Allowed:
-		a.printf("A take would be allowed.\n")
-	case slices.ContainsFunc(w.Applied, func(e api.Explanation) bool { return e.Bucket != nil && e.Error != nil }):
-		a.printf("A take would fail.\n")
-	case verdictOf(w) == exitUsage:
-		a.printf("A take can never be allowed: it asks for more than a limit grants.\n")
-	default:
-		a.printf("A take would be refused.\n")
-	}
-	for i := range w.Applied {
-		e := &w.Applied[i]
-		a.printf("policy %s, %s%s", e.Policy, who(e.Tenant, e.Key), modeOf(e.Disabled, e.Shadow))
-		if e.Rule != "" {
-			a.printf(", by rule %s", e.Rule)
-		}
-		a.printf("\n")
-		if e.Error != nil {
-			a.printf("- %s\n", e.Error.Error())
-		}
-		if e.Status == nil {
-			continue
-		}
-		if line := pauseLine(e.Status); line != "" {
-			a.printf("- %s\n", line)
-		}
-		for k := range e.Status.Limits {
-			l := &e.Status.Limits[k]
-			a.printf("- %s: used %s %s, left %d: %s\n", l.Name, usedOf(l), l.Unit, l.Remaining, passes(l, e.Status.Take.NeverFits, e.Status.At))
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // pauseFlags say how long a bucket is paused, and why.
@@ -103,17 +104,5 @@ func (a *app) paused(key string, until time.Time) {
 		a.printJSON(api.PauseAnswer{Until: until.UTC()})
 		return
 	}
-	a.printf("paused: key %s, until %s\n", key, clock(until))
-}
-
-// pauseLine says a bucket's pause in a line; "" if there is none.
-func pauseLine(w *api.StatusAnswer) string {
-	if w == nil || w.Paused == nil {
-		return ""
-	}
-	text := "paused, ends " + until(w.Paused.Until, w.At)
-	if w.Paused.Reason != "" {
-		text += ": " + w.Paused.Reason
-	}
-	return text
+	a.printf("paused: key %s, until %s\n", key, present.Clock(until))
 }

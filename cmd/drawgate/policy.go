@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/client"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 func (a *app) policyCmd() *cobra.Command {
@@ -37,32 +36,11 @@ func (a *app) policyListCmd() *cobra.Command {
 					a.printJSON(list)
 					return nil
 				}
-				t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
-				fmt.Fprintln(t, "POLICY\tSTATE\tLIMITS")
-				for i := range list {
-					for k, l := range list[i].Limits {
-						name, state := escape(list[i].Name, ""), stateOf(&list[i])
-						if k > 0 {
-							name, state = "", ""
-						}
-						fmt.Fprintf(t, "%s\t%s\t%s: %s\n", name, state, escape(l.Name, ""), escape(l.Description, ""))
-					}
-				}
-				_ = t.Flush() // an output that is closed cannot be told
+				present.WritePolicies(a.out, list)
 				return nil
 			})
 		}),
 	}
-}
-
-func stateOf(p *api.Policy) string {
-	switch {
-	case p.DisabledUntil != nil:
-		return "off until " + clock(*p.DisabledUntil)
-	case p.Shadow:
-		return "shadow"
-	}
-	return "enforced"
 }
 
 func (a *app) policyDisableCmd() *cobra.Command {
@@ -105,7 +83,7 @@ func (a *app) switched(p *api.Policy, err error) error {
 	case a.json:
 		a.printJSON(p)
 	default:
-		a.printf("policy %s is %s\n", p.Name, stateOf(p))
+		a.printf("policy %s is %s\n", p.Name, present.State(p))
 	}
 	return nil
 }

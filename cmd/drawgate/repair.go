@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/present"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -100,7 +101,7 @@ func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlite
 		a.printf("%s is new: there was no file\n", path)
 	default:
 		a.printf("%s of the damaged file could be read, %d could not; %s, %s of the history\n",
-			count(r.Buckets, "bucket"), r.Damaged, count(r.Reservations, "open reservation"), count(r.Events, "event"))
+			present.Count(r.Buckets, "bucket"), r.Damaged, present.Count(r.Reservations, "open reservation"), present.Count(r.Events, "event"))
 	}
 	if len(r.Incomplete) > 0 {
 		a.printf("could not be read to the end: %s\n", strings.Join(r.Incomplete, ", "))

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // app is what all commands share.
@@ -114,14 +115,14 @@ func (a *app) report(e *exitError, command string) {
 	}
 	problems, warnings, _ := mistakes(e.err)
 	if a.json {
-		a.printJSON(failure{Error: text(e.err), ExitCode: e.code, Problems: notes(problems), Warnings: notes(warnings)})
+		a.printJSON(errorAnswer{Error: text(e.err), ExitCode: e.code, Problems: notes(problems), Warnings: notes(warnings)})
 		return
 	}
 	if len(problems) > 0 {
-		fmt.Fprintf(a.errOut, "%v\ndrawgate: the configuration has %s; nothing was done\n", escape(e.err.Error(), "\n"), apart(problems, warnings))
+		fmt.Fprintf(a.errOut, "%v\ndrawgate: the configuration has %s; nothing was done\n", present.Escape(e.err.Error(), "\n"), apart(problems, warnings))
 		return
 	}
-	fmt.Fprintf(a.errOut, "drawgate: %s\n", escape(text(e.err), "\n\t"))
+	fmt.Fprintf(a.errOut, "drawgate: %s\n", present.Escape(text(e.err), "\n\t"))
 	if hint := advice(e.err); hint != "" {
 		fmt.Fprintln(a.errOut, hint)
 	}
@@ -136,17 +137,10 @@ func text(err error) string {
 	return config.RedactURL(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "drawgate: "), "engine: "))
 }
 
-// failure is an error as JSON.
-type failure struct {
+// errorAnswer is an error as JSON.
+type errorAnswer struct {
 	Error    string `json:"error"`
 	ExitCode int    `json:"exit_code"`
 	Problems []note `json:"problems,omitempty"`
 	Warnings []note `json:"warnings,omitempty"`
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/present"
 	"github.com/drawgate/drawgate/internal/sleep"
-	"github.com/drawgate/drawgate/server"
 )
 
 // runFlags are the flags of run.
@@ -189,7 +189,7 @@ func (a *app) reserveHere(ctx context.Context, cmd *cobra.Command, f *runFlags, 
 	ctx, cancel := f.patience(ctx)
 	defer cancel()
 	res, err := s.engine.Take(ctx, r)
-	w, err := server.Result(ctx, s.engine, r, &res, err)
+	w, err := present.Result(ctx, s.engine, r, &res, err)
 	switch {
 	case err != nil:
 		return nil, err
@@ -210,13 +210,13 @@ func (a *app) refused(w api.Answer) {
 		a.printJSON(w)
 		return
 	}
-	a.warnf("%s", sentence(&w))
+	a.warnf("%s", present.Sentence(&w))
 }
 
 // supervise runs the command while its units are held, and settles them.
 func (a *app) supervise(ctx context.Context, f *runFlags, c *child, res held, signals <-chan os.Signal) error {
 	if w := res.answer(); !a.json && slices.ContainsFunc(w.Shadow, func(s api.Shadow) bool { return !s.Allowed }) {
-		a.warnf("%s", sentence(w))
+		a.warnf("%s", present.Sentence(w))
 	}
 	hold := &holder{res: res, hold: f.hold, grace: min(f.grace, f.hold/3), lost: make(chan error, 1)}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))

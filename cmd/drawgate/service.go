@@ -158,6 +158,21 @@ func notRead(envoy *rls.Config) (list []config.Problem) {
 	return list
 }
 
+// envoyFiles are the files in the format of envoyproxy/ratelimit, as far as they are shown.
+type envoyFiles struct {
+	domains []string // nil: there are no files
+	skipped []config.Problem
+}
+
+// checkEnvoy is loadEnvoy for those who only show what was read.
+func checkEnvoy(s *config.Config) (f envoyFiles, err error) {
+	c, err := loadEnvoy(s)
+	if c != nil {
+		f = envoyFiles{c.Domains(), notRead(c)}
+	}
+	return f, err
+}
+
 // loadEnvoy reads the files in the format of envoyproxy/ratelimit, if there are any, and adds their
 // policies to the configuration. What is wrong is [config.Problems].
 func loadEnvoy(s *config.Config) (*rls.Config, error) {

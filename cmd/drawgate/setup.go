@@ -14,6 +14,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/present"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -70,9 +71,9 @@ func mistakes(err error) (problems config.Problems, warnings []config.Problem, o
 
 // apart counts them apart.
 func apart(problems config.Problems, warnings []config.Problem) string {
-	text := count(len(problems), "problem")
+	text := present.Count(len(problems), "problem")
 	if len(warnings) > 0 {
-		text += " and " + count(len(warnings), "warning")
+		text += " and " + present.Count(len(warnings), "warning")
 	}
 	return text
 }

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/api"
-	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 func (a *app) statusCmd() *cobra.Command {
@@ -60,7 +57,7 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 			return err
 		}
 		info := s.info(name)
-		all, modes[name] = append(all, w), modeOf(!info.DisabledUntil.IsZero(), info.Shadow)
+		all, modes[name] = append(all, w), present.Mode(!info.DisabledUntil.IsZero(), info.Shadow)
 	}
 	a.statuses(all, f.policy != "", modes)
 	return nil
@@ -76,20 +73,9 @@ func (s *session) look(ctx context.Context, policy string, f *askFlags) (w api.S
 	if err != nil {
 		return w, err
 	}
-	w = server.Status(policy, f.key, &st)
+	w = present.Status(policy, f.key, &st)
 	w.Tenant = s.tenant
 	return w, nil
-}
-
-// modeOf says how a policy is in force, where that is not plain.
-func modeOf(disabled, shadow bool) string {
-	switch {
-	case disabled:
-		return ", switched off"
-	case shadow:
-		return ", in shadow"
-	}
-	return ""
 }
 
 // statuses prints buckets; one that was asked for by itself is no list. modes says how the policies
@@ -107,7 +93,7 @@ func (a *app) statuses(all []api.StatusAnswer, one bool, modes map[string]string
 		if i > 0 {
 			a.printf("\n")
 		}
-		a.table(&all[i], modes[all[i].Policy])
+		present.WriteStatus(a.out, &all[i], modes[all[i].Policy])
 	}
 }
 
@@ -122,31 +108,6 @@ func (a *app) statusOff(f *askFlags, take api.Answer) {
 		a.warnf("%s: nothing is counted", take.Message)
 		a.printf("[]\n")
 	}
-}
-
-func (a *app) table(w *api.StatusAnswer, mode string) {
-	a.printf("policy %s, %s%s, %s\n", w.Policy, who(w.Tenant, w.Key), mode, count(w.Open, "open reservation"))
-	if line := pauseLine(w); line != "" {
-		a.printf("%s\n", line)
-	}
-	t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "LIMIT\tUNIT\tUSED\tMOST\tLEFT\tHELD\tDEBT\tRESETS")
-	for _, l := range w.Limits {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", escape(l.Name, ""), escape(l.Unit, ""), l.Used, l.Most, l.Remaining, l.Held, l.Debt, until(l.ResetAt, w.At))
-	}
-	_ = t.Flush() // an output that is closed cannot be told
-	if w.Take.Fallback {
-		a.printf("the store is away: these are the numbers of the server's own share\n")
-	}
-}
-
-// who says whose bucket it is.
-func who(tenant, key string) string {
-	text := "key " + cmp.Or(key, `""`)
-	if tenant != "" {
-		text += ", tenant " + tenant
-	}
-	return text
 }
 
 func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) error {
@@ -166,7 +127,7 @@ func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) error {
 		}
 		for i := range policies {
 			p := &policies[i]
-			modes[p.Name] = modeOf(p.DisabledUntil != nil, p.Shadow)
+			modes[p.Name] = present.Mode(p.DisabledUntil != nil, p.Shadow)
 			if f.policy == "" {
 				names = append(names, p.Name)
 			}

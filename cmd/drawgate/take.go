@@ -9,7 +9,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // allowedOff is the answer where limits are switched off, and says by what.
@@ -67,7 +67,7 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 	if errors.Is(err, drawgate.ErrNeedsReserve) {
 		return s.needsRun(&res)
 	}
-	w, err := server.Result(ctx, s.engine, r, &res, err)
+	w, err := present.Result(ctx, s.engine, r, &res, err)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/config"
-	"github.com/drawgate/drawgate/rls"
 )
 
 func (a *app) validateCmd() *cobra.Command {
@@ -55,9 +54,9 @@ func (a *app) validate(args []string, show bool) error {
 		flags.Config = args[0]
 	}
 	s, err := a.resolve(flags)
-	var envoy *rls.Config
+	var envoy envoyFiles
 	if err == nil {
-		envoy, err = loadEnvoy(s.Config)
+		envoy, err = checkEnvoy(s.Config)
 	}
 	if problems, warnings, ok := mistakes(err); ok {
 		if a.json {
@@ -69,7 +68,7 @@ func (a *app) validate(args []string, show bool) error {
 	} else if err != nil {
 		return err
 	}
-	warnings := slices.Concat(s.Warnings, notRead(envoy))
+	warnings := slices.Concat(s.Warnings, envoy.skipped)
 	v := verdict{Valid: true, Warnings: notes(warnings), Store: config.RedactURL(s.Store), Policies: s.names()}
 	for _, r := range s.RelativePaths() {
 		v.Paths = append(v.Paths, setting{r.Setting, r.Value, r.From})
@@ -92,18 +91,18 @@ func (a *app) validate(args []string, show bool) error {
 	for _, o := range v.Settings {
 		a.printf("%s: %s  # %s\n", o.Setting, o.Value, o.From)
 	}
-	a.printf("valid: store %s; policies %s\n", v.Store, policyText(&s, envoy))
+	a.printf("valid: store %s; policies %s\n", v.Store, policyText(&s, envoy.domains))
 	return nil
 }
 
 // policyText says which policies there are.
-func policyText(s *settings, envoy *rls.Config) string {
+func policyText(s *settings, domains []string) string {
 	text := cmp.Or(strings.Join(s.names(), ", "), "none")
 	switch {
 	case s.off || s.Off:
 		text += ": limits are switched off"
-	case envoy != nil:
-		text += "; Envoy's domains " + strings.Join(envoy.Domains(), ", ")
+	case domains != nil:
+		text += "; Envoy's domains " + strings.Join(domains, ", ")
 	}
 	return text
 }

@@ -4,7 +4,6 @@ package admit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/internal/hold"
 )
 
@@ -149,13 +149,13 @@ func (d *Door) WaitAfter(ctx context.Context, t *Take, a Answer) Answer {
 	until, cancel := context.WithTimeoutCause(ctx, o.Wait, drawgate.ErrDeadline)
 	defer cancel()
 	w := d.ask(until, t, true)
-	switch {
-	case w.Err == nil || ctx.Err() != nil || errors.Is(w.Err, drawgate.ErrStoreUnavailable) || errors.Is(w.Err, drawgate.ErrClosed):
+	switch kind := failure.Of(w.Err); {
+	case ctx.Err() != nil:
 		return w
-	case errors.Is(w.Err, drawgate.ErrQueueFull):
+	case kind == failure.QueueFull:
 		a.Full = true
 		return a
-	case errors.Is(w.Err, drawgate.ErrDeadline), errors.Is(w.Err, context.DeadlineExceeded):
+	case kind == failure.TimedOut:
 		return d.ask(ctx, t, false) // what it was refused with before it waited is old
 	}
 	return w

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -354,16 +355,8 @@ func (l *Ledger) refusedThere(now Now, h *reservation) {
 // Classify reports whether an error means that the store did not decide, and what kind of failure
 // it is. Mistakes of callers are not failures of the store.
 func Classify(err error) (fault drawgate.Fault, unavailable bool) {
-	if err == nil {
+	if kind := failure.Of(err); kind == failure.None || kind == failure.Closed || kind.Mistake() {
 		return 0, false
-	}
-	for _, mistake := range [...]error{
-		drawgate.ErrInvalid, drawgate.ErrIDReused, drawgate.ErrIDOpen, drawgate.ErrClosed, drawgate.ErrNeedsReserve,
-		drawgate.ErrNeverFits, drawgate.ErrUnknownUnit, drawgate.ErrTooManyOpen,
-	} {
-		if errors.Is(err, mistake) {
-			return 0, false
-		}
 	}
 	if errors.Is(err, drawgate.ErrTooLate) { // one message was late: nothing was done
 		return drawgate.FaultBucket, true

@@ -24,7 +24,7 @@ var (
 	reps      = flag.Int("reps", 6, "repetitions")
 	benchtime = flag.Duration("benchtime", 300*time.Millisecond, "length of one cell")
 	cpu       = flag.String("cpu", "1,2", "values of GOMAXPROCS")
-	out       = flag.String("out", "results/a-inproc.txt", "raw results, appended")
+	out       = flag.String("out", "results/a-inproc.txt", "file of raw results; it must not exist")
 	maxOther  = flag.Float64("max-other", 0.3, "cores that other processes may use")
 )
 

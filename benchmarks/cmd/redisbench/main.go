@@ -26,7 +26,7 @@ var (
 	reps     = flag.Int("reps", 5, "repetitions")
 	dur      = flag.Duration("dur", 1500*time.Millisecond, "length of one perf cell")
 	accDur   = flag.Duration("acc", 10*time.Second, "length of one run in mode acc")
-	out      = flag.String("out", "results/b-redis.jsonl", "raw results, appended")
+	out      = flag.String("out", "results/b-redis.jsonl", "file of raw results; it must not exist")
 	port     = flag.Int("port", 7391, "port for redis-server on loopback")
 	pool     = flag.Int("pool", 64, "connections per client")
 	maxOther = flag.Float64("max-other", 0.3, "cores that other processes may use")

@@ -1,9 +1,11 @@
-// Command report turns result files into markdown tables (median, least–most), and the targets that
-// they reach. Without arguments it reads all of results/.
+// Command report turns raw files into Markdown tables (median, least–most), and compares them with
+// the targets. Without arguments it reads all files of results/. Each table comes from one run; a
+// file that is not of one run, at a commit without other changes, is refused.
 package main
 
 import (
 	"bufio"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -20,6 +22,7 @@ var (
 	cases   = flag.String("case", ".", "regexp of cases")
 	names   = flag.String("name", ".", "regexp of names")
 	verdict = flag.Bool("targets", false, "show the targets instead of the tables")
+	commit  = flag.String("commit", "", "refuse files that were measured at another commit")
 )
 
 // columns are the default columns of each section; those that a table has no values for are left
@@ -48,11 +51,9 @@ func run() error {
 			return err
 		}
 	}
-	res := &results{values: map[cell]map[string][]float64{}, notes: map[cell]string{}}
-	for _, f := range files {
-		if err := res.read(f); err != nil {
-			return err
-		}
+	res, err := load(files, *commit)
+	if err != nil {
+		return err
 	}
 	rc, err := regexp.Compile(*cases)
 	if err != nil {
@@ -63,34 +64,31 @@ func run() error {
 		return err
 	}
 	w := bufio.NewWriter(os.Stdout)
-	for _, h := range res.headers {
-		fmt.Fprintln(w, h)
-	}
 	if *verdict {
-		res.writeTargets(w)
+		err = res.writeTargets(w)
 	} else {
 		res.writeTables(w, func(c cell) bool { return rc.MatchString(c.kase) && rn.MatchString(c.name) })
 	}
-	return w.Flush()
+	return errors.Join(err, w.Flush())
 }
 
 func (r *results) writeTables(w io.Writer, show func(cell) bool) {
-	var tables []cell // one of each section and case, in order
-	rows := map[cell][]cell{}
+	var tables []table // in the order of the files
+	rows := map[table][]cell{}
 	for _, c := range r.order {
 		if !show(c) {
 			continue
 		}
-		t := cell{section: c.section, kase: c.kase}
+		t := table{c.section, c.kase}
 		if rows[t] == nil {
 			tables = append(tables, t)
 		}
 		rows[t] = append(rows[t], c)
 	}
-	slices.SortStableFunc(tables, func(a, b cell) int { return strings.Compare(a.section, b.section) })
+	slices.SortStableFunc(tables, func(a, b table) int { return strings.Compare(a.section, b.section) })
 	for _, t := range tables {
 		cols := r.columnsOf(t.section, rows[t])
-		fmt.Fprintf(w, "\n**%s: %s**\n\n| name | n | %s | note |\n|---|---|%s---|\n", t.section, t.kase, strings.Join(cols, " | "), strings.Repeat("---|", len(cols)))
+		fmt.Fprintf(w, "\n**%s: %s**\n\n%s\n| name | n | %s | note |\n|---|---|%s---|\n", t.section, t.kase, r.source[t].origin(), strings.Join(cols, " | "), strings.Repeat("---|", len(cols)))
 		for _, c := range rows[t] {
 			reps := 0
 			var line strings.Builder

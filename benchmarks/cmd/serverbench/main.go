@@ -21,7 +21,7 @@ var (
 	only     = flag.String("only", ".", "regexp of server names")
 	reps     = flag.Int("reps", 5, "repetitions")
 	dur      = flag.Duration("dur", 1500*time.Millisecond, "length of one cell")
-	out      = flag.String("out", "results/c-servers.jsonl", "raw results")
+	out      = flag.String("out", "results/c-servers.jsonl", "file of raw results; it must not exist")
 	bin      = flag.String("bin", ".bin", "folder of the servers' programs")
 	maxOther = flag.Float64("max-other", 0.3, "cores that other processes may use")
 )

@@ -22,7 +22,7 @@ var (
 	only     = flag.String("only", ".", "regexp of names")
 	reps     = flag.Int("reps", 5, "repetitions")
 	dur      = flag.Duration("dur", 1500*time.Millisecond, "length of one cell")
-	out      = flag.String("out", "results/d-sqlite.jsonl", "raw results, appended")
+	out      = flag.String("out", "results/d-sqlite.jsonl", "file of raw results; it must not exist")
 	dir      = flag.String("dir", ".", "where the database files go: a real disk, not a tmpfs")
 	maxOther = flag.Float64("max-other", 0.9, "cores that other processes may use; the kernel's disk threads count as others")
 )

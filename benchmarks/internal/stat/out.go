@@ -43,20 +43,17 @@ type Row struct {
 // Out is a result file. What is written to it is shown on the standard output too.
 type Out struct{ f *os.File }
 
-// NewOut opens path to append to it. A new file gets the header: as JSON if path ends in .jsonl,
-// otherwise as the "key: value" lines that benchstat reads.
+// NewOut makes the file path, which must not exist: a raw file holds one run. It gets the header: as
+// JSON if path ends in .jsonl, otherwise as the "key: value" lines that benchstat reads.
 func NewOut(path string) (*Out, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	o := &Out{f}
-	if st, err := f.Stat(); err != nil || st.Size() > 0 {
-		return o, err
-	}
 	h := newHeader()
 	if filepath.Ext(path) == ".jsonl" {
 		return o, o.line(h)

@@ -1,4 +1,4 @@
-package server
+package present
 
 import (
 	"context"
@@ -16,15 +16,15 @@ func Result(ctx context.Context, e *engine.Engine, req *engine.Request, res *eng
 	var out api.Answer
 	if err == nil {
 		out = Answer(&res.Decision)
-	} else if out, err = refusalOf(ctx, e, req, res, err); err != nil {
+	} else if out, err = RefusalOf(ctx, e, req, res, err); err != nil {
 		return out, err
 	}
-	describe(&out, res, req.Attributes != nil)
+	AddResult(&out, res, req.Attributes != nil)
 	return out, nil
 }
 
-// describe adds to an answer what the engine returned besides its decision.
-func describe(out *api.Answer, res *engine.Result, byRules bool) {
+// AddResult adds to an answer what the engine returned besides its decision.
+func AddResult(out *api.Answer, res *engine.Result, byRules bool) {
 	out.Exempt, out.Unmatched = res.Exempt, res.Unmatched
 	if byRules || someDisabled(res.Applied) {
 		out.Applied = make([]api.Applied, len(res.Applied))
@@ -46,15 +46,15 @@ func someDisabled(list []engine.Applied) bool {
 }
 
 func applied(a *engine.Applied) api.Applied {
-	out := api.Applied{Rule: ruleName(a.Rule, a.RuleName), Policy: a.Policy, Tenant: a.Tenant, Key: a.Key, Shadow: a.Shadow, Disabled: a.Disabled}
+	out := api.Applied{Rule: RuleName(a.Rule, a.RuleName), Policy: a.Policy, Tenant: a.Tenant, Key: a.Key, Shadow: a.Shadow, Disabled: a.Disabled}
 	if a.Bucket >= 0 {
 		out.Bucket = new(a.Bucket)
 	}
 	return out
 }
 
-// ruleName returns a rule's name for people, or "" if there is no rule.
-func ruleName(i int, name string) string {
+// RuleName returns a rule's name for people, or "" if there is no rule.
+func RuleName(i int, name string) string {
 	if i >= 0 && name == "" {
 		return "#" + strconv.Itoa(i+1)
 	}
@@ -62,7 +62,7 @@ func ruleName(i int, name string) string {
 }
 
 func shadow(sh *engine.Shadow) api.Shadow {
-	out := api.Shadow{Policy: sh.Policy, Rule: ruleName(sh.Rule, sh.RuleName), Allowed: sh.Allowed, Divergence: sh.Divergence, Error: sh.Err != nil}
+	out := api.Shadow{Policy: sh.Policy, Rule: RuleName(sh.Rule, sh.RuleName), Allowed: sh.Allowed, Divergence: sh.Divergence, Error: sh.Err != nil}
 	if sh.Err != nil || sh.Bucket < 0 {
 		return out
 	}

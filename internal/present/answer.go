@@ -1,4 +1,4 @@
-package server
+package present
 
 import (
 	"cmp"
@@ -14,17 +14,17 @@ import (
 // Answer converts a decision to its wire form.
 func Answer(d *drawgate.Decision) api.Answer {
 	var a api.Answer
-	new(draft).decision(&a, d)
+	new(Draft).Decide(&a, d)
 	return a
 }
 
-// draft collects the limits of an answer. It is reused.
-type draft struct{ results []drawgate.LimitResult }
+// Draft makes answers of decisions. It can be reused, so that nothing is allocated.
+type Draft struct{ results []drawgate.LimitResult }
 
-func (f *draft) add(r drawgate.LimitResult) { f.results = append(f.results, r) }
+func (f *Draft) add(r drawgate.LimitResult) { f.results = append(f.results, r) }
 
-// decision converts a decision to an answer.
-func (f *draft) decision(a *api.Answer, d *drawgate.Decision) {
+// Decide converts a decision to its wire form, in a.
+func (f *Draft) Decide(a *api.Answer, d *drawgate.Decision) {
 	f.results = f.results[:0]
 	for r := range d.Limits() {
 		f.add(r)
@@ -33,7 +33,7 @@ func (f *draft) decision(a *api.Answer, d *drawgate.Decision) {
 }
 
 // decided converts a decision whose limits were already added.
-func (f *draft) decided(a *api.Answer, d *drawgate.Decision) {
+func (f *Draft) decided(a *api.Answer, d *drawgate.Decision) {
 	f.describe(a)
 	a.Allowed, a.Replayed, a.Fallback = d.Allowed, d.Replayed, d.Fallback
 	if a.RetryAfterMS = retryAfter(d.RetryAfter); d.Reason == drawgate.Paused {
@@ -53,7 +53,7 @@ func (f *draft) decided(a *api.Answer, d *drawgate.Decision) {
 }
 
 // describe adds the limits. The caller sets whether the take passes.
-func (f *draft) describe(a *api.Answer) {
+func (f *Draft) describe(a *api.Answer) {
 	tightest, longest := -1, -1
 	if n := len(f.results); cap(a.Limits) < n {
 		a.Limits = make([]api.Limit, 0, n)
@@ -80,7 +80,7 @@ func (f *draft) describe(a *api.Answer) {
 }
 
 // refuse turns the answer into a refusal with a reason. Its retry time is never 0.
-func (f *draft) refuse(a *api.Answer, reason string) {
+func (f *Draft) refuse(a *api.Answer, reason string) {
 	a.Allowed, a.Reason, a.RetryAfterMS = false, reason, max(1, a.RetryAfterMS)
 	wait := Duration(a.RetryAfterMS.Duration())
 	switch {
@@ -104,7 +104,7 @@ func (f *draft) refuse(a *api.Answer, reason string) {
 }
 
 // paused names the paused bucket, as far as the decision shows it.
-func (f *draft) paused() string {
+func (f *Draft) paused() string {
 	if len(f.results) == 0 || f.results[len(f.results)-1].Bucket != f.results[0].Bucket {
 		return "one of the buckets"
 	}
@@ -112,7 +112,7 @@ func (f *draft) paused() string {
 }
 
 // refusing lists the limits that refuse, the one that refuses longest first.
-func (f *draft) refusing() (all []string) {
+func (f *Draft) refusing() (all []string) {
 	var order []int
 	for i := range f.results {
 		if f.results[i].Refused() {
@@ -135,16 +135,17 @@ func share(l *api.Limit) float64 { return float64(l.Remaining) / float64(max(1, 
 
 func limit(r *drawgate.LimitResult) api.Limit {
 	return api.Limit{
-		Bucket: r.Bucket, Policy: r.Policy, Name: r.Limit.Name, Unit: unit(r.Limit), Amount: r.Limit.Amount, Most: r.Max,
+		Bucket: r.Bucket, Policy: r.Policy, Name: r.Limit.Name, Unit: Unit(r.Limit), Amount: r.Limit.Amount, Most: r.Max,
 		Remaining: r.Remaining, RetryAfterMS: retryAfter(r.RetryAfter), ResetAt: r.ResetAt().UTC(), Refused: r.Refused(),
 	}
 }
 
-func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.UnitRequests) }
+// Unit returns the unit that a limit counts.
+func Unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.UnitRequests) }
 
 // Status converts a store's status of a bucket to its wire form.
 func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
-	var f draft
+	var f Draft
 	for r := range st.Limits() {
 		f.add(r)
 	}
@@ -175,63 +176,10 @@ func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 	return out
 }
 
-// Describe describes a limit in words: "10 requests per rolling 1m".
-func Describe(l *drawgate.Limit) string {
-	switch l.Kind {
-	case drawgate.Bucket:
-		return fmt.Sprintf("%s per %s, at most %d at once", Units(l.Amount, unit(l)), Duration(l.Window), cmp.Or(l.Burst, l.Amount))
-	case drawgate.Rolling:
-		return fmt.Sprintf("%s per rolling %s", Units(l.Amount, unit(l)), Duration(l.Window))
-	case drawgate.Calendar:
-		return fmt.Sprintf("%s per calendar %s in %s", Units(l.Amount, unit(l)), l.Every, cmp.Or(l.Zone, "UTC"))
-	}
-	return fmt.Sprintf("%s held at once", Units(l.Amount, unit(l)))
-}
+func retryAfter(d time.Duration) api.Millis { return min(api.Millis(Millis(d)), api.Never) }
 
-// Units formats a number of units: "10 requests", "1 request". Unknown names of units stay
-// unchanged.
-func Units(n int64, unit string) string {
-	if known := unit == drawgate.UnitRequests || strings.HasSuffix(unit, "tokens"); n == 1 && known {
-		unit = strings.TrimSuffix(unit, "s")
-	}
-	return fmt.Sprintf("%d %s", n, unit)
-}
-
-// Duration formats a duration for people, with at most two parts, rounded up: "450ms", "12.3s",
-// "3h5m", "6d4h".
-func Duration(d time.Duration) string {
-	const day = 24 * time.Hour
-	up := func(unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }
-	switch {
-	case d >= drawgate.Never/2:
-		return "more than a century"
-	case d < time.Second:
-		return fmt.Sprintf("%dms", up(time.Millisecond).Milliseconds())
-	case d < time.Minute-100*time.Millisecond:
-		return fmt.Sprintf("%gs", up(100*time.Millisecond).Seconds())
-	case d <= time.Hour-time.Second:
-		return parts(up(time.Second), time.Minute, "m", time.Second, "s")
-	case d <= day-time.Minute:
-		return parts(up(time.Minute), time.Hour, "h", time.Minute, "m")
-	}
-	return parts(up(time.Hour), day, "d", time.Hour, "h")
-}
-
-func parts(d, large time.Duration, l string, small time.Duration, s string) string {
-	text := ""
-	if d >= large {
-		text = fmt.Sprintf("%d%s", d/large, l)
-	}
-	if rest := d % large / small; rest > 0 {
-		text += fmt.Sprintf("%d%s", rest, s)
-	}
-	return text
-}
-
-func retryAfter(d time.Duration) api.Millis { return min(api.Millis(millis(d)), api.Never) }
-
-// millis rounds up.
-func millis(d time.Duration) int64 {
+// Millis returns a duration in milliseconds, rounded up.
+func Millis(d time.Duration) int64 {
 	ms := d / time.Millisecond
 	if d%time.Millisecond > 0 {
 		ms++
@@ -244,4 +192,17 @@ func instant(t time.Time) *time.Time {
 		return nil
 	}
 	return new(t.UTC())
+}
+
+// Costs converts costs for the library, sorted by unit.
+func Costs(m map[string]int64) []drawgate.Cost {
+	if len(m) == 0 {
+		return nil
+	}
+	out := make([]drawgate.Cost, 0, len(m))
+	for u, n := range m {
+		out = append(out, drawgate.Cost{Unit: u, N: n})
+	}
+	slices.SortFunc(out, func(a, b drawgate.Cost) int { return cmp.Compare(a.Unit, b.Unit) })
+	return out
 }

@@ -1,11 +1,11 @@
-package server_test
+package present_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 func TestDuration(t *testing.T) {
@@ -15,7 +15,7 @@ func TestDuration(t *testing.T) {
 		time.Minute: "1m", 61 * time.Second: "1m1s", time.Hour - time.Millisecond: "1h", time.Hour: "1h", 3*time.Hour + 5*time.Minute: "3h5m",
 		24 * time.Hour: "1d", 24*time.Hour - time.Second: "1d", 148 * time.Hour: "6d4h", 720 * time.Hour: "30d", drawgate.Never: "more than a century",
 	} {
-		if got := server.Duration(d); got != want {
+		if got := present.Duration(d); got != want {
 			t.Errorf("%v: got %q, want %q", int64(d), got, want)
 		}
 	}
@@ -32,7 +32,7 @@ func TestDescribeCountsInWords(t *testing.T) {
 		{drawgate.Limit{Kind: drawgate.Concurrency, Amount: 1, Unit: "input_tokens"}, "1 input_token held at once"},
 		{drawgate.Limit{Kind: drawgate.Concurrency, Amount: 1, Unit: "gas"}, "1 gas held at once"},
 	} {
-		if got := server.Describe(&c.l); got != c.want {
+		if got := present.Describe(&c.l); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}

@@ -1,0 +1,65 @@
+package present
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate/api"
+)
+
+// Sentence says an answer in words.
+func Sentence(w *api.Answer) string {
+	var parts []string
+	if !w.Allowed || len(w.Limits) > 0 || len(w.Shadow) == 0 && !slices.ContainsFunc(w.Applied, func(a api.Applied) bool { return a.Disabled }) {
+		parts = append(parts, enforced(w))
+	}
+	for i := range w.Applied {
+		if a := &w.Applied[i]; a.Disabled {
+			parts = append(parts, fmt.Sprintf("policy %q is switched off: it limits nothing", a.Policy))
+		}
+	}
+	for i := range w.Shadow {
+		parts = append(parts, shadowed(&w.Shadow[i]))
+	}
+	if !w.Allowed {
+		return "refused: " + strings.Join(parts, "; ")
+	}
+	return "allowed: " + strings.Join(parts, "; ")
+}
+
+// enforced says what the policies that are enforced answer.
+func enforced(w *api.Answer) string {
+	switch {
+	case w.NeverFits:
+		return w.Message
+	case !w.Allowed:
+		return w.Message + ", at " + Clock(time.Now().Add(w.RetryAfterMS.Duration()))
+	case len(w.Limits) == 0:
+		return cmp.Or(w.Message, "no limit in force counts this take")
+	}
+	tight := &w.Limits[0]
+	for i := range w.Limits {
+		l := &w.Limits[i]
+		if float64(l.Remaining)/float64(max(1, l.Most)) < float64(tight.Remaining)/float64(max(1, tight.Most)) {
+			tight = l
+		}
+	}
+	return fmt.Sprintf("%d of %s left of limit %q of policy %q", tight.Remaining, Units(tight.Most, tight.Unit), tight.Name, tight.Policy)
+}
+
+// shadowed says what a policy that is not enforced would have answered.
+func shadowed(s *api.Shadow) string {
+	text := fmt.Sprintf("policy %q is in shadow: ", s.Policy)
+	switch {
+	case s.Error:
+		return text + "what it would have said is not known"
+	case s.Allowed:
+		return text + fmt.Sprintf("it would have allowed this take, with %d left", s.Remaining)
+	case s.RefusedBy == nil:
+		return text + "it could never have allowed this take"
+	}
+	return text + fmt.Sprintf("it would have refused this take by limit %q, for %s", s.RefusedBy.Limit, Duration(s.RetryAfterMS.Duration()))
+}

@@ -1,0 +1,86 @@
+package present
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/drawgate/drawgate/api"
+)
+
+// Mode says how a policy is in force, where that is not plain.
+func Mode(disabled, shadow bool) string {
+	switch {
+	case disabled:
+		return ", switched off"
+	case shadow:
+		return ", in shadow"
+	}
+	return ""
+}
+
+// WriteStatus writes a bucket as a table. mode is what [Mode] says of its policy.
+func WriteStatus(out io.Writer, w *api.StatusAnswer, mode string) {
+	Printf(out, "policy %s, %s%s, %s\n", w.Policy, Owner(w.Tenant, w.Key), mode, Count(w.Open, "open reservation"))
+	if line := PauseLine(w); line != "" {
+		Printf(out, "%s\n", line)
+	}
+	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "LIMIT\tUNIT\tUSED\tMOST\tLEFT\tHELD\tDEBT\tRESETS")
+	for _, l := range w.Limits {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", Escape(l.Name, ""), Escape(l.Unit, ""), l.Used, l.Most, l.Remaining, l.Held, l.Debt, Until(l.ResetAt, w.At))
+	}
+	_ = t.Flush() // an output that is closed cannot be told
+	if w.Take.Fallback {
+		Printf(out, "the store is away: these are the numbers of the server's own share\n")
+	}
+}
+
+// Owner says whose bucket it is.
+func Owner(tenant, key string) string {
+	text := "key " + cmp.Or(key, `""`)
+	if tenant != "" {
+		text += ", tenant " + tenant
+	}
+	return text
+}
+
+// PauseLine says a bucket's pause in a line; "" if there is none.
+func PauseLine(w *api.StatusAnswer) string {
+	if w == nil || w.Paused == nil {
+		return ""
+	}
+	text := "paused, ends " + Until(w.Paused.Until, w.At)
+	if w.Paused.Reason != "" {
+		text += ": " + w.Paused.Reason
+	}
+	return text
+}
+
+// State says whether a policy is enforced.
+func State(p *api.Policy) string {
+	switch {
+	case p.DisabledUntil != nil:
+		return "off until " + Clock(*p.DisabledUntil)
+	case p.Shadow:
+		return "shadow"
+	}
+	return "enforced"
+}
+
+// WritePolicies writes the policies in force as a table.
+func WritePolicies(out io.Writer, list []api.Policy) {
+	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "POLICY\tSTATE\tLIMITS")
+	for i := range list {
+		for k, l := range list[i].Limits {
+			name, state := Escape(list[i].Name, ""), State(&list[i])
+			if k > 0 {
+				name, state = "", ""
+			}
+			_, _ = fmt.Fprintf(t, "%s\t%s\t%s: %s\n", name, state, Escape(l.Name, ""), Escape(l.Description, ""))
+		}
+	}
+	_ = t.Flush() // an output that is closed cannot be told
+}

@@ -1,0 +1,63 @@
+package present_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/present"
+)
+
+func TestSentenceSaysWhatBecameOfATake(t *testing.T) {
+	t.Parallel()
+	limits := []api.Limit{{Policy: "gpt", Name: "rpm", Unit: "requests", Most: 10, Remaining: 9}, {Policy: "gpt", Name: "tpm", Unit: "tokens", Most: 100, Remaining: 50}}
+	for _, c := range []struct {
+		answer api.Answer
+		want   string
+	}{
+		{api.Answer{Allowed: true, Limits: limits}, `allowed: 50 of 100 tokens left of limit "tpm" of policy "gpt"`},
+		{api.Answer{Allowed: true}, "allowed: no limit in force counts this take"},
+		{
+			api.Answer{Allowed: true, Applied: []api.Applied{{Policy: "gpt", Disabled: true}}},
+			`allowed: policy "gpt" is switched off: it limits nothing`,
+		},
+		{api.Answer{NeverFits: true, Message: "this take can never fit"}, "refused: this take can never fit"},
+		{
+			api.Answer{Allowed: true, Shadow: []api.Shadow{{Policy: "new", RetryAfterMS: 1500, RefusedBy: &api.LimitName{Limit: "rpm"}}}},
+			`allowed: policy "new" is in shadow: it would have refused this take by limit "rpm", for 1.5s`,
+		},
+	} {
+		if got := present.Sentence(&c.answer); got != c.want {
+			t.Errorf("%+v:\ngot  %s\nwant %s", c.answer, got, c.want)
+		}
+	}
+}
+
+func TestUntilNamesTheInstantAndTheWait(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	for at, want := range map[time.Time]string{
+		now:                       "now",
+		now.Add(-time.Hour):       "now",
+		now.Add(90 * time.Second): "in 1m30s (2026-07-01 12:01:30Z)",
+	} {
+		if got := present.Until(at, now); got != want {
+			t.Errorf("%v: got %q, want %q", at, got, want)
+		}
+	}
+}
+
+func TestNamesCannotControlATerminal(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	present.WriteStatus(&b, &api.StatusAnswer{Policy: "p", Key: "a\x1b[2J\n", Limits: []api.LimitStatus{{Limit: api.Limit{Name: "n\x07", Unit: "\xff"}}}}, "")
+	for _, bad := range []string{"\x1b", "\x07", "\xff"} {
+		if strings.Contains(b.String(), bad) {
+			t.Errorf("the table contains %q: %q", bad, b.String())
+		}
+	}
+	if want := `key a\x1b[2J\n,`; !strings.Contains(b.String(), want) {
+		t.Errorf("got %q, want it to contain %q", b.String(), want)
+	}
+}
