@@ -28,6 +28,25 @@ func show(c *config.Config) string {
 	return b.String()
 }
 
+// variables are set, and what is to be read of them, as show has it.
+type variables struct{ name, environ, want string }
+
+func fromEnv(t *testing.T, cases []variables) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := config.FromEnv(append(strings.Fields(c.environ), "XDG_STATE_HOME=/state"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, show(got)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.environ, diff)
+			}
+		})
+	}
+}
+
 // The preset multi-tier, by its variables alone.
 //
 // req: D4, D3, D1, D12, D10
@@ -49,7 +68,7 @@ func TestMultiTierFromEnvironment(t *testing.T) {
 		fixed += fmt.Sprintf("multi-tier {name: %s, calendar: %[1]s, amount: %d%s}\n", p.name, p.amount, aside[p.name])
 	}
 	const sqlite = "sqlite:///state/drawgate/rate_limits.db \n"
-	for _, c := range []struct{ name, environ, want string }{
+	fromEnv(t, []variables{
 		{"nothing", "", "memory: \n"},
 		{"enabled", "RATE_LIMIT_ENABLED=true", sqlite + all},
 		{"enabled in capitals", "RATE_LIMIT_ENABLED=True", sqlite + all},
@@ -72,18 +91,7 @@ func TestMultiTierFromEnvironment(t *testing.T) {
 		{"no concurrency", "RATE_LIMIT_ENABLED=true CONCURRENCY_LIMIT=", sqlite + all},
 		{"the store's own variable", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STORAGE_PATH=/x.db DRAWGATE_STORE=memory:", "memory: \n" + all},
 		{"on Redis", "RATE_LIMIT_ENABLED=true DRAWGATE_STORE=redis://h/1 RATE_LIMIT_REDIS_PREFIX=rl", "redis://h/1 rl\n" + all},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := config.FromEnv(append(strings.Fields(c.environ), "XDG_STATE_HOME=/state"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(c.want, show(got)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", c.environ, diff)
-			}
-		})
-	}
+	})
 }
 
 // req: C10, C2
@@ -97,7 +105,7 @@ func TestGeminiFromEnvironment(t *testing.T) {
 	with := func(n string) string { return n + ", margin: 2s, headroom: 20%" } // without the headroom: what a variable says is after the margin
 	day := func(n, rest string) string { return n + ", zone: America/Los_Angeles" + rest }
 	const margin, redis = ", margin: 2s", "redis://localhost:6379/3 mb_sparrow_rl\n"
-	for _, c := range []struct{ name, environ, want string }{
+	fromEnv(t, []variables{
 		{
 			"as documented", "GEMINI_FLASH_RPM_LIMIT=8 GEMINI_FLASH_RPD_LIMIT=200 GEMINI_PRO_RPM_LIMIT=4 GEMINI_PRO_RPD_LIMIT=80 " +
 				"RATE_LIMIT_REDIS_URL=redis://localhost:6379/3 RATE_LIMIT_REDIS_PREFIX=mb_sparrow_rl CIRCUIT_BREAKER_ENABLED=true " +
@@ -113,18 +121,7 @@ func TestGeminiFromEnvironment(t *testing.T) {
 			"rediss://h:1/2 x:y\n" + flash(with("10"), day("250", margin+", headroom: 20%")) + pro("3"+margin, day("100", margin+", headroom: 20%")),
 		},
 		{"empty is unset", "GEMINI_PRO_RPM_LIMIT= CIRCUIT_BREAKER_ENABLED=", "memory: \n"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := config.FromEnv(strings.Fields(c.environ))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(c.want, show(got)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", c.environ, diff)
-			}
-		})
-	}
+	})
 	// What the documents call 20 % margin is 8/200 and 4/80.
 	c, err := config.FromEnv([]string{"GEMINI_FLASH_RPM_LIMIT=8"})
 	if err != nil {
@@ -145,7 +142,7 @@ func TestGeminiFromEnvironment(t *testing.T) {
 // req: E6
 func TestGlobalFromEnvironment(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ name, environ, want string }{
+	fromEnv(t, []variables{
 		{"off", "ENABLE_DISTRIBUTED_RATE_LIMITING=off", "memory: \n"},
 		{"in memory", "RATE_LIMIT_GLOBAL_CAPACITY=30", "memory: rl\nglobal {name: global, bucket: 1m, amount: 60, burst: 30}\n"},
 		{"not distributed", "RATE_LIMIT_GLOBAL_CAPACITY=30 RATE_LIMIT_REDIS_URL=redis://h", "memory: rl\nglobal {name: global, bucket: 1m, amount: 60, burst: 30}\n"},
@@ -161,18 +158,7 @@ func TestGlobalFromEnvironment(t *testing.T) {
 			"multi-tier too", "ENABLE_DISTRIBUTED_RATE_LIMITING=1 RATE_LIMIT_REDIS_URL=redis://h RATE_LIMIT_PER_MINUTE=1 RATE_LIMIT_PER_HOUR= RATE_LIMIT_PER_DAY= RATE_LIMIT_PER_WEEK= RATE_LIMIT_PER_MONTH=",
 			"redis://h rl\nmulti-tier {name: minute, rolling: 1m, amount: 1, precision: exact}\nglobal {name: global, bucket: 1m, amount: 60, burst: 60}\n",
 		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := config.FromEnv(strings.Fields(c.environ))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(c.want, show(got)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", c.environ, diff)
-			}
-		})
-	}
+	})
 }
 
 // req: B8, B2
@@ -180,7 +166,7 @@ func TestHTTPAPIFromEnvironment(t *testing.T) {
 	t.Parallel()
 	const documented = "ip {name: rate, bucket: 1m, amount: 10, burst: 5}\napi {name: rate, bucket: 1m, amount: 100, burst: 20}\n" +
 		"user {name: rate, bucket: 1m, amount: 20, burst: 10}\ntask {name: rate, bucket: 1m, amount: 50, burst: 15}\n"
-	for _, c := range []struct{ name, environ, want string }{
+	fromEnv(t, []variables{
 		{
 			"as documented", "IP_REQUESTS_PER_MINUTE=10 IP_BURST_SIZE=5 API_REQUESTS_PER_MINUTE=100 API_BURST_SIZE=20 USER_REQUESTS_PER_MINUTE=20 " +
 				"USER_BURST_SIZE=10 QUEUE_MAX_DEPTH=50 QUEUE_RETRY_DELAY_SECONDS=60 RATE_LIMIT_RETRY_MAX_ATTEMPTS=3 RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER=2.0",
@@ -188,18 +174,7 @@ func TestHTTPAPIFromEnvironment(t *testing.T) {
 		},
 		{"one variable", "API_BURST_SIZE=30 RATE_LIMIT_REDIS_URL=redis://h/1", "redis://h/1 ratelimit\n" + strings.Replace(documented, "burst: 20", "burst: 30", 1)},
 		{"the queue's alone", "QUEUE_MAX_DEPTH=50", "memory: \n"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := config.FromEnv(strings.Fields(c.environ))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(c.want, show(got)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", c.environ, diff)
-			}
-		})
-	}
+	})
 	for environ, queue := range map[string]int{"IP_BURST_SIZE=6": 50, "IP_BURST_SIZE=6 QUEUE_MAX_DEPTH=7": 7} {
 		c, err := config.FromEnv(strings.Fields(environ))
 		if err != nil {

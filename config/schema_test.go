@@ -137,6 +137,9 @@ func generate(t *testing.T) []byte {
 	t.Helper()
 	r := jsonschema.Reflector{Anonymous: true, ExpandedStruct: true}
 	s := r.Reflect(&file{})
+	for name, text := range about {
+		s.Definitions[name].Description = text
+	}
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		t.Fatal(err)

@@ -212,8 +212,20 @@ func (keyList) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "array", MinItems: &least, Items: &jsonschema.Schema{Type: "string", Pattern: "^sha256:[0-9a-fA-F]{64}$"}}
 }
 
-func (override) JSONSchemaExtend(s *jsonschema.Schema) {
-	s.Description = "Other amounts for some keys of a policy."
+// about describes the types of which nothing else need be said.
+var about = map[string]string{
+	"override":    "Other amounts for some keys of a policy.",
+	"schedule":    `When the rule holds: {days: [mon, tue], from: "08:00", to: "18:00", zone: Europe/Paris}.`,
+	"apply":       "A policy that counts the request, and under which key.",
+	"apiKeys":     "Classes of API keys, for rules: {header: X-API-Key, classes: {privileged: [\"sha256:…\"]}}.",
+	"queue":       "How programs that put tasks into a queue of their own hold back, and try again.",
+	"server":      "How the server listens, and whom it trusts.",
+	"tlsFiles":    "TLS on all listeners. Files that change are read again.",
+	"proxies":     "Whose word on the client's address is taken. Default: nobody's, the client is whoever opened the connection.",
+	"forwardAuth": "The door for nginx auth_request, Caddy forward_auth and Traefik ForwardAuth.",
+	"envoy":       "The rate limit service for Envoy.",
+	"telemetry":   "What is shown of what limiters do.",
+	"watched":     "A bucket whose usage metrics show.",
 }
 
 func (rule) JSONSchemaExtend(s *jsonschema.Schema) {
@@ -227,54 +239,10 @@ func (match) JSONSchemaExtend(s *jsonschema.Schema) {
 	s.Description, s.MinProperties = "Conditions on single attributes of a request. All that are given must hold.", &least
 }
 
-func (schedule) JSONSchemaExtend(s *jsonschema.Schema) {
-	s.Description = `When the rule holds: {days: [mon, tue], from: "08:00", to: "18:00", zone: Europe/Paris}.`
-}
-
-func (apply) JSONSchemaExtend(s *jsonschema.Schema) {
-	s.Description = "A policy that counts the request, and under which key."
-}
-
-func (apiKeys) JSONSchemaExtend(s *jsonschema.Schema) {
-	s.Description = "Classes of API keys, for rules: {header: X-API-Key, classes: {privileged: [\"sha256:…\"]}}."
-}
-
-func (queue) JSONSchemaExtend(s *jsonschema.Schema) {
-	s.Description = "How programs that put tasks into a queue of their own hold back, and try again."
-}
-
-func (server) JSONSchemaExtend(s *jsonschema.Schema) {
-	s.Description = "How the server listens, and whom it trusts."
-}
-
-func (tlsFiles) JSONSchemaExtend(s *jsonschema.Schema) {
-	s.Description = "TLS on all listeners. Files that change are read again."
-}
-
 func (token) JSONSchemaExtend(s *jsonschema.Schema) {
 	need := func(key string) *jsonschema.Schema { return &jsonschema.Schema{Required: []string{key}} }
 	s.OneOf = []*jsonschema.Schema{need("token_env"), need("token_file"), need("sha256")}
 	s.Description = "An access token. It stands in an environment variable or a file, never here."
-}
-
-func (proxies) JSONSchemaExtend(s *jsonschema.Schema) {
-	s.Description = "Whose word on the client's address is taken. Default: nobody's, the client is whoever opened the connection."
-}
-
-func (forwardAuth) JSONSchemaExtend(s *jsonschema.Schema) {
-	s.Description = "The door for nginx auth_request, Caddy forward_auth and Traefik ForwardAuth."
-}
-
-func (envoy) JSONSchemaExtend(s *jsonschema.Schema) {
-	s.Description = "The rate limit service for Envoy."
-}
-
-func (telemetry) JSONSchemaExtend(s *jsonschema.Schema) {
-	s.Description = "What is shown of what limiters do."
-}
-
-func (watched) JSONSchemaExtend(s *jsonschema.Schema) {
-	s.Description = "A bucket whose usage metrics show."
 }
 
 func (webhook) JSONSchemaExtend(s *jsonschema.Schema) {

@@ -206,18 +206,3 @@ func TestManyHops(t *testing.T) {
 		t.Errorf("it took %v", d)
 	}
 }
-
-func TestIPKey(t *testing.T) {
-	t.Parallel()
-	for addr, want := range map[string]string{
-		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "2001:db8::1": "2001:db8::/64",
-		"fe80::1%eth0": "fe80::/64", "::1": "::/64",
-	} {
-		if got := httplimit.IPKey(netip.MustParseAddr(addr)); got != want {
-			t.Errorf("%s: key %q, want %q", addr, got, want)
-		}
-	}
-	if got := httplimit.IPKey(netip.Addr{}); got != "" {
-		t.Errorf("no address: key %q", got)
-	}
-}

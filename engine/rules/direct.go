@@ -102,7 +102,7 @@ func directHash(arg ast.Node) func(*request) string {
 func directJoin(args []ast.Node) func(*request) string {
 	parts := make([]func(*request) string, len(args))
 	for i, a := range args {
-		if parts[i] = directString(a); parts[i] == nil || joins(a) {
+		if parts[i] = directString(a); parts[i] == nil || has(a, isJoin) {
 			return nil
 		}
 	}
@@ -112,22 +112,6 @@ func directJoin(args []ast.Node) func(*request) string {
 			q.join = appendPart(q.join, i, p(q))
 		}
 		return string(q.join)
-	}
-}
-
-// joins reports whether an expression calls join, which has one buffer.
-func joins(node ast.Node) bool {
-	f := &joinFinder{}
-	ast.Walk(&node, f)
-	return f.found
-}
-
-type joinFinder struct{ found bool }
-
-// Visit implements [ast.Visitor].
-func (f *joinFinder) Visit(n *ast.Node) {
-	if id, ok := (*n).(*ast.IdentifierNode); ok && id.Value == "join" {
-		f.found = true
 	}
 }
 

@@ -58,26 +58,22 @@ type expression[T any] struct {
 
 // compileCondition compiles an expression that is true or false.
 func compileCondition(source string) (*expression[bool], error) {
-	code, timed, err := compileExpr(source, reflect.Bool, false)
-	if err != nil {
-		return nil, err
-	}
-	x := &expression[bool]{timed: timed}
-	if x.direct = directBool(code.Node()); x.direct == nil {
-		x.code, _, err = compileExpr(source, reflect.Bool, true)
-	}
-	return x, err
+	return compileAs(source, reflect.Bool, directBool)
 }
 
 // compileText compiles an expression that yields a text.
 func compileText(source string) (*expression[string], error) {
-	code, timed, err := compileExpr(source, reflect.String, false)
+	return compileAs(source, reflect.String, directString)
+}
+
+func compileAs[T any](source string, kind reflect.Kind, direct func(ast.Node) func(*request) T) (*expression[T], error) {
+	code, timed, err := compileExpr(source, kind, false)
 	if err != nil {
 		return nil, err
 	}
-	x := &expression[string]{timed: timed}
-	if x.direct = directString(code.Node()); x.direct == nil {
-		x.code, _, err = compileExpr(source, reflect.String, true)
+	x := &expression[T]{timed: timed}
+	if x.direct = direct(code.Node()); x.direct == nil {
+		x.code, _, err = compileExpr(source, kind, true)
 	}
 	return x, err
 }
@@ -148,7 +144,7 @@ func (c *checker) check(node ast.Node) error {
 	case *ast.VariableDeclaratorNode, *ast.SequenceNode:
 		return errors.New("let and sequences of expressions are not allowed in rules")
 	case *ast.PredicateNode:
-		if loops(n.Node) {
+		if has(n.Node, isLoop) {
 			return errors.New("a loop within a loop is not allowed: a caller could make it slow")
 		}
 	case *ast.CallNode:
@@ -193,20 +189,32 @@ func parts(node ast.Node) int {
 	return 1
 }
 
-// loops reports whether an expression iterates over a list.
-func loops(node ast.Node) bool {
-	l := &loopFinder{}
-	ast.Walk(&node, l)
-	return l.found
+// finder looks for a node.
+type finder struct {
+	is    func(ast.Node) bool
+	found bool
 }
 
-type loopFinder struct{ found bool }
-
 // Visit implements [ast.Visitor].
-func (l *loopFinder) Visit(n *ast.Node) {
-	if _, ok := (*n).(*ast.PredicateNode); ok {
-		l.found = true
-	}
+func (f *finder) Visit(n *ast.Node) { f.found = f.found || f.is(*n) }
+
+// has reports whether an expression has a node of a kind.
+func has(node ast.Node, is func(ast.Node) bool) bool {
+	f := &finder{is: is}
+	ast.Walk(&node, f)
+	return f.found
+}
+
+// isLoop reports whether a node iterates over a list.
+func isLoop(n ast.Node) bool {
+	_, ok := n.(*ast.PredicateNode)
+	return ok
+}
+
+// isJoin reports whether a node is the function join, which has one buffer.
+func isJoin(n ast.Node) bool {
+	id, ok := n.(*ast.IdentifierNode)
+	return ok && id.Value == "join"
 }
 
 // called returns the name of the called function.

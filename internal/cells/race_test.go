@@ -126,24 +126,19 @@ func TestUpgradeIsLinearizable(t *testing.T) {
 	}
 }
 
-// TestSweepNeverMints: buckets that are empty again and again are swept while they are taken from,
-// and never grant more than time allows.
-func TestSweepNeverMints(t *testing.T) {
-	t.Parallel()
-	const names, workers, burst = 8, 3, 4
-	const window = 2 * time.Millisecond
-	s := New(1000)
-	defer s.Close()
-	b := s.Space("t", "p").Bind(leaky(burst, window))
-	var granted [names]atomic.Int64
+// neverMints takes from buckets, by their numbers, in several goroutines while another one calls
+// disturb again and again. None may grant more than burst in each window, and one more.
+func neverMints(t *testing.T, buckets, rounds, burst int, window time.Duration, take func(name string) (bool, error), disturb func(i int)) {
+	t.Helper()
+	granted := make([]atomic.Int64, buckets)
 	var done atomic.Bool
-	var takers, sweepers sync.WaitGroup
+	var takers, other sync.WaitGroup
 	start := time.Now()
-	for w := range workers {
+	for w := range 3 {
 		takers.Go(func() {
-			for i := range 20_000 {
-				k := (i + w) % names
-				if ok, _, err := take(b, fmt.Sprint(k), 1); err != nil {
+			for i := range rounds {
+				k := (i + w) % buckets
+				if ok, err := take(fmt.Sprint(k)); err != nil {
 					t.Error(err)
 				} else if ok {
 					granted[k].Add(1)
@@ -151,33 +146,51 @@ func TestSweepNeverMints(t *testing.T) {
 			}
 		})
 	}
-	sweepers.Go(func() {
+	other.Go(func() {
 		for i := 0; !done.Load(); i++ {
-			if s.busy.CompareAndSwap(false, true) {
-				s.sweep(0)
-			}
-			if i%3 == 0 {
-				s.move(b.space, fmt.Sprint(i%names))
-			}
-			if i%5 == 0 {
-				n := []Named{{Name{"t", "p", fmt.Sprint(i % names)}, b.specs}}
-				if i%2 == 0 {
-					_ = s.With(n, func([]*record.Record) {})
-				} else {
-					s.Among(n, i%4 == 1, func([]*record.Record) {})
-				}
-			}
+			disturb(i)
 		}
 	})
 	takers.Wait()
-	most := burst + int64(time.Since(start)*burst/window) + 1
+	most := int64(burst) + int64(time.Since(start)*time.Duration(burst)/window) + 1
 	done.Store(true)
-	sweepers.Wait()
+	other.Wait()
 	for k := range granted {
 		if g := granted[k].Load(); g > most || g == 0 {
 			t.Errorf("bucket %d granted %d, at most %d", k, g, most)
 		}
 	}
+}
+
+// TestSweepNeverMints: buckets that are empty again and again are swept while they are taken from,
+// and never grant more than time allows.
+func TestSweepNeverMints(t *testing.T) {
+	t.Parallel()
+	const names, burst = 8, 4
+	const window = 2 * time.Millisecond
+	s := New(1000)
+	defer s.Close()
+	b := s.Space("t", "p").Bind(leaky(burst, window))
+	one := func(name string) (bool, error) {
+		ok, _, err := take(b, name, 1)
+		return ok, err
+	}
+	neverMints(t, names, 20_000, burst, window, one, func(i int) {
+		if s.busy.CompareAndSwap(false, true) {
+			s.sweep(0)
+		}
+		if i%3 == 0 {
+			s.move(b.space, fmt.Sprint(i%names))
+		}
+		if i%5 == 0 {
+			n := []Named{{Name{"t", "p", fmt.Sprint(i % names)}, b.specs}}
+			if i%2 == 0 {
+				_ = s.With(n, func([]*record.Record) {})
+			} else {
+				s.Among(n, i%4 == 1, func([]*record.Record) {})
+			}
+		}
+	})
 	if s.Len() != s.indexed() {
 		t.Errorf("%d buckets counted, %d there", s.Len(), s.indexed())
 	}

@@ -3,8 +3,6 @@ package cells
 import (
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,43 +55,15 @@ func TestSpacesAreGivenUp(t *testing.T) {
 // allows.
 func TestSpacesNeverMint(t *testing.T) {
 	t.Parallel()
-	const tenants, workers, burst = 4, 3, 2
-	const window = 2 * time.Millisecond
+	const burst, window = 2, 2 * time.Millisecond
 	s := New(1000)
 	defer s.Close()
 	specs := leaky(burst, window)
-	var granted [tenants]atomic.Int64
-	var done atomic.Bool
-	var takers, sweepers sync.WaitGroup
-	start := time.Now()
-	for w := range workers {
-		takers.Go(func() {
-			for i := range 5000 {
-				k := (i + w) % tenants
-				if ok, err := takeOf(s, fmt.Sprint(k), specs); err != nil {
-					t.Error(err)
-				} else if ok {
-					granted[k].Add(1)
-				}
-			}
-		})
-	}
-	sweepers.Go(func() {
-		for !done.Load() {
-			if s.busy.CompareAndSwap(false, true) {
-				s.sweep(0)
-			}
+	neverMints(t, 4, 5000, burst, window, func(tenant string) (bool, error) { return takeOf(s, tenant, specs) }, func(int) {
+		if s.busy.CompareAndSwap(false, true) {
+			s.sweep(0)
 		}
 	})
-	takers.Wait()
-	most := burst + int64(time.Since(start)*burst/window) + 1
-	done.Store(true)
-	sweepers.Wait()
-	for k := range granted {
-		if g := granted[k].Load(); g > most || g == 0 {
-			t.Errorf("tenant %d was granted %d, at most %d", k, g, most)
-		}
-	}
 }
 
 // TestASpaceInUseStays until its last user is done.
