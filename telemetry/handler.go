@@ -8,15 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Bounds of reading metrics, so that whoever may read them cannot keep the process busy with it.
+// Bounds of reading metrics, so that a reader cannot keep the process busy.
 const (
 	maxScrapes    = 4
 	scrapeTimeout = 10 * time.Second
 )
 
 // Handler serves the metrics of g, a [prometheus.Registry], for GET /metrics. At most four callers
-// at once are answered, others with 503. What cannot be collected is left out, and the rest is
-// served.
+// are served at once; others get 503. What cannot be collected is left out, and the rest is served.
 func Handler(g prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,

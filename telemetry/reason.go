@@ -8,14 +8,14 @@ type reason uint8
 const (
 	distributedExhausted reason = iota // by what all processes share
 	localExhausted                     // by this process's own limiter
-	backendError                       // because the store is away
+	backendError                       // because the store is unavailable
 	paused                             // because a bucket is paused
 	reasons
 )
 
 var reasonNames = [reasons]string{"distributed_exhausted", "local_exhausted", "backend_error", "paused"}
 
-// reason says why a take was refused. d is nil if others wait in front of it.
+// reason returns why a take was refused. d is nil if others wait in front of it.
 func (m *Metrics) reason(d *drawgate.Decision) reason {
 	switch {
 	case d != nil && d.Reason == drawgate.Unavailable:
