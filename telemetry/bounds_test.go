@@ -11,8 +11,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// TestIdentifiersAreBounded and hidden: the first keys that are refused have a series each, the
-// rest share one, and no key can be read. // req: B9
+// The first keys that are refused have a series each, the others share one, and no key can be read.
+// // req: B9
 func TestIdentifiersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -31,12 +31,12 @@ func TestIdentifiersAreBounded(t *testing.T) {
 			r.want(1, "rate_limit_hits_total", "type", "per-ip", "identifier", name(i))
 		}
 		if n := len(r.family("rate_limit_hits_total").GetMetric()); n != 4 {
-			t.Errorf("%d series", n)
+			t.Errorf("got %d series", n)
 		}
 		if all := fmt.Sprint(r.family("rate_limit_hits_total")); strings.Contains(all, "203.0") {
 			t.Error(all)
 		}
-		// Who is quiet for an hour makes place.
+		// A key that was not refused for an hour gives its series to another.
 		time.Sleep(40 * time.Minute)
 		refuse(0, 1)
 		refuse(50, 1)
@@ -48,16 +48,16 @@ func TestIdentifiersAreBounded(t *testing.T) {
 	})
 }
 
-// TestNoIdentifiers puts all keys together.
-func TestNoIdentifiers(t *testing.T) {
+// With a negative number of identifiers all keys share one series.
+func TestIdentifiersCanBeTurnedOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, &telemetry.Options{Identifiers: -1, RawIdentifiers: true})
 	allow(t, r.limiter(rolling("p", "rpm", 1, time.Hour)), "k", 3)
 	r.want(2, "rate_limit_hits_total", "type", "p", "identifier", "other")
 }
 
-// TestRawIdentifiers are shown as they are, unless they are no label's value.
-func TestRawIdentifiers(t *testing.T) {
+// Raw identifiers are shown as they are, unless they cannot be a label's value.
+func TestRawIdentifiersAreShownAsTheyAre(t *testing.T) {
 	t.Parallel()
 	h := telemetry.NewHasher(nil)
 	r := newRig(t, &telemetry.Options{RawIdentifiers: true, Hasher: h})
@@ -80,9 +80,8 @@ func TestRawIdentifiers(t *testing.T) {
 	}
 }
 
-// TestPoliciesAreBounded: those beyond the first ones, and the forms of limits beyond the first
-// ones of a policy, share a series.
-func TestPoliciesAreBounded(t *testing.T) {
+// Policies beyond the first ones share a series, and so do a policy's limits beyond the first ones.
+func TestSeriesOfPoliciesAreBounded(t *testing.T) {
 	t.Parallel()
 	check(t, telemetry.Places(2, "a", "b", "c", "a", "d", "b"), "a", "b", "other", "a", "other", "b")
 	one := newRig(t, nil)
@@ -90,22 +89,22 @@ func TestPoliciesAreBounded(t *testing.T) {
 		allow(t, one.limiter(rolling("one", fmt.Sprintf("limit%d", i), 1, time.Hour)), "k", 2)
 	}
 	if n := len(one.family("rate_limit_exceeded_total").GetMetric()); n != 25 {
-		t.Errorf("%d series", n)
+		t.Errorf("got %d series", n)
 	}
 	one.want(76, "rate_limit_exceeded_total", "period", "other", "policy", "one", "limit", "other")
 }
 
-// TestUnusualPolicyNames are no label's value, and made one.
-func TestUnusualPolicyNames(t *testing.T) {
+// Names of policies that cannot be a label's value are changed into one.
+func TestUnusualPolicyNamesBecomeLabels(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	allow(t, r.limiter(rolling("a\xffb", "rpm", 1, time.Hour)), "k", 1)
 	r.want(1, "drawgate_decisions_total", "policy", "a\uFFFDb", "outcome", "allowed")
 }
 
-// TestHashes hide a key, tell keys and tenants apart, and mean the same in every process that has
-// the salt.
-func TestHashes(t *testing.T) {
+// A hash depends on the salt, the tenant and the key, and is the same in every process that has the
+// salt.
+func TestHashDependsOnSaltTenantAndKey(t *testing.T) {
 	t.Parallel()
 	salt := []byte("a salt that is long enough")
 	a, b, random := telemetry.NewHasher(salt), telemetry.NewHasher(salt), telemetry.NewHasher(nil)
@@ -116,15 +115,15 @@ func TestHashes(t *testing.T) {
 		t.Errorf("%q, %q and %q", a.Key(k), b.Key(k), a.Key(same))
 	}
 	if random.Key(k) == a.Key(k) || random.Key(k) == telemetry.NewHasher(nil).Key(k) {
-		t.Error("the salt has no part in it")
+		t.Error("got the same hash with another salt, want another hash")
 	}
 	if a.Key(drawgate.Key{Tenant: "ts", Name: "ecret"}) == a.Key(k) {
-		t.Error("where the tenant ends has no part in it")
+		t.Error("got the same hash for another split of tenant and key, want another hash")
 	}
 }
 
-// TestNothingIsAllocated per decision, once its policy and key are known.
-func TestNothingIsAllocated(t *testing.T) {
+// A decision does not allocate once its policy and key are known.
+func TestDecisionsDoNotAllocate(t *testing.T) {
 	m := newRig(t, nil).m
 	w := telemetry.NewWarner(&telemetry.WarnerOptions{Metrics: m})
 	defer w.Close()
@@ -138,6 +137,6 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 	observe()
 	if n := testing.AllocsPerRun(100, observe); n > 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations per decision, want 0", n)
 	}
 }

@@ -19,22 +19,21 @@ import (
 // maxReply is how many bytes are read of an answer, so that its connection can be used again.
 const maxReply = 64 << 10
 
-// deliveries are what becomes of web calls: an event, or one attempt at it.
+// deliveries are the outcomes of web calls: of an event, or of one attempt to deliver it.
 type delivery uint8
 
 const (
-	delivered delivery = iota // an event was taken
+	delivered delivery = iota // the receiver accepted an event
 	retried                   // an attempt failed, and another one follows
-	rejected                  // an event was answered with what no repeating mends
-	gaveUp                    // an event was not taken, however often it was sent
+	rejected                  // the receiver's answer was final: sending the event again would not help
+	gaveUp                    // the receiver accepted an event at no attempt
 	dropped                   // an event was not sent: the queue was full, or the process ended
 	deliveries
 )
 
 var deliveryNames = [deliveries]string{"delivered", "retried", "rejected", "gave_up", "dropped"}
 
-// run delivers what is queued until the queue is closed and empty, or ctx ends: then it drops the
-// rest.
+// run delivers what is queued until the queue is closed and empty. When ctx ends it drops the rest.
 func (h *Webhook) run(ctx context.Context) {
 	defer close(h.done)
 	for e := range h.queue {
@@ -52,7 +51,7 @@ func (h *Webhook) drop() {
 	h.opts.Metrics.posted(dropped)
 }
 
-// deliver sends an event until it is taken, rejected, or was sent often enough.
+// deliver sends an event until the receiver accepts or rejects it, or the last attempt fails.
 func (h *Webhook) deliver(ctx context.Context, e *Event) {
 	body, err := json.Marshal(e)
 	if err != nil {
@@ -83,14 +82,15 @@ func (h *Webhook) deliver(ctx context.Context, e *Event) {
 	}
 }
 
-// lose counts an event that was not taken, and says so.
+// lose counts and logs an event that was not delivered.
 func (h *Webhook) lose(e *Event, d delivery, err error) {
 	h.dropped.Add(1)
 	h.opts.Metrics.posted(d)
 	h.opts.Logger.Warn("a webhook event was not delivered", "event", string(e.Kind), "id", e.ID, "host", h.host, "error", err)
 }
 
-// pause returns how long to wait after failed attempt i, which asked for after, if that is not 0.
+// pause returns how long to wait after attempt i has failed. after is what the receiver asked for;
+// 0 means nothing.
 func (h *Webhook) pause(i int, after time.Duration) time.Duration {
 	d := h.opts.Backoff
 	for range i - 1 {
@@ -100,12 +100,12 @@ func (h *Webhook) pause(i int, after time.Duration) time.Duration {
 	return min(max(d, after), h.opts.MaxBackoff)
 }
 
-// finalError is an answer that no repeating mends.
+// finalError is an answer after which sending the event again would not help.
 type finalError struct{ status string }
 
 func (e *finalError) Error() string { return "it was answered with " + e.status }
 
-// post makes one attempt. after is what the receiver asked to wait.
+// post makes one attempt. after is how long the receiver asked to wait.
 func (h *Webhook) post(ctx context.Context, e *Event, body []byte) (after time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.opts.Timeout)
 	defer cancel()
@@ -134,10 +134,10 @@ func (h *Webhook) post(ctx context.Context, e *Event, body []byte) (after time.D
 	}
 }
 
-// status writes a status in our own words: the receiver's may hold anything.
+// status returns a status with the standard text, because the receiver's text may contain anything.
 func status(code int) string { return fmt.Sprintf("%d %s", code, http.StatusText(code)) }
 
-// withoutURL takes the address, which may be a secret, out of an error.
+// withoutURL removes the URL, which may be a secret, from an error.
 func withoutURL(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err

@@ -78,7 +78,7 @@ func documented(t *testing.T) map[string][]string {
 	return rows
 }
 
-// TestDocumentListsEveryMetric with its labels, and no other.
+// The document lists every metric with its labels, and no other metric.
 func TestDocumentListsEveryMetric(t *testing.T) {
 	t.Parallel()
 	have, rows := registered(t), documented(t)
@@ -101,14 +101,14 @@ func TestDocumentListsEveryMetric(t *testing.T) {
 	}
 	for name := range rows {
 		if _, ok := have[name]; !ok {
-			t.Errorf("%s is in %s, and nowhere else", name, document)
+			t.Errorf("%s is in %s, but is not registered", name, document)
 		}
 	}
 }
 
-// TestDocumentsNamesAreKept: what the documents asked for is there by its exact name, with the
-// labels that they gave it. // req: B9 D7 E8 E9
-func TestDocumentsNamesAreKept(t *testing.T) {
+// The metrics that were required exist by their exact names, with the required labels. // req: B9
+// D7 E8 E9
+func TestRequiredMetricsKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	have := registered(t)
 	for name, labels := range map[string][]string{
@@ -130,11 +130,11 @@ func TestDocumentsNamesAreKept(t *testing.T) {
 	}
 }
 
-// notLinted are the names that promlint finds fault with, and why they stay. There is none: the
-// names that documents prescribe pass too.
+// notLinted maps names that promlint objects to, to the reason why they stay. There are none: the
+// required names pass as well.
 var notLinted = map[string]string{}
 
-// TestNamesPassPromlint.
+// promlint accepts the names of all metrics.
 func TestNamesPassPromlint(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, &telemetry.Options{})
@@ -154,6 +154,6 @@ func TestNamesPassPromlint(t *testing.T) {
 		}
 	}
 	if len(all) < len(registered(t))-6 { // those of a queue and a guard, which are not there
-		t.Errorf("only %d metrics were looked at", len(all))
+		t.Errorf("got only %d metrics to check", len(all))
 	}
 }

@@ -11,23 +11,23 @@ import (
 )
 
 // Native buckets have the bounds 2^(k/8), in seconds, which is schema 3 of Prometheus' native
-// histograms. Those that are kept reach from a nanosecond to a day and a half; what is longer
-// counts in the last one.
+// histograms. They reach from a nanosecond to a day and a half; longer durations count in the last
+// one.
 const (
 	schema  = 3
 	lowest  = -30 << schema
 	highest = 17 << schema
 )
 
-// bins divide durations so that each bin lies within one classic and one native bucket: an
-// observation is one addition, and all that is shown is sums.
+// bins divide durations so that each bin lies within one classic and one native bucket. So an
+// observation is one addition, and each bucket is a sum of bins.
 type bins struct {
 	classic []float64   // upper bounds of the classic buckets, in seconds
 	upper   []float64   // of each bin, in seconds
 	native  []int       // of each bin: its bucket
 	first   []int       // of each native bucket, from lowest on: its first bin
 	eighths [8]float64  // upper bounds of the buckets within [0.5, 1)
-	shown   *dto.Metric // what an empty histogram shows
+	shown   *dto.Metric // an empty histogram, as it is exported
 }
 
 func newBins(classic []float64) *bins {
@@ -66,8 +66,9 @@ func (b *bins) find(seconds float64) int {
 	return i
 }
 
-// durations is a histogram. It shows what one of Prometheus' library does, for two additions an
-// observation: every decision pays for it, and on several processors at once (BenchmarkObserver).
+// durations is a histogram that exports the same as one of Prometheus' library, but needs only two
+// additions per observation. That matters because every decision makes one, on several processors
+// at once (BenchmarkObserver).
 type durations struct {
 	bins *bins
 	none atomic.Uint64 // no time at all
@@ -88,7 +89,7 @@ func (d *durations) observe(took time.Duration) {
 	d.sum.Add(int64(took))
 }
 
-// tally is what was observed, at an instant.
+// tally is what was observed up to one instant.
 type tally struct {
 	none uint64
 	sum  int64 // in ns
@@ -106,7 +107,7 @@ func (d *durations) tally(sum *tally) *tally {
 	return t
 }
 
-// show makes a tally a histogram.
+// show converts a tally to a histogram.
 func (b *bins) show(t *tally) *dto.Histogram {
 	empty := b.shown.GetHistogram()
 	h := &dto.Histogram{
@@ -128,7 +129,7 @@ func (b *bins) show(t *tally) *dto.Histogram {
 	return h
 }
 
-// spans adds the native buckets that are not empty: each as the difference to the one before.
+// spans adds the native buckets that are not empty, each as its difference from the previous one.
 func (b *bins) spans(h *dto.Histogram, t *tally) {
 	next, before := 0, int64(0)
 	for i := 0; i < len(t.n); {
@@ -148,7 +149,7 @@ func (b *bins) spans(h *dto.Histogram, t *tally) {
 	}
 }
 
-// durationsBy are histograms that one label tells apart, and perhaps one of their sum.
+// durationsBy is a set of histograms, one per value of a label, and optionally one of their sum.
 type durationsBy struct {
 	*bins
 	desc, total *prometheus.Desc // total may be nil

@@ -10,9 +10,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// TestDurationsShowWhatPrometheusShows: what is counted here looks the same as what the library's
-// own histogram counts, in both kinds of buckets.
-func TestDurationsShowWhatPrometheusShows(t *testing.T) {
+// Our histogram exports the same as the library's own, in both kinds of buckets.
+func TestDurationsExportWhatPrometheusExports(t *testing.T) {
 	t.Parallel()
 	b := newBins(fineBuckets)
 	theirs := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", Buckets: fineBuckets, NativeHistogramBucketFactor: 1.1})
@@ -51,7 +50,7 @@ func TestDurationsShowWhatPrometheusShows(t *testing.T) {
 		t.Errorf("native buckets, and their counts:\n%v, want\n%v", got, want)
 	}
 	if again := b.show(&sum); again.GetSampleCount() != h.GetSampleCount() || !slices.Equal(natives(again), natives(h)) {
-		t.Errorf("the sum of one is %v", again)
+		t.Errorf("the sum of one histogram: got %v, want the same histogram", again)
 	}
 }
 
@@ -73,15 +72,14 @@ func natives(h *dto.Histogram) (all [][2]int64) {
 	return all
 }
 
-// TestLongDurations count in the last bucket, and nothing is shown of what was never observed but
-// that.
-func TestLongDurations(t *testing.T) {
+// Very long durations count in the last bucket. A histogram without observations is empty.
+func TestLongDurationsCountInTheLastBucket(t *testing.T) {
 	t.Parallel()
 	b := newBins(fineBuckets)
 	d := newDurations(b)
 	sum := tally{n: make([]uint64, len(b.upper))}
 	if h := b.show(d.tally(&sum)); h.GetSampleCount() != 0 || len(h.GetPositiveSpan()) != 0 || len(h.GetBucket()) != len(fineBuckets) {
-		t.Errorf("nothing observed: %v", h)
+		t.Errorf("nothing observed: got %v, want an empty histogram", h)
 	}
 	d.observe(-time.Second)
 	d.observe(1<<63 - 1)

@@ -11,14 +11,15 @@ import (
 // The states of the breaker in front of the store.
 const (
 	closed = iota // the store is asked
-	open          // it is not: this process decides by itself
+	open          // the store is not asked: this process decides by itself
 	states
 )
 
 var stateNames = [states]string{"closed", "open"}
 
-// Guard returns what tells m of the store's guard: for guard.Options. Errors of the store are then
-// counted as the guard meets them, and no more as limiters do: call it before anything is decided.
+// Guard returns an observer of the store's guard that reports to m: for guard.Options. From then on
+// the guard's errors of the store are counted, not those that limiters see. Call it before anything
+// is decided.
 func (m *Metrics) Guard() *guard.Observer {
 	m.guarded.Store(true)
 	return &guard.Observer{
@@ -55,7 +56,8 @@ func (m *Metrics) showBreaker(state uint32) {
 	}
 }
 
-// failed counts a call of the store that failed, if that was the store's fault, or somebody's.
+// failed counts a failed call of the store by its class, and as a backend error if the store was
+// the reason.
 func (m *Metrics) failed(op int, err error) {
 	c := classOf(err)
 	m.failures[op][c].Inc()
@@ -64,7 +66,7 @@ func (m *Metrics) failed(op int, err error) {
 	}
 }
 
-// Diverged counts a shadow that would have decided otherwise: for engine.Options.
+// Diverged counts a shadow that would have decided differently: for engine.Options.
 func (m *Metrics) Diverged(d *engine.Divergence) {
 	s := m.table.get(d.Policy)
 	switch d.Way {
@@ -77,8 +79,7 @@ func (m *Metrics) Diverged(d *engine.Divergence) {
 
 var resultNames = [2]string{"failure", "success"}
 
-// Reloaded notes that a change of the configuration was tried: err is nil if the new one is in
-// force.
+// Reloaded records an attempt to change the configuration: err is nil if the new one is in force.
 func (m *Metrics) Reloaded(err error) {
 	if err != nil {
 		m.loads[0].Inc()
@@ -103,7 +104,7 @@ func (m *Metrics) EnvoyUndecided(code string) {
 	m.undecided[i].Inc()
 }
 
-// warned counts a warning that was told, or dropped. m may be nil.
+// warned counts a warning that was passed on, or dropped. m may be nil.
 func (m *Metrics) warned(k Kind, reported bool) {
 	if i := k.position(); m != nil && i >= 0 {
 		if reported {
@@ -126,7 +127,7 @@ func (m *Metrics) reached(policy string, l *drawgate.Limit, from, to int) {
 	}
 }
 
-// posted counts what became of a web call. m may be nil.
+// posted counts a web call by its outcome. m may be nil.
 func (m *Metrics) posted(d delivery) {
 	if m != nil {
 		m.posts[d].Inc()

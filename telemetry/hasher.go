@@ -16,14 +16,14 @@ import (
 // apart.
 const hashLen = 12
 
-// Hasher hides keys: it shows the same key always by the same 12 hexadecimal digits, from which
-// nobody can find the key who does not know the salt. They are the start of HMAC-SHA256 over tenant
-// and name, so that a client has the same ones under every policy. It is safe for concurrent use.
+// Hasher hides keys: it shows a key always as the same 12 hexadecimal digits. Nobody can find the
+// key from them without knowing the salt. They are the start of HMAC-SHA256 over tenant and name,
+// so a client has the same digits under every policy. It is safe for concurrent use.
 type Hasher struct{ salt []byte }
 
-// NewHasher returns a Hasher with that salt. With an empty salt a random one is made, and the
-// digits mean nothing to other processes, nor to this one after a restart: give all processes one
-// secret salt of at least 16 bytes to compare their logs and metrics.
+// NewHasher returns a Hasher with that salt. With an empty salt a random one is made; then the
+// digits cannot be compared with those of other processes, nor with those after a restart. To
+// compare logs and metrics, give all processes the same secret salt of at least 16 bytes.
 func NewHasher(salt []byte) *Hasher {
 	if len(salt) > 0 {
 		return &Hasher{salt: append([]byte(nil), salt...)}
@@ -33,7 +33,7 @@ func NewHasher(salt []byte) *Hasher {
 	return &Hasher{salt: s}
 }
 
-// Key returns the 12 digits of a key's tenant and name. The policy has no part in them.
+// Key returns the 12 digits of a key's tenant and name. They do not depend on the policy.
 func (h *Hasher) Key(k drawgate.Key) string {
 	mac := hmac.New(sha256.New, h.salt)
 	mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(k.Tenant))))
@@ -48,8 +48,8 @@ const maxLabel = 128
 // label makes the name of a policy or limit fit for a label, which must be valid UTF-8.
 func label(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxLabel)], "\uFFFD") }
 
-// rawKey shows a key as it is: its name, after its tenant if it has one. It is false for a key that
-// is no label's value.
+// rawKey returns a key as it is: its name, after its tenant if it has one. The result is false for
+// a key that cannot be a label's value.
 func rawKey(k drawgate.Key) (string, bool) {
 	s := k.Name
 	if k.Tenant != "" {

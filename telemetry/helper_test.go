@@ -16,7 +16,7 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// rig is metrics, and limiters that they watch.
+// rig is metrics with the limiters that they watch.
 type rig struct {
 	*testing.T
 	m     *telemetry.Metrics
@@ -49,8 +49,8 @@ func (r *rig) limiter(p drawgate.Policy) *drawgate.Limiter {
 	return l
 }
 
-// want checks the value of a series: of a histogram it is the number of observations. labels are
-// names and values in turn, and all of the series.
+// want checks the value of a series; for a histogram, its number of observations. labels are names
+// and values in turn; they must be all labels of the series.
 func (r *rig) want(want float64, name string, labels ...string) {
 	r.Helper()
 	got, ok := r.value(name, labels...)
@@ -110,7 +110,7 @@ func amount(m *dto.Metric) float64 {
 	return m.GetGauge().GetValue()
 }
 
-// store is a store that does I/O, as far as limiters know, and may be away.
+// store is a store that limiters treat as one with I/O, and that can fail.
 type store struct {
 	drawgate.Store
 	down  atomic.Bool

@@ -9,24 +9,24 @@ import (
 // maxHolds bounds how many reservations are followed. Those beyond it are not counted as open.
 const maxHolds = 100_000
 
-// sweepEvery bounds how often they are looked through for one that is over.
+// sweepEvery bounds how often the holds are searched for those that are over.
 const sweepEvery = time.Second
 
-// holds knows when the holds that this process has open end. A hold ends by itself, and nobody says
-// so: see open.
+// holds knows when the open holds of this process end. A hold ends by itself, without an event, so
+// open counts those that have not ended.
 type holds struct {
 	seed maphash.Seed
 
 	mu    sync.Mutex
 	ends  map[uint64]int64 // guarded by mu: Unix nanoseconds, by the hash of the reservation's id
-	swept int64            // guarded by mu: when ends was last looked through for want of place, in Unix nanoseconds
+	swept int64            // guarded by mu: when ends was last swept because it was full, in Unix nanoseconds
 }
 
 func newHolds() *holds { return &holds{seed: maphash.MakeSeed(), ends: map[uint64]int64{}} }
 
 func (h *holds) hash(id string) uint64 { return maphash.String(h.seed, id) }
 
-// start notes a hold of d from now on, or from now on again.
+// start records a hold that begins, or is renewed, now and lasts d.
 func (h *holds) start(id string, d time.Duration) {
 	k, now := h.hash(id), time.Now().UnixNano()
 	h.mu.Lock()
@@ -40,7 +40,7 @@ func (h *holds) start(id string, d time.Duration) {
 	}
 }
 
-// stop notes that a hold has ended.
+// stop records that a hold has ended.
 func (h *holds) stop(id string) {
 	k := h.hash(id)
 	h.mu.Lock()

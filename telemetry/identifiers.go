@@ -18,14 +18,14 @@ const (
 	maxIdentifiers     = 1000
 )
 
-// A key that was not refused for idleAfter makes place for another; whether one is idle is looked
-// at once in lookEvery.
+// A key that was not refused for idleAfter gives its place to another. Idle keys are searched for
+// once per lookEvery.
 const (
 	idleAfter = time.Hour
 	lookEvery = time.Minute
 )
 
-// identifiers count refusals by key: the first keys that are refused have a series each, all others
+// identifiers count refusals by key. The first keys that are refused have a series each; all others
 // share one. A key that was not refused for an hour loses its series when another one needs the
 // place.
 type identifiers struct {
@@ -34,7 +34,7 @@ type identifiers struct {
 	other  prometheus.Counter
 
 	all  atomic.Pointer[map[uint64]*identifier] // by the key's hash
-	look atomic.Int64                           // Unix nanoseconds; full until then
+	look atomic.Int64                           // Unix nanoseconds: idle keys are not searched for before
 	mu   sync.Mutex                             // serialises changes of all
 }
 
@@ -69,7 +69,7 @@ func (d *identifiers) hit(k *drawgate.Key) {
 	id.hits.Inc()
 }
 
-// add gives a key a series of its own, if there is place.
+// add gives a key a series of its own, if there is room.
 func (d *identifiers) add(h uint64, k *drawgate.Key, now int64) *identifier {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,8 +106,8 @@ func (d *identifiers) drop(all map[uint64]*identifier, now int64) {
 	}
 }
 
-// shown reports whether one of the keys is shown by that name: hashes may coincide, and so may a
-// tenant and a key that are written one after the other.
+// shown reports whether one of the keys is already shown under that name. Two hashes may coincide,
+// and so may two different pairs of tenant and key when each pair is joined.
 func shown(all map[uint64]*identifier, name string) bool {
 	for _, id := range all {
 		if id.name == name {

@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// Join returns an observer that tells each of obs, in their order. Those that are nil are left out;
-// if none is left, it is nil, which costs a limiter nothing.
+// Join returns an observer that calls each of obs, in order. Those that are nil are left out. If
+// none is left the result is nil, which costs a limiter nothing.
 func Join(obs ...*drawgate.Observer) *drawgate.Observer {
 	obs = slices.DeleteFunc(slices.Clone(obs), func(o *drawgate.Observer) bool { return o == nil })
 	switch len(obs) {
@@ -43,7 +43,7 @@ func JoinGuards(obs ...*guard.Observer) *guard.Observer {
 	}
 }
 
-// each returns a func that calls the chosen func of every observer that has it; nil if none has.
+// each returns a func that calls the chosen func of every observer that has it, or nil if none has.
 func each[O, E any](obs []*O, of func(*O) func(*E)) func(*E) {
 	var all []func(*E)
 	for _, o := range obs {

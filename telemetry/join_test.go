@@ -8,8 +8,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// TestJoin tells each observer what it wants to be told, in order, and is nothing if there is none.
-func TestJoin(t *testing.T) {
+// Join calls each observer that has the func, in order, and is nil if there is none.
+func TestJoinCallsEachObserverInOrder(t *testing.T) {
 	t.Parallel()
 	var calls []string
 	note := func(who string) *drawgate.Observer {
@@ -21,7 +21,7 @@ func TestJoin(t *testing.T) {
 	a, b := note("a"), note("b")
 	b.Settled = nil
 	if telemetry.Join() != nil || telemetry.Join(nil, nil) != nil || telemetry.Join(nil, a) != a {
-		t.Error("none and one are not left as they are")
+		t.Error("got a new observer for none or one, want them as they are")
 	}
 	o := telemetry.Join(a, nil, b)
 	o.Taken(nil)

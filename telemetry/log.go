@@ -26,7 +26,7 @@ func level(w *Warning) slog.Level {
 	return slog.LevelWarn
 }
 
-// attributes lists what a warning says, without what it does not.
+// attributes lists the fields of a warning that are set.
 func attributes(w *Warning) []slog.Attr {
 	all := []slog.Attr{slog.String("event", string(w.Kind))}
 	text := func(name, value string) {
@@ -57,7 +57,7 @@ func attributes(w *Warning) []slog.Attr {
 	number("would_refuse", w.WouldRefuse)
 	number("would_allow", w.WouldAllow)
 	if w.Outage > 0 {
-		all = append(all, slog.Duration("away", w.Outage))
+		all = append(all, slog.Duration("outage", w.Outage))
 	}
 	number("decided", w.Decided)
 	text("fault", w.Fault)

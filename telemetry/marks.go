@@ -8,14 +8,14 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Marks remember which milestones of which buckets were reached, in a table of fixed size: each
-// limit of a bucket has a home of a few places, and where all are taken the oldest mark gives way.
-// A bucket whose mark gave way may reach the same milestone again.
+// Marks remember which milestones of which buckets were reached, in a hash table of fixed size.
+// Each limit of a bucket hashes to a home of a few places. When all of them are taken, the oldest
+// mark is replaced, and its bucket may report the same milestone again.
 const (
 	homes    = 4096 // a power of two
 	places   = 8    // of a home
 	stripes  = 64   // locks
-	rearm    = 10   // usage must fall this far below a milestone, in per cent, before it can be reached again
+	rearm    = 10   // usage must fall this many per cent below a milestone before it can be reached again
 	interest = 50 - rearm
 )
 
@@ -29,7 +29,7 @@ type marks struct {
 
 type home [places]mark
 
-// mark is what is known of one limit of one bucket. Times are Unix microseconds.
+// mark is what is remembered of one limit of one bucket. Times are Unix microseconds.
 type mark struct {
 	hash  uint64 // 0: the place is free
 	since int64  // when a milestone was reached last
@@ -50,8 +50,8 @@ type look struct {
 	quiet int64 // at least this long between two reports of one milestone, in µs
 }
 
-// reach returns which milestones are reached by this look that were not before: those from position
-// from up to, but not including, to.
+// reach returns which milestones this look reaches for the first time: those at positions [from,
+// to).
 func (s *marks) reach(l *look) (from, to int) {
 	if l.used < interest && s.some.Load() == 0 {
 		return 0, 0
@@ -109,9 +109,9 @@ func (h *home) oldest() *mark {
 	return o
 }
 
-// settle takes back the milestones that may be reached again: all of them in a new window of the
-// calendar; otherwise those that usage has fallen well below, once it has been quiet for long
-// enough.
+// settle takes back the milestones that may be reached again. In a new window of a calendar limit
+// these are all of them. Otherwise they are those that usage has fallen well below, if none was
+// reported for long enough.
 func (k *mark) settle(l *look) {
 	if l.end > k.end {
 		k.level, k.end = 0, l.end

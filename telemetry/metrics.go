@@ -35,8 +35,8 @@ type Options struct {
 	// Watch are buckets of policies with many keys, at most MaxWatched. The one bucket of a policy
 	// with a single key is watched anyway.
 	Watch []Watched
-	// Plan returns the policy that a key is counted under at present, with its overrides, and nil
-	// if there is none. A nil func means as last seen.
+	// Plan returns the policy that a key is counted under at present, with its overrides, or nil if
+	// there is none. If Plan itself is nil, the policy that was last seen is used.
 	Plan func(drawgate.Key) *drawgate.Plan
 	// Waiting is [drawgate.Limiter.Waiting], or an engine's; nil: the queue is not shown.
 	Waiting func() (callers int, oldest time.Duration)
@@ -48,13 +48,13 @@ type Options struct {
 	Version, Revision string
 }
 
-// Metrics counts for Prometheus. Its methods are safe for concurrent use; none waits, and in the
-// steady state none allocates.
+// Metrics counts for Prometheus. Its methods are safe for concurrent use and never wait. They
+// allocate only for policies and keys that are new.
 //
 // docs/metrics.md says what each metric means, and how its labels are bounded.
 type Metrics struct {
 	opts  Options
-	seed  maphash.Seed // of the keys of this process, where they are told apart
+	seed  maphash.Seed // hashes keys, where they are counted separately
 	vecs  vectors
 	table *table[policySeries]
 	holds *holds
@@ -69,7 +69,7 @@ type Metrics struct {
 	loads       [2]prometheus.Counter // failed, done
 	loaded      prometheus.Gauge      // when, last
 	lastLoad    prometheus.Gauge      // 1: it went well
-	guarded     atomic.Bool           // errors of the store are the guard's to tell
+	guarded     atomic.Bool           // the guard reports errors of the store
 	state       atomic.Uint32         // of the guard's breaker
 	charges     prometheus.Counter
 	activations prometheus.Counter
@@ -115,14 +115,14 @@ func NewMetrics(reg prometheus.Registerer, opts *Options) (*Metrics, error) {
 	return m, nil
 }
 
-// Observer returns what tells m of decisions: for [drawgate.Options.Observer].
+// Observer returns an observer that reports decisions to m: for [drawgate.Options.Observer].
 func (m *Metrics) Observer() *drawgate.Observer {
 	return &drawgate.Observer{Taken: m.taken, Settled: m.ended, Called: m.called}
 }
 
-// Declare says which policies are in force: those of an engine's configuration. Their series then
-// exist before anything is decided under them, at zero, so that rates show the first event. Call it
-// at start and after each change of the configuration.
+// Declare names the policies in force, those of an engine's configuration. Their series then start
+// at zero before anything is decided, so that rates show the first event. Call it at the start and
+// after each change of the configuration.
 func (m *Metrics) Declare(policies ...engine.Policy) {
 	for i := range policies {
 		p := m.table.get(policies[i].Name)
@@ -132,15 +132,14 @@ func (m *Metrics) Declare(policies ...engine.Policy) {
 	}
 }
 
-// Bounds of reading metrics, so that whoever may read them cannot keep the process busy with it.
+// Bounds of reading metrics, so that a reader cannot keep the process busy.
 const (
 	maxScrapes    = 4
 	scrapeTimeout = 10 * time.Second
 )
 
 // Handler serves the metrics of g, a [prometheus.Registry], for GET /metrics. At most four callers
-// at once are answered, others with 503. What cannot be collected is left out, and the rest is
-// served.
+// are served at once; others get 503. What cannot be collected is left out, and the rest is served.
 func Handler(g prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,

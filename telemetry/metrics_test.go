@@ -18,8 +18,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// TestRefusalsAreCounted once per take, and per limit and key that refuse. // req: B9 D7 E8
-func TestRefusalsAreCounted(t *testing.T) {
+// A refused take is counted once, and once for each limit and key that refuses. // req: B9 D7 E8
+func TestRefusalIsCountedForItsLimitAndKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, &telemetry.Options{RawIdentifiers: true})
 	minute := r.limiter(tiers("minute", 2))
@@ -53,9 +53,9 @@ func TestRefusalsAreCounted(t *testing.T) {
 	r.want(6, "drawgate_store_duration_seconds", "op", "take")
 }
 
-// TestReasons: a refusal is of what all share, of this process alone, or because the store is away,
-// and counted once. // req: E8 A10
-func TestReasons(t *testing.T) {
+// A refusal has one reason: the limit that all processes share is used up, this process's own limit
+// is used up, or the store is unavailable. It is counted once. // req: E8 A10
+func TestRefusalIsCountedWithItsReason(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -75,10 +75,10 @@ func TestReasons(t *testing.T) {
 		{"gave up", false, func(e *drawgate.Taken) {
 			e.Wait, e.Decision, e.Err = true, &drawgate.Decision{}, &drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}
 		}, ""},
-		{"gave up on a store that is away", false, func(e *drawgate.Taken) {
+		{"gave up on a store that is unavailable", false, func(e *drawgate.Taken) {
 			e.Wait, e.Decision, e.Err = true, &drawgate.Decision{}, &drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline, Store: errDown}
 		}, "backend_error"},
-		{"caller went away", false, func(e *drawgate.Taken) { e.Decision, e.Err = &drawgate.Decision{}, context.Canceled }, ""},
+		{"caller left", false, func(e *drawgate.Taken) { e.Decision, e.Err = &drawgate.Decision{}, context.Canceled }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -100,8 +100,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestBackendErrors are counted, by what they are. // req: E7 E8
-func TestBackendErrors(t *testing.T) {
+// Errors of the store are counted by their class. // req: E7 E8
+func TestStoreErrorsAreCountedByClass(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	l := r.limiter(tiers("p", 5))
@@ -138,8 +138,8 @@ func TestBackendErrors(t *testing.T) {
 	r.want(1, "drawgate_store_duration_seconds", "op", "other")
 }
 
-// TestWaits are timed apart from deciding. // req: B9
-func TestWaits(t *testing.T) {
+// The time of a wait is measured separately from the time to decide. // req: B9
+func TestWaitIsMeasuredApartFromDeciding(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -153,7 +153,7 @@ func TestWaits(t *testing.T) {
 		r.want(1, "drawgate_queue_wait_seconds")
 		h := r.family("rate_limit_wait_duration_seconds").GetMetric()[0].GetHistogram()
 		if s := h.GetSampleSum(); s < 1 || s > 1.1 {
-			t.Errorf("it waited for %v s", s)
+			t.Errorf("sum of waits: got %v s", s)
 		}
 		var bounds []string
 		for _, b := range h.GetBucket() {
@@ -168,8 +168,8 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// TestQueueIsShown as it is when metrics are read.
-func TestQueueIsShown(t *testing.T) {
+// The queue is shown as it is when metrics are read.
+func TestQueueIsShownAsItIsNow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var l *drawgate.Limiter
@@ -198,8 +198,8 @@ func TestQueueIsShown(t *testing.T) {
 	})
 }
 
-// TestReservationsAreFollowed until they are settled, or their hold ends by itself.
-func TestReservationsAreFollowed(t *testing.T) {
+// A reservation counts as open until it is settled or its hold ends by itself.
+func TestReservationCountsAsOpenUntilItEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -233,8 +233,8 @@ func TestReservationsAreFollowed(t *testing.T) {
 	})
 }
 
-// TestFallbackIsMarked: what a process decides by itself is counted as such. // req: A10
-func TestFallbackIsMarked(t *testing.T) {
+// What a process decides by itself is counted as a decision of the fallback. // req: A10
+func TestFallbackDecisionsAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	yes, no := decisions(t, 1)
@@ -246,9 +246,10 @@ func TestFallbackIsMarked(t *testing.T) {
 	r.want(1, "drawgate_decisions_total", "policy", "p0", "outcome", "allowed")
 }
 
-// TestStoreUnavailableBehindAGuard: the first failure is answered by this process, and counted as a
-// fallback; the breaker shows; each attempt that failed is one backend error, whoever else hears of
-// it; and what was admitted is charged. // req: A10 C11 D10 E7 E8
+// With a guard, this process answers from the first failure of the store on, which counts as a
+// fallback. The breaker's state shows. Each failed attempt is one backend error, however many
+// callers wait for it. What was admitted meanwhile is charged to the store. // req: A10 C11 D10 E7
+// E8
 func TestStoreUnavailableBehindAGuard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -289,7 +290,7 @@ func TestStoreUnavailableBehindAGuard(t *testing.T) {
 		}
 		r.want(3, "rate_limit_backend_errors_total") // which open the breaker
 		if failed != 3 {
-			t.Errorf("%v calls failed", failed)
+			t.Errorf("failed calls: got %v", failed)
 		}
 		calls, _ := r.value("drawgate_store_duration_seconds", "op", "take")
 		allow(t, l, "k", 10)
@@ -304,10 +305,10 @@ func TestStoreUnavailableBehindAGuard(t *testing.T) {
 		r.want(1, "drawgate_store_breaker_transitions_total", "state", "closed")
 		r.want(0, "drawgate_fallback_owed_buckets")
 		if n, _ := r.value("drawgate_store_probes_total", "result", "success"); n < 1 {
-			t.Errorf("%v probes succeeded", n)
+			t.Errorf("successful probes: got %v", n)
 		}
 		if n, _ := r.value("drawgate_fallback_charged_buckets_total"); n < 1 {
-			t.Errorf("%v buckets were charged", n)
+			t.Errorf("charged buckets: got %v", n)
 		}
 		w.Close()
 		close(warnings)
@@ -319,7 +320,7 @@ func TestStoreUnavailableBehindAGuard(t *testing.T) {
 	})
 }
 
-// TestReloadsAreCounted with when the configuration in force was loaded.
+// Reloads are counted, and the time of the configuration in force is shown.
 func TestReloadsAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -337,7 +338,7 @@ func TestReloadsAreCounted(t *testing.T) {
 	})
 }
 
-// TestUndecidedRequestsOfEnvoyAreCounted by the code of their error.
+// Requests of Envoy that were not decided are counted by the code of their error.
 func TestUndecidedRequestsOfEnvoyAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -350,9 +351,9 @@ func TestUndecidedRequestsOfEnvoyAreCounted(t *testing.T) {
 	r.want(0, "drawgate_envoy_undecided_total", "code", "FailedPrecondition")
 }
 
-// TestShadowsAreCountedApart: a shadow's refusal is no refusal; that it differs is counted in both
-// directions. // req: E9
-func TestShadowsAreCountedApart(t *testing.T) {
+// A refusal by a shadow is not counted as a refusal. Divergence is counted in both directions. //
+// req: E9
+func TestShadowRefusalIsNotCountedAsARefusal(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	e, err := engine.New(r.store, engine.Config{Policies: []engine.Policy{
@@ -380,7 +381,7 @@ func TestShadowsAreCountedApart(t *testing.T) {
 	r.want(1, "rate_limit_shadow_divergence_total", "policy", "candidate", "direction", "would_allow")
 }
 
-// TestDeclaredPoliciesStartAtZero, so that a rate shows the first refusal.
+// The series of declared policies start at zero, so that a rate shows the first refusal.
 func TestDeclaredPoliciesStartAtZero(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -391,15 +392,15 @@ func TestDeclaredPoliciesStartAtZero(t *testing.T) {
 	r.want(0, "drawgate_limit_milestones_total", "policy", "p", "limit", "rpm", "milestone", "80")
 }
 
-// TestMistakesAreReported: two cannot share a registry, and too many buckets cannot be watched.
-func TestMistakesAreReported(t *testing.T) {
+// Two Metrics cannot share a registry, and too many buckets cannot be watched.
+func TestMetricsRejectsMistakes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	if _, err := telemetry.NewMetrics(r.reg, nil); err == nil {
-		t.Error("two share a registry")
+		t.Error("two Metrics on one registry: got no error, want one")
 	}
 	_, err := telemetry.NewMetrics(prometheus.NewRegistry(), &telemetry.Options{Watch: make([]telemetry.Watched, telemetry.MaxWatched+1)})
 	if err == nil {
-		t.Error("101 buckets are watched")
+		t.Error("101 watched buckets: got no error, want one")
 	}
 }

@@ -2,7 +2,7 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// now shows what is asked for when metrics are read: who waits, and what the guard has recorded.
+// now exports what is looked up when metrics are read: the queue, and what the guard has recorded.
 type now struct {
 	m                             *Metrics
 	length, age, buckets, pending *prometheus.Desc
@@ -14,11 +14,11 @@ func newNow(m *Metrics) *now {
 	return &now{
 		m:       m,
 		length:  desc("drawgate_queue_length", "Callers that wait in this process."),
-		age:     desc("drawgate_queue_oldest_seconds", "How long the one who waits longest has."),
-		buckets: desc("drawgate_fallback_buckets", "Buckets that this process could decide about by itself."),
-		pending: desc("drawgate_fallback_owed_buckets", "Buckets of which the store has yet to be told what they admitted without it."),
+		age:     desc("drawgate_queue_oldest_seconds", "How long the caller that waits longest has waited."),
+		buckets: desc("drawgate_fallback_buckets", "Buckets that this process could decide by itself."),
+		pending: desc("drawgate_fallback_owed_buckets", "Buckets that admitted something without the store, of which the store has yet to be told."),
 
-		instances: desc("drawgate_instances", "Processes that a limit is divided by while the store is unavailable, as they are counted or were said. 0: nobody knows."),
+		instances: desc("drawgate_instances", "Number of processes that a limit is divided by while the store is unavailable, counted or configured. 0: unknown."),
 		mayShare:  desc("drawgate_instance_may_share", "1 if this process may admit its share while the store is unavailable, else 0."),
 	}
 }

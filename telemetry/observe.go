@@ -9,7 +9,7 @@ import (
 	"github.com/drawgate/drawgate/internal/failure"
 )
 
-// ops are what a store is asked for.
+// ops are the operations of a store.
 var ops = [...]string{"take", "settle", "cancel", "renew", "charge", "refund", "pause", "peek", "reset", "ping", "list", "read", other}
 
 // opOf returns the position in ops.
@@ -31,14 +31,14 @@ const (
 	bucket                     // as drawgate.FaultBucket
 	permanent                  // as drawgate.FaultPermanent
 	timeout                    // it did not answer in time
-	caller                     // the caller went away, or the process is stopping
-	misused                    // it was asked for what cannot be
+	caller                     // the caller left, or the process is stopping
+	misused                    // the request was not valid
 	classes
 )
 
 var classNames = [classes]string{"transient", "configuration", "bucket", "lasting", "timeout", "caller", "invalid"}
 
-// classOf tells the errors of store calls apart.
+// classOf classifies the errors of store calls.
 func classOf(err error) class {
 	switch kind := failure.Of(err); {
 	case kind == failure.Cancelled, kind == failure.Closed:
@@ -57,10 +57,10 @@ func classOf(err error) class {
 // isBackend reports whether an error of that class is the store's.
 func (c class) isBackend() bool { return c != caller && c != misused }
 
-// series are those of the policies of a take's buckets.
+// series are the series of the policies of a take's buckets.
 type series []*policySeries
 
-// usual is how many buckets a take has at most as a rule: for their series nothing is allocated.
+// usual is how many buckets most takes have at most. For so many, nothing is allocated.
 const usual = 8
 
 // taken counts a take. It is called for every decision.
@@ -116,7 +116,7 @@ func (p *policySeries) took(b *drawgate.BucketCost, queued time.Duration, o outc
 	}
 }
 
-// looked notes what a decision says is left of the tightest limit of each bucket.
+// looked records what is left, by a decision, of the tightest limit of each bucket.
 func (s series) looked(d *drawgate.Decision) {
 	if d.Reason == drawgate.Queued {
 		return // it says nothing of limits
@@ -142,9 +142,9 @@ type refusers uint64
 
 func (r refusers) has(bucket int) bool { return r&(1<<bucket) != 0 }
 
-// refused counts the keys and limits that refused a take, each, and returns whose they are. d is
-// nil if it was refused without being asked for. That the store is away is no limit's doing, nor
-// hits it a key; that a bucket is paused is no limit's doing.
+// refused counts each key and limit that refused a take, and returns the positions of their
+// buckets. d is nil if no store was asked. A refusal because the store is unavailable counts for no
+// limit and no key. A refusal by a pause counts for no limit.
 func (s series) refused(e *drawgate.Taken, d *drawgate.Decision) (by refusers) {
 	unavailable, paused := false, false
 	if d != nil {
@@ -160,7 +160,7 @@ func (s series) refused(e *drawgate.Taken, d *drawgate.Decision) (by refusers) {
 	}
 	switch {
 	case d != nil && (paused || by == 0):
-		by = ^refusers(0) // a bucket is paused; of which, a decision does not say
+		by = ^refusers(0) // a bucket is paused; the decision does not say which
 	case by != 0:
 	default:
 		by = 1 << e.QueuedAt // others wait in front
@@ -173,8 +173,7 @@ func (s series) refused(e *drawgate.Taken, d *drawgate.Decision) (by refusers) {
 	return by
 }
 
-// called counts a store call. While the guard's breaker is open there are none: it answers by
-// itself.
+// called counts a store call. While the guard's breaker is open there are none: the guard answers.
 func (m *Metrics) called(e *drawgate.StoreCall) {
 	if m.state.Load() == open {
 		return
@@ -186,7 +185,7 @@ func (m *Metrics) called(e *drawgate.StoreCall) {
 	}
 }
 
-// settlements are what becomes of a reservation.
+// settlements are the ways in which a reservation ends.
 type settlement uint8
 
 const (
@@ -203,7 +202,7 @@ const (
 
 var settlementNames = [settlements]string{"settled", "cancelled", "renewed", "charged", "refunded", "paused", "gone", "error"}
 
-// ended counts what became of a reservation.
+// ended counts how a reservation ended.
 func (m *Metrics) ended(e *drawgate.Settled) {
 	s := e.Settlement
 	switch {

@@ -7,17 +7,17 @@ import (
 	"github.com/drawgate/drawgate/internal/failure"
 )
 
-// outcome is how a take ended, as far as metrics tell outcomes apart.
+// outcome is how a take ended, as metrics distinguish it.
 type outcome uint8
 
 const (
 	allowed     outcome = iota
-	refused             // by a limit, by those who wait in front, or because waiting was not worth it or took too long
+	refused             // by a limit, because others wait in front, or because a wait was too long or could not end in time
 	unavailable         // not decided: the store did not answer
-	ended               // not decided: the caller went away or ran out of time, or the process is stopping
+	ended               // not decided: the caller left or ran out of time, or the process is stopping
 	outcomes
 
-	refusedByOther = outcomes // of a policy: it had enough, and another one of the same take refused
+	refusedByOther = outcomes // of a policy: it had enough left, but another policy of the same take refused
 	policyOutcomes = outcomes + 1
 )
 
@@ -51,8 +51,8 @@ func failureOf(e *drawgate.Taken) outcome {
 	return ended
 }
 
-// decided returns the decision if a take was answered by one: an error that ends waiting may carry
-// the last refusal.
+// decided returns the decision of a take, or nil if there is none. An error that ends a wait may
+// carry the last refusal.
 func decided(e *drawgate.Taken) *drawgate.Decision {
 	if e.Decision == nil || e.Decision.Buckets() == 0 || e.Err != nil && !errors.Is(e.Err, drawgate.ErrLimited) && !errors.Is(e.Err, drawgate.ErrQueueFull) {
 		return nil
@@ -66,14 +66,14 @@ type reason uint8
 const (
 	distributedExhausted reason = iota // by what all processes share
 	localExhausted                     // by this process's own limiter
-	backendError                       // because the store is away
+	backendError                       // because the store is unavailable
 	paused                             // because a bucket is paused
 	reasons
 )
 
 var reasonNames = [reasons]string{"distributed_exhausted", "local_exhausted", "backend_error", "paused"}
 
-// reason says why a take was refused. d is nil if others wait in front of it.
+// reason returns why a take was refused. d is nil if others wait in front of it.
 func (m *Metrics) reason(d *drawgate.Decision) reason {
 	switch {
 	case d != nil && d.Reason == drawgate.Unavailable:

@@ -25,8 +25,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry/promtest"
 )
 
-// site is an engine behind which a store may go away, with all that this package has, and its
-// metrics on a port.
+// site is an engine whose store can fail, with everything of this package, and with its metrics on
+// a port.
 type site struct {
 	*engine.Engine
 	web   *httptest.Server
@@ -87,7 +87,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// take asks, and bears every answer.
+// take asks, and accepts every answer.
 func (s *site) take(ctx context.Context, r engine.Request) *drawgate.Reservation {
 	res, err := s.Take(ctx, &r)
 	if err != nil && !errors.Is(err, drawgate.ErrStoreUnavailable) && !errors.Is(err, drawgate.ErrDeadline) && ctx.Err() == nil {
@@ -140,9 +140,9 @@ func (s *site) load(stop <-chan struct{}) *sync.WaitGroup {
 	return &wg
 }
 
-// TestPrometheusScrapes a process under load: every documented metric returns data when its
-// condition is made to happen, and so does every query of the document. // req: B9 C11 D7 E8 E9
-func TestPrometheusScrapes(t *testing.T) {
+// Prometheus scrapes a process under load. Every documented metric has data once its condition was
+// made to happen, and so has every query of the document. // req: B9 C11 D7 E8 E9
+func TestPrometheusFindsEveryDocumentedMetric(t *testing.T) {
 	t.Parallel()
 	p := scraped(t)
 	for name, row := range documented(t) {
@@ -157,7 +157,7 @@ func TestPrometheusScrapes(t *testing.T) {
 	}
 }
 
-// TestPrometheusScrapesNativeHistograms, where it is told to.
+// Prometheus gets native histograms if it asks for them.
 func TestPrometheusScrapesNativeHistograms(t *testing.T) {
 	t.Parallel()
 	p := scraped(t, "--enable-feature=native-histograms")
@@ -195,13 +195,13 @@ func queries(t *testing.T) (all []string) {
 		all = append(all, f[1])
 	}
 	if len(all) < 10 {
-		t.Fatalf("%d queries were found", len(all))
+		t.Fatalf("got %d queries in the document, want more", len(all))
 	}
 	return all
 }
 
-// TestPromtoolFindsNothing in the metrics.
-func TestPromtoolFindsNothing(t *testing.T) {
+// promtool finds no fault with the metrics.
+func TestPromtoolFindsNoFault(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.take(t.Context(), engine.Request{Asks: []engine.Ask{{Policy: "tasks", Key: "default"}}})

@@ -12,8 +12,7 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// several returns limiters of policies, the first of which is the first one's, and what asks all of
-// them for one request.
+// several returns a limiter for each policy, and a func that takes from all of them in one request.
 func (r *rig) several(policies ...drawgate.Policy) (first *drawgate.Limiter, asks []drawgate.Ask) {
 	r.Helper()
 	first = r.limiter(policies[0])
@@ -37,9 +36,9 @@ func (r *rig) ended(policy string, allowed, refused, byOther float64) {
 	r.want(byOther, "drawgate_decisions_total", "policy", policy, "outcome", "refused_by_other")
 }
 
-// A refusal counts as one of the policies that refused: whoever looks for the limit that is too low
-// must not be shown another one.
-func TestRefusalsAreOfThePolicyThatRefused(t *testing.T) {
+// A refusal counts only for the policies that refused, so that nobody who looks for the limit that
+// is too low is led to another one.
+func TestRefusalCountsForThePolicyThatRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	l, asks := r.several(rolling("global", "rpm", 100, time.Hour), rolling("user", "rpm", 2, time.Hour), rolling("model", "rpm", 3, time.Hour))
@@ -61,13 +60,13 @@ func TestRefusalsAreOfThePolicyThatRefused(t *testing.T) {
 	r.want(3, "rate_limit_rejections_total", "reason", "distributed_exhausted")
 	r.want(3, "drawgate_decision_duration_seconds", "outcome", "refused")
 	if n := len(r.family("drawgate_decision_duration_seconds").GetMetric()); n != 4 {
-		t.Errorf("a take as a whole ends in %d ways, want 4", n)
+		t.Errorf("got %d outcomes of a take as a whole, want 4", n)
 	}
 }
 
-// Who is refused because others wait, finds no place among them, or waits in vain, is refused by
-// the policy for whose bucket they wait.
-func TestRefusalsInTheQueueAreOfItsPolicy(t *testing.T) {
+// A take that is refused because others wait, because the queue is full, or because its wait ended
+// in vain, is refused by the policy of the bucket with the queue.
+func TestRefusalInAQueueCountsForTheQueuesPolicy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &telemetry.Options{RawIdentifiers: true})
@@ -86,15 +85,15 @@ func TestRefusalsInTheQueueAreOfItsPolicy(t *testing.T) {
 		go func() { _, err := take(ctx, true); waited <- err }()
 		synctest.Wait()
 		if d, err := take(t.Context(), false); err != nil || d.Reason != drawgate.Queued {
-			t.Errorf("others wait: %v, %v", d, err)
+			t.Errorf("others wait: got %v, %v, want a refusal", d, err)
 		}
 		if _, err := take(t.Context(), true); !errors.Is(err, drawgate.ErrQueueFull) {
-			t.Errorf("no place: %v", err)
+			t.Errorf("the queue is full: got %v, want ErrQueueFull", err)
 		}
 		soon, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		if _, err := take(soon, true); !errors.Is(err, drawgate.ErrDeadline) {
-			t.Errorf("not in time: %v", err)
+			t.Errorf("the wait cannot end in time: got %v, want ErrDeadline", err)
 		}
 		r.ended("slow", 1, 3, 0)
 		r.ended("global", 1, 0, 3)
@@ -107,8 +106,8 @@ func TestRefusalsInTheQueueAreOfItsPolicy(t *testing.T) {
 	})
 }
 
-// While the store is away, too: the policy whose fallback admits nothing has refused.
-func TestRefusalsWithoutTheStoreAreOfTheirPolicy(t *testing.T) {
+// While the store is unavailable, a refusal counts for the policy whose fallback admits nothing.
+func TestRefusalWithoutTheStoreCountsForItsPolicy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	open, shut := rolling("open", "rpm", 100, time.Hour), rolling("shut", "rpm", 100, time.Hour)
@@ -134,8 +133,8 @@ func TestRefusalsWithoutTheStoreAreOfTheirPolicy(t *testing.T) {
 	r.want(1, "drawgate_fallback_decisions_total", "policy", "open", "outcome", "refused_by_other")
 }
 
-// A pause refuses too, though no limit does.
-func TestRefusalsOfAPausedBucketAreCounted(t *testing.T) {
+// A pause refuses takes although no limit does, and the refusal is counted.
+func TestRefusalByAPauseIsCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, &telemetry.Options{RawIdentifiers: true})
 	l := r.limiter(rolling("paused", "rpm", 100, time.Hour))

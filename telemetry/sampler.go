@@ -7,11 +7,10 @@ import "sync/atomic"
 type sampler struct {
 	until atomic.Int64 // the end of the interval, in Unix nanoseconds
 	n     atomic.Int64 // let through in it
-	held  atomic.Int64 // not let through, and not told of yet
+	held  atomic.Int64 // not let through, and not reported yet
 }
 
-// pass reports whether an event at now is let through, and how many were held back since the last
-// interval's first one.
+// pass reports whether an event at now is let through, and if so how many were held back before it.
 func (s *sampler) pass(now, interval, most int64) (held int64, ok bool) {
 	if until := s.until.Load(); now >= until && s.until.CompareAndSwap(until, now+interval) {
 		s.n.Store(1)
@@ -24,8 +23,8 @@ func (s *sampler) pass(now, interval, most int64) (held int64, ok bool) {
 	return 0, false
 }
 
-// rest returns how many were held back, if the interval is over and nothing came since that would
-// have told.
+// rest returns how many were held back, if the interval is over and no later event has reported
+// them.
 func (s *sampler) rest(now int64) int64 {
 	if now < s.until.Load() {
 		return 0

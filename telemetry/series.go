@@ -9,7 +9,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// milestones are the shares of a limit, in per cent, at which something is said.
+// milestones are the shares of a limit, in per cent, that are reported.
 var milestones = [...]int64{50, 80, 95, 100}
 
 // policySeries are the series of one policy, looked up once.
@@ -27,7 +27,7 @@ type policySeries struct {
 
 	remaining atomic.Int64 // of the tightest limit, as last seen; negative: never
 	plan      atomic.Pointer[drawgate.Plan]
-	only      atomic.Pointer[drawgate.Key] // the first key; of no use if there are many
+	only      atomic.Pointer[drawgate.Key] // the first key; meaningless once there are several
 	many      atomic.Bool
 }
 
@@ -61,7 +61,7 @@ func (m *Metrics) newPolicy(policy string) *policySeries {
 	return p
 }
 
-// saw notes that a bucket of the policy was used.
+// saw records that a bucket of the policy was used.
 func (p *policySeries) saw(b *drawgate.BucketCost) {
 	if p.plan.Load() != b.Plan {
 		p.plan.Store(b.Plan)

@@ -36,10 +36,10 @@ func digest(secret []byte, t string, body []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// Verify checks, for whoever receives web calls, that header is the signature of body under secret,
-// and that it was made at most tolerance before or after now: 5 minutes bear most clocks. The error
-// is [ErrSignature]. Parts of the header that it does not know are left alone, and of several v1
-// one is enough, so that a secret can be changed.
+// Verify checks a received web call: header must be the signature of body under secret, made at
+// most tolerance before or after now (5 minutes allow for most clocks). The error is
+// [ErrSignature]. Unknown parts of the header are ignored. Of several v1 one match is enough, so
+// that a secret can be changed.
 func Verify(secret, body []byte, header string, now time.Time, tolerance time.Duration) error {
 	if len(header) > maxSignature {
 		return fmt.Errorf("%w: the header has %d bytes", ErrSignature, len(header))

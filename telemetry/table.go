@@ -10,18 +10,18 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Bounds of what is kept apart. Policies and limits come from configuration, not from callers; but
-// a configuration may be replaced for months.
+// Bounds of how many series exist. Policies and limits come from the configuration, not from
+// callers; but over months a configuration may be replaced many times.
 const (
 	maxPolicies = 1000
 	maxLimits   = 4 * drawgate.MaxLimits // of one policy, in all its forms
 )
 
-// other stands for everything beyond a bound, in labels.
+// other is the label of everything beyond a bound.
 const other = "other"
 
-// table holds one T per policy, for the first ones that are seen, and one for all others. Reading
-// takes no lock and allocates nothing.
+// table holds one T for each of the first policies that are seen, and one for all others. Reading
+// takes no lock and does not allocate.
 type table[T any] struct {
 	most   int
 	create func(policy string) *T
@@ -37,7 +37,7 @@ func newTable[T any](most int, create func(policy string) *T) *table[T] {
 	return t
 }
 
-// get returns what belongs to a policy.
+// get returns the T of a policy.
 func (t *table[T]) get(policy string) *T {
 	if v := (*t.all.Load())[policy]; v != nil {
 		return v
@@ -77,7 +77,7 @@ func (t *table[T]) each(f func(*T)) {
 	}
 }
 
-// shape is what of a limit shows in labels.
+// shape holds the parts of a limit that appear in labels.
 type shape struct {
 	name   string
 	kind   drawgate.Kind
@@ -87,8 +87,8 @@ type shape struct {
 
 func shapeOf(l *drawgate.Limit) shape { return shape{l.Name, l.Kind, l.Window, l.Every} }
 
-// row holds one T per limit of a policy: for the first maxLimits forms that are seen, and one for
-// all others.
+// row holds one T for each of the first maxLimits shapes of limits of a policy, and one for all
+// others.
 type row[T any] struct {
 	create func(limit, period string) *T
 
@@ -101,7 +101,7 @@ type entry[T any] struct {
 	v *T
 }
 
-// get returns what belongs to a limit.
+// get returns the T of a limit.
 func (r *row[T]) get(l *drawgate.Limit) *T {
 	s := shapeOf(l)
 	if all := r.all.Load(); all != nil {

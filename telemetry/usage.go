@@ -11,10 +11,10 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// MaxWatched is how many buckets are read, at most, when metrics are: in one call of the store.
+// MaxWatched is how many buckets are read at most when metrics are read, in one call of the store.
 const MaxWatched = 100
 
-// freshFor is how long what was read of the store is shown again, however often metrics are read.
+// freshFor is how long a reading of the store is shown again, however often metrics are read.
 const freshFor = time.Second
 
 // Watched is a bucket whose usage is shown.
@@ -28,16 +28,16 @@ func usageDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// usage reads the buckets that are watched when metrics are read, so that what it shows is true at
-// that instant.
+// usage reads the watched buckets when metrics are read, so that the figures are those of that
+// instant.
 type usage struct {
 	m                                   *Metrics
 	used, most, reset, remaining, holds *prometheus.Desc
 	failed                              prometheus.Counter
-	turn                                chan *reading // holds the last one; whoever has it may read the store
+	turn                                chan *reading // holds the last reading; whoever takes it out may read the store
 }
 
-// reading is what the store said of the watched buckets.
+// reading is what the store reported about the watched buckets.
 type reading struct {
 	at      time.Time
 	names   []string
@@ -93,7 +93,7 @@ func (u *usage) Collect(ch chan<- prometheus.Metric) {
 	u.failed.Collect(ch)
 }
 
-// show sends what is known of one bucket, and notes what is left of its tightest limit in left.
+// show exports one bucket, and records in left what is left of its tightest limit.
 func (u *usage) show(ch chan<- prometheus.Metric, r *reading, i int, left map[string]int64) {
 	st, policy, id := &r.states[i], label(r.buckets[i].Plan.Name()), r.names[i]
 	if st.Fail != nil || len(st.States) == 0 {
@@ -139,8 +139,8 @@ func (u *usage) read() *reading {
 	return r
 }
 
-// watched lists the buckets to read: those that are configured, then the one of each policy that
-// has a single key.
+// watched lists the buckets to read: those that are configured, then those of policies with a
+// single key.
 func (u *usage) watched() *reading {
 	r := &reading{}
 	if u.m.opts.Store == nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// TestUsageIsOfNow: what is shown of a bucket is true when metrics are read, not when it was last
-// used. // req: D7 C11
-func TestUsageIsOfNow(t *testing.T) {
+// The usage of a bucket is that of when metrics are read, not of when the bucket was last used. //
+// req: D7 C11
+func TestUsageIsReadWithTheMetrics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &telemetry.Options{Watch: []telemetry.Watched{{Policy: "tiers", Key: "default", Name: "all tasks"}}})
@@ -39,8 +39,8 @@ func TestUsageIsOfNow(t *testing.T) {
 	})
 }
 
-// TestPolicyWithOneKeyIsWatched by itself, until a second key is seen.
-func TestPolicyWithOneKeyIsWatched(t *testing.T) {
+// The bucket of a policy with one key is watched without being named, until a second key is seen.
+func TestPolicyWithOneKeyIsWatchedByItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := telemetry.NewHasher(nil)
@@ -58,9 +58,8 @@ func TestPolicyWithOneKeyIsWatched(t *testing.T) {
 	})
 }
 
-// TestReadingIsBounded: however often metrics are read, the store is asked once a second, in one
-// call.
-func TestReadingIsBounded(t *testing.T) {
+// However often metrics are read, the store is asked at most once a second, in one call.
+func TestStoreIsReadOnceASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -69,11 +68,11 @@ func TestReadingIsBounded(t *testing.T) {
 		}
 		for range 3 {
 			if n := len(r.family("rate_limit_current_usage").GetMetric()); n != telemetry.MaxWatched {
-				t.Fatalf("%d buckets are shown", n)
+				t.Fatalf("got %d buckets", n)
 			}
 		}
 		if n := r.store.peeks.Load(); n != 1 {
-			t.Errorf("the store was asked %d times", n)
+			t.Errorf("got %d calls of the store", n)
 		}
 		if n := len(r.family("rate_limit_tokens_remaining").GetMetric()); n != telemetry.MaxWatched+5 {
 			t.Errorf("%d policies have something left", n)
@@ -81,7 +80,7 @@ func TestReadingIsBounded(t *testing.T) {
 	})
 }
 
-// TestUnavailableStoreShowsNoUsage, rather than that of some other time.
+// While the store is unavailable no usage is shown, rather than an old one.
 func TestUnavailableStoreShowsNoUsage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,20 +88,20 @@ func TestUnavailableStoreShowsNoUsage(t *testing.T) {
 		allow(t, r.limiter(rolling("p", "rpm", 10, time.Minute)), "k", 1)
 		r.store.down.Store(true)
 		if f := r.family("rate_limit_current_usage"); f != nil {
-			t.Errorf("shown %v", f)
+			t.Errorf("got %v, want no usage", f)
 		}
 		r.want(1, "drawgate_usage_read_errors_total")
 		r.want(9, "rate_limit_tokens_remaining", "scope", "p")
 		r.store.down.Store(false)
 		time.Sleep(time.Second)
 		if n := len(r.family("rate_limit_current_usage").GetMetric()); n != 1 {
-			t.Errorf("%d are shown", n)
+			t.Errorf("got %d series", n)
 		}
 	})
 }
 
-// TestWatchedBucketsDoNotClash: two that would have the same labels are shown once, and a policy
-// that is not there not at all.
+// Two watched buckets that would have the same labels are shown once. A bucket of an unknown policy
+// is not shown.
 func TestWatchedBucketsDoNotClash(t *testing.T) {
 	t.Parallel()
 	plans := map[string]*drawgate.Plan{}
@@ -115,12 +114,12 @@ func TestWatchedBucketsDoNotClash(t *testing.T) {
 	l := r.limiter(rolling("p", "rpm", 10, time.Minute))
 	plans["p"] = l.Plan()
 	if n := len(r.family("rate_limit_current_usage").GetMetric()); n != 2 {
-		t.Errorf("%d are shown", n)
+		t.Errorf("got %d series", n)
 	}
 }
 
-// TestPeriods names windows.
-func TestPeriods(t *testing.T) {
+// Period names the windows of limits.
+func TestPeriodNamesWindows(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for _, c := range []struct {

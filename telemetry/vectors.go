@@ -10,13 +10,13 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// waitBuckets are those with which rate_limit_wait_duration_seconds was asked for.
+// waitBuckets are the buckets that were asked for in rate_limit_wait_duration_seconds.
 var waitBuckets = []float64{0.1, 0.5, 1, 5, 10, 30, 60}
 
-// fineBuckets reach from a decision in memory to a store that is given up on.
+// fineBuckets reach from a decision in memory to a call of a store that times out.
 var fineBuckets = []float64{1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5}
 
-// queueBuckets reach from a turn that comes at once to the end of most people's patience.
+// queueBuckets reach from no wait to a wait that is longer than most callers accept.
 var queueBuckets = []float64{0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800}
 
 // vectors are the metrics with labels.
@@ -44,31 +44,31 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	}
 	counter(&v.hits, "rate_limit_hits_total", "Takes that a policy refused, by key: the first ones, hashed; the rest is other.", "type", "identifier")
 	counter(&v.waits, "rate_limit_waits_total", "Takes that stood in the queue.", "type")
-	histogram(&v.waited, "rate_limit_wait_duration_seconds", "How long takes stood in the queue, whatever came of it.", waitBuckets, "type")
+	histogram(&v.waited, "rate_limit_wait_duration_seconds", "How long takes stood in the queue, however they ended.", waitBuckets, "type")
 	counter(&v.exceeded, "rate_limit_exceeded_total", "Takes that a limit refused.", "period", "policy", "limit")
 	counter(&v.rejections, "rate_limit_rejections_total", "Refused takes, each counted once.", "reason")
-	counter(&v.divergence, "rate_limit_shadow_divergence_total", "Requests that a shadow policy would have decided otherwise.", "policy", "direction")
-	counter(&v.decisions, "drawgate_decisions_total", "Takes by how they ended; one of several buckets counts for the policy of each, a refusal as that of the policies that refused.", "policy", "outcome")
-	counter(&v.fallbacks, "drawgate_fallback_decisions_total", "Of the decisions, those that this process made by itself.", "policy", "outcome")
-	counter(&v.milestones, "drawgate_limit_milestones_total", "Times that a bucket had used this share of a limit, in per cent.", "policy", "limit", "milestone")
+	counter(&v.divergence, "rate_limit_shadow_divergence_total", "Requests that a shadow policy would have decided differently.", "policy", "direction")
+	counter(&v.decisions, "drawgate_decisions_total", "Takes by how they ended. A take of several buckets counts for the policy of each; a refusal counts for the policies that refused.", "policy", "outcome")
+	counter(&v.fallbacks, "drawgate_fallback_decisions_total", "Decisions that this process made by itself, without the store.", "policy", "outcome")
+	counter(&v.milestones, "drawgate_limit_milestones_total", "How often a bucket reached this share of a limit, in per cent.", "policy", "limit", "milestone")
 	fine := newBins(fineBuckets)
-	m.deciding = newDurationsBy(fine, "drawgate_decision_duration_seconds", "Time to decide: with the store's, without the queue's.", "outcome", outcomeNames[:outcomes])
-	m.deciding.total = prometheus.NewDesc("rate_limit_check_duration_seconds", "Time to check limits: with the store's, without the queue's.", nil, nil)
+	m.deciding = newDurationsBy(fine, "drawgate_decision_duration_seconds", "Time to decide, including the store but not the queue.", "outcome", outcomeNames[:outcomes])
+	m.deciding.total = prometheus.NewDesc("rate_limit_check_duration_seconds", "Time to check limits, including the store but not the queue.", nil, nil)
 	m.calls = newDurationsBy(fine, "drawgate_store_duration_seconds", "Time of a store call.", "op", ops[:])
 	all = append(all, m.deciding, m.calls)
 	counter(&v.failures, "drawgate_store_errors_total", "Store calls that were not answered.", "op", "class")
-	counter(&v.settlements, "drawgate_settlements_total", "What became of reservations, and charges without one.", "result")
-	counter(&v.transitions, "drawgate_store_breaker_transitions_total", "Times that the store's breaker came into a state.", "state")
-	counter(&v.probes, "drawgate_store_probes_total", "Tries of a store that is away.", "result")
-	counter(&v.loads, "drawgate_config_reloads_total", "Changes of the configuration, tried while running.", "result")
-	counter(&v.warnings, "drawgate_warnings_total", "Warnings, by what became of them.", "kind", "result")
-	counter(&v.deliveries, "drawgate_webhook_deliveries_total", "Web calls, by what became of them.", "result")
+	counter(&v.settlements, "drawgate_settlements_total", "Settlements, renewals, charges, refunds and pauses, by result.", "result")
+	counter(&v.transitions, "drawgate_store_breaker_transitions_total", "How often the store's breaker entered a state.", "state")
+	counter(&v.probes, "drawgate_store_probes_total", "Probes of a store that is unavailable.", "result")
+	counter(&v.loads, "drawgate_config_reloads_total", "Attempts to change the configuration while running.", "result")
+	counter(&v.warnings, "drawgate_warnings_total", "Warnings, by whether they were passed on.", "kind", "result")
+	counter(&v.deliveries, "drawgate_webhook_deliveries_total", "Web calls, by how they ended.", "result")
 	counter(&v.undecided, "drawgate_envoy_undecided_total", "Envoy's requests that were answered with an error: its failure_mode_deny decided.", "code")
 	v.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "drawgate_store_breaker_state", Help: "1 for the state of the store's breaker."}, []string{"state"})
 	return append(append(all, v.breaker), m.plain()...)
 }
 
-// histogram has classic buckets, and native ones for a server that wants them.
+// histogram has classic buckets, and native ones for a server that asks for them.
 func histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name: name, Help: help, Buckets: buckets,
@@ -81,15 +81,15 @@ func (m *Metrics) plain() []prometheus.Collector {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
-	m.queued = prometheus.NewHistogram(histogram("drawgate_queue_wait_seconds", "How long takes stood in the queue, of those that did.", queueBuckets))
+	m.queued = prometheus.NewHistogram(histogram("drawgate_queue_wait_seconds", "How long takes stood in the queue, without those that did not wait.", queueBuckets))
 	m.backend = prometheus.NewCounter(prometheus.CounterOpts{Name: "rate_limit_backend_errors_total", Help: "Store calls that failed."})
 	m.activations = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "rate_limiter_fallback_activated_total", Help: guard.FallbackEvent + ": how often this process began to decide by itself, because the store is unavailable.",
 	})
 	m.charges = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "drawgate_fallback_charged_buckets_total", Help: "Times that a store that was back was told what a bucket had admitted meanwhile.",
+		Name: "drawgate_fallback_charged_buckets_total", Help: "How often the store, when it was back, was told what a bucket had admitted meanwhile.",
 	})
-	m.loaded = gauge("drawgate_config_last_reload_success_timestamp_seconds", "When the configuration in force was loaded.")
+	m.loaded = gauge("drawgate_config_last_reload_success_timestamp_seconds", "When the configuration in force was loaded, in Unix seconds.")
 	m.lastLoad = gauge("drawgate_config_last_reload_successful", "1 unless the last change of the configuration failed.")
 	all := []prometheus.Collector{m.queued, m.backend, m.charges, m.activations, m.loaded, m.lastLoad, newUsage(m)}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{

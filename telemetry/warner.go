@@ -15,11 +15,11 @@ import (
 const (
 	defaultEvery   = time.Minute
 	defaultBackend = 5 * time.Minute
-	pending        = 256 // warnings on their way to the sinks
+	pending        = 256 // warnings that wait for the sinks
 )
 
-// perEvery is how often each milestone of one limit is reported, at most, per interval: ten in all,
-// most of them of those that matter most.
+// perEvery is how often each milestone of one limit is reported at most per interval: ten in all,
+// most of them for the highest milestones.
 var perEvery = [len(milestones)]int64{1, 2, 3, 4}
 
 // WarnerOptions holds what a [Warner] can do without. The zero value is ready to use.
@@ -28,22 +28,22 @@ type WarnerOptions struct {
 	Hasher *Hasher
 	// Every is how often the refusals of one limit are reported: the first one at once, later ones
 	// at most once per interval, with the number of those in between. Divergences of shadows are
-	// reported once per interval too. 0 means a minute.
+	// also reported once per interval. 0 means a minute.
 	Every time.Duration
-	// BackendEvery is how often errors and outages of the store are, of each kind of fault: 0 means
-	// 5 minutes.
+	// BackendEvery is how often errors and outages of the store are reported, for each kind of
+	// fault. 0 means 5 minutes.
 	BackendEvery time.Duration
-	// Metrics counts milestones and what becomes of warnings; it may be nil.
+	// Metrics counts milestones, and which warnings were passed on; it may be nil.
 	Metrics *Metrics
 }
 
-// Warner watches decisions for what somebody should know, and tells its sinks: [Log], a [Webhook].
-// It is safe for concurrent use.
+// Warner watches decisions for what somebody should know, and passes it to its sinks: [Log], a
+// [Webhook]. It is safe for concurrent use.
 //
-// Everything is bounded: refusals, errors and milestones are sampled and counted, and which
-// milestones a bucket has reached is remembered for some 32,000 of those that have used half of a
-// limit or more. On the path of a decision nothing waits: sinks run in a goroutine of the Warner's
-// own, and what they cannot keep up with is dropped and counted.
+// Everything is bounded. Refusals, errors and milestones are sampled and counted. Which milestones
+// were reached is remembered for some 32,000 limits of buckets that are at least half used. No
+// decision waits for a sink: sinks run in a goroutine of the Warner, and warnings that they are too
+// slow for are dropped and counted.
 type Warner struct {
 	opts  WarnerOptions
 	sinks []func(*Warning)
@@ -51,13 +51,13 @@ type Warner struct {
 	marks *marks
 
 	fallback  sampler         // announcements of fallbacks
-	backend   [faults]sampler // errors of the store and outages, by who must do something
-	announced atomic.Bool     // an outage was told of that has not ended
-	guarded   atomic.Bool     // errors of the store are the guard's to tell
+	backend   [faults]sampler // errors and outages of the store, by kind of fault
+	announced atomic.Bool     // an outage was reported that has not ended
+	guarded   atomic.Bool     // the guard reports errors of the store
 
 	out    chan *Warning
 	stop   chan struct{} // closed by Close
-	done   chan struct{} // closed when the sinks have been told everything
+	done   chan struct{} // closed when everything was passed to the sinks
 	closed sync.Once
 }
 
@@ -77,7 +77,8 @@ type limitWatch struct {
 	milestones [len(milestones)]sampler
 }
 
-// NewWarner returns a Warner that tells sinks, each in turn. opts may be nil. It must be closed.
+// NewWarner returns a Warner that passes warnings to each of sinks in turn. opts may be nil. It
+// must be closed.
 func NewWarner(opts *WarnerOptions, sinks ...func(*Warning)) *Warner {
 	if opts == nil {
 		opts = &WarnerOptions{}
@@ -107,20 +108,20 @@ func newPolicyWatch(policy string) *policyWatch {
 	return p
 }
 
-// Observer returns what tells w of decisions: for [drawgate.Options.Observer].
+// Observer returns an observer that reports decisions to w: for [drawgate.Options.Observer].
 func (w *Warner) Observer() *drawgate.Observer {
 	return &drawgate.Observer{Taken: w.taken, Called: w.called}
 }
 
-// Close tells the sinks what is left to tell, and ends. It waits for them, not for what they do
-// behind: see [Webhook.Close].
+// Close passes the remaining warnings to the sinks, and ends. It waits for the sinks, but not for
+// what they queue: see [Webhook.Close].
 func (w *Warner) Close() error {
 	w.closed.Do(func() { close(w.stop) })
 	<-w.done
 	return nil
 }
 
-// run tells the sinks, and reports now and then what was held back.
+// run passes warnings to the sinks, and from time to time reports what was held back.
 func (w *Warner) run() {
 	defer close(w.done)
 	tick := time.NewTicker(w.opts.Every)
@@ -139,7 +140,7 @@ func (w *Warner) run() {
 	}
 }
 
-// drain tells the sinks what is on its way.
+// drain passes the waiting warnings to the sinks.
 func (w *Warner) drain() {
 	for {
 		select {
@@ -158,7 +159,7 @@ func (w *Warner) tell(e *Warning) {
 	w.opts.Metrics.warned(e.Kind, true)
 }
 
-// warn hands a warning over to the goroutine that tells the sinks.
+// warn hands a warning to the goroutine of the sinks.
 func (w *Warner) warn(e *Warning) {
 	select {
 	case w.out <- e:
@@ -167,7 +168,7 @@ func (w *Warner) warn(e *Warning) {
 	}
 }
 
-// Diverged counts a shadow that would have decided otherwise, for the next report: for
+// Diverged counts a shadow that would have decided differently, for the next report: for
 // engine.Options.
 func (w *Warner) Diverged(d *engine.Divergence) {
 	p := w.table.get(d.Policy)
@@ -182,17 +183,17 @@ func (w *Warner) Diverged(d *engine.Divergence) {
 // faults is how many kinds of faults there are.
 const faults = int(drawgate.FaultPermanent) + 1
 
-// Guard returns what tells w of the store's guard: for guard.Options, whose WarnEvery should be
-// negative then, since w warns. Errors of the store are then told as the guard meets them: call it
-// before anything is decided.
+// Guard returns an observer of the store's guard that reports to w: for guard.Options, whose
+// WarnEvery should then be negative, because w warns. From then on the guard's errors of the store
+// are reported. Call it before anything is decided.
 //
-// One outage is one warning: that takes are decided here, or, if none was, that the store failed.
-// Outages that follow within BackendEvery are counted.
+// One outage is one warning: that takes are decided here or, if none was decided, that the store
+// failed. Further outages within BackendEvery are only counted.
 func (w *Warner) Guard() *guard.Observer {
 	w.guarded.Store(true)
 	return &guard.Observer{
 		BackendError: func(e *guard.BackendError) {
-			if e.Op != "take" || e.Fault == drawgate.FaultBucket { // of other takes FallbackActivated tells
+			if e.Op != "take" || e.Fault == drawgate.FaultBucket { // FallbackActivated reports other takes
 				w.failed(e.Err)
 			}
 		},
@@ -210,8 +211,8 @@ func (w *Warner) Guard() *guard.Observer {
 	}
 }
 
-// mayWarn reports whether an error of the store may be told of, and how many were not since the
-// last time.
+// mayWarn reports whether an error of the store may be reported, and how many were held back before
+// it.
 func (w *Warner) mayWarn(err error, at time.Time) (held int64, ok bool) {
 	return w.sampler(err).pass(at.UnixNano(), int64(w.opts.BackendEvery), 1)
 }
@@ -224,8 +225,8 @@ func (w *Warner) sampler(err error) *sampler {
 	return &w.backend[fault]
 }
 
-// mayAnnounce is mayWarn for the begin of a fallback. That is told once in the time even if a look
-// at the store failed before and was told of: an alarm may wait for the one word.
+// mayAnnounce is mayWarn for the beginning of a fallback. It is reported once per BackendEvery even
+// if another error of the store was reported shortly before, because an alarm may depend on it.
 func (w *Warner) mayAnnounce(err error, at time.Time) (held int64, ok bool) {
 	held, ok = w.mayWarn(err, at)
 	if _, first := w.fallback.pass(at.UnixNano(), int64(w.opts.BackendEvery), 1); first && !ok {
@@ -249,8 +250,7 @@ func (w *Warner) called(e *drawgate.StoreCall) {
 	}
 }
 
-// failed tells of an error of the store: of the first one at once, of later ones once per
-// BackendEvery.
+// failed reports an error of the store: the first one at once, later ones once per BackendEvery.
 func (w *Warner) failed(err error) {
 	if !classOf(err).isBackend() {
 		return

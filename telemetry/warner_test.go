@@ -22,8 +22,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// warned runs f in a bubble with a limiter that a Warner watches. news returns what the sinks were
-// told since it was called last.
+// warned runs f in a bubble with a limiter that a Warner watches. news returns the warnings since
+// it was last called.
 func warned(t *testing.T, p drawgate.Policy, opts *telemetry.WarnerOptions, f func(t *testing.T, l *drawgate.Limiter, w *telemetry.Warner, news func() []string)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -44,7 +44,7 @@ func warned(t *testing.T, p drawgate.Policy, opts *telemetry.WarnerOptions, f fu
 	})
 }
 
-// line says a warning in short.
+// line returns a warning in short form.
 func line(w *telemetry.Warning) string {
 	s := string(w.Kind)
 	if w.Limit != "" {
@@ -66,8 +66,8 @@ func check(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// TestRefusalsAreSampled: the first at once, then at most one per interval, with the number of the
-// others; and what came last is not forgotten. // req: D9
+// The first refusal is reported at once, then at most one per interval, with the number of the
+// others. The last ones are reported too. // req: D9
 func TestRefusalsAreSampled(t *testing.T) {
 	t.Parallel()
 	p := rolling("p", "rpd", 1, 24*time.Hour)
@@ -90,8 +90,8 @@ func TestRefusalsAreSampled(t *testing.T) {
 	})
 }
 
-// TestMilestonesOnce: each share of a limit is reported once per window. // req: D9 C11
-func TestMilestonesOnce(t *testing.T) {
+// Each milestone of a limit is reported once per window. // req: D9 C11
+func TestMilestoneIsReportedOncePerWindow(t *testing.T) {
 	t.Parallel()
 	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 100}}}
 	warned(t, p, nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
@@ -114,8 +114,8 @@ func TestMilestonesOnce(t *testing.T) {
 	})
 }
 
-// TestMilestonesHaveHysteresis: usage that goes up and down around a milestone is reported again
-// only once it was well below, and not more often than once per window. // req: D9
+// Usage that moves around a milestone is reported again only after it was well below, and at most
+// once per window. // req: D9
 func TestMilestonesHaveHysteresis(t *testing.T) {
 	t.Parallel()
 	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rate", Kind: drawgate.Bucket, Window: 100 * time.Second, Amount: 100}}}
@@ -140,8 +140,8 @@ func TestMilestonesHaveHysteresis(t *testing.T) {
 	})
 }
 
-// TestManyMilestonesAreSampled: of one limit ten per interval are reported at most, whatever the
-// number of keys, and all are counted.
+// At most ten milestones of one limit are reported per interval, whatever the number of keys. All
+// are counted.
 func TestManyMilestonesAreSampled(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -164,9 +164,9 @@ func TestManyMilestonesAreSampled(t *testing.T) {
 	})
 }
 
-// TestSmallLimitsAreNotChatty: of a limit of five, three takes of five reach a milestone; with many
-// keys few of these are told, the fuller the bucket the more.
-func TestSmallLimitsAreNotChatty(t *testing.T) {
+// With a limit of five, three of five takes reach a milestone. With many keys only few of these are
+// reported, and more of the higher milestones.
+func TestSmallLimitsAreReportedSparingly(t *testing.T) {
 	t.Parallel()
 	warned(t, rolling("p", "rpm", 5, time.Hour), nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
 		for i := range 1000 {
@@ -184,7 +184,7 @@ func TestSmallLimitsAreNotChatty(t *testing.T) {
 	})
 }
 
-// TestMarksAreBounded: a flood of keys takes no more memory, and is still reported.
+// A flood of keys takes no more memory, and its milestones are still reported.
 func TestMarksAreBounded(t *testing.T) {
 	t.Parallel()
 	p := rolling("p", "rpm", 2, time.Hour)
@@ -201,9 +201,9 @@ func TestMarksAreBounded(t *testing.T) {
 	})
 }
 
-// TestStoreErrorsAreWarnedOf once per interval, with their number, and with what the store said. //
+// Errors of the store are reported once per interval, with their number and the store's error. //
 // req: E7 A10
-func TestStoreErrorsAreWarnedOf(t *testing.T) {
+func TestStoreErrorsAreReportedOncePerInterval(t *testing.T) {
 	t.Parallel()
 	warned(t, tiers("p", 1), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
 		s := &store{Store: memstore.New(nil)}
@@ -225,8 +225,8 @@ func TestStoreErrorsAreWarnedOf(t *testing.T) {
 	})
 }
 
-// TestFallbackIsAnnounced when it begins and when it ends, once each. Outages that follow at once
-// are counted. // req: A10, E7
+// A fallback is reported when it begins and when it ends, once each. Outages that follow at once
+// are only counted. // req: A10, E7
 func TestFallbackIsAnnounced(t *testing.T) {
 	t.Parallel()
 	warned(t, tiers("p", 1), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
@@ -252,9 +252,9 @@ func TestFallbackIsAnnounced(t *testing.T) {
 	})
 }
 
-// TestARefusalByAShareSaysSo, and not that all of the limit is used, of which nobody knows. The
-// fallback is told by its name. // req: A10 D9
-func TestARefusalByAShareSaysSo(t *testing.T) {
+// A refusal by a share says so, and does not say that the whole limit is used, which is unknown.
+// The fallback is reported by its name. // req: A10 D9
+func TestRefusalByAShareSaysSo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -281,7 +281,7 @@ func TestARefusalByAShareSaysSo(t *testing.T) {
 	})
 }
 
-// TestDivergencesAreSummedUp per interval. // req: E9
+// Divergences of a shadow are summed up per interval. // req: E9
 func TestDivergencesAreSummedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -299,8 +299,8 @@ func TestDivergencesAreSummedUp(t *testing.T) {
 	})
 }
 
-// TestSlowSinkHoldsNobodyUp: what it cannot keep up with is dropped, and counted.
-func TestSlowSinkHoldsNobodyUp(t *testing.T) {
+// A slow sink delays no decision: the warnings that it is too slow for are dropped and counted.
+func TestSlowSinkDelaysNoDecision(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
@@ -322,7 +322,7 @@ func TestSlowSinkHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// TestLogHidesKeys and says everything else. // req: D9
+// The log hides keys, and has everything else. // req: D9
 func TestLogHidesKeys(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -337,7 +337,7 @@ func TestLogHidesKeys(t *testing.T) {
 	allow(t, l, "user-4711", 3)
 	s.down.Store(true)
 	if _, err := l.Allow(t.Context(), "user-4711"); err == nil {
-		t.Fatal("the store is not away")
+		t.Fatal("the store answered, want an error")
 	}
 	g := w.Guard()
 	g.FallbackActivated(&guard.FallbackActivated{At: time.Now(), Err: &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("WRONGPASS"), Fault: drawgate.FaultConfiguration}})

@@ -15,15 +15,15 @@ const (
 	Milestone         Kind = "milestone"          // a bucket has used 50, 80, 95 or 100 % of a limit
 	LimitExceeded     Kind = "limit_exceeded"     // a limit refuses takes
 	BackendError      Kind = "backend_error"      // the store fails
-	FallbackActivated Kind = "fallback_activated" // the store is away: this process decides by itself
+	FallbackActivated Kind = "fallback_activated" // the store is unavailable: this process decides by itself
 	FallbackEnded     Kind = "fallback_ended"     // the store is back
-	ShadowDivergence  Kind = "shadow_divergence"  // a shadow policy would have decided otherwise
+	ShadowDivergence  Kind = "shadow_divergence"  // a shadow policy would have decided differently
 )
 
 // kinds are all of them.
 var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence}
 
-// position returns where a kind stands in kinds.
+// position returns the index of a kind in kinds.
 func (k Kind) position() int {
 	for i := range kinds {
 		if kinds[i] == k {
@@ -43,27 +43,27 @@ type Warning struct {
 	Limit      string // of Milestone and LimitExceeded, as are Unit and Period
 	Unit       string
 	Period     string // see the func Period
-	Identifier string // the key's hash, see Hasher; "" where the warning stands for many keys
+	Identifier string // the key's hash, see Hasher; "" if the warning is about many keys
 
 	Percent    int           // Milestone: 50, 80, 95 or 100: the highest one that is reached now
-	From       int           // Milestone: the lowest one that was not reached before; one take may pass several
-	Used, Most int64         // Milestone, LimitExceeded: units that count, and those that may at the take's priority
-	Fallback   bool          // LimitExceeded: while the store is unavailable, by this process's share; then nobody knows what is used
+	From       int           // Milestone: the lowest one that was newly reached; one take may pass several
+	Used, Most int64         // Milestone, LimitExceeded: units that count now, and that may count at the take's priority
+	Fallback   bool          // LimitExceeded: refused by this process's share while the store is unavailable; the true usage is then unknown
 	RetryAfter time.Duration // LimitExceeded: until the refused take would fit
 	ResetAt    time.Time     // Milestone, LimitExceeded: when nothing counts any more, or the window ends
 
-	Suppressed  int64 // as many more of the same, of any key, have not been reported since the last one
+	Suppressed  int64 // how many more of the same, of any key, were held back since the last report
 	WouldRefuse int64 // ShadowDivergence: takes since the last one that the shadow would have refused
 	WouldAllow  int64 // ShadowDivergence: and those that it would have allowed
 
-	Outage  time.Duration // FallbackEnded: how long the store was away
+	Outage  time.Duration // FallbackEnded: how long the store was unavailable
 	Decided int64         // FallbackEnded: takes that were decided without it
 
 	Fault string // BackendError, FallbackActivated: the class of the error, as in drawgate_store_errors_total
-	Err   error  // BackendError, FallbackActivated: what the store said; it may name hosts, and is for the log only
+	Err   error  // BackendError, FallbackActivated: the store's error; it may name hosts, so it is for the log only
 }
 
-// Message says it in one English sentence, without Err.
+// Message returns the warning as one English sentence, without Err.
 func (w *Warning) Message() string {
 	text := w.event()
 	if w.Suppressed > 0 {

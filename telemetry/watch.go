@@ -67,7 +67,7 @@ func (w *Warner) exceeded(p *policyWatch, key *drawgate.Key, r *drawgate.LimitRe
 	}
 	warning := w.about(LimitExceeded, now, p, key, r)
 	warning.Suppressed, warning.RetryAfter = held, r.RetryAfter
-	if fallback { // what remains is of this process's share: nobody here knows what is used of the limit
+	if fallback { // what remains is of this process's share: the usage of the whole limit is unknown
 		warning.Fallback, warning.Used, warning.Most = true, 0, 0
 	}
 	w.warn(warning)
@@ -81,7 +81,8 @@ func (w *Warner) about(kind Kind, now time.Time, p *policyWatch, key *drawgate.K
 	}
 }
 
-// sum reports what was held back, of what has been quiet since; or of everything, at the end.
+// sum reports what was held back of limits that have been quiet since then, or of all limits at the
+// end.
 func (w *Warner) sum(now time.Time, all bool) {
 	at := now.UnixNano()
 	if all {

@@ -36,24 +36,26 @@ type WebhookOptions struct {
 	// Queue is how many events wait at most: 0 means 1000. What does not fit is dropped and
 	// counted.
 	Queue int
-	// Timeout bounds one attempt, answer included: 0 means 5 seconds.
+	// Timeout bounds one attempt, including the answer: 0 means 5 seconds.
 	Timeout time.Duration
 	// Attempts is how often one event is sent at most: 0 means 8.
 	Attempts int
 	// Backoff is the mean pause after the first attempt that fails; it doubles with each further
-	// one up to MaxBackoff. 0 means one second and one minute. The pause is drawn between half and
-	// one and a half of it. A receiver may ask for more by Retry-After, up to MaxBackoff.
+	// one up to MaxBackoff. 0 means one second and one minute. Each pause is random, between half
+	// and one and a half times the mean. A receiver may ask for more by Retry-After, up to
+	// MaxBackoff.
 	Backoff, MaxBackoff time.Duration
-	// CloseTimeout is how long Close goes on delivering: 0 means 5 seconds, negative not at all.
+	// CloseTimeout is how long Close goes on delivering: 0 means 5 seconds, negative means not at
+	// all.
 	CloseTimeout time.Duration
-	// Transport makes the calls; nil means one like http.DefaultTransport of its own.
+	// Transport makes the calls; nil means a new one like http.DefaultTransport.
 	Transport http.RoundTripper
 	// Instance names this process in the events; "" means the host's name.
 	Instance string
-	// Logger is told of events that were not delivered, with the receiver's host, never its whole
+	// Logger gets the events that were not delivered, with the receiver's host but never its whole
 	// URL. nil discards.
 	Logger *slog.Logger
-	// Metrics counts what becomes of calls; it may be nil.
+	// Metrics counts the calls by outcome; it may be nil.
 	Metrics *Metrics
 }
 
@@ -63,7 +65,7 @@ type WebhookOptions struct {
 // Events go out one after the other, in order, from a bounded queue, by a goroutine of its own. One
 // that is answered with 2xx is delivered. If there is no answer, or it is 408, 425, 429 or 5xx, it
 // is sent again with growing pauses; so a receiver may get one twice, with the same id. Any other
-// answer, a redirect too, ends it. It is safe for concurrent use.
+// answer, also a redirect, is final. It is safe for concurrent use.
 type Webhook struct {
 	opts   WebhookOptions
 	url    string
@@ -167,7 +169,7 @@ func (h *Webhook) wants(w *Warning) bool {
 		slices.ContainsFunc(h.opts.Milestones, func(p int) bool { return w.From <= p && p <= w.Percent })
 }
 
-// Close takes no more events, delivers what waits for as long as CloseTimeout says, and ends. The
+// Close accepts no more events, delivers those that wait for up to CloseTimeout, and ends. The
 // error says how many were not delivered.
 func (h *Webhook) Close() error {
 	h.mu.Lock()

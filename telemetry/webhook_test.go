@@ -26,7 +26,7 @@ import (
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
-// receiver is an HTTP server that takes web calls, and answers the first of them as it is told.
+// receiver is an HTTP server that accepts web calls, and answers the first ones as the test says.
 type receiver struct {
 	*httptest.Server
 	t *testing.T
@@ -70,7 +70,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.events = append(r.events, e)
 }
 
-// got returns the events that were taken, and the number of calls.
+// got returns the accepted events, and the number of calls.
 func (r *receiver) got() ([]telemetry.Event, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +81,7 @@ func answer(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// hook makes a Webhook that does not pause for long, and counts.
+// hook makes a Webhook with short pauses and with metrics.
 func hook(t *testing.T, address string, opts telemetry.WebhookOptions) (*telemetry.Webhook, *rig, *bytes.Buffer) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -112,8 +112,8 @@ func milestone(percent int) *telemetry.Warning {
 	}
 }
 
-// TestLimitWarningsArePosted from the decision to the receiver, signed, in order, without keys and
-// without what the store said. // req: D9
+// Warnings reach the receiver signed and in order, without keys and without the store's error. //
+// req: D9
 func TestLimitWarningsArePosted(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -149,7 +149,7 @@ func TestLimitWarningsArePosted(t *testing.T) {
 	m.want(5, "drawgate_webhook_deliveries_total", "result", "delivered")
 }
 
-// TestFailingReceiverIsTriedAgain with the same event, until it takes it. // req: D9
+// A receiver that fails gets the same event again until it accepts it. // req: D9
 func TestFailingReceiverIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	hang := func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }
@@ -168,7 +168,7 @@ func TestFailingReceiverIsTriedAgain(t *testing.T) {
 	}
 	events, calls := r.got()
 	if len(events) != 2 || events[0].Percent != 80 || events[1].Percent != 95 || calls != 7 {
-		t.Errorf("%d calls brought %+v", calls, events)
+		t.Errorf("got %d calls and the events %+v", calls, events)
 	}
 	m.want(5, "drawgate_webhook_deliveries_total", "result", "retried")
 	m.want(2, "drawgate_webhook_deliveries_total", "result", "delivered")
@@ -178,8 +178,8 @@ func TestFailingReceiverIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestRedirectIsNotFollowed, and as any other answer that no repeating mends not sent again: it is
-// said once, without the address. // req: D9
+// A redirect is not followed. Like any other final answer it is logged once, without the address,
+// and the event is not sent again. // req: D9
 func TestRedirectIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	target := newReceiver(t)
@@ -197,7 +197,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 		t.Error("the redirect was followed")
 	}
 	if events, calls := r.got(); len(events) != 1 || calls != 3 {
-		t.Errorf("%d calls brought %+v", calls, events)
+		t.Errorf("got %d calls and the events %+v", calls, events)
 	}
 	m.want(2, "drawgate_webhook_deliveries_total", "result", "rejected")
 	if s := log.String(); strings.Count(s, "\n") != 2 || strings.Contains(s, "secret-path") || strings.Contains(s, "hush") || !strings.Contains(s, "307") {
@@ -205,10 +205,10 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-// TestUnreachableReceiver costs nobody anything: what does not fit into the queue is dropped, what
-// is sent in vain is given up, all of it is counted, and neither the log nor an error shows the
-// address or the secret. // req: D9
-func TestUnreachableReceiver(t *testing.T) {
+// With a receiver that cannot be reached, events that do not fit into the queue are dropped, and
+// others are given up after the last attempt. All are counted. Neither the log nor an error shows
+// the address or the secret. // req: D9
+func TestUnreachableReceiverIsCounted(t *testing.T) {
 	t.Parallel()
 	warned := make(chan struct{})
 	network := roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -235,7 +235,7 @@ func TestUnreachableReceiver(t *testing.T) {
 	m.want(dropped+1, "drawgate_webhook_deliveries_total", "result", "dropped")
 }
 
-// TestCloseIsBounded: it delivers for as long as it may, and says what was left. // req: D9
+// Close delivers for as long as it may, and says how many events were left. // req: D9
 func TestCloseIsBounded(t *testing.T) {
 	t.Parallel()
 	free := make(chan struct{})
@@ -268,7 +268,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestPausesGrow with jitter, up to the most, and as the receiver asks. // req: D9
+// Pauses grow with jitter up to the maximum, and follow what the receiver asks for. // req: D9
 func TestPausesGrow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -301,7 +301,7 @@ func TestPausesGrow(t *testing.T) {
 		}
 		mean := []time.Duration{time.Second, 2 * time.Second, 15 * time.Second, 20 * time.Second, 16 * time.Second, 20 * time.Second, 20 * time.Second}
 		if len(at) != 8 {
-			t.Fatalf("%d attempts", len(at))
+			t.Fatalf("got %d attempts", len(at))
 		}
 		for i, m := range mean {
 			if d := at[i+1].Sub(at[i]); d < m/2 || d > min(m*3/2, 20*time.Second) || (i == 2 || i == 3) && d != m {
@@ -309,13 +309,13 @@ func TestPausesGrow(t *testing.T) {
 			}
 		}
 		if signatures[7] == signatures[0] {
-			t.Error("the last attempt has the signature of the first")
+			t.Error("the last attempt has the signature of the first, want a new one")
 		}
 	})
 }
 
-// TestWebhookMistakes are reported, without showing what may be a secret.
-func TestWebhookMistakes(t *testing.T) {
+// Mistakes in the options are reported without showing what may be a secret.
+func TestWebhookRejectsMistakes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		address, secret string
@@ -340,7 +340,7 @@ func TestWebhookMistakes(t *testing.T) {
 	}
 }
 
-// TestOnlyChosenKindsArePosted.
+// Only the chosen kinds of warnings are posted.
 func TestOnlyChosenKindsArePosted(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -355,8 +355,7 @@ func TestOnlyChosenKindsArePosted(t *testing.T) {
 	}
 }
 
-// TestOnlyChosenMilestonesArePosted: one that a take passes on its way to a higher one is reached
-// too.
+// Only the chosen milestones are posted, also those that a take passes on its way to a higher one.
 func TestOnlyChosenMilestonesArePosted(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -385,8 +384,8 @@ func TestOnlyChosenMilestonesArePosted(t *testing.T) {
 	check(t, got, "80", "100")
 }
 
-// TestSignature is valid for its secret, its body and its time only.
-func TestSignature(t *testing.T) {
+// A signature is valid only for its secret, its body and its time.
+func TestSignatureIsValidForOneSecretBodyAndTime(t *testing.T) {
 	t.Parallel()
 	now, body := time.Unix(1_800_000_000, 0), []byte(`{"version":1}`)
 	good := telemetry.Sign(secret, body, now)

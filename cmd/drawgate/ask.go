@@ -14,7 +14,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// askFlags say what is asked of which buckets.
+// askFlags say what to take from which buckets.
 type askFlags struct {
 	policy, key string
 	n           int64
@@ -30,7 +30,7 @@ func (a *app) bucket(cmd *cobra.Command, f *askFlags) {
 	cmd.Flags().StringVar(&f.policy, "policy", "", "policy (default: the only one)")
 	f.key = api.DefaultKey
 	cmd.Flags().Var((*keyValue)(&f.key), "key", "who is counted")
-	// Errors of completion are not the user's business.
+	// Errors while completing a command line are not shown to the user.
 	_ = cmd.RegisterFlagCompletionFunc("policy", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		s, err := a.resolve(a.flags)
 		if err != nil {
@@ -44,7 +44,7 @@ func (a *app) bucket(cmd *cobra.Command, f *askFlags) {
 func (f *askFlags) amounts(cmd *cobra.Command) {
 	cmd.Flags().Int64VarP(&f.n, "requests", "n", 1, "requests to take")
 	cmd.Flags().StringArrayVar(&f.costs, "cost", nil, "UNIT=N: units to take, such as tokens=500; may be given several times")
-	cmd.Flags().IntVar(&f.priority, "priority", 0, "0 to 9: a limit may keep a share for high ones, and who waits is served by it")
+	cmd.Flags().IntVar(&f.priority, "priority", 0, "0 to 9: a limit may reserve a share for higher priorities, and waiting takes are served in this order")
 }
 
 // take adds the flags of a take.
@@ -55,7 +55,7 @@ func (f *askFlags) take(cmd *cobra.Command) {
 	durationVar(cmd, &f.wait, "wait", 0, "wait until the take fits, for at most this long (30s, 5m)")
 }
 
-// request makes the engine's form.
+// request converts the flags to a request to the engine.
 func (f *askFlags) request(cmd *cobra.Command, s *session) (*engine.Request, error) {
 	costs, err := f.cost(cmd.Flags().Changed("requests"))
 	if err != nil {
@@ -82,7 +82,7 @@ func (f *askFlags) request(cmd *cobra.Command, s *session) (*engine.Request, err
 	return r, err
 }
 
-// plain makes a request without its buckets.
+// plain returns a request without its buckets.
 func (f *askFlags) plain() (*engine.Request, error) {
 	if f.wait < 0 {
 		return nil, usage("--wait %v is negative", f.wait)
@@ -98,7 +98,8 @@ func (f *askFlags) plain() (*engine.Request, error) {
 	return r, nil
 }
 
-// several asks each bucket for those of the units that its policy counts, which counts says.
+// several makes an ask for each bucket, with those costs whose units its policy counts. counts says
+// which these are.
 func (f *askFlags) several(
 	cmd *cobra.Command, tenant string, costs []drawgate.Cost, counts func(policy string) (func(unit string) bool, error),
 ) (asks []engine.Ask, err error) {
@@ -135,7 +136,8 @@ func hasUnit(l *drawgate.Limiter, unit string) bool {
 	})
 }
 
-// cost reads -n and --cost. A policy without requests takes none unless they are named.
+// cost reads -n and --cost. If neither is given there are no costs, and the policy decides whether
+// a take is one request.
 func (f *askFlags) cost(named bool) ([]drawgate.Cost, error) {
 	var all []drawgate.Cost
 	if named {

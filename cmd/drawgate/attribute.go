@@ -13,7 +13,7 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// attributeNames are the names of --attr that stand for themselves.
+// attributeNames are the names of --attr that need no prefix.
 var attributeNames = []string{"method", "path", "host", "route", "ip", "user", "class"}
 
 // attributes reads --attr.
@@ -47,8 +47,8 @@ func attributes(list []string) (*api.Attributes, error) {
 	return at, nil
 }
 
-// explainByRules says which rules match a request, and what the buckets that they choose would
-// answer: those of a server, or those of the store that the configuration names.
+// explainByRules prints which rules match a request, and what the buckets that they choose would
+// answer. The buckets are those of a server, or those of the configured store.
 func (a *app) explainByRules(cmd *cobra.Command, f *askFlags, attrs []string) error {
 	at, err := attributes(attrs)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *app) explainByRules(cmd *cobra.Command, f *askFlags, attrs []string) er
 	return a.explanation(&w, err)
 }
 
-// explainHere asks a server that nobody else can reach: what it says is what drawgate serve would.
+// explainHere asks a server inside this process, so that the answer is that of drawgate serve.
 func (a *app) explainHere(cmd *cobra.Command, q api.ExplainRequest) error {
 	s, err := a.resolve(a.flags)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// quota is the policy that the variables of the multi-tier quota make.
+// quota is the policy that the environment variables of the multi-tier quota define.
 func quota(t *testing.T, environ ...string) drawgate.Policy {
 	t.Helper()
 	c, err := config.FromEnv(environ)
@@ -39,8 +39,7 @@ func quota(t *testing.T, environ ...string) drawgate.Policy {
 	return p
 }
 
-// tasks is the batch's own log: when each task was let through. It is an independent judge of every
-// decision.
+// tasks is the batch's own log of when each task was granted. Every decision is checked against it.
 type tasks []time.Time
 
 // within counts the tasks of the last window.
@@ -64,9 +63,9 @@ func (ts tasks) refusing(p drawgate.Policy, n int64, now time.Time) (names []str
 	return names
 }
 
-// A month of 100,000 tasks, with restarts in between: the answers, the file and the tasks' own log
-// agree exactly, and each refusal names the periods that refused. All five periods do, sooner or
-// later.
+// In a month of 100,000 tasks, with restarts in between, the answers, the file and the tasks' own
+// log agree exactly. Each refusal names the periods that refused, and each of the five periods
+// refuses at some time.
 //
 // req: D1, D2, D5, D11
 func TestBatchOfTasks(t *testing.T) {
@@ -92,7 +91,7 @@ func TestBatchOfTasks(t *testing.T) {
 		t.Logf("%d tasks in %v; refusals %v", len(b.log), time.Since(begin), b.refusals)
 		for _, l := range policy.Limits {
 			if b.refusals[l.Name] == 0 {
-				t.Errorf("limit %q never refused: this shows nothing of it", l.Name)
+				t.Errorf("limit %q never refused, want it to refuse at some time", l.Name)
 			}
 		}
 	})
@@ -116,8 +115,8 @@ func (b *batch) open() {
 	if b.store, err = sqlitestore.Open(b.path, &sqlitestore.Options{Synchronous: sqlitestore.Normal}); err != nil {
 		b.t.Fatal(err)
 	}
-	// In the bubble time stands still while the disk is busy, so no deadline can be missed but by a
-	// bubble that is otherwise idle.
+	// In the bubble time stands still while the disk is busy, so a deadline can pass only while
+	// nothing else runs.
 	if b.lim, err = drawgate.New(b.store, b.policy, &drawgate.Options{StoreTimeout: -1}); err != nil {
 		b.t.Fatal(err)
 	}
@@ -130,8 +129,8 @@ func (b *batch) close() {
 	}
 }
 
-// step asks for n tasks until they are let through. What is refused is asked for again when the
-// refusal said: neither earlier nor later will do.
+// step asks for n tasks until they are granted. After a refusal it asks again exactly when the
+// refusal said, which must then succeed.
 func (b *batch) step(n int64) {
 	b.t.Helper()
 	if b.random.IntN(4) == 0 {
@@ -170,7 +169,7 @@ func (b *batch) step(n int64) {
 	}
 }
 
-// compare holds the file against the log: the counters that are in force, and the history.
+// compare compares the file with the log: the current counters, and the history.
 func (b *batch) compare(begin time.Time) {
 	b.t.Helper()
 	st, err := b.lim.Status(b.t.Context(), "batch")
@@ -202,9 +201,10 @@ func history(t *testing.T, s drawgate.Journal, begin time.Time) (takes []string)
 	return takes
 }
 
-// Real processes on one file, eight at a time, some of them killed while they hold: the answers,
-// the file and the tasks' own log agree exactly. The hour refuses. DRAWGATE_LONG=1 lets them run
-// for more than a minute, so that first the minute refuses and comes free.
+// With real processes on one file, eight at a time, some of them killed while they hold, the
+// answers, the file and the tasks' own log agree exactly. The limit of the hour refuses. With
+// DRAWGATE_LONG=1 they run for more than a minute, so that the limit of the minute refuses first
+// and becomes free again.
 //
 // req: C1, D1, D2, D4, D5, D11
 func TestBatchOfProcesses(t *testing.T) {
@@ -228,7 +228,7 @@ func TestBatchOfProcesses(t *testing.T) {
 	wg.Wait()
 	t.Logf("%d granted in %v; refused by %v", len(tally.granted), time.Since(begin), tally.refusals)
 	if got := len(tally.granted); got != perHour {
-		t.Errorf("%d granted, want %d", got, perHour)
+		t.Errorf("got %d granted tasks, want %d", got, perHour)
 	}
 	if got := slices.Sorted(maps.Keys(tally.refusals)); !slices.Equal(got, refuse) {
 		t.Errorf("refusals name %v, want %v", tally.refusals, refuse)
@@ -265,7 +265,7 @@ func (b bench) checkHistory(begin time.Time, granted []string) {
 	}
 }
 
-// tally is what the answers say.
+// tally counts the answers.
 type tally struct {
 	mu       sync.Mutex
 	granted  []string
@@ -288,8 +288,8 @@ func (y *tally) refusedBy(limit string) int {
 	return y.refusals[limit]
 }
 
-// task runs one task in a process of its own; it is granted if its command ran. kill: the process
-// is killed while the command runs.
+// task runs one task in its own process. The task was granted if its command ran. kill means that
+// the process is killed while the command runs.
 func (b bench) task(id string, kill bool) (string, string) {
 	script := "echo " + id + " >>tasks.log; echo ready"
 	if kill {

@@ -24,7 +24,7 @@ many to assume. The store is not opened.`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    action(func(_ *cobra.Command, args []string) error { return a.bound(args, instances) }),
 	}
-	cmd.Flags().IntVar(&instances, "instances", 0, "how many processes share the limits, or are counted where that is auto (default: what the configuration says)")
+	cmd.Flags().IntVar(&instances, "instances", 0, "how many processes share the limits, or are assumed to be counted with auto (default: what the configuration says)")
 	return cmd
 }
 
@@ -59,8 +59,8 @@ func (a *app) bound(args []string, instances int) error {
 }
 
 // bound returns the worst case of each limit for so many instances (0: as many as the configuration
-// says), over the amounts of the policies, rules and overrides, and those of Envoy's files. What is
-// made of rates that requests carry is not in it: nobody knows those before.
+// says), over the amounts of the policies, rules and overrides, and those of Envoy's files. Limits
+// that come from rates in requests are left out, because they are not known beforehand.
 func (s *settings) bound(instances int) (lines []guard.Line, err error) {
 	said := s.SharedBy()
 	bound := func(policies []drawgate.Policy) ([]guard.Line, error) {
@@ -94,7 +94,7 @@ func (s *settings) bound(instances int) (lines []guard.Line, err error) {
 	return guard.Worst(lines), nil
 }
 
-// excess is a line of bound as JSON. null has no bound.
+// excess is a line of bound as JSON. null means unbounded.
 type excess struct {
 	Policy    string `json:"policy"`
 	Limit     string `json:"limit"`
@@ -104,9 +104,9 @@ type excess struct {
 	AtLeast   int    `json:"at_least,omitempty"` // instances are counted
 	Most      int64  `json:"most"`
 	Share     *int64 `json:"share"`
-	Extra     *int64 `json:"extra"`  // in the window in which the store goes away
-	Later     *int64 `json:"later"`  // in each later one, while all are cut off
-	Partly    *int64 `json:"partly"` // in each in which only some are
+	Extra     *int64 `json:"extra"`  // in the window in which the store becomes unavailable
+	Later     *int64 `json:"later"`  // in each later window, while all instances are cut off
+	Partly    *int64 `json:"partly"` // in each window in which only some are cut off
 	Text      string `json:"text"`
 }
 

@@ -28,9 +28,8 @@ import (
 // boundInstances is how many processes share the limits.
 const boundInstances = 3
 
-// boundFile has a policy for each case. WINDOW is a minute, or a day where real time passes. The
-// last two overrides and rules are the worst case in turn: one of a bucket that fills fast, the
-// other of one that holds much.
+// boundFile has a policy for each case. WINDOW is a minute, or a day if real time passes. The last
+// two overrides and rules are two worst cases: a bucket that fills fast, and one that holds much.
 const boundFile = `
 store: redis://localhost
 instances: 3
@@ -58,8 +57,8 @@ rules:
   - {name: shadow,  match: {path: /shadow},  apply: [{policy: shadow, key: user, limits: {l: 900}}], shadow: true}
 `
 
-// way is how a bucket is used: by requests that are made in turn, whose limits admit so much at
-// once, and so much more in a window.
+// way is how a bucket is used up: requests are made in turn, and their limits admit most units at
+// once, and rate more units per window.
 type way struct {
 	most, rate int64
 	requests   []*engine.Request
@@ -98,7 +97,7 @@ type fleet struct {
 	down    []*atomic.Bool
 }
 
-// switched is a store that can be taken away from a process.
+// switched is a store that can be cut off from a process.
 type switched struct {
 	drawgate.Store
 
@@ -149,8 +148,8 @@ func newFleet(t *testing.T, c *config.Config, connect func() drawgate.Store, opt
 	return f
 }
 
-// rush has processes take until none of them gets any more, and returns how much they got. The
-// first request is made last as well: a bucket drains at its rate until it is looked at next.
+// rush lets processes take until none of them gets any more, and returns how much they got. The
+// first request is repeated at the end, because a bucket refills until it is next looked at.
 func (f *fleet) rush(w way, processes ...int) (n int64) {
 	f.t.Helper()
 	for _, p := range processes {
@@ -170,7 +169,8 @@ func (f *fleet) rush(w way, processes ...int) (n int64) {
 	return n
 }
 
-// most returns how much processes get in any window, if they take all they can for some windows.
+// most returns the most that processes get in any window if they take all they can for several
+// windows.
 func (f *fleet) most(w way, window time.Duration, processes ...int) (most int64) {
 	f.t.Helper()
 	const windows, ticks = 4, 300
@@ -187,9 +187,9 @@ func (f *fleet) most(w way, window time.Duration, processes ...int) (most int64)
 	return most
 }
 
-// TestAdmissionsReachTheBound: while a store is away from real guards, processes that ask for as
-// much as they can get are admitted at least 90 % of what `drawgate bound` prints, and never more,
-// whether the amounts are a policy's, a rule's or an override's.
+// While the store is unavailable to real guards, processes that ask for as much as they can get are
+// admitted at least 90 % of what `drawgate bound` prints, and never more. The amounts may be those
+// of a policy, a rule or an override.
 //
 // req: A10, D10, E7
 func TestAdmissionsReachTheBound(t *testing.T) {
@@ -240,8 +240,8 @@ func TestAdmissionsReachTheBound(t *testing.T) {
 	}
 }
 
-// TestAdmissionsReachTheBoundWithoutRedis: the same for a Redis server that is killed. Of what
-// comes back in a day nothing does meanwhile.
+// The same holds for a Redis server that is killed. With a window of a day nothing becomes free
+// during the test.
 //
 // req: A10, E7
 func TestAdmissionsReachTheBoundWithoutRedis(t *testing.T) {
@@ -296,7 +296,7 @@ func bounds(t *testing.T, window string) (*config.Config, map[string]excess) {
 	lines := map[string]excess{}
 	for _, l := range list {
 		if _, twice := lines[l.Policy]; twice {
-			t.Errorf("two lines of one limit: %s", fmt.Sprint(l))
+			t.Errorf("got two lines for one limit, want one: %s", fmt.Sprint(l))
 		}
 		lines[l.Policy] = l
 	}

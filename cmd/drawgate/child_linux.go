@@ -2,7 +2,7 @@ package main
 
 import "syscall"
 
-// dieWithParent ends the command when this process is killed: nobody would renew its hold. SIGKILL,
-// because nobody would be there to insist on another signal. What the command has started cannot be
-// ended by this.
+// dieWithParent ends the command when this process is killed, because nobody would renew its hold
+// then. The signal is SIGKILL, because nobody could send a second one. It does not reach processes
+// that the command has started.
 func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }

@@ -10,14 +10,14 @@ import (
 	"github.com/mattn/go-isatty"
 )
 
-// forwarded are the signals that the command gets too.
+// forwarded are the signals that are passed on to the command.
 var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
 
-// isolate gives the command a process group, so that all that it starts can be reached by a signal.
-// bound: it must not outlive its hold.
+// isolate gives the command a process group, so that a signal reaches everything that it starts.
+// bound means that the command must not outlive its hold.
 //
-// A command at a terminal stays in our group: another one could not read from it, and job control
-// would not reach it.
+// A command at a terminal stays in our group: in another one it could not read from the terminal,
+// and job control would not reach it.
 func (c *child) isolate(bound bool) {
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: c.group}
 	if bound {
@@ -37,12 +37,12 @@ func (c *child) signal(sig os.Signal) {
 	_ = syscall.Kill(pid, n) // it may have ended in this moment
 }
 
-// left reports whether anybody of the command's own process group is there.
+// left reports whether any process of the command's own group is still running.
 func (c *child) left() bool {
 	return c.group && !errors.Is(syscall.Kill(-c.cmd.Process.Pid, 0), syscall.ESRCH)
 }
 
-// fromTerminal reports whether a terminal sends this signal to the whole group by itself.
+// fromTerminal reports whether the terminal itself sends this signal to the whole group.
 func fromTerminal(sig os.Signal) bool { return sig == syscall.SIGINT || sig == syscall.SIGQUIT }
 
 func terminal(f *os.File) bool { return isatty.IsTerminal(f.Fd()) }

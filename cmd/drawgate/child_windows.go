@@ -14,7 +14,7 @@ func (c *child) signal(os.Signal) { _ = c.cmd.Process.Kill() }
 
 func (c *child) left() bool { return false }
 
-// fromTerminal reports whether the console tells the command by itself.
+// fromTerminal reports whether the console itself informs the command.
 func fromTerminal(sig os.Signal) bool { return sig == os.Interrupt }
 
 func terminal(*os.File) bool { return true }

@@ -37,12 +37,12 @@ type daemon struct {
 	rpc           string // and of Envoy's: host:port
 }
 
-// endTime is how long a server has to end, or something to happen: more than it gives what is under
-// way.
+// endTime is how long a test waits for a server to end, or for something to happen. It is longer
+// than a server waits for running requests.
 const endTime = 2 * time.Minute
 
-// daemon starts a server of drawgate.yaml on free ports. It is told to end when the test does, and
-// must end well.
+// daemon starts a server with drawgate.yaml on free ports. The server is told to end when the test
+// ends, and must exit with code 0.
 func (b bench) daemon() *daemon {
 	b.t.Helper()
 	d := b.launch()
@@ -76,13 +76,13 @@ func (d *daemon) listens() {
 	d.rpc = d.log.await(d.t, `grpc://([^"]+)`)
 }
 
-// ended waits for the end of a server that was told to end. A race that was detected in it has an
-// exit code, too.
+// ended waits for the end of a server that was told to end. The exit code also shows if the race
+// detector found something.
 func (d *daemon) ended() {
 	d.t.Helper()
 	<-d.done
 	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
-		d.t.Errorf("it ended with %d", code)
+		d.t.Errorf("got exit code %d, want 0", code)
 	}
 	if d.t.Failed() {
 		d.t.Logf("it said:\n%s", d.log)
@@ -130,7 +130,7 @@ func (d *daemon) ask(url string, body any, headers ...string) (r reply, err erro
 	return reply{resp.StatusCode, resp.Header, string(b)}, err
 }
 
-// must is ask for a request that is answered.
+// must is ask, and fails the test if there is no answer.
 func (d *daemon) must(url string, body any, headers ...string) reply {
 	d.t.Helper()
 	r, err := d.ask(url, body, headers...)
@@ -140,7 +140,7 @@ func (d *daemon) must(url string, body any, headers ...string) reply {
 	return r
 }
 
-// decoded is must for an answer of that type.
+// decoded is must, with the answer decoded.
 func decoded[A any](d *daemon, url string, body any) (a A) {
 	d.t.Helper()
 	r := d.must(url, body)
@@ -183,7 +183,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// envoy returns a client as Envoy is one; without credentials it speaks in the clear.
+// envoy returns a client like Envoy. Without credentials it does not use TLS.
 func (d *daemon) envoy(c credentials.TransportCredentials) ratelimit.RateLimitServiceClient {
 	d.t.Helper()
 	if c == nil {
@@ -197,14 +197,14 @@ func (d *daemon) envoy(c credentials.TransportCredentials) ratelimit.RateLimitSe
 	return ratelimit.NewRateLimitServiceClient(conn)
 }
 
-// hit is a request in the domain edge of one descriptor with one entry.
+// hit is a request in the domain "edge" with one descriptor of one entry.
 func hit(key, value string) *ratelimit.RateLimitRequest {
 	return &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{
 		{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: value}}},
 	}}
 }
 
-// short bounds a call that has to be answered.
+// short returns a context for a call that must be answered soon.
 func short(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), endTime)

@@ -11,12 +11,12 @@ import (
 	"github.com/drawgate/drawgate/internal/failure"
 )
 
-// The exit codes. Those from 64 on are those of sysexits.h; `run` has further ones, as shells and
-// other wrappers of commands do.
+// The exit codes. Those from 64 on are from sysexits.h. `run` has additional ones, like shells and
+// other programs that run commands.
 const (
 	exitOK          = 0
 	exitUsage       = 64 // the command line is wrong, or what it asks can never be granted
-	exitUnavailable = 69 // the store is away: nothing was decided; or the port of serve is in use
+	exitUnavailable = 69 // the store cannot be reached, so nothing was decided; or the port of serve is in use
 	exitInternal    = 70
 	exitRefused     = 75 // try again later
 	exitConfig      = 78 // the configuration is wrong
@@ -31,13 +31,13 @@ const (
 const exitHelp = `Exit codes:
   0   allowed, or done
   64  the command line is wrong, or asks for more than a limit can ever grant
-  69  the store is away: nothing was decided; serve: its port is in use
+  69  the store cannot be reached, so nothing was decided; serve: its port is in use
   70  an error inside drawgate
   75  refused: try again later
   78  the configuration is wrong
   "run" has codes of its own: see drawgate run --help`
 
-// exitError ends the program with a code. A nil err says that all was said.
+// exitError ends the program with a code. If err is nil there is no message to print.
 type exitError struct {
 	code int
 	err  error
@@ -57,7 +57,7 @@ func usage(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// done ends the program with a code, without a message.
+// done returns an error that ends the program with a code, without a message.
 func done(code int) error {
 	if code == exitOK {
 		return nil
@@ -65,7 +65,7 @@ func done(code int) error {
 	return &exitError{code: code}
 }
 
-// exitCode says which code an error has.
+// exitCode returns the exit code of an error.
 func exitCode(err error) int {
 	if err == nil {
 		return exitOK
@@ -82,13 +82,13 @@ func exitCode(err error) int {
 		return exitUnavailable
 	case kind.Mistake(), errors.Is(err, engine.ErrTooMany):
 		return exitUsage
-	case isFile: // one that the configuration names
+	case isFile: // a file that the configuration names
 		return exitConfig
 	}
 	return exitInternal
 }
 
-// advice says what to do about an error, where that is not obvious.
+// advice returns what to do about an error, or "" if that is obvious.
 func advice(err error) string {
 	_, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
 	switch kind := failure.Of(err); {

@@ -18,11 +18,11 @@ func (a *app) explainCmd() *cobra.Command {
 	var attrs []string
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Say what a take would get now, and why",
-		Long: `Say what a take would get now, limit by limit, and where the policy comes from. Nothing is spent. The exit code is that of the take: 75 if it
+		Short: "Show what a take would get now, and why",
+		Long: `Show what a take would get now, limit by limit, and where the policy comes from. Nothing is spent. The exit code is that of the take: 75 if it
 would be refused, 64 if it can never fit.
 
-With --attr the rules choose the policies and keys, by what a request is like: rules can be tried before any server runs with them. NAME is one of
+With --attr the rules choose the policies and keys by the attributes of a request, so you can try rules before a server uses them. NAME is one of
 ` + strings.Join(attributeNames, ", ") + `, or headers.NAME for a header, or attrs.NAME for an attribute of your own.`,
 		Example: `  drawgate explain --policy gpt --key team-a --cost tokens=5000
   drawgate explain --config new.yaml --attr method=GET --attr path=/v1/x --attr ip=192.0.2.1 --attr headers.X-Api-Key=k`,
@@ -36,7 +36,7 @@ With --attr the rules choose the policies and keys, by what a request is like: r
 	}
 	a.bucket(cmd, &f)
 	f.amounts(cmd)
-	cmd.Flags().StringArrayVar(&attrs, "attr", nil, "NAME=VALUE: what a request is like, in place of --policy and --key; may be given several times")
+	cmd.Flags().StringArrayVar(&attrs, "attr", nil, "NAME=VALUE: an attribute of the request, instead of --policy and --key; may be given several times")
 	return cmd
 }
 
@@ -69,7 +69,7 @@ func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 	case failed != nil && !w.Allowed && !a.json:
 		return failed
 	case failure.Of(failed) == failure.Unavailable:
-		a.warnf("%s", text(failed)) // which no answer says
+		a.warnf("%s", text(failed)) // the answer does not contain it
 	}
 	if !a.json {
 		return a.sentences(s, &r.Asks[0], &w)
@@ -78,7 +78,7 @@ func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 	return done(verdictOf(&w))
 }
 
-// sentences says what becomes of an ask, limit by limit.
+// sentences prints the answer to an ask, limit by limit.
 func (a *app) sentences(s *session, asked *engine.Ask, w *api.ExplainAnswer) error {
 	ask, err := s.engine.Ask(asked.Policy, asked.Tenant, asked.Key)
 	if err != nil {
@@ -96,7 +96,7 @@ func (a *app) sentences(s *session, asked *engine.Ask, w *api.ExplainAnswer) err
 	return done(verdictOf(w))
 }
 
-// limits says how the limits of a policy stand.
+// limits prints the state of a policy's limits.
 func (a *app) limits(s *session, plan *drawgate.Plan, costs []drawgate.Cost, w *api.StatusAnswer) {
 	n, _ := plan.Amounts(costs) // they were resolved for the status already
 	policy := plan.Policy()
@@ -107,7 +107,7 @@ func (a *app) limits(s *session, plan *drawgate.Plan, costs []drawgate.Cost, w *
 	}
 }
 
-// origin says where limit i of a policy comes from, whose amounts are those of a key.
+// origin returns where limit i of a policy comes from. p has the amounts of the key.
 func (s *session) origin(p *drawgate.Policy, i int) string {
 	limit := &p.Limits[i]
 	from := "built in"
@@ -122,7 +122,7 @@ func (s *session) origin(p *drawgate.Policy, i int) string {
 	return from
 }
 
-// explainRemote says what the limits of a server would say to a take.
+// explainRemote prints what the limits of a server would answer to a take.
 func (a *app) explainRemote(cmd *cobra.Command, f *askFlags) error {
 	c, err := a.client()
 	if err != nil {
@@ -137,7 +137,7 @@ func (a *app) explainRemote(cmd *cobra.Command, f *askFlags) error {
 	return a.explanation(&w, err)
 }
 
-// explanation prints an explanation, and makes an exit code of it.
+// explanation prints an explanation, and returns its exit code.
 func (a *app) explanation(w *api.ExplainAnswer, err error) error {
 	if err != nil {
 		return remoteError(err)
@@ -158,7 +158,7 @@ func verdictOf(w *api.ExplainAnswer) int {
 	code := exitRefused
 	for i := range w.Applied {
 		switch e := &w.Applied[i]; {
-		case e.Bucket == nil: // it does not decide
+		case e.Bucket == nil: // this policy does not decide
 		case e.Error != nil:
 			return exitCode(remoteError(e.Error))
 		case e.Status.Take.NeverFits:

@@ -12,7 +12,7 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// durationValue is a flag that reads what a file reads: days and weeks, too.
+// durationValue is a flag that accepts the same durations as a file, with days and weeks.
 type durationValue time.Duration
 
 // durationVar adds a flag for a duration.
@@ -23,7 +23,7 @@ func durationVar(cmd *cobra.Command, p *time.Duration, name string, value time.D
 
 func (d *durationValue) String() string {
 	if *d == 0 {
-		return "" // no default that is worth a word
+		return "" // the help text then shows no default
 	}
 	return time.Duration(*d).String()
 }
@@ -46,8 +46,8 @@ func (d *durationValue) Set(text string) error {
 	return err
 }
 
-// keyValue is a flag that must not be empty: that is a shell variable which is not set, and would
-// be a caller of its own.
+// keyValue is a flag that must not be empty. An empty key is usually an unset shell variable, and
+// would be counted as a caller of its own.
 type keyValue string
 
 func (k *keyValue) String() string { return string(*k) }

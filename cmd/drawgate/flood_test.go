@@ -16,7 +16,7 @@ import (
 	"github.com/drawgate/drawgate/client"
 )
 
-// flood is how many distinct keys a server is asked about that may keep buckets of how many.
+// flood says how many distinct keys a server is asked about, and how many buckets it may keep.
 func flood() (keys, buckets int) {
 	if os.Getenv("DRAWGATE_LONG") != "" {
 		return 10_000_000, 200_000
@@ -24,16 +24,16 @@ func flood() (keys, buckets int) {
 	return 50_000 / scale, 5_000 / scale
 }
 
-// What a bucket takes in memory, with its record and what finds it, and a program that keeps none.
+// Memory of a bucket, with its record and its index entry, and of a program without buckets.
 const (
 	bytesPerBucket = 1500
 	bytesAtRest    = 64 << 20
 )
 
-// TestFlood: a flood of distinct keys, and of distinct tenants, does not make the server forget a
-// bucket that still limits, nor grow beyond what its configuration lets it; newcomers for whom
-// there is no room are told that nothing was decided.
-func TestFlood(t *testing.T) {
+// A flood of distinct keys and tenants does not make the server forget a bucket that still limits,
+// or grow beyond its configured size. New keys for which there is no room get the answer that
+// nothing was decided.
+func TestFloodOfKeysForgetsNoBucketThatLimits(t *testing.T) {
 	keys, buckets := flood()
 	b := newBench(t)
 	b.write("drawgate.yaml", fmt.Sprintf(`
@@ -71,12 +71,12 @@ policies:
 	}
 	for range 2 {
 		if !one("", "victim").Allowed {
-			t.Fatal("refused")
+			t.Fatal("the first take was refused, want it allowed")
 		}
 	}
 	decided, refused := send(t, c, keys)
 	if one("", "victim").Allowed {
-		t.Error("a bucket that limits was forgotten")
+		t.Error("a take beyond the limit was allowed: the bucket was forgotten, want it kept")
 	}
 	if decided+refused != keys || decided < buckets-1 || decided > buckets+100 {
 		t.Errorf("%d were decided and %d not, of %d keys, with room for %d buckets", decided, refused, keys, buckets)
@@ -88,7 +88,7 @@ policies:
 	t.Logf("%d keys: %d decided, %d not; at most %d MB, with a memory limit of %d", keys, decided, refused, rss>>20, most>>20)
 }
 
-// send asks about so many keys, each of a tenant of its own or of none, and returns how many were
+// send asks about so many keys, each with its own tenant or with none. It returns how many were
 // decided, and for how many there was no room.
 func send(t *testing.T, c *client.Client, keys int) (decided, refused int) {
 	t.Helper()
@@ -133,7 +133,7 @@ func send(t *testing.T, c *client.Client, keys int) (decided, refused int) {
 	return decided, refused
 }
 
-// memory returns the most that a process has taken, in bytes.
+// memory returns the peak memory of a process, in bytes.
 func memory(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

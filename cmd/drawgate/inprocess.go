@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/server"
 )
 
-// inProcess returns a server of the rules and policies in s, which is asked without a network.
+// inProcess returns a server with the rules and policies of s that is called without a network.
 func (a *app) inProcess(s *settings, store drawgate.Store, log *slog.Logger) (*inProcess, error) {
 	e, err := a.engine(s, store, log)
 	if err != nil {
@@ -24,7 +24,7 @@ func (a *app) inProcess(s *settings, store drawgate.Store, log *slog.Logger) (*i
 	return &inProcess{h}, nil
 }
 
-// engine returns what decides by the rules and policies in s, as it does in a server.
+// engine returns an engine with the rules and policies of s, as a server uses it.
 func (a *app) engine(s *settings, store drawgate.Store, log *slog.Logger) (*engine.Engine, error) {
 	if _, err := loadEnvoy(s.Config); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (a *app) engine(s *settings, store drawgate.Store, log *slog.Logger) (*engi
 	return engine.New(store, s.Engine(), &engine.Options{Tenant: a.tenant, StoreTimeout: storeTimeout, ShadowGrace: storeTimeout, Logger: log})
 }
 
-// inProcess is a server that is asked without a network, for one client.
+// inProcess is a server that one client calls without a network.
 type inProcess struct{ handler http.Handler }
 
 // RoundTrip implements http.RoundTripper.

@@ -16,9 +16,9 @@ import (
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
-// parallel is how many tests run at once, unless -parallel says it: most of the time they wait, for
-// processes and for holds that end. Two at a time, which is the default on two processors, leave
-// the processors idle.
+// parallel is how many tests run at once without -parallel. Most of the time they wait for
+// processes and for holds to end. Two at a time, the default on two processors, would leave the
+// processors idle.
 const parallel = "4"
 
 func TestMain(m *testing.M) {
@@ -58,8 +58,8 @@ func setup(e *testscript.Env) error {
 	return nil
 }
 
-// longTimeouts gives a server's store the time that a busy machine takes: by default a server
-// decides without a disk that is slow.
+// longTimeouts gives a server's store the time that a busy machine needs. By default a server
+// decides without a store whose disk is slow.
 const longTimeouts = "DRAWGATE_STORE_TIMEOUT=30s"
 
 // dayZone returns a zone whose day does not end while a script runs.
@@ -70,7 +70,7 @@ func dayZone() string {
 	return "America/Los_Angeles"
 }
 
-// commands are what scripts can do beside testscript's own.
+// commands are the additional commands of scripts.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		// code N PROGRAM ARGUMENT...: runs it, and checks its exit code.

@@ -11,7 +11,7 @@ func (a *app) manCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIRECTORY",
 		Short: "Write the manual pages",
-		Long: `Write a manual page for each command into a directory, which is made if it is not there: drawgate.1, drawgate-take.1 and so on. Packages put them
+		Long: `Write a manual page for each command into a directory, which is created if necessary: drawgate.1, drawgate-take.1 and so on. Packages put them
 into man1 of a directory on the MANPATH.`,
 		Example: `  drawgate man ~/.local/share/man/man1 && man drawgate-run`,
 		Args:    cobra.ExactArgs(1),

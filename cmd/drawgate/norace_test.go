@@ -4,6 +4,6 @@ package main
 
 const scale = 1
 
-// program is what a process takes beside what Go's memory limit bounds: most of it is the program
-// itself.
+// program is the memory of a process that Go's memory limit does not bound: most of it is the
+// program itself.
 const program = 16 << 20

@@ -22,10 +22,11 @@ func (a *app) pauseCmd() *cobra.Command {
 	var f pauseFlags
 	cmd := &cobra.Command{
 		Use:   "pause",
-		Short: "Let a bucket refuse every take for a time",
-		Long: `Let a bucket refuse every take for a time, whoever asks, in every process that shares the store: after an upstream's 429, for example. It stops takes
-only: what is held is settled, renewed and given back as ever. The pause ends by itself. Another one never makes it shorter; drawgate reset ends it, and
-forgets what the bucket has used. drawgate status shows it. A server is asked at its address for administrators.`,
+		Short: "Make a bucket refuse every take for a time",
+		Long: `Make a bucket refuse every take for a time, for all callers and in every process that shares the store: after an upstream's 429, for example. Only
+takes are refused; what is held can still be settled, renewed and given back. The pause ends by itself, and a second pause never shortens it.
+drawgate reset ends it early, but also forgets what the bucket has used. drawgate status shows it. With --server, name the server's address for
+administrators.`,
 		Example: `  drawgate pause --policy gpt --key team-a --for 30s --reason "429 of the provider"
   drawgate pause --policy gpt --until 2026-07-01T00:00:00Z --reason maintenance`,
 		Args: cobra.NoArgs,
@@ -33,12 +34,12 @@ forgets what the bucket has used. drawgate status shows it. A server is asked at
 	}
 	a.bucket(cmd, &f.askFlags)
 	durationVar(cmd, &f.length, "for", 0, "how long (30s, 5m); at most 31 days")
-	cmd.Flags().StringVar(&f.until, "until", "", "instead: until when, by the store's clock, such as 2026-07-01T00:00:00Z")
+	cmd.Flags().StringVar(&f.until, "until", "", "end of the pause by the store's clock, instead of --for, such as 2026-07-01T00:00:00Z")
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for people: at most 256 bytes")
 	return cmd
 }
 
-// pause makes the engine's form.
+// pause converts the flags to a pause for the engine.
 func (f *pauseFlags) pause() (p drawgate.Pause, err error) {
 	if (f.length == 0) == (f.until == "") {
 		return p, usage("for how long? Say either --for 30s or --until 2026-07-01T00:00:00Z")
@@ -60,7 +61,7 @@ func (a *app) pause(cmd *cobra.Command, f *pauseFlags) error {
 	if a.serverURL() != "" {
 		return a.pauseRemote(cmd, f, p)
 	}
-	s, err := a.open(false) // a pause is kept, in a database that is made for it if there is none
+	s, err := a.open(false) // a pause is stored, so the database is created if there is none
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func (a *app) pauseRemote(cmd *cobra.Command, f *pauseFlags, p drawgate.Pause) e
 	return nil
 }
 
-// paused says until when a bucket is paused.
+// paused prints until when a bucket is paused.
 func (a *app) paused(key string, until time.Time) {
 	if a.json {
 		a.printJSON(api.PauseAnswer{Until: until.UTC()})

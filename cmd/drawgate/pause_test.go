@@ -13,9 +13,9 @@ import (
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
-// Once a pause was answered the first take of every process is refused, whichever of them was
-// asked, and whoever took there before. Each server has taken of the bucket, so that whatever it
-// keeps of it is there. A reset ends the pause for all.
+// Once a pause was answered, the next take in every process is refused, whichever process was
+// asked. Each server has used the bucket before, so that anything it caches exists. A reset ends
+// the pause for all.
 func TestPauseHoldsInEveryProcess(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(t *testing.T) string{
@@ -91,8 +91,8 @@ func (d *daemon) took(t *testing.T, key string) (a api.Answer) {
 	return a
 }
 
-// Where there is no database yet, a pause makes one: it must hold for whoever comes first. A
-// pause's mistakes are found before anything is done; what it says to a terminal cannot steer it.
+// Without a database a pause creates one, because it must hold for the first take, too. Mistakes in
+// a pause are found before anything is done. Its reason cannot control a terminal.
 func TestPauseChecksWhatItIsAsked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -14,9 +14,9 @@ func (a *app) planCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "plan OLD NEW",
 		Short: "Show whose answers another configuration would change",
-		Long: `Compare two configuration files, and show which policies, limits and rules answer differently: amounts that rise and fall, limits that start unused because
-they are other ones, rules that match otherwise, and settings beside them, but for those of telemetry. Nothing is opened and nothing changes. The
-environment counts for both, as for the other commands.
+		Long: `Compare two configuration files, and show which policies, limits and rules would answer differently: amounts that rise or fall, limits that start unused
+because they count as new ones, rules that match differently, and other settings except those of telemetry. Nothing is opened or changed. The environment
+applies to both files, as with the other commands.
 
 The exit code is 0 whether they differ or not, and 78 if one of them has mistakes.`,
 		Example: `  drawgate plan drawgate.yaml drawgate.new.yaml`,
@@ -25,7 +25,7 @@ The exit code is 0 whether they differ or not, and 78 if one of them has mistake
 	}
 }
 
-// twoFiles makes sure that there is something to compare.
+// twoFiles returns an error unless there are two files to compare.
 func twoFiles(_ *cobra.Command, args []string) error {
 	if len(args) != 2 {
 		return usage("plan compares two files, not %d: give the one in force and the new one, such as drawgate plan drawgate.yaml drawgate.new.yaml", len(args))
@@ -74,11 +74,11 @@ func (a *app) plan(before, after string) error {
 	return nil
 }
 
-// silent are the settings that change no answer.
+// silent are the settings that do not change any answer.
 var silent = regexp.MustCompile(`^(queue|telemetry)\.|^warn_every$`)
 
-// settingChanges are the lines of settings beside policies and rules. Another store, or another
-// prefix in it, has other buckets.
+// settingChanges returns the lines about settings other than policies and rules. Another store, or
+// another prefix in it, means other buckets.
 func settingChanges(list []config.Difference) []change {
 	out := []change{}
 	for _, d := range list {

@@ -47,8 +47,8 @@ func (a *app) policyDisableCmd() *cobra.Command {
 	var d time.Duration
 	cmd := &cobra.Command{
 		Use: "disable NAME --for DURATION", Short: "Switch a policy off for a time", Args: cobra.ExactArgs(1),
-		Long: `Switch a policy off for a time: takes pass as if it were not there, and nothing is counted under it. It comes back by itself. Each server is told
-for itself.`,
+		Long: `Switch a policy off for a time: takes pass as if it were not there, and nothing is counted under it. It comes back by itself. This
+affects only this server.`,
 		Example: `  drawgate policy disable per-ip --for 1h`,
 		RunE: action(func(cmd *cobra.Command, args []string) error {
 			if d <= 0 {

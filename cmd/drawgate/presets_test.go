@@ -51,8 +51,8 @@ func (s *cuttable) Peek(ctx context.Context, b []drawgate.BucketCost, priority i
 	return s.Store.Peek(ctx, b, priority, out)
 }
 
-// TestPresetsGoOnDecidingWithoutRedis though nobody says how many servers there are: two of them
-// count each other, and each goes on with its share.
+// The presets go on deciding without Redis although the number of servers is not configured: two
+// servers count each other, and each goes on with its share.
 //
 // req: A10, B11
 func TestPresetsGoOnDecidingWithoutRedis(t *testing.T) {

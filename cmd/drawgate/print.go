@@ -12,7 +12,7 @@ import (
 func (a *app) printJSON(v any) {
 	e := json.NewEncoder(a.out)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // of our own types; an output that is closed cannot be told
+	_ = e.Encode(v) // our types can always be encoded; nothing can be done if the output is closed
 }
 
 func (a *app) printf(format string, args ...any) { present.Printf(a.out, format, args...) }
@@ -21,7 +21,7 @@ func (a *app) warnf(format string, args ...any) {
 	present.Printf(a.errOut, "drawgate: "+format+"\n", args...)
 }
 
-// answer prints what became of a take.
+// answer prints the answer to a take.
 func (a *app) answer(w api.Answer) {
 	if a.json {
 		a.printJSON(w)

@@ -2,9 +2,9 @@ package main
 
 import "testing"
 
-// A command that ignores SIGTERM does not go on when nobody renews its hold. Only Linux tells a
-// process that its parent has ended.
-func TestCommandOfOneThatWasKilledIsKilled(t *testing.T) {
+// A command that ignores SIGTERM is ended when drawgate is killed, because nobody renews its hold.
+// Only Linux signals a process when its parent has ended.
+func TestKillingDrawgateKillsItsCommand(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	j := b.start(stubborn)

@@ -20,8 +20,7 @@ import (
 	"github.com/drawgate/drawgate/internal/sleep"
 )
 
-// bench is a directory in which the real program runs, with no other environment than what is
-// given.
+// bench is a directory in which the real program runs, with only the given environment.
 type bench struct {
 	t   *testing.T
 	dir string
@@ -59,7 +58,7 @@ func (b bench) write(name, text string) {
 	}
 }
 
-// day is the place of that limit of the sample policy which does not come free while a test runs.
+// day is the index of the limit of the sample policy that does not become free while a test runs.
 const day = 1
 
 func (b bench) status() api.StatusAnswer {
@@ -72,7 +71,7 @@ func (b bench) status() api.StatusAnswer {
 	return all[0]
 }
 
-// job is a drawgate run whose command has said that it runs.
+// job is a drawgate run whose command has printed that it runs.
 type job struct {
 	cmd *exec.Cmd
 	out *bufio.Reader
@@ -100,8 +99,8 @@ func (b bench) start(script string, flags ...string) job {
 	return j
 }
 
-// end waits until nobody has the output open any more: then the command, and all that it started,
-// is gone.
+// end waits until no process has the output open any more. Then the command has ended, and
+// everything that it started.
 func (j job) end(t *testing.T) (rest string, code int) {
 	t.Helper()
 	out, err := io.ReadAll(j.out)
@@ -112,22 +111,22 @@ func (j job) end(t *testing.T) (rest string, code int) {
 	return string(out), j.cmd.ProcessState.ExitCode()
 }
 
-// Whoever is killed gives nothing back: what it held counts as used, and its command does not go on
-// without a hold.
+// If drawgate is killed, what it held counts as used, and its command does not go on without a
+// hold.
 //
 // req: A1
-func TestKilledWhileHolding(t *testing.T) {
+func TestUnitsOfAKilledProcessCountAsUsed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	j := b.start("echo ready; exec sleep 600", "-n", "4", "--hold", "15s")
 	if st := b.status(); st.Open != 1 || st.Limits[day].Used != 4 {
-		t.Errorf("while it is held: %d open, %d used", st.Open, st.Limits[day].Used)
+		t.Errorf("during the hold: got %d open, %d used", st.Open, st.Limits[day].Used)
 	}
 	if err := j.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if _, code := j.end(t); code != -1 {
-		t.Errorf("exit code %d", code)
+		t.Errorf("got exit code %d", code)
 	}
 	st := b.status()
 	for st.Open > 0 { // until the hold ends; each look is a process
@@ -135,12 +134,12 @@ func TestKilledWhileHolding(t *testing.T) {
 		st = b.status()
 	}
 	if used := st.Limits[day].Used; used != 4 {
-		t.Errorf("%d used, want 4", used)
+		t.Errorf("got %d used, want 4", used)
 	}
 }
 
 // req: D12
-func TestSlotOfOneThatWasKilledComesFree(t *testing.T) {
+func TestSlotOfAKilledProcessComesFree(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_CONFIG=slots.yaml")
 	b.write("slots.yaml", "store: sqlite:slots.db\npolicies:\n  slots: {limits: [{name: slots, concurrency: 1}]}\n")
@@ -150,7 +149,7 @@ func TestSlotOfOneThatWasKilledComesFree(t *testing.T) {
 	}
 	j.end(t)
 	if _, code := b.do("run", "--wait", "1m", "--", "true"); code != 0 {
-		t.Errorf("exit code %d", code)
+		t.Errorf("got exit code %d", code)
 	}
 }
 
@@ -174,7 +173,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 	}
 }
 
-// A signal reaches all that the command started, and the exit code is a shell's.
+// A signal reaches everything that the command started, and the exit code is that of a shell.
 func TestSignalEndsTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -187,11 +186,11 @@ func TestSignalEndsTheWholeGroup(t *testing.T) {
 	}
 }
 
-func TestSignalEndsTheWaiting(t *testing.T) {
+func TestSignalEndsTheWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	if _, code := b.do("take", "-n", "10"); code != 0 {
-		t.Fatalf("exit code %d", code)
+		t.Fatalf("got exit code %d", code)
 	}
 	cmd := b.command("run", "--wait", "10m", "--", "touch", "ran")
 	if err := cmd.Start(); err != nil {
@@ -199,8 +198,8 @@ func TestSignalEndsTheWaiting(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(done) }() // the exit code says it
-	// Nothing shows from outside that it waits; so it is told until it ends. One that is told
-	// before it listens just ends.
+	// Nobody can see from outside that the process waits, so the signal is repeated until it ends.
+	// A process that gets it before it handles signals simply ends.
 	for ended := false; !ended; {
 		select {
 		case <-done:
@@ -213,15 +212,15 @@ func TestSignalEndsTheWaiting(t *testing.T) {
 		t.Errorf("exit code %d, want 143", code)
 	}
 	if _, err := os.Stat(filepath.Join(b.dir, "ran")); err == nil {
-		t.Error("the command ran")
+		t.Error("the command ran, want it not started")
 	}
 	if st := b.status(); st.Limits[day].Used != 10 || st.Open != 0 {
 		t.Errorf("%d used, %d open", st.Limits[day].Used, st.Open)
 	}
 }
 
-// A store that goes away while a command runs is waited for; when the hold cannot be renewed in
-// time, the command is ended before the hold is.
+// If the store becomes unavailable while a command runs, drawgate waits for it. If the hold cannot
+// be renewed in time, the command is ended before the hold ends.
 func TestStoreThatStaysUnavailableLosesTheHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_STORE=sqlite:counts.db")
@@ -234,7 +233,8 @@ func TestStoreThatStaysUnavailableLosesTheHold(t *testing.T) {
 	}
 }
 
-// stubborn is a script that ignores SIGTERM, and says so when it was not ended for a long time.
+// stubborn is a script that ignores SIGTERM, and prints a line if it was not killed for a long
+// time.
 const stubborn = `trap '' TERM; echo ready; i=0; while [ $i -lt 3000 ]; do sleep 0.02; i=$((i+1)); done; echo survived`
 
 // A command that ignores SIGTERM is killed when the hold ends, however long the grace is.
@@ -250,8 +250,8 @@ func TestCommandDoesNotOutliveItsHold(t *testing.T) {
 	}
 }
 
-// What the command has started is ended with it when the hold is lost, if it ignores SIGTERM, too;
-// what ends by itself is not waited for longer.
+// When the hold is lost, everything that the command has started is ended with it, also if it
+// ignores SIGTERM. The wait ends early if all processes end by themselves.
 func TestLostHoldEndsTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, grace, says string }{
@@ -272,7 +272,8 @@ func TestLostHoldEndsTheWholeGroup(t *testing.T) {
 	}
 }
 
-// A key may come from anywhere; it must not tell the terminal of whoever looks at it anything.
+// A key may come from anywhere, so it must not be able to control the terminal of whoever looks at
+// it.
 func TestKeysDoNotReachTheTerminalRaw(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -2,9 +2,9 @@
 
 package main
 
-// scale divides the month of tasks: under the race detector the whole of it takes a minute.
+// scale divides the month of tasks, because under the race detector a whole month takes a minute.
 const scale = 10
 
-// program is what a process takes beside what Go's memory limit bounds: here the race detector has
-// a lot of its own.
+// program is the memory of a process that Go's memory limit does not bound. The race detector needs
+// much of it.
 const program = 320 << 20

@@ -13,7 +13,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// serve starts a server of drawgate.yaml, and returns the address of its administrators.
+// serve starts a server with drawgate.yaml, and returns its address for administrators.
 func (b bench) serve() (admin string, log *syncBuffer) {
 	b.t.Helper()
 	cmd := b.command("serve", "--config", "drawgate.yaml", "--listen", "127.0.0.1:0")
@@ -41,8 +41,7 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// TestReloadNamesWhatNeedsARestart: what cannot change while the server runs is named by the
-// answer, each time, and the rest is in force.
+// Each answer to a reload names the changes that need a restart. All other changes are in force.
 func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -75,10 +74,10 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	}
 }
 
-// TestReloadTellsAMistakeOnce: in the log and in the metrics, whether the file is wrong or what it
-// names cannot be put in force. The watcher may find the mistake by itself, too, before it is
-// asked.
-func TestReloadTellsAMistakeOnce(t *testing.T) {
+// A mistake is reported once in the log and in the metrics, whether the file is wrong or its
+// configuration cannot be put in force. The file watcher may find the mistake before the request
+// does.
+func TestReloadReportsAMistakeOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const good = "store: \"memory:\"\npolicies:\n  api: {limits: [{name: rpd, rolling: 24h, amount: 2}]}\n"
@@ -111,8 +110,8 @@ func TestReloadTellsAMistakeOnce(t *testing.T) {
 	}
 }
 
-// TestEnabledFalseIsEnough: a file that says nothing else switches all limits off, in a server that
-// runs and in one that starts. Who names a policy of before passes, too.
+// A file with only "enabled: false" switches all limits off, in a running server and in one that
+// starts. Takes that name an earlier policy pass, too.
 func TestEnabledFalseIsEnough(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -135,7 +134,7 @@ func TestEnabledFalseIsEnough(t *testing.T) {
 	b.write("drawgate.yaml", on)
 	running, log := b.serve()
 	if _, code := at(running, take...); code != 0 {
-		t.Errorf("the first take: %d", code)
+		t.Errorf("the first take: got exit code %d", code)
 	}
 	reload(running, off)
 	log.await(t, "(all limits are switched off: everything passes)")

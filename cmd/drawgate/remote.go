@@ -18,16 +18,16 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// The variables that say which server to ask in place of a store.
+// The variables that name a server to ask instead of a store.
 const (
 	envServer = "DRAWGATE_SERVER"
 	envToken  = "DRAWGATE_TOKEN"
 )
 
-// serverURL returns the server that the commands are to ask; "" for a store of their own.
+// serverURL returns the server to ask, or "" if the command opens the store itself.
 func (a *app) serverURL() string {
 	if a.flags.Store != "" && a.server == "" {
-		return "" // the command line goes before the environment
+		return "" // the command line takes precedence over the environment
 	}
 	return cmp.Or(a.server, os.Getenv(envServer))
 }
@@ -49,7 +49,7 @@ func remoteError(err error) error {
 	}
 	code := exitUsage
 	switch client.Code(err) {
-	case "", api.CodeStoreAway, api.CodeClosing: // nobody answered, or could decide
+	case "", api.CodeStoreAway, api.CodeClosing: // there was no answer, or no decision
 		code = exitUnavailable
 	case api.CodeUnauthorized:
 		return &exitError{exitConfig, fmt.Errorf("%w: set %s to an access token of the server", err, envToken)}
@@ -59,7 +59,7 @@ func remoteError(err error) error {
 	return &exitError{code, err}
 }
 
-// adminError is remoteError for what is asked of an address for administrators.
+// adminError is remoteError for requests to an address for administrators.
 func adminError(err error) error {
 	if client.Code(err) == api.CodeNotFound {
 		err = fmt.Errorf("%w: name the server's address for administrators with --server, such as --server http://127.0.0.1:%s", err, adminPort)
@@ -67,7 +67,7 @@ func adminError(err error) error {
 	return remoteError(err)
 }
 
-// wire makes the form of the server.
+// wire converts the flags to a request to a server.
 func (f *askFlags) wire(ctx context.Context, cmd *cobra.Command, a *app, c *client.Client) (t api.Take, err error) {
 	r, err := f.plain()
 	if err != nil {
@@ -143,21 +143,21 @@ func (a *app) takeRemote(ctx context.Context, cmd *cobra.Command, f *askFlags) e
 	return nil
 }
 
-// held is a reservation, of a store or of a server.
+// held is a reservation, made in a store or by a server.
 type held interface {
 	Deadline() time.Time
 	Renew(ctx context.Context, hold time.Duration) error
 	Settle(ctx context.Context) error
 	Cancel(ctx context.Context) error
 	answer() *api.Answer // as it was granted
-	free() bool          // nothing is held, because nothing limits it
+	free() bool          // nothing is held, because no limit applies
 }
 
-// farOff is how far off the end of a hold is where nothing is held, and so nothing can be lost,
-// however long the command runs.
+// farOff is the time until the end of a hold if nothing is held. Nothing can be lost then, however
+// long the command runs.
 const farOff = drawgate.MaxHold
 
-// heldHere is one of a store. Where nothing is enforced it holds what is in shadow.
+// heldHere is a reservation in a store. If no policy is enforced, it holds only for shadows.
 type heldHere struct {
 	*engine.Result
 	w api.Answer
@@ -173,7 +173,7 @@ func (h heldHere) Deadline() time.Time {
 	return h.Reservation.Deadline()
 }
 
-// heldThere is one of a server.
+// heldThere is a reservation that a server made.
 type heldThere struct{ *client.Reservation }
 
 func (h heldThere) answer() *api.Answer { return &h.Answer }
@@ -197,7 +197,7 @@ func gone(err error) error {
 	return err
 }
 
-// reserveThere takes the units of a server. A refusal is said.
+// reserveThere takes units by a server. It prints a refusal.
 func (a *app) reserveThere(ctx context.Context, cmd *cobra.Command, f *runFlags) (held, error) {
 	c, err := a.client()
 	if err != nil {
@@ -210,7 +210,7 @@ func (a *app) reserveThere(ctx context.Context, cmd *cobra.Command, f *runFlags)
 	t.HoldMS = f.hold.Milliseconds()
 	res, w, err := c.Reserve(ctx, t)
 	if err != nil {
-		c.Close() // it waits until what may be held is cancelled
+		c.Close() // Close waits until a hold that may exist is cancelled
 		return nil, remoteError(err)
 	}
 	if res == nil {

@@ -16,31 +16,31 @@ func (a *app) repairCmd() *cobra.Command {
 	var o sqlitestore.RepairOptions
 	cmd := &cobra.Command{
 		Use:   "repair",
-		Short: "Put a whole SQLite file in the place of a damaged one",
-		Long: `Put a new SQLite file in the place of one that is damaged: programs do not do that by themselves, because an empty file would grant every limit once
-more. Stop them first.
+		Short: "Replace a damaged SQLite file with a whole one",
+		Long: `Replace a damaged SQLite file with a new one. Programs do not do this by themselves, because an empty file would grant every limit once more. Stop them
+first.
 
-The damaged file is renamed, not deleted, and what can be read of it is copied. Whether that is all, nobody knows: so every bucket counts as used up now,
-and comes back as its limits do, a rolling limit after its window, a calendar limit with its next one; drawgate reset lifts it for one bucket. A file that
-is whole is left alone. In the place of one that was deleted --hold makes one in which everything counts as used up. A whole file that is not the one that was there, by the mark beside it
-(its name with .mark), counts as used up as well. To start again with nothing used instead: drawgate reset --all.
+The damaged file is renamed, not deleted, and whatever can be read of it is copied. Something may be missing, so every bucket counts as used up now. It
+becomes free again as its limits say: a rolling limit after its window, a calendar limit in its next one. drawgate reset frees one bucket at once. A whole
+file is left alone. If the file was deleted, --hold creates one in which everything counts as used up. A whole file that is not the one that was there
+before, as its mark says (the file with .mark after its name), also counts as used up. To start again with nothing used: drawgate reset --all.
 
-A repair that fails changes nothing. One that was interrupted is begun anew by the next: until then the file is refused.`,
+A repair that fails changes nothing. If a repair was interrupted, run it again: until then programs refuse the file.`,
 		Example: `  drawgate repair --store sqlite:///var/lib/drawgate/state.db`,
 		Args:    cobra.NoArgs,
 		RunE:    action(func(*cobra.Command, []string) error { return a.repair(&o) }),
 	}
-	cmd.Flags().BoolVar(&o.Trust, "trust", false, "count what can be read as it stands: more is admitted, sooner, and perhaps too much")
-	cmd.Flags().BoolVar(&o.Hold, "hold", false, "count everything as used up even if the file is whole: it was restored from a backup, or lost its log; make it if it was deleted")
+	cmd.Flags().BoolVar(&o.Trust, "trust", false, "count usage as it can be read, not as used up: more is admitted sooner, perhaps too much")
+	cmd.Flags().BoolVar(&o.Hold, "hold", false, "count everything as used up even if the file is whole, for example after a restore from a backup; create the file if it was deleted")
 	return cmd
 }
 
-// repaired says what was done as JSON.
+// repaired is the result as JSON.
 type repaired struct {
 	Whole        bool      `json:"whole"`
-	Other        bool      `json:"other,omitempty"` // not the file that the mark beside it names: held
+	Other        bool      `json:"other,omitempty"` // the file is not the one that its mark names, so it counts as used up
 	Aside        []string  `json:"aside,omitempty"`
-	Since        time.Time `json:"since,omitzero"` // what is not known counts as used then
+	Since        time.Time `json:"since,omitzero"` // unknown usage counts as of this instant
 	Buckets      int       `json:"buckets"`
 	Damaged      int       `json:"damaged"`
 	Reservations int       `json:"reservations"`
@@ -68,7 +68,7 @@ func (a *app) repair(o *sqlitestore.RepairOptions) error {
 	return nil
 }
 
-// sqlitePath returns the path of the file that is to be repaired or reset.
+// sqlitePath returns the path of the file to repair or reset.
 func (a *app) sqlitePath(op string) (string, error) {
 	if url := a.serverURL(); url != "" {
 		return "", usage("to %s a server's file, stop the server, and do it on its machine: name the file with --store, not the server %s", op, config.RedactURL(url))
@@ -91,7 +91,7 @@ func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlite
 	}
 	switch {
 	case r.Other:
-		a.printf("%s is whole, and is not the file that was here before\n", path)
+		a.printf("%s is whole, but it is not the file that was here before\n", path)
 	case r.Whole && !o.Hold:
 		a.printf("%s is whole: nothing was done\n", path)
 		return
@@ -107,7 +107,7 @@ func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlite
 		a.printf("could not be read to the end: %s\n", strings.Join(r.Incomplete, ", "))
 	}
 	if !o.Trust {
-		a.printf("every bucket counts as used up since now, and comes back as its limits do\n")
+		a.printf("every bucket counts as used up now, and becomes free as its limits say\n")
 	}
-	a.printf("restart the programs that use it: one that has the old file open decides without it\n")
+	a.printf("restart the programs that use it: a program that has the old file open does not see the new one\n")
 }

@@ -16,12 +16,12 @@ func (a *app) resetCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset",
 		Short: "Forget what a bucket has used",
-		Long: `Forget everything about a bucket: what is used, what is held. Its limits start unused, so more may be admitted than they say. Whoever holds units
-of it learns that they are gone: drawgate run ends its command. A server is asked at its address for administrators.
+		Long: `Forget everything about a bucket: what is used and what is held. Its limits start unused, so more may be admitted than they allow. A program that holds
+units of it finds out that they are gone: drawgate run ends its command. With --server, name the server's address for administrators.
 
-With --all a SQLite file starts again with nothing used, history included, whatever is at its path: a database, a damaged one, or none where one was
-deleted. Stop the programs that use it first. What was there is renamed, not deleted. All that was used may be admitted once more; drawgate repair --hold
-counts everything as used up instead.`,
+With --all a new SQLite file replaces whatever is at its path: a database, a damaged one, or none if it was deleted. Nothing is used then, and the history
+is empty. Stop the programs that use the file first. The old file is renamed, not deleted. Everything that was used may be admitted once more; drawgate
+repair --hold counts everything as used up instead.`,
 		Example: `  drawgate reset --policy gpt --key team-a --yes
   drawgate reset --all --store sqlite:///var/lib/drawgate/state.db --yes`,
 		Args: cobra.NoArgs,
@@ -34,7 +34,7 @@ counts everything as used up instead.`,
 	}
 	a.bucket(cmd, &f)
 	cmd.Flags().BoolVar(&all, "all", false, "start again with a new SQLite file, in which nothing is used")
-	cmd.Flags().BoolVar(&yes, "yes", false, "really do it")
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm that the data may be lost")
 	return cmd
 }
 
@@ -72,7 +72,7 @@ func (a *app) reset(cmd *cobra.Command, f *askFlags, yes bool) error {
 	return nil
 }
 
-// forget resets a bucket, and the one in which rules in shadow count beside it.
+// forget resets a bucket, and also the bucket in which rules in shadow count.
 func (s *session) forget(ctx context.Context, policy, key string) error {
 	l := s.engine.Limiter(policy)
 	if err := l.Reset(ctx, key); err != nil {
@@ -108,7 +108,7 @@ func (a *app) resetRemote(cmd *cobra.Command, f *askFlags, yes bool) error {
 	return nil
 }
 
-// resetAll puts a new database in the place of whatever is there.
+// resetAll replaces whatever is at the path with a new database.
 func (a *app) resetAll(cmd *cobra.Command, yes bool) error {
 	for _, flag := range []string{"policy", "key"} {
 		if cmd.Flags().Changed(flag) {
@@ -135,9 +135,9 @@ func (a *app) resetAll(cmd *cobra.Command, yes bool) error {
 		return nil
 	}
 	for _, f := range r.Aside {
-		a.printf("what was there is now %s\n", f)
+		a.printf("the old file is now %s\n", f)
 	}
 	a.printf("%s is new: nothing is used\n", path)
-	a.printf("restart the programs that use it: one that has the old file open decides without the new one\n")
+	a.printf("restart the programs that use it: a program that has the old file open does not see the new one\n")
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/drawgate/drawgate/internal/present"
 )
 
-// app is what all commands share.
+// app is the state that all commands share.
 type app struct {
 	args   []string // the command line
 	flags  config.Flags
@@ -38,15 +38,15 @@ func run(ctx context.Context, args []string) int {
 		return exitOK
 	}
 	e, ok := errors.AsType[*exitError](err)
-	if !ok { // the commands' own errors all are: this one is about the command line
+	if !ok { // the commands return only exit errors, so this one is about the command line
 		e = a.misread(exitUsage, err)
 	}
 	a.report(e, cmd.CommandPath())
 	return e.code
 }
 
-// misread is the error of a command line that could not be parsed. Whether it is told as JSON does
-// not depend on what stands in front of the mistake.
+// misread is the error of a command line that could not be parsed. It is printed as JSON if --json
+// stands anywhere, also after the mistake.
 func (a *app) misread(code int, err error) *exitError {
 	for _, arg := range a.args {
 		name, value, given := strings.Cut(arg, "=")
@@ -86,7 +86,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.flags.Config, "config", "", "file with the policies (default $"+config.EnvConfig+")")
 	f.StringVar(&a.flags.Rules, "rules", "", "file with rules alone (default $"+config.EnvRules+")")
 	f.StringVar(&a.flags.Store, "store", "", "store: sqlite:PATH, sqlite:///ABSOLUTE/PATH or redis://HOST:PORT/DB (default $"+config.EnvStore+")")
-	f.StringVar(&a.server, "server", "", "ask a drawgate server at this URL, not a store (default $"+envServer+"; its access token is $"+envToken+")")
+	f.StringVar(&a.server, "server", "", "ask a drawgate server at this URL instead of a store (default $"+envServer+"; its access token is $"+envToken+")")
 	f.StringVar(&a.tenant, "tenant", "", "tenant whose buckets these are; tenants share nothing")
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.takeCmd(), a.runCmd(), a.statusCmd(), a.explainCmd(), a.resetCmd(), a.pauseCmd(), a.validateCmd(), a.serveCmd(), a.policyCmd(), a.planCmd(), a.boundCmd(), a.repairCmd(),
@@ -94,7 +94,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// action makes a command's function: its errors have exit codes.
+// action makes the function of a command, whose errors have exit codes.
 func action(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := f(cmd, args)
@@ -108,7 +108,7 @@ func action(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command
 	}
 }
 
-// report says why the program, or which of its commands, fails.
+// report prints why a command fails.
 func (a *app) report(e *exitError, command string) {
 	if e.err == nil {
 		return

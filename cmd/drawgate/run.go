@@ -30,7 +30,7 @@ type runFlags struct {
 	cancelOnFailure bool
 }
 
-// storeVariables hold URLs, perhaps with a password.
+// storeVariables hold URLs that may contain a password.
 var storeVariables = []string{"DRAWGATE_STORE", "RATE_LIMIT_REDIS_URL"}
 
 const (
@@ -43,23 +43,23 @@ func (a *app) runCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Hold units while a command runs",
-		Long: `Take units, hold them while a command runs, and settle them when it ends: they are used then. If the command does not start, or fails and
+		Long: `Take units, hold them while a command runs, and settle them when it ends; then they count as used. If the command does not start, or if it fails and
 --cancel-on-failure is given, everything is given back.
 
-The hold is renewed as long as the command runs. If it is lost (the bucket was reset, or the store stayed away until the hold ended), its units may
-be another's: the command and all of its process group get SIGTERM, and SIGKILL after --grace, or when the hold ends if that is earlier. If drawgate
-itself is killed, the hold ends by itself, and its units count as used. On Linux the command is then killed, too, but not what the command has
-started; elsewhere it goes on.
+The hold is renewed as long as the command runs. If it is lost (the bucket was reset, or the store could not be reached until the hold ended), another
+caller may have its units: the command and its whole process group get SIGTERM, and SIGKILL after --grace, or when the hold ends if that is earlier. If
+drawgate itself is killed, the hold ends by itself, and its units count as used. On Linux the command is then killed too, but not the processes that it
+has started; elsewhere it goes on.
 
 The command does not see the environment variables that hold secrets of drawgate: ` + envToken + `, those of access tokens, those that the configuration
-names for secrets, and DRAWGATE_STORE and RATE_LIMIT_REDIS_URL where they hold a password. If it needs one, hand it over: -- env NAME="$NAME" COMMAND
+names for secrets, and DRAWGATE_STORE and RATE_LIMIT_REDIS_URL where they hold a password. If it needs one, pass it on: -- env NAME="$NAME" COMMAND
 
 Signals are passed on. The command runs in a process group of its own, unless the standard input is a terminal.
 
 Exit codes: that of the command, or
   75     not granted
   124    the command was ended because its hold was lost
-  125    drawgate failed: a wrong command line or configuration, the store is away
+  125    drawgate failed: a wrong command line or configuration, or the store cannot be reached
   126    the command could not be started
   127    the command was not found
   128+n  the command was ended by signal n`,
@@ -84,26 +84,26 @@ Exit codes: that of the command, or
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return a.misread(exitRunFailed, err) })
 	a.bucket(cmd, &f.askFlags)
 	f.take(cmd)
-	durationVar(cmd, &f.hold, "hold", 30*time.Second, "how long the units stay held if drawgate is killed; renewed after a third of it")
+	durationVar(cmd, &f.hold, "hold", 30*time.Second, "how long the units stay held if drawgate is killed; the hold is renewed after a third of this time")
 	durationVar(cmd, &f.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL")
-	cmd.Flags().StringVar(&f.onLost, "on-lost", onLostTerminate, "what to do if the hold is lost: terminate, or warn")
+	cmd.Flags().StringVar(&f.onLost, "on-lost", onLostTerminate, "what to do if the hold is lost: terminate or warn")
 	cmd.Flags().BoolVar(&f.cancelOnFailure, "cancel-on-failure", false, "give everything back if the command fails")
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
-// outcome is what became of a command, as JSON.
+// outcome is the result of a command as JSON.
 type outcome struct {
 	Allowed  bool   `json:"allowed"`
 	ExitCode int    `json:"exit_code"`
 	Units    string `json:"units"` // settled, cancelled, gone, lost, unsettled, unlimited
 	RanMS    int64  `json:"ran_ms"`
 
-	Shadow []api.Shadow `json:"shadow,omitempty"` // what was evaluated beside, and not enforced
+	Shadow []api.Shadow `json:"shadow,omitempty"` // policies that were evaluated but not enforced
 }
 
 func (a *app) run(cmd *cobra.Command, f *runFlags, args []string) error {
-	a.out = a.errOut // the standard output is the command's
+	a.out = a.errOut // the standard output belongs to the command
 	if f.onLost != onLostTerminate && f.onLost != onLostWarn {
 		return usage("--on-lost %q is neither terminate nor warn", f.onLost)
 	}
@@ -145,7 +145,7 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	return a.supervise(cmd.Context(), f, c, res, signals)
 }
 
-// startError says why a command cannot be started, with the exit code of shells.
+// startError returns why a command cannot be started, with the exit code that shells use.
 func startError(name string, err error) error {
 	code := exitCannotExec
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
@@ -154,7 +154,7 @@ func startError(name string, err error) error {
 	return &exitError{code, fmt.Errorf("cannot run %s: %w", name, err)}
 }
 
-// reserve takes the units. A signal ends the waiting.
+// reserve takes the units. A signal ends the wait.
 func (a *app) reserve(cmd *cobra.Command, take func(context.Context) (held, error), signals <-chan os.Signal) (held, error) {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -173,13 +173,13 @@ func (a *app) reserve(cmd *cobra.Command, take func(context.Context) (held, erro
 	case sig := <-signals:
 		cancel()
 		if got := <-done; got.err == nil { // granted in the same moment
-			_ = got.res.Cancel(cmd.Context()) // or its hold ends, as used
+			_ = got.res.Cancel(cmd.Context()) // if that fails the hold ends by itself, and its units count as used
 		}
 		return nil, done128(sig)
 	}
 }
 
-// reserveHere takes the units of a store. A refusal is said.
+// reserveHere takes units from a store. It prints a refusal.
 func (a *app) reserveHere(ctx context.Context, cmd *cobra.Command, f *runFlags, s *session) (held, error) {
 	r, err := f.request(cmd, s)
 	if err != nil {
@@ -250,7 +250,7 @@ func (a *app) supervise(ctx context.Context, f *runFlags, c *child, res held, si
 	return a.finished(out, err)
 }
 
-// settled names what became of the units, and warns if that is not what was meant.
+// settled returns what happened to the units, and prints a warning if it is not what was intended.
 func (a *app) settled(name, participle string, err error) string {
 	switch {
 	case err == nil:
@@ -273,7 +273,7 @@ func (a *app) finished(out outcome, err error) error {
 	return done(out.ExitCode)
 }
 
-// child is the command.
+// child is the running command.
 type child struct {
 	cmd        *exec.Cmd
 	name       string
@@ -284,7 +284,7 @@ type child struct {
 }
 
 func newChild(path string, args []string, bound bool) *child {
-	cmd := exec.Command(path, args[1:]...) //nolint:gosec,noctx // running it is what this is for; it ends when it ends
+	cmd := exec.Command(path, args[1:]...) //nolint:gosec,noctx // the user asked to run it; it may run for as long as it likes
 	cmd.Args[0] = args[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	c := &child{cmd: cmd, name: args[0], group: !terminal(os.Stdin)}
@@ -292,8 +292,8 @@ func newChild(path string, args []string, bound bool) *child {
 	return c
 }
 
-// childEnv returns the environment without the secrets of drawgate: the command would log them, or
-// hand them on.
+// childEnv returns the environment without the secrets of drawgate, which the command might log or
+// pass on.
 func childEnv(environ []string, c *config.Config) []string {
 	secret := append(config.SecretVariables(c), envToken)
 	return slices.DeleteFunc(environ, func(variable string) bool {
@@ -305,12 +305,12 @@ func childEnv(environ []string, c *config.Config) []string {
 
 func (c *child) ran() int64 { return c.ended.Sub(c.started).Milliseconds() }
 
-// lookEvery is how often a process group that has to end is looked at.
+// lookEvery is how often a process group that must end is checked.
 const lookEvery = 10 * time.Millisecond
 
-// supervise runs the command to its end and returns its exit code. The error says that it did not
-// start. onLost is told what comes from lost, and says whether to end the command, and how long it
-// and its process group have for that.
+// supervise runs the command to its end and returns its exit code. An error means that it did not
+// start. onLost is called with what comes from lost. It returns whether to end the command, and how
+// long it and its process group have for that.
 func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost func(error) (time.Duration, bool)) (int, error) {
 	// On Linux the command gets a signal when the thread that started it ends, so that thread must
 	// be there until the end.
@@ -323,7 +323,7 @@ func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost fu
 	}
 	done := make(chan struct{})
 	go func() {
-		_ = c.cmd.Wait() // the state of the process says it
+		_ = c.cmd.Wait() // the state of the process has the result
 		close(done)
 	}()
 	defer func() { c.ended = time.Now() }()
@@ -334,7 +334,7 @@ func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost fu
 			if killed || !c.terminated || !c.left() {
 				return c.code(), nil
 			}
-			// Others of its group go on with what is not held any more.
+			// Other processes of its group would go on working without a hold.
 			done = nil
 			t := time.NewTicker(lookEvery)
 			defer t.Stop()
@@ -363,7 +363,7 @@ func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost fu
 	}
 }
 
-// code returns the exit code as shells say it.
+// code returns the exit code as shells do.
 func (c *child) code() int {
 	if n, ok := endedBy(c.cmd.ProcessState); ok {
 		return exitSignal + n
@@ -378,7 +378,7 @@ type holder struct {
 	lost        chan error
 }
 
-// settleTimeout bounds the end of a hold.
+// settleTimeout bounds the settlement of a hold.
 const settleTimeout = 10 * time.Second
 
 func (h *holder) end(f func(context.Context) error) error {
@@ -387,9 +387,9 @@ func (h *holder) end(f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// keep renews the hold after each third of it until ctx ends, or the hold is lost. While the store
-// is away it tries more often, until there is just the time left that a command needs to end before
-// the hold does.
+// keep renews the hold after each third of its length, until ctx ends or the hold is lost. While
+// the store is unavailable it tries more often, and stops in time for the command to end before the
+// hold does.
 func (h *holder) keep(ctx context.Context) {
 	next := h.hold / 3
 	for {
@@ -415,7 +415,7 @@ func (h *holder) keep(ctx context.Context) {
 	}
 }
 
-// renew asks once more, for as long as the hold lasts.
+// renew makes one attempt, which may take as long as the hold lasts.
 func (h *holder) renew(ctx context.Context) error {
 	ctx, cancel := context.WithDeadline(ctx, h.res.Deadline().Add(-h.grace))
 	defer cancel()

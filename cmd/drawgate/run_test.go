@@ -13,8 +13,8 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// What nothing limits has no end: a command that outlives the hold that it asked for is not asked
-// after without a pause, nor ended.
+// Without a limit nothing is held, so there is no end. A command that outlives its hold is not
+// ended, and the hold is not renewed in a busy loop.
 func TestNothingHeldHasNoEnd(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]held{
@@ -30,7 +30,7 @@ func TestNothingHeldHasNoEnd(t *testing.T) {
 	}
 }
 
-// A command must not see a secret of ours just because we were told it by the environment.
+// A command must not see our secrets just because we got them from the environment.
 func TestCommandsDoNotInheritSecrets(t *testing.T) {
 	t.Parallel()
 	environ := []string{"A=1", "DRAWGATE_TOKEN=t", "DRAWGATE_SERVER=http://h", "DRAWGATE_STORE=redis://u:p@h/0", "DRAWGATE_ADMIN_TOKEN=t", "NAMED=t"}

@@ -29,7 +29,7 @@ const (
 	defaultAdmin  = "127.0.0.1:" + adminPort
 )
 
-// serveFlags go before what the file and the environment say.
+// serveFlags take precedence over the file and the environment.
 type serveFlags struct {
 	listen, admin, grpc string
 	timeout             time.Duration
@@ -42,10 +42,10 @@ func (a *app) serveCmd() *cobra.Command {
 		Use:   "serve",
 		Short: "Answer takes over HTTP and gRPC",
 		Long: `Answer takes: over HTTP for programs (POST /v1/take and others) and for proxies that ask about requests (/auth), and, with --grpc, over gRPC for
-Envoy's rate limit filter. Administrators have an address of their own, with everything, and with Prometheus' metrics at /metrics.
+Envoy's rate limit filter. Administrators have an address of their own, with all functions, and with metrics for Prometheus at /metrics.
 
-The configuration is read again when one of its files changes, on SIGHUP, and on POST /v1/reload; if it has mistakes, the old one stays in force.
-SIGTERM ends the server: requests under way are finished, those that wait are told to ask elsewhere.
+The configuration is reloaded when one of its files changes, on SIGHUP, and on POST /v1/reload. If it has mistakes, the old one stays in force.
+SIGTERM ends the server: running requests are finished, and waiting ones are told to ask another server.
 
 Addresses that are not loopback need access tokens (server.tokens) or client certificates (server.tls.client_ca), or --insecure.`,
 		Example: `  drawgate serve
@@ -58,12 +58,12 @@ Addresses that are not loopback need access tokens (server.tokens) or client cer
 	cmd.Flags().StringVar(&f.listen, "listen", "", "address for programs and proxies; port 0 chooses one (default "+defaultListen+")")
 	cmd.Flags().StringVar(&f.admin, "admin", "", "address for administrators, or off (default "+defaultAdmin+"; with --listen and port 0 a free port)")
 	cmd.Flags().StringVar(&f.grpc, "grpc", "", "address for Envoy, or off (default off)")
-	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "let everybody who reaches the addresses do everything")
-	durationVar(cmd, &f.timeout, "store-timeout", 0, "how long the store has for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms)")
+	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "let everybody who can reach the addresses do everything")
+	durationVar(cmd, &f.timeout, "store-timeout", 0, "how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms)")
 	return cmd
 }
 
-// merge puts the flags over the configuration, and the defaults under it.
+// merge applies the flags to the configuration, and fills in the defaults.
 func (f *serveFlags) merge(c *config.Config) {
 	s := &c.Server
 	s.Listen = cmp.Or(f.listen, s.Listen, defaultListen)
@@ -77,9 +77,9 @@ func (f *serveFlags) merge(c *config.Config) {
 	c.StoreTimeout = cmp.Or(f.timeout, c.StoreTimeout)
 }
 
-// leastHeap is memory that is reserved and not touched, so that the collector waits until there is
-// something to collect: requests leave a few kilobytes each, and a server that keeps little would
-// collect every thousand of them.
+// leastHeap is memory that is reserved but never touched, so that the garbage collector runs less
+// often. Each request leaves a few kilobytes of garbage, so a server with a small heap would
+// collect after every thousand requests.
 const leastHeap = 32 << 20
 
 func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
@@ -87,7 +87,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 		return usage("--store-timeout %v is negative", f.timeout)
 	}
 	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // from the start: one that nobody takes would end the process
+	signal.Notify(hangups, syscall.SIGHUP) // from the start: a signal without a handler would end the process
 	defer signal.Stop(hangups)
 	s, err := a.resolve(a.flags)
 	if err != nil {
@@ -125,22 +125,22 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	return nil
 }
 
-// hangups reads the configuration again at each signal, until ctx ends.
+// hangups reloads the configuration at each signal, until ctx ends.
 func (v *service) hangups(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		select {
 		case <-signals:
-			_, _ = v.run.Reload(ctx) // the log and the metrics say it
+			_, _ = v.run.Reload(ctx) // the log and the metrics have the result
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// door answers on one address until its context ends.
+// door serves one address until its context ends.
 type door func(ctx context.Context) error
 
-// together runs doors until ctx ends or one of them fails, and then ends all.
+// together runs doors until ctx ends or one of them fails, and then ends them all.
 func together(ctx context.Context, doors []door) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -164,7 +164,7 @@ func (v *service) listen(ctx context.Context) (doors []door, err error) {
 	defer func() {
 		if err != nil {
 			for _, ln := range open {
-				_ = ln.Close() // nobody was told of it
+				_ = ln.Close() // nobody knows the address yet
 			}
 		}
 	}()
@@ -196,7 +196,7 @@ func (v *service) listen(ctx context.Context) (doors []door, err error) {
 	return doors, nil
 }
 
-// mayListen returns an error where everybody who reaches an address that is not loopback could do
+// mayListen returns an error if an address is not loopback, and everybody who reaches it could do
 // everything.
 func mayListen(s *config.Server, flag string, addr net.Addr) error {
 	a, ok := addr.(*net.TCPAddr)
@@ -220,10 +220,10 @@ func (v *service) scheme() string {
 	return "http"
 }
 
-// stopTime is how long calls of Envoy's service that are under way may take when the server stops.
+// stopTime is how long running calls of Envoy's service may take when the server stops.
 const stopTime = 5 * time.Second
 
-// serveEnvoy answers Envoy until ctx ends.
+// serveEnvoy serves Envoy until ctx ends.
 func (v *service) serveEnvoy(ctx context.Context, ln net.Listener) error {
 	o := &rls.ServerOptions{}
 	if v.tls != nil {
@@ -248,8 +248,8 @@ func (v *service) serveEnvoy(ctx context.Context, ln net.Listener) error {
 // errInUseWindows is what Windows calls [syscall.EADDRINUSE].
 const errInUseWindows = syscall.Errno(10048)
 
-// listenError says why an address cannot be listened on. That another program has it is no mistake
-// of the configuration.
+// listenError returns why the program cannot listen on an address. An address that another program
+// uses is not a mistake in the configuration.
 func listenError(flag, listen string, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, errInUseWindows) {
 		return &exitError{exitConfig, fmt.Errorf("%w: choose another address with %s", err, flag)}

@@ -82,7 +82,7 @@ func (a *authority) issue(name string) tls.Certificate {
 	return pair
 }
 
-// trusting is what clients speak by that trust the authority.
+// trusting returns the TLS configuration of clients that trust the authority.
 func (a *authority) trusting(own ...tls.Certificate) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
@@ -93,8 +93,8 @@ func encoded(kind string, raw []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}))
 }
 
-// guarded is a configuration with all that keeps strangers out. The secrets of its tokens are their
-// names, a few times.
+// guarded is a configuration with every kind of access control. The secret of each token is its
+// name, repeated.
 func guarded() string {
 	text := `
 store: "memory:"
@@ -112,11 +112,10 @@ server:
 
 func secretOf(name string) string { return strings.Repeat(name, 5) }
 
-// TestServeKnowsItsClients: who may do what is decided by certificate and by access token, on all
-// listeners.
+// On all listeners, certificates and access tokens decide who may do what.
 //
 // req: B11
-func TestServeKnowsItsClients(t *testing.T) {
+func TestServeChecksCertificatesAndTokens(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "OPERATOR="+secretOf("operator"))
 	ca, otherCA := newAuthority(b, "ca"), newAuthority(b, "strange")
@@ -158,7 +157,7 @@ func TestServeKnowsItsClients(t *testing.T) {
 	}
 }
 
-// tokensDecide asks with each token for what each role allows.
+// tokensDecide makes the requests of each role with each token.
 func tokensDecide(d *daemon) {
 	d.t.Helper()
 	take := func(tenant string) api.Take {

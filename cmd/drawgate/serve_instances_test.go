@@ -15,16 +15,16 @@ import (
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
-// uncountedLimit is a configuration in which nobody says how many servers there are.
+// uncountedLimit is a configuration that does not say how many servers there are.
 const uncountedLimit = `
 policies:
   api: {limits: [{name: rps, rolling: 1s, amount: 300}]}
 store: `
 
-// TestServersCountEachOther: three servers know that they are three, and one that was started just
-// now admits nothing when Redis stops. That its slot is not listed, and what each shows. With
-// DRAWGATE_LONG they are left alone for a minute; then Redis stops for 10 s, each admits its third,
-// and a fourth that starts meanwhile none.
+// Three servers count each other. A server that has just started admits nothing when Redis stops.
+// The bucket with the servers' slots is not listed. With DRAWGATE_LONG the servers run for a
+// minute; then Redis stops for 10 s, each server admits its third, and a fourth that starts
+// meanwhile admits nothing.
 //
 // req: A10, B11
 func TestServersCountEachOther(t *testing.T) {
@@ -78,8 +78,8 @@ func TestServersCountEachOther(t *testing.T) {
 	redis.Restart()
 }
 
-// stopped stops Redis for ten seconds, and counts what servers admit that have run for a while, and
-// one that starts then.
+// stopped stops Redis for ten seconds. It counts what servers that have run for a while admit, and
+// what a server that starts then admits.
 func stopped(t *testing.T, b bench, redis *redistest.Server, servers []*daemon) {
 	t.Helper()
 	for _, d := range servers {

@@ -33,7 +33,7 @@ const (
 	person     = "alice@example.com" // a key that nobody may read
 )
 
-// receiver takes web calls, and keeps those whose signature is as docs/metrics.md says.
+// receiver accepts web calls, and keeps those whose signature is as docs/metrics.md says.
 type receiver struct {
 	t   *testing.T
 	url string
@@ -66,7 +66,7 @@ func (r *receiver) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
 		r.t.Errorf("it was signed at %q", seconds)
 	}
 	if strings.Contains(string(body), person) {
-		r.t.Errorf("a web call tells a key: %s", body)
+		r.t.Errorf("a web call contains a key: %s", body)
 	}
 	var e telemetry.Event
 	if err := json.Unmarshal(body, &e); err != nil {
@@ -98,7 +98,7 @@ func (r *receiver) all() []telemetry.Event {
 	return slices.Clone(r.events)
 }
 
-// observed is a configuration with all that shows what a server does.
+// observed is a configuration with metrics, web calls and shadows.
 const observed = `
 store: %[1]s
 store_timeout: 3s
@@ -113,11 +113,11 @@ telemetry:
   webhook: {url: %[3]q, secret_env: SECRET, kinds: [limit_exceeded, fallback_activated, fallback_ended]}
 `
 
-// TestServeShowsWhatItDoes in metrics and web calls, while its store is there, while it is away and
-// afterwards.
+// A server shows what it does in metrics and web calls: before, during and after an outage of its
+// store.
 //
 // req: B9, D7, D8, D9, E7, E8, E9
-func TestServeShowsWhatItDoes(t *testing.T) {
+func TestServeReportsInMetricsAndWebCalls(t *testing.T) {
 	t.Parallel()
 	redis, hook := redistest.Start(t), newReceiver(t)
 	b := newBench(t, "SALT="+salt, "SECRET="+hookSecret)
@@ -153,7 +153,7 @@ func TestServeShowsWhatItDoes(t *testing.T) {
 	storeUnavailable(t, d, redis, hook)
 	for _, e := range hook.all() {
 		if e.Kind == telemetry.Milestone || e.Kind == telemetry.BackendError {
-			t.Errorf("a web call of a kind that nobody asked for: %+v", e)
+			t.Errorf("got a web call of a kind that is not configured: %+v", e)
 		}
 	}
 	for what, text := range map[string]string{"metrics": d.must(d.admin+"/metrics", nil).body, "log": d.log.String()} {
@@ -163,8 +163,8 @@ func TestServeShowsWhatItDoes(t *testing.T) {
 	}
 }
 
-// hurried starts a server whose store keeps it waiting, and which is told meanwhile to read its
-// files again: it does so when it listens.
+// hurried starts a server whose store answers late, and sends it a signal to reload meanwhile. The
+// server reloads as soon as it listens.
 func hurried(b bench, redis *redistest.Server) *daemon {
 	b.t.Helper()
 	redis.Stop()
@@ -188,7 +188,7 @@ func shown(d *daemon, want map[string]float64) {
 	}
 }
 
-// somebodyWaits holds the only slot while another one wants it.
+// somebodyWaits holds the only slot while another take waits for it.
 func somebodyWaits(t *testing.T, d *daemon) {
 	t.Helper()
 	slot := take("slots", "k")
@@ -254,7 +254,7 @@ func storeUnavailable(t *testing.T, d *daemon, redis *redistest.Server, hook *re
 	eventually(t, "readiness", func() bool { return d.must(d.public+"/readyz", nil).code == http.StatusOK })
 }
 
-// take takes one request of a policy, and of others that are in shadow, for a key.
+// take takes one request from a policy, and from others that are in shadow, for a key.
 func take(policy, key string, shadows ...string) (t api.Take) {
 	for _, p := range append(shadows, policy) {
 		t.Buckets = append(t.Buckets, api.Bucket{Policy: p, Key: key})
@@ -262,7 +262,7 @@ func take(policy, key string, shadows ...string) (t api.Take) {
 	return t
 }
 
-// scraped is a configuration whose shadows differ in both ways.
+// scraped is a configuration whose shadows diverge in both directions.
 const scraped = `
 store: "memory:"
 policies:
@@ -274,7 +274,7 @@ telemetry:
   webhook: {url: %q, secret_env: SECRET, kinds: [shadow_divergence, milestone], milestones: [95%%]}
 `
 
-// TestPrometheusScrapesServe under load, as it stands.
+// Prometheus scrapes a real server under load.
 //
 // req: B9, C11, E9
 func TestPrometheusScrapesServe(t *testing.T) {
@@ -299,7 +299,7 @@ func TestPrometheusScrapesServe(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	if e := hook.awaits(telemetry.Milestone); e.Percent < 95 {
-		t.Errorf("a milestone that nobody asked for: %+v", e)
+		t.Errorf("got a milestone that is not configured: %+v", e)
 	}
 }
 

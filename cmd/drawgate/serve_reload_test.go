@@ -13,7 +13,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// reloadable is a configuration with an amount for everything that follows its files, and the class
+// reloadable is a configuration with an amount in everything that is reloaded, and with the class
 // of the key "a key".
 const reloadable = `
 store: "memory:"
@@ -26,11 +26,11 @@ envoy: {configs: limits.yaml}
 server: {proxies: {trusted: [127.0.0.0/8]}}
 `
 
-// TestServeFollowsItsFiles: SIGHUP has them read again although none has changed. What has changed
-// is in force in policies, in the classes of keys, and in Envoy's answers.
+// SIGHUP makes the server read its files again even if none has changed. Changes are in force in
+// policies, in classes of keys, and in answers to Envoy.
 //
 // req: E3
-func TestServeFollowsItsFiles(t *testing.T) {
+func TestServeReloadsItsFiles(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	write := func(amount int, class string) {
@@ -69,7 +69,7 @@ func TestServeFollowsItsFiles(t *testing.T) {
 	check("5", "5", 5)
 }
 
-// forwarding is a configuration with all that the door for proxies can be told.
+// forwarding is a configuration with every option of forward-auth.
 const forwarding = `
 store: "memory:"
 max_buckets: 40
@@ -88,7 +88,7 @@ server:
 telemetry: {raw_identifiers: true}
 `
 
-// TestServeAnswersProxies as its configuration says.
+// A server answers proxies as its configuration says.
 //
 // req: B4, E3
 func TestServeAnswersProxies(t *testing.T) {
@@ -140,8 +140,8 @@ func TestServeAnswersProxies(t *testing.T) {
 	}
 }
 
-// TestServeTrustsNobodyElse: who is no proxy that is named is not answered.
-func TestServeTrustsNobodyElse(t *testing.T) {
+// Only configured proxies get an answer.
+func TestServeTrustsOnlyConfiguredProxies(t *testing.T) {
 	t.Parallel()
 	v := wired(t, fmt.Sprintf(forwarding, sha256.Sum256([]byte("a key")), "10.0.0.0/8"))
 	if code, body := asked(v, "127.0.0.1:1", "X-Uri: /", "X-Verb: GET", "X-Client: 192.0.2.1"); code != http.StatusForbidden || !strings.Contains(body, string(api.CodeUntrusted)) {

@@ -18,13 +18,13 @@ import (
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
-// slow is how late a store answers that is slow: long enough that a server is told to end
-// meanwhile, and less than that gives what is under way.
+// slow is how late a slow store answers: late enough for the server to be told to end meanwhile,
+// but within the time that it gives running requests.
 const slow = 2 * time.Second
 
-// TestServeFinishesWhatIsUnderWay when it is told to end: what the store is being asked is
-// answered, over HTTP and over gRPC, who waits is told to ask elsewhere, and the exit code is 0.
-func TestServeFinishesWhatIsUnderWay(t *testing.T) {
+// A server that is told to end finishes running requests, over HTTP and over gRPC. Takes that wait
+// are told to ask another server. The exit code is 0.
+func TestServeFinishesRunningRequests(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	proxy := redistest.NewProxy(t, redis.Addr)
@@ -62,21 +62,21 @@ rules: [{apply: [{policy: api, key: 'attr("who")'}]}]
 	eventually(t, "take that the store is asked for", func() bool { return keys(t, redis.Addr) == before+2 })
 	d.signal(syscall.SIGTERM)
 	if r := <-waiting; r.code != 503 || !strings.Contains(r.body, string(api.CodeClosing)) {
-		t.Errorf("who waited: %d %s", r.code, r.body)
+		t.Errorf("a take that waited: got %d %s", r.code, r.body)
 	}
 	if r := <-overHTTP; r.code != 200 || !strings.Contains(r.body, `"allowed":true`) || strings.Contains(r.body, "fallback") {
-		t.Errorf("over HTTP: %d %s", r.code, r.body)
+		t.Errorf("a running take over HTTP: got %d %s", r.code, r.body)
 	}
 	if err := <-overGRPC; err != nil {
-		t.Errorf("over gRPC: %v", err)
+		t.Errorf("a running take over gRPC: got %v", err)
 	}
 	d.ended()
 	if !strings.Contains(d.log.String(), "msg=stopped") {
-		t.Error("it does not say that it has stopped")
+		t.Error("the log does not say that the server has stopped")
 	}
 }
 
-// later takes, and gives the answer when it is there.
+// later takes in the background, and returns a channel with the answer.
 func (d *daemon) later(t api.Take) <-chan reply {
 	answer := make(chan reply, 1)
 	go func() {

@@ -34,7 +34,7 @@ func resolved(t *testing.T, path string) *config.Config {
 	return c
 }
 
-// wired is what serve runs, without its listeners.
+// wired returns what serve runs, without its listeners.
 func wired(t *testing.T, text string) *service {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "drawgate.yaml")
@@ -53,7 +53,7 @@ func wired(t *testing.T, text string) *service {
 	return v
 }
 
-// asked asks at the door for proxies, from an address.
+// asked sends a forward-auth request from an address.
 func asked(v *service, peer string, headers ...string) (code int, body string) {
 	r := httptest.NewRequest(http.MethodGet, "/auth", nil)
 	r.RemoteAddr = peer
@@ -66,7 +66,7 @@ func asked(v *service, peer string, headers ...string) (code int, body string) {
 	return w.Code, w.Body.String()
 }
 
-// TestServeListensOnLoopback, and nowhere else, unless it is told to; flags go before the file.
+// A server listens only on loopback by default. Flags take precedence over the file.
 func TestServeListensOnLoopback(t *testing.T) {
 	t.Parallel()
 	const off = config.ListenOff
@@ -95,9 +95,9 @@ func TestServeListensOnLoopback(t *testing.T) {
 	}
 }
 
-// TestServeKeepsStrangersOut: without tokens or client certificates only loopback addresses are
-// listened on; Envoy's service knows no tokens.
-func TestServeKeepsStrangersOut(t *testing.T) {
+// Without tokens or client certificates a server listens only on loopback addresses. Envoy's
+// service has no tokens, so it needs certificates.
+func TestServeRefusesOpenAddressesWithoutAccessControl(t *testing.T) {
 	t.Parallel()
 	outside, inside := &net.TCPAddr{IP: net.IPv4zero}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
 	for name, c := range map[string]struct {
@@ -135,8 +135,8 @@ func (e edge) asks(change func(*common.RateLimitDescriptor)) (*ratelimit.RateLim
 	return e.v.envoy.ShouldRateLimit(e.t.Context(), &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{d}})
 }
 
-// hits asks with hits of the descriptor's own, and reports whether the request passes, and whether
-// the descriptor is over.
+// hits asks with the descriptor's own number of hits, and reports whether the request passes, and
+// whether the descriptor is over its limit.
 func (e edge) hits(n uint64, back bool) (passes, over bool) {
 	e.t.Helper()
 	a, err := e.asks(func(d *common.RateLimitDescriptor) { d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(n), back })
@@ -146,8 +146,8 @@ func (e edge) hits(n uint64, back bool) (passes, over bool) {
 	return a.GetOverallCode() == ratelimit.RateLimitResponse_OK, a.GetStatuses()[0].GetCode() == ratelimit.RateLimitResponse_OVER_LIMIT
 }
 
-// says returns the names of the headers of an answer when the limit is used up, and the fields of
-// its metadata.
+// says returns the names of the headers and the fields of the metadata of an answer when the limit
+// is used up.
 func (e edge) says() (headers, metadata string) {
 	e.t.Helper()
 	e.hits(2, false)
@@ -163,12 +163,12 @@ func (e edge) says() (headers, metadata string) {
 	return strings.Join(names, " "), strings.Join(fields, " ")
 }
 
-// aligned reports whether limits are the calendar's.
+// aligned reports whether windows follow the calendar.
 func (e edge) aligned() bool {
 	return slices.ContainsFunc(e.v.run.Engine.Policies(), func(p engine.Info) bool { return p.Policy.Limits[0].Kind == drawgate.Calendar })
 }
 
-// TestServeAnswersEnvoy as its configuration says: each option shows in an answer.
+// A server answers Envoy as its configuration says: each option shows in an answer.
 func TestServeAnswersEnvoy(t *testing.T) {
 	t.Parallel()
 	limits := filepath.Join(t.TempDir(), "limits.yaml")
@@ -179,28 +179,28 @@ func TestServeAnswersEnvoy(t *testing.T) {
 	for option, check := range map[string]func(t *testing.T, e edge){
 		"": func(t *testing.T, e edge) {
 			if _, err := e.asks(func(d *common.RateLimitDescriptor) { d.IsNegativeHits = true }); err == nil {
-				t.Error("hits can be given back")
+				t.Error("hits were given back, want them to stay counted")
 			}
 			if passes, _ := e.hits(3, false); passes {
-				t.Error("hits of its own are taken for a report")
+				t.Error("the descriptor's own hits were treated as a report, want a take")
 			}
 			if headers, metadata := e.says(); headers != "Retry-After" || metadata != "" {
 				t.Errorf("headers %q, metadata %q", headers, metadata)
 			}
 			if e.aligned() {
-				t.Error("a day is the calendar's")
+				t.Error("got a day of the calendar, want a rolling day")
 			}
 		},
 		"windows: aligned": func(t *testing.T, e edge) {
 			if !e.aligned() {
-				t.Error("a day is not the calendar's")
+				t.Error("got a rolling day, want a day of the calendar")
 			}
 		},
 		"refunds: true": func(t *testing.T, e edge) {
 			e.hits(2, false)
 			e.hits(1, true)
 			if passes, _ := e.hits(1, false); !passes {
-				t.Error("a hit that was given back is not there")
+				t.Error("a hit that was given back is missing")
 			}
 		},
 		"shadow: true": func(t *testing.T, e edge) {
@@ -240,7 +240,7 @@ func says(headers, metadata string) func(*testing.T, edge) {
 	}
 }
 
-// TestServeTellsEnvoyOfShadows where it is told to.
+// A server tells Envoy about shadows if it is configured to.
 //
 // req: E9
 func TestServeTellsEnvoyOfShadows(t *testing.T) {
@@ -263,7 +263,8 @@ envoy: {shadow_header: true}
 	}
 }
 
-// TestServeMergesEnvoysFiles where it is told to: two of one domain are a mistake otherwise.
+// A server merges Envoy's files if it is configured to. Otherwise two files of one domain are a
+// mistake.
 func TestServeMergesEnvoysFiles(t *testing.T) {
 	t.Parallel()
 	var files []string
@@ -281,9 +282,9 @@ func TestServeMergesEnvoysFiles(t *testing.T) {
 	}
 }
 
-// TestDeployedConfigurations are valid, and without anything that is perhaps not meant; the limits
-// for Envoy are those that they say.
-func TestDeployedConfigurations(t *testing.T) {
+// The deployed configurations are valid and without warnings, and their limits for Envoy are those
+// that they describe.
+func TestDeployedConfigurationsAreValid(t *testing.T) {
 	t.Parallel()
 	const path, limits = "../../deploy/drawgate/drawgate.yaml", "../../deploy/envoy/limits.yaml"
 	c := resolved(t, path)

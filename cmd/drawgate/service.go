@@ -17,7 +17,7 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// service is what serve runs: a configuration in use, and the doors to its engine.
+// service is what serve runs: a configuration in force, and the servers of its engine.
 type service struct {
 	run   *config.Runtime
 	app   *app
@@ -30,7 +30,7 @@ type service struct {
 	envoy *rls.Service // nil: there is no listener for it
 }
 
-// newService puts the parts together. They are closed by close.
+// newService makes the parts. close closes them.
 func newService(ctx context.Context, a *app, s settings, log *slog.Logger) (v *service, err error) {
 	v = &service{app: a, log: log, names: s.names()}
 	if v.rates, err = loadEnvoy(s.Config); err != nil {
@@ -48,7 +48,7 @@ func newService(ctx context.Context, a *app, s settings, log *slog.Logger) (v *s
 	return v, nil
 }
 
-// close closes the doors, and then what is behind them.
+// close closes the servers first, and then what they use.
 func (v *service) close() error {
 	if v.http != nil {
 		_ = v.http.Close() // it has no error
@@ -56,7 +56,7 @@ func (v *service) close() error {
 	return v.run.Close()
 }
 
-// open makes the doors.
+// open makes the servers.
 func (v *service) open() (err error) {
 	c := v.run.Config()
 	s := &c.Server
@@ -119,7 +119,7 @@ func (v *service) openEnvoy(e *config.Envoy) {
 	v.envoy = rls.New(v.run.Engine, o)
 }
 
-// use completes a configuration that was read again, and puts it in force.
+// use completes a reloaded configuration and puts it in force.
 func (v *service) use(c *config.Config) error {
 	next, err := completed(c, v.app.flags)
 	if err != nil {
@@ -140,14 +140,14 @@ func (v *service) use(c *config.Config) error {
 	return nil
 }
 
-// skipped logs what of the directories of Envoy's files was not read.
+// skipped logs which files in the directories of Envoy's files were not read.
 func (v *service) skipped(envoy *rls.Config) {
 	for _, p := range notRead(envoy) {
 		v.log.Info(p.Message, "path", p.File)
 	}
 }
 
-// notRead says what of the directories of Envoy's files was not read. envoy may be nil.
+// notRead returns which files in the directories of Envoy's files were not read. envoy may be nil.
 func notRead(envoy *rls.Config) (list []config.Problem) {
 	if envoy == nil {
 		return nil
@@ -158,13 +158,13 @@ func notRead(envoy *rls.Config) (list []config.Problem) {
 	return list
 }
 
-// envoyFiles are the files in the format of envoyproxy/ratelimit, as far as they are shown.
+// envoyFiles is what is shown of the files in the format of envoyproxy/ratelimit.
 type envoyFiles struct {
 	domains []string // nil: there are no files
 	skipped []config.Problem
 }
 
-// checkEnvoy is loadEnvoy for those who only show what was read.
+// checkEnvoy is loadEnvoy for commands that only show what was read.
 func checkEnvoy(s *config.Config) (f envoyFiles, err error) {
 	c, err := loadEnvoy(s)
 	if c != nil {
@@ -174,7 +174,7 @@ func checkEnvoy(s *config.Config) (f envoyFiles, err error) {
 }
 
 // loadEnvoy reads the files in the format of envoyproxy/ratelimit, if there are any, and adds their
-// policies to the configuration. What is wrong is [config.Problems].
+// policies to the configuration. Mistakes are returned as [config.Problems].
 func loadEnvoy(s *config.Config) (*rls.Config, error) {
 	e := &s.Envoy
 	if len(e.Configs) == 0 {

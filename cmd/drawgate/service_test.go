@@ -20,8 +20,8 @@ func envoyFile(t *testing.T) (path string) {
 	return path
 }
 
-// TestSwitchedOffForEnvoyToo: what switches all limits off switches off those of Envoy's files.
-func TestSwitchedOffForEnvoyToo(t *testing.T) {
+// What switches all limits off also switches off the limits of Envoy's files.
+func TestLimitsOfEnvoysFilesAreSwitchedOffToo(t *testing.T) {
 	t.Parallel()
 	conf := &config.Config{Off: true, Envoy: config.Envoy{Configs: []string{envoyFile(t)}}}
 	envoy, err := loadEnvoy(conf)
@@ -30,7 +30,7 @@ func TestSwitchedOffForEnvoyToo(t *testing.T) {
 		t.Fatalf("%v: %d policies", err, len(c.Policies))
 	}
 	if envoy != nil {
-		t.Error("descriptors are still matched, and a rate of 0 would refuse")
+		t.Error("descriptors are still matched, so a rate of 0 would refuse; want them ignored")
 	}
 	for _, p := range c.Policies {
 		if !p.Disabled {
@@ -39,8 +39,8 @@ func TestSwitchedOffForEnvoyToo(t *testing.T) {
 	}
 }
 
-// TestEnvoysFilesAreReadOnceAtTheStart: what is written into them meanwhile cannot give the engine
-// one configuration and Envoy's service another.
+// Envoy's files are read once at the start, so that a change meanwhile cannot give the engine and
+// Envoy's service different configurations.
 func TestEnvoysFilesAreReadOnceAtTheStart(t *testing.T) {
 	t.Parallel()
 	path := envoyFile(t)

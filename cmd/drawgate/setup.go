@@ -18,24 +18,24 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// storeTimeout bounds a take that does not wait. One command has more time than one request of a
+// storeTimeout bounds a take that does not wait. A command has more time than a request to a
 // server.
 const storeTimeout = 5 * time.Second
 
-// sample is the policy of a program that was given none, to try things with.
+// sample is the policy for trying things out, if none is configured.
 var sample = drawgate.Policy{Name: "sample", Limits: []drawgate.Limit{
 	{Name: "minute", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10},
 	{Name: "day", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100},
 }}
 
-// settings is what a command works with.
+// settings is the completed configuration of a command.
 type settings struct {
 	*config.Config
 	off bool // limits are switched off, and there are no others
 }
 
-// resolve reads the configuration, and completes it: without policies there is the sample, without
-// a store the user's own SQLite file.
+// resolve reads the configuration and completes it. Without policies it adds the sample; without a
+// store it uses the user's own SQLite file.
 func (a *app) resolve(flags config.Flags) (settings, error) {
 	c, err := config.Resolve(os.Environ(), flags)
 	if err != nil {
@@ -44,7 +44,7 @@ func (a *app) resolve(flags config.Flags) (settings, error) {
 	return completed(c, flags)
 }
 
-// unfitError is a configuration with mistakes, and what else of it is perhaps not meant.
+// unfitError is a configuration with mistakes, together with its warnings.
 type unfitError struct {
 	problems config.Problems
 	warnings []config.Problem
@@ -69,7 +69,7 @@ func mistakes(err error) (problems config.Problems, warnings []config.Problem, o
 	return problems, nil, ok
 }
 
-// apart counts them apart.
+// apart returns the numbers of problems and of warnings in words.
 func apart(problems config.Problems, warnings []config.Problem) string {
 	text := present.Count(len(problems), "problem")
 	if len(warnings) > 0 {
@@ -78,14 +78,14 @@ func apart(problems config.Problems, warnings []config.Problem) string {
 	return text
 }
 
-// completed adds what nobody configured.
+// completed adds what is not configured.
 func completed(c *config.Config, flags config.Flags) (settings, error) {
 	s := settings{Config: c}
 	if len(c.Policies) == 0 && len(c.Envoy.Configs) == 0 {
 		err := noPolicies(flags)
 		s.off = switchedOff() || err != nil && c.Off
 		if err != nil && !s.off {
-			rest := slices.DeleteFunc(c.Warnings, func(w config.Problem) bool { return strings.HasPrefix(w.Message, err.Message) }) // the file's own
+			rest := slices.DeleteFunc(c.Warnings, func(w config.Problem) bool { return strings.HasPrefix(w.Message, err.Message) }) // the warnings about the file itself
 			return settings{}, &unfitError{config.Problems{*err}, rest}
 		}
 		if !s.off {
@@ -103,8 +103,8 @@ func completed(c *config.Config, flags config.Flags) (settings, error) {
 	return s, nil
 }
 
-// noPolicies says what is wrong where policies are missing, unless nothing was configured: whoever
-// configured something did not mean the sample.
+// noPolicies returns the problem if policies are missing although something was configured. Whoever
+// configured something did not mean the sample. If nothing was configured it returns nil.
 func noPolicies(flags config.Flags) *config.Problem {
 	if path := cmp.Or(flags.Config, os.Getenv(config.EnvConfig)); path != "" {
 		return &config.Problem{File: path, Message: "there are no policies", Hint: "add one, such as api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}"}
@@ -120,8 +120,8 @@ func noPolicies(flags config.Flags) *config.Problem {
 	return nil
 }
 
-// switchedOff reports whether the environment says that nothing is to be limited. Resolve has
-// checked the variable.
+// switchedOff reports whether the environment switches all limits off. Resolve has checked the
+// variable.
 func switchedOff() bool {
 	return slices.Contains([]string{"false", "0", "no", "off"}, strings.ToLower(strings.TrimSpace(os.Getenv("RATE_LIMIT_ENABLED"))))
 }
@@ -135,8 +135,8 @@ func defaultPath() (string, error) {
 	return filepath.Join(dir, "drawgate.db"), nil
 }
 
-// lookAt opens the store to look at it. Where there is no database yet, nothing is used: it says
-// so, and an empty store stands in for it.
+// lookAt opens the store for reading. If there is no database yet, nothing is used: it prints that,
+// and returns an empty store instead.
 func (a *app) lookAt(s *settings, log *slog.Logger) (drawgate.Store, error) {
 	store, err := s.OpenExistingStore(log)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +150,7 @@ func (a *app) lookAt(s *settings, log *slog.Logger) (drawgate.Store, error) {
 	return memstore.New(nil), nil
 }
 
-// session is an open store, and what decides over it.
+// session is an open store with its engine.
 type session struct {
 	settings
 	tenant string
@@ -158,8 +158,8 @@ type session struct {
 	opened drawgate.Store
 }
 
-// open opens what a command of one process needs. One that looks needs the store even where the
-// configuration switches all limits off; the others must pass then, whatever the store does.
+// open opens what a command needs. A command that only looks needs the store even if the
+// configuration switches all limits off. The others must pass then, whatever the store does.
 func (a *app) open(looks bool) (*session, error) {
 	s, err := a.resolve(a.flags)
 	if err != nil {
@@ -192,9 +192,9 @@ func (a *app) open(looks bool) (*session, error) {
 	return &session{settings: s, tenant: a.tenant, engine: e, opened: store}, nil
 }
 
-// tell says where relative paths of flags and variables are: another working directory, or home, is
-// another store, with a quota of its own. Where the standard error is for JSON alone, as of run, it
-// says nothing.
+// tell prints where relative paths of flags and variables lead, because another working directory
+// or home means another store with its own quota. It prints nothing if the standard error is for
+// JSON alone, as with run.
 func (a *app) tell(s *settings) {
 	if a.json && a.out == a.errOut {
 		return
@@ -206,8 +206,7 @@ func (a *app) tell(s *settings) {
 	}
 }
 
-// caution prints what is perhaps not meant. Commands for scripts stay silent about it; those for
-// people say it.
+// caution prints the warnings. Commands for people print them; commands for scripts do not.
 func (a *app) caution(s *settings) {
 	for _, w := range s.Warnings {
 		a.warnf("warning: %s", w.OneLine())
@@ -216,8 +215,8 @@ func (a *app) caution(s *settings) {
 
 func (s *session) close() {
 	if s.opened != nil {
-		_ = s.engine.Close() // its shadows are under way until then
-		_ = s.opened.Close() // what was answered is durable
+		_ = s.engine.Close() // its shadows may run until then
+		_ = s.opened.Close() // every decision that was answered is already durable
 	}
 }
 
@@ -235,13 +234,14 @@ func (s *session) policy(name string) (string, error) {
 	return "", usage("unknown policy %q (have: %s)", name, strings.Join(s.names(), ", "))
 }
 
-// info says of a policy whether it limits.
+// info returns how a policy is in force.
 func (s *session) info(policy string) engine.Info {
 	info, _ := s.engine.Policy(policy)
 	return info
 }
 
-// names returns the names of the policies; of those of Envoy's files, if there are no others.
+// names returns the names of the policies. Those of Envoy's files are included only if there are no
+// others.
 func (s *session) names() []string {
 	if names := s.settings.names(); len(names) > 0 {
 		return names

@@ -18,7 +18,7 @@ func (a *app) statusCmd() *cobra.Command {
 		Long: `Show, for each limit of a bucket, what is used and what is left. Nothing is spent. Without --policy all policies are shown; as JSON, in an
 array.
 
-USED counts what is held, too; MOST is what may be used: the amount less headroom; DEBT is what was used beyond that.`,
+USED includes what is held. MOST is what may be used: the amount without headroom. DEBT is what was used beyond that.`,
 		Example: `  drawgate status
   drawgate status --policy gpt --key team-a --json`,
 		Args: cobra.NoArgs,
@@ -63,7 +63,7 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 	return nil
 }
 
-// look looks at a bucket.
+// look reads the status of a bucket.
 func (s *session) look(ctx context.Context, policy string, f *askFlags) (w api.StatusAnswer, err error) {
 	ask, err := s.engine.Ask(policy, s.tenant, f.key)
 	if err != nil {
@@ -78,8 +78,8 @@ func (s *session) look(ctx context.Context, policy string, f *askFlags) (w api.S
 	return w, nil
 }
 
-// statuses prints buckets; one that was asked for by itself is no list. modes says how the policies
-// are in force.
+// statuses prints buckets. one means that a single bucket was asked for, which is not printed as a
+// list. modes says how the policies are in force.
 func (a *app) statuses(all []api.StatusAnswer, one bool, modes map[string]string) {
 	switch {
 	case a.json && one:
@@ -97,7 +97,7 @@ func (a *app) statuses(all []api.StatusAnswer, one bool, modes map[string]string
 	}
 }
 
-// statusOff says that there is nothing to show.
+// statusOff prints that nothing is counted.
 func (a *app) statusOff(f *askFlags, take api.Answer) {
 	switch {
 	case !a.json:

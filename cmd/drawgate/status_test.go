@@ -13,7 +13,7 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// alone is a store that says of everything that this process decided it by itself.
+// alone is a store that marks every status as this process's own.
 type alone struct{ drawgate.Store }
 
 func (a alone) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
@@ -24,7 +24,7 @@ func (a alone) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority
 	return err
 }
 
-// TestStatusSaysWhoseNumbersTheseAre: a server's own share is not taken for the whole limit.
+// The status says when its numbers are those of a server's own share, not of the whole limit.
 func TestStatusSaysWhoseNumbersTheseAre(t *testing.T) {
 	t.Parallel()
 	policy := drawgate.Policy{Name: "api", Limits: []drawgate.Limit{{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10}}}
@@ -42,8 +42,8 @@ func TestStatusSaysWhoseNumbersTheseAre(t *testing.T) {
 		h := httptest.NewServer(s.AdminHandler())
 		t.Cleanup(func() { h.Close(); _, _ = s.Close(), e.Close() })
 		out, code := newBench(t).do("status", "--server", h.URL, "--policy", "api", "--key", "k")
-		if _, down := store.(alone); code != 0 || strings.Contains(out, "the store is away: ") != down {
-			t.Errorf("away %v: %d, %s", down, code, out)
+		if _, down := store.(alone); code != 0 || strings.Contains(out, "the store cannot be reached: ") != down {
+			t.Errorf("store unavailable: %v: got exit code %d and %s", down, code, out)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/internal/sleep"
 )
 
-// syncBuffer is what a program prints, to be read while it does.
+// syncBuffer holds the output of a program, and can be read while the program writes.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer // guarded by mu
@@ -29,7 +29,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// await returns what the parentheses of a pattern match, once it is there.
+// await waits for a pattern, and returns what its parentheses match.
 func (s *syncBuffer) await(t *testing.T, pattern string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -40,7 +40,7 @@ func (s *syncBuffer) await(t *testing.T, pattern string) string {
 			return m[1]
 		}
 		if !sleep.For(ctx, 10*time.Millisecond) {
-			t.Fatalf("%s is not printed", pattern)
+			t.Fatalf("the output has no match for %s", pattern)
 		}
 	}
 }

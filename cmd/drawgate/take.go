@@ -12,7 +12,7 @@ import (
 	"github.com/drawgate/drawgate/internal/present"
 )
 
-// allowedOff is the answer where limits are switched off, and says by what.
+// allowedOff is the answer if limits are switched off. It names the setting.
 func (s *settings) allowedOff() api.Answer {
 	by := "RATE_LIMIT_ENABLED"
 	if s.Off {
@@ -29,7 +29,7 @@ func (a *app) takeCmd() *cobra.Command {
 		Long: `Take units from a bucket, or from several, all or nothing. A refusal costs nothing, says which limit refused and when the take would fit, and has
 the exit code 75.
 
-What is taken is used at once. To give units back when work fails, or to count slots, hold them: drawgate run.
+What is taken counts as used at once. To give units back when work fails, or to count slots, hold them with drawgate run.
 
 ` + exitHelp,
 		Example: `  drawgate take && ./call-the-api
@@ -78,7 +78,8 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 	return nil
 }
 
-// needsRun says which policy has slots, which nobody would give back after a take.
+// needsRun returns an error that names the policy with slots, which nobody would give back after a
+// take.
 func (s *session) needsRun(res *engine.Result) error {
 	i := max(0, slices.IndexFunc(res.Applied, func(a engine.Applied) bool { return a.Bucket >= 0 && s.engine.Limiter(a.Policy).Plan().NeedsHold() }))
 	return usage("policy %q has a concurrency limit, whose slots are held while they are used: use drawgate run -- COMMAND", res.Applied[i].Policy)

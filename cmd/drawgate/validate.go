@@ -16,12 +16,13 @@ func (a *app) validateCmd() *cobra.Command {
 		Use:   "validate [FILE]",
 		Short: "Check the configuration: a file, and the environment",
 		Long: `Check a file (default: --config, $` + config.EnvConfig + `) together with the environment variables, as the other commands would read them. All mistakes
-are reported at once, each with its place; warnings say what is allowed and seldom meant.
+are reported at once, each with its position. Warnings point at what is allowed but seldom intended.
 
-Relative paths are printed in their absolute form. One in a file is relative to the file's folder; one from a variable too, and without a file to the state folder,
-$XDG_STATE_HOME/drawgate or ~/.local/state/drawgate; one from a flag to the working directory. Other commands tell the latter two on the standard error.
+Relative paths are printed in their absolute form. A path in a file is relative to the file's folder. So is a path in a variable, or, without a
+file, relative to the state folder, $XDG_STATE_HOME/drawgate or ~/.local/state/drawgate. A path in a flag is relative to the working directory. Other
+commands print the paths of variables and flags on the standard error.
 
-The exit code is 78 if there is a mistake. Nothing is opened: a store that is away is not a mistake.`,
+The exit code is 78 if there is a mistake. Nothing is opened, so a store that cannot be reached is not a mistake.`,
 		Example: `  drawgate validate drawgate.yaml
   RATE_LIMIT_PER_DAY=500 drawgate validate --settings`,
 		Args: cobra.MaximumNArgs(1),
@@ -31,14 +32,14 @@ The exit code is 78 if there is a mistake. Nothing is opened: a store that is aw
 	return cmd
 }
 
-// verdict is the answer of validate as JSON.
+// verdict is the result of validate as JSON.
 type verdict struct {
 	Valid    bool      `json:"valid"`
 	Problems []note    `json:"problems,omitempty"`
 	Warnings []note    `json:"warnings,omitempty"`
 	Store    string    `json:"store,omitempty"`
 	Policies []string  `json:"policies,omitempty"`
-	Paths    []setting `json:"paths,omitempty"` // relative ones, in their absolute form
+	Paths    []setting `json:"paths,omitempty"` // relative paths, made absolute
 	Settings []setting `json:"settings,omitempty"`
 }
 
@@ -95,7 +96,7 @@ func (a *app) validate(args []string, show bool) error {
 	return nil
 }
 
-// policyText says which policies there are.
+// policyText lists the policies.
 func policyText(s *settings, domains []string) string {
 	text := cmp.Or(strings.Join(s.names(), ", "), "none")
 	switch {

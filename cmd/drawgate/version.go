@@ -24,13 +24,13 @@ func (a *app) versionCmd() *cobra.Command {
 	}
 }
 
-// versionText says for people what the binary was made of.
+// versionText returns, for people, what the program was built from.
 func versionText() string {
 	version, goVersion, commit := build()
 	return fmt.Sprintf("drawgate %s (%s)", version, strings.TrimSuffix(goVersion+", "+commit, ", "))
 }
 
-// build returns what the binary was made of.
+// build returns what the program was built from.
 func build() (version, goVersion, commit string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// WouldBe says what becomes of a take, and whether its policy has a say in it.
+// WouldBe says what a take would get, and whether its policy is enforced.
 func WouldBe(e *api.Explanation) string {
 	text := "would be allowed"
 	switch w := e.Status; {

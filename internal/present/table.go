@@ -9,7 +9,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// Mode says how a policy is in force, where that is not plain.
+// Mode says how a policy is in force if it is not simply enforced.
 func Mode(disabled, shadow bool) string {
 	switch {
 	case disabled:
@@ -33,7 +33,7 @@ func WriteStatus(out io.Writer, w *api.StatusAnswer, mode string) {
 	}
 	_ = t.Flush() // an output that is closed cannot be told
 	if w.Take.Fallback {
-		Printf(out, "the store is away: these are the numbers of the server's own share\n")
+		Printf(out, "the store cannot be reached: these are the numbers of the server's own share\n")
 	}
 }
 

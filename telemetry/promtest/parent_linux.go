@@ -2,5 +2,5 @@ package promtest
 
 import "syscall"
 
-// dieWithParent makes a test binary that is killed leave nothing behind.
+// dieWithParent ends the child when the test binary is killed, so that nothing is left running.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -27,12 +27,12 @@ type Server struct {
 
 var listening = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
 
-// patience is how long something may take that happens sooner or later.
+// patience is how long to wait for something that must happen.
 const patience = 2 * time.Minute
 
 // Start starts a Prometheus that scrapes /metrics of host:port every second, with further
-// arguments, and stops it at the test's end. It returns once it has scraped twice. A machine
-// without prometheus fails the test: one that was skipped would show nothing.
+// arguments, and stops it at the test's end. It returns once it has scraped twice. Without
+// prometheus on the machine the test fails, because a skipped test would prove nothing.
 func Start(tb testing.TB, target string, args ...string) *Server {
 	tb.Helper()
 	if _, err := exec.LookPath("prometheus"); err != nil {
@@ -74,7 +74,7 @@ func Start(tb testing.TB, target string, args ...string) *Server {
 	return s
 }
 
-// read looks through what a Prometheus says for the address it listens on, until it ends.
+// read searches the log of a Prometheus for the address it listens on, until the log ends.
 func read(out io.Reader, address chan<- string, done chan<- struct{}) {
 	defer close(done)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -93,7 +93,7 @@ type Sample struct {
 	Value  string
 }
 
-// Query asks an expression now.
+// Query evaluates an expression now.
 func (s *Server) Query(expr string) ([]Sample, error) {
 	req, err := http.NewRequestWithContext(s.tb.Context(), http.MethodGet, s.URL+"/api/v1/query?query="+url.QueryEscape(expr), http.NoBody)
 	if err != nil {
@@ -126,8 +126,8 @@ func (s *Server) Query(expr string) ([]Sample, error) {
 	return all, nil
 }
 
-// Eventually asks an expression until it has a result, and fails the test if it has none within two
-// minutes.
+// Eventually evaluates an expression until it has a result, and fails the test if there is none
+// within two minutes.
 func (s *Server) Eventually(expr string) []Sample {
 	s.tb.Helper()
 	var err error
