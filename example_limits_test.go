@@ -172,3 +172,21 @@ func ExamplePolicy_Compile() {
 	// limit 1 of policy model is wrong
 	// window 1ns is not between 1ms and 8784h0m0s in whole microseconds
 }
+
+// A tier without a limit is a policy like any other, so that nothing else needs to know of it.
+func ExampleUnlimited() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.Unlimited("enterprise", drawgate.UnitRequests, "tokens"), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 1000 {
+		d, err := lim.Allow(context.Background(), "key", drawgate.Requests(1), drawgate.Tokens(1_000_000))
+		if err != nil || !d.Allowed {
+			fmt.Println("refused:", err)
+			return
+		}
+	}
+	fmt.Println("1,000 million tokens passed")
+	// Output: 1,000 million tokens passed
+}

@@ -254,3 +254,17 @@ func per(name, limit string, window time.Duration, n int64) Policy {
 func Rate(name string, n int64, period time.Duration, burst int64) Policy {
 	return Policy{Name: name, Limits: []Limit{BucketLimit("rate", n, period, burst)}}
 }
+
+// Unlimited returns a policy that refuses nothing in practice, for a tier without a limit, or for
+// tests: of each unit MaxAmount (a million million) per second and at once. Without units it is
+// requests. Takes are decided, counted and observed as those of any other policy.
+func Unlimited(name string, units ...string) Policy {
+	if len(units) == 0 {
+		units = []string{UnitRequests}
+	}
+	p := Policy{Name: name}
+	for _, u := range units {
+		p.Limits = append(p.Limits, BucketLimit("unlimited-"+u, MaxAmount, time.Second, 0).Of(u))
+	}
+	return p
+}
