@@ -32,6 +32,8 @@
 package store
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -58,7 +60,7 @@ type Record struct {
 	changed bool
 }
 
-// Decode reads what [Record.Append] wrote. No bytes at all are an unused bucket.
+// Decode reads what [Record.Append] wrote. No bytes at all are an unused bucket. It does not keep b.
 func Decode(b []byte) (*Record, error) {
 	r := &Record{}
 	if len(b) == 0 {
@@ -103,7 +105,7 @@ func (r *Record) Until() time.Time {
 // now is the store's clock, which all clients of the store should share; if it was set back, the
 // latest instant that a record has seen counts.
 func Decide(t *drawgate.Take, recs []*Record, now time.Time) drawgate.Decision {
-	if err := answer.Check(t); err != nil {
+	if err := errors.Join(answer.Check(t), check(t.Buckets, recs)); err != nil {
 		return drawgate.Decision{Fail: err}
 	}
 	at, rs := begin(t.Buckets, recs, now)
@@ -124,7 +126,7 @@ func Decide(t *drawgate.Take, recs []*Record, now time.Time) drawgate.Decision {
 // Apply carries out one settlement on the records of its buckets, in the order of s.Buckets. For
 // now see [Decide].
 func Apply(s *drawgate.Settlement, recs []*Record, now time.Time) drawgate.Outcome {
-	if err := answer.CheckBuckets(s.Buckets); err != nil {
+	if err := errors.Join(answer.CheckBuckets(s.Buckets), check(s.Buckets, recs)); err != nil {
 		return drawgate.Outcome{Err: err}
 	}
 	at, rs := begin(s.Buckets, recs, now)
@@ -156,6 +158,13 @@ func Describe(b *drawgate.BucketCost, r *Record, priority int8, now time.Time) d
 		return drawgate.Status{Decision: drawgate.Decision{Fail: err}}
 	}
 	return answer.Describe(b, &r.rec, priority, false, now.UnixMicro())
+}
+
+func check(buckets []drawgate.BucketCost, recs []*Record) error {
+	if len(recs) != len(buckets) {
+		return fmt.Errorf("%w: %d records for %d buckets", drawgate.ErrInvalid, len(recs), len(buckets))
+	}
+	return nil
 }
 
 // begin returns the records as the arithmetic has them, and the instant of the step. It marks those

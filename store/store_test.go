@@ -213,6 +213,9 @@ func TestDecideRefusesWhatNoStoreCanDecide(t *testing.T) {
 			}
 		}
 	}
+	if d := store.Decide(&drawgate.Take{Buckets: []drawgate.BucketCost{b}}, nil, time.Now()); !errors.Is(d.Fail, drawgate.ErrInvalid) {
+		t.Errorf("no record: %v, want %v", d.Fail, drawgate.ErrInvalid)
+	}
 	if o := store.Apply(&drawgate.Settlement{Op: drawgate.OpCharge}, nil, time.Now()); !errors.Is(o.Err, drawgate.ErrInvalid) {
 		t.Errorf("a settlement of no bucket: %v, want %v", o.Err, drawgate.ErrInvalid)
 	}
