@@ -16,7 +16,7 @@ const (
 	Passed      Reason = iota // not refused
 	Limited                   // a limit has not enough left
 	Queued                    // others wait in front
-	Unavailable               // the store is away, and a limit admits nothing, or nothing of that size, without it: see [Fallback]
+	Unavailable               // the store is unavailable, and a limit admits nothing, or nothing of that size, without it: see [Fallback]
 	Paused                    // a bucket is paused: see [Limiter.Pause]
 )
 
@@ -30,7 +30,7 @@ func (r Reason) String() string {
 // A Decision is a value: it may be copied and kept, and refers to nothing that changes.
 type Decision struct {
 	Allowed  bool
-	Fallback bool   // the store was away: this process decided by itself, as the policy's [Fallback] says
+	Fallback bool   // the store was unavailable: this process decided by itself, as the policy's [Fallback] says
 	Replayed bool   // the take's id was open already: this is its answer again, nothing more was charged
 	Reason   Reason // why not
 	first    uint8  // position of the first bucket that is described: not 0 only if Queued

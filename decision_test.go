@@ -206,9 +206,9 @@ func waitAndLeave(t *testing.T, l *drawgate.Limiter) {
 	wg.Wait()
 }
 
-// TestAwayIsTold: a refusal because the store is away says so, and is not taken for a limit that is
-// used up.
-func TestAwayIsTold(t *testing.T) {
+// TestUnavailableStoreIsNamed: a refusal because the store is unavailable says so, and is not taken
+// for a limit that is used up.
+func TestUnavailableStoreIsNamed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := local(t, numbered("p", 1))
@@ -220,7 +220,7 @@ func TestAwayIsTold(t *testing.T) {
 			t.Fatal(err, d.Allowed)
 		}
 		d.Reason = drawgate.Unavailable
-		if got := d.Err(); !errors.Is(got, drawgate.ErrLimited) || !strings.Contains(got.Error(), "the store is away") {
+		if got := d.Err(); !errors.Is(got, drawgate.ErrLimited) || !strings.Contains(got.Error(), "the store is unavailable") {
 			t.Errorf("got %v", got)
 		}
 	})

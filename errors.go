@@ -22,7 +22,7 @@ var (
 	ErrNeedsReserve = errors.New("drawgate: the policy has a concurrency limit: use Reserve")
 	// ErrStoreUnavailable means that the store did not decide: it could not be reached, did not
 	// answer in time, or failed. See [StoreError].
-	ErrStoreUnavailable = errors.New("drawgate: the store is away")
+	ErrStoreUnavailable = errors.New("drawgate: the store is unavailable")
 	// ErrNothingDone is in a [StoreError] whose store says for sure that the call was not carried
 	// out.
 	ErrNothingDone = errors.New("nothing was done")
@@ -107,7 +107,7 @@ const (
 	// version, or something else.
 	FaultBucket
 	// FaultPermanent stays until the store is repaired and opened again: its data are damaged, or
-	// were taken away.
+	// were removed.
 	FaultPermanent
 )
 
@@ -139,7 +139,7 @@ func (e *LimitedError) Error() string {
 		return fmt.Sprintf("drawgate: rate limit exceeded: others are waiting for policy %q; retry after %v", e.Policy, e.RetryAfter)
 	}
 	if e.Decision.Reason == Unavailable {
-		return fmt.Sprintf("drawgate: rate limit exceeded: the store is away, and limit %q of policy %q admits nothing without it; retry after %v",
+		return fmt.Sprintf("drawgate: rate limit exceeded: the store is unavailable, and limit %q of policy %q admits nothing without it; retry after %v",
 			e.Limit, e.Policy, e.RetryAfter)
 	}
 	after := "retry after " + e.RetryAfter.String()

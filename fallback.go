@@ -1,6 +1,6 @@
 package drawgate
 
-// Fallback says what a limit admits while the store is away. Package guard carries it out; a
+// Fallback says what a limit admits while the store is unavailable. Package guard carries it out; a
 // limiter on a bare store reports [ErrStoreUnavailable] instead.
 type Fallback uint8
 

@@ -158,7 +158,7 @@ type Limit struct {
 	Margin             time.Duration // how long after the decision a unit may reach whoever counts it too; at most half a window, and 10 min
 	Headroom           Share         // kept unused, always; for a Bucket of Amount and of Burst
 	ReservedByPriority map[int]Share // per priority 1 to 9: kept for takes of at least that priority, after Headroom; rounded up
-	Fallback           Fallback      // while the store is away; FallbackDefault means the policy's
+	Fallback           Fallback      // while the store is unavailable; FallbackDefault means the policy's
 }
 
 // RollingLimit returns a limit of at most amount requests in every interval of length window.

@@ -18,7 +18,7 @@ type Policy struct {
 	Limits []Limit // 1 to MaxLimits
 	Wait   Wait    // how callers wait
 
-	Fallback Fallback // while the store is away, for limits that say nothing of their own
+	Fallback Fallback // while the store is unavailable, for limits that say nothing of their own
 }
 
 // Wait says how callers of [Limiter.Wait] and [Limiter.Reserve] wait for a policy's buckets.

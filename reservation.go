@@ -138,8 +138,8 @@ func (r *Reservation) Deadline() time.Time {
 //
 // It is ErrGone if the reservation is not open any more: nothing is credited then; but if that is
 // because its hold ended, what was used beyond the estimate is charged. A lost answer is asked for
-// again, which is safe; if the store stays away, the error is a *[StoreError] and the hold will end
-// by itself, as used.
+// again, which is safe; if the store stays unavailable, the error is a *[StoreError] and the hold
+// will end by itself, as used.
 func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
 	ctx, stop := ending.Context(ctx)
 	defer stop()
@@ -157,7 +157,7 @@ func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
 	return ErrGone
 }
 
-// Cancel ends the reservation and gives everything back that has not aged away. As for
+// Cancel ends the reservation and gives everything back that has not expired. As for
 // [Reservation.Settle], ctx may have ended. It is ErrGone if the reservation is not open any more:
 // after Settle it does nothing, so that it can be deferred.
 func (r *Reservation) Cancel(ctx context.Context) error {

@@ -16,8 +16,8 @@ const (
 )
 
 // ask gets an answer of the store, in at most step per attempt and all in all; 0 bounds nothing. A
-// take with an id is sent again if the store is away: if it had arrived, it is answered again at no
-// cost. A plain take may have been spent, and is not sent again.
+// take with an id is sent again if the store is unavailable: if it had arrived, it is answered
+// again at no cost. A plain take may have been spent, and is not sent again.
 func (l *Limiter) ask(ctx context.Context, t *Take, step, all time.Duration) (Decision, error) {
 	if t.ID == "" {
 		return l.once(ctx, t, step)

@@ -83,7 +83,7 @@ func TestSetsAreOneTake(t *testing.T) {
 	}
 	store.failAt = store.takes.Load() + 1
 	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{set("all=x"), set("user=bob")}}); !errors.Is(err, drawgate.ErrStoreUnavailable) {
-		t.Errorf("the store is away: %v", err)
+		t.Errorf("the store is unavailable: %v", err)
 	}
 	if all, bob := left(t, e, "all", "x"), left(t, e, "user", "bob"); all != 8 || bob != 2 || store.takes.Load() != store.failAt {
 		t.Errorf("%d and %d left, want 8 and 2; %d store calls", all, bob, store.takes.Load())

@@ -60,7 +60,8 @@ type Record struct {
 	changed bool
 }
 
-// Decode reads what [Record.Append] wrote. No bytes at all are an unused bucket. It does not keep b.
+// Decode reads what [Record.Append] wrote. No bytes at all are an unused bucket. It does not keep
+// b.
 func Decode(b []byte) (*Record, error) {
 	r := &Record{}
 	if len(b) == 0 {

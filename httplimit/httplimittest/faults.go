@@ -15,7 +15,7 @@ type faulty struct {
 	marked bool
 }
 
-var errDown = &drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("a test: the store is away")}
+var errDown = &drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("a test: the store is unavailable")}
 
 func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	if f.down.Load() {

@@ -130,8 +130,8 @@ func Refunded(asks []record.Ask) (o drawgate.Outcome) {
 }
 
 // Check reports what no store can decide: arguments out of bounds, a bucket that is named twice, an
-// id without a hold, and slots without one, which nothing would ever free. The library refuses more,
-// and better; this is for stores that are called by themselves.
+// id without a hold, and slots without one, which nothing would ever free. The library refuses
+// more, and better; this is for stores that are called by themselves.
 func Check(t *drawgate.Take) error {
 	if t.Priority < 0 || t.Priority > drawgate.MaxPriority || t.Hold < 0 {
 		return fmt.Errorf("%w: priority %d, a hold of %v", drawgate.ErrInvalid, t.Priority, t.Hold)

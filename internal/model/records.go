@@ -122,7 +122,8 @@ func (s *Records) Take(ctx context.Context, batch []drawgate.Take, out []drawgat
 		o := s.open(t.Buckets)
 		d := answer.Decide(t, o.recs, s.exact, o.now)
 		for k := range o.keep {
-			// A replay that does not take its units anew changes nothing, though a hold may have ended.
+			// A replay that does not take its units anew changes nothing, though a hold may have
+			// ended.
 			moved := slices.Contains(o.recs[k].Changes.Touched, t.ID)
 			o.keep[k] = o.keep[k] || d.Allowed && (moved || !d.Replayed) && (t.Hold > 0 || t.Buckets[k].N != drawgate.Amounts{})
 		}

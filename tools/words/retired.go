@@ -23,6 +23,9 @@ var retired = map[string]map[string]string{
 		"teller":    "replayer",
 		"told":      "outcome, or what was reported",
 	},
+	".": {
+		"carry": "Apply", "rouse": "WakeAll", "soonest": "EarliestRetry", "strange": "MustPersist",
+	},
 	"internal/cells": {
 		"full": "lockedRecord", "home": "owner", "isFull": "isRecord or hasRoom", "lean": "gcra", "leanOf": "gcraOf", "word": "tat",
 	},
