@@ -98,13 +98,21 @@ func (d *decoder) apiKeys(e entry) {
 	k := &d.config.APIKeys
 	d.origin("api_keys", e.at)
 	k.Classes = map[[sha256.Size]byte]string{}
-	seen := d.object(e.value, "api_keys", d.noted("api_keys", []field{
-		{"header", func(e entry) { k.Header = d.header(e) }},
-		{"default", func(e entry) { k.Default = d.short(e) }},
-		{"classes", func(e entry) { d.classes(e, k) }},
-	}))
+	seen := d.settings(e.value, "api_keys", "api_keys", k.settings(d))
 	if !seen["classes"] {
 		d.missing(e.at, `such as classes: {privileged: ["sha256:…"]}`, "api_keys has no classes")
+	}
+}
+
+func (k *APIKeys) settings(d *decoder) []setting {
+	var classes mapping
+	for _, class := range k.names() {
+		classes.node(quote(class), texts(k.hashes(class)))
+	}
+	return []setting{
+		{"header", func(e entry) { k.Header = d.header(e) }, textNode(k.Header)},
+		{"default", func(e entry) { k.Default = d.short(e) }, textNode(k.Default)},
+		{"classes", func(e entry) { d.classes(e, k) }, node{pairs: classes}},
 	}
 }
 

@@ -40,26 +40,29 @@ var envoyHeaders = []string{string(EnvoyRetryAfter), string(EnvoyNone), string(E
 const maxConfigs = 100
 
 func (d *decoder) envoy(e entry) {
-	v := &d.config.Envoy
-	d.object(e.value, "envoy", d.noted("envoy", []field{
+	d.settings(e.value, "envoy", "envoy", d.config.Envoy.settings(d))
+}
+
+func (v *Envoy) settings(d *decoder) []setting {
+	return []setting{
 		{"configs", func(e entry) {
 			d.texts(e, maxConfigs, func(e entry) {
 				if path, ok := d.text(e); ok {
 					v.Configs = append(v.Configs, path)
 				}
 			})
-		}},
-		{"merge", func(e entry) { v.Merge = d.boolean(e) }},
-		{"windows", func(e entry) { v.Aligned = d.oneOf(e, "rolling", "aligned") == "aligned" }},
-		{"refunds", func(e entry) { v.Refunds = d.boolean(e) }},
-		{"on_store_failure", func(e entry) { v.Errors = d.oneOf(e, "fallback", "error") == "error" }},
-		{"shadow", func(e entry) { v.Shadow = d.boolean(e) }},
-		{"reports", func(e entry) { v.OwnHits = d.oneOf(e, "marked", "own-hits") == "own-hits" }},
-		{"headers", func(e entry) { v.Headers = EnvoyHeaders(d.oneOf(e, envoyHeaders...)) }},
-		{"limit_header", func(e entry) { v.LimitHeader = d.header(e) }},
-		{"remaining_header", func(e entry) { v.RemainingHeader = d.header(e) }},
-		{"reset_header", func(e entry) { v.ResetHeader = d.header(e) }},
-		{"shadow_header", func(e entry) { v.ShadowHeader = d.boolean(e) }},
-		{"metadata", func(e entry) { v.Metadata = d.boolean(e) }},
-	}))
+		}, texts(v.Configs)},
+		{"merge", func(e entry) { v.Merge = d.boolean(e) }, flagNode(v.Merge)},
+		{"windows", func(e entry) { v.Aligned = d.oneOf(e, "rolling", "aligned") == "aligned" }, wordNode(v.Aligned, "aligned")},
+		{"refunds", func(e entry) { v.Refunds = d.boolean(e) }, flagNode(v.Refunds)},
+		{"on_store_failure", func(e entry) { v.Errors = d.oneOf(e, "fallback", "error") == "error" }, wordNode(v.Errors, "error")},
+		{"shadow", func(e entry) { v.Shadow = d.boolean(e) }, flagNode(v.Shadow)},
+		{"reports", func(e entry) { v.OwnHits = d.oneOf(e, "marked", "own-hits") == "own-hits" }, wordNode(v.OwnHits, "own-hits")},
+		{"headers", func(e entry) { v.Headers = EnvoyHeaders(d.oneOf(e, envoyHeaders...)) }, textNode(v.Headers)},
+		{"limit_header", func(e entry) { v.LimitHeader = d.header(e) }, textNode(v.LimitHeader)},
+		{"remaining_header", func(e entry) { v.RemainingHeader = d.header(e) }, textNode(v.RemainingHeader)},
+		{"reset_header", func(e entry) { v.ResetHeader = d.header(e) }, textNode(v.ResetHeader)},
+		{"shadow_header", func(e entry) { v.ShadowHeader = d.boolean(e) }, flagNode(v.ShadowHeader)},
+		{"metadata", func(e entry) { v.Metadata = d.boolean(e) }, flagNode(v.Metadata)},
+	}
 }

@@ -26,13 +26,13 @@ func (c *Config) GoString() string { return c.String() }
 // modeItems are what a policy says beside limits and wait.
 func modeItems(p *drawgate.Policy, m Mode) (b mapping) {
 	b.add("fallback", p.Fallback.String())
-	b.flag("shadow", m.Shadow)
-	b.flag("disabled", m.Disabled)
+	b.node("shadow", flagNode(m.Shadow))
+	b.node("disabled", flagNode(m.Disabled))
 	var list node
 	for _, o := range m.Overrides {
 		var item mapping
-		item.text("key", o.Key)
-		item.text("tenant", o.Tenant)
+		item.node("key", textNode(o.Key))
+		item.node("tenant", textNode(o.Tenant))
 		item.node("limits", amountsNode(o.Amounts))
 		list.list = append(list.list, node{pairs: item})
 	}
@@ -46,7 +46,7 @@ func amountsNode(amounts map[string]int64) node {
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
 		if limit, ok := strings.CutSuffix(name, burstOf("")); ok {
 			m := limits[limit]
-			m.number("burst", amounts[name])
+			m.node("burst", numberNode(amounts[name]))
 			limits[limit] = m
 			continue
 		}

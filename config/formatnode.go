@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -28,24 +29,6 @@ func (m *mapping) add(key, scalar string) {
 	}
 }
 
-func (m *mapping) text(key, value string) {
-	if value != "" {
-		m.add(key, quote(value))
-	}
-}
-
-func (m *mapping) number(key string, n int64) {
-	if n != 0 {
-		m.add(key, strconv.FormatInt(n, 10))
-	}
-}
-
-func (m *mapping) flag(key string, on bool) {
-	if on {
-		m.add(key, "true")
-	}
-}
-
 func (m *mapping) node(key string, n node) {
 	if len(n.list) > 0 || len(n.pairs) > 0 || n.scalar != "" {
 		*m = append(*m, pair{key, n})
@@ -54,6 +37,39 @@ func (m *mapping) node(key string, n node) {
 
 // String returns the mapping on one line.
 func (m mapping) String() string { return node{pairs: m}.flow(0) }
+
+// The nodes of values; empty for what says nothing.
+
+func textNode[T ~string](text T) (n node) {
+	if text != "" {
+		n.scalar = quote(string(text))
+	}
+	return n
+}
+
+func numberNode[T ~int | ~int64](number T) (n node) {
+	if number != 0 {
+		n.scalar = strconv.FormatInt(int64(number), 10)
+	}
+	return n
+}
+
+func durationNode(d time.Duration) (n node) {
+	if d != 0 {
+		n.scalar = formatDuration(d)
+	}
+	return n
+}
+
+func flagNode(on bool) node { return wordNode(on, "true") }
+
+// wordNode is a word that stands for true.
+func wordNode(on bool, word string) (n node) {
+	if on {
+		n.scalar = word
+	}
+	return n
+}
 
 func texts[T ~string](list []T) (n node) {
 	for _, t := range list {

@@ -13,7 +13,7 @@ import (
 
 // ruleItems returns a rule as a file has it.
 func ruleItems(r *rules.Rule) (b mapping) {
-	b.text("name", r.Name)
+	b.node("name", textNode(r.Name))
 	b.node("match", node{pairs: matchItems(&r.Match)})
 	b.expression("when", r.When)
 	if r.Schedule != nil {
@@ -25,9 +25,9 @@ func ruleItems(r *rules.Rule) (b mapping) {
 		list.list = append(list.list, node{pairs: applyItems(&r.Apply[i])})
 	}
 	b.node("apply", list)
-	b.flag("exempt", r.Exempt)
-	b.flag("final", r.Final)
-	b.flag("shadow", r.Shadow)
+	b.node("exempt", flagNode(r.Exempt))
+	b.node("final", flagNode(r.Final))
+	b.node("shadow", flagNode(r.Shadow))
 	return b
 }
 
@@ -39,11 +39,11 @@ func (m *mapping) expression(key, source string) {
 
 func matchItems(m *rules.Match) (b mapping) {
 	b.node("methods", texts(m.Methods))
-	b.text("path", m.Path)
-	b.text("host", m.Host)
-	b.text("route", m.Route)
-	b.text("user", m.User)
-	b.text("class", m.Class)
+	b.node("path", textNode(m.Path))
+	b.node("host", textNode(m.Host))
+	b.node("route", textNode(m.Route))
+	b.node("user", textNode(m.User))
+	b.node("class", textNode(m.Class))
 	b.node("ips", networksNode(m.IPs))
 	b.node("headers", conditionsNode(m.Headers))
 	b.node("attrs", conditionsNode(m.Attrs))
@@ -75,7 +75,7 @@ func scheduleItems(s *rules.Schedule) (b mapping) {
 		b.add("from", formatClock(s.From))
 		b.add("to", formatClock(s.To))
 	}
-	b.text("zone", s.Zone)
+	b.node("zone", textNode(s.Zone))
 	return b
 }
 
@@ -84,7 +84,7 @@ func formatClock(t time.Duration) string {
 }
 
 func applyItems(a *rules.Apply) (b mapping) {
-	b.text("policy", a.Policy)
+	b.node("policy", textNode(a.Policy))
 	b.expression("key", a.Key)
 	b.node("limits", amountsNode(a.Amounts))
 	var costs mapping
@@ -92,6 +92,6 @@ func applyItems(a *rules.Apply) (b mapping) {
 		costs.add(quote(unit), fmt.Sprint(a.Costs[unit]))
 	}
 	b.node("costs", node{pairs: costs})
-	b.flag("shadow", a.Shadow)
+	b.node("shadow", flagNode(a.Shadow))
 	return b
 }

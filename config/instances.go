@@ -77,7 +77,7 @@ func (n Instances) node() node {
 	case n.Number == 0:
 		return node{scalar: auto}
 	}
-	b.flag(auto, n.Auto)
-	b.number("at_least", int64(n.Number))
+	b.node(auto, flagNode(n.Auto))
+	b.node("at_least", numberNode(n.Number))
 	return node{pairs: b}
 }

@@ -23,13 +23,20 @@ type Queue struct {
 }
 
 func (d *decoder) queue(e entry) {
-	q := &d.config.Queue
-	d.object(e.value, "queue", d.noted("queue", []field{
-		{"max_depth", func(e entry) { q.MaxDepth = int(d.integer(e, 1, maxDepth)) }},
-		{"retry_delay", func(e entry) { q.RetryDelay = d.between(e, time.Millisecond, maxStep) }},
-		{"max_attempts", func(e entry) { q.MaxAttempts = int(d.integer(e, 1, maxAttempts)) }},
-		{"multiplier", func(e entry) { q.Multiplier = d.multiplier(e) }},
-	}))
+	d.settings(e.value, "queue", "queue", d.config.Queue.settings(d))
+}
+
+func (q *Queue) settings(d *decoder) []setting {
+	var multiplier node
+	if q.Multiplier != 0 {
+		multiplier.scalar = strconv.FormatFloat(q.Multiplier, 'f', -1, 64)
+	}
+	return []setting{
+		{"max_depth", func(e entry) { q.MaxDepth = int(d.integer(e, 1, maxDepth)) }, numberNode(q.MaxDepth)},
+		{"retry_delay", func(e entry) { q.RetryDelay = d.between(e, time.Millisecond, maxStep) }, durationNode(q.RetryDelay)},
+		{"max_attempts", func(e entry) { q.MaxAttempts = int(d.integer(e, 1, maxAttempts)) }, numberNode(q.MaxAttempts)},
+		{"multiplier", func(e entry) { q.Multiplier = d.multiplier(e) }, multiplier},
+	}
 }
 
 func (d *decoder) multiplier(e entry) float64 {

@@ -146,17 +146,17 @@ var secretName = regexp.MustCompile(`(?i)secret|token|passw|credential|bearer|ap
 
 var variableNames = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
-// secretFields returns the keys under which a secret is named, and those under which it must not
+// settings returns the keys under which a secret is named, and at last that under which it must not
 // stand.
-func (d *decoder) secretFields(word string, s *Secret) []field {
-	fields := []field{
-		{word + "_env", func(e entry) { s.Env = d.variableName(e) }},
-		{word + "_file", func(e entry) { s.File, _ = d.text(e) }},
+func (s *Secret) settings(d *decoder, word string) []setting {
+	return []setting{
+		{word + "_env", func(e entry) { s.Env = d.variableName(e) }, textNode(s.Env)},
+		{word + "_file", func(e entry) { s.File, _ = d.text(e) }, textNode(s.File)},
+		{word, func(e entry) {
+			d.hideValue(e.value)
+			d.problem(e.at, fmt.Sprintf("put it in an environment variable or a file, and name that with %s_env or %[1]s_file", word), "a secret does not stand in the file")
+		}, node{}},
 	}
-	return append(fields, field{word, func(e entry) {
-		d.hideValue(e.value)
-		d.problem(e.at, fmt.Sprintf("put it in an environment variable or a file, and name that with %s_env or %[1]s_file", word), "a secret does not stand in the file")
-	}})
 }
 
 func (d *decoder) variableName(e entry) string {

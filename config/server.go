@@ -87,30 +87,41 @@ type ForwardAuth struct {
 var refusalStatuses = []int{401, 403, 429}
 
 func (d *decoder) server(e entry) {
-	s := &d.config.Server
-	d.object(e.value, "server", d.noted("server", []field{
-		{"listen", func(e entry) { s.Listen = d.address(e) }},
-		{"admin", func(e entry) { s.Admin = d.address(e) }},
-		{"grpc", func(e entry) { s.GRPC = d.address(e) }},
-		{"tls", func(e entry) { s.TLS = d.tls(e) }},
-		{"tokens", func(e entry) { s.Tokens = d.tokens(e) }},
-		{"insecure", func(e entry) { s.Insecure = d.boolean(e) }},
-		{"proxies", func(e entry) { s.Proxies = d.proxies(e) }},
-		{"forward_auth", func(e entry) { s.ForwardAuth = d.forwardAuth(e) }},
-	}))
+	d.settings(e.value, "server", "server", d.config.Server.settings(d))
+}
+
+func (s *Server) settings(d *decoder) []setting {
+	var tokens node
+	for i := range s.Tokens {
+		tokens.list = append(tokens.list, settingsNode(s.Tokens[i].settings(d, nil)))
+	}
+	return []setting{
+		{"listen", func(e entry) { s.Listen = d.address(e) }, textNode(s.Listen)},
+		{"admin", func(e entry) { s.Admin = d.address(e) }, textNode(s.Admin)},
+		{"grpc", func(e entry) { s.GRPC = d.address(e) }, textNode(s.GRPC)},
+		{"tls", func(e entry) { s.TLS = d.tls(e) }, settingsNode(s.TLS.settings(d))},
+		{"tokens", func(e entry) { s.Tokens = d.tokens(e) }, tokens},
+		{"insecure", func(e entry) { s.Insecure = d.boolean(e) }, flagNode(s.Insecure)},
+		{"proxies", func(e entry) { s.Proxies = d.proxies(e) }, settingsNode(s.Proxies.settings(d))},
+		{"forward_auth", func(e entry) { s.ForwardAuth = d.forwardAuth(e) }, settingsNode(s.ForwardAuth.settings(d))},
+	}
 }
 
 func (d *decoder) tls(e entry) (t TLS) {
 	before := len(d.problems)
-	d.object(e.value, "tls", []field{
-		{"cert", func(e entry) { t.Cert, _ = d.text(e) }},
-		{"key", func(e entry) { t.Key = d.keyFile(e) }},
-		{"client_ca", func(e entry) { t.ClientCA, _ = d.text(e) }},
-	})
+	d.settings(e.value, "tls", "", t.settings(d))
 	if len(d.problems) == before && (t.Cert == "" || t.Key == "") {
 		d.missing(spanOf(e.value), "such as {cert: /etc/drawgate/tls.crt, key: /etc/drawgate/tls.key}", "tls needs cert and key, the files of the certificate and of its key")
 	}
 	return t
+}
+
+func (t *TLS) settings(d *decoder) []setting {
+	return []setting{
+		{"cert", func(e entry) { t.Cert, _ = d.text(e) }, textNode(t.Cert)},
+		{"key", func(e entry) { t.Key = d.keyFile(e) }, textNode(t.Key)},
+		{"client_ca", func(e entry) { t.ClientCA, _ = d.text(e) }, textNode(t.ClientCA)},
+	}
 }
 
 // keyFile reads the path of a private key. The key itself must not stand there.
@@ -135,19 +146,30 @@ func (d *decoder) tokens(e entry) (list []Token) {
 func (d *decoder) token(n ast.Node) (t Token) {
 	before := len(d.problems)
 	hash := ""
-	fields := []field{
-		{"name", func(e entry) { t.Name = d.short(e) }},
-		{"role", func(e entry) { t.Roles = d.roles(e) }},
-		{"tenant", func(e entry) { t.Tenant = d.short(e) }},
-		{"sha256", func(e entry) { hash, t.Sum = d.digest(e) }},
-	}
-	seen := d.object(n, "a token", append(fields, d.secretFields("token", &t.Secret)...))
+	seen := d.settings(n, "a token", "", t.settings(d, &hash))
 	wrong := len(d.problems) > before
 	d.oneSecret(spanOf(n), "a token", "token", hash, t.Secret, wrong)
 	if !seen["role"] && !wrong {
 		d.missing(spanOf(n), "give it one of take, read, admin, or a list of them", "the token has no role")
 	}
 	return t
+}
+
+// settings puts the SHA-256 as it is written into hash.
+func (t *Token) settings(d *decoder, hash *string) []setting {
+	role, sum := texts(t.Roles), node{}
+	if len(t.Roles) == 1 {
+		role = role.list[0]
+	}
+	if t.Secret == (Secret{}) {
+		sum = textNode(t.Digest())
+	}
+	return append([]setting{
+		{"name", func(e entry) { t.Name = d.short(e) }, textNode(t.Name)},
+		{"role", func(e entry) { t.Roles = d.roles(e) }, role},
+		{"tenant", func(e entry) { t.Tenant = d.short(e) }, textNode(t.Tenant)},
+		{"sha256", func(e entry) { *hash, t.Sum = d.digest(e) }, sum},
+	}, t.Secret.settings(d, "token")...)
 }
 
 func (d *decoder) roles(e entry) (list []Role) {
@@ -177,15 +199,19 @@ func (d *decoder) digest(e entry) (text string, sum [sha256.Size]byte) {
 
 func (d *decoder) proxies(e entry) (p Proxies) {
 	before := len(d.problems)
-	d.object(e.value, "proxies", []field{
-		{"trusted", func(e entry) { p.Trusted = d.trusted(e) }},
-		{"header", func(e entry) { p.Header = d.header(e) }},
-		{"unix", func(e entry) { p.Unix = d.boolean(e) }},
-	})
+	d.settings(e.value, "proxies", "", p.settings(d))
 	if len(d.problems) == before && len(p.Trusted) == 0 && !p.Unix {
 		d.missing(spanOf(e.value), "such as {trusted: [10.0.0.0/8]}", "proxies trusts nobody: it needs trusted or unix")
 	}
 	return p
+}
+
+func (p *Proxies) settings(d *decoder) []setting {
+	return []setting{
+		{"trusted", func(e entry) { p.Trusted = d.trusted(e) }, networksNode(p.Trusted)},
+		{"header", func(e entry) { p.Header = d.header(e) }, textNode(p.Header)},
+		{"unix", func(e entry) { p.Unix = d.boolean(e) }, flagNode(p.Unix)},
+	}
 }
 
 // trusted reads the networks of proxies.
@@ -200,22 +226,26 @@ func (d *decoder) trusted(e entry) []netip.Prefix {
 }
 
 func (d *decoder) forwardAuth(e entry) (f ForwardAuth) {
-	d.object(e.value, "forward_auth", []field{
+	d.settings(e.value, "forward_auth", "", f.settings(d))
+	return f
+}
+
+func (f *ForwardAuth) settings(d *decoder) []setting {
+	return []setting{
 		{"status", func(e entry) {
 			if f.Status = int(d.integer(e, 1, 999)); f.Status != 0 && !slices.Contains(refusalStatuses, f.Status) {
 				d.problem(spanOf(e.value), "", "a refusal cannot be answered with %d: 401, 403 or 429", f.Status)
 			}
-		}},
-		{"allow_away", func(e entry) { f.AllowAway = d.boolean(e) }},
-		{"shared", func(e entry) { f.Shared = d.policyNames(e) }},
-		{"describe", func(e entry) { f.Describe = d.policyNames(e) }},
-		{"uri_header", func(e entry) { f.URI = d.header(e) }},
-		{"method_header", func(e entry) { f.Method = d.header(e) }},
-		{"host_header", func(e entry) { f.Host = d.header(e) }},
-		{"user_header", func(e entry) { f.User = d.header(e) }},
-		{"class_header", func(e entry) { f.Class = d.header(e) }},
-	})
-	return f
+		}, numberNode(f.Status)},
+		{"allow_away", func(e entry) { f.AllowAway = d.boolean(e) }, flagNode(f.AllowAway)},
+		{"shared", func(e entry) { f.Shared = d.policyNames(e) }, texts(f.Shared)},
+		{"describe", func(e entry) { f.Describe = d.policyNames(e) }, texts(f.Describe)},
+		{"uri_header", func(e entry) { f.URI = d.header(e) }, textNode(f.URI)},
+		{"method_header", func(e entry) { f.Method = d.header(e) }, textNode(f.Method)},
+		{"host_header", func(e entry) { f.Host = d.header(e) }, textNode(f.Host)},
+		{"user_header", func(e entry) { f.User = d.header(e) }, textNode(f.User)},
+		{"class_header", func(e entry) { f.Class = d.header(e) }, textNode(f.Class)},
+	}
 }
 
 // policyNames reads names of policies. Whether there are such policies is checked by finish.

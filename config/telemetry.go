@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,21 +44,40 @@ type Webhook struct {
 
 func (d *decoder) telemetry(e entry) {
 	t := &d.config.Telemetry
-	fields := []field{
-		{"metrics", func(e entry) { t.MetricsOff = !d.boolean(e) }},
+	d.settings(e.value, "telemetry", "telemetry", t.settings(d))
+	if t.Salt.Env != "" && t.Salt.File != "" {
+		d.problem(e.at, "leave one of them out", "telemetry has both salt_env and salt_file")
+	}
+}
+
+func (t *Telemetry) settings(d *decoder) []setting {
+	var identifiers, watch node
+	if t.Identifiers != 0 {
+		identifiers.scalar = strconv.Itoa(max(0, t.Identifiers))
+	}
+	for i := range t.Watch {
+		watch.list = append(watch.list, settingsNode(t.Watch[i].settings(d)))
+	}
+	return append([]setting{
+		{"metrics", func(e entry) { t.MetricsOff = !d.boolean(e) }, wordNode(t.MetricsOff, "false")},
 		{"identifiers", func(e entry) {
 			if t.Identifiers = int(d.integer(e, 0, maxIdentifiers)); t.Identifiers == 0 {
 				t.Identifiers = -1
 			}
-		}},
-		{"raw_identifiers", func(e entry) { t.RawIdentifiers = d.boolean(e) }},
-		{"refusals_every", func(e entry) { t.RefusalsEvery = d.between(e, time.Second, maxStep) }},
-		{"watch", func(e entry) { t.Watch = d.watch(e) }},
-		{"webhook", func(e entry) { t.Webhook = d.webhook(e) }},
-	}
-	d.object(e.value, "telemetry", d.noted("telemetry", append(fields, d.secretFields("salt", &t.Salt)...)))
-	if t.Salt.Env != "" && t.Salt.File != "" {
-		d.problem(e.at, "leave one of them out", "telemetry has both salt_env and salt_file")
+		}, identifiers},
+		{"raw_identifiers", func(e entry) { t.RawIdentifiers = d.boolean(e) }, flagNode(t.RawIdentifiers)},
+		{"refusals_every", func(e entry) { t.RefusalsEvery = d.between(e, time.Second, maxStep) }, durationNode(t.RefusalsEvery)},
+		{"watch", func(e entry) { t.Watch = d.watch(e) }, watch},
+		{"webhook", func(e entry) { t.Webhook = d.webhook(e) }, settingsNode(t.Webhook.settings(d))},
+	}, t.Salt.settings(d, "salt")...)
+}
+
+func (w *Watched) settings(d *decoder) []setting {
+	return []setting{
+		{"policy", func(e entry) { w.Policy = d.short(e) }, textNode(w.Policy)},
+		{"tenant", func(e entry) { w.Tenant = d.short(e) }, textNode(w.Tenant)},
+		{"key", func(e entry) { w.Key = d.short(e) }, textNode(w.Key)},
+		{"name", func(e entry) { w.Name = d.ruleName(e) }, textNode(w.Name)},
 	}
 }
 
@@ -66,12 +86,7 @@ func (d *decoder) watch(e entry) (list []Watched) {
 	for _, n := range items {
 		var w Watched
 		before := len(d.problems)
-		seen := d.object(n, "a watched bucket", []field{
-			{"policy", func(e entry) { w.Policy = d.short(e) }},
-			{"tenant", func(e entry) { w.Tenant = d.short(e) }},
-			{"key", func(e entry) { w.Key = d.short(e) }},
-			{"name", func(e entry) { w.Name = d.ruleName(e) }},
-		})
+		seen := d.settings(n, "a watched bucket", "", w.settings(d))
 		if (!seen["policy"] || !seen["key"]) && len(d.problems) == before {
 			d.missing(spanOf(n), "such as {policy: api, key: global}", "a watched bucket needs policy and key")
 		}
@@ -82,28 +97,40 @@ func (d *decoder) watch(e entry) (list []Watched) {
 
 func (d *decoder) webhook(e entry) (w Webhook) {
 	before := len(d.problems)
-	fields := []field{
-		{"url", func(e entry) {
-			d.hideValue(e.value) // it may be a secret to those who take the calls
-			w.URL = d.link(e)
-		}},
-		{"milestones", func(e entry) { w.Milestones = d.milestones(e) }},
-		{"kinds", func(e entry) {
-			d.texts(e, len(warningKinds), func(e entry) {
-				if kind := d.oneOf(e, warningKinds...); kind != "" && !slices.Contains(w.Kinds, kind) {
-					w.Kinds = append(w.Kinds, kind)
-				}
-			})
-		}},
-	}
-	fields = append(fields, d.secretFields("url", &w.Address)[:2]...)
-	d.object(e.value, "webhook", append(fields, d.secretFields("secret", &w.Secret)...))
+	d.settings(e.value, "webhook", "", w.settings(d))
 	wrong := len(d.problems) > before
 	if given := count(w.URL, w.Address.Env, w.Address.File); given != 1 && !wrong {
 		d.missing(spanOf(e.value), "give it url, url_env or url_file", "webhook needs one URL, not %d", given)
 	}
 	d.oneSecret(spanOf(e.value), "webhook", "secret", "", w.Secret, wrong)
 	return w
+}
+
+// settings shows nothing of the path of the URL, which of some services is a secret.
+func (w *Webhook) settings(d *decoder) []setting {
+	link := w.URL
+	if w.Address != (Secret{}) {
+		link = ""
+	}
+	if u, err := url.Parse(link); err == nil && len(u.Path+u.RawQuery) > 1 {
+		link = u.Scheme + "://" + u.Host + "/…"
+	}
+	list := []setting{
+		{"url", func(e entry) {
+			d.hideValue(e.value) // it may be a secret to those who take the calls
+			w.URL = d.link(e)
+		}, textNode(link)},
+		{"milestones", func(e entry) { w.Milestones = d.milestones(e) }, percentsNode(w.Milestones)},
+		{"kinds", func(e entry) {
+			d.texts(e, len(warningKinds), func(e entry) {
+				if kind := d.oneOf(e, warningKinds...); kind != "" && !slices.Contains(w.Kinds, kind) {
+					w.Kinds = append(w.Kinds, kind)
+				}
+			})
+		}, texts(w.Kinds)},
+	}
+	list = append(list, w.Address.settings(d, "url")[:2]...)
+	return append(list, w.Secret.settings(d, "secret")...)
 }
 
 // warningKinds are what package telemetry warns of.

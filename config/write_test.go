@@ -9,8 +9,8 @@ import (
 func (c *Config) YAML() []byte {
 	var file, policies mapping
 	var list node
-	file.text("store", c.Store)
-	file.text("prefix", c.Prefix)
+	file.node("store", textNode(c.Store))
+	file.node("prefix", textNode(c.Prefix))
 	file = append(file, c.general()...)
 	for i := range c.Policies {
 		p := &c.Policies[i]
@@ -32,7 +32,7 @@ func (c *Config) YAML() []byte {
 	var b bytes.Buffer
 	write(&b, node{pairs: file}, "\n")
 	if w := &c.Telemetry.Webhook; w.URL != "" && w.Address == (Secret{}) { // what is shown hides a part of it
-		return bytes.ReplaceAll(b.Bytes(), []byte(w.items().get("url").scalar), []byte(quote(w.URL)))
+		return bytes.ReplaceAll(b.Bytes(), []byte(w.settings(nil)[0].node.scalar), []byte(quote(w.URL)))
 	}
 	return b.Bytes()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/sampler"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -50,10 +51,10 @@ type Warner struct {
 	table *table[policyWatch]
 	marks *marks
 
-	fallback  sampler         // announcements of fallbacks
-	backend   [faults]sampler // errors and outages of the store, by kind of fault
-	announced atomic.Bool     // an outage was reported that has not ended
-	guarded   atomic.Bool     // the guard reports errors of the store
+	fallback  sampler.Sampler         // announcements of fallbacks
+	backend   [faults]sampler.Sampler // errors and outages of the store, by kind of fault
+	announced atomic.Bool             // an outage was reported that has not ended
+	guarded   atomic.Bool             // the guard reports errors of the store
 
 	out    chan *Warning
 	stop   chan struct{} // closed by Close
@@ -73,8 +74,8 @@ type policyWatch struct {
 type limitWatch struct {
 	policy, limit, period string
 
-	refusals   sampler
-	milestones [len(milestones)]sampler
+	refusals   sampler.Sampler
+	milestones [len(milestones)]sampler.Sampler
 }
 
 // NewWarner returns a Warner that passes warnings to each of sinks in turn. opts may be nil. It
@@ -214,10 +215,10 @@ func (w *Warner) Guard() *guard.Observer {
 // mayWarn reports whether an error of the store may be reported, and how many were held back before
 // it.
 func (w *Warner) mayWarn(err error, at time.Time) (held int64, ok bool) {
-	return w.sampler(err).pass(at.UnixNano(), int64(w.opts.BackendEvery), 1)
+	return w.storeSampler(err).Pass(at, w.opts.BackendEvery, 1)
 }
 
-func (w *Warner) sampler(err error) *sampler {
+func (w *Warner) storeSampler(err error) *sampler.Sampler {
 	fault := drawgate.FaultTransient
 	if se, ok := errors.AsType[*drawgate.StoreError](err); ok {
 		fault = min(se.Fault, drawgate.FaultPermanent)
@@ -229,8 +230,8 @@ func (w *Warner) sampler(err error) *sampler {
 // if another error of the store was reported shortly before, because an alarm may depend on it.
 func (w *Warner) mayAnnounce(err error, at time.Time) (held int64, ok bool) {
 	held, ok = w.mayWarn(err, at)
-	if _, first := w.fallback.pass(at.UnixNano(), int64(w.opts.BackendEvery), 1); first && !ok {
-		w.sampler(err).held.Add(-1)
+	if _, first := w.fallback.Pass(at, w.opts.BackendEvery, 1); first && !ok {
+		w.storeSampler(err).Told()
 		return 0, true
 	}
 	return held, ok
