@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// general returns the settings at the top that are not of store or policies.
+// general returns the settings at the top level, without the store and the policies.
 func (c *Config) general() (b mapping) {
 	if c.Off {
 		b.add("enabled", "false")
@@ -19,8 +19,8 @@ func (c *Config) general() (b mapping) {
 	return b
 }
 
-// sections returns the settings that stand in mappings of their own; with hide what may be a secret
-// is left out of them.
+// sections returns the settings that have mappings of their own. With hide, values that may be
+// secrets are left out.
 func (c *Config) sections(hide bool) (b mapping) {
 	b.node("api_keys", node{pairs: c.APIKeys.items()})
 	b.node("queue", node{pairs: c.Queue.items()})
@@ -108,7 +108,7 @@ func (t *Token) items() (b mapping) {
 	return b
 }
 
-// secret adds where a secret is.
+// secret adds the location of a secret.
 func (m *mapping) secret(word string, s Secret) {
 	m.text(word+"_env", s.Env)
 	m.text(word+"_file", s.File)
@@ -161,7 +161,7 @@ func (t *Telemetry) items(hide bool) (b mapping) {
 	return b
 }
 
-// items hides the path of the URL, which of some services is a secret.
+// items hides the path of the URL, which is a secret with some services.
 func (w *Webhook) items(hide bool) (b mapping) {
 	link := w.URL
 	if w.Address != (Secret{}) {
