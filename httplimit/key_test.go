@@ -12,7 +12,7 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// keyOf asks a key for a request.
+// keyOf returns the key of a request.
 func keyOf(k httplimit.Key, change func(r *http.Request)) (string, bool) {
 	r := httptest.NewRequest(http.MethodGet, "/a/b", http.NoBody)
 	if change != nil {
@@ -79,7 +79,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestPeers21PartsOfKeysAreKeptApart: joined unescaped, two different clients share a counter.
+// The parts of a joined key are escaped. Otherwise two different clients could share a bucket.
 func TestPeers21PartsOfKeysAreKeptApart(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -99,8 +99,7 @@ func TestPeers21PartsOfKeysAreKeptApart(t *testing.T) {
 	})
 }
 
-// TestLongKeysDoNotFillTheStore: a header may be long; its bucket's key is not, and is nobody
-// else's.
+// A long header gets a short key, which nobody else has.
 func TestLongKeysDoNotFillTheStore(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, policy("p", rolling(1, time.Hour)))

@@ -8,14 +8,14 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// faulty is a store that can be away, and that can decide as a fallback does.
+// faulty is a store that can fail, and that can decide like a fallback.
 type faulty struct {
 	drawgate.Store
 	down   atomic.Bool
 	marked bool
 }
 
-var errDown = &drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("a test: the store is away")}
+var errDown = &drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("a test: the store cannot be reached")}
 
 func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	if f.down.Load() {
