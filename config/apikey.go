@@ -22,18 +22,18 @@ const (
 
 const maxAPIKeys = 100_000
 
-// APIKeys says which class an API key is of: rules match the class, and nobody stores the keys.
-// Only their SHA-256 is known.
+// APIKeys maps API keys to classes, which rules can match. The keys are not stored, only their
+// SHA-256.
 type APIKeys struct {
 	Header  string // that carries the key; "" means [DefaultKeyHeader]
 	Default string // the class of requests without a key, or with one that is not known; "" means [DefaultClass]
 
-	// Classes are the classes of keys by their SHA-256. Nil: API keys are not looked at.
+	// Classes are the classes of keys by their SHA-256. Nil means that API keys are ignored.
 	Classes map[[sha256.Size]byte]string
 }
 
-// Class returns the class of a request by its headers; "" if API keys are not looked at. Of several
-// keys in a request the first one counts.
+// Class returns the class of a request by its headers, or "" if API keys are ignored. If a request
+// has several keys, the first one counts.
 func (k *APIKeys) Class(h http.Header) string {
 	if k.Classes == nil {
 		return ""
@@ -41,8 +41,8 @@ func (k *APIKeys) Class(h http.Header) string {
 	return k.classOfKey(h.Get(k.header()))
 }
 
-// ClassOf is [APIKeys.Class] for Envoy's descriptors: the key is in the entry that is called as the
-// header is, in whatever case.
+// ClassOf is [APIKeys.Class] for Envoy's descriptors: the key is in the entry with the name of the
+// header, in upper or lower case.
 func (k *APIKeys) ClassOf(entries map[string]string) string {
 	if k.Classes == nil {
 		return ""
@@ -66,7 +66,7 @@ func (k *APIKeys) classOfKey(key string) string {
 	return cmp.Or(k.Classes[sha256.Sum256([]byte(key))], k.class())
 }
 
-// names returns the classes, sorted.
+// names returns the names of the classes, sorted.
 func (k *APIKeys) names() []string {
 	return slices.Compact(slices.Sorted(maps.Values(k.Classes)))
 }
@@ -143,7 +143,7 @@ func (d *decoder) classes(e entry, k *APIKeys) {
 	}
 }
 
-// keyHash reads the hash of a key. What is none may be the key itself, and is not shown.
+// keyHash reads the hash of a key. Any other value may be the key itself, so it is not shown.
 func (d *decoder) keyHash(n ast.Node, class string, k *APIKeys) {
 	s, ok := n.(*ast.StringNode)
 	if !ok {

@@ -15,8 +15,8 @@ import (
 )
 
 // finish checks what depends on several parts of a configuration, or on several files: whether
-// rules apply policies that there are, with limits that they have. good says that nothing wrong was
-// found so far.
+// rules apply policies that exist, with limits that they have. good means that no mistake was found
+// so far.
 func (c *Config) finish(good bool) (problems Problems) {
 	names := slices.Clone(c.broken)
 	for _, p := range c.Policies {
@@ -65,7 +65,7 @@ func (c *Config) checkNames() (problems Problems) {
 	return problems
 }
 
-// checkApply checks what a rule applies against the policy that it names.
+// checkApply checks a part of a rule against the policy that it applies.
 func (c *Config) checkApply(i, k int, names []string) (list Problems) {
 	a, place := &c.Rules[i].Apply[k], &c.places[i]
 	part := "apply[" + strconv.Itoa(k) + "]."
@@ -76,7 +76,7 @@ func (c *Config) checkApply(i, k int, names []string) (list Problems) {
 	}
 	p, ok := c.Policy(a.Policy)
 	if !ok {
-		if !c.partial && !slices.Contains(names, a.Policy) { // otherwise what is wrong with it has been told
+		if !c.partial && !slices.Contains(names, a.Policy) { // otherwise its mistakes were reported already
 			report("policy", someOf(a.Policy, names), "unknown policy %s", shorten(a.Policy))
 		}
 		return list
@@ -116,7 +116,7 @@ func (c *Config) checkUnits() (list Problems) {
 			known = known && !place.bad["apply["+strconv.Itoa(k)+"].costs"]
 		}
 		if !known {
-			continue // what is wrong with its costs has been told
+			continue // the mistakes in its costs were reported already
 		}
 		hint := fmt.Sprintf("add costs, such as {%s: 1}, or of 0 if only callers name them", units[0])
 		list = append(list, place.problem(place.place("apply"), "the rule takes nothing: it names no costs, and its policies count no requests, but "+strings.Join(units, ", "), hint))
@@ -133,7 +133,7 @@ func someOf(name string, names []string) string {
 	return hint
 }
 
-// unitsOf says what a policy counts.
+// unitsOf lists the units that a policy counts.
 func unitsOf(p drawgate.Policy) string {
 	var units []string
 	for _, l := range p.Limits {
@@ -148,8 +148,8 @@ func unitsOf(p drawgate.Policy) string {
 	return "it counts " + strings.Join(units, ", ")
 }
 
-// tryEngine makes an engine of the configuration. Everything has been checked by now, with better
-// places; this makes sure that whatever is returned works.
+// tryEngine makes an engine of the configuration. Everything was checked before, with better
+// positions. This makes sure that every configuration that is returned works.
 func (c *Config) tryEngine() Problems {
 	e, err := engine.New(nowhere{}, c.Engine(), nil)
 	if err == nil {
@@ -166,7 +166,7 @@ func (c *Config) tryEngine() Problems {
 	return Problems{c.note("policies", err.Error(), "")}
 }
 
-// nowhere is a store that is never asked.
+// nowhere is a store that is never called.
 type nowhere struct{}
 
 func (nowhere) Take(context.Context, []drawgate.Take, []drawgate.Decision) error {

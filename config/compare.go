@@ -5,15 +5,14 @@ import (
 	"slices"
 )
 
-// Difference is a setting that stands beside policies and rules, and that two configurations have
-// differently.
+// Difference is a setting, other than policies and rules, that differs between two configurations.
 type Difference struct {
 	Setting       string // as in [Config.Explain]: "store", "server.tls"
-	Before, After string // without secrets; "default" if nothing was said
+	Before, After string // without secrets; "default" if it is not set
 }
 
-// Compare lists the settings beside policies and rules that differ, those that before sets first.
-// What differs in secrets alone is not told.
+// Compare lists the settings, other than policies and rules, that differ. Those that before sets
+// come first. A difference only in secrets is not listed.
 func Compare(before, after *Config) (list []Difference) {
 	old, now := before.otherSettings(), after.otherSettings()
 	for _, p := range slices.Concat(old, now) {
@@ -27,7 +26,7 @@ func Compare(before, after *Config) (list []Difference) {
 	return list
 }
 
-// otherSettings returns the settings beside policies and rules that are not the defaults.
+// otherSettings returns the settings, other than policies and rules, that are not the defaults.
 func (c *Config) otherSettings() (b mapping) {
 	b.add("store", RedactURL(cmp.Or(c.Store, Memory)))
 	b.add("prefix", c.Prefix)
@@ -40,7 +39,7 @@ func (c *Config) otherSettings() (b mapping) {
 	return b
 }
 
-// get returns the value of a key; an empty one if it is not there.
+// get returns the value of a key, or an empty value if the key is missing.
 func (m mapping) get(key string) node {
 	if i := slices.IndexFunc(m, func(p pair) bool { return p.key == key }); i >= 0 {
 		return m[i].value
@@ -48,8 +47,8 @@ func (m mapping) get(key string) node {
 	return node{}
 }
 
-// opposite returns the default of a setting with another value: only what is not the default is
-// listed.
+// opposite returns the default of a setting that is listed with another value, because defaults are
+// not listed.
 func opposite(value string) string {
 	switch value {
 	case "true":

@@ -15,14 +15,14 @@ import (
 // MaxSize is the largest file that is read, in bytes.
 const MaxSize = 1 << 20
 
-// Memory is the store of a [Config] that names none: in this process, gone with it.
+// Memory is the store of a [Config] that names none. It is in this process, and is lost when the
+// process ends.
 const Memory = "memory:"
 
 // Config is what a program should run with. It is checked: every policy and every rule compiles,
 // and rules apply policies that there are.
 //
-// Fields that a file need not set are 0 where nothing was said, which means the default of whoever
-// uses them.
+// Fields that are not set are 0, which means the default of the code that uses them.
 type Config struct {
 	Off    bool   // everything passes and nothing is counted
 	Store  string // "memory:", "sqlite:///absolute/path", "redis://…" or "rediss://…"; "" where a file names none; from [Parse] also "sqlite:relative/path"
@@ -31,11 +31,11 @@ type Config struct {
 	MaxBuckets   int           // most buckets in use at once in the store memory:
 	Instances    Instances     // how many processes share the limits, for the fallback share
 	StoreTimeout time.Duration // of a take that does not wait
-	WarnEvery    time.Duration // at most one warning per this time that the store is away
-	StartFull    bool          // a process that starts while the store is away trusts that nothing was admitted before
+	WarnEvery    time.Duration // at most one warning per this time while the store is unavailable
+	StartFull    bool          // a process that starts during an outage of the store assumes that nothing was admitted before
 
 	Policies []drawgate.Policy // in the order of the file; names are unique
-	Modes    map[string]Mode   // by policy: how it is used, where that is not plain
+	Modes    map[string]Mode   // by policy: how it is used, if it is not simply enforced
 	Rules    []rules.Rule      // in the order in which they are looked at: of the rules file, of the file, of the environment's presets
 	APIKeys  APIKeys
 	Queue    Queue
@@ -44,27 +44,27 @@ type Config struct {
 	Envoy     Envoy
 	Telemetry Telemetry
 
-	Warnings []Problem // what is allowed and perhaps not meant
+	Warnings []Problem // what is allowed but perhaps not intended
 
 	origins map[string]string                  // setting → source, for Explain
-	at      map[string]place                   // setting → where it stands, if a file says it
+	at      map[string]place                   // setting → its position, if a file sets it
 	places  []rulePlace                        // of Rules
 	broken  []string                           // policies with mistakes
 	partial bool                               // something was left out because of a syntax error
 	read    readFiles                          // what was read, for Watch
 	file    string                             // the path of the file, for Watch
-	paths   []RelativePath                     // that were relative, and are in use
-	again   func() (*Config, readFiles, error) // resolves the same sources again, for Watch; nil if it was not resolved. A func shows no variable
+	paths   []RelativePath                     // paths in use that were given as relative ones
+	again   func() (*Config, readFiles, error) // resolves the same sources again, for Watch; nil after Load and Parse. It is a func so that printing a Config shows no variable
 }
 
-// Mode is how a policy is used, beyond what it says.
+// Mode is how a policy is used.
 type Mode struct {
 	Shadow    bool              // evaluated and reported, never enforced
 	Disabled  bool              // switched off from the start
 	Overrides []engine.Override // other amounts for some keys
 }
 
-// setMode notes how a policy is used.
+// setMode records how a policy is used.
 func (c *Config) setMode(policy string, m Mode) {
 	delete(c.Modes, policy)
 	if m.plain() {
@@ -90,8 +90,8 @@ func (c *Config) Policy(name string) (drawgate.Policy, bool) {
 // Engine returns the policies with their modes and the rules, for [engine.New] and
 // [engine.Engine.Replace].
 //
-// Policies that are switched off are among them, disabled, so that they can be named and switched
-// on again; with Off all of them are, and if there are none, whoever names one passes.
+// Policies that are switched off are included as disabled, so that they can be named and switched
+// on again. With Off all of them are disabled, and takes that name an unknown policy pass.
 func (c *Config) Engine() engine.Config {
 	e := engine.Config{Rules: slices.Clone(c.Rules), Off: c.Off && len(c.Policies) == 0}
 	for _, p := range c.Policies {
@@ -105,9 +105,9 @@ func (c *Config) Engine() engine.Config {
 	return e
 }
 
-// Load reads one file, without regard to the environment: secrets that it names are not looked up.
-// Relative paths in it become absolute: they are relative to the folder that the file is in, as
-// path names it. The error is a [Problems] if the file was read and is wrong.
+// Load reads one file and ignores the environment, so secrets that the file names are not looked
+// up. Relative paths in it become absolute; they are relative to the folder of path. The error is a
+// [Problems] if the file was read and has mistakes.
 func Load(path string) (*Config, error) {
 	var read readFiles
 	data, err := read.file(path, MaxSize)
@@ -132,8 +132,8 @@ func Load(path string) (*Config, error) {
 	return c, nil
 }
 
-// Parse reads the contents of a file; name is what its problems call it. Relative paths stay as
-// they are. Config is nil if there are problems.
+// Parse reads the contents of a file; problems call it name. Relative paths stay as they are.
+// Config is nil if there are problems.
 func Parse(name string, data []byte) (*Config, []Problem) {
 	c, problems := parseFile(name, data, (*decoder).file)
 	if problems = append(problems, c.finish(len(problems) == 0)...); len(problems) > 0 {
@@ -144,7 +144,7 @@ func Parse(name string, data []byte) (*Config, []Problem) {
 	return c, nil
 }
 
-// trim gives up what only checking needs: the parsed file hangs on it.
+// trim drops what only the checks need, because it keeps the parsed file in memory.
 func (c *Config) trim() {
 	for i := range c.places {
 		p := &c.places[i]
@@ -152,8 +152,8 @@ func (c *Config) trim() {
 	}
 }
 
-// parseFile reads a file with what its top is read by. What depends on other files is not checked
-// yet: see [Config.finish].
+// parseFile reads a file; top reads its outermost mapping. What depends on other files is checked
+// later: see [Config.finish].
 func parseFile(name string, data []byte, top func(*decoder, ast.Node)) (*Config, Problems) {
 	d := decoder{source: newSource(name, data), config: newConfig()}
 	if root, ok := d.parse(data); ok {

@@ -18,7 +18,7 @@ type decoder struct {
 	config   *Config
 	problems draft
 	warnings draft
-	partial  bool // a block with a syntax error was left out: what is missing may have been there
+	partial  bool // a block with a syntax error was left out, so a missing key may have been in it
 }
 
 func (d *decoder) problem(at span, hint, format string, args ...any) {
@@ -29,7 +29,7 @@ func (d *decoder) warn(at span, hint, format string, args ...any) {
 	d.warnings.add(at, fmt.Sprintf(format, args...), hint)
 }
 
-// origin notes where a setting stands.
+// origin records the position of a setting.
 func (d *decoder) origin(setting string, at span) {
 	p := place{d.source, at}
 	d.config.origins[setting], d.config.at[setting] = p.String(), p
@@ -42,7 +42,7 @@ type entry struct {
 	value ast.Node
 }
 
-// entries returns what a mapping holds, each key once. what is the mapping's name in messages.
+// entries returns the entries of a mapping, each key once. what is the mapping's name in messages.
 func (d *decoder) entries(n ast.Node, what string) (entries []entry, ok bool) {
 	pairs, ok := yamltext.Pairs(n, true)
 	if _, empty := n.(*ast.NullNode); empty {
@@ -63,16 +63,16 @@ func (d *decoder) entries(n ast.Node, what string) (entries []entry, ok bool) {
 	return entries, ok
 }
 
-// field is a key that an object may have, and what reads its value.
+// field is a key that an object may have, with the func that reads its value.
 type field struct {
 	key  string
 	read func(entry)
 }
 
-// unlisted are keys that exist to be explained only.
+// unlisted are keys that are accepted only to explain them.
 var unlisted = []string{"token", "secret", "salt"}
 
-// object reads a mapping with known keys. It returns the keys that are there, or were probably
+// object reads a mapping with known keys. It returns the keys that are present or were probably
 // meant.
 func (d *decoder) object(n ast.Node, what string, fields []field) (seen map[string]bool) {
 	seen = map[string]bool{}
@@ -104,7 +104,7 @@ func (d *decoder) object(n ast.Node, what string, fields []field) (seen map[stri
 	return seen
 }
 
-// The bounds of what only a file says; the others are drawgate's.
+// Bounds of what only a file can set; the other bounds are those of package drawgate.
 const (
 	maxName      = 128 // bytes of a policy's name
 	maxBuckets   = 1_000_000_000
@@ -145,7 +145,7 @@ func (d *decoder) rulesFile(root ast.Node) {
 	d.object(root, "a file of rules", []field{{"policies", d.policies}, {"rules", d.rules}, {"api_keys", d.apiKeys}})
 }
 
-// noted makes fields note where their settings stand.
+// noted makes fields record the positions of their settings.
 func (d *decoder) noted(section string, fields []field) []field {
 	for i := range fields {
 		f := fields[i]
@@ -157,14 +157,15 @@ func (d *decoder) noted(section string, fields []field) []field {
 	return fields
 }
 
-// missing is a problem unless what is missing may have been cut out.
+// missing reports a problem, unless the missing key may have been in a block that was left out.
 func (d *decoder) missing(at span, hint, format string, args ...any) {
 	if !d.partial {
 		d.problem(at, hint, format, args...)
 	}
 }
 
-// rangeProblem reports a value that has the right type, unless it has not and that was reported.
+// rangeProblem reports a value of the right type that is out of range. A wrong type was reported
+// before.
 func (d *decoder) rangeProblem(e entry, key, hint, want string) {
 	at := spanOf(e.value)
 	if d.problems.at(at) {

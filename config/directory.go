@@ -13,10 +13,10 @@ import (
 // maxLinks is how many symbolic links a path may go through.
 const maxLinks = 40
 
-// directories watches the directories in which something can change where some files are, or what
-// they hold.
+// directories watches the directories in which a change can affect the position or the contents of
+// certain files.
 type directories struct {
-	watcher *fsnotify.Watcher // nil if the system gives no notices
+	watcher *fsnotify.Watcher // nil if the system cannot report changes
 	watched map[string]bool   // false for one that could not be watched
 	log     *slog.Logger
 }
@@ -52,8 +52,8 @@ func (d *directories) close() {
 	}
 }
 
-// follow watches the directories of these files, and no others. It reports whether one is new: what
-// changed in it before was not noticed.
+// follow watches the directories of these files, and no others. It reports whether one of them is
+// new, because earlier changes in it were missed.
 func (d *directories) follow(paths []string) (more bool) {
 	if d.watcher == nil {
 		return false
@@ -85,7 +85,7 @@ func (d *directories) follow(paths []string) (more bool) {
 	return more
 }
 
-// note takes in that a watched directory has gone: another one may come in its place.
+// note records that a watched directory has disappeared. Another one may replace it.
 func (d *directories) note(e fsnotify.Event) {
 	if d.watched[e.Name] && e.Has(fsnotify.Remove|fsnotify.Rename) {
 		d.forget(e.Name)
@@ -99,10 +99,10 @@ func (d *directories) forget(dir string) {
 	delete(d.watched, dir)
 }
 
-// directoriesOf returns the directories in which a change can make a path lead to another file: the
-// one that the file is in, each one that holds a symbolic link on the way, and, where something is
-// missing, the one in which it would appear. If the path is that of a directory that one is among
-// them. All are free of links.
+// directoriesOf returns the directories in which a change can make a path lead to another file.
+// These are the directory of the file, each directory with a symbolic link on the way, and, if
+// something is missing, the directory in which it would appear. If the path is a directory, it is
+// included. The result has no symbolic links.
 func directoriesOf(path string) (dirs []string) {
 	path, err := filepath.Abs(path)
 	if err != nil {

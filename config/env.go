@@ -10,7 +10,7 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// The variables, as the presets' users know them.
+// The variables, with the names that users of the presets know.
 const (
 	envEnabled     = "RATE_LIMIT_ENABLED"
 	envPer         = "RATE_LIMIT_PER_" // MINUTE, HOUR, DAY, WEEK, MONTH
@@ -24,7 +24,7 @@ const (
 	envRefill      = "RATE_LIMIT_GLOBAL_REFILL_PER_SEC"
 )
 
-// variables are all names that are known, those without effect yet included.
+// variables are all known names, including those that have no effect yet.
 var variables = []string{
 	EnvConfig, EnvRules, EnvStore, envOn,
 	envListen, envAdmin, envGRPC, envCert, envKey, envClientCA, envProxies, envTakeToken, envReadToken, envAdminToken,
@@ -42,15 +42,15 @@ func Variables() []string { return slices.Clone(variables) }
 
 type policy = drawgate.Policy
 
-// envPolicy is a policy of a preset as the environment has it.
+// envPolicy is a policy of a preset as the environment sets it.
 type envPolicy struct {
 	policy
 
-	asked   []string // the variables that are about it; none: its preset brings it along
+	asked   []string // the variables about it; none if only its preset adds it
 	origins map[string]string
 }
 
-// environment is what the variables say.
+// environment is the configuration that the variables make.
 type environment struct {
 	vars map[string]string
 
@@ -86,7 +86,7 @@ func readEnvironment(environ []string) *environment {
 	return e
 }
 
-// get returns a variable; an empty one counts as unset, unless said otherwise.
+// get returns a variable. An empty variable counts as unset, unless said otherwise.
 func (e *environment) get(name string) string { return e.vars[name] }
 
 func (e *environment) problem(name, format string, args ...any) {
@@ -135,7 +135,7 @@ func (e *environment) amount(name string, least int64) (int64, bool) {
 	return n, true
 }
 
-// use starts from a preset's policies, store and prefix.
+// use takes a preset's policies, store and prefix as the starting point.
 func (e *environment) use(name string) map[string]*envPolicy {
 	c, problems := preset(name)
 	if c == nil {
@@ -159,7 +159,7 @@ func (e *environment) use(name string) map[string]*envPolicy {
 	return policies
 }
 
-// add takes a policy over, with the warnings that a file with it would give.
+// add adds a policy, with the warnings that it would cause in a file.
 func (e *environment) add(p *envPolicy) {
 	if len(p.Limits) == 0 {
 		return
@@ -176,12 +176,12 @@ func (e *environment) add(p *envPolicy) {
 	e.policies = append(e.policies, *p)
 }
 
-// from notes that a variable says a limit.
+// from records that a variable sets a limit.
 func (p *envPolicy) from(limit, variable string) {
 	p.origin(limitSetting(p.Name, limit), variable)
 }
 
-// origin notes that a variable says a setting.
+// origin records that a variable sets a setting.
 func (p *envPolicy) origin(setting, variable string) {
 	if !slices.Contains(p.asked, variable) {
 		p.asked = append(p.asked, variable)
@@ -197,8 +197,8 @@ func isOurs(name string) bool {
 	return slices.ContainsFunc([]string{"RATE_LIMIT_", "GEMINI_", "DRAWGATE_"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// misspelt warns of variables that look like one of ours and are not: a limit that is not set is
-// worse than one that fails to start.
+// misspelt warns of variables that look like one of ours but are not. A limit that is silently not
+// set is worse than a program that fails to start.
 func (e *environment) misspelt() {
 	for _, name := range slices.Sorted(maps.Keys(e.vars)) {
 		if !isOurs(name) || slices.Contains(variables, name) {

@@ -2,31 +2,31 @@ package config
 
 import "github.com/drawgate/drawgate/engine"
 
-// Envoy is how the rate limit service for Envoy answers.
+// Envoy configures the rate limit service for Envoy.
 type Envoy struct {
 	Configs []string // files and directories in the format of envoyproxy/ratelimit
 	Merge   bool     // a file may add to a domain that another one began
-	Aligned bool     // count by full minutes, hours and days as envoyproxy/ratelimit does, instead of by the last ones
-	Refunds bool     // hits can be given back, which makes the limit less than certain
-	Errors  bool     // while the store is unavailable requests are answered with an error, in place of the fallback's decision
+	Aligned bool     // windows follow the clock as with envoyproxy/ratelimit, instead of rolling
+	Refunds bool     // hits can be given back, so the limit is no longer a guarantee
+	Errors  bool     // while the store is unavailable requests get an error instead of the fallback's decision
 
 	Shadow  bool         // everything is decided and counted, and every answer is OK
-	OwnHits bool         // hits of a single descriptor were used already
+	OwnHits bool         // hits of a single descriptor report what was used already
 	Headers EnvoyHeaders // which headers answers ask for
 	// Names for those of EnvoyLegacy; "" means the name that envoyproxy/ratelimit has.
 	LimitHeader, RemainingHeader, ResetHeader string
 	ShadowHeader                              bool // answers tell Envoy's clients which policies in shadow differ
 	Metadata                                  bool // answers describe the request in dynamic metadata
 
-	// Policies are the rates of Configs, which whoever serves Envoy reads with package rls: the
-	// engine has them beside the policies of the file.
+	// Policies are the rates of Configs. The code that serves Envoy reads them with package rls,
+	// and the engine has them in addition to the policies of the file.
 	Policies []engine.Policy
 }
 
 // EnvoyHeaders says which headers an answer asks Envoy to add.
 type EnvoyHeaders string
 
-// The ways. "" means EnvoyRetryAfter.
+// The possible values. "" means EnvoyRetryAfter.
 const (
 	EnvoyRetryAfter EnvoyHeaders = "retry-after" // Retry-After alone, on refusals; the other ways have it as well
 	EnvoyNone       EnvoyHeaders = "none"

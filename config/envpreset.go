@@ -56,17 +56,17 @@ func (e *environment) multiTier() {
 	}
 }
 
-// idle warns of variables that say how to limit where nothing says that anything is to be limited.
+// idle warns of variables that say how to limit if no variable sets a limit.
 func (e *environment) idle(asked []string) {
 	if len(asked) > 0 || e.get(envEnabled) != "" {
-		return // it was switched off, which is no oversight
+		return // it was switched off on purpose
 	}
 	for _, name := range e.set(envConcurrency, envStrategy, envStorage) {
 		e.warnings = append(e.warnings, e.note("%s has no effect until %s=true or a %s* variable is set", name, envEnabled, envPer))
 	}
 }
 
-// strategy reports whether the windows are those of the calendar.
+// strategy reports whether windows follow the calendar.
 func (e *environment) strategy() bool {
 	switch strings.ToLower(e.get(envStrategy)) {
 	case "", "rolling":
@@ -85,8 +85,8 @@ func sqliteURL(path string) string {
 	return "sqlite:" + path
 }
 
-// geminiFree reads the preset gemini-free. What a variable says is after the margin, so no headroom
-// is taken from it.
+// geminiFree reads the preset gemini-free. An amount in a variable already has the safety margin,
+// so it gets no headroom.
 func (e *environment) geminiFree() {
 	models := []struct{ variable, policy string }{{"FLASH", "gemini-2.5-flash"}, {"PRO", "gemini-2.5-pro"}}
 	limits := []string{"rpm", "rpd"}
@@ -144,8 +144,7 @@ func (e *environment) global() {
 var decimals = regexp.MustCompile(`^[0-9]{1,7}(\.[0-9]{1,6})?$`)
 
 // perSecond returns a rate per second as a whole number per period, without rounding. The period is
-// a minute where that is possible, so that a change of the rate seldom changes the limit's
-// identity.
+// a minute if possible, so that a change of the rate seldom makes it a new limit.
 func perSecond(text string) (amount int64, period time.Duration, err error) {
 	rate, ok := new(big.Rat).SetString(text)
 	if !decimals.MatchString(text) || !ok || rate.Sign() <= 0 || rate.Cmp(big.NewRat(1_000_000, 1)) > 0 {
@@ -160,8 +159,8 @@ func perSecond(text string) (amount int64, period time.Duration, err error) {
 	return new(big.Rat).Mul(rate, big.NewRat(million, 1)).Num().Int64(), million * time.Second, nil
 }
 
-// httpAPI reads the preset http-api: per address, for the whole API, and per user. The task limit
-// comes along.
+// httpAPI reads the preset http-api: limits per address, for the whole API, per user, and for
+// tasks.
 func (e *environment) httpAPI() {
 	scopes := []string{"ip", "api", "user"}
 	rate := func(scope string) string { return strings.ToUpper(scope) + "_REQUESTS_PER_MINUTE" }
@@ -196,8 +195,8 @@ func (e *environment) httpAPI() {
 	}
 }
 
-// line bounds the line of tasks that wait. That the number is one is checked with the other
-// settings of the queue.
+// line bounds the queue of tasks that wait. The number is checked with the other settings of the
+// queue.
 func (e *environment) line(task *envPolicy) {
 	if n, err := parseInteger(e.get(envQueueDepth)); err == nil && n > 0 {
 		task.Wait.Queue = int(min(n, maxQueue))

@@ -33,7 +33,8 @@ const (
 	envRecovery     = "CIRCUIT_BREAKER_TIMEOUT"
 )
 
-// settle lets the variables say what a file can say. They win over it.
+// settle applies the variables of settings that a file can set as well. They take precedence over
+// the file.
 func (e *environment) settle(c *Config) Problems {
 	before := len(e.problems)
 	set := func(name, setting string, f func(value string)) {
@@ -151,8 +152,8 @@ func (e *environment) duration(name string, least, most time.Duration) time.Dura
 	return 0
 }
 
-// breaker checks the variables of a breaker around calls to an upstream, and warns that there is
-// none yet: who sets them relies on it.
+// breaker checks the variables of a breaker around calls to an upstream. It warns that there is
+// none yet, because whoever sets them relies on it.
 func (e *environment) breaker() {
 	on := e.boolean(envBreaker, true)
 	asked := e.set(envBreaker, envFailures, envRecovery)

@@ -15,7 +15,7 @@ type Origin struct {
 // shown is how many values of a list are shown.
 const shown = 20
 
-// Explain lists the settings, what they are and where they came from.
+// Explain lists the settings with their values and their sources.
 func (c *Config) Explain() []Origin {
 	list := []Origin{{"store", RedactURL(cmp.Or(c.Store, Memory)), c.from("store")}}
 	if c.Prefix != "" {
@@ -72,7 +72,7 @@ func limitSetting(policy, limit string) string { return policySetting(policy) + 
 
 func waitSetting(policy string) string { return policySetting(policy) + ".wait" }
 
-// ruleSetting is how Explain calls a rule.
+// ruleSetting is the name of a rule in Explain.
 func ruleSetting(i int, name string) string {
 	if name == "" {
 		return "rules[" + strconv.Itoa(i) + "]"

@@ -13,8 +13,8 @@ import (
 	"github.com/drawgate/drawgate/internal/regular"
 )
 
-// readFiles is what was read of which files, so that it can be told later whether they are still
-// the same.
+// readFiles remembers the contents of the files that were read, so that a later change can be
+// detected.
 type readFiles struct {
 	sums map[string][sha256.Size]byte // by path; zero for a file that could not be read
 }
@@ -50,12 +50,12 @@ func (r *readFiles) file(path string, most int64) ([]byte, error) {
 // maxForeign is how much of a file in another's format is compared.
 const maxForeign = 16 << 20
 
-// foreign notes a file that another package reads, or all files in a directory and below, but for
-// names that begin with two dots: Kubernetes keeps there what its links lead to.
+// foreign records a file that another package reads, or all files in a directory and below. Names
+// that begin with two dots are left out, because Kubernetes keeps the targets of its links there.
 func (r *readFiles) foreign(path string) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		_, _ = r.file(path, maxForeign) // whoever uses it will say what is wrong
+		_, _ = r.file(path, maxForeign) // the package that reads it reports the error
 		return
 	}
 	r.note(path, []byte{})
@@ -74,7 +74,7 @@ func (r *readFiles) foreign(path string) {
 	}
 }
 
-// same reports whether the same was read.
+// same reports whether both have the same contents.
 func (r *readFiles) same(other *readFiles) bool { return maps.Equal(r.sums, other.sums) }
 
 // paths returns the files.

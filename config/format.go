@@ -23,7 +23,7 @@ func (c *Config) String() string {
 // GoString is String, for %#v.
 func (c *Config) GoString() string { return c.String() }
 
-// modeItems are what a policy says beside limits and wait.
+// modeItems are the keys of a policy other than limits and wait.
 func modeItems(p *drawgate.Policy, m Mode) (b mapping) {
 	b.add("fallback", p.Fallback.String())
 	b.node("shadow", flagNode(m.Shadow))
@@ -65,7 +65,7 @@ func amountsNode(amounts map[string]int64) node {
 	return node{pairs: list}
 }
 
-// formatLimit returns a limit as it stands in a file.
+// formatLimit returns a limit as it is written in a file.
 func formatLimit(l *drawgate.Limit) string {
 	var b mapping
 	b.add("name", quote(l.Name))
@@ -122,8 +122,8 @@ func formatLimit(l *drawgate.Limit) string {
 	return b.String()
 }
 
-// formatWait returns how a policy's callers wait as it stands in a file; "" if there is nothing to
-// say.
+// formatWait returns the wait settings of a policy as they are written in a file, or "" if there
+// are none.
 func formatWait(w *drawgate.Wait) string {
 	var b mapping
 	if w.MaxWait != 0 {

@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// node is a value as a file has it: a scalar as it stands there, a list, or a mapping.
+// node is a value to be written into a file: a scalar, a list, or a mapping.
 type node struct {
 	scalar string
 	list   []node
@@ -20,7 +20,7 @@ type pair struct {
 	value node
 }
 
-// mapping collects the pairs of a mapping. What says nothing is left out.
+// mapping collects the pairs of a mapping. Empty values are left out.
 type mapping []pair
 
 func (m *mapping) add(key, scalar string) {
@@ -106,7 +106,7 @@ var (
 	reserved = regexp.MustCompile(`(?i)^(true|false|null|yes|no|on|off|y|n)$`)
 )
 
-// quote returns s as a YAML scalar that reads as this text.
+// quote returns s as a YAML scalar.
 func quote(s string) string {
 	if bare.MatchString(s) && !reserved.MatchString(s) {
 		return s

@@ -6,15 +6,16 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Instances says how many processes share the limits, for the fallback share. The zero value says
-// nothing: see [Config.SharedBy].
+// Instances says how many processes share the limits, for the fallback share. The zero value means
+// not configured: see [Config.SharedBy].
 type Instances struct {
 	Auto   bool // they are counted in the store
-	Number int  // how many; with Auto the least that is assumed, or 0
+	Number int  // how many; with Auto the minimum to assume, or 0
 }
 
-// SharedBy returns among how many processes limits are shared out while the store is unavailable:
-// what was said, else Auto on a store that several machines may have, and 1 on any other.
+// SharedBy returns how many processes share the limits while the store is unavailable: the
+// configured number, or else Auto for a store that several machines may use, and 1 for any other
+// store.
 func (c *Config) SharedBy() Instances {
 	switch {
 	case c.Instances != Instances{}:
@@ -66,7 +67,7 @@ func (e *environment) instances(value string) (n Instances) {
 	return Instances{Number: int(e.number(envInstances, maxInstances))}
 }
 
-// node returns the value as a file says it.
+// node returns the value as it is written in a file.
 func (n Instances) node() node {
 	var b mapping
 	switch {

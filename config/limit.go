@@ -14,7 +14,7 @@ type limit struct {
 	drawgate.Limit
 
 	start span
-	at    map[string]span // where the value of each good key is; "kind" for the key that says the kind
+	at    map[string]span // position of the value of each valid key; "kind" for the key that sets the kind
 	bad   map[string]bool // keys whose value was refused
 }
 
@@ -22,7 +22,7 @@ var kindKeys = map[string]drawgate.Kind{
 	"bucket": drawgate.Bucket, "rolling": drawgate.Rolling, "calendar": drawgate.Calendar, "concurrency": drawgate.Concurrency,
 }
 
-// kindOnly says which kind a key is for, and what to say otherwise.
+// kindOnly maps keys to the only kind of limit that they are for.
 var kindOnly = map[string]drawgate.Kind{
 	"burst": drawgate.Bucket, "zone": drawgate.Calendar, "anchor": drawgate.Calendar, "precision": drawgate.Rolling,
 }
@@ -30,7 +30,7 @@ var kindOnly = map[string]drawgate.Kind{
 func (d *decoder) limit(n ast.Node) *limit {
 	l := &limit{start: spanOf(n), at: map[string]span{}, bad: map[string]bool{}}
 	var kinds, special []entry
-	// read wraps the reader of a key, so that it is known whether its value was good.
+	// read wraps the reader of a key to record whether its value was valid.
 	read := func(key string, f func(entry)) field {
 		return field{key, func(e entry) {
 			before := len(d.problems)
@@ -80,7 +80,8 @@ func (d *decoder) limit(n ast.Node) *limit {
 	return l
 }
 
-// amount reads the amount. A concurrency limit has it as its kind's value, and may say it again.
+// amount reads the amount. In a concurrency limit it is the value of the key "concurrency", and may
+// be repeated here.
 func (d *decoder) amount(l *limit, e entry) {
 	before := len(d.problems)
 	if n := d.integer(e, 0, drawgate.MaxAmount); len(d.problems) == before {
@@ -144,7 +145,8 @@ func (d *decoder) keep(e entry) map[int]drawgate.Share {
 	return keep
 }
 
-// kind settles the kind, of which there must be one, and reports keys that are for another.
+// kind determines the kind of the limit, of which there must be exactly one, and reports keys that
+// are for another kind.
 func (d *decoder) kind(l *limit, kinds, special []entry, seen map[string]bool) {
 	if len(kinds) == 0 {
 		if !seen["bucket"] && !seen["rolling"] && !seen["calendar"] && !seen["concurrency"] {
@@ -157,7 +159,7 @@ func (d *decoder) kind(l *limit, kinds, special []entry, seen map[string]bool) {
 		d.problem(e.at, aboutKinds, "the limit has two kinds, %s and %s", kinds[0].key, e.key)
 	}
 	if len(kinds) > 1 {
-		for _, e := range special { // right for one of them, perhaps
+		for _, e := range special { // they may be right for one of the two kinds
 			l.bad[e.key] = true
 		}
 		return
@@ -177,7 +179,7 @@ func (d *decoder) kind(l *limit, kinds, special []entry, seen map[string]bool) {
 	}
 }
 
-// slots makes sure that a concurrency limit says one amount.
+// slots makes sure that a concurrency limit has only one amount.
 func (d *decoder) slots(l *limit, e entry) {
 	n, ok := e.value.(*ast.IntegerNode)
 	if !ok || l.bad["kind"] {
@@ -199,8 +201,8 @@ func (d *decoder) complete(l *limit, seen map[string]bool) {
 	}
 }
 
-// neutral makes a key say nothing that could be wrong. The order matters: where two keys do not fit
-// each other, the first one here is told to be wrong.
+// neutral sets a key to a value that cannot be wrong. The order matters: if two keys do not fit
+// together, the first one in this list is reported.
 var neutral = []struct {
 	key string
 	set func(*drawgate.Limit)
@@ -215,7 +217,7 @@ var neutral = []struct {
 	{"headroom", func(l *drawgate.Limit) { l.Headroom = drawgate.Share{} }},
 	{"burst", func(l *drawgate.Limit) { l.Burst = 0 }},
 	{"kind", func(l *drawgate.Limit) {
-		l.Margin, l.Burst, l.Anchor = 0, 0, 0 // what may be or not depends on the window
+		l.Margin, l.Burst, l.Anchor = 0, 0, 0 // their validity depends on the window
 		switch l.Kind {
 		case drawgate.Bucket, drawgate.Rolling:
 			l.Window = time.Minute
@@ -230,9 +232,9 @@ var neutral = []struct {
 	}},
 }
 
-// check reports what drawgate says against the limit, at the value that is to blame: the one
-// without which it would say nothing, or something else. Blamed values are set aside until nothing
-// is said any more.
+// check reports the library's errors about the limit, each at the value that causes it. That is the
+// value without which the error disappears or changes. Such values are neutralised one by one until
+// no error is left.
 func (d *decoder) check(l *limit) {
 	try := l.Limit
 	for _, n := range neutral {
@@ -268,7 +270,7 @@ func (d *decoder) check(l *limit) {
 
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "calendar: ") }
 
-// blame finds the key that err is about, and the limit without it.
+// blame returns the key that causes err, and the limit without it.
 func blame(l *limit, try drawgate.Limit, err error) (key string, rest drawgate.Limit) {
 	for _, n := range neutral {
 		if _, given := l.at[n.key]; !given {
@@ -287,7 +289,7 @@ func blame(l *limit, try drawgate.Limit, err error) (key string, rest drawgate.L
 	return key, rest
 }
 
-// warnAbout warns of what works, and is perhaps not meant.
+// warnAbout warns of what works but is perhaps not intended.
 func (d *decoder) warnAbout(l *limit) {
 	for _, c := range cautions(&l.Limit) {
 		at, ok := l.at[c.key]

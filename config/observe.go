@@ -48,7 +48,7 @@ func (r *Runtime) observe(c *Config) error {
 	return nil
 }
 
-// measure makes the metrics, in a registry of their own unless there is one for them.
+// measure makes the metrics, in their own registry unless the options name one.
 func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 	own, t := prometheus.NewRegistry(), &c.Telemetry
 	if reg := r.opts.Registerer; reg != nil {
@@ -80,7 +80,7 @@ func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 	return err
 }
 
-// plan returns what a key is counted under at present.
+// plan returns the policy that a key is counted under at present.
 func (r *Runtime) plan(k drawgate.Key) *drawgate.Plan {
 	e := r.decides.Load()
 	if e == nil {
@@ -93,7 +93,7 @@ func (r *Runtime) plan(k drawgate.Key) *drawgate.Plan {
 	return ask.Limiter.Plan()
 }
 
-// waiting returns who waits.
+// waiting returns the queue at present.
 func (r *Runtime) waiting() (callers int, oldest time.Duration) {
 	if e := r.decides.Load(); e != nil {
 		return e.Waiting()
@@ -101,7 +101,8 @@ func (r *Runtime) waiting() (callers int, oldest time.Duration) {
 	return 0, 0
 }
 
-// guardObserver returns what the guard tells: metrics and warnings, which are made after it.
+// guardObserver returns the guard's observer. It passes events on to metrics and warnings, which
+// are made after the guard.
 func (r *Runtime) guardObserver() *guard.Observer {
 	return &guard.Observer{
 		BackendError:      forward(r, func(o *guard.Observer) func(*guard.BackendError) { return o.BackendError }),
@@ -113,7 +114,8 @@ func (r *Runtime) guardObserver() *guard.Observer {
 	}
 }
 
-// forward returns a func that passes an event on to the observer that is there by then.
+// forward returns a func that passes an event on to the observer that exists when the event
+// happens.
 func forward[E any](r *Runtime, of func(*guard.Observer) func(*E)) func(*E) {
 	return func(e *E) {
 		if o := r.watching.Load(); o != nil {

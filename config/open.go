@@ -24,9 +24,9 @@ import (
 // engine that decides, and the telemetry that watches both. [Open] and [Start] return one. Its
 // methods are safe for concurrent use.
 //
-// The fields never change. They belong to the Runtime, which closes what has to be closed.
+// The fields never change. Their values belong to the Runtime, which closes them.
 type Runtime struct {
-	Engine  *engine.Engine     // for the doors; [Runtime.Use] replaces what it decides by
+	Engine  *engine.Engine     // for servers; [Runtime.Use] replaces its configuration
 	Store   drawgate.Store     // that Engine decides with: guarded, unless it is this process's memory
 	Guard   *guard.Store       // nil where the store is this process's memory
 	Metrics *telemetry.Metrics // nil where the configuration switches metrics off
@@ -36,7 +36,7 @@ type Runtime struct {
 	config   atomic.Pointer[Config] // in force
 	restart  atomic.Pointer[[]string]
 	warner   *telemetry.Warner
-	decides  atomic.Pointer[engine.Engine]  // is Engine, for metrics, which may be read before there is one
+	decides  atomic.Pointer[engine.Engine]  // the same as Engine, for metrics, which may be read before there is one
 	watching atomic.Pointer[guard.Observer] // what the guard tells
 	files    *Watcher                       // nil: nothing is watched yet
 	closers  []func() error                 // called in reverse
@@ -44,26 +44,26 @@ type Runtime struct {
 
 // OpenOptions holds what [Open] and [Start] can do without. The zero value is ready to use.
 type OpenOptions struct {
-	// Tenant is that of whoever names none.
+	// Tenant is the tenant of requests that name none.
 	Tenant string
-	// Logger is told of warnings, of the store's troubles and of new configurations; nil discards.
+	// Logger gets warnings, failures of the store, and new configurations; nil discards.
 	Logger *slog.Logger
-	// Registerer is where the metrics are registered; nil means a registry of their own, which
+	// Registerer is where the metrics are registered; nil means their own registry, which
 	// [Runtime.Scrape] serves.
 	Registerer prometheus.Registerer
 	// Version and Revision are of the program, for drawgate_build_info.
 	Version, Revision string
 }
 
-// Open returns what the configuration file at path describes, ready to decide: an engine over its
-// store, with a guard and telemetry. It reads the file as [Resolve] does, with the environment;
-// path may be "" for what the environment alone says. opts may be nil.
+// Open opens what the configuration file at path describes, ready to decide: an engine with its
+// store, a guard and telemetry. It reads the file and the environment as [Resolve] does; path may
+// be "" to use the environment alone. opts may be nil.
 //
-// The files are read again whenever they change, until Close: see [Watch]. A configuration with
-// mistakes leaves the old one in force. ctx bounds the opening alone.
+// Until Close the files are reloaded whenever they change: see [Watch]. A configuration with
+// mistakes leaves the old one in force. ctx bounds only the opening.
 //
-// A store that does not answer is no error: the fallbacks of the configuration decide until it
-// does.
+// A store that does not answer is not an error: the fallbacks of the configuration decide until it
+// answers.
 func Open(ctx context.Context, path string, opts *OpenOptions) (*Runtime, error) {
 	c, err := Resolve(os.Environ(), Flags{Config: path})
 	if err != nil {
@@ -80,7 +80,7 @@ func Open(ctx context.Context, path string, opts *OpenOptions) (*Runtime, error)
 	return r, nil
 }
 
-// Start is [Open] for a configuration that was read already. Its files are not read again before
+// Start is [Open] for a configuration that was already read. Its files are not reloaded before
 // [Runtime.Watch] is called.
 func Start(ctx context.Context, c *Config, opts *OpenOptions) (r *Runtime, err error) {
 	r = &Runtime{}
@@ -105,13 +105,13 @@ func Start(ctx context.Context, c *Config, opts *OpenOptions) (r *Runtime, err e
 		return nil, err
 	}
 	if lost {
-		_ = r.Guard.Ping(ctx) // whoever watches the guard is told now, not with the first take
+		_ = r.Guard.Ping(ctx) // so that the guard's observer learns of an outage now, not at the first take
 	}
 	return r, r.decide(c)
 }
 
-// Close ends the watching of files and all waiting, and closes the store. Calls of the engine
-// afterwards are [drawgate.ErrClosed].
+// Close stops watching the files, ends all waits, and closes the store. Later calls of the engine
+// return [drawgate.ErrClosed].
 func (r *Runtime) Close() error {
 	if r.files != nil {
 		r.files.Close()
@@ -138,8 +138,8 @@ func (r *Runtime) ClassOf(entries map[string]string) string {
 // greetTime is how long the store has to answer before a program starts without it.
 const greetTime = 5 * time.Second
 
-// openStore opens the store, with a guard in front of it unless it is in memory. lost says that it
-// cannot be opened, and stays so until somebody repairs it: meanwhile the fallback decides.
+// openStore opens the store, with a guard in front of it unless it is in memory. lost means that it
+// cannot be opened until somebody repairs it; meanwhile the fallback decides.
 func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err error) {
 	log := r.opts.Logger
 	inner, err := c.OpenStore(log) //nolint:contextcheck // as above
@@ -170,8 +170,8 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err erro
 	return lost, nil
 }
 
-// How long the store has for a take that does not wait, before the fallback decides. A disk has
-// moments in which it is slow.
+// How long the store may take for a take that does not wait, before the fallback decides. A disk
+// gets more time, because it is sometimes slow.
 const (
 	answerTime         = 10 * time.Millisecond // for the answer, beyond the store's time
 	defaultStoreTime   = 40 * time.Millisecond
@@ -204,7 +204,7 @@ func (r *Runtime) decide(c *Config) (err error) {
 	return nil
 }
 
-// declare tells the metrics which policies there are.
+// declare names the policies to the metrics.
 func (r *Runtime) declare(conf *engine.Config) {
 	if r.Metrics != nil {
 		r.Metrics.Declare(conf.Policies...)

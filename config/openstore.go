@@ -44,11 +44,11 @@ func (c *Config) openStore(log *slog.Logger, existing bool) (drawgate.Store, err
 	return redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log})
 }
 
-// local reports whether buckets live in this process alone.
+// local reports whether buckets exist only in this process.
 func (c *Config) local() bool { return c.Store == Memory || c.Store == "" }
 
-// lostStore is a store that could not be opened and does not come back by itself: it answers every
-// call with the reason. A server starts with it, so that the fallback decides, and says why.
+// lostStore stands for a store that cannot be opened until somebody repairs it. It answers every
+// call with the reason. A server starts with it so that the fallback decides.
 type lostStore struct{ err error }
 
 var (

@@ -15,10 +15,11 @@ const (
 	maxPattern   = 1024 // bytes of a key, a path, a value
 )
 
-// nameOf is under which the place of a key itself is noted, beside the one of its value.
+// nameOf returns under which name the position of a key itself is recorded. The plain name is for
+// the position of its value.
 func nameOf(key string) string { return key + " (name)" }
 
-// burstOf is how other amounts name a limit's burst.
+// burstOf is the name of a limit's burst among other amounts.
 func burstOf(limit string) string { return limit + ".burst" }
 
 // amounts are the amounts that differ for some keys or for one use of a policy, with their places.
@@ -27,8 +28,8 @@ type amounts struct {
 	at   map[string]span
 }
 
-// amounts reads other amounts: {rpm: 100, rate: {amount: 100, burst: 30}}. Whether there are such
-// limits is checked by vary.
+// amounts reads other amounts: {rpm: 100, rate: {amount: 100, burst: 30}}. vary checks whether such
+// limits exist.
 func (d *decoder) amounts(e entry) amounts {
 	a := amounts{map[string]int64{}, map[string]span{}}
 	entries, ok := d.entries(e.value, e.key)
@@ -61,10 +62,10 @@ func (d *decoder) amounts(e entry) amounts {
 	return a
 }
 
-// mistake is what is wrong with one of the keys of a mapping.
+// mistake is a mistake in one key of a mapping.
 type mistake struct{ key, hint, message string }
 
-// vary returns a policy with other amounts, and what is wrong with them.
+// vary returns a policy with other amounts, and the mistakes in them.
 func vary(p drawgate.Policy, list map[string]int64) (drawgate.Policy, []mistake) {
 	names := make([]string, len(p.Limits))
 	known := map[string]bool{}
@@ -108,7 +109,7 @@ func vary(p drawgate.Policy, list map[string]int64) (drawgate.Policy, []mistake)
 	return varied, wrong
 }
 
-// overrides reads the other amounts of some keys of a policy.
+// overrides reads the amounts that some keys of a policy have instead.
 func (d *decoder) overrides(p drawgate.Policy, e entry) (list []engine.Override) {
 	items, ok := d.list(e, maxOverrides)
 	if !ok {
@@ -119,7 +120,7 @@ func (d *decoder) overrides(p drawgate.Policy, e entry) (list []engine.Override)
 	_, err := p.Compile()
 	for _, n := range items {
 		o, places, ok := d.override(n)
-		if err == nil { // else its mistakes would be told again
+		if err == nil { // otherwise its mistakes would be reported twice
 			_, wrong := vary(p, o.Amounts)
 			for _, m := range wrong {
 				d.problem(places[m.key], m.hint, "%s", m.message)

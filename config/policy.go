@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// The bounds of how callers wait.
+// Bounds of the wait settings.
 const (
 	maxQueue   = 1_000_000
 	maxBackoff = 32
@@ -23,7 +23,7 @@ func (d *decoder) policies(e entry) {
 	for _, e := range entries {
 		before := len(d.problems)
 		p, mode := d.policy(e)
-		// Everything has been checked by now, with better places; this makes sure that a policy
+		// Everything was checked before, with better positions. This makes sure that every policy
 		// that is returned compiles.
 		if _, err := p.Compile(); err != nil && len(d.problems) == before && !d.partial {
 			d.problem(e.at, "", "%s", err)
@@ -73,7 +73,7 @@ func (d *decoder) policy(e entry) (p drawgate.Policy, m Mode) {
 	return p, m
 }
 
-// fallback reads what happens while the store is away.
+// fallback reads what happens while the store is unavailable.
 func (d *decoder) fallback(e entry) drawgate.Fallback {
 	switch d.oneOf(e, "closed", "share", "open") {
 	case "closed":

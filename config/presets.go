@@ -34,7 +34,7 @@ func Preset(name string) ([]byte, error) {
 	return data, nil
 }
 
-// preset reads a preset; its values come from "preset NAME", not from a place in a file.
+// preset reads a preset. Explain names "preset NAME" as the source of its values.
 func preset(name string) (*Config, []Problem) {
 	data, err := Preset(name)
 	if err != nil {

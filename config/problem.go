@@ -38,7 +38,7 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// OneLine is Error without the snippet, for where the caret would not stand below its line.
+// OneLine is Error without the snippet, for output in which the caret would not be below its line.
 func (p Problem) OneLine() string {
 	p.Snippet = ""
 	return p.Error()
@@ -65,7 +65,8 @@ func (p Problems) Unwrap() []error {
 	return errs
 }
 
-// maxProblems is how many are worth reading. A hostile file could have hundreds of thousands.
+// maxProblems bounds how many problems are printed, because a hostile file could have hundreds of
+// thousands.
 const maxProblems = 100
 
 // sorted returns the problems file by file, and in each by position.
@@ -82,10 +83,10 @@ func (p Problems) sorted() []Problem {
 	return p
 }
 
-// span is a part of a line.
+// span is the position of a part of a line.
 type span = yamltext.Span
 
-// source is a file with its lines at hand.
+// source is a file, split into lines.
 type source struct {
 	name  string
 	lines []string
@@ -103,7 +104,7 @@ func newSource(name string, data []byte) *source {
 	return &source{name: name, lines: lines}
 }
 
-// problem describes what is wrong at a place. A place outside the file is moved to the nearest one
+// problem makes a problem at a position. A position outside the file is moved to the nearest one
 // inside.
 func (s *source) problem(at span, message, hint string) Problem {
 	at.Line = max(1, min(at.Line, len(s.lines)))
@@ -116,8 +117,8 @@ func (s *source) problem(at span, message, hint string) Problem {
 	return p
 }
 
-// without returns a line in which hidden secrets are covered, character by character, so that
-// places stay where they are.
+// without returns a line in which secrets are replaced character by character, so that positions
+// stay the same.
 func (s *source) without(line string, number int) string {
 	var shown []rune
 	for _, h := range s.hide {
@@ -146,7 +147,7 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("%s:%d:%d", p.name, p.at.Line, p.at.Column) }
 
-// draft is the list of what is wrong with a file while it is read. It is shown last, when all
+// draft collects the problems of a file while it is read. They are formatted at the end, when all
 // secrets of the file are known.
 type draft []struct {
 	at            span
@@ -162,7 +163,7 @@ func (l *draft) add(at span, message, hint string) {
 	}
 }
 
-// at reports whether there is something wrong at a place already.
+// at reports whether there is already a problem at a position.
 func (l draft) at(place span) bool {
 	for _, p := range l {
 		if p.at.Line == place.Line && p.at.Column == place.Column {

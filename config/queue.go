@@ -13,8 +13,8 @@ const (
 	maxMultiplier = 100
 )
 
-// Queue is how programs that put tasks into a queue of their own hold back, and try again. Limits
-// do not depend on it.
+// Queue is for programs that have their own queue of tasks: how long it may get, and when to retry.
+// Limits do not depend on it.
 type Queue struct {
 	MaxDepth    int           // tasks in the queue beyond which none may be put in; 0 means 50
 	RetryDelay  time.Duration // until a task that could not run is tried again; 0 means 60s
@@ -57,14 +57,14 @@ func parseMultiplier(text string) (float64, bool) {
 	return f, err == nil && decimals.MatchString(text) && f >= 1 && f <= maxMultiplier
 }
 
-// warnQueue warns of settings that nothing but programs of others looks at. QUEUE_MAX_DEPTH says a
-// policy's line as well.
+// warnQueue warns of settings that only other programs read. QUEUE_MAX_DEPTH also sets the queue
+// length of a policy.
 func (c *Config) warnQueue() {
 	hint := "wait: {queue: …} of a policy bounds who waits for it"
 	for _, key := range []string{"max_depth", "retry_delay", "max_attempts", "multiplier"} {
 		setting := "queue." + key
 		if from, said := c.origins[setting]; said && from != c.origins[waitSetting("task")] {
-			c.warnOf(setting, hint, "%s has no effect by itself: Drawgate has no queue of tasks yet, only programs that read it from the configuration heed it", setting)
+			c.warnOf(setting, hint, "%s has no effect by itself: Drawgate has no queue of tasks yet, only programs that read it from the configuration use it", setting)
 		}
 		hint = ""
 	}

@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// redacted stands for a secret.
+// redacted replaces a secret.
 const redacted = "xxxxx"
 
-// secrets finds what must not be shown of a URL: the password (or, without one, the user), and
-// query values with a telling name. It does not parse: a URL that is wrong may hold a secret too,
-// so the slashes may be missing, and the last '@' before white space ends the password.
+// secrets finds the secrets in a URL: the password (or, without one, the user), and query values
+// whose names suggest a secret. It does not parse the URL, because an invalid URL may contain a
+// secret too. So the slashes may be missing, and the last '@' before white space ends the password.
 var secrets = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*:(?://)?(?:[^\s/:@?]*:)?([^\s"'/][^\s"']*)@|` +
 	`(?i)[?&][^=&\s]*(?:pass|secret|token|key|auth|credential)[^=&\s]*=([^&\s"']+)`)
 
@@ -25,7 +25,7 @@ func RedactURL(url string) string {
 	return text
 }
 
-// redactLine redacts a line and moves a place in it along.
+// redactLine redacts a line and adjusts a position in it.
 func redactLine(line string, at span) (string, span) {
 	var b strings.Builder
 	end, column := 0, at.Column

@@ -11,9 +11,9 @@ import (
 // errNoHome is why a relative path cannot be put into the state folder.
 var errNoHome = errors.New("there is no home directory, and so no state folder: name an absolute path")
 
-// StateFolder returns where a user's programs keep what they count if nothing else is said:
-// drawgate in $XDG_STATE_HOME if that is an absolute path, otherwise in .local/state of the home
-// directory. environ is in the form of [os.Environ].
+// StateFolder returns the default folder for a user's counts: drawgate in $XDG_STATE_HOME if that
+// is an absolute path, otherwise in .local/state of the home directory. environ is in the form of
+// [os.Environ].
 func StateFolder(environ []string) (string, error) {
 	value := func(name string) (v string) {
 		for _, s := range environ {
@@ -28,7 +28,7 @@ func StateFolder(environ []string) (string, error) {
 	}
 	home := value("HOME")
 	if home == "" {
-		home, _ = os.UserHomeDir() // it has another name on other systems
+		home, _ = os.UserHomeDir() // the variable has another name on other systems
 	}
 	if !filepath.IsAbs(home) {
 		return "", errNoHome
@@ -36,14 +36,14 @@ func StateFolder(environ []string) (string, error) {
 	return filepath.Join(home, ".local", "state", "drawgate"), nil
 }
 
-// folder is what relative paths are relative to.
+// folder is the folder that relative paths are relative to.
 type folder struct {
 	path string
 	err  error // why there is none
 }
 
-// folderOf returns the folder that a file is in, as the file is named: links are followed only
-// where the name goes back by "..", as opening it does.
+// folderOf returns the folder of a file as its path names it. Links are followed only if the path
+// goes back by "..", as the system does when it opens the file.
 func folderOf(name string) (f folder) {
 	dir := name[:strings.LastIndexByte(name, '/')+1]
 	if !slices.Contains(strings.Split(dir, "/"), "..") {
@@ -60,7 +60,7 @@ func folderOf(name string) (f folder) {
 	return f
 }
 
-// absolute returns the absolute form of a path; itself, if it is absolute or empty.
+// absolute returns the absolute form of a path. An absolute or empty path stays as it is.
 func (f folder) absolute(path string) (string, error) {
 	if path == "" || filepath.IsAbs(path) {
 		return path, nil
@@ -83,12 +83,12 @@ func (f folder) store(c choice) choice {
 	return c
 }
 
-// RelativePath is a path that was given as a relative one, in its absolute form.
+// RelativePath is the absolute form of a path that was given as a relative one.
 type RelativePath struct {
 	Origin // its Value is the path, or the store
 
-	// Tell says that a flag, a variable or a preset gave it: that names no folder, so whoever
-	// starts a program by it should be told which one it is.
+	// Tell means that the path came from a flag, a variable or a preset. These name no folder, so
+	// the user should be told which one is used.
 	Tell bool
 }
 
@@ -114,13 +114,13 @@ func (c *Config) locate(f folder) (problems Problems) {
 	return problems
 }
 
-// put sets a path of a setting, in its absolute form.
+// put sets the path of a setting to its absolute form.
 func (c *Config) put(to *string, path, setting string, f folder, tell bool) Problems {
 	full, err := f.absolute(path)
 	if err != nil {
 		return Problems{c.note(setting, "the relative path "+shorten(path)+" leads nowhere: "+err.Error(), "")}
 	}
-	c.paths = slices.DeleteFunc(c.paths, func(r RelativePath) bool { return r.Setting == setting && r.Value == *to }) // of a file that it goes before
+	c.paths = slices.DeleteFunc(c.paths, func(r RelativePath) bool { return r.Setting == setting && r.Value == *to }) // the path of the file, which this one replaces
 	if full != path {
 		c.paths = append(c.paths, RelativePath{Origin{setting, full, c.from(setting)}, tell})
 	}
@@ -128,7 +128,7 @@ func (c *Config) put(to *string, path, setting string, f folder, tell bool) Prob
 	return nil
 }
 
-// here is the working directory.
+// here returns the working directory.
 func here() folder {
 	dir, err := os.Getwd()
 	return folder{dir, err}

@@ -10,43 +10,44 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// The variables that say what a file or a flag can say.
+// The variables that correspond to flags.
 const (
 	EnvConfig = "DRAWGATE_CONFIG"       // path of the file
 	EnvRules  = "RATE_LIMIT_RULES_PATH" // path of a file with rules alone
 	EnvStore  = "DRAWGATE_STORE"        // store URL
 )
 
-// Flags is what a command line may say. An empty field says nothing.
+// Flags are the settings of a command line. An empty field is not set.
 type Flags struct {
 	Config string // --config: path of the file
 	Rules  string // --rules: path of a file with rules alone
 	Store  string // --store
 }
 
-// Resolve puts together what a program runs with: defaults, over them a file, over it the
-// environment, over that the flags.
+// Resolve combines the configuration of a program from its sources. Flags take precedence over the
+// environment, the environment over the file, and the file over the defaults.
 //
-// The file is flags.Config, or else DRAWGATE_CONFIG, or else there is none. Rules may also stand in
-// a file of their own, flags.Rules or else RATE_LIMIT_RULES_PATH, with policies and API keys for
-// them; they are looked at before those of the file. environ is in the form of [os.Environ].
-// Secrets are looked up.
+// The file is flags.Config, or else DRAWGATE_CONFIG, or else there is none. Rules may also be in a
+// separate file, flags.Rules or else RATE_LIMIT_RULES_PATH, with policies and API keys for them.
+// They come before the rules of the main file. environ is in the form of [os.Environ]. Secrets are
+// looked up.
 //
-// Relative paths become absolute. One in the file is relative to the folder that the file is in, as
-// it is named; one from a variable or a preset too, and without a file to the [StateFolder]; one
-// from a flag to the working directory. See [Config.RelativePaths].
+// Relative paths become absolute. A path in the file, in a variable or in a preset is relative to
+// the file's folder, or to the [StateFolder] if there is no file. A path in a flag is relative to
+// the working directory. See [Config.RelativePaths].
 //
-// The environment's policies stand beside the files'. Where both have a policy of the same name the
-// environment's replaces it whole, with a warning; but a policy that a preset merely brings along,
-// without a variable about it, gives way to the files'. A preset's rules come last.
+// The policies of the environment are added to those of the files. If both have a policy of the
+// same name, the environment's replaces it as a whole, with a warning. But a policy of a preset
+// that no variable is about gives way to the files'. The rules of presets come last.
 //
-// The error is a [Problems] with all mistakes of all sources, or says why a file could not be read.
+// The error is a [Problems] with all mistakes of all sources, or the reason why a file could not be
+// read.
 func Resolve(environ []string, flags Flags) (*Config, error) {
 	c, _, err := resolve(environ, flags)
 	return c, err
 }
 
-// resolve is Resolve. It says what it has read after an error too.
+// resolve is Resolve. After an error it also returns what it has read.
 func resolve(environ []string, flags Flags) (*Config, readFiles, error) {
 	env := readEnvironment(environ)
 	c, problems := newConfig(), slices.Clone(env.problems)
@@ -93,7 +94,7 @@ func resolve(environ []string, flags Flags) (*Config, readFiles, error) {
 	return c, c.read, nil
 }
 
-// addRules takes over what a file of rules says: its rules come first.
+// addRules adds the contents of a file of rules. Its rules come first.
 func (c *Config) addRules(r *Config) (problems Problems) {
 	for _, p := range r.Policies {
 		if _, twice := c.Policy(p.Name); twice {
@@ -123,13 +124,13 @@ func (c *Config) addRules(r *Config) (problems Problems) {
 	return problems
 }
 
-// stands reports whether a setting is as a file says it.
+// stands reports whether a setting comes from a file.
 func (c *Config) stands(setting string) bool {
 	p, ok := c.at[setting]
 	return ok && p.String() == c.origins[setting]
 }
 
-// note is a problem or a warning about a setting, where it stands.
+// note returns a problem or a warning about a setting, with its position.
 func (c *Config) note(setting, message, hint string) Problem {
 	if p := c.at[setting]; c.stands(setting) {
 		return p.problem(p.at, message, hint)
@@ -137,7 +138,7 @@ func (c *Config) note(setting, message, hint string) Problem {
 	return Problem{File: c.from(setting), Message: message, Hint: hint}
 }
 
-// FromEnv returns what the environment alone says, without a file: see [Resolve].
+// FromEnv returns the configuration of the environment alone, without a file: see [Resolve].
 func FromEnv(environ []string) (*Config, error) {
 	environ = slices.DeleteFunc(slices.Clone(environ), func(s string) bool {
 		return strings.HasPrefix(s, EnvConfig+"=") || strings.HasPrefix(s, EnvRules+"=")
@@ -145,8 +146,7 @@ func FromEnv(environ []string) (*Config, error) {
 	return Resolve(environ, Flags{})
 }
 
-// add puts the environment's policies beside or in place of those that are there, and its rules
-// behind them.
+// add adds the environment's policies, which may replace existing ones, and appends its rules.
 func (c *Config) add(env *environment) {
 	for _, p := range env.policies {
 		i := slices.IndexFunc(c.Policies, func(q policy) bool { return q.Name == p.Name })
@@ -164,23 +164,23 @@ func (c *Config) add(env *environment) {
 	}
 	for i, r := range env.rules {
 		if slices.ContainsFunc(c.Rules, func(other rules.Rule) bool { return other.Name == r.Name }) {
-			r.Name = "" // a file's rule has the name
+			r.Name = "" // a rule of the file has this name
 		}
 		c.Rules, c.places = append(c.Rules, r), append(c.places, env.places[i])
 	}
 	c.Warnings = append(c.Warnings, env.warnings...)
 }
 
-// choice is a store that a source names, and how it came to.
+// choice is a store that a source names.
 type choice struct {
 	url, from string
 	relative  bool  // it named a relative path
 	err       error // why that is none
 }
 
-// chooseStore settles the store: a flag, else DRAWGATE_STORE, else what the variables of the
-// presets name, else the file's, else what the presets that are in use start from, else memory. One
-// process has one store, so two different ones from equal sources are a problem.
+// chooseStore chooses the store from the first of these sources: a flag, DRAWGATE_STORE, the
+// variables of presets, the file, the presets in use, memory. A process has one store, so two
+// different ones from equal sources are a problem.
 func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 	redisAsked := env.redisAsked || strings.HasPrefix(c.Store, "redis")
 	if url := env.get(envRedisURL); url != "" {
@@ -229,8 +229,8 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 		problems = append(problems, env.note("%s=true needs %s", envDistributed, envRedisURL))
 	}
 	if env.distributed && onRedis && c.Instances == (Instances{}) && env.get(envInstances) == "" {
-		// Whoever sets the variable asks for the local bucket while Redis is away, whole in each
-		// process.
+		// Whoever sets the variable wants a local bucket while Redis is unavailable, with the whole
+		// limit in each process.
 		c.Instances, c.origins["instances"] = Instances{Number: 1}, "environment: "+envDistributed
 		c.Warnings = append(c.Warnings, env.note("while Redis is unavailable each process admits the whole limit by itself: with %s=auto they share it", envInstances))
 	}
@@ -256,7 +256,7 @@ func (e *environment) checkPrefix() Problems {
 	return nil
 }
 
-// note is a problem or a warning about the environment.
+// note returns a problem or a warning about the environment.
 func (e *environment) note(format string, args ...any) Problem {
 	return Problem{File: "environment", Message: fmt.Sprintf(format, args...)}
 }

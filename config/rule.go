@@ -12,25 +12,25 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// Bounds of what a rule lists; the others are rules' own.
+// Bounds of the lists in a rule; the other bounds are those of package rules.
 const (
 	maxMethods  = 32
 	maxNetworks = 1000
 )
 
-// rulePlace is where a rule stands, and its parts: "match.path", "when", "apply[0].key",
+// rulePlace is the position of a rule and of its parts: "match.path", "when", "apply[0].key",
 // "apply[0].limits.rpm".
 type rulePlace struct {
 	*source
 
-	from  string // what Explain says instead of the place
+	from  string // the source that Explain names instead of the position
 	start span
 	at    map[string]span
 	nodes map[string]ast.Node // of expressions
-	bad   map[string]bool     // parts that were refused while they were read
+	bad   map[string]bool     // parts whose mistakes were reported while they were read
 }
 
-// place returns where a part stands: itself, or what it is a part of.
+// place returns the position of a part, or of the part around it.
 func (p *rulePlace) place(part string) span {
 	for part != "" {
 		if at, ok := p.at[part]; ok {
@@ -41,7 +41,7 @@ func (p *rulePlace) place(part string) span {
 	return p.start
 }
 
-// outer returns what a part is a part of: apply[0].key → apply[0] → apply → "".
+// outer returns the part around a part: apply[0].key → apply[0] → apply → "".
 func outer(part string) string {
 	for i := len(part) - 1; i > 0; i-- {
 		if part[i] == '.' || part[i] == '[' {
@@ -54,7 +54,7 @@ func outer(part string) string {
 // rules reads the list of rules.
 func (d *decoder) rules(e entry) {
 	if n, ok := e.value.(*ast.SequenceNode); ok && len(n.Values) == 0 {
-		return // which policies are may be said elsewhere
+		return // the policies may be in another file
 	}
 	items, ok := d.list(e, rules.MaxRules)
 	if !ok {
@@ -74,7 +74,7 @@ func (d *decoder) rules(e entry) {
 	d.compileRules()
 }
 
-// rule reads one rule. What is said in it is checked by compileRules.
+// rule reads one rule. compileRules checks its contents.
 func (d *decoder) rule(n ast.Node) (r rules.Rule, p rulePlace) {
 	p = rulePlace{source: d.source, start: spanOf(n), at: map[string]span{}, nodes: map[string]ast.Node{}, bad: map[string]bool{}}
 	read := d.reader(&p, "")
@@ -91,12 +91,13 @@ func (d *decoder) rule(n ast.Node) (r rules.Rule, p rulePlace) {
 		read("shadow", func(e entry) { r.Shadow = d.boolean(e) }),
 	})
 	if _, there := p.at["apply"]; len(seen) == 0 && len(d.problems) > before || seen["apply"] && !there {
-		p.bad["apply"] = true // no mapping, or misspelt: what it does is not known
+		p.bad["apply"] = true // it is not a mapping, or misspelt, so its contents are unknown
 	}
 	return r, p
 }
 
-// reader returns what makes fields that note where their values are, and whether they were good.
+// reader returns a func that makes fields. They record the positions of their values, and whether
+// these were valid.
 func (d *decoder) reader(p *rulePlace, prefix string) func(key string, f func(entry)) field {
 	return func(key string, f func(entry)) field {
 		return field{key, func(e entry) {
@@ -151,7 +152,7 @@ func (d *decoder) match(e entry, p *rulePlace) (m rules.Match) {
 	return m
 }
 
-// short reads a text that is not too long to be compared with every request.
+// short reads a text that is short enough to be compared with every request.
 func (d *decoder) short(e entry) string {
 	text, ok := d.text(e)
 	if ok && len(text) > maxPattern {
@@ -184,7 +185,7 @@ func (d *decoder) conditions(e entry, p *rulePlace, prefix string) map[string]st
 	return list
 }
 
-// schedule reads when a rule holds: {days: [mon, tue], from: "08:00", to: "18:30", zone:
+// schedule reads when a rule applies: {days: [mon, tue], from: "08:00", to: "18:30", zone:
 // Europe/Paris}.
 func (d *decoder) schedule(e entry, p *rulePlace) *rules.Schedule {
 	s := &rules.Schedule{}
@@ -233,8 +234,8 @@ func (d *decoder) days(e entry) (days []time.Weekday) {
 
 var dayNames = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 
-// clock reads a time of day. YAML of other kinds takes 08:00 without quotes for a number, so quotes
-// are advised, not asked for.
+// clock reads a time of day. Other YAML parsers read 08:00 without quotes as a number, so quotes
+// are recommended but not required.
 func (d *decoder) clock(e entry) time.Duration {
 	text, ok := d.text(e)
 	if !ok {

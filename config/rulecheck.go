@@ -13,8 +13,8 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// compileRules reports what package rules says against the rules of this file, each mistake at its
-// place. Which policies there are is not known yet.
+// compileRules reports the errors of package rules about the rules of this file, each at its
+// position. The policies are not known yet.
 func (d *decoder) compileRules() {
 	_, err := rules.Compile(d.config.Rules, nil)
 	for _, e := range ruleErrors(err) {
@@ -25,14 +25,14 @@ func (d *decoder) compileRules() {
 		p := &d.config.places[e.Rule]
 		part := fileName(e.Field)
 		if p.bad[part] || part == "apply" && p.bad["apply"] {
-			continue // told already, with a better place
+			continue // reported already, with a better position
 		}
 		at, message := p.expressionPlace(part, e.Err.Error())
 		d.problem(at, "", "%s: %s", lastName(part), message)
 	}
 }
 
-// fileName returns what a field of a rule is called in a file.
+// fileName returns the name of a rule's field in a file.
 func fileName(field string) string { return strings.Replace(field, "].amounts", "].limits", 1) }
 
 // lastName returns the last name of a part: apply[0].key → key, apply[0] → apply.
@@ -44,7 +44,7 @@ func lastName(part string) string {
 
 // ruleErrors returns all the mistakes that an error joins.
 func ruleErrors(err error) (list []*rules.Error) {
-	switch e := err.(type) { //nolint:errorlint // a joined error is taken apart
+	switch e := err.(type) { //nolint:errorlint // a joined error is split
 	case nil:
 	case *rules.Error:
 		list = append(list, e)
@@ -60,8 +60,8 @@ func ruleErrors(err error) (list []*rules.Error) {
 
 var expressionError = regexp.MustCompile(`^line ([0-9]+), column ([0-9]+): `)
 
-// expressionPlace returns where in an expression a mistake is, if the message says it, and the
-// message without that.
+// expressionPlace returns the position of a mistake in an expression, if the message has one, and
+// the message without it.
 func (p *rulePlace) expressionPlace(part, message string) (span, string) {
 	at := p.place(part)
 	m := expressionError.FindStringSubmatch(message)
@@ -76,8 +76,8 @@ func (p *rulePlace) expressionPlace(part, message string) (span, string) {
 	return at, message[len(m[0]):]
 }
 
-// inside returns the place of a line and column (from 1) of a text, as the file writes it; false if
-// that cannot be told.
+// inside converts a line and column (from 1) of a text to a position in the file. It returns false
+// if that is impossible.
 func (s *source) inside(n ast.Node, line, column int) (span, bool) {
 	at := spanOf(n)
 	switch n := n.(type) {
@@ -104,7 +104,7 @@ func (s *source) inside(n ast.Node, line, column int) (span, bool) {
 
 func (s *source) insideBlock(n *ast.LiteralNode, line, column int) (span, bool) {
 	if n.Start == nil || n.Start.Position == nil || !strings.HasPrefix(n.Start.Value, "|") {
-		return span{}, false // in a folded block lines are not what they were
+		return span{}, false // a folded block changes the lines
 	}
 	first := n.Start.Position.Line // from 1, so it is the index of the first line of the block
 	if first+line-1 >= len(s.lines) {
@@ -113,8 +113,8 @@ func (s *source) insideBlock(n *ast.LiteralNode, line, column int) (span, bool) 
 	return wordAt([]rune(s.lines[first+line-1]), first+line, indent(s.lines[first])+column-1)
 }
 
-// afterQuoted returns the index n characters of the value behind i. escape is what makes two
-// characters one.
+// afterQuoted returns the index that is n characters of the value after i. escape is the character
+// that begins an escape sequence of two.
 func afterQuoted(text []rune, i, n int, escape rune) int {
 	for ; n > 0 && i < len(text); n-- {
 		if text[i] != escape {

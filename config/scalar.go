@@ -21,7 +21,7 @@ func (d *decoder) text(e entry) (string, bool) {
 		if n.Value != "" {
 			return n.Value, true
 		}
-		d.problem(spanOf(n), "say something, or leave it out if it has a default", "%s is empty", e.key)
+		d.problem(spanOf(n), "give it a value, or leave it out if it has a default", "%s is empty", e.key)
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		d.problem(spanOf(n), fmt.Sprintf("put it in quotes: %q", n.GetToken().Value), "%s must be a text, not %s", e.key, describe(n))
 	default:
@@ -30,7 +30,7 @@ func (d *decoder) text(e entry) (string, bool) {
 	return "", false
 }
 
-// oneOf reads one of a few words; "" if it is none of them, which is reported.
+// oneOf reads one of a few words. Any other value is reported, and the result is "".
 func (d *decoder) oneOf(e entry, words ...string) string {
 	if n, ok := e.value.(*ast.StringNode); ok {
 		for _, w := range words {
@@ -54,13 +54,14 @@ func (d *decoder) boolean(e entry) bool {
 	return false
 }
 
-// integer reads a whole number; 0 if it is not one between least and most, which is reported.
+// integer reads a whole number between least and most. Any other value is reported, and the result
+// is 0.
 func (d *decoder) integer(e entry, least, most int64) int64 {
 	n, ok := e.value.(*ast.IntegerNode)
 	if !ok {
 		hint := ""
 		if s, isText := e.value.(*ast.StringNode); isText && integers.MatchString(s.Value) {
-			if s.Token.Type == token.StringType { // without quotes: the parser takes what it cannot hold for a text
+			if s.Token.Type == token.StringType { // without quotes: the parser treats a number that is too large as a text
 				d.problem(spanOf(s), "", "%s %s is not between %d and %d", e.key, s.Value, least, most)
 				return 0
 			}
@@ -83,8 +84,8 @@ func (d *decoder) integer(e entry, least, most int64) int64 {
 
 var integers = regexp.MustCompile(`^[+-]?(0|[1-9][0-9]*(_[0-9]+)*)$`)
 
-// parseInteger reads a decimal number. Groups of digits may be set apart by '_'; other bases, and
-// leading zeros that could mean one, are errors.
+// parseInteger reads a decimal number. Groups of digits may be separated by '_'. Other bases are
+// errors, and so are leading zeros, which could mean one.
 func parseInteger(s string) (int64, error) {
 	if !integers.MatchString(s) {
 		return 0, fmt.Errorf("%s is not a whole decimal number", shorten(s))
@@ -96,7 +97,7 @@ func parseInteger(s string) (int64, error) {
 	return i, nil
 }
 
-// duration reads a duration; 0 if it is not one, which is reported.
+// duration reads a duration. Any other value is reported, and the result is 0.
 func (d *decoder) duration(e entry) time.Duration {
 	switch n := e.value.(type) {
 	case *ast.StringNode:
@@ -159,7 +160,7 @@ func (d *decoder) between(e entry, least, most time.Duration) time.Duration {
 	return t
 }
 
-// share reads a number of units, or per cent.
+// share reads a number of units, or a percentage.
 func (d *decoder) share(e entry) (drawgate.Share, bool) {
 	switch n := e.value.(type) {
 	case *ast.IntegerNode:

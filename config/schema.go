@@ -7,9 +7,8 @@ import _ "embed"
 //go:embed schema.json
 var schema []byte
 
-// Schema returns the JSON Schema (2020-12) of the file. Editors that know YAML check and explain a
-// file by it.
+// Schema returns the JSON Schema (2020-12) of the file. Editors use it to check and explain a file.
 //
-// What it cannot say, such as that a headroom leaves something of the amount, is found by [Parse]
-// alone.
+// Some mistakes it cannot express, such as a headroom that leaves nothing of the amount. Only
+// [Parse] finds those.
 func Schema() []byte { return append([]byte(nil), schema...) }

@@ -166,7 +166,7 @@ func (varying) JSONSchema() *jsonschema.Schema {
 func (fallback) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{
 		Type: "string", Enum: []any{"closed", "share", "open"},
-		Description: "What is admitted while the store is away: closed (nothing), share (the amount divided by instances, in this process), open (everything). " +
+		Description: "What is admitted while the store is unavailable: closed (nothing), share (the amount divided by instances, in this process), open (everything). " +
 			"Of a limit: the policy's. Of a policy: share.",
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// minSecret is how many bytes a secret has at least: shorter ones can be guessed. maxSecret is what
-// a file of one may hold.
+// minSecret is the minimum length of a secret in bytes, because shorter ones can be guessed.
+// maxSecret bounds the file of a secret.
 const (
 	minSecret = 16
 	maxSecret = 4096
 )
 
-// Secret is a secret by the name of the environment variable or of the file that holds it.
-// [Resolve] looks it up; it is never shown.
+// Secret names the environment variable or the file that holds a secret. [Resolve] looks it up; it
+// is never shown.
 type Secret struct {
 	Env  string // the variable
 	File string // the file; white space around the secret is not a part of it
@@ -29,7 +29,7 @@ type Secret struct {
 	value string
 }
 
-// Reveal returns the secret; "" if there is none, or if it was not looked up.
+// Reveal returns the secret, or "" if there is none or it was not looked up.
 func (s Secret) Reveal() string { return s.value }
 
 // String says where the secret is.
@@ -57,8 +57,8 @@ func (s Secret) GoString() string { return fmt.Sprintf("config.Secret{%s}", s) }
 // LogValue says where the secret is.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// lookUp finds the secret, which must be one that nobody guesses. Its error says where it was
-// looked for, and nothing of what was found.
+// lookUp finds the secret, which must be long enough. Its error says where the secret should be,
+// but shows nothing of it.
 func (s *Secret) lookUp(env *environment, read *readFiles) error {
 	return s.find(env, read, func(value string) error {
 		switch {
@@ -71,7 +71,7 @@ func (s *Secret) lookUp(env *environment, read *readFiles) error {
 	})
 }
 
-// lookUpLink is lookUp for a URL, which may be as short as it likes.
+// lookUpLink is lookUp for a URL, which may be short.
 func (s *Secret) lookUpLink(env *environment, read *readFiles) error {
 	return s.find(env, read, func(value string) error {
 		if !isLink(value) {
@@ -81,7 +81,7 @@ func (s *Secret) lookUpLink(env *environment, read *readFiles) error {
 	})
 }
 
-// find finds what is not shown, and has it checked.
+// find reads the secret, and checks it with the given func.
 func (s *Secret) find(env *environment, read *readFiles, check func(value string) error) error {
 	var value string
 	switch {
@@ -113,7 +113,7 @@ func (s *Secret) find(env *environment, read *readFiles, check func(value string
 // name returns the name of the variable or of the file.
 func (s *Secret) name() string { return cmp.Or(s.Env, s.File) }
 
-// withoutPath says which file could not be read, and names it once.
+// withoutPath returns why a file could not be read. The path appears only once.
 func withoutPath(err error, path string) error {
 	if e, ok := errors.AsType[*os.PathError](err); ok {
 		return fmt.Errorf("%s cannot be read: %w", path, e.Err)
@@ -121,8 +121,8 @@ func withoutPath(err error, path string) error {
 	return err
 }
 
-// SecretVariables returns the names of the environment variables whose values are secrets of a
-// configuration: access tokens, and what its files name. c may be nil.
+// SecretVariables returns the names of the environment variables that hold secrets of a
+// configuration: access tokens, and those that its files name. c may be nil.
 func SecretVariables(c *Config) []string {
 	names := []string{envTakeToken, envReadToken, envAdminToken}
 	if c == nil {
@@ -140,14 +140,13 @@ func SecretVariables(c *Config) []string {
 	return names
 }
 
-// secretName is what people call secrets: under a key of such a name there may be one, though the
-// key is not known.
+// secretName matches the usual names of secrets. The value of an unknown key with such a name may
+// be a secret.
 var secretName = regexp.MustCompile(`(?i)secret|token|passw|credential|bearer|api.?key`)
 
 var variableNames = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
-// settings returns the keys under which a secret is named, and at last that under which it must not
-// stand.
+// settings returns the keys that name a secret, and last the key that must not contain one.
 func (s *Secret) settings(d *decoder, word string) []setting {
 	return []setting{
 		{word + "_env", func(e entry) { s.Env = d.variableName(e) }, textNode(s.Env)},
@@ -162,21 +161,20 @@ func (s *Secret) settings(d *decoder, word string) []setting {
 func (d *decoder) variableName(e entry) string {
 	text, ok := d.text(e)
 	if ok && !variableNames.MatchString(text) {
-		d.hideValue(e.value) // it may be the secret itself
+		d.hideValue(e.value) // the value may be the secret itself
 		d.problem(spanOf(e.value), "such as DRAWGATE_TOKEN", "%s is not the name of an environment variable", e.key)
 	}
 	return text
 }
 
-// hideValue keeps a value out of everything that is said about the file.
+// hideValue keeps a value out of all messages about the file.
 func (d *decoder) hideValue(n ast.Node) {
 	at := spanOf(n)
 	if _, ok := n.(*ast.StringNode); ok {
 		d.hide = append(d.hide, at)
 		return
 	}
-	// A block or something else of several lines: nothing of it is shown. It ends where what
-	// follows is indented less than it is.
+	// A value of several lines: nothing of it is shown. It ends where the indentation ends.
 	d.hide = append(d.hide, span{Line: at.Line, Column: at.Column, Width: MaxSize})
 	if at.Line > len(d.lines) {
 		return
@@ -187,8 +185,8 @@ func (d *decoder) hideValue(n ast.Node) {
 	}
 }
 
-// oneSecret makes sure that a secret is named once. more is another way to give it, "" if it was
-// not used.
+// oneSecret makes sure that a secret is given exactly once. more is another way to give it, or ""
+// if it was not used.
 func (d *decoder) oneSecret(at span, what, word, more string, s Secret, wrong bool) {
 	if given := count(s.Env, s.File, more); given != 1 && !wrong {
 		d.missing(at, fmt.Sprintf("name it with %s_env or %[1]s_file", word), "%s needs one secret, not %d", what, given)

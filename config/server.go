@@ -16,14 +16,14 @@ const ListenOff = "off"
 
 const maxTokens = 1000
 
-// Server is how the server listens, and whom it trusts.
+// Server configures the server: where it listens, and whom it trusts.
 type Server struct {
 	Listen string // host:port for programs and proxies, ListenOff, or "" for the server's default, on loopback
 	Admin  string // host:port for administrators and metrics, ListenOff, or "" for the server's default, on loopback
 	GRPC   string // host:port for Envoy, ListenOff or "" for none
 
 	TLS      TLS
-	Tokens   []Token // none: who reaches a listener may do everything
+	Tokens   []Token // none: whoever reaches a listener may do everything
 	Insecure bool    // listen on other addresses than loopback without tokens and client certificates
 
 	Proxies     Proxies
@@ -48,7 +48,7 @@ const (
 
 var roles = []string{string(RoleTake), string(RoleRead), string(RoleAdmin)}
 
-// Token is an access token of the server. Its secret is known by its SHA-256 alone.
+// Token is an access token of the server. Only the SHA-256 of its secret is known.
 type Token struct {
 	Name   string // for people; may be empty
 	Roles  []Role
@@ -63,18 +63,18 @@ type Token struct {
 // Digest returns the SHA-256 of the secret in hexadecimal digits.
 func (t *Token) Digest() string { return hex.EncodeToString(t.Sum[:]) }
 
-// Proxies are those that are trusted to say for whom they ask.
+// Proxies are the proxies that are trusted to name the client they ask for.
 type Proxies struct {
 	Trusted []netip.Prefix // none: the client is whoever opened the connection
-	Header  string         // in which they say it; "" means X-Forwarded-For
+	Header  string         // the header with the client; "" means X-Forwarded-For
 	Unix    bool           // peers that connect over a Unix socket are trusted as well
 }
 
-// ForwardAuth is how the door for proxies answers (nginx auth_request, Caddy forward_auth, Traefik
+// ForwardAuth configures the answers to proxies (nginx auth_request, Caddy forward_auth, Traefik
 // ForwardAuth).
 type ForwardAuth struct {
 	Status    int      // of a refusal; 0 means 429
-	AllowAway bool     // requests pass if the store does not decide; what a fallback decides is a decision
+	AllowAway bool     // requests pass if the store does not decide; a decision of a fallback counts as a decision
 	Shared    []string // policies of which all callers share a bucket: a refusal says that it is not the caller's own limit
 	Describe  []string // policies whose limits the headers describe; none means all
 
@@ -83,7 +83,7 @@ type ForwardAuth struct {
 	URI, Method, Host, User, Class string
 }
 
-// refusalStatuses are those that proxies understand as a refusal.
+// refusalStatuses are the HTTP statuses that proxies understand as a refusal.
 var refusalStatuses = []int{401, 403, 429}
 
 func (d *decoder) server(e entry) {
@@ -124,7 +124,7 @@ func (t *TLS) settings(d *decoder) []setting {
 	}
 }
 
-// keyFile reads the path of a private key. The key itself must not stand there.
+// keyFile reads the path of a private key. The key itself must not be in the file.
 func (d *decoder) keyFile(e entry) string {
 	if _, ok := e.value.(*ast.LiteralNode); ok {
 		d.hideValue(e.value)
@@ -183,7 +183,8 @@ func (d *decoder) roles(e entry) (list []Role) {
 
 var digests = regexp.MustCompile(`^(sha256:)?[0-9a-fA-F]{64}$`)
 
-// digest reads the SHA-256 of a secret. What is none may be the secret itself, and is not shown.
+// digest reads the SHA-256 of a secret. Any other value may be the secret itself, so it is not
+// shown.
 func (d *decoder) digest(e entry) (text string, sum [sha256.Size]byte) {
 	n, ok := e.value.(*ast.StringNode)
 	switch {
@@ -248,7 +249,7 @@ func (f *ForwardAuth) settings(d *decoder) []setting {
 	}
 }
 
-// policyNames reads names of policies. Whether there are such policies is checked by finish.
+// policyNames reads names of policies. finish checks whether they exist.
 func (d *decoder) policyNames(e entry) (names []string) {
 	d.texts(e, maxTokens, func(e entry) {
 		if name, ok := d.text(e); ok {

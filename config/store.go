@@ -39,7 +39,7 @@ func checkPrefix(text string) error {
 	return nil
 }
 
-// checkStore reports a store URL that no store of this version understands.
+// checkStore returns an error for a store URL that this version does not support.
 func checkStore(url string) (hint string, err error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	switch {
@@ -69,7 +69,7 @@ func checkStore(url string) (hint string, err error) {
 }
 
 // SQLitePath returns the path in a store URL of the form sqlite:///absolute/path or
-// sqlite:relative/path; false for any other. The path stands as it is: nothing in it is escaped.
+// sqlite:relative/path; false for any other. The path is taken as it is: nothing in it is escaped.
 func SQLitePath(store string) (path string, ok bool) {
 	path, ok = strings.CutPrefix(store, "sqlite:")
 	if rest, found := strings.CutPrefix(path, "//"); found {

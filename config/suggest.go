@@ -8,10 +8,10 @@ import (
 	"github.com/drawgate/drawgate/internal/similar"
 )
 
-// didYouMean returns a hint that names the nearest candidate, and that candidate; both empty if
-// none is near.
+// didYouMean returns a hint that names the most similar candidate, and that candidate. Both are
+// empty if none is similar.
 func didYouMean(got string, candidates []string) (hint, candidate string) {
-	const longest = 64 // more is not a typing mistake, and would take long to compare
+	const longest = 64 // longer names are not typing mistakes, and would take long to compare
 	if len(got) > longest {
 		return "", ""
 	}
@@ -21,7 +21,7 @@ func didYouMean(got string, candidates []string) (hint, candidate string) {
 	return fmt.Sprintf("did you mean %q?", candidate), candidate
 }
 
-// otherWords are what other rate limiters call our keys.
+// otherWords maps the names that other rate limiters use to our keys.
 var otherWords = map[string]string{
 	"limit": "amount", "max": "amount", "count": "amount", "requests": "amount", "quota": "amount", "capacity": "burst",
 	"tz": "zone", "timezone": "zone", "type": "", "kind": "", "window": "", "period": "", "per": "", "interval": "", "rate": "",
@@ -34,7 +34,8 @@ var otherWords = map[string]string{
 
 const aboutKinds = "a limit has one of bucket: PERIOD (a rate with burst), rolling: WINDOW (a hard cap), calendar: day, concurrency: N"
 
-// unknownKey explains a key that is not among known, and returns the key that was probably meant.
+// unknownKey returns a hint about a key that is not among known, and the key that was probably
+// meant.
 func unknownKey(got string, known []string) (hint, meant string) {
 	if hint, meant = didYouMean(got, known); meant != "" {
 		return hint, meant

@@ -15,28 +15,28 @@ const (
 	maxWatched     = 100
 )
 
-// Telemetry is what is shown of what limiters do.
+// Telemetry configures metrics, warnings and web calls.
 type Telemetry struct {
 	MetricsOff     bool          // no Prometheus metrics; otherwise the admin listener has them
-	Identifiers    int           // how many keys of each policy metrics tell apart: 0 means 20, negative none
+	Identifiers    int           // how many keys of each policy have metrics of their own: 0 means 20, negative none
 	RawIdentifiers bool          // metrics show keys as they are
-	Salt           Secret        // what hides keys in metrics, logs and web calls, the same in all processes; none: another one at each start
+	Salt           Secret        // for the hashes of keys in metrics, logs and web calls, the same in all processes; none: a random one at each start
 	RefusalsEvery  time.Duration // at most one warning of a limit's refusals per this time; 0 means a minute
 	Watch          []Watched     // buckets of policies with many keys of which metrics show the usage
 	Webhook        Webhook
 }
 
-// Watched is a bucket of which metrics show the usage.
+// Watched is a bucket whose usage the metrics show.
 type Watched struct {
 	Policy, Tenant, Key string
 
 	Name string // shows in metrics; "" means the key's hash
 }
 
-// Webhook is whom the server tells what somebody should know.
+// Webhook configures the web calls with warnings.
 type Webhook struct {
 	URL        string   // none if empty; in what [Load] and [Parse] return also if Address names it
-	Address    Secret   // where the URL is, of services to which it is a secret
+	Address    Secret   // where the URL is, if it is a secret
 	Secret     Secret   // signs what is sent
 	Kinds      []string // of warnings that are told: of those in docs/configuration.md; none means all
 	Milestones []int    // per cent of a limit that are told when they are used: of 50, 80, 95 and 100; none means all
@@ -106,7 +106,7 @@ func (d *decoder) webhook(e entry) (w Webhook) {
 	return w
 }
 
-// settings shows nothing of the path of the URL, which of some services is a secret.
+// settings hides the path of the URL, which is a secret with some services.
 func (w *Webhook) settings(d *decoder) []setting {
 	link := w.URL
 	if w.Address != (Secret{}) {
@@ -117,7 +117,7 @@ func (w *Webhook) settings(d *decoder) []setting {
 	}
 	list := []setting{
 		{"url", func(e entry) {
-			d.hideValue(e.value) // it may be a secret to those who take the calls
+			d.hideValue(e.value) // the receiver may treat it as a secret
 			w.URL = d.link(e)
 		}, textNode(link)},
 		{"milestones", func(e entry) { w.Milestones = d.milestones(e) }, percentsNode(w.Milestones)},
@@ -133,7 +133,7 @@ func (w *Webhook) settings(d *decoder) []setting {
 	return append(list, w.Secret.settings(d, "secret")...)
 }
 
-// warningKinds are what package telemetry warns of.
+// warningKinds are the kinds of warnings of package telemetry.
 var warningKinds = []string{"milestone", "limit_exceeded", "backend_error", "fallback_activated", "fallback_ended", "shadow_divergence"}
 
 var milestones = []int{50, 80, 95, 100}

@@ -7,8 +7,8 @@ import (
 )
 
 // Use puts another configuration in force: its policies, rules and API keys. What was counted stays
-// counted. After an error nothing has changed. What takes effect with a restart alone is logged;
-// [Runtime.Reload] returns it too.
+// counted. After an error nothing has changed. Changes that need a restart are logged;
+// [Runtime.Reload] returns them too.
 func (r *Runtime) Use(next *Config) error {
 	conf, now, log := next.Engine(), r.config.Load(), r.opts.Logger
 	if err := r.Engine.Replace(conf); err != nil {
@@ -22,7 +22,7 @@ func (r *Runtime) Use(next *Config) error {
 	for _, w := range next.Warnings {
 		log.Warn(w.OneLine())
 	}
-	fresh := *now // what a reader has does not change under it
+	fresh := *now // a copy, so that it does not change for its readers
 	fresh.Policies, fresh.Modes, fresh.Rules, fresh.APIKeys, fresh.Off = next.Policies, next.Modes, next.Rules, next.APIKeys, next.Off
 	fresh.Envoy.Policies = next.Envoy.Policies
 	r.config.Store(&fresh)
@@ -37,7 +37,7 @@ func (r *Runtime) Watch(ctx context.Context, apply func(*Config) error) {
 	r.files = Watch(ctx, r.Config(), func(c *Config) error {
 		err := apply(c)
 		if err == nil {
-			r.reloaded(nil) // Failed tells the rest
+			r.reloaded(nil) // Failed reports errors
 		}
 		return err
 	}, &WatchOptions{Logger: r.opts.Logger, Failed: func(err error) {
@@ -53,7 +53,7 @@ func (r *Runtime) reloaded(err error) {
 }
 
 // Reload reads the files now, whether they have changed or not, and puts them in force if they have
-// no mistake. It names the keys whose new values need a restart.
+// no mistakes. It returns the keys whose new values need a restart.
 func (r *Runtime) Reload(ctx context.Context) (restart []string, err error) {
 	if r.files == nil {
 		return nil, errors.New("there is no configuration file to read again")
@@ -64,7 +64,7 @@ func (r *Runtime) Reload(ctx context.Context) (restart []string, err error) {
 	return *r.restart.Load(), nil
 }
 
-// fixed are the keys of the file of which a running program keeps the value that it started with.
+// fixed are the keys whose values a running program cannot change.
 var fixed = []struct {
 	key   string
 	value func(c *Config) any
@@ -85,8 +85,8 @@ var fixed = []struct {
 	}},
 }
 
-// needsRestart names what differs and is not changed while the program runs. Secrets are compared
-// by value, and nothing of them is said.
+// needsRestart returns the keys that differ but cannot change while the program runs. Secrets are
+// compared by value, and never shown.
 func needsRestart(old, next *Config) (keys []string) {
 	for _, f := range fixed {
 		if !reflect.DeepEqual(f.value(old), f.value(next)) {

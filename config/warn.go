@@ -11,8 +11,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// warn adds to the warnings what works, and is perhaps not meant, where that takes a look at
-// several parts of the configuration. What a limit says by itself is warned of by cautions.
+// warn adds warnings about what works but is perhaps not intended, and that concern several parts
+// of the configuration. Warnings about a single limit come from cautions.
 func (c *Config) warn() {
 	if c.Off {
 		c.warnOf("enabled", "", "all limits are switched off: everything passes")
@@ -25,7 +25,7 @@ func (c *Config) warn() {
 	}
 	c.warnInstances()
 	if c.StartFull {
-		c.warnOf("start_full", "", "each process that starts while the store is away admits its share again, whatever was admitted before")
+		c.warnOf("start_full", "", "each process that starts while the store is unavailable admits its share again, whatever was admitted before")
 	}
 	c.warnRules()
 	c.warnServer()
@@ -36,12 +36,12 @@ func (c *Config) warn() {
 	c.Warnings = Problems(c.Warnings).sorted()
 }
 
-// warnOf adds a warning about a setting, where it stands.
+// warnOf adds a warning about a setting, with its position.
 func (c *Config) warnOf(setting, hint, format string, args ...any) {
 	c.Warnings = append(c.Warnings, c.note(setting, fmt.Sprintf(format, args...), hint))
 }
 
-// warnInstances warns of processes that do not share the store.
+// warnInstances warns if processes do not share the store.
 func (c *Config) warnInstances() {
 	const hint = "name a Redis server as the store, or leave instances out"
 	n, local := c.Instances, c.Store == Memory
@@ -56,7 +56,7 @@ func (c *Config) warnInstances() {
 // shared reports whether several machines may have the same store.
 func (c *Config) shared() bool { return strings.HasPrefix(c.Store, "redis") }
 
-// warnFallback warns of what a policy does while the store is away.
+// warnFallback warns about the fallback of a policy.
 func (c *Config) warnFallback(p *drawgate.Policy) {
 	for i := range p.Limits {
 		l := &p.Limits[i]
@@ -66,8 +66,8 @@ func (c *Config) warnFallback(p *drawgate.Policy) {
 		}
 		setting := limitSetting(p.Name, l.Name)
 		switch {
-		case mode == drawgate.FallbackOpen && c.stands(setting): // a preset means it
-			c.warnOf(setting, "", "limit %s of policy %s is open: while the store is away it does not limit at all", shorten(l.Name), shorten(p.Name))
+		case mode == drawgate.FallbackOpen && c.stands(setting): // presets do it on purpose
+			c.warnOf(setting, "", "limit %s of policy %s is open: while the store is unavailable it does not limit at all", shorten(l.Name), shorten(p.Name))
 		case mode != drawgate.FallbackClosed && c.Instances.Number > 1:
 			c.warnShare(l, setting)
 		}
@@ -77,7 +77,7 @@ func (c *Config) warnFallback(p *drawgate.Policy) {
 // warnShare warns of a share of less than one unit.
 func (c *Config) warnShare(l *drawgate.Limit, setting string) {
 	if most := most(l, drawgate.MaxPriority); l.Amount > 0 && most >= 0 && most < int64(c.Instances.Number) {
-		c.warnOf(setting, "", "the share of one of %d instances in %d is less than one unit: while the store is away limit %s admits nothing", c.Instances.Number, most, shorten(l.Name))
+		c.warnOf(setting, "", "the share of one of %d instances in %d is less than one unit: while the store is unavailable limit %s admits nothing", c.Instances.Number, most, shorten(l.Name))
 	}
 }
 
@@ -101,7 +101,7 @@ func (c *Config) warnRules() {
 	}
 }
 
-// warnRule warns of what one rule says.
+// warnRule warns about one rule.
 func (c *Config) warnRule(i int) {
 	r, at := &c.Rules[i], &c.places[i]
 	warn := func(part, hint, format string, args ...any) {
@@ -128,7 +128,7 @@ func (c *Config) warnRule(i int) {
 
 var likeRegexp = regexp.MustCompile(`[\\^$()|+\[\]]|\.\*|/:[A-Za-z_]`)
 
-// warnServer warns of what the server would refuse, or better not do.
+// warnServer warns about what the server would refuse, or should not do.
 func (c *Config) warnServer() {
 	s := &c.Server
 	if s.GRPC == "" || s.GRPC == ListenOff {
@@ -155,7 +155,7 @@ func (c *Config) warnServer() {
 	}
 }
 
-// warnPlain warns of tokens that go over a network without TLS.
+// warnPlain warns about tokens that are sent over a network without TLS.
 func (c *Config) warnPlain() {
 	for _, l := range c.Server.listeners() {
 		if !onLoopback(l.address) {
@@ -166,7 +166,7 @@ func (c *Config) warnPlain() {
 
 type listener struct{ setting, address string }
 
-// listeners are the addresses that are listened on, as far as they are named.
+// listeners returns the addresses that are configured for listening.
 func (s *Server) listeners() (list []listener) {
 	for _, l := range []listener{{"server.listen", s.Listen}, {"server.admin", s.Admin}, {"server.grpc", s.GRPC}} {
 		if l.address != "" && l.address != ListenOff {

@@ -6,13 +6,13 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// caution is what is to be said of a limit that works and is perhaps not meant.
+// caution is a warning about a limit that works but is perhaps not intended.
 type caution struct{ key, message, hint string }
 
-// cautions returns what is to be said of a limit. It must compile.
+// cautions returns the warnings about a limit, which must be valid.
 func cautions(l *drawgate.Limit) (list []caution) {
 	if l.Amount == 0 {
-		return nil // nothing passes, which is meant
+		return nil // nothing passes, which is intended
 	}
 	if l.Kind == drawgate.Bucket {
 		list = append(list, burstCaution(l)...)
@@ -36,8 +36,8 @@ func most(l *drawgate.Limit, priority int) int64 {
 	return plan.Max(0, priority)
 }
 
-// burstCaution is about buckets that admit twice their amount, where a hard cap may have been
-// meant.
+// burstCaution warns about buckets that may admit twice their amount, because a hard cap may have
+// been intended.
 func burstCaution(l *drawgate.Limit) []caution {
 	burst := l.Burst
 	if burst == 0 {
@@ -50,7 +50,7 @@ func burstCaution(l *drawgate.Limit) []caution {
 		key: "burst",
 		message: fmt.Sprintf("a bucket of %d per %s with burst %d admits up to %d within one such period",
 			l.Amount, formatDuration(l.Window), burst, burst+l.Amount),
-		hint: "where that must never happen use rolling, or a smaller burst",
+		hint: "if that must never happen, use rolling or a smaller burst",
 	}}
 }
 

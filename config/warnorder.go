@@ -9,11 +9,11 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// maxCompared is how many rules are compared with those before them, each with each.
+// maxCompared bounds how many rules are compared with each rule before them.
 const maxCompared = 500
 
-// warnOrder warns of rules that are never reached, because an earlier one ends the list for all
-// that they match, or applies the same policies.
+// warnOrder warns of rules that have no effect because an earlier rule matches the same requests,
+// and either ends the list or applies the same policies.
 func (c *Config) warnOrder() {
 	if len(c.Rules) > maxCompared {
 		return
@@ -21,7 +21,7 @@ func (c *Config) warnOrder() {
 	for i := range c.Rules {
 		if first, ok := c.hidden(i); ok {
 			at := &c.places[i]
-			c.Warnings = append(c.Warnings, at.problem(at.start, fmt.Sprintf("the rule is never looked at: %s matches all that it matches, and ends the list", c.ruleName(first)),
+			c.Warnings = append(c.Warnings, at.problem(at.start, fmt.Sprintf("the rule is never reached: %s matches everything that it matches, and ends the list", c.ruleName(first)),
 				"put the special rules first"))
 			continue
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// one limits a site to that many requests in any second, whoever asks.
+// one limits a site to that many requests of all clients together in any second.
 func one(amount int) string {
 	return fmt.Sprintf(`
 store: sqlite:drawgate.db
@@ -29,14 +29,14 @@ envoy: {headers: draft}
 `, amount)
 }
 
-// proxies are those that can be run. Each starts, in front of a stand.
+// proxies are the tested proxies, with funcs that start them in front of a testbed.
 var proxies = []struct {
 	name  string
 	start func(s *testbed) *process
 	draft bool // the IETF draft's headers reach the client too
-	down  int  // status while Drawgate is away
+	down  int  // status while Drawgate is down
 	ends  int  // status while Drawgate is stopping, if it answers
-	store int  // status while Drawgate's store is away, and its fallback refuses
+	store int  // status while Drawgate's store is unavailable, and its fallback refuses
 }{
 	{"nginx", func(s *testbed) *process {
 		s.copied("nginx/nginx.conf")
@@ -57,9 +57,9 @@ var proxies = []struct {
 	}, true, http.StatusInternalServerError, http.StatusInternalServerError, http.StatusTooManyRequests},
 }
 
-// flooded is how long a proxy is asked as fast as it answers, siteRate how many requests a second
-// pass of all clients, and perClient of each: as many as users have in the long form, and otherwise
-// what a busy machine exceeds, too.
+// flooded is how long a proxy is flooded. siteRate is how many requests per second may pass from
+// all clients together, and perClient from each. In the long form they are realistic; otherwise
+// they are so low that a busy machine exceeds them, too.
 var flooded, siteRate, perClient = rates()
 
 func rates() (d time.Duration, site, client int) {
@@ -69,11 +69,11 @@ func rates() (d time.Duration, site, client int) {
 	return 4 * time.Second, 60, 4
 }
 
-// TestOneClient: a single client that asks as fast as it can gets what a second allows, no more,
-// and is not refused before it has, through each proxy.
+// Through each proxy a single client that asks as fast as it can gets what a second allows, and no
+// more. It is not refused before it has got that.
 //
 // req: B4, E1
-func TestOneClient(t *testing.T) {
+func TestOneClientGetsExactlyItsLimit(t *testing.T) {
 	for _, p := range proxies {
 		t.Run(p.name, func(t *testing.T) {
 			s := newTestbed(t, one(siteRate))
@@ -114,11 +114,11 @@ func described(t *testing.T, res *reply, draft bool) {
 	}
 }
 
-// TestManyClients: no client gets more than its share of a second, and all together no more than
-// the site has. Nobody is refused before one or the other is used.
+// No client gets more than its own limit per second, and all together get no more than the site's.
+// No client is refused before one of the two is used up.
 //
 // req: B2, B4
-func TestManyClients(t *testing.T) {
+func TestManyClientsGetExactlyTheLimits(t *testing.T) {
 	config := strings.Replace(one(siteRate), "policies:\n", fmt.Sprintf("policies:\n  per-ip: {limits: [{name: rps, rolling: 1s, amount: %d}]}\n", perClient), 1)
 	for _, p := range proxies {
 		t.Run(p.name, func(t *testing.T) {
@@ -148,9 +148,8 @@ func TestManyClients(t *testing.T) {
 	}
 }
 
-// TestDrawgateUnavailable: when Drawgate is killed or stopped while a proxy is flooded, what is
-// asked from then on is answered as the proxy's configuration says, and no request hangs. When it
-// is back, it is asked again.
+// When Drawgate is killed or stopped while a proxy is flooded, the proxy answers as its
+// configuration says, and no request hangs. When Drawgate is back, the proxy asks it again.
 //
 // req: B11
 func TestDrawgateUnavailable(t *testing.T) {
@@ -185,7 +184,7 @@ func TestDrawgateUnavailable(t *testing.T) {
 				answered(t, "before", all.of(func(a asked) bool { return a.ended.Before(begun) }), http.StatusOK, http.StatusTooManyRequests)
 				answered(t, "while it ended", all.of(func(a asked) bool { return !a.ended.Before(begun) && !gap(a) }),
 					http.StatusOK, http.StatusTooManyRequests, p.down, p.ends)
-				answered(t, "while it was away", all.of(func(a asked) bool { return gap(a) && a.ended.Before(back) }), p.down)
+				answered(t, "while it was down", all.of(func(a asked) bool { return gap(a) && a.ended.Before(back) }), p.down)
 				answered(t, "afterwards", all.of(afterwards), http.StatusOK, http.StatusTooManyRequests, p.down)
 			})
 		}
@@ -206,7 +205,7 @@ func (s *testbed) asks() {
 	}
 }
 
-// answered checks that requests were answered, with one of those statuses.
+// answered checks that all requests were answered with one of those statuses.
 func answered(t *testing.T, when string, some []asked, may ...int) {
 	t.Helper()
 	counts, slowest := map[int]int{}, time.Duration(0)
@@ -225,9 +224,8 @@ func answered(t *testing.T, when string, some []asked, may ...int) {
 	}
 }
 
-// TestStoreUnavailable: while the store is unavailable and the fallback refuses, each proxy
-// refuses, and those that can say so do not call it too many requests, and pass on what the refusal
-// says.
+// While the store is unavailable and the fallback refuses, each proxy refuses. Proxies that can do
+// so answer with another status than 429, and pass on the text of the refusal.
 //
 // req: A11
 func TestStoreUnavailable(t *testing.T) {
@@ -256,7 +254,7 @@ func TestStoreUnavailable(t *testing.T) {
 	}
 }
 
-// TestTraefik checks what Traefik's file says where no binary is at hand: see hasTraefik.
+// Traefik's file is checked even without a binary: see hasTraefik.
 func TestTraefik(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("traefik/dynamic.yaml")

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// descriptors has Envoy send so many descriptors with each request: each is a key of its own.
+// descriptors makes Envoy send so many descriptors with each request, each with a key of its own.
 func descriptors(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -19,8 +19,8 @@ func descriptors(n int) string {
 	return b.String()
 }
 
-// TestEnvoyWithNineLimitedDescriptors: a request that more than eight limits count is refused by
-// the one that is used, though Envoy lets requests pass that are not decided.
+// A request that more than eight limits count is refused by the one that is used up, although Envoy
+// lets undecided requests pass.
 //
 // req: B2, E1
 func TestEnvoyWithNineLimitedDescriptors(t *testing.T) {
@@ -61,8 +61,8 @@ func TestEnvoyWithNineLimitedDescriptors(t *testing.T) {
 	}
 }
 
-// TestEnvoyDecidesWhileTheStoreIsUnavailable: with on_store_failure: error it is Envoy's
-// failure_mode_deny that says what passes, not the fallback, which refuses.
+// With on_store_failure: error, Envoy's failure_mode_deny decides what passes, not the fallback,
+// which would refuse.
 //
 // req: B11
 func TestEnvoyDecidesWhileTheStoreIsUnavailable(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// binary is drawgate, built once.
+// binary builds drawgate once, and returns its path.
 var binary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "drawgate")
 	if err != nil {
@@ -86,8 +86,8 @@ func newTestbedFor(t *testing.T, config, site string) *testbed {
 	return s
 }
 
-// fastDir returns a folder in memory if there is one: it is the proxies that are tested here, not a
-// disk that others use as well.
+// fastDir returns a folder in memory if there is one, because these tests are about proxies and not
+// about the disk.
 func fastDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "drawgate") //nolint:usetesting // in memory
@@ -98,7 +98,7 @@ func fastDir(t *testing.T) string {
 	return dir
 }
 
-// write writes a configuration into the stand's folder, with its ports.
+// write writes a configuration into the testbed's folder, with its ports.
 func (s *testbed) write(name, text string) {
 	s.t.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(s.ports(text)), 0o600); err != nil {
@@ -106,8 +106,8 @@ func (s *testbed) write(name, text string) {
 	}
 }
 
-// ports puts the stand's addresses in place of those that the configurations name. Envoy has hosts
-// and ports apart.
+// ports replaces the addresses in a configuration with those of the testbed. Envoy writes hosts and
+// ports separately.
 func (s *testbed) ports(text string) string {
 	text = s.swap.Replace(text)
 	for from, to := range map[string]string{proxyAddr: s.proxy, siteAddr: s.swap.Replace(siteAddr), gateRPCAddr: s.rpc} {
@@ -118,15 +118,15 @@ func (s *testbed) ports(text string) string {
 	return text
 }
 
-// longer gives what a proxy waits for the time that a busy machine takes: what they answer
-// otherwise is asked for by stopping Drawgate.
+// longer raises the timeouts of a proxy for a busy machine. How a proxy answers without Drawgate is
+// tested by stopping Drawgate.
 var longer = strings.NewReplacer(
 	"timeout 100ms", "timeout 30s", "timeout 1s", "timeout 30s", // nginx and Caddy
 	"timeout connect 1s", "timeout connect 30s", "timeout = 1000", "timeout = 30000", // HAProxy
 	"timeout: 1s", "timeout: 30s", // Envoy
 )
 
-// copied writes a configuration of this folder, with more patience.
+// copied writes a configuration of this folder, with longer timeouts.
 func (s *testbed) copied(path string) {
 	s.t.Helper()
 	text, err := os.ReadFile(path)
@@ -153,7 +153,7 @@ type process struct {
 	done chan struct{}
 }
 
-// start runs a program in the stand's folder.
+// start runs a program in the testbed's folder.
 func (s *testbed) start(name string, args ...string) *process {
 	s.t.Helper()
 	path, err := exec.LookPath(name)
@@ -176,7 +176,7 @@ func (s *testbed) start(name string, args ...string) *process {
 	return p
 }
 
-// stop ends the program, by force if it does not go.
+// stop ends the program, by force if necessary.
 func (p *process) stop(sig syscall.Signal) {
 	_ = p.cmd.Process.Signal(sig)
 	select {
@@ -232,8 +232,8 @@ func (s *testbed) await(url string, status int) *reply {
 	return nil
 }
 
-// flood begins to ask the proxy as fast as wrk can, from one address, and returns what waits for
-// its end.
+// flood begins to send requests to the proxy as fast as wrk can, from one address. The returned
+// func waits for its end.
 func (s *testbed) flood(d time.Duration) (wait func()) {
 	s.t.Helper()
 	p := s.start("wrk", "-t1", "-c32", fmt.Sprintf("-d%ds", int(d.Seconds())), "http://"+s.proxy+"/")
@@ -246,20 +246,20 @@ func (s *testbed) flood(d time.Duration) (wait func()) {
 	}
 }
 
-// asked is one request of many.
+// asked is one of many requests.
 type asked struct {
 	from         string // address
 	began, ended time.Time
 	status       int // 0 if there was no answer
 }
 
-// crowd is what many clients asked.
+// crowd is the requests of many clients.
 type crowd struct {
 	mu  sync.Mutex
 	all []asked // guarded by mu
 }
 
-// of returns those requests.
+// of returns the requests that fulfil a condition.
 func (c *crowd) of(which func(asked) bool) (some []asked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,16 +271,15 @@ func (c *crowd) of(which func(asked) bool) (some []asked) {
 	return some
 }
 
-// await waits for so many of those requests.
+// await waits for so many requests that fulfil a condition.
 func (c *crowd) await(n int, which func(asked) bool) {
 	for end := time.Now().Add(patience); len(c.of(which)) < n && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// floodFrom asks the proxy as fast as it answers until ctx ends, from that many addresses at once.
-// It does so by a client of its own: wrk and h2load have no option to bind the address that they
-// ask from.
+// floodFrom sends requests as fast as the proxy answers until ctx ends, from that many addresses at
+// once. It uses a client of its own, because wrk and h2load cannot bind a source address.
 func (s *testbed) floodFrom(ctx context.Context, addresses int, to *crowd) {
 	s.t.Helper()
 	var wg sync.WaitGroup
@@ -305,13 +304,14 @@ func (s *testbed) floodFrom(ctx context.Context, addresses int, to *crowd) {
 	wg.Wait()
 }
 
-// hang is how long a request may take. Every proxy waits for less; the rest is for a busy machine.
+// hang is how long a request may take. Every proxy has a shorter timeout; the rest is for a busy
+// machine.
 const hang = time.Minute
 
-// patience is how long something may take that happens sooner or later.
+// patience is how long to wait for something that must happen.
 const patience = 3 * time.Minute
 
-// ask asks the proxy once.
+// ask sends one request to the proxy.
 func (s *testbed) ask(ctx context.Context, c *http.Client) (a asked) {
 	a.began = time.Now()
 	defer func() { a.ended = time.Now() }()
@@ -366,9 +366,9 @@ func within(t *testing.T, what string, at []time.Time, most int, window time.Dur
 	}
 }
 
-// full reports whether the limit was used when a request was refused: at some instant while it was
-// under way, so much had been admitted in the second before. How soon a machine asks and answers
-// has no part in it.
+// full reports whether the limit was used up when a request was refused: at some instant during the
+// request, so much had been admitted in the second before. So the speed of the machine does not
+// matter.
 func full(a asked, at []time.Time, most int) bool {
 	const window = time.Second + time.Second/64 // an entry leaves the window up to a 128th of it late
 	first, _ := slices.BinarySearchFunc(at, a.began.Add(-window), time.Time.Compare)
@@ -380,8 +380,8 @@ func full(a asked, at []time.Time, most int) bool {
 	return false
 }
 
-// refused returns how many of them were refused, and fails if one was that should not have been, or
-// none was.
+// refused returns how many requests were refused. It fails if one was refused too early, or none at
+// all.
 func (c *crowd) refused(t *testing.T, rightly func(asked) bool) int {
 	t.Helper()
 	all := c.of(func(a asked) bool { return a.status == http.StatusTooManyRequests })
@@ -398,7 +398,7 @@ func (c *crowd) refused(t *testing.T, rightly func(asked) bool) int {
 }
 
 // used returns how much of the site's limit was used in so many seconds from the first instant on.
-// It is never more than 1: each of these seconds is a window.
+// It is never more than 1, because each of these seconds is a window.
 func used(at []time.Time, seconds int) float64 {
 	if len(at) == 0 {
 		return 0

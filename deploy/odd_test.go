@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// verdict is what must become of a request.
+// verdict is the required outcome of a request.
 type verdict int
 
 const (
@@ -31,7 +31,7 @@ const (
 	either                 // passes, or the proxy or Drawgate refuses it, each as it understands HTTP
 )
 
-// row is a request that a client sends, and what must become of it.
+// row is a request that a client sends, and its required outcome.
 type row struct {
 	want    verdict
 	request string // the request line without the version, or all of the request's lines, without what send adds
@@ -39,7 +39,7 @@ type row struct {
 	host    string // "": that of the proxy
 }
 
-// table has what proxies are asked. HOST is the proxy's address.
+// table has the requests to proxies. HOST is the proxy's address.
 var table = slices.Concat(
 	rows(passes, "", "GET /", "GET /login", "GET /login/", "GET /Login", "GET /loginx", "GET /healthz/", "GET /Healthz", "GET /publicx", "GET /.well-known/x", "GET /a..b", "GET /...",
 		"GET /v1;a=b/x", "GET /a:b@c!$&'()*+,=~-_.", "HEAD /x", "POST /x", "PUT /x", "DELETE /x", "PATCH /x", "OPTIONS /x"),
@@ -59,9 +59,9 @@ var table = slices.Concat(
 	// A client cannot choose how it is refused.
 	rows(passes, "", "GET /full"),
 	rows(limited, "", "GET /full", "HEAD /full", "POST /full", "GET /full?status=403", "GET /full?status=200", "GET /full?status=401&route=x", "GET /full\nX-RateLimit-Status: 200"),
-	// What Drawgate cannot decide is no Drawgate that is unavailable.
+	// A request that Drawgate cannot decide is not treated as an outage of Drawgate.
 	rows(failed, "", "GET /strict", "GET /strict?status=403", "GET /strict\nX-N: many"),
-	// Clients describe their requests as others, or as those of others.
+	// Clients pretend that their requests are different ones, or those of other clients.
 	rows(passes, "GET /x", "GET /x\nX-Original-URI: /healthz", "GET /x\nx-original-uri: /x", "GET /x\nX-Original-URI: /healthz\nX-Original-URI: /x", "GET /x\nX-Original-URL: http://HOST/healthz",
 		"GET /x\nX-Original-URL: /healthz", "GET /x\nX-Original-Method: POST", "GET /x\nX-Forwarded-Uri: /healthz", "GET /x\nX-Forwarded-Uri:", "GET /x\nX-Forwarded-Method: POST",
 		"GET /x\nX-Forwarded-Host: other.example", "GET /x\nX-Forwarded-For: 192.0.2.1", "GET /x\nX-Forwarded-For: 127.0.0.1", "GET /x\nX-Forwarded-For: 192.0.2.1, 127.0.0.1",
@@ -72,7 +72,7 @@ var table = slices.Concat(
 		"GET /x\nSec-Fetch-Site: cross-site\nOrigin: https://evil.example", "GET /x\nX-Long: "+strings.Repeat("a", 4000)),
 	rows(passes, "POST /login", "POST /login\nContent-Length: 9\n\nstatus=ok", "POST /login\nTransfer-Encoding: chunked\n\n3\nabc\n0\n\n", "POST /login?route=a\nContent-Length: 0\n\n",
 		"POST /login\nX-Original-URI: /healthz\nContent-Length: 3\n\nabc"),
-	// Programs take these for different paths.
+	// Programs read these as different paths.
 	rows(refused, "", "GET /login#/../healthz", "GET /login#/healthz/..", "GET /public/#/../../login", "GET /x?a#b", "GET /public/..;/login", "GET /public/..;x=y/login", "GET /public/%2e%2e;x/login",
 		`GET /public/..\login`, `GET /public\..\login`, "GET /public/..%5clogin", "GET /public/..%5Clogin", "GET /public%5c..%5clogin", "GET /public/%252e%252e/login", "GET /public/..%252flogin",
 		"GET /public/..%255clogin", "GET /public/%252e%252e%252flogin", "GET /api/x/../../healthz", "GET /healthz/../login", "GET /public/../login", "GET /public/%2e%2e/login",
@@ -82,7 +82,8 @@ var table = slices.Concat(
 		"HEAD /public/..%5clogin", "GET /public/..;/login?x=1", "GET /public/..;/login\nX-Forwarded-Uri: /healthz", "GET /public/..;/login\nX-Original-URI: /healthz",
 		"GET //login", "GET //x/login", "GET //public/login", "GET //healthz", "GET http://HOST//public/login",
 		"GET /%zz", "GET /healthz%", "GET healthz"),
-	// What HTTP is not, or hardly: whoever lets it pass must count it as what the site sees.
+	// Invalid or almost invalid HTTP: a proxy that lets it pass must count it as what the site
+	// sees.
 	rows(either, "GET /login#", "GET /login#"), rows(either, "GET /healthz#", "GET /healthz#"),
 	rows(either, "", "GET /x\nConnection: close, X-Forwarded-For, X-Forwarded-Uri, X-Forwarded-Method, X-Original-URI", "OPTIONS *", "GET *", "CONNECT /x", "TRACE /x", "get /x", "FOO /x", "GET /a\x01b", "GET /a\x7fb", "GET /\xff", "GET /é",
 		"GET /x?"+strings.Repeat("a", 9000), "GET /x?"+strings.Repeat("a", 11000), "GET /x?"+strings.Repeat("a", 12100), "GET /x\nX-Long: "+strings.Repeat("a", 11900),
@@ -107,8 +108,7 @@ func rows(want verdict, as string, requests ...string) (list []row) {
 	return list
 }
 
-// counting has a bucket for each request that can be told from others, and says what a bucket was
-// used for.
+// counting has a bucket for each distinguishable request, and returns which requests used a bucket.
 const counting = `
 store: sqlite:drawgate.db
 store_timeout: 30s
@@ -132,14 +132,14 @@ func traefik(s *testbed) *process {
 	return s.start("traefik", "--configFile=traefik.yaml")
 }
 
-// hasTraefik reports whether Traefik is tested. It takes long to build, so it must be there only in
-// the long form.
+// hasTraefik reports whether Traefik is tested. It takes long to build, so only the long form
+// requires it.
 func hasTraefik() bool {
 	_, err := exec.LookPath("traefik")
 	return err == nil || os.Getenv("DRAWGATE_LONG") != ""
 }
 
-// documented start proxies with what docs/forward-auth.md tells of them, where it is not a file of
+// documented starts proxies with configurations from docs/forward-auth.md that are not files of
 // this folder.
 var documented = map[string]func(*testbed) *process{
 	"nginx": func(s *testbed) *process {
@@ -169,12 +169,11 @@ func snippet(t *testing.T, language string) string {
 	return block
 }
 
-// TestOddRequests: whatever a client sends, the site does not see it uncounted, or counted as
-// another request or another client's; and whatever is ordinary passes. Envoy is asked about
-// addresses alone.
+// Whatever a client sends, no request reaches the site uncounted, or counted as another request or
+// as another client's. Ordinary requests pass. Envoy is tested only with addresses.
 //
 // req: B4
-func TestOddRequests(t *testing.T) {
+func TestOddRequestsAreCountedAsTheSiteSeesThem(t *testing.T) {
 	t.Parallel()
 	for _, p := range proxies {
 		t.Run(p.name, func(t *testing.T) {
@@ -194,8 +193,8 @@ func TestOddRequests(t *testing.T) {
 			oddRequests(t, name, start)
 		})
 	}
-	// Without the last refusal requests pass while Drawgate is unavailable: clients must not be
-	// able to bring that about.
+	// Without the last refusal, requests pass while Drawgate is unavailable. Clients must not be
+	// able to cause that.
 	t.Run("haproxy, open", func(t *testing.T) {
 		t.Parallel()
 		oddRequests(t, "haproxy", func(s *testbed) *process {
@@ -285,11 +284,11 @@ func oddRequests(t *testing.T, proxy string, start func(*testbed) *process) {
 	}
 }
 
-// TestManyLimits: the headers of a decision by 8 policies of 6 limits are no error for any proxy,
-// with which requests may pass.
+// The headers of a decision by 8 policies with 6 limits each are not too long for any proxy. Such
+// an error could let requests pass.
 //
 // req: B4
-func TestManyLimits(t *testing.T) {
+func TestHeadersOfManyLimitsAreNoError(t *testing.T) {
 	t.Parallel()
 	var policies, apply []string
 	for i := range 8 {
@@ -340,14 +339,15 @@ func (s *testbed) key(proxy string, i int) (key string) {
 	return key
 }
 
-// resolved reports whether what reached the site means the same path to all programs, because the
-// proxy made it so: Traefik resolves ".." before it asks.
+// resolved reports whether the proxy changes a path so that all programs read it alike: Traefik
+// resolves ".." before it asks.
 func resolved(line string) bool {
 	path, _, _ := strings.Cut(strings.Fields(line)[1], "?")
 	return !strings.ContainsAny(path, `%;\#`) && !strings.Contains(path, "..") && !strings.Contains(path, "//")
 }
 
-// keyOf is the bucket that a row uses as the request of that line, and whether that is exempt.
+// keyOf returns the bucket that a row uses if the site sees that request line, and whether it is
+// exempt.
 func (s *testbed) keyOf(i int, line string) (key string, free bool) {
 	host, _, _ := net.SplitHostPort(s.proxy)
 	if table[i].host != "" {
@@ -359,7 +359,7 @@ func (s *testbed) keyOf(i int, line string) (key string, free bool) {
 	return from(i) + "|" + host + "||" + strings.ToUpper(method) + "|" + strings.NewReplacer("%", "%25", "|", "%7C").Replace(path), free
 }
 
-// send sends a row as it stands, and returns the status of the answer, "" if there is none.
+// send sends a row unchanged, and returns the status of the answer, or "" if there is none.
 func (s *testbed) send(i int) (status string) {
 	s.t.Helper()
 	d := &net.Dialer{Timeout: hang, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from(i))}}
@@ -389,7 +389,7 @@ func (s *testbed) send(i int) (status string) {
 	return ""
 }
 
-// rawSite is a site that understands whatever it is sent, and notes it.
+// rawSite is a site that accepts whatever it gets, and records it.
 type rawSite struct {
 	addr string
 	mu   sync.Mutex

@@ -16,7 +16,7 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// server is what is limited. Its funcs may be nil.
+// server is the limited server. Its funcs may be nil.
 type server struct {
 	echo.UnimplementedTestServiceServer
 

@@ -13,7 +13,7 @@ import (
 
 // Unary is a grpc.UnaryServerInterceptor.
 func (l *Limit) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	set := func(md metadata.MD) { _ = grpc.SetHeader(ctx, md) } // it fails where headers were sent: nothing is lost but they
+	set := func(md metadata.MD) { _ = grpc.SetHeader(ctx, md) } // it fails only if the headers were sent already, and then only these are lost
 	h, err := l.begin(ctx, info.FullMethod, set)
 	if err != nil {
 		return nil, err
@@ -21,12 +21,12 @@ func (l *Limit) Unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 	if h == nil {
 		return next(ctx, request)
 	}
-	defer h.End()                     //nolint:contextcheck // what was held is given back, whoever has left
-	return next(h.Context(), request) //nolint:contextcheck // it is ctx, and ends with what is held
+	defer h.End()                     //nolint:contextcheck // units are given back even if the client has left
+	return next(h.Context(), request) //nolint:contextcheck // it is derived from ctx, and ends when the hold is lost
 }
 
 // Stream is a grpc.StreamServerInterceptor. A stream is one call: it is decided when it is opened,
-// and what it holds is held while it is open.
+// and its units are held while it is open.
 func (l *Limit) Stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	set := func(md metadata.MD) { _ = stream.SetHeader(md) } // as above
 	h, err := l.begin(stream.Context(), info.FullMethod, set)
@@ -40,7 +40,7 @@ func (l *Limit) Stream(server any, stream grpc.ServerStream, info *grpc.StreamSe
 	return next(server, &heldStream{ServerStream: stream, ctx: h.Context()})
 }
 
-// heldStream is a stream whose context ends when what it holds is lost.
+// heldStream is a stream whose context ends when its hold is lost.
 type heldStream struct {
 	grpc.ServerStream
 
@@ -50,7 +50,7 @@ type heldStream struct {
 // Context implements grpc.ServerStream.
 func (s *heldStream) Context() context.Context { return s.ctx }
 
-// begin decides a call. Without an error it may run, and holds h, which may be nil.
+// begin decides a call. If there is no error the call may run; it then holds h, which may be nil.
 func (l *Limit) begin(ctx context.Context, method string, set func(metadata.MD)) (*hold.Hold, error) {
 	if l.skips(ctx, method) {
 		return nil, nil //nolint:nilnil // no hold and no error: the call runs

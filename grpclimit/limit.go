@@ -1,14 +1,14 @@
-// Package grpclimit has server interceptors for google.golang.org/grpc that take units of drawgate
-// buckets for each call before its handler runs, and answer RESOURCE_EXHAUSTED where they are not
-// granted, with RetryInfo and QuotaFailure as details.
+// Package grpclimit has server interceptors for google.golang.org/grpc. They take units from
+// drawgate buckets for each call before its handler runs. A refused call gets RESOURCE_EXHAUSTED,
+// with RetryInfo and QuotaFailure as details.
 //
 //	lim, err := drawgate.New(memstore.New(nil), drawgate.PerMinute("calls", 10), nil)
 //	limit, err := grpclimit.New([]grpclimit.Bucket{{Limiter: lim, Key: grpclimit.ByPeer(nil)}}, nil)
 //	grpc.NewServer(grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Stream))
 //
 // Several buckets are one atomic take: a call that one of them refuses costs nothing in the others.
-// Where a policy has a concurrency limit, units are held while the handler runs, or the stream is
-// open, renewed as long as that takes, and given back when it ends, however it ends.
+// If a policy has a concurrency limit, units are held and renewed while the handler runs or the
+// stream is open, and given back when it ends, however it ends.
 package grpclimit
 
 import (
@@ -24,10 +24,10 @@ import (
 	"github.com/drawgate/drawgate/internal/admit"
 )
 
-// Bucket says what is taken for a call: units of the bucket of its key under a limiter's policy.
+// Bucket says what is taken for a call: units from the bucket of its key, under a limiter's policy.
 type Bucket struct {
-	// Limiter is required. All limiters of a Limit must have been made from one another, by With,
-	// and have different policies.
+	// Limiter is required. All limiters of a Limit must be derived from each other by With, and
+	// have different policies.
 	Limiter *drawgate.Limiter
 	// Key says who is counted; nil means ByPeer(nil).
 	Key Key
@@ -39,7 +39,7 @@ type Bucket struct {
 
 // Options holds what a Limit can do without. The zero value is ready to use.
 type Options struct {
-	// Exempt are full methods that are not limited: "/package.Service/Method" that one,
+	// Exempt are full methods that are not limited: "/package.Service/Method" means that one,
 	// "/package.Service/*" all of a service. Nil means those of grpc.health.v1.Health; an empty
 	// list means none.
 	Exempt []string
@@ -48,8 +48,8 @@ type Options struct {
 	// Priority of a call, 0 to drawgate.MaxPriority. Nil means 0.
 	Priority func(ctx context.Context, method string) int
 
-	// Wait is how long a call that does not pass may wait until it does, instead of being refused;
-	// its own deadline may be earlier. 0 means that none waits. A bucket's policy may allow less.
+	// Wait is how long a call may wait for its units instead of being refused. Its own deadline may
+	// be earlier. 0 means that no call waits. A bucket's policy may allow less.
 	Wait time.Duration
 	// Queue is how many calls may wait at once: 0 means 1000.
 	Queue int
@@ -62,8 +62,8 @@ type Options struct {
 	// FailOpen lets calls pass when the store cannot decide, marked with x-ratelimit-fallback.
 	// Otherwise they get UNAVAILABLE.
 	FailOpen bool
-	// OnError is told of what went wrong: the store did not decide, a hold was lost, a policy does
-	// not have what was asked for. Nil ignores it. It must be quick. No key is in an error.
+	// OnError is called with errors: the store did not decide, a hold was lost, a policy does not
+	// have the unit that was asked for. Nil ignores them. It must be quick. Errors contain no keys.
 	OnError func(ctx context.Context, method string, err error)
 
 	// Quiet leaves out the x-ratelimit- metadata; retry-after and x-ratelimit-fallback stay.
@@ -72,8 +72,8 @@ type Options struct {
 
 const healthMethod = "/grpc.health.v1.Health/*"
 
-// ErrHoldLost is the cause of the end of a handler's context whose slot may be another's: its hold
-// could not be renewed in time, or its bucket was reset. The handler should stop.
+// ErrHoldLost is the cause with which a handler's context ends if its hold could not be renewed in
+// time, or its bucket was reset. Another call may have the slot then, so the handler should stop.
 var ErrHoldLost = errors.New("grpclimit: the hold of this call is lost")
 
 // Limit limits the calls to a server. Its methods Unary and Stream are interceptors. It is safe for
@@ -84,12 +84,12 @@ type Limit struct {
 	methods map[string]bool // exempt
 	service map[string]bool // exempt, "/package.Service/"
 	door    *admit.Door
-	engine  *engine.Engine // nil: buckets are taken of
+	engine  *engine.Engine // nil: units are taken from buckets
 	rules   RuleOptions    // with an engine
 }
 
-// New returns a Limit that takes of all buckets, or of none, for each call. opts may be nil. It
-// reports what cannot work here, so that no call has to.
+// New returns a Limit that takes from all buckets, or from none, for each call. opts may be nil.
+// Mistakes are reported here, so that no call has to report them.
 func New(buckets []Bucket, opts *Options) (*Limit, error) {
 	l := &Limit{buckets: slices.Clone(buckets)}
 	if opts != nil {

@@ -44,7 +44,7 @@ func TestRefusalHasRetryInfoAndQuotaFailure(t *testing.T) {
 	}
 }
 
-// wantsAnHour looks at the details of a refusal by a limit per hour that was used up just now.
+// wantsAnHour checks the details of a refusal by a limit per hour that has just been used up.
 func wantsAnHour(t *testing.T, err error, amount int64) {
 	t.Helper()
 	var retry *errdetails.RetryInfo
@@ -169,7 +169,7 @@ func TestHealthIsExemptAndOthersMayBe(t *testing.T) {
 	}
 }
 
-// single is a policy of one call at once.
+// single is a policy of one call at a time.
 func single() drawgate.Policy {
 	return drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "at-once", Kind: drawgate.Concurrency, Amount: 1}}}
 }
@@ -222,7 +222,7 @@ func TestPanicGivesTheSlotBack(t *testing.T) {
 	}
 }
 
-// opened is a stream of which only the context is asked for.
+// opened is a stream of which only the context is used.
 type opened struct {
 	grpc.ServerStream
 	ctx context.Context //nolint:containedctx // as a stream has it
@@ -261,7 +261,7 @@ func TestStreamHoldsItsSlotForLongerThanAHold(t *testing.T) {
 	})
 }
 
-// A client that goes away without a word ends its stream as well.
+// A client that leaves without closing its stream ends it as well.
 func TestStreamsTakeSlotsFromEachOtherUntilTheyEnd(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, limit(t, limiter(t, single()), nil), &server{stream: func(s echo.TestService_FullDuplexCallServer) error {
@@ -391,7 +391,7 @@ func TestCostThatNeverFitsHasNoRetryInfo(t *testing.T) {
 	}
 }
 
-func TestWrongSetUpIsReported(t *testing.T) {
+func TestMistakesAreReported(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, drawgate.PerHour("hour", 1))
 	other := limiter(t, drawgate.PerDay("day", 1))
@@ -452,8 +452,8 @@ func one(md metadata.MD, name string) string {
 	return ""
 }
 
-// TestBucketsThatTakeNothing: calls that name no unit of policies that count no requests are a
-// mistake, found before the first call.
+// If the policies count no requests, calls that name no unit would take nothing. This mistake is
+// found before the first call.
 func TestBucketsThatTakeNothing(t *testing.T) {
 	t.Parallel()
 	tokens := limiter(t, drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})
@@ -466,8 +466,8 @@ func TestBucketsThatTakeNothing(t *testing.T) {
 	}
 }
 
-// A paused bucket is RESOURCE_EXHAUSTED until the pause ends, also where slots are taken, and no
-// quota's failure.
+// A paused bucket gives RESOURCE_EXHAUSTED until the pause ends, also with concurrency limits, and
+// without a QuotaFailure.
 func TestPauseIsSaid(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(nil)

@@ -18,23 +18,23 @@ import (
 type RuleOptions struct {
 	Options
 
-	// Proxies finds the address of the client; nil: it is whoever opened the connection.
+	// Proxies finds the address of the client. Nil means the address that opened the connection.
 	Proxies Proxies
-	// User says who is signed in, as an authentication in front of this interceptor has put it into
-	// the context; nil: nobody is.
+	// User returns who is signed in, which an authentication before this interceptor has put into
+	// the context. Nil means that nobody is.
 	User func(ctx context.Context) string
-	// Class says the class of a call by its metadata, as headers, which carry an API key: the Class
-	// of a *config.Runtime does. nil: there are no classes.
+	// Class returns the class of a call by its metadata, as headers, which may carry an API key.
+	// The method Class of a *config.Runtime does this. Nil means that there are no classes.
 	Class func(h http.Header) string
 }
 
 // NewByRules returns a Limit that lets the rules of an engine choose, for each call, the policies
-// and keys that count it, with their overrides and shadows. What is put in force in the engine
-// holds from the next call on. The engine of a configuration file is a *config.Runtime's. opts may
-// be nil.
+// and keys that count it, with their overrides and shadows. A new configuration of the engine
+// applies from the next call on. For a configuration file use the engine of a *config.Runtime. opts
+// may be nil.
 //
-// For rules a call is what it is for HTTP/2: a POST to a path that is the full method, with the
-// metadata as headers. The route is the full method too.
+// For rules a call is what it is in HTTP/2: a POST whose path is the full method, with the metadata
+// as headers. The route is also the full method.
 func NewByRules(e *engine.Engine, opts *RuleOptions) (*Limit, error) {
 	l := &Limit{engine: e}
 	if opts != nil {
@@ -46,7 +46,7 @@ func NewByRules(e *engine.Engine, opts *RuleOptions) (*Limit, error) {
 	return l, l.door.CheckEngine(e)
 }
 
-// byRules says a call in the words of rules.
+// byRules describes a call by the attributes of rules.
 func (l *Limit) byRules(ctx context.Context, method string, t *admit.Take) error {
 	if err := rules.CheckRequestPath(method); err != nil {
 		return status.Error(codes.InvalidArgument, "the name of the method can be understood in more than one way")

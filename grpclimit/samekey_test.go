@@ -13,8 +13,8 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// TestKeysAreThoseOfHTTP: who asks over gRPC and over HTTP is one, so both doors have to call it
-// the same.
+// A caller has the same key over gRPC and over HTTP, so both packages must build it in the same
+// way.
 func TestKeysAreThoseOfHTTP(t *testing.T) {
 	t.Parallel()
 	for _, addr := range []string{"192.0.2.1", "::ffff:192.0.2.1", "2001:db8:1:2:3:4:5:6", "::1"} {

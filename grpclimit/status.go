@@ -21,9 +21,9 @@ import (
 
 // The metadata of an answer. They are headers of HTTP/2, named as package httplimit names them.
 const (
-	MetadataLimit     = "x-ratelimit-limit"     // units per window of the limit described: the one that refuses longest, or has the least left
-	MetadataRemaining = "x-ratelimit-remaining" // units that are left of it now
-	MetadataReset     = "x-ratelimit-reset"     // Unix seconds at which nothing of it is used, or its calendar window ends
+	MetadataLimit     = "x-ratelimit-limit"     // units per window of the described limit: the one that refuses longest, or else the one with the smallest part left
+	MetadataRemaining = "x-ratelimit-remaining" // units that are left of that limit now
+	MetadataReset     = "x-ratelimit-reset"     // Unix seconds at which the limit is unused again, or its calendar window ends
 	MetadataFallback  = "x-ratelimit-fallback"  // "true": decided without the store
 	MetadataRetry     = "retry-after"           // seconds, on refusals that a wait can help
 )
@@ -66,7 +66,7 @@ func refusal(d *drawgate.Decision, full bool) error {
 	if l, ok := d.Refusing(); ok {
 		text = fmt.Sprintf("rate limit exceeded: limit %q of policy %q", l.Limit.Name, l.Policy)
 	}
-	if d.Reason == drawgate.Paused { // it is no limit's doing
+	if d.Reason == drawgate.Paused { // no limit is the reason
 		text, quota.Violations = "calls like this one are paused", nil
 	}
 	if full {
@@ -82,7 +82,7 @@ func refusal(d *drawgate.Decision, full bool) error {
 	return withDetails(status.New(codes.ResourceExhausted, text), details...)
 }
 
-// violation names a limit. Who was counted stays out of it: keys may be secrets.
+// violation names a limit. It leaves out the key, which may be a secret.
 func violation(policy string, l *drawgate.Limit) *errdetails.QuotaFailure_Violation {
 	unit := l.Unit
 	if unit == "" {
@@ -98,10 +98,10 @@ func withDetails(s *status.Status, details ...protoadapt.MessageV1) error {
 	if with, err := s.WithDetails(details...); err == nil {
 		return with.Err()
 	}
-	return s.Err() // details that cannot be written do not change the answer
+	return s.Err() // without details the answer is the same
 }
 
-// failed is the status of a call that could not be decided; nil if it may run.
+// failed returns the status of a call that could not be decided, or nil if the call may run.
 func (l *Limit) failed(ctx context.Context, method string, err error, set func(metadata.MD)) error {
 	never, isNever := errors.AsType[*drawgate.NeverFitsError](err)
 	switch {
@@ -123,5 +123,5 @@ func (l *Limit) failed(ctx context.Context, method string, err error, set func(m
 			protoadapt.MessageV1Of(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)}))
 	}
 	l.report(ctx, method, err)
-	return status.Error(codes.Internal, "the rate limit is set up wrongly")
+	return status.Error(codes.Internal, "the rate limit is configured wrongly")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// nowhere is a response writer that costs as little as one can, so that what is measured is the
+// nowhere is a response writer that costs as little as possible, so that the benchmark measures the
 // middleware.
 type nowhere struct{ h http.Header }
 
@@ -37,8 +37,8 @@ func plenty(b testing.TB) *drawgate.Limiter {
 	return limiter(b, policy("per-ip", bucket(drawgate.MaxAmount/1000, time.Minute, 5)))
 }
 
-// BenchmarkHeadersOnly is what the middleware is measured by: one that formats the same headers
-// from numbers that change, and decides nothing.
+// BenchmarkHeadersOnly is the baseline for the middleware: it formats the same headers from
+// changing numbers, and decides nothing.
 func BenchmarkHeadersOnly(b *testing.B) {
 	b.Run("write=set", func(b *testing.B) { serve(b, &headersOnly{write: setHeaders}, "192.0.2.1:1234") })
 	b.Run("write=assign", func(b *testing.B) { serve(b, &headersOnly{write: assignHeaders}, "192.0.2.1:1234") })
@@ -58,7 +58,7 @@ func (o *headersOnly) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	done.ServeHTTP(w, r)
 }
 
-// setHeaders is the plain way.
+// setHeaders is the simple way.
 func setHeaders(h http.Header, limit, left, reset, window int64) {
 	h.Set("X-RateLimit-Limit", strconv.FormatInt(limit, 10))
 	h.Set("X-RateLimit-Remaining", strconv.FormatInt(left, 10))
@@ -76,9 +76,9 @@ func assignHeaders(h http.Header, limit, left, reset, window int64) {
 	h["Ratelimit-Policy"] = []string{`"per-ip";q=1000000000;w=60;drawgate-burst=5`}
 }
 
-// packHeaders is the cheapest way that we know, and the middleware's own: what does not change is
-// formatted once, the rest is one string in which numbers that occur twice stand once, and all
-// values share a slice.
+// packHeaders is the cheapest way that we know, and the one of the middleware. Constant parts are
+// formatted once. The rest is one string, in which a number that occurs twice is written once, and
+// all values share a slice.
 func packHeaders(h http.Header, _, left, reset, window int64) {
 	var space [64]byte
 	text := append(space[:0], `"per-ip";r=`...)

@@ -9,8 +9,8 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// TestAllocations: one slice and one string more than nothing; a middleware that only writes the
-// headers needs the slice, too.
+// A request allocates one slice and one string. A middleware that only writes the headers needs the
+// slice, too.
 func TestAllocations(t *testing.T) {
 	w, r := &nowhere{h: http.Header{}}, httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	h := middleware(t, &httplimit.Options{Exempt: []string{"/health*"}}, httplimit.Bucket{Limiter: plenty(t)}).Handler(done)

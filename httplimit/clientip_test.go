@@ -24,7 +24,7 @@ func proxies(t testing.TB, opts *httplimit.ProxyOptions, trusted ...string) *htt
 	return p
 }
 
-// client asks who sent a request with these lines of the header that p reads.
+// client returns who sent a request, by these lines of the header that p reads.
 func client(p *httplimit.Proxies, remote string, lines ...string) string {
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	r.RemoteAddr = remote
@@ -168,9 +168,9 @@ func TestClientWithoutRequest(t *testing.T) {
 	}
 }
 
-// TestPeers21TheLeftOfXForwardedForIsAnybodys: whoever takes the first address of the header lets
-// anyone choose a bucket.
-func TestPeers21TheLeftOfXForwardedForIsAnybodys(t *testing.T) {
+// The first address of the header comes from the client, so a limiter that uses it lets anybody
+// choose a bucket.
+func TestPeers21FirstAddressOfXForwardedForIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	p := proxies(t, nil, "10.0.0.0/8")
 	for _, invented := range []string{"1.1.1.1", "10.0.0.3", "unknown", "", "2001:db8::1, 3.3.3.3", strings.Repeat("10.0.0.9,", 500)} {
@@ -180,7 +180,8 @@ func TestPeers21TheLeftOfXForwardedForIsAnybodys(t *testing.T) {
 	}
 }
 
-// TestManyHops reads a header of a million proxies in no time: no more of it than of any other.
+// A header with a million proxies takes no longer than any other, because only a bounded part is
+// read.
 func TestManyHops(t *testing.T) {
 	t.Parallel()
 	xff, fwd := proxies(t, nil, "10.0.0.0/8"), proxies(t, &httplimit.ProxyOptions{Header: httplimit.Forwarded}, "10.0.0.0/8")

@@ -42,8 +42,7 @@ func limited(store drawgate.Store, site http.Handler) (http.Handler, error) {
 	return limit.Handler(site), nil
 }
 
-// TestPage: what the page shows is what was compiled and run, and every header and code is
-// explained.
+// The page shows the code that was compiled and run, and explains every header and code.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	read := func(path string) string {

@@ -10,9 +10,9 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// FuzzForwarded throws headers at the walk that a client may have sent. Whatever they say: nothing
-// panics; without a trusted proxy the client is the peer; with one it is whom the last trusted
-// proxy was asked by, and no text left of that changes it.
+// FuzzForwarded reads headers that a client may have sent. Whatever they contain, nothing panics.
+// Without a trusted proxy the client is the peer. With one it is the address that the last trusted
+// proxy names, whatever stands to the left of that.
 func FuzzForwarded(f *testing.F) {
 	for _, s := range []string{
 		"", "198.51.100.1", "1.1.1.1, 10.0.0.2", `for="[2001:db8::1]:80";proto=https, for=_x`, `for="1.1.1.1`, `a="\`, "unknown,,", "[::1", "::ffff:1.2.3.4%z",
@@ -44,8 +44,8 @@ func FuzzForwarded(f *testing.F) {
 	})
 }
 
-// vouched appends to what a client sent, as two trusted proxies do that it came through, and
-// expects the client that the first of them saw.
+// vouched appends two trusted proxies to what a client sent, and expects the client that the first
+// of them saw.
 func vouched(t *testing.T, p *httplimit.Proxies, header, first, second, text string) {
 	t.Helper()
 	seen, err := netip.ParseAddr(text)

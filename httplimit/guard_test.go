@@ -13,10 +13,10 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// TestGuarded: with the store away a request is refused only if this process's own limiter is used
-// up, and that is a 429 like any other; what a policy does not decide without the store is 503, and
-// nobody's fault. All of it is marked. req: E7.
-func TestGuarded(t *testing.T) {
+// While the store is unavailable a request is refused only if this process's own limiter is used
+// up, which is a 429 like any other. If a policy does not decide without the store, the answer is
+// 503. All these answers are marked. req: E7.
+func TestStoreUnavailableBehindAGuard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{Store: memstore.New(nil)}

@@ -14,13 +14,13 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// unix returns an instant in Unix seconds, as X-RateLimit-Reset has it; d is whole seconds from
-// now, whose fraction is rounded up.
+// unix returns an instant in Unix seconds, as in X-RateLimit-Reset. d is whole seconds from now,
+// and the result is rounded up.
 func unix(d time.Duration) string {
 	return strconv.FormatInt(time.Now().Add(d+time.Second-time.Microsecond).Unix(), 10)
 }
 
-// TestKinds holds what headers say of each kind of limit against docs/httplimit.md. req: B4.
+// The headers describe each kind of limit as docs/httplimit.md says. req: B4.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	day := drawgate.Limit{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 250, Headroom: drawgate.Share{Percent: 20}}
@@ -124,8 +124,8 @@ func TestRetryAfterIsNotBeforeTheWindowEnds(t *testing.T) {
 	})
 }
 
-// TestPeers14RetryAfterIsTheSmallestTrueNumberOfSeconds: not the whole window, not a date, never
-// missing. One second earlier the request is refused still, and then it passes.
+// Retry-After is the smallest true number of seconds: not the whole window, not a date, never
+// missing. One second earlier the request is still refused, and then it passes.
 func TestPeers14RetryAfterIsTheSmallestTrueNumberOfSeconds(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]drawgate.Limit{
@@ -162,7 +162,7 @@ func TestPeers14RetryAfterIsTheSmallestTrueNumberOfSeconds(t *testing.T) {
 	}
 }
 
-// TestNamesAreStrings: whatever a policy is called, the fields can be parsed.
+// The fields can be parsed whatever the name of a policy is.
 func TestNamesAreStrings(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -194,7 +194,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestDescribe names the policy that headers describe. req: B4.
+// Describe chooses the policy that the headers describe. req: B4.
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	perIP := limiter(t, policy("per-ip", rolling(10, time.Minute)))
@@ -214,7 +214,7 @@ func TestDescribe(t *testing.T) {
 	wantHeaders(t, h, "X-RateLimit-Limit", "100")
 }
 
-// TestNested: a middleware in front of a route's own.
+// A middleware may stand in front of a route's own middleware.
 func TestNested(t *testing.T) {
 	t.Parallel()
 	outer, inner := one(t, nil, policy("site", rolling(100, time.Minute))), one(t, nil, policy("search", rolling(1, time.Minute)))
@@ -227,8 +227,8 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestQueuedElsewhere: where others wait for a bucket that headers do not describe, they do not
-// invent what is left of the others.
+// If others wait for a bucket that the headers do not describe, the headers do not invent what is
+// left in the other buckets.
 func TestQueuedElsewhere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -251,8 +251,8 @@ func TestQueuedElsewhere(t *testing.T) {
 	})
 }
 
-// TestManyLimits: programs that replace their policies while they run do not fill the memory, and
-// nothing is described as another.
+// Programs that keep replacing their policies do not fill the memory, and no limit is described as
+// another.
 func TestManyLimits(t *testing.T) {
 	t.Parallel()
 	base := limiter(t, policy("p", rolling(1, time.Minute)))

@@ -66,7 +66,7 @@ func middleware(t testing.TB, opts *httplimit.Options, buckets ...httplimit.Buck
 	return m
 }
 
-// one returns a middleware over one bucket that everybody shares, without being told so.
+// one returns a middleware with one bucket that everybody shares, but that is not marked as Shared.
 func one(t testing.TB, opts *httplimit.Options, p drawgate.Policy) *httplimit.Middleware {
 	t.Helper()
 	return middleware(t, opts, httplimit.Bucket{Limiter: limiter(t, p), Key: httplimit.Fixed("all")})
@@ -78,8 +78,8 @@ func ask(m *httplimit.Middleware) (http.Header, httplimit.Pass) {
 	return h, m.Begin(h, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 }
 
-// wantHeaders fails the test unless the headers say this; "" says that there is none. Names and
-// values in turn.
+// wantHeaders fails the test unless the headers have these values; "" means that a header is
+// missing. Names and values alternate.
 func wantHeaders(t *testing.T, h http.Header, want ...string) {
 	t.Helper()
 	for i := 0; i < len(want); i += 2 {
@@ -95,7 +95,7 @@ type item struct {
 	params map[string]any // int64 or string
 }
 
-// parseList reads a List of RFC 9651 as strictly as that says, as far as this package writes one.
+// parseList reads a List of RFC 9651 strictly, as far as this package writes one.
 func parseList(t *testing.T, h http.Header, name string) (all []item) {
 	t.Helper()
 	rest := strings.Join(h.Values(name), ", ")

@@ -16,7 +16,7 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// flaky is a store in memory that can be away.
+// flaky is a store in memory that can fail.
 type flaky struct {
 	drawgate.Store
 	down, marked atomic.Bool
@@ -76,7 +76,7 @@ func (e *errorsOf) len() int {
 	return len(e.all)
 }
 
-// TestHoldsAreRenewed: a handler that runs for an hour keeps its slot, and nobody else gets it.
+// A handler that runs for an hour keeps its slot, and nobody else gets it.
 func TestHoldsAreRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestHoldsAreRenewed(t *testing.T) {
 	})
 }
 
-// TestTheSlotOfADeadProcessComesFree: nothing but the renewals of a living process keeps it.
+// The slot of a dead process comes free, because only renewals keep it.
 func TestTheSlotOfADeadProcessComesFree(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -130,9 +130,9 @@ func TestTheSlotOfADeadProcessComesFree(t *testing.T) {
 	})
 }
 
-// TestAHandlerStopsBeforeItsSlotIsAnothers, where the store is away for longer than the hold; where
-// it is away for less, nobody notices.
-func TestAHandlerStopsBeforeItsSlotIsAnothers(t *testing.T) {
+// If the store is unavailable for longer than the hold, a handler stops before another request gets
+// its slot. A shorter outage has no effect.
+func TestHandlerStopsBeforeAnotherGetsItsSlot(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
@@ -176,8 +176,7 @@ func TestAHandlerStopsBeforeItsSlotIsAnothers(t *testing.T) {
 	}
 }
 
-// TestGivingBackDoesNotKeepTheClient: with the store away the answer ends within a second, and the
-// slot by itself.
+// With the store unavailable the answer ends within a second, and the slot comes free by itself.
 func TestGivingBackDoesNotKeepTheClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,7 +198,7 @@ func TestGivingBackDoesNotKeepTheClient(t *testing.T) {
 	})
 }
 
-// TestPanicsGoOn: what is held is given back, and the panic is the server's affair.
+// After a panic the hold is given back, and the panic goes on to the server.
 func TestPanicsGoOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -220,7 +219,7 @@ func TestPanicsGoOn(t *testing.T) {
 	})
 }
 
-// TestHeldUnitsCount: a slot and a rate in one take. The slot comes back, the request counts.
+// With a slot and a rate in one take, the slot is given back, and the request stays counted.
 func TestHeldUnitsCount(t *testing.T) {
 	t.Parallel()
 	m := one(t, nil, policy("p", slots(1), bucket(2, time.Hour, 2)))
@@ -233,8 +232,8 @@ func TestHeldUnitsCount(t *testing.T) {
 	}
 }
 
-// TestPeers20DegradedAnswersAreMarked: a degraded "allow" that the caller cannot tell from a real
-// one; waiting, held and refused ones too.
+// A decision without the store is marked, so that a caller can tell it from a real one, also after
+// a wait, with a hold and in a refusal.
 func TestPeers20DegradedAnswersAreMarked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// keyOf asks a key for a request.
+// keyOf returns the key of a request.
 func keyOf(k httplimit.Key, change func(r *http.Request)) (string, bool) {
 	r := httptest.NewRequest(http.MethodGet, "/a/b", http.NoBody)
 	if change != nil {
@@ -77,8 +77,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestLongKeysDoNotFillTheStore: a header may be long; its bucket's key is not, and is nobody
-// else's.
+// A long header gets a short key, which nobody else has.
 func TestLongKeysDoNotFillTheStore(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, policy("p", rolling(1, time.Hour)))

@@ -14,13 +14,15 @@ import (
 	"github.com/drawgate/drawgate/internal/admit"
 )
 
-// Bucket says what is taken for a request: units of the bucket of its key under a limiter's policy.
+// Bucket says what is taken for a request: units from the bucket of its key, under a limiter's
+// policy.
 type Bucket struct {
-	// Limiter is required. All limiters of a middleware must have been made from one another, by
-	// With, and have different policies.
+	// Limiter is required. All limiters of a middleware must be derived from each other by With,
+	// and have different policies.
 	Limiter *drawgate.Limiter
-	// Policy chooses the policy of a request, by the tier of its caller, say: a limiter that was
-	// made once from Limiter, by With. Nil, and a limiter that is nil, mean Limiter.
+	// Policy chooses the policy of a request, for example by the tier of its caller. It returns a
+	// limiter that was made once from Limiter, by With. Limiter is used if Policy is nil, or
+	// returns nil.
 	Policy func(r *http.Request) *drawgate.Limiter
 	// Key says who is counted; nil means ByIP(nil).
 	Key Key
@@ -28,25 +30,25 @@ type Bucket struct {
 	// requests 1; if none is named, one of the buckets must count requests.
 	Costs func(r *http.Request) []drawgate.Cost
 	// Shared says that all callers share the bucket. A refusal then says that the API's limit was
-	// hit and not the caller's own, and the headers do not tell how busy the others are.
+	// reached, not the caller's own. The headers do not show how much other callers use.
 	Shared bool
 }
 
 // Options holds what a Middleware can do without. The zero value is ready to use.
 type Options struct {
-	// Exempt are paths that are not limited: "/health" that one, "/health/*" all that start with
-	// "/health/", "/health*" whatever starts like this. A path that is not in its shortest form
-	// (/health/../login) is never exempt.
+	// Exempt are paths that are not limited: "/health" means that path, "/health/*" all that start
+	// with "/health/", and "/health*" all that start with "/health". A path that is not in its
+	// shortest form (/health/../login) is never exempt.
 	Exempt []string
 	// Skip reports requests that are not limited. Nil means none.
 	Skip func(r *http.Request) bool
-	// Priority of a request, 0 to drawgate.MaxPriority: limits may keep a share for high ones,
-	// which also wait in front. Nil means 0.
+	// Priority of a request, 0 to drawgate.MaxPriority. Limits may reserve a share for high
+	// priorities, which also come first in the queue. Nil means 0.
 	Priority func(r *http.Request) int
 
-	// Wait is how long a request that does not pass may wait until it does, instead of being
-	// refused. 0 means that none waits. A bucket's policy may allow less. A client that goes away
-	// gives up its place; that of a request whose body has not been read is seen on HTTP/2 only.
+	// Wait is how long a request may wait for its units instead of being refused. 0 means that no
+	// request waits. A bucket's policy may allow less. A client that leaves gives up its place in
+	// the queue. If the body of its request has not been read, this is noticed only on HTTP/2.
 	Wait time.Duration
 	// Queue is how many requests may wait at once: 0 means 1000. Each keeps its goroutine and its
 	// connection. A bucket's policy may allow fewer.
@@ -58,19 +60,19 @@ type Options struct {
 	Hold time.Duration
 
 	// FailOpen lets requests pass when the store cannot decide, marked with X-RateLimit-Fallback.
-	// Otherwise they get 503, with Retry-After: 1. What package guard decides while the store is
-	// away is a decision, to which this does not apply.
+	// Otherwise they get 503, with Retry-After: 1. It does not apply to decisions that package
+	// guard makes while the store is unavailable.
 	FailOpen bool
-	// OnError is told of what went wrong: the store did not decide, a hold was lost, a policy does
-	// not have what was asked for. Nil ignores it. It must be quick. No key is in an error.
+	// OnError is called with errors: the store did not decide, a hold was lost, a policy does not
+	// have the unit that was asked for. Nil ignores them. It must be quick. Errors contain no keys.
 	OnError func(r *http.Request, err error)
 
 	// Describe names the policy whose limits the headers describe. "" means those of all buckets
-	// that are not Shared; of all, if all are.
+	// that are not Shared, or of all buckets if all are Shared.
 	Describe string
 	// Fields says which headers are written; 0 means AllFields.
 	Fields Fields
-	// HeaderNames gives the X-RateLimit headers other names, or another way to say the reset.
+	// HeaderNames gives the X-RateLimit headers other names, or the reset another form.
 	HeaderNames HeaderNames
 	// Refuse writes the answer to a request that is not served. Headers with the limits and
 	// Retry-After have been set. Nil means p.ServeHTTP, which writes application/problem+json.
@@ -84,16 +86,16 @@ type Middleware struct {
 	opts    Options
 	exempt  []pattern
 	headers *Headers
-	hidden  bool              // of the shared buckets nothing is described
-	lone    *drawgate.Limiter // of the only bucket, if nothing else is asked of it than one request
-	key     Key               // of lone
+	hidden  bool              // shared buckets are not described in headers
+	lone    *drawgate.Limiter // the only bucket's limiter, if each take is one request
+	key     Key               // key of the bucket of lone
 	door    *admit.Door
-	engine  *engine.Engine // nil: buckets are taken of
+	engine  *engine.Engine // nil: units are taken from buckets
 	rules   RuleOptions    // with an engine
 }
 
-// New returns a Middleware that takes of all buckets, or of none, for each request. opts may be
-// nil. It reports what cannot work here, so that no request has to.
+// New returns a Middleware that takes from all buckets, or from none, for each request. opts may be
+// nil. Mistakes are reported here, so that no request has to report them.
 func New(buckets []Bucket, opts *Options) (*Middleware, error) {
 	m := &Middleware{buckets: slices.Clone(buckets)}
 	if opts != nil {
@@ -137,7 +139,7 @@ func (m *Middleware) checkBuckets() (holds bool, err error) {
 	return holds, nil
 }
 
-// checkOptions checks what is the same whatever counts a request.
+// checkOptions checks the options that apply to buckets and to rules alike.
 func (m *Middleware) checkOptions() (err error) {
 	o := &m.opts
 	m.door, err = admit.New(admit.Options{Package: "httplimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold, FailOpen: o.FailOpen, Lost: ErrHoldLost})
@@ -162,8 +164,8 @@ func (m *Middleware) checkOptions() (err error) {
 	return nil
 }
 
-// Handler returns a handler that limits the requests to next. The response writer is passed on as
-// it is.
+// Handler returns a handler that limits the requests to next. The response writer is passed on
+// unchanged.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := m.Begin(w.Header(), r)
@@ -175,7 +177,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		defer p.End() //nolint:contextcheck // what is held is given back whatever has become of the request
+		defer p.End() //nolint:contextcheck // units are given back even if the client has left
 		next.ServeHTTP(w, r.WithContext(p.Context(r.Context())))
 	})
 }
@@ -224,8 +226,8 @@ func newPattern(text string) (pattern, error) {
 	return p, nil
 }
 
-// matches reports whether a path is exempt. A handler may take a path with .. or // for its
-// shortest form: such a path must not slip by as another.
+// matches reports whether a path is exempt. A handler may shorten a path with .. or //, so such a
+// path must not be exempt under another name.
 func (p *pattern) matches(name string) bool {
 	if p.prefix {
 		return strings.HasPrefix(name, p.text) && isShortest(name)

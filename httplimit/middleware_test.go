@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/httplimit/httplimittest"
 )
 
-// TestMiddleware holds net/http against what every adapter promises.
+// net/http keeps the promises of all adapters.
 func TestMiddleware(t *testing.T) {
 	t.Parallel()
 	httplimittest.Run(t, httplimittest.Harness{Serve: serveMux})

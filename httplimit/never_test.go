@@ -19,8 +19,8 @@ func (f *flaky) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	return f.Store.Peek(ctx, buckets, priority, out)
 }
 
-// What can never pass is told the limits, like any other refusal: how else would the caller know
-// what to ask for?
+// The answer to a request that can never pass has the limits, like any other refusal, so that the
+// caller knows what it may ask for.
 func TestNeverFitsSaysTheLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

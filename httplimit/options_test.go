@@ -54,7 +54,7 @@ func TestMistakesAreFoundAtOnce(t *testing.T) {
 	}
 }
 
-// TestExempt: no other path slips by as an exempt one. req: B4.
+// No other path is taken for an exempt one. req: B4.
 func TestExempt(t *testing.T) {
 	t.Parallel()
 	m := one(t, &httplimit.Options{Exempt: []string{"/health*", "/static/*", "/robots.txt"}}, policy("p", rolling(drawgate.MaxAmount, time.Minute)))
@@ -84,8 +84,7 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// TestKindsOfCallers: default and privileged keys, internal jobs, and routes with limits of their
-// own. req: E3.
+// Default and privileged keys, internal jobs and routes can each have their own limits. req: E3.
 func TestKindsOfCallers(t *testing.T) {
 	t.Parallel()
 	plain := limiter(t, policy("default-keys", rolling(1, time.Hour)))
@@ -129,8 +128,7 @@ func TestKindsOfCallers(t *testing.T) {
 	}
 }
 
-// TestFourLimits has the limits of document B: per IP, per user, for the API, and for tasks of one
-// kind, in one take. req: B2.
+// One take can have limits per IP, per user, for the API, and for tasks of one kind. req: B2.
 func TestFourLimits(t *testing.T) {
 	t.Parallel()
 	perIP := limiter(t, policy("ratelimit:ip", bucket(10, time.Hour, 5)))
@@ -161,7 +159,7 @@ func TestFourLimits(t *testing.T) {
 	}
 }
 
-// TestPriority: a limit may keep a share for those who matter more. req: B7.
+// A limit may reserve a share for higher priorities. req: B7.
 func TestPriority(t *testing.T) {
 	t.Parallel()
 	l := rolling(10, time.Hour)
@@ -181,8 +179,8 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// TestMistakesOfThePrograms: what a policy does not have is the server's fault, and its log says
-// so; callers are not told more.
+// A unit that a policy does not have is a mistake of the server. Its log says so; callers get no
+// details.
 func TestMistakesOfThePrograms(t *testing.T) {
 	t.Parallel()
 	var reported error

@@ -14,8 +14,9 @@ import (
 	"github.com/drawgate/drawgate/internal/hold"
 )
 
-// ErrHoldLost is the cause of the end of a handler's context whose slot may be another's: its hold
-// could not be renewed in time, or its bucket was reset. The handler should stop.
+// ErrHoldLost is the cause with which a handler's context ends if its hold could not be renewed in
+// time, or its bucket was reset. Another request may have the slot then, so the handler should
+// stop.
 var ErrHoldLost = errors.New("httplimit: the hold of this request is lost")
 
 // Pass is the answer to a request: serve it and call End, or refuse it with Problem.
@@ -28,7 +29,7 @@ type Pass struct {
 func (p Pass) Held() bool { return p.hold != nil }
 
 // Context returns the context for the handler of a request whose context is ctx. If units are held
-// it ends when they are lost, with [ErrHoldLost] as its cause.
+// and the hold is lost, it ends with [ErrHoldLost] as its cause.
 func (p Pass) Context(ctx context.Context) context.Context {
 	if p.hold == nil {
 		return ctx
@@ -36,17 +37,17 @@ func (p Pass) Context(ctx context.Context) context.Context {
 	return p.hold.Context()
 }
 
-// End gives back what is held. It must be called when the request was served, however that ended,
-// and may be called again. It waits for the store, for a second at most.
+// End gives back what is held. It must be called after the request was served, also after a
+// failure, and may be called again. It waits for the store for at most a second.
 func (p Pass) End() {
 	if p.hold != nil {
 		p.hold.End()
 	}
 }
 
-// Begin decides a request and writes what was decided into the headers of its answer: for adapters,
-// which do what [Middleware.Handler] does where the framework is another. It waits if the
-// middleware does, for as long as r's context lasts.
+// Begin decides a request and writes the decision into the headers of its answer. It is for
+// adapters, which do what [Middleware.Handler] does in other frameworks. If the middleware waits,
+// so does Begin, at most until r's context ends.
 func (m *Middleware) Begin(h http.Header, r *http.Request) Pass {
 	if m.skips(r) {
 		return Pass{}
@@ -69,24 +70,24 @@ func (m *Middleware) Begin(h http.Header, r *http.Request) Pass {
 	return m.beginLate(h, r, key, admit.Answer{Decision: d, Err: err})
 }
 
-// take is what is asked for one request.
+// take is what is taken for one request.
 type take struct {
 	admit.Take
 
 	m    *Middleware
 	from [drawgate.MaxBuckets]uint8 // of each ask: its position among the buckets; unused if the middleware has one bucket
 
-	hidden uint64 // the buckets of which the headers do not tell, a bit for each
+	hidden uint64 // the buckets that the headers do not describe, one bit each
 }
 
-// beginLate is what follows on a first answer that did not let the request pass: apart, so that
-// Begin stays short.
+// beginLate goes on after a first answer that did not let the request pass. It is a separate func
+// so that the common path in Begin stays short and fast.
 func (m *Middleware) beginLate(h http.Header, r *http.Request, key string, a admit.Answer) Pass {
 	t := take{m: m, Take: admit.Take{Asks: []drawgate.Ask{{Limiter: m.lone, Key: drawgate.BoundedKey(key)}}}}
 	return m.settle(h, r, m.door.WaitAfter(r.Context(), &t.Take, a), &t)
 }
 
-// beginMany is Begin where more is asked than one request of one bucket.
+// beginMany is Begin for everything but one request from a single bucket.
 func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
 	t := take{m: m, Take: admit.Take{Asks: make([]drawgate.Ask, 0, len(m.buckets)), Priority: m.priority(r)}}
 	for i := range m.buckets {
@@ -128,7 +129,7 @@ func (m *Middleware) priority(r *http.Request) int {
 	return m.opts.Priority(r)
 }
 
-// settle makes a pass of an answer.
+// settle converts an answer to a pass.
 func (m *Middleware) settle(h http.Header, r *http.Request, a admit.Answer, t *take) Pass {
 	if m.hidden && t.Engine != nil {
 		t.hide(&a)
@@ -156,12 +157,12 @@ func (m *Middleware) refuse(h http.Header, a *admit.Answer, t *take) Pass {
 	return Pass{Problem: p}
 }
 
-// fail answers what was not decided.
+// fail answers a request that was not decided.
 func (m *Middleware) fail(h http.Header, r *http.Request, a *admit.Answer, t *take) Pass {
 	kind := failure.Of(a.Err)
 	switch {
 	case r.Context().Err() != nil:
-		return Pass{Problem: blank(CodeCancelled, statusCancelled, "The client went away.")}
+		return Pass{Problem: blank(CodeCancelled, statusCancelled, "The client has left.")}
 	case kind == failure.NeverFits:
 		m.headers.appendStatus(h, t.status(r.Context(), a))
 		return Pass{Problem: neverFits(&Problem{})}
@@ -171,7 +172,7 @@ func (m *Middleware) fail(h http.Header, r *http.Request, a *admit.Answer, t *ta
 	case kind == failure.Closed:
 		return Pass{Problem: unavailable(CodeClosing, "This server is stopping. Try again in 1 s.")}
 	case !kind.Undecided():
-		return Pass{Problem: blank(CodeInvalid, http.StatusInternalServerError, "The limits of this server are not set up rightly.")}
+		return Pass{Problem: blank(CodeInvalid, http.StatusInternalServerError, "The limits of this server are configured wrongly.")}
 	case m.opts.FailOpen:
 		h[HeaderFallback] = []string{"true"}
 		return Pass{}
@@ -193,7 +194,7 @@ func (t *take) shared(a *admit.Answer, bucket int) bool {
 	return t.m.buckets[t.from[bucket]].Shared
 }
 
-// hide notes what all callers share of the buckets that rules chose.
+// hide records which of the buckets that rules chose are shared by all callers.
 func (t *take) hide(a *admit.Answer) {
 	for i := range a.Applied {
 		if p := &a.Applied[i]; p.Bucket >= 0 && slices.Contains(t.m.rules.Shared, p.Policy) {
@@ -202,11 +203,12 @@ func (t *take) hide(a *admit.Answer) {
 	}
 }
 
-// statusTimeout bounds how long the answer to a request that can never pass waits for what is left.
+// statusTimeout bounds how long the answer to a request that can never pass waits for the store to
+// say what is left.
 const statusTimeout = 2 * time.Second
 
-// status asks for what is left in the buckets that the headers describe: a take that can never fit
-// is not decided, so no decision says it. It is nil if the store does not answer.
+// status asks the store what is left in the buckets that the headers describe. It is for takes that
+// can never fit, because these have no decision. It returns nil if the store does not answer.
 func (t *take) status(ctx context.Context, a *admit.Answer) (list []drawgate.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -216,7 +218,7 @@ func (t *take) status(ctx context.Context, a *admit.Answer) (list []drawgate.Sta
 	}
 	for i := range a.Applied {
 		if p := &a.Applied[i]; p.Bucket >= 0 {
-			asks[p.Bucket], _ = t.Engine.AskApplied(p) // a policy that has gone meanwhile is not described
+			asks[p.Bucket], _ = t.Engine.AskApplied(p) // a policy that was removed meanwhile is not described
 		}
 	}
 	for i := range asks {

@@ -16,8 +16,7 @@ import (
 // ProblemType is the media type of a [Problem] (RFC 9457).
 const ProblemType = "application/problem+json"
 
-// The types of problems that limits are (draft-ietf-httpapi-ratelimit-headers-11, sections 5.1 and
-// 5.2).
+// The problem types for limits (draft-ietf-httpapi-ratelimit-headers-11, sections 5.1 and 5.2).
 const (
 	typeQuota   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	typeReduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
@@ -26,24 +25,24 @@ const (
 // Code says why a request was not served, for programs. Codes are never renamed.
 type Code string
 
-// The codes, with the HTTP status that goes with each. Only a 429 or 503 is worth sending again.
+// The codes, with the HTTP status of each. Sending a request again helps only after a 429 or a 503.
 const (
 	CodeLimited   Code = "limited"    // 429: a limit has not enough left. Scope says whose
 	CodeQueued    Code = "queued"     // 429: others wait in front
 	CodePaused    Code = "paused"     // 429: a bucket is paused, whatever its limits have left
-	CodeQueueFull Code = "queue_full" // 429: as many requests wait as may
+	CodeQueueFull Code = "queue_full" // 429: the maximum number of requests is waiting
 	CodeNeverFits Code = "never_fits" // 413: it costs more than a limit ever allows: no wait will help, and there is no Retry-After
-	CodeStoreAway Code = "store_away" // 503: nobody could decide, or a limit admits nothing while the store is away
+	CodeStoreAway Code = "store_away" // 503: nothing was decided, or a limit admits nothing while the store is unavailable
 	CodeClosing   Code = "closing"    // 503: this process is stopping
-	CodePath      Code = "path"       // 400: proxies, the site and the rules may each understand another path
-	CodeInvalid   Code = "invalid"    // 500: the program asks for what its policies do not have
-	CodeCancelled Code = "cancelled"  // 499: the client went away while it waited. If the store was just asked, a plain request may be counted
+	CodePath      Code = "path"       // 400: proxies, the site and the rules may each read the path differently
+	CodeInvalid   Code = "invalid"    // 500: the program asks for a unit that its policies do not have
+	CodeCancelled Code = "cancelled"  // 499: the client left while it waited. If the store was just being asked, a plain request may have been counted
 )
 
-// statusCancelled is what logs show of a client that is not there any more.
+// statusCancelled is the status that logs show for a client that has left.
 const statusCancelled = 499
 
-// Whose limit refuses.
+// The values of Scope: whose limit refuses.
 const (
 	ScopeCaller = "caller" // the caller's own
 	ScopeAPI    = "api"    // one that all callers share
@@ -51,7 +50,7 @@ const (
 
 // Problem says why a request was not served (RFC 9457). It is an http.Handler that answers with it.
 type Problem struct {
-	Type     string   `json:"type"` // of the draft for what a limit refuses, otherwise "about:blank"
+	Type     string   `json:"type"` // a type of the draft for refusals by a limit, otherwise "about:blank"
 	Title    string   `json:"title"`
 	Status   int      `json:"status"`
 	Code     Code     `json:"code"`
@@ -61,7 +60,7 @@ type Problem struct {
 	After    int64    `json:"retry_after,omitempty"`       // seconds, as in Retry-After; 0: there is none
 }
 
-// ServeHTTP answers with the problem. Headers that say more should have been set.
+// ServeHTTP answers with the problem. Additional headers must be set before.
 func (p *Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body := p.JSON()
 	h := w.Header()
@@ -69,7 +68,7 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(p.Status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a client that is gone needs no answer
+		_, _ = w.Write(body) // a client that has left needs no answer
 	}
 }
 
@@ -78,7 +77,7 @@ func (p *Problem) SetHeaders(h http.Header) {
 	h.Set("Content-Type", ProblemType)
 	h.Set("X-Content-Type-Options", "nosniff")
 	if h.Get("Cache-Control") == "" {
-		h.Set("Cache-Control", "no-store") // a 413 may be cached, and what is refused to one caller is not to all
+		h.Set("Cache-Control", "no-store") // a 413 may be cached, but it is the answer to one caller only
 	}
 	p.setRetry(h)
 }
@@ -98,7 +97,7 @@ func (p *Problem) JSON() []byte {
 	return append(body, '\n')
 }
 
-// blank returns a problem that is explained by its status.
+// blank returns a problem without a type of its own.
 func blank(code Code, status int, detail string) *Problem {
 	title := http.StatusText(status)
 	if status == statusCancelled {
@@ -107,17 +106,17 @@ func blank(code Code, status int, detail string) *Problem {
 	return &Problem{Type: "about:blank", Title: title, Status: status, Code: code, Detail: detail}
 }
 
-// unavailable returns a problem that may be gone in a second.
+// unavailable returns a problem that may pass within a second.
 func unavailable(code Code, detail string) *Problem {
 	p := blank(code, http.StatusServiceUnavailable, detail)
 	p.After = 1
 	return p
 }
 
-// Refused describes a refusal for the one who is refused: a 429, a 413 if it can never pass, or a
-// 503 if that is for want of the store ([drawgate.Unavailable]). shared reports whether the bucket
-// at a position of the take is one that all callers share; nil means that none is. Of shared limits
-// nothing but the name is told. Where a limit of the caller's own refuses too, that one is named.
+// Refused describes a refusal for the caller: a 429, a 413 if the request can never pass, or a 503
+// if the store is unavailable ([drawgate.Unavailable]). shared reports whether all callers share
+// the bucket at a position of the take; nil means that none is shared. Of a shared limit only the
+// name is shown. If one of the caller's own limits refuses too, that one is described.
 func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 	p := &Problem{Type: typeQuota, Title: "Quota Exceeded", Status: http.StatusTooManyRequests, Code: CodeLimited, Scope: ScopeCaller}
 	if d.RetryAfter == drawgate.Never {
@@ -126,7 +125,7 @@ func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 	p.After, _ = RetryAfter(d)
 	counts := limitsPerBucket(d)
 	var longest drawgate.LimitResult
-	own := false // one of the caller's own limits refuses: that is what the caller can do something about
+	own := false // one of the caller's own limits refuses, which the caller can do something about
 	for r := range d.Limits() {
 		if !r.Refused() && d.Reason != drawgate.Queued {
 			continue
@@ -173,24 +172,25 @@ func nameOf(r *drawgate.LimitResult, alone bool) string {
 	return r.Policy + "/" + r.Limit.Name
 }
 
-// sentence says whose limit refuses, which, and what to do. Its Limit is nil if it is not known.
+// sentence says whose limit refuses, which one, and what to do. r.Limit is nil if the limit is
+// unknown.
 func (p *Problem) sentence(r *drawgate.LimitResult) string {
 	again := fmt.Sprintf(" Try again in %d s.", p.After)
 	switch {
 	case p.Code == CodeStoreAway:
-		return "Whether a limit has been reached cannot be decided at the moment." + again
+		return "The server cannot check its limits at the moment." + again
 	case p.Code == CodePaused:
 		return "Requests like this one are paused at the moment." + again
 	case p.Code == CodeQueued:
-		return "Other requests wait in front of this one." + again
+		return "Other requests are waiting in front of this one." + again
 	case p.Code == CodeQueueFull:
-		return "As many requests wait as may." + again
+		return "The maximum number of requests is already waiting." + again
 	case p.Scope == ScopeAPI:
 		return "The limit that all callers of this API share has been reached; it is not your own." + again
 	case r.Limit == nil:
 		return "Your limit has been reached." + again
 	case r.Limit.Kind == drawgate.Concurrency:
-		return fmt.Sprintf("You have as many %s under way as you may: %s. Try again when one of them has ended.", noun(r.Limit), describe(r))
+		return fmt.Sprintf("You have as many %s running as you may: %s. Try again when one of them has ended.", noun(r.Limit), describe(r))
 	}
 	return fmt.Sprintf("Your limit has been reached: %s.%s", describe(r), again)
 }
@@ -208,7 +208,7 @@ func count(n int64, l *drawgate.Limit) string {
 	return strconv.FormatInt(n, 10) + " " + noun(l)
 }
 
-// describe says a limit in words, headroom taken off, as the caller sees it in the headers.
+// describe returns a limit in words, without its headroom, as the headers show it.
 func describe(r *drawgate.LimitResult) string {
 	l := r.Limit
 	q, most := r.Quota()

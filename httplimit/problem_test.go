@@ -12,7 +12,7 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// TestSentences: what is told to people is true, and says what to do.
+// The sentences for people are true, and say what to do.
 func TestSentences(t *testing.T) {
 	t.Parallel()
 	calendar := func(every drawgate.Every) drawgate.Limit {
@@ -47,13 +47,13 @@ func TestSentences(t *testing.T) {
 	_, first := ask(m)
 	defer first.End()
 	_, p := ask(m)
-	if want := "You have as many requests under way as you may: 1 at once. Try again when one of them has ended."; p.Problem == nil || p.Problem.Detail != want {
+	if want := "You have as many requests running as you may: 1 at once. Try again when one of them has ended."; p.Problem == nil || p.Problem.Detail != want {
 		t.Errorf("got  %+v\nwant %s", p.Problem, want)
 	}
 }
 
-// TestOwnLimitsComeFirst: where a limit of the caller's own and one of the API's refuse, the caller
-// is told what it can do something about; both are named.
+// If a limit of the caller and one of the API refuse, the sentence is about the caller's own, and
+// both are named.
 func TestOwnLimitsComeFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestOwnLimitsComeFirst(t *testing.T) {
 	})
 }
 
-// TestNobodyIsCounted: what no bucket counts passes, and nothing is said of it.
+// A request that no bucket counts passes, without headers.
 func TestNobodyIsCounted(t *testing.T) {
 	t.Parallel()
 	nobody := httplimit.Given(httplimit.ByHeader("X-User"))
@@ -87,7 +87,7 @@ func TestNobodyIsCounted(t *testing.T) {
 	}
 }
 
-// TestProblemsKeepWhatWasSet by whoever stands in front, as far as it is not theirs.
+// A problem keeps headers that were set before, except those that it sets itself.
 func TestProblemsKeepWhatWasSet(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
@@ -100,8 +100,8 @@ func TestProblemsKeepWhatWasSet(t *testing.T) {
 	}
 }
 
-// A paused bucket is a 429 of its own, whose Retry-After is the pause's end, also where slots are
-// taken; it is no limit's doing.
+// A paused bucket gives a 429 with its own code, whose Retry-After is the end of the pause, also
+// with concurrency limits. It names no limit.
 func TestPauseIsSaid(t *testing.T) {
 	t.Parallel()
 	d := drawgate.Decision{Reason: drawgate.Paused, RetryAfter: 29_500 * time.Millisecond, EarliestRetry: 29_500 * time.Millisecond}

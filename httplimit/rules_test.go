@@ -57,7 +57,7 @@ func asks(h http.Handler, path string) *httptest.ResponseRecorder {
 
 func nothing(http.ResponseWriter, *http.Request) {}
 
-// TestByRulesRefusesUnclearPaths: the router may serve another path than the rules have matched.
+// Unclear paths are refused, because the router may serve another path than the rules have matched.
 func TestByRulesRefusesUnclearPaths(t *testing.T) {
 	t.Parallel()
 	list := append([]rules.Rule{{Match: rules.Match{Path: "/health/*"}, Exempt: true}}, applied("api")...)
@@ -72,7 +72,7 @@ func TestByRulesRefusesUnclearPaths(t *testing.T) {
 	}
 }
 
-// TestByRulesHidesWhatAllShare, and says that a refusal is not the caller's own.
+// Shared buckets are hidden, and a refusal says that it is not the caller's own limit.
 func TestByRulesHidesWhatAllShare(t *testing.T) {
 	t.Parallel()
 	c := engine.Config{Policies: []engine.Policy{perHour("own", 5), perHour("all", 1)}, Rules: applied("own", "all")}
@@ -89,7 +89,7 @@ func TestByRulesHidesWhatAllShare(t *testing.T) {
 	}
 }
 
-// TestByRulesHoldsSlots while the handler runs, of policies in shadow too.
+// Slots are held while the handler runs, also those of policies in shadow.
 func TestByRulesHoldsSlots(t *testing.T) {
 	t.Parallel()
 	for _, shadow := range []bool{false, true} {
@@ -123,7 +123,7 @@ func TestByRulesHoldsSlots(t *testing.T) {
 	}
 }
 
-// TestByRulesNeverFits: a request that costs more than a limit is told so, with what is left.
+// A request that costs more than a limit gets an answer that says so, with what is left.
 func TestByRulesNeverFits(t *testing.T) {
 	t.Parallel()
 	c := engine.Config{Policies: []engine.Policy{perHour("api", 5)}, Rules: applied("api")}
@@ -135,8 +135,8 @@ func TestByRulesNeverFits(t *testing.T) {
 	}
 }
 
-// TestNewByRulesRefuses what would limit nothing, or cannot work.
-func TestNewByRulesRefuses(t *testing.T) {
+// NewByRules refuses what would limit nothing, or cannot work.
+func TestNewByRulesRejectsMistakes(t *testing.T) {
 	t.Parallel()
 	policies := []engine.Policy{perHour("api", 1)}
 	for name, c := range map[string]struct {

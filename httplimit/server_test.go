@@ -73,7 +73,7 @@ func free(t *testing.T, l *drawgate.Limiter) func() bool {
 	}
 }
 
-// TestHTTP2 limits streams of one connection, and sees each of them go.
+// Streams of one HTTP/2 connection are limited separately, and the end of each is noticed.
 func TestHTTP2(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, policy("slots", slots(1)))
@@ -144,7 +144,7 @@ func TestHijack(t *testing.T) {
 	eventually(t, "the slot is free", free(t, l))
 }
 
-// TestTheWriterIsPassedOn: what a handler gets is what the server made.
+// A handler gets the response writer of the server.
 func TestTheWriterIsPassedOn(t *testing.T) {
 	t.Parallel()
 	for _, p := range []drawgate.Policy{policy("p", rolling(10, time.Minute)), policy("p", slots(1))} {
@@ -157,7 +157,7 @@ func TestTheWriterIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestTLSKeys shows a key of one's own: the certificate of a client.
+// A key func of the program can use the client's certificate.
 func TestTLSKeys(t *testing.T) {
 	t.Parallel()
 	byTLS := httplimit.ByUser(func(r *http.Request) string { return tls.VersionName(r.TLS.Version) })
@@ -170,7 +170,7 @@ func TestTLSKeys(t *testing.T) {
 	}
 }
 
-// TestClosing: a server whose limiter was closed says that it is stopping, to those who wait too.
+// A server whose limiter was closed says that it is stopping, also to requests that wait.
 func TestClosing(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, policy("slots", slots(1)))
@@ -202,7 +202,7 @@ func TestClosing(t *testing.T) {
 	}
 }
 
-// TestCancelledRequestIsNotAnswered: nobody is there to read it, and nothing is held; logs see 499.
+// A cancelled request gets no answer and holds nothing. Logs show 499.
 func TestCancelledRequestIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, policy("slots", slots(1)))
@@ -226,7 +226,7 @@ func TestCancelledRequestIsNotAnswered(t *testing.T) {
 	}
 }
 
-// TestHandlersSeeWhyTheirContextEnds tells the end of a request from a lost hold.
+// A handler can tell the end of its request from a lost hold.
 func TestHandlersSeeWhyTheirContextEnds(t *testing.T) {
 	t.Parallel()
 	m := one(t, nil, policy("slots", slots(1)))

@@ -21,8 +21,8 @@ func begin(m *httplimit.Middleware, tier string) (http.Header, httplimit.Pass) {
 	return h, m.Begin(h, r)
 }
 
-// TestPolicyOfARequest counts it under its own policy, describes that one, and holds what it holds;
-// of a bucket that all share nothing is told.
+// A request is counted under its own policy, which the headers describe, and holds what that policy
+// holds. A shared bucket is not described.
 func TestPolicyOfARequest(t *testing.T) {
 	t.Parallel()
 	free := limiter(t, policy("free", rolling(1, time.Minute)))
@@ -54,7 +54,7 @@ func TestPolicyOfARequest(t *testing.T) {
 	wantHeaders(t, h, "RateLimit-Policy", `"gold";q=100;w=60`)
 }
 
-// TestHeaderNames are those that a client expects, and so is the way to say the reset.
+// Header names and the form of the reset can be chosen.
 func TestHeaderNames(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestHeaderNames(t *testing.T) {
 	}
 }
 
-// TestByIPPrefix counts by as much of an address as it is told to.
+// ByIPPrefix counts by as many bits of an address as configured.
 func TestByIPPrefix(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 )
 
-// outcome is what became of a request, and when.
+// outcome is how a request ended, and when.
 type outcome struct {
 	status int
 	code   httplimit.Code
@@ -20,7 +20,7 @@ type outcome struct {
 	header http.Header
 }
 
-// send begins a request, ends it at once, and says what became of it.
+// send begins a request, ends it at once, and returns its outcome.
 func send(ctx context.Context, m *httplimit.Middleware) outcome {
 	start, h := time.Now(), http.Header{}
 	p := m.Begin(h, httptest.NewRequest(http.MethodGet, "/", http.NoBody).WithContext(ctx))
@@ -32,7 +32,7 @@ func send(ctx context.Context, m *httplimit.Middleware) outcome {
 	return o
 }
 
-// TestThreeOutcomes: allow, queue, reject. req: B7.
+// A request is allowed, queued or refused. req: B7.
 func TestThreeOutcomes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -63,8 +63,8 @@ func TestThreeOutcomes(t *testing.T) {
 	})
 }
 
-// TestWhoCannotPassInTimeIsRefusedAtOnce, and not after the time is over.
-func TestWhoCannotPassInTimeIsRefusedAtOnce(t *testing.T) {
+// A request that cannot pass in time is refused at once, not after its time is over.
+func TestRequestThatCannotPassInTimeIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := one(t, &httplimit.Options{Wait: 15 * time.Second}, policy("p", bucket(1, time.Minute, 1)))
@@ -75,8 +75,8 @@ func TestWhoCannotPassInTimeIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// TestAWaitInVainTellsTheTruth: what a refusal says is not older than the refusal.
-func TestAWaitInVainTellsTheTruth(t *testing.T) {
+// The numbers in a refusal after a wait are those of the refusal, not of the beginning of the wait.
+func TestRefusalAfterAWaitHasCurrentNumbers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := one(t, &httplimit.Options{Wait: 10 * time.Second, Hold: time.Minute}, policy("p", slots(1), rolling(2, time.Minute)))
@@ -93,7 +93,7 @@ func TestAWaitInVainTellsTheTruth(t *testing.T) {
 	})
 }
 
-// TestHeldUnitsComeInTime: a request that waits for a slot gets it when it comes free.
+// A request that waits for a slot gets it when it comes free.
 func TestHeldUnitsComeInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,8 +112,8 @@ func TestHeldUnitsComeInTime(t *testing.T) {
 	})
 }
 
-// TestThePolicysBoundsCount as well: its queue, and how long it lets anybody wait.
-func TestThePolicysBoundsCount(t *testing.T) {
+// The bounds of the policy apply as well: the length of its queue, and its longest wait.
+func TestBoundsOfThePolicyApplyToWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := policy("p", slots(1))
@@ -133,7 +133,7 @@ func TestThePolicysBoundsCount(t *testing.T) {
 	})
 }
 
-// TestStoreFailsWhileWaiting: nobody is kept, and the plain answer is 503.
+// If the store fails during a wait, the wait ends, and the answer is a plain 503.
 func TestStoreFailsWhileWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -142,7 +142,7 @@ func TestRulesTakeForAllDescriptorsAtOnce(t *testing.T) {
 		}
 	}
 	if a, err := c.ShouldRateLimit(t.Context(), request("d", descriptor("all=x"), descriptor("user=bob"))); status.Code(err) != codes.Unavailable {
-		t.Errorf("a store that is away: %v, %v", a, err)
+		t.Errorf("the store cannot be reached: got %v, %v", a, err)
 	}
 	for text, want := range map[string]uint32{"all=x": 6, "user=ann": 0, "user=bob": 2} {
 		if got := remaining(t, c, text); got != want {

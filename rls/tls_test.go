@@ -144,6 +144,6 @@ func TestClientCertificates(t *testing.T) {
 		}
 	}
 	if a, err := ask(trusting(certificate(t, ca).pair)); err != nil || a.GetStatuses()[0].GetLimitRemaining() != 1 {
-		t.Errorf("those who were turned away spent something: %v, %v", a, err)
+		t.Errorf("clients that were rejected spent something: got %v, %v", a, err)
 	}
 }

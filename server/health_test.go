@@ -46,7 +46,7 @@ func TestStoreUnavailable(t *testing.T) {
 		t.Errorf("got %d %+v", got, h)
 	}
 	if got := f.do("GET", "/healthz", "", &h); got != 200 {
-		t.Errorf("a process whose store is unavailable is alive: got %d", got)
+		t.Errorf("/healthz without the store: got %d, want 200", got)
 	}
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "connection refused") || strings.Contains(text, "secret-key") {
 		t.Errorf("log: %s", text)

@@ -57,7 +57,7 @@ func TestAskTellsHowACallFailed(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			_, err = ask(ctx, lim, func(context.Context, string) (int64, error) {
-				cancel() // as if the caller had gone away meanwhile
+				cancel() // as if the caller had left meanwhile
 				return c.delivered, c.err
 			}, "hello")
 			if !errors.Is(err, broken) {

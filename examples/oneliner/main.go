@@ -18,7 +18,7 @@ func main() {
 	for i := range 12 {
 		d, err := lim.Allow(context.Background(), "user-17")
 		if err != nil {
-			log.Fatal(err) // the question was wrong, or the store is away: never a refusal
+			log.Fatal(err) // the request was wrong, or the store cannot be reached: never a refusal
 		}
 		if !d.Allowed {
 			fmt.Printf("request %d: refused: %v\n", i+1, d.Err())

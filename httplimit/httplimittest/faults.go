@@ -8,7 +8,7 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// faulty is a store that can be away, and that can decide as a fallback does.
+// faulty is a store that can fail, and that can decide like a fallback.
 type faulty struct {
 	drawgate.Store
 	down   atomic.Bool
