@@ -123,7 +123,7 @@ type Settlement struct {
 type Outcome struct {
 	Gone bool      // this grant of the id is not open: settled, its hold over, or reset. Nothing was credited
 	Kept bool      // OpRenew: of a lease of which a bucket is paused: nothing was renewed, End is as it was, the earliest of all buckets
-	End  time.Time // OpRenew: when the hold ends now; OpPause: when the pause ends, the latest of all buckets
+	End  time.Time // OpRenew: when the hold ends now; OpPause: when the pause ends, the latest of all buckets; zero if none is paused
 	Back []Amounts // OpRefund: the units that were given back, per bucket, of a bucket limit rounded up; nil: none
 	Err  error     // this settlement failed; the others of the batch may not have
 }

@@ -101,9 +101,17 @@ func Apply(s *drawgate.Settlement, recs []*record.Record, exact bool, now int64)
 		return Refunded(asks)
 	case drawgate.OpPause:
 		end, _ := record.PauseUntil(asks, pauseEnd(s, now), s.Reason, now)
-		return drawgate.Outcome{End: time.UnixMicro(end)}
+		return drawgate.Outcome{End: Instant(end)}
 	}
 	return drawgate.Outcome{Err: drawgate.ErrInvalid}
+}
+
+// Instant returns an instant in Unix µs as a time; 0 is the zero time.
+func Instant(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us)
 }
 
 // pauseEnd returns until when an OpPause lasts, in Unix µs.

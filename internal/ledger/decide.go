@@ -361,7 +361,7 @@ func (c *local) usage() []drawgate.LimitUsage {
 	}
 	for j, at := range f.at {
 		u := c.asks[0].Rec.Usage(&f.share[j], c.take.Priority)
-		us[at] = drawgate.LimitUsage{Used: u.Used, Held: u.Held, Debt: u.Debt, Max: u.Max, Start: instantOf(u.Start), End: instantOf(u.End)}
+		us[at] = drawgate.LimitUsage{Used: u.Used, Held: u.Held, Debt: u.Debt, Max: u.Max, Start: answer.Instant(u.Start), End: answer.Instant(u.End)}
 		if f.Mode[at] == drawgate.FallbackOpen {
 			us[at].Max = specs[at].Effective[c.take.Priority]
 			us[at].Debt = max(0, u.Used-specs[at].Effective[record.Priorities-1])

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/internal/record"
 )
@@ -68,7 +69,7 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 	switch it.kind {
 	case chargeItem:
 		st := it.st
-		st.At = instantOf(now.Store)
+		st.At = answer.Instant(now.Store)
 		if !it.whole {
 			n := l.counting(now, it)
 			if n == (drawgate.Amounts{}) { // all of it has aged
@@ -79,7 +80,7 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 		}
 		d.settle(it, st)
 	case pauseItem:
-		if !it.st.At.After(instantOf(now.Store)) {
+		if !it.st.At.After(answer.Instant(now.Store)) {
 			l.finish(it)
 			return
 		}

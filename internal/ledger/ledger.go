@@ -78,11 +78,3 @@ func (l *Ledger) Forget(keys []drawgate.Key) {
 
 // micros returns µs as a duration.
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
-
-// instantOf returns µs since 1970 as a time; 0 as the zero time.
-func instantOf(us int64) time.Time {
-	if us == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(us)
-}

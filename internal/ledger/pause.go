@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 )
 
 // pause returns the entry's pause, if it is in force.
@@ -12,7 +13,7 @@ func (e *entry) pause(now int64) drawgate.Pause {
 	if e.paused <= now {
 		return drawgate.Pause{}
 	}
-	return drawgate.Pause{Until: instantOf(e.paused), Reason: e.reason}
+	return drawgate.Pause{Until: answer.Instant(e.paused), Reason: e.reason}
 }
 
 // setPause makes a pause last until an instant, or longer if it already does.
@@ -150,7 +151,7 @@ func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (end int64, ok bool
 
 // pendPause makes an entry's pause pending.
 func (l *Ledger) pendPause(now Now, e *entry, b *drawgate.BucketCost) {
-	st := drawgate.Settlement{Op: drawgate.OpPause, At: instantOf(e.paused), Reason: e.reason}
+	st := drawgate.Settlement{Op: drawgate.OpPause, At: answer.Instant(e.paused), Reason: e.reason}
 	st.Buckets = []drawgate.BucketCost{{Key: b.Key, Plan: b.Plan}}
 	for _, it := range e.items {
 		if it.kind == pauseItem && !it.inFlight {

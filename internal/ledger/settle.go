@@ -29,12 +29,12 @@ func (l *Ledger) Settle(now Now, st *drawgate.Settlement) (o drawgate.Outcome, m
 	}
 	mineSt := h.inOrder(st)
 	if st.Op == drawgate.OpRenew && h.take.Lease && l.pausedAny(now, mineSt.Buckets) {
-		return drawgate.Outcome{Kept: true, End: instantOf(h.end)}, true
+		return drawgate.Outcome{Kept: true, End: answer.Instant(h.end)}, true
 	}
 	l.apply(now, &mineSt, l.parts(now, mineSt.Buckets, true))
 	if st.Op == drawgate.OpRenew {
 		h.end = max(h.end, now.Store+st.Hold.Microseconds())
-		return drawgate.Outcome{End: instantOf(h.end)}, true
+		return drawgate.Outcome{End: answer.Instant(h.end)}, true
 	}
 	l.settleGiven(now, h, h.late(&mineSt, now.Store))
 	return drawgate.Outcome{}, true
@@ -274,7 +274,7 @@ func (l *Ledger) Keep(now Now, st *drawgate.Settlement) (o drawgate.Outcome, kep
 		return o, l.keepCharge(now, st)
 	case drawgate.OpPause:
 		end, ok := l.keepPause(now, st)
-		return drawgate.Outcome{End: instantOf(end)}, ok
+		return drawgate.Outcome{End: answer.Instant(end)}, ok
 	default:
 		return o, false
 	}

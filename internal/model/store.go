@@ -133,7 +133,7 @@ func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
 			}
 			until = now + b.Hold.Microseconds()
 		}
-		return drawgate.Outcome{End: time.UnixMicro(PauseUntil(asks, until, b.Reason, now))}
+		return drawgate.Outcome{End: answer.Instant(PauseUntil(asks, until, b.Reason, now))}
 	}
 	return drawgate.Outcome{Err: drawgate.ErrInvalid}
 }

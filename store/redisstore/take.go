@@ -468,7 +468,7 @@ func (s *Store) answerSettle(st *drawgate.Settlement, o *drawgate.Outcome, m *ru
 			if err != nil {
 				return errAnswer
 			}
-			o.End = time.UnixMicro(end)
+			o.End = answer.Instant(end)
 		case drawgate.OpRefund:
 			*o, err = refunded(st, rest[1:])
 		}

@@ -19,7 +19,7 @@ func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, group := range [][]testCase{
 		kindCases, refusalCases, answerCases, shareCases, marginCases, calendarCases, reserveCases, settleCases, chargeEndCases, leaseCases,
-		chargeCases, grantCases, bookCases, refundCases, changeCases, keyCases, batchCases, endCases, raceCases, optionalCases,
+		chargeCases, grantCases, pauseCases, bookCases, refundCases, changeCases, keyCases, batchCases, endCases, raceCases, optionalCases,
 	} {
 		for _, c := range group {
 			if h.Advance != nil || c.still {
