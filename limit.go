@@ -35,7 +35,7 @@ var (
 	_ [MaxOpen]struct{}     = [record.MaxOpen]struct{}{}
 	_ [MaxPriority]struct{} = [record.Priorities - 1]struct{}{}
 	_ [Concurrency]struct{} = [record.Concurrency]struct{}{}
-	_ [Month]struct{}       = [calendar.Month]struct{}{}
+	_ [endOfEvery]struct{}  = [calendar.End]struct{}{}
 )
 
 // Kind says how a limit forgets what was used.
@@ -65,6 +65,8 @@ const (
 	Day
 	Week
 	Month
+
+	endOfEvery // one more than the last
 )
 
 // String returns the name used in configuration files.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/calendar"
 )
 
 // Whatever a file holds: reading it ends, every problem has a place inside it, and what is accepted
@@ -107,7 +108,7 @@ func genLimit(t *rapid.T, name string) drawgate.Limit {
 		l.Window = window()
 		l.Precision = rapid.SampledFrom([]int{0, drawgate.Exact, 100, 10_000}).Draw(t, "precision")
 	case drawgate.Calendar:
-		l.Every = drawgate.Every(rapid.IntRange(1, 5).Draw(t, "every"))
+		l.Every = drawgate.Every(rapid.IntRange(1, int(calendar.End)-1).Draw(t, "every"))
 		l.Zone = rapid.SampledFrom([]string{"", "UTC", "America/Los_Angeles", "Asia/Kolkata"}).Draw(t, "zone")
 		if l.Every == drawgate.Month {
 			l.Anchor = rapid.IntRange(0, 31).Draw(t, "anchor")
@@ -183,7 +184,7 @@ func TestSchemaFindsMistakes(t *testing.T) {
 	for _, text := range []string{
 		"{name: a}", "{name: a, rolling: 1m}", "{rolling: 1m, amount: 1}", "{name: a, rolling: 1m, bucket: 1m, amount: 1}", "{name: a, rolling: 1m, amount: -1}",
 		"{name: a, rolling: 60, amount: 1}", "{name: a, rolling: 1m, amount: 1, burst: 1}", "{name: a, bucket: 1m, amount: 1, zone: UTC}",
-		"{name: a, calendar: year, amount: 1}", "{name: a, rolling: 1m, amount: 1, headroom: 100%}", "{name: a, rolling: 1m, amount: 1, keep: {0: 1}}",
+		"{name: a, calendar: decade, amount: 1}", "{name: a, rolling: 1m, amount: 1, headroom: 100%}", "{name: a, rolling: 1m, amount: 1, keep: {0: 1}}",
 		"{name: a, rolling: 1m, amount: 1, precision: 50}", "{name: a b, rolling: 1m, amount: 1}", "{name: a, rolling: 1m, amount: 1, x: 1}",
 	} {
 		if err := conforms(t, s, []byte("policies: {p: {limits: ["+text+"]}}")); err == nil {

@@ -1,12 +1,14 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/calendar"
 )
 
 // limit is a limit while it is read.
@@ -90,18 +92,12 @@ func (d *decoder) amount(l *limit, e entry) {
 }
 
 func (d *decoder) every(e entry) drawgate.Every {
-	units := []drawgate.Every{drawgate.Minute, drawgate.Hour, drawgate.Day, drawgate.Week, drawgate.Month}
-	words := make([]string, len(units))
-	for i, u := range units {
-		words[i] = u.String()
+	var words []string
+	for u := calendar.Minute; u < calendar.End; u++ {
+		words = append(words, u.String())
 	}
 	word := d.oneOf(e, words...)
-	for _, u := range units {
-		if u.String() == word {
-			return u
-		}
-	}
-	return 0
+	return drawgate.Every(1 + slices.Index(words, word)) // 0 if it is none of them
 }
 
 func (d *decoder) precision(e entry) int {

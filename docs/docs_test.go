@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/drawgate/drawgate/internal/calendar"
 )
 
 // read returns a file of the repository; path is relative to this folder.
@@ -173,4 +175,33 @@ func source(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return strings.ReplaceAll(all.String(), `\"`, `"`)
+}
+
+// TestCalendarWindowsAreNamedEverywhere: each place that lists the calendar windows lists all of
+// them.
+func TestCalendarWindowsAreNamedEverywhere(t *testing.T) {
+	t.Parallel()
+	for path, where := range map[string]*regexp.Regexp{
+		"../config/schema.json":    regexp.MustCompile(`(?s)"calendar": \{\s+"type": "string",\s+"enum": \[(.*?)\]`),
+		"../config/schema_test.go": regexp.MustCompile(`Calendar +string +.*jsonschema:"(enum=.*?)"`),
+		"../api/openapi.json":      regexp.MustCompile(`"every": \{"type": "string", "enum": \[(.*?)\]`),
+		"../api/api.go":            regexp.MustCompile(`Every .*// (calendar: .*)`),
+		"../api/policy.go":         regexp.MustCompile(`Every .*// (calendar: .*)`),
+		"../rls/rules.go":          regexp.MustCompile(`(?s)map\[drawgate\.Every\][^{]*\{(.*?)\}`),
+		"configuration.md":         regexp.MustCompile("(?m)^\\| `calendar` \\|(.*)$"),
+		"semantics.md":             regexp.MustCompile("at most amount per calendar (.*) of a zone"),
+		"metrics.md":               regexp.MustCompile("(?m)^\\| `period` \\|(.*)$"),
+	} {
+		lists := where.FindAllStringSubmatch(read(t, path), -1)
+		if len(lists) == 0 {
+			t.Errorf("%s has no list of calendar windows: %s", path, where)
+		}
+		for _, list := range lists {
+			for u := calendar.Minute; u < calendar.End; u++ {
+				if !strings.Contains(strings.ToLower(list[1]), u.String()) {
+					t.Errorf("%s does not name the calendar window %s: %s", path, u, list[1])
+				}
+			}
+		}
+	}
 }

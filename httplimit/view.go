@@ -8,6 +8,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/admit"
+	"github.com/drawgate/drawgate/internal/calendar"
 )
 
 // view is the part of a limit's description that is the same for all decisions.
@@ -66,22 +67,11 @@ func unit(l *drawgate.Limit) string {
 // that keeps to it keeps to the limit: a day has 24 hours, a month 31 days. 0 means that it has
 // none.
 func windowSeconds(l *drawgate.Limit) int64 {
-	const hour, day = 3600, 24 * 3600
 	switch l.Kind {
 	case drawgate.Concurrency:
 		return 0
 	case drawgate.Calendar:
-		switch l.Every {
-		case drawgate.Minute:
-			return 60
-		case drawgate.Hour:
-			return hour
-		case drawgate.Day:
-			return day
-		case drawgate.Week:
-			return 7 * day
-		}
-		return 31 * day
+		return calendar.Unit(l.Every).Length() / 1e6
 	}
 	return admit.Seconds(l.Window)
 }

@@ -64,7 +64,12 @@ const (
 	Day
 	Week
 	Month
+
+	End // one more than the last unit, for those that go through all of them
 )
+
+// Longer than any window, in µs, whatever its zone's clock does. It has two days to spare.
+const Longest = (31 + 2) * day
 
 var unitNames = [...]string{Minute: "minute", Hour: "hour", Day: "day", Week: "week", Month: "month"}
 
@@ -76,7 +81,10 @@ func (u Unit) String() string {
 	return unitNames[u]
 }
 
-func (u Unit) valid() bool { return Minute <= u && u <= Month }
+func (u Unit) valid() bool { return Minute <= u && u < End }
+
+// Length returns the greatest length of a window of u on a clock that does not jump, in µs.
+func (u Unit) Length() int64 { return longest[u] }
 
 // even reports whether windows of u are counted evenly; others are dates.
 func (u Unit) even() bool { return u == Minute || u == Hour }
@@ -97,7 +105,7 @@ type Rule struct {
 func (r Rule) Validate() error {
 	switch {
 	case !r.Unit.valid():
-		return fmt.Errorf("calendar: unknown unit %v (want %s)", r.Unit, strings.Join(unitNames[Minute:], ", "))
+		return fmt.Errorf("calendar: unknown unit %v (want %s)", r.Unit, strings.Join(unitNames[Minute:End], ", "))
 	case r.Anchor < 0 || r.Anchor > 31:
 		return fmt.Errorf("calendar: anchor=%d is not a day of the month (want 1 to 31)", r.Anchor)
 	case r.Anchor != 0 && r.Unit != Month:

@@ -15,7 +15,7 @@ func TestUnitNames(t *testing.T) {
 			t.Errorf("got %q, want %q", got, name)
 		}
 	}
-	for unit, want := range map[Unit]string{0: "Unit(0)", Month + 1: "Unit(6)", 255: "Unit(255)"} {
+	for unit, want := range map[Unit]string{0: "Unit(0)", End: "Unit(6)", 255: "Unit(255)"} {
 		if got := unit.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -34,7 +34,7 @@ func TestValidate(t *testing.T) {
 		{"first anchor", Rule{Unit: Month, Anchor: 1}, ""},
 		{"last anchor", Rule{Unit: Month, Anchor: 31}, ""},
 		{"zero rule", Rule{}, "Unit(0)"},
-		{"unknown unit", Rule{Unit: Month + 1}, "Unit(6)"},
+		{"unknown unit", Rule{Unit: End}, "Unit(6)"},
 		{"anchor too large", Rule{Unit: Month, Anchor: 32}, "anchor=32"},
 		{"anchor negative", Rule{Unit: Month, Anchor: -1}, "anchor=-1"},
 		{"anchor of a week", Rule{Unit: Week, Anchor: 1}, "only months"},

@@ -14,7 +14,7 @@ const (
 )
 
 // longest holds, for each unit, its greatest length on a clock that does not jump.
-var longest = [...]int64{Minute: minute, Hour: hour, Day: day, Week: week, Month: 31 * day}
+var longest = [End]int64{Minute: minute, Hour: hour, Day: day, Week: week, Month: 31 * day}
 
 // The offsets from UTC that a time zone file should hold: more than -25 hours and less than 26
 // hours. Those of the IANA database do. Two local clocks of one zone are thus less than

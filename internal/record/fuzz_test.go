@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/calendar"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -43,7 +44,7 @@ func extreme(c chooser) (drawgate.Limit, bool) {
 			l.Precision = drawgate.Exact
 		}
 	case drawgate.Calendar:
-		l.Every = drawgate.Every(c.pick("every", 1, 5))
+		l.Every = drawgate.Every(c.pick("every", 1, int64(calendar.End)-1))
 	}
 	l.Charge = drawgate.Charge(c.pick("charge", 1, 2))
 	return l, l.Check() == nil

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/calendar"
 	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/record"
 )
@@ -384,7 +385,7 @@ var families = map[string]family{
 		return l
 	},
 	"calendar": func(c chooser) drawgate.Limit {
-		l := drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Every(c.pick("every", 1, 5))}
+		l := drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Every(c.pick("every", 1, int64(calendar.End)-1))}
 		l.Zone = []string{"", "America/New_York", "Australia/Lord_Howe", "America/St_Johns"}[c.pick("zone", 0, 3)]
 		if l.Every == drawgate.Month {
 			l.Anchor = int(c.pick("anchor", 0, 31))

@@ -1,5 +1,7 @@
 package record
 
+import "github.com/drawgate/drawgate/internal/calendar"
+
 // State is what one limit of a bucket has used.
 type State struct {
 	ID      uint64 // of the Spec
@@ -254,7 +256,7 @@ func (st *State) until() int64 {
 		}
 	case Calendar:
 		if st.Next > 0 && (st.After == 0 || st.At == st.End) { // the window that they count in is unknown
-			return addSat(max(st.End, st.After), maxCalendar)
+			return addSat(max(st.End, st.After), calendar.Longest)
 		}
 		if st.Next > 0 {
 			return st.After
@@ -265,6 +267,3 @@ func (st *State) until() int64 {
 	}
 	return 0
 }
-
-// maxCalendar is longer than any calendar window, in µs.
-const maxCalendar = 33 * 24 * 3600 * 1e6

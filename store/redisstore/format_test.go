@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/calendar"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -55,6 +56,9 @@ func TestScriptKnowsTheLayouts(t *testing.T) {
 				t.Errorf("%v: the script has no %s", l.kind, w)
 			}
 		}
+	}
+	if want := fmt.Sprintf("local LONGEST = %d * 24 * 3600 * 1e6", calendar.Longest/(24*3600*1e6)); !strings.Contains(body, want) {
+		t.Errorf("the script has no %q", want)
 	}
 	if want := fmt.Sprintf("version ~= %d then", format); !strings.Contains(body, want) {
 		t.Errorf("the script has no %q", want)

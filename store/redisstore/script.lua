@@ -741,7 +741,7 @@ local function header(r, ss)
   return table.concat(out)
 end
 
-local LONGEST = 33 * 24 * 3600 * 1e6 -- no calendar window is longer
+local LONGEST = 33 * 24 * 3600 * 1e6 -- calendar.Longest: no calendar window is longer
 
 -- The instant until which a limit's state matters.
 local function until_(r, st)
