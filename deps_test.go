@@ -38,6 +38,7 @@ var rules = map[string]struct{ own, others []string }{
 		own: []string{"", "internal/cells", "internal/ledger", "internal/record", "internal/breaker", "internal/instances", "internal/shadow"},
 	},
 	"internal/shadow":         {},
+	"internal/sampler":        {},
 	"internal/similar":        {},
 	"internal/sleep":          {},
 	"internal/yamltext":       {others: []string{"github.com/goccy/go-yaml"}},
@@ -48,15 +49,15 @@ var rules = map[string]struct{ own, others []string }{
 	"httplimit":               {own: []string{"", "engine", "engine/rules", "internal/admit", "internal/hold"}},
 	"httplimit/httplimittest": {own: []string{"", "httplimit", "store/memstore"}},
 	"grpclimit":               {own: []string{"", "engine", "engine/rules", "internal/admit", "internal/hold"}, others: grpcs},
-	"rls":                     {own: []string{"", "engine", "engine/rules", "httplimit", "internal/regular", "internal/sleep", "internal/yamltext"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
-	"telemetry":               {own: []string{"", "engine", "internal/sleep", "store/guard"}, others: []string{"github.com/prometheus"}},
+	"rls":                     {own: []string{"", "engine", "engine/rules", "httplimit", "internal/regular", "internal/sampler", "internal/sleep", "internal/yamltext"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
+	"telemetry":               {own: []string{"", "engine", "internal/sampler", "internal/sleep", "store/guard"}, others: []string{"github.com/prometheus"}},
 	"config": {
 		own: []string{
 			"", "internal/calendar", "engine", "engine/rules", "internal/regular", "internal/similar", "internal/yamltext", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
 		},
 		others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify", "github.com/prometheus/client_golang"},
 	},
-	"server": {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/regular"}},
+	"server": {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/regular", "internal/sampler"}},
 	"client": {own: []string{"api", "internal/ending", "internal/sleep"}},
 	"cmd/drawgate": {
 		own: []string{

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -74,16 +75,10 @@ func (c *call) legacy(r *ratelimit.RateLimitResponse) {
 	if least == nil {
 		return
 	}
-	name := func(own, usual string) string {
-		if own != "" {
-			return own
-		}
-		return usual
-	}
 	o, reset := &c.s.opts, least.GetDurationUntilReset().AsDuration()
-	add(r, name(o.LimitHeader, legacyLimit), strconv.FormatUint(uint64(least.GetCurrentLimit().GetRequestsPerUnit()), 10))
-	add(r, name(o.RemainingHeader, legacyRemaining), strconv.FormatUint(uint64(least.GetLimitRemaining()), 10))
-	add(r, name(o.ResetHeader, legacyReset), strconv.FormatInt(seconds(reset.Microseconds()), 10))
+	add(r, cmp.Or(o.LimitHeader, legacyLimit), strconv.FormatUint(uint64(least.GetCurrentLimit().GetRequestsPerUnit()), 10))
+	add(r, cmp.Or(o.RemainingHeader, legacyRemaining), strconv.FormatUint(uint64(least.GetLimitRemaining()), 10))
+	add(r, cmp.Or(o.ResetHeader, legacyReset), strconv.FormatInt(seconds(reset.Microseconds()), 10))
 }
 
 func rank(s *ratelimit.RateLimitResponse_DescriptorStatus) int64 {

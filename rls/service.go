@@ -23,6 +23,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/httplimit"
+	"github.com/drawgate/drawgate/internal/sampler"
 	"github.com/drawgate/drawgate/internal/sleep"
 )
 
@@ -34,9 +35,8 @@ type Service struct {
 	opts   Options
 	draft  *httplimit.Headers
 	rates  atomic.Pointer[rates]
-	pool   sync.Pool    // of *call
-	logged atomic.Int64 // time of the last log line, in Unix ns
-	quiet  atomic.Int64 // failures since then that were not logged
+	pool   sync.Pool // of *call
+	logged sampler.Sampler
 }
 
 var _ ratelimit.RateLimitServiceServer = (*Service)(nil)
@@ -192,10 +192,7 @@ func public(err error) string {
 const logEvery = 10 * time.Second
 
 func (s *Service) log(domain string, err error) {
-	now, last := time.Now().UnixNano(), s.logged.Load()
-	if now-last < int64(logEvery) || !s.logged.CompareAndSwap(last, now) {
-		s.quiet.Add(1)
-		return
+	if quiet, ok := s.logged.Pass(time.Now(), logEvery, 1); ok {
+		s.opts.Logger.Warn("a rate limit request was not decided", "domain", domain, "err", err, "suppressed", quiet)
 	}
-	s.opts.Logger.Warn("a rate limit request was not decided", "domain", domain, "err", err, "suppressed", s.quiet.Swap(0))
 }

@@ -4,8 +4,9 @@ import (
 	"log"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/sampler"
 )
 
 // connectionEvery is the shortest time between log lines about failures that clients caused.
@@ -15,11 +16,8 @@ const connectionEvery = 10 * time.Second
 // as often as it likes, so only one such line in ten seconds is logged, with the number of lines
 // that were left out.
 type errorLog struct {
-	log *slog.Logger
-
-	mu      sync.Mutex
-	next    time.Time // guarded by mu: when the next line may be logged
-	skipped int       // guarded by mu: lines that were not logged
+	log    *slog.Logger
+	logged sampler.Sampler
 }
 
 func newErrorLog(l *slog.Logger) *log.Logger { //nolint:forbidigo // net/http takes no other
@@ -33,20 +31,8 @@ func (e *errorLog) Write(line []byte) (int, error) {
 		e.log.Warn(text) // a bug, or a lack of resources, after which net/http waits
 		return len(line), nil
 	}
-	if skipped, ok := e.pass(time.Now()); ok {
+	if skipped, ok := e.logged.Pass(time.Now(), connectionEvery, 1); ok {
 		e.log.Warn(text, "not_logged", skipped)
 	}
 	return len(line), nil
-}
-
-func (e *errorLog) pass(now time.Time) (skipped int, ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if now.Before(e.next) {
-		e.skipped++
-		return 0, false
-	}
-	skipped, e.skipped = e.skipped, 0
-	e.next = now.Add(connectionEvery)
-	return skipped, true
 }

@@ -138,8 +138,7 @@ func (s *Server) fail(err error) *api.Problem {
 }
 
 func (s *Server) warn(text string, err error) {
-	now, last := time.Now().UnixNano(), s.warned.Load()
-	if now-last > int64(warnEvery) && s.warned.CompareAndSwap(last, now) {
+	if _, ok := s.warned.Pass(time.Now(), warnEvery, 1); ok {
 		s.log.Warn(text, "error", err)
 	}
 }

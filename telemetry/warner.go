@@ -8,6 +8,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/sampler"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -50,10 +51,10 @@ type Warner struct {
 	table *table[policyWatch]
 	marks *marks
 
-	fallback  sampler         // announcements of fallbacks
-	backend   [faults]sampler // errors of the store and outages, by who must do something
-	announced atomic.Bool     // an outage was told of that has not ended
-	guarded   atomic.Bool     // errors of the store are the guard's to tell
+	fallback  sampler.Sampler         // announcements of fallbacks
+	backend   [faults]sampler.Sampler // errors of the store and outages, by who must do something
+	announced atomic.Bool             // an outage was told of that has not ended
+	guarded   atomic.Bool             // errors of the store are the guard's to tell
 
 	out    chan *Warning
 	stop   chan struct{} // closed by Close
@@ -73,8 +74,8 @@ type policyWatch struct {
 type limitWatch struct {
 	policy, limit, period string
 
-	refusals   sampler
-	milestones [len(milestones)]sampler
+	refusals   sampler.Sampler
+	milestones [len(milestones)]sampler.Sampler
 }
 
 // NewWarner returns a Warner that tells sinks, each in turn. opts may be nil. It must be closed.
@@ -213,10 +214,10 @@ func (w *Warner) Guard() *guard.Observer {
 // mayWarn reports whether an error of the store may be told of, and how many were not since the
 // last time.
 func (w *Warner) mayWarn(err error, at time.Time) (held int64, ok bool) {
-	return w.sampler(err).pass(at.UnixNano(), int64(w.opts.BackendEvery), 1)
+	return w.storeSampler(err).Pass(at, w.opts.BackendEvery, 1)
 }
 
-func (w *Warner) sampler(err error) *sampler {
+func (w *Warner) storeSampler(err error) *sampler.Sampler {
 	fault := drawgate.FaultTransient
 	if se, ok := errors.AsType[*drawgate.StoreError](err); ok {
 		fault = min(se.Fault, drawgate.FaultPermanent)
@@ -228,8 +229,8 @@ func (w *Warner) sampler(err error) *sampler {
 // at the store failed before and was told of: an alarm may wait for the one word.
 func (w *Warner) mayAnnounce(err error, at time.Time) (held int64, ok bool) {
 	held, ok = w.mayWarn(err, at)
-	if _, first := w.fallback.pass(at.UnixNano(), int64(w.opts.BackendEvery), 1); first && !ok {
-		w.sampler(err).held.Add(-1)
+	if _, first := w.fallback.Pass(at, w.opts.BackendEvery, 1); first && !ok {
+		w.storeSampler(err).Reported()
 		return 0, true
 	}
 	return held, ok

@@ -49,7 +49,7 @@ func (w *Warner) usage(p *policyWatch, key *drawgate.Key, d *drawgate.Decision, 
 	}
 	w.opts.Metrics.reached(p.name, r.Limit, from, to)
 	now := time.Now()
-	held, ok := p.limits.get(r.Limit).milestones[to-1].pass(now.UnixNano(), int64(w.opts.Every), perEvery[to-1])
+	held, ok := p.limits.get(r.Limit).milestones[to-1].Pass(now, w.opts.Every, perEvery[to-1])
 	if !ok {
 		return
 	}
@@ -61,7 +61,7 @@ func (w *Warner) usage(p *policyWatch, key *drawgate.Key, d *drawgate.Decision, 
 // exceeded reports a refusal by one limit, or counts it.
 func (w *Warner) exceeded(p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult, fallback bool) {
 	now := time.Now()
-	held, ok := p.limits.get(r.Limit).refusals.pass(now.UnixNano(), int64(w.opts.Every), 1)
+	held, ok := p.limits.get(r.Limit).refusals.Pass(now, w.opts.Every, 1)
 	if !ok {
 		return
 	}
@@ -89,11 +89,11 @@ func (w *Warner) sum(now time.Time, all bool) {
 	}
 	w.table.each(func(p *policyWatch) {
 		p.limits.each(func(l *limitWatch) {
-			if n := l.refusals.rest(at); n > 0 {
+			if n := l.refusals.Rest(at); n > 0 {
 				w.tell(&Warning{Kind: LimitExceeded, At: now, Policy: l.policy, Limit: l.limit, Period: l.period, Suppressed: n})
 			}
 			for i := range l.milestones {
-				if n := l.milestones[i].rest(at); n > 0 {
+				if n := l.milestones[i].Rest(at); n > 0 {
 					w.tell(&Warning{
 						Kind: Milestone, At: now, Policy: l.policy, Limit: l.limit, Period: l.period, Suppressed: n,
 						Percent: int(milestones[i]), From: int(milestones[i]),
@@ -106,7 +106,7 @@ func (w *Warner) sum(now time.Time, all bool) {
 		}
 	})
 	for i := range w.backend {
-		if n := w.backend[i].rest(at); n > 0 {
+		if n := w.backend[i].Rest(at); n > 0 {
 			w.tell(&Warning{Kind: BackendError, At: now, Suppressed: n, Fault: drawgate.Fault(i).String()})
 		}
 	}
