@@ -165,6 +165,17 @@ func (s *Server) within(who *access, req *engine.Request) *api.Problem {
 	return nil
 }
 
+// whose completes and checks whose bucket a request is about, unless there already is a problem.
+func (s *Server) whose(who *access, policy, tenant *string, p *api.Problem) *api.Problem {
+	if p == nil {
+		*policy, p = s.policy(*policy)
+	}
+	if p == nil {
+		*tenant, p = who.tenantOf(*tenant)
+	}
+	return p
+}
+
 // policy checks a policy's name; "" means the only one.
 func (s *Server) policy(name string) (string, *api.Problem) {
 	if name == "" {

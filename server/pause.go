@@ -14,13 +14,7 @@ import (
 // limits have left, and only a reset ends it early.
 func (s *Server) pause(w http.ResponseWriter, r *http.Request, who *access) {
 	var q api.PauseRequest
-	p := s.decode(w, r, &q)
-	if p == nil {
-		q.Policy, p = s.policy(q.Policy)
-	}
-	if p == nil {
-		q.Tenant, p = who.tenantOf(q.Tenant)
-	}
+	p := s.whose(who, &q.Policy, &q.Tenant, s.decode(w, r, &q))
 	var pause drawgate.Pause
 	if p == nil {
 		pause, p = pauseOf(&q)

@@ -17,13 +17,7 @@ const resetTimeout = 10 * time.Second
 // reset serves POST /v1/reset: it forgets buckets, and their counterparts for rules in shadow.
 func (s *Server) reset(w http.ResponseWriter, r *http.Request, who *access) {
 	var q api.ResetRequest
-	p := s.decode(w, r, &q)
-	if p == nil {
-		q.Policy, p = s.policy(q.Policy)
-	}
-	if p == nil {
-		q.Tenant, p = who.tenantOf(q.Tenant)
-	}
+	p := s.whose(who, &q.Policy, &q.Tenant, s.decode(w, r, &q))
 	if p == nil {
 		p = checkReset(&q)
 	}

@@ -17,13 +17,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request, who *access) {
 	} else {
 		p = statusQuery(r, &q)
 	}
-	if p == nil {
-		q.Policy, p = s.policy(q.Policy)
-	}
-	if p == nil {
-		q.Tenant, p = who.tenantOf(q.Tenant)
-	}
-	if p != nil {
+	if p = s.whose(who, &q.Policy, &q.Tenant, p); p != nil {
 		writeProblem(w, p)
 		return
 	}
