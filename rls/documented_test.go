@@ -135,10 +135,8 @@ descriptors:
 	passes(t, c, "inside", "cloud=x", 3)
 }
 
-// req: E9.
-func TestDocumentedShadowModeIsAlwaysOK(t *testing.T) {
-	t.Parallel()
-	c := client(t, `
+// softUser has one user in shadow, and one who is not.
+const softUser = `
 domain: soft
 descriptors:
   - key: service
@@ -150,7 +148,12 @@ descriptors:
       - key: user
         value: bob
         rate_limit: {unit: hour, requests_per_unit: 2}
-`, nil)
+`
+
+// req: E9.
+func TestDocumentedShadowModeIsAlwaysOK(t *testing.T) {
+	t.Parallel()
+	c := client(t, softUser, nil)
 	a := free(t, c, "soft", "service=auth,user=ann", 5)
 	if s := a.GetStatuses()[0]; s.GetCode() != ok || s.GetCurrentLimit().GetRequestsPerUnit() != 1 || s.GetLimitRemaining() != 0 {
 		t.Errorf("in shadow, over: %v, want OK with the limit and nothing remaining", s)
@@ -168,19 +171,7 @@ func TestDocumentedShadowModeIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := config(t, `
-domain: soft
-descriptors:
-  - key: service
-    descriptors:
-      - key: user
-        value: ann
-        rate_limit: {unit: hour, requests_per_unit: 1}
-        shadow_mode: true
-      - key: user
-        value: bob
-        rate_limit: {unit: hour, requests_per_unit: 2}
-`)
+	c := config(t, softUser)
 	e, err := engine.New(memory(t), engine.Config{Policies: c.Policies()}, &engine.Options{
 		StoreTimeout: slowStore.StoreTimeout, Observer: m.Observer(), Diverged: m.Diverged,
 	})
