@@ -231,7 +231,7 @@ func (w *Warner) storeSampler(err error) *sampler.Sampler {
 func (w *Warner) mayAnnounce(err error, at time.Time) (held int64, ok bool) {
 	held, ok = w.mayWarn(err, at)
 	if _, first := w.fallback.Pass(at, w.opts.BackendEvery, 1); first && !ok {
-		w.storeSampler(err).Told()
+		w.storeSampler(err).Reported()
 		return 0, true
 	}
 	return held, ok

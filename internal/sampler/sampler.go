@@ -10,7 +10,7 @@ import (
 type Sampler struct {
 	until atomic.Int64 // the end of the interval, in Unix nanoseconds
 	n     atomic.Int64 // let through in it
-	held  atomic.Int64 // not let through, and not told of yet
+	held  atomic.Int64 // not let through, and not reported yet
 }
 
 // Pass reports whether an event is let through: most of them are in an interval. held is how many
@@ -28,11 +28,11 @@ func (s *Sampler) Pass(now time.Time, interval time.Duration, most int64) (held 
 	return 0, false
 }
 
-// Told takes back that the latest event was held: it was told of in another way.
-func (s *Sampler) Told() { s.held.Add(-1) }
+// Reported takes back that the latest event was held: it was reported in another way.
+func (s *Sampler) Reported() { s.held.Add(-1) }
 
 // Rest returns how many were held, if the interval is over at an instant, in Unix nanoseconds, and
-// nothing came since that would have told.
+// nothing came since that would have reported it.
 func (s *Sampler) Rest(at int64) int64 {
 	if at < s.until.Load() {
 		return 0

@@ -34,7 +34,7 @@ func TestSampler(t *testing.T) {
 	for range 3 {
 		s.Pass(start.Add(51), 10, 1)
 	}
-	s.Told()
+	s.Reported()
 	if n := s.Rest(start.UnixNano() + 59); n != 0 {
 		t.Errorf("%d before the end of the interval", n)
 	}
