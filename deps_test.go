@@ -66,7 +66,7 @@ var rules = map[string]struct{ own, others []string }{
 	"client": {own: []string{"api", "internal/ending", "internal/sleep"}},
 	"cmd/drawgate": {
 		own: []string{
-			"", "api", "client", "config", "engine", "store/guard", "httplimit", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
+			"", "api", "client", "config", "engine", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty"),
 	},
@@ -74,8 +74,8 @@ var rules = map[string]struct{ own, others []string }{
 	"examples": {own: []string{"", "api", "client", "engine", "server", "store/memstore", "store/sqlitestore", "store/redisstore"}},
 }
 
-// TestImports holds the import rule. A new arrow in ARCHITECTURE.md's picture is a design change: say
-// why in docs/design.md.
+// TestImports holds the import rule. A new arrow in ARCHITECTURE.md's picture is a design change:
+// say why in docs/design.md.
 func TestImports(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...").Output()

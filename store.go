@@ -153,9 +153,9 @@ type LimitUsage struct {
 // says that nothing at all was done. Where the outcome of a take is unknown (a reply was lost), the
 // error is a [StoreError] and the units may be spent. Neither arguments nor results are kept.
 type Store interface {
-	// Take decides each take of the batch in one atomic step, in order. len(out) == len(batch). One
-	// that fits, but would open more reservations in a bucket than may be, fails with
-	// ErrTooManyOpen.
+	// Take decides each take of the batch in one atomic step, in order. If ctx has ended before a
+	// step begins, nothing is done. len(out) == len(batch). One that fits, but would open more
+	// reservations in a bucket than may be, fails with ErrTooManyOpen.
 	Take(ctx context.Context, batch []Take, out []Decision) error
 	// Settle carries out each settlement in one atomic step, in order. len(out) == len(batch). What
 	// is in its history of an OpRefund, and in the outcome, is what was given back.
@@ -170,10 +170,12 @@ type Store interface {
 // What a store may offer beside. Each is checked once.
 type (
 	// Resetter forgets everything about buckets, open reservations included: their ids are gone.
+	// Each bucket is a step of its own.
 	Resetter interface {
 		Reset(ctx context.Context, keys []Key) error
 	}
-	// Lister lists the keys of buckets that are in use, in no order, until yield returns false.
+	// Lister lists the keys of buckets that are in use, which means that a missing record would be
+	// another state, in no order, until yield returns false. yield must not call the store.
 	Lister interface {
 		List(ctx context.Context, tenant, policy string, yield func(Key) bool) error
 	}

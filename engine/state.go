@@ -104,7 +104,7 @@ func (s *state) find(name string) (*policy, error) {
 	if p := s.policies[name]; p != nil {
 		return p, nil
 	}
-	return nil, fmt.Errorf("%w %q%s", ErrUnknownPolicy, name, suggest(name, s.names()))
+	return nil, fmt.Errorf("%w %q%s", ErrUnknownPolicy, name, similar.Suggest(name, s.names()))
 }
 
 func (s *state) names() []string { return slices.Sorted(maps.Keys(s.policies)) }
@@ -127,7 +127,7 @@ func (e *Engine) compile(c Config, old *state) (*state, error) {
 	var err error
 	s.set, err = rules.Compile(c.Rules, func(name string) error {
 		if s.policies[name] == nil {
-			return fmt.Errorf("unknown policy %q%s", name, suggest(name, s.names()))
+			return fmt.Errorf("unknown policy %q%s", name, similar.Suggest(name, s.names()))
 		}
 		return nil
 	})
@@ -238,20 +238,4 @@ func costs(plan *drawgate.Plan, units map[string]int64) (list []drawgate.Cost, e
 		return nil, nil
 	}
 	return list, nil
-}
-
-// suggest completes a message about an unknown name: with the name that was probably meant, if one
-// is similar, or otherwise with the known names.
-func suggest(name string, among []string) string {
-	const shown = 10
-	meant := similar.To(name, among, len(name)/2)
-	switch {
-	case meant != "":
-		return `; did you mean "` + meant + `"?`
-	case len(among) == 0:
-		return " (there are none)"
-	case len(among) > shown:
-		return " (have: " + strings.Join(among[:shown], ", ") + ", …)"
-	}
-	return " (have: " + strings.Join(among, ", ") + ")"
 }

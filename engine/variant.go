@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/similar"
 )
 
 // variant is a policy with one set of amounts. Whatever the amounts, the buckets are the policy's.
@@ -81,7 +82,7 @@ func withAmounts(p drawgate.Policy, amounts map[string]int64) (drawgate.Policy, 
 		i := limit(&p, short)
 		switch {
 		case !ok || i < 0:
-			return p, fmt.Errorf("policy %q has no limit %q%s", p.Name, name, suggest(name, limitNames(&p)))
+			return p, fmt.Errorf("policy %q has no limit %q%s", p.Name, name, similar.Suggest(name, limitNames(&p)))
 		case p.Limits[i].Kind != drawgate.Bucket:
 			return p, fmt.Errorf("limit %q of policy %q is a %s limit: only a bucket has a burst", short, p.Name, p.Limits[i].Kind)
 		case n < 1:

@@ -7,6 +7,8 @@
 // writes nothing. What a limit admits, what a reservation holds and what is answered is decided by
 // these functions: a store only keeps bytes, and keeps others out meanwhile.
 //
+// This decides one take; a batch may name one bucket twice, and then must use one Record for it.
+//
 //	tx := db.Begin()
 //	recs := make([]*store.Record, len(t.Buckets))
 //	for i, b := range t.Buckets {
@@ -79,7 +81,8 @@ func Decode(b []byte) (*Record, error) {
 }
 
 // Append appends the record's bytes to b and returns the extended slice. Their first byte is the
-// version of their format, and they end with a checksum.
+// version of their format, and they end with a checksum. From then on the record counts as written:
+// if that fails, drop it.
 func (r *Record) Append(b []byte) []byte {
 	r.changed = false
 	return record.Append(b, &r.rec, record.Whole)

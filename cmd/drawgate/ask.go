@@ -25,8 +25,8 @@ type askFlags struct {
 	wait        time.Duration
 }
 
-// bucket adds --policy and --key.
-func (a *app) bucket(cmd *cobra.Command, f *askFlags) {
+// bucketFlags adds --policy and --key.
+func (a *app) bucketFlags(cmd *cobra.Command, f *askFlags) {
 	cmd.Flags().StringVar(&f.policy, "policy", "", "policy (default: the only one)")
 	f.key = api.DefaultKey
 	cmd.Flags().Var((*keyValue)(&f.key), "key", "who is counted")

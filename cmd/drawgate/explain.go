@@ -34,7 +34,7 @@ With --attr the rules choose the policies and keys by the attributes of a reques
 			return a.explain(cmd, &f)
 		}),
 	}
-	a.bucket(cmd, &f)
+	a.bucketFlags(cmd, &f)
 	f.amounts(cmd)
 	cmd.Flags().StringArrayVar(&attrs, "attr", nil, "NAME=VALUE: an attribute of the request, instead of --policy and --key; may be given several times")
 	return cmd

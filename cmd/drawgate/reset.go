@@ -32,7 +32,7 @@ repair --hold counts everything as used up instead.`,
 			return a.reset(cmd, &f, yes)
 		}),
 	}
-	a.bucket(cmd, &f)
+	a.bucketFlags(cmd, &f)
 	cmd.Flags().BoolVar(&all, "all", false, "start again with a new SQLite file, in which nothing is used")
 	cmd.Flags().BoolVar(&yes, "yes", false, "confirm that the data may be lost")
 	return cmd

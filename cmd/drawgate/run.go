@@ -82,7 +82,7 @@ Exit codes: that of the command, or
 		return &exitError{exitRunFailed, err}
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return a.misread(exitRunFailed, err) })
-	a.bucket(cmd, &f.askFlags)
+	a.bucketFlags(cmd, &f.askFlags)
 	f.take(cmd)
 	durationVar(cmd, &f.hold, "hold", 30*time.Second, "how long the units stay held if drawgate is killed; the hold is renewed after a third of this time")
 	durationVar(cmd, &f.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL")

@@ -15,6 +15,7 @@ import (
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/internal/similar"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -231,7 +232,7 @@ func (s *session) policy(name string) (string, error) {
 	case name == "":
 		return "", usage("which policy? Name one of %s with --policy", strings.Join(s.names(), ", "))
 	}
-	return "", usage("unknown policy %q (have: %s)", name, strings.Join(s.names(), ", "))
+	return "", usage("unknown policy %q%s", name, similar.Suggest(name, s.names()))
 }
 
 // info returns how a policy is in force.

@@ -24,43 +24,54 @@ USED includes what is held. MOST is what may be used: the amount without headroo
 		Args: cobra.NoArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.status(cmd, &f) }),
 	}
-	a.bucket(cmd, &f)
+	a.bucketFlags(cmd, &f)
 	cmd.Flags().Lookup("policy").Usage = "policy (default: all of them)"
 	return cmd
 }
 
 func (a *app) status(cmd *cobra.Command, f *askFlags) error {
+	statuses := a.statusHere
 	if a.serverURL() != "" {
-		return a.statusRemote(cmd, f)
+		statuses = a.statusRemote
 	}
+	all, modes, err := statuses(cmd, f)
+	if err != nil || all == nil {
+		return err
+	}
+	a.printStatuses(all, f.policy != "", modes)
+	return nil
+}
+
+// statusHere looks at the store of this process. It returns how the policies are in force, by name,
+// too; and nothing if the limits are switched off, which it prints.
+func (a *app) statusHere(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string, err error) {
 	s, err := a.open(true)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer s.close()
 	if s.off {
 		a.statusOff(f, s.allowedOff())
-		return nil
+		return nil, nil, nil
 	}
 	a.caution(&s.settings)
 	names := s.names()
 	if f.policy != "" {
 		names = []string{f.policy}
 	}
-	all, modes := []api.StatusAnswer{}, map[string]string{}
+	all, modes = []api.StatusAnswer{}, map[string]string{}
 	for _, name := range names {
 		if name, err = s.policy(name); err != nil {
-			return err
+			return nil, nil, err
 		}
 		w, err := s.look(cmd.Context(), name, f)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		info := s.info(name)
 		all, modes[name] = append(all, w), present.Mode(!info.DisabledUntil.IsZero(), info.Shadow)
 	}
-	a.statuses(all, f.policy != "", modes)
-	return nil
+	return all, modes, nil
 }
 
 // look reads the status of a bucket.
@@ -78,9 +89,9 @@ func (s *session) look(ctx context.Context, policy string, f *askFlags) (w api.S
 	return w, nil
 }
 
-// statuses prints buckets. one means that a single bucket was asked for, which is not printed as a
-// list. modes says how the policies are in force.
-func (a *app) statuses(all []api.StatusAnswer, one bool, modes map[string]string) {
+// printStatuses prints buckets: as JSON in an array, unless one was asked for. modes says how the
+// policies are in force.
+func (a *app) printStatuses(all []api.StatusAnswer, one bool, modes map[string]string) {
 	switch {
 	case a.json && one:
 		a.printJSON(all[0])
@@ -110,17 +121,19 @@ func (a *app) statusOff(f *askFlags, take api.Answer) {
 	}
 }
 
-func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) error {
+// statusRemote is statusHere by a server.
+func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string, err error) {
 	c, err := a.client()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer c.Close()
-	names, modes := []string{f.policy}, map[string]string{}
+	names := []string{f.policy}
+	all, modes = []api.StatusAnswer{}, map[string]string{}
 	if f.policy == "" || !a.json {
 		policies, err := c.Policies(cmd.Context())
 		if err != nil {
-			return remoteError(err)
+			return nil, nil, remoteError(err)
 		}
 		if f.policy == "" {
 			names = nil
@@ -133,14 +146,12 @@ func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) error {
 			}
 		}
 	}
-	all := []api.StatusAnswer{}
 	for _, name := range names {
 		w, err := c.Status(cmd.Context(), api.StatusRequest{Bucket: api.Bucket{Policy: name, Tenant: a.tenant, Key: f.key}})
 		if err != nil {
-			return remoteError(err)
+			return nil, nil, remoteError(err)
 		}
 		all = append(all, w)
 	}
-	a.statuses(all, f.policy != "", modes)
-	return nil
+	return all, modes, nil
 }

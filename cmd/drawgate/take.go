@@ -39,7 +39,7 @@ What is taken counts as used at once. To give units back when work fails, or to 
 		Args: cobra.NoArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.take(cmd, &f) }),
 	}
-	a.bucket(cmd, &f)
+	a.bucketFlags(cmd, &f)
 	f.take(cmd)
 	return cmd
 }

@@ -22,6 +22,22 @@ func To(got string, names []string, most int) (nearest string) {
 	return nearest
 }
 
+// Suggest completes a message about an unknown name: with the name that was probably meant, if one
+// is similar, or otherwise with the known names.
+func Suggest(name string, among []string) string {
+	const shown = 10
+	meant := To(name, among, len(name)/2)
+	switch {
+	case meant != "":
+		return `; did you mean "` + meant + `"?`
+	case len(among) == 0:
+		return " (there are none)"
+	case len(among) > shown:
+		return " (have: " + strings.Join(among[:shown], ", ") + ", …)"
+	}
+	return " (have: " + strings.Join(among, ", ") + ")"
+}
+
 // distance is the number of insertions, deletions, replacements and swaps of neighbours that make a
 // into b.
 func distance(a, b string) int {
