@@ -52,8 +52,8 @@ func TestPageHasEveryKeyAndVariable(t *testing.T) {
 	}
 }
 
-// Every example of a file in these pages is one that the schema and the parser accept.
-func TestExamplesOfPages(t *testing.T) {
+// The schema and the parser accept every example of a file in these pages.
+func TestExamplesInPagesAreValid(t *testing.T) {
 	t.Parallel()
 	s := compileSchema(t)
 	paths, err := filepath.Glob("../docs/*.md")

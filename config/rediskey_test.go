@@ -21,8 +21,8 @@ import (
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
-// The keys of the presets in Redis are those that docs/configuration.md names, as their variables
-// alone make them.
+// The keys of the presets in Redis are those in docs/configuration.md, configured by variables
+// alone.
 //
 // req: B2, B8, E4
 func TestPresetKeysInRedis(t *testing.T) {
