@@ -13,7 +13,7 @@ func TestCompareListsEveryDifference(t *testing.T) {
 	parse := func(text string) *config.Config {
 		c, problems := config.Parse("x.yaml", []byte(text+"policies: {api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}}\n"))
 		if len(problems) > 0 {
-			t.Fatal(problems)
+			t.Fatalf("got problems %v, want none", problems)
 		}
 		return c
 	}

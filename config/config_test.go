@@ -46,7 +46,7 @@ func testdata(t *testing.T, pattern string, f func(t *testing.T, path string, da
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join("testdata", pattern))
 	if err != nil || len(paths) == 0 {
-		t.Fatal(paths, err)
+		t.Fatalf("testdata/%s: got %v, %v, want files", pattern, paths, err)
 	}
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {

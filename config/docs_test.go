@@ -58,7 +58,7 @@ func TestExamplesInPagesAreValid(t *testing.T) {
 	s := compileSchema(t)
 	paths, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(paths) < 10 {
-		t.Fatal(paths, err)
+		t.Fatalf("got pages %v, %v, want at least ten", paths, err)
 	}
 	for _, path := range append(paths, "../README.md") {
 		_, rest, more := strings.Cut(page(t, path), "```yaml\n")

@@ -177,7 +177,7 @@ func TestSchemaFindsMistakes(t *testing.T) {
 		"{name: a, calendar: month, anchor: 31, zone: UTC, amount: 1, keep: {7: 10%, 9: 3}, headroom: 0}", "{name: a, rolling: 7d, amount: 1, precision: exact, margin: 0}",
 	} {
 		if err := conforms(t, s, []byte("policies: {p: {limits: ["+text+"]}}")); err != nil {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: got %v, want it to conform to the schema", text, err)
 		}
 	}
 	for _, text := range []string{

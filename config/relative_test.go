@@ -47,7 +47,7 @@ policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}
 	} {
 		c, err := load()
 		if err != nil {
-			t.Fatal(name, err)
+			t.Fatalf("%s: got %v, want no error", name, err)
 		}
 		tls, hook := c.Server.TLS, c.Telemetry.Webhook
 		got := []string{c.Store, tls.Cert, tls.Key, tls.ClientCA, c.Server.Tokens[0].Secret.File, c.Telemetry.Salt.File, hook.Address.File, hook.Secret.File, c.Envoy.Configs[0], c.Envoy.Configs[1]}

@@ -212,7 +212,7 @@ func TestEveryFileConformsToTheSchema(t *testing.T) {
 		}
 		found++
 		if err := conforms(t, s, data); err != nil {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: got %v, want it to conform to the schema", path, err)
 		}
 		if _, problems := config.Parse(path, data); len(problems) > 0 {
 			t.Error(config.Problems(problems))

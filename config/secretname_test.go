@@ -20,7 +20,7 @@ func TestSecretsUnderUnknownKeysAreNotShown(t *testing.T) {
 				said += problems[i].Error()
 			}
 			if strings.Contains(said, "hush") || !strings.Contains(said, key) {
-				t.Errorf("%s: %s", text, said)
+				t.Errorf("%s: got %s, want a problem that names the key %q and hides its value", text, said, key)
 			}
 		}
 	}

@@ -448,7 +448,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 	parsed, problems := config.Parse("f", []byte(fileOf(1)))
 	if len(problems) > 0 {
-		t.Fatal(problems)
+		t.Fatalf("got problems %v, want none", problems)
 	}
 	w = config.Watch(t.Context(), parsed, func(*config.Config) error { return nil }, nil)
 	defer w.Close()

@@ -150,7 +150,7 @@ func TestNamesPassPromlint(t *testing.T) {
 	}
 	for _, p := range problems {
 		if _, ok := notLinted[p.Metric]; !ok {
-			t.Errorf("%s: %s", p.Metric, p.Text)
+			t.Errorf("promlint objects to %s: %s", p.Metric, p.Text)
 		}
 	}
 	if len(all) < len(registered(t))-6 { // those of a queue and a guard, which are not there

@@ -368,7 +368,7 @@ func TestShadowRefusalIsNotCountedAsARefusal(t *testing.T) {
 		asks := []engine.Ask{{Policy: "live", Key: "k"}, {Policy: "candidate", Key: "k"}}
 		res, err := e.Take(t.Context(), &engine.Request{Asks: asks, Hold: time.Minute})
 		if err != nil || !res.Decision.Allowed {
-			t.Fatal(err, res.Decision.Allowed)
+			t.Fatalf("the take: got allowed %v, %v, want it allowed", res.Decision.Allowed, err)
 		}
 	}
 	r.want(3, "drawgate_open_reservations")

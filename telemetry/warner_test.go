@@ -346,7 +346,7 @@ func TestLogHidesKeys(t *testing.T) {
 	w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
 	w.Close()
 	if strings.Contains(out.String(), "4711") || strings.Contains(out.String(), "tenant-7") {
-		t.Error(out.String())
+		t.Errorf("got a key or tenant in the log, want hashes only: %s", out.String())
 	}
 	var got []string
 	for line := range strings.Lines(out.String()) {
@@ -358,11 +358,11 @@ func TestLogHidesKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e.Limit != "" && e.Identifier != h.Key(drawgate.Key{Tenant: "tenant-7", Name: "user-4711"}) {
-			t.Errorf("%s", line)
+			t.Errorf("got another identifier than the key's hash: %s", line)
 		}
 		got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %d", e.Level, e.Event, e.Limit, e.Percent)))
 		if e.Msg == "" || e.Event == "backend_error" && !strings.Contains(e.Error, "refused") {
-			t.Errorf("%s", line)
+			t.Errorf("got a line without a message, or without the store's error: %s", line)
 		}
 	}
 	check(t, got, "INFO milestone rpm 50", "WARN milestone rpm 100", "WARN limit_exceeded rpm 0", "WARN backend_error  0", "WARN fallback_activated  0",

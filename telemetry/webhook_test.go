@@ -136,15 +136,15 @@ func TestLimitWarningsArePosted(t *testing.T) {
 	for i, e := range events {
 		kinds = append(kinds, string(e.Kind))
 		if e.Version != 1 || e.Instance != "node-1" || e.ID == "" || e.Message == "" || time.Since(e.At) > time.Minute || i > 0 && e.ID == events[0].ID {
-			t.Errorf("%+v", e)
+			t.Errorf("event %d: got %+v, want version, instance, a new id, a message and the time", i, e)
 		}
 		if all := fmt.Sprintf("%+v", e); strings.Contains(all, "4711") || strings.Contains(all, "connection refused") {
-			t.Error(all)
+			t.Errorf("got a key or the store's error in an event, want neither: %s", all)
 		}
 	}
 	check(t, kinds, "milestone", "milestone", "limit_exceeded", "fallback_activated", "fallback_ended")
 	if e := events[2]; e.Policy != "tiers" || e.Limit != "rpm" || e.Period != "minute" || e.Used != 2 || e.Most != 2 || e.RetryAfterMS < 50_000 || e.ResetAt == nil {
-		t.Errorf("%+v", e)
+		t.Errorf("got %+v, want the refusal by limit rpm of policy tiers", e)
 	}
 	m.want(5, "drawgate_webhook_deliveries_total", "result", "delivered")
 }
@@ -200,7 +200,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 	m.want(2, "drawgate_webhook_deliveries_total", "result", "rejected")
 	if s := log.String(); strings.Count(s, "\n") != 2 || strings.Contains(s, "secret-path") || strings.Contains(s, "hush") || !strings.Contains(s, "307") {
-		t.Error(s)
+		t.Errorf("got the log %q, want two lines with the status 307 and without the address", s)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestUnreachableReceiverIsCounted(t *testing.T) {
 		t.Errorf("%v were given up, %v dropped, %d in all", gaveUp, dropped, h.Dropped())
 	}
 	if s := log.String(); strings.Contains(s, "hush") || strings.Contains(s, string(secret)) || !strings.Contains(s, "connection refused") {
-		t.Error(s)
+		t.Errorf("got the log %q, want the error without address and secret", s)
 	}
 	h.Warn(milestone(80)) // after the end
 	if h.Dropped() != 1001 {
@@ -336,7 +336,7 @@ func TestWebhookRejectsMistakes(t *testing.T) {
 		}
 		_, err := telemetry.NewWebhook(c.address, []byte(c.secret), opts)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hush") {
-			t.Errorf("%q: %v", c.address, err)
+			t.Errorf("address %q: got %v, want an error that says %q", c.address, err, c.want)
 		}
 	}
 }
@@ -352,7 +352,7 @@ func TestOnlyChosenKindsArePosted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if events, _ := r.got(); len(events) != 1 || events[0].Kind != telemetry.FallbackEnded {
-		t.Errorf("%+v", events)
+		t.Errorf("got %+v, want one fallback_ended", events)
 	}
 }
 
