@@ -12,7 +12,8 @@ import (
 )
 
 // The first keys that are refused have a series each, the others share one, and no key can be read.
-// // req: B9
+//
+// req: B9
 func TestIdentifiersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

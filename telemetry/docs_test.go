@@ -106,8 +106,9 @@ func TestDocumentListsEveryMetric(t *testing.T) {
 	}
 }
 
-// The metrics that were required exist by their exact names, with the required labels. // req: B9
-// D7 E8 E9
+// The metrics that were required exist by their exact names, with the required labels.
+//
+// req: B9 D7 E8 E9
 func TestRequiredMetricsKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	have := registered(t)

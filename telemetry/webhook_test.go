@@ -112,7 +112,8 @@ func milestone(percent int) *telemetry.Warning {
 	}
 }
 
-// Warnings reach the receiver signed and in order, without keys and without the store's error. //
+// Warnings reach the receiver signed and in order, without keys and without the store's error.
+//
 // req: D9
 func TestLimitWarningsArePosted(t *testing.T) {
 	t.Parallel()
@@ -149,7 +150,9 @@ func TestLimitWarningsArePosted(t *testing.T) {
 	m.want(5, "drawgate_webhook_deliveries_total", "result", "delivered")
 }
 
-// A receiver that fails gets the same event again until it accepts it. // req: D9
+// A receiver that fails gets the same event again until it accepts it.
+//
+// req: D9
 func TestFailingReceiverIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	hang := func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }
@@ -178,7 +181,9 @@ func TestFailingReceiverIsTriedAgain(t *testing.T) {
 }
 
 // A redirect is not followed. Like any other final answer it is logged once, without the address,
-// and the event is not sent again. // req: D9
+// and the event is not sent again.
+//
+// req: D9
 func TestRedirectIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	target := newReceiver(t)
@@ -206,7 +211,9 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 
 // With a receiver that cannot be reached, events that do not fit into the queue are dropped, and
 // others are given up after the last attempt. All are counted. Neither the log nor an error shows
-// the address or the secret. // req: D9
+// the address or the secret.
+//
+// req: D9
 func TestUnreachableReceiverIsCounted(t *testing.T) {
 	t.Parallel()
 	warned := make(chan struct{})
@@ -236,7 +243,9 @@ func TestUnreachableReceiverIsCounted(t *testing.T) {
 	}
 }
 
-// Close delivers for as long as it may, and says how many events were left. // req: D9
+// Close delivers for as long as it may, and says how many events were left.
+//
+// req: D9
 func TestCloseIsBounded(t *testing.T) {
 	t.Parallel()
 	free := make(chan struct{})
@@ -269,7 +278,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Pauses grow with jitter up to the maximum, and follow what the receiver asks for. // req: D9
+// Pauses grow with jitter up to the maximum, and follow what the receiver asks for.
+//
+// req: D9
 func TestPausesGrow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -85,8 +85,8 @@ func TestTargetsOfASectionNeedOneRun(t *testing.T) {
 	}
 }
 
-// TestREADMEShowsTheReport holds that the figures in the README are those of the raw files, and that
-// each table names its file, its commit and its command.
+// The figures in the README are those of the raw files, and each table names its file, its commit and
+// its command.
 func TestREADMEShowsTheReport(t *testing.T) { // without t.Parallel, because of Chdir
 	t.Chdir("../..")
 	readme, err := os.ReadFile("README.md")
