@@ -1,24 +1,24 @@
-# make test   everything that the README promises: installs what the tests need, then runs all of them
+# make test   installs what the tests need, then runs all of them: they check everything that the README promises
 # make check  the same, and the linters
 # make build  bin/drawgate
 
 GO ?= go
-# What "make deps" brings.
+# The programs that "make deps" installs.
 export PATH := $(CURDIR)/.tools/envoy/bin:$(CURDIR)/.tools/traefik:$(PATH):/usr/sbin
 
-# Modules of their own, so that nobody downloads frameworks that they do not use.
+# Separate modules, so that nobody downloads frameworks that they do not use.
 MODULES := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod examples/*/go.mod))
 
-# What is done a part of under the race detector, which is slow and allocates: a million steps, a month of tasks, counts of allocations.
+# Packages whose tests do less under the race detector, because it is slow and allocates. Their tests run again without it.
 FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/record ./engine/rules ./server ./store/sqlitestore
 
-# What redisstore works on beside the redis-server of the PATH.
+# The servers that redisstore is tested with, in addition to the redis-server in the PATH.
 SERVERS := redis-server valkey-server
 
-# Without the tables of symbols and of debuggers, which are a quarter of the program. Stack traces, profiles and the version
-# need neither.
+# Leaves out symbol tables and debug information, which are a quarter of the program. Stack traces, profiles and the version
+# do not need them.
 LDFLAGS := -s -w
-# What the program may grow to, in bytes.
+# The largest size that the program may have, in bytes.
 MAX_SIZE := 40000000
 
 .PHONY: build size run test check deps traefik lint words fuzz long bench
@@ -37,7 +37,7 @@ run: build
 deps:
 	./tools/install.sh
 
-# Only "make long" needs it, which tests it as "make test" does the other proxies; "make test" does so, too, once it is there.
+# Traefik is needed only by "make long". Once it is installed, "make test" tests it as well.
 traefik:
 	./tools/traefik.sh
 
@@ -63,7 +63,7 @@ words:
 	$(GO) -C tools test ./words
 	$(GO) -C tools run ./words ..
 
-# Long forms of what "make test" does briefly. Each prints what it did; the output of a run belongs into docs/results.
+# Longer versions of what "make test" does. Each prints what it did; keep the output of a run in docs/results.
 fuzz:
 	./tools/fuzz.sh 10m
 

@@ -9,7 +9,7 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// What it takes to read a configuration again: every setting once, and many rules.
+// BenchmarkParse measures reloading a configuration with every setting and many rules.
 func BenchmarkParse(b *testing.B) {
 	everything, err := os.ReadFile("testdata/good/everything.yaml")
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// TestCompare: every setting that differs is told once, without secrets, and nothing else.
-func TestCompare(t *testing.T) {
+// Compare lists every setting that differs once, without secrets, and nothing else.
+func TestCompareListsEveryDifference(t *testing.T) {
 	t.Parallel()
 	parse := func(text string) *config.Config {
 		c, problems := config.Parse("x.yaml", []byte(text+"policies: {api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}}\n"))
 		if len(problems) > 0 {
-			t.Fatal(problems)
+			t.Fatalf("got problems %v, want none", problems)
 		}
 		return c
 	}

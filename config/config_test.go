@@ -36,7 +36,7 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// differs compares what two configurations say.
+// differs compares two configurations.
 func differs(a, b *config.Config) string {
 	return cmp.Diff(a, b, cmpopts.IgnoreUnexported(config.Config{}), cmpopts.IgnoreFields(config.Config{}, "Warnings"), cmpopts.EquateEmpty(),
 		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b config.Secret) bool { return a == b }))
@@ -46,7 +46,7 @@ func testdata(t *testing.T, pattern string, f func(t *testing.T, path string, da
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join("testdata", pattern))
 	if err != nil || len(paths) == 0 {
-		t.Fatal(paths, err)
+		t.Fatalf("testdata/%s: got %v, %v, want files", pattern, paths, err)
 	}
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
@@ -60,8 +60,8 @@ func testdata(t *testing.T, pattern string, f func(t *testing.T, path string, da
 	}
 }
 
-// Every bad file gives all of its problems, each with a place, the line and a caret. What they say
-// is in the golden files.
+// For a file with mistakes all problems are reported, each with its position, the line and a caret.
+// The golden files have the texts.
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	testdata(t, "bad/*.yaml", func(t *testing.T, path string, data []byte) {
@@ -113,7 +113,7 @@ func TestGoodFiles(t *testing.T) {
 	})
 }
 
-// A file with five different mistakes gives five messages, each with its place.
+// A file with five different mistakes gives five messages, each with its position.
 func TestFiveMistakesGiveFiveMessages(t *testing.T) {
 	t.Parallel()
 	fiveMistakes(t, "testdata/bad/five.yaml", []placed{
@@ -231,7 +231,7 @@ func TestUnreadableFiles(t *testing.T) {
 	}
 }
 
-// However many mistakes there are, what is reported is bounded.
+// The number of reported problems is bounded, however many mistakes there are.
 func TestManyProblemsAreBounded(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

@@ -15,7 +15,8 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// show is a configuration as its tests state it: the store, the prefix, and each policy's limits.
+// show writes a configuration for comparison in tests: the store, the prefix, and the limits of
+// each policy.
 func show(c *config.Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s\n", c.Store, c.Prefix)
@@ -28,7 +29,7 @@ func show(c *config.Config) string {
 	return b.String()
 }
 
-// variables are set, and what is to be read of them, as show has it.
+// variables are environment variables, and what show prints of the configuration that they make.
 type variables struct{ name, environ, want string }
 
 func fromEnv(t *testing.T, cases []variables) {
@@ -47,13 +48,13 @@ func fromEnv(t *testing.T, cases []variables) {
 	}
 }
 
-// The preset multi-tier, by its variables alone.
+// The variables of the preset multi-tier alone make a configuration.
 //
 // req: D4, D3, D1, D12, D10
 func TestMultiTierFromEnvironment(t *testing.T) {
 	t.Parallel()
-	// While the store is away the long windows step aside, the short ones are counted in this
-	// process.
+	// While the store is unavailable the long windows are not applied, and the short ones are
+	// counted in this process.
 	aside := map[string]string{"day": ", fallback: open", "week": ", fallback: open", "month": ", fallback: open"}
 	rolling := func(name, window string, amount int) string {
 		return fmt.Sprintf("multi-tier {name: %s, rolling: %s, amount: %d, precision: exact%s}\n", name, window, amount, aside[name])
@@ -122,7 +123,7 @@ func TestGeminiFromEnvironment(t *testing.T) {
 		},
 		{"empty is unset", "GEMINI_PRO_RPM_LIMIT= CIRCUIT_BREAKER_ENABLED=", "memory: \n"},
 	})
-	// What the documents call 20 % margin is 8/200 and 4/80.
+	// The required margin of 20 % gives 8/200 and 4/80.
 	c, err := config.FromEnv([]string{"GEMINI_FLASH_RPM_LIMIT=8"})
 	if err != nil {
 		t.Fatal(err)
@@ -186,8 +187,7 @@ func TestHTTPAPIFromEnvironment(t *testing.T) {
 	}
 }
 
-// Variables that have no effect yet are not passed over in silence: who sets them relies on what
-// they say.
+// Variables without effect yet cause a warning, because whoever sets them relies on them.
 //
 // req: C10, B8
 func TestVariablesWithoutEffectYet(t *testing.T) {
@@ -213,7 +213,7 @@ func TestVariablesWithoutEffectYet(t *testing.T) {
 	}
 }
 
-// All mistakes of the environment are reported together, and nothing runs.
+// All mistakes in the environment are reported together.
 //
 // req: D4, E6, C10
 func TestEnvironmentMistakes(t *testing.T) {
@@ -300,8 +300,8 @@ func writeFile(t *testing.T, text string) string {
 	return path
 }
 
-// Flags win over the environment, the environment over the file, the file over defaults; and each
-// value says where it came from.
+// Flags take precedence over the environment, the environment over the file, and the file over
+// defaults. The source of each value is known.
 func TestResolveOrder(t *testing.T) {
 	t.Parallel()
 	path := writeFile(t, "store: sqlite:file.db\nprefix: file\npolicies:\n  multi-tier:\n    limits:\n      - {name: mine, rolling: 1m, amount: 1}\n")
@@ -345,8 +345,8 @@ func TestResolvePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The variable's policy replaces the file's; the one that the preset merely brings along does
-	// not.
+	// The policy that a variable is about replaces the file's. A policy that only the preset adds
+	// does not.
 	want := []string{
 		"policies.gemini-2.5-pro.limits.rpm from environment: GEMINI_PRO_RPM_LIMIT", "policies.gemini-2.5-pro.limits.rpd from preset gemini-free",
 		"policies.gemini-2.5-flash.limits.tpm from " + path + ":8:9", "policies.mine.limits.rpm from " + path + ":11:9",
@@ -377,10 +377,10 @@ func TestResolvePolicies(t *testing.T) {
 	}
 }
 
-// Every preset reads without problems, and says what the documents ask for.
+// Every preset is read without problems, and has the required limits.
 //
 // req: C2, B2, D1, E6
-func TestPresets(t *testing.T) {
+func TestPresetsHaveTheRequiredLimits(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		config.GeminiTranslation: " \ngemini-translation {name: rpm, rolling: 1m, amount: 5, margin: 2s}\n" +

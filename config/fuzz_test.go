@@ -16,8 +16,8 @@ import (
 	"github.com/drawgate/drawgate/internal/calendar"
 )
 
-// Whatever a file holds: reading it ends, every problem has a place inside it, and what is accepted
-// compiles and reads back as the same.
+// For any contents of a file, reading ends, every problem has a position inside the file, and an
+// accepted configuration compiles and reads back as the same.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "presets/*.yaml"} {
 		paths, err := filepath.Glob(pattern)
@@ -35,7 +35,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { fuzzFile(t, data, config.Parse) })
 }
 
-// The same for a file of rules alone: conditions, expressions, schedules, other amounts.
+// The same holds for a file of rules: conditions, expressions, schedules, other amounts.
 func FuzzRules(f *testing.F) {
 	for _, rule := range []string{
 		`{match: {path: /v1/*, methods: [GET]}, apply: [{policy: a, key: ip}]}`, `{when: 'path startsWith "/x" && hour in 9..17', exempt: true}`,
@@ -160,7 +160,7 @@ func TestEveryPolicyReadsBack(t *testing.T) {
 	})
 }
 
-// What is wrong on its face is found by the schema too, in the editor.
+// The schema finds simple mistakes too, so that an editor shows them.
 func TestSchemaFindsMistakes(t *testing.T) {
 	t.Parallel()
 	s := compileSchema(t)
@@ -178,7 +178,7 @@ func TestSchemaFindsMistakes(t *testing.T) {
 		"{name: a, calendar: month, anchor: 31, zone: UTC, amount: 1, keep: {7: 10%, 9: 3}, headroom: 0}", "{name: a, rolling: 7d, amount: 1, precision: exact, margin: 0}",
 	} {
 		if err := conforms(t, s, []byte("policies: {p: {limits: ["+text+"]}}")); err != nil {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: got %v, want it to conform to the schema", text, err)
 		}
 	}
 	for _, text := range []string{

@@ -7,11 +7,11 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// TestInstances: how many processes share the limits, as a file or the environment says it, and
-// what it is where nothing does.
+// The number of processes that share the limits comes from a file, the environment, or the default
+// of the store.
 //
 // req: A10, B11
-func TestInstances(t *testing.T) {
+func TestInstancesComeFromFileEnvironmentOrStore(t *testing.T) {
 	t.Parallel()
 	counted := config.Instances{Auto: true}
 	for _, c := range []struct {
@@ -64,7 +64,7 @@ func TestInstances(t *testing.T) {
 	}
 }
 
-// TestMistakesOfInstances and of policies that have the name of what counts them.
+// Mistakes in instances, and policies with the reserved name, are reported.
 func TestMistakesOfInstances(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{

@@ -44,8 +44,7 @@ func takesOne(ctx context.Context, t *testing.T, c *config.Runtime) bool {
 	return res.Decision.Allowed
 }
 
-// TestOpenDecidesByTheFile, follows its changes, and keeps what was counted in the store that it
-// names.
+// Open decides by the file, follows its changes, and keeps counts in the store that the file names.
 //
 // req: E3
 func TestOpenDecidesByTheFile(t *testing.T) {
@@ -102,7 +101,7 @@ func TestOpenDecidesByTheFile(t *testing.T) {
 	}
 }
 
-// TestOpenNeedsPolicies: a file that was cut off must not let everything pass.
+// Open needs policies, because a truncated file must not let everything pass.
 func TestOpenNeedsPolicies(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "drawgate.yaml")
@@ -115,7 +114,7 @@ func TestOpenNeedsPolicies(t *testing.T) {
 	}
 }
 
-// TestOpenRegistersMetrics where the program has its own, once more after Close.
+// Open registers its metrics with the program's own, and can do so again after Close.
 func TestOpenRegistersMetrics(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "drawgate.yaml")

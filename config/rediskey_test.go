@@ -21,8 +21,8 @@ import (
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
-// The keys of the presets in Redis are those that docs/configuration.md names, as their variables
-// alone make them.
+// The keys of the presets in Redis are those in docs/configuration.md, configured by variables
+// alone.
 //
 // req: B2, B8, E4
 func TestPresetKeysInRedis(t *testing.T) {
@@ -65,7 +65,7 @@ func TestPresetKeysInRedis(t *testing.T) {
 			t.Cleanup(func() { e.Close() })
 			for i := range c.requests {
 				if res, err := e.Take(t.Context(), &c.requests[i]); err != nil || !res.Decision.Allowed {
-					t.Fatalf("%+v: %+v, %v", c.requests[i], res, err)
+					t.Fatalf("%+v: got %+v, %v, want it allowed", c.requests[i], res, err)
 				}
 			}
 			if diff := cmp.Diff(c.want, redisKeys(t, redis.Addr)); diff != "" {
@@ -93,7 +93,7 @@ func redisKeys(t *testing.T, addr string) (keys []string) {
 		keys = append(keys, in.Text())
 	}
 	if err != nil || in.Err() != nil {
-		t.Fatal(err, in.Err())
+		t.Fatalf("reading the keys: got %v and %v, want no error", err, in.Err())
 	}
 	slices.Sort(keys)
 	return keys

@@ -12,8 +12,8 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// TestRelativePathsOfAFile are relative to the folder that it is in: of the store, of certificates,
-// of secrets and of Envoy's files; by [config.Load], too.
+// Relative paths in a file are relative to its folder: of the store, certificates, secrets and
+// Envoy's files. The same holds for [config.Load].
 //
 // req: B11
 func TestRelativePathsOfAFile(t *testing.T) {
@@ -47,7 +47,7 @@ policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}
 	} {
 		c, err := load()
 		if err != nil {
-			t.Fatal(name, err)
+			t.Fatalf("%s: got %v, want no error", name, err)
 		}
 		tls, hook := c.Server.TLS, c.Telemetry.Webhook
 		got := []string{c.Store, tls.Cert, tls.Key, tls.ClientCA, c.Server.Tokens[0].Secret.File, c.Telemetry.Salt.File, hook.Address.File, hook.Secret.File, c.Envoy.Configs[0], c.Envoy.Configs[1]}
@@ -70,8 +70,8 @@ policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}
 	}
 }
 
-// TestRelativePathsOfVariables are relative to the file, and without one to the state folder:
-// certificates as well as stores. They are to be told.
+// Relative paths in variables are relative to the file's folder, or without a file to the state
+// folder, both for certificates and for stores. They are marked to be printed.
 //
 // req: D1
 func TestRelativePathsOfVariables(t *testing.T) {

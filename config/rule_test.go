@@ -115,8 +115,8 @@ func (t taker) passes(n int, a rules.Attributes) (passed int) {
 	return passed
 }
 
-// Default and privileged API keys and internal jobs have different limits, and a route has its own,
-// all in the file of rules.
+// A file of rules can give default keys, privileged keys, internal jobs and a route different
+// limits.
 //
 // req: E3
 func TestRulesFileByClassAndRoute(t *testing.T) {
@@ -163,7 +163,7 @@ api_keys:
 	}
 }
 
-// Rules of a file of their own come before those of the file, and those of presets last.
+// Rules of a separate file come before those of the main file, and those of presets come last.
 func TestOrderOfRules(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -186,7 +186,7 @@ func TestOrderOfRules(t *testing.T) {
 	}
 }
 
-// Mistakes of all files are reported together, each in its own.
+// Mistakes in all files are reported together, each with its file.
 func TestMistakesOfSeveralFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -212,7 +212,7 @@ func TestMistakesOfSeveralFiles(t *testing.T) {
 	}
 }
 
-// The preset http-api, by its variables alone: health checks are exempt, then each request is
+// With the variables of the preset http-api alone, health checks are exempt, and other requests are
 // counted by address, for the API, and by user.
 //
 // req: B4, B2, B8
@@ -239,7 +239,7 @@ func TestHTTPAPIRules(t *testing.T) {
 	}
 }
 
-// Overrides and other amounts of a file are those of the engine.
+// The engine uses the overrides and other amounts of a file.
 func TestOverridesOfAFile(t *testing.T) {
 	t.Parallel()
 	c, problems := config.Parse("f", []byte(`
@@ -299,7 +299,7 @@ func TestAPIKeyClass(t *testing.T) {
 	}
 }
 
-// Every place in an expression is found in the file, however the expression is quoted.
+// Every position in an expression is found in the file, however the expression is quoted.
 func TestPlacesInExpressions(t *testing.T) {
 	t.Parallel()
 	for expression, column := range map[string]int{

@@ -21,19 +21,19 @@ import (
 var update = flag.Bool("update", false, "write schema.json and the golden files")
 
 // These types describe the file for its schema: names, order and comments of the keys. The decoder
-// reads the file itself, to know places; TestEveryKeyIsRead holds the two together.
+// reads the file without them, because it needs positions; TestEveryKeyIsRead compares the two.
 type (
 	file struct {
 		Enabled      bool              `json:"enabled,omitempty" jsonschema:"default=true" jsonschema_description:"false switches all limits off: everything passes and nothing is counted."`
-		Store        string            `json:"store,omitempty"  jsonschema_description:"Where what is used is kept: memory: (this process only), sqlite:///absolute/path or sqlite:path/relative/to/this/file (one machine, survives crashes), redis://host:6379/0 or rediss://… (any number of processes). Default memory:."`
+		Store        string            `json:"store,omitempty"  jsonschema_description:"Where usage is stored: memory: (this process only), sqlite:///absolute/path or sqlite:path/relative/to/this/file (one machine, survives crashes), redis://host:6379/0 or rediss://… (any number of processes). Default memory:."`
 		Prefix       string            `json:"prefix,omitempty" jsonschema:"pattern=^[A-Za-z0-9._:/-]{1\\,64}$" jsonschema_description:"What every key in a shared store starts with, so that several installations can share it."`
-		MaxBuckets   int64             `json:"max_buckets,omitempty" jsonschema:"minimum=1,maximum=1000000000" jsonschema_description:"Most buckets in use at once in the store memory:, of 80 bytes (one bucket limit) to 900 each. Default 10 million. Takes that need another bucket are refused; a bucket that still limits is never given up."`
+		MaxBuckets   int64             `json:"max_buckets,omitempty" jsonschema:"minimum=1,maximum=1000000000" jsonschema_description:"Most buckets in use at once in the store memory:, of 80 bytes (one bucket limit) to 900 each. Default 10 million. Takes that need another bucket are refused; a bucket that still limits is never dropped."`
 		Instances    *instances        `json:"instances,omitempty" jsonschema_description:"How many processes share the limits: a number, or auto to count them in the store. While the store is unavailable each admits its share: see fallback. Default: auto on Redis, 1 on any other store."`
 		StoreTimeout duration          `json:"store_timeout,omitempty" jsonschema_description:"How long a take that does not wait may take, all attempts included (1ms to 1m). Then the fallback decides. Default 40ms, on SQLite 500ms."`
 		StartFull    bool              `json:"start_full,omitempty" jsonschema:"default=false" jsonschema_description:"A process that starts while the store is unavailable assumes that nothing was admitted before. Otherwise its share counts as used when it starts."`
 		WarnEvery    duration          `json:"warn_every,omitempty" jsonschema_description:"At most one warning per this time while the store is unavailable (1s to 24h). Default 5m."`
 		Policies     map[string]policy `json:"policies,omitempty" jsonschema_description:"Policies by name. A policy is a set of limits that must all pass, and how callers wait for them."`
-		Rules        []rule            `json:"rules,omitempty" jsonschema:"maxItems=10000" jsonschema_description:"Which requests are counted by which policies, under which keys. Rules are looked at in order, and a policy that an earlier rule applied is not applied again: put the special rules first."`
+		Rules        []rule            `json:"rules,omitempty" jsonschema:"maxItems=10000" jsonschema_description:"Which requests are counted by which policies, under which keys. Rules are checked in order, and a policy that an earlier rule applied is not applied again: put special rules first."`
 		APIKeys      *apiKeys          `json:"api_keys,omitempty"`
 		Queue        *queue            `json:"queue,omitempty"`
 		Server       *server           `json:"server,omitempty"`
@@ -45,32 +45,32 @@ type (
 		Wait      *wait      `json:"wait,omitempty"`
 		Fallback  fallback   `json:"fallback,omitempty"`
 		Shadow    bool       `json:"shadow,omitempty" jsonschema:"default=false" jsonschema_description:"Evaluated and reported with buckets of its own, never enforced."`
-		Disabled  bool       `json:"disabled,omitempty" jsonschema:"default=false" jsonschema_description:"Switched off from the start: left out of every take."`
-		Overrides []override `json:"overrides,omitempty" jsonschema:"minItems=1,maxItems=10000" jsonschema_description:"Other amounts for some keys. The most exact one decides."`
+		Disabled  bool       `json:"disabled,omitempty" jsonschema:"default=false" jsonschema_description:"Switched off from the start, and left out of every take."`
+		Overrides []override `json:"overrides,omitempty" jsonschema:"minItems=1,maxItems=10000" jsonschema_description:"Other amounts for some keys. The most specific one decides."`
 	}
 	limit struct {
 		Name        string     `json:"name"                  jsonschema:"pattern=^[A-Za-z0-9._-]{1\\,64}$" jsonschema_description:"What messages and metrics call the limit, such as rpm. Unique in its policy. Another name is another limit, which starts unused."`
 		Unit        string     `json:"unit,omitempty"        jsonschema:"pattern=^[A-Za-z0-9._-]{1\\,64}$,default=requests" jsonschema_description:"What is counted: requests, input_tokens, output_tokens, usd_micros, or a word of your own."`
 		Bucket      duration   `json:"bucket,omitempty"      jsonschema_description:"Kind: a rate with burst. The period in which 'amount' units come back. In any time T at most burst + amount·T/period pass, so with burst = amount up to twice the amount in one period."`
 		Rolling     duration   `json:"rolling,omitempty"     jsonschema_description:"Kind: a hard cap. At most 'amount' in every interval of this length, wherever it starts. The right kind for an upstream's quota. 1d is the last 24 hours."`
-		Calendar    string     `json:"calendar,omitempty"    jsonschema:"enum=minute,enum=hour,enum=day,enum=week,enum=month" jsonschema_description:"Kind: at most 'amount' per minute, hour, day, week (from Monday) or month of the calendar in 'zone', daylight saving included."`
+		Calendar    string     `json:"calendar,omitempty"    jsonschema:"enum=minute,enum=hour,enum=day,enum=week,enum=month" jsonschema_description:"Kind: at most 'amount' per minute, hour, day, week (from Monday) or month of the calendar in 'zone', including daylight saving time."`
 		Concurrency *count0    `json:"concurrency,omitempty" jsonschema_description:"Kind: at most this many units held at once. The policy can then only be used with reservations."`
 		Amount      *count0    `json:"amount,omitempty"      jsonschema_description:"How many units; 0 lets nothing pass. Changing it keeps what is used."`
 		Burst       *count     `json:"burst,omitempty"       jsonschema_description:"Bucket: units available at once after a rest. Default: the amount."`
-		Zone        string     `json:"zone,omitempty"        jsonschema:"default=UTC,example=America/Los_Angeles" jsonschema_description:"Calendar: a name of the IANA time zone database."`
-		Anchor      int        `json:"anchor,omitempty"      jsonschema:"minimum=1,maximum=31,default=1" jsonschema_description:"Calendar month: the day on which it starts. In a month without that day, the month's last."`
-		Precision   precision  `json:"precision,omitempty"   jsonschema_description:"Rolling: how finely takes are told apart: a part of the window (100 to 10000), or exact. The error is always on the safe side. Default 128; exact on SQLite."`
-		Charge      string     `json:"charge,omitempty"      jsonschema:"enum=start,enum=end" jsonschema_description:"When a unit counts: at the decision (start) or when it is settled (end; until then it is held). Default: end for output_tokens and money, start for all else."`
-		Margin      duration   `json:"margin,omitempty"      jsonschema_description:"How long after the decision a unit may reach whoever counts it too. At most half a window, and 10m. 2s suits an upstream API. Default 0."`
-		Headroom    *share     `json:"headroom,omitempty"    jsonschema_description:"Kept unused, always: a number of units, or per cent of the amount (rounded up). Default 0."`
+		Zone        string     `json:"zone,omitempty"        jsonschema:"default=UTC,example=America/Los_Angeles" jsonschema_description:"Calendar: a name from the IANA time zone database."`
+		Anchor      int        `json:"anchor,omitempty"      jsonschema:"minimum=1,maximum=31,default=1" jsonschema_description:"Calendar month: the day on which it starts. In a month without that day, the last day."`
+		Precision   precision  `json:"precision,omitempty"   jsonschema_description:"Rolling: how finely takes are distinguished: a fraction of the window (100 to 10000), or exact. The error is always on the safe side. Default 128; exact on SQLite."`
+		Charge      string     `json:"charge,omitempty"      jsonschema:"enum=start,enum=end" jsonschema_description:"When a unit counts: at the decision (start) or when it is settled (end; until then it is held). Default: end for output_tokens and money, start for all others."`
+		Margin      duration   `json:"margin,omitempty"      jsonschema_description:"How long after the decision a unit may reach an upstream that also counts it. At most half a window, and 10m. 2s suits an upstream API. Default 0."`
+		Headroom    *share     `json:"headroom,omitempty"    jsonschema_description:"Always kept unused: a number of units, or a percentage of the amount (rounded up). Default 0."`
 		Keep        priorities `json:"keep,omitempty"`
 		Fallback    fallback   `json:"fallback,omitempty"`
 	}
 	wait struct {
-		UpTo    duration   `json:"up_to,omitempty"   jsonschema_description:"Longest wait where the caller has no earlier deadline. Default: no bound."`
-		Queue   int        `json:"queue,omitempty"   jsonschema:"minimum=1,maximum=1000000,default=10000" jsonschema_description:"Most waiters per bucket and process. Who comes when it is full is refused at once."`
+		UpTo    duration   `json:"up_to,omitempty"   jsonschema_description:"Longest wait if the caller has no earlier deadline. Default: no bound."`
+		Queue   int        `json:"queue,omitempty"   jsonschema:"minimum=1,maximum=1000000,default=10000" jsonschema_description:"Most waiters per bucket and process. Further callers are refused at once."`
 		Backoff []duration `json:"backoff,omitempty" jsonschema:"minItems=1,maxItems=32" jsonschema_description:"Fixed waits between attempts, the last one repeated (each 1ms to 24h), instead of waiting until the take is known to fit."`
-		Barge   bool       `json:"barge,omitempty"   jsonschema:"default=false" jsonschema_description:"Whether callers that do not wait may pass in front of those that do."`
+		Barge   bool       `json:"barge,omitempty"   jsonschema:"default=false" jsonschema_description:"Whether callers that do not wait may overtake those that do."`
 	}
 	duration   string
 	count      int64
@@ -96,7 +96,7 @@ func (duration) JSONSchema() *jsonschema.Schema {
 	}}
 }
 
-// count is a positive number. Editors that follow YAML 1.2 to the letter take 250_000 for a text.
+// count is a positive number. Editors that follow YAML 1.2 strictly read 250_000 as a text.
 func (count) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
 		{Type: "integer", Minimum: "1", Maximum: "1000000000000"},
@@ -178,7 +178,7 @@ func compileSchema(t testing.TB) *validator.Schema {
 	return s
 }
 
-// conforms checks a YAML file by the schema, as an editor does.
+// conforms checks a YAML file against the schema, as an editor does.
 func conforms(t testing.TB, s *validator.Schema, data []byte) error {
 	t.Helper()
 	text, err := yaml.YAMLToJSON(data)
@@ -192,8 +192,8 @@ func conforms(t testing.TB, s *validator.Schema, data []byte) error {
 	return s.Validate(doc)
 }
 
-// Every preset, and every YAML file of the repository that holds policies, is a file that the
-// schema and the parser accept.
+// The schema and the parser accept every preset, and every YAML file of the repository with
+// policies.
 //
 // req: C2, B2, D1
 func TestEveryFileConformsToTheSchema(t *testing.T) {
@@ -215,7 +215,7 @@ func TestEveryFileConformsToTheSchema(t *testing.T) {
 		}
 		found++
 		if err := conforms(t, s, data); err != nil {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: got %v, want it to conform to the schema", path, err)
 		}
 		if _, problems := config.Parse(path, data); len(problems) > 0 {
 			t.Error(config.Problems(problems))

@@ -4,7 +4,7 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-// The types of what a file says besides policies: see schema_test.go.
+// The types of the other parts of a file: see schema_test.go.
 type (
 	override struct {
 		Key    string             `json:"key"              jsonschema:"minLength=1,maxLength=1024,pattern=^[^*]*\\*?$" jsonschema_description:"The key, or a prefix of keys with * behind it."`
@@ -175,7 +175,7 @@ func (instances) JSONSchema() *jsonschema.Schema {
 	number := &jsonschema.Schema{Type: "integer", Minimum: "1", Maximum: "100000"}
 	pairs := jsonschema.NewProperties()
 	pairs.Set("auto", &jsonschema.Schema{Const: true, Description: "Count the processes in the store."})
-	pairs.Set("at_least", &jsonschema.Schema{Type: "integer", Minimum: "1", Maximum: "100000", Description: "The least number that is assumed, however few are counted."})
+	pairs.Set("at_least", &jsonschema.Schema{Type: "integer", Minimum: "1", Maximum: "100000", Description: "The minimum to assume, however few are counted."})
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
 		number, {Const: "auto"}, {Type: "object", Properties: pairs, Required: []string{"auto"}, AdditionalProperties: jsonschema.FalseSchema},
 	}}

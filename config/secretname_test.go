@@ -8,8 +8,8 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// TestSecretsUnderUnknownKeys are not shown: a file that is reloaded is shown in a log.
-func TestSecretsUnderUnknownKeys(t *testing.T) {
+// Secrets under unknown keys are not shown, because mistakes in a reloaded file are logged.
+func TestSecretsUnderUnknownKeysAreNotShown(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"secret", "Password", "bearer_token", "apikey", "api-key"} {
 		for _, value := range []string{`hush-hush`, `"hush-hush"`, "|\n        hush-hush\n"} {
@@ -20,7 +20,7 @@ func TestSecretsUnderUnknownKeys(t *testing.T) {
 				said += problems[i].Error()
 			}
 			if strings.Contains(said, "hush") || !strings.Contains(said, key) {
-				t.Errorf("%s: %s", text, said)
+				t.Errorf("%s: got %s, want a problem that names the key %q and hides its value", text, said, key)
 			}
 		}
 	}

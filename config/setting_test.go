@@ -18,7 +18,7 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// from returns where settings come from, those of a policy left out.
+// from returns the sources of settings, without those of policies.
 func from(c *config.Config) map[string]string {
 	list := map[string]string{}
 	for _, o := range c.Explain() {
@@ -29,7 +29,7 @@ func from(c *config.Config) map[string]string {
 	return list
 }
 
-// Every variable that is not about a preset's policies, and what it sets.
+// Every variable that is not about a preset's policies sets its setting.
 //
 // req: B8, B11, C10
 func TestSettingsFromEnvironment(t *testing.T) {
@@ -82,7 +82,7 @@ func TestSettingsFromEnvironment(t *testing.T) {
 	}
 }
 
-// The environment wins over the file.
+// The environment takes precedence over the file.
 func TestEnvironmentOverSettingsOfTheFile(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
@@ -93,7 +93,7 @@ func TestEnvironmentOverSettingsOfTheFile(t *testing.T) {
 	}
 }
 
-// Mistakes of the settings' variables.
+// Mistakes in the variables of settings are reported.
 func TestSettingMistakesOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	for environ, want := range map[string]string{
@@ -127,7 +127,7 @@ func TestSettingMistakesOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// Secrets are looked up where the file says, and are shown nowhere.
+// Secrets are looked up where the file says, and are never shown.
 func TestSecretsByName(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -162,7 +162,7 @@ telemetry:
 	}
 }
 
-// What is wrong with a secret is told without it.
+// A mistake in a secret is reported without showing the secret.
 func TestSecretMistakes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -208,8 +208,8 @@ func TestSecretMistakes(t *testing.T) {
 	}
 }
 
-// Distributed limiting by the documented flags alone: while Redis is away each process goes on with
-// the whole bucket, and says so.
+// With the documented flags alone, limits are distributed. While Redis is unavailable each process
+// goes on with the whole bucket, with a warning.
 //
 // req: E6, E7
 func TestDistributedByFlags(t *testing.T) {
@@ -226,8 +226,8 @@ func TestDistributedByFlags(t *testing.T) {
 	}
 }
 
-// Every variable is known: each changes something, and none that looks like one of ours is unknown.
-func TestVariables(t *testing.T) {
+// Every variable changes something, and none that looks like one of ours is unknown.
+func TestEveryVariableHasAnEffect(t *testing.T) {
 	t.Parallel()
 	names := config.Variables()
 	slices.Sort(names)

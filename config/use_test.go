@@ -13,7 +13,7 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// TestServersWithoutACommonSaltAreWarned: what they show of one key looks like several keys.
+// Servers without a common salt are warned, because one key would look like several keys.
 func TestServersWithoutACommonSaltAreWarned(t *testing.T) {
 	t.Parallel()
 	salted := Telemetry{Salt: Secret{Env: "SALT"}}
@@ -65,7 +65,7 @@ var inForce = []string{
 	"Warnings", "Envoy.Policies",
 }
 
-// TestEveryFieldIsReloadedOrNeedsARestart: whoever adds a field has to say which.
+// Every field is either reloaded or needs a restart; a new field must be added to one of the lists.
 func TestEveryFieldIsReloadedOrNeedsARestart(t *testing.T) {
 	t.Parallel()
 	fields := 0
@@ -82,7 +82,8 @@ func TestEveryFieldIsReloadedOrNeedsARestart(t *testing.T) {
 	}
 }
 
-// eachField calls f with the exported fields of a struct, those of structs in it one by one.
+// eachField calls f with the exported fields of a struct, and with those of nested structs one by
+// one.
 func eachField(s reflect.Type, index []int, prefix string, f func(index []int, name string)) {
 	for i := range s.NumField() {
 		field, path := s.Field(i), append(slices.Clone(index), i)
@@ -118,7 +119,7 @@ func alter(t *testing.T, v reflect.Value, name string) {
 	}
 }
 
-// TestOtherSecretsNeedARestart: a secret that changed behind the same name is noticed.
+// A changed secret behind the same name is noticed, and needs a restart.
 func TestOtherSecretsNeedARestart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "drawgate.yaml")

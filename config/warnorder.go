@@ -9,7 +9,8 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// maxCompared bounds how many rules are compared with each rule before them.
+// maxCompared is the largest number of rules that are compared with each other. With more rules
+// these warnings are left out.
 const maxCompared = 500
 
 // warnOrder warns of rules that have no effect because an earlier rule matches the same requests,
@@ -31,7 +32,7 @@ func (c *Config) warnOrder() {
 	}
 }
 
-// hidden returns the earlier rule that ends the list for all that rule i matches.
+// hidden returns the earlier rule that ends the list for everything that rule i matches.
 func (c *Config) hidden(i int) (first int, ok bool) {
 	for j := range i {
 		r := &c.Rules[j]
@@ -56,7 +57,7 @@ func (c *Config) warnApplied(i, k int) {
 		}
 		at := &c.places[i]
 		c.Warnings = append(c.Warnings, at.problem(at.place(fmt.Sprintf("apply[%d].policy", k)),
-			fmt.Sprintf("policy %s is never applied by this rule: %s matches all that it matches, and applies it first", shorten(a.Policy), c.ruleName(j)),
+			fmt.Sprintf("policy %s is never applied by this rule: %s matches everything that it matches, and applies it first", shorten(a.Policy), c.ruleName(j)),
 			"put the special rules first"))
 		return
 	}

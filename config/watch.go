@@ -33,7 +33,7 @@ const (
 	defaultDebounce = 200 * time.Millisecond
 	defaultPoll     = 30 * time.Second
 	noNoticePoll    = 5 * time.Second // at most, where the system gives no notices
-	closeTimeout    = 5 * time.Second // a file system that is away lets reads wait for ever
+	closeTimeout    = 5 * time.Second // on an unavailable file system reads may wait forever
 	patience        = 5               // debounces after which files are read although something still changes
 )
 

@@ -14,14 +14,14 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// fileOf is a configuration whose one policy has this amount.
+// fileOf is a configuration with one policy of this amount.
 func fileOf(amount int) string {
 	return fmt.Sprintf("policies:\n  a:\n    limits:\n      - {name: a, rolling: 1m, amount: %d}\n", amount)
 }
 
 func amountOf(c *config.Config) int64 { return c.Policies[0].Limits[0].Amount }
 
-// watching is a watcher under test. Everything that it calls is sent to one of the channels.
+// watching is a watcher under test. Its callbacks send to one of the channels.
 type watching struct {
 	*config.Watcher
 
@@ -31,7 +31,7 @@ type watching struct {
 	refuse  error // what apply returns
 }
 
-// quiet is short, so that the tests are. Whatever waits for a call waits long.
+// quiet is short to keep the tests short. Waits for a call are long.
 const quiet = 20 * time.Millisecond
 
 func watch(t *testing.T, environ []string, flags config.Flags, poll time.Duration) *watching {
@@ -61,7 +61,7 @@ func watchQuiet(t *testing.T, c *config.Config, quiet, poll time.Duration) *watc
 
 const patience = time.Minute
 
-// until waits for a configuration with this amount. What comes before may be anything.
+// until waits for a configuration with this amount, and ignores earlier ones.
 func (w *watching) until(amount int64) {
 	w.t.Helper()
 	end := time.After(patience)
@@ -89,7 +89,7 @@ func (w *watching) next() *config.Config {
 	return nil
 }
 
-// fails waits for what is told of a change that is not in force.
+// fails waits for the report of a change that is not in force.
 func (w *watching) fails() error {
 	w.t.Helper()
 	select {
@@ -110,8 +110,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// replace writes a file at once: nobody sees it empty, however long the machine is busy with
-// something else.
+// replace replaces a file in one step, so that no reader sees it empty, even on a busy machine.
 func replace(t *testing.T, path, text string) {
 	t.Helper()
 	write(t, path+".new", text)
@@ -162,7 +161,7 @@ func TestWatchSurvivesKubernetesSymlinkSwap(t *testing.T) {
 	}
 }
 
-// The ways in which editors and programs write a file.
+// A change is seen however an editor or a program writes the file.
 func TestWatchSeesEveryWayToWrite(t *testing.T) {
 	t.Parallel()
 	for name, save := range map[string]func(t *testing.T, path, text string){
@@ -202,7 +201,7 @@ func TestWatchSeesEveryWayToWrite(t *testing.T) {
 	}
 }
 
-// Of many writes in a row the last one is what is in force in the end, and few of them are read.
+// After many writes in a row the last one is in force, and only few of them are read.
 func TestWatchEndsWithTheLastOfManyWrites(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
@@ -218,8 +217,8 @@ func TestWatchEndsWithTheLastOfManyWrites(t *testing.T) {
 	}
 }
 
-// A broken file changes nothing and is told once; the one that follows is in force, also if it is
-// the one from before.
+// A broken file changes nothing and is reported once. The next good file is in force, even if it is
+// the same as before.
 func TestWatchKeepsTheOldOneWhileTheFileIsBroken(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
@@ -253,7 +252,7 @@ func TestWatchSurvivesRemovalAndReturn(t *testing.T) {
 	}
 }
 
-// The directory may go as well, and any part of the path may be a link that is changed.
+// The directory may be removed as well, and any part of the path may be a link that changes.
 func TestWatchFollowsThePath(t *testing.T) {
 	t.Parallel()
 	t.Run("directory removed and made again", func(t *testing.T) {
@@ -325,7 +324,7 @@ func TestWatchFollowsThePath(t *testing.T) {
 	})
 }
 
-// What changes no content calls nobody.
+// A change that does not alter the content causes no call.
 func TestWatchIgnoresWhatChangesNothing(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
@@ -349,7 +348,7 @@ func TestWatchIgnoresWhatChangesNothing(t *testing.T) {
 	}
 }
 
-// What changed after the file was read, and before it was watched, is seen.
+// A change between reading and watching a file is seen.
 func TestWatchSeesWhatChangedBefore(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
@@ -404,7 +403,7 @@ func TestWatchReadsAllFiles(t *testing.T) {
 	next(func() { replace(t, at("envoy/below/.three"), "domain: d") })
 }
 
-// Reload reads and applies whether anything changed or not, and says what is wrong.
+// Reload reads and applies the files whether anything changed or not, and returns mistakes.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
@@ -434,7 +433,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A watcher ends with its context, and calls nobody after Close.
+// A watcher ends with its context, and makes no call after Close.
 func TestWatchEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
@@ -449,7 +448,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 	parsed, problems := config.Parse("f", []byte(fileOf(1)))
 	if len(problems) > 0 {
-		t.Fatal(problems)
+		t.Fatalf("got problems %v, want none", problems)
 	}
 	w = config.Watch(t.Context(), parsed, func(*config.Config) error { return nil }, nil)
 	defer w.Close()
@@ -458,8 +457,8 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A file that was cut off is valid, and would limit nothing: what was in force stays. Switching off
-// has to be said.
+// A truncated file may be valid but limit nothing, so the old configuration stays in force. Limits
+// are switched off only explicitly.
 func TestWatchRefusesWhatLeavesNoPolicy(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
@@ -474,7 +473,7 @@ func TestWatchRefusesWhatLeavesNoPolicy(t *testing.T) {
 	}
 }
 
-// A server for Envoy has its limits in Envoy's files, and needs no other policies.
+// If Envoy's files have limits, a server needs no other policies.
 func TestWatchTakesEnvoysFilesForPolicies(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-// A named pipe in the place of any file that is read must not make a reload, or the end of the
-// watching, wait for a writer.
+// A named pipe in place of a file must not make a reload, or the end of the watching, wait for a
+// writer.
 func TestWatchOpensNoNamedPipes(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"main.yaml", "rules.yaml", "salt", "link-to-pipe", "envoy/more.yaml", "envoy.yaml"} {
@@ -50,9 +50,9 @@ func TestWatchOpensNoNamedPipes(t *testing.T) {
 	}
 }
 
-// Whatever is under way when the watching ends, such as a file system that is away, does not keep
-// the program.
-func TestCloseDoesNotWaitForEver(t *testing.T) {
+// An operation that hangs when the watching ends, for example on an unavailable file system, does
+// not delay the end of the program.
+func TestCloseDoesNotWaitForever(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
 	c, err := config.Resolve(nil, config.Flags{Config: path})

@@ -275,6 +275,6 @@ func TestTraefik(t *testing.T) {
 		t.Fatal(err)
 	}
 	if f := c.HTTP.Middlewares["drawgate"].ForwardAuth; f.Address != "http://"+gateAddr+"/auth" || f.TrustForwardHeader {
-		t.Errorf("%+v", f)
+		t.Errorf("got %+v, want the address of /auth and no trust in headers", f)
 	}
 }

@@ -382,11 +382,28 @@ func (s *testbed) send(i int) (status string) {
 	if _, err := io.WriteString(conn, text); err != nil {
 		return ""
 	}
-	answer, _ := bufio.NewReader(conn).ReadString('\n')
-	if words := strings.Fields(answer); len(words) > 1 {
-		return words[1]
+	return finalStatus(bufio.NewReader(conn))
+}
+
+// finalStatus reads the status of an answer, or "" if there is none. It reads past "100 Continue":
+// a proxy may drop the request if its client leaves after that.
+func finalStatus(r *bufio.Reader) string {
+	for {
+		line, _ := r.ReadString('\n')
+		words := strings.Fields(line)
+		if len(words) < 2 {
+			return ""
+		}
+		if words[1] != "100" {
+			return words[1]
+		}
+		for line != "\r\n" { // the end of its headers
+			var err error
+			if line, err = r.ReadString('\n'); err != nil {
+				return "100"
+			}
+		}
 	}
-	return ""
 }
 
 // rawSite is a site that accepts whatever it gets, and records it.

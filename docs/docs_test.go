@@ -38,7 +38,7 @@ func pages(t *testing.T) []string {
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// links returns where the links of a page lead, those to other sites left out.
+// links returns the targets of a page's links, except those to other sites.
 func links(text string) (targets []string) {
 	for _, m := range link.FindAllStringSubmatch(withoutCode(text), -1) {
 		if !strings.Contains(m[1], "://") {
@@ -58,7 +58,7 @@ func withoutCode(text string) string {
 	return inline.ReplaceAllString(fenced.ReplaceAllString(text, ""), "")
 }
 
-// TestIndexNamesEveryPageOnce: whoever begins at docs/README.md finds every page.
+// A reader who begins at docs/README.md finds every page.
 func TestIndexNamesEveryPageOnce(t *testing.T) {
 	t.Parallel()
 	index := links(read(t, "README.md"))
@@ -73,7 +73,7 @@ func TestIndexNamesEveryPageOnce(t *testing.T) {
 	}
 }
 
-// TestLinksLeadSomewhere: to a file that is there, and to a heading that it has.
+// Links lead to existing files, and to headings that they have.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	for _, page := range append(pages(t), "../ARCHITECTURE.md", "../benchmarks/README.md") {
@@ -111,7 +111,7 @@ func anchors(text string) (names []string) {
 
 var internalID = regexp.MustCompile(`\b[A-Z][0-9]{1,2}\b`)
 
-// TestPagesHaveNoInternalIDs: numbers of requirements mean nothing to users.
+// Pages name no numbers of requirements, which mean nothing to users.
 func TestPagesHaveNoInternalIDs(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages(t) {
@@ -129,8 +129,8 @@ var (
 	missing = regexp.MustCompile(`"…"|…`)
 )
 
-// TestTroubleshootingNamesRealMessages: each message on the page is in the code, part by part; what
-// stands between the parts is … on the page and a verb in the code.
+// Each message on the page is in the code, part by part. Between the parts there is … on the page,
+// and a formatting verb in the code.
 func TestTroubleshootingNamesRealMessages(t *testing.T) {
 	t.Parallel()
 	code := source(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
-// built is the folder of drawgate.
+// built is the folder with the program drawgate.
 var built string
 
 // build builds drawgate once.
@@ -45,18 +45,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestTutorials does what a reader of each page would do, and compares what the page shows with
-// what happens.
+// TestTutorials does what a reader of each page would do, and compares the results with the page.
 //
 // A block is
 //   - a file, if the sentence before it ends with "Save this as `NAME`:";
 //   - a program that goes on running, if that sentence begins with "In a terminal of its own": the
 //     lines that the block shows must appear in its output, in this order;
 //   - otherwise, in the language console, commands ("$ …") with exactly the output that they print;
-//   - in the language text, what the server's terminal says next;
+//   - in the language text, the next output in the server's terminal;
 //   - in the language crontab, a crontab, whose commands are run once, as cron runs them.
 //
-// Times are not compared, and … on the page stands for anything. Ports are free ones.
+// Times are not compared, and … on the page matches anything. The test uses free ports.
 func TestTutorials(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob("tutorials/*.md")
@@ -104,7 +103,7 @@ func blocks(page string) (all []block) {
 	return all
 }
 
-// reader does what a page says.
+// reader follows a page.
 type reader struct {
 	t      *testing.T
 	dir    string
@@ -145,7 +144,7 @@ func (r *reader) changed(page string) string {
 	return strings.NewReplacer(list...).Replace(page)
 }
 
-// monthEnds reports whether a month ends in that zone before long.
+// monthEnds reports whether a month will soon end in that zone.
 func monthEnds(zone string) bool {
 	loc, err := time.LoadLocation(zone)
 	now := time.Now().In(loc)
@@ -180,7 +179,7 @@ func (r *reader) follow(b block) {
 	}
 }
 
-// step is a command and what it prints.
+// step is a command with its output.
 type step struct {
 	command string
 	output  []string
@@ -203,12 +202,12 @@ var (
 	duration = regexp.MustCompile(`\bin \d[\d.]*(ms|[dhms])[\d.dhms]*`)
 )
 
-// timeless returns a line with all times made the same.
+// timeless returns a line in which all times are replaced by the same text.
 func timeless(line string) string {
 	return strings.TrimRight(duration.ReplaceAllString(instant.ReplaceAllString(line, "INSTANT"), "in DURATION"), " ")
 }
 
-// shown reports whether a line is what the page shows.
+// shown reports whether a line matches the page.
 func shown(page, line string) bool {
 	page, line = timeless(page), timeless(line)
 	parts := strings.Split(page, "…")
@@ -234,7 +233,7 @@ func (r *reader) run(s step) {
 	}
 }
 
-// hang is how long something may take that happens sooner or later.
+// hang is how long to wait for something that must happen.
 const hang = 2 * time.Minute
 
 // shell is a shell that remembers variables and exit codes from command to command.
@@ -284,7 +283,7 @@ func (r *reader) newShell() *shell {
 		}
 	}()
 	r.t.Cleanup(func() {
-		_ = commands.Close() // which ends it
+		_ = commands.Close() // the shell ends when its input does
 		stop()
 		_ = out.Close()
 	})
@@ -325,7 +324,7 @@ func (r *reader) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// begin starts a program. What it returns ends it with all that it has started.
+// begin starts a program. The returned func ends it, with all processes that it has started.
 func begin(t *testing.T, cmd *exec.Cmd) (stop func()) {
 	t.Helper()
 	if err := cmd.Start(); err != nil {
@@ -339,12 +338,12 @@ func begin(t *testing.T, cmd *exec.Cmd) (stop func()) {
 		case <-done:
 		case <-time.After(hang):
 		}
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what of its group is left
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the rest of its process group
 		<-done
 	}
 }
 
-// terminal is one in which a program goes on running.
+// terminal is a terminal in which a program keeps running.
 type terminal struct {
 	t       *testing.T
 	command string
@@ -360,7 +359,7 @@ func (w *terminal) Write(p []byte) (int, error) {
 	return w.output.Write(p)
 }
 
-// open starts a program that goes on running, and waits until it has printed what the page shows.
+// open starts a program that keeps running, and waits until it has printed what the page shows.
 func (r *reader) open(s step) {
 	r.t.Helper()
 	w := &terminal{t: r.t, command: s.command}
@@ -391,7 +390,7 @@ func (w *terminal) await(lines []string) {
 	}
 }
 
-// found reports whether a line has come, and goes on behind it.
+// found reports whether a line was printed, and continues after it.
 func (w *terminal) found(line string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -236,7 +236,7 @@ func TestQueuedElsewhere(t *testing.T) {
 		api := with(t, perIP, policy("api", rolling(1, time.Minute)))
 		m := middleware(t, nil, httplimit.Bucket{Limiter: perIP}, httplimit.Bucket{Limiter: api, Key: httplimit.Fixed("all"), Shared: true})
 		if _, p := ask(m); p.Problem != nil {
-			t.Fatal(p.Problem)
+			t.Fatalf("the first request: got %+v, want it to pass", p.Problem)
 		}
 		go func() { _, _ = api.Wait(context.Background(), "all") }()
 		synctest.Wait()

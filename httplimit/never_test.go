@@ -40,7 +40,7 @@ func TestNeverFitsSaysTheLimits(t *testing.T) {
 		buckets := []httplimit.Bucket{{Limiter: own, Key: httplimit.Fixed("a"), Costs: costs}, {Limiter: all, Key: httplimit.Fixed("b"), Costs: costs, Shared: true}}
 		m, none := middleware(t, nil, buckets...), middleware(t, &httplimit.Options{Fields: httplimit.NoFields}, buckets...)
 		if _, p := ask(m); p.Problem != nil {
-			t.Fatal(p.Problem)
+			t.Fatalf("the first request: got %+v, want it to pass", p.Problem)
 		}
 		n = 101
 		h, p := ask(m)

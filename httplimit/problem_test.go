@@ -66,7 +66,7 @@ func TestOwnLimitsComeFirst(t *testing.T) {
 			_, p := ask(m)
 			slices.Sort(p.Problem.Violated)
 			if p.Problem.Scope != httplimit.ScopeCaller || !slices.Equal(p.Problem.Violated, []string{"api", "own"}) || p.Problem.After != 3600 {
-				t.Errorf("%+v", p.Problem)
+				t.Errorf("got %+v, want the scope caller, the policies api and own, and a wait of 3600 s", p.Problem)
 			}
 		}
 	})
@@ -113,6 +113,6 @@ func TestPauseIsSaid(t *testing.T) {
 	w := httptest.NewRecorder()
 	p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "30" {
-		t.Errorf("%d %v", w.Code, w.Header())
+		t.Errorf("got %d %v, want 429 with Retry-After: 30", w.Code, w.Header())
 	}
 }

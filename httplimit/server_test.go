@@ -98,7 +98,7 @@ func TestHTTP2(t *testing.T) {
 	cancel()
 	eventually(t, "the slot is free", free(t, l))
 	if resp, err := get(t.Context(), srv, "/"); err != nil || resp.status != http.StatusOK || resp.header.Get("RateLimit") != `"slots";r=0` {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("got %v, %v, want 200 and no slot left", resp, err)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestHijack(t *testing.T) {
 	}
 	_, _ = io.WriteString(conn, "hello\n")
 	if all, err := io.ReadAll(r); err != nil || !strings.HasSuffix(string(all), "echo hello\n") {
-		t.Errorf("%q, %v", all, err)
+		t.Errorf("got %q, %v, want the echo of hello", all, err)
 	}
 	eventually(t, "the slot is free", free(t, l))
 }
@@ -198,7 +198,7 @@ func TestClosing(t *testing.T) {
 	}
 	resp, err := get(t.Context(), srv, "/")
 	if err != nil || resp.status != http.StatusServiceUnavailable || resp.header.Get("Retry-After") != "1" || !strings.Contains(resp.body, `"closing"`) {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("got %v, %v, want 503 closing with Retry-After: 1", resp, err)
 	}
 }
 

@@ -54,7 +54,7 @@ func TestThreeOutcomes(t *testing.T) {
 			case o.status == http.StatusTooManyRequests && o.after <= 16*time.Second && o.header.Get("Retry-After") != "":
 				refused++
 			default:
-				t.Errorf("%+v", o)
+				t.Errorf("got %+v, want it passed after a wait, or refused with Retry-After", o)
 			}
 		}
 		if waited != 2 || refused != 1 {
@@ -70,7 +70,7 @@ func TestRequestThatCannotPassInTimeIsRefusedAtOnce(t *testing.T) {
 		m := one(t, &httplimit.Options{Wait: 15 * time.Second}, policy("p", bucket(1, time.Minute, 1)))
 		send(t.Context(), m)
 		if o := send(t.Context(), m); o.status != http.StatusTooManyRequests || o.after != 0 || o.header.Get("Retry-After") != "60" {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v, want 429 at once with Retry-After: 60", o)
 		}
 	})
 }
@@ -84,7 +84,7 @@ func TestRefusalAfterAWaitHasCurrentNumbers(t *testing.T) {
 		defer first.End()
 		o := send(t.Context(), m)
 		if o.status != http.StatusTooManyRequests || o.after != 10*time.Second || o.header.Get("Retry-After") != "1" {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v, want 429 after 10 s with Retry-After: 1", o)
 		}
 		wantHeaders(t, o.header, "RateLimit", `"p/slots";r=0, "p/rolling";r=1;t=1`)
 		time.Sleep(45 * time.Second)
@@ -107,7 +107,7 @@ func TestHeldUnitsComeInTime(t *testing.T) {
 		}
 		first.End()
 		if o := <-done; o.status != http.StatusOK || o.after != 7*time.Second {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v, want 200 after 7 s", o)
 		}
 	})
 }
@@ -125,10 +125,10 @@ func TestBoundsOfThePolicyApplyToWaits(t *testing.T) {
 		go func() { done <- send(t.Context(), m) }()
 		synctest.Wait()
 		if o := send(t.Context(), m); o.code != httplimit.CodeQueueFull || o.after != 0 {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v, want queue_full at once", o)
 		}
 		if o := <-done; o.status != http.StatusTooManyRequests || o.after != 5*time.Second {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v, want 429 after 5 s", o)
 		}
 	})
 }
@@ -145,7 +145,7 @@ func TestStoreFailsWhileWaiting(t *testing.T) {
 		synctest.Wait()
 		f.down.Store(true)
 		if o := <-done; o.status != http.StatusServiceUnavailable || o.code != httplimit.CodeStoreAway || o.after > 7*time.Second {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v, want 503 store_away within 7 s", o)
 		}
 	})
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // The first keys that are refused have a series each, the others share one, and no key can be read.
-// // req: B9
+//
+// req: B9
 func TestIdentifiersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -34,7 +35,7 @@ func TestIdentifiersAreBounded(t *testing.T) {
 			t.Errorf("got %d series", n)
 		}
 		if all := fmt.Sprint(r.family("rate_limit_hits_total")); strings.Contains(all, "203.0") {
-			t.Error(all)
+			t.Errorf("got a key in the labels, want hashes only: %s", all)
 		}
 		// A key that was not refused for an hour gives its series to another.
 		time.Sleep(40 * time.Minute)

@@ -106,8 +106,9 @@ func TestDocumentListsEveryMetric(t *testing.T) {
 	}
 }
 
-// The metrics that were required exist by their exact names, with the required labels. // req: B9
-// D7 E8 E9
+// The metrics that were required exist by their exact names, with the required labels.
+//
+// req: B9 D7 E8 E9
 func TestRequiredMetricsKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	have := registered(t)
@@ -150,7 +151,7 @@ func TestNamesPassPromlint(t *testing.T) {
 	}
 	for _, p := range problems {
 		if _, ok := notLinted[p.Metric]; !ok {
-			t.Errorf("%s: %s", p.Metric, p.Text)
+			t.Errorf("promlint objects to %s: %s", p.Metric, p.Text)
 		}
 	}
 	if len(all) < len(registered(t))-6 { // those of a queue and a guard, which are not there

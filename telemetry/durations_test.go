@@ -85,6 +85,6 @@ func TestLongDurationsCountInTheLastBucket(t *testing.T) {
 	d.observe(1<<63 - 1)
 	h := b.show(d.tally(&sum))
 	if got := natives(h); h.GetSampleCount() != 2 || h.GetZeroCount() != 1 || len(got) != 1 || got[0] != [2]int64{highest, 1} {
-		t.Errorf("%v", h)
+		t.Errorf("got %v, want one zero and one observation in the last bucket", h)
 	}
 }

@@ -18,7 +18,9 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// A refused take is counted once, and once for each limit and key that refuses. // req: B9 D7 E8
+// A refused take is counted once, and once for each limit and key that refuses.
+//
+// req: B9 D7 E8
 func TestRefusalIsCountedForItsLimitAndKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, &telemetry.Options{RawIdentifiers: true})
@@ -54,7 +56,9 @@ func TestRefusalIsCountedForItsLimitAndKey(t *testing.T) {
 }
 
 // A refusal has one reason: the limit that all processes share is used up, this process's own limit
-// is used up, or the store is unavailable. It is counted once. // req: E8 A10
+// is used up, or the store is unavailable. It is counted once.
+//
+// req: E8 A10
 func TestRefusalIsCountedWithItsReason(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -100,7 +104,9 @@ func TestRefusalIsCountedWithItsReason(t *testing.T) {
 	}
 }
 
-// Errors of the store are counted by their class. // req: E7 E8
+// Errors of the store are counted by their class.
+//
+// req: E7 E8
 func TestStoreErrorsAreCountedByClass(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -138,7 +144,9 @@ func TestStoreErrorsAreCountedByClass(t *testing.T) {
 	r.want(1, "drawgate_store_duration_seconds", "op", "other")
 }
 
-// The time of a wait is measured separately from the time to decide. // req: B9
+// The time of a wait is measured separately from the time to decide.
+//
+// req: B9
 func TestWaitIsMeasuredApartFromDeciding(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -233,7 +241,9 @@ func TestReservationCountsAsOpenUntilItEnds(t *testing.T) {
 	})
 }
 
-// What a process decides by itself is counted as a decision of the fallback. // req: A10
+// What a process decides by itself is counted as a decision of the fallback.
+//
+// req: A10
 func TestFallbackDecisionsAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -248,8 +258,9 @@ func TestFallbackDecisionsAreCounted(t *testing.T) {
 
 // With a guard, this process answers from the first failure of the store on, which counts as a
 // fallback. The breaker's state shows. Each failed attempt is one backend error, however many
-// callers wait for it. What was admitted meanwhile is charged to the store. // req: A10 C11 D10 E7
-// E8
+// callers wait for it. What was admitted meanwhile is charged to the store.
+//
+// req: A10 C11 D10 E7 E8
 func TestStoreUnavailableBehindAGuard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -351,7 +362,8 @@ func TestUndecidedRequestsOfEnvoyAreCounted(t *testing.T) {
 	r.want(0, "drawgate_envoy_undecided_total", "code", "FailedPrecondition")
 }
 
-// A refusal by a shadow is not counted as a refusal. Divergence is counted in both directions. //
+// A refusal by a shadow is not counted as a refusal. Divergence is counted in both directions.
+//
 // req: E9
 func TestShadowRefusalIsNotCountedAsARefusal(t *testing.T) {
 	t.Parallel()
@@ -368,7 +380,7 @@ func TestShadowRefusalIsNotCountedAsARefusal(t *testing.T) {
 		asks := []engine.Ask{{Policy: "live", Key: "k"}, {Policy: "candidate", Key: "k"}}
 		res, err := e.Take(t.Context(), &engine.Request{Asks: asks, Hold: time.Minute})
 		if err != nil || !res.Decision.Allowed {
-			t.Fatal(err, res.Decision.Allowed)
+			t.Fatalf("the take: got allowed %v, %v, want it allowed", res.Decision.Allowed, err)
 		}
 	}
 	r.want(3, "drawgate_open_reservations")

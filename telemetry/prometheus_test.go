@@ -141,7 +141,9 @@ func (s *site) load(stop <-chan struct{}) *sync.WaitGroup {
 }
 
 // Prometheus scrapes a process under load. Every documented metric has data once its condition was
-// made to happen, and so has every query of the document. // req: B9 C11 D7 E8 E9
+// made to happen, and so has every query of the document.
+//
+// req: B9 C11 D7 E8 E9
 func TestPrometheusFindsEveryDocumentedMetric(t *testing.T) {
 	t.Parallel()
 	p := scraped(t)

@@ -78,7 +78,7 @@ func TestRefusalInAQueueCountsForTheQueuesPolicy(t *testing.T) {
 			return d, err
 		}
 		if d, err := take(t.Context(), false); err != nil || !d.Allowed {
-			t.Fatal(d, err)
+			t.Fatalf("the first take: got %v, %v, want it allowed", d, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		waited := make(chan error, 1)
@@ -125,7 +125,7 @@ func TestRefusalWithoutTheStoreCountsForItsPolicy(t *testing.T) {
 	r.store.down.Store(true)
 	d, _, err := first.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{first.Ask("k"), second.Ask("k")}})
 	if err != nil || d.Reason != drawgate.Unavailable {
-		t.Fatal(d, err)
+		t.Fatalf("without the store: got %v, %v, want a refusal with the reason Unavailable", d, err)
 	}
 	r.ended("open", 0, 0, 1)
 	r.ended("shut", 0, 1, 0)
@@ -142,7 +142,7 @@ func TestRefusalByAPauseIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d, err := l.Allow(t.Context(), "k"); err != nil || d.Reason != drawgate.Paused {
-		t.Fatal(d, err)
+		t.Fatalf("got %v, %v, want a refusal with the reason Paused", d, err)
 	}
 	r.ended("paused", 0, 1, 0)
 	r.want(1, "rate_limit_hits_total", "type", "paused", "identifier", "k")

@@ -10,7 +10,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// The usage of a bucket is that of when metrics are read, not of when the bucket was last used. //
+// The usage of a bucket is that of when metrics are read, not of when the bucket was last used.
+//
 // req: D7 C11
 func TestUsageIsReadWithTheMetrics(t *testing.T) {
 	t.Parallel()

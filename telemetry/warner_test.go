@@ -67,7 +67,9 @@ func check(t *testing.T, got []string, want ...string) {
 }
 
 // The first refusal is reported at once, then at most one per interval, with the number of the
-// others. The last ones are reported too. // req: D9
+// others. The last ones are reported too.
+//
+// req: D9
 func TestRefusalsAreSampled(t *testing.T) {
 	t.Parallel()
 	p := rolling("p", "rpd", 1, 24*time.Hour)
@@ -90,7 +92,9 @@ func TestRefusalsAreSampled(t *testing.T) {
 	})
 }
 
-// Each milestone of a limit is reported once per window. // req: D9 C11
+// Each milestone of a limit is reported once per window.
+//
+// req: D9 C11
 func TestMilestoneIsReportedOncePerWindow(t *testing.T) {
 	t.Parallel()
 	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 100}}}
@@ -115,7 +119,9 @@ func TestMilestoneIsReportedOncePerWindow(t *testing.T) {
 }
 
 // Usage that moves around a milestone is reported again only after it was well below, and at most
-// once per window. // req: D9
+// once per window.
+//
+// req: D9
 func TestMilestonesHaveHysteresis(t *testing.T) {
 	t.Parallel()
 	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rate", Kind: drawgate.Bucket, Window: 100 * time.Second, Amount: 100}}}
@@ -201,7 +207,8 @@ func TestMarksAreBounded(t *testing.T) {
 	})
 }
 
-// Errors of the store are reported once per interval, with their number and the store's error. //
+// Errors of the store are reported once per interval, with their number and the store's error.
+//
 // req: E7 A10
 func TestStoreErrorsAreReportedOncePerInterval(t *testing.T) {
 	t.Parallel()
@@ -226,7 +233,9 @@ func TestStoreErrorsAreReportedOncePerInterval(t *testing.T) {
 }
 
 // A fallback is reported when it begins and when it ends, once each. Outages that follow at once
-// are only counted. // req: A10, E7
+// are only counted.
+//
+// req: A10, E7
 func TestFallbackIsAnnounced(t *testing.T) {
 	t.Parallel()
 	warned(t, tiers("p", 1), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
@@ -253,7 +262,9 @@ func TestFallbackIsAnnounced(t *testing.T) {
 }
 
 // A refusal by a share says so, and does not say that the whole limit is used, which is unknown.
-// The fallback is reported by its name. // req: A10 D9
+// The fallback is reported by its name.
+//
+// req: A10 D9
 func TestRefusalByAShareSaysSo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -281,7 +292,9 @@ func TestRefusalByAShareSaysSo(t *testing.T) {
 	})
 }
 
-// Divergences of a shadow are summed up per interval. // req: E9
+// Divergences of a shadow are summed up per interval.
+//
+// req: E9
 func TestDivergencesAreSummedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -322,7 +335,9 @@ func TestSlowSinkDelaysNoDecision(t *testing.T) {
 	})
 }
 
-// The log hides keys, and has everything else. // req: D9
+// The log hides keys, and has everything else.
+//
+// req: D9
 func TestLogHidesKeys(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -345,7 +360,7 @@ func TestLogHidesKeys(t *testing.T) {
 	w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
 	w.Close()
 	if strings.Contains(out.String(), "4711") || strings.Contains(out.String(), "tenant-7") {
-		t.Error(out.String())
+		t.Errorf("got a key or tenant in the log, want hashes only: %s", out.String())
 	}
 	var got []string
 	for line := range strings.Lines(out.String()) {
@@ -357,11 +372,11 @@ func TestLogHidesKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e.Limit != "" && e.Identifier != h.Key(drawgate.Key{Tenant: "tenant-7", Name: "user-4711"}) {
-			t.Errorf("%s", line)
+			t.Errorf("got another identifier than the key's hash: %s", line)
 		}
 		got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %d", e.Level, e.Event, e.Limit, e.Percent)))
 		if e.Msg == "" || e.Event == "backend_error" && !strings.Contains(e.Error, "refused") {
-			t.Errorf("%s", line)
+			t.Errorf("got a line without a message, or without the store's error: %s", line)
 		}
 	}
 	check(t, got, "INFO milestone rpm 50", "WARN milestone rpm 100", "WARN limit_exceeded rpm 0", "WARN backend_error  0", "WARN fallback_activated  0",

@@ -112,7 +112,8 @@ func milestone(percent int) *telemetry.Warning {
 	}
 }
 
-// Warnings reach the receiver signed and in order, without keys and without the store's error. //
+// Warnings reach the receiver signed and in order, without keys and without the store's error.
+//
 // req: D9
 func TestLimitWarningsArePosted(t *testing.T) {
 	t.Parallel()
@@ -136,20 +137,22 @@ func TestLimitWarningsArePosted(t *testing.T) {
 	for i, e := range events {
 		kinds = append(kinds, string(e.Kind))
 		if e.Version != 1 || e.Instance != "node-1" || e.ID == "" || e.Message == "" || time.Since(e.At) > time.Minute || i > 0 && e.ID == events[0].ID {
-			t.Errorf("%+v", e)
+			t.Errorf("event %d: got %+v, want version, instance, a new id, a message and the time", i, e)
 		}
 		if all := fmt.Sprintf("%+v", e); strings.Contains(all, "4711") || strings.Contains(all, "connection refused") {
-			t.Error(all)
+			t.Errorf("got a key or the store's error in an event, want neither: %s", all)
 		}
 	}
 	check(t, kinds, "milestone", "milestone", "limit_exceeded", "fallback_activated", "fallback_ended")
 	if e := events[2]; e.Policy != "tiers" || e.Limit != "rpm" || e.Period != "minute" || e.Used != 2 || e.Most != 2 || e.RetryAfterMS < 50_000 || e.ResetAt == nil {
-		t.Errorf("%+v", e)
+		t.Errorf("got %+v, want the refusal by limit rpm of policy tiers", e)
 	}
 	m.want(5, "drawgate_webhook_deliveries_total", "result", "delivered")
 }
 
-// A receiver that fails gets the same event again until it accepts it. // req: D9
+// A receiver that fails gets the same event again until it accepts it.
+//
+// req: D9
 func TestFailingReceiverIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	hang := func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }
@@ -179,7 +182,9 @@ func TestFailingReceiverIsTriedAgain(t *testing.T) {
 }
 
 // A redirect is not followed. Like any other final answer it is logged once, without the address,
-// and the event is not sent again. // req: D9
+// and the event is not sent again.
+//
+// req: D9
 func TestRedirectIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	target := newReceiver(t)
@@ -201,13 +206,15 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 	m.want(2, "drawgate_webhook_deliveries_total", "result", "rejected")
 	if s := log.String(); strings.Count(s, "\n") != 2 || strings.Contains(s, "secret-path") || strings.Contains(s, "hush") || !strings.Contains(s, "307") {
-		t.Error(s)
+		t.Errorf("got the log %q, want two lines with the status 307 and without the address", s)
 	}
 }
 
 // With a receiver that cannot be reached, events that do not fit into the queue are dropped, and
 // others are given up after the last attempt. All are counted. Neither the log nor an error shows
-// the address or the secret. // req: D9
+// the address or the secret.
+//
+// req: D9
 func TestUnreachableReceiverIsCounted(t *testing.T) {
 	t.Parallel()
 	warned := make(chan struct{})
@@ -229,13 +236,15 @@ func TestUnreachableReceiverIsCounted(t *testing.T) {
 		t.Errorf("%v were given up, %v dropped", gaveUp, dropped)
 	}
 	if s := log.String(); strings.Contains(s, "hush") || strings.Contains(s, string(secret)) || !strings.Contains(s, "connection refused") {
-		t.Error(s)
+		t.Errorf("got the log %q, want the error without address and secret", s)
 	}
 	h.Warn(milestone(80)) // after the end
 	m.want(dropped+1, "drawgate_webhook_deliveries_total", "result", "dropped")
 }
 
-// Close delivers for as long as it may, and says how many events were left. // req: D9
+// Close delivers for as long as it may, and says how many events were left.
+//
+// req: D9
 func TestCloseIsBounded(t *testing.T) {
 	t.Parallel()
 	free := make(chan struct{})
@@ -268,7 +277,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Pauses grow with jitter up to the maximum, and follow what the receiver asks for. // req: D9
+// Pauses grow with jitter up to the maximum, and follow what the receiver asks for.
+//
+// req: D9
 func TestPausesGrow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -335,7 +346,7 @@ func TestWebhookRejectsMistakes(t *testing.T) {
 		}
 		_, err := telemetry.NewWebhook(c.address, []byte(c.secret), opts)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hush") {
-			t.Errorf("%q: %v", c.address, err)
+			t.Errorf("address %q: got %v, want an error that says %q", c.address, err, c.want)
 		}
 	}
 }
@@ -351,7 +362,7 @@ func TestOnlyChosenKindsArePosted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if events, _ := r.got(); len(events) != 1 || events[0].Kind != telemetry.FallbackEnded {
-		t.Errorf("%+v", events)
+		t.Errorf("got %+v, want one fallback_ended", events)
 	}
 }
 

@@ -145,7 +145,7 @@ func decoded[A any](d *daemon, url string, body any) (a A) {
 	d.t.Helper()
 	r := d.must(url, body)
 	if err := json.Unmarshal([]byte(r.body), &a); err != nil {
-		d.t.Fatalf("%s: %v: %d %s", url, err, r.code, r.body)
+		d.t.Fatalf("%s: got %d %s, which cannot be decoded: %v", url, r.code, r.body, err)
 	}
 	return a
 }

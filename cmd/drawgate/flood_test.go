@@ -118,7 +118,7 @@ func send(t *testing.T, c *client.Client, keys int) (decided, refused int) {
 					case a.Error != nil && a.Error.Code == api.CodeStoreAway:
 						refused++
 					default:
-						t.Errorf("%+v", a)
+						t.Errorf("got %+v, want it allowed, or not decided for lack of room", a)
 					}
 				}
 				mu.Unlock()

@@ -108,7 +108,7 @@ func TestPauseChecksWhatItIsAsked(t *testing.T) {
 		{"pause", "--for", "1s", "--policy", "nope"},
 	} {
 		if out, code := b.do(args...); code != exitUsage || out != "" {
-			t.Errorf("%q: %d %s", args, code, out)
+			t.Errorf("%q: got exit code %d and %q, want %d and no output", args, code, out, exitUsage)
 		}
 	}
 	if out, code := b.do("pause", "--for", "1h", "--reason", "a\u202eb", "--json"); code != 0 || !strings.HasPrefix(out, `{"until":"20`) {

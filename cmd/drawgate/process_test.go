@@ -283,10 +283,10 @@ func TestKeysDoNotReachTheTerminalRaw(t *testing.T) {
 		if e, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 			t.Fatal(err)
 		} else if ok && e.ExitCode() < 0 {
-			t.Error(e)
+			t.Errorf("%s: got %v, want an exit code", args[0], e)
 		}
 		if text := string(out); !strings.Contains(text, want) || strings.ContainsAny(text, "\x1b\u202e") || strings.Contains(text, "\xff") {
-			t.Errorf("%s: %q", args[0], text)
+			t.Errorf("%s: got %q, want it to contain %q and no control characters", args[0], text, want)
 		}
 	}
 }

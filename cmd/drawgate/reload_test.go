@@ -70,7 +70,7 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || len(st.Limits) != 1 || st.Limits[0].Amount != 3 {
-		t.Errorf("%v: %+v", err, st)
+		t.Errorf("got %+v, %v, want one limit of 3", st, err)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestReloadReportsAMistakeOnce(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		if _ = resp.Body.Close(); err != nil || resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(body), mistake) {
-			t.Errorf("%d %v: %s", resp.StatusCode, err, body)
+			t.Errorf("got %d %s, %v, want 422 with %q", resp.StatusCode, body, err, mistake)
 		}
 		log.await(t, "("+mistake+")") // a log comes through a pipe, and an answer may be there before it
 		return strings.Count(log.String(), mistake)
@@ -106,7 +106,7 @@ func TestReloadReportsAMistakeOnce(t *testing.T) {
 	}
 	log.await(t, "(?s)((level=WARN.*){"+count+"})") // each that is counted is told
 	if strings.Contains(log.String(), "level=ERROR") {
-		t.Error(log)
+		t.Errorf("got an error in the log, want warnings only: %s", log)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestEnabledFalseIsEnough(t *testing.T) {
 	for _, admin := range []string{running, starting} {
 		for _, args := range [][]string{take, {"run", "--policy", "api", "--", "true"}, {"explain", "--policy", "api"}} {
 			if out, code := at(admin, args...); code != 0 {
-				t.Errorf("%q: %d, %s", args, code, out)
+				t.Errorf("%q: got exit code %d, %s, want 0", args, code, out)
 			}
 		}
 	}

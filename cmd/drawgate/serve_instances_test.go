@@ -61,7 +61,7 @@ func TestServersCountEachOther(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/policies", "/v1/buckets?policy=api", "/metrics"} {
 		if r := last.must(last.admin+path, nil); strings.Contains(r.body, "drawgate:instances") {
-			t.Errorf("%s: %s", path, r.body)
+			t.Errorf("%s: got the policy of the instances, want it hidden: %s", path, r.body)
 		}
 	}
 	if long {

@@ -70,7 +70,7 @@ func (r *receiver) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
 	}
 	var e telemetry.Event
 	if err := json.Unmarshal(body, &e); err != nil {
-		r.t.Errorf("%v: %s", err, body)
+		r.t.Errorf("got a web call that cannot be decoded: %v: %s", err, body)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,7 +145,7 @@ func TestServeReportsInMetricsAndWebCalls(t *testing.T) {
 	})
 	e := hook.awaits(telemetry.LimitExceeded)
 	if e.Policy != "api" || e.Limit != "rpd" || e.Identifier != hash {
-		t.Errorf("%+v", e)
+		t.Errorf("got %+v, want limit rpd of policy api and the hash %s", e, hash)
 	}
 	d.shows(`drawgate_webhook_deliveries_total{result="delivered"}`, 1)
 	d.shows(`drawgate_warnings_total{kind="limit_exceeded",result="told"}`, 1)
@@ -199,7 +199,7 @@ func somebodyWaits(t *testing.T, d *daemon) {
 	d.shows("drawgate_queue_length", 1)
 	d.shows("drawgate_queue_oldest_seconds", 0.001)
 	if r := d.must(d.public+"/v1/settle", api.SettleRequest{Reservation: first.Reservation, Cancel: true}); r.code != http.StatusOK {
-		t.Errorf("%d %s", r.code, r.body)
+		t.Errorf("cancelling: got %d %s, want 200", r.code, r.body)
 	}
 	if r := <-answer; r.code != http.StatusOK || !strings.Contains(r.body, `"allowed":true`) {
 		t.Errorf("who waited: %d %s", r.code, r.body)
@@ -236,7 +236,7 @@ func storeUnavailable(t *testing.T, d *daemon, redis *redistest.Server, hook *re
 	hook.awaits(telemetry.FallbackActivated)
 	h := decoded[api.Health](d, d.public+"/readyz", nil)
 	if h.Status != api.StatusAway || h.Store.Status != api.StatusAway || len(h.States) != 3 {
-		t.Errorf("%+v", h)
+		t.Errorf("got %+v, want the status away and three policies", h)
 	}
 	for _, s := range h.States {
 		want := api.PolicyHealth{Name: s.Name, Status: api.StatusDegraded, Fallback: "share", Shadow: s.Shadow}
@@ -296,7 +296,7 @@ func TestPrometheusScrapesServe(t *testing.T) {
 		p.Eventually(q)
 	}
 	if e := hook.awaits(telemetry.ShadowDivergence); e.WouldRefuse+e.WouldAllow == 0 {
-		t.Errorf("%+v", e)
+		t.Errorf("got %+v, want some divergence", e)
 	}
 	if e := hook.awaits(telemetry.Milestone); e.Percent < 95 {
 		t.Errorf("got a milestone that is not configured: %+v", e)
@@ -316,7 +316,7 @@ func load(d *daemon, takes ...api.Take) (stop func()) {
 				case <-time.After(5 * time.Millisecond):
 				}
 				if r, err := d.ask(d.public+"/v1/take", take); err != nil || r.code != http.StatusOK {
-					d.t.Errorf("%v: %d %s", err, r.code, r.body)
+					d.t.Errorf("a take: got %d %s, %v, want 200", r.code, r.body, err)
 					return
 				}
 			}

@@ -64,7 +64,7 @@ func TestServeReloadsItsFiles(t *testing.T) {
 	check("3", "1000", 3)
 	write(5, "silver")
 	if r := d.must(d.admin+"/v1/reload", struct{}{}); r.code != http.StatusOK {
-		t.Fatalf("%d %s", r.code, r.body)
+		t.Fatalf("reload: got %d %s, want 200", r.code, r.body)
 	}
 	check("5", "5", 5)
 }
@@ -145,9 +145,9 @@ func TestServeTrustsOnlyConfiguredProxies(t *testing.T) {
 	t.Parallel()
 	v := wired(t, fmt.Sprintf(forwarding, sha256.Sum256([]byte("a key")), "10.0.0.0/8"))
 	if code, body := asked(v, "127.0.0.1:1", "X-Uri: /", "X-Verb: GET", "X-Client: 192.0.2.1"); code != http.StatusForbidden || !strings.Contains(body, string(api.CodeUntrusted)) {
-		t.Errorf("%d %s", code, body)
+		t.Errorf("another address: got %d %s, want 403 untrusted", code, body)
 	}
 	if code, body := asked(v, "10.0.0.1:1", "X-Uri: /", "X-Verb: GET", "X-Client: 192.0.2.1"); code != http.StatusOK {
-		t.Errorf("%d %s", code, body)
+		t.Errorf("the proxy: got %d %s, want 200", code, body)
 	}
 }

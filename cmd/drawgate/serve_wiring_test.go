@@ -112,10 +112,10 @@ func TestServeRefusesOpenAddressesWithoutAccessControl(t *testing.T) {
 	} {
 		for flag, want := range map[string]bool{"--listen": c.http, "--admin": c.http, "--grpc": c.rpc} {
 			if err := mayListen(&c.server, flag, outside); (err == nil) != want {
-				t.Errorf("%s, %s: %v", name, flag, err)
+				t.Errorf("%s, %s on an outside address: got %v, want it allowed: %v", name, flag, err, want)
 			}
 			if err := mayListen(&c.server, flag, inside); err != nil {
-				t.Errorf("%s, %s: %v", name, flag, err)
+				t.Errorf("%s, %s on loopback: got %v, want no error", name, flag, err)
 			}
 		}
 	}
@@ -289,7 +289,7 @@ func TestDeployedConfigurationsAreValid(t *testing.T) {
 	const path, limits = "../../deploy/drawgate/drawgate.yaml", "../../deploy/envoy/limits.yaml"
 	c := resolved(t, path)
 	if len(c.Warnings) > 0 || len(c.Policies) != 2 || c.Server.GRPC == config.ListenOff {
-		t.Errorf("%v: %+v", c.Warnings, c)
+		t.Errorf("got warnings %v and %+v, want no warning, two policies and a gRPC address", c.Warnings, c)
 	}
 	if _, err := rls.Load([]string{limits}, nil); err != nil {
 		t.Error(err)
@@ -310,6 +310,6 @@ func TestDeployedConfigurationsAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l := a.GetStatuses()[0].GetCurrentLimit(); l.GetRequestsPerUnit() != 50 || l.GetUnit() != ratelimit.RateLimitResponse_RateLimit_SECOND {
-		t.Errorf("%v", a)
+		t.Errorf("got %v, want a limit of 50 per second", a)
 	}
 }

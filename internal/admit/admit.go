@@ -17,12 +17,12 @@ import (
 
 // Options are those that both packages have, with the same meaning.
 type Options struct {
-	Package  string // whose errors these are
+	Package  string // the prefix of errors
 	Wait     time.Duration
 	Queue    int
 	Hold     time.Duration
 	FailOpen bool
-	Lost     error // the cause of the end of a handler's context whose hold is lost
+	Lost     error // the cause with which a handler's context ends if its hold is lost
 }
 
 // Defaults of Options.
@@ -37,7 +37,7 @@ type Door struct {
 	waiting atomic.Int64
 }
 
-// New returns a Door, or says which of the options cannot work.
+// New returns a Door, or an error about the options.
 func New(o Options) (*Door, error) {
 	if o.Hold == 0 {
 		o.Hold = defaultHold
@@ -60,7 +60,7 @@ type Bucket struct {
 	Costs   bool // requests say what they cost
 }
 
-// Check reports what cannot work of buckets that are taken together.
+// Check returns an error if the buckets cannot be taken together.
 func (d *Door) Check(buckets []Bucket) error {
 	if n := len(buckets); n == 0 || n > drawgate.MaxBuckets {
 		return fmt.Errorf("%s: %d buckets, but 1 to %d are allowed", d.opts.Package, n, drawgate.MaxBuckets)
@@ -82,15 +82,15 @@ func (d *Door) Check(buckets []Bucket) error {
 		}
 		asks = append(asks, ask)
 	}
-	// Nothing is asked for: the library knows best which limiters can be mixed, and whether
-	// requests that name no unit take any.
+	// This takes nothing. It lets the library check which limiters can be mixed, and whether
+	// requests that name no unit would take any.
 	if _, err := asks[0].Limiter.Resume(d.opts.Package, 1, time.Now(), asks...); err != nil {
 		return fmt.Errorf("%s: the buckets cannot be taken together: %w", d.opts.Package, err)
 	}
 	return nil
 }
 
-// CheckEngine reports an engine that would count no request.
+// CheckEngine returns an error if the engine would count no request.
 func (d *Door) CheckEngine(e *engine.Engine) error {
 	switch {
 	case e == nil:
@@ -101,7 +101,7 @@ func (d *Door) CheckEngine(e *engine.Engine) error {
 	return nil
 }
 
-// Take is what is asked for one request: Asks, or what the rules of Engine say for Attributes.
+// Take is what to take for one request: Asks, or what the rules of Engine choose for Attributes.
 type Take struct {
 	Asks       []drawgate.Ask
 	Holds      bool // one of Asks needs a hold
@@ -110,18 +110,18 @@ type Take struct {
 	Priority   int
 }
 
-// Add asks for units of a bucket, too; nil costs are one request.
+// Add asks for units of another bucket; nil costs are one request.
 func (t *Take) Add(l *drawgate.Limiter, key string, costs []drawgate.Cost) {
 	t.Asks = append(t.Asks, drawgate.Ask{Limiter: l, Key: drawgate.BoundedKey(key), Costs: costs})
 	t.Holds = t.Holds || l.Plan().NeedsHold()
 }
 
-// Answer is what came of a take. A refusal is no error, unless it ended the waiting.
+// Answer is the outcome of a take. A refusal is not an error, unless it ended the wait.
 type Answer struct {
 	Decision drawgate.Decision
 	Applied  []engine.Applied // of an engine
 	Held     hold.Held        // nil: nothing is held
-	Full     bool             // refused because too many wait
+	Full     bool             // refused because too many requests wait
 	Err      error            // it was not decided
 }
 
@@ -133,8 +133,8 @@ func (d *Door) Decide(ctx context.Context, t *Take) Answer {
 	return d.WaitAfter(ctx, t, d.ask(ctx, t, false))
 }
 
-// WaitAfter is Decide for a take whose first answer is known. What it returns is never older than
-// the end of the waiting.
+// WaitAfter is Decide for a take whose first answer is known. Its result is never older than the
+// end of the wait.
 func (d *Door) WaitAfter(ctx context.Context, t *Take, a Answer) Answer {
 	o := &d.opts
 	if a.Err != nil || a.Decision.Allowed || o.Wait == 0 || a.Decision.RetryAfter == drawgate.Never || a.Decision.EarliestRetry > o.Wait {
@@ -156,7 +156,7 @@ func (d *Door) WaitAfter(ctx context.Context, t *Take, a Answer) Answer {
 		a.Full = true
 		return a
 	case kind == failure.TimedOut:
-		return d.ask(ctx, t, false) // what it was refused with before it waited is old
+		return d.ask(ctx, t, false) // the refusal from before the wait is out of date
 	}
 	return w
 }
@@ -184,16 +184,16 @@ func (d *Door) askEngine(ctx context.Context, t *Take, wait bool) Answer {
 	case !res.Held():
 	case err == nil && a.Decision.Allowed:
 		a.Held = &held{res}
-	default: // by shadows, of a request that is not served
-		_ = res.Settle(context.WithoutCancel(ctx)) // what goes wrong with a shadow is of no consequence
+	default: // shadows hold units for a request that is not served
+		_ = res.Settle(context.WithoutCancel(ctx)) // an error of a shadow has no effect
 	}
 	return a
 }
 
-// held is what an engine holds.
+// held is a hold of an engine.
 type held struct{ engine.Result }
 
-// Deadline implements [hold.Held]. What shadows alone hold is never lost.
+// Deadline implements [hold.Held]. A hold of shadows alone is never lost.
 func (h *held) Deadline() time.Time {
 	if h.Reservation == nil {
 		return time.Now().Add(time.Hour)
@@ -201,7 +201,7 @@ func (h *held) Deadline() time.Time {
 	return h.Reservation.Deadline()
 }
 
-// Keep holds what a request has reserved while its handler runs; report is told of what goes wrong.
+// Keep renews the hold of a request while its handler runs; report is called with errors.
 func (d *Door) Keep(ctx context.Context, h hold.Held, report func(error)) *hold.Hold {
 	return hold.Keep(ctx, h, hold.Options{Package: d.opts.Package, For: d.opts.Hold, FailOpen: d.opts.FailOpen, Lost: d.opts.Lost, Report: report})
 }

@@ -51,7 +51,7 @@ type use struct {
 	ask drawgate.Ask
 }
 
-// usesOf finds what would apply, as [engine.Engine.Take] does. It notes in out if limits are
+// usesOf finds what would apply, as [engine.Engine.Take] does. It adds to out the policies that are
 // switched off.
 func usesOf(e *engine.Engine, req *engine.Request, out *api.ExplainAnswer) (uses []use, err error) {
 	res := engine.Result{}

@@ -50,7 +50,7 @@ func Used(l *api.LimitStatus) string {
 	return text
 }
 
-// Passes says whether a limit lets a take pass. never says that the take fits no limit at any time.
+// Passes says whether a limit lets a take pass. never means that the take can never fit.
 func Passes(l *api.LimitStatus, never bool, now time.Time) string {
 	switch {
 	case !l.Refused:

@@ -10,7 +10,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// Sentence says an answer in words.
+// Sentence returns an answer in words.
 func Sentence(w *api.Answer) string {
 	var parts []string
 	if !w.Allowed || len(w.Limits) > 0 || len(w.Shadow) == 0 && !slices.ContainsFunc(w.Applied, func(a api.Applied) bool { return a.Disabled }) {
@@ -30,7 +30,7 @@ func Sentence(w *api.Answer) string {
 	return "allowed: " + strings.Join(parts, "; ")
 }
 
-// enforced says what the policies that are enforced answer.
+// enforced returns the answer of the enforced policies in words.
 func enforced(w *api.Answer) string {
 	switch {
 	case w.NeverFits:
@@ -50,7 +50,7 @@ func enforced(w *api.Answer) string {
 	return fmt.Sprintf("%d of %s left of limit %q of policy %q", tight.Remaining, Units(tight.Most, tight.Unit), tight.Name, tight.Policy)
 }
 
-// shadowed says what a policy that is not enforced would have answered.
+// shadowed returns in words what a policy in shadow would have answered.
 func shadowed(s *api.Shadow) string {
 	text := fmt.Sprintf("policy %q is in shadow: ", s.Policy)
 	switch {

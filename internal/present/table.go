@@ -9,7 +9,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// Mode says how a policy is in force if it is not simply enforced.
+// Mode returns in words how a policy is in force, or "" if it is enforced.
 func Mode(disabled, shadow bool) string {
 	switch {
 	case disabled:
@@ -31,13 +31,13 @@ func WriteStatus(out io.Writer, w *api.StatusAnswer, mode string) {
 	for _, l := range w.Limits {
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", Escape(l.Name, ""), Escape(l.Unit, ""), l.Used, l.Most, l.Remaining, l.Held, l.Debt, Until(l.ResetAt, w.At))
 	}
-	_ = t.Flush() // an output that is closed cannot be told
+	_ = t.Flush() // nothing can be done if the output is closed
 	if w.Take.Fallback {
 		Printf(out, "the store cannot be reached: these are the numbers of the server's own share\n")
 	}
 }
 
-// Owner says whose bucket it is.
+// Owner returns the key and the tenant of a bucket in words.
 func Owner(tenant, key string) string {
 	text := "key " + cmp.Or(key, `""`)
 	if tenant != "" {
@@ -46,7 +46,7 @@ func Owner(tenant, key string) string {
 	return text
 }
 
-// PauseLine says a bucket's pause in a line; "" if there is none.
+// PauseLine describes a bucket's pause in one line, or returns "" if there is none.
 func PauseLine(w *api.StatusAnswer) string {
 	if w == nil || w.Paused == nil {
 		return ""
@@ -58,7 +58,7 @@ func PauseLine(w *api.StatusAnswer) string {
 	return text
 }
 
-// State says whether a policy is enforced.
+// State returns in words whether a policy is enforced.
 func State(p *api.Policy) string {
 	switch {
 	case p.DisabledUntil != nil:
@@ -82,5 +82,5 @@ func WritePolicies(out io.Writer, list []api.Policy) {
 			_, _ = fmt.Fprintf(t, "%s\t%s\t%s: %s\n", name, state, Escape(l.Name, ""), Escape(l.Description, ""))
 		}
 	}
-	_ = t.Flush() // an output that is closed cannot be told
+	_ = t.Flush() // nothing can be done if the output is closed
 }

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Visible returns arguments in which keys and names cannot tell a terminal anything: what is not
-// printable is escaped as in %q. The lines of an error stay lines.
+// Visible returns arguments in which keys and names cannot control a terminal: characters that are
+// not printable are escaped as in %q. The line breaks of an error stay.
 func Visible(args []any) []any {
 	out := slices.Clone(args)
 	for i, v := range args {
@@ -24,7 +24,7 @@ func Visible(args []any) []any {
 	return out
 }
 
-// Escape escapes all that is not printable and not in keep.
+// Escape escapes all characters that are neither printable nor in keep.
 func Escape(s, keep string) string {
 	var b strings.Builder
 	for len(s) > 0 {
@@ -43,5 +43,6 @@ func Escape(s, keep string) string {
 	return b.String()
 }
 
-// Printf prints arguments as [Visible] returns them. An output that is closed cannot be told.
+// Printf prints arguments as [Visible] returns them. It ignores errors, because nothing can be done
+// if the output is closed.
 func Printf(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, Visible(args)...) }

@@ -65,7 +65,7 @@ func parts(d, large time.Duration, l string, small time.Duration, s string) stri
 // Clock formats an instant for people, in UTC.
 func Clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
-// Until says when an instant is, for people.
+// Until says how far away an instant is, and when it is.
 func Until(t, now time.Time) string {
 	if !t.After(now) {
 		return "now"

@@ -22,6 +22,7 @@ var (
 	cases   = flag.String("case", ".", "regexp of cases")
 	names   = flag.String("name", ".", "regexp of names")
 	verdict = flag.Bool("targets", false, "show the targets instead of the tables")
+	partly  = flag.Bool("measured", false, "with -targets: leave out targets and sections that were not measured")
 	commit  = flag.String("commit", "", "refuse files that were measured at another commit")
 )
 
@@ -65,7 +66,7 @@ func run() error {
 	}
 	w := bufio.NewWriter(os.Stdout)
 	if *verdict {
-		err = res.writeTargets(w)
+		err = res.writeTargets(w, *partly)
 	} else {
 		res.writeTables(w, func(c cell) bool { return rc.MatchString(c.kase) && rn.MatchString(c.name) })
 	}

@@ -79,10 +79,11 @@ var targets = []target{
 	{"D", "c64-1000keys", "ops_s", true, 4, "floor-tx-per-take", "", ""},
 }
 
-// writeTargets writes a table for each section, and names the sections that were not measured.
-func (r *results) writeTargets(w io.Writer) error {
+// writeTargets writes a table for each section. What was not measured is named, or left out if only
+// is set.
+func (r *results) writeTargets(w io.Writer, only bool) error {
 	for _, section := range []string{"A", "B", "C", "D"} {
-		if err := r.writeSection(w, section); err != nil {
+		if err := r.writeSection(w, section, only); err != nil {
 			return err
 		}
 	}
@@ -90,8 +91,11 @@ func (r *results) writeTargets(w io.Writer) error {
 }
 
 // writeSection writes the targets of one section. It refuses rows that come from several runs.
-func (r *results) writeSection(w io.Writer, section string) error {
+func (r *results) writeSection(w io.Writer, section string, only bool) error {
 	files := r.files(section)
+	if len(files) == 0 && only {
+		return nil
+	}
 	if len(files) == 0 {
 		fmt.Fprintf(w, "\n**Targets of section %s**: not measured.\n", section)
 		return nil
@@ -102,18 +106,23 @@ func (r *results) writeSection(w io.Writer, section string) error {
 	fmt.Fprintf(w, "\n**Targets of section %s**\n\n%s\n| case | figure | target | that is | Drawgate | |\n|---|---|---|---|---|---|\n",
 		section, files[0].origin())
 	for _, t := range targets {
-		if t.section == section {
+		if t.section == section && (!only || r.measured(t)) {
 			r.writeTarget(w, t)
 		}
 	}
 	return nil
 }
 
+// measured reports whether both Drawgate and the base of a target were measured.
+func (r *results) measured(t target) bool {
+	return len(r.values[cell{t.section, t.kase, cmp.Or(t.who, ours)}][t.metric]) > 0 && !math.IsNaN(r.base(t))
+}
+
 func (r *results) writeTarget(w io.Writer, t target) {
 	want := t.factor * r.base(t)
 	got, reached := "–", "not measured"
-	if v := r.values[cell{t.section, t.kase, cmp.Or(t.who, ours)}][t.metric]; len(v) > 0 && !math.IsNaN(want) {
-		m := median(v)
+	if r.measured(t) {
+		m := median(r.values[cell{t.section, t.kase, cmp.Or(t.who, ours)}][t.metric])
 		got, reached = number(m), "**missed**"
 		if (t.atLeast && m >= want) || (!t.atLeast && m <= want) {
 			reached = "reached"

@@ -43,8 +43,9 @@ type Row struct {
 // Out is a result file. What is written to it is shown on the standard output too.
 type Out struct{ f *os.File }
 
-// NewOut makes the file path, which must not exist: a raw file holds one run. It gets the header:
-// as JSON if path ends in .jsonl, otherwise as the "key: value" lines that benchstat reads.
+// NewOut creates the file path, which must not exist, because a raw file holds one run. It writes
+// the header: as JSON if path ends in .jsonl, otherwise as the "key: value" lines that benchstat
+// reads.
 func NewOut(path string) (*Out, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
