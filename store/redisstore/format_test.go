@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,7 +97,7 @@ func TestStoreKnowsTheLayouts(t *testing.T) {
 		if st, err := readHeader(string(header)); err != nil || len(st.rec.Limits) != 1 || st.rec.Limits[0].Kind != l.kind {
 			t.Errorf("%v: a header of %d numbers: %v", l.kind, l.header, err)
 		}
-		for what, bad := range map[string][]byte{"more": append(header[:len(header):len(header)], 0), "less": header[:len(header)-1]} {
+		for what, bad := range map[string][]byte{"more": append(slices.Clip(header), 0), "less": header[:len(header)-1]} {
 			if _, err := readHeader(string(bad)); err == nil {
 				t.Errorf("%v: a header with one byte %s was read", l.kind, what)
 			}
