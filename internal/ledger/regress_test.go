@@ -248,3 +248,35 @@ func TestATakeOfNothingIsAdmittedHere(t *testing.T) {
 		}
 	}
 }
+
+// TestARenewedHoldWithoutAnEntryCounts: there was no room for the entry of a bucket whose slot the
+// store gave and renewed. Until the renewed hold is over, nobody else gets the slot here.
+func TestARenewedHoldWithoutAnEntryCounts(t *testing.T) {
+	t.Parallel()
+	l, p := ledger.New(ledger.Options{Instances: one, StartFull: true, MaxEntries: 1, MaxHeld: 100}), plan(1, 1)
+	slotOf := func(key, id string, g drawgate.Grant) *drawgate.Take {
+		tk := slot(p, id, g)
+		tk.Buckets[0].Key.Name = key
+		return tk
+	}
+	var m *modelStore
+	for i, tk := range []*drawgate.Take{slotOf("has the entry", "first", 1), slotOf("k", "a", 2)} {
+		var r ledger.Request
+		m = newModel()
+		r.Init(tk)
+		l.Begin(at(int64(i)), &r)
+		d := m.take(tk, at(int64(i)).Store)
+		l.Answered(at(int64(i)), &r, &d)
+	}
+	st := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 2, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
+	o := m.settle(&st, at(second/2).Store)
+	l.Settled(at(second/2), &st, &o)
+	for _, us := range []int64{30 * second, 61 * second} {
+		want := us > 60*second
+		var r ledger.Request
+		r.Init(slotOf("k", "b", 3))
+		if d := l.Decide(at(us), &r); d.Allowed != want {
+			t.Errorf("after %d s the slot is given: %v, want %v", us/second, d.Allowed, want)
+		}
+	}
+}
