@@ -174,3 +174,109 @@ func TestARenewalThatComesTooLateIsReplayed(t *testing.T) {
 		t.Errorf("%d slots are held in the store, want the one that is promised for a minute", slots)
 	}
 }
+
+// TestARepetitionThatMayComeLateIsCancelled: a take that the store granted was sent again and not
+// answered, so it was answered here. If that message arrives after the settlement it opens the grant
+// again, and nobody uses it.
+func TestARepetitionThatMayComeLateIsCancelled(t *testing.T) {
+	t.Parallel()
+	l, m, p := newLedger(), newModel(), plan(1, 1)
+	var r, again ledger.Request
+	r.Init(slot(p, "a", 1))
+	l.Begin(at(0), &r)
+	d := m.take(slot(p, "a", 1), at(0).Store)
+	l.Answered(at(0), &r, &d)
+	again.Init(slot(p, "a", 1))
+	l.Begin(at(1), &again)
+	l.Unanswered(at(2), &again)
+	if d := l.Decide(at(3), &again); !d.Allowed {
+		t.Fatalf("the repetition is refused: %+v", d)
+	}
+	st := drawgate.Settlement{Op: drawgate.OpSettle, ID: "a", Grant: 1, Buckets: bucket(p, 0, 1)}
+	if _, mine := l.Settle(at(4), &st); mine {
+		t.Fatal("the store is not told of the settlement")
+	}
+	o := m.settle(&st, at(4).Store)
+	l.Settled(at(4), &st, &o)
+	if d := l.Next(at(5)); d != nil {
+		t.Errorf("%+v is delivered while the message may still come", d)
+	}
+	late := l.Next(at(2 + drawgate.SendLife.Microseconds()))
+	if late == nil || len(late.Settlements) != 1 || late.Settlements[0].Op != drawgate.OpCancel || late.Settlements[0].Grant != 1 {
+		t.Errorf("%+v is delivered then, want a cancellation", late)
+	}
+}
+
+// TestAnEndKeptHereFreesItsSlotHere: the store cannot be told that a reservation has ended, and its
+// slot is free here at once.
+func TestAnEndKeptHereFreesItsSlotHere(t *testing.T) {
+	t.Parallel()
+	for _, op := range []drawgate.Op{drawgate.OpSettle, drawgate.OpCancel} {
+		l, m, p := newLedger(), newModel(), plan(1, 1)
+		var r, next ledger.Request
+		r.Init(slot(p, "a", 1))
+		l.Begin(at(0), &r)
+		d := m.take(slot(p, "a", 1), at(0).Store)
+		l.Answered(at(0), &r, &d)
+		st := drawgate.Settlement{Op: op, ID: "a", Grant: 1, Buckets: bucket(p, 0, 1)}
+		if _, kept := l.Keep(at(1), &st); !kept {
+			t.Fatalf("%v is not kept", op)
+		}
+		next.Init(slot(p, "b", 2))
+		if d := l.Decide(at(2), &next); !d.Allowed {
+			t.Errorf("after %v the slot is refused: %+v", op, d)
+		}
+	}
+}
+
+// TestATakeOfNothingIsAdmittedHere: a limit that is closed without the store refuses units, and
+// nothing else.
+func TestATakeOfNothingIsAdmittedHere(t *testing.T) {
+	t.Parallel()
+	p, err := drawgate.Policy{Name: "p", Fallback: drawgate.FallbackClosed, Limits: []drawgate.Limit{
+		{Name: "r", Kind: drawgate.Rolling, Amount: 60, Window: time.Minute},
+	}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLedger()
+	for n := range int64(2) {
+		var r ledger.Request
+		r.Init(&drawgate.Take{Buckets: bucket(p, n, 0)})
+		if d := l.Decide(at(0), &r); d.Allowed != (n == 0) || d.Fail != nil {
+			t.Errorf("%d units: allowed %v, %v", n, d.Allowed, d.Fail)
+		}
+	}
+}
+
+// TestARenewedHoldWithoutAnEntryCounts: there was no room for the entry of a bucket whose slot the
+// store gave and renewed. Until the renewed hold is over, nobody else gets the slot here.
+func TestARenewedHoldWithoutAnEntryCounts(t *testing.T) {
+	t.Parallel()
+	l, p := ledger.New(ledger.Options{Instances: one, StartFull: true, MaxEntries: 1, MaxHeld: 100}), plan(1, 1)
+	slotOf := func(key, id string, g drawgate.Grant) *drawgate.Take {
+		tk := slot(p, id, g)
+		tk.Buckets[0].Key.Name = key
+		return tk
+	}
+	var m *modelStore
+	for i, tk := range []*drawgate.Take{slotOf("has the entry", "first", 1), slotOf("k", "a", 2)} {
+		var r ledger.Request
+		m = newModel()
+		r.Init(tk)
+		l.Begin(at(int64(i)), &r)
+		d := m.take(tk, at(int64(i)).Store)
+		l.Answered(at(int64(i)), &r, &d)
+	}
+	st := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 2, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
+	o := m.settle(&st, at(second/2).Store)
+	l.Settled(at(second/2), &st, &o)
+	for _, us := range []int64{30 * second, 61 * second} {
+		want := us > 60*second
+		var r ledger.Request
+		r.Init(slotOf("k", "b", 3))
+		if d := l.Decide(at(us), &r); d.Allowed != want {
+			t.Errorf("after %d s the slot is given: %v, want %v", us/second, d.Allowed, want)
+		}
+	}
+}

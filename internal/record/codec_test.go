@@ -178,6 +178,47 @@ func TestCodecFindsEveryFlippedBit(t *testing.T) {
 	}
 }
 
+// sealed returns bytes with the right checksum.
+func sealed(b ...byte) []byte {
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// TestCodecRefusesImpossibleContent: bytes with a right checksum that say no record are an error,
+// too, and never a smaller record.
+//
+// req: D2
+func TestCodecRefusesImpossibleContent(t *testing.T) {
+	t.Parallel()
+	b := allKinds(t)
+	b.hold("x", mnt, 5, 1, 1, 1, 1, 1)
+	b.now += sec
+	b.allow(1, 1, 1, 1, 0, 1)
+	whole := record.Append(nil, b.rec, record.Whole)
+	open := record.AppendOpen(nil, b.rec.Open["x"])
+	whole, open = whole[:len(whole)-4:len(whole)-4], open[:len(open)-4:len(open)-4]
+	bad := map[string][]byte{"one byte more": append(whole, 0), "unknown form": append([]byte{whole[0], 3}, whole[2:]...)}
+	for i := 1; i < len(whole); i++ {
+		bad[fmt.Sprintf("only %d bytes", i)] = whole[:i:i]
+	}
+	for name, body := range bad {
+		if r, _, err := record.Decode(sealed(body...)); !errors.Is(err, record.ErrDamaged) {
+			t.Errorf("record, %s: %+v, %v", name, r, err)
+		}
+	}
+	bad = map[string][]byte{"one byte more": append(open, 0)}
+	for i := 1; i < len(open); i++ {
+		bad[fmt.Sprintf("only %d bytes", i)] = open[:i:i]
+	}
+	for name, body := range bad {
+		if o, err := record.DecodeOpen(sealed(body...)); !errors.Is(err, record.ErrDamaged) {
+			t.Errorf("reservation, %s: %+v, %v", name, o, err)
+		}
+	}
+	if _, _, err := record.Decode(sealed(whole...)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestChanges shows that a store which writes only what Changes, Dirty and Popped name has
 // everything.
 func TestChanges(t *testing.T) {
@@ -273,7 +314,7 @@ func FuzzDecode(f *testing.F) {
 	s := record.AppendOpen(nil, b.rec.Open["x"])
 	f.Add(s[:len(s)-4])
 	f.Fuzz(func(t *testing.T, data []byte) {
-		data = binary.LittleEndian.AppendUint32(data, crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
+		data = sealed(data...)
 		if o, err := record.DecodeOpen(data); err == nil {
 			again, err := record.DecodeOpen(record.AppendOpen(nil, o))
 			if err != nil || !cmp.Equal(o, again, same) {

@@ -1,6 +1,7 @@
 package record_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/drawgate/drawgate"
@@ -162,5 +163,59 @@ func TestHeldUnitsCountWithTheirMargin(t *testing.T) {
 		if !b.allow(10) {
 			t.Errorf("settled %v: refused when it cannot any more", settled)
 		}
+	}
+}
+
+// TestKeptLeaseEndsFirst: the buckets of a lease hold it until different instants, and one of them
+// is paused. It ends where its hold is over first.
+func TestKeptLeaseEndsFirst(t *testing.T) {
+	t.Parallel()
+	limit := drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 100}
+	a, b := newBucket(t, limit), newBucket(t, limit)
+	asks := []record.Ask{{Rec: a.rec, Specs: a.specs, N: amounts(5)}, {Rec: b.rec, Specs: b.specs, N: amounts(5)}}
+	if v := record.Decide(asks, &record.Take{ID: "x", Hold: mnt, Lease: true}, epoch); !v.Allowed {
+		t.Fatal("refused")
+	}
+	record.Renew(asks[1:], "x", 0, hour, epoch)
+	if end, kept := record.KeptLease(asks, "x", 0, epoch); kept {
+		t.Errorf("kept until %d although nothing is paused", end-epoch)
+	}
+	record.PauseUntil(asks[1:], epoch+hour, "test", epoch)
+	for range 2 {
+		if end, kept := record.KeptLease(asks, "x", 0, epoch); !kept || end != epoch+mnt {
+			t.Errorf("kept %v until %d, want a minute", kept, end-epoch)
+		}
+		slices.Reverse(asks)
+	}
+	if end, kept := record.KeptLease(asks, "y", 0, epoch); kept || end != 0 {
+		t.Errorf("a lease that is not open: kept %v until %d", kept, end)
+	}
+}
+
+// TestReservationHasThePartsThatItTook, and no others: a part of an unknown limit would have to be
+// kept when the hold ends.
+func TestReservationHasThePartsThatItTook(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t, drawgate.Limit{Kind: drawgate.Concurrency, Amount: 5}, drawgate.Limit{Kind: drawgate.Concurrency, Amount: 5},
+		drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 100})
+	b.hold("x", mnt, 2, 0, 3)
+	var got []record.Amounts
+	for _, p := range b.rec.Open["x"].Parts {
+		got = append(got, amounts(int64(p.Limit), p.N))
+	}
+	if want := []record.Amounts{amounts(int64(b.specs[0].ID), 2), amounts(int64(b.specs[2].ID), 3)}; !slices.Equal(got, want) {
+		t.Errorf("parts %v, want %v", got, want)
+	}
+	if b.rec.MustPersist(b.specs, b.now+hour) {
+		t.Error("the end of the hold is a change that others would not make")
+	}
+}
+
+// TestCompleteRecordMissesNothing: a record that is not put together from parts expects none.
+func TestCompleteRecordMissesNothing(t *testing.T) {
+	t.Parallel()
+	var r record.Record
+	if n, err := r.Missing(), r.Complete(); n != 0 || err != nil {
+		t.Errorf("%d reservations are missing: %v", n, err)
 	}
 }

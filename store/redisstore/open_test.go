@@ -3,7 +3,9 @@ package redisstore_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +122,49 @@ func TestNothingIsLeftOfReservations(t *testing.T) {
 	for _, n := range names {
 		if !strings.HasPrefix(n, "e") && n != "h" {
 			t.Errorf("field %q is left", n)
+		}
+	}
+}
+
+// TestPartsAreReadTogether: an answer that needs hundreds of parts of a bucket reads them with a few
+// commands.
+func TestPartsAreReadTogether(t *testing.T) {
+	t.Parallel()
+	const many = 200
+	conn, clock := client(t, redistest.Start(t)), newClock()
+	s := redisstore.NewWithClock(conn, nil, clock.now)
+	plan := compile(t, "p", drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Amount: many},
+		drawgate.Limit{Name: "units", Kind: drawgate.Rolling, Window: time.Hour, Amount: many, Precision: drawgate.Exact})
+	for i := range many {
+		clock.advance(time.Millisecond)
+		take(t, s, held(takeOf(plan, "k", 1, 1), fmt.Sprint(i), time.Minute))
+	}
+	calls := regexp.MustCompile(`cmdstat_hm?get:calls=(\d+)`)
+	for _, c := range []struct {
+		what string
+		wait time.Duration
+		n    []int64
+	}{
+		{"what is held, and the entries", 0, []int64{1, many}},
+		{"holds that have ended", 2 * time.Minute, []int64{1, 0}},
+	} {
+		clock.advance(c.wait)
+		if err := conn.Do(t.Context(), conn.B().ConfigResetstat().Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+		peek(t, s, takeOf(plan, "k", c.n...).Buckets[0])
+		stats, err := conn.Do(t.Context(), conn.B().Info().Section("commandstats").Build()).ToString()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0
+		for _, m := range calls.FindAllStringSubmatch(stats, -1) {
+			n, _ := strconv.Atoi(m[1])
+			sum += n
+		}
+		t.Logf("%s: %d commands", c.what, sum)
+		if sum == 0 || sum > 10 {
+			t.Errorf("%s: %d commands read the parts, want a few:\n%s", c.what, sum, stats)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 var bookCases = []testCase{
 	{"granted ahead", "a take is granted for the first instant at which it fits, if that is near enough, and counts from that instant", testAhead, false},
 	{"not ahead", "slots, leases and windows after the next one are not granted ahead", testNotAhead, false},
+	{"ahead before an edge", "a take is granted ahead in its calendar window if the next one, which its margin reaches, has room as well", testAheadBeforeEdge, false},
 	{"cancelled ahead", "what is given back before its instant is free, except where grants for later instants rely on it", testCancelAhead, false},
 	{"bookings", "whatever is booked, cancelled and taken, no interval has more than its limit", testBookings, false},
 }
@@ -70,6 +71,20 @@ func testNotAhead(e *env) {
 	e.refused("the one after", c.ahead("d", 1, time.Hour, 1), -1)
 	e.advance(time.Minute)
 	e.refused("when it has come", c.take(1), time.Minute)
+}
+
+func testAheadBeforeEdge(e *env) {
+	minute := calendar(10, drawgate.Minute, "UTC")
+	minute.Margin = 2 * time.Second
+	b := e.bucket("k", minute, leaky(1, 100*time.Millisecond, 1))
+	e.until(nextEdge(e.now(), drawgate.Minute, "UTC", 1).Add(time.Minute - time.Second))
+	e.allowed("four of ten in both windows", b.take(4, 1))
+	d := b.ahead("a", 1, time.Minute, 6, 1)
+	e.allowed("the other six", d)
+	if d.Delay() != 100*time.Millisecond {
+		e.Errorf("in %v, want as soon as the bucket has room", d.Delay())
+	}
+	e.refused("one more", b.ahead("b", 2, time.Minute, 1, 1), -1)
 }
 
 func testCancelAhead(e *env) {

@@ -115,6 +115,8 @@ func testNotAfter(e *env) {
 	}
 	b.wantUsed("a late take opens nothing", 0)
 	e.allowed("in time", e.take(drawgate.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: e.now().Add(time.Second), Buckets: b.costs(1)}))
+	other := e.bucket("other", rolling(10, time.Minute))
+	e.allowed("at the last instant", e.take(drawgate.Take{ID: "id", Grant: 2, Hold: time.Hour, NotAfter: e.now(), Buckets: other.costs(1)}))
 	e.advance(30 * time.Second)
 	if d := e.take(drawgate.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: late, Buckets: b.costs(1)}); d.Allowed || !errors.Is(d.Fail, drawgate.ErrTooLate) {
 		e.Errorf("a late replay: allowed %v, error %v", d.Allowed, d.Fail)
