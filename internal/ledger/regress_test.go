@@ -176,8 +176,8 @@ func TestARenewalThatComesTooLateIsReplayed(t *testing.T) {
 }
 
 // TestARepetitionThatMayComeLateIsCancelled: a take that the store granted was sent again and not
-// answered, so it was answered here. If that message arrives after the settlement it opens the grant
-// again, and nobody uses it.
+// answered, so it was answered here. If that message arrives after the settlement it opens the
+// grant again, and nobody uses it.
 func TestARepetitionThatMayComeLateIsCancelled(t *testing.T) {
 	t.Parallel()
 	l, m, p := newLedger(), newModel(), plan(1, 1)

@@ -126,8 +126,8 @@ func TestNothingIsLeftOfReservations(t *testing.T) {
 	}
 }
 
-// TestPartsAreReadTogether: an answer that needs hundreds of parts of a bucket reads them with a few
-// commands.
+// TestPartsAreReadTogether: an answer that needs hundreds of parts of a bucket reads them with a
+// few commands.
 func TestPartsAreReadTogether(t *testing.T) {
 	t.Parallel()
 	const many = 200
