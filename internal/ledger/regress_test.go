@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/internal/record"
 )
 
 // These are cases that the simulation found, or finds only seldom.
@@ -278,5 +280,25 @@ func TestARenewedHoldWithoutAnEntryCounts(t *testing.T) {
 		if d := l.Decide(at(us), &r); d.Allowed != want {
 			t.Errorf("after %d s the slot is given: %v, want %v", us/second, d.Allowed, want)
 		}
+	}
+}
+
+// TestWhatTheStoreSaysIsUnusedIsGivenHere: a process that starts assumes no use by others where the
+// store has said that there is none.
+func TestWhatTheStoreSaysIsUnusedIsGivenHere(t *testing.T) {
+	t.Parallel()
+	p := plan(3, 1)
+	l := ledger.New(ledger.Options{Instances: one, MaxEntries: 10, MaxHeld: 10})
+	first := &drawgate.Take{Buckets: bucket(p, 1, 0)}
+	var r, rest ledger.Request
+	r.Init(first)
+	l.Begin(at(0), &r)
+	asks := []record.Ask{{Rec: &record.Record{}, Specs: answer.Specs(p, false), N: record.Amounts{1}}}
+	v := record.Decide(asks, &record.Take{}, at(0).Store)
+	d := answer.New(first, v, asks)
+	l.Answered(at(0), &r, &d)
+	rest.Init(&drawgate.Take{Buckets: bucket(p, 2, 0)})
+	if d := l.Decide(at(1), &rest); !d.Allowed {
+		t.Errorf("the other two of three units are refused: %+v", d)
 	}
 }
