@@ -302,3 +302,28 @@ func TestWhatTheStoreSaysIsUnusedIsGivenHere(t *testing.T) {
 		t.Errorf("the other two of three units are refused: %+v", d)
 	}
 }
+
+// TestAChargeThatOneBucketCannotTakeStaysPending: the store cannot take a charge for now, and gets
+// it again later.
+func TestAChargeThatOneBucketCannotTakeStaysPending(t *testing.T) {
+	t.Parallel()
+	l, p := newLedger(), plan(1, 1)
+	var r ledger.Request
+	r.Init(&drawgate.Take{Buckets: bucket(p, 1, 0)})
+	if d := l.Decide(at(0), &r); !d.Allowed {
+		t.Fatal("refused")
+	}
+	d := l.Next(at(1))
+	if d == nil || len(d.Settlements) != 1 {
+		t.Fatalf("%+v is to be delivered, want a charge", d)
+	}
+	fault := &drawgate.StoreError{Store: "test", Op: "settle", Fault: drawgate.FaultBucket}
+	var rep ledger.Report
+	l.Delivered(at(2), d, []drawgate.Outcome{{Err: fault}}, &rep)
+	if rep.Fault != error(fault) || len(rep.Refused) != 0 {
+		t.Errorf("%+v is reported, want a fault", rep)
+	}
+	if d := l.Next(at(2 * second)); d == nil || len(d.Settlements) != 1 || d.Settlements[0].Op != drawgate.OpCharge {
+		t.Errorf("%+v is delivered later, want the charge", d)
+	}
+}
