@@ -327,3 +327,24 @@ func TestAChargeThatOneBucketCannotTakeStaysPending(t *testing.T) {
 		t.Errorf("%+v is delivered later, want the charge", d)
 	}
 }
+
+// TestDebtOfAHoldThatJustEnded: the end of a reservation reaches the store in the very instant in
+// which its hold is over there. What was used beyond the grant is charged.
+func TestDebtOfAHoldThatJustEnded(t *testing.T) {
+	t.Parallel()
+	l, m, p := newLedger(), newModel(), plan(10, 1)
+	tk := &drawgate.Take{ID: "a", Grant: 1, Hold: time.Second, Buckets: bucket(p, 1, 0)}
+	var r ledger.Request
+	r.Init(tk)
+	l.Begin(at(0), &r)
+	d := m.take(tk, at(0).Store)
+	l.Answered(at(0), &r, &d)
+	if _, kept := l.Keep(at(1), &drawgate.Settlement{Op: drawgate.OpSettle, ID: "a", Grant: 1, Buckets: bucket(p, 5, 0)}); !kept {
+		t.Fatal("the settlement is not kept")
+	}
+	l.Delivered(at(second), l.Next(at(2)), []drawgate.Outcome{{Gone: true}}, &ledger.Report{})
+	next := l.Next(at(second))
+	if next == nil || len(next.Settlements) != 1 || next.Settlements[0].Op != drawgate.OpCharge || next.Settlements[0].Buckets[0].N[0] != 4 {
+		t.Errorf("%+v is delivered, want a charge of 4", next)
+	}
+}
