@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/internal/record"
 )
 
 // These are cases that the simulation found, or finds only seldom.
@@ -278,5 +280,71 @@ func TestARenewedHoldWithoutAnEntryCounts(t *testing.T) {
 		if d := l.Decide(at(us), &r); d.Allowed != want {
 			t.Errorf("after %d s the slot is given: %v, want %v", us/second, d.Allowed, want)
 		}
+	}
+}
+
+// TestWhatTheStoreSaysIsUnusedIsGivenHere: a process that starts assumes no use by others where the
+// store has said that there is none.
+func TestWhatTheStoreSaysIsUnusedIsGivenHere(t *testing.T) {
+	t.Parallel()
+	p := plan(3, 1)
+	l := ledger.New(ledger.Options{Instances: one, MaxEntries: 10, MaxHeld: 10})
+	first := &drawgate.Take{Buckets: bucket(p, 1, 0)}
+	var r, rest ledger.Request
+	r.Init(first)
+	l.Begin(at(0), &r)
+	asks := []record.Ask{{Rec: &record.Record{}, Specs: answer.Specs(p, false), N: record.Amounts{1}}}
+	v := record.Decide(asks, &record.Take{}, at(0).Store)
+	d := answer.New(first, v, asks)
+	l.Answered(at(0), &r, &d)
+	rest.Init(&drawgate.Take{Buckets: bucket(p, 2, 0)})
+	if d := l.Decide(at(1), &rest); !d.Allowed {
+		t.Errorf("the other two of three units are refused: %+v", d)
+	}
+}
+
+// TestAChargeThatOneBucketCannotTakeStaysPending: the store cannot take a charge for now, and gets
+// it again later.
+func TestAChargeThatOneBucketCannotTakeStaysPending(t *testing.T) {
+	t.Parallel()
+	l, p := newLedger(), plan(1, 1)
+	var r ledger.Request
+	r.Init(&drawgate.Take{Buckets: bucket(p, 1, 0)})
+	if d := l.Decide(at(0), &r); !d.Allowed {
+		t.Fatal("refused")
+	}
+	d := l.Next(at(1))
+	if d == nil || len(d.Settlements) != 1 {
+		t.Fatalf("%+v is to be delivered, want a charge", d)
+	}
+	fault := &drawgate.StoreError{Store: "test", Op: "settle", Fault: drawgate.FaultBucket}
+	var rep ledger.Report
+	l.Delivered(at(2), d, []drawgate.Outcome{{Err: fault}}, &rep)
+	if rep.Fault != error(fault) || len(rep.Refused) != 0 {
+		t.Errorf("%+v is reported, want a fault", rep)
+	}
+	if d := l.Next(at(2 * second)); d == nil || len(d.Settlements) != 1 || d.Settlements[0].Op != drawgate.OpCharge {
+		t.Errorf("%+v is delivered later, want the charge", d)
+	}
+}
+
+// TestDebtOfAHoldThatJustEnded: the end of a reservation reaches the store in the very instant in
+// which its hold is over there. What was used beyond the grant is charged.
+func TestDebtOfAHoldThatJustEnded(t *testing.T) {
+	t.Parallel()
+	l, m, p := newLedger(), newModel(), plan(10, 1)
+	tk := &drawgate.Take{ID: "a", Grant: 1, Hold: time.Second, Buckets: bucket(p, 1, 0)}
+	var r ledger.Request
+	r.Init(tk)
+	l.Begin(at(0), &r)
+	d := m.take(tk, at(0).Store)
+	l.Answered(at(0), &r, &d)
+	if _, kept := l.Keep(at(1), &drawgate.Settlement{Op: drawgate.OpSettle, ID: "a", Grant: 1, Buckets: bucket(p, 5, 0)}); !kept {
+		t.Fatal("the settlement is not kept")
+	}
+	l.Delivered(at(second), l.Next(at(2)), []drawgate.Outcome{{Gone: true}}, &ledger.Report{})
+	next := l.Next(at(second))
+	if next == nil || len(next.Settlements) != 1 || next.Settlements[0].Op != drawgate.OpCharge || next.Settlements[0].Buckets[0].N[0] != 4 {
+		t.Errorf("%+v is delivered, want a charge of 4", next)
 	}
 }

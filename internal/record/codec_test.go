@@ -219,6 +219,30 @@ func TestCodecRefusesImpossibleContent(t *testing.T) {
 	}
 }
 
+// TestCodecRefusesImpossibleRates of a bucket: whoever divided by them would panic.
+//
+// req: D2
+func TestCodecRefusesImpossibleRates(t *testing.T) {
+	t.Parallel()
+	const window, rate = 60, 6
+	for _, c := range []struct {
+		window, rate, scale int64
+		ok                  bool
+	}{
+		{window, rate, 10, true},
+		{window, rate, 0, false},
+		{window, rate, 7, false}, // the window is no multiple of it
+		{0, rate, 10, false},
+		{window, 0, 10, false},
+		{window, rate + 1, 10, false}, // no whole number of parts drains in a µs
+	} {
+		r := &record.Record{Limits: []record.State{{ID: 1, Kind: record.Bucket, Window: c.window, Rate: c.rate, Scale: c.scale}}}
+		if _, _, err := record.Decode(record.Append(nil, r, record.Whole)); (err == nil) != c.ok || err != nil && !errors.Is(err, record.ErrDamaged) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 // TestChanges shows that a store which writes only what Changes, Dirty and Popped name has
 // everything.
 func TestChanges(t *testing.T) {
