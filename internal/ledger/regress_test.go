@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -346,5 +347,36 @@ func TestDebtOfAHoldThatJustEnded(t *testing.T) {
 	next := l.Next(at(second))
 	if next == nil || len(next.Settlements) != 1 || next.Settlements[0].Op != drawgate.OpCharge || next.Settlements[0].Buckets[0].N[0] != 4 {
 		t.Errorf("%+v is delivered, want a charge of 4", next)
+	}
+}
+
+// TestWhatIsOverMakesRoom: with as many reservations as there is room for, those whose hold is over
+// leave, so that new ones can be settled without the store, too.
+func TestWhatIsOverMakesRoom(t *testing.T) {
+	t.Parallel()
+	const room = 10
+	l, m, p := ledger.New(ledger.Options{Instances: one, StartFull: true, MaxEntries: 10, MaxHeld: room}), newModel(), plan(100, 100)
+	give := func(id string, now int64) {
+		tk := &drawgate.Take{ID: id, Grant: 1, Hold: time.Second, Buckets: bucket(p, 1, 0)}
+		var r ledger.Request
+		r.Init(tk)
+		l.Begin(at(now), &r)
+		d := m.take(tk, at(now).Store)
+		l.Answered(at(now), &r, &d)
+	}
+	settle := func(id string, now int64) bool {
+		_, kept := l.Keep(at(now), &drawgate.Settlement{Op: drawgate.OpSettle, ID: id, Grant: 1, Buckets: bucket(p, 1, 0)})
+		return kept
+	}
+	for i := range room {
+		give(fmt.Sprint(i), 0)
+	}
+	give("too many", 1)
+	if settle("too many", 2) {
+		t.Error("one more than there is room for was kept")
+	}
+	give("later", 2*second)
+	if !settle("later", 2*second) {
+		t.Error("there is no room, though all others are over")
 	}
 }
