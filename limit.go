@@ -259,14 +259,15 @@ func Rate(name string, n int64, period time.Duration, burst int64) Policy {
 
 // Unlimited returns a policy that refuses nothing in practice, for a tier without a limit, or for
 // tests: of each unit MaxAmount (a million million) per second and at once. Without units it is
-// requests. Takes are decided, counted and observed as those of any other policy.
+// requests. Takes are decided, counted and observed as those of any other policy, and pass while
+// the store is unavailable.
 func Unlimited(name string, units ...string) Policy {
 	if len(units) == 0 {
 		units = []string{UnitRequests}
 	}
-	p := Policy{Name: name}
+	p := Policy{Name: name, Fallback: FallbackOpen}
 	for _, u := range units {
-		p.Limits = append(p.Limits, BucketLimit("unlimited-"+u, MaxAmount, time.Second, 0).Of(u))
+		p.Limits = append(p.Limits, BucketLimit(u, MaxAmount, time.Second, 0).Of(u))
 	}
 	return p
 }

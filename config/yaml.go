@@ -35,6 +35,7 @@ func (d *decoder) parse(data []byte) (ast.Node, bool) {
 		if strings.Contains(message, "']'") || strings.Contains(message, "'}'") {
 			open = openBracket(text, at)
 		}
+		message, _ = redactLine(message, span{}) // it may quote the text
 		d.problem(at, syntaxHint(message, at.Line, open), "%s", message)
 		rest, ok := withoutBlock(text, open)
 		if !ok {

@@ -130,7 +130,7 @@ func Decide(t *drawgate.Take, recs []*Record, now time.Time) drawgate.Decision {
 // Apply carries out one settlement on the records of its buckets, in the order of s.Buckets. For
 // now see [Decide].
 func Apply(s *drawgate.Settlement, recs []*Record, now time.Time) drawgate.Outcome {
-	if err := errors.Join(answer.CheckBuckets(s.Buckets), check(s.Buckets, recs)); err != nil {
+	if err := errors.Join(answer.CheckSettlement(s), check(s.Buckets, recs)); err != nil {
 		return drawgate.Outcome{Err: err}
 	}
 	at, rs := begin(s.Buckets, recs, now)
@@ -158,7 +158,7 @@ func Apply(s *drawgate.Settlement, recs []*Record, now time.Time) drawgate.Outco
 // Describe describes a bucket without spending anything: what a take of b.N would get at this
 // priority. It changes nothing that must be written.
 func Describe(b *drawgate.BucketCost, r *Record, priority int8, now time.Time) drawgate.Status {
-	if err := answer.CheckBuckets([]drawgate.BucketCost{*b}); err != nil {
+	if err := answer.CheckPeek(b, priority); err != nil {
 		return drawgate.Status{Decision: drawgate.Decision{Fail: err}}
 	}
 	return answer.Describe(b, &r.rec, priority, false, now.UnixMicro())

@@ -223,3 +223,25 @@ func TestDecideRefusesWhatNoStoreCanDecide(t *testing.T) {
 		t.Errorf("a look without a plan: %v, want %v", st.Fail, drawgate.ErrInvalid)
 	}
 }
+
+// A machine whose clock was not set starts in 1970, and its windows before.
+func TestRecordsOfWindowsThatStartedBefore1970(t *testing.T) {
+	t.Parallel()
+	for _, zone := range []string{"UTC", "America/New_York"} {
+		plan, err := drawgate.Policy{Name: "api", Limits: []drawgate.Limit{drawgate.CalendarLimit("week", 2, drawgate.Week, zone)}}.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		take := &drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan, N: drawgate.Amounts{2}}}}
+		r := &store.Record{}
+		for _, now := range []time.Time{time.Unix(60, 0), time.Unix(120, 0), time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)} {
+			d := store.Decide(take, []*store.Record{r}, now)
+			if want := now.Unix() != 120; d.Fail != nil || d.Allowed != want {
+				t.Errorf("%s, %v: allowed %v, %v; want %v", zone, now, d.Allowed, d.Fail, want)
+			}
+			if r, err = store.Decode(r.Append(nil)); err != nil {
+				t.Fatalf("%s, %v: %v", zone, now, err)
+			}
+		}
+	}
+}

@@ -80,6 +80,8 @@ func exitCode(err error) int {
 	switch kind := failure.Of(err); {
 	case kind.Undecided():
 		return exitUnavailable
+	case kind == failure.IDReused, kind == failure.IDOpen, kind == failure.TooManyOpen:
+		return exitInternal // the command line is right
 	case kind.Mistake(), errors.Is(err, engine.ErrTooMany):
 		return exitUsage
 	case isFile: // a file that the configuration names

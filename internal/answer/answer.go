@@ -67,13 +67,14 @@ func TakeLocal(b *cells.Buckets, p *drawgate.Plan, name string, n drawgate.Amoun
 	return takeLocal(b, p, name, n, priority)
 }
 
-// Describe describes a bucket by its record. The record may be advanced to now, which is no change
-// that has to be kept.
+// Describe describes a bucket, which [CheckPeek] finds right, by its record. The record may be
+// advanced to now, which is no change that has to be kept.
 func Describe(b *drawgate.BucketCost, rec *record.Record, priority int8, exact bool, now int64) drawgate.Status {
 	return describe(b, rec, priority, exact, now)
 }
 
-// Apply carries out one settlement on the records of its buckets, in the order of s.Buckets.
+// Apply carries out one settlement, which [CheckSettlement] finds right, on the records of its
+// buckets, in the order of s.Buckets.
 func Apply(s *drawgate.Settlement, recs []*record.Record, exact bool, now int64) drawgate.Outcome {
 	asks := make([]record.Ask, len(recs))
 	for i := range asks {
@@ -147,7 +148,10 @@ func Check(t *drawgate.Take) error {
 	if (t.ID != "") != (t.Hold > 0) {
 		return fmt.Errorf("%w: a take with an id needs a hold, and a take without an id has none", drawgate.ErrInvalid)
 	}
-	if err := CheckBuckets(t.Buckets); err != nil {
+	if err := checkBuckets(t.Buckets); err != nil {
+		return err
+	}
+	if err := checkAmounts(t.Buckets, 0); err != nil {
 		return err
 	}
 	for i := range t.Buckets {
@@ -158,8 +162,40 @@ func Check(t *drawgate.Take) error {
 	return nil
 }
 
-// CheckBuckets reports what is wrong with the buckets of a take or a settlement.
-func CheckBuckets(buckets []drawgate.BucketCost) error {
+// CheckSettlement is Check for a settlement.
+func CheckSettlement(s *drawgate.Settlement) error {
+	if err := checkBuckets(s.Buckets); err != nil {
+		return err
+	}
+	return checkAmounts(s.Buckets, drawgate.KeepEstimate) // which is nothing where there is no estimate
+}
+
+// CheckPeek is Check for a look at a bucket.
+func CheckPeek(b *drawgate.BucketCost, priority int8) error {
+	if priority < 0 || priority > drawgate.MaxPriority {
+		return fmt.Errorf("%w: priority %d is not 0 to %d", drawgate.ErrInvalid, priority, drawgate.MaxPriority)
+	}
+	one := [1]drawgate.BucketCost{*b}
+	if err := checkBuckets(one[:]); err != nil {
+		return err
+	}
+	return checkAmounts(one[:], 0)
+}
+
+// checkAmounts reports amounts below the least that means something.
+func checkAmounts(buckets []drawgate.BucketCost, least int64) error {
+	for i := range buckets {
+		for _, n := range buckets[i].N {
+			if n < least {
+				return fmt.Errorf("%w: %d units", drawgate.ErrInvalid, n)
+			}
+		}
+	}
+	return nil
+}
+
+// checkBuckets reports what is wrong with the buckets of a take or a settlement.
+func checkBuckets(buckets []drawgate.BucketCost) error {
 	if n := len(buckets); n == 0 || n > drawgate.MaxBuckets {
 		return fmt.Errorf("%w: %d buckets are not 1 to %d", drawgate.ErrInvalid, n, drawgate.MaxBuckets)
 	}

@@ -32,9 +32,10 @@ const (
 )
 
 // kinds are the errors of each kind. An error may match several: the first one counts. What the
-// caller did wrong comes before what happened meanwhile. A call to the store that ended with its
-// caller is Cancelled, not Unavailable. A call that ended with the time limit of the store is
-// Unavailable, not TimedOut. A wait that ended is TimedOut, though it carries its last refusal.
+// caller did wrong comes before what happened meanwhile, even where a store reports it. A call to
+// the store that ended with its caller is Cancelled, not Unavailable. A call that ended with the
+// time limit of the store is Unavailable, not TimedOut. A wait that ended is TimedOut, though it
+// carries its last refusal.
 var kinds = [...]struct {
 	err  error
 	kind Kind

@@ -142,6 +142,9 @@ func (s *Records) Settle(ctx context.Context, batch []drawgate.Settlement, out [
 	defer end()
 	for i := range batch {
 		b := &batch[i]
+		if out[i].Err = answer.CheckSettlement(b); out[i].Err != nil {
+			continue
+		}
 		o := s.open(b.Buckets)
 		for k, rec := range o.recs {
 			if b.Op == drawgate.OpCharge {
@@ -169,6 +172,10 @@ func (s *Records) Peek(ctx context.Context, buckets []drawgate.BucketCost, prior
 	}
 	defer end()
 	for i := range buckets {
+		if err := answer.CheckPeek(&buckets[i], priority); err != nil {
+			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: err}}
+			continue
+		}
 		out[i] = answer.Describe(&buckets[i], s.record(buckets[i].Key), priority, s.exact, s.now())
 	}
 	return nil

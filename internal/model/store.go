@@ -65,6 +65,10 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	now := s.now()
 	for i := range batch {
 		t := &batch[i]
+		if err := answer.Check(t); err != nil {
+			out[i] = drawgate.Decision{Fail: err}
+			continue
+		}
 		rt := record.Take{
 			ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), Lease: t.Lease,
 			Given: t.Given, Priority: t.Priority,
@@ -106,6 +110,9 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 }
 
 func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
+	if err := answer.CheckSettlement(b); err != nil {
+		return drawgate.Outcome{Err: err}
+	}
 	asks := s.asks(b.Buckets)
 	switch b.Op {
 	case drawgate.OpSettle, drawgate.OpCancel:
@@ -147,6 +154,10 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	}
 	now := s.now()
 	for i := range buckets {
+		if err := answer.CheckPeek(&buckets[i], priority); err != nil {
+			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: err}}
+			continue
+		}
 		asks := s.asks(buckets[i : i+1])
 		v := Peek(&asks[0], priority, now)
 		t := drawgate.Take{Buckets: buckets[i : i+1]}

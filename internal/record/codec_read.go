@@ -94,7 +94,7 @@ func (d *decoder) delta() int64 { return d.int(-maxTime, maxTime) }
 // near reads an instant that was written relative to another one.
 func (d *decoder) near(base, sign int64) int64 {
 	t := base + sign*d.delta()
-	if t < 0 || t > maxTime {
+	if t < -maxTime || t > maxTime { // a window may have started before 1970, by a clock that was not set
 		d.fail("instant")
 		return 0
 	}

@@ -29,7 +29,7 @@ func used(specs []Spec, actual *Amounts, p *Part, cancel bool) int64 {
 	}
 	for j := range specs {
 		if specs[j].ID == p.Limit && actual[j] != KeepEstimate {
-			return actual[j]
+			return min(actual[j], maxUsed)
 		}
 	}
 	return p.N

@@ -97,7 +97,7 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	}
 	for i := range batch {
 		st := &batch[i]
-		if err := answer.CheckBuckets(st.Buckets); err != nil {
+		if err := answer.CheckSettlement(st); err != nil {
 			out[i] = drawgate.Outcome{Err: err}
 			continue
 		}
@@ -124,6 +124,10 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 		return err
 	}
 	for i := range buckets {
+		if err := answer.CheckPeek(&buckets[i], priority); err != nil {
+			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: err}}
+			continue
+		}
 		err := s.with(buckets[i:i+1], s.look, func(recs []*record.Record) {
 			out[i] = answer.Describe(&buckets[i], recs[0], priority, false, s.cells.Now())
 		})

@@ -52,7 +52,7 @@ type local struct{ *memstore.Store }
 func (l *local) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	for i := range batch {
 		t := &batch[i]
-		if t.ID != "" || t.Ahead != 0 || len(t.Buckets) > 1 {
+		if t.ID != "" || t.Ahead != 0 || len(t.Buckets) > 1 || answer.Check(t) != nil {
 			if err := l.Store.Take(ctx, batch[i:i+1], out[i:i+1]); err != nil {
 				return err
 			}

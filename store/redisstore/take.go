@@ -65,7 +65,7 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 func takeRequest(t *drawgate.Take) request {
 	r := request{op: opTake, id: t.ID, priority: t.Priority, buckets: t.Buckets}
 	hold := t.Hold.Microseconds()
-	if hold < 0 || hold > maxHold || len(t.ID) > maxID || (t.ID == "") != (hold == 0) {
+	if hold > maxHold || len(t.ID) > maxID {
 		r.err = fmt.Errorf("%w: an id of %d bytes, a hold of %v", drawgate.ErrInvalid, len(t.ID), t.Hold)
 		return r
 	}
@@ -133,6 +133,9 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 
 func settleRequest(st *drawgate.Settlement) request {
 	r := request{id: st.ID, buckets: st.Buckets}
+	if r.err = answer.CheckSettlement(st); r.err != nil {
+		return r
+	}
 	grant := binary.BigEndian.AppendUint64(nil, uint64(st.Grant))
 	switch st.Op {
 	case drawgate.OpSettle:
@@ -173,6 +176,7 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 		*st = drawgate.Status{}
 		reqs[i] = request{op: opPeek, priority: priority, buckets: buckets[i : i+1]}
 		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerPeek(b, priority, st, m) }
+		reqs[i].err = answer.CheckPeek(b, priority)
 	}
 	if err := s.carryOut(ctx, "peek", reqs); err != nil {
 		return err

@@ -372,7 +372,7 @@ func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
 
 // settle carries out one settlement.
 func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, error) {
-	if err := answer.CheckBuckets(st.Buckets); err != nil {
+	if err := answer.CheckSettlement(st); err != nil {
 		return drawgate.Outcome{Err: err}, nil
 	}
 	if err := w.fetchAll(st.Buckets, now); err != nil {
@@ -445,8 +445,8 @@ func (w *writer) noteSettled(st *drawgate.Settlement, bc *drawgate.BucketCost, b
 
 // peek describes one bucket.
 func (w *writer) peek(bc *drawgate.BucketCost, priority int8, now int64) (drawgate.Status, error) {
-	if bc.Plan == nil {
-		return drawgate.Status{Decision: drawgate.Decision{Fail: drawgate.ErrInvalid}}, nil
+	if err := answer.CheckPeek(bc, priority); err != nil {
+		return drawgate.Status{Decision: drawgate.Decision{Fail: err}}, nil
 	}
 	b, err := w.fetch(bc.Key)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -198,6 +199,7 @@ func isOver(err error) bool {
 }
 
 var endCases = []testCase{
+	{"what no store can decide", "amounts and priorities out of bounds are ErrInvalid, each for itself; a huge settlement counts as much as there is", testBounds, false},
 	{"close", "after Close every call fails with ErrClosed; Close may be called again", testClose, true},
 	{"close under load", "calls that are running when the store is closed finish, or fail with ErrClosed", testCloseUnderLoad, true},
 }
@@ -267,5 +269,56 @@ func testCloseUnderLoad(e *env) {
 	}
 	for range 8 {
 		e.closed("a take under way", <-errs)
+	}
+}
+
+// testBounds asks what a limiter does not: a store that is called by itself must not break.
+func testBounds(e *env) {
+	b := e.bucket("k", rolling(10, time.Hour), leaky(10, 1000*time.Hour, 0), e.month(10))
+	e.allowed("reserve", b.hold("id", time.Hour, 1, 1, 1))
+	for what, t := range map[string]drawgate.Take{
+		"negative":     {Buckets: b.costs(-1)},
+		"priority -1":  {Buckets: b.costs(1), Priority: -1},
+		"priority 10":  {Buckets: b.costs(1), Priority: 10},
+		"no plan":      {Buckets: []drawgate.BucketCost{{Key: b.key}}},
+		"no bucket":    {},
+		"twice":        {Buckets: append(b.costs(1), b.costs(1)...)},
+		"id, no hold":  {Buckets: b.costs(1), ID: "x", Grant: 1},
+		"hold, no id":  {Buckets: b.costs(1), Hold: time.Second},
+		"hold is over": {Buckets: b.costs(1), ID: "x", Grant: 1, Hold: -time.Second},
+	} {
+		if d := e.take(t); d.Allowed || !errors.Is(d.Fail, drawgate.ErrInvalid) {
+			e.Errorf("%s: allowed %v, %v; want %v", what, d.Allowed, d.Fail, drawgate.ErrInvalid)
+		}
+	}
+	sets := []drawgate.Settlement{
+		{Op: drawgate.OpCharge, At: e.now(), Buckets: b.costs(-2)},
+		{Op: drawgate.OpRefund, Buckets: b.costs(-2)},
+		{Op: drawgate.OpSettle, ID: "id", Buckets: b.costs(-2)},
+		{Op: drawgate.OpCharge, At: e.now()},
+	}
+	out := make([]drawgate.Outcome, len(sets))
+	if err := e.s.Settle(e.ctx(), sets, out); err != nil {
+		e.Fatal(err)
+	}
+	for i, o := range out {
+		if !errors.Is(o.Err, drawgate.ErrInvalid) {
+			e.Errorf("settlement %d: %v, want %v", i, o.Err, drawgate.ErrInvalid)
+		}
+	}
+	looks := make([]drawgate.Status, 1)
+	for _, priority := range []int8{-1, 10} {
+		if err := e.s.Peek(e.ctx(), b.costs(1), priority, looks); err != nil || !errors.Is(looks[0].Fail, drawgate.ErrInvalid) {
+			e.Errorf("a look at priority %d: %v, %v; want %v", priority, err, looks[0].Fail, drawgate.ErrInvalid)
+		}
+	}
+	b.wantUsed("nothing of it counts", 1, 1, 1)
+	if !b.settle("id", math.MaxInt64, math.MaxInt64, math.MaxInt64) {
+		e.Error("gone")
+	}
+	for i := range 3 {
+		one := make([]int64, 3)
+		one[i] = 1
+		e.refused("after a huge settlement", b.take(one...), -1)
 	}
 }
