@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -321,7 +322,7 @@ func TestAChargeThatOneBucketCannotTakeStaysPending(t *testing.T) {
 	fault := &drawgate.StoreError{Store: "test", Op: "settle", Fault: drawgate.FaultBucket}
 	var rep ledger.Report
 	l.Delivered(at(2), d, []drawgate.Outcome{{Err: fault}}, &rep)
-	if rep.Fault != error(fault) || len(rep.Refused) != 0 {
+	if !errors.Is(rep.Fault, fault) || len(rep.Refused) != 0 {
 		t.Errorf("%+v is reported, want a fault", rep)
 	}
 	if d := l.Next(at(2 * second)); d == nil || len(d.Settlements) != 1 || d.Settlements[0].Op != drawgate.OpCharge {
