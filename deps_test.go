@@ -17,7 +17,7 @@ var grpcs = []string{"google.golang.org/grpc", "google.golang.org/protobuf", "go
 // standard library is free for all. The longest prefix of the package's path decides. Imports point
 // inward: cmd → doors, config → telemetry → engine → stores → drawgate → internal.
 var rules = map[string]struct{ own, others []string }{
-	"":                   {own: []string{"internal/calendar", "internal/record", "internal/queue", "internal/cells", "internal/ending", "internal/bridge"}},
+	"":                   {own: []string{"internal/calendar", "internal/record", "internal/queue", "internal/cells", "internal/ending", "internal/bridge", "internal/sleep"}},
 	"api":                {},
 	"internal/calendar":  {},
 	"internal/bridge":    {},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/internal/ending"
+	"github.com/drawgate/drawgate/internal/sleep"
 )
 
 // clockRate is by how much a process's clock may run wrong, in parts per million: a holder's
@@ -273,7 +274,7 @@ func (r *Reservation) send(ctx context.Context, s *Settlement) (out Outcome, aga
 			}
 			return out, again, nil
 		}
-		if !errors.Is(err, ErrStoreUnavailable) || i == attempts-1 || !sleep(ctx, backoff(i)) {
+		if !errors.Is(err, ErrStoreUnavailable) || i == attempts-1 || !sleep.For(ctx, backoff(i)) {
 			break
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/internal/queue"
+	"github.com/drawgate/drawgate/internal/sleep"
 )
 
 // Attempts to get an answer where asking again is safe, because the id makes it so.
@@ -34,7 +35,7 @@ func (l *Limiter) ask(ctx context.Context, t *Take, step, all time.Duration) (De
 				return d, err
 			}
 		}
-		if !sleep(ctx, pause) {
+		if !sleep.For(ctx, pause) {
 			return d, err
 		}
 	}
@@ -44,18 +45,6 @@ func (l *Limiter) ask(ctx context.Context, t *Take, step, all time.Duration) (De
 func backoff(i int) time.Duration {
 	d := firstRetry << (2 * i)
 	return d/2 + rand.N(d) //nolint:gosec // jitter needs no secrecy
-}
-
-// sleep reports whether d passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // inTime shortens a pause so that its jitter does not carry it over ctx's deadline.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/sleep"
 )
 
 // WakeAll lets the one in front of each queue, of all limiters made from each other, try again at
@@ -54,7 +56,7 @@ const lookAhead = 10 * time.Millisecond
 // untilStart waits until a take may start that was granted ahead. The store decided before it
 // answered, so this is late rather than early.
 func (q *waitQueue) untilStart(ctx context.Context, t *Take, d *Decision) error {
-	if sleep(ctx, d.Delay()+q.late) {
+	if sleep.For(ctx, d.Delay()+q.late) {
 		return nil
 	}
 	t.lost = time.Now() // it was granted, and nobody will use it
