@@ -34,6 +34,7 @@ var rules = map[string]struct{ own, others []string }{
 	"store/memstore":     {own: []string{"", "internal/answer", "internal/cells", "internal/record"}},
 	"store/sqlitestore":  {own: []string{"", "internal/answer", "internal/record"}, others: []string{"modernc.org/sqlite"}},
 	"store/redisstore":   {own: []string{"", "internal/answer", "internal/record", "internal/calendar"}, others: []string{"github.com/redis/rueidis"}},
+	"llm":                {own: []string{""}},
 	"engine/rules":       {own: []string{""}, others: []string{"github.com/expr-lang/expr"}},
 	"engine":             {own: []string{"", "internal/answer", "engine/rules", "internal/shadow", "internal/similar", "internal/sleep"}},
 	"internal/ledger":    {own: []string{"", "internal/answer", "internal/record", "internal/failure"}},
