@@ -352,9 +352,9 @@ func (s *Stream) final(u Usage) bool {
 	switch {
 	case s.failure != nil:
 		return false
-	case s.p.wire == wireGemini && s.form != formJSON:
-		// Gemini tells the numbers so far in every piece. A prompt that it blocks has no output.
-		return s.finish
+	case s.p.wire == wireGemini:
+		// Gemini tells the numbers so far in every piece, and leaves out those that are 0.
+		return s.finish || s.form == formJSON && s.ended
 	case !u.OutputKnown:
 		return false
 	case s.p.wire == wireAnthropic && s.form == formEvents:
