@@ -3,6 +3,7 @@ package llm
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Errors of Parse beyond those of JSON.
@@ -18,6 +19,7 @@ type edits struct {
 	options, optionsEnd int64 // of the value of stream_options
 	null                bool  // that value is null
 	usage, usageEnd     int64 // of the value of stream_options.include_usage
+	model, modelEnd     int64 // of the value of model
 }
 
 // NeedsUsage reports whether the answer is a stream that will not tell its usage: one of OpenAI's
@@ -50,6 +52,47 @@ func (c *Call) WithUsage(body []byte) ([]byte, error) {
 		return insert(body, e.options+1, `"include_usage":true`), nil
 	}
 	return insert(body, e.body, `"stream_options":{"include_usage":true}`), nil
+}
+
+// WithModel returns the path and the body of a call of another model, everything else byte for byte
+// as it was: the model is in one of them, or in both. path and body must be what the call was
+// parsed from, and model a name of 1 to 256 letters, digits and -._:@/; the error says that they
+// are not.
+func (c *Call) WithModel(path string, body []byte, model string) (newPath string, newBody []byte, err error) {
+	if model == "" || len(model) > maxModel || strings.Trim(model, modelChars) != "" {
+		return "", nil, fmt.Errorf("llm: %.80q is not a model's name", model)
+	}
+	e := &c.edit
+	if len(body) != c.size || e.modelEnd > int64(len(body)) {
+		return "", nil, fmt.Errorf("llm: the body has %d bytes, the call was parsed from %d: give the same one", len(body), c.size)
+	}
+	newPath, inPath := withModel(path, model)
+	switch {
+	case e.modelEnd > 0:
+		body = splice(body, e.model, e.modelEnd, `"`+model+`"`)
+	case !inPath:
+		return "", nil, fmt.Errorf("llm: a call of %s does not name its model", c.Operation)
+	}
+	return newPath, body, nil
+}
+
+// modelChars are in the names of models.
+const modelChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:@/"
+
+// withModel replaces the model in a path that has one: /models/{model}:{operation} of Gemini, and
+// Azure's /deployments/{deployment}/.
+func withModel(path, model string) (string, bool) {
+	if before, rest, ok := strings.Cut(path, "/models/"); ok {
+		if i := strings.LastIndexByte(rest, ':'); i >= 0 {
+			return before + "/models/" + model + rest[i:], true
+		}
+	}
+	if before, rest, ok := strings.Cut(path, "/deployments/"); ok {
+		if i := strings.IndexByte(rest, '/'); i >= 0 {
+			return before + "/deployments/" + model + rest[i:], true
+		}
+	}
+	return path, false
 }
 
 // insert inserts a member at the start of an object, behind its opening brace.

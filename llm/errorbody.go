@@ -19,6 +19,11 @@ const (
 	Overloaded                    // too much is waiting here, or the provider is overloaded
 	ServerError                   // something failed here
 	TimedOut                      // no answer in time
+	NotFound                      // there is no such model or operation, as far as the caller may know
+	Forbidden                     // the key may not do this
+	TooLarge                      // the request has more bytes than are read
+	Unavailable                   // nothing was sent: the provider is left alone for a time, or a quota could not be asked
+	Lost                          // the provider cannot be reached, or its answer was cut off
 	numErrorKinds
 )
 
@@ -45,6 +50,11 @@ var (
 		Overloaded:   {http.StatusServiceUnavailable, "server_error", "overloaded"},
 		ServerError:  {http.StatusInternalServerError, "server_error", "server_error"},
 		TimedOut:     {http.StatusGatewayTimeout, "server_error", "timeout"},
+		NotFound:     {http.StatusNotFound, "invalid_request_error", "model_not_found"},
+		Forbidden:    {http.StatusForbidden, "invalid_request_error", "permission_denied"},
+		TooLarge:     {http.StatusRequestEntityTooLarge, "invalid_request_error", "request_too_large"},
+		Unavailable:  {http.StatusServiceUnavailable, "server_error", "unavailable"},
+		Lost:         {http.StatusBadGateway, "server_error", "upstream_lost"},
 	}
 	anthropicErrors = providerErrors{
 		RateLimited:  {http.StatusTooManyRequests, "rate_limit_error", ""},
@@ -53,6 +63,11 @@ var (
 		Overloaded:   {statusOverloaded, "overloaded_error", ""},
 		ServerError:  {http.StatusInternalServerError, "api_error", ""},
 		TimedOut:     {http.StatusGatewayTimeout, "timeout_error", ""},
+		NotFound:     {http.StatusNotFound, "not_found_error", ""},
+		Forbidden:    {http.StatusForbidden, "permission_error", ""},
+		TooLarge:     {http.StatusRequestEntityTooLarge, "request_too_large", ""},
+		Unavailable:  {http.StatusServiceUnavailable, "api_error", ""},
+		Lost:         {http.StatusBadGateway, "api_error", ""},
 	}
 	geminiErrors = providerErrors{
 		RateLimited:  {http.StatusTooManyRequests, "RESOURCE_EXHAUSTED", ""},
@@ -61,6 +76,11 @@ var (
 		Overloaded:   {http.StatusServiceUnavailable, "UNAVAILABLE", ""},
 		ServerError:  {http.StatusInternalServerError, "INTERNAL", ""},
 		TimedOut:     {http.StatusGatewayTimeout, "DEADLINE_EXCEEDED", ""},
+		NotFound:     {http.StatusNotFound, "NOT_FOUND", ""},
+		Forbidden:    {http.StatusForbidden, "PERMISSION_DENIED", ""},
+		TooLarge:     {http.StatusRequestEntityTooLarge, "INVALID_ARGUMENT", ""},
+		Unavailable:  {http.StatusServiceUnavailable, "UNAVAILABLE", ""},
+		Lost:         {http.StatusBadGateway, "UNAVAILABLE", ""},
 	}
 	genericErrors = providerErrors{
 		RateLimited:  {http.StatusTooManyRequests, "rate limited", ""},
@@ -69,6 +89,11 @@ var (
 		Overloaded:   {http.StatusServiceUnavailable, "overloaded", ""},
 		ServerError:  {http.StatusInternalServerError, "server error", ""},
 		TimedOut:     {http.StatusGatewayTimeout, "timed out", ""},
+		NotFound:     {http.StatusNotFound, "not found", ""},
+		Forbidden:    {http.StatusForbidden, "forbidden", ""},
+		TooLarge:     {http.StatusRequestEntityTooLarge, "too large", ""},
+		Unavailable:  {http.StatusServiceUnavailable, "unavailable", ""},
+		Lost:         {http.StatusBadGateway, "upstream lost", ""},
 	}
 )
 
@@ -125,7 +150,7 @@ func (p *Profile) Error(kind ErrorKind, message string, retryAfter time.Duration
 
 func (p *Profile) shouldRetry(kind ErrorKind, after time.Duration) bool {
 	switch kind {
-	case RateLimited, Overloaded:
+	case RateLimited, Overloaded, Unavailable:
 		return after > 0 && (p.ClientMaxWait == 0 || after <= p.ClientMaxWait)
 	case ServerError:
 		return true // nothing was sent

@@ -343,6 +343,7 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		if !whole || len(value) > maxModel {
 			return errModel
 		}
+		c.edit.model, c.edit.modelEnd = offset, r.scan.offset+1
 		if len(value) > 0 && !null {
 			c.Model = string(value)
 		}
