@@ -59,7 +59,7 @@ func (t *Prices) Cost(c *Call, held Estimate, u Usage) (unit string, micros int6
 	if c.Operation == OpEmbeddings {
 		output = 0
 	}
-	return t.unit(), p.sum(input-read-write, read, write, output), nil
+	return t.Unit(), p.sum(input-read-write, read, write, output), nil
 }
 
 // Hold returns the most that a call can cost, to reserve it: all of its input at the highest of the
@@ -70,10 +70,11 @@ func (t *Prices) Hold(c *Call, e Estimate) (unit string, micros int64, err error
 		return "", 0, err
 	}
 	p.Input = max(p.Input, p.CacheRead, p.CacheWrite)
-	return t.unit(), p.sum(e.Input, 0, 0, e.Output), nil
+	return t.Unit(), p.sum(e.Input, 0, 0, e.Output), nil
 }
 
-func (t *Prices) unit() string { return strings.ToLower(t.Currency) + "_micros" }
+// Unit returns the unit of costs, such as usd_micros.
+func (t *Prices) Unit() string { return strings.ToLower(t.Currency) + "_micros" }
 
 func (t *Prices) price(c *Call) (Price, error) {
 	for _, name := range []string{c.Model, bareModel(c.Model), c.Family} {

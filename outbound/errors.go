@@ -21,6 +21,11 @@ var (
 	ErrHoldLost = errors.New("outbound: what the call holds could not be renewed")
 	// ErrTooLarge means that a request's body is larger than this process reads to estimate it.
 	ErrTooLarge = errors.New("outbound: the request is too large to be estimated")
+	// ErrNoPrice means that money is counted, and the call's model has no price.
+	ErrNoPrice = errors.New("outbound: what the call costs is not known")
+	// ErrLate means that a call was granted several times, and each time could not be sent within
+	// its limits' margin. Nothing was sent, and everything was given back.
+	ErrLate = errors.New("outbound: the call could not be sent within its limits' margin")
 )
 
 // CircuitOpenError says when the next call may try. It is [ErrCircuitOpen].

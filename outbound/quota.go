@@ -19,6 +19,7 @@ type Call struct {
 	Priority int               // 0 to drawgate.MaxPriority
 	Labels   []drawgate.Label  // for the store's history
 	Caller   *rules.Attributes // who calls, for the rules of an engine; may be nil
+	NoWait   bool              // refuse at once instead of waiting in the queue
 }
 
 // Quota counts calls. [Buckets] is one of limiters, [Policies] one of an engine. It is safe for
@@ -81,7 +82,7 @@ func (b Buckets) Take(ctx context.Context, c *Call, hold time.Duration) (Grant, 
 			asks[i].Costs = counted(asks[i].Limiter.Plan(), c.Costs)
 		}
 	}
-	req := drawgate.Request{Buckets: asks, Wait: true, Priority: c.Priority, Labels: c.Labels, Hold: drawgate.Hold{For: hold}}
+	req := drawgate.Request{Buckets: asks, Wait: !c.NoWait, Priority: c.Priority, Labels: c.Labels, Hold: drawgate.Hold{For: hold}}
 	d, res, err := asks[0].Limiter.Take(ctx, req)
 	if err == nil {
 		err = d.Err()
@@ -185,7 +186,7 @@ func (p *Policies) Take(ctx context.Context, c *Call, hold time.Duration) (Grant
 		ask.Costs = counted(info.Plan, c.Costs)
 	}
 	res, err := p.Engine.Take(ctx, &engine.Request{
-		Asks: []engine.Ask{ask}, Attributes: c.Caller, Costs: c.Costs, Wait: true, Hold: hold, Priority: c.Priority, Labels: c.Labels,
+		Asks: []engine.Ask{ask}, Attributes: c.Caller, Costs: c.Costs, Wait: !c.NoWait, Hold: hold, Priority: c.Priority, Labels: c.Labels,
 	})
 	if err == nil {
 		err = res.Decision.Err()

@@ -34,6 +34,10 @@ type TransportOptions struct {
 	Call func(r *http.Request, c *llm.Call, count *Call) error
 	// Learned is told the limits that answers name; may be nil.
 	Learned *llm.Learned
+	// Prices adds what calls cost in money: the most that it can be is held, and what it was
+	// settled, in a unit such as usd_micros. A call of a model without a price is an error. nil:
+	// nothing counts money.
+	Prices *llm.Prices
 }
 
 const (
@@ -99,11 +103,24 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("outbound: the request cannot be counted: %w", err)
 	}
+	return t.Send(req, body, call)
+}
+
+// Send is [Transport.RoundTrip] for a request whose body was read and parsed. It leaves req.Body
+// alone.
+func (t *Transport) Send(req *http.Request, body []byte, call *llm.Call) (*http.Response, error) {
 	if !t.profile.Counts(call.Operation) {
 		return t.opts.Base.RoundTrip(withBody(req.Context(), req, body, nil)) //nolint:wrapcheck // as it is
 	}
 	r := &request{http: req, body: body, call: call, est: t.opts.Estimate(t.profile, call)}
 	r.count = Call{Model: call.Family, Costs: t.profile.Admission(call, r.est)}
+	if t.opts.Prices != nil {
+		unit, micros, err := t.opts.Prices.Hold(call, r.est)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoPrice, err)
+		}
+		r.count.Costs = append(r.count.Costs, drawgate.Units(unit, micros))
+	}
 	if t.opts.Call != nil {
 		if err := t.opts.Call(req, call, &r.count); err != nil {
 			return nil, err
@@ -175,7 +192,7 @@ func withBody(ctx context.Context, req *http.Request, body []byte, g *gate) *htt
 
 var (
 	errSent = errors.New("outbound: the connection was lost after the request was sent")
-	errLate = errors.New("outbound: the call could not be sent within its limits' margin")
+	errLate = ErrLate
 )
 
 // gate is a request's body that is not sent any more once it is too late. It is first read when a
@@ -273,7 +290,32 @@ func (t *Transport) refusal(run *running, r *request, resp *http.Response) (agai
 	if resp.Header.Get("Content-Length") != "" {
 		resp.Header.Set("Content-Length", fmt.Sprint(len(body)))
 	}
-	return t.ended(run, r, t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now()), t.profile.Failed(r.call, r.est))
+	return t.ended(run, r, t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now()), t.failed(r))
+}
+
+// failed returns what a call used that was answered with an error: no provider is paid for one.
+func (t *Transport) failed(r *request) []drawgate.Cost {
+	used := t.profile.Failed(r.call, r.est)
+	if p := t.opts.Prices; p != nil {
+		used = append(used, drawgate.Units(p.Unit(), 0))
+	}
+	return used
+}
+
+// settlement returns what a call used.
+func (t *Transport) settlement(r *request, u llm.Usage) []drawgate.Cost {
+	used := t.profile.Settlement(r.call, r.est, u)
+	if t.opts.Prices == nil {
+		return used
+	}
+	if !u.OutputKnown { // as far as it was delivered, and no more than was asked for
+		u.Output = min(u.Output, max(r.est.Output, 1))
+	}
+	unit, micros, err := t.opts.Prices.Cost(r.call, r.est, u)
+	if err != nil { // it had a price when it began: what is held stands
+		return used
+	}
+	return append(used, drawgate.Units(unit, micros))
 }
 
 // ended ends a call by the meaning of an error, with what it used.
@@ -370,13 +412,13 @@ func (b *answerBody) finish(err error) {
 	used := b.stream.Usage()
 	b.run.event.Usage = used
 	if what, ok := b.stream.Refusal(time.Now()); ok {
-		b.t.ended(b.run, b.r, what, b.t.profile.Settlement(b.r.call, b.r.est, used))
+		b.t.ended(b.run, b.r, what, b.t.settlement(b.r, used))
 		return
 	}
 	if used.Final && b.t.opts.Ended != nil {
 		b.t.opts.Ended(b.t.profile, b.r.call, used)
 	}
-	b.end(err, b.stream.Ended(), b.t.profile.Settlement(b.r.call, b.r.est, used))
+	b.end(err, b.stream.Ended(), b.t.settlement(b.r, used))
 }
 
 func (b *answerBody) end(err error, whole bool, used []drawgate.Cost) {
