@@ -186,7 +186,7 @@ func (p *Policies) Take(ctx context.Context, c *Call, hold time.Duration) (Grant
 		ask.Costs = counted(info.Plan, c.Costs)
 	}
 	res, err := p.Engine.Take(ctx, &engine.Request{
-		Asks: []engine.Ask{ask}, Attributes: c.Caller, Costs: c.Costs, Wait: !c.NoWait, Hold: hold, Priority: c.Priority, Labels: c.Labels,
+		Asks: []engine.Ask{ask}, Attributes: c.Caller, Costs: c.Costs, Spare: true, Wait: !c.NoWait, Hold: hold, Priority: c.Priority, Labels: c.Labels,
 	})
 	if err == nil {
 		err = res.Decision.Err()
