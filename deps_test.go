@@ -61,7 +61,7 @@ var rules = map[string]struct{ own, others []string }{
 	"telemetry":               {own: []string{"", "engine", "internal/sleep", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
 	"config": {
 		own: []string{
-			"", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar", "internal/yamltext", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
+			"", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar", "internal/yamltext", "llm", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
 		},
 		others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify", "github.com/prometheus/client_golang"},
 	},
@@ -70,7 +70,7 @@ var rules = map[string]struct{ own, others []string }{
 	"client": {own: []string{"api", "internal/ending", "internal/sleep"}},
 	"cmd/drawgate": {
 		own: []string{
-			"", "api", "client", "config", "engine", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
+			"", "api", "client", "config", "engine", "gateway", "llm", "outbound", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty"),
 	},

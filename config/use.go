@@ -25,6 +25,7 @@ func (r *Runtime) Use(next *Config) error {
 	fresh := *now // a copy, so that it does not change for its readers
 	fresh.Policies, fresh.Modes, fresh.Rules, fresh.APIKeys, fresh.Off = next.Policies, next.Modes, next.Rules, next.APIKeys, next.Off
 	fresh.Envoy.Policies = next.Envoy.Policies
+	fresh.Gateway.Upstreams, fresh.Gateway.Keys, fresh.Gateway.Prices = next.Gateway.Upstreams, next.Gateway.Keys, next.Gateway.Prices
 	r.config.Store(&fresh)
 	r.declare(&conf)
 	log.Info("the new configuration is in force", "policies", len(conf.Listed()), "rules", len(conf.Rules))
@@ -78,6 +79,11 @@ var fixed = []struct {
 	{"start_full", func(c *Config) any { return c.StartFull }},
 	{"server", func(c *Config) any { return c.Server }},
 	{"telemetry", func(c *Config) any { return c.Telemetry }},
+	{"gateway", func(c *Config) any {
+		g := c.Gateway
+		g.Upstreams, g.Keys, g.Prices = nil, nil, Prices{} // Handler.Use puts them in force
+		return g
+	}},
 	{"envoy", func(c *Config) any {
 		e := c.Envoy
 		e.Configs, e.Merge, e.Aligned, e.Policies = nil, false, false, nil // read again with the rest
