@@ -18,7 +18,7 @@
 //	POST /v1/embeddings
 //	POST /v1/messages                                           Anthropic
 //	POST /v1/messages/count_tokens
-//	POST /v1beta/models/{model}:generateContent                 Gemini
+//	POST /v1beta/models/{model}:generateContent                 Gemini, also as /v1/models/…
 //	POST /v1beta/models/{model}:streamGenerateContent[?alt=sse]
 //	POST /v1beta/models/{model}:countTokens
 //	POST /generic/…                                             any JSON object

@@ -196,10 +196,6 @@ func (x *exchange) apply(i int, now time.Time, bad **failure) {
 	x.admission = s.admit(c, i, now, charge, need)
 	if !c.Admitted {
 		x.ledger.refused(c)
-		if x.charge.Refused {
-			x.countRefused(now)
-			c.Charged.Requests = 1
-		}
 		*bad = &failure{reason: overQuota}
 		return
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -149,6 +151,29 @@ func ParseFaults(text []byte) (faults []Fault, err error) {
 		if err := f.check(); err != nil {
 			return nil, err
 		}
+	}
+	return faults, nil
+}
+
+// ParseRates reads faults by rate in a short form: KIND=RATE, separated by commas, with a delay if
+// there is one, such as "overload=0.01,latency=0.1:2s".
+func ParseRates(text string) (faults []Fault, err error) {
+	for word := range strings.SplitSeq(text, ",") {
+		kind, rest, _ := strings.Cut(strings.TrimSpace(word), "=")
+		rate, delay, delayed := strings.Cut(rest, ":")
+		f := Fault{Kind: FaultKind(kind)}
+		if f.Rate, err = strconv.ParseFloat(rate, 64); err != nil {
+			return nil, fmt.Errorf("simulator: the fault %q has no rate: write it as KIND=RATE, such as overload=0.01", word)
+		}
+		if delayed {
+			if f.Delay, err = time.ParseDuration(delay); err != nil {
+				return nil, fmt.Errorf("simulator: the delay of the fault %q is no duration: write it as latency=0.1:2s", word)
+			}
+		}
+		if err := f.check(); err != nil {
+			return nil, err
+		}
+		faults = append(faults, f)
 	}
 	return faults, nil
 }
