@@ -119,17 +119,15 @@ func (l *ledger) open(c *Call) {
 // later records what a call is charged after its arrival. Entries of one instant are one.
 func (l *ledger) later(c *Call, at time.Time, more Amounts) {
 	c.Final = c.Final.plus(more)
-	if n := len(c.Later); n > 0 && c.Later[n-1].At.Equal(at) {
+	n := len(c.Later)
+	switch {
+	case n > 0 && c.Later[n-1].At.Equal(at):
 		c.Later[n-1].Amount = c.Later[n-1].Amount.plus(more)
-		return
-	}
-	c.Later = append(c.Later, Entry{at, more})
-	if l.kept(c) {
+	case len(l.calls) > 0 && c.ID >= l.calls[0].ID: // it has not been dropped
+		c.Later = append(c.Later, Entry{at, more})
 		l.grow()
 	}
 }
-
-func (l *ledger) kept(c *Call) bool { return len(l.calls) > 0 && c.ID >= l.calls[0].ID }
 
 // grow counts one more entry, and drops the oldest calls if there are too many.
 func (l *ledger) grow() {

@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -17,9 +18,9 @@ func wouldFit(l Limit, zone *time.Location, uses []use, now time.Time, units int
 		if units > l.Burst {
 			return false
 		}
-		for i := len(uses) - 1; i >= 0; i-- {
-			sum += uses[i].units
-			if sum*int64(l.Period) > l.Burst*int64(l.Period)+l.Amount*int64(now.Sub(uses[i].at)) {
+		for _, u := range slices.Backward(uses) {
+			sum += u.units
+			if sum*int64(l.Period) > l.Burst*int64(l.Period)+l.Amount*int64(now.Sub(u.at)) {
 				return false
 			}
 		}
