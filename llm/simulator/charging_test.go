@@ -1,6 +1,7 @@
 package simulator_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +113,12 @@ func TestCharging(t *testing.T) {
 			amounts{1, 13, 30, 43},
 			simulator.Failed,
 		},
+		"a stream that fails at its end costs all of it": {
+			simulator.OpenAI, nil, chatPath, chat(words30+" size=30", `"stream":true`), simulator.FaultErrorEvent,
+			amounts{1, 16, 0, 7},
+			amounts{1, 16, 30, 46},
+			simulator.Cut,
+		},
 		"a stream that is cut costs what was produced": {
 			simulator.Anthropic, &maxTokens, messagePath, message(words30+" size=5", `"max_tokens":100,"stream":true`), simulator.FaultCut,
 			amounts{1, 16, 10, 16},
@@ -179,6 +186,37 @@ func TestOutputCountsWhenProduced(t *testing.T) {
 		l := s.Report(time.Time{}).Limits[0]
 		if l.Over != 2 || l.Worst != 12 || !l.WorstAt.Equal(start) || l.Refused != 1 {
 			t.Errorf("the report says %+v", l)
+		}
+	})
+}
+
+// TestLeavingAtTheEndCostsOnce: the rest of the total is charged once, even if the client does not
+// take the end of the stream.
+func TestLeavingAtTheEndCostsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, &simulator.Options{Quotas: allDimensions(simulator.OpenAI)})
+		resp, err := s.Transport().RoundTrip(newRequest(t.Context(), t, chatPath, chat("simulate: output=30 size=30", `"stream":true`)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, part := "", make([]byte, 100)
+		for !strings.Contains(read, "has his share") { // the last words
+			n, err := resp.Body.Read(part)
+			if read += string(part[:n]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := len(part); n == len(part); { // the rest of that event
+			if n, err = resp.Body.Read(part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		resp.Body.Close()
+		synctest.Wait()
+		if c := last(t, s); c.Outcome != simulator.Left || c.Final != (simulator.Amounts{Requests: 1, InputTokens: 16, OutputTokens: 30, Tokens: 46}) {
+			t.Errorf("the ledger has %+v", c)
 		}
 	})
 }

@@ -71,6 +71,8 @@ type exchange struct {
 	bytes  int64 // that were written
 	sent   int64 // tokens that were written
 	status int
+
+	completed bool
 }
 
 // ServeHTTP answers one call.
@@ -270,12 +272,16 @@ func (x *exchange) later(more Amounts) {
 	x.ledger.later(x.call, now, more)
 }
 
-// complete counts what is known only when the answer ends, however it ends.
+// complete counts what is known only when the answer ends, however it ends. Only the first call
+// does something.
 func (x *exchange) complete() {
+	if x.completed {
+		return
+	}
+	x.completed = true
 	x.s.mu.Lock()
 	more, back := x.charge.completed(&x.q, x.call.Charged, x.output)
 	if back != (Amounts{}) {
-		back.OutputTokens = max(0, back.OutputTokens)
 		x.giveBack(time.Now(), back)
 		x.call.Charged.OutputTokens -= back.OutputTokens
 		x.call.Final.OutputTokens -= back.OutputTokens

@@ -83,7 +83,8 @@ type Refusal struct {
 	RetryAfter time.Duration `json:"retry_after_ns"`
 }
 
-// DefaultMaxCalls is how many calls and later entries a ledger keeps.
+// DefaultMaxCalls is how many calls and later entries a ledger keeps: enough for a million calls.
+// A call takes about 500 bytes, and an entry 100.
 const DefaultMaxCalls = 2_000_000
 
 // ledger keeps the latest calls.

@@ -9,20 +9,19 @@ import (
 const Pacific = "America/Los_Angeles"
 
 // Short forms for the tables below.
-func rpm(n int64) Limit {
-	return Limit{Name: "rpm", Dimension: Requests, Amount: n, Window: Rolling}
-}
-
 func geminiLimits(minute, tokens, day int64) []Limit {
 	return []Limit{
-		rpm(minute),
-		{Name: "tpm", Dimension: InputTokens, Amount: tokens, Window: Rolling},
-		{Name: "rpd", Dimension: Requests, Amount: day, Window: Day, Zone: Pacific},
+		{Name: "rpm", Dimension: Requests, Amount: minute, Window: Rolling, Scope: Project},
+		{Name: "tpm", Dimension: InputTokens, Amount: tokens, Window: Rolling, Scope: Project},
+		{Name: "rpd", Dimension: Requests, Amount: day, Window: Day, Zone: Pacific, Scope: Project},
 	}
 }
 
 func openAILimits(minute, tokens int64) []Limit {
-	return []Limit{rpm(minute), {Name: "tpm", Dimension: Tokens, Amount: tokens, Window: Rolling}}
+	return []Limit{
+		{Name: "rpm", Dimension: Requests, Amount: minute, Window: Rolling},
+		{Name: "tpm", Dimension: Tokens, Amount: tokens, Window: Rolling},
+	}
 }
 
 func anthropicLimits(minute, input, output int64) []Limit {

@@ -150,6 +150,42 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
+// TestBothReadingsOfAMinute: the report has the worst window of both kinds.
+func TestBothReadingsOfAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, &simulator.Options{Windows: simulator.Aligned, Quotas: quota(simulator.Gemini, perMinute(simulator.Requests, 5))})
+		time.Sleep(59 * time.Second) // the bubble begins at second 00
+		for range 2 {
+			for range 5 {
+				post(t, s, geminiPath, contents("x"))
+			}
+			time.Sleep(time.Second)
+		}
+		l := s.Report(time.Time{}).Limits[0]
+		if l.Worst != 5 || l.WorstAligned != 5 || l.WorstRolling != 10 || l.Over != 0 || l.Window != simulator.Aligned {
+			t.Errorf("got %+v", l)
+		}
+	})
+}
+
+// TestLastDirective: the directive of an earlier turn does not count any more.
+func TestLastDirective(t *testing.T) {
+	t.Parallel()
+	for prompt, want := range map[string]float64{
+		`"simulate: output=5"},{"role":"assistant","content":"simulate: output=6"},{"role":"user","content":"go on"`: 6,
+		`"simulate: fault=500 output=5"},{"role":"user","content":"x\nsimulate: output=7\nand so on"`:                7,
+		`"simulate: output=5\nsimulate: output=4"`:                                                                   4,
+		`"do not simulate: output=5"`: 32,
+		`"Simulate: output=5"`:        32,
+	} {
+		got := post(t, newServer(t, nil), chatPath, `{"model":"m","messages":[{"role":"user","content":`+prompt+`}]}`)
+		if got.status != 200 || at(t, got.body, "usage.completion_tokens") != want {
+			t.Errorf("%s: got %d %s, want %v", prompt, got.status, got.body, want)
+		}
+	}
+}
+
 // TestWholeWindows: the report's share of whole windows, for a caller that uses a limit fully.
 func TestWholeWindows(t *testing.T) {
 	t.Parallel()
