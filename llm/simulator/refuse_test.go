@@ -50,8 +50,8 @@ func TestRefusalsByQuota(t *testing.T) {
 			"type": "error", "error.type": "rate_limit_error", "request_id": "req_000000000000000000000002",
 			"error.message": "This request would exceed your organization's rate limit of 2,000 input tokens per minute (org: default, model: claude-sonnet-4-5).",
 		}, map[string]string{
-			"Retry-After": "58", "Anthropic-Ratelimit-Input-Tokens-Limit": "2000", "Anthropic-Ratelimit-Input-Tokens-Remaining": "1000",
-			"Anthropic-Ratelimit-Input-Tokens-Reset": "2000-01-01T00:01:00Z", "Anthropic-Ratelimit-Tokens-Remaining": "1000",
+			"Retry-After": "58", "Anthropic-Ratelimit-Input-Tokens-Limit": "2000", "Anthropic-Ratelimit-Input-Tokens-Remaining": "2000",
+			"Anthropic-Ratelimit-Input-Tokens-Reset": "2000-01-01T00:01:00Z", "Anthropic-Ratelimit-Tokens-Remaining": "2000",
 			"Anthropic-Ratelimit-Output-Tokens-Limit": "", "Request-Id": "req_000000000000000000000002",
 		}},
 		"Anthropic, requests": {simulator.Anthropic, simulator.Limit{Name: "rpm", Dimension: simulator.Requests, Amount: 60, Burst: 1, Window: simulator.Bucket, Period: 300 * time.Second}, nil, map[string]string{
@@ -93,12 +93,12 @@ func TestRefusalsByQuota(t *testing.T) {
 				case simulator.Tokens:
 					first.body, second.body = chat("x", `"max_tokens":40`), chat("x", `"max_tokens":20`)
 				case simulator.InputTokens:
-					first.body = message(strings.Repeat("one ", 992))
+					first.body = message(strings.Repeat("one ", 392))
 				}
 				post(t, s, first.path, first.body)
 				time.Sleep(2 * time.Second)
 				if c.limit.Dimension == simulator.InputTokens && c.provider == simulator.Anthropic {
-					second.body = message(strings.Repeat("one ", 1500))
+					second.body = message(strings.Repeat("one ", 1700))
 				}
 				got := post(t, s, second.path, second.body)
 				if got.status != 429 {

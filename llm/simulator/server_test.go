@@ -275,12 +275,13 @@ func TestScopes(t *testing.T) {
 		shared bool
 		calls  string // key and model
 		want   string
+		lines  int // of the report
 	}{
-		"organization":          {simulator.Organization, false, "ax ax bx cx", "200 429 429 200"},
-		"project":               {simulator.Project, false, "ax ax bx cx", "200 429 200 200"},
-		"each model":            {simulator.Organization, false, "ax ay", "200 200"},
-		"models that share one": {simulator.Organization, true, "ax ay cy", "200 429 200"},
-		"another quota":         {simulator.Organization, true, "ax az", "200 200"},
+		"organization":          {simulator.Organization, false, "ax ax bx cx", "200 429 429 200", 2},
+		"project":               {simulator.Project, false, "ax ax bx cx", "200 429 200 200", 3},
+		"each model":            {simulator.Organization, false, "ax ay", "200 200", 2},
+		"models that share one": {simulator.Organization, true, "ax ay cy", "200 429 200", 2},
+		"another quota":         {simulator.Organization, true, "ax az", "200 200", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -294,6 +295,15 @@ func TestScopes(t *testing.T) {
 			}
 			if strings.Join(got, " ") != c.want {
 				t.Errorf("got %v, want %s", got, c.want)
+			}
+			r := s.Report(time.Time{})
+			for _, l := range r.Limits {
+				if l.Worst != 1 || l.Over != 0 {
+					t.Errorf("the report says %+v", l)
+				}
+			}
+			if len(r.Limits) != c.lines {
+				t.Errorf("the report has %d limits, want %d: %+v", len(r.Limits), c.lines, r.Limits)
 			}
 		})
 	}
@@ -374,7 +384,7 @@ func TestManyModels(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, &simulator.Options{Quotas: quota(simulator.Generic, perMinute(simulator.Requests, 1))})
-		for i := range 20_000 {
+		for i := range 6000 {
 			if got := post(t, s, fmt.Sprintf("/generic/m%d", i), `{}`); got.status != 200 {
 				t.Fatal(got)
 			}

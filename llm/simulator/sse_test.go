@@ -97,6 +97,10 @@ func TestChatStream(t *testing.T) {
 		t.Errorf("the usage is %s", usage)
 	}
 
+	if c := last(t, s); c.Delivered != 10 || c.Output != 10 {
+		t.Errorf("the ledger has %+v", c)
+	}
+
 	events = streamOf(t, post(t, s, chatPath, chat(steerStream, `"stream":true,"stream_options":{"include_obfuscation":false}`)))
 	for _, e := range events {
 		if strings.Contains(e.data, "usage") || strings.Contains(e.data, "obfuscation") {

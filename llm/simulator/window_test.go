@@ -85,6 +85,9 @@ func TestWindows(t *testing.T) {
 			}
 			n := rapid.Int64Range(1, 20).Draw(t, "units")
 			want := wouldFit(l, zone, uses, now, n)
+			if used := c.used(now); l.Window != Bucket && used+n <= l.Amount != want {
+				t.Fatalf("%+v: %d are used at %v, after %v", l, used, now, uses)
+			}
 			at := c.fits(now, n)
 			if got := at.Equal(now); got != want {
 				t.Fatalf("%+v: %d units at %v: got %v, want %v, after %v", l, n, now, got, want, uses)
