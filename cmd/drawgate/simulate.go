@@ -24,6 +24,7 @@ type simulateFlags struct {
 	listen, preset, config, windows, zone, faults string
 	limits                                        []string
 	seed                                          uint64
+	travel                                        time.Duration
 	report                                        bool
 }
 
@@ -66,6 +67,7 @@ Faults: ` + faultNames() + `.`,
 	cmd.Flags().StringVar(&f.zone, "zone", "", "time zone of days (default: what the quotas say)")
 	cmd.Flags().StringVar(&f.faults, "faults", "", "faults by rate, as KIND=RATE or KIND=RATE:DELAY, separated by commas")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 0, "which calls the faults hit: the same seed, the same faults")
+	durationVar(cmd, &f.travel, "travel", 0, "the longest time until a call arrives; each takes another part of it, by the seed")
 	cmd.Flags().BoolVar(&f.report, "report", false, "print a report at the end")
 	return cmd
 }
@@ -119,6 +121,9 @@ func (f *simulateFlags) options() (*simulator.Options, error) {
 	}
 	if f.seed != 0 {
 		c.Seed = f.seed
+	}
+	if f.travel != 0 {
+		c.Travel = simulator.Duration(f.travel)
 	}
 	o, err := c.Options()
 	if err != nil {

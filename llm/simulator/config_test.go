@@ -117,7 +117,7 @@ func TestJSONIsReversible(t *testing.T) {
 	t.Parallel()
 	limit := simulator.Limit{Name: "a", Dimension: simulator.Tokens, Amount: 5, Window: simulator.Bucket, Period: 90 * time.Second, Burst: 2, Scope: simulator.Project}
 	fault := simulator.Fault{Kind: simulator.FaultCut, Rate: 0.5, Times: 3, Delay: time.Second, After: 4, Provider: simulator.Gemini, Model: "m"}
-	c := simulator.Config{Quotas: quota(simulator.OpenAI, limit), Faults: []simulator.Fault{fault}}
+	c := simulator.Config{Quotas: quota(simulator.OpenAI, limit), Faults: []simulator.Fault{fault}, Travel: simulator.Duration(time.Second)}
 	text, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)

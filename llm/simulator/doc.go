@@ -29,7 +29,8 @@
 //
 // # What counts when
 //
-// A call counts from its arrival: the instant at which its body has been read. Arrivals are in one
+// A call counts from its arrival: the instant at which its body has been read, and Options.Travel
+// has passed. Arrivals are in one
 // order, and time does not go back between them. What it costs depends on [Charging], whose
 // defaults are the stricter reading of what each provider documents: see [DefaultCharging].
 //

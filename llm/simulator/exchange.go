@@ -85,13 +85,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	provider, a := route(r.URL.Path)
 	x.call.Provider, x.api, x.dialect = provider, a, dialects[provider]
 	x.charge = s.options.Charging[provider]
-	outcome := x.run(r.Context())
-	x.finish(outcome)
+	bad := x.read()
+	if !sleep(r.Context(), s.travelTime()) {
+		return
+	}
+	x.finish(x.run(r.Context(), bad))
 }
 
-// run decides about a call and answers it.
-func (x *exchange) run(ctx context.Context) Outcome {
-	bad := x.read()
+// run decides about a call and answers it. bad is what is wrong with it, or nil.
+func (x *exchange) run(ctx context.Context, bad *failure) Outcome {
 	if x.decide(&bad); bad != nil {
 		if bad.reason == faulty {
 			return x.failed(ctx, *bad)

@@ -183,7 +183,7 @@ func (f *Fault) UnmarshalJSON(text []byte) error {
 	type plain Fault
 	v := struct {
 		*plain
-		Delay duration `json:"delay"`
+		Delay Duration `json:"delay"`
 	}{plain: (*plain)(f)}
 	if err := strict(text, &v); err != nil {
 		return err
@@ -197,6 +197,6 @@ func (f Fault) MarshalJSON() ([]byte, error) {
 	type plain Fault
 	return json.Marshal(struct {
 		plain
-		Delay duration `json:"delay,omitempty"`
-	}{plain(f), duration(f.Delay)})
+		Delay Duration `json:"delay,omitempty"`
+	}{plain(f), Duration(f.Delay)})
 }

@@ -55,7 +55,8 @@ type Call struct {
 	// Final is the sum of both.
 	Final Amounts `json:"final"`
 
-	// Input is the true number of tokens of the input, and Output those that were produced.
+	// Input is the true number of tokens of the input. Output is how many were produced; this and
+	// what follows is known when the call has ended.
 	Input  int64 `json:"input"`
 	Output int64 `json:"output"`
 	// Delivered is how many of the output's tokens were written to the client, and Bytes how long

@@ -1,9 +1,12 @@
 package simulator_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -255,6 +258,44 @@ func TestDaysOfAYear(t *testing.T) {
 		l := s.Report(time.Time{}).Limits[0]
 		if l.Worst != 24 || l.Over != 0 || l.Windows < 399 {
 			t.Errorf("the report says %+v", l)
+		}
+	})
+}
+
+// TestTravel: calls that are sent at once arrive at different instants, within the bound, in the
+// order of the ledger; the same seed gives the same ones. One that is given up never arrives.
+func TestTravel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		run := func() (arrivals []time.Duration) {
+			s := newServer(t, &simulator.Options{Travel: time.Second, Seed: 7})
+			start := time.Now()
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() { post(t, s, genericPath, `{}`) })
+			}
+			all.Wait()
+			for _, c := range s.Calls() {
+				arrivals = append(arrivals, c.Arrived.Sub(start))
+			}
+			return arrivals
+		}
+		got := run()
+		if !slices.IsSorted(got) || got[0] < 0 || got[19] > time.Second || got[19]-got[0] < 500*time.Millisecond {
+			t.Errorf("they arrived after %v", got)
+		}
+		if again := run(); !slices.Equal(got, again) {
+			t.Errorf("they arrived after %v and %v", got, again)
+		}
+		s := newServer(t, &simulator.Options{Travel: time.Hour, Seed: 7})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+		defer cancel()
+		if got := do(s, newRequest(ctx, t, genericPath, `{}`)); !errors.Is(got.err, context.DeadlineExceeded) {
+			t.Errorf("got %+v", got)
+		}
+		synctest.Wait()
+		if n := len(s.Calls()); n != 0 {
+			t.Errorf("%d calls arrived", n)
 		}
 	})
 }
