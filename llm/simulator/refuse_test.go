@@ -306,12 +306,44 @@ func TestRejections(t *testing.T) {
 	}
 }
 
-func TestMethodMustBePOST(t *testing.T) {
+// TestWrongMethodAndModel: each provider's answer to another method, and to a model that none of
+// its quotas names.
+func TestWrongMethodAndModel(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, nil)
-	r := newRequest(t.Context(), t, chatPath, "")
-	r.Method = "GET"
-	if got := do(s, r); got.status != 405 {
-		t.Errorf("got %d %s", got.status, got.body)
+	for p, want := range map[simulator.Provider]string{
+		simulator.OpenAI: `"code":"model_not_found"`, simulator.Anthropic: `"type":"not_found_error"`,
+		simulator.Gemini: `"status":"NOT_FOUND"`, simulator.Generic: `"code":"not_found"`,
+	} {
+		quotas := quota(p, perMinute(simulator.Requests, 1))
+		quotas[0].Models = []string{"another-*"}
+		s := newServer(t, &simulator.Options{Quotas: quotas})
+		r := newRequest(t.Context(), t, calls[p].path, "")
+		r.Method = "GET"
+		if got := do(s, r); got.status != 405 || at(t, got.body, "error") == nil {
+			t.Errorf("%s: GET: got %d %s", p, got.status, got.body)
+		}
+		got := post(t, s, calls[p].path, calls[p].body)
+		if got.status != 404 || !strings.Contains(got.body, want) {
+			t.Errorf("%s: got %d %s", p, got.status, got.body)
+		}
+		if c := last(t, s); c.Outcome != simulator.Rejected || c.Admitted || c.Quota != "" || c.Charged != (simulator.Amounts{}) {
+			t.Errorf("%s: the ledger has %+v", p, c)
+		}
+		if got := post(t, s, calls[p].path, `{`); got.status != 400 {
+			t.Errorf("%s: no JSON: got %d %s", p, got.status, got.body)
+		}
 	}
+}
+
+// TestHeadersOfSmallTimes: a reset is in whole milliseconds, rounded up.
+func TestHeadersOfSmallTimes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := simulator.Limit{Name: "rps", Dimension: simulator.Requests, Amount: 700, Burst: 700, Window: simulator.Bucket, Period: time.Second}
+		s := newServer(t, &simulator.Options{Quotas: quota(simulator.OpenAI, l)})
+		got := post(t, s, chatPath, chat("x"))
+		if v := got.header.Get("X-Ratelimit-Reset-Requests"); v != "2ms" {
+			t.Errorf("the reset of 1.43 ms is %q", v)
+		}
+	})
 }

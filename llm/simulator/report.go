@@ -82,7 +82,7 @@ type counted struct {
 
 // report counts again, from calls alone. Calls and entries after until are left out.
 func report(quotas []Quota, limits [][]limit, calls []*Call, until time.Time) (r Report) {
-	r.Until = until
+	r.Until, r.Limits = until, []LimitReport{}
 	found := map[lineKey]*counted{}
 	for _, c := range calls {
 		if c.Arrived.After(until) {
