@@ -30,7 +30,7 @@ func TestPresets(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newServer(t, &simulator.Options{Quotas: quotas})
-	for model, want := range map[string]string{"gpt-4.1-mini-2025-04-14": "gpt-mini", "gpt-4.1": "gpt", "unheard-of": ""} {
+	for model, want := range map[string]string{"gpt-4.1-mini-2025-04-14": "gpt-mini", "gpt-4.1": "gpt", "gpt-5": "gpt", "unheard-of": ""} {
 		post(t, s, chatPath, strings.Replace(chat("x"), "gpt-4.1", model, 1))
 		if c := last(t, s); c.Quota != want || c.Model != model {
 			t.Errorf("%s: the ledger has %+v", model, c)
