@@ -172,7 +172,7 @@ func (p *Profile) credit(r *Refusal, now time.Time) {
 }
 
 var (
-	openAILimit = regexp.MustCompile(`(?:on|for) ([^:]{1,100}): Limit:? ([\d,]{1,16})(?:, Used:? [\d,]{1,16})?(?:,? (?:/ min\. )?Requested:? ([\d,]{1,16}))?`)
+	openAILimit = regexp.MustCompile(`.*\b(?:on|for) ([^:]{1,100}): Limit:? (\d[\d,]{0,15}\d|\d)(?:, Used:? (?:\d[\d,]{0,15}\d|\d))?(?:, Requested:? (\d[\d,]{0,15}\d|\d))?`)
 	openAITry   = regexp.MustCompile(`(?i)(?:try again in|retry after|retry in) ((?:\d{1,9}(?:\.\d{1,12})?(?:ms|s|m|h))+|\d{1,9} seconds?)`)
 	openAIModel = regexp.MustCompile(`limit reached for ([\w.:/-]{1,128})`)
 )
@@ -257,7 +257,7 @@ func (p *Profile) fullAt(header http.Header, unit string, now time.Time) (at tim
 }
 
 var (
-	anthropicLimit  = regexp.MustCompile(`limit of ([\d,]{1,16}) (input tokens|output tokens|requests|tokens)`)
+	anthropicLimit  = regexp.MustCompile(`limit of (\d[\d,]{0,15}\d|\d) (input tokens|output tokens|requests|tokens)`)
 	anthropicRegain = regexp.MustCompile(`on (\d{4}-\d{2}-\d{2}) at 00:00 UTC`)
 )
 
