@@ -38,12 +38,17 @@ func TestCosts(t *testing.T) {
 		{"OpenAI keeps its own estimate", "openai", "/v1/responses", `{"input":"` + strings.Repeat("a", 400) + `","max_output_tokens":1}`, final(20, 0, 0, 1), units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 100)},
 		{"a provider's own sum", "openai", "/v1/chat/completions", `{"max_tokens":5}`, llm.Usage{Input: 20, InputKnown: true, Output: 5, OutputKnown: true, Total: 90, Final: true}, units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 90)},
 		{"OpenAI cut off", "openai", "/v1/chat/completions", `{"max_tokens":5,"stream":true}`, llm.Usage{Output: 30}, units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 130)},
-		{"embeddings", "openai", "/v1/embeddings", `{"input":"x"}`, llm.Usage{Input: 8, InputKnown: true, OutputKnown: true, Final: true}, units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 8)},
+		{"embeddings", "openai", "/v1/embeddings", `{"input":"x"}`, llm.Usage{Input: 8, InputKnown: true, OutputKnown: true, Final: true}, units("requests", 1, "tokens", 100), units("requests", 1, "tokens", 8)},
 		{"Anthropic without cache reads", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":50}`, final(100, 70, 20, 30), units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 30, "output_tokens", 30)},
 		{"Haiku 3.5 with cache reads", "anthropic", "/v1/messages", `{"model":"claude-3-5-haiku-latest","max_tokens":50}`, final(100, 70, 20, 30), units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 30)},
-		{"Anthropic cut off", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Input: 80, InputKnown: true, Output: 500}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 50)},
+		{"Anthropic cut off", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`, llm.Usage{Input: 80, InputKnown: true, Output: 500}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 50)},
 		{"Anthropic told more than was asked for", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Input: 80, InputKnown: true, Output: 70, OutputKnown: true}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 70)},
-		{"nothing was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 1)},
+		{"Anthropic cut off early", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`, llm.Usage{Input: 80, InputKnown: true, Output: 5, OutputKnown: true}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 5)},
+		{"nothing was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
+		{"nothing of a stream was heard", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`, llm.Usage{}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
+		{"a part of an answer was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Output: 7}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
+		{"an answer without usage", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Output: 7, Ended: true}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 7)},
+		{"in the background", "openai", "/v1/responses", `{"model":"gpt-4o","background":true}`, llm.Usage{Ended: true}, units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 100+16_384)},
 		{"Gemini counts the input", "gemini", "/v1beta/models/gemini-2.5-pro:generateContent", `{}`, final(90, 40, 0, 1000), units("requests", 1, "input_tokens", 100), units("requests", 1, "input_tokens", 90)},
 		{"Gemini's batch", "gemini", "/v1beta/models/e:batchEmbedContents", `{"requests":[{},{},{}]}`, final(9, 0, 0, 0), units("requests", 3, "input_tokens", 100), units("requests", 3, "input_tokens", 9)},
 		{"counting is free", "gemini", "/v1beta/models/gemini-2.5-pro:countTokens", `{}`, llm.Usage{}, nil, nil},
@@ -52,7 +57,7 @@ func TestCosts(t *testing.T) {
 		p := profile(t, c.profile)
 		call := parse(t, p, c.path, c.body)
 		held := est
-		if c.name == "OpenAI without max_tokens" {
+		if call.MaxOutput < 0 && c.profile == "openai" {
 			held.Output = p.MaxOutput(call)
 		}
 		if got := p.Admission(call, held); !slices.Equal(got, c.admitted) {

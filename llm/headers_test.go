@@ -15,7 +15,7 @@ import (
 func TestObserved(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 15, 20, 0, 0, 0, time.UTC)
-	in := func(d time.Duration) time.Time { return now.Add(d) }
+	in := now.Add
 	for _, c := range []struct {
 		name, profile string
 		header        http.Header

@@ -184,6 +184,9 @@ func (p *Profile) MaxOutput(c *Call) int64 {
 		f := p.Family(c.Model)
 		n = f.MaxOutput
 	}
+	if c.Operation == OpCompletions { // each prompt has its own
+		n = mul(n, max(1, c.Inputs))
+	}
 	return mul(n, c.Answers)
 }
 

@@ -27,6 +27,7 @@ func OpenAI() *Profile {
 			{Name: "gpt-4o", Prefixes: []string{"gpt-4o", "chatgpt-4o"}, Context: 128_000, MaxOutput: 16_384},
 			{Name: "gpt-4o-mini", Prefixes: []string{"gpt-4o-mini"}, Context: 128_000, MaxOutput: 16_384},
 			{Name: "gpt-4-turbo", Prefixes: []string{"gpt-4-turbo", "gpt-4-1106", "gpt-4-0125"}, Context: 128_000, MaxOutput: 4096, Weights: Cl100k()},
+			{Name: "gpt-4-32k", Prefixes: []string{"gpt-4-32k"}, Context: 32_768, MaxOutput: 32_768, Weights: Cl100k()},
 			{Name: "gpt-4", Prefixes: []string{"gpt-4"}, Context: 8192, MaxOutput: 8192, Weights: Cl100k()},
 			{Name: "gpt-3.5-turbo", Prefixes: []string{"gpt-3.5"}, Context: 16_385, MaxOutput: 4096, Weights: Cl100k()},
 			{Name: "o1", Prefixes: []string{"o1"}, Context: 200_000, MaxOutput: 100_000},

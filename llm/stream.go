@@ -319,7 +319,7 @@ func (s *Stream) Usage() Usage {
 		Input: s.seen[useInput], InputKnown: s.known[useInput],
 		CacheRead: s.seen[useCacheRead], CacheWrite: s.seen[useCacheWrite],
 		Output: s.seen[useOutput], OutputKnown: s.known[useOutput],
-		Reasoning: s.seen[useReasoning], Total: s.seen[useTotal],
+		Reasoning: s.seen[useReasoning], Total: s.seen[useTotal], Ended: s.Ended(),
 	}
 	switch s.p.wire {
 	case wireAnthropic: // its input_tokens are those that no cache was involved with
