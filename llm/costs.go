@@ -72,9 +72,9 @@ func (p *Profile) atStart(c *Call) int64 {
 //   - tokens: at least what OpenAI counted when the call started.
 //   - input_tokens: the whole input, without what was read from a cache if the family's CacheReads
 //     is false. If the provider did not tell, the estimate stands.
-//   - output_tokens: the whole output. If the provider did not tell the final number, it is what was
-//     delivered by an answer that ended, or by a stream that was cut off after it had begun.
-//     Otherwise the provider may be working still, and the reservation stands: no answer was heard,
+//   - output_tokens: the whole output. If the provider did not tell the final number, it is what
+//     was delivered by an answer that ended, or by a stream that was cut off after it had begun.
+//     Otherwise the provider may still be working, and the reservation stands: no answer was heard,
 //     or it is made in the background.
 //
 // For a call that the provider refused or failed see [Profile.Failed]. A call that was never sent
