@@ -104,18 +104,19 @@ func TestOddButValid(t *testing.T) {
 func TestWithUsage(t *testing.T) {
 	t.Parallel()
 	p := profile(t, "openai")
-	for body, want := range map[string]string{
-		`{"stream":true}`:                                                     `{"stream_options":{"include_usage":true},"stream":true}`,
-		` { "stream" : true , "x":1e400}`:                                     ` {"stream_options":{"include_usage":true}, "stream" : true , "x":1e400}`,
-		`{"stream":true,"stream_options":null}`:                               `{"stream":true,"stream_options":{"include_usage":true}}`,
-		`{"stream":true,"stream_options": {} }`:                               `{"stream":true,"stream_options": {"include_usage":true} }`,
-		`{"stream":true,"stream_options":{ "include_obfuscation":false}}`:     `{"stream":true,"stream_options":{"include_usage":true, "include_obfuscation":false}}`,
-		`{"stream_options":{"include_usage": false },"stream":true}`:          `{"stream_options":{"include_usage": true },"stream":true}`,
-		`{"stream_options":{"a":1,"include_usage":null,"b":2},"stream":true}`: `{"stream_options":{"a":1,"include_usage":true,"b":2},"stream":true}`,
-		`{"stream":true,"stream_options":{"include_usage":true}}`:             ``,
-		`{"stream":false}`:                                                    ``,
-		`{}`:                                                                  ``,
+	for _, row := range [][2]string{
+		{`{"stream":true}`, `{"stream_options":{"include_usage":true},"stream":true}`},
+		{` { "stream" : true , "x":1e400}`, ` {"stream_options":{"include_usage":true}, "stream" : true , "x":1e400}`},
+		{`{"stream":true,"stream_options":null}`, `{"stream":true,"stream_options":{"include_usage":true}}`},
+		{`{"stream":true,"stream_options": {} }`, `{"stream":true,"stream_options": {"include_usage":true} }`},
+		{`{"stream":true,"stream_options":{ "include_obfuscation":false}}`, `{"stream":true,"stream_options":{"include_usage":true, "include_obfuscation":false}}`},
+		{`{"stream_options":{"include_usage": false },"stream":true}`, `{"stream_options":{"include_usage": true },"stream":true}`},
+		{`{"stream_options":{"a":1,"include_usage":null,"b":2},"stream":true}`, `{"stream_options":{"a":1,"include_usage":true,"b":2},"stream":true}`},
+		{`{"stream":true,"stream_options":{"include_usage":true}}`, ``},
+		{`{"stream":false}`, ``},
+		{`{}`, ``},
 	} {
+		body, want := row[0], row[1]
 		c := parse(t, p, "/v1/chat/completions", body)
 		got, err := c.WithUsage([]byte(body))
 		if err != nil {
