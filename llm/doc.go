@@ -13,7 +13,7 @@
 //	s.Write(piece)
 //	s.Close()
 //	used := p.Settlement(call, est, s.Usage()) // units to settle the reservation with
-//	estimator.Learn(p, call, est, s.Usage())
+//	estimator.Learn(p, call, s.Usage())
 //
 // and, if the provider refuses, [Profile.Refusal] says what closed and until when.
 //
