@@ -15,8 +15,9 @@ func OpenAI() *Profile {
 		Name:  "openai",
 		Units: []string{drawgate.UnitRequests, UnitTokens},
 		Families: []Family{
-			// Models, contexts and largest outputs: platform.openai.com/docs/models, 2026-06. Dated
-			// versions share the limits of their alias.
+			// Contexts and largest outputs as OpenAI's pages of models, and those who cite them,
+			// gave them in 2026; where numbers differed, the larger. Dated versions share the
+			// limits of their alias.
 			{Name: "gpt-5.4", Prefixes: []string{"gpt-5.4"}, Context: 1_050_000, MaxOutput: 128_000},
 			{Name: "gpt-5", Prefixes: []string{"gpt-5"}, Context: 400_000, MaxOutput: 128_000},
 			{Name: "gpt-5-mini", Prefixes: []string{"gpt-5-mini"}, Context: 400_000, MaxOutput: 128_000},
@@ -76,8 +77,8 @@ func Anthropic() *Profile {
 		Families: []Family{
 			// docs.anthropic.com, rate limits and models, 2026-02 to 2026-05: all Opus 4.x share
 			// one limit, all Sonnet 4.x another.
-			{Name: "claude-opus-4", Prefixes: []string{"claude-opus-4"}, MaxOutput: 128_000},
-			{Name: "claude-sonnet-4", Prefixes: []string{"claude-sonnet-4"}, MaxOutput: 64_000},
+			{Name: "claude-opus-4", Prefixes: []string{"claude-opus-4"}},
+			{Name: "claude-sonnet-4", Prefixes: []string{"claude-sonnet-4"}},
 			{Name: "claude-haiku-4.5", Prefixes: []string{"claude-haiku-4-5"}, Context: 200_000, MaxOutput: 64_000},
 			{Name: "claude-sonnet-3.7", Prefixes: []string{"claude-3-7-sonnet"}, Context: 200_000, MaxOutput: 128_000},
 			{Name: "claude-haiku-3.5", Prefixes: []string{"claude-3-5-haiku"}, Context: 200_000, MaxOutput: 8192, CacheReads: true},
@@ -96,8 +97,8 @@ func Anthropic() *Profile {
 		MinutePause:   time.Minute,
 		ClientMaxWait: time.Minute, // anthropic-sdk-go sleeps as long as it is told
 		Overhead: Overhead{
-			// The hidden prompt for tools has up to 346 tokens for most models (docs.anthropic.com,
-			// tool use, pricing), and more for older ones and for some tools.
+			// The hidden prompt for tools has up to 346 tokens, for Claude 3 Opus 530
+			// (docs.anthropic.com, tool use, pricing and tokens).
 			Call: 4, CallBound: 64, Message: 4, MessageBound: 16,
 			Tool: 16, ToolBound: 1024, Tools: 346, ToolsBound: 1024, Search: 10_000,
 			Image: 1600, AudioBytes: 1600, VideoBytes: 1000, FileBytes: 50,

@@ -370,11 +370,12 @@ func (s *Stream) final(u Usage) bool {
 		return s.finish || s.form == formJSON && s.ended
 	case !u.OutputKnown:
 		return false
-	case s.p.wire == wireAnthropic && s.form == formEvents:
-		// message_start has a provisional output; the last message_delta the final one.
-		return s.ended || s.finish
+	case s.p.wire == wireGeneric || s.form == formJSON:
+		return true
 	}
-	return true
+	// Anthropic's message_start has a provisional output, and some servers that speak OpenAI's
+	// protocol tell the numbers so far in every chunk.
+	return s.ended || s.finish
 }
 
 // Refusal returns what an error inside the answer means: providers send one after the status 200 if

@@ -47,6 +47,12 @@ var answers = []struct {
 		true, 5,
 	},
 	{
+		"a server that tells the usage so far, cut off", "openai", "/v1/chat/completions", `{"model":"gpt-4o","stream":true}`,
+		"data: {\"choices\":[{\"delta\":{\"content\":\"Hello\"},\"finish_reason\":null}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1,\"total_tokens\":6}}\n\n",
+		llm.Usage{Input: 5, InputKnown: true, Output: 6, OutputKnown: true, Total: 6},
+		false, 5,
+	},
+	{
 		"responses in pieces", "openai", "/v1/responses", `{"model":"gpt-5","stream":true}`,
 		": comment\nevent: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"usage\":null,\"error\":null}}\n\n" +
 			"event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"Hi\"}\n\n" +
@@ -230,7 +236,7 @@ func TestStreamKeepsNothing(t *testing.T) { // not parallel: it counts allocatio
 	if got := s.Delivered().Bytes; got < 200*int64(len(piece)) {
 		t.Errorf("%d bytes were counted", got)
 	}
-	s.Write([]byte("\"}}]}\n\ndata: {\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n"))
+	s.Write([]byte("\"},\"finish_reason\":\"length\"}]}\n\ndata: {\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n"))
 	if u := s.Usage(); !u.Final || u.Output != 2 {
 		t.Errorf("the usage after a long line is %+v", u)
 	}
