@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf16"
 
 	"pgregory.net/rapid"
 
@@ -119,6 +120,51 @@ func TestUpperIsABound(t *testing.T) {
 			}
 			if likely := new(llm.Estimator).Likely(p, call).Input; likely < 1 || likely > upper {
 				t.Fatalf("%s: %d tokens are likely, at most %d are possible", body, likely, upper)
+			}
+		}
+	})
+}
+
+// TestCountsWhatTheTextSays: however a string is escaped, what it stands for is counted, each
+// character once.
+func TestCountsWhatTheTextSays(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "openai")
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.String().Draw(t, "text")
+		var escaped strings.Builder
+		for _, r := range text {
+			q, _ := json.Marshal(string(r))
+			switch units := utf16.Encode([]rune{r}); {
+			case rapid.Bool().Draw(t, "escape"):
+				for _, u := range units {
+					fmt.Fprintf(&escaped, "\\u%04x", u)
+				}
+			default:
+				escaped.Write(q[1 : len(q)-1])
+			}
+		}
+		c, err := p.Parse(http.MethodPost, "/v1/chat/completions", nil, []byte(`{"messages":[{"content":"`+escaped.String()+`"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := llm.Measure(text)
+		if c.Text.Bytes != int64(len(text)) || c.Text.Runes != want.Runes || c.Text.Counts != want.Counts {
+			t.Fatalf("%q as %s: %d bytes and %+v, want %d and %+v", text, escaped.String(), c.Text.Bytes, c.Text.Counts, len(text), want.Counts)
+		}
+	})
+}
+
+// TestEveryCharacterCosts: a text of any one character, many times, is not estimated at next to
+// nothing.
+func TestEveryCharacterCosts(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := rapid.Rune().Draw(t, "character")
+		m := llm.Measure(strings.Repeat(string(r), 1000))
+		for _, w := range []*llm.Weights{llm.O200k(), llm.Cl100k()} {
+			if n := w.Tokens(&m); n < 15 || n > float64(m.Bytes) {
+				t.Fatalf("1000 times %q is %.1f tokens", r, n)
 			}
 		}
 	})

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -124,6 +125,7 @@ func readError(body []byte) (e errorBody) {
 	if len(body) > maxErrorBody {
 		return e
 	}
+	body = bytes.TrimSpace(body)
 	if len(body) > 0 && body[0] == '[' {
 		var list []json.RawMessage
 		if json.Unmarshal(body, &list) != nil || len(list) == 0 {

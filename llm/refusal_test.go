@@ -147,7 +147,7 @@ func TestMeaningOfRefusals(t *testing.T) {
 		{"overloaded", "gemini", 503, nil, `{"error":{"code":503,"status":"UNAVAILABLE","message":"The model is overloaded."}}`, noon, llm.Overload, "", -1, ""},
 		{"internal", "gemini", 500, nil, `{"error":{"code":500,"status":"INTERNAL"}}`, noon, llm.Transient, "", -1, ""},
 		{"wrong key", "gemini", 400, nil, `{"error":{"code":400,"status":"INVALID_ARGUMENT","message":"API key not valid."}}`, noon, llm.NotQuota, "", -1, ""},
-		{"in an array", "gemini", 429, nil, "[" + geminiError("x", "22s", violation(freeTier, perDay, "250")) + "]", noon, llm.Day, "requests", 250, "2026-01-16T08:00:00Z"},
+		{"in an array", "gemini", 429, nil, "\n[" + geminiError("x", "22s", violation(freeTier, perDay, "250")) + "]", noon, llm.Day, "requests", 250, "2026-01-16T08:00:00Z"},
 	} {
 		now, err := time.Parse(time.RFC3339Nano, c.now)
 		if err != nil {

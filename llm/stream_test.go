@@ -209,6 +209,7 @@ func TestErrorInsideStream(t *testing.T) {
 		{"openai", "/v1/responses", "data: {\"type\":\"error\",\"code\":\"insufficient_quota\",\"message\":\"x\"}\n\n", llm.Credit},
 		{"openai", "/v1/responses", "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"rate_limit_exceeded\",\"message\":\"x\"}}}\n\n", llm.Minute},
 		{"gemini", "/v1beta/models/g:streamGenerateContent", "[{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"x\",\"details\":[{\"@type\":\"type.googleapis.com/google.rpc.QuotaFailure\",\"violations\":[{\"quotaId\":\"GenerateRequestsPerDayPerProjectPerModel-FreeTier\"}]}]}}\n]", llm.Day},
+		{"gemini", "/v1beta/models/g:streamGenerateContent", "data: {\"error\":{\"code\":503}}\n\n", llm.Overload},
 		{"gemini", "/v1beta/models/g:streamGenerateContent", "data: {\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"The model is overloaded.\"}}\n\n", llm.Overload},
 	} {
 		p := profile(t, c.profile)
