@@ -137,6 +137,14 @@ func TestLearnedFromTheWire(t *testing.T) {
 	if got := l.Amount(llm.LimitKey{Family: "gemini-2.5-flash", Unit: "requests", Day: true}, 250, now); got != 20 {
 		t.Errorf("%d requests per day, want 20", got)
 	}
+	l.NoteRefusal(gc, g.Refusal(429, nil, []byte(geminiError("x", "", violation(freeTier, perMinute, "0"))), now), now)
+	if got := l.Amount(llm.LimitKey{Family: "gemini-2.5-flash", Unit: "requests"}, 10, now); got != 0 {
+		t.Errorf("%d requests per minute of a model that is not offered", got)
+	}
+	l.NoteRefusal(gc, llm.Refusal{Meaning: llm.Minute, Unit: "input_tokens", Limit: -1}, now)
+	if got := l.Amount(llm.LimitKey{Family: "gemini-2.5-flash", Unit: "input_tokens"}, 10, now); got != 10 {
+		t.Errorf("%d input tokens per minute, by a refusal that names no limit", got)
+	}
 	// Anthropic's tokens are whichever side is tighter now: they are no limit of their own.
 	a := profile(t, "anthropic")
 	ac := parse(t, a, "/v1/messages", `{"model":"claude-opus-4-1"}`)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -89,12 +91,45 @@ func TestOddButValid(t *testing.T) {
 		`{"messages":[{"content":"\ud83dx\ude00"}]}`:                3,
 		`{"messages":[{"content":"\ud83d\u0061"}]}`:                 2,
 		`{"messages":[{"content":null}],"temperature":-1.5E-3}`:     4, // "null", as it might be shown
-		`{"x":1,"x":2}`:            2, // whatever it is
+		`{"x":1,"x":2}`: 2, // whatever it is
+		`{"messages":[{"` + strings.Repeat("k", 3000) + `":"a","content":"b"}]}`: 2, // a long key is no key that we know
 		`{"messages":"new"}`:       3,
 		`{"messages":{"new":[1]}}`: 1,
 	} {
 		if got := parse(t, p, "/v1/chat/completions", body).Text.Runes; got != chars {
 			t.Errorf("%s: %d characters, want %d", body, got, chars)
+		}
+	}
+}
+
+// TestMedia: media count by their kind and size, and not as text.
+func TestMedia(t *testing.T) {
+	t.Parallel()
+	data := strings.Repeat("QUJD", 5000)
+	for _, c := range []struct {
+		profile, path, body string
+		kind                llm.MediaKind
+		bytes, likely, most int64 // of the estimate, without what surrounds it
+	}{
+		{"openai", "/v1/chat/completions", `{"messages":[{"content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,%s","detail":"low"}}]}]}`, llm.Image, 15_000, 765, 48_169},
+		{"openai", "/v1/chat/completions", `{"messages":[{"content":[{"type":"input_audio","input_audio":{"data":"%s","format":"mp3"}}]}]}`, llm.Audio, 15_000, 9, 15_000},
+		{"openai", "/v1/chat/completions", `{"messages":[{"content":[{"type":"file","file":{"file_data":"%s","filename":"a.pdf"}}]}]}`, llm.File, 15_000, 300, 1_050_000},
+		{"openai", "/v1/responses", `{"input":[{"content":[{"type":"input_image","image_url":"data:image/png;base64,%s"}]}]}`, llm.Image, 15_000, 765, 48_169},
+		{"anthropic", "/v1/messages", `{"messages":[{"content":[{"type":"tool_result","content":[{"type":"image","source":{"data":"%s","type":"base64","media_type":"image/png"}}]}]}]}`, llm.Image, 15_000, 1600, 4784},
+		{"gemini", "/v1beta/models/g:generateContent", `{"contents":[{"parts":[{"inlineData":{"data":"%s","mimeType":"video/mp4"}}]}]}`, llm.Video, 15_000, 37, 1_048_576},
+	} {
+		p := profile(t, c.profile)
+		call := parse(t, p, c.path, strings.Replace(c.body, "%s", data, 1))
+		m := call.Media[c.kind]
+		if m.Count != 1 || m.Named != 0 || m.Bytes < c.bytes || m.Bytes > c.bytes+100 || call.Text.Bytes > 100 {
+			t.Errorf("%s: %+v of %v, and %d bytes of text", c.body, m, c.kind, call.Text.Bytes)
+		}
+		likely, upper := new(llm.Estimator).Likely(p, call).Input, p.Upper(call).Input
+		if likely < c.likely || likely > c.likely+60 || upper < c.most || upper > c.most+400 {
+			t.Errorf("%s: %d to %d tokens, want about %d to %d", c.body, likely, upper, c.likely, c.most)
+		}
+		if c.kind.String() == "unknown" {
+			t.Errorf("%d has no name", c.kind)
 		}
 	}
 }
@@ -232,6 +267,17 @@ func TestGeneric(t *testing.T) {
 	s := read(p, c, "data: {\"event\":\"piece\",\"piece\":\"hi\"}\n\ndata: {\"event\":\"end\",\"meta\":{\"in\":5,\"cached\":3,\"out\":2}}\n\n")
 	if u := s.Usage(); !s.Ended() || u.Input != 8 || u.Output != 2 || !u.Final {
 		t.Errorf("ended %v, %+v", s.Ended(), u)
+	}
+	now := time.Date(2026, 1, 15, 20, 0, 0, 0, time.UTC)
+	h := headers("X-Limit", "100", "X-Left", "0", "X-Reset", "30")
+	if seen := p.Observed(h, now); len(seen) != 1 || seen[0] != (llm.Observed{Unit: "tokens", Limit: 100, Step: 1, ResetAt: now.Add(30 * time.Second)}) {
+		t.Errorf("observed %+v", seen)
+	}
+	if r := p.Refusal(http.StatusTooManyRequests, h, []byte(`{"error":{"type":"tokens"}}`), now); r.Meaning != llm.Minute || !r.ReopenAt.Equal(now.Add(30*time.Second)) {
+		t.Errorf("refused with %+v", r)
+	}
+	if got := p.Settlement(c, llm.Estimate{Input: 50, Output: 18}, s.Usage()); !slices.Equal(got, units("requests", 1, "tokens", 18)) {
+		t.Errorf("settled with %v", got)
 	}
 	if p.Counts(parse(t, p, "/models", `{}`).Operation) {
 		t.Error("another path counts")

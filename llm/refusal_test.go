@@ -96,6 +96,7 @@ func TestMeaningOfRefusals(t *testing.T) {
 		{"absurd header", "openai", 429, headers("Retry-After", "1e300"), ``, noon, llm.Minute, "", -1, "2026-01-15T20:01:00Z"},
 		{"credit", "openai", 429, nil, `{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`, noon, llm.Credit, "", -1, "2026-01-15T21:00:00Z"},
 		{"hard limit", "openai", 400, nil, `{"error":{"message":"Billing hard limit has been reached","type":"invalid_request_error","code":"billing_hard_limit_reached"}}`, noon, llm.Credit, "", -1, "2026-01-15T21:00:00Z"},
+		{"payment required", "openai", 402, nil, `{}`, noon, llm.Credit, "", -1, "2026-01-15T21:00:00Z"},
 		{"overloaded with 429", "openai", 429, nil, `{"error":{"message":"The engine is currently overloaded, please try again later","type":"server_error"}}`, noon, llm.Overload, "", -1, ""},
 		{"overloaded", "openai", 503, nil, `{"error":{"code":"slow_down"}}`, noon, llm.Overload, "", -1, ""},
 		{"Azure", "openai", 429, nil, `{"error":{"code":"429","message":"Requests to the ChatCompletions_Create Operation under Azure OpenAI API have exceeded call rate limit of your current OpenAI S0 pricing tier. Please retry after 2 seconds."}}`, noon, llm.Minute, "requests", -1, "2026-01-15T20:00:02Z"},
@@ -120,6 +121,8 @@ func TestMeaningOfRefusals(t *testing.T) {
 		{"own cap", "anthropic", 400, nil, `{"type":"error","error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits. You will regain access on 2026-02-01 at 00:00 UTC."}}`, noon, llm.Spend, "", -1, "2026-02-01T00:00:00Z"},
 		{"own cap, absurd date", "anthropic", 400, nil, `{"type":"error","error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits. You will regain access on 2999-02-01 at 00:00 UTC."}}`, noon, llm.Spend, "", -1, "2026-02-01T00:00:00Z"},
 		{"credit", "anthropic", 400, nil, `{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}`, noon, llm.Credit, "", -1, "2026-01-15T21:00:00Z"},
+		{"a day", "anthropic", 429, headers("retry-after", "3600"), anthropic429("You have reached your daily limit of 1,000 requests."), noon, llm.Day, "requests", 1000, "2026-01-15T21:00:00Z"},
+		{"two units have nothing left", "anthropic", 429, headers("anthropic-ratelimit-requests-limit", "50", "anthropic-ratelimit-requests-remaining", "0", "anthropic-ratelimit-requests-reset", "2026-01-15T20:00:10Z", "anthropic-ratelimit-input-tokens-limit", "50", "anthropic-ratelimit-input-tokens-remaining", "0", "anthropic-ratelimit-input-tokens-reset", "2026-01-15T20:00:30Z"), anthropic429("slow"), noon, llm.Minute, "", -1, "2026-01-15T20:00:30Z"},
 		{"bad request", "anthropic", 400, nil, `{"type":"error","error":{"type":"invalid_request_error","message":"max_tokens: field required"}}`, noon, llm.NotQuota, "", -1, ""},
 		{"internal", "anthropic", 500, nil, `{"type":"error","error":{"type":"api_error","message":"x"}}`, noon, llm.Transient, "", -1, ""},
 
@@ -144,6 +147,10 @@ func TestMeaningOfRefusals(t *testing.T) {
 		{"not offered", "gemini", 429, nil, geminiError("x limit: 0", "22s", violation(freeTier, perDay, "0")), noon, llm.NotOffered, "requests", 0, "2026-01-16T20:00:00Z"},
 		{"not offered, by the message", "gemini", 429, nil, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"* Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_requests, limit: 0, model: gemini-3-pro"}}`, noon, llm.NotOffered, "requests", 0, "2026-01-16T20:00:00Z"},
 		{"spend limit", "gemini", 429, nil, geminiError("x", "", violation("spend_limit", "SpendLimitPerProject", "10")), noon, llm.Spend, "", 10, "2026-01-15T20:10:00Z"},
+		{"monthly cap", "gemini", 429, nil, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"Your project has exceeded its monthly spending cap."}}`, noon, llm.Spend, "", -1, "2026-02-01T08:00:00Z"},
+		{"credits", "gemini", 429, nil, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"Your prepayment credits are depleted."}}`, noon, llm.Credit, "", -1, "2026-01-15T21:00:00Z"},
+		{"images", "gemini", 429, nil, geminiError("x", "3s", violation("generate_images", "GenerateImagesPerMinutePerProject", "2")), noon, llm.Minute, "images", 2, "2026-01-15T20:00:03Z"},
+		{"details that are no list", "gemini", 429, nil, `{"error":{"code":429,"details":{"a":1}}}`, noon, llm.Minute, "", -1, "2026-01-15T20:01:00Z"},
 		{"overloaded", "gemini", 503, nil, `{"error":{"code":503,"status":"UNAVAILABLE","message":"The model is overloaded."}}`, noon, llm.Overload, "", -1, ""},
 		{"internal", "gemini", 500, nil, `{"error":{"code":500,"status":"INTERNAL"}}`, noon, llm.Transient, "", -1, ""},
 		{"wrong key", "gemini", 400, nil, `{"error":{"code":400,"status":"INVALID_ARGUMENT","message":"API key not valid."}}`, noon, llm.NotQuota, "", -1, ""},
@@ -180,10 +187,30 @@ func TestRefusalDetails(t *testing.T) {
 	if r.Model != "gemini-2.5-flash" || r.QuotaID != perDay || r.RetryAfter != 22*time.Second {
 		t.Errorf("%+v: the day of gemini-2.5-flash", r)
 	}
-	p := profile(t, "openai")
+	p := profile(t, "gemini")
+	p.ResetZone = "Nowhere/AtAll" // then a day is one of UTC
+	if r = p.Refusal(429, nil, []byte(geminiError("x", "", violation(freeTier, perDay, "250"))), now); !r.ReopenAt.Equal(time.Date(2026, 1, 16, 0, 0, 0, 0, time.UTC)) {
+		t.Errorf("%+v: an unknown zone", r)
+	}
+	p = profile(t, "openai")
 	p.CreditPause = 0
 	if r = p.Refusal(429, nil, []byte(`{"error":{"code":"insufficient_quota"}}`), now); r.Meaning != llm.Credit || !r.ReopenAt.IsZero() {
 		t.Errorf("%+v: without a pause, credit does not come back by itself", r)
+	}
+}
+
+// TestMeaningNames: each meaning has a name of its own, for logs and metrics.
+func TestMeaningNames(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for m := llm.NotQuota; m <= llm.NotOffered; m++ {
+		if name := m.String(); name == "" || name == "unknown" || seen[name] {
+			t.Errorf("meaning %d is called %q", m, name)
+		}
+		seen[m.String()] = true
+	}
+	if got := llm.Meaning(99).String(); got != "unknown" {
+		t.Errorf("a meaning that there is not is called %q", got)
 	}
 }
 

@@ -124,6 +124,13 @@ var answers = []struct {
 		true, 0,
 	},
 	{
+		"an event stream with all its oddities", "openai", "/v1/chat/completions", `{"stream":true}`,
+		"\xef\xbb\xbf: hello\rid: 1\rretry\rdata\rdata:{\"choices\":[{\"delta\":{\"content\":\"a\\t\\/\\b\\f\\r\\\"\"}}],\rdata: \"x\":1}\r\r" +
+			"a field with a name that is longer than any that we know: x\ndata: not JSON\n\ndata: {\"choices\":[{\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":7}}\n\ndata:[DONE]\n",
+		llm.Usage{Input: 5, InputKnown: true, Output: 7, OutputKnown: true, Final: true},
+		true, 7,
+	},
+	{
 		"numbers that are no numbers of tokens", "openai", "/v1/chat/completions", `{"model":"gpt-4o"}`,
 		`{"choices":[{"message":{"content":"Hello"}}],"usage":{"prompt_tokens":-3,"completion_tokens":1e99,"total_tokens":"7"}}`,
 		llm.Usage{Output: 6},
