@@ -93,7 +93,7 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 			counted = max(0, counted-max(0, u.CacheRead))
 		}
 	}
-	output := p.output(c, held, u)
+	output := settledOutput(c, held, u)
 	var costs []drawgate.Cost
 	for _, unit := range p.Units {
 		var n int64
@@ -114,8 +114,8 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 	return costs
 }
 
-// output returns the tokens of a call's answers, as far as they are known.
-func (p *Profile) output(c *Call, held Estimate, u Usage) int64 {
+// settledOutput returns the tokens of a call's answers, as far as they are known.
+func settledOutput(c *Call, held Estimate, u Usage) int64 {
 	switch {
 	case u.Final:
 		return u.Output

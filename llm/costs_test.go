@@ -163,7 +163,7 @@ func TestPrices(t *testing.T) {
 	}}
 	cost := func(model string, u llm.Usage) int64 {
 		t.Helper()
-		unit, n, err := prices.Cost(parse(t, p, "/v1/messages", `{"model":"`+model+`"}`), llm.Estimate{Input: 500}, u)
+		unit, n, err := prices.Cost(parse(t, p, "/v1/messages", `{"model":"`+model+`"}`), llm.Estimate{Input: 500, Output: 10}, u)
 		if err != nil || unit != "usd_micros" {
 			t.Fatal(unit, err)
 		}
@@ -174,8 +174,9 @@ func TestPrices(t *testing.T) {
 		used  llm.Usage
 		want  int64
 	}{
-		{"claude-sonnet-4-5", llm.Usage{Input: 1000, InputKnown: true, CacheRead: 400, CacheWrite: 100, Output: 200}, 500*3 + 120 + 375 + 3000},
-		{"claude-sonnet-4-5", llm.Usage{Output: 1}, 1500 + 15},
+		{"claude-sonnet-4-5", llm.Usage{Input: 1000, InputKnown: true, CacheRead: 400, CacheWrite: 100, Output: 200, Final: true}, 500*3 + 120 + 375 + 3000},
+		{"claude-sonnet-4-5", llm.Usage{Output: 1}, 1500 + 150},
+		{"claude-sonnet-4-5", llm.Usage{Output: 1, Ended: true}, 1500 + 15},
 		{"free", llm.Usage{Input: 1000, InputKnown: true}, 0},
 		{"tiny", llm.Usage{Input: 1, InputKnown: true}, 1},
 		{"tiny", llm.Usage{Input: 1_000_001, InputKnown: true}, 2},

@@ -7,9 +7,9 @@ package llm
 // median true count, as reserving too little is worse than reserving too much.
 func O200k() *Weights {
 	return &Weights{
-		Words: 0.922, LongLetters: 0.100, Capitals: 0.100, RareLetters: 0.703, Digits: 1.078, Punctuation: 0.628,
-		PunctuationOn: 0.150, Spaces: 0.668, SpacesOn: 0.020, Lines: 1.063, LinesOn: 0.100, Han: 0.737,
-		Kana: 0.740, Hangul: 0.800, OtherWords: 0.800, OtherLetters: 0.300, OtherBytes: 0.628,
+		Words: 0.922, LongLetters: 0.100, Capitals: 0.100, RareLetters: 0.703, Digits: 1.078, Punctuation: 0.621,
+		PunctuationOn: 0.150, PunctuationLong: 0.600, PunctuationSame: 0.050, Spaces: 0.676, SpacesOn: 0.020, Lines: 1.075,
+		LinesOn: 0.100, Han: 0.734, Kana: 0.738, Hangul: 0.800, OtherWords: 0.800, OtherLetters: 0.300, OtherBytes: 0.640,
 	}
 }
 
@@ -17,9 +17,9 @@ func O200k() *Weights {
 // source see [O200k].
 func Cl100k() *Weights {
 	return &Weights{
-		Words: 0.905, LongLetters: 0.100, Capitals: 0.100, RareLetters: 0.832, Digits: 1.104, Punctuation: 0.559,
-		PunctuationOn: 0.150, Spaces: 0.571, SpacesOn: 0.020, Lines: 1.321, LinesOn: 0.100, Han: 1.176,
-		Kana: 0.948, Hangul: 1.300, OtherWords: 0.900, OtherLetters: 0.500, OtherBytes: 0.735,
+		Words: 0.909, LongLetters: 0.100, Capitals: 0.100, RareLetters: 0.826, Digits: 1.111, Punctuation: 0.542,
+		PunctuationOn: 0.150, PunctuationLong: 0.600, PunctuationSame: 0.050, Spaces: 0.637, SpacesOn: 0.020, Lines: 1.293,
+		LinesOn: 0.100, Han: 1.175, Kana: 0.942, Hangul: 1.300, OtherWords: 0.900, OtherLetters: 0.750, OtherBytes: 0.739,
 	}
 }
 
