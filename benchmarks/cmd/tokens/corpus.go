@@ -76,7 +76,21 @@ func corpora() ([]corpus, error) {
 		}
 		list = append(list, c)
 	}
-	return list, nil
+	return append(list, mixed(list)), nil
+}
+
+// mixed is some of everything, as one application might send it: what is learned of one kind must
+// not spoil the others.
+func mixed(all []corpus) corpus {
+	m := corpus{name: "all, mixed"}
+	for i := range perCorpus {
+		c := &all[i%len(all)]
+		m.held = append(m.held, sample{text: c.held[i*len(c.held)/perCorpus].text})
+		if i < perFit {
+			m.fit = append(m.fit, sample{text: c.fit[i*len(c.fit)/perFit].text})
+		}
+	}
+	return m
 }
 
 // files takes pieces of the files below a folder: which part a file belongs to follows from its
