@@ -1,7 +1,8 @@
 // Package llm knows LLM providers: what a call will count against which quota, what it did count,
 // and what a refusal means.
 //
-// It is data and pure functions: no I/O, no goroutine, no clock. A [Profile] is one provider's
+// It is data and pure functions: no goroutine, no clock, no I/O except that a profile reads its time
+// zone. A [Profile] is one provider's
 // knowledge. Who calls a provider uses it in this order:
 //
 //	p, _ := llm.ByName("openai")

@@ -60,6 +60,7 @@ type Profile struct {
 	// believed.
 	Tokenizer func(model, text string) int
 
+	location *time.Location // of ResetZone, as it was at first
 	wire     wire
 	request  *node
 	response *node

@@ -138,7 +138,8 @@ func Gemini() *Profile {
 		},
 		FailedInput:  true,
 		OwnerHeaders: []string{"X-Goog-User-Project"},
-		ResetZone:    "America/Los_Angeles",
+		ResetZone:    pacific,
+		location:     loadZone(pacific),
 		CreditPause:  time.Hour,
 		MinutePause:  time.Minute,
 		Overhead: Overhead{

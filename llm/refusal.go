@@ -443,14 +443,22 @@ func geminiDetails(raw json.RawMessage) (all []violation, hint time.Duration) {
 	return all, hint
 }
 
-// zone returns the zone of the provider's days. Without a time zone database it is the zone's
-// latest midnight, if that is known: Pacific standard time for Los Angeles.
+// zone returns the zone of the provider's days.
 func (p *Profile) zone() *time.Location {
-	if loc, err := time.LoadLocation(p.ResetZone); err == nil {
+	if p.location != nil && p.location.String() == p.ResetZone {
+		return p.location
+	}
+	return loadZone(p.ResetZone) // somebody has set another one
+}
+
+// loadZone returns a zone of the IANA database. Where the database is missing, it is the zone's
+// latest midnight, if that is known: Pacific standard time for Los Angeles.
+func loadZone(name string) *time.Location {
+	if loc, err := time.LoadLocation(name); err == nil {
 		return loc
 	}
-	if p.ResetZone == "America/Los_Angeles" {
-		return time.FixedZone("PST", -8*60*60)
+	if name == pacific {
+		return time.FixedZone(pacific, -8*60*60)
 	}
 	return time.UTC
 }

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	maxEvent = 64 << 10 // bytes that are kept of an event, to read an error in it
+	maxEvent = 16 << 10 // bytes that are kept of an event, to read an error in it
 	maxField = 32       // bytes of a field's name in an event stream
 )
 
