@@ -1,9 +1,9 @@
 // Package llm knows LLM providers: what a call will count against which quota, what it did count,
 // and what a refusal means.
 //
-// It is data and pure functions: no goroutine, no clock, no I/O except that a profile reads its time
-// zone. A [Profile] is one provider's
-// knowledge. Who calls a provider uses it in this order:
+// It is data and pure functions: no goroutine, no clock, no I/O except that a profile reads its
+// time zone when it is made. A [Profile] is one provider's knowledge. Who calls a provider uses it
+// in this order:
 //
 //	p, _ := llm.ByName("openai")
 //	call, err := p.Parse("POST", "/v1/chat/completions", header, body) // what is asked for

@@ -207,6 +207,16 @@ func TestLargestOutput(t *testing.T) {
 			t.Errorf("%s: %d, want %d", body, got, want)
 		}
 	}
+	for body, want := range map[string]int64{
+		`{"prompt":"a","max_tokens":5,"n":2,"best_of":3}`: 15,
+		`{"prompt":["a","b"],"max_tokens":5,"n":2}`:       20,
+		`{"prompt":[1,2,3],"max_tokens":5}`:               5,
+		`{"prompt":[[1,2],[3]],"max_tokens":5}`:           10,
+	} {
+		if got := p.MaxOutput(parse(t, p, "/v1/completions", body)); got != want {
+			t.Errorf("%s: %d, want %d", body, got, want)
+		}
+	}
 }
 
 // TestLearning: estimates that are always too small grow at once, and those that are too large
@@ -237,6 +247,13 @@ func TestLearning(t *testing.T) {
 	tell(first/2, 3)
 	if got := e.Likely(p, call).Input; got < first {
 		t.Errorf("after four calls the estimate shrank to %d", got)
+	}
+	var young llm.Estimator
+	for i := range 30 {
+		if got := young.Likely(p, call).Input; i < 24 && got != first || i > 24 && got > first*6/10 {
+			t.Errorf("after %d calls of %d tokens the estimate is %d, at first it was %d", i, first/2, got, first)
+		}
+		young.Learn(p, call, llm.Usage{Input: first / 2, InputKnown: true})
 	}
 	tell(first/2, 600)
 	if got := e.Likely(p, call).Input; got > first*6/10 {

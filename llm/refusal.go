@@ -363,21 +363,13 @@ func (p *Profile) geminiRefusal(r *Refusal, e *errorBody, now time.Time) {
 	}
 	for i, v := range violations {
 		one := p.geminiViolation(r, &v, message, now)
-		if i == 0 || worse(one, *r) {
+		if i == 0 || one.ReopenAt.After(r.ReopenAt) {
 			*r = one
 		}
 	}
 	if len(r.QuotaID) > 200 {
 		r.QuotaID = ""
 	}
-}
-
-// worse reports whether a keeps the quota closed for longer than b.
-func worse(a, b Refusal) bool {
-	if a.ReopenAt.IsZero() != b.ReopenAt.IsZero() {
-		return a.ReopenAt.IsZero()
-	}
-	return a.ReopenAt.After(b.ReopenAt)
 }
 
 // geminiViolation says what one violation means, given what all have in common.

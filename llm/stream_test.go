@@ -131,6 +131,12 @@ var answers = []struct {
 		true, 7,
 	},
 	{
+		"data over several lines", "openai", "/v1/chat/completions", `{"stream":true}`,
+		"data: {\"usage\":\r\ndata: {\"prompt_tokens\":5,\r\ndata: \"completion_tokens\":7},\"choices\":[{\"finish_reason\":\"stop\"}]}\r\n\r\n",
+		llm.Usage{Input: 5, InputKnown: true, Output: 7, OutputKnown: true, Final: true},
+		false, 0,
+	},
+	{
 		"numbers that are no numbers of tokens", "openai", "/v1/chat/completions", `{"model":"gpt-4o"}`,
 		`{"choices":[{"message":{"content":"Hello"}}],"usage":{"prompt_tokens":-3,"completion_tokens":1e99,"total_tokens":"7"}}`,
 		llm.Usage{Output: 6},
