@@ -170,6 +170,29 @@ func TestEveryCharacterCosts(t *testing.T) {
 	})
 }
 
+// TestStructureCounts: what a tool's definition and arguments have between their texts reaches the
+// model as well.
+func TestStructureCounts(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "openai")
+	const schema = `{"type":"object","properties":{"a":{"type":"array","items":{"type":"string"}},"b":{"enum":["x","y",1,true,null]}},"required":["a"]}`
+	c := parse(t, p, "/v1/chat/completions", `{"tools":[{"function":{"parameters":`+schema+`}}]}`)
+	if c.Schemas.Bytes < int64(len(schema)) {
+		t.Errorf("%d bytes are counted of a schema of %d", c.Schemas.Bytes, len(schema))
+	}
+	list := `["` + strings.Repeat(`x","`, 500) + `"]`
+	c = parse(t, profile(t, "anthropic"), "/v1/messages", `{"messages":[{"content":[{"type":"tool_use","input":{"a":`+list+`}}]}]}`)
+	if c.Text.Bytes < int64(len(list)) {
+		t.Errorf("%d bytes are counted of arguments of %d", c.Text.Bytes, len(list))
+	}
+	for _, text := range []string{" ", "\t", "a", "\n"} {
+		m := llm.Measure(text)
+		if n := llm.O200k().Tokens(&m); n != 1 {
+			t.Errorf("%q is %v tokens, want 1", text, n)
+		}
+	}
+}
+
 // TestUnknownSizesAreBounded: what the body does not have is at most the model's context.
 func TestUnknownSizesAreBounded(t *testing.T) {
 	t.Parallel()

@@ -131,6 +131,15 @@ func TestLearnedFromTheWire(t *testing.T) {
 	if got := l.Amount(k, 5000, now); got != 400 {
 		t.Errorf("%d tokens per minute, want the project's 400", got)
 	}
+	for _, seen := range [][]llm.Observed{
+		{{Unit: "tokens", Limit: 300}, {Unit: "tokens", Scope: "project", Limit: 900}},
+		{{Unit: "tokens", Scope: "project", Limit: 300}, {Unit: "tokens", Limit: 900}},
+		{{Unit: "tokens", Limit: 300}, {Unit: "tokens", Scope: "priority", Limit: 200}},
+	} {
+		if l.NoteObserved(p, c, seen, now); l.Amount(k, 5000, now) != 300 {
+			t.Errorf("%+v: %d tokens per minute, want 300", seen, l.Amount(k, 5000, now))
+		}
+	}
 	g := profile(t, "gemini")
 	gc := parse(t, g, "/v1beta/models/gemini-2.5-flash:generateContent", `{}`)
 	l.NoteRefusal(gc, g.Refusal(429, nil, []byte(geminiError("x", "22s", violation(freeTier, perDay, "20"))), now), now)

@@ -27,6 +27,7 @@ func TestBodiesThatCannotBeCounted(t *testing.T) {
 		`{} {}`:                "not valid JSON",
 		`{"a":1,}`:             "not valid JSON",
 		`{"a" 1}`:              "not valid JSON",
+		`{"a":[1,]}`:           "not valid JSON",
 		`[]`:                   "not valid JSON",
 		`{"a":01}`:             "not valid JSON",
 		`{"a":-}`:              "not valid JSON",
@@ -73,6 +74,9 @@ func TestBodiesThatCannotBeCounted(t *testing.T) {
 	p := profile(t, "openai")
 	if _, err := p.Parse(http.MethodPost, "/v1/chat/completions", headers("Content-Encoding", "gzip"), []byte(`{}`)); err == nil || !strings.Contains(err.Error(), "compressed") {
 		t.Errorf("a compressed body: %v", err)
+	}
+	if _, err := p.Parse(http.MethodPost, "/v1/chat/completions", headers("Content-Encoding", "Identity"), []byte(`{}`)); err != nil {
+		t.Errorf("a body as it is: %v", err)
 	}
 	for _, body := range []string{`{"generationConfig":{"maxOutputTokens":1},"generation_config":{"maxOutputTokens":1000}}`, `{"generationConfig":{"maxOutputTokens":1,"max_output_tokens":1000}}`} {
 		if _, err := profile(t, "gemini").Parse(http.MethodPost, "/v1beta/models/g:generateContent", nil, []byte(body)); err == nil || !strings.Contains(err.Error(), "twice") {

@@ -239,8 +239,19 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		}
 	case reqSchema, reqTool:
 		r.structure(&r.call.Schemas)
+	case reqText:
+		if r.raw() {
+			r.structure(&r.call.Text)
+		}
 	}
 	return nil
+}
+
+// raw reports whether the array or object that is read last is JSON that the model sees as such, as
+// the arguments of a tool are.
+func (r *requestReader) raw() bool {
+	n := len(r.scan.stack)
+	return n > 0 && r.scan.stack[n-1].node == nil
 }
 
 func (r *requestReader) end(ro role, _ bool, offset int64) error {
@@ -330,12 +341,15 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 	}
 	switch ro {
 	case reqText, reqSchema, reqMessage, reqTool, reqInput:
-		if kind == '"' {
-			return nil
-		}
 		t := &c.Text
 		if ro == reqSchema || ro == reqTool {
 			t = &c.Schemas
+		}
+		if r.raw() {
+			r.structure(t)
+		}
+		if kind == '"' {
+			return nil
 		}
 		r.flush()
 		r.tapped(t).Add(string(value))
