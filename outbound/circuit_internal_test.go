@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCircuitGoesRound shows C4's four steps with its numbers: five failures open the circuit, after
-// 60 s one call may try, and two that succeed close it.
+// TestCircuitGoesRound shows C4's four steps with its numbers: five failures open the circuit,
+// after 60 s one call may try, and two that succeed close it.
 //
 // req: C4
 func TestCircuitGoesRound(t *testing.T) {
@@ -63,8 +63,8 @@ func TestCircuitGoesRound(t *testing.T) {
 	})
 }
 
-// TestCircuitAgainstAList compares the circuit with the plainest description of it: the list of what
-// ended, on random histories of overlapping calls.
+// TestCircuitAgainstAList compares the circuit with the plainest description of it: the list of
+// what ended, on random histories of overlapping calls.
 //
 // req: C4
 func TestCircuitAgainstAList(t *testing.T) {

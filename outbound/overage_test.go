@@ -35,6 +35,7 @@ func TestFreeTierAroundMidnight(t *testing.T) {
 }
 
 func freeTier(t *testing.T, windows simulator.Window) {
+	t.Helper()
 	const rpm, tpm, rpd = 5, 250_000, 25
 	sim, err := simulator.New(&simulator.Options{Windows: windows, Quotas: []simulator.Quota{{
 		Provider: simulator.Gemini, Name: "gemini-2.5-pro", Models: []string{"gemini-2.5-pro"}, FreeTier: true,

@@ -319,8 +319,8 @@ func (t *Transport) answer(ctx context.Context, run *running, r *request, resp *
 	resp.Body = b
 }
 
-// answerBody reads the usage from an answer as it passes, and ends the call with it. It may be closed
-// while it is read.
+// answerBody reads the usage from an answer as it passes, and ends the call with it. It may be
+// closed while it is read.
 type answerBody struct {
 	ctx  context.Context //nolint:containedctx // the request's, which says if the caller has left
 	t    *Transport

@@ -162,7 +162,8 @@ func (b *bench) nothingHeld() {
 	}
 }
 
-// TestWhatWasUsedIsSettled: of each API, streamed or not, the quota counts what the provider counts.
+// TestWhatWasUsedIsSettled: of each API, streamed or not, the quota counts what the provider
+// counts.
 //
 // req: C5 C9
 func TestWhatWasUsedIsSettled(t *testing.T) {
