@@ -48,6 +48,7 @@ type Handler struct {
 	headers *httplimit.Headers
 	logged  sampler.Sampler
 
+	own  *http.Transport // nil: Options had one
 	life context.Context //nolint:containedctx // ends waits in the queue when the handler stops
 	stop context.CancelFunc
 }
@@ -70,7 +71,8 @@ func New(e *engine.Engine, c Config, opts *Options) (*Handler, error) {
 	o.MaxBody, o.Wait = cmp.Or(o.MaxBody, defaultBody), cmp.Or(o.Wait, defaultWait)
 	o.Cache, o.Drain = cmp.Or(o.Cache, defaultCache), cmp.Or(o.Drain, defaultDrain)
 	if o.Base == nil {
-		o.Base = newBase()
+		h.own = newBase()
+		o.Base = h.own
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
