@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCircuitGoesRound shows C4's four steps with its numbers: five failures open the circuit, after
-// 60 s one call may try, and two that succeed close it.
+// TestCircuitGoesRound shows C4's four steps with its numbers: five failures open the circuit,
+// after 60 s one call may try, and two that succeed close it.
 //
 // req: C4
 func TestCircuitGoesRound(t *testing.T) {
@@ -38,9 +38,9 @@ func TestCircuitGoesRound(t *testing.T) {
 		}
 		is(CircuitOpen)
 		begin(false)
-		time.Sleep(60*time.Second - 1)
+		time.Sleep(60*time.Second - time.Microsecond)
 		begin(false)
-		time.Sleep(1)
+		time.Sleep(time.Microsecond)
 		is(CircuitHalfOpen)
 		a := begin(true)
 		begin(false) // one trial at a time
@@ -63,8 +63,8 @@ func TestCircuitGoesRound(t *testing.T) {
 	})
 }
 
-// TestCircuitAgainstAList compares the circuit with the plainest description of it: the list of what
-// ended, on random histories of overlapping calls.
+// TestCircuitAgainstAList compares the circuit with the plainest description of it: the list of
+// what ended, on random histories of overlapping calls.
 //
 // req: C4
 func TestCircuitAgainstAList(t *testing.T) {
@@ -103,8 +103,8 @@ func TestCircuitAgainstAList(t *testing.T) {
 				u := under[i]
 				under = append(under[:i], under[i+1:]...)
 				current := u.phase == phase
-				switch how := rapid.IntRange(0, 2).Draw(t, "how"); {
-				case how == 0:
+				switch rapid.IntRange(0, 2).Draw(t, "how") {
+				case 0:
 					closed := u.a.succeeded()
 					switch {
 					case u.trial:
@@ -116,7 +116,7 @@ func TestCircuitAgainstAList(t *testing.T) {
 					case current && !open:
 						row = 0
 					}
-				case how == 1:
+				case 1:
 					opened := u.a.failed(now)
 					switch {
 					case u.trial:

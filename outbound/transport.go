@@ -140,7 +140,7 @@ func (t *Transport) Send(req *http.Request, body []byte, call *llm.Call) (*http.
 			return resp, err
 		}
 		if resp != nil {
-			resp.Body.Close()
+			_ = resp.Body.Close() // it was read
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (t *Transport) readBody(req *http.Request) ([]byte, error) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, nil
 	}
-	defer req.Body.Close()
+	defer req.Body.Close() //nolint:errcheck // it was read to its end, or is not sent
 	if req.ContentLength > t.opts.MaxBody {
 		return nil, fmt.Errorf("%w: it has %d bytes, and at most %d are read", ErrTooLarge, req.ContentLength, t.opts.MaxBody)
 	}
@@ -246,6 +246,10 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 	g := &gate{late: run.late}
 	resp, err = t.opts.Base.RoundTrip(withBody(run.hold.Context(), r.http, r.body, g))
 	over = true
+	if g.closed.Load() && resp != nil { // a base that answers although it could not read the request
+		_ = resp.Body.Close() // nobody reads it
+		err = errLate
+	}
 	if err != nil {
 		again, err = t.lost(ctx, run, g, err)
 		return nil, err, again
@@ -284,8 +288,8 @@ func (t *Transport) lost(ctx context.Context, run *running, g *gate, err error) 
 
 // refusal ends a call whose answer is an error, and leaves the answer to the caller.
 func (t *Transport) refusal(run *running, r *request, resp *http.Response) (again bool) {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // what was read of it says enough
-	resp.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	_ = resp.Body.Close() // what was read of it is enough
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	if resp.Header.Get("Content-Length") != "" {
 		resp.Header.Set("Content-Length", fmt.Sprint(len(body)))
@@ -357,8 +361,8 @@ func (t *Transport) answer(ctx context.Context, run *running, r *request, resp *
 	resp.Body = b
 }
 
-// answerBody reads the usage from an answer as it passes, and ends the call with it. It may be closed
-// while it is read.
+// answerBody reads the usage from an answer as it passes, and ends the call with it. It may be
+// closed while it is read.
 type answerBody struct {
 	ctx  context.Context //nolint:containedctx // the request's, which says if the caller has left
 	t    *Transport
@@ -380,7 +384,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	b.mu.Unlock()
 	if err != nil {
 		b.finish(err)
-		if cause := context.Cause(b.run.hold.Context()); err != io.EOF && errors.Is(cause, ErrHoldLost) {
+		if cause := context.Cause(b.run.hold.Context()); !errors.Is(err, io.EOF) && errors.Is(cause, ErrHoldLost) {
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
 	}
@@ -405,10 +409,10 @@ func (b *answerBody) finish(err error) {
 		return
 	}
 	if b.stream == nil { // the estimate stands
-		b.end(err, err == io.EOF, nil)
+		b.end(err, errors.Is(err, io.EOF), nil)
 		return
 	}
-	b.stream.Close()
+	_ = b.stream.Close() // it has no error
 	used := b.stream.Usage()
 	b.run.event.Usage = used
 	if what, ok := b.stream.Refusal(time.Now()); ok {
@@ -432,7 +436,7 @@ func (b *answerBody) end(err error, whole bool, used []drawgate.Cost) {
 		}
 		b.run.dropped(used)
 	default:
-		if b.run.event.Err = err; err == io.EOF {
+		if b.run.event.Err = err; errors.Is(err, io.EOF) {
 			b.run.event.Err = io.ErrUnexpectedEOF
 		}
 		b.run.failed(used)
