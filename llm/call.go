@@ -72,10 +72,11 @@ type Call struct {
 
 	Stream       bool // the answer comes in pieces
 	IncludeUsage bool // OpenAI's stream_options.include_usage: the stream will tell the usage
+	Background   bool // the response only says that the answer will be made
 
 	MaxOutput int64 // largest number of tokens of one answer, as the call says; -1 if it does not
 	Answers   int64 // how many are asked for, at least 1: n, candidateCount
-	Inputs    int64 // texts of an embeddings call; 0 otherwise
+	Inputs    int64 // texts of a list: of embeddings, of completions, items of responses; otherwise 0
 
 	Messages int64 // in the prompt, at least 1
 	Tools    int64 // tools that the model may use
@@ -127,4 +128,6 @@ type Usage struct {
 	Total int64
 	// Final says that the provider told the usage of the whole call.
 	Final bool
+	// Ended says that the whole answer was read.
+	Ended bool
 }

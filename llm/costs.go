@@ -72,8 +72,10 @@ func (p *Profile) atStart(c *Call) int64 {
 //   - tokens: at least what OpenAI counted when the call started.
 //   - input_tokens: the whole input, without what was read from a cache if the family's CacheReads
 //     is false. If the provider did not tell, the estimate stands.
-//   - output_tokens: the whole output; if the provider did not tell the final number, what was
-//     delivered, and at least 1.
+//   - output_tokens: the whole output. If the provider did not tell the final number, it is what
+//     was delivered by an answer that ended, or by a stream that was cut off after it had begun.
+//     Otherwise the provider may still be working, and the reservation stands: no answer was heard,
+//     or it is made in the background.
 //
 // For a call that the provider refused or failed see [Profile.Failed]. A call that was never sent
 // is cancelled, not settled.
@@ -91,7 +93,7 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 			counted = max(0, counted-max(0, u.CacheRead))
 		}
 	}
-	output := p.output(c, held, u)
+	output := settledOutput(c, held, u)
 	var costs []drawgate.Cost
 	for _, unit := range p.Units {
 		var n int64
@@ -112,18 +114,21 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 	return costs
 }
 
-// output returns the tokens of a call's answers, as far as they are known.
-func (p *Profile) output(c *Call, held Estimate, u Usage) int64 {
+// settledOutput returns the tokens of a call's answers, as far as they are known.
+func settledOutput(c *Call, held Estimate, u Usage) int64 {
 	switch {
 	case u.Final:
 		return u.Output
 	case c.Operation == OpEmbeddings:
 		return 0
 	}
-	// What was delivered is bounded by what was asked for, unless the provider itself tells more.
-	n := max(u.Output, 1)
-	if !u.OutputKnown {
-		n = min(n, max(held.Output, 1))
+	n := u.Output
+	if !u.OutputKnown { // what was delivered is bounded by what was asked for
+		n = min(n, held.Output)
+	}
+	begun := u.Ended || c.Stream && u.Output > 0
+	if c.Background || !begun {
+		n = max(n, held.Output)
 	}
 	return n
 }

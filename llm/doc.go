@@ -1,8 +1,9 @@
 // Package llm knows LLM providers: what a call will count against which quota, what it did count,
 // and what a refusal means.
 //
-// It is data and pure functions: no I/O, no goroutine, no clock. A [Profile] is one provider's
-// knowledge. Who calls a provider uses it in this order:
+// It is data and pure functions: no goroutine, no clock, no I/O except that a profile reads its
+// time zone when it is made. A [Profile] is one provider's knowledge. Who calls a provider uses it
+// in this order:
 //
 //	p, _ := llm.ByName("openai")
 //	call, err := p.Parse("POST", "/v1/chat/completions", header, body) // what is asked for
@@ -13,7 +14,7 @@
 //	s.Write(piece)
 //	s.Close()
 //	used := p.Settlement(call, est, s.Usage()) // units to settle the reservation with
-//	estimator.Learn(p, call, est, s.Usage())
+//	estimator.Learn(p, call, s.Usage())
 //
 // and, if the provider refuses, [Profile.Refusal] says what closed and until when.
 //

@@ -17,7 +17,7 @@ const (
 	Unauthorized                  // the key is missing or wrong
 	BadRequest                    // the call cannot be counted, or can never fit
 	Overloaded                    // too much is waiting here, or the provider is overloaded
-	ServerError                   // something failed here
+	ServerError                   // something failed here, before anything was sent
 	TimedOut                      // no answer in time
 	NotFound                      // there is no such model or operation, as far as the caller may know
 	Forbidden                     // the key may not do this

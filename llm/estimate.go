@@ -78,7 +78,7 @@ func (p *Profile) likely(c *Call) (e Estimate, class Class) {
 // Bounds of what an Estimator keeps and believes.
 const (
 	learnWindow   = 256  // calls per model family and class of content
-	learnQuantile = 0.97 // of actual ÷ estimate: the part of the calls for which the estimate suffices
+	learnQuantile = 0.95 // of actual ÷ estimate: the part of the calls for which the estimate suffices
 	learnFrom     = 24   // calls before an estimate is made smaller; it is made larger at once
 	learnLeast    = 0.25 // corrections are between these, whatever is learned
 	learnMost     = 8.0

@@ -488,7 +488,7 @@ func (s *scanner) endScalar(kind byte) error {
 	if kind == '"' && !s.keep {
 		value = nil
 	}
-	return s.sink.scalar(s.role, kind, value, s.whole, s.start)
+	return s.sink.scalar(s.role, kind, value, s.whole || kind != '"', s.start)
 }
 
 func (s *scanner) endNumber() error {

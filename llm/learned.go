@@ -75,11 +75,8 @@ func (l *Learned) NoteObserved(p *Profile, c *Call, seen []Observed, now time.Ti
 		if o.Scope != "" && o.Scope != "project" || !p.unit(o.Unit) {
 			continue
 		}
-		if o.Scope == "project" && tighter(seen, o) {
-			continue // the organisation's is smaller
-		}
-		if o.Scope == "" && tighter(seen, o) {
-			continue // the project's is smaller
+		if tighter(seen, o) { // of the organisation's and the project's, the smaller one decides
+			continue
 		}
 		l.Note(LimitKey{Owner: c.Owner, Family: c.Family, Unit: o.Unit}, o.Limit, now)
 	}

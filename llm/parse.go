@@ -11,33 +11,34 @@ import (
 
 // The roles of values in requests.
 const (
-	_            role = iota
-	reqText           // a part of the prompt
-	reqSchema         // of a tool's definition, or of the answer's format
-	reqSkip           // does not reach the model
-	reqModel          //
-	reqMaxOutput      //
-	reqAnswers        //
-	reqStream         //
-	reqRoot           // the body
-	reqOptions        // stream_options
-	reqUsage          // stream_options.include_usage
-	reqMessage        // an element of the list of messages
-	reqTool           // an element of the list of tools
-	reqSearch         // a tool of the provider, by its type
-	reqInput          // an element of the input of an embeddings call
-	reqHidden         // names a part of the prompt that the provider has
-	reqImage          // media whose kind is known
-	reqAudio          //
-	reqVideo          //
-	reqFile           //
-	reqInline         // media whose kind is told by its type
-	reqData           // the content of media
-	reqMime           // the type of media
-	reqSource         // how media are given
-	reqBoth           // the largest output, which the provider calls by an older name as well
-	reqBlock          // the type of a block that has media
-	reqNamed          // an id of media
+	_             role = iota
+	reqText            // a part of the prompt
+	reqSchema          // of a tool's definition, or of the answer's format
+	reqSkip            // does not reach the model
+	reqModel           //
+	reqMaxOutput       //
+	reqAnswers         //
+	reqStream          //
+	reqRoot            // the body
+	reqOptions         // stream_options
+	reqUsage           // stream_options.include_usage
+	reqMessage         // an element of the list of messages
+	reqTool            // an element of the list of tools
+	reqSearch          // a tool of the provider, by its type
+	reqInput           // an element of the input of an embeddings call
+	reqHidden          // names a part of the prompt that the provider has
+	reqImage           // media whose kind is known
+	reqAudio           //
+	reqVideo           //
+	reqFile            //
+	reqInline          // media whose kind is told by its type
+	reqData            // the content of media
+	reqMime            // the type of media
+	reqSource          // how media are given
+	reqBoth            // the largest output, which the provider calls by an older name as well
+	reqBlock           // the type of a block that has media
+	reqNamed           // an id of media
+	reqBackground      // the answer is made after the response
 )
 
 // Parse reads what matters to quotas from a request. path is the URL's path, with or without its
@@ -238,8 +239,19 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		}
 	case reqSchema, reqTool:
 		r.structure(&r.call.Schemas)
+	case reqText:
+		if r.raw() {
+			r.structure(&r.call.Text)
+		}
 	}
 	return nil
+}
+
+// raw reports whether the array or object that is read last is JSON that the model sees as such, as
+// the arguments of a tool are.
+func (r *requestReader) raw() bool {
+	n := len(r.scan.stack)
+	return n > 0 && r.scan.stack[n-1].node == nil
 }
 
 func (r *requestReader) end(ro role, _ bool, offset int64) error {
@@ -324,15 +336,20 @@ func (r *requestReader) tapped(t *Text) *Text {
 func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, offset int64) (err error) {
 	c := r.call
 	null := kind == 'n'
-	r.item(ro)
+	if ro != reqInput || kind == '"' { // a number is a token of a text that is given as tokens
+		r.item(ro)
+	}
 	switch ro {
 	case reqText, reqSchema, reqMessage, reqTool, reqInput:
-		if kind == '"' {
-			return nil
-		}
 		t := &c.Text
 		if ro == reqSchema || ro == reqTool {
 			t = &c.Schemas
+		}
+		if r.raw() {
+			r.structure(t)
+		}
+		if kind == '"' {
+			return nil
 		}
 		r.flush()
 		r.tapped(t).Add(string(value))
@@ -364,12 +381,14 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		if err != nil || n > maxAnswers {
 			return errCount
 		}
-		c.Answers = max(1, n)
+		c.Answers = max(c.Answers, n)
 	case reqStream:
 		c.Stream = kind == 't'
 		if kind != 't' && kind != 'f' && !null {
 			return errKind
 		}
+	case reqBackground:
+		c.Background = kind == 't'
 	case reqRoot:
 		return errKind
 	case reqOptions:

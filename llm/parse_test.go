@@ -70,9 +70,9 @@ func TestParse(t *testing.T) {
 			int64(len("suserhiassistanttool_usetfq1trueuserimagedocumentplain")),
 		},
 		{
-			"anthropic", "/v1/messages", `{"model":"claude-opus-4-1","max_tokens":10,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://example.com/x"}},{"type":"document","source":{"type":"url","url":"https://example.com/y"}}]}]}`,
+			"anthropic", "/v1/messages", `{"model":"claude-opus-4-1","max_tokens":10,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://example.com/x"}},{"type":"document","source":{"type":"url","url":"https://example.com/y"}},{"type":"document","source":{"type":"content","content":[{"type":"text","text":"z"}]}}]}]}`,
 			llm.Call{Operation: llm.OpMessages, Model: "claude-opus-4-1", Family: "claude-opus-4", MaxOutput: 10, Answers: 1, Messages: 1, Media: [4]llm.Media{{Count: 1, Named: 1}, {}, {}, {Count: 1, Named: 1}}},
-			int64(len("userimagedocument")),
+			int64(len("userimagedocumentdocumenttextz")),
 		},
 		{"anthropic", "/v1/messages/count_tokens", `{"model":"claude-haiku-4-5","messages":[]}`, llm.Call{Operation: llm.OpCountTokens, Model: "claude-haiku-4-5", Family: "claude-haiku-4.5", MaxOutput: -1, Answers: 1, Messages: 1}, 0},
 		{

@@ -35,12 +35,12 @@ func Presets() []Preset {
 			upstream(drawgate.RollingLimit("rpm", 5, time.Minute)),
 			upstream(drawgate.RollingLimit("tpm", 250_000, time.Minute).Of(UnitInputTokens)),
 			upstream(drawgate.CalendarLimit("rpd", 25, drawgate.Day, pacific).WithHeadroom(drawgate.Share{Units: 1}))),
-		geminiPreset("gemini-2.5-flash-tier1", "ai.google.dev/gemini-api/docs/rate-limits, before the table was removed", "2025-12",
+		geminiPreset("gemini-2.5-flash-tier1", "ai.google.dev/gemini-api/docs/quota, before the table was removed", "2025-05",
 			upstream(drawgate.RollingLimit("rpm", 1000, time.Minute)),
 			upstream(drawgate.RollingLimit("tpm", 1_000_000, time.Minute).Of(UnitInputTokens)),
 			upstream(drawgate.CalendarLimit("rpd", 10_000, drawgate.Day, pacific))),
 		{
-			Name: "openai-gpt-4.1-tier1", Profile: "openai", Source: "platform.openai.com/docs/models/gpt-4.1", Date: "2026-06",
+			Name: "openai-gpt-4.1-tier1", Profile: "openai", Source: "errors that users quote (30,000 TPM), several reports (500 RPM)", Date: "2026-06",
 			Policy: drawgate.Policy{Name: "openai-gpt-4.1-tier1", Limits: []drawgate.Limit{
 				upstream(drawgate.RollingLimit("rpm", 500, time.Minute)),
 				upstream(drawgate.RollingLimit("tpm", 30_000, time.Minute).Of(UnitTokens)),

@@ -43,7 +43,8 @@ func ParsePrice(text string) (int64, error) {
 // Such a unit counts when a call is settled (drawgate.ChargeDefault). The error is for a model that
 // has no price: it is not free.
 //
-// held is what was reserved for: it stands for what the provider has not told.
+// held is what was reserved for: it stands for what the provider has not told, by the rules of
+// [Profile.Settlement].
 func (t *Prices) Cost(c *Call, held Estimate, u Usage) (unit string, micros int64, err error) {
 	p, err := t.price(c)
 	if err != nil {
@@ -55,11 +56,7 @@ func (t *Prices) Cost(c *Call, held Estimate, u Usage) (unit string, micros int6
 	}
 	read := min(max(u.CacheRead, 0), input)
 	write := min(max(u.CacheWrite, 0), input-read)
-	output := u.Output
-	if c.Operation == OpEmbeddings {
-		output = 0
-	}
-	return t.Unit(), p.sum(input-read-write, read, write, output), nil
+	return t.Unit(), p.sum(input-read-write, read, write, settledOutput(c, held, u)), nil
 }
 
 // Hold returns the most that a call can cost, to reserve it: all of its input at the highest of the

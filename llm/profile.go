@@ -60,6 +60,7 @@ type Profile struct {
 	// believed.
 	Tokenizer func(model, text string) int
 
+	location *time.Location // of ResetZone, as it was at first
 	wire     wire
 	request  *node
 	response *node
@@ -183,6 +184,9 @@ func (p *Profile) MaxOutput(c *Call) int64 {
 	if n < 0 {
 		f := p.Family(c.Model)
 		n = f.MaxOutput
+	}
+	if c.Operation == OpCompletions { // each prompt has its own
+		n = mul(n, max(1, c.Inputs))
 	}
 	return mul(n, c.Answers)
 }

@@ -15,8 +15,9 @@ func OpenAI() *Profile {
 		Name:  "openai",
 		Units: []string{drawgate.UnitRequests, UnitTokens},
 		Families: []Family{
-			// Models, contexts and largest outputs: platform.openai.com/docs/models, 2026-06. Dated
-			// versions share the limits of their alias.
+			// Contexts and largest outputs as OpenAI's pages of models, and those who cite them,
+			// gave them in 2026; where numbers differed, the larger. Dated versions share the
+			// limits of their alias.
 			{Name: "gpt-5.4", Prefixes: []string{"gpt-5.4"}, Context: 1_050_000, MaxOutput: 128_000},
 			{Name: "gpt-5", Prefixes: []string{"gpt-5"}, Context: 400_000, MaxOutput: 128_000},
 			{Name: "gpt-5-mini", Prefixes: []string{"gpt-5-mini"}, Context: 400_000, MaxOutput: 128_000},
@@ -27,6 +28,7 @@ func OpenAI() *Profile {
 			{Name: "gpt-4o", Prefixes: []string{"gpt-4o", "chatgpt-4o"}, Context: 128_000, MaxOutput: 16_384},
 			{Name: "gpt-4o-mini", Prefixes: []string{"gpt-4o-mini"}, Context: 128_000, MaxOutput: 16_384},
 			{Name: "gpt-4-turbo", Prefixes: []string{"gpt-4-turbo", "gpt-4-1106", "gpt-4-0125"}, Context: 128_000, MaxOutput: 4096, Weights: Cl100k()},
+			{Name: "gpt-4-32k", Prefixes: []string{"gpt-4-32k"}, Context: 32_768, MaxOutput: 32_768, Weights: Cl100k()},
 			{Name: "gpt-4", Prefixes: []string{"gpt-4"}, Context: 8192, MaxOutput: 8192, Weights: Cl100k()},
 			{Name: "gpt-3.5-turbo", Prefixes: []string{"gpt-3.5"}, Context: 16_385, MaxOutput: 4096, Weights: Cl100k()},
 			{Name: "o1", Prefixes: []string{"o1"}, Context: 200_000, MaxOutput: 100_000},
@@ -75,8 +77,8 @@ func Anthropic() *Profile {
 		Families: []Family{
 			// docs.anthropic.com, rate limits and models, 2026-02 to 2026-05: all Opus 4.x share
 			// one limit, all Sonnet 4.x another.
-			{Name: "claude-opus-4", Prefixes: []string{"claude-opus-4"}, MaxOutput: 128_000},
-			{Name: "claude-sonnet-4", Prefixes: []string{"claude-sonnet-4"}, MaxOutput: 64_000},
+			{Name: "claude-opus-4", Prefixes: []string{"claude-opus-4"}},
+			{Name: "claude-sonnet-4", Prefixes: []string{"claude-sonnet-4"}},
 			{Name: "claude-haiku-4.5", Prefixes: []string{"claude-haiku-4-5"}, Context: 200_000, MaxOutput: 64_000},
 			{Name: "claude-sonnet-3.7", Prefixes: []string{"claude-3-7-sonnet"}, Context: 200_000, MaxOutput: 128_000},
 			{Name: "claude-haiku-3.5", Prefixes: []string{"claude-3-5-haiku"}, Context: 200_000, MaxOutput: 8192, CacheReads: true},
@@ -95,8 +97,8 @@ func Anthropic() *Profile {
 		MinutePause:   time.Minute,
 		ClientMaxWait: time.Minute, // anthropic-sdk-go sleeps as long as it is told
 		Overhead: Overhead{
-			// The hidden prompt for tools has up to 346 tokens for most models (docs.anthropic.com,
-			// tool use, pricing), and more for older ones and for some tools.
+			// The hidden prompt for tools has up to 346 tokens, for Claude 3 Opus 530
+			// (docs.anthropic.com, tool use, pricing and tokens).
 			Call: 4, CallBound: 64, Message: 4, MessageBound: 16,
 			Tool: 16, ToolBound: 1024, Tools: 346, ToolsBound: 1024, Search: 10_000,
 			Image: 1600, AudioBytes: 1600, VideoBytes: 1000, FileBytes: 50,
@@ -136,7 +138,8 @@ func Gemini() *Profile {
 		},
 		FailedInput:  true,
 		OwnerHeaders: []string{"X-Goog-User-Project"},
-		ResetZone:    "America/Los_Angeles",
+		ResetZone:    pacific,
+		location:     loadZone(pacific),
 		CreditPause:  time.Hour,
 		MinutePause:  time.Minute,
 		Overhead: Overhead{

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -124,6 +125,7 @@ func readError(body []byte) (e errorBody) {
 	if len(body) > maxErrorBody {
 		return e
 	}
+	body = bytes.TrimSpace(body)
 	if len(body) > 0 && body[0] == '[' {
 		var list []json.RawMessage
 		if json.Unmarshal(body, &list) != nil || len(list) == 0 {
@@ -172,7 +174,7 @@ func (p *Profile) credit(r *Refusal, now time.Time) {
 }
 
 var (
-	openAILimit = regexp.MustCompile(`(?:on|for) ([^:]{1,100}): Limit:? ([\d,]{1,16})(?:, Used:? [\d,]{1,16})?(?:,? (?:/ min\. )?Requested:? ([\d,]{1,16}))?`)
+	openAILimit = regexp.MustCompile(`.*\b(?:on|for) ([^:]{1,100}): Limit:? (\d[\d,]{0,15}\d|\d)(?:, Used:? (?:\d[\d,]{0,15}\d|\d))?(?:, Requested:? (\d[\d,]{0,15}\d|\d))?`)
 	openAITry   = regexp.MustCompile(`(?i)(?:try again in|retry after|retry in) ((?:\d{1,9}(?:\.\d{1,12})?(?:ms|s|m|h))+|\d{1,9} seconds?)`)
 	openAIModel = regexp.MustCompile(`limit reached for ([\w.:/-]{1,128})`)
 )
@@ -257,7 +259,7 @@ func (p *Profile) fullAt(header http.Header, unit string, now time.Time) (at tim
 }
 
 var (
-	anthropicLimit  = regexp.MustCompile(`limit of ([\d,]{1,16}) (input tokens|output tokens|requests|tokens)`)
+	anthropicLimit  = regexp.MustCompile(`limit of (\d[\d,]{0,15}\d|\d) (input tokens|output tokens|requests|tokens)`)
 	anthropicRegain = regexp.MustCompile(`on (\d{4}-\d{2}-\d{2}) at 00:00 UTC`)
 )
 
@@ -361,21 +363,13 @@ func (p *Profile) geminiRefusal(r *Refusal, e *errorBody, now time.Time) {
 	}
 	for i, v := range violations {
 		one := p.geminiViolation(r, &v, message, now)
-		if i == 0 || worse(one, *r) {
+		if i == 0 || one.ReopenAt.After(r.ReopenAt) {
 			*r = one
 		}
 	}
 	if len(r.QuotaID) > 200 {
 		r.QuotaID = ""
 	}
-}
-
-// worse reports whether a keeps the quota closed for longer than b.
-func worse(a, b Refusal) bool {
-	if a.ReopenAt.IsZero() != b.ReopenAt.IsZero() {
-		return a.ReopenAt.IsZero()
-	}
-	return a.ReopenAt.After(b.ReopenAt)
 }
 
 // geminiViolation says what one violation means, given what all have in common.
@@ -441,14 +435,22 @@ func geminiDetails(raw json.RawMessage) (all []violation, hint time.Duration) {
 	return all, hint
 }
 
-// zone returns the zone of the provider's days. Without a time zone database it is the zone's
-// latest midnight, if that is known: Pacific standard time for Los Angeles.
+// zone returns the zone of the provider's days.
 func (p *Profile) zone() *time.Location {
-	if loc, err := time.LoadLocation(p.ResetZone); err == nil {
+	if p.location != nil && p.location.String() == p.ResetZone {
+		return p.location
+	}
+	return loadZone(p.ResetZone) // somebody has set another one
+}
+
+// loadZone returns a zone of the IANA database. Where the database is missing, it is the zone's
+// latest midnight, if that is known: Pacific standard time for Los Angeles.
+func loadZone(name string) *time.Location {
+	if loc, err := time.LoadLocation(name); err == nil {
 		return loc
 	}
-	if p.ResetZone == "America/Los_Angeles" {
-		return time.FixedZone("PST", -8*60*60)
+	if name == pacific {
+		return time.FixedZone(pacific, -8*60*60)
 	}
 	return time.UTC
 }

@@ -1,17 +1,24 @@
 package llm
 
-// Where the requests of each provider have what matters. Whatever is not mentioned below a part of
-// the prompt counts as text: a field that is unknown here must not be free.
+// Where the requests of each provider have what matters. Whatever is not mentioned counts as
+// text: a field that is unknown here must not be free.
 //
 // Sources: the request types of openai-go v3, anthropic-sdk-go and go-genai.
 
 // openAIRequest covers chat completions, completions, responses and embeddings. Their fields do not
 // contradict each other.
 func openAIRequest() *node {
-	root := &node{role: reqRoot, rest: reqSkip}
+	root := newRequest(
+		"audio", "background", "dimensions", "encoding_format", "frequency_penalty", "function_call", "include", "logit_bias", "logprobs", "max_tool_calls",
+		"metadata", "modalities", "moderation", "parallel_tool_calls", "presence_penalty", "prompt_cache_key", "prompt_cache_retention", "reasoning",
+		"reasoning_effort", "safety_identifier", "seed", "service_tier", "stop", "store", "temperature", "top_logprobs", "top_p", "truncation", "user", "verbosity",
+	)
+	root.at("background").role = reqBackground
+	root.at("web_search_options").set(reqSearch)
+	root.at("best_of").role = reqAnswers
 	root.at("model").role = reqModel
 	root.at("stream").role = reqStream
-	root.at("stream_options").role = reqOptions
+	root.at("stream_options").set(reqOptions)
 	root.at("stream_options", "include_usage").role = reqUsage
 	root.at("n").role = reqAnswers
 	root.at("max_tokens").role = reqBoth
@@ -28,7 +35,9 @@ func openAIRequest() *node {
 	openAIFile(part.at("file"))
 	message.at("audio").role = reqHidden // an answer's audio, by its id
 
-	root.subtree(reqText, "prompt").at("id").role = reqHidden // completions: the text; responses: a stored prompt
+	prompt := root.subtree(reqText, "prompt") // completions: texts; responses: a stored prompt
+	prompt.at("id").role = reqHidden
+	prompt.at("*").role = reqInput
 	root.subtree(reqText, "suffix")
 	root.subtree(reqText, "instructions")
 	root.subtree(reqText, "prediction")
@@ -48,7 +57,7 @@ func openAIRequest() *node {
 		part.at("filename").role = reqText
 		part.at("input_audio").set(reqAudio).at("data").role = reqData
 	}
-	item.at("encrypted_content").role = reqText
+	item.at("output", "image_url").set(reqImage) // a screenshot
 
 	tool := root.subtree(reqSchema, "tools", "*")
 	tool.role = reqTool
@@ -68,7 +77,7 @@ func openAIFile(n *node) {
 }
 
 func anthropicRequest() *node {
-	root := &node{role: reqRoot, rest: reqSkip}
+	root := newRequest("metadata", "service_tier", "stop_sequences", "temperature", "thinking", "top_k", "top_p", "inference_geo", "speed")
 	root.at("model").role = reqModel
 	root.at("stream").role = reqStream
 	root.at("max_tokens").role = reqMaxOutput
@@ -109,7 +118,7 @@ func anthropicBlocks(list *node, levels int) {
 }
 
 func geminiRequest() *node {
-	root := &node{role: reqRoot, rest: reqSkip}
+	root := newRequest("model", "safetySettings", "store", "taskType", "outputDimensionality", "labels")
 	geminiFields(root)
 	// countTokens and batchEmbedContents wrap the same fields.
 	geminiFields(root.at("generateContentRequest"))
@@ -127,7 +136,7 @@ func geminiFields(root *node) {
 	geminiParts(root.subtree(reqText, "content").at("parts"))
 	geminiParts(root.subtree(reqText, "systemInstruction").at("parts"))
 	root.at("cachedContent").role = reqHidden
-	config := root.at("generationConfig")
+	config := root.at("generationConfig").set(reqSkip)
 	config.at("maxOutputTokens").role = reqMaxOutput
 	config.at("candidateCount").role = reqAnswers
 	config.subtree(reqSchema, "responseSchema")
@@ -151,6 +160,16 @@ func geminiParts(list *node) {
 		}
 		part.at("thoughtSignature").role = reqText
 	}
+}
+
+// newRequest returns the root of a request. The fields in skip do not reach the model; every other
+// one that is not mentioned counts as text.
+func newRequest(skip ...string) *node {
+	root := &node{role: reqRoot, rest: reqText}
+	for _, name := range skip {
+		root.at(name).set(reqSkip)
+	}
+	return root
 }
 
 // subtree says what a node and everything below it is, and returns it.

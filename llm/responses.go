@@ -30,6 +30,7 @@ func openAIResponse() *node {
 		m.at("function_call", "name").role = resText
 		m.at("function_call", "arguments").role = resText
 		m.at("audio", "transcript").role = resText
+		m.at("audio", "data").role = resText
 		call := m.at("tool_calls", "*")
 		for _, kind := range []string{"function", "custom"} {
 			for _, text := range []string{"name", "arguments", "input"} {
@@ -61,7 +62,7 @@ func anthropicResponse() *node {
 		usage.at("output_tokens").role = resUsage + useOutput
 	}
 	for _, block := range []*node{root.at("content", "*"), root.at("content_block"), root.at("delta")} {
-		for _, text := range []string{"text", "thinking", "partial_json", "name"} {
+		for _, text := range []string{"text", "thinking", "partial_json", "name", "data"} {
 			block.at(text).role = resText
 		}
 		block.at("input").rest = resText // of a tool, in a document

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	maxEvent = 64 << 10 // bytes that are kept of an event, to read an error in it
+	maxEvent = 16 << 10 // bytes that are kept of an event, to read an error in it
 	maxField = 32       // bytes of a field's name in an event stream
 )
 
@@ -40,6 +40,7 @@ type Stream struct {
 
 	broken  bool // what is read is not the JSON that was expected
 	ev      event
+	one     [1]byte
 	evBytes []byte // of the event or document, up to maxEvent
 
 	delivered Text
@@ -115,13 +116,23 @@ func (p *Profile) NewStream(c *Call) *Stream {
 // Write reads the next piece. It always takes all of it, and returns no error: what is not
 // understood is passed over.
 func (s *Stream) Write(piece []byte) (int, error) {
-	for _, c := range piece {
-		if s.shut {
-			break
+	n := len(piece)
+	for len(piece) > 0 && !s.shut {
+		if s.form == formEvents && s.line == lineData && s.nHead == len(s.head) {
+			if end := bytes.IndexAny(piece, "\r\n"); end != 0 {
+				if end < 0 {
+					end = len(piece)
+				}
+				s.feed(piece[:end])
+				s.cr = false
+				piece = piece[end:]
+				continue
+			}
 		}
-		s.byte(c)
+		s.byte(piece[0])
+		piece = piece[1:]
 	}
-	return len(piece), nil
+	return n, nil
 }
 
 func (s *Stream) byte(c byte) {
@@ -132,7 +143,7 @@ func (s *Stream) byte(c byte) {
 		case '{':
 			s.form = formJSON
 			s.startEvent()
-			s.feed(c)
+			s.feedByte(c)
 		case '[':
 			s.form = formArray
 		default:
@@ -142,7 +153,7 @@ func (s *Stream) byte(c byte) {
 	case formEvents:
 		s.eventByte(c)
 	case formJSON:
-		s.feed(c)
+		s.feedByte(c)
 		if s.scan.state == finished {
 			s.endEvent()
 		}
@@ -157,13 +168,13 @@ func (s *Stream) arrayByte(c byte) {
 		switch c {
 		case '{':
 			s.startEvent()
-			s.feed(c)
+			s.feedByte(c)
 		case ']':
 			s.finish = true
 		}
 		return
 	}
-	s.feed(c)
+	s.feedByte(c)
 	if s.scan.state == finished {
 		s.endEvent()
 	}
@@ -227,18 +238,20 @@ func (s *Stream) dataByte(c byte) {
 		s.head[s.nHead] = c
 		s.nHead++
 	}
-	s.feed(c)
+	s.feedByte(c)
 }
 
-func (s *Stream) feed(c byte) {
-	if len(s.evBytes) < maxEvent {
-		s.evBytes = append(s.evBytes, c)
+// feed reads bytes of an event or document.
+func (s *Stream) feed(b []byte) {
+	s.evBytes = append(s.evBytes, b[:min(len(b), maxEvent-len(s.evBytes))]...)
+	if !s.broken {
+		s.broken = s.scan.write(b) != nil
 	}
-	if s.broken {
-		return
-	}
-	b := [1]byte{c}
-	s.broken = s.scan.write(b[:]) != nil
+}
+
+func (s *Stream) feedByte(c byte) {
+	s.one[0] = c
+	s.feed(s.one[:])
 }
 
 func (s *Stream) endLine() {
@@ -319,7 +332,7 @@ func (s *Stream) Usage() Usage {
 		Input: s.seen[useInput], InputKnown: s.known[useInput],
 		CacheRead: s.seen[useCacheRead], CacheWrite: s.seen[useCacheWrite],
 		Output: s.seen[useOutput], OutputKnown: s.known[useOutput],
-		Reasoning: s.seen[useReasoning], Total: s.seen[useTotal],
+		Reasoning: s.seen[useReasoning], Total: s.seen[useTotal], Ended: s.Ended(),
 	}
 	switch s.p.wire {
 	case wireAnthropic: // its input_tokens are those that no cache was involved with
@@ -357,11 +370,12 @@ func (s *Stream) final(u Usage) bool {
 		return s.finish || s.form == formJSON && s.ended
 	case !u.OutputKnown:
 		return false
-	case s.p.wire == wireAnthropic && s.form == formEvents:
-		// message_start has a provisional output; the last message_delta the final one.
-		return s.ended || s.finish
+	case s.p.wire == wireGeneric || s.form == formJSON:
+		return true
 	}
-	return true
+	// Anthropic's message_start has a provisional output, and some servers that speak OpenAI's
+	// protocol tell the numbers so far in every chunk.
+	return s.ended || s.finish
 }
 
 // Refusal returns what an error inside the answer means: providers send one after the status 200 if

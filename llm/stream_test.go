@@ -47,6 +47,12 @@ var answers = []struct {
 		true, 5,
 	},
 	{
+		"a server that tells the usage so far, cut off", "openai", "/v1/chat/completions", `{"model":"gpt-4o","stream":true}`,
+		"data: {\"choices\":[{\"delta\":{\"content\":\"Hello\"},\"finish_reason\":null}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1,\"total_tokens\":6}}\n\n",
+		llm.Usage{Input: 5, InputKnown: true, Output: 6, OutputKnown: true, Total: 6},
+		false, 5,
+	},
+	{
 		"responses in pieces", "openai", "/v1/responses", `{"model":"gpt-5","stream":true}`,
 		": comment\nevent: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"usage\":null,\"error\":null}}\n\n" +
 			"event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"Hi\"}\n\n" +
@@ -118,6 +124,19 @@ var answers = []struct {
 		true, 0,
 	},
 	{
+		"an event stream with all its oddities", "openai", "/v1/chat/completions", `{"stream":true}`,
+		"\xef\xbb\xbf: hello\rid: 1\rretry\rdata\rdata:{\"choices\":[{\"delta\":{\"content\":\"a\\t\\/\\b\\f\\r\\\"\"}}],\rdata: \"x\":1}\r\r" +
+			"a field with a name that is longer than any that we know: x\ndata: not JSON\n\ndata: {\"choices\":[{\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":7}}\n\ndata:[DONE]\n",
+		llm.Usage{Input: 5, InputKnown: true, Output: 7, OutputKnown: true, Final: true},
+		true, 7,
+	},
+	{
+		"data over several lines", "openai", "/v1/chat/completions", `{"stream":true}`,
+		"data: {\"usage\":\r\ndata: {\"prompt_tokens\":5,\r\ndata: \"completion_tokens\":7},\"choices\":[{\"finish_reason\":\"stop\"}]}\r\n\r\n",
+		llm.Usage{Input: 5, InputKnown: true, Output: 7, OutputKnown: true, Final: true},
+		false, 0,
+	},
+	{
 		"numbers that are no numbers of tokens", "openai", "/v1/chat/completions", `{"model":"gpt-4o"}`,
 		`{"choices":[{"message":{"content":"Hello"}}],"usage":{"prompt_tokens":-3,"completion_tokens":1e99,"total_tokens":"7"}}`,
 		llm.Usage{Output: 6},
@@ -149,8 +168,10 @@ func TestUsageOfAnswers(t *testing.T) {
 	for _, a := range answers {
 		p := profile(t, a.profile)
 		s := read(p, parse(t, p, a.path, a.request), a.answer)
-		if got := s.Usage(); got != a.want {
-			t.Errorf("%s:\ngot  %+v\nwant %+v", a.name, got, a.want)
+		want := a.want
+		want.Ended = a.ended
+		if got := s.Usage(); got != want {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", a.name, got, want)
 		}
 		if s.Ended() != a.ended || s.Delivered().Bytes != a.delivered {
 			t.Errorf("%s: ended %v and delivered %d bytes, want %v and %d", a.name, s.Ended(), s.Delivered().Bytes, a.ended, a.delivered)
@@ -201,6 +222,7 @@ func TestErrorInsideStream(t *testing.T) {
 		{"openai", "/v1/responses", "data: {\"type\":\"error\",\"code\":\"insufficient_quota\",\"message\":\"x\"}\n\n", llm.Credit},
 		{"openai", "/v1/responses", "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"rate_limit_exceeded\",\"message\":\"x\"}}}\n\n", llm.Minute},
 		{"gemini", "/v1beta/models/g:streamGenerateContent", "[{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"x\",\"details\":[{\"@type\":\"type.googleapis.com/google.rpc.QuotaFailure\",\"violations\":[{\"quotaId\":\"GenerateRequestsPerDayPerProjectPerModel-FreeTier\"}]}]}}\n]", llm.Day},
+		{"gemini", "/v1beta/models/g:streamGenerateContent", "data: {\"error\":{\"code\":503}}\n\n", llm.Overload},
 		{"gemini", "/v1beta/models/g:streamGenerateContent", "data: {\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"The model is overloaded.\"}}\n\n", llm.Overload},
 	} {
 		p := profile(t, c.profile)
@@ -228,7 +250,7 @@ func TestStreamKeepsNothing(t *testing.T) { // not parallel: it counts allocatio
 	if got := s.Delivered().Bytes; got < 200*int64(len(piece)) {
 		t.Errorf("%d bytes were counted", got)
 	}
-	s.Write([]byte("\"}}]}\n\ndata: {\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n"))
+	s.Write([]byte("\"},\"finish_reason\":\"length\"}]}\n\ndata: {\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n"))
 	if u := s.Usage(); !u.Final || u.Output != 2 {
 		t.Errorf("the usage after a long line is %+v", u)
 	}

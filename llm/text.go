@@ -15,23 +15,25 @@ type Feature uint8
 // tokenizers cut words. Whatever else is in the text is counted by its own features, so that none
 // of it is free.
 const (
-	Words         Feature = iota // words of ASCII letters
-	LongLetters                  // letters of a word from the 7th on
-	Capitals                     // capitals that are not the first letter of their word
-	RareLetters                  // letters that seldom follow the one before them: "xk" rather than "th"
-	Digits                       // groups of up to three digits
-	Punctuation                  // runs of ASCII punctuation
-	PunctuationOn                // characters of such runs from the 2nd on
-	Spaces                       // runs of blanks from the second blank on
-	SpacesOn                     // blanks of such runs
-	Lines                        // runs of line ends
-	LinesOn                      // line ends of such runs from the 2nd on
-	Han                          // Chinese characters
-	Kana                         // Japanese hiragana and katakana
-	Hangul                       // Korean syllables
-	OtherWords                   // runs of other letters: accented, Greek, Cyrillic, Arabic, …
-	OtherLetters                 // their letters
-	OtherBytes                   // bytes of everything else, such as emoji and control characters
+	Words           Feature = iota // words of ASCII letters
+	LongLetters                    // letters of a word from the 7th on
+	Capitals                       // capitals that are not the first letter of their word
+	RareLetters                    // letters that seldom follow the one before them: "xk" rather than "th"
+	Digits                         // groups of up to three digits
+	Punctuation                    // runs of ASCII punctuation
+	PunctuationOn                  // characters of such runs from the 2nd to the 4th
+	PunctuationLong                // later characters of such runs that differ from the one before
+	PunctuationSame                // later characters that do not: a line of dashes
+	Spaces                         // runs of blanks from the second blank on
+	SpacesOn                       // blanks of such runs
+	Lines                          // runs of line ends
+	LinesOn                        // line ends of such runs from the 2nd on
+	Han                            // Chinese characters
+	Kana                           // Japanese hiragana and katakana
+	Hangul                         // Korean syllables
+	OtherWords                     // runs of other letters: accented, Greek, Cyrillic, Arabic, …
+	OtherLetters                   // their letters
+	OtherBytes                     // bytes of everything else, such as emoji and control characters
 
 	numFeatures
 )
@@ -45,7 +47,7 @@ type Text struct {
 	Counts [numFeatures]int64
 
 	last  charKind
-	prev  rune // the letter before, in lower case; 0 if there is none
+	prev  rune // the letter before, in lower case, or the punctuation; 0 if there is none
 	run   int  // characters of this kind in a row
 	upper bool // the letter before was a capital
 	tap   *[]byte
@@ -125,7 +127,7 @@ func (t *Text) add(r rune, size int) {
 			t.Counts[Digits]++
 		}
 	case kindPunct:
-		t.first(Punctuation, PunctuationOn)
+		t.punctuation(r)
 	case kindLine:
 		t.first(Lines, LinesOn)
 	case kindBlank:
@@ -142,8 +144,25 @@ func (t *Text) add(r rune, size int) {
 		}
 		t.Counts[OtherLetters]++
 	default:
+		if r < utf8.RuneSelf {
+			size = 2 // a control character is a token, which two of these bytes are worth
+		}
 		t.Counts[OtherBytes] += int64(size)
 	}
+}
+
+func (t *Text) punctuation(r rune) {
+	switch {
+	case t.run == 1:
+		t.Counts[Punctuation]++
+	case t.run <= 4:
+		t.Counts[PunctuationOn]++
+	case r == t.prev:
+		t.Counts[PunctuationSame]++
+	default:
+		t.Counts[PunctuationLong]++
+	}
+	t.prev = r
 }
 
 func (t *Text) first(one, more Feature) {
@@ -251,7 +270,7 @@ func (t *Text) Class() Class {
 	n := &t.Counts
 	cjk := n[Han] + n[Kana] + n[Hangul]
 	other := n[OtherLetters] + n[OtherBytes]/2
-	dense := n[Digits] + n[RareLetters] + n[Capitals] + n[Punctuation] + n[PunctuationOn]
+	dense := n[Digits] + n[RareLetters] + n[Capitals] + n[Punctuation] + n[PunctuationOn] + n[PunctuationLong]
 	switch {
 	case 4*cjk >= t.Runes && cjk > 0:
 		return ClassCJK
