@@ -70,7 +70,7 @@ var rules = map[string]struct{ own, others []string }{
 	"client": {own: []string{"api", "internal/ending", "internal/sleep"}},
 	"cmd/drawgate": {
 		own: []string{
-			"", "api", "client", "config", "engine", "gateway", "llm", "outbound", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
+			"", "api", "client", "config", "engine", "gateway", "llm", "llm/simulator", "outbound", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty"),
 	},

@@ -64,28 +64,42 @@ func (s *Server) admit(c *Call, i int, now time.Time, charge, need Amounts) (a a
 			continue
 		}
 		if at := a.holds[j].counter.fits(now, n); !at.Equal(now) {
-			c.Refusals = append(c.Refusals, refusal(l, a.holds[j].counter.used(now), n, at, now))
+			c.Refusals = append(c.Refusals, refusal(l, a.holds[j].counter.used(now), n))
 		}
 	}
 	c.Admitted = len(c.Refusals) == 0
 	if c.Admitted {
 		a.charge(now, charge)
 	}
-	for j := range limits {
-		a.states = append(a.states, stateOf(&limits[j], a.holds[j].counter, now))
+	if !c.Admitted && s.options.Charging[c.Provider].Refused {
+		a.countRefused(now)
+		c.Charged.Requests = 1
 	}
+	a.look(limits, c, now)
 	return a
 }
 
-func refusal(l *limit, used, n int64, at, now time.Time) Refusal {
-	r := Refusal{Limit: l.Name, Dimension: l.Dimension, Window: l.Window, Amount: l.Amount, Used: used, Requested: n, RetryAfter: -1}
+// look sets when each refusal will pass, and the states.
+func (a *admission) look(limits []limit, c *Call, now time.Time) {
+	for i := range c.Refusals {
+		r := &c.Refusals[i]
+		j := slices.IndexFunc(limits, func(l limit) bool { return l.Name == r.Limit })
+		r.RetryAfter = -1
+		if at := a.holds[j].counter.fits(now, r.Requested); !at.IsZero() {
+			r.RetryAfter = at.Sub(now)
+		}
+	}
+	for j := range limits {
+		a.states = append(a.states, stateOf(&limits[j], a.holds[j].counter, now))
+	}
+}
+
+func refusal(l *limit, used, n int64) Refusal {
+	r := Refusal{Limit: l.Name, Dimension: l.Dimension, Window: l.Window, Amount: l.Amount, Used: used, Requested: n}
 	if l.Window == Bucket {
 		r.Amount = l.Burst
 	}
 	r.Over = max(1, r.Used+r.Requested-r.Amount)
-	if !at.IsZero() {
-		r.RetryAfter = at.Sub(now)
-	}
 	return r
 }
 

@@ -247,9 +247,7 @@ func (x *exchange) streamAnswer(ctx context.Context) (outcome Outcome) {
 	if s.err != nil {
 		outcome = Left
 	}
-	if outcome != Answered {
-		x.complete()
-	}
+	x.complete()
 	return outcome
 }
 

@@ -36,6 +36,9 @@ func TestShapes(t *testing.T) {
 			"type": "message", "content.0.text": "the gate lets", "stop_reason": "end_turn",
 			"usage.cache_read_input_tokens": 4.0, "usage.cache_creation_input_tokens": 2.0, "usage.output_tokens": 3.0,
 		}},
+		"messages, of which the cache has more than there is": {messagePath, message("simulate: cache_read=400 cache_write=9"), map[string]any{
+			"usage.cache_read_input_tokens": 20.0, "usage.cache_creation_input_tokens": 0.0, "usage.input_tokens": 0.0,
+		}},
 		"messages, cut off by the bound": {messagePath, message(steer, `"max_tokens":1`), map[string]any{"stop_reason": "max_tokens", "content.0.text": "the"}},
 		"counting":                       {countPath, message("one", `"tools":[]`), map[string]any{"input_tokens": 8.0}},
 		"gemini": {geminiPath, contents("simulate: output=3 thoughts=7"), map[string]any{

@@ -102,7 +102,8 @@ func (c Charging) completed(q *request, admitted Amounts, output int64) (more, b
 		more.Tokens = max(0, q.input+output-admitted.Tokens)
 	}
 	if c.Output == MaxTokens && q.maxTokens > 0 {
-		back.OutputTokens = admitted.OutputTokens - output
+		more.OutputTokens = max(0, output-admitted.OutputTokens) // only a fault exceeds the bound
+		back.OutputTokens = max(0, admitted.OutputTokens-output)
 	}
 	return more, back
 }

@@ -17,13 +17,14 @@ type Config struct {
 	Quotas []Quota `json:"quotas,omitempty"`
 	// Limits changes amounts of limits, named as QUOTA/LIMIT.
 	Limits map[string]int64 `json:"limits,omitempty"`
-	// Windows, Zone, Keys, Charging, Faults and Seed are those of [Options].
+	// Windows, Zone, Keys, Charging, Faults, Seed and Travel are those of [Options].
 	Windows  Window                `json:"windows,omitempty"`
 	Zone     string                `json:"zone,omitempty"`
 	Keys     []Key                 `json:"keys,omitempty"`
 	Charging map[Provider]Charging `json:"charging,omitempty"`
 	Faults   []Fault               `json:"faults,omitempty"`
 	Seed     uint64                `json:"seed,omitempty"`
+	Travel   Duration              `json:"travel,omitempty"`
 }
 
 // ParseConfig reads a file. Unknown names are errors.
@@ -51,7 +52,7 @@ func (c *Config) Options() (*Options, error) {
 		}
 	}
 	return &Options{
-		Quotas: quotas, Windows: c.Windows, Zone: c.Zone, Keys: c.Keys, Charging: c.Charging, Faults: c.Faults, Seed: c.Seed,
+		Quotas: quotas, Windows: c.Windows, Zone: c.Zone, Keys: c.Keys, Charging: c.Charging, Faults: c.Faults, Seed: c.Seed, Travel: time.Duration(c.Travel),
 	}, nil
 }
 
@@ -71,23 +72,25 @@ func strict(text []byte, v any) error {
 	return nil
 }
 
-// duration is written as text.
-type duration time.Duration
+// Duration is a duration that files write as text, such as "1m30s".
+type Duration time.Duration
 
-func (d *duration) UnmarshalText(text []byte) error {
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Duration) UnmarshalText(text []byte) error {
 	t, err := time.ParseDuration(string(text))
-	*d = duration(t)
+	*d = Duration(t)
 	return err
 }
 
-func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+// MarshalText implements [encoding.TextMarshaler].
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
 // UnmarshalJSON reads a limit, with its period as text such as "1m".
 func (l *Limit) UnmarshalJSON(text []byte) error {
 	type plain Limit
 	v := struct {
 		*plain
-		Period duration `json:"period"`
+		Period Duration `json:"period"`
 	}{plain: (*plain)(l)}
 	if err := strict(text, &v); err != nil {
 		return err
@@ -101,6 +104,6 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 	type plain Limit
 	return json.Marshal(struct {
 		plain
-		Period duration `json:"period,omitempty"`
-	}{plain(l), duration(l.Period)})
+		Period Duration `json:"period,omitempty"`
+	}{plain(l), Duration(l.Period)})
 }

@@ -18,7 +18,7 @@
 //	POST /v1/embeddings
 //	POST /v1/messages                                           Anthropic
 //	POST /v1/messages/count_tokens
-//	POST /v1beta/models/{model}:generateContent                 Gemini
+//	POST /v1beta/models/{model}:generateContent                 Gemini, also as /v1/models/…
 //	POST /v1beta/models/{model}:streamGenerateContent[?alt=sse]
 //	POST /v1beta/models/{model}:countTokens
 //	POST /generic/…                                             any JSON object
@@ -29,7 +29,8 @@
 //
 // # What counts when
 //
-// A call counts from its arrival: the instant at which its body has been read. Arrivals are in one
+// A call counts from its arrival: the instant at which its body has been read, and Options.Travel
+// has passed. Arrivals are in one
 // order, and time does not go back between them. What it costs depends on [Charging], whose
 // defaults are the stricter reading of what each provider documents: see [DefaultCharging].
 //

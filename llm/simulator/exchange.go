@@ -71,6 +71,8 @@ type exchange struct {
 	bytes  int64 // that were written
 	sent   int64 // tokens that were written
 	status int
+
+	completed bool
 }
 
 // ServeHTTP answers one call.
@@ -83,13 +85,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	provider, a := route(r.URL.Path)
 	x.call.Provider, x.api, x.dialect = provider, a, dialects[provider]
 	x.charge = s.options.Charging[provider]
-	outcome := x.run(r.Context())
-	x.finish(outcome)
+	bad := x.read()
+	if !sleep(r.Context(), s.travelTime()) {
+		return
+	}
+	x.finish(x.run(r.Context(), bad))
 }
 
-// run decides about a call and answers it.
-func (x *exchange) run(ctx context.Context) Outcome {
-	bad := x.read()
+// run decides about a call and answers it. bad is what is wrong with it, or nil.
+func (x *exchange) run(ctx context.Context, bad *failure) Outcome {
 	if x.decide(&bad); bad != nil {
 		if bad.reason == faulty {
 			return x.failed(ctx, *bad)
@@ -196,10 +200,6 @@ func (x *exchange) apply(i int, now time.Time, bad **failure) {
 	x.admission = s.admit(c, i, now, charge, need)
 	if !c.Admitted {
 		x.ledger.refused(c)
-		if x.charge.Refused {
-			x.countRefused(now)
-			c.Charged.Requests = 1
-		}
 		*bad = &failure{reason: overQuota}
 		return
 	}
@@ -274,12 +274,16 @@ func (x *exchange) later(more Amounts) {
 	x.ledger.later(x.call, now, more)
 }
 
-// complete counts what is known only when the answer ends, however it ends.
+// complete counts what is known only when the answer ends, however it ends. Only the first call
+// does something.
 func (x *exchange) complete() {
+	if x.completed {
+		return
+	}
+	x.completed = true
 	x.s.mu.Lock()
 	more, back := x.charge.completed(&x.q, x.call.Charged, x.output)
 	if back != (Amounts{}) {
-		back.OutputTokens = max(0, back.OutputTokens)
 		x.giveBack(time.Now(), back)
 		x.call.Charged.OutputTokens -= back.OutputTokens
 		x.call.Final.OutputTokens -= back.OutputTokens

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -153,12 +155,35 @@ func ParseFaults(text []byte) (faults []Fault, err error) {
 	return faults, nil
 }
 
+// ParseRates reads faults by rate in a short form: KIND=RATE, separated by commas, with a delay if
+// there is one, such as "overload=0.01,latency=0.1:2s".
+func ParseRates(text string) (faults []Fault, err error) {
+	for word := range strings.SplitSeq(text, ",") {
+		kind, rest, _ := strings.Cut(strings.TrimSpace(word), "=")
+		rate, delay, delayed := strings.Cut(rest, ":")
+		f := Fault{Kind: FaultKind(kind)}
+		if f.Rate, err = strconv.ParseFloat(rate, 64); err != nil {
+			return nil, fmt.Errorf("simulator: the fault %q has no rate: write it as KIND=RATE, such as overload=0.01", word)
+		}
+		if delayed {
+			if f.Delay, err = time.ParseDuration(delay); err != nil {
+				return nil, fmt.Errorf("simulator: the delay of the fault %q is no duration: write it as latency=0.1:2s", word)
+			}
+		}
+		if err := f.check(); err != nil {
+			return nil, err
+		}
+		faults = append(faults, f)
+	}
+	return faults, nil
+}
+
 // UnmarshalJSON reads a fault, with its delay as text such as "2s".
 func (f *Fault) UnmarshalJSON(text []byte) error {
 	type plain Fault
 	v := struct {
 		*plain
-		Delay duration `json:"delay"`
+		Delay Duration `json:"delay"`
 	}{plain: (*plain)(f)}
 	if err := strict(text, &v); err != nil {
 		return err
@@ -172,6 +197,6 @@ func (f Fault) MarshalJSON() ([]byte, error) {
 	type plain Fault
 	return json.Marshal(struct {
 		plain
-		Delay duration `json:"delay,omitempty"`
-	}{plain(f), duration(f.Delay)})
+		Delay Duration `json:"delay,omitempty"`
+	}{plain(f), Duration(f.Delay)})
 }

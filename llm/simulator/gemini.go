@@ -22,9 +22,9 @@ var geminiDialect = &dialect{
 	refuse:  refuseGemini,
 }
 
-// Path parts of the operations.
+// Path parts of the operations. The version is v1beta, or v1 as in newer clients.
 const (
-	geminiPrefix   = "/v1beta/models/"
+	geminiModels   = "/models/"
 	geminiAnswer   = "generateContent"
 	geminiStream   = "streamGenerateContent"
 	geminiCounting = "countTokens"
@@ -61,8 +61,8 @@ type geminiRequest struct {
 
 // geminiModel returns the model and the operation that a path names.
 func geminiModel(path string) (model, operation string, ok bool) {
-	rest, ok := strings.CutPrefix(path, geminiPrefix)
-	if !ok {
+	version, rest, _ := strings.Cut(path, geminiModels)
+	if version != "/v1beta" && version != "/v1" && version != "/v1alpha" {
 		return "", "", false
 	}
 	return strings.Cut(rest, ":")

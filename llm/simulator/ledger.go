@@ -55,7 +55,8 @@ type Call struct {
 	// Final is the sum of both.
 	Final Amounts `json:"final"`
 
-	// Input is the true number of tokens of the input, and Output those that were produced.
+	// Input is the true number of tokens of the input. Output is how many were produced; this and
+	// what follows is known when the call has ended.
 	Input  int64 `json:"input"`
 	Output int64 `json:"output"`
 	// Delivered is how many of the output's tokens were written to the client, and Bytes how long
@@ -83,7 +84,8 @@ type Refusal struct {
 	RetryAfter time.Duration `json:"retry_after_ns"`
 }
 
-// DefaultMaxCalls is how many calls and later entries a ledger keeps.
+// DefaultMaxCalls is how many calls and later entries a ledger keeps: enough for a million calls.
+// A call takes about 500 bytes, and an entry 100.
 const DefaultMaxCalls = 2_000_000
 
 // ledger keeps the latest calls.
@@ -119,17 +121,15 @@ func (l *ledger) open(c *Call) {
 // later records what a call is charged after its arrival. Entries of one instant are one.
 func (l *ledger) later(c *Call, at time.Time, more Amounts) {
 	c.Final = c.Final.plus(more)
-	if n := len(c.Later); n > 0 && c.Later[n-1].At.Equal(at) {
+	n := len(c.Later)
+	switch {
+	case n > 0 && c.Later[n-1].At.Equal(at):
 		c.Later[n-1].Amount = c.Later[n-1].Amount.plus(more)
-		return
-	}
-	c.Later = append(c.Later, Entry{at, more})
-	if l.kept(c) {
+	case len(l.calls) > 0 && c.ID >= l.calls[0].ID: // it has not been dropped
+		c.Later = append(c.Later, Entry{at, more})
 		l.grow()
 	}
 }
-
-func (l *ledger) kept(c *Call) bool { return len(l.calls) > 0 && c.ID >= l.calls[0].ID }
 
 // grow counts one more entry, and drops the oldest calls if there are too many.
 func (l *ledger) grow() {

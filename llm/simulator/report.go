@@ -1,9 +1,9 @@
 package simulator
 
 import (
+	"cmp"
 	"math/big"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -17,9 +17,10 @@ type Report struct {
 	Calls    int64 `json:"calls"`
 	Admitted int64 `json:"admitted"`
 	// Outcomes counts the calls by how they ended.
-	Outcomes   map[Outcome]int64   `json:"outcomes"`
-	Violations int64               `json:"violations"`
-	ByLimit    map[Dimension]int64 `json:"violations_by_dimension"`
+	Outcomes   map[Outcome]int64 `json:"outcomes"`
+	Violations int64             `json:"violations"`
+	// ByDimension counts violations by the dimensions of the limits that were full.
+	ByDimension map[Dimension]int64 `json:"violations_by_dimension"`
 	// Dropped counts calls that the ledger no longer has: the limits below do not know them.
 	Dropped int64 `json:"dropped"`
 	// Limits has every limit that a call was counted by, sorted.
@@ -45,6 +46,10 @@ type LimitReport struct {
 	// highest level, and WorstAt is when it was reached.
 	Worst   int64     `json:"worst"`
 	WorstAt time.Time `json:"worst_at,omitzero"`
+	// WorstRolling and WorstAligned are what they used in the worst window of both kinds, if the
+	// limit is of one of them: for a provider that does not say which it counts by.
+	WorstRolling int64 `json:"worst_rolling,omitempty"`
+	WorstAligned int64 `json:"worst_aligned,omitempty"`
 	// Over is what Worst exceeds the limit by; 0 if it does not.
 	Over int64 `json:"over"`
 	// Windows is the number of whole windows: those that follow each other without a gap from the
@@ -76,58 +81,57 @@ type counted struct {
 }
 
 // report counts again, from calls alone. Calls and entries after until are left out.
-func report(quotas []Quota, calls []Call, until time.Time) (r Report) {
-	r.Until = until
-	found := map[string]*counted{}
-	for i := range calls {
-		c := &calls[i]
+func report(quotas []Quota, limits [][]limit, calls []*Call, until time.Time) (r Report) {
+	r.Until, r.Limits = until, []LimitReport{}
+	found := map[lineKey]*counted{}
+	for _, c := range calls {
 		if c.Arrived.After(until) {
 			continue
 		}
 		if r.From.IsZero() {
 			r.From = c.Arrived
 		}
-		for _, q := range quotas {
+		for j, q := range quotas {
 			if q.Provider == c.Provider && q.Name == c.Quota {
-				countAgain(found, q, c, until)
+				countAgain(found, q, limits[j], c, until)
 			}
 		}
 	}
 	for _, f := range found {
 		r.Limits = append(r.Limits, f.report(until))
 	}
-	slices.SortFunc(r.Limits, func(a, b LimitReport) int { return strings.Compare(a.name(), b.name()) })
+	slices.SortFunc(r.Limits, func(a, b LimitReport) int {
+		return cmp.Or(
+			cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Quota, b.Quota), cmp.Compare(a.Model, b.Model),
+			cmp.Compare(a.Organization, b.Organization), cmp.Compare(a.Project, b.Project), cmp.Compare(a.Limit, b.Limit),
+		)
+	})
 	return r
 }
 
-// name identifies a line.
-func (l *LimitReport) name() string {
-	return strings.Join([]string{string(l.Provider), l.Quota, l.Model, l.Organization, l.Project, l.Limit}, "\x00")
+// lineKey identifies a line.
+type lineKey struct {
+	provider                                   Provider
+	quota, model, organization, project, limit string
 }
 
 // countAgain adds a call to each of its quota's limits.
-func countAgain(found map[string]*counted, q Quota, c *Call, until time.Time) {
-	for _, l := range q.Limits {
-		l, zone, err := l.check()
-		if err != nil {
-			continue // New has checked it
-		}
-		line := LimitReport{
-			Provider: q.Provider, Quota: q.Name, Model: c.Model, Organization: c.Organization, Project: c.Project,
-			Limit: l.Name, Dimension: l.Dimension, Window: l.Window, Amount: l.Amount, Burst: l.Burst,
-		}
+func countAgain(found map[lineKey]*counted, q Quota, limits []limit, c *Call, until time.Time) {
+	for _, l := range limits {
+		k := lineKey{q.Provider, q.Name, c.Model, c.Organization, c.Project, l.Name}
 		if q.Shared {
-			line.Model = ""
+			k.model = ""
 		}
 		if l.Scope == Organization {
-			line.Project = ""
+			k.project = ""
 		}
-		f := found[line.name()]
-		if f == nil {
-			f = &counted{limit: l, zone: zone, line: line}
-			found[line.name()] = f
+		if found[k] == nil {
+			found[k] = &counted{limit: l.Limit, zone: l.zone, line: LimitReport{
+				Provider: q.Provider, Quota: q.Name, Model: k.model, Organization: c.Organization, Project: k.project,
+				Limit: l.Name, Dimension: l.Dimension, Window: l.Window, Amount: l.Amount, Burst: l.Burst,
+			}}
 		}
-		f.add(c, until)
+		found[k].add(c, until)
 	}
 }
 
@@ -161,9 +165,13 @@ func (f *counted) report(until time.Time) LimitReport {
 	switch f.limit.Window {
 	case Rolling:
 		f.rolling(&l, until)
+		l.WorstRolling, l.WorstAligned = l.Worst, f.as(Aligned).calendarWorst()
+	case Aligned:
+		f.calendar(&l, until)
+		l.WorstRolling, l.WorstAligned = f.as(Rolling).rollingWorst(), l.Worst
 	case Bucket:
 		f.bucket(&l, until)
-	default:
+	case Day, Month:
 		f.calendar(&l, until)
 	}
 	most := f.limit.Amount
@@ -175,6 +183,25 @@ func (f *counted) report(until time.Time) LimitReport {
 		l.Share = float64(l.Used) / float64(l.Allowed)
 	}
 	return l
+}
+
+// as returns the same uses of a limit with another window.
+func (f *counted) as(w Window) *counted {
+	g := *f
+	g.limit.Window = w
+	return &g
+}
+
+func (f *counted) calendarWorst() int64 {
+	var l LimitReport
+	f.calendar(&l, f.uses[len(f.uses)-1].at)
+	return l.Worst
+}
+
+func (f *counted) rollingWorst() int64 {
+	var l LimitReport
+	f.rolling(&l, f.uses[len(f.uses)-1].at)
+	return l.Worst
 }
 
 // rolling looks at every window that begins with a use: no other window has more in it.

@@ -3,6 +3,7 @@ package simulator
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,13 +58,21 @@ const (
 
 const directive = "simulate:"
 
-// read follows the last line in a text that is a directive.
-func (s *steer) read(text string) error {
-	i := strings.LastIndex(text, directive)
-	if i < 0 || i > 0 && text[i-1] != '\n' {
-		return nil
+// lastDirective returns what the last line says that is a directive, in the last text that has one.
+// Earlier ones are of earlier turns.
+func lastDirective(texts []string) string {
+	for _, text := range slices.Backward(texts) {
+		i := strings.LastIndex("\n"+text, "\n"+directive)
+		if i >= 0 {
+			line, _, _ := strings.Cut(text[i+len(directive):], "\n")
+			return line
+		}
 	}
-	line, _, _ := strings.Cut(text[i+len(directive):], "\n")
+	return ""
+}
+
+// follow does what a directive says.
+func (s *steer) follow(line string) error {
 	for word := range strings.FieldsSeq(line) {
 		name, value, _ := strings.Cut(word, "=")
 		if err := s.set(name, value); err != nil {
@@ -131,10 +140,8 @@ func (q *request) count(tokens func(model, text string) int) error {
 		q.input += int64(max(0, tokens(q.model, t)))
 		q.characters += int64(utf8.RuneCountInString(t))
 	}
-	for _, t := range q.texts {
-		if err := q.read(t); err != nil {
-			return err
-		}
+	if err := q.follow(lastDirective(q.texts)); err != nil {
+		return err
 	}
 	q.texts = nil
 	q.cacheRead = min(q.cacheRead, q.input)

@@ -27,15 +27,14 @@ func route(path string) (Provider, *api) {
 	if strings.HasPrefix(path, genericPrefix) {
 		return Generic, genericAPI
 	}
-	if model, operation, ok := geminiModel(path); ok {
-		known := operation == geminiAnswer || operation == geminiStream || operation == geminiCounting
-		if model == "" || !known || strings.Contains(model, "/") {
-			return Gemini, nil
+	if model, operation, ok := geminiModel(path); ok && model != "" && !strings.Contains(model, "/") {
+		if operation == geminiAnswer || operation == geminiStream || operation == geminiCounting {
+			return Gemini, geminiAPI
 		}
-		return Gemini, geminiAPI
+		return Gemini, nil
 	}
 	switch {
-	case strings.HasPrefix(path, "/v1beta/"):
+	case strings.HasPrefix(path, "/v1beta/"), strings.HasPrefix(path, "/v1alpha/"):
 		return Gemini, nil
 	case strings.HasPrefix(path, "/v1/messages/"):
 		return Anthropic, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -37,6 +38,9 @@ type Options struct {
 	// Faults hit calls by their Rate. Seed chooses which.
 	Faults []Fault
 	Seed   uint64
+	// Travel is the longest time from the sending of a call until its arrival; 0 means none. Each
+	// call takes another part of it, by Seed. One that is given up on its way never arrives.
+	Travel time.Duration
 	// MaxCalls is how many calls, and later entries of calls, the ledger keeps; 0 means
 	// [DefaultMaxCalls]. The oldest are dropped, and counted.
 	MaxCalls int
@@ -85,6 +89,7 @@ type Server struct {
 	prune    int                    // guarded by mu: counters to have before the empty ones are removed
 	ledger   *ledger                // guarded by mu
 	faults   *faults                // guarded by mu
+	travel   *rand.Rand             // guarded by mu
 }
 
 // limit is a limit of a quota, with its time zone.
@@ -169,7 +174,7 @@ func (o *Options) check() error {
 		return fmt.Errorf("simulator: the ledger's size %d and the longest body %d must be positive", o.MaxCalls, o.MaxBody)
 	case o.Output < 0 || o.Output > maxOutput || o.Thoughts < 0 || o.Thoughts > maxOutput || o.ChunkTokens < 0 || o.ChunkTokens > maxSize:
 		return fmt.Errorf("simulator: answers of %d words in chunks of %d after %d thoughts: at most %d, %d and %[4]d", o.Output, o.ChunkTokens, o.Thoughts, maxOutput, maxSize)
-	case o.Delay < 0 || o.ChunkDelay < 0:
+	case o.Delay < 0 || o.ChunkDelay < 0 || o.Travel < 0:
 		return errors.New("simulator: delays must not be negative")
 	}
 	for p, c := range o.Charging {
@@ -227,6 +232,20 @@ func (s *Server) Reset() {
 	s.prune = pruneAt
 	s.ledger = newLedger(s.options.MaxCalls)
 	s.faults = newFaults(s.options.Faults, s.options.Seed)
+	s.travel = rand.New(rand.NewPCG(s.options.Seed, travelStream)) //nolint:gosec // it need not be hard to guess
+}
+
+// travelStream makes the times of travel independent of the faults.
+const travelStream = 1
+
+// travelTime returns how long a call takes until its arrival.
+func (s *Server) travelTime() time.Duration {
+	if s.options.Travel == 0 {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Duration(s.travel.Int64N(int64(s.options.Travel) + 1))
 }
 
 // Inject lets faults hit the next calls that they are for, in this order, one fault per call. They
@@ -273,20 +292,18 @@ func (s *Server) Violations() Violations {
 	return v
 }
 
-// Report counts again what the calls used, until an instant; the zero time means now.
+// Report counts again what the calls used, until an instant; the zero time means now. Calls that
+// arrive meanwhile wait: that is about a second for a million calls in the ledger.
 func (s *Server) Report(until time.Time) Report {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if until.IsZero() {
 		until = time.Now()
 	}
-	calls := s.ledger.after(0, len(s.ledger.calls))
+	r := report(s.quotas, s.limits, s.ledger.calls, until)
 	sum := s.ledger.summary
-	total, dropped, outcomes, violations := s.ledger.lastID, s.ledger.dropped, maps.Clone(sum.outcomes), maps.Clone(sum.violations)
-	s.mu.Unlock()
-
-	r := report(s.quotas, calls, until)
-	r.Calls, r.Admitted, r.Outcomes = total, sum.admitted, outcomes
-	r.Violations, r.ByLimit, r.Dropped = sum.violating, violations, dropped
+	r.Calls, r.Admitted, r.Outcomes = s.ledger.lastID, sum.admitted, maps.Clone(sum.outcomes)
+	r.Violations, r.ByDimension, r.Dropped = sum.violating, maps.Clone(sum.violations), s.ledger.dropped
 	return r
 }
 

@@ -45,7 +45,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		defer stop()
 		defer in.Body.Close() //nolint:errcheck // the request has been read, or nobody wants it
 		t.s.ServeHTTP(w, in)
-		w.end()
+		w.end(ctx.Err())
 	}()
 	select {
 	case <-w.begun:
@@ -155,10 +155,10 @@ func (w *pipeWriter) abort() {
 	_ = w.pipe.CloseWithError(errReset) // it never fails
 }
 
-// end ends the answer, if it was not aborted.
-func (w *pipeWriter) end() {
+// end ends the answer, if it was not aborted. err is why it is not complete.
+func (w *pipeWriter) end(err error) {
 	w.begin(http.StatusOK, false)
-	_ = w.pipe.Close() // it never fails, and changes nothing after abort
+	_ = w.pipe.CloseWithError(err) // it never fails, and changes nothing after abort
 }
 
 // aborted reports whether there is no answer. The answer must have begun.
