@@ -66,8 +66,8 @@ var rules = map[string]struct{ own, others []string }{
 		others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify", "github.com/prometheus/client_golang"},
 	},
 	"llm/simulator": {},
-	"server": {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/regular", "internal/failure", "internal/present", "internal/sampler"}},
-	"client": {own: []string{"api", "internal/ending", "internal/sleep"}},
+	"server":        {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/regular", "internal/failure", "internal/present", "internal/sampler"}},
+	"client":        {own: []string{"api", "internal/ending", "internal/sleep"}},
 	"cmd/drawgate": {
 		own: []string{
 			"", "api", "client", "config", "engine", "gateway", "llm", "llm/simulator", "outbound", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
