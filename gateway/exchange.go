@@ -29,6 +29,7 @@ type exchange struct {
 
 	ask  ask
 	wait time.Duration // longest wait in the queue
+	size int64         // bytes of Handler.bodies that are this request's
 }
 
 // call is what goes to the provider: the caller's own call, or that of another model.
@@ -50,6 +51,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.unknownPath(name)
 		return
 	}
+	defer func() { h.bodies.Add(-x.size) }()
 	x.serve("/" + rest) //nolint:contextcheck // it is that of x.r
 }
 
@@ -159,6 +161,9 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 		x.discard()
 		return nil, x.tooLarge()
 	}
+	if !x.reserve() {
+		return nil, &refusal{kind: llm.Overloaded, message: "too many large requests are being served: try again later", after: time.Second}
+	}
 	var b bytes.Buffer
 	b.Grow(int(min(max(x.r.ContentLength, 0)+bytes.MinRead, firstBuffer)))
 	switch n, err := b.ReadFrom(io.LimitReader(x.r.Body, most+1)); {
@@ -168,7 +173,18 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 		x.discard()
 		return nil, x.tooLarge()
 	}
+	x.h.bodies.Add(int64(b.Len()) - x.size)
+	x.size = int64(b.Len())
 	return b.Bytes(), nil
+}
+
+// reserve reserves memory for the request: as much as it may have, until it was read.
+func (x *exchange) reserve() bool {
+	x.size = x.r.ContentLength
+	if x.size < 0 {
+		x.size = x.h.opts.MaxBody
+	}
+	return x.h.bodies.Add(x.size) <= x.h.opts.Bodies
 }
 
 // discard reads on for a while: many clients read no answer before they have sent everything.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/drawgate/drawgate/gateway"
@@ -53,6 +54,49 @@ func TestLargeRequests(t *testing.T) {
 	if got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body, "Authorization: Bearer "+alice)); got.status != http.StatusOK {
 		t.Errorf("a prompt of 5 MiB: got %d %s", got.status, got.body)
 	}
+}
+
+// TestManyLargeRequests: requests that are too large together are refused, and the memory of those
+// that have ended is free for others.
+//
+// req: C12
+func TestManyLargeRequests(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	inBubble(t, func(s *setup) {
+		onePerMinute(s)
+		s.options.MaxBody, s.options.Bodies = size, 5*size/2
+	}, func(t *testing.T, b *bench) {
+		call := func(size int64) reply {
+			r := b.request(t.Context(), "openai", false, strings.Repeat("x", int(size)-1000))
+			if size%2 == 1 {
+				r.ContentLength = -1
+			}
+			return b.do(r)
+		}
+		b.call("openai", false, "first")
+		var group sync.WaitGroup
+		for range 2 {
+			group.Go(func() {
+				if got := call(size); got.status != http.StatusOK {
+					t.Errorf("got %d %s", got.status, got.body)
+				}
+			})
+		}
+		synctest.Wait() // they wait in the queue
+		for _, n := range []int64{size, size - 1, 10_000} {
+			got := call(n)
+			if n > 10_000 && (got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") != "1") {
+				t.Errorf("%d bytes: got %d %v %s, want 503", n, got.status, got.header, got.body)
+			}
+		}
+		group.Wait()
+		for range 4 {
+			if got := call(size - 1); got.status != http.StatusOK {
+				t.Errorf("afterwards: got %d %s", got.status, got.body)
+			}
+		}
+	})
 }
 
 // TestCompressionBombs: a compressed request is refused unread, and a compressed answer passes as
