@@ -2,8 +2,8 @@ package drawgate
 
 import "context"
 
-// Refund gives units back to the bucket of key that were taken without a reservation. Without costs
-// it gives back one request; otherwise the units that are named, and no others.
+// Refund gives units back to the bucket that a names, which were taken without a reservation.
+// Without costs it gives back one request; otherwise the units that are named, and no others.
 //
 // It is for doors whose callers take first and correct later without an id, such as Envoy's rate
 // limit protocol; everybody else reserves and settles. Without an id nobody can tell whether the
@@ -17,11 +17,6 @@ import "context"
 // It is sent once. With an error that is [ErrStoreUnavailable] it may have arrived, and must not be
 // sent again. Other errors are ErrUnknownUnit, ErrInvalid, ErrClosed and ctx's; nothing was given
 // back then.
-func (l *Limiter) Refund(ctx context.Context, key string, costs ...Cost) error {
-	return l.Ask(key, costs...).Refund(ctx)
-}
-
-// Refund is [Limiter.Refund] for the bucket and the costs that a names.
 func (a Ask) Refund(ctx context.Context) error {
 	b, err := a.bucket()
 	if err == nil {

@@ -260,7 +260,7 @@ func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
 	return s, nil
 }
 
-// carry sends a settlement until it is answered: the id makes repeating safe. again says that the
+// send sends a settlement until it is answered: the id makes repeating safe. again says that the
 // first answer was lost.
 func (r *Reservation) send(ctx context.Context, s *Settlement) (out Outcome, again bool, err error) {
 	for i := range attempts {

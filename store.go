@@ -94,7 +94,7 @@ const (
 	OpCancel               // end it and give everything back
 	OpRenew                // hold it for longer
 	OpCharge               // count units unconditionally
-	OpRefund               // give back units that were taken without an id; see [Limiter.Refund]
+	OpRefund               // give back units that were taken without an id; see [Ask.Refund]
 	OpPause                // let the buckets refuse takes until an instant; see [Limiter.Pause]
 )
 
