@@ -14,7 +14,8 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// askFlags say what to take from which buckets.
+// askFlags name buckets, and what to take from them. A command that takes nothing has only the
+// flags of [app.bucketFlags].
 type askFlags struct {
 	policy, key string
 	n           int64
@@ -36,7 +37,7 @@ func (a *app) bucketFlags(cmd *cobra.Command, f *askFlags) {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		return s.names(), cobra.ShellCompDirectiveNoFileComp
+		return s.configured(), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 

@@ -83,7 +83,7 @@ func (a *app) explainHere(cmd *cobra.Command, q api.ExplainRequest) error {
 	if err != nil {
 		return err
 	}
-	if s.off {
+	if s.empty {
 		a.answer(s.allowedOff())
 		return nil
 	}

@@ -66,7 +66,7 @@ func (a *app) pause(cmd *cobra.Command, f *pauseFlags) error {
 		return err
 	}
 	defer s.close()
-	if s.off || s.Off {
+	if s.empty || s.Off {
 		return usage("limits are switched off: there is nothing to pause")
 	}
 	name, err := s.policy(f.policy)

@@ -47,7 +47,7 @@ func (a *app) reset(cmd *cobra.Command, f *askFlags, yes bool) error {
 		return err
 	}
 	defer s.close()
-	if s.off {
+	if s.empty {
 		return usage("limits are switched off: there is nothing to reset")
 	}
 	name, err := s.policy(f.policy)

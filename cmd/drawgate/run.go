@@ -134,7 +134,7 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	}
 	defer s.close()
 	c.cmd.Env = childEnv(os.Environ(), s.Config)
-	if s.off {
+	if s.empty {
 		code, err := c.supervise(signals, nil, nil)
 		return a.finished(outcome{Allowed: true, ExitCode: code, Units: "unlimited", RanMS: c.ran()}, err)
 	}

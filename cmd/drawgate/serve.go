@@ -93,7 +93,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.off && !s.Off {
+	if s.empty && !s.Off {
 		return &exitError{exitConfig, errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy: nothing to serve")}
 	}
 	a.tell(&s)

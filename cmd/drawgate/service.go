@@ -32,7 +32,7 @@ type service struct {
 
 // newService makes the parts. close closes them.
 func newService(ctx context.Context, a *app, s settings, log *slog.Logger) (v *service, err error) {
-	v = &service{app: a, log: log, names: s.names()}
+	v = &service{app: a, log: log, names: s.configured()}
 	if v.rates, err = loadEnvoy(s.Config); err != nil {
 		return nil, err
 	}

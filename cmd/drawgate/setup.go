@@ -32,7 +32,7 @@ var sample = drawgate.Policy{Name: "sample", Limits: []drawgate.Limit{
 // settings is the completed configuration of a command.
 type settings struct {
 	*config.Config
-	off bool // limits are switched off, and there are no others
+	empty bool // limits are switched off, and there are no policies either: nothing is counted or checked
 }
 
 // resolve reads the configuration and completes it. Without policies it adds the sample; without a
@@ -84,12 +84,12 @@ func completed(c *config.Config, flags config.Flags) (settings, error) {
 	s := settings{Config: c}
 	if len(c.Policies) == 0 && len(c.Envoy.Configs) == 0 {
 		err := noPolicies(flags)
-		s.off = switchedOff() || err != nil && c.Off
-		if err != nil && !s.off {
+		s.empty = switchedOff() || err != nil && c.Off
+		if err != nil && !s.empty {
 			rest := slices.DeleteFunc(c.Warnings, func(w config.Problem) bool { return strings.HasPrefix(w.Message, err.Message) }) // the warnings about the file itself
 			return settings{}, &unfitError{config.Problems{*err}, rest}
 		}
-		if !s.off {
+		if !s.empty {
 			c.Policies = []drawgate.Policy{sample}
 		}
 	}
@@ -166,7 +166,7 @@ func (a *app) open(looks bool) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.off {
+	if s.empty {
 		return &session{settings: s}, nil
 	}
 	a.tell(&s)
@@ -244,7 +244,7 @@ func (s *session) info(policy string) engine.Info {
 // names returns the names of the policies. Those of Envoy's files are included only if there are no
 // others.
 func (s *session) names() []string {
-	if names := s.settings.names(); len(names) > 0 {
+	if names := s.configured(); len(names) > 0 {
 		return names
 	}
 	var names []string
@@ -254,7 +254,8 @@ func (s *session) names() []string {
 	return names
 }
 
-func (s *settings) names() []string {
+// configured returns the names of the policies that are not Envoy's.
+func (s *settings) configured() []string {
 	var names []string
 	for _, p := range s.Policies {
 		names = append(names, p.Name)

@@ -53,7 +53,7 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 		return err
 	}
 	defer s.close()
-	if s.off {
+	if s.empty {
 		a.answer(s.allowedOff())
 		return nil
 	}

@@ -70,7 +70,7 @@ func (a *app) validate(args []string, show bool) error {
 		return err
 	}
 	warnings := slices.Concat(s.Warnings, envoy.skipped)
-	v := verdict{Valid: true, Warnings: notes(warnings), Store: config.RedactURL(s.Store), Policies: s.names()}
+	v := verdict{Valid: true, Warnings: notes(warnings), Store: config.RedactURL(s.Store), Policies: s.configured()}
 	for _, r := range s.RelativePaths() {
 		v.Paths = append(v.Paths, setting{r.Setting, r.Value, r.From})
 	}
@@ -98,9 +98,9 @@ func (a *app) validate(args []string, show bool) error {
 
 // policyText lists the policies.
 func policyText(s *settings, domains []string) string {
-	text := cmp.Or(strings.Join(s.names(), ", "), "none")
+	text := cmp.Or(strings.Join(s.configured(), ", "), "none")
 	switch {
-	case s.off || s.Off:
+	case s.empty || s.Off:
 		text += ": limits are switched off"
 	case domains != nil:
 		text += "; Envoy's domains " + strings.Join(domains, ", ")
