@@ -274,6 +274,8 @@ func TestRedactURL(t *testing.T) {
 		"redis://h/0?password=secret&a=b": "redis://h/0?password=xxxxx&a=b",
 		"x://h?a=1&Auth_Token=secret":     "x://h?a=1&Auth_Token=xxxxx",
 		"redis:u:p@ss@h":                  "redis:u:xxxxx@h",
+		"redis:/:p@ss@h":                  "redis:/:xxxxx@h",
+		"redis:///:p@ss@h":                "redis:///:xxxxx@h",
 		"sqlite:///var/a@b.db":            "sqlite:///var/a@b.db",
 		"redis://[::1]:6379":              "redis://[::1]:6379",
 		"":                                "",
