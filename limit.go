@@ -267,7 +267,7 @@ func Unlimited(name string, units ...string) Policy {
 	}
 	p := Policy{Name: name, Fallback: FallbackOpen}
 	for _, u := range units {
-		p.Limits = append(p.Limits, BucketLimit(u, MaxAmount, time.Second, 0).Of(u))
+		p.Limits = append(p.Limits, BucketLimit(cmp.Or(u, UnitRequests), MaxAmount, time.Second, 0).Of(u))
 	}
 	return p
 }
