@@ -109,15 +109,15 @@ func (r *Record) Until() time.Time {
 // now is the store's clock, which all clients of the store should share; if it was set back, the
 // latest instant that a record has seen counts.
 func Decide(t *drawgate.Take, recs []*Record, now time.Time) drawgate.Decision {
-	if err := errors.Join(answer.Check(t), check(t.Buckets, recs)); err != nil {
+	if err := errors.Join(answer.Check(t), check(t.Buckets, recs, now)); err != nil {
 		return drawgate.Decision{Fail: err}
 	}
-	at, rs := begin(t.Buckets, recs, now)
+	_, rs := begin(t.Buckets, recs, now)
 	var since int64 // when the units of a take that is open already were taken
 	if o := rs[0].Open[t.ID]; o != nil {
 		since = o.At
 	}
-	d := answer.Decide(t, rs, false, at)
+	d := answer.Decide(t, rs, false, now.UnixMicro())
 	again := d.Replayed && rs[0].Open[t.ID].At != since
 	for i, r := range recs {
 		if d.Allowed && !d.Replayed && (t.Hold > 0 || t.Buckets[i].N != drawgate.Amounts{}) || again {
@@ -130,7 +130,7 @@ func Decide(t *drawgate.Take, recs []*Record, now time.Time) drawgate.Decision {
 // Apply carries out one settlement on the records of its buckets, in the order of s.Buckets. For
 // now see [Decide].
 func Apply(s *drawgate.Settlement, recs []*Record, now time.Time) drawgate.Outcome {
-	if err := errors.Join(answer.CheckSettlement(s), check(s.Buckets, recs)); err != nil {
+	if err := errors.Join(answer.CheckSettlement(s), check(s.Buckets, recs, now)); err != nil {
 		return drawgate.Outcome{Err: err}
 	}
 	at, rs := begin(s.Buckets, recs, now)
@@ -164,7 +164,10 @@ func Describe(b *drawgate.BucketCost, r *Record, priority int8, now time.Time) d
 	return answer.Describe(b, &r.rec, priority, false, now.UnixMicro())
 }
 
-func check(buckets []drawgate.BucketCost, recs []*Record) error {
+func check(buckets []drawgate.BucketCost, recs []*Record, now time.Time) error {
+	if now.After(time.UnixMicro(answer.MaxInstant)) {
+		return fmt.Errorf("%w: the store's clock says %v", drawgate.ErrInvalid, now)
+	}
 	if len(recs) != len(buckets) {
 		return fmt.Errorf("%w: %d records for %d buckets", drawgate.ErrInvalid, len(recs), len(buckets))
 	}

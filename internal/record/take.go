@@ -1,5 +1,7 @@
 package record
 
+import "time"
+
 // Ask is one bucket's part of a take, with room for the answer.
 type Ask struct {
 	Rec     *Record
@@ -22,11 +24,24 @@ type Take struct {
 	Grant       uint64 // of a take with an ID: distinguishes logical takes that use the same ID
 	Fingerprint uint64 // fingerprint of the content
 	Hold        int64  // µs; 0 for a plain take
-	NotAfter    int64  // a take with an ID opens nothing later than this; 0: no bound
+	NotAfter    int64  // a take with an ID opens nothing later than this, see [Latest]; 0: no bound
 	Ahead       int64  // µs: it may be granted for an instant at most so far ahead
 	Given       bool   // it was allowed before, elsewhere: a pause does not refuse it
 	Lease       bool
 	Priority    int8
+}
+
+// Latest returns an instant as a NotAfter, within what records can keep. The zero time is no bound.
+func Latest(t time.Time) int64 {
+	switch {
+	case t.IsZero():
+		return 0
+	case t.After(time.UnixMicro(maxTime)):
+		return maxTime
+	case t.Before(time.UnixMicro(1)):
+		return 1 // which is over
+	}
+	return t.UnixMicro()
 }
 
 // Verdict is the answer to a take.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
@@ -40,13 +41,17 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	return nil
 }
 
-// settleHere carries out the settlements about which the ledger knows more than the store, and
-// returns the positions of the others.
+// settleHere refuses the settlements that no store can carry out, carries out those about which the
+// ledger knows more than the store, and returns the positions of the others.
 func (s *Store) settleHere(batch []drawgate.Settlement, out []drawgate.Outcome) (theirs []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.now()
 	for i := range batch {
+		if err := answer.CheckSettlement(&batch[i]); err != nil {
+			out[i] = drawgate.Outcome{Err: err}
+			continue
+		}
 		o, mine := s.ledger.Settle(now, &batch[i])
 		if out[i] = o; !mine {
 			theirs = append(theirs, i)
