@@ -274,6 +274,11 @@ func TestMisspeltVariableIsAWarning(t *testing.T) {
 	if len(c.Warnings) != 1 || c.Warnings[0].Error() != `environment: RATE_LIMIT_PER_MONT is not known; did you mean "RATE_LIMIT_PER_MONTH"?` {
 		t.Errorf("got %v", c.Warnings)
 	}
+	// What resembles none of them would be a limit all the same.
+	c, err = config.FromEnv([]string{"RATE_LIMIT_PER_FORTNIGHT=5"})
+	if err != nil || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].Error(), "RATE_LIMIT_PER_FORTNIGHT is not known; the variables are RATE_LIMIT_PER_MINUTE, ") {
+		t.Errorf("got %v, %v", c.Warnings, err)
+	}
 }
 
 func TestVariablesWithoutEffectAreWarnings(t *testing.T) {
