@@ -18,12 +18,12 @@ type Policy struct {
 	Limits []Limit // 1 to MaxLimits
 	Wait   Wait    // how callers wait
 
-	Fallback Fallback // while the store is unavailable, for limits that say nothing of their own
+	Fallback Fallback // while the store is unavailable, for limits that do not set their own
 }
 
 // Wait says how callers of [Limiter.Wait] and [Limiter.Reserve] wait for a policy's buckets.
 type Wait struct {
-	MaxWait time.Duration   // longest wait where the caller's context has no earlier deadline; 0 means no bound of ours
+	MaxWait time.Duration   // longest wait if the caller's context has no earlier deadline; 0 means that the policy sets no bound
 	Queue   int             // most waiters per bucket and process; 0 means 10,000
 	Backoff []time.Duration // fixed waits between attempts, the last one repeated, instead of waiting for the refusing limit's retry-after
 	Barge   bool            // Allow may pass in front of waiters
@@ -32,11 +32,11 @@ type Wait struct {
 // Amounts holds one number of units per limit of a policy, in the policy's order.
 type Amounts [MaxLimits]int64
 
-// KeepEstimate in the Amounts of a settlement says that the estimate stands.
+// KeepEstimate in the Amounts of a settlement means that the estimate is kept.
 const KeepEstimate int64 = -1
 
 // Plan is a policy that was checked and made ready. It is immutable and safe for concurrent use.
-// Stores are given plans.
+// Stores receive plans, not policies.
 type Plan struct {
 	policy Policy
 	specs  []record.Spec
@@ -46,7 +46,7 @@ type Plan struct {
 	counts bool // has a limit of requests
 }
 
-// Compile checks a policy. The error names the limit, what is wrong and what would be right; of
+// Compile checks a policy. The error names the limit, what is wrong and what would be valid; for
 // each limit the first mistake is reported, all limits together.
 func (p Policy) Compile() (*Plan, error) {
 	pl := &Plan{policy: p}
@@ -121,7 +121,7 @@ func (p *Plan) NeedsHold() bool { return p.needs }
 func (p *Plan) CountsRequests() bool { return p.counts }
 
 // Max returns how many units of limit i takes of a priority may use in all: headroom and what is
-// kept for higher priorities taken off; of a bucket at once, after a rest.
+// kept for higher priorities are subtracted; for a bucket, in a burst after an idle period.
 func (p *Plan) Max(i, priority int) int64 { return p.specs[i].Effective[priority] }
 
 // specsFor returns the limits as the arithmetic needs them; exact says that a rolling limit without
