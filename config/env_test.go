@@ -201,7 +201,7 @@ func TestVariablesWithoutEffectYet(t *testing.T) {
 		"RATE_LIMIT_RETRY_MAX_ATTEMPTS=3":                                {"queue.max_attempts has no effect by itself"},
 		"RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER=2.0":                        {"queue.multiplier has no effect by itself"},
 		"QUEUE_MAX_DEPTH=50":                                             {"queue.max_depth has no effect by itself"},
-		"QUEUE_MAX_DEPTH=50 API_BURST_SIZE=20":                           nil, // it bounds who waits for task
+		"QUEUE_MAX_DEPTH=50 API_BURST_SIZE=20":                           nil, // it bounds how many callers wait for task
 	} {
 		c, err := config.FromEnv(strings.Fields(environ))
 		if err != nil {

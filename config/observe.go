@@ -12,7 +12,7 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// observe sets up metrics, warnings and web calls.
+// observe sets up metrics, warnings and webhooks.
 func (r *Runtime) observe(c *Config) error {
 	t := &c.Telemetry
 	hasher := telemetry.NewHasher([]byte(t.Salt.Reveal()))

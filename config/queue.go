@@ -16,10 +16,10 @@ const (
 // Queue is for programs that have their own queue of tasks: how long it may get, and when to retry.
 // Limits do not depend on it.
 type Queue struct {
-	MaxDepth    int           // tasks in the queue beyond which none may be put in; 0 means 50
-	RetryDelay  time.Duration // until a task that could not run is tried again; 0 means 60s
-	MaxAttempts int           // how often it is tried; 0 means 3
-	Multiplier  float64       // of the delay after each attempt; 0 means 2
+	MaxDepth    int           // maximum number of tasks in the queue; 0 means 50
+	RetryDelay  time.Duration // the delay before a task that could not run is tried again; 0 means 60s
+	MaxAttempts int           // how many times it is tried; 0 means 3
+	Multiplier  float64       // what the delay is multiplied by after each attempt; 0 means 2
 }
 
 func (d *decoder) queue(e entry) {

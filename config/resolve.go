@@ -13,7 +13,7 @@ import (
 // The variables that correspond to flags.
 const (
 	EnvConfig = "DRAWGATE_CONFIG"       // path of the file
-	EnvRules  = "RATE_LIMIT_RULES_PATH" // path of a file with rules alone
+	EnvRules  = "RATE_LIMIT_RULES_PATH" // path of a file that contains only rules
 	EnvStore  = "DRAWGATE_STORE"        // store URL
 )
 
@@ -38,7 +38,8 @@ type Flags struct {
 //
 // The policies of the environment are added to those of the files. If both have a policy of the
 // same name, the environment's replaces it as a whole, with a warning. But a policy of a preset
-// that no variable is about gives way to the files'. The rules of presets come last.
+// that no variable sets is replaced by one of the same name in the files. The rules of presets come
+// last.
 //
 // The error is a [Problems] with all mistakes of all sources, or the reason why a file could not be
 // read.

@@ -24,7 +24,7 @@ type Server struct {
 
 	TLS      TLS
 	Tokens   []Token // none: whoever reaches a listener may do everything
-	Insecure bool    // listen on other addresses than loopback without tokens and client certificates
+	Insecure bool    // listen on addresses other than loopback without tokens and client certificates
 
 	Proxies     Proxies
 	ForwardAuth ForwardAuth

@@ -74,7 +74,7 @@ func (c *Config) warnFallback(p *drawgate.Policy) {
 	}
 }
 
-// warnShare warns of a share of less than one unit.
+// warnShare warns about a share of less than one unit.
 func (c *Config) warnShare(l *drawgate.Limit, setting string) {
 	if most := most(l, drawgate.MaxPriority); l.Amount > 0 && most >= 0 && most < int64(c.Instances.Number) {
 		c.warnOf(setting, "", "the share of one of %d instances in %d is less than one unit: while the store is unavailable limit %s admits nothing", c.Instances.Number, most, shorten(l.Name))

@@ -107,7 +107,7 @@ func coversValue(a, b string) bool {
 	return open && strings.HasPrefix(strings.TrimSuffix(b, "*"), prefix)
 }
 
-// coversPath is coversValue for paths, of which segments may be {names}. Where both have some only
+// coversPath is coversValue for paths, whose segments may be {names}. If both have some, only
 // the same text counts.
 func coversPath(a, b string) bool {
 	if strings.Contains(a, "{") {
