@@ -26,19 +26,19 @@ type Line struct {
 	Partly              int64 // the same in every window in which only some processes are cut off; for a bucket, in every period of its Window
 }
 
-// Bound returns, for each limit of policies, the worst case of what so many instances may admit
+// Bound returns, for each limit of policies, the worst case of what this many instances may admit
 // beyond it while the store is unavailable. 0 instances means that the number is unknown. Bound is
 // pure. A policy that does not compile is an error.
 // Policies with the same name are one policy with several sets of amounts, such as those of rules:
 // takes of one bucket may use them in turn, so the line of a limit is the worst case over them.
-// Where each bucket always has the same one of several amounts, as with overrides, call Bound for
+// If each bucket always has the same one of several amounts, as with overrides, call Bound for
 // each and pass all lines to [Worst].
 func Bound(policies []drawgate.Policy, instances int) ([]Line, error) {
 	return bound(policies, instances, 0)
 }
 
-// BoundCounted is [Bound] for so many instances that are counted: see [Options.CountInstances]. At
-// least max(1, atLeast) are assumed.
+// BoundCounted is [Bound] for this many instances that are counted: see [Options.CountInstances].
+// At least max(1, atLeast) are assumed.
 func BoundCounted(policies []drawgate.Policy, instances, atLeast int) ([]Line, error) {
 	return bound(policies, max(1, instances, atLeast), max(1, atLeast))
 }
