@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// SignatureHeader carries the signature of a web call: "t=<Unix seconds>,v1=<hexadecimal digits>",
-// where v1 is HMAC-SHA256, with the secret as key, over the digits of t, a full stop, and the body
-// as it was sent.
+// SignatureHeader carries the signature of a webhook call: "t=<Unix seconds>,v1=<hexadecimal
+// digits>", where v1 is HMAC-SHA256, with the secret as key, over the digits of t, a full stop, and
+// the body as it was sent.
 const SignatureHeader = "Drawgate-Signature"
 
 // ErrSignature means that a web call was not signed with the secret, or too long ago.
@@ -36,7 +36,7 @@ func digest(secret []byte, t string, body []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// Verify checks a received web call: header must be the signature of body under secret, made at
+// Verify checks a received webhook call: header must be the signature of body under secret, made at
 // most tolerance before or after now (5 minutes allow for most clocks). The error is
 // [ErrSignature]. Unknown parts of the header are ignored. Of several v1 one match is enough, so
 // that a secret can be changed.

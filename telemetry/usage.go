@@ -11,7 +11,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// MaxWatched is how many buckets are read at most when metrics are read, in one call of the store.
+// MaxWatched is the maximum number of buckets that are read, in one call of the store, when metrics
+// are read.
 const MaxWatched = 100
 
 // freshFor is how long a reading of the store is shown again, however often metrics are read.

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Defaults and bounds of web calls.
+// Defaults and bounds of webhooks.
 const (
 	defaultQueue      = 1000
 	defaultTimeout    = 5 * time.Second
@@ -33,12 +33,12 @@ type WebhookOptions struct {
 	Kinds []Kind
 	// Milestones are those, in per cent, that are posted; none means all of 50, 80, 95 and 100.
 	Milestones []int
-	// Queue is how many events wait at most: 0 means 1000. What does not fit is dropped and
+	// Queue is the maximum number of waiting events: 0 means 1000. What does not fit is dropped and
 	// counted.
 	Queue int
 	// Timeout bounds one attempt, including the answer: 0 means 5 seconds.
 	Timeout time.Duration
-	// Attempts is how often one event is sent at most: 0 means 8.
+	// Attempts is the maximum number of times that one event is sent: 0 means 8.
 	Attempts int
 	// Backoff is the mean pause after the first attempt that fails; it doubles with each further
 	// one up to MaxBackoff. 0 means one second and one minute. Each pause is random, between half

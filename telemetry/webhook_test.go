@@ -26,7 +26,8 @@ import (
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
-// receiver is an HTTP server that accepts web calls, and answers the first ones as the test says.
+// receiver is an HTTP server that accepts webhook calls, and answers the first ones as the test
+// says.
 type receiver struct {
 	*httptest.Server
 	t *testing.T
