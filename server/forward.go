@@ -158,7 +158,7 @@ func (s *Server) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	s.forward.refuse(w, q.status, httplimit.Refused(&res.Decision, func(b int) bool { return s.forward.shared(res.Applied, b) }))
 }
 
-// forwarded converts a proxy's question for the engine. unclear is set if the site may understand
+// forwarded converts a proxy's request for the engine. unclear is set if the site may understand
 // the request differently.
 func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (unclear, p *api.Problem) {
 	if s.closed.Load() {
