@@ -25,7 +25,7 @@ const (
 	MetadataRemaining = "x-ratelimit-remaining" // units that are left of that limit now
 	MetadataReset     = "x-ratelimit-reset"     // Unix seconds at which the limit is unused again, or its calendar window ends
 	MetadataFallback  = "x-ratelimit-fallback"  // "true": decided without the store
-	MetadataRetry     = "retry-after"           // seconds, on refusals that a wait can help
+	MetadataRetry     = "retry-after"           // seconds, on refusals after which waiting helps
 )
 
 // describe returns the metadata for a decision.

@@ -27,19 +27,19 @@ type Code string
 
 // The codes, with the HTTP status of each. Sending a request again helps only after a 429 or a 503.
 const (
-	CodeLimited   Code = "limited"    // 429: a limit has not enough left. Scope says whose
-	CodeQueued    Code = "queued"     // 429: others wait in front
+	CodeLimited   Code = "limited"    // 429: a limit does not have enough left. Scope says whose
+	CodeQueued    Code = "queued"     // 429: other requests are ahead in the queue
 	CodePaused    Code = "paused"     // 429: a bucket is paused, whatever its limits have left
 	CodeQueueFull Code = "queue_full" // 429: the maximum number of requests is waiting
-	CodeNeverFits Code = "never_fits" // 413: it costs more than a limit ever allows: no wait will help, and there is no Retry-After
+	CodeNeverFits Code = "never_fits" // 413: it costs more than a limit ever allows: waiting does not help, and there is no Retry-After
 	CodeStoreAway Code = "store_away" // 503: nothing was decided, or a limit admits nothing while the store is unavailable
 	CodeClosing   Code = "closing"    // 503: this process is stopping
 	CodePath      Code = "path"       // 400: proxies, the site and the rules may each read the path differently
 	CodeInvalid   Code = "invalid"    // 500: the program asks for a unit that its policies do not have
-	CodeCancelled Code = "cancelled"  // 499: the client left while it waited. If the store was just being asked, a plain request may have been counted
+	CodeCancelled Code = "cancelled"  // 499: the client disconnected while it waited. If the store was being asked at that moment, a plain request may have been counted
 )
 
-// statusCancelled is the status that logs show for a client that has left.
+// statusCancelled is the status that logs show for a client that closed the connection.
 const statusCancelled = 499
 
 // The values of Scope: whose limit refuses.
@@ -68,7 +68,7 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(p.Status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a client that has left needs no answer
+		_, _ = w.Write(body) // a client that closed the connection needs no answer
 	}
 }
 
