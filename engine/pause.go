@@ -12,8 +12,8 @@ import (
 )
 
 // Pause makes the bucket of a policy's key refuse every take for a time: see
-// [drawgate.Limiter.Pause]. It returns when the pause ends, by the store's clock. The Costs of a
-// are ignored. The reason must be UTF-8 without control characters.
+// [drawgate.Limiter.Pause]. It returns when the pause ends, according to the store's clock. The
+// Costs of a are ignored. The reason must be UTF-8 without control characters.
 func (e *Engine) Pause(ctx context.Context, a Ask, p drawgate.Pause) (until time.Time, err error) {
 	if err := checkPause(&p); err != nil {
 		return until, err

@@ -33,7 +33,7 @@ const (
 	person     = "alice@example.com" // a key that nobody may read
 )
 
-// receiver accepts web calls, and keeps those whose signature is as docs/metrics.md says.
+// receiver accepts webhook calls, and keeps those whose signature is as docs/metrics.md says.
 type receiver struct {
 	t   *testing.T
 	url string
@@ -98,7 +98,7 @@ func (r *receiver) all() []telemetry.Event {
 	return slices.Clone(r.events)
 }
 
-// observed is a configuration with metrics, web calls and shadows.
+// observed is a configuration with metrics, webhooks and shadows.
 const observed = `
 store: %[1]s
 store_timeout: 3s
@@ -113,8 +113,8 @@ telemetry:
   webhook: {url: %[3]q, secret_env: SECRET, kinds: [limit_exceeded, fallback_activated, fallback_ended]}
 `
 
-// A server shows what it does in metrics and web calls: before, during and after an outage of its
-// store.
+// A server shows what it does in metrics and webhook calls: before, during and after an outage of
+// its store.
 //
 // req: B9, D7, D8, D9, E7, E8, E9
 func TestServeReportsInMetricsAndWebCalls(t *testing.T) {

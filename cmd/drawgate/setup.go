@@ -159,7 +159,7 @@ type session struct {
 	opened drawgate.Store
 }
 
-// open opens what a command needs. A command that only looks needs the store even if the
+// open opens what a command needs. A command that only reads needs the store even if the
 // configuration switches all limits off. The others must pass then, whatever the store does.
 func (a *app) open(looks bool) (*session, error) {
 	s, err := a.resolve(a.flags)

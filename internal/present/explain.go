@@ -121,8 +121,7 @@ func asked(uses []use) error {
 		strings.Join(slices.Compact(units), ", "))
 }
 
-// counted returns an error for a unit that is counted by none of the policies that the rules apply,
-// as a take does.
+// counted returns an error, as a take does, for a unit that none of the applied policies counts.
 func counted(uses []use, costs []drawgate.Cost) error {
 	for _, c := range costs {
 		if len(uses) > 0 && !slices.ContainsFunc(uses, func(u use) bool { return has(u.ask.Limiter.Plan().Policy().Limits, c.Unit) }) {

@@ -15,7 +15,7 @@ import (
 	"github.com/drawgate/drawgate/internal/failure"
 )
 
-// statusCancelled is the status for a client that has left.
+// statusCancelled is the status for a client that closed the connection.
 const statusCancelled = 499
 
 // kinds has the HTTP status and title of each code.
