@@ -212,7 +212,7 @@ func (r *reporter) closed(pending int) {
 	r.outageStart = time.Time{}
 	r.mu.Unlock()
 	r.active.Store(false)
-	r.log.Info("guard: the store is available again", "away", c.Outage, "decided", c.Decided, "owed", c.Pending)
+	r.log.Info("guard: the store is available again", "outage", c.Outage, "decided", c.Decided, "pending", c.Pending)
 	if r.to.Closed != nil {
 		r.to.Closed(c)
 	}
