@@ -16,8 +16,9 @@ import (
 // the body as it was sent.
 const SignatureHeader = "Drawgate-Signature"
 
-// ErrSignature means that a web call was not signed with the secret, or too long ago.
-var ErrSignature = errors.New("telemetry: the signature of the web call is not valid")
+// ErrSignature means that a webhook call was not signed with the secret, or was signed too long
+// ago.
+var ErrSignature = errors.New("telemetry: the signature of the webhook call is not valid")
 
 // maxSignature bounds the header, in bytes.
 const maxSignature = 1024
@@ -62,10 +63,10 @@ func Verify(secret, body []byte, header string, now time.Time, tolerance time.Du
 		}
 	}
 	if !signed {
-		return fmt.Errorf("%w: it was made with another secret, or of another body", ErrSignature)
+		return fmt.Errorf("%w: it was made with a different secret, or for a different body", ErrSignature)
 	}
 	if age := now.Sub(time.Unix(at, 0)); age.Abs() > tolerance {
-		return fmt.Errorf("%w: it was made at %s, more than %v away", ErrSignature, time.Unix(at, 0).UTC().Format(time.RFC3339), tolerance)
+		return fmt.Errorf("%w: it was made at %s, more than %v from now", ErrSignature, time.Unix(at, 0).UTC().Format(time.RFC3339), tolerance)
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func NewWebhook(address string, secret []byte, opts *WebhookOptions) (*Webhook, 
 		return nil, errors.New("telemetry: webhook: the address must be an http or https URL; it is not shown, since it may be a secret")
 	}
 	if len(secret) < minSecret {
-		return nil, fmt.Errorf("telemetry: webhook: the secret has %d bytes, it needs %d: openssl rand -hex 32 makes one", len(secret), minSecret)
+		return nil, fmt.Errorf("telemetry: webhook: the secret has %d bytes, but needs at least %d: generate one with openssl rand -hex 32", len(secret), minSecret)
 	}
 	h := &Webhook{url: u.String(), host: u.Host, secret: bytes.Clone(secret), done: make(chan struct{})}
 	if opts != nil {
@@ -98,12 +98,12 @@ func NewWebhook(address string, secret []byte, opts *WebhookOptions) (*Webhook, 
 	}
 	for _, k := range h.opts.Kinds {
 		if k.position() < 0 {
-			return nil, fmt.Errorf("telemetry: webhook: there is no kind %q of event: they are %q", k, kinds)
+			return nil, fmt.Errorf("telemetry: webhook: unknown kind of event %q (have: %q)", k, kinds)
 		}
 	}
 	for _, p := range h.opts.Milestones {
 		if !slices.Contains(milestones[:], int64(p)) {
-			return nil, fmt.Errorf("telemetry: webhook: there is no milestone of %d%%: they are %d", p, milestones)
+			return nil, fmt.Errorf("telemetry: webhook: unknown milestone %d%% (have: %d)", p, milestones)
 		}
 	}
 	h.opts.defaults()
@@ -191,7 +191,7 @@ func (h *Webhook) Close() error {
 	<-h.done
 	h.client.CloseIdleConnections()
 	if n := h.dropped.Load() - before; n > 0 {
-		return fmt.Errorf("telemetry: webhook: %d events were not delivered to %s before the end", n, h.host)
+		return fmt.Errorf("telemetry: webhook: %d events were not delivered to %s before it was closed", n, h.host)
 	}
 	return nil
 }

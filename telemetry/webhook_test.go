@@ -337,9 +337,9 @@ func TestWebhookRejectsMistakes(t *testing.T) {
 		{"ftp://hush", string(secret), "", "http or https"},
 		{"https://", string(secret), "", "http or https"},
 		{"https://a b/hush%zz", string(secret), "", "http or https"},
-		{"https://receiver.example", "hush", "", "needs 16"},
-		{"https://receiver.example", string(secret), "nothing", "there is no kind"},
-		{"https://receiver.example", string(secret), telemetry.Milestone, "no milestone of 90%"},
+		{"https://receiver.example", "hush", "", "needs at least 16"},
+		{"https://receiver.example", string(secret), "nothing", "unknown kind of event"},
+		{"https://receiver.example", string(secret), telemetry.Milestone, "unknown milestone 90%"},
 	} {
 		opts := &telemetry.WebhookOptions{}
 		if c.kind != "" {
