@@ -56,7 +56,7 @@ type (
 		Calendar    string     `json:"calendar,omitempty"    jsonschema:"enum=minute,enum=hour,enum=day,enum=week,enum=month" jsonschema_description:"Kind: at most 'amount' per minute, hour, day, week (from Monday) or month of the calendar in 'zone', including daylight saving time."`
 		Concurrency *count0    `json:"concurrency,omitempty" jsonschema_description:"Kind: at most this many units held at once. The policy can then only be used with reservations."`
 		Amount      *count0    `json:"amount,omitempty"      jsonschema_description:"How many units; 0 lets nothing pass. Changing it keeps what is used."`
-		Burst       *count     `json:"burst,omitempty"       jsonschema_description:"Bucket: units available at once after a rest. Default: the amount."`
+		Burst       *count     `json:"burst,omitempty"       jsonschema_description:"Bucket: units available at once after an idle period. Default: the amount."`
 		Zone        string     `json:"zone,omitempty"        jsonschema:"default=UTC,example=America/Los_Angeles" jsonschema_description:"Calendar: a name from the IANA time zone database."`
 		Anchor      int        `json:"anchor,omitempty"      jsonschema:"minimum=1,maximum=31,default=1" jsonschema_description:"Calendar month: the day on which it starts. In a month without that day, the last day."`
 		Precision   precision  `json:"precision,omitempty"   jsonschema_description:"Rolling: how finely takes are distinguished: a fraction of the window (100 to 10000), or exact. The error is always on the safe side. Default 128; exact on SQLite."`
@@ -87,7 +87,7 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	}
 }
 
-func (wait) JSONSchemaExtend(s *jsonschema.Schema) { s.Description = "How callers that may wait do." }
+func (wait) JSONSchemaExtend(s *jsonschema.Schema) { s.Description = "How callers wait." }
 
 func (duration) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
