@@ -135,19 +135,19 @@ func (l Line) String() string {
 	case l.Mode == drawgate.FallbackOpen:
 		return head + ": while the store is unavailable this limit is not enforced; there is no bound"
 	case l.Mode == drawgate.FallbackClosed:
-		return head + ": while the store is unavailable nothing is admitted; never over the limit"
+		return head + ": while the store is unavailable nothing is admitted, so the limit is never exceeded"
 	case l.Share == 0 && l.Partly == 0:
-		return head + fmt.Sprintf(": one of %d processes has a share of less than one unit: while the store is unavailable nothing is admitted; never over the limit", l.Instances)
+		return head + fmt.Sprintf(": with %d processes each share is less than one unit: while the store is unavailable nothing is admitted, so the limit is never exceeded", l.Instances)
 	case l.Instances == 1:
-		return head + ": the only process may use all of it, including what it used before; never over the limit"
+		return head + ": the only process may use all of it, including what it used before, so the limit is never exceeded"
 	}
 	if l.AtLeast > 0 {
-		return head + fmt.Sprintf(": each of %d processes, which are counted, may use %d while the store is unavailable, including what it used before; in the window in which the outage starts at most "+
-			"%d units too many in total (none if the load was even), in later windows none if all were cut off at once, and at most %d in each window in which "+
+		return head + fmt.Sprintf(": each of %d counted processes may use %d while the store is unavailable, including what it used before. Units beyond the limit, in total: at most "+
+			"%d in the window in which the outage starts (none if the load was even); none in later windows if all processes were cut off together; and at most %d in each window in which "+
 			"some were cut off before others, or are still connected (worst case: one after the other, more than ten minutes apart, each with a share of one in %d)",
 			l.Instances, l.Share, l.Extra, l.Partly, l.AtLeast)
 	}
 	return head + fmt.Sprintf(": each of %d processes may use %d while the store is unavailable, including what it used before; in the window in which the outage starts at most %d "+
-		"units too many in total (none if the load was even), in later windows none while all are cut off, and at most %d in each window in which only some are",
+		"units beyond the limit in total (none if the load was even); in later windows none while all are cut off, and at most %d in each window in which only some are",
 		l.Instances, l.Share, l.Extra, l.Partly)
 }

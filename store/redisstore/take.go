@@ -66,7 +66,8 @@ func takeRequest(t *drawgate.Take) request {
 	r := request{op: opTake, id: t.ID, priority: t.Priority, buckets: t.Buckets}
 	hold := t.Hold.Microseconds()
 	if hold > maxHold || len(t.ID) > maxID {
-		r.err = fmt.Errorf("%w: an id of %d bytes, a hold of %v", drawgate.ErrInvalid, len(t.ID), t.Hold)
+		r.err = fmt.Errorf("%w: the id has %d bytes and the hold is %v: at most %d bytes and %v are allowed",
+			drawgate.ErrInvalid, len(t.ID), t.Hold, maxID, time.Duration(maxHold)*time.Microsecond)
 		return r
 	}
 	if r.err = answer.Check(t); r.err != nil {
@@ -256,7 +257,7 @@ func (r *request) name(prefix string) error {
 		key, raw := bucketKey(prefix, r.buckets[i].Key)
 		r.keys[i] = key
 		if slices.Contains(r.keys[:i], key) {
-			return fmt.Errorf("%w: the same bucket twice", drawgate.ErrInvalid)
+			return fmt.Errorf("%w: the same bucket is named twice", drawgate.ErrInvalid)
 		}
 		if raw != "" && (r.op == opGCRA || r.op == opHot) {
 			r.op = opTake // the short way does not store a key's parts
