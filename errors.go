@@ -43,7 +43,7 @@ var (
 	ErrTooLate = errors.New("drawgate: the take arrived too late")
 	// ErrIDReused means that a reservation with this id and grant is open, with different content.
 	// Nothing was taken.
-	ErrIDReused = errors.New("drawgate: this grant of the id is open with other content: give each take a grant of its own")
+	ErrIDReused = errors.New("drawgate: this grant of the id is open with different content: give each take its own grant")
 	// ErrTooManyOpen means that [MaxOpen] reservations are open in one of a take's buckets. Nothing
 	// was taken. A take can succeed again when one of them is settled or ends.
 	ErrTooManyOpen = errors.New("drawgate: too many reservations are open in this bucket")

@@ -25,12 +25,12 @@ type GaveUpError struct {
 
 func (e *GaveUpError) Error() string {
 	if e.mine {
-		return "drawgate: given up while the store was asked; send it again with its grant, or cancel what it may hold: " + e.why()
+		return "drawgate: the caller gave up while the store was being asked; send the take again with its grant, or cancel what it may hold: " + e.why()
 	}
 	if e.MaySpend {
-		return "drawgate: given up while the store was asked; the units may be spent: " + e.why()
+		return "drawgate: the caller gave up while the store was being asked; the units may be spent: " + e.why()
 	}
-	return "drawgate: given up while the store was asked; what it may hold is cancelled: " + e.why()
+	return "drawgate: the caller gave up while the store was being asked; what the take may hold is being cancelled: " + e.why()
 }
 
 func (e *GaveUpError) why() string {

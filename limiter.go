@@ -53,7 +53,7 @@ type Limiter struct {
 // nil. It reports bad limits here, so that no later call has to.
 func New(store Store, policy Policy, opts *Options) (*Limiter, error) {
 	if store == nil {
-		return nil, fmt.Errorf("%w: there is no store: memstore.New(nil) is one", ErrInvalid)
+		return nil, fmt.Errorf("%w: the store is nil: pass one, such as memstore.New(nil)", ErrInvalid)
 	}
 	if opts == nil {
 		opts = &Options{}
@@ -230,7 +230,7 @@ func (l *Limiter) decide(ctx context.Context, t *Take, wait bool) (d Decision, e
 // take checks a request and makes the store's form of it.
 func (l *Limiter) take(r *Request) (*Take, error) {
 	if n := len(r.Buckets); n == 0 || n > MaxBuckets {
-		return nil, fmt.Errorf("%w: %d buckets are not 1 to %d", ErrInvalid, n, MaxBuckets)
+		return nil, fmt.Errorf("%w: the take has %d buckets: give 1 to %d", ErrInvalid, n, MaxBuckets)
 	}
 	if err := checkPriority(r.Priority); err != nil {
 		return nil, err
@@ -272,7 +272,7 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		return nil, unnamed(t)
 	}
 	if t.Hold > 0 && !some {
-		return nil, fmt.Errorf("%w: a hold of nothing", ErrInvalid)
+		return nil, fmt.Errorf("%w: the hold has no units: give costs of more than 0, or leave out the hold", ErrInvalid)
 	}
 	return t, nil
 }
@@ -284,18 +284,18 @@ func unnamed(t *Take) error {
 	for i := range t.Buckets {
 		all = append(all, t.Buckets[i].Plan.units...)
 	}
-	return fmt.Errorf("%w: the take names none, and would take nothing: its policies count no requests, but %s", ErrUnknownUnit, units(all))
+	return fmt.Errorf("%w: the take names no unit, so it would take nothing: its policies do not count requests; name a cost in %s", ErrUnknownUnit, units(all))
 }
 
 // errForeign is the mistake of mixing limiters that share nothing.
-var errForeign = fmt.Errorf("%w: the limiters of one take must have been made from each other, by With", ErrInvalid)
+var errForeign = fmt.Errorf("%w: the limiters of one take must be made from one another, with With", ErrInvalid)
 
 // errNoLimiter is the mistake of an Ask that was not made by Limiter.Ask, and is used by itself.
 var errNoLimiter = fmt.Errorf("%w: the Ask names no Limiter", ErrInvalid)
 
 func checkPriority(priority int) error {
 	if priority < 0 || priority > MaxPriority {
-		return fmt.Errorf("%w: priority %d is not 0 to %d", ErrInvalid, priority, MaxPriority)
+		return fmt.Errorf("%w: priority %d is not between 0 and %d", ErrInvalid, priority, MaxPriority)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func (p *Pause) check() error {
 	case len(p.Reason) > MaxReason:
 		return fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInvalid, len(p.Reason), MaxReason)
 	case p.For != 0 && !p.Until.IsZero():
-		return fmt.Errorf("%w: a pause is for a time, or until an instant: give one of them", ErrInvalid)
+		return fmt.Errorf("%w: give either For or Until for a pause", ErrInvalid)
 	case p.For < 0 || p.For > MaxHold || p.For == 0 && p.Until.IsZero():
 		return fmt.Errorf("%w: a pause of %v is not between 1µs and %v", ErrInvalid, p.For, MaxHold)
 	case p.For == 0 && (!p.Until.After(time.Now()) || time.Until(p.Until) > MaxHold):

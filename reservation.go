@@ -57,7 +57,7 @@ func (h *Hold) check() error {
 	case len(h.ID) > maxID:
 		return fmt.Errorf("%w: the id has %d bytes, more than %d", ErrInvalid, len(h.ID), maxID)
 	case h.ID == "" && h.Grant != 0:
-		return fmt.Errorf("%w: a grant is of an id: give that, too", ErrInvalid)
+		return fmt.Errorf("%w: a grant needs an id: set Hold.ID as well", ErrInvalid)
 	}
 	return nil
 }
@@ -103,10 +103,10 @@ func holderLife(d time.Duration) time.Duration { return d - d/(1_000_000/clockRa
 // holder must have stopped.
 func (l *Limiter) Resume(id string, grant Grant, end time.Time, buckets ...Ask) (*Reservation, error) {
 	if id == "" || len(id) > maxID {
-		return nil, fmt.Errorf("%w: an id has 1 to %d bytes", ErrInvalid, maxID)
+		return nil, fmt.Errorf("%w: the id must have 1 to %d bytes", ErrInvalid, maxID)
 	}
 	if grant == 0 {
-		return nil, fmt.Errorf("%w: a reservation is resumed by its id and its grant", ErrInvalid)
+		return nil, fmt.Errorf("%w: the grant is missing: Resume needs the id and the grant of the reservation", ErrInvalid)
 	}
 	t, err := l.take(&Request{Buckets: buckets, Hold: Hold{For: MinHold, ID: id, Grant: grant}})
 	if err != nil {
@@ -254,7 +254,7 @@ func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
 	}
 	for k, ok := range known {
 		if !ok {
-			return nil, fmt.Errorf("%w: %q in none of the reservation's policies", ErrUnknownUnit, cmp.Or(used[k].Unit, UnitRequests))
+			return nil, fmt.Errorf("%w: none of the reservation's policies counts %q", ErrUnknownUnit, cmp.Or(used[k].Unit, UnitRequests))
 		}
 	}
 	return s, nil

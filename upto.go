@@ -17,7 +17,7 @@ import (
 // Allow.
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, most Cost) (d Decision, n int64, err error) {
 	if most.N < 1 {
-		return d, 0, fmt.Errorf("%w: at most %d units are none: ask for 1 at least", ErrInvalid, most.N)
+		return d, 0, fmt.Errorf("%w: cannot take up to %d units: ask for at least 1", ErrInvalid, most.N)
 	}
 	if l.plan.needs {
 		return d, 0, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, l.plan.policy.Name)

@@ -114,7 +114,7 @@ func reachable(ctx context.Context, earliest time.Duration, d *Decision) error {
 		return nil
 	}
 	if d == nil {
-		return &deadlineError{text: fmt.Sprintf("others wait in front, for %v at least", earliest)}
+		return &deadlineError{text: fmt.Sprintf("other callers are ahead in the queue for at least %v", earliest)}
 	}
 	return &deadlineError{refusal: d.Err()}
 }
@@ -173,7 +173,7 @@ func ended(ctx context.Context, last *Decision) error {
 	if errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrDeadline) {
 		return ctx.Err()
 	}
-	e := &deadlineError{text: "it is over"}
+	e := &deadlineError{text: "it has passed"}
 	if cause := context.Cause(ctx); errors.Is(cause, ErrDeadline) {
 		e.text = strings.TrimPrefix(cause.Error(), ErrDeadline.Error()+": ")
 	}

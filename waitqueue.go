@@ -117,7 +117,7 @@ func (q *waitQueue) join(t *Take, i int, p queue.Place) (*waiter, error) {
 		most = defaultQueue
 	}
 	if ln := q.lines[b.Key]; ln != nil && ln.Len() >= most {
-		return nil, fmt.Errorf("%w: %d callers wait for this bucket of policy %q", ErrQueueFull, most, b.Plan.policy.Name)
+		return nil, fmt.Errorf("%w: %d callers are already waiting for this bucket of policy %q", ErrQueueFull, most, b.Plan.policy.Name)
 	}
 	if len(q.lines) == 0 {
 		q.listen()

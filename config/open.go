@@ -69,7 +69,7 @@ func Open(ctx context.Context, path string, opts *OpenOptions) (*Runtime, error)
 	if err != nil {
 		return nil, err
 	}
-	if problems := c.withoutPolicies("to switch limits off say enabled: false"); problems != nil {
+	if problems := c.withoutPolicies("to switch limits off, set enabled: false"); problems != nil {
 		return nil, problems
 	}
 	r, err := Start(ctx, c, opts)

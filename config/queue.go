@@ -60,11 +60,11 @@ func parseMultiplier(text string) (float64, bool) {
 // warnQueue warns of settings that only other programs read. QUEUE_MAX_DEPTH also sets the queue
 // length of a policy.
 func (c *Config) warnQueue() {
-	hint := "wait: {queue: …} of a policy bounds who waits for it"
+	hint := "to limit how many callers wait for a policy, set wait: {queue: …} in it"
 	for _, key := range []string{"max_depth", "retry_delay", "max_attempts", "multiplier"} {
 		setting := "queue." + key
 		if from, said := c.origins[setting]; said && from != c.origins[waitSetting("task")] {
-			c.warnOf(setting, hint, "%s has no effect by itself: Drawgate has no queue of tasks yet, only programs that read it from the configuration use it", setting)
+			c.warnOf(setting, hint, "%s has no effect by itself: Drawgate has no task queue yet; only programs that read this setting from the configuration use it", setting)
 		}
 		hint = ""
 	}

@@ -275,7 +275,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		_, problems := config.Parse("f", []byte(text))
 		known := ""
 		for _, p := range problems {
-			if rest, ok := strings.CutPrefix(p.Hint, "known are "); ok {
+			if rest, ok := strings.CutPrefix(p.Hint, "known keys: "); ok {
 				known = rest
 			}
 		}

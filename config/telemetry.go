@@ -148,7 +148,7 @@ func (d *decoder) milestones(e entry) (list []int) {
 		}
 		percent, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
 		if err != nil || !strings.HasSuffix(text, "%") || !slices.Contains(milestones, percent) {
-			d.problem(spanOf(n), "", "milestones are of 50%%, 80%%, 95%% and 100%%, not %s", describe(n))
+			d.problem(spanOf(n), "", "milestones must be some of 50%%, 80%%, 95%% and 100%%, not %s", describe(n))
 			continue
 		}
 		if !slices.Contains(list, percent) {

@@ -53,7 +53,7 @@ type Watcher struct {
 }
 
 // ErrNotWatching is what [Watcher.Reload] returns after the watcher has ended.
-var ErrNotWatching = errors.New("config: the configuration is not watched any more")
+var ErrNotWatching = errors.New("config: the configuration is no longer watched")
 
 // Watch begins to watch the files of a configuration that [Resolve] returned, until ctx ends or
 // Close is called. apply is called with each new configuration, which was resolved with the same
@@ -103,7 +103,7 @@ func (w *Watcher) Close() {
 	select {
 	case <-w.done:
 	case <-t.C:
-		w.opts.Logger.Warn("config: files are still being read, or what was new is still being put in force: nobody waits for it")
+		w.opts.Logger.Warn("config: closed while files were still being read or a new configuration was being put in force")
 	}
 }
 
@@ -142,7 +142,7 @@ func (w *Watcher) run(ctx context.Context) {
 			w.dirs.note(e)
 			t.soon()
 		case err := <-w.dirs.errors():
-			w.opts.Logger.Warn("config: a notice about a file was lost", "error", err)
+			w.opts.Logger.Warn("config: a report of a changed file was lost", "error", err)
 			t.soon() // the queue of notices ran over: anything may have changed
 		case <-t.poll:
 			if again, _ := w.look(ctx, false); again {
@@ -191,7 +191,7 @@ func (w *Watcher) look(ctx context.Context, force bool) (again bool, err error) 
 // noticed, and whatever changed before is read.
 func (w *Watcher) load() (c *Config, read readFiles, err error) {
 	if w.base.again == nil {
-		return nil, w.known, errors.New("config: only what Resolve returned can be read again")
+		return nil, w.known, errors.New("config: this configuration was not made by Resolve, so it cannot be reloaded")
 	}
 	paths := w.paths()
 	w.dirs.follow(paths)
@@ -203,7 +203,7 @@ func (w *Watcher) load() (c *Config, read readFiles, err error) {
 		}
 	}
 	if err == nil {
-		if problems := c.withoutPolicies("what was in force stays; to switch limits off say enabled: false"); problems != nil {
+		if problems := c.withoutPolicies("the old configuration stays in force; to switch limits off, set enabled: false"); problems != nil {
 			return nil, read, problems
 		}
 	}

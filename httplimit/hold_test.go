@@ -122,7 +122,7 @@ func TestTheSlotOfADeadProcessComesFree(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		_, q := ask(alive)
 		if q.Problem != nil {
-			t.Errorf("the slot did not come free: %+v", q.Problem)
+			t.Errorf("the slot did not become free: %+v", q.Problem)
 		}
 		q.End()
 		p.End()

@@ -182,7 +182,7 @@ func (p *Problem) sentence(r *drawgate.LimitResult) string {
 	case p.Code == CodePaused:
 		return "Requests like this one are paused at the moment." + again
 	case p.Code == CodeQueued:
-		return "Other requests are waiting in front of this one." + again
+		return "Other requests are ahead of this one in the queue." + again
 	case p.Code == CodeQueueFull:
 		return "The maximum number of requests is already waiting." + again
 	case p.Scope == ScopeAPI:
@@ -190,7 +190,7 @@ func (p *Problem) sentence(r *drawgate.LimitResult) string {
 	case r.Limit == nil:
 		return "Your limit has been reached." + again
 	case r.Limit.Kind == drawgate.Concurrency:
-		return fmt.Sprintf("You have as many %s running as you may: %s. Try again when one of them has ended.", noun(r.Limit), describe(r))
+		return fmt.Sprintf("You have reached the maximum number of running %s: %s. Try again when one of them has ended.", noun(r.Limit), describe(r))
 	}
 	return fmt.Sprintf("Your limit has been reached: %s.%s", describe(r), again)
 }
@@ -215,7 +215,7 @@ func describe(r *drawgate.LimitResult) string {
 	switch l.Kind {
 	case drawgate.Bucket:
 		if most != q {
-			return fmt.Sprintf("%s per %s, and %d at once", count(q, l), span(l.Window), most)
+			return fmt.Sprintf("%s per %s, and at most %d in a burst", count(q, l), span(l.Window), most)
 		}
 		return fmt.Sprintf("%s per %s", count(q, l), span(l.Window))
 	case drawgate.Rolling:

@@ -302,7 +302,7 @@ func (f *forwarding) query(r *http.Request) (q forwardQuery, p *api.Problem) {
 		case "route":
 			q.route = v
 		default:
-			return q, problem(api.CodeInvalid, "%q is not one of status and route: the proxy must not pass on the request's query here", strings.ToValidUTF8(name, "?"))
+			return q, problem(api.CodeInvalid, "%q is neither status nor route: the proxy must not pass on the request's query here", strings.ToValidUTF8(name, "?"))
 		}
 	}
 	return q, nil

@@ -94,7 +94,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 		return err
 	}
 	if s.empty && !s.Off {
-		return &exitError{exitConfig, errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy: nothing to serve")}
+		return &exitError{exitConfig, errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy, so there is nothing to serve: unset it, or name a file with --config")}
 	}
 	a.tell(&s)
 	f.merge(s.Config)
@@ -208,7 +208,7 @@ func mayListen(s *config.Server, flag string, addr net.Addr) error {
 			"the service for Envoy has no access tokens: on an address that is not loopback it needs client certificates (server.tls.client_ca), or --insecure")}
 	case len(s.Tokens) == 0:
 		return &exitError{exitConfig, fmt.Errorf(
-			"everybody who reaches %s could take and settle: configure server.tokens or server.tls.client_ca, or say --insecure", addr)}
+			"everybody who can reach %s could take and settle: configure server.tokens or server.tls.client_ca, or use --insecure", addr)}
 	}
 	return nil
 }

@@ -66,11 +66,11 @@ func (r *receiver) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
 		r.t.Errorf("it was signed at %q", seconds)
 	}
 	if strings.Contains(string(body), person) {
-		r.t.Errorf("a web call contains a key: %s", body)
+		r.t.Errorf("a webhook call contains a key: %s", body)
 	}
 	var e telemetry.Event
 	if err := json.Unmarshal(body, &e); err != nil {
-		r.t.Errorf("got a web call that cannot be decoded: %v: %s", err, body)
+		r.t.Errorf("got a webhook call that cannot be decoded: %v: %s", err, body)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +80,7 @@ func (r *receiver) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
 // awaits returns the first event of a kind, once it is there.
 func (r *receiver) awaits(kind telemetry.Kind) (e telemetry.Event) {
 	r.t.Helper()
-	eventually(r.t, "web call of "+string(kind), func() bool {
+	eventually(r.t, "webhook call of "+string(kind), func() bool {
 		events := r.all()
 		i := slices.IndexFunc(events, func(e telemetry.Event) bool { return e.Kind == kind })
 		if i >= 0 {
@@ -153,7 +153,7 @@ func TestServeReportsInMetricsAndWebCalls(t *testing.T) {
 	storeUnavailable(t, d, redis, hook)
 	for _, e := range hook.all() {
 		if e.Kind == telemetry.Milestone || e.Kind == telemetry.BackendError {
-			t.Errorf("got a web call of a kind that is not configured: %+v", e)
+			t.Errorf("got a webhook call of a kind that is not configured: %+v", e)
 		}
 	}
 	for what, text := range map[string]string{"metrics": d.must(d.admin+"/metrics", nil).body, "log": d.log.String()} {

@@ -82,5 +82,5 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 // take.
 func (s *session) needsRun(res *engine.Result) error {
 	i := max(0, slices.IndexFunc(res.Applied, func(a engine.Applied) bool { return a.Bucket >= 0 && s.engine.Limiter(a.Policy).Plan().NeedsHold() }))
-	return usage("policy %q has a concurrency limit, whose slots are held while they are used: use drawgate run -- COMMAND", res.Applied[i].Policy)
+	return usage("policy %q has a concurrency limit, whose slots must be given back: use drawgate run -- COMMAND", res.Applied[i].Policy)
 }

@@ -117,7 +117,7 @@ func asked(uses []use) error {
 		return nil
 	}
 	slices.Sort(units)
-	return fmt.Errorf("%w: the take names none, and would take nothing: its policies count no requests, but %s", drawgate.ErrUnknownUnit,
+	return fmt.Errorf("%w: the take names no unit, so it would take nothing: its policies do not count requests; name a cost in %s", drawgate.ErrUnknownUnit,
 		strings.Join(slices.Compact(units), ", "))
 }
 
@@ -125,7 +125,7 @@ func asked(uses []use) error {
 func counted(uses []use, costs []drawgate.Cost) error {
 	for _, c := range costs {
 		if len(uses) > 0 && !slices.ContainsFunc(uses, func(u use) bool { return has(u.ask.Limiter.Plan().Policy().Limits, c.Unit) }) {
-			return Problemf(api.CodeUnknownUnit, "unknown unit: %q is counted by none of the policies of this request", c.Unit)
+			return Problemf(api.CodeUnknownUnit, "unknown unit: none of the policies of this request counts %q", c.Unit)
 		}
 	}
 	return nil
