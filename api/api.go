@@ -57,7 +57,7 @@ type Take struct {
 	Attributes *Attributes       `json:"attributes,omitempty"` // instead of policy, tenant, key and buckets: the rules choose policies and keys, all or nothing
 	Priority   int               `json:"priority,omitempty"`   // 0 to 9
 	WaitMS     int64             `json:"wait_ms,omitempty"`    // wait in the queue for at most this time, counted from the request's arrival; 0: answer now
-	HoldMS     int64             `json:"hold_ms,omitempty"`    // hold the units until they are settled, for at most this time; 0: they are used at once
+	HoldMS     int64             `json:"hold_ms,omitempty"`    // hold the units until they are settled, for at most this time; 0: they are used immediately
 	ID         string            `json:"id,omitempty"`         // with hold_ms: a name for the reservation, which may be used again once that has ended
 	Grant      string            `json:"grant,omitempty"`      // with id: 16 random hexadecimal digits for this take. Sending the take again with the same grant repeats the answer and costs nothing more
 	Labels     map[string]string `json:"labels,omitempty"`     // for the history: a task's type, its id

@@ -68,7 +68,7 @@ type (
 	}
 	wait struct {
 		UpTo    duration   `json:"up_to,omitempty"   jsonschema_description:"Longest wait if the caller has no earlier deadline. Default: no bound."`
-		Queue   int        `json:"queue,omitempty"   jsonschema:"minimum=1,maximum=1000000,default=10000" jsonschema_description:"Most waiters per bucket and process. Further callers are refused at once."`
+		Queue   int        `json:"queue,omitempty"   jsonschema:"minimum=1,maximum=1000000,default=10000" jsonschema_description:"Most waiters per bucket and process. Further callers are refused immediately."`
 		Backoff []duration `json:"backoff,omitempty" jsonschema:"minItems=1,maxItems=32" jsonschema_description:"Fixed waits between attempts, the last one repeated (each 1ms to 24h), instead of waiting until the take is known to fit."`
 		Barge   bool       `json:"barge,omitempty"   jsonschema:"default=false" jsonschema_description:"Whether callers that do not wait may overtake those that do."`
 	}

@@ -29,7 +29,7 @@ func (a *app) takeCmd() *cobra.Command {
 		Long: `Take units from a bucket, or from several, all or nothing. A refusal costs nothing, says which limit refused and when the take would fit, and has
 the exit code 75.
 
-What is taken counts as used at once. To give units back when work fails, or to count slots, hold them with drawgate run.
+What is taken counts as used immediately. To give units back when work fails, or to count slots, hold them with drawgate run.
 
 ` + exitHelp,
 		Example: `  drawgate take && ./call-the-api

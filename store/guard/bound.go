@@ -19,7 +19,7 @@ type Line struct {
 	Mode                drawgate.Fallback // closed, share or open
 	Instances           int
 	AtLeast             int   // if processes are counted: the least number that is assumed; 0: they are not counted
-	Most                int64 // what the limit admits per window (a bucket: at once): the largest amount in force less the headroom
+	Most                int64 // what the limit admits per window (a bucket: in a burst): the largest amount in force less the headroom
 	Share               int64 // what one process may admit of it during an outage; 0 is nothing; Unbounded if open
 	Extra               int64 // excess units in the window in which the outage starts, over all processes
 	After               int64 // the same in every later window while all processes are cut off
