@@ -82,8 +82,8 @@ func Open(ctx context.Context, path string, opts *OpenOptions) (*Runtime, error)
 
 // Start is [Open] for a configuration that was already read. Its files are not reloaded before
 // [Runtime.Watch] is called.
-func Start(ctx context.Context, c *Config, opts *OpenOptions) (r *Runtime, err error) {
-	r = &Runtime{}
+func Start(ctx context.Context, c *Config, opts *OpenOptions) (*Runtime, error) {
+	r := &Runtime{}
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -92,22 +92,25 @@ func Start(ctx context.Context, c *Config, opts *OpenOptions) (r *Runtime, err e
 	}
 	r.config.Store(c)
 	r.restart.Store(&[]string{})
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.Close())
-		}
-	}()
+	if err := r.start(ctx, c); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// start opens the parts. After an error Close closes those that were opened.
+func (r *Runtime) start(ctx context.Context, c *Config) error {
 	lost, err := r.openStore(ctx, c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.observe(c); err != nil { //nolint:contextcheck // it lives longer than the opening
-		return nil, err
+		return err
 	}
 	if lost {
 		_ = r.Guard.Ping(ctx) // so that the guard's observer learns of an outage now, not at the first take
 	}
-	return r, r.decide(c)
+	return r.decide(c)
 }
 
 // Close stops watching the files, ends all waits, and closes the store. Later calls of the engine

@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -55,6 +57,31 @@ func TestServersWithoutACommonSaltAreWarned(t *testing.T) {
 		if got := strings.Contains(log.String(), "without a common salt"); got != c.want {
 			t.Errorf("%s, %d instances, salt %q: warned %v, want %v", c.store, c.instances, c.telemetry.Salt, got, c.want)
 		}
+	}
+}
+
+// After an error nothing stays open: goroutines that were left would end this test's bubble.
+func TestStartClosesEverythingAfterAnError(t *testing.T) {
+	t.Parallel()
+	twice := []drawgate.Policy{drawgate.PerMinute("api", 1), drawgate.PerMinute("api", 1)}
+	hook := Webhook{URL: "https://example.com", Secret: Secret{value: "0123456789abcdef"}}
+	for _, c := range []struct {
+		name, want string
+		config     *Config
+	}{
+		{"store", "sqlite store", &Config{Store: "sqlite:" + t.TempDir() + "/none/x.db"}},
+		{"web calls", "webhook", &Config{Telemetry: Telemetry{Webhook: Webhook{URL: "no link"}}}},
+		{"engine", "the same name", &Config{Policies: twice, Telemetry: Telemetry{Webhook: hook}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r, err := Start(t.Context(), c.config, nil)
+				if r != nil || err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%v, %v, want nil and an error with %q", r, err, c.want)
+				}
+			})
+		})
 	}
 }
 
