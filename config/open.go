@@ -48,8 +48,8 @@ type OpenOptions struct {
 	Tenant string
 	// Logger gets warnings, failures of the store, and new configurations; nil discards.
 	Logger *slog.Logger
-	// Registerer is where the metrics are registered; nil means their own registry, which
-	// [Runtime.Scrape] serves.
+	// Registerer is where the metrics are registered until Close, of one Runtime at a time; nil
+	// means their own registry, which [Runtime.Scrape] serves.
 	Registerer prometheus.Registerer
 	// Version and Revision are of the program, for drawgate_build_info.
 	Version, Revision string

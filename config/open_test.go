@@ -126,19 +126,47 @@ func TestOpenRegistersMetrics(t *testing.T) {
 			t.Fatalf("time %d: %v", i+1, err)
 		}
 		takesOne(t.Context(), t, c)
-		families, err := reg.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := false
-		for _, f := range families {
-			found = found || f.GetName() == "drawgate_decisions_total"
-		}
-		if !found || c.Scrape != nil {
-			t.Errorf("time %d: the registry has %d metrics, and none of decisions", i+1, len(families))
+		if !hasDecisions(t, reg) || c.Scrape != nil {
+			t.Errorf("time %d: the registry has no metrics of decisions", i+1)
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// A second Runtime cannot use the same Registerer, and leaves the first one's metrics there.
+func TestOpenLeavesTheMetricsOfOthers(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	writeOpenFile(t, path, "memory:", 1)
+	reg := prometheus.NewRegistry()
+	first, err := config.Open(t.Context(), path, &config.OpenOptions{Registerer: reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	takesOne(t.Context(), t, first)
+	second, err := config.Open(t.Context(), path, &config.OpenOptions{Registerer: reg})
+	if _, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); !ok || second != nil || !strings.HasPrefix(err.Error(), "config: ") {
+		t.Errorf("the second: %v, %v", second, err)
+	}
+	if !hasDecisions(t, reg) {
+		t.Error("the first one's metrics are gone")
+	}
+}
+
+// hasDecisions reports whether a registry has the metric of decisions.
+func hasDecisions(t *testing.T, reg prometheus.Gatherer) bool {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "drawgate_decisions_total" {
+			return true
+		}
+	}
+	return false
 }
