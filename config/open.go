@@ -62,6 +62,9 @@ type OpenOptions struct {
 // Until Close the files are reloaded whenever they change: see [Watch]. A configuration with
 // mistakes leaves the old one in force. ctx bounds only the opening.
 //
+// The files of envoy.configs are not loaded, because they are only for Envoy's service: drawgate
+// serve loads them. A configuration that has no other policies is an error.
+//
 // A store that does not answer is not an error: the fallbacks of the configuration decide until it
 // answers.
 func Open(ctx context.Context, path string, opts *OpenOptions) (*Runtime, error) {
@@ -72,12 +75,30 @@ func Open(ctx context.Context, path string, opts *OpenOptions) (*Runtime, error)
 	if problems := c.withoutPolicies("to switch limits off say enabled: false"); problems != nil {
 		return nil, problems
 	}
+	if problems := c.onlyEnvoys(); problems != nil {
+		return nil, problems
+	}
 	r, err := Start(ctx, c, opts)
 	if err != nil {
 		return nil, err
 	}
-	r.Watch(context.WithoutCancel(ctx), r.Use)
+	r.Watch(context.WithoutCancel(ctx), func(c *Config) error {
+		if problems := c.onlyEnvoys(); problems != nil {
+			return problems
+		}
+		return r.Use(c)
+	})
 	return r, nil
+}
+
+// onlyEnvoys returns a problem if all policies are in Envoy's files, which Open does not load: an
+// engine without policies would be the result.
+func (c *Config) onlyEnvoys() Problems {
+	if len(c.Policies) > 0 || len(c.Envoy.Configs) == 0 || c.Off {
+		return nil
+	}
+	return Problems{c.note("envoy.configs", "all policies are in the files of envoy.configs, which a program does not load",
+		"run drawgate serve with this configuration, or add policies; to switch limits off say enabled: false")}
 }
 
 // Start is [Open] for a configuration that was already read. Its files are not reloaded before

@@ -114,6 +114,44 @@ func TestOpenNeedsPolicies(t *testing.T) {
 	}
 }
 
+// Open refuses a configuration whose policies are all in Envoy's files, which it does not load, and
+// such a change leaves the old one in force.
+func TestOpenNeedsPoliciesOtherThanEnvoys(t *testing.T) {
+	t.Parallel()
+	const only = "store: \"memory:\"\nenvoy: {configs: [envoy.yaml]}\n"
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "envoy.yaml"), "domain: edge\ndescriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 3}}]\n")
+	path := filepath.Join(dir, "drawgate.yaml")
+	refused := func(err error) {
+		t.Helper()
+		problems, ok := errors.AsType[config.Problems](err)
+		if !ok || problems[0].Line != 2 || !strings.Contains(problems.Error(), "all policies are in the files of envoy.configs") {
+			t.Errorf("%v, want a problem of line 2", err)
+		}
+	}
+	write(t, path, only)
+	c, err := config.Open(t.Context(), path, nil)
+	if refused(err); c != nil {
+		t.Error("there is a Runtime")
+	}
+	write(t, path, only+"enabled: false\n")
+	off, err := config.Open(t.Context(), path, nil)
+	if err != nil {
+		t.Fatalf("switched off: %v", err)
+	}
+	defer off.Close()
+	writeOpenFile(t, path, "memory:", 1)
+	if c, err = config.Open(t.Context(), path, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	write(t, path, only)
+	_, err = c.Reload(t.Context())
+	if refused(err); len(c.Config().Policies) != 1 {
+		t.Error("the policies are gone")
+	}
+}
+
 // Open registers its metrics with the program's own, and can do so again after Close.
 func TestOpenRegistersMetrics(t *testing.T) {
 	t.Parallel()
