@@ -46,7 +46,8 @@ type Runtime struct {
 type OpenOptions struct {
 	// Tenant is the tenant of requests that name none.
 	Tenant string
-	// Logger gets warnings, failures of the store, and new configurations; nil discards.
+	// Logger gets warnings, failures of the store, and new configurations; nil discards. Only
+	// [Start] leaves out the warnings of the first configuration.
 	Logger *slog.Logger
 	// Registerer is where the metrics are registered until Close, of one Runtime at a time; nil
 	// means their own registry, which [Runtime.Scrape] serves.
@@ -82,6 +83,7 @@ func Open(ctx context.Context, path string, opts *OpenOptions) (*Runtime, error)
 	if err != nil {
 		return nil, err
 	}
+	r.warn(c.Warnings)
 	r.Watch(context.WithoutCancel(ctx), func(c *Config) error {
 		if problems := c.onlyEnvoys(); problems != nil {
 			return problems
@@ -101,8 +103,8 @@ func (c *Config) onlyEnvoys() Problems {
 		"run drawgate serve with this configuration, or add policies; to switch limits off say enabled: false")}
 }
 
-// Start is [Open] for a configuration that was already read. Its files are not reloaded before
-// [Runtime.Watch] is called.
+// Start is [Open] for a configuration that was already read. Its warnings are the caller's to show,
+// and its files are not reloaded before [Runtime.Watch] is called.
 func Start(ctx context.Context, c *Config, opts *OpenOptions) (*Runtime, error) {
 	r := &Runtime{}
 	if opts != nil {

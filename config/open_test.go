@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +151,35 @@ func TestOpenNeedsPoliciesOtherThanEnvoys(t *testing.T) {
 	_, err = c.Reload(t.Context())
 	if refused(err); len(c.Config().Policies) != 1 {
 		t.Error("the policies are gone")
+	}
+}
+
+// Open logs the warnings of the configuration once. Who calls Start has them, and shows them.
+func TestOpenLogsWarnings(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	write(t, path, "policies: {api: {limits: [{name: rpm, bucket: 1m, amount: 10}]}}\nqueue: {max_depth: 7}\n")
+	var log strings.Builder
+	o := &config.OpenOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	c, err := config.Open(t.Context(), path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, err := c.Config(), c.Close() // nothing logs after it
+	if err != nil || len(conf.Warnings) < 2 {
+		t.Fatalf("%d warnings, %v", len(conf.Warnings), err)
+	}
+	for _, w := range conf.Warnings {
+		if n := strings.Count(log.String(), strconv.Quote(w.OneLine())); n != 1 {
+			t.Errorf("%s: logged %d times in\n%s", w.OneLine(), n, log.String())
+		}
+	}
+	log.Reset()
+	if c, err = config.Start(t.Context(), conf, o); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil || log.Len() > 0 {
+		t.Errorf("Start logged %q, %v", log.String(), err)
 	}
 }
 

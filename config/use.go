@@ -19,9 +19,7 @@ func (r *Runtime) Use(next *Config) error {
 	for _, key := range restart {
 		log.Warn("this change needs a restart: " + key)
 	}
-	for _, w := range next.Warnings {
-		log.Warn(w.OneLine())
-	}
+	r.warn(next.Warnings)
 	fresh := *now // a copy, so that it does not change for its readers
 	fresh.Policies, fresh.Modes, fresh.Rules, fresh.APIKeys, fresh.Off = next.Policies, next.Modes, next.Rules, next.APIKeys, next.Off
 	fresh.Envoy.Policies = next.Envoy.Policies
@@ -29,6 +27,13 @@ func (r *Runtime) Use(next *Config) error {
 	r.declare(&conf)
 	log.Info("the new configuration is in force", "policies", len(conf.Listed()), "rules", len(conf.Rules))
 	return nil
+}
+
+// warn logs the warnings of a configuration.
+func (r *Runtime) warn(list []Problem) {
+	for _, w := range list {
+		r.opts.Logger.Warn(w.OneLine())
+	}
 }
 
 // Watch begins to watch the files of the configuration, until Close. apply is called with each new
