@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -100,6 +101,70 @@ func TestOpenDecidesByTheFile(t *testing.T) {
 	defer again.Close()
 	if takesOne(t.Context(), t, again) {
 		t.Error("what was counted is forgotten")
+	}
+}
+
+// After a reload the configuration has the new values with their new places, and the old ones of
+// keys that need a restart with their old places.
+func TestConfigAfterAReload(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "drawgate.yaml")
+	write(t, path, `store: sqlite:one.db
+policies: {api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}}
+queue: {max_depth: 7}
+server: {listen: '127.0.0.1:7000'}
+telemetry: {identifiers: 5}
+envoy: {windows: rolling, refunds: true}
+`)
+	c, err := config.Open(t.Context(), path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	write(t, path, `# a line more
+store: sqlite:two.db
+policies: {api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}}
+rules: [{name: all, apply: [{policy: api, key: user}]}]
+queue:
+  max_depth: 8
+  retry_delay: 9s
+telemetry: {identifiers: 5}
+server: {listen: '127.0.0.1:8000'}
+envoy: {windows: aligned}
+`)
+	restart, err := c.Reload(t.Context())
+	if err != nil || !slices.Equal(restart, []string{"store", "server", "envoy"}) {
+		t.Fatalf("restart of %q, %v", restart, err)
+	}
+	conf := c.Config()
+	if want := (config.Queue{MaxDepth: 8, RetryDelay: 9 * time.Second}); conf.Queue != want {
+		t.Errorf("queue %+v, want %+v", conf.Queue, want)
+	}
+	if n := len(conf.Warnings); n == 0 || !strings.HasPrefix(conf.Warnings[n-1].OneLine(), path+":7:16: queue.retry_delay") {
+		t.Errorf("warnings %v", conf.Warnings)
+	}
+	got := map[string]string{}
+	for _, o := range conf.Explain() {
+		got[o.Setting] = o.Value + " " + strings.TrimPrefix(o.From, path)
+	}
+	for setting, want := range map[string]string{
+		"store":                   "sqlite://" + filepath.Join(dir, "one.db") + " :1:8",
+		"policies.api.limits.rpm": "{name: rpm, rolling: 1m, amount: 10} :3:27",
+		"rules.all":               "{name: all, apply: [{policy: api, key: user}]} :4:9",
+		"queue.max_depth":         "8 :6:14",
+		"queue.retry_delay":       "9s :7:16",
+		"telemetry.identifiers":   "5 :8:26",
+		"server.listen":           `"127.0.0.1:7000" :4:18`,
+		"envoy.refunds":           "true :6:36",
+		"envoy.windows":           "aligned :10:18",
+	} {
+		if got[setting] != want {
+			t.Errorf("%s is %q, want %q", setting, got[setting], want)
+		}
+	}
+	if paths := conf.RelativePaths(); len(paths) != 1 || paths[0].Value != "sqlite://"+filepath.Join(dir, "one.db") {
+		t.Errorf("relative paths %v", paths)
 	}
 }
 

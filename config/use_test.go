@@ -100,8 +100,21 @@ func TestEveryFieldIsReloadedOrNeedsARestart(t *testing.T) {
 		fields++
 		var next Config
 		alter(t, reflect.ValueOf(&next).Elem().FieldByIndex(index), name)
-		if keys := needsRestart(&Config{}, &next); len(keys) > 0 == slices.Contains(inForce, name) {
-			t.Errorf("%s: needs a restart of %q, and in force at once is %v", name, keys, slices.Contains(inForce, name))
+		keys, now := needsRestart(&Config{}, &next), slices.Contains(inForce, name)
+		if len(keys) > 0 == now {
+			t.Errorf("%s: needs a restart of %q, and in force at once is %v", name, keys, now)
+		}
+		for _, c := range []struct {
+			what  string
+			fresh *Config
+			set   bool
+		}{
+			{"added", next.keeping(&Config{}, keys), now},
+			{"removed", (&Config{}).keeping(&next, keys), !now},
+		} {
+			if set := !reflect.ValueOf(c.fresh).Elem().FieldByIndex(index).IsZero(); set != c.set {
+				t.Errorf("%s: %s by a reload it is set: %v, want %v", name, c.what, set, c.set)
+			}
 		}
 	})
 	if fields < 50 {
