@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,8 +39,14 @@ type Runtime struct {
 	warner   *telemetry.Warner
 	decides  atomic.Pointer[engine.Engine]  // the same as Engine, for metrics, which may be read before there is one
 	watching atomic.Pointer[guard.Observer] // what the guard tells
-	files    *Watcher                       // nil: nothing is watched yet
-	closers  []func() error                 // called in reverse
+	closers  []func() error                 // called in reverse, by the first Close
+	closing  sync.Once
+
+	using sync.Mutex // held while a configuration is put in force, so that Engine and config agree
+
+	life   sync.Mutex // guards what follows; held while Watch begins, because Close must end what it began
+	files  *Watcher   // nil: nothing is watched yet
+	closed bool
 }
 
 // OpenOptions holds what [Open] and [Start] can do without. The zero value is ready to use.
@@ -137,16 +144,24 @@ func (r *Runtime) start(ctx context.Context, c *Config) error {
 }
 
 // Close stops watching the files, ends all waits, and closes the store. Later calls of the engine
-// return [drawgate.ErrClosed].
-func (r *Runtime) Close() error {
-	if r.files != nil {
-		r.files.Close()
+// return [drawgate.ErrClosed]. A second Close waits for the first one and returns nil.
+func (r *Runtime) Close() (err error) {
+	r.closing.Do(func() { err = r.close() })
+	return err
+}
+
+func (r *Runtime) close() error {
+	r.life.Lock()
+	files := r.files
+	r.closed = true
+	r.life.Unlock()
+	if files != nil {
+		files.Close()
 	}
 	var errs []error
 	for _, f := range slices.Backward(r.closers) {
 		errs = append(errs, f())
 	}
-	r.closers = nil
 	return errors.Join(errs...)
 }
 

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,6 +167,127 @@ envoy: {windows: aligned}
 	}
 	if paths := conf.RelativePaths(); len(paths) != 1 || paths[0].Value != "sqlite://"+filepath.Join(dir, "one.db") {
 		t.Errorf("relative paths %v", paths)
+	}
+}
+
+// hooked is a log that calls a func before it takes a warning.
+type hooked struct {
+	slog.Handler
+	warned func()
+}
+
+func (h *hooked) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *hooked) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level == slog.LevelWarn {
+		h.warned()
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// startOf starts a Runtime in memory with a configuration of one policy.
+func startOf(t *testing.T, o *config.OpenOptions) *config.Runtime {
+	t.Helper()
+	c, err := config.Start(t.Context(), ofAmount(t, 1), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func ofAmount(t *testing.T, n int) *config.Config {
+	t.Helper()
+	c, problems := config.Parse("x", fmt.Appendf(nil, "warn_every: %dm\npolicies: {api: {limits: [{name: rpd, rolling: 24h, amount: %[1]d}]}}\n", n))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	return c
+}
+
+// Of two calls of Use one is the last, for the engine and for the configuration.
+func TestUseByTwo(t *testing.T) {
+	t.Parallel()
+	var c *config.Runtime
+	var again atomic.Bool
+	log := slog.New(&hooked{slog.DiscardHandler, func() {
+		if again.CompareAndSwap(false, true) { // the first Use warns that warn_every needs a restart
+			if err := c.Use(ofAmount(t, 3)); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	c = startOf(t, &config.OpenOptions{Logger: log})
+	if err := c.Use(ofAmount(t, 2)); err != nil {
+		t.Fatal(err)
+	}
+	check := func() {
+		t.Helper()
+		conf, engine := c.Config().Policies[0].Limits[0].Amount, c.Engine.Limiter("api").Plan().Policy().Limits[0].Amount
+		if conf != engine {
+			t.Errorf("the configuration says %d, the engine %d", conf, engine)
+		}
+	}
+	check()
+	var all sync.WaitGroup
+	for i := range 50 {
+		next := ofAmount(t, 10+i)
+		all.Go(func() {
+			if err := c.Use(next); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	check()
+}
+
+// Whoever calls Close finds everything closed after it, even if others call it at the same time.
+func TestCloseBySeveral(t *testing.T) {
+	t.Parallel()
+	c := startOf(t, nil)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			if i%2 == 0 {
+				c.Watch(t.Context(), c.Use)
+				_, _ = c.Reload(t.Context())
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, err := c.Engine.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: "api", Key: "k"}}}); !errors.Is(err, drawgate.ErrClosed) {
+				t.Errorf("after Close: %v, want %v", err, drawgate.ErrClosed)
+			}
+			if _, err := c.Reload(t.Context()); err == nil {
+				t.Error("after Close the files are watched")
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Watch after Close begins nothing, since nothing would end it.
+func TestWatchAfterClose(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	writeOpenFile(t, path, "memory:", 1)
+	opened, err := config.Open(t.Context(), path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, err := config.Start(t.Context(), opened.Config(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*config.Runtime{opened, started} {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c.Watch(t.Context(), c.Use)
+		if _, err := c.Reload(t.Context()); err == nil {
+			t.Error("the files are watched")
+		}
 	}
 }
 

@@ -6,26 +6,40 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/drawgate/drawgate/engine"
 )
 
 // Use puts another configuration in force: its policies, rules, API keys and queue. What was counted
 // stays counted. After an error nothing has changed. Changes that need a restart are logged;
 // [Runtime.Reload] returns them too. Until then [Runtime.Config] has the old values of these keys.
 func (r *Runtime) Use(next *Config) error {
-	conf, now, log := next.Engine(), r.config.Load(), r.opts.Logger
-	if err := r.Engine.Replace(conf); err != nil {
+	conf, log := next.Engine(), r.opts.Logger
+	restart, err := r.replace(next, &conf)
+	if err != nil {
 		return err
 	}
-	restart := needsRestart(now, next)
-	r.restart.Store(&restart)
 	for _, key := range restart {
 		log.Warn("this change needs a restart: " + key)
 	}
 	r.warn(next.Warnings)
-	r.config.Store(next.keeping(now, restart))
-	r.declare(&conf)
 	log.Info("the new configuration is in force", "policies", len(conf.Listed()), "rules", len(conf.Rules))
 	return nil
+}
+
+// replace puts a configuration in force, in the engine and everywhere else. conf is its engine's.
+func (r *Runtime) replace(next *Config, conf *engine.Config) (restart []string, err error) {
+	r.using.Lock()
+	defer r.using.Unlock()
+	if err := r.Engine.Replace(*conf); err != nil {
+		return nil, err
+	}
+	now := r.config.Load()
+	restart = needsRestart(now, next)
+	r.restart.Store(&restart)
+	r.config.Store(next.keeping(now, restart))
+	r.declare(conf)
+	return restart, nil
 }
 
 // warn logs the warnings of a configuration.
@@ -36,8 +50,14 @@ func (r *Runtime) warn(list []Problem) {
 }
 
 // Watch begins to watch the files of the configuration, until Close. apply is called with each new
-// version, and calls [Runtime.Use]. Watch is called once, before the first Reload.
+// version, and calls [Runtime.Use]. Only the first call has an effect, and none after Close: what
+// [Open] returns is watched already.
 func (r *Runtime) Watch(ctx context.Context, apply func(*Config) error) {
+	r.life.Lock()
+	defer r.life.Unlock()
+	if r.files != nil || r.closed {
+		return
+	}
 	r.files = Watch(ctx, r.Config(), func(c *Config) error {
 		err := apply(c)
 		if err == nil {
@@ -59,10 +79,13 @@ func (r *Runtime) reloaded(err error) {
 // Reload reads the files now, whether they have changed or not, and puts them in force if they have
 // no mistakes. It returns the keys whose new values need a restart.
 func (r *Runtime) Reload(ctx context.Context) (restart []string, err error) {
-	if r.files == nil {
+	r.life.Lock()
+	files := r.files
+	r.life.Unlock()
+	if files == nil {
 		return nil, errors.New("there is no configuration file to read again")
 	}
-	if err := r.files.Reload(ctx); err != nil {
+	if err := files.Reload(ctx); err != nil {
 		return nil, err
 	}
 	return *r.restart.Load(), nil
