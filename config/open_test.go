@@ -291,6 +291,20 @@ func TestWatchAfterClose(t *testing.T) {
 	}
 }
 
+// Reload says why nothing can be read again: nothing is watched, or the configuration has no source.
+func TestReloadOfNothing(t *testing.T) {
+	t.Parallel()
+	c := startOf(t, nil)
+	const unwatched = "config: the files are not watched: call Watch before Reload"
+	if _, err := c.Reload(t.Context()); err == nil || err.Error() != unwatched {
+		t.Errorf("before Watch: %v, want %s", err, unwatched)
+	}
+	c.Watch(t.Context(), c.Use)
+	if _, err := c.Reload(t.Context()); err == nil || err.Error() != "config: only what Resolve returned can be read again" {
+		t.Errorf("of what Parse returned: %v", err)
+	}
+}
+
 // Open needs policies, because a truncated file must not let everything pass.
 func TestOpenNeedsPolicies(t *testing.T) {
 	t.Parallel()

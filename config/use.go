@@ -83,7 +83,7 @@ func (r *Runtime) Reload(ctx context.Context) (restart []string, err error) {
 	files := r.files
 	r.life.Unlock()
 	if files == nil {
-		return nil, errors.New("there is no configuration file to read again")
+		return nil, errors.New("config: the files are not watched: call Watch before Reload")
 	}
 	if err := files.Reload(ctx); err != nil {
 		return nil, err
