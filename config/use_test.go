@@ -70,7 +70,7 @@ func TestStartClosesEverythingAfterAnError(t *testing.T) {
 		config     *Config
 	}{
 		{"store", "sqlite store", &Config{Store: "sqlite:" + t.TempDir() + "/none/x.db"}},
-		{"web calls", "webhook", &Config{Telemetry: Telemetry{Webhook: Webhook{URL: "no link"}}}},
+		{"webhook", "webhook", &Config{Telemetry: Telemetry{Webhook: Webhook{URL: "no link"}}}},
 		{"engine", "the same name", &Config{Policies: twice, Telemetry: Telemetry{Webhook: hook}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestOtherSecretsNeedARestart(t *testing.T) {
 	}{
 		{"the same", resolve("a", "b", "c"), nil},
 		{"salt", resolve("x", "b", "c"), []string{"telemetry"}},
-		{"secret of the web call", resolve("a", "x", "c"), []string{"telemetry"}},
+		{"secret of the webhook", resolve("a", "x", "c"), []string{"telemetry"}},
 		{"token", resolve("a", "b", "x"), []string{"server"}},
 	} {
 		if got := needsRestart(before, c.after); !slices.Equal(got, c.want) {
