@@ -46,7 +46,9 @@ func (s *Server) fail(err error) *api.Problem {
 	return p
 }
 
-func (s *Server) storeUnavailable(err error) { s.warn(&s.warned.store, "the store is unavailable", err) }
+func (s *Server) storeUnavailable(err error) {
+	s.warn(&s.warned.store, "the store is unavailable", err)
+}
 
 // warn logs a warning unless there was one of its kind a short time ago. The next one says how many
 // were left out.
