@@ -10,11 +10,11 @@
 // in store URLs never appear in either ([RedactURL]). Other secrets are not written into the file;
 // it names the variable or the file that holds them ([Secret]).
 //
-// [Open] is the entry for programs: from the path of a file to a [Runtime], which has an engine that
-// decides, its store with a guard, metrics and warnings, and which reloads the files when they
-// change. [Start] makes one from a configuration that [Resolve] returned. Who needs only the parts
-// has [Config.OpenStore], [Config.Engine] (for [engine.New]) and [Watch]. [Config.Server] and
-// [Config.Envoy] are plain data for the program that listens, such as drawgate serve.
+// Programs call [Open] with the path of a file. It returns a [Runtime]: an engine that decides, its
+// store with a guard, metrics and warnings. It reloads the files when they change. [Start] makes
+// one from a configuration that [Resolve] returned. The parts can be used by themselves:
+// [Config.OpenStore], [Config.Engine] (for [engine.New]) and [Watch]. The fields Server and Envoy
+// of a [Config] are plain data for a program that listens, such as drawgate serve.
 //
 // docs/configuration.md lists every key and every variable; [Schema] is the JSON Schema of the
 // file, for editors; [Preset] has ready-made policies.

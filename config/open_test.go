@@ -291,7 +291,7 @@ func TestWatchAfterClose(t *testing.T) {
 	}
 }
 
-// Reload says why nothing can be read again: nothing is watched, or the configuration has no source.
+// Reload says why nothing can be read again: nothing is watched, or Resolve did not make it.
 func TestReloadOfNothing(t *testing.T) {
 	t.Parallel()
 	c := startOf(t, nil)

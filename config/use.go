@@ -10,9 +10,9 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// Use puts another configuration in force: its policies, rules, API keys and queue. What was counted
-// stays counted. After an error nothing has changed. Changes that need a restart are logged;
-// [Runtime.Reload] returns them too. Until then [Runtime.Config] has the old values of these keys.
+// Use puts another configuration in force: its policies, rules, API keys and queue. What was
+// counted stays counted. After an error nothing has changed. Changes that need a restart are
+// logged, and [Runtime.Reload] returns them too: [Runtime.Config] keeps the old values of these.
 func (r *Runtime) Use(next *Config) error {
 	conf, log := next.Engine(), r.opts.Logger
 	restart, err := r.replace(next, &conf)
