@@ -30,7 +30,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/redistest": {},
 	"internal/regular":   {},
 	"store":              {own: []string{"", "internal/answer", "internal/record"}},
-	"store/storetest":    {own: []string{"", "internal/answer"}},
+	"store/storetest":    {own: []string{"", "internal/answer", "internal/calendar"}},
 	"store/memstore":     {own: []string{"", "internal/answer", "internal/cells", "internal/record"}},
 	"store/sqlitestore":  {own: []string{"", "internal/answer", "internal/record"}, others: []string{"modernc.org/sqlite"}},
 	"store/redisstore":   {own: []string{"", "internal/answer", "internal/record", "internal/calendar"}, others: []string{"github.com/redis/rueidis"}},
