@@ -82,5 +82,5 @@ func (amount) JSONSchema() *jsonschema.Schema {
 func (virtualKey) JSONSchemaExtend(s *jsonschema.Schema) {
 	need := func(key string) *jsonschema.Schema { return &jsonschema.Schema{Required: []string{key}} }
 	s.OneOf = []*jsonschema.Schema{need("secret_env"), need("secret_file"), need("sha256")}
-	s.Description = "A virtual key. It stands in an environment variable or a file, or here as its SHA-256."
+	s.Description = "A virtual key, named by an environment variable or a file, or given as its SHA-256."
 }
