@@ -15,6 +15,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -272,5 +273,47 @@ func TestStoreUnavailable(t *testing.T) {
 	}
 	if n := len(b.sim.Calls()); n != 0 {
 		t.Errorf("%d calls reached the provider, want none", n)
+	}
+}
+
+// TestFallbackGrants: without the store a fallback may grant calls, and the answer says so.
+//
+// req: C7 C12
+func TestFallbackGrants(t *testing.T) {
+	t.Parallel()
+	for fallback, want := range map[drawgate.Fallback]int{drawgate.FallbackClosed: http.StatusServiceUnavailable, drawgate.FallbackOpen: http.StatusOK} {
+		inner := &failing{Store: memstore.New(nil), down: true}
+		g := guard.New(inner, &guard.Options{})
+		b := newBench(t, func(s *setup) {
+			p := generous()
+			p.Fallback = fallback
+			s.policies, s.store = append(s.policies, p), g.Full()
+		})
+		t.Cleanup(func() { g.Close() })
+		got := b.call("openai", true, "Hello!", gateway.HeaderTimeout+": 0")
+		if got.status != want || want == http.StatusOK && got.header.Get("X-RateLimit-Fallback") != "true" {
+			t.Errorf("fallback %v: got %d %v %s, want %d that says so", fallback, got.status, got.header, got.body, want)
+		}
+		b.settled()
+	}
+}
+
+// TestCallersThatLeaveTheQueue: a caller that leaves while it waits leaves nothing behind.
+func TestCallersThatLeaveTheQueue(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, onePerMinute)
+	b.call("openai", false, "first")
+	ctx, leave := context.WithCancel(t.Context())
+	done := make(chan reply)
+	go func() { done <- b.do(b.request(ctx, "openai", true, "second")) }()
+	b.until("it waits", func() bool { n, _ := b.engine.Waiting(); return n == 1 })
+	leave()
+	if got := <-done; got.err == nil {
+		t.Errorf("got %d %s", got.status, got.body)
+	}
+	b.until("nobody waits", func() bool { n, _ := b.engine.Waiting(); return n == 0 })
+	b.settled()
+	if used := b.used("upstream", "account"); used["rpm"] != 1 || len(b.sim.Calls()) != 1 {
+		t.Errorf("%v used by %d calls, want the first alone", used, len(b.sim.Calls()))
 	}
 }
