@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -152,6 +153,119 @@ func TestServeStops(t *testing.T) {
 			b.settled()
 		})
 	}
+}
+
+// pipes is a listener without a network.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	p.conns <- theirs
+	return ours, nil
+}
+
+// TestTimesOfConnections: a connection serves one request after the other, whatever time lies
+// between them. A request that does not come any further is given up; one that comes slowly is not.
+func TestTimesOfConnections(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) { s.options.MaxBody = 1000 }, func(t *testing.T, b *bench) {
+		ln := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- b.h.Serve(ctx, ln) }()
+		conns := 0
+		rt := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conns++
+			return ln.dial(ctx, network, addr)
+		}}
+		send := func(r *http.Request) (int, string) {
+			t.Helper()
+			resp, err := rt.RoundTrip(r)
+			if err != nil {
+				return 0, err.Error()
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			return resp.StatusCode, string(body)
+		}
+		for range 3 {
+			if code, body := send(b.request(t.Context(), "openai", true, "Hello!")); code != http.StatusOK {
+				t.Errorf("got %d %s", code, body)
+			}
+			time.Sleep(100 * time.Second)
+			if code, body := send(b.raw(t.Context(), http.MethodGet, "/healthz", "")); code != http.StatusOK {
+				t.Errorf("got %d %s", code, body)
+			}
+			time.Sleep(100 * time.Second)
+		}
+		if conns != 1 {
+			t.Errorf("%d connections, want one for all", conns)
+		}
+		for name, c := range map[string]struct {
+			pause time.Duration
+			want  int
+		}{"slow": {25 * time.Second, http.StatusOK}, "stuck": {time.Hour, http.StatusBadRequest}} {
+			r := b.request(t.Context(), "openai", false, "Hello!")
+			r.Body = io.NopCloser(&slow{[]byte(fmt.Sprintf(apis["openai"].body, "Hello!", "")), c.pause})
+			if code, body := send(r); code != c.want {
+				t.Errorf("%s: got %d %s, want %d", name, code, body, c.want)
+			}
+		}
+		began := time.Now()
+		r := b.request(t.Context(), "openai", false, "Hello!", "Authorization: Bearer guess")
+		r.Body = io.NopCloser(&slow{bytes.Repeat([]byte("x"), 100_000), time.Hour})
+		r.ContentLength = 100_000
+		if code, body := send(r); code != http.StatusUnauthorized || time.Since(began) > time.Minute {
+			t.Errorf("a stranger that sends nothing: got %d %s after %v, want 401 soon", code, body, time.Since(began))
+		}
+		rt.CloseIdleConnections()
+		time.Sleep(3 * time.Hour) // the senders see that nobody reads
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// slow is a body that comes in two pieces, with a pause between them.
+type slow struct {
+	rest  []byte
+	pause time.Duration
+}
+
+func (s *slow) Read(p []byte) (int, error) {
+	if len(s.rest) == 0 {
+		return 0, io.EOF
+	}
+	if len(s.rest) < 30 || s.pause == time.Hour && len(s.rest) < 100_000 {
+		time.Sleep(s.pause)
+	}
+	n := copy(p, s.rest[:max(1, len(s.rest)-20)])
+	s.rest = s.rest[n:]
+	return n, nil
 }
 
 // TestManyGatewaysOneQuota: gateways that share a store never exceed the provider's quota together,
