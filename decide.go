@@ -32,9 +32,7 @@ func decide(t *Take, fingerprint uint64, recs []*record.Record, exact bool, now 
 	}
 	if t.ID != "" {
 		rt.Fingerprint = fingerprint
-		if !t.NotAfter.IsZero() {
-			rt.NotAfter = t.NotAfter.UnixMicro()
-		}
+		rt.NotAfter = record.Latest(t.NotAfter)
 	}
 	v := record.Decide(asks, &rt, now)
 	return newDecision(t, v, asks)

@@ -30,7 +30,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/redistest": {},
 	"internal/regular":   {},
 	"store":              {own: []string{"", "internal/answer", "internal/record"}},
-	"store/storetest":    {own: []string{"", "internal/answer"}},
+	"store/storetest":    {own: []string{"", "internal/answer", "internal/calendar"}},
 	"store/memstore":     {own: []string{"", "internal/answer", "internal/cells", "internal/record"}},
 	"store/sqlitestore":  {own: []string{"", "internal/answer", "internal/record"}, others: []string{"modernc.org/sqlite"}},
 	"store/redisstore":   {own: []string{"", "internal/answer", "internal/record", "internal/calendar"}, others: []string{"github.com/redis/rueidis"}},
@@ -70,7 +70,7 @@ var rules = map[string]struct{ own, others []string }{
 	"client":        {own: []string{"api", "internal/ending", "internal/sleep"}},
 	"cmd/drawgate": {
 		own: []string{
-			"", "api", "client", "config", "engine", "gateway", "llm", "outbound", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present", "llm/simulator",
+			"", "api", "client", "config", "engine", "gateway", "llm", "llm/simulator", "outbound", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty"),
 	},

@@ -26,7 +26,7 @@ func ExampleLimiter_Book() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println("starts in", b.Decision.Delay().Round(time.Second))
+		fmt.Println("starts in", b.Delay().Round(time.Second))
 		last = b
 	}
 	fmt.Println("cancelled:", last.Cancel(ctx) == nil)

@@ -50,10 +50,12 @@ func ExampleLimiter_Key() {
 		fmt.Println(err)
 		return
 	}
-	var h interface {
-		Allow() bool
-		Wait(ctx context.Context) error
-	} = lim.Key("api")
+	h := lim.Key("api") // has the methods that others expect: Allow() bool, Wait(context.Context) error
 	fmt.Println(h.Allow(), h.Allow())
-	// Output: true false
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	fmt.Println(errors.Is(h.Wait(ctx), drawgate.ErrDeadline))
+	// Output:
+	// true false
+	// true
 }

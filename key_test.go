@@ -57,7 +57,7 @@ func TestLongKeys(t *testing.T) {
 		}
 		wantUsed(t, l, long, int64(i+1))
 	}
-	if err := l.Refund(t.Context(), long); err != nil {
+	if err := l.Ask(long).Refund(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wantUsed(t, l, long, 5)

@@ -78,7 +78,7 @@ func TestPeers08RefusalDoesNotStick(t *testing.T) {
 		},
 		"refunded": func(t *testing.T, l *drawgate.Limiter, res *drawgate.Reservation) error {
 			t.Helper()
-			return errors.Join(res.Settle(t.Context()), l.Refund(t.Context(), "k", drawgate.Cost{N: 5}))
+			return errors.Join(res.Settle(t.Context()), l.Ask("k", drawgate.Cost{N: 5}).Refund(t.Context()))
 		},
 	}
 	for _, limit := range []drawgate.Limit{rolling(5, time.Hour), leaky(5, time.Hour, 5), {Name: "c", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 5}} {

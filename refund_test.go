@@ -19,7 +19,7 @@ func TestRefund(t *testing.T) {
 		}
 	}
 	for i, costs := range [][]drawgate.Cost{nil, {{Unit: "tokens", N: 5}}, {{Unit: "requests", N: 2}, {Unit: "tokens", N: 1}}} {
-		if err := l.Refund(t.Context(), "k", costs...); err != nil {
+		if err := l.Ask("k", costs...).Refund(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		want := [][]int64{{3, 80}, {3, 75}, {1, 74}}[i]
@@ -41,9 +41,9 @@ func TestRefundMistakes(t *testing.T) {
 		s := remote(t)
 		l := over(t, s, policy(rolling(10, time.Hour)))
 		take(t, l, "k", 5)
-		wantErr(t, l.Refund(t.Context(), "k", drawgate.Cost{Unit: "coins", N: 1}), drawgate.ErrUnknownUnit)
-		wantErr(t, l.Refund(t.Context(), "k", drawgate.Cost{N: -1}), drawgate.ErrInvalid)
-		wantErr(t, l.Refund(t.Context(), string(make([]byte, drawgate.MaxKey+1))), drawgate.ErrInvalid)
+		wantErr(t, l.Ask("k", drawgate.Cost{Unit: "coins", N: 1}).Refund(t.Context()), drawgate.ErrUnknownUnit)
+		wantErr(t, l.Ask("k", drawgate.Cost{N: -1}).Refund(t.Context()), drawgate.ErrInvalid)
+		wantErr(t, l.Ask(string(make([]byte, drawgate.MaxKey+1))).Refund(t.Context()), drawgate.ErrInvalid)
 		wantErr(t, drawgate.Ask{Key: "k"}.Refund(t.Context()), drawgate.ErrInvalid)
 		if n := s.settles.Load(); n != 0 {
 			t.Errorf("the store was asked %d times", n)
@@ -61,7 +61,7 @@ func TestRefundIsSentOnce(t *testing.T) {
 			l := over(t, s, policy(rolling(10, time.Hour)))
 			take(t, l, "k", 5)
 			s.script(0, f)
-			err := l.Refund(t.Context(), "k", drawgate.Cost{N: 2})
+			err := l.Ask("k", drawgate.Cost{N: 2}).Refund(t.Context())
 			if !errors.Is(err, drawgate.ErrStoreUnavailable) || s.settles.Load() != 1 {
 				t.Errorf("error %v after %d calls, want one that is ErrStoreUnavailable, once", err, s.settles.Load())
 			}
@@ -82,7 +82,7 @@ func TestRefundWakes(t *testing.T) {
 			done <- err
 		}()
 		time.Sleep(time.Minute)
-		if err := l.Refund(t.Context(), "k"); err != nil {
+		if err := l.Ask("k").Refund(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; err != nil {
@@ -103,7 +103,7 @@ func TestRefundIsObserved(t *testing.T) {
 		t.Fatal(err)
 	}
 	take(t, l, "k", 3)
-	if err := l.Refund(t.Context(), "k", drawgate.Cost{N: 5}); err != nil {
+	if err := l.Ask("k", drawgate.Cost{N: 5}).Refund(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if len(settled) != 1 || settled[0].Settlement.Op.String() != "refund" || settled[0].Outcome.Back[0][0] != 3 {

@@ -1,11 +1,16 @@
 package drawgate_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"go/ast"
+	"go/importer"
 	"go/parser"
 	"go/token"
-	"io/fs"
+	"go/types"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -136,52 +141,87 @@ func TestSurfaceNamesNoInternalType(t *testing.T) {
 }
 
 // TestSurfaceIsUsed: every exported name has an example or a caller outside the package, or is what
-// such a function returns, so that there is none which nobody needs.
+// such a function returns, so that there is none which nobody needs. Packages are type-checked: a
+// method is not used because another type has one of that name.
 func TestSurfaceIsUsed(t *testing.T) {
 	t.Parallel()
-	used := map[string]bool{}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || d.Name() == "testdata"):
-			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(path, ".go"):
-			return nil
-		}
-		if outside := strings.Contains(path, string(filepath.Separator)); outside && strings.HasSuffix(path, "_test.go") || !outside && !strings.HasPrefix(path, "example_") {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		ast.Inspect(f, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.SelectorExpr:
-				used[n.Sel.Name] = true
-			case *ast.KeyValueExpr:
-				if id, ok := n.Key.(*ast.Ident); ok {
-					used[id.Name] = true
-				}
-			}
-			return true
-		})
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	implicit := map[string]bool{"Error": true, "Unwrap": true, "Is": true, "String": true} // the standard library calls them
-	s := readSurface(t)
+	s, used := readSurface(t), usedOutside(t)
 	for name, at := range s.names {
 		short := name[strings.LastIndex(name, ".")+1:]
-		if !used[short] && !implicit[short] && !s.returned[name] {
+		if !used[name] && !implicit[short] && !s.returned[name] {
 			t.Errorf("%s: nobody outside uses %s, and no example shows it", at, name)
 		}
 	}
+}
+
+// usedOutside returns which of the package's names its examples and the other packages of the
+// module use.
+func usedOutside(t *testing.T) map[string]bool {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-export", "-json=ImportPath,Export,Dir,GoFiles", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type listed struct {
+		ImportPath, Export, Dir string
+		GoFiles                 []string
+	}
+	var pkgs []listed
+	exports := map[string]string{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
+		var p listed
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		exports[p.ImportPath] = p.Export
+		if p.ImportPath == module {
+			p.GoFiles, _ = filepath.Glob("example_*_test.go")
+		}
+		if p.ImportPath == module || strings.HasPrefix(p.ImportPath, module+"/") {
+			pkgs = append(pkgs, p)
+		}
+	}
+	fset, used := token.NewFileSet(), map[string]bool{}
+	from := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	for _, p := range pkgs {
+		conf := types.Config{Importer: from}
+		if p.ImportPath == module {
+			conf.Error = func(error) {} // examples stand among tests that are not read here
+		}
+		var files []*ast.File
+		for _, name := range p.GoFiles {
+			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, filepath.Base(name)), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, f)
+		}
+		info := types.Info{Uses: map[*ast.Ident]types.Object{}}
+		if _, err := conf.Check(p.ImportPath+"_outside", fset, files, &info); err != nil && conf.Error == nil {
+			t.Fatal(err)
+		}
+		for _, obj := range info.Uses {
+			if obj.Pkg() != nil && obj.Pkg().Path() == module {
+				used[nameOf(obj)] = true
+			}
+		}
+	}
+	return used
+}
+
+// nameOf returns an object's name, of a method with its type's.
+func nameOf(obj types.Object) string {
+	f, ok := obj.(*types.Func)
+	if !ok || f.Signature().Recv() == nil {
+		return obj.Name()
+	}
+	t := f.Signature().Recv().Type()
+	if p, ok := t.(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	if n, ok := t.(*types.Named); ok {
+		return n.Obj().Name() + "." + obj.Name()
+	}
+	return obj.Name()
 }

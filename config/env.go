@@ -197,14 +197,23 @@ func isOurs(name string) bool {
 	return slices.ContainsFunc([]string{"RATE_LIMIT_", "GEMINI_", "DRAWGATE_"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// misspelt warns of variables that look like one of ours but are not. A limit that is silently not
-// set is worse than a program that fails to start.
+// prefixed returns the names that begin with a prefix.
+func prefixed(names []string, prefix string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, prefix) })
+}
+
+// misspelt warns of variables that look like one of ours but are not: of any that would be a limit.
+// A limit that is silently not set is worse than a program that fails to start.
 func (e *environment) misspelt() {
 	for _, name := range slices.Sorted(maps.Keys(e.vars)) {
 		if !isOurs(name) || slices.Contains(variables, name) {
 			continue
 		}
-		if hint, _ := didYouMean(name, variables); hint != "" {
+		hint, _ := didYouMean(name, variables)
+		if hint == "" && strings.HasPrefix(name, envPer) {
+			hint = "the variables are " + strings.Join(prefixed(variables, envPer), ", ")
+		}
+		if hint != "" {
 			e.warnings = append(e.warnings, Problem{File: "environment", Message: fmt.Sprintf("%s is not known", name), Hint: hint})
 		}
 	}

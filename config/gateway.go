@@ -34,6 +34,7 @@ type Gateway struct {
 	Listen  string        // host:port, or "" for the default, on loopback
 	TLS     TLS           // ClientCA is not used
 	MaxBody int64         // largest request in bytes; 0 means 32 MiB
+	Bodies  int64         // bytes of all requests that are being served; 0 means 1 GiB
 	MaxWait time.Duration // longest wait in the queue; 0 means 60s
 	Cache   int64         // bytes of answers that are kept; 0 means 64 MiB
 
@@ -139,6 +140,7 @@ func (g *Gateway) settings(d *decoder) []setting {
 		{"listen", func(e entry) { g.Listen = d.address(e) }, textNode(g.Listen)},
 		{"tls", func(e entry) { g.TLS = d.tls(e) }, settingsNode(g.TLS.settings(d))},
 		{"max_body", func(e entry) { g.MaxBody = d.integer(e, 1, maxRequest) }, numberNode(g.MaxBody)},
+		{"max_bodies", func(e entry) { g.Bodies = d.integer(e, 1, maxCache) }, numberNode(g.Bodies)},
 		{"max_wait", func(e entry) { g.MaxWait = d.between(e, time.Millisecond, maxStep) }, durationNode(g.MaxWait)},
 		{"cache", func(e entry) { g.Cache = d.integer(e, 1, maxCache) }, numberNode(g.Cache)},
 		{"upstreams", func(e entry) { g.Upstreams = d.upstreams(e) }, upstreams},

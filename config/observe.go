@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,12 +13,12 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// observe sets up metrics, warnings and web calls.
+// observe sets up metrics, warnings and webhooks.
 func (r *Runtime) observe(c *Config) error {
 	t := &c.Telemetry
 	hasher := telemetry.NewHasher([]byte(t.Salt.Reveal()))
 	if t.Salt.Reveal() == "" && !c.local() && c.SharedBy() != (Instances{Number: 1}) {
-		r.opts.Logger.Warn("without a common salt each server shows other hashes for the same key, and others again after a restart: " +
+		r.opts.Logger.Warn("without a common salt each server shows different hashes for the same key, and they change after a restart: " +
 			"set telemetry.salt_env or telemetry.salt_file to the same secret for all, or instances to 1 if this is the only one")
 	}
 	if !t.MetricsOff {
@@ -51,17 +52,7 @@ func (r *Runtime) observe(c *Config) error {
 // measure makes the metrics, in their own registry unless the options name one.
 func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 	own, t := prometheus.NewRegistry(), &c.Telemetry
-	if reg := r.opts.Registerer; reg != nil {
-		r.closers = append(r.closers, func() error {
-			reg.Unregister(own)
-			return nil
-		})
-		defer func() {
-			if err == nil {
-				err = reg.Register(own)
-			}
-		}()
-	} else {
+	if r.opts.Registerer == nil {
 		own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		r.Scrape = telemetry.Handler(own)
 	}
@@ -76,8 +67,27 @@ func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 	if r.Guard != nil {
 		o.Guard = r.Guard.State
 	}
-	r.Metrics, err = telemetry.NewMetrics(own, o)
-	return err
+	if r.Metrics, err = telemetry.NewMetrics(own, o); err != nil {
+		return err
+	}
+	return r.register(own)
+}
+
+// register registers the metrics where the options say, until Close. Only what was registered may
+// be unregistered: another Runtime's metrics have the same names.
+func (r *Runtime) register(own *prometheus.Registry) error {
+	reg := r.opts.Registerer
+	if reg == nil {
+		return nil
+	}
+	if err := reg.Register(own); err != nil {
+		return fmt.Errorf("config: register the metrics with OpenOptions.Registerer, which only one Runtime at a time can use: %w", err)
+	}
+	r.closers = append(r.closers, func() error {
+		reg.Unregister(own)
+		return nil
+	})
+	return nil
 }
 
 // plan returns the policy that a key is counted under at present.

@@ -21,7 +21,7 @@ func (c *Config) OpenStore(log *slog.Logger) (drawgate.Store, error) {
 	if path, ok := SQLitePath(c.Store); ok {
 		if state, err := StateFolder(os.Environ()); err == nil && strings.HasPrefix(path, state+string(filepath.Separator)) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				return nil, fmt.Errorf("the state folder: %w", err)
+				return nil, fmt.Errorf("config: the state folder cannot be created (a store elsewhere needs none): %w", err)
 			}
 		}
 	}
@@ -47,8 +47,8 @@ func (c *Config) openStore(log *slog.Logger, existing bool) (drawgate.Store, err
 // local reports whether buckets exist only in this process.
 func (c *Config) local() bool { return c.Store == Memory || c.Store == "" }
 
-// lostStore stands for a store that cannot be opened until somebody repairs it. It answers every
-// call with the reason. A server starts with it so that the fallback decides.
+// lostStore takes the place of a store that cannot be opened until somebody repairs it. It answers
+// every call with the reason. A server starts with it so that the fallback decides.
 type lostStore struct{ err error }
 
 var (

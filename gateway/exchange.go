@@ -29,6 +29,7 @@ type exchange struct {
 
 	ask  ask
 	wait time.Duration // longest wait in the queue
+	size int64         // bytes of Handler.bodies that are this request's
 }
 
 // call is what goes to the provider: the caller's own call, or that of another model.
@@ -45,11 +46,19 @@ type call struct {
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{h: h, state: h.state.Load(), w: w, rc: http.NewResponseController(w), r: r}
+	// Deadlines are the connection's, and stay from its previous request. Of a request that is
+	// refused unread net/http reads on before it answers: not for longer than that. A test's
+	// recorder has none.
+	_ = x.rc.SetWriteDeadline(time.Time{})
+	if r.Body != nil && r.Body != http.NoBody {
+		_ = x.rc.SetReadDeadline(time.Now().Add(discardTime))
+	}
 	name, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
 	if x.up = x.state.upstreams[name]; x.up == nil {
 		x.unknownPath(name)
 		return
 	}
+	defer func() { h.bodies.Add(-x.size) }()
 	x.serve("/" + rest) //nolint:contextcheck // it is that of x.r
 }
 
@@ -139,7 +148,8 @@ func parseTimeout(text string) (time.Duration, bool) {
 
 // Times and bounds of reading a request.
 const (
-	readTimeout = time.Minute
+	readTimeout = 30 * time.Second // for the next piece
+	readWhole   = 10 * time.Minute
 	discardTime = 5 * time.Second
 	discardMost = 64 << 20 // bytes of a request that is too large, which are read so that its sender reads the answer
 	firstBuffer = 64 << 10
@@ -153,26 +163,59 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 	if x.r.Body == nil || x.r.Body == http.NoBody {
 		return nil, nil
 	}
-	_ = x.rc.SetReadDeadline(time.Now().Add(readTimeout)) // a test's recorder has none
-	defer x.rc.SetReadDeadline(time.Time{})               //nolint:errcheck // as above
 	if x.r.ContentLength > most {
 		x.discard()
 		return nil, x.tooLarge()
 	}
+	if !x.reserve() {
+		return nil, &refusal{kind: llm.Overloaded, message: "too many large requests are being served: try again later", after: time.Second}
+	}
 	var b bytes.Buffer
 	b.Grow(int(min(max(x.r.ContentLength, 0)+bytes.MinRead, firstBuffer)))
-	switch n, err := b.ReadFrom(io.LimitReader(x.r.Body, most+1)); {
+	switch n, err := b.ReadFrom(io.LimitReader(&steady{x, time.Now().Add(readWhole)}, most+1)); {
 	case err != nil:
-		return nil, &refusal{kind: llm.BadRequest, message: "the request could not be read to its end within " + readTimeout.String()}
+		return nil, &refusal{kind: llm.BadRequest, message: "the request could not be read to its end: it was cut off, or came too slowly"}
 	case n > most:
 		x.discard()
 		return nil, x.tooLarge()
 	}
+	_ = x.rc.SetReadDeadline(time.Time{}) // from here on only its caller's leaving is read
+	x.h.bodies.Add(int64(b.Len()) - x.size)
+	x.size = int64(b.Len())
 	return b.Bytes(), nil
 }
 
-// discard reads on for a while: many clients read no answer before they have sent everything.
+// reserve reserves memory for the request: as much as it may have, until it was read.
+func (x *exchange) reserve() bool {
+	x.size = x.r.ContentLength
+	if x.size < 0 {
+		x.size = x.h.opts.MaxBody
+	}
+	return x.h.bodies.Add(x.size) <= x.h.opts.Bodies
+}
+
+// steady reads a request that has to keep coming.
+type steady struct {
+	x   *exchange
+	end time.Time
+}
+
+// Read implements io.Reader.
+func (s *steady) Read(p []byte) (int, error) {
+	next := time.Now().Add(readTimeout)
+	if next.After(s.end) {
+		next = s.end
+	}
+	_ = s.x.rc.SetReadDeadline(next) // a test's recorder has none
+	return s.x.r.Body.Read(p)
+}
+
+// discard reads on for a while: many clients read no answer before they have sent everything,
+// except those that have asked whether they should begin.
 func (x *exchange) discard() {
+	if x.r.Header.Get("Expect") != "" {
+		return
+	}
 	_ = x.rc.SetReadDeadline(time.Now().Add(discardTime)) // a test's recorder has none
 	_, _ = io.CopyN(io.Discard, x.r.Body, discardMost)    // nothing is expected of it
 	x.w.Header().Set("Connection", "close")

@@ -24,6 +24,7 @@ type Options struct {
 	// decompress answers.
 	Base     http.RoundTripper
 	MaxBody  int64         // largest request in bytes; 0 means 32 MiB
+	Bodies   int64         // bytes of all requests that are being served, beyond which more are refused; 0 means 1 GiB
 	Wait     time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 60s
 	Cache    int64         // bytes of answers that are kept, of all upstreams; 0 means 64 MiB
 	TLS      *tls.Config   // for [Handler.Serve]; nil serves without TLS
@@ -34,6 +35,7 @@ type Options struct {
 
 const (
 	defaultBody  = 32 << 20
+	defaultAll   = 1 << 30
 	defaultWait  = time.Minute
 	defaultCache = 64 << 20
 	defaultDrain = 30 * time.Second
@@ -47,7 +49,9 @@ type Handler struct {
 	cache   *cache
 	headers *httplimit.Headers
 	logged  sampler.Sampler
+	bodies  atomic.Int64 // bytes of the requests that are being served
 
+	own  *http.Transport // nil: Options had one
 	life context.Context //nolint:containedctx // ends waits in the queue when the handler stops
 	stop context.CancelFunc
 }
@@ -68,9 +72,11 @@ func New(e *engine.Engine, c Config, opts *Options) (*Handler, error) {
 	}
 	o := &h.opts
 	o.MaxBody, o.Wait = cmp.Or(o.MaxBody, defaultBody), cmp.Or(o.Wait, defaultWait)
+	o.Bodies = max(o.MaxBody, cmp.Or(o.Bodies, defaultAll))
 	o.Cache, o.Drain = cmp.Or(o.Cache, defaultCache), cmp.Or(o.Drain, defaultDrain)
 	if o.Base == nil {
-		o.Base = newBase()
+		h.own = newBase()
+		o.Base = h.own
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

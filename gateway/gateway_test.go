@@ -165,7 +165,7 @@ func TestRefusalsInTheProvidersForm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, func(s *setup) {
-				p := generous("upstream")
+				p := generous()
 				p.Limits[0].Amount = 1
 				s.policies = append(s.policies, p)
 			})

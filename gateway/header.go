@@ -142,7 +142,8 @@ func outQuery(raw string, p *llm.Profile) string {
 	for part := range strings.SplitSeq(raw, "&") {
 		name, _, _ := strings.Cut(part, "=")
 		plain, err := url.QueryUnescape(name)
-		if err != nil || part == "" || slices.Contains(drop, plain) {
+		control := func(r rune) bool { return r <= ' ' || r == 0x7f }
+		if err != nil || part == "" || slices.Contains(drop, plain) || strings.ContainsFunc(part, control) {
 			continue
 		}
 		kept = append(kept, part)

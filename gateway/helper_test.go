@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -65,8 +66,8 @@ const (
 )
 
 // generous is a policy that counts everything, and refuses little.
-func generous(name string) drawgate.Policy {
-	p := drawgate.Policy{Name: name, Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 1_000_000, time.Minute)}}
+func generous() drawgate.Policy {
+	p := drawgate.Policy{Name: "upstream", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 1_000_000, time.Minute)}}
 	for _, u := range []string{llm.UnitTokens, llm.UnitInputTokens, llm.UnitOutputTokens} {
 		p.Limits = append(p.Limits, drawgate.RollingLimit(u, 1_000_000_000, time.Minute).Of(u))
 	}
@@ -81,30 +82,59 @@ type setup struct {
 	options  gateway.Options
 	sim      simulator.Options
 	upstream http.Handler // in the place of the simulator
+	store    drawgate.Store
 }
 
-// bench is a gateway in front of the simulator, both on the loopback interface.
+// bench is a gateway in front of the simulator.
 type bench struct {
 	*testing.T
 	h      *gateway.Handler
 	engine *engine.Engine
 	sim    *simulator.Server
-	server *httptest.Server // the gateway's
-	behind *httptest.Server // the provider's
+	server *httptest.Server // the gateway's; nil in a bubble
+	behind *httptest.Server // the provider's; nil in a bubble
 
 	mu     sync.Mutex
 	events []outbound.Event // guarded by mu
 }
 
+// newBench returns a gateway in front of the simulator, both on the loopback interface.
 func newBench(t *testing.T, change func(*setup)) *bench {
 	t.Helper()
+	s := newSetup(change)
+	b := &bench{T: t}
+	b.simulate(s)
+	if s.upstream == nil {
+		s.upstream = b.sim
+	}
+	b.behind = httptest.NewServer(s.upstream)
+	t.Cleanup(b.behind.Close)
+	b.build(s, b.behind.URL)
+	b.server = httptest.NewServer(b.h)
+	t.Cleanup(b.server.Close)
+	return b
+}
+
+// inBubble runs a test of a gateway in front of the simulator without a network, in which time
+// passes only while everybody waits.
+func inBubble(t *testing.T, change func(*setup), test func(t *testing.T, b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSetup(change)
+		b := &bench{T: t}
+		b.simulate(s)
+		s.options.Base = b.sim.Transport()
+		b.build(s, "http://provider.test")
+		test(t, b)
+	})
+}
+
+func newSetup(change func(*setup)) *setup {
 	s := &setup{sim: simulator.Options{Keys: []simulator.Key{{Secret: upstreamKey, Name: "account"}}}}
 	s.config.Keys = []gateway.Key{
 		{Name: "alice", Sum: sha256.Sum256([]byte(alice)), Team: "red", User: "alice@example.com", Class: "interactive", Priority: 7},
 		{Name: "bob", Sum: sha256.Sum256([]byte(bob)), Team: "blue"},
 	}
-	b := &bench{T: t}
-	var err error
 	for _, name := range []string{"openai", "anthropic", "gemini"} {
 		a := apis[name]
 		s.config.Upstreams = append(s.config.Upstreams, gateway.Upstream{
@@ -115,47 +145,54 @@ func newBench(t *testing.T, change func(*setup)) *bench {
 	if change != nil {
 		change(s)
 	}
+	return s
+}
+
+// simulate makes the provider.
+func (b *bench) simulate(s *setup) {
+	b.Helper()
+	var err error
 	if b.sim, err = simulator.New(&s.sim); err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
-	if s.upstream == nil {
-		s.upstream = b.sim
-	}
-	b.behind = httptest.NewServer(s.upstream)
-	t.Cleanup(b.behind.Close)
+}
+
+// build makes the gateway. at is where its upstreams are.
+func (b *bench) build(s *setup, at string) {
+	b.Helper()
 	for i := range s.config.Upstreams {
 		if u := &s.config.Upstreams[i]; u.URL == nil {
-			u.URL, _ = url.Parse(b.behind.URL)
+			u.URL, _ = url.Parse(at)
 		}
 	}
 	if !slices.ContainsFunc(s.policies, func(p drawgate.Policy) bool { return p.Name == "upstream" }) {
-		s.policies = append(s.policies, generous("upstream"))
+		s.policies = append(s.policies, generous())
 	}
 	conf := engine.Config{Rules: s.rules}
 	for _, p := range s.policies {
 		conf.Policies = append(conf.Policies, engine.Policy{Policy: p})
 	}
-	store := memstore.New(nil)
-	t.Cleanup(func() { store.Close() })
-	if b.engine, err = engine.New(store, conf, nil); err != nil {
-		t.Fatal(err)
+	if s.store == nil {
+		s.store = memstore.New(nil)
 	}
-	t.Cleanup(func() { b.engine.Close() })
+	b.Cleanup(func() { s.store.Close() })
+	var err error
+	if b.engine, err = engine.New(s.store, conf, nil); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { b.engine.Close() })
 	s.options.Observer = &outbound.Observer{Called: func(e *outbound.Event) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.events = append(b.events, *e)
 	}}
 	if s.options.Logger == nil {
-		s.options.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+		s.options.Logger = slog.New(slog.NewTextHandler(b.Output(), nil))
 	}
 	if b.h, err = gateway.New(b.engine, s.config, &s.options); err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
-	t.Cleanup(func() { b.h.Close() })
-	b.server = httptest.NewServer(b.h)
-	t.Cleanup(b.server.Close)
-	return b
+	b.Cleanup(func() { b.h.Close() })
 }
 
 // reply is an answer that was read to its end. err is why that end came early.
@@ -181,7 +218,11 @@ func (b *bench) request(ctx context.Context, name string, stream bool, prompt st
 // raw writes any request.
 func (b *bench) raw(ctx context.Context, method, path, body string, headers ...string) *http.Request {
 	b.Helper()
-	r, err := http.NewRequestWithContext(ctx, method, b.server.URL+path, strings.NewReader(body))
+	base := "http://gateway.test"
+	if b.server != nil {
+		base = b.server.URL
+	}
+	r, err := http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(body))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -197,6 +238,12 @@ func (b *bench) raw(ctx context.Context, method, path, body string, headers ...s
 // do sends a request and reads the answer.
 func (b *bench) do(r *http.Request) (got reply) {
 	b.Helper()
+	if b.server == nil {
+		r.RemoteAddr = "192.0.2.1:1234"
+		w := httptest.NewRecorder()
+		b.h.ServeHTTP(w, r)
+		return reply{w.Code, w.Header(), w.Body.String(), nil}
+	}
 	resp, err := b.server.Client().Do(r)
 	if err != nil {
 		return reply{err: err}

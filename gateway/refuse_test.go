@@ -288,7 +288,7 @@ func TestUncountedCalls(t *testing.T) {
 func TestCallsThatNeverFit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(s *setup) {
-		p := generous("upstream")
+		p := generous()
 		p.Limits = append(p.Limits[:1], drawgate.RollingLimit("tpm", 100, time.Minute).Of(llm.UnitTokens))
 		s.policies = append(s.policies, p)
 	})

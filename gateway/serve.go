@@ -37,7 +37,7 @@ func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
 		return err
 	case <-ctx.Done():
 	}
-	h.stop()
+	_ = h.Close() // it has no error
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Drain)
 	defer cancel()
 	if err := srv.Shutdown(end); err != nil {
@@ -50,5 +50,8 @@ func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
 // themselves.
 func (h *Handler) Close() error {
 	h.stop()
+	if h.own != nil {
+		h.own.CloseIdleConnections()
+	}
 	return nil
 }

@@ -312,9 +312,6 @@ func (t *Transport) settlement(r *request, u llm.Usage) []drawgate.Cost {
 	if t.opts.Prices == nil {
 		return used
 	}
-	if !u.OutputKnown { // as far as it was delivered, and no more than was asked for
-		u.Output = min(u.Output, max(r.est.Output, 1))
-	}
 	unit, micros, err := t.opts.Prices.Cost(r.call, r.est, u)
 	if err != nil { // it had a price when it began: what is held stands
 		return used

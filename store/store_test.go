@@ -245,3 +245,27 @@ func TestRecordsOfWindowsThatStartedBefore1970(t *testing.T) {
 		}
 	}
 }
+
+// A clock that was set back does not make takes late that are in time by it, and one that is
+// centuries ahead changes nothing.
+func TestClocksThatAreWrong(t *testing.T) {
+	t.Parallel()
+	plan, err := drawgate.PerHour("api", 10).Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan, N: drawgate.Amounts{1}}}
+	now, r := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), &store.Record{}
+	if d := store.Decide(&drawgate.Take{Buckets: b}, []*store.Record{r}, now.Add(time.Minute)); !d.Allowed {
+		t.Fatal(d.Fail)
+	}
+	if d := store.Decide(&drawgate.Take{ID: "x", Grant: 1, Hold: time.Hour, NotAfter: now.Add(2 * time.Second), Buckets: b}, []*store.Record{r}, now); !d.Allowed {
+		t.Errorf("with two seconds left: %v", d.Fail)
+	}
+	if d := store.Decide(&drawgate.Take{Buckets: b}, []*store.Record{r}, now.AddDate(1000, 0, 0)); !errors.Is(d.Fail, drawgate.ErrInvalid) {
+		t.Errorf("a thousand years later: %v", d.Fail)
+	}
+	if _, err := store.Decode(r.Append(nil)); err != nil {
+		t.Error(err)
+	}
+}

@@ -14,7 +14,8 @@ import (
 	"github.com/drawgate/drawgate/engine"
 )
 
-// askFlags say what to take from which buckets.
+// askFlags name buckets, and what to take from them. A command that takes nothing has only the
+// flags of [app.bucketFlags].
 type askFlags struct {
 	policy, key string
 	n           int64
@@ -36,7 +37,7 @@ func (a *app) bucketFlags(cmd *cobra.Command, f *askFlags) {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		return s.names(), cobra.ShellCompDirectiveNoFileComp
+		return s.configured(), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
@@ -157,8 +158,8 @@ func (f *askFlags) cost(named bool) ([]drawgate.Cost, error) {
 	return all, nil
 }
 
-// patience returns the context of a take that may wait.
-func (f *askFlags) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+// waitContext returns the context of a take that may wait.
+func (f *askFlags) waitContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if f.wait <= 0 {
 		return context.WithCancel(ctx)
 	}

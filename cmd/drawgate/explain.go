@@ -49,7 +49,7 @@ func (a *app) explain(cmd *cobra.Command, f *askFlags) error {
 		return err
 	}
 	defer s.close()
-	if s.off {
+	if s.empty {
 		a.answer(s.allowedOff())
 		return nil
 	}

@@ -25,7 +25,7 @@ type service struct {
 	log   *slog.Logger
 	flags *serveFlags
 	names []string    // of the policies, as they were at the start
-	tls   *tls.Config // of all doors; nil: none
+	tls   *tls.Config // of all listeners; nil: none
 	http  *server.Server
 	rates *rls.Config  // of Envoy's files, as they were read at the start
 	envoy *rls.Service // nil: there is no listener for it
@@ -35,7 +35,7 @@ type service struct {
 
 // newService makes the parts. close closes them.
 func newService(ctx context.Context, a *app, s settings, log *slog.Logger) (v *service, err error) {
-	v = &service{app: a, log: log, names: s.names()}
+	v = &service{app: a, log: log, names: s.configured()}
 	if v.rates, err = loadEnvoy(s.Config); err != nil {
 		return nil, err
 	}

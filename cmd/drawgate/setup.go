@@ -32,7 +32,7 @@ var sample = drawgate.Policy{Name: "sample", Limits: []drawgate.Limit{
 // settings is the completed configuration of a command.
 type settings struct {
 	*config.Config
-	off bool // limits are switched off, and there are no others
+	empty bool // limits are switched off, and there are no policies either: nothing is counted or checked
 }
 
 // resolve reads the configuration and completes it. Without policies it adds the sample; without a
@@ -84,12 +84,12 @@ func completed(c *config.Config, flags config.Flags) (settings, error) {
 	s := settings{Config: c}
 	if len(c.Policies) == 0 && len(c.Envoy.Configs) == 0 {
 		err := noPolicies(flags)
-		s.off = switchedOff() || err != nil && c.Off
-		if err != nil && !s.off {
+		s.empty = switchedOff() || err != nil && c.Off
+		if err != nil && !s.empty {
 			rest := slices.DeleteFunc(c.Warnings, func(w config.Problem) bool { return strings.HasPrefix(w.Message, err.Message) }) // the warnings about the file itself
 			return settings{}, &unfitError{config.Problems{*err}, rest}
 		}
-		if !s.off {
+		if !s.empty {
 			c.Policies = []drawgate.Policy{sample}
 		}
 	}
@@ -113,7 +113,7 @@ func noPolicies(flags config.Flags) *config.Problem {
 	for _, name := range config.Variables() {
 		if !strings.HasPrefix(name, "DRAWGATE_") && strings.TrimSpace(os.Getenv(name)) != "" {
 			return &config.Problem{
-				File: "environment", Message: "there are no policies: " + name + " makes none",
+				File: "environment", Message: "there are no policies: " + name + " does not define one",
 				Hint: "set a RATE_LIMIT_PER_* variable, or name a file with --config",
 			}
 		}
@@ -159,14 +159,14 @@ type session struct {
 	opened drawgate.Store
 }
 
-// open opens what a command needs. A command that only looks needs the store even if the
+// open opens what a command needs. A command that only reads needs the store even if the
 // configuration switches all limits off. The others must pass then, whatever the store does.
 func (a *app) open(looks bool) (*session, error) {
 	s, err := a.resolve(a.flags)
 	if err != nil {
 		return nil, err
 	}
-	if s.off {
+	if s.empty {
 		return &session{settings: s}, nil
 	}
 	a.tell(&s)
@@ -230,7 +230,7 @@ func (s *session) policy(name string) (string, error) {
 	case s.engine.Limiter(name) != nil:
 		return name, nil
 	case name == "":
-		return "", usage("which policy? Name one of %s with --policy", strings.Join(s.names(), ", "))
+		return "", usage("there are several policies: name one of %s with --policy", strings.Join(s.names(), ", "))
 	}
 	return "", usage("unknown policy %q%s", name, similar.Suggest(name, s.names()))
 }
@@ -244,7 +244,7 @@ func (s *session) info(policy string) engine.Info {
 // names returns the names of the policies. Those of Envoy's files are included only if there are no
 // others.
 func (s *session) names() []string {
-	if names := s.settings.names(); len(names) > 0 {
+	if names := s.configured(); len(names) > 0 {
 		return names
 	}
 	var names []string
@@ -254,7 +254,8 @@ func (s *session) names() []string {
 	return names
 }
 
-func (s *settings) names() []string {
+// configured returns the names of the policies that are not Envoy's.
+func (s *settings) configured() []string {
 	var names []string
 	for _, p := range s.Policies {
 		names = append(names, p.Name)

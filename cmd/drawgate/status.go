@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,24 +36,30 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 		statuses = a.statusRemote
 	}
 	all, modes, err := statuses(cmd, f)
-	if err != nil || all == nil {
+	switch {
+	case errors.Is(err, errNothingCounted):
+		return nil
+	case err != nil:
 		return err
 	}
 	a.printStatuses(all, f.policy != "", modes)
 	return nil
 }
 
+// errNothingCounted says that there is no status, and that this was printed.
+var errNothingCounted = errors.New("nothing is counted")
+
 // statusHere looks at the store of this process. It returns how the policies are in force, by name,
-// too; and nothing if the limits are switched off, which it prints.
+// too; and errNothingCounted if the limits are switched off.
 func (a *app) statusHere(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string, err error) {
 	s, err := a.open(true)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer s.close()
-	if s.off {
+	if s.empty {
 		a.statusOff(f, s.allowedOff())
-		return nil, nil, nil
+		return nil, nil, errNothingCounted
 	}
 	a.caution(&s.settings)
 	names := s.names()

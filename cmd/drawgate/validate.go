@@ -16,11 +16,11 @@ func (a *app) validateCmd() *cobra.Command {
 		Use:   "validate [FILE]",
 		Short: "Check the configuration: a file, and the environment",
 		Long: `Check a file (default: --config, $` + config.EnvConfig + `) together with the environment variables, as the other commands would read them. All mistakes
-are reported at once, each with its position. Warnings point at what is allowed but seldom intended.
+are reported at once, each with its position. Warnings point out what is allowed but seldom intended.
 
 Relative paths are printed in their absolute form. A path in a file is relative to the file's folder. So is a path in a variable, or, without a
 file, relative to the state folder, $XDG_STATE_HOME/drawgate or ~/.local/state/drawgate. A path in a flag is relative to the working directory. Other
-commands print the paths of variables and flags on the standard error.
+commands print the paths of variables and flags on standard error.
 
 The exit code is 78 if there is a mistake. Nothing is opened, so a store that cannot be reached is not a mistake.`,
 		Example: `  drawgate validate drawgate.yaml
@@ -70,7 +70,7 @@ func (a *app) validate(args []string, show bool) error {
 		return err
 	}
 	warnings := slices.Concat(s.Warnings, envoy.skipped)
-	v := verdict{Valid: true, Warnings: notes(warnings), Store: config.RedactURL(s.Store), Policies: s.names()}
+	v := verdict{Valid: true, Warnings: notes(warnings), Store: config.RedactURL(s.Store), Policies: s.configured()}
 	for _, r := range s.RelativePaths() {
 		v.Paths = append(v.Paths, setting{r.Setting, r.Value, r.From})
 	}
@@ -98,9 +98,9 @@ func (a *app) validate(args []string, show bool) error {
 
 // policyText lists the policies.
 func policyText(s *settings, domains []string) string {
-	text := cmp.Or(strings.Join(s.names(), ", "), "none")
+	text := cmp.Or(strings.Join(s.configured(), ", "), "none")
 	switch {
-	case s.off || s.Off:
+	case s.empty || s.Off:
 		text += ": limits are switched off"
 	case domains != nil:
 		text += "; Envoy's domains " + strings.Join(domains, ", ")

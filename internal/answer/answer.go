@@ -138,15 +138,28 @@ func Refunded(asks []record.Ask) (o drawgate.Outcome) {
 	return o
 }
 
+// Bounds of what a store is asked. They keep every instant below 2^53 µs.
+const (
+	MaxHold    = 1_000_000_000 * time.Second // 31 years
+	MaxInstant = 9 * int64(MaxHold/time.Microsecond)
+	MaxID      = 1024 // bytes
+)
+
 // Check reports what no store can decide: arguments out of bounds, a bucket that is named twice, an
 // id without a hold, and slots without one, which nothing would ever free. The library refuses
 // more, and better; this is for stores that are called by themselves.
 func Check(t *drawgate.Take) error {
-	if t.Priority < 0 || t.Priority > drawgate.MaxPriority || t.Hold < 0 {
-		return fmt.Errorf("%w: priority %d, a hold of %v", drawgate.ErrInvalid, t.Priority, t.Hold)
+	if t.Priority < 0 || t.Priority > drawgate.MaxPriority {
+		return fmt.Errorf("%w: priority %d is not 0 to %d", drawgate.ErrInvalid, t.Priority, drawgate.MaxPriority)
+	}
+	if t.Hold != 0 && t.Hold < time.Microsecond || t.Hold > MaxHold {
+		return fmt.Errorf("%w: a hold of %v is not 1µs to %v", drawgate.ErrInvalid, t.Hold, MaxHold)
+	}
+	if err := checkID(t.ID); err != nil {
+		return err
 	}
 	if (t.ID != "") != (t.Hold > 0) {
-		return fmt.Errorf("%w: a take with an id needs a hold, and a take without an id has none", drawgate.ErrInvalid)
+		return fmt.Errorf("%w: a take with an id needs a hold, and a take without an id must not have one", drawgate.ErrInvalid)
 	}
 	if err := checkBuckets(t.Buckets); err != nil {
 		return err
@@ -164,6 +177,20 @@ func Check(t *drawgate.Take) error {
 
 // CheckSettlement is Check for a settlement.
 func CheckSettlement(s *drawgate.Settlement) error {
+	switch s.Op {
+	case drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpRefund, drawgate.OpPause:
+	default:
+		return fmt.Errorf("%w: there is no operation %d", drawgate.ErrInvalid, s.Op)
+	}
+	if err := checkID(s.ID); err != nil {
+		return err
+	}
+	if s.Hold < 0 || s.Hold > MaxHold {
+		return fmt.Errorf("%w: a hold of %v is not 0 to %v", drawgate.ErrInvalid, s.Hold, MaxHold)
+	}
+	if s.Op == drawgate.OpPause && (len(s.Reason) > drawgate.MaxReason || s.At.After(time.UnixMicro(MaxInstant))) {
+		return fmt.Errorf("%w: a pause until %v, for a reason of %d bytes", drawgate.ErrInvalid, s.At, len(s.Reason))
+	}
 	if err := checkBuckets(s.Buckets); err != nil {
 		return err
 	}
@@ -173,13 +200,20 @@ func CheckSettlement(s *drawgate.Settlement) error {
 // CheckPeek is Check for a look at a bucket.
 func CheckPeek(b *drawgate.BucketCost, priority int8) error {
 	if priority < 0 || priority > drawgate.MaxPriority {
-		return fmt.Errorf("%w: priority %d is not 0 to %d", drawgate.ErrInvalid, priority, drawgate.MaxPriority)
+		return fmt.Errorf("%w: priority %d is not between 0 and %d", drawgate.ErrInvalid, priority, drawgate.MaxPriority)
 	}
 	one := [1]drawgate.BucketCost{*b}
 	if err := checkBuckets(one[:]); err != nil {
 		return err
 	}
 	return checkAmounts(one[:], 0)
+}
+
+func checkID(id string) error {
+	if len(id) > MaxID {
+		return fmt.Errorf("%w: an id of %d bytes, more than %d", drawgate.ErrInvalid, len(id), MaxID)
+	}
+	return nil
 }
 
 // checkAmounts reports amounts below the least that means something.
@@ -197,10 +231,10 @@ func checkAmounts(buckets []drawgate.BucketCost, least int64) error {
 // checkBuckets reports what is wrong with the buckets of a take or a settlement.
 func checkBuckets(buckets []drawgate.BucketCost) error {
 	if n := len(buckets); n == 0 || n > drawgate.MaxBuckets {
-		return fmt.Errorf("%w: %d buckets are not 1 to %d", drawgate.ErrInvalid, n, drawgate.MaxBuckets)
+		return fmt.Errorf("%w: the call has %d buckets: give 1 to %d", drawgate.ErrInvalid, n, drawgate.MaxBuckets)
 	}
 	for i := range buckets {
-		if buckets[i].Plan == nil {
+		if p := buckets[i].Plan; p == nil || len(specs(p, false)) == 0 {
 			return fmt.Errorf("%w: a bucket has no plan", drawgate.ErrInvalid)
 		}
 		for j := range i {

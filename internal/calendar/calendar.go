@@ -50,6 +50,7 @@ package calendar
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -68,8 +69,9 @@ const (
 	End // one more than the last unit, for those that go through all of them
 )
 
-// Longer than any window, in µs, whatever its zone's clock does. It has two days to spare.
-const Longest = (31 + 2) * day
+// Longest is longer than any window, in µs, whatever its zone's clock does: it has two days to
+// spare.
+var Longest = slices.Max(longest[:]) + 2*day
 
 var unitNames = [...]string{Minute: "minute", Hour: "hour", Day: "day", Week: "week", Month: "month"}
 

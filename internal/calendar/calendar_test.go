@@ -1,6 +1,7 @@
 package calendar
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func TestValidate(t *testing.T) {
 		{"first anchor", Rule{Unit: Month, Anchor: 1}, ""},
 		{"last anchor", Rule{Unit: Month, Anchor: 31}, ""},
 		{"zero rule", Rule{}, "Unit(0)"},
-		{"unknown unit", Rule{Unit: End}, "Unit(6)"},
+		{"unknown unit", Rule{Unit: End}, fmt.Sprintf("Unit(%d)", End)},
 		{"anchor too large", Rule{Unit: Month, Anchor: 32}, "anchor=32"},
 		{"anchor negative", Rule{Unit: Month, Anchor: -1}, "anchor=-1"},
 		{"anchor of a week", Rule{Unit: Week, Anchor: 1}, "only months"},

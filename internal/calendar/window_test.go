@@ -215,13 +215,30 @@ func TestEndOfLeapYear(t *testing.T) {
 func TestWindowDoesNotAllocate(t *testing.T) { // not parallel: AllocsPerRun counts for the whole process
 	newYork := mustLoad(t, "America/New_York")
 	for _, at := range []string{"2026-07-01T12:00", "2026-11-01T06:30", "2040-12-31T12:00"} {
-		for unit := Minute; unit <= Month; unit++ {
+		for unit := Minute; unit < End; unit++ {
 			for _, rule := range []Rule{{Unit: unit}, {Unit: unit, Zone: newYork}} {
 				instant := parse(t, at)
 				if got := testing.AllocsPerRun(10, func() { rule.Window(instant) }); got != 0 {
 					t.Errorf("%v in %v at %s: got %v allocations, want 0", unit, rule.Zone, at, got)
 				}
 			}
+		}
+	}
+}
+
+// TestLengthIsTheLongest: the greatest length of a unit is that of its longest window in a cycle of
+// leap years, in UTC.
+func TestLengthIsTheLongest(t *testing.T) {
+	t.Parallel()
+	for unit := Minute; unit < End; unit++ {
+		begin, most := parse(t, "2024-01-01T00:00"), int64(0)
+		end := begin + min(9*366*day, 100_000*unit.Length())
+		for at := begin; at < end; {
+			from, to := Rule{Unit: unit}.Window(at)
+			at, most = to, max(most, to-from)
+		}
+		if most != unit.Length() || Longest <= most {
+			t.Errorf("the longest %v has %d µs, Length says %d, and Longest %d", unit, most, unit.Length(), Longest)
 		}
 	}
 }

@@ -12,8 +12,11 @@ const (
 	// tryAgain is the retry time, in µs, of a take that is refused because the store is
 	// unavailable: by then the store may be back.
 	tryAgain = 1_000_000
-	// soonest is the earliest time, in µs, at which the store may be back.
+	// earliestReturn is the earliest time, in µs, at which the store may be back.
 	earliestReturn = 100_000
+	// mostAsked is how many units of one take count while the store is asked for them: more than
+	// any limit has, and so few that no sum of them overflows.
+	mostAsked = 2 * drawgate.MaxAmount
 )
 
 // local is a take that this process decides.
@@ -108,8 +111,8 @@ func (c *local) verdict() record.Verdict {
 	}
 	undo := c.countAsked()
 	t := recordTake(c.take, c.take.Priority)
-	if t.ID != "" && !c.take.NotAfter.IsZero() {
-		t.NotAfter = c.take.NotAfter.UnixMicro()
+	if t.ID != "" {
+		t.NotAfter = record.Latest(c.take.NotAfter)
 	}
 	v := record.Decide(c.asks, &t, c.now.Store)
 	undo()
@@ -195,6 +198,7 @@ func (c *local) countAsked() (undo func()) {
 				if n == 0 {
 					continue
 				}
+				n = min(n, mostAsked) // several of them must not overflow
 				st := stateOf(rec, spec.ID)
 				if st == nil {
 					rec.Limits = append(rec.Limits, unusedState(spec, c.now.Store))

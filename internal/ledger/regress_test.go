@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -379,5 +380,23 @@ func TestWhatIsOverMakesRoom(t *testing.T) {
 	give("later", 2*second)
 	if !settle("later", 2*second) {
 		t.Error("there is no room, though all others are over")
+	}
+}
+
+// TestHugeTakesUnderWay: what the store is asked for counts, also if the sum of it is more than any
+// number.
+func TestHugeTakesUnderWay(t *testing.T) {
+	t.Parallel()
+	l, p := ledger.New(ledger.Options{Instances: one, StartFull: true, MaxEntries: 10, MaxHeld: 10}), plan(10, 10)
+	for _, n := range []int64{10, math.MaxInt64, math.MaxInt64} {
+		var r ledger.Request
+		r.Init(&drawgate.Take{Buckets: bucket(p, n, 0)})
+		l.Begin(at(0), &r)
+	}
+	var r ledger.Request
+	r.Init(&drawgate.Take{Buckets: bucket(p, 2, 0)})
+	l.Begin(at(1), &r)
+	if d := l.Decide(at(2), &r); d.Allowed {
+		t.Error("2 of 10 were admitted while the store is asked for 10 and more")
 	}
 }

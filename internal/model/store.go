@@ -75,9 +75,7 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 		}
 		if t.ID != "" {
 			rt.Fingerprint = answer.Fingerprint(t)
-			if !t.NotAfter.IsZero() {
-				rt.NotAfter = t.NotAfter.UnixMicro()
-			}
+			rt.NotAfter = record.Latest(t.NotAfter)
 		}
 		asks := s.asks(t.Buckets)
 		v := Decide(asks, &rt, now)

@@ -117,16 +117,15 @@ func asked(uses []use) error {
 		return nil
 	}
 	slices.Sort(units)
-	return fmt.Errorf("%w: the take names none, and would take nothing: its policies count no requests, but %s", drawgate.ErrUnknownUnit,
+	return fmt.Errorf("%w: the take names no unit, so it would take nothing: its policies do not count requests; name a cost in %s", drawgate.ErrUnknownUnit,
 		strings.Join(slices.Compact(units), ", "))
 }
 
-// counted returns an error for a unit that is counted by none of the policies that the rules apply,
-// as a take does.
+// counted returns an error, as a take does, for a unit that none of the applied policies counts.
 func counted(uses []use, costs []drawgate.Cost) error {
 	for _, c := range costs {
 		if len(uses) > 0 && !slices.ContainsFunc(uses, func(u use) bool { return has(u.ask.Limiter.Plan().Policy().Limits, c.Unit) }) {
-			return Problemf(api.CodeUnknownUnit, "unknown unit: %q is counted by none of the policies of this request", c.Unit)
+			return Problemf(api.CodeUnknownUnit, "unknown unit: none of the policies of this request counts %q", c.Unit)
 		}
 	}
 	return nil

@@ -404,7 +404,7 @@ var families = map[string]family{
 // spanOf is how far a script of a family reaches with one step.
 func spanOf(l drawgate.Limit) int64 {
 	if l.Kind == drawgate.Calendar {
-		return []int64{0, mnt, hour, day, 7 * day, 31 * day}[l.Every]
+		return calendar.Unit(l.Every).Length()
 	}
 	return max(l.Window.Microseconds(), 1000)
 }

@@ -177,6 +177,7 @@ func (st *State) enter(s *Spec, at, margin, n int64) (ref int64, both bool) {
 	if n <= 0 {
 		return 0, false
 	}
+	n = min(n, maxUsed) // an entry keeps no more
 	switch st.Kind {
 	case Bucket:
 		st.Used = min(addSat(st.Used, mulCap(n, st.Scale)), maxUsed)

@@ -117,29 +117,77 @@ func TestChargeThatOneBucketRefuses(t *testing.T) {
 	}
 }
 
-// TestWhatNoLimiterSends: invalid takes are left to the store to refuse, and fail during an outage.
+// TestWhatNoLimiterSends: takes, settlements and looks that no store can decide are refused each
+// for itself, and the others of their batch are decided as if they were alone, whether the store is
+// available or not.
 func TestWhatNoLimiterSends(t *testing.T) {
 	t.Parallel()
-	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
-		plan := policy(t, 0, rolling(10, time.Hour))
-		b := cost(plan, "k", 1)
-		for what, tk := range map[string]drawgate.Take{
-			"a bucket twice": {Buckets: []drawgate.BucketCost{b, b}}, "no bucket": {}, "an id without a hold": {ID: "id", Buckets: []drawgate.BucketCost{b}},
-			"a hold without an id": {Hold: time.Hour, Buckets: []drawgate.BucketCost{b}}, "a priority of 10": {Priority: 10, Buckets: []drawgate.BucketCost{b}},
-		} {
-			if err := guard.Valid([]drawgate.Take{tk}); !errors.Is(err, drawgate.ErrInvalid) {
-				t.Errorf("%s: %v", what, err)
+	for _, m := range []mood{well, refuses, stalls} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			t.Helper()
+			plan, slot := policy(t, 0, rolling(10, time.Hour)), policy(t, 0, slots(1))
+			b := cost(plan, "k", 1)
+			send(t, g, drawgate.Take{ID: "mine", Grant: 1, Hold: time.Hour, Buckets: []drawgate.BucketCost{b}})
+			store.set(m)
+			wrong := map[string]drawgate.Take{
+				"a bucket twice": {Buckets: []drawgate.BucketCost{b, b}}, "no bucket": {}, "an id without a hold": {ID: "id", Buckets: []drawgate.BucketCost{b}},
+				"a hold without an id": {Hold: time.Hour, Buckets: []drawgate.BucketCost{b}}, "a priority of 10": {Priority: 10, Buckets: []drawgate.BucketCost{b}},
+				"less than nothing": {Buckets: []drawgate.BucketCost{cost(plan, "k", -9)}},
+				"slots, no hold":    {Buckets: []drawgate.BucketCost{cost(slot, "k", 1)}},
 			}
-		}
-		store.set(refuses)
-		var out [1]drawgate.Decision
-		slot := policy(t, 0, slots(1))
-		if err := g.Take(t.Context(), []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(slot, "k", 1)}}}, out[:]); err != nil || !errors.Is(out[0].Fail, drawgate.ErrNeedsReserve) {
-			t.Errorf("slots without a hold: %v, %v", err, out[0].Fail)
-		}
-		var st [1]drawgate.Status
-		if err := g.Peek(t.Context(), []drawgate.BucketCost{{Key: b.Key}}, 0, st[:]); err != nil || !errors.Is(st[0].Fail, drawgate.ErrInvalid) {
-			t.Errorf("a look without a plan: %v, %v", err, st[0].Fail)
-		}
-	})
+			batch := []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(plan, "k", 2)}}}
+			names := []string{"right"}
+			for what, tk := range wrong {
+				batch, names = append(batch, tk), append(names, what)
+			}
+			batch, names = append(batch, batch[0]), append(names, "right")
+			out := make([]drawgate.Decision, len(batch))
+			if err := g.Take(t.Context(), batch, out); err != nil {
+				t.Fatal(err)
+			}
+			for i, d := range out {
+				switch {
+				case names[i] == "right":
+					if !d.Allowed || d.Fallback == (m == well) {
+						t.Errorf("mood %d: the others of the batch: allowed %v, fallback %v, %v", m, d.Allowed, d.Fallback, d.Fail)
+					}
+				case d.Allowed || !errors.Is(d.Fail, drawgate.ErrInvalid) && !errors.Is(d.Fail, drawgate.ErrNeedsReserve):
+					t.Errorf("mood %d: %s: allowed %v, %v", m, names[i], d.Allowed, d.Fail)
+				}
+			}
+			sets := []drawgate.Settlement{
+				{Op: drawgate.OpSettle, ID: "mine", Grant: 1, Buckets: []drawgate.BucketCost{cost(plan, "k", -9)}},
+				{Op: drawgate.OpCharge, At: time.Now(), Buckets: []drawgate.BucketCost{cost(plan, "k", -9)}},
+				{Op: drawgate.OpPause, Hold: -time.Hour, Buckets: []drawgate.BucketCost{b}},
+				{Op: 77, Buckets: []drawgate.BucketCost{b}},
+				{Op: drawgate.OpSettle, ID: "mine", Grant: 1, Buckets: []drawgate.BucketCost{cost(plan, "k", 3)}},
+			}
+			outs := make([]drawgate.Outcome, len(sets))
+			if err := g.Settle(t.Context(), sets, outs); err != nil {
+				t.Fatal(err)
+			}
+			for i, o := range outs[:4] {
+				if !errors.Is(o.Err, drawgate.ErrInvalid) {
+					t.Errorf("mood %d: settlement %d: %v", m, i, o.Err)
+				}
+			}
+			if outs[4].Err != nil || outs[4].Gone {
+				t.Errorf("mood %d: the last settlement: %+v", m, outs[4])
+			}
+			looks := make([]drawgate.Status, 3)
+			if err := g.Peek(t.Context(), []drawgate.BucketCost{{Key: b.Key}, cost(plan, "k", -5), b}, 0, looks); err != nil {
+				t.Fatal(err)
+			}
+			if !errors.Is(looks[0].Fail, drawgate.ErrInvalid) || !errors.Is(looks[1].Fail, drawgate.ErrInvalid) || looks[2].Fail != nil {
+				t.Errorf("mood %d: looks: %v, %v, %v", m, looks[0].Fail, looks[1].Fail, looks[2].Fail)
+			}
+			if d := send(t, g, drawgate.Take{Buckets: []drawgate.BucketCost{cost(plan, "k", 4)}}); d.Allowed {
+				t.Errorf("mood %d: 3, 2 and 2 are used of 10, and 4 more were allowed", m)
+			}
+			if d := send(t, g, drawgate.Take{Buckets: []drawgate.BucketCost{cost(plan, "k", 3)}}); !d.Allowed {
+				t.Errorf("mood %d: 3, 2 and 2 are used of 10, and 3 more were refused", m)
+			}
+			store.set(well)
+		})
+	}
 }

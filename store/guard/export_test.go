@@ -5,6 +5,3 @@ func Steady(o *Options) *Options {
 	o.random = func() float64 { return 0.5 }
 	return o
 }
-
-// Valid exports valid, which finds the takes that a guard leaves to its store to refuse.
-var Valid = valid

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
@@ -45,9 +46,11 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 		case answered && out[i].Fail == nil:
 			s.ledger.Pause(now, b.Key, out[i].Pause, out[i].At().UnixMicro())
 		case answered && !ledger.Unavailable(out[i].Fail):
-		case b.Plan == nil || priority < 0 || priority > drawgate.MaxPriority:
-			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: drawgate.ErrInvalid}}
 		default:
+			if err := answer.CheckPeek(b, priority); err != nil {
+				out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: err}}
+				continue
+			}
 			out[i] = s.ledger.Describe(now, b, priority)
 		}
 	}

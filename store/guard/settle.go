@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
@@ -33,20 +34,24 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	}
 	err := s.settleThere(ctx, some, outs)
 	for k, i := range theirs {
-		if out[i] = outs[k]; err != nil { // the others of the batch have been carried out
+		if out[i] = outs[k]; err != nil { // the others in the batch have been carried out
 			out[i] = drawgate.Outcome{Err: err}
 		}
 	}
 	return nil
 }
 
-// settleHere carries out the settlements about which the ledger knows more than the store, and
-// returns the positions of the others.
+// settleHere refuses the settlements that no store can carry out, carries out those about which the
+// ledger knows more than the store, and returns the positions of the others.
 func (s *Store) settleHere(batch []drawgate.Settlement, out []drawgate.Outcome) (theirs []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.now()
 	for i := range batch {
+		if err := answer.CheckSettlement(&batch[i]); err != nil {
+			out[i] = drawgate.Outcome{Err: err}
+			continue
+		}
 		o, mine := s.ledger.Settle(now, &batch[i])
 		if out[i] = o; !mine {
 			theirs = append(theirs, i)

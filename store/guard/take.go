@@ -29,11 +29,50 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
+	if some, at := valid(batch, out); some != nil {
+		return s.takeSome(ctx, some, at, out)
+	}
+	return s.take(ctx, batch, out)
+}
+
+// valid fails the takes that no store can decide. It returns the others with their positions, or
+// nil if there are no such takes.
+func valid(batch []drawgate.Take, out []drawgate.Decision) (some []drawgate.Take, at []int) {
+	for i := range batch {
+		err := answer.Check(&batch[i])
+		if err != nil && some == nil {
+			some = append([]drawgate.Take{}, batch[:i]...)
+			for k := range i {
+				at = append(at, k)
+			}
+		}
+		switch {
+		case err != nil:
+			out[i] = drawgate.Decision{Fail: err}
+		case some != nil:
+			some, at = append(some, batch[i]), append(at, i)
+		}
+	}
+	return some, at
+}
+
+// takeSome decides the takes of a batch that are valid. Each has an error of its own, because the
+// others have theirs.
+func (s *Store) takeSome(ctx context.Context, some []drawgate.Take, at []int, out []drawgate.Decision) error {
+	outs := make([]drawgate.Decision, len(some))
+	err := s.take(ctx, some, outs)
+	for k, i := range at {
+		if out[i] = outs[k]; err != nil {
+			out[i] = drawgate.Decision{Fail: err}
+		}
+	}
+	return nil
+}
+
+// take is Take for valid takes.
+func (s *Store) take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	if len(batch) == 0 {
 		return nil
-	}
-	if err := valid(batch); err != nil {
-		return s.store().Take(ctx, batch, out) // the store has the better error message
 	}
 	reqs := requests(batch)
 	cause := s.refusedBy()
@@ -98,17 +137,6 @@ func (s *Store) refusedBy() error {
 		return nil
 	}
 	return s.unavailable("take")
-}
-
-// valid reports invalid takes, which no store can decide.
-func valid(batch []drawgate.Take) error {
-	for i := range batch {
-		t := &batch[i]
-		if err := answer.Check(t); err != nil && !errors.Is(err, drawgate.ErrNeedsReserve) {
-			return err
-		}
-	}
-	return nil
 }
 
 // ask has the store decide. Until it answers, the units count in the ledger, so that takes which

@@ -461,6 +461,7 @@ end
 -- entry's number, and whether two windows count them.
 local function enter(r, st, s, at, margin, n)
   if n <= 0 then return 0, 0, false end
+  n = min(n, MAX)
   if st.kind == 1 then
     st.used = min(st.used + min(n * st.scale, MAX), MAX)
     return at, 0, false

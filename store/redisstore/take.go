@@ -35,13 +35,6 @@ type request struct {
 	twoWords [2]string
 }
 
-// Bounds on a take's fields, so that every instant stays below 2^53 µs.
-const (
-	maxHold    = 1e15        // µs, 31 years
-	maxInstant = 9 * maxHold // µs
-	maxID      = 1024        // bytes
-)
-
 // Take implements [drawgate.Store].
 func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
 	reqs := make([]request, len(batch))
@@ -64,11 +57,6 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 
 func takeRequest(t *drawgate.Take) request {
 	r := request{op: opTake, id: t.ID, priority: t.Priority, buckets: t.Buckets}
-	hold := t.Hold.Microseconds()
-	if hold > maxHold || len(t.ID) > maxID {
-		r.err = fmt.Errorf("%w: an id of %d bytes, a hold of %v", drawgate.ErrInvalid, len(t.ID), t.Hold)
-		return r
-	}
 	if r.err = answer.Check(t); r.err != nil {
 		return r
 	}
@@ -97,10 +85,10 @@ func takeExtra(t *drawgate.Take, about int64) string {
 		buf = binary.BigEndian.AppendUint64(buf, uint64(t.Grant))
 		buf = binary.BigEndian.AppendUint64(buf, answer.Fingerprint(t))
 		if notAfter = about + drawgate.SendLife.Microseconds(); !t.NotAfter.IsZero() {
-			notAfter = min(max(t.NotAfter.UnixMicro(), 1), maxInstant)
+			notAfter = min(record.Latest(t.NotAfter), answer.MaxInstant)
 		}
 	}
-	buf = appendNums(buf, t.Hold.Microseconds(), notAfter, min(max(t.Ahead.Microseconds(), 0), maxHold))
+	buf = appendNums(buf, t.Hold.Microseconds(), notAfter, min(max(t.Ahead, 0), answer.MaxHold).Microseconds())
 	flags := byte(0)
 	if t.Lease {
 		flags |= flagLease
@@ -143,27 +131,19 @@ func settleRequest(st *drawgate.Settlement) request {
 	case drawgate.OpCancel:
 		r.op, r.extra = opCancel, string(grant)
 	case drawgate.OpRenew:
-		r.op = opRenew
-		hold := st.Hold.Microseconds()
-		if hold < 0 || hold > maxHold {
-			r.err = fmt.Errorf("%w: a hold of %v", drawgate.ErrInvalid, st.Hold)
-			return r
-		}
-		r.extra = string(appendNum(grant, hold))
+		r.op, r.extra = opRenew, string(appendNum(grant, st.Hold.Microseconds()))
 	case drawgate.OpCharge:
 		r.op, r.id = opCharge, ""
-		r.extra = string(appendNum(nil, min(max(st.At.UnixMicro(), -maxHold), maxInstant)))
+		r.extra = string(appendNum(nil, min(max(st.At.UnixMicro(), -answer.MaxHold.Microseconds()), answer.MaxInstant)))
 	case drawgate.OpRefund:
 		r.op, r.id = opRefund, ""
 	case drawgate.OpPause:
 		r.op, r.id = opPause, ""
 		until := int64(0)
-		if st.Hold <= 0 {
-			until = min(max(st.At.UnixMicro(), 0), maxInstant)
+		if st.Hold == 0 {
+			until = max(st.At.UnixMicro(), 0)
 		}
-		r.extra = string(appendNums(nil, min(max(st.Hold.Microseconds(), 0), maxHold), until)) + st.Reason[:min(len(st.Reason), drawgate.MaxReason)]
-	default:
-		r.err = drawgate.ErrInvalid
+		r.extra = string(appendNums(nil, st.Hold.Microseconds(), until)) + st.Reason
 	}
 	return r
 }
@@ -213,7 +193,7 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 			r.err = r.name(s.prefix)
 		}
 		if r.err != nil {
-			if !errors.Is(r.err, drawgate.ErrNeedsReserve) { // this error has the same text in every store
+			if !errors.Is(r.err, drawgate.ErrNeedsReserve) && !errors.Is(r.err, drawgate.ErrInvalid) { // mistakes, which are no failure of the store
 				r.err = storeError(op, r.err)
 			}
 			continue
@@ -256,7 +236,7 @@ func (r *request) name(prefix string) error {
 		key, raw := bucketKey(prefix, r.buckets[i].Key)
 		r.keys[i] = key
 		if slices.Contains(r.keys[:i], key) {
-			return fmt.Errorf("%w: the same bucket twice", drawgate.ErrInvalid)
+			return fmt.Errorf("%w: the same bucket is named twice", drawgate.ErrInvalid)
 		}
 		if raw != "" && (r.op == opGCRA || r.op == opHot) {
 			r.op = opTake // the short way does not store a key's parts

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -16,7 +17,7 @@ var batchCases = []testCase{
 	{"batch of settlements", "settlements of a batch are carried out in order, results by position", testBatchSettle, true},
 	{"one of a batch fails", "an element that fails does not keep the others from being decided", testBatchFails, true},
 	{"an empty batch", "nothing is asked, nothing is answered", testBatchEmpty, true},
-	{"a batch over many buckets", "several takes over several buckets: each is all or nothing", testBatchMany, true},
+	{"a batch over many buckets", "several takes from several buckets: each is all or nothing", testBatchMany, true},
 	{"arguments are left alone", "a store neither changes nor keeps its arguments", testArguments, true},
 	{"cancelled context", "with a context that has ended, nothing is done and the error says so", testCancelled, true},
 }
@@ -286,12 +287,27 @@ func testBounds(e *env) {
 		"id, no hold":  {Buckets: b.costs(1), ID: "x", Grant: 1},
 		"hold, no id":  {Buckets: b.costs(1), Hold: time.Second},
 		"hold is over": {Buckets: b.costs(1), ID: "x", Grant: 1, Hold: -time.Second},
+		"hold of 1 ns": {Buckets: b.costs(1), ID: "x", Grant: 1, Hold: 1},
+		"a long hold":  {Buckets: b.costs(1), ID: "x", Grant: 1, Hold: 100 * 366 * 24 * time.Hour},
+		"a long id":    {Buckets: b.costs(1), ID: strings.Repeat("x", 1025), Grant: 1, Hold: time.Second},
+		"empty plan":   {Buckets: []drawgate.BucketCost{{Key: b.key, Plan: &drawgate.Plan{}}}},
 	} {
 		if d := e.take(t); d.Allowed || !errors.Is(d.Fail, drawgate.ErrInvalid) {
 			e.Errorf("%s: allowed %v, %v; want %v", what, d.Allowed, d.Fail, drawgate.ErrInvalid)
 		}
 	}
+	for _, early := range []time.Time{time.Unix(0, 0), time.Unix(0, 1), time.Unix(-1, 0)} {
+		if d := e.take(drawgate.Take{Buckets: b.costs(1), ID: "x", Grant: 1, Hold: time.Hour, NotAfter: early}); d.Allowed || !errors.Is(d.Fail, drawgate.ErrTooLate) {
+			e.Errorf("a take of %v: allowed %v, %v; want %v", early, d.Allowed, d.Fail, drawgate.ErrTooLate)
+		}
+	}
 	sets := []drawgate.Settlement{
+		{Op: 77, Buckets: b.costs(1)},
+		{Op: drawgate.OpRenew, ID: "id", Grant: 1, Hold: -time.Second, Buckets: b.costs(1)},
+		{Op: drawgate.OpCancel, ID: strings.Repeat("x", 1025), Grant: 1, Buckets: b.costs(1)},
+		{Op: drawgate.OpPause, Hold: time.Second, Reason: strings.Repeat("x", drawgate.MaxReason+1), Buckets: b.costs(0)},
+		{Op: drawgate.OpPause, At: time.Date(50_000, 1, 1, 0, 0, 0, 0, time.UTC), Buckets: b.costs(0)},
+		{Op: drawgate.OpPause, Hold: 100 * 366 * 24 * time.Hour, Buckets: b.costs(0)},
 		{Op: drawgate.OpCharge, At: e.now(), Buckets: b.costs(-2)},
 		{Op: drawgate.OpRefund, Buckets: b.costs(-2)},
 		{Op: drawgate.OpSettle, ID: "id", Buckets: b.costs(-2)},
@@ -320,5 +336,18 @@ func testBounds(e *env) {
 		one := make([]int64, 3)
 		one[i] = 1
 		e.refused("after a huge settlement", b.take(one...), -1)
+	}
+	c := e.bucket("c", rolling(10, time.Hour), leaky(10, 1000*time.Hour, 0), e.month(10))
+	huge := []drawgate.Settlement{{Op: drawgate.OpCharge, At: e.now(), Buckets: c.costs(1<<60, 1<<60, 1<<60)}}
+	if err := e.s.Settle(e.ctx(), huge, out[:1]); err != nil || out[0].Err != nil {
+		e.Fatal(err, out[0].Err)
+	}
+	for i := range 3 {
+		one := make([]int64, 3)
+		one[i] = 1
+		e.refused("after a huge charge", c.take(one...), -1)
+	}
+	if err := e.s.Peek(e.ctx(), c.costs(1, 1, 1), 0, looks); err != nil || looks[0].Fail != nil {
+		e.Errorf("after a huge charge: %v, %v", err, looks[0].Fail)
 	}
 }

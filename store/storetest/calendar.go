@@ -2,9 +2,11 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	cal "github.com/drawgate/drawgate/internal/calendar"
 )
 
 var marginCases = []testCase{
@@ -124,10 +126,16 @@ func testCalendarEdges(e *env) {
 		l.Anchor = day
 		return l
 	}
-	for i, l := range []drawgate.Limit{
+	limits := []drawgate.Limit{
 		calendar(5, drawgate.Minute, ""), calendar(5, drawgate.Hour, "Asia/Kolkata"), calendar(5, drawgate.Day, "America/Los_Angeles"),
 		calendar(5, drawgate.Day, "Pacific/Auckland"), calendar(5, drawgate.Week, "UTC"), calendar(5, drawgate.Month, "UTC"), anchored(31), anchored(17),
-	} {
+	}
+	for unit := cal.Minute; unit < cal.End; unit++ {
+		if !slices.ContainsFunc(limits, func(l drawgate.Limit) bool { return l.Every == drawgate.Every(unit) }) {
+			e.Errorf("no limit of this test has windows of a %v", unit)
+		}
+	}
+	for i, l := range limits {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		e.advance(time.Hour + 11*time.Minute)
 		zone := l.Zone
