@@ -127,8 +127,19 @@ func (x *exchange) write(piece []byte) bool {
 	if _, err := x.w.Write(piece); err != nil {
 		return false
 	}
+	x.tail = append(x.tail, piece[max(0, len(piece)-tailSize):]...)
+	x.tail = append(x.tail[:0], x.tail[max(0, len(x.tail)-tailSize):]...)
 	err := x.rc.Flush()
 	return err == nil || errors.Is(err, http.ErrNotSupported)
+}
+
+// tailSize is the longest end of an event: two line ends.
+const tailSize = len("\r\n\r\n")
+
+// eventEnded reports whether an event stream that ends so has no event that is still open. The SDK
+// for Go of Gemini fails with an error of no kind at an empty line that ends nothing.
+func eventEnded(tail []byte) bool {
+	return len(tail) == 0 || bytes.HasSuffix(tail, []byte("\n\n")) || bytes.HasSuffix(tail, []byte("\n\r\n"))
 }
 
 // cut ends an answer that the provider did not finish. Its caller must not take it for whole: a
@@ -143,8 +154,10 @@ func (x *exchange) cut(c *call, resp *http.Response, err error) {
 			if c.Operation == llm.OpMessages {
 				event = "event: error\ndata: "
 			}
-			// The event before it may not have ended.
-			x.write([]byte("\n\n" + event + string(body) + "\n\n"))
+			if !eventEnded(x.tail) {
+				event = "\n\n" + event
+			}
+			x.write([]byte(event + string(body) + "\n\n"))
 		}
 	}
 	panic(http.ErrAbortHandler) //nolint:forbidigo // the documented way to abort an answer

@@ -155,6 +155,37 @@ func TestAnswersThatAreCutOff(t *testing.T) {
 	}
 }
 
+// TestErrorEventsStandAlone: the event that says that a stream was cut off is an event of its own,
+// wherever the stream broke off, and no empty line that ends nothing precedes it.
+func TestErrorEventsStandAlone(t *testing.T) {
+	t.Parallel()
+	for sent, want := range map[string]string{
+		"data: {}\n\n":          "data: {}\n\n",
+		"data: {}\r\n\r\n":      "data: {}\r\n\r\n",
+		"data: {}\n":            "data: {}\n\n\n",
+		"data: {}\n\ndata: {\"": "data: {}\n\ndata: {\"\n\n",
+		"":                      "",
+	} {
+		b := newBench(t, func(s *setup) {
+			s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", "text/event-stream")
+				for i := range sent { // byte by byte, as a network may
+					io.WriteString(w, sent[i:i+1])
+					http.NewResponseController(w).Flush()
+				}
+				http.NewResponseController(w).Flush()
+				panic(http.ErrAbortHandler)
+			})
+		})
+		got := b.call("gemini", true, "Hello!")
+		rest, ok := strings.CutPrefix(got.body, want+`data: {"error":`)
+		if !ok || strings.Count(rest, "\n\n") != 1 || !strings.HasSuffix(rest, "\n\n") || got.err == nil {
+			t.Errorf("after %q: got %q, %v", sent, got.body, got.err)
+		}
+	}
+}
+
 // TestSilentProviders: an answer that does not come, or does not end, is given up.
 func TestSilentProviders(t *testing.T) {
 	t.Parallel()
