@@ -127,6 +127,7 @@ func (x *exchange) write(piece []byte) bool {
 	if _, err := x.w.Write(piece); err != nil {
 		return false
 	}
+	x.crlf = x.crlf || bytes.Contains(piece, []byte("\r\n"))
 	x.tail = append(x.tail, piece[max(0, len(piece)-tailSize):]...)
 	x.tail = append(x.tail[:0], x.tail[max(0, len(x.tail)-tailSize):]...)
 	err := x.rc.Flush()
@@ -136,8 +137,9 @@ func (x *exchange) write(piece []byte) bool {
 // tailSize is the longest end of an event: two line ends.
 const tailSize = len("\r\n\r\n")
 
-// eventEnded reports whether an event stream that ends so has no event that is still open. The SDK
-// for Go of Gemini fails with an error of no kind at an empty line that ends nothing.
+// eventEnded reports whether an event stream that ends so has no event that is still open. Google's
+// SDK for Go takes an empty line that ends nothing for a damaged event, and two events whose lines
+// end differently for one (google.golang.org/genai v1.77.0, func scan).
 func eventEnded(tail []byte) bool {
 	return len(tail) == 0 || bytes.HasSuffix(tail, []byte("\n\n")) || bytes.HasSuffix(tail, []byte("\n\r\n"))
 }
@@ -150,14 +152,18 @@ func (x *exchange) cut(c *call, resp *http.Response, err error) {
 		x.h.warn("an answer was cut off", "upstream", x.up.config.Name, "key", x.key.Name, "error", err)
 		if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 			body := bytes.TrimSpace(x.up.config.Profile.Error(why.kind, why.message, 0).Body)
-			event := "data: "
+			event := "data: " + string(body)
 			if c.Operation == llm.OpMessages {
-				event = "event: error\ndata: "
+				event = "event: error\n" + event
 			}
 			if !eventEnded(x.tail) {
 				event = "\n\n" + event
 			}
-			x.write([]byte(event + string(body) + "\n\n"))
+			event += "\n\n"
+			if x.crlf {
+				event = strings.ReplaceAll(event, "\n", "\r\n")
+			}
+			x.write([]byte(event))
 		}
 	}
 	panic(http.ErrAbortHandler) //nolint:forbidigo // the documented way to abort an answer

@@ -30,6 +30,7 @@ type exchange struct {
 	ask  ask
 	wait time.Duration // longest wait in the queue
 	tail []byte        // of the answer, as far as it was written
+	crlf bool          // its lines end with \r\n
 	size int64         // bytes of Handler.bodies that are this request's
 }
 
