@@ -25,18 +25,18 @@ type sdk struct {
 }
 
 var sdks = []sdk{
-	{"openai-go", chat, golang, "openai.Error", "openai.Error", "openai.Error", "openai.Error", "", 2},
-	{"openai-go responses", responses, golang, "openai.Error", "openai.Error", "openai.Error", "openai.Error", "", 2},
-	{"anthropic-sdk-go", messages, golang, "anthropic.Error", "anthropic.Error", "anthropic.Error", "anthropic.Error", "", 2},
-	{"go-genai", generate, golang, "genai.APIError", "genai.APIError", "genai.APIError", "genai.APIError", "", 0},
-	{"openai for Python", chat, python, "RateLimitError", "AuthenticationError", "InternalServerError", "InternalServerError", "", 2},
-	{"openai for Python responses", responses, python, "RateLimitError", "AuthenticationError", "InternalServerError", "InternalServerError", "", 2},
-	{"anthropic for Python", messages, python, "RateLimitError", "AuthenticationError", "InternalServerError", "OverloadedError", "", 2},
-	{"google-genai for Python", generate, python, "ClientError", "ClientError", "ServerError", "ServerError", "", 0},
-	{"openai for TypeScript", chat, typescript, "RateLimitError", "AuthenticationError", "InternalServerError", "InternalServerError", "", 2},
-	{"openai for TypeScript responses", responses, typescript, "RateLimitError", "AuthenticationError", "InternalServerError", "InternalServerError", "", 2},
-	{"anthropic for TypeScript", messages, typescript, "RateLimitError", "AuthenticationError", "InternalServerError", "OverloadedError", "", 2},
-	{"genai for TypeScript", generate, typescript, "ApiError", "ApiError", "ApiError", "ApiError", "", 0},
+	{"openai-go", chat, golang, "openai.Error", "openai.Error", "openai.Error", "openai.Error", "*ssestream.StreamError", 2},
+	{"openai-go responses", responses, golang, "openai.Error", "openai.Error", "openai.Error", "openai.Error", "*ssestream.StreamError", 2},
+	{"anthropic-sdk-go", messages, golang, "anthropic.Error", "anthropic.Error", "anthropic.Error", "anthropic.Error", "anthropic.Error", 2},
+	{"go-genai", generate, golang, "genai.APIError", "genai.APIError", "genai.APIError", "genai.APIError", "genai.APIError", 0},
+	{"openai for Python", chat, python, "RateLimitError", "AuthenticationError", "InternalServerError", "InternalServerError", "APIError", 2},
+	{"openai for Python responses", responses, python, "RateLimitError", "AuthenticationError", "InternalServerError", "InternalServerError", "APIError", 2},
+	{"anthropic for Python", messages, python, "RateLimitError", "AuthenticationError", "InternalServerError", "OverloadedError", "APIStatusError", 2},
+	{"google-genai for Python", generate, python, "ClientError", "ClientError", "ServerError", "ServerError", "ServerError", 0},
+	{"openai for TypeScript", chat, typescript, "RateLimitError", "AuthenticationError", "InternalServerError", "InternalServerError", "APIError", 2},
+	{"openai for TypeScript responses", responses, typescript, "RateLimitError", "AuthenticationError", "InternalServerError", "InternalServerError", "APIError", 2},
+	{"anthropic for TypeScript", messages, typescript, "RateLimitError", "AuthenticationError", "InternalServerError", "OverloadedError", "APIError", 2},
+	{"genai for TypeScript", generate, typescript, "ApiError", "ApiError", "ApiError", "ApiError", "ApiError", 0},
 }
 
 // scenarios are what happens to a call, and what its caller must see.
@@ -217,8 +217,8 @@ func testWrongKey(t *testing.T, s *sdk, c client) {
 func testCut(t *testing.T, s *sdk, c client) {
 	b := newBench(t, apis[s.operation], setup{})
 	got := b.call(c, job{Prompt: steer + " fault=cut after=4", Stream: true})
-	if got.Error == nil {
-		t.Errorf("got %+v without an error, want one", got)
+	if e := got.Error; e == nil || e.Type != s.cut || !strings.Contains(e.Message, "was lost") {
+		t.Errorf("got %+v, %+v, want a %s that says that the connection was lost", got, e, s.cut)
 	}
 	b.settled()
 	call, used := b.last(), b.used()
