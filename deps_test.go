@@ -1,6 +1,7 @@
 package drawgate_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -151,5 +152,36 @@ func TestPackagesFromPyPIAreHashed(t *testing.T) {
 	}
 	if installs == 0 {
 		t.Error("nothing is installed from PyPI any more: remove this test")
+	}
+}
+
+// TestPackagesFromNpmAreHashed: what TestPackagesFromPyPIAreHashed says of PyPI. Where they come
+// from is whoever installs them's to say.
+func TestPackagesFromNpmAreHashed(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("tools/sdk/package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lock struct {
+		Packages map[string]struct{ Version, Integrity, Resolved string }
+	}
+	if err := json.Unmarshal(text, &lock); err != nil {
+		t.Fatal(err)
+	}
+	if len(lock.Packages) < 2 {
+		t.Fatal("nothing is installed from npm any more: remove this test")
+	}
+	for name, p := range lock.Packages {
+		if name != "" && (p.Version == "" || !strings.HasPrefix(p.Integrity, "sha512-") || p.Resolved != "") {
+			t.Errorf("%s: %+v, want a version and a hash, and no address", name, p)
+		}
+	}
+	script, err := os.ReadFile("tools/install.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(script), "npm-cli.js ci --ignore-scripts") {
+		t.Error("install.sh does not install what is listed, and nothing else, without running scripts")
 	}
 }

@@ -41,8 +41,8 @@ var apis = map[string]api{
 	generate:  {"gemini", llm.Gemini, "gemini-2.5-flash"},
 }
 
-// Prices by which a call's cost in millionths tells its tokens: one for each token of the input, and
-// a thousand for each of the output.
+// Prices by which a call's cost in millionths tells its tokens: one for each token of the input, a
+// thousand for each of the output.
 const (
 	perInput  = 1
 	perOutput = 1000

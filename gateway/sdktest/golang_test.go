@@ -106,7 +106,7 @@ func goResponses(ctx context.Context, j *job, r *result) error {
 func goMessages(ctx context.Context, j *job, r *result) error {
 	c := anthropic.NewClient(anthropicoption.WithBaseURL(j.URL), anthropicoption.WithAPIKey(j.Key))
 	ask := anthropic.MessageNewParams{
-		Model: anthropic.Model(j.Model), MaxTokens: int64(j.Max), Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(j.Prompt))},
+		Model: j.Model, MaxTokens: int64(j.Max), Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(j.Prompt))},
 	}
 	if !j.Stream {
 		a, err := c.Messages.New(ctx, ask)

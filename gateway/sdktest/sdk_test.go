@@ -39,28 +39,40 @@ var sdks = []sdk{
 	{"genai for TypeScript", generate, typescript, "ApiError", "ApiError", "ApiError", "ApiError", "ApiError", 0},
 }
 
+// trial is one scenario with one SDK.
+type trial struct {
+	*testing.T
+	*sdk
+	client client
+}
+
+func (x *trial) bench(s setup) *bench {
+	x.Helper()
+	return newBench(x.T, apis[x.operation], s)
+}
+
 // scenarios are what happens to a call, and what its caller must see.
 var scenarios = []struct {
 	name string
-	run  func(*testing.T, *sdk, client)
+	run  func(*trial)
 }{
-	{"answer", testAnswer},
-	{"stream", testStream},
-	{"held", testHeld},
-	{"refused", testRefused},
-	{"comes back", testComesBack},
-	{"wrong key", testWrongKey},
-	{"cut", testCut},
-	{"leaves", testLeaves},
-	{"broken", testBroken},
-	{"overloaded", testOverloaded},
-	{"broken once", testBrokenOnce},
+	{"answer", (*trial).answer},
+	{"stream", (*trial).stream},
+	{"held", (*trial).held},
+	{"refused", (*trial).refused},
+	{"comes back", (*trial).comesBack},
+	{"wrong key", (*trial).wrongKey},
+	{"cut", (*trial).cutOff},
+	{"leaves", (*trial).leaves},
+	{"broken", (*trial).failing},
+	{"overloaded", (*trial).overloaded},
+	{"broken once", (*trial).failingOnce},
 }
 
-// TestSDKs: the official SDKs work through the gateway as they do without it, with only the base URL
-// and the key changed: answers and streams, calls that wait in the queue, refusals, failures.
+// TestSDKs: the official SDKs work through the gateway as they do without it, with only the base
+// URL and the key changed: answers and streams, calls that wait in the queue, refusals, failures.
 //
-// req: C5 C7 C12
+// req: C5 C7 C8
 func TestSDKs(t *testing.T) {
 	t.Parallel()
 	for i := range sdks {
@@ -69,13 +81,13 @@ func TestSDKs(t *testing.T) {
 			t.Parallel()
 			c := s.start(t, s.operation)
 			for _, sc := range scenarios {
-				t.Run(sc.name, func(t *testing.T) { sc.run(t, s, c) }) // one after another: c makes one call at a time
+				t.Run(sc.name, func(t *testing.T) { sc.run(&trial{t, s, c}) }) // c makes one call at a time
 			}
 		})
 	}
 }
 
-// whole is what the simulator answers with, and steer asks for it.
+// steer asks the simulator for an answer, and wholeWords is how many words and tokens that has.
 const (
 	steer      = "How high is the water?\nsimulate: output=30 size=2"
 	wholeWords = 30
@@ -112,136 +124,136 @@ func checkWhole(b *bench, got *result) {
 	}
 }
 
-func testAnswer(t *testing.T, s *sdk, c client) {
-	b := newBench(t, apis[s.operation], setup{})
-	got := b.call(c, job{Prompt: steer})
+func (x *trial) answer() {
+	b := x.bench(setup{})
+	got := b.call(x.client, job{Prompt: steer})
 	checkWhole(b, got)
 	checkUsage(b, got)
 }
 
-func testStream(t *testing.T, s *sdk, c client) {
-	b := newBench(t, apis[s.operation], setup{})
-	got := b.call(c, job{Prompt: steer, Stream: true})
+func (x *trial) stream() {
+	b := x.bench(setup{})
+	got := b.call(x.client, job{Prompt: steer, Stream: true})
 	checkWhole(b, got)
 	if got.Pieces < wholeWords/2 {
-		t.Errorf("the stream came in %d pieces, want as many as the provider sent", got.Pieces)
+		x.Errorf("the stream came in %d pieces, want as many as the provider sent", got.Pieces)
 	}
 	checkUsage(b, got)
 }
 
-// testHeld: a call for which there is no room waits in the queue, longer than the SDKs wait by
+// held: a call for which there is no room waits in the queue, longer than the SDKs wait by
 // themselves, and then succeeds.
-func testHeld(t *testing.T, s *sdk, c client) {
+func (x *trial) held() {
 	const window, long = 9 * time.Second, 8 * time.Second
 	limit := drawgate.RollingLimit(drawgate.UnitRequests, 1, window)
 	var b *bench
 	var began time.Time
-	b = newBench(t, apis[s.operation], setup{requests: &limit, arrived: func(int) {
+	b = x.bench(setup{requests: &limit, arrived: func(int) {
 		began = time.Now()
-		b.spend(t.Context()) // from now on the window is full
+		b.spend(x.Context()) // from now on the window is full
 	}})
-	got := b.call(c, job{Prompt: steer})
+	got := b.call(x.client, job{Prompt: steer})
 	checkWhole(b, got)
 	if waited := b.last().Arrived.Sub(began); waited < long {
-		t.Errorf("the call was made after %v, and the quota had room only after %v", waited, window)
+		x.Errorf("the call was made after %v, and the quota had room only after %v", waited, window)
 	}
 	if n := b.sent(); n != 1 {
-		t.Errorf("the SDK sent %d requests, want one that waits", n)
+		x.Errorf("the SDK sent %d requests, want one that waits", n)
 	}
 	b.settled()
 }
 
-// testRefused: a call that would wait too long is refused at once, as the SDK's own error for that,
+// refused: a call that would wait too long is refused at once, as the SDK's own error for that,
 // which says when to come back. The SDK does not come back earlier.
-func testRefused(t *testing.T, s *sdk, c client) {
+func (x *trial) refused() {
 	limit := drawgate.RollingLimit(drawgate.UnitRequests, 1, time.Hour)
-	b := newBench(t, apis[s.operation], setup{requests: &limit})
-	b.spend(t.Context())
+	b := x.bench(setup{requests: &limit})
+	b.spend(x.Context())
 	for _, stream := range []bool{false, true} {
 		before := b.sent()
-		e := b.call(c, job{Prompt: steer, Stream: stream}).Error
-		if e == nil || e.Type != s.limited || e.Status != http.StatusTooManyRequests || !strings.Contains(e.Message, "requests") {
-			t.Fatalf("stream %v: got %+v, want a %s", stream, e, s.limited)
+		e := b.call(x.client, job{Prompt: steer, Stream: stream}).Error
+		if e == nil || e.Type != x.limited || e.Status != http.StatusTooManyRequests || !strings.Contains(e.Message, "requests") {
+			x.Fatalf("stream %v: got %+v, want a %s", stream, e, x.limited)
 		}
 		if e.After <= 0 || e.After > time.Hour.Seconds() {
-			t.Errorf("stream %v: the error says to come back after %v s, want up to an hour: %+v", stream, e.After, e)
+			x.Errorf("stream %v: the error says to come back after %v s, want up to an hour: %+v", stream, e.After, e)
 		}
 		if n := b.sent() - before; n != 1 {
-			t.Errorf("stream %v: the SDK sent %d requests, want 1: another one is in vain", stream, n)
+			x.Errorf("stream %v: the SDK sent %d requests, want 1: another one is in vain", stream, n)
 		}
 	}
 	b.settled()
 	if used := b.used(); used[drawgate.UnitRequests] != 1 || used[unitMoney] != 0 || len(b.sim.Calls()) != 0 {
-		t.Errorf("the refusals have cost something: %v", used)
+		x.Errorf("the refusals have cost something: %v", used)
 	}
 }
 
-// testComesBack: an SDK that tries again by itself does so when it was told to, and then gets its
+// comesBack: an SDK that tries again by itself does so when it was told to, and then gets its
 // answer. The others have an error that says when.
-func testComesBack(t *testing.T, s *sdk, c client) {
+func (x *trial) comesBack() {
 	const window = 3 * time.Second
 	limit := drawgate.RollingLimit(drawgate.UnitRequests, 1, window)
 	var b *bench
-	b = newBench(t, apis[s.operation], setup{requests: &limit, wait: time.Millisecond, arrived: func(n int) {
+	b = x.bench(setup{requests: &limit, wait: time.Millisecond, arrived: func(n int) {
 		if n == 1 {
-			b.spend(t.Context())
+			b.spend(x.Context())
 		}
 	}})
-	got := b.call(c, job{Prompt: steer})
+	got := b.call(x.client, job{Prompt: steer})
 	b.settled()
-	if s.retries == 0 {
-		if e := got.Error; e == nil || e.Type != s.limited || e.After <= 0 || e.After > window.Seconds() {
-			t.Errorf("got %+v, want a %s that says to come back", e, s.limited)
+	if x.retries == 0 {
+		if e := got.Error; e == nil || e.Type != x.limited || e.After <= 0 || e.After > window.Seconds() {
+			x.Errorf("got %+v, want a %s that says to come back", e, x.limited)
 		}
 		return
 	}
 	checkWhole(b, got)
-	if n := b.sent(); n < 2 || n > 1+s.retries {
-		t.Errorf("the SDK sent %d requests", n)
+	if n := b.sent(); n < 2 || n > 1+x.retries {
+		x.Errorf("the SDK sent %d requests", n)
 	}
 }
 
-func testWrongKey(t *testing.T, s *sdk, c client) {
-	b := newBench(t, apis[s.operation], setup{})
-	e := b.call(c, job{Prompt: steer, Key: "vk-a-guess"}).Error
-	if e == nil || e.Type != s.denied || e.Status != http.StatusUnauthorized || strings.Contains(e.Message, "vk-a-guess") {
-		t.Errorf("got %+v, want a %s", e, s.denied)
+func (x *trial) wrongKey() {
+	b := x.bench(setup{})
+	e := b.call(x.client, job{Prompt: steer, Key: "vk-a-guess"}).Error
+	if e == nil || e.Type != x.denied || e.Status != http.StatusUnauthorized || strings.Contains(e.Message, "vk-a-guess") {
+		x.Errorf("got %+v, want a %s", e, x.denied)
 	}
 	if n := b.sent(); n != 1 || len(b.sim.Calls()) != 0 {
-		t.Errorf("the SDK sent %d requests, and %d reached the provider", n, len(b.sim.Calls()))
+		x.Errorf("the SDK sent %d requests, and %d reached the provider", n, len(b.sim.Calls()))
 	}
 }
 
-// testCut: a stream that the provider breaks off is an error, and not a short answer. What came of
+// cutOff: a stream that the provider breaks off is an error, and not a short answer. What came of
 // it counts.
-func testCut(t *testing.T, s *sdk, c client) {
-	b := newBench(t, apis[s.operation], setup{})
-	got := b.call(c, job{Prompt: steer + " fault=cut after=4", Stream: true})
-	if e := got.Error; e == nil || e.Type != s.cut || !strings.Contains(e.Message, "was lost") {
-		t.Errorf("got %+v, %+v, want a %s that says that the connection was lost", got, e, s.cut)
+func (x *trial) cutOff() {
+	b := x.bench(setup{})
+	got := b.call(x.client, job{Prompt: steer + " fault=cut after=4", Stream: true})
+	if e := got.Error; e == nil || e.Type != x.cut || !strings.Contains(e.Message, "was lost") {
+		x.Errorf("got %+v, %+v, want a %s that says that the connection was lost", got, e, x.cut)
 	}
 	b.settled()
 	call, used := b.last(), b.used()
 	if call.Outcome != simulator.Cut || b.sent() != 1 {
-		t.Errorf("the SDK sent %d requests, and the provider saw %+v", b.sent(), call)
+		x.Errorf("the SDK sent %d requests, and the provider saw %+v", b.sent(), call)
 	}
 	if least := perInput*call.Input + perOutput*call.Output; used[drawgate.UnitRequests] != 1 || used[unitMoney] < least {
-		t.Errorf("settled with %v, want %d %s or more, as was delivered", used, least, unitMoney)
+		x.Errorf("settled with %v, want %d %s or more, as was delivered", used, least, unitMoney)
 	}
 }
 
-// testLeaves: a caller that stops reading ends the provider's answer too, and pays for what it got.
-func testLeaves(t *testing.T, s *sdk, c client) {
-	b := newBench(t, apis[s.operation], setup{})
-	got := b.call(c, job{Prompt: "How high?\nsimulate: size=1 chunk=2ms fault=endless", Stream: true, Leave: 3, Max: 2000})
+// leaves: a caller that stops reading ends the provider's answer too, and pays for what it got.
+func (x *trial) leaves() {
+	b := x.bench(setup{})
+	got := b.call(x.client, job{Prompt: "How high?\nsimulate: size=1 chunk=2ms fault=endless", Stream: true, Leave: 3, Max: 2000})
 	if got.Error != nil || got.Pieces != 3 {
-		t.Fatalf("got %+v, %+v", got, got.Error)
+		x.Fatalf("got %+v, %+v", got, got.Error)
 	}
 	b.settled()
 	b.until("the provider knows that the caller has left", func() bool { return b.last().Outcome != simulator.Running })
 	call, used := b.last(), b.used()
 	if call.Outcome != simulator.Left || used[drawgate.UnitRequests] != 1 || used[unitMoney] < perOutput*3 || used[unitMoney] > perInput*call.Input+perOutput*2000 {
-		t.Errorf("settled with %v, and the provider saw %+v", used, call)
+		x.Errorf("settled with %v, and the provider saw %+v", used, call)
 	}
 }
 
@@ -261,34 +273,34 @@ func checkFailure(b *bench, s *sdk, e *failure, kind string, status int) {
 	}
 }
 
-func testBroken(t *testing.T, s *sdk, c client) {
-	b := newBench(t, apis[s.operation], setup{})
-	checkFailure(b, s, b.call(c, job{Prompt: steer + " fault=500"}).Error, s.broken, http.StatusInternalServerError)
+func (x *trial) failing() {
+	b := x.bench(setup{})
+	checkFailure(b, x.sdk, b.call(x.client, job{Prompt: steer + " fault=500"}).Error, x.broken, http.StatusInternalServerError)
 }
 
-func testOverloaded(t *testing.T, s *sdk, c client) {
-	b := newBench(t, apis[s.operation], setup{})
+func (x *trial) overloaded() {
+	b := x.bench(setup{})
 	status := http.StatusServiceUnavailable
-	if s.operation == messages {
+	if x.operation == messages {
 		status = 529 // Anthropic's own
 	}
-	checkFailure(b, s, b.call(c, job{Prompt: steer + " fault=overload"}).Error, s.overload, status)
+	checkFailure(b, x.sdk, b.call(x.client, job{Prompt: steer + " fault=overload"}).Error, x.overload, status)
 }
 
-// testBrokenOnce: an SDK that tries again by itself succeeds when the provider does.
-func testBrokenOnce(t *testing.T, s *sdk, c client) {
-	b := newBench(t, apis[s.operation], setup{})
+// failingOnce: an SDK that tries again by itself succeeds when the provider does.
+func (x *trial) failingOnce() {
+	b := x.bench(setup{})
 	if err := b.sim.Inject(simulator.Fault{Kind: simulator.FaultInternal}); err != nil {
-		t.Fatal(err)
+		x.Fatal(err)
 	}
-	got := b.call(c, job{Prompt: steer})
-	if s.retries == 0 {
-		checkFailure(b, s, got.Error, s.broken, http.StatusInternalServerError)
+	got := b.call(x.client, job{Prompt: steer})
+	if x.retries == 0 {
+		checkFailure(b, x.sdk, got.Error, x.broken, http.StatusInternalServerError)
 		return
 	}
 	checkWhole(b, got)
 	b.settled()
 	if used := b.used(); b.sent() != 2 || used[drawgate.UnitRequests] != 2 || used[unitMoney] != perInput*got.Input+perOutput*got.Output {
-		t.Errorf("the SDK sent %d requests, and %v is settled", b.sent(), used)
+		x.Errorf("the SDK sent %d requests, and %v is settled", b.sent(), used)
 	}
 }
