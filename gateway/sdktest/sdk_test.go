@@ -191,25 +191,33 @@ func (x *trial) refused() {
 // comesBack: an SDK that tries again by itself does so when it was told to, and then gets its
 // answer. The others have an error that says when.
 func (x *trial) comesBack() {
-	const window = 3 * time.Second
+	window := 3 * time.Second
+	if x.retries == 0 {
+		window = time.Hour
+	}
 	limit := drawgate.RollingLimit(drawgate.UnitRequests, 1, window)
 	var b *bench
+	var began time.Time
 	b = x.bench(setup{requests: &limit, wait: time.Millisecond, arrived: func(n int) {
 		if n == 1 {
+			began = time.Now()
 			b.spend(x.Context())
 		}
 	}})
 	got := b.call(x.client, job{Prompt: steer})
 	b.settled()
 	if x.retries == 0 {
-		if e := got.Error; e == nil || e.Type != x.limited || e.After <= 0 || e.After > window.Seconds() {
-			x.Errorf("got %+v, want a %s that says to come back", e, x.limited)
+		if e := got.Error; e == nil || e.Type != x.limited || e.After <= 0 || e.After > window.Seconds() || b.sent() != 1 {
+			x.Errorf("got %+v after %d requests, want a %s that says when to come back", e, b.sent(), x.limited)
 		}
 		return
 	}
 	checkWhole(b, got)
-	if n := b.sent(); n < 2 || n > 1+x.retries {
-		x.Errorf("the SDK sent %d requests", n)
+	if after := b.last().Arrived.Sub(began); after < window {
+		x.Errorf("the call was made after %v, and the quota had room only after %v", after, window)
+	}
+	if n := b.sent(); n > 1+x.retries {
+		x.Errorf("the SDK sent %d requests, want at most %d", n, 1+x.retries)
 	}
 }
 
