@@ -34,6 +34,7 @@ var rules = map[string]struct{ own, others []string }{
 	"store/memstore":     {own: []string{"", "internal/answer", "internal/cells", "internal/record"}},
 	"store/sqlitestore":  {own: []string{"", "internal/answer", "internal/record"}, others: []string{"modernc.org/sqlite"}},
 	"store/redisstore":   {own: []string{"", "internal/answer", "internal/record", "internal/calendar"}, others: []string{"github.com/redis/rueidis"}},
+	"llm":                {own: []string{""}},
 	"engine/rules":       {own: []string{""}, others: []string{"github.com/expr-lang/expr"}},
 	"engine":             {own: []string{"", "internal/answer", "engine/rules", "internal/shadow", "internal/similar", "internal/sleep"}},
 	"internal/ledger":    {own: []string{"", "internal/answer", "internal/record", "internal/failure"}},
@@ -55,18 +56,21 @@ var rules = map[string]struct{ own, others []string }{
 	"httplimit/httplimittest": {own: []string{"", "httplimit", "store/memstore"}},
 	"grpclimit":               {own: []string{"", "engine", "engine/rules", "internal/admit", "internal/hold", "internal/failure"}, others: grpcs},
 	"rls":                     {own: []string{"", "engine", "engine/rules", "httplimit", "internal/regular", "internal/sleep", "internal/yamltext", "internal/failure", "internal/sampler"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
+	"outbound":                {own: []string{"", "engine", "engine/rules", "internal/breaker", "internal/ending", "internal/hold", "internal/sleep", "llm"}},
+	"gateway":                 {own: []string{"", "engine", "engine/rules", "httplimit", "internal/admit", "internal/failure", "internal/sampler", "llm", "outbound"}},
 	"telemetry":               {own: []string{"", "engine", "internal/sleep", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
 	"config": {
 		own: []string{
-			"", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar", "internal/yamltext", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
+			"", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar", "internal/yamltext", "llm", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
 		},
 		others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify", "github.com/prometheus/client_golang"},
 	},
-	"server": {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/regular", "internal/failure", "internal/present", "internal/sampler"}},
-	"client": {own: []string{"api", "internal/ending", "internal/sleep"}},
+	"llm/simulator": {},
+	"server":        {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/regular", "internal/failure", "internal/present", "internal/sampler"}},
+	"client":        {own: []string{"api", "internal/ending", "internal/sleep"}},
 	"cmd/drawgate": {
 		own: []string{
-			"", "api", "client", "config", "engine", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
+			"", "api", "client", "config", "engine", "gateway", "llm", "llm/simulator", "outbound", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty"),
 	},

@@ -42,6 +42,7 @@ func (c *Config) finish(good bool) (problems Problems) {
 			problems = append(problems, c.note("server.forward_auth", "unknown policy "+shorten(name), someOf(name, names)))
 		}
 	}
+	problems = append(problems, c.checkGateway(names)...)
 	if good && len(problems) == 0 {
 		problems = c.tryEngine()
 	}

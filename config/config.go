@@ -43,6 +43,7 @@ type Config struct {
 	Server    Server
 	Envoy     Envoy
 	Telemetry Telemetry
+	Gateway   Gateway
 
 	Warnings []Problem // what is allowed but perhaps not intended
 

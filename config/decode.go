@@ -70,7 +70,7 @@ type field struct {
 }
 
 // unlisted are keys that are accepted only to explain them.
-var unlisted = []string{"token", "secret", "salt"}
+var unlisted = []string{"token", "secret", "salt", "api_key"}
 
 // object reads a mapping with known keys. It returns the keys that are present or were probably
 // meant.
@@ -134,6 +134,7 @@ func (d *decoder) file(root ast.Node) {
 		{"server", d.server},
 		{"envoy", d.envoy},
 		{"telemetry", d.telemetry},
+		{"gateway", d.gateway},
 	}...))
 	if len(d.problems) == 0 && len(d.config.Policies) == 0 && len(d.config.Envoy.Configs) == 0 {
 		d.warn(spanOf(root), "", noPolicies)

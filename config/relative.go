@@ -108,6 +108,14 @@ func (c *Config) locate(f folder) (problems Problems) {
 	}
 	put("telemetry.salt_file", &c.Telemetry.Salt.File)
 	put("telemetry.webhook", &c.Telemetry.Webhook.Secret.File, &c.Telemetry.Webhook.Address.File)
+	g := &c.Gateway
+	put("gateway.tls", &g.TLS.Cert, &g.TLS.Key, &g.TLS.ClientCA)
+	for i := range g.Upstreams {
+		put(upstreamSetting(g.Upstreams[i].Name), &g.Upstreams[i].APIKey.File)
+	}
+	for i := range g.Keys {
+		put("gateway.keys", &g.Keys[i].Secret.File)
+	}
 	for i := range c.Envoy.Configs {
 		put("envoy.configs", &c.Envoy.Configs[i])
 	}

@@ -39,6 +39,7 @@ type (
 		Server       *server           `json:"server,omitempty"`
 		Envoy        *envoy            `json:"envoy,omitempty"`
 		Telemetry    *telemetry        `json:"telemetry,omitempty"`
+		Gateway      *gateway          `json:"gateway,omitempty"`
 	}
 	policy struct {
 		Limits    []limit    `json:"limits" jsonschema:"minItems=1,maxItems=6" jsonschema_description:"The limits that must all pass. A take that one of them refuses costs nothing in the others."`
@@ -269,6 +270,14 @@ func TestEveryKeyIsRead(t *testing.T) {
 		{"telemetry: {zzzzzz: 1}", def("telemetry")},
 		{"telemetry: {watch: [{zzzzzz: 1}]}", def("watched")},
 		{"telemetry: {webhook: {zzzzzz: 1}}", def("webhook")},
+		{"gateway: {zzzzzz: 1}", def("gateway")},
+		{"gateway: {upstreams: {openai: {zzzzzz: 1}}}", def("upstream")},
+		{"gateway: {upstreams: {openai: {breaker: {zzzzzz: 1}}}}", def("circuit")},
+		{"gateway: {upstreams: {openai: {models: [{zzzzzz: 1}]}}}", def("model")},
+		{"gateway: {upstreams: {openai: {models: [{cache: {zzzzzz: 1}}]}}}", def("answerCache")},
+		{"gateway: {keys: [{zzzzzz: 1}]}", def("virtualKey")},
+		{"gateway: {prices: {zzzzzz: 1}}", def("prices")},
+		{"gateway: {prices: {models: {m: {zzzzzz: 1}}}}", def("price")},
 	}
 	for _, c := range cases {
 		text, want := c.text, c.want

@@ -226,6 +226,13 @@ var about = map[string]string{
 	"envoy":       "The rate limit service for Envoy.",
 	"telemetry":   "Metrics, warnings and webhooks.",
 	"watched":     "A bucket whose usage is shown in the metrics.",
+	"gateway":     "The reverse proxy in front of LLM providers.",
+	"circuit":     "When calls to a provider that fails are stopped.",
+	"answerCache": "Which answers are kept.",
+	"prices":      "What models cost, for budgets in money.",
+	"price":       "Of a million tokens, such as \"2.50\".",
+	"model":       "How calls of some models are counted, and what may take their place.",
+	"upstream":    "One account of a provider.",
 }
 
 func (rule) JSONSchemaExtend(s *jsonschema.Schema) {

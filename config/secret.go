@@ -132,6 +132,12 @@ func SecretVariables(c *Config) []string {
 	for i := range c.Server.Tokens {
 		named = append(named, c.Server.Tokens[i].Secret)
 	}
+	for i := range c.Gateway.Upstreams {
+		named = append(named, c.Gateway.Upstreams[i].APIKey)
+	}
+	for i := range c.Gateway.Keys {
+		named = append(named, c.Gateway.Keys[i].Secret)
+	}
 	for _, s := range named {
 		if s.Env != "" && !slices.Contains(names, s.Env) {
 			names = append(names, s.Env)

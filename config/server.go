@@ -281,6 +281,16 @@ func (c *Config) lookUpSecrets(env *environment) (problems Problems) {
 	if i, k, same := sameToken(c.Server.Tokens); same && len(problems) == 0 {
 		report("server.tokens", fmt.Errorf("tokens %d and %d are the same", i+1, k+1))
 	}
+	for i := range c.Gateway.Upstreams {
+		u := &c.Gateway.Upstreams[i]
+		report(upstreamSetting(u.Name), u.APIKey.lookUp(env, &c.read))
+	}
+	for i := range c.Gateway.Keys {
+		report("gateway.keys", c.Gateway.Keys[i].lookUp(env, &c.read))
+	}
+	if len(problems) == 0 {
+		report("gateway.keys", sameKey(c.Gateway.Keys))
+	}
 	t := &c.Telemetry
 	report("telemetry.salt_"+t.Salt.kind(), t.Salt.lookUp(env, &c.read))
 	report("telemetry.webhook", t.Webhook.Secret.lookUp(env, &c.read))

@@ -54,6 +54,7 @@ func (c *Config) sections() (b mapping) {
 	b.node("server", settingsNode(c.Server.settings(d)))
 	b.node("envoy", settingsNode(c.Envoy.settings(d)))
 	b.node("telemetry", settingsNode(c.Telemetry.settings(d)))
+	b.node("gateway", settingsNode(c.Gateway.settings(d)))
 	return b
 }
 

@@ -89,6 +89,7 @@ func TestStartClosesEverythingAfterAnError(t *testing.T) {
 var inForce = []string{
 	"Off", "Policies", "Modes", "Rules", "APIKeys.Header", "APIKeys.Default", "APIKeys.Classes", "Envoy.Configs", "Envoy.Merge", "Envoy.Aligned",
 	"Queue.MaxDepth", "Queue.RetryDelay", "Queue.MaxAttempts", "Queue.Multiplier", // of no effect yet
+	"Gateway.Upstreams", "Gateway.Keys", "Gateway.Prices.Currency", "Gateway.Prices.Models", // by the gateway
 	"Warnings", "Envoy.Policies",
 }
 

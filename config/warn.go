@@ -30,6 +30,7 @@ func (c *Config) warn() {
 	c.warnRules()
 	c.warnServer()
 	c.warnQueue()
+	c.warnGateway()
 	if len(c.Warnings) > maxProblems {
 		c.Warnings = c.Warnings[:maxProblems]
 	}
@@ -92,6 +93,11 @@ func (c *Config) warnRules() {
 			applied[c.Rules[i].Apply[k].Policy] = true
 		}
 		c.warnRule(i)
+	}
+	for i := range c.Gateway.Upstreams {
+		for _, m := range c.Gateway.Upstreams[i].Models {
+			applied[m.Policy] = true
+		}
 	}
 	c.warnOrder()
 	for _, p := range c.Policies {

@@ -113,7 +113,7 @@ func (e *Engine) apply(s *state, r *Request, i int, costs []drawgate.Cost, sc *s
 		}
 	}
 	for k, known := range sc.known {
-		if some && !known {
+		if some && !known && !r.Spare {
 			return fmt.Errorf("%w: none of the policies of this request counts %q", drawgate.ErrUnknownUnit, cmp.Or(costs[k].Unit, drawgate.UnitRequests))
 		}
 	}

@@ -16,6 +16,9 @@ type Request struct {
 	// Costs replaces, unit by unit, what the rules say about costs. A policy that does not count a
 	// unit ignores it.
 	Costs []drawgate.Cost
+	// Spare ignores Costs whose unit no policy that the rules apply counts. Otherwise they are
+	// drawgate.ErrUnknownUnit.
+	Spare bool
 
 	// Sets are several Attributes, each with its Costs, in place of the two fields above. The rules
 	// look at each separately, and everything they apply is one take.

@@ -134,3 +134,29 @@ func TestARuleThatTakesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestSpareIgnoresUnits: a cost that only some policies count passes with Spare, whatever the rules
+// apply.
+func TestSpareIgnoresUnits(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(nil)
+	defer store.Close()
+	e, err := engine.New(store, engine.Config{
+		Policies: []engine.Policy{{Policy: drawgate.PerMinute("caller", 2)}},
+		Rules:    []rules.Rule{{Apply: []rules.Apply{{Policy: "caller", Key: "user"}}}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	r := &engine.Request{Attributes: &rules.Attributes{User: "u"}, Costs: []drawgate.Cost{drawgate.Requests(2), drawgate.Tokens(5)}}
+	if _, err := e.Take(t.Context(), r); !errors.Is(err, drawgate.ErrUnknownUnit) {
+		t.Errorf("got %v, want ErrUnknownUnit", err)
+	}
+	r.Spare = true
+	for _, want := range []bool{true, false} {
+		if res, err := e.Take(t.Context(), r); err != nil || res.Decision.Allowed != want {
+			t.Errorf("got %v, %v; want allowed %v: two of two requests, and no tokens", res.Decision.Allowed, err, want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/llm/simulator"
 )
 
 // parallel is how many tests run at once without -parallel. Most of the time they wait for
@@ -55,6 +57,13 @@ func setup(e *testscript.Env) error {
 	e.Setenv("XDG_STATE_HOME", e.WorkDir+"/state")
 	e.Setenv("ZONE", dayZone())
 	e.Vars = append(e.Vars, longTimeouts)
+	provider, err := simulator.New(nil)
+	if err != nil {
+		return err
+	}
+	upstream := httptest.NewServer(provider)
+	e.Defer(upstream.Close)
+	e.Setenv("SIMULATOR", upstream.URL)
 	return nil
 }
 

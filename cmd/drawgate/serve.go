@@ -32,8 +32,10 @@ const (
 // serveFlags take precedence over the file and the environment.
 type serveFlags struct {
 	listen, admin, grpc string
+	gateway             string
 	timeout             time.Duration
 	insecure            bool
+	alone               bool // of the listeners for programs only the gateway's
 }
 
 func (a *app) serveCmd() *cobra.Command {
@@ -58,6 +60,7 @@ Addresses that are not loopback need access tokens (server.tokens) or client cer
 	cmd.Flags().StringVar(&f.listen, "listen", "", "address for programs and proxies; port 0 chooses one (default "+defaultListen+")")
 	cmd.Flags().StringVar(&f.admin, "admin", "", "address for administrators, or off (default "+defaultAdmin+"; with --listen and port 0 a free port)")
 	cmd.Flags().StringVar(&f.grpc, "grpc", "", "address for Envoy, or off (default off)")
+	cmd.Flags().StringVar(&f.gateway, "gateway", "", "address for calls to LLM providers, or off (default "+defaultGateway+" if the file has the section gateway)")
 	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "let everybody who can reach the addresses do everything")
 	durationVar(cmd, &f.timeout, "store-timeout", 0, "how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms)")
 	return cmd
@@ -68,13 +71,20 @@ func (f *serveFlags) merge(c *config.Config) {
 	s := &c.Server
 	s.Listen = cmp.Or(f.listen, s.Listen, defaultListen)
 	admin := defaultAdmin
-	if _, port, err := net.SplitHostPort(s.Listen); err == nil && port == "0" {
+	if freePort(s.Listen) || f.alone && freePort(f.gateway) {
 		admin = "127.0.0.1:0"
 	}
 	s.Admin = cmp.Or(f.admin, s.Admin, admin)
 	s.GRPC = cmp.Or(f.grpc, s.GRPC, config.ListenOff)
 	s.Insecure = s.Insecure || f.insecure
 	c.StoreTimeout = cmp.Or(f.timeout, c.StoreTimeout)
+	f.mergeGateway(c)
+}
+
+// freePort reports whether an address leaves the choice of the port to the system.
+func freePort(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	return err == nil && port == "0"
 }
 
 // leastHeap is memory that is reserved but never touched, so that the garbage collector runs less
@@ -98,6 +108,9 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	}
 	a.tell(&s)
 	f.merge(s.Config)
+	if f.alone && s.Gateway.Listen == config.ListenOff {
+		return errNoGateway
+	}
 	ballast := make([]byte, leastHeap)
 	defer runtime.KeepAlive(ballast)
 	log := a.logger()
@@ -177,6 +190,9 @@ func (v *service) listen(ctx context.Context) (listeners []listener, err error) 
 			v.log.Info("listening on "+v.scheme()+"://"+addr, "store", config.RedactURL(c.Store), "policies", strings.Join(v.names, ","))
 		}},
 		{"--admin", s.Admin, v.http.ServeAdmin, func(addr string) { v.log.Info("administration at " + v.scheme() + "://" + addr) }},
+		{"--gateway", c.Gateway.Listen, v.serveGateway, func(addr string) {
+			v.log.Info("gateway listening on "+gatewayScheme(&c.Gateway)+"://"+addr, "upstreams", upstreamNames(&c.Gateway))
+		}},
 		{"--grpc", s.GRPC, v.serveEnvoy, func(addr string) { v.log.Info("Envoy's rate limit service at grpc://" + addr) }},
 	} {
 		if d.address == config.ListenOff {
@@ -201,7 +217,7 @@ func (v *service) listen(ctx context.Context) (listeners []listener, err error) 
 func mayListen(s *config.Server, flag string, addr net.Addr) error {
 	a, ok := addr.(*net.TCPAddr)
 	switch {
-	case ok && a.IP.IsLoopback(), s.Insecure, s.TLS.ClientCA != "":
+	case ok && a.IP.IsLoopback(), s.Insecure, s.TLS.ClientCA != "", flag == "--gateway": // callers of the gateway show keys
 		return nil
 	case flag == "--grpc":
 		return &exitError{exitConfig, errors.New(
@@ -218,6 +234,11 @@ func (v *service) scheme() string {
 		return "https"
 	}
 	return "http"
+}
+
+// serveGateway serves callers of LLM providers until ctx ends.
+func (v *service) serveGateway(ctx context.Context, ln net.Listener) error {
+	return v.gateway.Serve(ctx, ln)
 }
 
 // stopTime is how long running calls of Envoy's service may take when the server stops.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/rls"
 	"github.com/drawgate/drawgate/server"
@@ -28,6 +29,8 @@ type service struct {
 	http  *server.Server
 	rates *rls.Config  // of Envoy's files, as they were read at the start
 	envoy *rls.Service // nil: there is no listener for it
+
+	gateway *gateway.Handler // nil: there is none
 }
 
 // newService makes the parts. close closes them.
@@ -52,6 +55,9 @@ func newService(ctx context.Context, a *app, s settings, log *slog.Logger) (v *s
 func (v *service) close() error {
 	if v.http != nil {
 		_ = v.http.Close() // it has no error
+	}
+	if v.gateway != nil {
+		_ = v.gateway.Close() // it has no error
 	}
 	return v.run.Close()
 }
@@ -85,6 +91,9 @@ func (v *service) open() (err error) {
 		Headers: &httplimit.HeaderOptions{Policies: f.Describe},
 	}
 	if v.http, err = server.New(v.run.Engine, v.run.Store, opts); err != nil {
+		return err
+	}
+	if err := v.openGateway(); err != nil {
 		return err
 	}
 	if s.GRPC == "" || s.GRPC == config.ListenOff {
@@ -135,6 +144,9 @@ func (v *service) use(c *config.Config) error {
 	}
 	if v.envoy != nil {
 		v.envoy.Use(envoy)
+	}
+	if err := v.useGateway(next.Config); err != nil {
+		return err
 	}
 	v.skipped(envoy)
 	return nil

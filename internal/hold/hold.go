@@ -36,6 +36,7 @@ type Options struct {
 type Held interface {
 	Renew(ctx context.Context, hold time.Duration) error
 	Settle(ctx context.Context, used ...drawgate.Cost) error
+	Cancel(ctx context.Context) error
 	Deadline() time.Time
 }
 
@@ -126,10 +127,17 @@ func (h *Hold) next(err error) (after time.Duration, lost bool) {
 	return every, !h.opts.FailOpen
 }
 
-// End settles the hold as estimated: the units asked for count as used, slots come free. It does
-// not depend on the client: a client that left has used them too. During an outage the hold ends by
-// itself.
-func (h *Hold) End() {
+// End settles the hold with what was used; a unit that is not named counts as estimated, and slots
+// come free. It does not depend on the client: a client that left has used them too. During an
+// outage the hold ends by itself. Only the first End or Cancel has an effect.
+func (h *Hold) End(used ...drawgate.Cost) {
+	h.end(func(ctx context.Context) error { return h.res.Settle(ctx, used...) })
+}
+
+// Cancel ends the hold and gives everything back.
+func (h *Hold) Cancel() { h.end(h.res.Cancel) }
+
+func (h *Hold) end(give func(context.Context) error) {
 	h.once.Do(func() {
 		h.stop()
 		if !h.first.Stop() {
@@ -138,7 +146,7 @@ func (h *Hold) End() {
 		h.cancel(nil)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), endTimeout)
 		defer cancel()
-		if err := h.res.Settle(ctx); err != nil && !h.lost {
+		if err := give(ctx); err != nil && !h.lost {
 			h.opts.Report(fmt.Errorf("%s: a hold could not be given back, and ends by itself: %w", h.opts.Package, err))
 		}
 	})

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/outbound"
+	"github.com/drawgate/drawgate/server"
+)
+
+// defaultGateway is where the gateway listens by default.
+const defaultGateway = "127.0.0.1:7881"
+
+func (a *app) gatewayCmd() *cobra.Command {
+	f := serveFlags{alone: true}
+	cmd := &cobra.Command{
+		Use:   "gateway",
+		Short: "Proxy calls to LLM providers within their quotas",
+		Long: `Proxy calls to LLM providers: programs use it by changing their SDK's base URL, and give it a virtual key in place of the provider's.
+Each call is counted in the provider's quota and in the limits of its caller, and waits in the queue if it does not fit.
+
+It needs a file with the section gateway. "drawgate serve" runs the gateway of its file as well; this command runs it alone, with the address for
+administrators. The configuration is reloaded when one of its files changes, and on SIGHUP; running streams end as they began.`,
+		Example: `  drawgate gateway --config drawgate.yaml
+  OPENAI_BASE_URL=http://` + defaultGateway + `/openai/v1 OPENAI_API_KEY=VIRTUAL-KEY python app.py
+  ANTHROPIC_BASE_URL=http://` + defaultGateway + `/anthropic ANTHROPIC_API_KEY=VIRTUAL-KEY python app.py`,
+		Args: cobra.NoArgs,
+		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, &f) }),
+	}
+	cmd.Flags().StringVar(&f.gateway, "listen", "", "address for callers; port 0 chooses one (default "+defaultGateway+")")
+	cmd.Flags().StringVar(&f.admin, "admin", "", "address for administrators, or off (default "+defaultAdmin+"; with --listen and port 0 a free port)")
+	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "let everybody who can reach the address for administrators do everything")
+	durationVar(cmd, &f.timeout, "store-timeout", 0, "how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms)")
+	return cmd
+}
+
+// mergeGateway applies the flags to the gateway's section, and fills in the defaults.
+func (f *serveFlags) mergeGateway(c *config.Config) {
+	g := &c.Gateway
+	if len(g.Upstreams) == 0 {
+		g.Listen = config.ListenOff
+		return
+	}
+	usual := defaultGateway
+	if freePort(c.Server.Listen) || freePort(f.gateway) {
+		usual = "127.0.0.1:0"
+	}
+	g.Listen = cmp.Or(f.gateway, g.Listen, usual)
+	if f.alone {
+		c.Server.Listen = config.ListenOff
+	}
+}
+
+// errNoGateway is of a command that has nothing to serve.
+var errNoGateway = &exitError{exitConfig, errors.New(
+	"there is no gateway to serve: the file given by --config needs the section gateway with upstreams, and an address other than off")}
+
+// openGateway makes the gateway, if there is one.
+func (v *service) openGateway() (err error) {
+	g := &v.run.Config().Gateway
+	if g.Listen == config.ListenOff {
+		return nil
+	}
+	o := &gateway.Options{MaxBody: g.MaxBody, Wait: g.MaxWait, Cache: g.Cache, Logger: v.log}
+	if g.TLS != (config.TLS{}) {
+		var t *tls.Config
+		if t, err = server.LoadTLS(server.TLSFiles{Cert: g.TLS.Cert, Key: g.TLS.Key, ClientCA: g.TLS.ClientCA, Logger: v.log}); err != nil {
+			return err
+		}
+		o.TLS = t
+	}
+	conf, err := gatewayConfig(g)
+	if err != nil {
+		return err
+	}
+	v.gateway, err = gateway.New(v.run.Engine, conf, o)
+	return err
+}
+
+// useGateway puts the gateway's reloaded configuration in force.
+func (v *service) useGateway(c *config.Config) error {
+	if v.gateway == nil {
+		if c.Gateway.Listen != config.ListenOff {
+			v.log.Warn("this change needs a restart: gateway")
+		}
+		return nil
+	}
+	conf, err := gatewayConfig(&c.Gateway)
+	if err != nil {
+		return err
+	}
+	return v.gateway.Use(conf)
+}
+
+func gatewayScheme(g *config.Gateway) string {
+	if g.TLS != (config.TLS{}) {
+		return "https"
+	}
+	return "http"
+}
+
+func upstreamNames(g *config.Gateway) string {
+	var names []string
+	for i := range g.Upstreams {
+		names = append(names, g.Upstreams[i].Name)
+	}
+	return strings.Join(names, ",")
+}
+
+// gatewayConfig converts the section.
+func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
+	c.Prices = g.Prices.Table()
+	for i := range g.Upstreams {
+		u := &g.Upstreams[i]
+		profile, ok := llm.ByName(u.Profile)
+		at, err := url.Parse(u.URL)
+		if !ok || err != nil {
+			return c, errors.Join(err, errors.New("the profile or the URL of upstream "+u.Name+" is not valid"))
+		}
+		up := gateway.Upstream{
+			Name: u.Name, Profile: profile, URL: at, Key: gateway.Secret(u.APIKey.Reveal()), KeyHeader: u.KeyHeader, Owner: u.Owner, Likely: u.Likely,
+			Breaker: outbound.Breaker{Failures: u.Breaker.Failures, Open: u.Breaker.Open, Successes: u.Breaker.Successes},
+			Retries: u.Retries, Hold: u.Hold, Others: u.Others, Silence: u.Silence, Duration: u.Duration,
+		}
+		if u.Breaker.Off {
+			up.Breaker.Failures = -1
+		}
+		for _, m := range u.Models {
+			up.Models = append(up.Models, gateway.Model{
+				Name: m.Model, Policy: m.Policy, Fallbacks: m.Fallbacks, Cache: gateway.Cache{TTL: m.Cache.TTL, Stale: m.Cache.Stale, Shared: m.Cache.Shared},
+			})
+		}
+		c.Upstreams = append(c.Upstreams, up)
+	}
+	for i := range g.Keys {
+		k := &g.Keys[i]
+		c.Keys = append(c.Keys, gateway.Key{Name: k.Name, Sum: k.Sum, Team: k.Team, User: k.User, Class: k.Class, Priority: k.Priority, Models: k.Models})
+	}
+	return c, nil
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/llm/simulator"
+)
+
+// proxied is a configuration with a gateway.
+const proxied = `
+store: "memory:"
+policies:
+  quota: {limits: [{name: rpm, rolling: 1m, amount: 1000, margin: 2s}], wait: {up_to: 1s}}
+gateway:
+  max_body: 1000
+  upstreams:
+    mine:
+      profile: openai
+      url: %[1]s
+      owner: project
+      models: %[2]s
+      estimate: likely
+      breaker: {failures: 7, open: 1h, successes: 3}
+      retries: 1
+  keys:
+    - {name: alice, sha256: "%[3]x", team: red, priority: 3, models: ["mine/gpt-4*"]}
+  prices: {models: {gpt-4o: {input: "2.50", output: "10"}, gpt-4o-mini: {input: "0.15", output: "0.60"}}}
+`
+
+// chat asks a gateway for an answer.
+func chat(t *testing.T, url, model, key string) (code int, header http.Header, body string) {
+	t.Helper()
+	text := fmt.Sprintf(`{"model":%q,"max_tokens":20,"messages":[{"role":"user","content":"Hello!"}]}`, model)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mine/v1/chat/completions", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, string(all)
+}
+
+// Every setting of the section arrives in the gateway, and a reload puts new keys and models in
+// force.
+//
+// req: C5 E3
+func TestGatewayFromItsSection(t *testing.T) {
+	t.Parallel()
+	provider, err := simulator.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream := httptest.NewServer(provider)
+	defer upstream.Close()
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	text := func(models, key string) string {
+		return fmt.Sprintf(proxied, upstream.URL, models, sha256.Sum256([]byte(key)))
+	}
+	v := wired(t, text(`[{model: "*", policy: quota, cache: {ttl: 1h}}]`, "first key"))
+	front := httptest.NewServer(v.gateway)
+	defer front.Close()
+
+	if code, _, body := chat(t, front.URL, "gpt-4o", "first key"); code != http.StatusOK {
+		t.Fatalf("got %d %s", code, body)
+	}
+	if _, header, _ := chat(t, front.URL, "gpt-4o", "first key"); header.Get(gateway.HeaderCache) != gateway.CacheHit {
+		t.Errorf("the same call again: got %v, want an answer from the cache", header)
+	}
+	for model, want := range map[string]int{"o3": http.StatusNotFound, "gpt-4-turbo": http.StatusNotFound, "gpt-4o-mini": http.StatusOK} {
+		if code, _, body := chat(t, front.URL, model, "first key"); code != want {
+			t.Errorf("%s: got %d %s, want %d: a model of the key's, with a price", model, code, body, want)
+		}
+	}
+	if err := os.WriteFile(path, []byte(text(`[{model: "gpt-4o", policy: quota}]`, "second key")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v.flags = &serveFlags{}
+	if err := v.use(resolved(t, path)); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]int{"first key": http.StatusUnauthorized, "second key": http.StatusOK} {
+		if code, _, body := chat(t, front.URL, "gpt-4o", key); code != want {
+			t.Errorf("after the reload, %s: got %d %s, want %d", key, code, body, want)
+		}
+	}
+	if code, _, _ := chat(t, front.URL, "gpt-4o-mini", "second key"); code != http.StatusNotFound {
+		t.Errorf("a model that the new file does not have: got %d", code)
+	}
+	conf, err := gatewayConfig(&v.run.Config().Gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &conf.Upstreams[0]
+	if u.Owner != "project" || !u.Likely || u.Breaker.Failures != 7 || u.Breaker.Successes != 3 || u.Retries != 1 || conf.Keys[0].Team != "red" || conf.Keys[0].Priority != 3 {
+		t.Errorf("got %+v and %+v, want what the file says", u, conf.Keys)
+	}
+}
+
+// The gateway listens only if there is one, and on loopback unless the file says otherwise.
+func TestWhereTheGatewayListens(t *testing.T) {
+	t.Parallel()
+	some := config.Gateway{Upstreams: make([]config.Upstream, 1)}
+	there := some
+	there.Listen = "a:1"
+	for name, c := range map[string]struct {
+		flags           serveFlags
+		file            config.Gateway
+		gateway, listen string
+	}{
+		"none":       {serveFlags{}, config.Gateway{}, config.ListenOff, defaultListen},
+		"serve":      {serveFlags{}, some, defaultGateway, defaultListen},
+		"free ports": {serveFlags{listen: "127.0.0.1:0"}, some, "127.0.0.1:0", "127.0.0.1:0"},
+		"the file":   {serveFlags{}, there, "a:1", defaultListen},
+		"the flag":   {serveFlags{gateway: "b:2"}, there, "b:2", defaultListen},
+		"off":        {serveFlags{gateway: config.ListenOff}, there, config.ListenOff, defaultListen},
+		"alone":      {serveFlags{alone: true}, some, defaultGateway, config.ListenOff},
+	} {
+		all := config.Config{Gateway: c.file}
+		c.flags.merge(&all)
+		if all.Gateway.Listen != c.gateway || all.Server.Listen != c.listen {
+			t.Errorf("%s: the gateway listens on %q and the server on %q, want %q and %q", name, all.Gateway.Listen, all.Server.Listen, c.gateway, c.listen)
+		}
+	}
+}

@@ -1,0 +1,547 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/llm"
+)
+
+// Bounds of the gateway's settings.
+const (
+	maxUpstreams = 100
+	maxModels    = 1000
+	maxKeys      = 100_000
+	maxFallbacks = 8
+	maxRetries   = 10
+	maxRequest   = 1 << 30
+	maxCache     = 1 << 40
+	maxTries     = 1000
+)
+
+// Gateway configures the reverse proxy in front of LLM providers. Without upstreams there is none.
+type Gateway struct {
+	Listen  string        // host:port, or "" for the default, on loopback
+	TLS     TLS           // ClientCA is not used
+	MaxBody int64         // largest request in bytes; 0 means 32 MiB
+	MaxWait time.Duration // longest wait in the queue; 0 means 60s
+	Cache   int64         // bytes of answers that are kept; 0 means 64 MiB
+
+	Upstreams []Upstream // in the order of the file; names are unique
+	Keys      []VirtualKey
+	Prices    Prices
+}
+
+// Upstream is one account of a provider.
+type Upstream struct {
+	Name      string // the first segment of callers' paths
+	Profile   string // of package llm
+	URL       string // of the API
+	APIKey    Secret // the provider's key; empty: none is sent
+	KeyHeader string // the header that carries it; "" means the provider's own
+	Owner     string // the key of the policies' buckets; "" means Name
+	Models    []Model
+	Likely    bool // estimates are what is likely, not what is possible
+	Breaker   Breaker
+	Retries   int
+	Hold      time.Duration // 0 means 30s
+	Others    bool          // pass on what nothing counts
+	Silence   time.Duration // 0 means 10m
+	Duration  time.Duration // 0 means 1h
+}
+
+// Breaker says when calls to an upstream that fails are stopped. The zero value is the default.
+type Breaker struct {
+	Off       bool
+	Failures  int           // in a row; 0 means 5
+	Open      time.Duration // 0 means 60s
+	Successes int           // 0 means 2
+}
+
+// Model says how calls of some models are counted, and what may take their place.
+type Model struct {
+	Model     string // exact, or "prefix*"
+	Policy    string
+	Fallbacks []string
+	Cache     AnswerCache
+}
+
+// AnswerCache says which answers are kept. A TTL of 0 keeps none.
+type AnswerCache struct {
+	TTL, Stale time.Duration
+	Shared     bool
+}
+
+// VirtualKey is what a caller of the gateway shows. Only the SHA-256 of its secret is known.
+type VirtualKey struct {
+	Name              string
+	Team, User, Class string
+	Priority          int
+	Models            []string // "upstream/model", with * at the end; none means everything
+
+	Sum    [sha256.Size]byte // as in [Token]
+	Secret Secret            // where the secret is; empty if the file has its SHA-256
+}
+
+// Prices are what models cost. Without models nothing counts money.
+type Prices struct {
+	Currency string // "" means usd
+	Models   map[string]llm.Price
+}
+
+// Table returns the prices for package llm, or nil.
+func (p *Prices) Table() *llm.Prices {
+	if len(p.Models) == 0 {
+		return nil
+	}
+	currency := p.Currency
+	if currency == "" {
+		currency = "usd"
+	}
+	return &llm.Prices{Currency: currency, Models: p.Models}
+}
+
+func (d *decoder) gateway(e entry) {
+	g := &d.config.Gateway
+	before := len(d.problems)
+	seen := d.settings(e.value, "gateway", "gateway", g.settings(d))
+	if len(d.problems) > before {
+		return
+	}
+	if !seen["upstreams"] {
+		d.missing(e.at, "such as upstreams: {openai: {api_key_env: OPENAI_API_KEY, models: [{model: \"*\", policy: openai}]}}", "gateway has no upstreams")
+	}
+	if !seen["keys"] {
+		d.missing(e.at, "such as keys: [{name: alice, secret_env: ALICE_KEY}]", "gateway has no keys: nobody could use it")
+	}
+}
+
+func (g *Gateway) settings(d *decoder) []setting {
+	var upstreams, keys node
+	for i := range g.Upstreams {
+		u := settingsNode(g.Upstreams[i].settings(d))
+		upstreams.pairs = append(upstreams.pairs, pair{quote(g.Upstreams[i].Name), u})
+	}
+	for i := range g.Keys {
+		keys.list = append(keys.list, settingsNode(g.Keys[i].settings(d, nil)))
+	}
+	return []setting{
+		{"listen", func(e entry) { g.Listen = d.address(e) }, textNode(g.Listen)},
+		{"tls", func(e entry) { g.TLS = d.tls(e) }, settingsNode(g.TLS.settings(d))},
+		{"max_body", func(e entry) { g.MaxBody = d.integer(e, 1, maxRequest) }, numberNode(g.MaxBody)},
+		{"max_wait", func(e entry) { g.MaxWait = d.between(e, time.Millisecond, maxStep) }, durationNode(g.MaxWait)},
+		{"cache", func(e entry) { g.Cache = d.integer(e, 1, maxCache) }, numberNode(g.Cache)},
+		{"upstreams", func(e entry) { g.Upstreams = d.upstreams(e) }, upstreams},
+		{"keys", func(e entry) { g.Keys = d.virtualKeys(e) }, keys},
+		{"prices", func(e entry) { d.settings(e.value, "prices", "", g.Prices.settings(d)) }, settingsNode(g.Prices.settings(d))},
+	}
+}
+
+func upstreamSetting(name string) string { return "gateway.upstreams." + name }
+
+func (d *decoder) upstreams(e entry) (list []Upstream) {
+	entries, ok := d.entries(e.value, e.key)
+	if ok && (len(entries) == 0 || len(entries) > maxUpstreams) {
+		d.missing(spanOf(e.value), "", "upstreams has %d entries, not 1 to %d", len(entries), maxUpstreams)
+	}
+	for _, e := range entries {
+		list = append(list, d.upstream(e))
+		d.origin(upstreamSetting(e.key), e.at)
+	}
+	return list
+}
+
+// addresses are the URLs of the providers that have a profile.
+var addresses = map[string]string{
+	"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com", "gemini": "https://generativelanguage.googleapis.com",
+}
+
+var profiles = []string{"openai", "anthropic", "gemini"}
+
+func (d *decoder) upstream(e entry) (u Upstream) {
+	u.Name = e.key
+	if u.Name == "" || len(u.Name) > maxName || strings.Trim(u.Name, upstreamChars) != "" {
+		d.problem(e.at, "such as openai", "the name of an upstream is the first segment of callers' paths: letters, digits, - and _")
+	}
+	before := len(d.problems)
+	seen := d.settings(e.value, "upstream "+shorten(u.Name), upstreamSetting(u.Name), u.settings(d))
+	wrong := len(d.problems) > before
+	if !seen["profile"] {
+		if u.Profile = u.Name; !slices.Contains(profiles, u.Profile) && !wrong {
+			d.missing(e.at, "give it one of "+strings.Join(profiles, ", "), "upstream %s has no profile, and its name is not a provider's", shorten(u.Name))
+		}
+	}
+	if !seen["url"] {
+		u.URL = addresses[u.Profile]
+	}
+	if !seen["models"] && !wrong {
+		d.missing(e.at, `such as models: [{model: "*", policy: openai}]`, "upstream %s has no models: every call would be refused", shorten(u.Name))
+	}
+	if u.APIKey.Env != "" && u.APIKey.File != "" {
+		d.problem(e.at, "leave one of them out", "upstream %s has both api_key_env and api_key_file", shorten(u.Name))
+	}
+	return u
+}
+
+const upstreamChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+
+func (u *Upstream) settings(d *decoder) []setting {
+	var models node
+	for i := range u.Models {
+		models.list = append(models.list, settingsNode(u.Models[i].settings(d)))
+	}
+	link := u.URL
+	if link == addresses[u.Profile] {
+		link = ""
+	}
+	return append([]setting{
+		{"profile", func(e entry) { u.Profile = d.oneOf(e, profiles...) }, textNode(u.Profile)},
+		{"url", func(e entry) { u.URL = d.apiURL(e) }, textNode(link)},
+		{"key_header", func(e entry) { u.KeyHeader = d.header(e) }, textNode(u.KeyHeader)},
+		{"owner", func(e entry) { u.Owner = d.short(e) }, textNode(u.Owner)},
+		{"models", func(e entry) { u.Models = d.models(e, u.Name) }, models},
+		{"estimate", func(e entry) { u.Likely = d.oneOf(e, "upper", "likely") == "likely" }, wordNode(u.Likely, "likely")},
+		{"breaker", func(e entry) { d.settings(e.value, "breaker", "", u.Breaker.settings(d)) }, settingsNode(u.Breaker.settings(d))},
+		{"retries", func(e entry) { u.Retries = int(d.integer(e, 0, maxRetries)) }, numberNode(u.Retries)},
+		{"hold", func(e entry) { u.Hold = d.between(e, time.Second, time.Hour) }, durationNode(u.Hold)},
+		{"others", func(e entry) { u.Others = d.boolean(e) }, flagNode(u.Others)},
+		{"silence", func(e entry) { u.Silence = d.between(e, time.Second, maxStep) }, durationNode(u.Silence)},
+		{"duration", func(e entry) { u.Duration = d.between(e, time.Second, maxStep) }, durationNode(u.Duration)},
+	}, u.APIKey.settings(d, "api_key")...)
+}
+
+// apiURL reads the URL of an API. It is shown, so it must not have a secret.
+func (d *decoder) apiURL(e entry) string {
+	text, ok := d.text(e)
+	u, err := url.Parse(text)
+	if ok && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+		d.hideValue(e.value)
+		d.problem(spanOf(e.value), "such as https://api.openai.com; the key has a setting of its own", "url is not an http or https URL without user, query and fragment")
+	}
+	return text
+}
+
+func (b *Breaker) settings(d *decoder) []setting {
+	return []setting{
+		{"enabled", func(e entry) { b.Off = !d.boolean(e) }, wordNode(b.Off, "false")},
+		{"failures", func(e entry) { b.Failures = int(d.integer(e, 1, maxTries)) }, numberNode(b.Failures)},
+		{"open", func(e entry) { b.Open = d.between(e, time.Millisecond, maxStep) }, durationNode(b.Open)},
+		{"successes", func(e entry) { b.Successes = int(d.integer(e, 1, maxTries)) }, numberNode(b.Successes)},
+	}
+}
+
+func (d *decoder) models(e entry, upstream string) (list []Model) {
+	items, _ := d.list(e, maxModels)
+	for i, n := range items {
+		var m Model
+		before := len(d.problems)
+		seen := d.settings(n, "a model", modelSetting(upstream, i), m.settings(d))
+		if (!seen["model"] || !seen["policy"]) && len(d.problems) == before {
+			d.missing(spanOf(n), `such as {model: "gpt-4.1*", policy: gpt}`, "a model needs model, its name, and policy, which counts it")
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+func modelSetting(upstream string, i int) string {
+	return upstreamSetting(upstream) + ".models[" + strconv.Itoa(i) + "]"
+}
+
+func (m *Model) settings(d *decoder) []setting {
+	return []setting{
+		{"model", func(e entry) { m.Model = d.pattern(e) }, textNode(m.Model)},
+		{"policy", func(e entry) { m.Policy, _ = d.text(e) }, textNode(m.Policy)},
+		{"fallbacks", func(e entry) {
+			d.texts(e, maxFallbacks, func(e entry) {
+				if text := d.short(e); text != "" {
+					m.Fallbacks = append(m.Fallbacks, text)
+				}
+			})
+		}, texts(m.Fallbacks)},
+		{"cache", func(e entry) { m.Cache = d.answerCache(e) }, settingsNode(m.Cache.settings(d))},
+	}
+}
+
+func (d *decoder) answerCache(e entry) (a AnswerCache) {
+	before := len(d.problems)
+	if d.settings(e.value, "cache", "", a.settings(d)); a.TTL == 0 && len(d.problems) == before {
+		d.missing(spanOf(e.value), "such as {ttl: 10m, stale: 1h}", "cache needs ttl: how long an answer is given again")
+	}
+	return a
+}
+
+func (a *AnswerCache) settings(d *decoder) []setting {
+	return []setting{
+		{"ttl", func(e entry) { a.TTL = d.between(e, time.Millisecond, maxAge) }, durationNode(a.TTL)},
+		{"stale", func(e entry) { a.Stale = d.between(e, 0, maxAge) }, durationNode(a.Stale)},
+		{"shared", func(e entry) { a.Shared = d.boolean(e) }, flagNode(a.Shared)},
+	}
+}
+
+// maxAge is the longest time for which an answer is kept.
+const maxAge = 30 * 24 * time.Hour
+
+func (d *decoder) virtualKeys(e entry) (list []VirtualKey) {
+	items, _ := d.list(e, maxKeys)
+	first := map[string]int{}
+	for _, n := range items {
+		k := d.virtualKey(n)
+		if line := first[k.Name]; line != 0 && k.Name != "" {
+			d.problem(spanOf(n), fmt.Sprintf("the first one is on line %d", line), "key name %s is used twice", shorten(k.Name))
+		}
+		first[k.Name] = spanOf(n).Line
+		list = append(list, k)
+	}
+	return list
+}
+
+func (d *decoder) virtualKey(n ast.Node) (k VirtualKey) {
+	before := len(d.problems)
+	hash := ""
+	seen := d.settings(n, "a key", "", k.settings(d, &hash))
+	wrong := len(d.problems) > before
+	d.oneSecret(spanOf(n), "a key", "secret", hash, k.Secret, wrong)
+	if !seen["name"] && !wrong {
+		d.missing(spanOf(n), "rules, logs and metrics call the key by it", "the key has no name")
+	}
+	return k
+}
+
+// settings puts the SHA-256 as it is written into hash.
+func (k *VirtualKey) settings(d *decoder, hash *string) []setting {
+	var sum node
+	if k.Secret == (Secret{}) {
+		sum = textNode(hex.EncodeToString(k.Sum[:]))
+	}
+	return append([]setting{
+		{"name", func(e entry) { k.Name = d.ruleName(e) }, textNode(k.Name)},
+		{"team", func(e entry) { k.Team = d.short(e) }, textNode(k.Team)},
+		{"user", func(e entry) { k.User = d.short(e) }, textNode(k.User)},
+		{"class", func(e entry) { k.Class = d.short(e) }, textNode(k.Class)},
+		{"priority", func(e entry) { k.Priority = int(d.integer(e, 0, drawgate.MaxPriority)) }, numberNode(k.Priority)},
+		{"models", func(e entry) {
+			d.texts(e, maxModels, func(e entry) {
+				if text := d.pattern(e); text != "" {
+					k.Models = append(k.Models, text)
+				}
+			})
+		}, texts(k.Models)},
+		{"sha256", func(e entry) { *hash, k.Sum = d.digest(e) }, sum},
+	}, k.Secret.settings(d, "secret")...)
+}
+
+func (p *Prices) settings(d *decoder) []setting {
+	var models node
+	for _, name := range slices.Sorted(maps.Keys(p.Models)) {
+		price := p.Models[name]
+		models.pairs = append(models.pairs, pair{quote(name), settingsNode(priceSettings(&price, d))})
+	}
+	return []setting{
+		{"currency", func(e entry) { p.Currency = d.currency(e) }, textNode(p.Currency)},
+		{"models", func(e entry) { p.Models = d.prices(e) }, models},
+	}
+}
+
+func (d *decoder) currency(e entry) string {
+	text, ok := d.text(e)
+	if ok && (len(text) > 8 || strings.Trim(text, "abcdefghijklmnopqrstuvwxyz") != "") {
+		d.problem(spanOf(e.value), "such as usd: costs are then counted in usd_micros, millionths of a dollar", "currency %s is not a word of at most 8 lower-case letters", shorten(text))
+	}
+	return text
+}
+
+func (d *decoder) prices(e entry) map[string]llm.Price {
+	entries, ok := d.entries(e.value, "prices")
+	if ok && len(entries) == 0 {
+		d.missing(spanOf(e.value), `such as {gpt-4.1: {input: "2.00", output: "8.00"}}`, "prices is empty")
+	}
+	list := map[string]llm.Price{}
+	for _, e := range entries {
+		var p llm.Price
+		before := len(d.problems)
+		seen := d.settings(e.value, "the price of "+shorten(e.key), "", priceSettings(&p, d))
+		if !seen["input"] && len(d.problems) == before {
+			d.missing(e.at, `such as {input: "2.00", output: "8.00"}: per million tokens`, "the price of %s has no input", shorten(e.key))
+		}
+		// Without a price of its own, what a cache is involved with costs as much as other input.
+		if !seen["cache_read"] {
+			p.CacheRead = p.Input
+		}
+		if !seen["cache_write"] {
+			p.CacheWrite = p.Input
+		}
+		list[e.key] = p
+	}
+	return list
+}
+
+func priceSettings(p *llm.Price, d *decoder) []setting {
+	return []setting{
+		{"input", func(e entry) { p.Input = d.price(e) }, priceNode(p.Input, -1)},
+		{"cache_read", func(e entry) { p.CacheRead = d.price(e) }, priceNode(p.CacheRead, p.Input)},
+		{"cache_write", func(e entry) { p.CacheWrite = d.price(e) }, priceNode(p.CacheWrite, p.Input)},
+		{"output", func(e entry) { p.Output = d.price(e) }, priceNode(p.Output, 0)},
+	}
+}
+
+// price reads a price per million tokens, as a number or a text.
+func (d *decoder) price(e entry) int64 {
+	switch n := e.value.(type) {
+	case *ast.IntegerNode, *ast.FloatNode, *ast.StringNode:
+		text := n.GetToken().Value
+		if micros, err := llm.ParsePrice(text); err == nil {
+			return micros
+		}
+		d.problem(spanOf(n), `such as 2.50, with at most six decimals`, "%s %s is not a price per million tokens", e.key, shorten(text))
+	default:
+		d.problem(spanOf(n), "such as 2.50", "%s must be a price per million tokens, not %s", e.key, describe(n))
+	}
+	return 0
+}
+
+// priceNode is a price, unless it is what it would be anyway.
+func priceNode(micros, usual int64) (n node) {
+	if micros == usual {
+		return n
+	}
+	const million = 1_000_000
+	text := strconv.FormatInt(micros/million, 10)
+	if rest := micros % million; rest != 0 {
+		text += "." + strings.TrimRight(fmt.Sprintf("%06d", rest), "0")
+	}
+	n.scalar = strconv.Quote(text)
+	return n
+}
+
+// model returns how calls of a model are counted, or nil.
+func (u *Upstream) model(name string) *Model {
+	for i := range u.Models {
+		if fits(u.Models[i].Model, name) {
+			return &u.Models[i]
+		}
+	}
+	return nil
+}
+
+// fits reports whether a name is that of a pattern.
+func fits(pattern, name string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return pattern == name
+}
+
+// lookUp finds the secret, and keeps its SHA-256 alone.
+func (k *VirtualKey) lookUp(env *environment, read *readFiles) error {
+	if k.Secret == (Secret{}) {
+		return nil
+	}
+	if err := k.Secret.lookUp(env, read); err != nil {
+		return err
+	}
+	k.Sum = sha256.Sum256([]byte(k.Secret.value))
+	k.Secret.value = ""
+	return nil
+}
+
+// sameKey returns an error if two keys have the same secret.
+func sameKey(list []VirtualKey) error {
+	first := map[[sha256.Size]byte]string{}
+	for i := range list {
+		if other, same := first[list[i].Sum]; same {
+			return fmt.Errorf("keys %s and %s are the same", shorten(other), shorten(list[i].Name))
+		}
+		first[list[i].Sum] = list[i].Name
+	}
+	return nil
+}
+
+// checkGateway checks what the gateway's settings name elsewhere.
+func (c *Config) checkGateway(policies []string) (problems Problems) {
+	g := &c.Gateway
+	var names []string
+	for i := range g.Upstreams {
+		u := &g.Upstreams[i]
+		names = append(names, u.Name)
+		for k := range u.Models {
+			m := &u.Models[k]
+			if !slices.Contains(policies, m.Policy) && m.Policy != "" && !c.partial {
+				problems = append(problems, c.note(modelSetting(u.Name, k)+".policy", "unknown policy "+shorten(m.Policy), someOf(m.Policy, policies)))
+			}
+			for _, f := range m.Fallbacks {
+				if u.model(f) == nil {
+					problems = append(problems, c.note(modelSetting(u.Name, k)+".fallbacks",
+						fmt.Sprintf("nothing counts the fallback %s: none of the models of upstream %s fits it", shorten(f), shorten(u.Name)), "add it to the models, with its policy"))
+				}
+			}
+		}
+	}
+	for i := range g.Keys {
+		for _, m := range g.Keys[i].Models {
+			upstream, _, ok := strings.Cut(m, "/")
+			if !ok && strings.HasSuffix(m, "*") || slices.Contains(names, upstream) {
+				continue
+			}
+			problems = append(problems, c.note("gateway.keys", fmt.Sprintf("key %s may use %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(m)),
+				"write UPSTREAM/MODEL, such as "+example(names)+"/*"))
+		}
+	}
+	return problems
+}
+
+func example(names []string) string {
+	if len(names) == 0 {
+		return "openai"
+	}
+	return names[0]
+}
+
+// warnGateway warns about what works, but lets a quota be exceeded or refuses calls.
+func (c *Config) warnGateway() {
+	g := &c.Gateway
+	if len(g.Upstreams) > 0 && g.Listen != "" && g.Listen != ListenOff && !onLoopback(g.Listen) && g.TLS.Cert == "" {
+		c.warnOf("gateway.listen", "set gateway.tls, unless something in front of it does", "keys and prompts are sent to %s without TLS", g.Listen)
+	}
+	warned := map[string]bool{}
+	for i := range g.Upstreams {
+		u := &g.Upstreams[i]
+		if u.APIKey == (Secret{}) {
+			c.warnOf(upstreamSetting(u.Name), "name it with api_key_env or api_key_file", "calls to %s are made without a key", shorten(u.Name))
+		}
+		if n := len(u.Models); n > 0 && u.Models[n-1].Model != "*" {
+			c.warnOf(upstreamSetting(u.Name)+".models", `end with {model: "*", policy: …} to count them`, "models of %s that fit none of these have no policy: calls of them are refused", shorten(u.Name))
+		}
+		for k := range u.Models {
+			m := &u.Models[k]
+			if p, ok := c.Policy(m.Policy); ok && !warned[m.Policy] {
+				warned[m.Policy] = true
+				c.warnQuota(&p, modelSetting(u.Name, k)+".policy")
+			}
+			if _, known := g.Prices.Models[m.Model]; !known && len(g.Prices.Models) > 0 && !strings.HasSuffix(m.Model, "*") {
+				c.warnOf(modelSetting(u.Name, k)+".model", "add it to gateway.prices.models, unless its family is there", "model %s has no price of its own: without any its calls are refused", shorten(m.Model))
+			}
+		}
+	}
+}
+
+// warnQuota warns about a policy that stands for a provider's quota, and could let more through.
+func (c *Config) warnQuota(p *drawgate.Policy, setting string) {
+	for i := range p.Limits {
+		if l := &p.Limits[i]; l.Margin == 0 && (l.Kind == drawgate.Rolling || l.Kind == drawgate.Calendar) {
+			c.warnOf(setting, "give it margin: 2s", "limit %s of policy %s has no margin: a call that takes a while to reach the provider may count in a later window there",
+				shorten(l.Name), shorten(p.Name))
+			return
+		}
+	}
+}

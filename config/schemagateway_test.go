@@ -1,0 +1,85 @@
+package config_test
+
+import "github.com/invopop/jsonschema"
+
+// The types of the gateway's section: see schema_test.go.
+type (
+	gateway struct {
+		Listen    string              `json:"listen,omitempty"   jsonschema:"default=127.0.0.1:7881" jsonschema_description:"host:port; off for none."`
+		TLS       *tlsFiles           `json:"tls,omitempty"`
+		MaxBody   int64               `json:"max_body,omitempty" jsonschema:"minimum=1,maximum=1073741824,default=33554432" jsonschema_description:"Largest request in bytes."`
+		MaxWait   duration            `json:"max_wait,omitempty" jsonschema_description:"Longest wait in the queue (1ms to 24h), which wait.up_to of a policy and Drawgate-Timeout of a caller can shorten. Default 60s."`
+		Cache     int64               `json:"cache,omitempty"    jsonschema:"minimum=1,default=67108864" jsonschema_description:"Bytes of answers that are kept, for models that have a cache."`
+		Upstreams map[string]upstream `json:"upstreams"          jsonschema:"minProperties=1" jsonschema_description:"Accounts of providers by name. The name is the first segment of callers' paths: http://gateway:7881/openai/v1."`
+		Keys      []virtualKey        `json:"keys"               jsonschema:"minItems=1" jsonschema_description:"Virtual keys: what callers show in place of a provider's key."`
+		Prices    *prices             `json:"prices,omitempty"`
+	}
+	upstream struct {
+		Profile    string   `json:"profile,omitempty"      jsonschema:"enum=openai,enum=anthropic,enum=gemini" jsonschema_description:"What the provider counts, and how it says so. Also of what speaks the same protocol. Default: the upstream's name."`
+		URL        string   `json:"url,omitempty"          jsonschema:"pattern=^https?://" jsonschema_description:"Of the API. Default: the provider's."`
+		APIKeyEnv  string   `json:"api_key_env,omitempty"  jsonschema_description:"The environment variable that holds the provider's key. It never reaches callers."`
+		APIKeyFile string   `json:"api_key_file,omitempty" jsonschema_description:"The file that holds it."`
+		KeyHeader  string   `json:"key_header,omitempty"   jsonschema_description:"The header that carries it, such as api-key for Azure. Default: the provider's own."`
+		Owner      string   `json:"owner,omitempty"        jsonschema:"maxLength=1024" jsonschema_description:"Whose quota it is, such as a project: the key of the policies' buckets. Default: the upstream's name."`
+		Models     []model  `json:"models"                 jsonschema:"minItems=1,maxItems=1000" jsonschema_description:"How calls are counted. The first entry that fits a call's model decides; a call that fits none is refused."`
+		Estimate   string   `json:"estimate,omitempty"     jsonschema:"enum=upper,enum=likely,default=upper" jsonschema_description:"What a call reserves before it is made: the most that it can use, or what it will likely use, learned from answers."`
+		Breaker    *circuit `json:"breaker,omitempty"`
+		Retries    int      `json:"retries,omitempty"      jsonschema:"minimum=0,maximum=10,default=0" jsonschema_description:"How often a call that failed, or was refused for the quota, is made again. Each attempt counts."`
+		Hold       duration `json:"hold,omitempty"         jsonschema_description:"How long a call's units stay held if this process dies (1s to 1h). Default 30s."`
+		Others     bool     `json:"others,omitempty"       jsonschema:"default=false" jsonschema_description:"Pass on what no quota counts, such as files and batches. Otherwise only lists of models and counts of tokens."`
+		Silence    duration `json:"silence,omitempty"      jsonschema_description:"Longest time without anything from the provider (1s to 24h). Default 10m."`
+		Duration   duration `json:"duration,omitempty"     jsonschema_description:"Longest time of a whole answer (1s to 24h). Default 1h."`
+	}
+	model struct {
+		Model     string       `json:"model"               jsonschema:"minLength=1,maxLength=1024,pattern=^[^*]*\\*?$" jsonschema_description:"Its name, or prefix*; * for any."`
+		Policy    string       `json:"policy"              jsonschema_description:"The policy that counts its calls, under the upstream's owner."`
+		Fallbacks oneOrMore    `json:"fallbacks,omitempty" jsonschema_description:"Models that are tried in this order while the quota is exhausted. Each is counted by its own entry."`
+		Cache     *answerCache `json:"cache,omitempty"`
+	}
+	answerCache struct {
+		TTL    duration `json:"ttl"              jsonschema_description:"How long an answer is given again to a call that is the same byte for byte (1ms to 30d)."`
+		Stale  duration `json:"stale,omitempty"  jsonschema_description:"How much longer, while the quota is exhausted. Default 0."`
+		Shared bool     `json:"shared,omitempty" jsonschema:"default=false" jsonschema_description:"Between callers with different keys."`
+	}
+	circuit struct {
+		Enabled   bool     `json:"enabled,omitempty"   jsonschema:"default=true" jsonschema_description:"false never stops calls."`
+		Failures  int      `json:"failures,omitempty"  jsonschema:"minimum=1,maximum=1000,default=5" jsonschema_description:"In a row, until calls are stopped."`
+		Open      duration `json:"open,omitempty"      jsonschema_description:"How long they are stopped (1ms to 24h). Then one at a time may try. Default 60s."`
+		Successes int      `json:"successes,omitempty" jsonschema:"minimum=1,maximum=1000,default=2" jsonschema_description:"In a row, until all may pass again."`
+	}
+	virtualKey struct {
+		Name       string    `json:"name"                  jsonschema:"minLength=1,maxLength=128" jsonschema_description:"What rules (attr key), logs and metrics call it."`
+		SecretEnv  string    `json:"secret_env,omitempty"  jsonschema_description:"The environment variable that holds the key, of at least 16 bytes."`
+		SecretFile string    `json:"secret_file,omitempty" jsonschema_description:"The file that holds it."`
+		SHA256     string    `json:"sha256,omitempty"      jsonschema:"pattern=^(sha256:)?[0-9a-fA-F]{64}$" jsonschema_description:"The SHA-256 of the key."`
+		Team       string    `json:"team,omitempty"        jsonschema:"maxLength=1024" jsonschema_description:"For rules: attr team."`
+		User       string    `json:"user,omitempty"        jsonschema:"maxLength=1024" jsonschema_description:"For rules: user."`
+		Class      string    `json:"class,omitempty"       jsonschema:"maxLength=1024" jsonschema_description:"For rules: class."`
+		Priority   int       `json:"priority,omitempty"    jsonschema:"minimum=0,maximum=9,default=0" jsonschema_description:"Of its calls. Drawgate-Priority can lower it."`
+		Models     oneOrMore `json:"models,omitempty"      jsonschema_description:"What it may use: UPSTREAM/MODEL, with * at the end. Default: everything."`
+	}
+	prices struct {
+		Currency string           `json:"currency,omitempty" jsonschema:"pattern=^[a-z]{1\\,8}$,default=usd" jsonschema_description:"Costs are counted in millionths of it: usd_micros."`
+		Models   map[string]price `json:"models,omitempty"   jsonschema:"minProperties=1" jsonschema_description:"By the name of a model, or of its family. With any prices, a call of a model that has none is refused."`
+	}
+	price struct {
+		Input      amount `json:"input"                 jsonschema_description:"Per million tokens of the prompt."`
+		CacheRead  amount `json:"cache_read,omitempty"  jsonschema_description:"Of tokens that were read from a cache. Default: as input."`
+		CacheWrite amount `json:"cache_write,omitempty" jsonschema_description:"Of tokens that were written to a cache. Default: as input."`
+		Output     amount `json:"output,omitempty"      jsonschema_description:"Of tokens of the answer, reasoning included."`
+	}
+	amount string
+)
+
+func (amount) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
+		{Type: "number", Minimum: "0", Maximum: "1000000"},
+		{Type: "string", Pattern: `^[0-9]{1,7}(\.[0-9]{1,6})?$`, Examples: []any{"2.50"}},
+	}}
+}
+
+func (virtualKey) JSONSchemaExtend(s *jsonschema.Schema) {
+	need := func(key string) *jsonschema.Schema { return &jsonschema.Schema{Required: []string{key}} }
+	s.OneOf = []*jsonschema.Schema{need("secret_env"), need("secret_file"), need("sha256")}
+	s.Description = "A virtual key. It stands in an environment variable or a file, or here as its SHA-256."
+}

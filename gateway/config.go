@@ -1,0 +1,175 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/outbound"
+)
+
+// Config says whom a [Handler] serves, and where calls go. It is not changed after it was given to
+// a Handler.
+type Config struct {
+	Upstreams []Upstream
+	Keys      []Key
+	Prices    *llm.Prices // nil: nothing is counted in money. With it, a model without a price is refused
+}
+
+// Upstream is one account of a provider.
+type Upstream struct {
+	Name      string       // the first segment of callers' paths: letters, digits, - and _
+	Profile   *llm.Profile // what the provider counts, and how it says so
+	URL       *url.URL     // callers' paths, without the name, are appended to it
+	Key       Secret       // the provider's API key; "" sends none
+	KeyHeader string       // the header that carries Key; "" means the provider's own
+	Owner     string       // whose quota it is: the key of the policies' buckets; "" means Name
+
+	Models   []Model // the first one that fits a call's model decides; a call that fits none is refused
+	Likely   bool    // reserve what a call will likely use, and learn from its answer; otherwise the most that it can
+	Breaker  outbound.Breaker
+	Retries  int           // how often a call that failed, or was refused for the quota, is made again
+	Hold     time.Duration // how long units stay held if this process dies; 0 means 30s
+	Others   bool          // pass on what no quota counts, such as files or batches; otherwise only lists of models and counts of tokens
+	Silence  time.Duration // longest time without anything from the provider, 0 means 10m
+	Duration time.Duration // longest time of a whole answer, 0 means 1h
+}
+
+// Model says how calls of some models are counted, and what may take their place.
+type Model struct {
+	Name      string   // exact, or "prefix*"; "*" is any
+	Policy    string   // of the engine
+	Fallbacks []string // models that are tried in this order while the quota is exhausted; each is counted by its own entry
+	Cache     Cache
+}
+
+// Cache says which answers are kept, for calls that are the same byte for byte.
+type Cache struct {
+	TTL    time.Duration // how long an answer is given again; 0: answers are not kept
+	Stale  time.Duration // how much longer it is given while the quota is exhausted
+	Shared bool          // between callers with different keys
+}
+
+// Key is a virtual key: what a caller shows in place of the provider's key.
+type Key struct {
+	Name     string            // for limits, logs and metrics; unique
+	Sum      [sha256.Size]byte // SHA-256 of the key
+	Team     string            // what rules see: attrs.team
+	User     string            // user
+	Class    string            // class
+	Priority int               // the highest that its calls may have, and the one that they have; 0 to drawgate.MaxPriority
+	Models   []string          // what it may use: "upstream/model", with * at the end; none means everything
+}
+
+// Secret is a text that is not printed.
+type Secret string
+
+// String says that it is a secret.
+func (Secret) String() string { return "(secret)" }
+
+// GoString says that it is a secret.
+func (Secret) GoString() string { return "(secret)" }
+
+// LogValue says that it is a secret.
+func (Secret) LogValue() slog.Value { return slog.StringValue("(secret)") }
+
+// fits reports whether a name is that of a pattern.
+func fits(pattern, name string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return pattern == name
+}
+
+// check returns all mistakes.
+func (c *Config) check() error {
+	var errs []error
+	names := map[string]bool{}
+	for i := range c.Upstreams {
+		u := &c.Upstreams[i]
+		if names[u.Name] {
+			errs = append(errs, fmt.Errorf("gateway: two upstreams are called %q", u.Name))
+		}
+		names[u.Name] = true
+		errs = append(errs, u.check())
+	}
+	names = map[string]bool{}
+	sums := map[[sha256.Size]byte]string{{}: ""}
+	for i := range c.Keys {
+		k := &c.Keys[i]
+		if other, twice := sums[k.Sum]; twice {
+			errs = append(errs, fmt.Errorf("gateway: key %q has no secret of its own: %q has the same, or there is none", k.Name, other))
+		}
+		if k.Name == "" || names[k.Name] {
+			errs = append(errs, fmt.Errorf("gateway: key %d (%q) needs a name that no other key has", i+1, k.Name))
+		}
+		if k.Priority < 0 || k.Priority > drawgate.MaxPriority {
+			errs = append(errs, fmt.Errorf("gateway: key %q: priority %d is not between 0 and %d", k.Name, k.Priority, drawgate.MaxPriority))
+		}
+		names[k.Name], sums[k.Sum] = true, k.Name
+	}
+	return errors.Join(errs...)
+}
+
+func (u *Upstream) check() error {
+	switch {
+	case u.Name == "" || strings.Trim(u.Name, nameChars) != "":
+		return fmt.Errorf("gateway: the upstream's name %q is not made of letters, digits, - and _", u.Name)
+	case u.Profile == nil:
+		return fmt.Errorf("gateway: upstream %q has no profile", u.Name)
+	case u.URL == nil || u.URL.Host == "" || u.URL.Scheme != "http" && u.URL.Scheme != "https":
+		return fmt.Errorf("gateway: upstream %q needs the http or https URL of its API", u.Name)
+	case u.URL.User != nil || u.URL.RawQuery != "" || u.URL.Fragment != "":
+		return fmt.Errorf("gateway: the URL of upstream %q must be without user, query and fragment", u.Name)
+	case len(u.Models) == 0:
+		return fmt.Errorf("gateway: upstream %q has no models: name at least one, such as *, with the policy that counts it", u.Name)
+	case u.Retries < 0 || u.Retries > maxRetries:
+		return fmt.Errorf("gateway: upstream %q: retries %d is not between 0 and %d", u.Name, u.Retries, maxRetries)
+	}
+	for i := range u.Models {
+		m := &u.Models[i]
+		if m.Name == "" || m.Policy == "" {
+			return fmt.Errorf("gateway: upstream %q: model %d needs a name and a policy", u.Name, i+1)
+		}
+		for _, f := range m.Fallbacks {
+			if u.model(f) == nil {
+				return fmt.Errorf("gateway: upstream %q: model %q falls back to %q, which none of its models fits: add one, so that it is counted", u.Name, m.Name, f)
+			}
+		}
+	}
+	return nil
+}
+
+// model returns how calls of a model are counted, or nil.
+func (u *Upstream) model(name string) *Model {
+	for i := range u.Models {
+		if fits(u.Models[i].Name, name) {
+			return &u.Models[i]
+		}
+	}
+	return nil
+}
+
+const (
+	nameChars  = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+	maxRetries = 10
+)
+
+// may reports whether a key may use a model of an upstream.
+func (k *Key) may(upstream, model string) bool {
+	if len(k.Models) == 0 {
+		return true
+	}
+	for _, m := range k.Models {
+		if fits(m, upstream+"/"+model) {
+			return true
+		}
+	}
+	return false
+}

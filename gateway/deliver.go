@@ -1,0 +1,151 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/drawgate/drawgate/llm"
+)
+
+// Times and bounds of answering.
+const (
+	writeTimeout = time.Minute // for a caller to take the next piece of its answer
+	pieceSize    = 32 << 10
+	maxError     = 1 << 20 // bytes of an answer that is an error
+)
+
+var pieces = sync.Pool{New: func() any { b := make([]byte, pieceSize); return &b }}
+
+// deliver passes an answer of the provider on, piece by piece as it comes, and closes it. k, which
+// may be nil, collects it for the cache.
+func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
+	defer resp.Body.Close() //nolint:errcheck // what was delivered is what counts
+	if resp.StatusCode == http.StatusUnauthorized {
+		x.h.warn("the provider refuses the key of the upstream: look at its key_env or key_file", "upstream", x.up.config.Name)
+		x.refuse(&refusal{kind: llm.Lost, message: "the provider refused the key of this gateway: tell whoever runs it"})
+		return
+	}
+	h := x.w.Header()
+	x.answerHeader(h, c, resp)
+	if resp.StatusCode >= http.StatusBadRequest {
+		x.deliverError(resp)
+		return
+	}
+	f := (*usageFilter)(nil)
+	if c.filter && resp.StatusCode == http.StatusOK && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") && resp.Header.Get("Content-Encoding") == "" {
+		f = &usageFilter{}
+		h.Del("Content-Length")
+	}
+	x.w.WriteHeader(resp.StatusCode)
+	if x.r.Method == http.MethodHead {
+		return
+	}
+	if err := x.copy(f, k, resp.Body); err != nil {
+		x.cut(c, resp, err)
+	}
+	if k != nil {
+		x.store(k, c, resp)
+	}
+}
+
+// answerHeader sets the headers of an answer.
+func (x *exchange) answerHeader(h http.Header, c *call, resp *http.Response) {
+	secret := string(x.up.config.Key)
+	for name, values := range resp.Header {
+		for _, v := range values {
+			if secret == "" || !strings.Contains(v, secret) {
+				h.Add(name, v)
+			}
+		}
+	}
+	remove(h, ownSite)
+	if c.entry == nil {
+		return
+	}
+	x.h.headers.Append(h, &x.ask.decision)
+	h.Set(HeaderQueued, strconv.FormatInt(x.ask.queued.Milliseconds(), 10))
+	if c.other {
+		h.Set(HeaderModel, c.Model)
+	}
+}
+
+// deliverError passes an error on. Some quote the key.
+func (x *exchange) deliverError(resp *http.Response) {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // what was read of it is enough
+	if secret := []byte(x.up.config.Key); len(secret) > 0 {
+		body = bytes.ReplaceAll(body, secret, []byte("(secret)"))
+	}
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_ = x.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a test's recorder has none
+	x.w.WriteHeader(resp.StatusCode)
+	if x.r.Method != http.MethodHead {
+		_, _ = x.w.Write(body) // whoever has left needs no answer
+	}
+}
+
+// errCaller is what writing to the caller failed with.
+var errCaller = errors.New("gateway: the caller has left, or does not read its answer")
+
+// copy passes a body on, and flushes each piece. f and k may be nil. An error that is not
+// errCaller is the provider's.
+func (x *exchange) copy(f *usageFilter, k *keep, body io.Reader) error {
+	buf, _ := pieces.Get().(*[]byte)
+	defer pieces.Put(buf)
+	for {
+		n, err := body.Read(*buf)
+		piece := (*buf)[:n]
+		if f != nil {
+			piece = f.next(piece)
+			if errors.Is(err, io.EOF) {
+				piece = append(piece, f.rest()...)
+			}
+		}
+		if k != nil {
+			k.add(piece)
+		}
+		if len(piece) > 0 && !x.write(piece) {
+			return errCaller
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// write writes a piece and flushes it.
+func (x *exchange) write(piece []byte) bool {
+	_ = x.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a test's recorder has none
+	if _, err := x.w.Write(piece); err != nil {
+		return false
+	}
+	err := x.rc.Flush()
+	return err == nil || errors.Is(err, http.ErrNotSupported)
+}
+
+// cut ends an answer that the provider did not finish. Its caller must not take it for whole: a
+// stream of events gets one that is an error, and the connection is closed.
+func (x *exchange) cut(c *call, resp *http.Response, err error) {
+	if x.r.Context().Err() == nil && !errors.Is(err, errCaller) {
+		why, _ := errorOf(err, x.up.config.Name)
+		x.h.warn("an answer was cut off", "upstream", x.up.config.Name, "key", x.key.Name, "error", err)
+		if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+			body := bytes.TrimSpace(x.up.config.Profile.Error(why.kind, why.message, 0).Body)
+			event := "data: "
+			if c.Operation == llm.OpMessages {
+				event = "event: error\ndata: "
+			}
+			// The event before it may not have ended.
+			x.write([]byte("\n\n" + event + string(body) + "\n\n"))
+		}
+	}
+	panic(http.ErrAbortHandler) //nolint:forbidigo // the documented way to abort an answer
+}

@@ -1,0 +1,165 @@
+package gateway_test
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/llm/simulator"
+	"github.com/drawgate/drawgate/outbound"
+)
+
+// TestThousandDisconnects: callers leave at random points of their streams. Nothing stays held, no
+// goroutine stays, and each call is charged for what was delivered until then: at least what the
+// provider's usage says of it, and not all that it had reserved.
+//
+// req: C1 D12
+func TestThousandDisconnects(t *testing.T) { // not parallel: it counts goroutines
+	const calls, atOnce = 1000, 20
+	before := goroutines()
+	b := newBench(t, func(s *setup) {
+		s.policies = append(s.policies, drawgate.Policy{Name: "caller", Limits: []drawgate.Limit{drawgate.ConcurrencyLimit("running", 1000)}})
+		s.rules = callerRule(`attr("key")`)
+	})
+	random := rand.New(rand.NewPCG(1, 2))
+	names := []string{"openai", "responses", "anthropic", "gemini"}
+	jobs := make(chan [2]int)
+	var group sync.WaitGroup
+	for range atOnce {
+		group.Go(func() {
+			for job := range jobs {
+				b.leave(names[job[0]%len(names)], job[1])
+			}
+		})
+	}
+	for i := range calls {
+		jobs <- [2]int{i, random.IntN(6000)} // a stream of 40 words has 2,000 to 9,000 bytes
+	}
+	close(jobs)
+	group.Wait()
+	b.settled()
+	b.until("the provider knows who has left", func() bool {
+		return !slices.ContainsFunc(b.sim.Calls(), func(c simulator.Call) bool { return c.Outcome == simulator.Running })
+	})
+	b.charged(calls)
+	b.server.Close()
+	b.behind.Close()
+	b.h.Close()
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	b.until("all goroutines have ended", func() bool { return goroutines() <= before })
+}
+
+// leave makes a call and leaves after so many bytes of its stream, with few perhaps before it
+// begins. It returns what it got.
+func (b *bench) leave(name string, bytes int) string {
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	if bytes < 100 {
+		go cancel()
+	}
+	resp, err := b.server.Client().Do(b.request(ctx, name, true, "Hello!\nsimulate: output=40 size=1 chunk=2ms"))
+	if err != nil {
+		return "" // it left before
+	}
+	var got strings.Builder
+	io.CopyN(&got, resp.Body, int64(bytes))
+	cancel()
+	resp.Body.Close()
+	return got.String()
+}
+
+// charged checks what became of calls that callers left.
+func (b *bench) charged(calls int) {
+	b.Helper()
+	sent, left := b.sim.Calls(), 0
+	var least, input, requests int64
+	for _, c := range sent {
+		if c.Outcome == simulator.Left {
+			left++
+		}
+		requests++
+		if c.Provider != simulator.OpenAI {
+			input += c.Input
+		}
+		least += c.Delivered
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var output, held int64
+	for _, e := range b.events {
+		if e.Outcome != outbound.Succeeded && e.Outcome != outbound.GaveUp && e.Outcome != outbound.NotGranted {
+			b.Errorf("a call %v: %v", e.Outcome, e.Err)
+		}
+		for _, u := range e.Used {
+			if u.Unit == llm.UnitOutputTokens {
+				output += u.N
+			}
+		}
+		for _, u := range e.Estimate {
+			if u.Unit == llm.UnitOutputTokens && e.Outcome != outbound.NotGranted {
+				held += u.N
+			}
+		}
+	}
+	used := b.used("upstream", "account")
+	switch {
+	case left < calls/10 || len(sent)-left < 1:
+		b.Errorf("%d of %d callers left in the middle, want some of both", left, len(sent))
+	case used["rpm"] < requests || used["rpm"] > int64(calls):
+		b.Errorf("%d requests are charged, %d reached the provider", used["rpm"], requests)
+	case used[llm.UnitInputTokens] < input:
+		b.Errorf("%d tokens of input are charged, the provider counts %d", used[llm.UnitInputTokens], input)
+	case used[llm.UnitOutputTokens] != output || output >= held:
+		b.Errorf("%d tokens of output are charged; they were settled with %d, and reserved with %d", used[llm.UnitOutputTokens], output, held)
+	}
+	if n := b.used("caller", "alice")["running"]; n != 0 {
+		b.Errorf("%d slots are still held", n)
+	}
+	b.Logf("%d calls reached the provider, %d were left, %d words were delivered", len(sent), left, least)
+}
+
+// goroutines returns how many goroutines there are that serve or make calls.
+func goroutines() int {
+	stacks := make([]byte, 16<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	n := 0
+	for g := range strings.SplitSeq(string(stacks), "\n\n") {
+		if strings.Contains(g, "net/http") || strings.Contains(g, "drawgate/gateway.") || strings.Contains(g, "internal/hold") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestOutputIsChargedAsDelivered: a caller that leaves is charged for no less than was written to
+// it, whatever the provider has told until then.
+//
+// req: C1
+func TestOutputIsChargedAsDelivered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for bytes := 200; bytes < 5000; bytes += 400 {
+		got := b.leave("anthropic", bytes)
+		b.settled()
+		b.mu.Lock()
+		e := b.events[len(b.events)-1]
+		b.mu.Unlock()
+		words := int64(0)
+		for _, u := range e.Used {
+			if u.Unit == llm.UnitOutputTokens {
+				words = u.N
+			}
+		}
+		if least := int64(strings.Count(got, "}\n\n") - 3); words < least || words > 200 { // three events precede the words
+			t.Errorf("%d tokens of output are charged, want %d that were delivered, and at most the 200 that were reserved:\n%s", words, least, got)
+		}
+	}
+}

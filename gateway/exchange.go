@@ -1,0 +1,282 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/llm"
+)
+
+// exchange is one request and its answer.
+type exchange struct {
+	h     *Handler
+	state *state
+	up    *upstream
+	key   *Key
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	r     *http.Request
+
+	ask  ask
+	wait time.Duration // longest wait in the queue
+}
+
+// call is what goes to the provider: the caller's own call, or that of another model.
+type call struct {
+	*llm.Call
+
+	path   string // of the URL, without the upstream's name; as the caller escaped it
+	body   []byte
+	entry  *Model // how it is counted; nil: it is not
+	filter bool   // the usage was asked for on the caller's behalf: leave it out of the stream
+	other  bool   // another model than the caller asked for
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{h: h, state: h.state.Load(), w: w, rc: http.NewResponseController(w), r: r}
+	name, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+	if x.up = x.state.upstreams[name]; x.up == nil {
+		x.unknownPath(name)
+		return
+	}
+	x.serve("/" + rest) //nolint:contextcheck // it is that of x.r
+}
+
+// unknownPath answers a request to nobody. There is no provider whose form the answer could have.
+func (x *exchange) unknownPath(name string) {
+	if name == "healthz" && (x.r.Method == http.MethodGet || x.r.Method == http.MethodHead) {
+		x.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(x.w, "ok\n") // whoever has left needs no answer
+		return
+	}
+	h := x.w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("X-Should-Retry", "false")
+	x.w.WriteHeader(http.StatusNotFound)
+	_, _ = io.WriteString(x.w, `{"title":"not found","status":404,"detail":"there is no such upstream: `+
+		`the path must begin with the name of one, as in /openai/v1/chat/completions"}`+"\n")
+}
+
+func (x *exchange) serve(path string) {
+	if x.key = x.state.caller(x.r); x.key == nil {
+		x.refuse(&refusal{kind: llm.Unauthorized, message: "the key is missing or unknown: use a virtual key of this gateway, not one of the provider"})
+		return
+	}
+	if why := x.options(path); why != nil {
+		x.refuse(why)
+		return
+	}
+	body, why := x.readBody()
+	if why != nil {
+		x.refuse(why)
+		return
+	}
+	c, why := x.parse(path, body)
+	if why != nil {
+		x.refuse(why)
+		return
+	}
+	x.ask.labels = []drawgate.Label{{Name: "key", Value: x.key.Name}}
+	if x.up.config.Profile.Counts(c.Operation) {
+		x.ladder(c, body)
+	} else {
+		x.pass(c)
+	}
+}
+
+// options reads what the request says in its path and headers.
+func (x *exchange) options(escaped string) *refusal {
+	for s := range strings.SplitSeq(strings.ReplaceAll(x.r.URL.Path, `\`, "/"), "/") {
+		if s == "." || s == ".." {
+			return &refusal{kind: llm.BadRequest, message: "the path has the segment . or ..: send it resolved"}
+		}
+	}
+	if strings.Contains(escaped, "//") {
+		return &refusal{kind: llm.BadRequest, message: "the path has an empty segment: look at the slash at the end of the base URL"}
+	}
+	x.ask.level = x.key.Priority
+	if text := x.r.Header.Get(HeaderPriority); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n > drawgate.MaxPriority {
+			return &refusal{kind: llm.BadRequest, message: fmt.Sprintf("%s must be a whole number from 0 to %d", HeaderPriority, drawgate.MaxPriority)}
+		}
+		x.ask.level = min(n, x.key.Priority)
+	}
+	x.wait = x.h.opts.Wait
+	if text := x.r.Header.Get(HeaderTimeout); text != "" {
+		d, ok := parseTimeout(text)
+		if !ok {
+			return &refusal{kind: llm.BadRequest, message: HeaderTimeout + " must be a number of seconds, or a duration such as 1m30s"}
+		}
+		x.wait = min(d, x.wait)
+	}
+	return nil
+}
+
+// parseTimeout reads seconds, or a duration.
+func parseTimeout(text string) (time.Duration, bool) {
+	if len(text) > 32 {
+		return 0, false
+	}
+	if n, err := strconv.ParseFloat(text, 64); err == nil {
+		const most = 1 << 32
+		return time.Duration(min(n, most) * float64(time.Second)), n >= 0
+	}
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d >= 0
+}
+
+// Times and bounds of reading a request.
+const (
+	readTimeout = time.Minute
+	discardTime = 5 * time.Second
+	discardMost = 64 << 20 // bytes of a request that is too large, which are read so that its sender reads the answer
+	firstBuffer = 64 << 10
+)
+
+// readBody reads the request, to its end: net/http would read what is left of it before the answer
+// begins, and end the answer if that fails. Its full-duplex mode, which avoids that, panics where a
+// request is refused before it was read (go.dev/issue/68560).
+func (x *exchange) readBody() ([]byte, *refusal) {
+	most := x.h.opts.MaxBody
+	if x.r.Body == nil || x.r.Body == http.NoBody {
+		return nil, nil
+	}
+	_ = x.rc.SetReadDeadline(time.Now().Add(readTimeout)) // a test's recorder has none
+	defer x.rc.SetReadDeadline(time.Time{})               //nolint:errcheck // as above
+	if x.r.ContentLength > most {
+		x.discard()
+		return nil, x.tooLarge()
+	}
+	var b bytes.Buffer
+	b.Grow(int(min(max(x.r.ContentLength, 0)+bytes.MinRead, firstBuffer)))
+	switch n, err := b.ReadFrom(io.LimitReader(x.r.Body, most+1)); {
+	case err != nil:
+		return nil, &refusal{kind: llm.BadRequest, message: "the request could not be read to its end within " + readTimeout.String()}
+	case n > most:
+		x.discard()
+		return nil, x.tooLarge()
+	}
+	return b.Bytes(), nil
+}
+
+// discard reads on for a while: many clients read no answer before they have sent everything.
+func (x *exchange) discard() {
+	_ = x.rc.SetReadDeadline(time.Now().Add(discardTime)) // a test's recorder has none
+	_, _ = io.CopyN(io.Discard, x.r.Body, discardMost)    // nothing is expected of it
+	x.w.Header().Set("Connection", "close")
+}
+
+func (x *exchange) tooLarge() *refusal {
+	return &refusal{kind: llm.TooLarge, message: fmt.Sprintf("the request is larger than the %d bytes that this gateway reads: make it shorter, or have gateway.max_body raised", x.h.opts.MaxBody)}
+}
+
+// parse reads what a request asks for, and finds out how it is counted.
+func (x *exchange) parse(path string, body []byte) (*call, *refusal) {
+	plain, err := url.PathUnescape(path)
+	if err != nil {
+		return nil, &refusal{kind: llm.BadRequest, message: "the path is not valid"}
+	}
+	p := x.up.config.Profile
+	parsed, err := p.Parse(x.r.Method, plain, x.r.Header, body)
+	if err != nil {
+		return nil, &refusal{kind: llm.BadRequest, message: err.Error()}
+	}
+	c := &call{Call: parsed, path: path, body: body}
+	if parsed.Operation == llm.OpOther {
+		if !x.up.config.Others && !lists(x.r.Method, plain) {
+			return nil, &refusal{kind: llm.NotFound, message: "this gateway does not pass on " + x.r.Method + " calls of this path: nothing would count them"}
+		}
+		return c, nil
+	}
+	if kind, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type")); err == nil && kind != "application/json" && !strings.HasSuffix(kind, "+json") {
+		return nil, &refusal{kind: llm.BadRequest, message: fmt.Sprintf("the content type %.60q is not application/json", kind)}
+	}
+	return c, x.route(c)
+}
+
+// lists reports whether a request only lists models, or shows one.
+func lists(method, p string) bool {
+	return (method == http.MethodGet || method == http.MethodHead) && (path.Base(p) == "models" || path.Base(path.Dir(p)) == "models")
+}
+
+// route finds out how a call's model is counted.
+func (x *exchange) route(c *call) *refusal {
+	if c.Model == "" {
+		return &refusal{kind: llm.BadRequest, message: "the call does not name its model"}
+	}
+	c.entry = x.up.config.model(c.Model)
+	if c.entry == nil || !x.key.may(x.up.config.Name, c.Model) {
+		return &refusal{kind: llm.NotFound, message: fmt.Sprintf("there is no model %.80q for this key at %s", c.Model, x.up.config.Name)}
+	}
+	if !c.NeedsUsage() {
+		return nil
+	}
+	body, err := c.WithUsage(c.body)
+	if err != nil {
+		return &refusal{kind: llm.ServerError, message: err.Error()}
+	}
+	c.body, c.filter = body, true
+	return nil
+}
+
+// as returns the call for another model, or nil if this key may not use that.
+func (x *exchange) as(c *call, model string) *call {
+	// The usage may have been asked for in the body, so the call is read again.
+	again, why := x.parse(c.path, c.body)
+	if why != nil {
+		return nil
+	}
+	newPath, body, err := again.WithModel(c.path, c.body, model)
+	if err != nil {
+		x.h.warn("a call cannot be made of another model", "upstream", x.up.config.Name, "model", model, "error", err)
+		return nil
+	}
+	other, why := x.parse(newPath, body)
+	if why != nil {
+		return nil
+	}
+	other.filter, other.other = c.filter, true
+	return other
+}
+
+// send makes a call, and waits for at most so long in the queue.
+func (x *exchange) send(c *call, wait time.Duration) (*http.Response, error) {
+	x.ask.model, x.ask.caller, x.ask.wait = c.entry, attributes(x.r, x.up, x.key, c.Call), wait
+	x.ask.decision = drawgate.Decision{}
+	return x.up.transport.Send(x.request(c), c.body, c.Call)
+}
+
+// request returns what is sent to the provider.
+func (x *exchange) request(c *call) *http.Request {
+	u := *x.up.config.URL
+	u.RawPath = strings.TrimSuffix(u.EscapedPath(), "/") + c.path
+	u.Path, _ = url.PathUnescape(u.RawPath) // it was escaped before
+	u.RawQuery = outQuery(x.r.URL.RawQuery, x.up.config.Profile)
+	out := &http.Request{
+		Method: x.r.Method, URL: &u, Host: u.Host, Header: x.up.config.outHeader(x.r.Header), Body: http.NoBody,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+	return out.WithContext(context.WithValue(x.r.Context(), askKey{}, &x.ask))
+}
+
+// pass makes a call that nothing counts.
+func (x *exchange) pass(c *call) {
+	resp, err := x.up.transport.Send(x.request(c), c.body, c.Call)
+	if err != nil {
+		x.failed(err)
+		return
+	}
+	x.deliver(c, resp, nil)
+}

@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/httplimit"
+	"github.com/drawgate/drawgate/internal/sampler"
+	"github.com/drawgate/drawgate/outbound"
+)
+
+// Options holds what a [Handler] can do without. The zero value is ready to use.
+type Options struct {
+	// Base makes the calls; nil means a transport of its own. It must not follow redirects or
+	// decompress answers.
+	Base     http.RoundTripper
+	MaxBody  int64         // largest request in bytes; 0 means 32 MiB
+	Wait     time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 60s
+	Cache    int64         // bytes of answers that are kept, of all upstreams; 0 means 64 MiB
+	TLS      *tls.Config   // for [Handler.Serve]; nil serves without TLS
+	Drain    time.Duration // how long running answers may take when Serve stops; 0 means 30s
+	Observer *outbound.Observer
+	Logger   *slog.Logger // nil discards
+}
+
+const (
+	defaultBody  = 32 << 20
+	defaultWait  = time.Minute
+	defaultCache = 64 << 20
+	defaultDrain = 30 * time.Second
+)
+
+// Handler is the gateway. It is safe for concurrent use.
+type Handler struct {
+	engine  *engine.Engine
+	opts    Options
+	state   atomic.Pointer[state]
+	cache   *cache
+	headers *httplimit.Headers
+	logged  sampler.Sampler
+
+	own  *http.Transport // nil: Options had one
+	life context.Context //nolint:containedctx // ends waits in the queue when the handler stops
+	stop context.CancelFunc
+}
+
+// state is a configuration in force.
+type state struct {
+	config    Config
+	upstreams map[string]*upstream
+	keys      map[[sha256.Size]byte]*Key
+}
+
+// New returns a Handler that takes from an engine, which the caller closes later. opts may be nil.
+// The error is about the configuration.
+func New(e *engine.Engine, c Config, opts *Options) (*Handler, error) {
+	h := &Handler{engine: e}
+	if opts != nil {
+		h.opts = *opts
+	}
+	o := &h.opts
+	o.MaxBody, o.Wait = cmp.Or(o.MaxBody, defaultBody), cmp.Or(o.Wait, defaultWait)
+	o.Cache, o.Drain = cmp.Or(o.Cache, defaultCache), cmp.Or(o.Drain, defaultDrain)
+	if o.Base == nil {
+		h.own = newBase()
+		o.Base = h.own
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	h.cache = newCache(o.Cache)
+	// Callers see how much is left of the tightest limit, and no other one.
+	h.headers = httplimit.NewHeaders(&httplimit.HeaderOptions{Fields: httplimit.RateLimit, MaxBytes: 1})
+	h.life, h.stop = context.WithCancel(context.Background())
+	if err := h.Use(c); err != nil {
+		h.stop()
+		return nil, err
+	}
+	return h, nil
+}
+
+// newBase returns what makes calls to providers.
+func newBase() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   256,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		DisableCompression:    true, // answers pass as they are
+	}
+}
+
+// Use puts another configuration in force for calls that begin from now on. Running calls end as
+// they began. An upstream that stays as it is keeps the state of its circuit, and what it has
+// learned. After an error nothing has changed.
+func (h *Handler) Use(c Config) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	s := &state{config: c, upstreams: map[string]*upstream{}, keys: map[[sha256.Size]byte]*Key{}}
+	old := h.state.Load()
+	for i := range c.Upstreams {
+		u := &c.Upstreams[i]
+		if old != nil && old.upstreams[u.Name] != nil && reflect.DeepEqual(*old.upstreams[u.Name].config, *u) && reflect.DeepEqual(old.config.Prices, c.Prices) {
+			s.upstreams[u.Name] = old.upstreams[u.Name]
+			continue
+		}
+		s.upstreams[u.Name] = h.upstream(u, c.Prices)
+	}
+	for i := range c.Keys {
+		s.keys[c.Keys[i].Sum] = &c.Keys[i]
+	}
+	h.state.Store(s)
+	return nil
+}
+
+// Circuit returns the state of an upstream's circuit, and after which time a call may try: see
+// [outbound.Client.Circuit]. ok is false if there is no such upstream.
+func (h *Handler) Circuit(upstream string) (state string, retryAfter time.Duration, ok bool) {
+	u := h.state.Load().upstreams[upstream]
+	if u == nil {
+		return "", 0, false
+	}
+	state, retryAfter = u.client.Circuit()
+	return state, retryAfter, true
+}
+
+// UnderWay returns how many calls hold units now.
+func (h *Handler) UnderWay() (calls int) {
+	for _, u := range h.state.Load().upstreams {
+		calls += u.client.UnderWay()
+	}
+	return calls
+}
+
+// logEvery is the shortest time between two lines about failures that callers or providers cause.
+const logEvery = 10 * time.Second
+
+// warn logs what went wrong with a call, though not every time.
+func (h *Handler) warn(message string, args ...any) {
+	if skipped, ok := h.logged.Pass(time.Now(), logEvery, 4); ok {
+		h.opts.Logger.Warn(message, append(args, "not_logged", skipped)...)
+	}
+}

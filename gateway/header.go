@@ -1,0 +1,161 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"net/netip"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/drawgate/drawgate/llm"
+)
+
+// Headers of this gateway: of requests, and of answers.
+const (
+	HeaderPriority = "Drawgate-Priority"  // 0 to 9, at most the key's
+	HeaderTimeout  = "Drawgate-Timeout"   // longest wait in the queue: seconds, or a duration such as 1m30s; 0 for none
+	HeaderCache    = "Drawgate-Cache"     // CacheHit or CacheStale: the answer is from the cache
+	HeaderModel    = "Drawgate-Model"     // the model that answered in place of the one that was asked for
+	HeaderQueued   = "Drawgate-Queued-Ms" // how long the call waited to be granted, in milliseconds
+)
+
+// Values of HeaderCache.
+const (
+	CacheHit   = "hit"
+	CacheStale = "stale" // it is older than it should be: the quota is exhausted
+)
+
+// hop are headers of one connection (RFC 9110, section 7.6.1), and those that make others so.
+var hop = []string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// credentials are headers that carry keys: those of the providers' SDKs, of Azure, and of browsers.
+var credentials = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-Key", "Cookie", "Proxy-Authorization"}
+
+// private are headers of callers that providers do not get: they say where the caller is or whose
+// quota is used, or let a request do something else than its path and method say.
+var private = []string{
+	"Openai-Organization", "Openai-Project", "X-Goog-User-Project",
+	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via", "X-Http-Method-Override", "X-Method-Override",
+	"X-Goog-Fieldmask", "Accept-Encoding", "Expect", "Content-Length", "Host", HeaderPriority, HeaderTimeout,
+}
+
+// ownSite are headers of answers that are about the provider's site, not about the call.
+var ownSite = []string{"Set-Cookie", "Alt-Svc", "Strict-Transport-Security", HeaderCache, HeaderModel, HeaderQueued}
+
+// remove removes headers, and those that Connection names.
+func remove(h http.Header, lists ...[]string) {
+	for _, v := range h["Connection"] {
+		for name := range strings.SplitSeq(v, ",") {
+			h.Del(textproto.TrimString(name))
+		}
+	}
+	for _, list := range append(lists, hop) {
+		for _, name := range list {
+			delete(h, name)
+		}
+	}
+}
+
+// withoutKeys returns the headers without keys.
+func withoutKeys(h http.Header) http.Header {
+	h = h.Clone()
+	for _, name := range credentials {
+		delete(h, name)
+	}
+	return h
+}
+
+// keyHeader returns the header in which a provider wants its key.
+func (u *Upstream) keyHeader() string {
+	switch {
+	case u.KeyHeader != "":
+		return u.KeyHeader
+	case u.Profile.Name == "anthropic":
+		return "X-Api-Key"
+	case u.Profile.Name == "gemini":
+		return "X-Goog-Api-Key"
+	}
+	return "Authorization"
+}
+
+// outHeader returns the headers of a call to the provider.
+func (u *Upstream) outHeader(in http.Header) http.Header {
+	h := in.Clone()
+	remove(h, credentials, private)
+	for _, name := range u.Profile.OwnerHeaders {
+		h.Del(name)
+	}
+	if u.Key != "" {
+		value := string(u.Key)
+		if name := u.keyHeader(); http.CanonicalHeaderKey(name) == "Authorization" {
+			h.Set(name, "Bearer "+value)
+		} else {
+			h.Set(name, value)
+		}
+	}
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = nil // none, rather than Go's
+	}
+	return h
+}
+
+// secretOf returns the virtual key that a request shows: where the providers' SDKs put theirs.
+func secretOf(r *http.Request) string {
+	if v := r.Header.Get("Authorization"); v != "" {
+		scheme, secret, _ := strings.Cut(v, " ")
+		if strings.EqualFold(scheme, "Bearer") {
+			return strings.TrimSpace(secret)
+		}
+	}
+	for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key", "Api-Key"} {
+		if v := r.Header.Get(name); v != "" {
+			return v
+		}
+	}
+	return r.URL.Query().Get("key")
+}
+
+// caller returns the key of a request, or nil.
+func (s *state) caller(r *http.Request) *Key {
+	secret := secretOf(r)
+	if secret == "" {
+		return nil
+	}
+	// The sum of a guess says nothing about the sums of keys: a plain look-up leaks nothing.
+	return s.keys[sha256.Sum256([]byte(secret))]
+}
+
+// outQuery returns a query without keys, and without what would cut the usage out of the answer.
+func outQuery(raw string, p *llm.Profile) string {
+	if raw == "" {
+		return ""
+	}
+	drop := []string{"key", "access_token", "oauth_token"}
+	if p.Name == "gemini" {
+		drop = append(drop, "fields", "$fields", "$httpMethod")
+	}
+	var kept []string
+	for part := range strings.SplitSeq(raw, "&") {
+		name, _, _ := strings.Cut(part, "=")
+		plain, err := url.QueryUnescape(name)
+		control := func(r rune) bool { return r <= ' ' || r == 0x7f }
+		if err != nil || part == "" || slices.Contains(drop, plain) || strings.ContainsFunc(part, control) {
+			continue
+		}
+		kept = append(kept, part)
+	}
+	return strings.Join(kept, "&")
+}
+
+// clientIP returns the address from which a request came.
+func clientIP(r *http.Request) netip.Addr {
+	a, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a.Addr().Unmap()
+}

@@ -1,0 +1,324 @@
+package gateway_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/llm/simulator"
+	"github.com/drawgate/drawgate/outbound"
+	"github.com/drawgate/drawgate/store/memstore"
+)
+
+// api is how callers write calls to one provider.
+type api struct {
+	upstream string
+	profile  func() *llm.Profile
+	model    string
+	path     string // of a call, behind the upstream's name
+	stream   string // of a stream
+	body     string // %[1]q is the prompt, %[2]s what makes it a stream
+	more     string
+	key      string // the header of the SDK's key, and what precedes it
+}
+
+var apis = map[string]api{
+	"openai": {
+		"openai", llm.OpenAI, "gpt-4o", "/v1/chat/completions", "/v1/chat/completions",
+		`{"model":"gpt-4o","max_tokens":200,"messages":[{"role":"user","content":%[1]q}]%[2]s}`, `,"stream":true`, "Authorization: Bearer ",
+	},
+	"responses": {
+		"openai", llm.OpenAI, "gpt-4o", "/v1/responses", "/v1/responses",
+		`{"model":"gpt-4o","max_output_tokens":200,"input":%[1]q%[2]s}`, `,"stream":true`, "Authorization: Bearer ",
+	},
+	"anthropic": {
+		"anthropic", llm.Anthropic, "claude-sonnet-4-5", "/v1/messages", "/v1/messages",
+		`{"model":"claude-sonnet-4-5","max_tokens":200,"messages":[{"role":"user","content":%[1]q}]%[2]s}`, `,"stream":true`, "X-Api-Key: ",
+	},
+	"gemini": {
+		"gemini", llm.Gemini, "gemini-2.5-flash", "/v1beta/models/gemini-2.5-flash:generateContent", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
+		`{"contents":[{"role":"user","parts":[{"text":%[1]q}]}],"generationConfig":{"maxOutputTokens":200}%[2]s}`, ``, "X-Goog-Api-Key: ",
+	},
+}
+
+// The keys of the tests.
+const (
+	alice       = "vk-alice-0123456789"
+	bob         = "vk-bob-0123456789"
+	upstreamKey = "sk-upstream-secret-42"
+)
+
+// generous is a policy that counts everything, and refuses little.
+func generous() drawgate.Policy {
+	p := drawgate.Policy{Name: "upstream", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 1_000_000, time.Minute)}}
+	for _, u := range []string{llm.UnitTokens, llm.UnitInputTokens, llm.UnitOutputTokens} {
+		p.Limits = append(p.Limits, drawgate.RollingLimit(u, 1_000_000_000, time.Minute).Of(u))
+	}
+	return p
+}
+
+// setup is what a test may change before a bench is made.
+type setup struct {
+	policies []drawgate.Policy // beside "upstream", which is generous unless it is here
+	rules    []rules.Rule
+	config   gateway.Config
+	options  gateway.Options
+	sim      simulator.Options
+	upstream http.Handler // in the place of the simulator
+	store    drawgate.Store
+}
+
+// bench is a gateway in front of the simulator.
+type bench struct {
+	*testing.T
+	h      *gateway.Handler
+	engine *engine.Engine
+	sim    *simulator.Server
+	server *httptest.Server // the gateway's; nil in a bubble
+	behind *httptest.Server // the provider's; nil in a bubble
+
+	mu     sync.Mutex
+	events []outbound.Event // guarded by mu
+}
+
+// newBench returns a gateway in front of the simulator, both on the loopback interface.
+func newBench(t *testing.T, change func(*setup)) *bench {
+	t.Helper()
+	s := newSetup(change)
+	b := &bench{T: t}
+	b.simulate(s)
+	if s.upstream == nil {
+		s.upstream = b.sim
+	}
+	b.behind = httptest.NewServer(s.upstream)
+	t.Cleanup(b.behind.Close)
+	b.build(s, b.behind.URL)
+	b.server = httptest.NewServer(b.h)
+	t.Cleanup(b.server.Close)
+	return b
+}
+
+// inBubble runs a test of a gateway in front of the simulator without a network, in which time
+// passes only while everybody waits.
+func inBubble(t *testing.T, change func(*setup), test func(t *testing.T, b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSetup(change)
+		b := &bench{T: t}
+		b.simulate(s)
+		s.options.Base = b.sim.Transport()
+		b.build(s, "http://provider.test")
+		test(t, b)
+	})
+}
+
+func newSetup(change func(*setup)) *setup {
+	s := &setup{sim: simulator.Options{Keys: []simulator.Key{{Secret: upstreamKey, Name: "account"}}}}
+	s.config.Keys = []gateway.Key{
+		{Name: "alice", Sum: sha256.Sum256([]byte(alice)), Team: "red", User: "alice@example.com", Class: "interactive", Priority: 7},
+		{Name: "bob", Sum: sha256.Sum256([]byte(bob)), Team: "blue"},
+	}
+	for _, name := range []string{"openai", "anthropic", "gemini"} {
+		a := apis[name]
+		s.config.Upstreams = append(s.config.Upstreams, gateway.Upstream{
+			Name: a.upstream, Profile: a.profile(), Key: upstreamKey, Owner: "account",
+			Models: []gateway.Model{{Name: "*", Policy: "upstream"}},
+		})
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+// simulate makes the provider.
+func (b *bench) simulate(s *setup) {
+	b.Helper()
+	var err error
+	if b.sim, err = simulator.New(&s.sim); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// build makes the gateway. at is where its upstreams are.
+func (b *bench) build(s *setup, at string) {
+	b.Helper()
+	for i := range s.config.Upstreams {
+		if u := &s.config.Upstreams[i]; u.URL == nil {
+			u.URL, _ = url.Parse(at)
+		}
+	}
+	if !slices.ContainsFunc(s.policies, func(p drawgate.Policy) bool { return p.Name == "upstream" }) {
+		s.policies = append(s.policies, generous())
+	}
+	conf := engine.Config{Rules: s.rules}
+	for _, p := range s.policies {
+		conf.Policies = append(conf.Policies, engine.Policy{Policy: p})
+	}
+	if s.store == nil {
+		s.store = memstore.New(nil)
+	}
+	b.Cleanup(func() { s.store.Close() })
+	var err error
+	if b.engine, err = engine.New(s.store, conf, nil); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { b.engine.Close() })
+	s.options.Observer = &outbound.Observer{Called: func(e *outbound.Event) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.events = append(b.events, *e)
+	}}
+	if s.options.Logger == nil {
+		s.options.Logger = slog.New(slog.NewTextHandler(b.Output(), nil))
+	}
+	if b.h, err = gateway.New(b.engine, s.config, &s.options); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { b.h.Close() })
+}
+
+// reply is an answer that was read to its end. err is why that end came early.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+	err    error
+}
+
+// request writes a call as the provider's SDK does. headers are such as "Name: value", and replace
+// the SDK's own.
+func (b *bench) request(ctx context.Context, name string, stream bool, prompt string, headers ...string) *http.Request {
+	b.Helper()
+	a := apis[name]
+	path, more := a.path, ""
+	if stream {
+		path, more = a.stream, a.more
+	}
+	return b.raw(ctx, http.MethodPost, "/"+a.upstream+path, fmt.Sprintf(a.body, prompt, more), append([]string{a.key + alice}, headers...)...)
+}
+
+// raw writes any request.
+func (b *bench) raw(ctx context.Context, method, path, body string, headers ...string) *http.Request {
+	b.Helper()
+	base := "http://gateway.test"
+	if b.server != nil {
+		base = b.server.URL
+	}
+	r, err := http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(body))
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Anthropic-Version", "2023-06-01")
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	return r
+}
+
+// do sends a request and reads the answer.
+func (b *bench) do(r *http.Request) (got reply) {
+	b.Helper()
+	if b.server == nil {
+		r.RemoteAddr = "192.0.2.1:1234"
+		w := httptest.NewRecorder()
+		b.h.ServeHTTP(w, r)
+		return reply{w.Code, w.Header(), w.Body.String(), nil}
+	}
+	resp, err := b.server.Client().Do(r)
+	if err != nil {
+		return reply{err: err}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return reply{resp.StatusCode, resp.Header, string(body), err}
+}
+
+// call makes a call and reads the answer.
+func (b *bench) call(name string, stream bool, prompt string, headers ...string) reply {
+	b.Helper()
+	return b.do(b.request(b.Context(), name, stream, prompt, headers...))
+}
+
+// settled waits until no call holds units any more.
+func (b *bench) settled() {
+	b.Helper()
+	b.until("calls have ended", func() bool { return b.h.UnderWay() == 0 })
+}
+
+// until waits for something that happens by itself.
+func (b *bench) until(what string, done func() bool) {
+	b.Helper()
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			b.Fatalf("waited a minute until %s", what)
+		}
+	}
+}
+
+// used returns what is used of a policy's limits for a key, by their names, with what is held.
+func (b *bench) used(policy, key string) map[string]int64 {
+	b.Helper()
+	info, ok := b.engine.Policy(policy)
+	if !ok {
+		b.Fatalf("there is no policy %q", policy)
+	}
+	ask, err := b.engine.Ask(policy, "", key, drawgate.Units(info.Policy.Limits[0].Unit, 0))
+	if err != nil {
+		b.Fatal(err)
+	}
+	st, err := ask.Status(b.Context(), 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	all := map[string]int64{}
+	for i, s := range st.States {
+		all[info.Policy.Limits[i].Name] = s.Used
+	}
+	return all
+}
+
+// last returns the provider's record of the last call.
+func (b *bench) last() simulator.Call {
+	b.Helper()
+	calls := b.sim.Calls()
+	if len(calls) == 0 {
+		b.Fatal("no call reached the provider")
+	}
+	return calls[len(calls)-1]
+}
+
+// closedPort returns the URL of an address at which nobody listens.
+func closedPort(t *testing.T) *url.URL {
+	t.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return &url.URL{Scheme: "http", Host: ln.Addr().String()}
+}
+
+// callerRule applies the policy "caller" to every call, by a key.
+func callerRule(key string) []rules.Rule {
+	return []rules.Rule{{Name: "callers", When: key + ` != ""`, Apply: []rules.Apply{{Policy: "caller", Key: key}}}}
+}

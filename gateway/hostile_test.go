@@ -1,0 +1,178 @@
+package gateway_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/outbound"
+)
+
+// endless is a request that does not end.
+type endless struct{}
+
+var letters = bytes.Repeat([]byte("x"), 64<<10)
+
+func (endless) Read(p []byte) (int, error) { return copy(p, letters), nil }
+
+// TestLargeRequests: a prompt of 50 MB, with its length or without, and a body that does not end
+// get a clear answer.
+//
+// req: C12
+func TestLargeRequests(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(s *setup) { s.options.MaxBody = 8 << 20 })
+	const size = 50 << 20
+	prompt := func() io.Reader {
+		return io.MultiReader(strings.NewReader(`{"model":"gpt-4o","messages":[{"role":"user","content":"`), io.LimitReader(endless{}, size), strings.NewReader(`"}]}`))
+	}
+	for name, body := range map[string]struct {
+		r    io.Reader
+		size int64
+	}{"its length": {prompt(), size + 60}, "no length": {prompt(), -1}, "no end": {endless{}, -1}} {
+		r := b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", "", "Authorization: Bearer "+alice)
+		r.Body, r.ContentLength, r.GetBody = io.NopCloser(body.r), body.size, nil
+		got := b.do(r)
+		if name == "no end" && got.err != nil {
+			continue // it does not stop sending, and is cut off
+		}
+		if got.status != http.StatusRequestEntityTooLarge || got.err != nil || !strings.Contains(got.body, "max_body") {
+			t.Errorf("%s: got %d %v %s, want 413", name, got.status, got.err, got.body)
+		}
+	}
+	// One that fits passes.
+	body := `{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 1<<20) + `"}]}`
+	if got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body, "Authorization: Bearer "+alice)); got.status != http.StatusOK {
+		t.Errorf("a prompt of 5 MiB: got %d %s", got.status, got.body)
+	}
+}
+
+// TestCompressionBombs: a compressed request is refused unread, and a compressed answer passes as
+// it is, without being unpacked here.
+//
+// req: C12
+func TestCompressionBombs(t *testing.T) {
+	t.Parallel()
+	var bomb bytes.Buffer
+	z, err := gzip.NewWriterLevel(&bomb, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.CopyN(z, endless{}, 64<<20)
+	z.Close()
+	b := newBench(t, func(s *setup) {
+		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Encoding", "gzip")
+			w.Write(bomb.Bytes())
+		})
+	})
+	if got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", bomb.String(), "Authorization: Bearer "+alice, "Content-Encoding: gzip")); got.status != http.StatusBadRequest {
+		t.Errorf("got %d %s, want 400", got.status, got.body)
+	}
+	r := b.request(t.Context(), "openai", false, "Hello!", "Accept-Encoding: gzip")
+	if got := b.do(r); got.status != http.StatusOK || got.body != bomb.String() || got.header.Get("Content-Encoding") != "gzip" {
+		t.Errorf("got %d with %d bytes, want the %d compressed ones", got.status, len(got.body), bomb.Len())
+	}
+	b.settled()
+	if used := b.used("upstream", "account"); used["rpm"] != 1 || used["tokens"] < 200 {
+		t.Errorf("%v used, want that the estimate stands for an answer that cannot be read", used)
+	}
+}
+
+// TestEndlessAnswers: an answer that does not end is cut off in time, and its caller knows.
+//
+// req: C12
+func TestEndlessAnswers(t *testing.T) {
+	t.Parallel()
+	for name := range apis {
+		b := newBench(t, func(s *setup) {
+			for i := range s.config.Upstreams {
+				s.config.Upstreams[i].Duration = 300 * time.Millisecond
+			}
+		})
+		for _, stream := range []bool{false, true} {
+			if got := b.call(name, stream, "Hello!\nsimulate: fault=endless chunk=1ms"); got.err == nil && got.status == http.StatusOK {
+				t.Errorf("%s, stream %v: got %d with %d bytes, want that it was cut off", name, stream, got.status, len(got.body))
+			}
+		}
+		b.settled()
+		if used := b.used("upstream", "account"); used["rpm"] != 2 {
+			t.Errorf("%s: %v used, want both calls", name, used)
+		}
+	}
+}
+
+// TestStrangeAnswers: whatever the provider answers passes, and what cannot be counted counts as
+// estimated.
+//
+// req: C12
+func TestStrangeAnswers(t *testing.T) {
+	t.Parallel()
+	answers := []string{
+		"", "\x00\xff", "null", "[]", "{}", `"text"`, strings.Repeat("[", 10_000), `{"usage":{"prompt_tokens":1e99,"completion_tokens":-5}}`,
+		`{"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":999999999999999999999}}`, "data: {\n\n", "data: [DONE]", strings.Repeat("data: x\n", 10_000),
+		"<html>a page</html>", `{"choices":[{"message":{"content":"` + strings.Repeat("x", 1<<20),
+	}
+	b := newBench(t, func(s *setup) {
+		s.config.Upstreams[0].Breaker = outbound.Breaker{Failures: -1}
+		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			i, _ := strconv.Atoi(r.Header.Get("X-Answer"))
+			w.Header()["Content-Type"] = r.Header["X-Kind"]
+			io.WriteString(w, answers[i])
+		})
+	})
+	for i, answer := range answers {
+		for _, kind := range []string{"application/json", "text/event-stream", "text/html", ""} {
+			for _, stream := range []bool{false, true} {
+				before := b.used("upstream", "account")
+				got := b.call("openai", stream, "Hello!", "X-Kind: "+kind, "X-Answer: "+strconv.Itoa(i))
+				if got.status != http.StatusOK || got.body != answer || got.err != nil {
+					t.Errorf("%.40q as %q: got %d %.60q %v", answer, kind, got.status, got.body, got.err)
+				}
+				b.settled()
+				after := b.used("upstream", "account")
+				if n := after["tokens"] - before["tokens"]; after["rpm"] != before["rpm"]+1 || n < 1 || n > 10_000_000 {
+					t.Errorf("%.40q as %q: %v used, and then %v", answer, kind, before, after)
+				}
+			}
+		}
+	}
+}
+
+// TestManyStreams: many streams at once are all whole.
+//
+// req: C12
+func TestManyStreams(t *testing.T) {
+	t.Parallel()
+	const streams = 400
+	b := newBench(t, nil)
+	first := b.call("openai", true, "Hello!\nsimulate: output=100")
+	var group sync.WaitGroup
+	limit := make(chan struct{}, 40)
+	for i := range streams {
+		limit <- struct{}{}
+		group.Go(func() {
+			defer func() { <-limit }()
+			got := b.call("openai", true, "Hello!\nsimulate: output=100", gateway.HeaderPriority+": "+fmt.Sprint(i%8))
+			if got.err != nil || got.status != http.StatusOK || strings.Count(got.body, "\n\n") != strings.Count(first.body, "\n\n") || !strings.HasSuffix(got.body, "data: [DONE]\n\n") {
+				t.Errorf("stream %d: %d %v, %d events", i, got.status, got.err, strings.Count(got.body, "\n\n"))
+			}
+		})
+	}
+	group.Wait()
+	b.settled()
+	if used := b.used("upstream", "account"); used["rpm"] != streams+1 {
+		t.Errorf("%v used", used)
+	}
+}

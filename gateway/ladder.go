@@ -1,0 +1,105 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/outbound"
+)
+
+// ladder makes a call that is counted, or gives what it can instead: an answer from the cache, one
+// that is too old while the quota is exhausted, another model's, a place in the queue, a refusal.
+func (x *exchange) ladder(c *call, body []byte) {
+	var k *keep
+	var old *answer
+	if m := &c.entry.Cache; m.TTL > 0 && !asksFor(x.r.Header, "no-store") {
+		k = &keep{key: x.cacheKey(c, body), most: x.h.opts.Cache / maxPart}
+		old = x.h.cache.get(k.key, time.Now())
+		switch {
+		case asksFor(x.r.Header, "no-cache"):
+			old = nil
+		case old != nil && time.Since(old.at) < m.TTL:
+			x.cached(old, CacheHit)
+			return
+		}
+	}
+	if old != nil || len(c.entry.Fallbacks) > 0 {
+		if x.instead(c, k, old) {
+			return
+		}
+	}
+	resp, err := x.send(c, x.wait)
+	if err != nil {
+		x.failed(err)
+		return
+	}
+	x.deliver(c, resp, k)
+}
+
+// instead makes the call if the quota grants it at once, and otherwise tries what may take its
+// place. It reports whether there was an answer; if not, the queue is left.
+func (x *exchange) instead(c *call, k *keep, old *answer) bool {
+	resp, err := x.send(c, 0)
+	if !exhausted(resp, err) {
+		x.end(c, k, resp, err)
+		return true
+	}
+	if old != nil {
+		drop(resp)
+		x.cached(old, CacheStale)
+		return true
+	}
+	for _, model := range c.entry.Fallbacks {
+		other := x.as(c, model)
+		if other == nil {
+			continue
+		}
+		if got, failed := x.send(other, 0); !exhausted(got, failed) {
+			drop(resp)
+			x.end(other, nil, got, failed)
+			return true
+		} else {
+			drop(got)
+		}
+	}
+	if resp != nil { // it was sent, and refused by the provider: the queue does not help it
+		x.deliver(c, resp, nil)
+		return true
+	}
+	return false
+}
+
+// end answers with the outcome of a call.
+func (x *exchange) end(c *call, k *keep, resp *http.Response, err error) {
+	if err != nil {
+		x.failed(err)
+		return
+	}
+	x.deliver(c, resp, k)
+}
+
+// statusOverloaded is Anthropic's.
+const statusOverloaded = 529
+
+// exhausted reports whether something else may take the place of a call: it was not granted, or the
+// provider refused it for its quota, or is overloaded.
+func exhausted(resp *http.Response, err error) bool {
+	if err == nil {
+		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == statusOverloaded
+	}
+	for _, e := range []error{drawgate.ErrLimited, drawgate.ErrQueueFull, drawgate.ErrDeadline, drawgate.ErrStoreUnavailable, outbound.ErrCircuitOpen} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// drop closes an answer that nobody gets. resp may be nil.
+func drop(resp *http.Response) {
+	if resp != nil {
+		_ = resp.Body.Close() // nobody reads it
+	}
+}

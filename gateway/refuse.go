@@ -1,0 +1,140 @@
+package gateway
+
+import (
+	"errors"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/admit"
+	"github.com/drawgate/drawgate/internal/failure"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/outbound"
+)
+
+// refusal is an answer of ours in the place of the provider's.
+type refusal struct {
+	kind     llm.ErrorKind
+	message  string // for people; no secrets, and nothing of the prompt
+	after    time.Duration
+	again    bool               // nothing was sent: the SDK may try again, whatever the kind says
+	decision *drawgate.Decision // of the quota, if it refused; may be nil
+}
+
+// errorOf returns the refusal that an error of a call means. known is false for one that has to be
+// logged.
+func errorOf(err error, upstream string) (why *refusal, known bool) {
+	if open, ok := errors.AsType[*outbound.CircuitOpenError](err); ok {
+		return &refusal{kind: llm.Unavailable, message: "calls to " + upstream + " fail, and none is made for a while", after: open.RetryAfter}, true
+	}
+	switch {
+	case errors.Is(err, outbound.ErrTooLarge):
+		return &refusal{kind: llm.TooLarge, message: err.Error()}, true
+	case errors.Is(err, outbound.ErrNoPrice):
+		return &refusal{kind: llm.NotFound, message: "this model has no price, and calls are limited by what they cost: have it added to gateway.prices"}, true
+	case errors.Is(err, errStopping):
+		return &refusal{kind: llm.Unavailable, message: errStopping.Error(), after: time.Second}, true
+	case errors.Is(err, outbound.ErrLate):
+		return &refusal{kind: llm.Unavailable, message: "the call could not be sent in time, and nothing was spent", after: time.Second}, false
+	case errors.Is(err, outbound.ErrHoldLost):
+		return &refusal{kind: llm.Lost, message: "what the call holds could not be renewed, so it was ended"}, false
+	case errors.Is(err, errSilent), errors.Is(err, errTooLong), errors.Is(err, os.ErrDeadlineExceeded):
+		return &refusal{kind: llm.TimedOut, message: upstream + " did not answer in time"}, false
+	}
+	if why := limited(err); why != nil {
+		return why, true
+	}
+	if _, ok := errors.AsType[*callError](err); ok {
+		return lost(err, upstream), false
+	}
+	return &refusal{kind: llm.ServerError, message: "the call could not be counted, and was not made: the log of the gateway says why"}, false
+}
+
+// limited returns the refusal of a call that the quota did not grant, or nil.
+func limited(err error) *refusal {
+	var d *drawgate.Decision
+	after := time.Duration(0)
+	if l, ok := errors.AsType[*drawgate.LimitedError](err); ok {
+		d = &l.Decision
+		after, _ = admit.RetryAfter(d)
+	}
+	text := strings.TrimPrefix(err.Error(), "outbound: ")
+	switch failure.Of(err) {
+	case failure.NeverFits:
+		return &refusal{kind: llm.BadRequest, message: text + ": make the prompt or its max_tokens smaller", decision: d}
+	case failure.Limited:
+		if d != nil && d.Reason == drawgate.Unavailable {
+			return &refusal{kind: llm.Unavailable, message: text, after: max(after, time.Second), decision: d}
+		}
+		return &refusal{kind: llm.RateLimited, message: text, after: after, decision: d}
+	case failure.TimedOut:
+		return &refusal{kind: llm.RateLimited, message: text, after: max(after, time.Second), decision: d}
+	case failure.QueueFull:
+		return &refusal{kind: llm.Overloaded, message: "as many calls wait as may: try again later", after: max(after, time.Second), decision: d}
+	case failure.Unavailable, failure.Closed, failure.TooManyOpen:
+		return &refusal{kind: llm.Unavailable, message: "the store of the quota does not answer, and without it nothing is granted", after: time.Second}
+	}
+	return nil
+}
+
+// lost returns the refusal of a call that went wrong on its way. Details are for the log alone:
+// they have addresses.
+func lost(err error, upstream string) *refusal {
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+		return &refusal{kind: llm.TimedOut, message: upstream + " did not answer in time", again: dialled(err)}
+	}
+	if dialled(err) {
+		return &refusal{kind: llm.Lost, message: upstream + " cannot be reached; nothing was sent", again: true}
+	}
+	return &refusal{kind: llm.Lost, message: "the connection to " + upstream + " was lost; the call may have been counted there"}
+}
+
+// dialled reports whether a call failed before there was a connection.
+func dialled(err error) bool {
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "dial"
+}
+
+// failed answers a call that was not made, or got no answer.
+func (x *exchange) failed(err error) {
+	if x.r.Context().Err() != nil {
+		return // nobody reads it
+	}
+	why, known := errorOf(err, x.up.config.Name)
+	if !known {
+		x.h.warn("a call failed", "upstream", x.up.config.Name, "key", x.key.Name, "error", err)
+	}
+	x.refuse(why)
+}
+
+// refuse answers in the provider's own form.
+func (x *exchange) refuse(why *refusal) {
+	resp := x.up.config.Profile.Error(why.kind, why.message, why.after)
+	h := x.w.Header()
+	maps.Copy(h, resp.Header)
+	if why.again {
+		h.Del("X-Should-Retry")
+	}
+	if why.decision != nil {
+		after := h["Retry-After"]
+		x.h.headers.Append(h, why.decision)
+		if h["Retry-After"] = after; after == nil {
+			delete(h, "Retry-After")
+		}
+	}
+	h.Set("Cache-Control", "no-store")
+	if x.ask.queued > 0 {
+		h.Set(HeaderQueued, strconv.FormatInt(x.ask.queued.Milliseconds(), 10))
+	}
+	h.Set("Content-Length", strconv.Itoa(len(resp.Body)))
+	_ = x.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a test's recorder has none
+	x.w.WriteHeader(resp.Status)
+	if x.r.Method != http.MethodHead {
+		_, _ = x.w.Write(resp.Body) // whoever has left needs no answer
+	}
+}

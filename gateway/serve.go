@@ -1,0 +1,57 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Time limits for clients. Requests and answers have their own, piece by piece.
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 64 << 10
+)
+
+// Serve answers requests on ln until ctx ends. Then it stops accepting connections, refuses calls
+// that wait in the queue, lets the others end for [Options].Drain, cuts off what is left, and
+// closes ln. It returns nil if it was stopped by ctx and nothing was cut off.
+func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(h.opts.Logger.Handler(), slog.LevelDebug), // about connections, as often as clients like
+	}
+	serve := srv.Serve
+	if h.opts.TLS != nil {
+		srv.TLSConfig = h.opts.TLS.Clone()
+		serve = func(ln net.Listener) error { return srv.ServeTLS(ln, "", "") }
+	}
+	done := make(chan error, 1)
+	go func() { done <- serve(ln) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	_ = h.Close() // it has no error
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Drain)
+	defer cancel()
+	if err := srv.Shutdown(end); err != nil {
+		return errors.Join(fmt.Errorf("gateway: running answers were cut off after %v: %w", h.opts.Drain, err), srv.Close())
+	}
+	return nil
+}
+
+// Close refuses calls that wait in the queue, and all later ones that would. Running calls end by
+// themselves.
+func (h *Handler) Close() error {
+	h.stop()
+	if h.own != nil {
+		h.own.CloseIdleConnections()
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/outbound"
+)
+
+// upstream is an [Upstream] in force.
+type upstream struct {
+	config    *Upstream
+	client    *outbound.Client
+	transport *outbound.Transport
+}
+
+// upstream puts one in force.
+func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
+	client := outbound.New(&quota{h, cmp.Or(u.Owner, u.Name)}, &outbound.Options{
+		Upstream: u.Name, Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries, Observer: h.opts.Observer,
+	})
+	opts := &outbound.TransportOptions{
+		Base:    &watch{base: h.opts.Base, silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration)},
+		MaxBody: h.opts.MaxBody, Prices: prices, Call: countCaller,
+	}
+	if u.Likely {
+		e := &llm.Estimator{}
+		opts.Estimate, opts.Ended = e.Likely, e.Learn
+	}
+	return &upstream{u, client, outbound.NewTransport(client, u.Profile, opts)}
+}
+
+// ask is how a call is counted, and what was granted. It is in the context of the call.
+type ask struct {
+	model  *Model
+	caller *rules.Attributes
+	labels []drawgate.Label
+	level  int           // its priority
+	wait   time.Duration // longest wait in the queue; 0: none
+
+	decision drawgate.Decision // of the latest grant
+	queued   time.Duration     // until it was granted
+}
+
+type askKey struct{}
+
+// askOf returns the ask of a call, which has one.
+func askOf(ctx context.Context) *ask {
+	a, _ := ctx.Value(askKey{}).(*ask)
+	return a
+}
+
+// countCaller says how a call is counted, in addition to what its body says.
+func countCaller(r *http.Request, _ *llm.Call, count *outbound.Call) error {
+	a := askOf(r.Context())
+	count.Caller, count.Labels, count.Priority, count.NoWait = a.caller, a.labels, a.level, a.wait <= 0
+	return nil
+}
+
+// errStopping ends waits in the queue.
+var errStopping = errors.New("gateway: this process is stopping: send the call again, to another one")
+
+// quota is the quota of an upstream: a policy by the call's model, under the owner's key.
+type quota struct {
+	h     *Handler
+	owner string
+}
+
+var _ outbound.Quota = (*quota)(nil)
+
+func (q *quota) policies(a *ask) *outbound.Policies {
+	return &outbound.Policies{Engine: q.h.engine, Owner: q.owner, Policy: func(string) (string, error) { return a.model.Policy, nil }}
+}
+
+// Take implements [outbound.Quota].
+func (q *quota) Take(ctx context.Context, c *outbound.Call, hold time.Duration) (outbound.Grant, error) {
+	a := askOf(ctx)
+	began := time.Now()
+	if !c.NoWait {
+		bounded, cancel := context.WithTimeoutCause(ctx, a.wait, drawgate.ErrDeadline)
+		defer cancel()
+		var end context.CancelCauseFunc
+		ctx, end = context.WithCancelCause(bounded)
+		defer end(nil)
+		defer context.AfterFunc(q.h.life, func() { end(errStopping) })() //nolint:contextcheck // not the call's
+	}
+	g, err := q.policies(a).Take(ctx, c, hold)
+	a.queued += time.Since(began)
+	if err != nil {
+		if errors.Is(context.Cause(ctx), errStopping) {
+			return nil, errStopping
+		}
+		return nil, err
+	}
+	a.decision = *g.Decision()
+	return g, nil
+}
+
+// Pause implements [outbound.Quota].
+func (q *quota) Pause(ctx context.Context, c *outbound.Call, p drawgate.Pause) error {
+	return q.policies(askOf(ctx)).Pause(ctx, c, p)
+}
+
+// attributes is what rules see of a call. class is of its key.
+func attributes(r *http.Request, up *upstream, key *Key, call *llm.Call) *rules.Attributes {
+	return &rules.Attributes{
+		Method: r.Method, Path: r.URL.Path, Host: r.Host, IP: clientIP(r), User: key.User, Class: key.Class, Headers: withoutKeys(r.Header),
+		Extra: map[string]string{
+			"key": key.Name, "team": key.Team, "user": key.User, "upstream": up.config.Name, "provider": up.config.Profile.Name,
+			"model": call.Model, "family": call.Family, "operation": string(call.Operation),
+		},
+	}
+}

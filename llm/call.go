@@ -1,0 +1,133 @@
+package llm
+
+import "github.com/drawgate/drawgate"
+
+const maxAmount = drawgate.MaxAmount
+
+// Units that profiles count, in addition to [drawgate.UnitRequests].
+const (
+	UnitTokens       = "tokens"        // input and output together
+	UnitInputTokens  = "input_tokens"  // of the prompt
+	UnitOutputTokens = "output_tokens" // of the answer, reasoning included
+	UnitImages       = "images"        // that are made
+)
+
+// Operation is what a call asks a provider for.
+type Operation string
+
+// The operations that profiles know. OpOther is everything else, such as listing models: it is
+// passed on, and counted as a request only if [Profile.CountOther] says so.
+const (
+	OpOther          Operation = "other"
+	OpChat           Operation = "chat"
+	OpCompletions    Operation = "completions"
+	OpResponses      Operation = "responses"
+	OpEmbeddings     Operation = "embeddings"
+	OpMessages       Operation = "messages"
+	OpCountTokens    Operation = "count_tokens" // of Anthropic and Gemini: free, with a limit of its own
+	OpGenerate       Operation = "generateContent"
+	OpStreamGenerate Operation = "streamGenerateContent"
+	OpGeneric        Operation = "generic"
+	maxModel                   = 256     // bytes of a model's name
+	maxAnswers                 = 1 << 16 // choices of one call
+	maxBody                    = 1 << 30 // bytes of a request body
+)
+
+// MediaKind is a kind of input that is not text.
+type MediaKind uint8
+
+// The kinds of media.
+const (
+	Image MediaKind = iota
+	Audio
+	Video
+	File // such as a PDF
+	numMedia
+)
+
+var mediaNames = [numMedia]string{"image", "audio", "video", "file"}
+
+// String returns "image", "audio", "video" or "file".
+func (k MediaKind) String() string {
+	if k < numMedia {
+		return mediaNames[k]
+	}
+	return "unknown"
+}
+
+// Media counts the inputs of one kind.
+type Media struct {
+	Count int64 // of all
+	Named int64 // of those that the body only names, by an address or an id: their size is not known
+	Bytes int64 // of the others, decoded
+}
+
+// Call is what a request asks a provider for, as far as it matters to quotas. It keeps nothing of
+// the prompt. It is made by [Profile.Parse] and may be read by several goroutines.
+type Call struct {
+	Operation Operation
+	Model     string // as the call names it; "" for OpOther
+	Family    string // of models that share a limit: see Profile.Families
+	Owner     string // of the quota, by the profile's OwnerHeaders; "" if the call names none
+
+	Stream       bool // the answer comes in pieces
+	IncludeUsage bool // OpenAI's stream_options.include_usage: the stream will tell the usage
+	Background   bool // the response only says that the answer will be made
+
+	MaxOutput int64 // largest number of tokens of one answer, as the call says; -1 if it does not
+	Answers   int64 // how many are asked for, at least 1: n, candidateCount
+	Inputs    int64 // texts of a list: of embeddings, of completions, items of responses; otherwise 0
+
+	Messages int64 // in the prompt, at least 1
+	Tools    int64 // tools that the model may use
+	Text     Text  // of the prompt
+	Schemas  Text  // of tools and of the answer's format
+	Media    [4]Media
+	// Hidden counts parts of the prompt that only the provider knows, such as a previous response,
+	// a stored prompt or cached content. Their size is not known: an upper bound of a call that has
+	// any is the model's whole context.
+	Hidden int64
+	// Searches counts tools that put results into the prompt at the provider's side, such as a
+	// search of the web. They make the prompt longer than what is sent.
+	Searches int64
+	// Exact is the number of tokens in Text and Schemas by [Profile.Tokenizer], or -1.
+	Exact int64
+
+	profile string
+	size    int   // of the body
+	edit    edits // where the body says whether a stream tells its usage
+}
+
+// Estimate is how many tokens a call is expected to use. [Profile.Upper] and [Estimator.Likely]
+// make it.
+type Estimate struct {
+	Input  int64 // tokens of the prompt, at least 1 for a call that has one
+	Output int64 // the largest number of tokens of all answers together
+	Upper  bool  // Input is an upper bound
+
+	likely float64 // Input before the correction, of text alone
+	fixed  float64 // Input of everything that is not text
+}
+
+// Usage is what a call has used, by the provider's word or, where that is missing, by what it has
+// delivered.
+type Usage struct {
+	// Input is the number of all tokens of the prompt, those that were read from and written to a
+	// cache included. InputKnown says that the provider told it.
+	Input      int64
+	InputKnown bool
+	CacheRead  int64 // of Input: read from a cache
+	CacheWrite int64 // of Input: written to a cache
+	// Output is the number of all tokens of the answers, reasoning included. Without the provider's
+	// word it is an upper bound of what was delivered so far. OutputKnown says that the provider
+	// told it; while Final is false it may still grow.
+	Output      int64
+	OutputKnown bool
+	Reasoning   int64 // of Output, as far as the provider tells
+	// Total is the provider's own sum, 0 if it tells none.
+	Total int64
+	// Final says that the provider told the usage of the whole call.
+	Final bool
+	// Ended says that the whole answer was read.
+	Ended bool
+}

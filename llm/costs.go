@@ -1,0 +1,152 @@
+package llm
+
+import "github.com/drawgate/drawgate"
+
+// charsPerToken is how OpenAI's documentation says it estimates tokens when a call starts, as far
+// as it says: from the number of characters. Four is the number that its help pages give.
+const charsPerToken = 4
+
+// Admission returns the units to reserve before a call is sent, in the order of the profile's
+// Units: never less than what the provider counts when the call starts, and, if the estimate is an
+// upper bound, never less than what it will have counted when the call ends. It is empty for an
+// operation that does not count.
+//
+// A policy may have fewer units: leave out those that it does not have.
+//
+//   - requests: 1; for a batch of embeddings of Gemini one for each text.
+//   - tokens: input and largest output together. OpenAI counts the larger of max_tokens and an
+//     estimate from the characters when a call starts, and the true number can be their sum.
+//   - input_tokens: the input. Reads from a cache are known only afterwards.
+//   - output_tokens: the largest output.
+func (p *Profile) Admission(c *Call, e Estimate) []drawgate.Cost {
+	if !p.Counts(c.Operation) {
+		return nil
+	}
+	output := e.Output
+	if p.OutputAtStart {
+		output = max(output, p.MaxOutput(c))
+	}
+	var costs []drawgate.Cost
+	for _, unit := range p.Units {
+		var n int64
+		switch unit {
+		case drawgate.UnitRequests:
+			n = p.requests(c)
+		case UnitTokens:
+			n = max(add(e.Input, output), p.atStart(c))
+		case UnitInputTokens:
+			n = e.Input
+		case UnitOutputTokens:
+			n = output
+		default:
+			continue
+		}
+		if unit != drawgate.UnitRequests && c.Operation == OpOther {
+			continue // only the request is known
+		}
+		costs = append(costs, drawgate.Units(unit, n))
+	}
+	return costs
+}
+
+func (p *Profile) requests(c *Call) int64 {
+	if p.wire == wireGemini && c.Operation == OpEmbeddings {
+		return max(1, c.Inputs)
+	}
+	return 1
+}
+
+// atStart is what a provider that counts input and output together counts when a call starts.
+// Nothing says that it is corrected later.
+func (p *Profile) atStart(c *Call) int64 {
+	n := (c.Text.Runes + c.Schemas.Runes + charsPerToken - 1) / charsPerToken
+	if c.MaxOutput >= 0 {
+		n = max(n, p.MaxOutput(c))
+	}
+	return n
+}
+
+// Settlement returns the units to settle a reservation with, given what was reserved for: what the
+// provider counts for the call when it is over. It never gives back what the provider still counts:
+//
+//   - tokens: at least what OpenAI counted when the call started.
+//   - input_tokens: the whole input, without what was read from a cache if the family's CacheReads
+//     is false. If the provider did not tell, the estimate stands.
+//   - output_tokens: the whole output. If the provider did not tell the final number, it is what
+//     was delivered by an answer that ended, or by a stream that was cut off after it had begun.
+//     Otherwise the provider may still be working, and the reservation stands: no answer was heard,
+//     or it is made in the background.
+//
+// For a call that the provider refused or failed see [Profile.Failed]. A call that was never sent
+// is cancelled, not settled.
+func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
+	if !p.Counts(c.Operation) {
+		return nil
+	}
+	if c.Operation == OpOther {
+		return p.Admission(c, held)
+	}
+	input, counted := held.Input, held.Input
+	if u.InputKnown {
+		input, counted = u.Input, u.Input
+		if f := p.Family(c.Model); !f.CacheReads {
+			counted = max(0, counted-max(0, u.CacheRead))
+		}
+	}
+	output := settledOutput(c, held, u)
+	var costs []drawgate.Cost
+	for _, unit := range p.Units {
+		var n int64
+		switch unit {
+		case drawgate.UnitRequests:
+			n = p.requests(c)
+		case UnitTokens:
+			n = max(add(input, output), u.Total, p.atStart(c))
+		case UnitInputTokens:
+			n = counted
+		case UnitOutputTokens:
+			n = output
+		default:
+			continue
+		}
+		costs = append(costs, drawgate.Units(unit, min(max(n, 0), maxAmount)))
+	}
+	return costs
+}
+
+// settledOutput returns the tokens of a call's answers, as far as they are known.
+func settledOutput(c *Call, held Estimate, u Usage) int64 {
+	switch {
+	case u.Final:
+		return u.Output
+	case c.Operation == OpEmbeddings:
+		return 0
+	}
+	n := u.Output
+	if !u.OutputKnown { // what was delivered is bounded by what was asked for
+		n = min(n, held.Output)
+	}
+	begun := u.Ended || c.Stream && u.Output > 0
+	if c.Background || !begun {
+		n = max(n, held.Output)
+	}
+	return n
+}
+
+// Failed returns the units that stay counted for a call that the provider answered with an error,
+// without any usage: the request, and, if the profile's FailedInput says so, the input that was
+// reserved. Both OpenAI and Gemini count failed requests. An answer that ends with an error after
+// it has begun is settled as any other: see [Profile.Settlement].
+func (p *Profile) Failed(c *Call, held Estimate) []drawgate.Cost {
+	costs := p.Admission(c, held)
+	for i := range costs {
+		switch {
+		case costs[i].Unit == drawgate.UnitRequests:
+		case costs[i].Unit == UnitOutputTokens || !p.FailedInput:
+			costs[i].N = 0
+		case costs[i].Unit == UnitTokens:
+			costs[i].N = max(held.Input, p.atStart(c))
+		}
+	}
+	return costs
+}

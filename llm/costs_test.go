@@ -1,0 +1,238 @@
+package llm_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/llm"
+)
+
+func units(pairs ...any) (costs []drawgate.Cost) {
+	for i := 0; i < len(pairs); i += 2 {
+		costs = append(costs, drawgate.Units(pairs[i].(string), int64(pairs[i+1].(int))))
+	}
+	return costs
+}
+
+// TestCosts: what each provider counts when a call starts and when it is over.
+func TestCosts(t *testing.T) {
+	t.Parallel()
+	final := func(input, read, write, output int64) llm.Usage {
+		return llm.Usage{Input: input, InputKnown: true, CacheRead: read, CacheWrite: write, Output: output, OutputKnown: true, Final: true}
+	}
+	est := llm.Estimate{Input: 100, Output: 50}
+	for _, c := range []struct {
+		name, profile, path, body string
+		used                      llm.Usage
+		admitted, settled         []drawgate.Cost
+	}{
+		{"OpenAI keeps max_tokens", "openai", "/v1/chat/completions", `{"max_tokens":50}`, final(20, 0, 0, 5), units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 50)},
+		{"OpenAI counts what is true", "openai", "/v1/chat/completions", `{"max_tokens":50}`, final(120, 100, 0, 45), units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 165)},
+		{"OpenAI without max_tokens", "openai", "/v1/responses", `{"model":"gpt-4o"}`, final(20, 0, 0, 5), units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 25)},
+		{"OpenAI keeps its own estimate", "openai", "/v1/responses", `{"input":"` + strings.Repeat("a", 400) + `","max_output_tokens":1}`, final(20, 0, 0, 1), units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 100)},
+		{"a provider's own sum", "openai", "/v1/chat/completions", `{"max_tokens":5}`, llm.Usage{Input: 20, InputKnown: true, Output: 5, OutputKnown: true, Total: 90, Final: true}, units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 90)},
+		{"OpenAI cut off", "openai", "/v1/chat/completions", `{"max_tokens":5,"stream":true}`, llm.Usage{Output: 30}, units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 130)},
+		{"embeddings", "openai", "/v1/embeddings", `{"input":"x"}`, llm.Usage{Input: 8, InputKnown: true, OutputKnown: true, Final: true}, units("requests", 1, "tokens", 100), units("requests", 1, "tokens", 8)},
+		{"Anthropic without cache reads", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":50}`, final(100, 70, 20, 30), units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 30, "output_tokens", 30)},
+		{"Haiku 3.5 with cache reads", "anthropic", "/v1/messages", `{"model":"claude-3-5-haiku-latest","max_tokens":50}`, final(100, 70, 20, 30), units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 30)},
+		{"Anthropic cut off", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`, llm.Usage{Input: 80, InputKnown: true, Output: 500}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 50)},
+		{"Anthropic told more than was asked for", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Input: 80, InputKnown: true, Output: 70, OutputKnown: true}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 70)},
+		{"Anthropic cut off early", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`, llm.Usage{Input: 80, InputKnown: true, Output: 5, OutputKnown: true}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 5)},
+		{"nothing was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
+		{"nothing of a stream was heard", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`, llm.Usage{}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
+		{"a part of an answer was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Output: 7}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
+		{"an answer without usage", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Output: 7, Ended: true}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 7)},
+		{"in the background", "openai", "/v1/responses", `{"model":"gpt-4o","background":true}`, llm.Usage{Ended: true}, units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 100+16_384)},
+		{"Gemini counts the input", "gemini", "/v1beta/models/gemini-2.5-pro:generateContent", `{}`, final(90, 40, 0, 1000), units("requests", 1, "input_tokens", 100), units("requests", 1, "input_tokens", 90)},
+		{"Gemini's batch", "gemini", "/v1beta/models/e:batchEmbedContents", `{"requests":[{},{},{}]}`, final(9, 0, 0, 0), units("requests", 3, "input_tokens", 100), units("requests", 3, "input_tokens", 9)},
+		{"counting is free", "gemini", "/v1beta/models/gemini-2.5-pro:countTokens", `{}`, llm.Usage{}, nil, nil},
+		{"listing is free", "openai", "/v1/models", ``, llm.Usage{}, nil, nil},
+	} {
+		p := profile(t, c.profile)
+		call := parse(t, p, c.path, c.body)
+		held := est
+		if call.MaxOutput < 0 && c.profile == "openai" {
+			held.Output = p.MaxOutput(call)
+		}
+		if got := p.Admission(call, held); !slices.Equal(got, c.admitted) {
+			t.Errorf("%s: admitted with %v, want %v", c.name, got, c.admitted)
+		}
+		if got := p.Settlement(call, held, c.used); !slices.Equal(got, c.settled) {
+			t.Errorf("%s: settled with %v, want %v", c.name, got, c.settled)
+		}
+	}
+}
+
+func TestSwitches(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "anthropic")
+	call := parse(t, p, "/v1/messages", `{"max_tokens":1000}`)
+	small := llm.Estimate{Input: 10, Output: 200}
+	if got := p.Admission(call, small); got[2].N != 200 {
+		t.Errorf("output that is counted as it is produced: %v", got)
+	}
+	p.OutputAtStart = true
+	if got := p.Admission(call, small); got[2].N != 1000 {
+		t.Errorf("output that is counted at the start: %v", got)
+	}
+	if got := p.Failed(call, small); !slices.Equal(got, units("requests", 1, "input_tokens", 10, "output_tokens", 0)) {
+		t.Errorf("a call that failed counts %v", got)
+	}
+	p.FailedInput = false
+	if got := p.Failed(call, small); !slices.Equal(got, units("requests", 1, "input_tokens", 0, "output_tokens", 0)) {
+		t.Errorf("a call that failed, whose input does not count, counts %v", got)
+	}
+	p = profile(t, "openai")
+	p.CountOther = true
+	if got := p.Admission(parse(t, p, "/v1/files", ``), llm.Estimate{}); !slices.Equal(got, units("requests", 1)) {
+		t.Errorf("other calls count %v", got)
+	}
+}
+
+// TestSettlementNeverCreditsTooMuch: reserved by the upper bound, a call is never settled with more
+// than what was reserved, nor with less than what the provider counts.
+func TestSettlementNeverCreditsTooMuch(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		a := rapid.SampledFrom([]struct{ name, path string }{
+			{"openai", "/v1/chat/completions"},
+			{"anthropic", "/v1/messages"},
+			{"gemini", "/v1beta/models/g:generateContent"},
+		}).Draw(t, "api")
+		p, _ := llm.ByName(a.name)
+		q, _ := json.Marshal(rapid.String().Draw(t, "text"))
+		most := rapid.Int64Range(1, 5000).Draw(t, "max_tokens")
+		body, _ := json.Marshal(map[string]any{
+			"max_tokens": most, "generationConfig": map[string]any{"maxOutputTokens": most},
+			"messages": []any{map[string]any{"content": json.RawMessage(q)}}, "contents": []any{map[string]any{"parts": []any{map[string]any{"text": json.RawMessage(q)}}}},
+		})
+		c, err := p.Parse(http.MethodPost, a.path, nil, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := p.Upper(c)
+		u := llm.Usage{
+			Input: rapid.Int64Range(0, held.Input).Draw(t, "input"), InputKnown: rapid.Bool().Draw(t, "told"),
+			Output: rapid.Int64Range(0, most).Draw(t, "output"), OutputKnown: rapid.Bool().Draw(t, "told output"),
+		}
+		u.CacheRead = rapid.Int64Range(0, u.Input).Draw(t, "read")
+		u.Final = u.InputKnown && u.OutputKnown && rapid.Bool().Draw(t, "final")
+		before, after := p.Admission(c, held), p.Settlement(c, held, u)
+		for i := range before {
+			if after[i].Unit != before[i].Unit || after[i].N > before[i].N {
+				t.Fatalf("admitted with %v, settled with %v", before, after)
+			}
+			least := int64(0)
+			switch {
+			case after[i].Unit == llm.UnitTokens:
+				least = most // what OpenAI counted at the start
+				if u.InputKnown {
+					least = max(least, u.Input+u.Output)
+				}
+			case after[i].Unit == llm.UnitOutputTokens:
+				least = u.Output
+			case after[i].Unit == llm.UnitInputTokens && !u.InputKnown:
+				least = held.Input
+			case after[i].Unit == llm.UnitInputTokens && a.name == "gemini":
+				least = u.Input
+			case after[i].Unit == llm.UnitInputTokens:
+				least = u.Input - u.CacheRead
+			}
+			if after[i].N < least {
+				t.Fatalf("settled with %v, the provider counts at least %d", after[i], least)
+			}
+		}
+	})
+}
+
+// TestPrices: integer arithmetic, rounded up, with each kind of token at its own price.
+func TestPrices(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "anthropic")
+	prices := &llm.Prices{Currency: "USD", Models: map[string]llm.Price{
+		"claude-sonnet-4": {Input: 3_000_000, CacheRead: 300_000, CacheWrite: 3_750_000, Output: 15_000_000},
+		"free":            {},
+		"tiny":            {Input: 1},
+		"huge":            {Input: llm.MaxPrice, Output: llm.MaxPrice},
+	}}
+	cost := func(model string, u llm.Usage) int64 {
+		t.Helper()
+		unit, n, err := prices.Cost(parse(t, p, "/v1/messages", `{"model":"`+model+`"}`), llm.Estimate{Input: 500, Output: 10}, u)
+		if err != nil || unit != "usd_micros" {
+			t.Fatal(unit, err)
+		}
+		return n
+	}
+	for _, c := range []struct {
+		model string
+		used  llm.Usage
+		want  int64
+	}{
+		{"claude-sonnet-4-5", llm.Usage{Input: 1000, InputKnown: true, CacheRead: 400, CacheWrite: 100, Output: 200, Final: true}, 500*3 + 120 + 375 + 3000},
+		{"claude-sonnet-4-5", llm.Usage{Output: 1}, 1500 + 150},
+		{"claude-sonnet-4-5", llm.Usage{Output: 1, Ended: true}, 1500 + 15},
+		{"free", llm.Usage{Input: 1000, InputKnown: true}, 0},
+		{"tiny", llm.Usage{Input: 1, InputKnown: true}, 1},
+		{"tiny", llm.Usage{Input: 1_000_001, InputKnown: true}, 2},
+		{"huge", llm.Usage{Input: drawgate.MaxAmount, InputKnown: true, Output: drawgate.MaxAmount}, drawgate.MaxAmount},
+		{"tiny", llm.Usage{Input: -5, InputKnown: true, CacheRead: 7}, 0},
+	} {
+		if got := cost(c.model, c.used); got != c.want {
+			t.Errorf("%s %+v: %d, want %d", c.model, c.used, got, c.want)
+		}
+	}
+	call := parse(t, p, "/v1/messages", `{"model":"claude-sonnet-4-5"}`)
+	if _, n, err := prices.Hold(call, llm.Estimate{Input: 1000, Output: 100}); err != nil || n != 3750+1500 {
+		t.Errorf("hold %d %v, want all input at the price of a cache write", n, err)
+	}
+	call.Model, call.Family = "other", "other"
+	if _, _, err := prices.Cost(call, llm.Estimate{}, llm.Usage{}); err == nil || !strings.HasPrefix(err.Error(), `llm: model "other" has no price`) {
+		t.Errorf("a model without a price: %v", err)
+	}
+	for text, want := range map[string]int64{"2.50": 2_500_000, "0.075": 75_000, "15": 15_000_000, "0": 0, ".5": 500_000, "1000000": llm.MaxPrice} {
+		if got, err := llm.ParsePrice(text); err != nil || got != want {
+			t.Errorf("%q is %d (%v), want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", ".", "1.", "-1", "1e3", "1,5", "0.0000001", "10000000", "1000001", "x"} {
+		if n, err := llm.ParsePrice(text); err == nil {
+			t.Errorf("%q is %d", text, n)
+		}
+	}
+}
+
+// TestPresetsCompile: every preset is a policy, and its units are those that its provider counts.
+func TestPresetsCompile(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for _, preset := range llm.Presets() {
+		if names[preset.Name] || preset.Source == "" || preset.Date == "" {
+			t.Errorf("%q occurs twice, or has no source or date", preset.Name)
+		}
+		names[preset.Name] = true
+		if _, err := preset.Policy.Compile(); err != nil {
+			t.Error(err)
+		}
+		p := profile(t, preset.Profile)
+		for _, l := range preset.Policy.Limits {
+			unit := l.Unit
+			if unit == "" {
+				unit = drawgate.UnitRequests
+			}
+			if !slices.Contains(p.Units, unit) {
+				t.Errorf("%s: %s does not count %q", preset.Name, preset.Profile, unit)
+			}
+		}
+	}
+	for _, name := range []string{"gemini-2.5-flash", "gemini-2.5-pro", "gemini-translation"} {
+		if !names[name] {
+			t.Errorf("there is no preset %q", name)
+		}
+	}
+}

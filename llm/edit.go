@@ -1,0 +1,118 @@
+package llm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Errors of Parse beyond those of JSON.
+var (
+	errKind  = errors.New("a value of another type than the provider accepts")
+	errCount = errors.New("a number of tokens or answers that is negative, a fraction or too large")
+	errModel = fmt.Errorf("a model's name of more than %d bytes", maxModel)
+)
+
+// edits are positions in a body, 0 where there is nothing.
+type edits struct {
+	body                int64 // behind the opening brace
+	options, optionsEnd int64 // of the value of stream_options
+	null                bool  // that value is null
+	usage, usageEnd     int64 // of the value of stream_options.include_usage
+	model, modelEnd     int64 // of the value of model
+}
+
+// NeedsUsage reports whether the answer is a stream that will not tell its usage: one of OpenAI's
+// chat or completions whose stream_options.include_usage is not set.
+func (c *Call) NeedsUsage() bool {
+	return c.Stream && !c.IncludeUsage && (c.Operation == OpChat || c.Operation == OpCompletions)
+}
+
+// WithUsage returns the body of the call with stream_options.include_usage set, everything else
+// byte for byte as it was. It returns body itself if nothing needs to be changed. body must be what
+// the call was parsed from; the error says that it is not.
+//
+// The stream then has one chunk more before its end, with the usage and no choices, and a field
+// usage of null in every other chunk. Callers who did not ask for it must cope with that, as the
+// official clients do.
+func (c *Call) WithUsage(body []byte) ([]byte, error) {
+	if !c.NeedsUsage() {
+		return body, nil
+	}
+	e := &c.edit
+	if len(body) != c.size || e.body == 0 || e.body > int64(len(body)) {
+		return nil, fmt.Errorf("llm: the body has %d bytes, the call was parsed from %d: give the same one", len(body), c.size)
+	}
+	switch {
+	case e.usageEnd > 0:
+		return splice(body, e.usage, e.usageEnd, "true"), nil
+	case e.null:
+		return splice(body, e.options, e.optionsEnd, `{"include_usage":true}`), nil
+	case e.optionsEnd > 0:
+		return insert(body, e.options+1, `"include_usage":true`), nil
+	}
+	return insert(body, e.body, `"stream_options":{"include_usage":true}`), nil
+}
+
+// WithModel returns the path and the body of a call of another model, everything else byte for byte
+// as it was: the model is in one of them, or in both. path and body must be what the call was
+// parsed from, and model a name of 1 to 256 letters, digits and -._:@/; the error says that they
+// are not.
+func (c *Call) WithModel(path string, body []byte, model string) (newPath string, newBody []byte, err error) {
+	if model == "" || len(model) > maxModel || strings.Trim(model, modelChars) != "" {
+		return "", nil, fmt.Errorf("llm: %.80q is not a model's name", model)
+	}
+	e := &c.edit
+	if len(body) != c.size || e.modelEnd > int64(len(body)) {
+		return "", nil, fmt.Errorf("llm: the body has %d bytes, the call was parsed from %d: give the same one", len(body), c.size)
+	}
+	newPath, inPath := withModel(path, model)
+	switch {
+	case e.modelEnd > 0:
+		body = splice(body, e.model, e.modelEnd, `"`+model+`"`)
+	case !inPath:
+		return "", nil, fmt.Errorf("llm: a call of %s does not name its model", c.Operation)
+	}
+	return newPath, body, nil
+}
+
+// modelChars are in the names of models.
+const modelChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:@/"
+
+// withModel replaces the model in a path that has one: /models/{model}:{operation} of Gemini, and
+// Azure's /deployments/{deployment}/.
+func withModel(path, model string) (string, bool) {
+	if before, rest, ok := strings.Cut(path, "/models/"); ok {
+		if i := strings.LastIndexByte(rest, ':'); i >= 0 {
+			return before + "/models/" + model + rest[i:], true
+		}
+	}
+	if before, rest, ok := strings.Cut(path, "/deployments/"); ok {
+		if i := strings.IndexByte(rest, '/'); i >= 0 {
+			return before + "/deployments/" + model + rest[i:], true
+		}
+	}
+	return path, false
+}
+
+// insert inserts a member at the start of an object, behind its opening brace.
+func insert(body []byte, at int64, member string) []byte {
+	for _, b := range body[at:] {
+		switch b {
+		case ' ', '\t', '\r', '\n':
+			continue
+		case '}':
+			return splice(body, at, at, member)
+		}
+		break
+	}
+	return splice(body, at, at, member+",")
+}
+
+// splice returns body with the bytes from start to end replaced.
+func splice(body []byte, start, end int64, text string) []byte {
+	out := make([]byte, 0, len(body)+len(text))
+	out = append(out, body[:start]...)
+	out = append(out, text...)
+	return append(out, body[end:]...)
+}

@@ -1,0 +1,186 @@
+package llm
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// Observed is what a response's headers say about one limit.
+type Observed struct {
+	Unit  string // what it counts; UnitTokens may be either side of Anthropic's, whichever is tightest
+	Scope string // "" for the usual limit; "project", "priority" or "fast" for others
+	// Limit is the amount. The window is not told, and is a minute as a rule. It is at least 1.
+	Limit int64
+	// Remaining is what is left, or -1 if that is not known. It is a multiple of Step.
+	Remaining int64
+	Step      int64
+	// ResetAt is when all of it is available again, not when some of it is; zero if not known.
+	ResetAt time.Time
+}
+
+// maxReset is the longest time to a reset that is believed: a month.
+const maxReset = 31 * 24 * time.Hour
+
+// limitHeader names the headers of one limit.
+type limitHeader struct {
+	unit, scope             string
+	limit, remaining, reset string
+	step                    int64
+}
+
+// Observed reads the limits in a response's headers. Whatever is malformed or contradicts itself is
+// left out; a limit of 0 or -1 is Azure's way to say that it does not know.
+func (p *Profile) Observed(h http.Header, now time.Time) []Observed {
+	var out []Observed
+	for _, l := range p.limitHeaders() {
+		limit, ok := wireNumber(h.Values(l.limit))
+		if !ok || limit < 1 {
+			continue
+		}
+		o := Observed{Unit: l.unit, Scope: l.scope, Limit: limit, Remaining: -1, Step: max(1, l.step)}
+		// Rounding to the nearest step may show more than the limit.
+		if n, ok := wireNumber(h.Values(l.remaining)); ok && n <= limit+l.step {
+			o.Remaining = min(n, limit)
+		}
+		o.ResetAt = wireReset(h.Values(l.reset), now)
+		out = append(out, o)
+	}
+	return out
+}
+
+func (p *Profile) limitHeaders() (list []limitHeader) {
+	switch p.wire {
+	case wireOpenAI:
+		for _, unit := range []string{drawgate.UnitRequests, UnitTokens, UnitImages} {
+			for _, scope := range []string{"", "project"} {
+				name := unit
+				if scope != "" {
+					name = scope + "-" + unit
+				}
+				list = append(list, limitHeader{
+					unit: unit, scope: scope, limit: "X-Ratelimit-Limit-" + name, remaining: "X-Ratelimit-Remaining-" + name, reset: "X-Ratelimit-Reset-" + name,
+				})
+			}
+		}
+	case wireAnthropic:
+		for _, l := range []struct{ name, unit, scope string }{
+			{"requests", drawgate.UnitRequests, ""},
+			{"tokens", UnitTokens, ""},
+			{"input-tokens", UnitInputTokens, ""},
+			{"output-tokens", UnitOutputTokens, ""},
+			{"priority-input-tokens", UnitInputTokens, "priority"},
+			{"priority-output-tokens", UnitOutputTokens, "priority"},
+			{"fast-input-tokens", UnitInputTokens, "fast"},
+			{"fast-output-tokens", UnitOutputTokens, "fast"},
+		} {
+			prefix := "Anthropic-Ratelimit-" + l.name
+			if l.scope != "" {
+				prefix = "Anthropic-" + l.name
+			}
+			step := int64(1000) // token numbers are rounded to the nearest thousand
+			if l.unit == drawgate.UnitRequests {
+				step = 1
+			}
+			list = append(list, limitHeader{unit: l.unit, scope: l.scope, limit: prefix + "-Limit", remaining: prefix + "-Remaining", reset: prefix + "-Reset", step: step})
+		}
+	case wireGeneric:
+		for _, l := range p.generic.Limits {
+			list = append(list, limitHeader{unit: l.Unit, limit: l.Limit, remaining: l.Remaining, reset: l.Reset})
+		}
+	}
+	return list
+}
+
+// wireNumber reads a number that may have commas between thousands, as in 30,000. It must be told
+// once, or the same each time.
+func wireNumber(values []string) (int64, bool) {
+	if len(values) == 0 {
+		return 0, false
+	}
+	for _, v := range values[1:] {
+		if v != values[0] {
+			return 0, false
+		}
+	}
+	text := strings.TrimSpace(values[0])
+	if strings.Contains(text, ",") {
+		groups := strings.Split(text, ",")
+		for i, g := range groups {
+			if len(g) > 3 || len(g) < 3 && i > 0 || g == "" {
+				return 0, false
+			}
+		}
+		text = strings.Join(groups, "")
+	}
+	if text == "" || len(text) > 13 || strings.Trim(text, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n > maxAmount {
+		return 0, false
+	}
+	return n, true
+}
+
+// wireReset reads a time to wait in Go's syntax, such as 6m0s or 120ms, a number of seconds, or an
+// instant of RFC 3339. The zero time means that it is not known.
+func wireReset(values []string, now time.Time) time.Time {
+	if len(values) != 1 {
+		return time.Time{}
+	}
+	text := strings.TrimSpace(values[0])
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		if at.Before(now.Add(-maxReset)) || at.After(now.Add(maxReset)) {
+			return time.Time{}
+		}
+		return at
+	}
+	if d, ok := wireDuration(text); ok {
+		return now.Add(d)
+	}
+	return time.Time{}
+}
+
+// wireDuration reads a duration in Go's syntax, or a number of seconds. It is between 0 and a
+// month.
+func wireDuration(text string) (time.Duration, bool) {
+	if len(text) > 32 || strings.Trim(text, "0123456789.hmsµu") != "" {
+		return 0, false
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		d, err = time.ParseDuration(text + "s")
+	}
+	return d, err == nil && d >= 0 && d <= maxReset
+}
+
+// retryAfter reads how long a response asks to wait: Retry-After-Ms in milliseconds, or Retry-After
+// in seconds or as a date.
+func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
+	if v := h.Values("Retry-After-Ms"); len(v) == 1 {
+		if f, err := strconv.ParseFloat(strings.TrimSpace(v[0]), 64); err == nil && f >= 0 && f <= float64(maxReset/time.Millisecond) {
+			return time.Duration(f * float64(time.Millisecond)), true
+		}
+	}
+	v := h.Values("Retry-After")
+	if len(v) != 1 {
+		return 0, false
+	}
+	text := strings.TrimSpace(v[0])
+	if f, err := strconv.ParseFloat(text, 64); err == nil {
+		if f >= 0 && f <= maxReset.Seconds() {
+			return time.Duration(f * float64(time.Second)), true
+		}
+		return 0, false
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		if d := at.Sub(now); d <= maxReset {
+			return max(0, d), true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,89 @@
+package llm_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/drawgate/drawgate/llm"
+)
+
+// TestAnotherModel: only the model's name changes, wherever a call has it.
+//
+// req: C8
+func TestAnotherModel(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		profile            *llm.Profile
+		path, body         string
+		model              string
+		wantPath, wantBody string
+	}{
+		{
+			profile: llm.OpenAI(), path: "/v1/chat/completions", body: `{ "messages":[{"role":"user","content":"model"}], "model" : "gpt\u002d4o" ,"n":1}`,
+			model: "gpt-4.1-mini", wantPath: "/v1/chat/completions", wantBody: `{ "messages":[{"role":"user","content":"model"}], "model" : "gpt-4.1-mini" ,"n":1}`,
+		},
+		{
+			profile: llm.OpenAI(), path: "/openai/deployments/big/chat/completions", body: `{"messages":[]}`,
+			model: "small", wantPath: "/openai/deployments/small/chat/completions", wantBody: `{"messages":[]}`,
+		},
+		{
+			profile: llm.OpenAI(), path: "/openai/deployments/big/chat/completions", body: `{"messages":[],"model":null}`,
+			model: "small", wantPath: "/openai/deployments/small/chat/completions", wantBody: `{"messages":[],"model":"small"}`,
+		},
+		{
+			profile: llm.Anthropic(), path: "/v1/messages", body: `{"max_tokens":5,"model":"claude-opus-4-1"}`,
+			model: "claude-haiku-4-5", wantPath: "/v1/messages", wantBody: `{"max_tokens":5,"model":"claude-haiku-4-5"}`,
+		},
+		{
+			profile: llm.Gemini(), path: "/v1beta/models/gemini-2.5-pro:streamGenerateContent", body: `{"contents":[]}`,
+			model: "gemini-2.5-flash", wantPath: "/v1beta/models/gemini-2.5-flash:streamGenerateContent", wantBody: `{"contents":[]}`,
+		},
+	} {
+		call, err := c.profile.Parse(http.MethodPost, c.path, nil, []byte(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, body, err := call.WithModel(c.path, []byte(c.body), c.model)
+		if err != nil || path != c.wantPath || string(body) != c.wantBody {
+			t.Errorf("%s %s as %s: got %s %s, %v; want %s %s", c.path, c.body, c.model, path, body, err, c.wantPath, c.wantBody)
+			continue
+		}
+		if again, err := c.profile.Parse(http.MethodPost, path, nil, body); err != nil || again.Model != c.model {
+			t.Errorf("read again: model %q, %v; want %q", again.Model, err, c.model)
+		}
+		if _, _, err := call.WithModel(c.path, append([]byte(c.body), ' '), c.model); err == nil {
+			t.Error("another body was changed")
+		}
+		for _, bad := range []string{"", `a","x":"b`, "a b", "a\x00"} {
+			if _, body, err := call.WithModel(c.path, []byte(c.body), bad); err == nil {
+				t.Errorf("%q became a model: %s", bad, body)
+			}
+		}
+	}
+	call, err := llm.OpenAI().Parse(http.MethodPost, "/v1/chat/completions", nil, []byte(`{"messages":[]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := call.WithModel("/v1/chat/completions", []byte(`{"messages":[]}`), "gpt-4o"); err == nil {
+		t.Error("a call without a model got one")
+	}
+}
+
+// TestEveryKindOfErrorIsSaid: each kind has a status, and a body in the provider's own form.
+//
+// req: C7
+func TestEveryKindOfErrorIsSaid(t *testing.T) {
+	t.Parallel()
+	want := map[llm.ErrorKind]int{
+		llm.NotFound: http.StatusNotFound, llm.Forbidden: http.StatusForbidden, llm.TooLarge: http.StatusRequestEntityTooLarge,
+		llm.Unavailable: http.StatusServiceUnavailable, llm.Lost: http.StatusBadGateway, llm.Unauthorized: http.StatusUnauthorized,
+	}
+	for _, p := range llm.Profiles() {
+		for kind, status := range want {
+			r := p.Error(kind, "the reason", 0)
+			if r.Status != status || len(r.Body) == 0 || r.Header.Get("X-Should-Retry") != "false" {
+				t.Errorf("%s, kind %d: got %d %v %s, want %d that is not retried", p.Name, kind, r.Status, r.Header, r.Body, status)
+			}
+		}
+	}
+}

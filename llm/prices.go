@@ -1,0 +1,103 @@
+package llm
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// Price is what a model costs, in millionths of the currency per million tokens: 2.50 dollars per
+// million tokens are 2_500_000. [ParsePrice] reads the usual form. Each is at most [MaxPrice].
+type Price struct {
+	Input      int64 // tokens of the prompt that no cache is involved with
+	CacheRead  int64 // tokens that were read from a cache
+	CacheWrite int64 // tokens that were written to a cache
+	Output     int64 // tokens of the answer, reasoning included
+}
+
+// MaxPrice is the largest price: a million per million tokens.
+const MaxPrice = 1_000_000_000_000
+
+// Prices are what models cost. There are none here: give what your provider charges.
+type Prices struct {
+	Currency string           // such as "usd"; the unit of a cost is "usd_micros"
+	Models   map[string]Price // by the model's name, or else by its family's
+}
+
+// ParsePrice reads a price per million tokens, such as "2.50" or "0.075": at most six decimals.
+func ParsePrice(text string) (int64, error) {
+	whole, frac, dot := strings.Cut(text, ".")
+	digits := whole + frac
+	if digits == "" || strings.Trim(digits, "0123456789") != "" || len(frac) > 6 || len(whole) > 7 || dot && frac == "" {
+		return 0, fmt.Errorf("llm: %.40q is not a price per million tokens: write one such as 2.50, with at most six decimals", text)
+	}
+	n, err := strconv.ParseInt(digits+strings.Repeat("0", 6-len(frac)), 10, 64)
+	if err != nil || n > MaxPrice {
+		return 0, fmt.Errorf("llm: the price %.40q is more than a million per million tokens", text)
+	}
+	return n, nil
+}
+
+// Cost returns what a call has cost, in a unit such as usd_micros, rounded up to a whole millionth.
+// Such a unit counts when a call is settled (drawgate.ChargeDefault). The error is for a model that
+// has no price: it is not free.
+//
+// held is what was reserved for: it stands for what the provider has not told, by the rules of
+// [Profile.Settlement].
+func (t *Prices) Cost(c *Call, held Estimate, u Usage) (unit string, micros int64, err error) {
+	p, err := t.price(c)
+	if err != nil {
+		return "", 0, err
+	}
+	input := held.Input
+	if u.InputKnown {
+		input = u.Input
+	}
+	read := min(max(u.CacheRead, 0), input)
+	write := min(max(u.CacheWrite, 0), input-read)
+	return t.Unit(), p.sum(input-read-write, read, write, settledOutput(c, held, u)), nil
+}
+
+// Hold returns the most that a call can cost, to reserve it: all of its input at the highest of the
+// prices for input, and the largest output.
+func (t *Prices) Hold(c *Call, e Estimate) (unit string, micros int64, err error) {
+	p, err := t.price(c)
+	if err != nil {
+		return "", 0, err
+	}
+	p.Input = max(p.Input, p.CacheRead, p.CacheWrite)
+	return t.Unit(), p.sum(e.Input, 0, 0, e.Output), nil
+}
+
+// Unit returns the unit of costs, such as usd_micros.
+func (t *Prices) Unit() string { return strings.ToLower(t.Currency) + "_micros" }
+
+func (t *Prices) price(c *Call) (Price, error) {
+	for _, name := range []string{c.Model, bareModel(c.Model), c.Family} {
+		if p, ok := t.Models[name]; ok {
+			return p, nil
+		}
+	}
+	return Price{}, fmt.Errorf("llm: model %.80q has no price: add one for it or for its family %.80q", c.Model, c.Family)
+}
+
+// sum adds up tokens times prices, in 128 bits, and rounds up.
+func (p *Price) sum(input, read, write, output int64) int64 {
+	var high, low uint64
+	for _, v := range [][2]int64{{input, p.Input}, {read, p.CacheRead}, {write, p.CacheWrite}, {output, p.Output}} {
+		n, price := uint64(min(max(v[0], 0), maxAmount)), uint64(min(max(v[1], 0), MaxPrice))
+		h, l := bits.Mul64(n, price)
+		var carry uint64
+		low, carry = bits.Add64(low, l, 0)
+		high += h + carry
+	}
+	const million = 1_000_000
+	low, carry := bits.Add64(low, million-1, 0)
+	high += carry
+	if high >= million {
+		return maxAmount
+	}
+	q, _ := bits.Div64(high, low, million)
+	return int64(min(q, maxAmount))
+}

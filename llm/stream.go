@@ -1,0 +1,463 @@
+package llm
+
+import (
+	"bytes"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+const (
+	maxEvent = 16 << 10 // bytes that are kept of an event, to read an error in it
+	maxField = 32       // bytes of a field's name in an event stream
+)
+
+// Stream reads an answer as it passes by: an event stream, a JSON array that grows, or one JSON
+// document. It does not change, keep or hold back the answer, and its memory does not grow with it.
+// It gives the same results however the answer is cut into pieces. A Stream is for one goroutine.
+//
+//	s := p.NewStream(call)
+//	io.Copy(client, io.TeeReader(response.Body, s))
+//	s.Close()
+//	usage := s.Usage()
+type Stream struct {
+	p    *Profile
+	call *Call
+	scan scanner
+
+	form  form
+	ended bool // by the provider's own sign
+	shut  bool
+
+	// Of an event stream.
+	line    lineState
+	field   [maxField]byte
+	nField  int
+	hasData bool // the event has any
+	head    [8]byte
+	nHead   int
+	cr      bool // the last byte was a carriage return
+
+	broken  bool // what is read is not the JSON that was expected
+	ev      event
+	one     [1]byte
+	evBytes []byte // of the event or document, up to maxEvent
+
+	delivered Text
+	seen      [numUsage]int64
+	known     [numUsage]bool
+	finish    bool
+	failure   []byte // the first event that is an error
+	status    int    // that the error would have had
+}
+
+type form uint8
+
+const (
+	formUnknown form = iota
+	formEvents
+	formJSON
+	formArray
+)
+
+type lineState uint8
+
+const (
+	lineField lineState = iota
+	lineSpace           // behind the colon
+	lineData
+	lineSkip
+)
+
+// What a response says about usage.
+const (
+	useInput      = iota // as the provider tells it
+	useCacheRead         //
+	useCacheWrite        //
+	useOutput            //
+	useReasoning         //
+	useTool              // Gemini: results of tools, which are input as well
+	useTotal             //
+	numUsage
+)
+
+// The roles of values in responses. A role of usage is resUsage + its number.
+const (
+	_          role = iota
+	resDoc          // a document, or the data of an event
+	resText         // delivered
+	resType         // what an event is
+	resFinish       // a reason why an answer is over; null while it is not
+	resStatus       // of a response of OpenAI's, which is over at some values
+	resError        // an error, unless it is null
+	resErrorID      // its type, code or status
+	resBlocked      // Gemini: why there is no answer
+	resUsage
+)
+
+// event is what one event, or document, says.
+type event struct {
+	kind    string
+	status  string
+	errorID string
+	isError bool
+	finish  bool
+	usage   [numUsage]int64
+	has     [numUsage]bool
+}
+
+// NewStream returns a Stream for the answer to a call. Answers must be given to it decompressed.
+func (p *Profile) NewStream(c *Call) *Stream {
+	s := &Stream{p: p, call: c}
+	s.scan = scanner{sink: (*responseReader)(s), root: p.response}
+	return s
+}
+
+// Write reads the next piece. It always takes all of it, and returns no error: what is not
+// understood is passed over.
+func (s *Stream) Write(piece []byte) (int, error) {
+	n := len(piece)
+	for len(piece) > 0 && !s.shut {
+		if s.form == formEvents && s.line == lineData && s.nHead == len(s.head) {
+			if end := bytes.IndexAny(piece, "\r\n"); end != 0 {
+				if end < 0 {
+					end = len(piece)
+				}
+				s.feed(piece[:end])
+				s.cr = false
+				piece = piece[end:]
+				continue
+			}
+		}
+		s.byte(piece[0])
+		piece = piece[1:]
+	}
+	return n, nil
+}
+
+func (s *Stream) byte(c byte) {
+	switch s.form {
+	case formUnknown:
+		switch c {
+		case ' ', '\t', '\r', '\n', 0xEF, 0xBB, 0xBF: // white space, or a byte order mark
+		case '{':
+			s.form = formJSON
+			s.startEvent()
+			s.feedByte(c)
+		case '[':
+			s.form = formArray
+		default:
+			s.form = formEvents
+			s.eventByte(c)
+		}
+	case formEvents:
+		s.eventByte(c)
+	case formJSON:
+		s.feedByte(c)
+		if s.scan.state == finished {
+			s.endEvent()
+		}
+	case formArray:
+		s.arrayByte(c)
+	}
+}
+
+// arrayByte reads a byte of a JSON array of documents.
+func (s *Stream) arrayByte(c byte) {
+	if !s.hasData {
+		switch c {
+		case '{':
+			s.startEvent()
+			s.feedByte(c)
+		case ']':
+			s.finish = true
+		}
+		return
+	}
+	s.feedByte(c)
+	if s.scan.state == finished {
+		s.endEvent()
+	}
+}
+
+// eventByte reads a byte of an event stream, as the HTML standard defines it (section 9.2.6).
+func (s *Stream) eventByte(c byte) {
+	if c == '\n' && s.cr {
+		s.cr = false
+		return
+	}
+	s.cr = c == '\r'
+	if c == '\n' || c == '\r' {
+		s.endLine()
+		return
+	}
+	switch s.line {
+	case lineField:
+		if c == ':' {
+			s.line = lineSkip
+			if string(s.field[:s.nField]) == "data" {
+				s.line = lineSpace
+				s.startData()
+			}
+			return
+		}
+		if s.nField == len(s.field) {
+			s.line = lineSkip
+			return
+		}
+		s.field[s.nField] = c
+		s.nField++
+	case lineSpace:
+		s.line = lineData
+		if c != ' ' {
+			s.dataByte(c)
+		}
+	case lineData:
+		s.dataByte(c)
+	}
+}
+
+// startData is called at the start of a line of data.
+func (s *Stream) startData() {
+	if s.hasData {
+		s.dataByte('\n')
+		return
+	}
+	s.startEvent()
+}
+
+func (s *Stream) startEvent() {
+	s.hasData, s.broken, s.nHead = true, false, 0
+	s.evBytes = s.evBytes[:0]
+	s.ev = event{}
+	s.scan.reset()
+}
+
+func (s *Stream) dataByte(c byte) {
+	if s.nHead < len(s.head) {
+		s.head[s.nHead] = c
+		s.nHead++
+	}
+	s.feedByte(c)
+}
+
+// feed reads bytes of an event or document.
+func (s *Stream) feed(b []byte) {
+	s.evBytes = append(s.evBytes, b[:min(len(b), maxEvent-len(s.evBytes))]...)
+	if !s.broken {
+		s.broken = s.scan.write(b) != nil
+	}
+}
+
+func (s *Stream) feedByte(c byte) {
+	s.one[0] = c
+	s.feed(s.one[:])
+}
+
+func (s *Stream) endLine() {
+	blank := s.line == lineField && s.nField == 0
+	if s.line == lineField && string(s.field[:s.nField]) == "data" { // a field without a colon is empty
+		s.startData()
+	}
+	s.line, s.nField = lineField, 0
+	if blank && s.hasData {
+		s.endEvent()
+	}
+}
+
+// endEvent takes over what an event said.
+func (s *Stream) endEvent() {
+	s.hasData = false
+	if s.form == formEvents && bytes.Equal(bytes.TrimSpace(s.head[:s.nHead]), []byte("[DONE]")) {
+		s.ended = true
+		return
+	}
+	if s.broken || s.scan.finish() != nil {
+		return
+	}
+	e := &s.ev
+	for i := range e.usage {
+		if e.has[i] { // counts are cumulative: the last is the largest
+			s.seen[i], s.known[i] = max(s.seen[i], e.usage[i]), true
+		}
+	}
+	s.finish = s.finish || e.finish
+	s.ended = s.ended || s.p.ends(s.form, e)
+	if (e.isError || e.kind == "error") && s.failure == nil {
+		s.failure = bytes.Clone(s.evBytes)
+		s.status = statusOf(e.errorID)
+	}
+}
+
+// ends reports whether an event is the last one.
+func (p *Profile) ends(f form, e *event) bool {
+	if f == formJSON {
+		return !e.isError
+	}
+	switch e.kind {
+	case "message_stop", "response.completed", "response.incomplete", "response.failed":
+		return true
+	}
+	return p.wire == wireGemini && e.finish || p.wire == wireGeneric && p.generic.Done != "" && e.kind == p.generic.Done
+}
+
+// Close says that nothing follows. An event that was not finished does not count, except for the
+// text in it.
+func (s *Stream) Close() error {
+	if s.form == formEvents && !s.shut {
+		if s.line == lineField && s.nField > 0 || s.line == lineData {
+			s.endLine()
+		}
+		if s.hasData { // a proxy may have cut the last blank line
+			s.endEvent()
+		}
+	}
+	s.shut = true
+	return nil
+}
+
+// Ended reports whether the answer came to its end by the provider's own sign, rather than being
+// cut off. An answer that ends with an error event did not.
+func (s *Stream) Ended() bool { return s.ended && s.failure == nil }
+
+// Delivered describes the text of the answer so far: of all answers, with reasoning and calls of
+// tools as far as they are shown.
+func (s *Stream) Delivered() Text { return s.delivered }
+
+// Usage returns what the call has used so far. Until the provider has told, Output is an upper
+// bound of what was delivered, and at least 1 if anything was: reasoning that is not shown cannot
+// be counted.
+func (s *Stream) Usage() Usage {
+	u := Usage{
+		Input: s.seen[useInput], InputKnown: s.known[useInput],
+		CacheRead: s.seen[useCacheRead], CacheWrite: s.seen[useCacheWrite],
+		Output: s.seen[useOutput], OutputKnown: s.known[useOutput],
+		Reasoning: s.seen[useReasoning], Total: s.seen[useTotal], Ended: s.Ended(),
+	}
+	switch s.p.wire {
+	case wireAnthropic: // its input_tokens are those that no cache was involved with
+		u.Input = add(u.Input, u.CacheRead, u.CacheWrite)
+	case wireGemini:
+		u.Input = add(u.Input, s.seen[useTool])
+		u.Output = add(u.Output, u.Reasoning) // candidatesTokenCount is without the thoughts
+		u.OutputKnown = u.OutputKnown || s.known[useReasoning]
+	case wireGeneric:
+		if s.p.generic.Usage.CacheApart {
+			u.Input = add(u.Input, u.CacheRead, u.CacheWrite)
+		}
+	}
+	if s.call.Operation == OpEmbeddings && u.InputKnown {
+		u.OutputKnown = true
+	}
+	u.Final = u.InputKnown && s.final(u)
+	least := min(add(s.delivered.Bytes, s.delivered.Pieces), maxAmount)
+	switch {
+	case !u.Final:
+		u.Output = max(u.Output, least)
+	case u.Output == 0: // a provider that says so of text that it delivered is not believed
+		u.Output = least
+	}
+	return u
+}
+
+// final reports whether the usage that was told is the whole call's.
+func (s *Stream) final(u Usage) bool {
+	switch {
+	case s.failure != nil:
+		return false
+	case s.p.wire == wireGemini:
+		// Gemini tells the numbers so far in every piece, and leaves out those that are 0.
+		return s.finish || s.form == formJSON && s.ended
+	case !u.OutputKnown:
+		return false
+	case s.p.wire == wireGeneric || s.form == formJSON:
+		return true
+	}
+	// Anthropic's message_start has a provisional output, and some servers that speak OpenAI's
+	// protocol tell the numbers so far in every chunk.
+	return s.ended || s.finish
+}
+
+// Refusal returns what an error inside the answer means: providers send one after the status 200 if
+// something fails later. ok is false if there was none. now is the time at which it came.
+func (s *Stream) Refusal(now time.Time) (r Refusal, ok bool) {
+	if s.failure == nil {
+		return Refusal{}, false
+	}
+	return s.p.Refusal(s.status, nil, s.failure, now), true
+}
+
+// statusOf returns the status with which a provider sends an error of this type, code or status
+// outside of a stream.
+func statusOf(id string) int {
+	switch id {
+	case "rate_limit_error", "rate_limit_exceeded", "insufficient_quota", "RESOURCE_EXHAUSTED", "too_many_requests", "tokens", "requests":
+		return http.StatusTooManyRequests
+	case "overloaded_error":
+		return statusOverloaded
+	case "UNAVAILABLE", "overloaded", "slow_down", "engine_overloaded":
+		return http.StatusServiceUnavailable
+	case "timeout_error", "DEADLINE_EXCEEDED":
+		return http.StatusGatewayTimeout
+	case "invalid_request_error", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "context_length_exceeded", "invalid_prompt":
+		return http.StatusBadRequest
+	case "authentication_error", "UNAUTHENTICATED":
+		return http.StatusUnauthorized
+	case "permission_error", "PERMISSION_DENIED":
+		return http.StatusForbidden
+	case "not_found_error", "NOT_FOUND":
+		return http.StatusNotFound
+	}
+	if n, err := strconv.Atoi(id); err == nil && n >= 400 && n < 600 {
+		return n
+	}
+	return http.StatusInternalServerError
+}
+
+// responseReader is the sink of a response's scanner.
+type responseReader Stream
+
+func (r *responseReader) begin(ro role, _ bool, _ int64) error {
+	if ro == resError {
+		r.ev.isError = true
+	}
+	return nil
+}
+
+func (r *responseReader) end(role, bool, int64) error { return nil }
+
+func (r *responseReader) text(ro role, key bool) (*Text, bool) {
+	if key {
+		return nil, false
+	}
+	if ro == resText {
+		return &r.delivered, false
+	}
+	return nil, ro != 0
+}
+
+func (r *responseReader) scalar(ro role, kind byte, value []byte, whole bool, _ int64) error {
+	e := &r.ev
+	switch {
+	case ro >= resUsage && ro < resUsage+numUsage:
+		if n, err := count(kind, value); err == nil {
+			i := ro - resUsage
+			e.usage[i], e.has[i] = max(e.usage[i], n), true
+		}
+	case kind == 'n' || kind == 'f':
+	case ro == resFinish || ro == resBlocked:
+		e.finish = true
+	case ro == resError:
+		e.isError = true
+	case !whole:
+	case ro == resType:
+		e.kind = string(value)
+	case ro == resStatus:
+		e.status = string(value)
+	case ro == resErrorID:
+		if id := string(value); e.errorID == "" || statusOf(id) != http.StatusInternalServerError {
+			e.errorID = id
+		}
+	}
+	return nil
+}

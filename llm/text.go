@@ -1,0 +1,291 @@
+package llm
+
+import (
+	"math"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Feature is something that is counted in a text, because tokenizers spend tokens on it.
+type Feature uint8
+
+// The features. Their weights differ between tokenizers; see [Weights].
+//
+// A word here is a run of ASCII letters, cut where a small letter is followed by a capital, as
+// tokenizers cut words. Whatever else is in the text is counted by its own features, so that none
+// of it is free.
+const (
+	Words           Feature = iota // words of ASCII letters
+	LongLetters                    // letters of a word from the 7th on
+	Capitals                       // capitals that are not the first letter of their word
+	RareLetters                    // letters that seldom follow the one before them: "xk" rather than "th"
+	Digits                         // groups of up to three digits
+	Punctuation                    // runs of ASCII punctuation
+	PunctuationOn                  // characters of such runs from the 2nd to the 4th
+	PunctuationLong                // later characters of such runs that differ from the one before
+	PunctuationSame                // later characters that do not: a line of dashes
+	Spaces                         // runs of blanks from the second blank on
+	SpacesOn                       // blanks of such runs
+	Lines                          // runs of line ends
+	LinesOn                        // line ends of such runs from the 2nd on
+	Han                            // Chinese characters
+	Kana                           // Japanese hiragana and katakana
+	Hangul                         // Korean syllables
+	OtherWords                     // runs of other letters: accented, Greek, Cyrillic, Arabic, …
+	OtherLetters                   // their letters
+	OtherBytes                     // bytes of everything else, such as emoji and control characters
+
+	numFeatures
+)
+
+// Text describes texts without keeping them: how much there is of what. The zero value describes
+// no text.
+type Text struct {
+	Bytes  int64 // in UTF-8
+	Runes  int64 // characters
+	Pieces int64 // texts
+	Counts [numFeatures]int64
+
+	last  charKind
+	prev  rune // the letter before, in lower case, or the punctuation; 0 if there is none
+	run   int  // characters of this kind in a row
+	upper bool // the letter before was a capital
+	tap   *[]byte
+}
+
+type charKind uint8
+
+const (
+	kindNone charKind = iota
+	kindLetter
+	kindDigit
+	kindPunct
+	kindBlank
+	kindLine
+	kindOtherLetter
+	kindOther
+)
+
+// Measure describes a text.
+func Measure(text string) Text {
+	var t Text
+	t.Add(text)
+	return t
+}
+
+// Add counts one more text.
+func (t *Text) Add(text string) {
+	t.begin()
+	for _, r := range text {
+		t.add(r, utf8.RuneLen(r))
+	}
+	t.end()
+}
+
+// plus counts what another counted.
+func (t *Text) plus(o *Text) {
+	t.Bytes += o.Bytes
+	t.Runes += o.Runes
+	t.Pieces += o.Pieces
+	for i, n := range o.Counts {
+		t.Counts[i] += n
+	}
+}
+
+func (t *Text) begin() {
+	t.Pieces++
+	t.cut()
+}
+
+func (t *Text) end() { t.cut() }
+
+func (t *Text) cut() { t.last, t.prev, t.run, t.upper = kindNone, 0, 0, false }
+
+// add counts a character of so many bytes.
+func (t *Text) add(r rune, size int) {
+	t.Bytes += int64(size)
+	t.Runes++
+	if t.tap != nil {
+		*t.tap = utf8.AppendRune(*t.tap, r)
+	}
+	kind := kindOf(r)
+	if kind == kindNone { // counted by itself, and ends every run
+		t.wide(r, size)
+		t.cut()
+		return
+	}
+	if kind != t.last {
+		t.run, t.prev, t.upper = 0, 0, false
+	}
+	t.last = kind
+	t.run++
+	switch kind {
+	case kindLetter:
+		t.letter(r)
+	case kindDigit:
+		if t.run%3 == 1 {
+			t.Counts[Digits]++
+		}
+	case kindPunct:
+		t.punctuation(r)
+	case kindLine:
+		t.first(Lines, LinesOn)
+	case kindBlank:
+		switch {
+		case t.run == 2:
+			t.Counts[Spaces]++
+			t.Counts[SpacesOn] += 2
+		case t.run > 2:
+			t.Counts[SpacesOn]++
+		}
+	case kindOtherLetter:
+		if t.run == 1 {
+			t.Counts[OtherWords]++
+		}
+		t.Counts[OtherLetters]++
+	default:
+		if r < utf8.RuneSelf {
+			size = 2 // a control character is a token, which two of these bytes are worth
+		}
+		t.Counts[OtherBytes] += int64(size)
+	}
+}
+
+func (t *Text) punctuation(r rune) {
+	switch {
+	case t.run == 1:
+		t.Counts[Punctuation]++
+	case t.run <= 4:
+		t.Counts[PunctuationOn]++
+	case r == t.prev:
+		t.Counts[PunctuationSame]++
+	default:
+		t.Counts[PunctuationLong]++
+	}
+	t.prev = r
+}
+
+func (t *Text) first(one, more Feature) {
+	if t.run == 1 {
+		t.Counts[one]++
+		return
+	}
+	t.Counts[more]++
+}
+
+func (t *Text) letter(r rune) {
+	upper := r <= 'Z'
+	low := r | 0x20
+	if upper && t.run > 1 && !t.upper {
+		t.run, t.prev = 1, 0
+	}
+	if t.run == 1 {
+		t.Counts[Words]++
+	} else if upper {
+		t.Counts[Capitals]++
+	}
+	if t.run > 6 {
+		t.Counts[LongLetters]++
+	}
+	if t.prev != 0 && commonAfter[t.prev-'a']&(1<<(low-'a')) == 0 {
+		t.Counts[RareLetters]++
+	}
+	t.prev, t.upper = low, upper
+}
+
+// wide counts a character of a script in which a word has few characters.
+func (t *Text) wide(r rune, size int) {
+	switch {
+	case unicode.Is(unicode.Han, r):
+		t.Counts[Han]++
+	case unicode.In(r, unicode.Hiragana, unicode.Katakana):
+		t.Counts[Kana]++
+	case unicode.Is(unicode.Hangul, r):
+		t.Counts[Hangul]++
+	default:
+		t.Counts[OtherBytes] += int64(size)
+	}
+}
+
+func kindOf(r rune) charKind {
+	switch {
+	case r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z':
+		return kindLetter
+	case r >= '0' && r <= '9':
+		return kindDigit
+	case r == ' ' || r == '\t':
+		return kindBlank
+	case r == '\n' || r == '\r':
+		return kindLine
+	case r > ' ' && r < 0x7F:
+		return kindPunct
+	case r < utf8.RuneSelf:
+		return kindOther
+	case r >= 0x1100 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul):
+		return kindNone
+	case unicode.IsLetter(r) || unicode.IsMark(r):
+		return kindOtherLetter
+	}
+	return kindOther
+}
+
+// Weights say how many tokens each feature of a text costs.
+type Weights [numFeatures]float64
+
+// Tokens returns the estimate of a text's tokens, at least one for each text that is not empty.
+func (w *Weights) Tokens(t *Text) float64 {
+	var sum float64
+	for i, n := range t.Counts {
+		sum += w[i] * float64(n)
+	}
+	// No tokenizer that works on bytes makes more tokens than there are bytes.
+	sum = min(sum, float64(t.Bytes))
+	return max(sum, float64(min(t.Pieces, t.Bytes)))
+}
+
+// Class is what a text mostly consists of. The estimator learns a correction for each.
+type Class uint8
+
+// The classes of content.
+const (
+	ClassPlain Class = iota // words of ASCII letters
+	ClassDense              // digits, punctuation and letters in no natural order: logs, JSON, blobs
+	ClassCJK                // Chinese, Japanese, Korean
+	ClassOther              // other alphabets, and everything else
+	numClasses
+)
+
+var classNames = [numClasses]string{"plain", "dense", "cjk", "other"}
+
+// String returns a short name.
+func (c Class) String() string {
+	if c < numClasses {
+		return classNames[c]
+	}
+	return "unknown"
+}
+
+// Class returns what the text mostly consists of.
+func (t *Text) Class() Class {
+	n := &t.Counts
+	cjk := n[Han] + n[Kana] + n[Hangul]
+	other := n[OtherLetters] + n[OtherBytes]/2
+	dense := n[Digits] + n[RareLetters] + n[Capitals] + n[Punctuation] + n[PunctuationOn] + n[PunctuationLong]
+	switch {
+	case 4*cjk >= t.Runes && cjk > 0:
+		return ClassCJK
+	case 4*other >= t.Runes && other > 0:
+		return ClassOther
+	case dense > n[Words]:
+		return ClassDense
+	}
+	return ClassPlain
+}
+
+// ceil rounds up, to at least 0, and to no more than what a cost may be.
+func ceil(f float64) int64 {
+	if !(f > 0) {
+		return 0
+	}
+	return int64(min(math.Ceil(f), maxAmount))
+}

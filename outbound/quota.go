@@ -1,0 +1,241 @@
+package outbound
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/engine/rules"
+)
+
+// Call is one call as its quota counts it.
+type Call struct {
+	Model    string            // says which quota counts the call
+	Costs    []drawgate.Cost   // an estimate; nil is one request. A unit that nothing counts is ignored
+	Priority int               // 0 to drawgate.MaxPriority
+	Labels   []drawgate.Label  // for the store's history
+	Caller   *rules.Attributes // who calls, for the rules of an engine; may be nil
+	NoWait   bool              // refuse at once instead of waiting in the queue
+}
+
+// Quota counts calls. [Buckets] is one of limiters, [Policies] one of an engine. It is safe for
+// concurrent use.
+type Quota interface {
+	// Take takes what a call costs and holds it for hold. It waits in the queue as the policies
+	// say. A refusal is an error: a *[drawgate.LimitedError], or what a wait ends with.
+	Take(ctx context.Context, c *Call, hold time.Duration) (Grant, error)
+	// Pause makes what counts calls to the upstream like c refuse every take, in all processes
+	// that share the store. It does not concern buckets of the caller's own.
+	Pause(ctx context.Context, c *Call, p drawgate.Pause) error
+}
+
+// Grant is what a call holds. A *[drawgate.Reservation] and an *[engine.Result] hold units in this
+// way.
+type Grant interface {
+	// Settle ends the hold with what was used. A unit that nothing counts is ignored.
+	Settle(ctx context.Context, used ...drawgate.Cost) error
+	// Cancel ends the hold and gives everything back.
+	Cancel(ctx context.Context) error
+	// Renew makes the hold end hold from now.
+	Renew(ctx context.Context, hold time.Duration) error
+	// Deadline is when the call must have ended, unless the hold is renewed.
+	Deadline() time.Time
+	// Decision says what is left of each limit.
+	Decision() *drawgate.Decision
+}
+
+// Buckets names the buckets of the upstream that count a call. Their Costs may stay nil: then each
+// is asked for the units of the call that its policy counts.
+type Buckets func(c *Call) ([]drawgate.Ask, error)
+
+var _ Quota = Buckets(nil)
+
+// PerModel counts each model by the limiter whose policy has its name, and together with whatever
+// else uses that policy and key. key names the owner of the quota, such as a project or an
+// organisation. A call of another model is an error, so that nothing goes uncounted.
+func PerModel(key string, limiters ...*drawgate.Limiter) Buckets {
+	byName := map[string]*drawgate.Limiter{}
+	for _, l := range limiters {
+		byName[l.Plan().Name()] = l
+	}
+	return func(c *Call) ([]drawgate.Ask, error) {
+		l := byName[c.Model]
+		if l == nil {
+			return nil, fmt.Errorf("outbound: no policy counts model %q: give PerModel a limiter whose policy has that name", c.Model)
+		}
+		return []drawgate.Ask{{Limiter: l, Key: key}}, nil
+	}
+}
+
+// Take implements [Quota].
+func (b Buckets) Take(ctx context.Context, c *Call, hold time.Duration) (Grant, error) {
+	asks, err := b.asks(c)
+	if err != nil {
+		return nil, err
+	}
+	for i := range asks {
+		if asks[i].Costs == nil {
+			asks[i].Costs = counted(asks[i].Limiter.Plan(), c.Costs)
+		}
+	}
+	req := drawgate.Request{Buckets: asks, Wait: !c.NoWait, Priority: c.Priority, Labels: c.Labels, Hold: drawgate.Hold{For: hold}}
+	d, res, err := asks[0].Limiter.Take(ctx, req)
+	if err == nil {
+		err = d.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &grant{Reservation: res}, nil
+}
+
+// Pause implements [Quota]: it pauses all the buckets.
+func (b Buckets) Pause(ctx context.Context, c *Call, p drawgate.Pause) error {
+	asks, err := b.asks(c)
+	if err != nil {
+		return err
+	}
+	for _, a := range asks {
+		if _, err := a.Pause(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b Buckets) asks(c *Call) ([]drawgate.Ask, error) {
+	asks, err := b(c)
+	if err == nil && len(asks) == 0 {
+		err = fmt.Errorf("outbound: no bucket counts model %q", c.Model)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(asks), nil
+}
+
+// counted returns the costs whose units a policy counts. A policy that counts none of them is
+// asked for nothing of its first unit: it may still be paused.
+func counted(p *drawgate.Plan, costs []drawgate.Cost) []drawgate.Cost {
+	if costs == nil && p.CountsRequests() {
+		return nil
+	}
+	limits := p.Policy().Limits
+	mine := slices.DeleteFunc(slices.Clone(costs), func(c drawgate.Cost) bool { return !counts(limits, c.Unit) })
+	if len(mine) == 0 && !p.CountsRequests() {
+		return []drawgate.Cost{{Unit: limits[0].Unit}}
+	}
+	return mine
+}
+
+func counts(limits []drawgate.Limit, unit string) bool {
+	return slices.ContainsFunc(limits, func(l drawgate.Limit) bool { return unitOf(l.Unit) == unitOf(unit) })
+}
+
+func unitOf(unit string) string { return cmp.Or(unit, drawgate.UnitRequests) }
+
+// grant is the Grant of a reservation.
+type grant struct{ *drawgate.Reservation }
+
+// Decision implements [Grant].
+func (g *grant) Decision() *drawgate.Decision { return &g.Reservation.Decision }
+
+// Settle implements [Grant].
+func (g *grant) Settle(ctx context.Context, used ...drawgate.Cost) error {
+	return g.Reservation.Settle(ctx, known(&g.Reservation.Decision, used)...)
+}
+
+// known returns the costs whose units one of a decision's limits counts.
+func known(d *drawgate.Decision, used []drawgate.Cost) (mine []drawgate.Cost) {
+	for _, c := range used {
+		for r := range d.Limits() {
+			if unitOf(r.Limit.Unit) == unitOf(c.Unit) {
+				mine = append(mine, c)
+				break
+			}
+		}
+	}
+	return mine
+}
+
+// Policies counts calls by an engine: each model by a policy of the upstream's quota, under the
+// owner's key, and in the same take whatever the engine's rules apply to the caller.
+type Policies struct {
+	Engine *engine.Engine
+	Owner  string                                        // the key of the quota: a project or an organisation
+	Policy func(model string) (policy string, err error) // of the upstream's quota; nil: the model's name
+}
+
+var _ Quota = (*Policies)(nil)
+
+// Take implements [Quota].
+func (p *Policies) Take(ctx context.Context, c *Call, hold time.Duration) (Grant, error) {
+	ask, err := p.ask(c)
+	if err != nil {
+		return nil, err
+	}
+	info, ok := p.Engine.Policy(ask.Policy)
+	if !ok && !p.Engine.Config().Off {
+		return nil, fmt.Errorf("outbound: model %q is counted by policy %q, which does not exist", c.Model, ask.Policy)
+	}
+	if ok {
+		ask.Costs = counted(info.Plan, c.Costs)
+	}
+	res, err := p.Engine.Take(ctx, &engine.Request{
+		Asks: []engine.Ask{ask}, Attributes: c.Caller, Costs: c.Costs, Spare: true, Wait: !c.NoWait, Hold: hold, Priority: c.Priority, Labels: c.Labels,
+	})
+	if err == nil {
+		err = res.Decision.Err()
+	}
+	if err != nil {
+		if res.Held() { // shadows hold units for a call that is not made
+			_ = res.Settle(context.WithoutCancel(ctx)) // an error of a shadow has no effect
+		}
+		return nil, err
+	}
+	return &result{Result: res}, nil
+}
+
+// Pause implements [Quota]: it pauses the upstream's quota, not what the rules apply to the caller.
+func (p *Policies) Pause(ctx context.Context, c *Call, pause drawgate.Pause) error {
+	ask, err := p.ask(c)
+	if err != nil {
+		return err
+	}
+	_, err = p.Engine.Pause(ctx, ask, pause)
+	return err
+}
+
+func (p *Policies) ask(c *Call) (engine.Ask, error) {
+	policy := c.Model
+	if p.Policy != nil {
+		var err error
+		if policy, err = p.Policy(c.Model); err != nil {
+			return engine.Ask{}, err
+		}
+	}
+	return engine.Ask{Policy: policy, Key: p.Owner}, nil
+}
+
+// result is the Grant of an engine's answer. It may hold nothing, where limits are switched off.
+type result struct{ engine.Result }
+
+// Decision implements [Grant].
+func (r *result) Decision() *drawgate.Decision { return &r.Result.Decision }
+
+// Deadline implements [Grant]. A hold of shadows alone is never lost.
+func (r *result) Deadline() time.Time {
+	if r.Reservation == nil {
+		return time.Now().Add(time.Hour)
+	}
+	return r.Reservation.Deadline()
+}
+
+// Settle implements [Grant].
+func (r *result) Settle(ctx context.Context, used ...drawgate.Cost) error {
+	return r.Result.Settle(ctx, known(&r.Result.Decision, used)...)
+}

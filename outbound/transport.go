@@ -1,0 +1,441 @@
+package outbound
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/sleep"
+	"github.com/drawgate/drawgate/llm"
+)
+
+// TransportOptions holds what a [Transport] can do without. The zero value is ready to use.
+type TransportOptions struct {
+	Base http.RoundTripper // makes the calls; nil means http.DefaultTransport
+	// Estimate says how many tokens a call may use; nil means [llm.Profile.Upper], which reserves
+	// enough for any text, and far too much for most: what is too much comes back when the call
+	// ends. [llm.Estimator.Likely] reserves little more than is used.
+	Estimate func(p *llm.Profile, c *llm.Call) llm.Estimate
+	// Ended is told what a call really used, as far as the provider says so, such as
+	// [llm.Estimator.Learn]; may be nil.
+	Ended   func(p *llm.Profile, c *llm.Call, u llm.Usage)
+	MaxBody int64 // largest request in bytes; 0 means 32 MiB
+	// Call changes how a request is counted, by its caller for example; may be nil. An error is
+	// the request's.
+	Call func(r *http.Request, c *llm.Call, count *Call) error
+	// Learned is told the limits that answers name; may be nil.
+	Learned *llm.Learned
+	// Prices adds what calls cost in money: the most that it can be is held, and what it was
+	// settled, in a unit such as usd_micros. A call of a model without a price is an error. nil:
+	// nothing counts money.
+	Prices *llm.Prices
+}
+
+const (
+	defaultMaxBody = 32 << 20
+	maxErrorBody   = 1 << 20 // of an answer that is an error
+)
+
+// Transport is an http.RoundTripper that keeps calls to an LLM provider within a quota: give it to
+// an official SDK's HTTP client. It counts a call by the family of its model: see
+// [llm.Profile.Family].
+//
+// A call waits until the quota grants it; the request's context bounds that. It is then sent within
+// the limits' margin, or not at all. Its hold is renewed while the answer lasts, and settled when
+// the answer has been read to its end, or is closed before: so close every answer.
+//
+// Answers are passed on as they are, errors included. A refusal for the quota pauses the quota, a
+// failure counts for the breaker: see [Client]. A call that is not made fails with an error of
+// [Do]'s kind, which errors.As finds in what the SDK returns.
+//
+// It asks for answers without compression, because it reads the usage from them. It reads a
+// request's body before it sends it.
+type Transport struct {
+	client  *Client
+	profile *llm.Profile
+	opts    TransportOptions
+}
+
+var _ http.RoundTripper = (*Transport)(nil)
+
+// NewTransport returns a Transport that makes the calls of client, which are a provider's. opts may
+// be nil.
+func NewTransport(client *Client, profile *llm.Profile, opts *TransportOptions) *Transport {
+	t := &Transport{client: client, profile: profile}
+	if opts != nil {
+		t.opts = *opts
+	}
+	if t.opts.Base == nil {
+		t.opts.Base = http.DefaultTransport
+	}
+	if t.opts.Estimate == nil {
+		t.opts.Estimate = (*llm.Profile).Upper
+	}
+	t.opts.MaxBody = cmp.Or(t.opts.MaxBody, defaultMaxBody)
+	return t
+}
+
+// request is a request that was read.
+type request struct {
+	http  *http.Request
+	body  []byte
+	call  *llm.Call
+	est   llm.Estimate
+	count Call
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := t.readBody(req)
+	if err != nil {
+		return nil, err
+	}
+	call, err := t.profile.Parse(req.Method, req.URL.Path, req.Header, body)
+	if err != nil {
+		return nil, fmt.Errorf("outbound: the request cannot be counted: %w", err)
+	}
+	return t.Send(req, body, call)
+}
+
+// Send is [Transport.RoundTrip] for a request whose body was read and parsed. It leaves req.Body
+// alone.
+func (t *Transport) Send(req *http.Request, body []byte, call *llm.Call) (*http.Response, error) {
+	if !t.profile.Counts(call.Operation) {
+		return t.opts.Base.RoundTrip(withBody(req.Context(), req, body, nil)) //nolint:wrapcheck // as it is
+	}
+	r := &request{http: req, body: body, call: call, est: t.opts.Estimate(t.profile, call)}
+	r.count = Call{Model: call.Family, Costs: t.profile.Admission(call, r.est)}
+	if t.opts.Prices != nil {
+		unit, micros, err := t.opts.Prices.Hold(call, r.est)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoPrice, err)
+		}
+		r.count.Costs = append(r.count.Costs, drawgate.Units(unit, micros))
+	}
+	if t.opts.Call != nil {
+		if err := t.opts.Call(req, call, &r.count); err != nil {
+			return nil, err
+		}
+	}
+	ctx := req.Context()
+	for try := 0; ; try++ {
+		resp, err, again := t.once(ctx, r)
+		if !again || try >= t.client.opts.Retries {
+			return resp, err
+		}
+		why := err
+		if resp != nil && resp.StatusCode == http.StatusTooManyRequests {
+			why = ErrRefused // the queue waits until the pause ends
+		}
+		if !sleep.For(ctx, retryPause(try, why)) {
+			return resp, err
+		}
+		if resp != nil {
+			_ = resp.Body.Close() // it was read
+		}
+	}
+}
+
+// readBody reads a request's body, and closes it.
+func (t *Transport) readBody(req *http.Request) ([]byte, error) {
+	if req.Body == nil || req.Body == http.NoBody {
+		return nil, nil
+	}
+	defer req.Body.Close() //nolint:errcheck // it was read to its end, or is not sent
+	if req.ContentLength > t.opts.MaxBody {
+		return nil, fmt.Errorf("%w: it has %d bytes, and at most %d are read", ErrTooLarge, req.ContentLength, t.opts.MaxBody)
+	}
+	body, err := io.ReadAll(io.LimitReader(req.Body, t.opts.MaxBody+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("outbound: reading the request: %w", err)
+	case int64(len(body)) > t.opts.MaxBody:
+		return nil, fmt.Errorf("%w: at most %d bytes are read", ErrTooLarge, t.opts.MaxBody)
+	}
+	return body, nil
+}
+
+// withBody returns a copy of a request that sends body through a gate, which may be nil.
+func withBody(ctx context.Context, req *http.Request, body []byte, g *gate) *http.Request {
+	out := req.Clone(ctx)
+	out.ContentLength, out.Body, out.GetBody = int64(len(body)), http.NoBody, nil
+	if g != nil {
+		out.Header.Set("Accept-Encoding", "identity")
+	}
+	if len(body) == 0 {
+		return out
+	}
+	if g == nil {
+		g = &gate{}
+	}
+	g.reader = bytes.NewReader(body)
+	out.Body = g
+	// A request that was not sent at all may be sent again over another connection; any other one
+	// would be counted twice. See http.Transport on requests that it sends again.
+	out.GetBody = func() (io.ReadCloser, error) {
+		if g.opened.Load() {
+			return nil, errSent
+		}
+		return g, nil
+	}
+	return out
+}
+
+var (
+	errSent = errors.New("outbound: the connection was lost after the request was sent")
+	errLate = ErrLate
+)
+
+// gate is a request's body that is not sent any more once it is too late. It is first read when a
+// connection is there, and before anything is written to it.
+type gate struct {
+	late   func() bool // may be nil
+	reader *bytes.Reader
+	opened atomic.Bool // some of it was read, so it may have been sent
+	closed atomic.Bool // it was too late
+}
+
+func (g *gate) Read(p []byte) (int, error) {
+	if !g.opened.Load() {
+		if g.late != nil && g.late() {
+			g.closed.Store(true)
+			return 0, errLate
+		}
+		g.opened.Store(true)
+	}
+	return g.reader.Read(p)
+}
+
+func (g *gate) Close() error { return nil }
+
+// lateTries is how often a call is granted anew because it could not be sent in time.
+const lateTries = 3
+
+// once makes one attempt. again says that another one may succeed.
+func (t *Transport) once(ctx context.Context, r *request) (resp *http.Response, err error, again bool) {
+	for range lateTries {
+		resp, err, again = t.send(ctx, r)
+		if !errors.Is(err, errLate) {
+			return resp, err, again
+		}
+	}
+	return nil, fmt.Errorf("%w: %d grants were given back; is the upstream reached slowly, or this machine overloaded?", errLate, lateTries), false
+}
+
+// send takes from the quota and sends the request.
+func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, err error, again bool) {
+	run, err := t.client.begin(ctx, &r.count)
+	if err != nil {
+		return nil, err, false
+	}
+	over := false
+	defer func() {
+		if !over { // the base panicked
+			run.failed(nil)
+		}
+	}()
+	g := &gate{late: run.late}
+	resp, err = t.opts.Base.RoundTrip(withBody(run.hold.Context(), r.http, r.body, g))
+	over = true
+	if g.closed.Load() && resp != nil { // a base that answers although it could not read the request
+		_ = resp.Body.Close() // nobody reads it
+		err = errLate
+	}
+	if err != nil {
+		again, err = t.lost(ctx, run, g, err)
+		return nil, err, again
+	}
+	if t.opts.Learned != nil {
+		now := time.Now()
+		t.opts.Learned.NoteObserved(t.profile, r.call, t.profile.Observed(resp.Header, now), now)
+	}
+	if run.event.Status = resp.StatusCode; resp.StatusCode >= http.StatusBadRequest {
+		return resp, nil, t.refusal(run, r, resp)
+	}
+	t.answer(ctx, run, r, resp)
+	return resp, nil, false
+}
+
+// lost ends a call that got no answer.
+func (t *Transport) lost(ctx context.Context, run *running, g *gate, err error) (again bool, _ error) {
+	if cause := context.Cause(run.hold.Context()); errors.Is(cause, ErrHoldLost) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	run.event.Err = err
+	left := errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, ErrHoldLost)
+	switch {
+	case g.closed.Load():
+		run.unsent(false)
+		return false, errLate
+	case !g.opened.Load() && g.reader != nil:
+		run.unsent(!left)
+	case left:
+		run.dropped(nil)
+	default:
+		run.failed(nil)
+	}
+	return !left && ctx.Err() == nil, err
+}
+
+// refusal ends a call whose answer is an error, and leaves the answer to the caller.
+func (t *Transport) refusal(run *running, r *request, resp *http.Response) (again bool) {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	_ = resp.Body.Close() // what was read of it is enough
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	if resp.Header.Get("Content-Length") != "" {
+		resp.Header.Set("Content-Length", fmt.Sprint(len(body)))
+	}
+	return t.ended(run, r, t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now()), t.failed(r))
+}
+
+// failed returns what a call used that was answered with an error: no provider is paid for one.
+func (t *Transport) failed(r *request) []drawgate.Cost {
+	used := t.profile.Failed(r.call, r.est)
+	if p := t.opts.Prices; p != nil {
+		used = append(used, drawgate.Units(p.Unit(), 0))
+	}
+	return used
+}
+
+// settlement returns what a call used.
+func (t *Transport) settlement(r *request, u llm.Usage) []drawgate.Cost {
+	used := t.profile.Settlement(r.call, r.est, u)
+	if t.opts.Prices == nil {
+		return used
+	}
+	unit, micros, err := t.opts.Prices.Cost(r.call, r.est, u)
+	if err != nil { // it had a price when it began: what is held stands
+		return used
+	}
+	return append(used, drawgate.Units(unit, micros))
+}
+
+// ended ends a call by the meaning of an error, with what it used.
+func (t *Transport) ended(run *running, r *request, what llm.Refusal, used []drawgate.Cost) (again bool) {
+	if t.opts.Learned != nil {
+		t.opts.Learned.NoteRefusal(r.call, what, time.Now())
+	}
+	run.event.Refusal = what
+	switch {
+	case what.Meaning.Quota() && !what.Oversize:
+		run.refused(used, what.ReopenAt, reason(&what))
+		return true
+	case what.Meaning == llm.Overload, what.Meaning == llm.Transient:
+		run.failed(used)
+		return true
+	}
+	run.succeeded(used) // it is up, and the call is at fault
+	return false
+}
+
+// reason says what a refusal means, for people.
+func reason(r *llm.Refusal) string {
+	text := r.Meaning.String()
+	if r.Unit != "" {
+		text += ", " + r.Unit
+	}
+	if r.Limit >= 0 {
+		text += fmt.Sprintf(", limit %d", r.Limit)
+	}
+	return text
+}
+
+// answer lets the call end with its answer.
+func (t *Transport) answer(ctx context.Context, run *running, r *request, resp *http.Response) {
+	b := &answerBody{ctx: ctx, t: t, run: run, r: r, body: resp.Body}
+	if enc := resp.Header.Get("Content-Encoding"); enc == "" || strings.EqualFold(enc, "identity") {
+		b.stream = t.profile.NewStream(r.call)
+	}
+	resp.Body = b
+}
+
+// answerBody reads the usage from an answer as it passes, and ends the call with it. It may be
+// closed while it is read.
+type answerBody struct {
+	ctx  context.Context //nolint:containedctx // the request's, which says if the caller has left
+	t    *Transport
+	run  *running
+	r    *request
+	body io.ReadCloser
+
+	mu     sync.Mutex
+	stream *llm.Stream // guarded by mu; nil: compressed, though we asked for it as it is
+	over   bool        // guarded by mu
+}
+
+func (b *answerBody) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	b.mu.Lock()
+	if b.stream != nil && n > 0 && !b.over {
+		_, _ = b.stream.Write(p[:n]) // it never fails
+	}
+	b.mu.Unlock()
+	if err != nil {
+		b.finish(err)
+		if cause := context.Cause(b.run.hold.Context()); !errors.Is(err, io.EOF) && errors.Is(cause, ErrHoldLost) {
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
+	}
+	return n, err
+}
+
+// Close ends the call. What was delivered counts.
+func (b *answerBody) Close() error {
+	err := b.body.Close()
+	b.finish(nil)
+	return err
+}
+
+// finish ends the call: err is io.EOF at the answer's end, another error if it was cut off, and nil
+// if it was closed before its end.
+func (b *answerBody) finish(err error) {
+	b.mu.Lock()
+	over := b.over
+	b.over = true
+	b.mu.Unlock()
+	if over {
+		return
+	}
+	if b.stream == nil { // the estimate stands
+		b.end(err, errors.Is(err, io.EOF), nil)
+		return
+	}
+	_ = b.stream.Close() // it has no error
+	used := b.stream.Usage()
+	b.run.event.Usage = used
+	if what, ok := b.stream.Refusal(time.Now()); ok {
+		b.t.ended(b.run, b.r, what, b.t.settlement(b.r, used))
+		return
+	}
+	if used.Final && b.t.opts.Ended != nil {
+		b.t.opts.Ended(b.t.profile, b.r.call, used)
+	}
+	b.end(err, b.stream.Ended(), b.t.settlement(b.r, used))
+}
+
+func (b *answerBody) end(err error, whole bool, used []drawgate.Cost) {
+	left := err == nil || errors.Is(b.ctx.Err(), context.Canceled) || errors.Is(context.Cause(b.run.hold.Context()), ErrHoldLost)
+	switch {
+	case whole:
+		b.run.succeeded(used)
+	case left:
+		if b.run.event.Err = b.ctx.Err(); b.run.event.Err == nil {
+			b.run.event.Err = context.Cause(b.run.hold.Context())
+		}
+		b.run.dropped(used)
+	default:
+		if b.run.event.Err = err; errors.Is(err, io.EOF) {
+			b.run.event.Err = io.ErrUnexpectedEOF
+		}
+		b.run.failed(used)
+	}
+}
