@@ -94,8 +94,8 @@ func TestReloadKeepsStreams(t *testing.T) {
 	}
 }
 
-// TestServeStops: a gateway that stops accepts no calls any more, and lets running streams end; what
-// does not end in time is cut off.
+// TestServeStops: a gateway that stops accepts no calls any more, and lets running streams end;
+// what does not end in time is cut off.
 func TestServeStops(t *testing.T) {
 	t.Parallel()
 	for name, drain := range map[string]time.Duration{"in time": time.Minute, "cut off": 50 * time.Millisecond} {
