@@ -34,8 +34,11 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 	if err == nil {
 		err = e.enforce(ctx, s, r, sc.enforced, res)
 	}
-	if err != nil && errors.Is(err, drawgate.ErrNeverFits) {
-		neverFits(r, sc.enforced, res)
+	if err != nil {
+		res.asked = e.asksNow(s, r, sc.enforced)
+		if errors.Is(err, drawgate.ErrNeverFits) {
+			neverFits(r, sc.enforced, res)
+		}
 	}
 	if compare != nil {
 		compare(err)
@@ -113,7 +116,7 @@ func (e *Engine) enforce(ctx context.Context, s *state, r *Request, asks []drawg
 		return err
 	}
 	req := request(r, asks)
-	req.Wait, req.RefreshLimiter = r.Wait, e.renew(s, r, res)
+	req.Wait, req.RefreshLimiter = r.Wait, e.renew(s, r, asks)
 	res.Decision, res.Reservation, err = l.Take(ctx, req)
 	return err
 }
