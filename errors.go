@@ -155,7 +155,7 @@ func (e *LimitedError) Error() string {
 
 // deadlineError ends waiting. It is ErrDeadline, context.DeadlineExceeded and the last refusal.
 type deadlineError struct {
-	text    string // "" if refusal says it
+	text    string // "" if refusal says it; always set if that is because others wait in front
 	refusal error  // may be nil
 }
 
@@ -164,7 +164,7 @@ func (e *deadlineError) Error() string {
 	if e.text != "" {
 		text += ": " + e.text
 	}
-	if e.refusal != nil {
+	if q, ok := errors.AsType[*LimitedError](e.refusal); e.refusal != nil && (!ok || !q.Queued) {
 		text += ": " + strings.TrimPrefix(e.refusal.Error(), "drawgate: ")
 	}
 	return text
