@@ -34,6 +34,10 @@ type Request struct {
 	Priority     int            // 0 to drawgate.MaxPriority
 	Within       string         // unless "": only buckets of this tenant may count the request; otherwise the error is ErrOtherTenant and nothing is taken
 	Labels       []drawgate.Label
+
+	// Attempts says that this take is one of several attempts to decide the same request; nil means
+	// that it is the only one.
+	Attempts *Attempts
 }
 
 // Set describes a part of a request, such as one of a proxy's descriptors, and what that part

@@ -26,10 +26,7 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 		return err
 	}
 	sc.spare()
-	var compare func(error)
-	if len(sc.shadow) > 0 {
-		compare = e.evaluate(ctx, r, sc, res)
-	}
+	compare := e.beginShadows(ctx, r, sc, res)
 	err := sc.never
 	if err == nil {
 		err = e.enforce(ctx, s, r, sc.enforced, res)
@@ -41,7 +38,7 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 		}
 	}
 	if compare != nil {
-		compare(err)
+		compare(res, err)
 	}
 	return err
 }

@@ -108,6 +108,8 @@ type Take struct {
 	Engine     *engine.Engine
 	Attributes *rules.Attributes
 	Priority   int
+
+	attempts engine.Attempts
 }
 
 // Add asks for units of another bucket; nil costs are one request.
@@ -123,6 +125,8 @@ type Answer struct {
 	Held     hold.Held        // nil: nothing is held
 	Full     bool             // refused because too many requests wait
 	Err      error            // it was not decided
+
+	result *engine.Result // of an engine
 }
 
 // Waiting returns how many requests wait.
@@ -130,7 +134,24 @@ func (d *Door) Waiting() int { return int(d.waiting.Load()) }
 
 // Decide decides a take, and lets it wait if it may.
 func (d *Door) Decide(ctx context.Context, t *Take) Answer {
-	return d.WaitAfter(ctx, t, d.ask(ctx, t, false))
+	a := d.WaitAfter(ctx, t, d.ask(ctx, t, false))
+	if a.result != nil {
+		a.end(ctx, t)
+	}
+	return a
+}
+
+// end completes the answer of an engine by its shadows, which are evaluated once for all that was
+// asked.
+func (a *Answer) end(ctx context.Context, t *Take) {
+	t.attempts.End(a.result, a.Err)
+	switch {
+	case !a.result.Held():
+	case a.Err == nil && a.Decision.Allowed:
+		a.Held = &held{a.result}
+	default: // shadows hold units for a request that is not served
+		_ = a.result.Settle(context.WithoutCancel(ctx)) // an error of a shadow has no effect
+	}
 }
 
 // WaitAfter is Decide for a take whose first answer is known. Its result is never older than the
@@ -178,20 +199,13 @@ func (d *Door) ask(ctx context.Context, t *Take, wait bool) (a Answer) {
 }
 
 func (d *Door) askEngine(ctx context.Context, t *Take, wait bool) Answer {
-	res, err := t.Engine.Take(ctx, &engine.Request{Attributes: t.Attributes, Wait: wait, Hold: d.opts.Hold, HoldIfNeeded: true, Priority: t.Priority})
-	a := Answer{Decision: res.Decision, Applied: res.Applied, Err: err}
-	switch {
-	case !res.Held():
-	case err == nil && a.Decision.Allowed:
-		a.Held = &held{res}
-	default: // shadows hold units for a request that is not served
-		_ = res.Settle(context.WithoutCancel(ctx)) // an error of a shadow has no effect
-	}
-	return a
+	r := engine.Request{Attributes: t.Attributes, Wait: wait, Hold: d.opts.Hold, HoldIfNeeded: true, Priority: t.Priority, Attempts: &t.attempts}
+	res, err := t.Engine.Take(ctx, &r)
+	return Answer{Decision: res.Decision, Applied: res.Applied, Err: err, result: &res}
 }
 
 // held is a hold of an engine.
-type held struct{ engine.Result }
+type held struct{ *engine.Result }
 
 // Deadline implements [hold.Held]. A hold of shadows alone is never lost.
 func (h *held) Deadline() time.Time {
