@@ -2,8 +2,8 @@ package drawgate
 
 import "context"
 
-// Ask names one bucket, by a limiter and a key, and what is asked of it. It is one bucket's part of
-// a [Request]; [Ask.Status], [Ask.Refund] and [Ask.Pause] concern its bucket alone.
+// Ask names one bucket, by a limiter and a key, and what to take from it. It is one bucket's part
+// of a [Request]; [Ask.Status], [Ask.Refund] and [Ask.Pause] concern its bucket alone.
 type Ask struct {
 	Limiter *Limiter // nil: in a Request, the one that is asked
 	Tenant  string   // "": the limiter's own; at most MaxTenant bytes
@@ -11,7 +11,7 @@ type Ask struct {
 	Costs   []Cost   // a unit that is not named costs 0, requests 1; if no bucket of a take names a unit, one of them must count requests
 }
 
-// Ask asks for units of the bucket of key under this limiter's policy.
+// Ask asks for units from the bucket of key under this limiter's policy.
 func (l *Limiter) Ask(key string, costs ...Cost) Ask {
 	return Ask{Limiter: l, Key: key, Costs: costs}
 }

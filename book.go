@@ -13,12 +13,12 @@ type Booking struct {
 	start    time.Time
 }
 
-// Book takes units of key for the first instant at which they fit if nothing else happens until
-// then, at most maxDelay ahead: they count from that instant on, and so does everybody else's view
-// of the limit. The work must not start earlier; see [Booking.Delay].
+// Book takes units from the bucket of key for the first instant at which they fit if nothing else
+// happens until then, at most maxDelay ahead. They count from that instant on, for every user of
+// the limit. The work must not start earlier; see [Booking.Delay].
 //
 // If the take does not fit within maxDelay the error is a *[LimitedError], and nothing is taken.
-// Units that others hold are taken to stay held. Units of a calendar limit are booked in its open
+// Units that others hold are assumed to stay held. Units of a calendar limit are booked in its open
 // window and the next one. A bucket that is paused refuses bookings, too. maxDelay is at most
 // MaxHold; 0 books only what fits now.
 func (l *Limiter) Book(ctx context.Context, key string, maxDelay time.Duration, costs ...Cost) (*Booking, error) {
@@ -50,7 +50,7 @@ func (l *Limiter) Book(ctx context.Context, key string, maxDelay time.Duration, 
 // Delay returns how long to wait from now until the work may start; 0 once it may.
 func (b *Booking) Delay() time.Duration { return max(0, time.Until(b.start)) }
 
-// Cancel gives the units back. It is [ErrGone] from the instant on that was booked: they count as
+// Cancel gives the units back. It returns [ErrGone] from the booked instant on: the units count as
 // used then, since the work may have started.
 func (b *Booking) Cancel(ctx context.Context) error {
 	if b.Delay() == 0 {

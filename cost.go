@@ -9,8 +9,8 @@ type Cost struct {
 // Requests is a cost of n requests.
 func Requests(n int64) Cost { return Units(UnitRequests, n) }
 
-// Tokens is a cost of n tokens, the unit that [Limit.Of] calls "tokens". Where input and output are
-// limited apart, use [Units].
+// Tokens is a cost of n tokens, the unit that [Limit.Of] calls "tokens". If input and output are
+// limited separately, use [Units].
 func Tokens(n int64) Cost { return Units("tokens", n) }
 
 // Units is a cost of n units of any name, such as 3000 of "input_tokens".

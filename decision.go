@@ -14,8 +14,8 @@ type Reason uint8
 // The reasons.
 const (
 	Passed      Reason = iota // not refused
-	Limited                   // a limit has not enough left
-	Queued                    // others wait in front
+	Limited                   // a limit does not have enough left
+	Queued                    // other callers are ahead in the queue
 	Unavailable               // the store is unavailable, and a limit admits nothing, or nothing of that size, without it: see [Fallback]
 	Paused                    // a bucket is paused: see [Limiter.Pause]
 )
@@ -31,10 +31,10 @@ func (r Reason) String() string {
 type Decision struct {
 	Allowed  bool
 	Fallback bool   // the store was unavailable: this process decided by itself, as the policy's [Fallback] says
-	Replayed bool   // the take's id was open already: this is its answer again, nothing more was charged
+	Replayed bool   // the take's id was already open: this repeats its answer, and nothing more was charged
 	Reason   Reason // why not
 	first    uint8  // position of the first bucket that is described: not 0 only if Queued
-	pausedAt uint8  // position of the bucket that is paused longest, if Paused
+	pausedAt uint8  // position of the bucket whose pause ends last, if Paused
 	priority uint8  // of the take
 	raw      bool   // res[0] counts parts of a bucket: its divisions are left to whoever looks
 
@@ -66,22 +66,22 @@ type details struct {
 	buckets []bucketResult
 }
 
-// bucketResult is what a decision says of a bucket after the first.
+// bucketResult is what a decision says about a bucket after the first.
 type bucketResult struct {
 	plan *Plan
 	res  [MaxLimits]record.Result
 }
 
-// Never is the RetryAfter of what can never pass.
+// Never is the RetryAfter of a take that can never pass.
 const Never = time.Duration(math.MaxInt64)
 
-// LimitResult is what a decision says of one limit.
+// LimitResult is what a decision says about one limit.
 type LimitResult struct {
 	Bucket     int // position of its bucket in the take
 	Policy     string
 	Limit      *Limit        // must not be changed
 	Remaining  int64         // units that a take of the same priority would be granted right now; never negative
-	Max        int64         // units that takes of the same priority may use in all; of a bucket at once, after a rest
+	Max        int64         // units that takes of the same priority may use in total; for a bucket, in a burst after an idle period
 	RetryAfter time.Duration // until this limit would pass the take if nothing else happened; 0 if it passes
 
 	at, reset int64
@@ -104,9 +104,9 @@ func (r LimitResult) ResetAt() time.Time { return time.UnixMicro(r.reset) }
 // ResetAfter returns how long after the decision ResetAt is.
 func (r LimitResult) ResetAfter() time.Duration { return duration(max(0, r.reset-r.at)) }
 
-// Part returns what remains as a part of Max; 0 of a Max of 0. It is not measured by
-// the amount, of which headroom and higher priorities keep something back: a limit that nobody uses
-// has all of it left.
+// Part returns what remains as a fraction of Max; 0 if Max is 0. It is not a fraction of the
+// amount, of which headroom and higher priorities keep a part: of a limit that nobody uses, all of
+// Max is left.
 func (r LimitResult) Part() float64 { return part(r.Remaining, r.Max) }
 
 func part(remaining, most int64) float64 { return float64(remaining) / float64(max(1, most)) }
@@ -114,7 +114,7 @@ func part(remaining, most int64) float64 { return float64(remaining) / float64(m
 // Refused reports whether this limit refuses the take.
 func (r LimitResult) Refused() bool { return r.RetryAfter > 0 }
 
-// Limits yields what the decision says of each limit: bucket by bucket, in the policy's order.
+// Limits yields what the decision says about each limit: bucket by bucket, in the policy's order.
 func (d *Decision) Limits() iter.Seq[LimitResult] {
 	return func(yield func(LimitResult) bool) {
 		for b := range d.Buckets() {
@@ -256,7 +256,7 @@ func (d *Decision) refusingBucket() int {
 	return r.Bucket
 }
 
-// At returns when it was decided, by the store's clock.
+// At returns when the decision was made, according to the store's clock.
 func (d *Decision) At() time.Time { return time.UnixMicro(d.at) }
 
 // Delay returns how long after the decision its units count, and its work may start: more than 0
@@ -268,7 +268,7 @@ func (d *Decision) Delay() time.Duration {
 	return duration(d.more.start - d.at)
 }
 
-// HoldEnd returns when the hold ends, by the store's clock; the zero time without a hold.
+// HoldEnd returns when the hold ends, according to the store's clock; the zero time without a hold.
 func (d *Decision) HoldEnd() time.Time {
 	if d.more == nil || d.more.end == 0 {
 		return time.Time{}

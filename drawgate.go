@@ -1,7 +1,7 @@
 // Package drawgate keeps any number of processes inside one quota.
 //
 // A [Policy] is a named set of limits; a bucket is the state of one policy for one key; a take asks
-// for units of one or several buckets and is granted all of them or none. Callers say
+// for units from one or several buckets and is granted all of them or none. Callers use
 // [Limiter.Allow] (now), [Limiter.Wait] (in the queue, until a deadline) or [Limiter.Reserve]
 // (held, then settled with what was really used). Buckets live in a [Store]: in memory, in SQLite,
 // in Redis.
@@ -10,7 +10,7 @@
 //	d, err := lim.Allow(ctx, "user-17")
 //	if !d.Allowed { // d.RetryAfter says when
 //
-// Package store has what a [Store] of your own is made with; others need none of it.
+// Package store has what you need to write your own [Store]; other programs do not need it.
 //
-// What is promised, and what each kind of limit admits, is in docs/semantics.md.
+// docs/semantics.md says what is promised, and what each kind of limit admits.
 package drawgate

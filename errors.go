@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What is not a refusal. A refusal is a [Decision] and no error.
+// Errors. A refusal is not one of them: it is a [Decision].
 var (
 	// ErrNeverFits means that a take asks for more than a limit can ever grant at its priority: no
 	// wait will help. See [NeverFitsError].
@@ -23,31 +23,31 @@ var (
 	// ErrStoreUnavailable means that the store did not decide: it could not be reached, did not
 	// answer in time, or failed. See [StoreError].
 	ErrStoreUnavailable = errors.New("drawgate: the store is unavailable")
-	// ErrNothingDone is in a [StoreError] whose store says for sure that the call was not carried
+	// ErrNothingDone is in a [StoreError] whose store is certain that the call was not carried
 	// out.
 	ErrNothingDone = errors.New("nothing was done")
 	// ErrPaused means that a lease was not renewed because one of its buckets is paused: its
-	// deadline stays, and it should be returned by Settle before.
+	// deadline does not change, and it should be returned with Settle before then.
 	ErrPaused = errors.New("drawgate: the bucket is paused: the lease is not renewed")
-	// ErrQueueFull means that as many callers wait for the bucket as may.
+	// ErrQueueFull means that the queue of the bucket is full.
 	ErrQueueFull = errors.New("drawgate: the queue is full")
 	// ErrDeadline means that the caller's deadline, or the policy's bound on waiting, cannot be met
-	// or is over. An error that is ErrDeadline is context.DeadlineExceeded as well, and the
+	// or has passed. An error that is ErrDeadline is context.DeadlineExceeded as well, and the
 	// *[LimitedError] of the last refusal if there was one.
 	ErrDeadline = errors.New("drawgate: the deadline cannot be met")
-	// ErrIDOpen means that a reservation with this id is open, of another grant: an earlier use of
-	// the id that is not over. Nothing was taken.
+	// ErrIDOpen means that a reservation with this id but another grant is open: an earlier use of
+	// the id that has not ended. Nothing was taken.
 	ErrIDOpen = errors.New("drawgate: the id is in use: settle or cancel that reservation first, or use another id")
 	// ErrTooLate means that a take with an id arrived after its [Take.NotAfter]. Nothing was taken;
 	// it may be sent again.
 	ErrTooLate = errors.New("drawgate: the take arrived too late")
-	// ErrIDReused means that a reservation with this id and grant is open, with another content.
+	// ErrIDReused means that a reservation with this id and grant is open, with different content.
 	// Nothing was taken.
-	ErrIDReused = errors.New("drawgate: this grant of the id is open with other content: give each take a grant of its own")
+	ErrIDReused = errors.New("drawgate: this grant of the id is open with different content: give each take its own grant")
 	// ErrTooManyOpen means that [MaxOpen] reservations are open in one of a take's buckets. Nothing
-	// was taken. It passes when one is settled or ends.
+	// was taken. A take can succeed again when one of them is settled or ends.
 	ErrTooManyOpen = errors.New("drawgate: too many reservations are open in this bucket")
-	// ErrGone means that a reservation is not open any more: it was settled, its hold ended, or its
+	// ErrGone means that a reservation is no longer open: it was settled, its hold ended, or its
 	// bucket was reset.
 	ErrGone = errors.New("drawgate: the reservation is gone")
 	// ErrClosed means that the limiter or the store was closed.
@@ -69,11 +69,11 @@ func (e *LimitError) Error() string {
 
 func (e *LimitError) Unwrap() error { return e.Err }
 
-// NeverFitsError says which limit can never grant a take. It is [ErrNeverFits].
+// NeverFitsError says which limit can never grant a take. It matches [ErrNeverFits].
 type NeverFitsError struct {
 	Policy, Limit, Unit string
 	Amount              int64 // units per window of the limit, as configured; of a concurrency limit its slots
-	N, Max              int64 // what was asked; the most that this limit ever grants at once, headroom and what is kept for higher priorities taken off
+	N, Max              int64 // what was asked; the most that this limit ever grants at once: without headroom and what is kept for higher priorities
 }
 
 func (e *NeverFitsError) Error() string {
@@ -83,8 +83,8 @@ func (e *NeverFitsError) Error() string {
 // Is makes the error match ErrNeverFits.
 func (e *NeverFitsError) Is(target error) bool { return target == ErrNeverFits }
 
-// StoreError says which store failed at what. No decision was made; where the outcome is unknown,
-// the units count as spent. It is [ErrStoreUnavailable].
+// StoreError says which store failed, and in which operation. No decision was made; if the outcome
+// is unknown, the units count as spent. It matches [ErrStoreUnavailable].
 type StoreError struct {
 	Store, Op string // "sqlite", "take"
 	Err       error
@@ -96,12 +96,12 @@ type StoreError struct {
 type Fault uint8
 
 const (
-	// FaultTransient passes by itself: no connection, no answer in time, a busy or loading server,
-	// a locked file.
+	// FaultTransient goes away by itself: no connection, no answer in time, a busy or loading
+	// server, a locked file.
 	FaultTransient Fault = iota
-	// FaultConfiguration passes once somebody has put the store right, and needs nothing from this
-	// process then: credentials, permissions, a full memory or disk, a server or file that only
-	// reads.
+	// FaultConfiguration goes away once somebody has fixed the store; this process need not be
+	// restarted: credentials, permissions, full memory or a full disk, a server or file that is
+	// read-only.
 	FaultConfiguration
 	// FaultBucket concerns the buckets of this call only: a record that is damaged, of a newer
 	// version, or something else.
@@ -125,13 +125,13 @@ func (e *StoreError) Unwrap() error { return e.Err }
 // Is makes the error match ErrStoreUnavailable.
 func (e *StoreError) Is(target error) bool { return target == ErrStoreUnavailable }
 
-// LimitedError is a refusal as an error. It is [ErrLimited].
+// LimitedError is a refusal as an error. It matches [ErrLimited].
 type LimitedError struct {
 	Policy, Limit string        // the limit that refuses longest
 	RetryAfter    time.Duration // until this take would fit if nothing else happened
 	ResetAt       time.Time     // when that limit is unused, or its window ends
-	Queued        bool          // refused because others wait in front
-	Decision      Decision      // the refusal, with what it says of every limit
+	Queued        bool          // refused because other callers are ahead in the queue
+	Decision      Decision      // the refusal, with what it says about every limit
 }
 
 func (e *LimitedError) Error() string {
@@ -153,7 +153,8 @@ func (e *LimitedError) Error() string {
 		e.Limit, e.Policy, after, e.ResetAt.UTC().Format(time.RFC3339))
 }
 
-// deadlineError ends waiting. It is ErrDeadline, context.DeadlineExceeded and the last refusal.
+// deadlineError ends waiting. It matches ErrDeadline, context.DeadlineExceeded and the last
+// refusal.
 type deadlineError struct {
 	text    string // "" if refusal says it; always set if that is because others wait in front
 	refusal error  // may be nil

@@ -14,17 +14,17 @@ import (
 
 func work(ctx context.Context, store drawgate.Store) error {
 	lim, err := drawgate.New(store, drawgate.Policy{Name: "model", Limits: []drawgate.Limit{
-		drawgate.RollingLimit("rpm", 10, time.Minute), // of requests: each take is one
+		drawgate.RollingLimit("rpm", 10, time.Minute), // counts requests: each take counts as one
 		drawgate.RollingLimit("tpm", 10_000, time.Minute).Of("tokens"),
 	}}, nil)
 	if err != nil {
 		return err
 	}
 
-	// Now or not. A refusal is an answer, and no error.
+	// Decide now, without waiting. A refusal is an answer, not an error.
 	d, err := lim.Allow(ctx, "user-17", drawgate.Tokens(3000))
 	if err != nil {
-		return err // not decided: the question was wrong, or the store is unavailable
+		return err // no decision: the request was invalid, or the store is unavailable
 	}
 	if !d.Allowed {
 		fmt.Println("refused, fits in", d.RetryAfter.Round(time.Second))
@@ -32,17 +32,17 @@ func work(ctx context.Context, store drawgate.Store) error {
 	}
 	fmt.Println("allowed,", d.Remaining(), "left of the tightest limit")
 
-	// In a fair queue, until it fits or ctx ends.
+	// Wait in a fair queue, until the take fits or ctx ends.
 	if _, err = lim.Wait(ctx, "user-17", drawgate.Tokens(2000)); err != nil {
 		return err
 	}
 
-	// Where the cost is known afterwards: hold an estimate, work, and settle what it really was.
+	// If the cost is known only afterwards: hold an estimate, do the work, settle the actual cost.
 	res, err := lim.Reserve(ctx, "user-17", time.Minute, drawgate.Tokens(4000))
 	if err != nil {
 		return err
 	}
-	return res.Settle(ctx, drawgate.Tokens(3120)) // even if ctx has ended meanwhile
+	return res.Settle(ctx, drawgate.Tokens(3120)) // even if ctx has ended by then
 }
 
 func Example() {

@@ -5,15 +5,15 @@ package drawgate
 type Fallback uint8
 
 const (
-	// FallbackDefault is the policy's; for a policy it is FallbackShare where the number of
-	// instances is known, and FallbackClosed otherwise.
+	// FallbackDefault means the policy's fallback; for a policy it means FallbackShare if the
+	// number of instances is known, and FallbackClosed otherwise.
 	FallbackDefault Fallback = iota
-	// FallbackClosed admits nothing: never over the limit.
+	// FallbackClosed admits nothing, so the limit is never exceeded.
 	FallbackClosed
 	// FallbackShare admits this instance's share, the amount divided by the number of instances,
 	// counting what the instance admitted before. A share below one unit is none.
 	FallbackShare
-	// FallbackOpen lets the limit step aside: what is admitted has no bound.
+	// FallbackOpen does not apply the limit: there is no bound on what is admitted.
 	FallbackOpen
 )
 

@@ -13,24 +13,24 @@ import (
 // What was asked with an id, as by Reserve and Book, is cancelled in the background by its grant;
 // if the store cannot be reached for that, its hold ends by itself, as used. A take whose
 // [Hold.Grant] the caller chose is left alone: the caller may be sending it again with that grant,
-// and a cancellation would take the hold from under it. Who does not send it again cancels it, by
-// [Limiter.Resume].
+// and a cancellation would end its hold. A caller that does not send the take again must cancel it,
+// with [Limiter.Resume].
 type GaveUpError struct {
 	MaySpend bool  // a plain take, which cannot be cancelled, or one whose grant the caller chose: its units may be spent, or held
 	Err      error // ctx's error, or an error that is ErrDeadline
-	Store    error // what the store said when the caller's time was over; nil where the caller left before
+	Store    error // what the store answered when the caller's time had run out; nil if the caller gave up before that
 
 	mine bool // the caller chose the grant
 }
 
 func (e *GaveUpError) Error() string {
 	if e.mine {
-		return "drawgate: given up while the store was asked; send it again with its grant, or cancel what it may hold: " + e.why()
+		return "drawgate: the caller gave up while the store was being asked; send the take again with its grant, or cancel what it may hold: " + e.why()
 	}
 	if e.MaySpend {
-		return "drawgate: given up while the store was asked; the units may be spent: " + e.why()
+		return "drawgate: the caller gave up while the store was being asked; the units may be spent: " + e.why()
 	}
-	return "drawgate: given up while the store was asked; what it may hold is cancelled: " + e.why()
+	return "drawgate: the caller gave up while the store was being asked; what the take may hold is being cancelled: " + e.why()
 }
 
 func (e *GaveUpError) why() string {

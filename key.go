@@ -15,14 +15,14 @@ const (
 	keyStart  = 128 // of the start of a longer one that it keeps, for people and for overrides
 )
 
-// BoundedKey returns the name of the bucket that a key is counted in: keys of up to 256 bytes as
-// they are, of longer ones the start and the SHA-256 of all of it. What it returns has at most 256
-// bytes, and stays as it is if it is cut again, so that a name from [Lister] or the history is a
-// key as well.
+// BoundedKey returns the name of the bucket that a key is counted in: a key of up to 256 bytes as
+// it is, and for a longer key its first bytes and the SHA-256 of the whole key. The result has at
+// most 256 bytes, and does not change if it is passed in again, so that a name from [Lister] or the
+// history can be used as a key as well.
 //
 // Clients write keys of any length, and a store keeps each for as long as it limits, in its history
-// for weeks. Every method of [Limiter] that takes a key cuts it. Who calls a [Store] directly has
-// to.
+// for weeks. Every method of [Limiter] that takes a key shortens it in this way. Code that calls a
+// [Store] directly must do it itself.
 func BoundedKey(key string) string {
 	if len(key) <= longKey {
 		return key

@@ -38,7 +38,7 @@ var (
 	_ [endOfEvery]struct{}  = [calendar.End]struct{}{}
 )
 
-// Kind says how a limit forgets what was used.
+// Kind says how a limit counts, and when used units become available again.
 type Kind uint8
 
 // The four kinds. See [Limit] for what each admits.
@@ -148,31 +148,32 @@ type Limit struct {
 	Name      string        // required; unique in its policy; at most 64 letters, digits, '.', '-' or '_'
 	Unit      string        // "" means requests
 	Kind      Kind          // required
-	Amount    int64         // 0 to MaxAmount; 0 lets nothing pass: what asks for a unit is ErrNeverFits
+	Amount    int64         // 0 to MaxAmount; 0 lets nothing pass: a take that asks for a unit gets ErrNeverFits
 	Window    time.Duration // Bucket: the period of Amount; Rolling: the window; 1ms to MaxWindow in whole microseconds
-	Burst     int64         // Bucket: units available after a long rest; 0 means Amount
+	Burst     int64         // Bucket: units available after a long idle period; 0 means Amount
 	Every     Every         // Calendar: the window
 	Zone      string        // Calendar: a name of the IANA time zone database; "" means UTC
 	Anchor    int           // Calendar, Month: the day on which it starts, 1 to 31; 0 means 1; beyond a month's length its last day
 	Precision int           // Rolling: MinPrecision to MaxPrecision, or Exact; 0 means the store's default (128; SQLite: Exact)
 
 	Charge             Charge        // when a unit counts
-	Margin             time.Duration // how long after the decision a unit may reach whoever counts it too; at most half a window, and 10 min
-	Headroom           Share         // kept unused, always; for a Bucket of Amount and of Burst
+	Margin             time.Duration // how long after the decision a unit may reach an upstream that also counts it; at most half a window, and 10 min
+	Headroom           Share         // always kept unused; in a Bucket it is subtracted from both Amount and Burst
 	ReservedByPriority map[int]Share // per priority 1 to 9: kept for takes of at least that priority, after Headroom; rounded up
 	Fallback           Fallback      // while the store is unavailable; FallbackDefault means the policy's
 }
 
 // RollingLimit returns a limit of at most amount requests in every interval of length window.
 //
-// [Limit.Of] makes it a limit of another unit and [Limit.WithHeadroom] keeps a part unused; the
-// other fields of what it returns can be set as well.
+// [Limit.Of] changes the unit, and [Limit.WithHeadroom] keeps a part unused; the
+// other fields of the returned Limit can be set as well.
 func RollingLimit(name string, amount int64, window time.Duration) Limit {
 	return Limit{Name: name, Kind: Rolling, Amount: amount, Window: window}
 }
 
-// BucketLimit returns a limit of amount requests per period, refilled steadily, and of burst at
-// once after a rest; a burst of 0 means amount. It can be refined as a [RollingLimit].
+// BucketLimit returns a limit of amount requests per period, refilled steadily, with bursts of up
+// to burst requests after an idle period; a burst of 0 means amount. It can be refined as a
+// [RollingLimit].
 func BucketLimit(name string, amount int64, period time.Duration, burst int64) Limit {
 	return Limit{Name: name, Kind: Bucket, Amount: amount, Window: period, Burst: burst}
 }
@@ -190,7 +191,7 @@ func ConcurrencyLimit(name string, slots int64) Limit {
 	return Limit{Name: name, Kind: Concurrency, Amount: slots}
 }
 
-// Of returns the limit as one of another unit than requests.
+// Of returns the limit with a unit other than requests.
 func (l Limit) Of(unit string) Limit {
 	l.Unit = unit
 	return l
@@ -233,9 +234,9 @@ func (l *Limit) identity() uint64 {
 // PerSecond, PerMinute, PerHour and PerDay return a policy of one rolling limit: at most n requests
 // in every interval of that length.
 //
-// name is the policy's, of 1 to 128 bytes, and a part of every bucket's key. Two limiters of one
-// name on one store share their buckets, even if their amounts differ: so give each thing that is
-// limited by itself a name of its own.
+// name is the name of the policy, of 1 to 128 bytes, and part of every bucket's key. Two limiters
+// with the same name on one store share their buckets, even if their amounts differ. So give each
+// thing that is limited separately its own name.
 func PerSecond(name string, n int64) Policy { return per(name, "second", time.Second, n) }
 
 // PerMinute is like [PerSecond].
@@ -251,16 +252,16 @@ func per(name, limit string, window time.Duration, n int64) Policy {
 	return Policy{Name: name, Limits: []Limit{RollingLimit(limit, n, window)}}
 }
 
-// Rate returns a policy of one bucket limit: n requests per period, and burst at once after a rest.
+// Rate returns a policy of one bucket limit: n requests per period, with bursts of up to burst.
 // For its name see [PerSecond].
 func Rate(name string, n int64, period time.Duration, burst int64) Policy {
 	return Policy{Name: name, Limits: []Limit{BucketLimit("rate", n, period, burst)}}
 }
 
 // Unlimited returns a policy that refuses nothing in practice, for a tier without a limit, or for
-// tests: of each unit MaxAmount (a million million) per second and at once. Without units it is
-// requests. Takes are decided, counted and observed as those of any other policy, and pass while
-// the store is unavailable.
+// tests. It allows MaxAmount (a million million) of each unit per second, and as a burst. Without
+// units it counts requests. Takes are decided, counted and observed as those of any other policy,
+// and pass while the store is unavailable.
 func Unlimited(name string, units ...string) Policy {
 	if len(units) == 0 {
 		units = []string{UnitRequests}

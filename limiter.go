@@ -24,15 +24,15 @@ type Options struct {
 	// the caller's context bounds it. A Reserve that does not wait is bounded like an Allow. A
 	// store in memory needs none.
 	StoreTimeout time.Duration
-	// Observer is told of every decision; nil costs nothing.
+	// Observer is notified of every decision; nil costs nothing.
 	Observer *Observer
 }
 
 // Limiter decides takes under one policy. It is safe for concurrent use.
 //
 // A plain user needs [Limiter.Allow], which answers now, and [Limiter.Wait], which waits in a fair
-// queue. Where the cost is only known afterwards, or slots are counted, [Limiter.Reserve] holds an
-// estimate until it is settled. [Limiter.Take] is the same with everything that can be said:
+// queue. If the cost is only known afterwards, or slots are counted, [Limiter.Reserve] holds an
+// estimate until it is settled. [Limiter.Take] is the same with all options:
 // several buckets, priorities, labels. Limiters made with [Limiter.With] share a store and a queue,
 // and may be mixed in one take.
 type Limiter struct {
@@ -45,15 +45,15 @@ type Limiter struct {
 	plain   bool          // local, not observed, and such a take asks for something, needs no hold and fits at priority 0
 	lean    bool          // plain, and the only limit is a bucket
 	queue   *waitQueue
-	given   *abandoned // what callers gave up
+	given   *abandoned // takes that callers gave up
 	watch   *Observer  // may be nil
 }
 
-// New returns a Limiter over store, which stays the caller's to close. opts may be nil. It reports
-// bad limits here, so that no later call has to.
+// New returns a Limiter over store. The caller remains responsible for closing store. opts may be
+// nil. It reports bad limits here, so that no later call has to.
 func New(store Store, policy Policy, opts *Options) (*Limiter, error) {
 	if store == nil {
-		return nil, fmt.Errorf("%w: there is no store: memstore.New(nil) is one", ErrInvalid)
+		return nil, fmt.Errorf("%w: the store is nil: pass one, such as memstore.New(nil)", ErrInvalid)
 	}
 	if opts == nil {
 		opts = &Options{}
@@ -92,8 +92,8 @@ func (l *Limiter) With(policy Policy) (*Limiter, error) {
 func (l *Limiter) Plan() *Plan { return l.plan }
 
 // Close ends every wait, and refuses every later take, with ErrClosed: of l and of all limiters
-// that were made from each other by [Limiter.With], which share one queue. What callers gave up is
-// cancelled first, which takes two seconds at most. Closing again does nothing.
+// that were made from each other with [Limiter.With], which share one queue. Takes that callers
+// gave up are cancelled first, which takes two seconds at most. Closing again does nothing.
 //
 // The store stays open, because it is the caller's: close it afterwards. Until then reservations
 // can be settled, cancelled and renewed, and buckets looked at. A program that ends need not close
@@ -104,17 +104,17 @@ func (l *Limiter) Close() error {
 	return nil
 }
 
-// Request is a take with everything that can be said of it: see [Limiter.Take].
+// Request is a take with all its options: see [Limiter.Take].
 type Request struct {
 	Buckets  []Ask   // 1 to MaxBuckets different ones: all or nothing
 	Wait     bool    // wait in the queue until the take fits
-	Priority int     // 0 to MaxPriority: who waits is served by priority, and a limit may keep a share for high ones
+	Priority int     // 0 to MaxPriority: waiting takes are served by priority, and a limit may keep a share for high priorities
 	Labels   []Label // for the store's history: a task's type, its id
 	Hold     Hold    // zero: a plain take. Otherwise the units are held, and the take makes a [Reservation]
 
 	// RefreshLimiter tells a take that waits which limiter counts its bucket i by now, before each
-	// attempt: see [Limiter.WakeAll]. nil leaves it as it is, as does one whose policy has another
-	// name or other limits; amounts and the like may differ.
+	// attempt: see [Limiter.WakeAll]. nil leaves it unchanged; so does a limiter whose policy has
+	// another name or other limits; amounts and the like may differ.
 	RefreshLimiter func(i int) *Limiter
 }
 
@@ -128,7 +128,7 @@ type Hold struct {
 	ID string
 	// Grant is the take's number; it needs an ID. 0 makes a random one. A take whose id and grant
 	// are still open is answered again: see [Grant]. A take whose Grant you choose is not cancelled
-	// for you if its answer is lost: send it again, or cancel it by [Limiter.Resume].
+	// for you if its answer is lost: send it again, or cancel it with [Limiter.Resume].
 	Grant Grant
 }
 
@@ -140,10 +140,11 @@ const (
 )
 
 // Allow decides now: may this take of key pass? Without costs it asks for one request; a policy
-// without a limit of requests needs costs, and is ErrUnknownUnit without. A cost of 0 is one.
+// without a limit of requests needs costs; without them the error is ErrUnknownUnit. A cost of 0
+// counts as a cost.
 //
-// A refusal is a Decision and no error; it costs nothing. The error is ErrNeverFits,
-// ErrUnknownUnit, ErrInvalid or ErrNeedsReserve if the question itself is wrong, ErrClosed, ctx's
+// A refusal is a Decision, not an error; it costs nothing. The error is ErrNeverFits,
+// ErrUnknownUnit, ErrInvalid or ErrNeedsReserve if the request itself is wrong, ErrClosed, ctx's
 // error, or a *[StoreError] if the store could not decide (the Decision is then not Allowed). Where
 // others wait for the bucket the answer is a refusal with the reason [Queued].
 func (l *Limiter) Allow(ctx context.Context, key string, costs ...Cost) (d Decision, err error) {
@@ -167,18 +168,18 @@ func (l *Limiter) allow(ctx context.Context, key string, costs []Cost) (Decision
 // arrival, among the callers of this process.
 //
 // It ends with ErrDeadline at once if ctx's deadline (or the policy's MaxWait) could not be met
-// even if everything that is held were given back now, with ErrQueueFull if too many wait already,
-// and with ctx's error if ctx ends first. Nothing is spent then, unless the error is a
+// even if everything that is held were given back now, with ErrQueueFull if too many are already
+// waiting, and with ctx's error if ctx ends first. Nothing is spent then, unless the error is a
 // *[GaveUpError]: the store was being asked when ctx ended.
 func (l *Limiter) Wait(ctx context.Context, key string, costs ...Cost) (Decision, error) {
 	d, _, err := l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}, Wait: true})
 	return d, err
 }
 
-// Take decides a take with everything that can be said of it. [Limiter.Allow], [Limiter.Wait] and
+// Take decides a take with all its options. [Limiter.Allow], [Limiter.Wait] and
 // [Limiter.Reserve] are short for it.
 //
-// A refusal is a Decision and no error; the errors are those of Allow, and with r.Wait those of
+// A refusal is a Decision, not an error; the errors are those of Allow, and with r.Wait those of
 // Wait. The Reservation is nil unless the take was allowed and r.Hold says how long to hold it.
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, *Reservation, error) {
 	if err := r.Hold.check(); err != nil {
@@ -229,7 +230,7 @@ func (l *Limiter) decide(ctx context.Context, t *Take, wait bool) (d Decision, e
 // take checks a request and makes the store's form of it.
 func (l *Limiter) take(r *Request) (*Take, error) {
 	if n := len(r.Buckets); n == 0 || n > MaxBuckets {
-		return nil, fmt.Errorf("%w: %d buckets are not 1 to %d", ErrInvalid, n, MaxBuckets)
+		return nil, fmt.Errorf("%w: the take has %d buckets: give 1 to %d", ErrInvalid, n, MaxBuckets)
 	}
 	if err := checkPriority(r.Priority); err != nil {
 		return nil, err
@@ -271,7 +272,7 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		return nil, unnamed(t)
 	}
 	if t.Hold > 0 && !some {
-		return nil, fmt.Errorf("%w: a hold of nothing", ErrInvalid)
+		return nil, fmt.Errorf("%w: the hold has no units: give costs of more than 0, or leave out the hold", ErrInvalid)
 	}
 	return t, nil
 }
@@ -283,18 +284,18 @@ func unnamed(t *Take) error {
 	for i := range t.Buckets {
 		all = append(all, t.Buckets[i].Plan.units...)
 	}
-	return fmt.Errorf("%w: the take names none, and would take nothing: its policies count no requests, but %s", ErrUnknownUnit, units(all))
+	return fmt.Errorf("%w: the take names no unit, so it would take nothing: its policies do not count requests; name a cost in %s", ErrUnknownUnit, units(all))
 }
 
 // errForeign is the mistake of mixing limiters that share nothing.
-var errForeign = fmt.Errorf("%w: the limiters of one take must have been made from each other, by With", ErrInvalid)
+var errForeign = fmt.Errorf("%w: the limiters of one take must be made from one another, with With", ErrInvalid)
 
 // errNoLimiter is the mistake of an Ask that was not made by Limiter.Ask, and is used by itself.
 var errNoLimiter = fmt.Errorf("%w: the Ask names no Limiter", ErrInvalid)
 
 func checkPriority(priority int) error {
 	if priority < 0 || priority > MaxPriority {
-		return fmt.Errorf("%w: priority %d is not 0 to %d", ErrInvalid, priority, MaxPriority)
+		return fmt.Errorf("%w: priority %d is not between 0 and %d", ErrInvalid, priority, MaxPriority)
 	}
 	return nil
 }
@@ -408,7 +409,7 @@ func over(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
-// gaveUp is ended for a question that was under way when the caller's time was over, or when it
+// gaveUp is ended for a call that was running when the caller's time ran out, or when it
 // left.
 func (t *Take) gaveUp(ctx context.Context, err error) error {
 	ended := t.ended(ctx, nil)
@@ -432,7 +433,7 @@ func (l *Limiter) within(ctx context.Context, op string, timeout time.Duration, 
 	return f(ctx)
 }
 
-// decided reports whether a store's error says for sure that nothing was done.
+// decided reports whether a store's error says that certainly nothing was done.
 func decided(err error) bool {
 	for _, e := range [...]error{ErrClosed, ErrIDReused, ErrIDOpen, ErrInvalid, ErrTooManyOpen, ErrNeedsReserve} {
 		if errors.Is(err, e) {
@@ -453,8 +454,8 @@ func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
 	return &StoreError{Store: "unknown", Op: op, Err: err}
 }
 
-// Reset forgets everything about the buckets of keys, open reservations included. It is ErrInvalid
-// if the store cannot.
+// Reset forgets everything about the buckets of keys, including open reservations. The error is
+// ErrInvalid if the store cannot reset buckets.
 func (l *Limiter) Reset(ctx context.Context, keys ...string) error {
 	s, ok := l.store.(Resetter)
 	if !ok {

@@ -2,9 +2,9 @@ package drawgate
 
 import "time"
 
-// Observer is told what limiters do: see [Options.Observer]. Each func may be nil, and is called on
-// the caller's path, perhaps by many goroutines at once: it must be quick and must not block. What
-// it is given belongs to the caller: nothing of it may be kept or changed.
+// Observer is notified of what limiters do: see [Options.Observer]. Each func may be nil, and is
+// called on the caller's path, perhaps by many goroutines at the same time: it must be quick and
+// must not block. Its arguments belong to the caller: they must not be kept or changed.
 //
 // Keys may be personal data: an observer that writes them anywhere must bound and hide them itself.
 type Observer struct {
@@ -13,15 +13,15 @@ type Observer struct {
 	Called  func(*StoreCall) // a store was asked for something
 }
 
-// Taken describes one [Limiter.Allow], Wait, Take or Reserve that was asked of the store or refused
-// in its place. A mistake of the caller's is not one.
+// Taken describes one [Limiter.Allow], Wait, Take or Reserve that was sent to the store, or
+// refused without asking it. Invalid calls are not reported.
 type Taken struct {
 	Take     *Take
 	Decision *Decision     // empty if Err is not nil and not a refusal
 	Err      error         // why it was not decided, or how waiting ended
 	Wait     bool          // it would have waited
-	Queued   time.Duration // of Took, how long it stood in the queue
-	QueuedAt int           // position of the bucket in whose queue it stood last, or found no place; 0 if there was none
+	Queued   time.Duration // the part of Took that it spent in the queue
+	QueuedAt int           // position of the bucket in whose queue it last waited, or whose queue was full; 0 if there was none
 	Took     time.Duration
 }
 
@@ -49,5 +49,5 @@ func (o *Observer) called(op string, start time.Time, err error) {
 }
 
 // Waiting returns how many callers wait in this process, in all the queues that l shares with the
-// limiters it was made from or with, and how long the one who waits longest has.
+// limiters it was made from or with, and how long the longest-waiting one has been waiting.
 func (l *Limiter) Waiting() (callers int, oldest time.Duration) { return l.queue.waiting() }

@@ -18,12 +18,12 @@ type Policy struct {
 	Limits []Limit // 1 to MaxLimits
 	Wait   Wait    // how callers wait
 
-	Fallback Fallback // while the store is unavailable, for limits that say nothing of their own
+	Fallback Fallback // while the store is unavailable, for limits that do not set their own
 }
 
 // Wait says how callers of [Limiter.Wait] and [Limiter.Reserve] wait for a policy's buckets.
 type Wait struct {
-	MaxWait time.Duration   // longest wait where the caller's context has no earlier deadline; 0 means no bound of ours
+	MaxWait time.Duration   // longest wait if the caller's context has no earlier deadline; 0 means that the policy sets no bound
 	Queue   int             // most waiters per bucket and process; 0 means 10,000
 	Backoff []time.Duration // fixed waits between attempts, the last one repeated, instead of waiting for the refusing limit's retry-after
 	Barge   bool            // Allow may pass in front of waiters
@@ -32,11 +32,11 @@ type Wait struct {
 // Amounts holds one number of units per limit of a policy, in the policy's order.
 type Amounts [MaxLimits]int64
 
-// KeepEstimate in the Amounts of a settlement says that the estimate stands.
+// KeepEstimate in the Amounts of a settlement means that the estimate is kept.
 const KeepEstimate int64 = -1
 
 // Plan is a policy that was checked and made ready. It is immutable and safe for concurrent use.
-// Stores are given plans.
+// Stores receive plans, not policies.
 type Plan struct {
 	policy Policy
 	specs  []record.Spec
@@ -46,7 +46,7 @@ type Plan struct {
 	counts bool // has a limit of requests
 }
 
-// Compile checks a policy. The error names the limit, what is wrong and what would be right; of
+// Compile checks a policy. The error names the limit, what is wrong and what would be valid; for
 // each limit the first mistake is reported, all limits together.
 func (p Policy) Compile() (*Plan, error) {
 	pl := &Plan{policy: p}
@@ -60,7 +60,7 @@ func (p Policy) Compile() (*Plan, error) {
 	}
 	errs = append(errs, p.Wait.check(p.Name)...)
 	if p.Fallback > FallbackOpen {
-		errs = append(errs, fmt.Errorf("drawgate: policy %q: there is no fallback %d", p.Name, p.Fallback))
+		errs = append(errs, fmt.Errorf("drawgate: policy %q: unknown fallback %d: use closed, share or open", p.Name, p.Fallback))
 	}
 	seen := map[string]bool{}
 	for i := range p.Limits {
@@ -91,7 +91,7 @@ func (p Policy) Compile() (*Plan, error) {
 
 func (w *Wait) check(policy string) (errs []error) {
 	if w.MaxWait < 0 || w.Queue < 0 || len(w.Backoff) > 32 {
-		errs = append(errs, fmt.Errorf("drawgate: policy %q: wait: up_to and queue must not be negative, backoff has at most 32 steps", policy))
+		errs = append(errs, fmt.Errorf("drawgate: policy %q: wait: up_to and queue must not be negative, and backoff must have at most 32 steps", policy))
 	}
 	for _, d := range w.Backoff {
 		if d < time.Millisecond || d > 24*time.Hour {
@@ -121,7 +121,7 @@ func (p *Plan) NeedsHold() bool { return p.needs }
 func (p *Plan) CountsRequests() bool { return p.counts }
 
 // Max returns how many units of limit i takes of a priority may use in all: headroom and what is
-// kept for higher priorities taken off; of a bucket at once, after a rest.
+// kept for higher priorities are subtracted; for a bucket, in a burst after an idle period.
 func (p *Plan) Max(i, priority int) int64 { return p.specs[i].Effective[priority] }
 
 // specsFor returns the limits as the arithmetic needs them; exact says that a rolling limit without
@@ -266,10 +266,10 @@ func (l *Limit) checkWindow(s *record.Spec) error {
 		return errors.New("the kind is missing: bucket, rolling, calendar or concurrency")
 	}
 	if l.Fallback > FallbackOpen {
-		return fmt.Errorf("there is no fallback %d", l.Fallback)
+		return fmt.Errorf("unknown fallback %d: use closed, share or open", l.Fallback)
 	}
 	if l.Kind != Calendar && (l.Every != 0 || l.Zone != "" || l.Anchor != 0) {
-		return fmt.Errorf("every, zone and anchor are for calendar limits, not for a %s limit", l.Kind)
+		return fmt.Errorf("the fields every, zone and anchor are for calendar limits, not for a %s limit", l.Kind)
 	}
 	if (l.Kind == Calendar || l.Kind == Concurrency) && l.Window != 0 {
 		return fmt.Errorf("a %s limit has no window of its own", l.Kind)
@@ -292,7 +292,7 @@ func (l *Limit) checkPrecision(s *record.Spec) error {
 		s.Join = s.Window / defaultPrecision
 	case p == 0 || p == Exact:
 	case p < MinPrecision || p > MaxPrecision:
-		return fmt.Errorf("precision %d is not between %d and %d, nor exact", p, MinPrecision, MaxPrecision)
+		return fmt.Errorf("precision %d is invalid: use exact, or a number between %d and %d", p, MinPrecision, MaxPrecision)
 	default:
 		s.Join = s.Window / int64(p)
 	}
@@ -305,7 +305,7 @@ func (l *Limit) checkAmounts(s *record.Spec) error {
 		return fmt.Errorf("amount %d is not between 0 and %d", l.Amount, int64(MaxAmount))
 	}
 	if l.Burst < 0 || l.Burst > MaxAmount || l.Burst != 0 && l.Kind != Bucket {
-		return fmt.Errorf("burst %d is not between 0 and %d, or this is not a bucket", l.Burst, int64(MaxAmount))
+		return fmt.Errorf("burst %d is invalid: it must be between 0 and %d, and only a bucket limit has one", l.Burst, int64(MaxAmount))
 	}
 	if err := l.Headroom.check(); err != nil {
 		return fmt.Errorf("headroom: %w", err)
@@ -319,7 +319,7 @@ func (l *Limit) checkAmounts(s *record.Spec) error {
 	}
 	whole := l.Amount - l.Headroom.of(l.Amount)
 	if whole < 1 {
-		return fmt.Errorf("amount %d less headroom %s leaves less than 1", l.Amount, l.Headroom)
+		return fmt.Errorf("amount %d minus headroom %s leaves less than 1 unit: lower the headroom", l.Amount, l.Headroom)
 	}
 	if l.Kind == Bucket {
 		burst := l.Amount
@@ -339,7 +339,7 @@ func (l *Limit) checkAmounts(s *record.Spec) error {
 		}
 		whole = burst - l.Headroom.of(burst) - margin
 		if whole < 1 {
-			return fmt.Errorf("burst %d less headroom %s and %d units for the margin %v leaves less than 1", burst, l.Headroom, margin, l.Margin)
+			return fmt.Errorf("burst %d minus headroom %s and %d units for the margin %v leaves less than 1 unit: raise the burst or lower the margin", burst, l.Headroom, margin, l.Margin)
 		}
 	}
 	return l.reserve(s, whole)

@@ -2,17 +2,17 @@ package drawgate
 
 import "context"
 
-// Refund gives units back to the bucket that a names, which were taken without a reservation.
+// Refund returns units that were taken without a reservation to the bucket that a names.
 // Without costs it gives back one request; otherwise the units that are named, and no others.
 //
-// It is for doors whose callers take first and correct later without an id, such as Envoy's rate
-// limit protocol; everybody else reserves and settles. Without an id nobody can tell whether the
-// units were taken, and given back before: each limit may be exceeded by what is refunded, at most
-// by the sum of all refunds (the exception is named in docs/semantics.md). So a refund must be
-// enabled by whoever answers for the limit, and its size is bounded: it takes off what counts now
-// and would count longest, never below nothing, never what an open reservation holds, never in a
-// window that is over. Slots of a concurrency limit are not given back. A bucket of which nothing
-// is used stays as it is.
+// It is for interfaces whose callers take first and correct later without an id, such as Envoy's
+// rate limit protocol; everybody else reserves and settles. Without an id nobody can tell whether
+// the units were taken, and given back before: each limit may be exceeded by what is refunded, at
+// most by the sum of all refunds (the exception is named in docs/semantics.md). So a refund must be
+// enabled by whoever is responsible for the limit, and its size is bounded: it removes units that
+// count now and would count longest; it never goes below zero, and never removes what an open
+// reservation holds or what counted in a window that has ended. Slots of a concurrency limit are
+// not given back. An unused bucket is not changed.
 //
 // It is sent once. With an error that is [ErrStoreUnavailable] it may have arrived, and must not be
 // sent again. Other errors are ErrUnknownUnit, ErrInvalid, ErrClosed and ctx's; nothing was given

@@ -17,7 +17,7 @@ import (
 // deadline ends before the store's by that.
 const clockRate = 1000
 
-// Reservation is an allowed take that is held until it is settled, cancelled, or its hold ends
+// Reservation is an allowed take that is held until it is settled or cancelled, or its hold ends
 // (then it counts as used).
 //
 // It is safe for concurrent use. The first Settle or Cancel that reaches the store counts; every
@@ -36,7 +36,7 @@ type Reservation struct {
 // deadline waits as long as the policy allows. [Limiter.Take] can do it without waiting.
 //
 // Every Reserve should be followed by a Settle or Cancel before its deadline; work that takes
-// longer renews. The error is as for Wait.
+// longer must renew it. The errors are those of Wait.
 func (l *Limiter) Reserve(ctx context.Context, key string, hold time.Duration, costs ...Cost) (*Reservation, error) {
 	if hold == 0 {
 		return nil, errHold(hold)
@@ -57,7 +57,7 @@ func (h *Hold) check() error {
 	case len(h.ID) > maxID:
 		return fmt.Errorf("%w: the id has %d bytes, more than %d", ErrInvalid, len(h.ID), maxID)
 	case h.ID == "" && h.Grant != 0:
-		return fmt.Errorf("%w: a grant is of an id: give that, too", ErrInvalid)
+		return fmt.Errorf("%w: a grant needs an id: set Hold.ID as well", ErrInvalid)
 	}
 	return nil
 }
@@ -103,10 +103,10 @@ func holderLife(d time.Duration) time.Duration { return d - d/(1_000_000/clockRa
 // holder must have stopped.
 func (l *Limiter) Resume(id string, grant Grant, end time.Time, buckets ...Ask) (*Reservation, error) {
 	if id == "" || len(id) > maxID {
-		return nil, fmt.Errorf("%w: an id has 1 to %d bytes", ErrInvalid, maxID)
+		return nil, fmt.Errorf("%w: the id must have 1 to %d bytes", ErrInvalid, maxID)
 	}
 	if grant == 0 {
-		return nil, fmt.Errorf("%w: a reservation is resumed by its id and its grant", ErrInvalid)
+		return nil, fmt.Errorf("%w: the grant is missing: Resume needs the id and the grant of the reservation", ErrInvalid)
 	}
 	t, err := l.take(&Request{Buckets: buckets, Hold: Hold{For: MinHold, ID: id, Grant: grant}})
 	if err != nil {
@@ -130,17 +130,17 @@ func (r *Reservation) Deadline() time.Time {
 	return r.end
 }
 
-// Settle ends the reservation with what was really used. Units that are not named stand as
+// Settle ends the reservation with what was really used. Units that are not named stay as
 // estimated. More than the estimate is allowed, and becomes debt.
 //
-// It is carried out even if ctx was cancelled or its deadline is over, because the units are used:
-// the context of the work will do. Only a deadline that lies ahead bounds it, and not to less than
-// a second.
+// It is carried out even if ctx was cancelled or its deadline has passed, because the units are
+// used: you can pass the context of the work. Only a deadline in the future limits it, and not to
+// less than a second.
 //
-// It is ErrGone if the reservation is not open any more: nothing is credited then; but if that is
-// because its hold ended, what was used beyond the estimate is charged. A lost answer is asked for
-// again, which is safe; if the store stays unavailable, the error is a *[StoreError] and the hold
-// will end by itself, as used.
+// It returns ErrGone if the reservation is no longer open: nothing is credited then; but if that is
+// because its hold ended, what was used beyond the estimate is charged. If the answer is lost, the
+// settlement is sent again, which is safe; if the store stays unavailable, the error is a
+// *[StoreError] and the hold will end by itself, as used.
 func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
 	ctx, stop := ending.Context(ctx)
 	defer stop()
@@ -159,8 +159,8 @@ func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
 }
 
 // Cancel ends the reservation and gives everything back that has not expired. As for
-// [Reservation.Settle], ctx may have ended. It is ErrGone if the reservation is not open any more:
-// after Settle it does nothing, so that it can be deferred.
+// [Reservation.Settle], ctx may have ended. It returns ErrGone if the reservation is no longer
+// open: after Settle it does nothing, so that it can be deferred.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	ctx, stop := ending.Context(ctx)
 	defer stop()
@@ -202,9 +202,9 @@ func (r *Reservation) finish(ctx context.Context, s *Settlement) (late bool, err
 	return false, ErrGone
 }
 
-// Renew makes the hold end hold from now, never earlier than it did. On ErrGone the caller must
-// stop: the units, or the slot, may be another's. A lease of which a bucket is paused is not
-// renewed: ErrPaused.
+// Renew moves the end of the hold to now plus hold, but never to an earlier instant than before. On
+// ErrGone the caller must stop: the units, or the slot, may belong to another caller. A lease is
+// not renewed while one of its buckets is paused: ErrPaused.
 func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 	if hold < MinHold || hold > MaxHold {
 		return errHold(hold)
@@ -254,7 +254,7 @@ func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
 	}
 	for k, ok := range known {
 		if !ok {
-			return nil, fmt.Errorf("%w: %q in none of the reservation's policies", ErrUnknownUnit, cmp.Or(used[k].Unit, UnitRequests))
+			return nil, fmt.Errorf("%w: none of the reservation's policies counts %q", ErrUnknownUnit, cmp.Or(used[k].Unit, UnitRequests))
 		}
 	}
 	return s, nil

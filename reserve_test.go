@@ -111,7 +111,7 @@ func TestIDs(t *testing.T) {
 		other := r
 		other.Buckets = []drawgate.Ask{l.Ask(secret, drawgate.Cost{N: 5})}
 		_, err := takeHeld(t.Context(), l, other)
-		if wantErr(t, err, drawgate.ErrIDReused); err == nil || !strings.Contains(err.Error(), "with other content") {
+		if wantErr(t, err, drawgate.ErrIDReused); err == nil || !strings.Contains(err.Error(), "with different content") {
 			t.Error(err)
 		}
 		wantUsed(t, l, secret, 4)

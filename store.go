@@ -24,18 +24,20 @@ type BucketCost struct {
 	N    Amounts
 }
 
-// Grant is the number of one logical take with an id. Whoever takes chooses it at random before
-// sending, by [NewGrant], and sends the same number with every resend, renewal, settlement and
-// cancellation of that take. An id is a name that may be used again once its reservation is over;
-// the grant tells such uses apart, so that a late settlement of an earlier one changes nothing.
+// Grant is a random number that identifies one logical take with an id. The caller chooses it
+// before sending, by [NewGrant], and sends the same number with every resend, renewal, settlement
+// and cancellation of that take. An id is a name that may be used again once its reservation has
+// ended; the grant tells such uses apart, so that a late settlement of an earlier one changes
+// nothing.
 //
 // It is 16 hexadecimal digits on the wire. Zero is no grant.
 type Grant uint64
 
-// SendLife is how long after it is sent a take with an id may open something: see [Take.NotAfter].
+// SendLife is the time after sending during which a take with an id may open a reservation: see
+// [Take.NotAfter].
 const SendLife = 2 * time.Second
 
-// MaxReason is the most bytes of a pause's reason.
+// MaxReason is the maximum length of a pause's reason, in bytes.
 const MaxReason = 256
 
 // NewGrant returns a random number for a new take with an id.
@@ -46,8 +48,8 @@ func NewGrant() Grant {
 // String returns the 16 hexadecimal digits that stand for the grant on the wire.
 func (g Grant) String() string { return fmt.Sprintf("%016x", uint64(g)) }
 
-// ParseGrant reads what [Grant.String] returns. It is ErrInvalid for anything else, and for the
-// grant 0.
+// ParseGrant reads what [Grant.String] returns. The error is ErrInvalid for anything else, and for
+// the grant 0.
 func ParseGrant(s string) (Grant, error) {
 	n, err := strconv.ParseUint(s, 16, 64)
 	if err != nil || len(s) != 16 || n == 0 || s[0] == '+' {
@@ -56,7 +58,7 @@ func ParseGrant(s string) (Grant, error) {
 	return Grant(n), nil
 }
 
-// Take asks for units of one or several buckets: all or nothing, in one step.
+// Take asks for units from one or several buckets: all or nothing, in one step.
 type Take struct {
 	ID       string        // of the reservation; "" for a plain take, otherwise Hold > 0
 	Grant    Grant         // of a take with an id: not 0; the same on each resend of one logical take, and on no other take
@@ -66,18 +68,18 @@ type Take struct {
 	Priority int8          // 0 to MaxPriority
 	Labels   []Label       // for the history
 
-	// NotAfter bounds how late a take with an id may arrive, by the store's clock: later than that
-	// the store opens nothing for it, and fails with ErrTooLate. Zero: a store to which messages
-	// can be late sets it, [SendLife] after it sends.
+	// NotAfter bounds how late a take with an id may arrive, according to the store's clock: after
+	// that the store opens nothing for it, and fails with ErrTooLate. Zero: a store to which
+	// messages can be late sets it, [SendLife] after it sends.
 	NotAfter time.Time
 
-	// Ahead lets the take be granted for an instant at most so far ahead, if it does not fit now:
-	// its units count from then, and its work must not start earlier. See [Decision.Delay]. Zero:
-	// now or not.
+	// Ahead lets the take be granted for a later instant, at most this far ahead, if it does not
+	// fit now: its units count from then, and its work must not start earlier. See
+	// [Decision.Delay]. Zero: now or not.
 	Ahead time.Duration
 
-	// Given says that the take was allowed before, in the store's place, and is only told now: a
-	// pause does not refuse it.
+	// Given says that the take was already allowed without the store, which learns of it only now:
+	// a pause does not refuse it.
 	Given bool
 
 	refreshLimiter func(int) *Limiter // of who waits; may be nil
@@ -95,11 +97,11 @@ const (
 	OpRenew                // hold it for longer
 	OpCharge               // count units unconditionally
 	OpRefund               // give back units that were taken without an id; see [Ask.Refund]
-	OpPause                // let the buckets refuse takes until an instant; see [Limiter.Pause]
+	OpPause                // make the buckets refuse takes until an instant; see [Limiter.Pause]
 )
 
-// String returns "settle", "cancel", "renew", "charge", "refund" or "pause"; "none" for what is not
-// an Op.
+// String returns "settle", "cancel", "renew", "charge", "refund" or "pause"; "none" for a value
+// that is not an Op.
 func (o Op) String() string {
 	names := [...]string{"none", "settle", "cancel", "renew", "charge", "refund", "pause"}
 	if int(o) >= len(names) {
@@ -115,17 +117,17 @@ type Settlement struct {
 	Grant   Grant         // of the take that opened the reservation; for OpSettle, OpCancel and OpRenew
 	Buckets []BucketCost  // the take's buckets; OpSettle: N is what was used ([KeepEstimate] where the estimate stands); OpCharge: what to count; OpRefund: the most to give back
 	Hold    time.Duration // OpRenew: the hold ends this long from now, never earlier than it did; OpPause: how long, never shorter than it was
-	At      time.Time     // OpCharge: when the units were used; OpPause: until when, by the store's clock, unless Hold says how long
+	At      time.Time     // OpCharge: when the units were used; OpPause: until when, according to the store's clock, unless Hold says how long
 	Reason  string        // OpPause: why, for people; at most MaxReason bytes
 }
 
 // Outcome answers a [Settlement].
 type Outcome struct {
 	Gone bool      // this grant of the id is not open: settled, its hold over, or reset. Nothing was credited
-	Kept bool      // OpRenew: of a lease of which a bucket is paused: nothing was renewed, End is as it was, the earliest of all buckets
+	Kept bool      // OpRenew, for a lease with a paused bucket: nothing was renewed; End is unchanged, the earliest of all buckets
 	End  time.Time // OpRenew: when the hold ends now; OpPause: when the pause ends, the latest of all buckets; zero if none is paused
 	Back []Amounts // OpRefund: the units that were given back, per bucket, of a bucket limit rounded up; nil: none
-	Err  error     // this settlement failed; the others of the batch may not have
+	Err  error     // why this settlement failed; the others in the batch may have succeeded
 }
 
 // Status describes a bucket without spending anything.
@@ -150,32 +152,33 @@ type LimitUsage struct {
 // of what an implementation must do.
 //
 // A batch may be answered in part: each element has an error of its own, and the method's error
-// says that nothing at all was done. Where the outcome of a take is unknown (a reply was lost), the
+// says that nothing at all was done. If the outcome of a take is unknown (a reply was lost), the
 // error is a [StoreError] and the units may be spent. Neither arguments nor results are kept.
 type Store interface {
 	// Take decides each take of the batch in one atomic step, in order. If ctx has ended before a
-	// step begins, nothing is done. len(out) == len(batch). One that fits, but would open more
-	// reservations in a bucket than may be, fails with ErrTooManyOpen.
+	// step begins, nothing is done. len(out) == len(batch). A take that fits, but would open more
+	// reservations in a bucket than allowed, fails with ErrTooManyOpen.
 	Take(ctx context.Context, batch []Take, out []Decision) error
-	// Settle carries out each settlement in one atomic step, in order. len(out) == len(batch). What
-	// is in its history of an OpRefund, and in the outcome, is what was given back.
+	// Settle carries out each settlement in one atomic step, in order. len(out) == len(batch). For
+	// an OpRefund the history and the outcome say how much was really given back.
 	Settle(ctx context.Context, batch []Settlement, out []Outcome) error
-	// Peek describes buckets, each for itself: what a take of N at this priority would get. It
+	// Peek describes buckets, each separately: what a take of N at this priority would get. It
 	// spends nothing. len(out) == len(buckets).
 	Peek(ctx context.Context, buckets []BucketCost, priority int8, out []Status) error
 	// Close ends the store; calls under way are finished, later ones fail with ErrClosed.
 	Close() error
 }
 
-// What a store may offer beside. Each is checked once.
+// Optional features of a store. A limiter checks for each of them once.
 type (
 	// Resetter forgets everything about buckets, open reservations included: their ids are gone.
 	// Each bucket is a step of its own.
 	Resetter interface {
 		Reset(ctx context.Context, keys []Key) error
 	}
-	// Lister lists the keys of buckets that are in use, which means that a missing record would be
-	// another state, in no order, until yield returns false. yield must not call the store.
+	// Lister lists the keys of buckets that are in use, in no particular order, until yield returns
+	// false. A bucket is in use if it would behave differently without its record. yield must not
+	// call the store.
 	Lister interface {
 		List(ctx context.Context, tenant, policy string, yield func(Key) bool) error
 	}
@@ -187,8 +190,8 @@ type (
 	Pinger interface {
 		Ping(ctx context.Context) error
 	}
-	// Watcher tells when units of a bucket come free early. The channel is given keys, never
-	// blocks, and may miss some.
+	// Watcher reports when units of a bucket become free early, by sending its key on the channel.
+	// The store never blocks on the channel, so some keys may be missed.
 	Watcher interface {
 		Watch(keys chan<- Key) (stop func())
 	}

@@ -25,7 +25,7 @@ func TestATakeThatNamesNoUnit(t *testing.T) {
 		_, reserve := l.Reserve(ctx, "k", time.Minute)
 		_, lease := takeHeld(ctx, l, drawgate.Request{Buckets: []drawgate.Ask{{Key: "k"}}, Hold: drawgate.Hold{For: time.Minute, Lease: true}})
 		for i, err := range []error{allow, empty, wait, take, reserve, lease} {
-			if !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "but tokens") || strings.Contains(err.Error(), "tokens, tokens") {
+			if !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "name a cost in tokens") || strings.Contains(err.Error(), "tokens, tokens") {
 				t.Errorf("%s, %d: %v, want an error that names the units", name, i, err)
 			}
 		}

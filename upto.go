@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// AllowUpTo takes as many units as there are, at most most.N, and returns how many it took: for
-// work that is done in part where not all of it fits. It never waits.
+// AllowUpTo takes as many units as are available, up to most.N, and returns how many it took: for
+// work that can be done in part if not all of it fits. It never waits.
 //
-// If nothing is left, the Decision is a refusal and n is 0. Where several limits count the unit,
+// If nothing is left, the Decision is a refusal and n is 0. If several limits count the unit,
 // the one with the least left decides. Other units cost what they cost in [Limiter.Allow]: one
 // request where requests are counted, otherwise nothing.
 //
@@ -17,7 +17,7 @@ import (
 // Allow.
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, most Cost) (d Decision, n int64, err error) {
 	if most.N < 1 {
-		return d, 0, fmt.Errorf("%w: at most %d units are none: ask for 1 at least", ErrInvalid, most.N)
+		return d, 0, fmt.Errorf("%w: cannot take up to %d units: ask for at least 1", ErrInvalid, most.N)
 	}
 	if l.plan.needs {
 		return d, 0, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, l.plan.policy.Name)
@@ -35,7 +35,7 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, most Cost) (d Decis
 			n = min(n, got[i])
 		}
 	}
-	// Where this fails, the hold ends by itself, as used: nothing is lost but what one limit
+	// If this fails, the hold ends by itself, as used: nothing is lost but what one limit
 	// granted beyond another.
 	_ = res.Settle(ctx, Cost{Unit: most.Unit, N: n})
 	return d, n, nil

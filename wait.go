@@ -10,8 +10,8 @@ import (
 	"github.com/drawgate/drawgate/internal/sleep"
 )
 
-// WakeAll lets the one in front of each queue, of all limiters made from each other, try again at
-// once: the amounts have changed by which takes are counted. Those amounts come from
+// WakeAll makes the first waiter of each queue, of all limiters made from each other, try again
+// immediately. Call it when the amounts against which takes are tested have changed. They come from
 // [Request.RefreshLimiter].
 func (l *Limiter) WakeAll() { l.queue.wakeAll() }
 
@@ -116,7 +116,7 @@ func reachable(ctx context.Context, earliest time.Duration, d *Decision) error {
 	}
 	e := &deadlineError{refusal: d.Err()}
 	if d.Reason == Queued {
-		e.text = fmt.Sprintf("others wait in front, for %v at least", earliest)
+		e.text = fmt.Sprintf("other callers are ahead in the queue for at least %v", earliest)
 	}
 	return e
 }
@@ -173,13 +173,13 @@ func (l *Limiter) waitTurn(ctx context.Context, t *Take, w *waiter, last Decisio
 	}
 }
 
-// ended says why waiting ended with ctx: with ErrDeadline if that was a bound of the policy's, or
+// ended says why waiting ended with ctx: with ErrDeadline if that was the policy's bound, or
 // of a caller who says so. last may be nil.
 func ended(ctx context.Context, last *Decision) error {
 	if errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrDeadline) {
 		return ctx.Err()
 	}
-	e := &deadlineError{text: "it is over"}
+	e := &deadlineError{text: "it has passed"}
 	if cause := context.Cause(ctx); errors.Is(cause, ErrDeadline) {
 		e.text = strings.TrimPrefix(cause.Error(), ErrDeadline.Error()+": ")
 	}

@@ -45,7 +45,7 @@ func TestDeadlineThatCannotBeMet(t *testing.T) {
 		c.join(ctx, "front", drawgate.Request{Buckets: []drawgate.Ask{l.Ask(secret)}})
 		_, err = l.Wait(within(30*time.Second), secret)
 		wantErr(t, err, drawgate.ErrDeadline)
-		if !strings.Contains(err.Error(), "others wait in front, for 1m0s at least") {
+		if !strings.Contains(err.Error(), "other callers are ahead in the queue for at least 1m0s") {
 			t.Error(err)
 		}
 		wantTook(t, start, 0, 0)

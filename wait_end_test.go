@@ -27,7 +27,7 @@ func TestQueueIsBounded(t *testing.T) {
 		start := time.Now()
 		_, err := l.Wait(t.Context(), secret)
 		wantErr(t, err, drawgate.ErrQueueFull)
-		if want := `drawgate: the queue is full: 3 callers wait for this bucket of policy "rate"`; err == nil || err.Error() != want {
+		if want := `drawgate: the queue is full: 3 callers are already waiting for this bucket of policy "rate"`; err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 		wantTook(t, start, 0, 0)

@@ -13,7 +13,7 @@ import (
 // defaultQueue bounds a bucket's line where the policy does not.
 const defaultQueue = 10_000
 
-// waitQueue is where the callers of one process wait: a line per bucket. Only the one in front of a
+// waitQueue is where the callers of one process wait: a line per bucket. Only the first waiter of a
 // line asks the store.
 type waitQueue struct {
 	start   time.Time // for ranks
@@ -31,7 +31,7 @@ type waitQueue struct {
 	stop    func()               // guarded by mu: ends the hints
 }
 
-// line is who waits for one bucket, and what is known of the one in front; both times are zero
+// line is who waits for one bucket, and what is known about the first one; both times are zero
 // until it has been refused there.
 type line struct {
 	queue.Line
@@ -138,7 +138,7 @@ func (q *waitQueue) join(t *Take, i int, p queue.Place) (*waiter, error) {
 		most = defaultQueue
 	}
 	if ln := q.lines[b.Key]; ln != nil && ln.Len() >= most {
-		return nil, fmt.Errorf("%w: %d callers wait for this bucket of policy %q", ErrQueueFull, most, b.Plan.policy.Name)
+		return nil, fmt.Errorf("%w: %d callers are already waiting for this bucket of policy %q", ErrQueueFull, most, b.Plan.policy.Name)
 	}
 	if len(q.lines) == 0 {
 		q.listen()
@@ -255,7 +255,8 @@ func (q *waitQueue) front(t *Take, w *waiter) bool {
 	return i < 0
 }
 
-// waiting returns how many wait in all lines, and how long the one who waits longest has.
+// waiting returns how many wait in all lines, and how long the longest-waiting one has been
+// waiting.
 func (q *waitQueue) waiting() (n int, oldest time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

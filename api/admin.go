@@ -42,7 +42,7 @@ type PauseRequest struct {
 	Tenant string     `json:"tenant,omitempty"`
 	Key    string     `json:"key,omitempty"`
 	ForMS  int64      `json:"for_ms,omitempty"`
-	Until  *time.Time `json:"until,omitempty"`  // instead of for_ms, by the store's clock
+	Until  *time.Time `json:"until,omitempty"`  // instead of for_ms, according to the store's clock
 	Reason string     `json:"reason,omitempty"` // for people: at most 256 bytes, without control characters
 }
 

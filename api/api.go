@@ -41,7 +41,7 @@ const (
 	MaxWait  = 60 * time.Minute // longest wait_ms
 )
 
-// Bucket identifies a bucket, and what is asked of it.
+// Bucket identifies a bucket, and says what to take from it.
 type Bucket struct {
 	Policy string `json:"policy,omitempty"` // optional if there is only one
 	Tenant string `json:"tenant,omitempty"` // tenant of the key; "" means the server's own, or the one that the access token is bound to
@@ -57,8 +57,8 @@ type Take struct {
 	Attributes *Attributes       `json:"attributes,omitempty"` // instead of policy, tenant, key and buckets: the rules choose policies and keys, all or nothing
 	Priority   int               `json:"priority,omitempty"`   // 0 to 9
 	WaitMS     int64             `json:"wait_ms,omitempty"`    // wait in the queue for at most this time, counted from the request's arrival; 0: answer now
-	HoldMS     int64             `json:"hold_ms,omitempty"`    // hold the units until they are settled, for at most this time; 0: they are used at once
-	ID         string            `json:"id,omitempty"`         // with hold_ms: a name for the reservation, which may be used again once that is over
+	HoldMS     int64             `json:"hold_ms,omitempty"`    // hold the units until they are settled, for at most this time; 0: they are used immediately
+	ID         string            `json:"id,omitempty"`         // with hold_ms: a name for the reservation, which may be used again once that has ended
 	Grant      string            `json:"grant,omitempty"`      // with id: 16 random hexadecimal digits for this take. Sending the take again with the same grant repeats the answer and costs nothing more
 	Labels     map[string]string `json:"labels,omitempty"`     // for the history: a task's type, its id
 }
@@ -71,8 +71,8 @@ type TakeRequest struct {
 
 // Reasons why a take was refused.
 const (
-	ReasonLimited   = "limited"    // not enough is left of a limit
-	ReasonQueued    = "queued"     // others are waiting in front
+	ReasonLimited   = "limited"    // a limit does not have enough left
+	ReasonQueued    = "queued"     // other callers are ahead in the queue
 	ReasonQueueFull = "queue_full" // the maximum number of callers is waiting
 	ReasonAway      = "away"       // the store is unavailable, and a limit admits nothing, or nothing of that size, without it
 	ReasonPaused    = "paused"     // a bucket is paused; its status has the end and the reason
@@ -90,10 +90,10 @@ type Answer struct {
 	Limits       []Limit    `json:"limits,omitempty"`      // bucket by bucket
 	Reservation  string     `json:"reservation,omitempty"` // with hold_ms: the token to settle it with. Its content is not part of the interface
 	Grant        string     `json:"grant,omitempty"`       // of the reservation: as sent, or chosen by the server
-	HoldEnd      *time.Time `json:"hold_end,omitempty"`    // by when it must be settled or renewed, by this server's clock
+	HoldEnd      *time.Time `json:"hold_end,omitempty"`    // by when it must be settled or renewed, according to this server's clock
 	Replayed     bool       `json:"replayed,omitempty"`    // this grant of the id was already open: this repeats its answer
 	Fallback     bool       `json:"fallback,omitempty"`    // the store was unavailable: this server decided, as the policies say
-	Exempt       bool       `json:"exempt,omitempty"`      // with attributes: a rule exempts them from all limits
+	Exempt       bool       `json:"exempt,omitempty"`      // with attributes: a rule exempts the request from all limits
 	Unmatched    bool       `json:"unmatched,omitempty"`   // with attributes: no rule applies a policy to them
 	Applied      []Applied  `json:"applied,omitempty"`     // with attributes: what the rules chose
 	Shadow       []Shadow   `json:"shadow,omitempty"`      // what is evaluated but not enforced
@@ -172,7 +172,7 @@ type StatusAnswer struct {
 
 // Pause has the end of a bucket's pause, and the reason.
 type Pause struct {
-	Until  time.Time `json:"until"`            // by the store's clock
+	Until  time.Time `json:"until"`            // according to the store's clock
 	Reason string    `json:"reason,omitempty"` // for people
 }
 

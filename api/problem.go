@@ -13,11 +13,11 @@ const (
 	CodeBadJSON       Code = "bad_json"       // 400: not JSON, a field that is unknown, duplicate or spelled with other capitals, or a value of another type
 	CodeInvalid       Code = "invalid"        // 422: a value is out of bounds, or fields contradict each other
 	CodeUnknownPolicy Code = "unknown_policy" // 422
-	CodeUnknownUnit   Code = "unknown_unit"   // 422: no limit of the policy has it, or a take names none and none of its policies counts requests
-	CodeNeverFits     Code = "never_fits"     // 422: more than a limit can ever grant: no wait will help
+	CodeUnknownUnit   Code = "unknown_unit"   // 422: no limit of the policy has it, or a take names no unit and none of its policies counts requests
+	CodeNeverFits     Code = "never_fits"     // 422: more than a limit can ever grant: waiting does not help
 	CodeNeedsHold     Code = "needs_hold"     // 422: the policy has a concurrency limit: give hold_ms
 	CodeBadToken      Code = "bad_token"      // 422: this server, with its policies, did not give out the reservation
-	CodeIDReused      Code = "id_reused"      // 409: this grant of the id is open with other content
+	CodeIDReused      Code = "id_reused"      // 409: this grant of the id is open with different content
 	CodeIDOpen        Code = "id_open"        // 409: the id is open for another take. Settle or cancel that one, or use another id
 	CodeTooManyOpen   Code = "too_many_open"  // 429: a bucket has the maximum number of open reservations. Nothing was taken; try again when one is settled or ends
 	CodeTooLarge      Code = "too_large"      // 413
@@ -33,7 +33,7 @@ const (
 	CodeLimited       Code = "limited"        // 429: only at /auth
 	CodeStoreAway     Code = "store_away"     // 503: nothing was decided, and if the outcome is unknown, the units count as spent; or, at /auth, refused because the store is unavailable
 	CodeClosing       Code = "closing"        // 503: this server is stopping
-	CodeCancelled     Code = "cancelled"      // 499: the client left. If the call to the store was running, units may be spent; what was held by a grant of the server's is given back
+	CodeCancelled     Code = "cancelled"      // 499: the client closed the connection. If the call to the store was running, units may be spent; what was held under a grant that the server chose is given back
 )
 
 // Problem is an error on the wire (RFC 9457). It is an error.

@@ -33,7 +33,8 @@ type Options struct {
 	// Timeout bounds one attempt, in addition to the time that a take may wait: 0 means 10s,
 	// negative means that only the caller's context bounds it.
 	Timeout time.Duration
-	// Attempts bounds how often a call that is safe to repeat is sent: 0 means 4, 1 means once.
+	// Attempts is the maximum number of times that a call that is safe to repeat is sent: 0 means
+	// 4, 1 means once.
 	Attempts int
 }
 

@@ -39,7 +39,7 @@ func mayHold(unsure, allowed bool, err error) bool {
 	return Code(err) == api.CodeClosing || Code(err) == api.CodeCancelled
 }
 
-// giveUp cancels in the background a take whose caller has left.
+// giveUp cancels in the background a take whose caller has given up.
 func (c *Client) giveUp(ctx context.Context, t api.Take) {
 	select {
 	case c.slots <- struct{}{}:

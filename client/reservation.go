@@ -109,8 +109,8 @@ func (r *Reservation) finish(ctx context.Context, q api.SettleRequest) error {
 	return ErrGone
 }
 
-// Renew makes the hold end hold from now, but never earlier than before. On [ErrGone] the caller
-// must stop: the units, or the slot, may belong to another caller.
+// Renew moves the end of the hold to now plus hold, but never to an earlier instant than before. On
+// [ErrGone] the caller must stop: the units, or the slot, may belong to another caller.
 func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 	q := api.SettleRequest{Reservation: r.Token(), RenewMS: hold.Milliseconds()}
 	if q.Reservation == "" {

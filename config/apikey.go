@@ -154,11 +154,11 @@ func (d *decoder) keyHash(n ast.Node, class string, k *APIKeys) {
 	sum, ok := parseHash(s.Value)
 	if !ok {
 		d.hideValue(n)
-		d.problem(spanOf(n), `keys do not stand in the file, only what sha256sum prints of them: printf %s "$KEY" | sha256sum`, "a key of class %s must be sha256: and 64 hexadecimal digits", shorten(class))
+		d.problem(spanOf(n), `do not put the key itself in the file, only its SHA-256: printf %s "$KEY" | sha256sum`, "a key of class %s must be sha256: and 64 hexadecimal digits", shorten(class))
 		return
 	}
 	if other, twice := k.Classes[sum]; twice {
-		d.problem(spanOf(n), "", "this key is in class %s already", shorten(other))
+		d.problem(spanOf(n), "", "this key is already in class %s", shorten(other))
 		return
 	}
 	k.Classes[sum] = class

@@ -118,8 +118,8 @@ func (c *Config) checkUnits() (list Problems) {
 		if !known {
 			continue // the mistakes in its costs were reported already
 		}
-		hint := fmt.Sprintf("add costs, such as {%s: 1}, or of 0 if only callers name them", units[0])
-		list = append(list, place.problem(place.place("apply"), "the rule takes nothing: it names no costs, and its policies count no requests, but "+strings.Join(units, ", "), hint))
+		hint := fmt.Sprintf("add costs, such as {%s: 1}, or {%[1]s: 0} if only callers name them", units[0])
+		list = append(list, place.problem(place.place("apply"), "the rule takes nothing: it names no costs, and its policies do not count requests, only "+strings.Join(units, ", "), hint))
 	}
 	return list
 }
@@ -128,7 +128,7 @@ func (c *Config) checkUnits() (list Problems) {
 func someOf(name string, names []string) string {
 	hint, _ := didYouMean(name, names)
 	if hint == "" && len(names) > 0 {
-		hint = "there is " + strings.Join(names[:min(len(names), 10)], ", ")
+		hint = "have: " + strings.Join(names[:min(len(names), 10)], ", ")
 	}
 	return hint
 }

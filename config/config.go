@@ -36,7 +36,7 @@ type Config struct {
 
 	Policies []drawgate.Policy // in the order of the file; names are unique
 	Modes    map[string]Mode   // by policy: how it is used, if it is not simply enforced
-	Rules    []rules.Rule      // in the order in which they are looked at: of the rules file, of the file, of the environment's presets
+	Rules    []rules.Rule      // in the order in which they are checked: of the rules file, of the file, of the environment's presets
 	APIKeys  APIKeys
 	Queue    Queue
 

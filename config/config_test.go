@@ -121,7 +121,7 @@ func TestFiveMistakesGiveFiveMessages(t *testing.T) {
 		{7, 50, `"1 minute" is not a duration`, "^^^^^^^^"},
 		{8, 42, "unknown time zone America/Los_Angles", "^^^^^^^^^^^^^^^^^^"},
 		{9, 43, "amount -1 is not between 0 and", "^^"},
-		{10, 31, "queue must be a whole number, not the text \"50\"; write it without quotes", "^^^^"},
+		{10, 31, "queue must be a whole number, not the string \"50\"; write it without quotes", "^^^^"},
 	})
 }
 
@@ -210,7 +210,7 @@ func TestUnreadableFiles(t *testing.T) {
 		"anchors":           {"a: [" + strings.Repeat("&x 1, ", 200) + "]", "f:1:605: anchors, aliases, tags and complex keys are not supported"},
 		"keys":              {strings.Repeat("a: 1\n", 6000), "f:5001:2: one mapping has more than 5000 keys"},
 		"a list":            {"- a\n", "f:1:1: the file must be a mapping (key: value), not a list"},
-		"a word":            {"hello\n", `f:1:1: the file must be a mapping (key: value), not the text "hello"`},
+		"a word":            {"hello\n", `f:1:1: the file must be a mapping (key: value), not the string "hello"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

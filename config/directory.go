@@ -25,7 +25,7 @@ func newDirectories(log *slog.Logger) *directories {
 	d := &directories{watched: map[string]bool{}, log: log}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		log.Warn("config: the system gives no notices of changed files: they are compared now and then", "error", err)
+		log.Warn("config: the system does not report changed files: they are compared periodically instead", "error", err)
 		return d
 	}
 	d.watcher = w
@@ -75,7 +75,7 @@ func (d *directories) follow(paths []string) (more bool) {
 		}
 		err := d.watcher.Add(dir)
 		if err != nil && !os.IsNotExist(err) {
-			d.log.Warn("config: a directory is not watched: its files are compared now and then", "directory", dir, "error", err)
+			d.log.Warn("config: a directory cannot be watched: its files are compared periodically instead", "directory", dir, "error", err)
 		}
 		if !os.IsNotExist(err) {
 			d.watched[dir] = err == nil

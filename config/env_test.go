@@ -192,7 +192,7 @@ func TestHTTPAPIFromEnvironment(t *testing.T) {
 // req: C10, B8
 func TestVariablesWithoutEffectYet(t *testing.T) {
 	t.Parallel()
-	const breaker, queue = "They are about calls to an upstream, and Drawgate makes none", "Drawgate has no queue of tasks yet"
+	const breaker, queue = "They are about calls to an upstream, and Drawgate makes none", "Drawgate has no task queue yet"
 	for environ, want := range map[string][]string{
 		"CIRCUIT_BREAKER_ENABLED=true":                                   {"no effect yet: CIRCUIT_BREAKER_ENABLED. " + breaker},
 		"CIRCUIT_BREAKER_FAILURE_THRESHOLD=5 CIRCUIT_BREAKER_TIMEOUT=60": {"no effect yet: CIRCUIT_BREAKER_FAILURE_THRESHOLD, CIRCUIT_BREAKER_TIMEOUT. " + breaker},
@@ -201,7 +201,7 @@ func TestVariablesWithoutEffectYet(t *testing.T) {
 		"RATE_LIMIT_RETRY_MAX_ATTEMPTS=3":                                {"queue.max_attempts has no effect by itself"},
 		"RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER=2.0":                        {"queue.multiplier has no effect by itself"},
 		"QUEUE_MAX_DEPTH=50":                                             {"queue.max_depth has no effect by itself"},
-		"QUEUE_MAX_DEPTH=50 API_BURST_SIZE=20":                           nil, // it bounds who waits for task
+		"QUEUE_MAX_DEPTH=50 API_BURST_SIZE=20":                           nil, // it bounds how many callers wait for task
 	} {
 		c, err := config.FromEnv(strings.Fields(environ))
 		if err != nil {
@@ -238,11 +238,11 @@ func TestEnvironmentMistakes(t *testing.T) {
 		{"refill in exponents", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=1/3", []string{"six decimals"}},
 		{"capacity", "RATE_LIMIT_GLOBAL_CAPACITY=1000000000000 RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.333333", []string{"RATE_LIMIT_GLOBAL_CAPACITY, RATE_LIMIT_GLOBAL_REFILL_PER_SEC: ", "too fine"}},
 		{"distributed without Redis", "ENABLE_DISTRIBUTED_RATE_LIMITING=true", []string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true needs RATE_LIMIT_REDIS_URL"}},
-		{"store", "DRAWGATE_STORE=postgres://u:hunter2@h/db", []string{`DRAWGATE_STORE: store "postgres://u:xxxxx@h/db" is of no known kind`}},
+		{"store", "DRAWGATE_STORE=postgres://u:hunter2@h/db", []string{`DRAWGATE_STORE: store "postgres://u:xxxxx@h/db" is not of a known kind`}},
 		{"Redis URL", "ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=hunter2", []string{"environment: RATE_LIMIT_REDIS_URL: store"}},
 		{"prefix", "DRAWGATE_STORE=redis://h RATE_LIMIT_REDIS_PREFIX=a*b", []string{`RATE_LIMIT_REDIS_PREFIX: prefix "a*b" is not`}},
 		{"two stores named", "RATE_LIMIT_PER_DAY=5 RATE_LIMIT_STORAGE_PATH=/x.db ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=redis://u:hunter2@h", []string{
-			"two stores are named, sqlite:///x.db (environment: RATE_LIMIT_STORAGE_PATH) and redis://u:xxxxx@h (environment: RATE_LIMIT_REDIS_URL): one process has one, set DRAWGATE_STORE",
+			"two stores are named, sqlite:///x.db (environment: RATE_LIMIT_STORAGE_PATH) and redis://u:xxxxx@h (environment: RATE_LIMIT_REDIS_URL), but a process has only one: set DRAWGATE_STORE",
 		}},
 		{"two presets' stores", "XDG_STATE_HOME=/state RATE_LIMIT_PER_DAY=5 GEMINI_PRO_RPD_LIMIT=5", []string{"two stores are named, sqlite:///state/drawgate/rate_limits.db (preset multi-tier) and redis://localhost:6379/3 (preset gemini-free)"}},
 		{"http", "IP_BURST_SIZE=0 USER_REQUESTS_PER_MINUTE=many", []string{`IP_BURST_SIZE="0" is not between 1`, `USER_REQUESTS_PER_MINUTE="many" is not`}},

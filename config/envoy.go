@@ -5,7 +5,7 @@ import "github.com/drawgate/drawgate/engine"
 // Envoy configures the rate limit service for Envoy.
 type Envoy struct {
 	Configs []string // files and directories in the format of envoyproxy/ratelimit
-	Merge   bool     // a file may add to a domain that another one began
+	Merge   bool     // a file may add to a domain of another file
 	Aligned bool     // windows follow the clock as with envoyproxy/ratelimit, instead of rolling
 	Refunds bool     // hits can be given back, so the limit is no longer a guarantee
 	Errors  bool     // while the store is unavailable requests get an error instead of the fallback's decision

@@ -43,7 +43,7 @@ func (e *environment) multiTier() {
 		limits = append(limits, l)
 	}
 	if len(limits) == 0 && len(e.problems) == wrong {
-		e.problems = append(e.problems, e.note("%s…: every period is 0 or empty, nothing would be limited; to switch off set %s=false", envPer, envEnabled))
+		e.problems = append(e.problems, e.note("%s…: every period is 0 or empty, so nothing would be limited; to switch the limits off, set %s=false", envPer, envEnabled))
 	}
 	if n, ok := e.amount(envConcurrency, 0); ok && n > 0 {
 		limits = append(limits, drawgate.Limit{Name: "concurrency", Kind: drawgate.Concurrency, Amount: n})

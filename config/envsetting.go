@@ -100,7 +100,7 @@ func (e *environment) settleServer(c *Config, set func(name, setting string, f f
 	}{{envTakeToken, RoleTake}, {envReadToken, RoleRead}, {envAdminToken, RoleAdmin}} {
 		set(t.name, "server.tokens", func(value string) {
 			if len(value) < minSecret {
-				e.problem(t.name, "has less than %d bytes: make a random one", minSecret)
+				e.problem(t.name, "has fewer than %d bytes: generate a random one", minSecret)
 			}
 			s.Tokens = append(s.Tokens, Token{Roles: []Role{t.role}, Secret: Secret{Env: t.name}, Sum: sha256.Sum256([]byte(value))})
 		})
@@ -164,7 +164,7 @@ func (e *environment) breaker() {
 	}
 	if on && len(asked) > 0 {
 		p := e.note("no effect yet: %s. They are about calls to an upstream, and Drawgate makes none", strings.Join(asked, ", "))
-		p.Hint = "keep a breaker of your own around these calls; the one in front of the store is another, and always on"
+		p.Hint = "use your own breaker around these calls; the one in front of the store is a different one, and always on"
 		e.warnings = append(e.warnings, p)
 	}
 }

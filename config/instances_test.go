@@ -27,14 +27,14 @@ func TestInstancesComeFromFileEnvironmentOrStore(t *testing.T) {
 		{"{store: redis://h, instances: {auto: true}}", "", counted, ""},
 		{"{store: redis://h, instances: {auto: true, at_least: 3}}", "", config.Instances{Auto: true, Number: 3}, ""},
 		{"{store: sqlite:x.db, instances: auto}", "", counted, ""},
-		{"{store: sqlite:x.db, instances: 3}", "", config.Instances{Number: 3}, "3 instances do not share the store"},
+		{"{store: sqlite:x.db, instances: 3}", "", config.Instances{Number: 3}, "instances is 3, but the store"},
 		{"{store: 'memory:', instances: auto}", "", counted, "cannot be counted"},
 		{"{store: redis://h, instances: 3}", "DRAWGATE_INSTANCES=auto", counted, ""},
 		{"{store: redis://h, instances: {auto: true, at_least: 3}}", "DRAWGATE_INSTANCES=4", config.Instances{Number: 4}, ""},
 		{
 			"{store: redis://h, policies: {p: {limits: [{name: a, rolling: 1m, amount: 2}], fallback: share}}, instances: {auto: true, at_least: 3}}", "",
 			config.Instances{Auto: true, Number: 3},
-			"the share of one of 3 instances in 2 is less than one unit",
+			"3 instances share an amount of 2, so each share is less than one unit",
 		},
 		{"{store: redis://h, policies: {p: {limits: [{name: a, rolling: 1m, amount: 2}], fallback: share}}}", "", counted, ""},
 	} {

@@ -162,12 +162,12 @@ func (d *decoder) kind(l *limit, kinds, special []entry, seen map[string]bool) {
 	}
 	for _, e := range special {
 		if want := kindOnly[e.key]; l.Kind != want {
-			d.problem(e.at, "", "%s is for %s limits, this is a %s limit", e.key, want, l.Kind)
+			d.problem(e.at, "", "%s is for %s limits, but this is a %s limit", e.key, want, l.Kind)
 			l.bad[e.key] = true
 		}
 	}
 	if at, given := l.at["anchor"]; given && l.Kind == drawgate.Calendar && l.Every != 0 && l.Every != drawgate.Month {
-		d.problem(at, "leave it out", "anchor is the day on which a month starts, and this limit counts by the %s", l.Every)
+		d.problem(at, "leave it out", "anchor is the day on which a month starts, but this limit counts per %s", l.Every)
 		l.bad["anchor"] = true
 	}
 	if l.Kind == drawgate.Concurrency {
@@ -183,7 +183,7 @@ func (d *decoder) slots(l *limit, e entry) {
 	}
 	slots, _ := parseInteger(n.GetToken().Value)
 	if at, also := l.at["amount"]; also && l.Amount != slots {
-		d.problem(at, "leave one of them out", "amount %d is not the %d of concurrency", l.Amount, slots)
+		d.problem(at, "leave one of them out", "amount %d contradicts concurrency %d", l.Amount, slots)
 	}
 	l.Amount = slots
 }

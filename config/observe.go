@@ -12,12 +12,12 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// observe sets up metrics, warnings and web calls.
+// observe sets up metrics, warnings and webhooks.
 func (r *Runtime) observe(c *Config) error {
 	t := &c.Telemetry
 	hasher := telemetry.NewHasher([]byte(t.Salt.Reveal()))
 	if t.Salt.Reveal() == "" && !c.local() && c.SharedBy() != (Instances{Number: 1}) {
-		r.opts.Logger.Warn("without a common salt each server shows other hashes for the same key, and others again after a restart: " +
+		r.opts.Logger.Warn("without a common salt each server shows different hashes for the same key, and they change after a restart: " +
 			"set telemetry.salt_env or telemetry.salt_file to the same secret for all, or instances to 1 if this is the only one")
 	}
 	if !t.MetricsOff {

@@ -69,7 +69,7 @@ func Open(ctx context.Context, path string, opts *OpenOptions) (*Runtime, error)
 	if err != nil {
 		return nil, err
 	}
-	if problems := c.withoutPolicies("to switch limits off say enabled: false"); problems != nil {
+	if problems := c.withoutPolicies("to switch limits off, set enabled: false"); problems != nil {
 		return nil, problems
 	}
 	r, err := Start(ctx, c, opts)
@@ -130,7 +130,7 @@ func (r *Runtime) Config() *Config { return r.config.Load() }
 // Class returns the class of a request by its headers, which may carry an API key: see [APIKeys].
 func (r *Runtime) Class(h http.Header) string { return r.config.Load().APIKeys.Class(h) }
 
-// ClassOf is [Runtime.Class] by the entries of a descriptor of Envoy's: see [APIKeys.ClassOf].
+// ClassOf is [Runtime.Class] for the entries of an Envoy descriptor: see [APIKeys.ClassOf].
 func (r *Runtime) ClassOf(entries map[string]string) string {
 	return r.config.Load().APIKeys.ClassOf(entries)
 }

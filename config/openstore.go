@@ -47,8 +47,8 @@ func (c *Config) openStore(log *slog.Logger, existing bool) (drawgate.Store, err
 // local reports whether buckets exist only in this process.
 func (c *Config) local() bool { return c.Store == Memory || c.Store == "" }
 
-// lostStore stands for a store that cannot be opened until somebody repairs it. It answers every
-// call with the reason. A server starts with it so that the fallback decides.
+// lostStore takes the place of a store that cannot be opened until somebody repairs it. It answers
+// every call with the reason. A server starts with it so that the fallback decides.
 type lostStore struct{ err error }
 
 var (

@@ -53,7 +53,7 @@ func (d *decoder) amounts(e entry) amounts {
 				{"burst", func(e entry) { set(burstOf(name), 1, e) }},
 			})
 			if len(seen) == 0 {
-				d.problem(spanOf(e.value), "such as {amount: 100, burst: 30}", "%s says nothing", shorten(name))
+				d.problem(spanOf(e.value), "such as {amount: 100, burst: 30}", "%s is empty: give an amount or a burst", shorten(name))
 			}
 		default:
 			set(e.key, 0, e)
@@ -80,7 +80,7 @@ func vary(p drawgate.Policy, list map[string]int64) (drawgate.Policy, []mistake)
 		known[l.Name], known[burstOf(l.Name)] = true, true
 		switch {
 		case bursts && l.Kind != drawgate.Bucket:
-			wrong = append(wrong, mistake{burstOf(l.Name), "", fmt.Sprintf("burst is for bucket limits, %s is a %s limit", l.Name, l.Kind)})
+			wrong = append(wrong, mistake{burstOf(l.Name), "", fmt.Sprintf("burst is for bucket limits, but %s is a %s limit", l.Name, l.Kind)})
 			continue
 		case bursts:
 			l.Burst = burst
@@ -102,7 +102,7 @@ func vary(p drawgate.Policy, list map[string]int64) (drawgate.Policy, []mistake)
 		}
 		hint, _ := didYouMean(name, names)
 		if hint == "" {
-			hint = "it has " + strings.Join(names, ", ")
+			hint = "have: " + strings.Join(names, ", ")
 		}
 		wrong = append(wrong, mistake{nameOf(name), hint, fmt.Sprintf("policy %s has no limit %s", shorten(p.Name), shorten(name))})
 	}

@@ -122,7 +122,7 @@ func (d *decoder) wait(policy string, e entry) (w drawgate.Wait) {
 		{"up_to", func(e entry) {
 			w.MaxWait = d.duration(e)
 			if w.MaxWait == 0 {
-				d.rangeProblem(e, "up_to", "leave it out for no bound of the policy's own", "more than 0")
+				d.rangeProblem(e, "up_to", "leave it out if the policy should set no bound", "more than 0")
 			}
 		}},
 		{"queue", func(e entry) { w.Queue = int(d.integer(e, 1, maxQueue)) }},

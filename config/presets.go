@@ -12,7 +12,7 @@ const (
 	GeminiFree              = "gemini-free"               // two models inside a free tier
 	Global                  = "global"                    // one bucket for everything
 	HTTPAPI                 = "http-api"                  // per address, API, user and task
-	GeminiTranslation       = "gemini-translation"        // requests, tokens and a day's quota, never over
+	GeminiTranslation       = "gemini-translation"        // requests, tokens and a daily quota; never exceeded
 	GeminiTranslationBucket = "gemini-translation-bucket" // the same as token buckets
 )
 

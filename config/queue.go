@@ -16,10 +16,10 @@ const (
 // Queue is for programs that have their own queue of tasks: how long it may get, and when to retry.
 // Limits do not depend on it.
 type Queue struct {
-	MaxDepth    int           // tasks in the queue beyond which none may be put in; 0 means 50
-	RetryDelay  time.Duration // until a task that could not run is tried again; 0 means 60s
-	MaxAttempts int           // how often it is tried; 0 means 3
-	Multiplier  float64       // of the delay after each attempt; 0 means 2
+	MaxDepth    int           // maximum number of tasks in the queue; 0 means 50
+	RetryDelay  time.Duration // the delay before a task that could not run is tried again; 0 means 60s
+	MaxAttempts int           // how many times it is tried; 0 means 3
+	Multiplier  float64       // what the delay is multiplied by after each attempt; 0 means 2
 }
 
 func (d *decoder) queue(e entry) {
@@ -60,11 +60,11 @@ func parseMultiplier(text string) (float64, bool) {
 // warnQueue warns of settings that only other programs read. QUEUE_MAX_DEPTH also sets the queue
 // length of a policy.
 func (c *Config) warnQueue() {
-	hint := "wait: {queue: …} of a policy bounds who waits for it"
+	hint := "to limit how many callers wait for a policy, set wait: {queue: …} in it"
 	for _, key := range []string{"max_depth", "retry_delay", "max_attempts", "multiplier"} {
 		setting := "queue." + key
 		if from, said := c.origins[setting]; said && from != c.origins[waitSetting("task")] {
-			c.warnOf(setting, hint, "%s has no effect by itself: Drawgate has no queue of tasks yet, only programs that read it from the configuration use it", setting)
+			c.warnOf(setting, hint, "%s has no effect by itself: Drawgate has no task queue yet; only programs that read this setting from the configuration use it", setting)
 		}
 		hint = ""
 	}

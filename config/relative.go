@@ -9,7 +9,7 @@ import (
 )
 
 // errNoHome is why a relative path cannot be put into the state folder.
-var errNoHome = errors.New("there is no home directory, and so no state folder: name an absolute path")
+var errNoHome = errors.New("there is no home directory, so there is no state folder: use an absolute path")
 
 // StateFolder returns the default folder for a user's counts: drawgate in $XDG_STATE_HOME if that
 // is an absolute path, otherwise in .local/state of the home directory. environ is in the form of
@@ -118,7 +118,7 @@ func (c *Config) locate(f folder) (problems Problems) {
 func (c *Config) put(to *string, path, setting string, f folder, tell bool) Problems {
 	full, err := f.absolute(path)
 	if err != nil {
-		return Problems{c.note(setting, "the relative path "+shorten(path)+" leads nowhere: "+err.Error(), "")}
+		return Problems{c.note(setting, "the relative path "+shorten(path)+" cannot be resolved: "+err.Error(), "")}
 	}
 	c.paths = slices.DeleteFunc(c.paths, func(r RelativePath) bool { return r.Setting == setting && r.Value == *to }) // the path of the file, which this one replaces
 	if full != path {

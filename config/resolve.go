@@ -13,7 +13,7 @@ import (
 // The variables that correspond to flags.
 const (
 	EnvConfig = "DRAWGATE_CONFIG"       // path of the file
-	EnvRules  = "RATE_LIMIT_RULES_PATH" // path of a file with rules alone
+	EnvRules  = "RATE_LIMIT_RULES_PATH" // path of a file that contains only rules
 	EnvStore  = "DRAWGATE_STORE"        // store URL
 )
 
@@ -38,7 +38,8 @@ type Flags struct {
 //
 // The policies of the environment are added to those of the files. If both have a policy of the
 // same name, the environment's replaces it as a whole, with a warning. But a policy of a preset
-// that no variable is about gives way to the files'. The rules of presets come last.
+// that no variable sets is replaced by one of the same name in the files. The rules of presets come
+// last.
 //
 // The error is a [Problems] with all mistakes of all sources, or the reason why a file could not be
 // read.
@@ -187,7 +188,7 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 		if redisAsked {
 			env.named = append(env.named, choice{url: url, from: "environment: " + envRedisURL})
 		} else {
-			c.Warnings = append(c.Warnings, env.note("%s is set, but nothing asks for Redis: set %s=true or %s", envRedisURL, envDistributed, EnvStore))
+			c.Warnings = append(c.Warnings, env.note("%s is set, but no setting uses Redis: set %s=true or %s", envRedisURL, envDistributed, EnvStore))
 		}
 	}
 	candidates := [][]choice{{here().store(choice{url: flags.Store, from: "flag --store"})}}
@@ -206,14 +207,14 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 		}
 		for _, other := range equals[1:] {
 			if other.url != equals[0].url {
-				problems = append(problems, env.note("two stores are named, %s (%s) and %s (%s): one process has one, set %s",
+				problems = append(problems, env.note("two stores are named, %s (%s) and %s (%s), but a process has only one: set %s to choose it",
 					RedactURL(equals[0].url), equals[0].from, RedactURL(other.url), other.from, EnvStore))
 				return problems
 			}
 		}
 		c.Store, c.origins["store"] = equals[0].url, equals[0].from
 		if err := equals[0].err; err != nil {
-			return Problems{{File: equals[0].from, Message: fmt.Sprintf("store %s: the relative path leads nowhere: %s", shorten(c.Store), err)}}
+			return Problems{{File: equals[0].from, Message: fmt.Sprintf("store %s: the relative path cannot be resolved: %s", shorten(c.Store), err)}}
 		}
 		if equals[0].relative {
 			c.paths = append(c.paths, RelativePath{Origin{"store", c.Store, equals[0].from}, equals[0].from != inFile.from})
@@ -232,7 +233,7 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 		// Whoever sets the variable wants a local bucket while Redis is unavailable, with the whole
 		// limit in each process.
 		c.Instances, c.origins["instances"] = Instances{Number: 1}, "environment: "+envDistributed
-		c.Warnings = append(c.Warnings, env.note("while Redis is unavailable each process admits the whole limit by itself: with %s=auto they share it", envInstances))
+		c.Warnings = append(c.Warnings, env.note("while Redis is unavailable each process admits the whole limit by itself; set %s=auto to share it", envInstances))
 	}
 	c.choosePrefix(env, onRedis)
 	return append(problems, env.checkPrefix()...)

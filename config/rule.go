@@ -223,7 +223,7 @@ func (d *decoder) days(e entry) (days []time.Weekday) {
 			hint, _ := didYouMean(text, dayNames)
 			d.problem(spanOf(e.value), hint, "%s is not a day of the week such as mon or monday", shorten(text))
 		case seen[day]:
-			d.problem(spanOf(e.value), "", "%s is there twice", text)
+			d.problem(spanOf(e.value), "", "%s is given twice", text)
 		default:
 			days = append(days, day)
 		}

@@ -201,9 +201,9 @@ func TestMistakesOfSeveralFiles(t *testing.T) {
 		`environment: IP_BURST_SIZE="x" is not a whole number`,
 		main + `:6:34: unknown policy "nobody"`,
 		extra + `:1:12: policy "a" is in ` + main + `:2:3 as well; leave one of them out`,
-		extra + `:2:1: unknown key "store" in a file of rules; known are policies, rules, api_keys`,
+		extra + `:2:1: unknown key "store" in a file of rules; known keys: policies, rules, api_keys`,
 		main + `:6:12: rule name "one" is used twice; the first one is at ` + extra + `:4:5`,
-		extra + `:5:44: policy "a" has no limit "y"; it has a`,
+		extra + `:5:44: policy "a" has no limit "y"; have: a`,
 		extra + `:6:1: api_keys is in ` + main + `:7:1 as well; leave one of them out`,
 	} {
 		if !strings.Contains(err.Error(), want) {

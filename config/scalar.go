@@ -23,9 +23,9 @@ func (d *decoder) text(e entry) (string, bool) {
 		}
 		d.problem(spanOf(n), "give it a value, or leave it out if it has a default", "%s is empty", e.key)
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
-		d.problem(spanOf(n), fmt.Sprintf("put it in quotes: %q", n.GetToken().Value), "%s must be a text, not %s", e.key, describe(n))
+		d.problem(spanOf(n), fmt.Sprintf("put it in quotes: %q", n.GetToken().Value), "%s must be a string, not %s", e.key, describe(n))
 	default:
-		d.problem(spanOf(n), "", "%s must be a text, not %s", e.key, describe(n))
+		d.problem(spanOf(n), "", "%s must be a string, not %s", e.key, describe(n))
 	}
 	return "", false
 }
@@ -172,19 +172,19 @@ func (d *decoder) share(e entry) (drawgate.Share, bool) {
 		if f, err := strconv.ParseFloat(n.GetToken().Value, 64); err == nil && f > 0 && f < 1 {
 			hint = fmt.Sprintf("write %g%%", math.Round(f*1e6)/1e4)
 		}
-		d.problem(spanOf(n), hint, "%s %s is neither a whole number of units nor per cent", e.key, n.GetToken().Value)
+		d.problem(spanOf(n), hint, "%s %s is neither a whole number of units nor a percentage", e.key, n.GetToken().Value)
 	case *ast.StringNode:
 		percent, err := strconv.ParseFloat(strings.TrimSuffix(n.Value, "%"), 64)
 		switch {
 		case !percents.MatchString(n.Value) || err != nil:
-			d.problem(spanOf(n), "such as 10 or 12.5%", "%s %s is neither a whole number of units nor per cent with at most four decimals", e.key, shorten(n.Value))
+			d.problem(spanOf(n), "such as 10 or 12.5%", "%s %s is neither a whole number of units nor a percentage with at most four decimals", e.key, shorten(n.Value))
 		case percent >= 100:
 			d.problem(spanOf(n), "", "%s %s is not less than 100%%: nothing would be left", e.key, n.Value)
 		default:
 			return drawgate.Share{Percent: percent}, true
 		}
 	default:
-		d.problem(spanOf(n), "such as 10 or 12.5%", "%s must be a number of units or per cent, not %s", e.key, describe(n))
+		d.problem(spanOf(n), "such as 10 or 12.5%", "%s must be a number of units or a percentage, not %s", e.key, describe(n))
 	}
 	return drawgate.Share{}, false
 }

@@ -56,7 +56,7 @@ type (
 		Calendar    string     `json:"calendar,omitempty"    jsonschema:"enum=minute,enum=hour,enum=day,enum=week,enum=month" jsonschema_description:"Kind: at most 'amount' per minute, hour, day, week (from Monday) or month of the calendar in 'zone', including daylight saving time."`
 		Concurrency *count0    `json:"concurrency,omitempty" jsonschema_description:"Kind: at most this many units held at once. The policy can then only be used with reservations."`
 		Amount      *count0    `json:"amount,omitempty"      jsonschema_description:"How many units; 0 lets nothing pass. Changing it keeps what is used."`
-		Burst       *count     `json:"burst,omitempty"       jsonschema_description:"Bucket: units available at once after a rest. Default: the amount."`
+		Burst       *count     `json:"burst,omitempty"       jsonschema_description:"Bucket: units available at once after an idle period. Default: the amount."`
 		Zone        string     `json:"zone,omitempty"        jsonschema:"default=UTC,example=America/Los_Angeles" jsonschema_description:"Calendar: a name from the IANA time zone database."`
 		Anchor      int        `json:"anchor,omitempty"      jsonschema:"minimum=1,maximum=31,default=1" jsonschema_description:"Calendar month: the day on which it starts. In a month without that day, the last day."`
 		Precision   precision  `json:"precision,omitempty"   jsonschema_description:"Rolling: how finely takes are distinguished: a fraction of the window (100 to 10000), or exact. The error is always on the safe side. Default 128; exact on SQLite."`
@@ -68,7 +68,7 @@ type (
 	}
 	wait struct {
 		UpTo    duration   `json:"up_to,omitempty"   jsonschema_description:"Longest wait if the caller has no earlier deadline. Default: no bound."`
-		Queue   int        `json:"queue,omitempty"   jsonschema:"minimum=1,maximum=1000000,default=10000" jsonschema_description:"Most waiters per bucket and process. Further callers are refused at once."`
+		Queue   int        `json:"queue,omitempty"   jsonschema:"minimum=1,maximum=1000000,default=10000" jsonschema_description:"Most waiters per bucket and process. Further callers are refused immediately."`
 		Backoff []duration `json:"backoff,omitempty" jsonschema:"minItems=1,maxItems=32" jsonschema_description:"Fixed waits between attempts, the last one repeated (each 1ms to 24h), instead of waiting until the take is known to fit."`
 		Barge   bool       `json:"barge,omitempty"   jsonschema:"default=false" jsonschema_description:"Whether callers that do not wait may overtake those that do."`
 	}
@@ -87,7 +87,7 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	}
 }
 
-func (wait) JSONSchemaExtend(s *jsonschema.Schema) { s.Description = "How callers that may wait do." }
+func (wait) JSONSchemaExtend(s *jsonschema.Schema) { s.Description = "How callers wait." }
 
 func (duration) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
@@ -275,7 +275,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		_, problems := config.Parse("f", []byte(text))
 		known := ""
 		for _, p := range problems {
-			if rest, ok := strings.CutPrefix(p.Hint, "known are "); ok {
+			if rest, ok := strings.CutPrefix(p.Hint, "known keys: "); ok {
 				known = rest
 			}
 		}

@@ -63,7 +63,7 @@ func (s *Secret) lookUp(env *environment, read *readFiles) error {
 	return s.find(env, read, func(value string) error {
 		switch {
 		case len(value) < minSecret:
-			return fmt.Errorf("the secret in %s has less than %d bytes: make a random one", s.name(), minSecret)
+			return fmt.Errorf("the secret in %s has fewer than %d bytes: generate a random one", s.name(), minSecret)
 		case strings.ContainsAny(value, "\r\n"):
 			return fmt.Errorf("the secret in %s has more than one line", s.name())
 		}
@@ -75,7 +75,7 @@ func (s *Secret) lookUp(env *environment, read *readFiles) error {
 func (s *Secret) lookUpLink(env *environment, read *readFiles) error {
 	return s.find(env, read, func(value string) error {
 		if !isLink(value) {
-			return fmt.Errorf("what %s holds is not an http or https URL", s.name())
+			return fmt.Errorf("the value of %s is not an http or https URL", s.name())
 		}
 		return nil
 	})
@@ -101,7 +101,7 @@ func (s *Secret) find(env *environment, read *readFiles, check func(value string
 		return nil
 	}
 	if len(value) > maxSecret {
-		return fmt.Errorf("what is in %s has more than %d bytes", s.name(), maxSecret)
+		return fmt.Errorf("the content of %s has more than %d bytes", s.name(), maxSecret)
 	}
 	if err := check(value); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (s *Secret) settings(d *decoder, word string) []setting {
 		{word + "_file", func(e entry) { s.File, _ = d.text(e) }, textNode(s.File)},
 		{word, func(e entry) {
 			d.hideValue(e.value)
-			d.problem(e.at, fmt.Sprintf("put it in an environment variable or a file, and name that with %s_env or %[1]s_file", word), "a secret does not stand in the file")
+			d.problem(e.at, fmt.Sprintf("put it in an environment variable or a file, and name that with %s_env or %[1]s_file", word), "do not put a secret in this file")
 		}, node{}},
 	}
 }

@@ -24,7 +24,7 @@ type Server struct {
 
 	TLS      TLS
 	Tokens   []Token // none: whoever reaches a listener may do everything
-	Insecure bool    // listen on other addresses than loopback without tokens and client certificates
+	Insecure bool    // listen on addresses other than loopback without tokens and client certificates
 
 	Proxies     Proxies
 	ForwardAuth ForwardAuth
@@ -128,7 +128,7 @@ func (t *TLS) settings(d *decoder) []setting {
 func (d *decoder) keyFile(e entry) string {
 	if _, ok := e.value.(*ast.LiteralNode); ok {
 		d.hideValue(e.value)
-		d.problem(e.at, "write the path of its file", "a key does not stand in the file")
+		d.problem(e.at, "write the path of its file", "do not put a key in this file")
 		return ""
 	}
 	text, _ := d.text(e)
@@ -220,7 +220,7 @@ func (d *decoder) trusted(e entry) []netip.Prefix {
 	list := d.networks(e)
 	for _, p := range list {
 		if p.Bits() == 0 {
-			d.warn(spanOf(e.value), "name the networks of your proxies", "every client in %s is trusted to say which address it has: each can choose whose limit it uses", p)
+			d.warn(spanOf(e.value), "name the networks of your proxies", "every client in %s is trusted to name its own address: each can choose whose limit it uses", p)
 		}
 	}
 	return list
@@ -235,7 +235,7 @@ func (f *ForwardAuth) settings(d *decoder) []setting {
 	return []setting{
 		{"status", func(e entry) {
 			if f.Status = int(d.integer(e, 1, 999)); f.Status != 0 && !slices.Contains(refusalStatuses, f.Status) {
-				d.problem(spanOf(e.value), "", "a refusal cannot be answered with %d: 401, 403 or 429", f.Status)
+				d.problem(spanOf(e.value), "", "a refusal cannot be answered with %d: use 401, 403 or 429", f.Status)
 			}
 		}, numberNode(f.Status)},
 		{"allow_away", func(e entry) { f.AllowAway = d.boolean(e) }, flagNode(f.AllowAway)},

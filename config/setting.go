@@ -6,15 +6,15 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// setting is a key of a section: what reads its value, and the value that it has, if it was said.
+// setting is a key of a section: what reads its value, and the value that it has, if it is set.
 type setting struct {
 	key  string
 	read func(entry)
 	node node
 }
 
-// settings reads a section. section is the name under which it is noted where its settings stand;
-// "" if that is not asked.
+// settings reads a section. section is the name under which the positions of its settings are
+// recorded; "" if that is not asked.
 func (d *decoder) settings(n ast.Node, what, section string, list []setting) (seen map[string]bool) {
 	fields := make([]field, len(list))
 	for i := range list {
@@ -26,7 +26,7 @@ func (d *decoder) settings(n ast.Node, what, section string, list []setting) (se
 	return d.object(n, what, fields)
 }
 
-// settingsNode returns what was said in a section.
+// settingsNode returns what is set in a section.
 func settingsNode(list []setting) node {
 	var b mapping
 	for i := range list {
@@ -46,7 +46,7 @@ func (c *Config) general() (b mapping) {
 	return b
 }
 
-// sections returns the settings that stand in mappings of their own, without what may be a secret.
+// sections returns the settings that have their own mappings, without what may be a secret.
 func (c *Config) sections() (b mapping) {
 	var d *decoder // nothing is read
 	b.node("api_keys", settingsNode(c.APIKeys.settings(d)))

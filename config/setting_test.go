@@ -101,7 +101,7 @@ func TestSettingMistakesOfTheEnvironment(t *testing.T) {
 		"DRAWGATE_LISTEN=7878":                       `DRAWGATE_LISTEN="7878" is not an address to listen on, such as`,
 		"DRAWGATE_TLS_CERT=/c":                       "DRAWGATE_TLS_CERT, DRAWGATE_TLS_KEY: TLS needs both",
 		"DRAWGATE_TRUSTED_PROXIES=10.0.0.0/8,x":      `holds "x", which is neither an address nor a network`,
-		"DRAWGATE_TAKE_TOKEN=hunter2":                "DRAWGATE_TAKE_TOKEN=xxxxx has less than 16 bytes",
+		"DRAWGATE_TAKE_TOKEN=hunter2":                "DRAWGATE_TAKE_TOKEN=xxxxx has fewer than 16 bytes",
 		"DRAWGATE_INSTANCES=0":                       "is not between 1 and 100000",
 		"DRAWGATE_INSTANCES=three":                   "is neither a whole number nor auto",
 		"DRAWGATE_STORE_TIMEOUT=50":                  "is not a duration such as 50ms",
@@ -173,9 +173,9 @@ func TestSecretMistakes(t *testing.T) {
 	write(t, at("large"), strings.Repeat("hunter2", 1000))
 	for named, want := range map[string]string{
 		"token_env: NOBODY_SET_THIS":       "server.tokens: the environment variable NOBODY_SET_THIS is not set",
-		"token_env: SHORT":                 "the secret in SHORT has less than 16 bytes",
+		"token_env: SHORT":                 "the secret in SHORT has fewer than 16 bytes",
 		"token_file: " + at("missing"):     at("missing") + " cannot be read: no such file",
-		"token_file: " + at("short"):       "has less than 16 bytes",
+		"token_file: " + at("short"):       "has fewer than 16 bytes",
 		"token_file: " + at("empty"):       "empty is empty",
 		"token_file: " + at("lines"):       "has more than one line",
 		"token_file: " + at("large"):       "has more than 4096 bytes",
@@ -199,7 +199,7 @@ func TestSecretMistakes(t *testing.T) {
 	write(t, path, fileOf(1)+"telemetry: {webhook: {url_env: HOOK, secret_env: SECRET}}\n")
 	for _, wrong := range []string{"ftp://hunter2.example.com", "ftp://hunter2", "hunter2"} {
 		_, err = config.Resolve([]string{"HOOK=" + wrong, "SECRET=0123456789abcdef"}, config.Flags{Config: path})
-		if err == nil || !strings.Contains(err.Error(), "telemetry.webhook: what HOOK holds is not an http or https URL") || strings.Contains(err.Error(), "hunter2") {
+		if err == nil || !strings.Contains(err.Error(), "telemetry.webhook: the value of HOOK is not an http or https URL") || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -48,7 +48,7 @@ func checkStore(url string) (hint string, err error) {
 			fmt.Errorf("store %s is not a URL", shorten(url))
 	case scheme == "memory":
 		if rest != "" {
-			return "write memory:", fmt.Errorf("store %s has something behind \"memory:\"", shorten(url))
+			return "write memory:", fmt.Errorf("store %s has something after \"memory:\"", shorten(url))
 		}
 	case scheme == "sqlite":
 		if _, ok := SQLitePath(url); !ok {
@@ -63,7 +63,7 @@ func checkStore(url string) (hint string, err error) {
 		if meant != "" {
 			hint = fmt.Sprintf("did you mean %q?", meant+":")
 		}
-		return hint, fmt.Errorf("store %s is of no known kind (memory:, sqlite:, redis:// or rediss://)", shorten(url))
+		return hint, fmt.Errorf("store %s is not of a known kind (memory:, sqlite:, redis:// or rediss://)", shorten(url))
 	}
 	return "", nil
 }

@@ -48,5 +48,5 @@ func unknownKey(got string, known []string) (hint, meant string) {
 			return fmt.Sprintf("this is called %q here", word), word
 		}
 	}
-	return "known are " + strings.Join(known, ", "), ""
+	return "known keys: " + strings.Join(known, ", "), ""
 }

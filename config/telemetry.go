@@ -15,14 +15,14 @@ const (
 	maxWatched     = 100
 )
 
-// Telemetry configures metrics, warnings and web calls.
+// Telemetry configures metrics, warnings and webhooks.
 type Telemetry struct {
 	MetricsOff     bool          // no Prometheus metrics; otherwise the admin listener has them
 	Identifiers    int           // how many keys of each policy have metrics of their own: 0 means 20, negative none
 	RawIdentifiers bool          // metrics show keys as they are
-	Salt           Secret        // for the hashes of keys in metrics, logs and web calls, the same in all processes; none: a random one at each start
+	Salt           Secret        // for the hashes of keys in metrics, logs and webhooks, the same in all processes; none: a random one at each start
 	RefusalsEvery  time.Duration // at most one warning of a limit's refusals per this time; 0 means a minute
-	Watch          []Watched     // buckets of policies with many keys of which metrics show the usage
+	Watch          []Watched     // buckets, of policies with many keys, whose usage metrics show
 	Webhook        Webhook
 }
 
@@ -33,13 +33,13 @@ type Watched struct {
 	Name string // shows in metrics; "" means the key's hash
 }
 
-// Webhook configures the web calls with warnings.
+// Webhook configures the webhook that receives warnings.
 type Webhook struct {
 	URL        string   // none if empty; in what [Load] and [Parse] return also if Address names it
 	Address    Secret   // where the URL is, if it is a secret
 	Secret     Secret   // signs what is sent
-	Kinds      []string // of warnings that are told: of those in docs/configuration.md; none means all
-	Milestones []int    // per cent of a limit that are told when they are used: of 50, 80, 95 and 100; none means all
+	Kinds      []string // of the warnings that are sent, see docs/configuration.md; none means all
+	Milestones []int    // milestones of usage that are sent, in per cent of a limit: some of 50, 80, 95 and 100; none means all
 }
 
 func (d *decoder) telemetry(e entry) {
@@ -148,7 +148,7 @@ func (d *decoder) milestones(e entry) (list []int) {
 		}
 		percent, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
 		if err != nil || !strings.HasSuffix(text, "%") || !slices.Contains(milestones, percent) {
-			d.problem(spanOf(n), "", "milestones are of 50%%, 80%%, 95%% and 100%%, not %s", describe(n))
+			d.problem(spanOf(n), "", "milestones must be some of 50%%, 80%%, 95%% and 100%%, not %s", describe(n))
 			continue
 		}
 		if !slices.Contains(list, percent) {

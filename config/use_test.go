@@ -144,7 +144,7 @@ func TestOtherSecretsNeedARestart(t *testing.T) {
 	}{
 		{"the same", resolve("a", "b", "c"), nil},
 		{"salt", resolve("x", "b", "c"), []string{"telemetry"}},
-		{"secret of the web call", resolve("a", "x", "c"), []string{"telemetry"}},
+		{"secret of the webhook", resolve("a", "x", "c"), []string{"telemetry"}},
 		{"token", resolve("a", "b", "x"), []string{"server"}},
 	} {
 		if got := needsRestart(before, c.after); !slices.Equal(got, c.want) {

@@ -47,9 +47,9 @@ func (c *Config) warnInstances() {
 	n, local := c.Instances, c.Store == Memory
 	switch {
 	case n.Auto && local:
-		c.warnOf("instances", hint, "other instances cannot be counted: the store %s is this process's own", c.Store)
+		c.warnOf("instances", hint, "other instances cannot be counted: the store %s is not shared with them", c.Store)
 	case !n.Auto && n.Number > 1 && !c.shared():
-		c.warnOf("instances", hint, "%d instances do not share the store %s", n.Number, RedactURL(c.Store))
+		c.warnOf("instances", hint, "instances is %d, but the store %s cannot be shared by several machines", n.Number, RedactURL(c.Store))
 	}
 }
 
@@ -74,10 +74,10 @@ func (c *Config) warnFallback(p *drawgate.Policy) {
 	}
 }
 
-// warnShare warns of a share of less than one unit.
+// warnShare warns about a share of less than one unit.
 func (c *Config) warnShare(l *drawgate.Limit, setting string) {
 	if most := most(l, drawgate.MaxPriority); l.Amount > 0 && most >= 0 && most < int64(c.Instances.Number) {
-		c.warnOf(setting, "", "the share of one of %d instances in %d is less than one unit: while the store is unavailable limit %s admits nothing", c.Instances.Number, most, shorten(l.Name))
+		c.warnOf(setting, "", "%d instances share an amount of %d, so each share is less than one unit: while the store is unavailable limit %s admits nothing", c.Instances.Number, most, shorten(l.Name))
 	}
 }
 
@@ -137,7 +137,7 @@ func (c *Config) warnServer() {
 		}
 	}
 	if c.Envoy.Refunds {
-		c.warnOf("envoy.refunds", "", "hits that are given back carry no id: limits may be exceeded by as many")
+		c.warnOf("envoy.refunds", "", "hits that are given back carry no id: limits may be exceeded by the number of such hits")
 	}
 	if len(s.Tokens) > 0 || s.TLS.ClientCA != "" {
 		if s.Insecure {
@@ -150,7 +150,7 @@ func (c *Config) warnServer() {
 	}
 	for _, l := range s.listeners() {
 		if !onLoopback(l.address) && !s.Insecure {
-			c.warnOf(l.setting, "add server.tokens or server.tls.client_ca, or say insecure: true", "%s is not a loopback address, and nobody has to show a token: the server will refuse to listen", l.address)
+			c.warnOf(l.setting, "add server.tokens or server.tls.client_ca, or set insecure: true", "%s is not a loopback address, and no token is required: the server will refuse to listen", l.address)
 		}
 	}
 }

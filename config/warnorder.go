@@ -22,7 +22,7 @@ func (c *Config) warnOrder() {
 	for i := range c.Rules {
 		if first, ok := c.hidden(i); ok {
 			at := &c.places[i]
-			c.Warnings = append(c.Warnings, at.problem(at.start, fmt.Sprintf("the rule is never reached: %s matches everything that it matches, and ends the list", c.ruleName(first)),
+			c.Warnings = append(c.Warnings, at.problem(at.start, fmt.Sprintf("the rule is never reached: %s matches everything that this rule matches, and ends the list", c.ruleName(first)),
 				"put the special rules first"))
 			continue
 		}
@@ -57,7 +57,7 @@ func (c *Config) warnApplied(i, k int) {
 		}
 		at := &c.places[i]
 		c.Warnings = append(c.Warnings, at.problem(at.place(fmt.Sprintf("apply[%d].policy", k)),
-			fmt.Sprintf("policy %s is never applied by this rule: %s matches everything that it matches, and applies it first", shorten(a.Policy), c.ruleName(j)),
+			fmt.Sprintf("policy %s is never applied by this rule: %s matches everything that this rule matches, and applies the policy first", shorten(a.Policy), c.ruleName(j)),
 			"put the special rules first"))
 		return
 	}
@@ -107,7 +107,7 @@ func coversValue(a, b string) bool {
 	return open && strings.HasPrefix(strings.TrimSuffix(b, "*"), prefix)
 }
 
-// coversPath is coversValue for paths, of which segments may be {names}. Where both have some only
+// coversPath is coversValue for paths, whose segments may be {names}. If both have some, only
 // the same text counts.
 func coversPath(a, b string) bool {
 	if strings.Contains(a, "{") {

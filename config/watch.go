@@ -11,19 +11,18 @@ import (
 
 // WatchOptions holds what a [Watcher] can do without. The zero value is ready to use.
 type WatchOptions struct {
-	// Debounce is how long files must be left alone before they are read, and then be the same when
-	// they are read once more: so nobody is told of a file that is half written. 0 means 200ms.
-	// While something in their directories changes all the time they are read after five times
-	// that.
+	// Debounce is how long files must stay unchanged before they are read. After the same time they
+	// are read again, and must be the same, so that a half-written file has no effect. 0 means
+	// 200ms. If their directories change all the time, they are read after five times that.
 	Debounce time.Duration
-	// Poll is how often files are compared without any notice, for file systems that give none: 0
-	// means 30s, negative never.
+	// Poll is how often files are compared even if no change was reported, for file systems that
+	// report none: 0 means 30s, negative never.
 	Poll time.Duration
-	// Failed is told why a change is not in force: the files could not be read, are wrong
-	// ([Problems]), or apply returned an error. What was in force stays. It is called as apply is,
-	// once per state of the files. nil: nobody is told.
+	// Failed is called with the reason why a change is not in force: the files could not be read,
+	// have mistakes ([Problems]), or apply returned an error. What was in force stays. It is called
+	// as apply is, once per state of the files. nil: errors are not reported.
 	Failed func(err error)
-	// Logger is told of what the watching itself meets; nil discards.
+	// Logger receives problems of the watching itself; nil discards.
 	Logger *slog.Logger
 
 	closing time.Duration // how long Close waits; 0: closeTimeout
@@ -54,7 +53,7 @@ type Watcher struct {
 }
 
 // ErrNotWatching is what [Watcher.Reload] returns after the watcher has ended.
-var ErrNotWatching = errors.New("config: the configuration is not watched any more")
+var ErrNotWatching = errors.New("config: the configuration is no longer watched")
 
 // Watch begins to watch the files of a configuration that [Resolve] returned, until ctx ends or
 // Close is called. apply is called with each new configuration, which was resolved with the same
@@ -62,12 +61,12 @@ var ErrNotWatching = errors.New("config: the configuration is not watched any mo
 // configuration is not in force. opts may be nil.
 //
 // Directories are watched, not files: so editors that replace a file, files that are removed and
-// come back, and the symbolic links that Kubernetes swaps are seen, whichever part of the path they
-// change. Notices that change no content do nothing. What was written last is always read in the
-// end.
+// come back, and the symbolic links that Kubernetes swaps are noticed, whichever part of the path
+// they change. Reports without a change of content have no effect. The latest version is always
+// read in the end.
 //
-// A change that leaves no policy, and no file of Envoy's, is refused, for it may be a file that was
-// cut off: to switch limits off say enabled: false.
+// A change that leaves no policy and no Envoy file is refused, because the file may have been
+// truncated. To switch limits off, set enabled: false.
 func Watch(ctx context.Context, c *Config, apply func(*Config) error, opts *WatchOptions) *Watcher {
 	w := &Watcher{apply: apply, base: c, known: c.read, ask: make(chan chan error), done: make(chan struct{})}
 	if opts != nil {
@@ -95,7 +94,7 @@ func Watch(ctx context.Context, c *Config, apply func(*Config) error, opts *Watc
 	return w
 }
 
-// Close ends the watching, and waits for an apply that is under way, but for at most five seconds.
+// Close stops watching, and waits for a running apply, but for at most five seconds.
 // No apply begins after it.
 func (w *Watcher) Close() {
 	w.stop()
@@ -104,7 +103,7 @@ func (w *Watcher) Close() {
 	select {
 	case <-w.done:
 	case <-t.C:
-		w.opts.Logger.Warn("config: files are still being read, or what was new is still being put in force: nobody waits for it")
+		w.opts.Logger.Warn("config: closed while files were still being read or a new configuration was being put in force")
 	}
 }
 
@@ -143,7 +142,7 @@ func (w *Watcher) run(ctx context.Context) {
 			w.dirs.note(e)
 			t.soon()
 		case err := <-w.dirs.errors():
-			w.opts.Logger.Warn("config: a notice about a file was lost", "error", err)
+			w.opts.Logger.Warn("config: a report of a changed file was lost", "error", err)
 			t.soon() // the queue of notices ran over: anything may have changed
 		case <-t.poll:
 			if again, _ := w.look(ctx, false); again {
@@ -192,7 +191,7 @@ func (w *Watcher) look(ctx context.Context, force bool) (again bool, err error) 
 // noticed, and whatever changed before is read.
 func (w *Watcher) load() (c *Config, read readFiles, err error) {
 	if w.base.again == nil {
-		return nil, w.known, errors.New("config: only what Resolve returned can be read again")
+		return nil, w.known, errors.New("config: this configuration was not made by Resolve, so it cannot be reloaded")
 	}
 	paths := w.paths()
 	w.dirs.follow(paths)
@@ -204,7 +203,7 @@ func (w *Watcher) load() (c *Config, read readFiles, err error) {
 		}
 	}
 	if err == nil {
-		if problems := c.withoutPolicies("what was in force stays; to switch limits off say enabled: false"); problems != nil {
+		if problems := c.withoutPolicies("the old configuration stays in force; to switch limits off, set enabled: false"); problems != nil {
 			return nil, read, problems
 		}
 	}

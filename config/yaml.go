@@ -73,11 +73,11 @@ func syntaxHint(message string, line, open int) string {
 	case strings.Contains(message, `'\t'`):
 		return "indent with spaces, not with tabs"
 	case open < line:
-		return fmt.Sprintf("a bracket is open since line %d", open)
+		return fmt.Sprintf("the bracket that was opened on line %d is not closed", open)
 	case strings.Contains(message, "mapping value is not allowed"):
-		return "if this is a text, put it in quotes; otherwise look at the indentation"
+		return "if this is a string, put it in quotes; otherwise check the indentation"
 	case strings.Contains(message, "value is not allowed in this context"):
-		return "look at the indentation: it must be that of the entries above"
+		return "check the indentation: it must match that of the entries above"
 	}
 	return ""
 }

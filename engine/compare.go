@@ -177,7 +177,7 @@ func identity(l *drawgate.Limit) uint64 {
 
 func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.UnitRequests) }
 
-// bursts returns what a bucket grants after a long rest; 0 for other limits.
+// bursts returns what a bucket grants after a long idle period; 0 for other limits.
 func bursts(l *drawgate.Limit) int64 {
 	if l.Kind != drawgate.Bucket {
 		return 0

@@ -94,7 +94,7 @@ func (e *Engine) Limiter(policy string) *drawgate.Limiter {
 	return p.plain.own
 }
 
-// Ask returns an ask for units of one bucket, with the amounts for this key, to be used in a
+// Ask returns an ask for units from one bucket, with the amounts for this key, to be used in a
 // [drawgate.Request] or for [drawgate.Ask.Status].
 func (e *Engine) Ask(policy, tenant, key string, costs ...drawgate.Cost) (drawgate.Ask, error) {
 	p, err := e.state.Load().find(policy)

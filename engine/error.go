@@ -11,7 +11,7 @@ var (
 	// ErrTooMany means that more policies count a request than one take can hold.
 	ErrTooMany = errors.New("engine: too many policies for one take")
 	// ErrOtherTenant means that a request would count in buckets of a tenant that it must not use.
-	ErrOtherTenant = errors.New("engine: a bucket of another tenant")
+	ErrOtherTenant = errors.New("engine: the bucket belongs to another tenant")
 )
 
 // Error is a mistake in a policy of a configuration, other than those of its limits.

@@ -117,7 +117,7 @@ func (e *Engine) apply(s *state, r *Request, i int, costs []drawgate.Cost, sc *s
 	}
 	for k, known := range sc.known {
 		if some && !known {
-			return fmt.Errorf("%w: %q is counted by none of the policies of this request", drawgate.ErrUnknownUnit, cmp.Or(costs[k].Unit, drawgate.UnitRequests))
+			return fmt.Errorf("%w: none of the policies of this request counts %q", drawgate.ErrUnknownUnit, cmp.Or(costs[k].Unit, drawgate.UnitRequests))
 		}
 	}
 	return nil

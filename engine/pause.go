@@ -12,8 +12,8 @@ import (
 )
 
 // Pause makes the bucket of a policy's key refuse every take for a time: see
-// [drawgate.Limiter.Pause]. It returns when the pause ends, by the store's clock. The Costs of a
-// are ignored. The reason must be UTF-8 without control characters.
+// [drawgate.Limiter.Pause]. It returns when the pause ends, according to the store's clock. The
+// Costs of a are ignored. The reason must be UTF-8 without control characters.
 func (e *Engine) Pause(ctx context.Context, a Ask, p drawgate.Pause) (until time.Time, err error) {
 	if err := checkPause(&p); err != nil {
 		return until, err
@@ -28,7 +28,7 @@ func (e *Engine) Pause(ctx context.Context, a Ask, p drawgate.Pause) (until time
 func checkPause(p *drawgate.Pause) error {
 	switch {
 	case (p.For == 0) == p.Until.IsZero():
-		return fmt.Errorf("%w: a pause has a duration or an end: give one of them", drawgate.ErrInvalid)
+		return fmt.Errorf("%w: give either For or Until for a pause", drawgate.ErrInvalid)
 	case p.For != 0 && p.For < time.Millisecond:
 		return fmt.Errorf("%w: a pause of %v is shorter than 1ms", drawgate.ErrInvalid, p.For)
 	case !utf8.ValidString(p.Reason) || strings.ContainsFunc(p.Reason, unicode.IsControl):

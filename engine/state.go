@@ -136,7 +136,7 @@ func (e *Engine) compile(c Config, old *state) (*state, error) {
 	}
 	for i, units := range c.TakesNothing() {
 		errs = append(errs, &rules.Error{Rule: i, Name: c.Rules[i].Name, Field: "apply", Err: fmt.Errorf(
-			"it takes nothing: it has no costs, and its policies count no requests, only %s: add costs, of 0 if only callers set them", strings.Join(units, ", "))})
+			"it takes nothing: it names no costs, and its policies do not count requests, only %s: add costs, or costs of 0 if only callers name them", strings.Join(units, ", "))})
 	}
 	return s, errors.Join(errs...)
 }

@@ -21,7 +21,7 @@ func tokens(name string) engine.Policy {
 
 func wantUnnamed(t *testing.T, e *engine.Engine, r *engine.Request) {
 	t.Helper()
-	if res, err := e.Take(t.Context(), r); !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "but tokens") || res.Decision.Allowed {
+	if res, err := e.Take(t.Context(), r); !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "name a cost in tokens") || res.Decision.Allowed {
 		t.Errorf("%v, allowed %v, want an error that names the units", err, res.Decision.Allowed)
 	}
 }
@@ -129,7 +129,7 @@ func TestARuleThatTakesNothing(t *testing.T) {
 		if err == nil {
 			e.Close()
 		}
-		if bad := err != nil && strings.Contains(err.Error(), `rule 1 ("r"): apply: it takes nothing: it has no costs, and its policies count no requests, only tokens: add costs`); bad != c.bad || !bad && err != nil {
+		if bad := err != nil && strings.Contains(err.Error(), `rule 1 ("r"): apply: it takes nothing: it names no costs, and its policies do not count requests, only tokens: add costs`); bad != c.bad || !bad && err != nil {
 			t.Errorf("%d: %v, want an error: %v", i, err, c.bad)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // Stores keep keys as they are: see [Hashed] for secrets.
 type Key func(ctx context.Context, method string) (key string, ok bool)
 
-// Proxies finds the address of a client behind proxies that are trusted to tell it, in metadata of
+// Proxies finds the address of a client behind trusted proxies, which send it in metadata of
 // the name that Header returns ("" for none). An *httplimit.Proxies is one.
 type Proxies interface {
 	Client(peer netip.Addr, lines []string) netip.Addr
@@ -28,7 +28,7 @@ type Proxies interface {
 
 // ByPeer counts by the address of the client: IPv4 by address (192.0.2.1), IPv6 by network
 // (2001:db8:1:2::/64). Without proxies, which may be nil, that is who opened the connection,
-// whatever metadata say. Clients without an IP address share a bucket.
+// whatever the metadata says. Clients without an IP address share a bucket.
 func ByPeer(proxies Proxies) Key {
 	return func(ctx context.Context, _ string) (string, bool) { return rules.Network(client(ctx, proxies)), true }
 }
@@ -60,9 +60,9 @@ func peerAddr(ctx context.Context) netip.Addr {
 }
 
 // ByMetadata counts by the value of a metadata key; of several the first one counts. Calls without
-// it share a bucket, so that nobody escapes by leaving it out: see [Given]. Whoever may choose the
-// value freely may choose a fresh bucket, too: it should be a key that something behind the limit,
-// or in front of it, checks.
+// it share a bucket, so that nobody escapes the limit by leaving it out: see [Given]. A client that
+// can choose the value freely can also choose a fresh bucket, so it should be a key that is checked
+// behind the limit, or in front of it.
 func ByMetadata(name string) Key {
 	name = strings.ToLower(name)
 	return func(ctx context.Context, _ string) (string, bool) {
@@ -78,7 +78,7 @@ func ByMethod() Key {
 	return func(_ context.Context, method string) (string, bool) { return method, true }
 }
 
-// ByUser counts by what user says of a call: what an authentication in front of this interceptor
+// ByUser counts by the result of user: typically what an authentication interceptor before this one
 // has put into its context. Calls for which it is "" share a bucket: see [Given].
 func ByUser(user func(ctx context.Context) string) Key {
 	return func(ctx context.Context, _ string) (string, bool) { return user(ctx), true }
@@ -99,7 +99,7 @@ func When(cond func(ctx context.Context, method string) bool, key Key) Key {
 	}
 }
 
-// Given leaves out the calls whose key is empty: those of no user, or without the metadata.
+// Given leaves out calls whose key is empty: those without a user, or without the metadata.
 func Given(key Key) Key {
 	return func(ctx context.Context, method string) (string, bool) {
 		k, ok := key(ctx, method)
@@ -107,7 +107,7 @@ func Given(key Key) Key {
 	}
 }
 
-// Join counts by several things together. What the parts are is escaped, so that no two
+// Join counts by several keys together. The parts are escaped, so that no two
 // combinations share a bucket. A call that one of the keys leaves out is left out.
 func Join(keys ...Key) Key {
 	return func(ctx context.Context, method string) (string, bool) {

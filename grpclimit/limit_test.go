@@ -457,7 +457,7 @@ func one(md metadata.MD, name string) string {
 func TestBucketsThatTakeNothing(t *testing.T) {
 	t.Parallel()
 	tokens := limiter(t, drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})
-	if _, err := grpclimit.New([]grpclimit.Bucket{{Limiter: tokens}}, nil); !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "but tokens") {
+	if _, err := grpclimit.New([]grpclimit.Bucket{{Limiter: tokens}}, nil); !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "name a cost in tokens") {
 		t.Errorf("%v, want an error that names the units", err)
 	}
 	costs := func(context.Context, string) []drawgate.Cost { return []drawgate.Cost{{Unit: "tokens", N: 1}} }

@@ -25,7 +25,7 @@ const (
 	MetadataRemaining = "x-ratelimit-remaining" // units that are left of that limit now
 	MetadataReset     = "x-ratelimit-reset"     // Unix seconds at which the limit is unused again, or its calendar window ends
 	MetadataFallback  = "x-ratelimit-fallback"  // "true": decided without the store
-	MetadataRetry     = "retry-after"           // seconds, on refusals that a wait can help
+	MetadataRetry     = "retry-after"           // seconds, on refusals after which waiting helps
 )
 
 // describe returns the metadata for a decision.
@@ -70,7 +70,7 @@ func refusal(d *drawgate.Decision, full bool) error {
 		text, quota.Violations = "calls like this one are paused", nil
 	}
 	if full {
-		text += ", and too many wait already"
+		text += ", and too many calls are already waiting"
 	}
 	var details []protoadapt.MessageV1
 	if len(quota.GetViolations()) > 0 || d.Reason != drawgate.Paused {
@@ -107,10 +107,10 @@ func (l *Limit) failed(ctx context.Context, method string, err error, set func(m
 	switch {
 	case isNever:
 		quota := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
-			Subject: "policy:" + never.Policy, Description: fmt.Sprintf("the call costs %d %s, limit %q never grants more than %d", never.N, never.Unit, never.Limit, never.Max),
+			Subject: "policy:" + never.Policy, Description: fmt.Sprintf("the call costs %d %s, but limit %q never grants more than %d", never.N, never.Unit, never.Limit, never.Max),
 			QuotaId: never.Limit, QuotaMetric: never.Unit, QuotaValue: never.Max,
 		}}}
-		return withDetails(status.New(codes.ResourceExhausted, "the call costs more than a limit ever allows: no wait will help"), protoadapt.MessageV1Of(quota))
+		return withDetails(status.New(codes.ResourceExhausted, "the call costs more than a limit ever allows: waiting does not help"), protoadapt.MessageV1Of(quota))
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
 	case failure.Of(err).Undecided():

@@ -28,7 +28,7 @@ func limited(store drawgate.Store, site http.Handler) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	proxies, err := httplimit.NewProxies(httplimit.PrivateNetworks(), nil) // who may say for whom they ask
+	proxies, err := httplimit.NewProxies(httplimit.PrivateNetworks(), nil) // whose X-Forwarded-For header is trusted
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func Example_perClientThenGlobal() {
 	// Output:
 	// 200 "per-ip";r=1;t=360
 	// 200 "per-ip";r=0;t=360
-	// caller · Your limit has been reached: 10 requests per hour, and 2 at once. Try again in 360 s.
+	// caller · Your limit has been reached: 10 requests per hour, and at most 2 in a burst. Try again in 360 s.
 	// 429 "per-ip";r=0;t=360
 	// 200 "per-ip";r=1;t=360
 	// api · The limit that all callers of this API share has been reached; it is not your own. Try again in 36 s.
@@ -106,7 +106,7 @@ func Example_concurrency() {
 	if err != nil {
 		panic(err)
 	}
-	user := func(r *http.Request) string { return r.Header.Get("User") } // what an authentication in front has found
+	user := func(r *http.Request) string { return r.Header.Get("User") } // what authentication middleware has found
 	limit, err := httplimit.New([]httplimit.Bucket{{Limiter: lim, Key: httplimit.ByUser(user)}}, nil)
 	if err != nil {
 		panic(err)

@@ -24,7 +24,7 @@ const (
 	HeaderFallback  = "X-Ratelimit-Fallback"  // "true": this process decided alone, because the store was unavailable
 	HeaderPolicy    = "Ratelimit-Policy"      // the limits, as structured fields
 	HeaderRateLimit = "Ratelimit"             // what is left of them
-	HeaderRetry     = "Retry-After"           // seconds until the same request would pass; only on refusals that a wait can help
+	HeaderRetry     = "Retry-After"           // seconds until the same request would pass; only on refusals after which waiting helps
 )
 
 // Fields selects the headers to write.
@@ -222,7 +222,7 @@ func fitting(lines []line, best, maxBytes int) (kept []line, at int) {
 	return kept, at
 }
 
-// size is the most bytes that a line needs in both lists.
+// size is the maximum number of bytes that a line needs in both lists.
 func (l *line) size() int {
 	const number = 19 // digits
 	return len(l.item) + number + len(";t=") + number + len(l.policy) + 2*len(", ")
@@ -386,9 +386,9 @@ func limitsPerBucket(d *drawgate.Decision) (n [drawgate.MaxBuckets]uint8) {
 // would pass if nothing else happened. It is false if the request is allowed, or can never pass:
 // then there must not be a Retry-After.
 //
-// It is unknown when slots come free: their holders give them back early, or renew their holds. So
-// a request that only a concurrency limit refuses may be tried again in a second, unless its bucket
-// is paused.
+// It is unknown when slots become free: their holders give them back early, or renew their holds.
+// So a request that only a concurrency limit refuses may be tried again in a second, unless its
+// bucket is paused.
 func RetryAfter(d *drawgate.Decision) (after int64, ok bool) {
 	wait, ok := admit.RetryAfter(d)
 	return admit.Seconds(wait), ok

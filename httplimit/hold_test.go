@@ -102,7 +102,7 @@ func TestHoldsAreRenewed(t *testing.T) {
 	})
 }
 
-// The slot of a dead process comes free, because only renewals keep it.
+// The slot of a dead process becomes free, because only renewals keep it.
 func TestTheSlotOfADeadProcessComesFree(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestTheSlotOfADeadProcessComesFree(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		_, q := ask(alive)
 		if q.Problem != nil {
-			t.Errorf("the slot did not come free: %+v", q.Problem)
+			t.Errorf("the slot did not become free: %+v", q.Problem)
 		}
 		q.End()
 		p.End()
@@ -176,7 +176,7 @@ func TestHandlerStopsBeforeAnotherGetsItsSlot(t *testing.T) {
 	}
 }
 
-// With the store unavailable the answer ends within a second, and the slot comes free by itself.
+// With the store unavailable the answer ends within a second, and the slot becomes free by itself.
 func TestGivingBackDoesNotKeepTheClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -104,7 +104,7 @@ func ByHeader(name string) Key {
 	}
 }
 
-// ByUser counts by the result of user: typically what an authentication in front of this middleware
+// ByUser counts by the result of user: typically what authentication middleware before this one
 // has put into the context. Requests for which it is "" share a bucket: see [Given].
 func ByUser(user func(r *http.Request) string) Key {
 	return func(r *http.Request) (string, bool) { return user(r), true }

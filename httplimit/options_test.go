@@ -38,7 +38,7 @@ func TestMistakesAreFoundAtOnce(t *testing.T) {
 	}
 	tokens := limiter(t, policy("tokens", drawgate.Limit{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}))
 	none := func(*http.Request) []drawgate.Cost { return nil }
-	if _, err := httplimit.New([]httplimit.Bucket{{Limiter: tokens}}, nil); !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "but tokens") {
+	if _, err := httplimit.New([]httplimit.Bucket{{Limiter: tokens}}, nil); !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "name a cost in tokens") {
 		t.Errorf("a policy that counts no requests, and no costs: %v", err)
 	}
 	both := []httplimit.Bucket{{Limiter: tokens}, {Limiter: with(t, tokens, policy("a", rolling(1, time.Minute)))}}

@@ -162,7 +162,7 @@ func (m *Middleware) fail(h http.Header, r *http.Request, a *admit.Answer, t *ta
 	kind := failure.Of(a.Err)
 	switch {
 	case r.Context().Err() != nil:
-		return Pass{Problem: blank(CodeCancelled, statusCancelled, "The client has left.")}
+		return Pass{Problem: blank(CodeCancelled, statusCancelled, "The client closed the connection.")}
 	case kind == failure.NeverFits:
 		m.headers.appendStatus(h, t.status(r.Context(), a))
 		return Pass{Problem: neverFits(&Problem{})}

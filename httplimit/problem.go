@@ -27,19 +27,19 @@ type Code string
 
 // The codes, with the HTTP status of each. Sending a request again helps only after a 429 or a 503.
 const (
-	CodeLimited   Code = "limited"    // 429: a limit has not enough left. Scope says whose
-	CodeQueued    Code = "queued"     // 429: others wait in front
+	CodeLimited   Code = "limited"    // 429: a limit does not have enough left. Scope says whose
+	CodeQueued    Code = "queued"     // 429: other requests are ahead in the queue
 	CodePaused    Code = "paused"     // 429: a bucket is paused, whatever its limits have left
 	CodeQueueFull Code = "queue_full" // 429: the maximum number of requests is waiting
-	CodeNeverFits Code = "never_fits" // 413: it costs more than a limit ever allows: no wait will help, and there is no Retry-After
+	CodeNeverFits Code = "never_fits" // 413: it costs more than a limit ever allows: waiting does not help, and there is no Retry-After
 	CodeStoreAway Code = "store_away" // 503: nothing was decided, or a limit admits nothing while the store is unavailable
 	CodeClosing   Code = "closing"    // 503: this process is stopping
 	CodePath      Code = "path"       // 400: proxies, the site and the rules may each read the path differently
 	CodeInvalid   Code = "invalid"    // 500: the program asks for a unit that its policies do not have
-	CodeCancelled Code = "cancelled"  // 499: the client left while it waited. If the store was just being asked, a plain request may have been counted
+	CodeCancelled Code = "cancelled"  // 499: the client disconnected while it waited. If the store was being asked at that moment, a plain request may have been counted
 )
 
-// statusCancelled is the status that logs show for a client that has left.
+// statusCancelled is the status that logs show for a client that closed the connection.
 const statusCancelled = 499
 
 // The values of Scope: whose limit refuses.
@@ -68,7 +68,7 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(p.Status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a client that has left needs no answer
+		_, _ = w.Write(body) // a client that closed the connection needs no answer
 	}
 }
 
@@ -182,7 +182,7 @@ func (p *Problem) sentence(r *drawgate.LimitResult) string {
 	case p.Code == CodePaused:
 		return "Requests like this one are paused at the moment." + again
 	case p.Code == CodeQueued:
-		return "Other requests are waiting in front of this one." + again
+		return "Other requests are ahead of this one in the queue." + again
 	case p.Code == CodeQueueFull:
 		return "The maximum number of requests is already waiting." + again
 	case p.Scope == ScopeAPI:
@@ -190,7 +190,7 @@ func (p *Problem) sentence(r *drawgate.LimitResult) string {
 	case r.Limit == nil:
 		return "Your limit has been reached." + again
 	case r.Limit.Kind == drawgate.Concurrency:
-		return fmt.Sprintf("You have as many %s running as you may: %s. Try again when one of them has ended.", noun(r.Limit), describe(r))
+		return fmt.Sprintf("You have reached the maximum number of running %s: %s. Try again when one of them has ended.", noun(r.Limit), describe(r))
 	}
 	return fmt.Sprintf("Your limit has been reached: %s.%s", describe(r), again)
 }
@@ -215,7 +215,7 @@ func describe(r *drawgate.LimitResult) string {
 	switch l.Kind {
 	case drawgate.Bucket:
 		if most != q {
-			return fmt.Sprintf("%s per %s, and %d at once", count(q, l), span(l.Window), most)
+			return fmt.Sprintf("%s per %s, and at most %d in a burst", count(q, l), span(l.Window), most)
 		}
 		return fmt.Sprintf("%s per %s", count(q, l), span(l.Window))
 	case drawgate.Rolling:

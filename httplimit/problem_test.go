@@ -24,7 +24,7 @@ func TestSentences(t *testing.T) {
 		cost  drawgate.Cost
 		want  string
 	}{
-		{bucket(10, time.Minute, 1), drawgate.Cost{N: 1}, "Your limit has been reached: 10 requests per minute, and 1 at once. Try again in 6 s."},
+		{bucket(10, time.Minute, 1), drawgate.Cost{N: 1}, "Your limit has been reached: 10 requests per minute, and at most 1 in a burst. Try again in 6 s."},
 		{bucket(1, time.Second, 0), drawgate.Cost{N: 1}, "Your limit has been reached: 1 request per second. Try again in 1 s."},
 		{rolling(1, time.Hour), drawgate.Cost{N: 1}, "Your limit has been reached: 1 request per hour. Try again in 3600 s."},
 		{rolling(1, 24*time.Hour), drawgate.Cost{N: 1}, "Your limit has been reached: 1 request per day. Try again in 86400 s."},
@@ -47,7 +47,7 @@ func TestSentences(t *testing.T) {
 	_, first := ask(m)
 	defer first.End()
 	_, p := ask(m)
-	if want := "You have as many requests running as you may: 1 at once. Try again when one of them has ended."; p.Problem == nil || p.Problem.Detail != want {
+	if want := "You have reached the maximum number of running requests: 1 at once. Try again when one of them has ended."; p.Problem == nil || p.Problem.Detail != want {
 		t.Errorf("got  %+v\nwant %s", p.Problem, want)
 	}
 }

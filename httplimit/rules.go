@@ -14,13 +14,13 @@ type RuleOptions struct {
 
 	// Proxies finds the address of the client; nil: it is whoever opened the connection.
 	Proxies *Proxies
-	// User says who is signed in, as an authentication in front of this middleware has put it into
+	// User returns who is signed in, as authentication middleware before this one has put it into
 	// the request's context; nil: nobody is.
 	User func(r *http.Request) string
-	// Class says the class of a request by its headers, which carry an API key: the Class of a
-	// *config.Runtime does. nil: there are no classes.
+	// Class returns the class of a request from its headers, which carry an API key: use the method
+	// Class of a *config.Runtime. nil: there are no classes.
 	Class func(h http.Header) string
-	// Route says the pattern that the router matched; nil means [Route]. A router of another
+	// Route returns the pattern that the router matched; nil means [Route]. A router of another
 	// package has a function of its own, such as chilimit.Route.
 	Route func(r *http.Request) string
 	// Shared names policies of which all callers share a bucket. A refusal then says that the API's
@@ -30,9 +30,9 @@ type RuleOptions struct {
 }
 
 // NewByRules returns a Middleware that lets the rules of an engine choose, for each request, the
-// policies and keys that count it, with their overrides and shadows. What is put in force in the
-// engine holds from the next request on. The engine of a configuration file is a
-// *config.Runtime's. opts may be nil.
+// policies and keys that count it, with their overrides and shadows. A new configuration of the
+// engine applies from the next request on. For a configuration file, use the engine of a
+// *config.Runtime. opts may be nil.
 func NewByRules(e *engine.Engine, opts *RuleOptions) (*Middleware, error) {
 	m := &Middleware{engine: e}
 	if opts != nil {

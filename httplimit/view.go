@@ -19,7 +19,7 @@ type view struct {
 	item   string // the start of its item of RateLimit: "per-ip";r=
 	most   int64  // the most that a take of the highest priority may use
 	refill int64  // seconds, rounded up, in which a bucket gets one unit; 0: unknown
-	slots  bool   // a concurrency limit: it has no window, and it is unknown when a slot comes free
+	slots  bool   // a concurrency limit: it has no window, and it is unknown when a slot becomes free
 }
 
 // Quota units of draft-ietf-httpapi-ratelimit-headers-11, section 3.1.2. Other units are named too,

@@ -93,7 +93,7 @@ func TestRefusalAfterAWaitHasCurrentNumbers(t *testing.T) {
 	})
 }
 
-// A request that waits for a slot gets it when it comes free.
+// A request that waits for a slot gets it when it becomes free.
 func TestHeldUnitsComeInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-/* reserve.pml - one take over two buckets in different slots: reserve both, or cancel.
+/* reserve.pml - one take from two buckets in different slots: reserve both, or cancel.
  *
  * R requests; limit A admits CA, limit B admits CB. Every message of a request (reserve, cancel, commit, on either side) may be
  * delivered late, twice, or never; whoever sends may crash. The store keeps one record per limit and request: NONE, PENDING, CHARGED

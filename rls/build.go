@@ -174,7 +174,7 @@ func (b *builder) step(parent *node, t *descriptorText) bool {
 	}
 	parent.seen[joined] = t.at
 	if s.Shared && !s.Wildcard {
-		b.problem(t.at, "share_threshold is only for values and keys with a *, this one is %s", shorten(joined))
+		b.problem(t.at, "share_threshold is only for values and keys with a *, but this one is %s", shorten(joined))
 	}
 	return true
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// classify finds the rate of each descriptor, and what is asked of it.
+// classify finds the rate of each descriptor, and what to take from it.
 func (c *call) classify(d *domain) error {
 	for _, descriptor := range c.request.GetDescriptors() {
 		c.parts = append(c.parts, part{ask: -1})

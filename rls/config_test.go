@@ -52,7 +52,7 @@ func TestConfigMistakesNameTheirPlace(t *testing.T) {
 		"replaces itself":       {rate("rate_limit: {unit: hour, requests_per_unit: 5, name: n, replaces: [{name: n}]}"), "the rate \"n\" replaces itself"},
 		"replaces nothing":      {rate("rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{}]}"), "an entry of replaces needs a name"},
 		"replaces a text":       {rate("rate_limit: {unit: hour, requests_per_unit: 5, replaces: [n]}"), "an entry of replaces must be a mapping"},
-		"value is a fraction":   {rate("value: 1.5"), "4:12: value must be a text: put it in quotes"},
+		"value is a fraction":   {rate("value: 1.5"), "4:12: value must be a string; put it in quotes"},
 		"no boolean":            {rate("shadow_mode: maybe"), "4:18: shadow_mode must be true or false"},
 		"quoted boolean":        {rate("shadow_mode: \"yes\""), "4:18: shadow_mode must be true or false"},
 		"two documents":         {"domain: d\n---\ndomain: e\n", "3:1: only one document is allowed"},

@@ -128,10 +128,10 @@ func (r *reader) text(e entry) string {
 	case *ast.IntegerNode, *ast.BoolNode:
 		return n.GetToken().Value
 	case *ast.FloatNode:
-		r.problem(placeOf(n), "%s must be a text: put it in quotes: %q", e.key, n.GetToken().Value)
+		r.problem(placeOf(n), "%s must be a string; put it in quotes: %q", e.key, n.GetToken().Value)
 	case *ast.NullNode, nil:
 	default:
-		r.problem(placeOf(n), "%s must be a text, not %s", e.key, describe(n))
+		r.problem(placeOf(n), "%s must be a string, not %s", e.key, describe(n))
 	}
 	return ""
 }

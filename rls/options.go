@@ -8,8 +8,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// MaxDescriptors is the most descriptors of a request. A request with more is invalid, as is one
-// that needs more than [drawgate.MaxBuckets] buckets at once.
+// MaxDescriptors is the maximum number of descriptors in a request. A request with more is invalid,
+// as is one that needs more than [drawgate.MaxBuckets] buckets at once.
 const MaxDescriptors = 64
 
 // ReportKey is an entry that marks its descriptor's hits as already used: they are counted even
@@ -70,8 +70,8 @@ type Options struct {
 	Logger *slog.Logger // nil discards; failures are logged, at most one in 10 s
 
 	// Class returns the class of a descriptor that rules decide, by its entries, one of which may
-	// carry an API key: the ClassOf of a *config.Runtime does. It is asked where no entry is called
-	// class. nil: there are no classes.
+	// carry an API key; use the method ClassOf of a *config.Runtime. It is called if no entry is
+	// named class. nil: there are no classes.
 	Class func(entries map[string]string) string
 
 	// Undecided receives the code of each request that is answered with an error, or would be
@@ -80,5 +80,5 @@ type Options struct {
 	Undecided func(code codes.Code)
 }
 
-// MaxHits is the most hits of one descriptor. A larger number counts as this.
+// MaxHits is the maximum number of hits of one descriptor. A larger number counts as MaxHits.
 const MaxHits = drawgate.MaxAmount

@@ -83,7 +83,7 @@ func (r *Rule) finish(w Windows) {
 	}
 }
 
-// maxPolicy is the most bytes of a policy's name.
+// maxPolicy is the maximum length of a policy's name, in bytes.
 const maxPolicy = 128
 
 // policyName returns a name that is unique in a file: its parts are escaped, and a long name ends

@@ -91,8 +91,8 @@ const (
 )
 
 // Register adds a service to a gRPC server, with health checks (grpc.health.v1) and reflection. The
-// returned health says SERVING; [SetServing] changes it, and its Shutdown says NOT_SERVING for
-// good, for use before the server is stopped.
+// returned health server reports SERVING; [SetServing] changes that, and its Shutdown reports
+// NOT_SERVING for good, for use before the server is stopped.
 func Register(g *grpc.Server, s *Service) *health.Server {
 	ratelimit.RegisterRateLimitServiceServer(g, s)
 	h := health.NewServer()

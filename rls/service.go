@@ -106,7 +106,7 @@ func check(r *ratelimit.RateLimitRequest) error {
 	case len(r.GetDescriptors()) == 0:
 		return status.Error(codes.InvalidArgument, "rls: the request has no descriptors")
 	case len(r.GetDescriptors()) > MaxDescriptors:
-		return status.Errorf(codes.InvalidArgument, "rls: %d descriptors, but at most %d are allowed", len(r.GetDescriptors()), MaxDescriptors)
+		return status.Errorf(codes.InvalidArgument, "rls: the request has %d descriptors, but at most %d are allowed", len(r.GetDescriptors()), MaxDescriptors)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (s *Service) decide(ctx context.Context, r *ratelimit.RateLimitRequest) (*r
 }
 
 // errFallback is the error for a decision by a fallback, if that counts as an error.
-var errFallback = fmt.Errorf("rls: %w: its fallback decided, which is an error by envoy.on_store_failure", drawgate.ErrStoreUnavailable)
+var errFallback = fmt.Errorf("rls: %w: its fallback decided, which envoy.on_store_failure treats as an error", drawgate.ErrStoreUnavailable)
 
 // byDomain decides with the tree of the request's domain, or with rules if it has none.
 func (c *call) byDomain(ctx context.Context) (*ratelimit.RateLimitResponse, error) {
@@ -163,7 +163,7 @@ func statusOf(err error) error {
 	code := codes.Unavailable
 	switch kind := failure.Of(err); {
 	case kind == failure.Cancelled:
-		return status.Error(codes.Canceled, "rls: the caller has left")
+		return status.Error(codes.Canceled, "rls: the caller cancelled the request")
 	case kind == failure.Invalid, kind == failure.UnknownUnit, errors.Is(err, engine.ErrTooMany):
 		code = codes.InvalidArgument
 	case kind == failure.NeedsReserve:

@@ -72,7 +72,7 @@ func (c *call) takeAll(ctx context.Context) error {
 		}
 		first = false
 		if !c.anyOver() {
-			break // refused, but not by a limit: others wait in front
+			break // refused, but not by a limit: others are ahead in the queue
 		}
 	}
 	c.refused = true
@@ -111,7 +111,7 @@ func (c *call) begin() {
 	}
 }
 
-// add asks for units of a part's bucket. Descriptors with the same bucket share one ask.
+// add asks for units from a part's bucket. Descriptors with the same bucket share one ask.
 func (c *call) add(p *part, n int64) {
 	for i := range c.parts {
 		if o := &c.parts[i]; o.ask >= 0 && o.key == p.key && o.policy == p.policy && o.limiter == p.limiter {

@@ -55,7 +55,7 @@ func newAccess(i int, t *Token) (*access, error) {
 	case (t.Secret == "") == (t.SHA256 == ""):
 		return nil, fmt.Errorf("server: %s: give either its secret or the secret's SHA-256", name)
 	case t.Secret != "" && len(t.Secret) < minSecret:
-		return nil, fmt.Errorf("server: %s: its secret has %d bytes, but at least %d are needed: make a random one", name, len(t.Secret), minSecret)
+		return nil, fmt.Errorf("server: %s: its secret has %d bytes, but at least %d are needed: generate a random one", name, len(t.Secret), minSecret)
 	case t.Secret != "":
 		a.sum = sha256.Sum256([]byte(t.Secret))
 	default:
@@ -95,7 +95,7 @@ func newGatekeeper(tokens []Token) (gatekeeper, error) {
 		}
 		for _, other := range g {
 			if other.sum == a.sum {
-				return nil, fmt.Errorf("server: access tokens %d and another one have the same secret", i+1)
+				return nil, fmt.Errorf("server: access token %d and another one have the same secret", i+1)
 			}
 		}
 		g = append(g, a)

@@ -158,7 +158,7 @@ func (s *Server) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	s.forward.refuse(w, q.status, httplimit.Refused(&res.Decision, func(b int) bool { return s.forward.shared(res.Applied, b) }))
 }
 
-// forwarded converts a proxy's question for the engine. unclear is set if the site may understand
+// forwarded converts a proxy's request for the engine. unclear is set if the site may understand
 // the request differently.
 func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (unclear, p *api.Problem) {
 	if s.closed.Load() {
@@ -302,7 +302,7 @@ func (f *forwarding) query(r *http.Request) (q forwardQuery, p *api.Problem) {
 		case "route":
 			q.route = v
 		default:
-			return q, problem(api.CodeInvalid, "%q is not one of status and route: the proxy must not pass on the request's query here", strings.ToValidUTF8(name, "?"))
+			return q, problem(api.CodeInvalid, "%q is neither status nor route: the proxy must not pass on the request's query here", strings.ToValidUTF8(name, "?"))
 		}
 	}
 	return q, nil

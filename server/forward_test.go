@@ -341,7 +341,8 @@ func TestForwardAuthThatCannotDecide(t *testing.T) {
 	}
 }
 
-// A fallback that refuses for want of the store says so as httplimit does: nobody used up a limit.
+// A fallback that refuses because the store is unavailable says so as httplimit does: nobody used
+// up a limit.
 func TestForwardAuthRefusesForWantOfTheStore(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]int{"": 503, "?status=429": 503, "?status=403": 403} {
@@ -446,7 +447,7 @@ func TestForwardAuthHeadersAreShort(t *testing.T) {
 	}
 }
 
-// Browsers do not ask at this door: a page of another origin cannot send its headers, and the
+// Browsers do not use this interface: a page of another origin cannot send its headers, and the
 // headers of those that visit the site are not ours to judge.
 func TestForwardAuthPassesOnWhatBrowsersSay(t *testing.T) {
 	t.Parallel()

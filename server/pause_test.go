@@ -80,7 +80,7 @@ func TestPausesAreChecked(t *testing.T) {
 	}
 }
 
-// At the door for proxies a paused bucket is a 429 with Retry-After.
+// At /auth a paused bucket is a 429 with Retry-After.
 func TestForwardAuthSaysPauses(t *testing.T) {
 	t.Parallel()
 	f := setup{config: ruled()}.start(t)

@@ -232,7 +232,7 @@ func TestATakeThatNamesNoUnit(t *testing.T) {
 		} {
 			var p api.Problem
 			status := f.do("POST", path, body, &p)
-			if bad != (status == 422) || bad && (p.Code != api.CodeUnknownUnit || !strings.HasSuffix(p.Detail, "but tokens")) || !bad && status != 200 {
+			if bad != (status == 422) || bad && (p.Code != api.CodeUnknownUnit || !strings.HasSuffix(p.Detail, "name a cost in tokens")) || !bad && status != 200 {
 				t.Errorf("%s %s: %d %+v", path, body, status, p)
 			}
 		}

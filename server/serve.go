@@ -25,7 +25,8 @@ const (
 	drainPoll     = 50 * time.Millisecond
 )
 
-// maxHeader is the most bytes of a request's headers. Proxies pass on those of their clients.
+// maxHeader is the maximum size of a request's headers, in bytes. Proxies pass on those of their
+// clients.
 const maxHeader = 64 << 10
 
 // Serve answers requests on ln, except on administrators' paths, until ctx ends. Then it stops

@@ -129,7 +129,7 @@ func checkSettle(q *api.SettleRequest) *api.Problem {
 	case !q.Cancel || q.Used != nil || q.RenewMS != 0:
 		return problem(api.CodeInvalid, "a take without an answer can only be cancelled: give cancel, and neither used nor renew_ms")
 	case t.Grant == "":
-		return problem(api.CodeInvalid, "the take has no grant: for grants that the server chooses, it cancels takes that cannot be answered itself")
+		return problem(api.CodeInvalid, "the take has no grant: give the one that you sent. If the server chose the grant, it cancels unanswered takes itself")
 	}
 	fields := 0
 	for _, g := range []bool{q.Used != nil, q.Cancel, q.RenewMS != 0} {

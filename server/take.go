@@ -77,7 +77,7 @@ func (s *Server) takeOne(w http.ResponseWriter, r *http.Request, who *access, ar
 	s.extendDeadlines(w, arrived, k.q.WaitMS)
 	held, p := s.decide(r.Context(), who, arrived, &k.q.Take, &k.job)
 	if s.leave(r.Context(), held) {
-		return problem(api.CodeCancelled, "the client has left; what was held for it is given back")
+		return problem(api.CodeCancelled, "the client closed the connection; what was held for it is given back")
 	}
 	return p
 }
@@ -119,7 +119,7 @@ func checkBatch(q *api.TakeRequest) *api.Problem {
 	}
 	t := &q.Take
 	if named(&t.Bucket) || t.Costs != nil || t.Buckets != nil || t.Attributes != nil || t.Priority != 0 || t.WaitMS != 0 || t.HoldMS != 0 || t.ID != "" || t.Grant != "" || t.Labels != nil {
-		return problem(api.CodeInvalid, "a batch has no other fields than takes: move them into each take")
+		return problem(api.CodeInvalid, "a batch has no fields other than takes: move them into each take")
 	}
 	return nil
 }

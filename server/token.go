@@ -26,7 +26,8 @@ type token struct {
 
 const tokenVersion = 2 // 1 had no grant
 
-// maxToken is the most bytes of a token: the client sends it back in a body, with other fields.
+// maxToken is the maximum length of a token, in bytes: the client sends it back in a body, with
+// other fields.
 const maxToken = api.MaxBody / 2
 
 var (

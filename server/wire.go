@@ -174,7 +174,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	write(w, status, jsonType, append(marshal(v), '\n'))
 }
 
-// write sends an answer. Errors are ignored: the client has left.
+// write sends an answer. Errors are ignored: the client has closed the connection.
 func write(w http.ResponseWriter, status int, mediaType []string, body []byte) {
 	h := w.Header()
 	h["Content-Type"] = mediaType

@@ -1,13 +1,15 @@
-// Package store has what a store of your own is made with: a [drawgate.Store] over any technology
+// Package store has what you need to write your own [drawgate.Store] over any technology
 // that can change some bytes per bucket in one transaction.
 //
 // A store keeps one [Record] per [drawgate.Key], as bytes. For a take it reads the records of the
 // take's buckets, calls [Decide], and writes back those that [Record.Changed] names, all within one
 // transaction; [Apply] does the same for a settlement, and [Describe] looks at one bucket and
 // writes nothing. What a limit admits, what a reservation holds and what is answered is decided by
-// these functions: a store only keeps bytes, and keeps others out meanwhile.
+// these functions: a store only keeps bytes, and prevents concurrent changes during the
+// transaction.
 //
-// This decides one take; a batch may name one bucket twice, and then must use one Record for it.
+// The code below decides one take. A batch may name one bucket twice; it must then use the same
+// Record for both.
 //
 //	tx := db.Begin()
 //	recs := make([]*store.Record, len(t.Buckets))
@@ -22,15 +24,15 @@
 //	}
 //	err = tx.Commit()
 //
-// The decision may be answered only after the transaction is kept for good. Where it failed, the
+// Return the decision only after the transaction is durable. If the transaction failed, the
 // answer is a [drawgate.StoreError], with [drawgate.ErrNothingDone] if that is certain.
 //
-// What a store must do beside is the contract of [drawgate.Store], and package storetest checks it.
+// What else a store must do is the contract of [drawgate.Store], which package storetest checks.
 // In the repository, examples/boltstore is such a store on a bbolt file, in about 300 lines, with
 // the suite as its test and a README that explains it step by step.
 //
-// The stores of this module keep parts of a record apart, or decide in a script, to be faster; they
-// decide the same.
+// To be faster, the stores of this module store parts of a record separately, or decide in a
+// script; they reach the same decisions.
 package store
 
 import (
@@ -44,7 +46,7 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// What [Decode] says of bytes that it cannot read. Neither is an unused bucket: a store answers
+// Errors of [Decode] for bytes that it cannot read. Neither means an unused bucket: a store answers
 // them with a [drawgate.StoreError] of [drawgate.FaultBucket].
 var (
 	ErrVersion = record.ErrVersion // written by a newer version of this module
@@ -62,7 +64,7 @@ type Record struct {
 	changed bool
 }
 
-// Decode reads what [Record.Append] wrote. No bytes at all are an unused bucket. It does not keep
+// Decode reads what [Record.Append] wrote. No bytes at all mean an unused bucket. It does not keep
 // b.
 func Decode(b []byte) (*Record, error) {
 	r := &Record{}
@@ -88,8 +90,9 @@ func (r *Record) Append(b []byte) []byte {
 	return record.Append(b, &r.rec, record.Whole)
 }
 
-// Changed reports whether the record must be written, since it was decoded or last appended. After
-// a refusal it usually need not be: time passed for the record, which will be found out again.
+// Changed reports whether the record has changed since it was decoded or last appended, and must be
+// written. After a refusal it usually need not be written: only time has passed for the record, and
+// that is computed again.
 func (r *Record) Changed() bool { return r.changed }
 
 // Until returns the instant from which the record means the same as none, so that its bytes may be

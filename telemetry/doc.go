@@ -1,12 +1,12 @@
-// Package telemetry shows what limiters do: as Prometheus metrics, in a log, and as signed web
-// calls.
+// Package telemetry shows what limiters do: as Prometheus metrics, in a log, and by signed
+// webhooks.
 //
 // Each part gets its data from a [drawgate.Observer]; a limiter without one pays nothing:
 //
 //   - [Metrics] counts every decision. Its names, labels and their bounds are in docs/metrics.md.
-//   - [Warner] reports the few things that somebody should know: a limit that is nearly used up,
-//     refusals (one of many), a store that is unavailable. It passes them to sinks: [Log] writes
-//     them with log/slog, [Webhook] posts them.
+//   - [Warner] reports the few events that operators should know about: a limit that is nearly
+//     used up, refusals (one of many), a store that is unavailable. It passes them to sinks: [Log]
+//     writes them with log/slog, [Webhook] posts them.
 //   - [Join] makes one observer of several.
 //
 // Nothing here does I/O, waits or allocates while a decision is made. Keys are shown only as hashes

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Event is the body of a web call. New fields may be added at any time. Fields that an event does
-// not have are left out.
+// Event is the body of a webhook call. New fields may be added at any time. Fields that an event
+// does not have are left out.
 type Event struct {
 	Version  int       `json:"version"` // 1
 	ID       string    `json:"id"`      // the same when it is sent again
@@ -33,7 +33,7 @@ type Event struct {
 	Fault        string     `json:"fault,omitempty"`
 }
 
-// event makes the body of a web call. It leaves out the store's error.
+// event makes the body of a webhook call. It leaves out the store's error.
 func event(w *Warning, instance string) *Event {
 	e := &Event{
 		Version: 1, ID: rand.Text(), Kind: w.Kind, At: w.At.UTC(), Instance: instance, Message: w.Message(),

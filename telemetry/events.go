@@ -127,7 +127,7 @@ func (m *Metrics) reached(policy string, l *drawgate.Limit, from, to int) {
 	}
 }
 
-// posted counts a web call by its outcome. m may be nil.
+// posted counts a webhook call by its outcome. m may be nil.
 func (m *Metrics) posted(d delivery) {
 	if m != nil {
 		m.posts[d].Inc()

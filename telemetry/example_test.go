@@ -17,7 +17,7 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// A program with metrics, and a log of what somebody should know.
+// A program with metrics, and a log of what operators should know.
 func Example() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: onlyWhatStays}))
 	store := memstore.New(nil)
@@ -70,7 +70,7 @@ func onlyWhatStays(_ []string, a slog.Attr) slog.Attr {
 	return slog.Attr{}
 }
 
-// A program that receives web calls checks that they are Drawgate's.
+// A program that receives webhook calls checks that they are Drawgate's.
 func ExampleVerify() {
 	secret, body := []byte("a secret of at least 16 bytes"), []byte(`{"version":1,"kind":"milestone"}`)
 	header := telemetry.Sign(secret, body, time.Now()) // as it arrives in telemetry.SignatureHeader
@@ -79,5 +79,5 @@ func ExampleVerify() {
 	fmt.Println(telemetry.Verify(secret, []byte(`{}`), header, time.Now(), 5*time.Minute))
 	// Output:
 	// <nil>
-	// telemetry: the signature of the web call is not valid: it was made with another secret, or of another body
+	// telemetry: the signature of the webhook call is not valid: it was made with a different secret, or for a different body
 }

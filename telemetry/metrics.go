@@ -82,7 +82,7 @@ type Metrics struct {
 	posts       [deliveries]prometheus.Counter
 }
 
-// NewMetrics makes the metrics and registers them. opts may be nil. The error is one of reg's: two
+// NewMetrics makes the metrics and registers them. opts may be nil. The error comes from reg: two
 // of them cannot share a registry.
 func NewMetrics(reg prometheus.Registerer, opts *Options) (*Metrics, error) {
 	if opts == nil {

@@ -13,10 +13,10 @@ func newNow(m *Metrics) *now {
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 	return &now{
 		m:       m,
-		length:  desc("drawgate_queue_length", "Callers that wait in this process."),
-		age:     desc("drawgate_queue_oldest_seconds", "How long the caller that waits longest has waited."),
-		buckets: desc("drawgate_fallback_buckets", "Buckets that this process could decide by itself."),
-		pending: desc("drawgate_fallback_owed_buckets", "Buckets that admitted something without the store, of which the store has yet to be told."),
+		length:  desc("drawgate_queue_length", "Callers that are waiting in this process."),
+		age:     desc("drawgate_queue_oldest_seconds", "How long the longest-waiting caller has been waiting."),
+		buckets: desc("drawgate_fallback_buckets", "Buckets that this process could decide about by itself."),
+		pending: desc("drawgate_fallback_owed_buckets", "Buckets with admissions that the store does not know about yet."),
 
 		instances: desc("drawgate_instances", "Number of processes that a limit is divided by while the store is unavailable, counted or configured. 0: unknown."),
 		mayShare:  desc("drawgate_instance_may_share", "1 if this process may admit its share while the store is unavailable, else 0."),

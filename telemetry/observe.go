@@ -31,7 +31,7 @@ const (
 	bucket                     // as drawgate.FaultBucket
 	permanent                  // as drawgate.FaultPermanent
 	timeout                    // it did not answer in time
-	caller                     // the caller left, or the process is stopping
+	caller                     // the caller gave up, or the process is stopping
 	misused                    // the request was not valid
 	classes
 )
@@ -163,7 +163,7 @@ func (s series) refused(e *drawgate.Taken, d *drawgate.Decision) (by refusers) {
 		by = ^refusers(0) // a bucket is paused; the decision does not say which
 	case by != 0:
 	default:
-		by = 1 << e.QueuedAt // others wait in front
+		by = 1 << e.QueuedAt // others are ahead in the queue
 	}
 	for i := range e.Take.Buckets {
 		if by.has(i) && !unavailable {

@@ -12,9 +12,9 @@ type outcome uint8
 
 const (
 	allowed     outcome = iota
-	refused             // by a limit, because others wait in front, or because a wait was too long or could not end in time
+	refused             // by a limit, because others are ahead in the queue, or because a wait was too long or could not end in time
 	unavailable         // not decided: the store did not answer
-	ended               // not decided: the caller left or ran out of time, or the process is stopping
+	ended               // not decided: the caller gave up or ran out of time, or the process is stopping
 	outcomes
 
 	refusedByOther = outcomes // of a policy: it had enough left, but another policy of the same take refused
@@ -73,7 +73,7 @@ const (
 
 var reasonNames = [reasons]string{"distributed_exhausted", "local_exhausted", "backend_error", "paused"}
 
-// reason returns why a take was refused. d is nil if others wait in front of it.
+// reason returns why a take was refused. d is nil if others are ahead of it in the queue.
 func (m *Metrics) reason(d *drawgate.Decision) reason {
 	switch {
 	case d != nil && d.Reason == drawgate.Unavailable:

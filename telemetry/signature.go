@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// SignatureHeader carries the signature of a web call: "t=<Unix seconds>,v1=<hexadecimal digits>",
-// where v1 is HMAC-SHA256, with the secret as key, over the digits of t, a full stop, and the body
-// as it was sent.
+// SignatureHeader carries the signature of a webhook call: "t=<Unix seconds>,v1=<hexadecimal
+// digits>", where v1 is HMAC-SHA256, with the secret as key, over the digits of t, a full stop, and
+// the body as it was sent.
 const SignatureHeader = "Drawgate-Signature"
 
-// ErrSignature means that a web call was not signed with the secret, or too long ago.
-var ErrSignature = errors.New("telemetry: the signature of the web call is not valid")
+// ErrSignature means that a webhook call was not signed with the secret, or was signed too long
+// ago.
+var ErrSignature = errors.New("telemetry: the signature of the webhook call is not valid")
 
 // maxSignature bounds the header, in bytes.
 const maxSignature = 1024
@@ -36,7 +37,7 @@ func digest(secret []byte, t string, body []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// Verify checks a received web call: header must be the signature of body under secret, made at
+// Verify checks a received webhook call: header must be the signature of body under secret, made at
 // most tolerance before or after now (5 minutes allow for most clocks). The error is
 // [ErrSignature]. Unknown parts of the header are ignored. Of several v1 one match is enough, so
 // that a secret can be changed.
@@ -62,10 +63,10 @@ func Verify(secret, body []byte, header string, now time.Time, tolerance time.Du
 		}
 	}
 	if !signed {
-		return fmt.Errorf("%w: it was made with another secret, or of another body", ErrSignature)
+		return fmt.Errorf("%w: it was made with a different secret, or for a different body", ErrSignature)
 	}
 	if age := now.Sub(time.Unix(at, 0)); age.Abs() > tolerance {
-		return fmt.Errorf("%w: it was made at %s, more than %v away", ErrSignature, time.Unix(at, 0).UTC().Format(time.RFC3339), tolerance)
+		return fmt.Errorf("%w: it was made at %s, more than %v from now", ErrSignature, time.Unix(at, 0).UTC().Format(time.RFC3339), tolerance)
 	}
 	return nil
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// MaxWatched is how many buckets are read at most when metrics are read, in one call of the store.
+// MaxWatched is the maximum number of buckets that are read, in one call of the store, when metrics
+// are read.
 const MaxWatched = 100
 
 // freshFor is how long a reading of the store is shown again, however often metrics are read.
@@ -49,7 +50,7 @@ func newUsage(m *Metrics) *usage {
 	u := &usage{
 		m:         m,
 		used:      usageDesc("rate_limit_current_usage", "Units that count now in a watched bucket.", "period", "policy", "limit", "identifier"),
-		most:      usageDesc("rate_limit_max_allowed", "Units that may count at most in a watched bucket, headroom left out.", "period", "policy", "limit", "identifier"),
+		most:      usageDesc("rate_limit_max_allowed", "The most units that may count in a watched bucket, without headroom.", "period", "policy", "limit", "identifier"),
 		reset:     usageDesc("rate_limit_window_reset_seconds", "Time until a calendar window ends, or nothing counts any more.", "period", "policy", "limit", "identifier"),
 		remaining: usageDesc("rate_limit_tokens_remaining", "Units left of the tightest limit of a policy, as last seen; as of now where its buckets are watched.", "scope"),
 		holds:     usageDesc("drawgate_bucket_open_reservations", "Open reservations of a watched bucket, of all processes.", "policy", "identifier"),

@@ -42,15 +42,15 @@ func (m *Metrics) collectors() []prometheus.Collector {
 		*vec = prometheus.NewHistogramVec(histogram(name, help, buckets), labels)
 		all = append(all, *vec)
 	}
-	counter(&v.hits, "rate_limit_hits_total", "Takes that a policy refused, by key: the first ones, hashed; the rest is other.", "type", "identifier")
-	counter(&v.waits, "rate_limit_waits_total", "Takes that stood in the queue.", "type")
-	histogram(&v.waited, "rate_limit_wait_duration_seconds", "How long takes stood in the queue, however they ended.", waitBuckets, "type")
+	counter(&v.hits, "rate_limit_hits_total", "Takes that a policy refused, by hashed key. Only the first keys have their own series; all others are \"other\".", "type", "identifier")
+	counter(&v.waits, "rate_limit_waits_total", "Takes that waited in the queue.", "type")
+	histogram(&v.waited, "rate_limit_wait_duration_seconds", "How long takes waited in the queue, however they ended.", waitBuckets, "type")
 	counter(&v.exceeded, "rate_limit_exceeded_total", "Takes that a limit refused.", "period", "policy", "limit")
 	counter(&v.rejections, "rate_limit_rejections_total", "Refused takes, each counted once.", "reason")
 	counter(&v.divergence, "rate_limit_shadow_divergence_total", "Requests that a shadow policy would have decided differently.", "policy", "direction")
 	counter(&v.decisions, "drawgate_decisions_total", "Takes by how they ended. A take of several buckets counts for the policy of each; a refusal counts for the policies that refused.", "policy", "outcome")
 	counter(&v.fallbacks, "drawgate_fallback_decisions_total", "Decisions that this process made by itself, without the store.", "policy", "outcome")
-	counter(&v.milestones, "drawgate_limit_milestones_total", "How often a bucket reached this share of a limit, in per cent.", "policy", "limit", "milestone")
+	counter(&v.milestones, "drawgate_limit_milestones_total", "How many times a bucket reached this percentage of a limit.", "policy", "limit", "milestone")
 	fine := newBins(fineBuckets)
 	m.deciding = newDurationsBy(fine, "drawgate_decision_duration_seconds", "Time to decide, including the store but not the queue.", "outcome", outcomeNames[:outcomes])
 	m.deciding.total = prometheus.NewDesc("rate_limit_check_duration_seconds", "Time to check limits, including the store but not the queue.", nil, nil)
@@ -58,11 +58,11 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	all = append(all, m.deciding, m.calls)
 	counter(&v.failures, "drawgate_store_errors_total", "Store calls that were not answered.", "op", "class")
 	counter(&v.settlements, "drawgate_settlements_total", "Settlements, renewals, charges, refunds and pauses, by result.", "result")
-	counter(&v.transitions, "drawgate_store_breaker_transitions_total", "How often the store's breaker entered a state.", "state")
+	counter(&v.transitions, "drawgate_store_breaker_transitions_total", "How many times the store's breaker entered a state.", "state")
 	counter(&v.probes, "drawgate_store_probes_total", "Probes of a store that is unavailable.", "result")
 	counter(&v.loads, "drawgate_config_reloads_total", "Attempts to change the configuration while running.", "result")
 	counter(&v.warnings, "drawgate_warnings_total", "Warnings, by whether they were passed on.", "kind", "result")
-	counter(&v.deliveries, "drawgate_webhook_deliveries_total", "Web calls, by how they ended.", "result")
+	counter(&v.deliveries, "drawgate_webhook_deliveries_total", "Webhook calls, by how they ended.", "result")
 	counter(&v.undecided, "drawgate_envoy_undecided_total", "Envoy's requests that were answered with an error: its failure_mode_deny decided.", "code")
 	v.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "drawgate_store_breaker_state", Help: "1 for the state of the store's breaker."}, []string{"state"})
 	return append(append(all, v.breaker), m.plain()...)
@@ -81,19 +81,19 @@ func (m *Metrics) plain() []prometheus.Collector {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
-	m.queued = prometheus.NewHistogram(histogram("drawgate_queue_wait_seconds", "How long takes stood in the queue, without those that did not wait.", queueBuckets))
+	m.queued = prometheus.NewHistogram(histogram("drawgate_queue_wait_seconds", "How long takes waited in the queue, not counting those that did not wait.", queueBuckets))
 	m.backend = prometheus.NewCounter(prometheus.CounterOpts{Name: "rate_limit_backend_errors_total", Help: "Store calls that failed."})
 	m.activations = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "rate_limiter_fallback_activated_total", Help: guard.FallbackEvent + ": how often this process began to decide by itself, because the store is unavailable.",
+		Name: "rate_limiter_fallback_activated_total", Help: guard.FallbackEvent + ": how many times this process began to decide by itself because the store was unavailable.",
 	})
 	m.charges = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "drawgate_fallback_charged_buckets_total", Help: "How often the store, when it was back, was told what a bucket had admitted meanwhile.",
+		Name: "drawgate_fallback_charged_buckets_total", Help: "How many times admissions of a bucket during an outage were charged to the store afterwards.",
 	})
 	m.loaded = gauge("drawgate_config_last_reload_success_timestamp_seconds", "When the configuration in force was loaded, in Unix seconds.")
 	m.lastLoad = gauge("drawgate_config_last_reload_successful", "1 unless the last change of the configuration failed.")
 	all := []prometheus.Collector{m.queued, m.backend, m.charges, m.activations, m.loaded, m.lastLoad, newUsage(m)}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "drawgate_open_reservations", Help: "Reservations that this process made or renewed, and that are open.",
+		Name: "drawgate_open_reservations", Help: "Open reservations that this process made or renewed.",
 	}, func() float64 { return float64(m.holds.open()) }))
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "drawgate_build_info", Help: "1; the labels say which program this is.",

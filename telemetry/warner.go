@@ -38,8 +38,8 @@ type WarnerOptions struct {
 	Metrics *Metrics
 }
 
-// Warner watches decisions for what somebody should know, and passes it to its sinks: [Log], a
-// [Webhook]. It is safe for concurrent use.
+// Warner watches decisions for events that operators should know about, and passes them to its
+// sinks: [Log], a [Webhook]. It is safe for concurrent use.
 //
 // Everything is bounded. Refusals, errors and milestones are sampled and counted. Which milestones
 // were reached is remembered for some 32,000 limits of buckets that are at least half used. No

@@ -33,8 +33,8 @@ func (k Kind) position() int {
 	return -1
 }
 
-// Warning is something that somebody should know. It holds no key, only its hash. It must not be
-// changed.
+// Warning is an event that operators should know about. It holds no key, only its hash. It must not
+// be changed.
 type Warning struct {
 	Kind Kind
 	At   time.Time

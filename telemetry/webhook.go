@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Defaults and bounds of web calls.
+// Defaults and bounds of webhooks.
 const (
 	defaultQueue      = 1000
 	defaultTimeout    = 5 * time.Second
@@ -33,12 +33,12 @@ type WebhookOptions struct {
 	Kinds []Kind
 	// Milestones are those, in per cent, that are posted; none means all of 50, 80, 95 and 100.
 	Milestones []int
-	// Queue is how many events wait at most: 0 means 1000. What does not fit is dropped and
+	// Queue is the maximum number of waiting events: 0 means 1000. What does not fit is dropped and
 	// counted.
 	Queue int
 	// Timeout bounds one attempt, including the answer: 0 means 5 seconds.
 	Timeout time.Duration
-	// Attempts is how often one event is sent at most: 0 means 8.
+	// Attempts is the maximum number of times that one event is sent: 0 means 8.
 	Attempts int
 	// Backoff is the mean pause after the first attempt that fails; it doubles with each further
 	// one up to MaxBackoff. 0 means one second and one minute. Each pause is random, between half
@@ -90,7 +90,7 @@ func NewWebhook(address string, secret []byte, opts *WebhookOptions) (*Webhook, 
 		return nil, errors.New("telemetry: webhook: the address must be an http or https URL; it is not shown, since it may be a secret")
 	}
 	if len(secret) < minSecret {
-		return nil, fmt.Errorf("telemetry: webhook: the secret has %d bytes, it needs %d: openssl rand -hex 32 makes one", len(secret), minSecret)
+		return nil, fmt.Errorf("telemetry: webhook: the secret has %d bytes, but needs at least %d: generate one with openssl rand -hex 32", len(secret), minSecret)
 	}
 	h := &Webhook{url: u.String(), host: u.Host, secret: bytes.Clone(secret), done: make(chan struct{})}
 	if opts != nil {
@@ -98,12 +98,12 @@ func NewWebhook(address string, secret []byte, opts *WebhookOptions) (*Webhook, 
 	}
 	for _, k := range h.opts.Kinds {
 		if k.position() < 0 {
-			return nil, fmt.Errorf("telemetry: webhook: there is no kind %q of event: they are %q", k, kinds)
+			return nil, fmt.Errorf("telemetry: webhook: unknown kind of event %q (have: %q)", k, kinds)
 		}
 	}
 	for _, p := range h.opts.Milestones {
 		if !slices.Contains(milestones[:], int64(p)) {
-			return nil, fmt.Errorf("telemetry: webhook: there is no milestone of %d%%: they are %d", p, milestones)
+			return nil, fmt.Errorf("telemetry: webhook: unknown milestone %d%% (have: %d)", p, milestones)
 		}
 	}
 	h.opts.defaults()
@@ -191,7 +191,7 @@ func (h *Webhook) Close() error {
 	<-h.done
 	h.client.CloseIdleConnections()
 	if n := h.dropped.Load() - before; n > 0 {
-		return fmt.Errorf("telemetry: webhook: %d events were not delivered to %s before the end", n, h.host)
+		return fmt.Errorf("telemetry: webhook: %d events were not delivered to %s before it was closed", n, h.host)
 	}
 	return nil
 }

@@ -26,7 +26,8 @@ import (
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
-// receiver is an HTTP server that accepts web calls, and answers the first ones as the test says.
+// receiver is an HTTP server that accepts webhook calls, and answers the first ones as the test
+// says.
 type receiver struct {
 	*httptest.Server
 	t *testing.T
@@ -336,9 +337,9 @@ func TestWebhookRejectsMistakes(t *testing.T) {
 		{"ftp://hush", string(secret), "", "http or https"},
 		{"https://", string(secret), "", "http or https"},
 		{"https://a b/hush%zz", string(secret), "", "http or https"},
-		{"https://receiver.example", "hush", "", "needs 16"},
-		{"https://receiver.example", string(secret), "nothing", "there is no kind"},
-		{"https://receiver.example", string(secret), telemetry.Milestone, "no milestone of 90%"},
+		{"https://receiver.example", "hush", "", "needs at least 16"},
+		{"https://receiver.example", string(secret), "nothing", "unknown kind of event"},
+		{"https://receiver.example", string(secret), telemetry.Milestone, "unknown milestone 90%"},
 	} {
 		opts := &telemetry.WebhookOptions{}
 		if c.kind != "" {

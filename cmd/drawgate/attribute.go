@@ -55,7 +55,7 @@ func (a *app) explainByRules(cmd *cobra.Command, f *askFlags, attrs []string) er
 		return err
 	}
 	if cmd.Flags().Changed("policy") || cmd.Flags().Changed("key") {
-		return usage("give either --attr, by which the rules choose, or --policy and --key")
+		return usage("give either --attr, so that the rules choose, or --policy and --key")
 	}
 	costs, err := f.cost(cmd.Flags().Changed("requests"))
 	if err != nil {

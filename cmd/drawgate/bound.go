@@ -17,14 +17,14 @@ func (a *app) boundCmd() *cobra.Command {
 		Use:   "bound [FILE]",
 		Short: "Show the worst-case overrun during an outage of the store",
 		Long: `Show, for each limit, how many units its fallback may admit beyond the limit in the worst case: in the window in which the store becomes unavailable, in
-later windows while all instances are cut off, and while only some of them are. 0 means never. Where rules and overrides give a limit other amounts, the
+later windows while all instances are cut off, and while only some of them are. 0 means never. If rules and overrides give a limit different amounts, the
 worst of them is shown. Limits in Envoy's files are included; rates that requests carry are not. For instances that are counted (auto), --instances says how
 many to assume. The store is not opened.`,
 		Example: `  drawgate bound drawgate.yaml --instances 3`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    action(func(_ *cobra.Command, args []string) error { return a.bound(args, instances) }),
 	}
-	cmd.Flags().IntVar(&instances, "instances", 0, "how many processes share the limits, or are assumed to be counted with auto (default: what the configuration says)")
+	cmd.Flags().IntVar(&instances, "instances", 0, "how many processes share the limits; with auto, how many to assume (default: what the configuration says)")
 	return cmd
 }
 
@@ -89,7 +89,7 @@ func (s *settings) bound(instances int) (lines []guard.Line, err error) {
 	}
 	shares := slices.ContainsFunc(lines, func(l guard.Line) bool { return l.Mode == drawgate.FallbackShare })
 	if counted && shares && instances == 0 {
-		return nil, usage("instances are counted (auto): say for how many the bound is, such as --instances 3")
+		return nil, usage("instances are counted (auto): say how many to assume, such as --instances 3")
 	}
 	return guard.Worst(lines), nil
 }

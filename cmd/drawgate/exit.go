@@ -95,7 +95,7 @@ func advice(err error) string {
 	_, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
 	switch kind := failure.Of(err); {
 	case kind == failure.NeverFits:
-		return "No wait will help: ask for less, or raise the limit."
+		return "Waiting does not help: ask for less, or raise the limit."
 	case gaveUp:
 		return "The store did not answer in time. Check it, or name another with --store."
 	case kind == failure.Unavailable:

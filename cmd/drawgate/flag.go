@@ -36,7 +36,7 @@ var bareNumber = regexp.MustCompile(`^[0-9]+$`)
 func (d *durationValue) Set(text string) error {
 	positive, negative := strings.CutPrefix(text, "-")
 	if bareNumber.MatchString(positive) && strings.Trim(positive, "0") != "" {
-		return fmt.Errorf("it has no unit: write %ss for seconds, %[1]sm for minutes", text)
+		return fmt.Errorf("the duration has no unit: write %ss for seconds, %[1]sm for minutes", text)
 	}
 	t, err := config.ParseDuration(positive)
 	if negative {
@@ -55,7 +55,7 @@ func (k *keyValue) Type() string   { return "string" }
 
 func (k *keyValue) Set(text string) error {
 	if text == "" {
-		return errors.New("the key is empty: is a shell variable not set? Leave --key out for the default")
+		return errors.New("the key is empty: perhaps a shell variable is not set; leave --key out for the default key")
 	}
 	*k = keyValue(text)
 	return nil

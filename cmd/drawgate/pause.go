@@ -34,7 +34,7 @@ administrators.`,
 	}
 	a.bucketFlags(cmd, &f.askFlags)
 	durationVar(cmd, &f.length, "for", 0, "how long (30s, 5m); at most 31 days")
-	cmd.Flags().StringVar(&f.until, "until", "", "end of the pause by the store's clock, instead of --for, such as 2026-07-01T00:00:00Z")
+	cmd.Flags().StringVar(&f.until, "until", "", "end of the pause, according to the store's clock, instead of --for; such as 2026-07-01T00:00:00Z")
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for people: at most 256 bytes")
 	return cmd
 }
@@ -42,7 +42,7 @@ administrators.`,
 // pause converts the flags to a pause for the engine.
 func (f *pauseFlags) pause() (p drawgate.Pause, err error) {
 	if (f.length == 0) == (f.until == "") {
-		return p, usage("for how long? Say either --for 30s or --until 2026-07-01T00:00:00Z")
+		return p, usage("the length of the pause is missing: use --for 30s or --until 2026-07-01T00:00:00Z")
 	}
 	p = drawgate.Pause{For: f.length, Reason: f.reason}
 	if f.until != "" {

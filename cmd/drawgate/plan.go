@@ -13,7 +13,7 @@ import (
 func (a *app) planCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "plan OLD NEW",
-		Short: "Show whose answers another configuration would change",
+		Short: "Show which answers another configuration would change",
 		Long: `Compare two configuration files, and show which policies, limits and rules would answer differently: amounts that rise or fall, limits that start unused
 because they count as new ones, rules that match differently, and other settings except those of telemetry. Nothing is opened or changed. The environment
 applies to both files, as with the other commands.
@@ -69,7 +69,7 @@ func (a *app) plan(before, after string) error {
 		a.printf("%s\n", c.Text)
 	}
 	if len(list) == 0 {
-		a.printf("no answer changes\n")
+		a.printf("no answers change\n")
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ affects only this server.`,
 		Example: `  drawgate policy disable per-ip --for 1h`,
 		RunE: action(func(cmd *cobra.Command, args []string) error {
 			if d <= 0 {
-				return usage("for how long? Say --for 1h")
+				return usage("--for is missing: say for how long, such as --for 1h")
 			}
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				p, err := c.Disable(ctx, args[0], d)
@@ -91,7 +91,7 @@ func (a *app) switched(p *api.Policy, err error) error {
 // ask asks the server.
 func (a *app) ask(ctx context.Context, f func(context.Context, *client.Client) error) error {
 	if a.serverURL() == "" {
-		return usage("which server? Name its address for administrators with --server, such as --server http://127.0.0.1:%s", adminPort)
+		return usage("no server given: name its address for administrators with --server, such as --server http://127.0.0.1:%s", adminPort)
 	}
 	c, err := a.client()
 	if err != nil {

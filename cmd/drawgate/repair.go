@@ -16,22 +16,22 @@ func (a *app) repairCmd() *cobra.Command {
 	var o sqlitestore.RepairOptions
 	cmd := &cobra.Command{
 		Use:   "repair",
-		Short: "Replace a damaged SQLite file with a whole one",
+		Short: "Replace a damaged SQLite file with an intact one",
 		Long: `Replace a damaged SQLite file with a new one. Programs do not do this by themselves, because an empty file would grant every limit once more. Stop them
 first.
 
 The damaged file is renamed, not deleted, and whatever can be read of it is copied. Something may be missing, so every bucket counts as used up now. It
-becomes free again as its limits say: a rolling limit after its window, a calendar limit in its next one. drawgate reset frees one bucket at once. A whole
-file is left alone. If the file was deleted, --hold creates one in which everything counts as used up. A whole file that is not the one that was there
-before, as its mark says (the file with .mark after its name), also counts as used up. To start again with nothing used: drawgate reset --all.
+becomes free again as its limits allow: a rolling limit after its window, a calendar limit in its next one. drawgate reset frees one bucket immediately.
+An intact file is not changed. If the file was deleted, --hold creates one in which everything counts as used up. An intact file that is not the one that
+was there before, as its mark says (the file with .mark after its name), also counts as used up. To start again with nothing used: drawgate reset --all.
 
 A repair that fails changes nothing. If a repair was interrupted, run it again: until then programs refuse the file.`,
 		Example: `  drawgate repair --store sqlite:///var/lib/drawgate/state.db`,
 		Args:    cobra.NoArgs,
 		RunE:    action(func(*cobra.Command, []string) error { return a.repair(&o) }),
 	}
-	cmd.Flags().BoolVar(&o.Trust, "trust", false, "count usage as it can be read, not as used up: more is admitted sooner, perhaps too much")
-	cmd.Flags().BoolVar(&o.Hold, "hold", false, "count everything as used up even if the file is whole, for example after a restore from a backup; create the file if it was deleted")
+	cmd.Flags().BoolVar(&o.Trust, "trust", false, "trust the usage that can be read, instead of counting everything as used up: more is admitted sooner, perhaps too much")
+	cmd.Flags().BoolVar(&o.Hold, "hold", false, "count everything as used up even if the file is intact, for example after restoring a backup; create the file if it was deleted")
 	return cmd
 }
 
@@ -91,12 +91,12 @@ func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlite
 	}
 	switch {
 	case r.Other:
-		a.printf("%s is whole, but it is not the file that was here before\n", path)
+		a.printf("%s is intact, but it is not the file that was here before\n", path)
 	case r.Whole && !o.Hold:
-		a.printf("%s is whole: nothing was done\n", path)
+		a.printf("%s is intact: nothing was done\n", path)
 		return
 	case r.Whole:
-		a.printf("%s is whole\n", path)
+		a.printf("%s is intact\n", path)
 	case len(r.Aside) == 0:
 		a.printf("%s is new: there was no file\n", path)
 	default:
@@ -107,7 +107,7 @@ func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlite
 		a.printf("could not be read to the end: %s\n", strings.Join(r.Incomplete, ", "))
 	}
 	if !o.Trust {
-		a.printf("every bucket counts as used up now, and becomes free as its limits say\n")
+		a.printf("every bucket counts as used up now, and becomes free again as its limits allow\n")
 	}
 	a.printf("restart the programs that use it: a program that has the old file open does not see the new one\n")
 }

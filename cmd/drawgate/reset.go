@@ -55,7 +55,7 @@ func (a *app) reset(cmd *cobra.Command, f *askFlags, yes bool) error {
 		return err
 	}
 	if !yes {
-		return usage("this would forget what policy %s has counted for key %s: say --yes to do it", name, f.key)
+		return usage("this would forget what policy %s has counted for key %s: add --yes to confirm", name, f.key)
 	}
 	if err := s.forget(cmd.Context(), name, f.key); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (a *app) resetRemote(cmd *cobra.Command, f *askFlags, yes bool) error {
 	}
 	defer c.Close()
 	if !yes {
-		return usage("this would forget what the server has counted for key %s: say --yes to do it", f.key)
+		return usage("this would forget what the server has counted for key %s: add --yes to confirm", f.key)
 	}
 	n, err := c.Reset(cmd.Context(), api.ResetRequest{Policy: f.policy, Tenant: a.tenant, Key: f.key})
 	if err != nil {
@@ -120,7 +120,7 @@ func (a *app) resetAll(cmd *cobra.Command, yes bool) error {
 		return err
 	}
 	if !yes {
-		return usage("this would forget everything that %s has counted: say --yes to do it", path)
+		return usage("this would forget everything that %s has counted: add --yes to confirm", path)
 	}
 	r, err := sqlitestore.Repair(path, &sqlitestore.RepairOptions{Fresh: true})
 	if err != nil {

@@ -64,11 +64,11 @@ func (a *app) misread(code int, err error) *exitError {
 
 const rootLong = `drawgate keeps any number of processes inside one quota.
 
-It works on a store of buckets, which all commands share: a SQLite file, or a Redis or Valkey server. Without any configuration that is a SQLite
-file of your own, with a policy to try things with:
+It works on a store of buckets, which all commands share: a SQLite file, or a Redis or Valkey server. Without any configuration that is the user's own
+SQLite file, with a sample policy for trying things out:
 
   drawgate take                       # take one request; exit code 75 if the limit has none left
-  drawgate run --wait 5m -- make all  # wait for a place, hold it while the command runs
+  drawgate run --wait 5m -- make all  # wait for units, hold them while the command runs
   drawgate serve                      # the same over HTTP, for other machines and languages
 
 Policies come from a file (--config, DRAWGATE_CONFIG) or from environment variables such as RATE_LIMIT_PER_DAY; drawgate validate checks them.
@@ -84,7 +84,7 @@ func (a *app) root() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	f := root.PersistentFlags()
 	f.StringVar(&a.flags.Config, "config", "", "file with the policies (default $"+config.EnvConfig+")")
-	f.StringVar(&a.flags.Rules, "rules", "", "file with rules alone (default $"+config.EnvRules+")")
+	f.StringVar(&a.flags.Rules, "rules", "", "file that contains only rules (default $"+config.EnvRules+")")
 	f.StringVar(&a.flags.Store, "store", "", "store: sqlite:PATH, sqlite:///ABSOLUTE/PATH or redis://HOST:PORT/DB (default $"+config.EnvStore+")")
 	f.StringVar(&a.server, "server", "", "ask a drawgate server at this URL instead of a store (default $"+envServer+"; its access token is $"+envToken+")")
 	f.StringVar(&a.tenant, "tenant", "", "tenant whose buckets these are; tenants share nothing")

@@ -65,7 +65,7 @@ Exit codes: that of the command, or
   128+n  the command was ended by signal n`,
 		Example: `  drawgate run --wait 5m -- ./train.sh
   drawgate run --policy gpt --cost tokens=5000 --label task=embed --cancel-on-failure -- ./embed.py
-  drawgate run --policy builds --hold 1m -- make -j8   # a concurrency limit: at most so many at once`,
+  drawgate run --policy builds --hold 1m -- make -j8   # a concurrency limit bounds how many builds run at the same time`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return &exitError{exitRunFailed, errors.New("run needs a command: drawgate run -- COMMAND")}
@@ -256,7 +256,7 @@ func (a *app) settled(name, participle string, err error) string {
 	case err == nil:
 		return name
 	case errors.Is(err, drawgate.ErrGone):
-		a.warnf("the units could not be %s: the hold was over or the bucket reset", participle)
+		a.warnf("the units could not be %s: the hold had ended, or the bucket was reset", participle)
 		return "gone"
 	}
 	a.warnf("the units could not be %s, so the hold ends by itself and they count as used: %s", participle, text(err))

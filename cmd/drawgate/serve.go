@@ -94,7 +94,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 		return err
 	}
 	if s.empty && !s.Off {
-		return &exitError{exitConfig, errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy: nothing to serve")}
+		return &exitError{exitConfig, errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy, so there is nothing to serve: unset it, or name a file with --config")}
 	}
 	a.tell(&s)
 	f.merge(s.Config)
@@ -112,13 +112,13 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	defer func() { err = errors.Join(err, v.close()) }()
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	doors, err := v.listen(ctx)
+	listeners, err := v.listen(ctx)
 	if err != nil {
 		return err
 	}
 	v.run.Watch(ctx, v.use)
 	go v.hangups(ctx, hangups)
-	if err := together(ctx, doors); err != nil {
+	if err := together(ctx, listeners); err != nil {
 		return err
 	}
 	log.Info("stopped")
@@ -137,19 +137,19 @@ func (v *service) hangups(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// door serves one address until its context ends.
-type door func(ctx context.Context) error
+// listener serves one address until its context ends.
+type listener func(ctx context.Context) error
 
-// together runs doors until ctx ends or one of them fails, and then ends them all.
-func together(ctx context.Context, doors []door) error {
+// together runs listeners until ctx ends or one of them fails, and then ends them all.
+func together(ctx context.Context, listeners []listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	errs := make([]error, len(doors))
+	errs := make([]error, len(listeners))
 	var wg sync.WaitGroup
-	for i, d := range doors {
+	for i, serve := range listeners {
 		wg.Go(func() {
 			defer stop()
-			errs[i] = d(ctx)
+			errs[i] = serve(ctx)
 		})
 	}
 	wg.Wait()
@@ -157,7 +157,7 @@ func together(ctx context.Context, doors []door) error {
 }
 
 // listen opens the addresses.
-func (v *service) listen(ctx context.Context) (doors []door, err error) {
+func (v *service) listen(ctx context.Context) (listeners []listener, err error) {
 	c := v.run.Config()
 	s := &c.Server
 	var open []net.Listener
@@ -191,9 +191,9 @@ func (v *service) listen(ctx context.Context) (doors []door, err error) {
 			return nil, err
 		}
 		d.say(ln.Addr().String())
-		doors = append(doors, func(ctx context.Context) error { return d.serve(ctx, ln) })
+		listeners = append(listeners, func(ctx context.Context) error { return d.serve(ctx, ln) })
 	}
-	return doors, nil
+	return listeners, nil
 }
 
 // mayListen returns an error if an address is not loopback, and everybody who reaches it could do
@@ -208,7 +208,7 @@ func mayListen(s *config.Server, flag string, addr net.Addr) error {
 			"the service for Envoy has no access tokens: on an address that is not loopback it needs client certificates (server.tls.client_ca), or --insecure")}
 	case len(s.Tokens) == 0:
 		return &exitError{exitConfig, fmt.Errorf(
-			"everybody who reaches %s could take and settle: configure server.tokens or server.tls.client_ca, or say --insecure", addr)}
+			"everybody who can reach %s could take and settle: configure server.tokens or server.tls.client_ca, or use --insecure", addr)}
 	}
 	return nil
 }

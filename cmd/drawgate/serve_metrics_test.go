@@ -33,7 +33,7 @@ const (
 	person     = "alice@example.com" // a key that nobody may read
 )
 
-// receiver accepts web calls, and keeps those whose signature is as docs/metrics.md says.
+// receiver accepts webhook calls, and keeps those whose signature is as docs/metrics.md says.
 type receiver struct {
 	t   *testing.T
 	url string
@@ -66,11 +66,11 @@ func (r *receiver) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
 		r.t.Errorf("it was signed at %q", seconds)
 	}
 	if strings.Contains(string(body), person) {
-		r.t.Errorf("a web call contains a key: %s", body)
+		r.t.Errorf("a webhook call contains a key: %s", body)
 	}
 	var e telemetry.Event
 	if err := json.Unmarshal(body, &e); err != nil {
-		r.t.Errorf("got a web call that cannot be decoded: %v: %s", err, body)
+		r.t.Errorf("got a webhook call that cannot be decoded: %v: %s", err, body)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +80,7 @@ func (r *receiver) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
 // awaits returns the first event of a kind, once it is there.
 func (r *receiver) awaits(kind telemetry.Kind) (e telemetry.Event) {
 	r.t.Helper()
-	eventually(r.t, "web call of "+string(kind), func() bool {
+	eventually(r.t, "webhook call of "+string(kind), func() bool {
 		events := r.all()
 		i := slices.IndexFunc(events, func(e telemetry.Event) bool { return e.Kind == kind })
 		if i >= 0 {
@@ -98,7 +98,7 @@ func (r *receiver) all() []telemetry.Event {
 	return slices.Clone(r.events)
 }
 
-// observed is a configuration with metrics, web calls and shadows.
+// observed is a configuration with metrics, webhooks and shadows.
 const observed = `
 store: %[1]s
 store_timeout: 3s
@@ -113,8 +113,8 @@ telemetry:
   webhook: {url: %[3]q, secret_env: SECRET, kinds: [limit_exceeded, fallback_activated, fallback_ended]}
 `
 
-// A server shows what it does in metrics and web calls: before, during and after an outage of its
-// store.
+// A server shows what it does in metrics and webhook calls: before, during and after an outage of
+// its store.
 //
 // req: B9, D7, D8, D9, E7, E8, E9
 func TestServeReportsInMetricsAndWebCalls(t *testing.T) {
@@ -153,7 +153,7 @@ func TestServeReportsInMetricsAndWebCalls(t *testing.T) {
 	storeUnavailable(t, d, redis, hook)
 	for _, e := range hook.all() {
 		if e.Kind == telemetry.Milestone || e.Kind == telemetry.BackendError {
-			t.Errorf("got a web call of a kind that is not configured: %+v", e)
+			t.Errorf("got a webhook call of a kind that is not configured: %+v", e)
 		}
 	}
 	for what, text := range map[string]string{"metrics": d.must(d.admin+"/metrics", nil).body, "log": d.log.String()} {

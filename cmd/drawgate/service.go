@@ -24,7 +24,7 @@ type service struct {
 	log   *slog.Logger
 	flags *serveFlags
 	names []string    // of the policies, as they were at the start
-	tls   *tls.Config // of all doors; nil: none
+	tls   *tls.Config // of all listeners; nil: none
 	http  *server.Server
 	rates *rls.Config  // of Envoy's files, as they were read at the start
 	envoy *rls.Service // nil: there is no listener for it

@@ -113,7 +113,7 @@ func noPolicies(flags config.Flags) *config.Problem {
 	for _, name := range config.Variables() {
 		if !strings.HasPrefix(name, "DRAWGATE_") && strings.TrimSpace(os.Getenv(name)) != "" {
 			return &config.Problem{
-				File: "environment", Message: "there are no policies: " + name + " makes none",
+				File: "environment", Message: "there are no policies: " + name + " does not define one",
 				Hint: "set a RATE_LIMIT_PER_* variable, or name a file with --config",
 			}
 		}
@@ -159,7 +159,7 @@ type session struct {
 	opened drawgate.Store
 }
 
-// open opens what a command needs. A command that only looks needs the store even if the
+// open opens what a command needs. A command that only reads needs the store even if the
 // configuration switches all limits off. The others must pass then, whatever the store does.
 func (a *app) open(looks bool) (*session, error) {
 	s, err := a.resolve(a.flags)
@@ -230,7 +230,7 @@ func (s *session) policy(name string) (string, error) {
 	case s.engine.Limiter(name) != nil:
 		return name, nil
 	case name == "":
-		return "", usage("which policy? Name one of %s with --policy", strings.Join(s.names(), ", "))
+		return "", usage("there are several policies: name one of %s with --policy", strings.Join(s.names(), ", "))
 	}
 	return "", usage("unknown policy %q%s", name, similar.Suggest(name, s.names()))
 }

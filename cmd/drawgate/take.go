@@ -29,7 +29,7 @@ func (a *app) takeCmd() *cobra.Command {
 		Long: `Take units from a bucket, or from several, all or nothing. A refusal costs nothing, says which limit refused and when the take would fit, and has
 the exit code 75.
 
-What is taken counts as used at once. To give units back when work fails, or to count slots, hold them with drawgate run.
+What is taken counts as used immediately. To give units back when work fails, or to count slots, hold them with drawgate run.
 
 ` + exitHelp,
 		Example: `  drawgate take && ./call-the-api
@@ -82,5 +82,5 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 // take.
 func (s *session) needsRun(res *engine.Result) error {
 	i := max(0, slices.IndexFunc(res.Applied, func(a engine.Applied) bool { return a.Bucket >= 0 && s.engine.Limiter(a.Policy).Plan().NeedsHold() }))
-	return usage("policy %q has a concurrency limit, whose slots are held while they are used: use drawgate run -- COMMAND", res.Applied[i].Policy)
+	return usage("policy %q has a concurrency limit, whose slots must be given back: use drawgate run -- COMMAND", res.Applied[i].Policy)
 }

@@ -16,11 +16,11 @@ func (a *app) validateCmd() *cobra.Command {
 		Use:   "validate [FILE]",
 		Short: "Check the configuration: a file, and the environment",
 		Long: `Check a file (default: --config, $` + config.EnvConfig + `) together with the environment variables, as the other commands would read them. All mistakes
-are reported at once, each with its position. Warnings point at what is allowed but seldom intended.
+are reported at once, each with its position. Warnings point out what is allowed but seldom intended.
 
 Relative paths are printed in their absolute form. A path in a file is relative to the file's folder. So is a path in a variable, or, without a
 file, relative to the state folder, $XDG_STATE_HOME/drawgate or ~/.local/state/drawgate. A path in a flag is relative to the working directory. Other
-commands print the paths of variables and flags on the standard error.
+commands print the paths of variables and flags on standard error.
 
 The exit code is 78 if there is a mistake. Nothing is opened, so a store that cannot be reached is not a mistake.`,
 		Example: `  drawgate validate drawgate.yaml

@@ -177,7 +177,7 @@ func (c *compiler) values(field string, conds map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(conds)) {
 		switch cond := conds[name]; {
 		case name == "" || len(name) > MaxPattern:
-			c.fail(field, fmt.Errorf("a name has 1 to %d bytes", MaxPattern))
+			c.fail(field, fmt.Errorf("the name must have 1 to %d bytes", MaxPattern))
 		case cond == "":
 			c.fail(field+"."+name, errors.New(`a value is missing: "*" matches any value that is not empty; for an empty one use when`))
 		default:
@@ -193,7 +193,7 @@ func (c *compiler) apply(field string, a *Apply) {
 		c.fail(field+".policy", c.has(a.Policy))
 	}
 	if strings.TrimSpace(a.Key) == "" {
-		c.fail(field+".key", errors.New(`the key is missing: who is counted? ip, user, hash(header("X-Api-Key")), or "global" in quotes for one bucket for all`))
+		c.fail(field+".key", errors.New(`the key is missing: say who is counted, with ip, user, hash(header("X-Api-Key")), or "global" in quotes for one bucket for all`))
 		return
 	}
 	c.rule.keys = append(c.rule.keys, c.text(field+".key", a.Key))

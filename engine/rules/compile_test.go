@@ -44,7 +44,7 @@ func TestMistakes(t *testing.T) {
 		{Rule{Tenant: "hour", Apply: ok}, "tenant", "expected string"},
 		{Rule{Match: Match{Path: "a/b"}, Apply: ok}, "match.path", `begin with "/"`},
 		{Rule{Match: Match{Path: "/a/*/b"}, Apply: ok}, "match.path", "at the end"},
-		{Rule{Match: Match{Path: "/a/../b"}, Apply: ok}, "match.path", `"/b" would match`},
+		{Rule{Match: Match{Path: "/a/../b"}, Apply: ok}, "match.path", `use "/b"`},
 		{Rule{Match: Match{Path: "/a?x=1"}, Apply: ok}, "match.path", "query"},
 		{Rule{Match: Match{Path: "/a/{id"}, Apply: ok}, "match.path", "whole segment"},
 		{Rule{Match: Match{Path: "/a/x{id}"}, Apply: ok}, "match.path", "whole segment"},

@@ -113,7 +113,7 @@ func explain(err error) error {
 	}
 	text := e.Message
 	if strings.Contains(text, "unknown name") {
-		text += "; known names are " + names + " and the functions " + functions + "; put texts in quotes"
+		text += "; known names are " + names + " and the functions " + functions + "; put strings in quotes"
 	}
 	if strings.Contains(text, `Operator("=")`) {
 		text += "; compare with =="
@@ -164,7 +164,7 @@ func checkBinary(n *ast.BinaryNode) error {
 		}
 	case "+":
 		if parts(n) > 1 {
-			return errors.New("texts joined with + can be the same for different callers: use join(a, b)")
+			return errors.New("strings joined with + can be the same for different callers: use join(a, b)")
 		}
 	case "..":
 		from, ok1 := n.Left.(*ast.IntegerNode)

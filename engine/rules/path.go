@@ -131,7 +131,7 @@ func (n *pathNode) enter(rest string, more bool, b bitset) {
 var (
 	errFragment = errors.New(`the path has a raw "#", where some programs end it and others do not`)
 	errDots     = errors.New(`the path has a "..", or something that some programs read as one: programs do not agree which path it is`)
-	errHost     = errors.New(`the path begins with "//" or "/\", behind which some programs expect a host`)
+	errHost     = errors.New(`the path begins with "//" or "/\", after which some programs expect a host`)
 	errNUL      = errors.New("the path has a NUL byte, where some programs end it and others do not")
 )
 
@@ -230,7 +230,7 @@ func checkPath(pattern string) error {
 	case pattern[0] != '/':
 		return errors.New(`a path must begin with "/"`)
 	case cleanPath(pattern) != pattern:
-		return fmt.Errorf(`no path looks like this: "//", "/./" and "/../" are resolved first; %q would match`, cleanPath(pattern))
+		return fmt.Errorf(`this matches no path, because "//", "/./" and "/../" are resolved first; use %q`, cleanPath(pattern))
 	case strings.Contains(pattern[:len(pattern)-1], "*"):
 		return errors.New(`"*" is only allowed at the end, where it matches the rest; {name} matches any one segment`)
 	case strings.ContainsAny(pattern, "?#"):

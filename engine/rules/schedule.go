@@ -47,7 +47,7 @@ func (s *Schedule) compile() (*hours, error) {
 	}
 	switch {
 	case s.From == day:
-		return nil, errors.New("from 24:00 is the next day: use 00:00")
+		return nil, errors.New("from must not be 24:00, which is on the next day: use 00:00")
 	case s.From == s.To && s.From != 0:
 		return nil, errors.New("from and to are the same: leave both out for the whole day")
 	case s.To == 0:

@@ -2,7 +2,7 @@
 // outside Drawgate's own module, with package store.
 //
 // The file belongs to one process at a time. Every call that spends is one transaction, and is
-// answered once its changes are on the disk. README.md beside this file explains it step by step.
+// answered once its changes are on the disk. README.md next to this file explains it step by step.
 package boltstore
 
 import (
@@ -25,7 +25,7 @@ import (
 type Options struct {
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// NoSync answers before the disk has what was decided: a crash of the machine may forget some.
+	// NoSync answers before decisions are on the disk: a crash of the machine may lose some.
 	NoSync bool
 }
 
@@ -133,7 +133,7 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 	})
 }
 
-// List implements [drawgate.Lister]. What is written meanwhile waits until it ends.
+// List implements [drawgate.Lister]. Writers wait until it ends.
 func (s *Store) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
 	return s.view(ctx, "list", func(tx *step) error {
 		c, now := tx.all.Cursor(), s.now()
@@ -158,7 +158,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.view(ctx, "ping", func(*step) error { return nil })
 }
 
-// Close implements [drawgate.Store]. Transactions under way finish first.
+// Close implements [drawgate.Store]. Running transactions finish first.
 func (s *Store) Close() error {
 	s.close.Do(func() { close(s.stop) })
 	s.done.Wait()
@@ -291,8 +291,8 @@ func digest(key []byte) []byte {
 	return h[:]
 }
 
-// encodeKey returns the bytes that stand for a key: its parts may hold any bytes, so each has its
-// length in front.
+// encodeKey returns the bytes that stand for a key: its parts may hold any bytes, so each is
+// preceded by its length.
 func encodeKey(k drawgate.Key) (b []byte) {
 	for _, part := range [...]string{k.Tenant, k.Policy, k.Name} {
 		b = binary.AppendUvarint(b, uint64(len(part)))

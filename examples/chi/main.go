@@ -1,4 +1,4 @@
-// Command chi serves an API whose limits stand in a file, which is read again when it changes.
+// Command chi serves an API whose limits are in a file, which is reloaded when it changes.
 package main
 
 import (

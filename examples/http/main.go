@@ -17,7 +17,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 )
 
-// policy is the one of a server without configuration.
+// policy is the default policy of a server without configuration.
 const policy = "sample"
 
 func main() {

@@ -15,8 +15,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// quota is what the provider grants. The margin covers the way to it, the headroom what others may
-// use of it.
+// quota is what the provider grants. The margin covers the time that a call takes to reach it, the
+// headroom what others may use of it.
 var quota = drawgate.Policy{Name: "flash", Limits: []drawgate.Limit{
 	{Name: "rpm", Kind: drawgate.Rolling, Window: time.Second, Amount: 5, Margin: 50 * time.Millisecond},
 	drawgate.RollingLimit("tpm", 10_000, time.Second).Of("tokens").WithHeadroom(drawgate.Percent(10)),
@@ -56,7 +56,7 @@ func ask(ctx context.Context, lim *drawgate.Limiter, model call, prompt string) 
 	defer cancel()
 	used, err = model(limited, prompt)
 
-	switch { // each is carried out even if ctx has ended meanwhile
+	switch { // each is carried out even if ctx has ended by then
 	case err == nil:
 		return used, res.Settle(ctx, drawgate.Tokens(used))
 	case errors.Is(err, errNotSent):
@@ -64,11 +64,12 @@ func ask(ctx context.Context, lim *drawgate.Limiter, model call, prompt string) 
 	case used > 0:
 		return used, errors.Join(err, res.Settle(ctx, drawgate.Tokens(used))) // what was delivered until then
 	default:
-		return 0, errors.Join(err, res.Settle(ctx)) // nobody knows: the estimate stands
+		return 0, errors.Join(err, res.Settle(ctx)) // nobody knows: the estimate counts
 	}
 }
 
-// errNotSent says that a call failed before anything was sent: there was no connection, say.
+// errNotSent says that a call failed before anything was sent, for example because there was no
+// connection.
 var errNotSent = errors.New("the call was not sent")
 
 // model stands for the provider.

@@ -1,4 +1,4 @@
-// Command tiers keeps a batch of tasks inside five limits at once, from a minute to a month, in a
+// Command tiers keeps a batch of tasks inside five limits together, from a minute to a month, in a
 // SQLite file that any number of processes share and that survives restarts. Run it several times.
 package main
 

@@ -8,8 +8,8 @@
 // the middleware is part of the route: app.Get("/users/:id", fiberlimit.Middleware(limit),
 // handler). In front of all routes fiber does not know it yet.
 //
-// Fiber does not report that a client has left: a waiting request keeps its place until its time is
-// over, and a slot stays taken until the handler returns.
+// Fiber does not report that a client has disconnected: a waiting request keeps its place until its
+// waiting time has run out, and a slot stays taken until the handler returns.
 package fiberlimit
 
 import (

@@ -36,9 +36,9 @@ func testWaitsInVain(e *env) {
 	s = open(t, h, &httplimit.Options{Wait: 100 * time.Millisecond}, one(newLimiter(t, nil, "slots", slots(1))), Route{Pattern: "/block", Serve: block.serve})
 	first := s.begin(t.Context(), "/block")
 	block.waitFor(t, 1)
-	r := s.expect(http.StatusTooManyRequests, "/") // it may come free at any time, so it waits, and does not
+	r := s.expect(http.StatusTooManyRequests, "/") // it may become free at any time, so it waits, and does not
 	if after, err := strconv.Atoi(r.header.Get("Retry-After")); err != nil || after != 1 {
-		t.Errorf("Retry-After %q, want 1: a slot may come free at any time", r.header.Get("Retry-After"))
+		t.Errorf("Retry-After %q, want 1: a slot may become free at any time", r.header.Get("Retry-After"))
 	}
 	block.open()
 	if r := <-first; r.err != nil || r.status != http.StatusOK {

@@ -1,4 +1,4 @@
-// Package admit decides one request of a server, at once or after a wait: what httplimit and
+// Package admit decides one request to a server, immediately or after a wait: what httplimit and
 // grpclimit have in common.
 package admit
 
@@ -112,7 +112,7 @@ type Take struct {
 	attempts engine.Attempts
 }
 
-// Add asks for units of another bucket; nil costs are one request.
+// Add asks for units from another bucket; nil costs are one request.
 func (t *Take) Add(l *drawgate.Limiter, key string, costs []drawgate.Cost) {
 	t.Asks = append(t.Asks, drawgate.Ask{Limiter: l, Key: drawgate.BoundedKey(key), Costs: costs})
 	t.Holds = t.Holds || l.Plan().NeedsHold()

@@ -159,7 +159,7 @@ func Check(t *drawgate.Take) error {
 		return err
 	}
 	if (t.ID != "") != (t.Hold > 0) {
-		return fmt.Errorf("%w: a take with an id needs a hold, and a take without an id has none", drawgate.ErrInvalid)
+		return fmt.Errorf("%w: a take with an id needs a hold, and a take without an id must not have one", drawgate.ErrInvalid)
 	}
 	if err := checkBuckets(t.Buckets); err != nil {
 		return err
@@ -200,7 +200,7 @@ func CheckSettlement(s *drawgate.Settlement) error {
 // CheckPeek is Check for a look at a bucket.
 func CheckPeek(b *drawgate.BucketCost, priority int8) error {
 	if priority < 0 || priority > drawgate.MaxPriority {
-		return fmt.Errorf("%w: priority %d is not 0 to %d", drawgate.ErrInvalid, priority, drawgate.MaxPriority)
+		return fmt.Errorf("%w: priority %d is not between 0 and %d", drawgate.ErrInvalid, priority, drawgate.MaxPriority)
 	}
 	one := [1]drawgate.BucketCost{*b}
 	if err := checkBuckets(one[:]); err != nil {
@@ -231,7 +231,7 @@ func checkAmounts(buckets []drawgate.BucketCost, least int64) error {
 // checkBuckets reports what is wrong with the buckets of a take or a settlement.
 func checkBuckets(buckets []drawgate.BucketCost) error {
 	if n := len(buckets); n == 0 || n > drawgate.MaxBuckets {
-		return fmt.Errorf("%w: %d buckets are not 1 to %d", drawgate.ErrInvalid, n, drawgate.MaxBuckets)
+		return fmt.Errorf("%w: the call has %d buckets: give 1 to %d", drawgate.ErrInvalid, n, drawgate.MaxBuckets)
 	}
 	for i := range buckets {
 		if p := buckets[i].Plan; p == nil || len(specs(p, false)) == 0 {

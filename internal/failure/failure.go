@@ -1,5 +1,5 @@
-// Package failure tells what kind of failure an error of the library is. Each door maps the kind to
-// its own code: an HTTP status, a gRPC code, an exit code, a label of a metric.
+// Package failure tells what kind of failure an error of the library is. Each interface maps the
+// kind to its own code: an HTTP status, a gRPC code, an exit code, a label of a metric.
 package failure
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// Kind is a kind of failure. Kinds that ask for another reaction are apart, so that a door needs no
-// second look at the error.
+// Kind is a kind of failure. Failures that need different reactions have different kinds, so that
+// an interface needs no second look at the error.
 type Kind uint8
 
 const (
@@ -18,15 +18,15 @@ const (
 	NeverFits                // the take asks for more than a limit can ever grant
 	UnknownUnit              // a cost names a unit that nothing counts
 	NeedsReserve             // the policy has a concurrency limit, so the take needs a hold
-	IDReused                 // the grant of the id is open with other content
+	IDReused                 // the grant of the id is open with different content
 	IDOpen                   // another grant of the id is open
-	TooManyOpen              // the bucket has as many open reservations as it may
+	TooManyOpen              // the bucket has the maximum number of open reservations
 	Invalid                  // another argument is out of bounds
 	Closed                   // the limiter or the store was closed
 	Cancelled                // the caller gave up
 	Unavailable              // the store could not decide
-	TimedOut                 // the caller's time was over before a decision
-	QueueFull                // as many callers wait as may
+	TimedOut                 // the caller's time ran out before a decision
+	QueueFull                // the maximum number of callers is waiting
 	Limited                  // a refusal that was returned as an error
 	Other                    // an error that the library does not know
 )

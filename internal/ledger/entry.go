@@ -17,7 +17,7 @@ type entry struct {
 	items   []*item       // pending or in flight: the store must have them before it decides about the bucket again
 	charges []*item       // those of items that charge plain takes; some may be in flight
 	fault   error         // why items could not be delivered, for this bucket alone
-	paused  int64         // the bucket refuses takes until then, by the store's clock
+	paused  int64         // the bucket refuses takes until then, according to the store's clock
 	since   int64         // when this process learned of the pause
 	reason  string        // of the pause
 

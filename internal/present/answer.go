@@ -85,17 +85,17 @@ func (f *Draft) refuse(a *api.Answer, reason string) {
 	case a.NeverFits:
 		a.Message = "this take can never fit: it asks for more than a limit grants"
 	case reason == api.ReasonQueued:
-		a.Message = fmt.Sprintf("others are waiting in front; try again in %s", wait)
+		a.Message = fmt.Sprintf("other callers are ahead in the queue; try again in %s", wait)
 	case reason == api.ReasonQueueFull:
 		a.Message = fmt.Sprintf("the maximum number of callers is waiting; try again in %s", wait)
 	case reason == api.ReasonPaused:
 		a.Message = fmt.Sprintf("%s is paused; try again in %s", f.paused(), wait)
 	case reason == api.ReasonAway:
-		a.Message = fmt.Sprintf("the store is unavailable, and without it not enough is left; try again in %s", wait)
+		a.Message = fmt.Sprintf("the store is unavailable, and a fallback does not admit this take; try again in %s", wait)
 	case a.Fallback:
 		a.Message = fmt.Sprintf("the store is unavailable, and this server's share is used up: %s; try again in %s", strings.Join(f.refusing(), ", "), wait)
 	case a.RefusedBy == nil:
-		a.Message = fmt.Sprintf("not enough is left of a limit; try again in %s", wait)
+		a.Message = fmt.Sprintf("a limit does not have enough left; try again in %s", wait)
 	default:
 		a.Message = fmt.Sprintf("%s; this take fits in %s", strings.Join(f.refusing(), ", "), wait)
 	}

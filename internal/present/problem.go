@@ -15,7 +15,7 @@ import (
 	"github.com/drawgate/drawgate/internal/failure"
 )
 
-// statusCancelled is the status for a client that has left.
+// statusCancelled is the status for a client that closed the connection.
 const statusCancelled = 499
 
 // kinds has the HTTP status and title of each code.
@@ -36,7 +36,7 @@ var kinds = map[api.Code]struct {
 	api.CodeTooLarge:      {http.StatusRequestEntityTooLarge, "The request is too large"},
 	api.CodeNotFound:      {http.StatusNotFound, "Not found"},
 	api.CodeBadMethod:     {http.StatusMethodNotAllowed, "The method is not allowed"},
-	api.CodeCrossOrigin:   {http.StatusForbidden, "Another origin"},
+	api.CodeCrossOrigin:   {http.StatusForbidden, "Cross-origin requests are not allowed"},
 	api.CodeUnauthorized:  {http.StatusUnauthorized, "An access token is needed"},
 	api.CodeForbidden:     {http.StatusForbidden, "The access token does not allow this"},
 	api.CodeUntrusted:     {http.StatusForbidden, "Not a trusted proxy"},
@@ -46,7 +46,7 @@ var kinds = map[api.Code]struct {
 	api.CodeLimited:       {http.StatusTooManyRequests, "Too many requests"},
 	api.CodeStoreAway:     {http.StatusServiceUnavailable, "The store is unavailable"},
 	api.CodeClosing:       {http.StatusServiceUnavailable, "The server is stopping"},
-	api.CodeCancelled:     {statusCancelled, "The client has left"},
+	api.CodeCancelled:     {statusCancelled, "The client closed the connection"},
 }
 
 // Codes returns all codes of problems, in no order.
@@ -74,7 +74,7 @@ func Problem(err error) *api.Problem {
 	case errors.Is(err, engine.ErrOtherTenant):
 		return Problemf(api.CodeForbidden, "this access token is bound to a tenant: %s", text)
 	case errors.Is(err, engine.ErrTooMany):
-		return Problemf(api.CodeInvalid, "%s: let fewer rules apply policies", text)
+		return Problemf(api.CodeInvalid, "%s: change the rules so that fewer of them match this request", text)
 	}
 	switch failure.Of(err) {
 	case failure.NeverFits:
@@ -84,7 +84,7 @@ func Problem(err error) *api.Problem {
 	case failure.NeedsReserve:
 		return Problemf(api.CodeNeedsHold, "the policy has a concurrency limit: give hold_ms, and settle the reservation when the work is done")
 	case failure.IDReused:
-		return Problemf(api.CodeIDReused, "this grant of the id is open with other content: use a new grant for each take")
+		return Problemf(api.CodeIDReused, "this grant of the id is open with different content: use a new grant for each take")
 	case failure.IDOpen:
 		return Problemf(api.CodeIDOpen, "another take has an open reservation with this id: settle or cancel that one first, or use another id; "+
 			"to send the same take again, use the same grant")
@@ -95,7 +95,7 @@ func Problem(err error) *api.Problem {
 	case failure.Closed:
 		return Problemf(api.CodeClosing, "this server is stopping: ask another one, or try again in a moment")
 	case failure.Cancelled:
-		return Problemf(api.CodeCancelled, "the client has left; %s", Spent(err))
+		return Problemf(api.CodeCancelled, "the client closed the connection; %s", Spent(err))
 	}
 	if failure.MaySpend(err) {
 		return Problemf(api.CodeStoreAway, "the time ran out during the call to the store; %s", Spent(err))

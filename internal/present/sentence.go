@@ -49,11 +49,11 @@ func shadowed(s *api.Shadow) string {
 	text := fmt.Sprintf("policy %q is in shadow: ", s.Policy)
 	switch {
 	case s.Error:
-		return text + "what it would have said is not known"
+		return text + "what it would have decided is not known"
 	case s.Allowed:
 		return text + fmt.Sprintf("it would have allowed this take, with %d left", s.Remaining)
 	case s.RefusedBy == nil:
 		return text + "it could never have allowed this take"
 	}
-	return text + fmt.Sprintf("it would have refused this take by limit %q, for %s", s.RefusedBy.Limit, Duration(s.RetryAfterMS.Duration()))
+	return text + fmt.Sprintf("limit %q would have refused this take for %s", s.RefusedBy.Limit, Duration(s.RetryAfterMS.Duration()))
 }

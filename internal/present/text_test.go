@@ -32,7 +32,7 @@ func TestSentenceSaysWhatBecameOfATake(t *testing.T) {
 		{api.Answer{NeverFits: true, Message: "this take can never fit"}, "refused: this take can never fit"},
 		{
 			api.Answer{Allowed: true, Shadow: []api.Shadow{{Policy: "new", RetryAfterMS: 1500, RefusedBy: &api.LimitName{Limit: "rpm"}}}},
-			`allowed: policy "new" is in shadow: it would have refused this take by limit "rpm", for 1.5s`,
+			`allowed: policy "new" is in shadow: limit "rpm" would have refused this take for 1.5s`,
 		},
 	} {
 		if got := present.Sentence(&c.answer); got != c.want {

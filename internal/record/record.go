@@ -56,7 +56,7 @@ func (r *Record) pausedUntil() int64 {
 // Open is a reservation that is neither settled nor over.
 type Open struct {
 	Grant       uint64 // of the take: another grant of the same ID is another take
-	Fingerprint uint64 // of the take's content: the same grant with other content is refused
+	Fingerprint uint64 // of the take's content: the same grant with different content is refused
 	At          int64  // from when its units count; if they do not age while held, when it was granted
 	Margin      int64  // a replay that comes later than this after At takes the units again: see replay
 	End         int64  // the hold is over at End

@@ -12,7 +12,7 @@ const MaxOpen = 10_000
 // Priorities is the number of priorities: 0 (lowest) to 9.
 const Priorities = 10
 
-// Keep in the Amounts of a settlement means that the estimate stands.
+// Keep in the Amounts of a settlement means that the estimate is kept.
 const KeepEstimate int64 = -1
 
 // Amounts holds one number of units per limit of a policy, in the policy's order.

@@ -25,7 +25,7 @@ type Take struct {
 	Fingerprint uint64 // fingerprint of the content
 	Hold        int64  // µs; 0 for a plain take
 	NotAfter    int64  // a take with an ID opens nothing later than this, see [Latest]; 0: no bound
-	Ahead       int64  // µs: it may be granted for an instant at most so far ahead
+	Ahead       int64  // µs: it may be granted for a later instant, at most this far ahead
 	Given       bool   // it was allowed before, elsewhere: a pause does not refuse it
 	Lease       bool
 	Priority    int8
@@ -49,12 +49,12 @@ type Verdict struct {
 	Now           int64 // the instant of the decision
 	Allowed       bool
 	Replayed      bool  // the grant is open: this repeats its answer, and nothing more was charged
-	Reused        bool  // the grant is open with other content: nothing was decided
+	Reused        bool  // the grant is open with different content: nothing was decided
 	Other         bool  // the id is open by another grant: nothing was decided
 	Late          bool  // it came after its NotAfter: nothing was decided
 	Full          bool  // it fits, but MaxOpen reservations are open in one of its buckets: nothing was taken
 	Paused        bool  // refused because a bucket is paused; a limit may refuse it, too
-	PausedAt      int   // position of the bucket that is paused longest
+	PausedAt      int   // position of the bucket whose pause ends last
 	Start         int64 // allowed: the instant from which the units count; Now, unless it was granted ahead
 	End           int64 // when the hold ends
 	RetryAfter    int64 // the largest of the refusing limits

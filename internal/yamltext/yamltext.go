@@ -204,7 +204,7 @@ func Describe(n ast.Node, quote func(string) string) string {
 	case *ast.SequenceNode:
 		return "a list"
 	case *ast.StringNode:
-		return "the text " + quote(n.Value)
+		return "the string " + quote(n.Value)
 	case *ast.LiteralNode:
 		return "a block of text"
 	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:

@@ -115,7 +115,7 @@ func (s *Store) unavailable(op string) *drawgate.StoreError {
 	return &drawgate.StoreError{Store: s.fault.Store, Op: op, Err: s.fault.Err, Fault: s.fault.Fault}
 }
 
-var errUnavailable = errors.New("it is unavailable, and is tried again in the background")
+var errUnavailable = errors.New("the store is unavailable, and is tried again in the background")
 
 // napBeforeRetry waits a moment before a take with an ID is sent again. It reports whether there is
 // time left.

@@ -19,26 +19,26 @@ type Line struct {
 	Mode                drawgate.Fallback // closed, share or open
 	Instances           int
 	AtLeast             int   // if processes are counted: the least number that is assumed; 0: they are not counted
-	Most                int64 // what the limit admits per window (a bucket: at once): the largest amount in force less the headroom
+	Most                int64 // what the limit admits per window (a bucket: in a burst): the largest amount in force less the headroom
 	Share               int64 // what one process may admit of it during an outage; 0 is nothing; Unbounded if open
 	Extra               int64 // excess units in the window in which the outage starts, over all processes
 	After               int64 // the same in every later window while all processes are cut off
 	Partly              int64 // the same in every window in which only some processes are cut off; for a bucket, in every period of its Window
 }
 
-// Bound returns, for each limit of policies, the worst case of what so many instances may admit
+// Bound returns, for each limit of policies, the worst case of what this many instances may admit
 // beyond it while the store is unavailable. 0 instances means that the number is unknown. Bound is
 // pure. A policy that does not compile is an error.
 // Policies with the same name are one policy with several sets of amounts, such as those of rules:
 // takes of one bucket may use them in turn, so the line of a limit is the worst case over them.
-// Where each bucket always has the same one of several amounts, as with overrides, call Bound for
+// If each bucket always has the same one of several amounts, as with overrides, call Bound for
 // each and pass all lines to [Worst].
 func Bound(policies []drawgate.Policy, instances int) ([]Line, error) {
 	return bound(policies, instances, 0)
 }
 
-// BoundCounted is [Bound] for so many instances that are counted: see [Options.CountInstances]. At
-// least max(1, atLeast) are assumed.
+// BoundCounted is [Bound] for this many instances that are counted: see [Options.CountInstances].
+// At least max(1, atLeast) are assumed.
 func BoundCounted(policies []drawgate.Policy, instances, atLeast int) ([]Line, error) {
 	return bound(policies, max(1, instances, atLeast), max(1, atLeast))
 }
@@ -135,19 +135,19 @@ func (l Line) String() string {
 	case l.Mode == drawgate.FallbackOpen:
 		return head + ": while the store is unavailable this limit is not enforced; there is no bound"
 	case l.Mode == drawgate.FallbackClosed:
-		return head + ": while the store is unavailable nothing is admitted; never over the limit"
+		return head + ": while the store is unavailable nothing is admitted, so the limit is never exceeded"
 	case l.Share == 0 && l.Partly == 0:
-		return head + fmt.Sprintf(": one of %d processes has a share of less than one unit: while the store is unavailable nothing is admitted; never over the limit", l.Instances)
+		return head + fmt.Sprintf(": with %d processes each share is less than one unit: while the store is unavailable nothing is admitted, so the limit is never exceeded", l.Instances)
 	case l.Instances == 1:
-		return head + ": the only process may use all of it, including what it used before; never over the limit"
+		return head + ": the only process may use all of it, including what it used before, so the limit is never exceeded"
 	}
 	if l.AtLeast > 0 {
-		return head + fmt.Sprintf(": each of %d processes, which are counted, may use %d while the store is unavailable, including what it used before; in the window in which the outage starts at most "+
-			"%d units too many in total (none if the load was even), in later windows none if all were cut off at once, and at most %d in each window in which "+
+		return head + fmt.Sprintf(": each of %d counted processes may use %d while the store is unavailable, including what it used before. Units beyond the limit, in total: at most "+
+			"%d in the window in which the outage starts (none if the load was even); none in later windows if all processes were cut off together; and at most %d in each window in which "+
 			"some were cut off before others, or are still connected (worst case: one after the other, more than ten minutes apart, each with a share of one in %d)",
 			l.Instances, l.Share, l.Extra, l.Partly, l.AtLeast)
 	}
 	return head + fmt.Sprintf(": each of %d processes may use %d while the store is unavailable, including what it used before; in the window in which the outage starts at most %d "+
-		"units too many in total (none if the load was even), in later windows none while all are cut off, and at most %d in each window in which only some are",
+		"units beyond the limit in total (none if the load was even); in later windows none while all are cut off, and at most %d in each window in which only some are",
 		l.Instances, l.Share, l.Extra, l.Partly)
 }

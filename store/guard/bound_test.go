@@ -34,7 +34,7 @@ func TestBound(t *testing.T) {
 			{Mode: drawgate.FallbackShare, Most: 20, Share: 20},
 			{Mode: drawgate.FallbackShare, Most: 2, Share: 2},
 			{Mode: drawgate.FallbackClosed, Most: 54},
-		}, []string{"never over", "no bound", "never over", "never over", "never over"}},
+		}, []string{"never exceeded", "no bound", "never exceeded", "never exceeded", "never exceeded"}},
 		{0, []guard.Line{
 			{Mode: drawgate.FallbackClosed, Most: 54},
 			{Mode: drawgate.FallbackOpen, Most: 1000, Share: -1, Extra: -1, After: -1, Partly: -1},
@@ -126,7 +126,7 @@ func TestBoundOfInstancesThatAreCounted(t *testing.T) {
 			if got := [3]int64{l.Share, l.Extra, l.Partly}; got != c.want[i] || l.After != 0 || l.AtLeast != max(1, c.atLeast) {
 				t.Errorf("%d instances, at least %d, line %d: %v %+v, want %v", c.n, c.atLeast, i, got, l, c.want[i])
 			}
-			if says := strings.Contains(l.String(), "which are counted"); says != (l.Partly > 0) {
+			if says := strings.Contains(l.String(), "counted processes"); says != (l.Partly > 0) {
 				t.Errorf("%d instances, at least %d, line %d: %s", c.n, c.atLeast, i, l)
 			}
 		}

@@ -29,10 +29,10 @@
 //
 // # When the store is back
 //
-// Before the store decides about a bucket again, it receives what the guard admitted meanwhile:
-// units as a charge, in calendar windows that are still open and otherwise at the time of delivery;
-// open reservations as reservations, under their own grants; pauses. A charge has no ID. If its
-// answer is lost it is sent again and may count twice, but never too little.
+// Before the store decides about a bucket again, it receives what the guard admitted during the
+// outage: units as a charge, in calendar windows that are still open and otherwise at the time of
+// delivery; open reservations as reservations, under their own grants; pauses. A charge has no ID.
+// If its answer is lost it is sent again and may count twice, but never too little.
 //
 // # Reservations
 //

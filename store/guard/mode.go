@@ -5,7 +5,7 @@ import (
 	"github.com/drawgate/drawgate/internal/ledger"
 )
 
-// Mode returns what limit i of a policy does during an outage if so many instances share its
+// Mode returns what limit i of a policy does during an outage if this many instances share its
 // limits; 0 means that the number is unknown. It is never FallbackDefault. FallbackShare with an
 // unknown number of instances is FallbackClosed.
 func Mode(p *drawgate.Policy, i, instances int) drawgate.Fallback {

@@ -108,7 +108,7 @@ func (r *reporter) started(o *Options) {
 
 // uncounted logs that this process has no slot among the counted instances.
 func (r *reporter) uncounted(err error) {
-	r.log.Error("guard: this instance is not counted, and has no share while the store is unavailable: set instances to their number", "err", err)
+	r.log.Error("guard: this instance is not counted, and has no share while the store is unavailable: set instances to the number of instances", "err", err)
 }
 
 // mayWarn reports whether enough time has passed to warn of this cause again. It is always false if
@@ -132,7 +132,7 @@ func (r *reporter) failed(e *BackendError) {
 	}
 	if e.Fault == drawgate.FaultBucket {
 		if r.mayWarn(e.Fault.String()) {
-			r.log.Error("guard: the store cannot decide about one bucket: the guard decides", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
+			r.log.Error("guard: the store cannot decide about one bucket; the guard decides", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
 		}
 	} else if e.Op != "take" {
 		r.warn(e.Op, e.Err, e.Fault)
@@ -149,10 +149,10 @@ func (r *reporter) warn(op string, err error, fault drawgate.Fault) {
 		return
 	}
 	if fault == drawgate.FaultTransient {
-		r.log.Warn("guard: the store is unavailable: the guard decides takes", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
+		r.log.Warn("guard: the store is unavailable; the guard decides takes by each limit's fallback", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
 		return
 	}
-	r.log.Error("guard: the store needs repair: the guard decides takes until then", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
+	r.log.Error("guard: the store needs repair; the guard decides takes until then", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
 }
 
 // FallbackEvent is the name by which logs and metrics report that a process decides locally.
@@ -212,7 +212,7 @@ func (r *reporter) closed(pending int) {
 	r.outageStart = time.Time{}
 	r.mu.Unlock()
 	r.active.Store(false)
-	r.log.Info("guard: the store is available again", "away", c.Outage, "decided", c.Decided, "owed", c.Pending)
+	r.log.Info("guard: the store is available again", "outage", c.Outage, "decided", c.Decided, "pending", c.Pending)
 	if r.to.Closed != nil {
 		r.to.Closed(c)
 	}
@@ -233,5 +233,5 @@ func (r *reporter) refused(err error) {
 
 // lost logs what was still pending when the guard was closed.
 func (r *reporter) lost(buckets int) {
-	r.log.Error("guard: closed during an outage: what was admitted meanwhile is not charged", "buckets", buckets)
+	r.log.Error("guard: closed during an outage: what was admitted without the store is not charged", "buckets", buckets)
 }

@@ -34,7 +34,7 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	}
 	err := s.settleThere(ctx, some, outs)
 	for k, i := range theirs {
-		if out[i] = outs[k]; err != nil { // the others of the batch have been carried out
+		if out[i] = outs[k]; err != nil { // the others in the batch have been carried out
 			out[i] = drawgate.Outcome{Err: err}
 		}
 	}

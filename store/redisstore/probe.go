@@ -21,11 +21,11 @@ func (s *Store) probeKey() string { return s.prefix + ":%probe" }
 // errDenied is the error if the user lacks permission for a command that a take needs. This is
 // found out before the first take, because a script that stops half way has already spent what it
 // wrote.
-var errDenied = fmt.Errorf("%w: the Redis user may not run a command that every take needs: grant it (ACL SETUSER <user> +<command>)", ErrMisconfigured)
+var errDenied = fmt.Errorf("%w: the Redis user is not allowed to run a command that every take needs: grant it (ACL SETUSER <user> +<command>)", ErrMisconfigured)
 
-// probe runs each command that a take runs. denied lists the commands that the user may not run.
-// wrong is any other error of the server: if it is full or read-only, it may recover by the next
-// call.
+// probe runs each command that a take runs. denied lists the commands that the user is not allowed
+// to run. wrong is any other error of the server: if it is full or read-only, it may recover by the
+// next call.
 func (s *Store) probe(ctx context.Context, c rueidis.Client) (denied error, wrong string, err error) {
 	run := func() rueidis.RedisResult {
 		return c.Do(ctx, c.B().Evalsha().Sha1(probeScript.sha).Numkeys(1).Key(s.probeKey()).Build())

@@ -63,7 +63,7 @@ type Store struct {
 	prefix string
 	logger *slog.Logger
 	script *script
-	made   time.Time    // by this process's clock
+	made   time.Time    // according to this process's clock
 	clock  func() int64 // for tests: the time in Unix µs, instead of the server's
 	link   link
 	loader loader

@@ -236,7 +236,7 @@ func (r *request) name(prefix string) error {
 		key, raw := bucketKey(prefix, r.buckets[i].Key)
 		r.keys[i] = key
 		if slices.Contains(r.keys[:i], key) {
-			return fmt.Errorf("%w: the same bucket twice", drawgate.ErrInvalid)
+			return fmt.Errorf("%w: the same bucket is named twice", drawgate.ErrInvalid)
 		}
 		if raw != "" && (r.op == opGCRA || r.op == opHot) {
 			r.op = opTake // the short way does not store a key's parts

@@ -62,8 +62,8 @@
 //
 // Next to a database state.db there is a small file, state.db.mark, with a number that is also in
 // the database. It is written once, when the database is durable. It shows that a missing database
-// was deleted and not just never made: [Open] makes a new database only if both are missing. If
-// there is a mark but no database, an empty file, or a database with another number, Open fails
+// was deleted, rather than never created: [Open] creates a new database only if both are missing.
+// If there is a mark but no database, an empty file, or a database with another number, Open fails
 // with [ErrDamaged]. [Repair] makes a database that fits the mark: with [RepairOptions.Hold]
 // everything in it counts as used up, with [RepairOptions.Fresh] nothing does.
 //

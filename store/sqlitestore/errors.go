@@ -38,11 +38,11 @@ const (
 
 // advice says what to do about a result code.
 var advice = map[int]string{
-	codePerm:     "this process may not use the file: check its permissions; the store recovers by itself",
-	codeBusy:     "another process holds the database locked: the store recovers by itself when it lets go",
-	codeLocked:   "another connection holds the database locked: the store recovers by itself when it lets go",
+	codePerm:     "this process is not allowed to use the file: check its permissions; the store recovers by itself",
+	codeBusy:     "another process holds a lock on the database: the store recovers by itself when the lock is released",
+	codeLocked:   "another connection holds a lock on the database: the store recovers by itself when the lock is released",
 	codeReadOnly: "the database cannot be written: check the permissions of the file and its directory, and that the disk is not mounted read-only; the store recovers by itself",
-	codeIOErr:    "the disk failed, or refuses to take more (a quota, ulimit -f): check it; the store recovers by itself when it works again",
+	codeIOErr:    "the disk failed, or a size limit was reached (a quota, ulimit -f): check the disk; the store recovers by itself when writing works again",
 	codeFull:     "the disk is full: free some space; the store recovers by itself",
 	codeCantOpen: "the database cannot be opened: check that its directory exists and can be written; the store recovers by itself",
 	codeProtocol: "the database cannot be locked: check that it is on a local disk",

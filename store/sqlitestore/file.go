@@ -147,7 +147,7 @@ func create(path string, o *Options) error {
 	if err != nil {
 		return err
 	}
-	o.Logger.Info("sqlitestore: made a new database: nothing is used yet", "path", path)
+	o.Logger.Info("sqlitestore: created a new database: nothing is used yet", "path", path)
 	return syncDir(filepath.Dir(path))
 }
 
@@ -335,7 +335,7 @@ func outdated(c *conn, o *Options) (version int64, steps []string, err error) {
 
 // newer is the error for a file whose schema is newer than this program.
 func newer(version, known int64) error {
-	return fmt.Errorf("%w: its schema has version %d, this program knows up to %d: use a newer version", ErrForeign, version, known)
+	return fmt.Errorf("%w: its schema has version %d, but this program only supports versions up to %d: use a newer version", ErrForeign, version, known)
 }
 
 // step runs one migration, unless another process has done so meanwhile.
@@ -373,7 +373,7 @@ func same(was fs.FileInfo, path string) error {
 	now, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup or make a new one (%s), and restart the programs that use it", ErrDamaged, path, command("repair --hold", path))
+		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup or create a new one (%s), and restart the programs that use it", ErrDamaged, path, command("repair --hold", path))
 	case err != nil:
 		return err
 	case !os.SameFile(was, now):

@@ -29,16 +29,17 @@ const markFirst = "drawgate-database "
 
 // markRest is the rest of a mark: an explanation for people who find the file.
 const markRest = `
-A database of drawgate is beside this file. While this file is here and the database is missing,
-or is another one, drawgate does not make an empty one: that would admit every limit once more.
+This file belongs to the drawgate database next to it. While this file is here and the database is
+missing, or is a different one, drawgate does not create an empty one: that would grant every limit
+once more.
 
-  drawgate repair --hold   makes a database in which everything counts as used up
+  drawgate repair --hold   creates a database in which everything counts as used up
   drawgate reset --all     starts again with nothing used
 `
 
 // waysOut returns advice about a missing database.
 func waysOut(path string) string {
-	return "make one in which everything counts as used up (" + command("repair --hold", path) + "), or start again with nothing used (" +
+	return "create one in which everything counts as used up (" + command("repair --hold", path) + "), or start again with nothing used (" +
 		command("reset --all --yes", path) + ")"
 }
 

@@ -88,8 +88,8 @@ func TestMarkByMany(t *testing.T) {
 	wg.Wait()
 	closed(t, path, nil) // of two that close at the same instant neither may move the log into the file
 	wantFiles(t, path, "", ".mark")
-	if n := strings.Count(said.String(), "made a new database"); n != 1 || !strings.Contains(said.String(), path) {
-		t.Errorf("made %d times: %s", n, said.String())
+	if n := strings.Count(said.String(), "created a new database"); n != 1 || !strings.Contains(said.String(), path) {
+		t.Errorf("created %d times: %s", n, said.String())
 	}
 	if n := takes(t, openAt(t, path, nil, newClock()), plan, "k"); n != 10 {
 		t.Errorf("%d granted, want 10", n)

@@ -23,7 +23,7 @@ func oneName(path string) error {
 	case err != nil:
 		return err
 	case links > 1:
-		return fmt.Errorf("%s has %d names (hard links), and each would have a log of its own: remove the others (find them with find -samefile)", path, links)
+		return fmt.Errorf("%s has %d names (hard links), and each would have its own log: keep one name and remove the others (find them with find -samefile)", path, links)
 	}
 	return mounted(path)
 }
@@ -73,7 +73,7 @@ func mounted(path string) error {
 	f, ok1 := file.Sys().(*syscall.Stat_t)
 	d, ok2 := dir.Sys().(*syscall.Stat_t)
 	if ok1 && ok2 && f.Dev != d.Dev || mountPoint(path) {
-		return fmt.Errorf("%s is a mount point itself, so that its log is not shared with the other name: mount the directory, not the file", path)
+		return fmt.Errorf("%s is itself a mount point, so its log is not shared with processes outside the mount: mount the directory, not the file", path)
 	}
 	return nil
 }

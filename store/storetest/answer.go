@@ -8,10 +8,10 @@ import (
 )
 
 var answerCases = []testCase{
-	{"results per limit", "a decision says of each limit what was granted, what remains, when it would pass and when it is unused again", testResults, false},
+	{"results per limit", "a decision says for each limit what was granted, what remains, when it would pass and when it is unused again", testResults, false},
 	{"retry-after is exact", "a take refused with a wait is refused until a microsecond before that wait is over, and passes then", testRetryAfterExact, false},
 	{"retry-after with holds", "held units count as ending at the end of their hold; earliest says what an early return could bring", testRetryAfterHolds, false},
-	{"retry-after with leases", "so does retry-after where a margin or another entry makes leased units count for longer", testRetryAfterLeases, false},
+	{"retry-after with leases", "retry-after also allows for a margin or another entry that makes leased units count for longer", testRetryAfterLeases, false},
 	{"reset instant", "a limit is unused at its reset instant, and used until then", testResetAt, false},
 	{"peek", "a peek spends nothing and answers what a take would get", testPeek, false},
 	{"peek of many", "a peek describes each bucket separately, in order", testPeekMany, true},
@@ -257,7 +257,7 @@ func testInstants(e *env) {
 }
 
 var shareCases = []testCase{
-	{"headroom", "headroom, in units or per cent, is never granted to anyone", testHeadroom, true},
+	{"headroom", "headroom, in units or as a percentage, is never granted to anyone", testHeadroom, true},
 	{"priorities", "takes of a lower priority leave what is kept for higher ones; a take of that priority gets it", testPriorities, true},
 	{"priority waits", "a refused take of low priority waits until its own share has room", testPriorityWait, false},
 }

@@ -17,7 +17,7 @@ var batchCases = []testCase{
 	{"batch of settlements", "settlements of a batch are carried out in order, results by position", testBatchSettle, true},
 	{"one of a batch fails", "an element that fails does not keep the others from being decided", testBatchFails, true},
 	{"an empty batch", "nothing is asked, nothing is answered", testBatchEmpty, true},
-	{"a batch over many buckets", "several takes over several buckets: each is all or nothing", testBatchMany, true},
+	{"a batch over many buckets", "several takes from several buckets: each is all or nothing", testBatchMany, true},
 	{"arguments are left alone", "a store neither changes nor keeps its arguments", testArguments, true},
 	{"cancelled context", "with a context that has ended, nothing is done and the error says so", testCancelled, true},
 }

@@ -12,9 +12,9 @@ import (
 )
 
 var grantCases = []testCase{
-	{"another grant of an open id", "is refused with ErrIDOpen, whatever it asks for; the same grant with other content with ErrIDReused", testOtherGrant, false},
-	{"an earlier grant", "does not settle, cancel or renew a later use of its id", testEarlierGrant, false},
-	{"a replay after the margin", "takes the units again: it is refused if they do not fit, and then nothing changes", testLateReplay, false},
+	{"another grant of an open id", "another grant of an open id is refused with ErrIDOpen, whatever it asks for; the same grant with different content is refused with ErrIDReused", testOtherGrant, false},
+	{"an earlier grant", "an earlier grant does not settle, cancel or renew a later use of its id", testEarlierGrant, false},
+	{"a replay after the margin", "a replay after the margin takes the units again: it is refused if they do not fit, and then nothing changes", testLateReplay, false},
 	{"not after", "a take that arrives too late opens nothing, and moves nothing", testNotAfter, false},
 	{"ids used again", "no more is in use than the limit allows, and no slot has two holders, whatever is lost, repeated, delayed and reordered", testHistories, false},
 }

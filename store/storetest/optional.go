@@ -16,7 +16,7 @@ var optionalCases = []testCase{
 	{"list", "every bucket in use is listed once, under its tenant and policy", testList, false},
 	{"list stops", "a listing ends when yield returns false", testListStops, true},
 	{"journal", "every admitted take is in the history, in order, with its units and labels; refusals are not", testJournal, false},
-	{"journal of reservations", "so is what became of reservations", testJournalOps, false},
+	{"journal of reservations", "what became of reservations is in the history as well", testJournalOps, false},
 	{"journal from and to", "a read covers the instants from its start up to, but not including, its end", testJournalRange, false},
 	{"ping", "a store that can decide answers a ping", testPing, true},
 	{"watch", "watchers may receive what was given back; a store never waits for them, and stops when asked", testWatch, true},

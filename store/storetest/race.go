@@ -15,8 +15,8 @@ const callers = 16
 var raceCases = []testCase{
 	{"peers 05, racing takes", "racing callers get all of each kind of limit and never a unit more", testPeers05RacingTakes, true},
 	{"racing refills", "a minute brings back a minute's units once, however many callers race for them", testRaceRefill, false},
-	{"racing over two clients", "so do callers of two clients of the same buckets: one limit is one limit however many processes use it", testTwoClients, true},
-	{"racing over many buckets", "takes over several buckets in opposite orders neither deadlock nor succeed in part", testRaceManyBuckets, true},
+	{"racing over two clients", "callers of two clients of the same buckets get all of the limit and never a unit more, as in one process", testTwoClients, true},
+	{"racing over many buckets", "takes from several buckets in opposite orders neither deadlock nor succeed in part", testRaceManyBuckets, true},
 	{"racing settlements", "of racing settlements of an id one succeeds, and credits once", testRaceSettle, true},
 	{"racing replays", "of racing takes with the same id one is charged, and the others get its answer", testRaceReplay, true},
 	{"racing reservations", "callers that reserve and settle leave used what they settled with", testRaceReserve, true},

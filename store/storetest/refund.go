@@ -14,10 +14,10 @@ var refundCases = []testCase{
 	{"refund", "units that were taken without an id come back, at most those that are used, and the outcome says how many", testRefund, true},
 	{"a refund leaves what is held", "units of open reservations stay, whether they count already or not; their settlements give them back once", testRefundHeld, false},
 	{"a refund comes off the newest", "in a rolling limit the units come back that would count longest", testRefundNewest, false},
-	{"a refund and the window that is over", "nothing is given back in a window that is over, nor in one that was charged ahead", testRefundOver, false},
+	{"a refund and the window that is over", "nothing is given back in a window that has ended, nor in one that was charged ahead", testRefundOver, false},
 	{"a refund of a bucket", "what drained is not given back, and a part of a unit counts as one in the outcome", testRefundBucket, false},
 	{"a refund of debt", "units that were charged beyond a limit come back too", testRefundDebt, true},
-	{"a refund of nothing", "slots, limits and buckets of which nothing is used stay as they are", testRefundNothing, true},
+	{"a refund of nothing", "slots, unused limits and unused buckets stay as they are", testRefundNothing, true},
 	{"refunds bound what is exceeded", "a limit is exceeded by no more than the sum of the refunds, however wrong they are", testRefundBound, false},
 }
 

@@ -10,7 +10,7 @@ import (
 
 var refusalCases = []testCase{
 	{"a refusal costs nothing", "refused takes leave every limit of the bucket as it was, and do not make the wait longer", testRefusalCostsNothing, false},
-	{"a refusal costs nothing in other buckets", "if one bucket refuses a take over several buckets, nothing is spent in any of them", testRefusalManyBuckets, true},
+	{"a refusal costs nothing in other buckets", "if one bucket refuses a take from several buckets, nothing is spent in any of them", testRefusalManyBuckets, true},
 	{"a refused reservation is not open", "the id of a refused take is unknown", testRefusedReservation, true},
 	{"all or nothing", "a take over the largest number of buckets, with several limits each, is granted in all of them or in none", testAllOrNothing, true},
 	{"64 buckets", "a take over 64 buckets is one step: if one of them is full it is refused, and nothing is spent in the others", testMostBuckets, true},

@@ -9,7 +9,7 @@ import (
 
 var settleCases = []testCase{
 	{"settle corrects where the take counted", "a settlement changes the amount, never the time", testSettleKeepsTime, false},
-	{"a late settle credits nothing", "units whose window is over when they are settled are not credited to the next one", testLateSettle, false},
+	{"a late settle credits nothing", "units whose window has ended when they are settled are not credited to the next one", testLateSettle, false},
 	{"a late settle after a long gap", "not even after many windows, and others' units stay", testVeryLateSettle, false},
 	{"settle on a bucket", "a settlement gives back at most what has not drained since the take", testSettleBucket, false},
 	{"settle does not mint", "a holder that returns everything late never lets others exceed burst and rate", testSettleMint, false},

@@ -103,7 +103,7 @@ func (r *results) writeSection(w io.Writer, section string, only bool) error {
 	if len(files) > 1 {
 		return fmt.Errorf("section %s has rows from %s and %s; its targets need one run", section, files[0].path, files[1].path)
 	}
-	fmt.Fprintf(w, "\n**Targets of section %s**\n\n%s\n| case | figure | target | that is | Drawgate | |\n|---|---|---|---|---|---|\n",
+	fmt.Fprintf(w, "\n**Targets of section %s**\n\n%s\n| case | figure | target | target value | Drawgate | |\n|---|---|---|---|---|---|\n",
 		section, files[0].origin())
 	for _, t := range targets {
 		if t.section == section && (!only || r.measured(t)) {
