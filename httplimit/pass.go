@@ -212,18 +212,12 @@ const statusTimeout = 2 * time.Second
 func (t *take) status(ctx context.Context, a *admit.Answer) (list []drawgate.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	asks := slices.Clone(t.Asks)
+	asks := t.Asks
 	if t.Engine != nil {
-		asks = make([]drawgate.Ask, drawgate.MaxBuckets)
-	}
-	for i := range a.Applied {
-		if p := &a.Applied[i]; p.Bucket >= 0 {
-			asks[p.Bucket], _ = t.Engine.AskApplied(p) // a policy that was removed meanwhile is not described
-		}
+		asks = a.Asked
 	}
 	for i := range asks {
-		l := asks[i].Limiter
-		if l == nil || t.hidden>>i&1 != 0 || !t.m.headers.describes(l.Plan().Name()) {
+		if t.hidden>>i&1 != 0 || !t.m.headers.describes(asks[i].Limiter.Plan().Name()) {
 			continue
 		}
 		st, err := asks[i].Status(ctx, t.Priority)

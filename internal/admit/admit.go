@@ -31,7 +31,8 @@ const (
 	defaultQueue = 1000
 )
 
-// Limiter decides the requests of one middleware, and lets them wait. It is safe for concurrent use.
+// Limiter decides the requests of one middleware, and lets them wait. It is safe for concurrent
+// use.
 type Limiter struct {
 	opts    Options
 	waiting atomic.Int64
@@ -122,6 +123,7 @@ func (t *Take) Add(l *drawgate.Limiter, key string, costs []drawgate.Cost) {
 type Answer struct {
 	Decision drawgate.Decision
 	Applied  []engine.Applied // of an engine
+	Asked    []drawgate.Ask   // of an engine, with Err: what was asked of each bucket
 	Held     hold.Held        // nil: nothing is held
 	Full     bool             // refused because too many requests wait
 	Err      error            // it was not decided
@@ -201,7 +203,7 @@ func (l *Limiter) ask(ctx context.Context, t *Take, wait bool) (a Answer) {
 func (l *Limiter) askEngine(ctx context.Context, t *Take, wait bool) Answer {
 	r := engine.Request{Attributes: t.Attributes, Wait: wait, Hold: l.opts.Hold, HoldIfNeeded: true, Priority: t.Priority, Attempts: &t.attempts}
 	res, err := t.Engine.Take(ctx, &r)
-	return Answer{Decision: res.Decision, Applied: res.Applied, Err: err, result: &res}
+	return Answer{Decision: res.Decision, Applied: res.Applied, Asked: res.Asked(), Err: err, result: &res}
 }
 
 // held is a hold of an engine.
