@@ -22,11 +22,15 @@ type lossy struct {
 	mu      sync.Mutex
 	dice    *rand.Rand // guarded by mu
 	granted int64      // guarded by mu: units of takes that the store allowed
+
+	// How many messages of an id were lost in a row: a settlement gets through at the third
+	// attempt, because a cancellation is given up after a few.
+	losses map[string]int // guarded by mu
 }
 
 // travel returns how long a message is on its way, there and back, and whether it is lost there, or
 // its answer is.
-func (s *lossy) travel() (there, back time.Duration, lost, unanswered bool) {
+func (s *lossy) travel(id string) (there, back time.Duration, lost, unanswered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	there, back = time.Duration(s.dice.Int64N(int64(40*time.Millisecond))), time.Duration(s.dice.Int64N(int64(40*time.Millisecond)))
@@ -34,11 +38,22 @@ func (s *lossy) travel() (there, back time.Duration, lost, unanswered bool) {
 		there += 1900 * time.Millisecond // a long way round, and yet in time
 	}
 	n := s.dice.IntN(10)
-	return there, back, n == 0, n == 1
+	lost, unanswered = n == 0, n == 1
+	if id == "" {
+		return there, back, lost, unanswered
+	}
+	if s.losses == nil {
+		s.losses = map[string]int{}
+	}
+	if s.losses[id]++; !lost && !unanswered || s.losses[id] > 2 {
+		s.losses[id], lost, unanswered = 0, false, false
+	}
+	return there, back, lost, unanswered
 }
 
-func (s *lossy) call(ctx context.Context, op string, f func(context.Context) error) error {
-	there, back, lost, unanswered := s.travel()
+// call carries a message; id is that of a settlement.
+func (s *lossy) call(ctx context.Context, op, id string, f func(context.Context) error) error {
+	there, back, lost, unanswered := s.travel(id)
 	answer := make(chan error, 1)
 	if !lost {
 		go func() { // ends within two seconds
@@ -68,7 +83,7 @@ func (s *lossy) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 			batch[i].NotAfter = sent
 		}
 	}
-	err := s.call(ctx, "take", func(ctx context.Context) error {
+	err := s.call(ctx, "take", "", func(ctx context.Context) error {
 		err := s.Store.Take(ctx, batch, own)
 		for i := range own {
 			if err == nil && own[i].Allowed && !own[i].Replayed {
@@ -91,7 +106,7 @@ func (s *lossy) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	for i := range batch {
 		batch[i].Buckets = slices.Clone(batch[i].Buckets)
 	}
-	err := s.call(ctx, "settle", func(ctx context.Context) error { return s.Store.Settle(ctx, batch, own) })
+	err := s.call(ctx, "settle", batch[0].ID, func(ctx context.Context) error { return s.Store.Settle(ctx, batch, own) })
 	if err == nil {
 		copy(out, own)
 	}

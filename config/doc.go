@@ -1,5 +1,5 @@
-// Package config reads the policies and rules of a program, and all settings of its server: from
-// one YAML file, from environment variables, and from flags.
+// Package config reads the policies and rules of a program, and all settings of its server, from
+// one YAML file, from environment variables and from flags, and opens what they describe.
 //
 // Later sources take precedence: defaults, file, environment, flags. [Resolve] combines them;
 // [Config.Explain] says where each value came from.
@@ -10,8 +10,11 @@
 // in store URLs never appear in either ([RedactURL]). Other secrets are not written into the file;
 // it names the variable or the file that holds them ([Secret]).
 //
-// [Config.Engine] is the configuration of an engine; the rest is plain data for the code that
-// builds a server. [Watch] follows changes of the files.
+// Programs call [Open] with the path of a file. It returns a [Runtime]: an engine that decides, its
+// store with a guard, metrics and warnings. It reloads the files when they change. [Start] makes
+// one from a configuration that [Resolve] returned. The parts can be used by themselves:
+// [Config.OpenStore], [Config.Engine] (for [engine.New]) and [Watch]. The fields Server and Envoy
+// of a [Config] are plain data for a program that listens, such as drawgate serve.
 //
 // docs/configuration.md lists every key and every variable; [Schema] is the JSON Schema of the
 // file, for editors; [Preset] has ready-made policies.

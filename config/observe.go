@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,17 +52,7 @@ func (r *Runtime) observe(c *Config) error {
 // measure makes the metrics, in their own registry unless the options name one.
 func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 	own, t := prometheus.NewRegistry(), &c.Telemetry
-	if reg := r.opts.Registerer; reg != nil {
-		r.closers = append(r.closers, func() error {
-			reg.Unregister(own)
-			return nil
-		})
-		defer func() {
-			if err == nil {
-				err = reg.Register(own)
-			}
-		}()
-	} else {
+	if r.opts.Registerer == nil {
 		own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		r.Scrape = telemetry.Handler(own)
 	}
@@ -76,8 +67,27 @@ func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 	if r.Guard != nil {
 		o.Guard = r.Guard.State
 	}
-	r.Metrics, err = telemetry.NewMetrics(own, o)
-	return err
+	if r.Metrics, err = telemetry.NewMetrics(own, o); err != nil {
+		return err
+	}
+	return r.register(own)
+}
+
+// register registers the metrics where the options say, until Close. Only what was registered may
+// be unregistered: another Runtime's metrics have the same names.
+func (r *Runtime) register(own *prometheus.Registry) error {
+	reg := r.opts.Registerer
+	if reg == nil {
+		return nil
+	}
+	if err := reg.Register(own); err != nil {
+		return fmt.Errorf("config: register the metrics with OpenOptions.Registerer, which only one Runtime at a time can use: %w", err)
+	}
+	r.closers = append(r.closers, func() error {
+		reg.Unregister(own)
+		return nil
+	})
+	return nil
 }
 
 // plan returns the policy that a key is counted under at present.

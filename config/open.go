@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,18 +39,25 @@ type Runtime struct {
 	warner   *telemetry.Warner
 	decides  atomic.Pointer[engine.Engine]  // the same as Engine, for metrics, which may be read before there is one
 	watching atomic.Pointer[guard.Observer] // what the guard tells
-	files    *Watcher                       // nil: nothing is watched yet
-	closers  []func() error                 // called in reverse
+	closers  []func() error                 // called in reverse, by the first Close
+	closing  sync.Once
+
+	using sync.Mutex // held while a configuration is put in force, so that Engine and config agree
+
+	life   sync.Mutex // guards what follows; held while Watch begins, because Close must end what it began
+	files  *Watcher   // nil: nothing is watched yet
+	closed bool
 }
 
 // OpenOptions holds what [Open] and [Start] can do without. The zero value is ready to use.
 type OpenOptions struct {
 	// Tenant is the tenant of requests that name none.
 	Tenant string
-	// Logger gets warnings, failures of the store, and new configurations; nil discards.
+	// Logger gets warnings, failures of the store, and new configurations; nil discards. Only
+	// [Start] leaves out the warnings of the first configuration.
 	Logger *slog.Logger
-	// Registerer is where the metrics are registered; nil means their own registry, which
-	// [Runtime.Scrape] serves.
+	// Registerer is where the metrics are registered until Close, of one Runtime at a time; nil
+	// means their own registry, which [Runtime.Scrape] serves.
 	Registerer prometheus.Registerer
 	// Version and Revision are of the program, for drawgate_build_info.
 	Version, Revision string
@@ -62,6 +70,9 @@ type OpenOptions struct {
 // Until Close the files are reloaded whenever they change: see [Watch]. A configuration with
 // mistakes leaves the old one in force. ctx bounds only the opening.
 //
+// The files of envoy.configs are not loaded, because they are only for Envoy's service: drawgate
+// serve loads them. A configuration that has no other policies is an error.
+//
 // A store that does not answer is not an error: the fallbacks of the configuration decide until it
 // answers.
 func Open(ctx context.Context, path string, opts *OpenOptions) (*Runtime, error) {
@@ -72,18 +83,37 @@ func Open(ctx context.Context, path string, opts *OpenOptions) (*Runtime, error)
 	if problems := c.withoutPolicies("to switch limits off, set enabled: false"); problems != nil {
 		return nil, problems
 	}
+	if problems := c.onlyEnvoys(); problems != nil {
+		return nil, problems
+	}
 	r, err := Start(ctx, c, opts)
 	if err != nil {
 		return nil, err
 	}
-	r.Watch(context.WithoutCancel(ctx), r.Use)
+	r.warn(c.Warnings)
+	r.Watch(context.WithoutCancel(ctx), func(c *Config) error {
+		if problems := c.onlyEnvoys(); problems != nil {
+			return problems
+		}
+		return r.Use(c)
+	})
 	return r, nil
 }
 
-// Start is [Open] for a configuration that was already read. Its files are not reloaded before
-// [Runtime.Watch] is called.
-func Start(ctx context.Context, c *Config, opts *OpenOptions) (r *Runtime, err error) {
-	r = &Runtime{}
+// onlyEnvoys returns a problem if all policies are in Envoy's files, which Open does not load: an
+// engine without policies would be the result.
+func (c *Config) onlyEnvoys() Problems {
+	if len(c.Policies) > 0 || len(c.Envoy.Configs) == 0 || c.Off {
+		return nil
+	}
+	return Problems{c.note("envoy.configs", "all policies are in the files of envoy.configs, which a program does not load",
+		"run drawgate serve with this configuration, or add policies; to switch limits off, set enabled: false")}
+}
+
+// Start is [Open] for a configuration that was already read. Its warnings are the caller's to show,
+// and its files are not reloaded before [Runtime.Watch] is called.
+func Start(ctx context.Context, c *Config, opts *OpenOptions) (*Runtime, error) {
+	r := &Runtime{}
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -92,35 +122,46 @@ func Start(ctx context.Context, c *Config, opts *OpenOptions) (r *Runtime, err e
 	}
 	r.config.Store(c)
 	r.restart.Store(&[]string{})
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.Close())
-		}
-	}()
+	if err := r.start(ctx, c); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// start opens the parts. After an error Close closes those that were opened.
+func (r *Runtime) start(ctx context.Context, c *Config) error {
 	lost, err := r.openStore(ctx, c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.observe(c); err != nil { //nolint:contextcheck // it lives longer than the opening
-		return nil, err
+		return err
 	}
 	if lost {
 		_ = r.Guard.Ping(ctx) // so that the guard's observer learns of an outage now, not at the first take
 	}
-	return r, r.decide(c)
+	return r.decide(c)
 }
 
 // Close stops watching the files, ends all waits, and closes the store. Later calls of the engine
-// return [drawgate.ErrClosed].
-func (r *Runtime) Close() error {
-	if r.files != nil {
-		r.files.Close()
+// return [drawgate.ErrClosed]. A second Close waits for the first one and returns nil.
+func (r *Runtime) Close() (err error) {
+	r.closing.Do(func() { err = r.close() })
+	return err
+}
+
+func (r *Runtime) close() error {
+	r.life.Lock()
+	files := r.files
+	r.closed = true
+	r.life.Unlock()
+	if files != nil {
+		files.Close()
 	}
 	var errs []error
 	for _, f := range slices.Backward(r.closers) {
 		errs = append(errs, f())
 	}
-	r.closers = nil
 	return errors.Join(errs...)
 }
 

@@ -21,7 +21,7 @@ func (c *Config) OpenStore(log *slog.Logger) (drawgate.Store, error) {
 	if path, ok := SQLitePath(c.Store); ok {
 		if state, err := StateFolder(os.Environ()); err == nil && strings.HasPrefix(path, state+string(filepath.Separator)) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				return nil, fmt.Errorf("the state folder: %w", err)
+				return nil, fmt.Errorf("config: the state folder cannot be created (a store elsewhere needs none): %w", err)
 			}
 		}
 	}

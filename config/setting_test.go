@@ -162,6 +162,30 @@ telemetry:
 	}
 }
 
+// Of a webhook's URL only the host is shown, because the rest may be a secret.
+func TestURLOfWebhookIsShownWithoutSecrets(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	for url, want := range map[string]string{
+		"https://h:1":                          "https://h:1",
+		"https://h:1/":                         "https://h:1",
+		"https://h:1/hunter2?hunter2":          "https://h:1/…",
+		"https://hunter2@h:1":                  "https://xxxxx@h:1",
+		"https://user:hunter2@h:1":             "https://xxxxx@h:1",
+		"https://:hunter2@h:1/hunter2/hunter2": "https://xxxxx@h:1/…",
+	} {
+		write(t, path, fileOf(1)+fmt.Sprintf("telemetry: {webhook: {url: %q, secret_env: SECRET}}\n", url))
+		c := mustResolve(t, []string{"SECRET=hunter2-that-signs"}, config.Flags{Config: path})
+		text := c.String() + fmt.Sprint(c.Explain()) + fmt.Sprintf("%v %+v %#v", c, c, c)
+		if !strings.Contains(text, `url: "`+want+`"`) || strings.Contains(text, "hunter2") {
+			t.Errorf("%s: want %s in\n%s", url, want, text)
+		}
+		if c.Telemetry.Webhook.URL != url {
+			t.Errorf("the URL is %s, want %s", c.Telemetry.Webhook.URL, url)
+		}
+	}
+}
+
 // A mistake in a secret is reported without showing the secret.
 func TestSecretMistakes(t *testing.T) {
 	t.Parallel()

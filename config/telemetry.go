@@ -106,20 +106,32 @@ func (d *decoder) webhook(e entry) (w Webhook) {
 	return w
 }
 
-// settings hides the path of the URL, which is a secret with some services.
+// shownURL returns the URL without its user and password, and without its path, which is a secret
+// with some services.
+func (w *Webhook) shownURL() string {
+	if w.URL == "" || w.Address != (Secret{}) {
+		return ""
+	}
+	u, err := url.Parse(w.URL)
+	if err != nil {
+		return redacted
+	}
+	shown := u.Scheme + "://"
+	if u.User != nil {
+		shown += redacted + "@"
+	}
+	if shown += u.Host; len(u.Path+u.RawQuery) > 1 {
+		shown += "/…"
+	}
+	return shown
+}
+
 func (w *Webhook) settings(d *decoder) []setting {
-	link := w.URL
-	if w.Address != (Secret{}) {
-		link = ""
-	}
-	if u, err := url.Parse(link); err == nil && len(u.Path+u.RawQuery) > 1 {
-		link = u.Scheme + "://" + u.Host + "/…"
-	}
 	list := []setting{
 		{"url", func(e entry) {
 			d.hideValue(e.value) // the receiver may treat it as a secret
 			w.URL = d.link(e)
-		}, textNode(link)},
+		}, textNode(w.shownURL())},
 		{"milestones", func(e entry) { w.Milestones = d.milestones(e) }, percentsNode(w.Milestones)},
 		{"kinds", func(e entry) {
 			d.texts(e, len(warningKinds), func(e entry) {

@@ -4,36 +4,60 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/drawgate/drawgate/engine"
 )
 
-// Use puts another configuration in force: its policies, rules and API keys. What was counted stays
-// counted. After an error nothing has changed. Changes that need a restart are logged;
-// [Runtime.Reload] returns them too.
+// Use puts another configuration in force: its policies, rules, API keys and queue. What was
+// counted stays counted. After an error nothing has changed. Changes that need a restart are
+// logged, and [Runtime.Reload] returns them too: [Runtime.Config] keeps the old values of these.
 func (r *Runtime) Use(next *Config) error {
-	conf, now, log := next.Engine(), r.config.Load(), r.opts.Logger
-	if err := r.Engine.Replace(conf); err != nil {
+	conf, log := next.Engine(), r.opts.Logger
+	restart, err := r.replace(next, &conf)
+	if err != nil {
 		return err
 	}
-	restart := needsRestart(now, next)
-	r.restart.Store(&restart)
 	for _, key := range restart {
 		log.Warn("this change needs a restart: " + key)
 	}
-	for _, w := range next.Warnings {
-		log.Warn(w.OneLine())
-	}
-	fresh := *now // a copy, so that it does not change for its readers
-	fresh.Policies, fresh.Modes, fresh.Rules, fresh.APIKeys, fresh.Off = next.Policies, next.Modes, next.Rules, next.APIKeys, next.Off
-	fresh.Envoy.Policies = next.Envoy.Policies
-	r.config.Store(&fresh)
-	r.declare(&conf)
+	r.warn(next.Warnings)
 	log.Info("the new configuration is in force", "policies", len(conf.Listed()), "rules", len(conf.Rules))
 	return nil
 }
 
+// replace puts a configuration in force, in the engine and everywhere else. conf is its engine's.
+func (r *Runtime) replace(next *Config, conf *engine.Config) (restart []string, err error) {
+	r.using.Lock()
+	defer r.using.Unlock()
+	if err := r.Engine.Replace(*conf); err != nil {
+		return nil, err
+	}
+	now := r.config.Load()
+	restart = needsRestart(now, next)
+	r.restart.Store(&restart)
+	r.config.Store(next.keeping(now, restart))
+	r.declare(conf)
+	return restart, nil
+}
+
+// warn logs the warnings of a configuration.
+func (r *Runtime) warn(list []Problem) {
+	for _, w := range list {
+		r.opts.Logger.Warn(w.OneLine())
+	}
+}
+
 // Watch begins to watch the files of the configuration, until Close. apply is called with each new
-// version, and calls [Runtime.Use]. Watch is called once, before the first Reload.
+// version, and calls [Runtime.Use]. Only the first call has an effect, and none after Close: what
+// [Open] returns is watched already.
 func (r *Runtime) Watch(ctx context.Context, apply func(*Config) error) {
+	r.life.Lock()
+	defer r.life.Unlock()
+	if r.files != nil || r.closed {
+		return
+	}
 	r.files = Watch(ctx, r.Config(), func(c *Config) error {
 		err := apply(c)
 		if err == nil {
@@ -55,10 +79,13 @@ func (r *Runtime) reloaded(err error) {
 // Reload reads the files now, whether they have changed or not, and puts them in force if they have
 // no mistakes. It returns the keys whose new values need a restart.
 func (r *Runtime) Reload(ctx context.Context) (restart []string, err error) {
-	if r.files == nil {
-		return nil, errors.New("there is no configuration file to read again")
+	r.life.Lock()
+	files := r.files
+	r.life.Unlock()
+	if files == nil {
+		return nil, errors.New("config: the files are not watched: call Watch before Reload")
 	}
-	if err := r.files.Reload(ctx); err != nil {
+	if err := files.Reload(ctx); err != nil {
 		return nil, err
 	}
 	return *r.restart.Load(), nil
@@ -78,11 +105,7 @@ var fixed = []struct {
 	{"start_full", func(c *Config) any { return c.StartFull }},
 	{"server", func(c *Config) any { return c.Server }},
 	{"telemetry", func(c *Config) any { return c.Telemetry }},
-	{"envoy", func(c *Config) any {
-		e := c.Envoy
-		e.Configs, e.Merge, e.Aligned, e.Policies = nil, false, false, nil // read again with the rest
-		return e
-	}},
+	{"envoy", func(c *Config) any { return c.Envoy.withFiles(&Envoy{}) }},
 }
 
 // needsRestart returns the keys that differ but cannot change while the program runs. Secrets are
@@ -94,4 +117,56 @@ func needsRestart(old, next *Config) (keys []string) {
 		}
 	}
 	return keys
+}
+
+// filesOfEnvoy are the settings of [Envoy.withFiles].
+var filesOfEnvoy = []string{"envoy.configs", "envoy.merge", "envoy.windows"}
+
+// withFiles returns the settings with another one's files, which are read again at each reload.
+func (v *Envoy) withFiles(of *Envoy) Envoy {
+	e := *v
+	e.Configs, e.Merge, e.Aligned, e.Policies = of.Configs, of.Merge, of.Aligned, of.Policies
+	return e
+}
+
+// keeping returns a copy of the configuration that keeps the fixed values of now. restart names
+// those of their keys that differ: they also keep the places that their values came from.
+func (c *Config) keeping(now *Config, restart []string) *Config {
+	k := *c
+	k.Store, k.Prefix, k.MaxBuckets, k.Instances = now.Store, now.Prefix, now.MaxBuckets, now.Instances
+	k.StoreTimeout, k.WarnEvery, k.StartFull = now.StoreTimeout, now.WarnEvery, now.StartFull
+	k.Server, k.Telemetry, k.Envoy = now.Server, now.Telemetry, now.Envoy.withFiles(&c.Envoy)
+	kept := func(setting string) bool {
+		key, _, _ := strings.Cut(setting, ".")
+		return slices.Contains(restart, key) && !slices.Contains(filesOfEnvoy, setting)
+	}
+	k.origins, k.at = combine(now.origins, c.origins, kept), combine(now.at, c.at, kept)
+	k.paths = nil
+	for _, p := range now.paths {
+		if kept(p.Setting) {
+			k.paths = append(k.paths, p)
+		}
+	}
+	for _, p := range c.paths {
+		if !kept(p.Setting) {
+			k.paths = append(k.paths, p)
+		}
+	}
+	return &k
+}
+
+// combine returns what now has of the settings that are kept, and what next has of the others.
+func combine[V any](now, next map[string]V, kept func(setting string) bool) map[string]V {
+	m := map[string]V{}
+	for setting, v := range now {
+		if kept(setting) {
+			m[setting] = v
+		}
+	}
+	for setting, v := range next {
+		if !kept(setting) {
+			m[setting] = v
+		}
+	}
+	return m
 }

@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -58,6 +60,31 @@ func TestServersWithoutACommonSaltAreWarned(t *testing.T) {
 	}
 }
 
+// After an error nothing stays open: goroutines that were left would end this test's bubble.
+func TestStartClosesEverythingAfterAnError(t *testing.T) {
+	t.Parallel()
+	twice := []drawgate.Policy{drawgate.PerMinute("api", 1), drawgate.PerMinute("api", 1)}
+	hook := Webhook{URL: "https://example.com", Secret: Secret{value: "0123456789abcdef"}}
+	for _, c := range []struct {
+		name, want string
+		config     *Config
+	}{
+		{"store", "sqlite store", &Config{Store: "sqlite:" + t.TempDir() + "/none/x.db"}},
+		{"webhook", "webhook", &Config{Telemetry: Telemetry{Webhook: Webhook{URL: "no link"}}}},
+		{"engine", "the same name", &Config{Policies: twice, Telemetry: Telemetry{Webhook: hook}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r, err := Start(t.Context(), c.config, nil)
+				if r != nil || err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%v, %v, want nil and an error with %q", r, err, c.want)
+				}
+			})
+		})
+	}
+}
+
 // inForce are the fields of a configuration that a reload puts in force, or that do nothing.
 var inForce = []string{
 	"Off", "Policies", "Modes", "Rules", "APIKeys.Header", "APIKeys.Default", "APIKeys.Classes", "Envoy.Configs", "Envoy.Merge", "Envoy.Aligned",
@@ -73,8 +100,21 @@ func TestEveryFieldIsReloadedOrNeedsARestart(t *testing.T) {
 		fields++
 		var next Config
 		alter(t, reflect.ValueOf(&next).Elem().FieldByIndex(index), name)
-		if keys := needsRestart(&Config{}, &next); len(keys) > 0 == slices.Contains(inForce, name) {
-			t.Errorf("%s: needs a restart of %q, and in force at once is %v", name, keys, slices.Contains(inForce, name))
+		keys, now := needsRestart(&Config{}, &next), slices.Contains(inForce, name)
+		if len(keys) > 0 == now {
+			t.Errorf("%s: needs a restart of %q, and in force at once is %v", name, keys, now)
+		}
+		for _, c := range []struct {
+			what  string
+			fresh *Config
+			set   bool
+		}{
+			{"added", next.keeping(&Config{}, keys), now},
+			{"removed", (&Config{}).keeping(&next, keys), !now},
+		} {
+			if set := !reflect.ValueOf(c.fresh).Elem().FieldByIndex(index).IsZero(); set != c.set {
+				t.Errorf("%s: %s by a reload it is set: %v, want %v", name, c.what, set, c.set)
+			}
 		}
 	})
 	if fields < 50 {

@@ -33,7 +33,8 @@ const (
 	defaultPoll     = 30 * time.Second
 	noNoticePoll    = 5 * time.Second // at most, where the system gives no notices
 	closeTimeout    = 5 * time.Second // on an unavailable file system reads may wait forever
-	patience        = 5               // debounces after which files are read although something still changes
+	maxDebounces    = 5               // after so many of them files are read although something still changes
+	maxReads        = 5               // of the files, while other directories have to be followed each time
 )
 
 // Watcher resolves a configuration again whenever one of its files has changed: the file itself,
@@ -195,7 +196,7 @@ func (w *Watcher) load() (c *Config, read readFiles, err error) {
 	}
 	paths := w.paths()
 	w.dirs.follow(paths)
-	for range patience {
+	for range maxReads {
 		c, read, err = w.base.again()
 		paths = append(paths, read.paths()...)
 		if !w.dirs.follow(paths) {
@@ -253,7 +254,7 @@ func (t *timers) soon() {
 	if t.since.IsZero() {
 		t.since = now
 	}
-	t.quiet.Reset(max(0, min(t.debounce, t.since.Add(patience*t.debounce).Sub(now))))
+	t.quiet.Reset(max(0, min(t.debounce, t.since.Add(maxDebounces*t.debounce).Sub(now))))
 }
 
 func (t *timers) over() { t.since = time.Time{} }

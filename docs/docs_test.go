@@ -189,7 +189,7 @@ func TestCalendarWindowsAreNamedEverywhere(t *testing.T) {
 		"../api/policy.go":         regexp.MustCompile(`Every .*// (calendar: .*)`),
 		"../rls/rules.go":          regexp.MustCompile(`(?s)map\[drawgate\.Every\][^{]*\{(.*?)\}`),
 		"../telemetry/period.go":   regexp.MustCompile(`(?s)// Period names (.*?)for a calendar limit`),
-		"envoy.md":                 regexp.MustCompile("(?m)^`aligned` knows (.*)$"),
+		"envoy.md":                 regexp.MustCompile("(?m)^`aligned` supports (.*)$"),
 		"configuration.md":         regexp.MustCompile("(?m)^\\| `calendar` \\|(.*)$"),
 		"semantics.md":             regexp.MustCompile("at most amount per calendar (.*) of a zone"),
 		"metrics.md":               regexp.MustCompile("(?m)^\\| `period` \\|(.*)$"),

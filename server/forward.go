@@ -218,7 +218,7 @@ func (s *Server) forwardFailed(w http.ResponseWriter, status int, err error) {
 		p.Status = http.StatusInternalServerError
 	}
 	if p.Status == http.StatusInternalServerError {
-		s.warn("a request from a proxy could not be answered", errors.New(p.Detail))
+		s.warn(&s.warned.proxy, "a request from a proxy could not be answered", errors.New(p.Detail))
 	}
 	writeProblem(w, p)
 }

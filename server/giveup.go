@@ -66,7 +66,7 @@ func (s *Server) cancelLater(ctx context.Context, how func(context.Context) erro
 		ctx, cancel := context.WithTimeout(ctx, giveUpTimeout)
 		defer cancel()
 		if err := how(ctx); err != nil && !errors.Is(err, drawgate.ErrGone) { // its hold will end, as used
-			s.warn("a reservation that nobody will settle was not given back", err)
+			s.warn(&s.warned.giveUp, "a reservation that nobody will settle was not given back", err)
 		}
 	})
 }

@@ -34,7 +34,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request, who *access) {
 	err := s.ping(r.Context())
 	h.Store = &api.StoreHealth{Status: api.StatusOK, LatencyMS: present.Millis(time.Since(sent))}
 	if err != nil {
-		s.warn("the store is unavailable", err)
+		s.storeUnavailable(err)
 		h.Store.Status = api.StatusAway
 	}
 	h.States = s.policyHealth(err != nil)

@@ -32,16 +32,22 @@ func (s *Server) disable(w http.ResponseWriter, r *http.Request, who *access) {
 		until, p = disableUntil(&q)
 	}
 	s.change(w, r, p, func(name string) error {
-		s.log.Warn("a policy was switched off", "policy", name, "until", until.UTC())
-		return s.engine.Disable(name, until)
+		err := s.engine.Disable(name, until)
+		if err == nil {
+			s.log.Warn("a policy was switched off", "policy", name, "until", until.UTC())
+		}
+		return err
 	})
 }
 
 // enable serves POST /v1/policies/{name}/enable.
 func (s *Server) enable(w http.ResponseWriter, r *http.Request, who *access) {
 	s.change(w, r, who.unbound(), func(name string) error {
-		s.log.Info("a policy was switched on", "policy", name)
-		return s.engine.Enable(name)
+		err := s.engine.Enable(name)
+		if err == nil {
+			s.log.Info("a policy was switched on", "policy", name)
+		}
+		return err
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/internal/sampler"
 )
 
 func problem(code api.Code, format string, args ...any) *api.Problem {
@@ -24,8 +25,12 @@ func writeProblem(w http.ResponseWriter, p *api.Problem) {
 	write(w, p.Status, problemType, append(marshal(p), '\n'))
 }
 
-// warnEvery is how often an outage of the store is logged.
+// warnEvery is the shortest time between two warnings with the same text.
 const warnEvery = 10 * time.Second
+
+// warnings limit how often the server logs each of its warnings, so that many of one kind hide none
+// of another.
+type warnings struct{ store, proxy, giveUp sampler.Sampler }
 
 // fail converts an error to a problem, and logs what the client is not told.
 func (s *Server) fail(err error) *api.Problem {
@@ -36,13 +41,19 @@ func (s *Server) fail(err error) *api.Problem {
 		}
 	}
 	if p.Code == api.CodeStoreAway {
-		s.warn("the store is unavailable", err)
+		s.storeUnavailable(err)
 	}
 	return p
 }
 
-func (s *Server) warn(text string, err error) {
-	if _, ok := s.warned.Pass(time.Now(), warnEvery, 1); ok {
-		s.log.Warn(text, "error", err)
+func (s *Server) storeUnavailable(err error) {
+	s.warn(&s.warned.store, "the store is unavailable", err)
+}
+
+// warn logs a warning unless there was one of its kind a short time ago. The next one says how many
+// were left out.
+func (s *Server) warn(kind *sampler.Sampler, text string, err error) {
+	if skipped, ok := kind.Pass(time.Now(), warnEvery, 1); ok {
+		s.log.Warn(text, "error", err, "not_logged", skipped)
 	}
 }

@@ -1,13 +1,18 @@
 package server_test
 
 import (
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 func TestProblems(t *testing.T) {
@@ -100,4 +105,41 @@ func TestWebPagesOfOtherOriginsAreNotServed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Each warning is logged at most once in ten seconds, with the number of those that were left out.
+// One kind does not hide another.
+func TestWarningsAreSampledByKind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		const storeTimeout = time.Millisecond
+		s := setup{
+			store: hanging{memstore.New(nil)}, config: ruled(), engine: &engine.Options{StoreTimeout: storeTimeout},
+			options: &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		}.make(t)
+		logged := func() []string {
+			lines := strings.FieldsFunc(log.String(), func(r rune) bool { return r == '\n' })
+			log.Reset()
+			return lines
+		}
+		takes := func(n int) {
+			for range n {
+				ask(s, "POST", "/v1/take", `{"policy":"llm"}`)
+			}
+		}
+		const store, proxy = `msg="the store is unavailable"`, `msg="a request from a proxy could not be answered"`
+		begin := time.Now()
+		takes(4)
+		ask(s, "GET", "/auth", "", site("/stream", "192.0.2.1")...)
+		if got := logged(); len(got) != 2 || !strings.Contains(got[0], store) || !strings.Contains(got[0], "not_logged=0") ||
+			!strings.Contains(got[1], proxy) || !strings.Contains(got[1], "not_logged=0") {
+			t.Errorf("both kinds once: got %q", got)
+		}
+		time.Sleep(time.Until(begin.Add(10*time.Second + storeTimeout)))
+		takes(2)
+		if got := logged(); len(got) != 1 || !strings.Contains(got[0], store) || !strings.Contains(got[0], "not_logged=3") {
+			t.Errorf("ten seconds later: got %q", got)
+		}
+	})
 }

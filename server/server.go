@@ -14,7 +14,6 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/internal/sampler"
 )
 
 // Options holds the optional settings of a Server. The zero value is ready to use on a loopback
@@ -61,9 +60,9 @@ type Server struct {
 	forward forwarding
 	log     *slog.Logger
 	issued  *memory
-	pool    sync.Pool       // of *work
-	warned  sampler.Sampler // of warnings about the store
-	serving atomic.Int64    // listeners
+	pool    sync.Pool // of *work
+	warned  warnings
+	serving atomic.Int64 // listeners
 	closed  atomic.Bool
 	start   time.Time
 	read    time.Duration

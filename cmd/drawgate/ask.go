@@ -158,8 +158,8 @@ func (f *askFlags) cost(named bool) ([]drawgate.Cost, error) {
 	return all, nil
 }
 
-// patience returns the context of a take that may wait.
-func (f *askFlags) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+// waitContext returns the context of a take that may wait.
+func (f *askFlags) waitContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if f.wait <= 0 {
 		return context.WithCancel(ctx)
 	}

@@ -186,7 +186,7 @@ func (a *app) reserveHere(ctx context.Context, cmd *cobra.Command, f *runFlags, 
 		return nil, err
 	}
 	r.Hold = f.hold
-	ctx, cancel := f.patience(ctx)
+	ctx, cancel := f.waitContext(ctx)
 	defer cancel()
 	res, err := s.engine.Take(ctx, r)
 	w, err := present.Result(ctx, r, &res, err)

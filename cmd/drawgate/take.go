@@ -61,7 +61,7 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := f.patience(cmd.Context())
+	ctx, cancel := f.waitContext(cmd.Context())
 	defer cancel()
 	res, err := s.engine.Take(ctx, r)
 	if errors.Is(err, drawgate.ErrNeedsReserve) {
