@@ -104,10 +104,12 @@ func (r LimitResult) ResetAt() time.Time { return time.UnixMicro(r.reset) }
 // ResetAfter returns how long after the decision ResetAt is.
 func (r LimitResult) ResetAfter() time.Duration { return duration(max(0, r.reset-r.at)) }
 
-// Part returns what remains as a fraction of the limit's amount; 0 if the amount is 0.
-func (r LimitResult) Part() float64 { return part(r.Remaining, r.Limit) }
+// Part returns what remains as a fraction of Max; 0 if Max is 0. It is not a fraction of the
+// amount, of which headroom and higher priorities keep a part: of a limit that nobody uses, all of
+// Max is left.
+func (r LimitResult) Part() float64 { return part(r.Remaining, r.Max) }
 
-func part(remaining int64, l *Limit) float64 { return float64(remaining) / float64(max(1, l.Amount)) }
+func part(remaining, most int64) float64 { return float64(remaining) / float64(max(1, most)) }
 
 // Refused reports whether this limit refuses the take.
 func (r LimitResult) Refused() bool { return r.RetryAfter > 0 }
@@ -210,14 +212,14 @@ func (d *Decision) ResetAfter() time.Duration {
 	return t.ResetAfter()
 }
 
-// Tightest returns the limit with the smallest ratio of remaining to amount, which is the one that
-// headers describe. It is false for an empty decision.
+// Tightest returns the limit with the smallest [LimitResult.Part], the first of several; it is the
+// one that headers describe. It is false for an empty decision.
 func (d *Decision) Tightest() (LimitResult, bool) {
 	best, bb, bi := math.Inf(1), -1, 0
 	for b := range d.Buckets() {
 		plan := d.bucket(b)
 		for i := range plan.specs {
-			if f := part(d.result(b, i).Remaining, &plan.policy.Limits[i]); f < best {
+			if f := part(d.result(b, i).Remaining, plan.specs[i].Effective[d.priority]); f < best {
 				best, bb, bi = f, b, i
 			}
 		}

@@ -259,3 +259,32 @@ func TestResetAfter(t *testing.T) {
 		}
 	})
 }
+
+// TestTightestIsByWhatMayBeUsed: headroom, what is kept for higher priorities, and a burst that is
+// smaller than the amount make no limit look used up that nobody has used.
+func TestTightestIsByWhatMayBeUsed(t *testing.T) {
+	t.Parallel()
+	used := rolling(10, time.Hour)
+	for name, unused := range map[string]drawgate.Limit{
+		"headroom": {Kind: drawgate.Rolling, Window: time.Hour, Amount: 100, Headroom: drawgate.Percent(90)},
+		"kept":     {Kind: drawgate.Rolling, Window: time.Hour, Amount: 100, ReservedByPriority: map[int]drawgate.Share{5: drawgate.Percent(90)}},
+		"burst":    {Kind: drawgate.Bucket, Window: time.Hour, Amount: 100, Burst: 10},
+	} {
+		unused.Name, unused.Unit = "unused", "tokens"
+		l := local(t, policy(unused, used))
+		take(t, l, "k", 5)
+		st, err := l.Status(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tight, ok := st.Tightest()
+		if !ok || tight.Limit.Name != used.Name || tight.Part() != 0.5 || st.Remaining() != 5 {
+			t.Errorf("%s: got %s with a part of %v, want %s with half of it left", name, tight.Limit.Name, tight.Part(), used.Name)
+		}
+		for r := range st.Limits() {
+			if r.Limit.Name == "unused" && r.Part() != 1 {
+				t.Errorf("%s: a part of %v is left of a limit that nobody used", name, r.Part())
+			}
+		}
+	}
+}

@@ -33,7 +33,7 @@ var (
 	ErrQueueFull = errors.New("drawgate: the queue is full")
 	// ErrDeadline means that the caller's deadline, or the policy's bound on waiting, cannot be met
 	// or has passed. An error that is ErrDeadline is context.DeadlineExceeded as well, and the
-	// *[LimitedError] of the last refusal if there was one.
+	// *[LimitedError] of the last refusal if there was one, or a Queued one if callers are ahead.
 	ErrDeadline = errors.New("drawgate: the deadline cannot be met")
 	// ErrIDOpen means that a reservation with this id but another grant is open: an earlier use of
 	// the id that has not ended. Nothing was taken.
@@ -156,7 +156,7 @@ func (e *LimitedError) Error() string {
 // deadlineError ends waiting. It matches ErrDeadline, context.DeadlineExceeded and the last
 // refusal.
 type deadlineError struct {
-	text    string // "" if refusal says it
+	text    string // "" if refusal says it; always set if that is because others wait in front
 	refusal error  // may be nil
 }
 
@@ -165,7 +165,7 @@ func (e *deadlineError) Error() string {
 	if e.text != "" {
 		text += ": " + e.text
 	}
-	if e.refusal != nil {
+	if q, ok := errors.AsType[*LimitedError](e.refusal); e.refusal != nil && (!ok || !q.Queued) {
 		text += ": " + strings.TrimPrefix(e.refusal.Error(), "drawgate: ")
 	}
 	return text

@@ -85,7 +85,8 @@ func (l *Limiter) enter(ctx context.Context, t *Take) (w *waiter, d Decision, at
 	place := q.places.Next(t.Priority, q.now())
 	if at = q.ahead(t, place); at >= 0 {
 		defer q.mu.Unlock()
-		if err = reachable(ctx, max(0, time.Until(q.lines[t.Buckets[at].Key].earliest)), nil); err == nil {
+		front := q.inFront(t, at)
+		if err = reachable(ctx, front.EarliestRetry, &front); err == nil {
 			w, err = q.join(t, at, place)
 		}
 		return w, d, at, err
@@ -107,16 +108,17 @@ func (l *Limiter) enter(ctx context.Context, t *Take) (w *waiter, d Decision, at
 	return w, d, at, err
 }
 
-// reachable returns ErrDeadline if ctx ends before earliest has passed.
+// reachable returns ErrDeadline if ctx ends before earliest has passed. d is the refusal.
 func reachable(ctx context.Context, earliest time.Duration, d *Decision) error {
 	end, ok := ctx.Deadline()
 	if !ok || time.Until(end) > earliest {
 		return nil
 	}
-	if d == nil {
-		return &deadlineError{text: fmt.Sprintf("other callers are ahead in the queue for at least %v", earliest)}
+	e := &deadlineError{refusal: d.Err()}
+	if d.Reason == Queued {
+		e.text = fmt.Sprintf("other callers are ahead in the queue for at least %v", earliest)
 	}
-	return &deadlineError{refusal: d.Err()}
+	return e
 }
 
 // waitTurn waits in line until t passes. last is the refusal that brought it here; empty if it has
@@ -128,7 +130,11 @@ func (l *Limiter) waitTurn(ctx context.Context, t *Take, w *waiter, last Decisio
 	attempt := 1
 	for ask := last.Buckets() == 0; ; ask = true {
 		if ctx.Err() != nil {
-			return last, t.ended(ctx, &last)
+			refusal := last
+			if last.Buckets() == 0 { // it never was in front
+				refusal = l.queue.stillBehind(t, w)
+			}
+			return last, t.ended(ctx, &refusal)
 		}
 		if l.queue.front(t, w) {
 			if ask {

@@ -98,15 +98,36 @@ func (q *waitQueue) queued(t *Take) (Decision, bool) {
 	if after == 0 {
 		return Decision{}, false
 	}
+	return behind(t, at, after, after), true
+}
+
+// behind is the refusal of a take because others wait in front at bucket at. It describes only that
+// bucket.
+func behind(t *Take, at int, after, earliest time.Duration) Decision {
 	d := Decision{
-		Reason: Queued, RetryAfter: after, EarliestRetry: after, at: time.Now().UnixMicro(), plan: t.Buckets[at].Plan, first: uint8(at), priority: uint8(t.Priority),
+		Reason: Queued, RetryAfter: after, EarliestRetry: earliest, at: time.Now().UnixMicro(), plan: t.Buckets[at].Plan, first: uint8(at), priority: uint8(t.Priority),
 	}
 	var out [MaxLimits]record.Result
 	for j := range out {
 		out[j].ResetAt = d.at + after.Microseconds()
 	}
 	d.results(d.plan, &out)
-	return d, true
+	return d
+}
+
+// inFront is the refusal of a take that waits, or would wait, in the line of bucket at: others are
+// in front, who try again at the instants that the line knows. q.mu is held.
+func (q *waitQueue) inFront(t *Take, at int) Decision {
+	ln := q.lines[t.Buckets[at].Key]
+	earliest := max(0, time.Until(ln.earliest))
+	return behind(t, at, max(time.Millisecond, earliest, time.Until(ln.next)), earliest)
+}
+
+// stillBehind is inFront for a take that has waited.
+func (q *waitQueue) stillBehind(t *Take, w *waiter) Decision {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.inFront(t, w.at)
 }
 
 // join puts a take into the line of bucket i. Turn says when it should try. q.mu is held.

@@ -63,7 +63,7 @@ type environment struct {
 	defaults    []choice // stores that the presets in use start from
 	prefix      choice   // the prefix that a preset in use starts from
 	folder      folder   // what relative paths are relative to
-	httpDoor    bool     // the preset http-api is in use
+	httpPreset  bool     // the preset http-api is in use
 	redisAsked  bool     // a preset or a variable asks for Redis
 	distributed bool     // ENABLE_DISTRIBUTED_RATE_LIMITING=true
 }

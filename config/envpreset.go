@@ -172,7 +172,7 @@ func (e *environment) httpAPI() {
 	if asked == 0 {
 		return
 	}
-	e.redisAsked, e.httpDoor = true, true
+	e.redisAsked, e.httpPreset = true, true
 	policies := e.use(HTTPAPI)
 	for _, s := range append(scopes, "task") {
 		p := policies[s]

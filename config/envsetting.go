@@ -43,7 +43,7 @@ func (e *environment) settle(c *Config) Problems {
 			c.origins[setting] = "environment: " + name
 		}
 	}
-	if f := &c.Server.ForwardAuth; e.httpDoor && len(f.Shared) == 0 && len(f.Describe) == 0 {
+	if f := &c.Server.ForwardAuth; e.httpPreset && len(f.Shared) == 0 && len(f.Describe) == 0 {
 		f.Shared, f.Describe = []string{"api"}, []string{"ip"}
 		c.origins["server.forward_auth"] = "preset " + HTTPAPI
 	}

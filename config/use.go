@@ -105,7 +105,7 @@ var fixed = []struct {
 	{"start_full", func(c *Config) any { return c.StartFull }},
 	{"server", func(c *Config) any { return c.Server }},
 	{"telemetry", func(c *Config) any { return c.Telemetry }},
-	{"gateway", func(c *Config) any { return c.Gateway.withCallers(&Gateway{}) }},
+	{"gateway", func(c *Config) any { return c.Gateway.withUse(&Gateway{}) }},
 	{"envoy", func(c *Config) any { return c.Envoy.withFiles(&Envoy{}) }},
 }
 
@@ -120,8 +120,9 @@ func needsRestart(old, next *Config) (keys []string) {
 	return keys
 }
 
-// filesOfEnvoy are the settings of [Envoy.withFiles].
-var filesOfEnvoy = []string{"envoy.configs", "envoy.merge", "envoy.windows"}
+// reread are settings that are put in force at each reload, though others of their key are fixed:
+// see [Envoy.withFiles] and [Gateway.withUse].
+var reread = []string{"envoy.configs", "envoy.merge", "envoy.windows", "gateway.upstreams", "gateway.keys", "gateway.prices"}
 
 // withFiles returns the settings with another one's files, which are read again at each reload.
 func (v *Envoy) withFiles(of *Envoy) Envoy {
@@ -130,17 +131,12 @@ func (v *Envoy) withFiles(of *Envoy) Envoy {
 	return e
 }
 
-// withCallers returns the settings with another one's upstreams, keys and prices, which are put in
+// withUse returns the settings with what another one says of upstreams and callers, which is put in
 // force at each reload.
-func (g *Gateway) withCallers(of *Gateway) Gateway {
-	n := *g
-	n.Upstreams, n.Keys, n.Prices = of.Upstreams, of.Keys, of.Prices
-	return n
-}
-
-// ofCallers reports whether a setting is one of [Gateway.withCallers].
-func ofCallers(setting string) bool {
-	return slices.ContainsFunc([]string{"gateway.upstreams", "gateway.keys", "gateway.prices"}, func(s string) bool { return strings.HasPrefix(setting, s) })
+func (g *Gateway) withUse(of *Gateway) Gateway {
+	k := *g
+	k.Upstreams, k.Keys, k.Prices = of.Upstreams, of.Keys, of.Prices
+	return k
 }
 
 // keeping returns a copy of the configuration that keeps the fixed values of now. restart names
@@ -150,10 +146,10 @@ func (c *Config) keeping(now *Config, restart []string) *Config {
 	k.Store, k.Prefix, k.MaxBuckets, k.Instances = now.Store, now.Prefix, now.MaxBuckets, now.Instances
 	k.StoreTimeout, k.WarnEvery, k.StartFull = now.StoreTimeout, now.WarnEvery, now.StartFull
 	k.Server, k.Telemetry, k.Envoy = now.Server, now.Telemetry, now.Envoy.withFiles(&c.Envoy)
-	k.Gateway = now.Gateway.withCallers(&c.Gateway)
+	k.Gateway = now.Gateway.withUse(&c.Gateway)
 	kept := func(setting string) bool {
 		key, _, _ := strings.Cut(setting, ".")
-		return slices.Contains(restart, key) && !slices.Contains(filesOfEnvoy, setting) && !ofCallers(setting)
+		return slices.Contains(restart, key) && !slices.ContainsFunc(reread, func(name string) bool { return strings.HasPrefix(setting, name) })
 	}
 	k.origins, k.at = combine(now.origins, c.origins, kept), combine(now.at, c.at, kept)
 	k.paths = nil

@@ -126,12 +126,3 @@ func otherBuckets(r, q *rules.Rule) bool {
 func nameOrPlace(list []rules.Rule, i int) string {
 	return cmp.Or(list[i].Name, fmt.Sprintf("#%d", i+1))
 }
-
-// ruleName returns a unique name for a rule of a list. Names are in quotes, so that none looks like
-// a position.
-func ruleName(list []rules.Rule, i int) string {
-	if list[i].Name != "" {
-		return fmt.Sprintf("%q", list[i].Name)
-	}
-	return fmt.Sprintf("#%d", i+1)
-}

@@ -104,17 +104,15 @@ func (e *Engine) Ask(policy, tenant, key string, costs ...drawgate.Cost) (drawga
 	return drawgate.Ask{Limiter: p.of(e.tenant(tenant), key, p.plain).own, Tenant: tenant, Key: key, Costs: costs}, nil
 }
 
-// AskApplied is [Engine.Ask] for what a rule applies, with the rule's amounts.
+// AskApplied is [Engine.Ask] for a bucket of a Result, with the amounts by which the request was
+// counted there: those of the rule, or of an override. They stay the same if the configuration is
+// replaced. The bucket of a shadow is the shadow's own. If a is not from a Result, it is
+// [Engine.Ask].
 func (e *Engine) AskApplied(a *Applied, costs ...drawgate.Cost) (drawgate.Ask, error) {
-	ask, err := e.Ask(a.Policy, a.Tenant, a.Key, costs...)
-	s := e.state.Load()
-	if err != nil || a.Rule < 0 || a.Rule >= len(s.config.Rules) || s.policies[a.Policy] == nil {
-		return ask, err
+	if a.limiter == nil {
+		return e.Ask(a.Policy, a.Tenant, a.Key, costs...)
 	}
-	if v := s.byRule[useOf{ruleName(s.config.Rules, a.Rule), a.Policy}]; v != nil {
-		ask.Limiter = s.policies[a.Policy].of(e.tenant(a.Tenant), a.Key, v).own
-	}
-	return ask, nil
+	return drawgate.Ask{Limiter: a.limiter, Tenant: a.Tenant, Key: a.Key, Costs: costs}, nil
 }
 
 // tenant returns t, or the engine's own tenant if t is empty.

@@ -16,6 +16,7 @@ type scratch struct {
 	matches  rules.Matches
 	enforced []drawgate.Ask
 	shadow   []drawgate.Ask
+	asked    []drawgate.Ask // one for each Applied, also if it is disabled
 	costs    []drawgate.Cost
 	known    []bool // per cost of the request: some policy counts its unit
 	spared   bool   // a policy that counts requests is disabled
@@ -28,7 +29,8 @@ func (sc *scratch) clear() {
 	sc.matches.Clear()
 	clear(sc.enforced)
 	clear(sc.shadow)
-	sc.enforced, sc.shadow, sc.costs, sc.known = sc.enforced[:0], sc.shadow[:0], sc.costs[:0], sc.known[:0]
+	clear(sc.asked)
+	sc.enforced, sc.shadow, sc.asked, sc.costs, sc.known = sc.enforced[:0], sc.shadow[:0], sc.asked[:0], sc.costs[:0], sc.known[:0]
 	sc.never, sc.failed, sc.spared = nil, nil, false
 }
 
@@ -39,6 +41,7 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 		p, err := s.find(a.Policy)
 		if err != nil && s.config.Off {
 			res.Applied = append(res.Applied, Applied{Rule: -1, Policy: a.Policy, Tenant: a.Tenant, Key: a.Key, Bucket: -1, Disabled: true})
+			sc.asked = append(sc.asked, drawgate.Ask{})
 			continue
 		}
 		if err != nil {
@@ -190,8 +193,10 @@ func same(a, b string) bool {
 func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (err error) {
 	a.Bucket, a.Disabled = -1, u.policy.disabled.now()
 	sc.spared = sc.spared || a.Disabled && u.policy.plain.own.Plan().CountsRequests()
+	a.limiter = u.variant.limiter(a.Shadow)
+	ask := drawgate.Ask{Limiter: a.limiter, Tenant: a.Tenant, Key: a.Key, Costs: u.costs}
+	sc.asked = append(sc.asked, ask)
 	if !a.Disabled {
-		ask := drawgate.Ask{Limiter: u.variant.limiter(a.Shadow), Tenant: a.Tenant, Key: a.Key, Costs: u.costs}
 		switch {
 		case a.Shadow && r.Hold == 0 && ask.Limiter.Plan().NeedsHold():
 			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: -1, Err: drawgate.ErrNeedsReserve})

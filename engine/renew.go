@@ -4,48 +4,90 @@ import (
 	"slices"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// useOf identifies what a rule applies, across configurations.
-type useOf struct{ rule, policy string }
+// renewal finds the limiters that count the buckets of a take that waits while the configuration is
+// replaced. It is for one goroutine.
+type renewal struct {
+	engine   *Engine
+	request  Request
+	asks     []drawgate.Ask
+	state    *state              // the configuration that limiters are of
+	limiters []*drawgate.Limiter // by bucket; nil: as at the beginning
+}
 
 // renew returns a func that tells a waiting take which limiters count its buckets after the
-// configuration was replaced; nil if the take does not wait. The buckets stay the same. If a policy
-// or a rule is gone, they are counted as before, or by the policy's own amounts.
-func (e *Engine) renew(s *state, r *Request, res *Result) func(int) *drawgate.Limiter {
+// configuration was replaced; nil if the take does not wait.
+func (e *Engine) renew(s *state, r *Request, asks []drawgate.Ask) func(int) *drawgate.Limiter {
 	if !r.Wait {
 		return nil
 	}
-	enforced := slices.DeleteFunc(slices.Clone(res.Applied), func(a Applied) bool { return a.Bucket < 0 })
-	return func(i int) (l *drawgate.Limiter) {
-		now := e.state.Load()
-		if now == s {
-			return nil
-		}
-		for k := range enforced {
-			if a := &enforced[k]; a.Bucket == i && now.policies[a.Policy] != nil {
-				own := e.own(now, s.config.Rules, a)
-				if l == nil {
-					l = own
-				} else if both, err := lower(l, own); err == nil {
-					l = both
-				}
-			}
-		}
-		return l
-	}
+	n := &renewal{engine: e, request: *r, asks: asks, state: s, limiters: make([]*drawgate.Limiter, len(asks))}
+	return n.limiter
 }
 
-// own returns the limiter by which a configuration counts what a rule of an earlier one applied.
-// The configuration must have the policy.
-func (e *Engine) own(s *state, before []rules.Rule, a *Applied) *drawgate.Limiter {
-	p := s.policies[a.Policy]
-	v := p.plain
-	if a.Rule >= 0 {
-		if u := s.byRule[useOf{ruleName(before, a.Rule), a.Policy}]; u != nil {
-			v = u
+// limiter returns the limiter of bucket i under the configuration in force.
+func (n *renewal) limiter(i int) *drawgate.Limiter {
+	if now := n.engine.state.Load(); now != n.state {
+		n.state, n.limiters = now, n.engine.recount(now, &n.request, n.asks)
+	}
+	return n.limiters[i]
+}
+
+// recount returns the limiters by which a configuration counts the buckets of a take that began
+// under another one. The buckets stay the same.
+//
+// The rules are asked again, because no name or position of a rule says which of the new ones
+// stands for an old one. A bucket in which the request would not be counted any more is counted by
+// the policy's own amounts for the key. The limiter is nil, and the bucket is counted as before, if
+// there is no such policy, or if the rules fail on this request before they name the bucket.
+func (e *Engine) recount(s *state, r *Request, asks []drawgate.Ask) []*drawgate.Limiter {
+	sc, _ := e.pool.Get().(*scratch)
+	defer func() {
+		sc.clear()
+		e.pool.Put(sc)
+	}()
+	var res Result
+	err := e.gather(s, r, sc, &res)
+	list := make([]*drawgate.Limiter, len(asks))
+	for i := range asks {
+		bucket := Applied{Policy: asks[i].Limiter.Plan().Name(), Tenant: asks[i].Tenant, Key: asks[i].Key}
+		for k := range res.Applied {
+			if a := &res.Applied[k]; a.limiter != nil && e.equal(a, &bucket) {
+				list[i] = lowest(list[i], a.limiter)
+			}
+		}
+		if p := s.policies[bucket.Policy]; p != nil && list[i] == nil && err == nil {
+			list[i] = p.of(e.tenant(bucket.Tenant), bucket.Key, p.plain).own
 		}
 	}
-	return p.of(e.tenant(a.Tenant), a.Key, v).own
+	return list
+}
+
+// lowest returns a limiter with the lower amounts of two limiters of one policy; b if a is nil.
+func lowest(a, b *drawgate.Limiter) *drawgate.Limiter {
+	if a == nil {
+		return b
+	}
+	if both, err := lower(a, b); err == nil {
+		return both
+	}
+	return a
+}
+
+// asksNow returns what a take that began under a configuration asked, to be kept: with the limiters
+// that count its buckets by now.
+func (e *Engine) asksNow(before *state, r *Request, asks []drawgate.Ask) []drawgate.Ask {
+	list := slices.Clone(asks)
+	var limiters []*drawgate.Limiter
+	if now := e.state.Load(); now != before {
+		limiters = e.recount(now, r, asks)
+	}
+	for i := range list {
+		list[i].Costs = slices.Clone(list[i].Costs)
+		if limiters != nil && limiters[i] != nil {
+			list[i].Limiter = limiters[i]
+		}
+	}
+	return list
 }

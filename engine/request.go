@@ -37,6 +37,10 @@ type Request struct {
 	Priority     int            // 0 to drawgate.MaxPriority
 	Within       string         // unless "": only buckets of this tenant may count the request; otherwise the error is ErrOtherTenant and nothing is taken
 	Labels       []drawgate.Label
+
+	// Attempts says that this take is one of several attempts to decide the same request; nil means
+	// that it is the only one.
+	Attempts *Attempts
 }
 
 // Set describes a part of a request, such as one of a proxy's descriptors, and what that part
@@ -64,7 +68,13 @@ type Result struct {
 	Unmatched   bool                  // no rule matched that is not in shadow, for no Set, and no policy was named
 
 	shadowHold *drawgate.Reservation // of the shadows
+	asked      []drawgate.Ask
 }
+
+// Asked returns what a take that failed asked of each enforced bucket, by [Applied.Bucket]: the
+// costs, and the limiter that counts the bucket. It serves to describe a refusal that is an error,
+// such as the end of a wait. It is nil if there is no error.
+func (r *Result) Asked() []drawgate.Ask { return r.asked }
 
 // Applied is one policy that counts a request.
 type Applied struct {
@@ -78,6 +88,8 @@ type Applied struct {
 	Disabled  bool // the policy is: see [Engine.Disable]
 	NeverFits bool // one of its limits can never grant the cost: the reason for [drawgate.ErrNeverFits]
 	Bucket    int  // position in the Decision, the same for all Sets that use the bucket; -1 if it is in shadow or disabled
+
+	limiter *drawgate.Limiter // counts its bucket, with the amounts of the rule or of an override; nil if there is no such policy
 }
 
 // How a shadow differs from what is enforced.

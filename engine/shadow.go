@@ -33,21 +33,57 @@ type shadowAnswer struct {
 	err         error
 }
 
+// Attempts lets several takes count as one request for its shadows, such as one that asks at once
+// and a second one that waits. The first take evaluates the shadows, and [Attempts.End] compares
+// them with the answer that was given to the caller. The zero value is ready to use, for one
+// request. It is not safe for concurrent use.
+type Attempts struct {
+	begun   bool
+	shadow  []Shadow             // of the first take
+	compare func(*Result, error) // nil: there is no shadow to evaluate
+}
+
+// End adds the shadows to the result of the last take, whose error is err. Until then no Result of
+// the attempts has any, nor their holds. It must be called once.
+func (a *Attempts) End(res *Result, err error) {
+	res.Shadow = append(res.Shadow[:0], a.shadow...)
+	if a.compare != nil {
+		a.compare(res, err)
+	}
+}
+
+// beginShadows begins to evaluate the shadows of a take. It returns the func that compares them
+// with the enforced take; nil if there is none, or if it is left to the Attempts of the request.
+func (e *Engine) beginShadows(ctx context.Context, r *Request, sc *scratch, res *Result) (compare func(*Result, error)) {
+	a := r.Attempts
+	if (a == nil || !a.begun) && len(sc.shadow) > 0 {
+		compare = e.evaluate(ctx, r, sc)
+	}
+	if a == nil {
+		return compare
+	}
+	if !a.begun {
+		*a = Attempts{begun: true, shadow: slices.Clone(res.Shadow), compare: compare}
+	}
+	res.Shadow = res.Shadow[:0]
+	return nil
+}
+
 // evaluate takes from policies in shadow, at the same time as the enforced take: it can neither
 // fail nor change that, and delays it by ShadowGrace at most. It returns a func that waits for the
-// answer and compares; its argument is the error of the enforced take.
-func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Result) func(error) {
+// answer and compares it with the result and the error of the enforced take.
+func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch) func(*Result, error) {
 	if failed := sc.failed; failed != nil {
-		return func(err error) { e.compare(&shadowAnswer{err: failed}, res, err) }
+		return func(res *Result, err error) { e.compare(&shadowAnswer{err: failed}, res, err) }
 	}
 	if e.local {
 		a := shadow(ctx, r, sc.shadow) // does not wait
-		return func(err error) { e.compare(&a, res, err) }
+		return func(res *Result, err error) { e.compare(&a, res, err) }
 	}
 	select {
 	case e.shadows <- struct{}{}:
 	default:
-		return func(err error) { e.compare(&shadowAnswer{err: errBusy}, res, err) }
+		return func(res *Result, err error) { e.compare(&shadowAnswer{err: errBusy}, res, err) }
 	}
 	asks, own := slices.Clone(sc.shadow), *r
 	for i := range asks { // the shadow may look at these after the answer, when their owners reuse them
@@ -61,7 +97,7 @@ func (e *Engine) evaluate(ctx context.Context, r *Request, sc *scratch, res *Res
 		defer cancel()
 		got <- shadow(ctx, &own, asks)
 	}()
-	return func(err error) {
+	return func(res *Result, err error) {
 		timer := time.NewTimer(cmp.Or(e.opts.ShadowGrace, shadowGrace))
 		defer timer.Stop()
 		select {

@@ -29,7 +29,6 @@ type state struct {
 	policies map[string]*policy // all of them
 	set      *rules.Set
 	uses     []use // by rules.Applied.Index
-	byRule   map[useOf]*variant
 }
 
 // policy is a policy in force.
@@ -111,7 +110,7 @@ func (s *state) names() []string { return slices.Sorted(maps.Keys(s.policies)) }
 
 // compile compiles a configuration. old may be nil.
 func (e *Engine) compile(c Config, old *state) (*state, error) {
-	s := &state{config: c, policies: make(map[string]*policy, len(c.Policies)), byRule: map[useOf]*variant{}}
+	s := &state{config: c, policies: make(map[string]*policy, len(c.Policies))}
 	s.config.Policies = c.Listed()
 	shadowed := inShadow(&c)
 	var errs []error
@@ -212,9 +211,6 @@ func (s *state) apply(i int, r *rules.Rule) (errs []error) {
 			}
 		}
 		s.uses = append(s.uses, u)
-		if id := (useOf{ruleName(s.config.Rules, i), a.Policy}); s.byRule[id] == nil {
-			s.byRule[id] = u.variant
-		}
 	}
 	return errs
 }

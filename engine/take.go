@@ -26,19 +26,19 @@ func (e *Engine) TakeInto(ctx context.Context, r *Request, res *Result) error {
 		return err
 	}
 	sc.spare()
-	var compare func(error)
-	if len(sc.shadow) > 0 {
-		compare = e.evaluate(ctx, r, sc, res)
-	}
+	compare := e.beginShadows(ctx, r, sc, res)
 	err := sc.never
 	if err == nil {
 		err = e.enforce(ctx, s, r, sc.enforced, res)
 	}
-	if err != nil && errors.Is(err, drawgate.ErrNeverFits) {
-		neverFits(r, sc.enforced, res)
+	if err != nil {
+		res.asked = e.asksNow(s, r, sc.enforced)
+		if errors.Is(err, drawgate.ErrNeverFits) {
+			neverFits(r, sc.enforced, res)
+		}
 	}
 	if compare != nil {
-		compare(err)
+		compare(res, err)
 	}
 	return err
 }
@@ -113,7 +113,7 @@ func (e *Engine) enforce(ctx context.Context, s *state, r *Request, asks []drawg
 		return err
 	}
 	req := request(r, asks)
-	req.Wait, req.RefreshLimiter = r.Wait, e.renew(s, r, res)
+	req.Wait, req.RefreshLimiter = r.Wait, e.renew(s, r, asks)
 	res.Decision, res.Reservation, err = l.Take(ctx, req)
 	return err
 }

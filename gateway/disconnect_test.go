@@ -93,7 +93,7 @@ func (b *bench) charged(calls int) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var output, held int64
+	var output, held, unknown int64
 	for _, e := range b.events {
 		if e.Outcome != outbound.Succeeded && e.Outcome != outbound.GaveUp && e.Outcome != outbound.NotGranted {
 			b.Errorf("a call %v: %v", e.Outcome, e.Err)
@@ -102,6 +102,9 @@ func (b *bench) charged(calls int) {
 			if u.Unit == llm.UnitOutputTokens {
 				output += u.N
 			}
+		}
+		if e.Outcome == outbound.GaveUp && e.Used == nil {
+			unknown += 200 // its caller left before the answer: the estimate stands if it was sent
 		}
 		for _, u := range e.Estimate {
 			if u.Unit == llm.UnitOutputTokens && e.Outcome != outbound.NotGranted {
@@ -117,7 +120,7 @@ func (b *bench) charged(calls int) {
 		b.Errorf("%d requests are charged, %d reached the provider", used["rpm"], requests)
 	case used[llm.UnitInputTokens] < input:
 		b.Errorf("%d tokens of input are charged, the provider counts %d", used[llm.UnitInputTokens], input)
-	case used[llm.UnitOutputTokens] != output || output >= held:
+	case used[llm.UnitOutputTokens] < output || used[llm.UnitOutputTokens] > output+unknown || output+unknown >= held:
 		b.Errorf("%d tokens of output are charged; they were settled with %d, and reserved with %d", used[llm.UnitOutputTokens], output, held)
 	}
 	if n := b.used("caller", "alice")["running"]; n != 0 {
@@ -158,8 +161,8 @@ func TestOutputIsChargedAsDelivered(t *testing.T) {
 				words = u.N
 			}
 		}
-		if least := int64(strings.Count(got, "}\n\n") - 3); words < least || words > 200 { // three events precede the words
-			t.Errorf("%d tokens of output are charged, want %d that were delivered, and at most the 200 that were reserved:\n%s", words, least, got)
+		if least := int64(strings.Count(got, "}\n\n") - 3); words < least || words > max(200, int64(bytes)) { // three events precede the words
+			t.Errorf("%d tokens of output are charged, want %d that were delivered, and no more than bytes:\n%s", words, least, got)
 		}
 	}
 }

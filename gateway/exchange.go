@@ -152,8 +152,8 @@ func parseTimeout(text string) (time.Duration, bool) {
 const (
 	readTimeout = 30 * time.Second // for the next piece
 	readWhole   = 10 * time.Minute
-	discardTime = 5 * time.Second
-	discardMost = 64 << 20 // bytes of a request that is too large, which are read so that its sender reads the answer
+	discardTime = 5 * time.Second // for the next piece of a request that is not wanted
+	discardMost = 64 << 20        // bytes of a request that is too large, which are read so that its sender reads the answer
 	firstBuffer = 64 << 10
 )
 
@@ -174,7 +174,7 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 	}
 	var b bytes.Buffer
 	b.Grow(int(min(max(x.r.ContentLength, 0)+bytes.MinRead, firstBuffer)))
-	switch n, err := b.ReadFrom(io.LimitReader(&steady{x, time.Now().Add(readWhole)}, most+1)); {
+	switch n, err := b.ReadFrom(io.LimitReader(&steady{x, readTimeout, time.Now().Add(readWhole)}, most+1)); {
 	case err != nil:
 		return nil, &refusal{kind: llm.BadRequest, message: "the request could not be read to its end: it was cut off, or came too slowly"}
 	case n > most:
@@ -198,13 +198,14 @@ func (x *exchange) reserve() bool {
 
 // steady reads a request that has to keep coming.
 type steady struct {
-	x   *exchange
-	end time.Time
+	x    *exchange
+	next time.Duration // for each piece
+	end  time.Time     // of all
 }
 
 // Read implements io.Reader.
 func (s *steady) Read(p []byte) (int, error) {
-	next := time.Now().Add(readTimeout)
+	next := time.Now().Add(s.next)
 	if next.After(s.end) {
 		next = s.end
 	}
@@ -218,8 +219,7 @@ func (x *exchange) discard() {
 	if x.r.Header.Get("Expect") != "" {
 		return
 	}
-	_ = x.rc.SetReadDeadline(time.Now().Add(discardTime)) // a test's recorder has none
-	_, _ = io.CopyN(io.Discard, x.r.Body, discardMost)    // nothing is expected of it
+	_, _ = io.CopyN(io.Discard, &steady{x, discardTime, time.Now().Add(readWhole)}, discardMost) // nothing is expected of it
 	x.w.Header().Set("Connection", "close")
 }
 

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +96,8 @@ type bench struct {
 	server *httptest.Server // the gateway's; nil in a bubble
 	behind *httptest.Server // the provider's; nil in a bubble
 
+	inside atomic.Int64 // requests that the gateway is serving; not in a bubble
+
 	mu     sync.Mutex
 	events []outbound.Event // guarded by mu
 }
@@ -110,7 +114,11 @@ func newBench(t *testing.T, change func(*setup)) *bench {
 	b.behind = httptest.NewServer(s.upstream)
 	t.Cleanup(b.behind.Close)
 	b.build(s, b.behind.URL)
-	b.server = httptest.NewServer(b.h)
+	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.inside.Add(1)
+		defer b.inside.Add(-1)
+		b.h.ServeHTTP(w, r)
+	}))
 	t.Cleanup(b.server.Close)
 	return b
 }
@@ -241,8 +249,8 @@ func (b *bench) do(r *http.Request) (got reply) {
 	if b.server == nil {
 		r.RemoteAddr = "192.0.2.1:1234"
 		w := httptest.NewRecorder()
-		b.h.ServeHTTP(w, r)
-		return reply{w.Code, w.Header(), w.Body.String(), nil}
+		err := b.serve(w, r)
+		return reply{w.Code, w.Header(), w.Body.String(), err}
 	}
 	resp, err := b.server.Client().Do(r)
 	if err != nil {
@@ -253,16 +261,29 @@ func (b *bench) do(r *http.Request) (got reply) {
 	return reply{resp.StatusCode, resp.Header, string(body), err}
 }
 
+// serve lets the gateway answer. The error is http.ErrAbortHandler if it breaks the answer off.
+func (b *bench) serve(w http.ResponseWriter, r *http.Request) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			if err, _ = v.(error); !errors.Is(err, http.ErrAbortHandler) {
+				panic(v)
+			}
+		}
+	}()
+	b.h.ServeHTTP(w, r)
+	return nil
+}
+
 // call makes a call and reads the answer.
 func (b *bench) call(name string, stream bool, prompt string, headers ...string) reply {
 	b.Helper()
 	return b.do(b.request(b.Context(), name, stream, prompt, headers...))
 }
 
-// settled waits until no call holds units any more.
+// settled waits until no call holds units any more, and all were observed.
 func (b *bench) settled() {
 	b.Helper()
-	b.until("calls have ended", func() bool { return b.h.UnderWay() == 0 })
+	b.until("calls have ended", func() bool { return b.inside.Load() == 0 && b.h.UnderWay() == 0 })
 }
 
 // until waits for something that happens by itself.

@@ -188,33 +188,47 @@ func TestErrorEventsStandAlone(t *testing.T) {
 	}
 }
 
-// TestSilentProviders: an answer that does not come, or does not end, is given up.
+// TestSilentProviders: an answer that does not come, or does not end, is given up, and its caller
+// knows.
+//
+// req: C12
 func TestSilentProviders(t *testing.T) {
 	t.Parallel()
-	limits := func(s *setup) {
-		for i := range s.config.Upstreams {
-			s.config.Upstreams[i].Silence, s.config.Upstreams[i].Duration = 50*time.Millisecond, 500*time.Millisecond
-		}
-	}
 	for name := range apis {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t, limits)
-			if got := b.call(name, false, "Hello!\nsimulate: fault=stall"); got.status != http.StatusGatewayTimeout {
-				t.Errorf("an answer that does not come: got %d %s, want 504", got.status, got.body)
+		inBubble(t, func(s *setup) {
+			for i := range s.config.Upstreams {
+				s.config.Upstreams[i].Silence, s.config.Upstreams[i].Duration = time.Minute, 10*time.Minute
+				s.config.Upstreams[i].Breaker = outbound.Breaker{Failures: -1}
 			}
-			for _, fault := range []string{"stall after=2", "endless"} {
-				if got := b.call(name, true, "Hello!\nsimulate: output=100 fault="+fault); got.err == nil || !strings.Contains(got.body, "did not answer in time") {
-					t.Errorf("%s: got %d %v, want that the stream was cut off, and says so", fault, got.status, got.err)
+		}, func(t *testing.T, b *bench) {
+			for _, c := range []struct {
+				stream bool
+				how    string
+				after  time.Duration
+				status int
+				cut    bool
+			}{
+				{false, "fault=stall", time.Minute, http.StatusGatewayTimeout, false},
+				{true, "delay=61s", time.Minute, http.StatusGatewayTimeout, false},
+				{true, "output=100 size=10 fault=stall after=2", time.Minute, http.StatusOK, true},
+				{true, "output=100 size=10 chunk=59s", 9 * 59 * time.Second, http.StatusOK, false},
+				{true, "fault=endless chunk=1s", 10 * time.Minute, http.StatusOK, true},
+				{false, "fault=endless chunk=1s", 10 * time.Minute, http.StatusOK, true},
+			} {
+				began := time.Now()
+				got := b.call(name, c.stream, "Hello!\nsimulate: "+c.how)
+				if got.status != c.status || (got.err != nil) != c.cut || time.Since(began) != c.after {
+					t.Errorf("%s, %s: got %d %v after %v, want %d, cut off %v, after %v", name, c.how, got.status, got.err, time.Since(began), c.status, c.cut, c.after)
+				}
+				if c.stream && c.cut && !strings.Contains(got.body, "did not answer in time") {
+					t.Errorf("%s, %s: the stream does not say why it ends", name, c.how)
+				}
+				if e := b.events[len(b.events)-1]; (e.Outcome == outbound.Failed) != (c.cut || c.status != http.StatusOK) {
+					t.Errorf("%s, %s: %v with %v", name, c.how, e.Outcome, e.Err)
 				}
 			}
-			b.settled()
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			for _, e := range b.events {
-				if e.Outcome != outbound.Failed {
-					t.Errorf("%v with %v, want a failure of the provider", e.Outcome, e.Err)
-				}
+			if n := b.h.UnderWay(); n != 0 {
+				t.Errorf("%d calls are under way", n)
 			}
 		})
 	}

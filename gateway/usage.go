@@ -13,77 +13,54 @@ const maxHeld = 16 << 10
 // for callers who did not ask for it. Everything else passes at once, byte for byte, except an
 // event that has not ended yet: nobody can use a part of one.
 type usageFilter struct {
-	held []byte // of the event that has not ended
-	long bool   // it is too long to be the one: it passes
+	held  []byte // of the event that has not ended
+	long  bool   // it is too long to be the one: it passes
+	inner bool   // the last byte is within a line that has some
 }
 
 // next returns what to pass on of what was held and of p. It is valid until the next call.
 func (f *usageFilter) next(p []byte) (out []byte) {
 	for len(p) > 0 {
-		if f.long {
-			n := eventEnd(f.held, p)
-			if n < 0 {
-				f.held = tail(append(f.held, p...))
-				return append(out, p...)
-			}
-			out, p = append(out, p[:n]...), p[n:]
-			f.held, f.long = f.held[:0], false
-			continue
-		}
-		n := eventEnd(f.held, p)
-		if n < 0 {
-			f.held = append(f.held, p...)
-			switch {
-			case comment(f.held):
-				out, f.held = append(out, f.held...), f.held[:0]
-			case len(f.held) > maxHeld:
-				out = append(out, f.held...)
-				f.held, f.long = tail(f.held), true
-			}
+		n, ended := f.event(p)
+		f.held, p = append(f.held, p[:n]...), p[n:]
+		switch {
+		case f.long, ended && !onlyUsage(f.held), !ended && comment(f.held):
+			out = append(out, f.held...)
+		case ended:
+		case len(f.held) > maxHeld:
+			out = append(out, f.held...)
+			f.long = true
+		default:
 			return out
 		}
-		f.held, p = append(f.held, p[:n]...), p[n:]
-		if !onlyUsage(f.held) {
-			out = append(out, f.held...)
-		}
-		f.held = f.held[:0]
+		f.held, f.long = f.held[:0], f.long && !ended
 	}
 	return out
 }
 
 // rest returns what is held when the stream has ended.
 func (f *usageFilter) rest() []byte {
-	if f.long || onlyUsage(f.held) {
+	if onlyUsage(f.held) {
 		return nil
 	}
 	return f.held
 }
 
-// tail keeps as much of an event as is needed to see its end.
-func tail(b []byte) []byte {
-	n := copy(b, b[max(0, len(b)-3):])
-	return b[:n]
+// event returns how many bytes of p belong to the event that has begun, up to and with the empty
+// line, and whether it ends there.
+func (f *usageFilter) event(p []byte) (n int, ended bool) {
+	for i, c := range p {
+		if c == '\n' && !f.inner {
+			return i + 1, true
+		}
+		f.inner = c != '\n' && (c != '\r' || f.inner)
+	}
+	return len(p), false
 }
 
 // comment reports whether the event so far is a line that says nothing: providers send such lines
 // to keep a connection alive.
 func comment(b []byte) bool { return b[0] == ':' && bytes.HasSuffix(b, []byte("\n")) }
-
-// eventEnd returns how many bytes of p belong to the event of which held is the beginning: up to
-// and with the empty line. It is -1 if the event does not end in p.
-func eventEnd(held, p []byte) int {
-	line := len(held) == 0 // at the start of a line
-	for _, c := range held {
-		line = c == '\n' || c == '\r' && line
-	}
-	for i, c := range p {
-		if c == '\n' && line {
-			return i + 1
-		}
-		line = c == '\n' || c == '\r' && line
-	}
-	return -1
-}
 
 // onlyUsage reports whether an event has nothing but the usage: no choices.
 func onlyUsage(event []byte) bool {

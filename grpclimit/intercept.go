@@ -84,7 +84,7 @@ func (l *Limit) begin(ctx context.Context, method string, set func(metadata.MD))
 }
 
 func (l *Limit) decide(ctx context.Context, method string, t *admit.Take, set func(metadata.MD)) (*hold.Hold, error) {
-	a := l.door.Decide(ctx, t)
+	a := l.limiter.Decide(ctx, t)
 	if a.Err != nil {
 		return nil, l.failed(ctx, method, a.Err, set)
 	}
@@ -95,5 +95,5 @@ func (l *Limit) decide(ctx context.Context, method string, t *admit.Take, set fu
 	case a.Held == nil:
 		return nil, nil //nolint:nilnil // as in begin
 	}
-	return l.door.Keep(ctx, a.Held, func(err error) { l.report(ctx, method, err) }), nil
+	return l.limiter.Keep(ctx, a.Held, func(err error) { l.report(ctx, method, err) }), nil
 }

@@ -83,9 +83,9 @@ type Limit struct {
 	opts    Options
 	methods map[string]bool // exempt
 	service map[string]bool // exempt, "/package.Service/"
-	door    *admit.Door
-	engine  *engine.Engine // nil: units are taken from buckets
-	rules   RuleOptions    // with an engine
+	limiter *admit.Limiter  // decides requests
+	engine  *engine.Engine  // nil: units are taken from buckets
+	rules   RuleOptions     // with an engine
 }
 
 // New returns a Limit that takes from all buckets, or from none, for each call. opts may be nil.
@@ -110,13 +110,13 @@ func (l *Limit) checkBuckets() error {
 			b.Key = ByPeer(nil)
 		}
 	}
-	return l.door.Check(list)
+	return l.limiter.Check(list)
 }
 
 func (l *Limit) checkOptions() (err error) {
 	o := &l.opts
 	l.methods, l.service = map[string]bool{}, map[string]bool{}
-	l.door, err = admit.New(admit.Options{Package: "grpclimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold, FailOpen: o.FailOpen, Lost: ErrHoldLost})
+	l.limiter, err = admit.New(admit.Options{Package: "grpclimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold, FailOpen: o.FailOpen, Lost: ErrHoldLost})
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (l *Limit) checkOptions() (err error) {
 }
 
 // Waiting returns how many calls wait.
-func (l *Limit) Waiting() int { return l.door.Waiting() }
+func (l *Limit) Waiting() int { return l.limiter.Waiting() }
 
 func (l *Limit) report(ctx context.Context, method string, err error) {
 	if l.opts.OnError != nil {

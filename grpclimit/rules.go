@@ -43,7 +43,7 @@ func NewByRules(e *engine.Engine, opts *RuleOptions) (*Limit, error) {
 	if err := l.checkOptions(); err != nil {
 		return nil, err
 	}
-	return l, l.door.CheckEngine(e)
+	return l, l.limiter.CheckEngine(e)
 }
 
 // byRules describes a call by the attributes of rules.

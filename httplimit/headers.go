@@ -139,6 +139,7 @@ func (h *Headers) append(to http.Header, d *drawgate.Decision, hidden uint64) {
 type line struct {
 	*view
 	left     int64
+	part     float64       // of what may be used that is left
 	window   int64         // seconds; -1: unknown
 	reset    int64         // Unix seconds, or seconds from now
 	refusal  time.Duration // until it would pass the take; 0 if it does
@@ -178,7 +179,7 @@ func (h *Headers) lines(lines []line, d *drawgate.Decision, hidden uint64, after
 			continue
 		}
 		v, left := h.view(d, &r), r.ResetAfter().Microseconds()
-		l := line{view: v, left: r.Remaining, window: window(&r, v, left, after), reset: ceilDiv(left, micro), refusal: r.RetryAfter}
+		l := line{view: v, left: r.Remaining, part: r.Part(), window: window(&r, v, left, after), reset: ceilDiv(left, micro), refusal: r.RetryAfter}
 		if !h.names.ResetAfter {
 			l.reset = ceilDiv(r.ResetAt().UnixMicro(), micro)
 		}
@@ -237,7 +238,7 @@ func tightest(lines []line) (best int) {
 	lowest := float64(rankSlots + 1)
 	for i := range lines {
 		l := &lines[i]
-		rank := float64(l.left) / float64(max(1, l.most))
+		rank := l.part
 		if l.slots {
 			rank += rankSlots
 		}

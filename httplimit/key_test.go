@@ -93,6 +93,6 @@ func TestLongKeysDoNotFillTheStore(t *testing.T) {
 		}
 	}
 	if st, err := l.Status(t.Context(), strings.Repeat("x", 257)); err != nil || st.States[0].Used != 1 {
-		t.Errorf("the same key of another door is another bucket: %v", err)
+		t.Errorf("the same key of another interface is another bucket: %v", err)
 	}
 }

@@ -89,9 +89,9 @@ type Middleware struct {
 	hidden  bool              // shared buckets are not described in headers
 	lone    *drawgate.Limiter // the only bucket's limiter, if each take is one request
 	key     Key               // key of the bucket of lone
-	door    *admit.Door
-	engine  *engine.Engine // nil: units are taken from buckets
-	rules   RuleOptions    // with an engine
+	limiter *admit.Limiter    // decides requests
+	engine  *engine.Engine    // nil: units are taken from buckets
+	rules   RuleOptions       // with an engine
 }
 
 // New returns a Middleware that takes from all buckets, or from none, for each request. opts may be
@@ -124,7 +124,7 @@ func (m *Middleware) checkBuckets() (holds bool, err error) {
 			b.Key = ByIP(nil)
 		}
 	}
-	if err := m.door.Check(list); err != nil {
+	if err := m.limiter.Check(list); err != nil {
 		return false, err
 	}
 	found := m.opts.Describe == ""
@@ -142,7 +142,7 @@ func (m *Middleware) checkBuckets() (holds bool, err error) {
 // checkOptions checks the options that apply to buckets and to rules alike.
 func (m *Middleware) checkOptions() (err error) {
 	o := &m.opts
-	m.door, err = admit.New(admit.Options{Package: "httplimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold, FailOpen: o.FailOpen, Lost: ErrHoldLost})
+	m.limiter, err = admit.New(admit.Options{Package: "httplimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold, FailOpen: o.FailOpen, Lost: ErrHoldLost})
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 }
 
 // Waiting returns how many requests wait.
-func (m *Middleware) Waiting() int { return m.door.Waiting() }
+func (m *Middleware) Waiting() int { return m.limiter.Waiting() }
 
 // Refuse answers a request that is not served, as [Options.Refuse] says: for adapters.
 func (m *Middleware) Refuse(w http.ResponseWriter, r *http.Request, p *Problem) {

@@ -84,7 +84,7 @@ type take struct {
 // so that the common path in Begin stays short and fast.
 func (m *Middleware) beginLate(h http.Header, r *http.Request, key string, a admit.Answer) Pass {
 	t := take{m: m, Take: admit.Take{Asks: []drawgate.Ask{{Limiter: m.lone, Key: drawgate.BoundedKey(key)}}}}
-	return m.settle(h, r, m.door.WaitAfter(r.Context(), &t.Take, a), &t)
+	return m.settle(h, r, m.limiter.WaitAfter(r.Context(), &t.Take, a), &t)
 }
 
 // beginMany is Begin for everything but one request from a single bucket.
@@ -109,7 +109,7 @@ func (m *Middleware) beginMany(h http.Header, r *http.Request) Pass {
 	if len(t.Asks) == 0 {
 		return Pass{}
 	}
-	return m.settle(h, r, m.door.Decide(r.Context(), &t.Take), &t)
+	return m.settle(h, r, m.limiter.Decide(r.Context(), &t.Take), &t)
 }
 
 // limiter returns the limiter of a request.
@@ -144,7 +144,7 @@ func (m *Middleware) settle(h http.Header, r *http.Request, a admit.Answer, t *t
 	if a.Held == nil {
 		return Pass{}
 	}
-	return Pass{hold: m.door.Keep(r.Context(), a.Held, func(err error) { m.report(r, err) })}
+	return Pass{hold: m.limiter.Keep(r.Context(), a.Held, func(err error) { m.report(r, err) })}
 }
 
 func (m *Middleware) refuse(h http.Header, a *admit.Answer, t *take) Pass {
@@ -212,18 +212,12 @@ const statusTimeout = 2 * time.Second
 func (t *take) status(ctx context.Context, a *admit.Answer) (list []drawgate.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	asks := slices.Clone(t.Asks)
+	asks := t.Asks
 	if t.Engine != nil {
-		asks = make([]drawgate.Ask, drawgate.MaxBuckets)
-	}
-	for i := range a.Applied {
-		if p := &a.Applied[i]; p.Bucket >= 0 {
-			asks[p.Bucket], _ = t.Engine.AskApplied(p) // a policy that was removed meanwhile is not described
-		}
+		asks = a.Asked
 	}
 	for i := range asks {
-		l := asks[i].Limiter
-		if l == nil || t.hidden>>i&1 != 0 || !t.m.headers.describes(l.Plan().Name()) {
+		if t.hidden>>i&1 != 0 || !t.m.headers.describes(asks[i].Limiter.Plan().Name()) {
 			continue
 		}
 		st, err := asks[i].Status(ctx, t.Priority)

@@ -41,7 +41,7 @@ func NewByRules(e *engine.Engine, opts *RuleOptions) (*Middleware, error) {
 	if err := m.checkOptions(); err != nil {
 		return nil, err
 	}
-	if err := m.door.CheckEngine(e); err != nil {
+	if err := m.limiter.CheckEngine(e); err != nil {
 		return nil, err
 	}
 	if name := m.opts.Describe; name != "" {
@@ -71,5 +71,5 @@ func (m *Middleware) beginByRules(h http.Header, r *http.Request) Pass {
 	}
 	t := take{m: m}
 	t.Engine, t.Attributes, t.Priority = m.engine, &a, m.priority(r)
-	return m.settle(h, r, m.door.Decide(r.Context(), &t.Take), &t)
+	return m.settle(h, r, m.limiter.Decide(r.Context(), &t.Take), &t)
 }

@@ -135,6 +135,26 @@ func TestByRulesNeverFits(t *testing.T) {
 	}
 }
 
+// The headers of a request that can never pass describe the limit that can never grant it, by the
+// costs of its rule, though more of another limit is used.
+func TestByRulesNeverFitsSaysTheLimit(t *testing.T) {
+	t.Parallel()
+	items, kept := rolling(100, time.Hour), rolling(10, time.Hour)
+	items.Name, items.Unit = "items", "items"
+	kept.ReservedByPriority = map[int]drawgate.Share{9: drawgate.Percent(60)} // a request without priority gets 4
+	costs := func(path, unit string, n int64) rules.Rule {
+		return rules.Rule{Match: rules.Match{Path: path}, Apply: []rules.Apply{{Policy: "p", Key: "ip", Costs: map[string]int64{unit: n}}}}
+	}
+	list := []rules.Rule{costs("/items", "items", 50), costs("/many", drawgate.UnitRequests, 5)}
+	h := byRules(t, engine.Config{Policies: []engine.Policy{{Policy: policy("p", items, kept)}}, Rules: list}, nil, nothing)
+	if w := asks(h, "/items"); w.Code != http.StatusOK {
+		t.Fatalf("the first request: got %d", w.Code)
+	}
+	if w := asks(h, "/many"); w.Code != http.StatusRequestEntityTooLarge || w.Header().Get(httplimit.HeaderLimit) != "10" {
+		t.Errorf("got %d, %v, want the limit of 10 requests", w.Code, w.Header())
+	}
+}
+
 // NewByRules refuses what would limit nothing, or cannot work.
 func TestNewByRulesRejectsMistakes(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,7 @@ func TestBudgetInMoney(t *testing.T) {
 				return err
 			}
 			defer resp.Body.Close()
-			_, err = io.ReadAll(resp.Body)
+			_, err = io.Copy(io.Discard, resp.Body)
 			return err
 		}
 		if err := call(t.Context(), "gpt-4o", "output=100"); err != nil {

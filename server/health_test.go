@@ -120,9 +120,9 @@ func (hanging) Take(ctx context.Context, _ []drawgate.Take, _ []drawgate.Decisio
 	return ctx.Err()
 }
 
-// PEERS.md, line 19: a store that hangs is an answer in time, at every door, and never a yes. In
-// time is when the store's time is over: the clock is the bubble's, in which nothing else takes
-// any.
+// PEERS.md, line 19: a store that hangs is an answer in time, through every interface, and never a
+// yes. In time is when the store's time is over: the clock is the bubble's, in which nothing else
+// takes any.
 func TestPeers19StoreThatHangsIsAnsweredInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // maxReply is how many bytes are read of an answer, so that its connection can be used again.
 const maxReply = 64 << 10
 
-// deliveries are the outcomes of webhook calls: of an event, or of one attempt to deliver it.
+// delivery is the outcome of a webhook call: of an event, or of one attempt to deliver it.
 type delivery uint8
 
 const (

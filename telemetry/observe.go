@@ -185,7 +185,7 @@ func (m *Metrics) called(e *drawgate.StoreCall) {
 	}
 }
 
-// settlements are the ways in which a reservation ends.
+// settlement is what a call did to a reservation or a bucket, for the metrics.
 type settlement uint8
 
 const (

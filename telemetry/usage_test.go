@@ -34,7 +34,7 @@ func TestUsageIsReadWithTheMetrics(t *testing.T) {
 		time.Sleep(61 * time.Second)
 		r.want(0, "rate_limit_current_usage", minute...)
 		r.want(5, "rate_limit_current_usage", week...)
-		r.want(18, "rate_limit_tokens_remaining", "scope", "tiers")
+		r.want(1995, "rate_limit_tokens_remaining", "scope", "tiers") // of the week: nothing of the minute is used
 		r.want(0, "rate_limit_window_reset_seconds", minute...)
 		r.want(left-61, "rate_limit_window_reset_seconds", week...)
 	})

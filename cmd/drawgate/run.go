@@ -189,7 +189,7 @@ func (a *app) reserveHere(ctx context.Context, cmd *cobra.Command, f *runFlags, 
 	ctx, cancel := f.waitContext(ctx)
 	defer cancel()
 	res, err := s.engine.Take(ctx, r)
-	w, err := present.Result(ctx, s.engine, r, &res, err)
+	w, err := present.Result(ctx, r, &res, err)
 	switch {
 	case err != nil:
 		return nil, err

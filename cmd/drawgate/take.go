@@ -67,7 +67,7 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 	if errors.Is(err, drawgate.ErrNeedsReserve) {
 		return s.needsRun(&res)
 	}
-	w, err := present.Result(ctx, s.engine, r, &res, err)
+	w, err := present.Result(ctx, r, &res, err)
 	if err != nil {
 		return err
 	}

@@ -31,14 +31,15 @@ const (
 	defaultQueue = 1000
 )
 
-// Door decides requests. It is safe for concurrent use.
-type Door struct {
+// Limiter decides the requests of one middleware, and lets them wait. It is safe for concurrent
+// use.
+type Limiter struct {
 	opts    Options
 	waiting atomic.Int64
 }
 
-// New returns a Door, or an error about the options.
-func New(o Options) (*Door, error) {
+// New returns a Limiter, or an error about the options.
+func New(o Options) (*Limiter, error) {
 	if o.Hold == 0 {
 		o.Hold = defaultHold
 	}
@@ -51,7 +52,7 @@ func New(o Options) (*Door, error) {
 	if o.Wait < 0 || o.Queue < 0 {
 		return nil, fmt.Errorf("%s: wait %v and queue %d must not be negative", o.Package, o.Wait, o.Queue)
 	}
-	return &Door{opts: o}, nil
+	return &Limiter{opts: o}, nil
 }
 
 // Bucket is a bucket that every request may be counted in.
@@ -61,22 +62,22 @@ type Bucket struct {
 }
 
 // Check returns an error if the buckets cannot be taken together.
-func (d *Door) Check(buckets []Bucket) error {
+func (l *Limiter) Check(buckets []Bucket) error {
 	if n := len(buckets); n == 0 || n > drawgate.MaxBuckets {
-		return fmt.Errorf("%s: %d buckets, but 1 to %d are allowed", d.opts.Package, n, drawgate.MaxBuckets)
+		return fmt.Errorf("%s: %d buckets, but 1 to %d are allowed", l.opts.Package, n, drawgate.MaxBuckets)
 	}
 	names := map[string]bool{}
 	var asks []drawgate.Ask
 	for i, b := range buckets {
 		if b.Limiter == nil {
-			return fmt.Errorf("%s: bucket %d has no limiter", d.opts.Package, i+1)
+			return fmt.Errorf("%s: bucket %d has no limiter", l.opts.Package, i+1)
 		}
 		plan := b.Limiter.Plan()
 		if names[plan.Name()] {
-			return fmt.Errorf("%s: two buckets are of policy %q: give one of them another name", d.opts.Package, plan.Name())
+			return fmt.Errorf("%s: two buckets are of policy %q: give one of them another name", l.opts.Package, plan.Name())
 		}
 		names[plan.Name()] = true
-		ask := drawgate.Ask{Limiter: b.Limiter, Key: d.opts.Package}
+		ask := drawgate.Ask{Limiter: b.Limiter, Key: l.opts.Package}
 		if b.Costs {
 			ask.Costs = []drawgate.Cost{{Unit: plan.Policy().Limits[0].Unit, N: 1}}
 		}
@@ -84,19 +85,19 @@ func (d *Door) Check(buckets []Bucket) error {
 	}
 	// This takes nothing. It lets the library check which limiters can be mixed, and whether
 	// requests that name no unit would take any.
-	if _, err := asks[0].Limiter.Resume(d.opts.Package, 1, time.Now(), asks...); err != nil {
-		return fmt.Errorf("%s: the buckets cannot be taken together: %w", d.opts.Package, err)
+	if _, err := asks[0].Limiter.Resume(l.opts.Package, 1, time.Now(), asks...); err != nil {
+		return fmt.Errorf("%s: the buckets cannot be taken together: %w", l.opts.Package, err)
 	}
 	return nil
 }
 
 // CheckEngine returns an error if the engine would count no request.
-func (d *Door) CheckEngine(e *engine.Engine) error {
+func (l *Limiter) CheckEngine(e *engine.Engine) error {
 	switch {
 	case e == nil:
-		return fmt.Errorf("%s: there is no engine", d.opts.Package)
+		return fmt.Errorf("%s: there is no engine", l.opts.Package)
 	case len(e.Config().Rules) == 0 && !e.Config().Off:
-		return fmt.Errorf("%s: the engine has no rules, which say what counts a request", d.opts.Package)
+		return fmt.Errorf("%s: the engine has no rules, which say what counts a request", l.opts.Package)
 	}
 	return nil
 }
@@ -108,6 +109,8 @@ type Take struct {
 	Engine     *engine.Engine
 	Attributes *rules.Attributes
 	Priority   int
+
+	attempts engine.Attempts
 }
 
 // Add asks for units from another bucket; nil costs are one request.
@@ -120,35 +123,55 @@ func (t *Take) Add(l *drawgate.Limiter, key string, costs []drawgate.Cost) {
 type Answer struct {
 	Decision drawgate.Decision
 	Applied  []engine.Applied // of an engine
+	Asked    []drawgate.Ask   // of an engine, with Err: what was asked of each bucket
 	Held     hold.Held        // nil: nothing is held
 	Full     bool             // refused because too many requests wait
 	Err      error            // it was not decided
+
+	result *engine.Result // of an engine
 }
 
 // Waiting returns how many requests wait.
-func (d *Door) Waiting() int { return int(d.waiting.Load()) }
+func (l *Limiter) Waiting() int { return int(l.waiting.Load()) }
 
 // Decide decides a take, and lets it wait if it may.
-func (d *Door) Decide(ctx context.Context, t *Take) Answer {
-	return d.WaitAfter(ctx, t, d.ask(ctx, t, false))
+func (l *Limiter) Decide(ctx context.Context, t *Take) Answer {
+	a := l.WaitAfter(ctx, t, l.ask(ctx, t, false))
+	if a.result != nil {
+		a.end(ctx, t)
+	}
+	return a
+}
+
+// end completes the answer of an engine by its shadows, which are evaluated once for all that was
+// asked.
+func (a *Answer) end(ctx context.Context, t *Take) {
+	t.attempts.End(a.result, a.Err)
+	switch {
+	case !a.result.Held():
+	case a.Err == nil && a.Decision.Allowed:
+		a.Held = &held{a.result}
+	default: // shadows hold units for a request that is not served
+		_ = a.result.Settle(context.WithoutCancel(ctx)) // an error of a shadow has no effect
+	}
 }
 
 // WaitAfter is Decide for a take whose first answer is known. Its result is never older than the
 // end of the wait.
-func (d *Door) WaitAfter(ctx context.Context, t *Take, a Answer) Answer {
-	o := &d.opts
+func (l *Limiter) WaitAfter(ctx context.Context, t *Take, a Answer) Answer {
+	o := &l.opts
 	if a.Err != nil || a.Decision.Allowed || o.Wait == 0 || a.Decision.RetryAfter == drawgate.Never || a.Decision.EarliestRetry > o.Wait {
 		return a
 	}
-	if d.waiting.Add(1) > int64(o.Queue) {
-		d.waiting.Add(-1)
+	if l.waiting.Add(1) > int64(o.Queue) {
+		l.waiting.Add(-1)
 		a.Full = true
 		return a
 	}
-	defer d.waiting.Add(-1)
+	defer l.waiting.Add(-1)
 	until, cancel := context.WithTimeoutCause(ctx, o.Wait, drawgate.ErrDeadline)
 	defer cancel()
-	w := d.ask(until, t, true)
+	w := l.ask(until, t, true)
 	switch kind := failure.Of(w.Err); {
 	case ctx.Err() != nil:
 		return w
@@ -156,19 +179,19 @@ func (d *Door) WaitAfter(ctx context.Context, t *Take, a Answer) Answer {
 		a.Full = true
 		return a
 	case kind == failure.TimedOut:
-		return d.ask(ctx, t, false) // the refusal from before the wait is out of date
+		return l.ask(ctx, t, false) // the refusal from before the wait is out of date
 	}
 	return w
 }
 
 // ask asks once, or in the queue.
-func (d *Door) ask(ctx context.Context, t *Take, wait bool) (a Answer) {
+func (l *Limiter) ask(ctx context.Context, t *Take, wait bool) (a Answer) {
 	if t.Engine != nil {
-		return d.askEngine(ctx, t, wait)
+		return l.askEngine(ctx, t, wait)
 	}
 	req := drawgate.Request{Buckets: t.Asks, Wait: wait, Priority: t.Priority}
 	if t.Holds {
-		req.Hold.For = d.opts.Hold
+		req.Hold.For = l.opts.Hold
 	}
 	var res *drawgate.Reservation
 	if a.Decision, res, a.Err = t.Asks[0].Limiter.Take(ctx, req); res != nil {
@@ -177,21 +200,14 @@ func (d *Door) ask(ctx context.Context, t *Take, wait bool) (a Answer) {
 	return a
 }
 
-func (d *Door) askEngine(ctx context.Context, t *Take, wait bool) Answer {
-	res, err := t.Engine.Take(ctx, &engine.Request{Attributes: t.Attributes, Wait: wait, Hold: d.opts.Hold, HoldIfNeeded: true, Priority: t.Priority})
-	a := Answer{Decision: res.Decision, Applied: res.Applied, Err: err}
-	switch {
-	case !res.Held():
-	case err == nil && a.Decision.Allowed:
-		a.Held = &held{res}
-	default: // shadows hold units for a request that is not served
-		_ = res.Settle(context.WithoutCancel(ctx)) // an error of a shadow has no effect
-	}
-	return a
+func (l *Limiter) askEngine(ctx context.Context, t *Take, wait bool) Answer {
+	r := engine.Request{Attributes: t.Attributes, Wait: wait, Hold: l.opts.Hold, HoldIfNeeded: true, Priority: t.Priority, Attempts: &t.attempts}
+	res, err := t.Engine.Take(ctx, &r)
+	return Answer{Decision: res.Decision, Applied: res.Applied, Asked: res.Asked(), Err: err, result: &res}
 }
 
 // held is a hold of an engine.
-type held struct{ engine.Result }
+type held struct{ *engine.Result }
 
 // Deadline implements [hold.Held]. A hold of shadows alone is never lost.
 func (h *held) Deadline() time.Time {
@@ -202,6 +218,6 @@ func (h *held) Deadline() time.Time {
 }
 
 // Keep renews the hold of a request while its handler runs; report is called with errors.
-func (d *Door) Keep(ctx context.Context, h hold.Held, report func(error)) *hold.Hold {
-	return hold.Keep(ctx, h, hold.Options{Package: d.opts.Package, For: d.opts.Hold, FailOpen: d.opts.FailOpen, Lost: d.opts.Lost, Report: report})
+func (l *Limiter) Keep(ctx context.Context, h hold.Held, report func(error)) *hold.Hold {
+	return hold.Keep(ctx, h, hold.Options{Package: l.opts.Package, For: l.opts.Hold, FailOpen: l.opts.FailOpen, Lost: l.opts.Lost, Report: report})
 }

@@ -54,24 +54,22 @@ func (f *Draft) decided(a *api.Answer, d *drawgate.Decision) {
 
 // describe adds the limits. The caller sets whether the take passes.
 func (f *Draft) describe(a *api.Answer) {
-	tightest, longest := -1, -1
+	longest := -1
 	if n := len(f.results); cap(a.Limits) < n {
 		a.Limits = make([]api.Limit, 0, n)
 	}
 	for i := range f.results {
 		r := &f.results[i]
 		a.Limits = append(a.Limits, limit(r))
-		if tightest < 0 || share(&a.Limits[i]) < share(&a.Limits[tightest]) {
-			tightest = i
-		}
 		if r.Refused() && (longest < 0 || r.RetryAfter > f.results[longest].RetryAfter) {
 			longest = i
 		}
 	}
-	if tightest < 0 {
+	tight := tightest(a.Limits)
+	if tight == nil {
 		return
 	}
-	a.Remaining, a.ResetAt = f.results[tightest].Remaining, &a.Limits[tightest].ResetAt
+	a.Remaining, a.ResetAt = tight.Remaining, &tight.ResetAt
 	if longest >= 0 {
 		r := &f.results[longest]
 		a.RefusedBy, a.ResetAt = &api.LimitName{Policy: r.Policy, Limit: r.Limit.Name}, &a.Limits[longest].ResetAt
@@ -131,7 +129,17 @@ func (f *Draft) refusing() (all []string) {
 	return all
 }
 
-func share(l *api.Limit) float64 { return float64(l.Remaining) / float64(max(1, l.Most)) }
+// tightest returns the limit with the smallest part left, as [drawgate.Decision.Tightest]; nil if
+// there is none.
+func tightest(list []api.Limit) (best *api.Limit) {
+	part := func(l *api.Limit) float64 { return float64(l.Remaining) / float64(max(1, l.Most)) }
+	for i := range list {
+		if l := &list[i]; best == nil || part(l) < part(best) {
+			best = l
+		}
+	}
+	return best
+}
 
 func limit(r *drawgate.LimitResult) api.Limit {
 	return api.Limit{

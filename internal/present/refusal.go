@@ -43,24 +43,16 @@ func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err 
 	if limited && a.RefusedBy == nil && e.Limit != "" && reason != api.ReasonPaused {
 		a.RefusedBy = &api.LimitName{Policy: e.Policy, Limit: e.Limit}
 	}
+	if limited && e.Queued { // what is left is for those in front
+		a.RetryAfterMS = max(a.RetryAfterMS, retryAfter(e.RetryAfter))
+	}
 	f.refuse(&a, reason)
 	return a, true, nil
 }
 
 // RefusalOf is [Refusal] for a request to an engine. Its error says why there is no refusal.
-func RefusalOf(ctx context.Context, e *engine.Engine, req *engine.Request, res *engine.Result, err error) (api.Answer, error) {
-	r := drawgate.Request{Priority: req.Priority}
-	for i := range res.Applied {
-		a := &res.Applied[i]
-		if a.Bucket < 0 {
-			continue
-		}
-		ask, err := e.Ask(a.Policy, a.Tenant, a.Key, costsOf(req, a)...)
-		if err != nil {
-			return api.Answer{}, err
-		}
-		r.Buckets = append(r.Buckets, ask)
-	}
+func RefusalOf(ctx context.Context, req *engine.Request, res *engine.Result, err error) (api.Answer, error) {
+	r := drawgate.Request{Buckets: res.Asked(), Priority: req.Priority}
 	if len(r.Buckets) == 0 {
 		return api.Answer{}, err
 	}
@@ -69,17 +61,6 @@ func RefusalOf(ctx context.Context, e *engine.Engine, req *engine.Request, res *
 		return api.Answer{}, err
 	}
 	return out, nil
-}
-
-// costsOf returns the costs for a bucket that the request named. The costs of rules are not known
-// here.
-func costsOf(req *engine.Request, a *engine.Applied) []drawgate.Cost {
-	for i := range req.Asks {
-		if b := &req.Asks[i]; a.Rule < 0 && b.Policy == a.Policy && b.Key == a.Key && b.Tenant == a.Tenant {
-			return b.Costs
-		}
-	}
-	return nil
 }
 
 // refusalReason reports whether an error means that a take was refused, and why.

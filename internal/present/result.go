@@ -12,11 +12,11 @@ import (
 
 // Result converts an engine's result to its wire form, as POST /v1/take does. If err is a refusal,
 // so is the answer; otherwise the error is err, or that of a peek. For ctx see [Refusal].
-func Result(ctx context.Context, e *engine.Engine, req *engine.Request, res *engine.Result, err error) (api.Answer, error) {
+func Result(ctx context.Context, req *engine.Request, res *engine.Result, err error) (api.Answer, error) {
 	var out api.Answer
 	if err == nil {
 		out = Answer(&res.Decision)
-	} else if out, err = RefusalOf(ctx, e, req, res, err); err != nil {
+	} else if out, err = RefusalOf(ctx, req, res, err); err != nil {
 		return out, err
 	}
 	AddResult(&out, res, req.Attributes != nil)

@@ -40,13 +40,7 @@ func enforced(w *api.Answer) string {
 	case len(w.Limits) == 0:
 		return cmp.Or(w.Message, "no limit in force counts this take")
 	}
-	tight := &w.Limits[0]
-	for i := range w.Limits {
-		l := &w.Limits[i]
-		if float64(l.Remaining)/float64(max(1, l.Most)) < float64(tight.Remaining)/float64(max(1, tight.Most)) {
-			tight = l
-		}
-	}
+	tight := tightest(w.Limits)
 	return fmt.Sprintf("%d of %s left of limit %q of policy %q", tight.Remaining, Units(tight.Most, tight.Unit), tight.Name, tight.Policy)
 }
 

@@ -1,12 +1,19 @@
 package present_test
 
 import (
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 func TestSentenceSaysWhatBecameOfATake(t *testing.T) {
@@ -60,4 +67,38 @@ func TestNamesCannotControlATerminal(t *testing.T) {
 	if want := `key a\x1b[2J\n,`; !strings.Contains(b.String(), want) {
 		t.Errorf("got %q, want it to contain %q", b.String(), want)
 	}
+}
+
+// TestTheTightestLimitIsTheLibrarys: an answer, its sentence and the headers name the same limit.
+func TestTheTightestLimitIsTheLibrarys(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		var limits []drawgate.Limit
+		for i := range rapid.IntRange(1, 4).Draw(rt, "limits") {
+			l := drawgate.Limit{Name: fmt.Sprint("l", i), Kind: drawgate.Rolling, Window: time.Hour, Amount: rapid.Int64Range(10, 30).Draw(rt, "amount")}
+			l.Headroom.Units = rapid.Int64Range(0, 8).Draw(rt, "headroom")
+			limits = append(limits, l)
+		}
+		store := memstore.New(nil)
+		defer store.Close()
+		l, err := drawgate.New(store, drawgate.Policy{Name: "p", Limits: limits}, nil)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer l.Close()
+		d, err := l.Allow(t.Context(), "k", drawgate.Requests(rapid.Int64Range(1, 2).Draw(rt, "n")))
+		want, ok := d.Tightest()
+		if err != nil || !ok {
+			rt.Fatal(err)
+		}
+		a := present.Answer(&d)
+		if text := present.Sentence(&a); a.Remaining != want.Remaining || !strings.Contains(text, fmt.Sprintf("limit %q ", want.Limit.Name)) {
+			rt.Errorf("%d left, %q, want %d left of %q", a.Remaining, text, want.Remaining, want.Limit.Name)
+		}
+		h := http.Header{}
+		httplimit.NewHeaders(nil).Append(h, &d)
+		if got := h.Get(httplimit.HeaderRemaining); got != fmt.Sprint(want.Remaining) {
+			rt.Errorf("the header says %s left, want %d", got, want.Remaining)
+		}
+	})
 }

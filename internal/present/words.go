@@ -73,6 +73,7 @@ func Until(t, now time.Time) string {
 	return fmt.Sprintf("in %s (%s)", Duration(t.Sub(now)), Clock(t))
 }
 
+// Count formats a number of things, whose plural ends in s: "1 event", "2 events".
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -1,0 +1,164 @@
+package gateway_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/llm/simulator"
+)
+
+// TestRetries: a call that failed, or was refused for the quota, is made again as often as the
+// upstream says, and each attempt counts.
+//
+// req: C5
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) {
+		s.config.Upstreams[0].Retries = 2
+		s.options.Wait = time.Hour
+	}, func(t *testing.T, b *bench) {
+		for _, kind := range []simulator.FaultKind{simulator.FaultInternal, simulator.FaultMinute, simulator.FaultClose} {
+			before, calls := b.used("upstream", "account")["rpm"], len(b.sim.Calls())
+			if err := b.sim.Inject(simulator.Fault{Kind: kind}); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if got := b.call("openai", true, "Hello!"); got.status != http.StatusOK {
+				t.Errorf("%s: got %d %s, want the answer of the second attempt", kind, got.status, got.body)
+			}
+			if n := len(b.sim.Calls()) - calls; n != 2 {
+				t.Errorf("%s: %d calls, want 2", kind, n)
+			}
+			if n := b.used("upstream", "account")["rpm"] - before; kind != simulator.FaultMinute && n != 2 {
+				t.Errorf("%s: %d requests are charged, want 2", kind, n)
+			}
+			if waited := time.Since(began); kind == simulator.FaultMinute && waited < 10*time.Second {
+				t.Errorf("%s: the second attempt came after %v, before the pause was over", kind, waited)
+			}
+		}
+		if err := b.sim.Inject(simulator.Fault{Kind: simulator.FaultInternal, Times: 5}); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.call("openai", true, "Hello!"); got.status != http.StatusInternalServerError {
+			t.Errorf("after three attempts: got %d, want the provider's own 500", got.status)
+		}
+	})
+}
+
+// TestLikelyEstimates: such an upstream reserves little more than prompts have, and learns from
+// their answers.
+func TestLikelyEstimates(t *testing.T) {
+	t.Parallel()
+	prompt := strings.Repeat("The gate lets some water pass, and then it closes again. ", 50)
+	held := map[bool]int64{}
+	for _, likely := range []bool{false, true} {
+		inBubble(t, func(s *setup) { s.config.Upstreams[2].Likely = likely }, func(t *testing.T, b *bench) {
+			for range 30 {
+				b.call("gemini", false, prompt)
+			}
+			e := b.events[len(b.events)-1]
+			for _, u := range e.Estimate {
+				if u.Unit == llm.UnitInputTokens {
+					held[likely] = u.N
+				}
+			}
+			if n := b.last().Input; held[likely] < n || likely && held[likely] > 2*n {
+				t.Errorf("likely %v: %d tokens are held for %d", likely, held[likely], n)
+			}
+		})
+	}
+	if held[true] >= held[false]/2 {
+		t.Errorf("%d tokens are held at most, and %d likely", held[false], held[true])
+	}
+}
+
+// TestKeyHeader: an upstream may want its key in another header, such as Azure.
+func TestKeyHeader(t *testing.T) {
+	t.Parallel()
+	var seen http.Header
+	var path string
+	b := newBench(t, func(s *setup) {
+		s.config.Upstreams[0].KeyHeader = "api-key"
+		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			seen, path = r.Header.Clone(), r.URL.RequestURI()
+			io.Copy(io.Discard, r.Body)
+		})
+	})
+	b.do(b.raw(t.Context(), http.MethodPost, "/openai/openai/deployments/gpt-4o/chat/completions?api-version=1", `{"messages":[]}`, "Api-Key: "+alice))
+	if seen.Get("Api-Key") != upstreamKey || seen.Get("Authorization") != "" || path != "/openai/deployments/gpt-4o/chat/completions?api-version=1" {
+		t.Errorf("the provider sees %s with %v", path, seen)
+	}
+	if used := b.used("upstream", "account"); used["rpm"] != 1 {
+		t.Errorf("%v used, want one request", used)
+	}
+}
+
+// TestOtherCalls: an upstream may pass on what nothing counts.
+func TestOtherCalls(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(s *setup) {
+		s.config.Upstreams[0].Others = true
+		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			io.WriteString(w, r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type")+" "+string(body))
+		})
+	})
+	got := b.do(b.raw(t.Context(), http.MethodPut, "/openai/v1/files/x", "contents", "Authorization: Bearer "+alice, "Content-Type: text/plain"))
+	if got.status != http.StatusOK || got.body != "PUT /v1/files/x text/plain contents" {
+		t.Errorf("got %d %s", got.status, got.body)
+	}
+	if used := b.used("upstream", "account"); used["rpm"] != 0 {
+		t.Errorf("%v used, want nothing", used)
+	}
+}
+
+// TestMistakesInAConfiguration: each is an error that says what is wrong, and shows no secret.
+func TestMistakesInAConfiguration(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for name, change := range map[string]func(c *gateway.Config){
+		"a name":     func(c *gateway.Config) { c.Upstreams[0].Name = "open/ai" },
+		"no profile": func(c *gateway.Config) { c.Upstreams[0].Profile = nil },
+		"no URL":     func(c *gateway.Config) { c.Upstreams[0].URL = nil },
+		"no models":  func(c *gateway.Config) { c.Upstreams[0].Models = nil },
+		"no policy":  func(c *gateway.Config) { c.Upstreams[0].Models[0].Policy = "" },
+		"a fallback": func(c *gateway.Config) {
+			c.Upstreams[0].Models[0] = gateway.Model{Name: "a", Policy: "p", Fallbacks: []string{"b"}}
+		},
+		"many retries":  func(c *gateway.Config) { c.Upstreams[0].Retries = 11 },
+		"two upstreams": func(c *gateway.Config) { c.Upstreams = append(c.Upstreams, c.Upstreams[0]) },
+		"no key's name": func(c *gateway.Config) { c.Keys[0].Name = "" },
+		"no key's sum":  func(c *gateway.Config) { c.Keys[0].Sum = [32]byte{} },
+		"the same key":  func(c *gateway.Config) { c.Keys[1].Sum = c.Keys[0].Sum },
+		"the same name": func(c *gateway.Config) { c.Keys[1].Name = c.Keys[0].Name },
+		"a key's rank":  func(c *gateway.Config) { c.Keys[0].Priority = drawgate.MaxPriority + 1 },
+		"a secret URL": func(c *gateway.Config) {
+			u := *c.Upstreams[0].URL
+			u.RawQuery = "key=" + upstreamKey
+			c.Upstreams[0].URL = &u
+		},
+		"another scheme": func(c *gateway.Config) { u := *c.Upstreams[0].URL; u.Scheme = "ftp"; c.Upstreams[0].URL = &u },
+	} {
+		s := newSetup(nil)
+		for i := range s.config.Upstreams {
+			s.config.Upstreams[i].URL = closedPort(t)
+		}
+		change(&s.config)
+		err := b.h.Use(s.config)
+		if err == nil || !strings.HasPrefix(err.Error(), "gateway: ") || strings.Contains(err.Error(), upstreamKey) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if h, err := gateway.New(b.engine, s.config, nil); err == nil || h != nil {
+			t.Errorf("%s: New has made a gateway", name)
+		}
+	}
+	if got := b.call("openai", false, "Hello!"); got.status != http.StatusOK {
+		t.Errorf("after all the mistakes: got %d %s, want that the old one is in force", got.status, got.body)
+	}
+}
