@@ -65,7 +65,7 @@ var errBroken = errors.New("the upstream is broken")
 
 // TestDoSettlesWhatWasUsed: a call holds its estimate, and counts as what it used.
 //
-// req: C5
+// req: C5 C6
 func TestDoSettlesWhatWasUsed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -114,9 +114,10 @@ func TestUnknownModelIsNotCalled(t *testing.T) {
 	}
 }
 
-// TestCallersWaitInsteadOfFailing: a call that does not fit waits for its slot, and then runs.
+// TestCallersWaitInsteadOfFailing: a call that does not fit waits for its slot, and then runs. The
+// function is wrapped in the form that names the model.
 //
-// req: C5
+// req: C5 C6
 func TestCallersWaitInsteadOfFailing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

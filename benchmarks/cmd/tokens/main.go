@@ -1,7 +1,7 @@
 // Command tokens compares llm's estimates of tokens with OpenAI's real tokenizers, on texts that
 // the weights were not set on, and sets the weights.
 //
-//	go run ./cmd/tokens          prints the comparison, for results/tokens/held-out.txt
+//	go run ./cmd/tokens          prints the comparison, for results/tokens/held-out.txt: add the commit
 //	go run ./cmd/tokens -pairs   prints the table of letters that follow each other
 //	go run ./cmd/tokens -fit     prints the weights
 //	go run ./cmd/tokens -table   prints texts with their true counts, for llm/testdata
