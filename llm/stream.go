@@ -350,6 +350,7 @@ func (s *Stream) Usage() Usage {
 		u.OutputKnown = true
 	}
 	u.Final = u.InputKnown && s.final(u)
+	u.InputKnown = u.InputKnown && u.Input > 0 // no prompt is empty: some servers fill in zeros
 	least := min(add(s.delivered.Bytes, s.delivered.Pieces), maxAmount)
 	switch {
 	case !u.Final:

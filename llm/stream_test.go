@@ -41,6 +41,12 @@ var answers = []struct {
 		false, 9,
 	},
 	{
+		"a server that fills in zeros", "openai", "/v1/responses", `{"model":"gpt-5"}`,
+		`{"output":[{"content":[{"text":"Hello"}]}],"error":null,"status":"completed","usage":{"input_tokens":0,"output_tokens":0,"total_tokens":0}}`,
+		llm.Usage{Output: 6, OutputKnown: true, Final: true},
+		true, 5,
+	},
+	{
 		"a stream that does not tell its usage", "openai", "/v1/chat/completions", `{"model":"gpt-4o","stream":true}`,
 		"data: {\"choices\":[{\"delta\":{\"content\":\"Hello\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
 		llm.Usage{Output: 6},
