@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -18,10 +19,11 @@ const (
 	FallbackActivated Kind = "fallback_activated" // the store is unavailable: this process decides by itself
 	FallbackEnded     Kind = "fallback_ended"     // the store is back
 	ShadowDivergence  Kind = "shadow_divergence"  // a shadow policy would have decided differently
+	Incident          Kind = "incident"           // an upstream refused a call that our limits had allowed
 )
 
 // kinds are all of them.
-var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence}
+var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence, Incident}
 
 // position returns the index of a kind in kinds.
 func (k Kind) position() int {
@@ -61,6 +63,8 @@ type Warning struct {
 
 	Fault string // BackendError, FallbackActivated: the class of the error, as in drawgate_store_errors_total
 	Err   error  // BackendError, FallbackActivated: the store's error; it may name hosts, so it is for the log only
+
+	Incident *api.Incident // Incident: all that is known of it
 }
 
 // Message returns the warning as one English sentence, without Err.
@@ -97,6 +101,8 @@ func (w *Warning) event() string {
 	case ShadowDivergence:
 		return fmt.Sprintf("policy %q in shadow would have refused %d takes that were allowed, and allowed %d that were refused",
 			w.Policy, w.WouldRefuse, w.WouldAllow)
+	case Incident:
+		return w.Incident.Summary
 	}
 	return string(w.Kind)
 }
