@@ -69,7 +69,7 @@ func (v *service) openGateway() (err error) {
 	if g.Listen == config.ListenOff {
 		return nil
 	}
-	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Cache: g.Cache, Logger: v.log}
+	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Cache: g.Cache, Observer: v.incidents.Observer(), Logger: v.log}
 	if g.TLS != (config.TLS{}) {
 		var t *tls.Config
 		if t, err = server.LoadTLS(server.TLSFiles{Cert: g.TLS.Cert, Key: g.TLS.Key, ClientCA: g.TLS.ClientCA, Logger: v.log}); err != nil {
