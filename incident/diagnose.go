@@ -43,17 +43,21 @@ func causes(i *api.Incident, e *outbound.Event) (all []string) {
 		}
 		return all
 	}
-	for _, l := range mine {
-		if late := e.Sent.Sub(e.Granted); l.Limit.Margin > 0 && late > l.Limit.Margin {
-			add("the call was sent %s after it was granted, later than the margin of limit %s (%s): it may have counted in a later window of the provider's",
-				late.Round(time.Millisecond), name(&l), l.Limit.Margin)
-			break
-		}
+	return append(all, compare(mine, &e.Refusal)...)
+}
+
+// compare says how the limits that may be concerned differ from what the provider says.
+func compare(mine []drawgate.LimitResult, theirs *llm.Refusal) (all []string) {
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	l, allows, ok := counterpart(mine, theirs)
+	if ok && allows > theirs.Limit {
+		add("the provider says that its limit is %d %s, and limit %s allows %d: set its amount to %[1]d", theirs.Limit, theirs.Unit, name(&l), allows)
 	}
-	if theirs := &e.Refusal; i.Provider != nil && theirs.Limit >= 0 {
-		if l, more := tooHigh(mine, theirs); more > 0 {
-			add("the provider says that its limit is %d %s, and limit %s allows %d: set its amount to %[1]d", theirs.Limit, theirs.Unit, name(&l), more)
-		}
+	if used := l.Max - l.Remaining; ok && used <= theirs.Limit {
+		add("only %d of the provider's %d %s were ours, this call included: somebody else uses the same account", used, theirs.Limit, theirs.Unit)
+	}
+	if len(all) > 0 {
+		return all
 	}
 	tight := mine[0]
 	for _, l := range mine[1:] {
@@ -142,17 +146,17 @@ func missing(i *api.Incident) string {
 	return what + " per " + i.Meaning
 }
 
-// tooHigh returns the limit that allows most in a window of the provider's, if that is more than
-// the provider says. Only limits of the same unit and window can be compared.
-func tooHigh(list []drawgate.LimitResult, r *llm.Refusal) (worst drawgate.LimitResult, most int64) {
-	window := map[llm.Meaning]time.Duration{llm.Minute: time.Minute, llm.Day: 24 * time.Hour}[r.Meaning]
+// counterpart returns the limit of the unit and window that the provider told the amount of, and
+// what it allows; of several the one that allows most.
+func counterpart(list []drawgate.LimitResult, theirs *llm.Refusal) (found drawgate.LimitResult, allows int64, ok bool) {
+	window := map[llm.Meaning]time.Duration{llm.Minute: time.Minute, llm.Day: 24 * time.Hour}[theirs.Meaning]
 	for _, l := range list {
-		if unit(l.Limit.Unit) != r.Unit || windowOf(l.Limit) != window {
+		if theirs.Limit < 0 || unit(l.Limit.Unit) != theirs.Unit || windowOf(l.Limit) != window {
 			continue
 		}
-		if per, atOnce := l.Quota(); max(per, atOnce) > max(r.Limit, most) {
-			worst, most = l, max(per, atOnce)
+		if per, atOnce := l.Quota(); max(per, atOnce) > allows {
+			found, allows, ok = l, max(per, atOnce), true
 		}
 	}
-	return worst, most
+	return found, allows, ok
 }

@@ -75,7 +75,7 @@ func TestIncident(t *testing.T) {
 			Summary: "openai refused a call of gpt-4o for its limit per minute (requests), although our limits had allowed it",
 			Diagnosis: []string{
 				"the provider says that its limit is 5 requests, and limit gpt-4o/rpm allows 10: set its amount to 5",
-				"limit gpt-4o/rpm had 8 of 10 requests left after this call: somebody else uses the same account, or the limit is set too high",
+				"only 2 of the provider's 5 requests were ours, this call included: somebody else uses the same account",
 			},
 			Provider: &api.ProviderLimit{Name: "requests per min (RPM)", Unit: "requests", Amount: new(int64(5))},
 			Call:     third,
