@@ -34,7 +34,7 @@ They are read from the file of --file, from a running gateway (--server, its add
 names (gateway.incidents, or beside the SQLite store).`,
 		Example: `  drawgate incidents --config drawgate.yaml --since 24h
   drawgate incidents --server http://127.0.0.1:` + adminPort + `
-  drawgate incidents show last --file /var/lib/drawgate/quota.db-incidents.jsonl`,
+  drawgate incidents --file /var/lib/drawgate/quota.db-incidents.jsonl --json`,
 		Args: cobra.NoArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.listIncidents(cmd.Context(), &f) }),
 	}
@@ -64,7 +64,8 @@ func (a *app) incidentsShowCmd(f *incidentsFlags) *cobra.Command {
 		Use: "show ID|last", Short: "Show all that is known of an incident", Args: cobra.ExactArgs(1),
 		Long: `Show all that is known of an incident: what the numbers show, the limits as they were, calls under way, and recent calls. With --json
 everything.`,
-		Example: `  drawgate incidents show last --server http://127.0.0.1:` + adminPort,
+		Example: `  drawgate incidents show last --server http://127.0.0.1:` + adminPort + `
+  drawgate incidents show 20260701T120000000Z-k3f7q2xa --config drawgate.yaml`,
 		RunE:    action(func(cmd *cobra.Command, args []string) error { return a.showIncident(cmd.Context(), f, args[0]) }),
 	}
 }

@@ -109,10 +109,10 @@ func timing(c *api.IncidentTake) (text string) {
 		text += fmt.Sprintf(", granted after %s in the queue", Duration(time.Duration(c.QueuedMS)*time.Millisecond))
 	}
 	if c.Sent != nil {
-		text += ", sent " + after(c.Granted, c.Sent) + " after it was granted"
+		text += ", sent " + apart(c.Granted, c.Sent) + " after it was granted"
 	}
 	if c.Sent != nil && c.Answered != nil {
-		text += ", answered " + after(*c.Sent, c.Answered) + " later"
+		text += ", answered " + apart(*c.Sent, c.Answered) + " later"
 	}
 	return text
 }
@@ -149,8 +149,10 @@ func after(from time.Time, to *time.Time) string {
 	if to == nil {
 		return "-"
 	}
-	return "+" + Duration(max(0, to.Sub(from)))
+	return "+" + apart(from, to)
 }
+
+func apart(from time.Time, to *time.Time) string { return Duration(max(0, to.Sub(from))) }
 
 func estimate(c *api.IncidentTake) string {
 	if len(c.Estimate) == 0 {
