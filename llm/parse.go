@@ -173,6 +173,7 @@ type requestReader struct {
 	media media
 	inMed bool
 	block string // the type of the block that is being read
+	level int    // how deep that block is
 
 	exact int64 // tokens by count, or -1
 	count func(string) int
@@ -261,6 +262,9 @@ func (r *requestReader) end(ro role, _ bool, offset int64) error {
 	if r.inMed && len(r.scan.stack) < r.media.depth {
 		r.inMed = false
 		r.commit(&r.media)
+	}
+	if len(r.scan.stack) < r.level { // its type says nothing about the next block
+		r.block, r.level = "", 0
 	}
 	return nil
 }
@@ -411,7 +415,7 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 			r.commit(&media{kind: File})
 		}
 	case reqBlock:
-		r.block = string(value[:min(len(value), maxModel)])
+		r.block, r.level = string(value[:min(len(value), maxModel)]), len(r.scan.stack)
 	case reqHidden:
 		if !null && (kind != '"' || len(value) > 0) {
 			c.Hidden++

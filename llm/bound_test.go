@@ -1,0 +1,37 @@
+package llm_test
+
+import "testing"
+
+// TestNothingCountsTooLittle: what a call may use is bounded, in whatever order and by whatever
+// name its body says it.
+//
+// req: C1
+func TestNothingCountsTooLittle(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, profile, path, body string
+		input, output             int64 // at least
+	}{
+		{
+			"the type of a block comes last, and the next block is a file", "anthropic", "/v1/messages",
+			`{"model":"claude-opus-4-1","max_tokens":5,"messages":[{"role":"user","content":[` +
+				`{"source":{"type":"base64","media_type":"image/png","data":"QUJD"},"type":"image"},` +
+				`{"source":{"type":"base64","media_type":"application/pdf","data":"QUJD"},"type":"document"}]}]}`,
+			1_000_000, 5,
+		},
+		{
+			"the same of a response's input", "openai", "/v1/responses",
+			`{"model":"gpt-5","max_output_tokens":5,"input":[{"role":"user","content":[` +
+				`{"image_url":"https://a.test/b","type":"input_image"},{"file_url":"https://a.test/c","type":"input_file"}]}]}`,
+			1_050_000, 5,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := profile(t, c.profile)
+			if e := p.Upper(parse(t, p, c.path, c.body)); e.Input < c.input || e.Output < c.output {
+				t.Errorf("%s: at most %d and %d tokens, want %d and %d or more", c.body, e.Input, e.Output, c.input, c.output)
+			}
+		})
+	}
+}
