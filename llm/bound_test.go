@@ -25,6 +25,20 @@ func TestNothingCountsTooLittle(t *testing.T) {
 				`{"image_url":"https://a.test/b","type":"input_image"},{"file_url":"https://a.test/c","type":"input_file"}]}]}`,
 			1_050_000, 5,
 		},
+		{
+			"a reference to an item that the provider has", "openai", "/v1/responses",
+			`{"model":"gpt-5","max_output_tokens":5,"input":[{"type":"item_reference","id":"msg_1"}]}`, 400_000, 5,
+		},
+		{"the same without its type", "openai", "/v1/responses", `{"model":"gpt-5","max_output_tokens":5,"input":[{"id":"msg_1"}]}`, 400_000, 5},
+		{
+			"a screenshot by its id", "openai", "/v1/responses",
+			`{"model":"gpt-5","max_output_tokens":5,"input":[{"type":"computer_call_output","output":{"type":"computer_screenshot","file_id":"file_1"}}]}`, 48_169, 5,
+		},
+		{
+			"media in the result of a tool", "gemini", "/v1beta/models/gemini-2.5-flash:generateContent",
+			`{"contents":[{"parts":[{"functionResponse":{"name":"f","response":{},"parts":[{"fileData":{"fileUri":"https://a.test/b"}}]}}]}],"generationConfig":{"maxOutputTokens":5}}`,
+			1_048_576, 5,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -33,5 +47,15 @@ func TestNothingCountsTooLittle(t *testing.T) {
 				t.Errorf("%s: at most %d and %d tokens, want %d and %d or more", c.body, e.Input, e.Output, c.input, c.output)
 			}
 		})
+	}
+}
+
+// TestItemsWithTheirText: an item that has an id as well as its text is no reference.
+func TestItemsWithTheirText(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "openai")
+	c := parse(t, p, "/v1/responses", `{"input":[{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"output_text","text":"hello"}]},{"role":"user","content":"you"}]}`)
+	if c.Hidden != 0 || c.Inputs != 2 || p.Upper(c).Input > 400 {
+		t.Errorf("%+v", c)
 	}
 }

@@ -39,6 +39,7 @@ const (
 	reqBlock           // the type of a block that has media
 	reqNamed           // an id of media
 	reqBackground      // the answer is made after the response
+	reqItemID          // of an element of the input of a response
 )
 
 // Parse reads what matters to quotas from a request. path is the URL's path, with or without its
@@ -174,6 +175,8 @@ type requestReader struct {
 	inMed bool
 	block string // the type of the block that is being read
 	level int    // how deep that block is
+	keys  int    // of the element of the input that is being read
+	named bool   // one of them is its id
 
 	exact int64 // tokens by count, or -1
 	count func(string) int
@@ -220,6 +223,8 @@ func (r *requestReader) flush() {
 func (r *requestReader) begin(ro role, array bool, offset int64) error {
 	r.item(ro)
 	switch ro {
+	case reqInput:
+		r.keys, r.named = 0, false
 	case reqRoot:
 		if array {
 			return errSyntax
@@ -256,8 +261,11 @@ func (r *requestReader) raw() bool {
 }
 
 func (r *requestReader) end(ro role, _ bool, offset int64) error {
-	if ro == reqOptions {
+	switch {
+	case ro == reqOptions:
 		r.call.edit.optionsEnd = offset + 1
+	case ro == reqInput && r.named && r.keys <= 2: // an id, perhaps with a type: what it names is the prompt
+		r.call.Hidden++
 	}
 	if r.inMed && len(r.scan.stack) < r.media.depth {
 		r.inMed = false
@@ -295,6 +303,9 @@ func (r *requestReader) text(ro role, key bool) (*Text, bool) {
 	c := r.call
 	if key {
 		top := r.scan.stack[len(r.scan.stack)-1]
+		if top.role == reqInput {
+			r.keys++
+		}
 		if top.node != nil && !top.node.open() {
 			return nil, false
 		}
@@ -309,7 +320,7 @@ func (r *requestReader) text(ro role, key bool) (*Text, bool) {
 		return nil, false
 	}
 	switch ro {
-	case reqText, reqMessage, reqInput:
+	case reqText, reqMessage, reqInput, reqItemID:
 		return r.tapped(&c.Text), false
 	case reqSchema, reqTool:
 		return r.tapped(&c.Schemas), false
@@ -344,6 +355,8 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		r.item(ro)
 	}
 	switch ro {
+	case reqItemID:
+		r.named = true
 	case reqText, reqSchema, reqMessage, reqTool, reqInput:
 		t := &c.Text
 		if ro == reqSchema || ro == reqTool {
