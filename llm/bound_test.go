@@ -34,6 +34,8 @@ func TestNothingCountsTooLittle(t *testing.T) {
 			"a screenshot by its id", "openai", "/v1/responses",
 			`{"model":"gpt-5","max_output_tokens":5,"input":[{"type":"computer_call_output","output":{"type":"computer_screenshot","file_id":"file_1"}}]}`, 48_169, 5,
 		},
+		{"the largest output, as chat completions call it", "openai", "/v1/responses", `{"model":"gpt-5","max_tokens":5,"input":"x"}`, 1, 128_000},
+		{"the largest output, as responses call it", "openai", "/v1/chat/completions", `{"model":"gpt-5","max_output_tokens":5,"messages":[]}`, 1, 128_000},
 		{
 			"media in the result of a tool", "gemini", "/v1beta/models/gemini-2.5-flash:generateContent",
 			`{"contents":[{"parts":[{"functionResponse":{"name":"f","response":{},"parts":[{"fileData":{"fileUri":"https://a.test/b"}}]}}]}],"generationConfig":{"maxOutputTokens":5}}`,

@@ -35,7 +35,7 @@ const (
 	reqData            // the content of media
 	reqMime            // the type of media
 	reqSource          // how media are given
-	reqBoth            // the largest output, which the provider calls by an older name as well
+	reqBoth            // the largest output of chat completions, which has an older name as well
 	reqBlock           // the type of a block that has media
 	reqNamed           // an id of media
 	reqBackground      // the answer is made after the response
@@ -382,7 +382,9 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 			c.Model = string(value)
 		}
 	case reqMaxOutput, reqBoth:
-		if null {
+		// Responses and chat completions name their largest output differently, and some servers
+		// pass over the name that they do not know.
+		if null || ro == reqBoth && c.Operation == OpResponses || ro == reqMaxOutput && (c.Operation == OpChat || c.Operation == OpCompletions) {
 			return nil
 		}
 		n, err := count(kind, value)
