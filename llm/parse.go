@@ -378,7 +378,7 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 			return errModel
 		}
 		c.edit.model, c.edit.modelEnd = offset, r.scan.offset+1
-		if len(value) > 0 && !null {
+		if c.Model == "" && !null { // Azure goes by the deployment in the path
 			c.Model = string(value)
 		}
 	case reqMaxOutput, reqBoth:
