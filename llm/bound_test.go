@@ -61,3 +61,13 @@ func TestItemsWithTheirText(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// TestResultsOfSearches: where a result of the caller's own search is from is text, and no file.
+func TestResultsOfSearches(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "anthropic")
+	c := parse(t, p, "/v1/messages", `{"messages":[{"content":[{"type":"search_result","source":"https://a.test/b","title":"x","content":[{"type":"text","text":"hello"}]}]}]}`)
+	if n := p.Upper(c).Input; n < 30 || n > 200 {
+		t.Errorf("at most %d tokens: %+v", n, c)
+	}
+}

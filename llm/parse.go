@@ -466,12 +466,12 @@ func (r *requestReader) mediaScalar(ro role, kind byte, value []byte) {
 
 // commit counts an input that was read.
 func (r *requestReader) commit(m *media) {
-	switch m.source {
-	case "text": // a document that is given as text
+	switch {
+	case m.source == "text", r.block == "search_result": // a document that is given as text; where a result is from
 		m.text.tap = nil
 		r.call.Text.plus(&m.text)
 		return
-	case "content": // its blocks were counted
+	case m.source == "content": // its blocks were counted
 		return
 	}
 	r.tap = r.tap[:0]
