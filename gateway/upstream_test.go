@@ -129,6 +129,35 @@ func TestVersionsOfAModel(t *testing.T) {
 	}
 }
 
+// TestModelThatIsNotOffered: a caller who asks for a model that the provider does not offer to the
+// account closes nothing for the others.
+func TestModelThatIsNotOffered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(s *setup) {
+		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			if strings.Contains(r.URL.Path, "gemini-2.5-pro") {
+				w.WriteHeader(http.StatusTooManyRequests)
+				io.WriteString(w, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure",`+
+					`"violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier","quotaValue":"0"}]}]}}`)
+			}
+		})
+	})
+	for _, c := range []struct {
+		model string
+		want  int
+	}{{"gemini-2.5-pro", http.StatusTooManyRequests}, {"gemini-2.5-flash", http.StatusOK}, {"gemini-2.5-pro", http.StatusTooManyRequests}} {
+		got := b.do(b.raw(t.Context(), http.MethodPost, "/gemini/v1beta/models/"+c.model+":generateContent", `{"contents":[]}`, "X-Goog-Api-Key: "+alice, gateway.HeaderTimeout+": 0"))
+		if got.status != c.want {
+			t.Errorf("%s: got %d %s, want %d", c.model, got.status, got.body, c.want)
+		}
+		b.settled()
+	}
+	if n := b.used("upstream", "account")["rpm"]; n != 3 {
+		t.Errorf("%d requests counted, want 3", n)
+	}
+}
+
 // TestOtherCalls: an upstream may pass on what nothing counts.
 func TestOtherCalls(t *testing.T) {
 	t.Parallel()
