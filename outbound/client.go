@@ -44,6 +44,7 @@ type Client struct {
 	opts     Options
 	circuit  *circuit
 	underWay atomic.Int64
+	lastID   atomic.Uint64
 }
 
 // New returns a Client whose calls quota counts. opts may be nil.
@@ -110,7 +111,9 @@ func once[T any](ctx context.Context, c *Client, call *Call, f func(ctx context.
 			r.failed(nil)
 		}
 	}()
+	r.event.Sent = time.Now()
 	v, used, err = f(r.hold.Context())
+	r.event.Answered = time.Now()
 	over = true
 	if cause := context.Cause(r.hold.Context()); errors.Is(cause, ErrHoldLost) && err != nil {
 		err = fmt.Errorf("%w: %w", cause, err)
@@ -166,7 +169,7 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	g, err := c.quota.Take(ctx, call, c.opts.Hold)
 	if err != nil {
 		a.dropped()
-		c.observe(&Event{Model: call.Model, Priority: call.Priority, Outcome: NotGranted, Err: err, Queued: time.Since(began)})
+		c.observe(&Event{Model: call.Model, Priority: call.Priority, Outcome: NotGranted, Estimate: call.Costs, Err: err, Queued: time.Since(began)})
 		return nil, err
 	}
 	now := time.Now()
@@ -184,7 +187,11 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 		r.granted = now
 	}
 	r.margin = margin(g.Decision())
-	r.event = Event{Model: call.Model, Priority: call.Priority, Decision: *g.Decision(), Estimate: call.Costs, Queued: now.Sub(began), UnderWay: int(c.underWay.Add(1))}
+	r.event = Event{
+		ID: c.lastID.Add(1), Upstream: c.opts.Upstream, Model: call.Model, Priority: call.Priority, Decision: *g.Decision(), Estimate: call.Costs,
+		Granted: r.granted, Queued: now.Sub(began), UnderWay: int(c.underWay.Add(1)),
+	}
+	c.opts.Observer.granted(&r.event)
 	r.hold = hold.Keep(ctx, g, hold.Options{
 		Package: "outbound", For: c.opts.Hold, Lost: ErrHoldLost, Report: func(err error) { c.observe(&Event{Model: call.Model, Outcome: HoldFailed, Err: err}) },
 	})
@@ -194,7 +201,7 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 // turnedAway is the error of a call that an open circuit stopped.
 func (c *Client) turnedAway(call *Call, began time.Time, wait time.Duration) error {
 	err := &CircuitOpenError{Upstream: c.opts.Upstream, RetryAfter: wait, Recovery: time.Now().Add(wait)}
-	c.observe(&Event{Model: call.Model, Priority: call.Priority, Outcome: TurnedAway, Err: err, Queued: time.Since(began)})
+	c.observe(&Event{Model: call.Model, Priority: call.Priority, Outcome: TurnedAway, Estimate: call.Costs, Err: err, Queued: time.Since(began)})
 	return err
 }
 

@@ -182,7 +182,7 @@ func withBody(ctx context.Context, req *http.Request, body []byte, g *gate) *htt
 	// A request that was not sent at all may be sent again over another connection; any other one
 	// would be counted twice. See http.Transport on requests that it sends again.
 	out.GetBody = func() (io.ReadCloser, error) {
-		if g.opened.Load() {
+		if g.opened.Load() != 0 {
 			return nil, errSent
 		}
 		return g, nil
@@ -200,17 +200,17 @@ var (
 type gate struct {
 	late   func() bool // may be nil
 	reader *bytes.Reader
-	opened atomic.Bool // some of it was read, so it may have been sent
-	closed atomic.Bool // it was too late
+	opened atomic.Int64 // in Unix nanoseconds: some of it was read then, so it may have been sent; 0: nothing was
+	closed atomic.Bool  // it was too late
 }
 
 func (g *gate) Read(p []byte) (int, error) {
-	if !g.opened.Load() {
+	if g.opened.Load() == 0 {
 		if g.late != nil && g.late() {
 			g.closed.Store(true)
 			return 0, errLate
 		}
-		g.opened.Store(true)
+		g.opened.Store(time.Now().UnixNano())
 	}
 	return g.reader.Read(p)
 }
@@ -244,8 +244,14 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 		}
 	}()
 	g := &gate{late: run.late}
+	now := time.Now()
 	resp, err = t.opts.Base.RoundTrip(withBody(run.hold.Context(), r.http, r.body, g))
 	over = true
+	if at := g.opened.Load(); at != 0 {
+		run.event.Sent = time.Unix(0, at)
+	} else if g.reader == nil { // there was no body
+		run.event.Sent = now
+	}
 	if g.closed.Load() && resp != nil { // a base that answers although it could not read the request
 		_ = resp.Body.Close() // nobody reads it
 		err = errLate
@@ -254,8 +260,9 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 		again, err = t.lost(ctx, run, g, err)
 		return nil, err, again
 	}
+	run.event.Answered = time.Now()
 	if t.opts.Learned != nil {
-		now := time.Now()
+		now := run.event.Answered
 		t.opts.Learned.NoteObserved(t.profile, r.call, t.profile.Observed(resp.Header, now), now)
 	}
 	if run.event.Status = resp.StatusCode; resp.StatusCode >= http.StatusBadRequest {
@@ -276,7 +283,7 @@ func (t *Transport) lost(ctx context.Context, run *running, g *gate, err error) 
 	case g.closed.Load():
 		run.unsent(false)
 		return false, errLate
-	case !g.opened.Load() && g.reader != nil:
+	case g.opened.Load() == 0 && g.reader != nil:
 		run.unsent(!left)
 	case left:
 		run.dropped(nil)
