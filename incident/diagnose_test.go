@@ -76,8 +76,8 @@ func TestDiagnosis(t *testing.T) {
 	}
 }
 
-// TestDiagnosisOfAnOutage: a call that a fallback granted, and a pause that could not be stored, are
-// named.
+// TestDiagnosisOfAnOutage: a call that a fallback granted, and a pause that could not be stored,
+// are named.
 func TestDiagnosisOfAnOutage(t *testing.T) {
 	t.Parallel()
 	rec := incident.New(nil)

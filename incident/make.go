@@ -54,7 +54,7 @@ func meaningOf(e *outbound.Event) string {
 
 func severity(meaning string) string {
 	switch meaning {
-	case llm.Spend.String(), llm.Credit.String(), llm.NotOffered.String():
+	case llm.Spend.String(), llm.Credit.String():
 		return api.SeverityWarning
 	}
 	return api.SeverityError
@@ -124,8 +124,6 @@ func summary(i *api.Incident) string {
 		what = "its cap on spending"
 	case llm.Credit.String():
 		what = "missing credit"
-	case llm.NotOffered.String():
-		what = "a limit of 0"
 	}
 	text := fmt.Sprintf("%s refused a call of %s for %s", i.Upstream, cmp.Or(i.Model, "an unnamed model"), what)
 	if p := i.Provider; p != nil && p.Unit != "" && i.Severity == api.SeverityError {

@@ -34,6 +34,7 @@ func (s *Server) routes() []route {
 		{"/v1/pause", post, RoleAdmin, true, s.pause},
 		{"/v1/incidents", get, RoleRead, true, s.incidents},
 		{"/v1/incidents/{id}", get, RoleRead, true, s.incident},
+		{"/v1/upstreams", get, RoleRead, true, s.upstreams},
 		{"/v1/reload", post, RoleAdmin, true, s.reloadConfig},
 		{"/healthz", get, "", false, s.healthz},
 		{"/readyz", get, "", false, s.readyz},

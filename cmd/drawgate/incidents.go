@@ -66,7 +66,7 @@ func (a *app) incidentsShowCmd(f *incidentsFlags) *cobra.Command {
 everything.`,
 		Example: `  drawgate incidents show last --server http://127.0.0.1:` + adminPort + `
   drawgate incidents show 20260701T120000000Z-k3f7q2xa --config drawgate.yaml`,
-		RunE:    action(func(cmd *cobra.Command, args []string) error { return a.showIncident(cmd.Context(), f, args[0]) }),
+		RunE: action(func(cmd *cobra.Command, args []string) error { return a.showIncident(cmd.Context(), f, args[0]) }),
 	}
 }
 
