@@ -61,7 +61,7 @@ func (a *app) incidentsListCmd(f *incidentsFlags) *cobra.Command {
 
 func (a *app) incidentsShowCmd(f *incidentsFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "show ID|last", Short: "Show all that is known of an incident", Args: cobra.ExactArgs(1),
+		Use: "show ID|last", Short: "Show all that is known of an incident", Args: cobra.ExactArgs(1), ValidArgs: []string{"last"},
 		Long: `Show all that is known of an incident: what the numbers show, the limits as they were, calls under way, and recent calls. With --json
 everything.`,
 		Example: `  drawgate incidents show last --server http://127.0.0.1:` + adminPort + `
