@@ -238,6 +238,7 @@ func (x *exchange) parse(path string, body []byte) (*call, *refusal) {
 	if err != nil {
 		return nil, &refusal{kind: llm.BadRequest, message: err.Error()}
 	}
+	parsed.Owner = "" // the upstream's: headers that choose another one are not passed on
 	c := &call{Call: parsed, path: path, body: body}
 	if parsed.Operation == llm.OpOther {
 		if !x.up.config.Others && !lists(x.r.Method, plain) {
