@@ -131,13 +131,17 @@ func TestMistakesInAConfiguration(t *testing.T) {
 		"a fallback": func(c *gateway.Config) {
 			c.Upstreams[0].Models[0] = gateway.Model{Name: "a", Policy: "p", Fallbacks: []string{"b"}}
 		},
-		"many retries":  func(c *gateway.Config) { c.Upstreams[0].Retries = 11 },
-		"two upstreams": func(c *gateway.Config) { c.Upstreams = append(c.Upstreams, c.Upstreams[0]) },
-		"no key's name": func(c *gateway.Config) { c.Keys[0].Name = "" },
-		"no key's sum":  func(c *gateway.Config) { c.Keys[0].Sum = [32]byte{} },
-		"the same key":  func(c *gateway.Config) { c.Keys[1].Sum = c.Keys[0].Sum },
-		"the same name": func(c *gateway.Config) { c.Keys[1].Name = c.Keys[0].Name },
-		"a key's rank":  func(c *gateway.Config) { c.Keys[0].Priority = drawgate.MaxPriority + 1 },
+		"a fallback of another profile": func(c *gateway.Config) {
+			c.Upstreams[0].Models[0].Fallbacks = []string{"anthropic/claude-sonnet-4-5"}
+		},
+		"a fallback without a model": func(c *gateway.Config) { c.Upstreams[0].Models[0].Fallbacks = []string{"openai/"} },
+		"many retries":               func(c *gateway.Config) { c.Upstreams[0].Retries = 11 },
+		"two upstreams":              func(c *gateway.Config) { c.Upstreams = append(c.Upstreams, c.Upstreams[0]) },
+		"no key's name":              func(c *gateway.Config) { c.Keys[0].Name = "" },
+		"no key's sum":               func(c *gateway.Config) { c.Keys[0].Sum = [32]byte{} },
+		"the same key":               func(c *gateway.Config) { c.Keys[1].Sum = c.Keys[0].Sum },
+		"the same name":              func(c *gateway.Config) { c.Keys[1].Name = c.Keys[0].Name },
+		"a key's rank":               func(c *gateway.Config) { c.Keys[0].Priority = drawgate.MaxPriority + 1 },
 		"a secret URL": func(c *gateway.Config) {
 			u := *c.Upstreams[0].URL
 			u.RawQuery = "key=" + upstreamKey
