@@ -60,7 +60,7 @@ func resultOf(c *call, status int) string {
 	switch {
 	case status >= http.StatusBadRequest:
 		return ResultError
-	case c.other:
+	case c.label != "":
 		return ResultOtherModel
 	}
 	return ResultAnswered
@@ -82,8 +82,8 @@ func (x *exchange) answerHeader(h http.Header, c *call, resp *http.Response) {
 	}
 	x.h.headers.Append(h, &x.ask.decision)
 	h.Set(HeaderQueued, strconv.FormatInt(x.ask.queued.Milliseconds(), 10))
-	if c.other {
-		h.Set(HeaderModel, c.Model)
+	if c.label != "" {
+		h.Set(HeaderModel, c.label)
 	}
 }
 

@@ -17,7 +17,7 @@ const (
 	HeaderPriority = "Drawgate-Priority"  // 0 to 9, at most the key's
 	HeaderTimeout  = "Drawgate-Timeout"   // longest wait in the queue: seconds, or a duration such as 1m30s; 0 for none
 	HeaderCache    = "Drawgate-Cache"     // CacheHit or CacheStale: the answer is from the cache
-	HeaderModel    = "Drawgate-Model"     // the model that answered in place of the one that was asked for
+	HeaderModel    = "Drawgate-Model"     // the model that answered in place of the one that was asked for; upstream/model if it is of another upstream
 	HeaderQueued   = "Drawgate-Queued-Ms" // how long the call waited to be granted, in milliseconds
 )
 
