@@ -352,6 +352,9 @@ func (s *Stream) Usage() Usage {
 	u.Final = u.InputKnown && s.final(u)
 	u.InputKnown = u.InputKnown && u.Input > 0 // no prompt is empty: some servers fill in zeros
 	least := min(add(s.delivered.Bytes, s.delivered.Pieces), maxAmount)
+	if most := s.p.MaxOutput(s.call); most > 0 { // no answer has more tokens than were asked for
+		least = min(least, most)
+	}
 	switch {
 	case !u.Final:
 		u.Output = max(u.Output, least)
