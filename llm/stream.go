@@ -351,9 +351,9 @@ func (s *Stream) Usage() Usage {
 	}
 	u.Final = u.InputKnown && s.final(u)
 	u.InputKnown = u.InputKnown && u.Input > 0 // no prompt is empty: some servers fill in zeros
-	// A provisional number, such as that of Anthropic's message_start, does not lift the bound that
-	// the call itself sets.
-	least := add(s.delivered.Bytes, s.delivered.Pieces)
+	// No answer has more tokens than were asked for, whatever a provisional number says, such as
+	// that of Anthropic's message_start.
+	least := min(add(s.delivered.Bytes, s.delivered.Pieces), maxAmount)
 	if most := s.p.MaxOutput(s.call); most > 0 {
 		least = min(least, most)
 	}
