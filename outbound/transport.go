@@ -268,6 +268,7 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 	if run.event.Status = resp.StatusCode; resp.StatusCode >= http.StatusBadRequest {
 		return resp, nil, t.refusal(run, r, resp)
 	}
+	run.attempt.answered()
 	t.answer(ctx, run, r, resp)
 	return resp, nil, false
 }
