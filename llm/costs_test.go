@@ -267,3 +267,20 @@ func TestOtherModelsAreNoVersions(t *testing.T) {
 		}
 	}
 }
+
+// TestPricesOfTunedModels: a fine-tuned model does not cost what the model does that it is made of.
+func TestPricesOfTunedModels(t *testing.T) {
+	t.Parallel()
+	p := llm.OpenAI()
+	c := &llm.Call{Operation: llm.OpChat, Model: "ft:gpt-4o-2024-08-06:acme::1", Family: p.Family("ft:gpt-4o-2024-08-06:acme::1").Name}
+	prices := llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 1_000_000}}}
+	if _, _, err := prices.Hold(c, llm.Estimate{Input: 1}); err == nil {
+		t.Error("it costs what gpt-4o does, want an error")
+	}
+	for _, name := range []string{"ft:gpt-4o", "ft:gpt-4o-2024-08-06", c.Model} {
+		prices.Models = map[string]llm.Price{name: {Input: 3_000_000}}
+		if _, micros, err := prices.Hold(c, llm.Estimate{Input: 1}); err != nil || micros != 3 {
+			t.Errorf("with a price of %s: %d, %v, want 3", name, micros, err)
+		}
+	}
+}

@@ -22,7 +22,7 @@ const MaxPrice = 1_000_000_000_000
 // Prices are what models cost. There are none here: give what your provider charges.
 type Prices struct {
 	Currency string           // such as "usd"; the unit of a cost is "usd_micros"
-	Models   map[string]Price // by the model's name, or else by its family's
+	Models   map[string]Price // by the model's name, or else by its family's; "ft:" and one of them is for fine-tuned models
 }
 
 // ParsePrice reads a price per million tokens, such as "2.50" or "0.075": at most six decimals.
@@ -74,7 +74,11 @@ func (t *Prices) Hold(c *Call, e Estimate) (unit string, micros int64, err error
 func (t *Prices) Unit() string { return strings.ToLower(t.Currency) + "_micros" }
 
 func (t *Prices) price(c *Call) (Price, error) {
-	for _, name := range []string{c.Model, bareModel(c.Model), c.Family} {
+	tuned := "" // fine-tuned models cost more than those that they are made of
+	if strings.HasPrefix(c.Model, "ft:") {
+		tuned = "ft:"
+	}
+	for _, name := range []string{c.Model, tuned + bareModel(c.Model), tuned + c.Family} {
 		if p, ok := t.Models[name]; ok {
 			return p, nil
 		}
