@@ -284,3 +284,22 @@ func TestPricesOfTunedModels(t *testing.T) {
 		}
 	}
 }
+
+// TestSearchesOfCutStreams: what a stream told first of its prompt is not all of it if the model
+// searches: the results are told at the end.
+func TestSearchesOfCutStreams(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "anthropic")
+	start := "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":20,\"output_tokens\":1}}}\n\n"
+	end := "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"input_tokens\":9000,\"output_tokens\":5}}\n\ndata: {\"type\":\"message_stop\"}\n\n"
+	held := llm.Estimate{Input: 10_000, Output: 100}
+	for tool, want := range map[string][2]int64{"web_search_20250305": {10_000, 9000}, "custom": {20, 9000}} {
+		c := parse(t, p, "/v1/messages", `{"stream":true,"messages":[],"tools":[{"type":"`+tool+`","name":"x"}]}`)
+		for i, text := range []string{start, start + end} {
+			s := read(p, c, text)
+			if got := p.Settlement(c, held, s.Usage()); got[1].N != want[i] {
+				t.Errorf("%s after %q: settled with %v, want %d input tokens", tool, text, got, want[i])
+			}
+		}
+	}
+}

@@ -50,10 +50,7 @@ func (t *Prices) Cost(c *Call, held Estimate, u Usage) (unit string, micros int6
 	if err != nil {
 		return "", 0, err
 	}
-	input := held.Input
-	if u.InputKnown {
-		input = u.Input
-	}
+	input := settledInput(c, held, u)
 	read := min(max(u.CacheRead, 0), input)
 	write := min(max(u.CacheWrite, 0), input-read)
 	return t.Unit(), p.sum(input-read-write, read, write, settledOutput(c, held, u)), nil
