@@ -19,8 +19,8 @@ import (
 	"github.com/drawgate/drawgate/telemetry"
 )
 
-// reportCalls returns a func that reports calls to an upstream: in turn in all their forms, while its
-// circuit opens and closes.
+// reportCalls returns a func that reports calls to an upstream: in turn in all their forms, while
+// its circuit opens and closes.
 func reportCalls(m *telemetry.Metrics) func(i int) {
 	o := m.Outbound()
 	state := outbound.State{Upstream: "llm", Circuit: outbound.CircuitOpen, RetryAfter: time.Minute, UnderWay: 1, Waiting: 1}
@@ -77,10 +77,10 @@ func (r *rig) newProvider(o *outbound.Options, limiters ...*drawgate.Limiter) *p
 	return p
 }
 
-// call makes a call that the simulator answers as told, and reads the answer.
-func (p *provider) call(told string) error {
+// call makes a call that the simulator answers as its words say, and reads the answer.
+func (p *provider) call(words string) error {
 	p.Helper()
-	body := fmt.Sprintf(`{"model":"gpt-4o","max_tokens":100,"messages":[{"role":"user","content":"Hello!\nsimulate: %s"}]}`, told)
+	body := fmt.Sprintf(`{"model":"gpt-4o","max_tokens":100,"messages":[{"role":"user","content":"Hello!\nsimulate: %s"}]}`, words)
 	req, err := http.NewRequestWithContext(p.Context(), http.MethodPost, "http://provider.test/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		p.Fatal(err)
@@ -110,8 +110,8 @@ func TestCallsToUpstreamsAreCounted(t *testing.T) {
 			t.Helper()
 			r.want(want, "drawgate_upstream_calls_total", "upstream", up, "model", model, "outcome", outcome, "status", status)
 		}
-		for _, told := range []string{"output=7 cache_read=4 delay=2s", "fault=minute"} {
-			if err := p.call(told); err != nil {
+		for _, words := range []string{"output=7 cache_read=4 delay=2s", "fault=minute"} {
+			if err := p.call(words); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -183,7 +183,8 @@ func TestFailedHoldsAndRunningCallsAreCounted(t *testing.T) {
 		l := r.limiter(quota("m", 1))
 		defer l.Close()
 		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Upstream: "up", Observer: r.m.Outbound()})
-		r.m.WatchOutbound(func() []outbound.State { return []outbound.State{c.State(), c.State(), {Upstream: "up", Circuit: outbound.CircuitOpen}} })
+		worst := outbound.State{Upstream: "up", Circuit: outbound.CircuitOpen}
+		r.m.WatchOutbound(func() []outbound.State { return []outbound.State{c.State(), worst, c.State()} })
 		end := make(chan struct{})
 		var wg sync.WaitGroup
 		for range 2 {
