@@ -56,7 +56,7 @@ func (c *crowd) stop() {
 
 // load starts callers, spread evenly over gateways, models and sizes of prompts. Every fifth is
 // urgent. Each gateway has one caller more of each model whose quota the provider closes.
-func (o *overage) load(began time.Time) *crowd {
+func (o *overage) load() *crowd {
 	ctx, cancel := context.WithCancel(o.t.Context())
 	c := &crowd{cancel: cancel, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.callers}}}
 	o.seen = seen{status: map[int]int64{}, refused: map[string]int64{}, closed: map[string]bool{}, waits: map[group][]*waited{}}

@@ -80,18 +80,22 @@ func (o *overage) long() {
 
 // TestZeroOverage: gateways that share a quota over Redis never exceed what the provider allows,
 // however it counts, and use nearly all of it. Nobody waits much longer than the others. The
-// provider is a simulator in a process of its own, which counts by its own rules. With DRAWGATE_LONG
-// the run is three minutes of the free tier a hundred times; otherwise it is so short that only
-// safety is judged.
+// provider is a simulator in a process of its own, which counts by its own rules. With
+// DRAWGATE_LONG the run is three minutes of a free tier a hundred times as large; otherwise it is so
+// short that only safety is judged.
 //
 // req: C1 C2 C12
-func TestZeroOverage(t *testing.T) { overages(t, false, simulator.Rolling) }
+func TestZeroOverage(t *testing.T) { //nolint:tparallel // the long runs need the machine for themselves
+	overages(t, false, simulator.Rolling)
+}
 
 // TestZeroOverageInTrouble: the same while calls fail in every way that the simulator knows,
 // gateways are killed, and Redis is stopped. Estimates are upper bounds.
 //
 // req: C1 C7 C12
-func TestZeroOverageInTrouble(t *testing.T) { overages(t, true, simulator.Aligned) }
+func TestZeroOverageInTrouble(t *testing.T) { //nolint:tparallel // the long runs need the machine for themselves
+	overages(t, true, simulator.Aligned)
+}
 
 // overages runs both kinds of windows one after the other with DRAWGATE_LONG, and otherwise one.
 func overages(t *testing.T, trouble bool, brief simulator.Window) {
@@ -119,7 +123,7 @@ func (o *overage) run() {
 		o.inject()
 	}
 	began := time.Now()
-	load := o.load(began)
+	load := o.load()
 	if o.trouble {
 		o.disturb(began)
 	}
