@@ -81,8 +81,8 @@ func (o *overage) long() {
 // TestZeroOverage: gateways that share a quota over Redis never exceed what the provider allows,
 // however it counts, and use nearly all of it. Nobody waits much longer than the others. The
 // provider is a simulator in a process of its own, which counts by its own rules. With
-// DRAWGATE_LONG the run is three minutes of a free tier a hundred times as large; otherwise it is so
-// short that only safety is judged.
+// DRAWGATE_LONG the run is three minutes of a free tier a hundred times as large; otherwise it is
+// so short that only safety is judged.
 //
 // req: C1 C2 C12
 func TestZeroOverage(t *testing.T) { //nolint:tparallel // the long runs need the machine for themselves
