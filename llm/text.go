@@ -128,13 +128,15 @@ func (t *Text) addASCII(p []byte) {
 		*t.tap = append(*t.tap, p...)
 	}
 	for i := 0; i < len(p); {
-		if t.last == kindLetter {
-			if n := t.word(p[i:]); n > 0 {
-				i += n
-				continue
-			}
+		switch c := p[i]; {
+		case c == ' ' && t.last != kindBlank: // between words: it is not counted
+			t.last, t.run, t.prev, t.upper = kindBlank, 1, 0, false
+		case t.last == kindLetter && 'a' <= c && c <= 'z':
+			i += t.word(p[i:])
+			continue
+		default:
+			t.feature(asciiKinds[c], rune(c), 1)
 		}
-		t.feature(asciiKinds[p[i]], rune(p[i]), 1)
 		i++
 	}
 }
@@ -151,11 +153,9 @@ func (t *Text) word(p []byte) (n int) {
 		prev = c
 		n++
 	}
-	if n > 0 {
-		t.Counts[RareLetters] += rare
-		t.Counts[LongLetters] += int64(max(t.run+n, shortWord) - max(t.run, shortWord))
-		t.prev, t.upper, t.run = prev, false, t.run+n
-	}
+	t.Counts[RareLetters] += rare
+	t.Counts[LongLetters] += int64(max(t.run+n, shortWord) - max(t.run, shortWord))
+	t.prev, t.upper, t.run = prev, false, t.run+n
 	return n
 }
 
