@@ -345,7 +345,11 @@ func (t *Transport) ended(run *running, r *request, what llm.Refusal, used []dra
 		run.notOffered(used, reason(&what))
 		return false
 	case what.Meaning.Quota() && !what.Oversize:
-		run.refused(used, what.ReopenAt, reason(&what))
+		until := what.ReopenAt
+		if until.IsZero() { // only an operator ends it
+			until = time.Now().Add(drawgate.MaxHold)
+		}
+		run.refused(used, until, reason(&what))
 		return true
 	case what.Meaning == llm.Overload, what.Meaning == llm.Transient:
 		run.failed(used)
