@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -27,11 +28,12 @@ type exchange struct {
 	rc    *http.ResponseController
 	r     *http.Request
 
-	ask  ask
-	wait time.Duration // longest wait in the queue
-	tail []byte        // of the answer, as far as it was written
-	crlf bool          // its lines end with \r\n
-	size int64         // bytes of Handler.bodies that are this request's
+	ask    ask
+	result string        // how it was answered
+	wait   time.Duration // longest wait in the queue
+	tail   []byte        // of the answer, as far as it was written
+	crlf   bool          // its lines end with \r\n
+	size   int64         // bytes of Handler.bodies that are this request's
 }
 
 // call is what goes to the provider: the caller's own call, or that of another model.
@@ -61,7 +63,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.unknownPath(name)
 		return
 	}
-	defer func() { h.bodies.Add(-x.size) }()
+	defer x.release()
 	x.serve("/" + rest) //nolint:contextcheck // it is that of x.r
 }
 
@@ -170,12 +172,13 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 		x.discard()
 		return nil, x.tooLarge()
 	}
-	if !x.reserve() {
-		return nil, &refusal{kind: llm.Overloaded, message: "too many large requests are being served: try again later", after: time.Second}
-	}
 	var b bytes.Buffer
 	b.Grow(int(min(max(x.r.ContentLength, 0)+bytes.MinRead, firstBuffer)))
-	switch n, err := b.ReadFrom(io.LimitReader(&steady{x, readTimeout, time.Now().Add(readWhole)}, most+1)); {
+	switch n, err := b.ReadFrom(io.LimitReader(&reserving{x, &steady{x, readTimeout, time.Now().Add(readWhole)}}, most+1)); {
+	case errors.Is(err, errFull):
+		x.release()
+		x.discard()
+		return nil, &refusal{kind: llm.Overloaded, message: "too many large requests are being served: try again later", after: time.Second}
 	case err != nil:
 		return nil, &refusal{kind: llm.BadRequest, message: "the request could not be read to its end: it was cut off, or came too slowly"}
 	case n > most:
@@ -183,18 +186,33 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 		return nil, x.tooLarge()
 	}
 	_ = x.rc.SetReadDeadline(time.Time{}) // from here on only its caller's leaving is read
-	x.h.bodies.Add(int64(b.Len()) - x.size)
-	x.size = int64(b.Len())
 	return b.Bytes(), nil
 }
 
-// reserve reserves memory for the request: as much as it may have, until it was read.
-func (x *exchange) reserve() bool {
-	x.size = x.r.ContentLength
-	if x.size < 0 {
-		x.size = x.h.opts.MaxBody
+// errFull is that all requests together have too many bytes.
+var errFull = errors.New("gateway: too many bytes of requests")
+
+// reserving reserves memory for a request as it comes: one that comes slowly, or not at all, takes
+// none from the others.
+type reserving struct {
+	x *exchange
+	r io.Reader
+}
+
+// Read implements io.Reader.
+func (v *reserving) Read(p []byte) (int, error) {
+	n, err := v.r.Read(p)
+	v.x.size += int64(n)
+	if v.x.h.bodies.Add(int64(n)) > v.x.h.opts.Bodies {
+		return n, errFull
 	}
-	return x.h.bodies.Add(x.size) <= x.h.opts.Bodies
+	return n, err
+}
+
+// release gives the memory of the request back.
+func (x *exchange) release() {
+	x.h.bodies.Add(-x.size)
+	x.size = 0
 }
 
 // steady reads a request that has to keep coming.

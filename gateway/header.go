@@ -39,7 +39,7 @@ var credentials = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-
 // quota is used, or let a request do something else than its path and method say.
 var private = []string{
 	"Openai-Organization", "Openai-Project", "X-Goog-User-Project",
-	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via", "X-Http-Method-Override", "X-Method-Override",
+	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via", "X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
 	"X-Goog-Fieldmask", "Accept-Encoding", "Expect", "Content-Length", "Host", HeaderPriority, HeaderTimeout,
 }
 

@@ -283,9 +283,11 @@ func TestFallbackGrants(t *testing.T) {
 			s.policies, s.store = append(s.policies, p), g.Full()
 		})
 		t.Cleanup(func() { g.Close() })
-		got := b.call("openai", true, "Hello!", gateway.HeaderTimeout+": 0")
-		if got.status != want || want == http.StatusOK && got.header.Get("X-RateLimit-Fallback") != "true" {
-			t.Errorf("fallback %v: got %d %v %s, want %d that says so", fallback, got.status, got.header, got.body, want)
+		for _, wait := range []string{"0", "10ms"} {
+			got := b.call("openai", true, "Hello!", gateway.HeaderTimeout+": "+wait)
+			if got.status != want || want == http.StatusOK && got.header.Get("X-RateLimit-Fallback") != "true" {
+				t.Errorf("fallback %v, after %s: got %d %v %s, want %d that says so", fallback, wait, got.status, got.header, got.body, want)
+			}
 		}
 		b.settled()
 	}

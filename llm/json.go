@@ -1,8 +1,10 @@
 package llm
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -21,6 +23,7 @@ var (
 	errNumber    = fmt.Errorf("a number of more than %d bytes", maxNumber)
 	errUTF8      = errors.New("not valid UTF-8")
 	errDuplicate = errors.New("a key that matters occurs twice in an object")
+	errCapitals  = errors.New("a key that matters is written with other capitals")
 	errUnended   = errors.New("the JSON ends too early")
 )
 
@@ -168,28 +171,44 @@ func (s *scanner) enter(n *node, rest role) {
 
 // write reads the next piece.
 func (s *scanner) write(p []byte) error {
+	for len(p) > 0 {
+		n, err := s.writeValue(p)
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// writeValue reads the next piece, but not beyond the byte that ends the value, and returns how
+// many bytes it has read.
+func (s *scanner) writeValue(p []byte) (n int, err error) {
 	for i := 0; i < len(p); i++ {
 		if s.state == inString && s.nPart == 0 && s.high == 0 {
 			if n := s.plain(p[i:]); n > 0 {
 				i += n
 				s.offset += int64(n)
 				if i == len(p) {
-					return nil
+					return i, nil
 				}
 			}
 		}
 		again, err := s.step(p[i])
 		if err != nil {
-			return err
+			return i, err
 		}
 		if again { // the byte ended a number, and is not a part of it
 			if _, err := s.step(p[i]); err != nil {
-				return err
+				return i, err
 			}
 		}
 		s.offset++
+		if s.state == finished {
+			return i + 1, nil
+		}
 	}
-	return nil
+	return len(p), nil
 }
 
 // plain reads the ASCII characters at the start of p that need no care, and returns their number.
@@ -199,9 +218,7 @@ func (s *scanner) plain(p []byte) int {
 		n++
 	}
 	if s.count != nil {
-		for _, c := range p[:n] {
-			s.count.add(rune(c), 1)
-		}
+		s.count.addASCII(p[:n])
 	}
 	if s.keep || s.isKey {
 		s.store(p[:n])
@@ -474,6 +491,9 @@ func (s *scanner) endString() error {
 			s.enter(f.node.kids[i], f.rest)
 			return nil
 		}
+		if s.strict && f.node.resembles(s.kept) {
+			return errCapitals
+		}
 	}
 	s.enter(nil, f.rest)
 	return nil
@@ -560,3 +580,14 @@ func validNumber(b []byte) bool {
 // open reports whether the keys of the object at n are a part of the prompt, as those of a tool's
 // parameters are.
 func (n *node) open() bool { return n.role == reqTool || n.role == reqSchema }
+
+// resembles reports whether a key that is not known is one in small letters, which a server that
+// is written in Go may take for it.
+func (n *node) resembles(key []byte) bool {
+	small := func(r rune) bool { return r >= 'a' && r <= 'z' || r == '_' }
+	if bytes.IndexFunc(key, func(r rune) bool { return !small(r) }) < 0 {
+		return false
+	}
+	_, ok := n.keys[strings.ToLower(strings.ToUpper(string(key)))] // ſ is a small S, and K a capital k
+	return ok
+}

@@ -278,6 +278,7 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 	if run.event.Status = resp.StatusCode; resp.StatusCode >= http.StatusBadRequest {
 		return resp, nil, t.refusal(run, r, resp)
 	}
+	run.attempt.answered()
 	t.answer(ctx, run, r, resp)
 	return resp, nil, false
 }
@@ -311,7 +312,17 @@ func (t *Transport) refusal(run *running, r *request, resp *http.Response) (agai
 	if resp.Header.Get("Content-Length") != "" {
 		resp.Header.Set("Content-Length", fmt.Sprint(len(body)))
 	}
-	return t.ended(run, r, t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now()), t.failed(r))
+	used := t.failed(r)
+	if unheard(resp.StatusCode) {
+		used = nil // the estimate stands
+	}
+	return t.ended(run, r, t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now()), used)
+}
+
+// unheard reports whether a status is that of a proxy that did not get the provider's answer: the
+// provider may still be working on it. 520 to 524 are Cloudflare's.
+func unheard(status int) bool {
+	return status == http.StatusBadGateway || status == http.StatusGatewayTimeout || status >= 520 && status <= 524
 }
 
 // failed returns what a call used that was answered with an error: no provider is paid for one.
