@@ -36,7 +36,7 @@ type Gateway struct {
 	Listen  string        // host:port, or "" for the default, on loopback
 	TLS     TLS           // ClientCA is not used
 	MaxBody int64         // largest request in bytes; 0 means 32 MiB
-	Bodies  int64         // bytes of all requests that are being served; 0 means 1 GiB
+	Bodies  int64         // bytes of all requests whose answers have not begun; 0 means 1 GiB
 	MaxWait time.Duration // longest wait in the queue; 0 means 60s
 	Cache   int64         // bytes of answers that are kept; 0 means 64 MiB
 
