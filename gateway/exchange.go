@@ -178,7 +178,7 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 	case errors.Is(err, errFull):
 		x.release()
 		x.discard()
-		return nil, &refusal{kind: llm.Overloaded, message: "too many large requests are being served: try again later", after: time.Second}
+		return nil, &refusal{kind: llm.Overloaded, message: "too many large requests wait for their answers: try again later", after: time.Second}
 	case err != nil:
 		return nil, &refusal{kind: llm.BadRequest, message: "the request could not be read to its end: it was cut off, or came too slowly"}
 	case n > most:

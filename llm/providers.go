@@ -66,7 +66,7 @@ func OpenAI() *Profile {
 		OutputAtStart: true,
 		OwnerHeaders:  []string{"OpenAI-Organization", "OpenAI-Project"},
 		ResetZone:     "UTC",
-		CreditPause:   time.Hour,
+		CreditPause:   creditPause,
 		MinutePause:   time.Minute,
 		ClientMaxWait: 8 * time.Second, // openai-go v3 waits no longer, and then tries again
 		Overhead: Overhead{
@@ -112,7 +112,7 @@ func Anthropic() *Profile {
 		},
 		FailedInput:   true,
 		ResetZone:     "UTC",
-		CreditPause:   time.Hour,
+		CreditPause:   creditPause,
 		MinutePause:   time.Minute,
 		ClientMaxWait: time.Minute, // anthropic-sdk-go sleeps as long as it is told
 		Overhead: Overhead{
@@ -165,7 +165,7 @@ func Gemini() *Profile {
 		OwnerHeaders: []string{"X-Goog-User-Project"},
 		ResetZone:    pacific,
 		location:     loadZone(pacific),
-		CreditPause:  time.Hour,
+		CreditPause:  creditPause,
 		MinutePause:  time.Minute,
 		Overhead: Overhead{
 			// Audio has 32 tokens per second, video about 300
