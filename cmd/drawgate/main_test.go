@@ -108,8 +108,8 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 			}
 			ts.Fatalf("%s is not there", args)
 		},
-		// url NAME FILE [TEXT]: sets a variable to the address that a server wrote to its log, after
-		// a text.
+		// url NAME FILE [TEXT]: sets a variable to the address that a server wrote to its log,
+		// after a text.
 		"url": func(ts *testscript.TestScript, _ bool, args []string) {
 			_, rest, _ := strings.Cut(ts.ReadFile(args[1]), append(args, "listening on ")[2])
 			addr, _, ok := strings.Cut(rest, `"`)
