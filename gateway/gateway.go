@@ -118,6 +118,7 @@ func newBase() *http.Transport {
 		IdleConnTimeout:       90 * time.Second,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
+		WriteBufferSize:       16 << 10, // most prompts go out with their headers in one piece
 		DisableCompression:    true, // answers pass as they are
 	}
 }

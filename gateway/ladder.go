@@ -54,11 +54,12 @@ func (x *exchange) instead(c *call, k *keep, old *answer) bool {
 		x.cached(old, CacheStale)
 		return true
 	}
-	for _, model := range c.entry.Fallbacks {
-		other := x.as(c, model)
+	for _, name := range c.entry.Fallbacks {
+		other := x.as(c, name)
 		if other == nil {
 			continue
 		}
+		x.up = other.up // which answers from here on
 		if got, failed := x.send(other, 0); !exhausted(got, failed) {
 			drop(resp)
 			x.end(other, nil, got, failed)
@@ -67,6 +68,7 @@ func (x *exchange) instead(c *call, k *keep, old *answer) bool {
 			drop(got)
 		}
 	}
+	x.up = c.up
 	if resp != nil { // it was sent, and refused by the provider: the queue does not help it
 		x.deliver(c, resp, nil)
 		return true
@@ -92,7 +94,7 @@ func exhausted(resp *http.Response, err error) bool {
 	if err == nil {
 		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == statusOverloaded
 	}
-	for _, e := range []error{drawgate.ErrLimited, drawgate.ErrQueueFull, drawgate.ErrDeadline, drawgate.ErrStoreUnavailable, outbound.ErrCircuitOpen} {
+	for _, e := range []error{drawgate.ErrLimited, drawgate.ErrQueueFull, drawgate.ErrDeadline, drawgate.ErrStoreUnavailable, outbound.ErrCircuitOpen, outbound.ErrNotOffered} {
 		if errors.Is(err, e) {
 			return true
 		}
