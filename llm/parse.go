@@ -112,12 +112,6 @@ func (p *Profile) route(path string) (op Operation, model string, stream bool) {
 }
 
 func routeOpenAI(path string) (op Operation, model string, stream bool) {
-	// Azure names the model's deployment in the path:
-	// /openai/deployments/{deployment}/chat/completions.
-	if _, rest, ok := strings.Cut(path, "/deployments/"); ok {
-		model, _, _ = strings.Cut(rest, "/")
-		model = unescape(model)
-	}
 	for _, r := range []struct {
 		suffix string
 		op     Operation
@@ -127,11 +121,24 @@ func routeOpenAI(path string) (op Operation, model string, stream bool) {
 		{"/responses", OpResponses},
 		{"/embeddings", OpEmbeddings},
 	} {
-		if strings.HasSuffix(path, r.suffix) {
-			return r.op, model, false
+		if before, ok := strings.CutSuffix(path, r.suffix); ok {
+			return r.op, modelOfPath(before), false
 		}
 	}
 	return OpOther, "", false
+}
+
+// modelPaths precede the model in paths: /openai/deployments/{deployment}/chat/completions of
+// Azure, and /v1/engines/{model}/completions of OpenAI's first API, which others have as well.
+var modelPaths = []string{"/deployments/", "/engines/"}
+
+func modelOfPath(path string) string {
+	for _, p := range modelPaths {
+		if _, model, ok := strings.Cut(path, p); ok {
+			return unescape(model)
+		}
+	}
+	return ""
 }
 
 func routeGemini(path string) (op Operation, model string, stream bool) {
@@ -378,7 +385,7 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 			return errModel
 		}
 		c.edit.model, c.edit.modelEnd = offset, r.scan.offset+1
-		if c.Model == "" && !null { // Azure goes by the deployment in the path
+		if c.Model == "" && !null { // the model in the path decides, as at Azure
 			c.Model = string(value)
 		}
 	case reqMaxOutput, reqBoth:

@@ -132,6 +132,19 @@ var answers = []struct {
 		true, 3,
 	},
 	{
+		"a message that is cut off, with more bytes than the tokens that it may have", "anthropic", "/v1/messages", `{"max_tokens":4,"stream":true}`,
+		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n" +
+			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello, world\"}}\n\n",
+		llm.Usage{Input: 25, InputKnown: true, Output: 4, OutputKnown: true},
+		false, 12,
+	},
+	{
+		"a message that is cut off after more than it may have was told", "anthropic", "/v1/messages", `{"max_tokens":4,"stream":true}`,
+		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":9}}}\n\n",
+		llm.Usage{Input: 25, InputKnown: true, Output: 9, OutputKnown: true},
+		false, 0,
+	},
+	{
 		"a generation that is cut off", "gemini", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", `{}`,
 		"data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Hi\"}]}}],\"usageMetadata\":{\"promptTokenCount\":10,\"candidatesTokenCount\":1,\"totalTokenCount\":11}}\r\n\r\n",
 		llm.Usage{Input: 10, InputKnown: true, Output: 3, OutputKnown: true, Total: 11},
