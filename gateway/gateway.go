@@ -30,9 +30,9 @@ type Options struct {
 	TLS      *tls.Config   // for [Handler.Serve]; nil serves without TLS
 	Drain    time.Duration // how long running answers may take when Serve stops; 0 means 30s
 	Observer *outbound.Observer
-	// Answered is told how a call that a quota counts was answered: one of the results below. model
-	// is the [Model] that the call was meant for, as the configuration names it. It is called on the
-	// caller's path, by many goroutines at once; may be nil.
+	// Answered is called with how a call that a quota counts was answered: one of the results
+	// below. model is the [Model] that the call was meant for, as the configuration names it. It
+	// runs on the caller's path, in many goroutines at once; may be nil.
 	Answered func(upstream, model, result string)
 	Logger   *slog.Logger // nil discards
 }
@@ -118,6 +118,7 @@ func newBase() *http.Transport {
 		IdleConnTimeout:       90 * time.Second,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
+		WriteBufferSize:       16 << 10, // most prompts go out with their headers in one piece
 		DisableCompression:    true, // answers pass as they are
 	}
 }

@@ -91,7 +91,8 @@ func (v *service) openGateway() (err error) {
 	return err
 }
 
-// describeGateway lists the upstreams of a configuration, with the policies that count their models.
+// describeGateway lists the upstreams of a configuration, with the policies that count their
+// models.
 func describeGateway(g *config.Gateway) ([]api.Upstream, error) {
 	conf, err := gatewayConfig(g)
 	if err != nil {
