@@ -76,8 +76,8 @@ func generous() drawgate.Policy {
 	return p
 }
 
-// lasting is generous with windows that are longer than a test takes on any machine.
-func lasting() drawgate.Policy {
+// hourly is generous with windows that are longer than a test takes on any machine.
+func hourly() drawgate.Policy {
 	p := generous()
 	for i := range p.Limits {
 		p.Limits[i].Window = time.Hour

@@ -221,8 +221,8 @@ func TestFallbacksOfAKey(t *testing.T) {
 	})
 }
 
-// TestFallbacksThatCannotAnswer: a fallback in whose quota the call never fits, which has no price or which
-// fails, is passed over: the call waits for the model that was asked for.
+// TestFallbacksThatCannotAnswer: a fallback in whose quota the call never fits, which has no price
+// or which fails, is passed over: the call waits for the model that was asked for.
 //
 // req: C8
 func TestFallbacksThatCannotAnswer(t *testing.T) {
