@@ -133,10 +133,16 @@ func (x *exchange) options(escaped string) *refusal {
 		if !ok {
 			return &refusal{kind: llm.BadRequest, message: HeaderTimeout + " must be a number of seconds, or a duration such as 1m30s"}
 		}
-		x.wait = min(d, x.wait)
+		if x.wait = min(d, x.wait); x.wait < leastWait {
+			x.wait = 0
+		}
 	}
 	return nil
 }
+
+// leastWait is the shortest wait in the queue. Within a shorter one the store might not answer, and
+// would be taken for unavailable.
+const leastWait = 50 * time.Millisecond
 
 // parseTimeout reads seconds, or a duration.
 func parseTimeout(text string) (time.Duration, bool) {
