@@ -103,7 +103,7 @@ func newBase() *http.Transport {
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		WriteBufferSize:       16 << 10, // most prompts go out with their headers in one piece
-		DisableCompression:    true, // answers pass as they are
+		DisableCompression:    true,     // answers pass as they are
 	}
 }
 
