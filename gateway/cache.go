@@ -140,7 +140,7 @@ func (k *keep) add(piece []byte) {
 
 // store keeps what was collected, if it is whole.
 func (x *exchange) store(k *keep, c *call, resp *http.Response) {
-	if k.full || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != "" {
+	if k.full || resp.StatusCode != http.StatusOK || !plain(resp) {
 		return
 	}
 	s := x.up.config.Profile.NewStream(c.Call)
@@ -159,6 +159,9 @@ func (x *exchange) store(k *keep, c *call, resp *http.Response) {
 
 // cached answers from the cache.
 func (x *exchange) cached(a *answer, how string) {
+	if x.result = ResultCacheHit; how == CacheStale {
+		x.result = ResultCacheStale
+	}
 	h := x.w.Header()
 	maps.Copy(h, a.header)
 	h.Set(HeaderCache, how)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,7 +32,7 @@ type Upstream struct {
 	KeyHeader string       // the header that carries Key; "" means the provider's own
 	Owner     string       // whose quota it is: the key of the policies' buckets; "" means Name
 
-	Models   []Model // the first one that fits a call's model decides; a call that fits none is refused
+	Models   []Model // the first that fits a call's model, or names a version of it, decides; a call that fits none is refused
 	Likely   bool    // reserve what a call will likely use, and learn from its answer; otherwise the most that it can
 	Breaker  outbound.Breaker
 	Retries  int           // how often a call that failed, or was refused for the quota, is made again
@@ -45,8 +46,12 @@ type Upstream struct {
 type Model struct {
 	Name      string   // exact, or "prefix*"; "*" is any
 	Policy    string   // of the engine
-	Fallbacks []string // models that are tried in this order while the quota is exhausted; each is counted by its own entry
 	Cache     Cache
+
+	// Fallbacks are tried in this order while the quota is exhausted: models of the same upstream,
+	// or "upstream/model" of another one with the same profile. A name whose first segment is an
+	// upstream's is of that one. Each is counted by its own entry.
+	Fallbacks []string
 }
 
 // Cache says which answers are kept, for calls that are the same byte for byte.
@@ -99,6 +104,7 @@ func (c *Config) check() error {
 		names[u.Name] = true
 		errs = append(errs, u.check())
 	}
+	errs = append(errs, c.checkFallbacks()...)
 	names = map[string]bool{}
 	sums := map[[sha256.Size]byte]string{{}: ""}
 	for i := range c.Keys {
@@ -137,23 +143,64 @@ func (u *Upstream) check() error {
 		if m.Name == "" || m.Policy == "" {
 			return fmt.Errorf("gateway: upstream %q: model %d needs a name and a policy", u.Name, i+1)
 		}
-		for _, f := range m.Fallbacks {
-			if u.model(f) == nil {
-				return fmt.Errorf("gateway: upstream %q: model %q falls back to %q, which none of its models fits: add one, so that it is counted", u.Name, m.Name, f)
+	}
+	return nil
+}
+
+// checkFallbacks returns the mistakes of what models fall back to.
+func (c *Config) checkFallbacks() (errs []error) {
+	for i := range c.Upstreams {
+		u := &c.Upstreams[i]
+		for k := range u.Models {
+			for _, f := range u.Models[k].Fallbacks {
+				name, model := c.fallback(u.Name, f)
+				switch to := c.upstream(name); {
+				case model == "" || to.model(model) == nil:
+					errs = append(errs, fmt.Errorf("gateway: upstream %q: model %q falls back to %q, which no model of upstream %q fits: add one, so that it is counted",
+						u.Name, u.Models[k].Name, f, name))
+				case u.Profile != nil && to.Profile != nil && to.Profile.Name != u.Profile.Name:
+					errs = append(errs, fmt.Errorf("gateway: upstream %q: model %q falls back to %q, but upstream %q has the profile %q and not %q: calls are not translated",
+						u.Name, u.Models[k].Name, f, name, to.Profile.Name, u.Profile.Name))
+				}
 			}
+		}
+	}
+	return errs
+}
+
+// fallback returns the upstream and the model that a fallback of an upstream means.
+func (c *Config) fallback(upstream, name string) (to, model string) {
+	if to, model, ok := strings.Cut(name, "/"); ok && c.upstream(to) != nil {
+		return to, model
+	}
+	return upstream, name
+}
+
+// upstream returns the upstream of this name, or nil.
+func (c *Config) upstream(name string) *Upstream {
+	for i := range c.Upstreams {
+		if c.Upstreams[i].Name == name {
+			return &c.Upstreams[i]
 		}
 	}
 	return nil
 }
 
-// model returns how calls of a model are counted, or nil.
+// model returns how calls of a model are counted, or nil. An entry before the one that fits decides
+// if it names another version of the model: the provider counts all versions together.
 func (u *Upstream) model(name string) *Model {
-	for i := range u.Models {
-		if fits(u.Models[i].Name, name) {
-			return &u.Models[i]
-		}
+	at := slices.IndexFunc(u.Models, func(m Model) bool { return fits(m.Name, name) })
+	if at < 0 {
+		return nil
 	}
-	return nil
+	family := u.Profile.Family(name).Name
+	version := slices.IndexFunc(u.Models[:at], func(m Model) bool {
+		return !strings.HasSuffix(m.Name, "*") && u.Profile.Family(m.Name).Name == family
+	})
+	if version >= 0 {
+		at = version
+	}
+	return &u.Models[at]
 }
 
 const (

@@ -98,6 +98,36 @@ func TestManyLargeRequests(t *testing.T) {
 	})
 }
 
+// TestSlowUploads: requests that have not come yet take no memory from the others, whatever length
+// they announce, or none.
+//
+// req: C12
+func TestSlowUploads(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	inBubble(t, func(s *setup) { s.options.MaxBody, s.options.Bodies = size, 2*size }, func(t *testing.T, b *bench) {
+		var group sync.WaitGroup
+		var open []*io.PipeWriter
+		for i := range 8 {
+			from, to := io.Pipe()
+			open = append(open, to)
+			r := b.request(t.Context(), "openai", false, "")
+			if r.Body, r.ContentLength = from, size; i%2 == 0 {
+				r.ContentLength = -1
+			}
+			group.Go(func() { b.do(r) })
+		}
+		synctest.Wait()
+		if got := b.call("openai", false, "Hello!"); got.status != http.StatusOK {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+		for _, to := range open {
+			to.Close()
+		}
+		group.Wait()
+	})
+}
+
 // TestCompressionBombs: a compressed request is refused unread, and a compressed answer passes as
 // it is, without being unpacked here.
 //

@@ -12,6 +12,9 @@ import (
 // ladder makes a call that is counted, or gives what it can instead: an answer from the cache, one
 // that is too old while the quota is exhausted, another model's, a place in the queue, a refusal.
 func (x *exchange) ladder(c *call, body []byte) {
+	if answered := x.h.opts.Answered; answered != nil {
+		defer func() { answered(x.up.config.Name, c.entry.Name, x.result) }()
+	}
 	var k *keep
 	var old *answer
 	if m := &c.entry.Cache; m.TTL > 0 && !asksFor(x.r.Header, "no-store") {
@@ -51,11 +54,12 @@ func (x *exchange) instead(c *call, k *keep, old *answer) bool {
 		x.cached(old, CacheStale)
 		return true
 	}
-	for _, model := range c.entry.Fallbacks {
-		other := x.as(c, model)
+	for _, name := range c.entry.Fallbacks {
+		other := x.as(c, name)
 		if other == nil {
 			continue
 		}
+		x.up = other.up // which answers from here on
 		if got, failed := x.send(other, 0); !exhausted(got, failed) {
 			drop(resp)
 			x.end(other, nil, got, failed)
@@ -64,6 +68,7 @@ func (x *exchange) instead(c *call, k *keep, old *answer) bool {
 			drop(got)
 		}
 	}
+	x.up = c.up
 	if resp != nil { // it was sent, and refused by the provider: the queue does not help it
 		x.deliver(c, resp, nil)
 		return true
@@ -89,7 +94,7 @@ func exhausted(resp *http.Response, err error) bool {
 	if err == nil {
 		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == statusOverloaded
 	}
-	for _, e := range []error{drawgate.ErrLimited, drawgate.ErrQueueFull, drawgate.ErrDeadline, drawgate.ErrStoreUnavailable, outbound.ErrCircuitOpen} {
+	for _, e := range []error{drawgate.ErrLimited, drawgate.ErrQueueFull, drawgate.ErrDeadline, drawgate.ErrStoreUnavailable, outbound.ErrCircuitOpen, outbound.ErrNotOffered} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -22,11 +22,11 @@ type upstream struct {
 
 // upstream puts one in force.
 func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
-	client := outbound.New(&quota{h, cmp.Or(u.Owner, u.Name)}, &outbound.Options{
+	client := outbound.New(&quota{h, u.owner()}, &outbound.Options{
 		Upstream: u.Name, Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries, Observer: h.opts.Observer,
 	})
 	opts := &outbound.TransportOptions{
-		Base:    &watch{base: h.opts.Base, silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration)},
+		Base:    &watch{base: h.opts.Base, key: string(u.Key), silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration)},
 		MaxBody: h.opts.MaxBody, Prices: prices, Call: countCaller,
 	}
 	if u.Likely {
@@ -59,6 +59,7 @@ func askOf(ctx context.Context) *ask {
 // countCaller says how a call is counted, in addition to what its body says.
 func countCaller(r *http.Request, _ *llm.Call, count *outbound.Call) error {
 	a := askOf(r.Context())
+	count.Series = a.model.Name
 	count.Caller, count.Labels, count.Priority, count.NoWait = a.caller, a.labels, a.level, a.wait <= 0
 	return nil
 }

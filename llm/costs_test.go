@@ -236,3 +236,70 @@ func TestPresetsCompile(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherModelsAreNoVersions: a model whose name begins with that of a cheaper one is not
+// counted, and does not cost, as that.
+func TestOtherModelsAreNoVersions(t *testing.T) {
+	t.Parallel()
+	for name, others := range map[string][]string{
+		"gpt-5":            {"gpt-5-pro", "gpt-5-pro-2025-10-06", "gpt-5.1", "gpt-5.3-2026-01-01", "gpt-5.4-pro"},
+		"gpt-5.4":          {"gpt-5.4-pro"},
+		"gpt-4":            {"gpt-4.5-preview", "gpt-4o-audio-preview-2025-06-03"},
+		"gpt-4o":           {"gpt-4o-audio-preview", "gpt-4o-search-preview", "gpt-4o-mini-audio-preview"},
+		"gpt-4o-mini":      {"gpt-4o-mini-audio-preview", "gpt-4o-mini-search-preview"},
+		"o1":               {"o1-pro-2025-03-19", "o1-mini"},
+		"o3":               {"o3-pro", "o3-mini", "o3-deep-research"},
+		"gemini-2.5-flash": {"gemini-2.5-flash-image", "gemini-2.5-flash-preview-tts"},
+	} {
+		p := llm.OpenAI()
+		if name == "gemini-2.5-flash" {
+			p = llm.Gemini()
+		}
+		prices := llm.Prices{Currency: "usd", Models: map[string]llm.Price{name: {Input: 1, Output: 1}}}
+		for _, other := range others {
+			c := &llm.Call{Operation: llm.OpChat, Model: other, Family: p.Family(other).Name}
+			if _, _, err := prices.Hold(c, llm.Estimate{Input: 1}); err == nil || c.Family == name {
+				t.Errorf("%s is of the family %s, and costs what %s does", other, c.Family, name)
+			}
+		}
+		if dated := p.Family(name + "-2026-01-01").Name; dated != name {
+			t.Errorf("a dated version of %s is of the family %s", name, dated)
+		}
+	}
+}
+
+// TestPricesOfTunedModels: a fine-tuned model does not cost what the model does that it is made of.
+func TestPricesOfTunedModels(t *testing.T) {
+	t.Parallel()
+	p := llm.OpenAI()
+	c := &llm.Call{Operation: llm.OpChat, Model: "ft:gpt-4o-2024-08-06:acme::1", Family: p.Family("ft:gpt-4o-2024-08-06:acme::1").Name}
+	prices := llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 1_000_000}}}
+	if _, _, err := prices.Hold(c, llm.Estimate{Input: 1}); err == nil {
+		t.Error("it costs what gpt-4o does, want an error")
+	}
+	for _, name := range []string{"ft:gpt-4o", "ft:gpt-4o-2024-08-06", c.Model} {
+		prices.Models = map[string]llm.Price{name: {Input: 3_000_000}}
+		if _, micros, err := prices.Hold(c, llm.Estimate{Input: 1}); err != nil || micros != 3 {
+			t.Errorf("with a price of %s: %d, %v, want 3", name, micros, err)
+		}
+	}
+}
+
+// TestSearchesOfCutStreams: what a stream told first of its prompt is not all of it if the model
+// searches: the results are told at the end.
+func TestSearchesOfCutStreams(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "anthropic")
+	start := "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":20,\"output_tokens\":1}}}\n\n"
+	end := "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"input_tokens\":9000,\"output_tokens\":5}}\n\ndata: {\"type\":\"message_stop\"}\n\n"
+	held := llm.Estimate{Input: 10_000, Output: 100}
+	for tool, want := range map[string][2]int64{"web_search_20250305": {10_000, 9000}, "custom": {20, 9000}} {
+		c := parse(t, p, "/v1/messages", `{"stream":true,"messages":[],"tools":[{"type":"`+tool+`","name":"x"}]}`)
+		for i, text := range []string{start, start + end} {
+			s := read(p, c, text)
+			if got := p.Settlement(c, held, s.Usage()); got[1].N != want[i] {
+				t.Errorf("%s after %q: settled with %v, want %d input tokens", tool, text, got, want[i])
+			}
+		}
+	}
+}

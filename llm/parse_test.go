@@ -106,3 +106,17 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// TestPathDecides: the call is made of the model in the path, whatever model the body names.
+func TestPathDecides(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "openai")
+	for path, want := range map[string]string{
+		"/openai/deployments/gpt-4o/chat/completions": "gpt-4o", "/v1/engines/gpt-4o/completions": "gpt-4o", "/engines/azure%2Fgpt-4o/chat/completions": "azure/gpt-4o",
+		"/engines/azure/gpt-4o/embeddings": "azure/gpt-4o",
+	} {
+		if c := parse(t, p, path, `{"model":"gpt-4o-mini","messages":[]}`); c.Model != want || c.Family != "gpt-4o" {
+			t.Errorf("%s: model %q of the family %q, want %q", path, c.Model, c.Family, want)
+		}
+	}
+}

@@ -351,8 +351,8 @@ func (s *Stream) Ended() bool { return s.ended && s.failure == nil }
 func (s *Stream) Delivered() Text { return s.delivered }
 
 // Usage returns what the call has used so far. Until the provider has told, Output is an upper
-// bound of what was delivered, and at least 1 if anything was: reasoning that is not shown cannot
-// be counted.
+// bound of what was delivered: at least 1 if anything was, and no more than the call asks for.
+// Reasoning that is not shown cannot be counted.
 func (s *Stream) Usage() Usage {
 	u := Usage{
 		Input: s.seen[useInput], InputKnown: s.known[useInput],
@@ -377,7 +377,12 @@ func (s *Stream) Usage() Usage {
 	}
 	u.Final = u.InputKnown && s.final(u)
 	u.InputKnown = u.InputKnown && u.Input > 0 // no prompt is empty: some servers fill in zeros
+	// No answer has more tokens than were asked for, whatever a provisional number says, such as
+	// that of Anthropic's message_start.
 	least := min(add(s.delivered.Bytes, s.delivered.Pieces), maxAmount)
+	if most := s.p.MaxOutput(s.call); most > 0 {
+		least = min(least, most)
+	}
 	switch {
 	case !u.Final:
 		u.Output = max(u.Output, least)

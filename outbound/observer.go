@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -27,15 +28,21 @@ func (o Outcome) String() string {
 	return [...]string{"succeeded", "failed", "refused", "gave_up", "not_granted", "turned_away", "hold_failed"}[min(o, HoldFailed)]
 }
 
-// Event describes the end of a call.
+// Event describes a call: one attempt, if it is made again.
 type Event struct {
+	ID       uint64 // of this call, among those of its Client; 0 if it was not granted
+	Upstream string
 	Model    string
+	Series   string // of the [Call]
 	Priority int
 	Outcome  Outcome
 	Estimate []drawgate.Cost   // what was held
 	Used     []drawgate.Cost   // what it was settled with; nil: the estimate stands, or everything was given back
 	Decision drawgate.Decision // as it was granted; empty if it was not
 	UnderWay int               // calls of this client that held units when this one began, itself included
+	Granted  time.Time         // no later than the store's decision; zero if it was not granted
+	Sent     time.Time         // no later than the first byte that was sent; zero if nothing was. [Do]: when its function was called
+	Answered time.Time         // when the answer began; zero if there was none. [Do]: when its function returned
 	Queued   time.Duration     // until it was granted, or was not
 	Took     time.Duration     // all of it
 	Until    time.Time         // Refused: until when the quota is closed
@@ -46,21 +53,68 @@ type Event struct {
 	Err      error
 }
 
+// Spent returns what the call was settled with: the estimate, if it was sent and nobody said what
+// it used, and nothing if everything was given back.
+func (e *Event) Spent() []drawgate.Cost {
+	if e.Used == nil && !e.Sent.IsZero() {
+		return e.Estimate
+	}
+	return e.Used
+}
+
 // Observer is told what a [Client] does. Each func may be nil, and is called on the caller's path,
-// perhaps by many goroutines at once: it must be quick. Nothing that it is given may be changed.
+// perhaps by many goroutines at once: it must be quick. Nothing that it is given may be changed, or
+// kept.
 type Observer struct {
-	Called  func(*Event)
+	Granted func(*Event)                 // a call was granted; nothing was sent yet. Its end is not known
+	Called  func(*Event)                 // a call has ended
 	Circuit func(upstream, state string) // the circuit opened or closed
 }
 
-func (c *Client) observe(e *Event) {
-	if o := c.opts.Observer; o != nil && o.Called != nil {
+// Join returns an Observer that tells all others, in this order. Those that are nil are left out.
+func Join(list ...*Observer) *Observer {
+	list = slices.DeleteFunc(slices.Clone(list), func(o *Observer) bool { return o == nil })
+	return &Observer{
+		Granted: func(e *Event) {
+			for _, o := range list {
+				o.granted(e)
+			}
+		},
+		Called: func(e *Event) {
+			for _, o := range list {
+				o.called(e)
+			}
+		},
+		Circuit: func(upstream, state string) {
+			for _, o := range list {
+				o.circuit(upstream, state)
+			}
+		},
+	}
+}
+
+func (o *Observer) granted(e *Event) {
+	if o != nil && o.Granted != nil {
+		o.Granted(e)
+	}
+}
+
+func (o *Observer) called(e *Event) {
+	if o != nil && o.Called != nil {
 		o.Called(e)
 	}
 }
 
-func (c *Client) circuitChanged(state string) {
-	if o := c.opts.Observer; o != nil && o.Circuit != nil {
-		o.Circuit(c.opts.Upstream, state)
+func (o *Observer) circuit(upstream, state string) {
+	if o != nil && o.Circuit != nil {
+		o.Circuit(upstream, state)
 	}
 }
+
+// observe tells the end of a call, or what went wrong with its hold.
+func (c *Client) observe(e *Event) {
+	e.Upstream = c.opts.Upstream
+	c.opts.Observer.called(e)
+}
+
+func (c *Client) circuitChanged(state string) { c.opts.Observer.circuit(c.opts.Upstream, state) }

@@ -33,7 +33,8 @@ type TransportOptions struct {
 	// Call changes how a request is counted, by its caller for example; may be nil. An error is
 	// the request's.
 	Call func(r *http.Request, c *llm.Call, count *Call) error
-	// Learned is told the limits that answers name; may be nil.
+	// Learned are the limits that answers and refusals name, and that takes obey where they are
+	// lower than what is configured; nil means some of its own.
 	Learned *llm.Learned
 	// Prices adds what calls cost in money: the most that it can be is held, and what it was
 	// settled, in a unit such as usd_micros. A call of a model without a price is an error. nil:
@@ -55,7 +56,8 @@ const (
 // the answer has been read to its end, or is closed before: so close every answer.
 //
 // Answers are passed on as they are, errors included. A refusal for the quota pauses the quota, a
-// failure counts for the breaker: see [Client]. A call that is not made fails with an error of
+// failure counts for the breaker: see [Client]. Limits that answers and refusals name lower what is
+// configured, for a day unless they are told again. A call that is not made fails with an error of
 // [Do]'s kind, which errors.As finds in what the SDK returns.
 //
 // It asks for answers without compression, because it reads the usage from them. It reads a
@@ -64,6 +66,7 @@ type Transport struct {
 	client  *Client
 	profile *llm.Profile
 	opts    TransportOptions
+	learned learned
 }
 
 var _ http.RoundTripper = (*Transport)(nil)
@@ -82,6 +85,9 @@ func NewTransport(client *Client, profile *llm.Profile, opts *TransportOptions) 
 		t.opts.Estimate = (*llm.Profile).Upper
 	}
 	t.opts.MaxBody = cmp.Or(t.opts.MaxBody, defaultMaxBody)
+	if t.learned.limits = t.opts.Learned; t.learned.limits == nil {
+		t.learned.limits = &llm.Learned{}
+	}
 	return t
 }
 
@@ -113,8 +119,14 @@ func (t *Transport) Send(req *http.Request, body []byte, call *llm.Call) (*http.
 	if !t.profile.Counts(call.Operation) {
 		return t.opts.Base.RoundTrip(withBody(req.Context(), req, body, nil)) //nolint:wrapcheck // as it is
 	}
+	if err := t.learned.check(call); err != nil {
+		return nil, err
+	}
 	r := &request{http: req, body: body, call: call, est: t.opts.Estimate(t.profile, call)}
-	r.count = Call{Model: call.Family, Costs: t.profile.Admission(call, r.est)}
+	r.count = Call{
+		Model: call.Family, Costs: t.profile.Admission(call, r.est),
+		Adapt: func(l *drawgate.Limiter) *drawgate.Limiter { return t.learned.lower(call, l) },
+	}
 	if t.opts.Prices != nil {
 		unit, micros, err := t.opts.Prices.Hold(call, r.est)
 		if err != nil {
@@ -184,7 +196,7 @@ func withBody(ctx context.Context, req *http.Request, body []byte, g *gate) *htt
 	// A request that was not sent at all may be sent again over another connection; any other one
 	// would be counted twice. See http.Transport on requests that it sends again.
 	out.GetBody = func() (io.ReadCloser, error) {
-		if g.opened.Load() {
+		if g.opened.Load() != 0 {
 			return nil, errSent
 		}
 		return g, nil
@@ -202,17 +214,17 @@ var (
 type gate struct {
 	late   func() bool // may be nil
 	reader *bytes.Reader
-	opened atomic.Bool // some of it was read, so it may have been sent
-	closed atomic.Bool // it was too late
+	opened atomic.Int64 // in Unix nanoseconds: some of it was read then, so it may have been sent; 0: nothing was
+	closed atomic.Bool  // it was too late
 }
 
 func (g *gate) Read(p []byte) (int, error) {
-	if !g.opened.Load() {
+	if g.opened.Load() == 0 {
 		if g.late != nil && g.late() {
 			g.closed.Store(true)
 			return 0, errLate
 		}
-		g.opened.Store(true)
+		g.opened.Store(time.Now().UnixNano())
 	}
 	return g.reader.Read(p)
 }
@@ -246,8 +258,14 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 		}
 	}()
 	g := &gate{late: run.late}
+	now := time.Now()
 	resp, err = t.opts.Base.RoundTrip(withBody(run.hold.Context(), r.http, r.body, g))
 	over = true
+	if at := g.opened.Load(); at != 0 {
+		run.event.Sent = time.Unix(0, at)
+	} else if g.reader == nil { // there was no body
+		run.event.Sent = now
+	}
 	if g.closed.Load() && resp != nil { // a base that answers although it could not read the request
 		_ = resp.Body.Close() // nobody reads it
 		err = errLate
@@ -256,13 +274,13 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 		again, err = t.lost(ctx, run, g, err)
 		return nil, err, again
 	}
-	if t.opts.Learned != nil {
-		now := time.Now()
-		t.opts.Learned.NoteObserved(t.profile, r.call, t.profile.Observed(resp.Header, now), now)
-	}
+	now = time.Now()
+	run.event.Answered = now
+	t.learned.limits.NoteObserved(t.profile, r.call, t.profile.Observed(resp.Header, now), now)
 	if run.event.Status = resp.StatusCode; resp.StatusCode >= http.StatusBadRequest {
 		return resp, nil, t.refusal(run, r, resp)
 	}
+	run.attempt.answered()
 	t.answer(ctx, run, r, resp)
 	return resp, nil, false
 }
@@ -278,7 +296,7 @@ func (t *Transport) lost(ctx context.Context, run *running, g *gate, err error) 
 	case g.closed.Load():
 		run.unsent(false)
 		return false, errLate
-	case !g.opened.Load() && g.reader != nil:
+	case g.opened.Load() == 0 && g.reader != nil:
 		run.unsent(!left)
 	case left:
 		run.dropped(nil)
@@ -296,7 +314,17 @@ func (t *Transport) refusal(run *running, r *request, resp *http.Response) (agai
 	if resp.Header.Get("Content-Length") != "" {
 		resp.Header.Set("Content-Length", fmt.Sprint(len(body)))
 	}
-	return t.ended(run, r, t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now()), t.failed(r))
+	used := t.failed(r)
+	if unheard(resp.StatusCode) {
+		used = nil // the estimate stands
+	}
+	return t.ended(run, r, t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now()), used)
+}
+
+// unheard reports whether a status is that of a proxy that did not get the provider's answer: the
+// provider may still be working on it. 520 to 524 are Cloudflare's.
+func unheard(status int) bool {
+	return status == http.StatusBadGateway || status == http.StatusGatewayTimeout || status >= 520 && status <= 524
 }
 
 // failed returns what a call used that was answered with an error: no provider is paid for one.
@@ -323,11 +351,12 @@ func (t *Transport) settlement(r *request, u llm.Usage) []drawgate.Cost {
 
 // ended ends a call by the meaning of an error, with what it used.
 func (t *Transport) ended(run *running, r *request, what llm.Refusal, used []drawgate.Cost) (again bool) {
-	if t.opts.Learned != nil {
-		t.opts.Learned.NoteRefusal(r.call, what, time.Now())
-	}
+	t.learned.limits.NoteRefusal(r.call, what, time.Now())
 	run.event.Refusal = what
 	switch {
+	case what.Meaning == llm.NotOffered:
+		run.notOffered(used, reason(&what))
+		return false
 	case what.Meaning.Quota() && !what.Oversize:
 		run.refused(used, what.ReopenAt, reason(&what))
 		return true

@@ -1,0 +1,99 @@
+package outbound_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/outbound"
+)
+
+// TestObserversAreToldBothEnds: each observer hears when a call was granted and when it ended, by
+// the same id, with the instants between which the upstream counted it. A call that was not granted
+// has no id and no such instants.
+func TestObserversAreToldBothEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var heard []string
+		var ids []uint64
+		var ended outbound.Event
+		note := func(who string) *outbound.Observer {
+			return &outbound.Observer{
+				Granted: func(e *outbound.Event) {
+					heard, ids = append(heard, who+" granted"), append(ids, e.ID)
+					if e.ID == 0 || e.Upstream != "api" || !e.Granted.Equal(start) || !e.Sent.IsZero() {
+						t.Errorf("granted: %+v", e)
+					}
+				},
+				Called: func(e *outbound.Event) {
+					heard, ids, ended = append(heard, who+" "+e.Outcome.String()), append(ids, e.ID), *e
+				},
+				Circuit: func(_, state string) { heard = append(heard, who+" "+state) },
+			}
+		}
+		c := outbound.New(outbound.PerModel("project", limiter(t, tokens("m", 1, 100))), &outbound.Options{
+			Upstream: "api", Breaker: outbound.Breaker{Failures: 1},
+			Observer: outbound.Join(note("first"), nil, &outbound.Observer{}, note("second")),
+		})
+		call := outbound.Call{Model: "m", NoWait: true, Costs: []drawgate.Cost{drawgate.Units("tokens", 10)}}
+		made := func(ctx context.Context) (int, []drawgate.Cost, error) {
+			time.Sleep(3 * time.Second)
+			return 0, nil, context.DeadlineExceeded
+		}
+		_, _ = outbound.Do(t.Context(), c, call, made)
+		if want := []string{"first granted", "second granted", "first open", "second open", "first failed", "second failed"}; !slices.Equal(heard, want) {
+			t.Errorf("heard %q, want %q", heard, want)
+		}
+		if !slices.Equal(ids, []uint64{1, 1, 1, 1}) {
+			t.Errorf("ids %d", ids)
+		}
+		if !ended.Sent.Equal(start) || !ended.Answered.Equal(start.Add(3*time.Second)) {
+			t.Errorf("sent %v, answered %v after the start", ended.Sent.Sub(start), ended.Answered.Sub(start))
+		}
+		time.Sleep(2 * time.Minute)
+		_, _ = outbound.Do(t.Context(), c, outbound.Call{Model: "other", NoWait: true}, made)
+		if ended.Outcome != outbound.NotGranted || ended.ID != 0 || !ended.Granted.IsZero() || !ended.Sent.IsZero() {
+			t.Errorf("not granted: %+v", ended)
+		}
+	})
+}
+
+// TestTransportSaysWhenItSent: the instants of a call through a Transport are those of its first
+// byte and of the answer's header, and a call that never leaves has none.
+func TestTransportSaysWhenItSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		broken := false
+		b := newBench(t, "openai chat", nil, outbound.Options{}, func(sim http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(time.Second)
+				if broken {
+					return nil, io.ErrUnexpectedEOF
+				}
+				resp, err := sim.RoundTrip(r)
+				time.Sleep(time.Second)
+				return resp, err
+			})
+		})
+		for _, broken = range []bool{false, true} {
+			start := time.Now()
+			_, _, _ = b.call(t.Context(), true, "hello")
+			e := b.last()
+			if !e.Granted.Equal(start) {
+				t.Errorf("granted %v after it began", e.Granted.Sub(start))
+			}
+			if broken && (!e.Sent.IsZero() || !e.Answered.IsZero()) {
+				t.Errorf("never sent: sent %v, answered %v", e.Sent, e.Answered)
+			}
+			if !broken && (!e.Sent.Equal(start.Add(time.Second)) || e.Answered.Before(start.Add(2*time.Second))) {
+				t.Errorf("sent %v, answered %v after it began", e.Sent.Sub(start), e.Answered.Sub(start))
+			}
+		}
+	})
+}
