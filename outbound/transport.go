@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -178,9 +179,10 @@ func (t *Transport) readBody(req *http.Request) ([]byte, error) {
 
 // withBody returns a copy of a request that sends body through a gate, which may be nil.
 func withBody(ctx context.Context, req *http.Request, body []byte, g *gate) *http.Request {
-	out := req.Clone(ctx)
+	out := req.WithContext(ctx)
 	out.ContentLength, out.Body, out.GetBody = int64(len(body)), http.NoBody, nil
 	if g != nil {
+		out.Header = maps.Clone(req.Header) // its values are not changed
 		out.Header.Set("Accept-Encoding", "identity")
 	}
 	if len(body) == 0 {
