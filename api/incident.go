@@ -11,7 +11,7 @@ type Incident struct {
 	Severity string    `json:"severity"` // SeverityError or SeverityWarning
 	Upstream string    `json:"upstream"`
 	Model    string    `json:"model,omitempty"` // or its family, as the quota counts it
-	Meaning  string    `json:"meaning"`         // minute, day: a limit per minute or per day; spend, credit: money; unknown
+	Meaning  string    `json:"meaning"`         // minute, day: a limit per minute or per day; spend, credit: money; not_offered: a limit of 0; unknown
 
 	Summary   string   `json:"summary"`             // one sentence
 	Diagnosis []string `json:"diagnosis,omitempty"` // what the numbers show; the likeliest cause first
@@ -38,7 +38,7 @@ type Incident struct {
 // Severities of incidents.
 const (
 	SeverityError   = "error"   // a limit on calls or tokens, which ours were meant to keep
-	SeverityWarning = "warning" // money: somebody has to act at the provider
+	SeverityWarning = "warning" // money, or a model that is not offered: somebody has to act at the provider
 )
 
 // ProviderLimit is a limit as an upstream names it.

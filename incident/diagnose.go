@@ -19,6 +19,8 @@ func diagnose(i *api.Incident, e *outbound.Event) (all []string) {
 		add("the provider's account has no credit: calls work again when somebody pays. Our limits are not the reason")
 	case llm.Spend.String():
 		add("the provider's cap on spending is reached: raise it there, or count money in a limit of ours that is lower")
+	case llm.NotOffered.String():
+		add("the provider's limit for this model is 0: the account's plan does not offer it")
 	default:
 		all = causes(i, e)
 	}

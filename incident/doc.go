@@ -15,6 +15,6 @@
 // the first refusal.
 //
 // A limit on calls or tokens that refuses is an error; see [api.SeverityError]. Money that has run
-// out is a warning: our limits are not the reason. An overload is no incident, and neither are a
-// model that the account does not have, and a call that is larger than a limit.
+// out, and a model that is not offered, are warnings: our limits are not the reason. An overload is
+// no incident, and neither is a call that is larger than a limit.
 package incident

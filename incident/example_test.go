@@ -18,7 +18,8 @@ import (
 )
 
 // A program's own calls are recorded as the gateway's are: the Recorder's observer is told of them.
-// Here the policy allows 10 requests a minute, and the provider, a simulated one, only 2.
+// Here the policy allows 10 requests a minute, and the provider, a simulated one, only 2, which
+// somebody else has used already.
 func Example() {
 	dir, err := os.MkdirTemp("", "incidents")
 	if err != nil {
@@ -45,8 +46,8 @@ func Example() {
 	}
 	calls := outbound.New(outbound.PerModel("project-1", lim), &outbound.Options{Upstream: "openai", Observer: rec.Observer()})
 	sdk := &http.Client{Transport: outbound.NewTransport(calls, llm.OpenAI(), &outbound.TransportOptions{Base: provider.Transport()})}
-	for range 3 {
-		resp, err := sdk.Post("https://api.openai.com/v1/chat/completions", "application/json", strings.NewReader(`{"model":"gpt-4o","messages":[{"role":"user","content":"Hello!"}]}`))
+	for _, client := range []*http.Client{{Transport: provider.Transport()}, {Transport: provider.Transport()}, sdk} {
+		resp, err := client.Post("https://api.openai.com/v1/chat/completions", "application/json", strings.NewReader(`{"model":"gpt-4o","messages":[{"role":"user","content":"Hello!"}]}`))
 		if err != nil {
 			fmt.Println(err)
 			return

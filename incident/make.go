@@ -27,7 +27,7 @@ const (
 func made(e *outbound.Event, meaning, instance string, r *ring, concurrent int, at time.Time) *api.Incident {
 	i := &api.Incident{
 		ID: newID(at), At: at.UTC(), Instance: instance, Severity: severity(meaning), Upstream: short(e.Upstream), Model: short(e.Model), Meaning: meaning,
-		Count: 1, Last: at.UTC(), Until: new(until(e, at)), NotPaused: e.Err != nil, Status: e.Status, Reason: short(e.Reason), Provider: provider(&e.Refusal),
+		Count: 1, Last: at.UTC(), Until: until(e, at), NotPaused: e.Err != nil, Status: e.Status, Reason: short(e.Reason), Provider: provider(&e.Refusal),
 		Fallback: e.Decision.Fallback, Limits: limits(&e.Decision), Concurrent: concurrent,
 	}
 	var sum api.IncidentSum
@@ -54,17 +54,22 @@ func meaningOf(e *outbound.Event) string {
 
 func severity(meaning string) string {
 	switch meaning {
-	case llm.Spend.String(), llm.Credit.String():
+	case llm.Spend.String(), llm.Credit.String(), llm.NotOffered.String():
 		return api.SeverityWarning
 	}
 	return api.SeverityError
 }
 
-func until(e *outbound.Event, at time.Time) time.Time {
-	if e.Until.After(at) {
-		return e.Until.UTC()
+// until returns until when the quota is closed: nil if it stays open, because other models share
+// it.
+func until(e *outbound.Event, at time.Time) *time.Time {
+	switch {
+	case e.Refusal.Meaning == llm.NotOffered:
+		return nil
+	case e.Until.After(at):
+		return new(e.Until.UTC())
 	}
-	return at.Add(unsaid).UTC()
+	return new(at.Add(unsaid).UTC())
 }
 
 func callOf(e *outbound.Event) api.IncidentTake {
@@ -124,6 +129,8 @@ func summary(i *api.Incident) string {
 		what = "its cap on spending"
 	case llm.Credit.String():
 		what = "missing credit"
+	case llm.NotOffered.String():
+		what = "a limit of 0"
 	}
 	text := fmt.Sprintf("%s refused a call of %s for %s", i.Upstream, cmp.Or(i.Model, "an unnamed model"), what)
 	if p := i.Provider; p != nil && p.Unit != "" && i.Severity == api.SeverityError {

@@ -147,7 +147,7 @@ func (r *Recorder) refused(e *outbound.Event, ring *ring, underWay int) {
 		return
 	}
 	in := made(e, k.meaning, r.opts.Instance, ring, underWay, now)
-	rec := &record{incident: *in, end: later(now.Add(mergeTime), *in.Until)}
+	rec := &record{incident: *in, end: later(now.Add(mergeTime), in.Until)}
 	r.forget(now)
 	r.records, r.open[k] = append(r.records, rec), rec
 	wake(r.report)
@@ -160,13 +160,16 @@ func (rec *record) again(e *outbound.Event, now time.Time) {
 	in.Count++
 	in.Last = now.UTC()
 	in.NotPaused = in.NotPaused || e.Err != nil
-	in.Until = new(later(*in.Until, until(e, now)))
-	rec.end = later(rec.end, *in.Until)
+	if in.Until != nil {
+		in.Until = new(later(*in.Until, until(e, now)))
+	}
+	rec.end = later(rec.end, in.Until)
 }
 
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
+// later returns the later one of two instants, the second of which may be missing.
+func later(a time.Time, b *time.Time) time.Time {
+	if b != nil && b.After(a) {
+		return *b
 	}
 	return a
 }
@@ -253,9 +256,14 @@ func (r *Recorder) log(in *api.Incident) {
 	if len(in.Diagnosis) > 0 {
 		why = in.Diagnosis[0]
 	}
-	r.opts.Logger.LogAttrs(context.Background(), level, "incident: "+in.Summary,
+	attrs := []slog.Attr{
 		slog.String("incident", in.ID), slog.String("upstream", in.Upstream), slog.String("model", in.Model), slog.String("meaning", in.Meaning),
-		slog.Int("status", in.Status), slog.Time("until", *in.Until), slog.Int("concurrent", in.Concurrent), slog.String("diagnosis", why))
+		slog.Int("status", in.Status), slog.Int("concurrent", in.Concurrent), slog.String("diagnosis", why),
+	}
+	if in.Until != nil {
+		attrs = append(attrs, slog.Time("until", *in.Until))
+	}
+	r.opts.Logger.LogAttrs(context.Background(), level, "incident: "+in.Summary, attrs...)
 }
 
 // saving writes incidents to the file.

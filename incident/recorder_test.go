@@ -163,8 +163,7 @@ func TestBurstIsOneIncident(t *testing.T) {
 }
 
 // TestWhatIsAnIncident: a limit on calls is an error, money is a warning, and an overload, a
-// failure, a mistake of the caller, a model that is not offered and a call that is too large are
-// none.
+// failure, a mistake of the caller and a call that is too large are none.
 func TestWhatIsAnIncident(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -176,7 +175,7 @@ func TestWhatIsAnIncident(t *testing.T) {
 		"day":      {429, limited("requests per day (RPD)", 1000, 1000, "3s"), api.SeverityError, "day", "limit per day"},
 		"unsaid":   {429, `what?`, api.SeverityError, "minute", "somebody else"},
 		"credit":   {429, `{"error":{"code":"insufficient_quota","message":"You exceeded your current quota."}}`, api.SeverityWarning, "credit", "has no credit"},
-		"no model": {429, `{"error":{"message":"Rate limit reached for gpt-4o on requests per min (RPM): Limit 0."}}`, "", "", ""},
+		"no model": {429, `{"error":{"message":"Rate limit reached for gpt-4o on requests per min (RPM): Limit 0."}}`, api.SeverityWarning, "not_offered", "does not offer it"},
 		"overload": {503, `{"error":{"message":"overloaded"}}`, "", "", ""},
 		"slow":     {429, `{"error":{"code":"slow_down","message":"slow down"}}`, "", "", ""},
 		"failure":  {500, `{"error":{"message":"oops"}}`, "", "", ""},

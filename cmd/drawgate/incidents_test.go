@@ -26,7 +26,7 @@ import (
 
 // The secrets of a gateway whose provider quotes them in its errors.
 const (
-	virtualKey  = "virtual-0123456789abcdef"
+	callerKey   = "virtual-0123456789abcdef"
 	providerKey = "sk-provider-0123456789abcdef"
 	diary       = "my diary of last night"
 )
@@ -82,7 +82,7 @@ type gatewayProcess struct {
 	url, admin string
 }
 
-func (b bench) gateway() gatewayProcess {
+func (b bench) mortalGateway() gatewayProcess {
 	b.t.Helper()
 	g := gatewayProcess{cmd: b.command("gateway", "--config", "drawgate.yaml", "--listen", "127.0.0.1:0"), log: &syncBuffer{}}
 	g.cmd.Stderr = g.log
@@ -104,14 +104,14 @@ func (g *gatewayProcess) end(t *testing.T, sig os.Signal) {
 }
 
 // say makes a call, and returns the status of its answer.
-func say(t *testing.T, url string) int {
+func say(t *testing.T, url, key string) int {
 	t.Helper()
 	body := fmt.Sprintf(`{"model":"gpt-4o","max_tokens":20,"messages":[{"role":"user","content":%q}]}`, diary)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/openai/v1/chat/completions", strings.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+virtualKey)
+	r.Header.Set("Authorization", "Bearer "+key)
 	r.Header.Set("Drawgate-Timeout", "0")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -122,7 +122,8 @@ func say(t *testing.T, url string) int {
 	return resp.StatusCode
 }
 
-// A provider whose limit is smaller than ours refuses a call that a real gateway had granted: the
+// A provider whose limit is smaller than ours, and used by somebody else, refuses a call that a real
+// gateway had granted: the
 // log, the webhook, the file, the address for administrators and the command all have the incident,
 // with the cause, and none of them has the provider's key or the prompt, which the provider quotes.
 // It outlives a kill -9.
@@ -130,18 +131,20 @@ func say(t *testing.T, url string) int {
 // req: A14
 func TestGatewayIncident(t *testing.T) {
 	t.Parallel()
-	b, hook := newBench(t, "SECRET="+hookSecret, "PROVIDER_KEY="+providerKey, "ALICE_KEY="+virtualKey), newReceiver(t)
-	b.write("drawgate.yaml", fmt.Sprintf(quoting, quotingProvider(t), hook.url))
-	g := b.gateway()
-	for i, want := range []int{200, 200, 429} {
-		if got := say(t, g.url); got != want {
+	b, hook := newBench(t, "SECRET="+hookSecret, "PROVIDER_KEY="+providerKey, "ALICE_KEY="+callerKey), newReceiver(t)
+	provider := quotingProvider(t)
+	b.write("drawgate.yaml", fmt.Sprintf(quoting, provider, hook.url))
+	g := b.mortalGateway()
+	for i, call := range []struct{ url, key string }{{provider, providerKey}, {provider, providerKey}, {g.url + "/openai", callerKey}} {
+		want := []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests}[i] // the first two are somebody else's
+		if got := say(t, call.url, call.key); got != want {
 			t.Fatalf("call %d: got %d, want %d; log: %s", i, got, want, g.log)
 		}
 	}
 	const cause = "the provider says that its limit is 2 requests, and limit quota/rpm allows 10: set its amount to 2"
 	id := g.log.await(t, `incident=(\S+)`)
 	posted := hook.awaits(telemetry.Incident)
-	if in := posted.Incident; in == nil || in.ID != id || len(in.Diagnosis) == 0 || in.Diagnosis[0] != cause || len(in.Takes) != 3 || posted.Message != in.Summary {
+	if in := posted.Incident; in == nil || in.ID != id || len(in.Diagnosis) == 0 || in.Diagnosis[0] != cause || len(in.Takes) != 1 || posted.Message != in.Summary {
 		t.Errorf("the webhook got %+v", posted)
 	}
 
@@ -155,7 +158,7 @@ func TestGatewayIncident(t *testing.T) {
 		over, err = c.Incident(t.Context(), "last")
 		return err == nil && over.Now != nil
 	})
-	if s := over.Now; over.ID != id || s.Key != "project-1" || s.Paused == nil || s.Limits[0].Used != 3 {
+	if s := over.Now; over.ID != id || s.Key != "project-1" || s.Paused == nil || s.Limits[0].Used != 1 {
 		t.Errorf("over HTTP: %+v", over)
 	}
 	listed, err := c.Incidents(t.Context(), over.At)
@@ -200,7 +203,7 @@ func TestGatewayIncident(t *testing.T) {
 	}
 	shown["file"], shown["webhook"], shown["json"] = string(text), string(webhook), run("json", "show", "last", "--json", "--file", file)
 
-	again := b.gateway() // a new process lists what the old one has written
+	again := b.mortalGateway() // a new process lists what the old one has written
 	shown["remote"] = run("remote", "list", "--server", again.admin)
 	if !strings.Contains(shown["remote"], id) {
 		t.Errorf("after a restart: %s", shown["remote"])
@@ -210,7 +213,7 @@ func TestGatewayIncident(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, again.log)
 	}
 	for where, text := range shown {
-		for _, secret := range []string{virtualKey, providerKey, diary} {
+		for _, secret := range []string{callerKey, providerKey, diary} {
 			if strings.Contains(text, secret) {
 				t.Errorf("%s has %q: %s", where, secret, text)
 			}
