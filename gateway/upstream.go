@@ -22,8 +22,9 @@ type upstream struct {
 
 // upstream puts one in force.
 func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
-	client := outbound.New(&quota{h, cmp.Or(u.Owner, u.Name)}, &outbound.Options{
-		Upstream: u.Name, Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries, Observer: h.opts.Observer,
+	owner := cmp.Or(u.Owner, u.Name)
+	client := outbound.New(&quota{h, owner}, &outbound.Options{
+		Upstream: u.Name, Owner: owner, Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries, Observer: h.opts.Observer,
 	})
 	opts := &outbound.TransportOptions{
 		Base:    &watch{base: h.opts.Base, silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration)},
