@@ -94,13 +94,13 @@ func (l Limit) check() (Limit, error) {
 }
 
 // parts is into how many parts a bucket's unit is divided, so that a whole number of them drains
-// per microsecond.
+// per nanosecond.
 func (l *Limit) parts() int64 {
-	return l.Period.Microseconds() / gcd(l.Period.Microseconds(), l.Amount)
+	return l.Period.Nanoseconds() / gcd(l.Period.Nanoseconds(), l.Amount)
 }
 
-// drain is how many parts of a bucket's units drain per microsecond.
-func (l *Limit) drain() int64 { return l.Amount / gcd(l.Period.Microseconds(), l.Amount) }
+// drain is how many parts of a bucket's units drain per nanosecond.
+func (l *Limit) drain() int64 { return l.Amount / gcd(l.Period.Nanoseconds(), l.Amount) }
 
 func gcd(a, b int64) int64 {
 	for b != 0 {

@@ -40,8 +40,8 @@ type Amount struct {
 	N    int64
 }
 
-// Line is one line of a ledger. Instants are microseconds since 1970 by the clock of the process's
-// host; 0 is none. Those at which something began are rounded down, the others up.
+// Line is one line of a ledger. Instants are nanoseconds since 1970 by the clock of the process's
+// host; 0 is none.
 type Line struct {
 	N     uint64 // counts the lines of a run from 1, also those that could not be written
 	At    int64  // when it was written

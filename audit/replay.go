@@ -40,7 +40,7 @@ type group struct{ owner, policy, model string }
 // replayer counts again.
 type replayer struct {
 	opts   Options
-	err    int64 // of a clock, in microseconds
+	err    int64 // of a clock, in nanoseconds
 	quotas []Quota
 	groups map[group][]*series
 	shared map[seriesKey]*series
@@ -89,7 +89,7 @@ func newReplayer(quotas []Quota, opts *Options) (*replayer, error) {
 	if opts != nil {
 		r.opts = *opts
 	}
-	r.err = max(0, r.opts.ClockError.Microseconds())
+	r.err = max(0, r.opts.ClockError.Nanoseconds())
 	switch r.opts.Windows {
 	case "", Rolling, Aligned:
 	default:
@@ -180,7 +180,7 @@ func (r *replayer) line(run *run) {
 			delete(run.open, k)
 			r.ended(run, c, l)
 			c.over = true
-		case run.info.FirstLine == 1 || l.Granted >= run.info.From.UnixMicro():
+		case run.info.FirstLine == 1 || l.Granted >= run.info.From.UnixNano():
 			r.report.Orphans++ // otherwise it was reserved in a file that was deleted since
 		}
 	case Refused:
@@ -213,7 +213,7 @@ func (r *replayer) ended(run *run, c *call, l *Line) {
 		r.report.RefusalCount++
 		if len(r.report.Refusals) < maxRefusals {
 			r.report.Refusals = append(r.report.Refusals, Refusal{
-				At: time.UnixMicro(l.Sent), Run: run.info.ID, Call: c.number, Upstream: c.upstream, Owner: c.owner, Model: c.model,
+				At: time.Unix(0, l.Sent), Run: run.info.ID, Call: c.number, Upstream: c.upstream, Owner: c.owner, Model: c.model,
 				Status: l.Status, Meaning: l.Meaning, Unit: l.Unit,
 			})
 		}
@@ -231,9 +231,9 @@ func (r *replayer) ended(run *run, c *call, l *Line) {
 // killed counts the calls that a run did not end. It ended at most [AliveEvery] after its last
 // line.
 func (r *replayer) killed(run *run) {
-	last := max(run.info.Until.UnixMicro(), 0)
+	last := max(run.info.Until.UnixNano(), 0)
 	if !run.info.Closed {
-		last += AliveEvery * int64(time.Second/time.Microsecond)
+		last += AliveEvery * int64(time.Second/1)
 	}
 	for _, c := range run.open {
 		c.over = true

@@ -197,7 +197,7 @@ const maxGaps = 100
 // took counts a line.
 func (r *run) took(before uint64) {
 	l, i := &r.line, &r.info
-	at := time.UnixMicro(l.At)
+	at := time.Unix(0, l.At)
 	if i.Lines == 0 {
 		i.From, i.FirstLine = at, l.N
 	} else if n := int64(l.N - before - 1); n > 0 {

@@ -230,7 +230,7 @@ func (s *series) judge(at int64, closed, named bool) {
 	}
 	if !over {
 		if s.limit.Window == Rolling || s.limit.Window == Bucket {
-			s.over.Until = time.UnixMicro(at)
+			s.over.Until = time.Unix(0, at)
 		}
 		s.endOver()
 		return
@@ -245,19 +245,19 @@ func (s *series) judge(at int64, closed, named bool) {
 func (s *series) from(at int64) time.Time {
 	switch s.limit.Window {
 	case Rolling:
-		return time.UnixMicro(at - s.w)
+		return time.Unix(0, at-s.w)
 	case Bucket:
-		return time.UnixMicro(at)
+		return time.Unix(0, at)
 	}
-	return time.UnixMicro(s.window(at).from)
+	return time.Unix(0, s.window(at).from)
 }
 
 func (s *series) until(at int64) time.Time {
 	switch s.limit.Window {
 	case Rolling, Bucket:
-		return time.UnixMicro(at)
+		return time.Unix(0, at)
 	}
-	return time.UnixMicro(s.window(at).until)
+	return time.Unix(0, s.window(at).until)
 }
 
 // maxEpisodes is how many episodes a report lists per limit. All are counted.
@@ -340,7 +340,7 @@ func (s *series) share(until int64) {
 }
 
 func newSeries(l *Limit, owner, quota, model string) *series {
-	s := &series{limit: l, w: l.Period.Microseconds(), ends: map[int64]bool{}}
+	s := &series{limit: l, w: l.Period.Nanoseconds(), ends: map[int64]bool{}}
 	s.line = LimitReport{
 		Quota: quota, Owner: owner, Model: model, Limit: l.Name, Counts: l.String(), Unit: l.Unit, Window: l.Window, Amount: l.Amount, Burst: l.Burst,
 	}

@@ -42,7 +42,7 @@ func sent(limit *Limit, c *call, l *Line) use {
 func arrival(limit *Limit, granted int64, l *Line) int64 {
 	last := max(l.Sent, l.Ended)
 	if limit.Margin >= 0 {
-		last = granted + limit.Margin.Microseconds()
+		last = granted + limit.Margin.Nanoseconds()
 	}
 	if l.Answered != 0 {
 		last = min(last, l.Answered)
@@ -90,7 +90,7 @@ func unended(limit *Limit, c *call, last int64) use {
 	n := of(c.reserved, limit.Unit)
 	u := use{a: c.at, b: c.at, c: max(last, c.at), ended: max(last, c.at), most: n, reserved: n}
 	if !limit.late() && limit.Margin >= 0 {
-		u.c = max(c.at, min(u.c, c.granted+limit.Margin.Microseconds()))
+		u.c = max(c.at, min(u.c, c.granted+limit.Margin.Nanoseconds()))
 	}
 	return u
 }

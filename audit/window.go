@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// span is a window [from, until), in microseconds since 1970.
+// span is a window [from, until), in nanoseconds since 1970.
 type span struct{ from, until int64 }
 
 // spanOf returns the window of an aligned or calendar limit that an instant is in.
 func (l *Limit) spanOf(at int64) span {
 	if l.Window == Aligned {
-		p := l.Period.Microseconds()
+		p := l.Period.Nanoseconds()
 		from := floor(at, p)
 		return span{from, from + p}
 	}
-	t := time.UnixMicro(at).In(l.Zone)
+	t := time.Unix(0, at).In(l.Zone)
 	if l.Window == Hour {
 		return l.hour(t)
 	}
@@ -43,10 +43,10 @@ func (l *Limit) anchor(y int, m time.Month) int {
 
 // hour returns the hour of the zone's clock: those of some zones begin at half past.
 func (l *Limit) hour(t time.Time) span {
-	const length = int64(time.Hour / time.Microsecond)
+	const length = int64(time.Hour / 1)
 	_, offset := t.Zone()
-	shift := int64(offset) * int64(time.Second/time.Microsecond)
-	from := floor(t.UnixMicro()+shift, length) - shift
+	shift := int64(offset) * int64(time.Second/1)
+	from := floor(t.UnixNano()+shift, length) - shift
 	return span{from, from + length}
 }
 
@@ -64,7 +64,7 @@ func midnight(zone *time.Location, y int, m time.Month, d int) int64 {
 			at = from.Unix()
 		}
 		if until.IsZero() || at < until.Unix() {
-			return at * int64(time.Second/time.Microsecond)
+			return at * int64(time.Second/1)
 		}
 		t = until
 	}
@@ -83,9 +83,9 @@ func floor(at, p int64) int64 {
 func (l *Limit) windows(first, until int64) (n int64) {
 	switch l.Window {
 	case Rolling:
-		return (until - first) / l.Period.Microseconds()
+		return (until - first) / l.Period.Nanoseconds()
 	case Aligned:
-		p := l.Period.Microseconds()
+		p := l.Period.Nanoseconds()
 		return (floor(until, p) - floor(first, p)) / p
 	}
 	for w := l.spanOf(first); w.until <= until && w.until < math.MaxInt64; w = l.spanOf(w.until) {

@@ -20,7 +20,7 @@ func (w *Writer) Observer() *outbound.Observer {
 func (w *Writer) granted(e *outbound.Event) {
 	l := audit.Line{
 		Event: audit.Reserved, Call: e.ID, Upstream: e.Upstream, Owner: e.Owner, Model: e.Model, Policy: policy(&e.Decision),
-		Granted: down(e.Granted), Reserved: reserved(e.Estimate),
+		Granted: nanos(e.Granted), Reserved: reserved(e.Estimate),
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,11 +50,11 @@ func (w *Writer) called(e *outbound.Event) {
 
 // end says how a call ended.
 func end(l *audit.Line, e *outbound.Event) {
-	l.Event, l.Granted = audit.Refunded, down(e.Granted)
+	l.Event, l.Granted = audit.Refunded, nanos(e.Granted)
 	if e.Sent.IsZero() {
 		return
 	}
-	l.Event, l.Sent, l.Answered, l.Ended = audit.Settled, down(e.Sent), up(e.Answered), up(e.Ended)
+	l.Event, l.Sent, l.Answered, l.Ended = audit.Settled, nanos(e.Sent), nanos(e.Answered), nanos(e.Ended)
 	l.Status, l.Used, l.Told = e.Status, amounts(e.Used), told(e)
 	if e.Refusal != (llm.Refusal{}) {
 		l.Meaning, l.Unit = e.Refusal.Meaning.String(), e.Refusal.Unit
@@ -123,17 +123,10 @@ func amounts(costs []drawgate.Cost) []audit.Amount {
 	return list
 }
 
-// down and up return microseconds since 1970; 0 for the zero time.
-func down(t time.Time) int64 {
+// nanos returns nanoseconds since 1970; 0 for the zero time.
+func nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	return t.UnixMicro()
-}
-
-func up(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.Add(time.Microsecond - 1).UnixMicro()
+	return t.UnixNano()
 }

@@ -171,7 +171,7 @@ func (w *Writer) drop() {
 // put appends a line to the file. Its number counts even if that fails. The caller holds mu.
 func (w *Writer) put(l *audit.Line, now time.Time) error {
 	w.n++
-	l.N, l.At = w.n, now.UnixMicro()
+	l.N, l.At = w.n, now.UnixNano()
 	if w.file == nil {
 		w.lost++
 		return nil
