@@ -58,11 +58,11 @@ var rules = map[string]struct{ own, others []string }{
 	"grpclimit":               {own: []string{"", "engine", "engine/rules", "internal/admit", "internal/hold", "internal/failure"}, others: grpcs},
 	"rls":                     {own: []string{"", "engine", "engine/rules", "httplimit", "internal/regular", "internal/sleep", "internal/yamltext", "internal/failure", "internal/sampler"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
 	"outbound":                {own: []string{"", "engine", "engine/rules", "internal/breaker", "internal/ending", "internal/hold", "internal/sleep", "llm"}},
-	"gateway":                 {own: []string{"", "engine", "engine/rules", "httplimit", "internal/admit", "internal/failure", "internal/sampler", "llm", "outbound"}},
-	"telemetry":               {own: []string{"", "engine", "internal/sleep", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
+	"gateway":                 {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/admit", "internal/failure", "internal/sampler", "llm", "outbound"}},
+	"telemetry":               {own: []string{"", "engine", "internal/sleep", "llm", "outbound", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
 	"config": {
 		own: []string{
-			"", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar", "internal/yamltext", "llm", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
+			"", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar", "internal/yamltext", "llm", "outbound", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
 		},
 		others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify", "github.com/prometheus/client_golang"},
 	},

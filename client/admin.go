@@ -95,6 +95,18 @@ func (c *Client) Pause(ctx context.Context, q api.PauseRequest) (until time.Time
 	return out.Until, err
 }
 
+// Upstreams lists the upstreams of the server's gateway, with the state of their circuits and what
+// is used of their quotas. With a name, it lists only that one. It spends nothing.
+func (c *Client) Upstreams(ctx context.Context, name string) ([]api.Upstream, error) {
+	path := "/v1/upstreams"
+	if name != "" {
+		path += "?" + url.Values{"name": {name}}.Encode()
+	}
+	var out api.UpstreamsAnswer
+	_, err := c.do(ctx, call{method: http.MethodGet, path: path, wait: listTime, again: true}, &out)
+	return out.Upstreams, err
+}
+
 // Reload makes the server read its configuration again, and returns what changed. If it has
 // mistakes, the old one stays in force, and the problem lists them.
 func (c *Client) Reload(ctx context.Context) (out api.ReloadAnswer, err error) {

@@ -81,7 +81,6 @@ func readEnvironment(environ []string) *environment {
 	e.geminiFree()
 	e.global()
 	e.httpAPI()
-	e.breaker()
 	e.misspelt()
 	return e
 }

@@ -187,15 +187,15 @@ func TestHTTPAPIFromEnvironment(t *testing.T) {
 	}
 }
 
-// Variables without effect yet cause a warning, because whoever sets them relies on them.
+// Variables without effect cause a warning, because whoever sets them relies on them.
 //
 // req: C10, B8
-func TestVariablesWithoutEffectYet(t *testing.T) {
+func TestVariablesWithoutEffect(t *testing.T) {
 	t.Parallel()
-	const breaker, queue = "They are about calls to an upstream, and Drawgate makes none", "Drawgate has no task queue yet"
+	const breaker, queue = "They are about calls to an upstream, and the configuration has no gateway", "Drawgate has no task queue yet"
 	for environ, want := range map[string][]string{
-		"CIRCUIT_BREAKER_ENABLED=true":                                   {"no effect yet: CIRCUIT_BREAKER_ENABLED. " + breaker},
-		"CIRCUIT_BREAKER_FAILURE_THRESHOLD=5 CIRCUIT_BREAKER_TIMEOUT=60": {"no effect yet: CIRCUIT_BREAKER_FAILURE_THRESHOLD, CIRCUIT_BREAKER_TIMEOUT. " + breaker},
+		"CIRCUIT_BREAKER_ENABLED=true":                                   {"no effect: CIRCUIT_BREAKER_ENABLED. " + breaker},
+		"CIRCUIT_BREAKER_FAILURE_THRESHOLD=5 CIRCUIT_BREAKER_TIMEOUT=60": {"no effect: CIRCUIT_BREAKER_FAILURE_THRESHOLD, CIRCUIT_BREAKER_TIMEOUT. " + breaker},
 		"CIRCUIT_BREAKER_ENABLED=false CIRCUIT_BREAKER_TIMEOUT=60":       nil, // there is none, as is asked
 		"QUEUE_RETRY_DELAY_SECONDS=60":                                   {"environment: QUEUE_RETRY_DELAY_SECONDS: queue.retry_delay has no effect by itself: " + queue},
 		"RATE_LIMIT_RETRY_MAX_ATTEMPTS=3":                                {"queue.max_attempts has no effect by itself"},
@@ -209,6 +209,44 @@ func TestVariablesWithoutEffectYet(t *testing.T) {
 		}
 		if len(c.Warnings) != len(want) || len(want) == 1 && !strings.Contains(c.Warnings[0].Error(), want[0]) {
 			t.Errorf("%s: got %v, want %q", environ, c.Warnings, want)
+		}
+	}
+}
+
+// The variables of the breaker take precedence over the file, for all upstreams; what they do not set
+// stays as it is.
+//
+// req: C10
+func TestBreakerOfUpstreamsFromEnvironment(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	write(t, path, fileOf(1)+`
+gateway:
+  upstreams:
+    openai: {models: [{model: "*", policy: a}], breaker: {failures: 9, successes: 4}}
+    gemini: {models: [{model: "*", policy: a}], breaker: {enabled: false, open: 3s}}
+  keys: [{name: a, sha256: "`+strings.Repeat("1", 64)+`"}]
+`)
+	for environ, want := range map[string][2]config.Breaker{
+		"":                             {{Failures: 9, Successes: 4}, {Off: true, Open: 3 * time.Second}},
+		"CIRCUIT_BREAKER_ENABLED=true": {{Failures: 9, Successes: 4}, {Open: 3 * time.Second}},
+		"CIRCUIT_BREAKER_ENABLED=false CIRCUIT_BREAKER_TIMEOUT=60": {
+			{Off: true, Failures: 9, Successes: 4, Open: time.Minute}, {Off: true, Open: time.Minute},
+		},
+		"CIRCUIT_BREAKER_FAILURE_THRESHOLD=5 CIRCUIT_BREAKER_TIMEOUT=7": {
+			{Failures: 5, Successes: 4, Open: 7 * time.Second}, {Off: true, Failures: 5, Open: 7 * time.Second},
+		},
+	} {
+		c := mustResolve(t, strings.Fields(environ), config.Flags{Config: path})
+		for i, u := range c.Gateway.Upstreams {
+			if u.Breaker != want[i] {
+				t.Errorf("%s: the breaker of %s is %+v, want %+v", environ, u.Name, u.Breaker, want[i])
+			}
+		}
+		for _, p := range c.Warnings {
+			if strings.Contains(p.Error(), "no effect") {
+				t.Errorf("%s: got the warning %v", environ, p)
+			}
 		}
 	}
 }

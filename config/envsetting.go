@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"net/netip"
 	"strings"
@@ -65,6 +66,7 @@ func (e *environment) settle(c *Config) Problems {
 		}
 		c.Queue.Multiplier = f
 	})
+	e.settleBreaker(c)
 	return e.problems[before:]
 }
 
@@ -152,19 +154,31 @@ func (e *environment) duration(name string, least, most time.Duration) time.Dura
 	return 0
 }
 
-// breaker checks the variables of a breaker around calls to an upstream. It warns that there is
-// none yet, because whoever sets them relies on it.
-func (e *environment) breaker() {
-	on := e.boolean(envBreaker, true)
-	asked := e.set(envBreaker, envFailures, envRecovery)
-	for name, most := range map[string]int64{envFailures: maxAttempts, envRecovery: int64(maxStep / time.Second)} {
-		if e.get(name) != "" {
-			e.number(name, most)
-		}
+// settleBreaker applies the variables of the breaker around calls to an upstream to all upstreams.
+func (e *environment) settleBreaker(c *Config) {
+	var b Breaker
+	b.Off = !e.boolean(envBreaker, true)
+	if e.get(envFailures) != "" {
+		b.Failures = int(e.number(envFailures, maxTries))
 	}
-	if on && len(asked) > 0 {
-		p := e.note("no effect yet: %s. They are about calls to an upstream, and Drawgate makes none", strings.Join(asked, ", "))
-		p.Hint = "use your own breaker around these calls; the one in front of the store is a different one, and always on"
-		e.warnings = append(e.warnings, p)
+	if e.get(envRecovery) != "" {
+		b.Open = time.Duration(e.number(envRecovery, int64(maxStep/time.Second))) * time.Second
+	}
+	asked := e.set(envBreaker, envFailures, envRecovery)
+	if len(asked) == 0 {
+		return
+	}
+	for i := range c.Gateway.Upstreams {
+		u := &c.Gateway.Upstreams[i].Breaker
+		if e.get(envBreaker) != "" {
+			u.Off = b.Off
+		}
+		u.Failures, u.Open = cmp.Or(b.Failures, u.Failures), cmp.Or(b.Open, u.Open)
+		c.origins[upstreamSetting(c.Gateway.Upstreams[i].Name)+".breaker"] = "environment: " + strings.Join(asked, ", ")
+	}
+	if len(c.Gateway.Upstreams) == 0 && !b.Off {
+		p := e.note("no effect: %s. They are about calls to an upstream, and the configuration has no gateway", strings.Join(asked, ", "))
+		p.Hint = "add the section gateway to the file; the breaker in front of the store is a different one, and always on"
+		c.Warnings = append(c.Warnings, p)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"net"
 	"net/url"
 	"slices"
 	"strconv"
@@ -518,7 +519,7 @@ func (c *Config) warnGateway() {
 	warned := map[string]bool{}
 	for i := range g.Upstreams {
 		u := &g.Upstreams[i]
-		if u.APIKey == (Secret{}) {
+		if u.APIKey == (Secret{}) && !u.onThisMachine() {
 			c.warnOf(upstreamSetting(u.Name), "name it with api_key_env or api_key_file", "calls to %s are made without a key", shorten(u.Name))
 		}
 		if n := len(u.Models); n > 0 && u.Models[n-1].Model != "*" {
@@ -535,6 +536,13 @@ func (c *Config) warnGateway() {
 			}
 		}
 	}
+}
+
+// onThisMachine reports whether calls stay on this machine, as those of a simulator or of a model
+// that runs here: they rarely need a key.
+func (u *Upstream) onThisMachine() bool {
+	link, err := url.Parse(u.URL)
+	return err == nil && onLoopback(net.JoinHostPort(link.Hostname(), "0"))
 }
 
 // warnQuota warns about a policy that stands for a provider's quota, and could let more through.

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/telemetry"
 )
@@ -56,12 +57,8 @@ func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 		own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		r.Scrape = telemetry.Handler(own)
 	}
-	var watch []telemetry.Watched
-	for _, w := range t.Watch {
-		watch = append(watch, telemetry.Watched{Policy: w.Policy, Tenant: cmp.Or(w.Tenant, r.opts.Tenant), Key: w.Key, Name: w.Name})
-	}
 	o := &telemetry.Options{
-		Hasher: hasher, RawIdentifiers: t.RawIdentifiers, Identifiers: t.Identifiers, Local: c.local(), Store: r.Store, Watch: watch,
+		Hasher: hasher, RawIdentifiers: t.RawIdentifiers, Identifiers: t.Identifiers, Local: c.local(), Store: r.Store, Watch: r.watched(c),
 		Plan: r.plan, Waiting: r.waiting, Version: r.opts.Version, Revision: r.opts.Revision,
 	}
 	if r.Guard != nil {
@@ -71,6 +68,39 @@ func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 		return err
 	}
 	return r.register(own)
+}
+
+// watched returns the buckets whose usage metrics show: those that are configured, and as far as
+// there is room the quotas of the gateway's upstreams, under their owners' names.
+func (r *Runtime) watched(c *Config) (list []telemetry.Watched) {
+	seen := map[drawgate.Key]bool{}
+	add := func(policy, tenant, key, name string) {
+		k := drawgate.Key{Tenant: tenant, Policy: policy, Name: key}
+		if !seen[k] && len(list) < telemetry.MaxWatched {
+			list = append(list, telemetry.Watched{Policy: policy, Tenant: tenant, Key: key, Name: name})
+		}
+		seen[k] = true
+	}
+	for _, w := range c.Telemetry.Watch {
+		add(w.Policy, cmp.Or(w.Tenant, r.opts.Tenant), w.Key, w.Name)
+	}
+	for i := range c.Gateway.Upstreams {
+		u := &c.Gateway.Upstreams[i]
+		owner := cmp.Or(u.Owner, u.Name)
+		for k := range u.Models {
+			add(u.Models[k].Policy, r.opts.Tenant, owner, owner)
+		}
+	}
+	return list
+}
+
+// Outbound returns an observer of calls to upstreams, for [outbound.Options] and the options of a
+// gateway: it counts them in Metrics, and warns when a circuit opens or closes.
+func (r *Runtime) Outbound() *outbound.Observer {
+	if r.Metrics == nil {
+		return r.warner.Outbound()
+	}
+	return outbound.Join(r.Metrics.Outbound(), r.warner.Outbound())
 }
 
 // register registers the metrics where the options say, until Close. Only what was registered may

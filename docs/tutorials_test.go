@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -53,6 +55,7 @@ func TestMain(m *testing.M) {
 //     lines that the block shows must appear in its output, in this order;
 //   - otherwise, in the language console, commands ("$ …") with exactly the output that they print;
 //   - in the language text, the next output in the server's terminal;
+//   - in the language sh, how to install packages, which "make deps" has installed already;
 //   - in the language crontab, a crontab, whose commands are run once, as cron runs them.
 //
 // Times are not compared, and … on the page matches anything. The test uses free ports.
@@ -103,6 +106,36 @@ func blocks(page string) (all []block) {
 	return all
 }
 
+// The programs of the gateway's tutorial are those of examples/gateway, where gateway/sdktest runs
+// them.
+func TestGatewayTutorialShowsTheExamples(t *testing.T) {
+	t.Parallel()
+	folders := map[string]string{".yaml": "", ".py": "python/", ".mts": "typescript/", ".go": "go/"}
+	var shown []string
+	for _, b := range blocks(read(t, "tutorials/llm-gateway.md")) {
+		m := saved.FindStringSubmatch(b.before)
+		if m == nil {
+			continue
+		}
+		path := folders[filepath.Ext(m[1])] + m[1]
+		shown = append(shown, path)
+		if b.text != read(t, "../examples/gateway/"+path) {
+			t.Errorf("line %d of the tutorial is not examples/gateway/%s", b.line, path)
+		}
+	}
+	for _, pattern := range []string{"*.yaml", "python/*.py", "typescript/*.mts", "go/*/*.go"} {
+		found, err := filepath.Glob("../examples/gateway/" + pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatal(pattern, found, err)
+		}
+		for _, path := range found {
+			if path = filepath.ToSlash(path)[len("../examples/gateway/"):]; !slices.Contains(shown, path) {
+				t.Errorf("the tutorial does not show %s", path)
+			}
+		}
+	}
+}
+
 // reader follows a page.
 type reader struct {
 	t      *testing.T
@@ -110,7 +143,7 @@ type reader struct {
 	env    []string
 	ports  map[string]string // by those that the pages name
 	shell  *shell            // nil until it is needed
-	server *terminal         // in which drawgate serve runs
+	server *terminal         // in which drawgate serve, or drawgate gateway, runs
 }
 
 func newReader(t *testing.T) *reader {
@@ -119,16 +152,35 @@ func newReader(t *testing.T) *reader {
 		t.Fatal(err)
 	}
 	r := &reader{t: t, dir: t.TempDir(), ports: map[string]string{}}
-	for _, port := range []string{"7878", "7879", "8080", "8081"} {
+	for _, port := range []string{"4010", "7878", "7879", "7881", "8080", "8081"} {
 		_, r.ports[port], _ = net.SplitHostPort(redistest.FreeAddr(t))
 	}
 	r.env = []string{
-		"PATH=" + built + ":" + os.Getenv("PATH"), "HOME=" + r.dir, "XDG_STATE_HOME=" + r.dir, "XDG_DATA_HOME=" + r.dir, "XDG_CONFIG_HOME=" + r.dir,
+		"PATH=" + strings.Join([]string{built, tools(t, "sdk-python/bin"), tools(t, "node/bin"), os.Getenv("PATH")}, ":"), "HOME=" + r.dir, "XDG_STATE_HOME=" + r.dir, "XDG_DATA_HOME=" + r.dir, "XDG_CONFIG_HOME=" + r.dir,
 		"DRAWGATE_LISTEN=127.0.0.1:" + r.ports["7878"], "DRAWGATE_ADMIN_LISTEN=127.0.0.1:" + r.ports["7879"],
 		"DRAWGATE_STORE_TIMEOUT=30s", // a busy machine may have a slow disk
 		"PYTHONUNBUFFERED=1",
 	}
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOCACHE").Output()
+	folders := strings.Fields(string(out))
+	if err != nil || len(folders) != 2 {
+		t.Fatalf("go env: %q, %v", out, err)
+	}
+	r.env = append(r.env, "GOMODCACHE="+folders[0], "GOCACHE="+folders[1])
 	return r
+}
+
+// tools returns the path of something that "make deps" installs.
+func tools(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("..", ".tools", name))
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		t.Fatalf("%v: install it with \"make deps\" in the root of the repository", err)
+	}
+	return path
 }
 
 // changed returns a page with free ports, folders of the test, and windows that do not end while a
@@ -151,12 +203,13 @@ func monthEnds(zone string) bool {
 	return err != nil || now.Month() != now.Add(time.Hour).Month()
 }
 
-var saved = regexp.MustCompile("Save this as `([^`/]+)`:$")
+var saved = regexp.MustCompile("Save this as `([^`]+)`:$")
 
 func (r *reader) follow(b block) {
 	r.t.Helper()
 	if m := saved.FindStringSubmatch(b.before); m != nil {
-		if err := os.WriteFile(filepath.Join(r.dir, m[1]), []byte(b.text), 0o600); err != nil {
+		path := filepath.Join(r.dir, filepath.FromSlash(m[1]))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(b.text), 0o600)); err != nil {
 			r.t.Fatal(err)
 		}
 		return
@@ -174,8 +227,45 @@ func (r *reader) follow(b block) {
 		r.server.await(strings.Split(strings.TrimSpace(b.text), "\n"))
 	case b.language == "crontab":
 		r.cron(b.text)
+	case b.language == "sh":
+		for line := range strings.Lines(b.text) {
+			r.install(strings.TrimSpace(line))
+		}
 	default:
 		r.t.Errorf("a block in %q: nobody knows what it is for", b.language)
+	}
+}
+
+// install does what a command does that installs packages, with those that are here: each has to be
+// in the list of what is installed.
+func (r *reader) install(command string) {
+	r.t.Helper()
+	var list, end string
+	var err error
+	switch words := strings.Fields(command); {
+	case words[0] == "pip":
+		list, end = "../tools/sdk/python.txt", "=="
+	case words[0] == "npm":
+		list, end = "../tools/sdk/package.json", `": "`
+		err = os.Symlink(tools(r.t, "sdk-node/node_modules"), filepath.Join(r.dir, "node_modules"))
+	case words[0] == "go" && words[1] == "get":
+		list, end = "../examples/gateway/go.mod", " v"
+		for _, name := range []string{"go.mod", "go.sum"} {
+			err = errors.Join(err, os.WriteFile(filepath.Join(r.dir, name), []byte(read(r.t, "../examples/gateway/"+name)), 0o600))
+		}
+	case words[0] == "go", words[0] == "python3": // prepare a folder
+		return
+	default:
+		r.t.Errorf("%q: nobody knows what it installs", command)
+		return
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, name := range strings.Fields(command)[2:] {
+		if !strings.Contains(read(r.t, list), name+end) {
+			r.t.Errorf("%s: %s is not in %s", command, name, list)
+		}
 	}
 }
 
@@ -366,7 +456,7 @@ func (r *reader) open(s step) {
 	cmd := r.command("sh", "-c", "exec "+s.command)
 	cmd.Stdout, cmd.Stderr = w, w
 	r.t.Cleanup(begin(r.t, cmd))
-	if strings.HasPrefix(s.command, "drawgate serve") {
+	if strings.HasPrefix(s.command, "drawgate serve") || strings.HasPrefix(s.command, "drawgate gateway") {
 		r.server = w
 	}
 	w.await(s.output)

@@ -159,6 +159,9 @@ func (x *exchange) store(k *keep, c *call, resp *http.Response) {
 
 // cached answers from the cache.
 func (x *exchange) cached(a *answer, how string) {
+	if x.result = ResultCacheHit; how == CacheStale {
+		x.result = ResultCacheStale
+	}
 	h := x.w.Header()
 	maps.Copy(h, a.header)
 	h.Set(HeaderCache, how)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,7 +32,7 @@ type Upstream struct {
 	KeyHeader string       // the header that carries Key; "" means the provider's own
 	Owner     string       // whose quota it is: the key of the policies' buckets; "" means Name
 
-	Models   []Model // the first one that fits a call's model decides; a call that fits none is refused
+	Models   []Model // the first that fits a call's model, or names a version of it, decides; a call that fits none is refused
 	Likely   bool    // reserve what a call will likely use, and learn from its answer; otherwise the most that it can
 	Breaker  outbound.Breaker
 	Retries  int           // how often a call that failed, or was refused for the quota, is made again
@@ -146,14 +147,21 @@ func (u *Upstream) check() error {
 	return nil
 }
 
-// model returns how calls of a model are counted, or nil.
+// model returns how calls of a model are counted, or nil. An entry before the one that fits decides
+// if it names another version of the model: the provider counts all versions together.
 func (u *Upstream) model(name string) *Model {
-	for i := range u.Models {
-		if fits(u.Models[i].Name, name) {
-			return &u.Models[i]
-		}
+	at := slices.IndexFunc(u.Models, func(m Model) bool { return fits(m.Name, name) })
+	if at < 0 {
+		return nil
 	}
-	return nil
+	family := u.Profile.Family(name).Name
+	version := slices.IndexFunc(u.Models[:at], func(m Model) bool {
+		return !strings.HasSuffix(m.Name, "*") && u.Profile.Family(m.Name).Name == family
+	})
+	if version >= 0 {
+		at = version
+	}
+	return &u.Models[at]
 }
 
 const (

@@ -26,6 +26,7 @@ var pieces = sync.Pool{New: func() any { b := make([]byte, pieceSize); return &b
 // may be nil, collects it for the cache.
 func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 	defer resp.Body.Close() //nolint:errcheck // what was delivered is what counts
+	x.result = resultOf(c, resp.StatusCode)
 	if resp.StatusCode == http.StatusUnauthorized {
 		x.h.warn("the provider refuses the key of the upstream: look at its key_env or key_file", "upstream", x.up.config.Name)
 		x.refuse(&refusal{kind: llm.Lost, message: "the provider refused the key of this gateway: tell whoever runs it"})
@@ -52,6 +53,17 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 	if k != nil {
 		x.store(k, c, resp)
 	}
+}
+
+// resultOf returns how a call is answered, unless the answer breaks off.
+func resultOf(c *call, status int) string {
+	switch {
+	case status >= http.StatusBadRequest:
+		return ResultError
+	case c.other:
+		return ResultOtherModel
+	}
+	return ResultAnswered
 }
 
 // answerHeader sets the headers of an answer.
@@ -147,7 +159,9 @@ func eventEnded(tail []byte) bool {
 // cut ends an answer that the provider did not finish. Its caller must not take it for whole: a
 // stream of events gets one that is an error, and the connection is closed.
 func (x *exchange) cut(c *call, resp *http.Response, err error) {
+	x.result = ResultLeft
 	if x.r.Context().Err() == nil && !errors.Is(err, errCaller) {
+		x.result = ResultCut
 		why, _ := errorOf(err, x.up.config.Name)
 		x.h.warn("an answer was cut off", "upstream", x.up.config.Name, "key", x.key.Name, "error", err)
 		if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {

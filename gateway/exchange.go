@@ -27,11 +27,12 @@ type exchange struct {
 	rc    *http.ResponseController
 	r     *http.Request
 
-	ask  ask
-	wait time.Duration // longest wait in the queue
-	tail []byte        // of the answer, as far as it was written
-	crlf bool          // its lines end with \r\n
-	size int64         // bytes of Handler.bodies that are this request's
+	ask    ask
+	result string        // how it was answered
+	wait   time.Duration // longest wait in the queue
+	tail   []byte        // of the answer, as far as it was written
+	crlf   bool          // its lines end with \r\n
+	size   int64         // bytes of Handler.bodies that are this request's
 }
 
 // call is what goes to the provider: the caller's own call, or that of another model.

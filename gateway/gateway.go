@@ -30,8 +30,24 @@ type Options struct {
 	TLS      *tls.Config   // for [Handler.Serve]; nil serves without TLS
 	Drain    time.Duration // how long running answers may take when Serve stops; 0 means 30s
 	Observer *outbound.Observer
+	// Answered is told how a call that a quota counts was answered: one of the results below. model
+	// is the [Model] that the call was meant for, as the configuration names it. It is called on the
+	// caller's path, by many goroutines at once; may be nil.
+	Answered func(upstream, model, result string)
 	Logger   *slog.Logger // nil discards
 }
+
+// Results of calls that a quota counts, for [Options.Answered].
+const (
+	ResultAnswered   = "answered"    // by the model that was asked for
+	ResultCacheHit   = "cache_hit"   // from the cache
+	ResultCacheStale = "cache_stale" // from the cache, with an answer that is too old, because the quota is exhausted
+	ResultOtherModel = "other_model" // by another model
+	ResultError      = "error"       // with an error of the provider
+	ResultRefused    = "refused"     // with an error of this gateway
+	ResultCut        = "cut"         // the provider's answer broke off
+	ResultLeft       = "left"        // the caller did not wait for the end
+)
 
 const (
 	defaultBody  = 32 << 20

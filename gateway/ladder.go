@@ -12,6 +12,9 @@ import (
 // ladder makes a call that is counted, or gives what it can instead: an answer from the cache, one
 // that is too old while the quota is exhausted, another model's, a place in the queue, a refusal.
 func (x *exchange) ladder(c *call, body []byte) {
+	if told := x.h.opts.Answered; told != nil {
+		defer func() { told(x.up.config.Name, c.entry.Name, x.result) }()
+	}
 	var k *keep
 	var old *answer
 	if m := &c.entry.Cache; m.TTL > 0 && !asksFor(x.r.Header, "no-store") {

@@ -103,8 +103,10 @@ func dialled(err error) bool {
 // failed answers a call that was not made, or got no answer.
 func (x *exchange) failed(err error) {
 	if x.r.Context().Err() != nil {
+		x.result = ResultLeft
 		return // nobody reads it
 	}
+	x.result = ResultRefused
 	why, known := errorOf(err, x.up.config.Name)
 	if !known {
 		x.h.warn("a call failed", "upstream", x.up.config.Name, "key", x.key.Name, "error", err)

@@ -22,9 +22,8 @@ type upstream struct {
 
 // upstream puts one in force.
 func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
-	owner := cmp.Or(u.Owner, u.Name)
-	client := outbound.New(&quota{h, owner}, &outbound.Options{
-		Upstream: u.Name, Owner: owner, Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries, Observer: h.opts.Observer,
+	client := outbound.New(&quota{h, u.owner()}, &outbound.Options{
+		Upstream: u.Name, Owner: u.owner(), Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries, Observer: h.opts.Observer,
 	})
 	opts := &outbound.TransportOptions{
 		Base:    &watch{base: h.opts.Base, silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration)},
@@ -60,6 +59,7 @@ func askOf(ctx context.Context) *ask {
 // countCaller says how a call is counted, in addition to what its body says.
 func countCaller(r *http.Request, _ *llm.Call, count *outbound.Call) error {
 	a := askOf(r.Context())
+	count.Series = a.model.Name
 	count.Caller, count.Labels, count.Priority, count.NoWait = a.caller, a.labels, a.level, a.wait <= 0
 	return nil
 }

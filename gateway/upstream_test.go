@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -96,6 +97,64 @@ func TestKeyHeader(t *testing.T) {
 	}
 	if used := b.used("upstream", "account"); used["rpm"] != 1 {
 		t.Errorf("%v used, want one request", used)
+	}
+}
+
+// TestVersionsOfAModel: a dated version, or a fine-tuned one, is counted by the entry of its model,
+// though only a later pattern fits its name. What no pattern fits is refused as before.
+//
+// req: C1
+func TestVersionsOfAModel(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(s *setup) {
+		s.policies = append(s.policies, drawgate.Policy{Name: "mini", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 100, time.Minute)}})
+		s.config.Upstreams[0].Models = []gateway.Model{{Name: "gpt-4.1-mini", Policy: "mini"}, {Name: "gpt-4*", Policy: "upstream"}, {Name: "ft:*", Policy: "upstream"}}
+		s.config.Upstreams[1].Models = []gateway.Model{{Name: "claude-sonnet-4-5", Policy: "mini"}}
+	})
+	call := func(model string) int {
+		return b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", fmt.Sprintf(`{"model":%q,"max_tokens":5,"messages":[]}`, model), "Authorization: Bearer "+alice)).status
+	}
+	for i, c := range []struct {
+		model string
+		mini  int64
+	}{{"gpt-4.1-mini", 1}, {"gpt-4.1-mini-2025-04-14", 2}, {"ft:gpt-4.1-mini-2025-04-14:acme::1", 3}, {"gpt-4.1", 3}, {"gpt-4o-mini", 3}} {
+		call(c.model)
+		b.settled()
+		if mini, all := b.used("mini", "account")["rpm"], b.used("upstream", "account")["rpm"]; mini != c.mini || mini+all != int64(i)+1 {
+			t.Errorf("after %s: %d and %d requests", c.model, mini, all)
+		}
+	}
+	if got := b.do(b.raw(t.Context(), http.MethodPost, "/anthropic/v1/messages", `{"model":"claude-sonnet-4-5-20250929","max_tokens":5,"messages":[]}`, "X-Api-Key: "+alice)).status; got != http.StatusNotFound {
+		t.Errorf("a version that no entry fits: got %d, want 404", got)
+	}
+}
+
+// TestModelThatIsNotOffered: a caller who asks for a model that the provider does not offer to the
+// account closes nothing for the others.
+func TestModelThatIsNotOffered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(s *setup) {
+		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			if strings.Contains(r.URL.Path, "gemini-2.5-pro") {
+				w.WriteHeader(http.StatusTooManyRequests)
+				io.WriteString(w, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure",`+
+					`"violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier","quotaValue":"0"}]}]}}`)
+			}
+		})
+	})
+	for _, c := range []struct {
+		model string
+		want  int
+	}{{"gemini-2.5-pro", http.StatusTooManyRequests}, {"gemini-2.5-flash", http.StatusOK}, {"gemini-2.5-pro", http.StatusTooManyRequests}} {
+		got := b.do(b.raw(t.Context(), http.MethodPost, "/gemini/v1beta/models/"+c.model+":generateContent", `{"contents":[]}`, "X-Goog-Api-Key: "+alice, gateway.HeaderTimeout+": 0"))
+		if got.status != c.want {
+			t.Errorf("%s: got %d %s, want %d", c.model, got.status, got.body, c.want)
+		}
+		b.settled()
+	}
+	if n := b.used("upstream", "account")["rpm"]; n != 3 {
+		t.Errorf("%d requests counted, want 3", n)
 	}
 }
 

@@ -236,3 +236,34 @@ func TestPresetsCompile(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherModelsAreNoVersions: a model whose name begins with that of a cheaper one is not
+// counted, and does not cost, as that.
+func TestOtherModelsAreNoVersions(t *testing.T) {
+	t.Parallel()
+	for name, others := range map[string][]string{
+		"gpt-5":            {"gpt-5-pro", "gpt-5-pro-2025-10-06", "gpt-5.1", "gpt-5.3-2026-01-01", "gpt-5.4-pro"},
+		"gpt-5.4":          {"gpt-5.4-pro"},
+		"gpt-4":            {"gpt-4.5-preview", "gpt-4o-audio-preview-2025-06-03"},
+		"gpt-4o":           {"gpt-4o-audio-preview", "gpt-4o-search-preview", "gpt-4o-mini-audio-preview"},
+		"gpt-4o-mini":      {"gpt-4o-mini-audio-preview", "gpt-4o-mini-search-preview"},
+		"o1":               {"o1-pro-2025-03-19", "o1-mini"},
+		"o3":               {"o3-pro", "o3-mini", "o3-deep-research"},
+		"gemini-2.5-flash": {"gemini-2.5-flash-image", "gemini-2.5-flash-preview-tts"},
+	} {
+		p := llm.OpenAI()
+		if name == "gemini-2.5-flash" {
+			p = llm.Gemini()
+		}
+		prices := llm.Prices{Currency: "usd", Models: map[string]llm.Price{name: {Input: 1, Output: 1}}}
+		for _, other := range others {
+			c := &llm.Call{Operation: llm.OpChat, Model: other, Family: p.Family(other).Name}
+			if _, _, err := prices.Hold(c, llm.Estimate{Input: 1}); err == nil || c.Family == name {
+				t.Errorf("%s is of the family %s, and costs what %s does", other, c.Family, name)
+			}
+		}
+		if dated := p.Family(name + "-2026-01-01").Name; dated != name {
+			t.Errorf("a dated version of %s is of the family %s", name, dated)
+		}
+	}
+}

@@ -1,8 +1,10 @@
 package llm
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -21,6 +23,7 @@ var (
 	errNumber    = fmt.Errorf("a number of more than %d bytes", maxNumber)
 	errUTF8      = errors.New("not valid UTF-8")
 	errDuplicate = errors.New("a key that matters occurs twice in an object")
+	errCapitals  = errors.New("a key that matters is written with other capitals")
 	errUnended   = errors.New("the JSON ends too early")
 )
 
@@ -474,6 +477,9 @@ func (s *scanner) endString() error {
 			s.enter(f.node.kids[i], f.rest)
 			return nil
 		}
+		if s.strict && f.node.resembles(s.kept) {
+			return errCapitals
+		}
 	}
 	s.enter(nil, f.rest)
 	return nil
@@ -560,3 +566,14 @@ func validNumber(b []byte) bool {
 // open reports whether the keys of the object at n are a part of the prompt, as those of a tool's
 // parameters are.
 func (n *node) open() bool { return n.role == reqTool || n.role == reqSchema }
+
+// resembles reports whether a key that is not known is one in small letters, which a server that
+// is written in Go may take for it.
+func (n *node) resembles(key []byte) bool {
+	small := func(r rune) bool { return r >= 'a' && r <= 'z' || r == '_' }
+	if bytes.IndexFunc(key, func(r rune) bool { return !small(r) }) < 0 {
+		return false
+	}
+	_, ok := n.keys[strings.ToLower(strings.ToUpper(string(key)))] // ſ is a small S, and K a capital k
+	return ok
+}

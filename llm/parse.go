@@ -35,10 +35,11 @@ const (
 	reqData            // the content of media
 	reqMime            // the type of media
 	reqSource          // how media are given
-	reqBoth            // the largest output, which the provider calls by an older name as well
+	reqBoth            // the largest output of chat completions, which has an older name as well
 	reqBlock           // the type of a block that has media
 	reqNamed           // an id of media
 	reqBackground      // the answer is made after the response
+	reqItemID          // of an element of the input of a response
 )
 
 // Parse reads what matters to quotas from a request. path is the URL's path, with or without its
@@ -173,6 +174,9 @@ type requestReader struct {
 	media media
 	inMed bool
 	block string // the type of the block that is being read
+	level int    // how deep that block is
+	keys  int    // of the element of the input that is being read
+	named bool   // one of them is its id
 
 	exact int64 // tokens by count, or -1
 	count func(string) int
@@ -219,6 +223,8 @@ func (r *requestReader) flush() {
 func (r *requestReader) begin(ro role, array bool, offset int64) error {
 	r.item(ro)
 	switch ro {
+	case reqInput:
+		r.keys, r.named = 0, false
 	case reqRoot:
 		if array {
 			return errSyntax
@@ -255,12 +261,18 @@ func (r *requestReader) raw() bool {
 }
 
 func (r *requestReader) end(ro role, _ bool, offset int64) error {
-	if ro == reqOptions {
+	switch {
+	case ro == reqOptions:
 		r.call.edit.optionsEnd = offset + 1
+	case ro == reqInput && r.named && r.keys <= 2: // an id, perhaps with a type: what it names is the prompt
+		r.call.Hidden++
 	}
 	if r.inMed && len(r.scan.stack) < r.media.depth {
 		r.inMed = false
 		r.commit(&r.media)
+	}
+	if len(r.scan.stack) < r.level { // its type says nothing about the next block
+		r.block, r.level = "", 0
 	}
 	return nil
 }
@@ -291,6 +303,9 @@ func (r *requestReader) text(ro role, key bool) (*Text, bool) {
 	c := r.call
 	if key {
 		top := r.scan.stack[len(r.scan.stack)-1]
+		if top.role == reqInput {
+			r.keys++
+		}
 		if top.node != nil && !top.node.open() {
 			return nil, false
 		}
@@ -305,7 +320,7 @@ func (r *requestReader) text(ro role, key bool) (*Text, bool) {
 		return nil, false
 	}
 	switch ro {
-	case reqText, reqMessage, reqInput:
+	case reqText, reqMessage, reqInput, reqItemID:
 		return r.tapped(&c.Text), false
 	case reqSchema, reqTool:
 		return r.tapped(&c.Schemas), false
@@ -340,6 +355,8 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		r.item(ro)
 	}
 	switch ro {
+	case reqItemID:
+		r.named = true
 	case reqText, reqSchema, reqMessage, reqTool, reqInput:
 		t := &c.Text
 		if ro == reqSchema || ro == reqTool {
@@ -361,11 +378,13 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 			return errModel
 		}
 		c.edit.model, c.edit.modelEnd = offset, r.scan.offset+1
-		if len(value) > 0 && !null {
+		if c.Model == "" && !null { // Azure goes by the deployment in the path
 			c.Model = string(value)
 		}
 	case reqMaxOutput, reqBoth:
-		if null {
+		// Responses and chat completions name their largest output differently, and some servers
+		// pass over the name that they do not know.
+		if null || ro == reqBoth && c.Operation == OpResponses || ro == reqMaxOutput && (c.Operation == OpChat || c.Operation == OpCompletions) {
 			return nil
 		}
 		n, err := count(kind, value)
@@ -411,7 +430,7 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 			r.commit(&media{kind: File})
 		}
 	case reqBlock:
-		r.block = string(value[:min(len(value), maxModel)])
+		r.block, r.level = string(value[:min(len(value), maxModel)]), len(r.scan.stack)
 	case reqHidden:
 		if !null && (kind != '"' || len(value) > 0) {
 			c.Hidden++
@@ -447,12 +466,12 @@ func (r *requestReader) mediaScalar(ro role, kind byte, value []byte) {
 
 // commit counts an input that was read.
 func (r *requestReader) commit(m *media) {
-	switch m.source {
-	case "text": // a document that is given as text
+	switch {
+	case m.source == "text", r.block == "search_result": // a document that is given as text; where a result is from
 		m.text.tap = nil
 		r.call.Text.plus(&m.text)
 		return
-	case "content": // its blocks were counted
+	case m.source == "content": // its blocks were counted
 		return
 	}
 	r.tap = r.tap[:0]

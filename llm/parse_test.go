@@ -106,3 +106,14 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// TestDeploymentDecides: Azure makes the call of the deployment in the path, whatever model the
+// body names.
+func TestDeploymentDecides(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "openai")
+	c := parse(t, p, "/openai/deployments/gpt-4o/chat/completions", `{"model":"gpt-4o-mini","messages":[]}`)
+	if c.Model != "gpt-4o" || c.Family != "gpt-4o" {
+		t.Errorf("model %q of the family %q, want gpt-4o", c.Model, c.Family)
+	}
+}

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -69,7 +70,7 @@ type Profile struct {
 
 // Family is a group of models that share their limits. A 0 means the profile's default.
 type Family struct {
-	Name     string   // such as "claude-opus-4"
+	Name     string   // such as "claude-opus-4"; "": each of its models is a family of its own
 	Prefixes []string // of the models' names
 
 	Context   int64 // largest number of tokens of a prompt
@@ -124,9 +125,7 @@ func (p *Profile) Family(model string) Family {
 		}
 	}
 	d := &p.Default
-	if longest < 0 {
-		best.Name = model
-	}
+	best.Name = cmp.Or(best.Name, model)
 	best.CacheReads = best.CacheReads || d.CacheReads
 	for _, v := range []struct {
 		n    *int64

@@ -34,6 +34,25 @@ func OpenAI() *Profile {
 			{Name: "o1", Prefixes: []string{"o1"}, Context: 200_000, MaxOutput: 100_000},
 			{Name: "o3", Prefixes: []string{"o3"}, Context: 200_000, MaxOutput: 100_000},
 			{Name: "o4-mini", Prefixes: []string{"o4-mini"}, Context: 200_000, MaxOutput: 100_000},
+			// Models that are no versions of those whose names they begin with: they have limits and
+			// prices of their own, and are much more expensive.
+			{Name: "gpt-5-pro", Prefixes: []string{"gpt-5-pro"}, Context: 400_000, MaxOutput: 272_000},
+			{Name: "gpt-5.1", Prefixes: []string{"gpt-5.1"}, Context: 400_000},
+			{Name: "gpt-5.2", Prefixes: []string{"gpt-5.2"}, Context: 400_000},
+			{Name: "gpt-5.2-pro", Prefixes: []string{"gpt-5.2-pro"}},
+			{Name: "gpt-5.4-pro", Prefixes: []string{"gpt-5.4-pro"}},
+			{Prefixes: []string{"gpt-5."}},
+			{Name: "gpt-4.5", Prefixes: []string{"gpt-4.5"}},
+			{Name: "gpt-4o-audio", Prefixes: []string{"gpt-4o-audio"}},
+			{Name: "gpt-4o-mini-audio", Prefixes: []string{"gpt-4o-mini-audio"}},
+			{Name: "gpt-4o-search", Prefixes: []string{"gpt-4o-search"}},
+			{Name: "gpt-4o-mini-search", Prefixes: []string{"gpt-4o-mini-search"}},
+			{Name: "o1-mini", Prefixes: []string{"o1-mini"}},
+			{Name: "o1-pro", Prefixes: []string{"o1-pro"}},
+			{Name: "o3-mini", Prefixes: []string{"o3-mini"}},
+			{Name: "o3-pro", Prefixes: []string{"o3-pro"}},
+			{Name: "o3-deep-research", Prefixes: []string{"o3-deep-research"}},
+			{Name: "o4-mini-deep-research", Prefixes: []string{"o4-mini-deep-research"}},
 			{Name: "text-embedding", Prefixes: []string{"text-embedding-"}, Context: 300_000, Weights: Cl100k()},
 		},
 		Default: Family{
@@ -127,6 +146,12 @@ func Gemini() *Profile {
 			{Name: "gemini-2.5-flash-lite", Prefixes: []string{"gemini-2.5-flash-lite"}, MaxOutput: 65_536},
 			{Name: "gemini-2.0-flash", Prefixes: []string{"gemini-2.0-flash"}, MaxOutput: 8192},
 			{Name: "gemini-2.0-flash-lite", Prefixes: []string{"gemini-2.0-flash-lite"}, MaxOutput: 8192},
+			// Models for images and speech, which are no versions of those either.
+			{Name: "gemini-2.5-flash-image", Prefixes: []string{"gemini-2.5-flash-image"}},
+			{Name: "gemini-2.5-flash-tts", Prefixes: []string{"gemini-2.5-flash-preview-tts", "gemini-2.5-flash-tts"}},
+			{Name: "gemini-2.5-pro-tts", Prefixes: []string{"gemini-2.5-pro-preview-tts", "gemini-2.5-pro-tts"}},
+			{Name: "gemini-2.5-flash-native-audio", Prefixes: []string{"gemini-2.5-flash-native-audio"}},
+			{Name: "gemini-2.0-flash-image", Prefixes: []string{"gemini-2.0-flash-preview-image", "gemini-2.0-flash-exp-image"}},
 		},
 		Default: Family{
 			Context: 1_048_576, MaxOutput: 65_536, CacheReads: true,

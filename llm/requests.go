@@ -58,6 +58,8 @@ func openAIRequest() *node {
 		part.at("input_audio").set(reqAudio).at("data").role = reqData
 	}
 	item.at("output", "image_url").set(reqImage) // a screenshot
+	item.at("output", "file_id").role = reqImage // the same, by its id
+	item.at("id").role = reqItemID
 
 	tool := root.subtree(reqSchema, "tools", "*")
 	tool.role = reqTool
@@ -152,13 +154,18 @@ func geminiFields(root *node) {
 func geminiParts(list *node) {
 	// A list of parts, or a single one.
 	for _, part := range []*node{list.at("*"), list} {
-		for _, name := range []string{"inlineData", "fileData"} {
-			in := part.at(name).set(reqInline)
-			in.at("mimeType").role = reqMime
-			in.at("data").role = reqData
-			in.at("fileUri").role = reqSkip
-		}
+		geminiMedia(part)
 		part.at("thoughtSignature").role = reqText
+		geminiMedia(part.at("functionResponse", "parts", "*"))
+	}
+}
+
+func geminiMedia(part *node) {
+	for _, name := range []string{"inlineData", "fileData"} {
+		in := part.at(name).set(reqInline)
+		in.at("mimeType").role = reqMime
+		in.at("data").role = reqData
+		in.at("fileUri").role = reqSkip
 	}
 }
 

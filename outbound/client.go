@@ -45,6 +45,7 @@ type Client struct {
 	opts     Options
 	circuit  *circuit
 	underWay atomic.Int64
+	waiting  atomic.Int64
 	lastID   atomic.Uint64
 }
 
@@ -68,6 +69,22 @@ func (c *Client) Circuit() (state string, retryAfter time.Duration) {
 
 // UnderWay returns how many calls of this process hold units now.
 func (c *Client) UnderWay() int { return int(c.underWay.Load()) }
+
+// State is what a [Client] does at an instant.
+type State struct {
+	Upstream   string
+	Circuit    string        // [CircuitClosed], [CircuitOpen] or [CircuitHalfOpen]
+	RetryAfter time.Duration // after which a call may try; 0 unless the circuit is open
+	UnderWay   int           // calls that hold units
+	Waiting    int           // calls that are not granted yet: in the queue, or while the store is asked
+}
+
+// State returns what the client does now, in this process.
+func (c *Client) State() State {
+	s := State{Upstream: c.opts.Upstream, UnderWay: c.UnderWay(), Waiting: int(c.waiting.Load())}
+	s.Circuit, s.RetryAfter = c.Circuit()
+	return s
+}
 
 // Do makes one call: f is called once the quota has granted what call says, and not at all while
 // the circuit is open. f returns what it really used, or nil if the estimate stands.
@@ -167,17 +184,17 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	if !ok {
 		return nil, c.turnedAway(call, began, wait)
 	}
-	g, err := c.quota.Take(ctx, call, c.opts.Hold)
+	g, err := c.take(ctx, call)
 	if err != nil {
 		a.dropped()
-		c.observe(&Event{Model: call.Model, Priority: call.Priority, Outcome: NotGranted, Estimate: call.Costs, Err: err, Queued: time.Since(began)})
+		c.observe(&Event{Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: NotGranted, Estimate: call.Costs, Err: err, Queued: time.Since(began)})
 		return nil, err
 	}
 	now := time.Now()
 	if !a.trial {
 		again, wait, ok := c.circuit.begin(now)
 		if !ok {
-			c.cancel(ctx, g)
+			c.cancel(ctx, call, g)
 			return nil, c.turnedAway(call, began, wait)
 		}
 		a = again
@@ -189,30 +206,42 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	}
 	r.margin = margin(g.Decision())
 	r.event = Event{
-		ID: c.lastID.Add(1), Upstream: c.opts.Upstream, Owner: c.opts.Owner, Model: call.Model, Priority: call.Priority, Decision: *g.Decision(), Estimate: call.Costs,
+		ID: c.lastID.Add(1), Upstream: c.opts.Upstream, Owner: c.opts.Owner, Model: call.Model, Series: call.Series, Priority: call.Priority,
+		Decision: *g.Decision(), Estimate: call.Costs,
 		Granted: r.granted, Queued: now.Sub(began), UnderWay: int(c.underWay.Add(1)),
 	}
 	c.opts.Observer.granted(&r.event)
 	r.hold = hold.Keep(ctx, g, hold.Options{
-		Package: "outbound", For: c.opts.Hold, Lost: ErrHoldLost, Report: func(err error) { c.observe(&Event{Model: call.Model, Outcome: HoldFailed, Err: err}) },
+		Package: "outbound", For: c.opts.Hold, Lost: ErrHoldLost, Report: func(err error) { c.holdFailed(call, err) },
 	})
 	return r, nil
+}
+
+// take takes what a call costs.
+func (c *Client) take(ctx context.Context, call *Call) (Grant, error) {
+	c.waiting.Add(1)
+	defer c.waiting.Add(-1)
+	return c.quota.Take(ctx, call, c.opts.Hold)
 }
 
 // turnedAway is the error of a call that an open circuit stopped.
 func (c *Client) turnedAway(call *Call, began time.Time, wait time.Duration) error {
 	err := &CircuitOpenError{Upstream: c.opts.Upstream, RetryAfter: wait, Recovery: time.Now().Add(wait)}
-	c.observe(&Event{Model: call.Model, Priority: call.Priority, Outcome: TurnedAway, Estimate: call.Costs, Err: err, Queued: time.Since(began)})
+	c.observe(&Event{Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: TurnedAway, Estimate: call.Costs, Err: err, Queued: time.Since(began)})
 	return err
 }
 
 // cancel gives a grant back that nobody uses.
-func (c *Client) cancel(ctx context.Context, g Grant) {
+func (c *Client) cancel(ctx context.Context, call *Call, g Grant) {
 	ctx, stop := ending.Context(ctx)
 	defer stop()
 	if err := g.Cancel(ctx); err != nil && !errors.Is(err, drawgate.ErrGone) {
-		c.observe(&Event{Outcome: HoldFailed, Err: fmt.Errorf("outbound: what was held for a call that is not made ends by itself, as used: %w", err)})
+		c.holdFailed(call, fmt.Errorf("outbound: what was held for a call that is not made ends by itself, as used: %w", err))
 	}
+}
+
+func (c *Client) holdFailed(call *Call, err error) {
+	c.observe(&Event{Model: call.Model, Series: call.Series, Outcome: HoldFailed, Err: err})
 }
 
 // margin returns the shortest margin of the limits that have one: a call that reaches the upstream
@@ -275,7 +304,9 @@ func (r *running) unsent(failed bool) {
 // refused is for a call that the upstream refused for the quota, which is closed until an instant.
 func (r *running) refused(used []drawgate.Cost, until time.Time, reason string) {
 	r.end(Refused, func() {
-		r.attempt.succeeded() // it answered
+		if r.attempt.succeeded() { // it answered
+			r.c.circuitChanged(CircuitClosed)
+		}
 		r.event.Until, r.event.Reason = until, reason
 		r.pause(until, reason)
 		r.settle(used)

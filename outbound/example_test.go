@@ -62,11 +62,13 @@ func ExampleTransport() {
 	for i, l := range flash.Limits {
 		fmt.Println(l.Name, st.States[i].Used, "of", l.Amount)
 	}
+	fmt.Println("circuit", calls.State().Circuit)
 	// Output:
 	// 200 OK
 	// rpm 1 of 10
 	// tpm 12 of 250000
 	// rpd 1 of 250
+	// circuit closed
 }
 
 // Limited counts every call of a function as a request of a model, and waits instead of failing.

@@ -34,6 +34,7 @@ type Event struct {
 	Upstream string
 	Owner    string // whose quota it is, as [Options] says
 	Model    string
+	Series   string // of the [Call]
 	Priority int
 	Outcome  Outcome
 	Estimate []drawgate.Cost   // what was held
@@ -52,6 +53,15 @@ type Event struct {
 	Refusal  llm.Refusal       // what the answer's error means; empty if it was none, and for [Do]
 	Usage    llm.Usage         // what the answer said it used; empty for [Do]
 	Err      error
+}
+
+// Spent returns what the call was settled with: the estimate, if it was sent and nobody said what it
+// used, and nothing if everything was given back.
+func (e *Event) Spent() []drawgate.Cost {
+	if e.Used == nil && !e.Sent.IsZero() {
+		return e.Estimate
+	}
+	return e.Used
 }
 
 // Observer is told what a [Client] does. Each func may be nil, and is called on the caller's path,

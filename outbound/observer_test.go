@@ -13,7 +13,7 @@ import (
 	"github.com/drawgate/drawgate/outbound"
 )
 
-// TestObserversAreToldBothEnds: each observer is heard when a call was granted and when it ended, by
+// TestObserversAreToldBothEnds: each observer hears when a call was granted and when it ended, by
 // the same id, with the instants between which the upstream counted it. A call that was not granted
 // has no id and no such instants.
 func TestObserversAreToldBothEnds(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 // Call is one call as its quota counts it.
 type Call struct {
 	Model    string            // says which quota counts the call
+	Series   string            // what metrics call the model: one of a few names, never a caller's own text; "" means the first models that are granted
 	Costs    []drawgate.Cost   // an estimate; nil is one request. A unit that nothing counts is ignored
 	Priority int               // 0 to drawgate.MaxPriority
 	Labels   []drawgate.Label  // for the store's history

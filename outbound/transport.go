@@ -333,6 +333,7 @@ func (t *Transport) ended(run *running, r *request, what llm.Refusal, used []dra
 	}
 	run.event.Refusal = what
 	switch {
+	case what.Meaning == llm.NotOffered: // a policy may count other models as well, which are offered
 	case what.Meaning.Quota() && !what.Oversize:
 		run.refused(used, what.ReopenAt, reason(&what))
 		return true

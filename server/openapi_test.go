@@ -86,6 +86,7 @@ var schemas = map[string]any{
 	"LimitStatus": api.LimitStatus{}, "StatusAnswer": api.StatusAnswer{}, "ExplainRequest": api.ExplainRequest{}, "Explanation": api.Explanation{},
 	"ExplainAnswer": api.ExplainAnswer{}, "LimitSpec": api.LimitSpec{}, "Policy": api.Policy{}, "PoliciesAnswer": api.PoliciesAnswer{},
 	"DisableRequest": api.DisableRequest{}, "BucketsAnswer": api.BucketsAnswer{}, "ResetRequest": api.ResetRequest{}, "ResetAnswer": api.ResetAnswer{},
+	"UpstreamsAnswer": api.UpstreamsAnswer{}, "Upstream": api.Upstream{}, "Calls": api.Calls{}, "Quota": api.Quota{},
 	"PauseRequest": api.PauseRequest{}, "PauseAnswer": api.PauseAnswer{}, "Pause": api.Pause{},
 	"ReloadAnswer": api.ReloadAnswer{}, "Health": api.Health{}, "StoreHealth": api.StoreHealth{}, "PolicyHealth": api.PolicyHealth{}, "Problem": api.Problem{},
 }
@@ -236,6 +237,12 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 				w.Header().Set("Content-Type", "text/plain")
 				_, _ = io.WriteString(w, "up 1\n")
 			}),
+			Upstreams: func() []api.Upstream {
+				return []api.Upstream{{
+					Name: "openai", Provider: "openai", Owner: "project", Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1},
+					Quotas: []api.Quota{{Policy: "llm", Models: []string{"gpt-*"}}, {Policy: "none", Models: []string{"o3"}}},
+				}}
+			},
 			Reload: func(context.Context) ([]string, error) {
 				if fail {
 					return nil, errors.New("line 3")
@@ -341,6 +348,9 @@ func (c *checker) administration() {
 	c.ask("POST", "/v1/policies/nope/enable", "", 422, false)
 	c.ask("POST", "/v1/policies/llm/disable", `{}`, 422, false)
 	c.ask("POST", "/v1/policies/llm/disable", `{"for_ms":0}`, 422, true)
+	c.ask("GET", "/v1/upstreams", "", 200, false)
+	c.ask("GET", "/v1/upstreams?name=openai", "", 200, false)
+	c.ask("GET", "/v1/upstreams?name=nobody", "", 422, false)
 	c.ask("GET", "/v1/buckets?policy=llm&limit=1", "", 200, false)
 	c.ask("GET", "/v1/buckets?policy=llm&limit=0", "", 422, true)
 	c.ask("POST", "/v1/reset", `{"policy":"llm","keys":["a","b"]}`, 200, false)

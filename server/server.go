@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 )
 
@@ -39,6 +40,9 @@ type Options struct {
 	// the class; it is not used if the request has one. "" means no class; nil: there are no
 	// classes.
 	Class func(h http.Header) string
+	// Upstreams lists the upstreams of the gateway that this process runs, without the status of
+	// their quotas; nil: it runs none.
+	Upstreams func() []api.Upstream
 	// Metrics is served at /metrics of the admin handler; may be nil.
 	Metrics http.Handler
 	// ForwardAuth configures /auth; nil means its defaults.

@@ -31,6 +31,7 @@ type Event struct {
 	OutageMS     int64      `json:"away_ms,omitempty"`
 	Decided      int64      `json:"decided,omitempty"`
 	Fault        string     `json:"fault,omitempty"`
+	Upstream     string     `json:"upstream,omitempty"`
 }
 
 // event makes the body of a webhook call. It leaves out the store's error.
@@ -39,7 +40,7 @@ func event(w *Warning, instance string) *Event {
 		Version: 1, ID: rand.Text(), Kind: w.Kind, At: w.At.UTC(), Instance: instance, Message: w.Message(),
 		Policy: w.Policy, Limit: w.Limit, Period: w.Period, Unit: w.Unit, Identifier: w.Identifier,
 		Percent: w.Percent, Used: w.Used, Most: w.Most, RetryAfterMS: (w.RetryAfter + time.Millisecond - 1).Milliseconds(),
-		Suppressed: w.Suppressed, WouldRefuse: w.WouldRefuse, WouldAllow: w.WouldAllow, OutageMS: w.Outage.Milliseconds(), Decided: w.Decided, Fault: w.Fault,
+		Suppressed: w.Suppressed, WouldRefuse: w.WouldRefuse, WouldAllow: w.WouldAllow, OutageMS: w.Outage.Milliseconds(), Decided: w.Decided, Fault: w.Fault, Upstream: w.Upstream,
 	}
 	if w.RetryAfter > time.Duration(1<<63-1)-time.Millisecond {
 		e.RetryAfterMS = w.RetryAfter.Milliseconds()

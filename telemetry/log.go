@@ -5,8 +5,8 @@ import (
 	"log/slog"
 )
 
-// Log returns a sink that writes warnings to logger: a milestone below 95 %, a divergence and the
-// end of a fallback at level Info, everything else at Warn. Keys appear as hashes only, in the
+// Log returns a sink that writes warnings to logger: a milestone below 95 %, a divergence, the end of
+// a fallback and a circuit that closes at level Info, everything else at Warn. Keys appear as hashes only, in the
 // attribute "identifier".
 func Log(logger *slog.Logger) func(*Warning) {
 	return func(w *Warning) {
@@ -20,7 +20,7 @@ func level(w *Warning) slog.Level {
 		if w.Percent < 95 {
 			return slog.LevelInfo
 		}
-	case ShadowDivergence, FallbackEnded:
+	case ShadowDivergence, FallbackEnded, CircuitClosed:
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn
@@ -61,6 +61,7 @@ func attributes(w *Warning) []slog.Attr {
 	}
 	number("decided", w.Decided)
 	text("fault", w.Fault)
+	text("upstream", w.Upstream)
 	if w.Err != nil {
 		text("error", w.Err.Error())
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -59,6 +60,9 @@ type Metrics struct {
 	table *table[policySeries]
 	holds *holds
 
+	toUpstreams *calls
+	upstreams   atomic.Pointer[func() []outbound.State] // nil: not shown
+
 	deciding    *durationsBy // by outcome; all together are rate_limit_check_duration_seconds
 	queued      prometheus.Histogram
 	reasons     [reasons]prometheus.Counter
@@ -88,7 +92,7 @@ func NewMetrics(reg prometheus.Registerer, opts *Options) (*Metrics, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	m := &Metrics{opts: *opts, seed: maphash.MakeSeed(), holds: newHolds()}
+	m := &Metrics{opts: *opts, seed: maphash.MakeSeed(), holds: newHolds(), toUpstreams: newCalls()}
 	if m.opts.Hasher == nil {
 		m.opts.Hasher = NewHasher(nil)
 	}

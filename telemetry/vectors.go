@@ -99,7 +99,8 @@ func (m *Metrics) plain() []prometheus.Collector {
 		Name: "drawgate_build_info", Help: "1; the labels say which program this is.",
 		ConstLabels: prometheus.Labels{"version": cmp.Or(m.opts.Version, "unknown"), "revision": cmp.Or(m.opts.Revision, "unknown"), "goversion": runtime.Version()},
 	}, func() float64 { return 1 }))
-	return append(all, newNow(m))
+	all = append(all, m.toUpstreams.collectors()...)
+	return append(all, newNow(m), newUnderWay(m))
 }
 
 // resolve looks up the series whose labels are known, so that they exist from the start.

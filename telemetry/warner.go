@@ -51,6 +51,7 @@ type Warner struct {
 	table *table[policyWatch]
 	marks *marks
 
+	circuits  *table[circuitWatch]    // by upstream
 	fallback  sampler.Sampler         // announcements of fallbacks
 	backend   [faults]sampler.Sampler // errors and outages of the store, by kind of fault
 	announced atomic.Bool             // an outage was reported that has not ended
@@ -85,7 +86,7 @@ func NewWarner(opts *WarnerOptions, sinks ...func(*Warning)) *Warner {
 		opts = &WarnerOptions{}
 	}
 	w := &Warner{
-		opts: *opts, sinks: sinks, table: newTable(maxPolicies, newPolicyWatch), marks: newMarks(),
+		opts: *opts, sinks: sinks, table: newTable(maxPolicies, newPolicyWatch), marks: newMarks(), circuits: newTable(maxUpstreams, newCircuitWatch),
 		out: make(chan *Warning, pending), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if w.opts.Hasher == nil {

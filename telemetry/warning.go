@@ -18,10 +18,12 @@ const (
 	FallbackActivated Kind = "fallback_activated" // the store is unavailable: this process decides by itself
 	FallbackEnded     Kind = "fallback_ended"     // the store is back
 	ShadowDivergence  Kind = "shadow_divergence"  // a shadow policy would have decided differently
+	CircuitOpened     Kind = "circuit_opened"     // calls to an upstream fail: none is made for a while
+	CircuitClosed     Kind = "circuit_closed"     // calls to it succeed again
 )
 
 // kinds are all of them.
-var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence}
+var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence, CircuitOpened, CircuitClosed}
 
 // position returns the index of a kind in kinds.
 func (k Kind) position() int {
@@ -58,6 +60,8 @@ type Warning struct {
 
 	Outage  time.Duration // FallbackEnded: how long the store was unavailable
 	Decided int64         // FallbackEnded: takes that were decided without it
+
+	Upstream string // CircuitOpened, CircuitClosed: the name of the upstream
 
 	Fault string // BackendError, FallbackActivated: the class of the error, as in drawgate_store_errors_total
 	Err   error  // BackendError, FallbackActivated: the store's error; it may name hosts, so it is for the log only
@@ -97,6 +101,10 @@ func (w *Warning) event() string {
 	case ShadowDivergence:
 		return fmt.Sprintf("policy %q in shadow would have refused %d takes that were allowed, and allowed %d that were refused",
 			w.Policy, w.WouldRefuse, w.WouldAllow)
+	case CircuitOpened:
+		return fmt.Sprintf("calls to upstream %q fail: its circuit has opened, and this process makes none for a while", w.Upstream)
+	case CircuitClosed:
+		return fmt.Sprintf("calls to upstream %q succeed again: its circuit has closed", w.Upstream)
 	}
 	return string(w.Kind)
 }

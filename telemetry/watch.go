@@ -106,6 +106,7 @@ func (w *Warner) sum(now time.Time, all bool) {
 			w.tell(&Warning{Kind: ShadowDivergence, At: now, Policy: p.name, WouldRefuse: refuse, WouldAllow: allow})
 		}
 	})
+	w.circuits.each(func(c *circuitWatch) { w.sumCircuit(c, now, at) })
 	for i := range w.backend {
 		if n := w.backend[i].Rest(at); n > 0 {
 			w.tell(&Warning{Kind: BackendError, At: now, Suppressed: n, Fault: drawgate.Fault(i).String()})

@@ -35,6 +35,7 @@ type daemon struct {
 
 	public, admin string // addresses of the listeners: http://host:port
 	rpc           string // and of Envoy's: host:port
+	killed        bool
 }
 
 // endTime is how long a test waits for a server to end, or for something to happen. It is longer
@@ -53,7 +54,13 @@ func (b bench) daemon() *daemon {
 // launch is daemon for a test that does not wait until the server listens.
 func (b bench) launch() *daemon {
 	b.t.Helper()
-	cmd := b.command("serve", "--config", "drawgate.yaml", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+	return b.background("serve", "--config", "drawgate.yaml", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+}
+
+// background starts any command that ends with code 0 when it is told to end.
+func (b bench) background(args ...string) *daemon {
+	b.t.Helper()
+	cmd := b.command(args...)
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, endTime
 	d := &daemon{t: b.t, cmd: cmd, log: &syncBuffer{}, done: make(chan struct{}), http: &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}}
 	cmd.Stderr = d.log
@@ -81,12 +88,20 @@ func (d *daemon) listens() {
 func (d *daemon) ended() {
 	d.t.Helper()
 	<-d.done
-	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
+	if code := d.cmd.ProcessState.ExitCode(); code != 0 && !d.killed {
 		d.t.Errorf("got exit code %d, want 0", code)
 	}
 	if d.t.Failed() {
 		d.t.Logf("it said:\n%s", d.log)
 	}
+}
+
+// kill ends the server as kill -9 does.
+func (d *daemon) kill() {
+	d.t.Helper()
+	d.killed = true
+	d.signal(syscall.SIGKILL)
+	<-d.done
 }
 
 func (d *daemon) signal(sig os.Signal) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/llm"
@@ -69,7 +70,10 @@ func (v *service) openGateway() (err error) {
 	if g.Listen == config.ListenOff {
 		return nil
 	}
-	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Cache: g.Cache, Logger: v.log}
+	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Cache: g.Cache, Observer: v.run.Outbound(), Logger: v.log}
+	if v.run.Metrics != nil {
+		o.Answered = v.run.Metrics.GatewayAnswered
+	}
 	if g.TLS != (config.TLS{}) {
 		var t *tls.Config
 		if t, err = server.LoadTLS(server.TLSFiles{Cert: g.TLS.Cert, Key: g.TLS.Key, ClientCA: g.TLS.ClientCA, Logger: v.log}); err != nil {
@@ -81,8 +85,19 @@ func (v *service) openGateway() (err error) {
 	if err != nil {
 		return err
 	}
-	v.gateway, err = gateway.New(v.run.Engine, conf, o)
+	if v.gateway, err = gateway.New(v.run.Engine, conf, o); err == nil && v.run.Metrics != nil {
+		v.run.Metrics.WatchOutbound(v.gateway.States)
+	}
 	return err
+}
+
+// describeGateway lists the upstreams of a configuration, with the policies that count their models.
+func describeGateway(g *config.Gateway) ([]api.Upstream, error) {
+	conf, err := gatewayConfig(g)
+	if err != nil {
+		return nil, err
+	}
+	return conf.Describe(), nil
 }
 
 // useGateway puts the gateway's reloaded configuration in force.

@@ -90,10 +90,13 @@ func (v *service) open() (err error) {
 		URI: f.URI, Method: f.Method, Host: f.Host, User: f.User, Class: f.Class, AllowAway: f.AllowAway, Shared: f.Shared,
 		Headers: &httplimit.HeaderOptions{Policies: f.Describe},
 	}
-	if v.http, err = server.New(v.run.Engine, v.run.Store, opts); err != nil {
+	if err := v.openGateway(); err != nil {
 		return err
 	}
-	if err := v.openGateway(); err != nil {
+	if v.gateway != nil {
+		opts.Upstreams = v.gateway.Upstreams
+	}
+	if v.http, err = server.New(v.run.Engine, v.run.Store, opts); err != nil {
 		return err
 	}
 	if s.GRPC == "" || s.GRPC == config.ListenOff {

@@ -13,18 +13,32 @@ import (
 
 func (a *app) statusCmd() *cobra.Command {
 	var f askFlags
+	var upstreams bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what is used and what is left",
 		Long: `Show, for each limit of a bucket, what is used and what is left. Nothing is spent. Without --policy all policies are shown; as JSON, in an
 array.
 
-USED includes what is held. MOST is what may be used: the amount without headroom. DEBT is what was used beyond that.`,
+USED includes what is held. MOST is what may be used: the amount without headroom. DEBT is what was used beyond that.
+
+With --upstreams it shows the quotas of the gateway's upstreams, model by model. Only a running gateway knows the states of their circuits and the calls
+under way: name its address for administrators with --server.`,
 		Example: `  drawgate status
-  drawgate status --policy gpt --key team-a --json`,
+  drawgate status --policy gpt --key team-a --json
+  drawgate status --upstreams --server http://` + defaultAdmin,
 		Args: cobra.NoArgs,
-		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.status(cmd, &f) }),
+		RunE: action(func(cmd *cobra.Command, _ []string) error {
+			if !upstreams {
+				return a.status(cmd, &f)
+			}
+			if cmd.Flags().Changed("policy") || cmd.Flags().Changed("key") {
+				return usage("--upstreams shows the quotas of all upstreams: leave --policy and --key out")
+			}
+			return a.upstreams(cmd)
+		}),
 	}
+	cmd.Flags().BoolVar(&upstreams, "upstreams", false, "show the quotas and circuits of the gateway's upstreams")
 	a.bucketFlags(cmd, &f)
 	cmd.Flags().Lookup("policy").Usage = "policy (default: all of them)"
 	return cmd

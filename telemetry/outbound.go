@@ -1,0 +1,299 @@
+package telemetry
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/outbound"
+)
+
+// Bounds of the series of calls to upstreams.
+const (
+	maxUpstreams = 100
+	maxModels    = 100 // of each upstream
+	maxUnits     = 16
+)
+
+// callBuckets reach from an answer of a cache to one that a model thought about for long.
+var callBuckets = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+
+// ratioBuckets are finest where an estimate is good: around 1.
+var ratioBuckets = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 4}
+
+// meanings are what a refusal by an upstream can mean, as labels; the last one stands for all that
+// do not say.
+var meanings = [...]string{
+	llm.Minute.String(), llm.Day.String(), llm.Spend.String(), llm.Credit.String(), llm.NotOffered.String(), "unknown",
+}
+
+// circuitStates are the states of a circuit, the worst one last.
+var circuitStates = [...]string{outbound.CircuitClosed, outbound.CircuitHalfOpen, outbound.CircuitOpen}
+
+// gatewayResults are how a gateway answers calls that a quota counts.
+var gatewayResults = [...]string{"answered", "cache_hit", "cache_stale", "other_model", "error", "refused", "cut", "left", other}
+
+// calls counts the calls to upstreams.
+type calls struct {
+	upstreams *names
+	units     *names
+
+	mu     sync.Mutex
+	models map[string]*names // guarded by mu: by the upstream's label
+
+	ended, tokens, used, incidents, transitions, holds, answers *prometheus.CounterVec
+	queued, answered, lasted, estimates                         *prometheus.HistogramVec
+}
+
+func newCalls() *calls {
+	c := &calls{upstreams: newNames(maxUpstreams), units: newNames(maxUnits), models: map[string]*names{}}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"upstream"}, labels...))
+	}
+	seconds := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(histogram(name, help, buckets), []string{"upstream", "model"})
+	}
+	c.ended = counter("drawgate_upstream_calls_total", "Calls to an upstream, each attempt by itself, by how they ended.", "model", "outcome", "status")
+	c.tokens = counter("drawgate_upstream_tokens_total", "Tokens that the upstream said were used. Those read from or written to a cache are input as well, and reasoning is output as well.", "model", "kind")
+	c.used = counter("drawgate_upstream_used_units_total", "Units that calls were settled with: requests, tokens, and money in millionths.", "model", "unit")
+	c.incidents = counter("drawgate_incidents_total", "Calls that the upstream refused for its quota although they were granted here.", "model", "meaning")
+	c.transitions = counter("drawgate_upstream_circuit_transitions_total", "How many times the circuit of an upstream opened or closed.", "state")
+	c.holds = counter("drawgate_upstream_hold_failures_total", "Calls whose hold could not be renewed, settled or given back.", "model")
+	c.answers = counter("drawgate_gateway_answers_total", "Calls to the gateway that a quota counts, by how they were answered.", "model", "result")
+	c.queued = seconds("drawgate_upstream_queue_seconds", "How long calls waited until they were granted, or were not.", queueBuckets)
+	c.answered = seconds("drawgate_upstream_answer_seconds", "Time from sending a call until its answer begins.", callBuckets)
+	c.lasted = seconds("drawgate_upstream_call_seconds", "How long granted calls lasted, to the end of the answer.", callBuckets)
+	c.estimates = prometheus.NewHistogramVec(histogram("drawgate_upstream_estimate_ratio", "What answered calls used, as a part of what was held for them.", ratioBuckets),
+		[]string{"upstream", "model", "unit"})
+	return c
+}
+
+func (c *calls) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		c.ended, c.tokens, c.used, c.incidents, c.transitions, c.holds, c.answers, c.queued, c.answered, c.lasted, c.estimates,
+	}
+}
+
+// Outbound returns an observer that reports calls to m: for [outbound.Options] and the options of a
+// gateway.
+//
+// A model is named by the Series of its call. Where that is empty, it is named by the first models
+// of an upstream of which a call was granted, and all others are "other": no caller can make up
+// labels.
+func (m *Metrics) Outbound() *outbound.Observer {
+	return &outbound.Observer{Granted: m.toUpstreams.granted, Called: m.toUpstreams.called, Circuit: m.toUpstreams.circuit}
+}
+
+// GatewayAnswered counts a call to a gateway by how it was answered: for the gateway's options.
+func (m *Metrics) GatewayAnswered(upstream, model, result string) {
+	if !slices.Contains(gatewayResults[:], result) {
+		result = other
+	}
+	u := m.toUpstreams.upstream(upstream)
+	m.toUpstreams.answers.WithLabelValues(u, m.toUpstreams.ofUpstream(u).get(model, true), result).Inc()
+}
+
+// upstream returns the label of an upstream. What can only happen rarely there starts at zero.
+func (c *calls) upstream(name string) string {
+	u := c.upstreams.get(name, true)
+	for _, state := range []string{outbound.CircuitClosed, outbound.CircuitOpen} {
+		c.transitions.WithLabelValues(u, state)
+	}
+	return u
+}
+
+// ofUpstream returns the models of an upstream, by its label.
+func (c *calls) ofUpstream(upstream string) *names {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.models[upstream]
+	if n == nil {
+		n = newNames(maxModels)
+		c.models[upstream] = n
+	}
+	return n
+}
+
+// labels returns the labels of a call's upstream and model.
+func (c *calls) labels(e *outbound.Event) (upstream, model string) {
+	upstream = c.upstream(e.Upstream)
+	of := c.ofUpstream(upstream)
+	if e.Series != "" {
+		return upstream, of.get(e.Series, true)
+	}
+	return upstream, of.get(e.Model, !e.Granted.IsZero())
+}
+
+// granted makes the series of what happens rarely, so that rates show the first event.
+func (c *calls) granted(e *outbound.Event) {
+	upstream, model := c.labels(e)
+	for _, meaning := range meanings {
+		c.incidents.WithLabelValues(upstream, model, meaning)
+	}
+	c.holds.WithLabelValues(upstream, model)
+}
+
+// called counts the end of a call.
+func (c *calls) called(e *outbound.Event) {
+	upstream, model := c.labels(e)
+	if e.Outcome == outbound.HoldFailed {
+		c.holds.WithLabelValues(upstream, model).Inc()
+		return
+	}
+	c.ended.WithLabelValues(upstream, model, e.Outcome.String(), statusClass(e.Status)).Inc()
+	if e.Outcome != outbound.TurnedAway {
+		c.queued.WithLabelValues(upstream, model).Observe(e.Queued.Seconds())
+	}
+	if e.Outcome == outbound.Refused {
+		c.incidents.WithLabelValues(upstream, model, meaningOf(e.Refusal.Meaning)).Inc()
+	}
+	if !e.Granted.IsZero() {
+		c.ofGranted(e, upstream, model)
+	}
+}
+
+// ofGranted counts what a call took, and what it used.
+func (c *calls) ofGranted(e *outbound.Event, upstream, model string) {
+	c.lasted.WithLabelValues(upstream, model).Observe((e.Took - e.Queued).Seconds())
+	if !e.Answered.IsZero() && !e.Sent.IsZero() {
+		c.answered.WithLabelValues(upstream, model).Observe(e.Answered.Sub(e.Sent).Seconds())
+	}
+	for _, spent := range e.Spent() {
+		c.used.WithLabelValues(upstream, model, c.unit(spent)).Add(float64(max(0, spent.N)))
+	}
+	if e.Outcome == outbound.Succeeded {
+		c.estimated(e, upstream, model)
+	}
+	for _, t := range []struct {
+		kind string
+		n    int64
+		told bool
+	}{
+		{"input", e.Usage.Input, e.Usage.InputKnown},
+		{"cache_read", e.Usage.CacheRead, e.Usage.CacheRead > 0},
+		{"cache_write", e.Usage.CacheWrite, e.Usage.CacheWrite > 0},
+		{"output", e.Usage.Output, e.Usage.OutputKnown},
+		{"reasoning", e.Usage.Reasoning, e.Usage.Reasoning > 0},
+	} {
+		if t.told {
+			c.tokens.WithLabelValues(upstream, model, t.kind).Add(float64(max(0, t.n)))
+		}
+	}
+}
+
+// estimated compares what a call used with what was held for it, except requests, which need no
+// estimate.
+func (c *calls) estimated(e *outbound.Event, upstream, model string) {
+	for _, used := range e.Used {
+		i := slices.IndexFunc(e.Estimate, func(held drawgate.Cost) bool { return held.Unit == used.Unit && held.N > 0 })
+		if i >= 0 && used.Unit != drawgate.UnitRequests && used.Unit != "" {
+			c.estimates.WithLabelValues(upstream, model, c.unit(used)).Observe(float64(used.N) / float64(e.Estimate[i].N))
+		}
+	}
+}
+
+func (c *calls) unit(cost drawgate.Cost) string {
+	if cost.Unit == "" {
+		return drawgate.UnitRequests
+	}
+	return c.units.get(cost.Unit, true)
+}
+
+func (c *calls) circuit(upstream, state string) {
+	if state == outbound.CircuitOpen || state == outbound.CircuitClosed {
+		c.transitions.WithLabelValues(c.upstream(upstream), state).Inc()
+	}
+}
+
+// statusClass names the class of an HTTP status, such as "4xx", or "none".
+func statusClass(status int) string {
+	if status < 100 || status > 599 {
+		return "none"
+	}
+	return strconv.Itoa(status/100) + "xx"
+}
+
+func meaningOf(m llm.Meaning) string {
+	if name := m.String(); slices.Contains(meanings[:], name) {
+		return name
+	}
+	return meanings[len(meanings)-1]
+}
+
+// WatchOutbound shows the circuits of upstreams, and their calls under way. states is called when
+// metrics are read: it must be quick. Clients that have the same name are shown together, with the
+// worst state of their circuits.
+func (m *Metrics) WatchOutbound(states func() []outbound.State) {
+	for _, s := range states() {
+		m.toUpstreams.upstream(s.Upstream)
+	}
+	m.upstreams.Store(&states)
+}
+
+// underWay exports what clients do when metrics are read.
+type underWay struct {
+	m                         *Metrics
+	state, calls, wait, until *prometheus.Desc
+}
+
+func newUnderWay(m *Metrics) *underWay {
+	return &underWay{
+		m:     m,
+		state: usageDesc("drawgate_upstream_circuit_state", "1 for the state of an upstream's circuit, in this process.", "upstream", "state"),
+		calls: usageDesc("drawgate_upstream_calls_under_way", "Calls of this process that hold units.", "upstream"),
+		wait:  usageDesc("drawgate_upstream_calls_waiting", "Calls of this process that are not granted yet.", "upstream"),
+		until: usageDesc("drawgate_upstream_circuit_retry_seconds", "Time until a call may try, while the circuit is open.", "upstream"),
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (u *underWay) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{u.state, u.calls, u.wait, u.until} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (u *underWay) Collect(ch chan<- prometheus.Metric) {
+	states := u.m.upstreams.Load()
+	if states == nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for name, s := range u.m.toUpstreams.together((*states)()) {
+		for _, state := range circuitStates {
+			v := 0.0
+			if state == s.Circuit {
+				v = 1
+			}
+			gauge(u.state, v, name, state)
+		}
+		gauge(u.calls, float64(s.UnderWay), name)
+		gauge(u.wait, float64(s.Waiting), name)
+		gauge(u.until, s.RetryAfter.Seconds(), name)
+	}
+}
+
+// together adds up the states of clients by the label of their upstream.
+func (c *calls) together(states []outbound.State) map[string]outbound.State {
+	sum := map[string]outbound.State{}
+	for _, s := range states {
+		name := c.upstreams.get(s.Upstream, true)
+		t, ok := sum[name]
+		if !ok {
+			t.Circuit = outbound.CircuitClosed
+		}
+		t.UnderWay, t.Waiting, t.RetryAfter = t.UnderWay+s.UnderWay, t.Waiting+s.Waiting, max(t.RetryAfter, s.RetryAfter)
+		if slices.Index(circuitStates[:], s.Circuit) > slices.Index(circuitStates[:], t.Circuit) {
+			t.Circuit = s.Circuit
+		}
+		sum[name] = t
+	}
+	return sum
+}
