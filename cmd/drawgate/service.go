@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/audit/ledgerfile"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/httplimit"
@@ -30,7 +31,8 @@ type service struct {
 	rates *rls.Config  // of Envoy's files, as they were read at the start
 	envoy *rls.Service // nil: there is no listener for it
 
-	gateway *gateway.Handler // nil: there is none
+	gateway *gateway.Handler   // nil: there is none
+	ledger  *ledgerfile.Writer // nil: there is none
 }
 
 // newService makes the parts. close closes them.
@@ -59,7 +61,11 @@ func (v *service) close() error {
 	if v.gateway != nil {
 		_ = v.gateway.Close() // it has no error
 	}
-	return v.run.Close()
+	var err error
+	if v.ledger != nil { // after the gateway: until then calls end
+		err = v.ledger.Close()
+	}
+	return errors.Join(err, v.run.Close())
 }
 
 // open makes the servers.
