@@ -102,9 +102,10 @@ func (s *series) addRolling(u *use) {
 	s.steps.push(step{at: min(max(u.ended, u.a), u.c+s.w), kind: stepLess, most: u.reserved - u.most})
 	s.steps.push(step{at: u.c + s.w, kind: stepLess, most: u.most})
 	switch {
+	case u.least == 0, u.b >= u.a+s.w: // it is certain of no window
 	case u.asked:
 		s.ask(u)
-	case u.least > 0 && u.b < u.a+s.w:
+	default:
 		s.steps.push(step{at: u.b, kind: stepMore, least: u.least})
 		s.steps.push(step{at: u.a + s.w, kind: stepLess, least: u.least})
 	}
