@@ -167,6 +167,10 @@ func (r *replayer) line(run *run) {
 	k := callKey{l.Upstream, l.Call, l.Granted}
 	switch l.Event {
 	case Reserved:
+		if run.open[k] != nil {
+			r.report.Damaged++ // there are no two such calls
+			return
+		}
 		c := &call{
 			at: l.At, granted: l.Granted, upstream: l.Upstream, owner: l.Owner, policy: l.Policy, model: l.Model, number: l.Call, reserved: slices.Clone(l.Reserved),
 		}
@@ -209,6 +213,10 @@ func (r *replayer) ended(run *run, c *call, l *Line) {
 		return
 	}
 	r.report.Settled++
+	if !plausible(c, l) {
+		r.report.Damaged++
+		return
+	}
 	if refused(l) {
 		r.report.RefusalCount++
 		if len(r.report.Refusals) < maxRefusals {

@@ -88,9 +88,23 @@ func closes(limit *Limit, l *Line) (closed, named bool) {
 // last at the longest.
 func unended(limit *Limit, c *call, last int64) use {
 	n := of(c.reserved, limit.Unit)
+	last = min(last, c.at+longestCall)
 	u := use{a: c.at, b: c.at, c: max(last, c.at), ended: max(last, c.at), most: n, reserved: n}
 	if !limit.late() && limit.Margin >= 0 {
 		u.c = max(c.at, min(u.c, c.granted+limit.Margin.Nanoseconds()))
 	}
 	return u
+}
+
+// longestCall is longer than anything that a call may take: holds end after 31 days.
+const longestCall = int64(32 * 24 * time.Hour)
+
+// plausible reports whether a call's instants can be true.
+func plausible(c *call, l *Line) bool {
+	for _, at := range []int64{c.granted, l.Sent, l.Answered, l.Ended} {
+		if at != 0 && (at < c.at-longestCall || at > c.at+longestCall) {
+			return false
+		}
+	}
+	return true
 }

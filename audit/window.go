@@ -1,9 +1,6 @@
 package audit
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // span is a window [from, until), in nanoseconds since 1970.
 type span struct{ from, until int64 }
@@ -80,7 +77,7 @@ func floor(at, p int64) int64 {
 }
 
 // windows returns how many windows lie between two instants, the one of until left out.
-func (l *Limit) windows(first, until int64) (n int64) {
+func (l *Limit) windows(first, until int64) int64 {
 	switch l.Window {
 	case Rolling:
 		return (until - first) / l.Period.Nanoseconds()
@@ -88,8 +85,24 @@ func (l *Limit) windows(first, until int64) (n int64) {
 		p := l.Period.Nanoseconds()
 		return (floor(until, p) - floor(first, p)) / p
 	}
-	for w := l.spanOf(first); w.until <= until && w.until < math.MaxInt64; w = l.spanOf(w.until) {
-		n++
+	from, to := l.spanOf(first).from, l.spanOf(until).from
+	if l.Window == Hour {
+		return (to - from) / int64(time.Hour)
 	}
-	return n
+	// A day may start an hour late, where the clock skips midnight.
+	a, b := time.Unix(0, from).In(l.Zone), time.Unix(0, to).In(l.Zone)
+	days := int64(date(b).Sub(date(a)) / (24 * time.Hour))
+	switch l.Window {
+	case Week:
+		return days / 7
+	case Month:
+		return int64(b.Year()-a.Year())*12 + int64(b.Month()-a.Month())
+	}
+	return days
+}
+
+// date returns the day that a clock shows, as an instant that can be subtracted.
+func date(t time.Time) time.Time {
+	y, m, d := t.Date()
+	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 }
