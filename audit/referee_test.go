@@ -37,15 +37,18 @@ type api struct {
 var apis = []api{
 	{
 		simulator.Gemini, llm.Gemini, "gemini-2.5-flash", "/v1beta/models/gemini-2.5-flash:generateContent", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
-		`{"contents":[{"role":"user","parts":[{"text":%q}]}],"generationConfig":{"maxOutputTokens":100}%s}`, "", []simulator.Dimension{simulator.InputTokens},
+		`{"contents":[{"role":"user","parts":[{"text":%q}]}],"generationConfig":{"maxOutputTokens":100}%s}`, "",
+		[]simulator.Dimension{simulator.InputTokens},
 	},
 	{
 		simulator.OpenAI, llm.OpenAI, "gpt-4o", "/v1/chat/completions", "/v1/chat/completions",
-		`{"model":"gpt-4o","max_tokens":100,"messages":[{"role":"user","content":%q}]%s}`, `,"stream":true,"stream_options":{"include_usage":true}`, []simulator.Dimension{simulator.Tokens},
+		`{"model":"gpt-4o","max_tokens":100,"messages":[{"role":"user","content":%q}]%s}`, `,"stream":true,"stream_options":{"include_usage":true}`,
+		[]simulator.Dimension{simulator.Tokens},
 	},
 	{
 		simulator.Anthropic, llm.Anthropic, "claude-sonnet-4-5", "/v1/messages", "/v1/messages",
-		`{"model":"claude-sonnet-4-5","max_tokens":100,"messages":[{"role":"user","content":%q}]%s}`, `,"stream":true`, []simulator.Dimension{simulator.InputTokens, simulator.OutputTokens},
+		`{"model":"claude-sonnet-4-5","max_tokens":100,"messages":[{"role":"user","content":%q}]%s}`, `,"stream":true`,
+		[]simulator.Dimension{simulator.InputTokens, simulator.OutputTokens},
 	},
 }
 

@@ -44,7 +44,7 @@ type Event struct {
 	Granted  time.Time         // no later than the store's decision; zero if it was not granted
 	Sent     time.Time         // no later than the first byte that was sent; zero if nothing was. [Do]: when its function was called
 	Answered time.Time         // when the answer began; zero if there was none. [Do]: when its function returned
-	Ended    time.Time         // when the call had ended, before it was settled; zero if it was not granted
+	Ended    time.Time         // when the call had ended, before it was settled; zero: it was not granted
 	Queued   time.Duration     // until it was granted, or was not
 	Took     time.Duration     // all of it
 	Until    time.Time         // Refused: until when the quota is closed

@@ -179,7 +179,7 @@ func (a *app) printLimit(l *audit.LimitReport) {
 		a.printf("; worst window %s, %s to %s", between(l.Least.Units, l.Most.Units), l.Most.From.UTC().Format(stamp), l.Most.Until.UTC().Format(stamp))
 	}
 	if l.Allowed > 0 {
-		a.printf("; %.1f%% of what %d windows allow was used", 100*l.Share, l.Windows)
+		a.printf("; %.1f%% of what whole windows allow was used", 100*l.Share)
 	}
 	if l.Refused > 0 {
 		a.printf("; the provider refused %d calls", l.Refused)

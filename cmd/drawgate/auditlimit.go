@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/audit"
+	"github.com/drawgate/drawgate/config"
 )
 
 // auditQuotas returns the limits to judge by.
@@ -31,16 +34,23 @@ func (a *app) auditQuotas(f *auditFlags) (quotas []audit.Quota, err error) {
 	return quotas, f.changeLimits(quotas)
 }
 
+// errNoLimits is of an audit that has nothing to judge by.
+var errNoLimits = usage("no limits to judge by: name the gateway's file with --config, or a preset with --preset, such as --preset gemini-free")
+
 // configuredQuotas returns the limits of the policies that count the gateway's models, as the
 // provider has them: before headroom and what is kept for priorities.
 func (a *app) configuredQuotas() (quotas []audit.Quota, err error) {
-	s, err := a.resolve(a.flags)
-	if err != nil {
-		return nil, err
+	path := cmp.Or(a.flags.Config, os.Getenv(config.EnvConfig))
+	if path == "" {
+		return nil, errNoLimits
 	}
-	for i := range s.Gateway.Upstreams {
-		for _, m := range s.Gateway.Upstreams[i].Models {
-			p, ok := s.Config.Policy(m.Policy)
+	c, err := config.Load(path) // without the environment: an audit needs no keys
+	if err != nil {
+		return nil, &exitError{exitConfig, err}
+	}
+	for i := range c.Gateway.Upstreams {
+		for _, m := range c.Gateway.Upstreams[i].Models {
+			p, ok := c.Policy(m.Policy)
 			if !ok || slices.ContainsFunc(quotas, func(q audit.Quota) bool { return q.Name == p.Name }) {
 				continue
 			}
@@ -58,7 +68,7 @@ func (a *app) configuredQuotas() (quotas []audit.Quota, err error) {
 		}
 	}
 	if len(quotas) == 0 {
-		return nil, usage("no limits to judge by: name the gateway's file with --config, or a preset with --preset, such as --preset gemini-free")
+		return nil, errNoLimits
 	}
 	return quotas, nil
 }
