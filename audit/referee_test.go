@@ -2,12 +2,16 @@ package audit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,7 +67,8 @@ type scenario struct {
 	travel  time.Duration
 	faults  []simulator.Fault
 	seed    uint64
-	leave   bool // callers leave some answers
+	leave   bool          // callers leave some answers
+	kill    time.Duration // after which the first process is killed; 0: it is not
 }
 
 // load is one call.
@@ -105,6 +110,9 @@ func drawScenario(t *rapid.T) *scenario {
 	s.travel = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 700 * time.Millisecond, 1500 * time.Millisecond}).Draw(t, "travel")
 	s.seed = rapid.Uint64Range(1, 1000).Draw(t, "seed")
 	s.leave = rapid.Bool().Draw(t, "leave")
+	if rapid.IntRange(0, 2).Draw(t, "killed") == 0 {
+		s.kill = time.Duration(rapid.IntRange(1, 200_000).Draw(t, "kill")) * time.Millisecond
+	}
 	for _, k := range []simulator.FaultKind{simulator.FaultCut, simulator.FaultNoUsage, simulator.FaultInternal, simulator.FaultClose} {
 		if rapid.IntRange(0, 3).Draw(t, string(k)) == 0 {
 			s.faults = append(s.faults, simulator.Fault{Kind: k, Rate: 0.15, After: 2})
@@ -120,9 +128,15 @@ func drawScenario(t *rapid.T) *scenario {
 	return s
 }
 
+// family is what the model is counted as.
+func (s *scenario) family() string {
+	f := s.api.profile().Family(s.api.model)
+	return f.Name
+}
+
 // policy is what we hold, which has the provider's limits times the factor.
 func (s *scenario) policy() drawgate.Policy {
-	p := drawgate.Policy{Name: s.api.model}
+	p := drawgate.Policy{Name: s.family()}
 	for i, l := range s.limits {
 		mine := drawgate.RollingLimit(l.Name, l.Amount*s.factors[i], time.Minute).Of(string(l.Dimension))
 		mine.Precision = drawgate.Exact
@@ -142,7 +156,7 @@ func (s *scenario) policy() drawgate.Policy {
 // quotas are the provider's limits, for the audit.
 func (s *scenario) quotas(t *testing.T) []audit.Quota {
 	t.Helper()
-	q := audit.Quota{Name: s.api.model, Models: []string{s.api.model}}
+	q := audit.Quota{Name: "quota", Models: []string{s.family()}}
 	for _, l := range s.limits {
 		zone, err := time.LoadLocation(l.Zone)
 		if err != nil {
@@ -166,6 +180,12 @@ func (s *scenario) play(t *testing.T) (*simulator.Server, string) {
 	store := memstore.New(nil)
 	defer store.Close()
 	dir := t.TempDir()
+	var over []func() // what happens when all ledgers are closed
+	defer func() {
+		for _, f := range over {
+			f()
+		}
+	}()
 	var group sync.WaitGroup
 	for i := range s.callers {
 		lim, err := drawgate.New(store, s.policy(), nil)
@@ -178,11 +198,16 @@ func (s *scenario) play(t *testing.T) (*simulator.Server, string) {
 			t.Fatal(err)
 		}
 		defer ledger.Close()
-		client := outbound.New(outbound.PerModel("project", lim), &outbound.Options{
+		base, quota := sim.Transport(), outbound.Quota(outbound.PerModel("project", lim))
+		if i == 0 && s.kill > 0 {
+			p := newProcess(t, base, quota, dir, s.kill)
+			base, quota, over = p, p, append(over, func() { p.bury(t) })
+		}
+		client := outbound.New(quota, &outbound.Options{
 			Upstream: "provider", Owner: "project", Observer: ledger.Observer(), Breaker: outbound.Breaker{Failures: -1},
 		})
 		rt := outbound.NewTransport(client, s.api.profile(), &outbound.TransportOptions{
-			Base: sim.Transport(),
+			Base: base,
 			Call: func(_ *http.Request, _ *llm.Call, c *outbound.Call) error { c.NoWait = true; return nil },
 		})
 		group.Go(func() {
@@ -194,7 +219,99 @@ func (s *scenario) play(t *testing.T) (*simulator.Server, string) {
 		})
 	}
 	group.Wait()
+	synctest.Wait()
 	return sim, dir
+}
+
+// errKilled is of calls of a process that is not there any more.
+var errKilled = errors.New("this process was killed")
+
+// process is one that is killed after a while: it sends nothing more, takes and settles nothing,
+// and adds nothing to its ledger.
+type process struct {
+	base   http.RoundTripper
+	quota  outbound.Quota
+	ledger string
+	dead   atomic.Bool
+	kept   []byte // of the ledger
+}
+
+// newProcess returns a process right after its ledger, the first one in dir, was begun.
+func newProcess(t *testing.T, base http.RoundTripper, quota outbound.Quota, dir string, life time.Duration) *process {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"+audit.Suffix))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	p := &process{base: base, quota: quota, ledger: files[0]}
+	timer := time.AfterFunc(life, func() {
+		p.kept, err = os.ReadFile(p.ledger)
+		p.dead.Store(true)
+	})
+	t.Cleanup(func() { timer.Stop() })
+	return p
+}
+
+// bury leaves the ledger as it was when the process was killed.
+func (p *process) bury(t *testing.T) {
+	t.Helper()
+	if p.dead.Load() {
+		if err := os.WriteFile(p.ledger, p.kept, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
+	if p.dead.Load() {
+		return nil, errKilled
+	}
+	return p.base.RoundTrip(r)
+}
+
+func (p *process) Take(ctx context.Context, c *outbound.Call, hold time.Duration) (outbound.Grant, error) {
+	if p.dead.Load() {
+		return nil, errKilled
+	}
+	g, err := p.quota.Take(ctx, c, hold)
+	if err != nil {
+		return nil, err
+	}
+	return &grant{g, p}, nil
+}
+
+func (p *process) Pause(ctx context.Context, c *outbound.Call, pause drawgate.Pause) error {
+	if p.dead.Load() {
+		return errKilled
+	}
+	return p.quota.Pause(ctx, c, pause)
+}
+
+// grant is what a process holds.
+type grant struct {
+	outbound.Grant
+	p *process
+}
+
+func (g *grant) Settle(ctx context.Context, used ...drawgate.Cost) error {
+	if g.p.dead.Load() {
+		return errKilled
+	}
+	return g.Grant.Settle(ctx, used...)
+}
+
+func (g *grant) Cancel(ctx context.Context) error {
+	if g.p.dead.Load() {
+		return errKilled
+	}
+	return g.Grant.Cancel(ctx)
+}
+
+func (g *grant) Renew(ctx context.Context, hold time.Duration) error {
+	if g.p.dead.Load() {
+		return errKilled
+	}
+	return g.Grant.Renew(ctx, hold)
 }
 
 // call makes one call. Its own errors are part of the scenario.
@@ -240,7 +357,7 @@ func (s *scenario) agree(r *audit.Report, sim *simulator.Server) error {
 			if l == nil || l.Verdict == audit.Within || e == nil {
 				return fmt.Errorf("the referee refused a call by %s at %v (%+v), and the audit has no episode there: %s", x.Limit, c.Arrived, x, describe(r))
 			}
-			if x.Dimension == simulator.Requests && l.Verdict != audit.Over && len(s.faults) == 0 && !s.leave {
+			if x.Dimension == simulator.Requests && l.Verdict != audit.Over && len(s.faults) == 0 && !s.leave && s.kill == 0 {
 				return fmt.Errorf("%s was exceeded for certain, and the audit says %q: %s", x.Limit, l.Verdict, describe(r))
 			}
 		}
