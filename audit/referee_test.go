@@ -84,8 +84,8 @@ const margin = 2 * time.Second
 
 func drawScenario(t *rapid.T) *scenario {
 	s := &scenario{api: rapid.SampledFrom(apis).Draw(t, "api")}
-	minutes := rapid.SampledFrom([]simulator.Window{simulator.Rolling, simulator.Aligned}).Draw(t, "minutes")
-	s.limits = []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: rapid.Int64Range(1, 8).Draw(t, "rpm"), Window: minutes, Period: time.Minute}}
+	minutes := rapid.SampledFrom([]simulator.Window{simulator.Rolling, simulator.Aligned, simulator.Bucket}).Draw(t, "minutes")
+	s.limits = []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: rapid.Int64Range(2, 9).Draw(t, "rpm"), Window: minutes, Period: time.Minute}}
 	if rapid.Bool().Draw(t, "tokens") {
 		for _, u := range s.api.units {
 			s.limits = append(s.limits, simulator.Limit{Name: string(u), Dimension: u, Amount: rapid.Int64Range(1500, 6000).Draw(t, "tpm"), Window: minutes, Period: time.Minute})
@@ -140,6 +140,9 @@ func (s *scenario) policy() drawgate.Policy {
 	for i, l := range s.limits {
 		mine := drawgate.RollingLimit(l.Name, l.Amount*s.factors[i], time.Minute).Of(string(l.Dimension))
 		mine.Precision = drawgate.Exact
+		if l.Window == simulator.Bucket {
+			mine = drawgate.BucketLimit(l.Name, l.Amount*s.factors[i], time.Minute, 0).Of(string(l.Dimension))
+		}
 		if l.Window == simulator.Day {
 			mine = drawgate.CalendarLimit(l.Name, l.Amount*s.factors[i], drawgate.Day, l.Zone).Of(string(l.Dimension))
 		}
