@@ -57,7 +57,7 @@ func writeCalls(b *testing.B, path, run string, lines int) {
 		if old := id - under; id > under && n < uint64(lines) {
 			put(audit.Line{
 				Event: audit.Settled, Call: old, Upstream: "openai", Granted: granted[old], Sent: granted[old] + 2000, Answered: granted[old] + 500_000_000, Ended: now - 1000,
-				Outcome: "succeeded", Status: 200, Used: []audit.Amount{{Unit: "requests", N: 1}, {Unit: "tokens", N: 900}}, Told: audit.ToldAll,
+				Outcome: "succeeded", Status: 200, Used: []audit.Amount{{Unit: "requests", N: 1}, {Unit: "tokens", N: 900}}, Reported: audit.ReportedAll,
 			})
 			delete(granted, old)
 		}

@@ -22,13 +22,13 @@ const (
 	Closed   Event = "closed"   // the process ended as it should
 )
 
-// Told says what an upstream told of a call's usage.
-type Told string
+// Reported says how much of a call's usage the upstream has said.
+type Reported string
 
-// What can be told. "" is nothing.
+// What an upstream can say. "" is nothing.
 const (
-	ToldInput Told = "input" // what the prompt counted
-	ToldAll   Told = "all"
+	ReportedInput Reported = "input" // what the prompt counted
+	ReportedAll   Reported = "all"
 )
 
 // AliveEvery is the longest time between two lines of a process that has running calls, in seconds.
@@ -74,7 +74,7 @@ type Line struct {
 	Meaning  string   // of an answer that is an error, such as "minute" or "overload"
 	Unit     string   // that the upstream said had run out
 	Used     []Amount // what it was settled with; none if the reservation stands
-	Told     Told
+	Reported Reported
 }
 
 // Append appends the line as JSON, with a newline at its end. N comes first.
@@ -108,7 +108,7 @@ func (l *Line) AppendRest(b []byte) []byte {
 	b = text(b, "meaning", l.Meaning)
 	b = text(b, "unit", l.Unit)
 	b = amounts(b, "used", l.Used)
-	b = text(b, "told", string(l.Told))
+	b = text(b, "reported", string(l.Reported))
 	return append(b, '}', '\n')
 }
 

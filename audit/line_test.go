@@ -24,7 +24,7 @@ func drawLine(t *rapid.T) *audit.Line {
 		Call: rapid.Uint64Range(0, 1<<62).Draw(t, "call"), Upstream: texts.Draw(t, "upstream"), Granted: times.Draw(t, "granted"),
 		Owner: texts.Draw(t, "owner"), Model: texts.Draw(t, "model"), Policy: texts.Draw(t, "policy"), Limit: texts.Draw(t, "limit"),
 		Sent: times.Draw(t, "sent"), Answered: times.Draw(t, "answered"), Ended: times.Draw(t, "ended"), Outcome: texts.Draw(t, "outcome"),
-		Status: rapid.IntRange(0, 599).Draw(t, "status"), Meaning: texts.Draw(t, "meaning"), Unit: texts.Draw(t, "unit"), Told: audit.Told(texts.Draw(t, "told")),
+		Status: rapid.IntRange(0, 599).Draw(t, "status"), Meaning: texts.Draw(t, "meaning"), Unit: texts.Draw(t, "unit"), Reported: audit.Reported(texts.Draw(t, "reported")),
 	}
 	if rapid.Bool().Draw(t, "amounts") {
 		l.Reserved, l.Used = amounts.Draw(t, "reserved"), amounts.Draw(t, "used")
@@ -64,7 +64,7 @@ func TestUnknownKeysAreSkipped(t *testing.T) {
 func FuzzParseLine(f *testing.F) {
 	f.Add([]byte(`{"n":1,"t":1,"e":"open","v":1,"run":"A","host":"h","part":1}`))
 	f.Add([]byte(`{"n":2,"t":2,"e":"reserved","call":1,"upstream":"u","granted":1,"reserved":{"requests":1,"tokens":20}}` + "\n"))
-	f.Add([]byte(`{"n":3,"t":3,"e":"settled","call":1,"sent":2,"used":{},"told":"all","x":"\u00e9"}`))
+	f.Add([]byte(`{"n":3,"t":3,"e":"settled","call":1,"sent":2,"used":{},"reported":"all","x":"\u00e9"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		l, err := audit.ParseLine(text)
 		if err != nil {
@@ -80,7 +80,7 @@ func FuzzParseLine(f *testing.F) {
 // FuzzReplay: whatever is in a file, an audit ends, and its sums fit together.
 func FuzzReplay(f *testing.F) {
 	f.Add([]byte(`{"n":2,"t":2000000000,"e":"reserved","call":1,"upstream":"u","granted":1900000000,"owner":"o","model":"m","reserved":{"requests":1,"tokens":20}}
-{"n":3,"t":3000000000,"e":"settled","call":1,"upstream":"u","granted":1900000000,"sent":2000000000,"answered":2500000000,"ended":3000000000,"used":{"requests":1,"tokens":9},"told":"all"}
+{"n":3,"t":3000000000,"e":"settled","call":1,"upstream":"u","granted":1900000000,"sent":2000000000,"answered":2500000000,"ended":3000000000,"used":{"requests":1,"tokens":9},"reported":"all"}
 {"n":5,"t":1,"e":"settled","call":9,"upstream":"u","outcome":"refused","meaning":"minute"}
 {"n":6,"t":4000000000,"e":"reserved","call":2,"upstream":"u","granted":1,"reserved":{"tokens":1000000000000}}
 {"n":7,"t":4000`))

@@ -97,8 +97,8 @@ func (p *parser) field(key string, l *Line) (err error) { //nolint:gocyclo // a 
 		err = p.text(&l.Unit)
 	case "used":
 		l.Used, err = p.amounts()
-	case "told":
-		err = p.text((*string)(&l.Told))
+	case "reported":
+		err = p.text((*string)(&l.Reported))
 	default:
 		err = p.skip()
 	}

@@ -114,8 +114,8 @@ type LimitReport struct {
 	Used    int64   `json:"used"`
 	Share   float64 `json:"share"` // Used ÷ Allowed
 	Total   int64   `json:"total"` // used in all
-	// Refused counts calls that the upstream refused, perhaps because of this limit. Unexplained are
-	// those at which there was room by the ledgers: somebody else uses the quota too, or it is
+	// Refused counts calls that the upstream refused, perhaps because of this limit. Unexplained
+	// are those at which there was room by the ledgers: somebody else uses the quota too, or it is
 	// smaller than assumed.
 	Refused     int64 `json:"refused"`
 	Unexplained int64 `json:"unexplained"`

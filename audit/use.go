@@ -64,9 +64,9 @@ func certain(limit *Limit, l *Line) bool {
 	case refused(l), l.Status >= firstError:
 		return false
 	case limit.Unit == "input_tokens":
-		return l.Told == ToldInput || l.Told == ToldAll
+		return l.Reported == ReportedInput || l.Reported == ReportedAll
 	}
-	return l.Told == ToldAll
+	return l.Reported == ReportedAll
 }
 
 // closes reports whether a refusal may be because of a limit, and whether the upstream said so.

@@ -15,10 +15,10 @@ import (
 	"github.com/drawgate/drawgate/outbound"
 )
 
-// TestLikelyOverrunIsTheDebt: with estimates of what is likely, a provider whose tokenizer
-// becomes finer and finer finds its limit of tokens exceeded by no more than what the calls that run
-// at that time use beyond their reservations. Each such call is observed, with both numbers, and so
-// is each refusal. Requests never exceed their limit.
+// TestLikelyOverrunIsTheDebt: with estimates of what is likely, a provider whose tokenizer becomes
+// finer and finer finds its limit of tokens exceeded by no more than what the calls that run then
+// use beyond their reservations. Each such call is observed, with both numbers, and so is each
+// refusal. Requests never exceed their limit.
 //
 // req: C1
 func TestLikelyOverrunIsTheDebt(t *testing.T) {

@@ -313,6 +313,16 @@ func (r *running) refused(used []drawgate.Cost, until time.Time, reason string) 
 	})
 }
 
+// notOffered is for a call of a model that the upstream does not offer. Other models may share the
+// quota, which stays open.
+func (r *running) notOffered(used []drawgate.Cost, reason string) {
+	r.end(Refused, func() {
+		r.attempt.succeeded() // it answered
+		r.event.Reason = reason
+		r.settle(used)
+	})
+}
+
 // pause closes the quota for everybody.
 func (r *running) pause(until time.Time, reason string) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(r.hold.Context()), pauseLimit)

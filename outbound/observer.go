@@ -55,8 +55,8 @@ type Event struct {
 	Err      error
 }
 
-// Spent returns what the call was settled with: the estimate, if it was sent and nobody said what it
-// used, and nothing if everything was given back.
+// Spent returns what the call was settled with: the estimate, if it was sent and nobody said what
+// it used, and nothing if everything was given back.
 func (e *Event) Spent() []drawgate.Cost {
 	if e.Used == nil && !e.Sent.IsZero() {
 		return e.Estimate

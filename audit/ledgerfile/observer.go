@@ -55,19 +55,20 @@ func end(l *audit.Line, e *outbound.Event) {
 		return
 	}
 	l.Event, l.Sent, l.Answered, l.Ended = audit.Settled, nanos(e.Sent), nanos(e.Answered), nanos(e.Ended)
-	l.Status, l.Used, l.Told = e.Status, amounts(e.Used), told(e)
+	l.Status, l.Used, l.Reported = e.Status, amounts(e.Used), reported(e)
 	if e.Refusal != (llm.Refusal{}) {
 		l.Meaning, l.Unit = e.Refusal.Meaning.String(), e.Refusal.Unit
 	}
 }
 
-// told says what the upstream told of the usage. A function that says what its call used knows it.
-func told(e *outbound.Event) audit.Told {
+// reported says what the upstream said of the usage. A function that says what its call used knows
+// it.
+func reported(e *outbound.Event) audit.Reported {
 	switch {
 	case e.Usage.Final && e.Usage.InputKnown, e.Status == 0 && e.Outcome == outbound.Succeeded && e.Used != nil:
-		return audit.ToldAll
+		return audit.ReportedAll
 	case e.Usage.InputKnown:
-		return audit.ToldInput
+		return audit.ReportedInput
 	}
 	return ""
 }

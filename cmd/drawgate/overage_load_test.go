@@ -4,9 +4,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,9 +33,11 @@ type waited struct {
 
 // seen is what callers saw.
 type seen struct {
-	status map[int]int64 // answers; 0: the connection was lost
-	cut    int64         // answers that broke off
-	waits  map[group][]*waited
+	status  map[int]int64    // answers; 0: the connection was lost
+	refused map[string]int64 // by status and message
+	closed  map[string]bool  // models of which a call was refused
+	cut     int64            // answers that broke off
+	waits   map[group][]*waited
 }
 
 // crowd is all callers.
@@ -51,11 +55,11 @@ func (c *crowd) stop() {
 }
 
 // load starts callers, spread evenly over gateways, models and sizes of prompts. Every fifth is
-// urgent.
-func (o *overage) load(began time.Time) *crowd {
+// urgent. Each gateway has one caller more of each model whose quota the provider closes.
+func (o *overage) load() *crowd {
 	ctx, cancel := context.WithCancel(o.t.Context())
 	c := &crowd{cancel: cancel, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.callers}}}
-	o.seen = seen{status: map[int]int64{}, waits: map[group][]*waited{}}
+	o.seen = seen{status: map[int]int64{}, refused: map[string]int64{}, closed: map[string]bool{}, waits: map[group][]*waited{}}
 	start := func(g group) {
 		w := &waited{}
 		o.seen.waits[g] = append(o.seen.waits[g], w)
@@ -72,8 +76,10 @@ func (o *overage) load(began time.Time) *crowd {
 		model, rest := rest%len(o.tiers), rest/len(o.tiers)
 		start(group{at, o.tiers[model].model, rest % len(sizes), rest/len(sizes)%5 == 4})
 	}
-	for i, m := range o.models()[len(o.tiers):] {
-		start(group{i % o.gateways, m.model, 0, false})
+	for _, m := range o.models()[len(o.tiers):] {
+		for i := range o.gateways {
+			start(group{i, m.model, 0, false})
+		}
 	}
 	return c
 }
@@ -82,10 +88,14 @@ func (o *overage) load(began time.Time) *crowd {
 func (o *overage) call(ctx context.Context, c *http.Client, g group, w *waited, n int) {
 	body := o.body(g)
 	for began := time.Now(); ctx.Err() == nil; {
-		status, pause, took, err := o.send(ctx, c, g, n%2 == 1, body, began)
+		status, message, pause, took, err := o.send(ctx, c, g, n%2 == 1, body, began)
 		o.mu.Lock()
 		if ctx.Err() == nil {
 			o.seen.status[status]++
+			if status >= http.StatusBadRequest {
+				o.seen.refused[fmt.Sprint(status, " ", message)]++
+				o.seen.closed[g.model] = true
+			}
 			if status == http.StatusOK {
 				w.calls, w.sum, w.worst = w.calls+1, w.sum+took, max(w.worst, took)
 			}
@@ -101,27 +111,34 @@ func (o *overage) call(ctx context.Context, c *http.Client, g group, w *waited, 
 	}
 }
 
-// body returns a prompt of a size, and what is to be answered.
+// body returns a prompt of a size, and what is to be answered. Small and medium ones are words of
+// five bytes, so that the upper bound is five times the tokens; large ones are signs, of which each
+// is a token.
 func (o *overage) body(g group) string {
-	words := o.tiers[0].words
+	tokens := o.tiers[0].tokens
 	for _, m := range o.tiers {
 		if m.model == g.model {
-			words = m.words
+			tokens = m.tokens
 		}
 	}
+	text := strings.Repeat("word ", tokens[g.size])
+	if g.size == 2 {
+		text = strings.Repeat("!?", tokens[g.size]/2)
+	}
 	return fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":"%s\nsimulate: output=20 delay=50ms chunk=10ms"}]}],"generationConfig":{"maxOutputTokens":50}}`,
-		strings.Repeat("word ", words[g.size]))
+		text)
 }
 
-// send sends a call once. took is the time until its answer began.
-func (o *overage) send(ctx context.Context, c *http.Client, g group, stream bool, body string, began time.Time) (status int, pause, took time.Duration, err error) {
+// send sends a call once. message is the beginning of a refusal's, and took the time until the
+// answer began.
+func (o *overage) send(ctx context.Context, c *http.Client, g group, stream bool, body string, began time.Time) (status int, message string, pause, took time.Duration, err error) {
 	operation := "generateContent"
 	if stream {
 		operation = "streamGenerateContent?alt=sse"
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+o.addresses[g.gateway]+"/gemini/v1beta/models/"+g.model+":"+operation, strings.NewReader(body))
 	if err != nil {
-		return 0, time.Second, 0, err
+		return 0, "", time.Second, 0, err
 	}
 	key := "normal-0123456789"
 	if g.urgent {
@@ -131,13 +148,22 @@ func (o *overage) send(ctx context.Context, c *http.Client, g group, stream bool
 	r.Header.Set("X-Goog-Api-Key", key)
 	resp, err := c.Do(r)
 	if err != nil {
-		return 0, 200 * time.Millisecond, 0, err
+		return 0, "", 200 * time.Millisecond, 0, err
 	}
 	defer resp.Body.Close()
 	took, pause = time.Since(began), 200*time.Millisecond
 	if ms, err := strconv.ParseInt(resp.Header.Get("Retry-After-Ms"), 10, 64); err == nil {
 		pause = time.Duration(ms) * time.Millisecond
 	}
-	_, err = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode, pause, took, err
+	text, err := io.ReadAll(resp.Body)
+	if resp.StatusCode >= http.StatusBadRequest {
+		var refusal struct{ Error struct{ Message string } }
+		_ = json.Unmarshal(text, &refusal) // not every refusal is JSON
+		message = numbers.ReplaceAllString(refusal.Error.Message, "…")
+		message = message[:min(len(message), 100)]
+	}
+	return resp.StatusCode, message, pause, took, err
 }
+
+// numbers are left out of messages.
+var numbers = regexp.MustCompile(`[0-9][0-9.]*`)

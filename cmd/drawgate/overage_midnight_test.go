@@ -67,8 +67,8 @@ func nights(t *testing.T) (all []time.Time) {
 
 const (
 	side   = 10 * time.Minute
-	margin = 2 * time.Second                                            // of the presets
-	whole  = 2 * side / (time.Minute + margin) * (time.Minute + margin) // the windows and margins of a night
+	cycle  = 62 * time.Second // a minute and the margin of the presets
+	cycles = int64(2 * side / cycle)
 )
 
 func (p *plan) aroundMidnight(t *testing.T, windows simulator.Window) {
@@ -93,7 +93,7 @@ func (p *plan) aroundMidnight(t *testing.T, windows simulator.Window) {
 		group.Wait()
 		cancel()
 		for _, c := range sim.Calls() {
-			if at := c.Arrived.Sub(began); at >= 0 && at < whole {
+			if at := c.Arrived.Sub(began); at >= 0 && at < time.Duration(cycles)*cycle {
 				perNight[i]++
 			}
 		}
@@ -109,7 +109,7 @@ func (p *plan) aroundMidnight(t *testing.T, windows simulator.Window) {
 	}
 	// Where the days are shorter than the minutes, all of three days is used: one before, one
 	// between and one after the midnights.
-	used, most := perNight[0]+perNight[1], 2*p.minute*int64(whole/(time.Minute+margin))
+	used, most := perNight[0]+perNight[1], 2*p.minute*cycles
 	if 3*p.day < most {
 		used, most = report.Admitted, 3*p.day
 	}
