@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"crypto/sha256"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/textproto"
@@ -60,9 +61,9 @@ func remove(h http.Header, lists ...[]string) {
 	}
 }
 
-// withoutKeys returns the headers without keys.
+// withoutKeys returns the headers without keys. It shares their values with h.
 func withoutKeys(h http.Header) http.Header {
-	h = h.Clone()
+	h = maps.Clone(h)
 	for _, name := range credentials {
 		delete(h, name)
 	}

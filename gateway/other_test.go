@@ -37,8 +37,8 @@ func accounts(s *setup) {
 	}
 }
 
-// TestFallbackToAnotherUpstream: while the quota of an account is exhausted, its calls are made with
-// another account: with its key, and counted by its quota.
+// TestFallbackToAnotherUpstream: while the quota of an account is exhausted, its calls are made
+// with another account: with its key, and counted by its quota.
 //
 // req: C8
 func TestFallbackToAnotherUpstream(t *testing.T) {
@@ -118,8 +118,8 @@ func TestOtherUpstreamOfAnOpenCircuit(t *testing.T) {
 	})
 }
 
-// TestModelThatIsNotOffered: a fallback takes the place of a model that the provider's plan does not
-// have; without one, the caller is told.
+// TestModelThatIsNotOffered: a fallback takes the place of a model that the provider's plan does
+// not have; without one, the caller is told.
 //
 // req: C1 C8
 func TestModelThatIsNotOffered(t *testing.T) {

@@ -211,10 +211,18 @@ func (s *scanner) writeValue(p []byte) (n int, err error) {
 	return len(p), nil
 }
 
+// plainASCII has the ASCII characters that stand for themselves in a string.
+var plainASCII = func() (plain [1 << 8]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		plain[c] = c != '"' && c != '\\'
+	}
+	return plain
+}()
+
 // plain reads the ASCII characters at the start of p that need no care, and returns their number.
 func (s *scanner) plain(p []byte) int {
 	n := 0
-	for n < len(p) && p[n] >= ' ' && p[n] < utf8.RuneSelf && p[n] != '"' && p[n] != '\\' {
+	for n < len(p) && plainASCII[p[n]] {
 		n++
 	}
 	if s.count != nil {

@@ -134,6 +134,9 @@ func (t *Text) addASCII(p []byte) {
 		case t.last == kindLetter && 'a' <= c && c <= 'z':
 			i += t.word(p[i:])
 			continue
+		case 'a' <= c && c <= 'z': // a word begins
+			t.Counts[Words]++
+			t.last, t.run, t.prev, t.upper = kindLetter, 1, rune(c), false
 		default:
 			t.feature(asciiKinds[c], rune(c), 1)
 		}
@@ -143,11 +146,14 @@ func (t *Text) addASCII(p []byte) {
 
 // word counts the small letters at the start of p, which follow a letter, and returns their number.
 func (t *Text) word(p []byte) (n int) {
-	prev := t.prev
+	prev := byte(t.prev) - 'a'
 	rare := int64(0)
-	for n < len(p) && 'a' <= p[n] && p[n] <= 'z' {
-		c := rune(p[n])
-		if commonAfter[prev-'a']&(1<<(c-'a')) == 0 {
+	for n < len(p) {
+		c := p[n] - 'a'
+		if c >= 26 || prev >= 26 { // prev is a letter: the compiler cannot know
+			break
+		}
+		if commonAfter[prev]>>c&1 == 0 {
 			rare++
 		}
 		prev = c
@@ -155,7 +161,7 @@ func (t *Text) word(p []byte) (n int) {
 	}
 	t.Counts[RareLetters] += rare
 	t.Counts[LongLetters] += int64(max(t.run+n, shortWord) - max(t.run, shortWord))
-	t.prev, t.upper, t.run = prev, false, t.run+n
+	t.prev, t.upper, t.run = rune('a'+prev), false, t.run+n
 	return n
 }
 

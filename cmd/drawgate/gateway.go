@@ -12,7 +12,6 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/gateway"
-	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/server"
 )
@@ -136,10 +135,13 @@ func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
 	c.Prices = g.Prices.Table()
 	for i := range g.Upstreams {
 		u := &g.Upstreams[i]
-		profile, ok := llm.ByName(u.Profile)
+		profile, err := u.Provider()
+		if err != nil {
+			return c, err
+		}
 		at, err := url.Parse(u.URL)
-		if !ok || err != nil {
-			return c, errors.Join(err, errors.New("the profile or the URL of upstream "+u.Name+" is not valid"))
+		if err != nil {
+			return c, err
 		}
 		up := gateway.Upstream{
 			Name: u.Name, Profile: profile, URL: at, Key: gateway.Secret(u.APIKey.Reveal()), KeyHeader: u.KeyHeader, Owner: u.Owner, Likely: u.Likely,

@@ -111,16 +111,22 @@ func (o *overage) call(ctx context.Context, c *http.Client, g group, w *waited, 
 	}
 }
 
-// body returns a prompt of a size, and what is to be answered.
+// body returns a prompt of a size, and what is to be answered. Small and medium ones are words of
+// five bytes, so that the upper bound is five times the tokens; large ones are signs, of which each
+// is a token.
 func (o *overage) body(g group) string {
-	words := o.tiers[0].words
+	tokens := o.tiers[0].tokens
 	for _, m := range o.tiers {
 		if m.model == g.model {
-			words = m.words
+			tokens = m.tokens
 		}
 	}
+	text := strings.Repeat("word ", tokens[g.size])
+	if g.size == 2 {
+		text = strings.Repeat("!?", tokens[g.size]/2)
+	}
 	return fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":"%s\nsimulate: output=20 delay=50ms chunk=10ms"}]}],"generationConfig":{"maxOutputTokens":50}}`,
-		strings.Repeat("word ", words[g.size]))
+		text)
 }
 
 // send sends a call once. message is the beginning of a refusal's, and took the time until the

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 )
@@ -15,9 +16,9 @@ const usage = `"usage":{"prompt_tokens":900,"completion_tokens":50,"total_tokens
 const head = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1767225600,"model":"` + Model + `","choices":`
 
 // Most events with text that a stream has, and most words of one.
-const maxEvents, maxWords = 64, 40
+const maxEvents, maxWords = 24, 40
 
-// Events are those of the stream with this seed: 1 to 64 with text of random lengths, and the last
+// Events are those of the stream with this seed: 1 to 24 with text of random lengths, and the last
 // ones that OpenAI's streams have. withUsage says that the caller asked for the usage.
 func Events(seed uint64, withUsage bool) (events [][]byte) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -38,3 +39,7 @@ func textEvent(rnd *rand.Rand) []byte {
 	}
 	return fmt.Appendf(nil, `%s[{"index":0,"delta":{"content":%q},"finish_reason":null}]}`+"\n\n", head, text)
 }
+
+// Shown reports whether every caller gets an event: the gateway leaves the usage out if it asked
+// for that itself.
+func Shown(event []byte) bool { return !bytes.HasPrefix(event, []byte(head+"[],")) }
