@@ -43,6 +43,7 @@ type Gateway struct {
 	Upstreams []Upstream // in the order of the file; names are unique
 	Keys      []VirtualKey
 	Prices    Prices
+	Incidents Incidents
 }
 
 // Upstream is one account of a provider.
@@ -151,6 +152,7 @@ func (g *Gateway) settings(d *decoder) []setting {
 		{"upstreams", func(e entry) { g.Upstreams = d.upstreams(e) }, upstreams},
 		{"keys", func(e entry) { g.Keys = d.virtualKeys(e) }, keys},
 		{"prices", func(e entry) { d.settings(e.value, "prices", "", g.Prices.settings(d)) }, settingsNode(g.Prices.settings(d))},
+		{"incidents", func(e entry) { d.settings(e.value, "incidents", "", g.Incidents.settings(d)) }, settingsNode(g.Incidents.settings(d))},
 	}
 }
 

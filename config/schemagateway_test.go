@@ -14,6 +14,10 @@ type (
 		Upstreams map[string]upstream `json:"upstreams"          jsonschema:"minProperties=1" jsonschema_description:"Accounts of providers by name. The name is the first segment of callers' paths: http://gateway:7881/openai/v1."`
 		Keys      []virtualKey        `json:"keys"               jsonschema:"minItems=1" jsonschema_description:"Virtual keys: what callers show in place of a provider's key."`
 		Prices    *prices             `json:"prices,omitempty"`
+		Incidents *incidents          `json:"incidents,omitempty" jsonschema_description:"What is kept of calls that an upstream refused although the limits had allowed them."`
+	}
+	incidents struct {
+		File string `json:"file,omitempty" jsonschema:"maxLength=1024" jsonschema_description:"The file that they are appended to, one line of JSON each. Default: beside the SQLite store; none with another store."`
 	}
 	upstream struct {
 		Profile    string   `json:"profile,omitempty"      jsonschema:"enum=openai,enum=anthropic,enum=gemini,enum=generic" jsonschema_description:"What the provider counts, and how it says so. Also of what speaks the same protocol; generic describes another one. Default: the upstream's name."`

@@ -69,7 +69,7 @@ func (v *service) openGateway() (err error) {
 	if g.Listen == config.ListenOff {
 		return nil
 	}
-	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Cache: g.Cache, Observer: v.run.Outbound(), Logger: v.log}
+	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Cache: g.Cache, Observer: outbound.Join(v.run.Outbound(), v.incidents.Observer()), Logger: v.log}
 	if v.run.Metrics != nil {
 		o.Answered = v.run.Metrics.GatewayAnswered
 	}
