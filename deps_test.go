@@ -60,6 +60,8 @@ var rules = map[string]struct{ own, others []string }{
 	"outbound":                {own: []string{"", "engine", "engine/rules", "internal/breaker", "internal/ending", "internal/hold", "internal/sleep", "llm"}},
 	"gateway":                 {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/admit", "internal/failure", "internal/sampler", "llm", "outbound"}},
 	"incident":                {own: []string{"", "api", "internal/regular", "internal/sampler", "llm", "outbound"}},
+	"audit":                   {},
+	"audit/ledgerfile":        {own: []string{"", "audit", "llm", "outbound"}},
 	"telemetry":               {own: []string{"", "api", "engine", "internal/sleep", "llm", "outbound", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
 	"config": {
 		own: []string{
@@ -72,7 +74,7 @@ var rules = map[string]struct{ own, others []string }{
 	"client":        {own: []string{"api", "internal/ending", "internal/sleep"}},
 	"cmd/drawgate": {
 		own: []string{
-			"", "api", "client", "config", "engine", "gateway", "incident", "llm", "llm/simulator", "outbound", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
+			"", "api", "audit", "audit/ledgerfile", "client", "config", "engine", "gateway", "incident", "llm", "llm/simulator", "outbound", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty"),
 	},

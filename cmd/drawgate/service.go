@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/audit/ledgerfile"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/httplimit"
@@ -33,6 +34,7 @@ type service struct {
 
 	gateway   *gateway.Handler   // nil: there is none
 	incidents *incident.Recorder // of the gateway; nil as well
+	ledger    *ledgerfile.Writer // nil: there is none
 }
 
 // newService makes the parts. close closes them.
@@ -63,6 +65,9 @@ func (v *service) close() (err error) {
 	}
 	if v.incidents != nil {
 		err = v.incidents.Close()
+	}
+	if v.ledger != nil { // after the gateway: until then calls end
+		err = errors.Join(err, v.ledger.Close())
 	}
 	return errors.Join(err, v.run.Close())
 }
