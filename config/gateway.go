@@ -44,6 +44,7 @@ type Gateway struct {
 	Upstreams []Upstream // in the order of the file; names are unique
 	Keys      []VirtualKey
 	Prices    Prices
+	Incidents Incidents
 }
 
 // Ledger says where calls are written down, for drawgate audit. Without a Dir they are not.
@@ -158,6 +159,7 @@ func (g *Gateway) settings(d *decoder) []setting {
 		{"upstreams", func(e entry) { g.Upstreams = d.upstreams(e) }, upstreams},
 		{"keys", func(e entry) { g.Keys = d.virtualKeys(e) }, keys},
 		{"prices", func(e entry) { d.settings(e.value, "prices", "", g.Prices.settings(d)) }, settingsNode(g.Prices.settings(d))},
+		{"incidents", func(e entry) { d.settings(e.value, "incidents", "", g.Incidents.settings(d)) }, settingsNode(g.Incidents.settings(d))},
 	}
 }
 

@@ -15,6 +15,10 @@ type (
 		Upstreams map[string]upstream `json:"upstreams"          jsonschema:"minProperties=1" jsonschema_description:"Accounts of providers by name. The name is the first segment of callers' paths: http://gateway:7881/openai/v1."`
 		Keys      []virtualKey        `json:"keys"               jsonschema:"minItems=1" jsonschema_description:"Virtual keys: what callers show in place of a provider's key."`
 		Prices    *prices             `json:"prices,omitempty"`
+		Incidents *incidents          `json:"incidents,omitempty" jsonschema_description:"What is kept of calls that an upstream refused although the limits had allowed them."`
+	}
+	incidents struct {
+		File string `json:"file,omitempty" jsonschema:"maxLength=1024" jsonschema_description:"The file that they are appended to, one line of JSON each. Default: beside the SQLite store; none with another store."`
 	}
 	callLedger struct {
 		Dir string `json:"dir" jsonschema:"minLength=1" jsonschema_description:"The folder in which each gateway writes down what it reserved and what calls used, for drawgate audit. Several gateways can share it. Without it nothing is written."`

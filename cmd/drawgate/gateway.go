@@ -70,7 +70,7 @@ func (v *service) openGateway() (err error) {
 	if g.Listen == config.ListenOff {
 		return nil
 	}
-	observer := v.run.Outbound()
+	observer := outbound.Join(v.run.Outbound(), v.incidents.Observer())
 	if g.Ledger.Dir != "" {
 		if v.ledger, err = ledgerfile.Open(g.Ledger.Dir, &ledgerfile.Options{Logger: v.log}); err != nil {
 			return &exitError{exitConfig, err}
