@@ -1,13 +1,14 @@
 #!/bin/sh
-# Runs the sections named on the command line (a b c d e; all of them without one) in one go and writes new result files.
-# Environment: OUT (folder, default results), REPS (repetitions), ONLY (regexp of names), MAX_OTHER (cores that others may use).
+# Runs the sections named on the command line (a b c d e f; all of these without one; g) in one go and writes new result files.
+# Environment: OUT (folder, default results), REPS (repetitions), ONLY (regexp of names), MAX_OTHER (cores that others may use),
+# LITELLM (g: folder in which LiteLLM is installed).
 set -eu
 cd "$(dirname "$0")"
 # Above other work on the machine, where that is allowed.
 renice -n -10 -p $$ >/dev/null 2>&1 || true
 out=${OUT:-results}
 only=${ONLY:-.}
-set -- "${@:-a b c d e}"
+set -- "${@:-a b c d e f}"
 mkdir -p .bin "$out"
 go build -o .bin/ ./cmd/...
 for section in $*; do
@@ -35,6 +36,17 @@ for section in $*; do
     .bin/redisbench -mode acc -reps "${REPS:-3}" -only "$only" -out "$out/e-acc.jsonl"
     .bin/redisbench -mode stop -reps 1 -only "$only" -out "$out/e-stop.jsonl"
     .bin/redisbench -mode kill -reps 1 -only "$only" -out "$out/e-kill.jsonl"
+    ;;
+  f)
+    rm -f "$out/gateway/speed.jsonl" "$out/gateway/speed.txt"
+    (cd .. && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o benchmarks/.bin/drawgate ./cmd/drawgate)
+    .bin/gatewaybench -reps "${REPS:-7}" -only "$only" -max-other "${MAX_OTHER:-0.3}" -out "$out/gateway/speed.jsonl" -summary "$out/gateway/speed.txt"
+    ;;
+  g)
+    rm -f "$out/gateway/litellm.jsonl"
+    (cd .. && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o benchmarks/.bin/drawgate ./cmd/drawgate)
+    .bin/litellmbench -only "$only" -dir "${LITELLM:?the folder in which LiteLLM is installed}" -out "$out/gateway/litellm.jsonl"
+    .bin/litellmbench -show "$out/gateway/litellm.jsonl"
     ;;
   *)
     echo "no section $section" >&2

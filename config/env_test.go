@@ -213,8 +213,8 @@ func TestVariablesWithoutEffect(t *testing.T) {
 	}
 }
 
-// The variables of the breaker take precedence over the file, for all upstreams; what they do not set
-// stays as it is.
+// The variables of the breaker take precedence over the file, for all upstreams; what they do not
+// set stays as it is.
 //
 // req: C10
 func TestBreakerOfUpstreamsFromEnvironment(t *testing.T) {

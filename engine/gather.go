@@ -47,7 +47,7 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 		if err != nil {
 			return err
 		}
-		u := use{policy: p, variant: p.of(e.tenant(a.Tenant), a.Key, p.plain), costs: a.Costs}
+		u := use{policy: p, variant: p.of(e.tenant(a.Tenant), a.Key, p.plain).adapted(a), costs: a.Costs}
 		if len(a.Costs) == 1 && a.Costs[0].N == 1 && same(a.Costs[0].Unit, drawgate.UnitRequests) && has(p.plain, drawgate.UnitRequests) {
 			u.costs = nil // the rule's own costs need no merging
 		}

@@ -31,7 +31,24 @@ func (n *renewal) limiter(i int) *drawgate.Limiter {
 	if now := n.engine.state.Load(); now != n.state {
 		n.state, n.limiters = now, n.engine.recount(now, &n.request, n.asks)
 	}
+	if l := n.adapted(&n.asks[i]); l != nil {
+		return l
+	}
 	return n.limiters[i]
+}
+
+// adapted returns the limiter of a bucket that was asked for by name with [Ask.Adapt], or nil.
+func (n *renewal) adapted(bucket *drawgate.Ask) *drawgate.Limiter {
+	for k := range n.request.Asks {
+		a := &n.request.Asks[k]
+		if a.Adapt == nil || a.Policy != bucket.Limiter.Plan().Name() || drawgate.BoundedKey(a.Key) != bucket.Key || a.Tenant != bucket.Tenant {
+			continue
+		}
+		if p := n.state.policies[a.Policy]; p != nil {
+			return a.Adapt(p.of(n.engine.tenant(a.Tenant), a.Key, p.plain).own)
+		}
+	}
+	return nil
 }
 
 // recount returns the limiters by which a configuration counts the buckets of a take that began

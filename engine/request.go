@@ -56,6 +56,11 @@ type Ask struct {
 	Tenant string // "": the engine's own
 	Key    string
 	Costs  []drawgate.Cost // none means one request
+
+	// Adapt returns the limiter that counts the ask in the place of the policy's, before each
+	// attempt of the take: one that was made from it with [drawgate.Limiter.With], whose policy has
+	// lower amounts. nil changes nothing.
+	Adapt func(*drawgate.Limiter) *drawgate.Limiter
 }
 
 // Result answers a Request.

@@ -24,6 +24,14 @@ func (v *variant) limiter(shadow bool) *drawgate.Limiter {
 	return v.own
 }
 
+// adapted returns v with the limiter that counts an ask. Shadows stay as they are.
+func (v *variant) adapted(a *Ask) *variant {
+	if a.Adapt == nil {
+		return v
+	}
+	return &variant{own: a.Adapt(v.own), shadow: v.shadow}
+}
+
 // variants makes variants of a policy, each once.
 type variants struct {
 	base   *drawgate.Limiter

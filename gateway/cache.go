@@ -140,7 +140,7 @@ func (k *keep) add(piece []byte) {
 
 // store keeps what was collected, if it is whole.
 func (x *exchange) store(k *keep, c *call, resp *http.Response) {
-	if k.full || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != "" {
+	if k.full || resp.StatusCode != http.StatusOK || !plain(resp) {
 		return
 	}
 	s := x.up.config.Profile.NewStream(c.Call)

@@ -44,10 +44,14 @@ type Upstream struct {
 
 // Model says how calls of some models are counted, and what may take their place.
 type Model struct {
-	Name      string   // exact, or "prefix*"; "*" is any
-	Policy    string   // of the engine
-	Fallbacks []string // models that are tried in this order while the quota is exhausted; each is counted by its own entry
-	Cache     Cache
+	Name   string // exact, or "prefix*"; "*" is any
+	Policy string // of the engine
+	Cache  Cache
+
+	// Fallbacks are tried in this order while the quota is exhausted: models of the same upstream,
+	// or "upstream/model" of another one with the same profile. A name whose first segment is an
+	// upstream's is of that one. Each is counted by its own entry.
+	Fallbacks []string
 }
 
 // Cache says which answers are kept, for calls that are the same byte for byte.
@@ -100,6 +104,7 @@ func (c *Config) check() error {
 		names[u.Name] = true
 		errs = append(errs, u.check())
 	}
+	errs = append(errs, c.checkFallbacks()...)
 	names = map[string]bool{}
 	sums := map[[sha256.Size]byte]string{{}: ""}
 	for i := range c.Keys {
@@ -138,10 +143,44 @@ func (u *Upstream) check() error {
 		if m.Name == "" || m.Policy == "" {
 			return fmt.Errorf("gateway: upstream %q: model %d needs a name and a policy", u.Name, i+1)
 		}
-		for _, f := range m.Fallbacks {
-			if u.model(f) == nil {
-				return fmt.Errorf("gateway: upstream %q: model %q falls back to %q, which none of its models fits: add one, so that it is counted", u.Name, m.Name, f)
+	}
+	return nil
+}
+
+// checkFallbacks returns the mistakes of what models fall back to.
+func (c *Config) checkFallbacks() (errs []error) {
+	for i := range c.Upstreams {
+		u := &c.Upstreams[i]
+		for k := range u.Models {
+			for _, f := range u.Models[k].Fallbacks {
+				name, model := c.fallback(u.Name, f)
+				switch to := c.upstream(name); {
+				case model == "" || to.model(model) == nil:
+					errs = append(errs, fmt.Errorf("gateway: upstream %q: model %q falls back to %q, which no model of upstream %q fits: add one, so that it is counted",
+						u.Name, u.Models[k].Name, f, name))
+				case u.Profile != nil && to.Profile != nil && to.Profile.Name != u.Profile.Name:
+					errs = append(errs, fmt.Errorf("gateway: upstream %q: model %q falls back to %q, but upstream %q has the profile %q and not %q: calls are not translated",
+						u.Name, u.Models[k].Name, f, name, to.Profile.Name, u.Profile.Name))
+				}
 			}
+		}
+	}
+	return errs
+}
+
+// fallback returns the upstream and the model that a fallback of an upstream means.
+func (c *Config) fallback(upstream, name string) (to, model string) {
+	if to, model, ok := strings.Cut(name, "/"); ok && c.upstream(to) != nil {
+		return to, model
+	}
+	return upstream, name
+}
+
+// upstream returns the upstream of this name, or nil.
+func (c *Config) upstream(name string) *Upstream {
+	for i := range c.Upstreams {
+		if c.Upstreams[i].Name == name {
+			return &c.Upstreams[i]
 		}
 	}
 	return nil

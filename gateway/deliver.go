@@ -27,9 +27,16 @@ var pieces = sync.Pool{New: func() any { b := make([]byte, pieceSize); return &b
 func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 	defer resp.Body.Close() //nolint:errcheck // what was delivered is what counts
 	x.result = resultOf(c, resp.StatusCode)
+	x.forget(c)
 	if resp.StatusCode == http.StatusUnauthorized {
 		x.h.warn("the provider refuses the key of the upstream: look at its key_env or key_file", "upstream", x.up.config.Name)
 		x.refuse(&refusal{kind: llm.Lost, message: "the provider refused the key of this gateway: tell whoever runs it"})
+		return
+	}
+	if resp.StatusCode < http.StatusOK || c.entry != nil && resp.StatusCode >= http.StatusMultipleChoices && resp.StatusCode < http.StatusBadRequest {
+		// A caller that follows would take its key and its prompt elsewhere.
+		x.h.warn("the upstream does not answer, or sends callers elsewhere: look at its url", "upstream", x.up.config.Name, "status", resp.StatusCode)
+		x.refuse(&refusal{kind: llm.Lost, message: "the answer of " + x.up.config.Name + " cannot be passed on: tell whoever runs this gateway"})
 		return
 	}
 	h := x.w.Header()
@@ -39,7 +46,7 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 		return
 	}
 	f := (*usageFilter)(nil)
-	if c.filter && resp.StatusCode == http.StatusOK && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") && resp.Header.Get("Content-Encoding") == "" {
+	if c.filter && resp.StatusCode == http.StatusOK && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") && plain(resp) {
 		f = &usageFilter{}
 		h.Del("Content-Length")
 	}
@@ -60,10 +67,17 @@ func resultOf(c *call, status int) string {
 	switch {
 	case status >= http.StatusBadRequest:
 		return ResultError
-	case c.other:
+	case c.label != "":
 		return ResultOtherModel
 	}
 	return ResultAnswered
+}
+
+// forget lets go of a request that is not sent again, before an answer that may take an hour.
+func (x *exchange) forget(c *call) {
+	c.body = nil
+	x.h.bodies.Add(-x.size)
+	x.size = 0
 }
 
 // answerHeader sets the headers of an answer.
@@ -82,14 +96,19 @@ func (x *exchange) answerHeader(h http.Header, c *call, resp *http.Response) {
 	}
 	x.h.headers.Append(h, &x.ask.decision)
 	h.Set(HeaderQueued, strconv.FormatInt(x.ask.queued.Milliseconds(), 10))
-	if c.other {
-		h.Set(HeaderModel, c.Model)
+	if c.label != "" {
+		h.Set(HeaderModel, c.label)
 	}
 }
 
-// deliverError passes an error on. Some quote the key.
+// deliverError passes an error on. Some quote the key: one that is compressed, though we asked for
+// it as it is, passes without its text.
 func (x *exchange) deliverError(resp *http.Response) {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // what was read of it is enough
+	if !plain(resp) {
+		body = nil
+		x.w.Header().Del("Content-Encoding")
+	}
 	if secret := []byte(x.up.config.Key); len(secret) > 0 {
 		body = bytes.ReplaceAll(body, secret, []byte("(secret)"))
 	}
@@ -99,6 +118,12 @@ func (x *exchange) deliverError(resp *http.Response) {
 	if x.r.Method != http.MethodHead {
 		_, _ = x.w.Write(body) // whoever has left needs no answer
 	}
+}
+
+// plain reports whether an answer is not compressed.
+func plain(resp *http.Response) bool {
+	enc := resp.Header.Get("Content-Encoding")
+	return enc == "" || strings.EqualFold(enc, "identity")
 }
 
 // errCaller is what writing to the caller failed with.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -39,11 +40,12 @@ type exchange struct {
 type call struct {
 	*llm.Call
 
+	up     *upstream
 	path   string // of the URL, without the upstream's name; as the caller escaped it
 	body   []byte
 	entry  *Model // how it is counted; nil: it is not
 	filter bool   // the usage was asked for on the caller's behalf: leave it out of the stream
-	other  bool   // another model than the caller asked for
+	label  string // the model that it is of, if the caller asked for another one
 }
 
 // ServeHTTP implements http.Handler.
@@ -61,7 +63,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.unknownPath(name)
 		return
 	}
-	defer func() { h.bodies.Add(-x.size) }()
+	defer x.release()
 	x.serve("/" + rest) //nolint:contextcheck // it is that of x.r
 }
 
@@ -94,7 +96,7 @@ func (x *exchange) serve(path string) {
 		x.refuse(why)
 		return
 	}
-	c, why := x.parse(path, body)
+	c, why := x.parse(x.up, path, body)
 	if why != nil {
 		x.refuse(why)
 		return
@@ -131,10 +133,16 @@ func (x *exchange) options(escaped string) *refusal {
 		if !ok {
 			return &refusal{kind: llm.BadRequest, message: HeaderTimeout + " must be a number of seconds, or a duration such as 1m30s"}
 		}
-		x.wait = min(d, x.wait)
+		if x.wait = min(d, x.wait); x.wait < leastWait {
+			x.wait = 0
+		}
 	}
 	return nil
 }
+
+// leastWait is the shortest wait in the queue. Within a shorter one the store might not answer, and
+// would be taken for unavailable.
+const leastWait = 50 * time.Millisecond
 
 // parseTimeout reads seconds, or a duration.
 func parseTimeout(text string) (time.Duration, bool) {
@@ -170,12 +178,13 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 		x.discard()
 		return nil, x.tooLarge()
 	}
-	if !x.reserve() {
-		return nil, &refusal{kind: llm.Overloaded, message: "too many large requests are being served: try again later", after: time.Second}
-	}
 	var b bytes.Buffer
 	b.Grow(int(min(max(x.r.ContentLength, 0)+bytes.MinRead, firstBuffer)))
-	switch n, err := b.ReadFrom(io.LimitReader(&steady{x, readTimeout, time.Now().Add(readWhole)}, most+1)); {
+	switch n, err := b.ReadFrom(io.LimitReader(&reserving{x, &steady{x, readTimeout, time.Now().Add(readWhole)}}, most+1)); {
+	case errors.Is(err, errFull):
+		x.release()
+		x.discard()
+		return nil, &refusal{kind: llm.Overloaded, message: "too many large requests wait for their answers: try again later", after: time.Second}
 	case err != nil:
 		return nil, &refusal{kind: llm.BadRequest, message: "the request could not be read to its end: it was cut off, or came too slowly"}
 	case n > most:
@@ -183,18 +192,33 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 		return nil, x.tooLarge()
 	}
 	_ = x.rc.SetReadDeadline(time.Time{}) // from here on only its caller's leaving is read
-	x.h.bodies.Add(int64(b.Len()) - x.size)
-	x.size = int64(b.Len())
 	return b.Bytes(), nil
 }
 
-// reserve reserves memory for the request: as much as it may have, until it was read.
-func (x *exchange) reserve() bool {
-	x.size = x.r.ContentLength
-	if x.size < 0 {
-		x.size = x.h.opts.MaxBody
+// errFull is that all requests together have too many bytes.
+var errFull = errors.New("gateway: too many bytes of requests")
+
+// reserving reserves memory for a request as it comes: one that comes slowly, or not at all, takes
+// none from the others.
+type reserving struct {
+	x *exchange
+	r io.Reader
+}
+
+// Read implements io.Reader.
+func (v *reserving) Read(p []byte) (int, error) {
+	n, err := v.r.Read(p)
+	v.x.size += int64(n)
+	if v.x.h.bodies.Add(int64(n)) > v.x.h.opts.Bodies {
+		return n, errFull
 	}
-	return x.h.bodies.Add(x.size) <= x.h.opts.Bodies
+	return n, err
+}
+
+// release gives the memory of the request back.
+func (x *exchange) release() {
+	x.h.bodies.Add(-x.size)
+	x.size = 0
 }
 
 // steady reads a request that has to keep coming.
@@ -228,20 +252,20 @@ func (x *exchange) tooLarge() *refusal {
 	return &refusal{kind: llm.TooLarge, message: fmt.Sprintf("the request is larger than the %d bytes that this gateway reads: make it shorter, or have gateway.max_body raised", x.h.opts.MaxBody)}
 }
 
-// parse reads what a request asks for, and finds out how it is counted.
-func (x *exchange) parse(path string, body []byte) (*call, *refusal) {
+// parse reads what a request asks an upstream for, and finds out how it is counted.
+func (x *exchange) parse(up *upstream, path string, body []byte) (*call, *refusal) {
 	plain, err := url.PathUnescape(path)
 	if err != nil {
 		return nil, &refusal{kind: llm.BadRequest, message: "the path is not valid"}
 	}
-	p := x.up.config.Profile
-	parsed, err := p.Parse(x.r.Method, plain, x.r.Header, body)
+	parsed, err := up.config.Profile.Parse(x.r.Method, plain, x.r.Header, body)
 	if err != nil {
 		return nil, &refusal{kind: llm.BadRequest, message: err.Error()}
 	}
-	c := &call{Call: parsed, path: path, body: body}
+	parsed.Owner = "" // the upstream's: headers that choose another one are not passed on
+	c := &call{Call: parsed, up: up, path: path, body: body}
 	if parsed.Operation == llm.OpOther {
-		if !x.up.config.Others && !lists(x.r.Method, plain) {
+		if !up.config.Others && !lists(x.r.Method, plain) {
 			return nil, &refusal{kind: llm.NotFound, message: "this gateway does not pass on " + x.r.Method + " calls of this path: nothing would count them"}
 		}
 		return c, nil
@@ -262,9 +286,10 @@ func (x *exchange) route(c *call) *refusal {
 	if c.Model == "" {
 		return &refusal{kind: llm.BadRequest, message: "the call does not name its model"}
 	}
-	c.entry = x.up.config.model(c.Model)
-	if c.entry == nil || !x.key.may(x.up.config.Name, c.Model) {
-		return &refusal{kind: llm.NotFound, message: fmt.Sprintf("there is no model %.80q for this key at %s", c.Model, x.up.config.Name)}
+	up := c.up.config
+	c.entry = up.model(c.Model)
+	if c.entry == nil || !x.key.may(up.Name, c.Model) {
+		return &refusal{kind: llm.NotFound, message: fmt.Sprintf("there is no model %.80q for this key at %s", c.Model, up.Name)}
 	}
 	if !c.NeedsUsage() {
 		return nil
@@ -277,23 +302,29 @@ func (x *exchange) route(c *call) *refusal {
 	return nil
 }
 
-// as returns the call for another model, or nil if this key may not use that.
-func (x *exchange) as(c *call, model string) *call {
+// as returns the call for a fallback, or nil if this key may not use that.
+func (x *exchange) as(c *call, fallback string) *call {
+	name, model := x.state.config.fallback(c.up.config.Name, fallback)
+	up := x.state.upstreams[name]
 	// The usage may have been asked for in the body, so the call is read again.
-	again, why := x.parse(c.path, c.body)
-	if why != nil {
+	plain, _ := url.PathUnescape(c.path) // it was before
+	again, err := up.config.Profile.Parse(x.r.Method, plain, x.r.Header, c.body)
+	if err != nil {
 		return nil
 	}
 	newPath, body, err := again.WithModel(c.path, c.body, model)
 	if err != nil {
-		x.h.warn("a call cannot be made of another model", "upstream", x.up.config.Name, "model", model, "error", err)
+		x.h.warn("a call cannot be made of another model", "upstream", up.config.Name, "model", model, "error", err)
 		return nil
 	}
-	other, why := x.parse(newPath, body)
+	other, why := x.parse(up, newPath, body)
 	if why != nil {
 		return nil
 	}
-	other.filter, other.other = c.filter, true
+	other.filter, other.label = c.filter, model
+	if up != c.up {
+		other.label = name + "/" + model
+	}
 	return other
 }
 

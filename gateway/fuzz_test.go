@@ -139,7 +139,7 @@ func FuzzRequest(f *testing.F) {
 		if why != nil {
 			return
 		}
-		c, why := x.parse("/"+rest, data)
+		c, why := x.parse(x.up, "/"+rest, data)
 		if why != nil {
 			return
 		}

@@ -24,15 +24,15 @@ type Options struct {
 	// decompress answers.
 	Base     http.RoundTripper
 	MaxBody  int64         // largest request in bytes; 0 means 32 MiB
-	Bodies   int64         // bytes of all requests that are being served, beyond which more are refused; 0 means 1 GiB
+	Bodies   int64         // bytes of all requests whose answers have not begun, beyond which more are refused; 0 means 1 GiB
 	Wait     time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 60s
 	Cache    int64         // bytes of answers that are kept, of all upstreams; 0 means 64 MiB
 	TLS      *tls.Config   // for [Handler.Serve]; nil serves without TLS
 	Drain    time.Duration // how long running answers may take when Serve stops; 0 means 30s
 	Observer *outbound.Observer
-	// Answered is told how a call that a quota counts was answered: one of the results below. model
-	// is the [Model] that the call was meant for, as the configuration names it. It is called on the
-	// caller's path, by many goroutines at once; may be nil.
+	// Answered is called with how a call that a quota counts was answered: one of the results
+	// below. model is the [Model] that the call was meant for, as the configuration names it. It
+	// runs on the caller's path, in many goroutines at once; may be nil.
 	Answered func(upstream, model, result string)
 	Logger   *slog.Logger // nil discards
 }
@@ -65,7 +65,7 @@ type Handler struct {
 	cache   *cache
 	headers *httplimit.Headers
 	logged  sampler.Sampler
-	bodies  atomic.Int64 // bytes of the requests that are being served
+	bodies  atomic.Int64 // bytes of the requests whose answers have not begun
 
 	own  *http.Transport // nil: Options had one
 	life context.Context //nolint:containedctx // ends waits in the queue when the handler stops
@@ -118,7 +118,8 @@ func newBase() *http.Transport {
 		IdleConnTimeout:       90 * time.Second,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // answers pass as they are
+		WriteBufferSize:       16 << 10, // most prompts go out with their headers in one piece
+		DisableCompression:    true,     // answers pass as they are
 	}
 }
 

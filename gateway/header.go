@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"crypto/sha256"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/textproto"
@@ -17,7 +18,7 @@ const (
 	HeaderPriority = "Drawgate-Priority"  // 0 to 9, at most the key's
 	HeaderTimeout  = "Drawgate-Timeout"   // longest wait in the queue: seconds, or a duration such as 1m30s; 0 for none
 	HeaderCache    = "Drawgate-Cache"     // CacheHit or CacheStale: the answer is from the cache
-	HeaderModel    = "Drawgate-Model"     // the model that answered in place of the one that was asked for
+	HeaderModel    = "Drawgate-Model"     // the model that answered in place of the one that was asked for; upstream/model if it is of another upstream
 	HeaderQueued   = "Drawgate-Queued-Ms" // how long the call waited to be granted, in milliseconds
 )
 
@@ -39,7 +40,7 @@ var credentials = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-
 // quota is used, or let a request do something else than its path and method say.
 var private = []string{
 	"Openai-Organization", "Openai-Project", "X-Goog-User-Project",
-	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via", "X-Http-Method-Override", "X-Method-Override",
+	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via", "X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
 	"X-Goog-Fieldmask", "Accept-Encoding", "Expect", "Content-Length", "Host", HeaderPriority, HeaderTimeout,
 }
 
@@ -60,9 +61,9 @@ func remove(h http.Header, lists ...[]string) {
 	}
 }
 
-// withoutKeys returns the headers without keys.
+// withoutKeys returns the headers without keys. It shares their values with h.
 func withoutKeys(h http.Header) http.Header {
-	h = h.Clone()
+	h = maps.Clone(h)
 	for _, name := range credentials {
 		delete(h, name)
 	}

@@ -76,6 +76,15 @@ func generous() drawgate.Policy {
 	return p
 }
 
+// hourly is generous with windows that are longer than a test takes on any machine.
+func hourly() drawgate.Policy {
+	p := generous()
+	for i := range p.Limits {
+		p.Limits[i].Window = time.Hour
+	}
+	return p
+}
+
 // setup is what a test may change before a bench is made.
 type setup struct {
 	policies []drawgate.Policy // beside "upstream", which is generous unless it is here
@@ -299,6 +308,18 @@ func (b *bench) until(what string, done func() bool) {
 // used returns what is used of a policy's limits for a key, by their names, with what is held.
 func (b *bench) used(policy, key string) map[string]int64 {
 	b.Helper()
+	st := b.status(policy, key)
+	info, _ := b.engine.Policy(policy)
+	all := map[string]int64{}
+	for i, s := range st.States {
+		all[info.Policy.Limits[i].Name] = s.Used
+	}
+	return all
+}
+
+// status returns the state of a policy's bucket.
+func (b *bench) status(policy, key string) drawgate.Status {
+	b.Helper()
 	info, ok := b.engine.Policy(policy)
 	if !ok {
 		b.Fatalf("there is no policy %q", policy)
@@ -311,11 +332,7 @@ func (b *bench) used(policy, key string) map[string]int64 {
 	if err != nil {
 		b.Fatal(err)
 	}
-	all := map[string]int64{}
-	for i, s := range st.States {
-		all[info.Policy.Limits[i].Name] = s.Used
-	}
-	return all
+	return st
 }
 
 // last returns the provider's record of the last call.

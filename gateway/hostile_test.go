@@ -98,6 +98,36 @@ func TestManyLargeRequests(t *testing.T) {
 	})
 }
 
+// TestSlowUploads: requests that have not come yet take no memory from the others, whatever length
+// they announce, or none.
+//
+// req: C12
+func TestSlowUploads(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	inBubble(t, func(s *setup) { s.options.MaxBody, s.options.Bodies = size, 2*size }, func(t *testing.T, b *bench) {
+		var group sync.WaitGroup
+		var open []*io.PipeWriter
+		for i := range 8 {
+			from, to := io.Pipe()
+			open = append(open, to)
+			r := b.request(t.Context(), "openai", false, "")
+			if r.Body, r.ContentLength = from, size; i%2 == 0 {
+				r.ContentLength = -1
+			}
+			group.Go(func() { b.do(r) })
+		}
+		synctest.Wait()
+		if got := b.call("openai", false, "Hello!"); got.status != http.StatusOK {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+		for _, to := range open {
+			to.Close()
+		}
+		group.Wait()
+	})
+}
+
 // TestCompressionBombs: a compressed request is refused unread, and a compressed answer passes as
 // it is, without being unpacked here.
 //
@@ -144,6 +174,7 @@ func TestStrangeAnswers(t *testing.T) {
 		"<html>a page</html>", `{"choices":[{"message":{"content":"` + strings.Repeat("x", 1<<20),
 	}
 	b := newBench(t, func(s *setup) {
+		s.policies = append(s.policies, hourly())
 		s.config.Upstreams[0].Breaker = outbound.Breaker{Failures: -1}
 		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
@@ -176,7 +207,7 @@ func TestStrangeAnswers(t *testing.T) {
 func TestManyStreams(t *testing.T) {
 	t.Parallel()
 	const streams = 400
-	b := newBench(t, nil)
+	b := newBench(t, func(s *setup) { s.policies = append(s.policies, hourly()) })
 	first := b.call("openai", true, "Hello!\nsimulate: output=100")
 	var group sync.WaitGroup
 	limit := make(chan struct{}, 40)

@@ -12,8 +12,8 @@ import (
 // ladder makes a call that is counted, or gives what it can instead: an answer from the cache, one
 // that is too old while the quota is exhausted, another model's, a place in the queue, a refusal.
 func (x *exchange) ladder(c *call, body []byte) {
-	if told := x.h.opts.Answered; told != nil {
-		defer func() { told(x.up.config.Name, c.entry.Name, x.result) }()
+	if answered := x.h.opts.Answered; answered != nil {
+		defer func() { answered(c.up.config.Name, c.entry.Name, x.result) }()
 	}
 	var k *keep
 	var old *answer
@@ -54,19 +54,22 @@ func (x *exchange) instead(c *call, k *keep, old *answer) bool {
 		x.cached(old, CacheStale)
 		return true
 	}
-	for _, model := range c.entry.Fallbacks {
-		other := x.as(c, model)
+	for _, name := range c.entry.Fallbacks {
+		other := x.as(c, name)
 		if other == nil {
 			continue
 		}
-		if got, failed := x.send(other, 0); !exhausted(got, failed) {
+		x.up = other.up // which answers from here on
+		got, failed := x.send(other, 0)
+		if failed == nil && got.StatusCode < http.StatusBadRequest {
 			drop(resp)
-			x.end(other, nil, got, failed)
+			c.body = nil
+			x.deliver(other, got, nil)
 			return true
-		} else {
-			drop(got)
 		}
+		drop(got) // whatever is wrong with it is not wrong with the model that was asked for
 	}
+	x.up = c.up
 	if resp != nil { // it was sent, and refused by the provider: the queue does not help it
 		x.deliver(c, resp, nil)
 		return true
@@ -92,7 +95,7 @@ func exhausted(resp *http.Response, err error) bool {
 	if err == nil {
 		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == statusOverloaded
 	}
-	for _, e := range []error{drawgate.ErrLimited, drawgate.ErrQueueFull, drawgate.ErrDeadline, drawgate.ErrStoreUnavailable, outbound.ErrCircuitOpen} {
+	for _, e := range []error{drawgate.ErrLimited, drawgate.ErrQueueFull, drawgate.ErrDeadline, drawgate.ErrStoreUnavailable, outbound.ErrCircuitOpen, outbound.ErrNotOffered} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -37,6 +37,8 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 		return &refusal{kind: llm.TooLarge, message: err.Error()}, true
 	case errors.Is(err, outbound.ErrNoPrice):
 		return &refusal{kind: llm.NotFound, message: "this model has no price, and calls are limited by what they cost: have it added to gateway.prices"}, true
+	case errors.Is(err, outbound.ErrNotOffered):
+		return &refusal{kind: llm.NotFound, message: strings.TrimPrefix(err.Error(), "outbound: ")}, true
 	case errors.Is(err, errStopping):
 		return &refusal{kind: llm.Unavailable, message: errStopping.Error(), after: time.Second}, true
 	case errors.Is(err, outbound.ErrLate):
@@ -64,13 +66,14 @@ func limited(err error) *refusal {
 		after, _ = admit.RetryAfter(d)
 	}
 	text := strings.TrimPrefix(err.Error(), "outbound: ")
-	switch failure.Of(err) {
+	kind := failure.Of(err)
+	if d != nil && d.Reason == drawgate.Unavailable && (kind == failure.Limited || kind == failure.TimedOut) {
+		return &refusal{kind: llm.Unavailable, message: text, after: max(after, time.Second), decision: d}
+	}
+	switch kind {
 	case failure.NeverFits:
 		return &refusal{kind: llm.BadRequest, message: text + ": make the prompt or its max_tokens smaller", decision: d}
 	case failure.Limited:
-		if d != nil && d.Reason == drawgate.Unavailable {
-			return &refusal{kind: llm.Unavailable, message: text, after: max(after, time.Second), decision: d}
-		}
 		return &refusal{kind: llm.RateLimited, message: text, after: after, decision: d}
 	case failure.TimedOut:
 		return &refusal{kind: llm.RateLimited, message: text, after: max(after, time.Second), decision: d}

@@ -107,7 +107,7 @@ func TestKeyHeader(t *testing.T) {
 func TestVersionsOfAModel(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(s *setup) {
-		s.policies = append(s.policies, drawgate.Policy{Name: "mini", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 100, time.Minute)}})
+		s.policies = append(s.policies, hourly(), drawgate.Policy{Name: "mini", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 100, time.Hour)}})
 		s.config.Upstreams[0].Models = []gateway.Model{{Name: "gpt-4.1-mini", Policy: "mini"}, {Name: "gpt-4*", Policy: "upstream"}, {Name: "ft:*", Policy: "upstream"}}
 		s.config.Upstreams[1].Models = []gateway.Model{{Name: "claude-sonnet-4-5", Policy: "mini"}}
 	})
@@ -129,9 +129,9 @@ func TestVersionsOfAModel(t *testing.T) {
 	}
 }
 
-// TestModelThatIsNotOffered: a caller who asks for a model that the provider does not offer to the
-// account closes nothing for the others.
-func TestModelThatIsNotOffered(t *testing.T) {
+// TestModelThatIsNotOfferedClosesNothing: a caller who asks for a model that the provider does not
+// offer to the account closes nothing for the others.
+func TestModelThatIsNotOfferedClosesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(s *setup) {
 		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -146,15 +146,15 @@ func TestModelThatIsNotOffered(t *testing.T) {
 	for _, c := range []struct {
 		model string
 		want  int
-	}{{"gemini-2.5-pro", http.StatusTooManyRequests}, {"gemini-2.5-flash", http.StatusOK}, {"gemini-2.5-pro", http.StatusTooManyRequests}} {
+	}{{"gemini-2.5-pro", http.StatusTooManyRequests}, {"gemini-2.5-flash", http.StatusOK}, {"gemini-2.5-pro", http.StatusNotFound}} {
 		got := b.do(b.raw(t.Context(), http.MethodPost, "/gemini/v1beta/models/"+c.model+":generateContent", `{"contents":[]}`, "X-Goog-Api-Key: "+alice, gateway.HeaderTimeout+": 0"))
 		if got.status != c.want {
 			t.Errorf("%s: got %d %s, want %d", c.model, got.status, got.body, c.want)
 		}
 		b.settled()
 	}
-	if n := b.used("upstream", "account")["rpm"]; n != 3 {
-		t.Errorf("%d requests counted, want 3", n)
+	if n := b.used("upstream", "account")["rpm"]; n != 2 {
+		t.Errorf("%d requests counted, want 2", n)
 	}
 }
 
@@ -190,13 +190,17 @@ func TestMistakesInAConfiguration(t *testing.T) {
 		"a fallback": func(c *gateway.Config) {
 			c.Upstreams[0].Models[0] = gateway.Model{Name: "a", Policy: "p", Fallbacks: []string{"b"}}
 		},
-		"many retries":  func(c *gateway.Config) { c.Upstreams[0].Retries = 11 },
-		"two upstreams": func(c *gateway.Config) { c.Upstreams = append(c.Upstreams, c.Upstreams[0]) },
-		"no key's name": func(c *gateway.Config) { c.Keys[0].Name = "" },
-		"no key's sum":  func(c *gateway.Config) { c.Keys[0].Sum = [32]byte{} },
-		"the same key":  func(c *gateway.Config) { c.Keys[1].Sum = c.Keys[0].Sum },
-		"the same name": func(c *gateway.Config) { c.Keys[1].Name = c.Keys[0].Name },
-		"a key's rank":  func(c *gateway.Config) { c.Keys[0].Priority = drawgate.MaxPriority + 1 },
+		"a fallback of another profile": func(c *gateway.Config) {
+			c.Upstreams[0].Models[0].Fallbacks = []string{"anthropic/claude-sonnet-4-5"}
+		},
+		"a fallback without a model": func(c *gateway.Config) { c.Upstreams[0].Models[0].Fallbacks = []string{"openai/"} },
+		"many retries":               func(c *gateway.Config) { c.Upstreams[0].Retries = 11 },
+		"two upstreams":              func(c *gateway.Config) { c.Upstreams = append(c.Upstreams, c.Upstreams[0]) },
+		"no key's name":              func(c *gateway.Config) { c.Keys[0].Name = "" },
+		"no key's sum":               func(c *gateway.Config) { c.Keys[0].Sum = [32]byte{} },
+		"the same key":               func(c *gateway.Config) { c.Keys[1].Sum = c.Keys[0].Sum },
+		"the same name":              func(c *gateway.Config) { c.Keys[1].Name = c.Keys[0].Name },
+		"a key's rank":               func(c *gateway.Config) { c.Keys[0].Priority = drawgate.MaxPriority + 1 },
 		"a secret URL": func(c *gateway.Config) {
 			u := *c.Upstreams[0].URL
 			u.RawQuery = "key=" + upstreamKey

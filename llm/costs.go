@@ -86,9 +86,9 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 	if c.Operation == OpOther {
 		return p.Admission(c, held)
 	}
-	input, counted := held.Input, held.Input
+	input := settledInput(c, held, u)
+	counted := input
 	if u.InputKnown {
-		input, counted = u.Input, u.Input
 		if f := p.Family(c.Model); !f.CacheReads {
 			counted = max(0, counted-max(0, u.CacheRead))
 		}
@@ -112,6 +112,18 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 		costs = append(costs, drawgate.Units(unit, min(max(n, 0), maxAmount)))
 	}
 	return costs
+}
+
+// settledInput returns the tokens of a call's prompt, as far as they are known. What the provider
+// told of a prompt that searches make longer is not all of it until the answer has ended.
+func settledInput(c *Call, held Estimate, u Usage) int64 {
+	switch {
+	case !u.InputKnown:
+		return held.Input
+	case c.Searches > 0 && !u.Final:
+		return max(held.Input, u.Input)
+	}
+	return u.Input
 }
 
 // settledOutput returns the tokens of a call's answers, as far as they are known.

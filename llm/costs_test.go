@@ -267,3 +267,39 @@ func TestOtherModelsAreNoVersions(t *testing.T) {
 		}
 	}
 }
+
+// TestPricesOfTunedModels: a fine-tuned model does not cost what the model does that it is made of.
+func TestPricesOfTunedModels(t *testing.T) {
+	t.Parallel()
+	p := llm.OpenAI()
+	c := &llm.Call{Operation: llm.OpChat, Model: "ft:gpt-4o-2024-08-06:acme::1", Family: p.Family("ft:gpt-4o-2024-08-06:acme::1").Name}
+	prices := llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 1_000_000}}}
+	if _, _, err := prices.Hold(c, llm.Estimate{Input: 1}); err == nil {
+		t.Error("it costs what gpt-4o does, want an error")
+	}
+	for _, name := range []string{"ft:gpt-4o", "ft:gpt-4o-2024-08-06", c.Model} {
+		prices.Models = map[string]llm.Price{name: {Input: 3_000_000}}
+		if _, micros, err := prices.Hold(c, llm.Estimate{Input: 1}); err != nil || micros != 3 {
+			t.Errorf("with a price of %s: %d, %v, want 3", name, micros, err)
+		}
+	}
+}
+
+// TestSearchesOfCutStreams: what a stream told first of its prompt is not all of it if the model
+// searches: the results are told at the end.
+func TestSearchesOfCutStreams(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "anthropic")
+	start := "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":20,\"output_tokens\":1}}}\n\n"
+	end := "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"input_tokens\":9000,\"output_tokens\":5}}\n\ndata: {\"type\":\"message_stop\"}\n\n"
+	held := llm.Estimate{Input: 10_000, Output: 100}
+	for tool, want := range map[string][2]int64{"web_search_20250305": {10_000, 9000}, "custom": {20, 9000}} {
+		c := parse(t, p, "/v1/messages", `{"stream":true,"messages":[],"tools":[{"type":"`+tool+`","name":"x"}]}`)
+		for i, text := range []string{start, start + end} {
+			s := read(p, c, text)
+			if got := p.Settlement(c, held, s.Usage()); got[1].N != want[i] {
+				t.Errorf("%s after %q: settled with %v, want %d input tokens", tool, text, got, want[i])
+			}
+		}
+	}
+}

@@ -80,16 +80,18 @@ func (c *Call) WithModel(path string, body []byte, model string) (newPath string
 const modelChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:@/"
 
 // withModel replaces the model in a path that has one: /models/{model}:{operation} of Gemini, and
-// Azure's /deployments/{deployment}/.
+// those of modelPaths.
 func withModel(path, model string) (string, bool) {
 	if before, rest, ok := strings.Cut(path, "/models/"); ok {
 		if i := strings.LastIndexByte(rest, ':'); i >= 0 {
 			return before + "/models/" + model + rest[i:], true
 		}
 	}
-	if before, rest, ok := strings.Cut(path, "/deployments/"); ok {
-		if i := strings.IndexByte(rest, '/'); i >= 0 {
-			return before + "/deployments/" + model + rest[i:], true
+	for _, p := range modelPaths {
+		if before, rest, ok := strings.Cut(path, p); ok {
+			if i := strings.IndexByte(rest, '/'); i >= 0 {
+				return before + p + model + rest[i:], true
+			}
 		}
 	}
 	return path, false

@@ -171,40 +171,62 @@ func (s *scanner) enter(n *node, rest role) {
 
 // write reads the next piece.
 func (s *scanner) write(p []byte) error {
+	for len(p) > 0 {
+		n, err := s.writeValue(p)
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// writeValue reads the next piece, but not beyond the byte that ends the value, and returns how
+// many bytes it has read.
+func (s *scanner) writeValue(p []byte) (n int, err error) {
 	for i := 0; i < len(p); i++ {
 		if s.state == inString && s.nPart == 0 && s.high == 0 {
 			if n := s.plain(p[i:]); n > 0 {
 				i += n
 				s.offset += int64(n)
 				if i == len(p) {
-					return nil
+					return i, nil
 				}
 			}
 		}
 		again, err := s.step(p[i])
 		if err != nil {
-			return err
+			return i, err
 		}
 		if again { // the byte ended a number, and is not a part of it
 			if _, err := s.step(p[i]); err != nil {
-				return err
+				return i, err
 			}
 		}
 		s.offset++
+		if s.state == finished {
+			return i + 1, nil
+		}
 	}
-	return nil
+	return len(p), nil
 }
+
+// plainASCII has the ASCII characters that stand for themselves in a string.
+var plainASCII = func() (plain [1 << 8]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		plain[c] = c != '"' && c != '\\'
+	}
+	return plain
+}()
 
 // plain reads the ASCII characters at the start of p that need no care, and returns their number.
 func (s *scanner) plain(p []byte) int {
 	n := 0
-	for n < len(p) && p[n] >= ' ' && p[n] < utf8.RuneSelf && p[n] != '"' && p[n] != '\\' {
+	for n < len(p) && plainASCII[p[n]] {
 		n++
 	}
 	if s.count != nil {
-		for _, c := range p[:n] {
-			s.count.add(rune(c), 1)
-		}
+		s.count.addASCII(p[:n])
 	}
 	if s.keep || s.isKey {
 		s.store(p[:n])

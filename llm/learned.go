@@ -1,8 +1,11 @@
 package llm
 
 import (
+	"cmp"
 	"sync"
 	"time"
+
+	"github.com/drawgate/drawgate"
 )
 
 const (
@@ -55,6 +58,37 @@ func (l *Learned) Note(k LimitKey, amount int64, now time.Time) {
 	l.limits[k] = learnedLimit{amount: amount, until: now.Add(learnedFor)}
 }
 
+// Of returns the amount of a limit of a policy that counts a call: what was learned, if that is
+// less, and 0 only if that is configured. What was learned of a minute holds for limits of 60
+// seconds and of the calendar's minutes, what was learned of a day for those of 24 hours and of the
+// calendar's days; about others providers say nothing.
+func (l *Learned) Of(c *Call, limit *drawgate.Limit, now time.Time) int64 {
+	minute, day := limit.Window == time.Minute, limit.Window == 24*time.Hour
+	switch limit.Kind {
+	case drawgate.Rolling, drawgate.Bucket:
+	case drawgate.Calendar:
+		minute, day = limit.Every == drawgate.Minute, limit.Every == drawgate.Day
+	default:
+		return limit.Amount
+	}
+	if !minute && !day {
+		return limit.Amount
+	}
+	n := l.Amount(LimitKey{Owner: c.Owner, Family: c.Family, Unit: cmp.Or(limit.Unit, drawgate.UnitRequests), Day: day}, limit.Amount, now)
+	return max(n, min(1, limit.Amount))
+}
+
+// Offered reports whether a call may be made: false says that the provider has refused one of its
+// models within the last day because the owner's plan does not have it.
+func (l *Learned) Offered(c *Call, now time.Time) bool {
+	return l.Amount(notOffered(c), 1, now) > 0
+}
+
+// notOffered is the limit that is 0 if a model is not offered.
+func notOffered(c *Call) LimitKey {
+	return LimitKey{Owner: c.Owner, Family: c.Family, Unit: drawgate.UnitRequests}
+}
+
 // Amount returns the amount of a limit of which so much is configured: what was learned within the
 // last day if that is less.
 func (l *Learned) Amount(k LimitKey, configured int64, now time.Time) int64 {
@@ -94,13 +128,10 @@ func tighter(seen []Observed, o Observed) bool {
 
 // NoteRefusal learns the limit that a refusal names.
 func (l *Learned) NoteRefusal(c *Call, r Refusal, now time.Time) {
-	if r.Limit < 0 || r.Unit == "" {
-		return
-	}
-	switch r.Meaning {
-	case Minute, Day:
+	switch {
+	case r.Meaning == NotOffered:
+		l.Note(notOffered(c), 0, now)
+	case r.Limit > 0 && r.Unit != "" && (r.Meaning == Minute || r.Meaning == Day):
 		l.Note(LimitKey{Owner: c.Owner, Family: c.Family, Unit: r.Unit, Day: r.Meaning == Day}, r.Limit, now)
-	case NotOffered:
-		l.Note(LimitKey{Owner: c.Owner, Family: c.Family, Unit: r.Unit}, 0, now)
 	}
 }

@@ -89,21 +89,22 @@ func (p *Profile) countExactly(c *Call, body []byte) int64 {
 
 // route tells the operation and, where the path has it, the model.
 func (p *Profile) route(path string) (op Operation, model string, stream bool) {
+	path = strings.TrimRight(path, "/") // many servers pass over it
 	switch p.wire {
 	case wireOpenAI:
 		return routeOpenAI(path)
 	case wireAnthropic:
 		switch {
-		case strings.HasSuffix(path, "/messages"):
+		case endsWith(path, "/messages"):
 			return OpMessages, "", false
-		case strings.HasSuffix(path, "/messages/count_tokens"):
+		case endsWith(path, "/messages/count_tokens"):
 			return OpCountTokens, "", false
 		}
 	case wireGemini:
 		return routeGemini(path)
 	case wireGeneric:
 		for _, suffix := range p.generic.Paths {
-			if strings.HasSuffix(path, suffix) {
+			if endsWith(path, strings.TrimRight(suffix, "/")) {
 				return OpGeneric, "", false
 			}
 		}
@@ -111,13 +112,12 @@ func (p *Profile) route(path string) (op Operation, model string, stream bool) {
 	return OpOther, "", false
 }
 
+// endsWith reports whether a path is that of an operation, for a server that passes over capitals.
+func endsWith(path, suffix string) bool {
+	return len(path) >= len(suffix) && strings.EqualFold(path[len(path)-len(suffix):], suffix)
+}
+
 func routeOpenAI(path string) (op Operation, model string, stream bool) {
-	// Azure names the model's deployment in the path:
-	// /openai/deployments/{deployment}/chat/completions.
-	if _, rest, ok := strings.Cut(path, "/deployments/"); ok {
-		model, _, _ = strings.Cut(rest, "/")
-		model = unescape(model)
-	}
 	for _, r := range []struct {
 		suffix string
 		op     Operation
@@ -127,11 +127,24 @@ func routeOpenAI(path string) (op Operation, model string, stream bool) {
 		{"/responses", OpResponses},
 		{"/embeddings", OpEmbeddings},
 	} {
-		if strings.HasSuffix(path, r.suffix) {
-			return r.op, model, false
+		if endsWith(path, r.suffix) {
+			return r.op, modelOfPath(path[:len(path)-len(r.suffix)]), false
 		}
 	}
 	return OpOther, "", false
+}
+
+// modelPaths precede the model in paths: /openai/deployments/{deployment}/chat/completions of
+// Azure, and /v1/engines/{model}/completions of OpenAI's first API, which others have as well.
+var modelPaths = []string{"/deployments/", "/engines/"}
+
+func modelOfPath(path string) string {
+	for _, p := range modelPaths {
+		if _, model, ok := strings.Cut(path, p); ok {
+			return unescape(model)
+		}
+	}
+	return ""
 }
 
 func routeGemini(path string) (op Operation, model string, stream bool) {
@@ -378,7 +391,7 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 			return errModel
 		}
 		c.edit.model, c.edit.modelEnd = offset, r.scan.offset+1
-		if c.Model == "" && !null { // Azure goes by the deployment in the path
+		if c.Model == "" && !null { // the model in the path decides, as at Azure
 			c.Model = string(value)
 		}
 	case reqMaxOutput, reqBoth:

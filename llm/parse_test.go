@@ -107,13 +107,32 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestDeploymentDecides: Azure makes the call of the deployment in the path, whatever model the
-// body names.
-func TestDeploymentDecides(t *testing.T) {
+// TestPathDecides: the call is made of the model in the path, whatever model the body names.
+func TestPathDecides(t *testing.T) {
 	t.Parallel()
 	p := profile(t, "openai")
-	c := parse(t, p, "/openai/deployments/gpt-4o/chat/completions", `{"model":"gpt-4o-mini","messages":[]}`)
-	if c.Model != "gpt-4o" || c.Family != "gpt-4o" {
-		t.Errorf("model %q of the family %q, want gpt-4o", c.Model, c.Family)
+	for path, want := range map[string]string{
+		"/openai/deployments/gpt-4o/chat/completions": "gpt-4o", "/v1/engines/gpt-4o/completions": "gpt-4o", "/engines/azure%2Fgpt-4o/chat/completions": "azure/gpt-4o",
+		"/engines/azure/gpt-4o/embeddings": "azure/gpt-4o",
+	} {
+		if c := parse(t, p, path, `{"model":"gpt-4o-mini","messages":[]}`); c.Model != want || c.Family != "gpt-4o" {
+			t.Errorf("%s: model %q of the family %q, want %q", path, c.Model, c.Family, want)
+		}
+	}
+}
+
+// TestOtherSpellingsOfPaths: a path that a server may take for that of an operation is counted.
+func TestOtherSpellingsOfPaths(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]llm.Operation{
+		"/v1/chat/completions/": llm.OpChat, "/V1/Chat/Completions": llm.OpChat, "/v1/responses//": llm.OpResponses, "/v1/embeddings/?x": llm.OpEmbeddings,
+		"/v1/files/": llm.OpOther, "/": llm.OpOther, "": llm.OpOther,
+	} {
+		if c := parse(t, profile(t, "openai"), path, `{}`); c.Operation != want {
+			t.Errorf("%q is %s, want %s", path, c.Operation, want)
+		}
+	}
+	if c := parse(t, profile(t, "anthropic"), "/v1/Messages/", `{}`); c.Operation != llm.OpMessages {
+		t.Errorf("it is %s", c.Operation)
 	}
 }

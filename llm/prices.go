@@ -22,7 +22,7 @@ const MaxPrice = 1_000_000_000_000
 // Prices are what models cost. There are none here: give what your provider charges.
 type Prices struct {
 	Currency string           // such as "usd"; the unit of a cost is "usd_micros"
-	Models   map[string]Price // by the model's name, or else by its family's
+	Models   map[string]Price // by the model's name, or else by its family's; "ft:" and one of them is for fine-tuned models
 }
 
 // ParsePrice reads a price per million tokens, such as "2.50" or "0.075": at most six decimals.
@@ -50,10 +50,7 @@ func (t *Prices) Cost(c *Call, held Estimate, u Usage) (unit string, micros int6
 	if err != nil {
 		return "", 0, err
 	}
-	input := held.Input
-	if u.InputKnown {
-		input = u.Input
-	}
+	input := settledInput(c, held, u)
 	read := min(max(u.CacheRead, 0), input)
 	write := min(max(u.CacheWrite, 0), input-read)
 	return t.Unit(), p.sum(input-read-write, read, write, settledOutput(c, held, u)), nil
@@ -74,7 +71,11 @@ func (t *Prices) Hold(c *Call, e Estimate) (unit string, micros int64, err error
 func (t *Prices) Unit() string { return strings.ToLower(t.Currency) + "_micros" }
 
 func (t *Prices) price(c *Call) (Price, error) {
-	for _, name := range []string{c.Model, bareModel(c.Model), c.Family} {
+	tuned := "" // fine-tuned models cost more than those that they are made of
+	if strings.HasPrefix(c.Model, "ft:") {
+		tuned = "ft:"
+	}
+	for _, name := range []string{c.Model, tuned + bareModel(c.Model), tuned + c.Family} {
 		if p, ok := t.Models[name]; ok {
 			return p, nil
 		}

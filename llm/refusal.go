@@ -259,7 +259,11 @@ func (p *Profile) fullAt(header http.Header, unit string, now time.Time) (at tim
 }
 
 var (
-	anthropicLimit  = regexp.MustCompile(`limit of (\d[\d,]{0,15}\d|\d) (input tokens|output tokens|requests|tokens)`)
+	anthropicLimit = regexp.MustCompile(`limit of (\d[\d,]{0,15}\d|\d) (input tokens|output tokens|requests|tokens)`)
+	// Whole sentences: other errors quote what the caller wrote, such as the name of a model or of
+	// a field that is not known.
+	anthropicCap    = regexp.MustCompile(`^you have reached your specified [^:]*usage limits\.([^:]* at 00:00 utc\.)?$`)
+	anthropicCredit = regexp.MustCompile(`^your credit balance is too low[^:]*$`)
 	anthropicRegain = regexp.MustCompile(`on (\d{4}-\d{2}-\d{2}) at 00:00 UTC`)
 )
 
@@ -278,10 +282,10 @@ func (p *Profile) anthropicRefusal(r *Refusal, e *errorBody, header http.Header,
 		return
 	case decided:
 		return
-	case e.Type == "billing_error", r.Meaning == Credit, strings.Contains(message, "credit balance is too low"):
+	case e.Type == "billing_error", r.Meaning == Credit, r.Status == http.StatusBadRequest && anthropicCredit.MatchString(message):
 		p.credit(r, now)
 		return
-	case details.ErrorCode == "enforced_spend_limit_reached", r.Status == http.StatusBadRequest && strings.Contains(message, "usage limits"):
+	case details.ErrorCode == "enforced_spend_limit_reached", r.Status == http.StatusBadRequest && anthropicCap.MatchString(message):
 		r.Meaning = Spend
 		r.ReopenAt = nextMonth(now)
 		if m := anthropicRegain.FindStringSubmatch(e.Message); m != nil {

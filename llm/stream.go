@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	maxEvent = 16 << 10 // bytes that are kept of an event, to read an error in it
-	maxField = 32       // bytes of a field's name in an event stream
+	maxEvent   = 16 << 10 // bytes that are kept of an event, to read an error in it
+	usualEvent = 512      // bytes that most events have at most
+	maxField   = 32       // bytes of a field's name in an event stream
 )
 
 // Stream reads an answer as it passes by: an event stream, a JSON array that grows, or one JSON
@@ -129,10 +130,31 @@ func (s *Stream) Write(piece []byte) (int, error) {
 				continue
 			}
 		}
+		if s.form == formJSON {
+			piece = piece[s.document(piece):]
+			continue
+		}
 		s.byte(piece[0])
 		piece = piece[1:]
 	}
 	return n, nil
+}
+
+// document reads the next piece of a document, but not beyond its end, and returns how many bytes
+// it has read.
+func (s *Stream) document(p []byte) (n int) {
+	n = len(p)
+	if !s.broken {
+		read, err := s.scan.writeValue(p)
+		if s.broken = err != nil; !s.broken {
+			n = read
+		}
+	}
+	s.keep(p[:n])
+	if s.scan.state == finished {
+		s.endEvent()
+	}
+	return n
 }
 
 func (s *Stream) byte(c byte) {
@@ -152,11 +174,7 @@ func (s *Stream) byte(c byte) {
 		}
 	case formEvents:
 		s.eventByte(c)
-	case formJSON:
-		s.feedByte(c)
-		if s.scan.state == finished {
-			s.endEvent()
-		}
+	case formJSON: // Write gives it to document
 	case formArray:
 		s.arrayByte(c)
 	}
@@ -243,10 +261,18 @@ func (s *Stream) dataByte(c byte) {
 
 // feed reads bytes of an event or document.
 func (s *Stream) feed(b []byte) {
-	s.evBytes = append(s.evBytes, b[:min(len(b), maxEvent-len(s.evBytes))]...)
+	s.keep(b)
 	if !s.broken {
 		s.broken = s.scan.write(b) != nil
 	}
+}
+
+// keep keeps bytes of an event or document, which may be an error.
+func (s *Stream) keep(b []byte) {
+	if s.evBytes == nil {
+		s.evBytes = make([]byte, 0, usualEvent)
+	}
+	s.evBytes = append(s.evBytes, b[:min(len(b), maxEvent-len(s.evBytes))]...)
 }
 
 func (s *Stream) feedByte(c byte) {
@@ -325,8 +351,8 @@ func (s *Stream) Ended() bool { return s.ended && s.failure == nil }
 func (s *Stream) Delivered() Text { return s.delivered }
 
 // Usage returns what the call has used so far. Until the provider has told, Output is an upper
-// bound of what was delivered, and at least 1 if anything was: reasoning that is not shown cannot
-// be counted.
+// bound of what was delivered: at least 1 if anything was, and no more than the call asks for.
+// Reasoning that is not shown cannot be counted.
 func (s *Stream) Usage() Usage {
 	u := Usage{
 		Input: s.seen[useInput], InputKnown: s.known[useInput],
@@ -351,7 +377,12 @@ func (s *Stream) Usage() Usage {
 	}
 	u.Final = u.InputKnown && s.final(u)
 	u.InputKnown = u.InputKnown && u.Input > 0 // no prompt is empty: some servers fill in zeros
+	// No answer has more tokens than were asked for, whatever a provisional number says, such as
+	// that of Anthropic's message_start.
 	least := min(add(s.delivered.Bytes, s.delivered.Pieces), maxAmount)
+	if most := s.p.MaxOutput(s.call); most > 0 {
+		least = min(least, most)
+	}
 	switch {
 	case !u.Final:
 		u.Output = max(u.Output, least)

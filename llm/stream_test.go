@@ -98,6 +98,20 @@ var answers = []struct {
 		false, 5,
 	},
 	{
+		"a message that is cut off, with more letters than it may have tokens", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":4,"stream":true}`,
+		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n" +
+			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello\"}}\n\n",
+		llm.Usage{Input: 25, InputKnown: true, Output: 4, OutputKnown: true},
+		false, 5,
+	},
+	{
+		"a message that is cut off after more tokens than it may have", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":4,"stream":true}`,
+		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":9}}}\n\n" +
+			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello\"}}\n\n",
+		llm.Usage{Input: 25, InputKnown: true, Output: 9, OutputKnown: true},
+		false, 5,
+	},
+	{
 		"a generation", "gemini", "/v1beta/models/gemini-2.5-flash:generateContent", `{}`,
 		`{"candidates":[{"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,"cachedContentTokenCount":4,"candidatesTokenCount":3,"thoughtsTokenCount":20,"toolUsePromptTokenCount":5,"totalTokenCount":38}}`,
 		llm.Usage{Input: 15, InputKnown: true, CacheRead: 4, Output: 23, OutputKnown: true, Reasoning: 20, Total: 38, Final: true},
@@ -116,6 +130,19 @@ var answers = []struct {
 			"{\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"]\"}]},\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":10,\"candidatesTokenCount\":2,\"totalTokenCount\":12}}\n]\n",
 		llm.Usage{Input: 10, InputKnown: true, Output: 2, OutputKnown: true, Total: 12, Final: true},
 		true, 3,
+	},
+	{
+		"a message that is cut off, with more bytes than the tokens that it may have", "anthropic", "/v1/messages", `{"max_tokens":4,"stream":true}`,
+		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n" +
+			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello, world\"}}\n\n",
+		llm.Usage{Input: 25, InputKnown: true, Output: 4, OutputKnown: true},
+		false, 12,
+	},
+	{
+		"a message that is cut off after more than it may have was told", "anthropic", "/v1/messages", `{"max_tokens":4,"stream":true}`,
+		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":9}}}\n\n",
+		llm.Usage{Input: 25, InputKnown: true, Output: 9, OutputKnown: true},
+		false, 0,
 	},
 	{
 		"a generation that is cut off", "gemini", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", `{}`,

@@ -12,8 +12,9 @@ import (
 // broken network here says nothing about the others.
 //
 // It is closed until Failures calls in a row have failed. Then it is open: calls fail at once with
-// a *[CircuitOpenError] and spend nothing. After Open one call at a time may try. After Successes
-// of them in a row it is closed again; one that fails opens it for another Open.
+// a *[CircuitOpenError] and spend nothing. After Open one call at a time may try; the next one when
+// its answer has begun. After Successes of them in a row it is closed again; one that fails opens
+// it for another Open.
 //
 // Failures are time-outs, lost connections and answers that say that the upstream is broken or
 // overloaded. A refusal for the quota is none, and neither is a call that its caller gave up.
@@ -50,11 +51,13 @@ func newCircuit(o Breaker) *circuit {
 	return c
 }
 
-// attempt is a call that the circuit let through. Exactly one of its methods is called.
+// attempt is a call that the circuit let through. Exactly one of succeeded, failed and dropped is
+// called.
 type attempt struct {
 	c     *circuit
 	epoch uint64
 	trial bool
+	begun bool // its answer has: the next trial need not wait for its end
 }
 
 // begin lets a call through, or says after which time the next one may try. A trial that is under
@@ -108,7 +111,10 @@ func (a attempt) succeeded() (closed bool) {
 		c.b.Succeeded(a.epoch)
 		return false
 	}
-	c.trial = false
+	a.release()
+	if a.epoch != c.b.Epoch() {
+		return false
+	}
 	if c.passed++; c.passed < c.successes {
 		return false
 	}
@@ -125,7 +131,10 @@ func (a attempt) failed(now time.Time) (opened bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a.trial {
-		c.trial, c.passed, c.since = false, 0, now
+		a.release()
+		if a.epoch == c.b.Epoch() {
+			c.passed, c.since = 0, now
+		}
 		return false
 	}
 	if opened = c.b.Failed(a.epoch); opened {
@@ -141,5 +150,23 @@ func (a attempt) dropped() {
 	}
 	a.c.mu.Lock()
 	defer a.c.mu.Unlock()
-	a.c.trial = false
+	a.release()
+}
+
+// answered lets the next call try: the answer has begun, and may last for long.
+func (a *attempt) answered() {
+	if a.c.b == nil || !a.trial {
+		return
+	}
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	a.release()
+	a.begun = true
+}
+
+// release says that the trial is not under way any more. The caller holds c.mu.
+func (a attempt) release() {
+	if !a.begun {
+		a.c.trial = false
+	}
 }

@@ -137,3 +137,55 @@ func TestCircuitAgainstAList(t *testing.T) {
 		}
 	})
 }
+
+// TestLongTrials: a trial whose answer has begun keeps nobody waiting, however long it lasts. It
+// counts when it ends, unless the circuit has closed or opened anew meanwhile.
+//
+// req: C4
+func TestLongTrials(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircuit(Breaker{Failures: 1, Open: time.Minute})
+		begin := func(want bool) attempt {
+			t.Helper()
+			a, _, ok := c.begin(time.Now())
+			if ok != want {
+				t.Fatalf("let through %v, want %v", ok, want)
+			}
+			return a
+		}
+		reopen := func() {
+			begin(true).failed(time.Now())
+			time.Sleep(time.Minute)
+		}
+		reopen()
+		long := begin(true)
+		begin(false)
+		long.answered()
+		second := begin(true)
+		begin(false)
+		long.dropped() // the second one is still under way
+		begin(false)
+		second.answered()
+		third := begin(true)
+		second.succeeded()
+		begin(false)
+		if !third.succeeded() {
+			t.Fatal("two successes did not close it")
+		}
+
+		reopen()
+		long = begin(true)
+		long.answered()
+		for range 2 {
+			begin(true).succeeded()
+		}
+		reopen()
+		if long.failed(time.Now()); begin(true).succeeded() {
+			t.Fatal("one success of two closed it")
+		}
+		if !begin(true).succeeded() {
+			t.Fatal("a trial from before it closed still counts")
+		}
+	})
+}

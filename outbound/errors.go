@@ -23,6 +23,9 @@ var (
 	ErrTooLarge = errors.New("outbound: the request is too large to be estimated")
 	// ErrNoPrice means that money is counted, and the call's model has no price.
 	ErrNoPrice = errors.New("outbound: what the call costs is not known")
+	// ErrNotOffered means that the upstream does not offer the call's model to this account: it
+	// refused a call of it within the last day, with a limit of 0. Nothing was sent.
+	ErrNotOffered = errors.New("outbound: the upstream does not offer the model to this account")
 	// ErrLate means that a call was granted several times, and each time could not be sent within
 	// its limits' margin. Nothing was sent, and everything was given back.
 	ErrLate = errors.New("outbound: the call could not be sent within its limits' margin")

@@ -21,6 +21,11 @@ type Call struct {
 	Labels   []drawgate.Label  // for the store's history
 	Caller   *rules.Attributes // who calls, for the rules of an engine; may be nil
 	NoWait   bool              // refuse at once instead of waiting in the queue
+
+	// Adapt returns the limiter that counts the call in the place of one of the upstream's own,
+	// before each attempt to take: see [engine.Ask]. nil changes nothing. [Transport] sets it, so
+	// that takes obey what the upstream says of its limits.
+	Adapt func(*drawgate.Limiter) *drawgate.Limiter
 }
 
 // Quota counts calls. [Buckets] is one of limiters, [Policies] one of an engine. It is safe for
@@ -84,6 +89,13 @@ func (b Buckets) Take(ctx context.Context, c *Call, hold time.Duration) (Grant, 
 		}
 	}
 	req := drawgate.Request{Buckets: asks, Wait: !c.NoWait, Priority: c.Priority, Labels: c.Labels, Hold: drawgate.Hold{For: hold}}
+	if c.Adapt != nil {
+		own := slices.Clone(asks)
+		req.RefreshLimiter = func(i int) *drawgate.Limiter { return c.Adapt(own[i].Limiter) }
+		for i := range asks {
+			asks[i].Limiter = c.Adapt(own[i].Limiter)
+		}
+	}
 	d, res, err := asks[0].Limiter.Take(ctx, req)
 	if err == nil {
 		err = d.Err()
@@ -219,7 +231,7 @@ func (p *Policies) ask(c *Call) (engine.Ask, error) {
 			return engine.Ask{}, err
 		}
 	}
-	return engine.Ask{Policy: policy, Key: p.Owner}, nil
+	return engine.Ask{Policy: policy, Key: p.Owner, Adapt: c.Adapt}, nil
 }
 
 // result is the Grant of an engine's answer. It may hold nothing, where limits are switched off.

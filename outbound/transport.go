@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -32,7 +33,8 @@ type TransportOptions struct {
 	// Call changes how a request is counted, by its caller for example; may be nil. An error is
 	// the request's.
 	Call func(r *http.Request, c *llm.Call, count *Call) error
-	// Learned is told the limits that answers name; may be nil.
+	// Learned are the limits that answers and refusals name, and that takes obey where they are
+	// lower than what is configured; nil means some of its own.
 	Learned *llm.Learned
 	// Prices adds what calls cost in money: the most that it can be is held, and what it was
 	// settled, in a unit such as usd_micros. A call of a model without a price is an error. nil:
@@ -54,7 +56,8 @@ const (
 // the answer has been read to its end, or is closed before: so close every answer.
 //
 // Answers are passed on as they are, errors included. A refusal for the quota pauses the quota, a
-// failure counts for the breaker: see [Client]. A call that is not made fails with an error of
+// failure counts for the breaker: see [Client]. Limits that answers and refusals name lower what is
+// configured, for a day unless they are told again. A call that is not made fails with an error of
 // [Do]'s kind, which errors.As finds in what the SDK returns.
 //
 // It asks for answers without compression, because it reads the usage from them. It reads a
@@ -63,6 +66,7 @@ type Transport struct {
 	client  *Client
 	profile *llm.Profile
 	opts    TransportOptions
+	learned learned
 }
 
 var _ http.RoundTripper = (*Transport)(nil)
@@ -81,6 +85,9 @@ func NewTransport(client *Client, profile *llm.Profile, opts *TransportOptions) 
 		t.opts.Estimate = (*llm.Profile).Upper
 	}
 	t.opts.MaxBody = cmp.Or(t.opts.MaxBody, defaultMaxBody)
+	if t.learned.limits = t.opts.Learned; t.learned.limits == nil {
+		t.learned.limits = &llm.Learned{}
+	}
 	return t
 }
 
@@ -112,8 +119,14 @@ func (t *Transport) Send(req *http.Request, body []byte, call *llm.Call) (*http.
 	if !t.profile.Counts(call.Operation) {
 		return t.opts.Base.RoundTrip(withBody(req.Context(), req, body, nil)) //nolint:wrapcheck // as it is
 	}
+	if err := t.learned.check(call); err != nil {
+		return nil, err
+	}
 	r := &request{http: req, body: body, call: call, est: t.opts.Estimate(t.profile, call)}
-	r.count = Call{Model: call.Family, Costs: t.profile.Admission(call, r.est)}
+	r.count = Call{
+		Model: call.Family, Costs: t.profile.Admission(call, r.est),
+		Adapt: func(l *drawgate.Limiter) *drawgate.Limiter { return t.learned.lower(call, l) },
+	}
 	if t.opts.Prices != nil {
 		unit, micros, err := t.opts.Prices.Hold(call, r.est)
 		if err != nil {
@@ -166,9 +179,10 @@ func (t *Transport) readBody(req *http.Request) ([]byte, error) {
 
 // withBody returns a copy of a request that sends body through a gate, which may be nil.
 func withBody(ctx context.Context, req *http.Request, body []byte, g *gate) *http.Request {
-	out := req.Clone(ctx)
+	out := req.WithContext(ctx)
 	out.ContentLength, out.Body, out.GetBody = int64(len(body)), http.NoBody, nil
 	if g != nil {
+		out.Header = maps.Clone(req.Header) // its values are not changed
 		out.Header.Set("Accept-Encoding", "identity")
 	}
 	if len(body) == 0 {
@@ -177,7 +191,7 @@ func withBody(ctx context.Context, req *http.Request, body []byte, g *gate) *htt
 	if g == nil {
 		g = &gate{}
 	}
-	g.reader = bytes.NewReader(body)
+	g.reader.Store(bytes.NewReader(body))
 	out.Body = g
 	// A request that was not sent at all may be sent again over another connection; any other one
 	// would be counted twice. See http.Transport on requests that it sends again.
@@ -199,7 +213,7 @@ var (
 // connection is there, and before anything is written to it.
 type gate struct {
 	late   func() bool // may be nil
-	reader *bytes.Reader
+	reader atomic.Pointer[bytes.Reader]
 	opened atomic.Int64 // in Unix nanoseconds: some of it was read then, so it may have been sent; 0: nothing was
 	closed atomic.Bool  // it was too late
 }
@@ -212,10 +226,19 @@ func (g *gate) Read(p []byte) (int, error) {
 		}
 		g.opened.Store(time.Now().UnixNano())
 	}
-	return g.reader.Read(p)
+	if r := g.reader.Load(); r != nil {
+		return r.Read(p)
+	}
+	return 0, errSent
 }
 
-func (g *gate) Close() error { return nil }
+// Close lets go of a body that was sent: an answer, which keeps its request, may take an hour.
+func (g *gate) Close() error {
+	if g.opened.Load() != 0 {
+		g.reader.Store(nil)
+	}
+	return nil
+}
 
 // lateTries is how often a call is granted anew because it could not be sent in time.
 const lateTries = 3
@@ -249,7 +272,7 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 	over = true
 	if at := g.opened.Load(); at != 0 {
 		run.event.Sent = time.Unix(0, at)
-	} else if g.reader == nil { // there was no body
+	} else if len(r.body) == 0 {
 		run.event.Sent = now
 	}
 	if g.closed.Load() && resp != nil { // a base that answers although it could not read the request
@@ -260,14 +283,13 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 		again, err = t.lost(ctx, run, g, err)
 		return nil, err, again
 	}
-	run.event.Answered = time.Now()
-	if t.opts.Learned != nil {
-		now := run.event.Answered
-		t.opts.Learned.NoteObserved(t.profile, r.call, t.profile.Observed(resp.Header, now), now)
-	}
+	now = time.Now()
+	run.event.Answered = now
+	t.learned.limits.NoteObserved(t.profile, r.call, t.profile.Observed(resp.Header, now), now)
 	if run.event.Status = resp.StatusCode; resp.StatusCode >= http.StatusBadRequest {
 		return resp, nil, t.refusal(run, r, resp)
 	}
+	run.attempt.answered()
 	t.answer(ctx, run, r, resp)
 	return resp, nil, false
 }
@@ -283,7 +305,7 @@ func (t *Transport) lost(ctx context.Context, run *running, g *gate, err error) 
 	case g.closed.Load():
 		run.unsent(false)
 		return false, errLate
-	case g.opened.Load() == 0 && g.reader != nil:
+	case g.opened.Load() == 0 && g.reader.Load() != nil:
 		run.unsent(!left)
 	case left:
 		run.dropped(nil)
@@ -301,7 +323,17 @@ func (t *Transport) refusal(run *running, r *request, resp *http.Response) (agai
 	if resp.Header.Get("Content-Length") != "" {
 		resp.Header.Set("Content-Length", fmt.Sprint(len(body)))
 	}
-	return t.ended(run, r, t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now()), t.failed(r))
+	used := t.failed(r)
+	if unheard(resp.StatusCode) {
+		used = nil // the estimate stands
+	}
+	return t.ended(run, r, t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now()), used)
+}
+
+// unheard reports whether a status is that of a proxy that did not get the provider's answer: the
+// provider may still be working on it. 520 to 524 are Cloudflare's.
+func unheard(status int) bool {
+	return status == http.StatusBadGateway || status == http.StatusGatewayTimeout || status >= 520 && status <= 524
 }
 
 // failed returns what a call used that was answered with an error: no provider is paid for one.
@@ -328,14 +360,18 @@ func (t *Transport) settlement(r *request, u llm.Usage) []drawgate.Cost {
 
 // ended ends a call by the meaning of an error, with what it used.
 func (t *Transport) ended(run *running, r *request, what llm.Refusal, used []drawgate.Cost) (again bool) {
-	if t.opts.Learned != nil {
-		t.opts.Learned.NoteRefusal(r.call, what, time.Now())
-	}
+	t.learned.limits.NoteRefusal(r.call, what, time.Now())
 	run.event.Refusal = what
 	switch {
-	case what.Meaning == llm.NotOffered: // a policy may count other models as well, which are offered
+	case what.Meaning == llm.NotOffered:
+		run.notOffered(used, reason(&what))
+		return false
 	case what.Meaning.Quota() && !what.Oversize:
-		run.refused(used, what.ReopenAt, reason(&what))
+		until := what.ReopenAt
+		if until.IsZero() { // only an operator ends it
+			until = time.Now().Add(drawgate.MaxHold)
+		}
+		run.refused(used, until, reason(&what))
 		return true
 	case what.Meaning == llm.Overload, what.Meaning == llm.Transient:
 		run.failed(used)
@@ -359,6 +395,7 @@ func reason(r *llm.Refusal) string {
 
 // answer lets the call end with its answer.
 func (t *Transport) answer(ctx context.Context, run *running, r *request, resp *http.Response) {
+	r.body = nil // it is not sent again
 	b := &answerBody{ctx: ctx, t: t, run: run, r: r, body: resp.Body}
 	if enc := resp.Header.Get("Content-Encoding"); enc == "" || strings.EqualFold(enc, "identity") {
 		b.stream = t.profile.NewStream(r.call)

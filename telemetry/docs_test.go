@@ -141,6 +141,9 @@ func TestNamesPassPromlint(t *testing.T) {
 	r := newRig(t, &telemetry.Options{})
 	r.m.Declare(engine.Policy{Policy: tiers("p", 1)})
 	allow(t, r.limiter(tiers("p", 1)), "k", 2)
+	for i, report := 0, reportCalls(r.m); i < 7; i++ {
+		report(i)
+	}
 	all, err := r.reg.Gather()
 	if err != nil {
 		t.Fatal(err)

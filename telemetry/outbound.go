@@ -169,9 +169,9 @@ func (c *calls) ofGranted(e *outbound.Event, upstream, model string) {
 		c.estimated(e, upstream, model)
 	}
 	for _, t := range []struct {
-		kind string
-		n    int64
-		told bool
+		kind  string
+		n     int64
+		known bool
 	}{
 		{"input", e.Usage.Input, e.Usage.InputKnown},
 		{"cache_read", e.Usage.CacheRead, e.Usage.CacheRead > 0},
@@ -179,7 +179,7 @@ func (c *calls) ofGranted(e *outbound.Event, upstream, model string) {
 		{"output", e.Usage.Output, e.Usage.OutputKnown},
 		{"reasoning", e.Usage.Reasoning, e.Usage.Reasoning > 0},
 	} {
-		if t.told {
+		if t.known {
 			c.tokens.WithLabelValues(upstream, model, t.kind).Add(float64(max(0, t.n)))
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -111,6 +113,54 @@ func TestGatewayFromItsSection(t *testing.T) {
 	u := &conf.Upstreams[0]
 	if u.Owner != "project" || !u.Likely || u.Breaker.Failures != 7 || u.Breaker.Successes != 3 || u.Retries != 1 || conf.Keys[0].Team != "red" || conf.Keys[0].Priority != 3 {
 		t.Errorf("got %+v and %+v, want what the file says", u, conf.Keys)
+	}
+}
+
+// However many models callers make up, metrics show those of the configuration.
+//
+// req: C11
+func TestMadeUpModelsGetNoSeries(t *testing.T) {
+	t.Parallel()
+	provider, err := simulator.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream := httptest.NewServer(provider)
+	defer upstream.Close()
+	v := wired(t, fmt.Sprintf(`
+store: "memory:"
+policies:
+  quota: {limits: [{name: rpd, calendar: month, amount: 20}]}
+gateway:
+  upstreams:
+    mine: {profile: openai, url: %s, models: [{model: "made-up-1*", policy: quota}, {model: "*", policy: quota}]}
+  keys: [{name: alice, sha256: "%x"}]
+`, upstream.URL, sha256.Sum256([]byte("a key"))))
+	for i := range 10_000 {
+		text := fmt.Sprintf(`{"model":"made-up-%d","max_tokens":20,"messages":[{"role":"user","content":"Hello!"}]}`, i)
+		r := httptest.NewRequest(http.MethodPost, "/mine/v1/chat/completions", strings.NewReader(text))
+		r.Header.Set("Authorization", "Bearer a key")
+		r.Header.Set(gateway.HeaderTimeout, "0")
+		v.gateway.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	w := httptest.NewRecorder()
+	v.http.AdminHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	seen, answers := map[string]bool{}, map[string]int{}
+	for line := range strings.Lines(w.Body.String()) {
+		if _, rest, ok := strings.Cut(line, `model="`); ok {
+			model, _, _ := strings.Cut(rest, `"`)
+			seen[model] = true
+			if strings.HasPrefix(line, "drawgate_gateway_answers_total{") {
+				n, _ := strconv.Atoi(strings.Fields(line)[1])
+				answers[model] += n
+			}
+		}
+	}
+	if len(seen) != 2 || !seen["*"] || !seen["made-up-1*"] {
+		t.Errorf("models %v have series, want * and made-up-1*", seen)
+	}
+	if want := map[string]int{"made-up-1*": 1 + 10 + 100 + 1000, "*": 10_000 - 1111}; !maps.Equal(answers, want) {
+		t.Errorf("answers by model: %v, want %v", answers, want)
 	}
 }
 

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/drawgate/drawgate/benchmarks/internal/sysx"
@@ -130,16 +127,23 @@ func program(name string) string {
 
 // running is a server that was started.
 type running struct {
-	addr  string
-	dir   string
-	cmd   *exec.Cmd
-	redis *sysx.Redis
-	done  chan struct{}
+	addr   string
+	dir    string
+	server *sysx.Process
+	redis  *sysx.Redis
 }
+
+// startTime is how long a server may take to listen, and settleTime how long it gets after that.
+const startTime, settleTime = 15 * time.Second, 300 * time.Millisecond
 
 // start starts a server on a free port, and waits until it listens.
 func start(s server) (_ *running, err error) {
-	r := &running{done: make(chan struct{})}
+	r := &running{}
+	defer func() {
+		if err != nil {
+			r.stop()
+		}
+	}()
 	kind := "-grpc"
 	if s.http {
 		kind = "-http"
@@ -148,7 +152,7 @@ func start(s server) (_ *running, err error) {
 		return nil, err
 	}
 	at := place{dir: r.dir}
-	if at.addr, err = free(); err != nil {
+	if at.addr, err = sysx.Free(); err != nil {
 		return nil, err
 	}
 	r.addr = at.addr
@@ -158,52 +162,29 @@ func start(s server) (_ *running, err error) {
 		}
 		at.redis = r.redis.Addr
 	}
-	if r.cmd, err = s.start(at); err != nil {
-		return nil, err
-	}
-	var printed bytes.Buffer
-	r.cmd.Dir, r.cmd.Stdout, r.cmd.Stderr = r.dir, &printed, &printed
-	if err := r.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() { defer close(r.done); _ = r.cmd.Wait() }()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		c, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", r.addr)
-		if err == nil {
-			time.Sleep(300 * time.Millisecond)
-			return r, c.Close()
-		}
-	}
-	r.stop()
-	return nil, fmt.Errorf("it does not listen:\n%s", &printed)
-}
-
-func free() (string, error) {
-	ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	cmd, err := s.start(at)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return ln.Addr().String(), ln.Close()
+	cmd.Dir = r.dir
+	if r.server, err = sysx.StartProcess(cmd, r.addr, startTime); err != nil {
+		return nil, err
+	}
+	time.Sleep(settleTime)
+	return r, nil
 }
 
 func (r *running) pids() []int {
-	pids := []int{r.cmd.Process.Pid}
+	pids := []int{r.server.PID()}
 	if r.redis != nil {
 		pids = append(pids, r.redis.PID())
 	}
 	return pids
 }
 
-// stopTime is how long a server may take to go.
-const stopTime = 5 * time.Second
-
 func (r *running) stop() {
-	_ = r.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-r.done:
-	case <-time.After(stopTime):
-		_ = r.cmd.Process.Kill()
-		<-r.done
+	if r.server != nil {
+		r.server.Stop()
 	}
 	if r.redis != nil {
 		r.redis.Kill()

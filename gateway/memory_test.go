@@ -1,0 +1,143 @@
+package gateway_test
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"io"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/gateway"
+)
+
+// heap returns how many bytes of memory are in use, without what can be collected.
+func heap() int64 {
+	var m runtime.MemStats
+	for range 2 { // the second one empties pools
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+const mib = 1 << 20
+
+// TestEndlessAnswersTakeLittleMemory: whatever a provider sends, and however it is called, a gateway
+// keeps little of it: 16 MiB pass with less than 4 MiB in use, of which an answer for the cache may
+// be one.
+//
+// req: C12
+func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it measures the heap
+	const size, most = 16 * mib, 4 * mib
+	event := `data: {"choices":[{"index":0,"delta":{"content":"word"}}]}` + "\n\n"
+	for name, c := range map[string]struct {
+		header, first, again, kind string
+		stream                     bool
+	}{
+		"events":                  {"", event, event, "text/event-stream", true},
+		"a line without end":      {"", `data: {"choices":[{"index":0,"delta":{"content":"`, "word ", "text/event-stream", true},
+		"an event without end":    {"", event, "data: {}\n", "text/event-stream", true},
+		"a name without end":      {"", "", "data", "text/event-stream", true},
+		"comments":                {"", "", ": still there\n", "text/event-stream", true},
+		"line ends":               {"", event, "\r", "text/event-stream", true},
+		"usage without end":       {"", `data: {"usage":{`, `"a":`, "text/event-stream", true},
+		"JSON without end":        {"", `{"choices":[{"message":{"content":"`, "word ", "application/json", false},
+		"brackets":                {"", "", "[", "application/json", false},
+		"a number without end":    {"", `{"usage":{"completion_tokens":`, "1", "application/json", false},
+		"many keys":               {"", "{", `"usage":{"prompt_tokens":1},`, "application/json", false},
+		"compressed":              {"gzip", "\x1f\x8b", "xxxx", "application/json", false},
+		"a stream that is a page": {"", "<html>", "word ", "text/html", true},
+	} {
+		sent, end := make(chan struct{}), make(chan struct{})
+		b := newBench(t, func(s *setup) {
+			s.options.Cache = 8 * mib // an answer may have an eighth of it
+			s.config.Upstreams[0].Models[0].Cache = gateway.Cache{TTL: time.Hour}
+			s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", c.kind)
+				if c.header != "" {
+					w.Header().Set("Content-Encoding", c.header)
+				}
+				io.WriteString(w, c.first)
+				piece := bytes.Repeat([]byte(c.again), 1+(64<<10)/len(c.again))
+				for n := 0; n < size; n += len(piece) {
+					w.Write(piece)
+				}
+				http.NewResponseController(w).Flush()
+				close(sent)
+				<-end
+			})
+		})
+		before := heap()
+		resp, err := b.server.Client().Do(b.request(t.Context(), "openai", c.stream, "Hello!", "Accept-Encoding: "+cmp.Or(c.header, "identity")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _ := io.CopyN(io.Discard, resp.Body, size/2)
+		used := heap() - before
+		go io.Copy(io.Discard, resp.Body)
+		<-sent
+		used = max(used, heap()-before)
+		t.Logf("%s: %d bytes in use", name, used)
+		if n != size/2 || used > most {
+			t.Errorf("%s: %d bytes came, and %d are in use, want at most %d", name, n, used, most)
+		}
+		close(end)
+		b.until("the call has ended", func() bool { return b.inside.Load() == 0 })
+		resp.Body.Close()
+		b.server.Close()
+		b.behind.Close()
+	}
+}
+
+// TestManyLargeRequestsTakeBoundedMemory: prompts of nearly 8 MiB, of which the gateway is to keep
+// no more than 16 MiB, come at once and then stop. It keeps two, and refuses the others.
+//
+// req: C12
+func TestManyLargeRequestsTakeBoundedMemory(t *testing.T) { // not parallel: it measures the heap
+	const size, requests, most = 8 * mib, 16, 48 * mib // buffers grow to twice what is in them
+	b := newBench(t, func(s *setup) { s.options.MaxBody, s.options.Bodies = size, 2*size })
+	before := heap()
+	var group sync.WaitGroup
+	statuses := make(chan int, requests)
+	stopped := make(chan struct{})
+	var sending sync.WaitGroup
+	for range requests {
+		sending.Add(1)
+		body, pipe := io.Pipe()
+		group.Go(func() {
+			r := b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", "", "Authorization: Bearer "+alice)
+			r.Body, r.ContentLength, r.GetBody = body, -1, nil
+			got := b.do(r)
+			body.Close() // whoever was refused need not send the rest
+			statuses <- got.status
+		})
+		group.Go(func() {
+			w := bufio.NewWriter(pipe)
+			io.WriteString(w, `{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user","content":"`)
+			io.CopyN(w, endless{}, size-1000)
+			w.Flush()
+			sending.Done()
+			<-stopped
+			io.WriteString(pipe, `"}]}`)
+			pipe.Close()
+		})
+	}
+	sending.Wait()
+	used := heap() - before
+	close(stopped)
+	group.Wait()
+	close(statuses)
+	all := map[int]int{}
+	for s := range statuses {
+		all[s]++
+	}
+	t.Logf("%d bytes in use; %v", used, all)
+	if used > most || all[http.StatusOK] < 2 || all[http.StatusOK]+all[http.StatusServiceUnavailable] != requests {
+		t.Errorf("%d bytes are in use, want at most %d; answers by status: %v", used, most, all)
+	}
+}

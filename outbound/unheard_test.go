@@ -1,0 +1,51 @@
+package outbound_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/outbound"
+)
+
+// proxy answers in the provider's place.
+type proxy struct {
+	http.RoundTripper
+
+	status int
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p proxy) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := p.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.StatusCode = p.status
+	}
+	return resp, err
+}
+
+// TestAnswersThatAProxyGaveUp: what the answer may have used stays counted, as the provider may
+// have made it all the same. After an error of the provider's own it comes back.
+//
+// req: C1
+func TestAnswersThatAProxyGaveUp(t *testing.T) {
+	t.Parallel()
+	for status, stands := range map[int]bool{
+		http.StatusBadGateway: true, http.StatusGatewayTimeout: true, 524: true, http.StatusInternalServerError: false, http.StatusServiceUnavailable: false, 529: false,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, "anthropic", nil, outbound.Options{}, func(base http.RoundTripper) http.RoundTripper { return proxy{base, status} })
+			b.call(t.Context(), false, "Hello!")
+			st, err := b.lim.Status(t.Context(), "project", drawgate.Units(llm.UnitOutputTokens, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := st.States[3].Used; n != 0 != stands {
+				t.Errorf("after %d: %d output tokens are counted", status, n)
+			}
+			b.nothingHeld()
+		})
+	}
+}
