@@ -63,10 +63,10 @@ type overage struct {
 	redis     *redistest.Server
 	simulator *daemon
 	addresses []string // of the gateways
+	running   []*daemon
 
-	mu      sync.Mutex
-	running []*daemon // guarded by mu
-	seen    seen      // guarded by mu
+	mu   sync.Mutex
+	seen seen // guarded by mu
 }
 
 // short and long describe the runs of the tests below.
@@ -162,7 +162,7 @@ func (o *overage) gateway(i int) {
 var closing = []simulator.FaultKind{simulator.FaultTransient, simulator.FaultMinute, simulator.FaultDay, simulator.FaultCredit, simulator.FaultSpendCap}
 
 // faultRate is how often each of the other faults happens. Where an answer does not say what was
-// used, the upper bound stands, which is five times the tokens of these prompts.
+// used, the upper bound stands, which is up to five times the tokens of these prompts.
 const faultRate = 0.001
 
 // faults returns all other faults.
@@ -248,7 +248,8 @@ policies:
 func (o *overage) enough(began time.Time) {
 	o.t.Helper()
 	if o.rounds > 0 {
-		sleep.For(o.t.Context(), time.Until(began.Add(o.length()+5*time.Second)))
+		whole := time.Duration(o.rounds) * (o.window + o.margin)
+		sleep.For(o.t.Context(), time.Until(began.Add(whole+5*time.Second)))
 		return
 	}
 	var want int64
@@ -261,9 +262,6 @@ func (o *overage) enough(began time.Time) {
 		return o.seen.status[http.StatusOK] >= want
 	})
 }
-
-// length is what is counted of a run.
-func (o *overage) length() time.Duration { return time.Duration(o.rounds) * (o.window + o.margin) }
 
 // disturb kills each gateway with SIGKILL, the first one while it sends most, and stops Redis for
 // ten seconds when units come back.
