@@ -13,6 +13,16 @@ import (
 // a full minute, and answered a millisecond later. change may change the end of a call.
 func writeRun(t *testing.T, dir, run string, sent []time.Duration, change func(i int, l *audit.Line)) {
 	t.Helper()
+	writeBoth(t, dir, run, sent, func(i int, _, end *audit.Line) {
+		if change != nil {
+			change(i, end)
+		}
+	})
+}
+
+// writeBoth is writeRun where change may change the beginning of a call too.
+func writeBoth(t *testing.T, dir, run string, sent []time.Duration, change func(i int, begin, end *audit.Line)) {
+	t.Helper()
 	start := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	text := (&audit.Line{N: 1, At: start.UnixNano(), Event: audit.Opened, Version: audit.Version, Run: run, Part: 1}).Append(nil)
 	n := uint64(1)
@@ -24,14 +34,13 @@ func writeRun(t *testing.T, dir, run string, sent []time.Duration, change func(i
 	one := []audit.Amount{{Unit: "requests", N: 1}}
 	for i, after := range sent {
 		at, id := start.Add(after), uint64(i+1)
-		put(at, audit.Line{Event: audit.Reserved, Call: id, Upstream: "u", Granted: at.UnixNano(), Owner: "o", Model: "m", Reserved: one})
+		begin := audit.Line{Event: audit.Reserved, Call: id, Upstream: "u", Granted: at.UnixNano(), Owner: "o", Model: "m", Reserved: one}
 		end := audit.Line{
 			Event: audit.Settled, Call: id, Upstream: "u", Granted: at.UnixNano(), Sent: at.UnixNano(), Answered: at.Add(time.Millisecond).UnixNano(),
 			Ended: at.Add(time.Millisecond).UnixNano(), Outcome: "succeeded", Status: 200, Used: one, Reported: audit.ReportedAll,
 		}
-		if change != nil {
-			change(i, &end)
-		}
+		change(i, &begin, &end)
+		put(at, begin)
 		put(at.Add(time.Millisecond), end)
 	}
 	if err := os.WriteFile(filepath.Join(dir, run+audit.Suffix), text, 0o600); err != nil {
@@ -123,5 +132,41 @@ func TestEndWithoutBeginning(t *testing.T) {
 	_, r := verdicts(t, dir, nil, audit.Limit{Name: "rpm", Amount: 10, Window: audit.Rolling})
 	if r.Orphans != 1 || r.Unended != 1 || r.Verdict != audit.Possible {
 		t.Errorf("got %d orphans, %d without an end, %q", r.Orphans, r.Unended, r.Verdict)
+	}
+}
+
+// TestUnitsThatAreNotNamed: a call is one request even if only its tokens are named, units that a
+// settlement does not name stay as they were reserved, and those that are named twice add up.
+//
+// req: C1
+func TestUnitsThatAreNotNamed(t *testing.T) {
+	t.Parallel()
+	tokens := func(n ...int64) (list []audit.Amount) {
+		list = []audit.Amount{} // nothing is named, which is not the same as nothing said
+		for _, n := range n {
+			list = append(list, audit.Amount{Unit: "tokens", N: n})
+		}
+		return list
+	}
+	for _, c := range []struct {
+		name           string
+		unit           string
+		reserved, used []audit.Amount
+		least, most    int64
+	}{
+		{"a request", "requests", tokens(8), tokens(5), 1, 1},
+		{"a request of nothing", "requests", tokens(), tokens(), 1, 1},
+		{"twice", "tokens", tokens(8, 8), tokens(5, 6), 11, 11},
+		{"as reserved", "tokens", tokens(8, 8), tokens(), 0, 16},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			writeBoth(t, dir, "A", []time.Duration{time.Second}, func(_ int, begin, end *audit.Line) { begin.Reserved, end.Used = c.reserved, c.used })
+			_, r := verdicts(t, dir, &audit.Options{Windows: audit.Aligned}, audit.Limit{Name: "l", Unit: c.unit, Amount: 100, Window: audit.Rolling})
+			if got := r.Limits[0]; got.Least.Units != c.least || got.Total != c.most {
+				t.Errorf("used at least %d, in all at most %d; want %d and %d", got.Least.Units, got.Total, c.least, c.most)
+			}
+		})
 	}
 }
