@@ -170,3 +170,29 @@ func TestUnitsThatAreNotNamed(t *testing.T) {
 		})
 	}
 }
+
+// TestCallsOfNoPolicy: where limits belong to policies, a call that none of them granted makes the
+// verdict uncertain: it used the same quota.
+//
+// req: C1
+func TestCallsOfNoPolicy(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]audit.Verdict{"quota": audit.Within, "slots": audit.Within, "": audit.Possible, "renamed": audit.Possible} {
+		dir := t.TempDir()
+		writeBoth(t, dir, "A", []time.Duration{time.Second, 2 * time.Second}, func(i int, begin, _ *audit.Line) {
+			if begin.Policy = "quota"; i == 1 {
+				begin.Policy = policy
+			}
+		})
+		r, err := audit.Replay(t.Context(), []string{dir}, []audit.Quota{
+			{Name: "quota", Policy: "quota", Limits: []audit.Limit{{Name: "rpm", Amount: 10, Window: audit.Rolling}}},
+			{Name: "slots", Policy: "slots"}, // of limits that no ledger shows
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Verdict != want || r.Unknown != map[audit.Verdict]int64{audit.Possible: 1}[want] {
+			t.Errorf("a call of policy %q: %q, and %d are of none; want %q", policy, r.Verdict, r.Unknown, want)
+		}
+	}
+}
