@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -193,6 +194,35 @@ func TestCallsOfNoPolicy(t *testing.T) {
 		}
 		if r.Verdict != want || r.Unknown != map[audit.Verdict]int64{audit.Possible: 1}[want] {
 			t.Errorf("a call of policy %q: %q, and %d are of none; want %q", policy, r.Verdict, r.Unknown, want)
+		}
+	}
+}
+
+// TestEarlierCopies: of a file and copies that were made before it was complete, all of it counts,
+// once.
+func TestEarlierCopies(t *testing.T) {
+	t.Parallel()
+	live := t.TempDir()
+	writeRun(t, live, "A", []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}, nil)
+	text, err := os.ReadFile(filepath.Join(live, "A"+audit.Suffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	early, later := t.TempDir(), t.TempDir()
+	for dir, n := range map[string]int{early: 3, later: 5} {
+		if err := os.WriteFile(filepath.Join(dir, "A"+audit.Suffix), bytes.Join(lines[:n], nil), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	quotas := []audit.Quota{{Name: "q", Limits: []audit.Limit{{Name: "rpm", Amount: 2, Window: audit.Rolling}}}}
+	for _, paths := range [][]string{{live, early, later}, {early, live, later}, {later, early, live}} {
+		r, err := audit.Replay(t.Context(), paths, quotas, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Verdict != audit.Over || r.Calls != 3 || r.Damaged != 0 {
+			t.Errorf("%d calls, %d damaged, %q; want 3 calls that are over", r.Calls, r.Damaged, r.Verdict)
 		}
 	}
 }
