@@ -90,6 +90,9 @@ type Call struct {
 	// Searches counts tools that put results into the prompt at the provider's side, such as a
 	// search of the web. They make the prompt longer than what is sent.
 	Searches int64
+	// Unpriced names what the call asks for that costs more than [Prices] can say, such as
+	// "service_tier"; "" if there is nothing.
+	Unpriced string
 	// Exact is the number of tokens in Text and Schemas by [Profile.Tokenizer], or -1.
 	Exact int64
 

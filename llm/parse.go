@@ -40,6 +40,14 @@ const (
 	reqNamed           // an id of media
 	reqBackground      // the answer is made after the response
 	reqItemID          // of an element of the input of a response
+	reqRun             // a tool of the provider that has no fee
+	reqTier            // what changes the price of tokens: see unpricedFields
+	reqSpeed           //
+	reqGeo             //
+	reqTTL             //
+	reqModality        //
+	reqVoice           //
+	reqFallbacks       //
 )
 
 // Parse reads what matters to quotas from a request. path is the URL's path, with or without its
@@ -69,6 +77,7 @@ func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*
 	}
 	c.Messages = max(1, c.Messages)
 	c.Family = p.Family(c.Model).Name
+	c.finishPrice()
 	if p.Tokenizer != nil {
 		c.Exact = p.countExactly(c, body)
 	}
@@ -251,6 +260,11 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		r.call.Hidden++
 	case reqSearch:
 		r.call.Searches++
+		r.call.Unpriced = feeTools
+	case reqRun:
+		r.call.Searches++
+	case reqTier, reqSpeed, reqGeo, reqTTL, reqModality, reqVoice, reqFallbacks:
+		r.call.dearer(ro, 0, nil)
 	case reqImage, reqAudio, reqVideo, reqFile, reqInline:
 		if !r.inMed {
 			r.inMed = true
@@ -339,7 +353,7 @@ func (r *requestReader) text(ro role, key bool) (*Text, bool) {
 		return r.tapped(&c.Schemas), false
 	case reqSearch:
 		return r.tapped(&c.Schemas), true
-	case reqBlock:
+	case reqBlock, reqTTL, reqFallbacks:
 		return r.tapped(&c.Text), true
 	case reqData, reqImage, reqAudio, reqVideo, reqFile, reqInline:
 		if !r.inMed {
@@ -435,8 +449,8 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		c.IncludeUsage = kind == 't'
 		c.edit.usage, c.edit.usageEnd = offset, offset+int64(len(value))
 	case reqSearch:
-		if kind == '"' && !plainTool(string(value)) {
-			c.Searches++
+		if kind == '"' {
+			c.search(string(value))
 		}
 	case reqNamed:
 		if kind == '"' {
@@ -448,6 +462,8 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		if !null && (kind != '"' || len(value) > 0) {
 			c.Hidden++
 		}
+	case reqTier, reqSpeed, reqGeo, reqTTL, reqModality, reqVoice, reqFallbacks:
+		c.dearer(ro, kind, value)
 	default:
 		r.mediaScalar(ro, kind, value)
 	}

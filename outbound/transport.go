@@ -37,8 +37,9 @@ type TransportOptions struct {
 	// lower than what is configured; nil means some of its own.
 	Learned *llm.Learned
 	// Prices adds what calls cost in money: the most that it can be is held, and what it was
-	// settled, in a unit such as usd_micros. A call of a model without a price is an error. nil:
-	// nothing counts money.
+	// settled, in a unit such as usd_micros. A call of a model without a price is an error, and so
+	// is one that asks for what costs more than they say ([llm.ErrUnpriced]). nil: nothing counts
+	// money.
 	Prices *llm.Prices
 }
 
@@ -129,7 +130,10 @@ func (t *Transport) Send(req *http.Request, body []byte, call *llm.Call) (*http.
 	}
 	if t.opts.Prices != nil {
 		unit, micros, err := t.opts.Prices.Hold(call, r.est)
-		if err != nil {
+		switch {
+		case errors.Is(err, llm.ErrUnpriced):
+			return nil, fmt.Errorf("outbound: %w", err)
+		case err != nil:
 			return nil, fmt.Errorf("%w: %w", ErrNoPrice, err)
 		}
 		r.count.Costs = append(r.count.Costs, drawgate.Units(unit, micros))
