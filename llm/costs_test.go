@@ -303,3 +303,24 @@ func TestSearchesOfCutStreams(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswersInUnknownFields: the output of an answer that has no usage, and its text where nobody
+// looks for it, is not free. It counts as its bytes, and never as more than was reserved.
+//
+// req: B12 C1
+func TestAnswersInUnknownFields(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("x", 300)
+	for name, path := range map[string]string{"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "gemini": "/v1beta/models/g:generateContent"} {
+		for most, want := range map[string]int64{"100": 100, "1000": 325} { // the bytes of the answer
+			p := profile(t, name)
+			c := parse(t, p, path, `{"model":"m","max_tokens":`+most+`,"generationConfig":{"maxOutputTokens":`+most+`}}`)
+			held := p.Upper(c)
+			u := read(p, c, `{"model":"m","answer":"`+text+`"}`).Usage()
+			prices := &llm.Prices{Currency: "usd", Models: map[string]llm.Price{c.Model: {Output: 1_000_000}}}
+			if _, n, err := prices.Cost(c, held, u); err != nil || n != want {
+				t.Errorf("%s, of at most %s: %d tokens of output (%v), want %d", name, most, n, err, want)
+			}
+		}
+	}
+}
