@@ -176,9 +176,9 @@ type running struct {
 }
 
 // begin takes what a call costs, and lets it through the circuit. The circuit is asked before, so
-// that a call spends nothing and does not wait while it is open; and again after the wait, as it may
-// have opened meanwhile. Only then does a trial begin: a call that waits in the queue, perhaps for
-// hours, must not keep the others from trying.
+// that a call neither spends nor waits while it is open, and again after a wait: it may have opened
+// meanwhile. Only then does a trial begin: a call that waits in the queue, perhaps for hours, must
+// not keep the others from trying.
 func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	began := time.Now()
 	if wait, ok := c.circuit.ask(began); !ok {
