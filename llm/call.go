@@ -97,6 +97,8 @@ type Call struct {
 	Exact int64
 
 	profile string
+	fast    bool  // asks for Anthropic's fast mode, which has limits of its own
+	flex    bool  // asks for OpenAI's flex tier, which also refuses calls when it has no capacity
 	size    int   // of the body
 	edit    edits // where the body says whether a stream tells its usage
 }

@@ -40,6 +40,8 @@ func (c *Call) dearer(ro role, kind byte, value []byte) {
 		return
 	}
 	if kind == '"' {
+		c.fast = c.fast || ro == reqSpeed && string(value) == "fast"
+		c.flex = c.flex || ro == reqTier && string(value) == "flex"
 		for _, plain := range f.plain {
 			if strings.EqualFold(plain, string(value)) {
 				return

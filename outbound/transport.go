@@ -364,11 +364,15 @@ func (t *Transport) settlement(r *request, u llm.Usage) []drawgate.Cost {
 
 // ended ends a call by the meaning of an error, with what it used.
 func (t *Transport) ended(run *running, r *request, what llm.Refusal, used []drawgate.Cost) (again bool) {
-	t.learned.limits.NoteRefusal(r.call, what, time.Now())
 	run.event.Refusal = what
+	if !t.profile.Concerns(r.call, &what) {
+		run.refusedAlone(used, reason(&what))
+		return false
+	}
+	t.learned.limits.NoteRefusal(r.call, what, time.Now())
 	switch {
 	case what.Meaning == llm.NotOffered:
-		run.notOffered(used, reason(&what))
+		run.refusedAlone(used, reason(&what))
 		return false
 	case what.Meaning.Quota() && !what.Oversize:
 		until := what.ReopenAt
