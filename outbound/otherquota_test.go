@@ -46,3 +46,30 @@ func TestRefusalsOfOtherModels(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswersThatACallCanCause: they do not open the circuit, which a caller could then do for
+// everybody; 408 and 409 are worth another attempt all the same.
+//
+// req: C4
+func TestAnswersThatACallCanCause(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]struct {
+		circuit  string
+		attempts int
+	}{
+		http.StatusRequestTimeout: {outbound.CircuitClosed, 2}, http.StatusConflict: {outbound.CircuitClosed, 2}, http.StatusBadRequest: {outbound.CircuitClosed, 1},
+		http.StatusInternalServerError: {outbound.CircuitOpen, 2}, http.StatusServiceUnavailable: {outbound.CircuitOpen, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := outbound.Options{Retries: 1, Breaker: outbound.Breaker{Failures: 2}}
+			b := newBench(t, "anthropic", nil, o, func(http.RoundTripper) http.RoundTripper { return refusing{status, `{}`} })
+			if got, _, err := b.call(t.Context(), false, "Hello!"); got != status || err != nil {
+				t.Fatal(got, err)
+			}
+			if state, _ := b.client.Circuit(); state != want.circuit || len(b.events) != want.attempts {
+				t.Errorf("after %d attempts that got %d: the circuit is %s, want %s after %d", len(b.events), status, state, want.circuit, want.attempts)
+			}
+			b.nothingHeld()
+		})
+	}
+}

@@ -381,12 +381,22 @@ func (t *Transport) ended(run *running, r *request, what llm.Refusal, used []dra
 		}
 		run.refused(used, until, reason(&what))
 		return true
+	case what.Meaning == llm.Transient && callCaused(what.Status):
+		run.succeeded(used)
+		return true
 	case what.Meaning == llm.Overload, what.Meaning == llm.Transient:
 		run.failed(used)
 		return true
 	}
 	run.succeeded(used) // it is up, and the call is at fault
 	return false
+}
+
+// callCaused reports whether a status that is worth another attempt can be the call's own fault: then
+// five such calls must not stop everybody's. The official SDKs of OpenAI and Anthropic make calls
+// again after both (openai-go v3, anthropic-sdk-go); RFC 9110 names them errors of the client.
+func callCaused(status int) bool {
+	return status == http.StatusRequestTimeout || status == http.StatusConflict
 }
 
 // reason says what a refusal means, for people.
