@@ -87,6 +87,9 @@ type Call struct {
 	// a stored prompt or cached content. Their size is not known: an upper bound of a call that has
 	// any is the model's whole context.
 	Hidden int64
+	// Reasonings counts items of reasoning that only the provider has: each has at most as many
+	// tokens as the model's largest answer, of which it was a part.
+	Reasonings int64
 	// Searches counts tools that put results into the prompt at the provider's side, such as a
 	// search of the web. They make the prompt longer than what is sent.
 	Searches int64

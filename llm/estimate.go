@@ -13,7 +13,8 @@ import (
 // byte-level BPE (OpenAI) and for SentencePiece with byte fallback (Gemma, Gemini); Anthropic
 // publishes no tokenizer, and we assume the same. Messages and tools have a bound each. An image
 // has the provider's documented maximum. Audio has at least 32 bytes per second in every codec, and
-// at most 32 tokens per second (Gemini; others less), so a token has at least one byte. Video and
+// at most 32 tokens per second (Gemini; others less), so a token has at least one byte. An item of
+// reasoning that only the provider has was part of an answer, which has a largest size. Video and
 // files have no such bound; they, whatever the body only names, and what the provider adds by
 // itself count as the model's whole context. If the profile has a tokenizer, its count replaces the
 // bytes.
@@ -42,6 +43,8 @@ func (p *Profile) Upper(c *Call) Estimate {
 	)
 	if c.Hidden+c.Searches > 0 {
 		e.Input = add(e.Input, f.Context)
+	} else {
+		e.Input = add(e.Input, min(mul(c.Reasonings, max(f.MaxOutput, p.Default.MaxOutput)), f.Context))
 	}
 	e.Input = max(1, e.Input)
 	return e
@@ -148,7 +151,7 @@ func (e *Estimator) correction(k learnKey) float64 {
 // hidden parts teach nothing, as their text is not all that counts, and neither do estimates by a
 // tokenizer.
 func (e *Estimator) Learn(p *Profile, c *Call, u Usage) {
-	if !u.InputKnown || c.Exact >= 0 || c.Hidden+c.Searches > 0 {
+	if !u.InputKnown || c.Exact >= 0 || c.Hidden+c.Reasonings+c.Searches > 0 {
 		return
 	}
 	for _, m := range c.Media {

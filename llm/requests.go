@@ -63,6 +63,8 @@ func openAIRequest() *node {
 	item.at("output", "image_url").set(reqImage) // a screenshot
 	item.at("output", "file_id").role = reqImage // the same, by its id
 	item.at("id").role = reqItemID
+	item.at("type").role = reqItemType
+	item.at("encrypted_content").role = reqSealed
 
 	tool := root.subtree(reqSchema, "tools", "*")
 	tool.role = reqTool
