@@ -97,3 +97,18 @@ func TestItemsThatTheProviderHas(t *testing.T) {
 		}
 	}
 }
+
+// TestToolsThatTheProviderRuns: an estimate of a call with one has a whole context more, and does
+// not pose as an upper bound: nobody knows how often the prompt is read.
+//
+// req: C1
+func TestToolsThatTheProviderRuns(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "openai")
+	for tool, bound := range map[string]bool{"web_search": false, "mcp": false, "function": true} {
+		c := parse(t, p, "/v1/responses", `{"model":"gpt-5","input":"Hello!","tools":[{"type":"`+tool+`","name":"f"}]}`)
+		if e := p.Upper(c); e.Upper != bound || e.Input >= 400_000 == bound {
+			t.Errorf("a call with the tool %s: %+v, want an upper bound: %v", tool, e, bound)
+		}
+	}
+}

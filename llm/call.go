@@ -111,7 +111,7 @@ type Call struct {
 type Estimate struct {
 	Input  int64 // tokens of the prompt, at least 1 for a call that has one
 	Output int64 // the largest number of tokens of all answers together
-	Upper  bool  // Input is an upper bound
+	Upper  bool  // Input is an upper bound; never of a call with Searches: see [Profile.Upper]
 
 	likely float64 // Input before the correction, of text alone
 	fixed  float64 // Input of everything that is not text

@@ -6,7 +6,10 @@ import (
 )
 
 // Upper returns an upper bound of the tokens that a call uses: whoever reserves it never reserves
-// too little.
+// too little. There is one exception, for which the result's Upper is false: after each use of a
+// tool that the provider runs, the model reads its prompt again, and the usage adds up all readings
+// (platform.claude.com/docs, server tools; OpenAI's Responses API likewise). Nothing bounds how
+// often that is, so one whole context is reserved for it.
 //
 // Text: every provider's tokenizer works on bytes or falls back to them, so a token has at least
 // one byte, and a text has at most as many tokens as bytes, and one for its start. This holds for
@@ -19,7 +22,7 @@ import (
 // itself count as the model's whole context. If the profile has a tokenizer, its count replaces the
 // bytes.
 func (p *Profile) Upper(c *Call) Estimate {
-	e := Estimate{Output: p.MaxOutput(c), Upper: true}
+	e := Estimate{Output: p.MaxOutput(c), Upper: c.Searches == 0}
 	if c.Operation == OpOther {
 		return e
 	}

@@ -193,16 +193,16 @@ func unescape(s string) string {
 
 // requestReader is the sink of a request's scanner.
 type requestReader struct {
-	call  *Call
-	scan  scanner
-	media media
-	inMed bool
-	block string // the type of the block that is being read
-	level int    // how deep that block is
-	keys  int    // of the element of the input that is being read
-	named bool   // one of them is its id
-	kind  string // its type
-	whole bool   // it has its reasoning, encrypted
+	call   *Call
+	scan   scanner
+	media  media
+	inMed  bool
+	block  string // the type of the block that is being read
+	level  int    // how deep that block is
+	keys   int    // of the element of the input that is being read
+	named  bool   // one of them is its id
+	kind   string // its type
+	sealed bool   // it has its reasoning, encrypted
 
 	exact int64 // tokens by count, or -1
 	count func(string) int
@@ -250,7 +250,7 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 	r.item(ro)
 	switch ro {
 	case reqInput:
-		r.keys, r.named, r.kind, r.whole = 0, false, "", false
+		r.keys, r.named, r.kind, r.sealed = 0, false, "", false
 	case reqRoot:
 		if array {
 			return errSyntax
@@ -312,7 +312,7 @@ func (r *requestReader) end(ro role, _ bool, offset int64) error {
 func (r *requestReader) namedItem() {
 	switch {
 	case r.kind == "reasoning":
-		if !r.whole { // the provider has it; a summary says nothing of its size
+		if !r.sealed { // the provider has it; a summary says nothing of its size
 			r.call.Reasonings++
 		}
 	case r.keys <= 2, searchItem(r.kind): // an id, perhaps with a type: what it names is the prompt
@@ -413,7 +413,7 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 	case reqItemType:
 		r.kind = string(value[:min(len(value), maxModel)])
 	case reqSealed:
-		r.whole = kind == '"' && len(value) > 0
+		r.sealed = kind == '"' && len(value) > 0
 	case reqText, reqSchema, reqMessage, reqTool, reqInput:
 		t := &c.Text
 		if ro == reqSchema || ro == reqTool {

@@ -136,7 +136,7 @@ func (p *Profile) Concerns(c *Call, r *Refusal) bool {
 
 // known reports whether a family is one of the profile's.
 func (p *Profile) known(family string) bool {
-	return slices.ContainsFunc(p.Families, func(f Family) bool { return f.Name == family })
+	return family != "" && slices.ContainsFunc(p.Families, func(f Family) bool { return f.Name == family })
 }
 
 // readError finds the error in a body: {"error": {…}}, the same in an array, {"response": {"error":

@@ -17,7 +17,7 @@ import (
 // it for another Open.
 //
 // Failures are time-outs, lost connections and answers that say that the upstream is broken or
-// overloaded. A refusal for the quota is none, and neither is a call that its caller gave up, nor an
+// overloaded. A refusal for the quota is none, and neither is a call that its caller gave up, or an
 // answer that the call may have caused: 408 and 409, like every other 4xx.
 type Breaker struct {
 	Failures  int           // 0 means 5; negative switches the breaker off

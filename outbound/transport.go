@@ -392,9 +392,9 @@ func (t *Transport) ended(run *running, r *request, what llm.Refusal, used []dra
 	return false
 }
 
-// callCaused reports whether a status that is worth another attempt can be the call's own fault: then
-// five such calls must not stop everybody's. The official SDKs of OpenAI and Anthropic make calls
-// again after both (openai-go v3, anthropic-sdk-go); RFC 9110 names them errors of the client.
+// callCaused reports whether a status that is worth another attempt can be the call's own fault:
+// then five such calls must not stop everybody's. The official SDKs of OpenAI and Anthropic make
+// calls again after both (openai-go v3, anthropic-sdk-go); RFC 9110 calls them the client's errors.
 func callCaused(status int) bool {
 	return status == http.StatusRequestTimeout || status == http.StatusConflict
 }
