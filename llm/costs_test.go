@@ -304,6 +304,16 @@ func TestSearchesOfCutStreams(t *testing.T) {
 	}
 }
 
+// outputOf returns the tokens of output that a call is settled with.
+func outputOf(c *llm.Call, held llm.Estimate, u llm.Usage) int64 {
+	prices := &llm.Prices{Currency: "usd", Models: map[string]llm.Price{c.Model: {Output: 1_000_000}}}
+	_, n, err := prices.Cost(c, held, u)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
 // TestAnswersInUnknownFields: the output of an answer that has no usage, and its text where nobody
 // looks for it, is not free. It counts as its bytes, and never as more than was reserved.
 //
@@ -316,10 +326,14 @@ func TestAnswersInUnknownFields(t *testing.T) {
 			p := profile(t, name)
 			c := parse(t, p, path, `{"model":"m","max_tokens":`+most+`,"generationConfig":{"maxOutputTokens":`+most+`}}`)
 			held := p.Upper(c)
+			stream := `data: {"answer":"` + text + `"}` + "\n\n" +
+				`data: {"type":"message_stop","candidates":[{"finishReason":"STOP"}]}` + "\n\ndata: [DONE]\n\n"
+			if u := read(p, c, stream).Usage(); !u.Ended || outputOf(c, held, u) != held.Output {
+				t.Errorf("%s, a stream of at most %s: %d tokens of output, want %d (%+v)", name, most, outputOf(c, held, u), held.Output, u)
+			}
 			u := read(p, c, `{"model":"m","answer":"`+text+`"}`).Usage()
-			prices := &llm.Prices{Currency: "usd", Models: map[string]llm.Price{c.Model: {Output: 1_000_000}}}
-			if _, n, err := prices.Cost(c, held, u); err != nil || n != want {
-				t.Errorf("%s, of at most %s: %d tokens of output (%v), want %d", name, most, n, err, want)
+			if n := outputOf(c, held, u); n != want {
+				t.Errorf("%s, of at most %s: %d tokens of output, want %d", name, most, n, want)
 			}
 		}
 	}
