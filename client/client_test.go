@@ -134,6 +134,8 @@ func TestAdministration(t *testing.T) {
 			return nil, errors.New("line 3: amount must be at least 1")
 		}
 		return []string{"store"}, nil
+	}, Upstreams: func() []api.Upstream {
+		return []api.Upstream{{Name: "a"}, {Name: "b c", Owner: "a", Calls: &api.Calls{Circuit: api.CircuitOpen}, Quotas: []api.Quota{{Policy: "llm", Models: []string{"*"}}}}}
 	}}
 	c := dial(t, listen(t, newServer(t, memstore.New(nil), opts).AdminHandler()), nil)
 	ps, err := c.Policies(t.Context())
@@ -174,6 +176,13 @@ func TestAdministration(t *testing.T) {
 	}
 	if a, err := c.Take(t.Context(), take("a", 1)); err != nil || a.Allowed || a.Reason != api.ReasonPaused {
 		t.Errorf("a paused bucket: %+v, %v", a, err)
+	}
+	if us, err := c.Upstreams(t.Context(), ""); err != nil || len(us) != 2 {
+		t.Errorf("got %+v, %v", us, err)
+	}
+	us, err := c.Upstreams(t.Context(), "b c")
+	if err != nil || len(us) != 1 || us[0].Calls.Circuit != api.CircuitOpen || us[0].Quotas[0].Status.Paused.Reason != "an incident" {
+		t.Errorf("got %+v, %v", us, err)
 	}
 	if got, err := c.Reload(t.Context()); err != nil || !slices.Equal(got.Restart, []string{"store"}) {
 		t.Errorf("got %+v, %v", got, err)

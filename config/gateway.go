@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,23 +36,31 @@ type Gateway struct {
 	Listen  string        // host:port, or "" for the default, on loopback
 	TLS     TLS           // ClientCA is not used
 	MaxBody int64         // largest request in bytes; 0 means 32 MiB
-	Bodies  int64         // bytes of all requests that are being served; 0 means 1 GiB
+	Bodies  int64         // bytes of all requests whose answers have not begun; 0 means 1 GiB
 	MaxWait time.Duration // longest wait in the queue; 0 means 60s
 	Cache   int64         // bytes of answers that are kept; 0 means 64 MiB
+	Ledger  Ledger
 
 	Upstreams []Upstream // in the order of the file; names are unique
 	Keys      []VirtualKey
 	Prices    Prices
+	Incidents Incidents
+}
+
+// Ledger says where calls are written down, for drawgate audit. Without a Dir they are not.
+type Ledger struct {
+	Dir string // a folder
 }
 
 // Upstream is one account of a provider.
 type Upstream struct {
-	Name      string // the first segment of callers' paths
-	Profile   string // of package llm
-	URL       string // of the API
-	APIKey    Secret // the provider's key; empty: none is sent
-	KeyHeader string // the header that carries it; "" means the provider's own
-	Owner     string // the key of the policies' buckets; "" means Name
+	Name      string      // the first segment of callers' paths
+	Profile   string      // of package llm, or "generic"
+	Generic   llm.Generic // describes the provider of the profile "generic"
+	URL       string      // of the API
+	APIKey    Secret      // the provider's key; empty: none is sent
+	KeyHeader string      // the header that carries it; "" means the provider's own
+	Owner     string      // the key of the policies' buckets; "" means Name
 	Models    []Model
 	Likely    bool // estimates are what is likely, not what is possible
 	Breaker   Breaker
@@ -60,6 +69,8 @@ type Upstream struct {
 	Others    bool          // pass on what nothing counts
 	Silence   time.Duration // 0 means 10m
 	Duration  time.Duration // 0 means 1h
+
+	CreditPause time.Duration // how long no call is made after the provider's credit was exhausted; 0 means the profile's
 }
 
 // Breaker says when calls to an upstream that fails are stopped. The zero value is the default.
@@ -144,10 +155,24 @@ func (g *Gateway) settings(d *decoder) []setting {
 		{"max_bodies", func(e entry) { g.Bodies = d.integer(e, 1, maxCache) }, numberNode(g.Bodies)},
 		{"max_wait", func(e entry) { g.MaxWait = d.between(e, time.Millisecond, maxStep) }, durationNode(g.MaxWait)},
 		{"cache", func(e entry) { g.Cache = d.integer(e, 1, maxCache) }, numberNode(g.Cache)},
+		{"ledger", func(e entry) { g.Ledger = d.ledger(e) }, settingsNode(g.Ledger.settings(d))},
 		{"upstreams", func(e entry) { g.Upstreams = d.upstreams(e) }, upstreams},
 		{"keys", func(e entry) { g.Keys = d.virtualKeys(e) }, keys},
 		{"prices", func(e entry) { d.settings(e.value, "prices", "", g.Prices.settings(d)) }, settingsNode(g.Prices.settings(d))},
+		{"incidents", func(e entry) { d.settings(e.value, "incidents", "", g.Incidents.settings(d)) }, settingsNode(g.Incidents.settings(d))},
 	}
+}
+
+func (d *decoder) ledger(e entry) (l Ledger) {
+	before := len(d.problems)
+	if d.settings(e.value, "ledger", "", l.settings(d)); l.Dir == "" && len(d.problems) == before {
+		d.missing(spanOf(e.value), "such as {dir: /var/lib/drawgate/ledger}", "ledger needs dir: the folder in which calls are written down")
+	}
+	return l
+}
+
+func (l *Ledger) settings(d *decoder) []setting {
+	return []setting{{"dir", func(e entry) { l.Dir, _ = d.text(e) }, textNode(l.Dir)}}
 }
 
 func upstreamSetting(name string) string { return "gateway.upstreams." + name }
@@ -169,7 +194,7 @@ var addresses = map[string]string{
 	"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com", "gemini": "https://generativelanguage.googleapis.com",
 }
 
-var profiles = []string{"openai", "anthropic", "gemini"}
+var profiles = []string{"openai", "anthropic", "gemini", profileGeneric}
 
 func (d *decoder) upstream(e entry) (u Upstream) {
 	u.Name = e.key
@@ -189,6 +214,9 @@ func (d *decoder) upstream(e entry) (u Upstream) {
 	}
 	if !seen["models"] && !wrong {
 		d.missing(e.at, `such as models: [{model: "*", policy: openai}]`, "upstream %s has no models: every call would be refused", shorten(u.Name))
+	}
+	if !wrong {
+		d.checkGeneric(e, &u, seen["generic"])
 	}
 	if u.APIKey.Env != "" && u.APIKey.File != "" {
 		d.problem(e.at, "leave one of them out", "upstream %s has both api_key_env and api_key_file", shorten(u.Name))
@@ -220,6 +248,8 @@ func (u *Upstream) settings(d *decoder) []setting {
 		{"others", func(e entry) { u.Others = d.boolean(e) }, flagNode(u.Others)},
 		{"silence", func(e entry) { u.Silence = d.between(e, time.Second, maxStep) }, durationNode(u.Silence)},
 		{"duration", func(e entry) { u.Duration = d.between(e, time.Second, maxStep) }, durationNode(u.Duration)},
+		{"credit_pause", func(e entry) { u.CreditPause = d.between(e, time.Second, maxStep) }, durationNode(u.CreditPause)},
+		{"generic", func(e entry) { u.Generic = d.generic(e) }, settingsNode(genericSettings(&u.Generic, d))},
 	}, u.APIKey.settings(d, "api_key")...)
 }
 
@@ -483,9 +513,8 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 				problems = append(problems, c.note(modelSetting(u.Name, k)+".policy", "unknown policy "+shorten(m.Policy), someOf(m.Policy, policies)))
 			}
 			for _, f := range m.Fallbacks {
-				if u.model(f) == nil {
-					problems = append(problems, c.note(modelSetting(u.Name, k)+".fallbacks",
-						fmt.Sprintf("nothing counts the fallback %s: none of the models of upstream %s fits it", shorten(f), shorten(u.Name)), "add it to the models, with its policy"))
+				if text, hint := g.checkFallback(u, f); text != "" {
+					problems = append(problems, c.note(modelSetting(u.Name, k)+".fallbacks", text, hint))
 				}
 			}
 		}
@@ -501,6 +530,23 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 		}
 	}
 	return problems
+}
+
+// checkFallback returns what is wrong with a fallback of an upstream's model, and a hint.
+func (g *Gateway) checkFallback(u *Upstream, name string) (text, hint string) {
+	to, model := u, name
+	if first, rest, ok := strings.Cut(name, "/"); ok {
+		if i := slices.IndexFunc(g.Upstreams, func(u Upstream) bool { return u.Name == first }); i >= 0 {
+			to, model = &g.Upstreams[i], rest
+		}
+	}
+	switch {
+	case model == "" || to.model(model) == nil:
+		return fmt.Sprintf("nothing counts the fallback %s: none of the models of upstream %s fits it", shorten(name), shorten(to.Name)), "add it to the models, with its policy"
+	case to.Profile != u.Profile || !reflect.DeepEqual(to.Generic, u.Generic):
+		return fmt.Sprintf("the fallback %s is of an upstream with another profile: calls are not translated", shorten(name)), "choose an upstream of the same profile"
+	}
+	return "", ""
 }
 
 func example(names []string) string {
@@ -547,11 +593,22 @@ func (u *Upstream) onThisMachine() bool {
 
 // warnQuota warns about a policy that stands for a provider's quota, and could let more through.
 func (c *Config) warnQuota(p *drawgate.Policy, setting string) {
+	if l := windowOf(p, func(l *drawgate.Limit) bool { return l.Margin == 0 }); l != nil {
+		c.warnOf(setting, "give it margin: 2s", "limit %s of policy %s has no margin: a call that takes a while to reach the provider may count in a later window there",
+			shorten(l.Name), shorten(p.Name))
+	}
+	if l := windowOf(p, func(l *drawgate.Limit) bool { return l.Unit == llm.UnitTokens && l.Charge != drawgate.ChargeEnd }); l != nil {
+		c.warnOf(setting, "give it charge: end", "limit %s of policy %s counts tokens from the start of a call: what an answer has beyond the provider's own estimate counts there when it ends",
+			shorten(l.Name), shorten(p.Name))
+	}
+}
+
+// windowOf returns the first limit of a window that is so, or nil.
+func windowOf(p *drawgate.Policy, is func(*drawgate.Limit) bool) *drawgate.Limit {
 	for i := range p.Limits {
-		if l := &p.Limits[i]; l.Margin == 0 && (l.Kind == drawgate.Rolling || l.Kind == drawgate.Calendar) {
-			c.warnOf(setting, "give it margin: 2s", "limit %s of policy %s has no margin: a call that takes a while to reach the provider may count in a later window there",
-				shorten(l.Name), shorten(p.Name))
-			return
+		if l := &p.Limits[i]; (l.Kind == drawgate.Rolling || l.Kind == drawgate.Calendar) && is(l) {
+			return l
 		}
 	}
+	return nil
 }

@@ -8,15 +8,23 @@ type (
 		Listen    string              `json:"listen,omitempty"   jsonschema:"default=127.0.0.1:7881" jsonschema_description:"host:port; off for none."`
 		TLS       *tlsFiles           `json:"tls,omitempty"`
 		MaxBody   int64               `json:"max_body,omitempty" jsonschema:"minimum=1,maximum=1073741824,default=33554432" jsonschema_description:"Largest request in bytes."`
-		MaxBodies int64               `json:"max_bodies,omitempty" jsonschema:"minimum=1,maximum=1099511627776,default=1073741824" jsonschema_description:"Bytes of all requests that are being served, beyond which more are refused. At least max_body."`
+		MaxBodies int64               `json:"max_bodies,omitempty" jsonschema:"minimum=1,maximum=1099511627776,default=1073741824" jsonschema_description:"Bytes of all requests whose answers have not begun, beyond which more are refused. At least max_body."`
 		MaxWait   duration            `json:"max_wait,omitempty" jsonschema_description:"Longest wait in the queue (1ms to 24h), which wait.up_to of a policy and Drawgate-Timeout of a caller can shorten. Default 60s."`
 		Cache     int64               `json:"cache,omitempty"    jsonschema:"minimum=1,maximum=1099511627776,default=67108864" jsonschema_description:"Bytes of answers that are kept, for models that have a cache."`
+		Ledger    *callLedger         `json:"ledger,omitempty"`
 		Upstreams map[string]upstream `json:"upstreams"          jsonschema:"minProperties=1" jsonschema_description:"Accounts of providers by name. The name is the first segment of callers' paths: http://gateway:7881/openai/v1."`
 		Keys      []virtualKey        `json:"keys"               jsonschema:"minItems=1" jsonschema_description:"Virtual keys: what callers show in place of a provider's key."`
 		Prices    *prices             `json:"prices,omitempty"`
+		Incidents *incidents          `json:"incidents,omitempty" jsonschema_description:"What is kept of calls that an upstream refused although the limits had allowed them."`
+	}
+	incidents struct {
+		File string `json:"file,omitempty" jsonschema:"maxLength=1024" jsonschema_description:"The file that they are appended to, one line of JSON each. Default: beside the SQLite store; none with another store."`
+	}
+	callLedger struct {
+		Dir string `json:"dir" jsonschema:"minLength=1" jsonschema_description:"The folder in which each gateway writes down what it reserved and what calls used, for drawgate audit. Several gateways can share it. Without it nothing is written."`
 	}
 	upstream struct {
-		Profile    string   `json:"profile,omitempty"      jsonschema:"enum=openai,enum=anthropic,enum=gemini" jsonschema_description:"What the provider counts, and how it says so. Also of what speaks the same protocol. Default: the upstream's name."`
+		Profile    string   `json:"profile,omitempty"      jsonschema:"enum=openai,enum=anthropic,enum=gemini,enum=generic" jsonschema_description:"What the provider counts, and how it says so. Also of what speaks the same protocol; generic describes another one. Default: the upstream's name."`
 		URL        string   `json:"url,omitempty"          jsonschema:"pattern=^https?://" jsonschema_description:"Of the API. Default: the provider's."`
 		APIKeyEnv  string   `json:"api_key_env,omitempty"  jsonschema_description:"The environment variable that holds the provider's key. It never reaches callers."`
 		APIKeyFile string   `json:"api_key_file,omitempty" jsonschema_description:"The file that holds it."`
@@ -30,11 +38,57 @@ type (
 		Others     bool     `json:"others,omitempty"       jsonschema:"default=false" jsonschema_description:"Pass on what no quota counts, such as files and batches. Otherwise only lists of models and counts of tokens."`
 		Silence    duration `json:"silence,omitempty"      jsonschema_description:"Longest time without anything from the provider (1s to 24h). Default 10m."`
 		Duration   duration `json:"duration,omitempty"     jsonschema_description:"Longest time of a whole answer (1s to 24h). Default 1h."`
+
+		CreditPause duration `json:"credit_pause,omitempty" jsonschema_description:"How long no call is made after the provider's credit was exhausted (1s to 24h). Default 5m."`
+		Generic     *generic `json:"generic,omitempty"`
 	}
-	model struct {
+	generic struct {
+		Name      string         `json:"name,omitempty"       jsonschema:"maxLength=1024" jsonschema_description:"What rules (attr provider) call the provider. Default: the upstream's name."`
+		Units     []genericUnit  `json:"units,omitempty"      jsonschema:"minItems=1,maxItems=32" jsonschema_description:"That its quotas count. Default: requests and tokens."`
+		Paths     oneOrMore      `json:"paths"                jsonschema_description:"Ends of the URL paths of calls that count."`
+		Model     string         `json:"model"                jsonschema_description:"Path of the model's name. A path is a list of keys, separated by dots; * is every element of a list."`
+		MaxOutput string         `json:"max_output,omitempty" jsonschema_description:"Path of the largest output in tokens."`
+		Answers   string         `json:"answers,omitempty"    jsonschema_description:"Path of the number of answers."`
+		Stream    string         `json:"stream,omitempty"     jsonschema_description:"Path of the flag that asks for a stream."`
+		Prompt    oneOrMore      `json:"prompt"               jsonschema_description:"Paths of what reaches the model, with everything below them."`
+		Messages  string         `json:"messages,omitempty"   jsonschema_description:"Path of the elements of the list of messages."`
+		Usage     *genericUsage  `json:"usage,omitempty"`
+		Text      oneOrMore      `json:"text,omitempty"       jsonschema_description:"Paths of what is delivered, in an answer and in the events of a stream."`
+		Type      string         `json:"type,omitempty"       jsonschema_description:"Path of an event's type."`
+		Done      string         `json:"done,omitempty"       jsonschema_description:"The type of a stream's last event; [DONE] needs none."`
+		Error     string         `json:"error,omitempty"      jsonschema_description:"Path of an error in an answer."`
+		Limits    []genericLimit `json:"limits,omitempty"     jsonschema:"minItems=1,maxItems=32" jsonschema_description:"Headers that tell limits per minute."`
+		Default   genericModel   `json:"default"              jsonschema_description:"What holds for its models, in tokens."`
+	}
+	genericUsage struct {
+		Input      string `json:"input,omitempty"`
+		CacheRead  string `json:"cache_read,omitempty"`
+		CacheWrite string `json:"cache_write,omitempty"`
+		Output     string `json:"output,omitempty"`
+		Reasoning  string `json:"reasoning,omitempty"`
+		Total      string `json:"total,omitempty"`
+		CacheApart bool   `json:"cache_apart,omitempty" jsonschema:"default=false" jsonschema_description:"input is without what was read from and written to a cache."`
+	}
+	genericLimit struct {
+		Unit      genericUnit `json:"unit"`
+		Limit     string      `json:"limit"               jsonschema_description:"The header with the amount."`
+		Remaining string      `json:"remaining,omitempty"`
+		Reset     string      `json:"reset,omitempty"     jsonschema_description:"A duration such as 6m0s, a number of seconds, or an instant of RFC 3339."`
+	}
+	genericModel struct {
+		Context    int64 `json:"context"               jsonschema:"minimum=1,maximum=1000000000000" jsonschema_description:"Largest prompt."`
+		MaxOutput  int64 `json:"max_output"            jsonschema:"minimum=1,maximum=1000000000000" jsonschema_description:"Largest answer, if the call does not say."`
+		CacheReads bool  `json:"cache_reads,omitempty" jsonschema:"default=false" jsonschema_description:"What was read from a cache counts as input."`
+		Images     int64 `json:"images,omitempty"      jsonschema:"minimum=1,maximum=1000000000000" jsonschema_description:"Most tokens of one image. These four default to context."`
+		Audio      int64 `json:"audio,omitempty"       jsonschema:"minimum=1,maximum=1000000000000"`
+		Video      int64 `json:"video,omitempty"       jsonschema:"minimum=1,maximum=1000000000000"`
+		Files      int64 `json:"files,omitempty"       jsonschema:"minimum=1,maximum=1000000000000"`
+	}
+	genericUnit string
+	model       struct {
 		Model     string       `json:"model"               jsonschema:"minLength=1,maxLength=1024,pattern=^[^*]*\\*?$" jsonschema_description:"Its name, or prefix*; * for any."`
 		Policy    string       `json:"policy"              jsonschema_description:"The policy that counts its calls, under the upstream's owner."`
-		Fallbacks oneOrMore    `json:"fallbacks,omitempty" jsonschema_description:"Models that are tried in this order while the quota is exhausted. Each is counted by its own entry."`
+		Fallbacks oneOrMore    `json:"fallbacks,omitempty" jsonschema_description:"Models that are tried in this order while the quota is exhausted; UPSTREAM/MODEL of another upstream with the same profile. Each is counted by its own entry."`
 		Cache     *answerCache `json:"cache,omitempty"`
 	}
 	answerCache struct {
@@ -71,6 +125,10 @@ type (
 	}
 	amount string
 )
+
+func (genericUnit) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Enum: []any{"requests", "tokens", "input_tokens", "output_tokens"}}
+}
 
 func (amount) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{

@@ -44,9 +44,9 @@ type Upstream struct {
 
 // Model says how calls of some models are counted, and what may take their place.
 type Model struct {
-	Name      string   // exact, or "prefix*"; "*" is any
-	Policy    string   // of the engine
-	Cache     Cache
+	Name   string // exact, or "prefix*"; "*" is any
+	Policy string // of the engine
+	Cache  Cache
 
 	// Fallbacks are tried in this order while the quota is exhausted: models of the same upstream,
 	// or "upstream/model" of another one with the same profile. A name whose first segment is an

@@ -59,6 +59,7 @@ func TestDamagedAnswers(t *testing.T) {
 			t.Parallel()
 			text := &log{}
 			b := newBench(t, func(s *setup) {
+				s.policies = append(s.policies, hourly())
 				s.options.Logger = slog.New(slog.NewTextHandler(text, nil))
 				s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					io.Copy(io.Discard, r.Body)

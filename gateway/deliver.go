@@ -27,6 +27,7 @@ var pieces = sync.Pool{New: func() any { b := make([]byte, pieceSize); return &b
 func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 	defer resp.Body.Close() //nolint:errcheck // what was delivered is what counts
 	x.result = resultOf(c, resp.StatusCode)
+	x.forget(c)
 	if resp.StatusCode == http.StatusUnauthorized {
 		x.h.warn("the provider refuses the key of the upstream: look at its key_env or key_file", "upstream", x.up.config.Name)
 		x.refuse(&refusal{kind: llm.Lost, message: "the provider refused the key of this gateway: tell whoever runs it"})
@@ -70,6 +71,13 @@ func resultOf(c *call, status int) string {
 		return ResultOtherModel
 	}
 	return ResultAnswered
+}
+
+// forget lets go of a request that is not sent again, before an answer that may take an hour.
+func (x *exchange) forget(c *call) {
+	c.body = nil
+	x.h.bodies.Add(-x.size)
+	x.size = 0
 }
 
 // answerHeader sets the headers of an answer.

@@ -36,7 +36,7 @@ func TestThousandDisconnects(t *testing.T) { // not parallel: it counts goroutin
 	const calls, atOnce = 1000, 20
 	before := goroutines()
 	b := newBench(t, func(s *setup) {
-		s.policies = append(s.policies, drawgate.Policy{Name: "caller", Limits: []drawgate.Limit{
+		s.policies = append(s.policies, hourly(), drawgate.Policy{Name: "caller", Limits: []drawgate.Limit{
 			drawgate.ConcurrencyLimit("running", 1), drawgate.RollingLimit("output", reservedWords, time.Hour).Of("usd_micros"),
 		}})
 		s.rules = callerRule(`header("X-Call")`)

@@ -133,10 +133,16 @@ func (x *exchange) options(escaped string) *refusal {
 		if !ok {
 			return &refusal{kind: llm.BadRequest, message: HeaderTimeout + " must be a number of seconds, or a duration such as 1m30s"}
 		}
-		x.wait = min(d, x.wait)
+		if x.wait = min(d, x.wait); x.wait < leastWait {
+			x.wait = 0
+		}
 	}
 	return nil
 }
+
+// leastWait is the shortest wait in the queue. Within a shorter one the store might not answer, and
+// would be taken for unavailable.
+const leastWait = 50 * time.Millisecond
 
 // parseTimeout reads seconds, or a duration.
 func parseTimeout(text string) (time.Duration, bool) {
@@ -178,7 +184,7 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 	case errors.Is(err, errFull):
 		x.release()
 		x.discard()
-		return nil, &refusal{kind: llm.Overloaded, message: "too many large requests are being served: try again later", after: time.Second}
+		return nil, &refusal{kind: llm.Overloaded, message: "too many large requests wait for their answers: try again later", after: time.Second}
 	case err != nil:
 		return nil, &refusal{kind: llm.BadRequest, message: "the request could not be read to its end: it was cut off, or came too slowly"}
 	case n > most:

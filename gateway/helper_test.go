@@ -76,6 +76,15 @@ func generous() drawgate.Policy {
 	return p
 }
 
+// hourly is generous with windows that are longer than a test takes on any machine.
+func hourly() drawgate.Policy {
+	p := generous()
+	for i := range p.Limits {
+		p.Limits[i].Window = time.Hour
+	}
+	return p
+}
+
 // setup is what a test may change before a bench is made.
 type setup struct {
 	policies []drawgate.Policy // beside "upstream", which is generous unless it is here

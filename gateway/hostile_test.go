@@ -174,6 +174,7 @@ func TestStrangeAnswers(t *testing.T) {
 		"<html>a page</html>", `{"choices":[{"message":{"content":"` + strings.Repeat("x", 1<<20),
 	}
 	b := newBench(t, func(s *setup) {
+		s.policies = append(s.policies, hourly())
 		s.config.Upstreams[0].Breaker = outbound.Breaker{Failures: -1}
 		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
@@ -206,7 +207,7 @@ func TestStrangeAnswers(t *testing.T) {
 func TestManyStreams(t *testing.T) {
 	t.Parallel()
 	const streams = 400
-	b := newBench(t, nil)
+	b := newBench(t, func(s *setup) { s.policies = append(s.policies, hourly()) })
 	first := b.call("openai", true, "Hello!\nsimulate: output=100")
 	var group sync.WaitGroup
 	limit := make(chan struct{}, 40)

@@ -13,7 +13,7 @@ import (
 // that is too old while the quota is exhausted, another model's, a place in the queue, a refusal.
 func (x *exchange) ladder(c *call, body []byte) {
 	if answered := x.h.opts.Answered; answered != nil {
-		defer func() { answered(x.up.config.Name, c.entry.Name, x.result) }()
+		defer func() { answered(c.up.config.Name, c.entry.Name, x.result) }()
 	}
 	var k *keep
 	var old *answer
@@ -60,13 +60,14 @@ func (x *exchange) instead(c *call, k *keep, old *answer) bool {
 			continue
 		}
 		x.up = other.up // which answers from here on
-		if got, failed := x.send(other, 0); !exhausted(got, failed) {
+		got, failed := x.send(other, 0)
+		if failed == nil && got.StatusCode < http.StatusBadRequest {
 			drop(resp)
-			x.end(other, nil, got, failed)
+			c.body = nil
+			x.deliver(other, got, nil)
 			return true
-		} else {
-			drop(got)
 		}
+		drop(got) // whatever is wrong with it is not wrong with the model that was asked for
 	}
 	x.up = c.up
 	if resp != nil { // it was sent, and refused by the provider: the queue does not help it

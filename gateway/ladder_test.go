@@ -2,11 +2,13 @@ package gateway_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
 	"github.com/drawgate/drawgate/outbound"
 )
@@ -217,6 +219,41 @@ func TestFallbacksOfAKey(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFallbacksThatCannotAnswer: a fallback in whose quota the call never fits, which has no price
+// or which fails, is passed over: the call waits for the model that was asked for.
+//
+// req: C8
+func TestFallbacksThatCannotAnswer(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(s *setup){
+		"never fits": func(s *setup) { s.policies[len(s.policies)-1].Limits[1].Amount = 10 },
+		"no price": func(s *setup) {
+			s.config.Prices = &llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 1, Output: 1}}}
+		},
+		"fails": func(*setup) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(s *setup) {
+				ladder(s)
+				s.options.Wait = 2 * time.Minute
+				change(s)
+			}, func(t *testing.T, b *bench) {
+				for i := range 2 {
+					if name == "fails" && i == 1 {
+						if err := b.sim.Inject(simulator.Fault{Kind: simulator.FaultInternal}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if got := b.call("openai", false, fmt.Sprint("Hello ", i)); got.status != http.StatusOK || got.header.Get(gateway.HeaderModel) != "" {
+						t.Errorf("call %d: got %d %v %s", i, got.status, got.header, got.body)
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestOpenCircuitIsDegraded: while the provider fails, an older answer or another model takes its

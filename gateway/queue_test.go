@@ -269,6 +269,34 @@ func TestStoreUnavailable(t *testing.T) {
 	}
 }
 
+// tardy is a store that takes a while.
+type tardy struct{ drawgate.Store }
+
+// Take implements drawgate.Store.
+func (s tardy) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+	select {
+	case <-time.After(20 * time.Millisecond):
+		return s.Store.Take(ctx, takes, out)
+	case <-ctx.Done():
+		return &drawgate.StoreError{Store: "test", Op: "take", Err: ctx.Err()}
+	}
+}
+
+// TestTinyWaits: a caller that waits for less time than the store may need is asked for at once,
+// rather than refused because the store did not answer.
+//
+// req: C7
+func TestTinyWaits(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) { s.store = tardy{memstore.New(nil)} }, func(t *testing.T, b *bench) {
+		for _, wait := range []string{"0", "0.000001", "1ms", "49ms", "50ms"} {
+			if got := b.call("openai", false, "Hello!", gateway.HeaderTimeout+": "+wait); got.status != http.StatusOK {
+				t.Errorf("waiting for %s: got %d %s", wait, got.status, got.body)
+			}
+		}
+	})
+}
+
 // TestFallbackGrants: without the store a fallback may grant calls, and the answer says so.
 //
 // req: C7 C12
@@ -280,7 +308,7 @@ func TestFallbackGrants(t *testing.T) {
 			p.Fallback = fallback
 			s.policies, s.store = append(s.policies, p), guard.New(&failing{Store: memstore.New(nil), down: true}, &guard.Options{}).Full()
 		}, func(t *testing.T, b *bench) {
-			for _, wait := range []string{"0", "10ms"} {
+			for _, wait := range []string{"0", "60ms"} {
 				got := b.call("openai", true, "Hello!", gateway.HeaderTimeout+": "+wait)
 				if got.status != want || want == http.StatusOK && got.header.Get("X-RateLimit-Fallback") != "true" {
 					t.Errorf("fallback %v, after %s: got %d %v %s, want %d that says so", fallback, wait, got.status, got.header, got.body, want)

@@ -107,7 +107,7 @@ func TestKeyHeader(t *testing.T) {
 func TestVersionsOfAModel(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(s *setup) {
-		s.policies = append(s.policies, drawgate.Policy{Name: "mini", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 100, time.Minute)}})
+		s.policies = append(s.policies, hourly(), drawgate.Policy{Name: "mini", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 100, time.Hour)}})
 		s.config.Upstreams[0].Models = []gateway.Model{{Name: "gpt-4.1-mini", Policy: "mini"}, {Name: "gpt-4*", Policy: "upstream"}, {Name: "ft:*", Policy: "upstream"}}
 		s.config.Upstreams[1].Models = []gateway.Model{{Name: "claude-sonnet-4-5", Policy: "mini"}}
 	})

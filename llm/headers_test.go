@@ -31,6 +31,11 @@ func TestObserved(t *testing.T) {
 			headers("x-ratelimit-limit-project-tokens", "30,000", "x-ratelimit-remaining-project-tokens", "12", "x-ratelimit-reset-project-tokens", "120ms"),
 			[]llm.Observed{{Unit: "tokens", Scope: "project", Limit: 30_000, Remaining: 12, Step: 1, ResetAt: in(120 * time.Millisecond)}},
 		},
+		{
+			"resets of every form that was seen", "openai",
+			headers("x-ratelimit-limit-requests", "500", "x-ratelimit-remaining-requests", "499", "x-ratelimit-reset-requests", "12ms", "x-ratelimit-limit-tokens", "30000", "x-ratelimit-remaining-tokens", "0", "x-ratelimit-reset-tokens", "1m30s"),
+			[]llm.Observed{{Unit: "requests", Limit: 500, Remaining: 499, Step: 1, ResetAt: in(12 * time.Millisecond)}, {Unit: "tokens", Limit: 30_000, Remaining: 0, Step: 1, ResetAt: in(90 * time.Second)}},
+		},
 		{"Azure does not know", "openai", headers("x-ratelimit-limit-requests", "-1", "x-ratelimit-remaining-requests", "-1", "x-ratelimit-limit-tokens", "0", "x-ratelimit-remaining-tokens", "0"), nil},
 		{"only what remains", "openai", headers("x-ratelimit-remaining-tokens", "12"), nil},
 		{"a limit alone", "openai", headers("x-ratelimit-limit-tokens", "12", "x-ratelimit-remaining-tokens", "-1", "x-ratelimit-reset-tokens", "soon"), []llm.Observed{{Unit: "tokens", Limit: 12, Remaining: -1, Step: 1}}},
@@ -52,6 +57,19 @@ func TestObserved(t *testing.T) {
 				{Unit: "input_tokens", Limit: 30_000, Remaining: 29_000, Step: 1000, ResetAt: in(2 * time.Second)},
 				{Unit: "output_tokens", Limit: 7600, Remaining: 7600, Step: 1000, ResetAt: now}, // rounded to the nearest thousand
 				{Unit: "input_tokens", Scope: "priority", Limit: 10_000, Remaining: 10_000, Step: 1000},
+			},
+		},
+		{
+			"Anthropic's tighter side, priority tier and fast mode", "anthropic",
+			headers("anthropic-ratelimit-tokens-limit", "38000", "anthropic-ratelimit-tokens-remaining", "37000", "anthropic-ratelimit-tokens-reset", "2026-01-15T20:00:03Z",
+				"anthropic-priority-output-tokens-limit", "5000", "anthropic-priority-output-tokens-remaining", "4000", "anthropic-priority-output-tokens-reset", "2026-01-15T20:00:04Z",
+				"anthropic-fast-input-tokens-limit", "2000", "anthropic-fast-input-tokens-remaining", "1000", "anthropic-fast-input-tokens-reset", "2026-01-15T20:00:05Z",
+				"anthropic-fast-output-tokens-limit", "1000", "anthropic-fast-output-tokens-remaining", "0", "anthropic-fast-output-tokens-reset", "2026-01-15T20:00:06Z"),
+			[]llm.Observed{
+				{Unit: "tokens", Limit: 38_000, Remaining: 37_000, Step: 1000, ResetAt: in(3 * time.Second)},
+				{Unit: "output_tokens", Scope: "priority", Limit: 5000, Remaining: 4000, Step: 1000, ResetAt: in(4 * time.Second)},
+				{Unit: "input_tokens", Scope: "fast", Limit: 2000, Remaining: 1000, Step: 1000, ResetAt: in(5 * time.Second)},
+				{Unit: "output_tokens", Scope: "fast", Limit: 1000, Remaining: 0, Step: 1000, ResetAt: in(6 * time.Second)},
 			},
 		},
 		{"Gemini tells none", "gemini", headers("x-ratelimit-limit-requests", "60"), nil},

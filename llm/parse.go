@@ -89,26 +89,32 @@ func (p *Profile) countExactly(c *Call, body []byte) int64 {
 
 // route tells the operation and, where the path has it, the model.
 func (p *Profile) route(path string) (op Operation, model string, stream bool) {
+	path = strings.TrimRight(path, "/") // many servers pass over it
 	switch p.wire {
 	case wireOpenAI:
 		return routeOpenAI(path)
 	case wireAnthropic:
 		switch {
-		case strings.HasSuffix(path, "/messages"):
+		case endsWith(path, "/messages"):
 			return OpMessages, "", false
-		case strings.HasSuffix(path, "/messages/count_tokens"):
+		case endsWith(path, "/messages/count_tokens"):
 			return OpCountTokens, "", false
 		}
 	case wireGemini:
 		return routeGemini(path)
 	case wireGeneric:
 		for _, suffix := range p.generic.Paths {
-			if strings.HasSuffix(path, suffix) {
+			if endsWith(path, strings.TrimRight(suffix, "/")) {
 				return OpGeneric, "", false
 			}
 		}
 	}
 	return OpOther, "", false
+}
+
+// endsWith reports whether a path is that of an operation, for a server that passes over capitals.
+func endsWith(path, suffix string) bool {
+	return len(path) >= len(suffix) && strings.EqualFold(path[len(path)-len(suffix):], suffix)
 }
 
 func routeOpenAI(path string) (op Operation, model string, stream bool) {
@@ -121,8 +127,8 @@ func routeOpenAI(path string) (op Operation, model string, stream bool) {
 		{"/responses", OpResponses},
 		{"/embeddings", OpEmbeddings},
 	} {
-		if before, ok := strings.CutSuffix(path, r.suffix); ok {
-			return r.op, modelOfPath(before), false
+		if endsWith(path, r.suffix) {
+			return r.op, modelOfPath(path[:len(path)-len(r.suffix)]), false
 		}
 	}
 	return OpOther, "", false

@@ -120,3 +120,19 @@ func TestPathDecides(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherSpellingsOfPaths: a path that a server may take for that of an operation is counted.
+func TestOtherSpellingsOfPaths(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]llm.Operation{
+		"/v1/chat/completions/": llm.OpChat, "/V1/Chat/Completions": llm.OpChat, "/v1/responses//": llm.OpResponses, "/v1/embeddings/?x": llm.OpEmbeddings,
+		"/v1/files/": llm.OpOther, "/": llm.OpOther, "": llm.OpOther,
+	} {
+		if c := parse(t, profile(t, "openai"), path, `{}`); c.Operation != want {
+			t.Errorf("%q is %s, want %s", path, c.Operation, want)
+		}
+	}
+	if c := parse(t, profile(t, "anthropic"), "/v1/Messages/", `{}`); c.Operation != llm.OpMessages {
+		t.Errorf("it is %s", c.Operation)
+	}
+}

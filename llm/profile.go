@@ -18,6 +18,11 @@ const (
 	wireGeneric
 )
 
+// creditPause is how long a provider whose credit is exhausted is left alone. Its refusals cost
+// nothing, so that one call in this time finds out soon whether somebody has paid; official clients
+// would ask twice more at once.
+const creditPause = 5 * time.Minute
+
 // Profile is what Drawgate knows of one provider. The functions that return one make a copy, whose
 // fields may be set before it is used; after that it is safe for concurrent use.
 type Profile struct {
@@ -43,8 +48,8 @@ type Profile struct {
 	OwnerHeaders []string
 	// ResetZone is the time zone of the provider's days: an IANA name.
 	ResetZone string
-	// CreditPause is how long to leave a provider alone whose credit is exhausted. Nothing says
-	// when somebody pays; 0 means that only an operator ends it.
+	// CreditPause is how long to leave a provider alone whose credit is exhausted: 5 minutes unless
+	// it is set. Nothing says when somebody pays; 0 means that only an operator ends it.
 	CreditPause time.Duration
 	// MinutePause holds for a refusal by a limit per minute that says nothing of its end.
 	MinutePause time.Duration

@@ -34,8 +34,8 @@ func OpenAI() *Profile {
 			{Name: "o1", Prefixes: []string{"o1"}, Context: 200_000, MaxOutput: 100_000},
 			{Name: "o3", Prefixes: []string{"o3"}, Context: 200_000, MaxOutput: 100_000},
 			{Name: "o4-mini", Prefixes: []string{"o4-mini"}, Context: 200_000, MaxOutput: 100_000},
-			// Models that are no versions of those whose names they begin with: they have limits and
-			// prices of their own, and are much more expensive.
+			// Models that are no versions of those whose names they begin with: they have limits
+			// and prices of their own, and are much more expensive.
 			{Name: "gpt-5-pro", Prefixes: []string{"gpt-5-pro"}, Context: 400_000, MaxOutput: 272_000},
 			{Name: "gpt-5.1", Prefixes: []string{"gpt-5.1"}, Context: 400_000},
 			{Name: "gpt-5.2", Prefixes: []string{"gpt-5.2"}, Context: 400_000},
@@ -66,7 +66,7 @@ func OpenAI() *Profile {
 		OutputAtStart: true,
 		OwnerHeaders:  []string{"OpenAI-Organization", "OpenAI-Project"},
 		ResetZone:     "UTC",
-		CreditPause:   time.Hour,
+		CreditPause:   creditPause,
 		MinutePause:   time.Minute,
 		ClientMaxWait: 8 * time.Second, // openai-go v3 waits no longer, and then tries again
 		Overhead: Overhead{
@@ -112,7 +112,7 @@ func Anthropic() *Profile {
 		},
 		FailedInput:   true,
 		ResetZone:     "UTC",
-		CreditPause:   time.Hour,
+		CreditPause:   creditPause,
 		MinutePause:   time.Minute,
 		ClientMaxWait: time.Minute, // anthropic-sdk-go sleeps as long as it is told
 		Overhead: Overhead{
@@ -165,7 +165,7 @@ func Gemini() *Profile {
 		OwnerHeaders: []string{"X-Goog-User-Project"},
 		ResetZone:    pacific,
 		location:     loadZone(pacific),
-		CreditPause:  time.Hour,
+		CreditPause:  creditPause,
 		MinutePause:  time.Minute,
 		Overhead: Overhead{
 			// Audio has 32 tokens per second, video about 300

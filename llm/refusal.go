@@ -260,8 +260,8 @@ func (p *Profile) fullAt(header http.Header, unit string, now time.Time) (at tim
 
 var (
 	anthropicLimit = regexp.MustCompile(`limit of (\d[\d,]{0,15}\d|\d) (input tokens|output tokens|requests|tokens)`)
-	// Whole sentences, without what they could be quoted in: other errors begin or end with what the
-	// caller wrote, such as the name of a model or of a field that is not known.
+	// Whole sentences: other errors quote what the caller wrote, such as the name of a model or of
+	// a field that is not known.
 	anthropicCap    = regexp.MustCompile(`^you have reached your specified [^:]*usage limits\.([^:]* at 00:00 utc\.)?$`)
 	anthropicCredit = regexp.MustCompile(`^your credit balance is too low[^:]*$`)
 	anthropicRegain = regexp.MustCompile(`on (\d{4}-\d{2}-\d{2}) at 00:00 UTC`)

@@ -51,10 +51,14 @@ type process struct {
 	learned *llm.Learned
 }
 
-func newProcess(t *testing.T, name string, q outbound.Quota, base http.RoundTripper) *process {
+func newProcess(t *testing.T, name string, q outbound.Quota, base http.RoundTripper, change ...func(*llm.Profile)) *process {
 	t.Helper()
 	p := &process{T: t, api: apis[name], learned: &llm.Learned{}}
-	p.rt = outbound.NewTransport(outbound.New(q, nil), p.api.profile(), &outbound.TransportOptions{
+	profile := p.api.profile()
+	for _, f := range change {
+		f(profile)
+	}
+	p.rt = outbound.NewTransport(outbound.New(q, nil), profile, &outbound.TransportOptions{
 		Base: base, Learned: p.learned,
 		Call: func(r *http.Request, _ *llm.Call, c *outbound.Call) error {
 			c.NoWait = r.Context().Value(noWait{}) != nil
@@ -341,6 +345,63 @@ func TestModelsThatAreNotOffered(t *testing.T) {
 				time.Sleep(24 * time.Hour)
 				if status, err := p.call(t.Context()); status != http.StatusTooManyRequests {
 					t.Errorf("a day later: status %d, %v; want that it is sent", status, err)
+				}
+			})
+		})
+	}
+}
+
+// TestLongRefusals: a provider whose credit or budget is used up is left alone for as long as the
+// refusal means, by every process that shares the store.
+//
+// req: C1
+func TestLongRefusals(t *testing.T) {
+	t.Parallel()
+	pause := func(d time.Duration) func(*llm.Profile) { return func(p *llm.Profile) { p.CreditPause = d } }
+	usual := func(*llm.Profile) {}
+	for _, c := range []struct {
+		name   string
+		api    string
+		fault  simulator.FaultKind
+		change func(*llm.Profile)
+		closed time.Duration // from noon UTC on the 20th of January
+	}{
+		{"credit", "openai chat", simulator.FaultCredit, usual, 5 * time.Minute},
+		{"credit", "anthropic", simulator.FaultCredit, usual, 5 * time.Minute},
+		{"credit", "gemini", simulator.FaultCredit, usual, 5 * time.Minute},
+		{"credit that is asked for less often", "openai chat", simulator.FaultCredit, pause(time.Hour), time.Hour},
+		{"credit that only an operator restores", "gemini", simulator.FaultCredit, pause(0), drawgate.MaxHold - time.Minute},
+		{"a monthly budget", "anthropic", simulator.FaultSpendCap, usual, 11*24*time.Hour + 12*time.Hour},
+		{"a budget of ten minutes", "gemini", simulator.FaultSpendCap, usual, 10 * time.Minute},
+	} {
+		t.Run(c.name+" of "+c.api, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Until(time.Date(2000, 1, 20, 12, 0, 0, 0, time.UTC)))
+				sim, err := simulator.New(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := sim.Inject(simulator.Fault{Kind: c.fault}); err != nil {
+					t.Fatal(err)
+				}
+				store := memstore.New(nil)
+				defer store.Close()
+				first := newProcess(t, c.api, quotas["buckets"](t, store, configured()), sim.Transport(), c.change)
+				other := newProcess(t, c.api, quotas["engine"](t, store, configured()), sim.Transport(), c.change)
+				if status, err := first.call(t.Context()); err != nil || status < 400 {
+					t.Fatalf("status %d, %v; want the provider's refusal", status, err)
+				}
+				now := context.WithValue(t.Context(), noWait{}, true)
+				time.Sleep(c.closed - time.Second)
+				for _, p := range []*process{first, other} {
+					if _, err := p.call(now); !errors.Is(err, drawgate.ErrLimited) {
+						t.Errorf("a second before it is over: %v, want that nothing is sent", err)
+					}
+				}
+				time.Sleep(2 * time.Second)
+				if status, err := other.call(now); status != http.StatusOK {
+					t.Errorf("a second after it is over: status %d, %v", status, err)
 				}
 			})
 		})

@@ -191,7 +191,7 @@ func withBody(ctx context.Context, req *http.Request, body []byte, g *gate) *htt
 	if g == nil {
 		g = &gate{}
 	}
-	g.reader = bytes.NewReader(body)
+	g.reader.Store(bytes.NewReader(body))
 	out.Body = g
 	// A request that was not sent at all may be sent again over another connection; any other one
 	// would be counted twice. See http.Transport on requests that it sends again.
@@ -213,7 +213,7 @@ var (
 // connection is there, and before anything is written to it.
 type gate struct {
 	late   func() bool // may be nil
-	reader *bytes.Reader
+	reader atomic.Pointer[bytes.Reader]
 	opened atomic.Int64 // in Unix nanoseconds: some of it was read then, so it may have been sent; 0: nothing was
 	closed atomic.Bool  // it was too late
 }
@@ -226,10 +226,19 @@ func (g *gate) Read(p []byte) (int, error) {
 		}
 		g.opened.Store(time.Now().UnixNano())
 	}
-	return g.reader.Read(p)
+	if r := g.reader.Load(); r != nil {
+		return r.Read(p)
+	}
+	return 0, errSent
 }
 
-func (g *gate) Close() error { return nil }
+// Close lets go of a body that was sent: an answer, which keeps its request, may take an hour.
+func (g *gate) Close() error {
+	if g.opened.Load() != 0 {
+		g.reader.Store(nil)
+	}
+	return nil
+}
 
 // lateTries is how often a call is granted anew because it could not be sent in time.
 const lateTries = 3
@@ -263,7 +272,7 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 	over = true
 	if at := g.opened.Load(); at != 0 {
 		run.event.Sent = time.Unix(0, at)
-	} else if g.reader == nil { // there was no body
+	} else if len(r.body) == 0 {
 		run.event.Sent = now
 	}
 	if g.closed.Load() && resp != nil { // a base that answers although it could not read the request
@@ -296,7 +305,7 @@ func (t *Transport) lost(ctx context.Context, run *running, g *gate, err error) 
 	case g.closed.Load():
 		run.unsent(false)
 		return false, errLate
-	case g.opened.Load() == 0 && g.reader != nil:
+	case g.opened.Load() == 0 && g.reader.Load() != nil:
 		run.unsent(!left)
 	case left:
 		run.dropped(nil)
@@ -358,7 +367,11 @@ func (t *Transport) ended(run *running, r *request, what llm.Refusal, used []dra
 		run.notOffered(used, reason(&what))
 		return false
 	case what.Meaning.Quota() && !what.Oversize:
-		run.refused(used, what.ReopenAt, reason(&what))
+		until := what.ReopenAt
+		if until.IsZero() { // only an operator ends it
+			until = time.Now().Add(drawgate.MaxHold)
+		}
+		run.refused(used, until, reason(&what))
 		return true
 	case what.Meaning == llm.Overload, what.Meaning == llm.Transient:
 		run.failed(used)
@@ -382,6 +395,7 @@ func reason(r *llm.Refusal) string {
 
 // answer lets the call end with its answer.
 func (t *Transport) answer(ctx context.Context, run *running, r *request, resp *http.Response) {
+	r.body = nil // it is not sent again
 	b := &answerBody{ctx: ctx, t: t, run: run, r: r, body: resp.Body}
 	if enc := resp.Header.Get("Content-Encoding"); enc == "" || strings.EqualFold(enc, "identity") {
 		b.stream = t.profile.NewStream(r.call)

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/audit/ledgerfile"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/gateway"
-	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/server"
 )
@@ -70,7 +70,14 @@ func (v *service) openGateway() (err error) {
 	if g.Listen == config.ListenOff {
 		return nil
 	}
-	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Cache: g.Cache, Observer: v.run.Outbound(), Logger: v.log}
+	observer := outbound.Join(v.run.Outbound(), v.incidents.Observer())
+	if g.Ledger.Dir != "" {
+		if v.ledger, err = ledgerfile.Open(g.Ledger.Dir, &ledgerfile.Options{Logger: v.log}); err != nil {
+			return &exitError{exitConfig, err}
+		}
+		observer = outbound.Join(v.ledger.Observer(), observer)
+	}
+	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Cache: g.Cache, Observer: observer, Logger: v.log}
 	if v.run.Metrics != nil {
 		o.Answered = v.run.Metrics.GatewayAnswered
 	}
@@ -136,10 +143,13 @@ func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
 	c.Prices = g.Prices.Table()
 	for i := range g.Upstreams {
 		u := &g.Upstreams[i]
-		profile, ok := llm.ByName(u.Profile)
+		profile, err := u.Provider()
+		if err != nil {
+			return c, err
+		}
 		at, err := url.Parse(u.URL)
-		if !ok || err != nil {
-			return c, errors.Join(err, errors.New("the profile or the URL of upstream "+u.Name+" is not valid"))
+		if err != nil {
+			return c, err
 		}
 		up := gateway.Upstream{
 			Name: u.Name, Profile: profile, URL: at, Key: gateway.Secret(u.APIKey.Reveal()), KeyHeader: u.KeyHeader, Owner: u.Owner, Likely: u.Likely,

@@ -280,7 +280,8 @@ func (w *world) reports(d *daemon) {
 // req: C10
 func TestGatewayWithoutBreakerAndMonitoring(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, redistest.Start(t), "CIRCUIT_BREAKER_ENABLED=false", "CIRCUIT_BREAKER_FAILURE_THRESHOLD=2", "MONITORING_ENABLED=false")
+	redis := redistest.Start(t)
+	w := newWorld(t, redis, "CIRCUIT_BREAKER_ENABLED=false", "CIRCUIT_BREAKER_FAILURE_THRESHOLD=2", "MONITORING_ENABLED=false")
 	d := w.gateway()
 	for range 6 {
 		generate(d, "broken", "gemini-2.0")
@@ -299,4 +300,21 @@ func TestGatewayWithoutBreakerAndMonitoring(t *testing.T) {
 		generate(d, "gemini", "gemini-2.5-pro")
 	}
 	w.hook.awaits(telemetry.Milestone)
+	// Without the store, what this process knows is shown, and that the store does not answer.
+	redis.Kill9()
+	t.Cleanup(redis.Restart)
+	got = decoded[api.UpstreamsAnswer](d, d.admin+"/v1/upstreams", nil).Upstreams
+	if len(got) != 2 || got[1].Calls.Circuit != api.CircuitClosed {
+		t.Fatalf("without the store: got %+v", got)
+	}
+	if _, st := quotaOf(t, got, "gemini", "*"); !st.Take.Fallback || st.Take.Reason != api.ReasonAway || st.Limits[0].Most != 40 {
+		t.Errorf("without the store: got %+v, want the numbers of this process", st)
+	}
+	if text, code := w.do("status", "--upstreams", "--server", d.admin); code != 0 || !strings.Contains(text, "policy spare: the store cannot be reached") {
+		t.Errorf("by the server: exit code %d: %s", code, text)
+	}
+	text, code := w.do("status", "--upstreams", "--config", "drawgate.yaml")
+	if code != exitUnavailable || !strings.Contains(text, "upstream broken (gemini), owner elsewhere\n") || strings.Contains(text, "log says") {
+		t.Errorf("by the store: exit code %d: %s", code, text)
+	}
 }

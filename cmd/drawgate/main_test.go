@@ -108,9 +108,10 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 			}
 			ts.Fatalf("%s is not there", args)
 		},
-		// url NAME FILE: sets a variable to the address that a server wrote to its log.
+		// url NAME FILE [TEXT]: sets a variable to the address that a server wrote to its log,
+		// after a text.
 		"url": func(ts *testscript.TestScript, _ bool, args []string) {
-			_, rest, _ := strings.Cut(ts.ReadFile(args[1]), "listening on ")
+			_, rest, _ := strings.Cut(ts.ReadFile(args[1]), append(args, "listening on ")[2])
 			addr, _, ok := strings.Cut(rest, `"`)
 			if !ok {
 				ts.Fatalf("%s does not say where it listens", args[1])

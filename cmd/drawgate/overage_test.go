@@ -24,9 +24,9 @@ type tier struct {
 	rpm, tpm, rpd int64
 	passes        int64  // requests per minute that the preset lets pass: without its headroom
 	daily         int64  // and per day
-	tokens        bool   // the preset limits tokens too
+	limited       bool   // the preset limits tokens too
 	wait          string // how callers wait
-	words         [3]int // of small, medium and large prompts
+	tokens        [3]int // of small, medium and large prompts
 }
 
 // freeTiers are those of the presets gemini-free and gemini-translation, a hundred times as large.
@@ -63,10 +63,10 @@ type overage struct {
 	redis     *redistest.Server
 	simulator *daemon
 	addresses []string // of the gateways
+	running   []*daemon
 
-	mu      sync.Mutex
-	running []*daemon // guarded by mu
-	seen    seen      // guarded by mu
+	mu   sync.Mutex
+	seen seen // guarded by mu
 }
 
 // short and long describe the runs of the tests below.
@@ -162,14 +162,18 @@ func (o *overage) gateway(i int) {
 var closing = []simulator.FaultKind{simulator.FaultTransient, simulator.FaultMinute, simulator.FaultDay, simulator.FaultCredit, simulator.FaultSpendCap}
 
 // faultRate is how often each of the other faults happens. Where an answer does not say what was
-// used, the upper bound stands, which is five times the tokens of these prompts.
+// used, the upper bound stands, which is up to five times the tokens of these prompts.
 const faultRate = 0.001
 
 // faults returns all other faults.
 func faults(rate float64, model string) (all []simulator.Fault) {
 	for _, k := range simulator.FaultKinds() {
 		if !slices.Contains(closing, k) {
-			all = append(all, simulator.Fault{Kind: k, Rate: rate, After: 2, Delay: 3 * time.Second, Model: model})
+			f := simulator.Fault{Kind: k, Rate: rate, After: 2, Model: model}
+			if k == simulator.FaultLatency {
+				f.Delay = 3 * time.Second
+			}
+			all = append(all, f)
 		}
 	}
 	return all
@@ -213,40 +217,39 @@ func (o *overage) models() []tier {
 // configuration returns that of the gateways. Nothing is admitted while Redis is unavailable: any
 // other fallback trades the promise for availability.
 func (o *overage) configuration() string {
-	var policies, models strings.Builder
+	var policies strings.Builder
+	var models []string
 	for i, m := range o.models() {
 		fmt.Fprintf(&policies, "  p%d:\n    limits:\n      - {name: rpm, rolling: %v, amount: %d, headroom: %d, margin: %v}\n", i, o.window, m.rpm, m.rpm-m.passes, o.margin)
-		if m.tokens {
+		if m.limited {
 			fmt.Fprintf(&policies, "      - {name: tpm, unit: input_tokens, rolling: %v, amount: %d, margin: %v}\n", o.window, m.tpm, o.margin)
 		}
 		fmt.Fprintf(&policies, "      - {name: rpd, calendar: day, zone: America/Los_Angeles, amount: %d, headroom: %d, margin: %v}\n", m.rpd, m.rpd-m.daily, o.margin)
 		fmt.Fprintf(&policies, "    wait: {%s}\n    fallback: closed\n", m.wait)
-		fmt.Fprintf(&models, "        - {model: %s, policy: p%d}\n", m.model, i)
+		models = append(models, fmt.Sprintf("{model: %s, policy: p%d}", m.model, i))
+	}
+	patience := "" // of the gateways with the provider
+	if o.trouble {
+		patience = "silence: 10s, duration: 20s, breaker: {open: 5s}, "
 	}
 	return fmt.Sprintf(`store: %s
 policies:
 %sgateway:
   max_wait: 2m
   upstreams:
-    gemini:
-      url: %s
-      api_key_env: UPSTREAM_KEY
-      owner: project
-      silence: 5s
-      duration: 15s
-      breaker: {open: 5s}
-      models:
-%s  keys:
+    gemini: {url: %s, api_key_env: UPSTREAM_KEY, owner: project, %smodels: [%s]}
+  keys:
     - {name: normal, secret_env: NORMAL}
     - {name: urgent, secret_env: URGENT, priority: 5}
-`, o.redis.URL(), policies.String(), o.simulator.public, models.String())
+`, o.redis.URL(), policies.String(), o.simulator.public, patience, strings.Join(models, ", "))
 }
 
 // enough waits until the run may end: all of it was counted, or windows have come and gone.
 func (o *overage) enough(began time.Time) {
 	o.t.Helper()
 	if o.rounds > 0 {
-		sleep.For(o.t.Context(), time.Until(began.Add(o.length()+5*time.Second)))
+		whole := time.Duration(o.rounds) * (o.window + o.margin)
+		sleep.For(o.t.Context(), time.Until(began.Add(whole+5*time.Second)))
 		return
 	}
 	var want int64
@@ -259,9 +262,6 @@ func (o *overage) enough(began time.Time) {
 		return o.seen.status[http.StatusOK] >= want
 	})
 }
-
-// length is what is counted of a run.
-func (o *overage) length() time.Duration { return time.Duration(o.rounds) * (o.window + o.margin) }
 
 // disturb kills each gateway with SIGKILL, the first one while it sends most, and stops Redis for
 // ten seconds when units come back.

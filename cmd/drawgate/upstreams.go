@@ -55,8 +55,17 @@ func (a *app) upstreamsHere(ctx context.Context) ([]api.Upstream, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	present.ReadQuotas(ctx, s.engine, s.tenant, list, present.Problem)
+	present.ReadQuotas(ctx, s.engine, s.tenant, list, problemHere)
 	return list, nil
+}
+
+// problemHere says why a quota could not be read. There is no server whose log would say it.
+func problemHere(err error) *api.Problem {
+	p := present.Problem(err)
+	if p.Code == api.CodeStoreAway {
+		p.Detail = err.Error()
+	}
+	return p
 }
 
 // unread returns an error if the status of a quota is not known.

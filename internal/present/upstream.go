@@ -90,7 +90,7 @@ func callsLine(c *api.Calls) string {
 func writeQuota(t io.Writer, q *api.Quota) {
 	models, policy := Escape(strings.Join(q.Models, " "), ""), Escape(q.Policy, "")
 	if q.Status == nil {
-		_, _ = fmt.Fprintf(t, "%s\t%s\t?\t\t\t\t\t\t\n", models, policy)
+		_, _ = fmt.Fprintf(t, "%s\t%s\t?\n", models, policy)
 		return
 	}
 	for i := range q.Status.Limits {
