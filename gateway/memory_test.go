@@ -26,9 +26,9 @@ func heap() int64 {
 
 const mib = 1 << 20
 
-// TestEndlessAnswersTakeLittleMemory: whatever a provider sends, and however it is called, a gateway
-// keeps little of it: 16 MiB pass with less than 4 MiB in use, of which an answer for the cache may
-// be one.
+// TestEndlessAnswersTakeLittleMemory: whatever a provider sends, and however it is called, a
+// gateway keeps little of it: 16 MiB pass with less than 4 MiB in use, of which an answer for the
+// cache may be one.
 //
 // req: C12
 func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it measures the heap

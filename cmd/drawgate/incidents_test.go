@@ -122,8 +122,8 @@ func say(t *testing.T, url, key string) int {
 	return resp.StatusCode
 }
 
-// A provider whose limit is smaller than ours, and used by somebody else, refuses a call that a real
-// gateway had granted: the
+// A provider whose limit is smaller than ours, and used by somebody else, refuses a call that a
+// real gateway had granted: the
 // log, the webhook, the file, the address for administrators and the command all have the incident,
 // with the cause, and none of them has the provider's key or the prompt, which the provider quotes.
 // It outlives a kill -9.
