@@ -59,10 +59,13 @@ var rules = map[string]struct{ own, others []string }{
 	"rls":                     {own: []string{"", "engine", "engine/rules", "httplimit", "internal/regular", "internal/sleep", "internal/yamltext", "internal/failure", "internal/sampler"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
 	"outbound":                {own: []string{"", "engine", "engine/rules", "internal/breaker", "internal/ending", "internal/hold", "internal/sleep", "llm"}},
 	"gateway":                 {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/admit", "internal/failure", "internal/sampler", "llm", "outbound"}},
-	"telemetry":               {own: []string{"", "engine", "internal/sleep", "llm", "outbound", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
+	"incident":                {own: []string{"", "api", "internal/regular", "internal/sampler", "llm", "outbound"}},
+	"audit":                   {},
+	"audit/ledgerfile":        {own: []string{"", "audit", "llm", "outbound"}},
+	"telemetry":               {own: []string{"", "api", "engine", "internal/sleep", "llm", "outbound", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
 	"config": {
 		own: []string{
-			"", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar", "internal/yamltext", "llm", "outbound", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
+			"", "api", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar", "internal/yamltext", "llm", "outbound", "store/guard", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry",
 		},
 		others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify", "github.com/prometheus/client_golang"},
 	},
@@ -71,7 +74,7 @@ var rules = map[string]struct{ own, others []string }{
 	"client":        {own: []string{"api", "internal/ending", "internal/sleep"}},
 	"cmd/drawgate": {
 		own: []string{
-			"", "api", "client", "config", "engine", "gateway", "llm", "llm/simulator", "outbound", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
+			"", "api", "audit", "audit/ledgerfile", "client", "config", "engine", "gateway", "incident", "llm", "llm/simulator", "outbound", "store/guard", "httplimit", "internal/similar", "internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/sqlitestore", "internal/failure", "internal/present",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/mattn/go-isatty"),
 	},

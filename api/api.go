@@ -18,6 +18,8 @@
 //	GET  /v1/buckets    ?policy=&tenant=&limit=&after=   -> BucketsAnswer
 //	POST /v1/reset      ResetRequest    -> ResetAnswer
 //	POST /v1/pause      PauseRequest    -> PauseAnswer
+//	GET  /v1/incidents       ?since=  -> IncidentsAnswer
+//	GET  /v1/incidents/{id}  -> Incident; "last" is the newest one
 //	POST /v1/reload     -> ReloadAnswer
 //
 // Numbers are integers, times are RFC 3339 in UTC, and durations are milliseconds, rounded up, in

@@ -95,6 +95,25 @@ func (c *Client) Pause(ctx context.Context, q api.PauseRequest) (until time.Time
 	return out.Until, err
 }
 
+// Incidents lists the latest incidents of the server's gateway since an instant, the newest first,
+// without their details. The zero time lists all.
+func (c *Client) Incidents(ctx context.Context, since time.Time) ([]api.Incident, error) {
+	path := "/v1/incidents"
+	if !since.IsZero() {
+		path += "?since=" + url.QueryEscape(since.UTC().Format(time.RFC3339Nano))
+	}
+	var out api.IncidentsAnswer
+	_, err := c.do(ctx, call{method: http.MethodGet, path: path, again: true}, &out)
+	return out.Incidents, err
+}
+
+// Incident returns an incident of the server's gateway with all details. The id "last" is that of
+// the newest one.
+func (c *Client) Incident(ctx context.Context, id string) (out api.Incident, err error) {
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/incidents/" + url.PathEscape(id), again: true}, &out)
+	return out, err
+}
+
 // Upstreams lists the upstreams of the server's gateway, with the state of their circuits and what
 // is used of their quotas. With a name, it lists only that one. It spends nothing.
 func (c *Client) Upstreams(ctx context.Context, name string) ([]api.Upstream, error) {

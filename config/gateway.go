@@ -39,10 +39,17 @@ type Gateway struct {
 	Bodies  int64         // bytes of all requests whose answers have not begun; 0 means 1 GiB
 	MaxWait time.Duration // longest wait in the queue; 0 means 60s
 	Cache   int64         // bytes of answers that are kept; 0 means 64 MiB
+	Ledger  Ledger
 
 	Upstreams []Upstream // in the order of the file; names are unique
 	Keys      []VirtualKey
 	Prices    Prices
+	Incidents Incidents
+}
+
+// Ledger says where calls are written down, for drawgate audit. Without a Dir they are not.
+type Ledger struct {
+	Dir string // a folder
 }
 
 // Upstream is one account of a provider.
@@ -148,10 +155,24 @@ func (g *Gateway) settings(d *decoder) []setting {
 		{"max_bodies", func(e entry) { g.Bodies = d.integer(e, 1, maxCache) }, numberNode(g.Bodies)},
 		{"max_wait", func(e entry) { g.MaxWait = d.between(e, time.Millisecond, maxStep) }, durationNode(g.MaxWait)},
 		{"cache", func(e entry) { g.Cache = d.integer(e, 1, maxCache) }, numberNode(g.Cache)},
+		{"ledger", func(e entry) { g.Ledger = d.ledger(e) }, settingsNode(g.Ledger.settings(d))},
 		{"upstreams", func(e entry) { g.Upstreams = d.upstreams(e) }, upstreams},
 		{"keys", func(e entry) { g.Keys = d.virtualKeys(e) }, keys},
 		{"prices", func(e entry) { d.settings(e.value, "prices", "", g.Prices.settings(d)) }, settingsNode(g.Prices.settings(d))},
+		{"incidents", func(e entry) { d.settings(e.value, "incidents", "", g.Incidents.settings(d)) }, settingsNode(g.Incidents.settings(d))},
 	}
+}
+
+func (d *decoder) ledger(e entry) (l Ledger) {
+	before := len(d.problems)
+	if d.settings(e.value, "ledger", "", l.settings(d)); l.Dir == "" && len(d.problems) == before {
+		d.missing(spanOf(e.value), "such as {dir: /var/lib/drawgate/ledger}", "ledger needs dir: the folder in which calls are written down")
+	}
+	return l
+}
+
+func (l *Ledger) settings(d *decoder) []setting {
+	return []setting{{"dir", func(e entry) { l.Dir, _ = d.text(e) }, textNode(l.Dir)}}
 }
 
 func upstreamSetting(name string) string { return "gateway.upstreams." + name }
@@ -572,11 +593,22 @@ func (u *Upstream) onThisMachine() bool {
 
 // warnQuota warns about a policy that stands for a provider's quota, and could let more through.
 func (c *Config) warnQuota(p *drawgate.Policy, setting string) {
+	if l := windowOf(p, func(l *drawgate.Limit) bool { return l.Margin == 0 }); l != nil {
+		c.warnOf(setting, "give it margin: 2s", "limit %s of policy %s has no margin: a call that takes a while to reach the provider may count in a later window there",
+			shorten(l.Name), shorten(p.Name))
+	}
+	if l := windowOf(p, func(l *drawgate.Limit) bool { return l.Unit == llm.UnitTokens && l.Charge != drawgate.ChargeEnd }); l != nil {
+		c.warnOf(setting, "give it charge: end", "limit %s of policy %s counts tokens from the start of a call: what an answer has beyond the provider's own estimate counts there when it ends",
+			shorten(l.Name), shorten(p.Name))
+	}
+}
+
+// windowOf returns the first limit of a window that is so, or nil.
+func windowOf(p *drawgate.Policy, is func(*drawgate.Limit) bool) *drawgate.Limit {
 	for i := range p.Limits {
-		if l := &p.Limits[i]; l.Margin == 0 && (l.Kind == drawgate.Rolling || l.Kind == drawgate.Calendar) {
-			c.warnOf(setting, "give it margin: 2s", "limit %s of policy %s has no margin: a call that takes a while to reach the provider may count in a later window there",
-				shorten(l.Name), shorten(p.Name))
-			return
+		if l := &p.Limits[i]; (l.Kind == drawgate.Rolling || l.Kind == drawgate.Calendar) && is(l) {
+			return l
 		}
 	}
+	return nil
 }

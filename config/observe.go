@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/telemetry"
@@ -49,6 +50,10 @@ func (r *Runtime) observe(c *Config) error {
 	r.watching.Store(watching)
 	return nil
 }
+
+// Incident passes an incident on to the webhook, if there is one: for the option Report of package
+// incident, which has logged it. It never waits.
+func (r *Runtime) Incident(i *api.Incident) { r.warner.Incident(i) }
 
 // measure makes the metrics, in their own registry unless the options name one.
 func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {

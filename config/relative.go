@@ -110,6 +110,8 @@ func (c *Config) locate(f folder) (problems Problems) {
 	put("telemetry.webhook", &c.Telemetry.Webhook.Secret.File, &c.Telemetry.Webhook.Address.File)
 	g := &c.Gateway
 	put("gateway.tls", &g.TLS.Cert, &g.TLS.Key, &g.TLS.ClientCA)
+	put("gateway.incidents", &g.Incidents.File)
+	put("gateway.ledger", &g.Ledger.Dir)
 	for i := range g.Upstreams {
 		put(upstreamSetting(g.Upstreams[i].Name), &g.Upstreams[i].APIKey.File)
 	}

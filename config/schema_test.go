@@ -277,6 +277,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		{"gateway: {upstreams: {openai: {models: [{cache: {zzzzzz: 1}}]}}}", def("answerCache")},
 		{"gateway: {keys: [{zzzzzz: 1}]}", def("virtualKey")},
 		{"gateway: {prices: {zzzzzz: 1}}", def("prices")},
+		{"gateway: {incidents: {zzzzzz: 1}}", def("incidents")},
 		{"gateway: {prices: {models: {m: {zzzzzz: 1}}}}", def("price")},
 	}
 	for _, c := range cases {

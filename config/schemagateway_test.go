@@ -11,9 +11,17 @@ type (
 		MaxBodies int64               `json:"max_bodies,omitempty" jsonschema:"minimum=1,maximum=1099511627776,default=1073741824" jsonschema_description:"Bytes of all requests whose answers have not begun, beyond which more are refused. At least max_body."`
 		MaxWait   duration            `json:"max_wait,omitempty" jsonschema_description:"Longest wait in the queue (1ms to 24h), which wait.up_to of a policy and Drawgate-Timeout of a caller can shorten. Default 60s."`
 		Cache     int64               `json:"cache,omitempty"    jsonschema:"minimum=1,maximum=1099511627776,default=67108864" jsonschema_description:"Bytes of answers that are kept, for models that have a cache."`
+		Ledger    *callLedger         `json:"ledger,omitempty"`
 		Upstreams map[string]upstream `json:"upstreams"          jsonschema:"minProperties=1" jsonschema_description:"Accounts of providers by name. The name is the first segment of callers' paths: http://gateway:7881/openai/v1."`
 		Keys      []virtualKey        `json:"keys"               jsonschema:"minItems=1" jsonschema_description:"Virtual keys: what callers show in place of a provider's key."`
 		Prices    *prices             `json:"prices,omitempty"`
+		Incidents *incidents          `json:"incidents,omitempty" jsonschema_description:"What is kept of calls that an upstream refused although the limits had allowed them."`
+	}
+	incidents struct {
+		File string `json:"file,omitempty" jsonschema:"maxLength=1024" jsonschema_description:"The file that they are appended to, one line of JSON each. Default: beside the SQLite store; none with another store."`
+	}
+	callLedger struct {
+		Dir string `json:"dir" jsonschema:"minLength=1" jsonschema_description:"The folder in which each gateway writes down what it reserved and what calls used, for drawgate audit. Several gateways can share it. Without it nothing is written."`
 	}
 	upstream struct {
 		Profile    string   `json:"profile,omitempty"      jsonschema:"enum=openai,enum=anthropic,enum=gemini,enum=generic" jsonschema_description:"What the provider counts, and how it says so. Also of what speaks the same protocol; generic describes another one. Default: the upstream's name."`

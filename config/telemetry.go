@@ -146,7 +146,7 @@ func (w *Webhook) settings(d *decoder) []setting {
 }
 
 // warningKinds are the kinds of warnings of package telemetry.
-var warningKinds = []string{"milestone", "limit_exceeded", "backend_error", "fallback_activated", "fallback_ended", "shadow_divergence", "circuit_opened", "circuit_closed"}
+var warningKinds = []string{"milestone", "limit_exceeded", "backend_error", "fallback_activated", "fallback_ended", "shadow_divergence", "circuit_opened", "circuit_closed", "incident"}
 
 var milestones = []int{50, 80, 95, 100}
 

@@ -13,7 +13,7 @@ import (
 // that is too old while the quota is exhausted, another model's, a place in the queue, a refusal.
 func (x *exchange) ladder(c *call, body []byte) {
 	if answered := x.h.opts.Answered; answered != nil {
-		defer func() { answered(x.up.config.Name, c.entry.Name, x.result) }()
+		defer func() { answered(c.up.config.Name, c.entry.Name, x.result) }()
 	}
 	var k *keep
 	var old *answer
@@ -63,6 +63,7 @@ func (x *exchange) instead(c *call, k *keep, old *answer) bool {
 		got, failed := x.send(other, 0)
 		if failed == nil && got.StatusCode < http.StatusBadRequest {
 			drop(resp)
+			c.body = nil
 			x.deliver(other, got, nil)
 			return true
 		}

@@ -26,11 +26,12 @@ func heap() int64 {
 
 const mib = 1 << 20
 
-// TestEndlessAnswersTakeLittleMemory: whatever a provider sends, and however it is called, a gateway
-// keeps little of it: 16 MiB pass with less than 4 MiB in use, of which the cache may have one.
+// TestEndlessAnswersTakeLittleMemory: whatever a provider sends, and however it is called, a
+// gateway keeps little of it: 16 MiB pass with less than 4 MiB in use, of which an answer for the
+// cache may be one.
 //
 // req: C12
-func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it looks at the whole heap
+func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it measures the heap
 	const size, most = 16 * mib, 4 * mib
 	event := `data: {"choices":[{"index":0,"delta":{"content":"word"}}]}` + "\n\n"
 	for name, c := range map[string]struct {
@@ -97,7 +98,7 @@ func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it look
 // no more than 16 MiB, come at once and then stop. It keeps two, and refuses the others.
 //
 // req: C12
-func TestManyLargeRequestsTakeBoundedMemory(t *testing.T) { // not parallel: it looks at the whole heap
+func TestManyLargeRequestsTakeBoundedMemory(t *testing.T) { // not parallel: it measures the heap
 	const size, requests, most = 8 * mib, 16, 48 * mib // buffers grow to twice what is in them
 	b := newBench(t, func(s *setup) { s.options.MaxBody, s.options.Bodies = size, 2*size })
 	before := heap()

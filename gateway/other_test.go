@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,7 +45,11 @@ func accounts(s *setup) {
 func TestFallbackToAnotherUpstream(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []bool{false, true} {
-		inBubble(t, accounts, func(t *testing.T, b *bench) {
+		var answered []string
+		inBubble(t, func(s *setup) {
+			accounts(s)
+			s.options.Answered = func(upstream, model, result string) { answered = append(answered, upstream+" "+model+" "+result) }
+		}, func(t *testing.T, b *bench) {
 			for i, want := range []struct{ step, key string }{
 				{"200, sent as gpt-4o", "first"},
 				{"200 spare/gpt-4o, sent as gpt-4o", "spare"},
@@ -59,6 +64,10 @@ func TestFallbackToAnotherUpstream(t *testing.T) {
 			}
 			if first, spare := b.used("upstream", "openai"), b.used("spare", "spare"); first["rpm"] != 1 || spare["rpm"] != 2 {
 				t.Errorf("used: %v and %v", first, spare)
+			}
+			want := []string{"openai gpt-4o answered", "openai gpt-4o other_model", "openai gpt-4o other_model", "openai gpt-4o refused"}
+			if !slices.Equal(answered, want) {
+				t.Errorf("reported %q, want %q", answered, want)
 			}
 		})
 	}

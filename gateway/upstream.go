@@ -23,7 +23,7 @@ type upstream struct {
 // upstream puts one in force.
 func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
 	client := outbound.New(&quota{h, u.owner()}, &outbound.Options{
-		Upstream: u.Name, Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries, Observer: h.opts.Observer,
+		Upstream: u.Name, Owner: u.owner(), Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries, Observer: h.opts.Observer,
 	})
 	opts := &outbound.TransportOptions{
 		Base:    &watch{base: h.opts.Base, key: string(u.Key), silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration)},

@@ -19,6 +19,7 @@ import (
 // Options holds what a [Client] can do without. The zero value is ready to use.
 type Options struct {
 	Upstream string        // its name in errors, events and the circuit; "" means "upstream"
+	Owner    string        // whose quota it is, for events
 	Hold     time.Duration // how long a call's units stay held if this process dies; 0 means 30s. While it lives, holds are renewed
 	Breaker  Breaker
 	// Retries is how often a call is made again after it failed, or was refused for the quota. Each
@@ -202,7 +203,8 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	}
 	r.margin = margin(g.Decision())
 	r.event = Event{
-		ID: c.lastID.Add(1), Upstream: c.opts.Upstream, Model: call.Model, Series: call.Series, Priority: call.Priority, Decision: *g.Decision(), Estimate: call.Costs,
+		ID: c.lastID.Add(1), Upstream: c.opts.Upstream, Owner: c.opts.Owner, Model: call.Model, Series: call.Series, Priority: call.Priority,
+		Decision: *g.Decision(), Estimate: call.Costs,
 		Granted: r.granted, Queued: now.Sub(began), UnderWay: int(c.underWay.Add(1)),
 	}
 	c.opts.Observer.granted(&r.event)
@@ -347,7 +349,7 @@ func (r *running) settle(used []drawgate.Cost) {
 // end ends the call, once.
 func (r *running) end(o Outcome, f func()) {
 	r.once.Do(func() {
-		r.event.Outcome = o
+		r.event.Outcome, r.event.Ended = o, time.Now()
 		f()
 		r.c.underWay.Add(-1)
 		r.event.Took = time.Since(r.began)

@@ -32,6 +32,7 @@ func (o Outcome) String() string {
 type Event struct {
 	ID       uint64 // of this call, among those of its Client; 0 if it was not granted
 	Upstream string
+	Owner    string // whose quota it is, as [Options] says
 	Model    string
 	Series   string // of the [Call]
 	Priority int
@@ -43,6 +44,7 @@ type Event struct {
 	Granted  time.Time         // no later than the store's decision; zero if it was not granted
 	Sent     time.Time         // no later than the first byte that was sent; zero if nothing was. [Do]: when its function was called
 	Answered time.Time         // when the answer began; zero if there was none. [Do]: when its function returned
+	Ended    time.Time         // when the call had ended, before it was settled; zero: it was not granted
 	Queued   time.Duration     // until it was granted, or was not
 	Took     time.Duration     // all of it
 	Until    time.Time         // Refused: until when the quota is closed
@@ -113,7 +115,7 @@ func (o *Observer) circuit(upstream, state string) {
 
 // observe tells the end of a call, or what went wrong with its hold.
 func (c *Client) observe(e *Event) {
-	e.Upstream = c.opts.Upstream
+	e.Upstream, e.Owner = c.opts.Upstream, c.opts.Owner
 	c.opts.Observer.called(e)
 }
 

@@ -17,7 +17,7 @@ type Role string
 // The roles. RoleAdmin includes the others; RoleTake and RoleRead do not include each other.
 const (
 	RoleTake  Role = "take"  // take, settle, and forward-auth
-	RoleRead  Role = "read"  // status, explain, policies, the details of health, metrics (unless the token is bound to a tenant)
+	RoleRead  Role = "read"  // status, explain, policies, the details of health, metrics and incidents (unless the token is bound to a tenant)
 	RoleAdmin Role = "admin" // reset, pause, disable, enable, buckets, reload
 )
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -89,6 +90,8 @@ var schemas = map[string]any{
 	"UpstreamsAnswer": api.UpstreamsAnswer{}, "Upstream": api.Upstream{}, "Calls": api.Calls{}, "Quota": api.Quota{},
 	"PauseRequest": api.PauseRequest{}, "PauseAnswer": api.PauseAnswer{}, "Pause": api.Pause{},
 	"ReloadAnswer": api.ReloadAnswer{}, "Health": api.Health{}, "StoreHealth": api.StoreHealth{}, "PolicyHealth": api.PolicyHealth{}, "Problem": api.Problem{},
+	"ProviderLimit": api.ProviderLimit{}, "IncidentTake": api.IncidentTake{}, "IncidentSum": api.IncidentSum{}, "Incident": api.Incident{},
+	"IncidentsAnswer": api.IncidentsAnswer{},
 }
 
 // The document has every field of every type, and no other.
@@ -237,6 +240,7 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 				w.Header().Set("Content-Type", "text/plain")
 				_, _ = io.WriteString(w, "up 1\n")
 			}),
+			Incidents: func() []api.Incident { return []api.Incident{incident("one", time.Now())} },
 			Upstreams: func() []api.Upstream {
 				return []api.Upstream{{
 					Name: "openai", Provider: "openai", Owner: "project", Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1},
@@ -270,6 +274,8 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 	c.ask("POST", "/v1/take", `{"policy":"llm"}`, 503, false)
 	c.ask("GET", "/readyz", "", 503, false)
 	c.ask("POST", "/v1/reload", "", 501, false)
+	c.ask("GET", "/v1/incidents", "", 501, false)
+	c.ask("GET", "/v1/incidents/last", "", 501, false)
 	locked := &server.Options{Tokens: []server.Token{{Secret: strings.Repeat("s", 16), Roles: []server.Role{server.RoleTake}}}}
 	c.handler = setup{options: locked}.make(t).AdminHandler()
 	c.ask("POST", "/v1/take", `{"policy":"llm"}`, 401, false)
@@ -360,5 +366,10 @@ func (c *checker) administration() {
 	c.ask("POST", "/v1/take", `{"policy":"llm","key":"paused"}`, 200, false)
 	c.ask("POST", "/v1/pause", `{"policy":"llm"}`, 422, true)
 	c.ask("POST", "/v1/pause", `{"policy":"llm","for_ms":1,"until":"2026-01-01T00:00:00Z"}`, 422, true)
+	c.ask("GET", "/v1/incidents", "", 200, false)
+	c.ask("GET", "/v1/incidents?since=2026-01-01T00:00:00Z", "", 200, false)
+	c.ask("GET", "/v1/incidents?before=now", "", 422, false)
+	c.ask("GET", "/v1/incidents/last", "", 200, false)
+	c.ask("GET", "/v1/incidents/none", "", 422, false)
 	c.ask("POST", "/v1/reload", "", 200, false)
 }

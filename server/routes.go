@@ -32,6 +32,8 @@ func (s *Server) routes() []route {
 		{"/v1/buckets", get, RoleAdmin, true, s.buckets},
 		{"/v1/reset", post, RoleAdmin, true, s.reset},
 		{"/v1/pause", post, RoleAdmin, true, s.pause},
+		{"/v1/incidents", get, RoleRead, true, s.incidents},
+		{"/v1/incidents/{id}", get, RoleRead, true, s.incident},
 		{"/v1/upstreams", get, RoleRead, true, s.upstreams},
 		{"/v1/reload", post, RoleAdmin, true, s.reloadConfig},
 		{"/healthz", get, "", false, s.healthz},

@@ -45,6 +45,9 @@ type Options struct {
 	Upstreams func() []api.Upstream
 	// Metrics is served at /metrics of the admin handler; may be nil.
 	Metrics http.Handler
+	// Incidents returns the latest incidents of the gateway in this process, the newest first; nil:
+	// there is no gateway.
+	Incidents func() []api.Incident
 	// ForwardAuth configures /auth; nil means its defaults.
 	ForwardAuth *ForwardAuth
 	// Logger receives messages for operators; nil discards. Keys, costs and tokens are never

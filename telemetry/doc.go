@@ -9,6 +9,9 @@
 //     writes them with log/slog, [Webhook] posts them.
 //   - [Join] makes one observer of several.
 //
+// [Metrics.Outbound] and [Warner.Outbound] do the same for calls to upstreams: see package
+// outbound.
+//
 // Nothing here does I/O, waits or allocates while a decision is made. Keys are shown only as hashes
 // (see [Hasher]), unless [Options.RawIdentifiers] is set.
 package telemetry

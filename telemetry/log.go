@@ -7,9 +7,13 @@ import (
 
 // Log returns a sink that writes warnings to logger: a milestone below 95 %, a divergence, the end
 // of a fallback and a circuit that closes at level Info, everything else at Warn. Keys appear as
-// hashes only, in the attribute "identifier".
+// hashes only, in the attribute "identifier". It leaves out incidents: who makes them has logged
+// them.
 func Log(logger *slog.Logger) func(*Warning) {
 	return func(w *Warning) {
+		if w.Kind == Incident {
+			return
+		}
 		logger.LogAttrs(context.Background(), level(w), w.Message(), attributes(w)...)
 	}
 }

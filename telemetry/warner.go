@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/sampler"
 	"github.com/drawgate/drawgate/store/guard"
@@ -181,6 +182,10 @@ func (w *Warner) Diverged(d *engine.Divergence) {
 		p.wouldAllow.Add(1)
 	}
 }
+
+// Incident passes an incident on to the sinks, as [Incident]: for the option Report of package
+// incident. It never waits.
+func (w *Warner) Incident(i *api.Incident) { w.warn(&Warning{Kind: Incident, At: i.At, Incident: i}) }
 
 // faults is how many kinds of faults there are.
 const faults = int(drawgate.FaultPermanent) + 1

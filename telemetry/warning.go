@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -20,10 +21,11 @@ const (
 	ShadowDivergence  Kind = "shadow_divergence"  // a shadow policy would have decided differently
 	CircuitOpened     Kind = "circuit_opened"     // calls to an upstream fail: none is made for a while
 	CircuitClosed     Kind = "circuit_closed"     // calls to it succeed again
+	Incident          Kind = "incident"           // an upstream refused a call that our limits had allowed
 )
 
 // kinds are all of them.
-var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence, CircuitOpened, CircuitClosed}
+var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence, CircuitOpened, CircuitClosed, Incident}
 
 // position returns the index of a kind in kinds.
 func (k Kind) position() int {
@@ -65,6 +67,8 @@ type Warning struct {
 
 	Fault string // BackendError, FallbackActivated: the class of the error, as in drawgate_store_errors_total
 	Err   error  // BackendError, FallbackActivated: the store's error; it may name hosts, so it is for the log only
+
+	Incident *api.Incident // Incident: all that is known of it
 }
 
 // Message returns the warning as one English sentence, without Err.
@@ -105,6 +109,8 @@ func (w *Warning) event() string {
 		return fmt.Sprintf("calls to upstream %q fail: its circuit has opened, and this process makes none for a while", w.Upstream)
 	case CircuitClosed:
 		return fmt.Sprintf("calls to upstream %q succeed again: its circuit has closed", w.Upstream)
+	case Incident:
+		return w.Incident.Summary
 	}
 	return string(w.Kind)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // The exit codes. Those from 64 on are from sysexits.h. `run` has additional ones, like shells and
-// other programs that run commands.
+// other programs that run commands, and `audit` two, like grep.
 const (
 	exitOK          = 0
 	exitUsage       = 64 // the command line is wrong, or what it asks can never be granted
@@ -20,6 +20,9 @@ const (
 	exitInternal    = 70
 	exitRefused     = 75 // try again later
 	exitConfig      = 78 // the configuration is wrong
+
+	exitOver    = 1 // audit: a limit was exceeded
+	exitUnclear = 2 // audit: a limit may have been exceeded
 
 	exitLost       = 124 // run: the command was ended because its hold was lost
 	exitRunFailed  = 125 // run: drawgate itself failed
@@ -35,7 +38,7 @@ const exitHelp = `Exit codes:
   70  an error inside drawgate
   75  refused: try again later
   78  the configuration is wrong
-  "run" has codes of its own: see drawgate run --help`
+  "run" and "audit" have codes of their own: see drawgate run --help, drawgate audit --help`
 
 // exitError ends the program with a code. If err is nil there is no message to print.
 type exitError struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/audit/ledgerfile"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/outbound"
@@ -69,7 +70,14 @@ func (v *service) openGateway() (err error) {
 	if g.Listen == config.ListenOff {
 		return nil
 	}
-	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Cache: g.Cache, Observer: v.run.Outbound(), Logger: v.log}
+	observer := outbound.Join(v.run.Outbound(), v.incidents.Observer())
+	if g.Ledger.Dir != "" {
+		if v.ledger, err = ledgerfile.Open(g.Ledger.Dir, &ledgerfile.Options{Logger: v.log}); err != nil {
+			return &exitError{exitConfig, err}
+		}
+		observer = outbound.Join(v.ledger.Observer(), observer)
+	}
+	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Cache: g.Cache, Observer: observer, Logger: v.log}
 	if v.run.Metrics != nil {
 		o.Answered = v.run.Metrics.GatewayAnswered
 	}

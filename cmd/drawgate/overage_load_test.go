@@ -65,7 +65,7 @@ func (o *overage) load() *crowd {
 		o.seen.waits[g] = append(o.seen.waits[g], w)
 		c.group.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				o.call(ctx, c.client, g, w, n)
+				o.call(ctx, c.client, g, w, n%2 == 1)
 			}
 		})
 	}
@@ -84,30 +84,38 @@ func (o *overage) load() *crowd {
 	return c
 }
 
-// call makes a call until it is answered, coming back when it is told to.
-func (o *overage) call(ctx context.Context, c *http.Client, g group, w *waited, n int) {
+// call makes a call until it is answered, coming back when it is told to. A wait that lasts until
+// the end counts as the longest one.
+func (o *overage) call(ctx context.Context, c *http.Client, g group, w *waited, stream bool) {
 	body := o.body(g)
-	for began := time.Now(); ctx.Err() == nil; {
-		status, message, pause, took, err := o.send(ctx, c, g, n%2 == 1, body, began)
+	began := time.Now()
+	for ctx.Err() == nil {
+		a := o.send(ctx, c, g, stream, body)
+		if ctx.Err() != nil {
+			break
+		}
 		o.mu.Lock()
-		if ctx.Err() == nil {
-			o.seen.status[status]++
-			if status >= http.StatusBadRequest {
-				o.seen.refused[fmt.Sprint(status, " ", message)]++
-				o.seen.closed[g.model] = true
-			}
-			if status == http.StatusOK {
-				w.calls, w.sum, w.worst = w.calls+1, w.sum+took, max(w.worst, took)
-			}
-			if status != 0 && err != nil {
-				o.seen.cut++
-			}
+		o.seen.status[a.status]++
+		if a.cut {
+			o.seen.cut++
+		}
+		if a.status >= http.StatusBadRequest {
+			o.seen.refused[fmt.Sprint(a.status, " ", a.message)]++
+			o.seen.closed[g.model] = true
+		}
+		if a.status == http.StatusOK {
+			took := a.at.Sub(began)
+			w.calls, w.sum, w.worst = w.calls+1, w.sum+took, max(w.worst, took)
 		}
 		o.mu.Unlock()
-		if status == http.StatusOK {
+		if a.status == http.StatusOK {
 			return
 		}
-		sleep.For(ctx, pause)
+		sleep.For(ctx, a.pause)
+	}
+	w.worst = max(w.worst, time.Since(began))
+	if w.calls == 0 {
+		w.sum = w.worst
 	}
 }
 
@@ -129,40 +137,50 @@ func (o *overage) body(g group) string {
 		text)
 }
 
-// send sends a call once. message is the beginning of a refusal's, and took the time until the
-// answer began.
-func (o *overage) send(ctx context.Context, c *http.Client, g group, stream bool, body string, began time.Time) (status int, message string, pause, took time.Duration, err error) {
+// answer is what a caller got.
+type answer struct {
+	status  int           // 0: the connection was lost
+	at      time.Time     // when it began
+	pause   time.Duration // until the caller may come back
+	message string        // of a refusal: its beginning
+	cut     bool          // it broke off
+}
+
+// send sends a call once.
+func (o *overage) send(ctx context.Context, c *http.Client, g group, stream bool, body string) answer {
+	a := answer{pause: 200 * time.Millisecond}
 	operation := "generateContent"
 	if stream {
 		operation = "streamGenerateContent?alt=sse"
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+o.addresses[g.gateway]+"/gemini/v1beta/models/"+g.model+":"+operation, strings.NewReader(body))
+	url := "http://" + o.addresses[g.gateway] + "/gemini/v1beta/models/" + g.model + ":" + operation
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
-		return 0, "", time.Second, 0, err
-	}
-	key := "normal-0123456789"
-	if g.urgent {
-		key = "urgent-0123456789"
+		return a
 	}
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-Goog-Api-Key", key)
+	r.Header.Set("X-Goog-Api-Key", "normal-0123456789")
+	if g.urgent {
+		r.Header.Set("X-Goog-Api-Key", "urgent-0123456789")
+	}
 	resp, err := c.Do(r)
 	if err != nil {
-		return 0, "", 200 * time.Millisecond, 0, err
+		return a
 	}
 	defer resp.Body.Close()
-	took, pause = time.Since(began), 200*time.Millisecond
+	a.status, a.at = resp.StatusCode, time.Now()
 	if ms, err := strconv.ParseInt(resp.Header.Get("Retry-After-Ms"), 10, 64); err == nil {
-		pause = time.Duration(ms) * time.Millisecond
+		a.pause = time.Duration(ms) * time.Millisecond
 	}
 	text, err := io.ReadAll(resp.Body)
-	if resp.StatusCode >= http.StatusBadRequest {
+	a.cut = err != nil
+	if a.status >= http.StatusBadRequest {
 		var refusal struct{ Error struct{ Message string } }
 		_ = json.Unmarshal(text, &refusal) // not every refusal is JSON
-		message = numbers.ReplaceAllString(refusal.Error.Message, "…")
-		message = message[:min(len(message), 100)]
+		a.message = numbers.ReplaceAllString(strings.ReplaceAll(refusal.Error.Message, "\n", " "), "…")
+		a.message = a.message[:min(len(a.message), 100)]
 	}
-	return resp.StatusCode, message, pause, took, err
+	return a
 }
 
 // numbers are left out of messages.

@@ -10,9 +10,11 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/audit/ledgerfile"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/httplimit"
+	"github.com/drawgate/drawgate/incident"
 	"github.com/drawgate/drawgate/rls"
 	"github.com/drawgate/drawgate/server"
 	"github.com/drawgate/drawgate/store/guard"
@@ -30,7 +32,9 @@ type service struct {
 	rates *rls.Config  // of Envoy's files, as they were read at the start
 	envoy *rls.Service // nil: there is no listener for it
 
-	gateway *gateway.Handler // nil: there is none
+	gateway   *gateway.Handler   // nil: there is none
+	incidents *incident.Recorder // of the gateway; nil as well
+	ledger    *ledgerfile.Writer // nil: there is none
 }
 
 // newService makes the parts. close closes them.
@@ -45,21 +49,27 @@ func newService(ctx context.Context, a *app, s settings, log *slog.Logger) (v *s
 	if err != nil {
 		return nil, err
 	}
-	if err := v.open(); err != nil {
+	if err := v.open(); err != nil { //nolint:contextcheck // what it makes lives longer than the opening
 		return nil, errors.Join(err, v.close())
 	}
 	return v, nil
 }
 
 // close closes the servers first, and then what they use.
-func (v *service) close() error {
+func (v *service) close() (err error) {
 	if v.http != nil {
 		_ = v.http.Close() // it has no error
 	}
 	if v.gateway != nil {
 		_ = v.gateway.Close() // it has no error
 	}
-	return v.run.Close()
+	if v.incidents != nil {
+		err = v.incidents.Close()
+	}
+	if v.ledger != nil { // after the gateway: until then calls end
+		err = errors.Join(err, v.ledger.Close())
+	}
+	return errors.Join(err, v.run.Close())
 }
 
 // open makes the servers.
@@ -85,6 +95,9 @@ func (v *service) open() (err error) {
 		opts.Fallback = func(p *drawgate.Policy, i int) drawgate.Fallback { return guard.Mode(p, i, instances) }
 	}
 	f := &s.ForwardAuth
+	if v.openIncidents(); v.incidents != nil {
+		opts.Incidents = v.incidents.List
+	}
 	opts.ForwardAuth = &server.ForwardAuth{
 		Proxies: s.Proxies.Trusted, Unix: s.Proxies.Unix, ClientHeader: s.Proxies.Header, Status: f.Status,
 		URI: f.URI, Method: f.Method, Host: f.Host, User: f.User, Class: f.Class, AllowAway: f.AllowAway, Shared: f.Shared,

@@ -28,13 +28,12 @@ type scene struct {
 }
 
 // quotas are those of the simulator. It only counts: refusing would hide how many calls are sent.
-// Tokens cost what was really used.
+// Tokens cost what OpenAI documents: see docs/simulator.md.
 const quotas = `{
   "quotas": [{"provider": "openai", "name": "all", "models": ["*"], "shared": true, "limits": [
     {"name": "rpm", "dimension": "requests", "amount": 1000000000, "window": "rolling"},
     {"name": "tpm", "dimension": "tokens", "amount": 1000000000000, "window": "rolling"}
-  ]}],
-  "charging": {"openai": {"tokens": "total", "output": "produced", "cache_reads": true, "failed": true, "refused": true}}
+  ]}]
 }`
 
 // setUp starts everything. After an error nothing runs.

@@ -44,9 +44,10 @@ func Body(size int, stream, usage bool) []byte {
 	return []byte(b.String())
 }
 
-// prose is what prompts are made of.
-var prose = strings.Fields(`the river had risen in the night and by morning the lower fields were under water so the
-	farmer moved his animals to the hill behind the house where the grass was short but dry and waited for the rain to end`)
+// prose is what prompts are made of. Its words are short, so that a prompt has more tokens than a
+// quarter of its characters: OpenAI charges the larger one, and LiteLLM counts tokens alone.
+var prose = strings.Fields(`we saw the old man go out to sea in a red boat and he had no net but he did get a big fish on
+	the way so we ate it all at the inn by the bay as the sun set and then we had to go up the hill to bed`)
 
 // Request is a whole request, as it goes over a connection. path has no host. headers are names
 // and values in turn.

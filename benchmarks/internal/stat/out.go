@@ -139,7 +139,7 @@ func cpuModel() string {
 func command() string {
 	s := filepath.Base(os.Args[0])
 	flag.Visit(func(f *flag.Flag) {
-		if f.Name != "out" && f.Name != "dir" {
+		if !slices.Contains([]string{"out", "dir", "bin", "summary"}, f.Name) {
 			s += " -" + f.Name + "=" + f.Value.String()
 		}
 	})

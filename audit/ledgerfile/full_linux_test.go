@@ -1,0 +1,49 @@
+package ledgerfile
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"testing"
+
+	"github.com/drawgate/drawgate/audit"
+	"github.com/drawgate/drawgate/outbound"
+)
+
+// TestFullDisk: calls go on when the disk is full, the log says so once, and an audit finds the
+// gap.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	dir := t.TempDir()
+	w, err := Open(dir, &Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuse := func() { w.Observer().Called(&outbound.Event{Upstream: "u", Outcome: outbound.NotGranted}) }
+	refuse()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("there is no /dev/full here: ", err)
+	}
+	good := w.file
+	w.file = full
+	refuse()
+	refuse()
+	w.file = good
+	full.Close()
+	refuse()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := audit.Replay(t.Context(), []string{dir}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Lost() != 2 || r.Missing != 2 || r.Refused != 2 || r.Verdict != audit.Possible || len(r.Gaps) != 1 {
+		t.Errorf("%d lines were lost, and the audit says %+v, want 2", w.Lost(), r)
+	}
+	if n := bytes.Count(log.Bytes(), []byte("an audit will find a gap")); n != 1 {
+		t.Errorf("the log has %d lines about it, want 1: %s", n, log.String())
+	}
+}

@@ -1,0 +1,133 @@
+package ledgerfile
+
+import (
+	"errors"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/audit"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/outbound"
+)
+
+// Observer returns an observer that writes what clients do. Clients whose upstreams have different
+// names can share it.
+func (w *Writer) Observer() *outbound.Observer {
+	return &outbound.Observer{Granted: w.granted, Called: w.called}
+}
+
+// granted writes that a call was granted, before it is sent.
+func (w *Writer) granted(e *outbound.Event) {
+	l := audit.Line{
+		Event: audit.Reserved, Call: e.ID, Upstream: e.Upstream, Owner: e.Owner, Model: e.Model, Policy: policy(&e.Decision),
+		Granted: nanos(e.Granted), Reserved: reserved(e.Estimate),
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running++
+	w.write(&l)
+}
+
+// called writes how a call ended, or that it was not granted.
+func (w *Writer) called(e *outbound.Event) {
+	if e.Outcome == outbound.HoldFailed {
+		return // it is not a call's end
+	}
+	l := audit.Line{Call: e.ID, Upstream: e.Upstream, Outcome: e.Outcome.String()}
+	ended := !e.Granted.IsZero()
+	if ended {
+		end(&l, e)
+	} else {
+		l.Event, l.Owner, l.Model, l.Reserved, l.Limit = audit.Refused, e.Owner, e.Model, reserved(e.Estimate), limits(e.Err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ended {
+		w.running--
+	}
+	w.write(&l)
+}
+
+// end says how a call ended.
+func end(l *audit.Line, e *outbound.Event) {
+	l.Event, l.Granted = audit.Refunded, nanos(e.Granted)
+	if e.Sent.IsZero() {
+		return
+	}
+	l.Event, l.Sent, l.Answered, l.Ended = audit.Settled, nanos(e.Sent), nanos(e.Answered), nanos(e.Ended)
+	l.Status, l.Used, l.Reported = e.Status, amounts(e.Used), reported(e)
+	if e.Refusal != (llm.Refusal{}) {
+		l.Meaning, l.Unit = e.Refusal.Meaning.String(), e.Refusal.Unit
+	}
+}
+
+// reported says what the upstream said of the usage. A function that says what its call used knows
+// it.
+func reported(e *outbound.Event) audit.Reported {
+	switch {
+	case e.Usage.Final && e.Usage.InputKnown, e.Status == 0 && e.Outcome == outbound.Succeeded && e.Used != nil:
+		return audit.ReportedAll
+	case e.Usage.InputKnown:
+		return audit.ReportedInput
+	}
+	return ""
+}
+
+// policy returns the policy of the upstream's quota: that of the first bucket.
+func policy(d *drawgate.Decision) string {
+	for r := range d.Limits() {
+		return r.Policy
+	}
+	return ""
+}
+
+// limits returns which limits refused a call, as policy/limit; or the reason if none did.
+func limits(err error) (text string) {
+	l, ok := errors.AsType[*drawgate.LimitedError](err)
+	if !ok {
+		return ""
+	}
+	for r := range l.Decision.Limits() {
+		if !r.Refused() {
+			continue
+		}
+		if text != "" {
+			text += " "
+		}
+		text += r.Policy + "/" + r.Limit.Name
+	}
+	if text == "" {
+		return l.Decision.Reason.String()
+	}
+	return text
+}
+
+// reserved returns what was held. Without any costs a call is one request.
+func reserved(costs []drawgate.Cost) []audit.Amount {
+	if costs == nil {
+		return []audit.Amount{{Unit: drawgate.UnitRequests, N: 1}}
+	}
+	return amounts(costs)
+}
+
+func amounts(costs []drawgate.Cost) []audit.Amount {
+	if costs == nil {
+		return nil
+	}
+	list := make([]audit.Amount, len(costs))
+	for i, c := range costs {
+		list[i] = audit.Amount{Unit: c.Unit, N: c.N}
+		if c.Unit == "" {
+			list[i].Unit = drawgate.UnitRequests
+		}
+	}
+	return list
+}
+
+// nanos returns nanoseconds since 1970; 0 for the zero time.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}

@@ -1,0 +1,233 @@
+package ledgerfile
+
+import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/drawgate/drawgate/audit"
+)
+
+// Options holds what a [Writer] can do without. The zero value is ready to use.
+type Options struct {
+	PartSize int64         // bytes after which another file is begun; 0 means 64 MiB
+	PartAge  time.Duration // age at which another file is begun; 0 means 24h
+	MaxAge   time.Duration // how long files are kept, by when they were last written; 0 means 35 days
+	MaxParts int           // of all files in the folder, the oldest beyond so many are deleted; 0 means 256
+	Logger   *slog.Logger  // nil discards
+}
+
+const (
+	defaultSize  = 64 << 20
+	defaultAge   = 24 * time.Hour
+	defaultKeep  = 35 * 24 * time.Hour
+	defaultParts = 256
+	syncEvery    = time.Second
+	logEvery     = time.Minute // between lines of the log about what could not be written
+)
+
+// Writer appends to a ledger. It is safe for concurrent use.
+type Writer struct {
+	dir  string
+	run  string
+	host string
+	opts Options
+
+	mu      sync.Mutex
+	file    *os.File    // guarded by mu; nil: it could not be opened, or the writer is closed
+	buf     []byte      // guarded by mu
+	n       uint64      // guarded by mu: of the last line
+	part    int         // guarded by mu: of the last file
+	size    int64       // guarded by mu: of the file
+	begun   time.Time   // guarded by mu: when the file was
+	torn    bool        // guarded by mu: the last line was written in part
+	dirty   bool        // guarded by mu: something has to be synchronized
+	running int         // guarded by mu: calls that were granted, and have not ended
+	latest  time.Time   // guarded by mu: of the last line
+	timer   *time.Timer // guarded by mu; nil: nothing runs, and nothing has to be synchronized
+	lost    int64       // guarded by mu: lines that could not be written
+	retry   time.Time   // guarded by mu: when a file may be opened again
+	logged  time.Time   // guarded by mu
+	closed  bool        // guarded by mu
+}
+
+// Open begins a ledger of this process in a folder, which is made if there is none. Several
+// processes may share the folder. opts may be nil. Close the Writer after the last call has ended.
+func Open(dir string, opts *Options) (*Writer, error) {
+	w := &Writer{dir: dir, run: rand.Text()[:16]}
+	if opts != nil {
+		w.opts = *opts
+	}
+	o := &w.opts
+	o.PartSize, o.PartAge = cmp.Or(o.PartSize, defaultSize), cmp.Or(o.PartAge, defaultAge)
+	o.MaxAge, o.MaxParts = cmp.Or(o.MaxAge, defaultKeep), cmp.Or(o.MaxParts, defaultParts)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	w.host, _ = os.Hostname() // "" if it has no name
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("ledgerfile: the folder cannot be made: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.begin(time.Now()); err != nil {
+		return nil, fmt.Errorf("ledgerfile: the ledger cannot be begun: %w", err)
+	}
+	return w, nil
+}
+
+// Lost returns how many lines could not be written.
+func (w *Writer) Lost() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
+}
+
+// Close ends the ledger. Calls that end later are not in it.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.write(&audit.Line{Event: audit.Closed})
+	w.closed = true
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	return w.end()
+}
+
+// end closes the file.
+func (w *Writer) end() error {
+	if w.file == nil {
+		return nil
+	}
+	f := w.file
+	w.file, w.dirty = nil, false
+	err := f.Sync()
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		return fmt.Errorf("ledgerfile: closing the ledger: %w", err)
+	}
+	return nil
+}
+
+// begin opens the next file, whose first line says whose it is.
+func (w *Writer) begin(now time.Time) error {
+	w.part++
+	name := fmt.Sprintf("ledger-%s-%s-%04d%s", now.UTC().Format("20060102T150405Z"), w.run, w.part, audit.Suffix)
+	f, err := os.OpenFile(filepath.Join(w.dir, name), os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o640) //nolint:gosec // the folder is the operator's, and others of the group may audit
+	if err != nil {
+		w.part--
+		return err
+	}
+	w.file, w.size, w.begun, w.torn = f, 0, now, false
+	w.prune(now)
+	return w.put(&audit.Line{Event: audit.Opened, Version: audit.Version, Run: w.run, Host: w.host, Part: w.part}, now)
+}
+
+// write appends a line, in another file if it is time for one. The caller holds mu.
+func (w *Writer) write(l *audit.Line) {
+	if w.closed {
+		return
+	}
+	now := time.Now()
+	if w.file != nil && (w.size >= w.opts.PartSize || now.Sub(w.begun) >= w.opts.PartAge) {
+		if err := w.end(); err != nil {
+			w.report(err, now)
+		}
+		w.retry = time.Time{}
+	}
+	if w.file == nil && !now.Before(w.retry) {
+		w.retry = now.Add(syncEvery)
+		if err := w.begin(now); err != nil {
+			w.drop()
+			w.report(err, now)
+		}
+	}
+	if err := w.put(l, now); err != nil {
+		w.report(err, now)
+	}
+	w.watch()
+}
+
+// drop removes a file that could not be begun.
+func (w *Writer) drop() {
+	if w.file != nil {
+		_ = w.file.Close() // something is wrong with it already
+		_ = os.Remove(w.file.Name())
+		w.file = nil
+	}
+}
+
+// put appends a line to the file. Its number counts even if that fails. The caller holds mu.
+func (w *Writer) put(l *audit.Line, now time.Time) error {
+	w.n++
+	l.N, l.At = w.n, now.UnixNano()
+	if w.file == nil {
+		w.lost++
+		return nil
+	}
+	w.buf = w.buf[:0]
+	if w.torn {
+		w.buf = append(w.buf, '\n')
+	}
+	w.buf = l.Append(w.buf)
+	n, err := w.file.Write(w.buf)
+	w.size += int64(n)
+	w.latest, w.dirty = now, true
+	if err != nil {
+		w.torn = w.torn || n > 0
+		w.lost++
+		return err
+	}
+	w.torn = false
+	return nil
+}
+
+// report logs that lines are missing, though not every time. The caller holds mu.
+func (w *Writer) report(err error, now time.Time) {
+	if !w.logged.IsZero() && now.Sub(w.logged) < logEvery {
+		return
+	}
+	w.logged = now
+	w.opts.Logger.Error("the ledger could not be written, and an audit will find a gap", "dir", w.dir, "lost", w.lost, "error", err)
+}
+
+// watch synchronizes the file in a second, if there is something to do. The caller holds mu.
+func (w *Writer) watch() {
+	if w.timer == nil && (w.dirty || w.running > 0) {
+		w.timer = time.AfterFunc(syncEvery, w.tick)
+	}
+}
+
+// tick synchronizes the file, without the lock, and says that this process lives.
+func (w *Writer) tick() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = nil
+	if w.closed {
+		return
+	}
+	if w.running > 0 && time.Since(w.latest) > (audit.AliveEvery-2)*time.Second {
+		w.write(&audit.Line{Event: audit.Alive})
+	}
+	if f := w.file; f != nil && w.dirty {
+		w.dirty = false
+		w.mu.Unlock()
+		err := f.Sync() // a file that was closed meanwhile was synchronized
+		w.mu.Lock()
+		if err != nil && f == w.file {
+			w.report(err, time.Now())
+		}
+	}
+	w.watch()
+}

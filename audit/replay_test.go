@@ -1,0 +1,127 @@
+package audit_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/audit"
+)
+
+// writeRun writes a ledger of calls that were sent at the given instants after a start, which is at
+// a full minute, and answered a millisecond later. change may change the end of a call.
+func writeRun(t *testing.T, dir, run string, sent []time.Duration, change func(i int, l *audit.Line)) {
+	t.Helper()
+	start := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+	text := (&audit.Line{N: 1, At: start.UnixNano(), Event: audit.Opened, Version: audit.Version, Run: run, Part: 1}).Append(nil)
+	n := uint64(1)
+	put := func(at time.Time, l audit.Line) {
+		n++
+		l.N, l.At = n, at.UnixNano()
+		text = l.Append(text)
+	}
+	one := []audit.Amount{{Unit: "requests", N: 1}}
+	for i, after := range sent {
+		at, id := start.Add(after), uint64(i+1)
+		put(at, audit.Line{Event: audit.Reserved, Call: id, Upstream: "u", Granted: at.UnixNano(), Owner: "o", Model: "m", Reserved: one})
+		end := audit.Line{
+			Event: audit.Settled, Call: id, Upstream: "u", Granted: at.UnixNano(), Sent: at.UnixNano(), Answered: at.Add(time.Millisecond).UnixNano(),
+			Ended: at.Add(time.Millisecond).UnixNano(), Outcome: "succeeded", Status: 200, Used: one, Reported: audit.ReportedAll,
+		}
+		if change != nil {
+			change(i, &end)
+		}
+		put(at.Add(time.Millisecond), end)
+	}
+	if err := os.WriteFile(filepath.Join(dir, run+audit.Suffix), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verdicts returns what is said of each limit, by its window.
+func verdicts(t *testing.T, dir string, opts *audit.Options, limit audit.Limit) (map[audit.Window]audit.Verdict, *audit.Report) {
+	t.Helper()
+	r, err := audit.Replay(t.Context(), []string{dir}, []audit.Quota{{Name: "q", Limits: []audit.Limit{limit}}}, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[audit.Window]audit.Verdict{}
+	for _, l := range r.Limits {
+		all[l.Window] = l.Verdict
+	}
+	return all, r
+}
+
+// TestClockError: two hosts' calls that are just a window apart may be less apart if their clocks
+// differ.
+//
+// req: C1
+func TestClockError(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeRun(t, dir, "A", []time.Duration{30 * time.Second}, nil)
+	writeRun(t, dir, "B", []time.Duration{90*time.Second + 50*time.Millisecond}, nil)
+	limit := audit.Limit{Name: "rpm", Amount: 1, Window: audit.Rolling}
+	for _, c := range []struct {
+		wrong time.Duration
+		want  audit.Verdict
+	}{{0, audit.Within}, {20 * time.Millisecond, audit.Within}, {100 * time.Millisecond, audit.Possible}} {
+		got, r := verdicts(t, dir, &audit.Options{ClockError: c.wrong}, limit)
+		if got[audit.Rolling] != c.want || got[audit.Aligned] != audit.Within || r.Verdict != c.want {
+			t.Errorf("clocks that differ by %v: got %v and %q, want %q", c.wrong, got, r.Verdict, c.want)
+		}
+	}
+}
+
+// TestBothWindows: calls on both sides of a full minute are over for a provider that counts by any
+// minute, and not for one that counts by the clock's.
+func TestBothWindows(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeRun(t, dir, "A", []time.Duration{59 * time.Second, 61 * time.Second}, nil)
+	limit := audit.Limit{Name: "rpm", Amount: 1, Window: audit.Rolling, Margin: 500 * time.Millisecond}
+	for w, want := range map[audit.Window]map[audit.Window]audit.Verdict{
+		"":            {audit.Rolling: audit.Over, audit.Aligned: audit.Within},
+		audit.Rolling: {audit.Rolling: audit.Over},
+		audit.Aligned: {audit.Aligned: audit.Within},
+	} {
+		got, _ := verdicts(t, dir, &audit.Options{Windows: w}, limit)
+		if len(got) != len(want) || got[audit.Rolling] != want[audit.Rolling] || got[audit.Aligned] != want[audit.Aligned] {
+			t.Errorf("windows %q: got %v, want %v", w, got, want)
+		}
+	}
+}
+
+// TestRefusedThoughThereWasRoom: a refusal that the ledgers do not explain is reported, and nothing
+// is within then.
+func TestRefusedThoughThereWasRoom(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeRun(t, dir, "A", []time.Duration{time.Second, 2 * time.Second}, func(i int, l *audit.Line) {
+		if i == 1 {
+			l.Outcome, l.Status, l.Meaning, l.Unit, l.Reported = "refused", 429, "minute", "requests", ""
+		}
+	})
+	limit := audit.Limit{Name: "rpm", Amount: 10, Window: audit.Rolling}
+	got, r := verdicts(t, dir, &audit.Options{Windows: audit.Rolling}, limit)
+	if got[audit.Rolling] != audit.Possible || r.Limits[0].Unexplained != 1 || r.RefusalCount != 1 || len(r.Refusals) != 1 || r.Refusals[0].Meaning != "minute" {
+		t.Errorf("got %v and %+v, want one refusal that nothing explains", got, r)
+	}
+	limit.Amount = 1
+	if got, _ := verdicts(t, dir, &audit.Options{Windows: audit.Rolling}, limit); got[audit.Rolling] != audit.Over {
+		t.Errorf("the provider named the limit: got %v", got)
+	}
+}
+
+// TestEndWithoutBeginning: a call whose reservation is missing makes the verdict uncertain, unless
+// it began before the oldest file that is left.
+func TestEndWithoutBeginning(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeRun(t, dir, "A", []time.Duration{time.Second}, func(_ int, l *audit.Line) { l.Call = 9 })
+	_, r := verdicts(t, dir, nil, audit.Limit{Name: "rpm", Amount: 10, Window: audit.Rolling})
+	if r.Orphans != 1 || r.Unended != 1 || r.Verdict != audit.Possible {
+		t.Errorf("got %d orphans, %d without an end, %q", r.Orphans, r.Unended, r.Verdict)
+	}
+}
