@@ -89,6 +89,10 @@ func NewTransport(client *Client, profile *llm.Profile, opts *TransportOptions) 
 	if t.learned.limits = t.opts.Learned; t.learned.limits == nil {
 		t.learned.limits = &llm.Learned{}
 	}
+	t.learned.tell = func(l *Lowered) {
+		l.Upstream = client.opts.Upstream
+		client.opts.Observer.lowered(l)
+	}
 	return t
 }
 
