@@ -310,9 +310,9 @@ func (r *running) refused(used []drawgate.Cost, until time.Time, reason string) 
 	})
 }
 
-// refusedAlone is for a call that the upstream refused for a reason that does not concern others of
-// the same quota: it does not offer the model, or it is another quota that is closed.
-func (r *running) refusedAlone(used []drawgate.Cost, reason string) {
+// notOffered is for a call of a model that the upstream does not offer. Other models may share the
+// quota, which stays open.
+func (r *running) notOffered(used []drawgate.Cost, reason string) {
 	r.end(Refused, func() {
 		r.attempt.succeeded() // it answered
 		r.event.Reason = reason

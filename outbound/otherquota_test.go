@@ -42,6 +42,13 @@ func TestRefusalsOfOtherModels(t *testing.T) {
 			if err != nil || st.Pause.Until.IsZero() == paused {
 				t.Errorf("refused for %s: paused until %v (%v), want a pause: %v", model, st.Pause.Until, err, paused)
 			}
+			want := outbound.Succeeded // it says nothing about our count, so it is no incident
+			if paused {
+				want = outbound.Refused
+			}
+			if got := b.last().Outcome; got != want {
+				t.Errorf("refused for %s: the outcome is %v, want %v", model, got, want)
+			}
 			b.nothingHeld()
 		})
 	}

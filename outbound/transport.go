@@ -370,13 +370,13 @@ func (t *Transport) settlement(r *request, u llm.Usage) []drawgate.Cost {
 func (t *Transport) ended(run *running, r *request, what llm.Refusal, used []drawgate.Cost) (again bool) {
 	run.event.Refusal = what
 	if !t.profile.Concerns(r.call, &what) {
-		run.refusedAlone(used, reason(&what))
+		run.succeeded(used) // it is up, and its refusal says nothing about our count
 		return false
 	}
 	t.learned.limits.NoteRefusal(r.call, what, time.Now())
 	switch {
 	case what.Meaning == llm.NotOffered:
-		run.refusedAlone(used, reason(&what))
+		run.notOffered(used, reason(&what))
 		return false
 	case what.Meaning.Quota() && !what.Oversize:
 		until := what.ReopenAt
