@@ -257,11 +257,16 @@ func (r *running) late() bool { return r.margin > 0 && time.Since(r.granted) > r
 
 func (r *running) succeeded(used []drawgate.Cost) {
 	r.end(Succeeded, func() {
-		if r.attempt.succeeded() {
-			r.c.circuitChanged(CircuitClosed)
-		}
+		r.answered()
 		r.settle(used)
 	})
+}
+
+// answered is for an upstream that has answered: it is up.
+func (r *running) answered() {
+	if r.attempt.succeeded() {
+		r.c.circuitChanged(CircuitClosed)
+	}
 }
 
 func (r *running) failed(used []drawgate.Cost) {
@@ -301,9 +306,7 @@ func (r *running) unsent(failed bool) {
 // refused is for a call that the upstream refused for the quota, which is closed until an instant.
 func (r *running) refused(used []drawgate.Cost, until time.Time, reason string) {
 	r.end(Refused, func() {
-		if r.attempt.succeeded() { // it answered
-			r.c.circuitChanged(CircuitClosed)
-		}
+		r.answered()
 		r.event.Until, r.event.Reason = until, reason
 		r.pause(until, reason)
 		r.settle(used)
@@ -314,7 +317,7 @@ func (r *running) refused(used []drawgate.Cost, until time.Time, reason string) 
 // quota, which stays open.
 func (r *running) notOffered(used []drawgate.Cost, reason string) {
 	r.end(Refused, func() {
-		r.attempt.succeeded() // it answered
+		r.answered()
 		r.event.Reason = reason
 		r.settle(used)
 	})
