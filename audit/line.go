@@ -59,11 +59,11 @@ type Line struct {
 	Granted  int64 // no later than the decision
 
 	// Reserved and Refused:
-	Owner    string // whose quota it is
-	Model    string // or the family of models that has its own quota
-	Policy   string // that granted it; "" if none did
-	Reserved []Amount
-	Limit    string // Refused: which limits refused it, as policy/limit, or why there was no decision
+	Owner    string   // whose quota it is
+	Model    string   // or the family of models that has its own quota
+	Policy   string   // that granted it; "" if none did
+	Reserved []Amount // of requests one, unless it names them; a unit that is named twice adds up
+	Limit    string   // Refused: which limits refused it, as policy/limit, or why there was no decision
 
 	// Settled and Refunded:
 	Sent     int64 // no later than the first byte
@@ -73,7 +73,7 @@ type Line struct {
 	Status   int      // of HTTP
 	Meaning  string   // of an answer that is an error, such as "minute" or "overload"
 	Unit     string   // that the upstream said had run out
-	Used     []Amount // what it was settled with; none if the reservation stands
+	Used     []Amount // what it was settled with; of a unit that it does not name the reservation stands
 	Reported Reported
 }
 

@@ -43,6 +43,7 @@ type replayer struct {
 	err    int64 // of a clock, in nanoseconds
 	quotas []Quota
 	groups map[group][]*series
+	strict bool // the limits are those of policies: each call should be of one of them
 	shared map[seriesKey]*series
 	queue  []*call // that have not ended, and perhaps some that have, in the order of their lines
 	now    int64
@@ -100,6 +101,7 @@ func newReplayer(quotas []Quota, opts *Options) (*replayer, error) {
 		q, err := q.check()
 		errs = append(errs, err)
 		q.Limits = r.windows(q.Limits)
+		r.strict = r.strict || q.Policy != ""
 		r.quotas = append(r.quotas, q)
 	}
 	return r, errors.Join(errs...)
@@ -279,8 +281,16 @@ func (r *replayer) series(c *call) []*series {
 	}
 	if len(list) == 0 {
 		r.report.Uncounted++
+		if r.strict && !r.known(g) {
+			r.report.Unknown++
+		}
 	}
 	return list
+}
+
+// known reports whether a quota is for such calls, though it may have no limits.
+func (r *replayer) known(g group) bool {
+	return slices.ContainsFunc(r.quotas, func(q Quota) bool { return q.fits(g.policy, g.model) })
 }
 
 // find returns the series of the first quota that is for such calls.

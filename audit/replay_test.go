@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +14,16 @@ import (
 // a full minute, and answered a millisecond later. change may change the end of a call.
 func writeRun(t *testing.T, dir, run string, sent []time.Duration, change func(i int, l *audit.Line)) {
 	t.Helper()
+	writeBoth(t, dir, run, sent, func(i int, _, end *audit.Line) {
+		if change != nil {
+			change(i, end)
+		}
+	})
+}
+
+// writeBoth is writeRun where change may change the beginning of a call too.
+func writeBoth(t *testing.T, dir, run string, sent []time.Duration, change func(i int, begin, end *audit.Line)) {
+	t.Helper()
 	start := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	text := (&audit.Line{N: 1, At: start.UnixNano(), Event: audit.Opened, Version: audit.Version, Run: run, Part: 1}).Append(nil)
 	n := uint64(1)
@@ -24,14 +35,13 @@ func writeRun(t *testing.T, dir, run string, sent []time.Duration, change func(i
 	one := []audit.Amount{{Unit: "requests", N: 1}}
 	for i, after := range sent {
 		at, id := start.Add(after), uint64(i+1)
-		put(at, audit.Line{Event: audit.Reserved, Call: id, Upstream: "u", Granted: at.UnixNano(), Owner: "o", Model: "m", Reserved: one})
+		begin := audit.Line{Event: audit.Reserved, Call: id, Upstream: "u", Granted: at.UnixNano(), Owner: "o", Model: "m", Reserved: one}
 		end := audit.Line{
 			Event: audit.Settled, Call: id, Upstream: "u", Granted: at.UnixNano(), Sent: at.UnixNano(), Answered: at.Add(time.Millisecond).UnixNano(),
 			Ended: at.Add(time.Millisecond).UnixNano(), Outcome: "succeeded", Status: 200, Used: one, Reported: audit.ReportedAll,
 		}
-		if change != nil {
-			change(i, &end)
-		}
+		change(i, &begin, &end)
+		put(at, begin)
 		put(at.Add(time.Millisecond), end)
 	}
 	if err := os.WriteFile(filepath.Join(dir, run+audit.Suffix), text, 0o600); err != nil {
@@ -123,5 +133,96 @@ func TestEndWithoutBeginning(t *testing.T) {
 	_, r := verdicts(t, dir, nil, audit.Limit{Name: "rpm", Amount: 10, Window: audit.Rolling})
 	if r.Orphans != 1 || r.Unended != 1 || r.Verdict != audit.Possible {
 		t.Errorf("got %d orphans, %d without an end, %q", r.Orphans, r.Unended, r.Verdict)
+	}
+}
+
+// TestUnitsThatAreNotNamed: a call is one request even if only its tokens are named, units that a
+// settlement does not name stay as they were reserved, and those that are named twice add up.
+//
+// req: C1
+func TestUnitsThatAreNotNamed(t *testing.T) {
+	t.Parallel()
+	tokens := func(n ...int64) (list []audit.Amount) {
+		list = []audit.Amount{} // nothing is named, which is not the same as nothing said
+		for _, n := range n {
+			list = append(list, audit.Amount{Unit: "tokens", N: n})
+		}
+		return list
+	}
+	for _, c := range []struct {
+		name           string
+		unit           string
+		reserved, used []audit.Amount
+		least, most    int64
+	}{
+		{"a request", "requests", tokens(8), tokens(5), 1, 1},
+		{"a request of nothing", "requests", tokens(), tokens(), 1, 1},
+		{"twice", "tokens", tokens(8, 8), tokens(5, 6), 11, 11},
+		{"as reserved", "tokens", tokens(8, 8), tokens(), 0, 16},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			writeBoth(t, dir, "A", []time.Duration{time.Second}, func(_ int, begin, end *audit.Line) { begin.Reserved, end.Used = c.reserved, c.used })
+			_, r := verdicts(t, dir, &audit.Options{Windows: audit.Aligned}, audit.Limit{Name: "l", Unit: c.unit, Amount: 100, Window: audit.Rolling})
+			if got := r.Limits[0]; got.Least.Units != c.least || got.Total != c.most {
+				t.Errorf("used at least %d, in all at most %d; want %d and %d", got.Least.Units, got.Total, c.least, c.most)
+			}
+		})
+	}
+}
+
+// TestCallsOfNoPolicy: where limits belong to policies, a call that none of them granted makes the
+// verdict uncertain: it used the same quota.
+//
+// req: C1
+func TestCallsOfNoPolicy(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]audit.Verdict{"quota": audit.Within, "slots": audit.Within, "": audit.Possible, "renamed": audit.Possible} {
+		dir := t.TempDir()
+		writeBoth(t, dir, "A", []time.Duration{time.Second, 2 * time.Second}, func(i int, begin, _ *audit.Line) {
+			if begin.Policy = "quota"; i == 1 {
+				begin.Policy = policy
+			}
+		})
+		r, err := audit.Replay(t.Context(), []string{dir}, []audit.Quota{
+			{Name: "quota", Policy: "quota", Limits: []audit.Limit{{Name: "rpm", Amount: 10, Window: audit.Rolling}}},
+			{Name: "slots", Policy: "slots"}, // of limits that no ledger shows
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Verdict != want || r.Unknown != map[audit.Verdict]int64{audit.Possible: 1}[want] {
+			t.Errorf("a call of policy %q: %q, and %d are of none; want %q", policy, r.Verdict, r.Unknown, want)
+		}
+	}
+}
+
+// TestEarlierCopies: of a file and copies that were made before it was complete, all of it counts,
+// once.
+func TestEarlierCopies(t *testing.T) {
+	t.Parallel()
+	live := t.TempDir()
+	writeRun(t, live, "A", []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}, nil)
+	text, err := os.ReadFile(filepath.Join(live, "A"+audit.Suffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	early, later := t.TempDir(), t.TempDir()
+	for dir, n := range map[string]int{early: 3, later: 5} {
+		if err := os.WriteFile(filepath.Join(dir, "A"+audit.Suffix), bytes.Join(lines[:n], nil), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	quotas := []audit.Quota{{Name: "q", Limits: []audit.Limit{{Name: "rpm", Amount: 2, Window: audit.Rolling}}}}
+	for _, paths := range [][]string{{live, early, later}, {early, live, later}, {later, early, live}} {
+		r, err := audit.Replay(t.Context(), paths, quotas, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Verdict != audit.Over || r.Calls != 3 || r.Damaged != 0 {
+			t.Errorf("%d calls, %d damaged, %q; want 3 calls that are over", r.Calls, r.Damaged, r.Verdict)
+		}
 	}
 }

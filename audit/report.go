@@ -15,7 +15,7 @@ const (
 // Report is what [Replay] found.
 type Report struct {
 	// Verdict is the worst of the limits. It is at least Possible if something is missing: see
-	// [Report.Gaps], Damaged, Orphans and Late.
+	// [Report.Gaps], Damaged, Orphans, Late and Unknown.
 	Verdict Verdict `json:"verdict"`
 
 	From  time.Time `json:"from,omitzero"`  // of the first line
@@ -45,6 +45,11 @@ type Report struct {
 	Damaged int64 `json:"damaged"` // lines that could not be read; the last one of a killed process is none
 	Orphans int64 `json:"orphans"` // ends of calls whose reservation is in no file
 	Late    int64 `json:"late"`    // calls that were dated before others that had ended: a clock was set back
+
+	// Unknown calls are those of Uncounted that none of the policies here has granted, if the quotas
+	// name policies: limits were switched off, or a policy has another name now. They may have used
+	// what these limits count.
+	Unknown int64 `json:"unknown"`
 
 	Limits []LimitReport `json:"limits"`
 }
@@ -139,7 +144,7 @@ type Episode struct {
 }
 
 // incomplete reports whether something is missing.
-func (r *Report) incomplete() bool { return r.Missing+r.Damaged+r.Orphans+r.Late > 0 }
+func (r *Report) incomplete() bool { return r.Missing+r.Damaged+r.Orphans+r.Late+r.Unknown > 0 }
 
 // judge sets the verdict.
 func (r *Report) judge() {

@@ -22,6 +22,7 @@ const longest = 64 << 10
 // part is one file of a run.
 type part struct {
 	path   string
+	size   int64
 	header Line
 }
 
@@ -65,8 +66,11 @@ func runs(paths []string) ([]*run, error) {
 	}
 	list := make([]*run, 0, len(byID))
 	for _, r := range byID {
-		slices.SortFunc(r.parts, func(a, b part) int { return cmp.Compare(a.header.Part, b.header.Part) })
-		// A file may have been named twice, in its folder too.
+		// A file may have been named twice, in its folder too, or with a copy that was made while it
+		// was written: the longest one counts.
+		slices.SortFunc(r.parts, func(a, b part) int {
+			return cmp.Or(cmp.Compare(a.header.Part, b.header.Part), cmp.Compare(b.size, a.size))
+		})
 		r.parts = slices.CompactFunc(r.parts, func(a, b part) bool { return a.header.Part == b.header.Part })
 		list = append(list, r)
 	}
@@ -123,7 +127,11 @@ func readHeader(path string) (*part, error) {
 	if l.Version > Version {
 		return nil, fmt.Errorf("audit: %s was written by a later version (format %d, and this program reads up to %d): use that one", path, l.Version, Version)
 	}
-	return &part{path, *l}, nil
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("audit: the ledger cannot be read: %w", err)
+	}
+	return &part{path, info.Size(), *l}, nil
 }
 
 // next reads the next line. It is false at the end.

@@ -2,14 +2,24 @@ package audit
 
 import "time"
 
-// of returns the units of a limit in a list.
-func of(list []Amount, unit string) int64 {
+// of returns the units of a limit in a list, and whether it names them. Those that are named twice
+// add up, to at most maxUnits.
+func of(list []Amount, unit string) (n int64, named bool) {
 	for _, a := range list {
 		if a.Unit == unit {
-			return a.N
+			n, named = min(n+a.N, maxUnits), true
 		}
 	}
-	return 0
+	return n, named
+}
+
+// held returns what was reserved for a call. It is one request unless that is said.
+func held(limit *Limit, c *call) int64 {
+	n, named := of(c.reserved, limit.Unit)
+	if !named && limit.Unit == requests {
+		return 1
+	}
+	return n
 }
 
 // refused reports whether the upstream refused a call because of a quota.
@@ -17,10 +27,10 @@ func refused(l *Line) bool { return l.Outcome == "refused" }
 
 // sent returns what a call that was sent counts under a limit.
 func sent(limit *Limit, c *call, l *Line) use {
-	u := use{a: l.Sent, ended: max(l.Sent, l.Ended), reserved: of(c.reserved, limit.Unit)}
-	u.most = u.reserved
-	if l.Used != nil {
-		u.most = of(l.Used, limit.Unit)
+	u := use{a: l.Sent, ended: max(l.Sent, l.Ended), reserved: held(limit, c)}
+	used, named := of(l.Used, limit.Unit)
+	if u.most = u.reserved; named {
+		u.most = used
 	}
 	u.c = u.ended
 	if !limit.late() {
@@ -28,7 +38,7 @@ func sent(limit *Limit, c *call, l *Line) use {
 	}
 	u.b = u.c
 	u.asked = refused(l)
-	if certain(limit, l) {
+	if (named || limit.Unit == requests) && certain(limit, l) {
 		u.least = u.most
 	}
 	if u.asked {
@@ -87,7 +97,7 @@ func closes(limit *Limit, l *Line) (closed, named bool) {
 // unended returns what a call counts of whose end nothing is known, but that its process ran until
 // last at the longest.
 func unended(limit *Limit, c *call, last int64) use {
-	n := of(c.reserved, limit.Unit)
+	n := held(limit, c)
 	last = min(last, c.at+longestCall)
 	u := use{a: c.at, b: c.at, c: max(last, c.at), ended: max(last, c.at), most: n, reserved: n}
 	if !limit.late() && limit.Margin >= 0 {

@@ -37,6 +37,8 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 		return &refusal{kind: llm.TooLarge, message: err.Error()}, true
 	case errors.Is(err, outbound.ErrNoPrice):
 		return &refusal{kind: llm.NotFound, message: "this model has no price, and calls are limited by what they cost: have it added to gateway.prices"}, true
+	case errors.Is(err, llm.ErrUnpriced):
+		return &refusal{kind: llm.BadRequest, message: strings.TrimPrefix(err.Error(), "outbound: llm: ")}, true
 	case errors.Is(err, outbound.ErrNotOffered):
 		return &refusal{kind: llm.NotFound, message: strings.TrimPrefix(err.Error(), "outbound: ")}, true
 	case errors.Is(err, errStopping):

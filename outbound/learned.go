@@ -88,7 +88,10 @@ func lowered(of *drawgate.Limiter, amounts drawgate.Amounts) *drawgate.Limiter {
 		l.Amount, l.Burst = amounts[i], min(l.Burst, amounts[i])
 		if plan.Max(i, 0) > 0 && !grants(l) {
 			// Shares that were chosen for a larger amount would leave nothing of this one.
-			l.Headroom, l.ReservedByPriority, l.Margin = drawgate.Share{}, nil, 0
+			l.Headroom, l.ReservedByPriority = drawgate.Share{}, nil
+			if !grants(l) { // a bucket whose margin is all of it
+				l.Margin = 0
+			}
 		}
 	}
 	made, err := of.With(p)

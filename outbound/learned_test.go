@@ -307,6 +307,31 @@ func TestSharesOfLearnedAmounts(t *testing.T) {
 	}
 }
 
+// TestMarginOfLearnedAmounts: where the headroom leaves nothing of what was learned, units still
+// count as long as the upstream may count them.
+//
+// req: C1
+func TestMarginOfLearnedAmounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(nil)
+		defer store.Close()
+		limit := drawgate.RollingLimit("rpm", 100, time.Minute).WithHeadroom(drawgate.Share{Units: 20})
+		limit.Margin = 5 * time.Second
+		p := newProcess(t, "openai chat", quotas["buckets"](t, store, drawgate.Policy{Name: "quota", Limits: []drawgate.Limit{limit}}), &answering{})
+		p.learned.Note(llm.LimitKey{Family: "gpt-4o", Unit: drawgate.UnitRequests}, 1, time.Now())
+		for _, step := range []struct {
+			after time.Duration
+			want  int
+		}{{0, 1}, {time.Minute + time.Second, 0}, {5 * time.Second, 1}} {
+			time.Sleep(step.after)
+			if got := p.now(); got != step.want {
+				t.Errorf("%v later: %d calls, want %d", step.after, got, step.want)
+			}
+		}
+	})
+}
+
 // TestModelsThatAreNotOffered: a model with a limit of 0 is asked for once a day, with a clear
 // error in between. Other models of the same quota are not concerned.
 //

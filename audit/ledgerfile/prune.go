@@ -10,12 +10,17 @@ import (
 	"github.com/drawgate/drawgate/audit"
 )
 
-// prune deletes files that are too old, and the oldest if there are too many, of this and of other
-// processes. What cannot be deleted stays. The caller holds mu.
+// leastSize is what a file counts as at least, so that there are not too many.
+const leastSize = 1 << 20
+
+// prune deletes files that are too old, and the oldest if all together are too large, of this and
+// of other processes. A process that starts again and again makes many small files: they must not
+// take the place of large ones. What cannot be deleted stays. The caller holds mu.
 func (w *Writer) prune(now time.Time) {
 	type old struct {
 		path string
 		at   time.Time
+		size int64
 	}
 	entries, err := os.ReadDir(w.dir)
 	if err != nil {
@@ -23,6 +28,7 @@ func (w *Writer) prune(now time.Time) {
 		return
 	}
 	var list []old
+	var all int64
 	for _, e := range entries {
 		if ok, _ := filepath.Match("ledger-*"+audit.Suffix, e.Name()); !ok || e.IsDir() {
 			continue
@@ -31,12 +37,13 @@ func (w *Writer) prune(now time.Time) {
 		if err != nil {
 			continue // another process has deleted it
 		}
-		list = append(list, old{filepath.Join(w.dir, e.Name()), info.ModTime()})
+		f := old{filepath.Join(w.dir, e.Name()), info.ModTime(), max(info.Size(), leastSize)}
+		list, all = append(list, f), all+f.size
 	}
 	slices.SortFunc(list, func(a, b old) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.path, b.path)) })
-	extra := len(list) - w.opts.MaxParts
-	for i, f := range list {
-		if (i < extra || now.Sub(f.at) > w.opts.MaxAge) && f.path != w.file.Name() {
+	for _, f := range list {
+		if (all > w.opts.MaxSize || now.Sub(f.at) > w.opts.MaxAge) && f.path != w.file.Name() {
+			all -= f.size
 			_ = os.Remove(f.path) // the next file tries again
 		}
 	}

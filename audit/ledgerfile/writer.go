@@ -18,17 +18,17 @@ type Options struct {
 	PartSize int64         // bytes after which another file is begun; 0 means 64 MiB
 	PartAge  time.Duration // age at which another file is begun; 0 means 24h
 	MaxAge   time.Duration // how long files are kept, by when they were last written; 0 means 35 days
-	MaxParts int           // of all files in the folder, the oldest beyond so many are deleted; 0 means 256
+	MaxSize  int64         // bytes of all files in the folder, beyond which the oldest are deleted; each counts as 1 MiB at least; 0 means 16 GiB
 	Logger   *slog.Logger  // nil discards
 }
 
 const (
-	defaultSize  = 64 << 20
-	defaultAge   = 24 * time.Hour
-	defaultKeep  = 35 * 24 * time.Hour
-	defaultParts = 256
-	syncEvery    = time.Second
-	logEvery     = time.Minute // between lines of the log about what could not be written
+	defaultSize = 64 << 20
+	defaultAge  = 24 * time.Hour
+	defaultKeep = 35 * 24 * time.Hour
+	defaultMost = 16 << 30
+	syncEvery   = time.Second
+	logEvery    = time.Minute // between lines of the log about what could not be written
 )
 
 // Writer appends to a ledger. It is safe for concurrent use.
@@ -65,7 +65,7 @@ func Open(dir string, opts *Options) (*Writer, error) {
 	}
 	o := &w.opts
 	o.PartSize, o.PartAge = cmp.Or(o.PartSize, defaultSize), cmp.Or(o.PartAge, defaultAge)
-	o.MaxAge, o.MaxParts = cmp.Or(o.MaxAge, defaultKeep), cmp.Or(o.MaxParts, defaultParts)
+	o.MaxAge, o.MaxSize = cmp.Or(o.MaxAge, defaultKeep), cmp.Or(o.MaxSize, defaultMost)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -91,7 +91,7 @@ func TestNothingIsLostBetweenFiles(t *testing.T) {
 	}
 }
 
-// TestOldFilesAreDeleted: by their number, and by their age.
+// TestOldFilesAreDeleted: if all together are too large, and by their age.
 func TestOldFilesAreDeleted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -105,7 +105,7 @@ func TestOldFilesAreDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := open(t, dir, &ledgerfile.Options{PartSize: 1, MaxParts: 3})
+	w := open(t, dir, &ledgerfile.Options{PartSize: 1, MaxSize: 3 << 20})
 	for i := range 10 {
 		call(w, uint64(i+1))
 	}
@@ -121,6 +121,25 @@ func TestOldFilesAreDeleted(t *testing.T) {
 	// What was deleted is no gap: the ledger begins later.
 	if r := replay(t, dir); r.Missing != 0 || r.Runs[0].FirstLine < 10 {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// TestRestartsDeleteNothing: a process that starts again and again leaves the ledger of the others.
+func TestRestartsDeleteNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := open(t, dir, nil)
+	call(w, 1)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		if err := open(t, dir, nil).Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := replay(t, dir); r.Calls != 1 || len(r.Runs) != 301 {
+		t.Errorf("%d calls of %d runs are left, want 1 of 301", r.Calls, len(r.Runs))
 	}
 }
 

@@ -47,7 +47,7 @@ A rolling limit is judged by every window of its length, and by those that are a
 Exit codes:
   0   every limit is within
   1   some limit is over
-  2   some limit is possibly over, or lines of the ledger are missing, or no limit counts any call
+  2   some limit is possibly over, or lines of the ledger are missing, or no limit counts any call, or calls were granted by other policies
   64  the command line is wrong
   78  the limits or the ledger cannot be read`,
 		Example: `  drawgate audit --config drawgate.yaml /var/lib/drawgate/ledger
@@ -151,13 +151,17 @@ func (a *app) printAudit(r *audit.Report) {
 	for _, g := range r.Gaps {
 		a.printf("gap: %d lines of run %s are missing, %s to %s\n", g.Lines, g.Run, g.From.UTC().Format(stamp), g.Until.UTC().Format(stamp))
 	}
-	for text, n := range map[string]int64{"lines are damaged": r.Damaged, "calls ended whose beginning is missing": r.Orphans, "calls are out of order: a clock was set back": r.Late} {
+	for text, n := range map[string]int64{
+		"lines are damaged": r.Damaged, "calls ended whose beginning is missing": r.Orphans,
+		"calls are out of order: a clock was set back":                                                    r.Late,
+		"calls were granted by none of these policies: limits were switched off, or a policy was renamed": r.Unknown,
+	} {
 		if n > 0 {
 			a.printf("gap: %d %s\n", n, text)
 		}
 	}
-	if r.Uncounted > 0 {
-		a.printf("%d calls are of models that none of the limits counts\n", r.Uncounted)
+	if n := r.Uncounted - r.Unknown; n > 0 {
+		a.printf("%d calls are of models that none of the limits counts\n", n)
 	}
 	if len(r.Limits) == 0 && r.Calls > 0 {
 		a.printf("no limit was judged: are these the limits of this ledger's gateway?\n")
