@@ -74,7 +74,7 @@ func limited(err error) *refusal {
 	}
 	switch kind {
 	case failure.NeverFits:
-		return &refusal{kind: llm.BadRequest, message: text + ": make the prompt or its max_tokens smaller", decision: d}
+		return &refusal{kind: llm.BadRequest, message: text + ": make the prompt or its max_tokens smaller; without max_tokens the longest answer of the model counts", decision: d}
 	case failure.Limited:
 		return &refusal{kind: llm.RateLimited, message: text, after: after, decision: d}
 	case failure.TimedOut:
