@@ -86,10 +86,17 @@ func files(path string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit: the ledger cannot be read: %w", err)
 	}
-	if !info.IsDir() {
+	if info.Mode().IsRegular() {
 		return []string{path}, nil
 	}
+	if !info.IsDir() { // reading a named pipe might never end
+		return nil, fmt.Errorf("audit: %s is neither a file nor a folder", path)
+	}
 	list, err := filepath.Glob(filepath.Join(escape(path), "*"+Suffix))
+	list = slices.DeleteFunc(list, func(f string) bool {
+		info, err := os.Stat(f)
+		return err == nil && !info.Mode().IsRegular()
+	})
 	if err == nil && len(list) == 0 {
 		err = fmt.Errorf("audit: there is no ledger in %s: its files end with %s", path, Suffix)
 	}
