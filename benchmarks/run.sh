@@ -40,7 +40,7 @@ for section in $*; do
   f)
     rm -f "$out/gateway/speed.jsonl" "$out/gateway/speed.txt"
     (cd .. && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o benchmarks/.bin/drawgate ./cmd/drawgate)
-    .bin/gatewaybench -reps "${REPS:-7}" -only "$only" -max-other "${MAX_OTHER:-0.3}" -out "$out/gateway/speed.jsonl" -summary "$out/gateway/speed.txt"
+    .bin/gatewaybench -reps "${REPS:-5}" -only "$only" -max-other "${MAX_OTHER:-0.3}" -out "$out/gateway/speed.jsonl" -summary "$out/gateway/speed.txt"
     ;;
   g)
     rm -f "$out/gateway/litellm.jsonl"

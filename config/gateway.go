@@ -593,11 +593,22 @@ func (u *Upstream) onThisMachine() bool {
 
 // warnQuota warns about a policy that stands for a provider's quota, and could let more through.
 func (c *Config) warnQuota(p *drawgate.Policy, setting string) {
+	if l := windowOf(p, func(l *drawgate.Limit) bool { return l.Margin == 0 }); l != nil {
+		c.warnOf(setting, "give it margin: 2s", "limit %s of policy %s has no margin: a call that takes a while to reach the provider may count in a later window there",
+			shorten(l.Name), shorten(p.Name))
+	}
+	if l := windowOf(p, func(l *drawgate.Limit) bool { return l.Unit == llm.UnitTokens && l.Charge != drawgate.ChargeEnd }); l != nil {
+		c.warnOf(setting, "give it charge: end", "limit %s of policy %s counts tokens from the start of a call: what an answer has beyond the provider's own estimate counts there when it ends",
+			shorten(l.Name), shorten(p.Name))
+	}
+}
+
+// windowOf returns the first limit of a window that is so, or nil.
+func windowOf(p *drawgate.Policy, is func(*drawgate.Limit) bool) *drawgate.Limit {
 	for i := range p.Limits {
-		if l := &p.Limits[i]; l.Margin == 0 && (l.Kind == drawgate.Rolling || l.Kind == drawgate.Calendar) {
-			c.warnOf(setting, "give it margin: 2s", "limit %s of policy %s has no margin: a call that takes a while to reach the provider may count in a later window there",
-				shorten(l.Name), shorten(p.Name))
-			return
+		if l := &p.Limits[i]; (l.Kind == drawgate.Rolling || l.Kind == drawgate.Calendar) && is(l) {
+			return l
 		}
 	}
+	return nil
 }

@@ -22,6 +22,9 @@ type Flags struct {
 	Config string // --config: path of the file
 	Rules  string // --rules: path of a file with rules alone
 	Store  string // --store
+	// WithoutSecrets leaves the secrets unread that only a server needs: tokens, keys, the salt and
+	// the webhook's. The store's are read.
+	WithoutSecrets bool
 }
 
 // Resolve combines the configuration of a program from its sources. Flags take precedence over the
@@ -30,7 +33,7 @@ type Flags struct {
 // The file is flags.Config, or else DRAWGATE_CONFIG, or else there is none. Rules may also be in a
 // separate file, flags.Rules or else RATE_LIMIT_RULES_PATH, with policies and API keys for them.
 // They come before the rules of the main file. environ is in the form of [os.Environ]. Secrets are
-// looked up.
+// looked up, unless flags says otherwise.
 //
 // Relative paths become absolute. A path in the file, in a variable or in a preset is relative to
 // the file's folder, or to the [StateFolder] if there is no file. A path in a flag is relative to
@@ -80,7 +83,9 @@ func resolve(environ []string, flags Flags) (*Config, readFiles, error) {
 	}
 	problems = append(problems, c.chooseStore(env, flags)...)
 	problems = append(problems, env.settle(c)...)
-	problems = append(problems, c.lookUpSecrets(env)...)
+	if !flags.WithoutSecrets {
+		problems = append(problems, c.lookUpSecrets(env)...)
+	}
 	problems = append(problems, c.finish(len(problems) == 0)...)
 	for _, path := range c.Envoy.Configs {
 		c.read.foreign(path)

@@ -207,6 +207,9 @@ func TestSecretMistakes(t *testing.T) {
 	} {
 		path := at("drawgate.yaml")
 		write(t, path, fileOf(1)+"server:\n  tokens: [{role: take, "+named+"}]\n")
+		if _, err := config.Resolve(nil, config.Flags{Config: path, WithoutSecrets: true}); err != nil {
+			t.Errorf("%s: without secrets: %v", named, err)
+		}
 		_, err := config.Resolve([]string{"SHORT=hunter2"}, config.Flags{Config: path})
 		if _, ok := errors.AsType[config.Problems](err); !ok || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") ||
 			!strings.HasPrefix(err.Error(), path+":6:11: server.tokens: ") {

@@ -298,9 +298,9 @@ func (b *bench) settled() {
 // until waits for something that happens by itself.
 func (b *bench) until(what string, done func() bool) {
 	b.Helper()
-	for end := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			b.Fatalf("waited a minute until %s", what)
+			b.Fatalf("waited five minutes until %s", what)
 		}
 	}
 }

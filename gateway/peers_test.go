@@ -310,7 +310,7 @@ func TestPeers15CostAboveTheLimitIsRefusedAtOnce(t *testing.T) {
 				if got.status != http.StatusBadRequest || time.Since(began) != 0 {
 					t.Errorf("got %d %s after %v, want 400 at once", got.status, got.body, time.Since(began))
 				}
-				for _, part := range []string{"can never fit", `limit \"most\"`, "199", "max_tokens smaller"} {
+				for _, part := range []string{"can never fit", `limit \"most\"`, "199", "max_tokens smaller", "without max_tokens"} {
 					if !strings.Contains(got.body, part) {
 						t.Errorf("got %s, want that it says %q", got.body, part)
 					}

@@ -37,6 +37,8 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 		return &refusal{kind: llm.TooLarge, message: err.Error()}, true
 	case errors.Is(err, outbound.ErrNoPrice):
 		return &refusal{kind: llm.NotFound, message: "this model has no price, and calls are limited by what they cost: have it added to gateway.prices"}, true
+	case errors.Is(err, llm.ErrUnpriced):
+		return &refusal{kind: llm.BadRequest, message: strings.TrimPrefix(err.Error(), "outbound: llm: ")}, true
 	case errors.Is(err, outbound.ErrNotOffered):
 		return &refusal{kind: llm.NotFound, message: strings.TrimPrefix(err.Error(), "outbound: ")}, true
 	case errors.Is(err, errStopping):
@@ -72,7 +74,7 @@ func limited(err error) *refusal {
 	}
 	switch kind {
 	case failure.NeverFits:
-		return &refusal{kind: llm.BadRequest, message: text + ": make the prompt or its max_tokens smaller", decision: d}
+		return &refusal{kind: llm.BadRequest, message: text + ": make the prompt or its max_tokens smaller; without max_tokens the longest answer of the model counts", decision: d}
 	case failure.Limited:
 		return &refusal{kind: llm.RateLimited, message: text, after: after, decision: d}
 	case failure.TimedOut:

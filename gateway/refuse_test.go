@@ -344,3 +344,32 @@ func TestCallsThatNeverFit(t *testing.T) {
 		t.Errorf("got %d %v %s, want 400 that is not retried", got.status, got.header, got.body)
 	}
 }
+
+// TestDearerCallsAreRefused: with prices, a call that asks for more than they say is not made.
+// Without them it passes.
+//
+// req: B12
+func TestDearerCallsAreRefused(t *testing.T) {
+	t.Parallel()
+	const body = `{"model":"gpt-4o","max_tokens":5,"service_tier":"priority","messages":[{"role":"user","content":"Hello!"}]}`
+	for _, prices := range []*llm.Prices{nil, {Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 1, Output: 1}}}} {
+		inBubble(t, func(s *setup) { s.config.Prices = prices }, func(t *testing.T, b *bench) {
+			got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body, "Authorization: Bearer "+alice))
+			if prices == nil {
+				if got.status != http.StatusOK {
+					t.Errorf("without prices: %d %s", got.status, got.body)
+				}
+				return
+			}
+			if got.status != http.StatusBadRequest || !strings.Contains(got.body, "prices do not cover what the call asks for (service_tier): leave it out") {
+				t.Errorf("got %d %s, want 400 that names the field", got.status, got.body)
+			}
+			if n := len(b.sim.Calls()); n != 0 {
+				t.Errorf("%d calls reached the provider, want none", n)
+			}
+			if used := b.used("upstream", "account")["rpm"]; used != 0 {
+				t.Errorf("%d requests were taken, want none", used)
+			}
+		})
+	}
+}

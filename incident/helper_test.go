@@ -32,6 +32,7 @@ type rig struct {
 	mu       sync.Mutex
 	answers  func(n int) (status int, body string) // guarded by mu: of the n-th call, from 1
 	delay    func(n int) time.Duration             // guarded by mu: until then
+	limit    string                                // guarded by mu: of requests a minute, in a header; "" for none
 	calls    int                                   // guarded by mu
 	reported []api.Incident                        // guarded by mu
 	log      bytes.Buffer                          // guarded by mu
@@ -91,11 +92,15 @@ func (r *rig) RoundTrip(req *http.Request) (*http.Response, error) {
 	n := r.calls
 	status, body := r.answers(n)
 	delay := r.delay
+	header := http.Header{"Content-Type": {"application/json"}}
+	if r.limit != "" {
+		header.Set("X-Ratelimit-Limit-Requests", r.limit)
+	}
 	r.mu.Unlock()
 	if delay != nil {
 		time.Sleep(delay(n))
 	}
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)), Request: req}, nil
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: req}, nil
 }
 
 // answer makes the provider answer so from now on.

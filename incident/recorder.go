@@ -53,6 +53,7 @@ type Recorder struct {
 	lost    int64            // guarded by mu: forgotten before they were logged and written
 
 	failed sampler.Sampler // failures of the file
+	lower  sampler.Sampler // limits that upstreams named
 
 	report, save chan struct{} // capacity 1: there is something to do
 	stop         chan struct{} // closed by Close
@@ -121,7 +122,20 @@ func (r *Recorder) Observer() *outbound.Observer {
 	return &outbound.Observer{
 		Granted: func(e *outbound.Event) { r.rings.ring(e.Upstream, e.Granted).begin(e) },
 		Called:  r.called,
+		Lowered: r.lowered,
 	}
+}
+
+// lowered logs that an upstream has named a smaller limit than the configured one. It is no
+// incident: nothing was refused, but callers may wonder why they wait.
+func (r *Recorder) lowered(l *outbound.Lowered) {
+	skipped, ok := r.lower.Pass(time.Now(), warnEvery, 8)
+	if !ok {
+		return
+	}
+	r.opts.Logger.Warn(fmt.Sprintf("%s says that its limit is %d %s, and limit %s/%s has %d: takes obey what it says; set the limit's amount to %[2]d",
+		short(l.Upstream), l.Amount, unit(l.Limit.Unit), l.Policy, l.Limit.Name, l.Limit.Amount),
+		"upstream", short(l.Upstream), "model", short(l.Model), "policy", l.Policy, "limit", l.Limit.Name, "amount", l.Limit.Amount, "obeyed", l.Amount, "not_logged", skipped)
 }
 
 // called notes the end of a call.

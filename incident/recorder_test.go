@@ -398,3 +398,24 @@ func TestStopWhileTheStoreHangs(t *testing.T) {
 		}
 	})
 }
+
+// TestLoweredLimitIsLogged: when the provider names a smaller limit in its headers, callers are
+// refused earlier than the configuration says. No call was refused by the provider, so there is no
+// incident; but the log says why, and what to do.
+func TestLoweredLimitIsLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, quota(), nil)
+		r.limit = "4"
+		for range 3 {
+			r.call(t.Context(), "one")
+		}
+		const text = `openai says that its limit is 4 requests, and limit gpt-4o/rpm has 10: takes obey what it says; set the limit's amount to 4`
+		if n := strings.Count(r.logged(), text); n != 1 || strings.Count(r.logged(), "level=WARN") != 1 {
+			t.Errorf("the log has the warning %d times: %s", n, r.logged())
+		}
+		if err := r.rec.Close(); err != nil || len(r.rec.List()) != 0 {
+			t.Errorf("%d incidents, want none; %v", len(r.rec.List()), err)
+		}
+	})
+}

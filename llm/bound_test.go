@@ -71,3 +71,44 @@ func TestResultsOfSearches(t *testing.T) {
 		t.Errorf("at most %d tokens: %+v", n, c)
 	}
 }
+
+// TestItemsThatTheProviderHas: what an item only names counts as much as the provider may have for
+// it: reasoning was part of an answer, and what a search has found may fill the context.
+//
+// req: C1
+func TestItemsThatTheProviderHas(t *testing.T) {
+	t.Parallel()
+	const reasoning = `{"type":"reasoning","id":"rs_1","summary":[]}`
+	p := profile(t, "openai")
+	for input, want := range map[string]struct{ least, most int64 }{
+		reasoning: {128_000, 129_000},
+		`{"id":"rs_1","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":null,"type":"reasoning"}`: {128_000, 129_000},
+		reasoning + "," + reasoning:                                                                    {256_000, 257_000},
+		reasoning + "," + reasoning + "," + reasoning + "," + reasoning:                                {400_000, 401_000}, // the context of gpt-5
+		`{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAAAABo"}`:                 {1, 1000},
+		reasoning + `,{"type":"item_reference","id":"msg_1"}`:                                          {400_000, 401_000},
+		`{"type":"web_search_call","id":"ws_1","status":"completed","action":{}}`:                      {400_000, 401_000},
+		`{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{}"}`:               {1, 1000},
+		reasoning + `,{"type":"message","id":"msg_1","role":"assistant","content":[{"text":"hello"}]}`: {128_000, 129_000},
+	} {
+		c := parse(t, p, "/v1/responses", `{"model":"gpt-5","input":[`+input+`]}`)
+		if n := p.Upper(c).Input; n < want.least || n > want.most {
+			t.Errorf("%s: at most %d tokens, want %d to %d", input, n, want.least, want.most)
+		}
+	}
+}
+
+// TestToolsThatTheProviderRuns: an estimate of a call with one has a whole context more, and does
+// not pose as an upper bound: nobody knows how often the prompt is read.
+//
+// req: C1
+func TestToolsThatTheProviderRuns(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "openai")
+	for tool, bound := range map[string]bool{"web_search": false, "mcp": false, "function": true} {
+		c := parse(t, p, "/v1/responses", `{"model":"gpt-5","input":"Hello!","tools":[{"type":"`+tool+`","name":"f"}]}`)
+		if e := p.Upper(c); e.Upper != bound || e.Input >= 400_000 == bound {
+			t.Errorf("a call with the tool %s: %+v, want an upper bound: %v", tool, e, bound)
+		}
+	}
+}

@@ -87,13 +87,21 @@ type Call struct {
 	// a stored prompt or cached content. Their size is not known: an upper bound of a call that has
 	// any is the model's whole context.
 	Hidden int64
+	// Reasonings counts items of reasoning that only the provider has: each has at most as many
+	// tokens as the model's largest answer, of which it was a part.
+	Reasonings int64
 	// Searches counts tools that put results into the prompt at the provider's side, such as a
 	// search of the web. They make the prompt longer than what is sent.
 	Searches int64
+	// Unpriced names what the call asks for that costs more than [Prices] can say, such as
+	// "service_tier"; "" if there is nothing.
+	Unpriced string
 	// Exact is the number of tokens in Text and Schemas by [Profile.Tokenizer], or -1.
 	Exact int64
 
 	profile string
+	fast    bool  // asks for Anthropic's fast mode, which has limits of its own
+	flex    bool  // asks for OpenAI's flex tier, which also refuses calls when it has no capacity
 	size    int   // of the body
 	edit    edits // where the body says whether a stream tells its usage
 }
@@ -103,7 +111,7 @@ type Call struct {
 type Estimate struct {
 	Input  int64 // tokens of the prompt, at least 1 for a call that has one
 	Output int64 // the largest number of tokens of all answers together
-	Upper  bool  // Input is an upper bound
+	Upper  bool  // Input is an upper bound; never of a call with Searches: see [Profile.Upper]
 
 	likely float64 // Input before the correction, of text alone
 	fixed  float64 // Input of everything that is not text

@@ -74,8 +74,9 @@ func (p *Profile) atStart(c *Call) int64 {
 //     is false. If the provider did not tell, the estimate stands.
 //   - output_tokens: the whole output. If the provider did not tell the final number, it is what
 //     was delivered by an answer that ended, or by a stream that was cut off after it had begun.
-//     Otherwise the provider may still be working, and the reservation stands: no answer was heard,
-//     or it is made in the background.
+//     Otherwise the provider may still be working, or has answered in fields that are not known
+//     here, and the reservation stands: no answer was heard, or no text in it, or it is made in
+//     the background.
 //
 // For a call that the provider refused or failed see [Profile.Failed]. A call that was never sent
 // is cancelled, not settled.
@@ -138,7 +139,8 @@ func settledOutput(c *Call, held Estimate, u Usage) int64 {
 	if !u.OutputKnown { // what was delivered is bounded by what was asked for
 		n = min(n, held.Output)
 	}
-	begun := u.Ended || c.Stream && u.Output > 0
+	// An answer without usage and without any text has it where nobody looks for it.
+	begun := u.Ended && (u.Output > 0 || u.OutputKnown) || c.Stream && u.Output > 0
 	if c.Background || !begun {
 		n = max(n, held.Output)
 	}

@@ -303,3 +303,38 @@ func TestSearchesOfCutStreams(t *testing.T) {
 		}
 	}
 }
+
+// outputOf returns the tokens of output that a call is settled with.
+func outputOf(c *llm.Call, held llm.Estimate, u llm.Usage) int64 {
+	prices := &llm.Prices{Currency: "usd", Models: map[string]llm.Price{c.Model: {Output: 1_000_000}}}
+	_, n, err := prices.Cost(c, held, u)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// TestAnswersInUnknownFields: the output of an answer that has no usage, and its text where nobody
+// looks for it, is not free. It counts as its bytes, and never as more than was reserved.
+//
+// req: B12 C1
+func TestAnswersInUnknownFields(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("x", 300)
+	for name, path := range map[string]string{"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "gemini": "/v1beta/models/g:generateContent"} {
+		for most, want := range map[string]int64{"100": 100, "1000": 325} { // the bytes of the answer
+			p := profile(t, name)
+			c := parse(t, p, path, `{"model":"m","max_tokens":`+most+`,"generationConfig":{"maxOutputTokens":`+most+`}}`)
+			held := p.Upper(c)
+			stream := `data: {"answer":"` + text + `"}` + "\n\n" +
+				`data: {"type":"message_stop","candidates":[{"finishReason":"STOP"}]}` + "\n\ndata: [DONE]\n\n"
+			if u := read(p, c, stream).Usage(); !u.Ended || outputOf(c, held, u) != held.Output {
+				t.Errorf("%s, a stream of at most %s: %d tokens of output, want %d (%+v)", name, most, outputOf(c, held, u), held.Output, u)
+			}
+			u := read(p, c, `{"model":"m","answer":"`+text+`"}`).Usage()
+			if n := outputOf(c, held, u); n != want {
+				t.Errorf("%s, of at most %s: %d tokens of output, want %d", name, most, n, want)
+			}
+		}
+	}
+}

@@ -6,19 +6,23 @@ import (
 )
 
 // Upper returns an upper bound of the tokens that a call uses: whoever reserves it never reserves
-// too little.
+// too little. There is one exception, for which the result's Upper is false: after each use of a
+// tool that the provider runs, the model reads its prompt again, and the usage adds up all readings
+// (platform.claude.com/docs, server tools; OpenAI's Responses API likewise). Nothing bounds how
+// often that is, so one whole context is reserved for it.
 //
 // Text: every provider's tokenizer works on bytes or falls back to them, so a token has at least
 // one byte, and a text has at most as many tokens as bytes, and one for its start. This holds for
 // byte-level BPE (OpenAI) and for SentencePiece with byte fallback (Gemma, Gemini); Anthropic
 // publishes no tokenizer, and we assume the same. Messages and tools have a bound each. An image
 // has the provider's documented maximum. Audio has at least 32 bytes per second in every codec, and
-// at most 32 tokens per second (Gemini; others less), so a token has at least one byte. Video and
+// at most 32 tokens per second (Gemini; others less), so a token has at least one byte. An item of
+// reasoning that only the provider has was part of an answer, which has a largest size. Video and
 // files have no such bound; they, whatever the body only names, and what the provider adds by
 // itself count as the model's whole context. If the profile has a tokenizer, its count replaces the
 // bytes.
 func (p *Profile) Upper(c *Call) Estimate {
-	e := Estimate{Output: p.MaxOutput(c), Upper: true}
+	e := Estimate{Output: p.MaxOutput(c), Upper: c.Searches == 0}
 	if c.Operation == OpOther {
 		return e
 	}
@@ -42,6 +46,8 @@ func (p *Profile) Upper(c *Call) Estimate {
 	)
 	if c.Hidden+c.Searches > 0 {
 		e.Input = add(e.Input, f.Context)
+	} else {
+		e.Input = add(e.Input, min(mul(c.Reasonings, max(f.MaxOutput, p.Default.MaxOutput)), f.Context))
 	}
 	e.Input = max(1, e.Input)
 	return e
@@ -148,7 +154,7 @@ func (e *Estimator) correction(k learnKey) float64 {
 // hidden parts teach nothing, as their text is not all that counts, and neither do estimates by a
 // tokenizer.
 func (e *Estimator) Learn(p *Profile, c *Call, u Usage) {
-	if !u.InputKnown || c.Exact >= 0 || c.Hidden+c.Searches > 0 {
+	if !u.InputKnown || c.Exact >= 0 || c.Hidden+c.Reasonings+c.Searches > 0 {
 		return
 	}
 	for _, m := range c.Media {

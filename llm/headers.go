@@ -37,63 +37,79 @@ type limitHeader struct {
 func (p *Profile) Observed(h http.Header, now time.Time) []Observed {
 	var out []Observed
 	for _, l := range p.limitHeaders() {
-		limit, ok := wireNumber(h.Values(l.limit))
+		limit, ok := wireNumber(h[l.limit])
 		if !ok || limit < 1 {
 			continue
 		}
 		o := Observed{Unit: l.unit, Scope: l.scope, Limit: limit, Remaining: -1, Step: max(1, l.step)}
 		// Rounding to the nearest step may show more than the limit.
-		if n, ok := wireNumber(h.Values(l.remaining)); ok && n <= limit+l.step {
+		if n, ok := wireNumber(h[l.remaining]); ok && n <= limit+l.step {
 			o.Remaining = min(n, limit)
 		}
-		o.ResetAt = wireReset(h.Values(l.reset), now)
+		o.ResetAt = wireReset(h[l.reset], now)
 		out = append(out, o)
 	}
 	return out
 }
 
+// limitHeaders returns the headers of a provider's limits, with their canonical names.
 func (p *Profile) limitHeaders() (list []limitHeader) {
 	switch p.wire {
 	case wireOpenAI:
-		for _, unit := range []string{drawgate.UnitRequests, UnitTokens, UnitImages} {
-			for _, scope := range []string{"", "project"} {
-				name := unit
-				if scope != "" {
-					name = scope + "-" + unit
-				}
-				list = append(list, limitHeader{
-					unit: unit, scope: scope, limit: "X-Ratelimit-Limit-" + name, remaining: "X-Ratelimit-Remaining-" + name, reset: "X-Ratelimit-Reset-" + name,
-				})
-			}
-		}
+		return openAILimits
 	case wireAnthropic:
-		for _, l := range []struct{ name, unit, scope string }{
-			{"requests", drawgate.UnitRequests, ""},
-			{"tokens", UnitTokens, ""},
-			{"input-tokens", UnitInputTokens, ""},
-			{"output-tokens", UnitOutputTokens, ""},
-			{"priority-input-tokens", UnitInputTokens, "priority"},
-			{"priority-output-tokens", UnitOutputTokens, "priority"},
-			{"fast-input-tokens", UnitInputTokens, "fast"},
-			{"fast-output-tokens", UnitOutputTokens, "fast"},
-		} {
-			prefix := "Anthropic-Ratelimit-" + l.name
-			if l.scope != "" {
-				prefix = "Anthropic-" + l.name
-			}
-			step := int64(1000) // token numbers are rounded to the nearest thousand
-			if l.unit == drawgate.UnitRequests {
-				step = 1
-			}
-			list = append(list, limitHeader{unit: l.unit, scope: l.scope, limit: prefix + "-Limit", remaining: prefix + "-Remaining", reset: prefix + "-Reset", step: step})
-		}
+		return anthropicLimits
 	case wireGeneric:
 		for _, l := range p.generic.Limits {
-			list = append(list, limitHeader{unit: l.Unit, limit: l.Limit, remaining: l.Remaining, reset: l.Reset})
+			list = append(list, canonical(limitHeader{unit: l.Unit, limit: l.Limit, remaining: l.Remaining, reset: l.Reset}))
 		}
 	}
 	return list
 }
+
+func canonical(l limitHeader) limitHeader {
+	l.limit, l.remaining, l.reset = http.CanonicalHeaderKey(l.limit), http.CanonicalHeaderKey(l.remaining), http.CanonicalHeaderKey(l.reset)
+	return l
+}
+
+var openAILimits = func() (list []limitHeader) {
+	for _, unit := range []string{drawgate.UnitRequests, UnitTokens, UnitImages} {
+		for _, scope := range []string{"", "project"} {
+			name := unit
+			if scope != "" {
+				name = scope + "-" + unit
+			}
+			list = append(list, canonical(limitHeader{
+				unit: unit, scope: scope, limit: "X-Ratelimit-Limit-" + name, remaining: "X-Ratelimit-Remaining-" + name, reset: "X-Ratelimit-Reset-" + name,
+			}))
+		}
+	}
+	return list
+}()
+
+var anthropicLimits = func() (list []limitHeader) {
+	for _, l := range []struct{ name, unit, scope string }{
+		{"requests", drawgate.UnitRequests, ""},
+		{"tokens", UnitTokens, ""},
+		{"input-tokens", UnitInputTokens, ""},
+		{"output-tokens", UnitOutputTokens, ""},
+		{"priority-input-tokens", UnitInputTokens, "priority"},
+		{"priority-output-tokens", UnitOutputTokens, "priority"},
+		{"fast-input-tokens", UnitInputTokens, "fast"},
+		{"fast-output-tokens", UnitOutputTokens, "fast"},
+	} {
+		prefix := "Anthropic-Ratelimit-" + l.name
+		if l.scope != "" {
+			prefix = "Anthropic-" + l.name
+		}
+		step := int64(1000) // token numbers are rounded to the nearest thousand
+		if l.unit == drawgate.UnitRequests {
+			step = 1
+		}
+		list = append(list, canonical(limitHeader{unit: l.unit, scope: l.scope, limit: prefix + "-Limit", remaining: prefix + "-Remaining", reset: prefix + "-Reset", step: step}))
+	}
+	return list
+}()
 
 // wireNumber reads a number that may have commas between thousands, as in 30,000. It must be told
 // once, or the same each time.

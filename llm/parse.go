@@ -40,6 +40,16 @@ const (
 	reqNamed           // an id of media
 	reqBackground      // the answer is made after the response
 	reqItemID          // of an element of the input of a response
+	reqItemType        // of that element
+	reqSealed          // its reasoning, encrypted
+	reqRun             // a tool of the provider that has no fee
+	reqTier            // what changes the price of tokens: see unpricedFields
+	reqSpeed           //
+	reqGeo             //
+	reqTTL             //
+	reqModality        //
+	reqVoice           //
+	reqFallbacks       //
 )
 
 // Parse reads what matters to quotas from a request. path is the URL's path, with or without its
@@ -69,6 +79,7 @@ func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*
 	}
 	c.Messages = max(1, c.Messages)
 	c.Family = p.Family(c.Model).Name
+	c.finishPrice()
 	if p.Tokenizer != nil {
 		c.Exact = p.countExactly(c, body)
 	}
@@ -182,14 +193,16 @@ func unescape(s string) string {
 
 // requestReader is the sink of a request's scanner.
 type requestReader struct {
-	call  *Call
-	scan  scanner
-	media media
-	inMed bool
-	block string // the type of the block that is being read
-	level int    // how deep that block is
-	keys  int    // of the element of the input that is being read
-	named bool   // one of them is its id
+	call   *Call
+	scan   scanner
+	media  media
+	inMed  bool
+	block  string // the type of the block that is being read
+	level  int    // how deep that block is
+	keys   int    // of the element of the input that is being read
+	named  bool   // one of them is its id
+	kind   string // its type
+	sealed bool   // it has its reasoning, encrypted
 
 	exact int64 // tokens by count, or -1
 	count func(string) int
@@ -237,7 +250,7 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 	r.item(ro)
 	switch ro {
 	case reqInput:
-		r.keys, r.named = 0, false
+		r.keys, r.named, r.kind, r.sealed = 0, false, "", false
 	case reqRoot:
 		if array {
 			return errSyntax
@@ -251,6 +264,11 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		r.call.Hidden++
 	case reqSearch:
 		r.call.Searches++
+		r.call.Unpriced = feeTools
+	case reqRun:
+		r.call.Searches++
+	case reqTier, reqSpeed, reqGeo, reqTTL, reqModality, reqVoice, reqFallbacks:
+		r.call.dearer(ro, 0, nil)
 	case reqImage, reqAudio, reqVideo, reqFile, reqInline:
 		if !r.inMed {
 			r.inMed = true
@@ -277,8 +295,8 @@ func (r *requestReader) end(ro role, _ bool, offset int64) error {
 	switch {
 	case ro == reqOptions:
 		r.call.edit.optionsEnd = offset + 1
-	case ro == reqInput && r.named && r.keys <= 2: // an id, perhaps with a type: what it names is the prompt
-		r.call.Hidden++
+	case ro == reqInput && r.named:
+		r.namedItem()
 	}
 	if r.inMed && len(r.scan.stack) < r.media.depth {
 		r.inMed = false
@@ -288,6 +306,28 @@ func (r *requestReader) end(ro role, _ bool, offset int64) error {
 		r.block, r.level = "", 0
 	}
 	return nil
+}
+
+// namedItem counts what an element of the input of a response names by its id, and does not have.
+func (r *requestReader) namedItem() {
+	switch {
+	case r.kind == "reasoning":
+		if !r.sealed { // the provider has it; a summary says nothing of its size
+			r.call.Reasonings++
+		}
+	case r.keys <= 2, searchItem(r.kind): // an id, perhaps with a type: what it names is the prompt
+		r.call.Hidden++
+	}
+}
+
+// searchItem reports whether an item of this type is what a tool of the provider has found or made,
+// which the item need not have.
+func searchItem(kind string) bool {
+	switch kind {
+	case "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call":
+		return true
+	}
+	return false
 }
 
 // item counts an element of a list that matters.
@@ -339,7 +379,7 @@ func (r *requestReader) text(ro role, key bool) (*Text, bool) {
 		return r.tapped(&c.Schemas), false
 	case reqSearch:
 		return r.tapped(&c.Schemas), true
-	case reqBlock:
+	case reqBlock, reqTTL, reqFallbacks, reqItemType, reqSealed:
 		return r.tapped(&c.Text), true
 	case reqData, reqImage, reqAudio, reqVideo, reqFile, reqInline:
 		if !r.inMed {
@@ -370,6 +410,10 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 	switch ro {
 	case reqItemID:
 		r.named = true
+	case reqItemType:
+		r.kind = string(value[:min(len(value), maxModel)])
+	case reqSealed:
+		r.sealed = kind == '"' && len(value) > 0
 	case reqText, reqSchema, reqMessage, reqTool, reqInput:
 		t := &c.Text
 		if ro == reqSchema || ro == reqTool {
@@ -435,8 +479,8 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		c.IncludeUsage = kind == 't'
 		c.edit.usage, c.edit.usageEnd = offset, offset+int64(len(value))
 	case reqSearch:
-		if kind == '"' && !plainTool(string(value)) {
-			c.Searches++
+		if kind == '"' {
+			c.search(string(value))
 		}
 	case reqNamed:
 		if kind == '"' {
@@ -448,6 +492,8 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		if !null && (kind != '"' || len(value) > 0) {
 			c.Hidden++
 		}
+	case reqTier, reqSpeed, reqGeo, reqTTL, reqModality, reqVoice, reqFallbacks:
+		c.dearer(ro, kind, value)
 	default:
 		r.mediaScalar(ro, kind, value)
 	}

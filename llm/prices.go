@@ -57,8 +57,12 @@ func (t *Prices) Cost(c *Call, held Estimate, u Usage) (unit string, micros int6
 }
 
 // Hold returns the most that a call can cost, to reserve it: all of its input at the highest of the
-// prices for input, and the largest output.
+// prices for input, and the largest output. The error is for a model that has no price, and
+// [ErrUnpriced] for a call that asks for something that costs more than the table says.
 func (t *Prices) Hold(c *Call, e Estimate) (unit string, micros int64, err error) {
+	if c.Unpriced != "" {
+		return "", 0, fmt.Errorf("%w (%s): leave it out", ErrUnpriced, c.Unpriced)
+	}
 	p, err := t.price(c)
 	if err != nil {
 		return "", 0, err

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -110,6 +111,32 @@ func (p *Profile) Refusal(status int, header http.Header, body []byte, now time.
 		r.ReopenAt = time.Time{}
 	}
 	return r
+}
+
+// Concerns reports whether a refusal is for the quota that counts a call. It is not if it is for
+// another pool of the provider, whose refusals must not stop the calls of this one: a model of
+// another known family, Anthropic's fast mode, whose limits are separate, or the capacity of
+// OpenAI's flex tier, which a 429 that names no limit means (platform.claude.com/docs, fast mode;
+// platform.openai.com/docs, flex processing). If in doubt it is.
+func (p *Profile) Concerns(c *Call, r *Refusal) bool {
+	if r.Meaning != Minute && r.Meaning != Day {
+		return true // money is the whole account's
+	}
+	named, asked := p.Family(r.Model).Name, p.Family(c.Model).Name
+	switch {
+	case r.Model != "" && named != asked && p.known(named) && p.known(asked):
+		return false // names that are not known may be other names of the same model
+	case p.wire == wireAnthropic && c.fast:
+		return false
+	case p.wire == wireOpenAI && c.flex:
+		return r.Unit != "" || r.Limit >= 0
+	}
+	return true
+}
+
+// known reports whether a family is one of the profile's.
+func (p *Profile) known(family string) bool {
+	return family != "" && slices.ContainsFunc(p.Families, func(f Family) bool { return f.Name == family })
 }
 
 // readError finds the error in a body: {"error": {…}}, the same in an array, {"response": {"error":

@@ -265,3 +265,40 @@ func TestClosedQuotasReopenLater(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusalsOfOtherQuotas: a refusal that is surely another quota's does not concern the call's.
+//
+// req: C1
+func TestRefusalsOfOtherQuotas(t *testing.T) {
+	t.Parallel()
+	limit := func(model string) string {
+		return `{"error":{"message":"Rate limit reached for ` + model + ` in organization org-x on tokens per min (TPM): Limit 30000, Used 1, Requested 2.","type":"tokens","code":"rate_limit_exceeded"}}`
+	}
+	const none, credit = `{"error":{"message":"Resource unavailable"}}`, `{"error":{"code":"insufficient_quota"}}`
+	const chat, messages = "/v1/chat/completions", "/v1/messages"
+	for _, c := range []struct {
+		profile, path, body, answer string
+		want                        bool
+	}{
+		{"openai", chat, `{"model":"gpt-4.1"}`, limit("gpt-4.1"), true},
+		{"openai", chat, `{"model":"gpt-4.1-2025-04-14"}`, limit("gpt-4.1"), true},
+		{"openai", chat, `{"model":"ft:gpt-4.1:acme::1"}`, limit("gpt-4.1"), true},
+		{"openai", chat, `{"model":"gpt-4.1"}`, limit("gpt-4o"), false},
+		{"openai", chat, `{"model":"newest"}`, limit("gpt-4o"), true}, // perhaps another name of it
+		{"openai", chat, `{"model":"gpt-4.1"}`, limit("gpt-77"), true},
+		{"openai", chat, `{"model":"gpt-4.1"}`, none, true},
+		{"openai", chat, `{"model":"o3","service_tier":"flex"}`, none, false},
+		{"openai", chat, `{"model":"o3","service_tier":"flex"}`, limit("o3"), true},
+		{"openai", chat, `{"model":"o3","service_tier":"flex"}`, credit, true},
+		{"anthropic", messages, `{"model":"claude-opus-4-8"}`, `{"error":{"type":"rate_limit_error"}}`, true},
+		{"anthropic", messages, `{"model":"claude-opus-4-8","speed":"fast"}`, `{"error":{"type":"rate_limit_error"}}`, false},
+		{"anthropic", messages, `{"model":"claude-opus-4-8","speed":"standard"}`, `{"error":{"type":"rate_limit_error"}}`, true},
+		{"gemini", "/v1beta/models/gemini-flash-latest:generateContent", `{}`, geminiError("", "", violation("requests", "PerMinute", "5")), true},
+	} {
+		p := profile(t, c.profile)
+		r := p.Refusal(http.StatusTooManyRequests, nil, []byte(c.answer), time.Now())
+		if got := p.Concerns(parse(t, p, c.path, c.body), &r); got != c.want {
+			t.Errorf("%s, refused with %s: concerns it %v, want %v", c.body, c.answer, got, c.want)
+		}
+	}
+}

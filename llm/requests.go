@@ -14,6 +14,8 @@ func openAIRequest() *node {
 		"reasoning_effort", "safety_identifier", "seed", "service_tier", "stop", "store", "temperature", "top_logprobs", "top_p", "truncation", "user", "verbosity",
 	)
 	root.at("background").role = reqBackground
+	root.at("service_tier").role = reqTier
+	root.at("modalities", "*").role = reqModality
 	root.at("web_search_options").set(reqSearch)
 	root.at("best_of").role = reqAnswers
 	root.at("model").role = reqModel
@@ -34,6 +36,7 @@ func openAIRequest() *node {
 	part.at("input_audio", "format").role = reqSkip
 	openAIFile(part.at("file"))
 	message.at("audio").role = reqHidden // an answer's audio, by its id
+	message.at("audio", "id").role = reqVoice
 
 	prompt := root.subtree(reqText, "prompt") // completions: texts; responses: a stored prompt
 	prompt.at("id").role = reqHidden
@@ -60,6 +63,8 @@ func openAIRequest() *node {
 	item.at("output", "image_url").set(reqImage) // a screenshot
 	item.at("output", "file_id").role = reqImage // the same, by its id
 	item.at("id").role = reqItemID
+	item.at("type").role = reqItemType
+	item.at("encrypted_content").role = reqSealed
 
 	tool := root.subtree(reqSchema, "tools", "*")
 	tool.role = reqTool
@@ -83,7 +88,12 @@ func anthropicRequest() *node {
 	root.at("model").role = reqModel
 	root.at("stream").role = reqStream
 	root.at("max_tokens").role = reqMaxOutput
-	root.subtree(reqText, "system")
+	root.at("service_tier").role = reqTier
+	root.at("speed").role = reqSpeed
+	root.at("inference_geo").role = reqGeo
+	root.subtree(reqText, "fallbacks").role = reqFallbacks
+	root.subtree(reqText, "cache_control").at("ttl").role = reqTTL
+	root.subtree(reqText, "system", "*", "cache_control").at("ttl").role = reqTTL
 	root.at("container").role = reqHidden
 	message := root.subtree(reqText, "messages", "*")
 	message.role = reqMessage
@@ -91,10 +101,11 @@ func anthropicRequest() *node {
 	tool := root.subtree(reqSchema, "tools", "*")
 	tool.role = reqTool
 	tool.at("type").role = reqSearch
+	tool.subtree(reqSchema, "cache_control").at("ttl").role = reqTTL
 	root.subtree(reqSchema, "tool_choice")
 	root.subtree(reqSchema, "output_format")
 	root.subtree(reqSchema, "output_config")
-	root.at("mcp_servers", "*").set(reqSearch)
+	root.at("mcp_servers", "*").set(reqRun)
 	return root
 }
 
@@ -106,6 +117,7 @@ func anthropicBlocks(list *node, levels int) {
 	}
 	block := list.at("*")
 	block.at("type").role = reqBlock
+	block.subtree(reqText, "cache_control").at("ttl").role = reqTTL
 	source := block.at("source")
 	source.set(reqFile)
 	source.at("type").role = reqSource
@@ -138,6 +150,7 @@ func geminiFields(root *node) {
 	geminiParts(root.subtree(reqText, "content").at("parts"))
 	geminiParts(root.subtree(reqText, "systemInstruction").at("parts"))
 	root.at("cachedContent").role = reqHidden
+	root.at("serviceTier").role = reqTier
 	config := root.at("generationConfig").set(reqSkip)
 	config.at("maxOutputTokens").role = reqMaxOutput
 	config.at("candidateCount").role = reqAnswers
@@ -145,8 +158,11 @@ func geminiFields(root *node) {
 	config.subtree(reqSchema, "responseJsonSchema")
 	tool := root.subtree(reqSchema, "tools", "*")
 	tool.at("functionDeclarations", "*").role = reqTool
-	for _, search := range []string{"googleSearch", "googleSearchRetrieval", "urlContext", "codeExecution", "fileSearch", "googleMaps", "computerUse"} {
+	for _, search := range []string{"googleSearch", "googleSearchRetrieval", "fileSearch", "googleMaps"} {
 		tool.at(search).role = reqSearch
+	}
+	for _, run := range []string{"urlContext", "codeExecution", "computerUse"} { // only their tokens cost
+		tool.at(run).role = reqRun
 	}
 	root.subtree(reqSchema, "toolConfig")
 }

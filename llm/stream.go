@@ -45,6 +45,7 @@ type Stream struct {
 	evBytes []byte // of the event or document, up to maxEvent
 
 	delivered Text
+	size      int64 // bytes of a document
 	seen      [numUsage]int64
 	known     [numUsage]bool
 	finish    bool
@@ -150,6 +151,7 @@ func (s *Stream) document(p []byte) (n int) {
 			n = read
 		}
 	}
+	s.size += int64(n)
 	s.keep(p[:n])
 	if s.scan.state == finished {
 		s.endEvent()
@@ -163,7 +165,7 @@ func (s *Stream) byte(c byte) {
 		switch c {
 		case ' ', '\t', '\r', '\n', 0xEF, 0xBB, 0xBF: // white space, or a byte order mark
 		case '{':
-			s.form = formJSON
+			s.form, s.size = formJSON, 1
 			s.startEvent()
 			s.feedByte(c)
 		case '[':
@@ -351,8 +353,9 @@ func (s *Stream) Ended() bool { return s.ended && s.failure == nil }
 func (s *Stream) Delivered() Text { return s.delivered }
 
 // Usage returns what the call has used so far. Until the provider has told, Output is an upper
-// bound of what was delivered: at least 1 if anything was, and no more than the call asks for.
-// Reasoning that is not shown cannot be counted.
+// bound of what was delivered: at least 1 if anything was, and no more than the call asks for. Of a
+// document that has ended without telling, or filled in zeros, each byte may be a token: its text
+// may be in fields that are not known here. Reasoning that is not shown cannot be counted.
 func (s *Stream) Usage() Usage {
 	u := Usage{
 		Input: s.seen[useInput], InputKnown: s.known[useInput],
@@ -380,6 +383,10 @@ func (s *Stream) Usage() Usage {
 	// No answer has more tokens than were asked for, whatever a provisional number says, such as
 	// that of Anthropic's message_start.
 	least := min(add(s.delivered.Bytes, s.delivered.Pieces), maxAmount)
+	counted := u.OutputKnown && u.Output > 0 || u.Final && u.InputKnown
+	if s.form == formJSON && u.Ended && !counted && s.call.Operation != OpEmbeddings {
+		least = max(least, s.size)
+	}
 	if most := s.p.MaxOutput(s.call); most > 0 {
 		least = min(least, most)
 	}

@@ -43,7 +43,7 @@ var answers = []struct {
 	{
 		"a server that fills in zeros", "openai", "/v1/responses", `{"model":"gpt-5"}`,
 		`{"output":[{"content":[{"text":"Hello"}]}],"error":null,"status":"completed","usage":{"input_tokens":0,"output_tokens":0,"total_tokens":0}}`,
-		llm.Usage{Output: 6, OutputKnown: true, Final: true},
+		llm.Usage{Output: 139, OutputKnown: true, Final: true}, // the answer's bytes
 		true, 5,
 	},
 	{
@@ -172,7 +172,7 @@ var answers = []struct {
 	{
 		"numbers that are no numbers of tokens", "openai", "/v1/chat/completions", `{"model":"gpt-4o"}`,
 		`{"choices":[{"message":{"content":"Hello"}}],"usage":{"prompt_tokens":-3,"completion_tokens":1e99,"total_tokens":"7"}}`,
-		llm.Usage{Output: 6},
+		llm.Usage{Output: 118},
 		true, 5,
 	},
 	{

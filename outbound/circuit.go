@@ -17,7 +17,8 @@ import (
 // it for another Open.
 //
 // Failures are time-outs, lost connections and answers that say that the upstream is broken or
-// overloaded. A refusal for the quota is none, and neither is a call that its caller gave up.
+// overloaded. A refusal for the quota is none, and neither is a call that its caller gave up, or an
+// answer that the call may have caused: 408 and 409, like every other 4xx.
 type Breaker struct {
 	Failures  int           // 0 means 5; negative switches the breaker off
 	Open      time.Duration // 0 means 60s
@@ -60,8 +61,19 @@ type attempt struct {
 	begun bool // its answer has: the next trial need not wait for its end
 }
 
-// begin lets a call through, or says after which time the next one may try. A trial that is under
-// way may take any time: then it is the shortest time that makes sense to wait.
+// ask says whether begin would let a call through now, and otherwise after which time the next one
+// may try. It claims nothing.
+func (c *circuit) ask(now time.Time) (wait time.Duration, ok bool) {
+	if c.b == nil {
+		return 0, true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refusal(now)
+}
+
+// begin lets a call through, or says after which time the next one may try. While the circuit is
+// half-open the call is the trial, until it ends or its answer begins.
 func (c *circuit) begin(now time.Time) (a attempt, wait time.Duration, ok bool) {
 	a = attempt{c: c}
 	if c.b == nil {
@@ -70,17 +82,28 @@ func (c *circuit) begin(now time.Time) (a attempt, wait time.Duration, ok bool) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a.epoch = c.b.Epoch()
-	if !c.b.Open() {
-		return a, 0, true
-	}
-	if wait = c.since.Add(c.open).Sub(now); wait > 0 {
+	if wait, ok = c.refusal(now); !ok {
 		return a, wait, false
 	}
-	if c.trial {
-		return a, time.Second, false
+	if c.b.Open() {
+		c.trial, a.trial = true, true
 	}
-	c.trial, a.trial = true, true
 	return a, 0, true
+}
+
+// refusal says whether a call is let through. A trial that is under way may take any time: then
+// the wait is the shortest one that makes sense. The caller holds c.mu.
+func (c *circuit) refusal(now time.Time) (wait time.Duration, ok bool) {
+	if !c.b.Open() {
+		return 0, true
+	}
+	if wait = c.since.Add(c.open).Sub(now); wait > 0 {
+		return wait, false
+	}
+	if c.trial {
+		return time.Second, false
+	}
+	return 0, true
 }
 
 // state describes the circuit, and after which time a call may try.

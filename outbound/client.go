@@ -176,28 +176,25 @@ type running struct {
 	once    sync.Once
 }
 
-// begin lets a call through the circuit, and takes what it costs. The circuit is asked again after
-// a wait: it may have opened meanwhile.
+// begin takes what a call costs, and lets it through the circuit. The circuit is asked before, so
+// that a call neither spends nor waits while it is open, and again after a wait: it may have opened
+// meanwhile. Only then does a trial begin: a call that waits in the queue, perhaps for hours, must
+// not keep the others from trying.
 func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	began := time.Now()
-	a, wait, ok := c.circuit.begin(began)
-	if !ok {
+	if wait, ok := c.circuit.ask(began); !ok {
 		return nil, c.turnedAway(call, began, wait)
 	}
 	g, err := c.take(ctx, call)
 	if err != nil {
-		a.dropped()
 		c.observe(&Event{Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: NotGranted, Estimate: call.Costs, Err: err, Queued: time.Since(began)})
 		return nil, err
 	}
 	now := time.Now()
-	if !a.trial {
-		again, wait, ok := c.circuit.begin(now)
-		if !ok {
-			c.cancel(ctx, call, g)
-			return nil, c.turnedAway(call, began, wait)
-		}
-		a = again
+	a, wait, ok := c.circuit.begin(now)
+	if !ok {
+		c.cancel(ctx, call, g)
+		return nil, c.turnedAway(call, began, wait)
 	}
 	r := &running{c: c, call: call, attempt: a, grant: g, began: began}
 	r.granted = g.Deadline().Add(-c.opts.Hold + c.opts.Hold/1000)
@@ -260,11 +257,16 @@ func (r *running) late() bool { return r.margin > 0 && time.Since(r.granted) > r
 
 func (r *running) succeeded(used []drawgate.Cost) {
 	r.end(Succeeded, func() {
-		if r.attempt.succeeded() {
-			r.c.circuitChanged(CircuitClosed)
-		}
+		r.answered()
 		r.settle(used)
 	})
+}
+
+// answered is for an upstream that has answered: it is up.
+func (r *running) answered() {
+	if r.attempt.succeeded() {
+		r.c.circuitChanged(CircuitClosed)
+	}
 }
 
 func (r *running) failed(used []drawgate.Cost) {
@@ -304,9 +306,7 @@ func (r *running) unsent(failed bool) {
 // refused is for a call that the upstream refused for the quota, which is closed until an instant.
 func (r *running) refused(used []drawgate.Cost, until time.Time, reason string) {
 	r.end(Refused, func() {
-		if r.attempt.succeeded() { // it answered
-			r.c.circuitChanged(CircuitClosed)
-		}
+		r.answered()
 		r.event.Until, r.event.Reason = until, reason
 		r.pause(until, reason)
 		r.settle(used)
@@ -317,7 +317,7 @@ func (r *running) refused(used []drawgate.Cost, until time.Time, reason string) 
 // quota, which stays open.
 func (r *running) notOffered(used []drawgate.Cost, reason string) {
 	r.end(Refused, func() {
-		r.attempt.succeeded() // it answered
+		r.answered()
 		r.event.Reason = reason
 		r.settle(used)
 	})

@@ -364,3 +364,47 @@ func TestHoldsLastAsLongAsTheCall(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitingIsNoTrial: after the circuit's pause, a call that waits for the quota keeps nobody
+// from trying; once one tries, what is granted to others goes back.
+//
+// req: C4
+func TestWaitingIsNoTrial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		full, free := limiter(t, drawgate.PerHour("full", 1)), limiter(t, drawgate.PerHour("free", 100))
+		c := outbound.New(outbound.PerModel("project", full, free), &outbound.Options{Breaker: outbound.Breaker{Failures: 1, Open: time.Minute, Successes: 1}})
+		do := func(model string, f func(context.Context) (string, []drawgate.Cost, error)) error {
+			_, err := outbound.Do(t.Context(), c, outbound.Call{Model: model}, f)
+			return err
+		}
+		if err := do("full", answer(nil, errBroken)); !errors.Is(err, errBroken) {
+			t.Fatal(err)
+		}
+		if err := do("free", answer(nil, nil)); !errors.Is(err, outbound.ErrCircuitOpen) {
+			t.Fatalf("%v, want that the circuit is open", err)
+		}
+		wantUsed(t, free, "while the circuit is open", 0)
+		time.Sleep(time.Minute)
+		waited := make(chan error, 1)
+		go func() { waited <- do("full", answer(nil, nil)) }()
+		synctest.Wait()
+		err := do("free", func(context.Context) (string, []drawgate.Cost, error) { // the trial
+			if err := do("free", answer(nil, nil)); !errors.Is(err, outbound.ErrCircuitOpen) {
+				t.Errorf("a second trial: %v, want that the circuit is open", err)
+			}
+			time.Sleep(time.Hour) // the other call is granted meanwhile
+			if err := <-waited; !errors.Is(err, outbound.ErrCircuitOpen) {
+				t.Errorf("a call that was granted during a trial: %v, want that the circuit is open", err)
+			}
+			return "", nil, nil
+		})
+		if err != nil {
+			t.Errorf("the trial: %v", err)
+		}
+		wantUsed(t, full, "the call that waited", 0) // the first has left the window, the second was given back
+		if state, _ := c.Circuit(); state != outbound.CircuitClosed {
+			t.Errorf("the circuit is %s after the trial", state)
+		}
+	})
+}

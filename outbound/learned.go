@@ -14,6 +14,7 @@ import (
 // use.
 type learned struct {
 	limits *llm.Learned
+	tell   func(*Lowered) // of each limit that is lowered
 
 	mu   sync.Mutex
 	made map[lowKey]*drawgate.Limiter // guarded by mu
@@ -48,16 +49,29 @@ func (l *learned) lower(c *llm.Call, of *drawgate.Limiter) *drawgate.Limiter {
 	if same {
 		return of
 	}
+	low, isNew := l.limiter(key)
+	if isNew && low != of {
+		for i := range limits {
+			if key.amounts[i] < limits[i].Amount {
+				l.tell(&Lowered{Model: c.Family, Policy: of.Plan().Policy().Name, Limit: limits[i], Amount: key.amounts[i]})
+			}
+		}
+	}
+	return low
+}
+
+// limiter returns the limiter with the amounts of key, and whether it was made now.
+func (l *learned) limiter(key lowKey) (low *drawgate.Limiter, isNew bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if have := l.made[key]; have != nil {
-		return have
+		return have, false
 	}
 	if len(l.made) >= mostMade || l.made == nil {
 		l.made = map[lowKey]*drawgate.Limiter{}
 	}
-	l.made[key] = lowered(of, key.amounts)
-	return l.made[key]
+	l.made[key] = lowered(key.of, key.amounts)
+	return l.made[key], true
 }
 
 // lowered returns a limiter with other amounts. If a bucket cannot count them exactly, it is the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -427,6 +428,41 @@ func TestLongRefusals(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				if status, err := other.call(now); status != http.StatusOK {
 					t.Errorf("a second after it is over: status %d, %v", status, err)
+				}
+			})
+		})
+	}
+}
+
+// TestLoweredLimitsAreReported: an operator hears of a limit that takes no longer obey as configured,
+// once for each amount, and not of one that the upstream grants in full.
+func TestLoweredLimitsAreReported(t *testing.T) {
+	t.Parallel()
+	for kind, quota := range quotas {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New(nil)
+				defer store.Close()
+				p := units("quota")
+				p.Limits[0].Amount = 10
+				var heard []string
+				observer := outbound.Join(&outbound.Observer{}, nil, &outbound.Observer{Lowered: func(l *outbound.Lowered) {
+					heard = append(heard, fmt.Sprintf("%s %s %s/%s %d to %d", l.Upstream, l.Model, l.Policy, l.Limit.Name, l.Limit.Amount, l.Amount))
+				}})
+				upstream := &answering{}
+				c := newProcess(t, "openai chat", quota(t, store, p), upstream)
+				c.rt = outbound.NewTransport(outbound.New(quota(t, store, p), &outbound.Options{Upstream: "openai", Observer: observer}), llm.OpenAI(),
+					&outbound.TransportOptions{Base: upstream, Learned: c.learned})
+				for _, limit := range []int{0, 10, 50, 5, 5, 3, 5} {
+					upstream.limit = limit
+					c.all(2) // the second obeys what the first was answered
+					time.Sleep(time.Hour)
+				}
+				name := p.Name + "/" + p.Limits[0].Name
+				want := []string{"openai gpt-4o " + name + " 10 to 5", "openai gpt-4o " + name + " 10 to 3"}
+				if !slices.Equal(heard, want) {
+					t.Errorf("reported: %q, want %q", heard, want)
 				}
 			})
 		})

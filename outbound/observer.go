@@ -71,6 +71,18 @@ type Observer struct {
 	Granted func(*Event)                 // a call was granted; nothing was sent yet. Its end is not known
 	Called  func(*Event)                 // a call has ended
 	Circuit func(upstream, state string) // the circuit opened or closed
+	// Lowered tells that takes now obey less than what is configured, because the upstream said so:
+	// once for each set of amounts that a [Transport] lowers a policy to.
+	Lowered func(*Lowered)
+}
+
+// Lowered is a limit whose amount the upstream has told to be less than what is configured.
+type Lowered struct {
+	Upstream string
+	Model    string         // the family of the call's model
+	Policy   string         // which has the limit
+	Limit    drawgate.Limit // as it is configured
+	Amount   int64          // what takes obey, in the limit's unit; at least 1
 }
 
 // Join returns an Observer that tells all others, in this order. Those that are nil are left out.
@@ -92,6 +104,11 @@ func Join(list ...*Observer) *Observer {
 				o.circuit(upstream, state)
 			}
 		},
+		Lowered: func(l *Lowered) {
+			for _, o := range list {
+				o.lowered(l)
+			}
+		},
 	}
 }
 
@@ -110,6 +127,12 @@ func (o *Observer) called(e *Event) {
 func (o *Observer) circuit(upstream, state string) {
 	if o != nil && o.Circuit != nil {
 		o.Circuit(upstream, state)
+	}
+}
+
+func (o *Observer) lowered(l *Lowered) {
+	if o != nil && o.Lowered != nil {
+		o.Lowered(l)
 	}
 }
 

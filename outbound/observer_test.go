@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,4 +97,31 @@ func TestTransportSaysWhenItSent(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRefusalsCloseTheCircuit: an upstream that refuses a trial is up, whatever the refusal means,
+// and its observers are told that the circuit is closed.
+func TestRefusalsCloseTheCircuit(t *testing.T) {
+	t.Parallel()
+	for what, amount := range map[string]string{"the quota is used up": "250", "the model is not offered": "0"} {
+		synctest.Test(t, func(t *testing.T) {
+			status, body := http.StatusInternalServerError, ""
+			b := newBench(t, "gemini", nil, outbound.Options{Breaker: outbound.Breaker{Failures: 1, Open: time.Minute, Successes: 1}}, func(http.RoundTripper) http.RoundTripper {
+				return roundTrip(func(r *http.Request) (*http.Response, error) {
+					_, err := io.Copy(io.Discard, r.Body)
+					return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, err
+				})
+			})
+			_, _, _ = b.call(t.Context(), false, "hello")
+			status, body = http.StatusTooManyRequests, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure",`+
+				`"violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier","quotaValue":"`+amount+`"}]}]}}`
+			time.Sleep(time.Minute)
+			if _, _, err := b.call(t.Context(), false, "hello"); err != nil {
+				t.Fatal(err)
+			}
+			if want := []string{outbound.CircuitOpen, outbound.CircuitClosed}; !slices.Equal(b.circuits, want) {
+				t.Errorf("%s: the circuit became %q, want %q", what, b.circuits, want)
+			}
+		})
+	}
 }

@@ -37,8 +37,9 @@ type TransportOptions struct {
 	// lower than what is configured; nil means some of its own.
 	Learned *llm.Learned
 	// Prices adds what calls cost in money: the most that it can be is held, and what it was
-	// settled, in a unit such as usd_micros. A call of a model without a price is an error. nil:
-	// nothing counts money.
+	// settled, in a unit such as usd_micros. A call of a model without a price is an error, and so
+	// is one that asks for what costs more than they say ([llm.ErrUnpriced]). nil: nothing counts
+	// money.
 	Prices *llm.Prices
 }
 
@@ -88,6 +89,10 @@ func NewTransport(client *Client, profile *llm.Profile, opts *TransportOptions) 
 	if t.learned.limits = t.opts.Learned; t.learned.limits == nil {
 		t.learned.limits = &llm.Learned{}
 	}
+	t.learned.tell = func(l *Lowered) {
+		l.Upstream = client.opts.Upstream
+		client.opts.Observer.lowered(l)
+	}
 	return t
 }
 
@@ -129,7 +134,10 @@ func (t *Transport) Send(req *http.Request, body []byte, call *llm.Call) (*http.
 	}
 	if t.opts.Prices != nil {
 		unit, micros, err := t.opts.Prices.Hold(call, r.est)
-		if err != nil {
+		switch {
+		case errors.Is(err, llm.ErrUnpriced):
+			return nil, fmt.Errorf("outbound: %w", err)
+		case err != nil:
 			return nil, fmt.Errorf("%w: %w", ErrNoPrice, err)
 		}
 		r.count.Costs = append(r.count.Costs, drawgate.Units(unit, micros))
@@ -360,8 +368,12 @@ func (t *Transport) settlement(r *request, u llm.Usage) []drawgate.Cost {
 
 // ended ends a call by the meaning of an error, with what it used.
 func (t *Transport) ended(run *running, r *request, what llm.Refusal, used []drawgate.Cost) (again bool) {
-	t.learned.limits.NoteRefusal(r.call, what, time.Now())
 	run.event.Refusal = what
+	if !t.profile.Concerns(r.call, &what) {
+		run.succeeded(used) // it is up, and its refusal says nothing about our count
+		return false
+	}
+	t.learned.limits.NoteRefusal(r.call, what, time.Now())
 	switch {
 	case what.Meaning == llm.NotOffered:
 		run.notOffered(used, reason(&what))
@@ -373,12 +385,22 @@ func (t *Transport) ended(run *running, r *request, what llm.Refusal, used []dra
 		}
 		run.refused(used, until, reason(&what))
 		return true
+	case what.Meaning == llm.Transient && callCaused(what.Status):
+		run.succeeded(used)
+		return true
 	case what.Meaning == llm.Overload, what.Meaning == llm.Transient:
 		run.failed(used)
 		return true
 	}
 	run.succeeded(used) // it is up, and the call is at fault
 	return false
+}
+
+// callCaused reports whether a status that is worth another attempt can be the call's own fault:
+// then five such calls must not stop everybody's. The official SDKs of OpenAI and Anthropic make
+// calls again after both (openai-go v3, anthropic-sdk-go); RFC 9110 calls them the client's errors.
+func callCaused(status int) bool {
+	return status == http.StatusRequestTimeout || status == http.StatusConflict
 }
 
 // reason says what a refusal means, for people.

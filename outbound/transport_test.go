@@ -85,6 +85,8 @@ type bench struct {
 	client *outbound.Client
 	rt     *outbound.Transport
 	events []outbound.Event
+
+	circuits []string // what the circuit became
 }
 
 // newBench makes one. base stands between the transport and the simulator; nil is nothing.
@@ -102,7 +104,10 @@ func newBench(t *testing.T, name string, p *drawgate.Policy, o outbound.Options,
 		p = &all
 	}
 	b.lim = b.limiter(*p)
-	o.Observer = &outbound.Observer{Called: func(e *outbound.Event) { b.events = append(b.events, *e) }}
+	o.Observer = &outbound.Observer{
+		Called:  func(e *outbound.Event) { b.events = append(b.events, *e) },
+		Circuit: func(_, state string) { b.circuits = append(b.circuits, state) },
+	}
 	b.client = outbound.New(outbound.PerModel("project", b.lim), &o)
 	to := &outbound.TransportOptions{Base: b.sim.Transport()}
 	if base != nil {

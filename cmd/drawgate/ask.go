@@ -33,7 +33,7 @@ func (a *app) bucketFlags(cmd *cobra.Command, f *askFlags) {
 	cmd.Flags().Var((*keyValue)(&f.key), "key", "who is counted")
 	// Errors while completing a command line are not shown to the user.
 	_ = cmd.RegisterFlagCompletionFunc("policy", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		s, err := a.resolve(a.flags)
+		s, err := a.resolveLimits(a.flags)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

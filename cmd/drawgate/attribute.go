@@ -79,7 +79,7 @@ func (a *app) explainByRules(cmd *cobra.Command, f *askFlags, attrs []string) er
 
 // explainHere asks a server inside this process, so that the answer is that of drawgate serve.
 func (a *app) explainHere(cmd *cobra.Command, q api.ExplainRequest) error {
-	s, err := a.resolve(a.flags)
+	s, err := a.resolveLimits(a.flags)
 	if err != nil {
 		return err
 	}

@@ -189,7 +189,7 @@ func (a *app) printLimit(l *audit.LimitReport) {
 		a.printf("; the provider refused %d calls", l.Refused)
 	}
 	if l.Unexplained > 0 {
-		a.printf(", %d of them with room left by the ledger: does somebody else use this quota?", l.Unexplained)
+		a.printf(", %d of them with room left by the ledger: does somebody else use this quota, or is the limit lower?", l.Unexplained)
 	}
 	a.printf("\n")
 	for i, e := range l.Over {

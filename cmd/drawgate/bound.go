@@ -36,7 +36,7 @@ func (a *app) bound(args []string, instances int) error {
 	if instances < 0 {
 		return usage("--instances %d is negative", instances)
 	}
-	s, err := a.resolve(flags)
+	s, err := a.resolveLimits(flags)
 	if err != nil {
 		return err
 	}

@@ -114,7 +114,7 @@ func (a *app) incidents(ctx context.Context, f *incidentsFlags, since time.Time)
 func (a *app) fileIncidents(f *incidentsFlags) ([]api.Incident, error) {
 	path := f.file
 	if path == "" {
-		s, err := a.resolve(a.flags)
+		s, err := a.resolveLimits(a.flags)
 		if err != nil {
 			return nil, err
 		}

@@ -80,9 +80,9 @@ func (o *overage) long() {
 
 // TestZeroOverage: gateways that share a quota over Redis never exceed what the provider allows,
 // however it counts, and use nearly all of it. Nobody waits much longer than the others. The
-// provider is a simulator in a process of its own, which counts by its own rules. With
-// DRAWGATE_LONG the run is three minutes of a free tier a hundred times as large; otherwise it is
-// so short that only safety is judged.
+// provider is a simulator in a process of its own, which counts by its own rules, and the audit of
+// the gateways' ledgers agrees with it. With DRAWGATE_LONG the run is three minutes of a free tier
+// a hundred times as large; otherwise it is so short that only safety is judged.
 //
 // req: C1 C2 C12
 func TestZeroOverage(t *testing.T) { //nolint:tparallel // the long runs need the machine for themselves
@@ -129,8 +129,10 @@ func (o *overage) run() {
 	}
 	o.enough(began)
 	load.stop()
+	o.end()
 	report, calls := o.referee()
 	o.judge(&report, calls)
+	o.judgeAudit(&report)
 }
 
 // start starts all processes.
@@ -141,10 +143,10 @@ func (o *overage) start() {
 	o.b.write("simulator.json", o.provider())
 	o.simulator = o.b.background("simulate", "--config", "simulator.json", "--listen", "127.0.0.1:0")
 	o.simulator.public = o.simulator.log.await(o.t, `listening on (http://[^"]+)`)
-	o.b.write("drawgate.yaml", o.configuration())
 	o.running = make([]*daemon, o.gateways)
 	for i := range o.gateways {
 		o.addresses = append(o.addresses, redistest.FreeAddr(o.t))
+		o.b.write(fileOf(i), o.configuration(i))
 		o.gateway(i)
 	}
 }
@@ -152,10 +154,18 @@ func (o *overage) start() {
 // gateway starts a gateway, at its address.
 func (o *overage) gateway(i int) {
 	o.t.Helper()
-	d := o.b.background("gateway", "--config", "drawgate.yaml", "--listen", o.addresses[i], "--admin", "127.0.0.1:0")
+	d := o.b.background("gateway", "--config", fileOf(i), "--listen", o.addresses[i], "--admin", "127.0.0.1:0")
 	d.log.await(o.t, `gateway (listening) on http://`)
 	o.running[i] = d
 }
+
+// fileOf and ledgerOf are where a gateway's configuration is, and what it writes down.
+func fileOf(gateway int) string { return fmt.Sprintf("drawgate-%d.yaml", gateway) }
+
+func ledgerOf(gateway int) string { return fmt.Sprintf("ledger-%d", gateway) }
+
+// policyOf is the name of the policy for a model, by the model's place.
+func policyOf(model int) string { return fmt.Sprint("p", model) }
 
 // closing are the faults by which the provider says that a quota is closed, the first two for a
 // minute at most. Each has a model of its own, because nothing is sent from then on.
@@ -214,19 +224,19 @@ func (o *overage) models() []tier {
 	return all
 }
 
-// configuration returns that of the gateways. Nothing is admitted while Redis is unavailable: any
+// configuration returns that of a gateway. Nothing is admitted while Redis is unavailable: any
 // other fallback trades the promise for availability.
-func (o *overage) configuration() string {
+func (o *overage) configuration(gateway int) string {
 	var policies strings.Builder
 	var models []string
 	for i, m := range o.models() {
-		fmt.Fprintf(&policies, "  p%d:\n    limits:\n      - {name: rpm, rolling: %v, amount: %d, headroom: %d, margin: %v}\n", i, o.window, m.rpm, m.rpm-m.passes, o.margin)
+		fmt.Fprintf(&policies, "  %s:\n    limits:\n      - {name: rpm, rolling: %v, amount: %d, headroom: %d, margin: %v}\n", policyOf(i), o.window, m.rpm, m.rpm-m.passes, o.margin)
 		if m.limited {
 			fmt.Fprintf(&policies, "      - {name: tpm, unit: input_tokens, rolling: %v, amount: %d, margin: %v}\n", o.window, m.tpm, o.margin)
 		}
 		fmt.Fprintf(&policies, "      - {name: rpd, calendar: day, zone: America/Los_Angeles, amount: %d, headroom: %d, margin: %v}\n", m.rpd, m.rpd-m.daily, o.margin)
 		fmt.Fprintf(&policies, "    wait: {%s}\n    fallback: closed\n", m.wait)
-		models = append(models, fmt.Sprintf("{model: %s, policy: p%d}", m.model, i))
+		models = append(models, fmt.Sprintf("{model: %s, policy: %s}", m.model, policyOf(i)))
 	}
 	patience := "" // of the gateways with the provider
 	if o.trouble {
@@ -236,12 +246,13 @@ func (o *overage) configuration() string {
 policies:
 %sgateway:
   max_wait: 2m
+  ledger: {dir: %s}
   upstreams:
     gemini: {url: %s, api_key_env: UPSTREAM_KEY, owner: project, %smodels: [%s]}
   keys:
     - {name: normal, secret_env: NORMAL}
     - {name: urgent, secret_env: URGENT, priority: 5}
-`, o.redis.URL(), policies.String(), o.simulator.public, patience, strings.Join(models, ", "))
+`, o.redis.URL(), policies.String(), ledgerOf(gateway), o.simulator.public, patience, strings.Join(models, ", "))
 }
 
 // enough waits until the run may end: all of it was counted, or windows have come and gone.

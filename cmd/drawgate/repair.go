@@ -73,7 +73,7 @@ func (a *app) sqlitePath(op string) (string, error) {
 	if url := a.serverURL(); url != "" {
 		return "", usage("to %s a server's file, stop the server, and do it on its machine: name the file with --store, not the server %s", op, config.RedactURL(url))
 	}
-	s, err := a.resolve(a.flags)
+	s, err := a.resolveLimits(a.flags)
 	if err != nil {
 		return "", err
 	}

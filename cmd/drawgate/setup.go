@@ -45,6 +45,13 @@ func (a *app) resolve(flags config.Flags) (settings, error) {
 	return completed(c, flags)
 }
 
+// resolveLimits is resolve for commands that need the limits and the store, and no keys: those of a
+// server are not in every shell.
+func (a *app) resolveLimits(flags config.Flags) (settings, error) {
+	flags.WithoutSecrets = true
+	return a.resolve(flags)
+}
+
 // unfitError is a configuration with mistakes, together with its warnings.
 type unfitError struct {
 	problems config.Problems
@@ -162,7 +169,7 @@ type session struct {
 // open opens what a command needs. A command that only reads needs the store even if the
 // configuration switches all limits off. The others must pass then, whatever the store does.
 func (a *app) open(looks bool) (*session, error) {
-	s, err := a.resolve(a.flags)
+	s, err := a.resolveLimits(a.flags)
 	if err != nil {
 		return nil, err
 	}

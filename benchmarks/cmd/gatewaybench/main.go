@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	reps     = flag.Int("reps", 7, "rounds; each has every contestant in every cell")
+	reps     = flag.Int("reps", 5, "rounds; each has every contestant in every cell")
 	dur      = flag.Duration("dur", 1200*time.Millisecond, "length of a cell")
 	streams  = flag.Int("streams", 10_000, "streams that are compared byte for byte")
 	seen     = flag.Int("seen", 500, "streams whose every event must be seen before the next one is sent")

@@ -36,7 +36,7 @@ policies:
   quota:
     limits:
       - {name: rpm, rolling: 1m, amount: 1_000_000_000, margin: 2s}
-      - {name: tpm, unit: tokens, rolling: 1m, amount: 1_000_000_000_000, margin: 2s}
+      - {name: tpm, unit: tokens, rolling: 1m, amount: 1_000_000_000_000, margin: 2s, charge: end}
     wait: {up_to: 30s, queue: 1000}
 gateway:
   upstreams:

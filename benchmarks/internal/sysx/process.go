@@ -30,7 +30,8 @@ func Free() (string, error) {
 	return ln.Addr().String(), ln.Close()
 }
 
-// StartProcess starts a server, and waits for at most patience until it accepts connections at addr.
+// StartProcess starts a server, and waits until it accepts connections at addr, for at most
+// patience.
 func StartProcess(cmd *exec.Cmd, addr string, patience time.Duration) (*Process, error) {
 	p := &Process{Addr: addr, cmd: cmd, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p, p

@@ -1,0 +1,88 @@
+package llm
+
+import (
+	"errors"
+	"strings"
+)
+
+// ErrUnpriced means that a call asks for something that costs more than [Prices] can say, such as a
+// faster service tier. The call would be counted too low.
+var ErrUnpriced = errors.New("llm: prices do not cover what the call asks for")
+
+// unpriced is a field of a request that changes what tokens cost.
+type unpriced struct {
+	field string
+	plain []string // its values at the price of the table, or below it
+}
+
+// The fields by their roles. A value that is not listed counts as dearer: nobody knows its price.
+//
+// Sources: OpenAI's priority processing costs about twice as much, flex half of the usual price
+// (openai.com/api-priority-processing, platform.openai.com/docs/guides/flex-processing); the types
+// of openai-go v3, anthropic-sdk-go and go-genai name the values. Anthropic's fast mode costs
+// several times as much, inference in the US 1.1 times, a write to the cache for an hour twice the
+// input, and tokens of a fallback what that model costs (platform.claude.com/docs, pricing).
+var unpricedFields = map[role]unpriced{
+	reqTier:      {"service_tier", []string{"auto", "default", "flex", "standard", "standard_only", "unspecified"}},
+	reqSpeed:     {"speed", []string{"standard"}},
+	reqGeo:       {"inference_geo", []string{"global"}},
+	reqTTL:       {"cache_control.ttl", []string{"5m"}},
+	reqModality:  {"modalities", []string{"text"}},
+	reqVoice:     {"messages.audio", nil},
+	reqFallbacks: {"fallbacks", nil},
+}
+
+// dearer notes what the call asks for if it is not at the table's price. kind is as in
+// [sink.scalar], and 0 for an array or object.
+func (c *Call) dearer(ro role, kind byte, value []byte) {
+	f, ok := unpricedFields[ro]
+	if !ok || kind == 'n' {
+		return
+	}
+	if kind == '"' {
+		c.fast = c.fast || ro == reqSpeed && string(value) == "fast"
+		c.flex = c.flex || ro == reqTier && string(value) == "flex"
+		for _, plain := range f.plain {
+			if strings.EqualFold(plain, string(value)) {
+				return
+			}
+		}
+	}
+	c.Unpriced = f.field
+}
+
+// Fees are per use of a tool, or per call of a model that always searches.
+const (
+	feeTools = "tools that have a fee per use"
+	feeModel = "a model that searches for a fee"
+	feeAudio = "audio"
+)
+
+// noFee are the types of tools that run at the provider and cost only their tokens (OpenAI: MCP;
+// Anthropic: MCP, fetching pages, searching tools).
+var noFee = []string{"mcp", "web_fetch", "tool_search"}
+
+// search counts a tool of a type that the provider runs.
+func (c *Call) search(kind string) {
+	if plainTool(kind) {
+		return
+	}
+	c.Searches++
+	for _, prefix := range noFee {
+		if strings.HasPrefix(kind, prefix) {
+			return
+		}
+	}
+	c.Unpriced = feeTools
+}
+
+// finishPrice notes what only the whole request shows.
+func (c *Call) finishPrice() {
+	switch {
+	case c.Unpriced != "":
+	case c.Media[Audio].Count > 0: // dearer than text at OpenAI and Gemini
+		c.Unpriced = feeAudio
+	case strings.Contains(c.Model, "-search-preview"), strings.Contains(c.Model, "-search-api"): // OpenAI
+		c.Unpriced = feeModel
+	}
+}
