@@ -46,7 +46,7 @@ type Report struct {
 	Orphans int64 `json:"orphans"` // ends of calls whose reservation is in no file
 	Late    int64 `json:"late"`    // calls that were dated before others that had ended: a clock was set back
 
-	// Unknown calls are those of Uncounted that none of the policies here has granted, if the quotas
+	// Unknown calls are those of Uncounted that none of the policies here has granted, if quotas
 	// name policies: limits were switched off, or a policy has another name now. They may have used
 	// what these limits count.
 	Unknown int64 `json:"unknown"`

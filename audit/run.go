@@ -73,8 +73,8 @@ func runs(paths []string) ([]*run, error) {
 	}
 	list := make([]*run, 0, len(byID))
 	for _, r := range byID {
-		// A file may have been named twice, in its folder too, or with a copy that was made while it
-		// was written: the longest one counts.
+		// A file may have been named twice, in its folder too, or with a copy that was made while
+		// it was written: the longest one counts.
 		slices.SortFunc(r.parts, func(a, b part) int {
 			return cmp.Or(cmp.Compare(a.header.Part, b.header.Part), cmp.Compare(b.size, a.size))
 		})
