@@ -257,13 +257,13 @@ func (r *running) late() bool { return r.margin > 0 && time.Since(r.granted) > r
 
 func (r *running) succeeded(used []drawgate.Cost) {
 	r.end(Succeeded, func() {
-		r.answered()
+		r.upstreamAnswered()
 		r.settle(used)
 	})
 }
 
-// answered is for an upstream that has answered: it is up.
-func (r *running) answered() {
+// upstreamAnswered tells the circuit that the upstream is up.
+func (r *running) upstreamAnswered() {
 	if r.attempt.succeeded() {
 		r.c.circuitChanged(CircuitClosed)
 	}
@@ -306,7 +306,7 @@ func (r *running) unsent(failed bool) {
 // refused is for a call that the upstream refused for the quota, which is closed until an instant.
 func (r *running) refused(used []drawgate.Cost, until time.Time, reason string) {
 	r.end(Refused, func() {
-		r.answered()
+		r.upstreamAnswered()
 		r.event.Until, r.event.Reason = until, reason
 		r.pause(until, reason)
 		r.settle(used)
@@ -317,7 +317,7 @@ func (r *running) refused(used []drawgate.Cost, until time.Time, reason string) 
 // quota, which stays open.
 func (r *running) notOffered(used []drawgate.Cost, reason string) {
 	r.end(Refused, func() {
-		r.answered()
+		r.upstreamAnswered()
 		r.event.Reason = reason
 		r.settle(used)
 	})
