@@ -320,6 +320,7 @@ func (r *replayer) find(g group) (list []*series) {
 func (r *replayer) end(all []*run) *Report {
 	p := &r.report
 	for _, run := range all {
+		run.end()
 		p.Runs = append(p.Runs, run.info)
 		p.Gaps = append(p.Gaps, run.gaps...)
 		p.Missing += run.lost

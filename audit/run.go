@@ -10,11 +10,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
 // Suffix is what the names of a ledger's files end with. Other files of a folder are not read.
 const Suffix = ".jsonl"
+
+// Lost is what comes before [Suffix] in the name of a file after which lines could not be written.
+const Lost = "-lost"
 
 // longest is how long a line may be. Texts in it are names, of which the longest has 1024 bytes.
 const longest = 64 << 10
@@ -38,6 +42,8 @@ type run struct {
 	lost  int64 // lines, of all gaps
 	bad   int64 // lines that could not be read
 	open  map[callKey]*call
+
+	marked bool // a file's name says that lines are missing
 }
 
 // runs finds the runs in files and folders, in the order in which they began.
@@ -62,6 +68,7 @@ func runs(paths []string) ([]*run, error) {
 				byID[p.header.Run] = r
 			}
 			r.parts = append(r.parts, *p)
+			r.marked = r.marked || strings.HasSuffix(f, Lost+Suffix)
 		}
 	}
 	list := make([]*run, 0, len(byID))
@@ -226,6 +233,14 @@ func (r *run) took(before uint64) {
 		i.Until = at
 	}
 	i.Closed = l.Event == Closed
+}
+
+// end counts the lines that are missing at the end of the run: at least one.
+func (r *run) end() {
+	if r.marked && r.lost == 0 {
+		r.lost++
+		r.gaps = append(r.gaps, Gap{r.info.ID, r.line.N, 1, r.info.Until, r.info.Until})
+	}
 }
 
 // close ends reading before its end.

@@ -299,14 +299,15 @@ func (r *Recorder) saving() {
 }
 
 // saveAll writes what is not in the file: counts that have changed only from time to time, unless
-// it is the last chance. It ends with the first failure: the next tick tries again.
+// it is the last chance, which has no time for the state of quotas. It ends with the first failure:
+// the next tick tries again.
 func (r *Recorder) saveAll(last bool) {
 	for {
 		rec, in, first := r.nextUnsaved(time.Now(), last)
-		if rec == nil {
+		if rec == nil || !last && r.stopped() {
 			return
 		}
-		if !r.check(rec, &in) { // then what is in memory has it as well
+		if !last && !r.check(rec, &in) { // then what is in memory has it as well
 			continue
 		}
 		var err error
@@ -327,13 +328,22 @@ func (r *Recorder) saveAll(last bool) {
 	}
 }
 
+func (r *Recorder) stopped() bool {
+	select {
+	case <-r.stop:
+		return true
+	default:
+		return false
+	}
+}
+
 // nextUnsaved returns a record that has something to write, and its incident. first says that it is
 // not in the file at all.
 func (r *Recorder) nextUnsaved(now time.Time, last bool) (_ *record, in api.Incident, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, rec := range r.records {
-		if !rec.checked {
+		if !rec.checked && !last {
 			return rec, rec.incident, true
 		}
 		if r.file == nil || rec.written == rec.incident.Count || rec.written > 0 && !last && now.Sub(rec.at) < saveEvery {

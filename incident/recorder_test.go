@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/incident"
 	"github.com/drawgate/drawgate/outbound"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // TestIncident: a refusal of a call that was granted is logged and reported at once, with the time,
@@ -351,6 +353,48 @@ func TestSlowReportHoldsNobodyUp(t *testing.T) {
 		close(release)
 		if err := rec.Close(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestStopWhileTheStoreHangs: incidents are written before the process ends, without the state of
+// their quotas, however long the store takes.
+//
+// req: A14
+func TestStopWhileTheStoreHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "incidents.jsonl")
+		hangs := func(ctx context.Context, _, _ string) (*api.StatusAnswer, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		rec := incident.New(&incident.Options{File: path, Status: hangs})
+		store := memstore.New(nil)
+		defer store.Close()
+		limiter, err := drawgate.New(store, quota(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close()
+		const models = 20
+		for i := range models {
+			model := strings.Repeat("m", i+1)
+			d, err := limiter.Allow(t.Context(), model)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := &outbound.Event{ID: uint64(i) + 1, Upstream: "u", Model: model, Granted: time.Now(), Decision: d}
+			rec.Observer().Granted(e)
+			e.Outcome = outbound.Refused
+			rec.Observer().Called(e)
+		}
+		synctest.Wait()
+		if err := rec.Close(); err != nil {
+			t.Error(err)
+		}
+		if list, _, err := incident.Read(path); err != nil || len(list) != models {
+			t.Errorf("the file has %d incidents, %v; want %d", len(list), err, models)
 		}
 	})
 }

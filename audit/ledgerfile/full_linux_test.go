@@ -47,3 +47,34 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("the log has %d lines about it, want 1: %s", n, log.String())
 	}
 }
+
+// TestFullDiskUntilTheEnd: if no line could be written any more before the process ended, the audit
+// knows.
+//
+// req: C1
+func TestFullDiskUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuse := func() { w.Observer().Called(&outbound.Event{Upstream: "u", Outcome: outbound.NotGranted}) }
+	refuse()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("there is no /dev/full here: ", err)
+	}
+	w.file.Close()
+	w.file = full
+	refuse()
+	refuse()
+	_ = w.Close() // it cannot be synchronized
+	r, err := audit.Replay(t.Context(), []string{dir}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Missing != 1 || len(r.Gaps) != 1 || r.Refused != 1 || r.Verdict != audit.Possible {
+		t.Errorf("%d lines were lost at the end, and the audit says %+v", w.Lost(), r)
+	}
+}

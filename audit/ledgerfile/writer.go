@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +40,7 @@ type Writer struct {
 	opts Options
 
 	mu      sync.Mutex
+	path    string      // guarded by mu: of the last file
 	file    *os.File    // guarded by mu; nil: it could not be opened, or the writer is closed
 	buf     []byte      // guarded by mu
 	n       uint64      // guarded by mu: of the last line
@@ -123,15 +125,19 @@ func (w *Writer) end() error {
 // begin opens the next file, whose first line says whose it is.
 func (w *Writer) begin(now time.Time) error {
 	w.part++
-	name := fmt.Sprintf("ledger-%s-%s-%04d%s", now.UTC().Format("20060102T150405Z"), w.run, w.part, audit.Suffix)
-	f, err := os.OpenFile(filepath.Join(w.dir, name), os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o640) //nolint:gosec // the folder is the operator's, and others of the group may audit
+	name := filepath.Join(w.dir, fmt.Sprintf("ledger-%s-%s-%04d%s", now.UTC().Format("20060102T150405Z"), w.run, w.part, audit.Suffix))
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o640) //nolint:gosec // the folder is the operator's, and others of the group may audit
 	if err != nil {
 		w.part--
 		return err
 	}
 	w.file, w.size, w.begun, w.torn = f, 0, now, false
 	w.prune(now)
-	return w.put(&audit.Line{Event: audit.Opened, Version: audit.Version, Run: w.run, Host: w.host, Part: w.part}, now)
+	if err := w.put(&audit.Line{Event: audit.Opened, Version: audit.Version, Run: w.run, Host: w.host, Part: w.part}, now); err != nil {
+		return err
+	}
+	w.path = name
+	return nil
 }
 
 // write appends a line, in another file if it is time for one. The caller holds mu.
@@ -174,6 +180,7 @@ func (w *Writer) put(l *audit.Line, now time.Time) error {
 	l.N, l.At = w.n, now.UnixNano()
 	if w.file == nil {
 		w.lost++
+		w.mark()
 		return nil
 	}
 	w.buf = w.buf[:0]
@@ -187,10 +194,23 @@ func (w *Writer) put(l *audit.Line, now time.Time) error {
 	if err != nil {
 		w.torn = w.torn || n > 0
 		w.lost++
+		w.mark()
 		return err
 	}
 	w.torn = false
 	return nil
+}
+
+// mark renames the last file because lines after it are missing: a later line shows the gap, but
+// the process may end before there is one. The caller holds mu.
+func (w *Writer) mark() {
+	base, _ := strings.CutSuffix(w.path, audit.Suffix)
+	if base == "" || strings.HasSuffix(base, audit.Lost) {
+		return
+	}
+	if name := base + audit.Lost + audit.Suffix; os.Rename(w.path, name) == nil {
+		w.path = name
+	}
 }
 
 // report logs that lines are missing, though not every time. The caller holds mu.
