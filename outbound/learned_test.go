@@ -434,8 +434,8 @@ func TestLongRefusals(t *testing.T) {
 	}
 }
 
-// TestLoweredLimitsAreReported: an operator hears of a limit that takes no longer obey as configured,
-// once for each amount, and not of one that the upstream grants in full.
+// TestLoweredLimitsAreReported: an operator hears of a limit that takes no longer obey as it is
+// configured, once for each amount, and not of one that the upstream grants in full.
 func TestLoweredLimitsAreReported(t *testing.T) {
 	t.Parallel()
 	for kind, quota := range quotas {

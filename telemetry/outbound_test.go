@@ -36,7 +36,7 @@ func reportCalls(m *telemetry.Metrics) func(i int) {
 		o.Granted(e)
 		o.Called(e)
 		o.Circuit("llm", [2]string{outbound.CircuitOpen, outbound.CircuitClosed}[i%2])
-		m.GatewayAnswered("llm", "m", [2]string{"answered", "cache_hit"}[i%2])
+		m.GatewayAnswered("llm", "m", [3]string{"answered", "cache_hit", "refused"}[i%3])
 	}
 }
 

@@ -18,7 +18,8 @@ func (a *app) statusCmd() *cobra.Command {
 		Use:   "status",
 		Short: "Show what is used and what is left",
 		Long: `Show, for each limit of a bucket, what is used and what is left. Nothing is spent. Without --policy all policies are shown; as JSON, in an
-array.
+array. Without --key they are shown for the key "default". What counts a caller of a gateway or a server, and what is left of it, follows from the rules:
+drawgate explain --attr attrs.key=NAME.
 
 USED includes what is held. MOST is what may be used: the amount without headroom. DEBT is what was used beyond that.
 
