@@ -220,6 +220,7 @@ func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
 		"/auth": own, "/v1/take": own, "/v1/settle": own, "/v1/status": own, "/v1/explain": own, "/v1/buckets": own, "/v1/reset": own, "/v1/pause": own,
 		"/v1/policies": nothing, "/healthz": nothing, "/readyz": nothing, "/openapi.json": nothing,
 		"/v1/policies/{name}/disable": refused, "/v1/policies/{name}/enable": refused, "/v1/reload": refused, "/metrics": refused, "/v1/upstreams": refused,
+		"/v1/incidents": refused, "/v1/incidents/{id}": refused,
 	}
 	for _, r := range s.Routes() {
 		kind := of[r.Path]
