@@ -299,6 +299,7 @@ func (r *running) unsent(failed bool) {
 		} else if r.attempt.failed(time.Now()) {
 			r.c.circuitChanged(CircuitOpen)
 		}
+		r.c.opts.Observer.ended(&r.event)
 		r.hold.Cancel()
 	})
 }
@@ -346,6 +347,7 @@ func earlier(t, most time.Time) time.Time {
 
 func (r *running) settle(used []drawgate.Cost) {
 	r.event.Used = used
+	r.c.opts.Observer.ended(&r.event)
 	r.hold.End(used...)
 }
 

@@ -69,7 +69,8 @@ func (e *Event) Spent() []drawgate.Cost {
 // kept.
 type Observer struct {
 	Granted func(*Event)                 // a call was granted; nothing was sent yet. Its end is not known
-	Called  func(*Event)                 // a call has ended
+	Ended   func(*Event)                 // a call that was granted has ended; it is settled after this. Took is not known
+	Called  func(*Event)                 // a call has ended and was settled, or it was not granted
 	Circuit func(upstream, state string) // the circuit opened or closed
 	// Lowered tells that takes now obey less than what is configured, because the upstream said so:
 	// once for each set of amounts that a [Transport] lowers a policy to.
@@ -94,6 +95,11 @@ func Join(list ...*Observer) *Observer {
 				o.granted(e)
 			}
 		},
+		Ended: func(e *Event) {
+			for _, o := range list {
+				o.ended(e)
+			}
+		},
 		Called: func(e *Event) {
 			for _, o := range list {
 				o.called(e)
@@ -115,6 +121,12 @@ func Join(list ...*Observer) *Observer {
 func (o *Observer) granted(e *Event) {
 	if o != nil && o.Granted != nil {
 		o.Granted(e)
+	}
+}
+
+func (o *Observer) ended(e *Event) {
+	if o != nil && o.Ended != nil {
+		o.Ended(e)
 	}
 }
 

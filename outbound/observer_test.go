@@ -32,6 +32,11 @@ func TestObserversAreToldBothEnds(t *testing.T) {
 						t.Errorf("granted: %+v", e)
 					}
 				},
+				Ended: func(e *outbound.Event) {
+					if heard = append(heard, who+" ended"); e.ID != 1 || e.Outcome != outbound.Failed || e.Ended.IsZero() {
+						t.Errorf("ended: %+v", e)
+					}
+				},
 				Called: func(e *outbound.Event) {
 					heard, ids, ended = append(heard, who+" "+e.Outcome.String()), append(ids, e.ID), *e
 				},
@@ -48,7 +53,7 @@ func TestObserversAreToldBothEnds(t *testing.T) {
 			return 0, nil, context.DeadlineExceeded
 		}
 		_, _ = outbound.Do(t.Context(), c, call, made)
-		if want := []string{"first granted", "second granted", "first open", "second open", "first failed", "second failed"}; !slices.Equal(heard, want) {
+		if want := []string{"first granted", "second granted", "first open", "second open", "first ended", "second ended", "first failed", "second failed"}; !slices.Equal(heard, want) {
 			t.Errorf("heard %q, want %q", heard, want)
 		}
 		if !slices.Equal(ids, []uint64{1, 1, 1, 1}) {

@@ -13,7 +13,7 @@ import (
 // Observer returns an observer that writes what clients do. Clients whose upstreams have different
 // names can share it.
 func (w *Writer) Observer() *outbound.Observer {
-	return &outbound.Observer{Granted: w.granted, Called: w.called}
+	return &outbound.Observer{Granted: w.granted, Ended: w.ended, Called: w.called}
 }
 
 // granted writes that a call was granted, before it is sent.
@@ -28,24 +28,28 @@ func (w *Writer) granted(e *outbound.Event) {
 	w.write(&l)
 }
 
-// called writes how a call ended, or that it was not granted.
-func (w *Writer) called(e *outbound.Event) {
-	if e.Outcome == outbound.HoldFailed {
-		return // it is not a call's end
-	}
+// ended writes how a call ended, before what it did not use is given back: whoever uses that next
+// must find room in the ledger, even if this process is killed in between.
+func (w *Writer) ended(e *outbound.Event) {
 	l := audit.Line{Call: e.ID, Upstream: e.Upstream, Outcome: e.Outcome.String()}
-	ended := !e.Granted.IsZero()
-	if ended {
-		end(&l, e)
-	} else {
-		l.Event, l.Owner, l.Model, l.Reserved, l.Limit = audit.Refused, e.Owner, e.Model, reserved(e.Estimate), limits(e.Err)
+	end(&l, e)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running--
+	w.write(&l)
+}
+
+// called writes that a call was not granted.
+func (w *Writer) called(e *outbound.Event) {
+	if e.Outcome != outbound.NotGranted && e.Outcome != outbound.TurnedAway {
+		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if ended {
-		w.running--
-	}
-	w.write(&l)
+	w.write(&audit.Line{
+		Event: audit.Refused, Call: e.ID, Upstream: e.Upstream, Outcome: e.Outcome.String(),
+		Owner: e.Owner, Model: e.Model, Reserved: reserved(e.Estimate), Limit: limits(e.Err),
+	})
 }
 
 // end says how a call ended.

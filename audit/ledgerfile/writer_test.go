@@ -3,7 +3,9 @@ package ledgerfile_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 	"github.com/drawgate/drawgate/audit"
 	"github.com/drawgate/drawgate/audit/ledgerfile"
 	"github.com/drawgate/drawgate/outbound"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 var quotas = []audit.Quota{{Name: "all", Limits: []audit.Limit{{Name: "rpm", Amount: 1_000_000, Window: audit.Rolling}}}}
@@ -45,7 +48,7 @@ func call(w *ledgerfile.Writer, id uint64) {
 	e := begin(w, id)
 	e.Sent, e.Answered, e.Ended, e.Status = time.Now(), time.Now(), time.Now(), 200
 	e.Used = e.Estimate
-	w.Observer().Called(e)
+	w.Observer().Ended(e)
 }
 
 // begin writes that a call was granted.
@@ -205,7 +208,7 @@ func TestRunningCallsAreShown(t *testing.T) {
 			t.Errorf("got %d lines, the last one %v old, want one at least every %d seconds", running.Lines, age, audit.AliveEvery)
 		}
 		e.Sent, e.Ended = time.Now(), time.Now()
-		w.Observer().Called(e)
+		w.Observer().Ended(e)
 		lines := replay(t, dir).Lines
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -286,10 +289,62 @@ func callForever(w *ledgerfile.Writer) {
 				fmt.Fprintf(os.Stdout, "sent %d\n", id) // one write
 				e.Sent, e.Answered, e.Ended, e.Used = time.Now(), time.Now(), time.Now(), e.Estimate
 				if id%3 != 0 {
-					w.Observer().Called(e)
+					w.Observer().Ended(e)
 				}
 			}
 		}()
 	}
 	select {}
+}
+
+// watched is a quota whose grants call before they are settled.
+type watched struct {
+	outbound.Quota
+	before func()
+}
+
+type watchedGrant struct {
+	outbound.Grant
+	before func()
+}
+
+func (q watched) Take(ctx context.Context, c *outbound.Call, hold time.Duration) (outbound.Grant, error) {
+	g, err := q.Quota.Take(ctx, c, hold)
+	return watchedGrant{g, q.before}, err
+}
+
+func (g watchedGrant) Settle(ctx context.Context, used ...drawgate.Cost) error {
+	g.before()
+	return g.Grant.Settle(ctx, used...)
+}
+
+// TestEndsAreWrittenBeforeTheyAreSettled: what a call gives back may be used by another process
+// before this one is killed, so the ledger must say by then that it was given back. Otherwise an
+// audit counts it twice, and doubts a quota that was kept.
+//
+// req: C1
+func TestEndsAreWrittenBeforeTheyAreSettled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := open(t, dir, nil)
+	store := memstore.New(nil)
+	l, err := drawgate.New(store, drawgate.Policy{Name: "m", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Minute)}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close(); l.Close(); store.Close() })
+	ends := int64(0)
+	quota := watched{outbound.PerModel("o", l), func() {
+		ends++
+		if r := replay(t, dir); r.Calls != ends || r.Settled+r.Refunded != ends || r.Unended != 0 {
+			t.Errorf("settlement %d: the ledger has %d calls, %d settled, %d refunded, %d without an end", ends, r.Calls, r.Settled, r.Refunded, r.Unended)
+		}
+	}}
+	c := outbound.New(quota, &outbound.Options{Upstream: "u", Observer: w.Observer()})
+	for _, failure := range []error{nil, io.ErrUnexpectedEOF, &outbound.RefusedError{Until: time.Now().Add(time.Millisecond)}} {
+		_, _ = outbound.Do(t.Context(), c, outbound.Call{Model: "m"}, func(context.Context) (int, []drawgate.Cost, error) { return 0, nil, failure })
+	}
+	if ends != 3 {
+		t.Errorf("%d calls were settled, want 3", ends)
+	}
 }
