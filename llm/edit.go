@@ -79,24 +79,6 @@ func (c *Call) WithModel(path string, body []byte, model string) (newPath string
 // modelChars are in the names of models.
 const modelChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:@/"
 
-// withModel replaces the model in a path that has one: /models/{model}:{operation} of Gemini, and
-// those of modelPaths.
-func withModel(path, model string) (string, bool) {
-	if before, rest, ok := strings.Cut(path, "/models/"); ok {
-		if i := strings.LastIndexByte(rest, ':'); i >= 0 {
-			return before + "/models/" + model + rest[i:], true
-		}
-	}
-	for _, p := range modelPaths {
-		if before, rest, ok := strings.Cut(path, p); ok {
-			if i := strings.IndexByte(rest, '/'); i >= 0 {
-				return before + p + model + rest[i:], true
-			}
-		}
-	}
-	return path, false
-}
-
 // insert inserts a member at the start of an object, behind its opening brace.
 func insert(body []byte, at int64, member string) []byte {
 	for _, b := range body[at:] {

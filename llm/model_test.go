@@ -31,6 +31,14 @@ func TestAnotherModel(t *testing.T) {
 			model: "small", wantPath: "/openai/deployments/small/chat/completions", wantBody: `{"messages":[],"model":"small"}`,
 		},
 		{
+			profile: llm.OpenAI(), path: "/v1/engines/azure/big/embeddings/?version=1:2", body: `{"input":"x"}`,
+			model: "small", wantPath: "/v1/engines/small/embeddings/?version=1:2", wantBody: `{"input":"x"}`,
+		},
+		{
+			profile: llm.Gemini(), path: "/v1beta/models/gemini-2.5-pro:generateContent?at=1:2", body: `{"contents":[]}`,
+			model: "gemini-2.5-flash", wantPath: "/v1beta/models/gemini-2.5-flash:generateContent?at=1:2", wantBody: `{"contents":[]}`,
+		},
+		{
 			profile: llm.Anthropic(), path: "/v1/messages", body: `{"max_tokens":5,"model":"claude-opus-4-1"}`,
 			model: "claude-haiku-4-5", wantPath: "/v1/messages", wantBody: `{"max_tokens":5,"model":"claude-haiku-4-5"}`,
 		},

@@ -194,21 +194,3 @@ func newRequest(skip ...string) *node {
 	}
 	return root
 }
-
-// subtree says what a node and everything below it is, and returns it.
-func (n *node) subtree(rest role, path ...string) *node {
-	for i := range path {
-		n = n.at(path[i])
-		n.rest = rest
-		if n.role == 0 {
-			n.role = rest
-		}
-	}
-	return n
-}
-
-// set says what a node is, and that nothing below it counts unless it is mentioned.
-func (n *node) set(r role) *node {
-	n.role, n.rest = r, reqSkip
-	return n
-}

@@ -90,7 +90,6 @@ const (
 	resText         // delivered
 	resType         // what an event is
 	resFinish       // a reason why an answer is over; null while it is not
-	resStatus       // of a response of OpenAI's, which is over at some values
 	resError        // an error, unless it is null
 	resErrorID      // its type, code or status
 	resBlocked      // Gemini: why there is no answer
@@ -100,7 +99,6 @@ const (
 // event is what one event, or document, says.
 type event struct {
 	kind    string
-	status  string
 	errorID string
 	isError bool
 	finish  bool
@@ -491,8 +489,6 @@ func (r *responseReader) scalar(ro role, kind byte, value []byte, whole bool, _ 
 	case !whole:
 	case ro == resType:
 		e.kind = string(value)
-	case ro == resStatus:
-		e.status = string(value)
 	case ro == resErrorID:
 		if id := string(value); e.errorID == "" || statusOf(id) != http.StatusInternalServerError {
 			e.errorID = id

@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -13,8 +14,15 @@ const pruneAt = 4096
 type hold struct {
 	dimension Dimension
 	window    Window
-	counter   counter
+	counter   *keptCounter
 	entry     *entry // what was counted at the admission; nil if that was nothing
+}
+
+// keptCounter is a counter that is kept while it counts something, or while a call runs that may
+// add to it.
+type keptCounter struct {
+	counter
+	calls int // that run
 }
 
 // state is a limit after a call was admitted or refused, for the headers of the answer.
@@ -56,6 +64,7 @@ func (s *Server) admit(c *Call, i int, now time.Time, charge, need Amounts) (a a
 	limits := s.limits[i]
 	for j := range limits {
 		a.holds = append(a.holds, hold{dimension: limits[j].Dimension, window: limits[j].Window, counter: s.counter(i, j, c, now)})
+		a.holds[j].counter.calls++
 	}
 	for j := range limits {
 		l := &limits[j]
@@ -143,6 +152,13 @@ func (a *admission) giveBack(now time.Time, back Amounts) {
 	}
 }
 
+// release says that the call counts nothing more.
+func (a *admission) release() {
+	for _, h := range a.holds {
+		h.counter.calls--
+	}
+}
+
 // countRefused counts a refused call as a request, against limits shorter than a day.
 func (a *admission) countRefused(now time.Time) {
 	for _, h := range a.holds {
@@ -153,7 +169,7 @@ func (a *admission) countRefused(now time.Time) {
 }
 
 // counter returns the counter of a limit for those who share it with a call. The caller holds s.mu.
-func (s *Server) counter(i, j int, c *Call, now time.Time) counter {
+func (s *Server) counter(i, j int, c *Call, now time.Time) *keptCounter {
 	k := counterKey{quota: i, limit: j, organization: c.Organization}
 	if !s.quotas[i].Shared {
 		k.model = c.Model
@@ -167,13 +183,13 @@ func (s *Server) counter(i, j int, c *Call, now time.Time) counter {
 	}
 	if len(s.counters) >= s.prune {
 		for k, c := range s.counters {
-			if c.empty(now).Equal(now) {
+			if c.calls == 0 && c.empty(now).Equal(now) {
 				delete(s.counters, k)
 			}
 		}
 		s.prune = max(pruneAt, 2*len(s.counters))
 	}
-	made := newCounter(l.Limit, l.zone)
+	made := &keptCounter{counter: newCounter(l.Limit, l.zone)}
 	s.counters[k] = made
 	return made
 }
@@ -181,7 +197,7 @@ func (s *Server) counter(i, j int, c *Call, now time.Time) counter {
 // longest returns the refusal that takes longest to pass, which is the one to name. One that never
 // passes is the longest.
 func longest(all []Refusal) Refusal {
-	return slices.MaxFunc(all, func(a, b Refusal) int { return int(wait(a) - wait(b)) })
+	return slices.MaxFunc(all, func(a, b Refusal) int { return cmp.Compare(wait(a), wait(b)) })
 }
 
 func wait(r Refusal) time.Duration {

@@ -213,8 +213,9 @@ func (x *exchange) abort(reset bool) {
 		return
 	}
 	conn, _, err := http.NewResponseController(x.w).Hijack()
-	if err != nil { // HTTP/2: the server resets the stream
-		panic(http.ErrAbortHandler) //nolint:forbidigo // the documented way to abort an answer
+	if err != nil { // HTTP/2: ServeHTTP lets the server reset the stream
+		x.aborted = true
+		return
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok && reset {
 		_ = tcp.SetLinger(0) // closing it is all that matters

@@ -49,6 +49,7 @@ type Charging struct {
 //     output as it is produced. Until 2025 the page described [MaxTokens].
 //   - Gemini (ai.google.dev/gemini-api/docs/rate-limits): input only, with what was read from a
 //     cache; a request that fails with 400 or 500 counts.
+//   - Others: input, and output as it is produced; a request that fails counts.
 func DefaultCharging(p Provider) Charging {
 	c := Charging{Tokens: Total, Output: Produced, CacheReads: true, Failed: true}
 	switch p {

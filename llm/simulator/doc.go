@@ -30,9 +30,9 @@
 // # What counts when
 //
 // A call counts from its arrival: the instant at which its body has been read, and Options.Travel
-// has passed. Arrivals are in one
-// order, and time does not go back between them. What it costs depends on [Charging], whose
-// defaults are the stricter reading of what each provider documents: see [DefaultCharging].
+// has passed. Arrivals are in one order, and time does not go back between them. What it costs
+// depends on [Charging], whose defaults are the stricter reading of what each provider documents:
+// see [DefaultCharging].
 //
 // A call that finds a limit full is refused as the provider would refuse it, and is a violation.
 // Output that is produced beyond a limit cannot be refused any more. It is no violation, but

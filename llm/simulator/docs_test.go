@@ -1,6 +1,7 @@
 package simulator_test
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -10,6 +11,24 @@ import (
 )
 
 var fenced = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
+
+// rows returns the rows of the page's table about a preset.
+func rows(t *testing.T, preset string) (list []string) {
+	t.Helper()
+	quotas, err := simulator.Preset(preset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range quotas {
+		q := &quotas[i]
+		var limits []string
+		for _, l := range q.Limits {
+			limits = append(limits, fmt.Sprintf("`%s` %d %s", l.Name, l.Amount, l.Dimension))
+		}
+		list = append(list, fmt.Sprintf("| `%s` | `%s` | `%s` | %s |\n", preset, q.Name, strings.Join(q.Models, "`, `"), strings.Join(limits, ", ")))
+	}
+	return list
+}
 
 // TestPage: the examples of docs/simulator.md work.
 func TestPage(t *testing.T) {
@@ -49,6 +68,13 @@ func TestPage(t *testing.T) {
 	}
 	if found["json"] != 2 || found["go"] != 1 {
 		t.Errorf("the page has %v", found)
+	}
+	for _, name := range simulator.Presets() {
+		for _, row := range rows(t, name) {
+			if name != "free" && name != "paid" && !strings.Contains(string(page), row) {
+				t.Errorf("the page has no row\n%s", row)
+			}
+		}
 	}
 	for _, k := range simulator.FaultKinds() {
 		if !strings.Contains(string(page), "`"+string(k)+"`") {

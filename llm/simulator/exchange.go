@@ -73,6 +73,7 @@ type exchange struct {
 	status int
 
 	completed bool
+	aborted   bool // the answer is to be cut off when the call has been recorded
 }
 
 // ServeHTTP answers one call.
@@ -81,7 +82,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveAdmin(w, r)
 		return
 	}
-	x := &exchange{s: s, w: w, r: r, call: &Call{Path: r.URL.Path}}
+	x := &exchange{s: s, w: w, r: r, call: &Call{Path: clip(r.URL.Path)}}
 	provider, a := route(r.URL.Path)
 	x.call.Provider, x.api, x.dialect = provider, a, dialects[provider]
 	x.charge = s.options.Charging[provider]
@@ -90,6 +91,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x.finish(x.run(r.Context(), bad))
+	if x.aborted {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // the documented way to abort an answer
+	}
 }
 
 // run decides about a call and answers it. bad is what is wrong with it, or nil.
@@ -145,10 +149,10 @@ func (x *exchange) read() *failure {
 	return nil
 }
 
-// longestModel bounds what a client can let the ledger keep.
-const longestModel = 200
+// longestName bounds what a client can let the ledger keep of a path or a model.
+const longestName = 200
 
-func clip(model string) string { return model[:min(len(model), longestModel)] }
+func clip(name string) string { return name[:min(len(name), longestName)] }
 
 // owner returns whose call it is, and whether the key is known.
 func (x *exchange) owner() (Key, bool) {
@@ -299,6 +303,7 @@ func (x *exchange) finish(o Outcome) {
 	c := x.call
 	c.Status, c.Output, c.Delivered, c.Bytes = x.status, x.output, x.sent, x.bytes
 	x.ledger.close(c, time.Now(), o)
+	x.release()
 }
 
 // sleep waits, and reports whether ctx still goes on. A negative duration waits for ever.

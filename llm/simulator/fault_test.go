@@ -270,6 +270,45 @@ func TestFaultsOverTheNetwork(t *testing.T) {
 	}
 }
 
+// TestFaultsOverHTTP2: a connection of HTTP/2 is not closed, but the call is cut off and recorded.
+func TestFaultsOverHTTP2(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, nil)
+	server := httptest.NewUnstartedServer(s)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	for i, c := range []struct {
+		kind  simulator.FaultKind
+		body  string
+		want  simulator.Outcome
+		total int64
+	}{
+		{simulator.FaultClose, chat("simulate: output=5"), simulator.Failed, 5},
+		{simulator.FaultCut, chat("simulate: output=5"), simulator.Cut, 5},
+		{simulator.FaultCut, chat("simulate: output=5 size=1", `"stream":true`), simulator.Cut, 1},
+	} {
+		if err := s.Inject(simulator.Fault{Kind: c.kind, After: 1}); err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+chatPath, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := server.Client().Do(req)
+		if err == nil {
+			_, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}
+		if err == nil {
+			t.Errorf("call %d: the answer was not cut off", i)
+		}
+		if got := last(t, s); got.Outcome != c.want || got.Output != c.total {
+			t.Errorf("call %d: the ledger has %+v", i, got)
+		}
+	}
+}
+
 // TestSeed: the same seed gives the same faults to the same calls, by about their rate.
 func TestSeed(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -164,7 +165,7 @@ func (l *ledger) close(c *Call, at time.Time, o Outcome) {
 
 // after returns copies of up to most calls with higher numbers than id.
 func (l *ledger) after(id int64, most int) []Call {
-	i, _ := slices.BinarySearchFunc(l.calls, id+1, func(c *Call, id int64) int { return int(c.ID - id) })
+	i, _ := slices.BinarySearchFunc(l.calls, id+1, func(c *Call, id int64) int { return cmp.Compare(c.ID, id) })
 	all := make([]Call, 0, min(most, len(l.calls)-i))
 	for _, c := range l.calls[i:min(len(l.calls), i+most)] {
 		all = append(all, c.clone())

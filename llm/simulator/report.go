@@ -242,13 +242,18 @@ func (f *counted) calendar(l *LimitReport, until time.Time) {
 			l.Used += u.units
 		}
 	}
-	for at := f.uses[0].at; f.name(at) != now; at = f.after(at) {
-		l.Windows++
+	if f.limit.Window == Aligned { // there may be too many to count them one by one
+		l.Windows = int64(f.start(until).Sub(f.start(f.uses[0].at)) / f.limit.Period)
+	} else {
+		for at := f.uses[0].at; f.name(at) != now; at = f.after(at) {
+			l.Windows++
+		}
 	}
 	l.Allowed = l.Windows * f.limit.Amount
 }
 
-// name, start and after say which window t is in, when it begins, and an instant in the next one.
+// name and start say which window t is in, and when it begins; after returns an instant in the next
+// day or month.
 func (f *counted) name(t time.Time) string {
 	switch f.limit.Window {
 	case Day:
@@ -272,13 +277,10 @@ func (f *counted) start(t time.Time) time.Time {
 
 func (f *counted) after(t time.Time) time.Time {
 	t = t.In(f.zone)
-	switch f.limit.Window {
-	case Day: // noon is in the same day whatever the clocks do
-		return time.Date(t.Year(), t.Month(), t.Day()+1, 12, 0, 0, 0, f.zone)
-	case Month:
+	if f.limit.Window == Month {
 		return time.Date(t.Year(), t.Month()+1, 15, 12, 0, 0, 0, f.zone)
 	}
-	return t.Add(f.limit.Period)
+	return time.Date(t.Year(), t.Month(), t.Day()+1, 12, 0, 0, 0, f.zone) // noon is in the same day whatever the clocks do
 }
 
 // bucket follows the level exactly, as a fraction.

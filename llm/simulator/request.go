@@ -79,6 +79,12 @@ func (s *steer) follow(line string) error {
 			return fmt.Errorf("%s %s: %w", directive, word, err)
 		}
 	}
+	if s.fault.Kind == "" {
+		return nil
+	}
+	if err := s.fault.check(); err != nil { // only now: its delay may follow its kind
+		return fmt.Errorf("%s fault=%s: %w", directive, s.fault.Kind, err)
+	}
 	return nil
 }
 
@@ -101,7 +107,6 @@ func (s *steer) set(name, value string) (err error) {
 		s.pause, err = interval(value)
 	case "fault":
 		s.fault.Kind = FaultKind(value)
-		err = s.fault.check()
 	case "after":
 		var n int64
 		n, err = number(value, maxOutput)

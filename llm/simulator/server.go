@@ -85,11 +85,11 @@ type Server struct {
 	keys    map[string]Key
 
 	mu       sync.Mutex
-	counters map[counterKey]counter // guarded by mu
-	prune    int                    // guarded by mu: counters to have before the empty ones are removed
-	ledger   *ledger                // guarded by mu
-	faults   *faults                // guarded by mu
-	travel   *rand.Rand             // guarded by mu
+	counters map[counterKey]*keptCounter // guarded by mu
+	prune    int                         // guarded by mu: counters to have before the empty ones are removed
+	ledger   *ledger                     // guarded by mu
+	faults   *faults                     // guarded by mu
+	travel   *rand.Rand                  // guarded by mu
 }
 
 // limit is a limit of a quota, with its time zone.
@@ -228,7 +228,7 @@ func (s *Server) add(q Quota) (limits []limit, err error) {
 func (s *Server) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.counters = map[counterKey]counter{}
+	s.counters = map[counterKey]*keptCounter{}
 	s.prune = pruneAt
 	s.ledger = newLedger(s.options.MaxCalls)
 	s.faults = newFaults(s.options.Faults, s.options.Seed)

@@ -189,6 +189,21 @@ func TestLastDirective(t *testing.T) {
 	}
 }
 
+// TestDirectiveOfAFault: the words of a fault may stand in any order.
+func TestDirectiveOfAFault(t *testing.T) {
+	t.Parallel()
+	for words, want := range map[string]int{"fault=latency stall=2s": 200, "stall=2s fault=latency": 200, "fault=latency": 400, "fault=x": 400} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, nil)
+			start := time.Now()
+			got := post(t, s, chatPath, chat("simulate: "+words))
+			if took := time.Since(start); got.status != want || want == 200 && took != 2*time.Second {
+				t.Errorf("%s: got %d %s after %v, want %d", words, got.status, got.body, took, want)
+			}
+		})
+	}
+}
+
 // TestWholeWindows: the report's share of whole windows, for a caller that uses a limit fully.
 func TestWholeWindows(t *testing.T) {
 	t.Parallel()
@@ -402,6 +417,17 @@ func TestLedgerIsBounded(t *testing.T) {
 	})
 }
 
+// TestLedgerKeepsNoLongNames: a client cannot fill the ledger with a path or a model.
+func TestLedgerKeepsNoLongNames(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, nil)
+	long := strings.Repeat("x", 10_000)
+	post(t, s, "/generic/"+long, `{"model":"`+long+`"}`)
+	if c := last(t, s); len(c.Path) != 200 || len(c.Model) != 200 {
+		t.Errorf("a path of %d bytes and a model of %d are kept", len(c.Path), len(c.Model))
+	}
+}
+
 // TestResetWhileRunning: a call that began before a reset does not count after it.
 func TestResetWhileRunning(t *testing.T) {
 	t.Parallel()
@@ -433,6 +459,27 @@ func TestManyModels(t *testing.T) {
 		}
 		if n := s.Counters(); n > 5000 {
 			t.Errorf("%d counters are kept", n)
+		}
+	})
+}
+
+// TestCounterOfARunningCall: a counter is kept while a call runs that may count more, even if it
+// counts nothing at the moment.
+func TestCounterOfARunningCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, &simulator.Options{Quotas: quota(simulator.Generic, perMinute(simulator.OutputTokens, 1))})
+		var running sync.WaitGroup
+		running.Go(func() {
+			post(t, s, "/generic/m", `{"stream":true,"prompt":"simulate: output=2 size=1 chunk=5m"}`)
+		})
+		time.Sleep(2 * time.Minute)
+		for i := range 5000 { // the counters that count nothing are removed meanwhile
+			post(t, s, fmt.Sprintf("/generic/m%d", i), `{}`)
+		}
+		running.Wait()
+		if got := post(t, s, "/generic/m", `{}`); got.status != 429 {
+			t.Errorf("just after the second token of the stream: got %d, want 429", got.status)
 		}
 	})
 }

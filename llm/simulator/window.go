@@ -191,7 +191,7 @@ func (b *bucket) scaled(units int64) *big.Int {
 // used rounds up: a unit counts until all of it has drained.
 func (b *bucket) used(now time.Time) int64 {
 	b.drain(now)
-	return ceilDiv(b.level, big.NewInt(int64(b.limit.Period)))
+	return ceilDiv(b.level, big.NewInt(int64(b.limit.Period))).Int64()
 }
 
 func (b *bucket) add(now time.Time, units int64) *entry {
@@ -222,7 +222,8 @@ func (b *bucket) empty(now time.Time) time.Time {
 	return b.drained(now, new(big.Int))
 }
 
-// drained returns when the level will be at most target, or the zero time for never.
+// drained returns when the level will be at most target, or the zero time for never, which is also
+// what takes longer than a duration can be.
 func (b *bucket) drained(now time.Time, target *big.Int) time.Time {
 	over := new(big.Int).Sub(b.level, target)
 	switch {
@@ -231,14 +232,18 @@ func (b *bucket) drained(now time.Time, target *big.Int) time.Time {
 	case b.limit.Amount == 0:
 		return time.Time{}
 	}
-	return now.Add(time.Duration(ceilDiv(over, big.NewInt(b.limit.Amount))))
+	wait := ceilDiv(over, big.NewInt(b.limit.Amount))
+	if !wait.IsInt64() { // 292 years
+		return time.Time{}
+	}
+	return now.Add(time.Duration(wait.Int64()))
 }
 
 // ceilDiv divides what is not negative, and rounds up.
-func ceilDiv(a, b *big.Int) int64 {
+func ceilDiv(a, b *big.Int) *big.Int {
 	q, r := new(big.Int).QuoRem(a, b, new(big.Int))
 	if r.Sign() > 0 {
 		q.Add(q, big.NewInt(1))
 	}
-	return q.Int64()
+	return q
 }

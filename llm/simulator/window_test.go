@@ -156,6 +156,29 @@ func TestReduce(t *testing.T) {
 	})
 }
 
+// TestLongDrain: a bucket that takes longer to drain than a duration can be never drains.
+func TestLongDrain(t *testing.T) {
+	t.Parallel()
+	b := newCounter(Limit{Window: Bucket, Period: time.Minute, Amount: 1, Burst: MaxAmount}, time.UTC)
+	b.add(begin, MaxAmount)
+	if at, empty := b.fits(begin, 1), b.empty(begin); !at.Equal(begin.Add(time.Minute)) || !empty.IsZero() {
+		t.Errorf("one unit fits at %v, and it is empty at %v", at, empty)
+	}
+}
+
+// TestManySmallWindows: windows of a nanosecond are not counted one by one.
+func TestManySmallWindows(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	for _, w := range []Window{Rolling, Aligned} {
+		l := Limit{Window: w, Period: 1, Amount: 1}
+		f := counted{limit: l, zone: time.UTC, uses: []use{{begin, 1}, {begin.Add(year), 1}}}
+		if r := f.report(begin.Add(2 * year)); r.Windows != int64(2*year) || r.WorstAligned != 1 || r.Used != 2 {
+			t.Errorf("%s: the report says %+v", w, r)
+		}
+	}
+}
+
 // TestDaysInSpringAndAutumn: the ends of the days around both changes of the clocks, in a zone
 // whose clocks change by night, and in one where they change at midnight.
 func TestDaysInSpringAndAutumn(t *testing.T) {

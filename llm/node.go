@@ -1,0 +1,94 @@
+package llm
+
+import (
+	"bytes"
+	"strings"
+)
+
+// role is what a value means to whoever reads it. Each reader has its own roles; 0 means nothing.
+type role uint8
+
+// node is a position in a document that matters: what is there, and which positions below it
+// matter. Whatever is not mentioned has the role rest of the closest node above it.
+type node struct {
+	role role
+	rest role
+	keys map[string]int // index in kids, by key
+	kids []*node
+	each *node // the elements of an array
+}
+
+// at returns the node at a path, and makes it if there is none. "*" stands for every element of an
+// array. A node has at most 64 keys: see frame.seen.
+func (n *node) at(path ...string) *node {
+	for _, key := range path {
+		if key == "*" {
+			if n.each == nil {
+				n.each = &node{rest: n.rest}
+			}
+			n = n.each
+			continue
+		}
+		i, ok := n.keys[key]
+		if !ok {
+			if n.keys == nil {
+				n.keys = map[string]int{}
+			}
+			i = len(n.kids)
+			n.keys[key] = i
+			if alias := snake(key); alias != key {
+				n.keys[alias] = i
+			}
+			n.kids = append(n.kids, &node{rest: n.rest})
+		}
+		n = n.kids[i]
+	}
+	return n
+}
+
+// snake returns the original name of a field of a Protocol Buffers message: its JSON form accepts
+// both (protobuf.dev, ProtoJSON format), so generation_config is generationConfig.
+func snake(key string) string {
+	var out []byte
+	for _, c := range []byte(key) {
+		if 'A' <= c && c <= 'Z' {
+			out = append(out, '_', c-'A'+'a')
+			continue
+		}
+		out = append(out, c)
+	}
+	return string(out)
+}
+
+// subtree says what a node and everything below it is, and returns it.
+func (n *node) subtree(rest role, path ...string) *node {
+	for i := range path {
+		n = n.at(path[i])
+		n.rest = rest
+		if n.role == 0 {
+			n.role = rest
+		}
+	}
+	return n
+}
+
+// set says what a node is, and that nothing below it counts unless it is mentioned.
+func (n *node) set(r role) *node {
+	n.role, n.rest = r, reqSkip
+	return n
+}
+
+// open reports whether the keys of the object at n are a part of the prompt, as those of a tool's
+// parameters are.
+func (n *node) open() bool { return n.role == reqTool || n.role == reqSchema }
+
+// resembles reports whether a key that is not known is one in small letters, which a server that
+// is written in Go may take for it.
+func (n *node) resembles(key []byte) bool {
+	small := func(r rune) bool { return r >= 'a' && r <= 'z' || r == '_' }
+	if bytes.IndexFunc(key, func(r rune) bool { return !small(r) }) < 0 {
+		return false
+	}
+	_, ok := n.keys[strings.ToLower(strings.ToUpper(string(key)))] // ſ is a small S, and K a capital k
+	return ok
+}
