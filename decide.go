@@ -11,15 +11,16 @@ import (
 
 // This file is where decisions are made. Stores reach its functions through package answer.
 var _ = func() struct{} {
-	bridge.LimitSpec, bridge.Specs = Limit.spec, (*Plan).specsFor
+	bridge.LimitSpec, bridge.Specs, bridge.Variant = Limit.spec, (*Plan).specsFor, (*Plan).variant
 	bridge.Decide, bridge.NewDecision, bridge.NewPlain = decide, newDecision, newPlain
 	bridge.Describe, bridge.TakeLocal = describe, takeLocal
 	return struct{}{}
 }()
 
 // decide decides a checked take over the records of its buckets, in the order of t.Buckets. exact
-// says that a rolling limit without a precision is exact. now is in Unix microseconds.
-func decide(t *Take, fingerprint uint64, recs []*record.Record, exact bool, now int64) Decision {
+// says that a rolling limit without a precision is exact. It is granted for no instant before from.
+// Both are in Unix microseconds.
+func decide(t *Take, fingerprint uint64, recs []*record.Record, exact bool, from, now int64) Decision {
 	var one [1]record.Ask
 	asks := one[:]
 	if len(recs) > 1 {
@@ -27,7 +28,7 @@ func decide(t *Take, fingerprint uint64, recs []*record.Record, exact bool, now 
 	}
 	fill(asks, t.Buckets, recs, exact)
 	rt := record.Take{
-		ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), Lease: t.Lease,
+		ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), From: from, Lease: t.Lease,
 		Given: t.Given, Priority: t.Priority,
 	}
 	if t.ID != "" {

@@ -133,6 +133,23 @@ func (p *Plan) specsFor(exact bool) []record.Spec {
 	return p.specs
 }
 
+// variant returns the plan for a store whose clock may be ahead of the instant that it says by blur
+// µs. With atOnce no unit waits for a settlement to count.
+func (p *Plan) variant(blur int64, atOnce bool) *Plan {
+	b := *p
+	b.specs, b.exact = slices.Clone(p.specs), slices.Clone(p.exact)
+	for _, specs := range [][]record.Spec{b.specs, b.exact} {
+		for i := range specs {
+			s := &specs[i]
+			s.Blur = blur
+			if atOnce && s.ChargeEnd {
+				s.ChargeEnd, s.Margin = false, 0
+			}
+		}
+	}
+	return &b
+}
+
 // Amounts resolves costs to one number per limit. A unit that is not named costs 0, requests 1.
 //
 // It reports a unit that no limit of the policy has ([ErrUnknownUnit]) and a number out of bounds

@@ -180,7 +180,8 @@ func ended(ctx context.Context, last *Decision) error {
 		return ctx.Err()
 	}
 	e := &deadlineError{text: "it has passed"}
-	if cause := context.Cause(ctx); errors.Is(cause, ErrDeadline) {
+	// A cause that is ErrDeadline itself has nothing to add.
+	if cause := context.Cause(ctx); errors.Is(cause, ErrDeadline) && cause.Error() != ErrDeadline.Error() {
 		e.text = strings.TrimPrefix(cause.Error(), ErrDeadline.Error()+": ")
 	}
 	if last != nil && last.Buckets() > 0 && !last.Allowed {

@@ -125,6 +125,26 @@ func TestDeadlineLaterOutOfReach(t *testing.T) {
 	})
 }
 
+// TestDeadlineIsNamedOnce: the message does not say the same twice if the context's cause is
+// ErrDeadline itself. req: B1, C7
+func TestDeadlineIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := local(t, policy(rolling(10, time.Minute)))
+		if _, err := l.Reserve(t.Context(), "k", time.Hour, drawgate.Cost{N: 10}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, drawgate.ErrDeadline)
+		defer cancel()
+		<-ctx.Done()
+		_, err := l.Wait(ctx, "k")
+		wantErr(t, err, drawgate.ErrDeadline)
+		if want := "drawgate: the deadline cannot be met: it has passed"; err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
+}
+
 // TestNewFrontIsUnknown: while the next one asks, nobody is told what was true of the one before.
 // req: B1
 func TestNewFrontIsUnknown(t *testing.T) {

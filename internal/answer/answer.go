@@ -27,7 +27,8 @@ type Opener interface {
 var (
 	limitSpec   = bridge.LimitSpec.(func(drawgate.Limit) (record.Spec, error))
 	specs       = bridge.Specs.(func(*drawgate.Plan, bool) []record.Spec)
-	decide      = bridge.Decide.(func(*drawgate.Take, uint64, []*record.Record, bool, int64) drawgate.Decision)
+	variant     = bridge.Variant.(func(*drawgate.Plan, int64, bool) *drawgate.Plan)
+	decide      = bridge.Decide.(func(*drawgate.Take, uint64, []*record.Record, bool, int64, int64) drawgate.Decision)
 	newDecision = bridge.NewDecision.(func(*drawgate.Take, record.Verdict, []record.Ask) drawgate.Decision)
 	newPlain    = bridge.NewPlain.(func(*drawgate.Take, record.Verdict, [record.MaxLimits]record.Result) drawgate.Decision)
 	describe    = bridge.Describe.(func(*drawgate.BucketCost, *record.Record, int8, bool, int64) drawgate.Status)
@@ -41,6 +42,19 @@ func LimitSpec(l drawgate.Limit) (record.Spec, error) { return limitSpec(l) }
 // that a rolling limit without a precision is exact. They must not be changed.
 func Specs(p *drawgate.Plan, exact bool) []record.Spec { return specs(p, exact) }
 
+// Variant returns a plan of the same limits for a store whose clock may be ahead of the instant
+// that it says by blur µs: units count that much longer. With atOnce the units of a take count from
+// its start even if it is held, as those of a plain take do.
+func Variant(p *drawgate.Plan, blur int64, atOnce bool) *drawgate.Plan {
+	return variant(p, blur, atOnce)
+}
+
+// DecidePart is Decide for a part of a take whose whole content has this fingerprint, and which is
+// granted for no instant before from.
+func DecidePart(t *drawgate.Take, content uint64, recs []*record.Record, exact bool, from, now int64) drawgate.Decision {
+	return decide(t, content, recs, exact, from, now)
+}
+
 // Decide decides one take, which [Check] finds right, over the records of its buckets, in the order
 // of t.Buckets.
 func Decide(t *drawgate.Take, recs []*record.Record, exact bool, now int64) drawgate.Decision {
@@ -48,7 +62,7 @@ func Decide(t *drawgate.Take, recs []*record.Record, exact bool, now int64) draw
 	if t.ID != "" {
 		content = Fingerprint(t)
 	}
-	return decide(t, content, recs, exact, now)
+	return decide(t, content, recs, exact, 0, now)
 }
 
 // New makes a decision of what was decided elsewhere. Of asks, Out and Granted are used.

@@ -11,7 +11,8 @@ package bridge
 var (
 	LimitSpec   any // func(drawgate.Limit) (record.Spec, error)
 	Specs       any // func(*drawgate.Plan, bool) []record.Spec
-	Decide      any // func(*drawgate.Take, uint64, []*record.Record, bool, int64) drawgate.Decision
+	Variant     any // func(*drawgate.Plan, int64, bool) *drawgate.Plan
+	Decide      any // func(*drawgate.Take, uint64, []*record.Record, bool, int64, int64) drawgate.Decision
 	NewDecision any // func(*drawgate.Take, record.Verdict, []record.Ask) drawgate.Decision
 	NewPlain    any // func(*drawgate.Take, record.Verdict, [record.MaxLimits]record.Result) drawgate.Decision
 	Describe    any // func(*drawgate.BucketCost, *record.Record, int8, bool, int64) drawgate.Status

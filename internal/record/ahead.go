@@ -1,17 +1,17 @@
 package record
 
 // start returns the instant from which the units of a take count: now if it fits, and otherwise the
-// first instant at which it fits if nothing else happens until then, at most t.Ahead later. Holds
-// are assumed never to end, because they may be renewed.
+// first instant at which it fits if nothing else happens until then, at most t.Ahead later; in any
+// case t.From or later. Holds are assumed never to end, because they may be renewed.
 func start(asks []Ask, t *Take, now int64) (at int64, ok bool) {
-	if fits(asks, t, now) {
+	if t.From <= now && fits(asks, t, now) {
 		return now, true
 	}
 	if t.Ahead <= 0 || t.Lease {
 		return 0, false
 	}
 	latest := addSat(now, t.Ahead)
-	for at = now; at <= latest; {
+	for at = max(now, t.From); at <= latest; {
 		next := earliest(asks, t, now, at)
 		if next == at {
 			for i := range asks {
@@ -75,12 +75,12 @@ func (st *State) fitsFrom(s *Spec, now, at, n int64, priority int8) int64 {
 // fitsInWindow is fitsFrom for a calendar limit: it looks at the open window and the following one,
 // because units are charged no further ahead.
 func (st *State) fitsInWindow(s *Spec, at, room int64) int64 {
-	if at < st.End && st.Used <= room && (at+s.Margin < st.End || st.Next <= room) {
+	if at < st.End && st.Used <= room && (at+s.reach() < st.End || st.Next <= room) {
 		return at
 	}
 	at = max(at, st.End)
 	_, end := s.Rule.Window(st.End)
-	if st.Next > room || at+s.Margin >= end {
+	if st.Next > room || at+s.reach() >= end {
 		return Never
 	}
 	return at
@@ -95,6 +95,7 @@ func (st *State) enterAhead(s *Spec, now, at, n int64) (ref int64, both bool) {
 	case st.Kind == Bucket:
 		// The present level drains until then, and the new units follow it: so all of them are
 		// there at that instant.
+		at += s.Blur
 		st.Used = min(addSat(max(st.Used, mulCap(at-now, s.Drain)), mulCap(n, st.Scale)), maxUsed)
 		st.Ahead = max(st.Ahead, at)
 		return at, false

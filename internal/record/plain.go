@@ -96,7 +96,7 @@ func refuse(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out [
 				}
 				continue
 			}
-		} else if s.Kind == Calendar && now+s.Margin < st.End && st.Held == 0 && (k == 0 || addSat(st.Used, k) <= eff) {
+		} else if s.Kind == Calendar && now+s.reach() < st.End && st.Held == 0 && (k == 0 || addSat(st.Used, k) <= eff) {
 			out[i] = Result{Remaining: max(0, eff-st.Used), ResetAt: st.End}
 			continue
 		}

@@ -24,8 +24,8 @@ func (r *Record) Refusal(specs []Spec, n *Amounts, priority int8, at, after int6
 		switch {
 		case s.Kind == Rolling && st.Entries.n != 0 && st.Entries.last.N != 0:
 			until = min(until, st.Entries.due+s.Window)
-		case s.Kind == Calendar && at < st.End-s.Margin:
-			until = min(until, st.End-s.Margin)
+		case s.Kind == Calendar && at < st.End-s.reach():
+			until = min(until, st.End-s.reach())
 		case s.Kind == Calendar:
 			until = min(until, st.End)
 		default:

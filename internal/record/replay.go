@@ -149,7 +149,7 @@ func (a *Ask) takeAgain(id string, now int64) {
 		}
 		p.Ref, p.Both = st.enter(s, now, s.lateness(), p.N)
 		st.Loose = min(addSat(st.Loose, p.N), maxUsed)
-		o.Margin = min(o.Margin, s.lateness())
+		o.Margin = min(o.Margin, s.way())
 	}
 	a.Rec.touch(id)
 }

@@ -40,7 +40,7 @@ func (r *Record) begin(specs []Spec) {
 			r.run.until = min(r.run.until, e.First+s.Join-s.lateness(), st.Entries.due+s.Window)
 		case s.Kind == Calendar:
 			c.at = st.End
-			r.run.until = min(r.run.until, st.End-s.Margin)
+			r.run.until = min(r.run.until, st.End-s.reach())
 		}
 	}
 	if r.Last < r.run.until {

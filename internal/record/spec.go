@@ -38,6 +38,7 @@ type Spec struct {
 	Join      int64             // rolling, µs: how far after an entry's first take another may join it; 0 never
 	Rule      calendar.Rule     // calendar
 	Margin    int64             // µs between the decision and the latest instant at which the unit may arrive
+	Blur      int64             // µs by which the store's clock may be ahead of the instant that it says: units count that much longer
 	Effective [Priorities]int64 // the most that a take of each priority may bring use to; bucket: of the burst
 	Rate      int64             // bucket: units drained per Window
 	Scale     int64             // bucket: State.Used counts 1/Scale units
@@ -47,14 +48,21 @@ type Spec struct {
 // Fits reports whether n units could ever be granted at this priority.
 func (s *Spec) Fits(n int64, priority int8) bool { return n <= s.Effective[priority] }
 
-// lateness is how long after their decision, or after the end of their hold, units may still
-// arrive. Units that are charged at the end have arrived by then.
-func (s *Spec) lateness() int64 {
+// way is how long after their decision units may still arrive. Units that are charged at the end
+// have arrived by then.
+func (s *Spec) way() int64 {
 	if s.ChargeEnd {
 		return 0
 	}
 	return s.Margin
 }
+
+// lateness is how long after the instant of their decision, or after the end of their hold, units
+// may still arrive.
+func (s *Spec) lateness() int64 { return s.way() + s.Blur }
+
+// reach is how far a take may reach into the window after the open one.
+func (s *Spec) reach() int64 { return s.Margin + s.Blur }
 
 // BucketScale returns the scale and the drain per µs that count rate units per window µs without
 // fractions.

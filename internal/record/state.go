@@ -152,7 +152,7 @@ func (st *State) excess(s *Spec, now, n int64, priority int8) int64 {
 		return max(0, addSat(st.Used, mulSat(addSat(st.Held, n), s.Scale))-eff*s.Scale)
 	}
 	over := addSat(addSat(st.Used, st.Held), n) - eff
-	if s.Kind == Calendar && now+s.Margin >= st.End {
+	if s.Kind == Calendar && now+s.reach() >= st.End {
 		over = max(over, addSat(addSat(st.Next, st.Held), n)-eff)
 	}
 	return max(0, over)
@@ -165,7 +165,7 @@ func (st *State) room(s *Spec, now int64, priority int8) int64 {
 		return max(0, (eff*s.Scale-st.Used)/s.Scale-st.Held)
 	}
 	used := st.Used
-	if s.Kind == Calendar && now+s.Margin >= st.End {
+	if s.Kind == Calendar && now+s.reach() >= st.End {
 		used = max(used, st.Next)
 	}
 	return max(0, eff-addSat(used, st.Held))
@@ -180,6 +180,10 @@ func (st *State) enter(s *Spec, at, margin, n int64) (ref int64, both bool) {
 	n = min(n, maxUsed) // an entry keeps no more
 	switch st.Kind {
 	case Bucket:
+		if s != nil && s.Blur > 0 { // the units may only come then, and what is there drains until then
+			st.Used = max(st.Used, mulCap(s.Blur, st.Rate/(st.Window/st.Scale)))
+			st.Ahead = max(st.Ahead, at+s.Blur)
+		}
 		st.Used = min(addSat(st.Used, mulCap(n, st.Scale)), maxUsed)
 		return at, false
 	case Rolling:

@@ -26,6 +26,7 @@ type Take struct {
 	Hold        int64  // µs; 0 for a plain take
 	NotAfter    int64  // a take with an ID opens nothing later than this, see [Latest]; 0: no bound
 	Ahead       int64  // µs: it may be granted for a later instant, at most this far ahead
+	From        int64  // it is granted for no earlier instant; 0: none
 	Given       bool   // it was allowed before, elsewhere: a pause does not refuse it
 	Lease       bool
 	Priority    int8
@@ -181,7 +182,7 @@ func (a *Ask) charge(t *Take, v *Verdict) {
 			st.Held = min(addSat(st.Held, n), maxUsed)
 		} else {
 			p.Ref, p.Both = st.enterAhead(s, v.Now, v.Start, n)
-			margin = min(margin, s.lateness())
+			margin = min(margin, s.way())
 			if end != 0 {
 				st.Loose = min(addSat(st.Loose, n), maxUsed)
 			}
