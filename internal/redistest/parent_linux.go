@@ -2,5 +2,5 @@ package redistest
 
 import "syscall"
 
-// dieWithParent makes sure that a killed test binary leaves no process behind.
-func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+// DieWithParent makes sure that a killed test binary leaves no process behind.
+func DieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

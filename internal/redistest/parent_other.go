@@ -4,4 +4,4 @@ package redistest
 
 import "syscall"
 
-func dieWithParent() *syscall.SysProcAttr { return nil }
+func DieWithParent() *syscall.SysProcAttr { return nil }

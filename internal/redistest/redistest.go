@@ -81,7 +81,7 @@ func (s *Server) start() error {
 	s.out = &output{ready: make(chan struct{})}
 	s.cmd = exec.Command(program, args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
-	s.cmd.SysProcAttr = dieWithParent()
+	s.cmd.SysProcAttr = DieWithParent()
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func (s *Store) deliver() (failed bool) {
 	for _, err := range rep.Refused {
 		s.news.refused(err)
 	}
-	if rep.Fault != nil {
+	if rep.Fault != nil && !isOutage(rep.Fault) { // an outage was reported by the attempt
 		se := asStoreError("charge", rep.Fault)
 		s.news.failed(&BackendError{Op: "charge", Err: se, Fault: se.Fault})
 	}

@@ -51,6 +51,35 @@ func (e *events) observer() *guard.Observer {
 	}
 }
 
+// TestAFailedDeliveryIsOneError: also if the store fails each item of it instead of the call.
+//
+// req: A10, E7
+func TestAFailedDeliveryIsOneError(t *testing.T) {
+	t.Parallel()
+	e := &events{}
+	opts := full(1)
+	opts.Observer = e.observer()
+	bubble(t, opts, func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, 0, rolling(100, time.Hour))
+		store.mu.Lock()
+		store.blocked = func(drawgate.BucketCost) error {
+			return &drawgate.StoreError{Store: "faulty", Op: "take", Err: errRefused, Fault: drawgate.FaultTransient}
+		}
+		store.mu.Unlock()
+		take(t, g, plan, "k", 1)
+		time.Sleep(10 * time.Second) // deliveries fail until the breaker opens
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		want := []string{"error take transient", "fallback transient", "error charge transient", "error charge transient", "opened transient"}
+		if len(e.all) > 2 && e.all[2] == want[1] { // as in TestEvents
+			e.all[1], e.all[2] = e.all[2], e.all[1]
+		}
+		if len(e.all) < len(want) || !slices.Equal(e.all[:len(want)], want) {
+			t.Errorf("events\n%s\nwant\n%s", strings.Join(e.all, "\n"), strings.Join(want, "\n"))
+		}
+	})
+}
+
 // TestEvents: an outage is reported in order, each thing once.
 //
 // req: A10, D10, E7

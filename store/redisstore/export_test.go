@@ -6,6 +6,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/storekey"
 )
 
 // NewWithClock returns a store whose script takes the time in Unix µs from clock instead of the
@@ -23,7 +24,7 @@ func NewWithClock(client rueidis.Client, opts *Options, clock func() int64) *Sto
 
 // KeyOf returns the server's key of a bucket.
 func KeyOf(prefix string, k drawgate.Key) string {
-	key, _ := bucketKey(prefix, k)
+	key, _ := storekey.Format(prefix, k)
 	return key
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"strings"
 
 	"github.com/redis/rueidis"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/storekey"
 )
 
 // Reset implements [drawgate.Resetter].
@@ -22,7 +24,7 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 		keys = keys[len(page):]
 		names := make([]string, len(page))
 		for i, k := range page {
-			names[i], _ = bucketKey(s.prefix, k)
+			names[i], _ = storekey.Format(s.prefix, k)
 		}
 		if err := c.Do(ctx, c.B().Unlink().Key(names...).Build()).Error(); err != nil {
 			return failure("reset", err, names)
@@ -111,8 +113,8 @@ func (s *Store) inUse(ctx context.Context, c rueidis.Client, names []string) (ke
 		if st.idle(now) {
 			continue
 		}
-		k, err := parseKey(s.prefix, name, got[1])
-		if errors.Is(err, errKey) {
+		k, err := storekey.Parse(s.prefix, name, got[1])
+		if errors.Is(err, storekey.ErrKey) {
 			continue
 		}
 		if err != nil {
@@ -134,4 +136,16 @@ func (st *stored) idle(now int64) bool {
 		held = held || st.rec.Limits[i].Held > 0 // its hold has ended, but is not recorded as ended yet
 	}
 	return !held && st.rec.Until() <= max(now, st.rec.Last)
+}
+
+// pattern returns a SCAN pattern for the keys of a policy.
+func pattern(prefix, tenant, policy string) string {
+	var b strings.Builder
+	for i := range len(prefix) {
+		if strings.IndexByte(`*?[]\`, prefix[i]) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(prefix[i])
+	}
+	return b.String() + storekey.Start("", tenant, policy) + "*"
 }

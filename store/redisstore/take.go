@@ -14,6 +14,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/internal/storekey"
 )
 
 // request is one element of a batch in progress.
@@ -233,7 +234,7 @@ func (r *request) name(prefix string) error {
 		r.keys = make([]string, len(r.buckets))
 	}
 	for i := range r.buckets {
-		key, raw := bucketKey(prefix, r.buckets[i].Key)
+		key, raw := storekey.Format(prefix, r.buckets[i].Key)
 		r.keys[i] = key
 		if slices.Contains(r.keys[:i], key) {
 			return fmt.Errorf("%w: the same bucket is named twice", drawgate.ErrInvalid)
@@ -259,7 +260,7 @@ func (s *Store) fill(r *request) {
 	for i := range r.buckets {
 		raw := ""
 		if r.op != opGCRA && r.op != opHot {
-			_, raw = bucketKey("", r.buckets[i].Key)
+			_, raw = storekey.Format("", r.buckets[i].Key)
 		}
 		args = append(args, string(appendRequest(space[:0], &r.buckets[i], r.priority, raw, about, r.times)))
 		if i == 0 && r.op != opGCRA && r.op != opHot {

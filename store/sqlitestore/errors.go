@@ -79,6 +79,14 @@ func explain(err error) error {
 	return err
 }
 
+// explainOpen is explain for a file that is being opened: SQLite's errors do not name it.
+func explainOpen(path string, err error) error {
+	if code(err) == 0 {
+		return explain(err)
+	}
+	return fmt.Errorf("%s: %w", path, explain(err))
+}
+
 func storeError(op string, err error) error {
 	return &drawgate.StoreError{Store: "sqlite", Op: op, Err: err, Fault: faultOf(err)}
 }

@@ -45,12 +45,12 @@ func prepare(path string, o *Options) (*file, *conn, error) {
 	}
 	c, err := dial(found, "rw")
 	if err != nil {
-		return nil, nil, explain(err)
+		return nil, nil, explainOpen(found, err)
 	}
 	f, err := vet(found, c, o)
 	if err != nil {
 		c.leave(found)
-		return nil, nil, explain(err)
+		return nil, nil, explainOpen(found, err)
 	}
 	return f, c, nil
 }
@@ -128,7 +128,7 @@ func create(path string, o *Options) error {
 	defer dropFiles(temp)
 	c, err := dialNew(temp, private)
 	if err != nil {
-		return explain(err)
+		return fmt.Errorf("%s cannot be made: check that its directory can be written: %w", path, explain(err))
 	}
 	_, err = ready(c, o)
 	if err == nil {

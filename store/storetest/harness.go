@@ -41,6 +41,10 @@ type Harness struct {
 	// look at all of them at each step.
 	Slow bool
 
+	// Brief leaves out the cases that ask a store hundreds of times, one call after the other: for
+	// a second server of a store whose calls take milliseconds. Another test runs them.
+	Brief bool
+
 	// Keeps says that the store remembers every take and settlement, including refusals, as a model
 	// does and a store need not. In [Scripts] between two such stores, the versions of a policy
 	// alternate freely.

@@ -1,11 +1,10 @@
-package redisstore
+package storekey
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/record"
 )
 
 // req: E4
@@ -22,7 +21,7 @@ func TestKeysAreReadable(t *testing.T) {
 		{drawgate.Key{Policy: "p", Name: "*?[]\\"}, "rl::p:%2A%3F%5B%5D%5C"},
 		{drawgate.Key{Policy: "p", Name: long}, "rl::p:%~PxUeQZ2NjabISX68mlz-5OAa_CnG2lI4iCfRpPLrYUM"},
 	} {
-		got, raw := bucketKey("rl", c.key)
+		got, raw := Format("rl", c.key)
 		if c.key.Name == long {
 			if len(got) != len(c.want) || raw == "" {
 				t.Errorf("a long name gives %q, stored %q", got, raw)
@@ -33,7 +32,7 @@ func TestKeysAreReadable(t *testing.T) {
 		if len(got) > 200 {
 			t.Errorf("%q has %d bytes", got, len(got))
 		}
-		if back, err := parseKey("rl", got, raw); err != nil || back != c.key {
+		if back, err := Parse("rl", got, raw); err != nil || back != c.key {
 			t.Errorf("%q is read as %+v, %v", got, back, err)
 		}
 	}
@@ -51,12 +50,12 @@ func TestKeysDoNotCollide(t *testing.T) {
 		for _, policy := range parts {
 			for _, name := range parts {
 				k := drawgate.Key{Tenant: tenant, Policy: policy, Name: name}
-				key, raw := bucketKey("drawgate", k)
+				key, raw := Format("drawgate", k)
 				if other, ok := seen[key]; ok {
 					t.Fatalf("%+v and %+v are both %q", k, other, key)
 				}
 				seen[key] = k
-				if back, err := parseKey("drawgate", key, raw); err != nil || back != k {
+				if back, err := Parse("drawgate", key, raw); err != nil || back != k {
 					t.Fatalf("%q is read as %+v, %v; want %+v", key, back, err, k)
 				}
 			}
@@ -70,12 +69,12 @@ func FuzzKeys(f *testing.F) {
 	f.Add("%~x", strings.Repeat("%", 30), "\x00\xff", "{t}", "*", strings.Repeat("é", 60))
 	f.Fuzz(func(t *testing.T, t1, p1, n1, t2, p2, n2 string) {
 		a, b := drawgate.Key{Tenant: t1, Policy: p1, Name: n1}, drawgate.Key{Tenant: t2, Policy: p2, Name: n2}
-		ka, ra := bucketKey("x", a)
-		kb, _ := bucketKey("x", b)
+		ka, ra := Format("x", a)
+		kb, _ := Format("x", b)
 		if (ka == kb) != (a == b) {
 			t.Fatalf("%+v is %q, %+v is %q", a, ka, b, kb)
 		}
-		if back, err := parseKey("x", ka, ra); err != nil || back != a {
+		if back, err := Parse("x", ka, ra); err != nil || back != a {
 			t.Fatalf("%q is read as %+v, %v; want %+v", ka, back, err, a)
 		}
 		if len(ka) > 200 || strings.ContainsAny(ka, "{}*?[]\\ \x00\n") {
@@ -84,29 +83,15 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// FuzzParseKey reads what other programs may have left behind.
-func FuzzParseKey(f *testing.F) {
+// FuzzParse reads what other programs may have left behind.
+func FuzzParse(f *testing.F) {
 	f.Add("x:a:b:c", "")
 	f.Add("x:%~a:b:%C3", "\x01a\x01b\x01c")
 	f.Fuzz(func(t *testing.T, key, raw string) {
-		if k, err := parseKey("x", key, raw); err == nil {
-			if again, _ := bucketKey("x", k); raw != "" && again != key {
+		if k, err := Parse("x", key, raw); err == nil {
+			if again, _ := Format("x", k); raw != "" && again != key {
 				t.Fatalf("%q with %q is %+v, which is %q", key, raw, k, again)
 			}
-		}
-	})
-}
-
-// FuzzHeader reads headers and lists of what is held that are damaged.
-func FuzzHeader(f *testing.F) {
-	f.Add([]byte{1, 0})
-	f.Add(append([]byte{1, 0}, make([]byte, 16+9+32)...))
-	f.Fuzz(func(_ *testing.T, b []byte) {
-		if st, err := readHeader(string(b)); err == nil {
-			st.complete(nil)
-			st.idle(0)
-			half := len(b) / 2
-			_ = st.readHeld([]string{string(b[:half]), string(b[half:])}, []record.Spec{{ID: 1}})
 		}
 	})
 }

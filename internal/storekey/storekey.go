@@ -1,4 +1,11 @@
-package redisstore
+// Package storekey gives each [drawgate.Key] a readable name of its own in a store that others use,
+// too.
+//
+// A name is prefix:tenant:policy:name. Any character in a part that we, Redis SCAN's patterns or a
+// cluster's hash tags could misread is percent-escaped. A part that is too long is replaced by "%~"
+// and its SHA-256, which no escaped part starts with; the parts are then also stored in the bucket,
+// so that it can be listed.
+package storekey
 
 import (
 	"crypto/sha256"
@@ -10,11 +17,6 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// A key is prefix:tenant:policy:name. Any character in a part that we, SCAN's patterns or a
-// cluster's hash tags could misread is percent-escaped. A part that is too long is replaced by "%~"
-// and its SHA-256, which no escaped part starts with; the parts are then also stored in the bucket,
-// so that it can be listed.
-
 // The longest parts that are written in full, in escaped bytes: with the default prefix a key has
 // at most 200.
 const (
@@ -22,9 +24,9 @@ const (
 	longestPart = 40
 )
 
-// bucketKey returns a bucket's key, and what to store in the bucket so that its parts can be found
+// Format returns a bucket's key, and what to store in the bucket so that its parts can be found
 // again ("" if the key has them).
-func bucketKey(prefix string, k drawgate.Key) (key, raw string) {
+func Format(prefix string, k drawgate.Key) (key, raw string) {
 	buf := make([]byte, 0, 64)
 	buf = append(buf, prefix...)
 	whole := true
@@ -41,6 +43,15 @@ func bucketKey(prefix string, k drawgate.Key) (key, raw string) {
 		raw = packKey(k)
 	}
 	return string(buf), raw
+}
+
+// Start returns what the names of a policy's buckets start with.
+func Start(prefix, tenant, policy string) string {
+	buf := []byte(prefix)
+	for _, part := range [...]string{tenant, policy} {
+		buf, _ = appendPart(append(buf, ':'), part, longestPart)
+	}
+	return string(append(buf, ':'))
 }
 
 // appendPart appends an escaped part. It reports whether the part was short enough to be written in
@@ -68,19 +79,20 @@ func plain(c byte) bool {
 	return c > ' ' && c < 0x7f && c != ':' && c != '%' && c != '{' && c != '}' && c != '*' && c != '?' && c != '[' && c != ']' && c != '\\'
 }
 
-var errKey = errors.New("not a key of this store")
+// ErrKey is the error for a name that Format did not make.
+var ErrKey = errors.New("not a key of this store")
 
-// parseKey is the inverse of bucketKey. raw is what was stored in the bucket.
-func parseKey(prefix, key, raw string) (k drawgate.Key, err error) {
+// Parse is the inverse of Format. raw is what was stored in the bucket.
+func Parse(prefix, key, raw string) (k drawgate.Key, err error) {
 	rest, ok := strings.CutPrefix(key, prefix+":")
 	parts := strings.Split(rest, ":")
 	if !ok || len(parts) != 3 {
-		return k, errKey
+		return k, ErrKey
 	}
 	if raw != "" {
 		k, err = unpackKey(raw)
-		if again, _ := bucketKey(prefix, k); err == nil && again != key {
-			err = errKey
+		if again, _ := Format(prefix, k); err == nil && again != key {
+			err = ErrKey
 		}
 		return k, err
 	}
@@ -103,11 +115,11 @@ func unescape(part string) (string, error) {
 			continue
 		}
 		if i+2 >= len(part) {
-			return "", errKey
+			return "", ErrKey
 		}
 		hi, lo := strings.IndexByte("0123456789ABCDEF", part[i+1]), strings.IndexByte("0123456789ABCDEF", part[i+2])
 		if hi < 0 || lo < 0 {
-			return "", errKey
+			return "", ErrKey
 		}
 		buf = append(buf, byte(hi<<4|lo))
 		i += 2
@@ -129,29 +141,13 @@ func unpackKey(raw string) (k drawgate.Key, err error) {
 	for _, dst := range [...]*string{&k.Tenant, &k.Policy, &k.Name} {
 		n, size := binary.Uvarint(buf)
 		if size <= 0 || n > uint64(len(buf)-size) {
-			return drawgate.Key{}, errKey
+			return drawgate.Key{}, ErrKey
 		}
 		*dst = string(buf[size : size+int(n)])
 		buf = buf[size+int(n):]
 	}
 	if len(buf) > 0 {
-		return drawgate.Key{}, errKey
+		return drawgate.Key{}, ErrKey
 	}
 	return k, nil
-}
-
-// pattern returns a SCAN pattern for the keys of a policy.
-func pattern(prefix, tenant, policy string) string {
-	var b strings.Builder
-	for i := range len(prefix) {
-		if strings.IndexByte(`*?[]\`, prefix[i]) >= 0 {
-			b.WriteByte('\\')
-		}
-		b.WriteByte(prefix[i])
-	}
-	var buf []byte
-	for _, part := range [...]string{tenant, policy} {
-		buf, _ = appendPart(append(buf, ':'), part, longestPart)
-	}
-	return b.String() + string(buf) + ":*"
 }
