@@ -20,6 +20,7 @@
 //	POST /v1/pause      PauseRequest    -> PauseAnswer
 //	GET  /v1/incidents       ?since=  -> IncidentsAnswer
 //	GET  /v1/incidents/{id}  -> Incident; "last" is the newest one
+//	GET  /v1/upstreams       ?name=   -> UpstreamsAnswer
 //	POST /v1/reload     -> ReloadAnswer
 //
 // Numbers are integers, times are RFC 3339 in UTC, and durations are milliseconds, rounded up, in

@@ -77,15 +77,10 @@ type Line struct {
 	Reported Reported
 }
 
-// Append appends the line as JSON, with a newline at its end. N comes first.
+// Append appends the line as JSON, with a newline at its end.
 func (l *Line) Append(b []byte) []byte {
 	b = append(b, `{"n":`...)
 	b = strconv.AppendUint(b, l.N, 10)
-	return l.AppendRest(b)
-}
-
-// AppendRest appends what [Line.Append] writes after N.
-func (l *Line) AppendRest(b []byte) []byte {
 	b = number(b, "t", l.At)
 	b = text(b, "e", string(l.Event))
 	b = number(b, "v", int64(l.Version))

@@ -84,6 +84,7 @@ func FuzzReplay(f *testing.F) {
 {"n":5,"t":1,"e":"settled","call":9,"upstream":"u","outcome":"refused","meaning":"minute"}
 {"n":6,"t":4000000000,"e":"reserved","call":2,"upstream":"u","granted":1,"reserved":{"tokens":1000000000000}}
 {"n":7,"t":4000`))
+	f.Add([]byte(`{"n":2,"t":9223372036854775807,"e":"reserved","call":1,"upstream":"u","granted":9223372036854775807}` + "\n"))
 	quotas := []audit.Quota{{Name: "all", Limits: []audit.Limit{
 		{Name: "rpm", Amount: 1, Window: audit.Rolling},
 		{Name: "rpd", Amount: 1, Window: audit.Day},

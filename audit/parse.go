@@ -9,7 +9,7 @@ import (
 )
 
 // errLine is of a line that is none of a ledger: it was torn, or damaged.
-var errLine = errors.New("audit: this is no line of a ledger")
+var errLine = errors.New("audit: this is not a line of a ledger")
 
 // parser reads lines. It is made for the few shapes that a line has, which is several times as fast
 // as a reader of any JSON.
@@ -36,11 +36,15 @@ func (p *parser) parse(text []byte, l *Line) error {
 	switch {
 	case err != nil:
 		return err
-	case len(p.rest) != 0, l.N == 0, l.At <= 0, l.Event == "":
+	case len(p.rest) != 0, l.N == 0, l.At <= 0, l.At > maxInstant, l.Event == "":
 		return errLine
 	}
 	return nil
 }
+
+// maxInstant is the latest instant of a line, in the year 2116: a window after it can be computed
+// without an overflow.
+const maxInstant = 1 << 62
 
 // field reads the value of one key.
 func (p *parser) field(key string, l *Line) (err error) { //nolint:gocyclo // a table of the keys

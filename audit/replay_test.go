@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,6 +196,34 @@ func TestCallsOfNoPolicy(t *testing.T) {
 		if r.Verdict != want || r.Unknown != map[audit.Verdict]int64{audit.Possible: 1}[want] {
 			t.Errorf("a call of policy %q: %q, and %d are of none; want %q", policy, r.Verdict, r.Unknown, want)
 		}
+	}
+}
+
+// TestOtherFilesOfAFolder: files of another kind, such as a gateway's incidents, are left out of a
+// folder. A file that has a ledger's name, or that the caller names, is an error.
+func TestOtherFilesOfAFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	incidents := filepath.Join(dir, "quota.db-incidents"+audit.Suffix)
+	write := func(path string) {
+		if err := os.WriteFile(path, []byte(`{"id":"20260701T120000000Z-aaaaaaaa","at":"2026-07-01T12:00:00Z"}`+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(incidents)
+	if _, err := audit.Replay(t.Context(), []string{dir}, nil, nil); err == nil || !strings.Contains(err.Error(), "there is no ledger in "+dir) {
+		t.Errorf("a folder without a ledger: %v", err)
+	}
+	writeRun(t, dir, "A", []time.Duration{time.Second}, nil)
+	if r, err := audit.Replay(t.Context(), []string{dir}, nil, nil); err != nil || r.Calls != 1 {
+		t.Errorf("the folder: %+v, %v; want a call", r, err)
+	}
+	if _, err := audit.Replay(t.Context(), []string{incidents}, nil, nil); err == nil || !strings.Contains(err.Error(), "is not a file of a ledger") {
+		t.Errorf("the file itself: %v", err)
+	}
+	write(filepath.Join(dir, audit.Prefix+"damaged"+audit.Suffix))
+	if _, err := audit.Replay(t.Context(), []string{dir}, nil, nil); err == nil || !strings.Contains(err.Error(), "is not a file of a ledger") {
+		t.Errorf("a damaged file of a ledger: %v", err)
 	}
 }
 

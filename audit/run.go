@@ -14,8 +14,12 @@ import (
 	"time"
 )
 
-// Suffix is what the names of a ledger's files end with. Other files of a folder are not read.
-const Suffix = ".jsonl"
+// Prefix and Suffix are what the names of a ledger's files begin and end with, unless somebody
+// renames them.
+const (
+	Prefix = "ledger-"
+	Suffix = ".jsonl"
+)
 
 // Lost is what comes before [Suffix] in the name of a file after which lines could not be written.
 const Lost = "-lost"
@@ -50,15 +54,20 @@ type run struct {
 func runs(paths []string) ([]*run, error) {
 	byID := map[string]*run{}
 	for _, path := range paths {
-		files, err := files(path)
+		files, folder, err := files(path)
 		if err != nil {
 			return nil, err
 		}
+		found := false
 		for _, f := range files {
 			p, err := readHeader(f)
+			if folder && errors.Is(err, errOther) && !strings.HasPrefix(filepath.Base(f), Prefix) {
+				continue
+			}
 			if err != nil {
 				return nil, err
 			}
+			found = true
 			if p == nil {
 				continue
 			}
@@ -69,6 +78,9 @@ func runs(paths []string) ([]*run, error) {
 			}
 			r.parts = append(r.parts, *p)
 			r.marked = r.marked || strings.HasSuffix(f, Lost+Suffix)
+		}
+		if !found {
+			return nil, fmt.Errorf("audit: there is no ledger in %s: its files are named %s*%s", path, Prefix, Suffix)
 		}
 	}
 	list := make([]*run, 0, len(byID))
@@ -87,27 +99,24 @@ func runs(paths []string) ([]*run, error) {
 	return list, nil
 }
 
-// files returns a file, or those of a folder.
-func files(path string) ([]string, error) {
+// files returns a file, or those of a folder that may be of a ledger.
+func files(path string) (list []string, folder bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("audit: the ledger cannot be read: %w", err)
+		return nil, false, fmt.Errorf("audit: the ledger cannot be read: %w", err)
 	}
 	if info.Mode().IsRegular() {
-		return []string{path}, nil
+		return []string{path}, false, nil
 	}
 	if !info.IsDir() { // reading a named pipe might never end
-		return nil, fmt.Errorf("audit: %s is neither a file nor a folder", path)
+		return nil, false, fmt.Errorf("audit: %s is neither a file nor a folder", path)
 	}
-	list, err := filepath.Glob(filepath.Join(escape(path), "*"+Suffix))
+	list, err = filepath.Glob(filepath.Join(escape(path), "*"+Suffix))
 	list = slices.DeleteFunc(list, func(f string) bool {
 		info, err := os.Stat(f)
 		return err == nil && !info.Mode().IsRegular()
 	})
-	if err == nil && len(list) == 0 {
-		err = fmt.Errorf("audit: there is no ledger in %s: its files end with %s", path, Suffix)
-	}
-	return list, err
+	return list, true, err
 }
 
 // escape makes a path a pattern for itself alone.
@@ -121,6 +130,9 @@ func escape(path string) string {
 	}
 	return b.String()
 }
+
+// errOther is of a file of another kind, such as one of incidents, or whose first line is damaged.
+var errOther = errors.New("its first line does not say what begins")
 
 // readHeader reads the first line of a file. It returns nil for a file that was just begun when its
 // process was killed.
@@ -136,7 +148,7 @@ func readHeader(path string) (*part, error) {
 	}
 	l := &Line{}
 	if err != nil || (&parser{}).parse(text, l) != nil || l.Event != Opened || l.Run == "" {
-		return nil, fmt.Errorf("audit: %s is no file of a ledger: its first line does not say what begins", path)
+		return nil, fmt.Errorf("audit: %s is not a file of a ledger: %w", path, errOther)
 	}
 	if l.Version > Version {
 		return nil, fmt.Errorf("audit: %s was written by a later version (format %d, and this program reads up to %d): use that one", path, l.Version, Version)

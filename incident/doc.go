@@ -8,7 +8,7 @@
 // A [Recorder] remembers the recent calls to each upstream. When one is refused it makes an
 // [api.Incident] of what it remembers, with what was left of each limit and what the numbers show.
 // It logs the incident at once, reports it ([Options.Report]), and appends it to a file, which
-// [Read] reads. No caller waits for any of this.
+// [Read] reads. No caller waits for any of this. Package telemetry/snsnotify tells operators.
 //
 // Many refusals at once are one incident with a count: refusals of the same upstream and model, of
 // the same meaning, of calls that were granted before the quota reopened, or within 5 minutes after

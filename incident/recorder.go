@@ -3,7 +3,9 @@ package incident
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -56,6 +58,7 @@ type Recorder struct {
 	lower  sampler.Sampler // limits that upstreams named
 
 	report, save chan struct{} // capacity 1: there is something to do
+	flush        chan chan struct{}
 	stop         chan struct{} // closed by Close
 	closing      sync.Once
 	reported     chan struct{} // closed when everything was logged and reported
@@ -81,7 +84,7 @@ type record struct {
 func New(opts *Options) *Recorder {
 	r := &Recorder{
 		rings: rings{of: map[string]*ring{}}, open: map[kind]*record{},
-		report: make(chan struct{}, 1), save: make(chan struct{}, 1), stop: make(chan struct{}), reported: make(chan struct{}), saved: make(chan struct{}),
+		report: make(chan struct{}, 1), save: make(chan struct{}, 1), flush: make(chan chan struct{}), stop: make(chan struct{}), reported: make(chan struct{}), saved: make(chan struct{}),
 	}
 	if opts != nil {
 		r.opts = *opts
@@ -108,8 +111,10 @@ func (r *Recorder) load() {
 		return
 	}
 	list, _, err := Read(r.opts.File) // what is skipped was cut off
-	if err != nil {
-		return // there is none yet
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	} else if err != nil {
+		r.opts.Logger.Error("earlier incidents cannot be listed", "error", err)
 	}
 	for _, in := range list[max(0, len(list)-api.MaxIncidents):] {
 		r.records = append(r.records, &record{incident: in, reported: true, checked: true, written: in.Count, over: true})
@@ -224,6 +229,9 @@ func (r *Recorder) reporting() {
 		select {
 		case <-r.report:
 			r.reportAll()
+		case done := <-r.flush:
+			r.reportAll()
+			close(done)
 		case <-r.stop:
 			r.reportAll()
 			return
@@ -402,6 +410,26 @@ func (r *Recorder) List() []api.Incident {
 		list = append(list, rec.incident)
 	}
 	return list
+}
+
+// Flush waits until the incidents so far were logged and reported, or ctx ends: for processes that
+// are stopped between two calls, such as AWS Lambda's. The file is not waited for. The error is
+// ctx's.
+func (r *Recorder) Flush(ctx context.Context) error {
+	done := make(chan struct{})
+	select {
+	case r.flush <- done:
+	case <-r.reported: // it was closed
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("incident: not all incidents were reported yet: %w", ctx.Err())
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("incident: not all incidents were reported yet: %w", ctx.Err())
+	}
 }
 
 // Close logs, reports and writes what is left, for up to 5 seconds. The error says how many

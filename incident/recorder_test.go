@@ -1,14 +1,17 @@
 package incident_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +25,44 @@ import (
 	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/store/memstore"
 )
+
+// Flush waits until the incidents before it were logged and reported, even to a slow receiver.
+// After Close it has nothing to wait for.
+//
+// req: A14
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var reported atomic.Int64
+		rec := incident.New(&incident.Options{Report: func(*api.Incident) {
+			time.Sleep(time.Minute)
+			reported.Add(1)
+		}})
+		defer func() { _ = rec.Close() }()
+		if err := rec.Flush(t.Context()); err != nil {
+			t.Errorf("nothing to wait for: %v", err)
+		}
+		for i, model := range []string{"a", "b", "c"} {
+			e := &outbound.Event{ID: uint64(i + 1), Upstream: "openai", Model: model, Outcome: outbound.Refused, Granted: time.Now()}
+			rec.Observer().Granted(e)
+			rec.Observer().Called(e)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+		defer cancel()
+		if err := rec.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) || reported.Load() != 1 {
+			t.Errorf("got %v, %d were reported", err, reported.Load())
+		}
+		if err := rec.Flush(t.Context()); err != nil || reported.Load() != 3 {
+			t.Errorf("got %v, %d were reported", err, reported.Load())
+		}
+		if err := rec.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := rec.Flush(t.Context()); err != nil {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
 
 // TestIncident: a refusal of a call that was granted is logged and reported at once, with the time,
 // what was left of the limits, the calls under way and the recent ones; the file has all of it.
@@ -286,6 +327,23 @@ func TestRestartListsWhatTheFileHas(t *testing.T) {
 			t.Errorf("(-written +listed)\n%s", diff)
 		}
 	})
+}
+
+// TestUnreadableFileIsReported: a file that may be written, and not read, is told at the start.
+func TestUnreadableFileIsReported(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "incidents.jsonl")
+	if err := os.Mkdir(path+".1", 0o700); err != nil { // in the place of the older one
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	rec := incident.New(&incident.Options{File: path, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err := rec.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "earlier incidents cannot be listed"); n != 1 {
+		t.Errorf("the log says it %d times, want once: %s", n, log.String())
+	}
 }
 
 // TestUnusableFileIsReported: a file that cannot be written is told at the start and with each

@@ -137,6 +137,9 @@ func once[T any](ctx context.Context, c *Client, call *Call, f func(ctx context.
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	refused, isRefused := errors.AsType[*RefusedError](err)
+	if !isRefused {
+		r.event.Err = err
+	}
 	switch {
 	case err == nil:
 		r.succeeded(used)

@@ -22,8 +22,11 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-// quotas are both kinds of quotas, of one policy under the owner "project".
-var quotas = map[string]func(t *testing.T, store drawgate.Store, p drawgate.Policy) outbound.Quota{
+// newQuota makes a quota of one policy under the owner "project".
+type newQuota func(t *testing.T, store drawgate.Store, p drawgate.Policy) outbound.Quota
+
+// quotas are both kinds of quotas.
+var quotas = map[string]newQuota{
 	"buckets": func(t *testing.T, store drawgate.Store, p drawgate.Policy) outbound.Quota {
 		t.Helper()
 		l, err := drawgate.New(store, p, nil)
@@ -42,6 +45,17 @@ var quotas = map[string]func(t *testing.T, store drawgate.Store, p drawgate.Poli
 		t.Cleanup(func() { e.Close() })
 		return &outbound.Policies{Engine: e, Owner: "project", Policy: func(string) (string, error) { return p.Name, nil }}
 	},
+}
+
+// perQuota runs a test with each kind of quota, in a bubble of its own.
+func perQuota(t *testing.T, test func(t *testing.T, quota newQuota)) {
+	t.Helper()
+	for kind, quota := range quotas {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { test(t, quota) })
+		})
+	}
 }
 
 // process is a process that calls one provider.
@@ -167,24 +181,19 @@ func TestTakesObeyHeaders(t *testing.T) {
 // req: C9
 func TestTakesObeyRefusals(t *testing.T) {
 	t.Parallel()
-	for kind, quota := range quotas {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				sim, store := smaller(t, "gemini"), memstore.New(nil)
-				defer store.Close()
-				p := newProcess(t, "gemini", quota(t, store, configured()), sim.Transport())
-				p.all(5)
-				if status, err := p.call(t.Context()); status != http.StatusTooManyRequests {
-					t.Fatalf("the sixth call: status %d, %v", status, err)
-				}
-				p.all(30)
-				if v := sim.Violations(); v.Total != 1 || len(sim.Calls()) != 36 {
-					t.Errorf("%d of %d calls were refused by the provider, want one", v.Total, len(sim.Calls()))
-				}
-			})
-		})
-	}
+	perQuota(t, func(t *testing.T, quota newQuota) {
+		sim, store := smaller(t, "gemini"), memstore.New(nil)
+		defer store.Close()
+		p := newProcess(t, "gemini", quota(t, store, configured()), sim.Transport())
+		p.all(5)
+		if status, err := p.call(t.Context()); status != http.StatusTooManyRequests {
+			t.Fatalf("the sixth call: status %d, %v", status, err)
+		}
+		p.all(30)
+		if v := sim.Violations(); v.Total != 1 || len(sim.Calls()) != 36 {
+			t.Errorf("%d of %d calls were refused by the provider, want one", v.Total, len(sim.Calls()))
+		}
+	})
 }
 
 // answering is a provider that tells a limit of requests in its headers, unless it is 0.
@@ -206,38 +215,33 @@ func (a *answering) RoundTrip(r *http.Request) (*http.Response, error) {
 // req: C9
 func TestLearnedAmountsChange(t *testing.T) {
 	t.Parallel()
-	for kind, quota := range quotas {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				store := memstore.New(nil)
-				defer store.Close()
-				p := units("quota")
-				p.Limits[0].Amount = 10
-				upstream := &answering{}
-				c := newProcess(t, "openai chat", quota(t, store, p), upstream)
-				for i, step := range []struct {
-					tells int
-					after time.Duration
-					want  int
-				}{
-					{0, 0, 10},
-					{5, time.Hour, 5},
-					{8, time.Hour, 8},
-					{50, time.Hour, 10},
-					{3, time.Hour, 3},
-					{0, 24*time.Hour - 2*time.Second, 3},
-					{0, 2 * time.Minute, 10},
-				} {
-					time.Sleep(step.after)
-					upstream.limit = step.tells
-					if got := c.now(); got != step.want {
-						t.Errorf("step %d: %d calls in a minute, want %d", i, got, step.want)
-					}
-				}
-			})
-		})
-	}
+	perQuota(t, func(t *testing.T, quota newQuota) {
+		store := memstore.New(nil)
+		defer store.Close()
+		p := units("quota")
+		p.Limits[0].Amount = 10
+		upstream := &answering{}
+		c := newProcess(t, "openai chat", quota(t, store, p), upstream)
+		for i, step := range []struct {
+			tells int
+			after time.Duration
+			want  int
+		}{
+			{0, 0, 10},
+			{5, time.Hour, 5},
+			{8, time.Hour, 8},
+			{50, time.Hour, 10},
+			{3, time.Hour, 3},
+			{0, 24*time.Hour - 2*time.Second, 3},
+			{0, 2 * time.Minute, 10},
+		} {
+			time.Sleep(step.after)
+			upstream.limit = step.tells
+			if got := c.now(); got != step.want {
+				t.Errorf("step %d: %d calls in a minute, want %d", i, got, step.want)
+			}
+		}
+	})
 }
 
 // TestWaitingCallsObeyToo: calls that wait already are counted by what is learned meanwhile.
@@ -245,33 +249,28 @@ func TestLearnedAmountsChange(t *testing.T) {
 // req: C9
 func TestWaitingCallsObeyToo(t *testing.T) {
 	t.Parallel()
-	for kind, quota := range quotas {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				store := memstore.New(nil)
-				defer store.Close()
-				p := units("quota")
-				p.Limits[0].Amount = 6
-				var mu sync.Mutex
-				byMinute, start := map[int]int{}, time.Now()
-				c := newProcess(t, "openai chat", quota(t, store, p), roundTrip(func(r *http.Request) (*http.Response, error) {
-					mu.Lock()
-					byMinute[int(time.Since(start).Minutes())]++
-					mu.Unlock()
-					return (&answering{}).RoundTrip(r)
-				}))
-				var group sync.WaitGroup
-				group.Go(func() { c.all(6 + 10) })
-				time.Sleep(30 * time.Second)
-				c.learned.Note(llm.LimitKey{Family: "gpt-4o", Unit: drawgate.UnitRequests}, 2, time.Now())
-				group.Wait()
-				if got := fmt.Sprint(byMinute); got != "map[0:6 1:2 2:2 3:2 4:2 5:2]" {
-					t.Errorf("calls by minutes: %s; want 6 in the first, and then 2 in each", got)
-				}
-			})
-		})
-	}
+	perQuota(t, func(t *testing.T, quota newQuota) {
+		store := memstore.New(nil)
+		defer store.Close()
+		p := units("quota")
+		p.Limits[0].Amount = 6
+		var mu sync.Mutex
+		byMinute, start := map[int]int{}, time.Now()
+		c := newProcess(t, "openai chat", quota(t, store, p), roundTrip(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			byMinute[int(time.Since(start).Minutes())]++
+			mu.Unlock()
+			return (&answering{}).RoundTrip(r)
+		}))
+		var group sync.WaitGroup
+		group.Go(func() { c.all(6 + 10) })
+		time.Sleep(30 * time.Second)
+		c.learned.Note(llm.LimitKey{Family: "gpt-4o", Unit: drawgate.UnitRequests}, 2, time.Now())
+		group.Wait()
+		if got := fmt.Sprint(byMinute); got != "map[0:6 1:2 2:2 3:2 4:2 5:2]" {
+			t.Errorf("calls by minutes: %s; want 6 in the first, and then 2 in each", got)
+		}
+	})
 }
 
 // TestSharesOfLearnedAmounts: the headroom holds for what was learned as well, unless it would
@@ -338,43 +337,38 @@ func TestMarginOfLearnedAmounts(t *testing.T) {
 // req: C1
 func TestModelsThatAreNotOffered(t *testing.T) {
 	t.Parallel()
-	for kind, quota := range quotas {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				sim, err := simulator.New(&simulator.Options{Quotas: []simulator.Quota{
-					{Provider: "gemini", Name: "none", Models: []string{"gemini-3-pro"}, FreeTier: true, Limits: []simulator.Limit{{Name: "rpd", Dimension: simulator.Requests, Window: simulator.Day}}},
-					{Provider: "gemini", Name: "rest", Models: []string{"*"}},
-				}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				store := memstore.New(nil)
-				defer store.Close()
-				p := newProcess(t, "gemini", quota(t, store, configured()), sim.Transport())
-				offered := p.api
-				p.api.path = strings.Replace(p.api.path, p.api.model, "gemini-3-pro", 1)
-				if status, err := p.call(t.Context()); status != http.StatusTooManyRequests {
-					t.Fatalf("the first call: status %d, %v", status, err)
-				}
-				_, err = p.call(t.Context())
-				if !errors.Is(err, outbound.ErrNotOffered) || !strings.Contains(err.Error(), `"gemini-3-pro"`) || len(sim.Calls()) != 1 {
-					t.Errorf("the second call: %v; the provider got %d calls, want one", err, len(sim.Calls()))
-				}
-				refused := p.api
-				p.api = offered
-				begin := time.Now()
-				if status, err := p.call(t.Context()); status != http.StatusOK || !time.Now().Equal(begin) {
-					t.Errorf("another model: status %d, %v, after %v", status, err, time.Since(begin))
-				}
-				p.api = refused
-				time.Sleep(24 * time.Hour)
-				if status, err := p.call(t.Context()); status != http.StatusTooManyRequests {
-					t.Errorf("a day later: status %d, %v; want that it is sent", status, err)
-				}
-			})
-		})
-	}
+	perQuota(t, func(t *testing.T, quota newQuota) {
+		sim, err := simulator.New(&simulator.Options{Quotas: []simulator.Quota{
+			{Provider: "gemini", Name: "none", Models: []string{"gemini-3-pro"}, FreeTier: true, Limits: []simulator.Limit{{Name: "rpd", Dimension: simulator.Requests, Window: simulator.Day}}},
+			{Provider: "gemini", Name: "rest", Models: []string{"*"}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := memstore.New(nil)
+		defer store.Close()
+		p := newProcess(t, "gemini", quota(t, store, configured()), sim.Transport())
+		offered := p.api
+		p.api.path = strings.Replace(p.api.path, p.api.model, "gemini-3-pro", 1)
+		if status, err := p.call(t.Context()); status != http.StatusTooManyRequests {
+			t.Fatalf("the first call: status %d, %v", status, err)
+		}
+		_, err = p.call(t.Context())
+		if !errors.Is(err, outbound.ErrNotOffered) || !strings.Contains(err.Error(), `"gemini-3-pro"`) || len(sim.Calls()) != 1 {
+			t.Errorf("the second call: %v; the provider got %d calls, want one", err, len(sim.Calls()))
+		}
+		refused := p.api
+		p.api = offered
+		begin := time.Now()
+		if status, err := p.call(t.Context()); status != http.StatusOK || !time.Now().Equal(begin) {
+			t.Errorf("another model: status %d, %v, after %v", status, err, time.Since(begin))
+		}
+		p.api = refused
+		time.Sleep(24 * time.Hour)
+		if status, err := p.call(t.Context()); status != http.StatusTooManyRequests {
+			t.Errorf("a day later: status %d, %v; want that it is sent", status, err)
+		}
+	})
 }
 
 // TestLongRefusals: a provider whose credit or budget is used up is left alone for as long as the
@@ -438,33 +432,28 @@ func TestLongRefusals(t *testing.T) {
 // configured, once for each amount, and not of one that the upstream grants in full.
 func TestLoweredLimitsAreReported(t *testing.T) {
 	t.Parallel()
-	for kind, quota := range quotas {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				store := memstore.New(nil)
-				defer store.Close()
-				p := units("quota")
-				p.Limits[0].Amount = 10
-				var heard []string
-				observer := outbound.Join(&outbound.Observer{}, nil, &outbound.Observer{Lowered: func(l *outbound.Lowered) {
-					heard = append(heard, fmt.Sprintf("%s %s %s/%s %d to %d", l.Upstream, l.Model, l.Policy, l.Limit.Name, l.Limit.Amount, l.Amount))
-				}})
-				upstream := &answering{}
-				c := newProcess(t, "openai chat", quota(t, store, p), upstream)
-				c.rt = outbound.NewTransport(outbound.New(quota(t, store, p), &outbound.Options{Upstream: "openai", Observer: observer}), llm.OpenAI(),
-					&outbound.TransportOptions{Base: upstream, Learned: c.learned})
-				for _, limit := range []int{0, 10, 50, 5, 5, 3, 5} {
-					upstream.limit = limit
-					c.all(2) // the second obeys what the first was answered
-					time.Sleep(time.Hour)
-				}
-				name := p.Name + "/" + p.Limits[0].Name
-				want := []string{"openai gpt-4o " + name + " 10 to 5", "openai gpt-4o " + name + " 10 to 3"}
-				if !slices.Equal(heard, want) {
-					t.Errorf("reported: %q, want %q", heard, want)
-				}
-			})
-		})
-	}
+	perQuota(t, func(t *testing.T, quota newQuota) {
+		store := memstore.New(nil)
+		defer store.Close()
+		p := units("quota")
+		p.Limits[0].Amount = 10
+		var heard []string
+		observer := outbound.Join(&outbound.Observer{}, nil, &outbound.Observer{Lowered: func(l *outbound.Lowered) {
+			heard = append(heard, fmt.Sprintf("%s %s %s/%s %d to %d", l.Upstream, l.Model, l.Policy, l.Limit.Name, l.Limit.Amount, l.Amount))
+		}})
+		upstream := &answering{}
+		c := newProcess(t, "openai chat", quota(t, store, p), upstream)
+		c.rt = outbound.NewTransport(outbound.New(quota(t, store, p), &outbound.Options{Upstream: "openai", Observer: observer}), llm.OpenAI(),
+			&outbound.TransportOptions{Base: upstream, Learned: c.learned})
+		for _, limit := range []int{0, 10, 50, 5, 5, 3, 5} {
+			upstream.limit = limit
+			c.all(2) // the second obeys what the first was answered
+			time.Sleep(time.Hour)
+		}
+		name := p.Name + "/" + p.Limits[0].Name
+		want := []string{"openai gpt-4o " + name + " 10 to 5", "openai gpt-4o " + name + " 10 to 3"}
+		if !slices.Equal(heard, want) {
+			t.Errorf("reported: %q, want %q", heard, want)
+		}
+	})
 }

@@ -52,7 +52,7 @@ type Event struct {
 	Status   int               // of the answer; 0 if there was none, and for [Do]
 	Refusal  llm.Refusal       // what the answer's error means; empty if it was none, and for [Do]
 	Usage    llm.Usage         // what the answer said it used; empty for [Do]
-	Err      error
+	Err      error             // why there was no answer; Refused: why the quota could not be paused
 }
 
 // Spent returns what the call was settled with: the estimate, if it was sent and nobody said what

@@ -2,6 +2,7 @@ package outbound_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -61,6 +62,9 @@ func TestObserversAreToldBothEnds(t *testing.T) {
 		}
 		if !ended.Sent.Equal(start) || !ended.Answered.Equal(start.Add(3*time.Second)) {
 			t.Errorf("sent %v, answered %v after the start", ended.Sent.Sub(start), ended.Answered.Sub(start))
+		}
+		if !errors.Is(ended.Err, context.DeadlineExceeded) {
+			t.Errorf("ended with %v, want the error of the function", ended.Err)
 		}
 		time.Sleep(2 * time.Minute)
 		_, _ = outbound.Do(t.Context(), c, outbound.Call{Model: "other", NoWait: true}, made)

@@ -212,10 +212,7 @@ func withBody(ctx context.Context, req *http.Request, body []byte, g *gate) *htt
 	return out
 }
 
-var (
-	errSent = errors.New("outbound: the connection was lost after the request was sent")
-	errLate = ErrLate
-)
+var errSent = errors.New("outbound: the connection was lost after the request was sent")
 
 // gate is a request's body that is not sent any more once it is too late. It is first read when a
 // connection is there, and before anything is written to it.
@@ -230,7 +227,7 @@ func (g *gate) Read(p []byte) (int, error) {
 	if g.opened.Load() == 0 {
 		if g.late != nil && g.late() {
 			g.closed.Store(true)
-			return 0, errLate
+			return 0, ErrLate
 		}
 		g.opened.Store(time.Now().UnixNano())
 	}
@@ -255,11 +252,11 @@ const lateTries = 3
 func (t *Transport) once(ctx context.Context, r *request) (resp *http.Response, err error, again bool) {
 	for range lateTries {
 		resp, err, again = t.send(ctx, r)
-		if !errors.Is(err, errLate) {
+		if !errors.Is(err, ErrLate) {
 			return resp, err, again
 		}
 	}
-	return nil, fmt.Errorf("%w: %d grants were given back; is the upstream reached slowly, or this machine overloaded?", errLate, lateTries), false
+	return nil, fmt.Errorf("%w: %d grants were given back; is the upstream reached slowly, or this machine overloaded?", ErrLate, lateTries), false
 }
 
 // send takes from the quota and sends the request.
@@ -285,7 +282,7 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 	}
 	if g.closed.Load() && resp != nil { // a base that answers although it could not read the request
 		_ = resp.Body.Close() // nobody reads it
-		err = errLate
+		err = ErrLate
 	}
 	if err != nil {
 		again, err = t.lost(ctx, run, g, err)
@@ -312,7 +309,7 @@ func (t *Transport) lost(ctx context.Context, run *running, g *gate, err error) 
 	switch {
 	case g.closed.Load():
 		run.unsent(false)
-		return false, errLate
+		return false, ErrLate
 	case g.opened.Load() == 0 && g.reader.Load() != nil:
 		run.unsent(!left)
 	case left:

@@ -45,6 +45,10 @@ func (s *Server) incident(w http.ResponseWriter, r *http.Request, who *access) {
 			return
 		}
 	}
+	if len(all) == 0 {
+		writeProblem(w, problem(api.CodeInvalid, "there are no incidents"))
+		return
+	}
 	writeProblem(w, problem(api.CodeInvalid, "there is no incident %q among the latest %d: older ones are in the gateway's file", id, api.MaxIncidents))
 }
 

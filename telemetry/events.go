@@ -127,6 +127,14 @@ func (m *Metrics) reached(policy string, l *drawgate.Limit, from, to int) {
 	}
 }
 
+// Published counts a message to the SNS topic of incidents by its result, which is one of package
+// snsnotify.
+func (m *Metrics) Published(result string) {
+	if i := slices.Index(deliveryNames[:], result); i >= 0 {
+		m.published[i].Inc()
+	}
+}
+
 // posted counts a webhook call by its outcome. m may be nil.
 func (m *Metrics) posted(d delivery) {
 	if m != nil {

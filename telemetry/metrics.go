@@ -84,6 +84,7 @@ type Metrics struct {
 	reported    [len(kinds)]prometheus.Counter
 	lost        [len(kinds)]prometheus.Counter
 	posts       [deliveries]prometheus.Counter
+	published   [deliveries]prometheus.Counter
 }
 
 // NewMetrics makes the metrics and registers them. opts may be nil. The error comes from reg: two

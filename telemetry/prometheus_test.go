@@ -135,6 +135,7 @@ func (s *site) load(stop <-chan struct{}) *sync.WaitGroup {
 		}
 	})
 	worker(300*time.Millisecond, func(int) { s.m.EnvoyUndecided("Unavailable") })
+	worker(300*time.Millisecond, func(int) { s.m.Published("delivered") })
 	worker(300*time.Millisecond, func(i int) { s.m.Reloaded([]error{nil, errors.New("a broken file")}[i%2]) })
 	worker(20*time.Millisecond, reportCalls(s.m))
 	worker(700*time.Millisecond, func(i int) { s.store.down.Store(i%2 == 1) })

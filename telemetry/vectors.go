@@ -24,7 +24,7 @@ type vectors struct {
 	hits, waits, exceeded, rejections, divergence *prometheus.CounterVec   // asked for by name
 	decisions, fallbacks, milestones              *prometheus.CounterVec   // of policies
 	failures, settlements, loads, transitions     *prometheus.CounterVec   // of the process
-	probes, warnings, deliveries                  *prometheus.CounterVec   // of the other parts of this package
+	probes, warnings, deliveries, published       *prometheus.CounterVec   // of the other parts of this package
 	undecided                                     *prometheus.CounterVec   // of Envoy's rate limit service
 	waited                                        *prometheus.HistogramVec // durations
 	breaker                                       *prometheus.GaugeVec
@@ -63,6 +63,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	counter(&v.loads, "drawgate_config_reloads_total", "Attempts to change the configuration while running.", "result")
 	counter(&v.warnings, "drawgate_warnings_total", "Warnings, by whether they were passed on.", "kind", "result")
 	counter(&v.deliveries, "drawgate_webhook_deliveries_total", "Webhook calls, by how they ended.", "result")
+	counter(&v.published, "drawgate_sns_messages_total", "Messages to the SNS topic of incidents, by how they ended.", "result")
 	counter(&v.undecided, "drawgate_envoy_undecided_total", "Envoy's requests that were answered with an error: its failure_mode_deny decided.", "code")
 	v.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "drawgate_store_breaker_state", Help: "1 for the state of the store's breaker."}, []string{"state"})
 	return append(append(all, v.breaker), m.plain()...)
@@ -128,7 +129,7 @@ func (m *Metrics) resolve() {
 		m.lost[i] = v.warnings.WithLabelValues(string(kind), "dropped")
 	}
 	for i, name := range deliveryNames {
-		m.posts[i] = v.deliveries.WithLabelValues(name)
+		m.posts[i], m.published[i] = v.deliveries.WithLabelValues(name), v.published.WithLabelValues(name)
 	}
 	for i, code := range undecidedCodes {
 		m.undecided[i] = v.undecided.WithLabelValues(code)

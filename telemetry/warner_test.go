@@ -382,3 +382,28 @@ func TestLogHidesKeys(t *testing.T) {
 	check(t, got, "INFO milestone rpm 50", "WARN milestone rpm 100", "WARN limit_exceeded rpm 0", "WARN backend_error  0", "WARN fallback_activated  0",
 		"INFO fallback_ended  0", "INFO shadow_divergence  0")
 }
+
+// TestRefusalOfALargeTakeSaysWhatItAskedFor: a limit that is not used up refuses a take that needs
+// more than what is left, and the log says how much.
+func TestRefusalOfALargeTakeSaysWhatItAskedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var text string
+		w := telemetry.NewWarner(nil, func(w *telemetry.Warning) { text = w.Message() })
+		l, err := drawgate.New(memstore.New(nil), rolling("p", "budget", 10, time.Hour), &drawgate.Options{Observer: w.Observer()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int64{4, 8} {
+			if _, err := l.Allow(t.Context(), "a", drawgate.Requests(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if want := `limit "budget" of policy "p" refused a take of 8 requests: 4 of 10 are used`; text != want {
+			t.Errorf("got %s, want %s", text, want)
+		}
+	})
+}

@@ -52,6 +52,7 @@ type Warning struct {
 	Percent    int           // Milestone: 50, 80, 95 or 100: the highest one that is reached now
 	From       int           // Milestone: the lowest one that was newly reached; one take may pass several
 	Used, Most int64         // Milestone, LimitExceeded: units that count now, and that may count at the take's priority
+	Asked      int64         // LimitExceeded: units that the refused take asked for
 	Fallback   bool          // LimitExceeded: refused by this process's share while the store is unavailable; the true usage is then unknown
 	RetryAfter time.Duration // LimitExceeded: until the refused take would fit
 	ResetAt    time.Time     // Milestone, LimitExceeded: when nothing counts any more, or the window ends
@@ -94,6 +95,9 @@ func (w *Warning) event() string {
 		}
 		if w.Fallback {
 			return fmt.Sprintf("this process's share of %s is used up while the store is unavailable", limit)
+		}
+		if w.Used < w.Most {
+			return fmt.Sprintf("%s refused a take of %d %s: %d of %d are used", limit, w.Asked, w.Unit, w.Used, w.Most)
 		}
 		return fmt.Sprintf("%s was exceeded: %d of %d %s are used", limit, w.Used, w.Most, w.Unit)
 	case BackendError:

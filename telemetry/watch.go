@@ -24,7 +24,7 @@ func (w *Warner) taken(e *drawgate.Taken) {
 			w.usage(p, &e.Take.Buckets[at].Key, d, &r, i)
 		}
 		if !d.Allowed && d.Reason == drawgate.Limited && r.Refused() {
-			w.exceeded(p, &e.Take.Buckets[at].Key, &r, d.Fallback)
+			w.exceeded(p, &e.Take.Buckets[at], i, &r, d.Fallback)
 		}
 	}
 }
@@ -59,14 +59,14 @@ func (w *Warner) usage(p *policyWatch, key *drawgate.Key, d *drawgate.Decision, 
 }
 
 // exceeded reports a refusal by one limit, or counts it.
-func (w *Warner) exceeded(p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult, fallback bool) {
+func (w *Warner) exceeded(p *policyWatch, b *drawgate.BucketCost, i int, r *drawgate.LimitResult, fallback bool) {
 	now := time.Now()
 	held, ok := p.limits.get(r.Limit).refusals.Pass(now, w.opts.Every, 1)
 	if !ok {
 		return
 	}
-	warning := w.about(LimitExceeded, now, p, key, r)
-	warning.Suppressed, warning.RetryAfter = held, r.RetryAfter
+	warning := w.about(LimitExceeded, now, p, &b.Key, r)
+	warning.Suppressed, warning.RetryAfter, warning.Asked = held, r.RetryAfter, b.N[i]
 	if fallback { // what remains is of this process's share: the usage of the whole limit is unknown
 		warning.Fallback, warning.Used, warning.Most = true, 0, 0
 	}

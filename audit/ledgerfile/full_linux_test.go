@@ -10,6 +10,14 @@ import (
 	"github.com/drawgate/drawgate/outbound"
 )
 
+// swap makes w write to another file, and returns the one before.
+func (w *Writer) swap(f *os.File) (before *os.File) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before, w.file = w.file, f
+	return before
+}
+
 // TestFullDisk: calls go on when the disk is full, the log says so once, and an audit finds the
 // gap.
 func TestFullDisk(t *testing.T) {
@@ -26,11 +34,10 @@ func TestFullDisk(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no /dev/full here: ", err)
 	}
-	good := w.file
-	w.file = full
+	good := w.swap(full)
 	refuse()
 	refuse()
-	w.file = good
+	w.swap(good)
 	full.Close()
 	refuse()
 	if err := w.Close(); err != nil {
@@ -65,8 +72,7 @@ func TestFullDiskUntilTheEnd(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no /dev/full here: ", err)
 	}
-	w.file.Close()
-	w.file = full
+	w.swap(full).Close()
 	refuse()
 	refuse()
 	_ = w.Close() // it cannot be synchronized

@@ -30,7 +30,7 @@ func (w *Writer) prune(now time.Time) {
 	var list []old
 	var all int64
 	for _, e := range entries {
-		if ok, _ := filepath.Match("ledger-*"+audit.Suffix, e.Name()); !ok || e.IsDir() {
+		if ok, _ := filepath.Match(audit.Prefix+"*"+audit.Suffix, e.Name()); !ok || e.IsDir() {
 			continue
 		}
 		info, err := e.Info()

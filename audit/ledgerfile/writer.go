@@ -3,7 +3,9 @@ package ledgerfile
 import (
 	"cmp"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -30,6 +32,7 @@ const (
 	defaultMost = 16 << 30
 	syncEvery   = time.Second
 	logEvery    = time.Minute // between lines of the log about what could not be written
+	lookEvery   = time.Second // between looks whether the file is still there
 )
 
 // Writer appends to a ledger. It is safe for concurrent use.
@@ -49,11 +52,13 @@ type Writer struct {
 	begun   time.Time   // guarded by mu: when the file was
 	torn    bool        // guarded by mu: the last line was written in part
 	dirty   bool        // guarded by mu: something has to be synchronized
+	syncing bool        // guarded by mu: the disk is being waited for
 	running int         // guarded by mu: calls that were granted, and have not ended
 	latest  time.Time   // guarded by mu: of the last line
 	timer   *time.Timer // guarded by mu; nil: nothing runs, and nothing has to be synchronized
 	lost    int64       // guarded by mu: lines that could not be written
 	retry   time.Time   // guarded by mu: when a file may be opened again
+	looked  time.Time   // guarded by mu: when the file was last known to be in its folder
 	logged  time.Time   // guarded by mu
 	closed  bool        // guarded by mu
 }
@@ -78,6 +83,7 @@ func Open(dir string, opts *Options) (*Writer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.begin(time.Now()); err != nil {
+		w.drop()
 		return nil, fmt.Errorf("ledgerfile: the ledger cannot be begun: %w", err)
 	}
 	return w, nil
@@ -125,13 +131,13 @@ func (w *Writer) end() error {
 // begin opens the next file, whose first line says whose it is.
 func (w *Writer) begin(now time.Time) error {
 	w.part++
-	name := filepath.Join(w.dir, fmt.Sprintf("ledger-%s-%s-%04d%s", now.UTC().Format("20060102T150405Z"), w.run, w.part, audit.Suffix))
+	name := filepath.Join(w.dir, fmt.Sprintf("%s%s-%s-%04d%s", audit.Prefix, now.UTC().Format("20060102T150405Z"), w.run, w.part, audit.Suffix))
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o640) //nolint:gosec // the folder is the operator's, and others of the group may audit
 	if err != nil {
 		w.part--
 		return err
 	}
-	w.file, w.size, w.begun, w.torn = f, 0, now, false
+	w.file, w.size, w.begun, w.looked, w.torn = f, 0, now, now, false
 	w.prune(now)
 	if err := w.put(&audit.Line{Event: audit.Opened, Version: audit.Version, Run: w.run, Host: w.host, Part: w.part}, now); err != nil {
 		return err
@@ -152,9 +158,14 @@ func (w *Writer) write(l *audit.Line) {
 		}
 		w.retry = time.Time{}
 	}
+	w.look(now)
 	if w.file == nil && !now.Before(w.retry) {
 		w.retry = now.Add(syncEvery)
-		if err := w.begin(now); err != nil {
+		err := os.MkdirAll(w.dir, 0o750) // somebody may have deleted it
+		if err == nil {
+			err = w.begin(now)
+		}
+		if err != nil {
 			w.drop()
 			w.report(err, now)
 		}
@@ -163,6 +174,21 @@ func (w *Writer) write(l *audit.Line) {
 		w.report(err, now)
 	}
 	w.watch()
+}
+
+// look ends the file if it was deleted, with or without its folder: what is written to it would be
+// lost, and writing does not fail. The caller holds mu.
+func (w *Writer) look(now time.Time) {
+	if w.file == nil || now.Sub(w.looked) < lookEvery {
+		return
+	}
+	w.looked = now
+	if _, err := os.Stat(w.path); !errors.Is(err, fs.ErrNotExist) { // no other file gets this name
+		return
+	}
+	w.opts.Logger.Error("the ledger's file was deleted while it was written, with the calls in it: a new one is begun, and an audit counts from there", "file", w.path)
+	_ = w.file.Close() // it is gone
+	w.file, w.dirty, w.retry = nil, false, time.Time{}
 }
 
 // drop removes a file that could not be begun.
@@ -240,11 +266,12 @@ func (w *Writer) tick() {
 	if w.running > 0 && time.Since(w.latest) > (audit.AliveEvery-2)*time.Second {
 		w.write(&audit.Line{Event: audit.Alive})
 	}
-	if f := w.file; f != nil && w.dirty {
-		w.dirty = false
+	if f := w.file; f != nil && w.dirty && !w.syncing { // a disk that hangs gets one goroutine, not more and more
+		w.dirty, w.syncing = false, true
 		w.mu.Unlock()
 		err := f.Sync() // a file that was closed meanwhile was synchronized
 		w.mu.Lock()
+		w.syncing = false
 		if err != nil && f == w.file {
 			w.report(err, time.Now())
 		}

@@ -6,9 +6,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -346,5 +348,44 @@ func TestEndsAreWrittenBeforeTheyAreSettled(t *testing.T) {
 	}
 	if ends != 3 {
 		t.Errorf("%d calls were settled, want 3", ends)
+	}
+}
+
+// TestDeletedFolder: a folder that is deleted while the ledger is written is made again, and the
+// log says so once.
+func TestDeletedFolder(t *testing.T) {
+	t.Parallel()
+	for name, deleted := range map[string]func(dir string) error{
+		"the folder": os.RemoveAll,
+		"the file":   func(dir string) error { return os.Remove(parts(t, dir)[0]) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if runtime.GOOS == "windows" {
+				t.Skip("Windows does not delete files that are open")
+			}
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				dir := filepath.Join(t.TempDir(), "ledger")
+				w := open(t, dir, &ledgerfile.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				call(w, 1)
+				if err := deleted(dir); err != nil {
+					t.Fatal(err)
+				}
+				for id := range uint64(3) {
+					time.Sleep(time.Second)
+					call(w, id+2)
+				}
+				if err := w.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if r := replay(t, dir); r.Calls != 3 || r.Lines != 8 {
+					t.Errorf("the audit says %+v, want the last 3 calls", r)
+				}
+				if n := strings.Count(log.String(), "deleted while it was written"); n != 1 {
+					t.Errorf("the log has %d lines about it, want 1: %s", n, log.String())
+				}
+			})
+		})
 	}
 }
