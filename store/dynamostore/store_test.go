@@ -1,0 +1,113 @@
+package dynamostore_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/store/dynamostore"
+	"github.com/drawgate/drawgate/store/storetest"
+)
+
+// clocked is a store whose clock a test moves.
+type clocked struct {
+	*dynamostore.Store
+	now    *atomic.Int64 // Unix µs
+	prefix string
+}
+
+var prefixes atomic.Int64
+
+// prefix returns one that no other test uses.
+func prefix() string { return fmt.Sprint("t", prefixes.Add(1)) }
+
+// client returns a client of a server's only table.
+func client(t *testing.T, server *awstest.Server) (*dynamodb.Client, string) {
+	t.Helper()
+	const name = "drawgate"
+	c := through(server, http.DefaultTransport)
+	_, err := c.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+		TableName: aws.String(name), BillingMode: types.BillingModePayPerRequest,
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(dynamostore.KeyAttribute), KeyType: types.KeyTypeHash}},
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(dynamostore.KeyAttribute), AttributeType: types.ScalarAttributeTypeS}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, name
+}
+
+// harness returns stores on one table. Their clock starts when the test does.
+func harness(t *testing.T, server *awstest.Server) storetest.Harness {
+	t.Helper()
+	c, name := client(t, server)
+	on := func(t *testing.T, now *atomic.Int64, prefix string) drawgate.Store {
+		t.Helper()
+		s := dynamostore.NewWithClock(c, name, &dynamostore.Options{Prefix: prefix}, now.Load)
+		t.Cleanup(func() { _ = s.Close() })
+		return &clocked{s, now, prefix}
+	}
+	return storetest.Harness{
+		New: func(t *testing.T) drawgate.Store {
+			now := &atomic.Int64{}
+			now.Store(time.Date(2026, 3, 28, 22, 58, 3, 0, time.UTC).UnixMicro())
+			return on(t, now, prefix())
+		},
+		Advance: func(s drawgate.Store, d time.Duration) { s.(*clocked).now.Add(d.Microseconds()) },
+		Second: func(t *testing.T, s drawgate.Store) drawgate.Store {
+			return on(t, s.(*clocked).now, s.(*clocked).prefix)
+		},
+		Slow: true, // an item has room for some thousand reservations
+	}
+}
+
+// req: A1, A3, A8
+func TestStoreOnDynalite(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, harness(t, awstest.Dynalite(t)))
+}
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	type reference struct {
+		*model.Records
+		now *atomic.Int64
+	}
+	storetest.Scripts(t, harness(t, awstest.Dynalite(t)), storetest.Harness{
+		New: func(*testing.T) drawgate.Store {
+			now := &atomic.Int64{}
+			now.Store(time.Date(2026, 3, 28, 22, 58, 3, 0, time.UTC).UnixMicro())
+			return &reference{model.NewRecords(now.Load, false), now}
+		},
+		Advance: func(s drawgate.Store, d time.Duration) { s.(*reference).now.Add(d.Microseconds()) },
+	}, scripts())
+}
+
+// long is set to run the long forms of the tests that have one.
+var long = os.Getenv("DRAWGATE_LONG") != ""
+
+// scripts is how many are compared.
+func scripts() int {
+	if long {
+		return 1000
+	}
+	return 40
+}
+
+// req: A1, A3, A8
+func TestStoreOnMoto(t *testing.T) {
+	t.Parallel()
+	h := harness(t, awstest.Moto(t))
+	h.Brief = !long // each call takes milliseconds; dynalite has them all
+	storetest.Run(t, h)
+}

@@ -1,0 +1,209 @@
+package dynamostore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/internal/record"
+)
+
+// Take implements [drawgate.Store].
+func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	if err := s.begin(ctx, "take"); err != nil {
+		return err
+	}
+	defer s.calls.Done()
+	r := run{s: s}
+	for i := range batch {
+		t := &batch[i]
+		out[i] = drawgate.Decision{}
+		if err := answer.Check(t); err != nil {
+			out[i].Fail = err
+			continue
+		}
+		if len(t.Buckets) > 1 {
+			r.wait()
+			if out[i] = s.takeMany(ctx, t); out[i].Fail != nil {
+				out[i].Fail = refusal("take", out[i].Fail)
+			}
+			continue
+		}
+		j := s.takeJob(ctx, t, part{content: content(t)})
+		r.add(&t.Buckets[0], j, func(err error) {
+			if err != nil {
+				out[i] = drawgate.Decision{Fail: failure("take", err)}
+				return
+			}
+			out[i] = j.verdict.decision
+		})
+	}
+	r.wait()
+	return nil
+}
+
+// refusal returns what a decision failed with: a failure of the store, unless it is the answer.
+func refusal(op string, err error) error {
+	if answered(err) {
+		return err
+	}
+	return failure(op, err)
+}
+
+func content(t *drawgate.Take) uint64 {
+	if t.ID == "" {
+		return 0
+	}
+	return answer.Fingerprint(t)
+}
+
+// run is a part of a batch whose elements have one bucket each. Those of one bucket are decided
+// together and in order; different buckets at the same time.
+type run struct {
+	s     *Store
+	todo  []todo
+	lines map[string][]*job
+}
+
+type todo struct {
+	job  *job
+	then func(err error) // takes the answer; with an error the job may not be done
+}
+
+func (r *run) add(b *drawgate.BucketCost, j *job, then func(error)) {
+	key, parts := r.s.name(b)
+	if r.lines == nil {
+		r.lines = map[string][]*job{}
+	}
+	r.lines[key+"\x00"+parts] = append(r.lines[key+"\x00"+parts], j)
+	r.todo = append(r.todo, todo{j, then})
+	j.key, j.parts = key, parts
+}
+
+// wait carries out what was added.
+func (r *run) wait() {
+	for _, jobs := range r.lines {
+		r.s.submit(jobs[0].key, jobs[0].parts, jobs...)
+	}
+	for _, t := range r.todo {
+		t.then(r.s.wait(t.job))
+	}
+	r.lines, r.todo = nil, nil
+}
+
+// part says what a take of one bucket is a part of.
+type part struct {
+	content uint64 // of the whole take
+	from    int64  // the units count from then, in Unix µs, or later; 0: from now
+	plain   bool   // the whole take is plain: see plainHold
+}
+
+// takeJob returns the job of a take of one bucket.
+func (s *Store) takeJob(ctx context.Context, t *drawgate.Take, p part) *job {
+	c := *t
+	c.Buckets = slices.Clone(t.Buckets)
+	plan := c.Buckets[0].Plan
+	return &job{op: "take", ctx: ctx, plan: plan, holds: c.Hold > 0, dated: true, done: make(chan struct{}), decide: func(rec *record.Record, at instant) (v verdict) {
+		b := c
+		b.Buckets = []drawgate.BucketCost{c.Buckets[0]}
+		s.blur(&b, at, p.plain)
+		v.decision, v.write = decide(&b, p, rec, at.early)
+		return v
+	}}
+}
+
+// blur makes a take fit for an inexact clock: its hold is longer by what the clock may be wrong, as
+// its units count longer.
+func (s *Store) blur(t *drawgate.Take, at instant, plain bool) {
+	for i := range t.Buckets {
+		t.Buckets[i].Plan = s.variant(planKey{t.Buckets[i].Plan, at.blur, plain})
+	}
+	if t.Hold > 0 {
+		t.Hold += microseconds(at.blur)
+	}
+}
+
+// decide decides a take of one bucket, and reports whether the record must be written.
+func decide(t *drawgate.Take, p part, rec *record.Record, now int64) (drawgate.Decision, bool) {
+	b := &t.Buckets[0]
+	write := rec.MustPersist(answer.Specs(b.Plan, false), max(now, rec.Last))
+	var since int64 // when the units of a take that is open already were taken
+	if o := rec.Open[t.ID]; o != nil {
+		since = o.At
+	}
+	d := answer.DecidePart(t, p.content, []*record.Record{rec}, false, p.from, now)
+	taken := d.Allowed && !d.Replayed && (t.Hold > 0 || b.N != drawgate.Amounts{})
+	again := d.Replayed && rec.Open[t.ID].At != since
+	return d, write || taken || again
+}
+
+// Settle implements [drawgate.Store].
+func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	if err := s.begin(ctx, "settle"); err != nil {
+		return err
+	}
+	defer s.calls.Done()
+	r := run{s: s}
+	for i := range batch {
+		t := &batch[i]
+		out[i] = drawgate.Outcome{}
+		if err := answer.CheckSettlement(t); err != nil {
+			out[i].Err = err
+			continue
+		}
+		if len(t.Buckets) > 1 {
+			r.wait()
+			out[i] = s.settleMany(ctx, t)
+			continue
+		}
+		j := s.settleJob(ctx, t, 0)
+		r.add(&t.Buckets[0], j, func(err error) {
+			if err != nil {
+				out[i] = drawgate.Outcome{Err: failure("settle", err)}
+				return
+			}
+			out[i] = j.verdict.outcome
+		})
+	}
+	r.wait()
+	return nil
+}
+
+// settleJob returns the job of a settlement in its bucket number i.
+func (s *Store) settleJob(ctx context.Context, t *drawgate.Settlement, i int) *job {
+	c := *t
+	c.Buckets = []drawgate.BucketCost{t.Buckets[i]}
+	plan := c.Buckets[0].Plan
+	return &job{op: t.Op.String(), ctx: ctx, plan: plan, done: make(chan struct{}), decide: func(rec *record.Record, at instant) (v verdict) {
+		b := c
+		b.Buckets = []drawgate.BucketCost{c.Buckets[0]}
+		b.Buckets[0].Plan = s.variant(planKey{plan, at.blur, false})
+		if b.Op == drawgate.OpRenew {
+			b.Hold += microseconds(at.blur)
+		}
+		v.outcome, v.write = apply(&b, rec, at.early)
+		return v
+	}}
+}
+
+// apply carries out a settlement of one bucket, and reports whether the record must be written.
+func apply(t *drawgate.Settlement, rec *record.Record, now int64) (drawgate.Outcome, bool) {
+	b := &t.Buckets[0]
+	at := max(now, rec.Last)
+	write := rec.MustPersist(answer.Specs(b.Plan, false), at)
+	o := rec.Open[t.ID]
+	open := o != nil && o.Grant == uint64(t.Grant) && o.End > at
+	out := answer.Apply(t, []*record.Record{rec}, false, now)
+	switch t.Op {
+	case drawgate.OpCharge:
+		write = write || b.N != drawgate.Amounts{}
+	case drawgate.OpRefund:
+		write = write || out.Back != nil
+	case drawgate.OpPause:
+		write = true
+	default:
+		write = write || open
+	}
+	return out, write
+}

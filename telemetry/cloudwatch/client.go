@@ -1,0 +1,32 @@
+package cloudwatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/config"
+	sdk "github.com/aws/aws-sdk-go-v2/service/cloudwatch"
+)
+
+// Client returns a client of CloudWatch with the credentials that AWS's own tools would use. region
+// is "" for the one of the environment or the shared configuration, endpoint "" for AWS itself. It
+// does not connect.
+func Client(ctx context.Context, region, endpoint string) (*sdk.Client, error) {
+	var options []func(*config.LoadOptions) error
+	if region != "" {
+		options = append(options, config.WithRegion(region))
+	}
+	c, err := config.LoadDefaultConfig(ctx, options...)
+	if err != nil {
+		return nil, fmt.Errorf("cloudwatch: AWS's configuration: %w", err)
+	}
+	if c.Region == "" {
+		return nil, errors.New("cloudwatch: no region is known: name one, or set AWS_REGION")
+	}
+	return sdk.NewFromConfig(c, func(o *sdk.Options) {
+		if endpoint != "" {
+			o.BaseEndpoint = &endpoint
+		}
+	}), nil
+}

@@ -1,0 +1,4 @@
+package snsnotify
+
+// Input is input.
+var Input = input
