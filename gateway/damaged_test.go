@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/drawgate/drawgate/gateway"
 )
 
 // log is a log that several goroutines write.
@@ -57,10 +59,11 @@ func TestDamagedAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			text := &log{}
+			text, results := &log{}, &log{}
 			b := newBench(t, func(s *setup) {
 				s.policies = append(s.policies, hourly())
 				s.options.Logger = slog.New(slog.NewTextHandler(text, nil))
+				s.options.Answered = func(_, _, result string) { io.WriteString(results, result) }
 				s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					io.Copy(io.Discard, r.Body)
 					conn, _, err := http.NewResponseController(w).Hijack()
@@ -82,6 +85,10 @@ func TestDamagedAnswers(t *testing.T) {
 			}
 			if n := b.used("upstream", "account")["rpm"]; n != 1 {
 				t.Errorf("%d requests counted, want 1", n)
+			}
+			want := map[int]string{http.StatusOK: gateway.ResultAnswered, http.StatusForbidden: gateway.ResultError, http.StatusBadGateway: gateway.ResultRefused}[c.status]
+			if got := results.String(); got != want {
+				t.Errorf("reported as %q, want %q", got, want)
 			}
 		})
 	}

@@ -26,10 +26,10 @@ var pieces = sync.Pool{New: func() any { b := make([]byte, pieceSize); return &b
 // may be nil, collects it for the cache.
 func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 	defer resp.Body.Close() //nolint:errcheck // what was delivered is what counts
-	x.result = resultOf(c, resp.StatusCode)
-	x.forget(c)
+	c.body = nil            // it is not sent again, and its answer may last an hour
+	x.release()
 	if resp.StatusCode == http.StatusUnauthorized {
-		x.h.warn("the provider refuses the key of the upstream: look at its key_env or key_file", "upstream", x.up.config.Name)
+		x.h.warn(x.up.config.keyRefused(), "upstream", x.up.config.Name)
 		x.refuse(&refusal{kind: llm.Lost, message: "the provider refused the key of this gateway: tell whoever runs it"})
 		return
 	}
@@ -39,6 +39,7 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 		x.refuse(&refusal{kind: llm.Lost, message: "the answer of " + x.up.config.Name + " cannot be passed on: tell whoever runs this gateway"})
 		return
 	}
+	x.result = resultOf(c, resp.StatusCode)
 	h := x.w.Header()
 	x.answerHeader(h, c, resp)
 	if resp.StatusCode >= http.StatusBadRequest {
@@ -62,6 +63,14 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 	}
 }
 
+// keyRefused says what to do after a 401 of the provider.
+func (u *Upstream) keyRefused() string {
+	if u.Key == "" {
+		return "the provider wants a key, and the upstream has none: name it with api_key_env or api_key_file"
+	}
+	return "the provider refuses the key of the upstream: look at its api_key_env or api_key_file"
+}
+
 // resultOf returns how a call is answered, unless the answer breaks off.
 func resultOf(c *call, status int) string {
 	switch {
@@ -71,13 +80,6 @@ func resultOf(c *call, status int) string {
 		return ResultOtherModel
 	}
 	return ResultAnswered
-}
-
-// forget lets go of a request that is not sent again, before an answer that may take an hour.
-func (x *exchange) forget(c *call) {
-	c.body = nil
-	x.h.bodies.Add(-x.size)
-	x.size = 0
 }
 
 // answerHeader sets the headers of an answer.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,11 +11,13 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/llm"
 )
 
@@ -67,19 +70,45 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.serve("/" + rest) //nolint:contextcheck // it is that of x.r
 }
 
-// unknownPath answers a request to nobody. There is no provider whose form the answer could have.
+// unknownPath answers a request to nobody, in the form of the provider for whom its path looks:
+// SDKs show no other one.
 func (x *exchange) unknownPath(name string) {
 	if name == "healthz" && (x.r.Method == http.MethodGet || x.r.Method == http.MethodHead) {
 		x.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(x.w, "ok\n") // whoever has left needs no answer
 		return
 	}
+	if p := profileOf(x.r.URL.Path); p != nil {
+		x.up = &upstream{config: &Upstream{Profile: p}}
+		x.refuse(&refusal{kind: llm.NotFound, message: noUpstream})
+		return
+	}
 	h := x.w.Header()
-	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Type", api.ProblemType)
 	h.Set("X-Should-Retry", "false")
 	x.w.WriteHeader(http.StatusNotFound)
-	_, _ = io.WriteString(x.w, `{"title":"not found","status":404,"detail":"there is no such upstream: `+
-		`the path must begin with the name of one, as in /openai/v1/chat/completions"}`+"\n")
+	_ = json.NewEncoder(x.w).Encode(&api.Problem{ // whoever has left needs no answer
+		Type: "about:blank", Title: "not found", Status: http.StatusNotFound, Code: api.CodeNotFound,
+		Detail: "this is the gateway's address for callers, and " + noUpstream,
+	})
+}
+
+const noUpstream = "there is no such upstream: the path must begin with the name of one, as in /openai/v1/chat/completions; add it to the base URL"
+
+// profileOf guesses from a path which provider's SDK makes a call; nil: none that is known.
+func profileOf(path string) *llm.Profile {
+	ends := func(with ...string) bool {
+		return slices.ContainsFunc(with, func(suffix string) bool { return strings.HasSuffix(path, suffix) })
+	}
+	switch {
+	case strings.Contains(path, "/v1beta/"):
+		return llm.Gemini()
+	case ends("/messages", "/messages/count_tokens"):
+		return llm.Anthropic()
+	case ends("/completions", "/responses", "/embeddings"):
+		return llm.OpenAI()
+	}
+	return nil
 }
 
 func (x *exchange) serve(path string) {
@@ -181,15 +210,14 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 	var b bytes.Buffer
 	b.Grow(int(min(max(x.r.ContentLength, 0)+bytes.MinRead, firstBuffer)))
 	switch n, err := b.ReadFrom(io.LimitReader(&reserving{x, &steady{x, readTimeout, time.Now().Add(readWhole)}}, most+1)); {
+	case n > most:
+		x.discard()
+		return nil, x.tooLarge()
 	case errors.Is(err, errFull):
-		x.release()
 		x.discard()
 		return nil, &refusal{kind: llm.Overloaded, message: "too many large requests wait for their answers: try again later", after: time.Second}
 	case err != nil:
 		return nil, &refusal{kind: llm.BadRequest, message: "the request could not be read to its end: it was cut off, or came too slowly"}
-	case n > most:
-		x.discard()
-		return nil, x.tooLarge()
 	}
 	_ = x.rc.SetReadDeadline(time.Time{}) // from here on only its caller's leaving is read
 	return b.Bytes(), nil
@@ -238,9 +266,10 @@ func (s *steady) Read(p []byte) (int, error) {
 	return s.x.r.Body.Read(p)
 }
 
-// discard reads on for a while: many clients read no answer before they have sent everything,
-// except those that have asked whether they should begin.
+// discard gives the memory of the request back, and reads on for a while: many clients read no
+// answer before they have sent everything, except those that have asked whether they should begin.
 func (x *exchange) discard() {
+	x.release()
 	if x.r.Header.Get("Expect") != "" {
 		return
 	}

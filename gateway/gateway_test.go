@@ -208,7 +208,7 @@ func TestCallersThatLeave(t *testing.T) {
 			b := newBench(t, nil)
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
-			resp, err := b.server.Client().Do(b.request(ctx, name, true, "Hello!\nsimulate: output=150 size=1 chunk=5ms"))
+			resp, err := b.server.Client().Do(b.request(ctx, name, true, "Hello!\nsimulate: output=150 size=1 chunk=200ms"))
 			if err != nil {
 				t.Fatal(err)
 			}

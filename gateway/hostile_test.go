@@ -128,6 +128,30 @@ func TestSlowUploads(t *testing.T) {
 	})
 }
 
+// TestTooLargeUploads: a request that is too large, and goes on, takes no memory from the others.
+//
+// req: C12
+func TestTooLargeUploads(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	inBubble(t, func(s *setup) { s.options.MaxBody, s.options.Bodies = size, size }, func(t *testing.T, b *bench) {
+		from, to := io.Pipe()
+		r := b.request(t.Context(), "openai", false, "")
+		r.Body, r.ContentLength = from, -1
+		done := make(chan reply)
+		go func() { done <- b.do(r) }()
+		io.CopyN(to, endless{}, size+1)
+		synctest.Wait() // it has been read so far
+		if got := b.call("openai", false, "Hello!"); got.status != http.StatusOK {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+		to.Close()
+		if got := <-done; got.status != http.StatusRequestEntityTooLarge {
+			t.Errorf("the large one: got %d %s, want 413", got.status, got.body)
+		}
+	})
+}
+
 // TestCompressionBombs: a compressed request is refused unread, and a compressed answer passes as
 // it is, without being unpacked here.
 //

@@ -33,12 +33,8 @@ func (x *exchange) ladder(c *call, body []byte) {
 			return
 		}
 	}
-	resp, err := x.send(c, x.wait)
-	if err != nil {
-		x.failed(err)
-		return
-	}
-	x.deliver(c, resp, k)
+	resp, err := x.send(c, x.wait) //nolint:bodyclose // end closes it
+	x.end(c, k, resp, err)
 }
 
 // instead makes the call if the quota grants it at once, and otherwise tries what may take its
@@ -54,6 +50,7 @@ func (x *exchange) instead(c *call, k *keep, old *answer) bool {
 		x.cached(old, CacheStale)
 		return true
 	}
+	granted := x.ask.decision
 	for _, name := range c.entry.Fallbacks {
 		other := x.as(c, name)
 		if other == nil {
@@ -67,14 +64,32 @@ func (x *exchange) instead(c *call, k *keep, old *answer) bool {
 			x.deliver(other, got, nil)
 			return true
 		}
+		x.warnFallback(other, got, failed)
 		drop(got) // whatever is wrong with it is not wrong with the model that was asked for
 	}
-	x.up = c.up
+	x.up, x.ask.decision = c.up, granted
 	if resp != nil { // it was sent, and refused by the provider: the queue does not help it
 		x.deliver(c, resp, nil)
 		return true
 	}
 	return false
+}
+
+// warnFallback logs why a fallback gave no answer, unless it is exhausted too: its caller only sees
+// that of the model that was asked for.
+func (x *exchange) warnFallback(c *call, resp *http.Response, err error) {
+	switch {
+	case exhausted(resp, err) || x.r.Context().Err() != nil:
+	case err != nil:
+		if _, known := errorOf(err, c.up.config.Name); !known {
+			x.h.warn("a fallback failed", "upstream", c.up.config.Name, "model", c.label, "error", err)
+		}
+	case resp.StatusCode == http.StatusUnauthorized:
+		x.h.warn(c.up.config.keyRefused(), "upstream", c.up.config.Name)
+	default:
+		x.h.warn("a fallback was refused: look at the url of the upstream, and at the model's name", "upstream", c.up.config.Name, "model", c.label,
+			"status", resp.StatusCode, "path", x.request(c).URL.EscapedPath())
+	}
 }
 
 // end answers with the outcome of a call.

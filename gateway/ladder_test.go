@@ -1,8 +1,11 @@
 package gateway_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -124,22 +127,20 @@ func TestWhatIsNotCached(t *testing.T) {
 			s.config.Upstreams[i].Breaker = outbound.Breaker{Failures: -1}
 		}
 	}
-	for _, fault := range []string{"500", "no_usage", "minute", "error_event after=2", "cut after=2", "close", ""} {
+	for _, fault := range []string{"500", "minute", "error_event after=2", "cut after=2", "close"} {
 		for _, stream := range []bool{false, true} {
-			if fault == "no_usage" || fault == "" {
-				continue // those are whole
-			}
-			b := newBench(t, kept)
-			for range 2 {
-				b.call("openai", stream, "Hello!\nsimulate: output=50 fault="+fault, gateway.HeaderTimeout+": 0")
-			}
-			want := 2
-			if fault == "minute" {
-				want = 1 // it pauses the quota
-			}
-			if n := len(b.sim.Calls()); n != want {
-				t.Errorf("fault %q, stream %v: %d calls reached the provider, want %d", fault, stream, n, want)
-			}
+			inBubble(t, kept, func(t *testing.T, b *bench) {
+				for range 2 {
+					b.call("openai", stream, "Hello!\nsimulate: output=50 fault="+fault, gateway.HeaderTimeout+": 0")
+				}
+				want := 2
+				if fault == "minute" {
+					want = 1 // it pauses the quota
+				}
+				if n := len(b.sim.Calls()); n != want {
+					t.Errorf("fault %q, stream %v: %d calls reached the provider, want %d", fault, stream, n, want)
+				}
+			})
 		}
 	}
 	b := newBench(t, kept)
@@ -298,6 +299,53 @@ func TestProvidersRefusalIsDegraded(t *testing.T) {
 				t.Errorf("%s: got %s, want another model", kind, got)
 			}
 			time.Sleep(2 * time.Minute)
+		}
+	})
+}
+
+// TestHeadersOfAProvidersRefusal: they are about the limits of the model that was asked for, also
+// if a fallback was tried in between.
+//
+// req: C8
+func TestHeadersOfAProvidersRefusal(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) {
+		ladder(s)
+		s.policies[0] = generous()
+	}, func(t *testing.T, b *bench) {
+		err := b.sim.Inject(simulator.Fault{Kind: simulator.FaultMinute, Model: "gpt-4o"}, simulator.Fault{Kind: simulator.FaultInternal, Model: "gpt-4o-mini"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := b.call("openai", false, "Hi!")
+		if policy := got.header.Get("RateLimit-Policy"); got.status != http.StatusTooManyRequests || len(b.sim.Calls()) != 2 || !strings.Contains(policy, "1000000") {
+			t.Errorf("got %d, RateLimit-Policy %q, after %d calls; want 429, the million requests a minute of gpt-4o, and 2 calls", got.status, policy, len(b.sim.Calls()))
+		}
+	})
+}
+
+// TestFailedFallbackIsLogged: callers see nothing of a fallback that its upstream refuses, so the
+// log names the upstream, the status and the path.
+func TestFailedFallbackIsLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	inBubble(t, func(s *setup) {
+		ladder(s)
+		s.options.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		wrong := s.config.Upstreams[0]
+		wrong.Name, wrong.URL = "wrong", &url.URL{Scheme: "http", Host: "provider.test", Path: "/v1/nowhere"}
+		wrong.Models = []gateway.Model{{Name: "*", Policy: "spare"}}
+		s.config.Upstreams[0].Models[0].Fallbacks = []string{"wrong/gpt-4o-mini"}
+		s.config.Upstreams = append(s.config.Upstreams, wrong)
+	}, func(t *testing.T, b *bench) {
+		b.call("openai", false, "Hello!")
+		if got := b.call("openai", false, "Good morning!", "Drawgate-Timeout: 0"); got.status != http.StatusTooManyRequests {
+			t.Errorf("got %d, want that of the model that was asked for", got.status)
+		}
+		for _, want := range []string{"a fallback was refused", "upstream=wrong", "status=404", "path=/v1/nowhere/v1/chat/completions"} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log has no %q: %s", want, log.String())
+			}
 		}
 	})
 }

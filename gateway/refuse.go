@@ -33,8 +33,6 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 		return &refusal{kind: llm.Unavailable, message: "calls to " + upstream + " fail, and none is made for a while", after: open.RetryAfter}, true
 	}
 	switch {
-	case errors.Is(err, outbound.ErrTooLarge):
-		return &refusal{kind: llm.TooLarge, message: err.Error()}, true
 	case errors.Is(err, outbound.ErrNoPrice):
 		return &refusal{kind: llm.NotFound, message: "this model has no price, and calls are limited by what they cost: have it added to gateway.prices"}, true
 	case errors.Is(err, llm.ErrUnpriced):
@@ -111,7 +109,6 @@ func (x *exchange) failed(err error) {
 		x.result = ResultLeft
 		return // nobody reads it
 	}
-	x.result = ResultRefused
 	why, known := errorOf(err, x.up.config.Name)
 	if !known {
 		x.h.warn("a call failed", "upstream", x.up.config.Name, "key", x.key.Name, "error", err)
@@ -121,6 +118,7 @@ func (x *exchange) failed(err error) {
 
 // refuse answers in the provider's own form.
 func (x *exchange) refuse(why *refusal) {
+	x.result = ResultRefused
 	resp := x.up.config.Profile.Error(why.kind, why.message, why.after)
 	h := x.w.Header()
 	maps.Copy(h, resp.Header)

@@ -1,8 +1,10 @@
 package gateway_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -43,7 +45,7 @@ func TestEachErrorHasItsStatus(t *testing.T) {
 		"no key":           {"POST", chat, `{}`, nil, http.StatusUnauthorized, `"code":"invalid_api_key"`},
 		"a wrong key":      {"POST", "/anthropic/v1/messages", `{}`, []string{"X-Api-Key: guess"}, http.StatusUnauthorized, `"type":"authentication_error"`},
 		"the upstream's":   {"POST", chat, `{}`, []string{"Authorization: Bearer " + upstreamKey}, http.StatusUnauthorized, "virtual key"},
-		"no upstream":      {"POST", "/other/v1/messages", `{}`, []string{key}, http.StatusNotFound, `"status":404`},
+		"no upstream":      {"POST", "/other/v1/files", `{}`, []string{key}, http.StatusNotFound, `"status":404`},
 		"not JSON":         {"POST", chat, `{"model":`, []string{key}, http.StatusBadRequest, "invalid_request_error"},
 		"not its type":     {"POST", chat, `{"model":"gpt-4o"}`, []string{key, "Content-Type: text/plain"}, http.StatusBadRequest, "application/json"},
 		"compressed":       {"POST", chat, "\x1f\x8b\x08", []string{key, "Content-Encoding: gzip"}, http.StatusBadRequest, "compressed"},
@@ -127,15 +129,15 @@ func TestWhatProvidersFailWith(t *testing.T) {
 // req: C1 A14
 func TestProvidersRefusals(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
-	if got := b.call("openai", true, "Hello!\nsimulate: fault=minute"); got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "Rate limit reached") {
-		t.Errorf("got %d %s", got.status, got.body)
-	}
-	b.settled()
-	got := b.call("openai", false, "Hello!", gateway.HeaderTimeout+": 1s", "Authorization: Bearer "+bob)
-	if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "paused") || got.header.Get("Retry-After") == "" {
-		t.Errorf("another caller: got %d %v %s, want that the quota is paused", got.status, got.header, got.body)
-	}
+	inBubble(t, nil, func(t *testing.T, b *bench) {
+		if got := b.call("openai", true, "Hello!\nsimulate: fault=minute"); got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "Rate limit reached") {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+		got := b.call("openai", false, "Hello!", gateway.HeaderTimeout+": 1s", "Authorization: Bearer "+bob)
+		if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "paused") || got.header.Get("Retry-After") == "" {
+			t.Errorf("another caller: got %d %v %s, want that the quota is paused", got.status, got.header, got.body)
+		}
+	})
 }
 
 // TestAnswersThatAreCutOff: a caller can tell that its answer is not whole.
@@ -369,6 +371,44 @@ func TestDearerCallsAreRefused(t *testing.T) {
 			}
 			if used := b.used("upstream", "account")["rpm"]; used != 0 {
 				t.Errorf("%d requests were taken, want none", used)
+			}
+		})
+	}
+}
+
+// TestCallsWithoutAnUpstream: an SDK whose base URL lacks the upstream's name shows what to do, as
+// it gets the provider's own form.
+func TestCallsWithoutAnUpstream(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for path, form := range map[string]string{
+		"/v1/chat/completions": `{"error":{"code":"model_not_found"`,
+		"/v1/responses":        `{"error":{"code":"model_not_found"`,
+		"/v1/embeddings":       `{"error":{"code":"model_not_found"`,
+		"/v1/messages":         `"type":"not_found_error"`,
+		"/v1beta/models/gemini-2.5-flash:generateContent": `"status":"NOT_FOUND"`,
+	} {
+		got := b.do(b.raw(t.Context(), http.MethodPost, path, `{}`))
+		if got.status != http.StatusNotFound || !strings.Contains(got.body, form) || !strings.Contains(got.body, "add it to the base URL") {
+			t.Errorf("%s: got %d %s, want %s", path, got.status, got.body, form)
+		}
+	}
+}
+
+// TestRefusedKeysAreLogged: the log names the settings that hold the key.
+func TestRefusedKeysAreLogged(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[gateway.Secret]string{
+		"":           "the upstream has none: name it with api_key_env or api_key_file",
+		"sk-refused": "look at its api_key_env or api_key_file",
+	} {
+		var log bytes.Buffer
+		inBubble(t, func(s *setup) {
+			s.config.Upstreams[0].Key = key
+			s.options.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		}, func(t *testing.T, b *bench) {
+			if got := b.call("openai", false, "Hello!"); got.status != http.StatusBadGateway || !strings.Contains(log.String(), want) {
+				t.Errorf("key %q: got %d, and the log %s, want %q", string(key), got.status, log.String(), want)
 			}
 		})
 	}

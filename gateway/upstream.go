@@ -26,8 +26,8 @@ func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
 		Upstream: u.Name, Owner: u.owner(), Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries, Observer: h.opts.Observer,
 	})
 	opts := &outbound.TransportOptions{
-		Base:    &watch{base: h.opts.Base, key: string(u.Key), silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration)},
-		MaxBody: h.opts.MaxBody, Prices: prices, Call: countCaller,
+		Base:   &watch{base: h.opts.Base, key: string(u.Key), silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration)},
+		Prices: prices, Call: countCaller,
 	}
 	if u.Likely {
 		e := &llm.Estimator{}

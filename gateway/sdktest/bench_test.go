@@ -17,7 +17,6 @@ import (
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
-	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -68,8 +67,7 @@ type bench struct {
 	server *httptest.Server
 
 	mu       sync.Mutex
-	requests int              // that SDKs have sent, guarded by mu
-	events   []outbound.Event // guarded by mu
+	requests int // that SDKs have sent, guarded by mu
 }
 
 // setup is what a test changes of a bench.
@@ -117,7 +115,7 @@ func newBench(t *testing.T, a api, s setup) *bench {
 		Keys:   []gateway.Key{{Name: "caller", Sum: sha256.Sum256([]byte(virtualKey))}},
 		Prices: &llm.Prices{Currency: "usd", Models: map[string]llm.Price{a.model: {Input: perInput * million, Output: perOutput * million}}},
 	}, &gateway.Options{
-		Wait: s.wait, Observer: &outbound.Observer{Called: b.called}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Wait: s.wait, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -132,12 +130,6 @@ func newBench(t *testing.T, a api, s setup) *bench {
 	}))
 	t.Cleanup(b.server.Close)
 	return b
-}
-
-func (b *bench) called(e *outbound.Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.events = append(b.events, *e)
 }
 
 // arrive counts a request of an SDK.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/drawgate/drawgate/benchmarks/internal/chat"
@@ -43,6 +44,7 @@ func (b *bench) hold(who string) (map[string]float64, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	addr, path := b.at(who, bare)
 	var open, over sync.WaitGroup
+	var ended atomic.Int64 // streams, before they were to
 	for i := range *held {
 		open.Add(1)
 		over.Go(func() {
@@ -51,7 +53,9 @@ func (b *bench) hold(who string) (map[string]float64, error) {
 			first := sync.OnceFunc(open.Done)
 			defer first()
 			request := chat.Request(addr, path, callerKey, chat.Body(bodySize, true, i%2 == 0), chat.HeaderSeed, strconv.Itoa(i), chat.HeaderPace, pace)
-			_, _ = conn.Call(ctx, request, func([]byte) { first() }) // it ends with ctx
+			if _, _ = conn.Call(ctx, request, func([]byte) { first() }); ctx.Err() == nil {
+				ended.Add(1)
+			}
 		})
 	}
 	open.Wait()
@@ -63,6 +67,9 @@ func (b *bench) hold(who string) (map[string]float64, error) {
 		if failed = b.memory(who, when, m); failed != nil {
 			break
 		}
+	}
+	if n := ended.Load(); n > 0 && failed == nil {
+		failed = fmt.Errorf("%d of %d streams ended early", n, *held)
 	}
 	cancel()
 	over.Wait()

@@ -126,7 +126,11 @@ async def user_api_key_auth(request, api_key: str) -> UserAPIKeyAuth:
 		if err != nil {
 			return nil, err
 		}
-		cmd := exec.Command(filepath.Join(*dir, "venv", "bin", "litellm"), //nolint:gosec,noctx // installed for this
+		program, err := filepath.Abs(filepath.Join(*dir, "venv", "bin", "litellm"))
+		if err != nil {
+			return nil, err
+		}
+		cmd := exec.Command(program, //nolint:gosec,noctx // installed for this
 			"--config", "config.yaml", "--host", "127.0.0.1", "--port", port, "--num_workers", "1", "--telemetry", "False")
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + at.dir, "LITELLM_LOCAL_MODEL_COST_MAP=True", "LITELLM_LOG=ERROR", "LITELLM_MODE=PRODUCTION"}
 		return cmd, nil
