@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/goccy/go-yaml/ast"
 )
 
 // network reads an address or a network in CIDR form.
@@ -33,6 +35,11 @@ func (d *decoder) network(e entry) (p netip.Prefix, ok bool) {
 // address reads host:port. The host may be empty, for all addresses of the machine; the port may be
 // 0, for a free one.
 func (d *decoder) address(e entry) string {
+	if n, ok := e.value.(*ast.IntegerNode); ok {
+		port := n.GetToken().Value
+		d.problem(spanOf(n), fmt.Sprintf(`write "127.0.0.1:%s", or ":%[1]s" for all addresses of the machine`, port), "%s %s is not host:port", e.key, shorten(port))
+		return ""
+	}
 	text, ok := d.text(e)
 	if !ok {
 		return ""

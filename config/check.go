@@ -110,7 +110,7 @@ func (c *Config) checkApply(i, k int, names []string) (list Problems) {
 // requests.
 func (c *Config) checkUnits() (list Problems) {
 	e := c.Engine()
-	takesNothing := e.TakesNothing()
+	takesNothing, gateway := e.TakesNothing(), c.gatewayUses()
 	for _, i := range slices.Sorted(maps.Keys(takesNothing)) {
 		place, units, known := &c.places[i], takesNothing[i], !c.places[i].bad["apply"]
 		for k := range c.Rules[i].Apply {
@@ -120,6 +120,12 @@ func (c *Config) checkUnits() (list Problems) {
 			continue // the mistakes in its costs were reported already
 		}
 		hint := fmt.Sprintf("add costs, such as {%s: 1}, or {%[1]s: 0} if only callers name them", units[0])
+		if use := gateway[c.Rules[i].Apply[0].Policy]; use != nil {
+			hint = fmt.Sprintf("add costs: {%s: 0}: the gateway adds what each call uses", units[0])
+			if !slices.Contains(use.units, units[0]) {
+				hint = "the gateway does not count " + units[0] + ": " + c.unitHint(units[0], use.units)
+			}
+		}
 		list = append(list, place.problem(place.place("apply"), "the rule takes nothing: it names no costs, and its policies do not count requests, only "+strings.Join(units, ", "), hint))
 	}
 	return list

@@ -25,7 +25,7 @@ const Memory = "memory:"
 // Fields that are not set are 0, which means the default of the code that uses them.
 type Config struct {
 	Off    bool   // everything passes and nothing is counted
-	Store  string // "memory:", "sqlite:///absolute/path", "redis://…" or "rediss://…"; "" where a file names none; from [Parse] also "sqlite:relative/path"
+	Store  string // "memory:", "sqlite:///absolute/path", "redis://…", "rediss://…" or "dynamodb://…"; "" where a file names none; from [Parse] also "sqlite:relative/path"
 	Prefix string // what the keys of a shared store start with; "" means the store's default
 
 	MaxBuckets   int           // most buckets in use at once in the store memory:

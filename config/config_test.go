@@ -278,7 +278,9 @@ func TestRedactURL(t *testing.T) {
 		"redis:///:p@ss@h":                "redis:///:xxxxx@h",
 		"sqlite:///var/a@b.db":            "sqlite:///var/a@b.db",
 		"redis://[::1]:6379":              "redis://[::1]:6379",
-		"":                                "",
+		"dynamodb://quotas?region=local&endpoint=http://127.0.0.1:8000": "dynamodb://quotas?region=local&endpoint=http://127.0.0.1:8000",
+		"dynamodb://AKIA:secret@quotas":                                 "dynamodb://AKIA:xxxxx@quotas",
+		"":                                                              "",
 	} {
 		if got := config.RedactURL(url); got != want {
 			t.Errorf("RedactURL(%q) = %q, want %q", url, got, want)
@@ -302,6 +304,8 @@ func TestStores(t *testing.T) {
 	t.Parallel()
 	for url, good := range map[string]bool{
 		"memory:": true, "sqlite:a.db": true, "sqlite:///a.db": true, "redis://h": true, "rediss://u:p@h:1/2": true,
+		"dynamodb://quotas": true, "dynamodb://quotas?region=eu-central-1&endpoint=http://127.0.0.1:8000": true,
+		"dynamodb:": false, "dynamodb://": false, "dynamodb://ab": false, "dynamodb://u:p@quotas": false, "dynamodb://quotas?zone=x": false,
 		"memory": false, "memory:x": false, "sqlite:": false, "sqlite://a.db": false, "redis:h": false, "redis://": false, "postgres://h": false, "a.db": false,
 	} {
 		_, problems := config.Parse("f", []byte(fmt.Sprintf("store: %q", url)))

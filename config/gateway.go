@@ -1,10 +1,7 @@
 package config
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"maps"
 	"net"
 	"net/url"
 	"reflect"
@@ -12,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/goccy/go-yaml/ast"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/llm"
@@ -34,7 +29,7 @@ const (
 // Gateway configures the reverse proxy in front of LLM providers. Without upstreams there is none.
 type Gateway struct {
 	Listen  string        // host:port, or "" for the default, on loopback
-	TLS     TLS           // ClientCA is not used
+	TLS     TLS           // ClientCA: callers need a certificate, and a key
 	MaxBody int64         // largest request in bytes; 0 means 32 MiB
 	Bodies  int64         // bytes of all requests whose answers have not begun; 0 means 1 GiB
 	MaxWait time.Duration // longest wait in the queue; 0 means 60s
@@ -93,35 +88,6 @@ type Model struct {
 type AnswerCache struct {
 	TTL, Stale time.Duration
 	Shared     bool
-}
-
-// VirtualKey is what a caller of the gateway shows. Only the SHA-256 of its secret is known.
-type VirtualKey struct {
-	Name              string
-	Team, User, Class string
-	Priority          int
-	Models            []string // "upstream/model", with * at the end; none means everything
-
-	Sum    [sha256.Size]byte // as in [Token]
-	Secret Secret            // where the secret is; empty if the file has its SHA-256
-}
-
-// Prices are what models cost. Without models nothing counts money.
-type Prices struct {
-	Currency string // "" means usd
-	Models   map[string]llm.Price
-}
-
-// Table returns the prices for package llm, or nil.
-func (p *Prices) Table() *llm.Prices {
-	if len(p.Models) == 0 {
-		return nil
-	}
-	currency := p.Currency
-	if currency == "" {
-		currency = "usd"
-	}
-	return &llm.Prices{Currency: currency, Models: p.Models}
 }
 
 func (d *decoder) gateway(e entry) {
@@ -256,12 +222,17 @@ func (u *Upstream) settings(d *decoder) []setting {
 // apiURL reads the URL of an API. It is shown, so it must not have a secret.
 func (d *decoder) apiURL(e entry) string {
 	text, ok := d.text(e)
-	u, err := url.Parse(text)
-	if ok && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+	if ok && !isPlainURL(text) {
 		d.hideValue(e.value)
 		d.problem(spanOf(e.value), "such as https://api.openai.com; the key has a setting of its own", "url is not an http or https URL without user, query and fragment")
 	}
 	return text
+}
+
+// isPlainURL reports whether a text is an http or https URL that has no place for a secret.
+func isPlainURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
 
 func (b *Breaker) settings(d *decoder) []setting {
@@ -325,138 +296,6 @@ func (a *AnswerCache) settings(d *decoder) []setting {
 // maxAge is the longest time for which an answer is kept.
 const maxAge = 30 * 24 * time.Hour
 
-func (d *decoder) virtualKeys(e entry) (list []VirtualKey) {
-	items, _ := d.list(e, maxKeys)
-	first := map[string]int{}
-	for _, n := range items {
-		k := d.virtualKey(n)
-		if line := first[k.Name]; line != 0 && k.Name != "" {
-			d.problem(spanOf(n), fmt.Sprintf("the first one is on line %d", line), "key name %s is used twice", shorten(k.Name))
-		}
-		first[k.Name] = spanOf(n).Line
-		list = append(list, k)
-	}
-	return list
-}
-
-func (d *decoder) virtualKey(n ast.Node) (k VirtualKey) {
-	before := len(d.problems)
-	hash := ""
-	seen := d.settings(n, "a key", "", k.settings(d, &hash))
-	wrong := len(d.problems) > before
-	d.oneSecret(spanOf(n), "a key", "secret", hash, k.Secret, wrong)
-	if !seen["name"] && !wrong {
-		d.missing(spanOf(n), "rules, logs and metrics call the key by it", "the key has no name")
-	}
-	return k
-}
-
-// settings puts the SHA-256 as it is written into hash.
-func (k *VirtualKey) settings(d *decoder, hash *string) []setting {
-	var sum node
-	if k.Secret == (Secret{}) {
-		sum = textNode(hex.EncodeToString(k.Sum[:]))
-	}
-	return append([]setting{
-		{"name", func(e entry) { k.Name = d.ruleName(e) }, textNode(k.Name)},
-		{"team", func(e entry) { k.Team = d.short(e) }, textNode(k.Team)},
-		{"user", func(e entry) { k.User = d.short(e) }, textNode(k.User)},
-		{"class", func(e entry) { k.Class = d.short(e) }, textNode(k.Class)},
-		{"priority", func(e entry) { k.Priority = int(d.integer(e, 0, drawgate.MaxPriority)) }, numberNode(k.Priority)},
-		{"models", func(e entry) {
-			d.texts(e, maxModels, func(e entry) {
-				if text := d.pattern(e); text != "" {
-					k.Models = append(k.Models, text)
-				}
-			})
-		}, texts(k.Models)},
-		{"sha256", func(e entry) { *hash, k.Sum = d.digest(e) }, sum},
-	}, k.Secret.settings(d, "secret")...)
-}
-
-func (p *Prices) settings(d *decoder) []setting {
-	var models node
-	for _, name := range slices.Sorted(maps.Keys(p.Models)) {
-		price := p.Models[name]
-		models.pairs = append(models.pairs, pair{quote(name), settingsNode(priceSettings(&price, d))})
-	}
-	return []setting{
-		{"currency", func(e entry) { p.Currency = d.currency(e) }, textNode(p.Currency)},
-		{"models", func(e entry) { p.Models = d.prices(e) }, models},
-	}
-}
-
-func (d *decoder) currency(e entry) string {
-	text, ok := d.text(e)
-	if ok && (len(text) > 8 || strings.Trim(text, "abcdefghijklmnopqrstuvwxyz") != "") {
-		d.problem(spanOf(e.value), "such as usd: costs are then counted in usd_micros, millionths of a dollar", "currency %s is not a word of at most 8 lower-case letters", shorten(text))
-	}
-	return text
-}
-
-func (d *decoder) prices(e entry) map[string]llm.Price {
-	entries, ok := d.entries(e.value, "prices")
-	if ok && len(entries) == 0 {
-		d.missing(spanOf(e.value), `such as {gpt-4.1: {input: "2.00", output: "8.00"}}`, "prices is empty")
-	}
-	list := map[string]llm.Price{}
-	for _, e := range entries {
-		var p llm.Price
-		before := len(d.problems)
-		seen := d.settings(e.value, "the price of "+shorten(e.key), "", priceSettings(&p, d))
-		if !seen["input"] && len(d.problems) == before {
-			d.missing(e.at, `such as {input: "2.00", output: "8.00"}: per million tokens`, "the price of %s has no input", shorten(e.key))
-		}
-		// Without a price of its own, what a cache is involved with costs as much as other input.
-		if !seen["cache_read"] {
-			p.CacheRead = p.Input
-		}
-		if !seen["cache_write"] {
-			p.CacheWrite = p.Input
-		}
-		list[e.key] = p
-	}
-	return list
-}
-
-func priceSettings(p *llm.Price, d *decoder) []setting {
-	return []setting{
-		{"input", func(e entry) { p.Input = d.price(e) }, priceNode(p.Input, -1)},
-		{"cache_read", func(e entry) { p.CacheRead = d.price(e) }, priceNode(p.CacheRead, p.Input)},
-		{"cache_write", func(e entry) { p.CacheWrite = d.price(e) }, priceNode(p.CacheWrite, p.Input)},
-		{"output", func(e entry) { p.Output = d.price(e) }, priceNode(p.Output, 0)},
-	}
-}
-
-// price reads a price per million tokens, as a number or a text.
-func (d *decoder) price(e entry) int64 {
-	switch n := e.value.(type) {
-	case *ast.IntegerNode, *ast.FloatNode, *ast.StringNode:
-		text := n.GetToken().Value
-		if micros, err := llm.ParsePrice(text); err == nil {
-			return micros
-		}
-		d.problem(spanOf(n), `such as 2.50, with at most six decimals`, "%s %s is not a price per million tokens", e.key, shorten(text))
-	default:
-		d.problem(spanOf(n), "such as 2.50", "%s must be a price per million tokens, not %s", e.key, describe(n))
-	}
-	return 0
-}
-
-// priceNode is a price, unless it is what it would be anyway.
-func priceNode(micros, usual int64) (n node) {
-	if micros == usual {
-		return n
-	}
-	const million = 1_000_000
-	text := strconv.FormatInt(micros/million, 10)
-	if rest := micros % million; rest != 0 {
-		text += "." + strings.TrimRight(fmt.Sprintf("%06d", rest), "0")
-	}
-	n.scalar = strconv.Quote(text)
-	return n
-}
-
 // model returns how calls of a model are counted, or nil.
 func (u *Upstream) model(name string) *Model {
 	for i := range u.Models {
@@ -473,31 +312,6 @@ func fits(pattern, name string) bool {
 		return strings.HasPrefix(name, prefix)
 	}
 	return pattern == name
-}
-
-// lookUp finds the secret, and keeps its SHA-256 alone.
-func (k *VirtualKey) lookUp(env *environment, read *readFiles) error {
-	if k.Secret == (Secret{}) {
-		return nil
-	}
-	if err := k.Secret.lookUp(env, read); err != nil {
-		return err
-	}
-	k.Sum = sha256.Sum256([]byte(k.Secret.value))
-	k.Secret.value = ""
-	return nil
-}
-
-// sameKey returns an error if two keys have the same secret.
-func sameKey(list []VirtualKey) error {
-	first := map[[sha256.Size]byte]string{}
-	for i := range list {
-		if other, same := first[list[i].Sum]; same {
-			return fmt.Errorf("keys %s and %s are the same", shorten(other), shorten(list[i].Name))
-		}
-		first[list[i].Sum] = list[i].Name
-	}
-	return nil
 }
 
 // checkGateway checks what the gateway's settings name elsewhere.
@@ -521,15 +335,19 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 	}
 	for i := range g.Keys {
 		for _, m := range g.Keys[i].Models {
-			upstream, _, ok := strings.Cut(m, "/")
-			if !ok && strings.HasSuffix(m, "*") || slices.Contains(names, upstream) {
-				continue
+			if !slices.ContainsFunc(names, func(upstream string) bool { return isOf(m, upstream) }) {
+				problems = append(problems, c.note("gateway.keys", fmt.Sprintf("key %s may use %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(m)),
+					"write UPSTREAM/MODEL, such as "+example(names)+"/*"))
 			}
-			problems = append(problems, c.note("gateway.keys", fmt.Sprintf("key %s may use %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(m)),
-				"write UPSTREAM/MODEL, such as "+example(names)+"/*"))
 		}
 	}
 	return problems
+}
+
+// isOf reports whether a model that a key may use, as the key names it, can be one of an upstream.
+func isOf(pattern, upstream string) bool {
+	name, _, ok := strings.Cut(pattern, "/")
+	return ok && name == upstream || !ok && strings.HasSuffix(pattern, "*") && fits(pattern, upstream)
 }
 
 // checkFallback returns what is wrong with a fallback of an upstream's model, and a hint.
@@ -542,11 +360,31 @@ func (g *Gateway) checkFallback(u *Upstream, name string) (text, hint string) {
 	}
 	switch {
 	case model == "" || to.model(model) == nil:
-		return fmt.Sprintf("nothing counts the fallback %s: none of the models of upstream %s fits it", shorten(name), shorten(to.Name)), "add it to the models, with its policy"
+		hint = "add it to the models, with its policy"
+		if meant := g.meantFallback(name); meant != "" {
+			hint = meant
+		}
+		return fmt.Sprintf("nothing counts the fallback %s: none of the models of upstream %s fits it", shorten(name), shorten(to.Name)), hint
 	case to.Profile != u.Profile || !reflect.DeepEqual(to.Generic, u.Generic):
 		return fmt.Sprintf("the fallback %s is of an upstream with another profile: calls are not translated", shorten(name)), "choose an upstream of the same profile"
 	}
 	return "", ""
+}
+
+// meantFallback returns a hint if a fallback seems to name an upstream, but misspells it.
+func (g *Gateway) meantFallback(name string) (hint string) {
+	first, rest, ok := strings.Cut(name, "/")
+	if !ok {
+		return ""
+	}
+	var names []string
+	for i := range g.Upstreams {
+		names = append(names, g.Upstreams[i].Name)
+	}
+	if _, meant := didYouMean(first, names); meant != "" && meant != first {
+		return fmt.Sprintf("did you mean %q?", meant+"/"+rest)
+	}
+	return ""
 }
 
 func example(names []string) string {
@@ -571,8 +409,16 @@ func (c *Config) warnGateway() {
 		if n := len(u.Models); n > 0 && u.Models[n-1].Model != "*" {
 			c.warnOf(upstreamSetting(u.Name)+".models", `end with {model: "*", policy: …} to count them`, "models of %s that fit none of these have no policy: calls of them are refused", shorten(u.Name))
 		}
+		if end := u.doubled(); end != "" {
+			c.warnOf(upstreamSetting(u.Name)+".url", "leave "+end+" out of url", "the url of %s ends with %s, and the paths of SDKs begin with it: calls would go to …%s%[2]s/…", shorten(u.Name), end, end)
+		}
 		for k := range u.Models {
 			m := &u.Models[k]
+			for _, f := range m.Fallbacks {
+				if hint := g.meantFallback(f); hint != "" {
+					c.warnOf(modelSetting(u.Name, k)+".fallbacks", hint, "the fallback %s is a model of upstream %s itself: there is no upstream of that name", shorten(f), shorten(u.Name))
+				}
+			}
 			if p, ok := c.Policy(m.Policy); ok && !warned[m.Policy] {
 				warned[m.Policy] = true
 				c.warnQuota(&p, modelSetting(u.Name, k)+".policy")
@@ -582,6 +428,18 @@ func (c *Config) warnGateway() {
 			}
 		}
 	}
+}
+
+// doubled returns the end of the upstream's url that the paths of SDKs have as well; "" if there is
+// none.
+func (u *Upstream) doubled() string {
+	ends := map[string][]string{"openai": {"/v1"}, "anthropic": {"/v1"}, "gemini": {"/v1beta", "/v1"}}
+	for _, end := range ends[u.Profile] {
+		if strings.HasSuffix(strings.TrimRight(u.URL, "/"), end) {
+			return end
+		}
+	}
+	return ""
 }
 
 // onThisMachine reports whether calls stay on this machine, as those of a simulator or of a model

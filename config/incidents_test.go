@@ -1,12 +1,64 @@
 package config_test
 
 import (
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/awstest"
 )
+
+// A program's incidents reach the configured topic by the time that Flush returns; it says if they
+// do not, because the topic is wrong. Without a topic there is nothing to wait for.
+//
+// req: A14
+func TestIncidentsAreFlushed(t *testing.T) { //nolint:paralleltest // credentials come from the environment
+	t.Setenv("AWS_ACCESS_KEY_ID", "test")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
+	m := awstest.Moto(t)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, m.URL, strings.NewReader("Action=CreateTopic&Version=2010-03-31&Name=right"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/eu-central-1/sns/aws4_request, SignedHeaders=host, Signature=00")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp, err)
+	}
+	resp.Body.Close()
+	for topic, want := range map[string]string{"right": "", "wrong": "snsnotify: incidents that were not sent: 1; see the log", "": ""} {
+		incidents := ""
+		if topic != "" {
+			incidents = fmt.Sprintf(", incidents: {sns: {topic: 'arn:aws:sns:eu-central-1:123456789012:%s', endpoint: '%s'}}", topic, m.URL)
+		}
+		c, problems := config.Parse("drawgate.yaml", []byte("store: 'memory:'\npolicies: {q: {limits: [{name: rpm, rolling: 1m, amount: 1}]}}\n"+
+			"gateway: {upstreams: {openai: {models: [{model: '*', policy: q}]}}, keys: [{name: a, secret_env: A}]"+incidents+"}"))
+		if problems != nil {
+			t.Fatal(problems)
+		}
+		run, err := config.Start(t.Context(), c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run.Incident(&api.Incident{ID: "ID", Summary: "refused"})
+		got := ""
+		if err := run.Flush(t.Context()); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("topic %q: got %q, want %q", topic, got, want)
+		}
+		if err := run.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // Incidents are kept where the file says, relative to its folder; without that beside the SQLite
 // store, and nowhere with another store.

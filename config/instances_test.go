@@ -20,6 +20,8 @@ func TestInstancesComeFromFileEnvironmentOrStore(t *testing.T) {
 		warns         string
 	}{
 		{"store: redis://h", "", counted, ""},
+		{"store: dynamodb://quotas", "", counted, ""},
+		{"{store: dynamodb://quotas, instances: 3}", "", config.Instances{Number: 3}, ""},
 		{"store: 'memory:'", "", config.Instances{Number: 1}, ""},
 		{"store: sqlite:x.db", "", config.Instances{Number: 1}, ""},
 		{"{store: redis://h, instances: auto}", "", counted, ""},

@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/telemetry"
@@ -47,13 +46,9 @@ func (r *Runtime) observe(c *Config) error {
 	if r.Metrics != nil {
 		watching = telemetry.JoinGuards(r.Metrics.Guard(), watching)
 	}
-	r.watching.Store(watching)
+	r.watching.Store(telemetry.JoinGuards(watching, r.cloudWatchGuard()))
 	return nil
 }
-
-// Incident passes an incident on to the webhook, if there is one: for the option Report of package
-// incident, which has logged it. It never waits.
-func (r *Runtime) Incident(i *api.Incident) { r.warner.Incident(i) }
 
 // measure makes the metrics, in their own registry unless the options name one.
 func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
@@ -100,12 +95,12 @@ func (r *Runtime) watched(c *Config) (list []telemetry.Watched) {
 }
 
 // Outbound returns an observer of calls to upstreams, for [outbound.Options] and the options of a
-// gateway: it counts them in Metrics, and warns when a circuit opens or closes.
+// gateway: it counts them in Metrics and CloudWatch, and warns when a circuit opens or closes.
 func (r *Runtime) Outbound() *outbound.Observer {
 	if r.Metrics == nil {
-		return r.warner.Outbound()
+		return outbound.Join(r.warner.Outbound(), r.cloudWatchOutbound())
 	}
-	return outbound.Join(r.Metrics.Outbound(), r.warner.Outbound())
+	return outbound.Join(r.Metrics.Outbound(), r.warner.Outbound(), r.cloudWatchOutbound())
 }
 
 // register registers the metrics where the options say, until Close. Only what was registered may

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -19,6 +20,8 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 	"github.com/drawgate/drawgate/telemetry"
+	"github.com/drawgate/drawgate/telemetry/cloudwatch"
+	"github.com/drawgate/drawgate/telemetry/snsnotify"
 )
 
 // Runtime is a configuration in use: the store that it names, with a guard in front of it, the
@@ -33,10 +36,15 @@ type Runtime struct {
 	Metrics *telemetry.Metrics // nil where the configuration switches metrics off
 	Scrape  http.Handler       // serves Metrics to Prometheus; nil without metrics, and with OpenOptions.Registerer
 
+	// CloudWatch reports to Amazon CloudWatch; nil unless the configuration asks for it. A function
+	// of AWS Lambda calls its Flush at the end of each invocation.
+	CloudWatch *cloudwatch.Metrics
+
 	opts     OpenOptions
 	config   atomic.Pointer[Config] // in force
 	restart  atomic.Pointer[[]string]
 	warner   *telemetry.Warner
+	sns      *snsnotify.Notifier            // of incidents; nil: there is no topic
 	decides  atomic.Pointer[engine.Engine]  // the same as Engine, for metrics, which may be read before there is one
 	watching atomic.Pointer[guard.Observer] // what the guard tells
 	closers  []func() error                 // called in reverse, by the first Close
@@ -59,6 +67,8 @@ type OpenOptions struct {
 	// Registerer is where the metrics are registered until Close, of one Runtime at a time; nil
 	// means their own registry, which [Runtime.Scrape] serves.
 	Registerer prometheus.Registerer
+	// EMF receives the lines of telemetry.cloudwatch.emf; nil means the standard output.
+	EMF io.Writer
 	// Version and Revision are of the program, for drawgate_build_info.
 	Version, Revision string
 }
@@ -130,11 +140,17 @@ func Start(ctx context.Context, c *Config, opts *OpenOptions) (*Runtime, error) 
 
 // start opens the parts. After an error Close closes those that were opened.
 func (r *Runtime) start(ctx context.Context, c *Config) error {
+	if err := r.openCloudWatch(ctx, &c.Telemetry.CloudWatch); err != nil {
+		return err
+	}
 	lost, err := r.openStore(ctx, c)
 	if err != nil {
 		return err
 	}
 	if err := r.observe(c); err != nil { //nolint:contextcheck // it lives longer than the opening
+		return err
+	}
+	if err := r.publish(ctx, c); err != nil {
 		return err
 	}
 	if lost {
@@ -183,7 +199,7 @@ const greetTime = 5 * time.Second
 // cannot be opened until somebody repairs it; meanwhile the fallback decides.
 func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err error) {
 	log := r.opts.Logger
-	inner, err := c.OpenStore(log) //nolint:contextcheck // as above
+	inner, err := c.openNewStore(log, r.cloudWatchStore()) //nolint:contextcheck // as above
 	if lost = errors.Is(err, sqlitestore.ErrDamaged); lost {
 		inner, err = &lostStore{err}, nil
 	}
@@ -212,16 +228,21 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err erro
 }
 
 // How long the store may take for a take that does not wait, before the fallback decides. A disk
-// gets more time, because it is sometimes slow.
+// gets more time, because it is sometimes slow. A table of DynamoDB needs a read and a write over
+// TLS, and up to four pauses between attempts.
 const (
 	answerTime         = 10 * time.Millisecond // for the answer, beyond the store's time
 	defaultStoreTime   = 40 * time.Millisecond
 	defaultDiskTimeout = 500 * time.Millisecond
+	defaultTableTime   = time.Second
 )
 
 func (c *Config) storeTimeout() time.Duration {
 	if _, ok := SQLitePath(c.Store); ok {
 		return cmp.Or(c.StoreTimeout, defaultDiskTimeout)
+	}
+	if onDynamoDB(c.Store) {
+		return cmp.Or(c.StoreTimeout, defaultTableTime)
 	}
 	return cmp.Or(c.StoreTimeout, defaultStoreTime)
 }
@@ -231,6 +252,9 @@ func (r *Runtime) decide(c *Config) (err error) {
 	obs := r.warner.Observer()
 	if r.Metrics != nil {
 		obs = telemetry.Join(r.Metrics.Observer(), obs)
+	}
+	if r.CloudWatch != nil {
+		obs = telemetry.Join(obs, r.CloudWatch.Observer())
 	}
 	conf := c.Engine()
 	r.Engine, err = engine.New(r.Store, conf, &engine.Options{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/redisstore"
 	"github.com/drawgate/drawgate/store/sqlitestore"
@@ -18,6 +19,11 @@ import (
 // OpenStore opens the store that the configuration names. It creates a SQLite file that does not
 // exist, and its folder only within the [StateFolder].
 func (c *Config) OpenStore(log *slog.Logger) (drawgate.Store, error) {
+	return c.openNewStore(log, nil)
+}
+
+// openNewStore is OpenStore with an observer of a table of DynamoDB, or nil.
+func (c *Config) openNewStore(log *slog.Logger, obs *dynamostore.Observer) (drawgate.Store, error) {
 	if path, ok := SQLitePath(c.Store); ok {
 		if state, err := StateFolder(os.Environ()); err == nil && strings.HasPrefix(path, state+string(filepath.Separator)) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -25,24 +31,30 @@ func (c *Config) OpenStore(log *slog.Logger) (drawgate.Store, error) {
 			}
 		}
 	}
-	return c.openStore(log, false)
+	return c.openStore(log, obs, false)
 }
 
 // OpenExistingStore is [Config.OpenStore] for a reader: it creates nothing. Without a database the
 // error is [io/fs.ErrNotExist].
 func (c *Config) OpenExistingStore(log *slog.Logger) (drawgate.Store, error) {
-	return c.openStore(log, true)
+	return c.openStore(log, nil, true)
 }
 
-func (c *Config) openStore(log *slog.Logger, existing bool) (drawgate.Store, error) {
+func (c *Config) openStore(log *slog.Logger, obs *dynamostore.Observer, existing bool) (drawgate.Store, error) {
 	if path, ok := SQLitePath(c.Store); ok {
 		return sqlitestore.Open(path, &sqlitestore.Options{Logger: log, Existing: existing})
 	}
 	if c.local() {
 		return memstore.New(&memstore.Options{MaxBuckets: c.MaxBuckets}), nil
 	}
+	if onDynamoDB(c.Store) {
+		return dynamostore.Open(context.Background(), c.Store, &dynamostore.Options{Prefix: c.Prefix, Logger: log, Observer: obs})
+	}
 	return redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log})
 }
+
+// onDynamoDB reports whether a store URL names a table of DynamoDB.
+func onDynamoDB(store string) bool { return strings.HasPrefix(store, "dynamodb:") }
 
 // local reports whether buckets exist only in this process.
 func (c *Config) local() bool { return c.Store == Memory || c.Store == "" }

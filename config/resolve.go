@@ -231,14 +231,14 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 		problems = append(problems, p)
 	}
 	onRedis := strings.HasPrefix(c.Store, "redis")
-	if env.distributed && !onRedis {
-		problems = append(problems, env.note("%s=true needs %s", envDistributed, envRedisURL))
+	if env.distributed && !c.shared() {
+		problems = append(problems, env.note("%s=true needs %s, or %s with a store that processes share", envDistributed, envRedisURL, EnvStore))
 	}
-	if env.distributed && onRedis && c.Instances == (Instances{}) && env.get(envInstances) == "" {
-		// Whoever sets the variable wants a local bucket while Redis is unavailable, with the whole
-		// limit in each process.
+	if env.distributed && c.shared() && c.Instances == (Instances{}) && env.get(envInstances) == "" {
+		// Whoever sets the variable wants a local bucket while the store is unavailable, with the
+		// whole limit in each process.
 		c.Instances, c.origins["instances"] = Instances{Number: 1}, "environment: "+envDistributed
-		c.Warnings = append(c.Warnings, env.note("while Redis is unavailable each process admits the whole limit by itself; set %s=auto to share it", envInstances))
+		c.Warnings = append(c.Warnings, env.note("while the store is unavailable each process admits the whole limit by itself; set %s=auto to share it", envInstances))
 	}
 	c.choosePrefix(env, onRedis)
 	return append(problems, env.checkPrefix()...)

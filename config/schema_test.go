@@ -25,11 +25,11 @@ var update = flag.Bool("update", false, "write schema.json and the golden files"
 type (
 	file struct {
 		Enabled      bool              `json:"enabled,omitempty" jsonschema:"default=true" jsonschema_description:"false switches all limits off: everything passes and nothing is counted."`
-		Store        string            `json:"store,omitempty"  jsonschema_description:"Where usage is stored: memory: (this process only), sqlite:///absolute/path or sqlite:path/relative/to/this/file (one machine, survives crashes), redis://host:6379/0 or rediss://… (any number of processes). Default memory:."`
+		Store        string            `json:"store,omitempty"  jsonschema_description:"Where usage is stored: memory: (this process only), sqlite:///absolute/path or sqlite:path/relative/to/this/file (one machine, survives crashes), redis://host:6379/0, rediss://… or dynamodb://TABLE?region=REGION (any number of processes). Default memory:."`
 		Prefix       string            `json:"prefix,omitempty" jsonschema:"pattern=^[A-Za-z0-9._:/-]{1\\,64}$" jsonschema_description:"What every key in a shared store starts with, so that several installations can share it."`
 		MaxBuckets   int64             `json:"max_buckets,omitempty" jsonschema:"minimum=1,maximum=1000000000" jsonschema_description:"Most buckets in use at once in the store memory:, of 80 bytes (one bucket limit) to 900 each. Default 10 million. Takes that need another bucket are refused; a bucket that still limits is never dropped."`
-		Instances    *instances        `json:"instances,omitempty" jsonschema_description:"How many processes share the limits: a number, or auto to count them in the store. While the store is unavailable each admits its share: see fallback. Default: auto on Redis, 1 on any other store."`
-		StoreTimeout duration          `json:"store_timeout,omitempty" jsonschema_description:"How long a take that does not wait may take, all attempts included (1ms to 1m). Then the fallback decides. Default 40ms, on SQLite 500ms."`
+		Instances    *instances        `json:"instances,omitempty" jsonschema_description:"How many processes share the limits: a number, or auto to count them in the store. While the store is unavailable each admits its share: see fallback. Default: auto on Redis and DynamoDB, 1 on any other store."`
+		StoreTimeout duration          `json:"store_timeout,omitempty" jsonschema_description:"How long a take that does not wait may take, all attempts included (1ms to 1m). Then the fallback decides. Default 40ms, on SQLite 500ms, on DynamoDB 1s."`
 		StartFull    bool              `json:"start_full,omitempty" jsonschema:"default=false" jsonschema_description:"A process that starts while the store is unavailable assumes that nothing was admitted before. Otherwise its share counts as used when it starts."`
 		WarnEvery    duration          `json:"warn_every,omitempty" jsonschema_description:"At most one warning per this time while the store is unavailable (1s to 24h). Default 5m."`
 		Policies     map[string]policy `json:"policies,omitempty" jsonschema_description:"Policies by name. A policy is a set of limits that must all pass, and how callers wait for them."`
@@ -270,6 +270,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		{"telemetry: {zzzzzz: 1}", def("telemetry")},
 		{"telemetry: {watch: [{zzzzzz: 1}]}", def("watched")},
 		{"telemetry: {webhook: {zzzzzz: 1}}", def("webhook")},
+		{"telemetry: {cloudwatch: {zzzzzz: 1}}", def("cloudWatch")},
 		{"gateway: {zzzzzz: 1}", def("gateway")},
 		{"gateway: {upstreams: {openai: {zzzzzz: 1}}}", def("upstream")},
 		{"gateway: {upstreams: {openai: {breaker: {zzzzzz: 1}}}}", def("circuit")},
@@ -277,7 +278,14 @@ func TestEveryKeyIsRead(t *testing.T) {
 		{"gateway: {upstreams: {openai: {models: [{cache: {zzzzzz: 1}}]}}}", def("answerCache")},
 		{"gateway: {keys: [{zzzzzz: 1}]}", def("virtualKey")},
 		{"gateway: {prices: {zzzzzz: 1}}", def("prices")},
+		{"gateway: {tls: {zzzzzz: 1}}", def("tlsFiles")},
+		{"gateway: {ledger: {zzzzzz: 1}}", def("callLedger")},
 		{"gateway: {incidents: {zzzzzz: 1}}", def("incidents")},
+		{"gateway: {incidents: {sns: {zzzzzz: 1}}}", def("snsTopic")},
+		{"gateway: {upstreams: {mine: {generic: {zzzzzz: 1}}}}", def("generic")},
+		{"gateway: {upstreams: {mine: {generic: {usage: {zzzzzz: 1}}}}}", def("genericUsage")},
+		{"gateway: {upstreams: {mine: {generic: {limits: [{zzzzzz: 1}]}}}}", def("genericLimit")},
+		{"gateway: {upstreams: {mine: {generic: {default: {zzzzzz: 1}}}}}", def("genericModel")},
 		{"gateway: {prices: {models: {m: {zzzzzz: 1}}}}", def("price")},
 	}
 	for _, c := range cases {

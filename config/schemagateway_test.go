@@ -18,7 +18,13 @@ type (
 		Incidents *incidents          `json:"incidents,omitempty" jsonschema_description:"What is kept of calls that an upstream refused although the limits had allowed them."`
 	}
 	incidents struct {
-		File string `json:"file,omitempty" jsonschema:"maxLength=1024" jsonschema_description:"The file that they are appended to, one line of JSON each. Default: beside the SQLite store; none with another store."`
+		File string    `json:"file,omitempty" jsonschema:"maxLength=1024" jsonschema_description:"The file that they are appended to, one line of JSON each. Default: beside the SQLite store; none with another store."`
+		SNS  *snsTopic `json:"sns,omitempty" jsonschema_description:"The topic of Amazon SNS that each of them is published to at once. Default: none."`
+	}
+	snsTopic struct {
+		Topic    string `json:"topic" jsonschema:"pattern=^arn:aws[a-z-]{0\\,20}:sns:[a-z]{2}[a-z0-9-]{1\\,30}:[0-9]{12}:[A-Za-z0-9_-]{1\\,256}$" jsonschema_description:"The ARN of a standard topic, such as arn:aws:sns:eu-central-1:123456789012:drawgate."`
+		Region   string `json:"region,omitempty" jsonschema:"pattern=^[a-z]{2}[a-z0-9-]{1\\,30}$" jsonschema_description:"The region that is asked. Default: the one in the topic's ARN."`
+		Endpoint string `json:"endpoint,omitempty" jsonschema:"format=uri" jsonschema_description:"Another address of SNS, such as that of a VPC endpoint. Credentials come from where AWS's own tools look for them."`
 	}
 	callLedger struct {
 		Dir string `json:"dir" jsonschema:"minLength=1" jsonschema_description:"The folder in which each gateway writes down what it reserved and what calls used, for drawgate audit. Several gateways can share it. Without it nothing is written."`
@@ -103,7 +109,7 @@ type (
 		Successes int      `json:"successes,omitempty" jsonschema:"minimum=1,maximum=1000,default=2" jsonschema_description:"In a row, until all may pass again."`
 	}
 	virtualKey struct {
-		Name       string    `json:"name"                  jsonschema:"minLength=1,maxLength=128" jsonschema_description:"What rules (attr key), logs and metrics call it."`
+		Name       string    `json:"name"                  jsonschema:"minLength=1,maxLength=128" jsonschema_description:"What rules (attr key), and the log of calls that fail, call it."`
 		SecretEnv  string    `json:"secret_env,omitempty"  jsonschema_description:"The environment variable that holds the key, of at least 16 bytes."`
 		SecretFile string    `json:"secret_file,omitempty" jsonschema_description:"The file that holds it."`
 		SHA256     string    `json:"sha256,omitempty"      jsonschema:"pattern=^(sha256:)?[0-9a-fA-F]{64}$" jsonschema_description:"The SHA-256 of the key."`

@@ -84,7 +84,7 @@ type (
 	}
 	token struct {
 		Name      string   `json:"name,omitempty"       jsonschema_description:"For people."`
-		Role      roleList `json:"role"                 jsonschema_description:"take (take, settle, /auth for proxies), read (status, explain, policies, metrics), admin (everything), or a list of them."`
+		Role      roleList `json:"role"                 jsonschema_description:"take (take, settle, /auth for proxies), read (status, explain, policies, upstreams, incidents, metrics), admin (everything), or a list of them."`
 		Tenant    string   `json:"tenant,omitempty"     jsonschema_description:"The only tenant whose buckets it may name."`
 		TokenEnv  string   `json:"token_env,omitempty"  jsonschema_description:"The environment variable that holds the token, of at least 16 bytes."`
 		TokenFile string   `json:"token_file,omitempty" jsonschema_description:"The file that holds the token."`
@@ -126,14 +126,23 @@ type (
 	}
 
 	telemetry struct {
-		Metrics        bool      `json:"metrics,omitempty"         jsonschema:"default=true" jsonschema_description:"Prometheus metrics on the admin listener."`
-		Identifiers    int       `json:"identifiers,omitempty"     jsonschema:"minimum=0,maximum=1000,default=20" jsonschema_description:"How many keys of each policy have metrics of their own."`
-		RawIdentifiers bool      `json:"raw_identifiers,omitempty" jsonschema:"default=false" jsonschema_description:"Metrics show keys as they are. They may be personal data or secrets."`
-		SaltEnv        string    `json:"salt_env,omitempty"        jsonschema_description:"The environment variable that holds the secret that hides keys; it should be the same in all processes. Default: a new random one at each start."`
-		SaltFile       string    `json:"salt_file,omitempty"       jsonschema_description:"The file of that secret."`
-		RefusalsEvery  duration  `json:"refusals_every,omitempty" jsonschema_description:"The shortest time between warnings about refusals by one limit; each warning has their number (1s to 24h). Default 1m."`
-		Watch          []watched `json:"watch,omitempty"           jsonschema:"minItems=1,maxItems=100" jsonschema_description:"Buckets, of policies with many keys, whose usage the metrics show."`
-		Webhook        *webhook  `json:"webhook,omitempty"`
+		Metrics        bool        `json:"metrics,omitempty"         jsonschema:"default=true" jsonschema_description:"Prometheus metrics on the admin listener."`
+		Identifiers    int         `json:"identifiers,omitempty"     jsonschema:"minimum=0,maximum=1000,default=20" jsonschema_description:"How many keys of each policy have metrics of their own."`
+		RawIdentifiers bool        `json:"raw_identifiers,omitempty" jsonschema:"default=false" jsonschema_description:"Metrics show keys as they are. They may be personal data or secrets."`
+		SaltEnv        string      `json:"salt_env,omitempty"        jsonschema_description:"The environment variable that holds the secret that hides keys; it should be the same in all processes. Default: a new random one at each start."`
+		SaltFile       string      `json:"salt_file,omitempty"       jsonschema_description:"The file of that secret."`
+		RefusalsEvery  duration    `json:"refusals_every,omitempty" jsonschema_description:"The shortest time between warnings about refusals by one limit; each warning has their number (1s to 24h). Default 1m."`
+		Watch          []watched   `json:"watch,omitempty"           jsonschema:"minItems=1,maxItems=100" jsonschema_description:"Buckets, of policies with many keys, whose usage the metrics show."`
+		Webhook        *webhook    `json:"webhook,omitempty"`
+		CloudWatch     *cloudWatch `json:"cloudwatch,omitempty"`
+	}
+	cloudWatch struct {
+		Namespace string   `json:"namespace,omitempty" jsonschema:"pattern=^[0-9A-Za-z._/#-][0-9A-Za-z._/#:-]{0\\,254}$,default=Drawgate" jsonschema_description:"The namespace of the metrics."`
+		EMF       bool     `json:"emf,omitempty"       jsonschema:"default=false" jsonschema_description:"Write lines in the embedded metric format to the standard output."`
+		Put       bool     `json:"put,omitempty"       jsonschema:"default=false" jsonschema_description:"Send PutMetricData, with the credentials that AWS's own tools would use."`
+		Interval  duration `json:"interval,omitempty"  jsonschema_description:"How often metrics are reported (1s to 1h). Default 1m."`
+		Region    string   `json:"region,omitempty"    jsonschema_description:"With put: the region. Default: what the environment or AWS's shared configuration says."`
+		Endpoint  string   `json:"endpoint,omitempty"  jsonschema:"pattern=^https?://" jsonschema_description:"With put: another address than that of AWS."`
 	}
 	watched struct {
 		Policy string `json:"policy"           jsonschema_description:"The policy."`
@@ -251,6 +260,12 @@ func (token) JSONSchemaExtend(s *jsonschema.Schema) {
 	need := func(key string) *jsonschema.Schema { return &jsonschema.Schema{Required: []string{key}} }
 	s.OneOf = []*jsonschema.Schema{need("token_env"), need("token_file"), need("sha256")}
 	s.Description = "An access token. It is kept in an environment variable or a file, never here."
+}
+
+func (cloudWatch) JSONSchemaExtend(s *jsonschema.Schema) {
+	need := func(key string) *jsonschema.Schema { return &jsonschema.Schema{Required: []string{key}} }
+	s.AnyOf = []*jsonschema.Schema{need("emf"), need("put")}
+	s.Description = "Metrics of Amazon CloudWatch: emf or put, or both."
 }
 
 func (webhook) JSONSchemaExtend(s *jsonschema.Schema) {

@@ -1,9 +1,12 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
 func (d *decoder) store(e entry) {
@@ -44,7 +47,7 @@ func checkStore(url string) (hint string, err error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	switch {
 	case !ok:
-		return "such as memory:, sqlite:///var/lib/drawgate/state.db or redis://localhost:6379/0",
+		return "such as memory:, sqlite:///var/lib/drawgate/state.db, redis://localhost:6379/0 or dynamodb://quotas?region=eu-central-1",
 			fmt.Errorf("store %s is not a URL", shorten(url))
 	case scheme == "memory":
 		if rest != "" {
@@ -58,12 +61,19 @@ func checkStore(url string) (hint string, err error) {
 		if host := strings.TrimPrefix(rest, "//"); host == rest || host == "" {
 			return "such as redis://localhost:6379/0", fmt.Errorf("store %s does not name a server", shorten(url))
 		}
+	case scheme == "dynamodb":
+		if _, err := dynamostore.ParseURL(url); err != nil {
+			if e, ok := errors.AsType[*dynamostore.URLError](err); ok {
+				return e.Hint, fmt.Errorf("store %s %s", shorten(url), e.Reason)
+			}
+			return "", err
+		}
 	default:
-		hint, meant := didYouMean(scheme, []string{"memory", "sqlite", "redis", "rediss"})
+		hint, meant := didYouMean(scheme, []string{"memory", "sqlite", "redis", "rediss", "dynamodb"})
 		if meant != "" {
 			hint = fmt.Sprintf("did you mean %q?", meant+":")
 		}
-		return hint, fmt.Errorf("store %s is not of a known kind (memory:, sqlite:, redis:// or rediss://)", shorten(url))
+		return hint, fmt.Errorf("store %s is not of a known kind (memory:, sqlite:, redis://, rediss:// or dynamodb://)", shorten(url))
 	}
 	return "", nil
 }

@@ -24,6 +24,7 @@ type Telemetry struct {
 	RefusalsEvery  time.Duration // at most one warning of a limit's refusals per this time; 0 means a minute
 	Watch          []Watched     // buckets, of policies with many keys, whose usage metrics show
 	Webhook        Webhook
+	CloudWatch     CloudWatch
 }
 
 // Watched is a bucket whose usage the metrics show.
@@ -69,6 +70,7 @@ func (t *Telemetry) settings(d *decoder) []setting {
 		{"refusals_every", func(e entry) { t.RefusalsEvery = d.between(e, time.Second, maxStep) }, durationNode(t.RefusalsEvery)},
 		{"watch", func(e entry) { t.Watch = d.watch(e) }, watch},
 		{"webhook", func(e entry) { t.Webhook = d.webhook(e) }, settingsNode(t.Webhook.settings(d))},
+		{"cloudwatch", func(e entry) { t.CloudWatch = d.cloudWatch(e) }, settingsNode(t.CloudWatch.settings(d))},
 	}, t.Salt.settings(d, "salt")...)
 }
 

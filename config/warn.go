@@ -31,6 +31,7 @@ func (c *Config) warn() {
 	c.warnServer()
 	c.warnQueue()
 	c.warnGateway()
+	c.warnUnits()
 	if len(c.Warnings) > maxProblems {
 		c.Warnings = c.Warnings[:maxProblems]
 	}
@@ -44,7 +45,7 @@ func (c *Config) warnOf(setting, hint, format string, args ...any) {
 
 // warnInstances warns if processes do not share the store.
 func (c *Config) warnInstances() {
-	const hint = "name a Redis server as the store, or leave instances out"
+	const hint = "name a Redis server or a table of DynamoDB as the store, or leave instances out"
 	n, local := c.Instances, c.Store == Memory
 	switch {
 	case n.Auto && local:
@@ -55,7 +56,7 @@ func (c *Config) warnInstances() {
 }
 
 // shared reports whether several machines may have the same store.
-func (c *Config) shared() bool { return strings.HasPrefix(c.Store, "redis") }
+func (c *Config) shared() bool { return strings.HasPrefix(c.Store, "redis") || onDynamoDB(c.Store) }
 
 // warnFallback warns about the fallback of a policy.
 func (c *Config) warnFallback(p *drawgate.Policy) {

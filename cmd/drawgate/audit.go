@@ -4,16 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/audit"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // auditFlags say by which limits ledgers are judged.
@@ -27,10 +26,11 @@ type auditFlags struct {
 func (a *app) auditCmd() *cobra.Command {
 	var f auditFlags
 	cmd := &cobra.Command{
-		Use:   "audit LEDGER...",
+		Use:   "audit [LEDGER...]",
 		Short: "Judge from a gateway's ledger whether the providers' limits were kept",
-		Long: `Count again what gateways asked of their providers, by other code than that which granted it, and judge each limit of the providers. A LEDGER is
-the folder of the setting gateway.ledger, or one of its files; name those of all gateways that share a quota, so that they are counted together.
+		Long: `Count again what gateways asked of their providers, with other code than the one that granted it, and judge each limit of the providers. A LEDGER is
+the folder of the setting gateway.ledger, or one of its files; name those of all gateways that share a quota, so that they are counted together. Without a LEDGER it
+is the folder that the file (--config) names.
 
 The limits are those of the policies that the gateway's models name in the file (--config), without their headroom; or those that drawgate simulate
 enforces (--preset, --quotas). --limit changes one of them.
@@ -53,7 +53,7 @@ Exit codes:
 		Example: `  drawgate audit --config drawgate.yaml /var/lib/drawgate/ledger
   drawgate audit --preset gemini-free --limit gemini-2.5-flash/rpd=20 gateway-1/ gateway-2/ --clock-error 100ms
   drawgate audit --config drawgate.yaml --limit gpt/rpm=500 --json ledger/`,
-		Args: cobra.MinimumNArgs(1),
+		Args: cobra.ArbitraryArgs,
 		RunE: action(func(cmd *cobra.Command, args []string) error {
 			f.marginSet = cmd.Flags().Changed("margin")
 			return a.audit(cmd.Context(), args, &f)
@@ -73,14 +73,17 @@ func (a *app) audit(ctx context.Context, ledgers []string, f *auditFlags) error 
 	if err != nil {
 		return err
 	}
+	if len(ledgers) == 0 {
+		if ledgers, err = a.configuredLedger(); err != nil {
+			return err
+		}
+	}
 	if f.clockError < 0 || f.margin < 0 {
 		return usage("--clock-error %v and --margin %v must not be negative", f.clockError, f.margin)
 	}
 	if f.windows != "" && f.windows != string(audit.Rolling) && f.windows != string(audit.Aligned) {
 		return usage("--windows %s is neither rolling nor aligned", f.windows)
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	r, err := audit.Replay(ctx, ledgers, quotas, &audit.Options{ClockError: f.clockError, Windows: audit.Window(f.windows)})
 	if err != nil {
 		return &exitError{exitConfig, err}
@@ -140,8 +143,8 @@ func (a *app) printAudit(r *audit.Report) {
 		hosts = append(hosts, cmp.Or(run.Host, run.ID))
 	}
 	slices.Sort(hosts)
-	a.printf("%d runs on %s, %s to %s UTC, %d lines\n", len(r.Runs), strings.Join(slices.Compact(hosts), ", "), r.From.UTC().Format(stamp), r.Until.UTC().Format(stamp), r.Lines)
-	a.printf("%d calls were granted: %d settled, %d refunded, %d without an end; %d were refused here, %d by a provider\n", r.Calls, r.Settled, r.Refunded, r.Unended, r.Refused, r.RefusalCount)
+	a.printf("%s on %s, %s to %s UTC, %s\n", present.Count(len(r.Runs), "run"), strings.Join(slices.Compact(hosts), ", "), r.From.UTC().Format(stamp), r.Until.UTC().Format(stamp), count(r.Lines, "line"))
+	a.printf("%s granted: %d settled, %d refunded, %d without an end; %d refused here, %d by a provider\n", count(r.Calls, "call"), r.Settled, r.Refunded, r.Unended, r.Refused, r.RefusalCount)
 	for _, l := range r.Limits {
 		a.printLimit(&l)
 	}
@@ -149,19 +152,23 @@ func (a *app) printAudit(r *audit.Report) {
 		a.printf("refused by the provider at %s: %s of %s, status %d, %s\n", x.At.UTC().Format(stamp), x.Model, x.Owner, x.Status, strings.TrimSpace(x.Meaning+" "+x.Unit))
 	}
 	for _, g := range r.Gaps {
-		a.printf("gap: %d lines of run %s are missing, %s to %s\n", g.Lines, g.Run, g.From.UTC().Format(stamp), g.Until.UTC().Format(stamp))
+		a.printf("gap: %s of run %s missing, %s to %s\n", count(g.Lines, "line"), g.Run, g.From.UTC().Format(stamp), g.Until.UTC().Format(stamp))
 	}
-	for text, n := range map[string]int64{
-		"lines are damaged": r.Damaged, "calls ended whose beginning is missing": r.Orphans,
-		"calls are out of order: a clock was set back":                                                    r.Late,
-		"calls were granted by none of these policies: limits were switched off, or a policy was renamed": r.Unknown,
+	for _, gap := range []struct {
+		n          int64
+		noun, what string
+	}{
+		{r.Damaged, "line", "damaged"},
+		{r.Orphans, "call", "ended without a beginning"},
+		{r.Late, "call", "out of order: a clock was set back"},
+		{r.Unknown, "call", "granted by none of these policies: limits were switched off, or a policy was renamed"},
 	} {
-		if n > 0 {
-			a.printf("gap: %d %s\n", n, text)
+		if gap.n > 0 {
+			a.printf("gap: %s %s\n", count(gap.n, gap.noun), gap.what)
 		}
 	}
 	if n := r.Uncounted - r.Unknown; n > 0 {
-		a.printf("%d calls are of models that none of the limits counts\n", n)
+		a.printf("%s of models that none of the limits counts\n", count(n, "call"))
 	}
 	if len(r.Limits) == 0 && r.Calls > 0 {
 		a.printf("no limit was judged: are these the limits of this ledger's gateway?\n")
@@ -169,6 +176,8 @@ func (a *app) printAudit(r *audit.Report) {
 	}
 	a.printf("%s\n", r.Verdict)
 }
+
+func count(n int64, noun string) string { return present.Count(int(n), noun) }
 
 // printedEpisodes is how many episodes are printed per limit. --json has more.
 const printedEpisodes = 5
@@ -186,7 +195,7 @@ func (a *app) printLimit(l *audit.LimitReport) {
 		a.printf("; %.1f%% of what whole windows allow was used", 100*l.Share)
 	}
 	if l.Refused > 0 {
-		a.printf("; the provider refused %d calls", l.Refused)
+		a.printf("; the provider refused %s", count(l.Refused, "call"))
 	}
 	if l.Unexplained > 0 {
 		a.printf(", %d of them with room left by the ledger: does somebody else use this quota, or is the limit lower?", l.Unexplained)

@@ -73,6 +73,20 @@ func (a *app) configuredQuotas() (quotas []audit.Quota, err error) {
 	return quotas, nil
 }
 
+// configuredLedger returns the folder that the file names.
+func (a *app) configuredLedger() ([]string, error) {
+	if path := cmp.Or(a.flags.Config, os.Getenv(config.EnvConfig)); path != "" {
+		c, err := config.Load(path)
+		if err != nil {
+			return nil, &exitError{exitConfig, err}
+		}
+		if dir := c.Gateway.Ledger.Dir; dir != "" {
+			return []string{dir}, nil
+		}
+	}
+	return nil, usage("no ledger to judge: name its folder, as in drawgate audit --config drawgate.yaml ledger/, or a file with gateway.ledger.dir by --config")
+}
+
 // auditLimit converts a limit. ok is false for one that no ledger shows.
 func auditLimit(l *drawgate.Limit) (out audit.Limit, ok bool, err error) {
 	out = audit.Limit{Name: l.Name, Unit: l.Unit, Amount: l.Amount, Period: l.Window, Burst: l.Burst, Margin: l.Margin, Anchor: l.Anchor}

@@ -26,7 +26,7 @@ With --attr the rules choose the policies and keys by the attributes of a reques
 ` + strings.Join(attributeNames, ", ") + `, or headers.NAME for a header, or attrs.NAME for an attribute of your own.`,
 		Example: `  drawgate explain --policy gpt --key team-a --cost tokens=5000
   drawgate explain --config new.yaml --attr method=GET --attr path=/v1/x --attr ip=192.0.2.1 --attr headers.X-Api-Key=k`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error {
 			if len(attrs) > 0 {
 				return a.explainByRules(cmd, &f, attrs)

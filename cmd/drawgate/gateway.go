@@ -33,13 +33,13 @@ administrators. The configuration is reloaded when one of its files changes, and
 		Example: `  drawgate gateway --config drawgate.yaml
   OPENAI_BASE_URL=http://` + defaultGateway + `/openai/v1 OPENAI_API_KEY=VIRTUAL-KEY python app.py
   ANTHROPIC_BASE_URL=http://` + defaultGateway + `/anthropic ANTHROPIC_API_KEY=VIRTUAL-KEY python app.py`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, &f) }),
 	}
 	cmd.Flags().StringVar(&f.gateway, "listen", "", "address for callers; port 0 chooses one (default "+defaultGateway+")")
 	cmd.Flags().StringVar(&f.admin, "admin", "", "address for administrators, or off (default "+defaultAdmin+"; with --listen and port 0 a free port)")
 	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "let everybody who can reach the address for administrators do everything")
-	durationVar(cmd, &f.timeout, "store-timeout", 0, "how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms)")
+	durationVar(cmd, &f.timeout, "store-timeout", 0, "how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms, on DynamoDB 1s)")
 	return cmd
 }
 

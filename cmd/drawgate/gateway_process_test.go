@@ -11,9 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/internal/redistest"
@@ -25,18 +23,7 @@ import (
 // [bench.daemon] does.
 func (b bench) gateway() *daemon {
 	b.t.Helper()
-	cmd := b.command("gateway", "--config", "drawgate.yaml", "--listen", "127.0.0.1:0")
-	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, endTime
-	d := &daemon{t: b.t, cmd: cmd, log: &syncBuffer{}, done: make(chan struct{}), http: &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}}
-	cmd.Stderr = d.log
-	if err := cmd.Start(); err != nil {
-		b.t.Fatal(err)
-	}
-	go func() { defer close(d.done); _ = cmd.Wait() }() // the exit code says it
-	b.t.Cleanup(func() {
-		d.http.CloseIdleConnections()
-		d.ended()
-	})
+	d := b.background("gateway", "--config", "drawgate.yaml", "--listen", "127.0.0.1:0")
 	d.public = d.log.await(b.t, `gateway listening on (https?://[^"]+)`)
 	d.admin = d.log.await(b.t, `administration at (https?://[^"]+)`)
 	return d

@@ -35,7 +35,7 @@ names (gateway.incidents, or beside the SQLite store).`,
 		Example: `  drawgate incidents --config drawgate.yaml --since 24h
   drawgate incidents --server http://127.0.0.1:` + adminPort + `
   drawgate incidents --file /var/lib/drawgate/quota.db-incidents.jsonl --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.listIncidents(cmd.Context(), &f) }),
 	}
 	cmd.PersistentFlags().StringVar(&f.file, "file", "", "file to read, such as a copy of a gateway's")
@@ -50,7 +50,7 @@ func sinceFlag(cmd *cobra.Command, f *incidentsFlags) {
 
 func (a *app) incidentsListCmd(f *incidentsFlags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "list", Short: "List incidents, the newest first", Args: cobra.NoArgs,
+		Use: "list", Short: "List incidents, the newest first", Args: noArgs,
 		Long:    fmt.Sprintf("List incidents, the newest first. A running gateway lists the latest %d; its file has more.", api.MaxIncidents),
 		Example: `  drawgate incidents list --since 7d --json`,
 		RunE:    action(func(cmd *cobra.Command, _ []string) error { return a.listIncidents(cmd.Context(), f) }),
@@ -160,6 +160,9 @@ func (a *app) incident(ctx context.Context, f *incidentsFlags, id string) (in ap
 	list, err := a.fileIncidents(f)
 	if err != nil {
 		return in, err
+	}
+	if len(list) == 0 {
+		return in, usage("there are no incidents")
 	}
 	for _, in := range slices.Backward(list) {
 		if id == "last" || in.ID == id {

@@ -11,10 +11,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -75,34 +73,6 @@ func quotingProvider(t *testing.T) string {
 	return s.URL
 }
 
-// gatewayProcess is a drawgate gateway that can be killed.
-type gatewayProcess struct {
-	cmd        *exec.Cmd
-	log        *syncBuffer
-	url, admin string
-}
-
-func (b bench) mortalGateway() gatewayProcess {
-	b.t.Helper()
-	g := gatewayProcess{cmd: b.command("gateway", "--config", "drawgate.yaml", "--listen", "127.0.0.1:0"), log: &syncBuffer{}}
-	g.cmd.Stderr = g.log
-	if err := g.cmd.Start(); err != nil {
-		b.t.Fatal(err)
-	}
-	g.url = g.log.await(b.t, `gateway listening on (http://[^"]+)`)
-	g.admin = g.log.await(b.t, `administration at (http://[^"]+)`)
-	return g
-}
-
-// end sends a signal and waits until the process has ended.
-func (g *gatewayProcess) end(t *testing.T, sig os.Signal) {
-	t.Helper()
-	if err := g.cmd.Process.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
-	_ = g.cmd.Wait() // it was told to end
-}
-
 // say makes a call, and returns the status of its answer.
 func say(t *testing.T, url, key string) int {
 	t.Helper()
@@ -123,10 +93,9 @@ func say(t *testing.T, url, key string) int {
 }
 
 // A provider whose limit is smaller than ours, and used by somebody else, refuses a call that a
-// real gateway had granted: the
-// log, the webhook, the file, the address for administrators and the command all have the incident,
-// with the cause, and none of them has the provider's key or the prompt, which the provider quotes.
-// It outlives a kill -9.
+// real gateway had granted: the log, the webhook, the file, the address for administrators and the
+// command all have the incident, with the cause, and none of them has the provider's key or the
+// prompt, which the provider quotes. It outlives a kill -9.
 //
 // req: A14
 func TestGatewayIncident(t *testing.T) {
@@ -134,8 +103,8 @@ func TestGatewayIncident(t *testing.T) {
 	b, hook := newBench(t, "SECRET="+hookSecret, "PROVIDER_KEY="+providerKey, "ALICE_KEY="+callerKey), newReceiver(t)
 	provider := quotingProvider(t)
 	b.write("drawgate.yaml", fmt.Sprintf(quoting, provider, hook.url))
-	g := b.mortalGateway()
-	for i, call := range []struct{ url, key string }{{provider, providerKey}, {provider, providerKey}, {g.url + "/openai", callerKey}} {
+	g := b.gateway()
+	for i, call := range []struct{ url, key string }{{provider, providerKey}, {provider, providerKey}, {g.public + "/openai", callerKey}} {
 		want := []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests}[i] // the first two are somebody else's
 		if got := say(t, call.url, call.key); got != want {
 			t.Fatalf("call %d: got %d, want %d; log: %s", i, got, want, g.log)
@@ -171,7 +140,7 @@ func TestGatewayIncident(t *testing.T) {
 		text, err := os.ReadFile(file)
 		return err == nil && bytes.HasSuffix(text, []byte("\n"))
 	})
-	g.end(t, syscall.SIGKILL)
+	g.kill()
 	shown := map[string]string{"log": g.log.String()}
 	run := func(what string, args ...string) string {
 		out, code := b.do(append([]string{"incidents"}, args...)...)
@@ -203,14 +172,10 @@ func TestGatewayIncident(t *testing.T) {
 	}
 	shown["file"], shown["webhook"], shown["json"] = string(text), string(webhook), run("json", "show", "last", "--json", "--file", file)
 
-	again := b.mortalGateway() // a new process lists what the old one has written
+	again := b.gateway() // a new process lists what the old one has written
 	shown["remote"] = run("remote", "list", "--server", again.admin)
 	if !strings.Contains(shown["remote"], id) {
 		t.Errorf("after a restart: %s", shown["remote"])
-	}
-	again.end(t, syscall.SIGTERM)
-	if code := again.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("exit code %d: %s", code, again.log)
 	}
 	for where, text := range shown {
 		for _, secret := range []string{callerKey, providerKey, diary} {

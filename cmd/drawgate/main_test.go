@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
@@ -48,6 +49,23 @@ func TestScriptsOnRedis(t *testing.T) {
 		Dir: "testdata/redis", Cmds: commands(), RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("REDIS", "redis://"+addr+"/0")
+			return setup(e)
+		},
+	})
+}
+
+// The commands that prepare a table, on stand-ins for DynamoDB.
+//
+// req: A7, A9
+func TestScriptsOnDynamoDB(t *testing.T) {
+	t.Parallel()
+	moto, dynalite := awstest.Moto(t).URL, awstest.Dynalite(t).URL
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/dynamodb", Cmds: commands(), RequireExplicitExec: true, RequireUniqueNames: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("MOTO", moto)
+			e.Setenv("DYNALITE", dynalite)
+			e.Vars = append(e.Vars, "AWS_ACCESS_KEY_ID=AKIATEST", "AWS_SECRET_ACCESS_KEY=hunter2", "AWS_EC2_METADATA_DISABLED=true")
 			return setup(e)
 		},
 	})

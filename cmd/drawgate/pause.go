@@ -29,7 +29,7 @@ drawgate reset ends it early, but also forgets what the bucket has used. drawgat
 administrators.`,
 		Example: `  drawgate pause --policy gpt --key team-a --for 30s --reason "429 of the provider"
   drawgate pause --policy gpt --until 2026-07-01T00:00:00Z --reason maintenance`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.pause(cmd, &f) }),
 	}
 	a.bucketFlags(cmd, &f.askFlags)

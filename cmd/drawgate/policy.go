@@ -24,7 +24,7 @@ administrators, with an access token of role admin in $` + envToken + ` if it as
 
 func (a *app) policyListCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "Show the policies in force", Args: cobra.NoArgs,
+		Use: "list", Short: "Show the policies in force", Args: noArgs,
 		Example: `  drawgate policy list --server http://127.0.0.1:7878`,
 		RunE: action(func(cmd *cobra.Command, _ []string) error {
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {

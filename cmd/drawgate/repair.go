@@ -27,7 +27,7 @@ was there before, as its mark says (the file with .mark after its name), also co
 
 A repair that fails changes nothing. If a repair was interrupted, run it again: until then programs refuse the file.`,
 		Example: `  drawgate repair --store sqlite:///var/lib/drawgate/state.db`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE:    action(func(*cobra.Command, []string) error { return a.repair(&o) }),
 	}
 	cmd.Flags().BoolVar(&o.Trust, "trust", false, "trust the usage that can be read, instead of counting everything as used up: more is admitted sooner, perhaps too much")

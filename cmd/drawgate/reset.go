@@ -24,7 +24,7 @@ is empty. Stop the programs that use the file first. The old file is renamed, no
 repair --hold counts everything as used up instead.`,
 		Example: `  drawgate reset --policy gpt --key team-a --yes
   drawgate reset --all --store sqlite:///var/lib/drawgate/state.db --yes`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error {
 			if all {
 				return a.resetAll(cmd, yes)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,8 +66,8 @@ func (a *app) misread(code int, err error) *exitError {
 
 const rootLong = `drawgate keeps any number of processes inside one quota.
 
-It works on a store of buckets, which all commands share: a SQLite file, or a Redis or Valkey server. Without any configuration that is the user's own
-SQLite file, with a sample policy for trying things out:
+It works on a store of buckets, which all commands share: a SQLite file, a Redis or Valkey server, or a DynamoDB table. Without any configuration that
+is the user's own SQLite file, with a sample policy for trying things out:
 
   drawgate take                       # take one request; exit code 75 if the limit has none left
   drawgate run --wait 5m -- make all  # wait for units, hold them while the command runs
@@ -85,13 +87,32 @@ func (a *app) root() *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVar(&a.flags.Config, "config", "", "file with the policies (default $"+config.EnvConfig+")")
 	f.StringVar(&a.flags.Rules, "rules", "", "file that contains only rules (default $"+config.EnvRules+")")
-	f.StringVar(&a.flags.Store, "store", "", "store: sqlite:PATH, sqlite:///ABSOLUTE/PATH or redis://HOST:PORT/DB (default $"+config.EnvStore+")")
+	f.StringVar(&a.flags.Store, "store", "", "store: sqlite:PATH, sqlite:///ABSOLUTE/PATH, redis://HOST:PORT/DB or dynamodb://TABLE?region=REGION (default $"+config.EnvStore+")")
 	f.StringVar(&a.server, "server", "", "ask a drawgate server at this URL instead of a store (default $"+envServer+"; its access token is $"+envToken+")")
 	f.StringVar(&a.tenant, "tenant", "", "tenant whose buckets these are; tenants share nothing")
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.takeCmd(), a.runCmd(), a.statusCmd(), a.explainCmd(), a.resetCmd(), a.pauseCmd(), a.validateCmd(), a.serveCmd(), a.gatewayCmd(), a.incidentsCmd(), a.auditCmd(), a.simulateCmd(), a.policyCmd(), a.planCmd(), a.boundCmd(), a.repairCmd(),
+	root.AddCommand(a.takeCmd(), a.runCmd(), a.statusCmd(), a.explainCmd(), a.resetCmd(), a.pauseCmd(), a.validateCmd(), a.serveCmd(), a.gatewayCmd(), a.incidentsCmd(), a.auditCmd(), a.simulateCmd(), a.policyCmd(), a.planCmd(), a.boundCmd(), a.repairCmd(), a.tableCmd(),
 		a.schemaCmd(), a.manCmd(), a.versionCmd())
 	return root
+}
+
+// noArgs refuses arguments of a command that has none, and says how to write what was meant.
+func noArgs(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case cmd.HasSubCommands():
+		return cobra.NoArgs(cmd, args)
+	case isFile(args[0]) && cmd.InheritedFlags().Lookup("config") != nil:
+		return fmt.Errorf("%s takes no argument: to name a file, write --config %s", cmd.CommandPath(), args[0])
+	}
+	return fmt.Errorf("%s takes no argument, but got %q; usage: %s", cmd.CommandPath(), args[0], cmd.UseLine())
+}
+
+// isFile reports whether an argument seems to be a configuration.
+func isFile(arg string) bool {
+	info, err := os.Stat(arg)
+	return err == nil && info.Mode().IsRegular() || slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(arg))
 }
 
 // action makes the function of a command, whose errors have exit codes.

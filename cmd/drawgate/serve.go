@@ -54,7 +54,7 @@ Addresses that are not loopback need access tokens (server.tokens) or client cer
   curl -d '{"key": "user-17"}' http://` + defaultListen + `/v1/take
   curl http://` + defaultAdmin + `/metrics
   drawgate serve --config drawgate.yaml --listen 0.0.0.0:7878 --grpc 0.0.0.0:7880`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, &f) }),
 	}
 	cmd.Flags().StringVar(&f.listen, "listen", "", "address for programs and proxies; port 0 chooses one (default "+defaultListen+")")
@@ -62,7 +62,7 @@ Addresses that are not loopback need access tokens (server.tokens) or client cer
 	cmd.Flags().StringVar(&f.grpc, "grpc", "", "address for Envoy, or off (default off)")
 	cmd.Flags().StringVar(&f.gateway, "gateway", "", "address for calls to LLM providers, or off (default "+defaultGateway+" if the file has the section gateway)")
 	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "let everybody who can reach the addresses do everything")
-	durationVar(cmd, &f.timeout, "store-timeout", 0, "how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms)")
+	durationVar(cmd, &f.timeout, "store-timeout", 0, "how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms, on DynamoDB 1s)")
 	return cmd
 }
 

@@ -45,7 +45,7 @@ func newService(ctx context.Context, a *app, s settings, log *slog.Logger) (v *s
 	}
 	v.skipped(v.rates)
 	version, _, revision := build()
-	v.run, err = config.Start(ctx, s.Config, &config.OpenOptions{Tenant: a.tenant, Logger: log, Version: version, Revision: revision})
+	v.run, err = config.Start(ctx, s.Config, &config.OpenOptions{Tenant: a.tenant, Logger: log, Version: version, Revision: revision, EMF: a.out})
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ Faults: ` + faultNames() + `.`,
   drawgate simulate --faults overload=0.01,latency=0.1:2s --seed 7
   curl -d '{"model":"gpt-4.1","messages":[{"role":"user","content":"simulate: output=5"}]}' http://` + defaultSimulate + `/v1/chat/completions
   curl -d '{"kind":"cut","after":2}' http://` + defaultSimulate + `/simulator/faults`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.simulate(cmd, &f) }),
 	}
 	cmd.Flags().StringVar(&f.listen, "listen", defaultSimulate, "address; port 0 chooses one")
@@ -67,7 +67,7 @@ Faults: ` + faultNames() + `.`,
 	cmd.Flags().StringVar(&f.zone, "zone", "", "time zone of days (default: what the quotas say)")
 	cmd.Flags().StringVar(&f.faults, "faults", "", "faults by rate, as KIND=RATE or KIND=RATE:DELAY, separated by commas")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 0, "which calls the faults hit: the same seed, the same faults")
-	durationVar(cmd, &f.travel, "travel", 0, "the longest time until a call arrives; each takes another part of it, by the seed")
+	durationVar(cmd, &f.travel, "travel", 0, "the longest time until a call arrives; how long each one takes depends on the seed")
 	cmd.Flags().BoolVar(&f.report, "report", false, "print a report at the end")
 	return cmd
 }

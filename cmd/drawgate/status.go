@@ -28,7 +28,7 @@ under way: name its address for administrators with --server.`,
 		Example: `  drawgate status
   drawgate status --policy gpt --key team-a --json
   drawgate status --upstreams --server http://` + defaultAdmin,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error {
 			if !upstreams {
 				return a.status(cmd, &f)

@@ -36,7 +36,7 @@ What is taken counts as used immediately. To give units back when work fails, or
   drawgate take --wait 1m && ./call-the-api      # wait for up to a minute
   drawgate take --policy gpt --key team-a --cost requests=1 --cost tokens=500
   drawgate take --bucket per-ip/192.0.2.1 --bucket api/global`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.take(cmd, &f) }),
 	}
 	a.bucketFlags(cmd, &f)

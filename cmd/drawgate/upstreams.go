@@ -49,6 +49,9 @@ func (a *app) upstreamsHere(ctx context.Context) ([]api.Upstream, error) {
 		return nil, err
 	}
 	defer s.close()
+	if len(s.Gateway.Upstreams) == 0 {
+		a.warnf("no gateway is configured: name its file with --config, or its address for administrators with --server")
+	}
 	list, err := describeGateway(&s.Gateway)
 	if err != nil || s.empty {
 		return list, err

@@ -114,7 +114,7 @@ func (a *app) schemaCmd() *cobra.Command {
 		Short:   "Print the JSON Schema of the configuration file",
 		Long:    "Print the JSON Schema of the configuration file, which editors use to complete and check it.",
 		Example: `  drawgate schema > drawgate.schema.json`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: action(func(*cobra.Command, []string) error {
 			_, err := a.out.Write(config.Schema())
 			return err

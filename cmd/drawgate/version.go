@@ -11,7 +11,7 @@ import (
 
 func (a *app) versionCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version", Args: noArgs,
 		RunE: action(func(*cobra.Command, []string) error {
 			if a.json {
 				version, goVersion, commit := build()

@@ -1,0 +1,120 @@
+package config
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/drawgate/drawgate/outbound"
+	"github.com/drawgate/drawgate/store/dynamostore"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/telemetry/cloudwatch"
+)
+
+// CloudWatch configures the metrics of Amazon CloudWatch. There are none if neither EMF nor Put is
+// set.
+type CloudWatch struct {
+	Namespace string        // "" means Drawgate
+	EMF       bool          // lines in the embedded metric format on the standard output
+	Put       bool          // PutMetricData, with the credentials that AWS's own tools would use
+	Interval  time.Duration // how often metrics are reported; 0 means a minute
+	Region    string        // for Put; "" means what the environment or the shared configuration of AWS says
+	Endpoint  string        // for Put; "" means AWS itself
+}
+
+// longestReport is how long an interval between reports may be at most.
+const longestReport = time.Hour
+
+func (w *CloudWatch) settings(d *decoder) []setting {
+	return []setting{
+		{"namespace", func(e entry) { w.Namespace = d.namespace(e) }, textNode(w.Namespace)},
+		{"emf", func(e entry) { w.EMF = d.boolean(e) }, flagNode(w.EMF)},
+		{"put", func(e entry) { w.Put = d.boolean(e) }, flagNode(w.Put)},
+		{"interval", func(e entry) { w.Interval = d.between(e, time.Second, longestReport) }, durationNode(w.Interval)},
+		{"region", func(e entry) { w.Region = d.short(e) }, textNode(w.Region)},
+		{"endpoint", func(e entry) { w.Endpoint = d.endpoint(e, "monitoring") }, textNode(w.Endpoint)},
+	}
+}
+
+func (d *decoder) cloudWatch(e entry) (w CloudWatch) {
+	before := len(d.problems)
+	d.settings(e.value, "cloudwatch", "", w.settings(d))
+	if len(d.problems) > before {
+		return w
+	}
+	switch {
+	case !w.EMF && !w.Put:
+		d.missing(spanOf(e.value), "such as {emf: true}", "cloudwatch needs emf or put, or both")
+	case !w.Put && (w.Region != "" || w.Endpoint != ""):
+		d.problem(spanOf(e.value), "leave them out, or add put: true", "cloudwatch uses region and endpoint with put only")
+	}
+	return w
+}
+
+func (d *decoder) namespace(e entry) string {
+	text, ok := d.text(e)
+	if err := cloudwatch.CheckNamespace(text); ok && err != nil {
+		d.problem(spanOf(e.value), "such as Drawgate", "namespace must have 1 to 255 letters, digits and . _ / # : -, and not begin with a colon or with AWS/")
+	}
+	return text
+}
+
+// closeTime is how long a program that ends waits for CloudWatch.
+const closeTime = 5 * time.Second
+
+// openCloudWatch makes the metrics of CloudWatch, if they are configured: before the store, so that
+// its observer can report to them.
+func (r *Runtime) openCloudWatch(ctx context.Context, c *CloudWatch) error {
+	if !c.EMF && !c.Put {
+		return nil
+	}
+	o := &cloudwatch.Options{Namespace: c.Namespace, Interval: c.Interval, Logger: r.opts.Logger}
+	if c.EMF {
+		o.EMF = r.opts.EMF
+		if o.EMF == nil {
+			o.EMF = os.Stdout
+		}
+	}
+	if c.Put {
+		client, err := cloudwatch.Client(ctx, c.Region, c.Endpoint)
+		if err != nil {
+			return err
+		}
+		o.Put = client
+	}
+	m, err := cloudwatch.New(o) //nolint:contextcheck // it lives longer than the opening
+	if err != nil {
+		return err
+	}
+	r.CloudWatch = m
+	r.closers = append(r.closers, func() error { //nolint:contextcheck // as above
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		return m.Close(ctx)
+	})
+	return nil
+}
+
+// The observers of CloudWatch's metrics; nil without them. A nil pointer costs nothing where
+// several are joined.
+
+func (r *Runtime) cloudWatchGuard() *guard.Observer {
+	if r.CloudWatch == nil {
+		return nil
+	}
+	return r.CloudWatch.Guard()
+}
+
+func (r *Runtime) cloudWatchOutbound() *outbound.Observer {
+	if r.CloudWatch == nil {
+		return nil
+	}
+	return r.CloudWatch.Outbound()
+}
+
+func (r *Runtime) cloudWatchStore() *dynamostore.Observer {
+	if r.CloudWatch == nil {
+		return nil
+	}
+	return r.CloudWatch.Store()
+}
