@@ -253,6 +253,12 @@ func (r *reader) install(command string) {
 		for _, name := range []string{"go.mod", "go.sum"} {
 			err = errors.Join(err, os.WriteFile(filepath.Join(r.dir, name), []byte(read(r.t, "../examples/gateway/"+name)), 0o600))
 		}
+		if err == nil { // compiled before a command is waited for: that takes minutes on a busy machine
+			var out []byte
+			if out, err = r.command("go", append([]string{"build"}, words[2:]...)...).CombinedOutput(); err != nil {
+				r.t.Fatalf("%v: %s", err, out)
+			}
+		}
 	case words[0] == "go", words[0] == "python3": // prepare a folder
 		return
 	default:
@@ -324,7 +330,7 @@ func (r *reader) run(s step) {
 }
 
 // hang is how long to wait for something that must happen.
-const hang = 2 * time.Minute
+const hang = 5 * time.Minute
 
 // shell is a shell that remembers variables and exit codes from command to command.
 type shell struct {
