@@ -122,7 +122,7 @@ func newOutside(t *testing.T) *outside {
 
 func (s sender) run() {
 	for r := range s.requests {
-		resp, err := http.DefaultTransport.RoundTrip(r)
+		resp, err := direct.RoundTrip(r)
 		if err == nil {
 			var body []byte
 			body, err = io.ReadAll(resp.Body)

@@ -24,7 +24,7 @@ import (
 type network func(op string, send func() (*http.Response, error)) (*http.Response, error)
 
 func (n network) RoundTrip(r *http.Request) (*http.Response, error) {
-	return n.over(http.DefaultTransport).RoundTrip(r)
+	return n.over(direct).RoundTrip(r)
 }
 
 // over returns the network over another connection. Callers who leave do not cut it, because that
@@ -63,7 +63,7 @@ func loses(send func() (*http.Response, error)) (*http.Response, error) {
 func empty(t *testing.T) *awstest.Server {
 	t.Helper()
 	server := awstest.Dynalite(t)
-	if _, _, err := dynamostore.CreateTable(t.Context(), through(server, http.DefaultTransport), "drawgate", nil); err != nil {
+	if _, _, err := dynamostore.CreateTable(t.Context(), through(server, direct), "drawgate", nil); err != nil {
 		t.Fatal(err)
 	}
 	return server
@@ -80,7 +80,7 @@ func on(t *testing.T, server *awstest.Server, n network, clock func() int64) (ba
 		}
 		return dynamostore.NewWithClock(through(server, r), "drawgate", opts, clock)
 	}
-	bad, good = open(n), open(http.DefaultTransport)
+	bad, good = open(n), open(direct)
 	t.Cleanup(func() { _ = errors.Join(bad.Close(), good.Close()) })
 	return bad, good
 }
@@ -397,7 +397,7 @@ func TestCallersGiveUp(t *testing.T) {
 	var all sync.WaitGroup
 	var stores []*dynamostore.Store
 	for range 2 {
-		conn := &faulty{next: http.DefaultTransport, lose: 0.1, throttle: 0.1}
+		conn := &faulty{next: direct, lose: 0.1, throttle: 0.1}
 		var calls atomic.Int64
 		var cancels sync.Map // by number of the call before which the caller gives up
 		s := dynamostore.New(through(server, network(func(_ string, send func() (*http.Response, error)) (*http.Response, error) {
@@ -432,7 +432,7 @@ func TestCallersGiveUp(t *testing.T) {
 	for _, s := range stores {
 		_ = s.Close() // waits for what goes on without its callers
 	}
-	s := dynamostore.New(through(server, http.DefaultTransport), "drawgate", opts)
+	s := dynamostore.New(through(server, direct), "drawgate", opts)
 	defer func() { _ = s.Close() }()
 	for _, n := range []string{"a", "b", "c"} {
 		if u := used(t, s, plan, n); u < granted[n] || u > granted[n]+unknown[n] {

@@ -67,6 +67,10 @@ func answer(r *http.Request, status int, body string) *http.Response {
 	}
 }
 
+// direct connects to the stand-ins as the store does to DynamoDB: with a bound, because none of them
+// accepts a thousand connections at once.
+var direct http.RoundTripper = &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64, IdleConnTimeout: time.Minute}
+
 // through returns a client of a server that uses a transport.
 func through(server *awstest.Server, t http.RoundTripper) *dynamodb.Client {
 	return dynamodb.New(dynamodb.Options{
@@ -107,7 +111,7 @@ func TestNeverOver(t *testing.T) {
 			var sum, unknown int64
 			var wg sync.WaitGroup
 			for p := range processes {
-				conn := &faulty{next: http.DefaultTransport, lose: 0.05, throttle: 0.2}
+				conn := &faulty{next: direct, lose: 0.05, throttle: 0.2}
 				behind := blur * time.Duration(p) / (processes - 1)
 				s := dynamostore.NewWithError(through(server, conn), name, opts, behind, blur)
 				t.Cleanup(func() { _ = s.Close() })
@@ -143,7 +147,7 @@ func TestNeverOver(t *testing.T) {
 			}
 			wg.Wait()
 			check(t, granted, limit)
-			s := dynamostore.NewWithError(through(server, http.DefaultTransport), name, opts, 0, blur)
+			s := dynamostore.NewWithError(through(server, direct), name, opts, 0, blur)
 			st := make([]drawgate.Status, 1)
 			bucket := drawgate.BucketCost{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: plan}
 			if err := s.Peek(t.Context(), []drawgate.BucketCost{bucket}, 0, st); err != nil || st[0].Fail != nil {

@@ -44,7 +44,7 @@ func post(t *testing.T, address, kind, body string) []byte {
 type asJSON struct{}
 
 func (asJSON) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := http.DefaultTransport.RoundTrip(r)
+	resp, err := direct.RoundTrip(r)
 	if err != nil || resp.StatusCode != http.StatusForbidden {
 		return resp, err
 	}

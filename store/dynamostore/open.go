@@ -177,11 +177,12 @@ func Client(ctx context.Context, l Location) (*dynamodb.Client, error) {
 	}), nil
 }
 
-// httpClient returns a client that keeps as many connections as there are calls. It is of the SDK's
+// httpClient returns a client that keeps its connections, and of which a large batch makes no more
+// than a service accepts at once: other calls wait for one of them. It is of the SDK's
 // own type, because only such a client obeys AWS_CA_BUNDLE.
 func httpClient() *awshttp.BuildableClient {
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
-		t.MaxIdleConns, t.MaxIdleConnsPerHost, t.IdleConnTimeout = 0, 256, 5*time.Minute
+		t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxConnsPerHost, t.IdleConnTimeout = 0, 256, 256, 5*time.Minute
 	})
 }
 

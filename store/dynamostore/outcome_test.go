@@ -111,7 +111,7 @@ func TestWritesThatArriveLate(t *testing.T) {
 	bucket := []drawgate.BucketCost{{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: plan, N: drawgate.Amounts{6}}}
 	open := func(t *testing.T) (*dynamostore.Store, *delayer) {
 		t.Helper()
-		d := &delayer{next: http.DefaultTransport}
+		d := &delayer{next: direct}
 		s := dynamostore.NewWithError(through(server, d), name, &dynamostore.Options{Prefix: prefix()}, 0, 0)
 		t.Cleanup(func() { _ = s.Close() })
 		if u := used(t, s, plan, "k"); u != 0 {
@@ -137,7 +137,7 @@ func TestWritesThatArriveLate(t *testing.T) {
 		t.Parallel()
 		s, d := open(t)
 		d.hold = 1
-		other := dynamostore.NewWithError(through(server, http.DefaultTransport), name, &dynamostore.Options{Prefix: s.Prefix()}, 0, 0)
+		other := dynamostore.NewWithError(through(server, direct), name, &dynamostore.Options{Prefix: s.Prefix()}, 0, 0)
 		defer func() { _ = other.Close() }()
 		if _, err := takeOf(t.Context(), other, plan, "k", 3); err != nil {
 			t.Fatal(err)
@@ -184,7 +184,7 @@ func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	server := awstest.Dynalite(t)
 	_, name := client(t, server)
-	conn := &faulty{next: http.DefaultTransport, lose: 1}
+	conn := &faulty{next: direct, lose: 1}
 	s := dynamostore.NewWithError(through(server, conn), name, nil, 0, 0)
 	defer func() { _ = s.Close() }()
 	plan := tenADay(t)
@@ -230,7 +230,7 @@ func TestThrottled(t *testing.T) {
 	server := awstest.Dynalite(t)
 	_, name := client(t, server)
 	for _, code := range []string{"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"} {
-		conn := &faulty{next: http.DefaultTransport}
+		conn := &faulty{next: direct}
 		conn.fail = func(string) (int, string) { return 400, exception(code, "too much for SECRET") }
 		s := dynamostore.New(through(server, conn), name, nil)
 		_, err := takeOf(t.Context(), s, tenADay(t), "SECRET", 1)
@@ -273,7 +273,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{name, func(string) (int, string) { return 400, exception("ExpiredTokenException", "expired") }, drawgate.FaultConfiguration, []string{"credentials"}},
 		{name, func(string) (int, string) { return 503, exception("ServiceUnavailable", "later") }, drawgate.FaultTransient, []string{"ServiceUnavailable"}},
 	} {
-		s := dynamostore.New(through(server, &faulty{next: http.DefaultTransport, fail: c.fail}), c.table, nil)
+		s := dynamostore.New(through(server, &faulty{next: direct, fail: c.fail}), c.table, nil)
 		_, err := takeOf(t.Context(), s, tenADay(t), "SECRET", 1)
 		se, ok := errors.AsType[*drawgate.StoreError](err)
 		if !ok || se.Fault != c.fault || strings.Contains(err.Error(), "SECRET") {

@@ -2,7 +2,6 @@ package dynamostore_test
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -35,7 +34,7 @@ func prefix() string { return fmt.Sprint("t", prefixes.Add(1)) }
 func client(t *testing.T, server *awstest.Server) (*dynamodb.Client, string) {
 	t.Helper()
 	const name = "drawgate"
-	c := through(server, http.DefaultTransport)
+	c := through(server, direct)
 	_, err := c.CreateTable(t.Context(), &dynamodb.CreateTableInput{
 		TableName: aws.String(name), BillingMode: types.BillingModePayPerRequest,
 		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(dynamostore.KeyAttribute), KeyType: types.KeyTypeHash}},
