@@ -106,6 +106,23 @@ func Decide(asks []Ask, t *Take, now int64) Verdict {
 	return v
 }
 
+// Enter counts a take that was allowed before, with all of its units, whatever the limits say now:
+// for stores that write down what they granted before they count it. A take whose ID is open is
+// counted already.
+func Enter(a *Ask, t *Take, now int64) {
+	now = max(now, a.Rec.Last)
+	a.Rec.Advance(a.Specs, now)
+	if t.ID != "" && a.Rec.Open[t.ID] != nil {
+		return
+	}
+	v := Verdict{Start: now, Now: now}
+	if t.Hold > 0 {
+		v.End = now + t.Hold
+	}
+	a.Granted = a.N
+	a.charge(t, &v)
+}
+
 // paused refuses a take if one of its buckets is paused.
 func (v *Verdict) paused(asks []Ask) {
 	for i := range asks {

@@ -51,9 +51,13 @@ type Store struct {
 	lane   string // the attribute with this process's mark
 	called func(*Call)
 
+	entries bool // for tests: every item has entries
+
 	mu      sync.Mutex
 	lines   map[string]*line           // by key
 	plans   map[planKey]*drawgate.Plan // see variant
+	texts   map[*drawgate.Plan]string  // see limitsOf
+	stored  map[string]*drawgate.Plan  // see planOf
 	lastSeq int64
 	closed  bool
 	calls   sync.WaitGroup // only added to while mu is held and the store is open
@@ -79,7 +83,7 @@ var (
 func New(client *dynamodb.Client, table string, opts *Options) *Store {
 	s := &Store{
 		client: client, table: table, prefix: "drawgate", logger: slog.New(slog.DiscardHandler), clock: newClock(), lane: lanePrefix + drawgate.NewGrant().String()[:8],
-		lines: map[string]*line{}, plans: map[planKey]*drawgate.Plan{},
+		lines: map[string]*line{}, plans: map[planKey]*drawgate.Plan{}, texts: map[*drawgate.Plan]string{}, stored: map[string]*drawgate.Plan{},
 	}
 	if opts != nil && opts.Prefix != "" {
 		s.prefix = opts.Prefix
@@ -201,7 +205,7 @@ func (s *Store) look(ctx context.Context, key string) (rec *record.Record, at in
 		if err == nil {
 			at, ok := s.clock.now()
 			if ok {
-				rec, err := img.bucket(at.early)
+				rec, err := s.bucket(img, at.early)
 				return rec, at, err
 			}
 			if err := s.clock.problem(); failed+1 >= mostAttempts || errors.Is(err, ErrMisconfigured) {

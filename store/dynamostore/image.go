@@ -27,6 +27,17 @@ const (
 	attrWrites = "writes"              // how often the item was written
 	attrLife   = "life"                // random: another item of the same key has another
 	lanePrefix = "p_"                  // and a process: the instant of its last write, in µs of its own
+
+	// While several processes write an item at the same time it has entries beside its record: see
+	// append.go. Then it has these as well.
+	attrLimits  = "limits" // that the amounts of the entries belong to
+	attrEpoch   = "epoch"  // raised by a write that makes what was decided before it wrong
+	attrBase    = "base"   // how often entries were carried over
+	attrClosed  = "closed" // there: no entry may be added
+	attrFloor   = "floor"  // writes that were decided before this instant, in Unix µs, are refused: marks from then are gone
+	sumPrefix   = "a"      // and a limit's position: the units that were taken since the item has entries; never lowered
+	entryPrefix = "e_"     // and a process's name and mark: what that write did
+	tokenPrefix = "o_"     // and a reservation's id, shortened: its grant, while it is open
 )
 
 const (
@@ -44,7 +55,23 @@ type image struct {
 	life   int64
 	ttl    int64            // Unix s
 	lanes  map[string]int64 // by attribute
+
+	limits      string // "": no entries, nor any of the following
+	closed      bool
+	epoch, base int64
+	floor       int64
+	sums        drawgate.Amounts
+	entries     map[string][]byte // by attribute
+	tokens      map[string]int64  // by attribute
 }
+
+// appendable reports whether entries may be added.
+func (img *image) appendable(now int64) bool {
+	return !img.absent(now) && img.limits != "" && !img.closed
+}
+
+// absent reports whether there is no item that counts.
+func (img *image) absent(now int64) bool { return !img.found || img.ttl <= now/1_000_000 }
 
 // readImage reads an item. No attributes mean that there is none.
 func readImage(item map[string]types.AttributeValue) (*image, error) {
@@ -68,15 +95,62 @@ func readImage(item map[string]types.AttributeValue) (*image, error) {
 		return nil, fmt.Errorf("%w: an attribute is missing or of another type", errItem)
 	}
 	img.record = b.Value
+	if l, ok := item[attrLimits].(*types.AttributeValueMemberS); ok {
+		img.limits = l.Value
+		img.epoch, img.base = number(attrEpoch), number(attrBase)
+		if !img.found {
+			return nil, fmt.Errorf("%w: an attribute is missing or of another type", errItem)
+		}
+	}
 	for name, v := range item {
-		if n, isNumber := v.(*types.AttributeValueMemberN); isNumber && strings.HasPrefix(name, lanePrefix) {
-			if img.lanes == nil {
-				img.lanes = map[string]int64{}
-			}
-			img.lanes[name], _ = whole(n.Value)
+		if err := img.readExtra(name, v); err != nil {
+			return nil, err
 		}
 	}
 	return img, nil
+}
+
+// readExtra reads an attribute that not all items have.
+func (img *image) readExtra(name string, v types.AttributeValue) error {
+	var n int64
+	ok := true
+	if v, isNumber := v.(*types.AttributeValueMemberN); isNumber {
+		n, ok = whole(v.Value)
+	}
+	switch {
+	case name == attrClosed:
+		img.closed = true
+	case name == attrFloor:
+		img.floor = n
+	case strings.HasPrefix(name, lanePrefix):
+		keep(&img.lanes, name, n)
+	case strings.HasPrefix(name, tokenPrefix):
+		keep(&img.tokens, name, n)
+	case strings.HasPrefix(name, entryPrefix):
+		var b *types.AttributeValueMemberB
+		if b, ok = v.(*types.AttributeValueMemberB); ok {
+			keep(&img.entries, name, b.Value)
+		}
+	case len(name) == len(sumPrefix)+1 && strings.HasPrefix(name, sumPrefix):
+		i := int(name[len(sumPrefix)] - '0')
+		if ok = ok && i >= 0 && i < len(img.sums); ok {
+			img.sums[i] = n
+		}
+	default:
+		return nil
+	}
+	if !ok {
+		return fmt.Errorf("%w: the attribute %.20q is of another type, or no whole number", errItem, name)
+	}
+	return nil
+}
+
+// keep puts a value into a map, which it makes if there is none.
+func keep[V any](m *map[string]V, name string, v V) {
+	if *m == nil {
+		*m = map[string]V{}
+	}
+	(*m)[name] = v
 }
 
 // whole reads a number, which a service may write as 1E+3.
@@ -89,22 +163,6 @@ func whole(text string) (int64, bool) {
 		return n, true
 	}
 	return 0, false
-}
-
-// bucket returns the record of an image at an instant. An item whose time is over counts as absent,
-// whether or not the service has deleted it.
-func (img *image) bucket(now int64) (*record.Record, error) {
-	if !img.found || img.ttl <= now/1_000_000 {
-		return &record.Record{}, nil
-	}
-	r, form, err := record.Decode(img.record)
-	if err == nil && form != record.Whole {
-		err = record.ErrDamaged
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errItem, err)
-	}
-	return r, nil
 }
 
 // next returns the image that a write makes of this one.
@@ -120,6 +178,12 @@ func (img *image) next(rec *record.Record, plan *drawgate.Plan, lane string, seq
 	}
 	n.ttl = (max(lastUse(rec, n.record, plan), now)+lifeTime.Microseconds())/1_000_000 + 1
 	return n
+}
+
+// open gives an image that is to be written what entries need.
+func (img *image) open(limits string, rec *record.Record) {
+	img.limits, img.epoch = limits, img.writes
+	img.tokens, _ = changed(nil, rec)
 }
 
 // lastUse returns until when something in a record may count, if nothing is taken any more.
@@ -155,6 +219,17 @@ func (img *image) item(key, parts string, rec *record.Record, plan *drawgate.Pla
 	}
 	for name, at := range img.lanes {
 		item[name] = num(at)
+	}
+	if img.limits == "" {
+		return item
+	}
+	item[attrLimits] = &types.AttributeValueMemberS{Value: img.limits}
+	item[attrEpoch], item[attrBase] = num(img.epoch), num(img.base)
+	for i := range plan.Policy().Limits {
+		item[sumPrefix+strconv.Itoa(i)] = num(img.sums[i])
+	}
+	for name, v := range img.tokens {
+		item[name] = num(v)
 	}
 	return item
 }

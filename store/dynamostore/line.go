@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
 )
@@ -46,7 +44,23 @@ type verdict struct {
 	outcome  drawgate.Outcome
 	write    bool // the record must be written for the answer to hold
 	marked   bool // another settlement has left this one's mark
+
+	// The rest is for writes.
+	effect effect
+	op     *op              // what an entry would say; nil: it cannot be one
+	adds   drawgate.Amounts // units that were taken
+	left   drawgate.Amounts // where there are any: how many more could have been
+	ends   string           // token of a reservation that is settled
 }
+
+// effect says what a write means to what other processes write at the same time.
+type effect uint8
+
+const (
+	exclusive  effect = iota // it is only right if nobody else has written
+	disturbing               // it is right, but what others decided before it may be wrong
+	commuting                // it is right as long as others have left room for it, and changes no other's decision
+)
 
 // line is the jobs of one bucket.
 type line struct {
@@ -56,6 +70,7 @@ type line struct {
 
 	// The rest belongs to whoever works on it.
 	image   *image    // as it was left; nil if unknown
+	crowded time.Time // until then another process is likely to write at the same time
 	pending time.Time // until then a write whose outcome is unknown may still arrive; zero: none
 }
 
@@ -68,6 +83,8 @@ const (
 	firstPause   = 20 * time.Millisecond  // before the second attempt, with jitter; then twice that
 	conflicted   = 2 * time.Millisecond   // the same after a conflict
 	mostPause    = 500 * time.Millisecond //
+	sameInstant  = 250 * time.Millisecond // how long attempts after a conflict are decided as of the first one's instant
+	tokenBytes   = 40                     // of an open reservation's token
 )
 
 // submit puts jobs of one bucket at the end of its line.
@@ -164,8 +181,23 @@ type attempt struct {
 	seq      int64
 	at       instant
 	late     bool // it was carried out so much later, or earlier, that its units are dated wrongly
-	image    *image
 	verdicts []verdict
+
+	// What is to be written.
+	rec       *record.Record // nil: nothing
+	image     *image         // of the whole item
+	plan      *drawgate.Plan // of one of the jobs
+	plans     []*drawgate.Plan
+	exclusive bool
+	bump      bool             // a verdict is disturbing
+	commutes  bool             // ops are all that is written
+	ops       []op             //
+	entry     []byte           // the ops
+	adds      drawgate.Amounts // of all verdicts
+	left      drawgate.Amounts // the least of them, where units are added
+	ended     map[string]bool  // tokens
+	marks     map[string]bool  // attributes
+	form      form
 }
 
 // step decides some jobs together, in order, with one write.
@@ -207,6 +239,7 @@ func latest(jobs []*job) (t time.Time) {
 func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*attempt, error) {
 	var unsure []*attempt // sent, and their outcomes are not known
 	var refused *attempt  // the last one whose condition failed
+	var at instant        // of the last attempt
 	fresh := false        // the image was read, or confirmed, after the jobs came
 	failed, conflicts := 0, 0
 	for {
@@ -221,11 +254,13 @@ func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*att
 			}
 			l.image, fresh = img, true
 		}
-		if a := landed(l.image, s.lane, unsure, refused); a != nil {
+		if a := landed(l.image, s.lane, unsure, refused); a != nil && a.form != shut {
 			a.late = s.clock.over(a.at) // nobody knows when it was carried out
 			return a, nil
+		} else if a != nil {
+			unsure, refused = nil, nil
 		}
-		at, ok := s.clock.now()
+		now, ok := s.clock.now()
 		if !ok {
 			if err := s.clock.problem(); fresh && (failed+1 >= mostAttempts || errors.Is(err, ErrMisconfigured)) {
 				return nil, unresolved(l, unsure, err)
@@ -236,38 +271,54 @@ func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*att
 			l.image = nil // an answer sets the clock
 			continue
 		}
+		// After a conflict the same instant counts: what has become free since is for others, or
+		// everybody who is refused would try again at once.
+		if conflicts == 0 || now.early-at.early > sameInstant.Microseconds() {
+			at = now
+		}
 		if len(unsure) > 0 && at.early-unsure[0].at.early > laneSure.Microseconds() {
 			return nil, unresolved(l, unsure, errForgotten)
 		}
-		a, rec, err := s.try(l, jobs, at)
+		a, err := s.try(l, jobs, at)
 		if err != nil {
 			l.image = nil
 			return nil, unresolved(l, unsure, err)
 		}
-		if rec == nil && !fresh { // refused by what is perhaps not so any more
+		if a.rec == nil && !fresh { // refused by what is perhaps not so any more
 			l.image = nil
 			continue
 		}
-		if rec == nil && len(unsure) == 0 && !l.unsure() {
+		if a.rec == nil && len(unsure) == 0 && !l.unsure() {
 			return a, nil
 		}
-		if rec == nil { // a write that is still on its way must not arrive after this answer
-			if rec, err = l.image.bucket(at.early); err != nil {
+		if a.rec == nil { // a write that is still on its way must not arrive after this answer
+			if err := s.fence(l, a, jobs[0].plan); err != nil {
 				return nil, unresolved(l, unsure, err)
 			}
-			a.image = l.image.next(rec, jobs[0].plan, s.lane, a.seq, at.early)
 		}
-		old, err := s.write(ctx, l, a, &dynamodb.PutItemInput{Item: a.image.item(l.key, l.parts, rec, jobs[0].plan, at.early)})
+		first := a.seq
+		if len(unsure) > 0 {
+			first = unsure[0].seq
+		}
+		img, err := s.write(ctx, l, a, first)
 		c.sent(err)
 		if err == nil {
-			l.image, l.pending = a.image, time.Time{}
+			if img != nil && img.writes > l.image.writes+1 {
+				l.crowd()
+			}
+			l.image, l.pending = img, time.Time{}
+			if a.form == shut {
+				unsure, refused, fresh = nil, nil, true
+				continue
+			}
 			return a, nil
 		}
 		switch classify(err) {
 		case conflict:
-			l.image, fresh, refused = old, old != nil, a
+			l.crowd()
+			l.image, fresh, refused = img, img != nil, a
 			conflicts++
-			if old != nil && landed(old, s.lane, unsure, refused) == nil && conflicts > 1 {
+			if img != nil && landed(img, s.lane, unsure, refused) == nil && conflicts > 1 {
 				pause(ctx, conflicted, conflicts-1)
 			}
 			if ctx.Err() != nil {
@@ -287,45 +338,104 @@ func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*att
 	}
 }
 
-// try decides the jobs by the image, at an instant. The record is nil if nothing has to be written.
-func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, *record.Record, error) {
+// crowded reports whether another process is likely to write the bucket at the same time.
+func (s *Store) crowded(l *line) bool { return s.entries || time.Now().Before(l.crowded) }
+
+// crowd notes that another process writes the bucket too.
+func (l *line) crowd() { l.crowded = time.Now().Add(crowdTime) }
+
+// try decides the jobs by the image, at an instant. Without a record nothing has to be written.
+func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
 	full := false
 	for {
-		rec, err := l.image.bucket(at.early)
+		rec, err := s.bucket(l.image, at.early)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		a := &attempt{seq: s.next(at.early), at: at, verdicts: make([]verdict, len(jobs))}
-		write, left := false, map[string]bool{} // left: which marks
+		a := &attempt{seq: s.next(at.early), at: at, verdicts: make([]verdict, len(jobs)), plan: jobs[0].plan, commutes: true}
+		write := false
 		for i, j := range jobs {
+			v := &a.verdicts[i]
 			if full && j.holds {
-				a.verdicts[i] = verdict{decision: drawgate.Decision{Fail: drawgate.ErrTooManyOpen}}
+				*v = verdict{decision: drawgate.Decision{Fail: drawgate.ErrTooManyOpen}}
 				continue
 			}
-			a.verdicts[i] = j.decide(rec, at)
+			*v = j.decide(rec, at)
 			if j.mark != "" {
-				a.verdicts[i].marked = l.image.lanes[j.mark] != 0 || left[j.mark]
-				left[j.mark] = left[j.mark] || !a.verdicts[i].outcome.Gone
+				v.marked, v.op = l.image.lanes[j.mark] != 0 || a.marks[j.mark], nil
+				if !v.outcome.Gone {
+					keep(&a.marks, j.mark, true)
+				}
 			}
-			write = write || a.verdicts[i].write
+			if v.write {
+				write = true
+				a.include(v, j.plan)
+			}
 		}
 		if !write {
-			return a, nil, nil
+			return a, nil
 		}
-		a.image = l.image.next(rec, jobs[0].plan, s.lane, a.seq, at.early)
-		for mark, ended := range left {
-			if ended {
-				a.image.lanes[mark] = at.early
-			}
+		a.rec = rec
+		a.image = l.image.next(rec, a.plan, s.lane, a.seq, at.early)
+		for mark := range a.marks {
+			a.image.lanes[mark] = at.early
 		}
-		if len(a.image.record) <= mostBytes {
-			return a, rec, nil
+		if a.commutes {
+			a.entry = (&entry{at: rec.Last, blur: at.blur, ops: a.ops}).append(nil)
 		}
-		if full {
-			return nil, nil, errTooLong
+		size := len(a.image.record)
+		crowded := s.crowded(l)
+		if crowded || l.image.limits != "" {
+			size += len(rec.Open) * tokenBytes
 		}
-		full = true
+		if size > mostBytes && full {
+			return nil, errTooLong
+		}
+		if size > mostBytes {
+			full = true
+			continue
+		}
+		a.form = s.form(l, a)
+		if limits := s.sameLimits(a.plans); a.form == replace && crowded && limits != "" {
+			a.image.open(limits, rec)
+		}
+		return a, nil
 	}
+}
+
+// include adds what a verdict writes.
+func (a *attempt) include(v *verdict, plan *drawgate.Plan) {
+	a.plans = append(a.plans, plan)
+	a.exclusive = a.exclusive || v.effect == exclusive
+	a.bump = a.bump || v.effect == disturbing
+	a.commutes = a.commutes && v.op != nil
+	if v.op != nil {
+		a.ops = append(a.ops, *v.op)
+	}
+	if v.ends != "" {
+		keep(&a.ended, v.ends, true)
+	}
+	for i, n := range v.adds {
+		if n > 0 && (a.adds[i] == 0 || v.left[i] < a.left[i]) {
+			a.left[i] = v.left[i]
+		}
+		a.adds[i] += n
+	}
+}
+
+// fence makes an attempt write, although it changes nothing, so that earlier writes of this process
+// are refused when they arrive.
+func (s *Store) fence(l *line, a *attempt, plan *drawgate.Plan) error {
+	rec, err := s.bucket(l.image, a.at.early)
+	if err != nil {
+		return err
+	}
+	a.rec, a.plans, a.image = rec, []*drawgate.Plan{plan}, l.image.next(rec, plan, s.lane, a.seq, a.at.early)
+	a.form = replace
+	if l.image.appendable(a.at.early) {
+		a.form = add // of no entry
+	}
+	return nil
 }
 
 // landed returns the attempt whose write is the last one of this process in an image, if any. A

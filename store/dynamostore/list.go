@@ -60,6 +60,6 @@ func (s *Store) inUse(item map[string]types.AttributeValue, tenant, policy strin
 	if err != nil || !known {
 		return k, true
 	}
-	rec, err := img.bucket(at.early)
+	rec, err := s.bucket(img, at.early)
 	return k, err != nil || rec.Until() > at.early
 }

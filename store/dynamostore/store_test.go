@@ -76,6 +76,28 @@ func TestStoreOnDynalite(t *testing.T) {
 	storetest.Run(t, harness(t, awstest.Dynalite(t)))
 }
 
+// TestCrowdedStore is TestStoreOnDynalite for items that have entries all the time.
+func TestCrowdedStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, crowded(harness(t, awstest.Dynalite(t))))
+}
+
+// crowded makes the stores of a harness write as if others did so at the same time.
+func crowded(h storetest.Harness) storetest.Harness {
+	open, second := h.New, h.Second
+	h.New = func(t *testing.T) drawgate.Store {
+		s := open(t)
+		s.(*clocked).Crowd()
+		return s
+	}
+	h.Second = func(t *testing.T, s drawgate.Store) drawgate.Store {
+		o := second(t, s)
+		o.(*clocked).Crowd()
+		return o
+	}
+	return h
+}
+
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	type reference struct {

@@ -104,12 +104,11 @@ func (s *Store) takeJob(ctx context.Context, t *drawgate.Take, p part) *job {
 	c := *t
 	c.Buckets = slices.Clone(t.Buckets)
 	plan := c.Buckets[0].Plan
-	return &job{op: "take", ctx: ctx, plan: plan, holds: c.Hold > 0, dated: true, done: make(chan struct{}), decide: func(rec *record.Record, at instant) (v verdict) {
+	return &job{op: "take", ctx: ctx, plan: plan, holds: c.Hold > 0, dated: true, done: make(chan struct{}), decide: func(rec *record.Record, at instant) verdict {
 		b := c
 		b.Buckets = []drawgate.BucketCost{c.Buckets[0]}
 		s.blur(&b, at, p.plain)
-		v.decision, v.write = decide(&b, p, rec, at.early)
-		return v
+		return decide(&b, p, rec, at.early)
 	}}
 }
 
@@ -124,10 +123,10 @@ func (s *Store) blur(t *drawgate.Take, at instant, plain bool) {
 	}
 }
 
-// decide decides a take of one bucket, and reports whether the record must be written.
-func decide(t *drawgate.Take, p part, rec *record.Record, now int64) (drawgate.Decision, bool) {
+// decide decides a take of one bucket.
+func decide(t *drawgate.Take, p part, rec *record.Record, now int64) verdict {
 	b := &t.Buckets[0]
-	write := rec.MustPersist(answer.Specs(b.Plan, false), max(now, rec.Last))
+	persist := rec.MustPersist(answer.Specs(b.Plan, false), max(now, rec.Last))
 	var since int64 // when the units of a take that is open already were taken
 	if o := rec.Open[t.ID]; o != nil {
 		since = o.At
@@ -135,7 +134,21 @@ func decide(t *drawgate.Take, p part, rec *record.Record, now int64) (drawgate.D
 	d := answer.DecidePart(t, p.content, []*record.Record{rec}, false, p.from, now)
 	taken := d.Allowed && !d.Replayed && (t.Hold > 0 || b.N != drawgate.Amounts{})
 	again := d.Replayed && rec.Open[t.ID].At != since
-	return d, write || taken || again
+	v := verdict{decision: d, write: persist || taken || again}
+	if !taken || persist || d.Delay() > 0 {
+		return v
+	}
+	v.effect, v.adds = commuting, b.N
+	if t.Lease {
+		v.adds = d.Granted(0)
+	}
+	for i := range b.Plan.Policy().Limits {
+		v.left[i] = d.Left(i)
+	}
+	if !t.Lease && !p.plain && t.Hold <= longestHold {
+		v.op = &op{kind: opTake, id: t.ID, grant: uint64(t.Grant), content: p.content, hold: t.Hold.Microseconds(), n: record.Amounts(b.N)}
+	}
+	return v
 }
 
 // Settle implements [drawgate.Store].
@@ -175,35 +188,68 @@ func (s *Store) settleJob(ctx context.Context, t *drawgate.Settlement, i int) *j
 	c := *t
 	c.Buckets = []drawgate.BucketCost{t.Buckets[i]}
 	plan := c.Buckets[0].Plan
-	return &job{op: t.Op.String(), ctx: ctx, plan: plan, done: make(chan struct{}), decide: func(rec *record.Record, at instant) (v verdict) {
+	return &job{op: t.Op.String(), ctx: ctx, plan: plan, done: make(chan struct{}), decide: func(rec *record.Record, at instant) verdict {
 		b := c
 		b.Buckets = []drawgate.BucketCost{c.Buckets[0]}
 		b.Buckets[0].Plan = s.variant(planKey{plan, at.blur, false})
 		if b.Op == drawgate.OpRenew {
 			b.Hold += microseconds(at.blur)
 		}
-		v.outcome, v.write = apply(&b, rec, at.early)
-		return v
+		return apply(&b, rec, at.early)
 	}}
 }
 
-// apply carries out a settlement of one bucket, and reports whether the record must be written.
-func apply(t *drawgate.Settlement, rec *record.Record, now int64) (drawgate.Outcome, bool) {
+// apply carries out a settlement of one bucket.
+func apply(t *drawgate.Settlement, rec *record.Record, now int64) (v verdict) {
 	b := &t.Buckets[0]
 	at := max(now, rec.Last)
-	write := rec.MustPersist(answer.Specs(b.Plan, false), at)
+	persist := rec.MustPersist(answer.Specs(b.Plan, false), at)
 	o := rec.Open[t.ID]
 	open := o != nil && o.Grant == uint64(t.Grant) && o.End > at
-	out := answer.Apply(t, []*record.Record{rec}, false, now)
+	credit := open && gives(t, o)
+	v.outcome = answer.Apply(t, []*record.Record{rec}, false, now)
+	v.effect = disturbing
 	switch t.Op {
 	case drawgate.OpCharge:
-		write = write || b.N != drawgate.Amounts{}
+		v.write = b.N != drawgate.Amounts{}
 	case drawgate.OpRefund:
-		write = write || out.Back != nil
+		v.write = v.outcome.Back != nil
 	case drawgate.OpPause:
-		write = true
+		v.write = true
+	case drawgate.OpSettle, drawgate.OpCancel:
+		v.write = open
+		if open {
+			v.ends = token(t.ID)
+		}
+		if credit {
+			v.effect = commuting
+			v.op = &op{kind: opSettle, id: t.ID, grant: uint64(t.Grant), n: record.Amounts(b.N)}
+		}
+		if credit && t.Op == drawgate.OpCancel {
+			v.op.kind, v.op.n = opCancel, record.Amounts{}
+		}
 	default:
-		write = write || open
+		v.write = open
 	}
-	return out, write
+	if persist {
+		v.write, v.effect, v.op = true, exclusive, nil
+	}
+	return v
+}
+
+// gives reports whether a settlement or cancellation takes nothing more of any limit.
+func gives(t *drawgate.Settlement, o *record.Open) bool {
+	if t.Op == drawgate.OpCancel {
+		return true
+	}
+	b := &t.Buckets[0]
+	specs := answer.Specs(b.Plan, false)
+	for _, p := range o.Parts {
+		for j := range specs {
+			if specs[j].ID == p.Limit && b.N[j] > p.N {
+				return false
+			}
+		}
+	}
+	return true
 }
