@@ -31,6 +31,8 @@ func (m *meter) options(o *dynamodb.Options) {
 				p.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
 			case *dynamodb.PutItemInput:
 				p.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+			case *dynamodb.UpdateItemInput:
+				p.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
 			}
 			out, meta, err := next.HandleInitialize(ctx, in)
 			m.mu.Lock()
@@ -45,6 +47,13 @@ func (m *meter) options(o *dynamodb.Options) {
 			case *dynamodb.PutItemOutput:
 				m.writes++
 				if err != nil { // DynamoDB charges a write whose condition failed, but does not say so
+					m.writeCapacity++
+					return out, meta, err
+				}
+				m.writeCapacity += *r.ConsumedCapacity.CapacityUnits
+			case *dynamodb.UpdateItemOutput:
+				m.writes++
+				if err != nil {
 					m.writeCapacity++
 					return out, meta, err
 				}

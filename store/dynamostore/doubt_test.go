@@ -111,7 +111,7 @@ func settle(ctx context.Context, s drawgate.Store, t drawgate.Settlement) (drawg
 func TestProxyRepeatsWrites(t *testing.T) {
 	t.Parallel()
 	twice := func(op string, send func() (*http.Response, error)) (*http.Response, error) {
-		if op == "PutItem" {
+		if writes(op) {
 			_, _ = loses(send)
 		}
 		return send()
@@ -146,7 +146,7 @@ func TestMarkIsForgotten(t *testing.T) {
 	var other func()
 	first := true
 	asleep := func(op string, send func() (*http.Response, error)) (*http.Response, error) {
-		if op != "PutItem" || !first {
+		if !writes(op) || !first {
 			return send()
 		}
 		first = false
@@ -184,7 +184,7 @@ func TestSuspendedAndAnswerLost(t *testing.T) {
 	now.Store(time.Date(2026, 3, 28, 22, 58, 3, 0, time.UTC).UnixMicro())
 	first := true
 	asleep := func(op string, send func() (*http.Response, error)) (*http.Response, error) {
-		if op != "PutItem" || !first {
+		if !writes(op) || !first {
 			return send()
 		}
 		first = false
@@ -229,7 +229,7 @@ func TestUndoFails(t *testing.T) {
 func throttledAfter(most int64) network {
 	var puts atomic.Int64
 	return func(op string, send func() (*http.Response, error)) (*http.Response, error) {
-		if op == "PutItem" && puts.Add(1) > most {
+		if writes(op) && puts.Add(1) > most {
 			return answer(nil, http.StatusBadRequest, exception("ThrottlingException", "too much")), nil
 		}
 		return send()
@@ -335,7 +335,7 @@ func TestRacingSettlements(t *testing.T) {
 	var other *drawgate.Outcome
 	var bad, good *dynamostore.Store
 	bad, good = on(t, empty(t), func(op string, send func() (*http.Response, error)) (*http.Response, error) {
-		if op != "PutItem" {
+		if !writes(op) {
 			return send()
 		}
 		mu.Lock()

@@ -47,7 +47,7 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(r, http.StatusBadRequest, exception("ProvisionedThroughputExceededException", "too much")), nil
 	}
 	resp, err := f.next.RoundTrip(r)
-	if err == nil && op == "PutItem" && rand.Float64() < f.lose {
+	if err == nil && writes(op) && rand.Float64() < f.lose {
 		f.lost.Add(1)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
@@ -55,6 +55,9 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return resp, err
 }
+
+// writes reports whether an operation of DynamoDB changes an item.
+func writes(op string) bool { return op == "PutItem" || op == "UpdateItem" }
 
 func exception(name, message string) string {
 	return `{"__type":"com.amazonaws.dynamodb.v20120810#` + name + `","message":"` + message + `"}`

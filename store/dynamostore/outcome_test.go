@@ -60,7 +60,7 @@ type delayer struct {
 }
 
 func (d *delayer) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".PutItem") {
+	if _, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), "."); !writes(op) {
 		return d.next.RoundTrip(r)
 	}
 	d.mu.Lock()
