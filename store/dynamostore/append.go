@@ -39,9 +39,9 @@ import (
 
 const (
 	crowdTime   = 5 * time.Second // without another process's writes, after which entries are given up
-	foldBytes   = 400             // of entries, from which they may be carried over
-	foldChance  = 8               // one write in so many does, so that folds rarely meet
-	mostEntries = 100             // that one write carries over, and tokens that it changes
+	fewWrites   = 8               // after so many at least somebody folds
+	manyWrites  = 256             // and so many at most
+	mostEntries = 400             // that one write carries over, and tokens that it changes
 	longestHold = 24 * time.Hour  // of a reservation in an entry, see ttl
 )
 
@@ -282,8 +282,8 @@ func (s *Store) form(l *line, a *attempt) form {
 	for name, b := range img.entries {
 		entries += len(name) + len(b)
 	}
-	full := entries > foldBytes && (!crowded || rand.N(foldChance) == 0 || entries > 10*foldBytes) //nolint:gosec // it spreads folds
-	if a.commutes && !full && crowded && len(img.record)+entries+len(a.entry) < mostBytes && s.tokensFit(img, a) {
+	late := len(img.entries) > mostEntries/2 && rand.N(fewWrites) == 0 //nolint:gosec // those whose turn it was have not come
+	if a.commutes && crowded && !l.turn && !late && len(img.record)+entries+len(a.entry) < mostBytes && s.tokensFit(img, a) {
 		return add
 	}
 	set, drop := changed(img.tokens, a.rec)
@@ -294,6 +294,22 @@ func (s *Store) form(l *line, a *attempt) form {
 		return fold
 	}
 	return foldLast
+}
+
+// count notes how many others have written an item since this process's last write, and whether it
+// is this process's turn to fold. Each write has a number of its own, so turns are rarely taken by
+// two at the same time: they are as far apart as all processes together write while one write is on
+// its way, which is also how many entries a fold has to leave.
+func (l *line) count(img *image) {
+	others := img.writes - l.image.writes - 1
+	if others > 0 {
+		l.crowd()
+	}
+	every := int64(fewWrites)
+	for every < manyWrites && every < 2*others {
+		every *= 2
+	}
+	l.turn = img.writes%every == 0
 }
 
 // sameLimits returns the limits of plans, "" if they differ.

@@ -71,6 +71,7 @@ type line struct {
 	// The rest belongs to whoever works on it.
 	image   *image    // as it was left; nil if unknown
 	crowded time.Time // until then another process is likely to write at the same time
+	turn    bool      // the next write carries entries over
 	pending time.Time // until then a write whose outcome is unknown may still arrive; zero: none
 }
 
@@ -83,7 +84,7 @@ const (
 	firstPause   = 20 * time.Millisecond  // before the second attempt, with jitter; then twice that
 	conflicted   = 2 * time.Millisecond   // the same after a conflict
 	mostPause    = 500 * time.Millisecond //
-	sameInstant  = 250 * time.Millisecond // how long attempts after a conflict are decided as of the first one's instant
+	sameInstant  = 500 * time.Millisecond // how long attempts after a conflict are decided as of the first one's instant
 	tokenBytes   = 40                     // of an open reservation's token
 )
 
@@ -303,8 +304,9 @@ func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*att
 		img, err := s.write(ctx, l, a, first)
 		c.sent(err)
 		if err == nil {
-			if img != nil && img.writes > l.image.writes+1 {
-				l.crowd()
+			l.turn = false
+			if img != nil {
+				l.count(img)
 			}
 			l.image, l.pending = img, time.Time{}
 			if a.form == shut {
@@ -316,6 +318,7 @@ func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*att
 		switch classify(err) {
 		case conflict:
 			l.crowd()
+			l.turn = false
 			l.image, fresh, refused = img, img != nil, a
 			conflicts++
 			if img != nil && landed(img, s.lane, unsure, refused) == nil && conflicts > 1 {
