@@ -31,7 +31,8 @@ import (
 //     so a fold disturbs no take.
 //   - What a sum cannot express, such as a longer hold or a pause, is a fold that raises the item's
 //     epoch: what was decided before it is refused, and decided anew.
-//   - An open reservation has a token, which its settlement removes: so it is settled once.
+//   - An open reservation has a token, which its settlement changes: so it is settled once. Until a
+//     fold removes it the id is not free, so that entries of different reservations keep their order.
 //   - A write that arrives late is refused: by the mark of its process if that has written
 //     since, and by the floor if the mark is gone.
 //   - An item that is used by one process again, or with other limits, is closed first: then nobody
@@ -41,7 +42,8 @@ const (
 	crowdTime   = 5 * time.Second // without another process's writes, after which entries are given up
 	fewWrites   = 8               // after so many at least somebody folds
 	manyWrites  = 256             // and so many at most
-	mostEntries = 400             // that one write carries over, and tokens that it changes
+	mostEntries = 400             // that one write carries over
+	mostTokens  = 200             // and marks, that one write changes
 	longestHold = 24 * time.Hour  // of a reservation in an entry, see ttl
 )
 
@@ -121,13 +123,13 @@ func (u *update) input() *dynamodb.UpdateItemInput {
 }
 
 // begun returns an update of the line's item that is carried out once: not if this process has
-// written since the attempts of this call began, nor if nobody could know that.
-func (s *Store) begun(l *line, a *attempt, first int64) *update {
+// written since the first attempt of this call, nor if that was so long ago that nobody could know.
+func (s *Store) begun(l *line, a, first *attempt) *update {
 	u := newUpdate(s.table, l.key)
 	u.when(attrLife, "=", l.image.life)
 	u.when(attrEpoch, "=", l.image.epoch)
-	u.absentOr(s.lane, "<", first)
-	u.absentOr(attrFloor, "<=", a.at.early)
+	u.absentOr(s.lane, "<", first.seq)
+	u.absentOr(attrFloor, "<=", first.at.early)
 	u.set(s.lane, num(a.seq))
 	u.set(attrRefill, num(a.at.early/1000))
 	u.add(attrWrites, 1)
@@ -135,7 +137,7 @@ func (s *Store) begun(l *line, a *attempt, first int64) *update {
 }
 
 // closing returns an update after which nobody adds entries.
-func (s *Store) closing(l *line, a *attempt, first int64) *update {
+func (s *Store) closing(l *line, a, first *attempt) *update {
 	u := s.begun(l, a, first)
 	u.set(attrClosed, num(1))
 	u.add(attrEpoch, 1)
@@ -143,7 +145,7 @@ func (s *Store) closing(l *line, a *attempt, first int64) *update {
 }
 
 // appending returns an update that adds an entry.
-func (s *Store) appending(l *line, a *attempt, first int64) *update {
+func (s *Store) appending(l *line, a, first *attempt) *update {
 	u := s.begun(l, a, first)
 	u.grant(l, a)
 	if len(a.ops) > 0 {
@@ -155,7 +157,7 @@ func (s *Store) appending(l *line, a *attempt, first int64) *update {
 		switch name := token(o.id); {
 		case o.kind != opTake:
 			u.when(name, "=", tokenValue(o.grant))
-			u.drop(name)
+			u.set(name, num(settled))
 		case o.id != "":
 			u.absent(name)
 			u.set(name, num(tokenValue(o.grant)))
@@ -167,16 +169,18 @@ func (s *Store) appending(l *line, a *attempt, first int64) *update {
 // grant adds what was taken to the sums, if others have left room for it.
 func (u *update) grant(l *line, a *attempt) {
 	for i, n := range a.adds {
-		if n > 0 {
-			name := sumPrefix + strconv.Itoa(i)
+		name := sumPrefix + strconv.Itoa(i)
+		if n > 0 || a.bounded && i < len(a.plan.Policy().Limits) {
 			u.when(name, "<=", l.image.sums[i]+a.left[i])
+		}
+		if n > 0 {
 			u.add(name, n)
 		}
 	}
 }
 
 // folding returns an update that carries the entries of the image over into the record.
-func (s *Store) folding(l *line, a *attempt, first int64, quiet bool) *update {
+func (s *Store) folding(l *line, a, first *attempt, quiet bool) *update {
 	img := l.image
 	u := s.begun(l, a, first)
 	u.when(attrBase, "=", img.base)
@@ -189,29 +193,33 @@ func (s *Store) folding(l *line, a *attempt, first int64, quiet bool) *update {
 		u.drop(name)
 	}
 	set, drop := changed(img.tokens, a.rec)
+	for name := range a.open {
+		if v, ok := img.tokens[name]; ok && !slices.Contains(drop, name) {
+			u.when(name, "=", v)
+		}
+	}
 	for name, v := range set {
-		if old, ok := img.tokens[name]; ok {
+		if old, ok := img.tokens[name]; ok && !a.open[name] {
 			u.when(name, "=", old)
-		} else {
+		} else if !ok {
 			u.absent(name)
 		}
 		u.set(name, num(v))
 	}
-	for _, name := range drop {
-		if a.ended[name] { // by a settlement, which must be the only one
-			u.when(name, "=", img.tokens[name])
-		}
+	for _, name := range drop { // settled by this write, or over: in both cases nobody else may have settled it
+		u.when(name, "=", img.tokens[name])
 		u.drop(name)
 	}
 	gone := false
 	for name, at := range img.lanes {
 		if _, kept := a.image.lanes[name]; !kept {
 			gone = gone || at > img.floor
+			u.when(name, "=", at) // else it is not old any more
 			u.drop(name)
 		}
 	}
 	if gone {
-		u.set(attrFloor, num(max(img.floor, a.at.early-laneLife.Microseconds())))
+		u.set(attrFloor, num(max(img.floor, a.at.early-laneLife.Microseconds()+1)))
 	}
 	for mark := range a.marks {
 		u.set(mark, num(a.at.early))
@@ -288,7 +296,7 @@ func (s *Store) form(l *line, a *attempt) form {
 	}
 	set, drop := changed(img.tokens, a.rec)
 	switch {
-	case len(img.entries)+len(set)+len(drop) > mostEntries:
+	case len(img.entries) > mostEntries || len(set)+len(drop)+len(img.lanes) > mostTokens:
 		return shut
 	case crowded:
 		return fold

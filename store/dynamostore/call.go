@@ -36,7 +36,7 @@ func primary(key string) map[string]types.AttributeValue {
 
 // write writes an attempt, if the item is still as the attempt needs it, and returns the new image.
 // If it is not, and the service says how it is, that is the image that is returned with the error.
-func (s *Store) write(ctx context.Context, l *line, a *attempt, first int64) (*image, error) {
+func (s *Store) write(ctx context.Context, l *line, a, first *attempt) (*image, error) {
 	sent := time.Now()
 	var meta middleware.Metadata
 	var err error
@@ -88,7 +88,7 @@ func (s *Store) replacing(l *line, a *attempt) *dynamodb.PutItemInput {
 }
 
 // updating returns a write of a part of an item with entries.
-func (s *Store) updating(l *line, a *attempt, first int64) *dynamodb.UpdateItemInput {
+func (s *Store) updating(l *line, a, first *attempt) *dynamodb.UpdateItemInput {
 	var u *update
 	switch a.form {
 	case add:

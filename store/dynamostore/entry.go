@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // settled, in order, at one instant. It is kept beside the record until somebody carries it over.
 type entry struct {
 	at, blur int64 // µs
+	after    int64 // more than that of all entries that its writer knew: entries of one instant are in this order
 	ops      []op
 }
 
@@ -43,7 +45,7 @@ const (
 
 // append returns the entry as bytes after b.
 func (e *entry) append(b []byte) []byte {
-	b = binary.AppendVarint(binary.AppendVarint(b, e.at), e.blur)
+	b = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, e.at), e.blur), e.after)
 	for i := range e.ops {
 		o := &e.ops[i]
 		b = append(b, byte(o.kind))
@@ -70,7 +72,7 @@ func (e *entry) append(b []byte) []byte {
 // readEntry reads what append wrote.
 func readEntry(b []byte) (*entry, error) {
 	r := reader{rest: b}
-	e := &entry{at: r.varint(), blur: r.varint()}
+	e := &entry{at: r.varint(), blur: r.varint(), after: r.varint()}
 	for len(r.rest) > 0 && !r.bad {
 		o := op{kind: opKind(r.byte())}
 		o.id = string(r.bytes(r.uvarint()))
@@ -180,23 +182,28 @@ func (s *Store) bucket(img *image, now int64) (*record.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	type named struct {
-		name string
-		*entry
+	list, err := img.ordered()
+	if err != nil {
+		return nil, err
 	}
-	list := make([]named, 0, len(img.entries))
-	for name, b := range img.entries {
-		e, err := readEntry(b)
+	for _, e := range list {
+		s.enter(r, plan, e)
+	}
+	return r, nil
+}
+
+// ordered returns the entries of an image in the order in which they count.
+func (img *image) ordered() ([]*entry, error) {
+	list := make([]*entry, 0, len(img.entries))
+	for _, name := range slices.Sorted(maps.Keys(img.entries)) {
+		e, err := readEntry(img.entries[name])
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, named{name, e})
+		list = append(list, e)
 	}
-	slices.SortFunc(list, func(a, b named) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.name, b.name)) })
-	for _, e := range list {
-		s.enter(r, plan, e.entry)
-	}
-	return r, nil
+	slices.SortStableFunc(list, func(a, b *entry) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.after, b.after)) })
+	return list, nil
 }
 
 // limit is what of a limit decides how a bucket counts. An item with entries has those that the
@@ -268,6 +275,9 @@ func (s *Store) planOf(limits string) (*drawgate.Plan, error) {
 	s.stored[limits] = p
 	return p, nil
 }
+
+// settled is the token of a reservation that an entry has settled.
+const settled = -1
 
 // token returns the attribute that an open reservation has while there are entries.
 func token(id string) string {

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/drawgate/drawgate/internal/record"
 )
 
 // NewWithClock returns a store that takes the service's clock in Unix µs from a function, exactly.
@@ -25,3 +27,28 @@ func (s *Store) Crowd() { s.entries = true }
 
 // Prefix returns what its keys start with.
 func (s *Store) Prefix() string { return s.prefix }
+
+// Entries returns examples of entries.
+func Entries() [][]byte {
+	e := entry{at: 1_700_000_000_000_000, blur: 10_000, ops: []op{
+		{kind: opTake, n: record.Amounts{1, 0, 1_000_000}},
+		{kind: opTake, id: "id", grant: 7, content: 9, hold: 30_000_000, n: record.Amounts{1}},
+		{kind: opSettle, id: "id", grant: 7, n: record.Amounts{record.KeepEstimate, 5}},
+		{kind: opCancel, id: "another", grant: 1 << 63},
+	}}
+	var list [][]byte
+	for i := range e.ops {
+		one := entry{at: e.at, ops: e.ops[i : i+1]}
+		list = append(list, one.append(nil))
+	}
+	return append(list, e.append(nil))
+}
+
+// Reread reads an entry and writes it again.
+func Reread(b []byte) ([]byte, error) {
+	e, err := readEntry(b)
+	if err != nil {
+		return nil, err
+	}
+	return e.append(nil), nil
+}

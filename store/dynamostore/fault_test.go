@@ -117,6 +117,9 @@ func TestNeverOver(t *testing.T) {
 				conn := &faulty{next: direct, lose: 0.05, throttle: 0.2}
 				behind := blur * time.Duration(p) / (processes - 1)
 				s := dynamostore.NewWithError(through(server, conn), name, opts, behind, blur)
+				if p%2 == 0 {
+					s.Crowd()
+				}
 				t.Cleanup(func() { _ = s.Close() })
 				for range callers {
 					wg.Go(func() {

@@ -50,7 +50,8 @@ type verdict struct {
 	op     *op              // what an entry would say; nil: it cannot be one
 	adds   drawgate.Amounts // units that were taken
 	left   drawgate.Amounts // where there are any: how many more could have been
-	ends   string           // token of a reservation that is settled
+	bound  bool             // left is a bound where there are none, too
+	open   string           // token of a reservation that must be open still
 }
 
 // effect says what a write means to what other processes write at the same time.
@@ -191,12 +192,13 @@ type attempt struct {
 	plans     []*drawgate.Plan
 	exclusive bool
 	bump      bool             // a verdict is disturbing
+	bounded   bool             // a verdict has a bound everywhere
 	commutes  bool             // ops are all that is written
 	ops       []op             //
 	entry     []byte           // the ops
 	adds      drawgate.Amounts // of all verdicts
 	left      drawgate.Amounts // the least of them, where units are added
-	ended     map[string]bool  // tokens
+	open      map[string]bool  // tokens of reservations that must be open still
 	marks     map[string]bool  // attributes
 	form      form
 }
@@ -297,9 +299,9 @@ func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*att
 				return nil, unresolved(l, unsure, err)
 			}
 		}
-		first := a.seq
+		first := a
 		if len(unsure) > 0 {
-			first = unsure[0].seq
+			first = unsure[0]
 		}
 		img, err := s.write(ctx, l, a, first)
 		c.sent(err)
@@ -384,7 +386,15 @@ func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
 			a.image.lanes[mark] = at.early
 		}
 		if a.commutes {
-			a.entry = (&entry{at: rec.Last, blur: at.blur, ops: a.ops}).append(nil)
+			list, err := l.image.ordered()
+			if err != nil {
+				return nil, err
+			}
+			e := entry{at: rec.Last, blur: at.blur, ops: a.ops}
+			for _, before := range list {
+				e.after = max(e.after, before.after+1)
+			}
+			a.entry = e.append(nil)
 		}
 		size := len(a.image.record)
 		crowded := s.crowded(l)
@@ -415,15 +425,17 @@ func (a *attempt) include(v *verdict, plan *drawgate.Plan) {
 	if v.op != nil {
 		a.ops = append(a.ops, *v.op)
 	}
-	if v.ends != "" {
-		keep(&a.ended, v.ends, true)
+	if v.open != "" {
+		keep(&a.open, v.open, true)
 	}
 	for i, n := range v.adds {
-		if n > 0 && (a.adds[i] == 0 || v.left[i] < a.left[i]) {
+		known := a.adds[i] > 0 || a.bounded
+		if (n > 0 || v.bound) && (!known || v.left[i] < a.left[i]) {
 			a.left[i] = v.left[i]
 		}
 		a.adds[i] += n
 	}
+	a.bounded = a.bounded || v.bound
 }
 
 // fence makes an attempt write, although it changes nothing, so that earlier writes of this process

@@ -218,9 +218,6 @@ func apply(t *drawgate.Settlement, rec *record.Record, now int64) (v verdict) {
 		v.write = true
 	case drawgate.OpSettle, drawgate.OpCancel:
 		v.write = open
-		if open {
-			v.ends = token(t.ID)
-		}
 		if credit {
 			v.effect = commuting
 			v.op = &op{kind: opSettle, id: t.ID, grant: uint64(t.Grant), n: record.Amounts(b.N)}
@@ -228,8 +225,16 @@ func apply(t *drawgate.Settlement, rec *record.Record, now int64) (v verdict) {
 		if credit && t.Op == drawgate.OpCancel {
 			v.op.kind, v.op.n = opCancel, record.Amounts{}
 		}
-	default:
-		v.write = open
+	default: // a hold that lasts longer takes from those who counted on its end
+		v.write, v.bound = open, true
+		specs := answer.Specs(b.Plan, false)
+		for i := range specs {
+			u := rec.Usage(&specs[i], drawgate.MaxPriority)
+			v.left[i] = max(0, u.Max-u.Used)
+		}
+	}
+	if open {
+		v.open = token(t.ID)
 	}
 	if persist {
 		v.write, v.effect, v.op = true, exclusive, nil
