@@ -19,7 +19,8 @@ import (
 // A write that replaces the whole item fails if another process was faster. That is rare, until
 // many processes use one bucket at the same time: then nearly all of them fail. So an item that
 // several processes write has entries: each write adds one, and the writes of different processes
-// commute. Checked in models/commute.py.
+// commute. Checked in
+// models/commute.py.
 //
 //   - A take is decided by an image of the item that may be old. Others may have taken since, and
 //     each of them raised the item's sums, which nothing lowers. What an image had room for is room
@@ -32,14 +33,14 @@ import (
 //   - What a sum cannot express, such as a longer hold or a pause, is a fold that raises the item's
 //     epoch: what was decided before it is refused, and decided anew.
 //   - An open reservation has a token, which its settlement changes: so it is settled once. Until a
-//     fold removes it the id is not free, so that entries of different reservations keep their order.
+//     fold removes it the id is not free: entries of several reservations would lose their order.
 //   - A write that arrives late is refused: by the mark of its process if that has written
 //     since, and by the floor if the mark is gone.
 //   - An item that is used by one process again, or with other limits, is closed first: then nobody
 //     adds entries, and the next write replaces the whole item.
 
 const (
-	crowdTime   = 5 * time.Second // without another process's writes, after which entries are given up
+	contestTime = 5 * time.Second // without another process's writes, after which entries are given up
 	fewWrites   = 8               // after so many at least somebody folds
 	manyWrites  = 256             // and so many at most
 	mostEntries = 400             // that one write carries over
@@ -249,8 +250,8 @@ func changed(have map[string]int64, rec *record.Record) (set map[string]int64, d
 	return want, drop
 }
 
-// ttl returns when the service may delete an item with entries: a week after everything that anybody
-// who may add an entry may have used.
+// ttl returns when the service may delete an item with entries: a week after everything that
+// anybody who may add an entry may have used.
 func ttl(img *image, a *attempt) int64 {
 	specs := answer.Specs(a.plan, false)
 	all := record.Ask{Rec: &record.Record{}, Specs: specs}
@@ -285,20 +286,20 @@ func (s *Store) form(l *line, a *attempt) form {
 	if a.exclusive || s.sameLimits(a.plans) != img.limits {
 		return shut
 	}
-	crowded := s.crowded(l)
+	contested := s.contested(l)
 	entries := 0
 	for name, b := range img.entries {
 		entries += len(name) + len(b)
 	}
 	late := len(img.entries) > mostEntries/2 && rand.N(fewWrites) == 0 //nolint:gosec // those whose turn it was have not come
-	if a.commutes && crowded && !l.turn && !late && len(img.record)+entries+len(a.entry) < mostBytes && s.tokensFit(img, a) {
+	if a.commutes && contested && !l.turn && !late && len(img.record)+entries+len(a.entry) < mostBytes && s.tokensFit(img, a) {
 		return add
 	}
 	set, drop := changed(img.tokens, a.rec)
 	switch {
 	case len(img.entries) > mostEntries || len(set)+len(drop)+len(img.lanes) > mostTokens:
 		return shut
-	case crowded:
+	case contested:
 		return fold
 	}
 	return foldLast
@@ -311,7 +312,7 @@ func (s *Store) form(l *line, a *attempt) form {
 func (l *line) count(img *image) {
 	others := img.writes - l.image.writes - 1
 	if others > 0 {
-		l.crowd()
+		l.contest()
 	}
 	every := int64(fewWrites)
 	for every < manyWrites && every < 2*others {

@@ -22,8 +22,8 @@ func NewWithError(client *dynamodb.Client, table string, opts *Options, behind, 
 	return s
 }
 
-// Crowd makes a store write every item as if other processes did so at the same time.
-func (s *Store) Crowd() { s.entries = true }
+// Contest makes a store write every item as if other processes did so at the same time.
+func (s *Store) Contest() { s.entries = true }
 
 // Prefix returns what its keys start with.
 func (s *Store) Prefix() string { return s.prefix }

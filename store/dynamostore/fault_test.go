@@ -70,8 +70,8 @@ func answer(r *http.Request, status int, body string) *http.Response {
 	}
 }
 
-// direct connects to the stand-ins as the store does to DynamoDB: with a bound, because none of them
-// accepts a thousand connections at once.
+// direct connects to the stand-ins as the store does to DynamoDB: with a bound, because none of
+// them accepts a thousand connections at once.
 var direct http.RoundTripper = &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64, IdleConnTimeout: time.Minute}
 
 // through returns a client of a server that uses a transport.
@@ -118,7 +118,7 @@ func TestNeverOver(t *testing.T) {
 				behind := blur * time.Duration(p) / (processes - 1)
 				s := dynamostore.NewWithError(through(server, conn), name, opts, behind, blur)
 				if p%2 == 0 {
-					s.Crowd()
+					s.Contest()
 				}
 				t.Cleanup(func() { _ = s.Close() })
 				for range callers {

@@ -70,10 +70,10 @@ type line struct {
 	busy       bool   // somebody works on it; guarded by Store.mu
 
 	// The rest belongs to whoever works on it.
-	image   *image    // as it was left; nil if unknown
-	crowded time.Time // until then another process is likely to write at the same time
-	turn    bool      // the next write carries entries over
-	pending time.Time // until then a write whose outcome is unknown may still arrive; zero: none
+	image     *image    // as it was left; nil if unknown
+	contested time.Time // until then another process is likely to write at the same time
+	turn      bool      // the next write carries entries over
+	pending   time.Time // until then a write whose outcome is unknown may still arrive; zero: none
 }
 
 const (
@@ -279,7 +279,7 @@ func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*att
 		if conflicts == 0 || now.early-at.early > sameInstant.Microseconds() {
 			at = now
 		}
-		if len(unsure) > 0 && at.early-unsure[0].at.early > laneSure.Microseconds() {
+		if len(unsure) > 0 && (at.early-unsure[0].at.early > laneSure.Microseconds() || l.image.floor > unsure[0].at.early) {
 			return nil, unresolved(l, unsure, errForgotten)
 		}
 		a, err := s.try(l, jobs, at)
@@ -319,7 +319,7 @@ func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*att
 		}
 		switch classify(err) {
 		case conflict:
-			l.crowd()
+			l.contest()
 			l.turn = false
 			l.image, fresh, refused = img, img != nil, a
 			conflicts++
@@ -343,11 +343,11 @@ func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*att
 	}
 }
 
-// crowded reports whether another process is likely to write the bucket at the same time.
-func (s *Store) crowded(l *line) bool { return s.entries || time.Now().Before(l.crowded) }
+// contested reports whether another process is likely to write the bucket at the same time.
+func (s *Store) contested(l *line) bool { return s.entries || time.Now().Before(l.contested) }
 
-// crowd notes that another process writes the bucket too.
-func (l *line) crowd() { l.crowded = time.Now().Add(crowdTime) }
+// contest notes that another process writes the bucket too.
+func (l *line) contest() { l.contested = time.Now().Add(contestTime) }
 
 // try decides the jobs by the image, at an instant. Without a record nothing has to be written.
 func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
@@ -397,8 +397,8 @@ func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
 			a.entry = e.append(nil)
 		}
 		size := len(a.image.record)
-		crowded := s.crowded(l)
-		if crowded || l.image.limits != "" {
+		contested := s.contested(l)
+		if contested || l.image.limits != "" {
 			size += len(rec.Open) * tokenBytes
 		}
 		if size > mostBytes && full {
@@ -409,7 +409,7 @@ func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
 			continue
 		}
 		a.form = s.form(l, a)
-		if limits := s.sameLimits(a.plans); a.form == replace && crowded && limits != "" {
+		if limits := s.sameLimits(a.plans); a.form == replace && contested && limits != "" {
 			a.image.open(limits, rec)
 		}
 		return a, nil

@@ -76,23 +76,23 @@ func TestStoreOnDynalite(t *testing.T) {
 	storetest.Run(t, harness(t, awstest.Dynalite(t)))
 }
 
-// TestCrowdedStore is TestStoreOnDynalite for items that have entries all the time.
-func TestCrowdedStore(t *testing.T) {
+// TestContestedStore is TestStoreOnDynalite for items that have entries all the time.
+func TestContestedStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, crowded(harness(t, awstest.Dynalite(t))))
+	storetest.Run(t, contested(harness(t, awstest.Dynalite(t))))
 }
 
-// crowded makes the stores of a harness write as if others did so at the same time.
-func crowded(h storetest.Harness) storetest.Harness {
+// contested makes the stores of a harness write as if others did so at the same time.
+func contested(h storetest.Harness) storetest.Harness {
 	open, second := h.New, h.Second
 	h.New = func(t *testing.T) drawgate.Store {
 		s := open(t)
-		s.(*clocked).Crowd()
+		s.(*clocked).Contest()
 		return s
 	}
 	h.Second = func(t *testing.T, s drawgate.Store) drawgate.Store {
 		o := second(t, s)
-		o.(*clocked).Crowd()
+		o.(*clocked).Contest()
 		return o
 	}
 	return h

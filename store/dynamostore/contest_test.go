@@ -132,7 +132,7 @@ func newHistory(t *testing.T, server *awstest.Server, table string, seed uint64)
 		c := &badConn{log: t.Logf, rng: h.rng, rate: 0.15 * float64(h.rng.IntN(3))}
 		s := dynamostore.NewWithClock(through(server, network(c.carry)), table, opts, h.now.Load)
 		if i == 0 || h.rng.IntN(3) > 0 {
-			s.Crowd()
+			s.Contest()
 		}
 		t.Cleanup(func() { _ = s.Close() })
 		h.stores, h.conns = append(h.stores, s), append(h.conns, c)
