@@ -3,9 +3,9 @@
 //
 // Each bucket is one item. A decision reads the item, unless this process was the last to write it
 // and still knows it, and writes it on the condition that nobody has changed it meanwhile. Callers
-// of one process that ask for the same bucket share a write. A refusal writes nothing. While several
-// processes write one bucket at the same time, each of them adds its takes and settlements to the
-// item instead, in writes that do not exclude each other.
+// of one process that ask for the same bucket share a write. A refusal writes nothing. While
+// several processes write one bucket at the same time, each of them adds its takes and settlements
+// to the item instead, in writes that do not exclude each other.
 //
 // # Unknown outcomes
 //
