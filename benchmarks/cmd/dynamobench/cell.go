@@ -180,6 +180,8 @@ func (b *bench) measure(c cell, who contestant, rep int) error {
 	m["connections"], m["other_cores"] = float64(conns), u.Other
 	m["client_us_op"] = float64(cpu.Microseconds()) / max(1, r.granted)
 	m["standin_cpu_us_request"] = float64(u.Procs[0].Microseconds()) / max(1, float64(len(calls)))
+	// What a lone take would need on a machine that does nothing else, but for the proxy's own work.
+	m["busy_us_op"] = m["client_us_op"] + m["requests_op"]*(m["standin_cpu_us_request"]+float64(delay.Microseconds()))
 	return b.put(who.name, c.name, rep, m, strings.Join(append(operations(calls), r.errors...), ", "))
 }
 

@@ -56,16 +56,16 @@ func tables(rows []stat.Row) string {
 }
 
 func writeCells(w io.Writer, rows []stat.Row) {
-	fmt.Fprint(w, "\ncell\tlimiter\ttakes/s (least–most)\tp50 ms\tp99 ms (least–most)\trequests/take\tread units\twrite units\tof indexes\titem bytes\tin the stand-in, ms/take\terrors\tothers' cores\tto\ttakes/s\tp99\n")
+	fmt.Fprint(w, "\ncell\tlimiter\ttakes/s (least–most)\tp50 ms\tp99 ms (least–most)\trequests/take\tread units\twrite units\tof indexes\titem bytes\tin the stand-in, ms/take\tCPU of callers\tCPU of the stand-in, ms/request\tdelay and CPU, ms/take\terrors\tothers' cores\tto\ttakes/s\tp99\n")
 	for _, c := range cells {
 		for _, who := range contestants {
 			v := func(figure string, by float64) []float64 { return values(rows, c.name, who.name, figure, by) }
 			if len(v("ops_s", 1)) == 0 {
 				continue
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%.1f\t%s\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.0f\t%.1f\t", c.name, who.name, spread(v("ops_s", 1), "%.4g"), median(v("p50_us", 1e3)),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%.1f\t%s\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.1f\t%s\t%.0f\t%.1f\t", c.name, who.name, spread(v("ops_s", 1), "%.4g"), median(v("p50_us", 1e3)),
 				spread(v("p99_us", 1e3), "%.4g"), median(v("requests_op", 1)), median(v("read_units_op", 1)), median(v("write_units_op", 1)), median(v("index_units_op", 1)),
-				median(v("item_bytes", 1)), median(v("standin_us_op", 1e3)), sum(v("errors", 1)), median(v("other_cores", 1)))
+				median(v("item_bytes", 1)), median(v("standin_us_op", 1e3)), median(v("client_us_op", 1e3)), median(v("standin_cpu_us_request", 1e3)), spread(v("busy_us_op", 1e3), "%.1f"), sum(v("errors", 1)), median(v("other_cores", 1)))
 			if base := values(rows, c.name, who.base, "ops_s", 1); len(base) > 0 {
 				fmt.Fprintf(w, "%s\t%s\t%s\n", who.base, spread(ratios(v("ops_s", 1), base), "%.2f×"), spread(ratios(v("p99_us", 1), values(rows, c.name, who.base, "p99_us", 1)), "%.3f×"))
 			} else {
