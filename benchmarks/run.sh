@@ -56,7 +56,8 @@ for section in $*; do
       .bin/zae/bin/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: --no-deps -r zae-limiter.txt
       cp zae-limiter.txt .bin/zae/list
     fi
-    .bin/dynamobench -reps "${REPS:-5}" -only "$only" -max-other "${MAX_OTHER:-0.3}" -out "$out/dynamodb/speed.jsonl" -summary "$out/dynamodb/speed.txt"
+    .bin/dynamobench -reps "${REPS:-5}" -only "$only" -max-other "${MAX_OTHER:-0.3}" -out "$out/dynamodb/speed.jsonl"
+    .bin/dynamobench -show "$out/dynamodb/speed.jsonl" | tee "$out/dynamodb/speed.txt"
     ;;
   *)
     echo "no section $section" >&2

@@ -156,14 +156,14 @@ func (b *bench) measure(c cell, who contestant, rep int) error {
 			return errors.Join(err, fmt.Errorf("instead of \"ready\" it says %q", line))
 		}
 	}
-	if _, err := run1(callers, c.warm); err != nil {
+	if _, err := callFor(callers, c.warm); err != nil {
 		return err
 	}
 	var r *result
 	g := sysx.Gate{MaxOther: *maxOther, Patience: 5 * time.Second, Tries: 2}
 	u := g.Run(func() {
 		p.take()
-		r, err = run1(callers, *dur)
+		r, err = callFor(callers, *dur)
 	}, pids...)
 	if err != nil {
 		return err
@@ -180,7 +180,8 @@ func (b *bench) measure(c cell, who contestant, rep int) error {
 	m["connections"], m["other_cores"] = float64(conns), u.Other
 	m["client_us_op"] = float64(cpu.Microseconds()) / max(1, r.granted)
 	m["standin_cpu_us_request"] = float64(u.Procs[0].Microseconds()) / max(1, float64(len(calls)))
-	// What a lone take would need on a machine that does nothing else, but for the proxy's own work.
+	// What a lone take would need on a machine that does nothing else, but for the proxy's own
+	// work.
 	m["busy_us_op"] = m["client_us_op"] + m["requests_op"]*(m["standin_cpu_us_request"]+float64(delay.Microseconds()))
 	return b.put(who.name, c.name, rep, m, strings.Join(append(operations(calls), r.errors...), ", "))
 }
@@ -192,8 +193,8 @@ type result struct {
 	hist                     stat.Hist
 }
 
-// run1 lets callers call for a time.
-func run1(callers []*child, d time.Duration) (*result, error) {
+// callFor lets callers call for a time.
+func callFor(callers []*child, d time.Duration) (*result, error) {
 	for _, one := range callers {
 		if err := one.tell(strconv.FormatFloat(d.Seconds(), 'f', -1, 64)); err != nil {
 			return nil, err

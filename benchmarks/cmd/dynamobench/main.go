@@ -1,6 +1,6 @@
-// Command dynamobench is section H: Drawgate and zae-limiter on the same stand-in for DynamoDB, with
-// a delay added to each request. It measures calls a second, latency, capacity units and requests per
-// take.
+// Command dynamobench is section H: Drawgate and zae-limiter on the same stand-in for DynamoDB,
+// with a delay added to each request. It measures calls a second, latency, capacity units and
+// requests per take.
 package main
 
 import (
@@ -22,11 +22,10 @@ var (
 	trips     = flag.Int("trips", 100, "takes of each kind whose round trips are counted, in each round")
 	only      = flag.String("only", ".", "regexp of cell/contestant")
 	out       = flag.String("out", "results/dynamodb/speed.jsonl", "file of raw results; it must not exist")
-	summary   = flag.String("summary", "results/dynamodb/speed.txt", "file of the tables; it must not exist")
 	tools     = flag.String("tools", "../.tools", "folder in which \"make deps\" has installed moto")
 	zae       = flag.String("zae", ".bin/zae", "virtual environment with zae-limiter")
 	maxOther  = flag.Float64("max-other", 0.3, "cores that other processes may use")
-	show      = flag.Bool("show", false, "print the tables of the file of raw results that is named, and measure nothing")
+	show      = flag.Bool("show", false, "print the tables of a file of raw results, and measure nothing")
 
 	call    = flag.String("call", "", "be a process of callers, of this kind: the benchmark starts itself so")
 	callers = flag.Int("callers", 1, "callers, with -call")
@@ -45,7 +44,6 @@ func main() {
 type bench struct {
 	only *regexp.Regexp
 	out  *stat.Out
-	rows []stat.Row
 }
 
 func run() error {
@@ -53,9 +51,9 @@ func run() error {
 	case *call != "":
 		return serveCalls()
 	case *show:
-		return showTables(flag.Args())
+		return showTables(flag.Arg(0))
 	}
-	leaveAWS()
+	testCredentials()
 	re, err := regexp.Compile(*only)
 	if err != nil {
 		return err
@@ -72,16 +70,12 @@ func run() error {
 			return err
 		}
 	}
-	o, err := stat.NewOut(*summary)
-	if err != nil {
-		return err
-	}
-	return o.Text(tables(b.rows))
+	return nil
 }
 
-// leaveAWS sees to it that nothing of the user's AWS configuration is used, here and in the processes
-// of the callers.
-func leaveAWS() {
+// testCredentials replaces the user's AWS configuration, here and in the
+// processes of the callers.
+func testCredentials() {
 	keep := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
 	os.Clearenv()
 	for _, v := range append(keep, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_REGION="+region, "AWS_DEFAULT_REGION="+region,
@@ -108,7 +102,5 @@ func (b *bench) round(rep int) error {
 }
 
 func (b *bench) put(name, cell string, rep int, m map[string]float64, note string) error {
-	row := stat.Row{Section: "H", Name: name, Case: cell, Rep: rep, M: m, Note: note}
-	b.rows = append(b.rows, row)
-	return b.out.Put(row)
+	return b.out.Put(stat.Row{Section: "H", Name: name, Case: cell, Rep: rep, M: m, Note: note})
 }

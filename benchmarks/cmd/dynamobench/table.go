@@ -14,8 +14,8 @@ import (
 	"github.com/drawgate/drawgate/benchmarks/internal/stat"
 )
 
-// target is what a figure of Drawgate should be: by itself, or divided by that of zae-limiter in the
-// same round.
+// target is what a figure of Drawgate should be: by itself, or divided by that of zae-limiter in
+// the same round.
 type target struct {
 	cell, who, figure, how string
 	by                     float64 // the figure is divided by this
@@ -56,7 +56,7 @@ func tables(rows []stat.Row) string {
 }
 
 func writeCells(w io.Writer, rows []stat.Row) {
-	fmt.Fprint(w, "\ncell\tlimiter\ttakes/s (least–most)\tp50 ms\tp99 ms (least–most)\trequests/take\tread units\twrite units\tof indexes\titem bytes\tin the stand-in, ms/take\tCPU of callers\tCPU of the stand-in, ms/request\tdelay and CPU, ms/take\terrors\tothers' cores\tto\ttakes/s\tp99\n")
+	fmt.Fprint(w, "\ncell\tlimiter\ttakes/s (least–most)\tp50 ms\tp99 ms (least–most)\trequests/take\tread units\twrite units\tof indexes\titem bytes\tin the stand-in, ms/take\tCPU of callers, ms/take\tCPU of the stand-in, ms/request\tdelay and CPU, ms/take\terrors\tothers' cores\tto\ttakes/s\tp99\n")
 	for _, c := range cells {
 		for _, who := range contestants {
 			v := func(figure string, by float64) []float64 { return values(rows, c.name, who.name, figure, by) }
@@ -154,29 +154,26 @@ func median(v []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// showTables prints the tables of files of raw results.
-func showTables(paths []string) error {
-	for _, path := range paths {
-		f, err := os.Open(path) //nolint:gosec // the caller's
-		if err != nil {
-			return err
-		}
-		defer f.Close() //nolint:errcheck // it is only read
-		var rows []stat.Row
-		lines := bufio.NewScanner(f)
-		for lines.Scan() {
-			var row stat.Row
-			if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			if row.Section != "" { // not the header
-				rows = append(rows, row)
-			}
-		}
-		if err := lines.Err(); err != nil {
-			return err
-		}
-		fmt.Print(tables(rows))
+// showTables prints the header and the tables of a file of raw results.
+func showTables(path string) error {
+	f, err := os.Open(path) //nolint:gosec // the caller's
+	if err != nil {
+		return err
 	}
-	return nil
+	defer f.Close() //nolint:errcheck // it is only read
+	var rows []stat.Row
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var row stat.Row
+		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if row.Section == "" {
+			fmt.Println(lines.Text()) // the header
+			continue
+		}
+		rows = append(rows, row)
+	}
+	fmt.Print(tables(rows))
+	return lines.Err()
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate/benchmarks/internal/stat"
 )
 
-// A target is reached or missed by the median of the rounds, each compared with zae-limiter's of the
-// same round; requests of a take by the most of all rounds.
+// A target is reached or missed by the median of the rounds, each compared with zae-limiter's of
+// the same round; requests of a take by the most of all rounds.
 func TestTargets(t *testing.T) {
 	t.Parallel()
 	var rows []stat.Row

@@ -31,8 +31,8 @@ func (b *bench) roundTrips(rep int) error {
 type situation struct {
 	name string
 	key  func(i int) string
-	// store is which of two stores the take number i is made by, as if each were a process; -1 is a new
-	// one, which has no connections.
+	// store is which of two stores the take number i is made by, as if each were a process; -1 is
+	// a new one, which has no connections.
 	store func(i int) int
 }
 

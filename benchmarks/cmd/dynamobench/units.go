@@ -11,12 +11,13 @@ import (
 // capacity is what DynamoDB charges, in units.
 //
 // A strongly consistent read costs one per 4 KB of the item, any other half of that. A write costs
-// one per KB, also if its condition fails. Parts of a transaction cost twice that. Source: "DynamoDB
-// read and write operations" and "DynamoDB Item sizes and formats" of AWS's developer guide.
+// one per KB, also if its condition fails. Parts of a transaction cost twice that. Source:
+// "DynamoDB read and write operations" and "DynamoDB Item sizes and formats" of AWS's developer
+// guide.
 type capacity struct {
 	read, write float64
-	// index is what writes to indexes cost: one per KB for each index that has the item with all of its
-	// attributes.
+	// index is what writes to indexes cost: one per KB for each index that has the item with all
+	// of its attributes.
 	index float64
 }
 
@@ -90,7 +91,7 @@ func (c *capacity) add(r request, t *table) error {
 		}
 		return err
 	}
-	return fmt.Errorf("it is not known what this costs: %s", r.body)
+	return fmt.Errorf("it is not known what this costs: %.200s", r.body)
 }
 
 func (c *capacity) addRead(p part, consistent bool, t *table) {
@@ -144,7 +145,8 @@ func (it item) size() (n int) {
 	return n
 }
 
-// size is approximate for numbers, as AWS's own description is: a byte for two digits, and one more.
+// size is approximate for numbers, as AWS's own description is: a byte for two digits, and one
+// more.
 func (v value) size() (n int) {
 	for kind, raw := range v {
 		switch kind {
