@@ -48,7 +48,7 @@ test: deps size
 	for s in $(SERVERS); do export DRAWGATE_REDIS_SERVER=$(CURDIR)/.tools/redis/bin/$$s && $$DRAWGATE_REDIS_SERVER --version && \
 		./tools/test.sh ./store/redisstore && ./tools/test.sh -run Redis ./store/guard || exit 1; done
 	for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(GO) test ./...) || exit 1; done
-	cd benchmarks && $(GO) vet ./... && $(GO) build ./... && $(GO) test ./cmd/report ./cmd/gatewaybench ./internal/...
+	cd benchmarks && $(GO) vet ./... && $(GO) build ./... && $(GO) test ./cmd/report ./cmd/gatewaybench ./cmd/dynamobench ./internal/...
 	./tools/fuzz.sh 10s
 
 check: test lint words

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the sections named on the command line (a b c d e f; all of these without one; g) in one go and writes new result files.
+# Runs the sections named on the command line (a b c d e f; all of these without one; g h) in one go and writes new result files.
 # Environment: OUT (folder, default results), REPS (repetitions), ONLY (regexp of names), MAX_OTHER (cores that others may use),
 # LITELLM (g: folder in which LiteLLM is installed).
 set -eu
@@ -47,6 +47,17 @@ for section in $*; do
     (cd .. && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o benchmarks/.bin/drawgate ./cmd/drawgate)
     .bin/litellmbench -only "$only" -dir "${LITELLM:?the folder in which LiteLLM is installed}" -out "$out/gateway/litellm.jsonl"
     .bin/litellmbench -show "$out/gateway/litellm.jsonl"
+    ;;
+  h)
+    rm -f "$out/dynamodb/speed.jsonl" "$out/dynamodb/speed.txt"
+    if ! cmp -s zae-limiter.txt .bin/zae/list; then
+      rm -rf .bin/zae
+      python3 -m venv .bin/zae
+      .bin/zae/bin/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: --no-deps -r zae-limiter.txt
+      cp zae-limiter.txt .bin/zae/list
+    fi
+    .bin/dynamobench -reps "${REPS:-5}" -only "$only" -max-other "${MAX_OTHER:-0.3}" -out "$out/dynamodb/speed.jsonl"
+    .bin/dynamobench -show "$out/dynamodb/speed.jsonl" | tee "$out/dynamodb/speed.txt"
     ;;
   *)
     echo "no section $section" >&2
