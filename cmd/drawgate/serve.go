@@ -99,6 +99,9 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // from the start: a signal without a handler would end the process
 	defer signal.Stop(hangups)
+	if err := a.checkLambda(); err != nil {
+		return err
+	}
 	s, err := a.resolve(a.flags)
 	if err != nil {
 		return err
@@ -122,12 +125,15 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 		return err
 	}
 	v.flags = f
-	defer func() { err = errors.Join(err, v.close()) }()
+	defer func() { err = errors.Join(err, v.end()) }()
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	listeners, err := v.listen(ctx)
 	if err != nil {
 		return err
+	}
+	if a.lambda != nil {
+		listeners = append(listeners, v.serveLambda)
 	}
 	v.run.Watch(ctx, v.use)
 	go v.hangups(ctx, hangups)
