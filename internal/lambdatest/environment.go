@@ -5,6 +5,7 @@ package lambdatest
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"sync"
@@ -160,6 +161,22 @@ func (e *Environment) Thaw() {
 		if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			e.tb.Error(err)
 		}
+	}
+}
+
+// Shake stops the processes again and again, at random instants, until ended is closed. Between two
+// stops they run for at most run, and each stop lasts at most stop.
+func (e *Environment) Shake(ended <-chan struct{}, run, stop time.Duration) {
+	e.tb.Helper()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-time.After(rand.N(run)):
+		}
+		e.Freeze()
+		time.Sleep(rand.N(stop))
+		e.Thaw()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,10 +30,11 @@ type World struct {
 	Model string // URL of the provider
 	Sim   *simulator.Server
 
-	Asked    atomic.Int64                    // requests to DynamoDB
-	AtTable  atomic.Pointer[func(op string)] // is called before DynamoDB gets a request
-	AtAnswer atomic.Pointer[func(op string)] // is called before its answer is passed on
-	AtModel  atomic.Pointer[func()]          // is called before the provider gets a call
+	Asked atomic.Int64 // requests to DynamoDB
+
+	atTable  atomic.Pointer[func(op string)] // is called before DynamoDB gets a request
+	atAnswer atomic.Pointer[func(op string)] // is called before its answer is passed on
+	atModel  atomic.Pointer[func()]          // is called before the provider gets a call
 }
 
 // NewWorld makes a world whose provider grants a quota. It needs credentials in the environment.
@@ -54,7 +56,7 @@ func NewWorld(tb testing.TB, quota simulator.Quota) *World { //nolint:thelper //
 		tb.Fatal(err)
 	}
 	model := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if f := w.AtModel.Load(); f != nil {
+		if f := w.atModel.Load(); f != nil {
 			(*f)()
 		}
 		w.Sim.ServeHTTP(rw, r)
@@ -87,12 +89,12 @@ func (w *World) proxy(tb testing.TB, to string) http.Handler {
 			r.Out = r.Out.WithContext(context.WithoutCancel(r.Out.Context()))
 			r.Out.Body = io.NopCloser(bytes.NewReader(body))
 			w.Asked.Add(1)
-			if f := w.AtTable.Load(); f != nil {
+			if f := w.atTable.Load(); f != nil {
 				(*f)(op(r.In))
 			}
 		},
 		ModifyResponse: func(r *http.Response) error {
-			if f := w.AtAnswer.Load(); f != nil {
+			if f := w.atAnswer.Load(); f != nil {
 				(*f)(op(r.Request))
 			}
 			return nil
@@ -100,18 +102,42 @@ func (w *World) proxy(tb testing.TB, to string) http.Handler {
 	}
 }
 
-// Clear removes the functions that are called on the way.
+// Points are the points of an invocation at which it waits for somebody else: each func arranges
+// that stop is called there once.
+func (w *World) Points(stop func()) map[string]func() {
+	nth := func(n int) *func(string) {
+		var seen atomic.Int64
+		f := func(op string) {
+			if op == "PutItem" && seen.Add(1) == int64(n) {
+				stop()
+			}
+		}
+		return &f
+	}
+	return map[string]func(){
+		"the take is on its way":          func() { w.atTable.Store(nth(1)) },
+		"the answer to the take is":       func() { w.atAnswer.Store(nth(1)) },
+		"the settlement is on its way":    func() { w.atTable.Store(nth(2)) },
+		"the answer to the settlement is": func() { w.atAnswer.Store(nth(2)) },
+		"the call of the model is on its way": func() {
+			f := sync.OnceFunc(stop)
+			w.atModel.Store(&f)
+		},
+	}
+}
+
+// Clear removes what Points has arranged.
 func (w *World) Clear() {
-	w.AtTable.Store(nil)
-	w.AtAnswer.Store(nil)
-	w.AtModel.Store(nil)
+	w.atTable.Store(nil)
+	w.atAnswer.Store(nil)
+	w.atModel.Store(nil)
 }
 
 // MustAgree checks that the provider saw no call too many, and the table the same calls. lost is
 // how many invocations failed: their units may count although no call was made. file is the
 // configuration of the functions without its store. limit says which of the policy's limits counts
-// all calls.
-func (w *World) MustAgree(tb testing.TB, file string, key drawgate.Key, limit int, lost int64) {
+// all calls. The states of all its limits are returned.
+func (w *World) MustAgree(tb testing.TB, file string, key drawgate.Key, limit int, lost int64) []drawgate.LimitUsage {
 	tb.Helper()
 	if v := w.Sim.Violations(); v.Total > 0 {
 		tb.Errorf("%d calls found the provider's limit full: %+v", v.Total, v)
@@ -126,19 +152,19 @@ func (w *World) MustAgree(tb testing.TB, file string, key drawgate.Key, limit in
 	}
 	defer func() { _ = r.Close() }()
 	calls := int64(len(w.Sim.Calls()))
-	var used int64
-	var open int
+	var st drawgate.Status
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) { // holds that nobody ended end by themselves
-		st, err := r.Engine.Limiter(key.Policy).Status(tb.Context(), key.Name)
-		if err != nil {
+		if st, err = r.Engine.Limiter(key.Policy).Status(tb.Context(), key.Name); err != nil {
 			tb.Fatal(err)
 		}
-		if used, open = st.States[limit].Used, st.Open; open == 0 || time.Now().After(end) {
+		if st.Open == 0 || time.Now().After(end) {
 			break
 		}
 	}
+	used := st.States[limit].Used
 	tb.Logf("%d calls, %d units used, %d invocations failed", calls, used, lost)
-	if used < calls || used > calls+lost || open != 0 {
-		tb.Errorf("%d units are used and %d holds open after %d calls, of which %d failed", used, open, calls, lost)
+	if used < calls || used > calls+lost || st.Open != 0 {
+		tb.Errorf("%d units are used and %d holds open after %d calls, of which %d failed", used, st.Open, calls, lost)
 	}
+	return st.States
 }
