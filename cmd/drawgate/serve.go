@@ -49,7 +49,9 @@ Envoy's rate limit filter. Administrators have an address of their own, with all
 The configuration is reloaded when one of its files changes, on SIGHUP, and on POST /v1/reload. If it has mistakes, the old one stays in force.
 SIGTERM ends the server: running requests are finished, and waiting ones are told to ask another server.
 
-Addresses that are not loopback need access tokens (server.tokens) or client certificates (server.tls.client_ca), or --insecure.`,
+Addresses that are not loopback need access tokens (server.tokens) or client certificates (server.tls.client_ca), or --insecure.
+
+In a layer of AWS Lambda, as extensions/drawgate and without arguments, the program runs this command beside functions in any language.`,
 		Example: `  drawgate serve
   curl -d '{"key": "user-17"}' http://` + defaultListen + `/v1/take
   curl http://` + defaultAdmin + `/metrics
