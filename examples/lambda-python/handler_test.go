@@ -62,11 +62,22 @@ telemetry: {cloudwatch: {emf: true, interval: 1h}}
 // key is the bucket of the calls.
 var key = drawgate.Key{Policy: model, Name: owner}
 
-// world is a table, a provider, and copies of the function.
-type world struct {
-	*lambdatest.World
-	program string
+// program is the extension.
+var program string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "lambda-python")
+	if err != nil {
+		panic(err)
+	}
+	program = filepath.Join(dir, "extensions", "drawgate")
+	code := m.Run()
+	_ = os.RemoveAll(dir) // it is in the folder for temporary files
+	os.Exit(code)
 }
+
+// world is a table, a provider, and copies of the function.
+type world struct{ *lambdatest.World }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -75,15 +86,14 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
-	w := &world{program: filepath.Join(t.TempDir(), "extensions", "drawgate")}
-	w.World = lambdatest.NewWorld(t, simulator.Quota{
-		Provider: simulator.Gemini, Name: model, Models: []string{model},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: amount, Window: simulator.Rolling, Period: window}},
-	})
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", w.program, "../../cmd/drawgate").CombinedOutput(); err != nil {
+	// Only the first test waits for this.
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/drawgate").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	return w
+	return &world{lambdatest.NewWorld(t, simulator.Quota{
+		Provider: simulator.Gemini, Name: model, Models: []string{model},
+		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: amount, Window: simulator.Rolling, Period: window}},
+	})}
 }
 
 // instance is one copy of the function, with its extension.
@@ -105,7 +115,7 @@ func (w *world) launch(t *testing.T) instance {
 		t.Fatal(err)
 	}
 	env := []string{"DRAWGATE_CONFIG=" + path, "DRAWGATE_STORE=" + w.Store}
-	return instance{lambdatest.Launch(t, &lambdatest.Program{Args: []string{w.program}, Dir: dir, Env: env}, lambdatest.Program{
+	return instance{lambdatest.Launch(t, &lambdatest.Program{Args: []string{program}, Dir: dir, Env: env}, lambdatest.Program{
 		Args: []string{"python3", filepath.Join(folder, "testdata", "runtime.py")}, Dir: dir,
 		Env: append(env, "LAMBDA_TASK_ROOT="+folder, "PYTHONDONTWRITEBYTECODE=1", "DRAWGATE_SERVER=http://"+addr, "MODEL_URL="+w.Model, "MODEL_API_KEY=secret-of-the-model", "CONSTANTS="+string(constants)),
 	})}
