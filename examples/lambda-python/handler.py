@@ -98,6 +98,7 @@ def post(path, body, timeout=10):
             doubt = error
         except (OSError, http.client.HTTPException, ValueError) as error:
             doubt = error
+        print(f"no answer to {path}: {doubt}")
         time.sleep(pause)
     raise NoAnswer(f"Drawgate does not answer {path}: {doubt}") from doubt
 

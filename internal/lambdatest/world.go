@@ -134,9 +134,9 @@ func (w *World) Clear() {
 }
 
 // MustAgree checks that the provider saw no call too many, and the table the same calls. lost is
-// how many invocations failed: their units may count although no call was made. file is the
-// configuration of the functions without its store. limit says which of the policy's limits counts
-// all calls. The states of all its limits are returned.
+// how many units may count although no call was made, as those of invocations that failed. file is
+// the configuration of the functions without its store. limit says which of the policy's limits
+// counts all calls. The states of all its limits are returned.
 func (w *World) MustAgree(tb testing.TB, file string, key drawgate.Key, limit int, lost int64) []drawgate.LimitUsage {
 	tb.Helper()
 	if v := w.Sim.Violations(); v.Total > 0 {
@@ -162,9 +162,9 @@ func (w *World) MustAgree(tb testing.TB, file string, key drawgate.Key, limit in
 		}
 	}
 	used := st.States[limit].Used
-	tb.Logf("%d calls, %d units used, %d invocations failed", calls, used, lost)
+	tb.Logf("%d calls, %d units used; %d more than the calls may count", calls, used, lost)
 	if used < calls || used > calls+lost || st.Open != 0 {
-		tb.Errorf("%d units are used and %d holds open after %d calls, of which %d failed", used, st.Open, calls, lost)
+		tb.Errorf("%d units are used and %d holds open after %d calls; %d more than the calls may count", used, st.Open, calls, lost)
 	}
 	return st.States
 }
