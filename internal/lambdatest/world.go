@@ -38,7 +38,7 @@ type World struct {
 }
 
 // NewWorld makes a world whose provider grants a quota. It needs credentials in the environment.
-func NewWorld(tb testing.TB, quota simulator.Quota) *World { //nolint:thelper // it makes things
+func NewWorld(tb testing.TB, quota simulator.Quota) *World {
 	tb.Helper()
 	w := &World{}
 	proxy := httptest.NewServer(w.proxy(tb, awstest.Dynalite(tb).URL))
