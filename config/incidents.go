@@ -123,11 +123,11 @@ func (r *Runtime) Incident(i *api.Incident) {
 // [incident.Recorder]: https://pkg.go.dev/github.com/drawgate/drawgate/incident#Recorder
 func (r *Runtime) Flush(ctx context.Context) error {
 	var errs []error
+	if r.CloudWatch != nil { // first, because it reports only now; what goes to SNS is being sent already
+		errs = append(errs, r.CloudWatch.Flush(ctx))
+	}
 	if r.sns != nil {
 		errs = append(errs, r.sns.Flush(ctx))
-	}
-	if r.CloudWatch != nil {
-		errs = append(errs, r.CloudWatch.Flush(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -60,7 +60,12 @@ func (b bench) launch() *daemon {
 // background starts any command that ends with code 0 when it is told to end.
 func (b bench) background(args ...string) *daemon {
 	b.t.Helper()
-	cmd := b.command(args...)
+	return b.begin(b.command(args...))
+}
+
+// begin starts a command in the background.
+func (b bench) begin(cmd *exec.Cmd) *daemon {
+	b.t.Helper()
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, endTime
 	d := &daemon{t: b.t, cmd: cmd, log: &syncBuffer{}, done: make(chan struct{}), http: &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}}
 	cmd.Stderr = d.log

@@ -8,4 +8,4 @@ import (
 	_ "time/tzdata" // calendar limits work on machines without a time zone database
 )
 
-func main() { os.Exit(run(context.Background(), os.Args[1:])) }
+func main() { os.Exit(run(context.Background(), os.Args)) }

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,8 +29,9 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", parallel); err != nil {
 		panic(err)
 	}
+	args := slices.Clone(os.Args) // testscript shortens the program's path
 	testscript.Main(m, map[string]func(){
-		"drawgate": func() { os.Exit(run(context.Background(), os.Args[1:])) },
+		"drawgate": func() { os.Exit(run(context.Background(), args)) },
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/lambdaext"
 	"github.com/drawgate/drawgate/internal/present"
 )
 
@@ -26,13 +27,15 @@ type app struct {
 	json   bool
 	out    io.Writer
 	errOut io.Writer
+	lambda *lambdaext.Client // nil: this is no extension of AWS Lambda
 }
 
-// run runs the program and returns its exit code.
+// run runs the program and returns its exit code. args begins with the program's name.
 func run(ctx context.Context, args []string) int {
-	a := &app{args: args, out: os.Stdout, errOut: os.Stderr}
+	a := &app{args: args[1:], out: os.Stdout, errOut: os.Stderr}
+	a.extend(args)
 	root := a.root()
-	root.SetArgs(args)
+	root.SetArgs(a.args)
 	root.SetOut(a.out)
 	root.SetErr(a.errOut)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -44,6 +47,7 @@ func run(ctx context.Context, args []string) int {
 		e = a.misread(exitUsage, err)
 	}
 	a.report(e, cmd.CommandPath())
+	a.tellLambda(ctx, e)
 	return e.code
 }
 

@@ -49,7 +49,9 @@ Envoy's rate limit filter. Administrators have an address of their own, with all
 The configuration is reloaded when one of its files changes, on SIGHUP, and on POST /v1/reload. If it has mistakes, the old one stays in force.
 SIGTERM ends the server: running requests are finished, and waiting ones are told to ask another server.
 
-Addresses that are not loopback need access tokens (server.tokens) or client certificates (server.tls.client_ca), or --insecure.`,
+Addresses that are not loopback need access tokens (server.tokens) or client certificates (server.tls.client_ca), or --insecure.
+
+In a layer of AWS Lambda, as extensions/drawgate and without arguments, the program runs this command beside functions in any language.`,
 		Example: `  drawgate serve
   curl -d '{"key": "user-17"}' http://` + defaultListen + `/v1/take
   curl http://` + defaultAdmin + `/metrics
@@ -99,6 +101,9 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // from the start: a signal without a handler would end the process
 	defer signal.Stop(hangups)
+	if err := a.checkLambda(); err != nil {
+		return err
+	}
 	s, err := a.resolve(a.flags)
 	if err != nil {
 		return err
@@ -122,12 +127,15 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 		return err
 	}
 	v.flags = f
-	defer func() { err = errors.Join(err, v.close()) }()
+	defer func() { err = errors.Join(err, v.end()) }()
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	listeners, err := v.listen(ctx)
 	if err != nil {
 		return err
+	}
+	if a.lambda != nil {
+		listeners = append(listeners, v.serveLambda)
 	}
 	v.run.Watch(ctx, v.use)
 	go v.hangups(ctx, hangups)
