@@ -97,7 +97,7 @@ func (s *site) process(t *testing.T, prefix string) *counted {
 		}
 	}
 	store := dynamostore.NewWithClock(tableClient(s.url, s.out), "drawgate", &dynamostore.Options{Prefix: prefix}, func() int64 { return time.Now().UnixMicro() })
-	p.guard = guard.New(store, &guard.Options{CountInstances: true, Observer: o})
+	p.guard = guard.New(store, &guard.Options{CountInstances: true, CountInCalls: true, Observer: o})
 	t.Cleanup(func() { _ = p.guard.Close() })
 	p.Store = p.guard.Full()
 	return p
