@@ -71,7 +71,8 @@ func lengthy() map[string]string {
 	}
 }
 
-// TestEveryCaseRuns: each case of the suite runs on a stand-in at least. Run and Cases use one list.
+// TestEveryCaseRuns: each case of the suite runs on a stand-in at least. Run and Cases use one
+// list.
 func TestEveryCaseRuns(t *testing.T) {
 	t.Parallel()
 	clock := func(drawgate.Store, time.Duration) {}
