@@ -29,6 +29,7 @@ type Counter struct {
 
 	mu      sync.Mutex
 	machine Machine       // guarded by mu
+	running bool          // guarded by mu: an attempt is
 	ended   chan struct{} // guarded by mu: closed when the attempt that is running, or about to start, has ended
 
 	// Only used by the goroutine, until done is closed.
@@ -91,7 +92,7 @@ func (c *Counter) Unavailable() {
 }
 
 // Call makes sure that a process that is stopped between calls is counted: if the slot has to be
-// renewed it begins with that, and returns a channel that is closed when it is done. Otherwise it
+// renewed, or is being renewed, it returns a channel that is closed when that is done. Otherwise it
 // returns nil. The caller should wait before the process may be stopped again.
 func (c *Counter) Call() <-chan struct{} {
 	if !c.inCalls {
@@ -99,14 +100,17 @@ func (c *Counter) Call() <-chan struct{} {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.machine.Due(time.Now()) {
-		return nil
+	if c.machine.Due(time.Now()) {
+		select {
+		case c.due <- struct{}{}:
+		default:
+		}
+		return c.ended
 	}
-	select {
-	case c.due <- struct{}{}:
-	default:
+	if c.running {
+		return c.ended
 	}
-	return c.ended
+	return nil
 }
 
 // Close stops counting and gives the slot back, if the store answers.
@@ -185,6 +189,7 @@ func (c *Counter) start() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.machine.Tried(time.Now())
+	c.running = true
 	select {
 	case <-c.due:
 	default:
@@ -195,6 +200,7 @@ func (c *Counter) start() {
 func (c *Counter) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.running = false
 	close(c.ended)
 	c.ended = make(chan struct{})
 }
