@@ -219,7 +219,8 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err erro
 		return lost, nil
 	}
 	r.Guard = guard.New(inner, &guard.Options{ //nolint:contextcheck // as above
-		Instances: c.SharedBy().Number, CountInstances: c.SharedBy().Auto, StartFull: c.StartFull, Timeout: c.storeTimeout(), WarnEvery: -1,
+		Instances: c.SharedBy().Number, CountInstances: c.SharedBy().Auto, CountInCalls: onDynamoDB(c.Store),
+		StartFull: c.StartFull, Timeout: c.storeTimeout(), WarnEvery: -1,
 		Observer: r.guardObserver(), Logger: log,
 	})
 	r.Store = r.Guard.Full()

@@ -10,6 +10,8 @@ it renews it and stays mature, otherwise it begins anew.
 Part 1 enumerates schedules in seconds: instances start, and are cut off for good, all at once or one by one.
 Part 2 explores every history of a store that becomes unavailable and comes back as often as it likes, of
 instances that start at any time, are paused, and notice the loss early (by a take) or late (by a renewal).
+Part 3 is part 2 for processes that run only while they are called, such as functions of AWS Lambda: they renew in a
+call, once a minute at most, and are paused between calls for as long as it pleases.
 
 Checked: the sum of 1/D over all instances that may admit a share at one instant. 1 means one limit per window.
 Exit status: 1 if a run does not give the expected verdict. --quick leaves out the runs of more than some seconds.
@@ -82,21 +84,26 @@ STALE = EVERY * MATURE  # steps without any try after which an instance no longe
 # streak = renewals in unbroken contact, mature, lost, stale; seen = ((steps of contact ago, number), ...).
 NEW = None
 
+ALWAYS = -1  # pauses: in each step
 
-def explore(k, depth, rule, links=False, pauses=0, wipes=0, short=False, prompt=False):
+
+def explore(k, depth, rule, links=False, pauses=0, wipes=0, short=False, prompt=False, calls=False):
     """Every history of k instances in at most depth steps. Returns the worst sum, how it came about, the number of states, and after
     how many steps there were no new ones. A sum above 1 ends the search.
 
     links: each instance's way to the store fails by itself, else the store does for all. short: the store may be unavailable for one
     step only, which not everybody notices. prompt: instances that are cut off try again in each step, else in each second one at
-    least. rule says how the rule is changed.
+    least. calls: instances renew in calls, which come at any time or not at all; unless short, the store is then there, or not, for at least
+    as long as an instance may be silent. rule says how the rule is changed.
     """
+    if calls:
+        pauses = ALWAYS
     start = ((NEW,) * k, True, 9, pauses, wipes)
     todo, done, best = [(start, ())], {start}, (F(0), ())
     for step in range(depth):
         later = []
         for state, how in todo:
-            for nxt, word, total in moves(state, rule, links, short, prompt):
+            for nxt, word, total in moves(state, rule, links, short, prompt, calls):
                 if total > best[0]:
                     best = (total, how + (word,))
                     if total > 1:
@@ -110,14 +117,14 @@ def explore(k, depth, rule, links=False, pauses=0, wipes=0, short=False, prompt=
     return best[0], best[1], len(done), depth
 
 
-def moves(state, rule, links, short, prompt):
+def moves(state, rule, links, short, prompt, calls):
     """What may happen in one step."""
     procs, was_up, since, pauses, wipes = state
     k = len(procs)
     ups = product((True, False), repeat=k) if links else ((u,) * k for u in (True, False))
     for up in ups:
-        if not links and up[0] != was_up and up[0] and since < EVERY and not short:
-            continue  # everybody notices that the store is unavailable
+        if not links and up[0] != was_up and since < (STALE if calls else EVERY if up[0] else 0) and not short:
+            continue  # everybody who runs notices that the store is unavailable; in calls also that it is back
         # In each step an instance does one of: nothing but what is due; w: wait one more step before it tries again (a return is
         # noticed within a renewal's time, not at once); n: notice the loss by a take; p: be paused.
         choices = []
@@ -126,7 +133,7 @@ def moves(state, rule, links, short, prompt):
             if p is NEW:
                 c.append("s")
             else:
-                if p[3] and up[i] and p[1] < EVERY and not prompt:
+                if p[3] and up[i] and p[1] < EVERY and not prompt and not calls:
                     c.append("w")
                 if not up[i] and not p[3]:
                     c.append("n")
@@ -136,12 +143,13 @@ def moves(state, rule, links, short, prompt):
         for wipe in (False, True) if wipes and up[0] else (False,):
             for what in product(*choices):
                 n_paused = sum(w == "p" for w in what)
-                if n_paused > pauses:
+                if n_paused > pauses and pauses != ALWAYS:
                     continue
-                yield act(state, up, what, wipe, n_paused, rule, links)
+                yield act(state, up, what, wipe, n_paused, rule, links, STALE if calls else EVERY)
 
 
-def act(state, up, what, wipe, n_paused, rule, links):
+def act(state, up, what, wipe, n_paused, rule, links, late):
+    """late: the most steps between two renewals that prove unbroken contact."""
     procs, was_up, since, pauses, wipes = state
     k = len(procs)
     now = []
@@ -180,14 +188,14 @@ def act(state, up, what, wipe, n_paused, rule, links):
         p[0] = 0
         count = sum(q is not NEW and q[0] < HOLD for q in now)
         broken = p[3] or first
-        gap = 0 if broken and rule != "wall clock" else min(EVERY, waited)
+        gap = 0 if broken and rule != "wall clock" else min(late, waited)
         old = p[6] if rule != "wall clock" else tuple((a, n) for a, n in p[6])
         p[6] = merged(tuple((a + gap, n) for a, n in old if a + gap < KEPT) + ((0, count),))
         if gone or first:
             p[2], p[4] = 0, False
         elif rule == "as drafted" and p[3]:
             p[4] = True
-        elif (broken or waited > EVERY and rule != "late renewals count") and not p[4]:
+        elif (broken or waited > late and rule != "late renewals count") and not p[4]:
             p[2] = 0
         else:
             p[2] = min(MATURE, p[2] + 1)
@@ -202,7 +210,7 @@ def act(state, up, what, wipe, n_paused, rule, links):
         p = now[i]
         if p is not NEW and not up[i] and what[i] != "p" and (p[4] or rule == "no maturity") and not p[5]:
             total += F(1, max(n for _, n in p[6]))
-    nxt = (tuple(NEW if p is NEW else tuple(p) for p in now), up[0], 1 if up[0] != was_up else min(9, since + 1), pauses - n_paused, wipes - wipe)
+    nxt = (tuple(NEW if p is NEW else tuple(p) for p in now), up[0], 1 if up[0] != was_up else min(9, since + 1), pauses if pauses == ALWAYS else pauses - n_paused, wipes - wipe)
     if not links:
         nxt = (tuple(sorted(nxt[0], key=repr)),) + nxt[1:]
     word = ("up" if up[0] else "down") if not links else "/".join("up" if u else "down" for u in up)
@@ -221,7 +229,7 @@ def merged(seen):
 
 
 def part2():
-    runs = [
+    check([
         # speed, name, instances, most steps, rule, options, expected: H never more than 1, V more than 1
         ("quick", "the rule", 2, 200, "", {}, "H"),
         ("quick", "the rule, short interruptions, prompt returns", 2, 200, "", {"short": True, "prompt": True}, "H"),
@@ -240,7 +248,28 @@ def part2():
         ("quick", "numbers age during an outage", 2, 60, "wall clock", {}, "V"),
         ("quick", "pauses are not noticed", 2, 40, "no stale", {"pauses": 3}, "V"),
         ("quick", "renewals that are late count as others", 2, 40, "late renewals count", {"pauses": 2}, "V"),
-    ]
+    ])
+
+
+def part3():
+    global EVERY, KEPT, HOLD, STALE
+    EVERY, KEPT, HOLD = 1, 5, 10  # a step is a minute, and nothing is scaled down
+    STALE = EVERY * MATURE
+    calls = {"calls": True}
+    check([
+        ("slow", "in calls", 2, 16, "", calls, "H"),
+        ("quick", "in calls", 2, 9, "", calls, "H"),
+        ("slow", "in calls", 3, 7, "", calls, "H"),
+        ("quick", "in calls, short interruptions and returns", 2, 60, "", calls | {"short": True}, "V"),
+        ("quick", "in calls, no maturity", 2, 60, "no maturity", calls, "V"),
+        ("quick", "in calls, pauses are not noticed", 2, 60, "no stale", calls, "V"),
+    ])
+    EVERY, KEPT, HOLD = 2, 5, 8  # a step is half a minute; KEPT and HOLD are scaled down
+    STALE = EVERY * MATURE
+    check([("slow", "in calls, in half minutes", 2, 100, "", calls, "H")])
+
+
+def check(runs):
     for speed, name, k, depth, rule, options, want in runs:
         if quick and speed == "slow":
             continue
@@ -254,5 +283,6 @@ def part2():
 
 part1()
 part2()
+part3()
 print("ALL AS EXPECTED" if not wrong else f"{wrong} MISMATCHES")
 sys.exit(wrong != 0)

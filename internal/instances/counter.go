@@ -16,6 +16,7 @@ const Policy = "drawgate:instances"
 // Options holds the optional settings of a Counter. The zero value is ready to use.
 type Options struct {
 	AtLeast int         // the least number of processes that is assumed
+	InCalls bool        // the process may be stopped between calls: see [Counter.Call]
 	Report  func(error) // called when there is no slot for this process, once until there is one; may be nil
 }
 
@@ -27,7 +28,9 @@ type Counter struct {
 	plan   *drawgate.Plan
 
 	mu      sync.Mutex
-	machine Machine // guarded by mu
+	machine Machine       // guarded by mu
+	running bool          // guarded by mu: an attempt is
+	ended   chan struct{} // guarded by mu: closed when the attempt that is running, or about to start, has ended
 
 	// Only used by the goroutine, until done is closed.
 	id      string // of the slot; "" before it was first requested
@@ -37,9 +40,11 @@ type Counter struct {
 	refused bool // there was none, and that was reported
 	failed  bool // the last attempt failed
 
-	wake chan struct{} // holds a token when the store is found to be unavailable
-	stop context.CancelFunc
-	done chan struct{}
+	inCalls bool
+	due     chan struct{} // holds a token when a call needs an attempt
+	wake    chan struct{} // holds a token when the store is found to be unavailable
+	stop    context.CancelFunc
+	done    chan struct{}
 }
 
 // The time that the store has for an attempt, and for the cancellation when the process ends.
@@ -55,9 +60,13 @@ func Start(store func() drawgate.Store, opts *Options) (*Counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Counter{store: store, plan: plan, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	c := &Counter{store: store, plan: plan, ended: make(chan struct{}), due: make(chan struct{}, 1), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	c.machine.Pace = Steady
 	if opts != nil {
-		c.machine.AtLeast, c.report = opts.AtLeast, opts.Report
+		c.machine.AtLeast, c.report, c.inCalls = opts.AtLeast, opts.Report, opts.InCalls
+	}
+	if c.inCalls {
+		c.machine.Pace = InCalls
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stop = cancel
@@ -82,6 +91,28 @@ func (c *Counter) Unavailable() {
 	}
 }
 
+// Call makes sure that a process that is stopped between calls is counted: if the slot has to be
+// renewed, or is being renewed, it returns a channel that is closed when that is done. Otherwise it
+// returns nil. The caller should wait before the process may be stopped again.
+func (c *Counter) Call() <-chan struct{} {
+	if !c.inCalls {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.machine.Due(time.Now()) {
+		select {
+		case c.due <- struct{}{}:
+		default:
+		}
+		return c.ended
+	}
+	if c.running {
+		return c.ended
+	}
+	return nil
+}
+
 // Close stops counting and gives the slot back, if the store answers.
 func (c *Counter) Close() {
 	c.stop()
@@ -101,7 +132,7 @@ func (c *Counter) run(ctx context.Context) {
 // sleep waits for the next attempt. An attempt because the store was lost does not come sooner than
 // others during an outage.
 func (c *Counter) sleep(ctx context.Context) {
-	pause := Every
+	pause := c.machine.Pace.Every
 	if c.failed {
 		pause = Retry
 	}
@@ -109,6 +140,7 @@ func (c *Counter) sleep(ctx context.Context) {
 	defer t.Stop()
 	select {
 	case <-t.C:
+	case <-c.due:
 	case <-ctx.Done():
 	case <-c.wake:
 		soon := time.NewTimer(Retry)
@@ -116,6 +148,7 @@ func (c *Counter) sleep(ctx context.Context) {
 		select {
 		case <-t.C:
 		case <-soon.C:
+		case <-c.due:
 		case <-ctx.Done():
 		}
 	}
@@ -125,7 +158,8 @@ func (c *Counter) sleep(ctx context.Context) {
 func (c *Counter) attempt(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, timeout)
 	defer cancel()
-	c.with(func(m *Machine) { m.Tried(time.Now()) })
+	c.start()
+	defer c.end()
 	err := c.hold(ctx)
 	var n int
 	if err == nil {
@@ -148,6 +182,27 @@ func (c *Counter) attempt(life context.Context) {
 		}
 		c.refused = true
 	}
+}
+
+// start notes that an attempt starts, for all calls that wanted one.
+func (c *Counter) start() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.machine.Tried(time.Now())
+	c.running = true
+	select {
+	case <-c.due:
+	default:
+	}
+}
+
+// end tells the calls that wait for an attempt that it has ended.
+func (c *Counter) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running = false
+	close(c.ended)
+	c.ended = make(chan struct{})
 }
 
 func (c *Counter) with(f func(m *Machine)) {

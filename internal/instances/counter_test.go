@@ -18,13 +18,15 @@ type wire struct {
 	drawgate.Store
 
 	cut    atomic.Bool
-	stalls atomic.Bool // does not answer
-	blind  atomic.Bool // does not answer how many are open
+	stalls atomic.Bool  // does not answer
+	blind  atomic.Bool  // does not answer how many are open
+	slow   atomic.Int64 // is silent for so long, whatever the deadline is, in ns
 	calls  atomic.Int64
 }
 
 func (w *wire) pass(ctx context.Context) error {
 	w.calls.Add(1)
+	time.Sleep(time.Duration(w.slow.Load()))
 	if w.stalls.Load() {
 		<-ctx.Done()
 		return ctx.Err()
@@ -99,20 +101,20 @@ func TestCountersCountEachOther(t *testing.T) {
 		check(t, a, 1, false)
 		check(t, b, 2, false)
 		check(t, c, 5, false)
-		time.Sleep(instances.Every)
+		time.Sleep(instances.Steady.Every)
 		synctest.Wait()
 		check(t, a, 3, false)
-		time.Sleep(instances.Every)
+		time.Sleep(instances.Steady.Every)
 		synctest.Wait()
 		for _, it := range []*instances.Counter{a, b} {
 			check(t, it, 3, true)
 		}
 		check(t, c, 5, true)
 		c.Close()
-		time.Sleep(instances.Memory - instances.Every)
+		time.Sleep(instances.Memory - instances.Steady.Every)
 		synctest.Wait()
 		check(t, a, 3, true)
-		time.Sleep(instances.Every)
+		time.Sleep(instances.Steady.Every)
 		synctest.Wait()
 		check(t, a, 2, true)
 		a.Close()
@@ -177,18 +179,18 @@ func TestASlotThatIsLost(t *testing.T) {
 		synctest.Wait()
 		reset(t, store)
 		check(t, a, 2, true) // it does not know yet
-		time.Sleep(instances.Every)
+		time.Sleep(instances.Steady.Every)
 		synctest.Wait()
 		check(t, a, 2, false)
 		check(t, b, 2, false)
-		time.Sleep(2 * instances.Every)
+		time.Sleep(2 * instances.Steady.Every)
 		synctest.Wait()
 		check(t, a, 2, true)
 
 		// The count fails after the slot was opened anew: that it is a new one is not forgotten.
 		reset(t, store)
 		wa.blind.Store(true)
-		time.Sleep(instances.Every)
+		time.Sleep(instances.Steady.Every)
 		synctest.Wait()
 		wa.blind.Store(false)
 		time.Sleep(instances.Retry)
@@ -225,7 +227,7 @@ func TestCloseGivesBackASlotThatIsBeingRenewed(t *testing.T) {
 		store := memstore.New(nil)
 		a, _ := start(t, store, nil)
 		b, wb := start(t, store, nil)
-		time.Sleep(instances.Every - time.Second)
+		time.Sleep(instances.Steady.Every - time.Second)
 		wb.stalls.Store(true)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -268,4 +270,52 @@ type full struct{ drawgate.Store }
 func (full) Take(_ context.Context, _ []drawgate.Take, out []drawgate.Decision) error {
 	out[0] = drawgate.Decision{Fail: drawgate.ErrTooManyOpen}
 	return nil
+}
+
+// TestCountedInCalls: a call renews the slot if that is due, which is once a minute at most, and
+// waits for it. Two minutes later the process may admit a share.
+func TestCountedInCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(nil)
+		c, w := start(t, store, &instances.Options{InCalls: true})
+		began, first := time.Now(), w.calls.Load()
+		for time.Since(began) < 10*time.Minute {
+			due := time.Since(began) >= time.Minute
+			if ended := c.Call(); ended != nil {
+				<-ended
+				if !due {
+					t.Errorf("after %v: renewed already", time.Since(began))
+				}
+			}
+			check(t, c, 1, time.Since(began) >= 2*time.Minute)
+			time.Sleep(7500 * time.Millisecond)
+		}
+		synctest.Wait()
+		if n := (w.calls.Load() - first) / 2; n < 9 || n > 10 { // each renews and counts
+			t.Errorf("%d attempts in ten minutes, want one each minute", n)
+		}
+	})
+}
+
+// TestACallAfterAStop begins a new attempt, and does not take the end of one that began before for
+// it.
+func TestACallAfterAStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, w := start(t, memstore.New(nil), &instances.Options{InCalls: true})
+		w.slow.Store(int64(time.Minute)) // as if the process were stopped for so long
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		attempts := 0
+		w.slow.Store(0)
+		for ended := c.Call(); ended != nil; ended = c.Call() {
+			<-ended
+			attempts++
+		}
+		if attempts == 0 || attempts > 2 {
+			t.Errorf("waited for %d attempts, want one or two", attempts)
+		}
+	})
 }

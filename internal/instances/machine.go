@@ -11,16 +11,29 @@ import "time"
 // The times of a slot.
 const (
 	Hold   = 10 * time.Minute // lifetime of a slot without renewal
-	Every  = 20 * time.Second // between renewals
 	Retry  = 2 * time.Second  // between attempts while the store is unavailable
 	Memory = 5 * time.Minute  // the largest number in this time of contact counts
 
-	mature = 2              // renewals in unbroken contact after which a process may admit a share
-	late   = Every * 5 / 4  // a renewal later than this does not prove that contact was unbroken
-	stale  = mature * Every // without any attempt: others may have become mature meanwhile
+	mature = 2 // renewals in unbroken contact after which a process may admit a share
 )
 
-// Machine decides which share of a limit a process may admit during an outage. The zero value has
+// Pace says how often a slot is renewed.
+type Pace struct {
+	Every time.Duration // between renewals, at least
+	late  time.Duration // a renewal later than this does not prove that contact was unbroken
+}
+
+var (
+	// Steady is for processes that always run.
+	Steady = Pace{20 * time.Second, 25 * time.Second}
+	// InCalls is for processes that may be stopped between calls, for as long as it pleases.
+	InCalls = Pace{time.Minute, 2 * time.Minute}
+)
+
+// stale is the longest time without any attempt: others may have become mature in a longer one.
+func (p Pace) stale() time.Duration { return mature * p.Every }
+
+// Machine decides which share of a limit a process may admit during an outage. A new one has
 // no slot yet.
 //
 // It is a pure state machine: no clock, no goroutine, no lock and no I/O. Callers in several
@@ -30,7 +43,8 @@ const (
 // The sum of 1/D over all processes that may admit a share is at most 1 as long as the store is
 // unavailable for all of them or for none.
 type Machine struct {
-	AtLeast int // the least number of processes that is assumed
+	Pace    Pace // must be set
+	AtLeast int  // the least number of processes that is assumed
 
 	counted  bool          // there has been an answer
 	renewals int           // in unbroken contact since the slot was opened, or since the first answer after a loss
@@ -51,7 +65,7 @@ type sample struct {
 // Tried says that an attempt is being sent.
 func (m *Machine) Tried(now time.Time) {
 	m.gap = since(now, m.tried)
-	m.missed = m.missed || m.gap > stale
+	m.missed = m.missed || m.gap > m.Pace.stale()
 	m.tried = now
 }
 
@@ -60,15 +74,15 @@ func (m *Machine) Tried(now time.Time) {
 func (m *Machine) Counted(n int, opened bool) {
 	unbroken := m.counted && !m.lost
 	if unbroken {
-		m.contact += min(m.gap, late)
+		m.contact += min(m.gap, m.Pace.late)
 	}
 	m.learn(n)
 	switch {
 	case opened:
 		m.renewals, m.mature = 0, false
-	case !unbroken || m.gap > late:
+	case !unbroken || m.gap > m.Pace.late:
 		m.renewals = 0
-	default:
+	case m.gap >= m.Pace.Every: // otherwise it is too early to count
 		m.renewals++
 		m.mature = m.mature || m.renewals >= mature
 	}
@@ -97,6 +111,9 @@ func (m *Machine) Refused() {
 // not answer.
 func (m *Machine) Unavailable() { m.lost = true }
 
+// Due reports whether it is time to renew the slot.
+func (m *Machine) Due(now time.Time) bool { return since(now, m.tried) >= m.Pace.Every }
+
 // Instances returns the number of processes that a limit is divided by: the largest number seen
 // recently, and at least 1.
 func (m *Machine) Instances() int {
@@ -110,7 +127,7 @@ func (m *Machine) Instances() int {
 // MayShare reports whether the process may admit its share if the store is unavailable. A process
 // that was paused does not know what it missed, and may not until the store has answered.
 func (m *Machine) MayShare(now time.Time) bool {
-	return m.mature && !m.missed && since(now, m.tried) <= stale
+	return m.mature && !m.missed && since(now, m.tried) <= m.Pace.stale()
 }
 
 // since returns the time from then to now on the wall clock or the monotonic clock, whichever is

@@ -45,7 +45,7 @@ func (o *obvious) instances() int {
 			most = max(most, o.attempts[i].n)
 		}
 		if o.unbroken(i) {
-			contact += min(o.gap(i), instances.Every*5/4)
+			contact += min(o.gap(i), instances.Steady.Every*5/4)
 		}
 	}
 	return most
@@ -58,7 +58,7 @@ func (o *obvious) ready(now time.Time) bool {
 	renewals, mature, known := 0, false, false
 	for i := range o.attempts {
 		a := &o.attempts[i]
-		if i > 0 && o.gap(i) > 2*instances.Every {
+		if i > 0 && o.gap(i) > 2*instances.Steady.Every {
 			known = false
 		}
 		switch {
@@ -69,14 +69,15 @@ func (o *obvious) ready(now time.Time) bool {
 			continue
 		case a.answer == "opened":
 			renewals, mature = 0, false
-		case o.unbroken(i) && o.gap(i) <= instances.Every*5/4:
+		case o.unbroken(i) && o.gap(i) < instances.Steady.Every: // too early to count
+		case o.unbroken(i) && o.gap(i) <= instances.Steady.Every*5/4:
 			renewals++
 		default:
 			renewals = 0
 		}
 		mature, known = mature || renewals >= 2, true
 	}
-	return mature && known && now.Sub(o.attempts[len(o.attempts)-1].at) <= 2*instances.Every
+	return mature && known && now.Sub(o.attempts[len(o.attempts)-1].at) <= 2*instances.Steady.Every
 }
 
 // TestMachineFollowsTheObviousRule plays random attempts and losses to a machine and to the rule in
@@ -85,7 +86,7 @@ func TestMachineFollowsTheObviousRule(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		least := rapid.IntRange(0, 3).Draw(t, "at least")
-		m, o := &instances.Machine{AtLeast: least}, &obvious{atLeast: least}
+		m, o := &instances.Machine{Pace: instances.Steady, AtLeast: least}, &obvious{atLeast: least}
 		now := epoch
 		pauses := rapid.SampledFrom([]int{2, 20, 20, 20, 25, 26, 40, 41, 90})
 		answers := rapid.SampledFrom([]string{"counted", "counted", "counted", "counted", "opened", "refused", "failed"})
@@ -142,7 +143,7 @@ const step = 5 * time.Second
 func newWorld(k int) *world {
 	w := &world{now: epoch, up: true}
 	for range k {
-		w.procs = append(w.procs, &process{})
+		w.procs = append(w.procs, &process{Machine: instances.Machine{Pace: instances.Steady}})
 	}
 	return w
 }
@@ -172,7 +173,7 @@ func (w *world) pass(late func(i int) bool) {
 		opened := !w.now.Before(p.ends)
 		p.ends = w.now.Add(instances.Hold)
 		p.Counted(w.open(), opened)
-		p.lost, p.next = false, w.now.Add(instances.Every)
+		p.lost, p.next = false, w.now.Add(instances.Steady.Every)
 	}
 }
 
@@ -292,7 +293,7 @@ func TestEveryScheduleOfTheStore(t *testing.T) {
 func TestAProcessOfItsOwnHasTheWholeLimit(t *testing.T) {
 	t.Parallel()
 	for least, want := range []int{1, 1, 2, 3} {
-		m, now := instances.Machine{AtLeast: least}, epoch
+		m, now := instances.Machine{Pace: instances.Steady, AtLeast: least}, epoch
 		for k := range 3 {
 			if m.Instances() != want || k == 0 && m.MayShare(now) {
 				t.Errorf("at least %d, before renewal %d: one in %d, %v", least, k, m.Instances(), m.MayShare(now))
@@ -302,7 +303,7 @@ func TestAProcessOfItsOwnHasTheWholeLimit(t *testing.T) {
 			if got := m.MayShare(now); got != (k == 2) {
 				t.Errorf("after %d renewals: ready %v", k, got)
 			}
-			now = now.Add(instances.Every)
+			now = now.Add(instances.Steady.Every)
 		}
 		if n := m.Instances(); n != want {
 			t.Errorf("at least %d: one in %d", least, n)
@@ -318,11 +319,11 @@ func TestAPauseEndsTheShare(t *testing.T) {
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprint(pause, lost), func(t *testing.T) {
 				t.Parallel()
-				m, now := instances.Machine{}, epoch
+				m, now := instances.Machine{Pace: instances.Steady}, epoch
 				answer := func(opened bool) {
 					m.Tried(now)
 					m.Counted(1, opened)
-					now = now.Add(instances.Every)
+					now = now.Add(instances.Steady.Every)
 				}
 				answer(true)
 				answer(false)
@@ -331,7 +332,7 @@ func TestAPauseEndsTheShare(t *testing.T) {
 					m.Tried(now)
 					m.Unavailable()
 				} else {
-					now = now.Add(-instances.Every)
+					now = now.Add(-instances.Steady.Every)
 				}
 				now = now.Add(pause)
 				want := pause <= 40*time.Second
@@ -350,4 +351,65 @@ func TestAPauseEndsTheShare(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestSharesOfProcessesThatRunInCalls: processes that are called at random instants, and stand
+// still between calls. The store is there, or not, for at least two minutes at a time. Their shares
+// together are one limit at most.
+func TestSharesOfProcessesThatRunInCalls(t *testing.T) {
+	t.Parallel()
+	shared := 0
+	for seed := range uint64(1000) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		w, seldom := &world{now: epoch}, make([]int, 2+r.IntN(2)) // seldom: of so many steps one has a call
+		for range seldom {
+			w.procs = append(w.procs, &process{Machine: instances.Machine{Pace: instances.InCalls}})
+		}
+		for range 10 {
+			w.up = !w.up
+			for i := range seldom {
+				seldom[i] = 1 + r.IntN(20)
+			}
+			for range 24 + r.IntN(120) {
+				sum := w.call(func(i int) bool { return r.IntN(seldom[i]) == 0 })
+				if sum > 2520 {
+					t.Fatalf("seed %d: %.3f limits may be admitted, %v after the start", seed, float64(sum)/2520, w.now.Sub(epoch))
+				}
+				if sum > 0 {
+					shared++
+				}
+			}
+		}
+	}
+	if shared < 5_000 {
+		t.Errorf("a share might be admitted %d times, want many", shared)
+	}
+}
+
+// call lets five seconds pass, in which some processes are called. If the store is unavailable it
+// returns the sum of what all may admit from then on until it is back, if they are called again.
+func (w *world) call(called func(i int) bool) (sum int) {
+	w.now = w.now.Add(step)
+	for i, p := range w.procs {
+		if !called(i) {
+			continue
+		}
+		if !w.up {
+			p.Unavailable() // the take of this call fails
+		}
+		if p.Due(w.now) {
+			p.Tried(w.now)
+			if w.up {
+				opened := !w.now.Before(p.ends)
+				p.ends = w.now.Add(instances.Hold)
+				p.Counted(w.open(), opened)
+			}
+		}
+	}
+	for _, p := range w.procs {
+		if !w.up && p.MayShare(w.now) {
+			sum += 2520 / p.Instances()
+		}
+	}
+	return sum
 }

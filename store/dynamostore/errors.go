@@ -29,7 +29,7 @@ var (
 	ErrMisconfigured = errors.New("misconfigured")
 
 	errSkew    = fmt.Errorf("%w: clock", ErrMisconfigured)
-	errItem    = errors.New("the item is not one that was written by this program")
+	errItem    = errors.New("the bucket's item was changed by hand or by another program: put it back from a backup, or delete it with \"drawgate reset\", which grants again what it counted")
 	errLate    = errors.New("the process was suspended, or its answer lost, for too long while it asked: what it took counts as spent")
 	errSlow    = errors.New("its answers take too long to tell its time")
 	errBusy    = errors.New("others changed the bucket each time")

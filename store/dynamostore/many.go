@@ -199,6 +199,9 @@ func (s *Store) reserveAll(ctx context.Context, t *drawgate.Take, order []int, d
 		if failed := s.undo(ctx, &one, t, order[:last]); failed != nil {
 			return false, partly(cmp.Or(err, failed))
 		}
+		if errors.Is(got.Fail, drawgate.ErrTooManyOpen) { // a look does not show it if the item is full before [record.MaxOpen]
+			err = got.Fail
+		}
 		return false, err
 	}
 	if t.ID == "" {

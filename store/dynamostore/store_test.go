@@ -46,6 +46,53 @@ func client(t *testing.T, server *awstest.Server) (*dynamodb.Client, string) {
 	return c, name
 }
 
+// room is how many reservations an item of 400 KB has room for at least, if each has a short id and
+// one limit.
+const room = 5000
+
+// leftOut returns the cases that do not run on a stand-in, with the reasons.
+func leftOut(name string) map[string]string {
+	if name == "moto" {
+		return lengthy()
+	}
+	return nil
+}
+
+// lengthy returns the cases that are left to dynalite without a guard, unless the test is to take
+// long.
+func lengthy() map[string]string {
+	if long {
+		return nil
+	}
+	const often, large = "asks hundreds of times, one call after the other", "writes an item of 400 KB again and again"
+	return map[string]string{
+		"ids used again": often, "huge numbers": often, "bucket odd rates": often, "bookings": often, "64 buckets": often, "never over, never idle": often,
+		"bucket fractions": often, "days of a year": often, "peek": often, "many open": often, "too many open": large,
+	}
+}
+
+// TestEveryCaseRuns: each case of the suite runs on a stand-in at least. Run and Cases use one
+// list.
+func TestEveryCaseRuns(t *testing.T) {
+	t.Parallel()
+	clock := func(drawgate.Store, time.Duration) {}
+	ran := map[string]int{}
+	for _, name := range []string{"dynalite", "moto"} {
+		for _, c := range storetest.Cases(storetest.Harness{Advance: clock, Without: leftOut(name)}) {
+			ran[c]++
+		}
+	}
+	all := storetest.Cases(storetest.Harness{Advance: clock})
+	for _, c := range all {
+		if ran[c] == 0 {
+			t.Errorf("%q runs on no stand-in", c)
+		}
+	}
+	if len(ran) != len(all) {
+		t.Errorf("%d names of %d cases: some have the same", len(ran), len(all))
+	}
+}
+
 // harness returns stores on one table. Their clock starts when the test does.
 func harness(t *testing.T, server *awstest.Server) storetest.Harness {
 	t.Helper()
@@ -66,7 +113,8 @@ func harness(t *testing.T, server *awstest.Server) storetest.Harness {
 		Second: func(t *testing.T, s drawgate.Store) drawgate.Store {
 			return on(t, s.(*clocked).now, s.(*clocked).prefix)
 		},
-		Slow: true, // an item has room for some thousand reservations
+		Without: leftOut(server.Name),
+		Room:    room,
 	}
 }
 
@@ -128,7 +176,5 @@ func scripts() int {
 // req: A1, A3, A8
 func TestStoreOnMoto(t *testing.T) {
 	t.Parallel()
-	h := harness(t, awstest.Moto(t))
-	h.Brief = !long // each call takes milliseconds; dynalite has them all
-	storetest.Run(t, h)
+	storetest.Run(t, harness(t, awstest.Moto(t)))
 }

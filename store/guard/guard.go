@@ -26,6 +26,11 @@ type Options struct {
 	// than 40 s before the outage admits no share. docs/fallback.md has the rule and its worst
 	// case.
 	CountInstances bool
+	// CountInCalls renews the slot once a minute, and within a take if it is due: for a store that
+	// charges for each call, and for processes that stand still between calls, such as functions of
+	// AWS Lambda. That take waits for the renewal, at most for Timeout. The 40 s are then at least
+	// two minutes.
+	CountInCalls bool
 
 	// Timeout is how long a caller waits for the store, all attempts included. 0 means 40ms, so
 	// that Allow answers within 50 ms. A caller with an earlier deadline is answered shortly before

@@ -17,7 +17,7 @@ func (s *sharing) start(o *Options, store func() drawgate.Store, uncounted func(
 	if !o.CountInstances {
 		return
 	}
-	c, err := instances.Start(store, &instances.Options{AtLeast: o.Instances, Report: uncounted})
+	c, err := instances.Start(store, &instances.Options{AtLeast: o.Instances, InCalls: o.CountInCalls, Report: uncounted})
 	if err != nil { // the policy of the slots does not compile
 		uncounted(err)
 		return
@@ -38,6 +38,15 @@ func (s *sharing) share() (n int, ok bool) {
 		return s.fixed, true
 	}
 	return s.counter.Share()
+}
+
+// call has this process counted, if that is due. It returns a channel that is closed when it is
+// done, or nil.
+func (s *sharing) call() <-chan struct{} {
+	if s.counter == nil {
+		return nil
+	}
+	return s.counter.Call()
 }
 
 // unavailable notes that the guard starts to decide takes.

@@ -1,6 +1,8 @@
 package guard_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,6 +180,42 @@ func TestABucketThatFailsDoesNotTouchTheCount(t *testing.T) {
 		}
 		if st := c.guards[0].State(); !st.MayShare || st.Instances != 2 {
 			t.Errorf("got %+v, want 2 instances, and a share", st)
+		}
+	})
+}
+
+// renewing is a store whose renewals take a moment.
+type renewing struct {
+	drawgate.Store
+	renewed atomic.Int64
+}
+
+func (r *renewing) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	time.Sleep(20 * time.Millisecond)
+	defer r.renewed.Add(1)
+	return r.Store.Settle(ctx, batch, out)
+}
+
+// TestATakeWaitsUntilItsProcessIsCounted, if that is due: the process may be stopped when the take
+// is answered. Other takes do not wait.
+func TestATakeWaitsUntilItsProcessIsCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &renewing{Store: memstore.New(nil)}
+		g := guarded(t, store, &guard.Options{CountInstances: true, CountInCalls: true})
+		plan := policy(t, drawgate.FallbackShare, rolling(300, time.Second))
+		for minute := range int64(3) {
+			for range 5 {
+				began := time.Now()
+				take(t, g, plan, "k", 1)
+				if n, took := store.renewed.Load(), time.Since(began); n != minute || took > 20*time.Millisecond {
+					t.Errorf("minute %d: %d renewals, %v", minute, n, took)
+				}
+			}
+			if st := g.State(); st.MayShare != (minute == 2) {
+				t.Errorf("minute %d: may share %v", minute, st.MayShare)
+			}
+			time.Sleep(time.Minute)
 		}
 	})
 }

@@ -97,7 +97,11 @@ func (r *reporter) started(o *Options) {
 	const text = "guard: during an outage, limits that name no fallback use the default"
 	switch {
 	case o.CountInstances:
-		r.log.Info(text+"; instances are counted in the store, and this one has a share after 40 s of contact",
+		after := "40 s"
+		if o.CountInCalls {
+			after = "two minutes"
+		}
+		r.log.Info(text+"; instances are counted in the store, and this one has a share after "+after+" of contact",
 			"fallback", drawgate.FallbackShare.String(), "instances", "auto", "at_least", max(1, o.Instances))
 	case o.Instances > 0:
 		r.log.Info(text, "fallback", drawgate.FallbackShare.String(), "instances", o.Instances)

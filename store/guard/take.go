@@ -29,10 +29,32 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
+	if counted := s.sharing.call(); counted != nil {
+		within, cancel, _ := s.limit(ctx)
+		defer func() {
+			s.awaitCount(within, counted)
+			cancel()
+		}()
+	}
 	if some, at := valid(batch, out); some != nil {
 		return s.takeSome(ctx, some, at, out)
 	}
 	return s.take(ctx, batch, out)
+}
+
+// awaitCount waits until this process is counted, at the same time as the store decides the take,
+// because the process may be stopped after the call. During an outage it does not wait.
+func (s *Store) awaitCount(ctx context.Context, counted <-chan struct{}) {
+	for counted != nil && !s.open.Load() {
+		select {
+		case <-counted:
+			counted = s.sharing.call() // that one may have started before the process was stopped
+		case <-ctx.Done():
+			return
+		case <-s.quit:
+			return
+		}
+	}
 }
 
 // valid fails the takes that no store can decide. It returns the others with their positions, or

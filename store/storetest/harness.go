@@ -37,13 +37,13 @@ type Harness struct {
 	// directly and in parallel.
 	Wrap func(t *testing.T, f func(t *testing.T))
 
-	// Slow leaves out the case that opens the maximum number of reservations: for models, which
-	// look at all of them at each step.
-	Slow bool
+	// Without names the cases that are left out, each with the reason. If a store has several
+	// harnesses, a test of its own can show with [Cases] that every case runs with one of them.
+	Without map[string]string
 
-	// Brief leaves out the cases that ask a store hundreds of times, one call after the other: for
-	// a second server of a store whose calls take milliseconds. Another test runs them.
-	Brief bool
+	// Room is how many open reservations a bucket has room for at least, if the store limits the
+	// size of a bucket. 0 means [drawgate.MaxOpen], which is also the most that a store may open.
+	Room int
 
 	// Keeps says that the store remembers every take and settlement, including refusals, as a model
 	// does and a store need not. In [Scripts] between two such stores, the versions of a policy

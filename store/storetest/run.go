@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 )
 
@@ -12,10 +13,24 @@ type testCase struct {
 	still   bool // also holds on a real clock: no other instant is needed
 }
 
-// lengthy are the names of the cases that Harness.Brief leaves out.
-var lengthy = map[string]bool{
-	"ids used again": true, "huge numbers": true, "bucket odd rates": true, "bookings": true, "64 buckets": true, "never over, never idle": true,
-	"bucket fractions": true, "days of a year": true, "peek": true, "many open": true,
+// Cases returns the names of the cases that [Run] runs with a harness.
+func Cases(h Harness) (names []string) {
+	for _, c := range h.cases() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// cases returns those that the harness asks for. They differ in their names.
+func (h Harness) cases() []testCase {
+	all := slices.Concat(
+		kindCases, refusalCases, answerCases, shareCases, marginCases, calendarCases, reserveCases, settleCases, chargeEndCases, leaseCases,
+		chargeCases, grantCases, pauseCases, bookCases, refundCases, changeCases, keyCases, batchCases, endCases, raceCases, optionalCases,
+	)
+	if h.Advance == nil {
+		all = append(all, testCase{name: "real time", promise: "units come back as time passes", run: testRealTime, still: true})
+	}
+	return slices.DeleteFunc(all, func(c testCase) bool { return h.Without[c.name] != "" || h.Advance == nil && !c.still })
 }
 
 // Run checks every promise, one subtest each. Promises of [drawgate.Resetter], [drawgate.Lister],
@@ -23,18 +38,14 @@ var lengthy = map[string]bool{
 // them.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	for _, group := range [][]testCase{
-		kindCases, refusalCases, answerCases, shareCases, marginCases, calendarCases, reserveCases, settleCases, chargeEndCases, leaseCases,
-		chargeCases, grantCases, pauseCases, bookCases, refundCases, changeCases, keyCases, batchCases, endCases, raceCases, optionalCases,
-	} {
-		for _, c := range group {
-			if (h.Advance != nil || c.still) && (!h.Brief || !lengthy[c.name]) {
-				h.subtest(t, c)
-			}
-		}
+	cases := h.cases()
+	for _, c := range cases {
+		h.subtest(t, c)
 	}
-	if h.Advance == nil {
-		h.subtest(t, testCase{name: "real time", promise: "units come back as time passes", run: testRealTime})
+	every := h
+	every.Without = nil
+	if left, all := len(cases)+len(h.Without), Cases(every); left != len(all) {
+		t.Errorf("%d of %d cases run, and %d are left out: the harness names one that does not exist, or gives no reason", len(cases), len(all), len(h.Without))
 	}
 }
 

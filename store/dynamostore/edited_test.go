@@ -1,0 +1,117 @@
+package dynamostore_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/storekey"
+	"github.com/drawgate/drawgate/store/dynamostore"
+	"github.com/drawgate/drawgate/store/guard"
+)
+
+// TestEditedItems changes an item by hand. What only people read may be changed. Otherwise its
+// bucket alone fails, the error says what to do, no take and no settlement changes the item, and a
+// reset mends it.
+func TestEditedItems(t *testing.T) {
+	t.Parallel()
+	server := empty(t)
+	c := through(server, direct)
+	type item = map[string]types.AttributeValue
+	text, number := &types.AttributeValueMemberS{Value: "10"}, &types.AttributeValueMemberN{Value: "10"}
+	for name, edit := range map[string]struct {
+		change  func(item)
+		harmful bool
+	}{
+		"tokens":                    {func(i item) { i["tokens"].(*types.AttributeValueMemberM).Value["limit"] = number }, false},
+		"tokens of another type":    {func(i item) { i["tokens"] = text }, false},
+		"no tokens":                 {func(i item) { delete(i, "tokens") }, false},
+		"lastRefillTimestamp":       {func(i item) { i["lastRefillTimestamp"] = number }, false},
+		"an attribute of their own": {func(i item) { i["comment"] = text }, false},
+		"a later ttl":               {func(i item) { i["ttl"] = &types.AttributeValueMemberN{Value: fmt.Sprint(time.Now().Unix() + 1e8)} }, false},
+		"ttl of another type":       {func(i item) { i["ttl"] = text }, true},
+		"ttl with a fraction":       {func(i item) { i["ttl"] = &types.AttributeValueMemberN{Value: "4000000000.5"} }, true},
+		"no ttl":                    {func(i item) { delete(i, "ttl") }, true},
+		"a byte of the record": {func(i item) {
+			b := i["record"].(*types.AttributeValueMemberB).Value
+			b[len(b)/2] ^= 1
+		}, true},
+		"record of another type": {func(i item) { i["record"] = text }, true},
+		"no record":              {func(i item) { delete(i, "record") }, true},
+		"a foreign item":         {func(i item) { clear(i); i["name"] = text }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plan, opts := tenADay(t), &dynamostore.Options{Prefix: prefix()}
+			open := func() *dynamostore.Store {
+				s := dynamostore.NewWithError(c, "drawgate", opts, 0, 0)
+				t.Cleanup(func() { _ = s.Close() })
+				return s
+			}
+			if d, err := takeOf(t.Context(), open(), plan, "SECRET", 4); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+			k := drawgate.Key{Policy: "p", Name: "SECRET"}
+			id, _ := storekey.Format(opts.Prefix, k)
+			key := item{dynamostore.KeyAttribute: &types.AttributeValueMemberS{Value: id}}
+			get := func() item {
+				out, err := c.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String("drawgate"), Key: key, ConsistentRead: aws.Bool(true)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out.Item
+			}
+			edited := get()
+			edit.change(edited)
+			edited[dynamostore.KeyAttribute] = key[dynamostore.KeyAttribute]
+			if _, err := c.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("drawgate"), Item: edited}); err != nil {
+				t.Fatal(err)
+			}
+			s := open()
+			d, err := takeOf(t.Context(), s, plan, "SECRET", 4)
+			if !edit.harmful {
+				if err != nil || !d.Allowed || used(t, s, plan, "SECRET") != 8 {
+					t.Errorf("allowed %v, %v; want it to count 8", d.Allowed, err)
+				}
+				return
+			}
+			wantEdited(t, err)
+			_, err = settle(t.Context(), s, drawgate.Settlement{Op: drawgate.OpCharge, Buckets: bucketsOf(plan, 1, "SECRET")})
+			wantEdited(t, err)
+			st := make([]drawgate.Status, 1)
+			wantEdited(t, errors.Join(s.Peek(t.Context(), bucketsOf(plan, 0, "SECRET"), 0, st), st[0].Fail))
+			if d, err := takeOf(t.Context(), s, plan, "other", 1); err != nil || !d.Allowed {
+				t.Errorf("another bucket: %v", err)
+			}
+			if now := get(); len(now) != len(edited) {
+				t.Errorf("the item was changed: %v", now)
+			}
+			g := guard.New(s, &guard.Options{Instances: 1, Timeout: time.Minute})
+			defer func() { _ = g.Close() }()
+			if d, err := takeOf(t.Context(), g, plan, "SECRET", 1); err != nil || !d.Fallback || g.State().Unavailable {
+				t.Errorf("behind a guard: by the fallback %v, unavailable %v, %v", d.Fallback, g.State().Unavailable, err)
+			}
+			if err := s.Reset(t.Context(), []drawgate.Key{k}); err != nil {
+				t.Fatal(err)
+			}
+			if d, err := takeOf(t.Context(), s, plan, "SECRET", 10); err != nil || !d.Allowed {
+				t.Errorf("after a reset: %v, %v", d.Allowed, err)
+			}
+		})
+	}
+}
+
+func wantEdited(t *testing.T, err error) {
+	t.Helper()
+	se, ok := errors.AsType[*drawgate.StoreError](err)
+	if !ok || se.Fault != drawgate.FaultBucket || !strings.Contains(err.Error(), "drawgate reset") || strings.Contains(err.Error(), "SECRET") {
+		t.Errorf("got %v, want a failure of the bucket that says what to do", err)
+	}
+}

@@ -1,0 +1,35 @@
+//go:build !race
+
+// The suite is slow under the race detector, which sees guard and stores in their own tests.
+
+package dynamostore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/storetest"
+)
+
+// TestGuardedStore runs the suite with a guard in front of each store, while the clock moves: a
+// guard changes nothing while DynamoDB works, and learns the time from the store's answers.
+//
+// req: A10
+func TestGuardedStore(t *testing.T) {
+	t.Parallel()
+	h := harness(t, awstest.Dynalite(t))
+	h.Without = lengthy()
+	storetest.Run(t, storetest.Wrapped(h, func(t *testing.T, s drawgate.Store) drawgate.Store {
+		t.Helper()
+		g := guard.New(s, &guard.Options{Instances: 1, Timeout: time.Minute})
+		t.Cleanup(func() {
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return g.Full()
+	}))
+}
