@@ -36,8 +36,8 @@ type faulty struct {
 
 func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.calls.Add(1)
-	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	if f.fail != nil {
+		_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 		if status, body := f.fail(op); status != 0 {
 			return answer(r, status, body), nil
 		}
@@ -47,13 +47,19 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(r, http.StatusBadRequest, exception("ProvisionedThroughputExceededException", "too much")), nil
 	}
 	resp, err := f.next.RoundTrip(r)
-	if err == nil && op == "PutItem" && rand.Float64() < f.lose {
+	if err == nil && isWrite(r) && rand.Float64() < f.lose {
 		f.lost.Add(1)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 		return nil, errors.New("read: connection reset by peer")
 	}
 	return resp, err
+}
+
+// isWrite reports whether a request may change the table.
+func isWrite(r *http.Request) bool {
+	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	return op != "GetItem" && op != "BatchGetItem" && op != "Query"
 }
 
 func exception(name, message string) string {
@@ -67,8 +73,8 @@ func answer(r *http.Request, status int, body string) *http.Response {
 	}
 }
 
-// direct connects to the stand-ins as the store does to DynamoDB: with a bound, because none of them
-// accepts a thousand connections at once.
+// direct connects to the stand-ins as the store does to DynamoDB: with a bound, because none of
+// them accepts a thousand connections at once.
 var direct http.RoundTripper = &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64, IdleConnTimeout: time.Minute}
 
 // through returns a client of a server that uses a transport.
