@@ -442,8 +442,8 @@ func longNeverOver(t *testing.T) {
 		t.Run(fmt.Sprintf("faults/%s/%d", kind, manyItems), func(t *testing.T) { longFaults(t, newNeverOver(t, server, manyItems, many, kind)) })
 	}
 	t.Run("expired items", func(t *testing.T) {
-		n := newNeverOver(t, server, 4, size{20, 2 * time.Second, 400, false}, kinds...)
-		n.worker.URL, n.worker.Leap = shield(t, server), true
+		n := newNeverOver(t, empty(t), 4, size{20, 2 * time.Second, 400, false}, kinds...)
+		n.worker.URL, n.worker.Leap = shield(t, n.server), true
 		var deleted atomic.Int64
 		sum := n.run(longRun, expiring, n.kills(7*time.Second), n.freeze(10*time.Second, 20*time.Second), n.expire(&deleted))
 		n.Logf("items expired every %v: the service deleted %d, and others were written again before it did", leapEvery, deleted.Load())
@@ -491,7 +491,7 @@ func longUse(t *testing.T, n *neverOver) {
 }
 
 // used returns the part of the first limit's amount that was used, per window and what is added to
-// it, after a first window.
+// it, after the first amount.
 func (n *neverOver) used(blur time.Duration) float64 {
 	n.Helper()
 	l := n.worker.Size.limits(n.worker.Kinds[0])[0]
@@ -516,9 +516,8 @@ func (n *neverOver) used(blur time.Duration) float64 {
 				period += l.Window / 128
 			}
 		}
-		first, _ := slices.BinarySearch(at, n.worker.Begin.Add(l.Window*11/10).UnixMicro())
-		last := len(at) - 1
-		if l.Kind == drawgate.Rolling { // whole amounts, because they may be granted all at once
+		first, last := int(l.Amount), len(at)-1 // before that the clocks were not yet known well
+		if l.Kind == drawgate.Rolling {         // whole amounts, because they may be granted all at once
 			last = first + (last-first)/int(l.Amount)*int(l.Amount)
 		}
 		if last <= first {
