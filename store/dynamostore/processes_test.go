@@ -89,7 +89,7 @@ type running struct {
 	log *os.File
 	due [][]time.Time // by kind and item; guarded by mu
 
-	grants, refusals, calls atomic.Int64 // from a second after the beginning
+	grants, refusals, calls, blur atomic.Int64 // from a second after the beginning
 }
 
 func work(spec string) error {
@@ -130,7 +130,7 @@ func work(spec string) error {
 	}
 	wg.Wait()
 	r := report{
-		Grants: w.grants.Load(), Refusals: w.refusals.Load(), Calls: w.calls.Load(), Lost: conn.lost.Load(), Throttled: conn.throttled.Load(), Blur: w.stores[0].Blur(),
+		Grants: w.grants.Load(), Refusals: w.refusals.Load(), Calls: w.calls.Load(), Lost: conn.lost.Load(), Throttled: conn.throttled.Load(), Blur: time.Duration(w.blur.Load() / max(1, w.grants.Load())),
 		Reads: count.reads.Load(), Writes: count.writes.Load(), Failed: count.failed.Load(), Unanswered: count.unanswered.Load(),
 	}
 	return json.NewEncoder(os.Stdout).Encode(r)
@@ -244,6 +244,7 @@ func (w *running) ask(s *dynamostore.Store) {
 		w.note("granted", seq, answered)
 		if w.counts() {
 			w.grants.Add(1)
+			w.blur.Add(int64(s.Blur()))
 		}
 		if held {
 			time.Sleep(rand.N(time.Second))
