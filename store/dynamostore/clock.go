@@ -18,7 +18,8 @@ type clock struct {
 	fixed func() instant // for tests: what it says; else nil
 
 	mu    sync.Mutex
-	began time.Time // the zero of local
+	began time.Time
+	zero  int64 // our clock at began, in Unix µs
 	known bool
 	low   int64     // µs
 	high  int64     // µs
@@ -36,10 +37,13 @@ const (
 	grain    = 10 * 1_000     // µs: blur is rounded up to it, so that few plans are made
 )
 
-func newClock() *clock { return &clock{began: time.Now()} }
+func newClock() *clock {
+	now := time.Now()
+	return &clock{began: now, zero: now.UnixMicro()}
+}
 
 // local returns our clock at t, in Unix µs as of its start.
-func (c *clock) local(t time.Time) int64 { return c.began.UnixMicro() + t.Sub(c.began).Microseconds() }
+func (c *clock) local(t time.Time) int64 { return c.zero + t.Sub(c.began).Microseconds() }
 
 // now returns the instant, or false if an answer of the service is needed first.
 func (c *clock) now() (instant, bool) {

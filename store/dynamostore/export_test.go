@@ -52,3 +52,16 @@ func Reread(b []byte) ([]byte, error) {
 	}
 	return e.append(nil), nil
 }
+
+// NewWithWallClock returns a store on a machine whose wall clock is ahead by that much.
+func NewWithWallClock(client *dynamodb.Client, table string, opts *Options, ahead time.Duration) *Store {
+	s := New(client, table, opts)
+	s.clock.zero += ahead.Microseconds()
+	return s
+}
+
+// Blur returns by how much its clock may be behind the service's.
+func (s *Store) Blur() time.Duration {
+	at, _ := s.clock.now()
+	return microseconds(at.blur)
+}

@@ -36,8 +36,8 @@ type faulty struct {
 
 func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.calls.Add(1)
-	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	if f.fail != nil {
+		_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 		if status, body := f.fail(op); status != 0 {
 			return answer(r, status, body), nil
 		}
@@ -47,7 +47,7 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(r, http.StatusBadRequest, exception("ProvisionedThroughputExceededException", "too much")), nil
 	}
 	resp, err := f.next.RoundTrip(r)
-	if err == nil && writes(op) && rand.Float64() < f.lose {
+	if err == nil && isWrite(r) && rand.Float64() < f.lose {
 		f.lost.Add(1)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
@@ -58,6 +58,12 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // writes reports whether an operation of DynamoDB changes an item.
 func writes(op string) bool { return op == "PutItem" || op == "UpdateItem" }
+
+// isWrite reports whether a request changes an item.
+func isWrite(r *http.Request) bool {
+	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	return writes(op)
+}
 
 func exception(name, message string) string {
 	return `{"__type":"com.amazonaws.dynamodb.v20120810#` + name + `","message":"` + message + `"}`
