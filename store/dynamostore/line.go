@@ -26,7 +26,8 @@ type job struct {
 	// of the call that counts is used. It keeps nothing.
 	decide func(rec *record.Record, at instant) verdict
 	plan   *drawgate.Plan
-	holds  bool // it opens a reservation
+	holds  bool   // it opens a reservation
+	id     string // of it
 	// mark is an attribute that tells later settlements that this one has ended the reservation,
 	// and that it was not reset; "": none.
 	mark  string
@@ -361,7 +362,7 @@ func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
 		write := false
 		for i, j := range jobs {
 			v := &a.verdicts[i]
-			if full && j.holds {
+			if full && j.holds && rec.Open[j.id] == nil {
 				*v = verdict{decision: drawgate.Decision{Fail: drawgate.ErrTooManyOpen}}
 				continue
 			}

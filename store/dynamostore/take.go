@@ -104,7 +104,7 @@ func (s *Store) takeJob(ctx context.Context, t *drawgate.Take, p part) *job {
 	c := *t
 	c.Buckets = slices.Clone(t.Buckets)
 	plan := c.Buckets[0].Plan
-	return &job{op: "take", ctx: ctx, plan: plan, holds: c.Hold > 0, dated: true, done: make(chan struct{}), decide: func(rec *record.Record, at instant) verdict {
+	return &job{op: "take", ctx: ctx, plan: plan, holds: c.Hold > 0, id: c.ID, dated: true, done: make(chan struct{}), decide: func(rec *record.Record, at instant) verdict {
 		b := c
 		b.Buckets = []drawgate.BucketCost{c.Buckets[0]}
 		s.blur(&b, at, p.plain)

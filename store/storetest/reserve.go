@@ -346,6 +346,11 @@ func testTooManyOpen(e *env) {
 	if d := b.hold("0", time.Hour, 1); !d.Replayed {
 		e.Errorf("an open one again: %+v", d)
 	}
+	again := []drawgate.Take{{ID: "yet another", Hold: time.Hour, Buckets: b.costs(1)}, {ID: "1", Hold: time.Hour + time.Second, Buckets: b.costs(1)}}
+	out := make([]drawgate.Decision, len(again))
+	if err := e.s.Take(e.ctx(), again, out); err != nil || !errors.Is(out[0].Fail, drawgate.ErrTooManyOpen) || !out[1].Replayed {
+		e.Errorf("yet another, and an open one again: %v, %v, replayed %t, %v", err, out[0].Fail, out[1].Replayed, out[1].Fail)
+	}
 	for _, id := range []string{"17", "18", "19"} {
 		if !b.settle(id, 1) {
 			e.Error("gone")
