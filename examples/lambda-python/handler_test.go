@@ -255,6 +255,7 @@ func TestStoppedFunction(t *testing.T) { //nolint:paralleltest // credentials co
 			arrange()
 			a := i.invoke(t)
 			w.Clear()
+			lost++ // a take that was carried out, but not answered in time: then the fallback has decided, and its unit counts as well
 			if a.Status == 200 {
 				granted++
 			} else {
@@ -305,7 +306,7 @@ func TestStoppedAtRandom(t *testing.T) { //nolint:paralleltest // credentials co
 	}
 	running.Wait()
 	t.Logf("%d calls granted, %d invocations failed, of which %d were refused", granted.Load(), failed.Load(), refused.Load())
-	lost := failed.Load()
+	lost := granted.Load() + 2*failed.Load() // of each invocation the store may have a take that was not answered, beside that of the fallback
 	for _, i := range copies {
 		lost += i.doubtful()
 	}

@@ -134,6 +134,7 @@ func TestStoppedFunction(t *testing.T) { //nolint:paralleltest // credentials co
 			arrange()
 			a := i.invoke(t)
 			w.Clear()
+			lost++ // a take that was carried out, but not answered in time: then the fallback has decided, and its unit counts as well
 			if a.Status != http.StatusOK {
 				lost++
 			}
@@ -199,7 +200,8 @@ func TestStoppedAtRandom(t *testing.T) { //nolint:paralleltest // credentials co
 	if granted.Load() == 0 {
 		t.Error("no call was granted")
 	}
-	w.MustAgree(t, file, key, all, failed.Load())
+	// Of each invocation the store may have a take that was not answered, beside that of the fallback.
+	w.MustAgree(t, file, key, all, granted.Load()+2*failed.Load())
 }
 
 // The file of the example is valid, and its policy is that of the model.
