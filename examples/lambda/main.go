@@ -100,6 +100,8 @@ func (f *function) handle(ctx context.Context, q Question) (Answer, error) {
 // flush sends what would otherwise be sent in the background: incidents first, because they are
 // passed on to what is flushed next.
 func (f *function) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTime/2) // Lambda kills the process at the deadline of ctx
+	defer cancel()
 	if err := errors.Join(f.incidents.Flush(ctx), f.limits.Flush(ctx)); err != nil {
 		slog.Warn("metrics or incidents were not sent", "error", err)
 	}

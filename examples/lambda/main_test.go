@@ -200,7 +200,7 @@ func TestStoppedAtRandom(t *testing.T) { //nolint:paralleltest // credentials co
 	if granted.Load() == 0 {
 		t.Error("no call was granted")
 	}
-	// Of each invocation the store may have a take that was not answered, beside that of the fallback.
+	// Of each invocation the store may have a take that was not answered, beside the fallback's.
 	w.MustAgree(t, file, key, all, granted.Load()+2*failed.Load())
 }
 

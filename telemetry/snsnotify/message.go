@@ -15,7 +15,7 @@ import (
 // Bounds of a message. SNS takes 256 KiB, attributes included, and a subject of 100 characters.
 const (
 	maxMessage   = 250_000 // bytes
-	maxSubject   = 100
+	maxSubject   = 99
 	maxAttribute = 256 // bytes
 	maxText      = 500 // bytes of a text in an incident that was shortened as much as possible
 )

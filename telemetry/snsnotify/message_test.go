@@ -13,7 +13,7 @@ import (
 	"github.com/drawgate/drawgate/telemetry/snsnotify"
 )
 
-// Whatever is in an incident, SNS can accept what is made of it: a subject of 1 to 100 printable
+// Whatever is in an incident, SNS can accept what is made of it: a subject of 1 to 99 printable
 // ASCII characters, at most 256 KiB of JSON, attributes that are not empty. The essential fields
 // stay, and of the calls the newest.
 func TestEveryIncidentFits(t *testing.T) {
@@ -67,7 +67,7 @@ func checkInput(t *rapid.T, p *sns.PublishInput) {
 		t.Fatalf("the message has %d bytes", size)
 	}
 	s := *p.Subject
-	if len(s) == 0 || len(s) > 100 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+	if len(s) == 0 || len(s) > 99 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
 		t.Fatalf("the subject is %q", s)
 	}
 }
@@ -80,7 +80,7 @@ func TestSubject(t *testing.T) {
 		"openai refused a call of gpt-4.1 for missing credit":                                                      "Drawgate: openai refused a call of gpt-4.1 for missing credit",
 		"a\nb\u00fc": "Drawgate: a?b?",
 		"":           "Drawgate: incident ID",
-		"a call of " + strings.Repeat("m", 200) + " was refused": "Drawgate: a call of " + strings.Repeat("m", 77) + "...",
+		"a call of " + strings.Repeat("m", 200) + " was refused": "Drawgate: a call of " + strings.Repeat("m", 76) + "...",
 	} {
 		p, err := snsnotify.Input("arn", &api.Incident{ID: "ID", Summary: summary})
 		if err != nil || *p.Subject != want {
