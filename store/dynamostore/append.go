@@ -44,7 +44,8 @@ const (
 	fewWrites   = 8               // after so many at least somebody folds
 	manyWrites  = 256             // and so many at most
 	mostEntries = 400             // that one write carries over
-	mostTokens  = 200             // and marks, that one write changes
+	mostIDs     = 60              // reservations in one entry
+	mostText    = 3500            // bytes of an expression, of which DynamoDB allows 4,096
 	longestHold = 24 * time.Hour  // of a reservation in an entry, see ttl
 )
 
@@ -214,7 +215,7 @@ func (s *Store) folding(l *line, a, first *attempt, quiet bool) *update {
 	gone := false
 	for name, at := range img.lanes {
 		if _, kept := a.image.lanes[name]; !kept {
-			gone = gone || at > img.floor
+			gone = gone || at >= img.floor
 			u.when(name, "=", at) // else it is not old any more
 			u.drop(name)
 		}
@@ -287,17 +288,20 @@ func (s *Store) form(l *line, a *attempt) form {
 		return shut
 	}
 	contested := s.contested(l)
-	entries := 0
+	size := len(a.entry) + (len(img.tokens)+len(a.rec.Open)+len(img.lanes))*tokenBytes
 	for name, b := range img.entries {
-		entries += len(name) + len(b)
+		size += len(name) + len(b)
+	}
+	if size+max(len(img.record), len(a.image.record)) > mostBytes {
+		return shut
 	}
 	late := len(img.entries) > mostEntries/2 && rand.N(fewWrites) == 0 //nolint:gosec // those whose turn it was have not come
-	if a.commutes && contested && !l.turn && !late && len(img.record)+entries+len(a.entry) < mostBytes && s.tokensFit(img, a) {
+	if a.commutes && contested && !l.turn && !late && s.tokensFit(img, a) {
 		return add
 	}
 	set, drop := changed(img.tokens, a.rec)
 	switch {
-	case len(img.entries) > mostEntries || len(set)+len(drop)+len(img.lanes) > mostTokens:
+	case len(img.entries) > mostEntries || a.text(img, len(set), len(drop)) > mostText:
 		return shut
 	case contested:
 		return fold
@@ -332,6 +336,14 @@ func (s *Store) sameLimits(plans []*drawgate.Plan) string {
 	return limits
 }
 
+// text returns how many bytes the longer expression of a fold has, or more, if it sets and drops so
+// many tokens.
+func (a *attempt) text(img *image, set, drop int) int {
+	old := len(img.lanes) + 1 - len(a.image.lanes) + len(a.marks) // marks that are dropped
+	condition := 300 + 32*set + 18*(drop+old+len(a.open))
+	return max(condition, 300+8*(len(img.entries)+drop+old)+15*(set+len(a.marks)))
+}
+
 // tokensFit reports whether the tokens of an image allow what an attempt does.
 func (s *Store) tokensFit(img *image, a *attempt) bool {
 	var seen []string
@@ -341,7 +353,7 @@ func (s *Store) tokensFit(img *image, a *attempt) bool {
 		}
 		name := token(o.id)
 		v, there := img.tokens[name]
-		if slices.Contains(seen, name) || there != (o.kind != opTake) || there && v != tokenValue(o.grant) {
+		if len(seen) == mostIDs || slices.Contains(seen, name) || there != (o.kind != opTake) || there && v != tokenValue(o.grant) {
 			return false
 		}
 		seen = append(seen, name)

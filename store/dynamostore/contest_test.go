@@ -1,11 +1,14 @@
 package dynamostore_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -314,4 +317,135 @@ func FuzzEntry(f *testing.F) {
 			t.Errorf("%x is read as %x, and that as %x, %v", b, again, third, err)
 		}
 	})
+}
+
+// contestedStores returns two stores on the same buckets, which write entries.
+func contestedStores(t *testing.T, r http.RoundTripper) (a, b *dynamostore.Store) {
+	t.Helper()
+	server, opts := empty(t), &dynamostore.Options{Prefix: prefix()}
+	now := time.Date(2026, 3, 28, 22, 58, 3, 0, time.UTC).UnixMicro()
+	open := func() *dynamostore.Store {
+		s := dynamostore.NewWithClock(through(server, r), "drawgate", opts, func() int64 { return now })
+		s.Contest()
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	return open(), open()
+}
+
+// A refusal by an image that is old is not given because another take of the same batch, by the
+// same image, is granted.
+//
+// req: A3
+func TestRefusalBesideAGrant(t *testing.T) {
+	t.Parallel()
+	a, b := contestedStores(t, direct)
+	plan := planOf(t, 10)
+	held := drawgate.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucketsOf(plan, 8, "k")}
+	if d, err := take(t.Context(), a, held); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	if d, err := takeOf(t.Context(), b, plan, "k", 1); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	if o, err := settle(t.Context(), a, drawgate.Settlement{Op: drawgate.OpCancel, ID: "id", Grant: 7, Buckets: bucketsOf(plan, 0, "k")}); err != nil || o.Gone {
+		t.Fatal(o, err)
+	}
+	out := make([]drawgate.Decision, 2)
+	if err := b.Take(t.Context(), []drawgate.Take{{Buckets: bucketsOf(plan, 1, "k")}, {Buckets: bucketsOf(plan, 5, "k")}}, out); err != nil || !out[0].Allowed || !out[1].Allowed {
+		t.Errorf("1 and 5 of 9: allowed %t and %t, %v", out[0].Allowed, out[1].Allowed, err)
+	}
+}
+
+// Two versions of a policy in one batch, of which the one with fewer limits grants nothing, leave an
+// item that both can use.
+//
+// req: A3
+func TestTwoVersionsInABatch(t *testing.T) {
+	t.Parallel()
+	a, b := contestedStores(t, direct)
+	first := planOf(t, 10)
+	second, err := drawgate.Policy{Name: first.Name(), Limits: append(slices.Clone(first.Policy().Limits), drawgate.Limit{Name: "more", Kind: drawgate.Rolling, Amount: 9, Window: time.Hour})}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]drawgate.Decision, 2)
+	two := bucketsOf(second, 1, "k")
+	two[0].N[1] = 1
+	if err := a.Take(t.Context(), []drawgate.Take{{Buckets: bucketsOf(first, 11, "k")}, {Buckets: two}}, out); err != nil || out[0].Allowed || !out[1].Allowed {
+		t.Fatal(err, out[0].Allowed, out[1].Allowed)
+	}
+	for i, s := range []*dynamostore.Store{a, b, a, b} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if d, err := take(ctx, s, drawgate.Take{Buckets: two}); err != nil || !d.Allowed {
+			t.Errorf("take %d: %t, %v", i, d.Allowed, err)
+		}
+		cancel()
+	}
+	if u := used(t, b, first, "k"); u != 5 {
+		t.Errorf("%d used, want 5", u)
+	}
+}
+
+// bounded refuses what DynamoDB would: expressions of more than 4,096 bytes, or with more than 300
+// operators.
+type bounded struct{ next http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	var in struct{ UpdateExpression, ConditionExpression string }
+	if err := json.Unmarshal(body, &in); err != nil {
+		return nil, err
+	}
+	operators := strings.Count(in.ConditionExpression, "=") + strings.Count(in.ConditionExpression, "<") + strings.Count(in.ConditionExpression, "not_exists") + strings.Count(in.ConditionExpression, "AND")
+	if max(len(in.UpdateExpression), len(in.ConditionExpression)) > 4096 || operators > 300 {
+		return answer(r, http.StatusBadRequest, exception("ValidationException", "Expression size has exceeded the maximum allowed size")), nil
+	}
+	r = r.Clone(r.Context())
+	r.Body = io.NopCloser(strings.NewReader(string(body)))
+	return b.next.RoundTrip(r)
+}
+
+// Many reservations of one bucket at once, and their settlements, stay within what DynamoDB allows.
+//
+// req: A3
+func TestManyReservationsAtOnce(t *testing.T) {
+	t.Parallel()
+	a, b := contestedStores(t, bounded{direct})
+	plan := planOf(t, 1_000_000)
+	const many = 300
+	takes, ends := make([]drawgate.Take, many), make([]drawgate.Settlement, many)
+	for i := range takes {
+		takes[i] = drawgate.Take{ID: fmt.Sprint(i), Grant: drawgate.Grant(i + 1), Hold: time.Hour, Buckets: bucketsOf(plan, 2, "k")}
+		ends[i] = drawgate.Settlement{ID: takes[i].ID, Grant: takes[i].Grant, Op: drawgate.OpSettle, Buckets: bucketsOf(plan, 1, "k")}
+	}
+	for round, n := range []int{1, 50, 150, many} {
+		for i := range takes {
+			takes[i].ID, ends[i].ID = fmt.Sprint(round, " ", i), fmt.Sprint(round, " ", i)
+		}
+		got := make([]drawgate.Decision, n)
+		if err := a.Take(t.Context(), takes[:n], got); err != nil {
+			t.Fatal(err)
+		}
+		for i := range got {
+			if !got[i].Allowed || got[i].Fail != nil {
+				t.Fatalf("reservation %d of %d: %v", i, n, got[i].Fail)
+			}
+		}
+		out := make([]drawgate.Outcome, n)
+		if err := b.Settle(t.Context(), ends[:n], out); err != nil {
+			t.Fatal(err)
+		}
+		for i := range out {
+			if out[i].Gone || out[i].Err != nil {
+				t.Fatalf("settlement %d of %d: gone %t, %v", i, n, out[i].Gone, out[i].Err)
+			}
+		}
+	}
+	if u := used(t, a, plan, "k"); u != 1+50+150+many {
+		t.Errorf("%d used, want %d", u, 1+50+150+many)
+	}
 }

@@ -102,6 +102,11 @@ func readImage(item map[string]types.AttributeValue) (*image, error) {
 			return nil, fmt.Errorf("%w: an attribute is missing or of another type", errItem)
 		}
 	}
+	for i := range img.sums {
+		if _, ok := item[sumPrefix+strconv.Itoa(i)]; img.limits != "" && !ok {
+			return nil, fmt.Errorf("%w: an attribute is missing", errItem)
+		}
+	}
 	for name, v := range item {
 		if err := img.readExtra(name, v); err != nil {
 			return nil, err
@@ -113,13 +118,13 @@ func readImage(item map[string]types.AttributeValue) (*image, error) {
 // readExtra reads an attribute that not all items have.
 func (img *image) readExtra(name string, v types.AttributeValue) error {
 	var n int64
-	ok := true
-	if v, isNumber := v.(*types.AttributeValueMemberN); isNumber {
-		n, ok = whole(v.Value)
+	number, ok := v.(*types.AttributeValueMemberN)
+	if ok {
+		n, ok = whole(number.Value)
 	}
 	switch {
 	case name == attrClosed:
-		img.closed = true
+		img.closed, ok = true, true
 	case name == attrFloor:
 		img.floor = n
 	case strings.HasPrefix(name, lanePrefix):
@@ -225,8 +230,8 @@ func (img *image) item(key, parts string, rec *record.Record, plan *drawgate.Pla
 	}
 	item[attrLimits] = &types.AttributeValueMemberS{Value: img.limits}
 	item[attrEpoch], item[attrBase] = num(img.epoch), num(img.base)
-	for i := range plan.Policy().Limits {
-		item[sumPrefix+strconv.Itoa(i)] = num(img.sums[i])
+	for i, n := range img.sums {
+		item[sumPrefix+strconv.Itoa(i)] = num(n)
 	}
 	for name, v := range img.tokens {
 		item[name] = num(v)

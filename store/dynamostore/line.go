@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -87,7 +88,7 @@ const (
 	conflicted   = 2 * time.Millisecond   // the same after a conflict
 	mostPause    = 500 * time.Millisecond //
 	sameInstant  = 500 * time.Millisecond // how long attempts after a conflict are decided as of the first one's instant
-	tokenBytes   = 40                     // of an open reservation's token
+	tokenBytes   = 40                     // of an open reservation's token, or of a mark
 )
 
 // submit puts jobs of one bucket at the end of its line.
@@ -300,6 +301,10 @@ func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*att
 				return nil, unresolved(l, unsure, err)
 			}
 		}
+		if !fresh && a.form != replace && !a.all() { // that this write is carried out does not say that the image is new
+			l.image = nil
+			continue
+		}
 		first := a
 		if len(unsure) > 0 {
 			first = unsure[0]
@@ -381,7 +386,7 @@ func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
 		if !write {
 			return a, nil
 		}
-		a.rec = rec
+		a.rec, a.plan = rec, a.plans[0]
 		a.image = l.image.next(rec, a.plan, s.lane, a.seq, at.early)
 		for mark := range a.marks {
 			a.image.lanes[mark] = at.early
@@ -397,24 +402,25 @@ func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
 			}
 			a.entry = e.append(nil)
 		}
-		size := len(a.image.record)
-		contested := s.contested(l)
-		if contested || l.image.limits != "" {
-			size += len(rec.Open) * tokenBytes
-		}
-		if size > mostBytes && full {
-			return nil, errTooLong
-		}
-		if size > mostBytes {
+		if size := len(a.image.record); size > mostBytes && size > len(l.image.record) {
+			if full {
+				return nil, errTooLong
+			}
 			full = true
 			continue
 		}
 		a.form = s.form(l, a)
-		if limits := s.sameLimits(a.plans); a.form == replace && contested && limits != "" {
+		room := len(a.image.record)+len(rec.Open)*tokenBytes < mostBytes
+		if limits := s.sameLimits(a.plans); a.form == replace && s.contested(l) && room && limits != "" {
 			a.image.open(limits, rec)
 		}
 		return a, nil
 	}
+}
+
+// all reports whether each verdict is written.
+func (a *attempt) all() bool {
+	return !slices.ContainsFunc(a.verdicts, func(v verdict) bool { return !v.write })
 }
 
 // include adds what a verdict writes.

@@ -133,7 +133,6 @@ func TestContestedStore(t *testing.T) {
 // contested makes the stores of a harness write as if others did so at the same time.
 func contested(h storetest.Harness) storetest.Harness {
 	open, second := h.New, h.Second
-	h.Room = 3000 // tokens need room, too
 	h.New = func(t *testing.T) drawgate.Store {
 		s := open(t)
 		s.(*clocked).Contest()

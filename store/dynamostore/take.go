@@ -145,6 +145,9 @@ func decide(t *drawgate.Take, p part, rec *record.Record, now int64) verdict {
 	for i := range b.Plan.Policy().Limits {
 		v.left[i] = d.Left(i)
 	}
+	if t.Hold > longestHold { // others do not expect that the item must be kept so long
+		v.effect = disturbing
+	}
 	if !t.Lease && !p.plain && t.Hold <= longestHold {
 		v.op = &op{kind: opTake, id: t.ID, grant: uint64(t.Grant), content: p.content, hold: t.Hold.Microseconds(), n: record.Amounts(b.N)}
 	}
@@ -206,7 +209,8 @@ func apply(t *drawgate.Settlement, rec *record.Record, now int64) (v verdict) {
 	persist := rec.MustPersist(answer.Specs(b.Plan, false), at)
 	o := rec.Open[t.ID]
 	open := o != nil && o.Grant == uint64(t.Grant) && o.End > at
-	credit := open && gives(t, o)
+	n, credit := credited(t, o)
+	credit = credit && open
 	v.outcome = answer.Apply(t, []*record.Record{rec}, false, now)
 	v.effect = disturbing
 	switch t.Op {
@@ -220,7 +224,7 @@ func apply(t *drawgate.Settlement, rec *record.Record, now int64) (v verdict) {
 		v.write = open
 		if credit {
 			v.effect = commuting
-			v.op = &op{kind: opSettle, id: t.ID, grant: uint64(t.Grant), n: record.Amounts(b.N)}
+			v.op = &op{kind: opSettle, id: t.ID, grant: uint64(t.Grant), n: n}
 		}
 		if credit && t.Op == drawgate.OpCancel {
 			v.op.kind, v.op.n = opCancel, record.Amounts{}
@@ -242,19 +246,23 @@ func apply(t *drawgate.Settlement, rec *record.Record, now int64) (v verdict) {
 	return v
 }
 
-// gives reports whether a settlement or cancellation takes nothing more of any limit.
-func gives(t *drawgate.Settlement, o *record.Open) bool {
-	if t.Op == drawgate.OpCancel {
-		return true
+// credited returns what a settlement or cancellation says of the limits of a reservation, and
+// whether it takes nothing more of any of them.
+func credited(t *drawgate.Settlement, o *record.Open) (n record.Amounts, ok bool) {
+	if o == nil || t.Op == drawgate.OpCancel {
+		return n, true
 	}
 	b := &t.Buckets[0]
 	specs := answer.Specs(b.Plan, false)
 	for _, p := range o.Parts {
 		for j := range specs {
-			if specs[j].ID == p.Limit && b.N[j] > p.N {
-				return false
+			if specs[j].ID != p.Limit {
+				continue
+			}
+			if n[j] = b.N[j]; n[j] > p.N {
+				return n, false
 			}
 		}
 	}
-	return true
+	return n, true
 }
