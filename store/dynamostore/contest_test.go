@@ -357,8 +357,8 @@ func TestRefusalBesideAGrant(t *testing.T) {
 	}
 }
 
-// Two versions of a policy in one batch, of which the one with fewer limits grants nothing, leave an
-// item that both can use.
+// Two versions of a policy in one batch, of which the one with fewer limits grants nothing, leave
+// an item that both can use.
 //
 // req: A3
 func TestTwoVersionsInABatch(t *testing.T) {
