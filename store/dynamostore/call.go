@@ -16,7 +16,7 @@ import (
 
 // read reads an item, consistently.
 func (s *Store) read(ctx context.Context, key string) (*image, error) {
-	sent := time.Now()
+	sent := s.clock.real()
 	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.table, Key: primary(key), ConsistentRead: &yes})
 	if err != nil {
 		_, _ = s.heard(sent, middleware.Metadata{}, err) // the call's own error is the one to report
@@ -37,7 +37,7 @@ func primary(key string) map[string]types.AttributeValue {
 // write writes an attempt, if the item is still as the attempt needs it, and returns the new image.
 // If it is not, and the service says how it is, that is the image that is returned with the error.
 func (s *Store) write(ctx context.Context, l *line, a, first *attempt) (*image, error) {
-	sent := time.Now()
+	sent := s.clock.real()
 	var meta middleware.Metadata
 	var err error
 	written := a.image
@@ -103,8 +103,8 @@ func (s *Store) updating(l *line, a, first *attempt) *dynamodb.UpdateItemInput {
 }
 
 // heard sets the clock by the answer to a call, and returns the answer's Date.
-func (s *Store) heard(sent time.Time, meta middleware.Metadata, err error) (time.Time, error) {
-	received := time.Now()
+func (s *Store) heard(sent reading, meta middleware.Metadata, err error) (time.Time, error) {
+	received := s.clock.real()
 	date, ok := awsmiddleware.GetServerTime(meta)
 	if re := (*awshttp.ResponseError)(nil); !ok && errors.As(err, &re) && re.HTTPResponse() != nil {
 		date, _ = http.ParseTime(strings.TrimSpace(re.HTTPResponse().Header.Get("Date"))) // zero: it has none

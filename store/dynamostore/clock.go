@@ -13,37 +13,46 @@ import (
 // with time it widens, because clocks drift.
 //
 // Our clock is the monotonic one, which nobody sets. It stands still while some machines are
-// suspended; the wall clock shows that, and the interval is forgotten.
+// suspended. The wall clock does not: if the two disagree, either we were suspended or somebody has
+// set the wall clock, and the interval widens by as much as they disagree.
 type clock struct {
 	fixed func() instant // for tests: what it says; else nil
+	real  func() reading
+	zero  int64 // what local adds to the monotonic clock
 
 	mu    sync.Mutex
-	began time.Time
-	zero  int64 // our clock at began, in Unix µs
 	known bool
-	low   int64     // µs
-	high  int64     // µs
-	at    time.Time // when low and high were right
+	low   int64   // µs
+	high  int64   // µs
+	at    reading // when low and high were right
+}
+
+// reading is what the two clocks of this machine say, in µs.
+type reading struct {
+	monotonic int64 // since some instant
+	wall      int64 // Unix
 }
 
 // instant is what the clock says: the service's clock is at Early or later, by at most Blur µs.
 type instant struct{ early, blur int64 }
 
 const (
-	drift    = 2000           // one part in this many: clocks of machines differ by less
-	maxBlur  = 2 * 1_000_000  // µs
-	maxSkew  = 30 * 1_000_000 // µs
-	maxSleep = 100 * 1_000    // µs: by how much wall and monotonic clock may differ since the last answer
-	grain    = 10 * 1_000     // µs: blur is rounded up to it, so that few plans are made
+	drift   = 2000           // one part in this many: clocks of machines differ by less
+	maxBlur = 2 * 1_000_000  // µs
+	maxSkew = 30 * 1_000_000 // µs
+	grain   = 10 * 1_000     // µs: blur is rounded up to it, so that few plans are made
 )
 
 func newClock() *clock {
-	now := time.Now()
-	return &clock{began: now, zero: now.UnixMicro()}
+	began := time.Now()
+	return &clock{zero: began.UnixMicro(), real: func() reading {
+		t := time.Now()
+		return reading{monotonic: t.Sub(began).Microseconds(), wall: t.UnixMicro()}
+	}}
 }
 
-// local returns our clock at t, in Unix µs as of its start.
-func (c *clock) local(t time.Time) int64 { return c.zero + t.Sub(c.began).Microseconds() }
+// local returns our clock, in Unix µs as of its start.
+func (c *clock) local(r reading) int64 { return c.zero + r.monotonic }
 
 // now returns the instant, or false if an answer of the service is needed first.
 func (c *clock) now() (instant, bool) {
@@ -52,45 +61,46 @@ func (c *clock) now() (instant, bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := time.Now()
-	if !c.known || slept(c.at, t) {
+	r := c.real()
+	if !c.known {
 		return instant{}, false
 	}
-	age := t.Sub(c.at).Microseconds() / drift
-	local := c.local(t)
+	age := wider(c.at, r)
 	blur := (c.high-c.low+2*age)/grain*grain + grain
 	if blur > maxBlur {
 		return instant{}, false
 	}
-	return instant{early: local + c.low - age, blur: blur}, true
+	return instant{early: c.local(r) + c.low - age, blur: blur}, true
 }
 
-// slept reports whether the machine was suspended, or its wall clock set, between two instants.
-func slept(from, to time.Time) bool {
-	d := to.Round(0).Sub(from.Round(0)).Microseconds() - to.Sub(from).Microseconds()
-	return d > maxSleep || d < -maxSleep
+// wider returns by how much more an estimate may be wrong after the time between two readings: by
+// the clocks' drift, and by what the machine may have been suspended.
+func wider(from, to reading) int64 {
+	monotonic, wall := to.monotonic-from.monotonic, to.wall-from.wall
+	return monotonic/drift + max(wall-monotonic, monotonic-wall)
 }
 
 // learn narrows the interval by an answer. It returns an error if our wall clock is so wrong that
 // the service would soon refuse our signatures.
-func (c *clock) learn(sent, received, date time.Time) error {
+func (c *clock) learn(sent, received reading, date time.Time) error {
 	if c.fixed != nil || date.IsZero() {
 		return nil
 	}
-	low := date.UnixMicro() - c.local(received)
-	high := date.UnixMicro() + 1_000_000 - c.local(sent)
+	age := wider(sent, received)
+	low := date.UnixMicro() - c.local(received) - age
+	high := date.UnixMicro() + 1_000_000 - c.local(sent) + age
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known && !slept(c.at, received) {
-		age := received.Sub(c.at).Microseconds()/drift + 1
+	if c.known {
+		age := wider(c.at, received) + 1
 		if l, h := max(low, c.low-age), min(high, c.high+age); l <= h {
 			low, high = l, h
 		}
 	}
 	c.known, c.low, c.high, c.at = true, low, high, received
-	if wall := date.Sub(received.Round(0)); wall > maxSkew*time.Microsecond || wall < -(maxSkew+1_000_000)*time.Microsecond {
+	if ahead := received.wall - date.UnixMicro(); ahead < -maxSkew || ahead > maxSkew+1_000_000 {
 		c.known = false
-		return fmt.Errorf("%w: this machine's clock is %v off: set it, for example by NTP", errSkew, (-wall).Round(time.Second))
+		return fmt.Errorf("%w: this machine's clock is %v off: set it, for example by NTP", errSkew, microseconds(ahead).Round(time.Second))
 	}
 	return nil
 }

@@ -65,3 +65,28 @@ func (s *Store) Blur() time.Duration {
 	at, _ := s.clock.now()
 	return microseconds(at.blur)
 }
+
+// Clock is a store's clock on a machine whose own clocks a test sets.
+type Clock struct{ clock *clock }
+
+// NewClock returns one. The functions say what the machine's clocks say, in µs.
+func NewClock(monotonic, wall func() int64) *Clock {
+	c := newClock()
+	c.real = func() reading { return reading{monotonic: monotonic(), wall: wall()} }
+	c.zero = wall() - monotonic()
+	return &Clock{c}
+}
+
+// Ask learns from a call, whose answer has the Date that call returns.
+func (c *Clock) Ask(call func() time.Time) error {
+	sent := c.clock.real()
+	date := call()
+	return c.clock.learn(sent, c.clock.real(), date)
+}
+
+// Now returns the earliest and the latest instant that the service's clock may say, in Unix µs, or
+// false if that is not known.
+func (c *Clock) Now() (early, late int64, known bool) {
+	at, ok := c.clock.now()
+	return at.early, at.early + at.blur, ok
+}

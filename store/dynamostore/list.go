@@ -2,7 +2,6 @@ package dynamostore
 
 import (
 	"context"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -19,7 +18,7 @@ func (s *Store) list(ctx context.Context, tenant, policy string, yield func(draw
 		ExpressionAttributeValues: map[string]types.AttributeValue{":start": &types.AttributeValueMemberS{Value: storekey.Start(s.prefix, tenant, policy)}},
 	}
 	for {
-		sent := time.Now()
+		sent := s.clock.real()
 		out, err := s.client.Scan(ctx, in)
 		if err != nil {
 			return s.explain(err)
