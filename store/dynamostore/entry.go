@@ -6,9 +6,12 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -43,8 +46,12 @@ const (
 	opCancel
 )
 
-// append returns the entry as bytes after b.
-func (e *entry) append(b []byte) []byte {
+// entryVersion is the first byte of an entry. A higher one is of a newer version of the program.
+const entryVersion = 1
+
+// bytes returns the entry as it is kept: with its version before and a checksum after it.
+func (e *entry) bytes() []byte {
+	b := []byte{entryVersion}
 	b = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, e.at), e.blur), e.after)
 	for i := range e.ops {
 		o := &e.ops[i]
@@ -66,12 +73,19 @@ func (e *entry) append(b []byte) []byte {
 			b = binary.AppendVarint(b, k)
 		}
 	}
-	return b
+	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-// readEntry reads what append wrote.
+// readEntry reads what bytes wrote.
 func readEntry(b []byte) (*entry, error) {
-	r := reader{rest: b}
+	if len(b) > 0 && b[0] > entryVersion {
+		return nil, fmt.Errorf("%w: an entry of version %d", errNewer, b[0])
+	}
+	n := len(b) - crc32.Size
+	if n < 1 || b[0] != entryVersion || binary.BigEndian.Uint32(b[n:]) != crc32.ChecksumIEEE(b[:n]) {
+		return nil, fmt.Errorf("%w: an entry cannot be read", errItem)
+	}
+	r := reader{rest: b[1:n]}
 	e := &entry{at: r.varint(), blur: r.varint(), after: r.varint()}
 	for len(r.rest) > 0 && !r.bad {
 		o := op{kind: opKind(r.byte())}
@@ -172,6 +186,9 @@ func (s *Store) bucket(img *image, now int64) (*record.Record, error) {
 	if err == nil && form != record.Whole {
 		err = record.ErrDamaged
 	}
+	if errors.Is(err, record.ErrVersion) {
+		return nil, fmt.Errorf("%w: %w", errNewer, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errItem, err)
 	}
@@ -254,8 +271,12 @@ func (s *Store) planOf(limits string) (*drawgate.Plan, error) {
 		return p, nil
 	}
 	var list []limit
-	err := json.Unmarshal([]byte(limits), &list)
-	if err != nil {
+	d := json.NewDecoder(strings.NewReader(limits))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&list); err != nil {
+		if json.Valid([]byte(limits)) {
+			return nil, fmt.Errorf("%w: its limits say what this version does not know", errNewer)
+		}
 		return nil, fmt.Errorf("%w: its limits cannot be read", errItem)
 	}
 	policy := drawgate.Policy{Name: "stored"}

@@ -30,6 +30,7 @@ var (
 
 	errSkew    = fmt.Errorf("%w: clock", ErrMisconfigured)
 	errItem    = errors.New("the bucket's item was changed by hand or by another program: put it back from a backup, or delete it with \"drawgate reset\", which grants again what it counted")
+	errNewer   = errors.New("the bucket's item was written by a newer version of Drawgate: upgrade this process, too")
 	errLate    = errors.New("the process was suspended, or its answer lost, for too long while it asked: what it took counts as spent")
 	errSlow    = errors.New("its answers take too long to tell its time")
 	errBusy    = errors.New("others changed the bucket each time")
@@ -65,7 +66,7 @@ const (
 
 // classify says what an error of a call means.
 func classify(err error) outcome {
-	if errors.Is(err, errItem) || errors.Is(err, ErrMisconfigured) {
+	if errors.Is(err, errItem) || errors.Is(err, errNewer) || errors.Is(err, ErrMisconfigured) {
 		return hopeless
 	}
 	if e := (*types.ConditionalCheckFailedException)(nil); errors.As(err, &e) {
@@ -114,7 +115,7 @@ func failure(op string, err error) error {
 	}
 	se := &drawgate.StoreError{Store: "dynamodb", Op: op, Err: err, Fault: drawgate.FaultTransient}
 	switch {
-	case errors.Is(err, errItem), errors.Is(err, errTooLong):
+	case errors.Is(err, errItem), errors.Is(err, errNewer), errors.Is(err, errTooLong):
 		se.Fault = drawgate.FaultBucket
 	case errors.Is(err, ErrMisconfigured):
 		se.Fault = drawgate.FaultConfiguration
@@ -125,7 +126,7 @@ func failure(op string, err error) error {
 // explain turns what the SDK says into what an operator can act on. Its own text may repeat the
 // item's key, so only the service's code and message are kept.
 func (s *Store) explain(err error) error {
-	if errors.Is(err, errItem) || errors.Is(err, ErrMisconfigured) {
+	if errors.Is(err, errItem) || errors.Is(err, errNewer) || errors.Is(err, ErrMisconfigured) {
 		return err
 	}
 	table, api := s.table, smithy.APIError(nil)

@@ -1,6 +1,8 @@
 package dynamostore
 
 import (
+	"encoding/binary"
+	"hash/crc32"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -28,7 +30,7 @@ func (s *Store) Contest() { s.entries = true }
 // Prefix returns what its keys start with.
 func (s *Store) Prefix() string { return s.prefix }
 
-// Entries returns examples of entries.
+// Entries returns examples of what entries say.
 func Entries() [][]byte {
 	e := entry{at: 1_700_000_000_000_000, blur: 10_000, ops: []op{
 		{kind: opTake, n: record.Amounts{1, 0, 1_000_000}},
@@ -39,18 +41,22 @@ func Entries() [][]byte {
 	var list [][]byte
 	for i := range e.ops {
 		one := entry{at: e.at, ops: e.ops[i : i+1]}
-		list = append(list, one.append(nil))
+		list = append(list, inside(one.bytes()))
 	}
-	return append(list, e.append(nil))
+	return append(list, inside(e.bytes()))
 }
 
-// Reread reads an entry and writes it again.
+// inside returns an entry without its version and its checksum.
+func inside(b []byte) []byte { return b[1 : len(b)-crc32.Size] }
+
+// Reread reads what an entry says, and writes it again.
 func Reread(b []byte) ([]byte, error) {
-	e, err := readEntry(b)
+	b = append([]byte{entryVersion}, b...)
+	e, err := readEntry(binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)))
 	if err != nil {
 		return nil, err
 	}
-	return e.append(nil), nil
+	return inside(e.bytes()), nil
 }
 
 // NewWithWallClock returns a store on a machine whose wall clock is ahead by that much.

@@ -400,7 +400,7 @@ func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
 			for _, before := range list {
 				e.after = max(e.after, before.after+1)
 			}
-			a.entry = e.append(nil)
+			a.entry = e.bytes()
 		}
 		if size := len(a.image.record); size > mostBytes && size > len(l.image.record) {
 			if full {
