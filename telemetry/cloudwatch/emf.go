@@ -42,23 +42,38 @@ func (e *emf) write(groups []group, at time.Time) (lost int, err error) {
 type sampled struct {
 	metric string
 	values []float64
+	counts []float64 // how often each occurred; nil: once
 }
 
-// lines divides the values of a group's metrics among lines.
+// lines divides the values of a group's metrics among lines. Metrics with counts have lines of
+// their own: see [point.counted].
 func lines(points []point) (list [][]sampled) {
+	var counted [][]sampled
 	for i := range points {
+		if p := &points[i]; p.counted() {
+			values, counts := p.spread.values(maxValues)
+			counted = append(counted, []sampled{{p.metric, values, counts}})
+			continue
+		}
 		values := points[i].values()
 		for k := 0; k*maxValues < len(values); k++ {
 			if k == len(list) {
 				list = append(list, nil)
 			}
-			list[k] = append(list[k], sampled{points[i].metric, values[k*maxValues : min((k+1)*maxValues, len(values))]})
+			list[k] = append(list[k], sampled{metric: points[i].metric, values: values[k*maxValues : min((k+1)*maxValues, len(values))]})
 		}
 	}
-	return list
+	return append(list, counted...)
 }
 
-// values returns what the format can say of a point: it has no counts and no sets of statistics.
+// counted reports whether a metric is written as values with counts: retries, whose sum matters, if
+// there are more than can be written one by one. AWS's own exporters write distributions like this
+// (awsemfexporter of OpenTelemetry's collector, aws-embedded-metrics-java), but its specification
+// does not have it, so nothing else is written so.
+func (p *point) counted() bool { return p.metric == StoreRetries && p.spread.n > maxLines*maxValues }
+
+// values returns what the specification allows to say of a point: it has neither counts nor sets of
+// statistics.
 func (p *point) values() []float64 {
 	switch {
 	case p.spread != nil:
@@ -105,7 +120,11 @@ func (e *emf) format(g *group, points []sampled, at time.Time) {
 		b = append(b, ',')
 		b = appendText(b, points[i].metric)
 		b = append(b, ':')
-		b = appendValues(b, points[i].values)
+		if points[i].counts != nil {
+			b = appendCounted(b, &points[i])
+		} else {
+			b = appendValues(b, points[i].values)
+		}
 	}
 	b = append(b, '}', '\n')
 	e.line = b
@@ -139,6 +158,25 @@ func appendValues(b []byte, values []float64) []byte {
 	if len(values) == 1 {
 		return appendNumber(b, values[0])
 	}
+	return appendList(b, values)
+}
+
+// appendCounted appends values in rising order with their counts and statistics.
+func appendCounted(b []byte, s *sampled) []byte {
+	n, sum := 0.0, 0.0
+	for i, v := range s.values {
+		n, sum = n+s.counts[i], sum+v*s.counts[i]
+	}
+	b = appendList(append(b, `{"Values":`...), s.values)
+	b = appendList(append(b, `,"Counts":`...), s.counts)
+	b = appendNumber(append(b, `,"Min":`...), s.values[0])
+	b = appendNumber(append(b, `,"Max":`...), s.values[len(s.values)-1])
+	b = appendNumber(append(b, `,"Count":`...), n)
+	b = appendNumber(append(b, `,"Sum":`...), sum)
+	return append(b, '}')
+}
+
+func appendList(b []byte, values []float64) []byte {
 	b = append(b, '[')
 	for i, v := range values {
 		if i > 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/telemetry/cloudwatch"
 )
 
@@ -46,6 +47,27 @@ func TestManyValues(t *testing.T) {
 				t.Errorf("%d calls: percentile %v is %v, want about %v", c.calls, part, p, want)
 			}
 		}
+	}
+}
+
+// Retries keep their number and their sum, however many calls there were: the dashboard shows the
+// sum. What else is known of the process is in other lines.
+//
+// req: A15
+func TestManyRetries(t *testing.T) {
+	t.Parallel()
+	for _, calls := range []int{1, 1000, 1001, 50_000} {
+		w := &lines{}
+		m := newMetrics(t, w)
+		o, sum := m.Store(), 0
+		for i := range calls {
+			retries := i % 7 / 5 * (i % 4)
+			sum += retries
+			o.Called(&dynamostore.Call{Attempts: 1 + retries, Throttled: 1})
+		}
+		got := flush(t, m, w)
+		got.want(t, cloudwatch.StoreRetries, calls, float64(sum))
+		got.want(t, cloudwatch.StoreThrottled, 1, float64(calls))
 	}
 }
 
@@ -200,6 +222,23 @@ func TestInterval(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A flush whose context has ended before says so, each time. What had happened is reported all the
+// same.
+func TestFlushAfterItsTime(t *testing.T) {
+	t.Parallel()
+	w := &lines{}
+	m := newMetrics(t, w)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		m.Observer().Called(&drawgate.StoreCall{Op: "take", Took: time.Millisecond})
+		if err := m.Flush(ended); !errors.Is(err, context.Canceled) {
+			t.Fatalf("got %v, want %v", err, context.Canceled)
+		}
+	}
+	flush(t, m, w).want(t, cloudwatch.StoreLatency, 100, 100)
 }
 
 // With InCall no goroutine is needed: the first event after the interval writes its line before the

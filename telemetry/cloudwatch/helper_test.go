@@ -105,7 +105,7 @@ func parseLine(t *testing.T, line string, got read, unit unitsOf) {
 				t.Errorf("metric %q of unit %q in %q", m.Name, m.Unit, line)
 			}
 			targets[m.Name], unit[m.Name] = true, m.Unit
-			values := valuesOf(t, root[m.Name])
+			values := valuesOf(t, m.Name, root[m.Name], len(c.Metrics) == 1)
 			for _, set := range c.Dimensions {
 				where := m.Name + dimensionsOf(t, root, set)
 				got[where] = append(got[where], values...)
@@ -143,15 +143,42 @@ func dimensionsOf(t *testing.T, root map[string]json.RawMessage, set []string) (
 	return text
 }
 
-// valuesOf reads a metric's value: a number, or an array of at most 100 numbers.
-func valuesOf(t *testing.T, text json.RawMessage) (list []float64) {
+// valuesOf reads a metric's value: a number, or an array of at most 100 numbers. Retries that are
+// alone in their line may also have counts, as AWS's exporters write them.
+func valuesOf(t *testing.T, metric string, text json.RawMessage, alone bool) (list []float64) {
 	t.Helper()
+	if metric == cloudwatch.StoreRetries && alone && text[0] == '{' {
+		return countedValues(t, text)
+	}
 	var one float64
 	if json.Unmarshal(text, &one) == nil {
 		return []float64{one}
 	}
 	if err := json.Unmarshal(text, &list); err != nil || len(list) == 0 || len(list) > 100 {
 		t.Errorf("a metric has the value %.200s: %v", text, err)
+	}
+	return list
+}
+
+// countedValues reads values with counts, and checks their statistics.
+func countedValues(t *testing.T, text json.RawMessage) (list []float64) {
+	t.Helper()
+	var v struct {
+		Values, Counts       []float64
+		Min, Max, Count, Sum float64
+	}
+	if err := json.Unmarshal(text, &v); err != nil || len(v.Values) != len(v.Counts) || len(v.Values) > 100 {
+		t.Fatalf("a metric has the value %.200s: %v", text, err)
+	}
+	sum := 0.0
+	for i, n := range v.Counts {
+		sum += n * v.Values[i]
+		for range int(n) {
+			list = append(list, v.Values[i])
+		}
+	}
+	if v.Min != slices.Min(list) || v.Max != slices.Max(list) || int(v.Count) != len(list) || v.Sum != sum {
+		t.Errorf("the statistics are not those of the values: %s", text)
 	}
 	return list
 }

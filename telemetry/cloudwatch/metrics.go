@@ -141,24 +141,48 @@ func (m *Metrics) run(ctx context.Context) {
 	}
 }
 
-// Flush reports what has happened, and waits until it is written and sent, or ctx ends: then it is
-// still written and sent as soon as that is possible. A function of AWS Lambda calls it at the end
-// of each invocation. The error says what could not be written and what could not be sent, the
-// first of each, or that ctx ended; [Metrics.Dropped] has all of it.
+// Flush reports what has happened, and waits until this and earlier reports are written and sent,
+// or ctx ends: then they are still written and sent as soon as that is possible. A function of AWS
+// Lambda calls it at the end of each invocation. The error says what could not be written and what
+// could not be sent, the first of each, or that ctx ended, which is so also if it had ended before;
+// [Metrics.Dropped] has all of it.
 func (m *Metrics) Flush(ctx context.Context) error {
-	sent, err := m.report(ctx)
+	r, err := m.report(ctx)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	if !await(ctx, r.written) {
+		return ctx.Err()
+	}
 	var lost error
-	for _, s := range sent {
-		select {
-		case err := <-s:
-			if lost == nil {
-				lost = err
-			}
-		case <-ctx.Done():
-			return errors.Join(err, lost, ctx.Err())
+	for _, q := range r.sent {
+		if !await(ctx, q.done) {
+			return errors.Join(r.err, lost, ctx.Err())
+		}
+		if lost == nil {
+			lost = q.err
 		}
 	}
-	return errors.Join(err, lost)
+	return errors.Join(r.err, lost)
+}
+
+// await waits until done is closed or ctx ends. It reports whether done is closed, also if ctx has
+// ended as well.
+func await(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Close reports the rest and ends. It waits until everything is written and sent, but not longer
@@ -187,32 +211,32 @@ func (m *Metrics) lost(n int, err error) {
 	}
 }
 
-// written is how the writing of a report ended: an answer will follow for each request of Put.
-type written struct {
-	sent []<-chan error
-	err  error
+// report is one that is made in the background.
+type report struct {
+	written chan struct{} // closed when it was written and handed over; before that, the rest is not set
+	sent    []*request    // of Put, which are still to be sent
+	err     error         // what could not be written
 }
 
-// report writes what has happened, and hands it over to be sent. It waits for a writer that blocks
-// no longer than ctx.
-func (m *Metrics) report(ctx context.Context) (sent []<-chan error, err error) {
+// report begins to write what has happened, and to hand it over to be sent. It waits for another
+// report no longer than ctx.
+func (m *Metrics) report(ctx context.Context) (*report, error) {
 	select {
 	case m.reporting <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	default:
+		select {
+		case m.reporting <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	done := make(chan written, 1)
+	r := &report{written: make(chan struct{})}
 	go func() {
-		w := m.write(time.Now())
+		r.sent, r.err = m.write(time.Now())
 		<-m.reporting
-		done <- w
+		close(r.written)
 	}()
-	select {
-	case w := <-done:
-		return w.sent, w.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return r, nil
 }
 
 // inCall reports if it is time to, unless somebody else is at it.
@@ -224,26 +248,26 @@ func (m *Metrics) inCall() {
 	}
 	select {
 	case m.reporting <- struct{}{}:
-		m.write(now)
+		_, _ = m.write(now) // it has warned
 		<-m.reporting
 	default:
 	}
 }
 
 // write makes a report. It needs the element of m.reporting.
-func (m *Metrics) write(at time.Time) (w written) {
+func (m *Metrics) write(at time.Time) (sent []*request, err error) {
 	groups := m.drain().groups()
 	if m.emf != nil {
-		lost, err := m.emf.write(groups, at)
-		if err != nil {
-			w.err = fmt.Errorf("cloudwatch: %d data points could not be written: %w", lost, err)
-			m.lost(lost, err)
+		lost, failed := m.emf.write(groups, at)
+		if failed != nil {
+			err = fmt.Errorf("cloudwatch: %d data points could not be written: %w", lost, failed)
+			m.lost(lost, failed)
 		}
 	}
 	if m.put != nil {
-		w.sent = m.put.enqueue(groups, at)
+		sent = m.put.enqueue(groups, at)
 	}
-	return w
+	return sent, err
 }
 
 // drain returns what has happened since the last report.

@@ -42,18 +42,29 @@ type sender struct {
 	done      chan struct{}      // closed when everything was sent or dropped
 
 	mu     sync.Mutex
-	closed bool         // guarded by mu
-	queue  chan request // guarded by mu: against a write after it was closed
+	closed bool          // guarded by mu
+	queue  chan *request // guarded by mu: against a write after it was closed
+	last   *request      // guarded by mu: the last one in the queue or under way; nil: there is none
 }
 
 type request struct {
 	data []types.MetricDatum
-	done chan error // has room for the answer
+	done chan struct{} // closed when it was sent or dropped
+	err  error         // why it was dropped; set before done is closed
+}
+
+func newRequest(data []types.MetricDatum) *request {
+	return &request{data: data, done: make(chan struct{})}
+}
+
+func (r *request) finish(err error) {
+	r.err = err
+	close(r.done)
 }
 
 func newSender(to Putter, namespace string, lost func(n int, err error)) *sender {
 	ctx, end := context.WithCancel(context.Background())
-	s := &sender{to: to, namespace: namespace, lost: lost, end: end, done: make(chan struct{}), queue: make(chan request, maxPending)}
+	s := &sender{to: to, namespace: namespace, lost: lost, end: end, done: make(chan struct{}), queue: make(chan *request, maxPending)}
 	go s.run(ctx)
 	return s
 }
@@ -65,7 +76,12 @@ func (s *sender) run(ctx context.Context) {
 		if err != nil {
 			s.lost(len(r.data), err)
 		}
-		r.done <- err
+		s.mu.Lock()
+		if s.last == r {
+			s.last = nil
+		}
+		s.mu.Unlock()
+		r.finish(err)
 	}
 }
 
@@ -83,20 +99,26 @@ func (s *sender) send(ctx context.Context, data []types.MetricDatum) error {
 	return nil
 }
 
-// enqueue hands over a report. It does not wait. Each request is answered on one of the channels;
-// those that have no room are dropped, with one answer for all.
-func (s *sender) enqueue(groups []group, at time.Time) (sent []<-chan error) {
+// enqueue hands over a report. It does not wait. It returns the report's requests, and before them
+// the last one of earlier reports that was not sent yet. Those that have no room are dropped, and
+// are one request of what is returned.
+func (s *sender) enqueue(groups []group, at time.Time) (sent []*request) {
+	s.mu.Lock()
+	if s.last != nil {
+		sent = append(sent, s.last)
+	}
+	s.mu.Unlock()
 	list := requests(groups, at)
 	for i, data := range list {
-		r := request{data, make(chan error, 1)}
-		sent = append(sent, r.done)
+		r := newRequest(data)
+		sent = append(sent, r)
 		if err := s.offer(r); err != nil {
 			n := 0
 			for _, data := range list[i:] {
 				n += len(data)
 			}
 			s.lost(n, err)
-			r.done <- fmt.Errorf("%w: %d data points are dropped", err, n)
+			r.finish(fmt.Errorf("%w: %d data points are dropped", err, n))
 			return sent
 		}
 	}
@@ -104,7 +126,7 @@ func (s *sender) enqueue(groups []group, at time.Time) (sent []<-chan error) {
 }
 
 // offer puts a request in the queue if there is room.
-func (s *sender) offer(r request) error {
+func (s *sender) offer(r *request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -112,6 +134,7 @@ func (s *sender) offer(r request) error {
 	}
 	select {
 	case s.queue <- r:
+		s.last = r
 		return nil
 	default:
 		return errFull

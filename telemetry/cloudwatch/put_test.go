@@ -270,6 +270,40 @@ func TestRefusedRequest(t *testing.T) {
 	_ = m.Close(t.Context())
 }
 
+// Flush also waits for what was handed over before and is still being sent, such as the report that
+// a call made, and says if that fails. Of what has ended before it says nothing.
+func TestFlushWaitsForEarlierReports(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range []error{nil, &smithy.GenericAPIError{Code: "AccessDenied"}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &putter{answer: func(context.Context) error {
+				time.Sleep(4 * time.Second)
+				return refusal
+			}}
+			m, err := cloudwatch.New(&cloudwatch.Options{Put: p, Interval: time.Minute, InCall: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			m.Observer().Called(&drawgate.StoreCall{Took: 1}) // which reports
+			start := time.Now()
+			for i, wants := range []struct {
+				took   time.Duration
+				failed bool
+			}{{4 * time.Second, refusal != nil}, {0, false}} {
+				err := m.Flush(t.Context())
+				if took := time.Since(start); took != wants.took || (err != nil) != wants.failed {
+					t.Errorf("flush %d took %v and returned %v, want %v and failed %v", i, took, err, wants.took, wants.failed)
+				}
+				start = time.Now()
+			}
+			if err := m.Close(t.Context()); err != nil || len(p.requests) != 1 {
+				t.Errorf("%d requests, %v", len(p.requests), err)
+			}
+		})
+	}
+}
+
 // Close sends what waits, as long as its context lasts.
 func TestCloseSendsTheRest(t *testing.T) {
 	t.Parallel()
