@@ -36,12 +36,13 @@ var deliveryNames = [deliveries]string{"delivered", "retried", "rejected", "gave
 // run delivers what is queued until the queue is closed and empty. When ctx ends it drops the rest.
 func (h *Webhook) run(ctx context.Context) {
 	defer close(h.done)
-	for e := range h.queue {
-		if ctx.Err() != nil {
+	for q := range h.queue {
+		if ctx.Err() == nil {
+			h.deliver(ctx, q.event)
+		} else {
 			h.drop()
-			continue
 		}
-		h.deliver(ctx, e)
+		close(q.done)
 	}
 }
 

@@ -1,7 +1,9 @@
 package telemetry
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,8 +61,9 @@ type Warner struct {
 	guarded   atomic.Bool             // the guard reports errors of the store
 
 	out    chan *Warning
-	stop   chan struct{} // closed by Close
-	done   chan struct{} // closed when everything was passed to the sinks
+	flush  chan chan struct{} // whoever waits until all warnings so far were passed on
+	stop   chan struct{}      // closed by Close
+	done   chan struct{}      // closed when everything was passed to the sinks
 	closed sync.Once
 }
 
@@ -88,7 +91,7 @@ func NewWarner(opts *WarnerOptions, sinks ...func(*Warning)) *Warner {
 	}
 	w := &Warner{
 		opts: *opts, sinks: sinks, table: newTable(maxPolicies, newPolicyWatch), marks: newMarks(), circuits: newTable(maxUpstreams, newCircuitWatch),
-		out: make(chan *Warning, pending), stop: make(chan struct{}), done: make(chan struct{}),
+		out: make(chan *Warning, pending), flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if w.opts.Hasher == nil {
 		w.opts.Hasher = NewHasher(nil)
@@ -116,6 +119,25 @@ func (w *Warner) Observer() *drawgate.Observer {
 	return &drawgate.Observer{Taken: w.taken, Called: w.called}
 }
 
+// Flush waits until the warnings so far were passed to the sinks, or ctx ends. It does not wait for
+// what they queue: see [Webhook.Flush]. The error is ctx's.
+func (w *Warner) Flush(ctx context.Context) error {
+	done := make(chan struct{})
+	select {
+	case w.flush <- done:
+	case <-w.done: // it was closed
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("telemetry: not all warnings were passed on yet: %w", ctx.Err())
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("telemetry: not all warnings were passed on yet: %w", ctx.Err())
+	}
+}
+
 // Close passes the remaining warnings to the sinks, and ends. It waits for the sinks, but not for
 // what they queue: see [Webhook.Close].
 func (w *Warner) Close() error {
@@ -133,6 +155,9 @@ func (w *Warner) run() {
 		select {
 		case e := <-w.out:
 			w.tell(e)
+		case done := <-w.flush:
+			w.drain()
+			close(done)
 		case <-tick.C:
 			w.sum(time.Now(), false)
 		case <-w.stop:

@@ -74,12 +74,19 @@ type Webhook struct {
 	client *http.Client
 
 	mu     sync.Mutex
-	closed bool        // guarded by mu: queue is closed
-	queue  chan *Event // guarded by mu against sending after it was closed
+	closed bool          // guarded by mu: queue is closed
+	queue  chan queued   // guarded by mu against sending after it was closed
+	last   chan struct{} // guarded by mu: done of the last event that was queued; nil: there was none
 
 	cancel  context.CancelFunc // ends what the goroutine is doing
 	done    chan struct{}      // closed when the goroutine has ended
 	dropped atomic.Int64
+}
+
+// queued is an event that waits.
+type queued struct {
+	event *Event
+	done  chan struct{} // closed when it was delivered or dropped
 }
 
 // NewWebhook returns a Webhook that posts to an http or https URL, signing with secret, of at least
@@ -107,7 +114,7 @@ func NewWebhook(address string, secret []byte, opts *WebhookOptions) (*Webhook, 
 		}
 	}
 	h.opts.defaults()
-	h.queue = make(chan *Event, h.opts.Queue)
+	h.queue = make(chan queued, h.opts.Queue)
 	h.client = &http.Client{Transport: h.opts.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	ctx, cancel := context.WithCancel(context.Background())
 	h.cancel = cancel
@@ -147,12 +154,13 @@ func (h *Webhook) Warn(w *Warning) {
 	if !h.wants(w) {
 		return
 	}
-	e := event(w, h.opts.Instance)
+	q := queued{event(w, h.opts.Instance), make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.closed {
 		select {
-		case h.queue <- e:
+		case h.queue <- q:
+			h.last = q.done
 			return
 		default:
 		}
@@ -167,6 +175,31 @@ func (h *Webhook) wants(w *Warning) bool {
 	}
 	return w.Kind != Milestone || len(h.opts.Milestones) == 0 ||
 		slices.ContainsFunc(h.opts.Milestones, func(p int) bool { return w.From <= p && p <= w.Percent })
+}
+
+// Flush waits until the events that were queued before are delivered. The error says how many were
+// not; or it is ctx's, and those that wait are delivered later.
+func (h *Webhook) Flush(ctx context.Context) error {
+	before := h.dropped.Load()
+	h.mu.Lock()
+	last := h.last
+	h.mu.Unlock()
+	if last == nil {
+		return nil
+	}
+	select {
+	case <-last:
+	case <-ctx.Done():
+		select {
+		case <-last:
+		default:
+			return fmt.Errorf("telemetry: webhook: not all events were delivered yet: %w", ctx.Err())
+		}
+	}
+	if n := h.dropped.Load() - before; n > 0 {
+		return fmt.Errorf("telemetry: webhook: %d events were not delivered to %s; see the log", n, h.host)
+	}
+	return nil
 }
 
 // Close accepts no more events, delivers those that wait for up to CloseTimeout, and ends. The

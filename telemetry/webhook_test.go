@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/telemetry"
@@ -110,6 +112,49 @@ func milestone(percent int) *telemetry.Warning {
 	return &telemetry.Warning{
 		Kind: telemetry.Milestone, At: time.Now(), Policy: "p", Limit: "rpd", Unit: "requests", Period: "day", Identifier: "0123456789ab",
 		Percent: percent, Used: int64(percent), Most: 100, ResetAt: time.Now().Add(time.Hour),
+	}
+}
+
+// Flush waits until what was queued before is delivered, but no longer than its context: then it is
+// delivered later.
+func TestWebhookFlush(t *testing.T) {
+	t.Parallel()
+	asked, open := make(chan struct{}), make(chan struct{})
+	r := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(asked)
+		<-open
+		w.WriteHeader(http.StatusServiceUnavailable) // it is sent again
+	})
+	h, _, _ := hook(t, r.URL, telemetry.WebhookOptions{})
+	w := telemetry.NewWarner(nil, h.Warn)
+	flush := func(ctx context.Context) error { return errors.Join(w.Flush(ctx), h.Flush(ctx)) }
+	if err := flush(t.Context()); err != nil {
+		t.Errorf("nothing waits: %v", err)
+	}
+	w.Incident(&api.Incident{ID: "ID"})
+	if err := w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := h.Flush(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	close(open)
+	for range 2 {
+		if err := flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if events, calls := r.got(); len(events) != 1 || calls != 2 {
+		t.Errorf("%d events were taken of %d calls, want 1 of 2", len(events), calls)
+	}
+	if err := h.Flush(ended); err != nil {
+		t.Errorf("nothing waits any more: %v", err)
+	}
+	if err := errors.Join(w.Close(), w.Flush(t.Context())); err != nil { // also when it is closed
+		t.Error(err)
 	}
 }
 
