@@ -87,6 +87,7 @@ func (r *Runtime) openCloudWatch(ctx context.Context, c *CloudWatch) error {
 		return err
 	}
 	r.CloudWatch = m
+	r.flushers = append(r.flushers, m.Flush)
 	r.closers = append(r.closers, func() error { //nolint:contextcheck // as above
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/telemetry/snsnotify"
@@ -103,7 +104,8 @@ func (r *Runtime) publish(ctx context.Context, c *Config) error {
 		return fmt.Errorf("config: gateway.incidents.sns: %w", err)
 	}
 	r.sns = n
-	r.closers = append(r.closers, n.Close)
+	r.closers = append(r.closers, r.aside(n.Close))
+	r.flushers = append(r.flushers, n.Flush)
 	return nil
 }
 
@@ -116,18 +118,18 @@ func (r *Runtime) Incident(i *api.Incident) {
 	}
 }
 
-// Flush waits until the incidents that [Runtime.Incident] was given are sent to SNS, and the
-// metrics to CloudWatch, or ctx ends: for AWS Lambda, which stops a process between two calls. Call
-// Flush of the [incident.Recorder] first. The error says what could not be sent, or it is ctx's.
+// Flush waits until the incidents that [Runtime.Incident] was given are sent to SNS and to the
+// webhook, the webhook's other warnings too, and the metrics to CloudWatch, or ctx ends: for AWS
+// Lambda, which stops a process between two calls. All are sent at the same time. Call Flush of the
+// [incident.Recorder] first. The error says what could not be sent, or it is ctx's.
 //
 // [incident.Recorder]: https://pkg.go.dev/github.com/drawgate/drawgate/incident#Recorder
 func (r *Runtime) Flush(ctx context.Context) error {
-	var errs []error
-	if r.CloudWatch != nil { // first, because it reports only now; what goes to SNS is being sent already
-		errs = append(errs, r.CloudWatch.Flush(ctx))
+	var all sync.WaitGroup
+	errs := make([]error, len(r.flushers))
+	for i, flush := range r.flushers {
+		all.Go(func() { errs[i] = flush(ctx) })
 	}
-	if r.sns != nil {
-		errs = append(errs, r.sns.Flush(ctx))
-	}
+	all.Wait()
 	return errors.Join(errs...)
 }

@@ -3,9 +3,11 @@ package config_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/drawgate/drawgate/api"
@@ -53,6 +55,43 @@ func TestIncidentsAreFlushed(t *testing.T) { //nolint:paralleltest // credential
 		}
 		if got != want {
 			t.Errorf("topic %q: got %q, want %q", topic, got, want)
+		}
+		if err := run.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What the webhook is told, such as an incident, is delivered by the time that Flush returns; or it
+// says that it was not.
+//
+// req: A14
+func TestWebhookIsFlushed(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{http.StatusNoContent, http.StatusNotFound} {
+		var calls atomic.Int64
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			calls.Add(1)
+			w.WriteHeader(code)
+		}))
+		t.Cleanup(s.Close)
+		path := filepath.Join(t.TempDir(), "drawgate.yaml")
+		text := fmt.Sprintf("store: 'memory:'\npolicies: {q: {limits: [{name: rpm, rolling: 1m, amount: 1}]}}\ntelemetry: {webhook: {url: %q, secret_env: SECRET}}\n", s.URL)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Resolve([]string{"SECRET=0123456789abcdef"}, config.Flags{Config: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := config.Start(t.Context(), c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run.Incident(&api.Incident{ID: "ID", Summary: "refused"})
+		err = run.Flush(t.Context())
+		if lost := err != nil && strings.Contains(err.Error(), "1 events were not delivered to 127.0.0.1"); lost != (code == http.StatusNotFound) || calls.Load() != 1 {
+			t.Errorf("answered with %d: %d calls, %v", code, calls.Load(), err)
 		}
 		if err := run.Close(); err != nil {
 			t.Error(err)

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"time"
 
@@ -37,7 +38,13 @@ func (r *Runtime) observe(c *Config) error {
 		if err != nil {
 			return err
 		}
-		r.closers = append(r.closers, hook.Close)
+		r.closers = append(r.closers, r.aside(hook.Close))
+		r.flushers = append(r.flushers, func(ctx context.Context) error {
+			if err := r.warner.Flush(ctx); err != nil {
+				return err
+			}
+			return hook.Flush(ctx)
+		})
 		sinks = append(sinks, hook.Warn)
 	}
 	r.warner = telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: hasher, Every: t.RefusalsEvery, BackendEvery: c.WarnEvery, Metrics: r.Metrics}, sinks...)

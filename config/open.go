@@ -47,14 +47,17 @@ type Runtime struct {
 	sns      *snsnotify.Notifier            // of incidents; nil: there is no topic
 	decides  atomic.Pointer[engine.Engine]  // the same as Engine, for metrics, which may be read before there is one
 	watching atomic.Pointer[guard.Observer] // what the guard tells
+	flushers []func(context.Context) error  // called at the same time, by Flush
 	closers  []func() error                 // called in reverse, by the first Close
 	closing  sync.Once
+	ending   sync.WaitGroup // closers that do not hold up the others
 
 	using sync.Mutex // held while a configuration is put in force, so that Engine and config agree
 
 	life   sync.Mutex // guards what follows; held while Watch begins, because Close must end what it began
 	files  *Watcher   // nil: nothing is watched yet
 	closed bool
+	late   []error // of the closers in ending
 }
 
 // OpenOptions holds what [Open] and [Start] can do without. The zero value is ready to use.
@@ -178,7 +181,22 @@ func (r *Runtime) close() error {
 	for _, f := range slices.Backward(r.closers) {
 		errs = append(errs, f())
 	}
-	return errors.Join(errs...)
+	r.ending.Wait()
+	return errors.Join(append(errs, r.late...)...)
+}
+
+// aside returns a closer that does not hold up those that are called after it, although it may wait
+// for a network. Close waits for it at the end.
+func (r *Runtime) aside(closer func() error) func() error {
+	return func() error {
+		r.ending.Go(func() {
+			err := closer()
+			r.life.Lock()
+			defer r.life.Unlock()
+			r.late = append(r.late, err)
+		})
+		return nil
+	}
 }
 
 // Config returns the configuration in force. It must not be changed.
