@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	lambdaFlush  = 2 * time.Second        // for metrics and incidents at the beginning of an invocation
+	lambdaFlush  = 2 * time.Second        // for metrics, incidents and warnings at the beginning of an invocation
 	lambdaSpare  = 500 * time.Millisecond // left of an invocation's time after that
 	lambdaReport = 2 * time.Second        // for the report of an error
 	lambdaEnd    = 700 * time.Millisecond // for what is left at the end, and to close: Lambda kills all processes within 2 s
@@ -68,7 +68,7 @@ func (v *service) serveLambda(ctx context.Context) error {
 			end = earlier(time.Now().Add(lambdaFlush), e.Deadline.Add(-lambdaSpare))
 		}
 		if err := v.flush(ctx, end); err != nil {
-			v.log.Warn("metrics or incidents were not sent", "error", err)
+			v.log.Warn("metrics, incidents or warnings were not sent", "error", err)
 		}
 		if e.Kind == lambdaext.Shutdown {
 			return nil

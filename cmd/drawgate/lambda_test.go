@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -124,9 +125,46 @@ func TestExtensionWithoutCloudWatch(t *testing.T) {
 	x.api.Event(time.Second)
 	<-asked
 	x.api.ExtensionRests()
-	x.log.await(t, "(metrics or incidents were not sent)")
+	x.log.await(t, "(metrics, incidents or warnings were not sent)")
 	x.api.Shutdown()
 	x.ended()
+}
+
+// While SNS does not answer, metrics are sent all the same when Lambda ends the environment, and
+// the extension ends.
+//
+// req: A13, A14
+func TestExtensionWithoutSNS(t *testing.T) {
+	t.Parallel()
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}))
+	t.Cleanup(silent.Close)
+	put := make(chan struct{}, 100)
+	metrics := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Smithy-Protocol", "rpc-v2-cbor")
+		_, _ = w.Write([]byte{0xa0}) // an empty map
+		put <- struct{}{}
+	}))
+	t.Cleanup(metrics.Close)
+	provider := quotingProvider(t)
+	b := newBench(t, "DRAWGATE_CONFIG=drawgate.yaml", "PROVIDER_KEY="+providerKey, "ALICE_KEY="+callerKey, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
+	text, _, _ := strings.Cut(fmt.Sprintf(quoting, provider, ""), "telemetry:")
+	b.write("drawgate.yaml", text+fmt.Sprintf("  listen: 127.0.0.1:0\n  incidents: {sns: {topic: 'arn:aws:sns:eu-central-1:123456789012:drawgate', endpoint: %q}}\n"+
+		"telemetry: {cloudwatch: {emf: true, put: true, interval: 1h, region: us-east-1, endpoint: %q}}\nserver: {admin: off, listen: '127.0.0.1:0'}\n", silent.URL, metrics.URL))
+	x := b.extension("drawgate")
+	x.registers()
+	x.public = x.log.await(t, `gateway listening on (https?://[^"]+)`)
+	x.api.ExtensionRests()
+	refuse(t, x.daemon, provider)
+	x.log.await(t, `(incident=\S+)`)
+	x.api.Shutdown()
+	<-put
+	x.ended()
+	x.out.await(t, `("RateLimiterProviderRefusals":1)`)
+	x.log.await(t, `(not all incidents were sent yet)`)
 }
 
 // Why an extension does not start is in the log, and Lambda is told of it.
