@@ -196,6 +196,48 @@ func (r *renewing) Settle(ctx context.Context, batch []drawgate.Settlement, out 
 	return r.Store.Settle(ctx, batch, out)
 }
 
+// TestATakeDoesNotWaitForASlowCount longer than for the store, and not beyond its own deadline,
+// also if the renewal fails and is tried again.
+func TestATakeDoesNotWaitForASlowCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = time.Second
+		store := &stalledCount{Store: memstore.New(nil)}
+		g := guarded(t, store, &guard.Options{CountInstances: true, CountInCalls: true, Timeout: timeout})
+		plan := policy(t, drawgate.FallbackShare, rolling(300, time.Second))
+		take(t, g, plan, "k", 1)
+		store.stalled.Store(true)
+		time.Sleep(time.Minute)
+		for range 20 {
+			for _, most := range []time.Duration{time.Hour, 100 * time.Millisecond} {
+				ctx, cancel := context.WithTimeout(t.Context(), most)
+				var out [1]drawgate.Decision
+				began := time.Now()
+				err := g.Take(ctx, []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}}}, out[:])
+				if took := time.Since(began); took > timeout || took >= most || err != nil || !out[0].Allowed || out[0].Fallback {
+					t.Errorf("with %v: %v, %+v, %v", most, took, out[0], err)
+				}
+				cancel()
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+	})
+}
+
+// stalledCount is a store that does not answer renewals while stalled is set.
+type stalledCount struct {
+	drawgate.Store
+	stalled atomic.Bool
+}
+
+func (s *stalledCount) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	if s.stalled.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.Store.Settle(ctx, batch, out)
+}
+
 // TestATakeWaitsUntilItsProcessIsCounted, if that is due: the process may be stopped when the take
 // is answered. Other takes do not wait.
 func TestATakeWaitsUntilItsProcessIsCounted(t *testing.T) {
