@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/internal/awstest"
@@ -61,6 +63,45 @@ func TestIncidentsAreFlushed(t *testing.T) { //nolint:paralleltest // credential
 		}
 	}
 }
+
+// While SNS does not answer, Close reports the metrics and closes the store before it gives up on
+// SNS. Here SNS answers only when the metrics were written.
+func TestCloseDoesNotWaitForSNSFirst(t *testing.T) { //nolint:paralleltest // credentials come from the environment
+	t.Setenv("AWS_ACCESS_KEY_ID", "test")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
+	written := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-written:
+			_, _ = io.WriteString(w, "<PublishResponse><PublishResult><MessageId>1</MessageId></PublishResult></PublishResponse>")
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	c, problems := config.Parse("drawgate.yaml", []byte("store: 'memory:'\npolicies: {q: {limits: [{name: rpm, rolling: 1m, amount: 1}]}}\ntelemetry: {cloudwatch: {emf: true}}\n"+
+		"gateway: {upstreams: {openai: {models: [{model: '*', policy: q}]}}, keys: [{name: a, secret_env: A}], "+
+		"incidents: {sns: {topic: 'arn:aws:sns:eu-central-1:123456789012:t', endpoint: '"+s.URL+"'}}}"))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	run, err := config.Start(t.Context(), c, &config.OpenOptions{EMF: writer(func(p []byte) (int, error) {
+		close(written)
+		return len(p), nil
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.CloudWatch.Observer().Called(&drawgate.StoreCall{Took: 1})
+	run.Incident(&api.Incident{ID: "ID", Summary: "refused"})
+	if err := run.Close(); err != nil {
+		t.Errorf("SNS did not answer within its time to close: %v", err)
+	}
+}
+
+type writer func(p []byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 // What the webhook is told, such as an incident, is delivered by the time that Flush returns; or it
 // says that it was not.
