@@ -177,7 +177,7 @@ func (c *cloud) checkTable(p *template) {
 		c.t.Errorf("the capacity is %+v, %+v", d.BillingModeSummary, d.ProvisionedThroughput)
 	}
 	r := p.resources()["Table"]
-	if r["DeletionPolicy"] != "Retain" || r["UpdateReplacePolicy"] != "Retain" {
+	if r["DeletionPolicy"] != "RetainExceptOnCreate" || r["UpdateReplacePolicy"] != "Retain" {
 		c.t.Errorf("the table is not kept: %v", r)
 	}
 	props := r["Properties"].(map[string]any)
@@ -221,7 +221,7 @@ func (c *cloud) checkPolicy(p *template, arn, topic string) {
 	}
 	actions := "dynamodb:GetItem dynamodb:UpdateItem dynamodb:PutItem dynamodb:DeleteItem dynamodb:DescribeTable dynamodb:DescribeTimeToLive"
 	if p.refs["ListBuckets"] == "true" {
-		actions += " dynamodb:Query dynamodb:Scan"
+		actions += " dynamodb:Scan"
 	}
 	want := map[string]string{
 		"arn:aws:dynamodb:eu-central-1:123456789012:table/" + p.refs["TableName"]: "Allow [" + actions + "] map[]",
@@ -261,17 +261,17 @@ func TestAlarms(t *testing.T) {
 	t.Parallel()
 	for i, want := range [][]string{
 		{
-			"AWS/DynamoDB ThrottledRequests TableName=drawgate Operation=PutItem: Sum >= 1 in 3 of 60s, notBreaching",
+			"AWS/DynamoDB ReadThrottleEvents TableName=drawgate: Sum >= 1 in 3 of 60s, notBreaching",
 			"AWS/DynamoDB WriteThrottleEvents TableName=drawgate: Sum >= 1 in 3 of 60s, notBreaching",
 			"Drawgate RateLimiterFallbackActivated: Sum >= 1 in 1 of 60s, notBreaching",
 			"Drawgate RateLimiterProviderRefusals: Sum >= 1 in 1 of 60s, notBreaching",
 			"Drawgate RateLimiterStoreThrottled: Sum >= 1 in 3 of 60s, notBreaching",
-			"Drawgate RateLimiterTokensAvailable BucketType=RPD: Minimum < 5 in 1 of 60s, notBreaching",
+			"Drawgate RateLimiterTokensAvailable BucketType=RPD: Minimum < 5 in 1 of 60s, ignore",
 			"Drawgate RateLimiterTokensAvailable BucketType=RPM: Minimum < 1 in 5 of 60s, notBreaching",
 			"Drawgate RateLimiterTokensAvailable BucketType=TPM: Minimum < 10000 in 5 of 60s, notBreaching",
 		},
 		{
-			"AWS/DynamoDB ThrottledRequests TableName=drawgate Operation=PutItem: Sum >= 1 in 5 of 60s, notBreaching",
+			"AWS/DynamoDB ReadThrottleEvents TableName=drawgate: Sum >= 1 in 5 of 60s, notBreaching",
 			"AWS/DynamoDB WriteThrottleEvents TableName=drawgate: Sum >= 1 in 5 of 60s, notBreaching",
 			"Mine RateLimiterFallbackActivated: Sum >= 1 in 1 of 60s, notBreaching",
 			"Mine RateLimiterProviderRefusals: Sum >= 1 in 1 of 60s, notBreaching",
