@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -204,7 +205,8 @@ func TestStoppedAtRandom(t *testing.T) { //nolint:paralleltest // credentials co
 	w.MustAgree(t, file, key, all, granted.Load()+2*failed.Load())
 }
 
-// The file of the example is valid, and its policy is that of the model.
+// The file of the example is valid, its policy is that of the model, and README.md reserves as many
+// copies as share the quota.
 func TestFile(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("drawgate.yaml")
@@ -217,5 +219,12 @@ func TestFile(t *testing.T) {
 	}
 	if len(c.Policies) != 1 || c.Policies[0].Name != model {
 		t.Errorf("got %+v", c.Policies)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("--reserved-concurrent-executions %d\n", c.Instances.Number); !strings.Contains(string(readme), want) {
+		t.Errorf("README.md does not have %q", want)
 	}
 }
