@@ -30,6 +30,7 @@ type Counter struct {
 	mu      sync.Mutex
 	machine Machine       // guarded by mu
 	running bool          // guarded by mu: an attempt is
+	failed  bool          // guarded by mu: the last attempt failed
 	ended   chan struct{} // guarded by mu: closed when the attempt that is running, or about to start, has ended
 
 	// Only used by the goroutine, until done is closed.
@@ -38,7 +39,6 @@ type Counter struct {
 	open    bool // it was open at the last look
 	anew    bool // it was opened since the others were last counted
 	refused bool // there was none, and that was reported
-	failed  bool // the last attempt failed
 
 	inCalls bool
 	due     chan struct{} // holds a token when a call needs an attempt
@@ -93,7 +93,8 @@ func (c *Counter) Unavailable() {
 
 // Call makes sure that a process that is stopped between calls is counted: if the slot has to be
 // renewed, or is being renewed, it returns a channel that is closed when that is done. Otherwise it
-// returns nil. The caller should wait before the process may be stopped again.
+// returns nil. The caller should wait before the process may be stopped again. Nobody waits for the
+// attempts that follow a failed one until the slot is due again.
 func (c *Counter) Call() <-chan struct{} {
 	if !c.inCalls {
 		return nil
@@ -107,7 +108,7 @@ func (c *Counter) Call() <-chan struct{} {
 		}
 		return c.ended
 	}
-	if c.running {
+	if c.running && !c.failed {
 		return c.ended
 	}
 	return nil
@@ -133,7 +134,7 @@ func (c *Counter) run(ctx context.Context) {
 // others during an outage.
 func (c *Counter) sleep(ctx context.Context) {
 	pause := c.machine.Pace.Every
-	if c.failed {
+	if c.lastFailed() {
 		pause = Retry
 	}
 	t := time.NewTimer(pause)
@@ -168,12 +169,15 @@ func (c *Counter) attempt(life context.Context) {
 	if life.Err() != nil {
 		return // that says nothing about the store
 	}
-	c.failed = err != nil && !errors.Is(err, errRefused)
+	failed := err != nil && !errors.Is(err, errRefused)
+	c.mu.Lock()
+	c.failed = failed
+	c.mu.Unlock()
 	switch {
 	case err == nil:
 		c.with(func(m *Machine) { m.Counted(n, c.anew) })
 		c.anew, c.refused = false, false
-	case c.failed:
+	case failed:
 		c.with((*Machine).Unavailable)
 	default:
 		c.with((*Machine).Refused)
@@ -203,6 +207,12 @@ func (c *Counter) end() {
 	c.running = false
 	close(c.ended)
 	c.ended = make(chan struct{})
+}
+
+func (c *Counter) lastFailed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
 }
 
 func (c *Counter) with(f func(m *Machine)) {
@@ -275,7 +285,7 @@ func (c *Counter) bucket(n int64) []drawgate.BucketCost {
 // leave gives the slot back. If the store did not answer last time, it is not asked: the slot ends
 // by itself.
 func (c *Counter) leave(ctx context.Context) {
-	if c.id == "" || c.failed {
+	if c.id == "" || c.lastFailed() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)

@@ -28,8 +28,8 @@ type Options struct {
 	CountInstances bool
 	// CountInCalls renews the slot once a minute, and within a take if it is due: for a store that
 	// charges for each call, and for processes that stand still between calls, such as functions of
-	// AWS Lambda. That take waits for the renewal, at most for Timeout. The 40 s are then at least
-	// two minutes.
+	// AWS Lambda. That take, and those that come meanwhile, wait for the renewal, at most for
+	// Timeout. The 40 s are then at least two minutes.
 	CountInCalls bool
 
 	// Timeout is how long a caller waits for the store, all attempts included. 0 means 40ms, so

@@ -261,3 +261,31 @@ func TestATakeWaitsUntilItsProcessIsCounted(t *testing.T) {
 		}
 	})
 }
+
+// A renewal that fails holds up the takes of one moment, and not those of every attempt after it:
+// the table works, only the item of the slots does not.
+func TestTakesDoNotWaitForRetriesOfTheCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = time.Second
+		store := &stalledCount{Store: memstore.New(nil)}
+		g := guarded(t, store, &guard.Options{CountInstances: true, CountInCalls: true, Timeout: timeout})
+		plan := policy(t, drawgate.FallbackShare, rolling(300, time.Second))
+		take(t, g, plan, "k", 1)
+		store.stalled.Store(true)
+		slow := 0
+		for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); {
+			began := time.Now()
+			if d := take(t, g, plan, "k", 1); !d.Allowed || d.Fallback {
+				t.Fatalf("got %+v", d)
+			}
+			if time.Since(began) > 0 {
+				slow++
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		if slow > 22 { // two a minute: it fails, and the next take comes before the store's time is over
+			t.Errorf("%d takes waited within ten minutes, want at most two each minute", slow)
+		}
+	})
+}
