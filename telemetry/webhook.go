@@ -81,6 +81,7 @@ type Webhook struct {
 	cancel  context.CancelFunc // ends what the goroutine is doing
 	done    chan struct{}      // closed when the goroutine has ended
 	dropped atomic.Int64
+	told    atomic.Int64 // of dropped, by Flush
 }
 
 // queued is an event that waits.
@@ -178,9 +179,8 @@ func (h *Webhook) wants(w *Warning) bool {
 }
 
 // Flush waits until the events that were queued before are delivered. The error says how many were
-// not; or it is ctx's, and those that wait are delivered later.
+// not, since the last Flush; or it is ctx's, and those that wait are delivered later.
 func (h *Webhook) Flush(ctx context.Context) error {
-	before := h.dropped.Load()
 	h.mu.Lock()
 	last := h.last
 	h.mu.Unlock()
@@ -196,7 +196,8 @@ func (h *Webhook) Flush(ctx context.Context) error {
 			return fmt.Errorf("telemetry: webhook: not all events were delivered yet: %w", ctx.Err())
 		}
 	}
-	if n := h.dropped.Load() - before; n > 0 {
+	dropped := h.dropped.Load()
+	if n := dropped - h.told.Swap(dropped); n > 0 {
 		return fmt.Errorf("telemetry: webhook: %d events were not delivered to %s; see the log", n, h.host)
 	}
 	return nil

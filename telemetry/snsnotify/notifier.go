@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,6 +77,7 @@ type Notifier struct {
 	accepted int64              // guarded by mu: put in the queue
 	finished int64              // guarded by mu: of these, sent or lost
 	lost     int64              // guarded by mu: of these, lost
+	told     int64              // guarded by mu: of lost, by Flush
 	waiters  []waiter           // guarded by mu
 
 	cancel context.CancelFunc // ends what the goroutine is doing
@@ -156,24 +158,29 @@ func (n *Notifier) enqueue(in *api.Incident) bool {
 }
 
 // Flush waits until the incidents that Notify was given before were sent. The error says how many
-// of them could not be sent; or it is ctx's, and those that wait are sent later.
+// could not be sent, since the last Flush; or it is ctx's, and those that wait are sent later.
 func (n *Notifier) Flush(ctx context.Context) error {
 	n.mu.Lock()
-	before, w := n.lost, waiter{n.accepted, make(chan struct{})}
+	w := waiter{n.accepted, make(chan struct{})}
 	if n.finished >= w.upTo {
-		n.mu.Unlock()
-		return nil
+		close(w.done)
+	} else {
+		n.waiters = append(n.waiters, w)
 	}
-	n.waiters = append(n.waiters, w)
 	n.mu.Unlock()
 	select {
 	case <-w.done:
 	case <-ctx.Done():
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.waiters = slices.DeleteFunc(n.waiters, func(other waiter) bool { return other.done == w.done })
 		return fmt.Errorf("snsnotify: not all incidents were sent yet: %w", ctx.Err())
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return lostError(n.lost - before)
+	lost := n.lost - n.told
+	n.told = n.lost
+	return lostError(lost)
 }
 
 func lostError(n int64) error {
@@ -206,6 +213,7 @@ func (n *Notifier) finish(sent bool) {
 // error says how many were not sent.
 func (n *Notifier) Close() error {
 	n.mu.Lock()
+	before := n.lost
 	if !n.closed {
 		n.closed = true
 		close(n.queue)
@@ -219,9 +227,6 @@ func (n *Notifier) Close() error {
 		case <-t.C:
 		}
 	}
-	n.mu.Lock()
-	before := n.lost
-	n.mu.Unlock()
 	n.cancel()
 	<-n.done
 	if n.closeIdle != nil {

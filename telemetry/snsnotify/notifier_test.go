@@ -3,9 +3,13 @@ package snsnotify_test
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -283,6 +287,46 @@ func TestCloseGivesUp(t *testing.T) {
 			t.Errorf("got %v after %v, %v", err, time.Since(start), r.all)
 		}
 	})
+}
+
+// What SNS refuses while Close waits counts as not sent, too.
+func TestCloseSaysWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gone := answer{http.StatusNotFound, "NotFound", "Topic does not exist"}
+		s, r := &script{answers: []answer{{}, gone, gone, gone}}, newResults()
+		n := notifier(t, s.client(), testARN, &snsnotify.Options{Ended: r.add, CloseTimeout: time.Minute})
+		for range 3 { // the first is tried again, so all are sent while Close waits
+			n.Notify(&api.Incident{})
+		}
+		if err := n.Close(); err == nil || err.Error() != "snsnotify: incidents that were not sent: 3; see the log" || r.of(snsnotify.Rejected) != 3 {
+			t.Errorf("got %v, %v", err, r.all)
+		}
+	})
+}
+
+// A company's own authority is obeyed, as AWS's own tools do.
+func TestOpenTrustsTheEnvironmentsAuthority(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/xml")
+		_, _ = io.WriteString(w, accepted)
+	}))
+	defer s.Close()
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AWS_CA_BUNDLE", path)
+	t.Setenv("AWS_ACCESS_KEY_ID", "test")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
+	n, err := snsnotify.Open(t.Context(), snsnotify.Topic{ARN: testARN, Endpoint: s.URL}, &snsnotify.Options{CloseTimeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Notify(&api.Incident{ID: "ID"})
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // An ARN of something else is refused at once; the region is the one in it.

@@ -9,6 +9,7 @@ import (
 	"regexp"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 )
@@ -34,6 +35,14 @@ func RegionOf(arn string) (region string, ok bool) {
 // errARN does not show the text, which may be anything.
 var errARN = errors.New("snsnotify: the topic must be the ARN of a standard SNS topic, such as arn:aws:sns:eu-central-1:123456789012:drawgate")
 
+// transport returns what the SDK would use, with the authorities of AWS_CA_BUNDLE.
+func transport(c *aws.Config) *http.Transport {
+	if b, ok := c.HTTPClient.(*awshttp.BuildableClient); ok {
+		return b.GetTransport()
+	}
+	return http.DefaultTransport.(*http.Transport).Clone()
+}
+
 // Open returns a Notifier that publishes to a topic with the credentials that AWS's own tools would
 // use. opts may be nil. ctx bounds only the opening, which does not connect. It must be closed.
 func Open(ctx context.Context, t Topic, opts *Options) (*Notifier, error) {
@@ -45,7 +54,7 @@ func Open(ctx context.Context, t Topic, opts *Options) (*Notifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("snsnotify: AWS's configuration: %w", err)
 	}
-	pool := http.DefaultTransport.(*http.Transport).Clone()
+	pool := transport(&c)
 	pool.MaxIdleConns = 2
 	client := sns.NewFromConfig(c, func(o *sns.Options) {
 		o.HTTPClient = &http.Client{Transport: pool}
