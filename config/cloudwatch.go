@@ -31,7 +31,7 @@ func (w *CloudWatch) settings(d *decoder) []setting {
 		{"emf", func(e entry) { w.EMF = d.boolean(e) }, flagNode(w.EMF)},
 		{"put", func(e entry) { w.Put = d.boolean(e) }, flagNode(w.Put)},
 		{"interval", func(e entry) { w.Interval = d.between(e, time.Second, longestReport) }, durationNode(w.Interval)},
-		{"region", func(e entry) { w.Region = d.short(e) }, textNode(w.Region)},
+		{"region", func(e entry) { w.Region = d.region(e, "without it AWS_REGION or AWS's own configuration is used") }, textNode(w.Region)},
 		{"endpoint", func(e entry) { w.Endpoint = d.endpoint(e, "monitoring") }, textNode(w.Endpoint)},
 	}
 }
@@ -43,8 +43,8 @@ func (d *decoder) cloudWatch(e entry) (w CloudWatch) {
 		return w
 	}
 	switch {
-	case !w.EMF && !w.Put:
-		d.missing(spanOf(e.value), "such as {emf: true}", "cloudwatch needs emf or put, or both")
+	case w.EMF == w.Put:
+		d.missing(spanOf(e.value), "such as {emf: true}; with both, CloudWatch would count everything twice", "cloudwatch needs either emf or put")
 	case !w.Put && (w.Region != "" || w.Endpoint != ""):
 		d.problem(spanOf(e.value), "leave them out, or add put: true", "cloudwatch uses region and endpoint with put only")
 	}

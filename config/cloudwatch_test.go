@@ -29,8 +29,8 @@ func (c *takesMetrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte{0xa0}) // an empty map
 }
 
-// The file switches the metrics of CloudWatch on: lines on the standard output, and requests to
-// AWS. Both have what happened until the end.
+// The file switches the metrics of CloudWatch on: lines on the standard output, or requests to AWS.
+// Both have what happened until the end.
 //
 // req: A13
 func TestCloudWatchFromTheFile(t *testing.T) {
@@ -40,33 +40,42 @@ func TestCloudWatchFromTheFile(t *testing.T) {
 	aws := &takesMetrics{}
 	s := httptest.NewServer(aws)
 	defer s.Close()
-	path := writeFile(t, `
+	run := func(settings string, out io.Writer) {
+		t.Helper()
+		path := writeFile(t, `
 policies: {api: {limits: [{name: rpd, rolling: 24h, amount: 5}]}}
 rules: [{apply: [{policy: api, key: user}]}]
-telemetry: {cloudwatch: {namespace: My/App, emf: true, put: true, interval: 1h, region: eu-central-1, endpoint: "`+s.URL+`"}}
+telemetry: {cloudwatch: {namespace: My/App, interval: 1h, `+settings+`}}
 `)
+		r, err := config.Open(t.Context(), path, &config.OpenOptions{EMF: out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		takesOne(t.Context(), t, r)
+		takesOne(t.Context(), t, r)
+		if err := r.CloudWatch.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		takesOne(t.Context(), t, r)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 	var out bytes.Buffer
-	r, err := config.Open(t.Context(), path, &config.OpenOptions{EMF: &out})
-	if err != nil {
-		t.Fatal(err)
-	}
-	takesOne(t.Context(), t, r)
-	takesOne(t.Context(), t, r)
-	if err := r.CloudWatch.Flush(t.Context()); err != nil {
-		t.Error(err)
-	}
-	takesOne(t.Context(), t, r)
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	run("emf: true", &out)
 	text := out.String()
 	for _, want := range []string{`"Namespace":"My/App"`, `"BucketType":"RPD","Policy":"api","RateLimiterTokensAcquired":2`, `"RateLimiterTokensAcquired":1`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the lines have no %s:\n%s", want, text)
 		}
 	}
-	if len(aws.requests) != 2 {
-		t.Fatalf("%d requests were sent, want 2", len(aws.requests))
+	if len(aws.requests) != 0 {
+		t.Errorf("%d requests were sent without put", len(aws.requests))
+	}
+	out.Reset()
+	run(`put: true, region: eu-central-1, endpoint: "`+s.URL+`"`, &out)
+	if len(aws.requests) != 2 || out.Len() > 0 {
+		t.Fatalf("%d requests were sent, want 2; lines: %q", len(aws.requests), out.String())
 	}
 	for _, got := range aws.requests {
 		if !strings.Contains(got, "/operation/PutMetricData") || !strings.Contains(got, "RateLimiterTokensAvailable") || strings.Contains(got, "ann") {
@@ -80,9 +89,11 @@ telemetry: {cloudwatch: {namespace: My/App, emf: true, put: true, interval: 1h, 
 func TestCloudWatchMistakes(t *testing.T) {
 	const policies = "policies: {api: {limits: [{name: rpd, rolling: 24h, amount: 5}]}}\n"
 	for text, want := range map[string]string{
-		"telemetry: {cloudwatch: {}}":                             "cloudwatch needs emf or put, or both",
-		"telemetry: {cloudwatch: {emf: false}}":                   "cloudwatch needs emf or put, or both",
+		"telemetry: {cloudwatch: {}}":                             "cloudwatch needs either emf or put",
+		"telemetry: {cloudwatch: {emf: false}}":                   "cloudwatch needs either emf or put",
+		"telemetry: {cloudwatch: {emf: true, put: true}}":         "cloudwatch needs either emf or put",
 		"telemetry: {cloudwatch: {emf: true, region: us-east-1}}": "cloudwatch uses region and endpoint with put only",
+		"telemetry: {cloudwatch: {put: true, region: 'us/?x'}}":   "is not the name of a region of AWS",
 	} {
 		_, problems := config.Parse("f", []byte(policies+text))
 		if len(problems) != 1 || !strings.Contains(problems[0].Message, want) {

@@ -47,13 +47,17 @@ var regions = regexp.MustCompile(`^[a-z]{2}[a-z0-9-]{1,30}$`)
 func (s *SNS) settings(d *decoder) []setting {
 	return []setting{
 		{"topic", func(e entry) { s.Topic = d.topic(e) }, textNode(s.Topic)},
-		{"region", func(e entry) {
-			if s.Region = d.short(e); !regions.MatchString(s.Region) {
-				d.problem(spanOf(e.value), "such as eu-central-1; without it the topic's own is used", "region %s is not the name of a region of AWS", shorten(s.Region))
-			}
-		}, textNode(s.Region)},
+		{"region", func(e entry) { s.Region = d.region(e, "without it the topic's own is used") }, textNode(s.Region)},
 		{"endpoint", func(e entry) { s.Endpoint = d.endpoint(e, "sns") }, textNode(s.Endpoint)},
 	}
+}
+
+func (d *decoder) region(e entry, without string) string {
+	text := d.short(e)
+	if !regions.MatchString(text) {
+		d.problem(spanOf(e.value), "such as eu-central-1; "+without, "region %s is not the name of a region of AWS", shorten(text))
+	}
+	return text
 }
 
 func (d *decoder) topic(e entry) string {

@@ -265,7 +265,7 @@ func (token) JSONSchemaExtend(s *jsonschema.Schema) {
 func (cloudWatch) JSONSchemaExtend(s *jsonschema.Schema) {
 	need := func(key string) *jsonschema.Schema { return &jsonschema.Schema{Required: []string{key}} }
 	s.AnyOf = []*jsonschema.Schema{need("emf"), need("put")}
-	s.Description = "Metrics of Amazon CloudWatch: emf or put, or both."
+	s.Description = "Metrics of Amazon CloudWatch: either emf or put."
 }
 
 func (webhook) JSONSchemaExtend(s *jsonschema.Schema) {

@@ -186,7 +186,7 @@ func (w *Writer) look(now time.Time) {
 	if _, err := os.Stat(w.path); !errors.Is(err, fs.ErrNotExist) { // no other file gets this name
 		return
 	}
-	w.opts.Logger.Error("the ledger's file was deleted while it was written, with the calls in it: a new one is begun, and an audit counts from there", "file", w.path)
+	w.opts.Logger.Error("the ledger's file was deleted or renamed while it was written: a new one is begun, and an audit counts from there", "file", w.path)
 	_ = w.file.Close() // it is gone
 	w.file, w.dirty, w.retry = nil, false, time.Time{}
 }

@@ -382,7 +382,7 @@ func TestDeletedFolder(t *testing.T) {
 				if r := replay(t, dir); r.Calls != 3 || r.Lines != 8 {
 					t.Errorf("the audit says %+v, want the last 3 calls", r)
 				}
-				if n := strings.Count(log.String(), "deleted while it was written"); n != 1 {
+				if n := strings.Count(log.String(), "deleted or renamed while it was written"); n != 1 {
 					t.Errorf("the log has %d lines about it, want 1: %s", n, log.String())
 				}
 			})

@@ -2,16 +2,17 @@ package cloudwatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/config"
 	sdk "github.com/aws/aws-sdk-go-v2/service/cloudwatch"
+
+	"github.com/drawgate/drawgate"
 )
 
 // Client returns a client of CloudWatch with the credentials that AWS's own tools would use. region
 // is "" for the one of the environment or the shared configuration, endpoint "" for AWS itself. It
-// does not connect.
+// does not connect. Without a region the error matches [drawgate.ErrInvalid].
 func Client(ctx context.Context, region, endpoint string) (*sdk.Client, error) {
 	var options []func(*config.LoadOptions) error
 	if region != "" {
@@ -22,7 +23,7 @@ func Client(ctx context.Context, region, endpoint string) (*sdk.Client, error) {
 		return nil, fmt.Errorf("cloudwatch: AWS's configuration: %w", err)
 	}
 	if c.Region == "" {
-		return nil, errors.New("cloudwatch: no region is known: name one, or set AWS_REGION")
+		return nil, fmt.Errorf("%w: cloudwatch: no region is known: set telemetry.cloudwatch.region, or AWS_REGION", drawgate.ErrInvalid)
 	}
 	return sdk.NewFromConfig(c, func(o *sdk.Options) {
 		if endpoint != "" {

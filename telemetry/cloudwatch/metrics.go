@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"regexp"
@@ -192,6 +193,7 @@ func (m *Metrics) Close(ctx context.Context) (err error) {
 	m.closed.Do(func() {
 		m.end()
 		m.loop.Wait()
+		m.due.Store(math.MaxInt64) // no call reports any more
 		err = m.Flush(ctx)
 		if m.put != nil {
 			err = errors.Join(err, m.put.close(ctx))
