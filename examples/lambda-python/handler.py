@@ -19,6 +19,9 @@ MODEL = "gemini-2.5-flash"
 MODEL_URL = os.environ.get("MODEL_URL", "https://generativelanguage.googleapis.com")
 OWNER = "project-1"  # whose quota it is
 
+# Drawgate is on this machine: no proxy is asked for it, whatever HTTP_PROXY says.
+beside = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
 WAIT = 10.0  # seconds that a take may wait in the queue
 HOLD = 30.0  # seconds that units are held; longer than the call takes
 MARGIN = 2.0  # seconds after the take in which the call may be sent: as in drawgate.yaml
@@ -34,11 +37,11 @@ def handler(event, context):
         "wait_ms": int(wait * 1000), "hold_ms": int(HOLD * 1000), "id": secrets.token_hex(8), "grant": secrets.token_hex(8),
     }
     try:
-        granted = post("/v1/take", take, wait + 10)
+        granted = post("/v1/take", take, end, wait + 10)
     except Problem as problem:
         return {"status": 503, "error": str(problem)}
     except NoAnswer as error:
-        settle({"take": take, "cancel": True})  # it may have been granted
+        settle({"take": take, "cancel": True}, end)  # it may have been granted
         return {"status": 503, "error": str(error)}
     if not granted["allowed"]:
         return {"status": 429, "retry_after_ms": granted["retry_after_ms"], "error": granted["message"]}
@@ -56,7 +59,7 @@ def handler(event, context):
     except (OSError, http.client.HTTPException, ValueError) as error:
         return {"status": 503, "error": f"the model did not answer: {error}"}
     finally:
-        settle({"reservation": granted["reservation"], **outcome})
+        settle({"reservation": granted["reservation"], **outcome}, end)
 
 
 def late(granted):
@@ -85,12 +88,12 @@ class NoAnswer(Exception):
     """It is unknown whether the request was carried out."""
 
 
-def post(path, body, timeout=10):
-    """Repeats a request that got no answer. This is safe for settlements, and for takes with an id and a grant."""
+def post(path, body, end, timeout=10):
+    """Repeats a request that got no answer, until end. This is safe for settlements, and for takes with an id and a grant."""
     request = urllib.request.Request(DRAWGATE + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
     for pause in (0.1, 0.3, 1, 0):
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
+            with beside.open(request, timeout=max(min(timeout, end - time.monotonic()), 0.1)) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code < 500:
@@ -99,13 +102,15 @@ def post(path, body, timeout=10):
         except (OSError, http.client.HTTPException, ValueError) as error:
             doubt = error
         print(f"no answer to {path}: {doubt}")
+        if time.monotonic() + pause > end:
+            break
         time.sleep(pause)
     raise NoAnswer(f"Drawgate does not answer {path}: {doubt}") from doubt
 
 
-def settle(request):
+def settle(request, end):
     """Settles or cancels. If that fails, the hold ends by itself, and its units count as used."""
     try:
-        post("/v1/settle", request)
+        post("/v1/settle", request, end + SPARE / 2)
     except (Problem, NoAnswer) as error:
         print(f"the units count as estimated: {error}")

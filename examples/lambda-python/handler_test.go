@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -252,17 +254,25 @@ func TestStoppedFunction(t *testing.T) { //nolint:paralleltest // credentials co
 			time.AfterFunc(d, i.Thaw)
 		}
 		for what, arrange := range w.Points(freeze) {
-			arrange()
-			a := i.invoke(t)
-			w.Clear()
-			lost++ // a take that was carried out, but not answered in time: then the fallback has decided, and its unit counts as well
-			if a.Status == 200 {
-				granted++
-			} else {
-				lost++
+			for end := time.Now().Add(patience); ; { // an invocation that is refused does not come so far
+				arrange()
+				a := i.invoke(t)
+				stopped := w.Clear()
+				lost++ // a take that was carried out, but not answered in time: then the fallback has decided, and its unit counts as well
+				if a.Status == 200 {
+					granted++
+				} else {
+					lost++
+				}
+				must() // a breaker that opened is closed again within seconds
+				if stopped {
+					t.Logf("stopped for %v while %s: %d %s", d, what, a.Status, a.Error)
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("no invocation comes so far that %s", what)
+				}
 			}
-			t.Logf("stopped for %v while %s: %d %s", d, what, a.Status, a.Error)
-			must() // a breaker that opened is closed again within seconds
 		}
 	}
 	lost += i.doubtful()
@@ -337,6 +347,38 @@ func TestRefusal(t *testing.T) { //nolint:paralleltest // credentials come from 
 	}
 	if n := len(w.Sim.Calls()); n != 0 {
 		t.Errorf("the model was called %d times", n)
+	}
+}
+
+// An extension that hangs does not hold up an invocation until Lambda kills it, and a proxy is not
+// asked for what is on this machine.
+func TestHangingExtension(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("there is no python3")
+	}
+	var takes, settlements atomic.Int64
+	ended := make(chan struct{})
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/take" {
+			takes.Add(1)
+		} else {
+			settlements.Add(1)
+		}
+		<-ended
+	}))
+	defer hangs.Close()
+	defer close(ended)
+	c := exec.CommandContext(t.Context(), "python3", "-c", `
+import handler, types
+print(handler.handler({"prompt": "hello"}, types.SimpleNamespace(get_remaining_time_in_millis=lambda: 2500)))`)
+	c.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "DRAWGATE_SERVER="+hangs.URL, "HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1", "NO_PROXY=", "no_proxy=")
+	out, err := c.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "'status': 503") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if takes.Load() != 1 || settlements.Load() != 1 {
+		t.Errorf("%d takes and %d settlements were sent, want one of each: there was no time for more", takes.Load(), settlements.Load())
 	}
 }
 

@@ -132,15 +132,23 @@ func TestStoppedFunction(t *testing.T) { //nolint:paralleltest // credentials co
 			time.AfterFunc(d, func() { i.Thaw() })
 		}
 		for what, arrange := range w.Points(stop) {
-			arrange()
-			a := i.invoke(t)
-			w.Clear()
-			lost++ // a take that was carried out, but not answered in time: then the fallback has decided, and its unit counts as well
-			if a.Status != http.StatusOK {
-				lost++
+			for end := time.Now().Add(patience); ; { // an invocation that is refused does not come so far
+				arrange()
+				a := i.invoke(t)
+				stopped := w.Clear()
+				lost++ // a take that was carried out, but not answered in time: then the fallback has decided, and its unit counts as well
+				if a.Status != http.StatusOK {
+					lost++
+				}
+				lost += i.mustGrant(t) // a breaker that opened is closed again within seconds
+				if stopped {
+					t.Logf("stopped for %v while %s: %d %s", d, what, a.Status, a.Error)
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("no invocation comes so far that %s", what)
+				}
 			}
-			t.Logf("stopped for %v while %s: %d %s", d, what, a.Status, a.Error)
-			lost += i.mustGrant(t) // a breaker that opened is closed again within seconds
 		}
 	}
 	w.MustAgree(t, file, key, all, lost)

@@ -35,6 +35,7 @@ type World struct {
 	atTable  atomic.Pointer[func(op string)] // is called before DynamoDB gets a request
 	atAnswer atomic.Pointer[func(op string)] // is called before its answer is passed on
 	atModel  atomic.Pointer[func()]          // is called before the provider gets a call
+	stopped  atomic.Bool                     // what Points arranged has happened
 }
 
 // NewWorld makes a world whose provider grants a quota. It needs credentials in the environment.
@@ -103,12 +104,17 @@ func (w *World) proxy(tb testing.TB, to string) http.Handler {
 }
 
 // Points are the points of an invocation at which it waits for somebody else: each func arranges
-// that stop is called there once.
+// that stop is called there once. Clear says whether it was.
 func (w *World) Points(stop func()) map[string]func() {
+	freeze := stop
+	stop = func() {
+		w.stopped.Store(true)
+		freeze()
+	}
 	nth := func(n int) *func(string) {
 		var seen atomic.Int64
 		f := func(op string) {
-			if op == "PutItem" && seen.Add(1) == int64(n) {
+			if (op == "PutItem" || op == "UpdateItem") && seen.Add(1) == int64(n) {
 				stop()
 			}
 		}
@@ -126,11 +132,12 @@ func (w *World) Points(stop func()) map[string]func() {
 	}
 }
 
-// Clear removes what Points has arranged.
-func (w *World) Clear() {
+// Clear removes what Points has arranged, and reports whether it has happened.
+func (w *World) Clear() bool {
 	w.atTable.Store(nil)
 	w.atAnswer.Store(nil)
 	w.atModel.Store(nil)
+	return w.stopped.Swap(false)
 }
 
 // MustAgree checks that the provider saw no call too many, and the table the same calls. lost is
