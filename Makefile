@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/.tools/envoy/bin:$(CURDIR)/.tools/traefik:$(PATH):/usr/
 MODULES := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod examples/*/go.mod gateway/*/go.mod))
 
 # Packages whose tests do less under the race detector, because it is slow and allocates. Their tests run again without it.
-FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/record ./engine/rules ./server ./store/sqlitestore
+FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/model ./internal/record ./engine/rules ./server ./store/sqlitestore
 
 # The servers that redisstore is tested with, in addition to the redis-server in the PATH.
 SERVERS := redis-server valkey-server
@@ -45,6 +45,7 @@ test: deps size
 	$(GO) vet ./...
 	./tools/test.sh -race ./...
 	./tools/test.sh $(FULL)
+	./tools/test.sh -run TestGuardedStore ./store/dynamostore
 	for s in $(SERVERS); do export DRAWGATE_REDIS_SERVER=$(CURDIR)/.tools/redis/bin/$$s && $$DRAWGATE_REDIS_SERVER --version && \
 		./tools/test.sh ./store/redisstore && ./tools/test.sh -run Redis ./store/guard || exit 1; done
 	for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(GO) test ./...) || exit 1; done

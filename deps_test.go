@@ -169,22 +169,28 @@ func TestPackagesFromPyPIAreHashed(t *testing.T) {
 // that a machine can use its own mirror.
 func TestPackagesFromNpmAreHashed(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("tools/sdk/package-lock.json")
-	if err != nil {
-		t.Fatal(err)
+	lists, err := filepath.Glob("tools/*/package-lock.json")
+	if err != nil || len(lists) < 2 {
+		t.Fatalf("found %v, %v", lists, err)
 	}
-	var lock struct {
-		Packages map[string]struct{ Version, Integrity, Resolved string }
-	}
-	if err := json.Unmarshal(text, &lock); err != nil {
-		t.Fatal(err)
-	}
-	if len(lock.Packages) < 2 {
-		t.Fatal("nothing is installed from npm any more: remove this test")
-	}
-	for name, p := range lock.Packages {
-		if name != "" && (p.Version == "" || !strings.HasPrefix(p.Integrity, "sha512-") || p.Resolved != "") {
-			t.Errorf("%s: %+v, want a version and a hash, and no address", name, p)
+	for _, path := range lists {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lock struct {
+			Packages map[string]struct{ Version, Integrity, Resolved string }
+		}
+		if err := json.Unmarshal(text, &lock); err != nil {
+			t.Fatal(err)
+		}
+		if len(lock.Packages) < 2 {
+			t.Errorf("%s: nothing is installed any more: remove it", path)
+		}
+		for name, p := range lock.Packages {
+			if name != "" && (p.Version == "" || !strings.HasPrefix(p.Integrity, "sha512-") || p.Resolved != "") {
+				t.Errorf("%s: %s: %+v, want a version and a hash, and no address", path, name, p)
+			}
 		}
 	}
 	script, err := os.ReadFile("tools/install.sh")

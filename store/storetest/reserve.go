@@ -312,7 +312,7 @@ func testTooManyOpen(e *env) {
 	}
 	b, other := e.bucket("k", calendar(drawgate.MaxAmount, drawgate.Month, "UTC")), e.bucket("other", rolling(10, time.Hour))
 	open := 0
-	for many := 500; many > 0; { // smaller batches near the end: a store may refuse all of one that has no room
+	for many := 500; many > 0 && open <= drawgate.MaxOpen; { // smaller batches near the end: a store may refuse all of one that has no room
 		batch, out := make([]drawgate.Take, many), make([]drawgate.Decision, many)
 		for i := range batch {
 			batch[i] = drawgate.Take{ID: fmt.Sprint(open + i), Hold: time.Hour + time.Duration(open+i)*time.Second, Buckets: b.costs(1)}
