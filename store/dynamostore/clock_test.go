@@ -48,7 +48,7 @@ func TestClockIsWithinItsEstimate(t *testing.T) {
 			}
 		}
 		for range 40 {
-			// Until the next answer it is either set or suspended: both at once could hide each other.
+			// Until the next answer it is either set or suspended: both could hide each other.
 			trouble := r.IntN(4)
 			pass := func(longest int64) {
 				for range r.IntN(3) {
