@@ -78,10 +78,10 @@ type Webhook struct {
 	queue  chan queued   // guarded by mu against sending after it was closed
 	last   chan struct{} // guarded by mu: done of the last event that was queued; nil: there was none
 
-	cancel  context.CancelFunc // ends what the goroutine is doing
-	done    chan struct{}      // closed when the goroutine has ended
-	dropped atomic.Int64
-	told    atomic.Int64 // of dropped, by Flush
+	cancel   context.CancelFunc // ends what the goroutine is doing
+	done     chan struct{}      // closed when the goroutine has ended
+	dropped  atomic.Int64
+	reported atomic.Int64 // of dropped, by Flush
 }
 
 // queued is an event that waits.
@@ -197,7 +197,7 @@ func (h *Webhook) Flush(ctx context.Context) error {
 		}
 	}
 	dropped := h.dropped.Load()
-	if n := dropped - h.told.Swap(dropped); n > 0 {
+	if n := dropped - h.reported.Swap(dropped); n > 0 {
 		return fmt.Errorf("telemetry: webhook: %d events were not delivered to %s; see the log", n, h.host)
 	}
 	return nil

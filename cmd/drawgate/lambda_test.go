@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ type extended struct {
 
 // extension starts the program as Lambda does: without arguments, by its path in the folder of
 // extensions.
-func (b bench) extension(name string) *extended {
+func (b bench) extension() *extended {
 	b.t.Helper()
 	program, err := exec.LookPath("drawgate")
 	if err != nil {
@@ -40,13 +41,13 @@ func (b bench) extension(name string) *extended {
 		b.t.Fatal(err)
 	}
 	// The test binary looks at its name to know what it is.
-	path := filepath.Join(folder, name)
+	path := filepath.Join(folder, "drawgate")
 	if err := os.Symlink(program, path); err != nil {
 		b.t.Fatal(err)
 	}
 	x := &extended{api: lambdatest.NewAPI(b.t), out: &syncBuffer{}}
 	cmd := exec.CommandContext(b.t.Context(), path)
-	cmd.Dir, cmd.Env = b.dir, append(b.env, "AWS_LAMBDA_RUNTIME_API="+x.api.Addr)
+	cmd.Dir, cmd.Env = b.dir, slices.Concat(b.env, []string{"AWS_LAMBDA_RUNTIME_API=" + x.api.Addr})
 	cmd.Stdout = x.out
 	x.daemon = b.begin(cmd)
 	return x
@@ -82,7 +83,7 @@ func TestExtension(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	b := newBench(t, "DRAWGATE_CONFIG=drawgate.yaml")
 	b.write("drawgate.yaml", lambdaFile+addr+"}\n")
-	x := b.extension("drawgate")
+	x := b.extension()
 	x.registers()
 	takes := func() {
 		t.Helper()
@@ -118,7 +119,7 @@ func TestExtensionWithoutCloudWatch(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	b := newBench(t, "DRAWGATE_CONFIG=drawgate.yaml", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
 	b.write("drawgate.yaml", strings.Replace(lambdaFile, "emf: true", "emf: true, put: true, region: us-east-1, endpoint: '"+silent.URL+"'", 1)+addr+"}\n")
-	x := b.extension("drawgate")
+	x := b.extension()
 	x.registers()
 	x.api.ExtensionRests()
 	x.must("http://"+addr+"/v1/take", take("api", "k"))
@@ -154,7 +155,7 @@ func TestExtensionWithoutSNS(t *testing.T) {
 	text, _, _ := strings.Cut(fmt.Sprintf(quoting, provider, ""), "telemetry:")
 	b.write("drawgate.yaml", text+fmt.Sprintf("  listen: 127.0.0.1:0\n  incidents: {sns: {topic: 'arn:aws:sns:eu-central-1:123456789012:drawgate', endpoint: %q}}\n"+
 		"telemetry: {cloudwatch: {emf: true, put: true, interval: 1h, region: us-east-1, endpoint: %q}}\nserver: {admin: off, listen: '127.0.0.1:0'}\n", silent.URL, metrics.URL))
-	x := b.extension("drawgate")
+	x := b.extension()
 	x.registers()
 	x.public = x.log.await(t, `gateway listening on (https?://[^"]+)`)
 	x.api.ExtensionRests()
@@ -192,7 +193,7 @@ func TestExtensionThatCannotStart(t *testing.T) {
 			if c.file != "" {
 				b.write("drawgate.yaml", c.file)
 			}
-			x := b.extension("drawgate")
+			x := b.extension()
 			x.registers()
 			f := <-x.api.Failed
 			x.killed = true // its exit code is not 0
@@ -213,7 +214,7 @@ func TestExtensionWithoutLambda(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	b := newBench(t, "DRAWGATE_CONFIG=drawgate.yaml")
 	b.write("drawgate.yaml", lambdaFile+addr+"}\n")
-	x := b.extension("drawgate")
+	x := b.extension()
 	x.registers()
 	x.api.ExtensionRests()
 	x.api.Say("{")

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -120,13 +121,11 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request) {
 func (a *API) step(to state, from ...state) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, s := range from {
-		if a.state == s {
-			a.state = to
-			return true
-		}
+	ok := slices.Contains(from, a.state)
+	if ok {
+		a.state = to
 	}
-	return false
+	return ok
 }
 
 func (a *API) register(w http.ResponseWriter, r *http.Request) {

@@ -172,10 +172,10 @@ func (e *Environment) Shake(ended <-chan struct{}, run, stop time.Duration) {
 		select {
 		case <-ended:
 			return
-		case <-time.After(rand.N(run)):
+		case <-time.After(rand.N(run)): //nolint:gosec // when, is no secret
 		}
 		e.Freeze()
-		time.Sleep(rand.N(stop))
+		time.Sleep(rand.N(stop)) //nolint:gosec // as above
 		e.Thaw()
 	}
 }

@@ -36,7 +36,7 @@ func (m *machine) suspend(us int64) {
 func TestClockIsWithinItsEstimate(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
-		r := rand.New(rand.NewPCG(seed, 13)) //nolint:gosec // a test repeats it
+		r := rand.New(rand.NewPCG(seed, 13))
 		m := machine{service: 1_800_000_000_000_000 + r.Int64N(1_000_000), fast: r.Int64N(801) - 400}
 		m.wall, m.monotonic = m.service+r.Int64N(40_000_000)-20_000_000, r.Int64N(1_000_000_000)
 		c := dynamostore.NewClock(func() int64 { return m.monotonic }, func() int64 { return m.wall })

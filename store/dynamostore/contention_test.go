@@ -33,7 +33,7 @@ func contention(t *testing.T, server *awstest.Server, kind string, z size, lone 
 // written, however many ask. Callers of one process share the read.
 //
 // req: A2
-func TestRefusalsOfProcesses(t *testing.T) { //nolint:tparallel // the long run needs the machine for itself
+func TestRefusalsOfProcesses(t *testing.T) {
 	d := time.Second
 	if long {
 		d = 10 * time.Second
@@ -57,7 +57,7 @@ func TestRefusalsOfProcesses(t *testing.T) { //nolint:tparallel // the long run 
 // otherwise no write that succeeds is for nothing.
 //
 // req: A3, A8
-func TestContention(t *testing.T) { //nolint:tparallel // the long run needs the machine for itself
+func TestContention(t *testing.T) {
 	const d = 10 * time.Second
 	ample, tight := size{Amount: 1_000_000, Window: 10 * time.Second, Minute: 6_000_000}, size{Amount: 100, Window: time.Second, Minute: 10_000}
 	if !long {

@@ -56,7 +56,7 @@ func (c *badConn) arrive() {
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 		}
-		c.delayed = append(c.delayed[:i], c.delayed[i+1:]...)
+		c.delayed = append(c.delayed[:i], c.delayed[i+1:]...) //nolint:bodyclose // the caller of a delayed write closes it
 	}
 }
 

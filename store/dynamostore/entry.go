@@ -254,7 +254,7 @@ func (s *Store) limitsOf(p *drawgate.Plan) string {
 	}
 	b, err := json.Marshal(list)
 	if err != nil {
-		panic(err) // numbers and strings
+		panic(err) //nolint:forbidigo // numbers and strings
 	}
 	if len(s.texts) >= mostPlans {
 		clear(s.texts)
@@ -307,4 +307,4 @@ func token(id string) string {
 }
 
 // tokenValue returns the value of a reservation's token, which every service keeps exactly.
-func tokenValue(grant uint64) int64 { return int64(grant & (1<<53 - 1)) } //nolint:gosec // it fits
+func tokenValue(grant uint64) int64 { return int64(grant & (1<<53 - 1)) }

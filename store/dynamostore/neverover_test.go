@@ -318,7 +318,7 @@ func (n *neverOver) kills(every time.Duration) func(context.Context) {
 			pause(ctx, max(20*time.Millisecond, time.Until(next)))
 			victim := i % (n.workers - 1) // the last one is for freeze
 			if _, open := readLog(n.T, n.f.procs[victim].worker.Log); open > 0 && ctx.Err() == nil {
-				n.f.restart(victim)
+				n.f.restart(victim) //nolint:contextcheck // a process lives longer than this
 				next = time.Now().Add(every)
 			}
 		}
@@ -348,7 +348,7 @@ func (n *neverOver) expire(deleted *atomic.Int64) func(context.Context) {
 	client := through(n.server, direct)
 	return func(ctx context.Context) {
 		for ctx.Err() == nil {
-			out, err := client.Scan(n.Context(), &dynamodb.ScanInput{TableName: aws.String("drawgate"), ConsistentRead: aws.Bool(true)})
+			out, err := client.Scan(n.Context(), &dynamodb.ScanInput{TableName: aws.String("drawgate"), ConsistentRead: aws.Bool(true)}) //nolint:contextcheck // a round that was begun is finished
 			if err != nil {
 				n.Error(err)
 				return
@@ -364,7 +364,7 @@ func (n *neverOver) expire(deleted *atomic.Int64) func(context.Context) {
 				if expires, err := strconv.ParseInt(ttl.Value, 10, 64); err != nil || expires >= now {
 					continue
 				}
-				wg.Go(func() {
+				wg.Go(func() { //nolint:contextcheck // as above
 					_, err := client.DeleteItem(n.Context(), &dynamodb.DeleteItemInput{
 						TableName: aws.String("drawgate"), Key: map[string]types.AttributeValue{dynamostore.KeyAttribute: item[dynamostore.KeyAttribute]},
 						ConditionExpression:       aws.String("#ttl = :ttl"),

@@ -159,7 +159,8 @@ const leapEvery = 4 * time.Second
 
 // leap is a clock that goes forward by eight days again and again. Then all items have expired.
 func leap(begin, t time.Time) time.Time {
-	return t.Add(t.Sub(begin) / leapEvery * 8 * 24 * time.Hour)
+	leaps := int64(t.Sub(begin) / leapEvery)
+	return t.AddDate(0, 0, int(8*leaps))
 }
 
 // micros returns the instant, in Unix µs of the clock that all share.
@@ -377,7 +378,7 @@ type proc struct {
 }
 
 // start starts a worker with a number.
-func (f *fleet) start(i int, w worker) { //nolint:gocritic // a copy, because it gets a log of its own
+func (f *fleet) start(i int, w worker) {
 	f.t.Helper()
 	for len(f.procs) <= i {
 		f.procs = append(f.procs, nil)
@@ -390,7 +391,7 @@ func (f *fleet) start(i int, w worker) { //nolint:gocritic // a copy, because it
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	p := &proc{worker: w, cmd: exec.CommandContext(f.t.Context(), os.Args[0])} //nolint:gosec // this binary
+	p := &proc{worker: w, cmd: exec.CommandContext(f.t.Context(), os.Args[0])}
 	p.cmd.Env = append(os.Environ(), envWorker+"="+string(spec))
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = &p.out, &p.err, redistest.DieWithParent()
 	if err := p.cmd.Start(); err != nil {

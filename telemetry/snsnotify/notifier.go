@@ -77,7 +77,7 @@ type Notifier struct {
 	accepted int64              // guarded by mu: put in the queue
 	finished int64              // guarded by mu: of these, sent or lost
 	lost     int64              // guarded by mu: of these, lost
-	told     int64              // guarded by mu: of lost, by Flush
+	reported int64              // guarded by mu: of lost, by Flush
 	waiters  []waiter           // guarded by mu
 
 	cancel context.CancelFunc // ends what the goroutine is doing
@@ -178,8 +178,8 @@ func (n *Notifier) Flush(ctx context.Context) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	lost := n.lost - n.told
-	n.told = n.lost
+	lost := n.lost - n.reported
+	n.reported = n.lost
 	return lostError(lost)
 }
 
