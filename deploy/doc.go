@@ -1,3 +1,4 @@
-// Package deploy holds example configurations of the proxies that ask Drawgate. Its tests run each
-// of them for real.
+// Package deploy holds example configurations of the proxies that ask Drawgate, and alerts for
+// Prometheus. Its tests run each of them for real, and every query of the dashboards in grafana, a
+// module of its own.
 package deploy

@@ -157,7 +157,7 @@ func TestNamesPassPromlint(t *testing.T) {
 			t.Errorf("promlint objects to %s: %s", p.Metric, p.Text)
 		}
 	}
-	if len(all) < len(registered(t))-6 { // those of a queue and a guard, which are not there
+	if len(all) < len(registered(t))-7 { // those of a queue, a guard and a store with a timeout, which are not there
 		t.Errorf("got only %d metrics to check", len(all))
 	}
 }

@@ -43,6 +43,8 @@ type Options struct {
 	Waiting func() (callers int, oldest time.Duration)
 	// Guard is the State of the store's guard; nil: what the guard has recorded is not shown.
 	Guard func() guard.State
+	// StoreTimeout is how long Store has for a take that does not wait; 0: not shown.
+	StoreTimeout time.Duration
 	// ScrapeTimeout bounds the reading of Store: 0 means one second.
 	ScrapeTimeout time.Duration
 	// Version and Revision are of the program, for drawgate_build_info.

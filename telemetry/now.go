@@ -2,11 +2,12 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// now exports what is looked up when metrics are read: the queue, and what the guard has recorded.
+// now exports what is looked up when metrics are read: the queue, what the guard has recorded, and
+// how long the store has.
 type now struct {
 	m                             *Metrics
 	length, age, buckets, pending *prometheus.Desc
-	instances, mayShare           *prometheus.Desc
+	instances, mayShare, timeout  *prometheus.Desc
 }
 
 func newNow(m *Metrics) *now {
@@ -20,12 +21,13 @@ func newNow(m *Metrics) *now {
 
 		instances: desc("drawgate_instances", "Number of processes that a limit is divided by while the store is unavailable, counted or configured. 0: unknown."),
 		mayShare:  desc("drawgate_instance_may_share", "1 if this process may admit its share while the store is unavailable, else 0."),
+		timeout:   desc("drawgate_store_timeout_seconds", "How long the store has for a take that does not wait."),
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (n *now) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{n.length, n.age, n.buckets, n.pending, n.instances, n.mayShare} {
+	for _, d := range []*prometheus.Desc{n.length, n.age, n.buckets, n.pending, n.instances, n.mayShare, n.timeout} {
 		ch <- d
 	}
 }
@@ -48,5 +50,8 @@ func (n *now) Collect(ch chan<- prometheus.Metric) {
 			may = 1
 		}
 		gauge(n.mayShare, may)
+	}
+	if t := n.m.opts.StoreTimeout; t > 0 {
+		gauge(n.timeout, t.Seconds())
 	}
 }

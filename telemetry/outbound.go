@@ -97,6 +97,16 @@ func (m *Metrics) GatewayAnswered(upstream, model, result string) {
 	m.toUpstreams.answers.WithLabelValues(u, m.toUpstreams.ofUpstream(u).get(model, true), result).Inc()
 }
 
+// DeclareCalls names an upstream of a configuration and its models, as in [outbound.Call]'s Series.
+// The series of what happens rarely then start at zero before any call is made, so that alerts see
+// the first incident. Call it at the start and after each change of the configuration.
+func (m *Metrics) DeclareCalls(upstream string, models ...string) {
+	u := m.toUpstreams.upstream(upstream)
+	for _, model := range models {
+		m.toUpstreams.rare(u, m.toUpstreams.ofUpstream(u).get(model, true))
+	}
+}
+
 // upstream returns the label of an upstream. What can only happen rarely there starts at zero.
 func (c *calls) upstream(name string) string {
 	u := c.upstreams.get(name, true)
@@ -128,9 +138,11 @@ func (c *calls) labels(e *outbound.Event) (upstream, model string) {
 	return upstream, of.get(e.Model, !e.Granted.IsZero())
 }
 
-// granted makes the series of what happens rarely, so that rates show the first event.
-func (c *calls) granted(e *outbound.Event) {
-	upstream, model := c.labels(e)
+// granted makes the series of what happens rarely, where nobody has declared the model.
+func (c *calls) granted(e *outbound.Event) { c.rare(c.labels(e)) }
+
+// rare makes the series of what happens rarely, so that rates show the first event.
+func (c *calls) rare(upstream, model string) {
 	for _, meaning := range meanings {
 		c.incidents.WithLabelValues(upstream, model, meaning)
 	}

@@ -257,6 +257,26 @@ func TestCallersMakeUpNoLabels(t *testing.T) {
 	}
 }
 
+// What happens rarely has series at zero for the models of the configuration, before any call, so
+// that an alert sees the first incident. A model beyond the bound has none of its own.
+//
+// req: C11
+func TestRareEventsOfDeclaredModelsStartAtZero(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.m.DeclareCalls("openai", "gpt-*", "o3")
+	for _, model := range []string{"gpt-*", "o3"} {
+		r.want(0, "drawgate_incidents_total", "upstream", "openai", "model", model, "meaning", "day")
+		r.want(0, "drawgate_upstream_hold_failures_total", "upstream", "openai", "model", model)
+	}
+	for i := range 1000 {
+		r.m.DeclareCalls("gemini", fmt.Sprint("model", i))
+	}
+	if n := len(r.family("drawgate_upstream_hold_failures_total").GetMetric()); n != 2+101 {
+		t.Errorf("%d models have series, want 2 of one upstream and 101 of the other", n)
+	}
+}
+
 // A circuit that opens is reported at once, and one that opens again and again once a minute, with
 // how often. The last report says how things are.
 //

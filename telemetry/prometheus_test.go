@@ -44,7 +44,8 @@ func newSite(t *testing.T) *site {
 	var err error
 	s.m, err = telemetry.NewMetrics(s.reg, &telemetry.Options{
 		Store: s.store, Version: "1.2.3", Revision: "abc", Guard: func() guard.State { return g.State() },
-		Waiting: func() (int, time.Duration) { return s.Waiting() },
+		StoreTimeout: time.Second,
+		Waiting:      func() (int, time.Duration) { return s.Waiting() },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +149,7 @@ func (s *site) load(stop <-chan struct{}) *sync.WaitGroup {
 // req: B9 C11 D7 E8 E9
 func TestPrometheusFindsEveryDocumentedMetric(t *testing.T) {
 	t.Parallel()
-	p := scraped(t)
+	p := scraped(t, nil)
 	for name, row := range documented(t) {
 		if strings.TrimSpace(row[1]) == "histogram" {
 			p.Eventually("rate(" + name + "_bucket[1m]) > 0")
@@ -164,7 +165,7 @@ func TestPrometheusFindsEveryDocumentedMetric(t *testing.T) {
 // Prometheus gets native histograms if it asks for them.
 func TestPrometheusScrapesNativeHistograms(t *testing.T) {
 	t.Parallel()
-	p := scraped(t, "--enable-feature=native-histograms")
+	p := scraped(t, &promtest.Options{Args: []string{"--enable-feature=native-histograms"}})
 	for name, row := range documented(t) {
 		if strings.TrimSpace(row[1]) == "histogram" {
 			p.Eventually("histogram_quantile(0.99, sum(rate(" + name + "[1m]))) > 0")
@@ -173,10 +174,10 @@ func TestPrometheusScrapesNativeHistograms(t *testing.T) {
 }
 
 // scraped starts a site under load, and a Prometheus that scrapes it.
-func scraped(t *testing.T, args ...string) *promtest.Server {
+func scraped(t *testing.T, opts *promtest.Options) *promtest.Server {
 	t.Helper()
 	s := newSite(t)
-	p := promtest.Start(t, strings.TrimPrefix(s.web.URL, "http://"), args...)
+	p := promtest.Start(t, strings.TrimPrefix(s.web.URL, "http://"), opts)
 	stop := make(chan struct{})
 	wg := s.load(stop)
 	t.Cleanup(func() {

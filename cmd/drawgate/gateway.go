@@ -92,10 +92,29 @@ func (v *service) openGateway() (err error) {
 	if err != nil {
 		return err
 	}
-	if v.gateway, err = gateway.New(v.run.Engine, conf, o); err == nil && v.run.Metrics != nil {
+	if v.gateway, err = gateway.New(v.run.Engine, conf, o); err != nil {
+		return err
+	}
+	if v.run.Metrics != nil {
 		v.run.Metrics.WatchOutbound(v.gateway.States)
 	}
-	return err
+	v.declareCalls(&conf)
+	return nil
+}
+
+// declareCalls names the upstreams and their models to the metrics.
+func (v *service) declareCalls(conf *gateway.Config) {
+	if v.run.Metrics == nil {
+		return
+	}
+	for i := range conf.Upstreams {
+		u := &conf.Upstreams[i]
+		var models []string
+		for j := range u.Models {
+			models = append(models, u.Models[j].Name)
+		}
+		v.run.Metrics.DeclareCalls(u.Name, models...)
+	}
 }
 
 // describeGateway lists the upstreams of a configuration, with the policies that count their
@@ -120,7 +139,11 @@ func (v *service) useGateway(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	return v.gateway.Use(conf)
+	if err := v.gateway.Use(conf); err != nil {
+		return err
+	}
+	v.declareCalls(&conf)
+	return nil
 }
 
 func gatewayScheme(g *config.Gateway) string {

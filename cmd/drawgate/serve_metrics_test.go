@@ -140,6 +140,7 @@ func TestServeReportsInMetricsAndWebCalls(t *testing.T) {
 		`rate_limit_exceeded_total{limit="rpd",period="day",policy="api"}`:                                                       2,
 		`rate_limit_current_usage{identifier="hers",limit="rpd",period="day",policy="api"}`:                                      4,
 		`drawgate_store_breaker_state{state="closed"}`:                                                                           1,
+		`drawgate_store_timeout_seconds`:                                                                                         30,
 		`drawgate_config_last_reload_successful`:                                                                                 1,
 		fmt.Sprintf("drawgate_build_info{goversion=%q,revision=%q,version=%q}", goVersion, cmp.Or(revision, "unknown"), version): 1,
 	})
@@ -283,7 +284,7 @@ func TestPrometheusScrapesServe(t *testing.T) {
 	b.write("drawgate.yaml", fmt.Sprintf(scraped, hook.url))
 	d := b.daemon()
 	defer load(d, take("api", "all", "strict"), take("api", "all", "lenient"))()
-	p := promtest.Start(t, strings.TrimPrefix(d.admin, "http://"))
+	p := promtest.Start(t, strings.TrimPrefix(d.admin, "http://"), nil)
 	for _, q := range []string{
 		`rate(drawgate_decisions_total{outcome="allowed",policy="api"}[1m]) > 0`,
 		`rate(rate_limit_rejections_total{reason="local_exhausted"}[1m]) > 0`,

@@ -30,21 +30,31 @@ var listening = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
 // patience is how long to wait for something that must happen.
 const patience = 2 * time.Minute
 
-// Start starts a Prometheus that scrapes /metrics of host:port every second, with further
-// arguments, and stops it at the test's end. It returns once it has scraped twice. Without
-// prometheus on the machine the test fails, because a skipped test would prove nothing.
-func Start(tb testing.TB, target string, args ...string) *Server {
+// Options holds what [Start] can do without.
+type Options struct {
+	Rules []string // absolute paths of files with rules, which are evaluated every second
+	Args  []string // further arguments
+}
+
+// Start starts a Prometheus that scrapes /metrics of host:port every second, and stops it at the
+// test's end. opts may be nil. It returns once it has scraped twice. Without prometheus on the
+// machine the test fails, because a skipped test would prove nothing.
+func Start(tb testing.TB, target string, opts *Options) *Server {
 	tb.Helper()
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		tb.Fatalf("this test needs a real Prometheus: install prometheus (%v)", err)
 	}
 	dir := tb.TempDir()
-	config := "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n- {job_name: test, static_configs: [{targets: ['" + target + "']}]}\n"
+	if opts == nil {
+		opts = &Options{}
+	}
+	config := fmt.Sprintf("global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\nrule_files: [%s]\n"+
+		"scrape_configs:\n- {job_name: test, static_configs: [{targets: ['%s']}]}\n", strings.Join(opts.Rules, ", "), target)
 	file := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	args = append([]string{"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0"}, args...)
+	args := append([]string{"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0"}, opts.Args...)
 	cmd := exec.CommandContext(tb.Context(), "prometheus", args...) //nolint:gosec // the arguments are the test's
 	cmd.SysProcAttr = dieWithParent()
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, patience
