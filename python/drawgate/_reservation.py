@@ -8,7 +8,6 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -120,10 +119,9 @@ class ReservationBase:
         if not answer:
             raise Refused(answer)
         self._answer, self._token = answer, answer.reservation
-        self._end = self._end_of(sent)
-        if self._max_wait and answer.hold_end:  # granted after the wait: only the server's clock knows when
-            left = (answer.hold_end - datetime.now(timezone.utc)).total_seconds()
-            self._end = min(self._end_of(time.monotonic()), time.monotonic() + left)
+        now = time.monotonic()
+        due = self._hold * RENEW_AFTER - (now - sent)
+        self._end = self._end_of(sent if due > 0 else now)  # after a long wait nobody knows the time of the grant
         if self._breaker:
             try:
                 self._attempt = self._breaker._begin()
@@ -132,14 +130,13 @@ class ReservationBase:
                 await self._finish(None)
                 raise
         if self._token:
-            self._keeper = asyncio.get_running_loop().create_task(self._keep())
+            self._keeper = asyncio.get_running_loop().create_task(self._keep(max(0.0, due)))
 
     def _end_of(self, sent: float) -> float:
         return sent + self._hold * (1 - CLOCK_RATE)
 
-    async def _keep(self) -> None:
-        """Renews the hold, until the task is cancelled or the reservation is lost."""
-        pause = self._hold * RENEW_AFTER
+    async def _keep(self, pause: float) -> None:
+        """Renews the hold, at first after a pause, until the task is cancelled or the reservation is lost."""
         while True:
             await asyncio.sleep(max(0.0, min(pause, self._end - time.monotonic())))
             sent = time.monotonic()

@@ -112,6 +112,8 @@ class Answer:
         fallback: decided without the store by the server, or without the server by this process.
         exempt: a rule exempts the request.
         unmatched: no rule applies a policy to it.
+        reservation: the token to settle with.
+        hold_end: by when to settle, on the server's clock.
     """
 
     allowed: bool
