@@ -254,22 +254,24 @@ def take_body(
     target: Target, key: str, costs: Mapping[str, int], *, priority: int = 0, labels: Mapping[str, str] | None = None
 ) -> Json:
     """Makes a take that neither waits nor holds."""
-    body: Json
-    if isinstance(target, str):
-        body = Bucket(target, key, costs).body()
-    elif key:
-        raise ValueError("a key belongs to one policy: put it into each Bucket; of Attributes the rules choose it")
-    elif isinstance(target, Attributes):
-        body = {"attributes": target.body()} | ({"costs": dict(costs)} if costs else {})
-    elif costs:
-        raise ValueError("put the costs into each Bucket")
-    else:
-        body = {"buckets": [b.body() for b in target]}
+    body = _target_body(target, key, costs)
     if priority:
         body["priority"] = priority
     if labels:
         body["labels"] = dict(labels)
     return body
+
+
+def _target_body(target: Target, key: str, costs: Mapping[str, int]) -> Json:
+    if isinstance(target, str):
+        return Bucket(target, key, costs).body()
+    if key:
+        raise ValueError("a key belongs to one policy: put it into each Bucket; of Attributes the rules choose it")
+    if isinstance(target, Attributes):
+        return {"attributes": target.body()} | ({"costs": dict(costs)} if costs else {})
+    if costs:
+        raise ValueError("put the costs into each Bucket")
+    return {"buckets": [b.body() for b in target]}
 
 
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z")

@@ -64,7 +64,7 @@ class FakeServer:
             "/v1/settle": self._settle,
             "/v1/status": self._status,
             "/v1/policies": self._list,
-            "/healthz": lambda _: {"status": "ok"},
+            "/healthz": self._health,
         }
         body: Json = json.loads(request.content or b"{}")
         try:
@@ -173,6 +173,9 @@ class FakeServer:
                 {"name": p, "limits": [spec(u, n) for u, n in units.items()]} for p, units in self._policies.items()
             ]
         }
+
+    def _health(self, _: Json) -> Json:
+        return {"status": "ok"}
 
     def _buckets(self, body: Json) -> list[tuple[str, str, dict[str, int]]]:
         if "attributes" in body:
