@@ -15,7 +15,7 @@ import httpx
 
 from drawgate import AsyncLimiter
 
-COROUTINES, CALLS, ROUNDS = 64, 4_000, 5
+COROUTINES, CALLS, ROUNDS = 64, 1_000, 5
 SERVER = os.environ.get("DRAWGATE_SERVER", "http://127.0.0.1:7878")
 
 

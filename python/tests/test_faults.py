@@ -55,7 +55,7 @@ def test_no_call_outlives_its_deadline(server: Server, proxy: Proxy, key: str, a
                 with pytest.raises(ServerUnavailable, match="did not answer within"):
                     await call
             with pytest.raises(ServerUnavailable):
-                async with limiter.reserve("llm", key, max_wait=0, tokens=100):
+                async with limiter.reserve("llm", key, max_wait=0, hold=600, tokens=100):
                     raise AssertionError
             proxy.silent = 0
 
@@ -65,7 +65,7 @@ def test_no_call_outlives_its_deadline(server: Server, proxy: Proxy, key: str, a
         with Limiter(proxy.url, timeout=0.5) as limiter:
             with pytest.raises(ServerUnavailable, match="did not answer within"):
                 limiter.take("llm", key)
-            with pytest.raises(ServerUnavailable), limiter.reserve("llm", key, max_wait=0, tokens=100):
+            with pytest.raises(ServerUnavailable), limiter.reserve("llm", key, max_wait=0, hold=600, tokens=100):
                 raise AssertionError
             proxy.silent = 0
     await_nothing_held(server, key)
@@ -119,6 +119,7 @@ def test_cancelled_coroutines_leak_nothing(server: Server, proxy: Proxy, key: st
                 results = await asyncio.gather(*tasks, return_exceptions=True)
                 assert {type(r) for r in results} <= {asyncio.CancelledError, type(None)}
             await limiter.aclose()
+            proxy.lose = 0
             assert await limiter.take("llm", key, tokens=0)
             pool: Any = limiter._caller._client()._transport
             assert all(c.is_idle() for c in pool._pool.connections)
@@ -131,5 +132,7 @@ def test_cancelled_coroutines_leak_nothing(server: Server, proxy: Proxy, key: st
 
 def await_nothing_held(server: Server, key: str) -> None:
     """A take that arrives after its cancellation is cancelled by the server, within seconds."""
-    while server.status("llm", key)["open"]:
+    end = time.monotonic() + 180
+    while (held := server.status("llm", key)["open"]) and time.monotonic() < end:
         time.sleep(0.01)
+    assert held == 0
