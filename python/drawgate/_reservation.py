@@ -1,0 +1,250 @@
+"""Units that are held while a block runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import _wire
+from ._breaker import Breaker, _Attempt
+from ._errors import Error, HoldLost, Problem, Refused, Unavailable
+from ._share import Entry
+from ._wire import Answer, Json, Target
+
+if TYPE_CHECKING:
+    from ._async import AsyncLimiter
+
+log = logging.getLogger("drawgate")
+
+CLOCK_RATE = 0.001  # clocks run at different rates: a holder stops earlier by that part of its hold
+RENEW_AFTER = 1 / 3  # of the hold
+
+
+class ReservationBase:
+    """What reservations for asyncio and for threads have in common.
+
+    Attributes:
+        lost: it could not be renewed, or was reset. Stop the work: its units or its slot may belong to
+            somebody else by now.
+        outcome: after the block: settled, cancelled, gone (it was lost, and counts as estimated),
+            unknown (the server did not answer; the hold ends by itself, and counts as estimated), or
+            local (the fallback admitted it).
+    """
+
+    def __init__(
+        self,
+        limiter: AsyncLimiter,
+        policy: Target,
+        key: str,
+        costs: Mapping[str, int],
+        *,
+        max_wait: float,
+        hold: float,
+        id: str | None,  # noqa: A002 - as the protocol calls it
+        grant: str | None,
+        priority: int,
+        labels: Mapping[str, str] | None,
+        cancel_on: type[BaseException] | tuple[type[BaseException], ...],
+        breaker: Breaker | None,
+    ) -> None:
+        self._limiter, self._max_wait, self._hold, self._cancel_on, self._breaker = (
+            limiter,
+            max_wait,
+            hold,
+            cancel_on,
+            breaker,
+        )
+        self._own = grant is None
+        self._body = _wire.take_body(policy, key, costs, priority=priority, labels=labels)
+        self._body["hold_ms"] = _wire.millis("hold", hold)
+        self._body |= {"id": id or secrets.token_hex(16), "grant": grant or _wire.new_grant()}
+        self._buckets = _wire.buckets_of(policy, key, costs)
+        self._answer: Answer | None = None
+        self._used: dict[str, int] = {}
+        self._cancelled = False
+        self._token = ""
+        self._end = 0.0  # until when it is certainly open, in this process's time
+        self._keeper: asyncio.Task[None] | None = None
+        self._attempt: _Attempt | None = None
+        self._entries: list[Entry] = []
+        self._task: asyncio.Task[Any] | None = None  # to interrupt when the reservation is lost
+        self.lost = False
+        self.outcome = ""
+
+    @property
+    def answer(self) -> Answer:
+        """The answer to the take."""
+        if self._answer is None:
+            raise RuntimeError("the reservation has not been entered: use it in a with statement")
+        return self._answer
+
+    @property
+    def id(self) -> str:
+        """The reservation's name. With the grant it enters the same reservation again after a crash."""
+        return str(self._body["id"])
+
+    @property
+    def grant(self) -> str:
+        """The number of this take."""
+        return str(self._body["grant"])
+
+    def used(self, **costs: int) -> None:
+        """Says what was really used, by unit. A unit that is not named stays as estimated.
+
+        It may be called again, as a stream goes on: the last number of each unit counts.
+        """
+        self._used.update(costs)
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Says that nothing was used: the block's end gives everything back."""
+        self._cancelled = True
+
+    def _check_new(self) -> None:
+        if self._answer is not None:
+            raise RuntimeError("a reservation is entered once: call reserve again")
+
+    async def _start(self) -> None:
+        self._check_new()
+        if self._breaker:
+            self._breaker._check()
+        sent = time.monotonic()
+        answer, self._entries = await self._limiter._ask(self._body, self._buckets, self._max_wait, self._own)
+        if not answer:
+            raise Refused(answer)
+        self._answer, self._token = answer, answer.reservation
+        now = time.monotonic()
+        due = self._hold * RENEW_AFTER - (now - sent)
+        self._end = self._end_of(sent if due > 0 else now)  # after a long wait nobody knows the time of the grant
+        if self._breaker:
+            try:
+                self._attempt = self._breaker._begin()
+            except Error:  # it has opened meanwhile
+                self._cancelled = True
+                await self._finish(None)
+                raise
+        if self._token:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep(max(0.0, due)))
+
+    def _end_of(self, sent: float) -> float:
+        return sent + self._hold * (1 - CLOCK_RATE)
+
+    async def _keep(self, pause: float) -> None:
+        """Renews the hold, at first after a pause, until the task is cancelled or the reservation is lost."""
+        while True:
+            await asyncio.sleep(max(0.0, min(pause, self._end - time.monotonic())))
+            sent = time.monotonic()
+            if sent >= self._end:
+                return self._lose("it could not be renewed in time")
+            try:
+                body = {"reservation": self._token, "renew_ms": self._body["hold_ms"]}
+                data, _ = await self._limiter._settle(body, min(self._limiter._timeout, self._end - sent))
+            except Unavailable:
+                pause = min(self._hold / 30, 1.0)
+                continue
+            except Problem as problem:
+                return self._lose(str(problem))
+            if data.get("outcome") != "renewed":
+                return self._lose("it was reset, or its hold had ended")
+            self._token, self._end = data["reservation"], max(self._end, self._end_of(sent))
+            pause = self._hold * RENEW_AFTER
+
+    def _lose(self, why: str) -> None:
+        self.lost = True
+        log.warning("a reservation is lost: %s", why)
+        if self._task:
+            self._task.cancel()
+
+    async def _finish(self, error: BaseException | None) -> None:
+        """Ends the reservation. It is carried out even if the caller is cancelled."""
+        if self._keeper:
+            self._keeper.cancel()
+        if self._attempt:
+            self._attempt.end(error)
+        if isinstance(error, self._cancel_on) and not self._used:
+            self._cancelled = True
+        if self._limiter._share:
+            self._limiter._share.settled(self._entries, None if self._cancelled else self._used, time.monotonic())
+        if not self._token:
+            self.outcome = "local" if self.answer.fallback else "settled"
+            return
+        try:
+            await asyncio.shield(self._limiter._caller.spawn(self._close()))
+        except Problem:
+            if error is None:
+                raise
+            log.exception("what was used could not be settled, so the estimate counts")
+
+    async def _close(self) -> None:
+        body: Json = {"reservation": self._token}
+        if self._cancelled:
+            body["cancel"] = True
+        elif self._used:
+            body["used"] = self._used
+        try:
+            data, unsure = await self._limiter._settle(body)
+        except Unavailable as error:
+            self.outcome = "unknown"
+            log.warning("a reservation ends by itself, and counts as estimated: %s", error)
+            return
+        self.outcome = str(data.get("outcome", ""))
+        if self.outcome == "gone" and unsure and time.monotonic() < self._end:
+            self.outcome = "cancelled" if self._cancelled else "settled"  # the earlier attempt arrived
+        if self.outcome == "gone":
+            log.warning("a reservation was gone before it was settled: it counts as estimated")
+
+
+class AsyncReservation(ReservationBase):
+    """Units, or slots, that are held while the block of an `async with` runs.
+
+    Entering raises `Refused` if they are not granted, `CircuitOpen` if the breaker is open, and
+    `Unavailable` if nobody decides. What counts afterwards:
+
+    - what `used` said; units that it did not name count as estimated;
+    - nothing if `cancel` was called, or the block ended with an exception of `cancel_on`;
+    - otherwise the estimate, also if the block failed: the call may have been carried out.
+
+    If the reservation is lost while the block runs, the block is cancelled and ends with `HoldLost`.
+    An error of the settlement is logged, and `outcome` says it: it does not make work fail that was
+    done. Only a settlement that is wrong, such as one with an unknown unit, is raised.
+    """
+
+    _cancelling = 0
+
+    async def __aenter__(self) -> AsyncReservation:
+        await self._start()
+        self._task = asyncio.current_task()
+        if self._task and sys.version_info >= (3, 11):
+            self._cancelling = self._task.cancelling()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        task, self._task = self._task, None
+        if not self.lost or task is None:
+            await self._finish(error)
+            return
+        cancelled = error
+        if not isinstance(error, asyncio.CancelledError):
+            try:
+                await asyncio.sleep(0)  # the block has not noticed that it was cancelled
+            except asyncio.CancelledError as unnoticed:
+                cancelled = unnoticed
+        only_lost = sys.version_info < (3, 11) or task.uncancel() <= self._cancelling
+        if only_lost and error is not cancelled:
+            await self._finish(error)  # the work was done, or has failed by itself
+        elif only_lost:
+            lost = HoldLost("the reservation was lost, so the work was stopped: its units or slot may be another's")
+            await self._finish(lost)
+            raise lost from error
+        else:  # somebody else cancelled the task too
+            await self._finish(cancelled)
+            if cancelled is not error and cancelled is not None:
+                raise cancelled

@@ -1,0 +1,170 @@
+"""This process's share of the limits, for the time in which the server cannot be reached. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ._wire import UNIT_REQUESTS, Answer, Bucket, LimitSpec, Policy
+
+# Bounds on what a process keeps. Beyond them it forgets, and then counts too much rather than too little.
+MAX_BUCKETS = 10_000
+MAX_ENTRIES = 1_000  # of a bucket
+
+# The longest that a calendar window lasts, in seconds, with an hour for a change of the clocks.
+_CALENDAR = {"minute": 60, "hour": 3600, "day": 25 * 3600, "week": (7 * 24 + 1) * 3600, "month": (31 * 24 + 1) * 3600}
+
+_AGAIN = 1.0  # seconds after which to ask again if nobody knows when a take fits
+
+
+@dataclass
+class Entry:
+    """Units that this process was granted.
+
+    Attributes:
+        costs: by unit.
+        at: when they were granted, or settled.
+        open: they are held.
+    """
+
+    costs: dict[str, int]
+    at: float
+    open: bool = False
+
+
+class Share:
+    """Counts what this process is granted, and decides without the server within amount ÷ instances.
+
+    Every limit counts over every interval of its window's length, so the share of a calendar limit
+    is never more than its windows allow. Of a bucket limit each window admits a share of the burst,
+    or of the amount if that is less.
+
+    Nobody knows what a process that ran before with the same share was granted. So a bucket begins
+    with what the server's first answer shows as used. If the server has never answered for it, it
+    begins as if its share had been used when this process started.
+    """
+
+    def __init__(self, instances: int, now: float) -> None:
+        self._instances, self._start = instances, now
+        self._policies: dict[str, Policy] = {}
+        self._entries: dict[tuple[str, str, str], list[Entry]] = {}
+
+    def learn(self, policies: Sequence[Policy]) -> None:
+        """Notes what the policies are."""
+        self._policies = {p.name: p for p in policies if not p.shadow}
+
+    def knows(self, buckets: Sequence[Bucket]) -> bool:
+        """Says whether the policies of these buckets are known."""
+        return all(self._policy(b) for b in buckets)
+
+    def granted(self, buckets: Sequence[Bucket], answer: Answer, held: bool, now: float) -> list[Entry]:
+        """Notes what was granted, by the server or by this share."""
+        made = []
+        for i, bucket in enumerate(buckets):
+            entries = self._entries.get(_name(bucket))
+            if entries is None:
+                if len(self._entries) >= MAX_BUCKETS:
+                    self._entries.clear()
+                    self._start = now
+                entries = self._entries[_name(bucket)] = [self._before(bucket, i, answer, now)]
+            made.append(Entry({UNIT_REQUESTS: 1, **bucket.costs}, now, held))
+            entries.append(made[-1])
+            if len(entries) > MAX_ENTRIES:
+                _shorten(entries)
+        return made
+
+    def settled(self, entries: Sequence[Entry], used: Mapping[str, int] | None, now: float) -> None:
+        """Notes how a reservation ended. None means that it was cancelled."""
+        for e in entries:
+            e.at, e.open = now, False
+            if used is None:
+                e.costs.clear()
+            else:
+                e.costs.update(used)
+
+    def take(self, buckets: Sequence[Bucket] | None, now: float) -> Answer:
+        """Decides a take without the server. What it grants still has to be noted."""
+        if buckets is None or not self.knows(buckets):
+            return _refusal("", "", "the server cannot be reached, and this process does not know its share", _AGAIN)
+        wait, by = 0.0, ("", "")
+        for bucket in buckets:
+            policy = self._policy(bucket)
+            assert policy is not None
+            entries = self._entries.get(_name(bucket)) or [Entry(_everything(policy), self._start)]
+            for limit in policy.limits:
+                w = self._wait(limit, entries, _cost(bucket.costs, limit.unit), now)
+                if w > wait:
+                    wait, by = w, (policy.name, limit.name)
+        if wait == 0:
+            return Answer(allowed=True, fallback=True)
+        why = f'without the server, this process\'s share of limit "{by[1]}" of policy "{by[0]}" does not admit it'
+        return _refusal(*by, why, wait)
+
+    def _before(self, bucket: Bucket, i: int, answer: Answer, now: float) -> Entry:
+        policy = self._policy(bucket)
+        if answer.fallback:
+            return Entry(_everything(policy) if policy else {}, self._start)
+        return Entry(
+            {
+                m.unit: max(0, m.most - m.remaining - _cost(bucket.costs, m.unit))
+                for m in answer.limits
+                if m.bucket == i
+            },
+            now,
+        )
+
+    def _wait(self, limit: LimitSpec, entries: list[Entry], n: int, now: float) -> float:
+        """Returns after how many seconds n units fit."""
+        share = (min(limit.amount, limit.most) if limit.kind == "bucket" else limit.most) // self._instances
+        if n > share:
+            return _AGAIN
+        window = _CALENDAR.get(limit.every, 0.0) if limit.kind == "calendar" else limit.window
+        ends: list[tuple[float, int]] = []  # when units leave the window, and how many
+        for e in entries:
+            if limit.kind == "concurrency":
+                end = now + _AGAIN if e.open else now
+            else:
+                end = (now if e.open else e.at) + window
+            if end > now:
+                ends.append((end, e.costs.get(limit.unit, 0)))
+        excess = sum(units for _, units in ends) + n - share
+        wait = 0.0
+        for end, units in sorted(ends):
+            if excess <= 0:
+                break
+            excess, wait = excess - units, end - now
+        return wait
+
+    def _policy(self, bucket: Bucket) -> Policy | None:
+        if not bucket.policy and len(self._policies) == 1:
+            return next(iter(self._policies.values()))
+        return self._policies.get(bucket.policy)
+
+
+def _name(bucket: Bucket) -> tuple[str, str, str]:
+    return bucket.policy, bucket.key, bucket.tenant
+
+
+def _cost(costs: Mapping[str, int], unit: str) -> int:
+    return costs.get(unit, 1 if unit == UNIT_REQUESTS else 0)
+
+
+def _everything(policy: Policy) -> dict[str, int]:
+    """Returns so much that nothing is left, except slots: the process that held them has ended."""
+    return {limit.unit: sum(m.most for m in policy.limits if m.unit == limit.unit) for limit in policy.limits}
+
+
+def _shorten(entries: list[Entry]) -> None:
+    """Joins old entries with the next one, as if all had been granted later than they were."""
+    closed = [e for e in entries if not e.open]
+    for older, newer in zip(closed[: MAX_ENTRIES // 2 : 2], closed[1 : MAX_ENTRIES // 2 : 2], strict=False):
+        for unit, n in older.costs.items():
+            newer.costs[unit] = newer.costs.get(unit, 0) + n
+        newer.at = max(newer.at, older.at)
+        entries.remove(older)
+
+
+def _refusal(policy: str, limit: str, message: str, wait: float) -> Answer:
+    return Answer(
+        allowed=False, reason="away", message=message, policy=policy, limit=limit, retry_after=wait, fallback=True
+    )

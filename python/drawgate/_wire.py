@@ -1,0 +1,399 @@
+"""The server's protocol as data: requests, answers and problems. Nothing here does I/O."""
+
+from __future__ import annotations
+
+import math
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from ._errors import Error, Problem, ServerUnavailable, StoreUnavailable
+
+Json: TypeAlias = dict[str, Any]
+
+DEFAULT_SERVER = "http://127.0.0.1:7878"
+UNIT_REQUESTS = "requests"  # counts 1 if a take does not name it
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket, and what to take from it.
+
+    Attributes:
+        policy: its policy; "" is the only one of the server.
+        key: who is counted; "" is the default key.
+        costs: units by name. `requests` counts 1 if it is not named, any other unit 0.
+        tenant: "" is the server's own, or the one that the access token is bound to.
+    """
+
+    policy: str = ""
+    key: str = ""
+    costs: Mapping[str, int] = field(default_factory=dict)
+    tenant: str = ""
+
+    def body(self) -> Json:
+        """Returns the fields that are set."""
+        fields: Json = {"policy": self.policy, "key": self.key, "costs": dict(self.costs), "tenant": self.tenant}
+        return {name: value for name, value in fields.items() if value}
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """What is known about a request: the server's rules choose policies and keys from it."""
+
+    method: str = ""
+    path: str = ""
+    host: str = ""
+    route: str = ""
+    ip: str = ""
+    user: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    attrs: Mapping[str, str] = field(default_factory=dict)
+
+    def body(self) -> Json:
+        """Returns the fields that are set."""
+        return {
+            name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(self).items() if value
+        }
+
+
+Target: TypeAlias = str | Sequence[Bucket] | Attributes
+"""What to take from: a policy by its name; several buckets, all or nothing; or what the rules choose."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What an answer says about one limit.
+
+    Attributes:
+        bucket: the position of its bucket in the take.
+        policy: its policy.
+        name: its name in the policy.
+        unit: what it counts.
+        amount: as configured.
+        most: how much of it may be used at this priority.
+        remaining: how much a take of the same priority would get right now.
+        retry_after: seconds; 0 if it passes, None if waiting never helps.
+        reset_at: when nothing of it will be used.
+        refused: whether it refuses.
+    """
+
+    bucket: int
+    policy: str
+    name: str
+    unit: str
+    amount: int
+    most: int
+    remaining: int
+    retry_after: float | None
+    reset_at: datetime | None
+    refused: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a take. It is true if the take is allowed.
+
+    Attributes:
+        allowed: may it pass?
+        reason: why not: see `Refused`.
+        message: the same as a sentence for people.
+        policy: the policy of the limit that refuses longest.
+        limit: that limit.
+        retry_after: seconds after which the same take fits, if nothing else happens; None if waiting never helps.
+        reset_at: when nothing of that limit, or else of the tightest, will be used.
+        remaining: what is left of the tightest limit.
+        limits: bucket by bucket.
+        replayed: a take with this grant was open already, and this is its answer.
+        fallback: decided without the store by the server, or without the server by this process.
+        exempt: a rule exempts the request.
+        unmatched: no rule applies a policy to it.
+        reservation: the token to settle with.
+        hold_end: by when to settle, on the server's clock.
+    """
+
+    allowed: bool
+    reason: str = ""
+    message: str = ""
+    policy: str = ""
+    limit: str = ""
+    retry_after: float | None = 0.0
+    reset_at: datetime | None = None
+    remaining: int = 0
+    limits: tuple[Limit, ...] = ()
+    replayed: bool = False
+    fallback: bool = False
+    exempt: bool = False
+    unmatched: bool = False
+    reservation: str = field(default="", repr=False)
+    hold_end: datetime | None = None
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+
+@dataclass(frozen=True)
+class LimitStatus(Limit):
+    """A limit of a bucket, in full.
+
+    Attributes:
+        kind: bucket, rolling, calendar or concurrency.
+        window: seconds of a rolling limit, or the period of a bucket's amount; 0 for the others.
+        every: of a calendar limit: minute, hour, day, week or month.
+        zone: of a calendar limit.
+        burst: of a bucket.
+        used: units that count now, with those that are held.
+        held: those of them that are held and do not age.
+        debt: by how much use exceeds the limit.
+    """
+
+    kind: str
+    window: float
+    every: str
+    zone: str
+    burst: int
+    used: int
+    held: int
+    debt: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """A bucket.
+
+    Attributes:
+        policy: its policy.
+        key: who is counted.
+        tenant: "" is the server's own.
+        at: the store's time, as of which everything holds.
+        open: how many reservations are open.
+        paused_until: until when it refuses every take.
+        pause_reason: why, for people.
+        take: what a take of the given costs would get now.
+        limits: in the policy's order.
+    """
+
+    policy: str
+    key: str
+    tenant: str
+    at: datetime
+    open: int
+    paused_until: datetime | None
+    pause_reason: str
+    take: Answer
+    limits: tuple[LimitStatus, ...]
+
+
+@dataclass(frozen=True)
+class LimitSpec:
+    """A limit as it was configured. The fields are those of `LimitStatus`."""
+
+    name: str
+    unit: str
+    kind: str
+    amount: int
+    most: int
+    window: float
+    every: str
+    zone: str
+    burst: int
+    description: str
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy of the server. A shadow is evaluated and not enforced."""
+
+    name: str
+    limits: tuple[LimitSpec, ...]
+    shadow: bool
+
+
+def server_url(address: str) -> str:
+    """Returns the base of all paths. An address that cannot be right is a ValueError."""
+    u = urlsplit(address)
+    if u.username or u.password or u.query or u.fragment:
+        raise ValueError(
+            "the address of a server must not have a user, query or fragment: put an access token into DRAWGATE_TOKEN"
+        )
+    try:
+        right = u.scheme in ("http", "https") and u.hostname and (u.port is None or u.port)
+    except ValueError:  # the port
+        right = False
+    if not right:
+        raise ValueError(f"{address!r} is not the address of a server: give one such as {DEFAULT_SERVER}")
+    return address.rstrip("/")
+
+
+def millis(name: str, seconds: float) -> int:
+    """Converts seconds for the wire, rounded up."""
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{name} is {seconds}: give a number of seconds that is not negative")
+    return math.ceil(seconds * 1000)
+
+
+def new_grant() -> str:
+    """Returns a grant: 16 random hexadecimal digits, not all zero."""
+    return f"{1 + secrets.randbelow(2**64 - 1):016x}"
+
+
+def buckets_of(target: Target, key: str, costs: Mapping[str, int]) -> list[Bucket] | None:
+    """Returns what a take takes from; None if the rules choose."""
+    if isinstance(target, Attributes):
+        return None
+    if isinstance(target, str):
+        return [Bucket(target, key, costs)]
+    return list(target)
+
+
+def take_body(
+    target: Target, key: str, costs: Mapping[str, int], *, priority: int = 0, labels: Mapping[str, str] | None = None
+) -> Json:
+    """Makes a take that neither waits nor holds."""
+    body = _target_body(target, key, costs)
+    if priority:
+        body["priority"] = priority
+    if labels:
+        body["labels"] = dict(labels)
+    return body
+
+
+def _target_body(target: Target, key: str, costs: Mapping[str, int]) -> Json:
+    if isinstance(target, str):
+        return Bucket(target, key, costs).body()
+    if key:
+        raise ValueError("a key belongs to one policy: put it into each Bucket; of Attributes the rules choose it")
+    if isinstance(target, Attributes):
+        return {"attributes": target.body()} | ({"costs": dict(costs)} if costs else {})
+    if costs:
+        raise ValueError("put the costs into each Bucket")
+    return {"buckets": [b.body() for b in target]}
+
+
+_INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z")
+
+
+def instant(text: str | None) -> datetime | None:
+    """Reads an instant. datetime.fromisoformat reads neither Z nor nanoseconds before Python 3.11."""
+    if text is None:
+        return None
+    m = _INSTANT.fullmatch(text)
+    if not m:
+        raise ValueError(f"{text!r} is not an instant")
+    return datetime.fromisoformat(f"{m[1]}.{(m[2] or '0')[:6]:0<6}").replace(tzinfo=timezone.utc)
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def _limit(d: Json) -> dict[str, Any]:
+    return {
+        "bucket": d.get("bucket", 0),
+        "policy": d.get("policy", ""),
+        "name": d["name"],
+        "unit": d["unit"],
+        "amount": d["amount"],
+        "most": d["most"],
+        "remaining": d["remaining"],
+        "retry_after": _seconds(d.get("retry_after_ms", 0)),
+        "reset_at": instant(d.get("reset_at")),
+        "refused": d.get("refused", False),
+    }
+
+
+def _spec(d: Json) -> dict[str, Any]:
+    return {
+        "kind": d["kind"],
+        "window": d.get("window_ms", 0) / 1000,
+        "every": d.get("every", ""),
+        "zone": d.get("zone", ""),
+        "burst": d.get("burst", 0),
+    }
+
+
+def answer(d: Json) -> Answer:
+    """Reads the answer to a take."""
+    by = d.get("refused_by") or {}
+    return Answer(
+        allowed=d["allowed"] is True,
+        reason=d.get("reason", ""),
+        message=d.get("message", ""),
+        policy=by.get("policy", ""),
+        limit=by.get("limit", ""),
+        retry_after=_seconds(d.get("retry_after_ms", 0)),
+        reset_at=instant(d.get("reset_at")),
+        remaining=d.get("remaining", 0),
+        limits=tuple(Limit(**_limit(e)) for e in d.get("limits") or ()),
+        replayed=d.get("replayed", False),
+        fallback=d.get("fallback", False),
+        exempt=d.get("exempt", False),
+        unmatched=d.get("unmatched", False),
+        reservation=d.get("reservation", ""),
+        hold_end=instant(d.get("hold_end")),
+    )
+
+
+def status(d: Json) -> Status:
+    """Reads the answer to a status."""
+    at = instant(d["at"])
+    assert at is not None
+    paused = d.get("paused") or {}
+    return Status(
+        policy=d["policy"],
+        key=d["key"],
+        tenant=d.get("tenant", ""),
+        at=at,
+        open=d["open"],
+        paused_until=instant(paused.get("until")),
+        pause_reason=paused.get("reason", ""),
+        take=answer(d["take"]),
+        limits=tuple(
+            LimitStatus(**_limit(e), **_spec(e), used=e["used"], held=e["held"], debt=e["debt"]) for e in d["limits"]
+        ),
+    )
+
+
+def policies(d: Json) -> tuple[Policy, ...]:
+    """Reads the list of policies."""
+
+    def spec(e: Json) -> LimitSpec:
+        return LimitSpec(
+            name=e["name"], unit=e["unit"], amount=e["amount"], most=e["most"], description=e["description"], **_spec(e)
+        )
+
+    return tuple(Policy(p["name"], tuple(map(spec, p["limits"])), p.get("shadow", False)) for p in d["policies"])
+
+
+JSON_TYPE = "application/json"
+PROBLEM_TYPE = "application/problem+json"
+
+HINTS = {
+    "unauthorized": "set DRAWGATE_TOKEN, or the argument token, to an access token of the server",
+    "not_found": "this server does not have the path: is it of another version?",
+    "bad_json": "is the server of another version?",
+}
+
+
+def problem(base: str, call: str, http_status: int, content_type: str, body: Json | None) -> Error | None:
+    """Says what is wrong with an answer; None if nothing is. body is None if it is no JSON object."""
+    media = content_type.partition(";")[0].strip()
+    if media == JSON_TYPE and http_status == 200 and body is not None:
+        return None
+    if media == PROBLEM_TYPE and body is not None and isinstance(body.get("code"), str):
+        code, detail = body["code"], body.get("detail", "")
+        if code == "store_away":
+            return StoreUnavailable(f"{base} could not decide, because its store is unavailable: {detail}", maybe=True)
+        if code == "closing":
+            return ServerUnavailable(f"{base} is stopping: try again, or ask another server", maybe=False)
+        hint = f"; {HINTS[code]}" if code in HINTS else ""
+        return Problem(f"{detail} ({code}){hint}", code=code, status=http_status)
+    what = f"the answer of {base} to {call} has status {http_status}"
+    text = f"{what} and is not from a Drawgate server: is DRAWGATE_SERVER right?"
+    if http_status >= 500:  # a proxy that has no answer itself
+        return ServerUnavailable(text, maybe=True)
+    return Problem(text, code="", status=http_status)

@@ -1,0 +1,51 @@
+//go:build unix
+
+// Package python_test checks the Python package.
+package python_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestPython builds and installs the package by its own metadata, checks its types and its style,
+// and runs its tests against a real server. A test of it that is skipped fails the run.
+//
+// req: B1 C3 C4 C5 C6 C7
+func TestPython(t *testing.T) {
+	t.Parallel()
+	bin, err := filepath.Abs("../.tools/python/bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(bin); err != nil {
+		t.Fatalf("%v: install it with \"make deps\" in the root of the repository", err)
+	}
+	dir := t.TempDir()
+	program, installed := filepath.Join(dir, "drawgate"), filepath.Join(dir, "installed")
+	env := append(
+		os.Environ(), "DRAWGATE_PROGRAM="+program, "PYTHONPATH="+installed, "PYTHONDONTWRITEBYTECODE=1", "RUFF_NO_CACHE=true", "MYPY_CACHE_DIR="+filepath.Join(dir, "mypy"),
+	)
+	for _, command := range [][]string{
+		{"go", "build", "-o", program, "../cmd/drawgate"},
+		{bin + "/pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-build-isolation", "--target", installed, "."},
+		{bin + "/ruff", "check"},
+		{bin + "/ruff", "format", "--check"},
+		{bin + "/mypy"},
+		{bin + "/pytest"},
+	} {
+		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%q: %v\n%s", command, err, out)
+		}
+		t.Logf("%s\n%s", command[0], out)
+	}
+	if _, err := os.Stat(filepath.Join(installed, "drawgate", "py.typed")); errors.Is(err, os.ErrNotExist) {
+		t.Error("the built package has no py.typed, so type checkers ignore its types")
+	}
+}

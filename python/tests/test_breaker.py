@@ -1,0 +1,93 @@
+"""The circuit breaker."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from drawgate import AsyncLimiter, Breaker, CircuitOpen, Limiter, Refused, _breaker
+from drawgate.testing import FakeServer
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(_breaker, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+def fail(limiter: Limiter, breaker: Breaker, error: type[BaseException] = OSError) -> None:
+    with pytest.raises(error), limiter.reserve("llm", breaker=breaker):
+        raise error
+
+
+def succeed(limiter: Limiter, breaker: Breaker) -> None:
+    with limiter.reserve("llm", breaker=breaker):
+        pass
+
+
+def test_states(clock: SimpleNamespace) -> None:
+    """closed, open, half-open, closed; an open breaker spends nothing. req: C4 C7."""
+    fake = FakeServer(llm={"requests": 100})
+    breaker = Breaker("gemini")
+    with Limiter(transport=fake.transport) as limiter:
+        for _ in range(4):
+            fail(limiter, breaker)
+        succeed(limiter, breaker)  # the failures have to be in a row
+        for _ in range(5):
+            assert breaker.state == "closed"
+            fail(limiter, breaker)
+        assert breaker.state == "open"
+        used = fake.used("llm")
+        clock.now += 59
+        with pytest.raises(CircuitOpen, match=r"calls to gemini have failed.*try again in 1 s") as e:
+            succeed(limiter, breaker)
+        assert e.value.retry_after == pytest.approx(1)
+        assert fake.used("llm") == used
+        clock.now += 1
+        assert breaker.state == "half-open"
+        with limiter.reserve("llm", breaker=breaker), pytest.raises(CircuitOpen):  # one at a time
+            succeed(limiter, breaker)
+        fail(limiter, breaker)
+        assert breaker.state == "open"
+        clock.now += 60
+        succeed(limiter, breaker)
+        assert breaker.state == "half-open"
+        succeed(limiter, breaker)
+        assert breaker.state == "closed"
+
+
+def test_what_is_no_failure() -> None:
+    fake = FakeServer(llm={"requests": 100}, none={"requests": 0})
+    breaker = Breaker(failures=1, failed=lambda error: not isinstance(error, ValueError))
+    with Limiter(transport=fake.transport) as limiter:
+        with pytest.raises(Refused), limiter.reserve("none", breaker=breaker):
+            raise AssertionError
+        for error in (ValueError, KeyboardInterrupt, asyncio.CancelledError):
+            fail(limiter, breaker, error)
+        assert breaker.state == "closed"
+        fail(limiter, breaker)
+        assert breaker.state == "open"
+
+
+def test_it_opens_while_a_call_waits(clock: SimpleNamespace) -> None:
+    """What that call was granted comes back."""
+    fake = FakeServer(llm={"requests": 100})
+    breaker = Breaker(failures=1)
+
+    async def main() -> None:
+        async with AsyncLimiter(transport=fake.transport) as limiter:
+            first = limiter.reserve("llm", breaker=breaker)
+            second = limiter.reserve("llm", breaker=breaker)
+            check = breaker._check
+            breaker._check = lambda: None  # type: ignore[method-assign]
+            await first.__aenter__()
+            await first.__aexit__(OSError, OSError(), None)
+            with pytest.raises(CircuitOpen):
+                await second.__aenter__()
+            breaker._check = check  # type: ignore[method-assign]
+
+    asyncio.run(main())
+    assert (fake.used("llm"), fake.open) == ({"requests": 1}, 0)

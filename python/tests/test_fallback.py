@@ -1,0 +1,159 @@
+"""What happens while the server cannot be reached."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from drawgate import Bucket, Limiter, LimitSpec, Policy, Refused, ServerUnavailable, _async
+from drawgate._share import MAX_ENTRIES, Share
+from drawgate._wire import Answer, Limit
+from drawgate.testing import FakeServer
+
+
+@pytest.fixture
+def fake() -> FakeServer:
+    return FakeServer(llm={"requests": 10, "tokens": 100})
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_async, "OFFLINE", 0.0)  # every call tries the server
+
+
+def test_closed(fake: FakeServer) -> None:
+    with Limiter(transport=fake.transport, timeout=0.1) as limiter:
+        fake.unavailable = True
+        with pytest.raises(ServerUnavailable):
+            limiter.take("llm")
+        with pytest.raises(ServerUnavailable), limiter.reserve("llm"):
+            raise AssertionError
+        fake.unavailable = False
+        assert limiter.take("llm")
+
+
+def test_open(fake: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
+    with Limiter(transport=fake.transport, timeout=1, fallback="open") as limiter:
+        fake.unavailable = True
+        for _ in range(2):
+            answer = limiter.take("llm", tokens=1000)
+            assert answer
+            assert answer.fallback
+        with limiter.reserve("llm", tokens=5) as r:
+            r.used(tokens=3)
+        assert r.outcome == "local"
+        fake.unavailable = False
+        assert not limiter.take("llm", requests=11)
+    assert fake.used("llm") == {}
+    assert [r.levelno for r in caplog.records if "fallback open" in r.message] == [logging.WARNING]
+
+
+def test_the_server_is_not_asked_every_time(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Limiter(transport=fake.transport, timeout=1, fallback="open") as limiter:
+        fake.unavailable = True
+        monkeypatch.setattr(_async, "OFFLINE", 1000.0)
+        assert limiter.take("llm").fallback
+        fake.unavailable = False
+        assert limiter.take("llm").fallback
+        limiter._inner._offline_until = 1.0  # that time has passed
+        assert not limiter.take("llm").fallback
+    assert fake.used("llm") == {"requests": 1}
+
+
+def test_share(fake: FakeServer) -> None:
+    """A process of two has five of ten requests, less what it was granted before."""
+    with Limiter(transport=fake.transport, timeout=1, fallback="share", instances=2) as limiter:
+        assert limiter.take("llm", "a", tokens=10)
+        assert limiter.take("llm", "a", requests=2)
+        fake.unavailable = True
+        with limiter.reserve("llm", "a", tokens=10) as r:
+            r.used(tokens=40)  # with the 10 before, nothing of the 50 is left
+        assert not limiter.take("llm", "a", tokens=1)
+        assert limiter.take("llm", "a")
+        answer = limiter.take("llm", "a")
+        assert (answer.reason, answer.policy, answer.limit) == ("away", "llm", "requests")
+        with pytest.raises(Refused, match="this process's share of limit"):
+            limiter.wait("llm", "a")
+        assert not limiter.take("llm", "b")  # never seen: a process before this one may have used it
+        fake.unavailable = False
+        assert limiter.take("llm", "b")
+    assert fake.used("llm", "a") == {"requests": 3, "tokens": 10}
+
+
+@pytest.mark.parametrize(("fallback", "instances"), [("share", None), ("closed", 2), ("share", 0), ("perhaps", None)])
+def test_settings(fallback: str, instances: int | None) -> None:
+    with pytest.raises(ValueError, match="fallback"):
+        Limiter(fallback=fallback, instances=instances)  # type: ignore[arg-type]
+
+
+def policy(name: str, kind: str, amount: int, window: float = 0.0, every: str = "", burst: int = 0) -> Policy:
+    spec = LimitSpec("limit", "requests", kind, amount, burst or amount, window, every, "UTC", burst, "")
+    return Policy(name, (spec,), shadow=False)
+
+
+def unused(most: int) -> Answer:
+    limit = Limit(0, "p", "limit", "requests", most, most, most, 0.0, None, False)
+    return Answer(allowed=True, limits=(limit,))
+
+
+@pytest.mark.parametrize(
+    ("p", "want"),
+    [
+        (policy("p", "rolling", 9, 60), [3, 0, 3]),
+        (policy("p", "calendar", 9, every="minute"), [3, 0, 3]),
+        (policy("p", "bucket", 60, 60, burst=9), [3, 0, 3]),
+        (policy("p", "rolling", 2, 60), [0, 0, 0]),  # a share of less than one unit is nothing
+    ],
+)
+def test_the_share_is_never_exceeded_in_a_window(p: Policy, want: list[int]) -> None:
+    share = Share(3, 0)
+    share.learn([p])
+    bucket = [Bucket("p", "k", {"requests": 0})]
+    share.granted(bucket, unused(p.limits[0].most), False, 0)
+    one = [Bucket("p", "k")]
+    got = []
+    for now in (100.0, 159.0, 160.0):
+        n = 0
+        while answer := share.take(one, now):
+            share.granted(one, answer, False, now)
+            n += 1
+        got.append(n)
+        assert answer.retry_after
+    assert got == want
+
+
+def test_what_was_used_before(caplog: pytest.LogCaptureFixture) -> None:
+    p = policy("p", "rolling", 10, 60)
+    share = Share(2, now=1000)
+    assert not share.take([Bucket("p")], 1000)  # the policies are not known
+    share.learn([p])
+    answer = share.take([Bucket("p")], 1010)
+    assert answer.retry_after == pytest.approx(50)  # one window after the start
+    assert share.take([Bucket("p")], 1060)
+    seen = Answer(allowed=True, limits=(Limit(0, "p", "limit", "requests", 10, 10, 6, 0.0, None, False),))
+    share.granted([Bucket("p", "k")], seen, False, 1010)  # three were used by others, or by a process before this one
+    share.granted([Bucket("p", "k")], seen, False, 1010)
+    assert not share.take([Bucket("p", "k")], 1011)
+    assert share.take([Bucket("p", "k")], 1070)
+
+
+def test_slots_are_shared() -> None:
+    share = Share(2, 0)
+    share.learn([policy("p", "concurrency", 4)])
+    one = [Bucket("p")]
+    held = [share.granted(one, share.take(one, 1), True, 1) for _ in range(2)]
+    assert not share.take(one, 100)
+    share.settled(held[0], {}, 100)
+    assert share.take(one, 100)
+
+
+def test_what_is_kept_is_bounded() -> None:
+    share = Share(1, 0)
+    share.learn([policy("p", "rolling", 1_000_000, 1e6)])
+    one = [Bucket("p")]
+    for i in range(10 * MAX_ENTRIES):
+        share.granted(one, unused(1_000_000), False, i)
+    entries = share._entries["p", "", ""]
+    assert len(entries) <= MAX_ENTRIES
+    assert sum(e.costs["requests"] for e in entries if e.costs) == 10 * MAX_ENTRIES - 1 + 1

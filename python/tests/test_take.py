@@ -1,0 +1,195 @@
+"""Takes, statuses and errors, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+
+import httpx
+import pytest
+from conftest import Server
+
+from drawgate import AsyncLimiter, Attributes, Bucket, Limiter, Problem, Refused, ServerUnavailable
+
+
+def test_a_refusal_is_an_answer(limiter: Limiter, server: Server, key: str) -> None:
+    assert limiter.take("llm", key, tokens=90_000)
+    answer = limiter.take("llm", key, tokens=20_000)
+    assert not answer
+    assert (answer.reason, answer.policy, answer.limit, answer.remaining) == ("limited", "llm", "tpm", 10_000)
+    assert answer.retry_after is not None
+    assert answer.retry_after > 3000
+    assert answer.reset_at is not None
+    assert answer.reset_at > datetime.now(timezone.utc)
+    assert [(m.name, m.unit, m.amount, m.remaining, m.refused) for m in answer.limits] == [
+        ("rpm", "requests", 5000, 4999, False),
+        ("tpm", "tokens", 100_000, 10_000, True),
+    ]
+    assert server.used("llm", key) == {"rpm": 1, "tpm": 90_000}
+
+
+def test_wait_raises_what_refused(limiter: Limiter, key: str) -> None:
+    """req: C7."""
+    assert limiter.wait("few", key, requests=3)
+    with pytest.raises(Refused, match=r'limit "hourly" of policy "few" .* has 0 left.*\(try again in ') as e:
+        limiter.wait("few", key, max_wait=0.2)
+    assert (e.value.policy, e.value.limit, e.value.reason) == ("few", "hourly", "limited")
+    assert e.value.retry_after is not None
+    assert e.value.retry_after > 3000
+    assert [(m.most, m.remaining) for m in e.value.limits] == [(3, 0)]
+    assert not e.value.maybe
+
+
+def test_several_buckets_all_or_nothing(limiter: Limiter, server: Server, key: str) -> None:
+    assert limiter.take([Bucket("few", key, {"requests": 3}), Bucket("llm", key, {"tokens": 5})])
+    answer = limiter.take([Bucket("few", key), Bucket("llm", key, {"tokens": 5})])
+    assert not answer
+    assert [m.bucket for m in answer.limits] == [0, 1, 1]
+    assert server.used("llm", key) == {"rpm": 1, "tpm": 5}
+    with pytest.raises(ValueError, match="costs into each Bucket"):
+        limiter.take([Bucket("few", key)], tokens=3)
+
+
+def test_rules_choose(limiter: Limiter, server: Server, key: str) -> None:
+    assert limiter.take(Attributes(path="/upload", user=key), requests=2)
+    assert server.used("few", key) == {"hourly": 2}
+    assert limiter.take(Attributes(path="/other", user=key)).unmatched
+
+
+def test_status(limiter: Limiter, key: str) -> None:
+    limiter.take("llm", key, tokens=10)
+    with limiter.reserve("llm", key, tokens=20):
+        status = limiter.status("llm", key, tokens=100_001)
+    assert (status.policy, status.key, status.open, status.paused_until) == ("llm", key, 1, None)
+    rpm, tpm = status.limits
+    assert (tpm.used, tpm.debt, tpm.kind, tpm.window, tpm.remaining) == (30, 0, "rolling", 3600.0, 99_970)
+    assert rpm.used == 2
+    assert not status.take
+    assert status.take.retry_after is None  # it never fits
+
+
+def test_paused(limiter: Limiter, server: Server, key: str) -> None:
+    server.post("/v1/pause", {"policy": "few", "key": key, "for_ms": 60_000, "reason": "a test"})
+    assert limiter.take("few", key).reason == "paused"
+    status = limiter.status("few", key)
+    assert status.paused_until is not None
+    assert status.pause_reason == "a test"
+
+
+def test_acquire(limiter: Limiter, server: Server, key: str) -> None:
+    """It takes at once, or waits. req: B1."""
+    assert limiter.acquire(key, 2, False, policy="few")
+    assert not limiter.acquire(key, 2, wait=False, policy="few")
+    assert not limiter.acquire(key, tokens=2, wait=True, timeout=0.1, policy="few")
+    assert server.used("few", key) == {"hourly": 2}
+    assert limiter.acquire(key, 70, policy="llm", unit="tokens")
+    assert server.used("llm", key)["tpm"] == 70
+
+
+def test_wait_ends_when_units_come_back(server: Server, key: str) -> None:
+    """req: B1."""
+
+    async def main() -> None:
+        async with AsyncLimiter(server.url, timeout=60) as limiter:
+            async with limiter.reserve("few", key, requests=3) as r:
+                r.cancel()
+                waiting = asyncio.create_task(limiter.acquire(key, 3, timeout=600, policy="few"))
+                while (await limiter.take("few", key)).reason != "queued":
+                    pass
+            assert await waiting
+
+    asyncio.run(main())
+    assert server.used("few", key) == {"hourly": 3}
+
+
+def test_is_allowed(limiter: Limiter, key: str) -> None:
+    """The numbers choose a policy. req: C3."""
+    results = [limiter.is_allowed(key, 3, 3600) for _ in range(4)]
+    assert [allowed for allowed, _ in results] == [True, True, True, False]
+    assert [m["remaining"] for _, m in results] == [2, 1, 0, 0]
+    assert results[3][1]["limit"] == 3
+    assert results[3][1]["retry_after"] > 3000
+    with pytest.raises(LookupError, match="no policy of the server has a rolling limit of 4 requests in 60 s"):
+        limiter.is_allowed(key, 4, 60)
+
+
+def test_one_limiter_for_many_threads_and_loops(server: Server, key: str) -> None:
+    with Limiter(server.url, timeout=60) as limiter, ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda _: limiter.take("llm", key), range(40)))
+    limiter_of_loops = AsyncLimiter(server.url, timeout=60)
+
+    async def take_and_close() -> None:
+        assert await limiter_of_loops.take("llm", key)
+        await limiter_of_loops.aclose()
+
+    for _ in range(3):
+        asyncio.run(take_and_close())
+    assert server.used("llm", key)["rpm"] == 43
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "says"),
+    [
+        (lambda limiter: limiter.take("nope"), "unknown_policy", 'unknown policy "nope"'),
+        (lambda limiter: limiter.take(), "invalid|unknown_policy", "several policies|policy"),
+        (lambda limiter: limiter.take("few", requests=4), "never_fits", "more than|never|at most"),
+        (lambda limiter: limiter.take("few", tokens=4), "unknown_unit", "tokens"),
+        (lambda limiter: limiter.take("slots"), "needs_hold", "hold"),
+        (lambda limiter: limiter.take("few", requests="1"), "bad_json", "of another version"),
+    ],
+)
+def test_problems_say_what_to_do(limiter: Limiter, call: Callable[[Limiter], object], code: str, says: str) -> None:
+    with pytest.raises(Problem, match=says) as e:
+        call(limiter)
+    assert e.value.code in code.split("|")
+    assert not e.value.maybe
+
+
+def test_environment(server: Server, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAWGATE_SERVER", server.url + "/")
+    monkeypatch.setenv("DRAWGATE_TOKEN", "secret")
+    sent: list[str] = []
+
+    class Spy(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            sent.append(request.headers["Authorization"])
+            return await super().handle_async_request(request)
+
+    with Limiter(transport=Spy()) as limiter:
+        assert limiter.take("few", key)
+    assert sent == ["Bearer secret"]
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:7878", "ftp://host", "http://", "http://host:port", "http://u:p@host", "http://host/?a=b"]
+)
+def test_addresses_that_cannot_be_right(url: str) -> None:
+    with pytest.raises(ValueError, match="the address of a server"):
+        AsyncLimiter(url)
+
+
+def test_not_a_drawgate_server(key: str) -> None:
+    def page(status: int) -> Limiter:
+        transport = httpx.MockTransport(lambda _: httpx.Response(status, html="<p>It works!</p>"))
+        return Limiter("http://example.com", transport=transport)
+
+    for status in (200, 301, 404):
+        with (
+            pytest.raises(Problem, match="is not from a Drawgate server: is DRAWGATE_SERVER right"),
+            page(status) as limiter,
+        ):
+            limiter.take("few", key)
+    with pytest.raises(ServerUnavailable) as e, page(502) as limiter:
+        limiter.take("few", key)
+    assert e.value.maybe
+    other = httpx.MockTransport(lambda _: httpx.Response(200, json={"ok": True}))
+    with pytest.raises(ServerUnavailable, match="of another version"), Limiter(transport=other) as limiter:
+        limiter.take("few", key)
+
+
+def test_nobody_listens(key: str) -> None:
+    with pytest.raises(ServerUnavailable, match="is the server running, and is DRAWGATE_SERVER right") as e:
+        Limiter("http://127.0.0.1:1", timeout=0.2).take("few", key)
+    assert not e.value.maybe

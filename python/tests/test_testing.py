@@ -1,0 +1,57 @@
+"""The fake behaves like a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from conftest import Server
+
+from drawgate import Bucket, Limiter, Problem
+from drawgate.testing import FakeServer
+
+
+@pytest.fixture(params=["fake", "real"])
+def either(request: pytest.FixtureRequest, server: Server) -> Iterator[Limiter]:
+    fake = FakeServer(llm={"requests": 5000, "tokens": 100_000}, few={"requests": 3})
+    limiter = Limiter(transport=fake.transport) if request.param == "fake" else Limiter(server.url, timeout=60)
+    with limiter:
+        yield limiter
+
+
+def test_the_fake_is_like_a_server(either: Limiter, key: str) -> None:
+    def used(policy: str) -> list[int]:
+        return [m.used for m in either.status(policy, key).limits]
+
+    assert either.take("few", key, requests=2)
+    answer = either.take([Bucket("llm", key, {"tokens": 5}), Bucket("few", key, {"requests": 2})])
+    assert (answer.allowed, answer.reason, answer.policy) == (False, "limited", "few")
+    assert used("llm") == [0, 0]
+    with either.reserve("llm", key, tokens=50) as r:
+        assert used("llm") == [1, 50]
+        assert either.status("llm", key).open == 1
+        r.used(tokens=20)
+    assert used("llm") == [1, 20]
+    with either.reserve("llm", key, tokens=50, id=key) as r:
+        with either.reserve("llm", key, tokens=50, id=key, grant=r.grant) as again:
+            assert again.answer.replayed
+            again.cancel()
+        with pytest.raises(Problem) as e, either.reserve("nope"):
+            raise AssertionError
+        assert e.value.code == "unknown_policy"
+        r.cancel()
+    assert (again.outcome, r.outcome) == ("cancelled", "gone")
+    assert used("llm") == [1, 20]
+    with pytest.raises(Problem) as e, either.reserve("few", key, tokens=1):
+        raise AssertionError
+    assert e.value.code == "unknown_unit"
+    assert [p.name for p in either.policies()][:1] in (["few"], ["llm"])
+
+
+def test_what_a_test_looks_at() -> None:
+    fake = FakeServer(llm={"requests": 2, "tokens": 100})
+    with Limiter(transport=fake.transport) as limiter:
+        with limiter.reserve("llm", tokens=10, labels={"task": "x"}):
+            assert fake.open == 1
+        assert fake.used("llm") == {"requests": 1, "tokens": 10}
+        assert fake.takes[0]["labels"] == {"task": "x"}
