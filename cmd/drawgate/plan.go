@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 
@@ -11,18 +12,25 @@ import (
 )
 
 func (a *app) planCmd() *cobra.Command {
-	return &cobra.Command{
+	var buckets bool
+	cmd := &cobra.Command{
 		Use:   "plan OLD NEW",
 		Short: "Show which answers another configuration would change",
 		Long: `Compare two configuration files, and show which policies, limits and rules would answer differently: amounts that rise or fall, limits that start unused
 because they count as new ones, rules that match differently, and other settings except those of telemetry. Nothing is opened or changed. The environment
 applies to both files, as with the other commands.
 
+With --buckets it also looks into the store, which both files must name, and lists the buckets in which a limit of NEW is used up and none of OLD is: their
+next take would be refused as soon as NEW is in force. It reads each bucket of each policy, of the tenant that --tenant names. Nothing is spent.
+
 The exit code is 0 whether they differ or not, and 78 if one of them has mistakes.`,
-		Example: `  drawgate plan drawgate.yaml drawgate.new.yaml`,
-		Args:    twoFiles,
-		RunE:    action(func(_ *cobra.Command, args []string) error { return a.plan(args[0], args[1]) }),
+		Example: `  drawgate plan drawgate.yaml drawgate.new.yaml
+  drawgate plan drawgate.yaml drawgate.new.yaml --buckets`,
+		Args: twoFiles,
+		RunE: action(func(cmd *cobra.Command, args []string) error { return a.plan(cmd.Context(), args[0], args[1], buckets) }),
 	}
+	cmd.Flags().BoolVar(&buckets, "buckets", false, "also list the buckets in the store that would be refused at once")
+	return cmd
 }
 
 // twoFiles returns an error unless there are two files to compare.
@@ -48,7 +56,7 @@ type change struct {
 	Text   string `json:"text"`
 }
 
-func (a *app) plan(before, after string) error {
+func (a *app) plan(ctx context.Context, before, after string, buckets bool) error {
 	old, was, err := a.compiled(before)
 	if err != nil {
 		return err
@@ -61,13 +69,18 @@ func (a *app) plan(before, after string) error {
 	for _, c := range engine.Compare(was, is) {
 		list = append(list, change{string(c.What), c.Policy, c.Limit, c.Rule, c.Tenant, c.Key, c.Field, c.Before, c.After, c.Unused, c.String()})
 	}
+	if buckets {
+		refused, err := a.refusedBuckets(ctx, before, after)
+		if err != nil {
+			return err
+		}
+		list = append(list, refused...)
+	}
 	if a.json {
 		a.printJSON(list)
 		return nil
 	}
-	for _, c := range list {
-		a.printf("%s\n", c.Text)
-	}
+	a.printChanges(list)
 	if len(list) == 0 {
 		a.printf("no answers change\n")
 	}
