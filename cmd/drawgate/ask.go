@@ -89,14 +89,21 @@ func (f *askFlags) plain() (*engine.Request, error) {
 		return nil, usage("--wait %v is negative", f.wait)
 	}
 	r := &engine.Request{Priority: f.priority, Wait: f.wait > 0}
-	for _, l := range f.labels {
+	labels, err := parseLabels(f.labels)
+	r.Labels = labels
+	return r, err
+}
+
+// parseLabels reads the values of --label.
+func parseLabels(list []string) (labels []drawgate.Label, err error) {
+	for _, l := range list {
 		name, value, ok := strings.Cut(l, "=")
 		if !ok || name == "" {
 			return nil, usage("--label %q is not of the form NAME=VALUE", l)
 		}
-		r.Labels = append(r.Labels, drawgate.Label{Name: name, Value: value})
+		labels = append(labels, drawgate.Label{Name: name, Value: value})
 	}
-	return r, nil
+	return labels, nil
 }
 
 // several makes an ask for each bucket, with those costs whose units its policy counts. counts says
