@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -107,7 +108,16 @@ func TestSQLiteLocked(t *testing.T) {
 func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
-	g := openFile(t, path)
+	s, err := sqlitestore.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doubtful atomic.Int64 // charges that may have been carried out although the answer was late: on a slow machine
+	g := guarded(t, s, &guard.Options{Instances: 1, StartFull: true, Observer: &guard.Observer{BackendError: func(e *guard.BackendError) {
+		if e.Op == "charge" && !errors.Is(e.Err, drawgate.ErrNothingDone) {
+			doubtful.Add(1)
+		}
+	}}})
 	plan := policy(t, drawgate.FallbackShare, rolling(100, 24*time.Hour))
 	for d := take(t, g, plan, "k", 0); d.Fallback; d = take(t, g, plan, "k", 0) { // until the file is there
 	}
@@ -138,8 +148,8 @@ func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
 			break
 		}
 	}
-	if got := out[0].States[0].Used; got != 7 {
-		t.Errorf("the file knows of %d units, want the 7 that were admitted", got)
+	if got, most := out[0].States[0].Used, 7*(1+doubtful.Load()); got < 7 || got > most {
+		t.Errorf("the file knows of %d units, want the 7 that were admitted, and at most %d", got, most)
 	}
 }
 
