@@ -31,6 +31,11 @@ func (a *app) bucketFlags(cmd *cobra.Command, f *askFlags) {
 	cmd.Flags().StringVar(&f.policy, "policy", "", "policy (default: the only one)")
 	f.key = api.DefaultKey
 	cmd.Flags().Var((*keyValue)(&f.key), "key", "who is counted")
+	a.completePolicy(cmd)
+}
+
+// completePolicy completes the flag --policy with the names of the configuration's policies.
+func (a *app) completePolicy(cmd *cobra.Command) {
 	// Errors while completing a command line are not shown to the user.
 	_ = cmd.RegisterFlagCompletionFunc("policy", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		s, err := a.resolveLimits(a.flags)

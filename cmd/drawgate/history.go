@@ -57,6 +57,7 @@ With --json each event is one line. With --csv the first line has the names of t
 	cmd.Flags().StringVar(&f.key, "key", "", "only those of this key")
 	cmd.Flags().StringVar(&f.op, "op", "", "only these: "+strings.Join(historyOps, ", "))
 	cmd.Flags().StringArrayVar(&f.labels, "label", nil, "NAME=VALUE: only those with this label; may be given several times")
+	a.completePolicy(cmd)
 	cmd.Flags().BoolVar(&f.csv, "csv", false, "print comma-separated values")
 	return cmd
 }
